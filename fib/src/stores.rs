@@ -318,7 +318,7 @@ pub struct Sequences {
     pub seed: u64,
     /// The number of sequences. Each begins and ends with an empty table.
     pub count: usize,
-    /// The prefix lengths used.
+    /// The prefix lengths used. Where they begin with 0, every other sequence has the default route.
     pub lengths: RangeInclusive<u8>,
     /// Next hops are taken from `1..=next_hops`.
     pub next_hops: u32,
@@ -398,6 +398,9 @@ impl<K: Key> Maker<K> {
         let base = K::from_high_bits(rng.u128());
         let (low, high) = (*plan.lengths.start(), *plan.lengths.end());
         let mut prefixes: Vec<_> = (0..4).map(|_| Prefix::truncating(base, rng.between(low, high))).collect();
+        if low == 0 && sequence % 2 == 1 {
+            prefixes[1] = Prefix::DEFAULT;
+        }
         let turned = |key: K, bit: u8| {
             K::from_high_bits(key.to_high_bits() ^ 1_u128.checked_shl(127 - u32::from(bit)).unwrap_or(0))
         };

@@ -3,15 +3,20 @@
 //! In 4 KB pages, each load from a lookup table of tens of megabytes is a TLB miss. An [`Array`] uses 2 MB pages if the host
 //! has enough of them reserved, else asks for transparent huge pages, else lies in 4 KB pages: [`mapped`] reports the result.
 //!
-//! With a node ([`Placement::numa_node`]) the pages are bound to it before they are touched, and reserved pages are populated at
-//! once, so that a node with too few of them is an error here and not a signal when the table is filled. Without a node, first
-//! touch decides: an engine's control thread makes and fills its tables, so they lie on that thread's node.
+//! With a node ([`Placement::numa_node`]) the pages are bound to it before they are touched. Without a node, first touch decides: an
+//! engine's control thread makes and fills its tables, so they lie on that thread's node.
+//!
+//! Reserved pages are populated at once. The kernel promises them when they are mapped, but may not hand them out: the node has too few,
+//! or the control group has a limit. The first store to such a page is a SIGBUS; here it is an error, and other pages are used
+//! ([`refused_bytes`]).
 
 use fib::EngineError;
 use fib::host::{Host, list_holds};
 use std::fmt;
+use std::fs::File;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::os::fd::AsRawFd as _;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -101,6 +106,16 @@ pub fn mapped() -> Mapped {
     Mapped { huge_bytes, transparent_bytes, small_bytes }
 }
 
+/// The bytes of [`refused_bytes`].
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// The bytes of arrays so far that were to lie in reserved 2 MB pages, and for which the host had enough, but whose pages it did not
+/// hand out when they were touched. They lie in other pages.
+#[must_use]
+pub fn refused_bytes() -> u64 {
+    REFUSED.load(Ordering::Relaxed)
+}
+
 /// A fixed array of atomic words, initially zero, aligned at least to a cache line.
 pub struct Array<T: Word> {
     mapping: Mapping,
@@ -158,18 +173,41 @@ impl Mapping {
             return Ok(mapping);
         }
         let bytes = round(bytes, HUGE_BYTES)?;
-        Self::reserved(bytes, placement.numa_node).or_else(|_| Self::transparent(bytes, placement.numa_node))
+        Self::reserved(bytes, placement.numa_node, Self::populate)
+            .or_else(|_| Self::transparent(bytes, placement.numa_node))
     }
 
-    /// Maps reserved huge pages, of `node` if given. Fails if there are too few.
-    fn reserved(bytes: usize, node: Option<u32>) -> std::io::Result<Self> {
+    /// Maps reserved huge pages, of `node` if given, and has `populate` touch them. Fails if there are too few.
+    fn reserved(
+        bytes: usize,
+        node: Option<u32>,
+        populate: impl FnOnce(&Self) -> std::io::Result<()>,
+    ) -> std::io::Result<Self> {
         // The size is explicit, since this host's default may differ. Fails if the host has too few.
         let mapping = Self::map(bytes, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, Pages::Huge)?;
-        if node.is_some() {
-            mapping.bind(node)?;
-            mapping.advise(libc::MADV_POPULATE_WRITE)?; // fails if the node has too few
-        }
+        mapping.bind(node)?;
+        populate(&mapping).inspect_err(|_| {
+            REFUSED.fetch_add(bytes as u64, Ordering::Relaxed);
+        })?;
         Ok(mapping)
+    }
+
+    /// Touches each huge page of the mapping. Fails if one cannot be had.
+    ///
+    /// The kernel does the store, as part of a read of `/dev/zero`: where the page cannot be had, that is an error of the call, not a
+    /// signal. `MADV_POPULATE_WRITE` does the same from Linux 5.14 on; `MAP_POPULATE` hides the failure.
+    fn populate(&self) -> std::io::Result<()> {
+        let zero = File::open("/dev/zero")?;
+        for offset in (0..self.bytes).step_by(HUGE_BYTES) {
+            // SAFETY: `offset` is within the mapping, which is ours.
+            let page = unsafe { self.start.byte_add(offset) };
+            // SAFETY: the call writes one zero over a zero of the page, which nobody has a reference into yet.
+            let read = unsafe { libc::read(zero.as_raw_fd(), page.as_ptr(), 1) };
+            if read != 1 {
+                return Err(std::io::Error::last_os_error());
+            }
+        }
+        Ok(())
     }
 
     /// Maps ordinary pages and requests transparent huge pages for them.
@@ -345,13 +383,44 @@ mod tests {
         assert_eq!(transparent.bytes, 3 * HUGE_BYTES);
         assert_eq!(transparent.pages == Pages::Transparent, has_transparent());
         assert!(mapped().transparent_bytes + mapped().small_bytes >= transparent.bytes as u64);
-        match Mapping::reserved(HUGE_BYTES, None) {
+        match Mapping::reserved(HUGE_BYTES, None, Mapping::populate) {
             Ok(reserved) => {
                 assert_eq!((reserved.bytes, reserved.pages), (HUGE_BYTES, Pages::Huge));
                 assert!(mapped().huge_bytes >= HUGE_BYTES as u64);
             }
             Err(error) => eprintln!("SKIPPED: no 2 MB page is free: {error}"),
         }
+    }
+
+    #[test]
+    fn reserved_pages_are_populated_or_not_used() {
+        let refused = refused_bytes();
+        let refusal = |_: &Mapping| Err(std::io::Error::from_raw_os_error(libc::EFAULT));
+        match Mapping::reserved(HUGE_BYTES, None, Mapping::populate) {
+            Ok(reserved) => {
+                let mut resident = [0];
+                // SAFETY: the mapping is ours, and there is a byte for its first page.
+                let seen =
+                    unsafe { libc::mincore(reserved.start.as_ptr(), SMALL_BYTES, resident.as_mut_ptr()) };
+                assert_eq!((seen, resident[0] & 1), (0, 1), "in memory before the first store");
+                assert!(Mapping::reserved(HUGE_BYTES, None, refusal).is_err());
+                assert_eq!(refused_bytes() - refused, HUGE_BYTES as u64);
+            }
+            Err(error) => eprintln!("SKIPPED: no 2 MB page is free: {error}"),
+        }
+    }
+
+    /// Pages that cannot be had are an error of the call, not a signal.
+    #[test]
+    fn what_cannot_be_touched_is_an_error() {
+        let mapping = Mapping::map(2 * HUGE_BYTES, 0, Pages::Few).unwrap();
+        mapping.populate().unwrap();
+        // SAFETY: the second half is within the mapping.
+        let second = unsafe { mapping.start.byte_add(HUGE_BYTES) };
+        // SAFETY: nobody has a reference into it.
+        let protected = unsafe { libc::mprotect(second.as_ptr(), HUGE_BYTES, libc::PROT_NONE) };
+        assert_eq!(protected, 0);
+        assert_eq!(mapping.populate().unwrap_err().raw_os_error(), Some(libc::EFAULT));
     }
 
     /// The mapping at `start` according to `numa_maps`: its policy, and the number of its pages on `node`.

@@ -33,11 +33,12 @@ fn host(code_bits: &str) -> CpuEngine<Host> {
 }
 
 /// Drives an engine through sequences of small deltas over four /24s in two /16s, and in both halves of one, or what these are in the
-/// block `within`: chunks go from one to the other, which nests of a single address, as [`run`] has them, do not show.
+/// block `within`: chunks go from one to the other, which nests of a single address, as [`run`] has them, do not show. With
+/// `has_whole`, all of the block is a route at times.
 pub(crate) fn run_blocks<K: Key>(
     seed: u64,
     count: usize,
-    within: Prefix<K>,
+    (within, has_whole): (Prefix<K>, bool),
     checker: &Checker<K>,
     mut apply: impl FnMut(&FibDelta, &Rib),
 ) {
@@ -62,7 +63,8 @@ pub(crate) fn run_blocks<K: Key>(
                 oracle.set(route.prefix, route.next_hop);
             }
             for _ in 0..if at == 8 { 0 } else { 1 + below(3) } {
-                let len = [8, 14, 16, 19, 24, 25, 27, 32][below(8) as usize];
+                let is_whole = has_whole && below(4) == 0;
+                let len = if is_whole { 0 } else { [8, 14, 16, 19, 24, 25, 27, 32][below(8) as usize] };
                 let prefix = Prefix::truncating(key(BLOCKS[below(4) as usize] | 1), within.len() + len);
                 let is_there = !K::table(&rib).get(prefix).is_none();
                 let next_hop = if is_there && below(10) < 7 { 0 } else { 1 + below(5) };
@@ -98,12 +100,13 @@ macro_rules! checker {
 }
 pub(crate) use checker;
 
-/// Runs `$count` sequences for each range of lengths on `$engine`, whose lookups are `$one`, with next hops `1..=$next_hops`.
+/// Runs `$count` sequences for each range of lengths on `$engine`, whose lookups are `$one`, with next hops `1..=$next_hops`. With
+/// `$has_default`, blocks of addresses have a default route.
 macro_rules! sequences {
     ($engine:expr, $one:expr, $count:expr, $lengths:expr) => {
-        sequences!($engine, $one, $count, $lengths, 5)
+        sequences!($engine, $one, $count, $lengths, 5, false)
     };
-    ($engine:expr, $one:expr, $count:expr, $lengths:expr, $next_hops:expr) => {{
+    ($engine:expr, $one:expr, $count:expr, $lengths:expr, $next_hops:expr, $has_default:expr) => {{
         let mut engine = $engine;
         let checker = checker!(engine.places().0, $one);
         let _listening = checker.listen();
@@ -115,7 +118,7 @@ macro_rules! sequences {
                 engine.apply(delta, rib).unwrap();
             });
         }
-        run_blocks(12, count, Prefix::DEFAULT, &checker, |delta, rib| {
+        run_blocks(12, count, (Prefix::DEFAULT, $has_default), &checker, |delta, rib| {
             engine.apply(delta, rib).unwrap();
         });
         println!("{checker:?}");
@@ -147,26 +150,54 @@ fn sail_l_paper_sequences() {
     sequences!(sail::<SailL<Paper>>(), paper_one, 1500, &[12..=32, 15..=26, 23..=32]);
 }
 
-/// Cells of four /24s, records of 128, blocks.
+/// A default route with others; cells of four /24s, records of 128, blocks.
 const HOST_LENGTHS: &[RangeInclusive<u8>] = &[0..=32, 14..=19, 15..=26, 20..=25, 23..=32];
 
 #[test]
 fn host_sequences_8_bits() {
-    sequences!(host("8"), host_one, 800, HOST_LENGTHS);
+    sequences!(host("8"), host_one, 800, HOST_LENGTHS, 5, true);
 }
 
 #[test]
 fn host_sequences_16_bits() {
-    sequences!(host("16"), host_one, 500, HOST_LENGTHS);
+    sequences!(host("16"), host_one, 500, HOST_LENGTHS, 5, true);
 }
 
 #[test]
 fn host_sequences_32_bits() {
-    sequences!(host("32"), host_one, 300, &HOST_LENGTHS[1..]);
+    sequences!(host("32"), host_one, 300, &HOST_LENGTHS[1..], 5, true);
 }
 
 /// With few routes at a time, but ids above 65,534, codes are indices.
 #[test]
 fn host_sequences_indexed() {
-    sequences!(host("8"), host_one, 500, HOST_LENGTHS, 1 << 24);
+    sequences!(host("8"), host_one, 500, HOST_LENGTHS, 1 << 24, true);
+}
+
+/// A default route owns most of a table, and the next hop of it is what a link that fails changes.
+#[test]
+fn host_stores_a_default_route_once() {
+    let (mut engine, mut rib) = (host("8"), Rib::new());
+    for at in 0..20_000_u32 {
+        let (bits, next_hop) = (at.wrapping_mul(0x9e37_79b9), NextHopId::from_answer(1 + at % 5));
+        rib.v4.set(Prefix::truncating(bits, 12 + (at % 17) as u8), next_hop);
+        rib.v6.set(Prefix::truncating(u128::from(bits) << 92, 20 + (at % 40) as u8), next_hop);
+    }
+    rib.commit_to(&mut engine).unwrap();
+    let counter = Checker::<u32>::new(|_, _| Ok(NextHopId::NONE));
+    let _listening = counter.listen();
+    // Added, changed to one that other routes have and one that they have not, withdrawn, and added again.
+    for next_hop in [1, 2, 999, 0, 3].map(NextHopId::from_answer) {
+        let before = counter.tried().0;
+        rib.v4.set(Prefix::DEFAULT, next_hop);
+        rib.v6.set(Prefix::DEFAULT, next_hop);
+        rib.commit_to(&mut engine).unwrap();
+        assert_eq!(counter.tried().0 - before, 2, "stores of both families, to next hop {next_hop}");
+        let mut answers = [NextHopId::MAX; 2];
+        let mut reader = engine.reader(1, 2).unwrap();
+        let (v4, v6) = answers.split_at_mut(1);
+        reader.lookup(fib::Keys::V4(&[0xf000_0001]), v4).unwrap();
+        reader.lookup(fib::Keys::V6 { hi: &[0x2001 << 48], lo: &[0] }, v6).unwrap();
+        assert_eq!(answers, [next_hop; 2]);
+    }
 }

@@ -408,10 +408,19 @@ impl<K: Key> Trie<K> {
         }
     }
 
-    /// The next hop that `place` of `page`, before which there are `at` entries, falls back to, where [`Page::inherited`] is kept.
+    /// Whether the route at `place` of `page` is the default route.
+    pub(super) const fn is_default(&self, page: u32, place: Place) -> bool {
+        page == ROOT && place.len() == 0
+    }
+
+    /// The next hop that `place` of `page`, before which there are `at` entries, falls back to, where [`Page::inherited`] is kept: that of
+    /// the longest route above, but not of the default route.
     pub(super) fn inherited(&self, page: u32, at: usize, place: Place) -> NextHopId {
         let page = self.page(page);
-        page.above(at, place, Entry::told).map_or(page.inherited, |(_, told)| told)
+        match page.above(at, place, Entry::told) {
+            Some((0, _)) | None => page.inherited,
+            Some((_, told)) => told,
+        }
     }
 
     /// Every route in order of address, then length.

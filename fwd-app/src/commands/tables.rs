@@ -62,8 +62,15 @@ fn warn_of(file: &Loaded) {
     }
 }
 
-/// Warns about tables in 4 KB pages: lookups work, but each load may cost a TLB miss.
+/// Warns about tables in 4 KB pages: lookups work, but each load may cost a TLB miss. Also about reserved pages that could not be used.
 fn warn_of_pages() {
+    let refused = memory::refused_bytes().div_ceil(1 << 20);
+    if refused > 0 {
+        warn(format_args!(
+            "{refused} MB of tables do not lie in reserved 2 MB pages, though enough are free: the kernel does not hand them out; see \
+             how many are free on the tables' NUMA node, and the control group's limits (hugetlb, cpuset)"
+        ));
+    }
     let Mapped { small_bytes, .. } = memory::mapped();
     if small_bytes > 0 {
         let megabytes = small_bytes.div_ceil(1 << 20);

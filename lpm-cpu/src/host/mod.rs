@@ -3,6 +3,20 @@
 //! It follows no paper. IPv4 takes two dependent loads a key, without a branch, from about 2 MB for a full table. IPv6 takes two as well
 //! where they answer; only keys that are left go down rows of 16 entries. The modules of the two tables have their designs.
 //!
+//! # The default route
+//! A default route owns millions of entries of a table, and links to its gateway go up and down. So entries do not hold its next hop: code 0
+//! means "no route but the default", and a batch answers it with a word of the table, which it loads before any entry. A change of the
+//! default route is one store.
+//!
+//! A lookup thus puts its answer together from two loads, the word and then an entry. Both must be of one generation, for which a writer
+//! keeps an order:
+//!
+//! 1. Entries that get a route, in place of code 0, are stored before the word. Else a lookup could load the new word and then the old code 0.
+//! 2. Entries that lose their route, so that they get code 0, are stored after the word and a grace period, in this delta or in a later
+//!    one. Else a lookup could have loaded the old word and then find the new code 0.
+//!
+//! So where a lookup finds code 0, the address had no other route in the generation whose word it has.
+//!
 //! | module | what lives there |
 //! |---|---|
 //! | `params` | parameters of the engine |
@@ -13,7 +27,7 @@ pub(crate) mod params;
 pub(crate) mod v4;
 pub(crate) mod v6;
 
-use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};
+use fib::{Change, EngineError, EngineOptions, EngineWriter, Key, NextHopId, Prefix};
 use lpm_core::engine::{Algorithm, CpuEngine};
 use params::Params;
 use v4::{Table4, Writer4};
@@ -65,5 +79,21 @@ impl Algorithm for Host {
         out: &mut [NextHopId],
     ) {
         v6::kernel::lookup(params.common.isa, table, lists, keys, out);
+    }
+}
+
+/// The next hop of the default route, and the other routes of a sorted list.
+fn split_routes<K: Key>(routes: &[(Prefix<K>, NextHopId)]) -> (NextHopId, &[(Prefix<K>, NextHopId)]) {
+    match routes {
+        [(prefix, next_hop), others @ ..] if prefix.len() == 0 => (*next_hop, others),
+        _ => (NextHopId::NONE, routes),
+    }
+}
+
+/// The change of the default route, and the other changes of a sorted list.
+fn split_changes<K: Key>(changes: &[Change<K>]) -> (Option<Change<K>>, &[Change<K>]) {
+    match changes {
+        [change, others @ ..] if change.prefix.len() == 0 => (Some(*change), others),
+        _ => (None, changes),
     }
 }

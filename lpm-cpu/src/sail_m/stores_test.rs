@@ -116,7 +116,7 @@ fn nests_beside_another_fib() {
         for lengths in [12..=32, 15..=26, 23..=32] {
             run(&Sequences { seed: 11, count: count(500), lengths, next_hops: 5 }, &checker, apply);
         }
-        run_blocks(12, count(500), Prefix::DEFAULT, &checker, apply);
+        run_blocks(12, count(500), (Prefix::DEFAULT, false), &checker, apply);
         println!("{checker:?}");
     }
 }

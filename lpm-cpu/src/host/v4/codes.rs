@@ -55,7 +55,7 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    /// The form for the next hops of `routes`, with codes of `width_min` at least: ids in 8 or 16 bits where they fit, else indices.
+    /// The form for the next hops of `routes`, the default aside, with codes of `width_min` at least: ids in 8 or 16 bits where they fit, else indices.
     ///
     /// The load of an id from an index costs a lookup 0.3 to 0.5 ns, as much as the wider cells of 16-bit ids do at most (one Sapphire
     /// Rapids core with 2 MB of L2, a full table of 2024, random, table and zipf traffic).
@@ -78,7 +78,7 @@ impl Form {
     }
 }
 
-/// The code of each next hop, for the writer. Code 0 is "no route".
+/// The code of each next hop, for the writer. Code 0 is "no route but the default".
 #[derive(Debug)]
 pub(super) enum Codes {
     /// Codes are ids up to this one.

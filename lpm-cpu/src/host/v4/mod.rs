@@ -7,6 +7,7 @@
 //!                     code -- next hop
 //!                          `- escape: routes longer than /24
 //! chunks[key / 2^16] -> blocks[256 a chunk] -> two records, for four addresses a cell in place of four /24s
+//! default -- next hop where the code is 0
 //! ```
 //! A record covers a /17, so all records take 1 MB. A full table of 2024 has about 280,000 cells, of four bytes each where next-hop codes
 //! have eight bits (`codes`). A lookup is two dependent loads, a record and a word of a cell, and no branch. Records whose /24s all have
@@ -18,7 +19,8 @@
 //!
 //! # Updates in place
 //!
-//! A lookup reads one record, one word of a cell, and, where codes are indices, one id. An update paints the addresses that a delta
+//! A lookup reads one record, one word of a cell, and, where codes are indices, one id. (The next hop of the default route comes before
+//! all: the folder above says why that is right.) An update paints the addresses that a delta
 //! affects from the RIB, which is in the final state (`paint`). Each record is painted once a delta, so each address goes from its old
 //! next hop to its new one in one store:
 //!
@@ -34,6 +36,9 @@
 //! that loses its longer routes gets a next hop in place of the escape; its block, and the chunk of a /16 without blocks, are out of
 //! service at the end of the delta. The links to them stay, for lookups that have read the escape. The next delta could change these
 //! links, so it waits for a grace period first.
+//!
+//! A delta that changes the default route beside others is painted up to twice. First, addresses get their routes, while those that lose
+//! theirs keep it (`Coverings`). Then the default route is stored, a grace period passes, and what has no route gets code 0.
 //!
 //! | module | what lives there |
 //! |---|---|

@@ -101,6 +101,15 @@ impl Store {
         self.blocks_beside(at24) > 0 && self.table.code(at24) == self.width().escape()
     }
 
+    /// The code in service of address `at` of a /24, which may have a block.
+    fn code_in_block(&self, at24: u32, at: u32) -> u32 {
+        if !self.has_block(at24) {
+            return self.table.code(at24);
+        }
+        let block = self.table.link(at24).load(Ordering::Relaxed);
+        self.table.code_in(record_in(block, at / RECORD_CODES), at)
+    }
+
     /// The content of record `old` with `codes` painted from code `at` on; `cells` is memory for it.
     fn encode<'a>(
         &self,
@@ -287,6 +296,42 @@ impl Canvas for Store {
             self.blocks_in[node] += 1;
             self.table.link(at24).publish(block);
         }
+    }
+}
+
+/// Writes the table, but keeps the routes of addresses that lose them.
+pub(super) struct Coverings<'a>(pub(super) &'a mut Store);
+
+impl Coverings<'_> {
+    /// The code in service of a /24.
+    fn kept(&self, at24: u32) -> u32 {
+        let code = self.0.table.code(at24);
+        if code == self.0.width().escape() { ESCAPE } else { code }
+    }
+}
+
+impl Canvas for Coverings<'_> {
+    fn span(&mut self, records: Range<u32>, code: u32) {
+        if code != 0 {
+            self.0.span(records, code);
+        }
+    }
+
+    fn part(&mut self, at24: u32, codes: &[u32]) {
+        let mut kept = [0; RECORD_CODES as usize];
+        let kept = &mut kept[..codes.len()];
+        for ((kept, code), at24) in kept.iter_mut().zip(codes).zip(at24..) {
+            *kept = if *code == 0 { self.kept(at24) } else { *code };
+        }
+        self.0.part(at24, kept);
+    }
+
+    fn block(&mut self, at24: u32, codes: &[u32; 256]) {
+        let mut kept = *codes;
+        for (at, kept) in (0..).zip(&mut kept).filter(|(_, kept)| **kept == 0) {
+            *kept = self.0.code_in_block(at24, at);
+        }
+        self.0.block(at24, &kept);
     }
 }
 

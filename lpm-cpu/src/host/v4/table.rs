@@ -47,6 +47,8 @@ pub(crate) struct Table4 {
     pub(super) blocks: Array<AtomicU32>,
     /// Next-hop ids by code, where codes are not ids.
     pub(super) ids: Array<AtomicU32>,
+    /// The next hop of the default route, which answers code 0. A lookup loads it first.
+    pub(super) default: AtomicU32,
 }
 
 /// A record: a map of 32 bits, and the cell before the first of its run.
@@ -137,6 +139,7 @@ impl Table4 {
             chunks: Array::zeroed(NODES, placement)?,
             blocks: Array::zeroed(room.chunks as usize * CHUNK_ENTRIES, placement)?,
             ids: Array::zeroed(room.form.ids(), placement)?,
+            default: AtomicU32::new(0),
         })
     }
 
@@ -194,9 +197,14 @@ impl Table4 {
 
     /// The code of a /24, for the writer.
     pub(super) fn code(&self, at24: u32) -> u32 {
-        let record = self.record(at24 / RECORD_CODES);
-        let cell = record.map_or(0, |record| self.cell(record.cell(at24 / CELL_CODES % RECORD_CELLS)));
-        self.unpack(cell)[(at24 % CELL_CODES) as usize]
+        self.code_in(at24 / RECORD_CODES, at24)
+    }
+
+    /// The code in record `record` of what `at` numbers, a /24 or an address in a block, for the writer.
+    pub(super) fn code_in(&self, record: u32, at: u32) -> u32 {
+        let record = self.record(record);
+        let cell = record.map_or(0, |record| self.cell(record.cell(at / CELL_CODES % RECORD_CELLS)));
+        self.unpack(cell)[(at % CELL_CODES) as usize]
     }
 
     /// Where the link to the block of a /24 is, whose /16 has a chunk.

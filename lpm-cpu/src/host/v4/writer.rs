@@ -2,12 +2,14 @@
 
 use super::codes::{Codes, Form};
 use super::paint::{Canvas, paint, regions};
-use super::store::{Count, Demand, Store};
+use super::store::{Count, Coverings, Demand, Store};
 use super::table::{RECORD_CELLS, RECORD_LEN, Room, Table4};
 use crate::chunks::{distinct, nodes_of, with_reserve};
 use crate::host::params::Params;
+use crate::host::{split_changes, split_routes};
 use fib::{Change, Details, EngineError, Family, NextHopId, Prefix4, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
+use lpm_core::publish::Publish as _;
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -23,9 +25,12 @@ const LIMBO_MAX: u32 = 16_384;
 pub(crate) struct Writer4 {
     store: Store,
     codes: Codes,
+    /// Whether lookups may still have the next hop that the default route had before.
+    is_default_new: bool,
 }
 
-/// Paints `region` with the routes of `routes`, whose next hops have the codes that `code` returns.
+/// Paints `region`, which is not that of the default route, with the routes of `routes`, whose next hops have the codes that `code`
+/// returns.
 fn repaint(
     region: Prefix4,
     routes: &RibTable<u32>,
@@ -35,25 +40,44 @@ fn repaint(
     let mut within = routes.used_within(region).map(|(prefix, next_hop)| (prefix, code(next_hop))).peekable();
     let background = match within.peek() {
         Some((prefix, _)) if *prefix == region => 0,
-        _ => routes.used_above(region).map_or(0, |(_, next_hop)| code(next_hop)),
+        _ => match routes.used_above(region) {
+            Some((len, next_hop)) if len > 0 => code(next_hop),
+            _ => 0,
+        },
     };
     paint(region, background, &mut within, canvas);
 }
 
+/// Whether there are changes that set a route, and whether there are some that withdraw one.
+fn kinds(changes: &[Change<u32>]) -> (bool, bool) {
+    let withdraws = changes.iter().any(Change::withdraws);
+    (changes.iter().any(|change| !change.withdraws()), withdraws)
+}
+
 impl Writer4 {
-    /// Whether there are untouched cells for `changes`, which add so many blocks.
-    fn has_cells(&self, changes: &[Change<u32>], routes: &RibTable<u32>, blocks: u64) -> bool {
+    /// Whether there are untouched cells for `changes`, without that of the default route, which add so many blocks.
+    fn has_cells(
+        &self,
+        changes: &[Change<u32>],
+        routes: &RibTable<u32>,
+        blocks: u64,
+        paints_twice: bool,
+    ) -> bool {
         let untouched = u64::from(self.store.runs.untouched());
-        // A region within a record takes a run at most, and two for each of its blocks. Wider regions are counted below.
+        // A region takes a run at most for each of its records, and two for each of its blocks.
         let most = |region: Prefix4| {
-            if region.len() < RECORD_LEN {
-                return u64::from(u32::MAX);
-            }
-            let blocks = blocks + u64::from(self.store.blocks_beside(region.address() >> 8));
-            u64::from(RECORD_CELLS) * (1 + 2 * blocks.min(1 << (24 - region.len())))
+            let records = 1 << RECORD_LEN.saturating_sub(region.len());
+            let beside = |at16: u32| u64::from(self.store.blocks_beside(at16 << 8));
+            let nodes = region.address() >> 16..=region.last_address() >> 16;
+            let blocks = blocks + nodes.map(beside).sum::<u64>();
+            u64::from(RECORD_CELLS) * (records + 2 * blocks.min(1 << (24 - region.len())))
         };
-        if regions(changes).map(most).sum::<u64>() <= untouched {
+        let most: u64 = regions(changes).map(most).sum();
+        if most * if paints_twice { 2 } else { 1 } <= untouched {
             return true;
+        }
+        if paints_twice {
+            return false;
         }
         // One next hop without a code is painted with an unused code: there is one, since the codes fit.
         let mut new = changes.iter().map(|change| change.new).filter(|id| self.codes.find(*id).is_none());
@@ -75,6 +99,7 @@ impl FibTable<u32> for Writer4 {
     type Size = Room;
 
     fn size(routes: &[(Prefix4, NextHopId)], params: &Params, budget: Budget) -> Result<Room, EngineError> {
+        let (_, routes) = split_routes(routes);
         let form = Form::of(routes, params.width_min);
         let mut count = Count { width: form.width, cells: 0 };
         let mut ids = routes.iter().map(|(prefix, next_hop)| (*prefix, next_hop.get())).peekable();
@@ -108,17 +133,17 @@ impl FibTable<u32> for Writer4 {
     }
 
     fn build(room: Room, routes: Routes<u32>, params: &Params) -> Result<Self, EngineError> {
+        let (default, routes) = split_routes(&routes);
         let mut store = Store::new(room, params.common.placement)?;
         let mut codes = Codes::new(room.form);
-        for (_, next_hop) in &routes {
+        for (_, next_hop) in routes {
             codes.take(&store.table.ids, *next_hop);
         }
         codes.check()?;
-        let mut routes =
-            routes.into_iter().map(|(prefix, next_hop)| (prefix, codes.code(next_hop))).peekable();
+        let mut routes = routes.iter().map(|(prefix, next_hop)| (*prefix, codes.code(*next_hop))).peekable();
         paint(Prefix4::DEFAULT, 0, &mut routes, &mut store);
-        drop(routes);
-        Ok(Self { store, codes })
+        store.table.default.publish(default.get());
+        Ok(Self { store, codes, is_default_new: false })
     }
 
     fn shared(&self) -> &Arc<Table4> {
@@ -154,6 +179,8 @@ impl FibTable<u32> for Writer4 {
     }
 
     fn admits(&self, changes: &[Change<u32>], routes: &RibTable<u32>) -> bool {
+        let (default, changes) = split_changes(changes);
+        let paints_twice = default.is_some() && kinds(changes) == (true, true);
         let long = || changes.iter().filter(|change| change.adds() && change.prefix.len() > 24);
         let nodes = |len| nodes_of(len, long().map(|change| change.prefix));
         let chunks = distinct(nodes(16).filter(|node| self.store.blocks_beside(node << 8) == 0));
@@ -161,26 +188,42 @@ impl FibTable<u32> for Writer4 {
         chunks <= self.store.chunks.available()
             && blocks <= self.store.blocks.available()
             && self.codes.fit(changes)
-            && self.has_cells(changes, routes, blocks)
+            && self.has_cells(changes, routes, blocks, paints_twice)
     }
 
     fn owes_grace(&self) -> bool {
         let Store { runs, chunks, blocks, .. } = &self.store;
-        runs.limbo_cells() > LIMBO_MAX || chunks.has_limbo() || blocks.has_limbo() || self.codes.has_limbo()
+        let has_limbo = chunks.has_limbo() || blocks.has_limbo() || self.codes.has_limbo();
+        self.is_default_new || has_limbo || runs.limbo_cells() > LIMBO_MAX
     }
 
     fn grace_over(&mut self) {
         self.store.end_grace();
         self.codes.end_grace();
+        self.is_default_new = false;
     }
 
-    fn update(&mut self, changes: &[Change<u32>], routes: &RibTable<u32>, _: &dyn Fn()) {
-        let Self { store, codes } = self;
+    fn update(&mut self, changes: &[Change<u32>], routes: &RibTable<u32>, synchronize: &dyn Fn()) {
+        let Self { store, codes, is_default_new } = self;
+        let (default, changes) = split_changes(changes);
         for change in changes.iter().filter(|change| !change.withdraws()) {
             codes.take(&store.table.ids, change.new);
         }
         let code = |next_hop| codes.code(next_hop);
-        regions(changes).for_each(|region| repaint(region, routes, code, store));
+        let (sets, withdraws) = kinds(changes);
+        if let Some(change) = default {
+            if sets {
+                regions(changes).for_each(|region| repaint(region, routes, code, &mut Coverings(store)));
+            }
+            store.table.default.publish(change.new.get());
+            *is_default_new = !withdraws;
+            if withdraws {
+                synchronize();
+            }
+        }
+        if default.is_none() || withdraws {
+            regions(changes).for_each(|region| repaint(region, routes, code, store));
+        }
         store.end_delta();
         for change in changes.iter().filter(|change| !change.adds()) {
             codes.release(change.old);

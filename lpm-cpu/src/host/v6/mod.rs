@@ -21,8 +21,8 @@
 //! entries that say "none here" below a route, would save a short route's repainting of the nodes below it, but a lookup
 //! would put its answer together from several entries, of different generations: after "a /32 changes" and "a /48 in it is withdrawn", a
 //! lookup that read the /32 before both and the /48 after both would answer what was right in no generation. Grace periods between such
-//! deltas would cost more than repainting, which is a few entries for most routes; for a default route, which may own 4 million, it takes
-//! 5 ms.
+//! deltas would cost more than repainting, which is a few entries for most routes. A default route may own 4 million, so it alone is not
+//! pushed: its entries have code 0, and the folder above says why lookups are right then.
 //!
 //! With pushing, each store leaves every running lookup an old or a new answer:
 //!
@@ -61,6 +61,7 @@ pub(crate) mod table;
 mod writer;
 
 use crate::host::params::Params;
+use crate::host::split_routes;
 use fib::{Change, Details, EngineError, NextHopId, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use rustc_hash::FxHashSet;
@@ -161,6 +162,7 @@ impl<F: Forms> FibTable<u128> for Table6<F> {
     type Size = Size;
 
     fn size(routes: &[(Prefix6, NextHopId)], _: &Params, budget: Budget) -> Result<Size, EngineError> {
+        let (_, routes) = split_routes(routes);
         let mut refusal = EngineError::Full { what: "next hops of the IPv6 table", used: 0, limit: 0 };
         for form in F::FORMS {
             match form.codes(routes, budget).map(|codes| form.size(codes, routes, budget)) {
@@ -183,11 +185,11 @@ impl<F: Forms> FibTable<u128> for Table6<F> {
     fn build(size: Size, routes: Routes<u128>, params: &Params) -> Result<Self, EngineError> {
         let placement = params.common.placement;
         let (writer, shared) = if size.form == Form::Ids32 {
-            let writer = Writer::build(size, routes, placement)?;
+            let writer = Writer::build(size, &routes, placement)?;
             let shared = Shared6::Wide(Arc::clone(writer.table()));
             (AnyWriter::Wide(writer), shared)
         } else {
-            let writer = Writer::build(size, routes, placement)?;
+            let writer = Writer::build(size, &routes, placement)?;
             let shared = Shared6::Narrow(Arc::clone(writer.table()));
             (AnyWriter::Narrow(writer), shared)
         };
@@ -238,7 +240,7 @@ impl<F: Forms> FibTable<u128> for Table6<F> {
         with_writer!(&mut self.writer, writer => writer.grace_over());
     }
 
-    fn update(&mut self, changes: &[Change<u128>], routes: &RibTable<u128>, _: &dyn Fn()) {
-        with_writer!(&mut self.writer, writer => writer.update(changes, routes));
+    fn update(&mut self, changes: &[Change<u128>], routes: &RibTable<u128>, synchronize: &dyn Fn()) {
+        with_writer!(&mut self.writer, writer => writer.update(changes, routes, synchronize));
     }
 }

@@ -7,8 +7,9 @@
 //! | codes | 0..N | 0..2^24 |
 //! | links | the node's number + N | the node's number + 2^24 |
 //!
-//! N is 2^13, or as many as the next hops need, 2^15 at most: what is left of 2^16 numbers the nodes of a level. Code 0 is "no route", so a table without routes is all zero. Codes of 16 bits are the next-hop ids themselves if those fit, which ids
-//! given out from 1 on do in practice, else indices of an array of ids; codes of 32 bits are the ids.
+//! N is 2^13, or as many as the next hops need, 2^15 at most: what is left of 2^16 numbers the nodes of a level. Code 0 is "no route but
+//! the default", so a table without routes is all zero. Codes of 16 bits are the next-hop ids themselves if those fit, which ids given out
+//! from 1 on do in practice, else indices of an array of ids; codes of 32 bits are the ids.
 
 use super::shape::Shape;
 use crate::packed::Packed;
@@ -29,6 +30,8 @@ pub(crate) struct Table<const BITS: u32> {
     pub(crate) codes: u32,
     /// Next-hop ids by code, where a code is not the id.
     pub(crate) ids: Option<Array<AtomicU32>>,
+    /// The next hop of the default route, which answers code 0. A lookup loads it first.
+    pub(super) default: AtomicU32,
 }
 
 impl<const BITS: u32> Table<BITS> {
@@ -45,7 +48,8 @@ impl<const BITS: u32> Table<BITS> {
         placement: Placement,
     ) -> Result<Self, EngineError> {
         let ids = if has_ids { Some(Array::zeroed(codes as usize, placement)?) } else { None };
-        Ok(Self { entries: Packed::zeroed(shape.entries() + PADDING, placement)?, shape, codes, ids })
+        let entries = Packed::zeroed(shape.entries() + PADDING, placement)?;
+        Ok(Self { entries, shape, codes, ids, default: AtomicU32::new(0) })
     }
 
     /// The bytes of a table with an array of so many ids, before rounding to pages.

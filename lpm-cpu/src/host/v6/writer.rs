@@ -5,15 +5,16 @@ use super::shape::{LEVELS_MAX, NodeCount};
 use super::table::Table;
 use super::{Form, Size};
 use crate::chunks::Chunks;
+use crate::host::{split_changes, split_routes};
 use fib::{Change, EngineError, NextHopId, Prefix6, RibTable};
-use lpm_core::engine::Routes;
 use lpm_core::hops::HopIndex;
 use lpm_core::memory::Placement;
+use lpm_core::publish::Publish as _;
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The owner of an entry that leads to a node.
+/// The owner of an entry that leads to a node. That of an entry without a route, or with the default alone, is 0.
 const LINK: u8 = u8::MAX;
 
 /// The nodes of a level.
@@ -46,6 +47,14 @@ fn run_len(owners: &[u8]) -> usize {
     whole + owners[whole..].iter().take_while(|owner| *owner == first).count()
 }
 
+/// The heir of a route that no other covers but the default.
+const BARE: (u8, NextHopId) = (0, NextHopId::NONE);
+
+/// What takes over from a route of `prefix` that goes: the length and next hop of the route that covers it.
+fn heir(prefix: Prefix6, routes: &RibTable<u128>) -> (u8, NextHopId) {
+    routes.used_above(prefix).filter(|(len, _)| *len > 0).unwrap_or(BARE)
+}
+
 /// The writer's side.
 pub(super) struct Writer<const BITS: u32> {
     table: Arc<Table<BITS>>,
@@ -56,6 +65,8 @@ pub(super) struct Writer<const BITS: u32> {
     levels: Vec<Level>,
     /// Whether nodes given back are wanted for new ones.
     is_short: bool,
+    /// Whether lookups may still have the next hop that the default route had before.
+    is_default_new: bool,
     /// Memory for [`Self::update`]: empty between calls.
     changes: Vec<Change<u128>>,
 }
@@ -64,7 +75,7 @@ impl<const BITS: u32> Writer<BITS> {
     /// A table of `routes`, in order, which has room for them.
     pub(super) fn build(
         Size { form, shape, codes }: Size,
-        routes: Routes<u128>,
+        routes: &[(Prefix6, NextHopId)],
         placement: Placement,
     ) -> Result<Self, EngineError> {
         let table = Arc::new(Table::zeroed(shape, codes, form == Form::Codes16, placement)?);
@@ -75,11 +86,14 @@ impl<const BITS: u32> Writer<BITS> {
         let codes = table.ids.is_some().then(|| {
             HopIndex::new(u16::try_from(codes - 1).unwrap_or(u16::MAX), "next hops of the IPv6 table")
         });
-        let mut writer = Self { table, codes, owners, levels, is_short: false, changes: Vec::new() };
+        let (is_short, is_default_new, changes) = (false, false, Vec::new());
+        let mut writer = Self { table, codes, owners, levels, is_short, is_default_new, changes };
+        let (default, routes) = split_routes(routes);
         for (prefix, next_hop) in routes {
-            writer.take_code(next_hop);
-            writer.announce(prefix, next_hop, true);
+            writer.take_code(*next_hop);
+            writer.announce(*prefix, *next_hop, true);
         }
+        writer.table.default.publish(default.get());
         match &writer.codes {
             Some(codes) => codes.check().map(|()| writer),
             None => Ok(writer),
@@ -128,6 +142,7 @@ impl<const BITS: u32> Writer<BITS> {
 
     /// Whether `changes` fit in place.
     pub(super) fn admits(&self, changes: &[Change<u128>]) -> bool {
+        let (_, changes) = split_changes(changes);
         if !self.has_codes_for(changes) {
             return false;
         }
@@ -247,32 +262,56 @@ impl<const BITS: u32> Writer<BITS> {
     /// Whether a grace period must end before the next [`Self::update`]. Nodes given back wait until they are wanted: a grace period
     /// for each would have every update wait for the lookups.
     pub(super) fn owes_grace(&self) -> bool {
-        self.is_short || self.codes.as_ref().is_some_and(HopIndex::has_limbo)
+        self.is_short || self.is_default_new || self.codes.as_ref().is_some_and(HopIndex::has_limbo)
     }
 
     /// A grace period is over.
     pub(super) fn grace_over(&mut self) {
-        self.is_short = false;
+        (self.is_short, self.is_default_new) = (false, false);
         self.levels.iter_mut().for_each(|level| level.nodes.end_grace());
         if let Some(codes) = &mut self.codes {
             codes.end_grace();
         }
     }
 
-    /// Applies `changes`, which lead to `routes` and fit.
-    pub(super) fn update(&mut self, changes: &[Change<u128>], routes: &RibTable<u128>) {
+    /// Applies `changes`, which lead to `routes` and fit. `synchronize` as for [`FibTable::update`].
+    ///
+    /// [`FibTable::update`]: lpm_core::engine::FibTable::update
+    pub(super) fn update(
+        &mut self,
+        changes: &[Change<u128>],
+        routes: &RibTable<u128>,
+        synchronize: &dyn Fn(),
+    ) {
+        let (default, changes) = split_changes(changes);
         let mut sorted = std::mem::take(&mut self.changes);
         sorted.extend_from_slice(changes);
         sorted.sort_unstable_by_key(|change| Reverse(change.prefix.len()));
         if self.codes.is_some() {
             sorted.iter().filter(|change| !change.withdraws()).for_each(|change| self.take_code(change.new));
         }
+        // What loses its route comes after a change of the default route, and after a grace period.
+        let mut bare = false;
         for change in &sorted {
-            if change.withdraws() {
-                let heir = routes.used_above(change.prefix).unwrap_or((0, NextHopId::NONE));
-                self.withdraw(change.prefix, heir);
-            } else {
+            if !change.withdraws() {
                 self.announce(change.prefix, change.new, change.adds());
+            } else if let heir @ (1.., _) = heir(change.prefix, routes) {
+                self.withdraw(change.prefix, heir);
+            } else if default.is_none() {
+                self.withdraw(change.prefix, BARE);
+            } else {
+                bare = true;
+            }
+        }
+        if let Some(default) = default {
+            self.table.default.publish(default.new.get());
+            self.is_default_new = !bare;
+        }
+        if bare {
+            synchronize();
+            let withdrawn = sorted.iter().filter(|change| change.withdraws());
+            for change in withdrawn.filter(|change| heir(change.prefix, routes) == BARE) {
+                self.withdraw(change.prefix, BARE);
             }
         }
         // Only now are all entries of a node without uses the same.

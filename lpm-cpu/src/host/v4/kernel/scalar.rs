@@ -7,6 +7,7 @@ use crate::chunks::entries_of;
 use crate::host::v4::table::{CELL_CODES, RECORD_CELLS, Record, Table4, record_in, record_of};
 use fib::NextHopId;
 use fib::loads::{Loads, Plain};
+use std::hint::select_unpredictable;
 
 pub(super) fn lookup(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
     for (key, answer) in keys.iter().zip(out) {
@@ -17,13 +18,16 @@ pub(super) fn lookup(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
 
 /// The next hop of a key.
 pub(crate) fn one<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
+    let default = loads.word(&table.default)?;
     let mut code = code_at(table, record_of(key), key >> 8, loads)?;
     if code == table.form.width.escape() {
         let chunk = loads.word(&table.chunks[(key >> 16) as usize])?;
         let block = loads.word(&table.blocks[entries_of(chunk).start + (key >> 8 & 0xff) as usize])?;
         code = code_at(table, record_in(block, key >> 7 & 1), key, loads)?;
     }
-    if table.form.is_indexed { loads.word(&table.ids[code as usize]) } else { Ok(code) }
+    let answer = if table.form.is_indexed { loads.word(&table.ids[code as usize])? } else { code };
+    // Code 0 is as frequent as others in random traffic, too much so for a branch.
+    Ok(select_unpredictable(code == 0, default, answer))
 }
 
 /// The code in record `record` of what `at` numbers: a /24, or an address in a block.
