@@ -17,7 +17,7 @@ from .forwarder import PROGRAM
 from .hosts import Pair, run
 from .machine import MODELS, Failed, Machine
 
-BIND_S = 180
+BIND_S = 600
 HELP = """A line is a shell command in the guest; the program is /usr/local/bin/fwd-app. Lines that begin with a colon:
   :monitor NAME [JSON]   a command of QEMU's monitor, as  :monitor set_link {"name": "virtio-r", "up": false}
   :hosts                 how to run commands on the emulated hosts
@@ -67,7 +67,7 @@ def shell(machine, pairs):
             if words == [":hosts"]:
                 for host in (host for pair in pairs for host in pair):
                     print(f"ip netns exec {host.space} ..  # {host.ipv4}, {host.ipv6}, the {host.card.side} one of {host.card.driver}: {host.card.address}")
-            elif words and words[0] == ":monitor":
+            elif words[:1] == [":monitor"] and len(words) > 1:
                 print(json.dumps(machine.monitor(words[1], **json.loads(words[2] if len(words) > 2 else "{}"))))
             elif words:
                 code, output = machine.ask(line, 600)

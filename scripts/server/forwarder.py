@@ -7,7 +7,7 @@ from .machine import SIDES, Failed
 
 PROGRAM = "/usr/local/bin/fwd-app"
 FOLDER = "/run/forwarder"
-START_S, END_S = 90, 30
+START_S, END_S = 180, 90
 # One half of all addresses is behind each host.
 ROUTES = """0.0.0.0/1 via 198.18.1.2 dev 0
 128.0.0.0/1 via 198.18.2.2 dev 1

@@ -15,7 +15,7 @@ from captures import packets as p
 # Frames on their way in each direction at most: fewer than a ring, a TAP or a card's queue holds, so that none may be lost.
 WINDOW = 192
 # Nothing arrives any more. Machines are slow under emulation.
-SILENCE_S = 10
+SILENCE_S = 20
 PCAP = Path(__file__).resolve().parents[2] / "pcap" / "mix.pcap"
 LINKS = [ipaddress.ip_network(net) for net in ("198.18.1.0/24", "198.18.2.0/24", "fd00:1::/64", "fd00:2::/64")]
 TPIDS = {p.TPID_C, p.TPID_S, p.TPID_OLD}

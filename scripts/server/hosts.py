@@ -28,7 +28,7 @@ TP_STATUS_VLAN_VALID, TP_STATUS_VLAN_TPID_VALID = 1 << 4, 1 << 6
 RECEIVE_BYTES = 64 << 20
 TPID_C = 0x8100
 # An answer that has not come by then is lost, however slow the machine.
-REPLY_S = 10
+REPLY_S = 20
 
 
 def run(*words, check=True):

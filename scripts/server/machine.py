@@ -111,7 +111,7 @@ class Machine:
         """QEMU's command line."""
         kernel = f"console=ttyS0 quiet rw root=/dev/vda hugepages={PAGES_2M} mitigations=off transparent_hugepage=never"
         # On a busy host the guest's timers come late: it must not take them for broken. A panic ends QEMU.
-        kernel += " no_timer_check nowatchdog tsc=reliable rcupdate.rcu_cpu_stall_suppress=1 panic=-1 systemd.show_status=0"
+        kernel += " no_timer_check nowatchdog rcupdate.rcu_cpu_stall_suppress=1 panic=-1 systemd.show_status=0"
         kernel += " intel_iommu=on iommu=pt" if self.has_iommu else ""
         disk = f"file={self.image}/root.ext4,format=raw,if=virtio,snapshot=on,cache=unsafe"
         words = ["qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(CPUS), "-m", str(MEMORY_MB)]
@@ -166,13 +166,13 @@ class Machine:
             card.address = re.findall(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", places[card.mac])[-1]
         return uptime_s
 
-    def ask(self, command, timeout_s=60):
+    def ask(self, command, timeout_s=180):
         """(exit code, output) of a shell command in the guest."""
         self.agent.put({"command": command, "timeout": timeout_s})
         answer = self.agent.get(timeout_s + 60)
         return answer["code"], answer["output"]
 
-    def guest(self, command, timeout_s=60):
+    def guest(self, command, timeout_s=180):
         """The output of a shell command in the guest, which must succeed."""
         code, output = self.ask(command, timeout_s)
         if code != 0:
