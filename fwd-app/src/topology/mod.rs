@@ -68,6 +68,8 @@ pub(crate) struct Settings {
     pub(crate) flush_us: u32,
     /// The instruction set of the header checks.
     pub(crate) isa: Isa,
+    /// Most fragments that a sending stage makes in about a millisecond; `None` makes all.
+    pub(crate) fragments_max: Option<u32>,
 }
 
 impl Settings {

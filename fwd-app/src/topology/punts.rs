@@ -5,6 +5,7 @@
 
 use crate::datapath::exception::{Ours, Punting};
 use crate::datapath::tx::{ORIGINATED_MAX, PuntEnds};
+use crate::datapath::watch::Watch;
 use crate::datapath::{EgressTable, Published};
 use arc_swap::ArcSwap;
 use dpdk_ffi::{Burst, DpdkError, Eal, Ring, RingSync, SocketId};
@@ -23,19 +24,22 @@ pub(crate) struct Punts {
     pub(crate) published: Arc<Published>,
     /// The egress table of each port's VRF, then those of VRFs without ports.
     pub(crate) egress: Vec<Arc<ArcSwap<EgressTable>>>,
+    /// Where packets are looked at that the router drops.
+    pub(crate) watch: Arc<Watch>,
     /// By port; `None` where a port is no interface.
     ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
 }
 
 impl Punts {
-    /// Rings for ports where `ours` is for the router, with the egress tables of the ports' VRFs, and then those of the others.
+    /// Rings for ports where `ours` is for the router, with the egress tables of the ports' VRFs, and then those of the others. What the
+    /// router drops is shown to `watch`.
     ///
     /// # Errors
     /// When there is no memory for the rings.
     pub(crate) fn new(
         eal: &Eal,
         ours: Vec<Option<Arc<Ours>>>,
-        egress: Vec<Arc<ArcSwap<EgressTable>>>,
+        (egress, watch): (Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>),
     ) -> Result<Self, DpdkError> {
         let ring = |name, sync| Ring::new(eal, name, RING_SLOTS, sync, SocketId::ANY);
         Ok(Self {
@@ -43,6 +47,7 @@ impl Punts {
             originated: ring("originated", RingSync::SpSc)?,
             published: Arc::default(),
             egress,
+            watch,
             ours: ours.into_iter().map(|ours| ours.map(|ours| Arc::new(ArcSwap::new(ours)))).collect(),
         })
     }

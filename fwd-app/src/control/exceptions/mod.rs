@@ -23,6 +23,7 @@ use super::interfaces::Resolved;
 use super::taps::Taps;
 use super::thread::pin;
 use crate::datapath::exception::Note;
+use crate::datapath::watch::Watch;
 use crate::datapath::{Counters, DropReason, EgressTable, Published};
 use crate::notice;
 use crate::router::config::NeighbourConfig;
@@ -152,6 +153,8 @@ struct Exceptions {
     late: VecDeque<Resolved>,
     counters: Counters,
     published: Arc<Published>,
+    /// Where dropped packets are looked at.
+    watch: Arc<Watch>,
     start: Instant,
 }
 
@@ -200,6 +203,7 @@ impl Exceptions {
             late: VecDeque::new(),
             counters: Counters::default(),
             published: Arc::clone(&punts.published),
+            watch: Arc::clone(&punts.watch),
             start: Instant::now(),
         })
     }
