@@ -12,6 +12,7 @@ use crate::mbuf::{Mbuf, Raw};
 use crate::mempool::Mempool;
 use crate::simd::{Array, Level, PAD, Starts};
 use crate::sys;
+use std::ops::Range;
 
 /// Target in [`Burst::scatter`] for packets that go to the `dropped` burst.
 pub const DROP: u16 = u16::MAX;
@@ -225,6 +226,13 @@ impl Burst {
         }
         self.put(Raw(packet.into_raw()));
         Ok(())
+    }
+
+    /// Adds a packet of `header`, then the bytes `range` of packet `i` of `other`, as [`Mbuf::piece`] makes it. Returns false,
+    /// and adds nothing, when this burst is full or that one would be `None`.
+    pub fn push_piece(&mut self, other: &Burst, i: usize, header: &[u8], range: &Range<u32>) -> bool {
+        // In this order, so that a piece that was made has its place.
+        self.room() > 0 && other.at(i).piece(header, range).is_some_and(|piece| self.put(piece))
     }
 
     /// Takes the last packet.

@@ -4,6 +4,7 @@
 //! compile time, so Rust reads fields without a C call. Only C touches the second line, for chains.
 
 use std::mem::offset_of;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU16;
 
@@ -222,6 +223,17 @@ impl Raw {
         Ok(())
     }
 
+    /// A packet of `header`, then the bytes `range` of this one, padded to 60 bytes, from its pool and with its tag. `None` when the pool has no mbufs, the
+    /// header is longer than a headroom, or the packet does not have these bytes or none are wanted.
+    pub(crate) fn piece(self, header: &[u8], range: &Range<u32>) -> Option<Raw> {
+        let bytes = range.end.checked_sub(range.start).filter(|bytes| *bytes > 0)?;
+        let header_bytes = u16::try_from(header.len()).ok()?;
+        // SAFETY: a valid packet whose owner borrows it, and C checks the range; the header is a borrow of as many bytes.
+        let piece =
+            unsafe { sys::dffi_mbuf_piece(self.0, range.start, bytes, header.as_ptr(), header_bytes) };
+        (!piece.is_null()).then_some(Raw(piece))
+    }
+
     fn tailroom(self) -> usize {
         // SAFETY: a valid mbuf (type invariant).
         usize::from(unsafe { sys::dffi_mbuf_tailroom(self.0) })
@@ -337,6 +349,15 @@ impl Mbuf {
     /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] beyond 65,535 segments.
     pub fn append(&mut self, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
         self.raw.append(bytes, pool)
+    }
+
+    /// A packet of `header`, then the bytes `range` of this one, padded to 60 bytes, from its pool and with its tag. `None` when the pool has no mbufs, the
+    /// header is longer than a headroom of 128 bytes, or this packet does not have these bytes or none are wanted.
+    #[must_use]
+    pub fn piece(&self, header: &[u8], range: &Range<u32>) -> Option<Mbuf> {
+        let raw = NonNull::new(self.raw.piece(header, range)?.0)?;
+        // SAFETY: a new packet, which nobody else owns.
+        Some(unsafe { Mbuf::from_raw(raw, self.token.clone()) })
     }
 
     /// Chains `tail` behind this packet, for [`crate::testing::chain`].

@@ -90,6 +90,36 @@ const char *dffi_mempool_operations(const struct rte_mempool *pool)
 	return rte_mempool_get_ops(pool->ops_index)->name;
 }
 
+/* The shortest Ethernet frame, without its checksum. Not every driver pads. */
+#define SHORTEST (RTE_ETHER_MIN_LEN - RTE_ETHER_CRC_LEN)
+
+struct rte_mbuf *dffi_mbuf_piece(const struct rte_mbuf *mbuf, uint32_t from, uint32_t count, const uint8_t *header,
+				 uint16_t header_count)
+{
+	struct rte_mbuf *piece;
+	char *start;
+
+	if (from > mbuf->pkt_len || count > mbuf->pkt_len - from)
+		return NULL;
+	piece = rte_pktmbuf_copy(mbuf, mbuf->pool, from, count);
+	if (piece == NULL)
+		return NULL;
+	start = rte_pktmbuf_prepend(piece, header_count);
+	if (start == NULL) {
+		rte_pktmbuf_free(piece);
+		return NULL;
+	}
+	memcpy(start, header, header_count);
+	if (piece->pkt_len < SHORTEST) {
+		const uint16_t missing = SHORTEST - piece->pkt_len;
+		char *end = rte_pktmbuf_append(piece, missing);
+
+		if (end != NULL)
+			memset(end, 0, missing);
+	}
+	return piece;
+}
+
 unsigned dffi_ring_enqueue_burst(struct rte_ring *ring, struct rte_mbuf **mbufs, unsigned count)
 {
 	return rte_ring_enqueue_burst(ring, (void *const *)mbufs, count, NULL);

@@ -51,6 +51,10 @@ int dffi_mbuf_linearize(struct rte_mbuf *mbuf);
 /* Grows the last segment by count bytes and returns where they start, NULL when they do not fit. */
 uint8_t *dffi_mbuf_append(struct rte_mbuf *mbuf, uint16_t count);
 uint16_t dffi_mbuf_tailroom(struct rte_mbuf *mbuf);
+/* A packet from the pool of mbuf: a header, then count bytes of mbuf from `from` on, then zeros up to the shortest frame. NULL when the
+ * pool is empty or mbuf has fewer bytes. */
+struct rte_mbuf *dffi_mbuf_piece(const struct rte_mbuf *mbuf, uint32_t from, uint32_t count, const uint8_t *header,
+				 uint16_t header_count);
 
 /* The name of the operations of a pool. */
 const char *dffi_mempool_operations(const struct rte_mempool *pool);

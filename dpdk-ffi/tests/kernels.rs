@@ -6,7 +6,7 @@
     reason = "test helpers may panic, and their counts are small"
 )]
 
-use dpdk_ffi::simd::{Entry, Indexed, Kind, LaneV4, LaneV6, Level, PAD, Parsed, Tally, rules};
+use dpdk_ffi::simd::{Entry, Indexed, Kind, LaneV4, LaneV6, LengthOrMark, Level, PAD, Parsed, Tally, rules};
 use dpdk_ffi::{Burst, DROP, Mempool, MempoolConfig, testing};
 use proptest::prelude::*;
 use std::sync::OnceLock;
@@ -133,7 +133,8 @@ fn run(
     let (mut keys, mut places4, mut places6) =
         ([0; PACKETS_MAX + PAD], [0; PACKETS_MAX + PAD], [0; PACKETS_MAX + PAD]);
     let (mut his, mut los) = ([0; PACKETS_MAX + PAD], [0; PACKETS_MAX + PAD]);
-    let (mut kinds, mut ip_bytes) = ([Kind::V6; PACKETS_MAX + PAD], [0; PACKETS_MAX + PAD]);
+    let (mut kinds, mut lengths) =
+        ([Kind::V6; PACKETS_MAX + PAD], [LengthOrMark::default(); PACKETS_MAX + PAD]);
     let mut results = Results::default();
     let (mut len4, mut len6, mut first) = (0, 0, 0);
     let (before, after) = recipes.split_at(cut.min(count));
@@ -150,7 +151,7 @@ fn run(
         }
         let v4 = LaneV4 { keys: &mut keys, places: &mut places4, len: len4 };
         let v6 = LaneV6 { his: &mut his, los: &mut los, places: &mut places6, len: len6 };
-        let mut parsed = Parsed { v4, v6, kinds: &mut kinds, ip_bytes: &mut ip_bytes };
+        let mut parsed = Parsed { v4, v6, kinds: &mut kinds, lengths: &mut lengths };
         results.tallies.push(burst.parse(first, &mut parsed));
         (len4, len6, first) = (parsed.v4.len, parsed.v6.len, burst.len());
     }
@@ -161,13 +162,14 @@ fn run(
     burst.merge(&kinds, [&keys, &lasts], &mut merged);
     results.merged = merged[..count].to_vec();
     let passed = (0..count).filter(|i| kinds[*i] != Kind::Other);
-    results.ip_bytes = passed.map(|i| ip_bytes[i]).collect();
-    for (ip_bytes, kind) in ip_bytes.iter_mut().zip(&kinds) {
-        *ip_bytes = if *kind == Kind::Other { 0 } else { *ip_bytes };
+    results.ip_bytes = passed.map(|i| lengths[i].get().unwrap()).collect();
+    // As a caller does with what did not pass.
+    for (length, _) in lengths.iter_mut().zip(&kinds).filter(|(_, kind)| **kind == Kind::Other) {
+        *length = LengthOrMark::default();
     }
     let mut ports = [7; PACKETS_MAX + PAD];
     let mut own = [Entry::default(); PACKETS_MAX + PAD];
-    let of = Indexed { indices, ip_bytes: &ip_bytes };
+    let of = Indexed { indices, lengths: &lengths };
     let care = burst.verdict(table, of, &mut own, &mut ports);
     results.ports = (care, ports[..count].to_vec());
     for (code, at) in [(Entry::CODES, 0), (Entry::CODES + 3, count / 2), (DROP, count.saturating_sub(64))] {
@@ -201,7 +203,7 @@ proptest! {
         indices in prop::collection::vec(prop_oneof![20 => 0..100u32, 1 => any::<u32>()], PACKETS_MAX + PAD),
     ) {
         let table: Vec<_> = codes.iter().map(|(macs, port, how)| match how {
-            0 => Entry { macs: *macs, port: Entry::CODES + port, mtu_bytes: u16::MAX },
+            0 => Entry { macs: *macs, port: Entry::TOO_LONG + 1 + port, mtu_bytes: u16::MAX },
             1 => Entry { macs: *macs, port: DROP, mtu_bytes: u16::MAX },
             2 => Entry { macs: *macs, port: *port, mtu_bytes: 45 },
             _ => Entry { macs: *macs, port: *port % outs.max(1) as u16, mtu_bytes: 1500 },
@@ -234,6 +236,40 @@ proptest! {
                 Kind::V6 => before[21] -= 1,
             }
             prop_assert_eq!(&before, after, "packet {}", i);
+        }
+    }
+}
+
+/// The code of a packet that is too long is made by no port, and replaces no code.
+#[test]
+fn a_packet_that_is_too_long_has_a_code_of_its_own() {
+    let Some(eal) = testing::eal() else { return };
+    let pool =
+        Mempool::new(eal, "too_long", &MempoolConfig { mbufs: 511, ..MempoolConfig::default() }).unwrap();
+    for mark in [0, 1, 17, u8::MAX] {
+        assert_eq!(LengthOrMark::mark(mark).get(), Err(mark), "no length is taken for a mark");
+    }
+    let codes = (1..=0x90).map(|code| Entry::CODES + code).chain([DROP]);
+    let all: Vec<u16> = (0..600).chain([0x8000, Entry::CODES - 1]).chain(codes).collect();
+    let entry = |port: &u16| Entry { macs: [0; 12], port: *port, mtu_bytes: 1500 };
+    let table: Vec<_> = all.iter().map(entry).collect();
+    for level in Level::ALL {
+        for first in (0..table.len()).step_by(PACKETS_MAX) {
+            let count = PACKETS_MAX.min(table.len() - first);
+            let mut burst = Burst::with_capacity(eal, PACKETS_MAX).with_level(level);
+            pool.copy_burst(&mut burst, &vec![[2_u8; 60]; count]).unwrap();
+            let mut indices = [0; PACKETS_MAX + PAD];
+            indices[..count].iter_mut().zip(first as u32..).for_each(|(index, at)| *index = at);
+            let (mut entries, mut ports) = ([Entry::default(); PACKETS_MAX + PAD], [0; PACKETS_MAX + PAD]);
+            for (bytes, is_long) in [(1500, false), (1501, true), (65_575, true)] {
+                let lengths = [LengthOrMark::length(bytes); PACKETS_MAX + PAD];
+                let of = Indexed { indices: &indices, lengths: &lengths };
+                burst.verdict(&table, of, &mut entries, &mut ports);
+                for (port, found) in all[first..].iter().zip(&ports[..count]) {
+                    let wanted = if is_long && *port < Entry::CODES { Entry::CODES } else { *port };
+                    assert_eq!(*found, wanted, "{bytes} bytes to port {port:#x} at {:?}", level.available());
+                }
+            }
         }
     }
 }
@@ -283,8 +319,8 @@ fn cached_starts_follow_the_packets() {
         let (mut his, mut los) = ([0; 128], [0; 128]);
         let v6 = LaneV6 { his: &mut his, los: &mut los, places: &mut none, len: 0 };
         let v4 = LaneV4 { keys: &mut keys, places: &mut places, len: 0 };
-        let (mut kinds, mut ip_bytes) = ([Kind::Other; 128], [0; 128]);
-        let mut parsed = Parsed { v4, v6, kinds: &mut kinds, ip_bytes: &mut ip_bytes };
+        let (mut kinds, mut lengths) = ([Kind::Other; 128], [LengthOrMark::default(); 128]);
+        let mut parsed = Parsed { v4, v6, kinds: &mut kinds, lengths: &mut lengths };
         let tally = burst.parse(0, &mut parsed);
         let bytes = (0..burst.len()).map(|i| u64::from(burst.pkt_len(i))).sum();
         assert_eq!(tally, Tally { bytes, passed: burst.len() });

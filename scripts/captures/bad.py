@@ -204,7 +204,7 @@ def good_but_odd():
         yield f"ipv6 extension: {name}", "tx", eth6(p.ipv6(SRC6, DST6, bytes.fromhex(header) + datagram, next_header=kind))
     yield "ipv4 of 1500 bytes", "tx", eth4(size=1472)
     yield "qinq ipv4 of 1500 bytes", "tx", eth4(tags=QINQ, size=1472)
-    yield "ipv4 of 1501 bytes", "mtu_exceeded", eth4(size=1473)
+    yield "ipv4 of 1501 bytes, do not fragment", "mtu_exceeded", eth4(size=1473, flags_offset=0x4000)
     yield "ipv6 of 1500 bytes", "tx", eth6(size=1452)
     yield "vlan ipv6 of 1501 bytes", "mtu_exceeded", eth6(tags=VLAN, size=1453)
     yield "ipv4 of 1480 bytes with 30 bytes behind", "tx", eth4(size=1452) + bytes(30)

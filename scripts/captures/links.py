@@ -109,5 +109,5 @@ def cases():
         for name, tags in (("", ()), ("vlan ", VLAN), ("qinq ", QINQ)):
             out.append((f"{name}to {dst}", verdict, port, mac, p.pad(p.ethernet(ethertype, packet, tags))))
     for dst, verdict in (("192.0.2.1", "mtu_exceeded"), ("192.0.2.64", "blackhole"), ("192.0.2.128", "no_neighbour")):
-        out.append((f"1501 bytes to {dst}", verdict, None, None, between(SRC4, dst, size=1473)))
+        out.append((f"1501 bytes to {dst}", verdict, None, None, between(SRC4, dst, size=1473, flags_offset=0x4000)))
     return out

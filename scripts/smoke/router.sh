@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `fwd-app run --address` as a router between two kernel hosts: it answers ARP and neighbour discovery, finds its neighbours itself,
-# answers ping, and tells traceroute where it is. No `neigh` line, no static entry.
+# answers ping, tells traceroute where it is, and fragments for a link with a smaller MTU. No `neigh` line, no static entry.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
@@ -57,3 +57,20 @@ stop
 for reason in ttl_expired no_route unreachable prohibited no_neighbour; do
   [ "$(json "$WORK/report.json" packets drops "$reason")" -ge 1 ] || fail "nothing was dropped as $reason"
 done
+
+# A link with a smaller MTU: what may be fragmented is, and a sender that forbids it is told. Not with net_af_packet, for which the kernel
+# puts fragments together before they are received, as one frame longer than its buffers.
+ip -n "$right" link set eth0 mtu 1400
+ip -n "$router" link set link2 mtu 1400
+echo '203.0.113.0/24 via 198.18.2.2' >"$WORK/routes"
+forward net_af_xdp --fib "$WORK/routes" --mtu net_af_xdp2=1400
+sleep 2
+for bytes in 1373 1472 3000 20000; do
+  on_left ping -n -q -c 5 -i 0.2 -W 20 -M dont -s "$bytes" 198.18.2.2
+  says "$WORK/said" ' 5 received'
+done
+ip netns exec "$left" ping -n -c 1 -W 6 -M do -s 1400 198.18.2.2 >"$WORK/said" 2>&1 && fail "a packet above the MTU passed"
+says "$WORK/said" 'mtu ?= ?1400'
+stop
+[ "$(json "$WORK/report.json" packets fragmented)" -ge 80 ] || fail "fewer packets were fragmented than were too long"
+[ "$(json "$WORK/report.json" packets drops mtu_exceeded)" -eq 1 ] || fail "packets were dropped that may be fragmented"

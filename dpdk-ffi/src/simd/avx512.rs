@@ -31,7 +31,7 @@ pub(super) unsafe fn parse(
     range: Range<usize>,
     out: &mut Parsed<'_>,
 ) -> Tally {
-    let Parsed { v4, v6, kinds, ip_bytes } = out;
+    let Parsed { v4, v6, kinds, lengths: ip_lengths } = out;
     let iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     let evens = _mm512_slli_epi32::<1>(iota);
     let odds = _mm512_add_epi32(evens, all(1));
@@ -84,7 +84,7 @@ pub(super) unsafe fn parse(
         let each = _mm_mask_set1_epi8(_mm_maskz_set1_epi8(good4, 1), good6, 2);
         // SAFETY: the arrays have entries for 16 packets from each packet on; 0, 1 and 2 are the values of a `Kind`.
         unsafe {
-            _mm512_storeu_si512(ip_bytes.as_mut_ptr().add(at).cast(), total);
+            _mm512_storeu_si512(ip_lengths.as_mut_ptr().add(at).cast(), total);
             _mm_storeu_si128(kinds.as_mut_ptr().add(at).cast(), each);
         }
         passed += (good4 | good6).count_ones();
@@ -296,11 +296,12 @@ pub(super) unsafe fn verdict(
             let low = _mm512_permutex2var_epi32(a, last_words, b);
             let high = _mm512_permutex2var_epi32(c, last_words, d);
             let words = _mm512_inserti64x4::<1>(low, _mm512_castsi512_si256(high));
-            let ip_bytes = _mm512_loadu_si512(of.ip_bytes.as_ptr().add(at).cast());
-            let is_long = _mm512_cmpgt_epu32_mask(ip_bytes, _mm512_srli_epi32::<16>(words));
-            let words = _mm512_mask_or_epi32(words, is_long, words, all(Entry::CODES.into()));
+            let ip_lengths = _mm512_loadu_si512(of.lengths.as_ptr().add(at).cast());
+            let is_long = _mm512_cmpgt_epu32_mask(ip_lengths, _mm512_srli_epi32::<16>(words));
             let words = _mm512_mask_or_epi32(words, !known, words, all(DROP.into()));
             let port = _mm512_cvtepi32_epi16(words);
+            // The first code is that of packets that are too long; an entry's own code is above it and stays.
+            let port = _mm256_mask_max_epu16(port, is_long, port, codes);
             any |= first(count - at) & _mm256_cmpge_epu16_mask(port, codes);
             _mm256_storeu_si256(ports.as_mut_ptr().add(at).cast(), port);
         }

@@ -108,15 +108,61 @@ pub enum Kind {
 pub struct Entry {
     /// The first 12 bytes of the frame that leaves: destination MAC, source MAC.
     pub macs: [u8; 12],
-    /// The port, or a code from [`Entry::CODES`] on.
+    /// The port, or a code above [`Entry::TOO_LONG`].
     pub port: u16,
     /// The longest IP packet that may leave, bytes.
     pub mtu_bytes: u16,
 }
 
 impl Entry {
-    /// Port numbers are below this; codes, which the caller defines, are not.
+    /// Port numbers are below this, codes are not.
     pub const CODES: u16 = 0xff00;
+
+    /// The code of a packet that is longer than its entry's MTU. The caller defines the codes above it.
+    pub const TOO_LONG: u16 = Self::CODES;
+}
+
+/// What is known of a packet, in one word: the length of its IP packet, or a mark of the caller's on a packet that has no length any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct LengthOrMark(u32);
+
+impl LengthOrMark {
+    /// Marks are from here on, far above every length and every MTU.
+    const MARKS: u32 = 1 << 31;
+
+    /// An IP packet of `ip_bytes` bytes, below 2^31.
+    #[inline(always)]
+    #[must_use]
+    pub const fn length(ip_bytes: u32) -> Self {
+        debug_assert!(ip_bytes < Self::MARKS, "a length of 17 bits at most");
+        Self(ip_bytes)
+    }
+
+    /// A mark.
+    #[inline(always)]
+    #[must_use]
+    pub const fn mark(mark: u8) -> Self {
+        Self(Self::MARKS | mark as u32)
+    }
+
+    /// The length in bytes.
+    ///
+    /// # Errors
+    /// The mark that is there instead.
+    #[inline(always)]
+    pub const fn get(self) -> Result<u32, u8> {
+        match self.0 < Self::MARKS {
+            true => Ok(self.0),
+            false => Err(self.0.to_le_bytes()[0]),
+        }
+    }
+
+    /// Whether it is the length of a packet longer than `mtu_bytes`. So is every mark.
+    #[inline(always)]
+    fn is_above(self, mtu_bytes: u16) -> bool {
+        self.0 > mtu_bytes as u32
+    }
 }
 
 /// What the verdict of each packet depends on, by its index in the burst.
@@ -124,8 +170,8 @@ impl Entry {
 pub struct Indexed<'a> {
     /// The index of its entry.
     pub indices: &'a [u32],
-    /// Length of its IP packet, bytes.
-    pub ip_bytes: &'a [u32],
+    /// Length of its IP packet.
+    pub lengths: &'a [LengthOrMark],
 }
 
 /// IPv4 packets in order of arrival: parallel arrays, the first `len` entries of each in use.
@@ -161,8 +207,8 @@ pub struct Parsed<'a> {
     pub v6: LaneV6<'a>,
     /// The kind of each packet, by its index in the burst; [`Kind::Other`] for those that did not pass.
     pub kinds: &'a mut [Kind],
-    /// Length of each IP packet that passed, by its index in the burst, bytes.
-    pub ip_bytes: &'a mut [u32],
+    /// Length of each IP packet that passed, by its index in the burst.
+    pub lengths: &'a mut [LengthOrMark],
 }
 
 /// The totals of a parse pass.
@@ -233,10 +279,10 @@ impl Burst {
         let (level, packets, starts) = self.parts();
         starts.note(packets);
         let (end, new) = (packets.len(), packets.len().saturating_sub(first));
-        let Parsed { v4, v6, kinds, ip_bytes } = &*out;
+        let Parsed { v4, v6, kinds, lengths: ip_lengths } = &*out;
         let room4 = v4.keys.len().min(v4.places.len());
         let room6 = v6.his.len().min(v6.los.len()).min(v6.places.len());
-        assert!(end <= 1 << 16 && end + PAD <= kinds.len().min(ip_bytes.len()), "arrays hold the burst");
+        assert!(end <= 1 << 16 && end + PAD <= kinds.len().min(ip_lengths.len()), "arrays hold the burst");
         assert!(v4.len + new + PAD <= room4 && v6.len + new + PAD <= room6, "lanes hold the burst");
         let Starts { heads, lengths, .. } = &*starts;
         // SAFETY: the packets are cached; the level is available (invariant of the burst); the arrays have the room.
@@ -284,9 +330,9 @@ impl Burst {
     }
 
     /// Gives each packet the entry of `table` at its index, and its port: that of the entry, or a code from [`Entry::CODES`] on
-    /// for a packet that needs care. Those are the entry's own code, any code for a packet whose IP packet is longer than the MTU,
-    /// and [`DROP`](crate::DROP) for an index that the table does not have; then the entry is the first one. Returns whether any
-    /// packet needs care.
+    /// for a packet that needs care. Those are the entry's own code, [`Entry::TOO_LONG`] in place of a port for an IP packet longer
+    /// than the MTU, and [`DROP`](crate::DROP) for an index that the table does not have; then the entry is the first one. Returns
+    /// whether any packet needs care.
     ///
     /// # Panics
     /// When the table is empty or longer than 2^24 entries, or an array lacks room for the packets and [`PAD`] entries more.
@@ -299,7 +345,7 @@ impl Burst {
         ports: &mut [u16],
     ) -> bool {
         let count = self.len();
-        let room = of.indices.len().min(of.ip_bytes.len()).min(entries.len()).min(ports.len());
+        let room = of.indices.len().min(of.lengths.len()).min(entries.len()).min(ports.len());
         assert!(count + PAD <= room, "arrays hold the burst");
         assert!(!table.is_empty() && table.len() <= 1 << 24, "an offset in the table fits 32 bits");
         match self.level() {

@@ -4,7 +4,7 @@ use super::rules::{
     checksum_after_hop, checksum_is_right, lengths_agree_v4, lengths_agree_v6, may_hop, surely_unicast_v6,
     unicast_v4,
 };
-use super::{Entry, IP_AT, IPV4_BYTES, IPV6_BYTES, Indexed, Kind, Parsed, START_BYTES, Tally};
+use super::{Entry, IP_AT, IPV4_BYTES, IPV6_BYTES, Indexed, Kind, LengthOrMark, Parsed, START_BYTES, Tally};
 use crate::burst::{Burst, DROP};
 use std::ops::Range;
 
@@ -43,7 +43,7 @@ pub(super) unsafe fn parse(
                     & unicast_v4(be32(26))
                     & unicast_v4(be32(30));
                 if is_good {
-                    (out.kinds[i], out.ip_bytes[i]) = (Kind::V4, ip_bytes);
+                    (out.kinds[i], out.lengths[i]) = (Kind::V4, LengthOrMark::length(ip_bytes));
                     (out.v4.keys[out.v4.len], out.v4.places[out.v4.len]) = (be32(30), i as u16);
                     out.v4.len += 1;
                     tally.passed += 1;
@@ -56,7 +56,7 @@ pub(super) unsafe fn parse(
                     & surely_unicast_v6(be64(22))
                     & surely_unicast_v6(be64(38));
                 if is_good {
-                    (out.kinds[i], out.ip_bytes[i]) = (Kind::V6, ip_bytes);
+                    (out.kinds[i], out.lengths[i]) = (Kind::V6, LengthOrMark::length(ip_bytes));
                     (out.v6.his[out.v6.len], out.v6.los[out.v6.len]) = (be64(38), be64(46));
                     out.v6.places[out.v6.len] = i as u16;
                     out.v6.len += 1;
@@ -102,10 +102,10 @@ pub(super) fn verdict(
 ) -> bool {
     let mut any = false;
     let outs = entries.iter_mut().zip(&mut ports[..count]);
-    for ((index, ip_bytes), (entry, port)) in of.indices.iter().zip(of.ip_bytes).zip(outs) {
+    for ((index, length), (entry, port)) in of.indices.iter().zip(of.lengths).zip(outs) {
         let found = table.get(*index as usize);
         *entry = *found.unwrap_or(&table[0]);
-        *port = if *ip_bytes > u32::from(entry.mtu_bytes) { entry.port | Entry::CODES } else { entry.port };
+        *port = if length.is_above(entry.mtu_bytes) { entry.port.max(Entry::TOO_LONG) } else { entry.port };
         if found.is_none() {
             *port = DROP;
         }

@@ -10,12 +10,12 @@ use crate::harness::reference::{Reference, vrfs_of_frames};
 use crate::harness::setup::{self, Lcores, Sizes};
 use crate::harness::trace::Trace;
 use crate::harness::verify::{Verifier, VrfReferences};
-use crate::harness::{HarnessSpec, Outcome, Replay, egress_ports};
+use crate::harness::{HarnessSpec, Outcome, Replay, egress_ports, has_long_packets};
 use crate::report::console::warn;
 use crate::report::periodic::Periodic;
 use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
 use crate::steer::{self, Console, Telemetry};
-use crate::topology::Handle;
+use crate::topology::{Handle, Settings};
 use anyhow::Context as _;
 use dpdk_ffi::Port;
 use fib::host::Host;
@@ -40,7 +40,8 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let updates = super::updates(&args.updates, &vrf_specs)?;
     let mut vrfs = tables::open_to_forward(&args.tables, &vrf_specs)?;
     vrfs.set_ecmp_seed(args.forward.ecmp_seed.unwrap_or(0));
-    let settings = forward.settings(vrfs.main());
+    // Without a limit by time, so that the same packets are fragmented each time.
+    let settings = Settings { fragments_max: None, ..forward.settings(vrfs.main()) };
     let plan = lcores.plan(settings.topology, spec.ports)?;
     let vrf_of = vrfs_of_frames(&trace, &plan.inputs, &port_vrfs);
     let verifier = if args.harness.verify {
@@ -48,7 +49,8 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     } else {
         None
     };
-    let is_seen = verifier.is_some() || spec.out.is_some();
+    // Fragments are copies, for which packets that lie ready leave no mbufs.
+    let is_seen = verifier.is_some() || spec.out.is_some() || has_long_packets(&trace);
     let frames = (trace.len(), trace.frame_bytes_max());
     let sizes = Sizes::new(&spec, &lcores, settings.batch, frames, is_seen)?;
     // Counts 2 MB pages.

@@ -1,6 +1,7 @@
 //! The specification of a session, as plain values.
 
 use super::Session;
+use crate::datapath::tx::FRAGMENTS_MAX;
 use crate::engines::EngineSpec;
 use crate::error::ConfigError;
 use crate::topology::{QueueMap, Settings, TopologyKind};
@@ -74,6 +75,7 @@ impl ForwardSpec {
             flush_us: self.flush_us,
             isa: session.spec().options.isa.unwrap_or_else(Isa::detect),
             multiple: 1,
+            fragments_max: Some(FRAGMENTS_MAX),
         }
     }
 }

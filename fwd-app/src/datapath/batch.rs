@@ -8,9 +8,10 @@
 //! Invariant: packets are in order of arrival. Every parsed packet is in exactly one state: it is in a lane, or its index in the egress
 //! table is [`NO_ENTRY`] and it is counted in `drops`.
 
-use super::{Code, DropReason, Drops, Egress, Punting};
+use super::slot::Slot;
+use super::{DropReason, Drops, Egress, Punting};
 use dpdk_ffi::Burst;
-use dpdk_ffi::simd::{Array, Kind, PAD};
+use dpdk_ffi::simd::{Array, Kind, LengthOrMark, PAD};
 use fib::{Family, Keys, NextHopId};
 
 /// In place of an index in the egress table: the packet is dropped.
@@ -77,9 +78,8 @@ pub(crate) struct Batch {
     pub(crate) v6: Lane,
     /// What the rewrite kernel does to each packet.
     pub(crate) kinds: Array<Kind>,
-    /// Length of the IP packet of each packet in a lane, bytes. Of a dropped packet, the number of its [`DropReason`]; of an
-    /// exception, its mark.
-    pub(crate) ip_bytes: Array<u32>,
+    /// What is known of each packet: a [`Slot`].
+    pub(crate) slots: Array<LengthOrMark>,
     /// The packets with tags, of those in a lane.
     pub(crate) tagged: Vec<Tagged>,
     /// The index of each packet in the egress table: its next hop, written by verdict, or [`NO_ENTRY`], written when it is
@@ -90,7 +90,8 @@ pub(crate) struct Batch {
     pub(crate) is_plain: bool,
     /// The egress entry of each packet.
     pub(crate) egress: Array<Egress>,
-    /// The egress port of each packet, or [`Code::DROPPED`].
+    /// The egress port of each packet; [`Code::DROPPED`](super::Code::DROPPED), or [`Code::FRAGMENT`](super::Code::FRAGMENT) for one that
+    /// leaves as fragments by the port of its egress entry.
     pub(crate) ports: Array<u16>,
     /// Bytes of the packets that have been parsed.
     pub(crate) bytes: u64,
@@ -123,7 +124,7 @@ impl Batch {
             v4: Lane::new(entries),
             v6: Lane::new(entries),
             kinds: array(entries),
-            ip_bytes: array(entries),
+            slots: array(entries),
             tagged: Vec::with_capacity(packets_max),
             indices: array(entries),
             is_plain: true,
@@ -160,10 +161,9 @@ impl Batch {
         &self.stamps[..self.stamps_len]
     }
 
-    /// Why the packet at `place` is dropped, if it is; after its verdict.
-    pub(crate) fn drop_reason(&self, place: usize) -> Option<DropReason> {
-        let reason = || DropReason::ALL.get(self.ip_bytes[place] as usize).copied();
-        (self.ports[place] == Code::DROPPED).then(reason).flatten()
+    /// What is known of the packet at `place`.
+    pub(crate) fn slot(&self, place: usize) -> Slot {
+        Slot::of(self.slots[place])
     }
 
     /// The next hop of the packet at `place`, if it was looked up.
@@ -179,7 +179,7 @@ impl Batch {
         };
         for packet in &lane.packets[..lane.len] {
             self.indices[usize::from(*packet)] = NO_ENTRY;
-            self.ip_bytes[usize::from(*packet)] = reason as u32;
+            self.slots[usize::from(*packet)] = Slot::Dropped(reason).word();
         }
         self.drops.add(reason, lane.len as u64);
         lane.len = 0;

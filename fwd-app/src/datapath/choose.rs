@@ -5,14 +5,14 @@
 
 use super::batch::{Batch, Tagged};
 use super::check::ETHERNET_BYTES;
-use super::{Code, DropReason, EgressTable, flow};
+use super::{Code, EgressTable, flow};
 use dpdk_ffi::simd::Kind;
 
 /// Gives the packets of groups their path's entry. Then the index of such a packet is that of its path. Returns whether packets are left
 /// that need care.
 #[inline(never)]
 pub(crate) fn choose(batch: &mut Batch, table: &EgressTable) -> bool {
-    let Batch { packets, kinds, ip_bytes, tagged, indices, egress, ports, .. } = batch;
+    let Batch { packets, kinds, slots, tagged, indices, egress, ports, .. } = batch;
     let key = table.hash_key();
     let mut need_care = false;
     for at in (0..packets.len()).step_by(64) {
@@ -31,14 +31,11 @@ pub(crate) fn choose(batch: &mut Batch, table: &EgressTable) -> bool {
                 let ip_at = if kinds[place] == Kind::Other { ip_at(tagged, place) } else { ETHERNET_BYTES };
                 flow::hash(key, data.get(ip_at..).unwrap_or_default())
             });
-            let (id, mut entry) = table.path(egress[place], hash);
-            let is_long = ip_bytes[place] > u32::from(entry.mtu_bytes);
-            if is_long && entry.port < Code::FIRST {
-                entry.port = Code::of(DropReason::MtuExceeded);
-            }
-            indices[place] = id.get();
-            (egress[place], ports[place]) = (entry, entry.port);
-            need_care |= entry.port >= Code::FIRST;
+            let (id, entry) = table.path(egress[place], hash);
+            let is_long = slots[place].get().is_ok_and(|ip_bytes| ip_bytes > u32::from(entry.mtu_bytes));
+            let port = if is_long { entry.port.max(Code::TOO_LONG) } else { entry.port };
+            (indices[place], egress[place], ports[place]) = (id.get(), entry, port);
+            need_care |= port >= Code::FIRST;
         }
     }
     need_care
@@ -46,7 +43,7 @@ pub(crate) fn choose(batch: &mut Batch, table: &EgressTable) -> bool {
 
 /// Where the IP header of a packet with tags starts; they are in the order of their places.
 #[cold]
-fn ip_at(tagged: &[Tagged], place: usize) -> usize {
+pub(super) fn ip_at(tagged: &[Tagged], place: usize) -> usize {
     let found = tagged.binary_search_by_key(&place, |tagged| usize::from(tagged.place));
     found.map_or(ETHERNET_BYTES, |found| usize::from(tagged[found].ip_at))
 }

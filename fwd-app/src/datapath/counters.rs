@@ -4,7 +4,8 @@
 //! [`Published`], atomics on cache lines of their own, for the thread that prints.
 
 use super::{DropReason, Drops};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The passes whose cycles are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +71,12 @@ pub(crate) struct Counters {
     pub(crate) tx_packets: u64,
     /// Bytes sent, without preamble and frame check sequence.
     pub(crate) tx_bytes: u64,
-    /// Packets that this router made: answers, requests, errors.
+    /// Packets that this router made: answers, requests, errors, fragments.
     pub(crate) originated: u64,
-    /// Packets that were for this router, and done with.
+    /// Packets that were for this router, and done with, and those that left as fragments.
     pub(crate) punted: u64,
+    /// Of the punted ones, those that left as fragments.
+    pub(crate) fragmented: u64,
     /// Packets dropped.
     pub(crate) drops: Drops,
     /// Batches completed.
@@ -93,6 +96,7 @@ impl Counters {
         self.tx_bytes += other.tx_bytes;
         self.originated += other.originated;
         self.punted += other.punted;
+        self.fragmented += other.fragmented;
         self.drops.merge(&other.drops);
         self.batches += other.batches;
         self.busy_cycles += other.busy_cycles;
@@ -108,6 +112,11 @@ impl Counters {
         (self.rx_packets + self.originated).saturating_sub(self.tx_packets + self.punted + self.drops.total())
     }
 
+    /// Packets that have come and gone, in whatever form. Of the published counters of a stage it may be too few, never too many.
+    pub(crate) fn gone(&self) -> u64 {
+        (self.tx_packets + self.punted + self.drops.total()).saturating_sub(self.originated)
+    }
+
     /// Counts a timed pass, or with 0 packets a part of one.
     #[inline]
     pub(crate) fn time(&mut self, stage: StageName, packets: usize, cycles: u64) {
@@ -119,9 +128,10 @@ impl Counters {
 }
 
 /// How many numbers of [`Counters`] are published while the stage runs.
-const SHOWN: usize = 8 + DropReason::COUNT;
+const SHOWN: usize = 9 + DropReason::COUNT;
 
-/// The published copy of one stage's counters. Each number is exact, but two numbers may be from different moments.
+/// The published copy of one stage's counters. Each number is exact, but two numbers may be from different moments. What was originated is
+/// stored first and read last, so that whoever sees a packet of the router leave knows that there is one more.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Published([AtomicU64; SHOWN]);
@@ -130,43 +140,46 @@ impl Published {
     /// Stores a copy of `counters`. Only the stage that owns them calls this.
     pub(crate) fn publish(&self, counters: &Counters) {
         let Counters { rx_packets, rx_bytes, tx_packets, tx_bytes, originated, punted, .. } = counters;
-        let Counters { batches, busy_cycles, drops, .. } = counters;
-        let packets = [rx_packets, rx_bytes, tx_packets, tx_bytes, originated, punted];
+        let Counters { fragmented, batches, busy_cycles, drops, .. } = counters;
+        let [first, rest @ ..] = &self.0;
+        first.store(*originated, Relaxed);
+        let packets = [rx_packets, rx_bytes, tx_packets, tx_bytes, punted, fragmented];
         let numbers = packets.into_iter().chain([batches, busy_cycles]).copied();
-        for (shown, number) in self.0.iter().zip(numbers.chain(drops.iter().map(|(_, count)| count))) {
-            shown.store(number, Relaxed);
+        for (shown, number) in rest.iter().zip(numbers.chain(drops.iter().map(|(_, count)| count))) {
+            shown.store(number, Release);
         }
     }
 
     /// The published counters; cycles by pass are not published and read as 0.
     pub(crate) fn read(&self) -> Counters {
         let [
+            originated,
             rx_packets,
             rx_bytes,
             tx_packets,
             tx_bytes,
-            originated,
             punted,
+            fragmented,
             batches,
             busy_cycles,
             drops @ ..,
         ] = &self.0;
-        let mut counted = Drops::default();
-        for (reason, count) in DropReason::ALL.into_iter().zip(drops) {
-            counted.add(reason, count.load(Relaxed));
-        }
-        Counters {
-            rx_packets: rx_packets.load(Relaxed),
-            rx_bytes: rx_bytes.load(Relaxed),
-            tx_packets: tx_packets.load(Relaxed),
-            tx_bytes: tx_bytes.load(Relaxed),
-            originated: originated.load(Relaxed),
-            punted: punted.load(Relaxed),
-            drops: counted,
-            batches: batches.load(Relaxed),
-            busy_cycles: busy_cycles.load(Relaxed),
+        let mut counters = Counters {
+            rx_packets: rx_packets.load(Acquire),
+            rx_bytes: rx_bytes.load(Acquire),
+            tx_packets: tx_packets.load(Acquire),
+            tx_bytes: tx_bytes.load(Acquire),
+            punted: punted.load(Acquire),
+            fragmented: fragmented.load(Acquire),
+            batches: batches.load(Acquire),
+            busy_cycles: busy_cycles.load(Acquire),
             ..Counters::default()
+        };
+        for (reason, count) in DropReason::ALL.into_iter().zip(drops) {
+            counters.drops.add(reason, count.load(Acquire));
         }
+        counters.originated = originated.load(Relaxed);
+        counters
     }
 }
 
@@ -228,7 +241,7 @@ mod tests {
         let mut counters =
             Counters { rx_packets: 1, rx_bytes: 2, tx_packets: 3, tx_bytes: 4, ..Counters::default() };
         (counters.batches, counters.busy_cycles) = (5, 6);
-        (counters.originated, counters.punted) = (7, 8);
+        (counters.originated, counters.punted, counters.fragmented) = (7, 8, 9);
         for (i, reason) in DropReason::ALL.into_iter().enumerate() {
             counters.drops.add(reason, 100 + i as u64);
         }

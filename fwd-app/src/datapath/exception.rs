@@ -8,6 +8,7 @@
 
 use super::DropReason;
 use super::check::{IPV4, IPV4_BYTES, IPV6, IPV6_BYTES, layer2};
+use super::limit::Limit;
 use arc_swap::{ArcSwap, Cache};
 use fib::MacAddr;
 use lpm_core::drops::Witness;
@@ -19,8 +20,6 @@ const ARP: u16 = 0x0806;
 const SOLICITED_NODE: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000 >> 24;
 /// Exceptions that only cause an ICMP error, of a batch's input in a period.
 const LIMIT: u32 = 32;
-/// A period is so many cycles, as a power of two: about a millisecond.
-const PERIOD_SHIFT: u32 = 21;
 
 /// Why a packet is an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +42,8 @@ pub(crate) enum Exception {
 }
 
 impl Exception {
-    const ALL: [Self; 7] = [
+    /// All of them, in order of their discriminants.
+    pub(crate) const ALL: [Self; 7] = [
         Self::ForUs,
         Self::TtlExpired,
         Self::NoRoute,
@@ -79,14 +79,12 @@ impl Exception {
         }
     }
 
-    /// What stands in place of a packet's length in its batch until the verdict.
-    pub(crate) const fn mark(self) -> u32 {
-        u32::MAX - self as u32
-    }
-
-    /// The exception with this mark.
-    pub(crate) fn marked(mark: u32) -> Option<Self> {
-        Self::ALL.get((u32::MAX - mark) as usize).copied()
+    /// The name in traces: that of the drop reason, if there is one.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::ForUs => "for_us",
+            _ => self.reason().name(),
+        }
     }
 }
 
@@ -97,21 +95,29 @@ pub(crate) struct Note {
     pub(crate) exception: Exception,
     /// The port it came by.
     pub(crate) port: u16,
-    /// Without a neighbour: its next hop, 24 bits. Above the MTU: that MTU.
+    /// The number of the RX queue it came from, counted over all ports.
+    pub(crate) input: u16,
+    /// Without a neighbour: its next hop. Above the MTU: that MTU. 24 bits.
     pub(crate) value: u32,
 }
 
 impl Note {
     /// As a tag.
     pub(crate) fn tag(self) -> u64 {
-        u64::from(self.value) << 32 | u64::from(self.port) << 8 | self.exception as u64
+        let value = u64::from(self.value) & 0xff_ffff;
+        u64::from(self.input) << 48 | value << 24 | u64::from(self.port) << 8 | self.exception as u64
     }
 
     /// Of a tag made by [`Self::tag`].
     #[expect(clippy::cast_possible_truncation, reason = "the fields of a tag")]
     pub(crate) fn of(tag: u64) -> Self {
         let exception = Exception::ALL.get(usize::from(tag as u8)).copied().unwrap_or(Exception::ForUs);
-        Self { exception, port: (tag >> 8) as u16, value: (tag >> 32) as u32 }
+        Self {
+            exception,
+            port: (tag >> 8) as u16,
+            input: (tag >> 48) as u16,
+            value: (tag >> 24) as u32 & 0xff_ffff,
+        }
     }
 }
 
@@ -173,6 +179,21 @@ impl Ours {
         }
     }
 
+    /// Whose a frame is that came in a VLAN of another VRF than the port's: there nothing is this router's, but a packet is forwarded only
+    /// if it was sent to the port alone (RFC 1812 5.3.4). The check drops what is no IP packet to a single host.
+    fn whose_elsewhere(&self, head: &[u8]) -> Whose {
+        let (Ok((ethertype, at)), Some(mac)) = (layer2(head), head.first_chunk::<6>()) else {
+            return Whose::Forward;
+        };
+        let is_group = match ethertype {
+            IPV4 => self.v4(&head[at..]).1,
+            IPV6 => self.v6(&head[at..]).1,
+            _ => true,
+        };
+        let is_to_us = *mac == self.mac.0 || mac[0] & 1 == 1 && is_group;
+        if is_to_us { Whose::Forward } else { Whose::Others }
+    }
+
     /// Whether the destination is ours, and whether it is a group.
     fn v4(&self, packet: &[u8]) -> (bool, bool) {
         let Some([.., a, b, c, d]) = packet.first_chunk::<IPV4_BYTES>() else { return (false, true) };
@@ -203,14 +224,15 @@ pub(crate) struct Punting {
     ours: Cache<Arc<ArcSwap<Ours>>, Arc<Ours>>,
     /// The egress port of exceptions: the number of ports.
     pub(crate) port: u16,
-    period: u64,
-    left: u32,
+    /// Whether the batch is in a VLAN of another VRF than the port's: then its packets cause no exceptions.
+    pub(crate) is_elsewhere: bool,
+    limit: Limit,
 }
 
 impl Punting {
     /// For batches from the port of `ours`, out of `ports` ports.
     pub(crate) fn new(ours: Arc<ArcSwap<Ours>>, ports: u16) -> Self {
-        Self { ours: Cache::new(ours), port: ports, period: 0, left: LIMIT }
+        Self { ours: Cache::new(ours), port: ports, is_elsewhere: false, limit: Limit::new(LIMIT) }
     }
 
     /// What is for this router now: one load if it has not changed.
@@ -223,15 +245,18 @@ impl Punting {
         self.ours.load();
     }
 
-    /// Whether one more packet is handed over that would only cause an ICMP error, in a batch of the time `tsc`.
-    pub(crate) fn takes(&mut self, tsc: u64) -> bool {
-        let period = tsc >> PERIOD_SHIFT;
-        if period != self.period {
-            (self.period, self.left) = (period, LIMIT);
+    /// Whose a frame is that begins with `head`.
+    pub(crate) fn whose(&mut self, head: &[u8]) -> Whose {
+        match self.is_elsewhere {
+            false => self.ours().whose(head),
+            true => self.ours().whose_elsewhere(head),
         }
-        let has_left = self.left > 0;
-        self.left -= u32::from(has_left);
-        has_left
+    }
+
+    /// Whether a packet is handed over, in a batch of the time `tsc`. What is for this router always is; what would only cause an ICMP
+    /// error is limited.
+    pub(crate) fn takes(&mut self, exception: Exception, tsc: u64) -> bool {
+        !self.is_elsewhere && (exception == Exception::ForUs || self.limit.takes(tsc, 1))
     }
 }
 
@@ -311,21 +336,39 @@ mod tests {
     }
 
     #[test]
-    fn marks_and_tags_tell_what_they_were_made_of() {
-        for exception in Exception::ALL {
-            assert_eq!(Exception::marked(exception.mark()), Some(exception));
-            let note = Note { exception, port: 0xabcd, value: 0xff_fffe };
-            assert_eq!(Note::of(note.tag()), note);
+    fn elsewhere_nothing_is_ours_and_only_what_was_sent_to_the_port_is_forwarded() {
+        let mut punting = Punting::new(Arc::new(ArcSwap::from_pointee(ours())), 2);
+        punting.is_elsewhere = true;
+        let mut arp = to([0xff; 6], v4([1, 2, 3, 4]));
+        arp[12..14].copy_from_slice(&ARP.to_be_bytes());
+        for frame in [v4([198, 51, 100, 1]), v4([198, 51, 100, 2]), v6("2001:db8::1"), v6("2001:db8::2")] {
+            assert_eq!(punting.whose(&to(MAC.0, frame.clone())), Whose::Forward);
+            for mac in [[0xff; 6], [0x33; 6], [2; 6]] {
+                assert_eq!(punting.whose(&to(mac, frame.clone())), Whose::Others);
+            }
         }
-        assert!(DropReason::ALL.iter().all(|reason| Exception::marked(*reason as u32).is_none()));
+        // The check drops these as what they are.
+        for frame in [v4([224, 0, 0, 5]), v6("ff02::1"), arp] {
+            assert_eq!(punting.whose(&to([0x33; 6], frame)), Whose::Forward);
+        }
+        assert!(!Exception::ALL.into_iter().any(|exception| punting.takes(exception, 0)));
     }
 
     #[test]
-    fn a_period_has_a_limit() {
+    fn tags_tell_what_they_were_made_of() {
+        for (at, exception) in Exception::ALL.into_iter().enumerate() {
+            assert_eq!(exception as usize, at);
+            let note = Note { exception, port: 0xabcd, input: 0x1234, value: 0xff_fffe };
+            assert_eq!(Note::of(note.tag()), note);
+        }
+    }
+
+    #[test]
+    fn what_is_for_us_is_not_limited() {
         let mut punting = Punting::new(Arc::default(), 2);
-        let taken = |punting: &mut Punting, tsc| (0..100).filter(|_| punting.takes(tsc)).count();
-        assert_eq!((taken(&mut punting, 5), taken(&mut punting, 6)), (LIMIT as usize, 0));
-        assert_eq!(taken(&mut punting, 1 << PERIOD_SHIFT), LIMIT as usize);
+        let mut taken = |exception| (0..100).filter(|_| punting.takes(exception, 5)).count();
+        assert_eq!((taken(Exception::NoRoute), taken(Exception::TtlExpired)), (LIMIT as usize, 0));
+        assert_eq!(taken(Exception::ForUs), 100);
     }
 
     rusty_fork_test! {

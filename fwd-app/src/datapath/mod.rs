@@ -19,6 +19,9 @@
 //! | [`flow`] | the hash of a packet's flow, which chooses its path |
 //! | [`choose`] | gives packets of groups their path |
 //! | [`exception`] | packets for the router, which are handed over |
+//! | [`fragment`] | fragments of packets above the MTU |
+//! | [`limit`] | how much an lcore does off the fast path |
+//! | [`slot`] | [`Slot`](slot::Slot): what is known of a packet between parse and tx |
 //! | [`verdict`] | turns next hops into ports or drop reasons |
 //! | [`rewrite`] | rewrites MACs, TTL, checksum |
 //! | [`tx`] | sends packets to the queues of their ports |
@@ -34,12 +37,15 @@ pub(crate) mod drop_reason;
 pub(crate) mod egress;
 pub(crate) mod exception;
 pub(crate) mod flow;
+pub(crate) mod fragment;
 pub(crate) mod latency;
+pub(crate) mod limit;
 pub(crate) mod lookup;
 pub(crate) mod parse;
 pub(crate) mod port_queues;
 pub(crate) mod rewrite;
 pub(crate) mod rx;
+pub(crate) mod slot;
 pub(crate) mod swap;
 #[cfg(test)]
 pub(crate) mod test_frames;

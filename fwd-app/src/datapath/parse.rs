@@ -9,18 +9,19 @@ use super::DropReason;
 use super::batch::{Batch, NO_ENTRY, Tagged};
 use super::check::{self, Destination};
 use super::exception::{Exception, Whose};
+use super::slot::Slot;
 use dpdk_ffi::simd::{Kind, LaneV4, LaneV6, Parsed};
 
 /// Parses the packets that have not been parsed yet.
 #[inline]
 pub(crate) fn parse(batch: &mut Batch) {
-    let Batch { packets, keys4, keys6, v4, v6, kinds, ip_bytes, .. } = batch;
+    let Batch { packets, keys4, keys6, v4, v6, kinds, slots, .. } = batch;
     let first = batch.parsed;
     let mut parsed = Parsed {
         v4: LaneV4 { keys: keys4, places: &mut v4.packets, len: v4.len },
         v6: LaneV6 { his: &mut keys6.0, los: &mut keys6.1, places: &mut v6.packets, len: v6.len },
         kinds,
-        ip_bytes,
+        lengths: slots,
     };
     let tally = packets.parse(first, &mut parsed);
     let (len4, len6) = (parsed.v4.len, parsed.v6.len);
@@ -42,16 +43,16 @@ pub(crate) fn parse(batch: &mut Batch) {
 )]
 fn slow(batch: &mut Batch, first: usize) {
     let tsc = batch.stamps().last().map_or(0, |stamp| stamp.tsc);
-    let Batch { packets, keys4, keys6, v4, v6, kinds, ip_bytes, tagged, indices, drops, punting, .. } = batch;
+    let Batch { packets, keys4, keys6, v4, v6, kinds, slots, tagged, indices, drops, punting, .. } = batch;
     let is_other = |kind: &Kind| *kind == Kind::Other;
     let mut at = first;
     while let Some(i) = next_place(&kinds[..packets.len()], at, is_other) {
         at = i + 1;
-        let whose = punting.as_mut().map_or(Whose::Forward, |punting| punting.ours().whose(packets.data(i)));
+        let whose = punting.as_mut().map_or(Whose::Forward, |punting| punting.whose(packets.data(i)));
         let checked = match whose {
             Whose::Forward => check::check(packets.data(i), packets.pkt_len(i)),
             Whose::Ours => {
-                (indices[i], ip_bytes[i]) = (NO_ENTRY, Exception::ForUs.mark());
+                (indices[i], slots[i]) = (NO_ENTRY, Slot::Exception(Exception::ForUs).word());
                 continue;
             }
             Whose::Others => Err(DropReason::NotForUs),
@@ -60,9 +61,10 @@ fn slow(batch: &mut Batch, first: usize) {
             Ok(checked) => checked,
             Err(reason) => {
                 indices[i] = NO_ENTRY;
-                let handed = Exception::of(reason);
-                let handed = handed.filter(|_| punting.as_mut().is_some_and(|punting| punting.takes(tsc)));
-                ip_bytes[i] = handed.map_or(reason as u32, Exception::mark);
+                let takes =
+                    |exception: &_| punting.as_mut().is_some_and(|punting| punting.takes(*exception, tsc));
+                let handed = Exception::of(reason).filter(takes);
+                slots[i] = handed.map_or(Slot::Dropped(reason), Slot::Exception).word();
                 drops.add(reason, u64::from(handed.is_none()));
                 continue;
             }
@@ -79,7 +81,7 @@ fn slow(batch: &mut Batch, first: usize) {
         };
         lane.packets[lane.len] = i as u16;
         lane.len += 1;
-        ip_bytes[i] = checked.ip_bytes;
+        slots[i] = Slot::Packet { ip_bytes: checked.ip_bytes }.word();
         if usize::from(checked.ip_at) == check::ETHERNET_BYTES {
             kinds[i] = kind;
         } else {
@@ -187,7 +189,12 @@ mod tests {
         assert_eq!(batch.bytes, bytes as u64);
         let tagged = batch.tagged.iter().find(|tagged| usize::from(tagged.place) == place);
         let ip_at = tagged.map_or(14, |tagged| u16::from(tagged.ip_at));
-        let checked = |destination| check::Checked { destination, ip_at, ip_bytes: batch.ip_bytes[place] };
+        let checked = |destination| {
+            let Slot::Packet { ip_bytes } = batch.slot(place) else {
+                panic!("a packet of a lane has a length")
+            };
+            check::Checked { destination, ip_at, ip_bytes }
+        };
         let find = |lane: &Lane| lane.packets[..lane.len].iter().position(|at| usize::from(*at) == place);
         match (find(&batch.v4), find(&batch.v6)) {
             (Some(k), None) => Ok(checked(Destination::V4(batch.keys4[k]))),

@@ -7,12 +7,21 @@
 //! Mbuf chains are sent only to ports that were granted `MULTI_SEGS`, which is requested where a frame of the port's MTU does not fit an
 //! mbuf. For other ports a chain is linearized into its first mbuf; if it does not fit, the packet is dropped as `mtu_exceeded`. `run`
 //! sets the MTU of such a port to what one mbuf holds, so that chains are rare here. A port that accepts chains costs one branch a burst.
+//!
+//! IPv4 packets above the MTU that may be fragmented leave as fragments, after the other packets of their batch. Their port is one that no
+//! burst stands for, so that they stay behind when the others are scattered, and a batch without them pays nothing. The copies come from
+//! the pools of the packets, which have an mbuf for every descriptor of every queue.
 
+use super::check::ETHERNET_BYTES;
+use super::choose::ip_at;
 use super::counters::{Counters, QueueCount};
 use super::exception::Note;
+use super::fragment::Cut;
+use super::limit::Limit;
 use super::port_queues::PortQueues;
 use super::watch::Watch;
-use super::{Batch, Code, DropReason, Drops, Latency};
+use super::{Batch, Code, DropReason, Drops, Egress, Latency};
+use dpdk_ffi::simd::Kind;
 use dpdk_ffi::{Burst, Eal, QueueId, RingConsumer, RingProducer, TxQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +37,8 @@ pub(crate) struct Tx {
     dropped: Burst,
     /// The way to the router and back; then `outs` has one more burst, for exceptions.
     punts: Option<PuntEnds>,
+    /// How many fragments are made; `None` makes all.
+    fragments: Option<Limit>,
     latency: Latency,
     watch: Arc<Watch>,
     /// Time stamp at the end of the previous batch; 0 after a turn without work.
@@ -55,10 +66,15 @@ pub(crate) struct Originated {
 impl PuntEnds {
     /// Enqueues exceptions; those without room are counted in `drops` and freed.
     #[cold]
-    fn hand_over(&mut self, out: &mut Burst, drops: &mut Drops) {
+    fn hand_over(&mut self, out: &mut Burst, drops: &mut Drops, watch: &Watch) {
         self.exceptions.enqueue_burst(out);
         for i in 0..out.len() {
-            drops.add(Note::of(out.tag(i)).exception.reason(), 1);
+            let note = Note::of(out.tag(i));
+            let reason = note.exception.reason();
+            drops.add(reason, 1);
+            if watch.is_on() {
+                watch.dropped((out.data(i), out.pkt_len(i)), note.input.into(), reason);
+            }
         }
         out.free_all();
     }
@@ -67,21 +83,24 @@ impl PuntEnds {
 /// Most packets of the router that are sent at once.
 pub(crate) const ORIGINATED_MAX: usize = 32;
 
+/// Fragments that a stage makes in a period, about a millisecond: a few percent of an lcore, whatever comes.
+pub(crate) const FRAGMENTS_MAX: u32 = 64;
+
 impl Tx {
     /// Sends through one queue a port, batches of at most `batch_max` packets.
     pub(crate) fn new(
         eal: &Eal,
         queues: Vec<(TxQueue, Arc<QueueCount>)>,
         (batch_max, punts): (usize, Option<PuntEnds>),
-        latency: Latency,
-        watch: Arc<Watch>,
+        fragments: Option<Limit>,
+        (latency, watch): (Latency, Arc<Watch>),
     ) -> Self {
         let batch_max = if punts.is_some() { batch_max.max(ORIGINATED_MAX) } else { batch_max };
         let burst = |_| Burst::with_capacity(eal, batch_max);
         let outs = (0..queues.len() + usize::from(punts.is_some())).map(burst).collect();
         let number = queues.first().map_or(QueueId(0), |(queue, _)| queue.queue());
         let queues = queues.into_iter().map(|(queue, count)| (Some(queue), count)).collect();
-        Self { queues, number, outs, dropped: burst(0), punts, latency, watch, last_tsc: 0 }
+        Self { queues, number, outs, dropped: burst(0), punts, fragments, latency, watch, last_tsc: 0 }
     }
 
     /// Gives its queue of the port of `queues` to them, or takes it from there if it has none.
@@ -95,10 +114,6 @@ impl Tx {
     pub(crate) fn send(&mut self, batch: &mut Batch, counters: &mut Counters) {
         let count = batch.packets.len();
         let stay = batch.packets.scatter(&batch.ports[..count], &mut self.outs, &mut self.dropped);
-        assert!(
-            stay == 0,
-            "every packet has a port that exists, or is dropped, and each burst holds a whole batch"
-        );
         counters.rx_bytes += batch.bytes;
         let mut unsent_bytes = 0;
         let mut unsent = self.dropped.len() as u64;
@@ -113,7 +128,12 @@ impl Tx {
         {
             unsent += out.len() as u64;
             unsent_bytes += bytes_of(out);
-            punts.hand_over(out, &mut batch.drops);
+            punts.hand_over(out, &mut batch.drops, &self.watch);
+        }
+        if stay > 0 {
+            unsent += stay as u64;
+            unsent_bytes += bytes_of(&batch.packets);
+            self.send_fragments(batch, count, counters);
         }
         counters.tx_packets += count as u64 - unsent;
         counters.tx_bytes += batch.bytes - unsent_bytes;
@@ -158,6 +178,58 @@ impl Tx {
         (unsent, unsent_bytes)
     }
 
+    /// Sends the fragments of the packets that stay in `batch`, which had `count` packets and is empty afterwards. Packets beyond the limit
+    /// are dropped as `mtu_exceeded`. A fragment for which there is no mbuf is dropped as `tx_full`, and the packet's others are not made.
+    #[cold]
+    #[inline(never)]
+    fn send_fragments(&mut self, batch: &mut Batch, count: usize, counters: &mut Counters) {
+        let Batch { packets, kinds, tagged, egress, ports, drops, input, .. } = batch;
+        let tsc = dpdk_ffi::tsc();
+        let mut those = (0..count).filter(|place| ports[*place] == Code::FRAGMENT);
+        let mut made = (0, 0);
+        for i in 0..packets.len() {
+            let place =
+                those.next().unwrap_or_else(|| unreachable!("every other packet has a port or is dropped"));
+            let Egress { port, mtu_bytes, .. } = egress[place];
+            let ip_at = if kinds[place] == Kind::Other { ip_at(tagged, place) } else { ETHERNET_BYTES };
+            let cut = Cut::new(packets.data(i), ip_at, mtu_bytes);
+            let takes = |limit: &mut Limit, cut: &Cut| limit.takes(tsc, cut.fragments());
+            let cut = cut.filter(|cut| self.fragments.as_mut().is_none_or(|limit| takes(limit, cut)));
+            let Some(mut cut) = cut else {
+                drops.add(DropReason::MtuExceeded, 1);
+                if self.watch.is_on() {
+                    let packet = (packets.data(i), packets.pkt_len(i));
+                    self.watch.dropped(packet, *input, DropReason::MtuExceeded);
+                }
+                continue;
+            };
+            counters.punted += 1;
+            counters.fragmented += 1;
+            while let Some((headers, payload)) = cut.next() {
+                counters.originated += 1;
+                let port = usize::from(port);
+                if self.outs[port].room() == 0 {
+                    self.send_made(std::mem::take(&mut made), counters);
+                }
+                let out = &mut self.outs[port];
+                if !out.push_piece(packets, i, headers, &payload) {
+                    counters.drops.add(DropReason::TxFull, 1);
+                    break;
+                }
+                made = (made.0 + 1, made.1 + u64::from(out.pkt_len(out.len() - 1)));
+            }
+        }
+        self.send_made(made, counters);
+        packets.free_all();
+    }
+
+    /// Sends what this stage has put into the bursts of the ports: so many packets and bytes.
+    fn send_made(&mut self, (packets, bytes): (u64, u64), counters: &mut Counters) {
+        let (unsent, unsent_bytes) = self.send_outs(&mut counters.drops);
+        counters.tx_packets += packets - unsent;
+        counters.tx_bytes += bytes - unsent_bytes;
+    }
+
     /// Sends packets of the router, some at a time. Returns whether there were any.
     #[inline]
     pub(crate) fn originate(&mut self, counters: &mut Counters) -> bool {
@@ -178,9 +250,7 @@ impl Tx {
         let bytes = bytes_of(fresh);
         fresh.scatter(&ports, &mut self.outs, &mut self.dropped);
         assert!(fresh.is_empty() && self.dropped.is_empty(), "the router sends by ports that exist");
-        let (unsent, unsent_bytes) = self.send_outs(&mut counters.drops);
-        counters.tx_packets += came as u64 - unsent;
-        counters.tx_bytes += bytes - unsent_bytes;
+        self.send_made((came as u64, bytes), counters);
         true
     }
 
@@ -261,7 +331,7 @@ mod tests {
             port.start().unwrap();
             let queues = vec![(port.take_tx_queue(QueueId(0)).unwrap(), Arc::default())];
             let latency = Latency::new(1_000_000_000);
-            let mut tx = Tx::new(eal, queues, (8, None), latency, Arc::new(Watch::default()));
+            let mut tx = Tx::new(eal, queues, (8, None), None, (latency, Arc::new(Watch::default())));
             let (mut batch, mut counters) = (Batch::new(Burst::with_capacity(eal, 8)), Counters::default());
             // One stamp a batch, then two.
             for bursts in [1, 2] {

@@ -1,11 +1,14 @@
 //! Verdict: maps next hops to egress entries, and gives every packet its port or its drop reason.
 
 use super::batch::{Batch, NO_ENTRY};
-use super::choose::choose;
+use super::check::ETHERNET_BYTES;
+use super::choose::{choose, ip_at};
 use super::exception::{Exception, Note, Whose};
+use super::fragment::Cut;
 use super::parse::next_place;
+use super::slot::Slot;
 use super::{Code, DropReason, Drops, Egress, EgressTable, Punting};
-use dpdk_ffi::simd::{Indexed, Kind};
+use dpdk_ffi::simd::{Indexed, Kind, LengthOrMark};
 use fib::NextHopId;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -35,8 +38,8 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
     {
         screen(batch);
     }
-    let Batch { packets, indices, egress, ip_bytes, ports, .. } = batch;
-    if packets.verdict(table.dense(), Indexed { indices, ip_bytes }, egress, ports)
+    let Batch { packets, indices, egress, slots, ports, .. } = batch;
+    if packets.verdict(table.dense(), Indexed { indices, lengths: slots }, egress, ports)
         && (!table.has_groups() || choose(batch, table))
     {
         settle(batch, table);
@@ -48,34 +51,56 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
 #[cold]
 #[inline(never)]
 fn screen(batch: &mut Batch) {
-    let Batch { packets, indices, ip_bytes, drops, punting, .. } = batch;
-    let Some(ours) = punting.as_mut().map(Punting::ours) else { return };
+    let Batch { packets, indices, slots, drops, punting, .. } = batch;
+    let Some(punting) = punting else { return };
     for place in 0..packets.len() {
-        if indices[place] == NO_ENTRY || packets.header(place) == Some(&ours.mac.0) {
+        if indices[place] == NO_ENTRY || packets.header(place) == Some(&punting.ours().mac.0) {
             continue;
         }
         indices[place] = NO_ENTRY;
-        let is_ours = ours.whose(packets.data(place)) == Whose::Ours;
-        let mark = if is_ours { Exception::ForUs.mark() } else { DropReason::NotForUs as u32 };
-        ip_bytes[place] = mark;
-        drops.add(DropReason::NotForUs, u64::from(!is_ours));
+        slots[place] = if punting.whose(packets.data(place)) == Whose::Ours {
+            Slot::Exception(Exception::ForUs).word()
+        } else {
+            drops.add(DropReason::NotForUs, 1);
+            Slot::Dropped(DropReason::NotForUs).word()
+        };
     }
 }
 
-/// Turns codes into counted drops, gives destinations on connected links their own entry, and drops packets above the MTU.
+/// Turns codes into counted drops, gives destinations on connected links their own entry, and drops packets above the MTU or has them
+/// leave as fragments.
 #[cold]
 #[inline(never)]
 fn settle(batch: &mut Batch, table: &EgressTable) {
     let tsc = batch.stamps().last().map_or(0, |stamp| stamp.tsc);
-    let Batch { packets, keys4, keys6, v4, v6, indices, egress, ip_bytes, ports, drops, punting, .. } = batch;
+    let Batch {
+        packets,
+        keys4,
+        keys6,
+        v4,
+        v6,
+        kinds,
+        tagged,
+        indices,
+        egress,
+        slots,
+        ports,
+        drops,
+        punting,
+        ..
+    } = batch;
     let mut settling = Settling { drops, punting: punting.as_mut(), tsc, has_exceptions: false };
+    let may_fragment = |place: usize, mtu_bytes| {
+        let ip_at = if kinds[place] == Kind::Other { ip_at(tagged, place) } else { ETHERNET_BYTES };
+        Cut::new(packets.data(place), ip_at, mtu_bytes).is_some()
+    };
     let is_code = |port: &u16| *port >= Code::FIRST;
     let (mut at, mut has_connected) = (0, false);
     while let Some(place) = next_place(&ports[..packets.len()], at, is_code) {
         at = place + 1;
         if indices[place] == NO_ENTRY {
             // Dropped and counted, or found to be an exception.
-            settling.has_exceptions |= Exception::marked(ip_bytes[place]).is_some();
+            settling.has_exceptions |= matches!(Slot::of(slots[place]), Slot::Exception(_));
             continue;
         }
         let found = table.get(NextHopId::from_answer(indices[place]));
@@ -83,8 +108,8 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
             (ports[place], has_connected) = (found.port, true);
             continue;
         }
-        egress[place] = settling.settled(found, &mut ip_bytes[place]);
-        ports[place] = egress[place].port;
+        egress[place] = found;
+        ports[place] = settling.port(found, &mut slots[place], |mtu_bytes| may_fragment(place, mtu_bytes));
     }
     if !has_connected {
         if settling.has_exceptions {
@@ -102,9 +127,9 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
     for (place, address) in lane4.chain(lane6) {
         let place = usize::from(*place);
         if ports[place] == Code::CONNECTED {
-            let hop = NextHopId::from_answer(indices[place]);
-            egress[place] = settling.settled(table.connected(hop, address), &mut ip_bytes[place]);
-            ports[place] = egress[place].port;
+            egress[place] = table.connected(NextHopId::from_answer(indices[place]), address);
+            ports[place] =
+                settling.port(egress[place], &mut slots[place], |mtu_bytes| may_fragment(place, mtu_bytes));
         }
     }
     if settling.has_exceptions {
@@ -116,20 +141,18 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
 /// and nothing else changes in a frame of no known kind.
 #[cold]
 fn hand_over(batch: &mut Batch) {
-    let Batch { packets, indices, egress, ip_bytes, ports, kinds, tagged, punting, .. } = batch;
+    let Batch { packets, input, indices, egress, slots, ports, kinds, tagged, punting, .. } = batch;
     let Some(punting) = punting else { return };
     let (to, from) = (punting.port, punting.ours().port);
+    let input = u16::try_from(*input).unwrap_or(u16::MAX);
     for place in 0..packets.len() {
-        let Some(exception) = Exception::marked(ip_bytes[place]).filter(|_| ports[place] == Code::DROPPED)
-        else {
-            continue;
-        };
+        let Slot::Exception(exception) = Slot::of(slots[place]) else { continue };
         let value = match exception {
             Exception::NoNeighbour => indices[place],
             Exception::MtuExceeded => u32::from(egress[place].mtu_bytes),
             _ => 0,
         };
-        packets.set_tag(place, Note { exception, port: from, value }.tag());
+        packets.set_tag(place, Note { exception, port: from, input, value }.tag());
         egress[place].macs = packets.load(place, 0).unwrap_or_default();
         (kinds[place], ports[place]) = (Kind::Other, to);
     }
@@ -146,39 +169,41 @@ struct Settling<'a> {
 }
 
 impl Settling<'_> {
-    /// The final entry of one packet whose entry is `found`: it has a port, or [`Code::DROPPED`]. In the second case it has a count in
-    /// `drops` and the reason's number in place of its length, or the mark of an exception there.
-    fn settled(&mut self, mut found: Egress, ip_bytes: &mut u32) -> Egress {
-        // An entry that drops keeps its own reason, however long the packet is.
-        if found.port < Code::FIRST && *ip_bytes > u32::from(found.mtu_bytes) {
-            found.port = Code::of(DropReason::MtuExceeded);
-        }
-        if found.port >= Code::FIRST {
-            // Every other code encodes a drop reason.
-            let (reason, exception) = match found.port {
-                Code::LOCAL => (DropReason::NotForUs, Some(Exception::ForUs)),
-                code => {
-                    let reason = Code::reason(code).unwrap_or(DropReason::EngineStall);
-                    (reason, Exception::of(reason))
-                }
-            };
-            found.port = Code::DROPPED;
-            *ip_bytes = match exception.filter(|exception| self.hands_over(*exception)) {
-                Some(exception) => exception.mark(),
-                None => {
-                    self.drops.add(reason, 1);
-                    reason as u32
-                }
-            };
-        }
-        found
+    /// The port of one packet whose entry is `found`: that of the entry; [`Code::FRAGMENT`] when the packet is too long and may be
+    /// fragmented for the entry's MTU; or [`Code::DROPPED`]. Then its slot says why, and it is counted in `drops` or an exception.
+    fn port(
+        &mut self,
+        found: Egress,
+        slot: &mut LengthOrMark,
+        may_fragment: impl FnOnce(u16) -> bool,
+    ) -> u16 {
+        let is_long = |slot| matches!(Slot::of(slot), Slot::Packet { ip_bytes } if ip_bytes > u32::from(found.mtu_bytes));
+        let (reason, exception) = match found.port {
+            // An entry that drops keeps its own reason, however long the packet is.
+            Code::LOCAL => (DropReason::NotForUs, Some(Exception::ForUs)),
+            code @ Code::FIRST.. => {
+                // Every other code encodes a drop reason.
+                let reason = Code::reason(code).unwrap_or(DropReason::EngineStall);
+                (reason, Exception::of(reason))
+            }
+            port if !is_long(*slot) => return port,
+            _ if may_fragment(found.mtu_bytes) => return Code::FRAGMENT,
+            _ => (DropReason::MtuExceeded, Some(Exception::MtuExceeded)),
+        };
+        *slot = match exception.filter(|exception| self.hands_over(*exception)) {
+            Some(exception) => Slot::Exception(exception).word(),
+            None => {
+                self.drops.add(reason, 1);
+                Slot::Dropped(reason).word()
+            }
+        };
+        Code::DROPPED
     }
 
-    /// Whether a packet is handed over. What is for this router always is; the other exceptions are limited.
+    /// Whether a packet is handed over.
     fn hands_over(&mut self, exception: Exception) -> bool {
         let tsc = self.tsc;
-        let takes = |punting: &mut &mut Punting| exception == Exception::ForUs || punting.takes(tsc);
-        let is_handed = self.punting.as_mut().is_some_and(takes);
+        let is_handed = self.punting.as_mut().is_some_and(|punting| punting.takes(exception, tsc));
         self.has_exceptions |= is_handed;
         is_handed
     }
@@ -193,7 +218,9 @@ mod tests {
     use super::super::test_frames::{self, V4, V6};
     use super::*;
     use arc_swap::ArcSwap;
-    use fib::{MacAddr, Neighbour, NextHop, NextHopId, NextHopTable, PortRef};
+    use dpdk_ffi::Burst;
+    use dpdk_ffi::simd::Level;
+    use fib::{Group, MacAddr, Neighbour, NextHop, NextHopId, NextHopTable, PortRef};
     use std::sync::Arc;
 
     fn id(value: u32) -> NextHopId {
@@ -236,7 +263,10 @@ mod tests {
         batch.v4.hops[..answers.len()].copy_from_slice(&answers);
         verdict(&mut batch, &table);
         use DropReason::{Blackhole, MtuExceeded, NoNeighbour, NoRoute, Prohibited, Unreachable};
-        let fate = |place| batch.drop_reason(place).ok_or(batch.ports[place]);
+        let fate = |place| match batch.slot(place) {
+            Slot::Dropped(reason) => Ok(reason),
+            _ => Err(batch.ports[place]),
+        };
         let fates: Vec<_> = (0..answers.len()).map(fate).collect();
         let wanted = [
             Err(1),
@@ -309,9 +339,9 @@ mod tests {
         verdict(&mut batch, &table);
         rewrite(&mut batch);
         assert_eq!(batch.ports[..12], [1, Code::DROPPED, 4, 4, 4, 4, 4, 4, 4, 4, 4, Code::DROPPED]);
-        assert_eq!(batch.drop_reason(1), Some(DropReason::NotForUs));
+        assert_eq!(batch.slot(1), Slot::Dropped(DropReason::NotForUs));
         assert_eq!((batch.drops.total(), batch.drops.get(DropReason::NotForUs)), (2, 1));
-        assert_eq!(batch.drop_reason(11), Some(DropReason::Blackhole), "of which nobody is told");
+        assert_eq!(batch.slot(11), Slot::Dropped(DropReason::Blackhole), "of which nobody is told");
         let notes: Vec<_> = (2..11).map(|place| Note::of(batch.packets.tag(place))).collect();
         use Exception::{ForUs, MtuExceeded, NoNeighbour, NoRoute, Prohibited, TtlExpired, Unreachable};
         let wanted =
@@ -323,6 +353,32 @@ mod tests {
             assert_eq!(batch.packets.data(place), frame, "{place}");
         }
         assert_ne!(batch.packets.data(0), frames[0]);
+    }
+
+    #[test]
+    fn a_packet_too_long_for_its_port_is_none_of_a_group() {
+        let mut hops = NextHopTable::new();
+        let path = |port| (NextHop::Connected { port: PortRef::Index(port) }, 1);
+        let group = Group::next_hop([path(0), path(1)]).unwrap();
+        let ids = (0..134).map(|port| hops.intern(NextHop::Port { port }).unwrap()).collect::<Vec<_>>();
+        hops.intern(group).unwrap();
+        let table = EgressTable::new(&hops, &ports(134)).unwrap();
+        assert!(table.has_groups());
+        let frame = V4 { payload_bytes: 1481, ..V4::default() }.frame();
+        for level in [Level::Scalar, Level::Avx2, Level::Avx512] {
+            let Some(mut batch) = test_frames::batch(&vec![frame.clone(); 9]) else { return };
+            batch.packets = std::mem::replace(
+                &mut batch.packets,
+                Burst::with_capacity(dpdk_ffi::testing::eal().unwrap(), 1),
+            )
+            .with_level(level);
+            parse(&mut batch);
+            // One code for each of the codes above the drop reasons.
+            batch.v4.hops[..9].copy_from_slice(&ids[125..]);
+            verdict(&mut batch, &table);
+            assert_eq!(batch.ports[..9], [Code::DROPPED; 9]);
+            assert_eq!(batch.drops.get(DropReason::MtuExceeded), 9, "{level:?}");
+        }
     }
 
     #[test]

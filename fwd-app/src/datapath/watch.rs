@@ -3,7 +3,9 @@
 //! While nobody looks on, a batch costs one load. Else lcores copy packets into buffers of a free list, as long as there are any, so
 //! that nothing is allocated and nobody waits: what finds no buffer is counted as missed.
 
-use super::{Batch, DropReason};
+use super::exception::Exception;
+use super::slot::Slot;
+use super::{Batch, Code, DropReason, Egress};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dpdk_ffi::Burst;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,8 +41,41 @@ pub(crate) struct Seen {
     pub(crate) tsc: u64,
     /// The next hop that the engine answered; `None` when it was dropped before.
     pub(crate) next_hop: Option<u32>,
-    /// The port that it leaves by, with its new MACs, or why it was dropped.
-    pub(crate) fate: Result<(u16, [u8; 12]), DropReason>,
+    /// What becomes of it.
+    pub(crate) fate: Fate,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It leaves.
+    Sent {
+        /// The port.
+        port: u16,
+        /// Its new MACs.
+        macs: [u8; 12],
+        /// The MTU, if it leaves as fragments.
+        fragments_max: Option<u16>,
+    },
+    /// It is handed to the router as it is.
+    Punted(Exception),
+    /// It is dropped.
+    Dropped(DropReason),
+}
+
+impl Fate {
+    /// That of the packet at `place` of a batch that has its verdict.
+    fn of(batch: &Batch, place: usize) -> Self {
+        match batch.slot(place) {
+            Slot::Dropped(reason) => Self::Dropped(reason),
+            Slot::Exception(exception) => Self::Punted(exception),
+            Slot::Packet { .. } => {
+                let Egress { port, macs, mtu_bytes } = batch.egress[place];
+                let fragments_max = (batch.ports[place] == Code::FRAGMENT).then_some(mtu_bytes);
+                Self::Sent { port, macs, fragments_max }
+            }
+        }
+    }
 }
 
 /// What is looked at, and the way of the copies.
@@ -112,29 +147,32 @@ impl Watch {
     pub(crate) fn look(&self, batch: &Batch) {
         let tsc = batch.stamps().first().map_or(0, |stamp| stamp.tsc);
         for place in 0..batch.packets.len() {
-            let reason = batch.drop_reason(place);
-            let purposes = [(Purpose::Capture, reason.is_some()), (Purpose::Trace, true)];
+            let fate = Fate::of(batch, place);
+            let purposes = [(Purpose::Capture, matches!(fate, Fate::Dropped(_))), (Purpose::Trace, true)];
             for (purpose, _) in purposes.into_iter().filter(|(_, is_wanted)| *is_wanted) {
                 self.copy(purpose, batch.packets.data(place), batch.packets.pkt_len(place), |seen| {
                     (seen.input, seen.vrf) = (batch.input, batch.vrf);
-                    (seen.tsc, seen.next_hop) = (tsc, batch.next_hop(place));
-                    seen.fate =
-                        reason.map_or_else(|| Ok((batch.ports[place], batch.egress[place].macs)), Err);
+                    (seen.tsc, seen.next_hop, seen.fate) = (tsc, batch.next_hop(place), fate);
                 });
             }
         }
     }
 
-    /// Looks at packets that a TX queue has no room for, as they would have left.
+    /// Looks at packets that a queue has no room for, as they would have left.
     #[cold]
     pub(crate) fn refused(&self, packets: &Burst, reason: DropReason) {
-        let tsc = dpdk_ffi::tsc();
         for packet in packets.iter() {
-            self.copy(Purpose::Capture, packet.data(), packet.pkt_len(), |seen| {
-                (seen.input, seen.vrf, seen.tsc) = (usize::MAX, 0, tsc);
-                (seen.next_hop, seen.fate) = (None, Err(reason));
-            });
+            self.dropped((packet.data(), packet.pkt_len()), usize::MAX, reason);
         }
+    }
+
+    /// Looks at one packet that is dropped after its verdict: its first bytes, and its length. `input` is the number of its RX queue.
+    #[cold]
+    pub(crate) fn dropped(&self, (frame, frame_bytes): (&[u8], u32), input: usize, reason: DropReason) {
+        self.copy(Purpose::Capture, frame, frame_bytes, |seen| {
+            (seen.input, seen.vrf, seen.tsc) = (input, 0, dpdk_ffi::tsc());
+            (seen.next_hop, seen.fate) = (None, Fate::Dropped(reason));
+        });
     }
 
     /// Copies a packet if one more is wanted.
@@ -162,7 +200,7 @@ impl Watch {
 
 impl Seen {
     fn empty() -> Self {
-        let fate = Err(DropReason::NotIp);
+        let fate = Fate::Dropped(DropReason::NotIp);
         let frame = Vec::with_capacity(KEPT_BYTES);
         Self {
             purpose: Purpose::Trace,

@@ -307,7 +307,7 @@ fn watch(
             ready.stop();
         }
         let counters = handle.counters();
-        let (gone, now) = (counters.tx_packets + counters.drops.total(), Instant::now());
+        let (gone, now) = (counters.gone(), Instant::now());
         if gone != last_gone {
             (last_gone, last_move) = (gone, now);
         }
@@ -357,9 +357,9 @@ impl<H: FnMut(&Handle)> Loop<'_, H> {
             taken += came;
             let moved = fed > 0 || worked || came > 0;
             turn = turn.wrapping_add(1);
-            let dropped = self.running.handle().counters().drops;
-            // What was dropped as tx_full or earlier never reaches the sink.
-            gone = taken + dropped.total();
+            let counters = self.running.handle().counters();
+            // What was dropped as tx_full or earlier never reaches the sink. A packet that left as fragments was fed once.
+            gone = (taken + counters.drops.total() + counters.punted).saturating_sub(counters.originated);
             if turn.is_multiple_of(HOUSEKEEPING_TURNS) || !moved {
                 (self.housekeeping)(self.running.handle());
                 if self.signals.is_stopping() || self.updates.has_panicked() {
@@ -369,7 +369,7 @@ impl<H: FnMut(&Handle)> Loop<'_, H> {
                 if moved {
                     last_move = now;
                 }
-                let is_gone = || gone >= self.feeder.fed() || is_stuck(now - last_move);
+                let is_gone = || counters.gone() >= self.feeder.fed() || is_stuck(now - last_move);
                 if !draining && self.feeder.is_done() && is_gone() {
                     self.running.handle().stop_rx();
                     draining = true;

@@ -40,7 +40,9 @@ pub(crate) use schedule::Rate;
 use crate::control::updates::UpdateSpec;
 use crate::datapath::EgressPort;
 use fib::MacAddr;
+use reference::checked;
 use std::path::PathBuf;
+use trace::Trace;
 
 /// How a capture is replayed.
 #[derive(Clone, Debug)]
@@ -82,6 +84,12 @@ pub(crate) fn egress_ports(count: u16) -> Vec<EgressPort> {
         }
     };
     (0..count).map(port).collect()
+}
+
+/// Whether a packet of the trace is longer than the MTU of a replay's ports.
+pub(crate) fn has_long_packets(trace: &Trace) -> bool {
+    let is_long = |frame| checked(frame).is_ok_and(|checked| checked.ip_bytes > u32::from(MTU_BYTES));
+    (0..trace.len()).any(|frame| is_long(trace.frame(frame)))
 }
 
 #[cfg(test)]

@@ -156,9 +156,13 @@ impl Sink {
         let frames = self.trace.len() as u64;
         let frame = usize::try_from(sequence % frames).unwrap_or(0);
         let vrf = self.vrf_of.get(frame).copied().unwrap_or(0);
-        let last = &mut self.last[port][vrf][feeder.ring_of(frame)];
-        self.reordered += u64::from(sequence < *last);
-        *last = sequence + 1;
+        // Fragments leave after the other packets of their batch. Nothing else makes a frame shorter.
+        let is_fragment = (self.burst.pkt_len(i) as usize) < self.trace.frame(frame).len();
+        if !is_fragment {
+            let last = &mut self.last[port][vrf][feeder.ring_of(frame)];
+            self.reordered += u64::from(sequence < *last);
+            *last = sequence + 1;
+        }
         if let Some(intended) = feeder.intended_tsc(sequence) {
             self.latency.record(self.last_tsc.saturating_sub(intended), 1);
         }

@@ -13,6 +13,7 @@ use crate::control::updates::VrfUpdate;
 use crate::datapath::{DropReason, Drops};
 use crate::notice::post;
 use fib::{MacAddr, NextHopTable};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Mismatches that are described in notices; the rest is only counted.
@@ -47,6 +48,8 @@ pub(crate) struct Verifier {
     history: Option<Arc<History>>,
     /// Frames that came whole so far, by frame of the trace: sent packets.
     sent: Vec<u64>,
+    /// Frames of the trace that leave as fragments with the routes as loaded: each fragment, and how often it came.
+    pieces: FxHashMap<usize, Vec<(Vec<u8>, u64)>>,
     scratch: Vec<u8>,
     mismatches: u64,
     checked: u64,
@@ -82,13 +85,20 @@ impl Verifier {
             let (reference, hops) = tables.of(frame);
             reference.verdict(trace.frame(frame), hops)
         };
-        let verdicts = (0..trace.len()).map(verdict).collect();
+        let verdicts: Vec<_> = (0..trace.len()).map(verdict).collect();
+        let pieces = |(frame, verdict): (usize, &Verdict)| {
+            let Verdict::Fragments { port, destination, ip_at, mtu_bytes } = *verdict else { return None };
+            let (reference, _) = tables.of(frame);
+            let pieces = reference.fragments(trace.frame(frame), port, destination, ip_at, mtu_bytes);
+            Some((frame, pieces.into_iter().map(|piece| (piece, 0)).collect()))
+        };
+        let pieces = verdicts.iter().enumerate().filter_map(pieces).collect();
         let history = updates
             .map(|(updates, loops)| History::new(updates, loops, &mut tables, trace))
             .transpose()?
             .map(Arc::new);
         let sent = vec![0; trace.len()];
-        Ok(Self { tables, verdicts, history, sent, scratch: Vec::new(), mismatches: 0, checked: 0 })
+        Ok(Self { tables, verdicts, history, sent, pieces, scratch: Vec::new(), mismatches: 0, checked: 0 })
     }
 
     /// A packet has left by `port` with these bytes.
@@ -141,30 +151,54 @@ impl Verifier {
         port: usize,
         bytes: &[u8],
     ) -> bool {
-        let Verdict::Tx { port: wanted, destination, ip_at } = verdict else { return false };
-        if wanted != port {
-            return false;
-        }
         let (reference, _) = self.tables.of(frame);
-        reference.rewrite(original, port, destination, ip_at, &mut self.scratch);
-        self.scratch == bytes
+        match verdict {
+            Verdict::Tx { port: wanted, destination, ip_at } if wanted == port => {
+                reference.rewrite(original, port, destination, ip_at, &mut self.scratch);
+                self.scratch == bytes
+            }
+            Verdict::Fragments { port: wanted, .. } if wanted == port && verdict == self.verdicts[frame] => {
+                let pieces = self.pieces.get_mut(&frame);
+                let piece = pieces.and_then(|pieces| pieces.iter_mut().find(|(piece, _)| piece == bytes));
+                piece.is_some_and(|(_, came)| {
+                    *came += 1;
+                    true
+                })
+            }
+            // By another route than the one loaded.
+            Verdict::Fragments { port: wanted, destination, ip_at, mtu_bytes } if wanted == port => {
+                let pieces = reference.fragments(original, port, destination, ip_at, mtu_bytes);
+                pieces.iter().any(|piece| piece == bytes)
+            }
+            _ => false,
+        }
     }
 
     /// The result, after `fed` packets were fed (a prefix of the loops of the trace) and `drops` counted.
     pub(crate) fn finish(mut self, fed: u64, drops: &Drops) -> Verified {
         let frames = self.verdicts.len() as u64;
         let mut wanted = Drops::default();
-        let (mut missing, mut unsure) = (0, 0);
+        let (mut missing, mut unsure, mut more_than_fed) = (0, 0, 0);
         for (frame, verdict) in self.verdicts.iter().enumerate() {
             let times = fed / frames + u64::from((frame as u64) < fed % frames);
             let changes = self.history.as_ref().is_some_and(|history| history.has_changes(frame));
             match verdict {
+                Verdict::Fragments { .. } if changes => unsure += times,
                 _ if changes => unsure += times - self.sent[frame].min(times),
                 Verdict::Drop(reason) => wanted.add(*reason, times),
+                Verdict::Fragments { .. } => {
+                    let came = || self.pieces.get(&frame).into_iter().flatten().map(|(_, came)| *came);
+                    // A packet that is lost may count once, as what it came, or a fragment at a time.
+                    let packets = times - came().min().unwrap_or(0).min(times);
+                    let fragments: u64 = came().map(|came| times - came.min(times)).sum();
+                    missing += packets;
+                    unsure += fragments.saturating_sub(packets);
+                    more_than_fed += came().map(|came| came.saturating_sub(times)).sum::<u64>();
+                }
                 Verdict::Tx { .. } => missing += times - self.sent[frame].min(times),
             }
         }
-        let wrong = misplaced(&wanted, missing, unsure, drops);
+        let wrong = misplaced(&wanted, missing, unsure, drops) + more_than_fed;
         if wrong > 0 {
             post(format_args!(
                 "mismatch: {wrong} packets were dropped for another reason than the oracle's, or not counted"

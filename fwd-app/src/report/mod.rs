@@ -88,10 +88,12 @@ pub(crate) struct Packets {
     pub(crate) rx: u64,
     /// Packets sent.
     pub(crate) tx: u64,
-    /// Packets that this router made; 0 without interfaces.
+    /// Packets that this router made, fragments among them.
     pub(crate) originated: u64,
-    /// Packets that were for this router; 0 without interfaces.
+    /// Packets that were for this router, and those that left as fragments.
     pub(crate) punted: u64,
+    /// Of the punted ones, those that left as fragments.
+    pub(crate) fragmented: u64,
     /// Packets still inside at the end.
     pub(crate) held: u64,
     /// Packets dropped, by reason.
@@ -424,13 +426,15 @@ impl PortReport {
 impl Totals {
     /// As the summary shows them.
     pub(crate) fn packets(&self) -> Packets {
-        let Counters { rx_packets, tx_packets, rx_bytes, tx_bytes, originated, punted, .. } = self.counters;
+        let Counters { rx_packets, tx_packets, rx_bytes, tx_bytes, originated, punted, fragmented, .. } =
+            self.counters;
         let drops = self.counters.drops.iter().map(|(reason, count)| (reason.name(), count)).collect();
         Packets {
             rx: rx_packets,
             tx: tx_packets,
             originated,
             punted,
+            fragmented,
             held: self.held,
             drops,
             rx_bytes,

@@ -212,6 +212,9 @@ fn packets_text(out: &mut String, packets: &Packets) {
             packets.originated, packets.punted
         );
     }
+    if packets.fragmented > 0 {
+        let _ = writeln!(out, "  frag   {} left as fragments (punted, and originated)", packets.fragmented);
+    }
     for (reason, count) in packets.drops.iter().filter(|(_, count)| **count > 0) {
         let _ = writeln!(out, "  drop   {reason:<14} {count:>12}");
     }

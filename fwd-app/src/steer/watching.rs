@@ -4,9 +4,8 @@
 use super::Site;
 use crate::control::Vrfs;
 use crate::control::ctl::{Answer, Command, Refusal};
-use crate::datapath::DropReason;
 use crate::datapath::check::{self, Destination};
-use crate::datapath::watch::{Purpose, Seen, Watch};
+use crate::datapath::watch::{Fate, Purpose, Seen, Watch};
 use crate::notice;
 use anyhow::Context as _;
 use fib::{MacAddr, NextHop, NextHopId};
@@ -158,7 +157,7 @@ fn plain(error: PcapError) -> std::io::Error {
 
 impl Capture {
     fn write(&mut self, seen: &Seen, tsc_hz: u64) -> std::io::Result<()> {
-        let reason = seen.fate.as_ref().err().map_or("", |reason| reason.name());
+        let reason = if let Fate::Dropped(reason) = seen.fate { reason.name() } else { "" };
         let last = self.writer.interfaces().len().saturating_sub(1);
         let age =
             u128::from(dpdk_ffi::tsc().saturating_sub(seen.tsc)) * 1_000_000_000 / u128::from(tsc_hz.max(1));
@@ -229,6 +228,8 @@ struct TraceShown {
     path: Option<String>,
     /// Where it leaves.
     out: Option<OutShown>,
+    /// Why it was handed to the router, which decides what becomes of it.
+    punted: Option<&'static str>,
     /// Why it was dropped.
     dropped: Option<&'static str>,
 }
@@ -239,6 +240,9 @@ struct OutShown {
     name: String,
     source: String,
     destination: String,
+    /// The MTU of the port, if it leaves as fragments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fragments_max: Option<u16>,
 }
 
 impl TraceShown {
@@ -257,12 +261,18 @@ impl TraceShown {
         let id = group.or(id);
         let name = |port: u16| session.egress_ports().get(usize::from(port)).map(|port| port.name.clone());
         let mac = |bytes: &[u8]| bytes.try_into().map(|mac| MacAddr(mac).to_string()).unwrap_or_default();
-        let out = seen.fate.as_ref().ok().map(|(port, macs)| OutShown {
-            port: *port,
-            name: name(*port).unwrap_or_default(),
+        let out = |port: u16, macs: &[u8; 12], fragments_max| OutShown {
+            port,
+            name: name(port).unwrap_or_default(),
             destination: mac(&macs[..6]),
             source: mac(&macs[6..]),
-        });
+            fragments_max,
+        };
+        let (out, punted, dropped) = match &seen.fate {
+            Fate::Sent { port, macs, fragments_max } => (Some(out(*port, macs, *fragments_max)), None, None),
+            Fate::Punted(exception) => (None, Some(exception.name()), None),
+            Fate::Dropped(reason) => (None, None, Some(reason.name())),
+        };
         Self {
             port,
             queue,
@@ -275,7 +285,8 @@ impl TraceShown {
             path,
             id: id.map(|id| session.hops().told(id).get()),
             out,
-            dropped: seen.fate.as_ref().err().copied().map(DropReason::name),
+            punted,
+            dropped,
         }
     }
 }
@@ -319,9 +330,16 @@ impl fmt::Display for TracesShown {
             if let Some(path) = &packet.path {
                 writeln!(f, "  path     {path}")?;
             }
-            if let Some(OutShown { port, name, source, destination }) = &packet.out {
-                writeln!(f, "  verdict  port {port} ({name})")?;
+            if let Some(OutShown { port, name, source, destination, fragments_max }) = &packet.out {
+                write!(f, "  verdict  port {port} ({name})")?;
+                match fragments_max {
+                    Some(mtu_bytes) => writeln!(f, ", as fragments of at most {mtu_bytes} bytes")?,
+                    None => writeln!(f)?,
+                }
                 writeln!(f, "  rewrite  {source} > {destination}")?;
+            }
+            if let Some(why) = packet.punted {
+                writeln!(f, "  verdict  to the router: {why}")?;
             }
             if let Some(reason) = packet.dropped {
                 writeln!(f, "  dropped  {reason}")?;

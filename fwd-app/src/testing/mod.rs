@@ -16,11 +16,13 @@ use crate::control::feeds::preference::Preference;
 use crate::control::feeds::{ChangeSet, FeedEvent, FeedId};
 use crate::datapath::check::{self, Checked, Destination};
 use crate::datapath::egress::Inputs;
+use crate::datapath::fragment::Cut;
 use crate::datapath::lookup::Lookup;
 use crate::datapath::parse::parse;
 use crate::datapath::rewrite::rewrite;
+use crate::datapath::slot::Slot;
 use crate::datapath::verdict::verdict;
-use crate::datapath::{Batch, DropReason, EgressPort, EgressTable};
+use crate::datapath::{Batch, Code, DropReason, Egress, EgressPort, EgressTable};
 use crate::harness::reference::{Reference, Verdict};
 use crate::harness::trace::Trace;
 use dpdk_ffi::simd::Level;
@@ -157,11 +159,28 @@ impl Parser {
         let lane6 = batch.v6.packets[..batch.v6.len].iter().zip(keys6);
         for (place, destination) in lane4.chain(lane6) {
             let place = usize::from(*place);
-            let passed = Passed { destination, ip_bytes: batch.ip_bytes[place] };
+            let Slot::Packet { ip_bytes } = batch.slot(place) else { continue };
+            let passed = Passed { destination, ip_bytes };
             parsed.twice += usize::from(parsed.packets[place].replace(passed).is_some());
         }
         Some(parsed)
     }
+}
+
+/// The fragments of packet `i` of a batch, which was at `place`, made in `pieces`; `None` when the pool is empty.
+fn fragments(batch: &Batch, (i, place): (usize, usize), pieces: &mut Burst) -> Option<Outcome> {
+    let tagged = batch.tagged.iter().find(|tagged| usize::from(tagged.place) == place);
+    let ip_at = tagged.map_or(check::ETHERNET_BYTES, |tagged| usize::from(tagged.ip_at));
+    let Egress { port, mtu_bytes, .. } = batch.egress[place];
+    let mut cut = Cut::new(batch.packets.data(i), ip_at, mtu_bytes)?;
+    let mut frames = Vec::new();
+    while let Some((headers, payload)) = cut.next() {
+        let mut bytes = Vec::new();
+        pieces.push_piece(&batch.packets, i, headers, &payload).then(|| pieces.copy_to(0, &mut bytes))?;
+        pieces.free_all();
+        frames.push(bytes);
+    }
+    Some(Outcome::Fragments { port, frames })
 }
 
 fn named(batch: &Batch) -> Vec<(&'static str, u64)> {
@@ -188,6 +207,13 @@ pub enum Outcome {
         port: u16,
         /// With these bytes.
         bytes: Vec<u8>,
+    },
+    /// It leaves as these fragments.
+    Fragments {
+        /// By this port.
+        port: u16,
+        /// With these bytes, in order.
+        frames: Vec<Vec<u8>>,
     },
     /// It is dropped; the reason is known to those who decide it for one packet alone, and is empty else.
     Dropped(&'static str),
@@ -299,8 +325,16 @@ impl Forwarder {
             out.free_all();
         }
         dropped.free_all();
+        let long = (0..count).filter(|place| batch.ports[*place] == Code::FRAGMENT);
+        let fragmented = long.enumerate().map(|(i, place)| {
+            let packet = usize::try_from(batch.packets.tag(i)).ok();
+            let packet = packet.and_then(|tag| forwarded.packets.get_mut(tag));
+            let fragments = fragments(batch, (i, place), dropped);
+            packet.zip(fragments).map(|(packet, fragments)| *packet = fragments)
+        });
+        let fragmented = fragmented.flatten().count();
         batch.packets.free_all();
-        Some(if stay == 0 { order.map(|()| forwarded) } else { Err(vec![stay as u64]) })
+        Some(if stay == fragmented { order.map(|()| forwarded) } else { Err(vec![stay as u64]) })
     }
 
     /// Mbufs that are not back in the pool.
@@ -319,6 +353,10 @@ impl Forwarder {
         let id = self.reference.next_hop(checked.destination);
         match self.reference.verdict_by(frame.head(), checked, id, &self.hops) {
             Verdict::Drop(reason) => Outcome::Dropped(reason.name()),
+            Verdict::Fragments { port, destination, ip_at, mtu_bytes } => Outcome::Fragments {
+                port: u16::try_from(port).unwrap_or(u16::MAX),
+                frames: self.reference.fragments(&frame.bytes, port, destination, ip_at, mtu_bytes),
+            },
             Verdict::Tx { port, destination, ip_at } => {
                 let mut bytes = Vec::new();
                 self.reference.rewrite(&frame.bytes, port, destination, ip_at, &mut bytes);

@@ -7,6 +7,7 @@ use super::punts::Punts;
 use super::run_to_completion::{Input, Path, VlanBatches, VrfTables, Worker};
 use super::{Control, Settings, Stages};
 use crate::datapath::counters::QueueCount;
+use crate::datapath::limit::Limit;
 use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
 use crate::datapath::rx::{Rx, RxLimits};
 use crate::datapath::swap::ReaderSwap;
@@ -173,8 +174,8 @@ impl Builder<'_> {
         let input = |i: &usize| -> Result<Input, BuildError> {
             let vlans = self.vlan_sort(*i).map(|sort| {
                 let mut others: Vec<_> = (0..sort.others()).map(|_| self.batch(*i)).collect();
-                // Packets of these VLANs cause no exceptions.
-                others.iter_mut().for_each(|batch| batch.punting = None);
+                let punting = others.iter_mut().filter_map(|batch| batch.punting.as_mut());
+                punting.for_each(|punting| punting.is_elsewhere = true);
                 Box::new(VlanBatches { sort, others })
             });
             Ok(Input { rx: self.rx(*i)?, batch: self.batch(*i), vlans })
@@ -277,8 +278,8 @@ impl Builder<'_> {
             self.parts.eal,
             queues,
             (self.limits.batch, punts),
-            Latency::new(self.tsc_hz),
-            Arc::clone(&self.parts.watch),
+            self.parts.settings.fragments_max.map(Limit::new),
+            (Latency::new(self.tsc_hz), Arc::clone(&self.parts.watch)),
         ))
     }
 

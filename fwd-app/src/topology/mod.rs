@@ -72,6 +72,8 @@ pub(crate) struct Settings {
     pub(crate) isa: Isa,
     /// What bursts and batches are multiples of, a power of two.
     pub(crate) multiple: u16,
+    /// Most fragments that a sending stage makes in about a millisecond; `None` makes all.
+    pub(crate) fragments_max: Option<u32>,
 }
 
 /// Vector functions of drivers round a burst down to a multiple of 8 (ice, i40e and iavf with AVX2, ixgbe to one of 4), so they receive

@@ -27,7 +27,7 @@ use crate::datapath::tx::Tx;
 use crate::datapath::verdict::verdict;
 use crate::datapath::vlans::VlanSort;
 use crate::datapath::watch::Watch;
-use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, Punting, StageName};
+use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, StageName};
 use arc_swap::{ArcSwap, Cache};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use std::sync::Arc;
@@ -71,14 +71,12 @@ pub(crate) struct VlanStock {
     own: usize,
     /// Empty batches.
     spare: Vec<Travelling>,
-    /// Of batches that went on in another VRF, where packets cause no exceptions.
-    punting: Vec<Punting>,
 }
 
 impl VlanStock {
     /// For a port in the VRF with the number `own`.
     pub(crate) fn new(sort: VlanSort, own: usize) -> Self {
-        Self { sort, own, spare: Vec::new(), punting: Vec::new() }
+        Self { sort, own, spare: Vec::new() }
     }
 
     /// A batch to fill; `None` when `free` has too few.
@@ -88,7 +86,7 @@ impl VlanStock {
         }
         let mut batch = self.spare.pop()?;
         batch.vrf = self.own;
-        batch.punting = batch.punting.or_else(|| self.punting.pop());
+        set_elsewhere(&mut batch, false);
         Some(batch)
     }
 
@@ -100,7 +98,7 @@ impl VlanStock {
                     unreachable!("there is an empty batch for each VRF since the last call of `next`");
                 };
                 if self.sort.take(index, &mut other) {
-                    self.punting.extend(other.punting.take());
+                    set_elsewhere(&mut other, true);
                     send(other);
                 } else {
                     self.spare.push(other);
@@ -112,6 +110,13 @@ impl VlanStock {
         } else {
             send(batch);
         }
+    }
+}
+
+/// Says whether a batch is in another VRF than its port.
+fn set_elsewhere(batch: &mut Batch, is_elsewhere: bool) {
+    if let Some(punting) = &mut batch.punting {
+        punting.is_elsewhere = is_elsewhere;
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::datapath::exception::{Ours, Punting};
 use crate::datapath::tx::{ORIGINATED_MAX, Originated, PuntEnds};
+use crate::datapath::watch::Watch;
 use crate::datapath::{EgressTable, Published};
 use arc_swap::ArcSwap;
 use dpdk_ffi::{Burst, DpdkError, Eal, Ring, RingSync, SocketId};
@@ -28,6 +29,8 @@ pub(crate) struct Punts {
     pub(crate) published: Arc<Published>,
     /// The egress table of each port's VRF, then those of VRFs without ports.
     pub(crate) egress: Vec<Arc<ArcSwap<EgressTable>>>,
+    /// Where packets are looked at that the router drops.
+    pub(crate) watch: Arc<Watch>,
     /// By port; `None` where a port is no interface.
     ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
 }
@@ -41,14 +44,14 @@ impl Punts {
         eal: &Eal,
         ours: Vec<Option<Arc<Ours>>>,
         tx_descriptors: impl IntoIterator<Item = u16>,
-        egress: Vec<Arc<ArcSwap<EgressTable>>>,
+        looked_at: (Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>),
     ) -> Result<Option<Self>, DpdkError> {
         let has_interfaces = ours.iter().any(Option::is_some);
-        has_interfaces.then(|| Self::new(eal, ours, tx_descriptors, egress)).transpose()
+        has_interfaces.then(|| Self::new(eal, ours, tx_descriptors, looked_at)).transpose()
     }
 
     /// Rings for ports where `ours` is for the router and whose TX queues have `tx_descriptors`, with the egress tables of the ports'
-    /// VRFs, and then those of the others.
+    /// VRFs, and then those of the others. What the router drops is shown to `watch`.
     ///
     /// # Errors
     /// When there is no memory for the rings.
@@ -56,7 +59,7 @@ impl Punts {
         eal: &Eal,
         ours: Vec<Option<Arc<Ours>>>,
         tx_descriptors: impl IntoIterator<Item = u16>,
-        egress: Vec<Arc<ArcSwap<EgressTable>>>,
+        (egress, watch): (Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>),
     ) -> Result<Self, DpdkError> {
         let of_interfaces = ours.iter().zip(tx_descriptors).filter(|(ours, _)| ours.is_some());
         let kept_max = of_interfaces.map(|(_, descriptors)| usize::from(descriptors)).sum();
@@ -68,6 +71,7 @@ impl Punts {
             is_short: Arc::default(),
             published: Arc::default(),
             egress,
+            watch,
             ours: ours.into_iter().map(|ours| ours.map(|ours| Arc::new(ArcSwap::new(ours)))).collect(),
         })
     }

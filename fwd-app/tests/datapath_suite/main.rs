@@ -15,6 +15,7 @@
 //! | `sockets` | garbage on every socket while packets flow, and routes over FPM |
 //! | `stream` | a real update stream at 100,000 updates a second with each engine, if `FWD_DATA` names its folder |
 //! | `ports` | the ports of `run`: queues, mbufs, chains, neighbours; the DPDK release |
+//! | `fragments` | IPv4 packets above the MTU of a port |
 //! | `taps` | `--tap`: frames to and from the kernel |
 //! | `vrfs` | VRFs: each with its own routes, while all of them change |
 //! | `gpu` | GPU engines over the mock driver: both topologies, updates, faults, `--fallback` |
@@ -22,6 +23,8 @@
 
 #[cfg(test)]
 mod forwarder;
+#[cfg(test)]
+mod fragments;
 #[cfg(test)]
 mod full_tables;
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! A running forwarder is steered: by `fwd-app ctl`, and by SIGHUP.
 
 use crate::forwarder::Forwarder;
-use crate::support::{bundled, comments, number};
+use crate::ports::{Bench, SHORT};
+use crate::support::{bundled, comments, drops, fwd_app, number, skipped, stderr, v4_frame, write_pcap};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -268,4 +269,72 @@ fn several_paths_are_shown_with_their_shares_and_fail_without_a_delta() {
     assert_eq!(alive("241.0.0.1"), [true, false]);
     let (summary, _) = forwarder.end();
     assert!(number(&summary, "/packets/tx") > 0);
+}
+
+/// The MAC of the first `net_pcap` port.
+const MAC: [u8; 6] = [2, 0x70, 0x63, 0x61, 0x70, 0];
+
+/// A frame to that port, with this destination and TTL.
+fn to(address: u32, ttl: u8) -> Vec<u8> {
+    let mut frame = v4_frame(0xc612_0102, address, 60, &[]);
+    frame[..6].copy_from_slice(&MAC);
+    // One's complement: what the TTL loses, the checksum gains.
+    frame[24] += frame[22] - ttl;
+    frame[22] = ttl;
+    frame
+}
+
+#[test]
+fn what_the_router_gets_is_traced() {
+    for topology in ["run-to-completion", "pipeline"] {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name: &str| scratch.path().join(name);
+        // For the router, whose UDP ports nobody serves without a TAP; out of time; without a route.
+        write_pcap(&path("in.pcap"), &[to(0xc612_0101, 64), to(10 << 24 | 1, 1), to(0xcb00_7101, 64)]);
+        std::fs::write(path("routes.txt"), "10.0.0.0/8 2\n").unwrap();
+        let input = format!("rx_pcap={},infinite_rx=1", path("in.pcap").display());
+        let vdevs = [format!("net_pcap0,{input},tx_pcap=/dev/null"), "net_null1,no-rx=1".to_owned()];
+        let routes = path("routes.txt");
+        let options =
+            ["--fib", routes.to_str().unwrap(), "--address", "0=198.18.1.1/24", "--topology", topology];
+        let name = format!("seen-{topology}");
+        let Some(forwarder) = Forwarder::over(scratch.path(), &name, &options, &vdevs) else { return };
+        let trace = forwarder.ask("trace 90");
+        let mut punted = std::collections::BTreeSet::new();
+        for packet in trace.as_array().unwrap() {
+            assert!(packet["out"].is_null(), "two ports, and nothing is sent: {packet}");
+            assert_ne!(packet["punted"].is_null(), packet["dropped"].is_null(), "{packet}");
+            punted.extend(packet["punted"].as_str().map(str::to_owned));
+        }
+        assert!(punted.contains("for_us"), "{punted:?}");
+        let text =
+            fwd_app(&["ctl", "--timeout", "60", "trace", "9", "--socket"]).arg(&forwarder.socket).output();
+        let text = String::from_utf8(text.unwrap().stdout).unwrap();
+        assert!(text.contains("verdict  to the router: for_us"), "{text}");
+        assert!(!text.contains("rewrite") && !text.contains("port 2"), "{text}");
+
+        forwarder.end();
+    }
+}
+
+/// The thread of the router drops the packets that it could not answer, and they are captured as those of lcores are.
+#[test]
+fn what_the_router_drops_is_captured() {
+    let bench = Bench::new();
+    let (trace, routes, capture) =
+        (bench.path("in.pcap"), bench.path("routes.txt"), bench.path("drops.pcapng"));
+    // Five for the router, whose UDP ports nobody serves without a TAP; one out of time; one without a route.
+    let frames = [vec![to(0xc612_0101, 64); 5], vec![to(10 << 24 | 1, 1), to(0xcb00_7101, 64)]].concat();
+    write_pcap(&trace, &frames);
+    std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
+    let capturing = format!("{},100", capture.display());
+    let options = [&SHORT[..], &["--address", "0=198.18.1.1/24", "--capture-drops", &capturing]].concat();
+    let output = bench.run(&routes, &options, &[bench.vdev(0, &trace)]);
+    if skipped(&output) {
+        return;
+    }
+    let wanted = [("no_route", 1), ("not_for_us", 5), ("ttl_expired", 1)];
+    assert_eq!(drops(&bench.summary(&output)), wanted.map(|(reason, count)| (reason.to_owned(), count)));
+    let captured = |reason: &str| u64::try_from(comments(&capture, reason)).unwrap();
+    assert_eq!(wanted.map(|(reason, _)| (reason, captured(reason))), wanted, "{}", stderr(&output));
 }

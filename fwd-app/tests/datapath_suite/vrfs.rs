@@ -1,8 +1,9 @@
 //! VRFs: sixteen with the same prefixes and other next hops, each judged by its own oracle while all of them change.
 
+use crate::ports::{Bench, SHORT};
 use crate::support::{
-    assert_conserved, bundled, fwd_app, number, read_pcap, replay, skipped, stderr, v4_frame, v6_frame,
-    write_pcap,
+    assert_conserved, bundled, drops, fwd_app, number, read_pcap, replay, skipped, stderr, v4_frame,
+    v6_frame, write_pcap,
 };
 use fib::random::Seeded;
 use std::collections::BTreeSet;
@@ -241,6 +242,43 @@ fn vlans_of_one_port_are_in_the_vrfs_of_their_tags() {
         }
         // The default routes stay.
         assert_eq!((seen.iter().sum::<u32>(), seen.iter().all(|count| *count > 1000)), (80_000, true));
+    }
+}
+
+/// RFC 1812 5.3.4, where a port has an address and its VLAN is in another VRF.
+#[test]
+fn a_vlan_of_another_vrf_forwards_only_what_is_sent_to_the_port() {
+    let bench = Bench::new();
+    let (trace, routes) = (bench.path("trace.pcap"), bench.path("routes.txt"));
+    std::fs::write(&routes, "10.0.0.0/8 2\n2001:db8::/32 2\n").unwrap();
+    let mac = [2, 0x70, 0x63, 0x61, 0x70, 0];
+    let frames_to = |mac: [u8; 6]| {
+        let v4 = v4_frame(0xc612_0102, 10 << 24 | 1, 70, &[0x8100]);
+        let v6 = v6_frame(0x2001_0db9 << 96 | 1, 0x2001_0db8 << 96 | 1, 90, &[0x8100]);
+        [v4, v6].map(|mut frame| {
+            frame[..6].copy_from_slice(&mac);
+            frame[14..16].copy_from_slice(&[0, 101]);
+            frame
+        })
+    };
+    let group = [0x33, 0x33, 0, 0, 0, 1];
+    let mut multicast = frames_to(group)[1].clone();
+    multicast[18 + 24] = 0xff;
+    let all = [mac, [2, 0, 0, 0, 0, 9], [0xff; 6], group].map(frames_to).concat();
+    write_pcap(&trace, &[&all[..], &[multicast]].concat());
+    let red = format!("red={}", routes.display());
+    for topology in ["run-to-completion", "pipeline"] {
+        let vrf = ["--vrf", "red=0.101", "--vrf-fib", &red, "--address", "0=198.18.1.1/24"];
+        let options = [&SHORT[..], &vrf, &["--topology", topology]].concat();
+        let vdevs = [bench.vdev(0, &trace), bench.vdev(1, &bench.path("nothing.pcap"))];
+        let output = bench.run(&routes, &options, &vdevs);
+        if skipped(&output) {
+            return;
+        }
+        let summary = bench.summary(&output);
+        let wanted = [("multicast".to_owned(), 1), ("not_for_us".to_owned(), 6)];
+        assert_eq!(drops(&summary), wanted, "{topology}");
+        assert_eq!(bench.sent(1).len(), 2, "{topology}");
     }
 }
 

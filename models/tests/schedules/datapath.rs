@@ -9,6 +9,8 @@ pub(crate) mod counters;
 pub(crate) mod drop_reason;
 #[path = "../../../fwd-app/src/datapath/lookup.rs"]
 pub(crate) mod lookup;
+#[path = "../../../fwd-app/src/datapath/slot.rs"]
+pub(crate) mod slot;
 #[path = "../../../fwd-app/src/datapath/swap.rs"]
 pub(crate) mod swap;
 
@@ -31,7 +33,21 @@ pub(crate) struct EgressTable;
 pub(crate) struct Latency;
 /// No port has addresses.
 #[derive(Debug)]
-pub(crate) enum Punting {}
+pub(crate) struct Punting {
+    pub(crate) is_elsewhere: bool,
+}
+
+pub(crate) mod exception {
+    /// What no packet is here.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Exception {
+        None,
+    }
+
+    impl Exception {
+        pub(crate) const ALL: [Self; 1] = [Self::None];
+    }
+}
 
 impl Punting {
     pub(crate) fn refresh(&mut self) {

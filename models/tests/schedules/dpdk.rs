@@ -31,6 +31,21 @@ pub(crate) mod simd {
     pub(crate) struct Kind;
     pub(crate) const PAD: usize = 0;
 
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct LengthOrMark(pub(crate) u32);
+
+    impl LengthOrMark {
+        pub(crate) const fn length(ip_bytes: u32) -> Self {
+            Self(ip_bytes)
+        }
+        pub(crate) const fn mark(mark: u8) -> Self {
+            Self(1 << 31 | mark as u32)
+        }
+        pub(crate) const fn get(self) -> Result<u32, u8> {
+            if self.0 >> 31 == 0 { Ok(self.0) } else { Err(self.0.to_le_bytes()[0]) }
+        }
+    }
+
     #[derive(Debug)]
     pub(crate) struct Array<T>(Vec<T>);
 

@@ -31,7 +31,7 @@ pub(in super::super) unsafe fn parse(
     let mut bytes = _mm256_setzero_si256();
     let mut passed = 0;
     for at in (range.start..whole).step_by(EIGHT) {
-        let Parsed { v4, v6, kinds, ip_bytes } = &mut *out;
+        let Parsed { v4, v6, kinds, lengths: ip_lengths } = &mut *out;
         // SAFETY: `lengths` has eight entries from `at` on.
         let (low, high) = unsafe {
             let lengths = lengths.as_ptr().add(at);
@@ -71,7 +71,7 @@ pub(in super::super) unsafe fn parse(
         }
         // SAFETY: the arrays have eight entries from `at` on; 0, 1 and 2 are the values of a `Kind`.
         unsafe {
-            _mm256_storeu_si256(ip_bytes.as_mut_ptr().add(at).cast(), total);
+            _mm256_storeu_si256(ip_lengths.as_mut_ptr().add(at).cast(), total);
             kinds.as_mut_ptr().add(at).cast::<u64>().write_unaligned(bytes_of(good4) | bytes_of(good6) << 1);
         }
         passed += (good4 | good6).count_ones() as usize;

@@ -24,6 +24,7 @@ use super::taps::Taps;
 use super::thread::pin;
 use crate::datapath::exception::Note;
 use crate::datapath::tx::ORIGINATED_MAX;
+use crate::datapath::watch::Watch;
 use crate::datapath::{Counters, DropReason, EgressTable, Published};
 use crate::notice;
 use crate::router::config::NeighbourConfig;
@@ -165,6 +166,8 @@ struct Exceptions {
     late: VecDeque<Resolved>,
     counters: Counters,
     published: Arc<Published>,
+    /// Where dropped packets are looked at.
+    watch: Arc<Watch>,
     start: Instant,
 }
 
@@ -216,6 +219,7 @@ impl Exceptions {
             late: VecDeque::new(),
             counters: Counters::default(),
             published: Arc::clone(&punts.published),
+            watch: Arc::clone(&punts.watch),
             start: Instant::now(),
         })
     }

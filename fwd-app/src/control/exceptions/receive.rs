@@ -67,19 +67,27 @@ impl Exceptions {
                 self.counters.punted += 1;
                 self.limited();
             }
-            Disposition::Ignored(reason) => self.counters.drops.add(reason_of(reason), 1),
+            Disposition::Ignored(reason) => self.drop_packet(note, packet, reason_of(reason)),
             Disposition::ForKernel => match self.taps.send(on, frame) {
                 Sent::Taken => self.counters.punted += 1,
-                Sent::Refused => self.counters.drops.add(DropReason::PuntFull, 1),
-                Sent::NoTap => self.counters.drops.add(DropReason::NotForUs, 1),
+                Sent::Refused => self.drop_packet(note, packet, DropReason::PuntFull),
+                Sent::NoTap => self.drop_packet(note, packet, DropReason::NotForUs),
             },
         }
     }
 
     /// Drops a packet, and tells its sender if that may be.
     pub(super) fn refuse(&mut self, note: Note, packet: &Mbuf, cause: Cause) {
-        self.counters.drops.add(note.exception.reason(), 1);
+        self.drop_packet(note, packet, note.exception.reason());
         self.tell_sender(note, packet, cause);
+    }
+
+    /// Counts a packet as dropped, and shows it to whoever captures drops.
+    pub(super) fn drop_packet(&mut self, note: Note, packet: &Mbuf, reason: DropReason) {
+        self.counters.drops.add(reason, 1);
+        if self.watch.is_on() {
+            self.watch.dropped((packet.data(), packet.pkt_len()), note.input.into(), reason);
+        }
     }
 
     pub(super) fn tell_sender(&mut self, note: Note, packet: &Mbuf, cause: Cause) {
@@ -104,7 +112,7 @@ impl Exceptions {
         let tags = Layer2::parse(packet.data()).map_or(Tags::NONE, |layer2| layer2.tags);
         match found {
             Some(key) => self.router.resolve(now, key, waiting, tags, &mut self.actions),
-            None => self.counters.drops.add(DropReason::NoNeighbour, 1),
+            None => self.drop_packet(waiting.note, &waiting.packet, DropReason::NoNeighbour),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{Exceptions, HEADER_BYTES, SHORT, Waiting};
 use crate::control::interfaces::Resolved;
 use crate::datapath::exception::{Exception, Note};
+use crate::datapath::fragment::Cut;
 use crate::datapath::rewrite::hop;
 use crate::datapath::{DropReason, check};
 use crate::notice;
@@ -39,9 +40,11 @@ impl Exceptions {
                     }
                 }
                 Action::Dropped { why, packets, .. } => {
-                    self.counters.drops.add(DropReason::NoNeighbour, packets.len() as u64);
-                    for Waiting { packet, note } in packets.iter().filter(|_| why == Unsent::Unreachable) {
-                        self.tell_sender(*note, packet, Cause::AddressUnreachable);
+                    for Waiting { packet, note } in packets {
+                        self.drop_packet(note, &packet, DropReason::NoNeighbour);
+                        if why == Unsent::Unreachable {
+                            self.tell_sender(note, &packet, Cause::AddressUnreachable);
+                        }
                     }
                 }
                 Action::Conflict { interface, address, mac } => notice::warn(format_args!(
@@ -58,10 +61,12 @@ impl Exceptions {
         let Waiting { mut packet, note } = waiting;
         let checked = check::check(packet.data(), packet.pkt_len());
         let (Some(interface), Ok(checked)) = (self.router.interfaces().get(by), checked) else {
-            return self.counters.drops.add(DropReason::NoNeighbour, 1);
+            return self.drop_packet(note, &packet, DropReason::NoNeighbour);
         };
         let (mtu_bytes, source) = (interface.mtu_bytes(), interface.mac());
-        if checked.ip_bytes > u32::from(mtu_bytes) {
+        let ip_at = usize::from(checked.ip_at);
+        let is_long = checked.ip_bytes > u32::from(mtu_bytes);
+        if is_long && Cut::new(packet.data(), ip_at, mtu_bytes).is_none() {
             let note = Note { exception: Exception::MtuExceeded, ..note };
             return self.refuse(note, &packet, Cause::TooBig { mtu_bytes });
         }
@@ -69,8 +74,24 @@ impl Exceptions {
         data[..6].copy_from_slice(&mac.0);
         data[6..12].copy_from_slice(&source.0);
         let is_v6 = matches!(checked.destination, check::Destination::V6(_));
-        hop(&mut data[usize::from(checked.ip_at)..], is_v6);
-        self.go(by.0, packet);
+        hop(&mut data[ip_at..], is_v6);
+        match Cut::new(packet.data(), ip_at, mtu_bytes).filter(|_| is_long) {
+            None => self.go(by.0, packet),
+            Some(cut) => self.go_in_pieces(by.0, &packet, cut),
+        }
+    }
+
+    /// Gives the fragments of a packet to the stage that sends. When there is no mbuf for one, the others are not made.
+    fn go_in_pieces(&mut self, port: u16, packet: &Mbuf, mut cut: Cut) {
+        self.counters.punted += 1;
+        self.counters.fragmented += 1;
+        while let Some((headers, payload)) = cut.next() {
+            self.counters.originated += 1;
+            match packet.piece(headers, &payload) {
+                Some(piece) => self.go(port, piece),
+                None => return self.counters.drops.add(DropReason::TxFull, 1),
+            }
+        }
     }
 
     /// Sends a frame of the router or of the kernel.
@@ -78,7 +99,16 @@ impl Exceptions {
         self.counters.originated += 1;
         match padded(&self.pool, frame) {
             Ok(packet) => self.go(port, packet),
-            Err(_) => self.counters.drops.add(DropReason::TxFull, 1),
+            Err(_) => self.drop_frame(frame, DropReason::TxFull),
+        }
+    }
+
+    /// Counts a frame as dropped that was on its way out, and shows it to whoever captures drops.
+    fn drop_frame(&mut self, frame: &[u8], reason: DropReason) {
+        self.counters.drops.add(reason, 1);
+        if self.watch.is_on() {
+            let frame_bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+            self.watch.dropped((frame, frame_bytes), usize::MAX, reason);
         }
     }
 
@@ -102,6 +132,9 @@ impl Exceptions {
         }
         self.to.enqueue_burst(&mut self.going);
         self.counters.drops.add(DropReason::TxFull, self.going.len() as u64);
+        if self.watch.is_on() {
+            self.watch.refused(&self.going, DropReason::TxFull);
+        }
         self.going.free_all();
     }
 
@@ -128,7 +161,7 @@ impl Exceptions {
                 // Somebody may have given the TAP a greater MTU; a frame that fills the buffer has been cut.
                 if bytes > usize::from(mtu_bytes) + HEADER_BYTES {
                     self.counters.originated += 1;
-                    self.counters.drops.add(DropReason::MtuExceeded, 1);
+                    self.drop_frame(&frame[..bytes.min(frame.len())], DropReason::MtuExceeded);
                     continue;
                 }
                 self.send(id.0, &frame[..bytes]);

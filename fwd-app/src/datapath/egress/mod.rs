@@ -35,6 +35,13 @@ pub(crate) struct Code;
 impl Code {
     /// Port numbers are below this, codes at or above it.
     pub(crate) const FIRST: u16 = Egress::CODES;
+
+    /// The packet is longer than the MTU of its port: the first code, which no entry has.
+    pub(crate) const TOO_LONG: u16 = Egress::TOO_LONG;
+
+    /// The code of the first drop reason.
+    const REASONS: u16 = Self::TOO_LONG + 1;
+
     /// The destination is on a directly connected link: its neighbour entry decides.
     pub(crate) const CONNECTED: u16 = 0xff80;
 
@@ -44,17 +51,20 @@ impl Code {
     /// The next hop is a group: the first bytes of the entry are the number of its ways.
     pub(crate) const GROUP: u16 = 0xff82;
 
+    /// The packet leaves as fragments, by the port of its entry.
+    pub(crate) const FRAGMENT: u16 = 0xff83;
+
     /// Dropped and already counted.
     pub(crate) const DROPPED: u16 = u16::MAX;
 
     /// The code of a drop reason.
     pub(crate) const fn of(reason: DropReason) -> u16 {
-        Self::FIRST | reason as u16
+        Self::REASONS + reason as u16
     }
 
     /// The reason of a code made by [`Self::of`].
     pub(crate) fn reason(code: u16) -> Option<DropReason> {
-        DropReason::ALL.get(usize::from(code.checked_sub(Self::FIRST)?)).copied()
+        DropReason::ALL.get(usize::from(code.checked_sub(Self::REASONS)?)).copied()
     }
 }
 

@@ -5,6 +5,7 @@ use crate::datapath::check::{Destination, check};
 use crate::datapath::egress::Inputs;
 use crate::datapath::egress::tests::ports;
 use crate::datapath::parse::parse;
+use crate::datapath::slot::Slot;
 use crate::datapath::test_frames::{self, V4, V6};
 use crate::datapath::verdict::verdict;
 use crate::datapath::{Batch, DropReason, EgressPort, EgressTable};
@@ -80,18 +81,20 @@ impl Rig {
     fn judge(&self, frames: &[Vec<u8>]) -> Option<Vec<Result<(usize, MacAddr), DropReason>>> {
         let reference = Reference::new(&self.rib, self.ports.clone(), SEED);
         let wanted = frames.iter().map(|frame| match reference.verdict(frame, &self.hops) {
-            Verdict::Tx { port, destination, .. } => Ok((port, destination)),
+            Verdict::Tx { port, destination, .. } | Verdict::Fragments { port, destination, .. } => {
+                Ok((port, destination))
+            }
             Verdict::Drop(reason) => Err(reason),
         });
         let wanted: Vec<_> = wanted.collect();
         let table = self.table();
         for level in Level::ALL {
             let batch = self.forward(&table, frames, level)?;
-            let found = |place| match batch.drop_reason(place) {
-                Some(reason) => Err(reason),
-                None => {
+            let found = |place| match batch.slot(place) {
+                Slot::Dropped(reason) => Err(reason),
+                _ => {
                     let mac = *batch.egress[place].macs.first_chunk().unwrap();
-                    Ok((usize::from(batch.ports[place]), MacAddr(mac)))
+                    Ok((usize::from(batch.egress[place].port), MacAddr(mac)))
                 }
             };
             for (place, wanted) in wanted.iter().enumerate() {

@@ -7,6 +7,7 @@
 
 #[cfg(test)]
 mod flows_test;
+mod fragments;
 mod paths;
 
 use super::deal;
@@ -26,9 +27,14 @@ use std::sync::Arc;
 pub(crate) enum Verdict {
     /// It leaves by this port, to this MAC.
     Tx { port: usize, destination: MacAddr, ip_at: u16 },
+    /// It leaves by this port, to this MAC, as fragments of at most so many bytes.
+    Fragments { port: usize, destination: MacAddr, ip_at: u16, mtu_bytes: u16 },
     /// It is dropped.
     Drop(DropReason),
 }
+
+/// The shortest frame that this router makes, bytes.
+const FRAME_BYTES_MIN: usize = 60;
 
 /// The forwarder by the definition.
 pub(crate) struct Reference {
@@ -100,7 +106,14 @@ impl Reference {
         };
         let (port, destination) = out;
         match self.ports.get(port) {
-            Some(at) if checked.ip_bytes > u32::from(at.mtu_bytes) => Verdict::Drop(DropReason::MtuExceeded),
+            Some(EgressPort { mtu_bytes, .. }) if checked.ip_bytes > u32::from(*mtu_bytes) => {
+                let mtu_bytes = *mtu_bytes;
+                if fragments::may_fragment(packet, checked.ip_bytes as usize, mtu_bytes.into()) {
+                    Verdict::Fragments { port, destination, ip_at: checked.ip_at, mtu_bytes }
+                } else {
+                    Verdict::Drop(DropReason::MtuExceeded)
+                }
+            }
             Some(_) => Verdict::Tx { port, destination, ip_at: checked.ip_at },
             // Start-up refuses tables that name such a port.
             None => Verdict::Drop(DropReason::NoNeighbour),
@@ -258,16 +271,43 @@ impl Reference {
             return;
         }
         ip[8] -= 1;
-        ip[10..12].fill(0);
-        let header = &ip[..usize::from(ip[0] & 15) * 4];
-        let mut sum: u32 =
-            header.chunks_exact(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
-        while sum >> 16 != 0 {
-            sum = (sum & 0xffff) + (sum >> 16);
-        }
-        let [.., high, low] = (!sum).to_be_bytes();
-        ip[10..12].copy_from_slice(&[high, low]);
+        let header_bytes = usize::from(ip[0] & 15) * 4;
+        set_checksum(ip, header_bytes);
     }
+
+    /// The frames that must leave in place of one that is too long for the MTU, in order.
+    pub(crate) fn fragments(
+        &self,
+        frame: &[u8],
+        port: usize,
+        destination: MacAddr,
+        ip_at: u16,
+        mtu_bytes: u16,
+    ) -> Vec<Vec<u8>> {
+        let mut whole = Vec::new();
+        self.rewrite(frame, port, destination, ip_at, &mut whole);
+        let (layer2, packet) = whole.split_at(usize::from(ip_at));
+        let bytes = usize::from(packet[2]) << 8 | usize::from(packet[3]);
+        let packets = fragments::fragments(&packet[..bytes], mtu_bytes.into());
+        let frame = |packet: Vec<u8>| {
+            let mut frame = [layer2, &packet].concat();
+            frame.resize(frame.len().max(FRAME_BYTES_MIN), 0);
+            frame
+        };
+        packets.into_iter().map(frame).collect()
+    }
+}
+
+/// Sums the header of an IPv4 packet.
+fn set_checksum(packet: &mut [u8], header_bytes: usize) {
+    packet[10..12].fill(0);
+    let header = &packet[..header_bytes];
+    let mut sum: u32 = header.chunks_exact(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    let [.., high, low] = (!sum).to_be_bytes();
+    packet[10..12].copy_from_slice(&[high, low]);
 }
 
 /// The header checks on a frame.

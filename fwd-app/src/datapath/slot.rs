@@ -1,0 +1,65 @@
+//! What a place of a burst holds between parse and tx.
+
+use super::DropReason;
+use super::exception::Exception;
+use dpdk_ffi::simd::LengthOrMark;
+
+/// What is known of the packet at a place. Kernels read and write it as a [`LengthOrMark`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// An IP packet that passed its checks.
+    Packet {
+        /// Its length, bytes.
+        ip_bytes: u32,
+    },
+    /// Dropped and counted.
+    Dropped(DropReason),
+    /// For the router.
+    Exception(Exception),
+}
+
+impl Slot {
+    /// Of a word made by [`Self::word`].
+    #[inline(always)]
+    pub(crate) fn of(word: LengthOrMark) -> Self {
+        let mark = match word.get() {
+            Ok(ip_bytes) => return Self::Packet { ip_bytes },
+            Err(mark) => usize::from(mark),
+        };
+        let exception = || mark.checked_sub(DropReason::COUNT).and_then(|at| Exception::ALL.get(at).copied());
+        match DropReason::ALL.get(mark) {
+            Some(reason) => Self::Dropped(*reason),
+            // Marks are made below alone.
+            None => exception().map_or(Self::Dropped(DropReason::Malformed), Self::Exception),
+        }
+    }
+
+    /// As a word.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "a few dozen reasons and exceptions")]
+    pub(crate) const fn word(self) -> LengthOrMark {
+        match self {
+            Self::Packet { ip_bytes } => LengthOrMark::length(ip_bytes),
+            Self::Dropped(reason) => LengthOrMark::mark(reason as u8),
+            Self::Exception(exception) => LengthOrMark::mark(DropReason::COUNT as u8 + exception as u8),
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(model))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_tells_what_it_was_made_of() {
+        let lengths = [0, 20, 17, 1500, 65_575].map(|ip_bytes| Slot::Packet { ip_bytes });
+        let reasons = DropReason::ALL.map(Slot::Dropped);
+        let exceptions = Exception::ALL.map(Slot::Exception);
+        let all = [&lengths[..], &reasons, &exceptions].concat();
+        for (at, slot) in all.iter().enumerate() {
+            assert_eq!(Slot::of(slot.word()), *slot);
+            assert!(all[..at].iter().all(|other| other.word() != slot.word()));
+        }
+    }
+}
