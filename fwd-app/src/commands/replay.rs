@@ -10,7 +10,7 @@ use crate::harness::reference::{Reference, vrfs_of_frames};
 use crate::harness::setup::{self, Lcores, Sizes};
 use crate::harness::trace::Trace;
 use crate::harness::verify::{Verifier, VrfReferences};
-use crate::harness::{HarnessSpec, Outcome, Replay, egress_ports, has_long_packets};
+use crate::harness::{HarnessSpec, Outcome, Replay, egress_ports, has_fragments};
 use crate::report::console::warn;
 use crate::report::periodic::Periodic;
 use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
@@ -50,7 +50,7 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
         None
     };
     // Fragments are copies, for which packets that lie ready leave no mbufs.
-    let is_seen = verifier.is_some() || spec.out.is_some() || has_long_packets(&trace);
+    let is_seen = verifier.is_some() || spec.out.is_some() || has_fragments(&trace);
     let frames = (trace.len(), trace.frame_bytes_max());
     let sizes = Sizes::new(&spec, &lcores, settings.batch, frames, is_seen)?;
     // Counts 2 MB pages.

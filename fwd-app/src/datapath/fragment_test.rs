@@ -1,8 +1,8 @@
 //! Fragments of any packets: valid, no longer than the MTU, and together the packet that was cut.
 
-use super::super::check::check;
-use super::super::test_frames::V4;
 use super::*;
+use crate::datapath::check::check;
+use crate::datapath::test_frames::V4;
 use proptest::prelude::*;
 
 /// A packet: options as (type, value), whose lengths are right, then the bytes that end them; offset and "more fragments"; payload.
@@ -198,7 +198,7 @@ proptest! {
 fn what_must_not_be_fragmented_is_not() {
     let frame = V4 { payload_bytes: 1500, ..V4::default() }.frame();
     assert!(Cut::new(&frame, 14, 1500).is_none(), "don't fragment");
-    let v6 = super::super::test_frames::V6 { payload_bytes: 1500, ..Default::default() }.frame();
+    let v6 = crate::datapath::test_frames::V6 { payload_bytes: 1500, ..Default::default() }.frame();
     assert!(Cut::new(&v6, 14, 1500).is_none());
     let mut may = frame;
     may[20] = 0;

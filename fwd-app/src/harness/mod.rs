@@ -39,6 +39,7 @@ pub(crate) use schedule::Rate;
 
 use crate::control::updates::UpdateSpec;
 use crate::datapath::EgressPort;
+use crate::datapath::fragment::Cut;
 use fib::MacAddr;
 use reference::checked;
 use std::path::PathBuf;
@@ -86,10 +87,13 @@ pub(crate) fn egress_ports(count: u16) -> Vec<EgressPort> {
     (0..count).map(port).collect()
 }
 
-/// Whether a packet of the trace is longer than the MTU of a replay's ports.
-pub(crate) fn has_long_packets(trace: &Trace) -> bool {
-    let is_long = |frame| checked(frame).is_ok_and(|checked| checked.ip_bytes > u32::from(MTU_BYTES));
-    (0..trace.len()).any(|frame| is_long(trace.frame(frame)))
+/// Whether a packet of the trace leaves a replay as fragments, if it has a route.
+pub(crate) fn has_fragments(trace: &Trace) -> bool {
+    let is_cut = |frame: &[u8]| {
+        let long = checked(frame).ok().filter(|checked| checked.ip_bytes > u32::from(MTU_BYTES));
+        long.and_then(|checked| Cut::new(frame, usize::from(checked.ip_at), MTU_BYTES)).is_some()
+    };
+    (0..trace.len()).any(|frame| is_cut(trace.frame(frame)))
 }
 
 #[cfg(test)]
