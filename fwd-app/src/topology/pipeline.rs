@@ -27,7 +27,7 @@ use crate::datapath::tx::Tx;
 use crate::datapath::verdict::verdict;
 use crate::datapath::vlans::VlanSort;
 use crate::datapath::watch::Watch;
-use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, StageName};
+use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, Punting, StageName};
 use arc_swap::{ArcSwap, Cache};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use std::sync::Arc;
