@@ -63,12 +63,6 @@ impl Signals {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// As a signal to stop does.
-    #[cfg(test)]
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-
     /// Whether statistics were requested since the last call.
     pub(crate) fn stats_wanted(&self) -> bool {
         self.stats.load(Ordering::Relaxed) && self.stats.swap(false, Ordering::Relaxed)

@@ -32,7 +32,15 @@ rusty_fork_test! {
             dpdk_ffi::testing::receive_rounding_down(&port, QueueId(0), ready, PACKETS, 8).unwrap();
             port.start().unwrap();
             let topology = TopologyKind::RunToCompletion;
-            let settings = Settings { topology, rx_burst, batch, flush_us: 0, isa: Isa::Scalar, multiple: 1 };
+            let settings = Settings {
+                topology,
+                rx_burst,
+                batch,
+                flush_us: 0,
+                isa: Isa::Scalar,
+                multiple: 1,
+                fragments_max: None,
+            };
             let limits = settings.of_devices().limits(1_000_000_000);
             let queue = port.take_rx_queue(QueueId(0)).unwrap();
             let mut rx = Rx::new(queue, 0, limits, Arc::default());

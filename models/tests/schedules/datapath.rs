@@ -37,6 +37,10 @@ pub(crate) struct Punting {
     pub(crate) is_elsewhere: bool,
 }
 
+impl Punting {
+    pub(crate) fn refresh(&mut self) {}
+}
+
 pub(crate) mod exception {
     /// What no packet is here.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +50,6 @@ pub(crate) mod exception {
 
     impl Exception {
         pub(crate) const ALL: [Self; 1] = [Self::None];
-    }
-}
-
-impl Punting {
-    pub(crate) fn refresh(&mut self) {
-        match *self {}
     }
 }
 

@@ -8,6 +8,7 @@ use crate::datapath::watch::Watch;
 use crate::router::interface::InterfaceAddress;
 use dpdk_ffi::{Port, PortConfig, QueueId, RingPort, RingSync, SocketId};
 use fib::MacAddr;
+use lpm_core::drops::Witness;
 use rusty_fork::rusty_fork_test;
 
 /// Descriptors of a TX queue.
@@ -64,7 +65,14 @@ impl Rig {
         let interfaces: Vec<_> = (0..).take(ports.len()).map(interface).collect();
         let ours = |interface: &Interface| {
             let (port, mac) = (interface.id().0, interface.mac());
-            Some(Arc::new(Ours { port, mac, v4: vec![], v6: vec![], groups: vec![] }))
+            Some(Arc::new(Ours {
+                port,
+                mac,
+                v4: vec![],
+                v6: vec![],
+                groups: vec![],
+                witness: Witness::of("ours"),
+            }))
         };
         let granted = ports.iter().map(|keeper| keeper.port.granted().unwrap().tx_descriptors);
         let punts =
