@@ -230,10 +230,10 @@ fn a_replaced_table_is_the_writers_until_no_reader_has_it() {
     busy.lookup(Keys::V4(&[5]), &mut answer).unwrap();
     busy.lookup(Keys::V6 { hi: &[0], lo: &[5] }, &mut answer).unwrap();
     engine.free_retired();
-    assert_eq!(engine.stats().retired_bytes, 2 * 20 * ROUTE_BYTES, "the idle reader has both");
+    assert_eq!(engine.stats().retired_bytes, 2 * 10 * ROUTE_BYTES, "the idle reader has both");
     idle.lookup(Keys::V4(&[5]), &mut answer).unwrap();
     engine.free_retired();
-    assert_eq!(engine.stats().retired_bytes, 20 * ROUTE_BYTES, "it looks up in one family alone");
+    assert_eq!(engine.stats().retired_bytes, 10 * ROUTE_BYTES, "it looks up in one family alone");
     idle.refresh();
     engine.free_retired();
     assert_eq!(engine.stats().retired_bytes, 0);

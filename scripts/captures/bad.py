@@ -229,7 +229,7 @@ def two_faults():
     yield "ttl before route, ipv4", "ttl_expired", between(SRC4, "203.0.113.7", ttl=1)
     yield "hop limit before route, ipv6", "ttl_expired", between(SRC6, "2002:c000:204::1", hop_limit=1)
     yield "ttl before mtu, ipv4", "ttl_expired", eth4(size=1473, ttl=1)
-    yield "route before mtu, ipv4", "no_route", between(SRC4, "203.0.113.7", size=1473)
+    yield "route before mtu, ipv4", "no_route", between(SRC4, "203.0.113.7", size=1473, flags_offset=0x4000)
     yield "payload length before addresses, ipv6", "malformed", between("::1", "ff02::1", payload_length=900)
 
 

@@ -29,6 +29,8 @@ RECEIVE_BYTES = 64 << 20
 TPID_C = 0x8100
 # An answer that has not come by then is lost, however slow the machine.
 REPLY_S = 20
+# Between an answer and the next ping. The router answers 1,000 pings of a host in a second.
+PING_S = 0.002
 
 
 def run(*words, check=True):
@@ -133,6 +135,7 @@ class Host:
     def ping(self, target, count=1, size=56, wait_s=REPLY_S):
         """Echo requests of `size` bytes, each sent when the one before has been answered; how many were, up to the first that was not.
 
+        There are fewer a second than the router answers one host.
         `ping` itself does not wait for the last answers, so that on a busy machine it counts some as lost that are only late.
         """
         is_ipv6 = ":" in target
@@ -148,6 +151,7 @@ class Host:
                 link.sendto(struct.pack("!BBH", request, 0, sum_) + rest, (target, 0))
                 if not self._is_answered(link, target, bytes([reply, 0]), rest, wait_s):
                     return number
+                time.sleep(PING_S)
         return count
 
     @staticmethod

@@ -103,6 +103,8 @@ if has vtysh && [ -x /usr/lib/frr/zebra ]; then
   eventually 'no route' route get 203.0.114.9
   eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
   # An engine without IPv6 has zebra's IPv4 routes all the same, also those that come later.
+  vty 'ipv6 route 2001:db8:114::/48 blackhole'
+  eventually '2001:db8:114::/48 .*blackhole' route get 2001:db8:114::9
   ctl set engine sail-m >"$WORK/answer"
   eventually '^fpm .*of a family that the engine has no table for, 0 refused' show feeds
   vty 'ip route 203.0.115.0/24 main2'
@@ -111,6 +113,7 @@ if has vtysh && [ -x /usr/lib/frr/zebra ]; then
   no_loss 198.18.2.2 203.0.113.1
   ctl set engine host >"$WORK/answer"
   eventually '^fpm .*without a port[^,]*, 0 refused' show feeds
+  eventually '2001:db8:114::/48 .*blackhole' route get 2001:db8:114::9
   no_loss fd00:2::2 203.0.113.1
   # Each VRF has what zebra left behind.
   kill -9 "${daemons[0]}"

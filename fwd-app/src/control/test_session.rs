@@ -29,8 +29,12 @@ pub(crate) fn forward_spec(topology: TopologyKind, tuples: &[(u16, u16, u16)]) -
 
 /// The bundled routes in the engine `oracle`.
 pub(crate) fn session() -> Session {
-    let engine = EngineSpec::named("oracle");
-    let spec = TableSpec { files: vec![bundled("routes.txt")], routes_max: None, engine };
+    session_of("oracle", bundled("routes.txt"))
+}
+
+/// The routes of a file in an engine.
+pub(crate) fn session_of(engine: &str, file: PathBuf) -> Session {
+    let spec = TableSpec { files: vec![file], routes_max: None, engine: EngineSpec::named(engine) };
     Session::open(&spec, &mut |_| ()).unwrap()
 }
 

@@ -369,7 +369,9 @@ impl<H: FnMut(&Handle)> Loop<'_, H> {
                 if moved {
                     last_move = now;
                 }
-                let is_gone = || counters.gone() >= self.feeder.fed() || is_stuck(now - last_move);
+                // A stage counts a fragment after it has sent it, so `gone` is right once the stages have counted all that was fed.
+                let has_left = |fed| counters.gone() >= fed && gone >= fed;
+                let is_gone = || has_left(self.feeder.fed()) || is_stuck(now - last_move);
                 if !draining && self.feeder.is_done() && is_gone() {
                     self.running.handle().stop_rx();
                     draining = true;

@@ -4,10 +4,9 @@ use super::drive::Replay;
 use super::setup::{Lcores, Sizes};
 use super::trace::Trace;
 use super::{HarnessSpec, egress_ports};
-use crate::control::test_session::{bundled, forward_spec};
-use crate::control::{Session, Signals, TableSpec, Vrfs};
+use crate::control::test_session::{bundled, forward_spec, session_of};
+use crate::control::{Session, Signals, Vrfs};
 use crate::datapath::vlans::PortVrfs;
-use crate::engines::EngineSpec;
 use crate::topology::{TopologyKind, Totals};
 use TopologyKind::{Pipeline, RunToCompletion};
 use crossbeam_channel::bounded;
@@ -67,9 +66,7 @@ fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcore
     };
     let mut routes = tempfile::Builder::new().suffix(".txt").tempfile().unwrap();
     writeln!(routes, "0.0.0.0/0 1").unwrap();
-    let files = vec![routes.path().to_owned()];
-    let table = TableSpec { files, routes_max: None, engine: EngineSpec::named(engine) };
-    let session = Session::open(&table, &mut |_| ()).unwrap();
+    let session = session_of(engine, routes.path().to_owned());
     let settings = forward_spec(topology, &[]).settings(&session);
     let mut vrfs = Vrfs::from(session);
     vrfs.set_ports(&egress_ports(spec.ports), vec![PortVrfs::default(); usize::from(spec.ports)]).unwrap();
@@ -122,9 +119,6 @@ fn check(engine: &str, topology: TopologyKind, lcores: u16, wanted: &[&str]) {
     let Some((drops, control)) = drops_under_traffic(engine, has_v6, topology, lcores) else { return };
     let count = |what: &str| drops.iter().filter(|(dropped, _)| *dropped == what).count();
     let elsewhere: Vec<_> = drops.iter().filter(|(_, thread)| *thread != control).collect();
-    for what in wanted {
-        println!("{engine}: {what}: {} dropped", count(what));
-    }
     assert!(elsewhere.is_empty(), "{} of {} drops on lcores: {elsewhere:?}", elsewhere.len(), drops.len());
     assert!(wanted.iter().all(|what| count(what) > 0), "{drops:?}");
 }

@@ -50,6 +50,8 @@ pub(crate) struct Verifier {
     sent: Vec<u64>,
     /// Frames of the trace that leave as fragments with the routes as loaded: each fragment, and how often it came.
     pieces: FxHashMap<usize, Vec<(Vec<u8>, u64)>>,
+    /// Frames of the trace that leave as fragments by a route that updates change: the most fragments of each.
+    fragments_max: FxHashMap<usize, u64>,
     scratch: Vec<u8>,
     mismatches: u64,
     checked: u64,
@@ -97,8 +99,21 @@ impl Verifier {
             .map(|(updates, loops)| History::new(updates, loops, &mut tables, trace))
             .transpose()?
             .map(Arc::new);
-        let sent = vec![0; trace.len()];
-        Ok(Self { tables, verdicts, history, sent, pieces, scratch: Vec::new(), mismatches: 0, checked: 0 })
+        let fragments_max = history
+            .as_ref()
+            .map_or_else(FxHashMap::default, |history| fragments_max(history, &tables, trace));
+        let (sent, scratch) = (vec![0; trace.len()], Vec::new());
+        Ok(Self {
+            tables,
+            verdicts,
+            history,
+            sent,
+            pieces,
+            fragments_max,
+            scratch,
+            mismatches: 0,
+            checked: 0,
+        })
     }
 
     /// A packet has left by `port` with these bytes.
@@ -183,8 +198,13 @@ impl Verifier {
             let times = fed / frames + u64::from((frame as u64) < fed % frames);
             let changes = self.history.as_ref().is_some_and(|history| history.has_changes(frame));
             match verdict {
-                Verdict::Fragments { .. } if changes => unsure += times,
-                _ if changes => unsure += times - self.sent[frame].min(times),
+                _ if changes => {
+                    // Each fragment may lie under a reason.
+                    unsure += match self.fragments_max.get(&frame) {
+                        Some(fragments) => times * fragments,
+                        None => times - self.sent[frame].min(times),
+                    };
+                }
                 Verdict::Drop(reason) => wanted.add(*reason, times),
                 Verdict::Fragments { .. } => {
                     let came = || self.pieces.get(&frame).into_iter().flatten().map(|(_, came)| *came);
@@ -215,6 +235,23 @@ impl Verifier {
         self.checked += drops.total();
         Verified { checked: self.checked, mismatches: self.mismatches }
     }
+}
+
+/// The most fragments of each frame of `trace` that leaves as fragments by any of the routes that `history` has for it.
+fn fragments_max(history: &History, tables: &VrfReferences, trace: &Trace) -> FxHashMap<usize, u64> {
+    let fragments = |frame: usize| {
+        let (original, (reference, hops)) = (trace.frame(frame), tables.of(frame));
+        let checked = checked(original).ok()?;
+        let ids = history.next_hops(frame, 0, u64::MAX);
+        let counts = ids.filter_map(|id| match reference.verdict_by(original, checked, id, hops) {
+            Verdict::Fragments { port, destination, ip_at, mtu_bytes } => {
+                Some(reference.fragments(original, port, destination, ip_at, mtu_bytes).len() as u64)
+            }
+            _ => None,
+        });
+        counts.max().map(|count| (frame, count))
+    };
+    (0..trace.len()).filter_map(fragments).collect()
 }
 
 /// How many packets that were not sent lie under a wrong reason, or under none.

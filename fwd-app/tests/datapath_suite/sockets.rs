@@ -209,7 +209,7 @@ fn garbage_on_every_socket_changes_nothing_for_packets() {
         let (ctl, fpm) = (feed(feeds, "ctl"), feed(feeds, "fpm"));
         number(ctl, "/errors") > 1000
             && number(ctl, "/clients") > u64::from(STRANGERS)
-            && number(fpm, "/sessions") + number(fpm, "/refused") == 2 + u64::from(STRANGERS)
+            && number(fpm, "/sessions") + number(fpm, "/peers_refused") == 2 + u64::from(STRANGERS)
             && number(fpm, "/errors") > 0
     };
     forwarder.ask_until("show feeds", is_counted);
@@ -243,7 +243,7 @@ fn another_user_of_this_host_announces_no_routes() {
         };
         forwarder.ask_until("show feeds", |feeds| {
             let fpm = feed(feeds, "fpm");
-            number(fpm, "/routes") == routes && number(fpm, "/refused") == 1 - routes
+            number(fpm, "/routes") == routes && number(fpm, "/peers_refused") == 1 - routes
         });
         forwarder.end();
         nobody.wait().unwrap();

@@ -146,8 +146,7 @@ fn forward(
     let mut periodic = Periodic::new(args.forward.stats_period);
     let taken = cpus_of(eal, &plan);
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
-    let looked_at = (vrfs.egress_tables(), Arc::clone(vrfs.running().watch()));
-    let punts = Punts::for_interfaces(eal, ours, ports.tx_descriptors(), looked_at)?;
+    let punts = Punts::for_interfaces(eal, ours, ports.tx_descriptors(), vrfs.seen_by_router())?;
     let shown = tap_names.iter().map(|(port, name)| format!("{port}={name}")).collect();
     let setup = Setup { taps: shown, ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages()) };
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));

@@ -11,6 +11,7 @@ use super::session::{Progress, Session, Site};
 use super::spec::TableSpec;
 use crate::datapath::exception::Ours;
 use crate::datapath::vlans::{PortVrfs, VLAN_IDS};
+use crate::datapath::watch::Watch;
 use crate::datapath::{EgressPort, EgressTable};
 use crate::engines::{EngineSpec, Made};
 use crate::error::ConfigError;
@@ -307,13 +308,14 @@ impl Vrfs {
         Ok(all)
     }
 
-    /// The egress table of each port's VRF, then those of VRFs without ports, each replaced as a whole; empty before
-    /// [`Self::set_ports`].
-    pub(crate) fn egress_tables(&self) -> Vec<Arc<ArcSwap<EgressTable>>> {
+    /// For the router: the egress table of each port's VRF, then those of VRFs without ports, each replaced as a whole (empty before
+    /// [`Self::set_ports`]); and where it shows what it drops.
+    pub(crate) fn seen_by_router(&self) -> (Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>) {
         let of_ports = self.vrf_of.iter().map(|vrfs| vrfs.own);
         let has_port = |number: &usize| self.vrf_of.iter().any(|vrfs| vrfs.own == *number);
         let others = (0..self.vrfs.len()).filter(|number| !has_port(number));
-        of_ports.chain(others).filter_map(|number| self.get(number).egress_table()).collect()
+        let tables = of_ports.chain(others).filter_map(|number| self.get(number).egress_table());
+        (tables.collect(), Arc::clone(self.running().watch()))
     }
 
     /// Takes routes, links and neighbours from these feeds, which are those of each VRF by number.

@@ -335,7 +335,7 @@ mod tests {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut options = FpmOptions::default();
         options.tables.set(10, 1);
-        let (_thread, address) = listen(any, FeedId(0), options, senders).unwrap();
+        let (thread, address) = listen(any, FeedId(0), options, senders).unwrap();
         let mut zebra = TcpStream::connect(address).unwrap();
         let in_table = |table| {
             let attributes = vec![RouteAttribute::Oif(1), RouteAttribute::Table(table)];
@@ -343,6 +343,10 @@ mod tests {
         };
         for table in [10, 254, 10, 10] {
             zebra.write_all(&in_table(table)).unwrap();
+        }
+        // The user of a peer that goes at once is not known.
+        while thread.counts().sessions == 0 {
+            std::thread::yield_now();
         }
         drop(zebra);
         for (receiver, routes) in receivers.iter().zip([1, 3]) {

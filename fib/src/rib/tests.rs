@@ -1,0 +1,239 @@
+//! What the RIB passes on to an engine, and that undoing it restores both.
+
+use super::*;
+use crate::Prefix4;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+fn id(value: u32) -> NextHopId {
+    NextHopId::from_answer(value)
+}
+
+fn route(text: &str) -> Prefix4 {
+    match text.parse() {
+        Ok(IpPrefix::V4(prefix)) => prefix,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+/// Applies `changes` to a table that follows a RIB.
+fn follow<K: Key>(table: &mut BTreeMap<Prefix<K>, NextHopId>, changes: &[Change<K>]) {
+    assert!(changes.is_sorted_by(|a, b| a.prefix < b.prefix), "{changes:?}");
+    for change in changes {
+        let old = if change.new.is_none() {
+            table.remove(&change.prefix)
+        } else {
+            table.insert(change.prefix, change.new)
+        };
+        assert_eq!(old.unwrap_or(NextHopId::NONE), change.old, "{}", change.prefix);
+        assert_ne!(change.old, change.new, "{}", change.prefix);
+    }
+}
+
+#[test]
+fn a_delta_holds_the_net_change_only() {
+    let mut rib = Rib::new();
+    let [a, b, c]: [IpPrefix; 3] = ["10.0.0.0/8", "10.1.0.0/16", "2001:db8::/32"].map(|p| p.parse().unwrap());
+    rib.set(a, id(1));
+    rib.set(b, id(2));
+    rib.set(c, id(3));
+    assert_eq!(rib.take_delta().len(), 3);
+    assert!(rib.take_delta().is_empty());
+    rib.set(a, id(9));
+    rib.set(a, id(1)); // back to what the FIB has
+    rib.set(b, NextHopId::NONE);
+    rib.set(c, id(4));
+    let delta = rib.take_delta();
+    assert_eq!((delta.v4.len(), delta.v6.len()), (1, 1));
+    assert_eq!((delta.v4[0].old, delta.v4[0].new), (id(2), NextHopId::NONE));
+    assert_eq!((delta.v6[0].old, delta.v6[0].new), (id(3), id(4)));
+    assert_eq!((rib.len(), rib.full_delta().len()), (2, 2));
+}
+
+#[test]
+fn withdrawing_what_is_not_there_changes_nothing() {
+    let mut rib = Rib::new();
+    assert!(rib.set("10.0.0.0/8".parse().unwrap(), NextHopId::NONE).is_none());
+    assert!(rib.take_delta().is_empty());
+}
+
+#[test]
+fn a_route_like_the_one_above_is_left_out_and_comes_back() {
+    let (mut rib, mut used) = (Rib::new(), BTreeMap::new());
+    let [wide, middle, narrow] = ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24"].map(route);
+    let mut set = |prefix, next_hop| {
+        rib.v4.set(prefix, id(next_hop));
+        follow(&mut used, &rib.take_delta().v4);
+        used.keys().copied().collect::<Vec<_>>()
+    };
+    set(narrow, 1);
+    assert_eq!(set(wide, 1), [wide], "the narrow route says no more than the wide one");
+    assert_eq!(set(middle, 2), [wide, middle, narrow]);
+    assert_eq!(set(wide, 2), [wide, narrow]);
+    set(middle, 0);
+    assert_eq!(set(wide, 0), [narrow]);
+    assert_eq!(rib.len(), 1);
+}
+
+/// Beside routes that have the default route's next hop before it changes, and beside those that have it after.
+#[test]
+fn a_change_of_the_default_route_is_one_change() {
+    let mut rib = Rib::new();
+    for at in 0..1000 {
+        rib.v4.set(Prefix4::truncating(at << 16, 16), id(1 + at % 2));
+        rib.v6.set(Prefix::truncating(u128::from(at) << 96, 32), id(1 + at % 2));
+    }
+    rib.take_delta();
+    for next_hop in [1, 2, 3, 0] {
+        rib.v4.set(Prefix::DEFAULT, id(next_hop));
+        rib.v6.set(Prefix::DEFAULT, id(next_hop));
+        let delta = rib.take_delta();
+        assert_eq!((delta.v4.len(), delta.v6.len()), (1, 1), "to {next_hop}");
+    }
+}
+
+#[test]
+fn a_plain_rib_leaves_no_route_out() {
+    let mut rib = Rib::plain();
+    for prefix in ["10.0.0.0/8", "10.1.0.0/16"].map(route) {
+        rib.v4.set(prefix, id(1));
+    }
+    assert_eq!((rib.take_delta().len(), rib.v4.used_len()), (2, 2));
+}
+
+#[test]
+fn nothing_is_left_of_routes_withdrawn() {
+    let mut rib = Rib::new();
+    let prefixes: Vec<_> =
+        (0..1000_u32).map(|n| Prefix4::truncating(n.wrapping_mul(0x9e37_79b9), 8 + (n % 25) as u8)).collect();
+    for (n, prefix) in prefixes.iter().enumerate() {
+        rib.v4.set(*prefix, id([1, 2, 3][n % 3]));
+        rib.take_delta();
+    }
+    for prefix in &prefixes {
+        rib.v4.set(*prefix, NextHopId::NONE);
+        rib.take_delta();
+    }
+    assert!(rib.is_empty() && rib.full_delta().is_empty());
+    assert_eq!(rib.v4.trie.size(), (1, 0), "pages are given back");
+}
+
+#[test]
+fn a_refusal_takes_back_what_was_told() {
+    let mut rib = Rib::new();
+    let [wide, narrow] = ["10.0.0.0/8", "10.1.0.0/16"].map(route);
+    rib.v4.set(wide, id(1));
+    rib.v4.set(narrow, id(1));
+    rib.take_delta();
+    let (before, size) = (rib.full_delta(), rib.v4.trie.size());
+    rib.v4.set(wide, id(2));
+    rib.v4.set(narrow, NextHopId::NONE);
+    rib.v4.set(route("10.2.0.0/16"), id(3));
+    let refused: Result<(), usize> = rib.commit(|delta, rib| {
+        assert_eq!((rib.v4.len(), rib.v4.used_len(), rib.v4.used().count()), (2, 2, 2));
+        assert_eq!(rib.v4.used_above(route("10.2.0.0/16")), Some((8, id(2))));
+        Err(delta.len())
+    });
+    assert_eq!(refused, Err(2), "the /8 and the new /16; the one withdrawn was not used");
+    assert_eq!((rib.full_delta().v4, rib.v4.trie.size()), (before.v4, size));
+    assert_eq!([rib.v4.get(wide), rib.v4.get(narrow)], [id(1), id(1)]);
+    assert_eq!((rib.len(), rib.v4.used_len()), (2, 1));
+    assert!(rib.take_delta().is_empty());
+}
+
+/// What is told, and what comes then: `(address bits, length, next hop, what then)`.
+type Script = Vec<(u32, u8, u32, u8)>;
+
+/// Tells a table what `script` says, in a block of 256 smallest prefixes of `wide + 8` bits, and holds all that the table says against
+/// the definition.
+fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
+    let mut table = RibTable::<K> { is_plain, ..RibTable::default() };
+    let (mut told, mut used) = (BTreeMap::new(), BTreeMap::new());
+    let address = |bits: u32| K::from_high_bits(u128::from(bits) << 120 >> wide);
+    // So many routes elsewhere that a few changes are compiled one by one.
+    let elsewhere = (0..64).map(|bits| Prefix::truncating(K::from_high_bits((128 + bits) << 120), 8));
+    // Now and then a default route, pages above all others.
+    let default = script.len().is_multiple_of(2).then_some(Prefix::DEFAULT);
+    for prefix in elsewhere.chain(default) {
+        table.set(prefix, id(9));
+        told.insert(prefix, id(9));
+    }
+    let commit = |table: &mut RibTable<K>, used: &mut BTreeMap<_, _>| {
+        let changes = table.compile();
+        follow(used, &changes);
+        table.settle(changes);
+    };
+    commit(&mut table, &mut used);
+    let mut committed = told.clone();
+    for (at, (bits, len, next_hop, then)) in script.iter().enumerate() {
+        let prefix = Prefix::truncating(address(*bits), wide + len);
+        let before = table.set(prefix, id(*next_hop));
+        let old = if *next_hop == 0 { told.remove(&prefix) } else { told.insert(prefix, id(*next_hop)) };
+        assert_eq!(before, old.unwrap_or(NextHopId::NONE));
+        if at + 1 == script.len() || *then < 2 {
+            commit(&mut table, &mut used);
+            committed = told.clone();
+        } else if *then == 2 {
+            let changes = table.compile();
+            table.take_back(changes);
+            told = committed.clone();
+        }
+    }
+    // The default route leaves no other out.
+    let covering = |routes: &BTreeMap<Prefix<K>, NextHopId>, prefix: Prefix<K>| {
+        (1..prefix.len())
+            .rev()
+            .find_map(|len| routes.get(&Prefix::truncating(prefix.address(), len)).copied())
+    };
+    let above = |routes: &BTreeMap<Prefix<K>, NextHopId>, prefix: Prefix<K>| {
+        (0..prefix.len()).rev().find_map(|len| {
+            routes.get(&Prefix::truncating(prefix.address(), len)).map(|next_hop| (len, *next_hop))
+        })
+    };
+    assert_eq!((table.len(), table.used_len()), (told.len(), used.len()));
+    assert!(table.iter().eq(told.iter().map(|(prefix, next_hop)| (*prefix, *next_hop))));
+    assert!(table.used().eq(used.iter().map(|(prefix, next_hop)| (*prefix, *next_hop))));
+    for (bits, len, ..) in script {
+        let prefix = Prefix::truncating(address(*bits), wide + len);
+        assert_eq!(table.get(prefix), told.get(&prefix).copied().unwrap_or_default());
+        assert_eq!(table.used_above(prefix), above(&used, prefix), "{prefix}");
+        let within = used.range(prefix..).take_while(|(route, _)| prefix.covers(**route));
+        assert!(
+            table.used_within(prefix).eq(within.map(|(route, next_hop)| (*route, *next_hop))),
+            "{prefix}"
+        );
+    }
+    for (prefix, next_hop) in &told {
+        let is_used = is_plain || covering(&told, *prefix) != Some(*next_hop);
+        assert_eq!(used.get(prefix), is_used.then_some(next_hop), "{prefix}");
+    }
+    // For an engine of the other kind, and on with its deltas.
+    table.choose_anew(!is_plain);
+    used = table.used().collect();
+    assert_eq!(table.used_len(), used.len());
+    for (prefix, next_hop) in &told {
+        let is_used = !is_plain || covering(&told, *prefix) != Some(*next_hop);
+        assert_eq!(used.get(prefix), is_used.then_some(next_hop), "{prefix} once chosen anew");
+    }
+    for prefix in told.into_keys() {
+        table.set(prefix, NextHopId::NONE);
+    }
+    commit(&mut table, &mut used);
+    assert_eq!((used.len(), table.used_len(), table.trie.size()), (0, 0, (1, 0)));
+}
+
+proptest! {
+    // Few prefixes on both sides of where a page ends: nesting is the rule.
+    #[test]
+    fn what_is_used_is_what_was_told_less_what_is_superfluous(
+        script in prop::collection::vec((0u32..256, 0u8..=8, 0u32..4, 0u8..6), 1..200),
+        is_plain: bool,
+    ) {
+        for wide in [0, 4, 12, 20, 24] {
+            play::<u32>(&script, wide, is_plain);
+        }
+        for wide in [0, 8, 20, 32, 44, 116, 120] {
+            play::<u128>(&script, wide, is_plain);
+        }
+    }
+}
