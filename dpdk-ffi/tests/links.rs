@@ -1,7 +1,5 @@
 //! Links are read from the device, whether its interrupts arrive or not.
 
-#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
-
 use std::process::Command;
 use std::slice::from_ref;
 
