@@ -69,7 +69,7 @@ for bytes in 1373 1472 3000 20000; do
   on_left ping -n -q -c 5 -i 0.2 -W 20 -M dont -s "$bytes" 198.18.2.2
   says "$WORK/said" ' 5 received'
 done
-ip netns exec "$left" ping -n -c 1 -W 6 -M do -s 1400 198.18.2.2 >"$WORK/said" 2>&1 && fail "a packet above the MTU passed"
+ip netns exec "$left" ping -n -c 1 -W 6 -M "do" -s 1400 198.18.2.2 >"$WORK/said" 2>&1 && fail "a packet above the MTU passed"
 says "$WORK/said" 'mtu ?= ?1400'
 stop
 [ "$(json "$WORK/report.json" packets fragmented)" -ge 80 ] || fail "fewer packets were fragmented than were too long"

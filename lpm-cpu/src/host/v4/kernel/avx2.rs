@@ -123,7 +123,7 @@ pub(super) fn lookup<const BITS: u32, const INDEXED: bool>(
             let mut escaped = _mm256_movemask_ps(_mm256_castsi256_ps(escaped));
             while escaped != 0 {
                 let at = at + escaped.trailing_zeros() as usize;
-                let Ok(next_hop) = scalar::one(table, keys[at], &mut Plain);
+                let Ok(next_hop) = scalar::one_or(default.cast_unsigned(), table, keys[at], &mut Plain);
                 out[at] = NextHopId::from_answer(next_hop);
                 escaped &= escaped - 1;
             }

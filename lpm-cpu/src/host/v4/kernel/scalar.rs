@@ -10,8 +10,9 @@ use fib::loads::{Loads, Plain};
 use std::hint::select_unpredictable;
 
 pub(super) fn lookup(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
+    let Ok(default) = Plain.word(&table.default);
     for (key, answer) in keys.iter().zip(out) {
-        let Ok(next_hop) = one(table, *key, &mut Plain);
+        let Ok(next_hop) = one_or(default, table, *key, &mut Plain);
         *answer = NextHopId::from_answer(next_hop);
     }
 }
@@ -19,6 +20,16 @@ pub(super) fn lookup(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
 /// The next hop of a key.
 pub(crate) fn one<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
     let default = loads.word(&table.default)?;
+    one_or(default, table, key, loads)
+}
+
+/// The next hop of a key; `default`, that of the default route, which was loaded before.
+pub(super) fn one_or<L: Loads>(
+    default: u32,
+    table: &Table4,
+    key: u32,
+    loads: &mut L,
+) -> Result<u32, L::Stop> {
     let mut code = code_at(table, record_of(key), key >> 8, loads)?;
     if code == table.form.width.escape() {
         let chunk = loads.word(&table.chunks[(key >> 16) as usize])?;

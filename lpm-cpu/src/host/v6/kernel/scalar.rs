@@ -14,9 +14,10 @@ pub(super) fn lookup<const BITS: u32>(
     (hi, lo): (&[u64], &[u64]),
     out: &mut [NextHopId],
 ) {
+    let Ok(default) = Plain.word(&table.default);
     for ((hi, lo), answer) in hi.iter().zip(lo).zip(out) {
         let key = u128::from(*hi) << 64 | u128::from(*lo);
-        let Ok(next_hop) = one(table, key, &mut Plain);
+        let Ok(next_hop) = one_or(default, table, key, &mut Plain);
         *answer = NextHopId::from_answer(next_hop);
     }
 }
@@ -28,6 +29,16 @@ pub(crate) fn one<const BITS: u32, L: Loads>(
     loads: &mut L,
 ) -> Result<u32, L::Stop> {
     let default = loads.word(&table.default)?;
+    one_or(default, table, key, loads)
+}
+
+/// The next hop of a key; `default`, that of the default route, which was loaded before.
+fn one_or<const BITS: u32, L: Loads>(
+    default: u32,
+    table: &Table<BITS>,
+    key: u128,
+    loads: &mut L,
+) -> Result<u32, L::Stop> {
     let mut level = 0;
     let mut entry = table.entries.load(table.shape.place(level, 0, key), loads)?;
     while let Some(node) = table.node(entry) {
