@@ -17,7 +17,8 @@ pub(super) fn lookup(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
     }
 }
 
-/// The next hop of a key.
+/// A batch of one key.
+#[cfg(test)]
 pub(crate) fn one<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
     let default = loads.word(&table.default)?;
     one_or(default, table, key, loads)

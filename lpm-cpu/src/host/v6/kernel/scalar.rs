@@ -22,7 +22,8 @@ pub(super) fn lookup<const BITS: u32>(
     }
 }
 
-/// From the top down, each link leads to a node of the next level, until an entry is a code.
+/// A batch of one key.
+#[cfg(test)]
 pub(crate) fn one<const BITS: u32, L: Loads>(
     table: &Table<BITS>,
     key: u128,
@@ -32,7 +33,8 @@ pub(crate) fn one<const BITS: u32, L: Loads>(
     one_or(default, table, key, loads)
 }
 
-/// The next hop of a key; `default`, that of the default route, which was loaded before.
+/// From the top down, each link leads to a node of the next level, until an entry is a code. `default` is the next hop of the default route,
+/// which was loaded before.
 fn one_or<const BITS: u32, L: Loads>(
     default: u32,
     table: &Table<BITS>,
