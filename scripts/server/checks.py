@@ -122,8 +122,8 @@ class Driver:
 
     def jumbo(self):
         """IP packets from 1,500 bytes up to the MTU, and by ping."""
-        if not self.pair.left.card.model.has_jumbo:
-            return NONE
+        # A new forwarder keeps but a few packets for a host that it has to ask for first.
+        self.ping()
         sizes = [*range(1500, self.jumbo_mtu, 41), self.jumbo_mtu]
         seen = both_ways(self.pair, lambda side: frames.sizes(side, sizes, [[]]))
         self.must_answer(self.pair.left, self.pair.right.ipv4, size=self.jumbo_mtu - 28)
