@@ -74,12 +74,23 @@ impl Raw {
         unsafe { ((*line).buf_addr.add(usize::from((*line).data_off)), usize::from((*line).data_len)) }
     }
 
-    /// The data pointer, and a word with `pkt_len` in the low half and then `data_len`.
+    /// The data pointer, a word with `pkt_len` in the low half and then `data_len`, and the word that [`Self::rearm`] writes. A pass over
+    /// many packets takes as long as it has loads, so there is one a word.
     #[inline(always)]
-    pub(crate) fn start_and_lengths(self) -> (*mut u8, u64) {
+    pub(crate) fn start(self) -> (*mut u8, u64, u64) {
         let line = self.line0();
-        // SAFETY: as for `segment`; the 8 bytes from pkt_len on lie within the line.
-        unsafe { (self.segment().0, (&raw const (*line).pkt_len).cast::<u64>().read_unaligned()) }
+        // SAFETY: as for `segment`; the 8 bytes from pkt_len on and those from data_off on lie within the line.
+        unsafe {
+            let lengths = (&raw const (*line).pkt_len).cast::<u64>().read_unaligned();
+            let rearm = line.cast::<u64>().add(offset_of!(Line0, data_off) / 8).read();
+            ((*line).buf_addr.add((rearm & 0xffff) as usize), lengths, rearm)
+        }
+    }
+
+    /// The number of segments in the word that [`Self::rearm`] writes, or in several such words or-ed.
+    #[inline(always)]
+    pub(crate) fn segments_of(rearm: u64) -> u64 {
+        rearm >> 32 & 0xffff
     }
 
     #[inline(always)]

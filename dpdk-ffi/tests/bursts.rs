@@ -99,8 +99,10 @@ fn chains_become_one_segment_or_are_freed() {
     let pool = pool(eal, "one_segment", 255);
     let mut burst = Burst::with_capacity(eal, 8);
     let (long, short) = ([7; 300], [1; 100]);
+    assert!(!burst.has_chains());
     for frame in [&short[..], &long, &short, &long[..257], &short] {
         burst.push(pool.copy(frame).unwrap()).unwrap();
+        assert_eq!(burst.has_chains(), burst.len() > 1);
     }
     // Short segments, as a driver that splits headers from payload makes them.
     let mut split = pool.copy(&[1; 60]).unwrap();
@@ -112,6 +114,7 @@ fn chains_become_one_segment_or_are_freed() {
     assert!(burst.iter().all(|packet| packet.segments() == 1 && packet.data() == short));
     assert_eq!(pool.in_use(), 4, "the others went back");
     assert_eq!(burst.linearize_or_free(), (0, 0));
+    assert!(!burst.has_chains());
 }
 
 #[test]

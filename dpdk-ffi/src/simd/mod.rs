@@ -230,6 +230,8 @@ pub(crate) struct Starts {
     /// Bytes of all segments in the low half, then 16 bits with the bytes of the first segment; the rest is anything.
     lengths: Array<u64>,
     noted: usize,
+    /// The words with the numbers of segments ([`Raw::start`]) of the packets noted since `noted` was 0, or-ed.
+    rearms: u64,
 }
 
 impl Starts {
@@ -238,6 +240,7 @@ impl Starts {
             heads: Array::new(std::ptr::null_mut(), capacity + PAD),
             lengths: Array::new(0, capacity + PAD),
             noted: 0,
+            rearms: 0,
         }
     }
 
@@ -254,16 +257,18 @@ impl Starts {
         if first == end {
             return;
         }
+        let mut rearms = if first == 0 { 0 } else { self.rearms };
         let heads = &mut self.heads[..end + LANES];
         let lengths = &mut self.lengths[first..end];
         for ((packet, head), length) in packets[first..].iter().zip(&mut heads[first..]).zip(lengths) {
-            let (start, both_lengths) = packet.start_and_lengths();
+            let (start, both_lengths, rearm) = packet.start();
             prefetch(start);
             (*head, *length) = (start, both_lengths);
+            rearms |= rearm;
         }
         let last = heads[end - 1];
         heads[end..].fill(last);
-        self.noted = end;
+        (self.noted, self.rearms) = (end, rearms);
     }
 }
 
@@ -295,6 +300,15 @@ impl Burst {
                 _ => scalar::parse(heads, lengths, first..end, out),
             }
         }
+    }
+
+    /// Whether a packet has several segments; after packets were removed, maybe one of those.
+    #[inline]
+    pub fn has_chains(&mut self) -> bool {
+        let (_, packets, starts) = self.parts();
+        starts.note(packets);
+        // Of numbers from 1 on, only ones or-ed are 1.
+        !packets.is_empty() && Raw::segments_of(starts.rearms) > 1
     }
 
     /// Whether every packet that [`Self::parse`] passed, and maybe all others, is in a frame to `mac`.
@@ -378,7 +392,7 @@ impl Burst {
     #[inline(always)]
     #[must_use]
     pub fn head(&self, i: usize) -> &[u8] {
-        let Starts { heads, lengths, noted } = self.starts();
+        let Starts { heads, lengths, noted, .. } = self.starts();
         if i >= *noted {
             return self.data(i);
         }

@@ -82,6 +82,11 @@ impl Devices {
         Self((0..).zip(&ports.ports).map(device).collect())
     }
 
+    /// Whether the port with this index is out of use.
+    pub(crate) fn is_out(&self, index: usize) -> bool {
+        self.0.get(index).is_some_and(|device| device.out.is_some())
+    }
+
     /// Takes ports out of use whose devices are reset or removed, and brings those back that are there again. `are_up` says which ports'
     /// links are up.
     pub(crate) fn turn(&mut self, vrfs: &mut Vrfs, are_up: &mut [bool]) {

@@ -230,7 +230,8 @@ impl Links {
         if self.at_once == 0 && start < self.due {
             return;
         }
-        let is_up = link.is_up();
+        // A device that is being reset may still say that its link is up.
+        let is_up = link.is_up().filter(|_| !self.devices.is_out(link.index));
         (self.at, self.at_once) = ((self.at + 1) % count, self.at_once.saturating_sub(1));
         // A slow driver gets a tenth of this thread's time.
         let pause = LINK_PERIOD / u32::try_from(count).unwrap_or(u32::MAX);

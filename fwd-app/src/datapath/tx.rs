@@ -6,7 +6,7 @@
 //!
 //! Mbuf chains are sent only to ports that were granted `MULTI_SEGS`, which is requested where a frame of the port's MTU does not fit an
 //! mbuf. For other ports a chain is linearized into its first mbuf; if it does not fit, the packet is dropped as `mtu_exceeded`. `run`
-//! sets the MTU of such a port to what one mbuf holds, so that chains are rare here. A port that accepts chains costs one branch a burst.
+//! sets the MTU of such a port to what one mbuf holds, so that chains are rare here. A batch without chains costs one branch a port.
 //!
 //! IPv4 packets above the MTU that may be fragmented leave as fragments, after the other packets of their batch. Their port is one that no
 //! burst stands for, so that they stay behind when the others are scattered, and a batch without them pays nothing. The copies come from
@@ -113,6 +113,7 @@ impl Tx {
     /// Sends or frees every packet of `batch` and clears it.
     pub(crate) fn send(&mut self, batch: &mut Batch, counters: &mut Counters) {
         let count = batch.packets.len();
+        let has_chains = batch.packets.has_chains();
         let stay = batch.packets.scatter(&batch.ports[..count], &mut self.outs, &mut self.dropped);
         counters.rx_bytes += batch.bytes;
         let mut unsent_bytes = 0;
@@ -121,7 +122,7 @@ impl Tx {
             unsent_bytes += bytes_of(&self.dropped);
             self.dropped.free_all();
         }
-        let (left, left_bytes) = self.send_outs(&mut batch.drops);
+        let (left, left_bytes) = self.send_outs(has_chains, &mut batch.drops);
         (unsent, unsent_bytes) = (unsent + left, unsent_bytes + left_bytes);
         if let Some(punts) = &mut self.punts
             && let Some(out) = self.outs.last_mut().filter(|out| !out.is_empty())
@@ -144,9 +145,9 @@ impl Tx {
     }
 
     /// Sends the packets that wait for the queues of their ports. What a queue does not take is counted in `drops` and freed: returns
-    /// how many packets and bytes.
+    /// how many packets and bytes. `has_chains` says whether chains may be among them.
     #[inline]
-    fn send_outs(&mut self, drops: &mut Drops) -> (u64, u64) {
+    fn send_outs(&mut self, has_chains: bool, drops: &mut Drops) -> (u64, u64) {
         let (mut unsent, mut unsent_bytes) = (0, 0);
         for (out, (queue, queue_count)) in self.outs.iter_mut().zip(&mut self.queues) {
             if out.is_empty() {
@@ -155,7 +156,7 @@ impl Tx {
             let mut sent = 0;
             // No next hop leads to a port that is out of use, but packets may be on their way there.
             if let Some(queue) = queue {
-                if !queue.takes_chains() {
+                if has_chains && !queue.takes_chains() {
                     let (long, long_bytes) = out.linearize_or_free();
                     unsent += long as u64;
                     unsent_bytes += long_bytes;
@@ -225,7 +226,7 @@ impl Tx {
 
     /// Sends what this stage has put into the bursts of the ports: so many packets and bytes.
     fn send_made(&mut self, (packets, bytes): (u64, u64), counters: &mut Counters) {
-        let (unsent, unsent_bytes) = self.send_outs(&mut counters.drops);
+        let (unsent, unsent_bytes) = self.send_outs(true, &mut counters.drops);
         counters.tx_packets += packets - unsent;
         counters.tx_bytes += bytes - unsent_bytes;
     }
