@@ -3,7 +3,7 @@
 //! The loads are those of the scalar kernels on the tables in service; the vector kernels do them in the same order.
 
 use crate::bit_maps::BitMapEngine;
-use crate::host::v4::kernel::scalar::one as host_one;
+use crate::host::v4::kernel::scalar::one_or_default as host_one;
 use crate::host::{self, Host};
 use crate::kernel::scalar::{bit_maps_one, paper_one, wide_one};
 use crate::params::Params;

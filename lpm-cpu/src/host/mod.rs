@@ -5,8 +5,8 @@
 //!
 //! # The default route
 //! A default route owns millions of entries of a table, and links to its gateway go up and down. So entries do not hold its next hop: code 0
-//! means "no route but the default", and a batch answers it with a word of the table, which it loads before any entry. A change of the
-//! default route is one store.
+//! means "no route but the default". A batch loads a word of the table before any entry, looks up, and puts that word in the place of
+//! every 0. A change of the default route is one store.
 //!
 //! A lookup thus puts its answer together from two loads, the word and then an entry. Both must be of one generation, for which a writer
 //! keeps an order:
@@ -27,6 +27,7 @@ pub(crate) mod params;
 pub(crate) mod v4;
 pub(crate) mod v6;
 
+use crate::kernel::or_default;
 use fib::{Change, EngineError, EngineOptions, EngineWriter, Key, NextHopId, Prefix};
 use lpm_core::engine::{Algorithm, CpuEngine};
 use params::Params;
@@ -67,7 +68,9 @@ impl Algorithm for Host {
 
     #[inline]
     fn lookup_v4(params: &Params, table: &Table4, _: &mut Box<Lists>, keys: &[u32], out: &mut [NextHopId]) {
+        let default = table.default_route();
         v4::kernel::lookup(params.kernel, table, keys, out);
+        or_default(params.common.isa, default, out);
     }
 
     #[inline]
@@ -78,7 +81,9 @@ impl Algorithm for Host {
         keys: (&[u64], &[u64]),
         out: &mut [NextHopId],
     ) {
+        let default = table.default_route();
         v6::kernel::lookup(params.common.isa, table, lists, keys, out);
+        or_default(params.common.isa, default, out);
     }
 }
 

@@ -192,3 +192,8 @@ pub(super) fn many(table: &Table, fibs: Fibs<'_>, keys: &[u32], out: &mut [NextH
         store(vector, live, out);
     }
 }
+
+#[target_feature(enable = "avx512f")]
+pub(super) fn or_default(default: NextHopId, out: &mut [NextHopId]) {
+    super::scalar::or_default(default, out);
+}

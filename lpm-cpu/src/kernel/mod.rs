@@ -81,6 +81,23 @@ pub(crate) fn many(
     Ok(())
 }
 
+/// Puts the next hop of the default route in the place of every "no route" of `out`, for tables whose entries do not have it.
+#[inline]
+pub(crate) fn or_default(isa: Isa, default: NextHopId, out: &mut [NextHopId]) {
+    if default.is_none() {
+        return;
+    }
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+        Isa::Avx512f => unsafe { avx512f::or_default(default, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: likewise.
+        Isa::Avx2 => unsafe { avx2::or_default(default, out) },
+        _ => scalar::or_default(default, out),
+    }
+}
+
 /// FIB ids as words, for vector kernels.
 #[cfg(target_arch = "x86_64")]
 const fn words(fibs: &[FibId]) -> &[u32] {

@@ -10,6 +10,14 @@ use crate::sail_m::table::Table;
 use fib::loads::{Loads, Plain};
 use fib::{FibId, Fibs, NextHopId};
 
+/// The compiler makes vector instructions of it, those that the caller has.
+#[inline(always)]
+pub(super) fn or_default(default: NextHopId, out: &mut [NextHopId]) {
+    for answer in out {
+        *answer = if answer.is_none() { default } else { *answer };
+    }
+}
+
 /// SAIL_B or SAIL_U: answers `keys` into `out`, equally long.
 #[inline]
 pub(crate) fn bit_maps<S: Levels>(table: &BitMaps<S>, keys: &[u32], out: &mut [NextHopId]) {

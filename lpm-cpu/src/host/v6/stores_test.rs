@@ -2,7 +2,7 @@
 //! vector kernels do a key's in the same order.
 
 use super::conformance_test::{Codes, Wide, engine};
-use super::kernel::scalar::one;
+use super::kernel::scalar::one_or_default;
 use super::table::Shared6;
 use super::{EveryForm, Forms};
 use crate::stores_test::{checker, run_blocks};
@@ -17,8 +17,8 @@ fn sequences<F: Forms>(count: usize) {
     let options = EngineOptions { huge_pages: false, ..EngineOptions::default() };
     let mut engine = engine::<F>(&options).unwrap();
     let checker = checker!(engine.places().1, |table: &Shared6, key, steps: &mut _| match table {
-        Shared6::Narrow(table) => one(table, key, steps),
-        Shared6::Wide(table) => one(table, key, steps),
+        Shared6::Narrow(table) => one_or_default(table, key, steps),
+        Shared6::Wide(table) => one_or_default(table, key, steps),
     });
     let _listening = checker.listen();
     let count = if conformance::Options::from_env().full { count * 20 } else { count };

@@ -7,7 +7,6 @@ use crate::host::v4::table::Table4;
 use fib::NextHopId;
 use fib::loads::Plain;
 use std::arch::x86_64::*;
-use std::sync::atomic::Ordering;
 
 /// Eight keys from `at` on, and the lanes that have one, all ones; the others have 0.
 #[target_feature(enable = "avx2")]
@@ -97,9 +96,7 @@ pub(super) fn lookup<const BITS: u32, const INDEXED: bool>(
     keys: &[u32],
     out: &mut [NextHopId],
 ) {
-    let zero = _mm256_setzero_si256();
-    let default = table.default.load(Ordering::Acquire).cast_signed();
-    let mut scratch = [zero; PIECE / 8];
+    let mut scratch = [_mm256_setzero_si256(); PIECE / 8];
     for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
         for (at, found) in (0..keys.len()).step_by(8).zip(&mut scratch) {
             *found = cells(table, load(keys, at).0);
@@ -108,22 +105,18 @@ pub(super) fn lookup<const BITS: u32, const INDEXED: bool>(
             let (key, live) = load(keys, at);
             // SAFETY: the cells of records in service.
             let code = unsafe { codes::<BITS>(table, *cells, key) };
-            let mut answer = if INDEXED {
+            let answer = if INDEXED {
                 // SAFETY: there is an id for each code.
                 unsafe { _mm256_i32gather_epi32::<4>(table.ids.as_ptr().cast(), code) }
             } else {
                 code
             };
-            if default != 0 {
-                let is_default = _mm256_cmpeq_epi32(code, zero);
-                answer = _mm256_blendv_epi8(answer, _mm256_set1_epi32(default), is_default);
-            }
             store(out, at, live, answer);
             let escaped = _mm256_and_si256(live, _mm256_cmpeq_epi32(code, escape::<BITS>()));
             let mut escaped = _mm256_movemask_ps(_mm256_castsi256_ps(escaped));
             while escaped != 0 {
                 let at = at + escaped.trailing_zeros() as usize;
-                let Ok(next_hop) = scalar::one_or(default.cast_unsigned(), table, keys[at], &mut Plain);
+                let Ok(next_hop) = scalar::one(table, keys[at], &mut Plain);
                 out[at] = NextHopId::from_answer(next_hop);
                 escaped &= escaped - 1;
             }

@@ -23,7 +23,6 @@ macro_rules! avx512_kernel {
             keys: &[u32],
             out: &mut [NextHopId],
         ) {
-            let default = load_default(table);
             let mut scratch = Scratch([0; PIECE]);
             for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
                 for at in (0..keys.len()).step_by(16) {
@@ -38,7 +37,7 @@ macro_rules! avx512_kernel {
                     // SAFETY: the cells of records in service.
                     let code = unsafe { gather_codes::<BITS>(table, scratch.get(at), key) };
                     // SAFETY: likewise their codes.
-                    store(out, at, live, unsafe { answers::<INDEXED>(table, code, default) });
+                    store(out, at, live, unsafe { gather_ids::<INDEXED>(table, code) });
                     let escaped = _mm512_mask_cmpeq_epi32_mask(live, code, escape::<BITS>());
                     if escaped != 0 {
                         scratch.set(aside, places(at, escaped));
@@ -53,7 +52,7 @@ macro_rules! avx512_kernel {
                     // SAFETY: the records of blocks in service, their cells, and the codes in those; other lanes have record 0.
                     unsafe {
                         let code = gather_codes::<BITS>(table, cells(table, record, key), key);
-                        scatter(out, place, live, answers::<INDEXED>(table, code, default));
+                        scatter(out, place, live, gather_ids::<INDEXED>(table, code));
                     }
                 }
             }

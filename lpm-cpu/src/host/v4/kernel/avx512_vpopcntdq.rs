@@ -2,8 +2,8 @@
 
 use super::PIECE;
 use super::avx512f::{
-    Scratch, answers, escape, gather_blocks, gather_codes, gather_records, lanes, load, load_default, places,
-    scatter, store,
+    Scratch, escape, gather_blocks, gather_codes, gather_ids, gather_records, lanes, load, places, scatter,
+    store,
 };
 use crate::host::v4::table::Table4;
 use fib::NextHopId;

@@ -5,7 +5,6 @@ use crate::chunks::CHUNK_ENTRIES;
 use crate::host::v4::table::{RECORDS, Table4};
 use fib::NextHopId;
 use std::arch::x86_64::*;
-use std::sync::atomic::Ordering;
 
 avx512_kernel!("avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2", ones);
 
@@ -109,35 +108,18 @@ pub(super) unsafe fn gather_codes<const BITS: u32>(table: &Table4, cells: __m512
     _mm512_and_si512(_mm512_srlv_epi32(words, shift), escape::<BITS>())
 }
 
-/// The next hop of the default route in every lane, if there is one.
-#[target_feature(enable = "avx512f")]
-#[inline]
-pub(super) fn load_default(table: &Table4) -> Option<__m512i> {
-    let default = table.default.load(Ordering::Acquire);
-    (default != 0).then(|| _mm512_set1_epi32(default.cast_signed()))
-}
-
-/// The ids of codes; `default` for code 0, if there is one.
+/// The ids of codes.
 ///
 /// # Safety
 /// Where codes are indices, the table has an id for each.
 #[target_feature(enable = "avx512f")]
 #[inline]
-pub(super) unsafe fn answers<const INDEXED: bool>(
-    table: &Table4,
-    codes: __m512i,
-    default: Option<__m512i>,
-) -> __m512i {
-    let ids = if INDEXED {
-        // SAFETY: as the caller says.
-        unsafe { _mm512_i32gather_epi32::<4>(codes, table.ids.as_ptr().cast()) }
-    } else {
-        codes
-    };
-    match default {
-        Some(default) => _mm512_mask_mov_epi32(ids, _mm512_testn_epi32_mask(codes, codes), default),
-        None => ids,
+pub(super) unsafe fn gather_ids<const INDEXED: bool>(table: &Table4, codes: __m512i) -> __m512i {
+    if !INDEXED {
+        return codes;
     }
+    // SAFETY: as the caller says.
+    unsafe { _mm512_i32gather_epi32::<4>(codes, table.ids.as_ptr().cast()) }
 }
 
 /// The escape code.

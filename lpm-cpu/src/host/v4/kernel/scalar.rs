@@ -7,39 +7,30 @@ use crate::chunks::entries_of;
 use crate::host::v4::table::{CELL_CODES, RECORD_CELLS, Record, Table4, record_in, record_of};
 use fib::NextHopId;
 use fib::loads::{Loads, Plain};
-use std::hint::select_unpredictable;
 
 pub(super) fn lookup(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
-    let Ok(default) = Plain.word(&table.default);
     for (key, answer) in keys.iter().zip(out) {
-        let Ok(next_hop) = one_or(default, table, *key, &mut Plain);
+        let Ok(next_hop) = one(table, *key, &mut Plain);
         *answer = NextHopId::from_answer(next_hop);
     }
 }
 
-/// A batch of one key.
+/// The next hop of a key as the engine answers it: the default route is loaded first.
 #[cfg(test)]
-pub(crate) fn one<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
+pub(crate) fn one_or_default<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
     let default = loads.word(&table.default)?;
-    one_or(default, table, key, loads)
+    one(table, key, loads).map(|answer| if answer == 0 { default } else { answer })
 }
 
-/// The next hop of a key; `default`, that of the default route, which was loaded before.
-pub(super) fn one_or<L: Loads>(
-    default: u32,
-    table: &Table4,
-    key: u32,
-    loads: &mut L,
-) -> Result<u32, L::Stop> {
+/// The next hop of a key, 0 where it has no route but the default.
+pub(super) fn one<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
     let mut code = code_at(table, record_of(key), key >> 8, loads)?;
     if code == table.form.width.escape() {
         let chunk = loads.word(&table.chunks[(key >> 16) as usize])?;
         let block = loads.word(&table.blocks[entries_of(chunk).start + (key >> 8 & 0xff) as usize])?;
         code = code_at(table, record_in(block, key >> 7 & 1), key, loads)?;
     }
-    let answer = if table.form.is_indexed { loads.word(&table.ids[code as usize])? } else { code };
-    // Code 0 is as frequent as others in random traffic, too much so for a branch.
-    Ok(select_unpredictable(code == 0, default, answer))
+    if table.form.is_indexed { loads.word(&table.ids[code as usize]) } else { Ok(code) }
 }
 
 /// The code in record `record` of what `at` numbers: a /24, or an address in a block.

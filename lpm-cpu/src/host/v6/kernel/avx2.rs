@@ -19,25 +19,23 @@ fn lanes(left: usize) -> __m256i {
     _mm256_cmpgt_epi32(_mm256_set1_epi32(left), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
 }
 
-/// Answers keys, given as their first and last 64 bits, into `out`, all equally long: codes, where the table has an array of ids, and
-/// `default` for code 0.
+/// Answers keys, given as their first and last 64 bits, into `out`, all equally long: codes, where the table has an array of ids.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 pub(super) fn lookup<const BITS: u32>(
     table: &Table<BITS>,
-    default: NextHopId,
     lists: &mut Lists,
     (hi, lo): (&[u64], &[u64]),
     out: &mut [NextHopId],
 ) {
     for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
-        let len = direct(table, default, lists, hi, out);
+        let len = direct(table, lists, hi, out);
         if len == 0 {
             continue;
         }
         let is_left = rows(table, lists, 0, len);
-        lists.answer(default, out);
+        lists.answer(out);
         if is_left {
-            lists.finish(table, default, (hi, lo), out, |lists, window, len| {
+            lists.finish(table, (hi, lo), out, |lists, window, len| {
                 rows(table, lists, window, len);
             });
         }
@@ -84,12 +82,10 @@ fn high_words(words: [__m256i; 2]) -> __m256i {
 #[inline]
 fn direct<const BITS: u32>(
     table: &Table<BITS>,
-    default: NextHopId,
     lists: &mut Lists,
     hi: &[u64],
     out: &mut [NextHopId],
 ) -> usize {
-    let zero = _mm256_setzero_si256();
     let codes = _mm256_set1_epi32(table.codes.cast_signed());
     let direct_bits = table.shape.direct_bits();
     let chunk_bits = _mm_cvtsi32_si128(direct_bits.cast_signed() - 16);
@@ -110,7 +106,7 @@ fn direct<const BITS: u32>(
         };
         let node = _mm256_srli_epi32::<16>(words);
         // SAFETY: the top has an entry for each 16 bits.
-        let mut entry = unsafe { gather::<BITS>(top, node, live, zero) };
+        let mut entry = unsafe { gather::<BITS>(top, node, live, _mm256_setzero_si256()) };
         let mut split = links(table, live, entry);
         if _mm256_movemask_epi8(split) != 0 {
             let first = _mm256_sll_epi32(_mm256_sub_epi32(entry, codes), chunk_bits);
@@ -118,10 +114,6 @@ fn direct<const BITS: u32>(
             // SAFETY: a link of the top leads to a chunk.
             entry = unsafe { gather::<BITS>(chunks, _mm256_or_si256(first, within), split, entry) };
             split = links(table, split, entry);
-        }
-        if !default.is_none() {
-            let default = _mm256_set1_epi32(default.get().cast_signed());
-            entry = _mm256_blendv_epi8(entry, default, _mm256_cmpeq_epi32(entry, zero));
         }
         // SAFETY: lanes without a key are not written; there are as many answers as keys, each a word.
         unsafe { _mm256_maskstore_epi32(out.as_mut_ptr().cast(), live, entry) };

@@ -18,12 +18,10 @@ const fn lanes(left: usize) -> __mmask16 {
     if left >= 16 { u16::MAX } else { (1 << left) - 1 }
 }
 
-/// Answers keys, given as their first and last 64 bits, into `out`, all equally long: codes, where the table has an array of ids, and
-/// `default` for code 0.
+/// Answers keys, given as their first and last 64 bits, into `out`, all equally long: codes, where the table has an array of ids.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(super) fn lookup<const BITS: u32>(
     table: &Table<BITS>,
-    default: NextHopId,
     lists: &mut Lists,
     (hi, lo): (&[u64], &[u64]),
     out: &mut [NextHopId],
@@ -31,17 +29,17 @@ pub(super) fn lookup<const BITS: u32>(
     for ((hi, lo), out) in hi.chunks(GROUP).zip(lo.chunks(GROUP)).zip(out.chunks_mut(GROUP)) {
         // One function for each number of vectors, so that their loops are unrolled.
         let is_left = match hi.len().div_ceil(16) {
-            1 => group::<BITS, 1>(table, default, lists, hi, out),
-            2 => group::<BITS, 2>(table, default, lists, hi, out),
-            3 => group::<BITS, 3>(table, default, lists, hi, out),
-            4 => group::<BITS, 4>(table, default, lists, hi, out),
-            5 => group::<BITS, 5>(table, default, lists, hi, out),
-            6 => group::<BITS, 6>(table, default, lists, hi, out),
-            7 => group::<BITS, 7>(table, default, lists, hi, out),
-            _ => group::<BITS, 8>(table, default, lists, hi, out),
+            1 => group::<BITS, 1>(table, lists, hi, out),
+            2 => group::<BITS, 2>(table, lists, hi, out),
+            3 => group::<BITS, 3>(table, lists, hi, out),
+            4 => group::<BITS, 4>(table, lists, hi, out),
+            5 => group::<BITS, 5>(table, lists, hi, out),
+            6 => group::<BITS, 6>(table, lists, hi, out),
+            7 => group::<BITS, 7>(table, lists, hi, out),
+            _ => group::<BITS, 8>(table, lists, hi, out),
         };
         if is_left {
-            lists.finish(table, default, (hi, lo), out, |lists, window, len| {
+            lists.finish(table, (hi, lo), out, |lists, window, len| {
                 rows(table, lists, window, len);
             });
         }
@@ -94,7 +92,6 @@ fn load(hi: &[u64], at: usize) -> ([__m512i; 2], __mmask16) {
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 fn group<const BITS: u32, const N: usize>(
     table: &Table<BITS>,
-    default: NextHopId,
     lists: &mut Lists,
     hi: &[u64],
     out: &mut [NextHopId],
@@ -111,12 +108,6 @@ fn group<const BITS: u32, const N: usize>(
         list(table, lists, &entries, &bits);
         is_left = rows(table, lists, 0, len);
         answer(lists, &mut entries);
-    }
-    if !default.is_none() {
-        let default = _mm512_set1_epi32(default.get().cast_signed());
-        for entry in &mut entries {
-            *entry = _mm512_mask_mov_epi32(*entry, _mm512_testn_epi32_mask(*entry, *entry), default);
-        }
     }
     for (at, entry) in entries.iter().enumerate() {
         let live = lanes(hi.len().saturating_sub(at * 16));

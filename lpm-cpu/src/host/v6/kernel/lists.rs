@@ -48,10 +48,10 @@ impl Lists {
         })
     }
 
-    /// Writes what was found to the answers of the listed keys, `default` for code 0.
-    pub(super) fn answer(&self, default: NextHopId, out: &mut [NextHopId]) {
+    /// Writes what was found to the answers of the listed keys.
+    pub(super) fn answer(&self, out: &mut [NextHopId]) {
         for (place, entry) in Self::places(self.listed).zip(&self.entry) {
-            out[place] = answer_of(*entry, default);
+            out[place] = NextHopId::from_answer(*entry);
         }
     }
 
@@ -61,7 +61,6 @@ impl Lists {
     pub(super) fn finish<const BITS: u32>(
         &mut self,
         table: &Table<BITS>,
-        default: NextHopId,
         (hi, lo): (&[u64], &[u64]),
         out: &mut [NextHopId],
         mut rows: impl FnMut(&mut Self, usize, usize),
@@ -91,18 +90,12 @@ impl Lists {
                     (self.entry[left], self.at[left]) = (entry, at);
                     left += 1;
                 } else {
-                    out[usize::from(at)] = answer_of(entry, default);
+                    out[usize::from(at)] = NextHopId::from_answer(entry);
                 }
             }
             len = left;
         }
     }
-}
-
-/// The answer that a code stands for.
-#[inline(always)]
-const fn answer_of(code: u32, default: NextHopId) -> NextHopId {
-    if code == 0 { default } else { NextHopId::from_answer(code) }
 }
 
 /// The first entry of a level.

@@ -28,7 +28,7 @@ pub(crate) mod scalar;
 use crate::host::v6::table::{Shared6, Table};
 use fib::{Isa, NextHopId};
 #[cfg(target_arch = "x86_64")]
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use lists::Lists;
@@ -70,31 +70,25 @@ fn lookup_in<const BITS: u32>(
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512f => {
             // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
-            in_ids(table, out, |default, out| unsafe { avx512f::lookup(table, default, lists, keys, out) });
+            unsafe { avx512f::lookup(table, lists, keys, out) };
+            ids(table, out);
         }
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => {
             // SAFETY: likewise.
-            in_ids(table, out, |default, out| unsafe { avx2::lookup(table, default, lists, keys, out) });
+            unsafe { avx2::lookup(table, lists, keys, out) };
+            ids(table, out);
         }
         _ => scalar::lookup(table, keys, out),
     }
 }
 
-/// Has `lookup` write answers to `out`: ids, with the one that it is given in place of code 0. Where a code is not the id, it writes
-/// codes, and ids are put in their places then.
+/// Puts next-hop ids in the place of their codes, if a code is not the id.
 #[cfg(target_arch = "x86_64")]
-#[inline]
-fn in_ids<const BITS: u32>(
-    table: &Table<BITS>,
-    out: &mut [NextHopId],
-    lookup: impl FnOnce(NextHopId, &mut [NextHopId]),
-) {
-    let load = |word: &AtomicU32| NextHopId::from_answer(word.load(Ordering::Acquire));
-    let default = load(&table.default);
-    let Some(ids) = &table.ids else { return lookup(default, out) };
-    lookup(NextHopId::NONE, out);
-    for answer in out {
-        *answer = if answer.is_none() { default } else { load(&ids[answer.get() as usize]) };
+fn ids<const BITS: u32>(table: &Table<BITS>, out: &mut [NextHopId]) {
+    if let Some(ids) = &table.ids {
+        for answer in out {
+            *answer = NextHopId::from_answer(ids[answer.get() as usize].load(Ordering::Acquire));
+        }
     }
 }
