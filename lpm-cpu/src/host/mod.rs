@@ -27,7 +27,6 @@ pub(crate) mod params;
 pub(crate) mod v4;
 pub(crate) mod v6;
 
-use crate::kernel::or_default;
 use fib::{Change, EngineError, EngineOptions, EngineWriter, Key, NextHopId, Prefix};
 use lpm_core::engine::{Algorithm, CpuEngine};
 use params::Params;
@@ -68,9 +67,7 @@ impl Algorithm for Host {
 
     #[inline]
     fn lookup_v4(params: &Params, table: &Table4, _: &mut Box<Lists>, keys: &[u32], out: &mut [NextHopId]) {
-        let default = table.default_route();
         v4::kernel::lookup(params.kernel, table, keys, out);
-        or_default(params.common.isa, default, out);
     }
 
     #[inline]
@@ -81,9 +78,7 @@ impl Algorithm for Host {
         keys: (&[u64], &[u64]),
         out: &mut [NextHopId],
     ) {
-        let default = table.default_route();
         v6::kernel::lookup(params.common.isa, table, lists, keys, out);
-        or_default(params.common.isa, default, out);
     }
 }
 

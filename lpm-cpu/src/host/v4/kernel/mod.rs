@@ -40,6 +40,7 @@ pub(crate) mod scalar;
 #[cfg(target_arch = "x86_64")]
 use super::codes::Width;
 use super::table::Table4;
+use crate::kernel::or_default;
 use fib::{Isa, NextHopId};
 
 /// Keys that a vector kernel takes through one step before the next.
@@ -80,6 +81,17 @@ impl Kernel {
             }
         }
     }
+
+    /// The instruction set it was made for.
+    const fn isa(self) -> Isa {
+        match self {
+            Self::Scalar => Isa::Scalar,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => Isa::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512f | Self::Avx512Vpopcntdq => Isa::Avx512f,
+        }
+    }
 }
 
 /// Calls a vector kernel for the form of a table's codes.
@@ -103,6 +115,7 @@ macro_rules! by_form {
 #[inline]
 pub(crate) fn lookup(kernel: Kernel, table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
+    let default = table.default_route();
     match kernel {
         Kernel::Scalar => scalar::lookup(table, keys, out),
         #[cfg(target_arch = "x86_64")]
@@ -112,4 +125,5 @@ pub(crate) fn lookup(kernel: Kernel, table: &Table4, keys: &[u32], out: &mut [Ne
         #[cfg(target_arch = "x86_64")]
         Kernel::Avx512Vpopcntdq => by_form!(avx512_vpopcntdq, table, keys, out),
     }
+    or_default(kernel.isa(), default, out);
 }

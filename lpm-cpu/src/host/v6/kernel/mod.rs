@@ -26,6 +26,7 @@ mod lists;
 pub(crate) mod scalar;
 
 use crate::host::v6::table::{Shared6, Table};
+use crate::kernel::or_default;
 use fib::{Isa, NextHopId};
 #[cfg(target_arch = "x86_64")]
 use std::sync::atomic::Ordering;
@@ -48,10 +49,12 @@ pub(crate) fn lookup(
     out: &mut [NextHopId],
 ) {
     assert!(keys.0.len() == out.len() && keys.1.len() == out.len(), "as many answers as keys");
+    let default = table.default_route();
     match table {
         Shared6::Narrow(table) => lookup_in(isa, table, lists, keys, out),
         Shared6::Wide(table) => lookup_in(isa, table, lists, keys, out),
     }
+    or_default(isa, default, out);
 }
 
 #[inline]
