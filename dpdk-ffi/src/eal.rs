@@ -149,6 +149,13 @@ impl Eal {
         unsafe { sys::rte_eal_has_hugepages() != 0 }
     }
 
+    /// The memory that EAL has, in use or not, bytes. With `--no-huge` that is all it ever has (`-m`); huge pages it takes as it needs.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        // SAFETY: EAL is up; the call takes its own lock.
+        unsafe { sys::rte_eal_get_physmem_size() }
+    }
+
     /// Creates a virtual device, e.g. `("net_pcap0", "rx_pcap=in.pcap,tx_pcap=out.pcap")` or `("net_null0", "")`; its
     /// port has the same name.
     ///

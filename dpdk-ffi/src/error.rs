@@ -62,6 +62,18 @@ pub enum DpdkError {
         /// DPDK's text for the errno.
         text: String,
     },
+    /// A port cannot be configured as asked.
+    #[error("port {port} refuses {asked}: {text} (errno {errno})")]
+    Configure {
+        /// The port.
+        port: PortId,
+        /// What was asked for.
+        asked: String,
+        /// The positive errno.
+        errno: i32,
+        /// DPDK's text for the errno.
+        text: String,
+    },
     /// No port has this name or number.
     #[error("there is no port {wanted}; there {}", list_ports(known))]
     UnknownPort {
@@ -212,7 +224,7 @@ fn list_ports(known: &[String]) -> String {
 }
 
 /// DPDK's text for an errno.
-fn text(errno: i32) -> String {
+pub(crate) fn text(errno: i32) -> String {
     // SAFETY: rte_strerror returns a NUL-terminated string, a constant or this thread's buffer, which is valid until
     // the thread's next call; it is copied before that.
     unsafe { CStr::from_ptr(sys::rte_strerror(errno)) }.to_string_lossy().into_owned()

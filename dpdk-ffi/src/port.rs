@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::eal::{Eal, Token, control};
-use crate::error::{DpdkError, c_string};
+use crate::error::{DpdkError, c_string, text};
 use crate::ids::{PortId, QueueId, SocketId};
 use crate::mempool::Mempool;
 use crate::port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads};
@@ -385,7 +385,16 @@ impl Port {
         };
         // SAFETY: `raw` lives through the call; the port is stopped, and the control lock keeps others out.
         let answer = unsafe { sys::dffi_port_configure(id.0, &raw const raw) };
-        DpdkError::check_port(id, "rte_eth_dev_configure", answer)?;
+        if answer != 0 {
+            let (rss, mtu) = (rss_subset(wanted_rss, info.flow_type_rss_offloads), raw.mtu);
+            let mtu = if mtu == 0 { "its MTU".to_owned() } else { format!("MTU {mtu}") };
+            let PortConfig { rx_queues, tx_queues, .. } = config;
+            let asked = format!(
+                "{rx_queues} RX and {tx_queues} TX queues, {mtu}, {rx_offloads:?}, {tx_offloads:?}, {rss:?}"
+            );
+            let (errno, text) = (answer.abs(), text(answer.abs()));
+            return Err(DpdkError::Configure { port: id, asked, errno, text });
+        }
         let (rx_descriptors, tx_descriptors) = self.set_up_queues(config, rx_offloads, tx_offloads, pools)?;
         let granted = Granted {
             rx_queues: config.rx_queues,

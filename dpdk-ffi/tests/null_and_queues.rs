@@ -117,6 +117,10 @@ fn what_a_port_lacks_is_not_granted() {
     }
     let config = PortConfig { tx_queues: 1, ..all };
     assert!(matches!(port.configure(&config, &[]), Err(DpdkError::TooMuch { wanted: 1, limit: 0, .. })));
+    // Below Ethernet's least: what was asked for is told, with the value that is wrong.
+    let small = PortConfig { mtu: Some(40), ..config.clone() };
+    let refused = port.configure(&small, std::slice::from_ref(&pool)).unwrap_err().to_string();
+    assert!(refused.contains("refuses 1 RX and 1 TX queues, MTU 40,"), "{refused}");
     assert!(matches!(port.start(), Err(DpdkError::PortState { is: "not configured", .. })));
     let granted = port.configure(&config, &[pool]).unwrap();
     assert_eq!(granted.rx_offloads, RxOffloads::all() & info.rx_offloads);

@@ -42,6 +42,13 @@ else
   note "run: SKIPPED: a port of net_tap: needs root, /dev/net/tun and unshare"
 fi
 
+# Too little memory: the message says how much is enough, and it is.
+little=("${eal[@]/256/32}")
+expect 1 "$APP" run --fib pcap/routes.txt --config '(0,0,0)' --mbufs 65535 --duration 0.5 -- "${little[@]}" --vdev net_null0
+says "$WORK/err" 'no memory for 65535 mbufs of [0-9]+ bytes, about [0-9]+ MB: with --no-huge, EAL has the 32 MB of its -m, and -m [0-9]+ is enough'
+enough=$(sed -nE 's/.* and -m ([0-9]+) is enough.*/\1/p' "$WORK/err")
+expect 0 "$APP" run --fib pcap/routes.txt --config '(0,0,0)' --mbufs 65535 --duration 0.5 -- "${little[@]/#32/$enough}" --vdev net_null0
+
 expect 3 "$APP" run --fib pcap/routes.txt --config '(7,0,0)' -- "${eal[@]}" --vdev net_null0
 expect 2 "$APP" run --fib pcap/routes.txt --config '(0,0,0),(0,0,0)' -- "${eal[@]}" --vdev net_null0
 expect 2 "$APP" run --fib pcap/routes.txt --config 'nonsense' -- "${eal[@]}" --vdev net_null0

@@ -33,6 +33,10 @@ const MTU_BYTES: u16 = 1500;
 const PCI_DOMAIN: &str = "0000:";
 /// Bytes of the two VLAN tags that a frame may have, which `--max-pkt-len` does not include.
 const TAGS_BYTES: u32 = 8;
+/// What an mbuf takes beside its packet: headroom, its header and that of the pool's object, padding, and a place in the pool's ring.
+const MBUF_BYTES: u64 = 384;
+/// What the router's pool, the drivers' queues and the rings take at most, MB.
+const OTHERS_MB: u64 = 64;
 /// The least and the most packet bytes of an mbuf. Longer frames are chains.
 const ROOM_BYTES: (u32, u32) = (2048, 16_384);
 /// Mbufs in the mempool cache of an lcore.
@@ -490,9 +494,23 @@ fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Re
         None => make(needed),
     };
     made.with_context(|| {
-        let mbufs = spec.mbufs.unwrap_or(needed);
-        format!("no memory for {mbufs} mbufs of {room} bytes; see EAL's -m, or --mbufs, --rx-queue-size, --tx-queue-size")
+        let why = no_memory(eal, spec.mbufs.unwrap_or(needed), room);
+        format!("{why}; or give smaller --mbufs, --rx-queue-size or --tx-queue-size")
     })
+}
+
+/// Why a pool could not be made, and how much memory would do.
+pub(crate) fn no_memory(eal: &Eal, mbufs: u32, room: u16) -> String {
+    let mb = |bytes: u64| bytes.div_ceil(1 << 20);
+    let (has, wanted) = (mb(eal.memory_bytes()), mb(u64::from(mbufs) * (u64::from(room) + MBUF_BYTES)));
+    let what = format!("no memory for {mbufs} mbufs of {room} bytes, about {wanted} MB");
+    if eal.has_hugepages() {
+        return format!("{what}: EAL has {has} MB, reserve as much again in huge pages");
+    }
+    format!(
+        "{what}: with --no-huge, EAL has the {has} MB of its -m, and -m {} is enough",
+        has + wanted + OTHERS_MB
+    )
 }
 
 #[cfg(test)]

@@ -159,25 +159,26 @@ impl Reloads {
     }
 }
 
-/// Applies the difference to tables that were read again. A VRF that refuses its tables keeps its routes.
+/// Applies the difference to tables that were read again.
 fn apply(vrfs: &mut Vrfs, loaded: Tables) {
     let start = Instant::now();
-    let replaced = loaded.and_then(|loaded| {
-        let mut counts = (0, 0);
-        for (number, (rib, hops)) in loaded.iter().enumerate() {
-            counts.0 += rib.len();
-            counts.1 += vrfs.get_mut(number).replace_routes(rib, hops)?;
+    let tables = match loaded {
+        Ok(tables) => tables,
+        Err(error) => return notice::warn(format_args!("{error:#}; the routes stay as they were")),
+    };
+    let mut taken = None;
+    for (result, (rib, _)) in vrfs.replace_routes(&tables).into_iter().zip(&tables) {
+        match result {
+            Ok(changes) => {
+                let (routes, before): (usize, u64) = taken.unwrap_or_default();
+                taken = Some((routes + rib.len(), before + changes));
+            }
+            Err(error) => notice::warn(format_args!("{error:#}; its routes stay as they were")),
         }
-        Ok(counts)
-    });
-    match replaced {
-        Ok((routes, changes)) => {
-            let ms = start.elapsed().as_millis();
-            notice::post(format_args!(
-                "route files read again: {routes} routes, {changes} changed, in {ms} ms"
-            ));
-        }
-        Err(error) => notice::warn(format_args!("{error:#}; the routes stay as they were")),
+    }
+    if let Some((routes, changes)) = taken {
+        let ms = start.elapsed().as_millis();
+        notice::post(format_args!("route files read again: {routes} routes, {changes} changed, in {ms} ms"));
     }
 }
 

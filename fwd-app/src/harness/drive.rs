@@ -8,7 +8,7 @@ use super::setup::{CACHE_MBUFS, Lcores, Sizes};
 use super::sink::{Outlet, Sink};
 use super::trace::Trace;
 use super::verify::{Verified, Verifier};
-use crate::control::ports::PortCounts;
+use crate::control::ports::{PortCounts, no_memory};
 use crate::control::service::Service;
 use crate::control::session::Ended;
 use crate::control::thread::ControlThread;
@@ -209,9 +209,8 @@ impl Replay<'_> {
             data_room_bytes: self.sizes.data_room_bytes,
             ..MempoolConfig::default()
         };
-        Mempool::new(eal, "replay", &config).with_context(|| {
-            format!("no memory for {} mbufs of {} bytes", config.mbufs, config.data_room_bytes)
-        })
+        Mempool::new(eal, "replay", &config)
+            .with_context(|| no_memory(eal, config.mbufs, config.data_room_bytes))
     }
 
     /// Makes the rings and the ports over them, and starts the ports.

@@ -39,6 +39,14 @@ pub(crate) enum InterfaceError {
         /// The address.
         address: IpAddr,
     },
+    /// It is the network's own address, or that of all hosts on the link.
+    #[error("{address}/{prefix_len} is the first or the last address of its prefix, which no host has")]
+    WholeLink {
+        /// The address.
+        address: Ipv4Addr,
+        /// The length of the prefix.
+        prefix_len: u8,
+    },
     /// The MAC is zero, broadcast or multicast.
     #[error("{mac} is no MAC of a station")]
     NoStation {
@@ -102,7 +110,13 @@ impl InterfaceAddress {
         if !is_host(address) {
             return Err(InterfaceError::NoHost { address });
         }
-        Ok(Self { address, prefix_len })
+        let at = Self { address, prefix_len };
+        if let (IpAddr::V4(address), Some(last)) = (address, at.broadcast())
+            && (address == last || address.to_bits() << prefix_len == 0)
+        {
+            return Err(InterfaceError::WholeLink { address, prefix_len });
+        }
+        Ok(at)
     }
 
     /// The address.
@@ -304,6 +318,21 @@ pub(crate) mod tests {
             ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "::", "::1", "ff02::1", "::ffff:1.2.3.4"]
         {
             assert!(matches!(wrong(text, 8), InterfaceError::NoHost { .. }), "{text}");
+        }
+        for (text, len) in [
+            ("198.19.1.255", 24),
+            ("198.19.1.0", 24),
+            ("198.19.1.3", 30),
+            ("128.0.0.0", 1),
+            ("10.255.255.255", 8),
+        ] {
+            assert!(matches!(wrong(text, len), InterfaceError::WholeLink { .. }), "{text}/{len}");
+        }
+        // Those of a link of two, of one host, and of IPv6.
+        for text in
+            ["198.19.1.0/31", "198.19.1.255/31", "198.19.1.255/32", "198.19.1.255/16", "2001:db8::/64"]
+        {
+            at(text);
         }
         for mac in [[0; 6], [0xff; 6], [1, 0, 0, 0, 0, 1]] {
             let error = Interface::new(InterfaceId(0), MacAddr(mac), 1500, &[]).unwrap_err();

@@ -15,12 +15,15 @@ use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
 use pcap_file::{DataLink, PcapError};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde::Serialize;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufWriter, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU64;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -134,7 +137,7 @@ impl Watching {
 
 /// A capture file with the inputs as interfaces, and one more for packets on their way out.
 fn open(path: &str, site: &Site) -> anyhow::Result<PcapNgWriter<BufWriter<File>>> {
-    let mut writer = PcapNgWriter::new(BufWriter::new(File::create(path)?)).map_err(plain)?;
+    let mut writer = PcapNgWriter::new(BufWriter::new(create(path)?)).map_err(plain)?;
     let inputs = site.inputs.iter().map(|(port, queue)| format!("port {port} queue {queue}"));
     for name in inputs.chain(["tx".to_owned()]) {
         let options = vec![
@@ -145,6 +148,26 @@ fn open(path: &str, site: &Site) -> anyhow::Result<PcapNgWriter<BufWriter<File>>
         writer.write_pcapng_block(block).map_err(plain)?;
     }
     Ok(writer)
+}
+
+/// An empty file for packets, which its owner alone may read. A link is not followed, and what is there must be a file: somebody else may
+/// have put either into a folder that all may write to.
+fn create(path: &str) -> anyhow::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let flags = i32::try_from(flags.bits()).unwrap_or(0);
+    let file = OpenOptions::new().write(true).create(true).mode(0o600).custom_flags(flags).open(path);
+    let file = file.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => anyhow::anyhow!("it is a link, which is not followed"),
+        // A FIFO without a reader.
+        Some(Errno::NXIO) => anyhow::anyhow!("it is not a file"),
+        _ => error.into(),
+    })?;
+    let before = file.metadata()?;
+    anyhow::ensure!(before.is_file(), "it is not a file");
+    anyhow::ensure!(before.nlink() == 1, "it has another name elsewhere (a hard link)");
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.set_len(0)?;
+    Ok(file)
 }
 
 /// The I/O error inside a library's error.
@@ -346,5 +369,40 @@ impl fmt::Display for TracesShown {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    /// What another user of the host may have put in the place of a capture by root.
+    #[test]
+    fn a_capture_follows_no_link_waits_at_no_fifo_and_is_private() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+        let theirs = path("theirs");
+        std::fs::write(&theirs, "text").unwrap();
+        std::fs::set_permissions(&theirs, Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink(&theirs, path("link")).unwrap();
+        std::fs::hard_link(&theirs, path("name")).unwrap();
+        mknodat(CWD, path("fifo"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        for (name, why) in
+            [("link", "a link"), ("name", "another name"), ("fifo", "not a file"), (".", "directory")]
+        {
+            let error = create(&path(name)).unwrap_err().to_string();
+            assert!(error.contains(why), "{name}: {error}");
+        }
+        assert_eq!(std::fs::read(&theirs).unwrap(), b"text");
+        // A FIFO that somebody reads from is none either.
+        let _reader = OpenOptions::new().read(true).write(true).open(path("fifo")).unwrap();
+        assert!(create(&path("fifo")).unwrap_err().to_string().contains("not a file"));
+        // An older capture is replaced, and private from then on.
+        std::fs::remove_file(path("name")).unwrap();
+        for path in [theirs, path("new")] {
+            let file = create(&path).unwrap().metadata().unwrap();
+            assert_eq!((file.len(), file.mode() & 0o777), (0, 0o600));
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Only the user of the forwarder may use it: the socket gets its mode before it gets its name, so there is no moment at which
 //! others could connect. A file that no process listens at, left by a forwarder that died, is replaced; the folder is locked
-//! meanwhile, so that two forwarders that start at once do not replace each other's.
+//! meanwhile, so that two forwarders that start at once do not replace each other's. Anyone may lock a folder that he can read, so a
+//! lock that stays is an error.
 
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::io::Errno;
@@ -13,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The folder of sockets by default.
 pub(crate) const FOLDER: &str = "/run/fwd-app";
@@ -20,6 +22,8 @@ pub(crate) const FOLDER: &str = "/run/fwd-app";
 const FILE_PREFIX: &str = "rte";
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
+/// How long another forwarder that starts may have the folder locked.
+const LOCKED_MAX: Duration = Duration::from_secs(3);
 
 /// Why there is no socket to listen at.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +39,12 @@ pub(crate) enum SocketError {
     NotASocket {
         /// The file.
         path: PathBuf,
+    },
+    /// A process has its folder locked.
+    #[error("{}: another process keeps this folder locked (flock); see lsof, or give --ctl a socket elsewhere", folder.display())]
+    Locked {
+        /// The folder.
+        folder: PathBuf,
     },
     /// A system call failed.
     #[error("{}: {what}: {source}", path.display())]
@@ -116,8 +126,16 @@ impl Socket {
             .create(folder)
             .map_err(failed("cannot make its folder"))?;
         let lock = File::open(folder).map_err(failed("cannot open its folder"))?;
-        flock(&lock, FlockOperation::LockExclusive)
-            .map_err(|e| failed("cannot lock its folder")(e.into()))?;
+        let end = Instant::now() + LOCKED_MAX;
+        while let Err(errno) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            if errno != Errno::WOULDBLOCK {
+                return Err(failed("cannot lock its folder")(errno.into()));
+            }
+            if Instant::now() >= end {
+                return Err(SocketError::Locked { folder: folder.to_owned() });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
         remove_stale(path)?;
         let bind = || {
             let socket = socket()?;
@@ -214,6 +232,25 @@ mod tests {
         assert_eq!(std::fs::read(&file).unwrap(), b"text");
         let long = scratch.path().join("x".repeat(200));
         assert!(matches!(Socket::listen(&long).unwrap_err(), SocketError::System { .. }));
+    }
+
+    #[test]
+    fn a_folder_that_stays_locked_is_an_error() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("x.sock");
+        let other = File::open(scratch.path()).unwrap();
+        flock(&other, FlockOperation::LockExclusive).unwrap();
+        let start = Instant::now();
+        let error = Socket::listen(&path).unwrap_err();
+        assert!(matches!(&error, SocketError::Locked { folder } if folder == scratch.path()), "{error}");
+        assert!(start.elapsed() >= LOCKED_MAX);
+        // Another forwarder that starts has it for a moment only.
+        let unlock = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(other);
+        });
+        Socket::listen(&path).unwrap();
+        unlock.join().unwrap();
     }
 
     #[test]

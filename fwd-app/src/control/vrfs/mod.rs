@@ -21,7 +21,7 @@ use crate::topology::lcores::Parts;
 use crate::topology::running::Running;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use fib::{NextHopError, PortRef};
+use fib::{NextHopError, NextHopTable, PortRef, Rib};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -349,6 +349,15 @@ impl Vrfs {
     /// As [`Self::commit`].
     pub(crate) fn commit_updates(&mut self) -> anyhow::Result<()> {
         self.commit_those(Session::has_updates)
+    }
+
+    /// As [`Session::replace_routes`], for each of them by number. One that refuses its tables is named in the error.
+    pub(crate) fn replace_routes(&mut self, tables: &[(Rib, NextHopTable)]) -> Vec<anyhow::Result<u64>> {
+        let of_each = self.vrfs.iter_mut().zip(tables);
+        let replaced = of_each.map(|(Vrf { name, session }, (rib, hops))| {
+            session.replace_routes(rib, hops).with_context(|| of(name))
+        });
+        replaced.collect()
     }
 
     fn commit_those(&mut self, which: impl Fn(&Session) -> bool) -> anyhow::Result<()> {

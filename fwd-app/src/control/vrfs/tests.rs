@@ -5,11 +5,12 @@ use crate::control::feeds::interfaces::Interfaces;
 use crate::control::feeds::learned::{FeedSpec, Source};
 use crate::control::feeds::{ChangeSet, FeedEvent, FeedId, Link, Path, Route};
 use crate::control::interfaces::{PortAddress, interfaces};
-use crate::control::test_session::session;
+use crate::control::session::load_rib;
+use crate::control::test_session::{bundled, session};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
-use fib::faulty::{Call, Faults, FaultyEngine};
+use fib::faulty::{Call, Faults, FaultyEngine, How};
 use fib::feed::Hop;
-use fib::{Keys, MacAddr, NextHop, NextHopId, SlotId};
+use fib::{IpPrefix, Keys, MacAddr, NextHop, NextHopId, SlotId};
 use lpm_core::each_fib::each_fib;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
@@ -86,6 +87,29 @@ fn names_are_those_of_vrfs() {
     ] {
         assert_eq!(VrfSpec::tables(&red, &tables).unwrap_err().to_string(), message);
     }
+}
+
+#[test]
+fn a_vrf_that_refuses_its_files_keeps_those_of_others_out_of_nothing() {
+    let vrf = |name: &str| Vrf { name: name.to_owned(), session: session() };
+    let mut vrfs = Vrfs { vrfs: vec![vrf(DEFAULT), vrf("red"), vrf("blue")], vrf_of: Vec::new() };
+    let faults = Arc::new(Faults::default());
+    vrfs.get_mut(1).replace_engine(Box::new(FaultyEngine::new(&faults)));
+    faults.fail_from(Call::Apply, faults.calls(Call::Apply), How::Full);
+    let new = "198.51.100.128/25".parse().unwrap();
+    let again = || {
+        let (mut rib, hops, _) = load_rib(&[bundled("routes.txt")], &mut |_| ()).unwrap();
+        let known = rib.v4.iter().next().unwrap().1;
+        rib.set(new, known);
+        (rib, hops)
+    };
+    let [main, red, blue] = vrfs.replace_routes(&[again(), again(), again()]).try_into().unwrap();
+    assert_eq!((main.unwrap(), blue.unwrap()), (1, 1));
+    let refusal = format!("{:#}", red.unwrap_err());
+    assert!(refusal.starts_with("VRF red: "), "{refusal}");
+    let has_it =
+        [0, 1, 2].map(|number| vrfs.get(number).rib().v4.prefixes().any(|of| IpPrefix::V4(of) == new));
+    assert_eq!(has_it, [true, false, true]);
 }
 
 /// Two VRFs over the ports p0 and p1, which are the interfaces 10 and 11 of the feeds behind the returned channels.

@@ -33,11 +33,7 @@ pub(crate) fn one_or_default<const BITS: u32, L: Loads>(
 
 /// From the top down, each link leads to a node of the next level, until an entry is a code: the next hop of a key, 0 where it has no route
 /// but the default.
-fn one<const BITS: u32, L: Loads>(
-    table: &Table<BITS>,
-    key: u128,
-    loads: &mut L,
-) -> Result<u32, L::Stop> {
+fn one<const BITS: u32, L: Loads>(table: &Table<BITS>, key: u128, loads: &mut L) -> Result<u32, L::Stop> {
     let mut level = 0;
     let mut entry = table.entries.load(table.shape.place(level, 0, key), loads)?;
     while let Some(node) = table.node(entry) {
