@@ -33,8 +33,8 @@ const MTU_BYTES: u16 = 1500;
 const PCI_DOMAIN: &str = "0000:";
 /// Bytes of the two VLAN tags that a frame may have, which `--max-pkt-len` does not include.
 const TAGS_BYTES: u32 = 8;
-/// What an mbuf takes beside its packet: headroom, its header and that of the pool's object, padding, and a place in the pool's ring.
-const MBUF_BYTES: u64 = 384;
+/// What an mbuf takes beside its packet: headroom, its header and that of the pool's object.
+const MBUF_BYTES: u64 = 320;
 /// What the router's pool, the drivers' queues and the rings take at most, MB.
 const OTHERS_MB: u64 = 64;
 /// The least and the most packet bytes of an mbuf. Longer frames are chains.
@@ -502,7 +502,11 @@ fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Re
 /// Why a pool could not be made, and how much memory would do.
 pub(crate) fn no_memory(eal: &Eal, mbufs: u32, room: u16) -> String {
     let mb = |bytes: u64| bytes.div_ceil(1 << 20);
-    let (has, wanted) = (mb(eal.memory_bytes()), mb(u64::from(mbufs) * (u64::from(room) + MBUF_BYTES)));
+    // No object of a pool crosses a page, if it fits one.
+    let page: u64 = if eal.has_hugepages() { 2 << 20 } else { 4 << 10 };
+    let object = u64::from(room) + MBUF_BYTES;
+    let object = page.checked_div(page / object).unwrap_or(object.next_multiple_of(page));
+    let (has, wanted) = (mb(eal.memory_bytes()), mb(u64::from(mbufs) * object));
     let what = format!("no memory for {mbufs} mbufs of {room} bytes, about {wanted} MB");
     if eal.has_hugepages() {
         return format!("{what}: EAL has {has} MB, reserve as much again in huge pages");
