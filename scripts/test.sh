@@ -60,8 +60,10 @@ step_deny() {
     note "SKIPPED: cargo-deny is not installed (cargo install cargo-deny)"
   fi
 }
-# Two scripts at a time: they wait for timers of routing daemons more than they work. Those that measure or use every CPU are alone.
+# Two scripts at a time, the longest first: they wait for timers of routing daemons more than they work. Those that measure or use every
+# CPU are alone.
 ALONE=(scale_out soak)
+LONGEST=bgp
 step_smoke() {
   local script name together=() failed=0
   FWD_APP=$(target_dir)/release/fwd-app
@@ -71,6 +73,8 @@ step_smoke() {
     name=$(basename "$script" .sh)
     if [[ " ${ALONE[*]} " = *" $name "* ]]; then
       scripts/smoke/_timed.sh "$script" || failed=1
+    elif [ "$name" = "$LONGEST" ]; then
+      together=("$script" "${together[@]}")
     else
       together+=("$script")
     fi

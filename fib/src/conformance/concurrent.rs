@@ -58,7 +58,7 @@ impl Cycle {
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn concurrent(make: Make<'_>, options: Options) {
-    drive(make, options, Cycle::Swaps, 400);
+    drive(make, options, Cycle::Swaps, 200);
 }
 
 /// As [`concurrent`], with deltas that announce one prefix of each nest at a time. Nothing is withdrawn until a nest is complete.
@@ -66,7 +66,7 @@ pub fn concurrent(make: Make<'_>, options: Options) {
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn announces(make: Make<'_>, options: Options) {
-    drive(make, options, Cycle::Announces, 200);
+    drive(make, options, Cycle::Announces, 100);
 }
 
 /// As [`concurrent`], with deltas that withdraw several prefixes of a nest without a replacement.
@@ -74,7 +74,7 @@ pub fn announces(make: Make<'_>, options: Options) {
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn withdraws(make: Make<'_>, options: Options) {
-    drive(make, options, Cycle::Withdraws, 200);
+    drive(make, options, Cycle::Withdraws, 100);
 }
 
 fn drive(make: Make<'_>, options: Options, cycle: Cycle, deltas: usize) {

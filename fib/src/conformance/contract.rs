@@ -45,7 +45,7 @@ pub fn batches(make: Make<'_>, options: Options) {
     rig.case(format_args!("lookup of more keys than a slot holds"));
     one_lookup::<u32>(&mut rig, early.as_mut(), &u4, BATCH_MAX * 2 + 1);
     one_lookup::<u128>(&mut rig, early.as_mut(), &u6, BATCH_MAX * 2 + 1);
-    for round in 0..options.rounds(40) {
+    for round in 0..options.rounds(20) {
         rig.case(format_args!("slots in flight, round {round}"));
         slots_in_flight(&mut rig, early.as_mut(), &u4, &u6);
     }

@@ -13,7 +13,7 @@
 //! | [`batches`] | batches of 0 to 4096 keys, several slots in flight, slots collected after a delta |
 //! | [`next_hops`] | ids at the limits of 8, 16 and 24 bits, 100,000 distinct ids, ids that come and go |
 //! | [`withdraw`] | withdraws of absent routes, re-announcements, withdraw all == empty |
-//! | [`churn`] | thousands of random deltas, engine == oracle after each |
+//! | [`churn`] | hundreds of random deltas, engine == oracle after each |
 //! | [`replay`] | an update stream ends in the same table as one built at once from the final routes |
 //! | [`concurrent`] | lookups during deltas: every answer belongs to a generation between submit and collect |
 //! | [`announces`] | the same, for deltas that announce one prefix at a time |
@@ -49,11 +49,11 @@ pub type Make<'a> = &'a dyn Fn() -> Result<Box<dyn EngineWriter>, EngineError>;
 pub struct Options {
     /// The seed of every random case.
     pub seed: u64,
-    /// Tables of full size and ten times the deltas: minutes instead of seconds.
+    /// Tables of full size and twenty times the deltas: minutes instead of seconds.
     pub full: bool,
     /// The engine has a table of IPv4 alone: it is told no IPv6 route, and answers IPv6 keys with "no route".
     pub ipv4_only: bool,
-    /// An update takes the engine so long (it writes millions of entries for a short prefix, or is two engines) that a quarter of the
+    /// An update takes the engine so long (it writes millions of entries for a short prefix, or is two engines) that half of the
     /// random deltas is what a quick run has time for.
     pub slow_updates: bool,
 }
@@ -84,11 +84,11 @@ impl Options {
         Self { slow_updates: true, ..self }
     }
 
-    /// `quick` rounds, or ten times as many when the suite runs in full.
+    /// `quick` rounds, or twenty times as many when the suite runs in full.
     fn rounds(self, quick: usize) -> usize {
         match self {
-            Self { full: true, .. } => quick * 10,
-            Self { slow_updates: true, .. } => quick / 4,
+            Self { full: true, .. } => quick * 20,
+            Self { slow_updates: true, .. } => quick / 2,
             _ => quick,
         }
     }
