@@ -144,6 +144,26 @@ fn a_refusal_takes_back_what_was_told() {
 /// What is told, and what comes then: `(address bits, length, next hop, what then)`.
 type Script = Vec<(u32, u8, u32, u8)>;
 
+/// Checks that `table` has the routes of `told`, and finds the longest of them for both ends of each of `prefixes`.
+fn check_told<K: Key>(
+    table: &RibTable<K>,
+    told: &BTreeMap<Prefix<K>, NextHopId>,
+    prefixes: impl Iterator<Item = Prefix<K>>,
+) {
+    assert!(table.iter().eq(told.iter().map(|(prefix, next_hop)| (*prefix, *next_hop))));
+    assert_eq!(table.is_empty(), told.is_empty());
+    let withdraw = |prefix: &Prefix<K>| Route { prefix: *prefix, next_hop: NextHopId::NONE };
+    assert!(table.withdrawn().into_iter().eq(told.keys().map(withdraw)));
+    for prefix in prefixes {
+        assert_eq!(table.get(prefix), told.get(&prefix).copied().unwrap_or_default());
+        for key in [prefix.address(), prefix.last_address()] {
+            let mut covering = (0..=K::BITS).rev().map(|len| Prefix::truncating(key, len));
+            let longest = covering.find_map(|prefix| Some((prefix, *told.get(&prefix)?)));
+            assert_eq!(table.longest(key), longest);
+        }
+    }
+}
+
 /// Tells a table what `script` says, in a block of 256 smallest prefixes of `wide + 8` bits, and holds all that the table says against
 /// the definition.
 fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
@@ -186,22 +206,18 @@ fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
             .find_map(|len| routes.get(&Prefix::truncating(prefix.address(), len)).copied())
     };
     let above = |routes: &BTreeMap<Prefix<K>, NextHopId>, prefix: Prefix<K>| {
-        (0..prefix.len()).rev().find_map(|len| {
-            routes.get(&Prefix::truncating(prefix.address(), len)).map(|next_hop| (len, *next_hop))
-        })
+        let mut shorter = (0..prefix.len()).rev();
+        shorter.find_map(|len| Some((len, *routes.get(&Prefix::truncating(prefix.address(), len))?)))
     };
     assert_eq!((table.len(), table.used_len()), (told.len(), used.len()));
-    assert!(table.iter().eq(told.iter().map(|(prefix, next_hop)| (*prefix, *next_hop))));
+    let prefixes = script.iter().map(|(bits, len, ..)| Prefix::truncating(address(*bits), wide + len));
+    check_told(&table, &told, prefixes.clone());
     assert!(table.used().eq(used.iter().map(|(prefix, next_hop)| (*prefix, *next_hop))));
-    for (bits, len, ..) in script {
-        let prefix = Prefix::truncating(address(*bits), wide + len);
-        assert_eq!(table.get(prefix), told.get(&prefix).copied().unwrap_or_default());
+    for prefix in prefixes {
         assert_eq!(table.used_above(prefix), above(&used, prefix), "{prefix}");
         let within = used.range(prefix..).take_while(|(route, _)| prefix.covers(**route));
-        assert!(
-            table.used_within(prefix).eq(within.map(|(route, next_hop)| (*route, *next_hop))),
-            "{prefix}"
-        );
+        let within = within.map(|(route, next_hop)| (*route, *next_hop));
+        assert!(table.used_within(prefix).eq(within), "{prefix}");
     }
     for (prefix, next_hop) in &told {
         let is_used = is_plain || covering(&told, *prefix) != Some(*next_hop);
@@ -220,6 +236,7 @@ fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
     }
     commit(&mut table, &mut used);
     assert_eq!((used.len(), table.used_len(), table.trie.size()), (0, 0, (1, 0)));
+    assert!(table.is_empty() && table.withdrawn().is_empty());
 }
 
 proptest! {

@@ -77,6 +77,8 @@ pub(crate) struct Counters {
     pub(crate) punted: u64,
     /// Of the punted ones, those that left as fragments.
     pub(crate) fragmented: u64,
+    /// Answers and errors of ICMP that this router did not make since their rate is limited.
+    pub(crate) icmp_limited: u64,
     /// Packets dropped.
     pub(crate) drops: Drops,
     /// Batches completed.
@@ -97,6 +99,7 @@ impl Counters {
         self.originated += other.originated;
         self.punted += other.punted;
         self.fragmented += other.fragmented;
+        self.icmp_limited += other.icmp_limited;
         self.drops.merge(&other.drops);
         self.batches += other.batches;
         self.busy_cycles += other.busy_cycles;
@@ -128,26 +131,33 @@ impl Counters {
 }
 
 /// How many numbers of [`Counters`] are published while the stage runs.
-const SHOWN: usize = 9 + DropReason::COUNT;
+const SHOWN: usize = 10 + DropReason::COUNT;
 
-/// The published copy of one stage's counters. Each number is exact, but two numbers may be from different moments. What was originated is
-/// stored first and read last, so that whoever sees a packet of the router leave knows that there is one more.
+/// The published copy of one stage's counters, and the time stamp counter when they were published last. Each number is exact, but two
+/// numbers may be from different moments. What was originated is stored first and read last, so that whoever sees a packet of the router
+/// leave knows that there is one more.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Published([AtomicU64; SHOWN]);
+pub(crate) struct Published([AtomicU64; SHOWN], AtomicU64);
 
 impl Published {
     /// Stores a copy of `counters`. Only the stage that owns them calls this.
     pub(crate) fn publish(&self, counters: &Counters) {
         let Counters { rx_packets, rx_bytes, tx_packets, tx_bytes, originated, punted, .. } = counters;
-        let Counters { fragmented, batches, busy_cycles, drops, .. } = counters;
+        let Counters { fragmented, icmp_limited, batches, busy_cycles, drops, .. } = counters;
         let [first, rest @ ..] = &self.0;
         first.store(*originated, Relaxed);
-        let packets = [rx_packets, rx_bytes, tx_packets, tx_bytes, punted, fragmented];
+        let packets = [rx_packets, rx_bytes, tx_packets, tx_bytes, punted, fragmented, icmp_limited];
         let numbers = packets.into_iter().chain([batches, busy_cycles]).copied();
         for (shown, number) in rest.iter().zip(numbers.chain(drops.iter().map(|(_, count)| count))) {
             shown.store(number, Release);
         }
+        self.1.store(dpdk_ffi::tsc(), Relaxed);
+    }
+
+    /// When they were published last, as the time stamp counter was then.
+    pub(crate) fn at(&self) -> u64 {
+        self.1.load(Relaxed)
     }
 
     /// The published counters; cycles by pass are not published and read as 0.
@@ -160,6 +170,7 @@ impl Published {
             tx_bytes,
             punted,
             fragmented,
+            icmp_limited,
             batches,
             busy_cycles,
             drops @ ..,
@@ -171,6 +182,7 @@ impl Published {
             tx_bytes: tx_bytes.load(Acquire),
             punted: punted.load(Acquire),
             fragmented: fragmented.load(Acquire),
+            icmp_limited: icmp_limited.load(Acquire),
             batches: batches.load(Acquire),
             busy_cycles: busy_cycles.load(Acquire),
             ..Counters::default()
@@ -242,6 +254,7 @@ mod tests {
             Counters { rx_packets: 1, rx_bytes: 2, tx_packets: 3, tx_bytes: 4, ..Counters::default() };
         (counters.batches, counters.busy_cycles) = (5, 6);
         (counters.originated, counters.punted, counters.fragmented) = (7, 8, 9);
+        counters.icmp_limited = 10;
         for (i, reason) in DropReason::ALL.into_iter().enumerate() {
             counters.drops.add(reason, 100 + i as u64);
         }

@@ -40,13 +40,11 @@ pub(crate) enum DropReason {
     ArpIgnored,
     /// For this router, but too much came at once.
     PuntFull,
-    /// An answer of this router beyond the rate limit of ICMP.
-    IcmpLimited,
 }
 
 impl DropReason {
     /// How many reasons there are.
-    pub(crate) const COUNT: usize = 18;
+    pub(crate) const COUNT: usize = 17;
 
     /// All of them, in order of their discriminants.
     pub(crate) const ALL: [Self; Self::COUNT] = [
@@ -67,7 +65,6 @@ impl DropReason {
         Self::NotForUs,
         Self::ArpIgnored,
         Self::PuntFull,
-        Self::IcmpLimited,
     ];
 
     /// The name in every output.
@@ -90,7 +87,6 @@ impl DropReason {
             Self::NotForUs => "not_for_us",
             Self::ArpIgnored => "arp_ignored",
             Self::PuntFull => "punt_full",
-            Self::IcmpLimited => "icmp_limited",
         }
     }
 }
@@ -156,7 +152,7 @@ mod tests {
         let names: Vec<_> = DropReason::ALL.iter().map(ToString::to_string).collect();
         let contract = "not_ip malformed bad_checksum ttl_expired martian multicast no_route blackhole \
                         unreachable prohibited no_neighbour mtu_exceeded tx_full engine_stall not_for_us \
-                        arp_ignored punt_full icmp_limited";
+                        arp_ignored punt_full";
         assert_eq!(names.join(" "), contract);
     }
 

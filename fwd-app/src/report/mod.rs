@@ -27,6 +27,7 @@ use crate::control::ports::PortCounts;
 use crate::control::session::Ended;
 use crate::control::{Session, Signals, Vrfs};
 use crate::datapath::{Counters, StageName};
+use crate::topology::handle::Seen;
 use crate::topology::plan::Plan;
 use crate::topology::{Settings, Totals};
 use anyhow::{Context as _, bail};
@@ -74,11 +75,30 @@ pub(crate) struct Summary {
     pub(crate) truncated: bool,
     /// What the drivers counted, by port.
     pub(crate) ports: Vec<PortReport>,
+    /// Lcores that did not answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) silent_lcores: Vec<SilentLcore>,
     /// The first panic of an lcore: the others were stopped, and packets that it had are held or lost.
     pub(crate) panic: Option<String>,
     /// The histogram behind `latency_ns`.
     #[serde(skip)]
     pub(crate) histogram: Histogram<u64>,
+}
+
+/// An lcore that did not answer while it runs: its counters here are those that it published last.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct SilentLcore {
+    /// The lcore.
+    pub(crate) lcore: u32,
+    /// Seconds since it published them.
+    pub(crate) age_s: f64,
+}
+
+impl SilentLcore {
+    /// What `seen` is, if it is from an lcore that did not answer.
+    pub(crate) fn new(seen: &Seen) -> Option<Self> {
+        seen.age.map(|age| Self { lcore: seen.lcore, age_s: age.as_secs_f64() })
+    }
 }
 
 /// What came, left and was dropped: `rx + originated == tx + punted + sum(drops) + held`.
@@ -94,6 +114,8 @@ pub(crate) struct Packets {
     pub(crate) punted: u64,
     /// Of the punted ones, those that left as fragments.
     pub(crate) fragmented: u64,
+    /// Answers and errors of ICMP that were not made since their rate is limited. What they would have answered is counted elsewhere.
+    pub(crate) icmp_limited: u64,
     /// Packets still inside at the end.
     pub(crate) held: u64,
     /// Packets dropped, by reason.
@@ -426,8 +448,8 @@ impl PortReport {
 impl Totals {
     /// As the summary shows them.
     pub(crate) fn packets(&self) -> Packets {
-        let Counters { rx_packets, tx_packets, rx_bytes, tx_bytes, originated, punted, fragmented, .. } =
-            self.counters;
+        let Counters { rx_packets, tx_packets, rx_bytes, tx_bytes, originated, punted, .. } = self.counters;
+        let Counters { fragmented, icmp_limited, .. } = self.counters;
         let drops = self.counters.drops.iter().map(|(reason, count)| (reason.name(), count)).collect();
         Packets {
             rx: rx_packets,
@@ -435,6 +457,7 @@ impl Totals {
             originated,
             punted,
             fragmented,
+            icmp_limited,
             held: self.held,
             drops,
             rx_bytes,
@@ -502,6 +525,7 @@ impl Summary {
             trace: None,
             truncated: false,
             ports: ended.ports.iter().map(PortReport::new).collect(),
+            silent_lcores: Vec::new(),
             panic: ended.finished.panicked.as_ref().map(ToString::to_string),
             histogram: histogram.clone(),
         }

@@ -2,7 +2,7 @@
 
 use super::histogram::bars;
 use super::vrfs::VrfReports;
-use super::{EngineReport, LatencyNs, Packets, Setup, Summary};
+use super::{EngineReport, LatencyNs, Packets, Setup, SilentLcore, Summary};
 use crate::control::Vrfs;
 use crate::control::ports::Ports;
 use crate::topology::Settings;
@@ -97,6 +97,9 @@ pub(crate) fn render(summary: &Summary) -> String {
     packets_text(&mut out, packets);
     if let Some(panic) = &summary.panic {
         let _ = writeln!(out, "  FAULT  {panic}");
+    }
+    for SilentLcore { lcore, age_s } in &summary.silent_lcores {
+        let _ = writeln!(out, "  lcore {lcore} does not answer: its counters are {age_s:.1} s old");
     }
     let _ = writeln!(
         out,
@@ -214,6 +217,13 @@ fn packets_text(out: &mut String, packets: &Packets) {
     }
     if packets.fragmented > 0 {
         let _ = writeln!(out, "  frag   {} left as fragments (punted, and originated)", packets.fragmented);
+    }
+    if packets.icmp_limited > 0 {
+        let _ = writeln!(
+            out,
+            "  icmp   {} answers and errors not made (rate limit; no packets)",
+            packets.icmp_limited
+        );
     }
     for (reason, count) in packets.drops.iter().filter(|(_, count)| **count > 0) {
         let _ = writeln!(out, "  drop   {reason:<14} {count:>12}");

@@ -17,8 +17,6 @@ pub(crate) enum Reason {
     NotForUs,
     /// An ARP or neighbour discovery message that is invalid, or that tells us nothing.
     ArpIgnored,
-    /// The rate limit of ICMP was reached.
-    IcmpLimited,
 }
 
 impl Reason {
@@ -32,7 +30,6 @@ impl Reason {
             Self::Multicast => "multicast",
             Self::NotForUs => "not_for_us",
             Self::ArpIgnored => "arp_ignored",
-            Self::IcmpLimited => "icmp_limited",
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) enum Disposition {
         /// It was sent to our MAC alone: where the kernel asks for neighbours itself, it may be the answer to that.
         kernel_too: bool,
     },
+    /// It is an echo request that the rate limit of ICMP leaves without an answer.
+    Limited,
     /// Count it under this reason.
     Ignored(Reason),
 }
@@ -137,7 +139,7 @@ impl<T> Router<T> {
             return Ok(Disposition::ForKernel);
         }
         match reply(interface) {
-            Echo::Reply(_) if !echoes.allows(now, source) => Err(Reason::IcmpLimited),
+            Echo::Reply(_) if !echoes.allows(now, source) => Ok(Disposition::Limited),
             Echo::Reply(frame) => Ok(Disposition::Answered(frame)),
             Echo::Other => Ok(Disposition::ForKernel),
             Echo::Ignored(reason) => Err(reason),

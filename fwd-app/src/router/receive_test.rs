@@ -354,7 +354,7 @@ fn icmp_has_a_rate() {
     for request in [echo_v4("8.8.8.8", "192.0.2.1", &[]), echo_v6("2a00::1", "2001:db8::1", &[])] {
         let dispositions: Vec<_> = (0..5).map(|_| receive(&mut router, &request).0).collect();
         assert_eq!(dispositions.iter().filter(|disposition| matches!(disposition, Answered(_))).count(), 3);
-        assert_eq!(dispositions[3..], [Ignored(Reason::IcmpLimited), Ignored(Reason::IcmpLimited)]);
+        assert_eq!(dispositions[3..], [Disposition::Limited, Disposition::Limited]);
     }
     let about = v4(TO_US, "8.8.8.8", "10.0.0.1", Udp, &[0; 8]);
     let mut error = |about: &[u8]| router.icmp_error(NOW, ON, (about, about.len()), Cause::TimeExceeded);
@@ -401,8 +401,8 @@ fn an_interface_is_announced_and_forgotten() {
 
 #[test]
 fn names_of_reasons() {
-    use Reason::{ArpIgnored, BadChecksum, IcmpLimited, Malformed, Martian, Multicast, NotForUs, NotIp};
-    let all = [NotIp, Malformed, BadChecksum, Martian, Multicast, NotForUs, ArpIgnored, IcmpLimited];
-    let names = "not_ip malformed bad_checksum martian multicast not_for_us arp_ignored icmp_limited";
+    use Reason::{ArpIgnored, BadChecksum, Malformed, Martian, Multicast, NotForUs, NotIp};
+    let all = [NotIp, Malformed, BadChecksum, Martian, Multicast, NotForUs, ArpIgnored];
+    let names = "not_ip malformed bad_checksum martian multicast not_for_us arp_ignored";
     assert_eq!(all.map(Reason::name).join(" "), names);
 }

@@ -6,8 +6,8 @@ use crate::control::ctl::columns::Columns;
 use crate::control::ports::PortCounts;
 use crate::control::session::Ended;
 use crate::datapath::{Counters, Drops};
-use crate::report::{LatencyNs, Setup, StageReport, Summary};
-use crate::topology::handle::Direction;
+use crate::report::{LatencyNs, Setup, SilentLcore, StageReport, Summary};
+use crate::topology::handle::{Direction, Seen};
 use crate::topology::running::Finished;
 use crate::topology::{Outcome, Totals};
 use hdrhistogram::Histogram;
@@ -68,18 +68,17 @@ impl Steering<'_> {
     pub(super) fn lcores(&self) -> Answer {
         let tsc_hz = self.desk.site.tsc_hz;
         let elapsed_s = self.desk.start.elapsed().as_secs_f64();
-        let looks = self.vrfs.running().look(tsc_hz).into_iter();
-        let lcore =
-            |(lcore, outcomes): (u32, Vec<Outcome>)| LcoreShown::new(lcore, &outcomes, elapsed_s, tsc_hz);
-        Answer::new(LcoresShown(looks.map(lcore).collect()))
+        let seen = self.vrfs.running().look(tsc_hz).into_iter();
+        Answer::new(LcoresShown(seen.map(|seen| LcoreShown::new(&seen, elapsed_s, tsc_hz)).collect()))
     }
 
     /// The summary so far. What is not sent or dropped counts as held, since lcores are not looked at in one moment.
     pub(super) fn stats(&self) -> Summary {
         let tsc_hz = self.desk.site.tsc_hz;
         let running = self.vrfs.running();
-        let looks = running.look(tsc_hz).into_iter();
-        let mut outcomes: Vec<Outcome> = looks.flat_map(|(_, outcomes)| outcomes).collect();
+        let seen = running.look(tsc_hz);
+        let silent = seen.iter().filter_map(SilentLcore::new).collect();
+        let mut outcomes: Vec<Outcome> = seen.into_iter().flat_map(|seen| seen.outcomes).collect();
         outcomes.push(Outcome { counters: running.router(), latency: running.past(), held: 0 });
         let counters = Totals::new(&outcomes, tsc_hz).counters;
         let ended = Ended {
@@ -89,6 +88,7 @@ impl Steering<'_> {
         };
         let mut summary = Summary::new("run", self.vrfs, &ended, self.desk.site.setup.clone(), tsc_hz);
         let Counters { tx_packets, punted, originated, drops, .. } = counters;
+        summary.silent_lcores = silent;
         summary.packets.held = counters.inside();
         // A stage that sends may have been looked at after the one that received.
         let gone = tx_packets + punted + drops.total();
@@ -182,6 +182,9 @@ impl fmt::Display for QueuesShown {
 #[derive(Serialize)]
 struct LcoreShown {
     lcore: u32,
+    /// Seconds since it published these counters; `None` for those until now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_s: Option<f64>,
     /// Packets received and sent by its stages.
     rx: u64,
     tx: u64,
@@ -195,11 +198,12 @@ struct LcoreShown {
 
 impl LcoreShown {
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
-    fn new(lcore: u32, outcomes: &[Outcome], elapsed_s: f64, tsc_hz: u64) -> Self {
+    fn new(Seen { lcore, outcomes, age }: &Seen, elapsed_s: f64, tsc_hz: u64) -> Self {
         let totals = Totals::new(outcomes, tsc_hz);
         let Counters { rx_packets, tx_packets, batches, busy_cycles, drops, .. } = totals.counters;
         Self {
-            lcore,
+            lcore: *lcore,
+            age_s: age.map(|age| age.as_secs_f64()),
             rx: rx_packets,
             tx: tx_packets,
             dropped: drops.total(),
@@ -220,8 +224,9 @@ impl fmt::Display for LcoresShown {
         for lcore in &self.0 {
             let cycles =
                 lcore.stages.iter().map(|stage| format!("{} {:.1}", stage.name, stage.cycles_per_packet));
+            let age = lcore.age_s.map_or_else(String::new, |age_s| format!(" ({age_s:.1} s ago)"));
             columns.row([
-                lcore.lcore.to_string(),
+                format!("{}{age}", lcore.lcore),
                 lcore.rx.to_string(),
                 lcore.tx.to_string(),
                 lcore.dropped.to_string(),

@@ -90,7 +90,7 @@ impl Steering<'_> {
             device,
             mac: egress.map(|port| port.mac.to_string()).unwrap_or_default(),
             mtu_bytes: egress.map_or(granted.mtu, |port| port.mtu_bytes),
-            link: link.map(|link| if link.up { "up" } else { "down" }),
+            link: egress.map(|port| if port.is_up { "up" } else { "down" }),
             speed_mbps: link.and_then(|link| link.speed_mbps),
             numa_node: port.socket().0,
             promiscuous: port.is_promiscuous(),

@@ -38,7 +38,7 @@ impl Steering<'_> {
             unreachable,
             prohibit,
             next_hops: hops.len(),
-            neighbours: hops.neighbours().count(),
+            neighbours: hops.neighbours().count() + hops.learned().count(),
             groups,
             paths,
             paths_alive,

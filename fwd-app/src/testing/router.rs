@@ -74,6 +74,7 @@ impl TestRouter {
             }
             Disposition::ForKernel => "kernel",
             Disposition::Neighbour { .. } => "neighbour",
+            Disposition::Limited => "limited",
             Disposition::Ignored(reason) => reason.name(),
         };
         outcome

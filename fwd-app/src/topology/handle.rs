@@ -39,6 +39,17 @@ impl Look {
     }
 }
 
+/// What an lcore has counted.
+pub(crate) struct Seen {
+    /// The lcore.
+    pub(crate) lcore: u32,
+    /// The outcomes so far of its stages.
+    pub(crate) outcomes: Vec<Outcome>,
+    /// `None` for what it has counted until now. If it did not answer, the age of the counters that it published last, which are without
+    /// cycles by pass.
+    pub(crate) age: Option<Duration>,
+}
+
 /// Where an lcore is asked for its counters, and for its queues of a port.
 #[derive(Default)]
 pub(crate) struct LcoreLook {
@@ -46,10 +57,24 @@ pub(crate) struct LcoreLook {
     pub(crate) lcore: u32,
     /// Stages that it started with.
     pub(crate) stages: usize,
+    /// The published counters of these stages, of those that count packets.
+    pub(crate) published: Vec<Arc<Published>>,
     /// Where it is asked.
     pub(crate) swap: Swap<Look>,
     /// Where it gives up and gets queues.
     pub(crate) queues: Swap<PortQueues>,
+}
+
+impl LcoreLook {
+    /// The counters that it published last.
+    fn last(&self, tsc_hz: u64) -> Seen {
+        let cycles = self.published.iter().map(|published| dpdk_ffi::tsc().saturating_sub(published.at()));
+        #[expect(clippy::cast_precision_loss, reason = "less than 2^53, or weeks")]
+        let age = cycles.min().map(|cycles| Duration::from_secs_f64(cycles as f64 / tsc_hz.max(1) as f64));
+        let outcome =
+            |published: &Arc<Published>| Outcome { counters: published.read(), ..Outcome::default() };
+        Seen { lcore: self.lcore, outcomes: self.published.iter().map(outcome).collect(), age }
+    }
 }
 
 /// The direction of a queue.
@@ -132,9 +157,9 @@ impl Handle {
         &self.queues
     }
 
-    /// The counters of every lcore now, with its cycles by pass; its latencies are in [`Self::past`] then. Without an entry: an lcore
-    /// that has ended, or that did not answer in time.
-    pub(crate) fn look(&self, tsc_hz: u64) -> Vec<(u32, Vec<Outcome>)> {
+    /// The counters of every lcore now, with its cycles by pass; its latencies are in [`Self::past`] then. Of an lcore that has ended or
+    /// does not answer in time they are those that it published last.
+    pub(crate) fn look(&self, tsc_hz: u64) -> Vec<Seen> {
         // Clones write to all of their memory, so that recording meets no page for the first time.
         let empty = Latency::new(tsc_hz);
         for look in &*self.lcores {
@@ -146,20 +171,21 @@ impl Handle {
         while is_waiting() && !self.is_stopping() && Instant::now() < end {
             std::thread::sleep(TICK);
         }
-        let mut looks = Vec::with_capacity(self.lcores.len());
+        let mut seen = Vec::with_capacity(self.lcores.len());
         for look in &*self.lcores {
             let Some(Look { mut outcomes, .. }) =
                 look.swap.take_back().filter(|look| !look.outcomes.is_empty())
             else {
+                seen.push(look.last(tsc_hz));
                 continue;
             };
             let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
             let past = past.get_or_insert_with(|| Latency::new(tsc_hz));
             let taken = outcomes.iter_mut().filter_map(|outcome| outcome.latency.take());
             taken.for_each(|latency| past.merge(&latency));
-            looks.push((look.lcore, outcomes));
+            seen.push(Seen { lcore: look.lcore, outcomes, age: None });
         }
-        looks
+        seen
     }
 
     /// The latencies that [`Self::look`] has taken from the stages.
@@ -243,5 +269,24 @@ impl Handle {
     /// Where the first error of the engine's lookups is recorded.
     pub(crate) fn fault(&self) -> &Arc<EngineFault> {
         &self.fault
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_an_lcore_that_does_not_answer_the_published_counters_are_seen_with_their_age() {
+        let published = Arc::new(Published::default());
+        published.publish(&Counters { rx_packets: 9, tx_packets: 7, ..Counters::default() });
+        let look = LcoreLook { lcore: 3, stages: 1, published: vec![published], ..LcoreLook::default() };
+        let handle = Handle { lcores: Arc::new([Arc::new(look)]), ..Handle::default() };
+        let seen = handle.look(1_000_000_000);
+        let [Seen { lcore: 3, outcomes, age: Some(age) }] = &seen[..] else {
+            panic!("{} lcores", seen.len());
+        };
+        assert_eq!((outcomes[0].counters.rx_packets, outcomes[0].counters.tx_packets), (9, 7));
+        assert!((LOOK_LIMIT..LOOK_LIMIT * 100).contains(age), "{age:?}");
     }
 }

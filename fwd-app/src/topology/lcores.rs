@@ -135,10 +135,11 @@ impl Builder<'_> {
     fn build(mut self) -> Result<Built, BuildError> {
         let plan = self.plan;
         let channels = Channels::new(&self);
-        let mut lcores = Vec::with_capacity(plan.lcores.len());
+        let (mut lcores, mut looks) = (Vec::with_capacity(plan.lcores.len()), Vec::new());
         for (lcore, jobs) in &plan.lcores {
             self.lcore = *lcore;
             let mut stages: Stages = Vec::with_capacity(jobs.len());
+            let others = self.published.len();
             for job in jobs {
                 stages.push(match job {
                     Job::Worker { inputs, tx } => Box::new(self.worker(inputs, *tx)?),
@@ -147,18 +148,18 @@ impl Builder<'_> {
                     Job::Tx { tx } => Box::new(self.tx_stage(*tx, &channels)?),
                 });
             }
+            let published = self.published[others..].to_vec();
+            let look = LcoreLook { lcore: *lcore, stages: stages.len(), published, ..LcoreLook::default() };
+            looks.push(Arc::new(look));
             lcores.push((*lcore, stages));
         }
         let receivers =
             channels.to_tx.iter().chain([&channels.to_engine]).map(|(_, receiver)| receiver.clone());
-        let looks = lcores.iter().map(|(lcore, stages)| {
-            Arc::new(LcoreLook { lcore: *lcore, stages: stages.len(), ..LcoreLook::default() })
-        });
         let router = self.parts.punts.map(|punts| Arc::clone(&punts.published));
         self.published.extend(router.clone());
         let handle = Handle {
             router,
-            lcores: looks.collect(),
+            lcores: looks.into(),
             control: self.control,
             published: self.published.into(),
             queues: self.queues.into(),
@@ -311,6 +312,7 @@ impl Builder<'_> {
 
     fn publish(&mut self) -> Arc<Published> {
         let published = Arc::new(Published::default());
+        published.publish(&Counters::default());
         self.published.push(Arc::clone(&published));
         published
     }

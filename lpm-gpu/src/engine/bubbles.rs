@@ -17,7 +17,7 @@ const WRITE_BLOCKS_MAX: u32 = 32;
 const OPS_THREADS: u32 = 1024;
 
 /// How long the steps of one copy may take before the device is given up.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// What was done on the device for updates so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -166,18 +166,18 @@ fn forward(
         .with_links(links, are_up, devices)
         .with_requests(move |vrfs| console.turn(vrfs));
     let control = ControlThread::start(vrfs, free, move |vrfs, told| service.run(vrfs, told))?;
-    let (start, mut is_warned) = (Instant::now(), false);
+    let (start, mut ends) = (Instant::now(), Ends::default());
     let mut finished = running.run(idle, || {
         if signals.is_stopping() || args.duration.is_some_and(|limit| start.elapsed() >= limit) {
             handle.stop_rx();
         }
-        if control.has_panicked() && !std::mem::replace(&mut is_warned, true) {
-            notice::warn("the control thread has panicked: packets go on, routes and links stay as they are");
-        }
+        let router_ended = exceptions.as_ref().is_some_and(ExceptionThread::has_ended);
+        ends.notice(control.has_panicked(), router_ended);
         periodic.tick(&handle, signals.stats_wanted());
     });
-    finished.outcomes.extend(exceptions.map(ExceptionThread::stop));
+    let routed = exceptions.map(ExceptionThread::stop).transpose();
     let (vrfs, served) = control.stop()?;
+    let served = served.and(routed.map(|outcome| finished.outcomes.extend(outcome)));
     let ended = Ended {
         finished,
         duration_s: start.elapsed().as_secs_f64(),
@@ -185,6 +185,25 @@ fn forward(
     };
     ports.close().context("cannot close the ports")?;
     Ok((Summary::new("run", &vrfs, &ended, setup, dpdk_ffi::tsc_hz(eal)), served))
+}
+
+/// Of which threads it was said that they have ended.
+#[derive(Default)]
+struct Ends {
+    control: bool,
+    router: bool,
+}
+
+impl Ends {
+    /// Says once of each of the two that it has ended, which is a panic while packets flow.
+    fn notice(&mut self, control: bool, router: bool) {
+        if control && !std::mem::replace(&mut self.control, true) {
+            notice::warn("the control thread has panicked: packets go on, routes and links stay as they are");
+        }
+        if router && !std::mem::replace(&mut self.router, true) {
+            notice::warn("the exception thread has panicked: packets go on, nobody answers for the router");
+        }
+    }
 }
 
 /// Which lcore does what.

@@ -26,7 +26,6 @@ use crate::datapath::exception::Note;
 use crate::datapath::tx::ORIGINATED_MAX;
 use crate::datapath::watch::Watch;
 use crate::datapath::{Counters, DropReason, EgressTable, Published};
-use crate::notice;
 use crate::router::config::NeighbourConfig;
 use crate::router::entries::Key;
 use crate::router::{Action, Interface, InterfaceId, Router, RouterConfig};
@@ -108,17 +107,25 @@ impl ExceptionThread {
         Ok((Self { thread: Some(thread), is_stopping }, events))
     }
 
+    /// Whether the thread has ended, which is a panic while nobody has stopped it.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Ends the thread, after all stages have ended. Returns its counters.
-    pub(crate) fn stop(mut self) -> Outcome {
+    ///
+    /// # Errors
+    /// When it has panicked: its packets are not counted then.
+    pub(crate) fn stop(mut self) -> anyhow::Result<Outcome> {
         self.join()
     }
 
-    fn join(&mut self) -> Outcome {
+    fn join(&mut self) -> anyhow::Result<Outcome> {
         self.is_stopping.store(true, Ordering::Release);
         let joined = self.thread.take().map_or(Ok(Outcome::default()), JoinHandle::join);
-        joined.unwrap_or_else(|_| {
-            notice::warn("the exception thread has panicked: its packets are not counted");
-            Outcome::default()
+        joined.map_err(|panic| {
+            let message = dpdk_ffi::panic_message(panic.as_ref());
+            anyhow::anyhow!("the exception thread panicked: {message}")
         })
     }
 }
@@ -126,7 +133,7 @@ impl ExceptionThread {
 impl Drop for ExceptionThread {
     /// A start that fails later leaves no thread behind.
     fn drop(&mut self) {
-        self.join();
+        drop(self.join());
     }
 }
 

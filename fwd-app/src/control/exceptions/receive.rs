@@ -63,9 +63,9 @@ impl Exceptions {
                     self.taps.send(on, frame);
                 }
             }
-            Disposition::Ignored(Reason::IcmpLimited) => {
+            Disposition::Limited => {
                 self.counters.punted += 1;
-                self.limited();
+                self.counters.icmp_limited += 1;
             }
             Disposition::Ignored(reason) => self.drop_packet(note, packet, reason_of(reason)),
             Disposition::ForKernel => match self.taps.send(on, frame) {
@@ -95,7 +95,7 @@ impl Exceptions {
         let frame = (packet.data(), packet.pkt_len() as usize);
         match self.router.icmp_error(now, on, frame, cause) {
             ErrorAnswer::Send(frame) => self.send(note.port, &frame),
-            ErrorAnswer::Limited => self.limited(),
+            ErrorAnswer::Limited => self.counters.icmp_limited += 1,
             ErrorAnswer::Not(_) => {}
         }
     }
@@ -136,7 +136,6 @@ fn reason_of(reason: Reason) -> DropReason {
         Reason::Multicast => DropReason::Multicast,
         Reason::NotForUs => DropReason::NotForUs,
         Reason::ArpIgnored => DropReason::ArpIgnored,
-        Reason::IcmpLimited => DropReason::IcmpLimited,
     }
 }
 
@@ -146,8 +145,8 @@ mod tests {
 
     #[test]
     fn reasons_have_one_name() {
-        use Reason::{ArpIgnored, BadChecksum, IcmpLimited, Malformed, Martian, Multicast, NotForUs, NotIp};
-        for reason in [NotIp, Malformed, BadChecksum, Martian, Multicast, NotForUs, ArpIgnored, IcmpLimited] {
+        use Reason::{ArpIgnored, BadChecksum, Malformed, Martian, Multicast, NotForUs, NotIp};
+        for reason in [NotIp, Malformed, BadChecksum, Martian, Multicast, NotForUs, ArpIgnored] {
             assert_eq!(reason_of(reason).name(), reason.name());
         }
     }

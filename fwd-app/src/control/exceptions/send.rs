@@ -170,12 +170,6 @@ impl Exceptions {
         self.frame = frame;
         any
     }
-
-    /// Counts an answer that the rate limit of ICMP does not allow.
-    pub(super) fn limited(&mut self) {
-        self.counters.originated += 1;
-        self.counters.drops.add(DropReason::IcmpLimited, 1);
-    }
 }
 
 /// A packet with a copy of `frame`, padded with zeros to the shortest length: not every driver pads.

@@ -137,3 +137,23 @@ rusty_fork_test! {
         assert_eq!(counters.tx_packets, 2);
     }
 }
+
+#[test]
+fn the_end_of_the_thread_is_seen_and_told() {
+    let is_stopping = Arc::new(AtomicBool::new(false));
+    let theirs = Arc::clone(&is_stopping);
+    let run = move || {
+        while !theirs.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        panic!("an invariant, broken on purpose")
+    };
+    let thread = ExceptionThread { thread: Some(std::thread::spawn(run)), is_stopping };
+    assert!(!thread.has_ended());
+    thread.is_stopping.store(true, Ordering::Release);
+    while !thread.has_ended() {
+        std::thread::yield_now();
+    }
+    let error = thread.stop().unwrap_err().to_string();
+    assert_eq!(error, "the exception thread panicked: an invariant, broken on purpose");
+}

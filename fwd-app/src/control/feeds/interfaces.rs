@@ -20,6 +20,17 @@ struct Behind {
     is_running: bool,
 }
 
+/// What a change of a link matters to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LinkChange {
+    /// Nothing here.
+    None,
+    /// Which paths are alive: routes have the next hops that they had.
+    State,
+    /// Which port the interface leads to: routes over it have other next hops.
+    Port,
+}
+
 /// The interfaces of the kernel, as far as they lead to ports, and the neighbours on them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interfaces {
@@ -89,8 +100,8 @@ impl Interfaces {
         found
     }
 
-    /// Takes a link that is new or has changed; returns whether that matters.
-    pub(super) fn set_link(&mut self, link: &Link) -> bool {
+    /// Takes a link that is new or has changed; returns what that matters to.
+    pub(super) fn set_link(&mut self, link: &Link) -> LinkChange {
         match self.names.get(&link.name) {
             Some(port) => {
                 let behind = Behind { port: *port, is_running: link.is_running };
@@ -98,12 +109,16 @@ impl Interfaces {
                     self.taps.insert(link.ifindex);
                 }
                 self.others.remove(&link.ifindex);
-                self.links.insert(link.ifindex, behind) != Some(behind)
+                match self.links.insert(link.ifindex, behind) {
+                    Some(before) if before == behind => LinkChange::None,
+                    Some(Behind { port, .. }) if port == behind.port => LinkChange::State,
+                    _ => LinkChange::Port,
+                }
             }
             None => {
-                let matters = self.remove_link(link.ifindex);
+                let change = self.remove_link(link.ifindex);
                 self.others.insert(link.ifindex, link.name.clone());
-                matters
+                change
             }
         }
     }
@@ -113,11 +128,11 @@ impl Interfaces {
         self.others.get(&ifindex).cloned().unwrap_or_else(|| format!("interface {ifindex}"))
     }
 
-    /// A link is gone; returns whether that matters.
-    pub(super) fn remove_link(&mut self, ifindex: u32) -> bool {
+    /// A link is gone; returns what that matters to.
+    pub(super) fn remove_link(&mut self, ifindex: u32) -> LinkChange {
         self.taps.remove(&ifindex);
         self.others.remove(&ifindex);
-        self.links.remove(&ifindex).is_some()
+        self.links.remove(&ifindex).map_or(LinkChange::None, |_| LinkChange::Port)
     }
 
     /// Takes a neighbour that is new or has changed; returns whether that matters.
@@ -206,14 +221,16 @@ mod tests {
         let route = |paths: &[Path]| Route::Paths(paths.into());
         let both = route(&[path(7), path(8)]);
         assert_eq!(interfaces.next_hop(&both, &hops), None);
-        assert!(!interfaces.set_link(&link(6, "other", true)) && interfaces.set_link(&link(8, "v1", true)));
+        assert_eq!(interfaces.set_link(&link(6, "other", true)), LinkChange::None);
+        assert_eq!(interfaces.set_link(&link(8, "v1", true)), LinkChange::Port);
         let via = |port| NextHop::Gateway { gateway, port };
         assert_eq!(interfaces.next_hop(&both, &hops), Some(via(PortRef::Index(1))));
-        assert!(interfaces.set_link(&link(7, "v0", true)) && !interfaces.set_link(&link(7, "v0", true)));
+        assert_eq!(interfaces.set_link(&link(7, "v0", true)), LinkChange::Port);
+        assert_eq!(interfaces.set_link(&link(7, "v0", true)), LinkChange::None);
         let group = Group::next_hop([0, 1].map(|port| (via(PortRef::Index(port)), 1))).unwrap();
         assert_eq!(interfaces.next_hop(&both, &hops), Some(group.clone()));
         assert!(interfaces.stopped_ports().is_empty());
-        assert!(interfaces.set_link(&link(8, "v1", false)));
+        assert_eq!(interfaces.set_link(&link(8, "v1", false)), LinkChange::State);
         assert_eq!(interfaces.next_hop(&both, &hops), Some(group), "what fails is up to the egress table");
         assert_eq!(interfaces.stopped_ports(), [1]);
         let many: Vec<_> =
@@ -247,6 +264,7 @@ mod tests {
             mac: MacAddr([4; 6])
         }));
         assert_eq!(interfaces.neighbours().next().unwrap().1, 1);
-        assert!(interfaces.remove_link(8) && interfaces.neighbours().next().is_none());
+        assert_eq!(interfaces.remove_link(8), LinkChange::Port);
+        assert!(interfaces.neighbours().next().is_none());
     }
 }

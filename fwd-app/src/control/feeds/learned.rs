@@ -5,7 +5,7 @@
 
 use super::fpm::FpmOptions;
 use super::fpm::listener::listen;
-use super::interfaces::Interfaces;
+use super::interfaces::{Interfaces, LinkChange};
 use super::kernel::KernelOptions;
 use super::kernel::socket::watch;
 use super::preference::{FeedRoutes, Preference, RibChange};
@@ -267,6 +267,7 @@ pub(crate) struct Learned {
     has_noticed_foreign: [bool; 2],
     /// Whether a route may have another next hop than before.
     has_moved: bool,
+    /// Whether neighbours have changed, or which links are up.
     has_new_neighbours: bool,
     /// Whether the addresses of TAPs may have changed.
     has_new_addresses: bool,
@@ -306,11 +307,13 @@ impl Learned {
         true
     }
 
-    /// Does `change`, which tells whether it matters to routes. It may matter to addresses as well.
-    fn link_changed(&mut self, change: impl FnOnce(&mut Interfaces) -> bool) {
-        let matters = change(&mut self.interfaces);
-        self.has_moved |= matters;
-        self.has_new_addresses |= matters;
+    /// Does `change`, which tells what it matters to.
+    fn link_changed(&mut self, change: impl FnOnce(&mut Interfaces) -> LinkChange) {
+        match change(&mut self.interfaces) {
+            LinkChange::None => {}
+            LinkChange::State => self.has_new_neighbours = true,
+            LinkChange::Port => (self.has_moved, self.has_new_addresses) = (true, true),
+        }
     }
 
     /// With a VRF's name in notices.
@@ -356,7 +359,7 @@ impl Learned {
         std::mem::take(&mut self.has_moved)
     }
 
-    /// Whether the neighbours have changed, since the last call.
+    /// Whether neighbours have changed, or which links are up, since the last call.
     pub(crate) fn take_new_neighbours(&mut self) -> bool {
         std::mem::take(&mut self.has_new_neighbours)
     }
@@ -366,7 +369,7 @@ impl Learned {
         std::mem::take(&mut self.has_new_addresses)
     }
 
-    /// Ports or told neighbours have changed: routes may have other next hops than before.
+    /// Neighbours of files or the control socket have changed: routes may have other next hops than before.
     pub(crate) const fn moved(&mut self) {
         self.has_moved = true;
     }

@@ -416,7 +416,6 @@ impl Session {
         {
             port.is_up = is_up;
             *is_stale = true;
-            self.ports_or_neighbours_have_changed();
         }
     }
 

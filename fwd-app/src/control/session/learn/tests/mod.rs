@@ -294,6 +294,28 @@ fn several_paths_are_a_group_that_avoids_links_without_a_delta() {
 }
 
 #[test]
+fn a_link_that_goes_down_or_comes_up_resolves_no_route_again() {
+    let mut rig = Rig::new();
+    rig.says(FPM, vec![announce(7, 10)]);
+    let mut learned = rig.session.learned.take().unwrap();
+    assert!(!learned.take_moved() && !learned.take_new_neighbours() && learned.take_new_addresses());
+    for is_running in [false, true] {
+        let link =
+            Link { ifindex: 10, name: "p0".into(), is_up: true, is_running, mac: None, mtu_bytes: 1500 };
+        rig.sender.send(ChangeSet { feed: KERNEL, events: vec![FeedEvent::Link(link)] }).unwrap();
+        assert!(learned.take(&mut Vec::new()));
+        assert!(learned.take_new_neighbours() && !learned.take_moved() && !learned.take_new_addresses());
+    }
+    rig.session.learned = Some(learned);
+    for is_up in [false, true] {
+        rig.session.set_link(0, is_up);
+        rig.session.commit().unwrap();
+        assert_eq!(rig.session.egress_ports()[0].is_up, is_up);
+        assert!(!rig.session.learned.as_mut().unwrap().take_moved());
+    }
+}
+
+#[test]
 fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
     let mut rig = Rig::new();
     rig.session.unused.stay = Duration::ZERO;
