@@ -122,7 +122,7 @@ impl Replay<'_> {
         let stream = self.updates.map(|updates| Stream::new(Arc::clone(updates), self.spec.updates, applied));
         let service = serve(Service::default().with_stream(stream, true), vrfs.running(), &wiring.ports)?;
         let running = vrfs.start(&site)?;
-        let updates = ControlThread::start(vrfs, vec![], move |vrfs, told| service.run(vrfs, told))?;
+        let updates = ControlThread::start(vrfs, move |vrfs, told| service.run(vrfs, told))?;
         let driven = match copied {
             None => Ok(watch(running, &mut wiring.ready, &updates, housekeeping, signals, idle)),
             Some((feeder, sink)) => {

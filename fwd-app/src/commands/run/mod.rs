@@ -17,7 +17,7 @@ use crate::control::session::Ended;
 use crate::control::spec::ForwardSpec;
 use crate::control::taps::addresses::Follower;
 use crate::control::taps::{Taps, netns};
-use crate::control::thread::ControlThread;
+use crate::control::thread::{ControlThread, keep_to};
 use crate::control::updates::Stream;
 use crate::control::vrfs::{VrfSpec, vrfs_of_ports};
 use crate::control::{Signals, Site, Vrfs};
@@ -155,17 +155,16 @@ fn forward(
     let mut console = console.with_router(punts.is_some().then(|| router.clone()));
     console.capture_drops(args.forward.capture_drops.as_ref(), vrfs.running())?;
     let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
+    keep_to(&cpus_for_threads(&cpus, &taken, punts.is_some()));
     let running = vrfs.start(&site)?;
     let handle = running.handle().clone();
-    let free = cpus_for_threads(&cpus, &taken, punts.is_some());
-    let (exceptions, service) =
-        start_router(args, eal, interfaces, taps, punts.as_ref(), (router, asked), &free)?;
+    let (exceptions, service) = start_router(args, eal, interfaces, taps, punts.as_ref(), (router, asked))?;
     let service = service
         .with_stream(updates, false)
         .with_reloads(signals.clone())
         .with_links(links, are_up, devices)
         .with_requests(move |vrfs| console.turn(vrfs));
-    let control = ControlThread::start(vrfs, free, move |vrfs, told| service.run(vrfs, told))?;
+    let control = ControlThread::start(vrfs, move |vrfs, told| service.run(vrfs, told))?;
     let (start, mut ends) = (Instant::now(), Ends::default());
     let mut finished = running.run(idle, || {
         if signals.is_stopping() || args.duration.is_some_and(|limit| start.elapsed() >= limit) {
@@ -223,14 +222,12 @@ fn start_router(
     taps: Taps,
     punts: Option<&Punts>,
     (router, asked): (RouterHandle, Receiver<ToRouter>),
-    cpus: &[u16],
 ) -> anyhow::Result<(Option<ExceptionThread>, Service)> {
     let Some(punts) = punts else { return Ok((None, Service::default())) };
     let age = Duration::from_secs(args.ports.neigh_age.into());
     let follower = (!args.ports.tap.is_empty())
         .then(|| Follower::new(interfaces.clone(), punts.ours().to_vec(), router));
-    let (thread, learned) =
-        ExceptionThread::start(eal, (interfaces, asked), age, taps, punts, cpus.to_vec())?;
+    let (thread, learned) = ExceptionThread::start(eal, (interfaces, asked), age, taps, punts)?;
     Ok((Some(thread), Service::default().with_neighbours(learned).with_addresses(follower)))
 }
 

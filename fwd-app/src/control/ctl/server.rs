@@ -1,6 +1,6 @@
 //! The thread of the control socket: polls the listener and all clients, and never waits for one of them.
 //!
-//! It inherits the CPUs of the thread that starts it, so start it before EAL pins that one to the main lcore's.
+//! It starts before EAL pins the main thread, and runs where no lcore does ([`crate::control::thread`]).
 
 use super::answer::{Answer, Refusal};
 use super::connection::Connection;
@@ -8,6 +8,7 @@ use super::inbox::{Command, Inbox, Replies, WAITING_MAX};
 use super::request::Request;
 use super::socket::{Socket, SocketError};
 use super::wire;
+use crate::control::thread::spawn;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -16,7 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long the listener rests when the system has no descriptor for another client.
@@ -106,8 +107,7 @@ impl Server {
             last_id: 0,
             rest_until: None,
         };
-        let thread =
-            thread::Builder::new().name("ctl".into()).spawn(move || serving.run()).map_err(failed)?;
+        let thread = spawn("ctl", move || serving.run()).map_err(failed)?;
         Ok((Self { thread: Some(thread), shared, replies }, Inbox::new(waiting)))
     }
 
@@ -167,7 +167,7 @@ impl Serving {
         while !self.shared.stop.load(Ordering::Acquire) {
             let Ok(ready) = self.wait() else {
                 // Interrupted by a signal, or the kernel is short of memory.
-                thread::sleep(Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
                 continue;
             };
             if ready.woken {

@@ -21,7 +21,7 @@ mod send;
 
 use super::interfaces::Resolved;
 use super::taps::Taps;
-use super::thread::pin;
+use super::thread::spawn;
 use crate::datapath::exception::Note;
 use crate::datapath::tx::ORIGINATED_MAX;
 use crate::datapath::watch::Watch;
@@ -38,7 +38,7 @@ use dpdk_ffi::{Burst, DpdkError, Eal, Mbuf, Mempool, MempoolConfig, Ring, RingCo
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Exceptions that are dealt with before other work has its turn.
@@ -77,8 +77,7 @@ pub(crate) struct ExceptionThread {
 }
 
 impl ExceptionThread {
-    /// Starts the router of `interfaces`, which does what comes from `asked`, on the CPUs `cpus`, or on those of this thread if there are
-    /// none. Returns the events for the session too.
+    /// Starts the router of `interfaces`, which does what comes from `asked`. Returns the events for the session too.
     ///
     /// # Errors
     /// When there is no memory for packets, or the system refuses a thread.
@@ -88,14 +87,12 @@ impl ExceptionThread {
         neighbour_age: Duration,
         taps: Taps,
         punts: &Punts,
-        cpus: Vec<u16>,
     ) -> anyhow::Result<(Self, Receiver<Resolved>)> {
         let (sender, events) = bounded(EVENTS);
         let mut exceptions = Exceptions::new(eal, (interfaces, asked), neighbour_age, taps, punts, sender)?;
         let is_stopping = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&is_stopping);
         let run = move || {
-            pin(&cpus);
             while !theirs.load(Ordering::Acquire) {
                 if !exceptions.turn() {
                     exceptions.taps.wait(NAP);
@@ -103,7 +100,7 @@ impl ExceptionThread {
             }
             exceptions.finish()
         };
-        let thread = Builder::new().name("exceptions".into()).spawn(run)?;
+        let thread = spawn("exceptions", run)?;
         Ok((Self { thread: Some(thread), is_stopping }, events))
     }
 

@@ -4,12 +4,13 @@
 //! when the consumer is gone.
 
 use super::{ChangeSet, FeedCounts, FeedEvent, FeedId};
+use crate::control::thread::spawn;
 use crossbeam_channel::{SendTimeoutError, Sender};
 use rustix::event::{PollFd, Timespec, poll};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often a waiting feed looks whether it is to end.
@@ -93,7 +94,7 @@ impl FeedThread {
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let outlet = Outlet { feed, senders, shared: Arc::clone(&shared) };
-        let thread = Builder::new().name(name.into()).spawn(move || work(&outlet))?;
+        let thread = spawn(name, move || work(&outlet))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
