@@ -2,7 +2,7 @@
 //!
 //! The threads of the control socket and of the feeds start before EAL, which pins the main thread, and before it is known which CPUs
 //! lcores have. So each thread that [`spawn`] has started is moved to the CPUs that no lcore has once they are known ([`keep_to`]), and one
-//! that starts later moves there by itself. What such a thread starts stays where it is.
+//! that starts later moves there by itself. Threads that these start in turn have the CPUs that theirs had then.
 //!
 //! An engine's `apply` may wait for running lookups, and the main lcore may be the one that looks up. So a session whose routes
 //! change while packets flow works on a thread of its own. Nobody waits for that thread before the end of the run.
@@ -18,7 +18,7 @@ use std::thread::{Builder, JoinHandle};
 /// The threads that [`spawn`] has started and that have not ended, and their CPUs.
 struct Beside {
     threads: Vec<Pid>,
-    /// None before [`keep_to`]: any CPU.
+    /// `None` before [`keep_to`]: any CPU.
     cpus: Option<CpuSet>,
 }
 

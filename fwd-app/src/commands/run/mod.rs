@@ -54,7 +54,7 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let mut vrfs = tables::open_to_forward(&args.tables, &vrf_specs)?;
     // Routers with one seed would use one part of their paths for what came by one path of another.
     vrfs.set_ecmp_seed(args.forward.ecmp_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()));
-    // Before EAL pins this thread: what is started here runs on any CPU.
+    // Before EAL pins this thread: what is started here runs on any CPU, until it is known which ones lcores have.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
     let (routes_max, has_taps) = (args.tables.engine.routes_max, !args.ports.tap.is_empty());
     let feeds = args.feeds.spec(&args.order, routes_max, has_taps);
