@@ -194,6 +194,11 @@ impl Tables {
         self.0.insert(table, vrf)
     }
 
+    /// Whether no table is that of a VRF.
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The VRF of a table.
     fn vrf(&self, table: u32) -> Option<usize> {
         self.0.get(&table).copied()

@@ -205,15 +205,23 @@ impl NextHops {
         Ok(())
     }
 
-    /// Removes an object. Routes that name it stay as they were announced.
-    pub(super) fn remove(&mut self, id: u32) {
+    /// Removes an object. Routes that name it stay as they were announced. Returns whether there are any, of it or of its groups.
+    pub(super) fn remove(&mut self, id: u32) -> bool {
         self.unlink_members(id);
         self.objects.remove(&id);
+        let mut has_routes = self.has_routes(id);
         for group in self.groups.get(&id).into_iter().flatten() {
+            has_routes |= self.has_routes(*group);
             if let Some(entry) = self.objects.get_mut(group) {
                 entry.route = None;
             }
         }
+        has_routes
+    }
+
+    /// Whether routes name an object.
+    fn has_routes(&self, id: u32) -> bool {
+        self.v4.routes.contains_key(&id) || self.v6.routes.contains_key(&id)
     }
 
     /// Takes an object out of the lists of its members' groups.

@@ -289,7 +289,9 @@ impl Fpm {
                 Message::NextHop { id, object } => {
                     self.counts.over_limit += u64::from(self.objects.set(id, object, out).is_err());
                 }
-                Message::NextHopGone(id) => self.objects.remove(id),
+                Message::NextHopGone(id) => {
+                    self.objects.remove(id);
+                }
                 Message::Unsupported => self.counts.unsupported += 1,
                 _ => self.counts.ignored += 1,
             }

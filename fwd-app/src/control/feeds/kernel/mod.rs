@@ -6,8 +6,9 @@
 //! said to be gone.
 //!
 //! **Passes.** The first is at the start. Another follows when the kernel has dropped notifications (`ENOBUFS`), when a pass was
-//! interrupted by changes or refused, and when a link goes down or an address or a next-hop object goes: the kernel removes IPv4 routes
-//! along with these without a notification. Passes begin at least [`PASS_INTERVAL`] apart.
+//! interrupted by changes or refused, and when a link goes down or comes up, or an address or a next-hop object with routes goes: the
+//! kernel removes IPv4 routes along with these, and gives routes their paths back, without a notification. Passes begin at least
+//! [`PASS_INTERVAL`] apart. A feed without routes has no dumps of them, and no such passes.
 //!
 //! **Routes** of the VRFs' tables are taken, those that depend on a source prefix or a TOS left out. Routes of one prefix with different
 //! metrics are told one by one. A notification that an IPv6 route is gone may be about one of its paths; the others stay. Link-local and
@@ -57,6 +58,13 @@ pub(crate) struct KernelOptions {
     pub(crate) routes_max: usize,
 }
 
+impl KernelOptions {
+    /// Whether any routes are taken.
+    fn has_routes(&self) -> bool {
+        self.is_local_wanted || !self.tables.is_empty()
+    }
+}
+
 impl Default for KernelOptions {
     fn default() -> Self {
         Self {
@@ -89,8 +97,8 @@ impl Kernel {
     pub(crate) fn new(options: KernelOptions, now: Instant) -> Self {
         let objects = NextHops::new(options.routes_max);
         Self {
+            pass: Pass::new(options.has_routes(), now),
             options,
-            pass: Pass::new(now),
             links: Tracked::default(),
             addresses: Tracked::default(),
             neighbours: Tracked::default(),
@@ -148,7 +156,7 @@ impl Kernel {
                 Message::Error(code) if is_answer && code != 0 => self.refused(now, out),
                 Message::Done | Message::Error(_) => {}
                 Message::Address(address) => self.address(address, is_answer, now, out),
-                other => self.message(other, now, out),
+                other => self.message(other, is_answer, now, out),
             }
         }
     }
@@ -158,6 +166,13 @@ impl Kernel {
         self.counts.errors += 1;
         self.pass.is_refused();
         self.step_ended(now, out);
+    }
+
+    /// The kernel may have changed routes without a notification.
+    fn routes_have_changed(&mut self, now: Instant) {
+        if self.options.has_routes() {
+            self.pass.is_needed(now);
+        }
     }
 
     fn step_ended(&mut self, now: Instant, out: &mut Vec<FeedEvent>) {
@@ -175,20 +190,22 @@ impl Kernel {
         }
     }
 
-    fn message(&mut self, message: Message, now: Instant, out: &mut Vec<FeedEvent>) {
+    /// A message. `is_answer`: it is part of a dump, which routes follow.
+    fn message(&mut self, message: Message, is_answer: bool, now: Instant, out: &mut Vec<FeedEvent>) {
         match message {
             Message::Route(route) => self.route(route, out),
             Message::NextHop { id, object } => {
                 self.counts.over_limit += u64::from(self.objects.set(id, object, out).is_err());
             }
             Message::NextHopGone(id) => {
-                self.objects.remove(id);
-                self.pass.is_needed(now);
+                if self.objects.remove(id) {
+                    self.routes_have_changed(now);
+                }
             }
             Message::Link(link) => {
-                let was_up = self.links.get(&link.ifindex).is_some_and(|before| before.is_up);
-                if was_up && !link.is_up {
-                    self.pass.is_needed(now);
+                let was_up = self.links.get(&link.ifindex).map(|before| before.is_up);
+                if !is_answer && was_up.is_some_and(|was_up| was_up != link.is_up) {
+                    self.routes_have_changed(now);
                 }
                 if self.links.set(link.ifindex, link.clone()) {
                     out.push(FeedEvent::Link(link));
@@ -198,7 +215,7 @@ impl Kernel {
                 if self.links.remove(&ifindex) {
                     out.push(FeedEvent::LinkGone(ifindex));
                 }
-                self.pass.is_needed(now);
+                self.routes_have_changed(now);
             }
             Message::Neighbour(neighbour) => {
                 if self.neighbours.set((neighbour.address, neighbour.ifindex), neighbour.mac) {
@@ -214,7 +231,7 @@ impl Kernel {
                 if self.addresses.remove(&address) {
                     out.push(FeedEvent::AddressGone(address));
                 }
-                self.pass.is_needed(now);
+                self.routes_have_changed(now);
             }
             Message::Unsupported => self.counts.unsupported += 1,
             Message::Address(_) | Message::Ignored | Message::Done | Message::Error(_) => {
@@ -223,20 +240,20 @@ impl Kernel {
         }
     }
 
-    /// An address. `is_answer`: it is part of a dump, which routes follow.
+    /// An address; `is_answer` as for [`Self::message`].
     fn address(&mut self, message: AddressMessage, is_answer: bool, now: Instant, out: &mut Vec<FeedEvent>) {
         let AddressMessage { address, peer, is_permanent } = message;
         if !is_permanent {
             // One that was permanent before has a lifetime now. The others are told with every advertisement, which costs no pass.
             if self.addresses.remove(&address) {
                 out.push(FeedEvent::AddressGone(address));
-                self.pass.is_needed(now);
+                self.routes_have_changed(now);
             }
             self.counts.ignored += 1;
         } else if self.addresses.set(address, peer) {
             out.push(FeedEvent::Address(address));
             if peer.is_ipv6() && !is_answer {
-                self.pass.is_needed(now);
+                self.routes_have_changed(now);
             }
         }
     }

@@ -6,7 +6,8 @@ use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer};
 use std::time::Instant;
 
 /// The dumps of a pass: the type of the request, the length of its header, and the address family, which is the header's first byte.
-/// Links come first and routes last, so that what an event names has mostly been told before.
+/// Links come first and routes last, so that what an event names has mostly been told before. A feed without routes needs the first
+/// [`WITHOUT_ROUTES`] alone.
 const DUMPS: [(u16, usize, u8); 6] = [
     (18, 16, 0),  // RTM_GETLINK, ifinfomsg
     (22, 8, 0),   // RTM_GETADDR, ifaddrmsg
@@ -15,6 +16,8 @@ const DUMPS: [(u16, usize, u8); 6] = [
     (26, 12, 2),  // RTM_GETROUTE, rtmsg, IPv4
     (26, 12, 10), // and IPv6
 ];
+/// Dumps that are not about routes.
+const WITHOUT_ROUTES: usize = 3;
 /// The kernels without next-hop objects refuse this dump, which does no harm.
 const NEXT_HOPS: usize = 3;
 
@@ -31,6 +34,8 @@ pub(super) enum Step {
 
 /// The running pass and the next one.
 pub(super) struct Pass {
+    /// How many of [`DUMPS`] it has.
+    dumps: usize,
     /// The index of the running dump.
     dump: Option<usize>,
     /// Whether its request has been handed out.
@@ -44,8 +49,9 @@ pub(super) struct Pass {
 
 impl Pass {
     /// The first pass is due at `now`.
-    pub(super) fn new(now: Instant) -> Self {
-        Self { dump: None, is_sent: false, sequence: 0, is_torn: false, began: None, due: Some(now) }
+    pub(super) fn new(has_routes: bool, now: Instant) -> Self {
+        let dumps = if has_routes { DUMPS.len() } else { WITHOUT_ROUTES };
+        Self { dumps, dump: None, is_sent: false, sequence: 0, is_torn: false, began: None, due: Some(now) }
     }
 
     /// Another pass is needed, after the running one.
@@ -102,7 +108,7 @@ impl Pass {
     /// The running dump has ended.
     pub(super) fn advance(&mut self, now: Instant) -> Step {
         let next = self.dump.map_or(0, |dump| dump + 1);
-        if next < DUMPS.len() {
+        if next < self.dumps {
             (self.dump, self.is_sent) = (Some(next), false);
             return Step::More;
         }

@@ -11,10 +11,12 @@ use rustix::io::Errno;
 use std::io::{self, ErrorKind};
 use std::time::Instant;
 
-/// The groups (`RTNLGRP_*`) of links, neighbours, IPv4 addresses and routes, IPv6 addresses and routes, and next-hop objects.
-const GROUPS: [u32; 7] = [1, 3, 5, 7, 9, 11, 32];
-/// The groups that every kernel of the last ten years has: all but the next-hop objects.
-const GROUPS_REQUIRED: usize = 6;
+/// The groups (`RTNLGRP_*`) of links, neighbours, IPv4 addresses and IPv6 addresses.
+const GROUPS: [u32; 4] = [1, 3, 5, 9];
+/// The groups of IPv4 routes and IPv6 routes.
+const ROUTE_GROUPS: [u32; 2] = [7, 11];
+/// The group of next-hop objects, which kernels before 5.3 lack.
+const NEXT_HOP_GROUP: u32 = 32;
 /// The receive buffer asked for, so that a burst of notifications finds room. The system may grant less (`net.core.rmem_max`).
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// The largest datagram: the kernel fills dumps up to 32 KiB.
@@ -36,11 +38,10 @@ pub(crate) fn watch(
     socket.bind_auto()?;
     socket.set_non_blocking(true)?;
     socket.set_rx_buf_sz(i32::try_from(RECEIVE_BUFFER_BYTES).unwrap_or(i32::MAX))?;
-    for (at, group) in GROUPS.into_iter().enumerate() {
-        let joined = socket.add_membership(group);
-        if at < GROUPS_REQUIRED {
-            joined?;
-        }
+    GROUPS.into_iter().try_for_each(|group| socket.add_membership(group))?;
+    if options.has_routes() {
+        ROUTE_GROUPS.into_iter().try_for_each(|group| socket.add_membership(group))?;
+        let _ = socket.add_membership(NEXT_HOP_GROUP);
     }
     let work = move |outlet: &Outlet| {
         let kernel = Kernel::new(options, Instant::now());

@@ -7,7 +7,7 @@ use crate::control::feeds::{ChangeSet, FeedId, LinkAddress, LinkNeighbour};
 use crate::control::test_peers::{encode, gone_bytes, route_bytes};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use netlink_packet_route::route::{RouteAttribute, RouteNextHop, RouteType};
+use netlink_packet_route::route::{RouteAttribute, RouteNextHop, RouteNextHopFlags, RouteType};
 use proptest::prelude::*;
 
 /// A feed and the consumer of its routes.
@@ -16,6 +16,8 @@ struct Watch {
     now: Instant,
     out: Vec<FeedEvent>,
     table: Preference,
+    /// Whether the link is up in dumps.
+    is_up: bool,
 }
 
 fn prefix(text: &str) -> IpPrefix {
@@ -39,7 +41,7 @@ impl Watch {
     fn new(options: KernelOptions) -> Self {
         let now = Instant::now();
         let table = Preference::new(1, u64::MAX);
-        Self { kernel: Kernel::new(options, now), now, out: Vec::new(), table }
+        Self { kernel: Kernel::new(options, now), now, out: Vec::new(), table, is_up: true }
     }
 
     fn hear(&mut self, datagram: &[u8]) {
@@ -68,7 +70,7 @@ impl Watch {
                 answers.extend_from_slice(routes);
             }
             if request[4..6] == 18_u16.to_ne_bytes() {
-                answers.push(link(true));
+                answers.push(link(self.is_up));
             }
             answers.push(raw(3, &[0; 4], &[]));
             for mut answer in answers {
@@ -198,15 +200,57 @@ fn what_the_kernel_removes_silently_is_looked_for() {
     link_gone[4..6].copy_from_slice(&17_u16.to_ne_bytes());
     let address_gone = raw(21, &[2, 24, 0, 0, 2, 0, 0, 0], &[(1, &[192, 0, 2, 1])]);
     let object_gone = raw(105, &[0; 8], &[(1, &7_u32.to_ne_bytes())]);
-    for datagram in [link(false), link_gone, address_gone, object_gone] {
+    watch.hear(&next_hop_bytes(7, 2, &[(5, &2_u32.to_ne_bytes())]));
+    watch.hear(&object_gone);
+    assert_eq!(watch.kernel.deadline(), None, "no route names it");
+    let by_object = route_bytes(prefix("10.0.0.0/8"), RouteType::Unicast, vec![RouteAttribute::NhId(7)]);
+    watch.hear(&by_object);
+    for datagram in [&link(false), &link_gone, &address_gone, &object_gone] {
         assert_eq!(watch.kernel.deadline(), None);
         watch.hear(&link(true));
-        watch.hear(&datagram);
+        watch.hear(datagram);
         assert!(watch.kernel.deadline().is_some());
         watch.now += PASS_INTERVAL;
         watch.pass(&[], 2);
     }
     assert!(watch.events().contains(&FeedEvent::LinkGone(2)));
+    let tables = Tables::none();
+    let mut watch = Watch::new(KernelOptions { tables, ..KernelOptions::default() });
+    assert_eq!(watch.pass(&[], 2), 3, "links, addresses and neighbours");
+    [link(false), link_gone, address_gone, object_gone].iter().for_each(|datagram| watch.hear(datagram));
+    assert_eq!(watch.kernel.deadline(), None, "there are no routes to look for");
+}
+
+#[test]
+fn a_path_that_comes_back_with_its_link_is_looked_for() {
+    let mut watch = Watch::new(KernelOptions::default());
+    let hop = |last: u8, flags| {
+        let mut hop = RouteNextHop::default();
+        (hop.interface_index, hop.flags) = (2, flags);
+        hop.attributes.push(RouteAttribute::Gateway(IpAddr::from([192, 0, 2, last]).into()));
+        hop
+    };
+    let of = |flags| {
+        let hops = vec![hop(1, RouteNextHopFlags::empty()), hop(2, flags)];
+        route_bytes(prefix("10.0.0.0/8"), RouteType::Unicast, vec![RouteAttribute::MultiPath(hops)])
+    };
+    let paths = |watch: &mut Watch| {
+        watch.events();
+        match watch.table.best(prefix("10.0.0.0/8")) {
+            Some((_, route)) if let Route::Paths(paths) = &**route => paths.len(),
+            _ => 0,
+        }
+    };
+    watch.pass(&[of(RouteNextHopFlags::empty())], 2);
+    assert_eq!(paths(&mut watch), 2);
+    // With its link a path goes, and comes back; the kernel says neither.
+    for (is_up, flags, left) in [(false, RouteNextHopFlags::Dead, 1), (true, RouteNextHopFlags::empty(), 2)] {
+        watch.is_up = is_up;
+        watch.hear(&link(is_up));
+        watch.now += PASS_INTERVAL;
+        assert_eq!(watch.pass(&[of(flags)], 2), 6);
+        assert_eq!(paths(&mut watch), left);
+    }
 }
 
 #[test]
