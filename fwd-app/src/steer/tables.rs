@@ -332,7 +332,7 @@ struct ClientsShown {
     #[serde(flatten)]
     tally: Tally,
     /// Routes that clients have added.
-    routes: usize,
+    routes: u64,
 }
 
 #[derive(Serialize)]

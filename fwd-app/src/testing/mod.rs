@@ -10,10 +10,9 @@ pub mod router;
 use crate::control::ctl::answer::Answer;
 use crate::control::ctl::connection::Connection;
 use crate::control::ctl::words::{self, Input};
+use crate::control::feeds::FeedEvent;
 use crate::control::feeds::fpm::{ConnectionId, Fpm, FpmOptions};
 use crate::control::feeds::kernel::{Kernel, KernelOptions};
-use crate::control::feeds::preference::Preference;
-use crate::control::feeds::{ChangeSet, FeedEvent, FeedId};
 use crate::datapath::check::{self, Checked, Destination};
 use crate::datapath::egress::Inputs;
 use crate::datapath::fragment::Cut;
@@ -441,11 +440,7 @@ pub fn kernel_events(datagrams: &[&[u8]]) -> Vec<String> {
     as_text(events, format!("{:?}", kernel.counts()))
 }
 
-/// The events, what they change for the RIB, and how it ended.
+/// The events, and how it ended.
 fn as_text(events: Vec<FeedEvent>, end: String) -> Vec<String> {
-    let set = ChangeSet { feed: FeedId(0), events };
-    let mut changes = Vec::new();
-    Preference::new(1, u64::MAX).apply(&set, &mut changes);
-    let events = set.events.iter().map(|event| format!("{event:?}"));
-    events.chain(changes.iter().map(|change| format!("{change:?}"))).chain([end]).collect()
+    events.iter().map(|event| format!("{event:?}")).chain([end]).collect()
 }

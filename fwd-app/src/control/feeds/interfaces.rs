@@ -163,6 +163,7 @@ impl Interfaces {
             Route::Blackhole => return Some(NextHop::Blackhole),
             Route::Unreachable => return Some(NextHop::Unreachable),
             Route::Prohibit => return Some(NextHop::Prohibit),
+            Route::Hop(id) => return hops.get(*id).cloned(),
         };
         let paths = paths.iter().filter_map(|path| Some((self.path(path, hops)?, path.weight)));
         Group::next_hop(paths.take(PATHS_MAX)).ok()

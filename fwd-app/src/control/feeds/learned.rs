@@ -8,9 +8,9 @@ use super::fpm::listener::listen;
 use super::interfaces::{Interfaces, LinkChange};
 use super::kernel::KernelOptions;
 use super::kernel::socket::watch;
-use super::preference::{FeedRoutes, Preference, RibChange};
 use super::thread::FeedThread;
-use super::{ChangeSet, FeedCounts, FeedEvent, FeedId, Route, Tables};
+use super::{ChangeSet, FeedCounts, FeedEvent, FeedId, Path, Tables};
+use crate::control::session::candidates::{SourceId, SourceRoutes};
 use crate::control::vrfs::{NamedTable, VrfSpec};
 use crate::error::ConfigError;
 use crate::notice;
@@ -154,7 +154,7 @@ pub(crate) struct FeedStatus {
     /// Seconds until stale routes are withdrawn, if their source is there.
     pub(crate) sweep_in_s: Option<u64>,
     /// Its routes.
-    pub(crate) routes: FeedRoutes,
+    pub(crate) routes: SourceRoutes,
     /// What it has counted.
     pub(crate) counts: FeedCounts,
 }
@@ -230,14 +230,13 @@ impl Sources {
     /// What each VRF learns from the feeds, by its number, over the ports that `interfaces` lead to.
     pub(crate) fn over(self, interfaces: &Interfaces) -> Vec<Learned> {
         let Self { receivers, feeds, before_files, order, routes_max, foreign } = self;
-        let feeds_max = u8::try_from(feeds.len()).unwrap_or(u8::MAX);
         let learned = |receiver| Learned {
             receiver,
             vrf: None,
             feeds: feeds.clone(),
             before_files,
             order: order.clone(),
-            preference: Preference::new(feeds_max, routes_max),
+            routes_max,
             interfaces: interfaces.clone(),
             foreign,
             has_noticed_foreign: [false; 2],
@@ -260,7 +259,8 @@ pub(crate) struct Learned {
     before_files: u8,
     /// The names of all sources, the most preferred first.
     order: Vec<&'static str>,
-    preference: Preference,
+    /// The most routes of a feed.
+    routes_max: u64,
     interfaces: Interfaces,
     foreign: ForeignRoutes,
     /// Whether a route without a port was a notice, and whether a default route was.
@@ -274,13 +274,11 @@ pub(crate) struct Learned {
 }
 
 impl Learned {
-    /// Takes the next change set, if one waits, and appends what changes for the RIB. Returns whether there was one.
-    pub(crate) fn take(&mut self, out: &mut Vec<RibChange>) -> bool {
-        let Ok(set) = self.receiver.try_recv() else { return false };
-        self.preference.apply(&set, out);
+    /// Takes the next change set, if one waits, and what it says of links, neighbours and addresses; the rest is for the caller.
+    pub(crate) fn take(&mut self) -> Option<ChangeSet> {
+        let set = self.receiver.try_recv().ok()?;
         for event in &set.events {
             match event {
-                FeedEvent::Announce { .. } | FeedEvent::Withdraw { .. } => {}
                 FeedEvent::Link(link) => self.link_changed(|interfaces| interfaces.set_link(link)),
                 FeedEvent::LinkGone(ifindex) => {
                     self.link_changed(|interfaces| interfaces.remove_link(*ifindex));
@@ -291,20 +289,26 @@ impl Learned {
                 FeedEvent::NeighbourGone(address, ifindex) => {
                     self.has_new_neighbours |= self.interfaces.remove_neighbour(*address, *ifindex);
                 }
-                FeedEvent::Connected
-                | FeedEvent::Disconnected
-                | FeedEvent::Complete
-                | FeedEvent::Stale
-                | FeedEvent::Sweep => self.state(set.feed, event),
                 FeedEvent::Address(address) => {
                     self.has_new_addresses |= self.interfaces.set_address(*address);
                 }
                 FeedEvent::AddressGone(address) => {
                     self.has_new_addresses |= self.interfaces.remove_address(address);
                 }
+                _ => {}
             }
         }
-        true
+        Some(set)
+    }
+
+    /// The source of routes that a feed is.
+    pub(crate) const fn source(&self, feed: FeedId) -> SourceId {
+        SourceId::of_feed(feed.0, self.before_files)
+    }
+
+    /// The most routes of a feed.
+    pub(crate) const fn routes_max(&self) -> u64 {
+        self.routes_max
     }
 
     /// Does `change`, which tells what it matters to.
@@ -329,11 +333,21 @@ impl Learned {
         }
     }
 
-    /// Takes note of an event about the state of a feed.
-    fn state(&mut self, id: FeedId, event: &FeedEvent) {
-        let FeedRoutes { routes, .. } = self.preference.routes(id);
+    /// Takes note of what a set says of the state of its feed, which has so many routes.
+    pub(crate) fn note(&mut self, set: &ChangeSet, count: SourceRoutes) {
+        let is_of_state = |event: &&FeedEvent| {
+            matches!(
+                event,
+                FeedEvent::Connected | FeedEvent::Disconnected | FeedEvent::Complete | FeedEvent::Sweep
+            )
+        };
+        set.events.iter().filter(is_of_state).for_each(|event| self.note_event(set.feed, event, count));
+    }
+
+    fn note_event(&mut self, id: FeedId, event: &FeedEvent, count: SourceRoutes) {
         let Some(name) = self.feeds.get(usize::from(id.0)).map(|feed| self.name_of(feed)) else { return };
         let feed = &mut self.feeds[usize::from(id.0)];
+        let SourceRoutes { routes, stale, .. } = count;
         match event {
             FeedEvent::Connected => {
                 (feed.state, feed.since) = (State::Connected, Some(Instant::now()));
@@ -348,7 +362,8 @@ impl Learned {
             FeedEvent::Complete => feed.state = State::Complete,
             FeedEvent::Sweep if feed.kind == FeedKind::Fpm => {
                 feed.state = State::Complete;
-                notice::post(format_args!("{name}: stale routes are withdrawn, {routes} are left"));
+                let left = routes - stale;
+                notice::post(format_args!("{name}: stale routes are withdrawn, {left} are left"));
             }
             _ => {}
         }
@@ -384,17 +399,11 @@ impl Learned {
         self.foreign
     }
 
-    /// Whether the best route of a prefix has paths: it is none of this host, and none that drops.
-    pub(crate) fn has_paths(&self, prefix: IpPrefix) -> bool {
-        self.preference.best(prefix).is_some_and(|(_, route)| matches!(**route, Route::Paths(_)))
-    }
-
     /// Says of the first route without a port, and of the first default route, that it is unreachable.
-    pub(crate) fn notice_foreign(&mut self, prefix: IpPrefix) {
-        let Some((feed, route)) = self.preference.best(prefix) else { return };
-        let (Route::Paths(paths), Some(feed)) = (&**route, self.feeds.get(usize::from(feed.0))) else {
-            return;
-        };
+    pub(crate) fn notice_foreign(&mut self, prefix: IpPrefix, source: SourceId, paths: &[Path]) {
+        let mut numbered = (0..).zip(&self.feeds);
+        let feed = numbered.find(|(feed, _)| self.source(FeedId(*feed)) == source);
+        let Some((_, feed)) = feed else { return };
         let is_default = prefix.len() == 0;
         // Nothing is forwarded to these prefixes, which every host has.
         if self.has_noticed_foreign[usize::from(is_default)] || is_never_forwarded(prefix) {
@@ -409,30 +418,15 @@ impl Learned {
         ));
     }
 
-    /// The announcements.
-    pub(crate) const fn preference(&self) -> &Preference {
-        &self.preference
-    }
-
-    /// Whether the best route of a prefix is preferred to that of files.
-    pub(crate) fn comes_before_files(&self, prefix: IpPrefix) -> bool {
-        self.preference.best(prefix).is_some_and(|(feed, _)| feed.0 < self.before_files)
-    }
-
     /// The names of all sources beside the control socket, the most preferred first.
     pub(crate) fn order(&self) -> &[&'static str] {
         &self.order
     }
 
-    /// Withdraws the best route of a prefix, until its feed announces it again.
-    pub(crate) fn withdraw_best(&mut self, prefix: IpPrefix) -> Option<RibChange> {
-        self.preference.withdraw_best(prefix)
-    }
-
-    /// The state of each feed.
-    pub(crate) fn status(&self) -> Vec<FeedStatus> {
+    /// The state of each feed; `count` says how many routes a source has.
+    pub(crate) fn status(&self, count: impl Fn(SourceId) -> SourceRoutes) -> Vec<FeedStatus> {
         let of = |(id, feed): (u8, &Feed)| {
-            let routes = self.preference.routes(FeedId(id));
+            let routes = count(self.source(FeedId(id)));
             let has_stale = routes.stale > 0;
             let left = feed.since.map(|since| feed.hold.saturating_sub(since.elapsed()).as_secs());
             let state = match feed.state {
@@ -463,19 +457,14 @@ impl Learned {
 
     /// A table that `sender`'s change sets fill, without threads; the first feeds are preferred to files.
     #[cfg(test)]
-    pub(crate) fn for_test(
-        receiver: Receiver<ChangeSet>,
-        feeds: u8,
-        before_files: u8,
-        interfaces: Interfaces,
-    ) -> Self {
+    pub(crate) fn for_test(receiver: Receiver<ChangeSet>, before_files: u8, interfaces: Interfaces) -> Self {
         Self {
             receiver,
             vrf: None,
             feeds: Vec::new(),
             before_files,
             order: Vec::new(),
-            preference: Preference::new(feeds, ROUTES_MAX),
+            routes_max: ROUTES_MAX,
             interfaces,
             foreign: ForeignRoutes::default(),
             has_noticed_foreign: [false; 2],

@@ -9,9 +9,9 @@
 
 use super::fpm::FpmOptions;
 use super::fpm::listener::listen;
+use super::heard::Heard;
 use super::kernel::KernelOptions;
 use super::kernel::socket::watch;
-use super::preference::Preference;
 use super::thread::FeedThread;
 use super::{ChangeSet, FeedEvent, FeedId, Path, Route};
 use crossbeam_channel::{Receiver, bounded};
@@ -51,7 +51,7 @@ fn inside(name: &str) -> bool {
 }
 
 /// Prints a result of a test that a person runs.
-pub(super) fn say(text: impl Display) {
+pub(crate) fn say(text: impl Display) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
@@ -103,8 +103,7 @@ fn interfaces() {
 /// The consumer of a feed.
 struct Consumer {
     receiver: Receiver<ChangeSet>,
-    table: Preference,
-    held: BTreeMap<IpPrefix, Route>,
+    table: Heard,
     changes: usize,
     withdrawn: usize,
     feed: FeedThread,
@@ -112,28 +111,16 @@ struct Consumer {
 
 impl Consumer {
     fn new(feed: FeedThread, receiver: Receiver<ChangeSet>) -> Self {
-        let table = Preference::new(1, u64::MAX);
-        Self { receiver, table, held: BTreeMap::new(), changes: 0, withdrawn: 0, feed }
+        Self { receiver, table: Heard::default(), changes: 0, withdrawn: 0, feed }
     }
 
     /// Takes what comes until `until`, or until `is_last` says so. Returns whether it did.
     fn take(&mut self, until: Instant, is_last: impl Fn(&FeedEvent) -> bool) -> bool {
         while let Ok(set) = self.receiver.recv_deadline(until) {
-            let mut changes = Vec::new();
-            self.table.apply(&set, &mut changes);
-            self.changes += changes.len();
-            // What the changes of a set come to.
-            let mut last = BTreeMap::new();
-            last.extend(changes.into_iter().map(|change| (change.prefix, change.route)));
-            for (prefix, route) in last {
-                match route {
-                    Some(route) => self.held.insert(prefix, (*route).clone()),
-                    None => {
-                        self.withdrawn += 1;
-                        self.held.remove(&prefix)
-                    }
-                };
-            }
+            self.table.take(&set.events);
+            let count = |is: fn(&&FeedEvent) -> bool| set.events.iter().filter(is).count();
+            self.changes += count(|event| matches!(event, FeedEvent::Announce { .. }));
+            self.withdrawn += count(|event| matches!(event, FeedEvent::Withdraw { .. }));
             if set.events.iter().any(&is_last) {
                 return true;
             }
@@ -143,7 +130,8 @@ impl Consumer {
 
     fn shown(&self) -> Shown {
         let is_link_local = |text: &str| text.starts_with("fe80:") || text.starts_with("ff00:");
-        let held = self.held.iter().map(|(prefix, route)| (prefix.to_string(), shown_of(route)));
+        let held = self.table.all().into_iter();
+        let held = held.map(|(prefix, route)| (prefix.to_string(), shown_of(route)));
         held.filter(|(prefix, _)| !is_link_local(prefix)).collect()
     }
 
@@ -170,7 +158,7 @@ impl Consumer {
         }
         say(format_args!(
             "{what}: {} routes equal after {:.1} s, {} changes, {} withdrawals so far",
-            self.held.len(),
+            self.table.all().len(),
             start.elapsed().as_secs_f64(),
             self.changes,
             self.withdrawn
@@ -279,7 +267,7 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
     let _bird = Daemon::start(&format!("bird -f -c {0} -s {0}.ctl", bird.display()));
     let count = |consumer: &mut Consumer, least: usize| {
         let until = Instant::now() + Duration::from_secs(60);
-        while consumer.held.len() < least && Instant::now() < until {
+        while consumer.table.all().len() < least && Instant::now() < until {
             consumer.take(Instant::now() + Duration::from_millis(100), |_| false);
         }
     };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! zebra  -- FPM over TCP --> fpm    --+
-//!                                     +--> ChangeSet --> bounded channel --> Preference --> RibChange --> Session
+//!                                     +--> ChangeSet --> bounded channel --> Session
 //! kernel -- rtnetlink -----> kernel --+
 //! ```
 //!
@@ -10,7 +10,7 @@
 //! it. The thread sends the events of one read as one [`ChangeSet`], which is applied as a whole. A full channel blocks the thread, so
 //! a peer on TCP is held back, and nothing is lost.
 //!
-//! Each VRF has a channel, a [`preference`] and an epoch of stale routes of its own ([`learned`]). It gets the routes of its tables
+//! Each VRF has a channel, [candidates](super::session::candidates) and epochs of stale routes of its own. It gets the routes of its tables
 //! ([`Tables`]), and all events that are not about routes.
 //!
 //! | module | what lives there |
@@ -19,7 +19,6 @@
 //! | [`nexthops`] | next-hop objects and groups, and the routes that name them |
 //! | [`fpm`] | the protocol by which zebra announces routes, and its listener |
 //! | [`kernel`] | the kernel's tables, by dumps and notifications |
-//! | [`preference`] | several feeds, one table: the best announcement of each prefix; stale routes |
 //! | [`thread`] | the thread of a feed, and its way to the consumer |
 //! | [`interfaces`] | from the kernel's interfaces to ports, from routes to next hops |
 //! | [`learned`] | the feeds of a forwarder, and the state of each |
@@ -27,17 +26,18 @@
 //! Events name interfaces by the kernel's index (`ifindex`).
 
 pub(crate) mod fpm;
+#[cfg(test)]
+mod heard;
 pub(crate) mod interfaces;
 pub(crate) mod kernel;
 pub(crate) mod learned;
 #[cfg(test)]
-mod live;
+pub(crate) mod live;
 pub(crate) mod netlink;
 pub(crate) mod nexthops;
-pub(crate) mod preference;
 pub(crate) mod thread;
 
-use fib::{IpPrefix, MacAddr};
+use fib::{IpPrefix, MacAddr, NextHopId};
 use rustc_hash::FxHashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -74,6 +74,8 @@ pub(crate) enum Route {
     Unreachable,
     /// They are dropped, and the sender is told that this is by policy.
     Prohibit,
+    /// They have this next hop; no feed says so.
+    Hop(NextHopId),
 }
 
 /// An interface of the kernel.

@@ -14,7 +14,7 @@
 //!
 //! The copy costs the RIB's memory once more until the build ends. The old engine is dropped when no stage reads it.
 
-use super::Session;
+use super::{Session, route_in};
 use crate::engines::{EngineSpec, Made};
 use anyhow::Context as _;
 use fib::{EngineWriter, Family, IpPrefix, NextHopId, Rib, Routes};
@@ -142,10 +142,8 @@ impl Session {
         self.retired = Some(before).filter(|_| self.running.is_stopping());
         (self.rib, self.failover, self.spec) = (rib, made.service, building.spec.clone());
         self.has_shared_engine = made.is_shared;
-        self.retry.hurry();
-        if has_other_tables {
-            self.tables_have_changed();
-        }
+        self.changes.hurry();
+        self.set_families();
         Ok(())
     }
 
@@ -153,10 +151,10 @@ impl Session {
     /// left out.
     fn check_families(&self, engine: &dyn EngineWriter) -> anyhow::Result<()> {
         for family in Family::ALL.into_iter().filter(|family| !engine.has_family(*family)) {
-            let told = self.told_routes(family);
+            let routes = self.routes_of_user(family);
             anyhow::ensure!(
-                told == 0,
-                "engine {} has no table for {family}, and {told} routes of files and ctl are of this family",
+                routes == 0,
+                "engine {} has no table for {family}, and {routes} routes of files and ctl are of this family",
                 engine.name()
             );
         }
@@ -173,10 +171,7 @@ impl Session {
 
     /// The route of a prefix in the RIB.
     pub(super) fn route(&self, prefix: IpPrefix) -> NextHopId {
-        match prefix {
-            IpPrefix::V4(prefix) => self.rib.v4.get(prefix),
-            IpPrefix::V6(prefix) => self.rib.v6.get(prefix),
-        }
+        route_in(&self.rib, prefix)
     }
 }
 

@@ -8,8 +8,9 @@
 //! The engine is made before the first file is opened, so that a wrong engine name fails at once.
 
 mod building;
-mod learn;
-mod origins;
+pub(crate) mod candidates;
+mod commit;
+mod sources;
 
 use super::feeds::learned::Learned;
 use super::interfaces::{Resolved, without_neighbour};
@@ -30,17 +31,18 @@ use crate::topology::running::{Finished, Idle};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use building::Building;
+use candidates::Candidates;
+use commit::Changes;
 use dpdk_ffi::{Eal, Port};
 use fib::feed::{self, Action, Hop, LoadOptions, Loaded, Update};
 use fib::{
-    EngineError, EngineWriter, Generation, IpPrefix, Key, Neighbour, NextHop, NextHopError, NextHopId,
-    NextHopTable, Rib, RibTable,
+    EngineError, EngineWriter, IpPrefix, Key, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable, Rib,
+    RibTable,
 };
-use learn::{Retry, Unused};
 use lpm_core::failover::Service;
 use lpm_core::retire::Retired;
-use origins::Origins;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
+use sources::Unused;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -179,18 +181,20 @@ pub(crate) struct Session {
     ecmp_seed: u64,
     /// The running topology; before it starts, a handle without stages.
     running: Handle,
-    /// Routes of other sources than files.
-    origins: Origins,
-    /// Routes, links and neighbours of feeds.
+    /// What sources say of prefixes that others than files have.
+    candidates: Candidates,
+    /// What has changed since the last commit, and what the engine has refused.
+    changes: Changes,
+    /// The prefixes that follow from the addresses of ports.
+    own: Vec<IpPrefix>,
+    /// Prefixes that may have another winner than the one in the RIB.
+    again: Vec<IpPrefix>,
+    /// The feeds, with links and neighbours.
     learned: Option<Box<Learned>>,
-    /// Changes of feeds that the engine has refused.
-    retry: Retry,
     /// Whether it was said that routes of a family are left out.
     has_noticed_family: bool,
     /// Next hops that no route uses.
     unused: Unused,
-    /// Updates since the last commit.
-    updates_pending: u64,
     tally: Tally,
 }
 
@@ -231,16 +235,17 @@ impl Session {
             engine,
             retired: None,
             building: None,
-            origins: Origins::default(),
+            candidates: Candidates::default(),
+            changes: Changes::default(),
+            own: Vec::new(),
+            again: Vec::new(),
             learned: None,
-            retry: Retry::default(),
             has_noticed_family: false,
             failover: service,
             has_shared_engine: is_shared,
             egress: None,
             ecmp_seed: 0,
             running: Handle::default(),
-            updates_pending: 0,
             tally: Tally { load_s, ..Tally::default() },
         };
         let start = Instant::now();
@@ -248,6 +253,7 @@ impl Session {
             format!("engine {} cannot hold this table of {routes} routes", session.engine.name())
         })?;
         session.tally.build_s = start.elapsed().as_secs_f64();
+        session.set_families();
         Ok(session)
     }
 
@@ -264,42 +270,8 @@ impl Session {
         }
         let id = update.next_hop(&mut self.hops)?;
         self.set_file_route(update.prefix, id);
-        self.updates_pending += 1;
+        self.changes.updates += 1;
         Ok(())
-    }
-
-    /// Brings all changes into service: first the egress table with the new next hops, then the routes to them, so that no lcore
-    /// gets an id that is not in its egress table. Returns the generation that has all changes.
-    ///
-    /// # Errors
-    /// [`EgressError`] for a next hop that refers to a port which does not exist, and the engine's errors. The routes in service
-    /// are then unchanged.
-    pub(crate) fn commit(&mut self) -> anyhow::Result<Generation> {
-        let egress = self.refresh_egress();
-        let updates = std::mem::take(&mut self.updates_pending);
-        let Self { rib, engine, tally, .. } = self;
-        let result = rib.commit(|delta, rib| {
-            egress?;
-            if !delta.is_empty() {
-                engine.apply(delta, rib)?;
-                tally.deltas += 1;
-            }
-            anyhow::Ok(())
-        });
-        if let Err(error) = result {
-            self.origins.roll_back();
-            self.retry.refuse(&error);
-            // Gateways may have been resolved by routes that are not in service.
-            let egress = self.refresh_egress();
-            self.drop_unused_hops();
-            egress?;
-            return Err(error);
-        }
-        self.origins.settle();
-        self.retry.settle();
-        self.tally.updates += updates;
-        self.drop_unused_hops();
-        Ok(self.engine.generation())
     }
 
     /// Brings changes of neighbours, links and routes of gateways into service, as far as the egress table shows them, and the next hops
@@ -344,22 +316,6 @@ impl Session {
         let table = Arc::new(ArcSwap::from_pointee(table));
         let retired = Retired::default();
         self.egress = Some(Egress { ports, table, retired, foreign: Vec::new(), is_stale: false });
-        Ok(())
-    }
-
-    /// Sets the routes that follow from the addresses of ports, which no feed displaces; call it after [`Self::set_ports`]. They are in
-    /// service after the next [`Self::commit`], in place of those set before. Of routes with one prefix the last counts.
-    ///
-    /// # Errors
-    /// [`NextHopError`] when no id is free.
-    pub(crate) fn set_own_routes(&mut self, routes: Vec<(IpPrefix, NextHop)>) -> Result<(), NextHopError> {
-        let mut gone: FxHashSet<IpPrefix> = self.origins.own().collect();
-        for (prefix, hop) in routes {
-            let id = self.hops.intern(hop)?;
-            self.set_own_route(prefix, id);
-            gone.remove(&prefix);
-        }
-        gone.into_iter().for_each(|prefix| self.remove_own_route(prefix));
         Ok(())
     }
 
@@ -469,7 +425,7 @@ impl Session {
         if let Some(egress) = &mut self.egress {
             egress.is_stale = true;
         }
-        self.updates_pending += changes;
+        self.changes.updates += changes;
         if let Err(error) = self.commit() {
             self.hops.replace_neighbours(&before);
             if let Some(egress) = &mut self.egress {
@@ -516,7 +472,7 @@ impl Session {
 
     /// Whether there are updates to [`Self::commit`].
     pub(super) fn has_updates(&self) -> bool {
-        self.updates_pending > 0
+        self.changes.updates > 0
     }
 
     /// Whether the engine's memory is that of other sessions too.
@@ -578,6 +534,15 @@ impl Session {
     pub(crate) fn replace_engine(&mut self, mut engine: Box<dyn EngineWriter>) {
         self.rib.load(engine.as_mut()).unwrap();
         self.engine = engine;
+        self.set_families();
+    }
+}
+
+/// The route of a prefix in a RIB.
+fn route_in(rib: &Rib, prefix: IpPrefix) -> NextHopId {
+    match prefix {
+        IpPrefix::V4(prefix) => rib.v4.get(prefix),
+        IpPrefix::V6(prefix) => rib.v6.get(prefix),
     }
 }
 

@@ -94,7 +94,7 @@ mod tests {
         vrfs.set_ports(&ports, vec![PortVrfs::default(); 2]).unwrap();
         let (events, receiver) = bounded(8);
         let named = Interfaces::of(&ports, &[], &[]).unwrap().with_taps(&taps);
-        vrfs.set_feeds(vec![Learned::for_test(receiver, 1, 0, named)]);
+        vrfs.set_feeds(vec![Learned::for_test(receiver, 0, named)]);
         vrfs.set_interfaces(&configured).unwrap();
         vrfs.commit().unwrap();
         let here = ours(&configured, 2).into_iter();

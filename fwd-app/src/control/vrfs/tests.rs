@@ -127,7 +127,7 @@ fn with_feeds() -> (Vrfs, [Sender<ChangeSet>; 2]) {
     vrfs.set_ports(&ports, vrfs_of_ports(&[spec("red", &["1"])], &ports).unwrap()).unwrap();
     let interfaces = Interfaces::of(&ports, &[], &[]).unwrap();
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..2).map(|_| bounded(100)).unzip();
-    let learned = |receiver| Learned::for_test(receiver, 1, 0, interfaces.clone());
+    let learned = |receiver| Learned::for_test(receiver, 0, interfaces.clone());
     vrfs.set_feeds(receivers.into_iter().map(learned).collect());
     (vrfs, senders.try_into().unwrap())
 }

@@ -1,10 +1,10 @@
 //! Frames in, events out: order, restarts, garbage, and any split of the stream.
 
 use super::*;
+use crate::control::feeds::heard::Heard;
 use crate::control::feeds::live::say;
 use crate::control::feeds::netlink::tests::next_hop_bytes;
-use crate::control::feeds::preference::Preference;
-use crate::control::feeds::{ChangeSet, FeedId, Path, Route};
+use crate::control::feeds::{Path, Route};
 use crate::control::test_peers::{fpm_frame as frame, gone_bytes, route_bytes};
 use fib::Prefix4;
 use netlink_packet_route::route::{RouteAttribute, RouteType};
@@ -144,10 +144,9 @@ fn each_vrf_has_the_routes_of_its_table() {
 #[test]
 fn a_restart_sweeps_what_was_not_announced_again_after_the_hold_time() {
     let mut peer = Peer::new();
-    let mut table = Preference::new(1, u64::MAX);
+    let mut table = Heard::default();
     let mut held = |peer: &mut Peer| {
-        let mut changes = Vec::new();
-        table.apply(&ChangeSet { feed: FeedId(0), events: peer.events() }, &mut changes);
+        table.take(&peer.events());
         [1, 2, 3].map(|number| table.best(prefix(number)).is_some())
     };
     peer.send(FIRST, &[frame(&object(7, 9)), frame(&by_object(1, 7)), route_frame(2)].concat()).unwrap();
@@ -276,9 +275,8 @@ proptest! {
 fn what_zebra_sent_is_the_table_that_it_showed() {
     let mut peer = Peer::new();
     peer.send(FIRST, include_bytes!("zebra-8.4.bin")).unwrap();
-    let mut table = Preference::new(1, u64::MAX);
-    let events = peer.events();
-    table.apply(&ChangeSet { feed: FeedId(0), events }, &mut Vec::new());
+    let mut table = Heard::default();
+    table.take(&peer.events());
     let path = |gateway: &str, ifindex| Path { gateway: gateway.parse().ok(), ifindex, weight: 1 };
     let routes = [
         ("0.0.0.0/0", Route::Paths(Box::new([path("192.0.2.254", 3)]))),
@@ -292,9 +290,9 @@ fn what_zebra_sent_is_the_table_that_it_showed() {
         ("2001:db8:2::/48", Route::Blackhole),
         ("fe80::/64", Route::Paths(Box::new([path("", 5)]))),
     ];
-    assert_eq!(table.routes(FeedId(0)).routes, routes.len() as u64);
+    assert_eq!(table.all().len(), routes.len());
     for (prefix, route) in routes {
-        assert_eq!(table.best(prefix.parse().unwrap()).map(|(_, route)| &**route), Some(&route), "{prefix}");
+        assert_eq!(table.best(prefix.parse().unwrap()), Some(&route), "{prefix}");
     }
     assert_eq!((peer.fpm.counts().errors, peer.fpm.counts().messages), (0, 44));
 }

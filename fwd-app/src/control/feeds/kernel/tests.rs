@@ -1,9 +1,9 @@
 //! Datagrams in, events out: passes, interrupted passes, what a pass did not contain, and paths of IPv6 routes.
 
 use super::*;
+use crate::control::feeds::heard::Heard;
 use crate::control::feeds::netlink::tests::{next_hop_bytes, raw};
-use crate::control::feeds::preference::Preference;
-use crate::control::feeds::{ChangeSet, FeedId, LinkAddress, LinkNeighbour};
+use crate::control::feeds::{LinkAddress, LinkNeighbour};
 use crate::control::test_peers::{encode, gone_bytes, route_bytes};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -15,7 +15,7 @@ struct Watch {
     kernel: Kernel,
     now: Instant,
     out: Vec<FeedEvent>,
-    table: Preference,
+    table: Heard,
     /// Whether the link is up in dumps.
     is_up: bool,
 }
@@ -40,7 +40,7 @@ fn link(is_up: bool) -> Vec<u8> {
 impl Watch {
     fn new(options: KernelOptions) -> Self {
         let now = Instant::now();
-        let table = Preference::new(1, u64::MAX);
+        let table = Heard::default();
         Self { kernel: Kernel::new(options, now), now, out: Vec::new(), table, is_up: true }
     }
 
@@ -50,7 +50,7 @@ impl Watch {
 
     fn events(&mut self) -> Vec<FeedEvent> {
         let events = std::mem::take(&mut self.out);
-        self.table.apply(&ChangeSet { feed: FeedId(0), events: events.clone() }, &mut Vec::new());
+        self.table.take(&events);
         events
     }
 
@@ -237,7 +237,7 @@ fn a_path_that_comes_back_with_its_link_is_looked_for() {
     let paths = |watch: &mut Watch| {
         watch.events();
         match watch.table.best(prefix("10.0.0.0/8")) {
-            Some((_, route)) if let Route::Paths(paths) = &**route => paths.len(),
+            Some(Route::Paths(paths)) => paths.len(),
             _ => 0,
         }
     };
@@ -273,7 +273,7 @@ fn metrics_tables_and_link_local_routes() {
     for datagram in [&link_local, &own, &other, &route("ff00::/8", 256)] {
         watch.hear(datagram);
     }
-    assert_eq!((watch.kernel.counts().ignored, watch.table.routes(FeedId(0)).routes), (5, 1));
+    assert_eq!((watch.kernel.counts().ignored, watch.table.all().len()), (5, 1));
     let mut all = Watch::new(KernelOptions { is_local_wanted: true, ..KernelOptions::default() });
     for datagram in [&link_local, &own, &other] {
         all.hear(datagram);
@@ -360,7 +360,7 @@ fn a_path_of_an_ipv6_route_goes_and_the_others_stay() {
     watch.hear(&gone);
     watch.events();
     let left = Route::Paths(Box::new([Path { gateway: Some(gateway(2)), ifindex: 2, weight: 1 }]));
-    assert_eq!(watch.table.best(at).map(|(_, route)| &**route), Some(&left));
+    assert_eq!(watch.table.best(at), Some(&left));
     watch.hear(&gone_bytes(at));
     assert!(!watch.has("2001:db8:1::/48"));
 }

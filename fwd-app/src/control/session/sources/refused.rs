@@ -30,7 +30,7 @@ impl Rig {
     /// The time comes to try again what the engine has refused. Returns the turns that had work.
     fn tries_again(&mut self) -> usize {
         while self.session.learn() {}
-        self.session.retry.due = self.session.retry.due.map(|_| Instant::now());
+        self.session.changes.due = self.session.changes.due.map(|_| Instant::now());
         std::iter::repeat_with(|| self.session.learn()).take_while(|worked| *worked).count()
     }
 
@@ -105,7 +105,7 @@ fn a_route_that_the_engine_refuses_keeps_no_other_one_out() {
         rig.tries_again();
         assert_eq!(rig.in_service(0..500), 100 * (hundred as usize + 1) - 1);
     }
-    assert_eq!(rig.session.retry.len(), 1);
+    assert_eq!(rig.session.changes.refused().len(), 1);
     // It is announced again beside others, one is withdrawn.
     let mut events: Vec<_> = [37, 500, 501].map(|number| numbered(number).1).into();
     events.push(FeedEvent::Withdraw { vrf: 0, prefix: numbered(0).0, metric: 0 });
@@ -113,7 +113,7 @@ fn a_route_that_the_engine_refuses_keeps_no_other_one_out() {
     assert_eq!((rig.in_service(0..502), rig.in_service(0..1)), (500, 0));
     faults.refused.lock().unwrap().clear();
     rig.tries_again();
-    assert_eq!((rig.in_service(0..502), rig.session.retry.len()), (501, 0));
+    assert_eq!((rig.in_service(0..502), rig.session.changes.refused().len()), (501, 0));
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn routes_of_a_family_that_the_engine_lacks_keep_no_other_one_out() {
     };
     rig.says_all(FPM, vec![numbered(0).1, link("fe80::/64"), numbered(1).1, numbered(2).1]);
     assert_eq!(rig.in_service(0..3), 3);
-    assert_eq!(rig.session.retry.len(), 0);
-    assert_eq!(rig.session.feed_outcomes()[0], FeedOutcome { no_table: 1, ..FeedOutcome::default() });
+    assert_eq!(rig.session.changes.refused().len(), 0);
+    assert_eq!(rig.session.feed_outcome(FPM), FeedOutcome { no_table: 1, ..FeedOutcome::default() });
 }
 
 #[test]
@@ -142,9 +142,9 @@ fn a_change_that_the_engine_refuses_is_tried_again() {
     rig.says(FPM, vec![announce(7, 10)]);
     assert_eq!(rig.hop(), before);
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
-    rig.session.retry.due = Some(Instant::now());
+    rig.session.changes.due = Some(Instant::now());
     assert!(rig.session.learn());
-    assert_eq!((rig.hop(), rig.session.retry.len()), ("via 192.0.2.7 dev 0".to_owned(), 0));
+    assert_eq!((rig.hop(), rig.session.changes.refused().len()), ("via 192.0.2.7 dev 0".to_owned(), 0));
 }
 
 #[test]
@@ -165,8 +165,8 @@ fn what_is_refused_is_tried_in_bounded_rounds_and_each_route_has_its_turn() {
         rounds += 1;
         assert!(rounds <= 2 * 1000 / 64 + 1, "it had no turn");
     }
-    let outcome = rig.session.feed_outcomes()[usize::from(FPM.0)];
-    assert_eq!((outcome.refused, rig.session.retry.len()), (999, 999));
+    let outcome = rig.session.feed_outcome(FPM);
+    assert_eq!((outcome.refused, rig.session.changes.refused().len()), (999, 999));
     // Other commits go on meanwhile, also one of a prefix that is refused.
     rig.session
         .add_route(numbered(0).0, &Hop::Hop(NextHop::Blackhole))
@@ -175,11 +175,11 @@ fn what_is_refused_is_tried_in_bounded_rounds_and_each_route_has_its_turn() {
     rig.session.add_route(numbered(2000).0, &Hop::Hop(NextHop::Blackhole)).unwrap();
     rig.session.commit().unwrap();
     rig.file(id(77));
-    assert_eq!((rig.hop().as_str(), rig.session.retry.len()), ("77", 999));
+    assert_eq!((rig.hop().as_str(), rig.session.changes.refused().len()), ("77", 999));
     // All of them are withdrawn again.
     let gone = (0..1000).map(|number| FeedEvent::Withdraw { vrf: 0, prefix: numbered(number).0, metric: 0 });
     rig.says_all(FPM, gone.collect());
-    assert_eq!((rig.in_service(0..1000), rig.session.retry.len()), (0, 0));
+    assert_eq!((rig.in_service(0..1000), rig.session.changes.refused().len()), (0, 0));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
     };
     move_to(&mut rig, "sail-m", vec![numbered(1).1, link("2001:db8:8000::/33")]).unwrap();
     assert_eq!((rig.session.engine().name(), lens(&rig), rig.in_service(0..2)), ("sail-m", (3, 0), 2));
-    assert_eq!(rig.session.feed_outcomes()[0], FeedOutcome { no_table: 2, ..FeedOutcome::default() });
+    assert_eq!(rig.session.feed_outcome(FPM), FeedOutcome { no_table: 2, ..FeedOutcome::default() });
     rig.says_all(FPM, vec![numbered(2).1, link("2001:db8:c000::/34")]);
     assert_eq!((lens(&rig), rig.in_service(0..3)), ((4, 0), 3));
     // Routes of the control socket and of files are refused.
@@ -221,7 +221,7 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
     assert!(rig.session.commit().unwrap_err().to_string().contains("IPv6 routes: sail-m"));
     move_to(&mut rig, "oracle", vec![]).unwrap();
     assert_eq!((rig.session.engine().name(), lens(&rig)), ("oracle", (4, 4)));
-    assert_eq!(rig.session.feed_outcomes()[0], FeedOutcome::default());
+    assert_eq!(rig.session.feed_outcome(FPM), FeedOutcome::default());
     rig.session.add_route(v6, &hop).unwrap();
     rig.session.commit().unwrap();
     let refused = move_to(&mut rig, "sail-m", vec![]).unwrap_err().to_string();

@@ -1,5 +1,6 @@
 //! Several sources, one RIB: which route is in service, and what becomes of next hops that no route uses.
 
+#[path = "refused.rs"]
 mod refused;
 
 use super::*;
@@ -60,12 +61,12 @@ impl Rig {
 
     /// The same, where the first feeds are preferred to files.
     fn with_feeds_before_files(before_files: u8) -> Self {
-        Self::over(|receiver, interfaces| Learned::for_test(receiver, 2, before_files, interfaces))
+        Self::over(|receiver, interfaces| Learned::for_test(receiver, before_files, interfaces))
     }
 
     /// The same, where routes without a port are left out.
     fn ignoring_foreign() -> Self {
-        Self::over(|receiver, interfaces| Learned::for_test(receiver, 2, 0, interfaces).ignoring_foreign())
+        Self::over(|receiver, interfaces| Learned::for_test(receiver, 0, interfaces).ignoring_foreign())
     }
 
     fn over(learned: impl FnOnce(Receiver<ChangeSet>, Interfaces) -> Learned) -> Self {
@@ -75,7 +76,7 @@ impl Rig {
         let (sender, receiver) = bounded(1000);
         let interfaces = Interfaces::of(&ports, &[], &[]).unwrap();
         session.set_feeds(learned(receiver, interfaces));
-        session.retry.round_max = Duration::from_secs(3600);
+        session.changes.round_max = Duration::from_secs(3600);
         let mut rig = Self { session, sender };
         rig.says(KERNEL, vec![link(10, "p0"), link(11, "p1"), link(12, "other")]);
         rig
@@ -146,7 +147,7 @@ fn ctl_comes_before_files_and_files_before_feeds() {
     assert_eq!(rig.hop(), "via 192.0.2.9 dev 0", "until it is announced again");
     rig.says(KERNEL, vec![withdraw()]);
     assert_eq!(rig.hop(), before);
-    assert_eq!((rig.session.origins.file(prefix()), rig.session.ctl_routes()), (NextHopId::NONE, 0));
+    assert_eq!((rig.session.candidates.has(prefix()), rig.session.ctl_routes()), (false, 0));
 }
 
 #[test]
@@ -162,7 +163,7 @@ fn a_files_route_is_back_when_the_others_are_gone() {
         rig.file(id(78));
         rig.ctl_del();
         assert_eq!(rig.hop(), "78");
-        assert_eq!(rig.session.origins.file(prefix()), NextHopId::NONE, "the RIB alone has it");
+        assert!(!rig.session.candidates.has(prefix()), "the RIB alone has it");
     }
 }
 
@@ -303,7 +304,7 @@ fn a_link_that_goes_down_or_comes_up_resolves_no_route_again() {
         let link =
             Link { ifindex: 10, name: "p0".into(), is_up: true, is_running, mac: None, mtu_bytes: 1500 };
         rig.sender.send(ChangeSet { feed: KERNEL, events: vec![FeedEvent::Link(link)] }).unwrap();
-        assert!(learned.take(&mut Vec::new()));
+        assert!(learned.take().is_some());
         assert!(learned.take_new_neighbours() && !learned.take_moved() && !learned.take_new_addresses());
     }
     rig.session.learned = Some(learned);
@@ -368,7 +369,7 @@ fn a_route_over_an_interface_without_a_port_does_not_fall_through_to_a_shorter_o
     let shorter = rig.hop();
     assert_ne!(shorter, "0", "there is a shorter route");
     let outcome = |rig: &Rig| {
-        let FeedOutcome { unresolved, unreachable, .. } = rig.session.feed_outcomes()[usize::from(KERNEL.0)];
+        let FeedOutcome { unresolved, unreachable, .. } = rig.session.feed_outcome(KERNEL);
         (unresolved, unreachable)
     };
     // One that is known, and one that is not.

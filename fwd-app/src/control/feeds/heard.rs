@@ -1,0 +1,41 @@
+//! For tests: what a feed has said, as a plain list.
+
+use super::{FeedEvent, Route};
+use fib::IpPrefix;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The routes that a feed has announced, with whether they are stale.
+#[derive(Default)]
+pub(super) struct Heard(BTreeMap<(IpPrefix, u32), (Arc<Route>, bool)>);
+
+impl Heard {
+    /// Takes what the feed says.
+    pub(super) fn take(&mut self, events: &[FeedEvent]) {
+        for event in events {
+            match event {
+                FeedEvent::Announce { prefix, metric, route, .. } => {
+                    self.0.insert((*prefix, *metric), (Arc::clone(route), false));
+                }
+                FeedEvent::Withdraw { prefix, metric, .. } => {
+                    self.0.remove(&(*prefix, *metric));
+                }
+                FeedEvent::Stale => self.0.values_mut().for_each(|(_, is_stale)| *is_stale = true),
+                FeedEvent::Sweep => self.0.retain(|_, (_, is_stale)| !*is_stale),
+                _ => {}
+            }
+        }
+    }
+
+    /// The route of a prefix with the lowest metric.
+    pub(super) fn best(&self, prefix: IpPrefix) -> Option<&Route> {
+        let mut all = self.0.range((prefix, 0)..=(prefix, u32::MAX));
+        all.next().map(|(_, (route, _))| &**route)
+    }
+
+    /// The best route of every prefix.
+    pub(super) fn all(&self) -> BTreeMap<IpPrefix, &Route> {
+        // Of one prefix the last entry stays.
+        self.0.iter().rev().map(|((prefix, _), (route, _))| (*prefix, &**route)).collect()
+    }
+}
