@@ -424,7 +424,7 @@ pub fn fpm_events(reads: &[&[u8]]) -> Vec<String> {
     fpm.opened(id);
     let result = reads.iter().try_for_each(|bytes| fpm.received(id, bytes, now, &mut events).map(drop));
     let end = result.map_or_else(|error| error.to_string(), |()| format!("{:?}", fpm.counts()));
-    as_text(events, end)
+    as_text(&events, end)
 }
 
 /// What the kernel feed makes of these datagrams after its first request: its events, then its counters, as text.
@@ -437,10 +437,10 @@ pub fn kernel_events(datagrams: &[&[u8]]) -> Vec<String> {
     for datagram in datagrams {
         kernel.received(datagram, now, &mut events);
     }
-    as_text(events, format!("{:?}", kernel.counts()))
+    as_text(&events, format!("{:?}", kernel.counts()))
 }
 
 /// The events, and how it ended.
-fn as_text(events: Vec<FeedEvent>, end: String) -> Vec<String> {
+fn as_text(events: &[FeedEvent], end: String) -> Vec<String> {
     events.iter().map(|event| format!("{event:?}")).chain([end]).collect()
 }

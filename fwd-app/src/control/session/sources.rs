@@ -130,9 +130,8 @@ impl Session {
                 }
                 FeedEvent::Stale => self.candidates.begin_epoch(source),
                 FeedEvent::Sweep => self.candidates.sweep(source),
-                _ => continue,
+                _ => {}
             }
-            self.changes.updates += 1;
         }
         let count = self.candidates.count(source);
         if let Some(learned) = &mut self.learned {
@@ -147,6 +146,7 @@ impl Session {
         }
         let Self { candidates, rib, .. } = self;
         let changed = candidates.set(said, || route_in(rib, said.prefix));
+        self.changes.updates += u64::from(changed.winner.is_some());
         self.follow(said.prefix, changed, false);
     }
 
@@ -185,7 +185,6 @@ impl Session {
         for _ in 0..PREFIXES_PER_COMMIT {
             let Some(said) = self.candidates.next_stale() else { break };
             self.take(&said);
-            self.changes.updates += 1;
         }
     }
 
