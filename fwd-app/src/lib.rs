@@ -10,13 +10,17 @@
 //! | `cli` | options, and the parsers of their values |
 //! | `harness` | replays a capture, measures, verifies |
 //! | `report` | summary as text and JSON, lines on stderr, output files |
-//! | `control` | the session: tables, commits, ports, the running topology; signals; steering over a local socket |
+//! | `steer` | what the control socket answers |
+//! | `control` | what changes while packets flow: devices, links, the router's thread, signals, the control socket |
+//! | `forwarder` | ports, VRFs, feeds and the running topology, as one |
+//! | `routes` | VRFs: what sources say, who wins, commits, engines |
+//! | `ports` | the ports as routes see them, and the addresses on them |
 //! | `topology` | which stage runs on which lcore |
 //! | `datapath` | the passes over a batch of packets, rx to tx |
 //! | `router` | interfaces, neighbours and ICMP: what a router does besides forwarding |
 //! | `engines` | the names of engines, and their construction |
 //! | `fallback` | a second engine that takes over when the first fails |
-//! | `error`, `notice` | wrong configurations; what happens unasked |
+//! | `error`, `notice`, `threads` | wrong configurations; what happens unasked; threads beside the lcores |
 //! | `testing` | what fuzz targets see of the datapath, the router and the feeds (feature `testing`) |
 
 #![forbid(unsafe_code)]
@@ -28,15 +32,19 @@ mod datapath;
 mod engines;
 mod error;
 mod fallback;
+mod forwarder;
 mod harness;
 mod notice;
+mod ports;
 mod report;
 #[cfg_attr(not(test), expect(dead_code, reason = "nothing hands frames to it yet"))]
 mod router;
+mod routes;
 mod steer;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
+mod threads;
 mod topology;
 
 use std::process::ExitCode;

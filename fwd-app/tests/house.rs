@@ -165,24 +165,57 @@ fn a_file_says_what_it_is_for_and_is_one_room() {
 ///
 /// The direction is `commands -> {control, harness, report} -> topology -> datapath`: the harness drives a session, a report
 /// describes a session, and neither uses the other. Only the commands use the command line (`cli`).
-const MODULES: [(&str, &[&str]); 16] = [
+const MODULES: [(&str, &[&str]); 20] = [
     ("error", &[]),
     ("notice", &[]),
+    ("threads", &[]),
     ("datapath", &[]),
     ("router", &[]),
     ("fallback", &["notice"]),
     ("engines", &["error", "fallback", "notice"]),
     ("topology", &["datapath", "error"]),
-    ("control", &["datapath", "engines", "error", "notice", "router", "topology"]),
-    ("harness", &["control", "datapath", "error", "notice", "topology"]),
-    ("report", &["control", "datapath", "topology"]),
-    ("steer", &["control", "datapath", "engines", "notice", "report", "topology"]),
-    ("cli", &["control", "engines", "harness", "topology"]),
+    ("ports", &["datapath", "error", "router"]),
+    ("routes", &["datapath", "engines", "error", "notice", "ports", "router", "threads", "topology"]),
+    ("forwarder", &["datapath", "engines", "error", "notice", "ports", "router", "routes", "topology"]),
+    (
+        "control",
+        &[
+            "datapath",
+            "error",
+            "engines",
+            "forwarder",
+            "notice",
+            "ports",
+            "router",
+            "routes",
+            "threads",
+            "topology",
+        ],
+    ),
+    ("harness", &["control", "datapath", "error", "forwarder", "notice", "ports", "routes", "topology"]),
+    ("report", &["control", "datapath", "forwarder", "routes", "topology"]),
+    ("steer", &["control", "datapath", "engines", "forwarder", "notice", "report", "routes", "topology"]),
+    ("cli", &["control", "engines", "harness", "ports", "routes", "topology"]),
     (
         "commands",
-        &["cli", "control", "engines", "error", "harness", "notice", "report", "router", "steer", "topology"],
+        &[
+            "cli",
+            "control",
+            "engines",
+            "error",
+            "forwarder",
+            "harness",
+            "notice",
+            "ports",
+            "report",
+            "router",
+            "routes",
+            "steer",
+            "threads",
+            "topology",
+        ],
     ),
-    ("testing", &["control", "datapath", "harness", "router"]),
+    ("testing", &["control", "datapath", "harness", "router", "routes"]),
     ("lib", &["commands"]),
     ("main", &[]),
 ];
@@ -251,7 +284,7 @@ fn a_module_that_uses_one_above_it_is_found() {
     ] {
         assert_eq!(wrong_direction("topology", line), [], "{line}");
     }
-    assert_eq!(module_of("fwd-app/src/control/session.rs"), Some("control"));
+    assert_eq!(module_of("fwd-app/src/control/service.rs"), Some("control"));
     assert_eq!((module_of("fwd-app/src/error.rs"), module_of("fib/src/rib.rs")), (Some("error"), None));
 }
 

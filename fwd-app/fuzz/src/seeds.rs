@@ -256,9 +256,9 @@ fn mrt_updates() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// What zebra 8.4 has sent; `fwd-app/src/control/feeds/fpm/README.md` says how it was recorded.
+/// What zebra 8.4 has sent; `fwd-app/src/routes/feeds/fpm/README.md` says how it was recorded.
 fn zebra() -> Vec<u8> {
-    std::fs::read(top("fwd-app/src/control/feeds/fpm/zebra-8.4.bin")).unwrap()
+    std::fs::read(top("fwd-app/src/routes/feeds/fpm/zebra-8.4.bin")).unwrap()
 }
 
 /// The netlink messages of each frame.

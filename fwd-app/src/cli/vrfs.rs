@@ -1,6 +1,6 @@
 //! The options of VRFs, which `run` and `replay` share.
 
-use crate::control::vrfs::{NamedFile, NamedTable, VrfSpec};
+use crate::routes::spec::{NamedFile, NamedTable, VrfSpec};
 use clap::Args;
 use fib::PortRef;
 

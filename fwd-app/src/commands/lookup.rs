@@ -6,11 +6,12 @@
 
 use crate::cli::args::TableArgs;
 use crate::commands::tables;
-use crate::control::{Session, TableSpec};
 use crate::engines::{ENGINES, STALL_US_MAX};
 use crate::report::console::warn;
 use crate::report::output::is_broken_pipe;
 use crate::report::progress::Bar;
+use crate::routes::Vrf;
+use crate::routes::spec::TableSpec;
 use anyhow::Context as _;
 use clap::Args;
 use fib::feed;
@@ -86,11 +87,12 @@ fn address(text: &str) -> Result<String, AddressError> {
 
 /// Loads the table, applies the updates, and looks up every address.
 pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
-    let mut session = tables::open(&patient(args.tables.spec()))?;
+    let mut forwarder = tables::open(&patient(args.tables.spec()), &[])?;
+    let vrf = forwarder.vrf_mut(0);
     if let Some(path) = &args.updates {
-        apply_updates(&mut session, path, args.updates_limit.unwrap_or(u64::MAX))?;
+        apply_updates(vrf, path, args.updates_limit.unwrap_or(u64::MAX))?;
     }
-    let mut batch = Batch::new(session.engine().reader(1, BATCH)?);
+    let mut batch = Batch::new(vrf.engine().reader(1, BATCH)?);
     let mut out = io::stdout().lock();
     let done = if args.addresses.is_empty() {
         answer_stream(io::stdin().lock(), "stdin", &mut batch, &mut out)
@@ -105,21 +107,21 @@ pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
 }
 
 /// Applies at most `limit` updates of the file at `path`, one delta for every 1024.
-fn apply_updates(session: &mut Session, path: &Path, limit: u64) -> anyhow::Result<()> {
+fn apply_updates(vrf: &mut Vrf, path: &Path, limit: u64) -> anyhow::Result<()> {
     let mut stream = feed::updates(path, None)?;
     let bytes_total = stream.bytes_total();
     let bar = Bar::new("updating", bytes_total);
     let mut updates = 0_u64;
     while updates < limit {
         let Some(update) = stream.next().transpose()? else { break };
-        session.update(&update).with_context(|| format!("{}:{}", path.display(), stream.position()))?;
+        vrf.update(&update).with_context(|| format!("{}:{}", path.display(), stream.position()))?;
         updates += 1;
         if updates.is_multiple_of(UPDATES_PER_DELTA) {
-            session.commit()?;
+            vrf.commit()?;
             bar.draw(stream.bytes_done(), bytes_total);
         }
     }
-    session.commit()?;
+    vrf.commit()?;
     bar.clear();
     if let Some(cut) = stream.truncated() {
         warn(format_args!("{}: {cut}; the {updates} updates before it are applied", path.display()));

@@ -2,18 +2,21 @@
 
 use super::{start_eal, tables};
 use crate::cli::args::ReplayArgs;
+use crate::control::Signals;
 use crate::control::service::Service;
 use crate::control::updates::VrfUpdate;
-use crate::control::vrfs::{Vrf, VrfSpec, vrfs_of_ports};
-use crate::control::{Signals, Vrfs};
+use crate::forwarder::Forwarder;
 use crate::harness::reference::{Reference, vrfs_of_frames};
 use crate::harness::setup::{self, Lcores, Sizes};
 use crate::harness::trace::Trace;
 use crate::harness::verify::{Verifier, VrfReferences};
 use crate::harness::{HarnessSpec, Outcome, Replay, egress_ports, has_fragments};
+use crate::ports::PortTable;
 use crate::report::console::warn;
 use crate::report::periodic::Periodic;
 use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
+use crate::routes::Vrf;
+use crate::routes::spec::{VrfSpec, vrfs_of_ports};
 use crate::steer::{self, Console, Telemetry};
 use crate::topology::{Handle, Settings};
 use anyhow::Context as _;
@@ -38,14 +41,14 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let ports = egress_ports(spec.ports);
     let port_vrfs = vrfs_of_ports(&vrf_specs, &ports)?;
     let updates = super::updates(&args.updates, &vrf_specs)?;
-    let mut vrfs = tables::open_to_forward(&args.tables, &vrf_specs)?;
-    vrfs.set_ecmp_seed(args.forward.ecmp_seed.unwrap_or(0));
+    let mut forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
+    let ecmp_seed = args.forward.ecmp_seed.unwrap_or(0);
     // Without a limit by time, so that the same packets are fragmented each time.
-    let settings = Settings { fragments_max: None, ..forward.settings(vrfs.main()) };
+    let settings = Settings { fragments_max: None, ..forward.settings(forwarder.main()) };
     let plan = lcores.plan(settings.topology, spec.ports)?;
     let vrf_of = vrfs_of_frames(&trace, &plan.inputs, &port_vrfs);
     let verifier = if args.harness.verify {
-        Some(verifier(&spec, &vrfs, Arc::clone(&vrf_of), &trace, updates.as_deref())?)
+        Some(verifier(&spec, (&forwarder, ecmp_seed), Arc::clone(&vrf_of), &trace, updates.as_deref())?)
     } else {
         None
     };
@@ -60,8 +63,8 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     // Before EAL pins this thread.
     let socket = args.forward.ctl.as_deref().map(super::control_socket).transpose()?;
     let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
-    vrfs.set_ports(&ports, port_vrfs)?;
-    tables::warn_of_neighbours(&vrfs, &[]);
+    forwarder.set_ports(PortTable { ports, vrfs: port_vrfs, stopped: Vec::new(), ecmp_seed })?;
+    tables::warn_of_neighbours(&forwarder, &[]);
     let updates = updates.as_ref();
     let replay =
         Replay { spec: &spec, settings, trace: &trace, lcores: &lcores, plan: &plan, sizes, updates, vrf_of };
@@ -72,11 +75,11 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
         let site = steer::Site::new(ports, &plan, setup.clone(), tsc_hz);
         let mut console = Console::new(socket, telemetry, site, None);
         console.capture_drops(args.forward.capture_drops.as_ref(), running)?;
-        Ok(service.with_requests(move |vrfs| console.turn(vrfs)))
+        Ok(service.with_requests(move |forwarder| console.turn(forwarder)))
     };
     let mut periodic = Periodic::new(args.forward.stats_period);
     let housekeeping = |running: &_| periodic.tick(running, signals.stats_wanted());
-    let mut outcome = replay.run(&eal, vrfs, verifier, &signals, housekeeping, serve)?;
+    let mut outcome = replay.run(&eal, forwarder, verifier, &signals, housekeeping, serve)?;
     let update_error = outcome.update_error.take();
     let mut summary = summary(args, &trace, sizes, outcome, setup, tsc_hz);
     summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
@@ -101,16 +104,16 @@ fn warn_of(args: &ReplayArgs, trace: &Trace) {
 
 fn verifier(
     spec: &HarnessSpec,
-    vrfs: &Vrfs,
+    (forwarder, ecmp_seed): (&Forwarder, u64),
     vrf_of: Arc<[usize]>,
     trace: &Trace,
     updates: Option<&[VrfUpdate]>,
 ) -> anyhow::Result<Verifier> {
-    let reference = |Vrf { session, .. }: &Vrf| {
-        let reference = Reference::new(session.rib(), egress_ports(spec.ports), session.ecmp_seed());
-        (reference, session.hops().clone())
+    let reference = |vrf: &Vrf| {
+        let reference = Reference::new(vrf.rib(), egress_ports(spec.ports), ecmp_seed);
+        (reference, vrf.hops().clone())
     };
-    let tables = VrfReferences::new(vrfs.all().iter().map(reference).collect(), vrf_of);
+    let tables = VrfReferences::new(forwarder.vrfs().iter().map(reference).collect(), vrf_of);
     let updates = updates.map(|updates| (updates, spec.updates.loops));
     Verifier::new(tables, trace, updates)
 }
@@ -124,8 +127,8 @@ fn summary(
     setup: Setup,
     tsc_hz: u64,
 ) -> Summary {
-    let Outcome { ended, vrfs, fed, reordered, latency, verified, .. } = outcome;
-    let mut summary = Summary::new("replay", &vrfs, &ended, setup, tsc_hz);
+    let Outcome { ended, forwarder, fed, reordered, latency, verified, .. } = outcome;
+    let mut summary = Summary::new("replay", &forwarder, &ended, setup, tsc_hz);
     let packets = &mut summary.packets;
     packets.reordered = reordered;
     // The forwarder counts packets it received, the harness packets it fed: the difference is still in a ring, and counts as held.

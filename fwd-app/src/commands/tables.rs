@@ -1,36 +1,35 @@
 //! Loads route files for the commands, with a progress bar, and with warnings about defects of the files.
 
 use crate::cli::args::TableArgs;
-use crate::control::session::{self, Progress};
-use crate::control::vrfs::{VrfSpec, Vrfs};
-use crate::control::{Session, TableSpec};
+use crate::forwarder::Forwarder;
 use crate::report::console::warn;
 use crate::report::progress::Bar;
 use crate::router::Interface;
+use crate::routes::files::{self, Progress};
+use crate::routes::spec::{TableSpec, VrfSpec};
 use fib::feed::Loaded;
 use fib::{NextHopTable, Rib};
 use lpm_core::memory::{self, Mapped};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Opens a session with the tables of `spec` in service.
+/// Opens a forwarder with the tables of `spec` and of `vrfs` in service.
 ///
 /// # Errors
-/// As [`Session::open`].
-pub(super) fn open(spec: &TableSpec) -> anyhow::Result<Session> {
+/// As [`Forwarder::open`].
+pub(super) fn open(spec: &TableSpec, vrfs: &[VrfSpec]) -> anyhow::Result<Forwarder> {
     let bar = Bar::new("loading", 0);
-    Session::open(spec, &mut |progress| show(&bar, progress))
+    Forwarder::open(spec, vrfs, &mut |progress| show(&bar, progress))
 }
 
-/// Opens the tables of a forwarder, with warnings about conditions that make forwarding slow or useless.
+/// As [`open`], with warnings about conditions that make forwarding slow or useless.
 ///
 /// # Errors
-/// As [`Vrfs::open`].
-pub(super) fn open_to_forward(args: &TableArgs, vrfs: &[VrfSpec]) -> anyhow::Result<Vrfs> {
-    let bar = Bar::new("loading", 0);
-    let vrfs = Vrfs::open(&args.spec(), vrfs, &mut |progress| show(&bar, progress))?;
+/// As [`Forwarder::open`].
+pub(super) fn open_to_forward(args: &TableArgs, vrfs: &[VrfSpec]) -> anyhow::Result<Forwarder> {
+    let forwarder = open(&args.spec(), vrfs)?;
     warn_of_pages();
-    Ok(vrfs)
+    Ok(forwarder)
 }
 
 /// Loads the RIB of these files, without an engine.
@@ -39,7 +38,7 @@ pub(super) fn open_to_forward(args: &TableArgs, vrfs: &[VrfSpec]) -> anyhow::Res
 /// `FeedError`, with file and line.
 pub(super) fn load_rib(paths: &[PathBuf]) -> anyhow::Result<(Rib, NextHopTable, Vec<Loaded>)> {
     let bar = Bar::new("loading", 0);
-    session::load_rib(paths, &mut |progress| show(&bar, progress))
+    files::load_rib(paths, &mut |progress| show(&bar, progress))
 }
 
 fn show(bar: &Bar, progress: Progress<'_>) {
@@ -84,12 +83,11 @@ fn warn_of_pages() {
 
 /// Warns about the gateways without a neighbour that none of `interfaces` finds: there is no MAC to send their packets to. A table from MRT
 /// has only gateways. Call it when the ports are known.
-pub(super) fn warn_of_neighbours(vrfs: &Vrfs, interfaces: &[Interface]) {
-    for session in vrfs.all().iter().map(|vrf| &vrf.session) {
-        let without = session.without_neighbour(interfaces);
+pub(super) fn warn_of_neighbours(forwarder: &Forwarder, interfaces: &[Interface]) {
+    for vrf in forwarder.vrfs() {
+        let without = vrf.without_neighbour(interfaces);
         if without > 0 {
-            let gateways =
-                session.hops().iter().filter_map(|(_, hop)| hop.gateway()).collect::<BTreeSet<_>>();
+            let gateways = vrf.hops().iter().filter_map(|(_, hop)| hop.gateway()).collect::<BTreeSet<_>>();
             warn(format_args!(
                 "{without} of {} gateways have no neighbour: packets for them are dropped as no_neighbour; give lines `neigh ADDR \
                  lladdr MAC dev PORT` with --fib, or ids in place of gateways (fwd-app fib convert --to text)",

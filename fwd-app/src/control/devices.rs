@@ -6,9 +6,9 @@
 //!
 //! All of this happens on the control thread. Drivers report on a thread of EAL's, which sets flags alone.
 
-use super::Vrfs;
 use super::ports::Ports;
 use crate::datapath::vlans::PortVrfs;
+use crate::forwarder::Forwarder;
 use crate::notice;
 use crate::router::Interface;
 use anyhow::Context as _;
@@ -89,17 +89,17 @@ impl Devices {
 
     /// Takes ports out of use whose devices are reset or removed, and brings those back that are there again. `are_up` says which ports'
     /// links are up.
-    pub(crate) fn turn(&mut self, vrfs: &mut Vrfs, are_up: &mut [bool]) {
+    pub(crate) fn turn(&mut self, forwarder: &mut Forwarder, are_up: &mut [bool]) {
         for device in &mut self.0 {
             if device.out != Some(Out::Removed) {
                 match device.port.take_events() {
-                    PortEvents { is_removed: true, .. } => device.take_out(Out::Removed, vrfs, are_up),
-                    PortEvents { is_reset: true, .. } => device.take_out(Out::Reset, vrfs, are_up),
+                    PortEvents { is_removed: true, .. } => device.take_out(Out::Removed, forwarder, are_up),
+                    PortEvents { is_reset: true, .. } => device.take_out(Out::Reset, forwarder, are_up),
                     PortEvents { .. } => {}
                 }
             }
             if device.out.is_some() && Instant::now() >= device.due {
-                device.try_back(vrfs, are_up);
+                device.try_back(forwarder, are_up);
             }
         }
     }
@@ -111,14 +111,14 @@ impl Device {
     }
 
     /// Takes the port out of use.
-    fn take_out(&mut self, out: Out, vrfs: &mut Vrfs, are_up: &mut [bool]) {
+    fn take_out(&mut self, out: Out, forwarder: &mut Forwarder, are_up: &mut [bool]) {
         let what = if out == Out::Removed { "removed" } else { "reset" };
         notice::warn(format_args!(
             "{}: its device is {what}; it is out of use until it is back",
             self.name()
         ));
-        self.set_link(false, vrfs, are_up);
-        vrfs.running().release_port(self.index);
+        self.set_link(false, forwarder, are_up);
+        forwarder.running().release_port(self.index);
         (self.out, self.due, self.why) = (Some(out), Instant::now(), String::new());
         if out == Out::Removed
             && let Err(error) = self.port.remove()
@@ -128,15 +128,15 @@ impl Device {
     }
 
     /// Brings the port back if its device is there and ready.
-    fn try_back(&mut self, vrfs: &mut Vrfs, are_up: &mut [bool]) {
+    fn try_back(&mut self, forwarder: &mut Forwarder, are_up: &mut [bool]) {
         self.due = Instant::now() + RETRY;
-        match self.bring_back(vrfs) {
+        match self.bring_back(forwarder) {
             Ok(false) => {}
             Ok(true) => {
                 self.out = None;
                 notice::post(format_args!("{}: in use again", self.name()));
                 let is_up = self.port.link().is_ok_and(|link| link.up);
-                self.set_link(is_up, vrfs, are_up);
+                self.set_link(is_up, forwarder, are_up);
             }
             Err(error) => {
                 let why = format!("{error:#}");
@@ -149,7 +149,7 @@ impl Device {
     }
 
     /// Returns whether the device was there.
-    fn bring_back(&self, vrfs: &Vrfs) -> anyhow::Result<bool> {
+    fn bring_back(&self, forwarder: &Forwarder) -> anyhow::Result<bool> {
         match self.out {
             Some(Out::Reset) => self.port.reset()?,
             _ if !self.port.reopen()? => return Ok(false),
@@ -167,7 +167,7 @@ impl Device {
         }
         self.port.start()?;
         self.receive_vlans();
-        vrfs.running().give_port(self.index, &self.port)?;
+        forwarder.running().give_port(self.index, &self.port)?;
         Ok(true)
     }
 
@@ -180,13 +180,13 @@ impl Device {
     }
 
     /// Tells the sessions of the link.
-    fn set_link(&self, is_up: bool, vrfs: &mut Vrfs, are_up: &mut [bool]) {
+    fn set_link(&self, is_up: bool, forwarder: &mut Forwarder, are_up: &mut [bool]) {
         let index = usize::from(self.index);
         if let Some(was_up) = are_up.get_mut(index) {
             *was_up = is_up;
         }
-        vrfs.set_link(index, is_up);
-        if let Err(error) = vrfs.commit() {
+        forwarder.set_link(index, is_up);
+        if let Err(error) = forwarder.commit() {
             notice::warn(format_args!("{error:#}"));
         }
     }

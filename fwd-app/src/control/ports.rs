@@ -7,14 +7,16 @@
 
 use super::devices::PortSetup;
 use super::exceptions;
-use super::interfaces::PortAddress;
 use super::taps::TapSpec;
 use crate::datapath::EgressPort;
 use crate::error::ConfigError;
 use crate::notice::warn;
+use crate::ports::addresses::PortAddress;
+use crate::ports::table::interface_of;
 use crate::topology::QueueLcore;
 use crate::topology::pipeline::BATCHES_PER_INPUT;
 use crate::topology::plan::Plan;
+use crate::topology::running::Finished;
 use anyhow::Context as _;
 use dpdk_ffi::{
     DpdkError, Eal, Granted, LcoreId, LinkState, Mempool, MempoolConfig, Port, PortConfig, PortStats,
@@ -369,15 +371,6 @@ fn is(port: &Port, index: u16, named: &PortRef) -> bool {
     }
 }
 
-/// The kernel interface that the EAL arguments give to the driver of a device: `--vdev DEVICE,iface=NAME`.
-pub(super) fn interface_of<'a>(device: &str, eal: &'a [String]) -> Option<&'a str> {
-    eal.iter().find_map(|word| {
-        let (name, parameters) = word.strip_prefix("--vdev=").unwrap_or(word).split_once(',')?;
-        let mut parameters = parameters.split(',').filter(|_| name == device);
-        parameters.find_map(|parameter| parameter.strip_prefix("iface="))
-    })
-}
-
 /// An attribute of a kernel interface, which drivers that work on one do not report.
 fn of_kernel(interface: &str, attribute: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/{attribute}")).ok()?;
@@ -515,6 +508,16 @@ pub(crate) fn no_memory(eal: &Eal, mbufs: u32, room: u16) -> String {
         "{what}: with --no-huge, EAL has the {has} MB of its -m, and -m {} is enough",
         has + wanted + OTHERS_MB
     )
+}
+
+/// The results of a topology that has ended.
+pub(crate) struct Ended {
+    /// The counters of each stage, and the first panic.
+    pub(crate) finished: Finished,
+    /// How long packets flowed, seconds.
+    pub(crate) duration_s: f64,
+    /// The drivers' statistics.
+    pub(crate) ports: Vec<PortCounts>,
 }
 
 #[cfg(test)]

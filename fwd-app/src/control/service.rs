@@ -1,18 +1,19 @@
-//! The control loop: gives the sessions what changes their routes and ports while packets flow.
+//! The control loop: gives the forwarder what changes its routes and ports while packets flow.
 //!
 //! It runs on the control thread. Each source is asked in turn for a bounded amount of work: the update stream of `--updates`,
-//! SIGHUP, which reads the route files again, the links of the ports, the sessions' feeds, and the clients that ask. Nothing here ends the
+//! SIGHUP, which reads the route files again, the links of the ports, feeds, and the clients that ask. Nothing here ends the
 //! forwarder: what cannot be applied is a notice, and everything stays as it was.
 
+use super::Signals;
 use super::devices::Devices;
-use super::interfaces::Resolved;
 use super::ports::Link;
-use super::session::load_rib;
 use super::taps::addresses::Follower;
 use super::thread::Told;
 use super::updates::{Stream, Turn};
-use super::{Signals, Vrfs};
+use crate::forwarder::Forwarder;
 use crate::notice;
+use crate::ports::addresses::Resolved;
+use crate::routes::files::load_rib;
 use crossbeam_channel::Receiver;
 use fib::{NextHopTable, Rib};
 use std::thread::JoinHandle;
@@ -25,7 +26,7 @@ const LINK_PERIOD: Duration = Duration::from_millis(100);
 /// How often neighbours become egress entries, at most: each time costs a new egress table.
 const NEIGHBOUR_PERIOD: Duration = Duration::from_millis(5);
 
-/// What changes sessions while packets flow.
+/// What changes a forwarder while packets flow.
 #[derive(Default)]
 pub(crate) struct Service {
     stream: Option<Stream>,
@@ -39,7 +40,7 @@ pub(crate) struct Service {
 }
 
 /// Answers requests that wait; returns whether there were any.
-type Requests = Box<dyn FnMut(&mut Vrfs) -> bool + Send>;
+type Requests = Box<dyn FnMut(&mut Forwarder) -> bool + Send>;
 
 impl Service {
     /// Applies `stream`. If `is_strict`, the first update that is refused ends the stream and is the service's result; otherwise it
@@ -75,20 +76,23 @@ impl Service {
     }
 
     /// Has `answer` answer the requests of clients, some at a time.
-    pub(crate) fn with_requests(mut self, answer: impl FnMut(&mut Vrfs) -> bool + Send + 'static) -> Self {
+    pub(crate) fn with_requests(
+        mut self,
+        answer: impl FnMut(&mut Forwarder) -> bool + Send + 'static,
+    ) -> Self {
         self.requests = Some(Box::new(answer));
         self
     }
 
-    /// Serves `vrfs` until the thread is told to stop.
+    /// Serves `forwarder` until the thread is told to stop.
     ///
     /// # Errors
     /// The first update that was refused, if the stream is strict.
-    pub(crate) fn run(mut self, vrfs: &mut Vrfs, told: &Told) -> anyhow::Result<()> {
+    pub(crate) fn run(mut self, forwarder: &mut Forwarder, told: &Told) -> anyhow::Result<()> {
         let mut result = Ok(());
         while !told.is_stopping() {
             let mut worked = false;
-            match self.stream.as_mut().map(|stream| stream.turn(vrfs)) {
+            match self.stream.as_mut().map(|stream| stream.turn(forwarder)) {
                 None | Some(Ok(Turn::Idle)) => {}
                 Some(Ok(Turn::Worked)) => worked = true,
                 Some(Ok(Turn::Ended)) => self.stream = None,
@@ -96,27 +100,27 @@ impl Service {
                 Some(Err(error)) => notice::warn(format_args!("{error:#}; what it changes stays as it was")),
             }
             if let Some(reloads) = &mut self.reloads {
-                reloads.turn(vrfs);
+                reloads.turn(forwarder);
             }
             if let Some(links) = &mut self.links {
-                links.turn(vrfs);
+                links.turn(forwarder);
             }
             if let Some(neighbours) = &mut self.neighbours {
-                neighbours.turn(vrfs);
+                neighbours.turn(forwarder);
             }
-            worked |= vrfs.learn();
+            worked |= forwarder.learn();
             if let Some(addresses) = &mut self.addresses {
-                addresses.turn(vrfs);
+                addresses.turn(forwarder);
             }
-            worked |= self.requests.as_mut().is_some_and(|answer| answer(vrfs));
-            vrfs.free_retired();
+            worked |= self.requests.as_mut().is_some_and(|answer| answer(forwarder));
+            forwarder.free_retired();
             if !worked {
                 std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });
             }
         }
         // Lcores have ended by now, and may have left packets for someone who looks on.
         if let Some(answer) = &mut self.requests {
-            answer(vrfs);
+            answer(forwarder);
         }
         result
     }
@@ -132,16 +136,16 @@ struct Reloads {
 }
 
 impl Reloads {
-    fn turn(&mut self, vrfs: &mut Vrfs) {
+    fn turn(&mut self, forwarder: &mut Forwarder) {
         match self.loading.take_if(|loading| loading.is_finished()) {
             Some(loaded) => {
                 let loaded = loaded
                     .join()
                     .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads has panicked")));
-                apply(vrfs, loaded);
+                apply(forwarder, loaded);
             }
             None if self.loading.is_none() && self.signals.reload_wanted() => {
-                let files: Vec<_> = vrfs.all().iter().map(|vrf| vrf.session.files().to_vec()).collect();
+                let files: Vec<_> = forwarder.vrfs().iter().map(|vrf| vrf.files().to_vec()).collect();
                 if files.iter().all(Vec::is_empty) {
                     return;
                 }
@@ -160,14 +164,14 @@ impl Reloads {
 }
 
 /// Applies the difference to tables that were read again.
-fn apply(vrfs: &mut Vrfs, loaded: Tables) {
+fn apply(forwarder: &mut Forwarder, loaded: Tables) {
     let start = Instant::now();
     let tables = match loaded {
         Ok(tables) => tables,
         Err(error) => return notice::warn(format_args!("{error:#}; the routes stay as they were")),
     };
     let mut taken = None;
-    for (result, (rib, _)) in vrfs.replace_routes(&tables).into_iter().zip(&tables) {
+    for (result, (rib, _)) in forwarder.replace_routes(&tables).into_iter().zip(&tables) {
         match result {
             Ok(changes) => {
                 let (routes, before): (usize, u64) = taken.unwrap_or_default();
@@ -190,13 +194,13 @@ struct Neighbours {
 
 impl Neighbours {
     /// Brings into service what has been learned since.
-    fn turn(&mut self, vrfs: &mut Vrfs) {
+    fn turn(&mut self, forwarder: &mut Forwarder) {
         if self.from.is_empty() || self.last.elapsed() < NEIGHBOUR_PERIOD {
             return;
         }
         self.last = Instant::now();
-        self.from.try_iter().for_each(|learned| vrfs.set_resolved(learned));
-        if let Err(error) = vrfs.commit() {
+        self.from.try_iter().for_each(|learned| forwarder.set_resolved(learned));
+        if let Err(error) = forwarder.commit() {
             notice::warn(format_args!("{error:#}"));
         }
     }
@@ -220,8 +224,8 @@ struct Links {
 
 impl Links {
     /// Takes the next hops behind a link that has gone down out of service, and back behind one that has come up.
-    fn turn(&mut self, vrfs: &mut Vrfs) {
-        self.devices.turn(vrfs, &mut self.are_up);
+    fn turn(&mut self, forwarder: &mut Forwarder) {
+        self.devices.turn(forwarder, &mut self.are_up);
         let Some(link) = self.links.get(self.at) else { return };
         let (count, events) = (self.links.len(), link.port.link_events());
         if events != self.events {
@@ -244,8 +248,8 @@ impl Links {
         *was_up = is_up;
         let (index, name, state) = (link.index, link.port.name(), if is_up { "up" } else { "down" });
         notice::post(format_args!("port {index} ({name}): link {state}"));
-        vrfs.set_link(index, is_up);
-        if let Err(error) = vrfs.commit() {
+        forwarder.set_link(index, is_up);
+        if let Err(error) = forwarder.commit() {
             notice::warn(format_args!("{error:#}"));
         }
     }

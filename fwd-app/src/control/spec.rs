@@ -1,35 +1,10 @@
-//! The specification of a session, as plain values.
+//! How packets are forwarded, as plain values.
 
-use super::Session;
 use crate::datapath::tx::FRAGMENTS_MAX;
 use crate::engines::EngineSpec;
-use crate::error::ConfigError;
+use crate::routes::Vrf;
 use crate::topology::{QueueMap, Settings, TopologyKind};
 use fib::Isa;
-use lpm_core::memory;
-use std::path::PathBuf;
-
-/// Which routes, and which engine looks them up.
-#[derive(Clone, Debug)]
-pub(crate) struct TableSpec {
-    /// Route files, in order.
-    pub(crate) files: Vec<PathBuf>,
-    /// Tables with more routes are refused.
-    pub(crate) routes_max: Option<u64>,
-    /// The engine.
-    pub(crate) engine: EngineSpec,
-}
-
-impl TableSpec {
-    /// Checks what no engine checks.
-    ///
-    /// # Errors
-    /// [`ConfigError::Invalid`] for a NUMA node without memory.
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let node = self.engine.options.numa_node.map_or(Ok(()), memory::check_node);
-        node.map_err(|why| ConfigError::Invalid(format!("--table-node {why}")))
-    }
-}
 
 /// The largest batch, keys.
 pub(crate) const BATCH_MAX: u32 = 65_536;
@@ -60,20 +35,20 @@ impl ForwardSpec {
         self.topology.unwrap_or_else(suits)
     }
 
-    /// All settings, with the defaults for the engine of `session`.
-    pub(crate) fn settings(&self, session: &Session) -> Settings {
+    /// All settings, with the defaults for the engine of `vrf`.
+    pub(crate) fn settings(&self, vrf: &Vrf) -> Settings {
         let burst = u32::from(self.rx_burst);
-        let suits = || match session.batch_measured() {
-            _ if !session.spec().drives_gpu() => burst,
+        let suits = || match vrf.batch_measured() {
+            _ if !vrf.spec().drives_gpu() => burst,
             Some(measured) => measured.clamp(1, BATCH_MAX),
             None => GPU_BATCH.max(burst),
         };
         Settings {
-            topology: self.topology(session.spec()),
+            topology: self.topology(vrf.spec()),
             rx_burst: self.rx_burst,
             batch: usize::try_from(self.batch.unwrap_or_else(suits)).unwrap_or(usize::MAX),
             flush_us: self.flush_us,
-            isa: session.spec().options.isa.unwrap_or_else(Isa::detect),
+            isa: vrf.spec().options.isa.unwrap_or_else(Isa::detect),
             multiple: 1,
             fragments_max: Some(FRAGMENTS_MAX),
         }

@@ -1,9 +1,9 @@
-//! `--updates`: a stream of route changes that sessions apply while packets flow.
+//! `--updates`: a stream of route changes that VRFs apply while packets flow.
 //!
 //! [`load`] reads the stream whole before the first packet: a wrong line costs no run, and a file that changes later changes
-//! nothing. [`Stream`] gives the session the updates on the control thread, at a rate or at the stream's own times.
+//! nothing. [`Stream`] gives them the updates on the control thread, at a rate or at the stream's own times.
 
-use super::Vrfs;
+use crate::forwarder::Forwarder;
 use crate::notice::warn;
 use anyhow::Context as _;
 use fib::feed::{self, Update};
@@ -79,14 +79,14 @@ pub(crate) struct UpdateSpec {
     pub(crate) per_commit: u64,
 }
 
-/// An update stream on its way to the sessions.
+/// An update stream on its way to the VRFs.
 pub(crate) struct Stream {
     updates: Arc<[VrfUpdate]>,
     spec: UpdateSpec,
     applied: Arc<Applied>,
     /// When the first turn came.
     start: Option<Instant>,
-    /// Updates that sessions got.
+    /// Updates that VRFs got.
     taken: u64,
 }
 
@@ -107,11 +107,11 @@ impl Stream {
         Self { updates, spec, applied, start: None, taken: 0 }
     }
 
-    /// Gives `vrfs` the updates that are due, of one commit at most.
+    /// Gives `forwarder` the updates that are due, of one commit at most.
     ///
     /// # Errors
-    /// The first update that a session refuses, or the engine's refusal. The updates of this turn are not tried again.
-    pub(crate) fn turn(&mut self, vrfs: &mut Vrfs) -> anyhow::Result<Turn> {
+    /// The first update that a VRF refuses, or the engine's refusal. The updates of this turn are not tried again.
+    pub(crate) fn turn(&mut self, forwarder: &mut Forwarder) -> anyhow::Result<Turn> {
         let now_s = self.start.get_or_insert_with(Instant::now).elapsed().as_secs_f64();
         let UpdateSpec { rate, loops, per_commit } = self.spec;
         let total = (self.updates.len() as u64).saturating_mul(loops);
@@ -120,13 +120,13 @@ impl Stream {
             let at = usize::try_from(self.taken % self.updates.len() as u64).unwrap_or(0);
             self.taken += 1;
             let VrfUpdate { vrf, update } = &self.updates[at];
-            vrfs.get_mut(*vrf).update(update).with_context(|| format!("update {}", self.taken))?;
+            forwarder.vrf_mut(*vrf).update(update).with_context(|| format!("update {}", self.taken))?;
         }
         if self.taken == first {
             return Ok(if first == total { Turn::Ended } else { Turn::Idle });
         }
         self.applied.begun.store(self.taken, Ordering::Release);
-        vrfs.commit_updates()?;
+        forwarder.commit_updates()?;
         self.applied.done.store(self.taken, Ordering::Release);
         Ok(Turn::Worked)
     }

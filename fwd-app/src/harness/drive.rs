@@ -8,13 +8,14 @@ use super::setup::{CACHE_MBUFS, Lcores, Sizes};
 use super::sink::{Outlet, Sink};
 use super::trace::Trace;
 use super::verify::{Verified, Verifier};
+use crate::control::Signals;
+use crate::control::ports::Ended;
 use crate::control::ports::{PortCounts, no_memory};
 use crate::control::service::Service;
-use crate::control::session::Ended;
 use crate::control::thread::ControlThread;
 use crate::control::updates::{Applied, Stream, VrfUpdate};
-use crate::control::{Signals, Site, Vrfs};
 use crate::datapath::Latency;
+use crate::forwarder::{Forwarder, Site};
 use crate::notice::warn;
 use crate::topology::Handle;
 use crate::topology::plan::{Input, Plan};
@@ -58,7 +59,7 @@ pub(crate) struct Outcome {
     /// What the forwarder left behind.
     pub(crate) ended: Ended,
     /// The tables, as they are now.
-    pub(crate) vrfs: Vrfs,
+    pub(crate) forwarder: Forwarder,
     /// Packets fed.
     pub(crate) fed: u64,
     /// Packets that were overtaken, if the sink saw them leave.
@@ -93,7 +94,7 @@ struct Driven {
 }
 
 impl Replay<'_> {
-    /// Builds everything, feeds the trace, and waits until the last packet is accounted for. `vrfs` know the ports;
+    /// Builds everything, feeds the trace, and waits until the last packet is accounted for. `forwarder` knows the ports;
     /// `housekeeping` is called now and then meanwhile. `serve` may add to what serves them, before their topology starts.
     ///
     /// # Errors
@@ -101,7 +102,7 @@ impl Replay<'_> {
     pub(crate) fn run(
         &self,
         eal: &Eal,
-        mut vrfs: Vrfs,
+        mut forwarder: Forwarder,
         verifier: Option<Verifier>,
         signals: &Signals,
         housekeeping: impl FnMut(&Handle),
@@ -120,9 +121,10 @@ impl Replay<'_> {
         let site =
             Site { eal, ports: &wiring.ports, plan: self.plan, settings: self.settings, idle, punts: None };
         let stream = self.updates.map(|updates| Stream::new(Arc::clone(updates), self.spec.updates, applied));
-        let service = serve(Service::default().with_stream(stream, true), vrfs.running(), &wiring.ports)?;
-        let running = vrfs.start(&site)?;
-        let updates = ControlThread::start(vrfs, move |vrfs, told| service.run(vrfs, told))?;
+        let service =
+            serve(Service::default().with_stream(stream, true), forwarder.running(), &wiring.ports)?;
+        let running = forwarder.start(&site)?;
+        let updates = ControlThread::start(forwarder, move |forwarder, told| service.run(forwarder, told))?;
         let driven = match copied {
             None => Ok(watch(running, &mut wiring.ready, &updates, housekeeping, signals, idle)),
             Some((feeder, sink)) => {
@@ -132,7 +134,7 @@ impl Replay<'_> {
             }
         };
         // The updates must be stopped in any case, or EAL would end under them.
-        let (vrfs, updated) = updates.stop()?;
+        let (forwarder, updated) = updates.stop()?;
         let Driven { finished, duration_s, fed, reordered, latency, verified } = driven?;
         let mut ports = PortCounts::of(&wiring.ports, &self.plan.receives(wiring.ports.len()));
         for (index, port) in ports.iter_mut().enumerate() {
@@ -142,7 +144,7 @@ impl Replay<'_> {
             port.stats.ibytes += bytes;
         }
         let ended_after =
-            |error: anyhow::Error| error.context(format!("updates ended after {}", vrfs.updates()));
+            |error: anyhow::Error| error.context(format!("updates ended after {}", forwarder.updates()));
         Ok(Outcome {
             fed,
             reordered,
@@ -150,7 +152,7 @@ impl Replay<'_> {
             verified,
             update_error: updated.err().map(ended_after),
             ended: Ended { finished, duration_s, ports },
-            vrfs,
+            forwarder,
         })
     }
 
@@ -292,7 +294,7 @@ impl Replay<'_> {
 fn watch(
     running: Running,
     ready: &mut Ready,
-    updates: &ControlThread<Vrfs>,
+    updates: &ControlThread<Forwarder>,
     mut housekeeping: impl FnMut(&Handle),
     signals: &Signals,
     idle: Idle,
@@ -337,7 +339,7 @@ struct Loop<'a, H> {
     /// The forwarder; its stages of this lcore, on a single CPU, are polled here.
     running: Running,
     /// Who changes the routes.
-    updates: &'a ControlThread<Vrfs>,
+    updates: &'a ControlThread<Forwarder>,
     housekeeping: H,
     signals: &'a Signals,
     idle: Idle,

@@ -1,4 +1,4 @@
-//! The harness of `replay`: drives a session's forwarder with a capture, measures it, and judges what comes out.
+//! The harness of `replay`: drives a forwarder with a capture, measures it, and judges what comes out.
 //!
 //! The stages are those of `run`, over `net_ring` ports: the [`feeder`] puts packets in the ports' RX rings, the [`sink`] takes
 //! them from their TX rings. Both are polled by the main lcore; the forwarder's stages run on lcores of their own, or, on a

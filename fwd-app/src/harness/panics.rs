@@ -4,9 +4,9 @@ use super::drive::Replay;
 use super::setup::{Lcores, Sizes};
 use super::trace::Trace;
 use super::{HarnessSpec, egress_ports};
-use crate::control::test_session::{LAST_WORDS, bundled, dying_session, forward_spec};
-use crate::control::{Signals, Vrfs};
-use crate::datapath::vlans::PortVrfs;
+use crate::control::Signals;
+use crate::control::test_forwarder::{LAST_WORDS, bundled, dying_forwarder, forward_spec};
+use crate::ports::PortTable;
 use crate::topology::{TopologyKind, Totals};
 use TopologyKind::{Pipeline, RunToCompletion};
 use rusty_fork::rusty_fork_test;
@@ -17,10 +17,9 @@ use std::sync::Arc;
 fn replay_and_die(lcores: &[u32], cpus: usize, topology: TopologyKind, spec: HarnessSpec, is_seen: bool) {
     let Some(eal) = dpdk_ffi::testing::eal() else { return };
     let spec = HarnessSpec { loops: 1_000_000_000, ..spec };
-    let session = dying_session(None);
-    let settings = forward_spec(topology, &[]).settings(&session);
-    let mut vrfs = Vrfs::from(session);
-    vrfs.set_ports(&egress_ports(spec.ports), vec![PortVrfs::default(); usize::from(spec.ports)]).unwrap();
+    let mut forwarder = dying_forwarder(None);
+    let settings = forward_spec(topology, &[]).settings(forwarder.main());
+    forwarder.set_ports(PortTable::of(egress_ports(spec.ports))).unwrap();
     let trace = Arc::new(Trace::load(&bundled("mix.pcap")).unwrap());
     let layout = Lcores::new(&spec, topology, None, cpus).unwrap();
     let sizes =
@@ -37,7 +36,7 @@ fn replay_and_die(lcores: &[u32], cpus: usize, topology: TopologyKind, spec: Har
         vrf_of: Arc::default(),
     };
     let outcome =
-        replay.run(eal, vrfs, None, &Signals::default(), |_| (), |service, _, _| Ok(service)).unwrap();
+        replay.run(eal, forwarder, None, &Signals::default(), |_| (), |service, _, _| Ok(service)).unwrap();
     let panic = outcome.ended.finished.panicked.as_ref().unwrap().to_string();
     assert!(lcores.iter().any(|lcore| panic == format!("lcore {lcore} panicked: {LAST_WORDS}")), "{panic}");
     let packets = Totals::new(&outcome.ended.finished.outcomes, 1_000_000_000);

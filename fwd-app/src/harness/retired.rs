@@ -4,9 +4,11 @@ use super::drive::Replay;
 use super::setup::{Lcores, Sizes};
 use super::trace::Trace;
 use super::{HarnessSpec, egress_ports};
-use crate::control::test_session::{bundled, forward_spec, session_of};
-use crate::control::{Session, Signals, Vrfs};
-use crate::datapath::vlans::PortVrfs;
+use crate::control::Signals;
+use crate::control::test_forwarder::{bundled, forward_spec, forwarder_of};
+use crate::forwarder::Forwarder;
+use crate::ports::PortTable;
+use crate::routes::Vrf;
 use crate::topology::{TopologyKind, Totals};
 use TopologyKind::{Pipeline, RunToCompletion};
 use crossbeam_channel::bounded;
@@ -26,21 +28,21 @@ const ROUTES: u32 = 10_240;
 /// What was dropped while lcores forwarded, by which threads; and the control thread.
 type Drops = (Vec<(&'static str, ThreadId)>, ThreadId);
 
-fn set(session: &mut Session, prefix: IpPrefix, id: u32) {
+fn set(vrf: &mut Vrf, prefix: IpPrefix, id: u32) {
     let action = Action::Announce(Hop::Id(NextHopId::new(id).unwrap()));
-    session.update(&Update { time_s: 0.0, prefix, action, peer: None }).unwrap();
+    vrf.update(&Update { time_s: 0.0, prefix, action, peer: None }).unwrap();
 }
 
 /// Replaces the engine's table, the egress table, and, one by one, what an engine has of the routes of `hosts`.
-fn replace(session: &mut Session, round: u32, hosts: &[u128]) {
+fn replace(forwarder: &mut Forwarder, round: u32, hosts: &[u128]) {
     for route in round * ROUTES..(round + 1) * ROUTES {
-        set(session, IpPrefix::V4(Prefix4::truncating(route << 14, 26)), 2 + round);
+        set(forwarder.vrf_mut(0), IpPrefix::V4(Prefix4::truncating(route << 14, 26)), 2 + round);
     }
-    session.set_link(1, round % 2 == 1);
-    session.commit().unwrap();
+    forwarder.set_link(1, round % 2 == 1);
+    forwarder.commit().unwrap();
     for host in hosts {
-        set(session, IpPrefix::V6(Prefix6::truncating(*host, 128)), 2 + round);
-        session.commit().unwrap();
+        set(forwarder.vrf_mut(0), IpPrefix::V6(Prefix6::truncating(*host, 128)), 2 + round);
+        forwarder.commit().unwrap();
     }
 }
 
@@ -66,10 +68,9 @@ fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcore
     };
     let mut routes = tempfile::Builder::new().suffix(".txt").tempfile().unwrap();
     writeln!(routes, "0.0.0.0/0 1").unwrap();
-    let session = session_of(engine, routes.path().to_owned());
-    let settings = forward_spec(topology, &[]).settings(&session);
-    let mut vrfs = Vrfs::from(session);
-    vrfs.set_ports(&egress_ports(spec.ports), vec![PortVrfs::default(); usize::from(spec.ports)]).unwrap();
+    let mut forwarder = forwarder_of(engine, routes.path().to_owned());
+    let settings = forward_spec(topology, &[]).settings(forwarder.main());
+    forwarder.set_ports(PortTable::of(egress_ports(spec.ports))).unwrap();
     let trace = Arc::new(Trace::load(&bundled("mix.pcap")).unwrap());
     let hosts = if has_v6 { hosts(&trace) } else { Vec::new() };
     assert_eq!(hosts.is_empty(), !has_v6);
@@ -90,22 +91,23 @@ fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcore
     let signals = Signals::default();
     let (stop, (done, dropped)) = (signals.clone(), bounded(1));
     let mut round = 0;
-    let control = move |vrfs: &mut Vrfs| {
+    let control = move |forwarder: &mut Forwarder| {
         if round == 0 {
             drops::take();
         }
-        let session = vrfs.get_mut(0);
         if round < ROUNDS {
-            replace(session, round, &hosts);
+            replace(forwarder, round, &hosts);
             round += 1;
-        } else if session.engine().stats().retired_bytes + session.retired_egress_bytes() == 0 {
+        } else if forwarder.main().engine().stats().retired_bytes + forwarder.main().retired_egress_bytes()
+            == 0
+        {
             let _ = done.try_send((drops::take(), current().id()));
             stop.stop();
         }
         true
     };
     let outcome = replay
-        .run(eal, vrfs, None, &signals, |_| (), |service, _, _| Ok(service.with_requests(control)))
+        .run(eal, forwarder, None, &signals, |_| (), |service, _, _| Ok(service.with_requests(control)))
         .unwrap();
     assert!(outcome.ended.finished.panicked.is_none(), "{:?}", outcome.update_error);
     let packets = Totals::new(&outcome.ended.finished.outcomes, 1_000_000_000);

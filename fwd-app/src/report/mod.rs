@@ -23,10 +23,13 @@ pub(crate) mod progress;
 pub(crate) mod text;
 pub(crate) mod vrfs;
 
+use crate::control::Signals;
+use crate::control::ports::Ended;
 use crate::control::ports::PortCounts;
-use crate::control::session::Ended;
-use crate::control::{Session, Signals, Vrfs};
 use crate::datapath::{Counters, StageName};
+use crate::forwarder::Forwarder;
+use crate::routes::Vrf;
+use crate::topology::Handle;
 use crate::topology::handle::Seen;
 use crate::topology::plan::Plan;
 use crate::topology::{Settings, Totals};
@@ -303,17 +306,17 @@ impl FallbackReport {
 }
 
 impl EngineReport {
-    /// Of the engine of `session` as it is now.
-    pub(crate) fn new(session: &Session) -> Self {
-        let (engine, tally) = (session.engine(), session.tally());
+    /// Of the engine of `vrf` as it is now, which the lcores of `running` use.
+    pub(crate) fn new(vrf: &Vrf, running: &Handle) -> Self {
+        let (engine, tally) = (vrf.engine(), vrf.tally());
         let stats = engine.stats();
         Self {
             name: engine.name(),
-            auto: session.spec().auto_reason(),
+            auto: vrf.spec().auto_reason(),
             isa: engine.isa_name(),
             table_bytes: stats.table_bytes,
             retired_bytes: stats.retired_bytes,
-            retired_egress_bytes: session.retired_egress_bytes(),
+            retired_egress_bytes: vrf.retired_egress_bytes(),
             pages: PagesReport::new(),
             routes_v4: stats.routes_v4,
             routes_v6: stats.routes_v6,
@@ -323,8 +326,8 @@ impl EngineReport {
             update_error: None,
             load_s: tally.load_s,
             build_s: tally.build_s,
-            error: session.running().fault().first().map(ToString::to_string),
-            fallback: session.failover().map(FallbackReport::new),
+            error: running.fault().first().map(ToString::to_string),
+            fallback: vrf.failover().map(FallbackReport::new),
         }
     }
 }
@@ -507,8 +510,14 @@ impl fmt::Display for Summary {
 }
 
 impl Summary {
-    /// Of a topology that has ended, over the tables of `vrfs`, on a clock of `tsc_hz`. What only a replay knows is empty.
-    pub(crate) fn new(command: &'static str, vrfs: &Vrfs, ended: &Ended, setup: Setup, tsc_hz: u64) -> Self {
+    /// Of a topology that has ended, over the tables of `forwarder`, on a clock of `tsc_hz`. What only a replay knows is empty.
+    pub(crate) fn new(
+        command: &'static str,
+        forwarder: &Forwarder,
+        ended: &Ended,
+        setup: Setup,
+        tsc_hz: u64,
+    ) -> Self {
         let totals = Totals::new(&ended.finished.outcomes, tsc_hz);
         let histogram = totals.latency.histogram();
         Self {
@@ -518,8 +527,8 @@ impl Summary {
             rate: totals.rate(ended.duration_s, tsc_hz),
             latency_ns: LatencyNs::new(histogram, "rx to tx"),
             stages: totals.stages(tsc_hz),
-            engine: EngineReport::new(vrfs.main()),
-            vrfs: VrfReports::of_several(vrfs),
+            engine: EngineReport::new(forwarder.main(), forwarder.running()),
+            vrfs: VrfReports::of_several(forwarder),
             setup,
             verify: Verify::default(),
             trace: None,

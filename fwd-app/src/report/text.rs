@@ -3,8 +3,8 @@
 use super::histogram::bars;
 use super::vrfs::VrfReports;
 use super::{EngineReport, LatencyNs, Packets, Setup, SilentLcore, Summary};
-use crate::control::Vrfs;
 use crate::control::ports::Ports;
+use crate::forwarder::Forwarder;
 use crate::topology::Settings;
 use crate::topology::plan::{Job, Plan};
 use dpdk_ffi::LinkState;
@@ -12,9 +12,9 @@ use fib::units::time_text;
 use std::fmt::Write as _;
 
 /// Everything that was decided about engine, sizes and lcores; a line each.
-pub(crate) fn banner(vrfs: &Vrfs, settings: Settings, plan: &Plan) -> Vec<String> {
-    let session = vrfs.main();
-    let (engine, tally) = (session.engine(), session.tally());
+pub(crate) fn banner(forwarder: &Forwarder, settings: Settings, plan: &Plan) -> Vec<String> {
+    let vrf = forwarder.main();
+    let (engine, tally) = (vrf.engine(), vrf.tally());
     let stats = engine.stats();
     let mut lines = vec![
         format!(
@@ -37,10 +37,10 @@ pub(crate) fn banner(vrfs: &Vrfs, settings: Settings, plan: &Plan) -> Vec<String
             dpdk_ffi::version()
         ),
     ];
-    if let Some(reason) = session.spec().auto_reason() {
+    if let Some(reason) = vrf.spec().auto_reason() {
         lines.insert(1, format!("         chosen by --engine auto: {reason}"));
     }
-    lines.extend(VrfReports::of_several(vrfs).lines());
+    lines.extend(VrfReports::of_several(forwarder).lines());
     for (lcore, jobs) in &plan.lcores {
         let job = |job: &Job| match job {
             Job::Worker { inputs, tx } => format!("rx to tx of {} queues, TX queue {tx}", inputs.len()),

@@ -2,7 +2,8 @@
 
 use super::text::megabytes;
 use crate::control::ctl::columns::Columns;
-use crate::control::vrfs::{Vrf, Vrfs};
+use crate::forwarder::Forwarder;
+use crate::routes::Vrf;
 use serde::Serialize;
 use std::fmt;
 
@@ -39,30 +40,30 @@ pub(crate) struct VrfReport {
 pub(crate) struct VrfReports(Vec<VrfReport>);
 
 impl VrfReports {
-    /// Of `vrfs`.
-    pub(crate) fn new(vrfs: &Vrfs) -> Self {
-        let report = |(number, Vrf { name, session }): (usize, &Vrf)| {
-            let (rib, stats) = (session.rib(), session.engine().stats());
+    /// Of the VRFs of a forwarder.
+    pub(crate) fn new(forwarder: &Forwarder) -> Self {
+        let report = |(number, vrf): (usize, &Vrf)| {
+            let (rib, stats) = (vrf.rib(), vrf.engine().stats());
             VrfReport {
-                name: name.clone(),
-                ports: vrfs.ports_of(number),
+                name: vrf.name.clone(),
+                ports: forwarder.ports().names_of(number),
                 routes_v4: rib.v4.len(),
                 routes_v6: rib.v6.len(),
-                next_hops: session.hops().len(),
-                updates: session.tally().updates,
-                engine: session.engine().name(),
+                next_hops: vrf.hops().len(),
+                updates: vrf.tally().updates,
+                engine: vrf.engine().name(),
                 table_bytes: stats.table_bytes,
                 writer_bytes: stats.writer_bytes,
-                retired_bytes: stats.retired_bytes + session.retired_egress_bytes(),
-                is_shared: session.has_shared_engine(),
+                retired_bytes: stats.retired_bytes + vrf.retired_egress_bytes(),
+                is_shared: vrf.has_shared_engine(),
             }
         };
-        Self(vrfs.all().iter().enumerate().map(report).collect())
+        Self(forwarder.vrfs().iter().enumerate().map(report).collect())
     }
 
     /// As [`Self::new`]; none of a forwarder with one VRF alone.
-    pub(crate) fn of_several(vrfs: &Vrfs) -> Self {
-        if vrfs.all().len() > 1 { Self::new(vrfs) } else { Self::default() }
+    pub(crate) fn of_several(forwarder: &Forwarder) -> Self {
+        if forwarder.vrfs().len() > 1 { Self::new(forwarder) } else { Self::default() }
     }
 
     /// Whether there are none.

@@ -3,8 +3,8 @@
 use super::Steering;
 use crate::control::ctl::Answer;
 use crate::control::ctl::columns::Columns;
+use crate::control::ports::Ended;
 use crate::control::ports::PortCounts;
-use crate::control::session::Ended;
 use crate::datapath::{Counters, Drops};
 use crate::report::{LatencyNs, Setup, SilentLcore, StageReport, Summary};
 use crate::topology::handle::{Direction, Seen};
@@ -22,7 +22,7 @@ impl Steering<'_> {
     }
 
     fn counted(&self) -> Drops {
-        self.vrfs.running().counters().drops
+        self.forwarder.running().counters().drops
     }
 
     pub(super) fn clear_drops(&mut self) {
@@ -31,8 +31,8 @@ impl Steering<'_> {
 
     /// The latencies so far.
     fn histogram(&self) -> Option<Histogram<u64>> {
-        self.vrfs.running().look(self.desk.site.tsc_hz);
-        self.vrfs.running().past().map(|latency| latency.histogram().clone())
+        self.forwarder.running().look(self.desk.site.tsc_hz);
+        self.forwarder.running().past().map(|latency| latency.histogram().clone())
     }
 
     pub(super) fn latency(&self) -> Answer {
@@ -49,7 +49,8 @@ impl Steering<'_> {
     }
 
     pub(super) fn queues(&self) -> Answer {
-        let names = self.session().egress_ports();
+        let table = self.forwarder.ports();
+        let names = &table.ports;
         let queue = |used: &crate::topology::handle::QueueUse| {
             let (packets, refused) = used.count.read();
             QueueShown {
@@ -62,20 +63,20 @@ impl Steering<'_> {
                 refused,
             }
         };
-        Answer::new(QueuesShown(self.vrfs.running().queues().iter().map(queue).collect()))
+        Answer::new(QueuesShown(self.forwarder.running().queues().iter().map(queue).collect()))
     }
 
     pub(super) fn lcores(&self) -> Answer {
         let tsc_hz = self.desk.site.tsc_hz;
         let elapsed_s = self.desk.start.elapsed().as_secs_f64();
-        let seen = self.vrfs.running().look(tsc_hz).into_iter();
+        let seen = self.forwarder.running().look(tsc_hz).into_iter();
         Answer::new(LcoresShown(seen.map(|seen| LcoreShown::new(&seen, elapsed_s, tsc_hz)).collect()))
     }
 
     /// The summary so far. What is not sent or dropped counts as held, since lcores are not looked at in one moment.
     pub(super) fn stats(&self) -> Summary {
         let tsc_hz = self.desk.site.tsc_hz;
-        let running = self.vrfs.running();
+        let running = self.forwarder.running();
         let seen = running.look(tsc_hz);
         let silent = seen.iter().filter_map(SilentLcore::new).collect();
         let mut outcomes: Vec<Outcome> = seen.into_iter().flat_map(|seen| seen.outcomes).collect();
@@ -86,7 +87,7 @@ impl Steering<'_> {
             duration_s: self.desk.start.elapsed().as_secs_f64(),
             ports: PortCounts::of(&self.desk.site.ports, &self.desk.site.receives),
         };
-        let mut summary = Summary::new("run", self.vrfs, &ended, self.desk.site.setup.clone(), tsc_hz);
+        let mut summary = Summary::new("run", self.forwarder, &ended, self.desk.site.setup.clone(), tsc_hz);
         let Counters { tx_packets, punted, originated, drops, .. } = counters;
         summary.silent_lcores = silent;
         summary.packets.held = counters.inside();
@@ -99,7 +100,7 @@ impl Steering<'_> {
     pub(super) fn config(&self) -> Answer {
         Answer::new(ConfigShown {
             setup: self.desk.site.setup.clone(),
-            sources: self.session().source_order(),
+            sources: self.forwarder.source_order(),
         })
     }
 }

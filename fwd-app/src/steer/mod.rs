@@ -1,6 +1,6 @@
-//! Answers what clients of the control socket and of DPDK's telemetry ask for: gathers it from the sessions, or has them do it.
+//! Answers what clients of the control socket and of DPDK's telemetry ask for: gathers it from the forwarder, or has it done.
 //!
-//! A [`Console`] is served on the control thread, between the other things that change sessions. It shows values of [`crate::report`]
+//! A [`Console`] is served on the control thread, between the other things that change the forwarder. It shows values of [`crate::report`]
 //! where the summary has them too, so the keys are the same.
 //!
 //! | module | what lives there |
@@ -26,10 +26,11 @@ pub(crate) use telemetry::Telemetry;
 use crate::control::ctl::request::{Clear, PortCounters, Ports, Show};
 use crate::control::ctl::{Answer, Command, Inbox, Refusal, Request, Server, Steer};
 use crate::control::exceptions::asked::RouterHandle;
-use crate::control::{Session, Vrfs};
 use crate::datapath::Drops;
+use crate::forwarder::Forwarder;
 use crate::report::Setup;
 use crate::report::vrfs::VrfReports;
+use crate::routes::Vrf;
 use crate::topology::Handle;
 use crate::topology::plan::Plan;
 use dpdk_ffi::{Granted, Port};
@@ -44,7 +45,7 @@ use watching::Watching;
 /// Requests that are answered before other work has its turn.
 const AT_ONCE: usize = 8;
 
-/// The running forwarder, as far as the sessions do not know it.
+/// The ports and lcores, as they were set up.
 pub(crate) struct Site {
     /// Its ports, by index.
     ports: Vec<Port>,
@@ -77,13 +78,13 @@ struct Cleared {
     latency: Option<Histogram<u64>>,
 }
 
-/// Who asks, and what answers need beside the sessions.
+/// Who asks, and what answers need beside the forwarder.
 pub(crate) struct Console {
     telemetry: Telemetry,
     desk: Desk,
 }
 
-/// What answers need beside the sessions.
+/// What answers need beside the forwarder.
 struct Desk {
     socket: Option<(Server, Inbox)>,
     site: Site,
@@ -140,10 +141,10 @@ impl Console {
     }
 
     /// Answers requests that wait; returns whether there were any.
-    pub(crate) fn turn(&mut self, vrfs: &mut Vrfs) -> bool {
-        let mut worked = self.desk.watching.turn(vrfs, &self.desk.site);
-        worked |= self.desk.drains.turn(vrfs.running());
-        let mut steering = Steering { vrfs, vrf: None, desk: &mut self.desk };
+    pub(crate) fn turn(&mut self, forwarder: &mut Forwarder) -> bool {
+        let mut worked = self.desk.watching.turn(forwarder, &self.desk.site);
+        worked |= self.desk.drains.turn(forwarder.running());
+        let mut steering = Steering { forwarder, vrf: None, desk: &mut self.desk };
         worked |= steering.finish_engines();
         worked |= self.telemetry.serve(&mut steering);
         for _ in 0..AT_ONCE {
@@ -156,9 +157,9 @@ impl Console {
     }
 }
 
-/// The sessions while one is asked.
+/// The forwarder while it is asked.
 struct Steering<'a> {
-    vrfs: &'a mut Vrfs,
+    forwarder: &'a mut Forwarder,
     /// The number of the VRF that a request names.
     vrf: Option<usize>,
     desk: &'a mut Desk,
@@ -169,8 +170,8 @@ impl Steer for Steering<'_> {
         match request {
             Request::Show(what) => self.show(what),
             Request::Vrf { name, request } => {
-                let vrf = Some(self.vrfs.find(&name).map_err(anyhow::Error::from)?);
-                Steering { vrfs: self.vrfs, vrf, desk: self.desk }.answer(*request)
+                let vrf = Some(self.forwarder.find(&name).map_err(anyhow::Error::from)?);
+                Steering { forwarder: self.forwarder, vrf, desk: self.desk }.answer(*request)
             }
             Request::ShowPort { what, ports } => self.show_ports(what, &ports),
             Request::Clear(what) => Ok(self.clear(what)),
@@ -181,16 +182,16 @@ impl Steer for Steering<'_> {
             Request::RouteDel { prefix } => self.route_del(prefix),
             Request::NeighAdd { address, mac, port } => self.neighbour_add(address, mac, port),
             Request::NeighDel { address } => self.neighbour_del(address),
-            Request::Start => self.desk.drains.resume(self.vrfs.running()),
+            Request::Start => self.desk.drains.resume(self.forwarder.running()),
             Request::Stop { drain: false } => {
-                self.vrfs.running().pause(true);
+                self.forwarder.running().pause(true);
                 Ok(Answer::done())
             }
             Request::SetPromiscuous { ports, on } => self.set_promiscuous(&ports, on),
             Request::SetLink { port, up } => self.set_link(&port, up),
             Request::CaptureDrops { file, packets } => {
                 let Desk { site, watching, .. } = &mut *self.desk;
-                watching.capture(file, packets, self.vrfs.running().watch(), site)?;
+                watching.capture(file, packets, self.forwarder.running().watch(), site)?;
                 Ok(Answer::done())
             }
             Request::CaptureStop => self.desk.watching.stop(),
@@ -204,12 +205,17 @@ impl Steer for Steering<'_> {
 
 impl Steering<'_> {
     /// The tables of the VRF that is asked about.
-    fn session(&self) -> &Session {
-        self.vrfs.get(self.vrf.unwrap_or(0))
+    fn vrf(&self) -> &Vrf {
+        self.forwarder.vrf(self.number())
     }
 
-    fn session_mut(&mut self) -> &mut Session {
-        self.vrfs.get_mut(self.vrf.unwrap_or(0))
+    fn vrf_mut(&mut self) -> &mut Vrf {
+        self.forwarder.vrf_mut(self.number())
+    }
+
+    /// The number of that VRF.
+    fn number(&self) -> usize {
+        self.vrf.unwrap_or(0)
     }
 
     /// Answers `command`. The answer to a trace comes when its packets have come, that to a drain when all have left, that to another
@@ -217,9 +223,9 @@ impl Steering<'_> {
     fn take(&mut self, command: Command) {
         match *command.request() {
             Request::Trace { packets } => {
-                self.desk.watching.trace(command, packets, self.vrfs.running().watch());
+                self.desk.watching.trace(command, packets, self.forwarder.running().watch());
             }
-            Request::Stop { drain: true } => self.desk.drains.start(command, self.vrfs.running()),
+            Request::Stop { drain: true } => self.desk.drains.start(command, self.forwarder.running()),
             _ if command.request().sets_engine() => self.set_engine(command),
             _ => command.answer_by(|request| self.answer(request)),
         }
@@ -238,7 +244,7 @@ impl Steering<'_> {
             Show::Neigh => self.neighbours()?,
             Show::Routes => self.routes(),
             Show::Feeds => self.feeds(),
-            Show::Vrfs => Answer::new(VrfReports::new(self.vrfs)),
+            Show::Vrfs => Answer::new(VrfReports::new(self.forwarder)),
         })
     }
 

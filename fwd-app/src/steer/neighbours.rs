@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 impl Steering<'_> {
     pub(super) fn neighbours(&self) -> Result<Answer, Refusal> {
-        let hops = self.session().hops();
+        let hops = self.vrf().hops();
         let told = hops.neighbours().map(|Neighbour { address, port, mac }| NeighbourShown {
             address: *address,
             mac: Some(mac.to_string()),
@@ -50,17 +50,17 @@ impl Steering<'_> {
         mac: MacAddr,
         port: PortRef,
     ) -> Result<Answer, Refusal> {
-        self.session_mut().add_neighbour(Neighbour { address, port, mac }).map_err(anyhow::Error::from)?;
-        self.session_mut().commit()?;
+        self.vrf_mut().add_neighbour(Neighbour { address, port, mac }).map_err(anyhow::Error::from)?;
+        self.vrf_mut().commit()?;
         Ok(Answer::done())
     }
 
     /// Removes a neighbour that was told.
     pub(super) fn neighbour_del(&mut self, address: IpAddr) -> Result<Answer, Refusal> {
-        if !self.session_mut().remove_neighbour(address) {
+        if !self.vrf_mut().remove_neighbour(address) {
             return Err(anyhow::anyhow!("there is no neighbour {address}").into());
         }
-        self.session_mut().commit()?;
+        self.vrf_mut().commit()?;
         Ok(Answer::done())
     }
 

@@ -71,7 +71,8 @@ impl Steering<'_> {
 
     fn info(&self, index: usize, port: &Port) -> InfoShown {
         let link = port.link().ok();
-        let egress = self.session().egress_ports().get(index);
+        let table = self.forwarder.ports();
+        let egress = table.ports.get(index);
         let state = match (port.is_open(), port.is_started()) {
             (false, _) => "removed",
             (true, false) => "stopped",

@@ -4,10 +4,10 @@ use super::Steering;
 use crate::control::ctl::columns::Columns;
 use crate::control::ctl::server::Tally;
 use crate::control::ctl::{Answer, Command, Refusal, Request};
-use crate::control::feeds::learned::FeedStatus;
 use crate::datapath::egress::PathState;
 use crate::engines::EngineSpec;
 use crate::report::EngineReport;
+use crate::routes::feeds::running::FeedStatus;
 use fib::details::Details;
 use fib::feed::Hop;
 use fib::{IpPrefix, Key, Keys, NextHop, NextHopId, RibTable};
@@ -18,15 +18,15 @@ use std::path::PathBuf;
 
 impl Steering<'_> {
     pub(super) fn engine(&self) -> Answer {
-        let details = self.session().engine().stats().details;
-        Answer::new(EngineShown { report: EngineReport::new(self.session()), details })
+        let details = self.vrf().engine().stats().details;
+        Answer::new(EngineShown { report: EngineReport::new(self.vrf(), self.forwarder.running()), details })
     }
 
     pub(super) fn fib(&self) -> Answer {
-        let (rib, hops) = (self.session().rib(), self.session().hops());
-        let table = self.session().egress_table();
+        let (rib, hops) = (self.vrf().rib(), self.vrf().hops());
+        let table = self.vrf().egress_table();
         let (groups, paths, paths_alive) = table.map_or((0, 0, 0), |table| table.load().group_counts());
-        let engine = self.session().engine();
+        let engine = self.vrf().engine();
         let stats = engine.stats();
         let [blackhole, unreachable, prohibit] = self.discards();
         Answer::new(FibShown {
@@ -42,18 +42,18 @@ impl Steering<'_> {
             groups,
             paths,
             paths_alive,
-            ecmp_seed: self.session().ecmp_seed(),
+            ecmp_seed: self.forwarder.ports().ecmp_seed,
             rib_bytes: rib.bytes(),
             table_bytes: stats.table_bytes,
-            retired_bytes: stats.retired_bytes + self.session().retired_egress_bytes(),
+            retired_bytes: stats.retired_bytes + self.vrf().retired_egress_bytes(),
             generation: engine.generation().0,
-            updates: self.session().tally().updates,
+            updates: self.vrf().tally().updates,
         })
     }
 
     /// How many routes are blackholes, unreachable and prohibited. All routes are looked at if there is such a next hop.
     fn discards(&self) -> [usize; 3] {
-        let (hops, rib) = (self.session().hops(), self.session().rib());
+        let (hops, rib) = (self.vrf().hops(), self.vrf().rib());
         let ids = [NextHop::Blackhole, NextHop::Unreachable, NextHop::Prohibit].map(|hop| hops.find(&hop));
         let mut counts = [0; 3];
         if ids.iter().any(Option::is_some) {
@@ -71,7 +71,7 @@ impl Steering<'_> {
             let counts = (0..).zip(counts).filter(|(_, routes)| *routes > 0);
             counts.map(|(length, routes)| LengthShown { family, length, routes }).collect()
         }
-        let rib = self.session().rib();
+        let rib = self.vrf().rib();
         let mut lengths = count("ipv4", &rib.v4);
         lengths.extend(count("ipv6", &rib.v6));
         Answer::new(RoutesShown(lengths))
@@ -80,8 +80,8 @@ impl Steering<'_> {
     pub(super) fn feeds(&self) -> Answer {
         let shown = |feed, name, clients, learned| FeedShown { feed, name, clients, learned };
         let file = |file: &PathBuf| shown("file", file.display().to_string(), None, None);
-        let mut feeds: Vec<_> = self.session().files().iter().map(file).collect();
-        for (status, outcome) in self.session().feed_status() {
+        let mut feeds: Vec<_> = self.vrf().files().iter().map(file).collect();
+        for (status, outcome) in self.forwarder.feed_status(self.number()) {
             let FeedStatus { kind, name, state, sweep_in_s, routes, counts } = status;
             let learned = LearnedShown {
                 state,
@@ -103,7 +103,7 @@ impl Steering<'_> {
             feeds.push(shown(kind.name(), name, None, Some(learned)));
         }
         if let Some((server, _)) = &self.desk.socket {
-            let routes = self.session().ctl_routes();
+            let routes = self.vrf().ctl_routes();
             let clients = ClientsShown { tally: server.tally(), routes };
             feeds.push(shown("ctl", String::new(), Some(clients), None));
         }
@@ -111,10 +111,10 @@ impl Steering<'_> {
     }
 
     pub(super) fn route_get(&self, address: IpAddr) -> Result<Answer, Refusal> {
-        let hops = self.session().hops();
-        let found = self.session().rib().longest(address);
+        let hops = self.vrf().hops();
+        let found = self.vrf().rib().longest(address);
         let mut answer = [NextHopId::NONE];
-        let mut reader = self.session().engine().reader(1, 1).map_err(anyhow::Error::from)?;
+        let mut reader = self.vrf().engine().reader(1, 1).map_err(anyhow::Error::from)?;
         let looked_up = match address {
             IpAddr::V4(address) => reader.lookup(Keys::V4(&[u32::from(address)]), &mut answer),
             IpAddr::V6(address) => {
@@ -137,10 +137,10 @@ impl Steering<'_> {
 
     /// The paths of a group; none of any other next hop.
     fn paths(&self, id: NextHopId) -> Vec<PathShown> {
-        let paths = self.session().egress_table().and_then(|table| table.load().paths(id));
+        let paths = self.vrf().egress_table().and_then(|table| table.load().paths(id));
         let shown = |PathState { id, weight, share }| PathShown {
             id: id.get(),
-            next_hop: self.session().hops().get(id).map(ToString::to_string).unwrap_or_default(),
+            next_hop: self.vrf().hops().get(id).map(ToString::to_string).unwrap_or_default(),
             weight,
             alive: share.is_some(),
             share: share.unwrap_or(0.0),
@@ -149,13 +149,13 @@ impl Steering<'_> {
     }
 
     pub(super) fn route_add(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<Answer, Refusal> {
-        self.session_mut().add_route(prefix, hop).map_err(anyhow::Error::from)?;
-        self.session_mut().commit()?;
+        self.vrf_mut().add_route(prefix, hop).map_err(anyhow::Error::from)?;
+        self.vrf_mut().commit()?;
         Ok(Answer::done())
     }
 
     pub(super) fn route_del(&mut self, prefix: IpPrefix) -> Result<Answer, Refusal> {
-        let rib = self.session().rib();
+        let rib = self.vrf().rib();
         let id = match prefix {
             IpPrefix::V4(prefix) => rib.v4.get(prefix),
             IpPrefix::V6(prefix) => rib.v6.get(prefix),
@@ -163,8 +163,8 @@ impl Steering<'_> {
         if id.is_none() {
             return Err(anyhow::anyhow!("there is no route {prefix}").into());
         }
-        self.session_mut().remove_route(prefix).map_err(anyhow::Error::from)?;
-        self.session_mut().commit()?;
+        self.vrf_mut().remove_route(prefix).map_err(anyhow::Error::from)?;
+        self.vrf_mut().commit()?;
         Ok(Answer::done())
     }
 
@@ -179,23 +179,23 @@ impl Steering<'_> {
     /// Begins to build the engine of `request`. Returns the numbers of the VRFs that it is for.
     fn build_engines(&mut self, request: &Request) -> anyhow::Result<Vec<usize>> {
         let (only, request) = match request {
-            Request::Vrf { name, request } => (Some(self.vrfs.find(name)?), request.as_ref()),
+            Request::Vrf { name, request } => (Some(self.forwarder.find(name)?), request.as_ref()),
             request => (None, request),
         };
         let Request::SetEngine { name, parameters } = request else { return Ok(Vec::new()) };
-        let before = self.vrfs.get(only.unwrap_or(0)).spec();
+        let before = self.forwarder.vrf(only.unwrap_or(0)).spec();
         let spec = EngineSpec::instead_of(before, name.clone(), parameters.clone())?;
         match only {
-            Some(number) => self.vrfs.get_mut(number).build_engine(spec).map(|()| vec![number]),
-            None => self.vrfs.build_engines(&spec).map(|()| (0..self.vrfs.all().len()).collect()),
+            Some(number) => self.forwarder.vrf_mut(number).build_engine(spec).map(|()| vec![number]),
+            None => self.forwarder.build_engines(&spec).map(|()| (0..self.forwarder.vrfs().len()).collect()),
         }
     }
 
     /// Moves to the engines that have been built, if there are some, and answers who has asked for them. Returns whether there were any.
     pub(super) fn finish_engines(&mut self) -> bool {
         let mut worked = false;
-        for number in 0..self.vrfs.all().len() {
-            let Some(finished) = self.vrfs.finish_engine(number) else { continue };
+        for number in 0..self.forwarder.vrfs().len() {
+            let Some(finished) = self.forwarder.finish_engine(number) else { continue };
             worked = true;
             let is_for = |wanted: &&mut EngineWanted| wanted.waiting.contains(&number);
             if let Some(wanted) = self.desk.engines_wanted.iter_mut().find(is_for) {
@@ -209,10 +209,10 @@ impl Steering<'_> {
         let done: Vec<_> = self.desk.engines_wanted.extract_if(.., is_done).collect();
         for EngineWanted { command, result, .. } in done {
             let vrf = match command.request() {
-                Request::Vrf { name, .. } => self.vrfs.find(name).ok(),
+                Request::Vrf { name, .. } => self.forwarder.find(name).ok(),
                 _ => None,
             };
-            let shown = Steering { vrfs: self.vrfs, vrf, desk: self.desk }.engine();
+            let shown = Steering { forwarder: self.forwarder, vrf, desk: self.desk }.engine();
             command.answer(result.map(|()| shown).map_err(Refusal::from));
         }
         worked

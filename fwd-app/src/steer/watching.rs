@@ -2,10 +2,10 @@
 //! each drop as its comment.
 
 use super::Site;
-use crate::control::Vrfs;
 use crate::control::ctl::{Answer, Command, Refusal};
 use crate::datapath::check::{self, Destination};
 use crate::datapath::watch::{Fate, Purpose, Seen, Watch};
+use crate::forwarder::Forwarder;
 use crate::notice;
 use anyhow::Context as _;
 use fib::{MacAddr, NextHop, NextHopId};
@@ -106,13 +106,13 @@ impl Watching {
 
     /// Takes the packets that were seen; returns whether there were any. Those that nobody wants any more are not kept for whoever looks on
     /// next.
-    pub(super) fn turn(&mut self, vrfs: &Vrfs, site: &Site) -> bool {
-        let watch = vrfs.running().watch();
+    pub(super) fn turn(&mut self, forwarder: &Forwarder, site: &Site) -> bool {
+        let watch = forwarder.running().watch();
         let mut worked = false;
         while let Some(seen) = watch.next() {
             worked = true;
             match (seen.purpose, &mut self.trace, &mut self.capture) {
-                (Purpose::Trace, Some(trace), _) => trace.shown.push(TraceShown::new(&seen, vrfs, site)),
+                (Purpose::Trace, Some(trace), _) => trace.shown.push(TraceShown::new(&seen, forwarder, site)),
                 (Purpose::Capture, _, Some(capture)) => {
                     if let Err(error) = capture.write(&seen, site.tsc_hz) {
                         notice::warn(format_args!("{}: {error}; the capture ends", capture.file));
@@ -269,20 +269,20 @@ struct OutShown {
 }
 
 impl TraceShown {
-    fn new(seen: &Seen, vrfs: &Vrfs, site: &Site) -> Self {
+    fn new(seen: &Seen, forwarder: &Forwarder, site: &Site) -> Self {
         let (port, queue) = site.inputs.get(seen.input).copied().unwrap_or_default();
-        let session = vrfs.get(seen.vrf);
+        let (vrf, ports) = (forwarder.vrf(seen.vrf), forwarder.ports());
         let addresses = addresses(&seen.frame, seen.frame_bytes);
         let id = seen.next_hop.map(NextHopId::from_answer).filter(|id| !id.is_none());
-        let route = addresses.filter(|_| id.is_some()).and_then(|(_, to)| session.rib().longest(to));
-        let hop = |id: NextHopId| session.hops().get(id).map(ToString::to_string);
+        let route = addresses.filter(|_| id.is_some()).and_then(|(_, to)| vrf.rib().longest(to));
+        let hop = |id: NextHopId| vrf.hops().get(id).map(ToString::to_string);
         // The verdict puts a path in place of its group.
         let group =
-            route.map(|(_, id)| id).filter(|id| matches!(session.hops().get(*id), Some(NextHop::Group(_))));
+            route.map(|(_, id)| id).filter(|id| matches!(vrf.hops().get(*id), Some(NextHop::Group(_))));
         let group = group.filter(|group| Some(*group) != id);
         let path = group.and(id).and_then(hop);
         let id = group.or(id);
-        let name = |port: u16| session.egress_ports().get(usize::from(port)).map(|port| port.name.clone());
+        let name = |port: u16| ports.ports.get(usize::from(port)).map(|port| port.name.clone());
         let mac = |bytes: &[u8]| bytes.try_into().map(|mac| MacAddr(mac).to_string()).unwrap_or_default();
         let out = |port: u16, macs: &[u8; 12], fragments_max| OutShown {
             port,
@@ -301,12 +301,12 @@ impl TraceShown {
             queue,
             bytes: seen.frame_bytes,
             addresses,
-            engine: session.engine().name(),
-            generation: session.engine().generation().0,
+            engine: vrf.engine().name(),
+            generation: vrf.engine().generation().0,
             prefix: route.map(|(prefix, _)| prefix.to_string()),
             next_hop: id.and_then(hop),
             path,
-            id: id.map(|id| session.hops().told(id).get()),
+            id: id.map(|id| vrf.hops().told(id).get()),
             out,
             punted,
             dropped,

@@ -56,7 +56,7 @@ mod taps;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]
-#[path = "../../src/control/test_peers.rs"]
+#[path = "../../src/routes/feeds/test_peers.rs"]
 mod test_peers;
 #[cfg(test)]
 mod topologies;

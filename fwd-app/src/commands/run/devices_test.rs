@@ -2,7 +2,7 @@
 
 use super::panics::arguments;
 use super::*;
-use crate::control::test_session::{bundled, session};
+use crate::control::test_forwarder::{bundled, forwarder};
 use dpdk_ffi::testing::report;
 use dpdk_ffi::{PortEvents, PortStats};
 use rusty_fork::rusty_fork_test;
@@ -60,7 +60,7 @@ fn run_through_trouble(options: &[&str]) {
             signals.stop();
             result
         });
-        let ended = forward(&args, eal, session().into(), &signals, Control::default()).unwrap();
+        let ended = forward(&args, eal, forwarder(), &signals, Control::default()).unwrap();
         troublemaker.join().unwrap().unwrap();
         ended
     });

@@ -2,32 +2,35 @@
 
 use super::{start_eal, tables};
 use crate::cli::args::RunArgs;
+use crate::control::Signals;
 use crate::control::ctl::server::Limits;
 use crate::control::ctl::socket::{self, SocketError};
 use crate::control::ctl::{Inbox, Server};
 use crate::control::devices::Devices;
 use crate::control::exceptions::ExceptionThread;
 use crate::control::exceptions::asked::{RouterHandle, ToRouter};
-use crate::control::feeds::interfaces::Interfaces;
-use crate::control::feeds::learned::Sources;
-use crate::control::interfaces::{interfaces, receive_groups};
+use crate::control::ports::Ended;
 use crate::control::ports::{LINK_WAIT, PortCounts, Ports};
 use crate::control::service::Service;
-use crate::control::session::Ended;
 use crate::control::spec::ForwardSpec;
 use crate::control::taps::addresses::Follower;
 use crate::control::taps::{Taps, netns};
-use crate::control::thread::{ControlThread, keep_to};
+use crate::control::thread::ControlThread;
 use crate::control::updates::Stream;
-use crate::control::vrfs::{VrfSpec, vrfs_of_ports};
-use crate::control::{Signals, Site, Vrfs};
 use crate::error::ConfigError;
+use crate::forwarder::{Forwarder, Site};
 use crate::notice;
+use crate::ports::PortTable;
+use crate::ports::addresses::{interfaces, receive_groups};
 use crate::report::console::line;
 use crate::report::periodic::Periodic;
 use crate::report::{Setup, Summary, text};
 use crate::router::Interface;
+use crate::routes::feeds::interfaces::Interfaces;
+use crate::routes::feeds::running::Feeds;
+use crate::routes::spec::{VrfSpec, vrfs_of_ports};
 use crate::steer::{self, Console, Telemetry};
+use crate::threads::keep_to;
 use crate::topology::Settings;
 use crate::topology::plan::{Host, Plan};
 use crate::topology::punts::Punts;
@@ -51,21 +54,19 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let vrf_specs = VrfSpec::all(&args.vrfs.vrf, &args.vrfs.vrf_fib)?;
     let updates = super::updates(&args.updates, &vrf_specs)?;
     let updates = updates.map(|updates| Stream::new(updates, args.updates.spec(), Arc::default()));
-    let mut vrfs = tables::open_to_forward(&args.tables, &vrf_specs)?;
-    // Routers with one seed would use one part of their paths for what came by one path of another.
-    vrfs.set_ecmp_seed(args.forward.ecmp_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()));
+    let forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
     // Before EAL pins this thread: what is started here runs on any CPU, until it is known which ones lcores have.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
     let (routes_max, has_taps) = (args.tables.engine.routes_max, !args.ports.tap.is_empty());
     let feeds = args.feeds.spec(&args.order, routes_max, has_taps);
     let feeds = feeds.for_vrfs(&vrf_specs, &args.feeds.vrf_table)?;
-    let sources = netns::within(args.ports.taps().netns.as_deref(), || Sources::start(&feeds))?;
+    let feeds = netns::within(args.ports.taps().netns.as_deref(), || Feeds::start(&feeds))?;
     let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;
     // Fails where other processes cannot attach, which is how EAL was started.
     let _ = eal.allow_captures();
-    let control = Control { updates, vrf_specs, socket, sources, cpus };
-    let (summary, served) = forward(args, &eal, vrfs, &signals, control)?;
+    let control = Control { updates, vrf_specs, socket, feeds, cpus };
+    let (summary, served) = forward(args, &eal, forwarder, &signals, control)?;
     // The ports are closed by now. Pools and EAL are released here, before any output is written.
     drop(eal);
     summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
@@ -101,7 +102,7 @@ struct Control {
     updates: Option<Stream>,
     vrf_specs: Vec<VrfSpec>,
     socket: Option<(Server, Inbox)>,
-    sources: Option<Sources>,
+    feeds: Option<Feeds>,
     /// CPUs of this process.
     cpus: Vec<u16>,
 }
@@ -110,61 +111,62 @@ struct Control {
 fn forward(
     args: &RunArgs,
     eal: &Eal,
-    mut vrfs: Vrfs,
+    mut forwarder: Forwarder,
     signals: &Signals,
     control: Control,
 ) -> anyhow::Result<(Summary, anyhow::Result<()>)> {
-    let Control { updates, vrf_specs, socket, sources, cpus } = control;
+    let Control { updates, vrf_specs, socket, feeds, cpus } = control;
     let forward = args.forward.spec();
-    let settings = forward.settings(vrfs.main()).of_devices();
+    let settings = forward.settings(forwarder.main()).of_devices();
     let found = Ports::open(eal, &args.ports.ports)?;
     let plan = plan(&forward, settings, eal, &found)?;
     let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch, &eal_arguments(args)?)?;
     let taps = args.ports.taps();
     let tap_names = taps.of_ports(&ports.egress)?;
     let interfaces = interfaces(&args.ports.address, tap_names.keys().copied(), &ports.egress)?;
-    let vrf_of = vrfs_of_ports(&vrf_specs, &ports.egress)?;
-    let devices = Devices::new(&ports, &interfaces, &vrf_of);
-    vrfs.set_ports(&ports.egress, vrf_of)?;
-    let interfaces: Vec<_> = interfaces.into_iter().map(|interface| vrfs.place(interface)).collect();
-    let ours = vrfs.set_interfaces(&interfaces)?;
+    let vrfs = vrfs_of_ports(&vrf_specs, &ports.egress)?;
+    let devices = Devices::new(&ports, &interfaces, &vrfs);
+    let (ecmp_seed, table) = (ecmp_seed(args), ports.egress.clone());
+    forwarder.set_ports(PortTable { ports: table, vrfs, stopped: Vec::new(), ecmp_seed })?;
+    let interfaces: Vec<_> = interfaces.into_iter().map(|interface| forwarder.place(interface)).collect();
+    let ours = forwarder.set_interfaces(&interfaces)?;
     receive_groups(&interfaces, &ports.ports);
     let are_up = await_links(&ports, &plan, signals)?;
     let links = ports.links();
-    links.iter().for_each(|link| vrfs.set_link(link.index, are_up[link.index]));
-    if let Some(sources) = sources {
+    links.iter().for_each(|link| forwarder.set_link(link.index, are_up[link.index]));
+    if let Some(feeds) = feeds {
         let interfaces = Interfaces::of(&ports.egress, &eal_arguments(args)?, &args.feeds.kernel_interface)?;
-        vrfs.set_feeds(sources.over(&interfaces.with_taps(&tap_names)));
+        forwarder.set_feeds(feeds.over(interfaces.with_taps(&tap_names)))?;
     }
-    vrfs.commit()?;
+    forwarder.commit()?;
     let taps = Taps::open(&taps, &tap_names, &interfaces)?;
-    tables::warn_of_neighbours(&vrfs, &interfaces);
+    tables::warn_of_neighbours(&forwarder, &interfaces);
     ports.warn_of_sockets(eal, &plan);
-    text::banner(&vrfs, settings, &plan).into_iter().for_each(line);
+    text::banner(&forwarder, settings, &plan).into_iter().for_each(line);
     line("forwarding; Ctrl-C stops");
 
     let mut periodic = Periodic::new(args.forward.stats_period);
     let taken = cpus_of(eal, &plan);
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
-    let punts = Punts::for_interfaces(eal, ours, ports.tx_descriptors(), vrfs.seen_by_router())?;
+    let punts = Punts::for_interfaces(eal, ours, ports.tx_descriptors(), forwarder.seen_by_router())?;
     let shown = tap_names.iter().map(|(port, name)| format!("{port}={name}")).collect();
     let setup = Setup { taps: shown, ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages()) };
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let (router, asked) = RouterHandle::new();
     let console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
     let mut console = console.with_router(punts.is_some().then(|| router.clone()));
-    console.capture_drops(args.forward.capture_drops.as_ref(), vrfs.running())?;
+    console.capture_drops(args.forward.capture_drops.as_ref(), forwarder.running())?;
     let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
     keep_to(&cpus_for_threads(&cpus, &taken, punts.is_some()));
-    let running = vrfs.start(&site)?;
+    let running = forwarder.start(&site)?;
     let handle = running.handle().clone();
     let (exceptions, service) = start_router(args, eal, interfaces, taps, punts.as_ref(), (router, asked))?;
     let service = service
         .with_stream(updates, false)
         .with_reloads(signals.clone())
         .with_links(links, are_up, devices)
-        .with_requests(move |vrfs| console.turn(vrfs));
-    let control = ControlThread::start(vrfs, move |vrfs, told| service.run(vrfs, told))?;
+        .with_requests(move |forwarder| console.turn(forwarder));
+    let control = ControlThread::start(forwarder, move |forwarder, told| service.run(forwarder, told))?;
     let (start, mut ends) = (Instant::now(), Ends::default());
     let mut finished = running.run(idle, || {
         if signals.is_stopping() || args.duration.is_some_and(|limit| start.elapsed() >= limit) {
@@ -175,7 +177,7 @@ fn forward(
         periodic.tick(&handle, signals.stats_wanted());
     });
     let routed = exceptions.map(ExceptionThread::stop).transpose();
-    let (vrfs, served) = control.stop()?;
+    let (forwarder, served) = control.stop()?;
     let served = served.and(routed.map(|outcome| finished.outcomes.extend(outcome)));
     let ended = Ended {
         finished,
@@ -183,7 +185,13 @@ fn forward(
         ports: PortCounts::of(&ports.ports, &plan.receives(ports.ports.len())),
     };
     ports.close().context("cannot close the ports")?;
-    Ok((Summary::new("run", &vrfs, &ended, setup, dpdk_ffi::tsc_hz(eal)), served))
+    Ok((Summary::new("run", &forwarder, &ended, setup, dpdk_ffi::tsc_hz(eal)), served))
+}
+
+/// The seed of the hash that chooses the path of a flow. Routers with one seed would use one part of their paths for what came by one path
+/// of another.
+fn ecmp_seed(args: &RunArgs) -> u64 {
+    args.forward.ecmp_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish())
 }
 
 /// Of which threads it was said that they have ended.

@@ -1,7 +1,7 @@
 //! `run` when a stage panics: the other stages stop and drain, and the report has the panic.
 
 use super::*;
-use crate::control::test_session::{LAST_WORDS, bundled, dying_session};
+use crate::control::test_forwarder::{LAST_WORDS, bundled, dying_forwarder};
 use clap::{Args as _, FromArgMatches as _};
 use rusty_fork::rusty_fork_test;
 
@@ -28,7 +28,7 @@ fn run_and_die(lcore: u32, options: &[&str], reader: Option<u64>) {
     }
     let args = arguments(options);
     let (summary, _) =
-        forward(&args, eal, dying_session(reader).into(), &Signals::default(), Control::default()).unwrap();
+        forward(&args, eal, dying_forwarder(reader), &Signals::default(), Control::default()).unwrap();
     let packets = &summary.packets;
     assert!(packets.is_conserved() && packets.held > 0 && packets.rx >= packets.held, "{packets:?}");
     let wanted = format!("lcore {lcore} panicked: {LAST_WORDS}");

@@ -8,7 +8,7 @@ use super::inbox::{Command, Inbox, Replies, WAITING_MAX};
 use super::request::Request;
 use super::socket::{Socket, SocketError};
 use super::wire;
-use crate::control::thread::spawn;
+use crate::threads::spawn;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;

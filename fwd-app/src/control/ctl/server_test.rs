@@ -5,7 +5,7 @@ use super::request::Show;
 use super::server::{Limits, Tally};
 use super::wire::{Ask, Reply};
 use super::{Answer, Inbox, Refusal, Request, Server, Steer};
-use crate::control::test_peers::strangers;
+use crate::routes::feeds::test_peers::strangers;
 use proptest::prelude::*;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;

@@ -19,16 +19,16 @@ mod follow;
 mod receive;
 mod send;
 
-use super::interfaces::Resolved;
 use super::taps::Taps;
-use super::thread::spawn;
 use crate::datapath::exception::Note;
 use crate::datapath::tx::ORIGINATED_MAX;
 use crate::datapath::watch::Watch;
 use crate::datapath::{Counters, DropReason, EgressTable, Published};
+use crate::ports::addresses::Resolved;
 use crate::router::config::NeighbourConfig;
 use crate::router::entries::Key;
 use crate::router::{Action, Interface, InterfaceId, Router, RouterConfig};
+use crate::threads::spawn;
 use crate::topology::Outcome;
 use crate::topology::punts::{Punts, RING_SLOTS};
 use arc_swap::ArcSwap;

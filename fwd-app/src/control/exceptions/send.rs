@@ -1,12 +1,12 @@
 //! What leaves the exception thread: frames of the router and of the kernel to a sending stage, events to the session.
 
 use super::{Exceptions, HEADER_BYTES, SHORT, Waiting};
-use crate::control::interfaces::Resolved;
 use crate::datapath::exception::{Exception, Note};
 use crate::datapath::fragment::Cut;
 use crate::datapath::rewrite::hop;
 use crate::datapath::{DropReason, check};
 use crate::notice;
+use crate::ports::addresses::Resolved;
 use crate::router::action::Unsent;
 use crate::router::icmp_errors::Cause;
 use crate::router::{Action, Interface, InterfaceId};

@@ -3,9 +3,9 @@
 //! They are seen by the feed of the kernel's links, which leaves out those that are not permanent: an address with a lifetime came from the
 //! wire. What an option has configured stays, whatever happens to the TAP.
 
-use crate::control::Vrfs;
 use crate::control::exceptions::asked::RouterHandle;
 use crate::datapath::exception::Ours;
+use crate::forwarder::Forwarder;
 use crate::notice;
 use crate::router::Interface;
 use arc_swap::ArcSwap;
@@ -36,9 +36,9 @@ impl Follower {
     }
 
     /// Takes in what has changed since.
-    pub(crate) fn turn(&mut self, vrfs: &mut Vrfs) {
+    pub(crate) fn turn(&mut self, forwarder: &mut Forwarder) {
         self.retired.free();
-        let Some(learned) = vrfs.get_mut(0).take_tap_addresses() else { return };
+        let Some(learned) = forwarder.take_tap_addresses() else { return };
         let with = |interface: &Interface| {
             let here = learned.iter().filter(|(port, _)| *port == interface.id().0);
             interface.with(here.map(|(_, address)| *address))
@@ -52,7 +52,7 @@ impl Follower {
         for interface in self.current.iter().filter(|interface| !before.contains(interface)) {
             self.router.set_interface(interface.clone());
         }
-        let set = vrfs.set_interfaces(&self.current).map_err(anyhow::Error::from);
+        let set = forwarder.set_interfaces(&self.current).map_err(anyhow::Error::from);
         let set = set.and_then(|ours| {
             for (here, ours) in self.ours.iter().zip(ours) {
                 if let (Some(here), Some(ours)) = (here, ours) {
@@ -60,7 +60,7 @@ impl Follower {
                     self.retired.replace(here, ours, bytes);
                 }
             }
-            vrfs.commit()
+            forwarder.commit()
         });
         if let Err(error) = set {
             notice::warn(format_args!("{error:#}; the addresses of TAPs are not all in service"));
@@ -72,13 +72,13 @@ impl Follower {
 mod tests {
     use super::*;
     use crate::control::exceptions::asked::ToRouter;
-    use crate::control::feeds::interfaces::Interfaces;
-    use crate::control::feeds::learned::Learned;
-    use crate::control::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkAddress};
-    use crate::control::interfaces::{PortAddress, interfaces, ours};
-    use crate::control::test_session::session;
+    use crate::control::test_forwarder::forwarder;
     use crate::datapath::egress::tests::ports;
-    use crate::datapath::vlans::PortVrfs;
+    use crate::ports::PortTable;
+    use crate::ports::addresses::{PortAddress, interfaces, ours};
+    use crate::routes::feeds::interfaces::Interfaces;
+    use crate::routes::feeds::running::Feeds;
+    use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkAddress};
     use crossbeam_channel::bounded;
     use fib::{PortRef, Prefix};
     use std::collections::BTreeMap;
@@ -90,21 +90,21 @@ mod tests {
         let configured =
             PortAddress { port: PortRef::Index(0), address: [192, 0, 2, 1].into(), prefix_len: 24 };
         let configured = interfaces(&[configured], taps.keys().copied(), &ports).unwrap();
-        let mut vrfs = Vrfs::from(session());
-        vrfs.set_ports(&ports, vec![PortVrfs::default(); 2]).unwrap();
+        let mut forwarder = forwarder();
+        forwarder.set_ports(PortTable::of(ports.clone())).unwrap();
         let (events, receiver) = bounded(8);
         let named = Interfaces::of(&ports, &[], &[]).unwrap().with_taps(&taps);
-        vrfs.set_feeds(vec![Learned::for_test(receiver, 0, named)]);
-        vrfs.set_interfaces(&configured).unwrap();
-        vrfs.commit().unwrap();
+        forwarder.set_feeds(Feeds::for_test(receiver, 0, named)).unwrap();
+        forwarder.set_interfaces(&configured).unwrap();
+        forwarder.commit().unwrap();
         let here = ours(&configured, 2).into_iter();
         let here: Vec<_> = here.map(|ours| ours.map(|ours| Arc::new(ArcSwap::new(ours)))).collect();
         let (router, changes) = RouterHandle::new();
         let mut follower = Follower::new(configured, here.clone(), router);
-        let routes = vrfs.main().rib().len();
+        let routes = forwarder.main().rib().len();
         // A file has a route of this prefix.
         let link_of_file = Prefix::truncating(0xc633_6400, 24);
-        let id_of_file = vrfs.main().rib().v4.get(link_of_file);
+        let id_of_file = forwarder.main().rib().v4.get(link_of_file);
         assert!(!id_of_file.is_none());
 
         let link = |ifindex, name: &str| {
@@ -112,10 +112,10 @@ mod tests {
             FeedEvent::Link(Link { ifindex, name, is_up: true, is_running: true, mac: None, mtu_bytes: 1500 })
         };
         let at = |ifindex, last| LinkAddress { ifindex, address: [198, 51, 100, last].into(), len: 24 };
-        let mut tell = |vrfs: &mut Vrfs, told: Vec<FeedEvent>| {
+        let mut tell = |forwarder: &mut Forwarder, told: Vec<FeedEvent>| {
             events.send(ChangeSet { feed: FeedId(0), events: told }).unwrap();
-            vrfs.learn();
-            follower.turn(vrfs);
+            forwarder.learn();
+            follower.turn(forwarder);
         };
         // The second is on an interface that is no TAP, the third no address of a host.
         let others = [
@@ -124,19 +124,22 @@ mod tests {
         ];
         let mut told = vec![link(5, "tap0"), link(6, "p1"), FeedEvent::Address(at(5, 1))];
         told.extend(others);
-        tell(&mut vrfs, told);
+        tell(&mut forwarder, told);
         // The address and its broadcast address. The link has the place of the file's route.
-        assert_eq!(vrfs.main().rib().len(), routes + 2);
-        assert_ne!(vrfs.main().rib().v4.get(link_of_file), id_of_file);
+        assert_eq!(forwarder.main().rib().len(), routes + 2);
+        assert_ne!(forwarder.main().rib().v4.get(link_of_file), id_of_file);
         let is_ours = |last: u32| here[0].as_ref().unwrap().load().v4.contains(&(0xc633_6400 | last));
         assert!(is_ours(1) && is_ours(255) && !is_ours(9));
         let Ok(ToRouter::Interface(interface)) = changes.try_recv() else { panic!("no interface") };
         assert!(interface.has([198, 51, 100, 1].into()) && interface.has([192, 0, 2, 1].into()));
 
-        tell(&mut vrfs, vec![FeedEvent::AddressGone(at(5, 1)), FeedEvent::Address(at(5, 2))]);
+        tell(&mut forwarder, vec![FeedEvent::AddressGone(at(5, 1)), FeedEvent::Address(at(5, 2))]);
         assert!(is_ours(2) && !is_ours(1));
-        tell(&mut vrfs, vec![FeedEvent::LinkGone(5)]);
-        assert_eq!((vrfs.main().rib().len(), vrfs.main().rib().v4.get(link_of_file)), (routes, id_of_file));
+        tell(&mut forwarder, vec![FeedEvent::LinkGone(5)]);
+        assert_eq!(
+            (forwarder.main().rib().len(), forwarder.main().rib().v4.get(link_of_file)),
+            (routes, id_of_file)
+        );
         assert!(!is_ours(2));
         assert_eq!(changes.try_iter().count(), 2);
         assert!(changes.is_empty());

@@ -1,8 +1,8 @@
 //! Makes a TAP what its port is: MAC, MTU and addresses, by rtnetlink; settings first.
 
 use super::settings;
-use crate::control::feeds::netlink::{Message, messages};
 use crate::router::Interface;
+use crate::routes::feeds::netlink::{Message, messages};
 use anyhow::Context as _;
 use dpdk_ffi::Tap;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage};

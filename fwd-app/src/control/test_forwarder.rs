@@ -1,0 +1,47 @@
+//! For tests: forwarders over the bundled routes, and an engine that panics in lookups.
+//!
+//! DPDK has one EAL a process, which keeps its pools until the end. So a test with lcores runs in its own process
+//! (`rusty_fork_test`), which is killed if it hangs. Its lcores are those of [`dpdk_ffi::testing::eal`]: 0 to 3, and 0 is the main
+//! one.
+
+use super::ForwardSpec;
+use crate::engines::EngineSpec;
+use crate::forwarder::Forwarder;
+use crate::routes::spec::TableSpec;
+pub(crate) use crate::routes::test_vrf::bundled;
+use crate::topology::{QueueLcore, QueueMap, TopologyKind};
+use fib::faulty::{Faults, FaultyEngine};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The panic message of the lookups of [`dying_forwarder`].
+pub(crate) const LAST_WORDS: &str = "an invariant, broken on purpose";
+
+/// The default forwarding options, with the lcores of `tuples`.
+pub(crate) fn forward_spec(topology: TopologyKind, tuples: &[(u16, u16, u16)]) -> ForwardSpec {
+    let tuples = tuples.iter().map(|&(port, queue, lcore)| QueueLcore { port, queue, lcore });
+    let config = Some(QueueMap::new(tuples.collect()).unwrap()).filter(|map| !map.tuples().is_empty());
+    ForwardSpec { config, topology: Some(topology), rx_burst: 128, batch: None, flush_us: 20 }
+}
+
+/// The bundled routes in the engine `oracle`.
+pub(crate) fn forwarder() -> Forwarder {
+    forwarder_of("oracle", bundled("routes.txt"))
+}
+
+/// The routes of a file in an engine.
+pub(crate) fn forwarder_of(engine: &str, file: PathBuf) -> Forwarder {
+    let spec = TableSpec { files: vec![file], routes_max: None, engine: EngineSpec::named(engine) };
+    Forwarder::open(&spec, &[], &mut |_| ()).unwrap()
+}
+
+/// The bundled routes behind an engine whose lookups panic: those of reader number `reader`, or of all readers for `None`.
+pub(crate) fn dying_forwarder(reader: Option<u64>) -> Forwarder {
+    let mut forwarder = forwarder();
+    let faults = Arc::new(Faults::default());
+    forwarder.vrf_mut(0).replace_engine(Box::new(FaultyEngine::new(&faults)));
+    faults.reader.store(reader.unwrap_or(u64::MAX), Ordering::SeqCst);
+    faults.die.store(true, Ordering::SeqCst);
+    forwarder
+}

@@ -1,0 +1,372 @@
+//! A forwarder: its ports, its VRFs, its feeds, and the running topology.
+//!
+//! A port belongs to one VRF, whose routes its packets are looked up in, but those of VLANs that belong to another one; a next hop may be
+//! behind any port. VRF 0, [`DEFAULT`], has the ports that no other one names, and is the only one unless some are configured. An engine
+//! that holds several FIBs has one for each VRF; of others, each VRF has its own.
+//!
+//! What all VRFs share is here once: ports and their links in the [`PortTable`] that all of them read, feeds with the kernel's links and
+//! neighbours, and the topology. One thread uses it; lcores never wait for it.
+
+use crate::datapath::exception::Ours;
+use crate::datapath::watch::Watch;
+use crate::datapath::{EgressError, EgressTable};
+use crate::engines::{EngineSpec, Made};
+use crate::error::ConfigError;
+use crate::ports::PortTable;
+use crate::ports::addresses::{Resolved, ours, routes};
+use crate::ports::table::SharedPorts;
+use crate::router::Interface;
+use crate::router::interface::InterfaceAddress;
+use crate::routes::Vrf;
+use crate::routes::candidates::FeedOutcome;
+use crate::routes::feeds::running::{FeedStatus, Feeds};
+use crate::routes::feeds::{FeedId, LinkAddress};
+use crate::routes::files::Progress;
+use crate::routes::spec::{DEFAULT, TableSpec, VrfSpec};
+use crate::topology::Handle;
+use crate::topology::Settings;
+use crate::topology::lcores::Parts;
+use crate::topology::plan::Plan;
+use crate::topology::punts::Punts;
+use crate::topology::running::{Idle, Running};
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use dpdk_ffi::{Eal, Port};
+use fib::{NextHopError, NextHopTable, Rib};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where a forwarder's topology runs.
+pub(crate) struct Site<'a> {
+    /// DPDK.
+    pub(crate) eal: &'a Eal,
+    /// The ports, started, by index.
+    pub(crate) ports: &'a [Port],
+    /// What runs on which lcore.
+    pub(crate) plan: &'a Plan,
+    /// Sizes of bursts and batches.
+    pub(crate) settings: Settings,
+    /// What an idle lcore does.
+    pub(crate) idle: Idle,
+    /// The way to the router; `None` when no port has an address.
+    pub(crate) punts: Option<&'a Punts>,
+}
+
+/// A name that no VRF has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no VRF '{name}'; there are: {known}")]
+pub(crate) struct NoVrf {
+    name: String,
+    known: String,
+}
+
+/// A forwarder.
+pub(crate) struct Forwarder {
+    /// By number; at least [`DEFAULT`].
+    vrfs: Vec<Vrf>,
+    /// What all VRFs read of ports; empty before [`Self::set_ports`].
+    ports: SharedPorts,
+    feeds: Option<Feeds>,
+    /// The running topology; before it starts, a handle without stages.
+    running: Handle,
+}
+
+impl Forwarder {
+    /// The VRF [`DEFAULT`] with the tables of `main`, and `others` with the same engine; all routes are in service.
+    ///
+    /// # Errors
+    /// [`EngineError`](fib::EngineError) for an engine that cannot be made or a table it cannot hold, `FeedError` for a file.
+    pub(crate) fn open(
+        main: &TableSpec,
+        others: &[VrfSpec],
+        on_progress: &mut dyn FnMut(Progress<'_>),
+    ) -> anyhow::Result<Self> {
+        main.check()?;
+        let ports = SharedPorts::default();
+        let mut engines = main.engine.make_for_vrfs(1 + others.len())?.into_iter();
+        let mut open = |number, name: &str, files: &[PathBuf]| {
+            let engine = engines.next().context("there are as many engines as VRFs")?;
+            let spec = TableSpec { files: files.to_vec(), ..main.clone() };
+            let vrf = Vrf::open(spec, (number, name), engine, Arc::clone(&ports), on_progress);
+            // The messages of a forwarder without VRFs are about nothing else.
+            if others.is_empty() { vrf } else { vrf.with_context(|| of(name)) }
+        };
+        let mut vrfs = vec![open(0, DEFAULT, &main.files)?];
+        for (number, VrfSpec { name, files, .. }) in (1..).zip(others) {
+            vrfs.push(open(number, name, files)?);
+        }
+        Ok(Self { vrfs, ports, feeds: None, running: Handle::default() })
+    }
+
+    /// All VRFs.
+    pub(crate) fn vrfs(&self) -> &[Vrf] {
+        &self.vrfs
+    }
+
+    /// The VRF [`DEFAULT`].
+    pub(crate) fn main(&self) -> &Vrf {
+        self.vrf(0)
+    }
+
+    /// VRF `number`.
+    pub(crate) fn vrf(&self, number: usize) -> &Vrf {
+        &self.vrfs[number]
+    }
+
+    /// VRF `number`, to change.
+    pub(crate) fn vrf_mut(&mut self, number: usize) -> &mut Vrf {
+        &mut self.vrfs[number]
+    }
+
+    /// The number of the VRF `name`.
+    ///
+    /// # Errors
+    /// [`NoVrf`], with the names there are.
+    pub(crate) fn find(&self, name: &str) -> Result<usize, NoVrf> {
+        self.vrfs.iter().position(|vrf| vrf.name == name).ok_or_else(|| {
+            let known: Vec<_> = self.vrfs.iter().map(|vrf| vrf.name.as_str()).collect();
+            NoVrf { name: name.to_owned(), known: known.join(", ") }
+        })
+    }
+
+    /// The ports as they are now.
+    pub(crate) fn ports(&self) -> Arc<PortTable> {
+        self.ports.load_full()
+    }
+
+    /// The interface in the VRF of its port.
+    pub(crate) fn place(&self, interface: Interface) -> Interface {
+        let vrf = self.ports().vrf_of(interface.id().0);
+        interface.in_vrf(vrf)
+    }
+
+    /// The running topology.
+    pub(crate) const fn running(&self) -> &Handle {
+        &self.running
+    }
+
+    /// Sets the ports, and makes the egress table of each VRF.
+    ///
+    /// # Errors
+    /// [`ConfigError::NoDevice`] when a next hop or a neighbour refers to a port that does not exist.
+    pub(crate) fn set_ports(&mut self, ports: PortTable) -> Result<(), ConfigError> {
+        self.ports.store(Arc::new(ports));
+        let made = self.vrfs.iter_mut().try_for_each(Vrf::set_ports);
+        made.map_err(|error: EgressError| ConfigError::NoDevice(error.to_string()))
+    }
+
+    /// Changes the ports that all VRFs read, in service after the next [`Self::commit`].
+    fn change_ports(&self, change: impl FnOnce(&mut PortTable)) {
+        let before = self.ports.load_full();
+        let mut after = PortTable::clone(&before);
+        change(&mut after);
+        if after != *before {
+            self.ports.store(Arc::new(after));
+        }
+    }
+
+    /// Takes the next hops behind port `index` out of service when its link goes down, and back when it comes up; after the next
+    /// [`Self::commit`].
+    pub(crate) fn set_link(&self, index: usize, is_up: bool) {
+        self.change_ports(|table| {
+            if let Some(port) = table.ports.get_mut(index) {
+                port.is_up = is_up;
+            }
+        });
+    }
+
+    /// Sets the routes that follow from the addresses of ports, each in the VRF of its interface. Returns what is for the router on each
+    /// port: the addresses of its VRF.
+    ///
+    /// # Errors
+    /// As [`Vrf::set_own_routes`].
+    pub(crate) fn set_interfaces(
+        &mut self,
+        interfaces: &[Interface],
+    ) -> Result<Vec<Option<Arc<Ours>>>, NextHopError> {
+        let ports = self.ports().ports.len();
+        let mut all = vec![None; ports];
+        for (number, vrf) in self.vrfs.iter_mut().enumerate() {
+            let here = interfaces.iter().filter(|interface| interface.vrf() == number);
+            let here: Vec<_> = here.cloned().collect();
+            vrf.set_own_routes(routes(&here))?;
+            all = all.into_iter().zip(ours(&here, ports)).map(|(before, here)| here.or(before)).collect();
+        }
+        Ok(all)
+    }
+
+    /// For the router: the egress table of each port's VRF, then those of VRFs without ports, each replaced as a whole (empty before
+    /// [`Self::set_ports`]); and where it shows what it drops.
+    pub(crate) fn seen_by_router(&self) -> (Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>) {
+        let ports = self.ports();
+        let of_ports = ports.vrfs.iter().map(|vrfs| vrfs.own);
+        let has_port = |number: &usize| ports.vrfs.iter().any(|vrfs| vrfs.own == *number);
+        let others = (0..self.vrfs.len()).filter(|number| !has_port(number));
+        let tables = of_ports.chain(others).filter_map(|number| self.vrf(number).egress_table());
+        (tables.collect(), Arc::clone(self.running().watch()))
+    }
+
+    /// Takes routes, links and neighbours from these feeds.
+    ///
+    /// # Errors
+    /// [`NextHopError`] when no id is free.
+    pub(crate) fn set_feeds(&mut self, feeds: Feeds) -> Result<(), NextHopError> {
+        for vrf in &mut self.vrfs {
+            vrf.set_feeds(feeds.routes_max(), feeds.installs_unreachable())?;
+        }
+        self.feeds = Some(feeds);
+        Ok(())
+    }
+
+    /// Does what is due, for one commit of each VRF: takes what feeds have said, some change sets, and what follows from changes of links
+    /// and neighbours. Returns whether there was anything.
+    pub(crate) fn learn(&mut self) -> bool {
+        let mut has_worked = self.feeds.as_mut().is_some_and(|feeds| feeds.give(&mut self.vrfs, &self.ports));
+        let interfaces = self.feeds.as_ref().map(Feeds::interfaces);
+        let is_alone = self.vrfs.len() == 1;
+        for vrf in &mut self.vrfs {
+            has_worked |= vrf.turn(interfaces);
+            for foreign in vrf.take_foreign() {
+                let name = Some(vrf.name.as_str()).filter(|_| !is_alone);
+                self.feeds.iter().for_each(|feeds| feeds.notice_foreign(name, &foreign));
+            }
+        }
+        has_worked
+    }
+
+    /// The addresses of TAPs with the indices of their ports, if they may have changed since the last call.
+    pub(crate) fn take_tap_addresses(&mut self) -> Option<Vec<(u16, InterfaceAddress)>> {
+        let feeds = self.feeds.as_mut()?;
+        let found = feeds.take_new_addresses().then(|| feeds.interfaces().tap_addresses())?;
+        // Others than those of hosts are none that a port can have.
+        let of_host =
+            |(port, at): (u16, LinkAddress)| Some((port, InterfaceAddress::new(at.address, at.len).ok()?));
+        Some(found.into_iter().filter_map(of_host).collect())
+    }
+
+    /// The state of each feed, and what becomes of its routes in VRF `number`.
+    pub(crate) fn feed_status(&self, number: usize) -> Vec<(FeedStatus, FeedOutcome)> {
+        let Some(feeds) = &self.feeds else { return Vec::new() };
+        let (vrf, status) = (self.vrf(number), feeds.status(|source| self.vrf(number).count(source)));
+        let outcome = |feed| vrf.feed_outcome(feeds.source(FeedId(feed)));
+        (0..).zip(status).map(|(feed, status)| (status, outcome(feed))).collect()
+    }
+
+    /// The names of the sources of routes, the most preferred first.
+    pub(crate) fn source_order(&self) -> Vec<&'static str> {
+        let order = self.feeds.as_ref().map_or(&["files"][..], Feeds::order);
+        [&["ctl"], order].concat()
+    }
+
+    /// Takes in what the router has learned of a neighbour, which is known by its address and its port; in service after the next
+    /// [`Self::commit`].
+    pub(crate) fn set_resolved(&mut self, resolved: Resolved) {
+        self.vrfs.iter_mut().for_each(|vrf| vrf.set_resolved(resolved));
+    }
+
+    /// As [`Vrf::commit`], for all VRFs.
+    ///
+    /// # Errors
+    /// The first one's; the others are in service all the same.
+    pub(crate) fn commit(&mut self) -> anyhow::Result<()> {
+        self.commit_those(|_| true)
+    }
+
+    /// Brings the updates of all VRFs into service.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub(crate) fn commit_updates(&mut self) -> anyhow::Result<()> {
+        self.commit_those(Vrf::has_updates)
+    }
+
+    fn commit_those(&mut self, which: impl Fn(&Vrf) -> bool) -> anyhow::Result<()> {
+        let is_alone = self.vrfs.len() == 1;
+        let mut first = Ok(());
+        for vrf in self.vrfs.iter_mut().filter(|vrf| which(vrf)) {
+            let result = vrf.commit().map(drop);
+            first = first.and(if is_alone { result } else { result.with_context(|| of(&vrf.name)) });
+        }
+        first
+    }
+
+    /// As [`Vrf::replace_routes`], for each of them by number. One that refuses its tables is named in the error.
+    pub(crate) fn replace_routes(&mut self, tables: &[(Rib, NextHopTable)]) -> Vec<anyhow::Result<u64>> {
+        let of_each = self.vrfs.iter_mut().zip(tables);
+        of_each
+            .map(|(vrf, (rib, hops))| vrf.replace_routes(rib, hops).with_context(|| of(&vrf.name)))
+            .collect()
+    }
+
+    /// Frees tables that were replaced and that no lcore has any more; call it now and then.
+    pub(crate) fn free_retired(&mut self) {
+        self.vrfs.iter_mut().for_each(Vrf::free_retired);
+    }
+
+    /// Begins to build the engine of `spec` for every VRF; [`Self::finish_engine`] moves each to its own. Updates that wait are committed
+    /// before.
+    ///
+    /// # Errors
+    /// As [`Vrf::build_engine`]; none is built then.
+    pub(crate) fn build_engines(&mut self, spec: &EngineSpec) -> anyhow::Result<()> {
+        self.vrfs.iter().try_for_each(Vrf::check_not_building)?;
+        self.commit()?;
+        if !spec.is_shared_by(self.vrfs.len())? {
+            return self.vrfs.iter_mut().try_for_each(|vrf| vrf.build_engine(spec.clone()));
+        }
+        let engines = spec.make_for_vrfs(self.vrfs.len())?;
+        self.build_each(spec, engines)
+    }
+
+    /// Begins to build the tables of `engines`, which are the parts of one engine for each VRF.
+    fn build_each(&mut self, spec: &EngineSpec, engines: Vec<Made>) -> anyhow::Result<()> {
+        let mut both = self.vrfs.iter_mut().zip(engines);
+        both.try_for_each(|(vrf, made)| vrf.build_beside(spec.clone(), made.is_shared, move || Ok(made)))
+    }
+
+    /// As [`Vrf::finish_engine`], of VRF `number`. Parts of one engine are all built before the first is taken: whoever writes to one
+    /// waits while another one is built.
+    pub(crate) fn finish_engine(&mut self, number: usize) -> Option<anyhow::Result<()>> {
+        if self.vrfs.iter().any(|vrf| vrf.is_building_part()) {
+            return None;
+        }
+        let is_alone = self.vrfs.len() == 1;
+        let vrf = &mut self.vrfs[number];
+        let finished = vrf.finish_engine(&self.running)?;
+        Some(if is_alone { finished } else { finished.with_context(|| of(&vrf.name)) })
+    }
+
+    /// Builds the stages of a plan over the tables and launches them. The caller runs those of the main lcore.
+    ///
+    /// # Errors
+    /// When the ports have not been set, a queue does not exist, an engine has no memory for readers, or an lcore is busy.
+    pub(crate) fn start(&mut self, site: &Site<'_>) -> anyhow::Result<Running> {
+        let ports = self.ports();
+        let parts = Parts {
+            eal: site.eal,
+            ports: site.ports,
+            vrfs: self.vrfs.iter().map(Vrf::parts).collect::<Result<_, _>>()?,
+            vrf_of: &ports.vrfs,
+            settings: site.settings,
+            fault: Arc::clone(self.running().fault()),
+            watch: Arc::clone(self.running().watch()),
+            punts: site.punts,
+        };
+        let running = Running::launch(site.eal, parts.build(site.plan)?, site.idle)?;
+        self.running = running.handle().clone();
+        Ok(running)
+    }
+
+    /// Updates in service, of all VRFs.
+    pub(crate) fn updates(&self) -> u64 {
+        self.vrfs.iter().map(|vrf| vrf.tally().updates).sum()
+    }
+}
+
+/// Which VRF an error is about.
+fn of(name: &str) -> String {
+    format!("VRF {name}")
+}
+
+#[cfg(test)]
+mod tests;

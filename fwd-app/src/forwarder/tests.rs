@@ -1,0 +1,321 @@
+//! Which ports and VLANs are those of which VRF, names, and feeds over several VRFs.
+
+use super::*;
+use crate::datapath::EgressPort;
+use crate::datapath::vlans::PortVrfs;
+use crate::ports::addresses::{PortAddress, interfaces};
+use crate::routes::feeds::Tables;
+use crate::routes::feeds::interfaces::Interfaces;
+use crate::routes::feeds::running::{FeedSpec, Source};
+use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId, Link, Path, Route};
+use crate::routes::files::load_rib;
+use crate::routes::spec::{NamedFile, NamedTable, vrfs_of_ports};
+use crate::routes::test_vrf::bundled;
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use fib::faulty::{Call, Faults, FaultyEngine, How};
+use fib::feed::Hop;
+use fib::{IpPrefix, Keys, MacAddr, NextHop, NextHopId, PortRef, SlotId};
+use lpm_core::each_fib::each_fib;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::Poll;
+use std::time::Duration;
+
+fn spec(name: &str, ports: &[&str]) -> VrfSpec {
+    let ports = ports.iter().map(|port| PortRef::parse(port)).collect();
+    VrfSpec { name: name.to_owned(), ports, files: Vec::new() }
+}
+
+#[test]
+fn a_port_belongs_to_one_vrf() {
+    let port = |i| EgressPort {
+        name: format!("net_ring_port{i}"),
+        mac: MacAddr([2, 0, 0, 0, 0, i]),
+        mtu_bytes: 1500,
+        destination: None,
+        is_up: true,
+    };
+    let ports: Vec<_> = (0..4).map(port).collect();
+    let of = |specs: &[VrfSpec]| vrfs_of_ports(specs, &ports);
+    let own = |numbers: [usize; 4]| numbers.map(|own| PortVrfs { own, ..PortVrfs::default() }).to_vec();
+    assert_eq!(of(&[]), Ok(own([0; 4])));
+    let specs = [spec("red", &["3", "net_ring_port1"]), spec("blue", &["0"])];
+    assert_eq!(of(&specs), Ok(own([2, 1, 0, 1])));
+    let message = |specs: &[VrfSpec]| of(specs).unwrap_err().to_string();
+    assert_eq!(message(&[spec("red", &["1"]), spec("blue", &["1"])]), "port 1 is in the VRFs red and blue");
+    assert!(message(&[spec("red", &["1", "net_ring_port1"])]).contains("red and red"));
+    assert!(matches!(of(&[spec("red", &["4"])]), Err(ConfigError::NoDevice(_))));
+    // A VLAN that is where its port is anyway costs nothing.
+    let specs = [spec("red", &["1.100", "2", "2.100"]), spec("blue", &["net_ring_port1.4094", "1.7", "3.7"])];
+    let mut wanted = own([0, 0, 1, 0]);
+    wanted[1].vlans = BTreeMap::from([(7, 2), (100, 1), (4094, 2)]);
+    wanted[3].vlans = BTreeMap::from([(7, 2)]);
+    assert_eq!(of(&specs), Ok(wanted));
+    assert_eq!(
+        message(&[spec("red", &["1.100"]), spec("blue", &["net_ring_port1.100"])]),
+        "port net_ring_port1.100 is in the VRFs red and blue"
+    );
+    for none in ["1.0", "1.4095", "1.x", "9.1", "eth1.1"] {
+        assert!(matches!(of(&[spec("red", &[none])]), Err(ConfigError::NoDevice(_))), "{none}");
+    }
+}
+#[test]
+fn names_are_those_of_vrfs() {
+    let red = [spec("red", &["0"]), spec("blue", &["1"])];
+    let file = |vrf: &str, file: &str| NamedFile { vrf: vrf.to_owned(), file: file.into() };
+    let vrfs = VrfSpec::all(&red, &[file("blue", "a"), file("red", "b"), file("blue", "c")]).unwrap();
+    assert_eq!((vrfs[0].files.len(), vrfs[1].files.len()), (1, 2));
+    for (vrfs, files, message) in [
+        (vec![spec("default", &["0"])], vec![], "--vrf default: there is a VRF of this name"),
+        (vec![spec("a", &["0"]), spec("a", &["1"])], vec![], "--vrf a: there is a VRF of this name"),
+        (red.to_vec(), vec![file("x", "a")], "--vrf-fib x: no --vrf has this name; there are: red, blue"),
+    ] {
+        assert_eq!(VrfSpec::all(&vrfs, &files).unwrap_err().to_string(), message);
+    }
+    let table = |vrf: &str, table| NamedTable { vrf: vrf.to_owned(), table };
+    let files = FeedSpec { sources: vec![Source::Files], ..FeedSpec::default() };
+    assert!(files.clone().for_vrfs(&red, &[]).is_ok());
+    let without = files.for_vrfs(&red, &[table("red", 10)]).unwrap_err().to_string();
+    assert_eq!(without, "--vrf-table needs --fpm or --kernel-routes");
+    let mut wanted = Tables::default();
+    assert_eq!((wanted.set(10, 2), wanted.set(1000, 1)), (None, None));
+    assert_eq!(VrfSpec::tables(&red, &[table("blue", 10), table("red", 1000)]), Ok(wanted));
+    for (tables, message) in [
+        ([table("red", 10), table("x", 11)], "--vrf-table x: no --vrf has this name; there are: red, blue"),
+        ([table("red", 10), table("red", 11)], "--vrf-table red=11: the VRF has a table"),
+        ([table("red", 10), table("blue", 10)], "--vrf-table blue=10: this is the table of the VRF red"),
+        (
+            [table("red", 10), table("blue", 254)],
+            "--vrf-table blue=254: this is the table of the VRF default",
+        ),
+    ] {
+        assert_eq!(VrfSpec::tables(&red, &tables).unwrap_err().to_string(), message);
+    }
+}
+
+#[test]
+fn a_vrf_that_refuses_its_files_keeps_those_of_others_out_of_nothing() {
+    let mut forwarder = over_two_ports(&[spec("red", &["1"]), spec("blue", &[])]);
+    let faults = Arc::new(Faults::default());
+    forwarder.vrf_mut(1).replace_engine(Box::new(FaultyEngine::new(&faults)));
+    faults.fail_from(Call::Apply, faults.calls(Call::Apply), How::Full);
+    let new = "198.51.100.128/25".parse().unwrap();
+    let again = || {
+        let (mut rib, hops, _) = load_rib(&[bundled("routes.txt")], &mut |_| ()).unwrap();
+        let known = rib.v4.iter().next().unwrap().1;
+        rib.set(new, known);
+        (rib, hops)
+    };
+    let [main, red, blue] = forwarder.replace_routes(&[again(), again(), again()]).try_into().unwrap();
+    assert_eq!((main.unwrap(), blue.unwrap()), (1, 1));
+    let refusal = format!("{:#}", red.unwrap_err());
+    assert!(refusal.starts_with("VRF red: "), "{refusal}");
+    let has_it =
+        [0, 1, 2].map(|number| forwarder.vrf(number).rib().v4.prefixes().any(|of| IpPrefix::V4(of) == new));
+    assert_eq!(has_it, [true, false, true]);
+}
+
+/// A forwarder with these VRFs, each with the bundled routes, over the ports p0 and p1.
+fn over_two_ports(others: &[VrfSpec]) -> Forwarder {
+    let main = TableSpec {
+        files: vec![bundled("routes.txt")],
+        routes_max: None,
+        engine: EngineSpec::named("oracle"),
+    };
+    let with_files = |vrf: &VrfSpec| VrfSpec { files: main.files.clone(), ..vrf.clone() };
+    let others: Vec<_> = others.iter().map(with_files).collect();
+    let mut forwarder = Forwarder::open(&main, &others, &mut |_| ()).unwrap();
+    let port = |i: u8| EgressPort {
+        name: format!("p{i}"),
+        mac: MacAddr([2, 0, 0, 0, 0, i]),
+        mtu_bytes: 1500,
+        destination: None,
+        is_up: true,
+    };
+    let ports = vec![port(0), port(1)];
+    let vrfs = vrfs_of_ports(&others, &ports).unwrap();
+    forwarder.set_ports(PortTable { vrfs, ..PortTable::of(ports) }).unwrap();
+    forwarder
+}
+
+/// Two VRFs over the ports p0 and p1, which are the interfaces 10 and 11 of the feed behind the returned channel.
+fn with_feeds() -> (Forwarder, Sender<ChangeSet>) {
+    let mut forwarder = over_two_ports(&[spec("red", &["1"])]);
+    let interfaces = Interfaces::of(&forwarder.ports().ports, &[], &[]).unwrap();
+    let (sender, receiver) = bounded(100);
+    forwarder.set_feeds(Feeds::for_test(receiver, 0, interfaces)).unwrap();
+    (forwarder, sender)
+}
+
+#[test]
+fn feeds_give_each_vrf_its_own_routes_which_go_stale_and_are_swept_there() {
+    let (mut forwarder, sender) = with_feeds();
+    let links = [(10, "p0"), (11, "p1")].map(|(ifindex, name)| {
+        let name = name.to_owned();
+        FeedEvent::Link(Link { ifindex, name, is_up: true, is_running: true, mac: None, mtu_bytes: 1500 })
+    });
+    let mut says = |events: &[FeedEvent]| {
+        sender.send(ChangeSet { feed: FeedId(0), events: events.to_vec() }).unwrap();
+        assert!(forwarder.learn() && !forwarder.learn());
+        // The routes of a prefix that no file has, in both VRFs.
+        [0, 1].map(|number| {
+            let vrf = forwarder.vrf(number);
+            let found = vrf.rib().longest([198, 18, 0, 1].into());
+            found.filter(|(prefix, _)| prefix.len() == 24).and_then(|(_, id)| vrf.hops().get(id)).cloned()
+        })
+    };
+    let route = |vrf, last, ifindex| {
+        let path = Path { gateway: Some([192, 0, 2, last].into()), ifindex, weight: 1 };
+        let (prefix, route) = ("198.18.0.0/24".parse().unwrap(), Arc::new(Route::Paths(Box::new([path]))));
+        FeedEvent::Announce { vrf, prefix, metric: 0, route }
+    };
+    let via = |last: u8, port| {
+        Some(NextHop::Gateway { gateway: [192, 0, 2, last].into(), port: PortRef::Index(port) })
+    };
+    says(&links);
+    assert_eq!(says(&[FeedEvent::Connected, route(0, 1, 10)]), [via(1, 0), None]);
+    // The same prefix and metric, and a link of the other VRF.
+    assert_eq!(says(&[route(1, 2, 10)]), [via(1, 0), via(2, 0)]);
+    assert_eq!(says(&[route(1, 3, 11)]), [via(1, 0), via(3, 1)]);
+    assert_eq!(says(&[FeedEvent::Disconnected, FeedEvent::Stale]), [via(1, 0), via(3, 1)]);
+    // One VRF's routes are announced again.
+    assert_eq!(says(&[FeedEvent::Connected, route(0, 4, 10), FeedEvent::Sweep]), [via(4, 0), None]);
+    let count = |number: usize| forwarder.vrf(number).rib().v4.len();
+    assert_eq!(count(0), count(1) + 1);
+}
+
+#[test]
+fn a_gateway_without_a_port_is_a_neighbour_in_its_vrf_alone() {
+    let (mut forwarder, _) = with_feeds();
+    let gateway = [192, 0, 2, 9].into();
+    let hop = NextHop::Gateway { gateway, port: PortRef::ById };
+    let mac = |last| MacAddr([2, 0, 0, 0, 1, last]);
+    for vrf in [0, 1] {
+        forwarder.vrf_mut(vrf).add_route("198.18.0.0/24".parse().unwrap(), &Hop::Hop(hop.clone())).unwrap();
+    }
+    let mut found = |learned: &[(u16, Option<MacAddr>)]| {
+        for (port, mac) in learned {
+            forwarder.set_resolved(Resolved { address: gateway, port: *port, mac: *mac });
+        }
+        forwarder.commit().unwrap();
+        [0, 1].map(|vrf| {
+            let vrf = forwarder.vrf(vrf);
+            let table = vrf.egress_table().unwrap().load_full();
+            let entry = table.get(vrf.hops().find(&hop).unwrap());
+            (entry.port < 2).then(|| (entry.port, entry.macs[5]))
+        })
+    };
+    assert_eq!(found(&[(0, Some(mac(1)))]), [Some((0, 1)), None]);
+    assert_eq!(found(&[(1, Some(mac(2)))]), [Some((0, 1)), Some((1, 2))]);
+    assert_eq!(found(&[(0, None)]), [None, Some((1, 2))]);
+}
+
+#[test]
+fn the_addresses_of_a_port_are_those_of_its_vrf() {
+    let (mut forwarder, _) = with_feeds();
+    let at = |port: u16, text: &str, prefix_len| PortAddress {
+        port: PortRef::Index(port),
+        address: text.parse().unwrap(),
+        prefix_len,
+    };
+    // The same link in both VRFs.
+    let addresses = [at(0, "198.18.1.1", 24), at(1, "198.18.1.1", 24), at(1, "198.18.2.1", 24)];
+    let ports = forwarder.ports().ports.clone();
+    let interfaces = interfaces(&addresses, std::iter::empty(), &ports).unwrap();
+    let interfaces: Vec<_> = interfaces.into_iter().map(|interface| forwarder.place(interface)).collect();
+    let ours = forwarder.set_interfaces(&interfaces).unwrap();
+    forwarder.commit().unwrap();
+    let of = |port: usize, text: &str| {
+        let address: std::net::Ipv4Addr = text.parse().unwrap();
+        ours[port].as_ref().unwrap().v4.contains(&address.to_bits())
+    };
+    assert!(of(0, "198.18.1.1") && of(1, "198.18.1.1") && of(1, "198.18.2.1") && !of(0, "198.18.2.1"));
+    let routes = |vrf: usize, text: &str| {
+        let vrf = forwarder.vrf(vrf);
+        vrf.rib().longest(text.parse().unwrap()).and_then(|(_, id)| vrf.hops().get(id)).cloned()
+    };
+    let link = |port| Some(NextHop::Connected { port: PortRef::Index(port) });
+    assert_eq!((routes(0, "198.18.1.7"), routes(1, "198.18.1.7")), (link(0), link(1)));
+    assert_eq!(
+        (routes(0, "198.18.1.1"), routes(1, "198.18.2.1")),
+        (Some(NextHop::Local), Some(NextHop::Local))
+    );
+    assert_ne!(routes(0, "198.18.2.1"), Some(NextHop::Local));
+}
+
+/// While `work` runs, `faults` hang in `apply`. When that takes a minute they no longer do, and `work` has waited for them.
+fn does_not_wait(faults: &Arc<Faults>, work: impl FnOnce()) {
+    let (done, waited) = bounded::<()>(0);
+    let theirs = Arc::clone(faults);
+    let watch = std::thread::spawn(move || {
+        let is_stuck = waited.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout);
+        if is_stuck {
+            theirs.hang_in_apply.store(false, SeqCst);
+        }
+        is_stuck
+    });
+    work();
+    drop(done);
+    assert!(!watch.join().unwrap(), "the control thread waits for a build");
+}
+
+#[test]
+fn the_control_thread_does_not_wait_while_one_vrf_of_a_common_engine_is_built() {
+    let (mut forwarder, sender) = with_feeds();
+    let faults = Arc::new(Faults::default());
+    faults.hang_from.store(1, SeqCst);
+    faults.hang_in_apply.store(true, SeqCst);
+    let options = fib::EngineOptions::of(&[("fibs", "2")]);
+    let engine = FaultyEngine::over(crate::engines::ENGINES.make("sail-m", &options).unwrap(), &faults);
+    let engines = each_fib(Box::new(engine)).into_iter();
+    let engines = engines.map(|engine| Made { engine, service: None, is_shared: true }).collect();
+    for vrf in [0, 1] {
+        forwarder.vrf_mut(vrf).replace_routes(&fib::Rib::new(), &fib::NextHopTable::new()).unwrap();
+        forwarder
+            .vrf_mut(vrf)
+            .add_route("198.18.0.0/24".parse().unwrap(), &Hop::Hop(NextHop::Blackhole))
+            .unwrap();
+    }
+    forwarder.commit().unwrap();
+    forwarder.build_each(&EngineSpec::named("sail-m"), engines).unwrap();
+    // The table of one VRF is there, that of the other one is being built.
+    while faults.calls(Call::Apply) < 1 || forwarder.vrfs().iter().all(Vrf::is_building_part) {
+        std::thread::yield_now();
+    }
+    let base = |vrf: usize| if vrf == 0 { 1000 } else { 2000 };
+    does_not_wait(&faults, || {
+        for round in 1..=100_u32 {
+            for vrf in [0, 1] {
+                assert!(forwarder.finish_engine(vrf).is_none(), "round {round}");
+            }
+            forwarder.set_link(1, round % 2 == 0);
+            forwarder.commit().unwrap();
+            let set = ChangeSet { feed: FeedId(0), events: vec![FeedEvent::Connected] };
+            sender.send(set).unwrap();
+            forwarder.learn();
+            for vrf in [0, 1] {
+                let hop = Hop::Id(NextHopId::new(base(vrf) + round).unwrap());
+                forwarder.vrf_mut(vrf).add_route("198.18.0.0/24".parse().unwrap(), &hop).unwrap();
+                forwarder.commit().unwrap();
+                assert_eq!(forwarder.vrf(vrf).engine().name(), "oracle");
+            }
+        }
+    });
+    faults.hang_in_apply.store(false, SeqCst);
+    let mut finished = [false; 2];
+    while finished != [true; 2] {
+        for vrf in [0, 1] {
+            if let Some(result) = forwarder.finish_engine(vrf) {
+                result.unwrap();
+                finished[vrf] = true;
+            }
+        }
+    }
+    for vrf in [0, 1] {
+        let engine = forwarder.vrf(vrf).engine();
+        let mut reader = engine.reader(1, 1).unwrap();
+        reader.submit(SlotId(0), Keys::V4(&[0xc612_0001])).unwrap();
+        let Poll::Ready(Ok([id])) = reader.collect(SlotId(0)) else { panic!("no answer") };
+        assert_eq!((engine.name(), id.get()), ("fake", base(vrf) + 100));
+    }
+}

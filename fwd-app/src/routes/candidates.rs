@@ -1,0 +1,643 @@
+//! What every source says of each prefix, and which route wins: the one place where that is decided.
+//!
+//! The order of sources is that of [`SourceId`]: the addresses of ports, the control socket, then files and feeds as the command line
+//! names them. Of one feed the lowest metric comes first. The first route that has a next hop wins. When a prefix has routes of feeds
+//! alone and none of their paths leads to a port, the prefix is unreachable, or has no route ([`Candidates::set_unreachable`]).
+//!
+//! A route that only files have lies in the RIB and not here, so a forwarder without other sources has two empty tables. The first route
+//! of another source brings the file's route here. An entry ends by [`Candidates::forget`], when it has been committed that no other
+//! source has the prefix.
+//!
+//! A feed's routes carry the epoch of their last announcement. [`Candidates::begin_epoch`] makes all of them stale, which costs nothing
+//! for a table of any size; [`Candidates::sweep`] finds those that still are, and [`Candidates::next_stale`] gives them one at a time, to be withdrawn.
+
+use super::feeds::Route;
+use fib::{Family, IpPrefix, Key, NextHopId, Prefix};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+/// The least number of distinct routes at which unused ones are looked for.
+const UNUSED_MIN: usize = 1 << 10;
+/// How many prefixes are looked at for each distinct route when unused ones are looked for, at most.
+const PREFIXES_PER_ROUTE: usize = 1 << 8;
+
+/// A source of routes. The lowest is preferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SourceId(u8);
+
+impl SourceId {
+    /// The addresses of ports.
+    pub(crate) const OWN: Self = Self(0);
+    /// The control socket.
+    pub(crate) const CTL: Self = Self(1);
+    /// The route files and their updates.
+    pub(crate) const FILES: Self = Self(128);
+
+    /// Feed number `feed`, counted from 0 in the order of the command line, where the first `before_files` are named before files.
+    pub(crate) const fn of_feed(feed: u8, before_files: u8) -> Self {
+        let first = if feed < before_files { Self::CTL.0 + 1 } else { Self::FILES.0 + 1 - before_files };
+        Self(first.wrapping_add(feed))
+    }
+
+    /// Whether it is a feed, which has metrics, stale routes and a limit.
+    const fn is_feed(self) -> bool {
+        self.0 > Self::CTL.0 && self.0 != Self::FILES.0
+    }
+
+    /// Whether its routes are left out when the engine has no table for their family. Those of a user are refused.
+    const fn may_be_left_out(self) -> bool {
+        self.is_feed() || self.0 == Self::OWN.0
+    }
+}
+
+/// What a source says of a prefix.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Said {
+    /// The source.
+    pub(crate) source: SourceId,
+    /// The prefix.
+    pub(crate) prefix: IpPrefix,
+    /// The metric; 0 of a source that is no feed.
+    pub(crate) metric: u32,
+    /// The route; `None` when the source has none any more.
+    pub(crate) route: Option<RouteId>,
+}
+
+/// A distinct route; see [`Candidates::route`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RouteId(u32);
+
+impl RouteId {
+    /// No route: files have none of a prefix whose entry has not ended yet.
+    const NOTHING: Self = Self(0);
+}
+
+/// The route of a prefix that is to be in service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Winner {
+    /// Its source.
+    pub(crate) source: SourceId,
+    /// Its metric.
+    pub(crate) metric: u32,
+    /// Its next hop; [`NextHopId::NONE`] when the prefix has none.
+    pub(crate) id: NextHopId,
+    /// The route is that of a feed and leads to no port.
+    pub(crate) is_foreign: bool,
+}
+
+impl Winner {
+    const NONE: Self = Self { source: SourceId::FILES, metric: 0, id: NextHopId::NONE, is_foreign: false };
+}
+
+/// How many routes a source has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SourceRoutes {
+    /// All of them.
+    pub(crate) routes: u64,
+    /// Those that are stale.
+    pub(crate) stale: u64,
+    /// Announcements left out since the table was full.
+    pub(crate) over_limit: u64,
+}
+
+impl SourceRoutes {
+    /// Those of two VRFs.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self {
+            routes: self.routes + other.routes,
+            stale: self.stale + other.stale,
+            over_limit: self.over_limit + other.over_limit,
+        }
+    }
+}
+
+/// What becomes of the routes of a feed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FeedOutcome {
+    /// Those whose paths have no port here.
+    pub(crate) unresolved: u64,
+    /// Of these, those that are installed as unreachable.
+    pub(crate) unreachable: u64,
+    /// Those of a family that the engine has no table for.
+    pub(crate) no_table: u64,
+    /// Those that the engine has refused.
+    pub(crate) refused: u64,
+}
+
+/// A route that a source has of a prefix.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    route: RouteId,
+    metric: u32,
+    /// When it was announced last, in epochs of its source.
+    epoch: u16,
+    source: SourceId,
+    /// Whether the prefix has more candidates, in [`Table::others`].
+    has_others: bool,
+}
+
+type Rank = (SourceId, u32);
+
+impl Candidate {
+    /// The file's route, or [`RouteId::NOTHING`].
+    const fn of_file(route: RouteId) -> Self {
+        Self { route, metric: 0, epoch: 0, source: SourceId::FILES, has_others: false }
+    }
+
+    /// The lowest rank comes first.
+    fn rank(&self) -> Rank {
+        (self.source, self.metric)
+    }
+
+    /// Whether no source but files has a route of the prefix.
+    fn is_lone(&self) -> bool {
+        self.source == SourceId::FILES && !self.has_others
+    }
+}
+
+/// The candidates of one family.
+struct Table<K: Key> {
+    first: FxHashMap<Prefix<K>, Candidate>,
+    /// The further candidates of prefixes with several, in order; never an empty list.
+    others: FxHashMap<Prefix<K>, Vec<Candidate>>,
+}
+
+impl<K: Key> Default for Table<K> {
+    fn default() -> Self {
+        Self { first: FxHashMap::default(), others: FxHashMap::default() }
+    }
+}
+
+/// A change of a prefix's candidates.
+struct Change {
+    /// The candidate of the same rank before.
+    replaced: Option<Candidate>,
+    before: Winner,
+    after: Winner,
+    /// Whether no source but files has a route of the prefix any more.
+    is_lone: bool,
+}
+
+impl<K: Key> Table<K> {
+    /// The candidates of a prefix, in order.
+    fn of(&self, prefix: Prefix<K>) -> impl Iterator<Item = &Candidate> {
+        let first = self.first.get(&prefix);
+        let has_others = first.is_some_and(|first| first.has_others);
+        first.into_iter().chain(self.others.get(&prefix).filter(|_| has_others).into_iter().flatten())
+    }
+
+    /// Sets or removes the candidate of a rank. `file` is the file's route of a prefix without an entry. `None` when nothing is there to
+    /// be removed.
+    fn set(
+        &mut self,
+        prefix: Prefix<K>,
+        rank: Rank,
+        new: Option<Candidate>,
+        file: impl FnOnce() -> NextHopId,
+        routes: &mut Routes,
+    ) -> Option<Change> {
+        let first = match self.first.entry(prefix) {
+            Entry::Vacant(entry) => {
+                let new = new?;
+                let file = Candidate::of_file(routes.of_hop(file()));
+                if file.route == RouteId::NOTHING {
+                    entry.insert(new);
+                    let after = routes.winner(K::FAMILY, &[new]);
+                    return Some(Change { replaced: None, before: Winner::NONE, after, is_lone: false });
+                }
+                entry.insert(file)
+            }
+            Entry::Occupied(entry) => entry.into_mut(),
+        };
+        let winner = |all: &[Candidate]| routes.winner(K::FAMILY, all);
+        if let (Some(new), false, true) = (new, first.has_others, first.rank() == rank) {
+            let (before, after) = (winner(&[*first]), winner(&[new]));
+            let replaced = Some(std::mem::replace(first, new));
+            return Some(Change { replaced, before, after, is_lone: first.is_lone() });
+        }
+        let others = if first.has_others { self.others.remove(&prefix) } else { None };
+        let mut all = others.unwrap_or_default();
+        all.insert(0, *first);
+        let before = winner(&all);
+        let replaced = match all.binary_search_by_key(&rank, Candidate::rank) {
+            Ok(at) => all.splice(at..=at, new).next(),
+            Err(at) => {
+                all.splice(at..at, new);
+                None
+            }
+        };
+        all.retain(|candidate| candidate.route != RouteId::NOTHING);
+        let after = winner(&all);
+        *first = if all.is_empty() { Candidate::of_file(RouteId::NOTHING) } else { all.remove(0) };
+        first.has_others = !all.is_empty();
+        let is_lone = first.is_lone();
+        if first.has_others {
+            self.others.insert(prefix, all);
+        }
+        Some(Change { replaced, before, after, is_lone })
+    }
+
+    fn forget(&mut self, prefix: Prefix<K>) {
+        if let Entry::Occupied(entry) = self.first.entry(prefix)
+            && entry.get().is_lone()
+        {
+            entry.remove();
+        }
+    }
+
+    /// Every candidate.
+    fn all(&self) -> impl Iterator<Item = (IpPrefix, &Candidate)> {
+        let others = self.others.iter().flat_map(|(prefix, all)| all.iter().map(move |of| (prefix, of)));
+        self.first.iter().chain(others).map(|(prefix, of)| (K::wrap(*prefix), of))
+    }
+
+    fn forget_epochs(&mut self, source: SourceId) {
+        let all = self.first.values_mut().chain(self.others.values_mut().flatten());
+        all.filter(|of| of.source == source).for_each(|of| of.epoch = 0);
+    }
+}
+
+/// The state of a source.
+#[derive(Clone, Copy, Default)]
+struct Source {
+    epoch: u16,
+    count: SourceRoutes,
+}
+
+/// A distinct route.
+struct Known {
+    route: Arc<Route>,
+    /// Its next hop; [`NextHopId::NONE`] while it has none.
+    id: NextHopId,
+}
+
+/// Distinct routes, each once, and what decides which of them wins.
+struct Routes {
+    /// By [`RouteId`].
+    known: Vec<Known>,
+    by_route: FxHashMap<Arc<Route>, RouteId>,
+    /// Entries of `known` that are not in use.
+    free: Vec<RouteId>,
+    /// The number of distinct routes at which unused ones are looked for.
+    unused_at: usize,
+    unreachable: NextHopId,
+    without_table: Vec<Family>,
+}
+
+impl Routes {
+    fn new() -> Self {
+        let nothing = Arc::new(Route::Hop(NextHopId::NONE));
+        Self {
+            known: vec![Known { route: Arc::clone(&nothing), id: NextHopId::NONE }],
+            by_route: FxHashMap::from_iter([(nothing, RouteId::NOTHING)]),
+            free: Vec::new(),
+            unused_at: UNUSED_MIN,
+            unreachable: NextHopId::NONE,
+            without_table: Vec::new(),
+        }
+    }
+
+    fn get(&self, route: RouteId) -> &Known {
+        &self.known[route.0 as usize]
+    }
+
+    fn find_or_add(&mut self, route: &Arc<Route>, id: impl FnOnce(&Route) -> NextHopId) -> RouteId {
+        if let Some(known) = self.by_route.get(route) {
+            return *known;
+        }
+        let known = Known { route: Arc::clone(route), id: id(route) };
+        let found = match self.free.pop() {
+            Some(free) => {
+                self.known[free.0 as usize] = known;
+                free
+            }
+            None => {
+                self.known.push(known);
+                RouteId(u32::try_from(self.known.len() - 1).unwrap_or(u32::MAX))
+            }
+        };
+        self.by_route.insert(Arc::clone(route), found);
+        found
+    }
+
+    fn of_hop(&mut self, id: NextHopId) -> RouteId {
+        if id.is_none() { RouteId::NOTHING } else { self.find_or_add(&Arc::new(Route::Hop(id)), |_| id) }
+    }
+
+    /// The first of a prefix's candidates that has a next hop.
+    fn winner(&self, family: Family, candidates: &[Candidate]) -> Winner {
+        let is_left_out = self.without_table.contains(&family);
+        let mut foreign = Winner::NONE;
+        for Candidate { route, metric, source, .. } in candidates {
+            if is_left_out && source.may_be_left_out() {
+                continue;
+            }
+            let Known { route, id } = self.get(*route);
+            let winner = Winner { source: *source, metric: *metric, id: *id, is_foreign: false };
+            if !id.is_none() {
+                return winner;
+            }
+            if foreign == Winner::NONE && matches!(**route, Route::Paths(_)) {
+                foreign = Winner { id: self.unreachable, is_foreign: true, ..winner };
+            }
+        }
+        foreign
+    }
+
+    /// Forgets routes that are not in `used`.
+    fn retain(&mut self, used: &FxHashSet<RouteId>) {
+        let Self { known, by_route, free, .. } = self;
+        by_route.retain(|_, at| {
+            let stays = *at == RouteId::NOTHING || used.contains(at);
+            if !stays {
+                known[at.0 as usize] = Known { route: Arc::new(Route::Local), id: NextHopId::NONE };
+                free.push(*at);
+            }
+            stays
+        });
+    }
+}
+
+/// What a user's source said of a prefix before the changes since the last commit.
+struct Undo {
+    source: SourceId,
+    prefix: IpPrefix,
+    route: Option<RouteId>,
+}
+
+/// A route that is withdrawn unless it is announced again before.
+#[derive(Clone, Copy)]
+struct Stale {
+    prefix: IpPrefix,
+    rank: Rank,
+    epoch: u16,
+}
+
+/// What a change of a prefix comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Changed {
+    /// The winner, if its next hop is another one than before.
+    pub(crate) winner: Option<Winner>,
+    /// Whether the entry is to end with the next commit ([`Candidates::forget`]).
+    pub(crate) is_lone: bool,
+}
+
+/// The routes of all sources.
+pub(crate) struct Candidates {
+    v4: Table<u32>,
+    v6: Table<u128>,
+    /// By [`SourceId`].
+    sources: Vec<Source>,
+    routes: Routes,
+    undo: Vec<Undo>,
+    stale: Vec<Stale>,
+    /// The most routes of a feed.
+    routes_max: u64,
+}
+
+impl Default for Candidates {
+    fn default() -> Self {
+        Self {
+            v4: Table::default(),
+            v6: Table::default(),
+            sources: vec![Source::default(); 1 << u8::BITS],
+            routes: Routes::new(),
+            undo: Vec::new(),
+            stale: Vec::new(),
+            routes_max: u64::MAX,
+        }
+    }
+}
+
+impl Candidates {
+    /// The most routes of each feed.
+    pub(crate) const fn set_routes_max(&mut self, routes_max: u64) {
+        self.routes_max = routes_max;
+    }
+
+    /// The next hop of prefixes whose routes lead to no port; with [`NextHopId::NONE`] they have no route.
+    pub(crate) const fn set_unreachable(&mut self, id: NextHopId) {
+        self.routes.unreachable = id;
+    }
+
+    /// The engine has no table for these families: of their prefixes the routes of ctl and files alone count.
+    pub(crate) fn set_without_table(&mut self, families: Vec<Family>) {
+        self.routes.without_table = families;
+    }
+
+    /// Whether the engine has no table for a family.
+    pub(crate) fn lacks_table(&self, family: Family) -> bool {
+        self.routes.without_table.contains(&family)
+    }
+
+    /// A distinct route. `id` is its next hop, which is asked for unless the route is known.
+    pub(crate) fn route(&mut self, route: &Arc<Route>, id: impl FnOnce(&Route) -> NextHopId) -> RouteId {
+        if self.routes.by_route.len() >= self.routes.unused_at {
+            self.forget_unused();
+        }
+        self.routes.find_or_add(route, id)
+    }
+
+    /// The route of a next hop that is known.
+    pub(crate) fn of_hop(&mut self, id: NextHopId) -> Option<RouteId> {
+        (!id.is_none()).then(|| self.routes.of_hop(id))
+    }
+
+    /// Takes what a source says. `file` is the file's route, which is asked for when the prefix has no entry.
+    pub(crate) fn set(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) -> Changed {
+        let Said { source, prefix, metric, route } = *said;
+        let Source { epoch, count } = self.sources[usize::from(source.0)];
+        let is_full = source.is_feed() && count.routes >= self.routes_max;
+        if is_full && route.is_some() && self.get(prefix, (source, metric)).is_none() {
+            self.sources[usize::from(source.0)].count.over_limit += 1;
+            return Changed { winner: None, is_lone: false };
+        }
+        let new = route.map(|route| Candidate { route, metric, epoch, source, has_others: false });
+        let Self { v4, v6, routes, .. } = self;
+        let change = match prefix {
+            IpPrefix::V4(prefix) => v4.set(prefix, (source, metric), new, file, routes),
+            IpPrefix::V6(prefix) => v6.set(prefix, (source, metric), new, file, routes),
+        };
+        let Some(Change { replaced, before, after, is_lone }) = change else {
+            return Changed { winner: None, is_lone: false };
+        };
+        let changed = Changed { winner: (before.id != after.id).then_some(after), is_lone };
+        if source == SourceId::FILES {
+            return changed; // the RIB has most of these
+        }
+        let count = &mut self.sources[usize::from(source.0)].count;
+        let gone = replaced.filter(|replaced| replaced.route != RouteId::NOTHING);
+        count.routes = count.routes + u64::from(new.is_some()) - u64::from(gone.is_some());
+        count.stale -= u64::from(gone.is_some_and(|gone| gone.epoch != epoch));
+        changed
+    }
+
+    /// As [`Self::set`] for files or ctl, but [`Self::roll_back`] takes it back.
+    pub(crate) fn set_for_user(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) -> Changed {
+        let Said { source, prefix, .. } = *said;
+        self.undo.push(Undo { source, prefix, route: self.said(prefix, source) });
+        self.set(said, file)
+    }
+
+    /// The changes since the last commit are in service.
+    pub(crate) fn settle(&mut self) {
+        self.undo.clear();
+    }
+
+    /// Takes back what files and ctl have said since the last commit.
+    pub(crate) fn roll_back(&mut self) {
+        while let Some(Undo { source, prefix, route }) = self.undo.pop() {
+            self.set(&Said { source, prefix, metric: 0, route }, || NextHopId::NONE);
+        }
+    }
+
+    /// Ends the entry of a prefix that files alone have a route of, or nobody.
+    pub(crate) fn forget(&mut self, prefix: IpPrefix) {
+        match prefix {
+            IpPrefix::V4(prefix) => self.v4.forget(prefix),
+            IpPrefix::V6(prefix) => self.v6.forget(prefix),
+        }
+    }
+
+    /// The winner of a prefix; `None` without an entry: the RIB has the file's route then, if there is one.
+    pub(crate) fn winner(&self, prefix: IpPrefix) -> Option<Winner> {
+        let all: Vec<Candidate> = self.of(prefix).copied().collect();
+        (!all.is_empty()).then(|| self.routes.winner(prefix.family(), &all))
+    }
+
+    /// What a source that is no feed says of a prefix.
+    pub(crate) fn said(&self, prefix: IpPrefix, source: SourceId) -> Option<RouteId> {
+        self.get(prefix, (source, 0)).map(|candidate| candidate.route)
+    }
+
+    /// The route with which a prefix wins.
+    pub(crate) fn route_of(
+        &self,
+        prefix: IpPrefix,
+        Winner { source, metric, .. }: &Winner,
+    ) -> Option<&Route> {
+        self.get(prefix, (*source, *metric)).map(|candidate| &*self.routes.get(candidate.route).route)
+    }
+
+    /// Whether a prefix has an entry.
+    pub(crate) fn has(&self, prefix: IpPrefix) -> bool {
+        self.of(prefix).next().is_some()
+    }
+
+    /// The prefixes of a family that have an entry.
+    pub(crate) fn prefixes(&self, family: Family) -> Vec<IpPrefix> {
+        match family {
+            Family::V4 => self.v4.first.keys().copied().map(IpPrefix::V4).collect(),
+            Family::V6 => self.v6.first.keys().copied().map(IpPrefix::V6).collect(),
+        }
+    }
+
+    /// How many routes a source other than files has.
+    pub(crate) fn count(&self, source: SourceId) -> SourceRoutes {
+        self.sources[usize::from(source.0)].count
+    }
+
+    /// All routes of a source are stale from now on, until they are announced again.
+    pub(crate) fn begin_epoch(&mut self, source: SourceId) {
+        let Source { epoch, count } = &mut self.sources[usize::from(source.0)];
+        if count.routes == count.stale {
+            return; // so that the epochs last, however often a peer comes and goes
+        }
+        count.stale = count.routes;
+        *epoch = epoch.checked_add(1).unwrap_or_else(|| {
+            self.v4.forget_epochs(source);
+            self.v6.forget_epochs(source);
+            1
+        });
+    }
+
+    /// The routes of a source that are stale now are to be withdrawn: see [`Self::next_stale`].
+    pub(crate) fn sweep(&mut self, source: SourceId) {
+        let Source { epoch, count } = self.sources[usize::from(source.0)];
+        if count.stale > 0 {
+            let all = self.v4.all().chain(self.v6.all());
+            let stale = all.filter(|(_, of)| of.source == source && of.epoch != epoch);
+            let stale = stale.map(|(prefix, of)| Stale { prefix, rank: of.rank(), epoch: of.epoch });
+            self.stale.extend(stale);
+        }
+    }
+
+    /// The next withdrawal of a route that was stale at [`Self::sweep`] and has not been announced again.
+    pub(crate) fn next_stale(&mut self) -> Option<Said> {
+        while let Some(Stale { prefix, rank, epoch }) = self.stale.pop() {
+            if self.get(prefix, rank).is_some_and(|of| of.epoch == epoch) {
+                return Some(Said { source: rank.0, prefix, metric: rank.1, route: None });
+            }
+        }
+        None
+    }
+
+    /// Whether routes wait to be withdrawn.
+    pub(crate) fn has_stale(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
+    /// Finds the next hop of each distinct route of feeds anew, with `find`. Returns the prefixes that have a candidate with another one than
+    /// before.
+    pub(crate) fn resolve_anew(&mut self, mut find: impl FnMut(&Route) -> NextHopId) -> Vec<IpPrefix> {
+        let mut changed = FxHashSet::default();
+        for (number, Known { route, id }) in (0..).zip(&mut self.routes.known) {
+            if !matches!(**route, Route::Hop(_)) {
+                let before = std::mem::replace(id, find(route));
+                changed.extend((before != *id).then_some(RouteId(number)));
+            }
+        }
+        if changed.is_empty() {
+            return Vec::new();
+        }
+        let all = self.v4.all().chain(self.v6.all());
+        all.filter(|(_, of)| changed.contains(&of.route)).map(|(prefix, _)| prefix).collect()
+    }
+
+    /// The next hops of all routes.
+    pub(crate) fn ids(&mut self) -> impl Iterator<Item = NextHopId> {
+        self.forget_unused();
+        self.routes.known.iter().map(|known| known.id).chain([self.routes.unreachable])
+    }
+
+    /// What becomes of the routes of `source`, but for those that the engine has refused.
+    pub(crate) fn outcome(&self, source: SourceId) -> FeedOutcome {
+        let mut outcome = FeedOutcome::default();
+        for (prefix, of) in self.v4.all().chain(self.v6.all()).filter(|(_, of)| of.source == source) {
+            if self.routes.without_table.contains(&prefix.family()) {
+                outcome.no_table += 1;
+            } else if self.routes.get(of.route).id.is_none() {
+                outcome.unresolved += 1;
+                let winner = self.winner(prefix).unwrap_or(Winner::NONE);
+                let is_installed = winner.is_foreign && !winner.id.is_none();
+                outcome.unreachable += u64::from(is_installed && (winner.source, winner.metric) == of.rank());
+            }
+        }
+        outcome
+    }
+
+    fn of(&self, prefix: IpPrefix) -> impl Iterator<Item = &Candidate> {
+        let (v4, v6) = match prefix {
+            IpPrefix::V4(prefix) => (Some(self.v4.of(prefix)), None),
+            IpPrefix::V6(prefix) => (None, Some(self.v6.of(prefix))),
+        };
+        v4.into_iter().flatten().chain(v6.into_iter().flatten())
+    }
+
+    fn get(&self, prefix: IpPrefix, rank: Rank) -> Option<&Candidate> {
+        self.of(prefix).find(|of| of.rank() == rank && of.route != RouteId::NOTHING)
+    }
+
+    fn forget_unused(&mut self) {
+        let all = self.v4.all().chain(self.v6.all()).map(|(_, of)| of.route);
+        let used: FxHashSet<_> = all.chain(self.undo.iter().filter_map(|undo| undo.route)).collect();
+        self.routes.retain(&used);
+        let prefixes = self.v4.first.len() + self.v6.first.len();
+        self.routes.unused_at = UNUSED_MIN.max(2 * used.len()).max(prefixes / PREFIXES_PER_ROUTE);
+    }
+}
+
+#[cfg(test)]
+#[path = "candidates_test.rs"]
+mod tests;

@@ -1,0 +1,319 @@
+//! The candidates against a plain list of what was said.
+
+use super::*;
+use crate::routes::feeds::Path;
+use crate::routes::feeds::live::say;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+fn prefix(number: u32) -> IpPrefix {
+    if number.is_multiple_of(2) {
+        IpPrefix::V4(Prefix::truncating(number << 8, 24))
+    } else {
+        IpPrefix::V6(Prefix::truncating(u128::from(number) << 96, 32))
+    }
+}
+
+/// Route 0 drops, 1 is for this host, those above have a path.
+fn route(number: u32) -> Arc<Route> {
+    Arc::new(match number {
+        0 => Route::Blackhole,
+        1 => Route::Local,
+        _ => Route::Paths(Box::new([Path { gateway: None, ifindex: number, weight: 1 }])),
+    })
+}
+
+fn id(number: u32) -> NextHopId {
+    NextHopId::new(number).unwrap()
+}
+
+const UNREACHABLE: u32 = 1000;
+
+/// The next hop of a feed's route: paths over interfaces up to `without_port` lead to no port.
+fn find(route: &Route, without_port: u32) -> NextHopId {
+    match route {
+        Route::Blackhole => id(10),
+        Route::Paths(paths) if paths[0].ifindex > without_port => id(10 + paths[0].ifindex),
+        _ => NextHopId::NONE,
+    }
+}
+
+/// What the sources say, the RIB that follows, and what becomes of a commit.
+struct Model {
+    said: BTreeMap<IpPrefix, BTreeMap<Rank, (u32, bool)>>,
+    without_port: u32,
+    without_v6: bool,
+}
+
+impl Model {
+    fn winner(&self, prefix: IpPrefix) -> NextHopId {
+        let all = self.said.get(&prefix).into_iter().flatten();
+        let is_left_out = self.without_v6 && prefix.family() == Family::V6;
+        let counts = |source: SourceId| !is_left_out || matches!(source, SourceId::CTL | SourceId::FILES);
+        let mut foreign = NextHopId::NONE;
+        for ((source, _), (number, _)) in all.filter(|((source, _), _)| counts(*source)) {
+            let found =
+                if source.is_feed() { find(&route(*number), self.without_port) } else { id(100 + number) };
+            if !found.is_none() {
+                return found;
+            }
+            if *number > 1 {
+                foreign = id(UNREACHABLE);
+            }
+        }
+        foreign
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Say { source: usize, at: u32, metric: u32, route: Option<u32> },
+    Stale(usize),
+    Sweep(usize),
+    Ports(u32),
+    WithoutV6(bool),
+    Commit(bool),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => (0..6_usize, 0..8_u32, 0..3_u32, prop::option::weighted(0.6, 0..5_u32))
+            .prop_map(|(source, at, metric, route)| Step::Say { source, at, metric, route }),
+        1 => (3..6_usize).prop_map(Step::Stale),
+        1 => (3..6_usize).prop_map(Step::Sweep),
+        1 => (0..5_u32).prop_map(Step::Ports),
+        1 => any::<bool>().prop_map(Step::WithoutV6),
+        3 => prop::bool::weighted(0.7).prop_map(Step::Commit),
+    ];
+    prop::collection::vec(step, 1..150)
+}
+
+proptest! {
+    /// A RIB that gets the winners has, after each commit, what the sources say; a commit that is refused takes back what files and ctl
+    /// have said since, and nothing else.
+    #[test]
+    fn the_winner_of_each_prefix_is_what_the_rib_gets(steps in steps(), epoch in prop::sample::select(vec![0, u16::MAX - 2])) {
+        let sources = [
+            SourceId::OWN, SourceId::CTL, SourceId::FILES,
+            SourceId::of_feed(0, 1), SourceId::of_feed(1, 1), SourceId::of_feed(2, 1),
+        ];
+        prop_assert!(sources[3] > SourceId::CTL && sources[3] < SourceId::FILES && sources[4] > SourceId::FILES && sources[5] > sources[4]);
+        let mut candidates = Candidates::default();
+        candidates.sources.iter_mut().for_each(|source| source.epoch = epoch);
+        candidates.set_unreachable(id(UNREACHABLE));
+        let mut model = Model { said: BTreeMap::new(), without_port: 2, without_v6: false };
+        let mut rib: BTreeMap<IpPrefix, NextHopId> = BTreeMap::new();
+        let (mut lone, mut user_before, mut has_changed_files) = (Vec::new(), BTreeMap::new(), false);
+        for step in steps {
+            match step {
+                Step::Say { source, at, metric, route: number } => {
+                    let (source, prefix) = (sources[source], prefix(at));
+                    let metric = if source.is_feed() { metric } else { 0 };
+                    if source != SourceId::FILES && std::mem::take(&mut has_changed_files) {
+                        // What files alone have changed is committed before others say something.
+                        candidates.settle();
+                        lone.drain(..).for_each(|prefix| candidates.forget(prefix));
+                        user_before.clear();
+                    }
+                    let is_user = matches!(source, SourceId::CTL | SourceId::FILES);
+                    let of_model = model.said.entry(prefix).or_default();
+                    if is_user {
+                        user_before.entry((prefix, source)).or_insert(of_model.get(&(source, 0)).copied());
+                    }
+                    match number {
+                        Some(number) => of_model.insert((source, metric), (number, false)),
+                        None => of_model.remove(&(source, metric)),
+                    };
+                    if source == SourceId::FILES && !candidates.has(prefix) {
+                        match number {
+                            Some(number) => rib.insert(prefix, id(100 + number)),
+                            None => rib.remove(&prefix),
+                        };
+                        has_changed_files = true;
+                        continue;
+                    }
+                    let without_port = model.without_port;
+                    let route = number.map(|number| {
+                        if source.is_feed() {
+                            candidates.route(&route(number), |route| find(route, without_port))
+                        } else {
+                            candidates.of_hop(id(100 + number)).unwrap()
+                        }
+                    });
+                    let file = rib.get(&prefix).copied().unwrap_or_default();
+                    let said = Said { source, prefix, metric, route };
+                    let before = candidates.winner(prefix).map_or(file, |winner| winner.id);
+                    let changed = if is_user { candidates.set_for_user(&said, || file) } else { candidates.set(&said, || file) };
+                    let after = candidates.winner(prefix).map_or(file, |winner| winner.id);
+                    prop_assert_eq!(changed.winner.map(|winner| winner.id), (before != after).then_some(after));
+                    if let Some(Winner { id, .. }) = changed.winner {
+                        if id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, id) };
+                    }
+                    lone.extend(changed.is_lone.then_some(prefix));
+                }
+                Step::Stale(source) => {
+                    candidates.begin_epoch(sources[source]);
+                    for (_, is_stale) in model.said.values_mut().flatten().filter(|((of, _), _)| *of == sources[source]).map(|(_, said)| said) {
+                        *is_stale = true;
+                    }
+                }
+                Step::Sweep(source) => {
+                    candidates.sweep(sources[source]);
+                    while let Some(said) = candidates.next_stale() {
+                        let Changed { winner, is_lone } = candidates.set(&said, || panic!("there is an entry"));
+                        if let Some(Winner { id, .. }) = winner {
+                            if id.is_none() { rib.remove(&said.prefix) } else { rib.insert(said.prefix, id) };
+                        }
+                        lone.extend(is_lone.then_some(said.prefix));
+                    }
+                    for said in model.said.values_mut() {
+                        said.retain(|(of, _), (_, is_stale)| *of != sources[source] || !*is_stale);
+                    }
+                }
+                Step::Ports(without_port) => {
+                    model.without_port = without_port;
+                    for prefix in candidates.resolve_anew(|route| find(route, without_port)) {
+                        let Winner { id, .. } = candidates.winner(prefix).unwrap();
+                        if id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, id) };
+                    }
+                }
+                Step::WithoutV6(without) => {
+                    model.without_v6 = without;
+                    candidates.set_without_table(if without { vec![Family::V6] } else { Vec::new() });
+                    for prefix in candidates.prefixes(Family::V6) {
+                        let Winner { id, .. } = candidates.winner(prefix).unwrap();
+                        if id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, id) };
+                    }
+                }
+                Step::Commit(is_taken) => {
+                    if is_taken {
+                        candidates.settle();
+                        lone.drain(..).for_each(|prefix| candidates.forget(prefix));
+                    } else {
+                        candidates.roll_back();
+                        for ((prefix, source), before) in &user_before {
+                            let of_model = model.said.entry(*prefix).or_default();
+                            match before {
+                                Some(before) => of_model.insert((*source, 0), *before),
+                                None => of_model.remove(&(*source, 0)),
+                            };
+                        }
+                        // The RIB is rolled back and gets what is wanted in a later commit.
+                        for at in (0..8).map(prefix) {
+                            let wanted = candidates.winner(at).map_or(model.winner(at), |winner| winner.id);
+                            if wanted.is_none() { rib.remove(&at) } else { rib.insert(at, wanted) };
+                            candidates.forget(at);
+                        }
+                        lone.clear();
+                    }
+                    user_before.clear();
+                    has_changed_files = false;
+                }
+            }
+            for at in (0..8).map(prefix) {
+                prop_assert_eq!(rib.get(&at).copied().unwrap_or_default(), model.winner(at));
+            }
+            for source in sources.iter().filter(|source| source.is_feed()) {
+                let of = model.said.values().flatten().filter(|((of, _), _)| of == source);
+                let stale = of.clone().filter(|(_, (_, is_stale))| *is_stale).count() as u64;
+                let wanted = SourceRoutes { routes: of.count() as u64, stale, over_limit: 0 };
+                prop_assert_eq!(candidates.count(*source), wanted);
+            }
+        }
+        candidates.settle();
+        lone.drain(..).for_each(|prefix| candidates.forget(prefix));
+        let has_others = |said: &BTreeMap<Rank, _>| said.keys().any(|(source, _)| *source != SourceId::FILES);
+        let entries = candidates.v4.first.len() + candidates.v6.first.len();
+        prop_assert_eq!(entries, model.said.values().filter(|said| has_others(said)).count(), "the RIB alone has the others");
+    }
+}
+
+const FEED: SourceId = SourceId::of_feed(0, 0);
+
+fn say_route(candidates: &mut Candidates, source: SourceId, at: u32, number: u32) -> Changed {
+    let route = candidates.route(&route(number), |route| find(route, 1));
+    candidates.set(&Said { source, prefix: prefix(at), metric: 0, route: Some(route) }, || NextHopId::NONE)
+}
+
+#[test]
+fn a_full_feed_keeps_what_it_has() {
+    let mut candidates = Candidates::default();
+    candidates.set_routes_max(1);
+    assert_eq!(say_route(&mut candidates, FEED, 0, 2).winner.unwrap().id, id(12));
+    assert_eq!(say_route(&mut candidates, FEED, 2, 2).winner, None);
+    assert_eq!(say_route(&mut candidates, FEED, 0, 3).winner.unwrap().id, id(13));
+    assert_eq!(candidates.count(FEED), SourceRoutes { routes: 1, stale: 0, over_limit: 1 });
+    assert!(say_route(&mut candidates, SourceId::OWN, 2, 2).winner.is_some(), "there is no limit for others");
+}
+
+#[test]
+fn routes_that_nobody_has_are_let_go() {
+    let mut candidates = Candidates::default();
+    for number in 0..100_000 {
+        say_route(&mut candidates, FEED, 0, number);
+    }
+    let routes = &candidates.routes;
+    assert!(
+        routes.known.len() <= UNUSED_MIN + 1 && routes.by_route.len() <= UNUSED_MIN,
+        "{}",
+        routes.known.len()
+    );
+}
+
+/// Prints changes per second and the memory of a full table. Run it alone, with `--release`.
+#[test]
+#[ignore = "a measurement"]
+fn figures_of_a_full_table() {
+    const ROUTES: u32 = 1_000_000;
+    assert_eq!((size_of::<Candidate>(), size_of::<(Prefix<u32>, Candidate)>()), (12, 20));
+    let routes: Vec<_> = (2..500).map(route).collect();
+    let prefixes: Vec<_> = (0..ROUTES).map(|i| i.wrapping_mul(2_654_435_769)).collect();
+    let mut candidates = Candidates::default();
+    let memory = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+    };
+    let second = SourceId::of_feed(1, 0);
+    let announce = |candidates: &mut Candidates, source, shift: usize| {
+        let mut changes = 0;
+        for (i, at) in prefixes.iter().enumerate() {
+            let route = &routes[(i + shift) % routes.len()];
+            let route = Some(candidates.route(route, |route| find(route, 1)));
+            let prefix = IpPrefix::V4(Prefix::truncating(*at, 24));
+            let said = Said { source, prefix, metric: 0, route };
+            changes += u32::from(candidates.set(&said, || NextHopId::NONE).winner.is_some());
+        }
+        changes
+    };
+    let mut step = |what: &str, work: &mut dyn FnMut(&mut Candidates) -> u32| {
+        let (start, before) = (Instant::now(), memory());
+        let changes = work(&mut candidates);
+        let seconds = start.elapsed().as_secs_f64();
+        let rate = f64::from(ROUTES) / seconds / 1e6;
+        say(format_args!(
+            "{what}: {seconds:.3} s, {rate:.1} M routes/s, {changes} changes, {} MiB more",
+            memory().saturating_sub(before)
+        ));
+    };
+    step("announce", &mut |candidates| announce(candidates, FEED, 0));
+    step("announce again", &mut |candidates| announce(candidates, FEED, 0));
+    step("change", &mut |candidates| announce(candidates, FEED, 3));
+    step("mark stale", &mut |candidates| {
+        candidates.begin_epoch(FEED);
+        0
+    });
+    step("announce by a second feed", &mut |candidates| announce(candidates, second, 7));
+    step("next hops anew", &mut |candidates| {
+        candidates.resolve_anew(|route| find(route, 2)).len().try_into().unwrap()
+    });
+    step("sweep the first feed", &mut |candidates| {
+        candidates.sweep(FEED);
+        let mut changes = 0;
+        while let Some(said) = candidates.next_stale() {
+            changes += u32::from(candidates.set(&said, || NextHopId::NONE).winner.is_some());
+        }
+        changes
+    });
+}

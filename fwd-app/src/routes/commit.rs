@@ -1,0 +1,266 @@
+//! Commits, and what the engine refuses: the others of a refused commit go in, and what is left is tried again.
+//!
+//! An engine takes a delta or refuses it as a whole, and does not say because of which route. The RIB is then as it was before, and what
+//! files and the control socket have said since the last commit is forgotten: who said it gets the error. Feeds and addresses say nothing
+//! twice, so what they said stays said ([`Candidates`](super::candidates)). A prefix whose winner is not in the RIB is *refused*. Refused
+//! prefixes are tried again in groups, each with a commit of its own. A group that is refused becomes two of half its size; what is left
+//! at last are the routes that are refused by themselves, and all others are in service.
+//!
+//! Work is bounded: the control thread tries one group a turn, and does other work between two turns. After [`TRIES`] groups, or
+//! [`ROUND_MAX`], it waits for [`PAUSE`]. The groups that are left are the first of the next round, so each has its turn. When none is left,
+//! all prefixes that were refused are one group again. A route that waits here is not part of other commits, so it cannot have them
+//! refused.
+
+use super::Vrf;
+use super::candidates::Winner;
+use super::vrf::Foreign;
+use crate::notice;
+use fib::{Generation, IpPrefix};
+use rustc_hash::FxHashSet;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Groups that are tried in a round, at most. One refused route among ten thousand takes 28.
+const TRIES: u32 = 64;
+/// How long a round takes, but for its last group: an engine may need a second to find that a table does not fit.
+const ROUND_MAX: Duration = Duration::from_secs(1);
+/// How long until the next round.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// A prefix with an entry among the candidates that has changed since the last commit.
+#[derive(Clone, Copy, Debug)]
+struct Changed {
+    prefix: IpPrefix,
+    /// Whether the entry may end when this is committed.
+    is_lone: bool,
+}
+
+/// What has changed since the last commit, and what the engine has refused.
+#[derive(Debug)]
+pub(super) struct Changes {
+    changed: Vec<Changed>,
+    /// Changes that count as updates since the last commit.
+    pub(super) updates: u64,
+    /// The prefixes that follow from the addresses of ports.
+    pub(super) own: Vec<IpPrefix>,
+    /// Prefixes that may have another winner than the one in the RIB.
+    pub(super) again: Vec<IpPrefix>,
+    /// Whether routes of feeds may have other next hops than before.
+    pub(super) has_moved: bool,
+    /// Routes without a port that are to be told, and whether one was told, and a default route.
+    pub(super) foreign: Vec<Foreign>,
+    pub(super) has_noticed_foreign: [bool; 2],
+    /// Whether it was said that routes of a family are left out.
+    pub(super) has_noticed_family: bool,
+    /// Prefixes whose winner is not in the RIB, since the engine has refused it.
+    refused: FxHashSet<IpPrefix>,
+    /// Groups of these prefixes that are to be tried.
+    groups: VecDeque<Vec<IpPrefix>>,
+    round: Option<Round>,
+    /// How long a round takes.
+    pub(super) round_max: Duration,
+    /// When the next round begins.
+    pub(super) due: Option<Instant>,
+    /// The last refusal, and how many prefixes were refused when that was last a notice.
+    why: String,
+    noticed: usize,
+}
+
+/// What may still be tried.
+#[derive(Debug)]
+struct Round {
+    tries_left: u32,
+    end: Instant,
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self {
+            changed: Vec::new(),
+            updates: 0,
+            own: Vec::new(),
+            again: Vec::new(),
+            has_moved: false,
+            foreign: Vec::new(),
+            has_noticed_foreign: [false; 2],
+            has_noticed_family: false,
+            refused: FxHashSet::default(),
+            groups: VecDeque::new(),
+            round: None,
+            round_max: ROUND_MAX,
+            due: None,
+            why: String::new(),
+            noticed: 0,
+        }
+    }
+}
+
+impl Changes {
+    /// Whether anything has changed since the last commit.
+    pub(super) fn is_any(&self) -> bool {
+        self.updates > 0 || !self.changed.is_empty()
+    }
+
+    /// The prefixes whose winner the engine has refused.
+    pub(super) fn refused(&self) -> impl ExactSizeIterator<Item = IpPrefix> {
+        self.refused.iter().copied()
+    }
+
+    /// All that was refused is tried again soon, since there is another engine.
+    pub(super) fn hurry(&mut self) {
+        if !self.refused.is_empty() {
+            self.groups.clear();
+            (self.round, self.due) = (None, Some(Instant::now()));
+        }
+    }
+
+    /// Whether there may be a group to try.
+    pub(super) fn is_due(&self) -> bool {
+        self.round.is_some() || self.due.is_some_and(|due| due <= Instant::now())
+    }
+
+    /// The prefixes of the next group to try, if it is time.
+    fn next_group(&mut self) -> Option<Vec<IpPrefix>> {
+        let now = Instant::now();
+        if self.due.take_if(|due| *due <= now).is_some() {
+            self.begin_round(now);
+            if self.groups.is_empty() {
+                self.groups.push_back(self.refused.iter().copied().collect());
+            }
+        }
+        let round = self.round.as_mut()?;
+        while round.tries_left > 0 && now < round.end {
+            let Some(mut group) = self.groups.pop_front() else { break };
+            group.retain(|prefix| self.refused.contains(prefix));
+            if !group.is_empty() {
+                round.tries_left -= 1;
+                return Some(group);
+            }
+        }
+        self.end_round(now);
+        None
+    }
+
+    /// Begins a round, unless one is under way.
+    fn begin_round(&mut self, now: Instant) {
+        let round = Round { tries_left: TRIES, end: now + self.round_max };
+        self.round.get_or_insert(round);
+    }
+
+    fn end_round(&mut self, now: Instant) {
+        self.round = None;
+        let refused = self.refused.len();
+        if refused == 0 {
+            self.groups.clear();
+        } else {
+            self.due = Some(now + PAUSE);
+            if refused != self.noticed {
+                let (why, seconds) = (&self.why, PAUSE.as_secs());
+                notice::warn(format_args!(
+                    "{why}; {refused} changes of feeds are refused, and tried again every {seconds} s"
+                ));
+            }
+        }
+        self.noticed = refused;
+    }
+}
+
+impl Vrf {
+    /// Brings all changes into service: first the egress table with the new next hops, then the routes to them, so that no lcore
+    /// gets an id that is not in its egress table. Returns the generation that has all changes.
+    ///
+    /// # Errors
+    /// [`EgressError`](crate::datapath::EgressError) for a next hop that refers to a port which does not exist, and the engine's errors.
+    /// The routes in service are then unchanged.
+    pub(crate) fn commit(&mut self) -> anyhow::Result<Generation> {
+        let egress = self.refresh_egress();
+        let updates = std::mem::take(&mut self.changes.updates);
+        let Self { rib, engine, tally, .. } = self;
+        let result = rib.commit(|delta, rib| {
+            egress?;
+            if !delta.is_empty() {
+                engine.writer.apply(delta, rib)?;
+                tally.deltas += 1;
+            }
+            anyhow::Ok(())
+        });
+        if let Err(error) = result {
+            self.take_back(&error);
+            // Gateways may have been resolved by routes that are not in service.
+            let egress = self.refresh_egress();
+            self.drop_unused_hops();
+            egress?;
+            return Err(error);
+        }
+        self.candidates.settle();
+        for Changed { prefix, is_lone } in self.changes.changed.drain(..) {
+            if is_lone && !self.changes.refused.contains(&prefix) {
+                self.candidates.forget(prefix);
+            }
+        }
+        self.tally.updates += updates;
+        self.drop_unused_hops();
+        Ok(self.engine.writer.generation())
+    }
+
+    /// The changes since the last commit were refused, and the RIB is as it was before.
+    fn take_back(&mut self, error: &anyhow::Error) {
+        self.candidates.roll_back();
+        let mut refused = Vec::new();
+        for Changed { prefix, .. } in std::mem::take(&mut self.changes.changed) {
+            let Some(Winner { id, .. }) = self.candidates.winner(prefix) else { continue };
+            if id == self.route(prefix) {
+                self.changes.refused.remove(&prefix);
+                self.candidates.forget(prefix);
+            } else if self.changes.refused.insert(prefix) {
+                refused.push((prefix, id));
+            }
+        }
+        if refused.is_empty() {
+            return;
+        }
+        let changes = &mut self.changes;
+        changes.why = format!("{error:#}");
+        // What is withdrawn first: it makes room.
+        refused.sort_by_key(|(_, id)| !id.is_none());
+        if refused.len() > 1 {
+            let (first, second) = refused.split_at(refused.len() / 2);
+            for half in [first, second] {
+                changes.groups.push_back(half.iter().map(|(prefix, _)| *prefix).collect());
+            }
+        }
+        if changes.due.is_none() {
+            changes.begin_round(Instant::now());
+        }
+    }
+
+    /// The entry of a prefix may end with the next commit.
+    pub(super) fn may_end(&mut self, prefix: IpPrefix) {
+        self.changes.changed.push(Changed { prefix, is_lone: true });
+    }
+
+    /// Puts a winner into the RIB; in service after the next commit. A prefix that is refused waits for its turn, unless `at_once`.
+    pub(super) fn put(&mut self, prefix: IpPrefix, Winner { id, .. }: Winner, is_lone: bool, at_once: bool) {
+        let is_there = id == self.route(prefix);
+        if is_there || at_once {
+            self.changes.refused.remove(&prefix);
+        } else if self.changes.refused.contains(&prefix) {
+            return;
+        }
+        self.set_route(prefix, id);
+        self.changes.changed.push(Changed { prefix, is_lone });
+    }
+
+    /// Tries a group of prefixes again that the engine has refused, if it is time.
+    pub(super) fn try_again(&mut self) {
+        let Some(group) = self.changes.next_group() else { return };
+        for prefix in group {
+            self.changes.refused.remove(&prefix);
+            if let Some(winner) = self.candidates.winner(prefix) {
+                self.put(prefix, winner, true, true);
+            }
+        }
+        // Its refusal is a notice at the end of the round.
+        drop(self.commit());
+    }
+}

@@ -1,0 +1,299 @@
+//! Another engine for a VRF, which is built while routes go on changing.
+//!
+//! A thread of its own makes the engine and its table from a copy of the RIB, as it was committed last. The VRF notes meanwhile which
+//! prefixes change. When the thread has ended, the copy and the new engine get the routes that these have by then, in one delta, and
+//! lcores get readers of the new engine.
+//!
+//! No packet gets an answer that is not in service, because of the order of the control thread's stores. All stores of the new table are
+//! made before the first reader of it exists: those of the build, which the join of its thread makes visible, and those of that delta. A
+//! reader reaches its lcore by [`Handle::move_to`](crate::topology::Handle::move_to), between two batches, so a batch is looked up in one
+//! engine. Before that step an lcore's answers are those of the old engine. Its last generation has the same routes as the first one
+//! that readers of the new engine see, since the control thread commits nothing between that delta and the last lcore's step. A change
+//! that comes later is in the new engine alone, which all lcores read then. So each answer is that of a generation between the one
+//! current at submit and the one current at collect.
+//!
+//! The copy costs the RIB's memory once more until the build ends. The old engine is dropped when no stage reads it.
+
+use super::vrf::Engine;
+use super::{Vrf, route_in};
+use crate::engines::{EngineSpec, Made};
+use crate::topology::Handle;
+use anyhow::Context as _;
+use fib::{EngineWriter, Family, IpPrefix, NextHopId, Rib, Routes};
+use rustc_hash::FxHashSet;
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+
+/// An engine that is being built.
+pub(super) struct Building {
+    spec: EngineSpec,
+    /// Whether it is a part of an engine of which other VRFs build parts.
+    is_shared: bool,
+    /// Prefixes whose routes were set since the copy was made.
+    changed: FxHashSet<IpPrefix>,
+    /// `None` when it was joined.
+    thread: Option<JoinHandle<anyhow::Result<Built>>>,
+}
+
+/// An engine with its table.
+struct Built {
+    made: Made,
+    /// The routes of the table.
+    rib: Rib,
+    build_s: f64,
+}
+
+impl Building {
+    fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for Building {
+    /// Waits for the build: an engine may use a device that must not go away under it.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+impl Vrf {
+    /// Begins to build the engine of `spec`; [`Self::finish_engine`] moves to it. Updates that wait are committed before.
+    ///
+    /// # Errors
+    /// When another one is being built, what waits cannot be committed, or the system refuses a thread.
+    pub(crate) fn build_engine(&mut self, spec: EngineSpec) -> anyhow::Result<()> {
+        let make = spec.clone();
+        self.build_beside(spec, false, move || make.make_with_fallback())
+    }
+
+    /// As [`Self::build_engine`], of the engine that `make` makes; `is_shared` tells whether it is a part of one.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn build_beside(
+        &mut self,
+        spec: EngineSpec,
+        is_shared: bool,
+        make: impl FnOnce() -> anyhow::Result<Made> + Send + 'static,
+    ) -> anyhow::Result<()> {
+        self.check_not_building()?;
+        self.commit()?;
+        let mut rib = self.rib.clone();
+        let build = move || {
+            let mut made = make()?;
+            let start = Instant::now();
+            leave_out(&mut rib, made.engine.as_ref());
+            rib.move_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;
+            Ok(Built { made, rib, build_s: start.elapsed().as_secs_f64() })
+        };
+        // It runs on the CPUs of this thread, where no lcore is.
+        let thread = Builder::new().name("engine".into()).spawn(build).context("cannot build an engine")?;
+        self.engine.building =
+            Some(Building { spec, is_shared, changed: FxHashSet::default(), thread: Some(thread) });
+        Ok(())
+    }
+
+    /// Checks that no engine is being built.
+    ///
+    /// # Errors
+    /// When one is.
+    pub(crate) fn check_not_building(&self) -> anyhow::Result<()> {
+        if let Some(Building { spec, .. }) = &self.engine.building {
+            anyhow::bail!("engine {} is being built; try again when it is in service", spec.name);
+        }
+        Ok(())
+    }
+
+    /// Moves to the engine that has been built: gives its readers to the lcores of `running`, and drops the other. `None` while there is none.
+    ///
+    /// # Errors
+    /// [`EngineError`](fib::EngineError) for an engine that could not be made or cannot hold the table. The engine in service stays then.
+    pub(crate) fn finish_engine(&mut self, running: &Handle) -> Option<anyhow::Result<()>> {
+        let building = self.engine.building.take_if(|building| building.is_finished())?;
+        Some(self.take_over(building, running))
+    }
+
+    /// Whether a part of an engine is being built that other VRFs have parts of.
+    pub(crate) fn is_building_part(&self) -> bool {
+        self.engine.building.as_ref().is_some_and(|building| building.is_shared && !building.is_finished())
+    }
+
+    fn take_over(&mut self, mut building: Building, running: &Handle) -> anyhow::Result<()> {
+        let thread = building.thread.take().context("the engine has been joined")?;
+        let built =
+            thread.join().map_err(|_| anyhow::anyhow!("the thread that builds an engine has panicked"))?;
+        let Built { mut made, mut rib, build_s } = built?;
+        self.commit()?;
+        self.check_families(made.engine.as_ref())?;
+        let has_table = |prefix: &IpPrefix| made.engine.has_family(prefix.family());
+        for prefix in building.changed.drain().filter(has_table) {
+            rib.set(prefix, self.route(prefix));
+        }
+        let has_other_tables =
+            Family::ALL.iter().any(|of| made.engine.has_family(*of) != self.engine().has_family(*of));
+        rib.commit_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;
+        debug_assert!(
+            has_other_tables || rib.v4.iter().eq(self.rib.v4.iter()) && rib.v6.iter().eq(self.rib.v6.iter())
+        );
+        running.move_to(self.number, made.engine.as_ref())?;
+        self.tally.build_s = build_s;
+        let Engine { spec, writer, retired, failover, is_shared, .. } = &mut self.engine;
+        let before = std::mem::replace(writer, made.engine);
+        // Stages that stop may have the last batches of the engine before.
+        *retired = Some(before).filter(|_| running.is_stopping());
+        (self.rib, *failover, *spec, *is_shared) = (rib, made.service, building.spec.clone(), made.is_shared);
+        self.changes.hurry();
+        self.set_families();
+        Ok(())
+    }
+
+    /// Refuses an engine without a table for routes of the files and of the control socket. Those of feeds and of ports' addresses are
+    /// left out.
+    fn check_families(&self, engine: &dyn EngineWriter) -> anyhow::Result<()> {
+        for family in Family::ALL.into_iter().filter(|family| !engine.has_family(*family)) {
+            let routes = self.routes_of_user(family);
+            anyhow::ensure!(
+                routes == 0,
+                "engine {} has no table for {family}, and {routes} routes of files and ctl are of this family",
+                engine.name()
+            );
+        }
+        Ok(())
+    }
+
+    /// Sets a route in the RIB; [`NextHopId::NONE`] removes it. Returns the one before. All changes of the RIB come this way.
+    pub(super) fn set_route(&mut self, prefix: IpPrefix, id: NextHopId) -> NextHopId {
+        if let Some(building) = &mut self.engine.building {
+            building.changed.insert(prefix);
+        }
+        self.rib.set(prefix, id)
+    }
+
+    /// The route of a prefix in the RIB.
+    pub(super) fn route(&self, prefix: IpPrefix) -> NextHopId {
+        route_in(&self.rib, prefix)
+    }
+}
+
+/// Takes the routes of families that `engine` has no table for out of `rib`, which has been committed.
+fn leave_out(rib: &mut Rib, engine: &dyn EngineWriter) {
+    let mut gone = Routes::default();
+    if !engine.has_family(Family::V4) {
+        gone.v4 = rib.v4.withdrawn();
+    }
+    if !engine.has_family(Family::V6) {
+        gone.v6 = rib.v6.withdrawn();
+    }
+    rib.tell(&gone);
+    rib.take_delta();
+}
+
+fn too_large(made: &Made, rib: &Rib) -> String {
+    format!("engine {} cannot hold this table of {} routes", made.engine.name(), rib.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routes::test_vrf::vrf;
+    use fib::faulty::{Call, Faults, FaultyEngine, How};
+    use fib::feed::{Action, Hop, Update};
+    use fib::{Keys, Prefix4};
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    fn prefix(number: u32) -> IpPrefix {
+        IpPrefix::V4(Prefix4::truncating(0xc612_0000 + (number << 8), 24))
+    }
+
+    fn set(vrf: &mut Vrf, number: u32, id: Option<u32>) {
+        let action = id.map_or(Action::Withdraw, |id| Action::Announce(Hop::Id(NextHopId::new(id).unwrap())));
+        vrf.update(&Update { time_s: 0.0, prefix: prefix(number), action, peer: None }).unwrap();
+        vrf.commit().unwrap();
+    }
+
+    fn lookup(vrf: &Vrf, number: u32) -> u32 {
+        let mut answer = [NextHopId::NONE];
+        let key = 0xc612_0001 + (number << 8);
+        vrf.engine().reader(1, 1).unwrap().lookup(Keys::V4(&[key]), &mut answer).unwrap();
+        answer[0].get()
+    }
+
+    /// Begins to build an engine whose `apply` blocks until `faults` says otherwise.
+    fn build_slowly(vrf: &mut Vrf, faults: &Arc<Faults>) {
+        faults.hang_in_apply.store(true, Ordering::SeqCst);
+        let theirs = Arc::clone(faults);
+        let make = move || {
+            Ok(Made { engine: Box::new(FaultyEngine::new(&theirs)), service: None, is_shared: false })
+        };
+        vrf.build_beside(EngineSpec::named("oracle"), false, make).unwrap();
+    }
+
+    fn finish(vrf: &mut Vrf, faults: &Faults) -> anyhow::Result<()> {
+        faults.hang_in_apply.store(false, Ordering::SeqCst);
+        loop {
+            if let Some(result) = vrf.finish_engine(&Handle::default()) {
+                return result;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn changes_while_an_engine_is_built_are_in_both() {
+        let mut vrf = vrf();
+        let faults = Arc::new(Faults::default());
+        (0..100).for_each(|number| set(&mut vrf, number, Some(1000 + number)));
+        build_slowly(&mut vrf, &faults);
+        assert!(vrf.finish_engine(&Handle::default()).is_none(), "it is being built");
+        let refused = vrf.build_engine(EngineSpec::named("oracle")).unwrap_err().to_string();
+        assert!(refused.contains("is being built"), "{refused}");
+        // Replaced, withdrawn, new, new and gone again, there and back.
+        (0..50).for_each(|number| set(&mut vrf, number, Some(2000 + number)));
+        (50..70).for_each(|number| set(&mut vrf, number, None));
+        (100..150).for_each(|number| set(&mut vrf, number, Some(3000 + number)));
+        (140..150).for_each(|number| set(&mut vrf, number, None));
+        (70..80).for_each(|number| set(&mut vrf, number, Some(1)));
+        (70..80).for_each(|number| set(&mut vrf, number, Some(1000 + number)));
+        let wanted: Vec<_> = (0..160).map(|number| lookup(&vrf, number)).collect();
+        assert_eq!((wanted[0], wanted[70], wanted[100]), (2000, 1070, 3100), "they are in service at once");
+        assert_eq!(vrf.engine().name(), "oracle");
+
+        finish(&mut vrf, &faults).unwrap();
+        assert_eq!(vrf.engine().name(), "fake");
+        assert_eq!((0..160).map(|number| lookup(&vrf, number)).collect::<Vec<_>>(), wanted);
+        assert_eq!(faults.calls(Call::Apply), 2, "the table, and what has changed since");
+        set(&mut vrf, 0, Some(7));
+        assert_eq!(lookup(&vrf, 0), 7);
+        assert!(vrf.finish_engine(&Handle::default()).is_none());
+    }
+
+    #[test]
+    fn an_engine_that_cannot_be_built_or_catch_up_is_not_taken() {
+        for at in [0, 1] {
+            let mut vrf = vrf();
+            let faults = Arc::new(Faults::default());
+            build_slowly(&mut vrf, &faults);
+            faults.fail_from(Call::Apply, at, How::Full);
+            set(&mut vrf, 0, Some(9));
+            let error = finish(&mut vrf, &faults).unwrap_err();
+            assert!(format!("{error:#}").contains("engine fake cannot hold this table"), "{error:#}");
+            assert_eq!((vrf.engine().name(), lookup(&vrf, 0)), ("oracle", 9));
+            set(&mut vrf, 0, Some(10));
+            assert_eq!(lookup(&vrf, 0), 10);
+        }
+    }
+
+    #[test]
+    fn a_build_that_panics_is_an_error() {
+        let mut vrf = vrf();
+        let faults = Arc::new(Faults::default());
+        faults.die_in_apply.store(true, Ordering::SeqCst);
+        build_slowly(&mut vrf, &faults);
+        assert!(finish(&mut vrf, &faults).unwrap_err().to_string().contains("panicked"));
+        assert_eq!(vrf.engine().name(), "oracle");
+    }
+}

@@ -1,0 +1,271 @@
+//! The kernel's interfaces and the ports behind them: what a route of a feed is as a next hop of the forwarder.
+//!
+//! An interface leads to the port that `--kernel-interface` names for it, else to the port whose driver was given it (`iface=veth0`),
+//! else to the port of the same name.
+
+use super::{Link, LinkAddress, LinkNeighbour, Path, Route};
+use crate::datapath::EgressPort;
+use crate::error::ConfigError;
+use crate::ports::table::interface_of;
+use fib::group::PATHS_MAX;
+use fib::{Group, MacAddr, NextHop, NextHopTable, PortRef};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// A kernel interface that leads to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Behind {
+    port: u16,
+    is_running: bool,
+}
+
+/// What a change of a link matters to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LinkChange {
+    /// Nothing here.
+    None,
+    /// Which paths are alive: routes have the next hops that they had.
+    State,
+    /// Which port the interface leads to: routes over it have other next hops.
+    Port,
+}
+
+/// The interfaces of the kernel, as far as they lead to ports, and the neighbours on them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interfaces {
+    /// The port's index, by name of the interface.
+    names: FxHashMap<String, u16>,
+    /// By the interface's index.
+    links: FxHashMap<u32, Behind>,
+    /// The names of those that lead to no port, by index.
+    others: FxHashMap<u32, String>,
+    /// By address and the interface's index, whether it leads to a port or not; the kernel bounds their number.
+    neighbours: FxHashMap<(IpAddr, u32), MacAddr>,
+    /// The names of our TAPs, and their indices.
+    tap_names: FxHashSet<String>,
+    taps: FxHashSet<u32>,
+    /// The addresses of all interfaces.
+    addresses: FxHashSet<LinkAddress>,
+}
+
+impl Interfaces {
+    /// Those of `ports`, whose drivers have the EAL arguments `eal`, and those in `named`.
+    ///
+    /// # Errors
+    /// [`ConfigError::NoDevice`] for a port that does not exist.
+    pub(crate) fn of(
+        ports: &[EgressPort],
+        eal: &[String],
+        named: &[(PortRef, String)],
+    ) -> Result<Self, ConfigError> {
+        // A later name replaces an earlier one.
+        let mut names = FxHashMap::default();
+        names.extend(ports.iter().zip(0..).map(|(port, index)| (port.name.clone(), index)));
+        for (port, index) in ports.iter().zip(0..) {
+            names.extend(interface_of(&port.name, eal).map(|name| (name.to_owned(), index)));
+        }
+        for (port, name) in named {
+            let found = EgressPort::find(port, ports, || format!("--kernel-interface {name}"));
+            let index = found.map_err(|error| ConfigError::NoDevice(error.to_string()))?;
+            names.extend(index.map(|index| (name.clone(), index)));
+        }
+        Ok(Self { names, ..Self::default() })
+    }
+
+    /// With TAPs of these names, by port. Their addresses are those of the ports. The kernel's neighbours on them are left out, since the
+    /// router finds them itself and sooner knows of changes.
+    pub(crate) fn with_taps(mut self, names: &BTreeMap<u16, String>) -> Self {
+        self.names.extend(names.iter().map(|(port, name)| (name.clone(), *port)));
+        self.tap_names.extend(names.values().cloned());
+        self
+    }
+
+    /// Takes an address that is new; returns whether it is that of a TAP.
+    pub(super) fn set_address(&mut self, address: LinkAddress) -> bool {
+        self.addresses.insert(address) && self.taps.contains(&address.ifindex)
+    }
+
+    /// An address is gone; returns whether it was that of a TAP.
+    pub(super) fn remove_address(&mut self, address: &LinkAddress) -> bool {
+        self.addresses.remove(address) && self.taps.contains(&address.ifindex)
+    }
+
+    /// The addresses of TAPs with the indices of their ports, in order.
+    pub(crate) fn tap_addresses(&self) -> Vec<(u16, LinkAddress)> {
+        let of_taps = self.addresses.iter().filter(|at| self.taps.contains(&at.ifindex));
+        let mut found: Vec<_> =
+            of_taps.filter_map(|at| Some((self.links.get(&at.ifindex)?.port, *at))).collect();
+        found.sort_unstable_by_key(|(port, at)| (*port, at.address, at.len));
+        found
+    }
+
+    /// Takes a link that is new or has changed; returns what that matters to.
+    pub(super) fn set_link(&mut self, link: &Link) -> LinkChange {
+        match self.names.get(&link.name) {
+            Some(port) => {
+                let behind = Behind { port: *port, is_running: link.is_running };
+                if self.tap_names.contains(&link.name) {
+                    self.taps.insert(link.ifindex);
+                }
+                self.others.remove(&link.ifindex);
+                match self.links.insert(link.ifindex, behind) {
+                    Some(before) if before == behind => LinkChange::None,
+                    Some(Behind { port, .. }) if port == behind.port => LinkChange::State,
+                    _ => LinkChange::Port,
+                }
+            }
+            None => {
+                let change = self.remove_link(link.ifindex);
+                self.others.insert(link.ifindex, link.name.clone());
+                change
+            }
+        }
+    }
+
+    /// The name of an interface that leads to no port, or its index while it is not known.
+    pub(super) fn name_of_other(&self, ifindex: u32) -> String {
+        self.others.get(&ifindex).cloned().unwrap_or_else(|| format!("interface {ifindex}"))
+    }
+
+    /// A link is gone; returns what that matters to.
+    pub(super) fn remove_link(&mut self, ifindex: u32) -> LinkChange {
+        self.taps.remove(&ifindex);
+        self.others.remove(&ifindex);
+        self.links.remove(&ifindex).map_or(LinkChange::None, |_| LinkChange::Port)
+    }
+
+    /// Takes a neighbour that is new or has changed; returns whether that matters.
+    pub(super) fn set_neighbour(&mut self, neighbour: LinkNeighbour) -> bool {
+        let LinkNeighbour { address, ifindex, mac } = neighbour;
+        self.neighbours.insert((address, ifindex), mac) != Some(mac) && self.links.contains_key(&ifindex)
+    }
+
+    /// A neighbour is gone; returns whether that matters.
+    pub(super) fn remove_neighbour(&mut self, address: IpAddr, ifindex: u32) -> bool {
+        self.neighbours.remove(&(address, ifindex)).is_some() && self.links.contains_key(&ifindex)
+    }
+
+    /// The neighbours on links that lead to a port, with the port's index.
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = (IpAddr, u16, MacAddr)> {
+        let neighbours = self.neighbours.iter().filter(|((_, ifindex), _)| !self.taps.contains(ifindex));
+        neighbours
+            .filter_map(|((address, ifindex), mac)| Some((*address, self.links.get(ifindex)?.port, *mac)))
+    }
+
+    /// The next hop of a route; `None` while no path has a port, and for a route to this host. Of several paths it is the group of those
+    /// with a port, whether their links are up or not: a link that fails is nothing new for the route. Of more paths than a group may
+    /// have the first ones count.
+    pub(crate) fn next_hop(&self, route: &Route, hops: &NextHopTable) -> Option<NextHop> {
+        let paths = match route {
+            Route::Paths(paths) => paths,
+            Route::Local => return None,
+            Route::Blackhole => return Some(NextHop::Blackhole),
+            Route::Unreachable => return Some(NextHop::Unreachable),
+            Route::Prohibit => return Some(NextHop::Prohibit),
+            Route::Hop(id) => return hops.get(*id).cloned(),
+        };
+        let paths = paths.iter().filter_map(|path| Some((self.path(path, hops)?, path.weight)));
+        Group::next_hop(paths.take(PATHS_MAX)).ok()
+    }
+
+    /// The ports whose interfaces are all down for the kernel.
+    pub(crate) fn stopped_ports(&self) -> Vec<u16> {
+        let ports = |is_running| {
+            let links = self.links.values().filter(move |link| link.is_running == is_running);
+            links.map(|link| link.port).collect::<Vec<_>>()
+        };
+        let mut stopped = ports(false);
+        let running = ports(true);
+        stopped.retain(|port| !running.contains(port));
+        stopped
+    }
+
+    /// The next hop of a path.
+    fn path(&self, path: &Path, hops: &NextHopTable) -> Option<NextHop> {
+        let port = self.links.get(&path.ifindex).map(|link| PortRef::Index(link.port));
+        match (port, path.gateway) {
+            (Some(port), Some(gateway)) => Some(NextHop::Gateway { gateway, port }),
+            (Some(port), None) => Some(NextHop::Connected { port }),
+            // The port is that of the neighbour.
+            (None, Some(gateway)) => {
+                hops.neighbour(gateway)?;
+                Some(NextHop::Gateway { gateway, port: PortRef::ById })
+            }
+            (None, None) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(ifindex: u32, name: &str, is_running: bool) -> Link {
+        Link { ifindex, name: name.into(), is_up: true, is_running, mac: None, mtu_bytes: 1500 }
+    }
+
+    fn port(name: &str) -> EgressPort {
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        EgressPort { name: name.into(), mac, mtu_bytes: 1500, destination: None, is_up: true }
+    }
+
+    #[test]
+    fn paths_become_next_hops_of_ports() {
+        let ports = [port("v0"), port("net_null1")];
+        let named = [(PortRef::Index(1), "v1".to_owned())];
+        let mut interfaces = Interfaces::of(&ports, &[], &named).unwrap();
+        assert!(Interfaces::of(&ports[..1], &[], &named).is_err());
+        let mut hops = NextHopTable::new();
+        let gateway: IpAddr = "2001:db8::1".parse().unwrap();
+        let path = |ifindex| Path { gateway: Some(gateway), ifindex, weight: 1 };
+        let route = |paths: &[Path]| Route::Paths(paths.into());
+        let both = route(&[path(7), path(8)]);
+        assert_eq!(interfaces.next_hop(&both, &hops), None);
+        assert_eq!(interfaces.set_link(&link(6, "other", true)), LinkChange::None);
+        assert_eq!(interfaces.set_link(&link(8, "v1", true)), LinkChange::Port);
+        let via = |port| NextHop::Gateway { gateway, port };
+        assert_eq!(interfaces.next_hop(&both, &hops), Some(via(PortRef::Index(1))));
+        assert_eq!(interfaces.set_link(&link(7, "v0", true)), LinkChange::Port);
+        assert_eq!(interfaces.set_link(&link(7, "v0", true)), LinkChange::None);
+        let group = Group::next_hop([0, 1].map(|port| (via(PortRef::Index(port)), 1))).unwrap();
+        assert_eq!(interfaces.next_hop(&both, &hops), Some(group.clone()));
+        assert!(interfaces.stopped_ports().is_empty());
+        assert_eq!(interfaces.set_link(&link(8, "v1", false)), LinkChange::State);
+        assert_eq!(interfaces.next_hop(&both, &hops), Some(group), "what fails is up to the egress table");
+        assert_eq!(interfaces.stopped_ports(), [1]);
+        let many: Vec<_> =
+            (0..70).map(|last| Path { gateway: Some([10, 0, 0, last].into()), ..path(7) }).collect();
+        match interfaces.next_hop(&route(&many), &hops) {
+            Some(NextHop::Group(group)) => assert_eq!(group.paths().len(), PATHS_MAX),
+            other => panic!("{other:?}"),
+        }
+        let unknown = route(&[path(0)]);
+        assert_eq!(interfaces.next_hop(&unknown, &hops), None);
+        hops.set_neighbour(fib::Neighbour {
+            address: gateway,
+            port: PortRef::Index(1),
+            mac: MacAddr([2; 6]),
+        });
+        assert_eq!(interfaces.next_hop(&unknown, &hops), Some(via(PortRef::ById)));
+        let link = route(&[Path { gateway: None, ifindex: 8, weight: 1 }]);
+        let connected = NextHop::Connected { port: PortRef::Index(1) };
+        assert_eq!(interfaces.next_hop(&link, &hops), Some(connected));
+        for (route, hop) in [
+            (Route::Blackhole, NextHop::Blackhole),
+            (Route::Unreachable, NextHop::Unreachable),
+            (Route::Prohibit, NextHop::Prohibit),
+        ] {
+            assert_eq!(interfaces.next_hop(&route, &hops), Some(hop));
+        }
+        assert_eq!(interfaces.next_hop(&Route::Local, &hops), None);
+        assert!(interfaces.set_neighbour(LinkNeighbour {
+            address: gateway,
+            ifindex: 8,
+            mac: MacAddr([4; 6])
+        }));
+        assert_eq!(interfaces.neighbours().next().unwrap().1, 1);
+        assert_eq!(interfaces.remove_link(8), LinkChange::Port);
+        assert!(interfaces.neighbours().next().is_none());
+    }
+}

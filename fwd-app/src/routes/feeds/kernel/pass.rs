@@ -1,0 +1,122 @@
+//! A pass over the kernel's tables: one dump after another, since a socket can have only one in progress.
+
+use super::PASS_INTERVAL;
+use crate::routes::feeds::netlink::HEADER_BYTES;
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer};
+use std::time::Instant;
+
+/// The dumps of a pass: the type of the request, the length of its header, and the address family, which is the header's first byte.
+/// Links come first and routes last, so that what an event names has mostly been told before. A feed without routes needs the first
+/// [`WITHOUT_ROUTES`] alone.
+const DUMPS: [(u16, usize, u8); 6] = [
+    (18, 16, 0),  // RTM_GETLINK, ifinfomsg
+    (22, 8, 0),   // RTM_GETADDR, ifaddrmsg
+    (30, 12, 0),  // RTM_GETNEIGH, ndmsg
+    (106, 8, 0),  // RTM_GETNEXTHOP, nhmsg
+    (26, 12, 2),  // RTM_GETROUTE, rtmsg, IPv4
+    (26, 12, 10), // and IPv6
+];
+/// Dumps that are not about routes.
+const WITHOUT_ROUTES: usize = 3;
+/// The kernels without next-hop objects refuse this dump, which does no harm.
+const NEXT_HOPS: usize = 3;
+
+/// How far a pass is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Another dump follows.
+    More,
+    /// The pass has ended, and what it did not contain is gone.
+    Complete,
+    /// The pass has ended but is not the whole truth; another one follows.
+    Torn,
+}
+
+/// The running pass and the next one.
+pub(super) struct Pass {
+    /// How many of [`DUMPS`] it has.
+    dumps: usize,
+    /// The index of the running dump.
+    dump: Option<usize>,
+    /// Whether its request has been handed out.
+    is_sent: bool,
+    sequence: u32,
+    is_torn: bool,
+    began: Option<Instant>,
+    /// When the next pass begins; a running one ends first.
+    due: Option<Instant>,
+}
+
+impl Pass {
+    /// The first pass is due at `now`.
+    pub(super) fn new(has_routes: bool, now: Instant) -> Self {
+        let dumps = if has_routes { DUMPS.len() } else { WITHOUT_ROUTES };
+        Self { dumps, dump: None, is_sent: false, sequence: 0, is_torn: false, began: None, due: Some(now) }
+    }
+
+    /// Another pass is needed, after the running one.
+    pub(super) fn is_needed(&mut self, now: Instant) {
+        let earliest = self.began.and_then(|began| began.checked_add(PASS_INTERVAL));
+        self.due = self.due.or(Some(earliest.map_or(now, |earliest| earliest.max(now))));
+    }
+
+    /// When a pass begins.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.due.filter(|_| self.dump.is_none())
+    }
+
+    /// Begins a pass if one is due. Returns whether it did.
+    pub(super) fn begin(&mut self, now: Instant) -> bool {
+        if self.dump.is_some() || self.due.take_if(|due| *due <= now).is_none() {
+            return false;
+        }
+        (self.dump, self.is_sent, self.is_torn, self.began) = (Some(0), false, false, Some(now));
+        true
+    }
+
+    /// The request for the next dump, once.
+    pub(super) fn request(&mut self) -> Option<Vec<u8>> {
+        let (kind, header_bytes, family) = DUMPS[self.dump.filter(|_| !self.is_sent)?];
+        self.is_sent = true;
+        self.sequence = self.sequence.wrapping_add(1).max(1);
+        let len = HEADER_BYTES + header_bytes;
+        let mut bytes = vec![0; len];
+        bytes[HEADER_BYTES] = family;
+        let mut buffer = NetlinkBuffer::new(&mut bytes);
+        buffer.set_length(u32::try_from(len).unwrap_or_default());
+        buffer.set_message_type(kind);
+        buffer.set_flags(NLM_F_REQUEST | NLM_F_DUMP);
+        buffer.set_sequence_number(self.sequence);
+        Some(bytes)
+    }
+
+    /// Whether a message with this sequence number answers the running dump's request.
+    pub(super) fn is_answer(&self, sequence: u32) -> bool {
+        self.dump.is_some() && self.is_sent && sequence == self.sequence
+    }
+
+    /// The running dump is not consistent.
+    pub(super) fn is_torn(&mut self) {
+        self.is_torn = true;
+    }
+
+    /// The running dump was refused.
+    pub(super) fn is_refused(&mut self) {
+        self.is_torn |= self.dump != Some(NEXT_HOPS);
+    }
+
+    /// The running dump has ended.
+    pub(super) fn advance(&mut self, now: Instant) -> Step {
+        let next = self.dump.map_or(0, |dump| dump + 1);
+        if next < self.dumps {
+            (self.dump, self.is_sent) = (Some(next), false);
+            return Step::More;
+        }
+        self.dump = None;
+        if self.is_torn {
+            self.is_needed(now);
+            return Step::Torn;
+        }
+        Step::Complete
+    }
+}

@@ -1,0 +1,89 @@
+//! The thread with the rtnetlink socket.
+
+use super::{Kernel, KernelOptions};
+use crate::routes::feeds::thread::{FeedThread, Outlet, Stopped, wait};
+use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId};
+use crossbeam_channel::Sender;
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use std::io::{self, ErrorKind};
+use std::time::Instant;
+
+/// The groups (`RTNLGRP_*`) of links, neighbours, IPv4 addresses and IPv6 addresses.
+const GROUPS: [u32; 4] = [1, 3, 5, 9];
+/// The groups of IPv4 routes and IPv6 routes.
+const ROUTE_GROUPS: [u32; 2] = [7, 11];
+/// The group of next-hop objects, which kernels before 5.3 lack.
+const NEXT_HOP_GROUP: u32 = 32;
+/// The receive buffer asked for, so that a burst of notifications finds room. The system may grant less (`net.core.rmem_max`).
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+/// The largest datagram: the kernel fills dumps up to 32 KiB.
+const DATAGRAM_BYTES: usize = 1 << 17;
+/// The most datagrams in a change set.
+const DATAGRAMS_MAX: usize = 64;
+
+/// Watches the tables of the kernel in the current network namespace and sends changes to `sender` until the returned value
+/// is dropped.
+///
+/// # Errors
+/// When the socket cannot be made, or the system refuses a thread.
+pub(crate) fn watch(
+    feed: FeedId,
+    options: KernelOptions,
+    sender: Sender<ChangeSet>,
+) -> io::Result<FeedThread> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.set_non_blocking(true)?;
+    socket.set_rx_buf_sz(i32::try_from(RECEIVE_BUFFER_BYTES).unwrap_or(i32::MAX))?;
+    GROUPS.into_iter().try_for_each(|group| socket.add_membership(group))?;
+    if options.has_routes() {
+        ROUTE_GROUPS.into_iter().try_for_each(|group| socket.add_membership(group))?;
+        let _ = socket.add_membership(NEXT_HOP_GROUP);
+    }
+    let work = move |outlet: &Outlet| {
+        let kernel = Kernel::new(options, Instant::now());
+        let mut watcher =
+            Watcher { socket, kernel, datagram: Vec::with_capacity(DATAGRAM_BYTES), events: Vec::new() };
+        while !outlet.is_stopping() && watcher.turn(outlet).is_ok() {}
+    };
+    FeedThread::start("kernel", feed, sender, work)
+}
+
+/// The socket and the feed's state.
+struct Watcher {
+    socket: Socket,
+    kernel: Kernel,
+    datagram: Vec<u8>,
+    events: Vec<FeedEvent>,
+}
+
+impl Watcher {
+    /// Sends a request that is due, waits for datagrams and passes them on.
+    fn turn(&mut self, outlet: &Outlet) -> Result<(), Stopped> {
+        let now = Instant::now();
+        if let Some(request) = self.kernel.request(now, &mut self.events)
+            && self.socket.send_to(&request, &SocketAddr::new(0, 0), 0).is_err()
+        {
+            self.kernel.refused(now, &mut self.events);
+        }
+        wait(&mut [PollFd::new(&self.socket, PollFlags::IN)], self.kernel.deadline());
+        for _ in 0..DATAGRAMS_MAX {
+            self.datagram.clear();
+            match self.socket.recv_from(&mut self.datagram, 0) {
+                // Others than the kernel (port 0) have nothing to say.
+                Ok((_, from)) if from.port_number() != 0 => {}
+                Ok(_) => self.kernel.received(&self.datagram, Instant::now(), &mut self.events),
+                Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {
+                    self.kernel.overrun(Instant::now());
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        outlet.count(self.kernel.counts());
+        outlet.send(&mut self.events)
+    }
+}

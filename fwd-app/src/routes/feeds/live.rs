@@ -1,0 +1,417 @@
+//! The feeds with FRR's zebra, bgpd and staticd, bird2 and the kernel, in a network namespace. Needs root, FRR 8.4 and bird2:
+//!
+//! ```text
+//! cargo test -p fwd-app --features testing --lib -- --ignored --nocapture feeds::live
+//! ```
+//!
+//! A test runs itself again within `unshare --net`. The table that the feed has announced must become the table that zebra or the
+//! kernel shows: after the load, after changes, and after zebra was killed and has come back.
+
+use super::fpm::FpmOptions;
+use super::fpm::listener::listen;
+use super::heard::Heard;
+use super::kernel::KernelOptions;
+use super::kernel::socket::watch;
+use super::thread::FeedThread;
+use super::{ChangeSet, FeedEvent, FeedId, Path, Route};
+use crossbeam_channel::{Receiver, bounded};
+use fib::IpPrefix;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path as FilePath;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The environment variable that says that the test runs within its namespace.
+const INSIDE: &str = "FWD_FEEDS_LIVE";
+/// How many routes bird announces.
+const BGP_ROUTES: u32 = 50_000;
+
+/// What a route does, as zebra, the kernel and the feed can all say it.
+type Shown = BTreeMap<String, BTreeSet<String>>;
+
+/// Runs the test `name` again in a network namespace of its own. Returns whether this is the inner run.
+fn inside(name: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let test = format!("routes::feeds::live::{name}");
+    let status = Command::new("unshare")
+        .args(["--net", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", &test, "--ignored", "--nocapture"])
+        .env(INSIDE, "1")
+        .status()
+        .unwrap();
+    assert!(status.success(), "{name} failed in its namespace");
+    false
+}
+
+/// Prints a result of a test that a person runs.
+pub(crate) fn say(text: impl Display) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+fn sh(command: &str) -> String {
+    let output = Command::new("sh").args(["-c", command]).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A daemon, which is killed when this is dropped.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(command: &str) -> Self {
+        let command = format!("exec {command}");
+        Self(
+            Command::new("sh")
+                .args(["-c", &command])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
+    }
+
+    /// SIGKILL.
+    fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn interfaces() {
+    sh("ip link set lo up
+        ip link add v0 type veth peer name v1 && ip link add w0 type veth peer name w1
+        for i in v0 v1 w0 w1; do echo 1 > /proc/sys/net/ipv6/conf/$i/disable_ipv6; ip link set $i up; done
+        echo 0 > /proc/sys/net/ipv6/conf/v0/disable_ipv6
+        ip addr add 203.0.113.1/32 dev lo && ip addr add 203.0.113.2/32 dev lo
+        ip addr add 192.0.2.1/24 dev v0 && ip addr add 198.51.100.1/24 dev w0
+        ip addr add 2001:db8::1/64 dev v0 nodad");
+}
+
+/// The consumer of a feed.
+struct Consumer {
+    receiver: Receiver<ChangeSet>,
+    table: Heard,
+    changes: usize,
+    withdrawn: usize,
+    feed: FeedThread,
+}
+
+impl Consumer {
+    fn new(feed: FeedThread, receiver: Receiver<ChangeSet>) -> Self {
+        Self { receiver, table: Heard::default(), changes: 0, withdrawn: 0, feed }
+    }
+
+    /// Takes what comes until `until`, or until `is_last` says so. Returns whether it did.
+    fn take(&mut self, until: Instant, is_last: impl Fn(&FeedEvent) -> bool) -> bool {
+        while let Ok(set) = self.receiver.recv_deadline(until) {
+            self.table.take(&set.events);
+            let count = |is: fn(&&FeedEvent) -> bool| set.events.iter().filter(is).count();
+            self.changes += count(|event| matches!(event, FeedEvent::Announce { .. }));
+            self.withdrawn += count(|event| matches!(event, FeedEvent::Withdraw { .. }));
+            if set.events.iter().any(&is_last) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn shown(&self) -> Shown {
+        let is_link_local = |text: &str| text.starts_with("fe80:") || text.starts_with("ff00:");
+        let held = self.table.all().into_iter();
+        let held = held.map(|(prefix, route)| (prefix.to_string(), shown_of(route)));
+        held.filter(|(prefix, _)| !is_link_local(prefix)).collect()
+    }
+
+    /// Takes what comes until the table is the one that `wanted` shows.
+    fn becomes(&mut self, what: &str, wanted: impl Fn() -> Shown) {
+        let start = Instant::now();
+        loop {
+            self.take(Instant::now() + Duration::from_millis(300), |_| false);
+            let (held, wanted) = (self.shown(), wanted());
+            if held == wanted && wanted.len() > 3 {
+                break;
+            }
+            if start.elapsed() > Duration::from_secs(60) {
+                let differ = wanted.iter().filter(|(prefix, is)| held.get(*prefix) != Some(*is)).take(5);
+                let beyond = held.keys().filter(|prefix| !wanted.contains_key(*prefix)).take(5);
+                panic!(
+                    "{what}: {} held, {} wanted; missing or other: {:?}; beyond: {:?}",
+                    held.len(),
+                    wanted.len(),
+                    differ.collect::<Vec<_>>(),
+                    beyond.collect::<Vec<_>>()
+                );
+            }
+        }
+        say(format_args!(
+            "{what}: {} routes equal after {:.1} s, {} changes, {} withdrawals so far",
+            self.table.all().len(),
+            start.elapsed().as_secs_f64(),
+            self.changes,
+            self.withdrawn
+        ));
+    }
+}
+
+fn shown_of(route: &Route) -> BTreeSet<String> {
+    match route {
+        Route::Paths(paths) => paths
+            .iter()
+            .map(|Path { gateway, ifindex, .. }| match gateway {
+                Some(gateway) => format!("{gateway} {ifindex}"),
+                None => format!("link {ifindex}"),
+            })
+            .collect(),
+        Route::Blackhole => BTreeSet::from(["blackhole".into()]),
+        Route::Prohibit => BTreeSet::from(["prohibit".into()]),
+        _ => BTreeSet::from(["unreachable".into()]),
+    }
+}
+
+/// The table that zebra shows.
+fn zebra_shows(vty: &FilePath) -> Shown {
+    let mut shown = Shown::new();
+    for family in ["ip", "ipv6"] {
+        let text = sh(&format!("vtysh --vty_socket {} -c 'show {family} route json'", vty.display()));
+        let Ok(Value::Object(routes)) = serde_json::from_str(&text) else { continue };
+        for (prefix, entries) in routes {
+            let entries = entries.as_array().unwrap();
+            let Some(best) = entries.iter().find(|entry| entry["selected"] == true) else { continue };
+            let hops = best["nexthops"].as_array().unwrap().iter().filter(|hop| hop["fib"] == true);
+            let hops = hops.map(|hop| match (hop["ip"].as_str(), &hop["interfaceIndex"]) {
+                _ if hop["blackhole"] == true => "blackhole".to_owned(),
+                _ if hop["unreachable"] == true => "unreachable".to_owned(),
+                (Some(ip), ifindex) => format!("{} {ifindex}", ip.parse::<IpAddr>().unwrap()),
+                (None, ifindex) => format!("link {ifindex}"),
+            });
+            if !prefix.starts_with("fe80:") {
+                shown.insert(prefix, hops.collect());
+            }
+        }
+    }
+    shown
+}
+
+/// Bird's configuration: a session with bgpd, and the routes to announce.
+fn bird_conf(routes: impl Iterator<Item = (u32, u8)>) -> String {
+    let mut text = String::from(
+        "log stderr { fatal }; router id 203.0.113.1;
+protocol device {}
+protocol bgp { local 203.0.113.1 port 1790 as 65002; neighbor 203.0.113.2 as 65001; multihop; passive yes; strict bind;
+  ipv4 { import none; export filter { bgp_next_hop = gw; accept; }; }; }
+protocol static { ipv4;\n",
+    );
+    for (number, via) in routes {
+        let [_, a, b, c] = number.to_be_bytes();
+        text += &format!("route {}.{b}.{c}.0/24 via 192.0.2.{via};\n", 20 + a);
+    }
+    text + "}\n"
+}
+
+#[test]
+#[ignore = "needs root, FRR and bird2"]
+#[expect(clippy::too_many_lines, reason = "one story, in its order")]
+fn the_table_is_zebras_after_load_changes_and_a_kill() {
+    if !inside("the_table_is_zebras_after_load_changes_and_a_kill") {
+        return;
+    }
+    interfaces();
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    sh(&format!("chown frr:frr {0} && chmod 755 {0}", at.display()));
+    let (sender, receiver) = bounded(64);
+    let frr = nix::unistd::User::from_name("frr").unwrap().unwrap().uid.as_raw();
+    let options = FpmOptions { hold: Duration::from_secs(45), users: vec![frr], ..FpmOptions::default() };
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let (feed, address) = listen(any, FeedId(0), options, sender).unwrap();
+    let mut consumer = Consumer::new(feed, receiver);
+
+    std::fs::write(at.join("zebra.conf"), format!("fpm address 127.0.0.1 port {}\n", address.port()))
+        .unwrap();
+    let statics = "ip route 10.1.0.0/16 192.0.2.2\nip route 10.2.0.0/16 192.0.2.2\nip route 10.2.0.0/16 198.51.100.2
+ip route 10.3.0.0/16 blackhole\nip route 10.4.0.0/16 reject\nip route 0.0.0.0/0 192.0.2.254
+ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 route 2001:db8:2::/48 blackhole\n";
+    std::fs::write(at.join("staticd.conf"), statics).unwrap();
+    let bgp = "router bgp 65001\n bgp router-id 203.0.113.2\n no bgp ebgp-requires-policy
+ neighbor 203.0.113.1 remote-as 65002\n neighbor 203.0.113.1 port 1790\n neighbor 203.0.113.1 ebgp-multihop
+ neighbor 203.0.113.1 update-source 203.0.113.2\n neighbor 203.0.113.1 timers connect 1\n";
+    std::fs::write(at.join("bgpd.conf"), bgp).unwrap();
+    // Both gateways occur from the start: bgpd withdraws routes to one that it has to ask zebra about.
+    let routes = (0..BGP_ROUTES).map(|number| (number, if number == 2 { 3 } else { 2 }));
+    std::fs::write(at.join("bird.conf"), bird_conf(routes)).unwrap();
+    let frr = |name: &str, more: &str| {
+        let at = at.display();
+        Daemon::start(&format!(
+            "/usr/lib/frr/{name} -u frr -g frr -z {at}/z --vty_socket {at} -A 127.0.0.1 -P 0 -f {at}/{name}.conf -i {at}/{name}.pid {more}"
+        ))
+    };
+    let mut zebra = frr("zebra", "-M dplane_fpm_nl");
+    std::thread::sleep(Duration::from_secs(1));
+    let _static = frr("staticd", "");
+    let _bgp = frr("bgpd", "-p 1790 -l 203.0.113.2");
+    std::thread::sleep(Duration::from_secs(1));
+    let bird = at.join("bird.conf");
+    let _bird = Daemon::start(&format!("bird -f -c {0} -s {0}.ctl", bird.display()));
+    let count = |consumer: &mut Consumer, least: usize| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while consumer.table.all().len() < least && Instant::now() < until {
+            consumer.take(Instant::now() + Duration::from_millis(100), |_| false);
+        }
+    };
+    count(&mut consumer, BGP_ROUTES as usize);
+    consumer.becomes("load", || zebra_shows(at));
+
+    // Half of bird's routes get another gateway, a tenth goes.
+    let before = consumer.withdrawn;
+    let left = (0..BGP_ROUTES).filter(|number| number % 10 != 0);
+    std::fs::write(&bird, bird_conf(left.map(|number| (number, if number % 2 == 0 { 3 } else { 2 }))))
+        .unwrap();
+    sh(&format!("birdc -s {}.ctl configure", bird.display()));
+    let vtysh = |commands: &[&str]| {
+        let commands: String = commands.iter().map(|command| format!(" -c '{command}'")).collect();
+        sh(&format!("vtysh --vty_socket {}{commands}", at.display()))
+    };
+    vtysh(&[
+        "conf t",
+        "no ip route 10.1.0.0/16 192.0.2.2",
+        "ip route 10.1.0.0/16 198.51.100.2",
+        "no ip route 10.3.0.0/16 blackhole",
+    ]);
+    let until = Instant::now() + Duration::from_secs(60);
+    while consumer.withdrawn < before + BGP_ROUTES as usize / 10 && Instant::now() < until {
+        consumer.take(Instant::now() + Duration::from_millis(100), |_| false);
+    }
+    consumer.becomes("changes", || zebra_shows(at));
+    say(format_args!(
+        "withdrawals for {} routes that went: {}",
+        BGP_ROUTES / 10 + 1,
+        consumer.withdrawn - before
+    ));
+    assert!(consumer.withdrawn - before <= BGP_ROUTES as usize / 10 + 5, "a replaced route is no gap");
+    sh("ip link set w1 down");
+    std::thread::sleep(Duration::from_secs(2));
+    consumer.becomes("a link without carrier", || zebra_shows(at));
+    sh("ip link set w1 up");
+    std::thread::sleep(Duration::from_secs(2));
+    consumer.becomes("the link again", || zebra_shows(at));
+
+    let held = consumer.shown();
+    zebra.kill();
+    assert!(consumer.take(Instant::now() + Duration::from_secs(5), |event| *event == FeedEvent::Stale));
+    assert!(consumer.shown() == held, "the routes stay");
+    vtysh(&["conf t", "no ip route 10.5.0.0/16 192.0.2.7"]);
+    let (withdrawn, start) = (consumer.withdrawn, Instant::now());
+    let _zebra = frr("zebra", "-M dplane_fpm_nl");
+    assert!(consumer.take(Instant::now() + Duration::from_secs(90), |event| *event == FeedEvent::Sweep));
+    say(format_args!(
+        "swept {:.1} s after the start, {} withdrawals",
+        start.elapsed().as_secs_f64(),
+        consumer.withdrawn - withdrawn
+    ));
+    consumer.becomes("zebra again", || zebra_shows(at));
+    // How many routes zebra has by then is bgpd's affair, which may be still at it; the tables are equal.
+    assert!(!consumer.shown().contains_key("10.5.0.0/16"));
+}
+
+/// The table that the kernel shows.
+fn kernel_shows() -> Shown {
+    let mut shown = Shown::new();
+    let links: Value = serde_json::from_str(&sh("ip -j link")).unwrap();
+    let index = |name: &Value| {
+        let link = links.as_array().unwrap().iter().find(|link| link["ifname"] == *name);
+        link.map_or(0, |link| link["ifindex"].as_u64().unwrap())
+    };
+    for family in ["-4", "-6"] {
+        let routes: Value =
+            serde_json::from_str(&sh(&format!("ip {family} -j -d route show table main"))).unwrap();
+        for route in routes.as_array().unwrap() {
+            let dst = route["dst"].as_str().unwrap();
+            let all = if family == "-4" { "0.0.0.0/0" } else { "::/0" };
+            let dst =
+                if dst == "default" { all.to_owned() } else { dst.parse::<IpPrefix>().unwrap().to_string() };
+            let hop = |hop: &Value| match hop["gateway"].as_str().or(hop["via"]["host"].as_str()) {
+                Some(gateway) => format!("{gateway} {}", index(&hop["dev"])),
+                None => format!("link {}", index(&hop["dev"])),
+            };
+            let is_dead =
+                |hop: &Value| hop["flags"].as_array().is_some_and(|flags| flags.contains(&"dead".into()));
+            let is = match route["type"].as_str() {
+                Some(kind @ ("blackhole" | "unreachable" | "prohibit")) => BTreeSet::from([kind.to_owned()]),
+                _ => match route["nexthops"].as_array() {
+                    Some(hops) => hops.iter().filter(|hop| !is_dead(hop)).map(hop).collect(),
+                    None => BTreeSet::from([hop(route)]),
+                },
+            };
+            if !dst.starts_with("fe80:") {
+                shown.entry(dst).or_insert(is); // the best metric comes first
+            }
+        }
+    }
+    shown
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_table_is_the_kernels_after_load_changes_and_an_overrun() {
+    if !inside("the_table_is_the_kernels_after_load_changes_and_an_overrun") {
+        return;
+    }
+    interfaces();
+    sh("ip route add 10.1.0.0/16 via 192.0.2.2 && ip route add 10.1.0.0/16 via 192.0.2.3 metric 100
+        ip route add 10.2.0.0/16 nexthop via 192.0.2.2 weight 2 nexthop via 198.51.100.2
+        ip route add blackhole 10.3.0.0/16 && ip route add prohibit 10.4.0.0/16
+        ip -6 route add 2001:db8:1::/48 nexthop via 2001:db8::2 nexthop via 2001:db8::3");
+    let (sender, receiver) = bounded(1);
+    let feed = watch(FeedId(0), KernelOptions::default(), sender).unwrap();
+    let mut consumer = Consumer::new(feed, receiver);
+    consumer.becomes("load", kernel_shows);
+    sh("ip route del 10.1.0.0/16 via 192.0.2.2 && ip route replace 10.3.0.0/16 via inet6 2001:db8::9 dev v0
+        ip -6 route del 2001:db8:1::/48 via 2001:db8::2 && ip -6 route append 2001:db8:1::/48 via 2001:db8::4");
+    consumer.becomes("changes", kernel_shows);
+    let objects = Command::new("sh")
+        .args([
+            "-c",
+            "ip nexthop add id 7 via 192.0.2.9 dev v0 && ip nexthop add id 8 via 198.51.100.9 dev w0
+        ip nexthop add id 9 group 7/8 && ip route add 10.6.0.0/16 nhid 9 && ip nexthop replace id 9 group 8",
+        ])
+        .status();
+    if objects.is_ok_and(|status| status.success()) {
+        consumer.becomes("next-hop objects", kernel_shows);
+        sh("ip nexthop del id 9");
+        consumer.becomes("an object that is gone", kernel_shows);
+    }
+    sh("ip link set w0 down");
+    consumer.becomes("a link that is down", kernel_shows);
+    sh("ip link set w0 up && ip addr del 198.51.100.1/24 dev w0");
+    consumer.becomes("an address that is gone", kernel_shows);
+
+    // Nobody takes what the feed sends, until the kernel has dropped notifications.
+    let batch: String = (0..60_000_u32)
+        .map(|number| {
+            let [_, a, b, c] = number.to_be_bytes();
+            format!("route add {}.{b}.{c}.0/24 via 192.0.2.2\n", 20 + a)
+        })
+        .collect();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), batch).unwrap();
+    sh(&format!("ip -batch {}", file.path().display()));
+    sh(
+        "ip route flush root 20.0.0.0/10 && ip route add 20.0.1.0/24 via 192.0.2.3 && ip route add 20.0.2.0/23 via 192.0.2.3",
+    );
+    consumer.becomes("an overrun", kernel_shows);
+    say(format_args!("{:?}", consumer.feed.counts()));
+    assert!(consumer.feed.counts().overruns > 0);
+}

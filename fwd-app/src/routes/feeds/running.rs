@@ -1,0 +1,464 @@
+//! The feeds of a forwarder: their threads, their announcements, and the state of each.
+//!
+//! The threads are started before EAL pins the main thread. Once the ports are known, [`Feeds::over`] says which interfaces lead to them,
+//! and the forwarder takes what the feeds say.
+
+use super::fpm::FpmOptions;
+use super::fpm::listener::listen;
+use super::interfaces::{Interfaces, LinkChange};
+use super::kernel::KernelOptions;
+use super::kernel::socket::watch;
+use super::thread::FeedThread;
+use super::{ChangeSet, FeedCounts, FeedEvent, FeedId, Tables};
+
+use crate::error::ConfigError;
+use crate::notice;
+use crate::ports::PortTable;
+use crate::ports::table::SharedPorts;
+use crate::routes::candidates::{SourceId, SourceRoutes};
+use crate::routes::spec::{NamedTable, VrfSpec};
+use crate::routes::vrf::{Foreign, Vrf};
+use anyhow::Context as _;
+use crossbeam_channel::{Receiver, bounded};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Change sets that are taken for one commit, at most: some ten thousand routes.
+const SETS_PER_COMMIT: usize = 64;
+/// Change sets that wait for the control thread, at most; each is of one read.
+const SETS_WAITING: usize = 64;
+/// The most routes of a feed without `--routes-max`: four full tables.
+const ROUTES_MAX: u64 = 1 << 22;
+/// Numbers of protocols whose routes zebra makes in the kernel (`RTPROT_ZEBRA`, and `RTPROT_BGP` up to `RTPROT_OPENFABRIC`).
+const ZEBRAS_PROTOCOLS: [u8; 12] = [11, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196];
+
+/// A source of routes beside the control socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The route files and their updates.
+    Files,
+    /// Zebra, which connects to this address.
+    Fpm(SocketAddr),
+    /// The kernel.
+    Kernel,
+}
+
+impl Source {
+    /// Its name in answers.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Fpm(_) => FeedKind::Fpm.name(),
+            Self::Kernel => FeedKind::Kernel.name(),
+        }
+    }
+}
+
+/// What becomes of a feed's route none of whose paths has a port, when files have no route of its prefix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ForeignRoutes {
+    /// Its packets are dropped, and their senders are told that the destination is unreachable.
+    #[default]
+    Unreachable,
+    /// It is left out, so that its packets take a shorter route.
+    Ignore,
+}
+
+/// Which feeds a forwarder has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FeedSpec {
+    /// The sources, the most preferred first.
+    pub(crate) sources: Vec<Source>,
+    /// How long stale routes of FPM stay after zebra has come back.
+    pub(crate) fpm_hold: Duration,
+    /// What becomes of routes without a port.
+    pub(crate) foreign: ForeignRoutes,
+    /// The users that may announce routes over FPM, besides root and our own.
+    pub(crate) fpm_users: Vec<u32>,
+    /// Whether the links and addresses of TAPs are followed.
+    pub(crate) taps: bool,
+    /// The most routes of each feed in each VRF.
+    pub(crate) routes_max: Option<u64>,
+    /// The VRFs of the kernel's tables.
+    pub(crate) tables: Tables,
+}
+
+impl FeedSpec {
+    /// The same feeds for `vrfs` besides the default VRF, which have these tables of the kernel.
+    ///
+    /// # Errors
+    /// As [`VrfSpec::tables`], and [`ConfigError::Invalid`] for tables when no feed has any.
+    pub(crate) fn for_vrfs(self, vrfs: &[VrfSpec], tables: &[NamedTable]) -> Result<Self, ConfigError> {
+        if !tables.is_empty() && self.sources.iter().all(|source| *source == Source::Files) {
+            return Err(ConfigError::Invalid("--vrf-table needs --fpm or --kernel-routes".to_owned()));
+        }
+        Ok(Self { tables: VrfSpec::tables(vrfs, tables)?, ..self })
+    }
+}
+
+/// The kind of a feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FeedKind {
+    /// Zebra.
+    Fpm,
+    /// The kernel's routes.
+    Kernel,
+    /// The kernel's links and neighbours alone, for the routes of others.
+    Links,
+}
+
+impl FeedKind {
+    /// Its name in answers.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Fpm => "fpm",
+            Self::Kernel => "kernel",
+            Self::Links => "links",
+        }
+    }
+}
+
+/// What is known of a feed's source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It has never said anything.
+    Waiting,
+    /// It is there.
+    Connected,
+    /// It is there, and all of it has been told.
+    Complete,
+    /// It has gone; its routes are stale.
+    Gone,
+}
+
+/// A feed.
+struct Feed {
+    kind: FeedKind,
+    name: String,
+    /// How long its stale routes stay after its source has come back.
+    hold: Duration,
+    state: State,
+    /// When the source came.
+    since: Option<Instant>,
+    thread: FeedThread,
+}
+
+/// The state of a feed, for `show feeds`.
+#[derive(Debug)]
+pub(crate) struct FeedStatus {
+    /// Its kind.
+    pub(crate) kind: FeedKind,
+    /// Its address.
+    pub(crate) name: String,
+    /// In a word.
+    pub(crate) state: &'static str,
+    /// Seconds until stale routes are withdrawn, if their source is there.
+    pub(crate) sweep_in_s: Option<u64>,
+    /// Its routes.
+    pub(crate) routes: SourceRoutes,
+    /// What it has counted.
+    pub(crate) counts: FeedCounts,
+}
+
+/// The feeds of a forwarder, and what is known of links.
+pub(crate) struct Feeds {
+    receiver: Receiver<ChangeSet>,
+    /// By [`FeedId`].
+    feeds: Vec<Feed>,
+    /// How many of them are preferred to files.
+    before_files: u8,
+    /// The names of all sources, the most preferred first.
+    order: Vec<&'static str>,
+    /// The most routes of a feed.
+    routes_max: u64,
+    interfaces: Interfaces,
+    foreign: ForeignRoutes,
+    news: News,
+    /// Whether the addresses of TAPs may have changed.
+    has_new_addresses: bool,
+}
+
+/// What the events that were taken change for all VRFs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct News {
+    /// Routes may have other next hops than before.
+    has_moved: bool,
+    /// Neighbours have changed, or which links are up.
+    has_neighbours: bool,
+}
+
+impl Feeds {
+    /// Starts the feeds of `spec`; `None` if there are none.
+    ///
+    /// # Errors
+    /// When an address cannot be listened on, or the system refuses a socket or a thread.
+    pub(crate) fn start(spec: &FeedSpec) -> anyhow::Result<Option<Self>> {
+        let has_fpm = spec.sources.iter().any(|source| matches!(source, Source::Fpm(_)));
+        let has_kernel = spec.sources.contains(&Source::Kernel);
+        if !has_fpm && !has_kernel && !spec.taps {
+            return Ok(None);
+        }
+        let (sender, receiver) = bounded(SETS_WAITING);
+        let routes_max = spec.routes_max.unwrap_or(ROUTES_MAX);
+        let limit = usize::try_from(routes_max).unwrap_or(usize::MAX);
+        let feed =
+            |kind, name, hold, thread| Feed { kind, name, hold, state: State::Waiting, since: None, thread };
+        let kernel = |id, kind| -> anyhow::Result<Feed> {
+            let options = KernelOptions {
+                tables: if kind == FeedKind::Kernel { spec.tables.clone() } else { Tables::none() },
+                protocols_left_out: if has_fpm { ZEBRAS_PROTOCOLS.to_vec() } else { Vec::new() },
+                routes_max: limit,
+                ..KernelOptions::default()
+            };
+            let thread = watch(id, options, sender.clone());
+            let thread = thread.context("cannot watch the kernel's links and routes")?;
+            Ok(feed(kind, "rtnetlink".to_owned(), Duration::ZERO, thread))
+        };
+        let (mut feeds, mut before_files, mut next) = (Vec::new(), 0, 0);
+        for source in &spec.sources {
+            match source {
+                Source::Files => before_files = next,
+                Source::Fpm(address) => {
+                    let (hold, tables) = (spec.fpm_hold, spec.tables.clone());
+                    let users = spec.fpm_users.clone();
+                    let options = FpmOptions { hold, tables, routes_max: limit, users };
+                    let (thread, address) = listen(*address, FeedId(next), options, sender.clone())
+                        .with_context(|| format!("--fpm: cannot listen on {address}"))?;
+                    feeds.push(feed(FeedKind::Fpm, address.to_string(), spec.fpm_hold, thread));
+                    next += 1;
+                }
+                Source::Kernel => {
+                    feeds.push(kernel(FeedId(next), FeedKind::Kernel)?);
+                    next += 1;
+                }
+            }
+        }
+        if !has_kernel {
+            feeds.push(kernel(FeedId(next), FeedKind::Links)?);
+        }
+        let order = spec.sources.iter().map(|source| source.name()).collect();
+        Ok(Some(Self {
+            receiver,
+            feeds,
+            before_files,
+            order,
+            routes_max,
+            interfaces: Interfaces::default(),
+            foreign: spec.foreign,
+            news: News::default(),
+            has_new_addresses: false,
+        }))
+    }
+
+    /// With these interfaces, which are known when the ports are.
+    pub(crate) fn over(self, interfaces: Interfaces) -> Self {
+        Self { interfaces, ..self }
+    }
+
+    /// Gives each VRF what feeds have said, some change sets, and takes note of links, neighbours and addresses. The VRFs commit it.
+    /// Returns whether there was anything.
+    pub(crate) fn give(&mut self, vrfs: &mut [Vrf], ports: &SharedPorts) -> bool {
+        let sets: Vec<ChangeSet> = std::iter::from_fn(|| self.take()).take(SETS_PER_COMMIT).collect();
+        let News { has_moved, has_neighbours } = std::mem::take(&mut self.news);
+        if has_moved || has_neighbours {
+            let (before, stopped) = (ports.load_full(), self.interfaces.stopped_ports());
+            if before.stopped != stopped {
+                ports.store(Arc::new(PortTable { stopped, ..PortTable::clone(&before) }));
+            }
+            for vrf in &mut *vrfs {
+                vrf.set_kernel_neighbours(&self.interfaces, has_moved);
+            }
+        }
+        if !sets.is_empty() {
+            vrfs.iter_mut().for_each(Vrf::commit_updates);
+        }
+        for set in &sets {
+            let source = self.source(set.feed);
+            for event in &set.events {
+                match event {
+                    FeedEvent::Announce { vrf, prefix, metric, route } => {
+                        if let Some(vrf) = vrfs.get_mut(*vrf) {
+                            vrf.announce(source, (*prefix, *metric), route, &self.interfaces);
+                        }
+                    }
+                    FeedEvent::Withdraw { vrf, prefix, metric } => {
+                        if let Some(vrf) = vrfs.get_mut(*vrf) {
+                            vrf.withdraw(source, (*prefix, *metric));
+                        }
+                    }
+                    FeedEvent::Stale => vrfs.iter_mut().for_each(|vrf| vrf.begin_epoch(source)),
+                    FeedEvent::Sweep => vrfs.iter_mut().for_each(|vrf| vrf.sweep(source)),
+                    _ => {}
+                }
+            }
+            let counts = vrfs.iter().map(|vrf| vrf.count(source));
+            self.note(set, counts.fold(SourceRoutes::default(), SourceRoutes::and));
+        }
+        !sets.is_empty()
+    }
+
+    /// Takes the next change set, if one waits, and what it says of links, neighbours and addresses.
+    fn take(&mut self) -> Option<ChangeSet> {
+        let set = self.receiver.try_recv().ok()?;
+        for event in &set.events {
+            match event {
+                FeedEvent::Link(link) => self.link_changed(|interfaces| interfaces.set_link(link)),
+                FeedEvent::LinkGone(ifindex) => {
+                    self.link_changed(|interfaces| interfaces.remove_link(*ifindex));
+                }
+                FeedEvent::Neighbour(neighbour) => {
+                    self.news.has_neighbours |= self.interfaces.set_neighbour(*neighbour);
+                }
+                FeedEvent::NeighbourGone(address, ifindex) => {
+                    self.news.has_neighbours |= self.interfaces.remove_neighbour(*address, *ifindex);
+                }
+                FeedEvent::Address(address) => {
+                    self.has_new_addresses |= self.interfaces.set_address(*address);
+                }
+                FeedEvent::AddressGone(address) => {
+                    self.has_new_addresses |= self.interfaces.remove_address(address);
+                }
+                _ => {}
+            }
+        }
+        Some(set)
+    }
+
+    /// The source of routes that a feed is.
+    pub(crate) const fn source(&self, feed: FeedId) -> SourceId {
+        SourceId::of_feed(feed.0, self.before_files)
+    }
+
+    /// The most routes of a feed.
+    pub(crate) const fn routes_max(&self) -> u64 {
+        self.routes_max
+    }
+
+    /// Does `change`, which tells what it matters to.
+    fn link_changed(&mut self, change: impl FnOnce(&mut Interfaces) -> LinkChange) {
+        match change(&mut self.interfaces) {
+            LinkChange::None => {}
+            LinkChange::State => self.news.has_neighbours = true,
+            LinkChange::Port => (self.news.has_moved, self.has_new_addresses) = (true, true),
+        }
+    }
+
+    /// Takes note of what a set says of the state of its feed, which has so many routes in all VRFs.
+    fn note(&mut self, set: &ChangeSet, count: SourceRoutes) {
+        let is_of_state = |event: &&FeedEvent| {
+            matches!(
+                event,
+                FeedEvent::Connected | FeedEvent::Disconnected | FeedEvent::Complete | FeedEvent::Sweep
+            )
+        };
+        set.events.iter().filter(is_of_state).for_each(|event| self.note_event(set.feed, event, count));
+    }
+
+    fn note_event(&mut self, id: FeedId, event: &FeedEvent, count: SourceRoutes) {
+        let Some(feed) = self.feeds.get_mut(usize::from(id.0)) else { return };
+        let name = feed.kind.name();
+        let SourceRoutes { routes, stale, .. } = count;
+        match event {
+            FeedEvent::Connected => {
+                (feed.state, feed.since) = (State::Connected, Some(Instant::now()));
+                if feed.kind == FeedKind::Fpm {
+                    notice::post(format_args!("{name}: zebra is there"));
+                }
+            }
+            FeedEvent::Disconnected => {
+                (feed.state, feed.since) = (State::Gone, None);
+                notice::post(format_args!("{name}: zebra has gone; its {routes} routes stay"));
+            }
+            FeedEvent::Complete => feed.state = State::Complete,
+            FeedEvent::Sweep if feed.kind == FeedKind::Fpm => {
+                feed.state = State::Complete;
+                let left = routes - stale;
+                notice::post(format_args!("{name}: stale routes are withdrawn, {left} are left"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the addresses of TAPs may have changed, since the last call.
+    pub(crate) fn take_new_addresses(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_addresses)
+    }
+
+    /// The interfaces.
+    pub(crate) const fn interfaces(&self) -> &Interfaces {
+        &self.interfaces
+    }
+
+    /// Whether routes without a port are installed as unreachable.
+    pub(crate) fn installs_unreachable(&self) -> bool {
+        self.foreign == ForeignRoutes::Unreachable
+    }
+
+    /// Says that a route of `source` leads to no port. `vrf` is the name of the VRF, unless it is the only one.
+    pub(crate) fn notice_foreign(&self, vrf: Option<&str>, Foreign { prefix, source, ifindex }: &Foreign) {
+        let mut numbered = (0..).zip(&self.feeds);
+        let feed = numbered.find(|(feed, _)| self.source(FeedId(*feed)) == *source);
+        let Some((_, feed)) = feed else { return };
+        let name = feed.kind.name();
+        let vrf = vrf.map_or_else(String::new, |vrf| format!("VRF {vrf}: "));
+        let interface = self.interfaces.name_of_other(*ifindex);
+        let which = if prefix.len() == 0 { "the default route" } else { "the route" };
+        notice::warn(format_args!(
+            "{name}: {vrf}{which} {prefix} leads over {interface}, which has no port: it is unreachable, as all such routes are (ctl show feeds; --foreign-routes)"
+        ));
+    }
+
+    /// The names of all sources beside the control socket, the most preferred first.
+    pub(crate) fn order(&self) -> &[&'static str] {
+        &self.order
+    }
+
+    /// The state of each feed; `count` says how many routes a source has.
+    pub(crate) fn status(&self, count: impl Fn(SourceId) -> SourceRoutes) -> Vec<FeedStatus> {
+        let of = |(id, feed): (u8, &Feed)| {
+            let routes = count(self.source(FeedId(id)));
+            let has_stale = routes.stale > 0;
+            let left = feed.since.map(|since| feed.hold.saturating_sub(since.elapsed()).as_secs());
+            let state = match feed.state {
+                _ if feed.thread.has_ended() => "ended",
+                State::Waiting => "waiting",
+                State::Gone => "stale",
+                State::Connected if has_stale => "connected, stale routes stay",
+                State::Connected => "connected",
+                State::Complete => "complete",
+            };
+            FeedStatus {
+                kind: feed.kind,
+                name: feed.name.clone(),
+                state,
+                sweep_in_s: left.filter(|_| has_stale && feed.kind == FeedKind::Fpm),
+                routes,
+                counts: feed.thread.counts(),
+            }
+        };
+        (0..).zip(&self.feeds).map(of).collect()
+    }
+
+    /// The same, which leaves routes without a port out.
+    #[cfg(test)]
+    pub(crate) fn ignoring_foreign(self) -> Self {
+        Self { foreign: ForeignRoutes::Ignore, ..self }
+    }
+
+    /// Feeds that `sender`'s change sets come from, without threads; the first ones are preferred to files.
+    #[cfg(test)]
+    pub(crate) fn for_test(receiver: Receiver<ChangeSet>, before_files: u8, interfaces: Interfaces) -> Self {
+        Self {
+            receiver,
+            feeds: Vec::new(),
+            before_files,
+            order: Vec::new(),
+            routes_max: ROUTES_MAX,
+            interfaces,
+            foreign: ForeignRoutes::default(),
+            news: News::default(),
+            has_new_addresses: false,
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The thread of a feed, and its way to the consumer: a bounded channel of change sets, and counters that others may read.
+//!
+//! The thread does nothing but I/O. It waits for the consumer when the channel is full, and ends within [`POLL`] when it is told to or
+//! when the consumer is gone.
+
+use super::{ChangeSet, FeedCounts, FeedEvent, FeedId};
+use crate::threads::spawn;
+use crossbeam_channel::{SendTimeoutError, Sender};
+use rustix::event::{PollFd, Timespec, poll};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often a waiting feed looks whether it is to end.
+pub(super) const POLL: Duration = Duration::from_millis(100);
+
+/// What a feed's thread and its owner share.
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    counts: Mutex<FeedCounts>,
+}
+
+/// The thread's end of a feed.
+pub(super) struct Outlet {
+    feed: FeedId,
+    sender: Sender<ChangeSet>,
+    shared: Arc<Shared>,
+}
+
+/// The thread is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stopped;
+
+impl Outlet {
+    /// Whether the thread is to end.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.shared.stop.load(Ordering::Acquire)
+    }
+
+    /// Publishes the counters.
+    pub(super) fn count(&self, counts: FeedCounts) {
+        *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+    }
+
+    /// Sends the events as one change set, and waits while the channel is full. Does nothing without events.
+    pub(super) fn send(&self, events: &mut Vec<FeedEvent>) -> Result<(), Stopped> {
+        let events = std::mem::take(events);
+        if events.is_empty() {
+            return Ok(());
+        }
+        let mut set = ChangeSet { feed: self.feed, events };
+        loop {
+            match self.sender.send_timeout(set, POLL) {
+                Ok(()) => return Ok(()),
+                Err(SendTimeoutError::Timeout(back)) if !self.is_stopping() => set = back,
+                Err(_) => return Err(Stopped),
+            }
+        }
+    }
+}
+
+/// A running feed, as its owner sees it. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct FeedThread {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FeedThread {
+    /// Starts the thread `name`, which does `work` and sends change sets of `feed` to `sender`.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub(super) fn start(
+        name: &str,
+        feed: FeedId,
+        sender: Sender<ChangeSet>,
+        work: impl FnOnce(&Outlet) + Send + 'static,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let outlet = Outlet { feed, sender, shared: Arc::clone(&shared) };
+        let thread = spawn(name, move || work(&outlet))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// The counters, as of the feed's last read.
+    pub(crate) fn counts(&self) -> FeedCounts {
+        *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the thread has ended by itself, which it does only when its socket fails.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for FeedThread {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Waits until one of `fds` is ready, `until` or for [`POLL`].
+pub(super) fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) {
+    let until = until.map_or(POLL, |until| until.saturating_duration_since(Instant::now()).min(POLL));
+    let timeout = Timespec::try_from(until).ok();
+    // A signal ends the wait early, which does no harm.
+    let _ = poll(fds, timeout.as_ref());
+}

@@ -1,0 +1,36 @@
+//! VRFs and their routes: what sources say, who wins, and how it gets into the engine.
+//!
+//! A [`Vrf`] owns a RIB, its next hops, an engine's writer and the egress table. It is used by one thread; lcores never wait for it.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`vrf`] | [`Vrf`]: tables, neighbours, the egress table |
+//! | [`feeds`] | routes, links and neighbours from FRR and the kernel while packets flow |
+//! | [`files`] | route files, at the start and read again |
+//! | [`sources`] | what feeds, files, addresses and the control socket say |
+//! | [`candidates`] | whose route of a prefix wins |
+//! | [`commit`] | how changes get into service, and what the engine refuses |
+//! | [`engine_swap`] | another engine, built while routes go on changing |
+//! | [`spec`] | files, engine, ports and tables of each VRF, as configured |
+
+pub(crate) mod candidates;
+mod commit;
+mod engine_swap;
+pub(crate) mod feeds;
+pub(crate) mod files;
+mod sources;
+pub(crate) mod spec;
+#[cfg(test)]
+pub(crate) mod test_vrf;
+pub(crate) mod vrf;
+
+use fib::{IpPrefix, NextHopId, Rib};
+pub(crate) use vrf::Vrf;
+
+/// The route of a prefix in a RIB.
+fn route_in(rib: &Rib, prefix: IpPrefix) -> NextHopId {
+    match prefix {
+        IpPrefix::V4(prefix) => rib.v4.get(prefix),
+        IpPrefix::V6(prefix) => rib.v6.get(prefix),
+    }
+}

@@ -1,0 +1,372 @@
+//! What each source of a VRF's routes says, and how that gets into the RIB.
+//!
+//! Every change goes through [`Candidates::set`](super::candidates::Candidates::set), and the winner, if it is another one, into the RIB
+//! ([`Vrf::put`]). The exception is a route that files alone have, which the RIB holds by itself.
+
+use super::candidates::{Changed, FeedOutcome, Said, SourceId, SourceRoutes, Winner};
+use super::feeds::Route;
+use super::feeds::interfaces::Interfaces;
+use super::vrf::{Foreign, UpdateError};
+use super::{Vrf, route_in};
+use crate::notice;
+use fib::feed::Hop;
+use fib::{Family, IpPrefix, NextHop, NextHopError, NextHopId, NextHopTable};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Prefixes that are swept or looked at again for one commit, at most.
+const PREFIXES_PER_COMMIT: usize = 1 << 14;
+/// The table of next hops is not searched for unused ones below this size.
+const HOPS_MIN: usize = 1 << 10;
+/// How long after a commit a lookup from before it may still be on its way to its packets. A batch that an engine does not answer is
+/// given up after twice `--stall-us`, which is two minutes at most.
+const IN_FLIGHT_MAX: Duration = Duration::from_secs(180);
+
+/// When to look for next hops that no route uses, and how long ago that was.
+#[derive(Debug)]
+pub(super) struct Unused {
+    /// The size of the table at which they are looked for.
+    at: usize,
+    /// When they were marked.
+    marked: Option<Instant>,
+    /// How long they stay after that.
+    stay: Duration,
+}
+
+impl Unused {
+    /// For a table of this size.
+    pub(super) fn new(hops: usize) -> Self {
+        Self { at: HOPS_MIN.max(2 * hops), marked: None, stay: IN_FLIGHT_MAX }
+    }
+}
+
+impl Vrf {
+    /// The most routes of each feed, and whether those without a port are installed as unreachable or left out.
+    ///
+    /// # Errors
+    /// [`NextHopError`] when no id is free.
+    pub(crate) fn set_feeds(&mut self, routes_max: u64, is_unreachable: bool) -> Result<(), NextHopError> {
+        self.candidates.set_routes_max(routes_max);
+        if is_unreachable {
+            let id = self.hops.intern(NextHop::Unreachable)?;
+            self.candidates.set_unreachable(id);
+        }
+        Ok(())
+    }
+
+    /// Takes a route that a feed announces, over `interfaces`; in service after the next [`Self::turn`].
+    pub(crate) fn announce(
+        &mut self,
+        source: SourceId,
+        (prefix, metric): (IpPrefix, u32),
+        route: &Arc<Route>,
+        interfaces: &Interfaces,
+    ) {
+        let Self { hops, candidates, .. } = self;
+        let route = Some(candidates.route(route, |route| next_hop(route, interfaces, hops)));
+        self.take(&Said { source, prefix, metric, route });
+    }
+
+    /// A feed has withdrawn its route of a prefix and a metric; out of service after the next [`Self::turn`].
+    pub(crate) fn withdraw(&mut self, source: SourceId, (prefix, metric): (IpPrefix, u32)) {
+        self.take(&Said { source, prefix, metric, route: None });
+    }
+
+    /// All routes of a feed are stale until they are announced again.
+    pub(crate) fn begin_epoch(&mut self, source: SourceId) {
+        self.candidates.begin_epoch(source);
+    }
+
+    /// Routes of a feed that are stale are withdrawn, some in each [`Self::turn`].
+    pub(crate) fn sweep(&mut self, source: SourceId) {
+        self.candidates.sweep(source);
+    }
+
+    /// The kernel's neighbours or the state of its links have changed. At once: groups need nothing else when a path fails, and the routes
+    /// to look at may be many.
+    ///
+    /// If `has_moved`, interfaces lead to other ports than before, and routes may have other next hops after the next [`Self::turn`].
+    pub(crate) fn set_kernel_neighbours(&mut self, interfaces: &Interfaces, has_moved: bool) {
+        self.changes.has_moved |= has_moved;
+        self.hops.replace_kernel_neighbours(interfaces.neighbours());
+        self.neighbours_have_changed();
+        if let Err(error) = self.refresh_egress() {
+            notice::warn(format_args!("{error}"));
+        }
+    }
+
+    /// Brings updates of files into service that wait, before another source says something: if that is refused, files are not.
+    pub(crate) fn commit_updates(&mut self) {
+        if self.has_updates()
+            && let Err(error) = self.commit()
+        {
+            notice::warn(format_args!("{error:#}"));
+        }
+    }
+
+    /// Commits what feeds have said, and does what else is due, as much as one commit may hold. Returns whether there was anything.
+    pub(crate) fn turn(&mut self, interfaces: Option<&Interfaces>) -> bool {
+        if let Some(interfaces) = interfaces.filter(|_| std::mem::take(&mut self.changes.has_moved)) {
+            let Self { hops, candidates, changes, .. } = self;
+            changes.again.extend(candidates.resolve_anew(|route| next_hop(route, interfaces, hops)));
+        }
+        self.withdraw_stale();
+        self.look_again();
+        let has_changes = self.changes.is_any();
+        if has_changes
+            && let Err(error) = self.commit()
+            && self.changes.refused().len() == 0
+        {
+            notice::warn(format_args!("{error:#}"));
+        }
+        let is_due = self.changes.is_due();
+        self.try_again();
+        has_changes || is_due || self.candidates.has_stale() || !self.changes.again.is_empty()
+    }
+
+    /// Takes what a feed or the address of a port says of a prefix. It stays said when the engine refuses it.
+    fn take(&mut self, said: &Said) {
+        if said.route.is_some() && self.candidates.lacks_table(said.prefix.family()) {
+            self.notice_family(said.prefix.family());
+        }
+        let Self { candidates, rib, .. } = self;
+        let changed = candidates.set(said, || route_in(rib, said.prefix));
+        self.changes.updates += u64::from(changed.winner.is_some());
+        self.follow(said.prefix, changed, false);
+    }
+
+    /// Takes what files or ctl say of a prefix, until the next commit is refused.
+    pub(super) fn take_for_user(&mut self, said: &Said) {
+        let Self { candidates, rib, .. } = self;
+        let changed = candidates.set_for_user(said, || route_in(rib, said.prefix));
+        self.follow(said.prefix, changed, true);
+    }
+
+    fn follow(&mut self, prefix: IpPrefix, Changed { winner, is_lone }: Changed, at_once: bool) {
+        match winner {
+            Some(winner) => {
+                self.notice(prefix, &winner);
+                self.put(prefix, winner, is_lone, at_once);
+            }
+            // What a user said may be taken back.
+            None if is_lone || at_once => self.may_end(prefix),
+            None => {}
+        }
+    }
+
+    /// Has the first route without a port told, and the first default route.
+    fn notice(&mut self, prefix: IpPrefix, winner: &Winner) {
+        let has_noticed = self.changes.has_noticed_foreign[usize::from(prefix.len() == 0)];
+        // Nothing is forwarded to some prefixes, which every host has.
+        if !winner.is_foreign || winner.id.is_none() || has_noticed || is_never_forwarded(prefix) {
+            return;
+        }
+        if let Some(Route::Paths(paths)) = self.candidates.route_of(prefix, winner) {
+            let ifindex = paths.first().map_or(0, |path| path.ifindex);
+            self.changes.foreign.push(Foreign { prefix, source: winner.source, ifindex });
+            self.changes.has_noticed_foreign[usize::from(prefix.len() == 0)] = true;
+        }
+    }
+
+    /// The routes without a port that are to be told.
+    pub(crate) fn take_foreign(&mut self) -> Vec<Foreign> {
+        std::mem::take(&mut self.changes.foreign)
+    }
+
+    /// Withdraws some of the routes that are stale since their feed said so.
+    fn withdraw_stale(&mut self) {
+        for _ in 0..PREFIXES_PER_COMMIT {
+            let Some(said) = self.candidates.next_stale() else { break };
+            self.take(&said);
+        }
+    }
+
+    /// Puts the winners of some of the prefixes into the RIB that may have another one than before.
+    fn look_again(&mut self) {
+        let again = &mut self.changes.again;
+        let some = again.split_off(again.len().saturating_sub(PREFIXES_PER_COMMIT));
+        for prefix in some {
+            if let Some(winner) = self.candidates.winner(prefix)
+                && winner.id != self.route(prefix)
+            {
+                self.notice(prefix, &winner);
+                self.put(prefix, winner, false, false);
+            }
+        }
+    }
+
+    /// What becomes of the routes of a feed.
+    pub(crate) fn feed_outcome(&self, source: SourceId) -> FeedOutcome {
+        let winners = self.changes.refused().filter_map(|prefix| self.candidates.winner(prefix));
+        let refused = winners.filter(|winner| winner.source == source && !winner.id.is_none()).count();
+        FeedOutcome { refused: refused as u64, ..self.candidates.outcome(source) }
+    }
+
+    /// How many routes the control socket has added.
+    pub(crate) fn ctl_routes(&self) -> u64 {
+        self.count(SourceId::CTL).routes
+    }
+
+    /// How many routes a source other than files has.
+    pub(crate) fn count(&self, source: SourceId) -> SourceRoutes {
+        self.candidates.count(source)
+    }
+
+    /// Adds a route over the control socket, or replaces it; in service after the next [`Self::commit`].
+    ///
+    /// # Errors
+    /// As [`Self::update`], and [`UpdateError::Own`] for a prefix that follows from the address of a port.
+    pub(crate) fn add_route(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<(), UpdateError> {
+        self.check_not_own(prefix)?;
+        if let Hop::Hop(hop) = hop {
+            self.check(hop)?;
+        }
+        self.commit_updates();
+        let id = hop.intern(&mut self.hops)?;
+        let route = self.candidates.of_hop(id);
+        self.take_for_user(&Said { source: SourceId::CTL, prefix, metric: 0, route });
+        self.changes.updates += 1;
+        Ok(())
+    }
+
+    /// Removes the control socket's route of a prefix, or if it has none the one that is in use.
+    ///
+    /// # Errors
+    /// [`UpdateError::Own`] for a prefix that follows from the address of a port.
+    pub(crate) fn remove_route(&mut self, prefix: IpPrefix) -> Result<(), UpdateError> {
+        self.check_not_own(prefix)?;
+        self.commit_updates();
+        self.changes.updates += 1;
+        let has_ctl = self.candidates.said(prefix, SourceId::CTL).is_some();
+        match self.candidates.winner(prefix) {
+            _ if has_ctl => {
+                self.take_for_user(&Said { source: SourceId::CTL, prefix, metric: 0, route: None });
+            }
+            // Until the feed announces it again.
+            Some(Winner { source, metric, .. }) if source != SourceId::FILES => {
+                self.take(&Said { source, prefix, metric, route: None });
+            }
+            _ => {
+                self.set_file_route(prefix, NextHopId::NONE);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_not_own(&self, prefix: IpPrefix) -> Result<(), UpdateError> {
+        match self.candidates.said(prefix, SourceId::OWN) {
+            Some(_) => Err(UpdateError::Own { prefix }),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the routes that follow from the addresses of ports, which no feed displaces. They are in
+    /// service after the next [`Self::commit`], in place of those set before. Of routes with one prefix the last counts.
+    ///
+    /// # Errors
+    /// [`NextHopError`] when no id is free.
+    pub(crate) fn set_own_routes(&mut self, routes: Vec<(IpPrefix, NextHop)>) -> Result<(), NextHopError> {
+        self.commit_updates();
+        let interned = routes.into_iter().map(|(prefix, hop)| Ok((prefix, self.hops.intern(hop)?)));
+        let routes = interned.collect::<Result<FxHashMap<_, _>, NextHopError>>()?;
+        for prefix in
+            std::mem::take(&mut self.changes.own).into_iter().filter(|prefix| !routes.contains_key(prefix))
+        {
+            self.take(&Said { source: SourceId::OWN, prefix, metric: 0, route: None });
+        }
+        for (prefix, id) in routes {
+            let route = self.candidates.of_hop(id);
+            self.take(&Said { source: SourceId::OWN, prefix, metric: 0, route });
+            self.changes.own.push(prefix);
+        }
+        Ok(())
+    }
+
+    /// The families that an engine has tables for: routes of feeds and addresses of others are left out. [`Self::turn`] looks at those of
+    /// a family that it had none for before, or has none for any more.
+    pub(super) fn set_families(&mut self) {
+        let lacks = |family: &Family| !self.engine().has_family(*family);
+        let lacking: Vec<_> = Family::ALL.into_iter().filter(lacks).collect();
+        let had_table = Family::ALL.map(|family| !self.candidates.lacks_table(family));
+        self.candidates.set_without_table(lacking);
+        self.changes.has_noticed_family = false;
+        for (family, had_table) in Family::ALL.into_iter().zip(had_table) {
+            if had_table != self.engine().has_family(family) {
+                let prefixes = self.candidates.prefixes(family);
+                if had_table && !prefixes.is_empty() {
+                    self.notice_family(family);
+                }
+                self.changes.again.extend(prefixes);
+            }
+        }
+    }
+
+    /// Says once that routes of a family are left out.
+    fn notice_family(&mut self, family: Family) {
+        if !std::mem::replace(&mut self.changes.has_noticed_family, true) {
+            let name = self.engine().name();
+            notice::warn(format_args!(
+                "engine {name} has no table for {family}: the routes of feeds and addresses of this family are left out (ctl show feeds)"
+            ));
+        }
+    }
+
+    /// How many routes of a family files and the control socket have.
+    pub(super) fn routes_of_user(&self, family: Family) -> usize {
+        let has_user = |prefix: &IpPrefix| {
+            let said = |source| self.candidates.said(*prefix, source).is_some();
+            !self.candidates.has(*prefix) || said(SourceId::FILES) || said(SourceId::CTL)
+        };
+        match family {
+            Family::V4 => self.rib.v4.prefixes().map(IpPrefix::V4).filter(has_user).count(),
+            Family::V6 => self.rib.v6.prefixes().map(IpPrefix::V6).filter(has_user).count(),
+        }
+    }
+
+    /// Drops next hops that no route uses, when the table has grown to twice those in use. Call it after a commit, be it refused: the
+    /// engine's routes are those of the RIB then. See [`IN_FLIGHT_MAX`].
+    pub(super) fn drop_unused_hops(&mut self) {
+        let Unused { at, marked, stay } = &mut self.unused;
+        match marked {
+            Some(since) if since.elapsed() >= *stay => {
+                *marked = None;
+                if self.hops.drop_unused() > 0 {
+                    self.neighbours_have_changed();
+                }
+            }
+            None if self.hops.len() >= *at => {
+                let v4 = self.rib.v4.iter().map(|(_, id)| id);
+                let mut used: FxHashSet<_> = v4.chain(self.rib.v6.iter().map(|(_, id)| id)).collect();
+                used.extend(self.candidates.ids());
+                let kept = self.hops.mark_unused(|id| used.contains(&id));
+                *at = HOPS_MIN.max(2 * kept);
+                *marked = Some(Instant::now());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The next hop of a route over these interfaces, if one of its paths leads to a port.
+fn next_hop(route: &Route, interfaces: &Interfaces, hops: &mut NextHopTable) -> NextHopId {
+    let hop = interfaces.next_hop(route, hops);
+    // Ids are used up only by millions of next hops in use; the route is then as one without a port.
+    hop.and_then(|hop| hops.intern(hop).ok()).unwrap_or_default()
+}
+
+/// Whether the addresses are those of a host or of a link, of which every host has some.
+fn is_never_forwarded(prefix: IpPrefix) -> bool {
+    match prefix {
+        IpPrefix::V4(prefix) => Ipv4Addr::from_bits(prefix.address()).is_loopback(),
+        IpPrefix::V6(prefix) => {
+            let address = Ipv6Addr::from_bits(prefix.address());
+            address.is_loopback() || address.is_unicast_link_local() || address.is_multicast()
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "sources_test.rs"]
+mod tests;

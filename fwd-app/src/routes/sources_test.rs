@@ -1,0 +1,446 @@
+//! Several sources, one RIB: which route is in service, and what becomes of next hops that no route uses.
+
+#[path = "refused_test.rs"]
+mod refused_test;
+
+use super::*;
+use crate::datapath::egress::tests::ports;
+use crate::ports::PortTable;
+use crate::ports::table::SharedPorts;
+use crate::routes::feeds::interfaces::Interfaces;
+use crate::routes::feeds::running::Feeds;
+use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkNeighbour, Path, Route};
+use crate::routes::test_vrf::vrf_over;
+use arc_swap::ArcSwap;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use fib::feed::{Action, Update};
+use fib::{Keys, MacAddr, Neighbour, NextHop, NextHopTable, PortRef, Rib};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// An address, and the prefix that the tests are about.
+const ADDRESS: u32 = 0xc612_0001;
+const PREFIX: &str = "198.18.0.0/24";
+/// The feeds.
+const FPM: FeedId = FeedId(0);
+const KERNEL: FeedId = FeedId(1);
+
+struct Rig {
+    vrf: Vrf,
+    feeds: Feeds,
+    ports: SharedPorts,
+    sender: Sender<ChangeSet>,
+}
+
+fn prefix() -> IpPrefix {
+    PREFIX.parse().unwrap()
+}
+
+fn gateway(last: u8) -> IpAddr {
+    [192, 0, 2, last].into()
+}
+
+fn announce(last: u8, ifindex: u32) -> FeedEvent {
+    let path = Path { gateway: Some(gateway(last)), ifindex, weight: 1 };
+    FeedEvent::Announce {
+        vrf: 0,
+        prefix: prefix(),
+        metric: 0,
+        route: Arc::new(Route::Paths(Box::new([path]))),
+    }
+}
+
+fn withdraw() -> FeedEvent {
+    FeedEvent::Withdraw { vrf: 0, prefix: prefix(), metric: 0 }
+}
+
+fn link(ifindex: u32, name: &str) -> FeedEvent {
+    let name = name.to_owned();
+    FeedEvent::Link(Link { ifindex, name, is_up: true, is_running: true, mac: None, mtu_bytes: 1500 })
+}
+
+impl Rig {
+    /// A VRF over the ports p0 and p1, which are the interfaces 10 and 11.
+    fn new() -> Self {
+        Self::with_feeds_before_files(0)
+    }
+
+    /// The same, where the first feeds are preferred to files.
+    fn with_feeds_before_files(before_files: u8) -> Self {
+        Self::over(|receiver, interfaces| Feeds::for_test(receiver, before_files, interfaces))
+    }
+
+    /// The same, where routes without a port are left out.
+    fn ignoring_foreign() -> Self {
+        Self::over(|receiver, interfaces| Feeds::for_test(receiver, 0, interfaces).ignoring_foreign())
+    }
+
+    fn over(feeds: impl FnOnce(Receiver<ChangeSet>, Interfaces) -> Feeds) -> Self {
+        let table = SharedPorts::new(ArcSwap::from_pointee(PortTable::of(ports(2))));
+        let mut vrf = vrf_over(Arc::clone(&table));
+        vrf.set_ports().unwrap();
+        let (sender, receiver) = bounded(1000);
+        let feeds = feeds(receiver, Interfaces::of(&ports(2), &[], &[]).unwrap());
+        vrf.set_feeds(feeds.routes_max(), feeds.installs_unreachable()).unwrap();
+        vrf.changes.round_max = Duration::from_secs(3600);
+        let mut rig = Self { vrf, feeds, ports: table, sender };
+        rig.says(KERNEL, vec![link(10, "p0"), link(11, "p1"), link(12, "other")]);
+        rig
+    }
+
+    /// Does what is due, as the forwarder does.
+    fn learn(&mut self) -> bool {
+        let was_told = self.feeds.give(std::slice::from_mut(&mut self.vrf), &self.ports);
+        self.vrf.turn(Some(self.feeds.interfaces())) || was_told
+    }
+
+    /// What becomes of the routes of a feed.
+    fn outcome(&self, feed: FeedId) -> FeedOutcome {
+        self.vrf.feed_outcome(self.feeds.source(feed))
+    }
+
+    fn says(&mut self, feed: FeedId, events: Vec<FeedEvent>) {
+        self.sender.send(ChangeSet { feed, events }).unwrap();
+        assert!(self.learn());
+        assert!(!self.learn(), "all of it was taken");
+    }
+
+    /// The next hop in service, as the engine answers it.
+    fn hop(&self) -> String {
+        let mut answer = [NextHopId::NONE];
+        self.vrf.engine().reader(1, 1).unwrap().lookup(Keys::V4(&[ADDRESS]), &mut answer).unwrap();
+        let id = answer[0];
+        let told = self.vrf.hops().told(id);
+        self.vrf
+            .hops()
+            .get(id)
+            .filter(|hop| **hop != NextHop::Bare)
+            .map_or(told.to_string(), ToString::to_string)
+    }
+
+    fn file(&mut self, action: Action) {
+        let update = Update { time_s: 0.0, prefix: prefix(), action, peer: None };
+        self.vrf.update(&update).unwrap();
+        self.vrf.commit().unwrap();
+    }
+
+    fn ctl(&mut self, id: u32) {
+        self.vrf.add_route(prefix(), &Hop::Id(NextHopId::new(id).unwrap())).unwrap();
+        self.vrf.commit().unwrap();
+    }
+
+    fn ctl_del(&mut self) {
+        self.vrf.remove_route(prefix()).unwrap();
+        self.vrf.commit().unwrap();
+    }
+}
+
+fn id(value: u32) -> Action {
+    Action::Announce(Hop::Id(NextHopId::new(value).unwrap()))
+}
+
+#[test]
+fn ctl_comes_before_files_and_files_before_feeds() {
+    let mut rig = Rig::new();
+    let before = rig.hop();
+    rig.says(KERNEL, vec![announce(7, 10)]);
+    assert_eq!(rig.hop(), "via 192.0.2.7 dev 0");
+    rig.says(FPM, vec![announce(8, 11)]);
+    assert_eq!(rig.hop(), "via 192.0.2.8 dev 1");
+    rig.file(id(77));
+    assert_eq!(rig.hop(), "77");
+    rig.ctl(99);
+    assert_eq!(rig.hop(), "99");
+    rig.says(FPM, vec![withdraw()]);
+    assert_eq!((rig.hop(), rig.vrf.ctl_routes()), ("99".to_owned(), 1));
+    rig.ctl_del();
+    assert_eq!(rig.hop(), "77");
+    // Without a route of ctl, the one in use goes.
+    rig.ctl_del();
+    assert_eq!(rig.hop(), "via 192.0.2.7 dev 0");
+    rig.ctl_del();
+    assert_eq!(rig.hop(), before);
+    rig.says(KERNEL, vec![announce(9, 10)]);
+    assert_eq!(rig.hop(), "via 192.0.2.9 dev 0", "until it is announced again");
+    rig.says(KERNEL, vec![withdraw()]);
+    assert_eq!(rig.hop(), before);
+    assert_eq!((rig.vrf.candidates.has(prefix()), rig.vrf.ctl_routes()), (false, 0));
+}
+
+#[test]
+fn a_files_route_is_back_when_the_others_are_gone() {
+    for feed in [FPM, KERNEL] {
+        let mut rig = Rig::new();
+        rig.file(id(77));
+        rig.says(feed, vec![announce(7, 10)]);
+        assert_eq!(rig.hop(), "77");
+        rig.says(feed, vec![FeedEvent::Stale, FeedEvent::Sweep]);
+        assert_eq!(rig.hop(), "77");
+        rig.ctl(99);
+        rig.file(id(78));
+        rig.ctl_del();
+        assert_eq!(rig.hop(), "78");
+        assert!(!rig.vrf.candidates.has(prefix()), "the RIB alone has it");
+    }
+}
+
+#[test]
+fn feeds_that_are_named_before_files_come_before_them() {
+    // FPM, files, the kernel.
+    let mut rig = Rig::with_feeds_before_files(1);
+    let before = rig.hop();
+    rig.file(id(77));
+    rig.says(KERNEL, vec![announce(7, 10)]);
+    assert_eq!(rig.hop(), "77");
+    rig.says(FPM, vec![announce(8, 11)]);
+    assert_eq!(rig.hop(), "via 192.0.2.8 dev 1");
+    rig.file(id(78));
+    assert_eq!(rig.hop(), "via 192.0.2.8 dev 1");
+    // A route without a port leaves its place to the files.
+    rig.says(FPM, vec![announce(8, 20)]);
+    assert_eq!(rig.hop(), "78");
+    rig.says(KERNEL, vec![link(20, "p1")]);
+    assert_eq!(rig.hop(), "via 192.0.2.8 dev 1");
+    rig.ctl(99);
+    assert_eq!(rig.hop(), "99");
+    // What goes is what is in use: of ctl, FPM, the file, the kernel.
+    for wanted in ["via 192.0.2.8 dev 1", "78", "via 192.0.2.7 dev 0", &before] {
+        rig.ctl_del();
+        assert_eq!(rig.hop(), wanted);
+    }
+    // FPM, the kernel, files.
+    let mut rig = Rig::with_feeds_before_files(2);
+    rig.says(KERNEL, vec![announce(7, 10)]);
+    rig.file(id(77));
+    assert_eq!(rig.hop(), "via 192.0.2.7 dev 0");
+    rig.file(Action::Withdraw);
+    rig.says(KERNEL, vec![withdraw()]);
+    assert_eq!(rig.hop(), before);
+    rig.file(id(77));
+    assert_eq!(rig.hop(), "77");
+}
+
+#[test]
+fn a_hangup_replaces_the_files_routes_alone() {
+    let mut rig = Rig::new();
+    let routes = rig.vrf.rib().len();
+    rig.says(FPM, vec![announce(7, 10)]);
+    rig.vrf.add_route("203.0.113.128/25".parse().unwrap(), &Hop::Hop(NextHop::Blackhole)).unwrap();
+    rig.vrf.commit().unwrap();
+    assert_eq!(rig.vrf.rib().len(), routes + 2);
+    assert_eq!(rig.vrf.replace_routes(&Rib::new(), &NextHopTable::new()).unwrap(), routes as u64);
+    assert_eq!((rig.vrf.rib().len(), rig.hop()), (2, "via 192.0.2.7 dev 0".to_owned()));
+    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
+    rib.set(prefix(), hops.bare(5).unwrap());
+    assert_eq!(rig.vrf.replace_routes(&rib, &hops).unwrap(), 1);
+    assert_eq!((rig.vrf.rib().len(), rig.hop()), (2, "5".to_owned()));
+    assert_eq!(rig.vrf.replace_routes(&rib, &hops).unwrap(), 0);
+    rig.says(FPM, vec![withdraw()]);
+    assert_eq!(rig.hop(), "5");
+}
+
+#[test]
+fn routes_wait_for_their_interface_and_gateways_for_their_neighbour() {
+    let mut rig = Rig::new();
+    rig.says(FPM, vec![announce(7, 20)]);
+    assert_eq!(rig.hop(), "unreachable");
+    rig.says(KERNEL, vec![link(20, "p1")]);
+    assert_eq!(rig.hop(), "via 192.0.2.7 dev 1");
+    rig.says(KERNEL, vec![FeedEvent::LinkGone(20)]);
+    assert_eq!(rig.hop(), "unreachable");
+    // The static neighbour's port serves a gateway behind an unknown interface.
+    let mac = MacAddr([2, 9, 9, 9, 9, 9]);
+    rig.vrf.add_neighbour(Neighbour { address: gateway(7), port: PortRef::Index(0), mac }).unwrap();
+    assert!(rig.learn());
+    assert_eq!(rig.hop(), "via 192.0.2.7");
+    rig.vrf.remove_neighbour(gateway(7));
+    assert!(rig.learn());
+    assert_eq!(rig.hop(), "unreachable");
+
+    rig.says(FPM, vec![announce(7, 10)]);
+    let egress = |rig: &Rig| {
+        let id = rig.vrf.rib().v4.get(match prefix() {
+            IpPrefix::V4(prefix) => prefix,
+            IpPrefix::V6(_) => unreachable!(),
+        });
+        rig.vrf.egress_table().unwrap().load().get(id)
+    };
+    assert!(egress(&rig).port >= crate::datapath::Code::FIRST, "no neighbour");
+    let neighbour = LinkNeighbour { address: gateway(7), ifindex: 10, mac: MacAddr([4; 6]) };
+    rig.says(KERNEL, vec![FeedEvent::Neighbour(neighbour)]);
+    assert_eq!((egress(&rig).port, &egress(&rig).macs[..6]), (0, &[4; 6][..]));
+    rig.vrf.add_neighbour(Neighbour { address: gateway(7), port: PortRef::Index(0), mac }).unwrap();
+    rig.vrf.commit().unwrap();
+    assert_eq!(egress(&rig).macs[..6], mac.0, "the one that was told comes first");
+    rig.vrf.remove_neighbour(gateway(7));
+    rig.vrf.commit().unwrap();
+    assert_eq!(egress(&rig).macs[..6], [4; 6]);
+    rig.says(KERNEL, vec![FeedEvent::NeighbourGone(gateway(7), 10)]);
+    assert!(egress(&rig).port >= crate::datapath::Code::FIRST);
+}
+
+#[test]
+fn several_paths_are_a_group_that_avoids_links_without_a_delta() {
+    let mut rig = Rig::new();
+    let path = |last, ifindex, weight| Path { gateway: Some(gateway(last)), ifindex, weight };
+    let route = Arc::new(Route::Paths(Box::new([path(7, 10, 1), path(8, 11, 2), path(9, 20, 1)])));
+    rig.says(KERNEL, vec![FeedEvent::Announce { vrf: 0, prefix: prefix(), metric: 0, route }]);
+    assert_eq!(rig.hop(), "nexthop via 192.0.2.7 dev 0 weight 1 nexthop via 192.0.2.8 dev 1 weight 2");
+    let neighbour = |last, ifindex| {
+        FeedEvent::Neighbour(LinkNeighbour { address: gateway(last), ifindex, mac: MacAddr([last; 6]) })
+    };
+    rig.says(KERNEL, vec![neighbour(7, 10), neighbour(8, 11)]);
+    let id = rig.vrf.rib().longest(ADDRESS.to_be_bytes().into()).unwrap().1;
+    let alive = |rig: &Rig| {
+        let table = rig.vrf.egress_table().unwrap().load_full();
+        table.paths(id).unwrap().iter().map(|path| path.share.is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(alive(&rig), [true, true]);
+    let before = (rig.vrf.engine().generation(), rig.vrf.tally().deltas);
+    let down = |is_running| {
+        let name = "p1".to_owned();
+        vec![FeedEvent::Link(Link { ifindex: 11, name, is_up: true, is_running, mac: None, mtu_bytes: 1500 })]
+    };
+    rig.says(KERNEL, down(false));
+    assert_eq!(alive(&rig), [true, false]);
+    rig.says(KERNEL, down(true));
+    rig.says(KERNEL, vec![FeedEvent::NeighbourGone(gateway(7), 10)]);
+    assert_eq!(alive(&rig), [false, true]);
+    assert_eq!((rig.vrf.engine().generation(), rig.vrf.tally().deltas), before);
+    rig.says(KERNEL, vec![link(20, "p0")]);
+    assert!(rig.hop().ends_with("nexthop via 192.0.2.9 dev 0 weight 1"), "{}", rig.hop());
+}
+
+#[test]
+fn a_link_that_goes_down_or_comes_up_resolves_no_route_again() {
+    let mut rig = Rig::new();
+    rig.says(FPM, vec![announce(7, 10)]);
+    assert!(rig.feeds.take_new_addresses());
+    for is_running in [false, true] {
+        let name = "p0".to_owned();
+        let link = Link { ifindex: 10, name, is_up: true, is_running, mac: None, mtu_bytes: 1500 };
+        rig.sender.send(ChangeSet { feed: KERNEL, events: vec![FeedEvent::Link(link)] }).unwrap();
+        assert!(rig.feeds.give(std::slice::from_mut(&mut rig.vrf), &rig.ports));
+        assert!(!rig.vrf.changes.has_moved && !rig.feeds.take_new_addresses());
+        assert_eq!(rig.ports.load().stopped, if is_running { vec![] } else { vec![0] });
+    }
+}
+
+#[test]
+fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
+    let mut rig = Rig::new();
+    rig.vrf.unused.stay = Duration::ZERO;
+    let hops = |rig: &Rig| rig.vrf.hops().len();
+    let start = hops(&rig);
+    let mut most = 0;
+    for round in 0..20_000_u32 {
+        let [.., high, low] = round.to_be_bytes();
+        let gateway = Some(IpAddr::from([10, 0, high, low]));
+        let route = Arc::new(Route::Paths(Box::new([Path { gateway, ifindex: 10, weight: 1 }])));
+        rig.sender
+            .send(ChangeSet {
+                feed: FPM,
+                events: vec![FeedEvent::Announce { vrf: 0, prefix: prefix(), metric: 0, route }],
+            })
+            .unwrap();
+        if round % 100 == 0 || rig.sender.len() > 900 {
+            while rig.learn() {}
+            most = most.max(hops(&rig));
+            let named = rig.vrf.hops().iter().filter(|(_, hop)| **hop != NextHop::Bare);
+            let last = named.map(|(id, _)| id.get()).max().unwrap();
+            assert!(last < 4096, "{last}");
+        }
+    }
+    while rig.learn() {}
+    assert!(most < 2 * HOPS_MIN + start && rig.hop().starts_with("via 10.0."), "{most}, {}", rig.hop());
+}
+
+#[test]
+fn a_route_that_comes_and_goes_at_once_leaves_the_files_route() {
+    let mut rig = Rig::new();
+    rig.file(id(77));
+    for before_files in [0, 2] {
+        if before_files > 0 {
+            rig = Rig::with_feeds_before_files(before_files);
+            rig.file(id(77));
+        }
+        rig.says(FPM, vec![announce(7, 10), withdraw()]);
+        assert_eq!(rig.hop(), "77");
+        rig.says(FPM, vec![announce(7, 10), withdraw(), announce(8, 11)]);
+        assert_eq!(rig.hop(), if before_files > 0 { "via 192.0.2.8 dev 1" } else { "77" });
+        rig.says(FPM, vec![withdraw()]);
+        assert_eq!(rig.hop(), "77");
+    }
+}
+
+#[test]
+fn a_route_over_an_interface_without_a_port_does_not_fall_through_to_a_shorter_one() {
+    let mut rig = Rig::new();
+    let shorter = rig.hop();
+    assert_ne!(shorter, "0", "there is a shorter route");
+    let outcome = |rig: &Rig| {
+        let FeedOutcome { unresolved, unreachable, .. } = rig.outcome(KERNEL);
+        (unresolved, unreachable)
+    };
+    // One that is known, and one that is not.
+    for ifindex in [12, 20] {
+        rig.says(KERNEL, vec![announce(7, ifindex)]);
+        assert_eq!((rig.hop().as_str(), outcome(&rig)), ("unreachable", (1, 1)));
+        rig.file(id(77));
+        assert_eq!((rig.hop().as_str(), outcome(&rig)), ("77", (1, 0)), "the files' route of the prefix");
+        rig.file(Action::Withdraw);
+        assert_eq!(rig.hop(), "unreachable");
+        rig.says(KERNEL, vec![link(ifindex, "p1")]);
+        assert_eq!((rig.hop().as_str(), outcome(&rig)), ("via 192.0.2.7 dev 1", (0, 0)));
+        rig.says(KERNEL, vec![link(ifindex, "other")]);
+        assert_eq!(rig.hop(), "unreachable");
+        rig.says(KERNEL, vec![withdraw()]);
+        assert_eq!(rig.hop(), shorter);
+    }
+    // One of several paths has a port: that one is taken.
+    let path = |last, ifindex| Path { gateway: Some(gateway(last)), ifindex, weight: 1 };
+    let route = Arc::new(Route::Paths(Box::new([path(7, 12), path(8, 11)])));
+    rig.says(KERNEL, vec![FeedEvent::Announce { vrf: 0, prefix: prefix(), metric: 0, route }]);
+    assert_eq!((rig.hop().as_str(), outcome(&rig)), ("via 192.0.2.8 dev 1", (0, 0)));
+
+    let mut rig = Rig::ignoring_foreign();
+    rig.says(KERNEL, vec![announce(7, 12)]);
+    assert_eq!((rig.hop(), outcome(&rig)), (shorter, (1, 0)));
+}
+
+#[test]
+fn a_default_route_of_the_management_network_takes_no_ones_place() {
+    let all: IpPrefix = "0.0.0.0/0".parse().unwrap();
+    let default = |feed, last, ifindex| {
+        let path = Path { gateway: Some(gateway(last)), ifindex, weight: 1 };
+        let route = Arc::new(Route::Paths(Box::new([path])));
+        (feed, vec![FeedEvent::Announce { vrf: 0, prefix: all, metric: 0, route }])
+    };
+    let found = |rig: &Rig| {
+        let (_, id) = rig.vrf.rib().longest([9, 9, 9, 9].into())?;
+        rig.vrf.hops().get(id).map(ToString::to_string)
+    };
+    for before_files in [0, 2] {
+        // The files' default route stays, whoever is preferred.
+        let mut rig = Rig::with_feeds_before_files(before_files);
+        rig.vrf.replace_routes(&Rib::new(), &NextHopTable::new()).unwrap();
+        let hop = NextHop::Gateway { gateway: gateway(1), port: PortRef::Index(1) };
+        let action = Action::Announce(Hop::Hop(hop));
+        rig.vrf.update(&Update { time_s: 0.0, prefix: all, action, peer: None }).unwrap();
+        rig.vrf.commit().unwrap();
+        let (feed, events) = default(KERNEL, 254, 12);
+        rig.says(feed, events);
+        assert_eq!(found(&rig).as_deref(), Some("via 192.0.2.1 dev 1"));
+    }
+    // So does that of a preferred feed.
+    let mut rig = Rig::new();
+    rig.vrf.replace_routes(&Rib::new(), &NextHopTable::new()).unwrap();
+    for ((feed, events), wanted) in [
+        (default(KERNEL, 254, 12), "unreachable"),
+        (default(FPM, 1, 11), "via 192.0.2.1 dev 1"),
+        (default(KERNEL, 253, 12), "via 192.0.2.1 dev 1"),
+    ] {
+        rig.says(feed, events);
+        assert_eq!(found(&rig).as_deref(), Some(wanted));
+    }
+}

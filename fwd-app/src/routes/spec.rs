@@ -1,0 +1,154 @@
+//! Which VRFs there are, and which routes and engine they have, as configured.
+
+use super::feeds::Tables;
+use crate::datapath::EgressPort;
+use crate::datapath::vlans::{PortVrfs, VLAN_IDS};
+use crate::engines::EngineSpec;
+use crate::error::ConfigError;
+use fib::PortRef;
+use lpm_core::memory;
+use std::path::PathBuf;
+
+/// Which routes, and which engine looks them up.
+#[derive(Clone, Debug)]
+pub(crate) struct TableSpec {
+    /// Route files, in order.
+    pub(crate) files: Vec<PathBuf>,
+    /// Tables with more routes are refused.
+    pub(crate) routes_max: Option<u64>,
+    /// The engine.
+    pub(crate) engine: EngineSpec,
+}
+
+impl TableSpec {
+    /// Checks what no engine checks.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] for a NUMA node without memory.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let node = self.engine.options.numa_node.map_or(Ok(()), memory::check_node);
+        node.map_err(|why| ConfigError::Invalid(format!("--table-node {why}")))
+    }
+}
+
+/// The name of VRF 0.
+pub(crate) const DEFAULT: &str = "default";
+
+/// A VRF besides [`DEFAULT`], as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VrfSpec {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its ports, and VLANs of ports: a port, a dot and the id.
+    pub(crate) ports: Vec<PortRef>,
+    /// Its route files, in order.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// A file of a VRF.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedFile {
+    /// The VRF.
+    pub(crate) vrf: String,
+    /// The file.
+    pub(crate) file: PathBuf,
+}
+
+/// A routing table of the kernel whose routes are those of a VRF.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedTable {
+    /// The VRF.
+    pub(crate) vrf: String,
+    /// The table's number.
+    pub(crate) table: u32,
+}
+
+impl VrfSpec {
+    /// These VRFs with these route files.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] for a name that is taken or that no VRF has.
+    pub(crate) fn all(vrfs: &[Self], files: &[NamedFile]) -> Result<Vec<Self>, ConfigError> {
+        let mut all = vrfs.to_vec();
+        for (at, Self { name, .. }) in vrfs.iter().enumerate() {
+            if name == DEFAULT || vrfs[..at].iter().any(|other| other.name == *name) {
+                return Err(ConfigError::Invalid(format!("--vrf {name}: there is a VRF of this name")));
+            }
+        }
+        for NamedFile { vrf, file } in files {
+            let number = Self::number_of(vrfs, "--vrf-fib", vrf)?;
+            all[number - 1].files.push(file.clone());
+        }
+        Ok(all)
+    }
+
+    /// The VRFs, numbered from 1, that feeds give the routes of these tables.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] for a name that no VRF has, a table of two VRFs, and a second table of one.
+    pub(crate) fn tables(vrfs: &[Self], named: &[NamedTable]) -> Result<Tables, ConfigError> {
+        let mut tables = Tables::default();
+        for (at, NamedTable { vrf, table }) in named.iter().enumerate() {
+            let number = Self::number_of(vrfs, "--vrf-table", vrf)?;
+            let refused = |why: &str| ConfigError::Invalid(format!("--vrf-table {vrf}={table}: {why}"));
+            if named[..at].iter().any(|other| other.vrf == *vrf) {
+                return Err(refused("the VRF has a table"));
+            }
+            if let Some(other) = tables.set(*table, number) {
+                let name = other.checked_sub(1).map_or(DEFAULT, |other| &vrfs[other].name);
+                return Err(refused(&format!("this is the table of the VRF {name}")));
+            }
+        }
+        Ok(tables)
+    }
+
+    /// The number of the VRF that `option` names, when `vrfs` are numbered from 1.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] when none has the name.
+    pub(crate) fn number_of(vrfs: &[Self], option: &str, name: &str) -> Result<usize, ConfigError> {
+        vrfs.iter().position(|vrf| vrf.name == name).map(|at| at + 1).ok_or_else(|| {
+            let known: Vec<_> = vrfs.iter().map(|vrf| vrf.name.as_str()).collect();
+            let known = known.join(", ");
+            ConfigError::Invalid(format!("{option} {name}: no --vrf has this name; there are: {known}"))
+        })
+    }
+}
+
+/// The VRFs of each port, when `vrfs` are numbered from 1.
+///
+/// # Errors
+/// [`ConfigError::NoDevice`] for a port that does not exist, [`ConfigError::Invalid`] for a port or VLAN in two VRFs.
+pub(crate) fn vrfs_of_ports(vrfs: &[VrfSpec], ports: &[EgressPort]) -> Result<Vec<PortVrfs>, ConfigError> {
+    let mut vrf_of = vec![PortVrfs::default(); ports.len()];
+    for (number, vrf) in (1..).zip(vrfs) {
+        for port in &vrf.ports {
+            let before = match EgressPort::find(port, ports, || format!("--vrf {}", vrf.name)) {
+                Ok(index) => std::mem::replace(&mut vrf_of[index.map_or(0, usize::from)].own, number),
+                Err(error) => {
+                    let (index, id) =
+                        vlan(port, ports).ok_or_else(|| ConfigError::NoDevice(error.to_string()))?;
+                    vrf_of[index].vlans.insert(id, number).unwrap_or(0)
+                }
+            };
+            if before != 0 {
+                let message =
+                    format!("port {port} is in the VRFs {} and {}", vrfs[before - 1].name, vrf.name);
+                return Err(ConfigError::Invalid(message));
+            }
+        }
+    }
+    for PortVrfs { own, vlans } in &mut vrf_of {
+        vlans.retain(|_, vrf| vrf != own);
+    }
+    Ok(vrf_of)
+}
+
+/// The index of the port and the id of the VLAN that a port, a dot and an id refer to.
+fn vlan(name: &PortRef, ports: &[EgressPort]) -> Option<(usize, u16)> {
+    let PortRef::Name(name) = name else { return None };
+    let (port, id) = name.rsplit_once('.')?;
+    let index = EgressPort::find(&PortRef::parse(port), ports, String::new).ok()??;
+    let id = id.parse().ok().filter(|id| VLAN_IDS.contains(id))?;
+    Some((index.into(), id))
+}

@@ -1,0 +1,25 @@
+//! For tests: a VRF over the bundled routes, without ports.
+
+use super::Vrf;
+use super::spec::{DEFAULT, TableSpec};
+use crate::engines::EngineSpec;
+use crate::ports::table::SharedPorts;
+use std::path::{Path, PathBuf};
+
+/// A file of the bundled captures.
+pub(crate) fn bundled(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcap").join(name)
+}
+
+/// The bundled routes in the engine `oracle`.
+pub(crate) fn vrf() -> Vrf {
+    vrf_over(SharedPorts::default())
+}
+
+/// The same over ports.
+pub(crate) fn vrf_over(ports: SharedPorts) -> Vrf {
+    let engine = EngineSpec::named("oracle");
+    let made = engine.make_with_fallback().unwrap();
+    let spec = TableSpec { files: vec![bundled("routes.txt")], routes_max: None, engine };
+    Vrf::open(spec, (0, DEFAULT), made, ports, &mut |_| ()).unwrap()
+}

@@ -1,0 +1,131 @@
+//! Commits, refused deltas, ports and neighbours of a vrf.
+
+use super::*;
+use crate::datapath::Code;
+use crate::datapath::egress::tests::ports;
+use crate::routes::test_vrf::vrf_over;
+use fib::MacAddr;
+use fib::{Keys, NextHopId, PortRef, feed};
+
+/// An address, and the prefix of the route to it that the tests announce.
+const ADDRESS: u32 = 0xc612_0001;
+const PREFIX: &str = "198.18.0.0/24";
+
+fn with_ports() -> Vrf {
+    let mut vrf = vrf_over(SharedPorts::new(ArcSwap::from_pointee(PortTable::of(ports(2)))));
+    vrf.set_ports().unwrap();
+    vrf
+}
+
+/// The link of a port goes down or comes up.
+fn set_link(vrf: &Vrf, port: usize, is_up: bool) {
+    let mut table = PortTable::clone(&vrf.ports.load());
+    table.ports[port].is_up = is_up;
+    vrf.ports.store(Arc::new(table));
+}
+
+fn announce(hop: NextHop) -> Update {
+    let action = Action::Announce(Hop::Hop(hop));
+    Update { time_s: 0.0, prefix: PREFIX.parse().unwrap(), action, peer: None }
+}
+
+fn lookup(vrf: &Vrf) -> NextHopId {
+    let mut answer = [NextHopId::NONE];
+    vrf.engine().reader(1, 1).unwrap().lookup(Keys::V4(&[ADDRESS]), &mut answer).unwrap();
+    answer[0]
+}
+
+#[test]
+fn updates_are_in_service_after_the_commit_and_next_hops_are_known_by_then() {
+    let mut vrf = with_ports();
+    let (loaded, before) = (vrf.engine().generation(), lookup(&vrf));
+    assert_eq!(vrf.commit().unwrap(), loaded, "nothing has changed");
+    vrf.update(&announce(NextHop::Blackhole)).unwrap();
+    assert_eq!((lookup(&vrf), vrf.tally().updates), (before, 0));
+    assert_eq!(vrf.commit().unwrap(), loaded.next());
+    let id = lookup(&vrf);
+    let egress = vrf.egress.as_ref().unwrap().table.load();
+    let found = egress.get(id);
+    assert_eq!(Code::reason(found.port), Some(crate::datapath::DropReason::Blackhole));
+    vrf.update(&Update { action: Action::Withdraw, ..announce(NextHop::Blackhole) }).unwrap();
+    assert_eq!(vrf.commit().unwrap(), loaded.next().next());
+    assert_eq!((lookup(&vrf), vrf.tally().updates, vrf.tally().deltas), (before, 2, 2));
+}
+
+#[test]
+fn a_next_hop_on_a_port_that_is_not_there_is_refused_with_nothing_changed() {
+    let mut vrf = with_ports();
+    let (loaded, before) = (vrf.engine().generation(), lookup(&vrf));
+    let gateway = "192.0.2.1".parse().unwrap();
+    let port = PortRef::Name("p9".into());
+    let error = vrf.update(&announce(NextHop::Gateway { gateway, port })).unwrap_err().to_string();
+    assert!(error.contains("p9") && error.contains("0 (p0), 1 (p1)"), "{error}");
+    vrf.commit().unwrap();
+    assert_eq!((vrf.engine().generation(), lookup(&vrf)), (loaded, before));
+    assert_eq!((vrf.tally().updates, vrf.tally().deltas), (0, 0));
+}
+
+/// 200,000 prefixes behind a group of two gateways; a gateway that fails, by its link or its neighbour, is a matter of the egress
+/// table alone.
+#[test]
+fn prefixes_over_a_failed_gateway_move_without_a_delta() {
+    let mut vrf = with_ports();
+    let gateway = |last: u8| IpAddr::from([192, 0, 2, last]);
+    let path = |last| (NextHop::Gateway { gateway: gateway(last), port: PortRef::Index(last.into()) }, 1);
+    let group = fib::Group::next_hop([path(0), path(1)]).unwrap();
+    for last in [0, 1] {
+        let (address, mac) = (gateway(last), MacAddr([2, 0, 0, 0, 9, last]));
+        vrf.add_neighbour(Neighbour { address, port: PortRef::Index(last.into()), mac }).unwrap();
+    }
+    for network in 0..200_000_u32 {
+        let prefix = IpPrefix::V4(fib::Prefix::truncating(0x2800_0000 + (network << 8), 24));
+        let action = Action::Announce(Hop::Hop(group.clone()));
+        vrf.update(&Update { time_s: 0.0, prefix, action, peer: None }).unwrap();
+    }
+    let generation = vrf.commit().unwrap();
+    let deltas = vrf.tally().deltas;
+    let id = vrf.hops().find(&group).unwrap();
+    let ports = |vrf: &Vrf| -> Vec<u16> {
+        let table = vrf.egress_table().unwrap().load_full();
+        let flows = (0..64_u64).map(|flow| table.path(table.get(id), flow << 58).1.port);
+        flows.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+    };
+    assert_eq!(ports(&vrf), [0, 1]);
+    set_link(&vrf, 1, false);
+    vrf.commit().unwrap();
+    assert_eq!(ports(&vrf), [0]);
+    set_link(&vrf, 1, true);
+    assert!(vrf.remove_neighbour(gateway(0)));
+    vrf.commit().unwrap();
+    assert_eq!(ports(&vrf), [1]);
+    vrf.set_resolved(Resolved { address: gateway(0), port: 0, mac: Some(MacAddr([6; 6])) });
+    assert_eq!(vrf.commit().unwrap(), generation);
+    assert_eq!((ports(&vrf), vrf.tally().deltas), (vec![0, 1], deltas));
+}
+
+#[test]
+fn gateways_follow_their_routes_and_come_back_when_the_engine_refuses() {
+    use fib::faulty::{Call, Faults, FaultyEngine, How};
+    let mut vrf = with_ports();
+    let faults = Arc::new(Faults::default());
+    vrf.replace_engine(Box::new(FaultyEngine::new(&faults)));
+    let announce = |vrf: &mut Vrf, text: &str| {
+        let (prefix, hop) = feed::parse_route(text).unwrap();
+        let action = Action::Announce(hop);
+        vrf.update(&Update { time_s: 0.0, prefix, action, peer: None }).unwrap();
+        vrf.commit()
+    };
+    announce(&mut vrf, "198.18.0.0/24 via 172.16.0.1").unwrap();
+    announce(&mut vrf, "172.16.0.0/12 1").unwrap();
+    let id = lookup(&vrf);
+    let port = |vrf: &Vrf| vrf.egress_table().unwrap().load().get(id).port;
+    assert_eq!(port(&vrf), 0);
+    announce(&mut vrf, "172.16.0.0/16 2").unwrap();
+    assert_eq!(port(&vrf), 1);
+    faults.fail_from(Call::Apply, 0, How::Full);
+    announce(&mut vrf, "172.16.0.0/24 1").unwrap_err();
+    assert_eq!(port(&vrf), 1, "the route is not in service");
+    faults.fail_from(Call::Apply, u64::MAX, How::Full);
+    announce(&mut vrf, "172.16.0.0/24 1").unwrap();
+    assert_eq!(port(&vrf), 0);
+}
