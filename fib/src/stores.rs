@@ -10,10 +10,10 @@
 //! Loads and stores take effect in program order here, as on x86-64. Reordering by weaker memory models is not tested here.
 //!
 //! ```text
-//! begin(answers in the next generation)   apply is called: answers of the next generation are allowed from here on stored(place)
-//! ..                      after every single store grace() ..                            a grace period has ended: no lookup
-//! that began before it is in flight end()                                   apply has returned: only lookups that began before
-//! may give older answers
+//! begin(answers in the next generation)   apply is called: answers of the next generation are allowed from here on
+//! stored(place) ..                        after every single store
+//! grace() ..                              a grace period has ended: no lookup that began before it is in flight
+//! end()                                   apply has returned: only lookups that began before may give older answers
 //! ```
 //! A writer without access to the checker reports its stores with [`tell`], in tests only; a checker that
 //! [listens](Checker::listen) receives them.

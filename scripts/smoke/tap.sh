@@ -189,6 +189,43 @@ for family_address in 203.0.113.1/32 fd00:1::77/128; do
   ip netns exec "$left" ping -n -c 1 -W 1 "$address" >/dev/null 2>&1 && fail "$address answers too long"
 done
 
+# A host whose MAC changes announces that to all, and the kernel behind the TAP hears it.
+cat >"$WORK/announce.py" <<'PYTHON'
+import socket, sys
+name, address, mac = sys.argv[1:]
+mac = bytes.fromhex(mac.replace(":", ""))
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind((name, 0))
+if ":" in address:
+    address = socket.inet_pton(socket.AF_INET6, address)
+    group = socket.inet_pton(socket.AF_INET6, "ff02::1")
+    message = bytes.fromhex("8800000020000000") + address + bytes.fromhex("0201") + mac
+    pseudo = address + group + len(message).to_bytes(4, "big") + bytes.fromhex("0000003a")
+    total = sum(int.from_bytes((pseudo + message)[at:at + 2], "big") for at in range(0, len(pseudo + message), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    message = message[:2] + (~total & 0xFFFF).to_bytes(2, "big") + message[4:]
+    header = bytes.fromhex("60000000") + len(message).to_bytes(2, "big") + bytes.fromhex("3aff") + address + group
+    s.send(bytes.fromhex("333300000001") + mac + bytes.fromhex("86dd") + header + message)
+else:
+    address = socket.inet_aton(address)
+    s.send(bytes.fromhex("ffffffffffff") + mac + bytes.fromhex("0806000108000604") + bytes.fromhex("0001")
+           + mac + address + bytes(6) + address + bytes(18))
+PYTHON
+before=$(ip netns exec "$left" cat /sys/class/net/eth0/address)
+for address in 198.18.1.2 fd00:1::2; do
+  on "$kernel" ping -n -c 1 -W 3 "$address"
+  # Linux takes no second MAC of a neighbour within a second.
+  sleep 1.2
+  on "$left" python3 "$WORK/announce.py" eth0 "$address" 02:f0:00:00:09:09
+  for _ in {1..30}; do ip -n "$kernel" neigh show "$address" dev tap1 >"$WORK/said" && grep -q '02:f0:00:00:09:09' "$WORK/said" && break; sleep 0.1; done
+  says "$WORK/said" '02:f0:00:00:09:09'
+  sleep 1.2
+  on "$left" python3 "$WORK/announce.py" eth0 "$address" "$before"
+  on "$kernel" ping -n -c 20 -i 0.1 -W 3 "$address"
+  says "$WORK/said" ' ([1-9]|1[0-9]|20) received'
+done
+
 # The TAP is deleted: what is for it is counted, and the router goes on.
 on "$left" ping -n -c 5 -i 0.05 -W 3 198.18.2.2
 ip -n "$kernel" link del tap1

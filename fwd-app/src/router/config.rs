@@ -44,7 +44,7 @@ pub(crate) struct NeighbourConfig {
     pub(crate) waiting_max: usize,
     /// Most entries of an interface.
     pub(crate) entries_max: usize,
-    /// Most unanswered entries of an interface.
+    /// Most unanswered entries of an interface, beside those of gateways.
     pub(crate) incomplete_max: usize,
     /// New resolutions of an interface.
     pub(crate) resolutions: Rate,

@@ -95,6 +95,7 @@ pub(crate) enum Spare {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     all: usize,
+    /// Those of the kind [`Spare::Incomplete`]: routes bound the number of pinned ones.
     incomplete: usize,
 }
 
@@ -130,7 +131,7 @@ impl<T> Entries<T> {
         }
         let counts = self.counts.entry(key.0).or_default();
         counts.all -= 1;
-        counts.incomplete -= usize::from(matches!(entry.state, State::Incomplete { .. }));
+        counts.incomplete -= usize::from(spare(&entry) == Some(Spare::Incomplete));
         Some(entry)
     }
 
@@ -144,7 +145,7 @@ impl<T> Entries<T> {
         }
         let counts = self.counts.entry(key.0).or_default();
         counts.all += 1;
-        counts.incomplete += usize::from(matches!(entry.state, State::Incomplete { .. }));
+        counts.incomplete += usize::from(spare(&entry) == Some(Spare::Incomplete));
         let before = self.entries.insert(key, entry);
         debug_assert!(before.is_none(), "an entry was taken out before it is put back");
     }
@@ -164,7 +165,7 @@ impl<T> Entries<T> {
         self.counts.get(&interface).map_or(0, |counts| counts.all)
     }
 
-    /// Entries of an interface that are asked for.
+    /// Entries of an interface that are asked for and have not answered, but for pinned ones.
     pub(crate) fn incomplete(&self, interface: InterfaceId) -> usize {
         self.counts.get(&interface).map_or(0, |counts| counts.incomplete)
     }

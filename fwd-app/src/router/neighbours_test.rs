@@ -424,6 +424,29 @@ fn a_scan_costs_neither_memory_nor_the_known_neighbours() {
 }
 
 #[test]
+fn gateways_that_do_not_answer_keep_no_host_out() {
+    let config = NeighbourConfig { incomplete_max: 4, ..NeighbourConfig::default() };
+    let mut table = Table::new(config);
+    let gateway = |last: u8| (InterfaceId(0), IpAddr::from([10, 0, 0, last]));
+    for last in 1..=100 {
+        assert!(matches!(table.pin(gateway(last))[..], [Action::Send { .. }]));
+    }
+    assert!(matches!(table.resolve(key(V4), 1)[..], [Action::Send { .. }]), "it is asked for");
+    assert_eq!(table.heard(key(V4), &REPLY).len(), 2, "resolved, and its packet released");
+    // A host that was asked for before it became a gateway counts no more, and again when it is none any more.
+    for last in 101..=104 {
+        table.resolve(gateway(last), 1);
+    }
+    table.pin(gateway(101));
+    assert!(matches!(table.resolve(gateway(105), 1)[..], [Action::Send { .. }]), "there is room for one");
+    table.neighbours.unpin(gateway(101));
+    assert!(matches!(
+        table.resolve(gateway(106), 1)[..],
+        [Action::Dropped { why: Unsent::TableFull, .. }, ..]
+    ));
+}
+
+#[test]
 fn a_full_table_forgets_what_is_of_least_use() {
     let config = NeighbourConfig { entries_max: 10, ..NeighbourConfig::default() };
     let mut table = Table::new(config);

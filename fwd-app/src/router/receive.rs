@@ -19,9 +19,11 @@ pub(crate) enum Disposition {
     Answered(Vec<u8>),
     /// It is ours, and the kernel's to deal with.
     ForKernel,
-    /// It told something about a neighbour; what follows from that is among the actions.
+    /// It is about a neighbour; what follows from that is among the actions.
     Neighbour {
-        /// It was sent to our MAC alone: where the kernel asks for neighbours itself, it may be the answer to that.
+        /// Whether the router had a use for it. Without one it counts as [`Reason::ArpIgnored`], unless the kernel takes it.
+        is_of_use: bool,
+        /// Where the kernel has neighbours of its own, this may be the answer to its question, or say that one of them has moved.
         kernel_too: bool,
     },
     /// It is an echo request that the rate limit of ICMP leaves without an answer.
@@ -114,7 +116,7 @@ impl<T> Router<T> {
         if message.is_request && is_to_us {
             return Ok(Disposition::Answered(arp::reply(interface, layer2, message)));
         }
-        told(is_of_use, is_reply_to_us)
+        about_neighbour(is_of_use || is_reply_to_us, is_reply_to_us || message.is_gratuitous())
     }
 
     /// A packet from one address to another. `is_host` says whether the first is a single host's; `reply` answers an echo request.
@@ -189,7 +191,8 @@ impl<T> Router<T> {
                 let overrides = if overrides { Overrides::Always } else { Overrides::Never };
                 let heard = Heard { mac, tags: layer2.tags, is_solicited, overrides, may_create: false };
                 let is_of_use = neighbours.heard(now, key, &heard, out);
-                told(is_of_use, layer2.destination == interface.mac())
+                let is_to_us = layer2.destination == interface.mac();
+                about_neighbour(is_of_use || is_to_us, is_to_us || packet.destination.is_multicast())
             }
         }
     }
@@ -224,6 +227,7 @@ fn is_to_one(whose: Whose) -> Result<bool, Reason> {
 }
 
 /// What becomes of a message about a neighbour that asks for nothing.
-fn told(is_of_use: bool, kernel_too: bool) -> Result<Disposition, Reason> {
-    if is_of_use || kernel_too { Ok(Disposition::Neighbour { kernel_too }) } else { Err(Reason::ArpIgnored) }
+fn about_neighbour(is_of_use: bool, kernel_too: bool) -> Result<Disposition, Reason> {
+    let is_any = is_of_use || kernel_too;
+    if is_any { Ok(Disposition::Neighbour { is_of_use, kernel_too }) } else { Err(Reason::ArpIgnored) }
 }

@@ -96,7 +96,6 @@ fn requests_of_which_nothing_is_learned() {
         ("from another network", [10, 0, 0, 9], ours, true),
         ("for another host", [192, 0, 2, 9], [192, 0, 2, 77], false),
         ("for an address of another interface", [192, 0, 2, 9], [203, 0, 113, 1], false),
-        ("an announcement of an unknown host", [192, 0, 2, 9], [192, 0, 2, 9], false),
         ("from a broadcast address", [255; 4], ours, false),
     ] {
         let disposition = alone(&arp_message(true, sender, target));
@@ -104,7 +103,13 @@ fn requests_of_which_nothing_is_learned() {
         assert!(is_answered || disposition == Ignored(Reason::ArpIgnored), "{what}");
     }
     let reply = arp_message(false, [192, 0, 2, 9], [192, 0, 2, 1]);
-    assert_eq!(alone(&reply), Neighbour { kernel_too: true }, "perhaps the kernel asked");
+    assert_eq!(alone(&reply), Neighbour { is_of_use: true, kernel_too: true }, "perhaps the kernel asked");
+    let announcement = arp_message(true, [192, 0, 2, 9], [192, 0, 2, 9]);
+    assert_eq!(
+        alone(&announcement),
+        Neighbour { is_of_use: false, kernel_too: true },
+        "perhaps the kernel knows it"
+    );
     let reply_to_others = arp_message(false, [192, 0, 2, 9], [192, 0, 2, 77]);
     assert_eq!(alone(&reply_to_others), Ignored(Reason::ArpIgnored));
 }
@@ -125,7 +130,7 @@ fn two_routers_resolve_each_other() {
         assert!(matches!(theirs[..], [Action::Resolved { mac: OURS, .. }]), "{theirs:?}");
         let Answered(frame) = answer else { panic!("{answer:?}") };
         let (disposition, out) = receive(&mut one, &frame);
-        assert_eq!(disposition, Neighbour { kernel_too: true });
+        assert_eq!(disposition, Neighbour { is_of_use: true, kernel_too: true });
         let (interface, mac) = (ON, THEIRS);
         let resolved = Action::Resolved { interface, address, mac };
         assert_eq!(out, [resolved, Action::Release { interface, address, mac, packets: vec![1] }]);
@@ -168,7 +173,8 @@ fn a_solicitation_for_our_address_is_answered() {
     assert_eq!(alone(&for_others), Ignored(Reason::NotForUs));
     let same_group = ndp::solicitation(&other, NINE_6, "2001:db8:7::1".parse().unwrap(), None, Tags::NONE);
     assert_eq!(alone(&same_group), Ignored(Reason::ArpIgnored));
-    assert_eq!(alone(&ndp::announcement(&other, NINE_6, Tags::NONE)), Ignored(Reason::ArpIgnored));
+    let announced = alone(&ndp::announcement(&other, NINE_6, Tags::NONE));
+    assert_eq!(announced, Neighbour { is_of_use: false, kernel_too: true }, "perhaps the kernel knows it");
 }
 
 #[test]

@@ -56,11 +56,12 @@ impl Exceptions {
                 self.counters.punted += 1;
                 self.send(note.port, &answer);
             }
-            Disposition::Neighbour { kernel_too } => {
-                self.counters.punted += 1;
-                if kernel_too {
-                    // A copy: the frame is counted already.
-                    self.taps.send(on, frame);
+            Disposition::Neighbour { is_of_use, kernel_too } => {
+                let is_taken = kernel_too && self.taps.send(on, frame) == Sent::Taken;
+                if is_of_use || is_taken {
+                    self.counters.punted += 1;
+                } else {
+                    self.drop_packet(note, packet, DropReason::ArpIgnored);
                 }
             }
             Disposition::Limited => {
