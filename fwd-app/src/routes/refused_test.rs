@@ -76,6 +76,34 @@ fn a_withdrawal_over_the_control_socket_that_is_refused_is_tried_again() {
 }
 
 #[test]
+fn the_routes_of_an_address_that_are_refused_are_tried_again() {
+    let (mut rig, faults) = Rig::with_faults();
+    let before = rig.hop();
+    faults.fail_from(Call::Apply, 0, How::Full);
+    let own = vec![(prefix(), NextHop::Connected { port: PortRef::Index(1) })];
+    rig.vrf.set_own_routes(own.clone()).unwrap();
+    rig.vrf.commit().unwrap_err();
+    assert_eq!((rig.hop(), rig.vrf.refused()), (before.clone(), 1));
+    // Other commits go on.
+    faults.fail_from(Call::Apply, u64::MAX, How::Full);
+    rig.says(FPM, vec![numbered(1).1]);
+    assert_eq!(rig.in_service(1..2), 1);
+    rig.tries_again();
+    assert_eq!((rig.hop(), rig.vrf.refused()), ("dev 1".to_owned(), 0));
+    // So is what follows when the address goes.
+    faults.fail_from(Call::Apply, 0, How::Full);
+    rig.vrf.set_own_routes(Vec::new()).unwrap();
+    rig.vrf.commit().unwrap_err();
+    assert_eq!((rig.hop(), rig.vrf.refused()), ("dev 1".to_owned(), 1));
+    rig.vrf.set_own_routes(own).unwrap();
+    assert_eq!(rig.vrf.refused(), 0, "it is back before its turn");
+    rig.vrf.set_own_routes(Vec::new()).unwrap();
+    faults.fail_from(Call::Apply, u64::MAX, How::Full);
+    rig.vrf.commit().unwrap();
+    assert_eq!(rig.hop(), before);
+}
+
+#[test]
 fn next_hops_do_not_grow_while_every_commit_is_refused() {
     let (mut rig, faults) = Rig::with_faults();
     rig.vrf.unused.stay = Duration::ZERO;

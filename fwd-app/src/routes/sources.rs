@@ -204,6 +204,11 @@ impl Vrf {
         FeedOutcome { refused: refused as u64, ..self.candidates.outcome(source) }
     }
 
+    /// How many prefixes have a winner that the engine has refused.
+    pub(crate) fn refused(&self) -> usize {
+        self.changes.refused().len()
+    }
+
     /// How many routes the control socket has added.
     pub(crate) fn ctl_routes(&self) -> u64 {
         self.count(SourceId::CTL).routes

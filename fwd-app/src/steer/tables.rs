@@ -37,6 +37,7 @@ impl Steering<'_> {
             blackhole,
             unreachable,
             prohibit,
+            refused: self.vrf().refused(),
             next_hops: hops.len(),
             neighbours: hops.neighbours().count() + hops.learned().count(),
             groups,
@@ -257,6 +258,8 @@ struct FibShown {
     blackhole: usize,
     unreachable: usize,
     prohibit: usize,
+    /// Prefixes whose route the engine has refused, so that an older one or none is in service until it is taken.
+    refused: usize,
     next_hops: usize,
     neighbours: usize,
     /// Groups of paths, the paths of all groups, and those of them that are alive.
@@ -280,6 +283,9 @@ impl fmt::Display for FibShown {
         let Self { blackhole, unreachable, prohibit, .. } = self;
         if blackhole + unreachable + prohibit > 0 {
             writeln!(f, "dropping    {blackhole} blackhole, {unreachable} unreachable, {prohibit} prohibit")?;
+        }
+        if self.refused > 0 {
+            writeln!(f, "refused     {} by the engine, tried again", self.refused)?;
         }
         writeln!(f, "next hops   {}, {} neighbours", self.next_hops, self.neighbours)?;
         if self.groups > 0 {
