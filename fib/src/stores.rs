@@ -350,7 +350,7 @@ pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut
                 maker.oracle.set(route.prefix, route.next_hop);
             }
             told.push(routes);
-            let history = Told { plan, sequence, told: &told };
+            let history = History { plan, sequence, told: &told };
             checker.begin(&maker.right());
             let applied: Result<(), std::convert::Infallible> = rib.commit(|delta, rib| {
                 apply(delta, rib);
@@ -363,13 +363,13 @@ pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut
 }
 
 /// Prints the deltas of a sequence when it ends in a panic.
-struct Told<'a, K: Key> {
+struct History<'a, K: Key> {
     plan: &'a Sequences,
     sequence: usize,
     told: &'a [Vec<Route<K>>],
 }
 
-impl<K: Key> Drop for Told<'_, K> {
+impl<K: Key> Drop for History<'_, K> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("seed {}, sequence {}:", self.plan.seed, self.sequence);

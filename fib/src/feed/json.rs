@@ -58,18 +58,18 @@ struct Via {
 }
 
 /// The content of an entry.
-enum Told {
+enum Parsed {
     /// With its metric; `None` in forms without metrics.
     Route(IpPrefix, Hop, Option<u32>),
     Neighbour(Neighbour),
 }
 
 impl Entry {
-    fn told(self) -> Result<Told, LineError> {
+    fn parsed(self) -> Result<Parsed, LineError> {
         let dst = self.dst.ok_or(LineError::Missing { name: "dst" })?;
         if let Some(mac) = self.lladdr {
             let port = text::port_of(&self.dev.ok_or(LineError::Missing { name: "dev" })?)?;
-            return Ok(Told::Neighbour(Neighbour {
+            return Ok(Parsed::Neighbour(Neighbour {
                 address: text::address("dst", &dst)?,
                 port,
                 mac: mac.parse()?,
@@ -104,7 +104,7 @@ impl Entry {
         };
         let mut paths = Paths::new(destination, own)?;
         if let Some((hop, metric)) = hop {
-            return Ok(Told::Route(prefix, hop, metric));
+            return Ok(Parsed::Route(prefix, hop, metric));
         }
         for next in self.nexthops.into_iter().flatten() {
             refuse_if(next.encap.is_some(), "encap")?;
@@ -112,7 +112,7 @@ impl Entry {
             paths.add_nexthop(Path { weight, ..path(next.gateway, next.via, next.dev)? })?;
         }
         let (prefix, hop, metric) = paths.route()?;
-        Ok(Told::Route(prefix, hop, Some(metric)))
+        Ok(Parsed::Route(prefix, hop, Some(metric)))
     }
 }
 
@@ -228,9 +228,9 @@ fn read_array(
     let mut refused = None;
     let mut each = |entry: Entry| {
         let line = lines.load(Relaxed) + 1;
-        match entry.told() {
-            Ok(Told::Route(prefix, hop, metric)) => collected.add(prefix, hop, metric, Place::line(line)),
-            Ok(Told::Neighbour(neighbour)) => collected.add_neighbour(neighbour),
+        match entry.parsed() {
+            Ok(Parsed::Route(prefix, hop, metric)) => collected.add(prefix, hop, metric, Place::line(line)),
+            Ok(Parsed::Neighbour(neighbour)) => collected.add_neighbour(neighbour),
             Err(error) => {
                 refused = Some((line, error.clone()));
                 return Err(error);

@@ -31,15 +31,15 @@ pub struct RibTable<K: Key> {
     told_len: usize,
     used_len: usize,
     /// What was told since the last commit, in order.
-    dirty: Vec<Told>,
+    dirty: Vec<Dirty>,
     is_plain: bool,
     /// The memory of the last delta: empty between commits.
     changes: Vec<Change<K>>,
 }
 
-/// Something told.
+/// A route that was set since the last commit.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Dirty {
     page: u32,
     /// The index of the entry when it was told.
     at: u32,
@@ -67,7 +67,7 @@ impl<K: Key> RibTable<K> {
         if before != next_hop {
             let (place, len, is_gone) = (entry.place(), prefix.len(), next_hop.is_none());
             let at = u32::try_from(at).unwrap_or(u32::MAX);
-            self.dirty.push(Told { page, at, place, len, is_gone, before });
+            self.dirty.push(Dirty { page, at, place, len, is_gone, before });
             self.told_len += usize::from(before.is_none());
             self.told_len -= usize::from(next_hop.is_none());
         }
@@ -162,7 +162,7 @@ impl<K: Key> RibTable<K> {
     /// Bytes of memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let dirty = self.dirty.capacity() * size_of::<Told>();
+        let dirty = self.dirty.capacity() * size_of::<Dirty>();
         let changes = self.changes.capacity() * size_of::<Change<K>>();
         self.trie.bytes() + (dirty + changes) as u64
     }
@@ -190,8 +190,8 @@ impl<K: Key> RibTable<K> {
     }
 
     /// Compiles a route that was told, and those that change with it. `is_alone`: nothing else was told.
-    fn compile_told(&mut self, told: Told, is_alone: bool, changes: &mut Vec<Change<K>>) {
-        let Told { page, place, before, .. } = told;
+    fn compile_told(&mut self, told: Dirty, is_alone: bool, changes: &mut Vec<Change<K>>) {
+        let Dirty { page, place, before, .. } = told;
         let Some(at) = self.trie.search_from(page, told.at as usize, place) else {
             return; // routes stay until the changes have been taken
         };

@@ -8,7 +8,7 @@ use super::Signals;
 use super::devices::Devices;
 use super::ports::Link;
 use super::taps::addresses::Follower;
-use super::thread::Told;
+use super::thread::StopFlag;
 use super::updates::{Stream, Turn};
 use crate::forwarder::Forwarder;
 use crate::notice;
@@ -84,13 +84,13 @@ impl Service {
         self
     }
 
-    /// Serves `forwarder` until the thread is told to stop.
+    /// Serves `forwarder` until `stop` is set.
     ///
     /// # Errors
     /// The first update that was refused, if the stream is strict.
-    pub(crate) fn run(mut self, forwarder: &mut Forwarder, told: &Told) -> anyhow::Result<()> {
+    pub(crate) fn run(mut self, forwarder: &mut Forwarder, stop: &StopFlag) -> anyhow::Result<()> {
         let mut result = Ok(());
-        while !told.is_stopping() {
+        while !stop.is_stopping() {
             let mut worked = false;
             match self.stream.as_mut().map(|stream| stream.turn(forwarder)) {
                 None | Some(Ok(Turn::Idle)) => {}

@@ -12,22 +12,22 @@ use std::thread::JoinHandle;
 
 /// Flags shared by the control thread and its owner.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
-    stop: AtomicBool,
+pub(crate) struct StopFlag {
+    is_set: AtomicBool,
     panicked: AtomicBool,
 }
 
-impl Told {
+impl StopFlag {
     /// Whether the work is to end.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
+        self.is_set.load(Ordering::Acquire)
     }
 }
 
 /// The control thread, which has the tables of a forwarder.
 pub(crate) struct ControlThread<T> {
     thread: JoinHandle<(T, anyhow::Result<()>)>,
-    told: Arc<Told>,
+    stop: Arc<StopFlag>,
 }
 
 impl<T: Send + 'static> ControlThread<T> {
@@ -37,10 +37,10 @@ impl<T: Send + 'static> ControlThread<T> {
     /// When the system refuses a thread.
     pub(crate) fn start(
         mut tables: T,
-        work: impl FnOnce(&mut T, &Told) -> anyhow::Result<()> + Send + 'static,
+        work: impl FnOnce(&mut T, &StopFlag) -> anyhow::Result<()> + Send + 'static,
     ) -> anyhow::Result<Self> {
-        let told = Arc::new(Told::default());
-        let theirs = Arc::clone(&told);
+        let stop = Arc::new(StopFlag::default());
+        let theirs = Arc::clone(&stop);
         let run = move || {
             // The tables survive a panic, since the report needs them.
             let result = catch_unwind(AssertUnwindSafe(|| work(&mut tables, &theirs)));
@@ -51,12 +51,12 @@ impl<T: Send + 'static> ControlThread<T> {
             });
             (tables, result)
         };
-        Ok(Self { thread: spawn("control", run).context("cannot start the control thread")?, told })
+        Ok(Self { thread: spawn("control", run).context("cannot start the control thread")?, stop })
     }
 
     /// Whether the work has panicked.
     pub(crate) fn has_panicked(&self) -> bool {
-        self.told.panicked.load(Ordering::Acquire)
+        self.stop.panicked.load(Ordering::Acquire)
     }
 
     /// Asks the work to end, waits for it, and returns the tables and the result of the work.
@@ -64,7 +64,7 @@ impl<T: Send + 'static> ControlThread<T> {
     /// # Errors
     /// When the thread panicked outside the work, and the tables are lost.
     pub(crate) fn stop(self) -> anyhow::Result<(T, anyhow::Result<()>)> {
-        self.told.stop.store(true, Ordering::Release);
+        self.stop.is_set.store(true, Ordering::Release);
         self.thread.join().map_err(|_| anyhow::anyhow!("the control thread has panicked"))
     }
 }
@@ -76,9 +76,9 @@ mod tests {
     use crate::forwarder::Forwarder;
 
     #[test]
-    fn work_ends_when_it_is_told_to_and_gives_the_forwarder_back() {
-        let work = |forwarder: &mut Forwarder, told: &Told| {
-            while !told.is_stopping() {
+    fn work_ends_when_it_is_asked_to_and_gives_the_forwarder_back() {
+        let work = |forwarder: &mut Forwarder, stop: &StopFlag| {
+            while !stop.is_stopping() {
                 std::thread::yield_now();
             }
             forwarder.commit()

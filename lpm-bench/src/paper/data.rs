@@ -21,9 +21,9 @@ const UPDATES: usize = 200_000;
 /// Generated updates per second of their time stamps: about the mean of one collector in the paper (table 1, rrc12).
 const UPDATES_A_STAMP: usize = 64;
 
-/// An update.
+/// An update, as both kinds of next hops have it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct TimedUpdate {
     /// Its time, in seconds.
     pub(super) time_s: f64,
     /// The prefix of its route.
@@ -57,12 +57,12 @@ pub(super) struct DataSet {
     /// The routes.
     pub(super) tables: Tables,
     /// The updates, in order.
-    pub(super) told: Vec<Told>,
+    pub(super) told: Vec<TimedUpdate>,
     /// The source of the updates.
     updates_source: String,
 }
 
-impl Told {
+impl TimedUpdate {
     const fn next_hop(&self, hops: Hops) -> NextHopId {
         match hops {
             Hops::Origin => self.by_origin,
@@ -87,8 +87,9 @@ impl DataSet {
 
     /// The updates of `family` that change something, in deltas of `size` updates, or of one time stamp each if `None`.
     pub(super) fn deltas(&self, family: Family, size: Option<usize>, hops: Hops) -> Deltas {
-        let told: Vec<&Told> = self.told.iter().filter(|told| told.prefix.family() == family).collect();
-        let parts: Vec<&[&Told]> = match size {
+        let told: Vec<&TimedUpdate> =
+            self.told.iter().filter(|told| told.prefix.family() == family).collect();
+        let parts: Vec<&[&TimedUpdate]> = match size {
             Some(size) => told.chunks(size.max(1)).collect(),
             None => told.chunk_by(|a, b| a.time_s.floor().total_cmp(&b.time_s.floor()).is_eq()).collect(),
         };
@@ -106,7 +107,7 @@ impl DataSet {
                 }
                 _ => by_origin,
             };
-            self.told.push(Told { time_s: update.time_s, prefix: update.prefix, by_origin, by_peer });
+            self.told.push(TimedUpdate { time_s: update.time_s, prefix: update.prefix, by_origin, by_peer });
         })?;
         self.updates_source = path.display().to_string();
         Ok(())
@@ -115,7 +116,7 @@ impl DataSet {
     fn generate_updates(&mut self, count: usize, seed: u64) {
         let updates = generate::Updates::of_rib(&self.tables.rib, seed).take(count);
         let stamp = |at: usize| f64::from(u32::try_from(at / UPDATES_A_STAMP).unwrap_or(u32::MAX));
-        let told = |(at, (prefix, id))| Told { time_s: stamp(at), prefix, by_origin: id, by_peer: id };
+        let told = |(at, (prefix, id))| TimedUpdate { time_s: stamp(at), prefix, by_origin: id, by_peer: id };
         self.told = updates.enumerate().map(told).collect();
         self.updates_source = format!("generated {count} seed={seed}, {UPDATES_A_STAMP} a stamp");
     }

@@ -110,12 +110,12 @@ fn a_table_that_does_not_fit_is_refused_and_the_old_one_stays() {
 }
 
 /// A table and the RIB that its changes come from.
-struct Told {
+struct TableWithRib {
     table: GaleTable,
     rib: Rib,
 }
 
-impl Told {
+impl TableWithRib {
     fn new() -> Self {
         Self { table: GaleTable::new(GaleOptions::default()).unwrap(), rib: Rib::plain() }
     }
@@ -142,7 +142,7 @@ impl Told {
 
 #[test]
 fn what_is_taken_back_costs_the_device_nothing() {
-    let mut gale = Told::new();
+    let mut gale = TableWithRib::new();
     let delta = gale.tell(&[told(0x0a00_0000, 8, 5), told(0x0a00_0001, 32, 6)]);
     gale.rib = Rib::plain();
     gale.table.take_back(&delta, &gale.rib.v4).unwrap();
@@ -151,7 +151,7 @@ fn what_is_taken_back_costs_the_device_nothing() {
 
 #[test]
 fn an_image_stands_for_the_steps_before_it_and_stays_until_the_next_change() {
-    let mut gale = Told::new();
+    let mut gale = TableWithRib::new();
     gale.tell(&[told(0x0a01_0200, 24, 1), told(0x0a01_0203, 32, 2)]);
     let first = gale.image().runs[0].1.as_ptr();
     assert!(gale.ops(1).is_empty(), "the image has them");
@@ -167,7 +167,7 @@ fn an_image_stands_for_the_steps_before_it_and_stays_until_the_next_change() {
 
 #[test]
 fn accesses_are_counted_as_the_device_makes_them() {
-    let mut gale = Told::new();
+    let mut gale = TableWithRib::new();
     let mut model = Model::new(&gale.image());
     let mut run = |route: Route<u32>| {
         gale.tell(&[route]);

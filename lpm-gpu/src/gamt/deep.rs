@@ -66,7 +66,7 @@ struct Group {
 }
 
 impl Group {
-    fn new(group: &Told) -> Self {
+    fn new(group: &WriterGroup) -> Self {
         let mut cuts: Vec<(u64, u32)> = vec![(0, FALLBACK)];
         // Routes that are open, each with its last address and next hop; the innermost is on top.
         let mut open: Vec<(u64, u32)> = vec![(u64::MAX, FALLBACK)];
@@ -163,7 +163,7 @@ impl Snapshot {
 
 /// A group as the writer has it.
 #[derive(Clone, Debug, Default)]
-struct Told {
+struct WriterGroup {
     cover: u32,
     /// By first address (last 64 bits), then length.
     routes: BTreeMap<(u64, u8), NextHopId>,
@@ -195,7 +195,7 @@ pub(super) enum Effect {
 pub(super) struct Deep {
     /// By the first 64 bits.
     numbers: FxHashMap<u64, u32>,
-    groups: Vec<Told>,
+    groups: Vec<WriterGroup>,
     dirty: Vec<u32>,
     free: Vec<u32>,
     /// Groups that are gone since groups were published last, by their first 64 bits.
@@ -271,14 +271,14 @@ impl Deep {
     fn add(&mut self, high: u64) -> Result<u32, EngineError> {
         let number = if let Some(number) = self.gone.remove(&high).or_else(|| self.free.pop()) {
             let is_dirty = self.groups[number as usize].is_dirty;
-            self.groups[number as usize] = Told { is_dirty, ..Told::default() };
+            self.groups[number as usize] = WriterGroup { is_dirty, ..WriterGroup::default() };
             number
         } else {
             let limit = u64::from(INF_MAX);
             let full = EngineError::Full { what: "groups of prefixes beyond /64", used: limit + 1, limit };
             let number =
                 u32::try_from(self.groups.len()).ok().filter(|number| *number <= INF_MAX).ok_or(full)?;
-            self.groups.push(Told::default());
+            self.groups.push(WriterGroup::default());
             number
         };
         self.numbers.insert(high, number);
@@ -365,8 +365,9 @@ impl Deep {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        // Told and published: a route is in a tree's node and two or three intervals.
-        self.routes * 96 + (self.groups.capacity() * size_of::<Told>() + self.numbers.capacity() * 16) as u64
+        // Set and published: a route is in a tree's node and two or three intervals.
+        self.routes * 96
+            + (self.groups.capacity() * size_of::<WriterGroup>() + self.numbers.capacity() * 16) as u64
     }
 }
 
