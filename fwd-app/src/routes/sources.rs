@@ -133,7 +133,8 @@ impl Vrf {
         }
         let Self { candidates, rib, .. } = self;
         let changed = candidates.set(said, || route_in(rib, said.prefix));
-        self.changes.updates += u64::from(changed.winner.is_some());
+        // What follows from the router's own addresses is nobody's update.
+        self.changes.updates += u64::from(changed.winner.is_some() && said.source != SourceId::OWN);
         self.follow(said.prefix, changed, false);
     }
 
