@@ -155,20 +155,10 @@ impl Forwarder {
         made.map_err(|error: EgressError| ConfigError::NoDevice(error.to_string()))
     }
 
-    /// Changes the ports that all VRFs read, in service after the next [`Self::commit`].
-    fn change_ports(&self, change: impl FnOnce(&mut PortTable)) {
-        let before = self.ports.load_full();
-        let mut after = PortTable::clone(&before);
-        change(&mut after);
-        if after != *before {
-            self.ports.store(Arc::new(after));
-        }
-    }
-
     /// Takes the next hops behind port `index` out of service when its link goes down, and back when it comes up; after the next
     /// [`Self::commit`].
     pub(crate) fn set_link(&self, index: usize, is_up: bool) {
-        self.change_ports(|table| {
+        PortTable::change(&self.ports, |table| {
             if let Some(port) = table.ports.get_mut(index) {
                 port.is_up = is_up;
             }

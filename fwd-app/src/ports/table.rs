@@ -31,6 +31,16 @@ impl PortTable {
         Self { vrfs: vec![PortVrfs::default(); ports.len()], ports, ..Self::default() }
     }
 
+    /// Does `change` to the table that all VRFs read. Each has it in service after its next commit.
+    pub(crate) fn change(shared: &SharedPorts, change: impl FnOnce(&mut Self)) {
+        let before = shared.load_full();
+        let mut after = Self::clone(&before);
+        change(&mut after);
+        if after != *before {
+            shared.store(Arc::new(after));
+        }
+    }
+
     /// The ports that do not belong to VRF `number`: a gateway without a port is no neighbour there.
     pub(crate) fn foreign(&self, number: usize) -> Vec<u16> {
         (0..).zip(&self.vrfs).filter(|(_, vrfs)| vrfs.own != number).map(|(port, _)| port).collect()

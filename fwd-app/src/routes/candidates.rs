@@ -9,7 +9,8 @@
 //! source has the prefix.
 //!
 //! A feed's routes carry the epoch of their last announcement. [`Candidates::begin_epoch`] makes all of them stale, which costs nothing
-//! for a table of any size; [`Candidates::sweep`] finds those that still are, and [`Candidates::next_stale`] gives them one at a time, to be withdrawn.
+//! for a table of any size; [`Candidates::sweep`] finds those that still are, and [`Candidates::next_stale`] gives them one at a time, to be
+//! withdrawn.
 
 use super::feeds::Route;
 use fib::{Family, IpPrefix, Key, NextHopId, Prefix};
@@ -555,6 +556,8 @@ impl Candidates {
     /// The routes of a source that are stale now are to be withdrawn: see [`Self::next_stale`].
     pub(crate) fn sweep(&mut self, source: SourceId) {
         let Source { epoch, count } = self.sources[usize::from(source.0)];
+        // A peer that comes and goes makes the list no longer.
+        self.stale.retain(|stale| stale.rank.0 != source);
         if count.stale > 0 {
             let all = self.v4.all().chain(self.v6.all());
             let stale = all.filter(|(_, of)| of.source == source && of.epoch != epoch);
@@ -570,6 +573,7 @@ impl Candidates {
                 return Some(Said { source: rank.0, prefix, metric: rank.1, route: None });
             }
         }
+        self.stale = Vec::new(); // it may have been as long as a full table
         None
     }
 

@@ -248,6 +248,20 @@ fn a_full_feed_keeps_what_it_has() {
 }
 
 #[test]
+fn a_feed_that_comes_and_goes_makes_the_list_of_stale_routes_no_longer() {
+    let mut candidates = Candidates::default();
+    for at in 0..10 {
+        say_route(&mut candidates, FEED, at, 2);
+    }
+    candidates.begin_epoch(FEED);
+    (0..3).for_each(|_| candidates.sweep(FEED));
+    assert_eq!(candidates.stale.len(), 10);
+    say_route(&mut candidates, FEED, 0, 2);
+    let withdrawn = std::iter::from_fn(|| candidates.next_stale()).count();
+    assert_eq!((withdrawn, candidates.stale.capacity()), (9, 0), "one is announced again");
+}
+
+#[test]
 fn routes_that_nobody_has_are_let_go() {
     let mut candidates = Candidates::default();
     for number in 0..100_000 {

@@ -41,7 +41,7 @@ impl Vrf {
     /// # Errors
     /// As [`Self::commit`], and [`EngineError::Full`](fib::EngineError::Full) for more routes than `--routes-max`. Everything is as before then.
     pub(crate) fn replace_routes(&mut self, rib: &Rib, hops: &NextHopTable) -> anyhow::Result<u64> {
-        check_routes(rib.len() as u64, self.routes_max())?;
+        check_routes(rib.len() as u64, self.spec.routes_max)?;
         for (_, hop) in hops.iter() {
             self.check(hop)?;
         }

@@ -4,6 +4,7 @@
 //! ([`Vrf::put`]). The exception is a route that files alone have, which the RIB holds by itself.
 
 use super::candidates::{Changed, FeedOutcome, Said, SourceId, SourceRoutes, Winner};
+use super::commit::Changes;
 use super::feeds::Route;
 use super::feeds::interfaces::Interfaces;
 use super::vrf::{Foreign, UpdateError};
@@ -74,16 +75,6 @@ impl Vrf {
         self.take(&Said { source, prefix, metric, route: None });
     }
 
-    /// All routes of a feed are stale until they are announced again.
-    pub(crate) fn begin_epoch(&mut self, source: SourceId) {
-        self.candidates.begin_epoch(source);
-    }
-
-    /// Routes of a feed that are stale are withdrawn, some in each [`Self::turn`].
-    pub(crate) fn sweep(&mut self, source: SourceId) {
-        self.candidates.sweep(source);
-    }
-
     /// The kernel's neighbours or the state of its links have changed. At once: groups need nothing else when a path fails, and the routes
     /// to look at may be many.
     ///
@@ -109,8 +100,14 @@ impl Vrf {
     /// Commits what feeds have said, and does what else is due, as much as one commit may hold. Returns whether there was anything.
     pub(crate) fn turn(&mut self, interfaces: Option<&Interfaces>) -> bool {
         if let Some(interfaces) = interfaces.filter(|_| std::mem::take(&mut self.changes.has_moved)) {
-            let Self { hops, candidates, changes, .. } = self;
-            changes.again.extend(candidates.resolve_anew(|route| next_hop(route, interfaces, hops)));
+            let Self { hops, candidates, changes: Changes { again, .. }, .. } = self;
+            let has_some = !again.is_empty();
+            again.extend(candidates.resolve_anew(|route| next_hop(route, interfaces, hops)));
+            if has_some {
+                // Interfaces that come and go make the list no longer.
+                again.sort_unstable();
+                again.dedup();
+            }
         }
         self.withdraw_stale();
         self.look_again();
@@ -188,6 +185,9 @@ impl Vrf {
     fn look_again(&mut self) {
         let again = &mut self.changes.again;
         let some = again.split_off(again.len().saturating_sub(PREFIXES_PER_COMMIT));
+        if again.is_empty() {
+            *again = Vec::new(); // it may have been as long as a full table
+        }
         for prefix in some {
             if let Some(winner) = self.candidates.winner(prefix)
                 && winner.id != self.route(prefix)
@@ -268,8 +268,8 @@ impl Vrf {
         }
     }
 
-    /// Sets the routes that follow from the addresses of ports, which no feed displaces. They are in
-    /// service after the next [`Self::commit`], in place of those set before. Of routes with one prefix the last counts.
+    /// Sets the routes that follow from the addresses of ports, which no feed displaces. They are in service after the next
+    /// [`Self::commit`], in place of those set before. Of routes with one prefix the last counts.
     ///
     /// # Errors
     /// [`NextHopError`] when no id is free.

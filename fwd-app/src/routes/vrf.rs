@@ -67,7 +67,7 @@ fn build(
     EgressTable::build(&Inputs { hops, ports, rib, stopped, foreign, ecmp_seed: *ecmp_seed, before })
 }
 
-/// A route that is unreachable since it leads to no port, which is to be told.
+/// A route that is unreachable since it leads to no port, of which a warning is due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Foreign {
     /// Its prefix.
@@ -98,7 +98,7 @@ pub(crate) struct Vrf {
     pub(super) number: usize,
     /// Its name.
     pub(crate) name: String,
-    spec: TableSpec,
+    pub(super) spec: TableSpec,
     pub(super) rib: Rib,
     pub(super) hops: NextHopTable,
     pub(super) engine: Engine,
@@ -327,11 +327,6 @@ impl Vrf {
     /// The spec that the engine was made from.
     pub(crate) fn spec(&self) -> &EngineSpec {
         &self.engine.spec
-    }
-
-    /// The most routes that it may have.
-    pub(super) fn routes_max(&self) -> Option<u64> {
-        self.spec.routes_max
     }
 
     /// The route files, in order.

@@ -19,9 +19,7 @@ fn with_ports() -> Vrf {
 
 /// The link of a port goes down or comes up.
 fn set_link(vrf: &Vrf, port: usize, is_up: bool) {
-    let mut table = PortTable::clone(&vrf.ports.load());
-    table.ports[port].is_up = is_up;
-    vrf.ports.store(Arc::new(table));
+    PortTable::change(&vrf.ports, |table| table.ports[port].is_up = is_up);
 }
 
 fn announce(hop: NextHop) -> Update {

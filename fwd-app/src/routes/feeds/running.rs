@@ -10,7 +10,6 @@ use super::kernel::KernelOptions;
 use super::kernel::socket::watch;
 use super::thread::FeedThread;
 use super::{ChangeSet, FeedCounts, FeedEvent, FeedId, Tables};
-
 use crate::error::ConfigError;
 use crate::notice;
 use crate::ports::PortTable;
@@ -21,7 +20,6 @@ use crate::routes::vrf::{Foreign, Vrf};
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, bounded};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Change sets that are taken for one commit, at most: some ten thousand routes.
@@ -55,7 +53,7 @@ impl Source {
     }
 }
 
-/// What becomes of a feed's route none of whose paths has a port, when files have no route of its prefix.
+/// What becomes of a prefix that feeds alone have routes of, none of whose paths has a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ForeignRoutes {
     /// Its packets are dropped, and their senders are told that the destination is unreachable.
@@ -126,7 +124,7 @@ enum State {
     Waiting,
     /// It is there.
     Connected,
-    /// It is there, and all of it has been told.
+    /// It is there, and has said all that it has.
     Complete,
     /// It has gone; its routes are stale.
     Gone,
@@ -262,10 +260,7 @@ impl Feeds {
         let sets: Vec<ChangeSet> = std::iter::from_fn(|| self.take()).take(SETS_PER_COMMIT).collect();
         let News { has_moved, has_neighbours } = std::mem::take(&mut self.news);
         if has_moved || has_neighbours {
-            let (before, stopped) = (ports.load_full(), self.interfaces.stopped_ports());
-            if before.stopped != stopped {
-                ports.store(Arc::new(PortTable { stopped, ..PortTable::clone(&before) }));
-            }
+            PortTable::change(ports, |table| table.stopped = self.interfaces.stopped_ports());
             for vrf in &mut *vrfs {
                 vrf.set_kernel_neighbours(&self.interfaces, has_moved);
             }
@@ -287,13 +282,14 @@ impl Feeds {
                             vrf.withdraw(source, (*prefix, *metric));
                         }
                     }
-                    FeedEvent::Stale => vrfs.iter_mut().for_each(|vrf| vrf.begin_epoch(source)),
-                    FeedEvent::Sweep => vrfs.iter_mut().for_each(|vrf| vrf.sweep(source)),
+                    FeedEvent::Stale => vrfs.iter_mut().for_each(|vrf| vrf.candidates.begin_epoch(source)),
+                    FeedEvent::Sweep => vrfs.iter_mut().for_each(|vrf| vrf.candidates.sweep(source)),
                     _ => {}
                 }
             }
             let counts = vrfs.iter().map(|vrf| vrf.count(source));
-            self.note(set, counts.fold(SourceRoutes::default(), SourceRoutes::and));
+            let count = counts.fold(SourceRoutes::default(), SourceRoutes::and);
+            set.events.iter().for_each(|event| self.note(set.feed, event, count));
         }
         !sets.is_empty()
     }
@@ -344,18 +340,8 @@ impl Feeds {
         }
     }
 
-    /// Takes note of what a set says of the state of its feed, which has so many routes in all VRFs.
-    fn note(&mut self, set: &ChangeSet, count: SourceRoutes) {
-        let is_of_state = |event: &&FeedEvent| {
-            matches!(
-                event,
-                FeedEvent::Connected | FeedEvent::Disconnected | FeedEvent::Complete | FeedEvent::Sweep
-            )
-        };
-        set.events.iter().filter(is_of_state).for_each(|event| self.note_event(set.feed, event, count));
-    }
-
-    fn note_event(&mut self, id: FeedId, event: &FeedEvent, count: SourceRoutes) {
+    /// Takes note of what an event says of the state of its feed, which has so many routes in all VRFs.
+    fn note(&mut self, id: FeedId, event: &FeedEvent, count: SourceRoutes) {
         let Some(feed) = self.feeds.get_mut(usize::from(id.0)) else { return };
         let name = feed.kind.name();
         let SourceRoutes { routes, stale, .. } = count;
