@@ -429,7 +429,7 @@ impl Need {
         let batch = batch * if plan.is_pipeline() { BATCHES_PER_INPUT } else { 1 };
         // A mempool cache may hold 1.5 times its nominal size; the main lcore has one too.
         let caches = (plan.lcores.len() + 1) * CACHE_MBUFS as usize * 3 / 2;
-        let exceptions = (spec.addresses.len() + spec.taps.taps.len()) * exceptions::HELD_MAX;
+        let exceptions = exceptions::held_max(spec.addresses.len() + spec.taps.taps.len());
         let mut need = Self { ports: Vec::with_capacity(ports.len()), tx: 0, caches, exceptions };
         for (index, port) in (0..).zip(ports) {
             let (queues, info) = (plan.rx_queues(index), port.device_info()?);

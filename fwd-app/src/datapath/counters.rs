@@ -3,6 +3,7 @@
 //! Counters are plain integers that belong to one stage, which updates them once a burst. The stage publishes copies of them in
 //! [`Published`], atomics on cache lines of their own, for the thread that prints.
 
+use super::exception::{Lost, PuntClass};
 use super::{DropReason, Drops};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -79,6 +80,8 @@ pub(crate) struct Counters {
     pub(crate) fragmented: u64,
     /// Answers and errors of ICMP that this router did not make since their rate is limited.
     pub(crate) icmp_limited: u64,
+    /// Packets that were dropped and not handed over to the router, since it had more than enough of their class.
+    pub(crate) lost: Lost,
     /// Packets dropped.
     pub(crate) drops: Drops,
     /// Batches completed.
@@ -100,6 +103,7 @@ impl Counters {
         self.punted += other.punted;
         self.fragmented += other.fragmented;
         self.icmp_limited += other.icmp_limited;
+        self.lost.merge(&other.lost);
         self.drops.merge(&other.drops);
         self.batches += other.batches;
         self.busy_cycles += other.busy_cycles;
@@ -131,7 +135,7 @@ impl Counters {
 }
 
 /// How many numbers of [`Counters`] are published while the stage runs.
-const SHOWN: usize = 10 + DropReason::COUNT;
+const SHOWN: usize = 10 + DropReason::COUNT + PuntClass::ALL.len();
 
 /// The published copy of one stage's counters, and the time stamp counter when they were published last. Each number is exact, but two
 /// numbers may be from different moments. What was originated is stored first and read last, so that whoever sees a packet of the router
@@ -144,12 +148,13 @@ impl Published {
     /// Stores a copy of `counters`. Only the stage that owns them calls this.
     pub(crate) fn publish(&self, counters: &Counters) {
         let Counters { rx_packets, rx_bytes, tx_packets, tx_bytes, originated, punted, .. } = counters;
-        let Counters { fragmented, icmp_limited, batches, busy_cycles, drops, .. } = counters;
+        let Counters { fragmented, icmp_limited, batches, busy_cycles, drops, lost, .. } = counters;
         let [first, rest @ ..] = &self.0;
         first.store(*originated, Relaxed);
         let packets = [rx_packets, rx_bytes, tx_packets, tx_bytes, punted, fragmented, icmp_limited];
         let numbers = packets.into_iter().chain([batches, busy_cycles]).copied();
-        for (shown, number) in rest.iter().zip(numbers.chain(drops.iter().map(|(_, count)| count))) {
+        let by_name = drops.iter().map(|(_, count)| count).chain(lost.iter().map(|(_, count)| count));
+        for (shown, number) in rest.iter().zip(numbers.chain(by_name)) {
             shown.store(number, Release);
         }
         self.1.store(dpdk_ffi::tsc(), Relaxed);
@@ -173,7 +178,7 @@ impl Published {
             icmp_limited,
             batches,
             busy_cycles,
-            drops @ ..,
+            by_name @ ..,
         ] = &self.0;
         let mut counters = Counters {
             rx_packets: rx_packets.load(Acquire),
@@ -187,8 +192,12 @@ impl Published {
             busy_cycles: busy_cycles.load(Acquire),
             ..Counters::default()
         };
+        let (drops, lost) = by_name.split_at(DropReason::COUNT);
         for (reason, count) in DropReason::ALL.into_iter().zip(drops) {
             counters.drops.add(reason, count.load(Acquire));
+        }
+        for (class, count) in PuntClass::ALL.into_iter().zip(lost) {
+            counters.lost.add(class, count.load(Acquire));
         }
         counters.originated = originated.load(Relaxed);
         counters

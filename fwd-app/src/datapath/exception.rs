@@ -1,8 +1,11 @@
 //! Exceptions: packets that the datapath hands to the router instead of forwarding or dropping them.
 //!
-//! Each port with addresses has an [`Ours`], which says what on it is for this router. A batch from such a port has a [`Punting`]: it
-//! marks the exceptions, and limits those that would only cause an ICMP error. An exception goes to one more egress port, whose index
-//! is the number of ports. What it is lies in the tag of its mbuf, so that nothing is allocated. Its bytes stay as received.
+//! Each port with addresses has an [`Ours`], which says what on it is for this router. A batch from such a port has a [`Punting`], which
+//! marks the exceptions. An exception goes to one more egress port, whose index is the number of ports. What it is lies in the tag of
+//! its mbuf, so that nothing is allocated. Its bytes stay as received.
+//!
+//! Each [`PuntClass`] has a ring, and each RX queue a part of every ring in a period: whatever comes by one port, what resolves
+//! neighbours on the others gets through. Of those that only cause an ICMP error, every cause has a part of its own.
 //!
 //! Nothing here is reached for a packet that the kernels pass and that a next hop sends.
 
@@ -18,14 +21,45 @@ use std::sync::Arc;
 const ARP: u16 = 0x0806;
 /// The first 104 bits of solicited-node groups (RFC 4291 2.7.1).
 const SOLICITED_NODE: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000 >> 24;
-/// Exceptions that only cause an ICMP error, of a batch's input in a period.
-const LIMIT: u32 = 32;
+/// Exceptions of one cause of ICMP errors that a batch hands over in a period, at most.
+const ERRORS_MAX: u32 = 32;
+/// Exceptions of a class, or of a cause of ICMP errors, that a batch may hand over in a period however many batches there are.
+const ANY_MIN: u32 = 8;
+/// Types of ICMPv6 messages: router and neighbour solicitations and advertisements, redirects (RFC 4861 4).
+const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
+
+/// What exceptions of a kind are for. Each has a ring to the router, which takes them in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PuntClass {
+    /// ARP and neighbour discovery.
+    Resolution,
+    /// Protocols of the link, and what is for the kernel.
+    Local,
+    /// What needs a neighbour, or an ICMP error.
+    Errors,
+}
+
+impl PuntClass {
+    /// All of them, in order of their discriminants.
+    pub(crate) const ALL: [Self; 3] = [Self::Resolution, Self::Local, Self::Errors];
+
+    /// The name in every output.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Resolution => "resolution",
+            Self::Local => "local",
+            Self::Errors => "errors",
+        }
+    }
+}
 
 /// Why a packet is an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exception {
-    /// It is for this router, or it is ARP.
+    /// It is ARP or neighbour discovery.
+    Resolution,
+    /// It is for this router.
     ForUs,
     /// Its TTL or hop limit has run out.
     TtlExpired,
@@ -43,7 +77,8 @@ pub(crate) enum Exception {
 
 impl Exception {
     /// All of them, in order of their discriminants.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Resolution,
         Self::ForUs,
         Self::TtlExpired,
         Self::NoRoute,
@@ -66,10 +101,32 @@ impl Exception {
         }
     }
 
+    /// What a packet for this router is, by its first bytes.
+    pub(crate) fn for_us(head: &[u8]) -> Self {
+        let is_resolution = match layer2(head) {
+            Ok((ARP, _)) => true,
+            Ok((IPV6, at)) => {
+                let (next_header, kind) = (head.get(at + 6), head.get(at + IPV6_BYTES));
+                next_header == Some(&58) && kind.is_some_and(|kind| DISCOVERY.contains(kind))
+            }
+            _ => false,
+        };
+        if is_resolution { Self::Resolution } else { Self::ForUs }
+    }
+
+    /// Its class.
+    pub(crate) const fn class(self) -> PuntClass {
+        match self {
+            Self::Resolution => PuntClass::Resolution,
+            Self::ForUs => PuntClass::Local,
+            _ => PuntClass::Errors,
+        }
+    }
+
     /// The reason under which it is dropped when it cannot be handed over.
     pub(crate) const fn reason(self) -> DropReason {
         match self {
-            Self::ForUs => DropReason::PuntFull,
+            Self::Resolution | Self::ForUs => DropReason::PuntFull,
             Self::TtlExpired => DropReason::TtlExpired,
             Self::NoRoute => DropReason::NoRoute,
             Self::Unreachable => DropReason::Unreachable,
@@ -82,7 +139,7 @@ impl Exception {
     /// The name in traces: that of the drop reason, if there is one.
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::ForUs => "for_us",
+            Self::Resolution | Self::ForUs => "for_us",
             _ => self.reason().name(),
         }
     }
@@ -226,13 +283,60 @@ pub(crate) struct Punting {
     pub(crate) port: u16,
     /// Whether the batch is in a VLAN of another VRF than the port's: then its packets cause no exceptions.
     pub(crate) is_elsewhere: bool,
-    limit: Limit,
+    /// What may be handed over, by exception.
+    limits: [Limit; Exception::ALL.len()],
+    /// What was not handed over since the last [`Self::take_lost`].
+    lost: Lost,
+}
+
+/// Exceptions that were not handed over to the router, by class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lost([u64; PuntClass::ALL.len()]);
+
+impl Lost {
+    /// Counts `exceptions` of a class.
+    pub(crate) fn add(&mut self, class: PuntClass, exceptions: u64) {
+        self.0[class as usize] += exceptions;
+    }
+
+    /// The count of a class.
+    pub(crate) fn of(&self, class: PuntClass) -> u64 {
+        self.0[class as usize]
+    }
+
+    /// Adds the counts of `other`.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
+    }
+
+    /// Every class with its count.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PuntClass, u64)> {
+        PuntClass::ALL.into_iter().zip(self.0)
+    }
 }
 
 impl Punting {
-    /// For batches from the port of `ours`, out of `ports` ports.
-    pub(crate) fn new(ours: Arc<ArcSwap<Ours>>, ports: u16) -> Self {
-        Self { ours: Cache::new(ours), port: ports, is_elsewhere: false, limit: Limit::new(LIMIT) }
+    /// For batches from the port of `ours`, out of `ports` ports, when `parts` batches share rings of `slots` slots.
+    pub(crate) fn new(ours: Arc<ArcSwap<Ours>>, ports: u16, (slots, parts): (u32, u32)) -> Self {
+        let part = slots / parts.max(1);
+        let causes = Exception::ALL.iter().filter(|exception| exception.class() == PuntClass::Errors);
+        let of_a_cause = part / u32::try_from(causes.count()).unwrap_or(u32::MAX);
+        let limit = |exception: Exception| match exception.class() {
+            PuntClass::Resolution | PuntClass::Local => part.max(ANY_MIN),
+            PuntClass::Errors => of_a_cause.clamp(ANY_MIN, ERRORS_MAX),
+        };
+        Self {
+            ours: Cache::new(ours),
+            port: ports,
+            is_elsewhere: false,
+            limits: Exception::ALL.map(|exception| Limit::new(limit(exception))),
+            lost: Lost::default(),
+        }
+    }
+
+    /// What was not handed over since the last call.
+    pub(crate) fn take_lost(&mut self) -> Lost {
+        std::mem::take(&mut self.lost)
     }
 
     /// What is for this router now: one load if it has not changed.
@@ -253,10 +357,25 @@ impl Punting {
         }
     }
 
-    /// Whether a packet is handed over, in a batch of the time `tsc`. What is for this router always is; what would only cause an ICMP
-    /// error is limited.
-    pub(crate) fn takes(&mut self, exception: Exception, tsc: u64) -> bool {
-        !self.is_elsewhere && (exception == Exception::ForUs || self.limit.takes(tsc, 1))
+    /// What becomes of a packet for this router that begins with `head`, in a batch of the time `tsc`.
+    pub(crate) fn take_ours(&mut self, head: &[u8], tsc: u64) -> Result<Exception, DropReason> {
+        let exception = Exception::for_us(head);
+        if self.takes(exception, tsc) { Ok(exception) } else { Err(exception.reason()) }
+    }
+
+    /// What becomes of a packet that would be dropped for this reason, in a batch of the time `tsc`.
+    pub(crate) fn take_dropped(&mut self, reason: DropReason, tsc: u64) -> Result<Exception, DropReason> {
+        Exception::of(reason).filter(|exception| self.takes(*exception, tsc)).ok_or(reason)
+    }
+
+    /// Whether a packet is handed over, in a batch of the time `tsc`. One that is not is counted as lost.
+    fn takes(&mut self, exception: Exception, tsc: u64) -> bool {
+        if self.is_elsewhere {
+            return false;
+        }
+        let is_taken = self.limits[exception as usize].takes(tsc, 1);
+        self.lost.add(exception.class(), u64::from(!is_taken));
+        is_taken
     }
 }
 
@@ -337,7 +456,7 @@ mod tests {
 
     #[test]
     fn elsewhere_nothing_is_ours_and_only_what_was_sent_to_the_port_is_forwarded() {
-        let mut punting = Punting::new(Arc::new(ArcSwap::from_pointee(ours())), 2);
+        let mut punting = Punting::new(Arc::new(ArcSwap::from_pointee(ours())), 2, (1024, 1));
         punting.is_elsewhere = true;
         let mut arp = to([0xff; 6], v4([1, 2, 3, 4]));
         arp[12..14].copy_from_slice(&ARP.to_be_bytes());
@@ -364,11 +483,40 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_us_is_not_limited() {
-        let mut punting = Punting::new(Arc::default(), 2);
-        let mut taken = |exception| (0..100).filter(|_| punting.takes(exception, 5)).count();
-        assert_eq!((taken(Exception::NoRoute), taken(Exception::TtlExpired)), (LIMIT as usize, 0));
-        assert_eq!(taken(Exception::ForUs), 100);
+    fn no_class_and_no_cause_takes_the_part_of_another() {
+        let taken =
+            |punting: &mut Punting, exception| (0..2000).filter(|_| punting.takes(exception, 5)).count();
+        for (parts, own, of_a_cause) in [(1, 1024, 32), (4, 256, 32), (16, 64, 10), (1000, 8, 8)] {
+            let mut punting = Punting::new(Arc::default(), 2, (1024, parts));
+            for exception in Exception::ALL {
+                let wanted = if exception.class() == PuntClass::Errors { of_a_cause } else { own };
+                assert_eq!(taken(&mut punting, exception), wanted, "{exception:?} of {parts} parts");
+            }
+            let lost = punting.take_lost();
+            assert_eq!(lost.of(PuntClass::Resolution), 2000 - own as u64);
+            assert_eq!(lost.of(PuntClass::Errors), 6 * (2000 - of_a_cause as u64));
+            assert_eq!(punting.take_lost(), Lost::default());
+        }
+    }
+
+    #[test]
+    fn arp_and_neighbour_discovery_resolve_and_the_rest_is_for_the_kernel() {
+        let mut arp = v4([1, 2, 3, 4]);
+        arp[12..14].copy_from_slice(&ARP.to_be_bytes());
+        let icmp = |kind| {
+            let mut frame = v6("2001:db8::1");
+            (frame[20], frame[54]) = (58, kind);
+            frame
+        };
+        let tagged = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 7], &frame[12..]].concat();
+        for frame in [arp, icmp(133), icmp(135), icmp(136), icmp(137)] {
+            assert_eq!(Exception::for_us(&frame), Exception::Resolution);
+            assert_eq!(Exception::for_us(&tagged(&frame)), Exception::Resolution);
+        }
+        for frame in [v4([198, 51, 100, 1]), v6("2001:db8::1"), icmp(128), icmp(132), icmp(138)] {
+            assert_eq!(Exception::for_us(&frame), Exception::ForUs);
+            assert_eq!(Exception::for_us(&frame[..ETHERNET_BYTES]), Exception::ForUs);
+        }
     }
 
     rusty_fork_test! {
@@ -379,7 +527,7 @@ mod tests {
         fn no_lcore_frees_what_was_for_the_router() {
             let now = |port| Ours { port, witness: Witness::of("ours"), ..ours() };
             let place = Arc::new(ArcSwap::from_pointee(now(0)));
-            let (mut punting, stop) = (Punting::new(Arc::clone(&place), 2), Arc::new(AtomicBool::new(false)));
+            let (mut punting, stop) = (Punting::new(Arc::clone(&place), 2, (1024, 1)), Arc::new(AtomicBool::new(false)));
             let lcore = std::thread::spawn({
                 let stop = Arc::clone(&stop);
                 move || {

@@ -5,11 +5,11 @@
 //! alone gives the drop reason. So the kernel must never pass a packet that [`check::check`] refuses, but need not pass every good
 //! one.
 
-use super::DropReason;
 use super::batch::{Batch, NO_ENTRY, Tagged};
 use super::check::{self, Destination};
 use super::exception::{Exception, Whose};
 use super::slot::Slot;
+use super::{DropReason, Punting};
 use dpdk_ffi::simd::{Kind, LaneV4, LaneV6, Parsed};
 
 /// Parses the packets that have not been parsed yet.
@@ -48,24 +48,15 @@ fn slow(batch: &mut Batch, first: usize) {
     let mut at = first;
     while let Some(i) = next_place(&kinds[..packets.len()], at, is_other) {
         at = i + 1;
-        let whose = punting.as_mut().map_or(Whose::Forward, |punting| punting.whose(packets.data(i)));
-        let checked = match whose {
-            Whose::Forward => check::check(packets.data(i), packets.pkt_len(i)),
-            Whose::Ours => {
-                (indices[i], slots[i]) = (NO_ENTRY, Slot::Exception(Exception::ForUs).word());
-                continue;
-            }
-            Whose::Others => Err(DropReason::NotForUs),
+        let checked = match punting {
+            None => check::check(packets.data(i), packets.pkt_len(i)).map_err(Err),
+            Some(punting) => punted(punting, (packets.data(i), packets.pkt_len(i)), tsc),
         };
         let checked = match checked {
             Ok(checked) => checked,
-            Err(reason) => {
-                indices[i] = NO_ENTRY;
-                let takes =
-                    |exception: &_| punting.as_mut().is_some_and(|punting| punting.takes(*exception, tsc));
-                let handed = Exception::of(reason).filter(takes);
-                slots[i] = handed.map_or(Slot::Dropped(reason), Slot::Exception).word();
-                drops.add(reason, u64::from(handed.is_none()));
+            Err(taken) => {
+                (indices[i], slots[i]) = (NO_ENTRY, Slot::from(taken).word());
+                taken.err().into_iter().for_each(|reason| drops.add(reason, 1));
                 continue;
             }
         };
@@ -87,6 +78,19 @@ fn slow(batch: &mut Batch, first: usize) {
         } else {
             tagged.push(Tagged { place: i as u16, ip_at: checked.ip_at as u8, is_v6: kind == Kind::V6 });
         }
+    }
+}
+
+/// What [`check::check`] says of a packet from a port with addresses; or what becomes of it, if it is not to be forwarded.
+fn punted(
+    punting: &mut Punting,
+    (head, frame_bytes): (&[u8], u32),
+    tsc: u64,
+) -> Result<check::Checked, Result<Exception, DropReason>> {
+    match punting.whose(head) {
+        Whose::Ours => Err(punting.take_ours(head, tsc)),
+        Whose::Others => Err(Err(DropReason::NotForUs)),
+        Whose::Forward => check::check(head, frame_bytes).map_err(|reason| punting.take_dropped(reason, tsc)),
     }
 }
 

@@ -18,6 +18,12 @@ pub(crate) enum Slot {
     Exception(Exception),
 }
 
+impl From<Result<Exception, DropReason>> for Slot {
+    fn from(taken: Result<Exception, DropReason>) -> Self {
+        taken.map_or_else(Self::Dropped, Self::Exception)
+    }
+}
+
 impl Slot {
     /// Of a word made by [`Self::word`].
     #[inline(always)]

@@ -15,12 +15,12 @@
 use super::check::ETHERNET_BYTES;
 use super::choose::ip_at;
 use super::counters::{Counters, QueueCount};
-use super::exception::Note;
+use super::exception::{Note, PuntClass};
 use super::fragment::Cut;
 use super::limit::Limit;
 use super::port_queues::PortQueues;
 use super::watch::Watch;
-use super::{Batch, Code, DropReason, Drops, Egress, Latency};
+use super::{Batch, Code, DropReason, Drops, Egress, Latency, Punting};
 use dpdk_ffi::simd::Kind;
 use dpdk_ffi::{Burst, Eal, QueueId, RingConsumer, RingProducer, TxQueue};
 use std::sync::Arc;
@@ -47,8 +47,14 @@ pub(crate) struct Tx {
 
 /// The ends of the rings between a sending stage and the router.
 pub(crate) struct PuntEnds {
-    /// Where exceptions go.
-    pub(crate) exceptions: RingProducer,
+    /// Where the exceptions of each class go.
+    pub(crate) exceptions: [RingProducer; PuntClass::ALL.len()],
+    /// Exceptions on their way to the ring of their class, with room for all of a batch.
+    pub(crate) sorted: [Burst; PuntClass::ALL.len()],
+    /// The class of each exception of a batch; has the memory for all.
+    pub(crate) classes: Vec<u16>,
+    /// By port: set when an answer of a neighbour may have been dropped. The router clears it.
+    pub(crate) have_lost_answers: Arc<[AtomicBool]>,
     /// What the router sends; one stage has it.
     pub(crate) originated: Option<Originated>,
 }
@@ -64,19 +70,39 @@ pub(crate) struct Originated {
 }
 
 impl PuntEnds {
-    /// Enqueues exceptions; those without room are counted in `drops` and freed.
+    /// Enqueues exceptions; those without room are counted in `counters` and freed.
     #[cold]
-    fn hand_over(&mut self, out: &mut Burst, drops: &mut Drops, watch: &Watch) {
-        self.exceptions.enqueue_burst(out);
-        for i in 0..out.len() {
-            let note = Note::of(out.tag(i));
-            let reason = note.exception.reason();
-            drops.add(reason, 1);
-            if watch.is_on() {
-                watch.dropped((out.data(i), out.pkt_len(i)), note.input.into(), reason);
+    fn hand_over(&mut self, all: &mut Burst, nowhere: &mut Burst, counters: &mut Counters, watch: &Watch) {
+        self.classes.clear();
+        self.classes.extend((0..all.len()).map(|i| Note::of(all.tag(i)).exception.class() as u16));
+        all.scatter(&self.classes, &mut self.sorted, nowhere);
+        let rings = self.exceptions.iter_mut().zip(&mut self.sorted);
+        for (class, (ring, out)) in PuntClass::ALL.into_iter().zip(rings) {
+            ring.enqueue_burst(out);
+            counters.lost.add(class, out.len() as u64);
+            for i in 0..out.len() {
+                let note = Note::of(out.tag(i));
+                let reason = note.exception.reason();
+                counters.drops.add(reason, 1);
+                if class == PuntClass::Resolution {
+                    self.have_lost_answers[usize::from(note.port)].store(true, Ordering::Relaxed);
+                }
+                if watch.is_on() {
+                    watch.dropped((out.data(i), out.pkt_len(i)), note.input.into(), reason);
+                }
             }
+            out.free_all();
         }
-        out.free_all();
+    }
+
+    /// Counts what a batch did not hand over.
+    #[inline]
+    fn count_lost(&self, punting: &mut Punting, counters: &mut Counters) {
+        let lost = punting.take_lost();
+        counters.lost.merge(&lost);
+        if lost.of(PuntClass::Resolution) > 0 {
+            self.have_lost_answers[usize::from(punting.ours().port)].store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -124,12 +150,15 @@ impl Tx {
         }
         let (left, left_bytes) = self.send_outs(has_chains, &mut batch.drops);
         (unsent, unsent_bytes) = (unsent + left, unsent_bytes + left_bytes);
+        if let (Some(punts), Some(punting)) = (&self.punts, &mut batch.punting) {
+            punts.count_lost(punting, counters);
+        }
         if let Some(punts) = &mut self.punts
             && let Some(out) = self.outs.last_mut().filter(|out| !out.is_empty())
         {
             unsent += out.len() as u64;
             unsent_bytes += bytes_of(out);
-            punts.hand_over(out, &mut batch.drops, &self.watch);
+            punts.hand_over(out, &mut self.dropped, counters, &self.watch);
         }
         if stay > 0 {
             unsent += stay as u64;

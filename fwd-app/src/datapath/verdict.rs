@@ -51,6 +51,7 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
 #[cold]
 #[inline(never)]
 fn screen(batch: &mut Batch) {
+    let tsc = batch.stamps().last().map_or(0, |stamp| stamp.tsc);
     let Batch { packets, indices, slots, drops, punting, .. } = batch;
     let Some(punting) = punting else { return };
     for place in 0..packets.len() {
@@ -58,12 +59,11 @@ fn screen(batch: &mut Batch) {
             continue;
         }
         indices[place] = NO_ENTRY;
-        slots[place] = if punting.whose(packets.data(place)) == Whose::Ours {
-            Slot::Exception(Exception::ForUs).word()
-        } else {
-            drops.add(DropReason::NotForUs, 1);
-            Slot::Dropped(DropReason::NotForUs).word()
-        };
+        let is_ours = punting.whose(packets.data(place)) == Whose::Ours;
+        let taken =
+            if is_ours { punting.take_ours(packets.data(place), tsc) } else { Err(DropReason::NotForUs) };
+        slots[place] = Slot::from(taken).word();
+        taken.err().into_iter().for_each(|reason| drops.add(reason, 1));
     }
 }
 
@@ -90,9 +90,9 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
         ..
     } = batch;
     let mut settling = Settling { drops, punting: punting.as_mut(), tsc, has_exceptions: false };
-    let may_fragment = |place: usize, mtu_bytes| {
+    let packet = |place: usize| {
         let ip_at = if kinds[place] == Kind::Other { ip_at(tagged, place) } else { ETHERNET_BYTES };
-        Cut::new(packets.data(place), ip_at, mtu_bytes).is_some()
+        (packets.data(place), ip_at)
     };
     let is_code = |port: &u16| *port >= Code::FIRST;
     let (mut at, mut has_connected) = (0, false);
@@ -109,7 +109,7 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
             continue;
         }
         egress[place] = found;
-        ports[place] = settling.port(found, &mut slots[place], |mtu_bytes| may_fragment(place, mtu_bytes));
+        ports[place] = settling.port(found, &mut slots[place], || packet(place));
     }
     if !has_connected {
         if settling.has_exceptions {
@@ -128,8 +128,7 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
         let place = usize::from(*place);
         if ports[place] == Code::CONNECTED {
             egress[place] = table.connected(NextHopId::from_answer(indices[place]), address);
-            ports[place] =
-                settling.port(egress[place], &mut slots[place], |mtu_bytes| may_fragment(place, mtu_bytes));
+            ports[place] = settling.port(egress[place], &mut slots[place], || packet(place));
         }
     }
     if settling.has_exceptions {
@@ -171,41 +170,38 @@ struct Settling<'a> {
 impl Settling<'_> {
     /// The port of one packet whose entry is `found`: that of the entry; [`Code::FRAGMENT`] when the packet is too long and may be
     /// fragmented for the entry's MTU; or [`Code::DROPPED`]. Then its slot says why, and it is counted in `drops` or an exception.
-    fn port(
+    /// `packet` yields the packet's first bytes, and where its IP header is.
+    fn port<'a>(
         &mut self,
         found: Egress,
         slot: &mut LengthOrMark,
-        may_fragment: impl FnOnce(u16) -> bool,
+        packet: impl FnOnce() -> (&'a [u8], usize),
     ) -> u16 {
         let is_long = |slot| matches!(Slot::of(slot), Slot::Packet { ip_bytes } if ip_bytes > u32::from(found.mtu_bytes));
-        let (reason, exception) = match found.port {
+        let (reason, head) = match found.port {
             // An entry that drops keeps its own reason, however long the packet is.
-            Code::LOCAL => (DropReason::NotForUs, Some(Exception::ForUs)),
-            code @ Code::FIRST.. => {
-                // Every other code encodes a drop reason.
-                let reason = Code::reason(code).unwrap_or(DropReason::EngineStall);
-                (reason, Exception::of(reason))
-            }
+            Code::LOCAL => (DropReason::NotForUs, Some(packet().0)),
+            // Every other code encodes a drop reason.
+            code @ Code::FIRST.. => (Code::reason(code).unwrap_or(DropReason::EngineStall), None),
             port if !is_long(*slot) => return port,
-            _ if may_fragment(found.mtu_bytes) => return Code::FRAGMENT,
-            _ => (DropReason::MtuExceeded, Some(Exception::MtuExceeded)),
-        };
-        *slot = match exception.filter(|exception| self.hands_over(*exception)) {
-            Some(exception) => Slot::Exception(exception).word(),
-            None => {
-                self.drops.add(reason, 1);
-                Slot::Dropped(reason).word()
+            _ => {
+                let (head, ip_at) = packet();
+                if Cut::new(head, ip_at, found.mtu_bytes).is_some() {
+                    return Code::FRAGMENT;
+                }
+                (DropReason::MtuExceeded, None)
             }
         };
-        Code::DROPPED
-    }
-
-    /// Whether a packet is handed over.
-    fn hands_over(&mut self, exception: Exception) -> bool {
         let tsc = self.tsc;
-        let is_handed = self.punting.as_mut().is_some_and(|punting| punting.takes(exception, tsc));
-        self.has_exceptions |= is_handed;
-        is_handed
+        let taken = match (self.punting.as_mut().filter(|punting| !punting.is_elsewhere), head) {
+            (None, _) => Err(reason),
+            (Some(punting), Some(head)) => punting.take_ours(head, tsc),
+            (Some(punting), None) => punting.take_dropped(reason, tsc),
+        };
+        self.has_exceptions |= taken.is_ok();
+        taken.err().into_iter().for_each(|reason| self.drops.add(reason, 1));
+        *slot = Slot::from(taken).word();
+        Code::DROPPED
     }
 }
 
@@ -329,7 +325,7 @@ mod tests {
             good(),
         ];
         let Some(mut batch) = test_frames::batch(&frames) else { return };
-        batch.punting = Some(Punting::new(Arc::new(ArcSwap::from_pointee(ours)), 4));
+        batch.punting = Some(Punting::new(Arc::new(ArcSwap::from_pointee(ours)), 4, (1024, 1)));
         parse(&mut batch);
         // In the lane: all but the expired one, the tagged one last.
         let answers =

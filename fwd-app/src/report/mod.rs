@@ -119,6 +119,8 @@ pub(crate) struct Packets {
     pub(crate) fragmented: u64,
     /// Answers and errors of ICMP that were not made since their rate is limited. What they would have answered is counted elsewhere.
     pub(crate) icmp_limited: u64,
+    /// Packets for the router, by class, that it did not get since it had more than enough of them. They are among the drops.
+    pub(crate) punts_lost: BTreeMap<&'static str, u64>,
     /// Packets still inside at the end.
     pub(crate) held: u64,
     /// Packets dropped, by reason.
@@ -452,7 +454,7 @@ impl Totals {
     /// As the summary shows them.
     pub(crate) fn packets(&self) -> Packets {
         let Counters { rx_packets, tx_packets, rx_bytes, tx_bytes, originated, punted, .. } = self.counters;
-        let Counters { fragmented, icmp_limited, .. } = self.counters;
+        let Counters { fragmented, icmp_limited, lost, .. } = self.counters;
         let drops = self.counters.drops.iter().map(|(reason, count)| (reason.name(), count)).collect();
         Packets {
             rx: rx_packets,
@@ -461,6 +463,7 @@ impl Totals {
             punted,
             fragmented,
             icmp_limited,
+            punts_lost: lost.iter().map(|(class, count)| (class.name(), count)).collect(),
             held: self.held,
             drops,
             rx_bytes,

@@ -225,6 +225,12 @@ fn packets_text(out: &mut String, packets: &Packets) {
             packets.icmp_limited
         );
     }
+    if packets.punts_lost.values().any(|count| *count > 0) {
+        let of_class = packets.punts_lost.iter().map(|(class, count)| format!("{count} {class}"));
+        let shown = of_class.collect::<Vec<_>>().join(", ");
+        let _ =
+            writeln!(out, "  lost   not handed to the router, which had enough: {shown} (among the drops)");
+    }
     for (reason, count) in packets.drops.iter().filter(|(_, count)| **count > 0) {
         let _ = writeln!(out, "  drop   {reason:<14} {count:>12}");
     }

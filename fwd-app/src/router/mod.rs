@@ -181,6 +181,11 @@ impl<T> Router<T> {
         self.neighbours.used(now, key);
     }
 
+    /// Tells that an answer which came by an interface may have been dropped.
+    pub(crate) fn answers_lost(&mut self, now: Duration, id: InterfaceId) {
+        self.neighbours.answers_lost(now, id);
+    }
+
     /// Resolves a neighbour and keeps it resolved: the gateway of a route. Returns false when that is not possible now.
     pub(crate) fn pin(&mut self, now: Duration, key: Key, tags: Tags, out: &mut Vec<Action<T>>) -> bool {
         self.neighbours.pin(now, &self.interfaces, (key, tags), out)

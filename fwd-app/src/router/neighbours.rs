@@ -65,13 +65,16 @@ pub(crate) struct Neighbours<T> {
     entries: Entries<T>,
     pace: Pace,
     resolutions: FxHashMap<InterfaceId, Bucket>,
+    /// When an answer was last dropped before it came here.
+    answers_lost: FxHashMap<InterfaceId, Duration>,
 }
 
 impl<T> Neighbours<T> {
     /// An empty table.
     pub(crate) fn new(config: NeighbourConfig) -> Self {
         let (entries, pace) = (Entries::default(), Pace::new(config.resolutions));
-        Self { config, entries, pace, resolutions: FxHashMap::default() }
+        let (resolutions, answers_lost) = (FxHashMap::default(), FxHashMap::default());
+        Self { config, entries, pace, resolutions, answers_lost }
     }
 
     /// The entry of a neighbour.
@@ -128,6 +131,11 @@ impl<T> Neighbours<T> {
         }
     }
 
+    /// Tells that an answer which came by an interface may have been dropped: no neighbour there is given up for a question of before.
+    pub(crate) fn answers_lost(&mut self, now: Duration, interface: InterfaceId) {
+        self.answers_lost.insert(interface, now);
+    }
+
     /// Resolves a neighbour and keeps it resolved, until [`Self::unpin`]. Returns false when there is no room, or when it cannot be
     /// resolved; the caller may try again later.
     pub(crate) fn pin(
@@ -180,6 +188,7 @@ impl<T> Neighbours<T> {
             self.remove(key, out);
         }
         self.resolutions.remove(&interface);
+        self.answers_lost.remove(&interface);
     }
 
     /// Forgets what was learned on an interface whose link went down. Static entries stay, and pinned ones are asked for again.
@@ -321,6 +330,7 @@ impl<T> Neighbours<T> {
                 State::Incomplete { requests: requests + 1 }
             }
             State::Probe { requests } if requests < config.probes => State::Probe { requests: requests + 1 },
+            State::Probe { requests } if self.may_have_answered(key, &entry) => State::Probe { requests },
             State::Incomplete { .. } => State::Failed,
             State::Reachable if !entry.is_pinned => State::Stale,
             State::Reachable | State::Stale | State::Delay => State::Probe { requests: 1 },
@@ -344,6 +354,12 @@ impl<T> Neighbours<T> {
             dropped(key, Unsent::Unreachable, entry.waiting.drain(..), out);
         }
         Some(entry)
+    }
+
+    /// Whether an answer may have been dropped since the neighbour, which is due, was asked last.
+    fn may_have_answered(&self, key: Key, entry: &Entry<T>) -> bool {
+        let asked = entry.due.unwrap_or_default().saturating_sub(self.config.retransmit.max(TIME_MIN));
+        self.answers_lost.get(&key.0).is_some_and(|lost| *lost >= asked)
     }
 
     /// Whether a new neighbour may be asked for. Makes room for it.

@@ -216,6 +216,26 @@ fn a_neighbour_that_is_gone_is_lost() {
 }
 
 #[test]
+fn a_neighbour_whose_answer_may_have_been_dropped_is_asked_again() {
+    for key in [V4, V6_].map(key) {
+        let mut table = Table::new(NeighbourConfig::default());
+        table.reachable(key);
+        assert_eq!(table.next(), []);
+        for seconds in [60, 1, 1] {
+            table.neighbours.answers_lost(table.now, key.0);
+            assert_eq!(asked(&table.after(seconds)), Some((key.1, Some(MAC))));
+        }
+        for _ in 0..3 {
+            table.neighbours.answers_lost(table.now, key.0);
+            assert_eq!(asked(&table.after(1)), Some((key.1, Some(MAC))));
+        }
+        // On another interface, or before it was asked last.
+        table.neighbours.answers_lost(table.now, InterfaceId(7));
+        assert_eq!(table.after(1), [lost(key, MAC)]);
+    }
+}
+
+#[test]
 fn use_that_is_told_has_a_stale_neighbour_probed() {
     let (mut table, key) = (Table::new(NeighbourConfig::default()), key(V4));
     table.heard(key, &REQUEST);

@@ -274,7 +274,8 @@ impl Builder<'_> {
             Ok((port.take_tx_queue(QueueId(tx))?, self.count(Direction::Tx, index, tx)))
         };
         let queues = (0..).zip(ports).map(queue).collect::<Result<_, _>>()?;
-        let punts = self.parts.punts.map(|punts| punts.ends(self.parts.eal, tx)).transpose()?;
+        let punts =
+            self.parts.punts.map(|punts| punts.ends(self.parts.eal, tx, self.limits.batch)).transpose()?;
         Ok(Tx::new(
             self.parts.eal,
             queues,
@@ -306,7 +307,8 @@ impl Builder<'_> {
         batch.input = input;
         let port = self.plan.inputs[input].port;
         batch.vrf = self.vrfs_of(input).own;
-        batch.punting = self.parts.punts.and_then(|punts| punts.punting(port));
+        let parts = self.plan.inputs.len() * if self.plan.is_pipeline() { BATCHES_PER_INPUT } else { 1 };
+        batch.punting = self.parts.punts.and_then(|punts| punts.punting(port, parts));
         batch
     }
 

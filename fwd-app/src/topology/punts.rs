@@ -1,9 +1,9 @@
 //! The way of exceptions from the sending stages to the router, and of its own packets back to one of them.
 //!
-//! All sending stages share one ring to the router. What the router sends comes by one ring to the first of them, so that packets of
-//! one neighbour keep their order and the other stages have nothing to poll.
+//! All sending stages share the rings to the router, one a class of exceptions. What the router sends comes by one ring to the first of
+//! them, so that packets of one neighbour keep their order and the other stages have nothing to poll.
 
-use crate::datapath::exception::{Ours, Punting};
+use crate::datapath::exception::{Ours, PuntClass, Punting};
 use crate::datapath::tx::{ORIGINATED_MAX, Originated, PuntEnds};
 use crate::datapath::watch::Watch;
 use crate::datapath::{EgressTable, Published};
@@ -17,8 +17,10 @@ pub(crate) const RING_SLOTS: u32 = 1024;
 
 /// The rings between the stages and the router, and what is for the router on each port.
 pub(crate) struct Punts {
-    /// Exceptions, with notes as tags.
-    pub(crate) exceptions: Ring,
+    /// Exceptions of each class, with notes as tags.
+    pub(crate) exceptions: [Ring; PuntClass::ALL.len()],
+    /// By port: whether an answer of a neighbour may have been dropped since the router looked.
+    pub(crate) have_lost_answers: Arc<[AtomicBool]>,
     /// Packets to be sent, with their ports as tags.
     pub(crate) originated: Ring,
     /// Packets of the router that drivers may keep: the descriptors of all queues that they leave by.
@@ -65,7 +67,12 @@ impl Punts {
         let kept_max = of_interfaces.map(|(_, descriptors)| usize::from(descriptors)).sum();
         let ring = |name, sync| Ring::new(eal, name, RING_SLOTS, sync, SocketId::ANY);
         Ok(Self {
-            exceptions: ring("exceptions", RingSync::MpSc)?,
+            exceptions: [
+                ring("resolution", RingSync::MpSc)?,
+                ring("local", RingSync::MpSc)?,
+                ring("errors", RingSync::MpSc)?,
+            ],
+            have_lost_answers: ours.iter().map(|_| AtomicBool::default()).collect(),
             originated: ring("originated", RingSync::SpSc)?,
             kept_max,
             is_short: Arc::default(),
@@ -76,18 +83,25 @@ impl Punts {
         })
     }
 
-    /// The ends of the stage that sends through TX queue `tx`.
+    /// The ends of the stage that sends batches of at most `batch_max` packets through TX queue `tx`.
     ///
     /// # Errors
     /// When another stage has them.
-    pub(crate) fn ends(&self, eal: &Eal, tx: u16) -> Result<PuntEnds, DpdkError> {
+    pub(crate) fn ends(&self, eal: &Eal, tx: u16, batch_max: usize) -> Result<PuntEnds, DpdkError> {
         let consumer = (tx == 0).then(|| self.originated.consumer()).transpose()?;
         let originated = consumer.map(|from| Originated {
             from,
             fresh: Burst::with_capacity(eal, ORIGINATED_MAX),
             is_short: Arc::clone(&self.is_short),
         });
-        Ok(PuntEnds { exceptions: self.exceptions.producer()?, originated })
+        let [resolution, local, errors] = &self.exceptions;
+        Ok(PuntEnds {
+            exceptions: [resolution.producer()?, local.producer()?, errors.producer()?],
+            sorted: PuntClass::ALL.map(|_| Burst::with_capacity(eal, batch_max)),
+            classes: Vec::with_capacity(batch_max),
+            have_lost_answers: Arc::clone(&self.have_lost_answers),
+            originated,
+        })
     }
 
     /// What is for the router on each port; it may be replaced at any time.
@@ -95,9 +109,11 @@ impl Punts {
         &self.ours
     }
 
-    /// How batches from a port mark exceptions.
-    pub(crate) fn punting(&self, port: u16) -> Option<Punting> {
+    /// How batches from a port mark exceptions, when the rings are shared by those of `parts` batches.
+    pub(crate) fn punting(&self, port: u16, parts: usize) -> Option<Punting> {
         let ours = self.ours.get(usize::from(port))?.as_ref()?;
-        Some(Punting::new(Arc::clone(ours), u16::try_from(self.ours.len()).unwrap_or(u16::MAX)))
+        let ports = u16::try_from(self.ours.len()).unwrap_or(u16::MAX);
+        let parts = u32::try_from(parts).unwrap_or(u32::MAX);
+        Some(Punting::new(Arc::clone(ours), ports, (RING_SLOTS, parts)))
     }
 }

@@ -20,7 +20,7 @@ mod receive;
 mod send;
 
 use super::taps::Taps;
-use crate::datapath::exception::Note;
+use crate::datapath::exception::{Note, PuntClass};
 use crate::datapath::tx::ORIGINATED_MAX;
 use crate::datapath::watch::Watch;
 use crate::datapath::{Counters, DropReason, EgressTable, Published};
@@ -54,8 +54,11 @@ const HEADER_BYTES: usize = 22;
 /// Most packets that wait for one neighbour, and neighbours that are asked for at once on an interface.
 const WAITING: (usize, usize) = (8, 128);
 
-/// Packets that the exceptions of one interface can hold: in the ring, waiting for neighbours, on their way back.
-pub(crate) const HELD_MAX: usize = 2 * RING_SLOTS as usize + WAITING.0 * WAITING.1;
+/// Packets that the exceptions of so many interfaces can hold: in the rings, on their way back, waiting for neighbours.
+pub(crate) const fn held_max(interfaces: usize) -> usize {
+    let rings = (PuntClass::ALL.len() + 1) * RING_SLOTS as usize;
+    if interfaces == 0 { 0 } else { rings + interfaces * WAITING.0 * WAITING.1 }
+}
 
 /// With fewer packets of its own left, the router has drivers free those that have left. More are there when drivers keep all they can.
 const SHORT: usize = RING_SLOTS as usize / 2;
@@ -145,12 +148,15 @@ struct Waiting {
 struct Exceptions {
     router: Router<Waiting>,
     actions: Vec<Action<Waiting>>,
-    from: RingConsumer,
+    /// Exceptions by class.
+    from: [RingConsumer; PuntClass::ALL.len()],
     to: RingProducer,
     originated: Ring,
     came: Burst,
     going: Burst,
     pool: Mempool,
+    /// By port: set when an answer of a neighbour may have been dropped.
+    have_lost_answers: Arc<[AtomicBool]>,
     /// Set when the pool runs low.
     is_short: Arc<AtomicBool>,
     taps: Taps,
@@ -202,10 +208,12 @@ impl Exceptions {
             config.data_room_bytes =
                 config.data_room_bytes.max(u16::try_from(frame.len()).unwrap_or(u16::MAX));
         }
+        let [resolution, local, errors] = &punts.exceptions;
         Ok(Self {
             router,
             actions,
-            from: punts.exceptions.consumer()?,
+            from: [resolution.consumer()?, local.consumer()?, errors.consumer()?],
+            have_lost_answers: Arc::clone(&punts.have_lost_answers),
             to: punts.originated.producer()?,
             originated: punts.originated.clone(),
             came: Burst::with_capacity(eal, BURST),
@@ -238,6 +246,12 @@ impl Exceptions {
         worked |= self.take_from_kernel();
         self.answer();
         let now = self.now();
+        for (port, has_lost) in (0..).zip(&*self.have_lost_answers) {
+            if has_lost.load(Ordering::Relaxed) {
+                has_lost.store(false, Ordering::Relaxed);
+                self.router.answers_lost(now, InterfaceId(port));
+            }
+        }
         if self.router.next_due().is_some_and(|due| due <= now) {
             self.router.tick(now, &mut self.actions);
         }

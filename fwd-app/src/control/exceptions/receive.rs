@@ -1,22 +1,33 @@
 //! What becomes of each exception of the datapath: the router answers it, waits with it for a neighbour, or tells its sender why it went no
 //! further; the kernel gets what the router does not answer.
 
-use super::{Exceptions, Waiting};
+use super::{BURST, Exceptions, Waiting};
 use crate::control::taps::Sent;
-use crate::datapath::exception::{Exception, Note};
+use crate::datapath::exception::{Exception, Note, PuntClass};
 use crate::datapath::{DropReason, check};
 use crate::router::frame::{Layer2, Tags};
 use crate::router::icmp_errors::Cause;
 use crate::router::receive::Disposition;
 use crate::router::{ErrorAnswer, InterfaceId, Reason};
+use crate::topology::punts::RING_SLOTS;
 use dpdk_ffi::Mbuf;
 use fib::NextHopId;
 use std::net::IpAddr;
 
 impl Exceptions {
-    /// Deals with exceptions that have come; returns whether there were any.
+    /// Deals with exceptions that have come: all that resolve neighbours, so that no answer lies in the ring when its neighbour is given
+    /// up, and some of each other class. Returns whether there were any.
     pub(super) fn receive(&mut self) -> bool {
-        if self.from.dequeue_burst(&mut self.came) == 0 {
+        let mut any = false;
+        for class in PuntClass::ALL {
+            let turns = if class == PuntClass::Resolution { RING_SLOTS as usize / BURST } else { 1 };
+            any |= (0..turns).take_while(|_| self.receive_burst(class)).count() > 0;
+        }
+        any
+    }
+
+    fn receive_burst(&mut self, class: PuntClass) -> bool {
+        if self.from[class as usize].dequeue_burst(&mut self.came) == 0 {
             return false;
         }
         let mut packets: Vec<Mbuf> = std::iter::from_fn(|| self.came.pop()).collect();
@@ -25,7 +36,7 @@ impl Exceptions {
         for packet in packets {
             let note = Note::of(packet.tag());
             match note.exception {
-                Exception::ForUs => self.for_us(note, &packet),
+                Exception::Resolution | Exception::ForUs => self.for_us(note, &packet),
                 Exception::NoNeighbour => self.resolve(Waiting { packet, note }),
                 Exception::TtlExpired => self.refuse(note, &packet, Cause::TimeExceeded),
                 Exception::NoRoute => self.refuse(note, &packet, Cause::NoRoute),

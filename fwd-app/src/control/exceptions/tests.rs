@@ -1,10 +1,12 @@
 //! The router's own packets, and drivers that keep them.
 
 use super::*;
-use crate::datapath::Latency;
-use crate::datapath::exception::Ours;
+use crate::datapath::exception::{Exception, Ours};
+use crate::datapath::test_frames::V4;
 use crate::datapath::tx::Tx;
 use crate::datapath::watch::Watch;
+use crate::datapath::{Batch, Latency};
+use crate::router::frame::Tags;
 use crate::router::interface::InterfaceAddress;
 use dpdk_ffi::{Port, PortConfig, QueueId, RingPort, RingSync, SocketId};
 use fib::MacAddr;
@@ -78,7 +80,7 @@ impl Rig {
         let punts =
             Punts::new(eal, interfaces.iter().map(ours).collect(), granted, Default::default()).unwrap();
         let queue = |keeper: &Keeper| (keeper.port.take_tx_queue(QueueId(0)).unwrap(), Arc::default());
-        let (queues, ends) = (ports.iter().map(queue).collect(), punts.ends(eal, 0).unwrap());
+        let (queues, ends) = (ports.iter().map(queue).collect(), punts.ends(eal, 0, BURST).unwrap());
         let (latency, watch) = (Latency::new(1_000_000_000), Arc::new(Watch::default()));
         let tx = Tx::new(eal, queues, (BURST, Some(ends)), None, (latency, watch));
         let (sender, (_, asked)) = (bounded(EVENTS).0, asked::RouterHandle::new());
@@ -91,8 +93,58 @@ impl Rig {
     }
 }
 
+/// Has the stage that sends hand `count` frames to the router.
+fn punt(tx: &mut Tx, eal: &Eal, pool: &Mempool, (frame, count): (&[u8], usize), counters: &mut Counters) {
+    for _ in 0..count.div_ceil(BURST) {
+        let mut batch = Batch::new(Burst::with_capacity(eal, BURST));
+        for place in 0..BURST.min(count) {
+            batch.packets.push(pool.copy(frame).unwrap()).unwrap();
+            let note = Note { exception: Exception::for_us(frame), port: 0, input: 0, value: 0 };
+            batch.packets.set_tag(place, note.tag());
+            batch.ports[place] = 1;
+            batch.bytes += u64::from(batch.packets.pkt_len(place));
+        }
+        tx.send(&mut batch, counters);
+    }
+}
+
 rusty_fork_test! {
     #![rusty_fork(timeout_ms = 30_000)]
+
+    /// Before, all shared a ring, and the answer was dropped with the rest.
+    #[test]
+    fn a_flood_for_the_kernel_leaves_answers_of_neighbours_alone() {
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let Rig { ports: _ports, punts, mut tx, mut exceptions } = Rig::new(eal, 1);
+        let pool = Mempool::new(eal, "flood", &MempoolConfig { mbufs: 8191, ..MempoolConfig::default() }).unwrap();
+        let (key, mut counters) = ((InterfaceId(0), [198, 18, 0, 9].into()), Counters::default());
+        assert!(exceptions.router.pin(Duration::ZERO, key, Tags::NONE, &mut exceptions.actions));
+        let Action::Send { frame: request, .. } = &exceptions.actions[0] else { panic!("it asks") };
+        // The answer: both ends exchanged, and a reply.
+        let mut answer = request.clone();
+        let (ours, theirs) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 9]);
+        for (at, mac) in [(0, ours), (6, theirs), (22, theirs), (32, ours)] {
+            answer[at..at + 6].copy_from_slice(&mac);
+        }
+        answer[21] = 2;
+        answer[28..32].copy_from_slice(&[198, 18, 0, 9]);
+        answer[38..42].copy_from_slice(&[198, 18, 0, 1]);
+        let telnet = V4 { destination: [198, 18, 0, 1], ..V4::default() }.frame();
+        punt(&mut tx, eal, &pool, (&telnet, 4096), &mut counters);
+        punt(&mut tx, eal, &pool, (&answer, 1), &mut counters);
+        assert_eq!(counters.lost.of(PuntClass::Local), 4096 - u64::from(RING_SLOTS - 1));
+        assert_eq!(counters.drops.get(DropReason::PuntFull), counters.lost.of(PuntClass::Local));
+        assert!(!punts.have_lost_answers[0].load(Ordering::Relaxed));
+        exceptions.turn();
+        let entry = exceptions.router.neighbour(key).unwrap();
+        assert_eq!(entry.mac, Some(MacAddr([2, 0, 0, 0, 0, 9])));
+        // Too many of its own kind are noticed.
+        punt(&mut tx, eal, &pool, (&answer, 2048), &mut counters);
+        assert!(counters.lost.of(PuntClass::Resolution) > 0);
+        assert!(punts.have_lost_answers[0].load(Ordering::Relaxed));
+        exceptions.turn();
+        assert!(!punts.have_lost_answers[0].load(Ordering::Relaxed));
+    }
 
     #[test]
     fn quiet_ports_that_keep_what_they_sent_do_not_silence_the_router() {
