@@ -269,15 +269,6 @@ pub struct Neighbour {
     pub mac: MacAddr,
 }
 
-/// Who has learned a MAC that was not told; the first one counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Learner {
-    /// The forwarder, by ARP or neighbour discovery.
-    Forwarder,
-    /// The kernel.
-    Kernel,
-}
-
 /// Resolves next-hop ids to gateway, port and MAC.
 ///
 /// [`Self::bare`] reserves a bare id. [`Self::intern`] assigns the lowest free id to any other next hop. Routes with the same
@@ -290,8 +281,6 @@ pub struct NextHopTable {
     by_id: FxHashMap<NextHopId, NextHop>,
     by_hop: FxHashMap<NextHop, NextHopId>,
     neighbours: BTreeMap<IpAddr, Neighbour>,
-    /// MACs that were not told, by address, index of the port, and who knows them.
-    learned: BTreeMap<(IpAddr, u16, Learner), MacAddr>,
     next_free: u32,
     /// Dropped ids, which are assigned before new ones.
     free: BTreeSet<NextHopId>,
@@ -466,43 +455,13 @@ impl NextHopTable {
         self.neighbours.remove(&address).is_some()
     }
 
-    /// Sets or removes the MAC that the forwarder has found out itself for an address on a port. Returns whether anything has changed.
-    pub fn set_resolved(&mut self, address: IpAddr, port: u16, mac: Option<MacAddr>) -> bool {
-        let at = (address, port, Learner::Forwarder);
-        let before = match mac {
-            Some(mac) => self.learned.insert(at, mac),
-            None => self.learned.remove(&at),
-        };
-        before != mac
-    }
-
-    /// Replaces all MACs that the kernel has told, each with its address and the index of the port.
-    pub fn replace_kernel_neighbours(&mut self, told: impl Iterator<Item = (IpAddr, u16, MacAddr)>) {
-        self.learned.retain(|(.., by), _| *by != Learner::Kernel);
-        self.learned.extend(told.map(|(address, port, mac)| ((address, port, Learner::Kernel), mac)));
-    }
-
-    /// The MACs that were learned, by address and index of the port. They count where [`Self::neighbour`] has no entry for the address;
-    /// of two at one place the first counts.
-    pub fn learned(&self) -> impl Iterator<Item = ((IpAddr, u16, Learner), MacAddr)> {
-        self.learned.iter().map(|(at, mac)| (*at, *mac))
-    }
-
-    /// The MAC learned at an address, on the first port that has it and `may_be` the one.
-    #[must_use]
-    pub fn learned_at(&self, address: IpAddr, may_be: impl Fn(u16) -> bool) -> Option<(u16, MacAddr)> {
-        let range = (address, 0, Learner::Forwarder)..=(address, u16::MAX, Learner::Kernel);
-        let mut found = self.learned.range(range);
-        found.find(|((_, port, _), _)| may_be(*port)).map(|((_, port, _), mac)| (*port, *mac))
-    }
-
     /// The neighbour at `address`, if known.
     #[must_use]
     pub fn neighbour(&self, address: IpAddr) -> Option<&Neighbour> {
         self.neighbours.get(&address)
     }
 
-    /// All neighbours that were told, by address; without those that were learned.
+    /// All neighbours, by address.
     pub fn neighbours(&self) -> impl Iterator<Item = &Neighbour> {
         self.neighbours.values()
     }
@@ -586,29 +545,6 @@ mod tests {
         assert!(table.find(&link(1)).is_some() && table.find(&link(2)).is_none());
         assert_eq!((table.mark_unused(|_| false), table.intern(group([0, 1]))), (0, Ok(first)));
         assert_eq!((table.drop_unused(), table.get(second)), (0, None), "asked for again, with its paths");
-    }
-
-    #[test]
-    fn learned_neighbours_are_found_by_address_and_port() {
-        let mut table = NextHopTable::new();
-        let address: IpAddr = "fe80::1".parse().unwrap();
-        let mac = |last| MacAddr([last; 6]);
-        table.replace_kernel_neighbours([(address, 0, mac(1)), (address, 1, mac(2))].into_iter());
-        assert_eq!(
-            [0, 1, 2].map(|port| table.learned_at(address, |at| at == port)),
-            [Some((0, mac(1))), Some((1, mac(2))), None]
-        );
-        assert!(
-            table.set_resolved(address, 1, Some(mac(3))) && !table.set_resolved(address, 1, Some(mac(3)))
-        );
-        assert_eq!(
-            table.learned_at(address, |port| port == 1),
-            Some((1, mac(3))),
-            "found out comes before told by the kernel"
-        );
-        table.replace_kernel_neighbours(std::iter::empty());
-        assert_eq!((table.learned_at(address, |_| true), table.learned().count()), (Some((1, mac(3))), 1));
-        assert!(table.set_resolved(address, 1, None) && table.learned_at(address, |_| true).is_none());
     }
 
     #[test]

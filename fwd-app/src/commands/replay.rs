@@ -63,7 +63,7 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     // Before EAL pins this thread.
     let socket = args.forward.ctl.as_deref().map(super::control_socket).transpose()?;
     let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
-    forwarder.set_ports(PortTable { ports, vrfs: port_vrfs, stopped: Vec::new(), ecmp_seed })?;
+    forwarder.set_ports(PortTable { ports, vrfs: port_vrfs, ecmp_seed, ..PortTable::default() })?;
     tables::warn_of_neighbours(&forwarder, &[]);
     let updates = updates.as_ref();
     let replay =

@@ -199,7 +199,7 @@ impl Neighbours {
             return;
         }
         self.last = Instant::now();
-        self.from.try_iter().for_each(|learned| forwarder.set_resolved(learned));
+        forwarder.set_resolved(self.from.try_iter());
         if let Err(error) = forwarder.commit() {
             notice::warn(format_args!("{error:#}"));
         }

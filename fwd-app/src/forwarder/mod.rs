@@ -7,6 +7,7 @@
 //! What all VRFs share is here once: ports and their links in the [`PortTable`] that all of them read, feeds with the kernel's links and
 //! neighbours, and the topology. One thread uses it; lcores never wait for it.
 
+use crate::datapath::egress::learned::Learner;
 use crate::datapath::exception::Ours;
 use crate::datapath::watch::Watch;
 use crate::datapath::{EgressError, EgressTable};
@@ -16,6 +17,7 @@ use crate::ports::PortTable;
 use crate::ports::addresses::{Resolved, ours, routes};
 use crate::ports::table::SharedPorts;
 use crate::router::Interface;
+use crate::router::entries::Key;
 use crate::router::interface::InterfaceAddress;
 use crate::routes::Vrf;
 use crate::routes::candidates::FeedOutcome;
@@ -248,10 +250,14 @@ impl Forwarder {
         [&["ctl"], order].concat()
     }
 
-    /// Takes in what the router has learned of a neighbour, which is known by its address and its port; in service after the next
-    /// [`Self::commit`].
-    pub(crate) fn set_resolved(&mut self, resolved: Resolved) {
-        self.vrfs.iter_mut().for_each(|vrf| vrf.set_resolved(resolved));
+    /// Takes in what the router has learned of neighbours; in service after the next [`Self::commit`].
+    pub(crate) fn set_resolved(&self, resolved: impl IntoIterator<Item = Resolved>) {
+        PortTable::change(&self.ports, |table| {
+            let learned = Arc::make_mut(&mut table.learned);
+            for Resolved { key: Key { interface, address, vlans }, mac } in resolved {
+                learned.set((address, interface.0, Learner::Router(vlans)), mac);
+            }
+        });
     }
 
     /// As [`Vrf::commit`], for all VRFs.

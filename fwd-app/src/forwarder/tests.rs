@@ -4,6 +4,7 @@ use super::*;
 use crate::datapath::EgressPort;
 use crate::datapath::vlans::PortVrfs;
 use crate::ports::addresses::{PortAddress, interfaces};
+use crate::router::InterfaceId;
 use crate::routes::feeds::Tables;
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::{FeedSpec, Source};
@@ -195,7 +196,7 @@ fn a_gateway_without_a_port_is_a_neighbour_in_its_vrf_alone() {
     }
     let mut found = |learned: &[(u16, Option<MacAddr>)]| {
         for (port, mac) in learned {
-            forwarder.set_resolved(Resolved { address: gateway, port: *port, mac: *mac });
+            forwarder.set_resolved([Resolved { key: Key::untagged(InterfaceId(*port), gateway), mac: *mac }]);
         }
         forwarder.commit().unwrap();
         [0, 1].map(|vrf| {

@@ -6,6 +6,7 @@
 use crate::datapath::exception::Ours;
 use crate::datapath::{EgressPort, EgressTable};
 use crate::error::ConfigError;
+use crate::router::entries::Key;
 use crate::router::interface::{InterfaceAddress, solicited_node};
 use crate::router::{Interface, InterfaceId};
 use dpdk_ffi::Port;
@@ -29,10 +30,8 @@ pub(crate) struct PortAddress {
 /// The MAC of a neighbour, as the router has found it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resolved {
-    /// The neighbour's address.
-    pub(crate) address: IpAddr,
-    /// The index of the port whose link it is on.
-    pub(crate) port: u16,
+    /// The neighbour.
+    pub(crate) key: Key,
     /// Its MAC; `None` when it does not answer any more.
     pub(crate) mac: Option<MacAddr>,
 }

@@ -4,6 +4,7 @@
 //! on: an egress table that was made from another [`PortTable`] than the current one is made anew with the next commit.
 
 use crate::datapath::EgressPort;
+use crate::datapath::egress::learned::Learned;
 use crate::datapath::vlans::PortVrfs;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub(crate) struct PortTable {
     pub(crate) stopped: Vec<u16>,
     /// The seed of the hash that chooses the path of a flow.
     pub(crate) ecmp_seed: u64,
+    /// The neighbours that the router and the kernel have learned.
+    pub(crate) learned: Arc<Learned>,
 }
 
 /// The table that all VRFs read.

@@ -3,7 +3,6 @@
 use super::entries::Key;
 use super::interface::InterfaceId;
 use fib::MacAddr;
-use std::net::IpAddr;
 
 /// Why packets that waited for a neighbour are dropped. All count as `no_neighbour`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,19 +33,15 @@ pub(crate) enum Action<T> {
     },
     /// The MAC of a neighbour is known from now on.
     Resolved {
-        /// Where the neighbour is.
-        interface: InterfaceId,
-        /// Its address.
-        address: IpAddr,
+        /// The neighbour.
+        key: Key,
         /// Its MAC.
         mac: MacAddr,
     },
     /// The MAC of a known neighbour is another one from now on.
     Changed {
-        /// Where the neighbour is.
-        interface: InterfaceId,
-        /// Its address.
-        address: IpAddr,
+        /// The neighbour.
+        key: Key,
         /// Its MAC until now.
         old: MacAddr,
         /// Its MAC from now on.
@@ -54,19 +49,15 @@ pub(crate) enum Action<T> {
     },
     /// A neighbour does not answer any more, or its entry was removed.
     Lost {
-        /// Where the neighbour was.
-        interface: InterfaceId,
-        /// Its address.
-        address: IpAddr,
+        /// The neighbour.
+        key: Key,
         /// Its MAC until now.
         mac: MacAddr,
     },
     /// Send packets that waited.
     Release {
-        /// By this port.
-        interface: InterfaceId,
         /// To this neighbour.
-        address: IpAddr,
+        key: Key,
         /// At this MAC.
         mac: MacAddr,
         /// The packets, in order of arrival.
@@ -74,10 +65,8 @@ pub(crate) enum Action<T> {
     },
     /// Drop packets that waited, and count them.
     Dropped {
-        /// The port they were to leave by.
-        interface: InterfaceId,
         /// The neighbour they were for.
-        address: IpAddr,
+        key: Key,
         /// Why.
         why: Unsent,
         /// The packets, in order of arrival.
@@ -85,10 +74,8 @@ pub(crate) enum Action<T> {
     },
     /// Another station uses an address of ours.
     Conflict {
-        /// Where it is.
-        interface: InterfaceId,
-        /// Our address.
-        address: IpAddr,
+        /// Where it is, and our address.
+        key: Key,
         /// The other's MAC.
         mac: MacAddr,
     },
@@ -103,7 +90,7 @@ pub(crate) fn release<T>(
 ) {
     let packets: Vec<T> = packets.into_iter().collect();
     if !packets.is_empty() {
-        out.push(Action::Release { interface: key.0, address: key.1, mac, packets });
+        out.push(Action::Release { key, mac, packets });
     }
 }
 
@@ -116,6 +103,6 @@ pub(crate) fn dropped<T>(
 ) {
     let packets: Vec<T> = packets.into_iter().collect();
     if !packets.is_empty() {
-        out.push(Action::Dropped { interface: key.0, address: key.1, why, packets });
+        out.push(Action::Dropped { key, why, packets });
     }
 }

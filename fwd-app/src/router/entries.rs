@@ -1,6 +1,6 @@
 //! The entries of the neighbour table: what is known of each neighbour, when it is due next, and which one goes when there are too many.
 
-use super::frame::Tags;
+use super::frame::{Tags, Vlans};
 use super::interface::InterfaceId;
 use fib::MacAddr;
 use rustc_hash::FxHashMap;
@@ -8,8 +8,28 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// A neighbour: the interface to its link, and its address.
-pub(crate) type Key = (InterfaceId, IpAddr);
+/// A neighbour: where it is, and its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// The interface to its link.
+    pub(crate) interface: InterfaceId,
+    /// Its address.
+    pub(crate) address: IpAddr,
+    /// The VLANs of the link that it is in.
+    pub(crate) vlans: Vlans,
+}
+
+impl Key {
+    /// The neighbour in the VLANs of these tags.
+    pub(crate) fn new(interface: InterfaceId, address: IpAddr, tags: &Tags) -> Self {
+        Self { interface, address, vlans: tags.vlans() }
+    }
+
+    /// The neighbour at this address that is in no VLAN.
+    pub(crate) const fn untagged(interface: InterfaceId, address: IpAddr) -> Self {
+        Self { interface, address, vlans: [0; 2] }
+    }
+}
 
 /// The state of an entry, RFC 4861 7.3.2; ARP entries have the same ones, as in Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +124,7 @@ struct Counts {
 pub(crate) struct Entries<T> {
     entries: FxHashMap<Key, Entry<T>>,
     due: BTreeSet<(Duration, Key)>,
-    spare: BTreeSet<(InterfaceId, Spare, Duration, IpAddr)>,
+    spare: BTreeSet<(InterfaceId, Spare, Duration, (IpAddr, Vlans))>,
     counts: FxHashMap<InterfaceId, Counts>,
 }
 
@@ -127,9 +147,9 @@ impl<T> Entries<T> {
             self.due.remove(&(due, key));
         }
         if let Some(spare) = spare(&entry) {
-            self.spare.remove(&(key.0, spare, entry.since, key.1));
+            self.spare.remove(&(key.interface, spare, entry.since, (key.address, key.vlans)));
         }
-        let counts = self.counts.entry(key.0).or_default();
+        let counts = self.counts.entry(key.interface).or_default();
         counts.all -= 1;
         counts.incomplete -= usize::from(spare(&entry) == Some(Spare::Incomplete));
         Some(entry)
@@ -141,9 +161,9 @@ impl<T> Entries<T> {
             self.due.insert((due, key));
         }
         if let Some(spare) = spare(&entry) {
-            self.spare.insert((key.0, spare, entry.since, key.1));
+            self.spare.insert((key.interface, spare, entry.since, (key.address, key.vlans)));
         }
-        let counts = self.counts.entry(key.0).or_default();
+        let counts = self.counts.entry(key.interface).or_default();
         counts.all += 1;
         counts.incomplete += usize::from(spare(&entry) == Some(Spare::Incomplete));
         let before = self.entries.insert(key, entry);
@@ -172,9 +192,11 @@ impl<T> Entries<T> {
 
     /// The entry of this kind whose state is the oldest.
     pub(crate) fn oldest(&self, interface: InterfaceId, kind: Spare) -> Option<Key> {
-        let first = (interface, kind, Duration::ZERO, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let last = (interface, kind, Duration::MAX, IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)));
-        self.spare.range(first..=last).next().map(|(interface, _, _, address)| (*interface, *address))
+        let first = (interface, kind, Duration::ZERO, (IpAddr::V4(Ipv4Addr::UNSPECIFIED), [0; 2]));
+        let last =
+            (interface, kind, Duration::MAX, (IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)), [u16::MAX; 2]));
+        let (_, _, _, (address, vlans)) = self.spare.range(first..=last).next()?;
+        Some(Key { interface, address: *address, vlans: *vlans })
     }
 
     /// The time at which the first entry is due.
@@ -203,7 +225,7 @@ mod tests {
     use super::*;
 
     fn key(last: u8) -> Key {
-        (InterfaceId(1), IpAddr::from([192, 0, 2, last]))
+        Key::untagged(InterfaceId(1), IpAddr::from([192, 0, 2, last]))
     }
 
     fn entry(state: State, since: u64, due: Option<u64>) -> Entry<u32> {
@@ -232,7 +254,7 @@ mod tests {
         entries.put(key(1), entry(State::Stale, 5, Some(9)));
         entries.put(key(2), entry(State::Stale, 3, Some(11)));
         entries.put(key(3), entry(State::Incomplete { requests: 1 }, 1, Some(4)));
-        entries.put((InterfaceId(2), key(4).1), entry(State::Stale, 0, None));
+        entries.put(Key { interface: InterfaceId(2), ..key(4) }, entry(State::Stale, 0, None));
         assert_eq!((entries.len(InterfaceId(1)), entries.incomplete(InterfaceId(1))), (3, 1));
         assert_eq!(entries.oldest(InterfaceId(1), Spare::Stale), Some(key(2)));
         assert_eq!(entries.oldest(InterfaceId(1), Spare::Failed), None);

@@ -28,6 +28,9 @@ pub(crate) fn is_station(mac: MacAddr) -> bool {
     mac.0[0] & 1 == 0 && mac != MacAddr([0; 6])
 }
 
+/// The ids of the VLANs of a frame, the outermost first; 0 is none.
+pub(crate) type Vlans = [u16; TAGS_MAX];
+
 /// The VLAN tags of a frame, the outermost first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tags {
@@ -44,15 +47,14 @@ impl Tags {
         &self.bytes[..self.count * TAG_BYTES]
     }
 
-    /// Whether frames with these tags are in the same VLAN. Priorities do not matter, nor does a tag with VLAN 0, which is a priority
-    /// alone (IEEE 802.1Q 9.6).
-    pub(crate) fn same_network(&self, other: &Self) -> bool {
-        self.vlans().eq(other.vlans())
-    }
-
-    fn vlans(&self) -> impl Iterator<Item = u16> {
-        let vlans = self.as_bytes().chunks_exact(TAG_BYTES);
-        vlans.map(|tag| u16::from_be_bytes([tag[2] & 0xf, tag[3]])).filter(|vlan| *vlan != 0)
+    /// The VLANs of frames with these tags. Priorities do not matter, nor does a tag with VLAN 0, which is a priority alone (IEEE 802.1Q
+    /// 9.6).
+    pub(crate) fn vlans(&self) -> Vlans {
+        let ids = self.as_bytes().chunks_exact(TAG_BYTES);
+        let ids = ids.map(|tag| u16::from_be_bytes([tag[2] & 0xf, tag[3]])).filter(|id| *id != 0);
+        let mut vlans = [0; TAGS_MAX];
+        vlans.iter_mut().zip(ids).for_each(|(vlan, id)| *vlan = id);
+        vlans
     }
 }
 
@@ -173,10 +175,10 @@ mod tests {
     #[test]
     fn vlans_are_compared_and_priorities_are_not() {
         let seven = tags(&[0x81, 0, 0, 7]);
-        assert!(seven.same_network(&tags(&[0x81, 0, 0xe0, 7])));
-        assert!(Tags::NONE.same_network(&tags(&[0x81, 0, 0xe0, 0])));
+        assert!(seven.vlans() == tags(&[0x81, 0, 0xe0, 7]).vlans());
+        assert!(Tags::NONE.vlans() == tags(&[0x81, 0, 0xe0, 0]).vlans());
         for other in [Tags::NONE, tags(&[0x81, 0, 0, 8]), tags(&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 7])] {
-            assert!(!seven.same_network(&other), "{other:?}");
+            assert!(seven.vlans() != other.vlans(), "{other:?}");
         }
     }
 

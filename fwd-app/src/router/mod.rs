@@ -121,9 +121,9 @@ impl<T> Router<T> {
         let id = interface.id();
         for at in interface.addresses() {
             // What was a neighbour is the router itself now.
-            self.neighbours.remove((id, at.address()), out);
+            self.neighbours.remove_address(id, at.address(), out);
         }
-        self.defended.retain(|key, _| key.0 != id || interface.has(key.1));
+        self.defended.retain(|key, _| key.interface != id || interface.has(key.address));
         self.interfaces.set(interface);
         self.announce(id, out);
     }
@@ -159,7 +159,7 @@ impl<T> Router<T> {
     /// Removes an interface and all its neighbours.
     pub(crate) fn remove_interface(&mut self, id: InterfaceId, out: &mut Vec<Action<T>>) {
         self.neighbours.remove_all(id, out);
-        self.defended.retain(|key, _| key.0 != id);
+        self.defended.retain(|key, _| key.interface != id);
         self.interfaces.remove(id);
     }
 
@@ -239,8 +239,7 @@ impl<T> Router<T> {
         let is_due = self.defended.get(&key).is_none_or(|last| now >= last.saturating_add(INTERVAL));
         if is_due {
             self.defended.insert(key, now);
-            let (interface, address): (InterfaceId, IpAddr) = key;
-            out.push(Action::Conflict { interface, address, mac });
+            out.push(Action::Conflict { key, mac });
         }
         is_due
     }

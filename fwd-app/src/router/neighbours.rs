@@ -146,7 +146,9 @@ impl<T> Neighbours<T> {
         out: &mut Vec<Action<T>>,
     ) -> bool {
         let known = self.entries.take(key);
-        if known.is_none() && !(is_resolvable(interfaces, key) && self.make_room(key.0, FOR_ASKED, out)) {
+        if known.is_none()
+            && !(is_resolvable(interfaces, key) && self.make_room(key.interface, FOR_ASKED, out))
+        {
             return false;
         }
         let mut entry = known.unwrap_or_else(|| Entry::new(now, tags));
@@ -182,9 +184,21 @@ impl<T> Neighbours<T> {
         }
     }
 
+    /// Removes the entries of an address of an interface, in whatever VLAN.
+    pub(crate) fn remove_address(
+        &mut self,
+        interface: InterfaceId,
+        address: IpAddr,
+        out: &mut Vec<Action<T>>,
+    ) {
+        for key in self.keys(|key, _| (key.interface, key.address) == (interface, address)) {
+            self.remove(key, out);
+        }
+    }
+
     /// Removes all entries of an interface.
     pub(crate) fn remove_all(&mut self, interface: InterfaceId, out: &mut Vec<Action<T>>) {
-        for key in self.keys(|key, _| key.0 == interface) {
+        for key in self.keys(|key, _| key.interface == interface) {
             self.remove(key, out);
         }
         self.resolutions.remove(&interface);
@@ -193,7 +207,7 @@ impl<T> Neighbours<T> {
 
     /// Forgets what was learned on an interface whose link went down. Static entries stay, and pinned ones are asked for again.
     pub(crate) fn link_down(&mut self, now: Duration, interface: InterfaceId, out: &mut Vec<Action<T>>) {
-        for (key, pinned) in self.forget(now, |key| key.0 == interface, out) {
+        for (key, pinned) in self.forget(now, |key| key.interface == interface, out) {
             if let Some(mut entry) = pinned {
                 self.enter(now, key, &mut entry, State::Failed);
                 self.entries.put(key, entry);
@@ -210,7 +224,7 @@ impl<T> Neighbours<T> {
         address: Option<IpAddr>,
         out: &mut Vec<Action<T>>,
     ) -> usize {
-        let forgotten = self.forget(now, |key| address.is_none_or(|address| address == key.1), out);
+        let forgotten = self.forget(now, |key| address.is_none_or(|address| address == key.address), out);
         let count = forgotten.len();
         for (key, pinned) in forgotten {
             if let Some(entry) = pinned {
@@ -249,7 +263,8 @@ impl<T> Neighbours<T> {
     /// Takes in what a message tells about its sender, RFC 4861 7.2.3 and 7.2.5. Returns whether it was of use.
     pub(crate) fn heard(&mut self, now: Duration, key: Key, heard: &Heard, out: &mut Vec<Action<T>>) -> bool {
         let Some(mut entry) = self.entries.take(key) else {
-            let Some(mac) = heard.mac.filter(|_| heard.may_create && self.make_room(key.0, FOR_HEARD, out))
+            let Some(mac) =
+                heard.mac.filter(|_| heard.may_create && self.make_room(key.interface, FOR_HEARD, out))
             else {
                 return false;
             };
@@ -264,7 +279,7 @@ impl<T> Neighbours<T> {
             self.entries.put(key, entry);
             return true;
         };
-        let is_of_use = entry.state != State::Static && entry.tags.same_network(&heard.tags) && {
+        let is_of_use = entry.state != State::Static && {
             let new = heard.mac.or(entry.mac);
             new.is_some_and(|new| self.update(now, key, &mut entry, (new, heard), out))
         };
@@ -336,7 +351,7 @@ impl<T> Neighbours<T> {
             State::Reachable | State::Stale | State::Delay => State::Probe { requests: 1 },
             State::Probe { .. } | State::Failed if entry.is_pinned => {
                 if let Some(mac) = entry.mac.take() {
-                    out.push(Action::Lost { interface: key.0, address: key.1, mac });
+                    out.push(Action::Lost { key, mac });
                 }
                 return Some(self.begin(now, interfaces, key, entry, out));
             }
@@ -359,7 +374,7 @@ impl<T> Neighbours<T> {
     /// Whether an answer may have been dropped since the neighbour, which is due, was asked last.
     fn may_have_answered(&self, key: Key, entry: &Entry<T>) -> bool {
         let asked = entry.due.unwrap_or_default().saturating_sub(self.config.retransmit.max(TIME_MIN));
-        self.answers_lost.get(&key.0).is_some_and(|lost| *lost >= asked)
+        self.answers_lost.get(&key.interface).is_some_and(|lost| *lost >= asked)
     }
 
     /// Whether a new neighbour may be asked for. Makes room for it.
@@ -373,14 +388,14 @@ impl<T> Neighbours<T> {
         if !is_resolvable(interfaces, key) {
             return Err(Unsent::Unresolvable);
         }
-        let bucket = self.resolutions.entry(key.0).or_default();
+        let bucket = self.resolutions.entry(key.interface).or_default();
         *bucket = self.pace.taken(*bucket, now).ok_or(Unsent::Limited)?;
-        if self.entries.incomplete(key.0) >= self.config.incomplete_max
-            && !self.evict(key.0, Spare::Incomplete, out)
+        if self.entries.incomplete(key.interface) >= self.config.incomplete_max
+            && !self.evict(key.interface, Spare::Incomplete, out)
         {
             return Err(Unsent::TableFull);
         }
-        if self.make_room(key.0, FOR_ASKED, out) { Ok(()) } else { Err(Unsent::TableFull) }
+        if self.make_room(key.interface, FOR_ASKED, out) { Ok(()) } else { Err(Unsent::TableFull) }
     }
 
     /// Whether there is room for one more entry, if need be in place of the oldest of these kinds.
@@ -449,30 +464,31 @@ impl<T> Neighbours<T> {
 
 /// Whether the address can be asked for on that interface.
 fn is_resolvable(interfaces: &Interfaces, key: Key) -> bool {
-    let is_broadcast = matches!(key.1, IpAddr::V4(address) if interfaces.is_any_broadcast(key.0, address));
-    let is_neighbour = is_host(key.1) && !is_broadcast && !interfaces.is_local(key.0, key.1);
-    is_neighbour && interfaces.source(key.0, key.1).is_some()
+    let is_broadcast =
+        matches!(key.address, IpAddr::V4(address) if interfaces.is_any_broadcast(key.interface, address));
+    let is_neighbour =
+        is_host(key.address) && !is_broadcast && !interfaces.is_local(key.interface, key.address);
+    is_neighbour && interfaces.source(key.interface, key.address).is_some()
 }
 
 /// Asks for the address of an entry: all, or its MAC if it has one.
 fn ask<T>(interfaces: &Interfaces, key: Key, entry: &Entry<T>, out: &mut Vec<Action<T>>) {
-    let Some(interface) = interfaces.get(key.0) else { return };
-    let frame = match (key.1, interfaces.source(key.0, key.1)) {
+    let Some(interface) = interfaces.get(key.interface) else { return };
+    let frame = match (key.address, interfaces.source(key.interface, key.address)) {
         (IpAddr::V4(to), Some(IpAddr::V4(from))) => arp::request(interface, from, to, entry.mac, entry.tags),
         (IpAddr::V6(to), Some(IpAddr::V6(from))) => {
             ndp::solicitation(interface, from, to, entry.mac, entry.tags)
         }
         _ => return,
     };
-    out.push(Action::Send { interface: key.0, frame });
+    out.push(Action::Send { interface: key.interface, frame });
 }
 
 /// Gives an entry a MAC, and releases the packets that waited for it. Returns whether any did.
 fn learn<T>(now: Duration, key: Key, entry: &mut Entry<T>, mac: MacAddr, out: &mut Vec<Action<T>>) -> bool {
-    let (interface, address) = key;
     match entry.mac.replace(mac) {
-        None => out.push(Action::Resolved { interface, address, mac }),
-        Some(old) if old != mac => out.push(Action::Changed { interface, address, old, new: mac }),
+        None => out.push(Action::Resolved { key, mac }),
+        Some(old) if old != mac => out.push(Action::Changed { key, old, new: mac }),
         Some(_) => {}
     }
     entry.updated = now;
@@ -484,7 +500,7 @@ fn learn<T>(now: Duration, key: Key, entry: &mut Entry<T>, mac: MacAddr, out: &m
 /// What remains to be done when an entry has been removed.
 fn end<T>(key: Key, entry: Entry<T>, why: Unsent, out: &mut Vec<Action<T>>) {
     if let Some(mac) = entry.mac {
-        out.push(Action::Lost { interface: key.0, address: key.1, mac });
+        out.push(Action::Lost { key, mac });
     }
     dropped(key, why, entry.waiting, out);
 }

@@ -82,14 +82,14 @@ impl Table {
 
     /// Resolves a neighbour with one packet.
     fn reachable(&mut self, key: Key) {
-        assert_eq!(asked(&self.resolve(key, 0)), Some((key.1, None)));
+        assert_eq!(asked(&self.resolve(key, 0)), Some((key.address, None)));
         assert_eq!(self.heard(key, &REPLY).len(), 2);
         assert_eq!(self.state(key), Some(State::Reachable));
     }
 }
 
 fn key(address: &str) -> Key {
-    (InterfaceId(0), address.parse().unwrap())
+    Key::untagged(InterfaceId(0), address.parse().unwrap())
 }
 
 const V4: &str = "192.0.2.9";
@@ -112,39 +112,39 @@ fn asked(actions: &[Action<u32>]) -> Option<(IpAddr, Option<MacAddr>)> {
 }
 
 fn resolved(key: Key, mac: MacAddr) -> Action<u32> {
-    Action::Resolved { interface: key.0, address: key.1, mac }
+    Action::Resolved { key, mac }
 }
 
 fn release(key: Key, mac: MacAddr, packets: &[u32]) -> Action<u32> {
-    Action::Release { interface: key.0, address: key.1, mac, packets: packets.to_vec() }
+    Action::Release { key, mac, packets: packets.to_vec() }
 }
 
 fn dropped(key: Key, why: Unsent, packets: &[u32]) -> Action<u32> {
-    Action::Dropped { interface: key.0, address: key.1, why, packets: packets.to_vec() }
+    Action::Dropped { key, why, packets: packets.to_vec() }
 }
 
 fn lost(key: Key, mac: MacAddr) -> Action<u32> {
-    Action::Lost { interface: key.0, address: key.1, mac }
+    Action::Lost { key, mac }
 }
 
 fn changed(key: Key, old: MacAddr, new: MacAddr) -> Action<u32> {
-    Action::Changed { interface: key.0, address: key.1, old, new }
+    Action::Changed { key, old, new }
 }
 
 #[test]
 fn an_address_that_does_not_answer_is_asked_for_three_times() {
     for key in [V4, V6_].map(key) {
         let mut table = Table::new(NeighbourConfig::default());
-        assert_eq!(asked(&table.resolve(key, 1)), Some((key.1, None)));
+        assert_eq!(asked(&table.resolve(key, 1)), Some((key.address, None)));
         assert_eq!(table.resolve(key, 2), []);
-        assert_eq!(asked(&table.after(1)), Some((key.1, None)));
-        assert_eq!(asked(&table.after(1)), Some((key.1, None)));
+        assert_eq!(asked(&table.after(1)), Some((key.address, None)));
+        assert_eq!(asked(&table.after(1)), Some((key.address, None)));
         assert_eq!(table.after(1), [dropped(key, Unsent::Unreachable, &[1, 2])]);
         // It is not asked for again for a while.
         assert_eq!(table.resolve(key, 3), [dropped(key, Unsent::Unreachable, &[3])]);
         assert_eq!((table.after(3), table.state(key)), (vec![], None));
         assert_eq!(table.neighbours.next_due(), None);
-        assert_eq!(asked(&table.resolve(key, 4)), Some((key.1, None)));
+        assert_eq!(asked(&table.resolve(key, 4)), Some((key.address, None)));
     }
 }
 
@@ -167,7 +167,7 @@ fn a_request_from_the_neighbour_answers_too() {
     assert_eq!(table.heard(key, &REQUEST), [resolved(key, MAC), release(key, MAC, &[1])]);
     // It does not show that the neighbour hears us, and it is in use.
     assert_eq!(table.state(key), Some(State::Delay));
-    assert_eq!(asked(&table.after(5)), Some((key.1, Some(MAC))));
+    assert_eq!(asked(&table.after(5)), Some((key.address, Some(MAC))));
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_neighbour_ages_is_probed_and_confirmed() {
         assert_eq!((table.next(), table.state(key)), (vec![], Some(State::Stale)));
         assert_eq!(table.resolve(key, 1), [release(key, MAC, &[1])], "a stale MAC is used");
         assert_eq!(table.state(key), Some(State::Delay));
-        assert_eq!(asked(&table.after(5)), Some((key.1, Some(MAC))));
+        assert_eq!(asked(&table.after(5)), Some((key.address, Some(MAC))));
         assert_eq!(table.heard(key, &REPLY), []);
         assert_eq!(table.state(key), Some(State::Reachable));
     }
@@ -206,7 +206,7 @@ fn a_neighbour_that_is_gone_is_lost() {
         assert_eq!(table.next(), []);
         // Nobody has used it: it is probed before it is forgotten.
         for seconds in [60, 1, 1] {
-            assert_eq!(asked(&table.after(seconds)), Some((key.1, Some(MAC))));
+            assert_eq!(asked(&table.after(seconds)), Some((key.address, Some(MAC))));
         }
         assert_eq!(table.resolve(key, 1), [release(key, MAC, &[1])], "a probed MAC is used");
         assert_eq!((table.after(1), table.state(key)), (vec![lost(key, MAC)], None));
@@ -222,12 +222,12 @@ fn a_neighbour_whose_answer_may_have_been_dropped_is_asked_again() {
         table.reachable(key);
         assert_eq!(table.next(), []);
         for seconds in [60, 1, 1] {
-            table.neighbours.answers_lost(table.now, key.0);
-            assert_eq!(asked(&table.after(seconds)), Some((key.1, Some(MAC))));
+            table.neighbours.answers_lost(table.now, key.interface);
+            assert_eq!(asked(&table.after(seconds)), Some((key.address, Some(MAC))));
         }
         for _ in 0..3 {
-            table.neighbours.answers_lost(table.now, key.0);
-            assert_eq!(asked(&table.after(1)), Some((key.1, Some(MAC))));
+            table.neighbours.answers_lost(table.now, key.interface);
+            assert_eq!(asked(&table.after(1)), Some((key.address, Some(MAC))));
         }
         // On another interface, or before it was asked last.
         table.neighbours.answers_lost(table.now, InterfaceId(7));
@@ -241,31 +241,31 @@ fn use_that_is_told_has_a_stale_neighbour_probed() {
     table.heard(key, &REQUEST);
     assert_eq!(table.state(key), Some(State::Stale));
     table.neighbours.used(table.now, key);
-    assert_eq!(asked(&table.after(5)), Some((key.1, Some(MAC))));
-    table.neighbours.used(table.now, (InterfaceId(7), key.1));
+    assert_eq!(asked(&table.after(5)), Some((key.address, Some(MAC))));
+    table.neighbours.used(table.now, Key { interface: InterfaceId(7), ..key });
 }
 
 #[test]
 fn a_gateway_is_asked_for_until_it_returns() {
     for key in [V4, V6_].map(key) {
         let mut table = Table::new(NeighbourConfig::default());
-        assert_eq!(asked(&table.pin(key)), Some((key.1, None)));
+        assert_eq!(asked(&table.pin(key)), Some((key.address, None)));
         assert_eq!(table.pin(key), []);
         assert_eq!(table.heard(key, &REPLY), [resolved(key, MAC)]);
         // Without any traffic it is confirmed again and again.
-        assert_eq!(asked(&table.next()), Some((key.1, Some(MAC))));
+        assert_eq!(asked(&table.next()), Some((key.address, Some(MAC))));
         assert_eq!(table.heard(key, &REPLY), []);
         for seconds in [None, Some(1), Some(1)] {
             let actions = if let Some(seconds) = seconds { table.after(seconds) } else { table.next() };
-            assert_eq!(asked(&actions), Some((key.1, Some(MAC))));
+            assert_eq!(asked(&actions), Some((key.address, Some(MAC))));
         }
         let actions = table.after(1);
-        assert_eq!((&actions[0], asked(&actions[1..])), (&lost(key, MAC), Some((key.1, None))));
+        assert_eq!((&actions[0], asked(&actions[1..])), (&lost(key, MAC), Some((key.address, None))));
         for _ in 0..3 {
-            assert_eq!(asked(&table.after(1)), Some((key.1, None)));
-            assert_eq!(asked(&table.after(1)), Some((key.1, None)));
+            assert_eq!(asked(&table.after(1)), Some((key.address, None)));
+            assert_eq!(asked(&table.after(1)), Some((key.address, None)));
             assert_eq!((table.after(1), table.state(key)), (vec![], Some(State::Failed)));
-            assert_eq!(asked(&table.after(3)), Some((key.1, None)));
+            assert_eq!(asked(&table.after(3)), Some((key.address, None)));
         }
         assert_eq!(table.heard(key, &Heard { mac: Some(OTHER_MAC), ..REPLY }), [resolved(key, OTHER_MAC)]);
         // It is no gateway any more.
@@ -316,7 +316,7 @@ fn an_advertisement_that_does_not_override_casts_doubt() {
     let without = Heard { mac: None, overrides: Overrides::Never, ..REPLY };
     assert_eq!((table.heard(key, &without), table.state(key)), (vec![], Some(State::Reachable)));
     // To one that is not known it says nothing.
-    let unknown = (key.0, "2001:db8::77".parse().unwrap());
+    let unknown = Key::untagged(key.interface, "2001:db8::77".parse().unwrap());
     table.resolve(unknown, 1);
     assert_eq!(table.heard(unknown, &without), []);
     assert_eq!(table.state(unknown), Some(State::Incomplete { requests: 1 }));
@@ -335,7 +335,7 @@ fn static_entries_win() {
     assert_eq!(table.resolve(key, 2), [release(key, MAC, &[2])]);
     out.clear();
     table.neighbours.set_static(table.now, key, OTHER_MAC, &mut out);
-    table.neighbours.link_down(table.now, key.0, &mut out);
+    table.neighbours.link_down(table.now, key.interface, &mut out);
     table.neighbours.remove(key, &mut out);
     assert_eq!(out, [changed(key, MAC, OTHER_MAC), lost(key, OTHER_MAC)]);
 }
@@ -354,14 +354,14 @@ fn cleared_neighbours_are_resolved_again() {
         let mut out = Vec::new();
         (table.neighbours.clear(table.now, &table.interfaces, address, &mut out), out)
     };
-    let none = key("192.0.2.77").1;
+    let none = key("192.0.2.77").address;
     assert_eq!(clear(&mut table, Some(none)), (0, vec![]));
-    assert_eq!(clear(&mut table, Some(told.1)), (0, vec![]));
-    assert_eq!(clear(&mut table, Some(key(V4).1)), (1, vec![lost(key(V4), MAC)]));
+    assert_eq!(clear(&mut table, Some(told.address)), (0, vec![]));
+    assert_eq!(clear(&mut table, Some(key(V4).address)), (1, vec![lost(key(V4), MAC)]));
     table.reachable(key(V4));
     let (count, actions) = clear(&mut table, None);
     let gone = [lost(key(V4), MAC), dropped(waiting, Unsent::Removed, &[1]), lost(gateway, MAC)];
-    assert_eq!((count, &actions[..3], asked(&actions[3..])), (3, &gone[..], Some((gateway.1, None))));
+    assert_eq!((count, &actions[..3], asked(&actions[3..])), (3, &gone[..], Some((gateway.address, None))));
     assert_eq!(table.state(gateway), Some(State::Incomplete { requests: 1 }));
     assert_eq!((table.state(told), table.neighbours.iter().count()), (Some(State::Static), 2));
     // One that had failed is asked for by the next packet.
@@ -371,7 +371,7 @@ fn cleared_neighbours_are_resolved_again() {
         table.next();
     }
     assert_eq!(table.resolve(failed, 3), [dropped(failed, Unsent::Unreachable, &[3])]);
-    clear(&mut table, Some(failed.1));
+    clear(&mut table, Some(failed.address));
     assert!(asked(&table.resolve(failed, 4)).is_some());
 }
 
@@ -392,7 +392,7 @@ fn what_cannot_be_a_neighbour() {
     for text in texts {
         assert_eq!(table.resolve(key(text), 1), [dropped(key(text), Unsent::Unresolvable, &[1])], "{text}");
     }
-    let nowhere = (InterfaceId(9), key(V4).1);
+    let nowhere = Key::untagged(InterfaceId(9), key(V4).address);
     assert_eq!(table.resolve(nowhere, 1), [dropped(nowhere, Unsent::Unresolvable, &[1])]);
     let mut out = Vec::new();
     assert!(!table.neighbours.pin(table.now, &table.interfaces, (nowhere, Tags::NONE), &mut out));
@@ -402,13 +402,14 @@ fn what_cannot_be_a_neighbour() {
 fn neighbours_stay_in_their_vlan() {
     let tagged = [&[2_u8; 12][..], &[0x81, 0, 0x20, 7, 8, 6]].concat();
     let tags = Layer2::parse(&tagged).unwrap().tags;
-    let (mut table, key, mut out) = (Table::new(NeighbourConfig::default()), key(V4), Vec::new());
+    let (mut table, plain, mut out) = (Table::new(NeighbourConfig::default()), key(V4), Vec::new());
+    let key = Key::new(plain.interface, plain.address, &tags);
     table.neighbours.resolve(table.now, &table.interfaces, key, (1, tags), &mut out);
     let Action::Send { frame, .. } = &out[0] else { panic!("{out:?}") };
     assert_eq!(frame[12..16], [0x81, 0, 0x20, 7]);
-    assert_eq!(table.heard(key, &REPLY), [], "from another VLAN");
+    assert_eq!(table.heard(plain, &REPLY), [], "from another VLAN");
     assert_eq!(table.heard(key, &Heard { tags, ..REPLY }).len(), 2);
-    assert_eq!(table.heard(key, &Heard { mac: Some(OTHER_MAC), ..GRATUITOUS }), []);
+    assert_eq!(table.heard(plain, &Heard { mac: Some(OTHER_MAC), ..GRATUITOUS }), []);
 }
 
 #[test]
@@ -420,7 +421,7 @@ fn a_scan_costs_neither_memory_nor_the_known_neighbours() {
     for host in 0..200_000_u32 {
         table.now += Duration::from_micros(50);
         let address = IpAddr::V4((0x0a00_0000 + host).into());
-        for action in table.resolve((InterfaceId(0), address), host) {
+        for action in table.resolve(Key::untagged(InterfaceId(0), address), host) {
             match action {
                 Action::Send { .. } => requests += 1,
                 Action::Dropped { why: Unsent::TableFull | Unsent::Limited, packets: some, .. } => {
@@ -447,7 +448,7 @@ fn a_scan_costs_neither_memory_nor_the_known_neighbours() {
 fn gateways_that_do_not_answer_keep_no_host_out() {
     let config = NeighbourConfig { incomplete_max: 4, ..NeighbourConfig::default() };
     let mut table = Table::new(config);
-    let gateway = |last: u8| (InterfaceId(0), IpAddr::from([10, 0, 0, last]));
+    let gateway = |last: u8| Key::untagged(InterfaceId(0), IpAddr::from([10, 0, 0, last]));
     for last in 1..=100 {
         assert!(matches!(table.pin(gateway(last))[..], [Action::Send { .. }]));
     }
@@ -470,7 +471,7 @@ fn gateways_that_do_not_answer_keep_no_host_out() {
 fn a_full_table_forgets_what_is_of_least_use() {
     let config = NeighbourConfig { entries_max: 10, ..NeighbourConfig::default() };
     let mut table = Table::new(config);
-    let host = |last: u8| (InterfaceId(0), IpAddr::from([192, 0, 2, last]));
+    let host = |last: u8| Key::untagged(InterfaceId(0), IpAddr::from([192, 0, 2, last]));
     table.reachable(host(9));
     table.pin(host(10));
     for last in 100..120 {
@@ -482,7 +483,7 @@ fn a_full_table_forgets_what_is_of_least_use() {
     assert_eq!((table.state(host(111)), table.state(host(112))), (None, Some(State::Stale)));
     // One that is asked for takes the place of a stale one, and that is told.
     let actions = table.resolve(host(50), 1);
-    assert_eq!((&actions[0], asked(&actions[1..])), (&lost(host(112), MAC), Some((host(50).1, None))));
+    assert_eq!((&actions[0], asked(&actions[1..])), (&lost(host(112), MAC), Some((host(50).address, None))));
     // Where all are in use, there is no room.
     for last in 113..120 {
         table.neighbours.used(table.now, host(last));
@@ -523,11 +524,11 @@ fn times_of_zero_do_not_stop_the_clock() {
 fn new_resolutions_have_a_rate() {
     let resolutions = Rate { per_second: 10, burst: 2 };
     let mut table = Table::new(NeighbourConfig { resolutions, ..NeighbourConfig::default() });
-    let host = |last: u8| (InterfaceId(0), IpAddr::from([192, 0, 2, last]));
+    let host = |last: u8| Key::untagged(InterfaceId(0), IpAddr::from([192, 0, 2, last]));
     assert!(asked(&table.resolve(host(10), 1)).is_some() && asked(&table.resolve(host(11), 2)).is_some());
     assert_eq!(table.resolve(host(12), 3), [dropped(host(12), Unsent::Limited, &[3])]);
     // Another interface has its own rate, and gateways have none.
-    assert_eq!(table.resolve((InterfaceId(1), host(12).1), 4).len(), 1);
+    assert_eq!(table.resolve(Key::untagged(InterfaceId(1), host(12).address), 4).len(), 1);
     assert!(asked(&table.pin(host(12))).is_some());
 }
 
@@ -543,7 +544,7 @@ fn a_link_that_went_down() {
     table.neighbours.link_down(table.now, InterfaceId(0), &mut out);
     assert_eq!(out, [lost(key(V4), MAC), dropped(waiting, Unsent::Removed, &[1]), lost(gateway, MAC)]);
     assert_eq!(table.neighbours.iter().count(), 1);
-    assert_eq!(asked(&table.after(3)), Some((gateway.1, None)));
+    assert_eq!(asked(&table.after(3)), Some((gateway.address, None)));
     table.neighbours.remove_all(InterfaceId(0), &mut out);
     assert_eq!((table.neighbours.iter().count(), table.neighbours.next_due()), (0, None));
 }

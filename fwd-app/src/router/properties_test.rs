@@ -129,18 +129,14 @@ impl Caller {
         for action in actions {
             match action {
                 Action::Send { frame, .. } => assert_well_formed(&frame),
-                Action::Resolved { interface, address, mac } => {
-                    assert_eq!(self.macs.insert((interface, address), mac), None);
-                }
-                Action::Changed { interface, address, old, new } => {
+                Action::Resolved { key, mac } => assert_eq!(self.macs.insert(key, mac), None),
+                Action::Changed { key, old, new } => {
                     assert_ne!(old, new);
-                    assert_eq!(self.macs.insert((interface, address), new), Some(old));
+                    assert_eq!(self.macs.insert(key, new), Some(old));
                 }
-                Action::Lost { interface, address, mac } => {
-                    assert_eq!(self.macs.remove(&(interface, address)), Some(mac));
-                }
-                Action::Release { interface, address, mac, packets } => {
-                    assert_eq!(self.macs.get(&(interface, address)), Some(&mac));
+                Action::Lost { key, mac } => assert_eq!(self.macs.remove(&key), Some(mac)),
+                Action::Release { key, mac, packets } => {
+                    assert_eq!(self.macs.get(&key), Some(&mac));
                     assert!(packets.iter().all(|packet| self.waiting.remove(packet)) && packets.is_sorted());
                 }
                 Action::Dropped { packets, .. } => {
@@ -236,7 +232,7 @@ proptest! {
         let (mut now, mut packet) = (Duration::from_secs(1), 0);
         for step in steps {
             let mut out = Vec::new();
-            let v4_key = |host| (ON, IpAddr::V4(v4_of(host)));
+            let v4_key = |host| Key::untagged(ON, IpAddr::V4(v4_of(host)));
             match step {
                 Step::Frame(frame) => drop(router.receive(now, ON, &frame, &mut out)),
                 Step::Answer(host, kind) => drop(router.receive(now, ON, &answer(host, kind), &mut out)),
@@ -248,8 +244,8 @@ proptest! {
                 Step::Resolve(host, is_v4) => {
                     packet += 1;
                     caller.waiting.insert(packet);
-                    let address = if is_v4 { v4_key(host).1 } else { format!("2001:db8::{host:x}").parse().unwrap() };
-                    router.resolve(now, (ON, address), packet, Tags::NONE, &mut out);
+                    let address = if is_v4 { v4_key(host).address } else { format!("2001:db8::{host:x}").parse().unwrap() };
+                    router.resolve(now, Key::untagged(ON, address), packet, Tags::NONE, &mut out);
                 }
                 Step::Used(host) => router.used(now, v4_key(host)),
                 Step::Pin(host) => drop(router.pin(now, v4_key(host), Tags::NONE, &mut out)),
@@ -259,7 +255,7 @@ proptest! {
                 Step::LinkDown => router.link_down(now, ON, &mut out),
                 // One address, or all.
                 Step::Clear(host) => {
-                    let address = (host > 4).then(|| v4_key(host).1);
+                    let address = (host > 4).then(|| v4_key(host).address);
                     router.clear_neighbours(now, address, &mut out);
                 }
             }

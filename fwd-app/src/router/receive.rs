@@ -2,6 +2,7 @@
 //! what is ours is for the kernel.
 
 use super::arp;
+use super::entries::Key;
 use super::frame::{ARP, IPV4, IPV6, Layer2, is_station};
 use super::icmp::{self, Echo};
 use super::interface::{Interface, InterfaceId, is_host_v4, is_host_v6};
@@ -95,11 +96,11 @@ impl<T> Router<T> {
     ) -> Result<Disposition, Reason> {
         let Self { interfaces, neighbours, .. } = self;
         let interface = interfaces.get(on).ok_or(Reason::NotForUs)?;
-        let key = (on, IpAddr::V4(message.sender));
+        let key = Key::new(on, message.sender.into(), &layer2.tags);
         if message.sender_mac == interface.mac() {
             return Err(Reason::ArpIgnored);
         }
-        if interface.has(key.1) {
+        if interface.has(key.address) {
             return self.defend(now, (layer2, key), message.sender_mac, out);
         }
         let is_to_us = interface.has(message.target.into());
@@ -109,7 +110,7 @@ impl<T> Router<T> {
             tags: layer2.tags,
             is_solicited: is_reply_to_us,
             overrides: if message.is_gratuitous() { Overrides::Always } else { Overrides::UnlessRecent },
-            may_create: message.is_request && is_to_us && interface.is_on_link(key.1),
+            may_create: message.is_request && is_to_us && interface.is_on_link(key.address),
         };
         // A probe has no sender.
         let is_of_use = !message.sender.is_unspecified() && neighbours.heard(now, key, &heard, out);
@@ -164,11 +165,11 @@ impl<T> Router<T> {
                 Err(Reason::ArpIgnored)
             }
             ndp::Message::Solicitation { target, mac } => {
-                let key = (on, IpAddr::V6(packet.source));
-                if interface.has(key.1) {
+                let key = Key::new(on, packet.source.into(), &layer2.tags);
+                if interface.has(key.address) {
                     return self.defend(now, (layer2, key), mac.unwrap_or(layer2.source), out);
                 }
-                let may_create = interface.is_on_link(key.1);
+                let may_create = interface.is_on_link(key.address);
                 let (tags, overrides) = (layer2.tags, Overrides::Always);
                 let heard = Heard { mac, tags, is_solicited: false, overrides, may_create };
                 // A node that has no address yet has `::`, and says no MAC.
@@ -178,8 +179,8 @@ impl<T> Router<T> {
                 Ok(Disposition::Answered(ndp::advertisement(interface, layer2, packet, target)))
             }
             ndp::Message::Advertisement { target, mac, is_solicited, overrides } => {
-                let key = (on, IpAddr::V6(target));
-                if interface.has(key.1) {
+                let key = Key::new(on, target.into(), &layer2.tags);
+                if interface.has(key.address) {
                     let mac = mac.unwrap_or(layer2.source);
                     let is_own = mac == interface.mac();
                     return if is_own {
@@ -201,15 +202,15 @@ impl<T> Router<T> {
     fn defend(
         &mut self,
         now: Duration,
-        (layer2, key): (&Layer2<'_>, (InterfaceId, IpAddr)),
+        (layer2, key): (&Layer2<'_>, Key),
         mac: fib::MacAddr,
         out: &mut Vec<Action<T>>,
     ) -> Result<Disposition, Reason> {
         if !self.defends(now, key, mac, out) {
             return Err(Reason::ArpIgnored);
         }
-        let interface: &Interface = self.interfaces.get(key.0).ok_or(Reason::NotForUs)?;
-        Ok(Disposition::Answered(match key.1 {
+        let interface: &Interface = self.interfaces.get(key.interface).ok_or(Reason::NotForUs)?;
+        Ok(Disposition::Answered(match key.address {
             IpAddr::V4(address) => arp::announcement(interface, address, layer2.tags),
             IpAddr::V6(address) => ndp::announcement(interface, address, layer2.tags),
         }))

@@ -1,7 +1,7 @@
 //! Frames handed to a router: what it answers, what it leaves to the kernel, what it learns, what it ignores.
 
 use super::action::Action;
-use super::entries::State;
+use super::entries::{Key, State};
 use super::frame::{BROADCAST, Envelope, Layer2, Tags};
 use super::icmp_errors::{Cause, NoError};
 use super::interface::tests::interface;
@@ -83,9 +83,9 @@ fn a_request_for_our_address_is_answered_and_the_sender_is_known() {
     assert_eq!((reply.is_request, reply.sender_mac, reply.target), (false, OURS, NINE));
     assert_eq!(frame[..6], THEIRS.0);
     let address = NINE.into();
-    assert_eq!(out, [Action::Resolved { interface: ON, address, mac: THEIRS }]);
-    router.resolve(NOW, (ON, address), 5, Tags::NONE, &mut Vec::new());
-    assert_eq!(router.neighbour((ON, address)).unwrap().state, State::Delay);
+    assert_eq!(out, [Action::Resolved { key: Key::untagged(ON, address), mac: THEIRS }]);
+    router.resolve(NOW, Key::untagged(ON, address), 5, Tags::NONE, &mut Vec::new());
+    assert_eq!(router.neighbour(Key::untagged(ON, address)).unwrap().state, State::Delay);
 }
 
 #[test]
@@ -123,7 +123,8 @@ fn two_routers_resolve_each_other() {
         let (mut one, mut other) = (router(), Router::<u32>::new(&RouterConfig::default()));
         other.set_interface(other_station(), &mut Vec::new());
         let (mut out, mut theirs) = (Vec::new(), Vec::new());
-        one.resolve(NOW, (ON, address), 1, tags, &mut out);
+        let key = Key::new(ON, address, &tags);
+        one.resolve(NOW, key, 1, tags, &mut out);
         let [Action::Send { frame, .. }] = &out[..] else { panic!("{out:?}") };
         assert_well_formed(frame);
         let answer = other.receive(NOW, InterfaceId(7), frame, &mut theirs);
@@ -131,10 +132,9 @@ fn two_routers_resolve_each_other() {
         let Answered(frame) = answer else { panic!("{answer:?}") };
         let (disposition, out) = receive(&mut one, &frame);
         assert_eq!(disposition, Neighbour { is_of_use: true, kernel_too: true });
-        let (interface, mac) = (ON, THEIRS);
-        let resolved = Action::Resolved { interface, address, mac };
-        assert_eq!(out, [resolved, Action::Release { interface, address, mac, packets: vec![1] }]);
-        assert_eq!(one.neighbour((ON, address)).unwrap().state, State::Reachable);
+        let resolved = Action::Resolved { key, mac: THEIRS };
+        assert_eq!(out, [resolved, Action::Release { key, mac: THEIRS, packets: vec![1] }]);
+        assert_eq!(one.neighbour(key).unwrap().state, State::Reachable);
         // Its probe is answered too.
         let mut out = Vec::new();
         while out.is_empty() {
@@ -161,7 +161,7 @@ fn a_solicitation_for_our_address_is_answered() {
     let wanted =
         ndp::Message::Advertisement { target: ONE_6, mac: Some(OURS), is_solicited: true, overrides: true };
     assert_eq!((ndp::Message::parse(&packet), packet.destination), (Some(wanted), NINE_6));
-    assert_eq!(out, [Action::Resolved { interface: ON, address: NINE_6.into(), mac: THEIRS }]);
+    assert_eq!(out, [Action::Resolved { key: Key::untagged(ON, NINE_6.into()), mac: THEIRS }]);
     // A node that is not on the link is answered, but does not become a neighbour.
     let far = "2a00::1".parse().unwrap();
     assert!(matches!(alone(&ndp::solicitation(&other, far, ONE_6, None, Tags::NONE)), Answered(_)));
@@ -194,7 +194,7 @@ fn our_addresses_are_defended_at_intervals() {
             let mut out = Vec::new();
             let disposition = router.receive(NOW + Duration::from_secs(seconds), ON, &claim, &mut out);
             if is_defended {
-                assert_eq!(out, [Action::Conflict { interface: ON, address, mac: THEIRS }]);
+                assert_eq!(out, [Action::Conflict { key: Key::untagged(ON, address), mac: THEIRS }]);
                 let Answered(frame) = disposition else { panic!("{disposition:?}") };
                 assert_well_formed(&frame);
                 assert_eq!((frame[0] & 1, &frame[6..12]), (1, &OURS.0[..]));
@@ -372,6 +372,28 @@ fn icmp_has_a_rate() {
     assert_eq!(error(&about[..20]), ErrorAnswer::Not(NoError::Malformed));
 }
 
+/// Before, the question that nobody answers outside the VLAN was the only one.
+#[test]
+fn a_gateway_in_a_vlan_is_found_by_the_packets_of_the_vlan() {
+    let tags = Layer2::parse(&[&[2_u8; 12][..], &[0x81, 0, 0, 7, 8, 0]].concat()).unwrap().tags;
+    let (mut router, mut out) = (router(), Vec::new());
+    let plain = Key::untagged(ON, ip("192.0.2.9"));
+    let tagged = Key::new(ON, plain.address, &tags);
+    assert!(router.pin(NOW, plain, Tags::NONE, &mut out));
+    out.clear();
+    router.resolve(NOW, tagged, 1, tags, &mut out);
+    let [Action::Send { frame, .. }] = &out[..] else { panic!("{out:?}") };
+    assert_eq!(frame[12..16], [0x81, 0, 0, 7]);
+    let mut other = Router::<u32>::new(&RouterConfig::default());
+    other.set_interface(other_station(), &mut Vec::new());
+    let Answered(answer) = other.receive(NOW, InterfaceId(7), frame, &mut Vec::new()) else {
+        panic!("{frame:?}")
+    };
+    let (_, out) = receive(&mut router, &answer);
+    assert_eq!(out[1], Action::Release { key: tagged, mac: THEIRS, packets: vec![1] });
+    assert_eq!(router.neighbour(plain).unwrap().mac, None);
+}
+
 #[test]
 fn an_interface_is_announced_and_forgotten() {
     let (mut router, mut out) = (Router::<u32>::new(&RouterConfig::default()), Vec::new());
@@ -389,17 +411,17 @@ fn an_interface_is_announced_and_forgotten() {
     assert_eq!(to, [BROADCAST, groups[0], all, groups[1], all]);
     // A neighbour's address that becomes ours is no neighbour's any more.
     receive(&mut router, &arp_message(true, [192, 0, 2, 9], [192, 0, 2, 1]));
-    router.set_static(NOW, (ON, ip("192.0.2.10")), THEIRS, &mut out);
-    assert!(router.pin(NOW, (ON, ip("192.0.2.11")), Tags::NONE, &mut out));
+    router.set_static(NOW, Key::untagged(ON, ip("192.0.2.10")), THEIRS, &mut out);
+    assert!(router.pin(NOW, Key::untagged(ON, ip("192.0.2.11")), Tags::NONE, &mut out));
     router.set_interface(interface(0, &["192.0.2.9/24"]), &mut out);
-    let lost = |address| Action::Lost { interface: ON, address, mac: THEIRS };
+    let lost = |address| Action::Lost { key: Key::untagged(ON, address), mac: THEIRS };
     assert!(out.contains(&lost(ip("192.0.2.9"))));
-    router.unpin((ON, ip("192.0.2.11")));
-    router.used(NOW, (ON, ip("192.0.2.10")));
+    router.unpin(Key::untagged(ON, ip("192.0.2.11")));
+    router.used(NOW, Key::untagged(ON, ip("192.0.2.10")));
     router.link_down(NOW, ON, &mut out);
     assert_eq!(router.neighbours().count(), 1);
     out.clear();
-    router.remove_neighbour((ON, ip("192.0.2.77")), &mut out);
+    router.remove_neighbour(Key::untagged(ON, ip("192.0.2.77")), &mut out);
     router.remove_interface(ON, &mut out);
     assert_eq!(out, [lost(ip("192.0.2.10"))]);
     assert_eq!((router.neighbours().count(), router.interfaces().iter().count()), (0, 0));

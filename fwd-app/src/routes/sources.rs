@@ -75,14 +75,12 @@ impl Vrf {
         self.take(&Said { source, prefix, metric, route: None });
     }
 
-    /// The kernel's neighbours or the state of its links have changed. At once: groups need nothing else when a path fails, and the routes
-    /// to look at may be many.
+    /// The ports or the neighbours have changed as the kernel sees them. At once: groups need nothing else when a path fails, and the
+    /// routes to look at may be many.
     ///
     /// If `has_moved`, interfaces lead to other ports than before, and routes may have other next hops after the next [`Self::turn`].
-    pub(crate) fn set_kernel_neighbours(&mut self, interfaces: &Interfaces, has_moved: bool) {
+    pub(crate) fn follow_kernel(&mut self, has_moved: bool) {
         self.changes.has_moved |= has_moved;
-        self.hops.replace_kernel_neighbours(interfaces.neighbours());
-        self.neighbours_have_changed();
         if let Err(error) = self.refresh_egress() {
             notice::warn(format_args!("{error}"));
         }

@@ -17,7 +17,7 @@ use crate::datapath::{EgressError, EgressPort, EgressTable};
 use crate::engines::{EngineSpec, Made};
 use crate::notice;
 use crate::ports::PortTable;
-use crate::ports::addresses::{Resolved, without_neighbour};
+use crate::ports::addresses::without_neighbour;
 use crate::ports::table::SharedPorts;
 use crate::router::Interface;
 use crate::topology::lcores::VrfParts;
@@ -60,11 +60,11 @@ pub(super) struct Egress {
 /// Makes an egress table.
 fn build(
     (hops, rib): (&NextHopTable, &Rib),
-    PortTable { ports, stopped, ecmp_seed, .. }: &PortTable,
+    PortTable { ports, stopped, ecmp_seed, learned, .. }: &PortTable,
     foreign: &[u16],
     before: Option<&EgressTable>,
 ) -> Result<EgressTable, EgressError> {
-    EgressTable::build(&Inputs { hops, ports, rib, stopped, foreign, ecmp_seed: *ecmp_seed, before })
+    EgressTable::build(&Inputs { hops, learned, ports, rib, stopped, foreign, ecmp_seed: *ecmp_seed, before })
 }
 
 /// A route that is unreachable since it leads to no port, of which a warning is due.
@@ -229,13 +229,6 @@ impl Vrf {
     pub(super) fn neighbours_have_changed(&mut self) {
         if let Some(egress) = &mut self.egress {
             egress.is_stale = true;
-        }
-    }
-
-    /// Takes in what the router has learned of a neighbour; in service after the next [`Self::commit`].
-    pub(crate) fn set_resolved(&mut self, Resolved { address, port, mac }: Resolved) {
-        if self.hops.set_resolved(address, port, mac) {
-            self.neighbours_have_changed();
         }
     }
 

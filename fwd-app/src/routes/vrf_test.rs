@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::datapath::Code;
+use crate::datapath::egress::learned::Learner;
 use crate::datapath::egress::tests::ports;
 use crate::routes::test_vrf::vrf_over;
 use fib::MacAddr;
@@ -96,7 +97,9 @@ fn prefixes_over_a_failed_gateway_move_without_a_delta() {
     assert!(vrf.remove_neighbour(gateway(0)));
     vrf.commit().unwrap();
     assert_eq!(ports(&vrf), [1]);
-    vrf.set_resolved(Resolved { address: gateway(0), port: 0, mac: Some(MacAddr([6; 6])) });
+    PortTable::change(&vrf.ports, |table| {
+        Arc::make_mut(&mut table.learned).set((gateway(0), 0, Learner::Kernel), Some(MacAddr([6; 6])));
+    });
     assert_eq!(vrf.commit().unwrap(), generation);
     assert_eq!((ports(&vrf), vrf.tally().deltas), (vec![0, 1], deltas));
 }

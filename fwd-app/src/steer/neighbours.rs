@@ -6,7 +6,8 @@ use super::Steering;
 use crate::control::ctl::columns::Columns;
 use crate::control::ctl::{Answer, Refusal};
 use crate::control::exceptions::asked::RouterHandle;
-use fib::{Learner, MacAddr, Neighbour, PortRef};
+use crate::datapath::egress::learned::Learner;
+use fib::{MacAddr, Neighbour, PortRef};
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
@@ -32,7 +33,8 @@ impl Steering<'_> {
             state: Some(known.state),
             age_s: Some(known.age.as_secs()),
         });
-        let of_kernel = hops.learned().filter(|((.., by), _)| *by == Learner::Kernel);
+        let ports = self.forwarder.ports();
+        let of_kernel = ports.learned.iter().filter(|((.., by), _)| *by == Learner::Kernel);
         let of_kernel = of_kernel.map(|((address, port, _), mac)| NeighbourShown {
             address,
             mac: Some(mac.to_string()),

@@ -39,7 +39,7 @@ impl Steering<'_> {
             prohibit,
             refused: self.vrf().refused(),
             next_hops: hops.len(),
-            neighbours: hops.neighbours().count() + hops.learned().count(),
+            neighbours: hops.neighbours().count() + self.forwarder.ports().learned.len(),
             groups,
             paths,
             paths_alive,

@@ -12,6 +12,7 @@ use crate::control::ctl::connection::Connection;
 use crate::control::ctl::words::{self, Input};
 use crate::datapath::check::{self, Checked, Destination};
 use crate::datapath::egress::Inputs;
+use crate::datapath::egress::learned::Learned;
 use crate::datapath::fragment::Cut;
 use crate::datapath::lookup::Lookup;
 use crate::datapath::parse::parse;
@@ -278,8 +279,16 @@ impl Forwarder {
         told.tell(&Routes::of(rib));
         told.commit_to(&mut engine)?;
         let ecmp_seed = ECMP_SEED;
-        let inputs =
-            Inputs { hops, ports: &egress, rib, stopped: &[], foreign: &[], ecmp_seed, before: None };
+        let inputs = Inputs {
+            hops,
+            learned: &Learned::default(),
+            ports: &egress,
+            rib,
+            stopped: &[],
+            foreign: &[],
+            ecmp_seed,
+            before: None,
+        };
         Ok(Self {
             lookup: Lookup::new(engine.reader(1, packets_max)?, Arc::default()),
             table: EgressTable::build(&inputs)?,

@@ -83,13 +83,13 @@ impl TestRouter {
     /// A packet is to be sent to a neighbour.
     pub fn resolve(&mut self, now: Duration, port: u16, address: IpAddr, packet: u32) -> Outcome {
         let mut out = Vec::new();
-        self.router.resolve(now, (InterfaceId(port), address), packet, Tags::NONE, &mut out);
+        self.router.resolve(now, Key::untagged(InterfaceId(port), address), packet, Tags::NONE, &mut out);
         self.outcome(out)
     }
 
     /// A neighbour becomes a gateway, or none any more.
     pub fn pin(&mut self, now: Duration, port: u16, address: IpAddr, is_pinned: bool) -> Outcome {
-        let (mut out, key) = (Vec::new(), (InterfaceId(port), address));
+        let (mut out, key) = (Vec::new(), Key::untagged(InterfaceId(port), address));
         if is_pinned {
             self.router.pin(now, key, Tags::NONE, &mut out);
         } else {
@@ -153,12 +153,11 @@ impl TestRouter {
         for action in actions {
             match action {
                 Action::Send { interface, frame } => outcome.sent.push((interface.0, frame)),
-                Action::Resolved { interface, address, mac }
-                | Action::Changed { interface, address, new: mac, .. } => {
-                    self.macs.insert((interface, address), mac);
+                Action::Resolved { key, mac } | Action::Changed { key, new: mac, .. } => {
+                    self.macs.insert(key, mac);
                 }
-                Action::Lost { interface, address, .. } => {
-                    self.macs.remove(&(interface, address));
+                Action::Lost { key, .. } => {
+                    self.macs.remove(&key);
                 }
                 Action::Release { packets, .. } => outcome.released.extend(packets),
                 Action::Dropped { packets, .. } => outcome.dropped.extend(packets),

@@ -127,7 +127,7 @@ fn forward(
     let vrfs = vrfs_of_ports(&vrf_specs, &ports.egress)?;
     let devices = Devices::new(&ports, &interfaces, &vrfs);
     let (ecmp_seed, table) = (ecmp_seed(args), ports.egress.clone());
-    forwarder.set_ports(PortTable { ports: table, vrfs, stopped: Vec::new(), ecmp_seed })?;
+    forwarder.set_ports(PortTable { ports: table, vrfs, ecmp_seed, ..PortTable::default() })?;
     let interfaces: Vec<_> = interfaces.into_iter().map(|interface| forwarder.place(interface)).collect();
     let ours = forwarder.set_interfaces(&interfaces)?;
     receive_groups(&interfaces, &ports.ports);

@@ -93,14 +93,13 @@ impl Exceptions {
             match asked {
                 ToRouter::Interface(interface) => self.router.set_interface(interface, &mut self.actions),
                 ToRouter::Neighbours(answer) => {
-                    let known =
-                        self.router.neighbours().map(|((interface, address), entry)| KnownNeighbour {
-                            address,
-                            port: interface.0,
-                            mac: entry.mac,
-                            state: entry.state.name(),
-                            age: now.saturating_sub(entry.updated),
-                        });
+                    let known = self.router.neighbours().map(|(key, entry)| KnownNeighbour {
+                        address: key.address,
+                        port: key.interface.0,
+                        mac: entry.mac,
+                        state: entry.state.name(),
+                        age: now.saturating_sub(entry.updated),
+                    });
                     let _ = answer.send(known.collect());
                 }
                 ToRouter::Forget(address, answer) => {

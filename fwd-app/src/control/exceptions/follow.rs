@@ -28,7 +28,7 @@ impl Exceptions {
         let interfaces = || self.router.interfaces().iter().filter(is_in_vrf);
         let on_link = || interfaces().find(|interface| interface.is_on_link(address));
         let id = port.map(InterfaceId).or_else(|| on_link().map(Interface::id))?;
-        table.is_up(id.0).then_some((id, address))
+        table.is_up(id.0).then_some(Key::untagged(id, address))
     }
 
     /// Keeps gateways resolved, and follows the links, when the egress table is a new one or time has passed.
@@ -60,10 +60,14 @@ impl Exceptions {
             let keys = table.gateways().filter_map(|(address, port)| self.key(at, table, address, port));
             gateways.extend(keys);
         }
-        for key in self.pinned.difference(&gateways) {
-            self.router.unpin(*key);
-        }
-        self.pinned.retain(|key| gateways.contains(key));
+        let Self { pinned, router, .. } = self;
+        pinned.retain(|key| {
+            let is_gateway = gateways.contains(&Key::untagged(key.interface, key.address));
+            if !is_gateway {
+                router.unpin(*key);
+            }
+            is_gateway
+        });
         for key in gateways {
             if !self.pinned.contains(&key) && self.router.pin(now, key, Tags::NONE, &mut self.actions) {
                 self.pinned.insert(key);

@@ -5,6 +5,7 @@ use super::{BURST, Exceptions, Waiting};
 use crate::control::taps::Sent;
 use crate::datapath::exception::{Exception, Note, PuntClass};
 use crate::datapath::{DropReason, check};
+use crate::router::entries::Key;
 use crate::router::frame::{Layer2, Tags};
 use crate::router::icmp_errors::Cause;
 use crate::router::receive::Disposition;
@@ -123,7 +124,15 @@ impl Exceptions {
         });
         let tags = Layer2::parse(packet.data()).map_or(Tags::NONE, |layer2| layer2.tags);
         match found {
-            Some(key) => self.router.resolve(now, key, waiting, tags, &mut self.actions),
+            Some(plain) => {
+                let key = Key { vlans: tags.vlans(), ..plain };
+                self.router.resolve(now, key, waiting, tags, &mut self.actions);
+                // A gateway is kept resolved in the VLANs that its packets come in, too.
+                if key != plain && self.pinned.contains(&plain) && !self.pinned.contains(&key) {
+                    let is_pinned = self.router.pin(now, key, tags, &mut self.actions);
+                    self.pinned.extend(is_pinned.then_some(key));
+                }
+            }
             None => self.drop_packet(waiting.note, &waiting.packet, DropReason::NoNeighbour),
         }
     }

@@ -8,6 +8,7 @@ use crate::datapath::{DropReason, check};
 use crate::notice;
 use crate::ports::addresses::Resolved;
 use crate::router::action::Unsent;
+use crate::router::entries::Key;
 use crate::router::icmp_errors::Cause;
 use crate::router::{Action, Interface, InterfaceId};
 use crossbeam_channel::TrySendError;
@@ -27,16 +28,13 @@ impl Exceptions {
         for action in actions.drain(..) {
             match action {
                 Action::Send { interface, frame } => self.send(interface.0, &frame),
-                Action::Resolved { interface, address, mac }
-                | Action::Changed { interface, address, new: mac, .. } => {
-                    self.late.push_back(Resolved { address, port: interface.0, mac: Some(mac) });
+                Action::Resolved { key, mac } | Action::Changed { key, new: mac, .. } => {
+                    self.late.push_back(Resolved { key, mac: Some(mac) });
                 }
-                Action::Lost { interface, address, .. } => {
-                    self.late.push_back(Resolved { address, port: interface.0, mac: None });
-                }
-                Action::Release { interface, mac, packets, .. } => {
+                Action::Lost { key, .. } => self.late.push_back(Resolved { key, mac: None }),
+                Action::Release { key, mac, packets } => {
                     for waiting in packets {
-                        self.forward(interface, mac, waiting);
+                        self.forward(key.interface, mac, waiting);
                     }
                 }
                 Action::Dropped { why, packets, .. } => {
@@ -47,7 +45,7 @@ impl Exceptions {
                         }
                     }
                 }
-                Action::Conflict { interface, address, mac } => notice::warn(format_args!(
+                Action::Conflict { key: Key { interface, address, .. }, mac } => notice::warn(format_args!(
                     "port {}: {mac} uses {address}, which is an address of this router",
                     interface.0
                 )),

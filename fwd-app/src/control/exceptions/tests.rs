@@ -117,7 +117,7 @@ rusty_fork_test! {
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
         let Rig { ports: _ports, punts, mut tx, mut exceptions } = Rig::new(eal, 1);
         let pool = Mempool::new(eal, "flood", &MempoolConfig { mbufs: 8191, ..MempoolConfig::default() }).unwrap();
-        let (key, mut counters) = ((InterfaceId(0), [198, 18, 0, 9].into()), Counters::default());
+        let (key, mut counters) = (Key::untagged(InterfaceId(0), [198, 18, 0, 9].into()), Counters::default());
         assert!(exceptions.router.pin(Duration::ZERO, key, Tags::NONE, &mut exceptions.actions));
         let Action::Send { frame: request, .. } = &exceptions.actions[0] else { panic!("it asks") };
         // The answer: both ends exchanged, and a reply.

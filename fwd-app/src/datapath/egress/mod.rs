@@ -10,6 +10,7 @@
 //! nothing else.
 
 mod build;
+pub(crate) mod learned;
 pub(crate) mod ways;
 
 pub(crate) use build::Inputs;
@@ -202,6 +203,7 @@ impl EgressTable {
     pub(crate) fn new(hops: &fib::NextHopTable, ports: &[EgressPort]) -> Result<Self, EgressError> {
         Self::build(&Inputs {
             hops,
+            learned: &learned::Learned::default(),
             ports,
             rib: &Rib::new(),
             stopped: &[],

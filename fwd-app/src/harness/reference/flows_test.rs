@@ -3,6 +3,7 @@
 use super::{Reference, Verdict};
 use crate::datapath::check::{Destination, check};
 use crate::datapath::egress::Inputs;
+use crate::datapath::egress::learned::Learned;
 use crate::datapath::egress::tests::ports;
 use crate::datapath::parse::parse;
 use crate::datapath::slot::Slot;
@@ -50,6 +51,7 @@ impl Rig {
         let Self { rib, hops, ports } = self;
         EgressTable::build(&Inputs {
             hops,
+            learned: &Learned::default(),
             ports,
             rib,
             stopped: &[],

@@ -20,6 +20,7 @@ use crate::routes::vrf::{Foreign, Vrf};
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, bounded};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Change sets that are taken for one commit, at most: some ten thousand routes.
@@ -260,10 +261,11 @@ impl Feeds {
         let sets: Vec<ChangeSet> = std::iter::from_fn(|| self.take()).take(SETS_PER_COMMIT).collect();
         let News { has_moved, has_neighbours } = std::mem::take(&mut self.news);
         if has_moved || has_neighbours {
-            PortTable::change(ports, |table| table.stopped = self.interfaces.stopped_ports());
-            for vrf in &mut *vrfs {
-                vrf.set_kernel_neighbours(&self.interfaces, has_moved);
-            }
+            PortTable::change(ports, |table| {
+                table.stopped = self.interfaces.stopped_ports();
+                Arc::make_mut(&mut table.learned).replace_kernel(self.interfaces.neighbours());
+            });
+            vrfs.iter_mut().for_each(|vrf| vrf.follow_kernel(has_moved));
         }
         if !sets.is_empty() {
             vrfs.iter_mut().for_each(Vrf::commit_updates);

@@ -9,6 +9,7 @@
 //! a path drops its packets as `no_neighbour`. The [`Ways`] of a group are those of the table before if the same of its paths are alive:
 //! a new table costs a group some look-ups then, and about 20 us otherwise.
 
+use super::learned::Learned;
 use super::ways::{Alive, Maker, Ways, identity};
 use super::{Code, DropReason, Egress, EgressError, EgressPort, EgressTable, LiveGroup};
 use super::{DENSE_ANYWAY, DENSE_BARE_MAX};
@@ -25,8 +26,10 @@ const REACH_MAX: usize = 256;
 /// What an egress table is made from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inputs<'a> {
-    /// The next hops and neighbours.
+    /// The next hops and the neighbours of their table.
     pub(crate) hops: &'a NextHopTable,
+    /// The other neighbours.
+    pub(crate) learned: &'a Learned,
     /// The ports; a port's index is its place in the list.
     pub(crate) ports: &'a [EgressPort],
     /// The routes by which gateways without a port are reached.
@@ -47,7 +50,7 @@ impl EgressTable {
     /// # Errors
     /// [`EgressError`] when a next hop or a neighbour refers to a port that does not exist, or when there are no ports.
     pub(crate) fn build(inputs: &Inputs<'_>) -> Result<Self, EgressError> {
-        let Inputs { hops, ports, .. } = *inputs;
+        let Inputs { hops, learned, ports, .. } = *inputs;
         let count = u64::try_from(ports.len()).unwrap_or(0);
         let per_port = u64::MAX.checked_div(count).ok_or(EgressError::NoPorts)?;
         let mut table = Self {
@@ -71,7 +74,7 @@ impl EgressTable {
             let port = table.resolve(&neighbour.port, id, user)?;
             table.neighbours.insert((neighbour.address, port), table.entry(port, neighbour.mac));
         }
-        for ((address, port, _), mac) in hops.learned() {
+        for ((address, port, _), mac) in learned.iter() {
             if hops.neighbour(address).is_none() && usize::from(port) < ports.len() {
                 let entry = table.entry(port, mac);
                 table.neighbours.entry((address, port)).or_insert(entry);
@@ -102,7 +105,7 @@ impl EgressTable {
         hop: &NextHop,
         inputs: &Inputs<'_>,
     ) -> Result<Option<Egress>, EgressError> {
-        let Inputs { hops, foreign, .. } = *inputs;
+        let Inputs { hops, learned, foreign, .. } = *inputs;
         let user = || format!("next hop {hop}");
         Ok(Some(match hop {
             NextHop::Bare => self.bare(id),
@@ -130,7 +133,7 @@ impl EgressTable {
                     }
                     None => {
                         self.gateways.insert(id, (*gateway, port));
-                        hops.learned_at(*gateway, |at| port.map_or(!foreign.contains(&at), |port| port == at))
+                        learned.at(*gateway, |at| port.map_or(!foreign.contains(&at), |port| port == at))
                     }
                 };
                 let known = known.filter(|(port, _)| usize::from(*port) < self.ports.len());

@@ -1,5 +1,6 @@
 //! What gateways and groups come to as neighbours, links and routes change.
 
+use super::super::learned::Learner;
 use super::super::tests::ports;
 use super::*;
 use fib::feed::{Hop, parse_route};
@@ -8,13 +9,15 @@ use fib::{IpPrefix, Neighbour};
 struct Rig {
     rib: Rib,
     hops: NextHopTable,
+    learned: Learned,
     ports: Vec<EgressPort>,
 }
 
 impl Rig {
     /// Over the ports p0 to p3.
     fn new(routes: &[&str]) -> Self {
-        let mut rig = Self { rib: Rib::new(), hops: NextHopTable::new(), ports: ports(4) };
+        let mut rig =
+            Self { rib: Rib::new(), hops: NextHopTable::new(), learned: Learned::default(), ports: ports(4) };
         for route in routes {
             rig.route(route);
         }
@@ -37,9 +40,15 @@ impl Rig {
         self.hops.set_neighbour(Neighbour { address, port, mac: MacAddr([2; 6]) });
     }
 
+    /// The router has learned the MAC of an address on a port, or forgets it.
+    fn learn(&mut self, at: &str, port: u16, mac: Option<u8>) {
+        self.learned.set((address(at), port, Learner::Router([0; 2])), mac.map(|byte| MacAddr([byte; 6])));
+    }
+
     fn build(&self, before: Option<&EgressTable>, stopped: &[u16]) -> EgressTable {
-        let Self { rib, hops, ports } = self;
-        EgressTable::build(&Inputs { hops, ports, rib, stopped, foreign: &[], ecmp_seed: 1, before }).unwrap()
+        let Self { rib, hops, learned, ports } = self;
+        EgressTable::build(&Inputs { hops, learned, ports, rib, stopped, foreign: &[], ecmp_seed: 1, before })
+            .unwrap()
     }
 
     fn table(&self) -> EgressTable {
@@ -72,13 +81,13 @@ fn a_path_is_alive_while_it_has_a_link_and_a_mac() {
     let shares: f64 = table.paths(group).unwrap().iter().filter_map(|path| path.share).sum();
     assert!((shares - 1.0).abs() < 1e-9);
     assert_eq!(table.missing().collect::<Vec<_>>(), [(address("192.0.2.2"), Some(1))]);
-    assert!(rig.hops.set_resolved(address("192.0.2.2"), 1, Some(MacAddr([4; 6]))));
+    rig.learn("192.0.2.2", 1, Some(4));
     assert_eq!(alive(&rig.table(), group), [true, true, true]);
     assert_eq!(alive(&rig.build(None, &[0, 2]), group), [false, true, false]);
     rig.ports[0].is_up = false;
     assert_eq!(alive(&rig.table(), group), [false, true, true]);
     rig.ports[2].is_up = false;
-    rig.hops.set_resolved(address("192.0.2.2"), 1, None);
+    rig.learn("192.0.2.2", 1, None);
     let table = rig.table();
     assert_eq!(
         (alive(&table, group), reason(&table, group)),
@@ -141,8 +150,8 @@ fn a_gateway_without_a_port_follows_its_route() {
     );
     assert!(table.loops().is_empty());
     // The neighbours are found out.
-    rig.hops.set_resolved(address("172.16.0.1"), 2, Some(MacAddr([4; 6])));
-    rig.hops.set_resolved(address("192.0.2.9"), 3, Some(MacAddr([5; 6])));
+    rig.learn("172.16.0.1", 2, Some(4));
+    rig.learn("192.0.2.9", 3, Some(5));
     let table = rig.table();
     assert_eq!((table.get(on_link).port, table.get(behind).port, table.get(further).macs[0]), (2, 3, 5));
     assert!(!table.has_moved(&rig.rib));

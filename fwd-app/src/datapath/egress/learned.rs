@@ -1,0 +1,78 @@
+//! The neighbours that were learned: their MACs, by who has learned them.
+//!
+//! All VRFs have the same ones, since a next hop may be behind any port. Where a table has a neighbour entry for an address, that counts.
+
+use fib::MacAddr;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Who has learned a MAC; of two at one address and port, the first one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Learner {
+    /// The router, by ARP or neighbour discovery, in the VLANs with these ids; 0 is none.
+    Router([u16; 2]),
+    /// The kernel.
+    Kernel,
+}
+
+/// MACs by address, index of the port, and who has learned them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Learned(BTreeMap<(IpAddr, u16, Learner), MacAddr>);
+
+impl Learned {
+    /// Sets the MAC at a place, or removes it.
+    pub(crate) fn set(&mut self, at: (IpAddr, u16, Learner), mac: Option<MacAddr>) {
+        match mac {
+            Some(mac) => self.0.insert(at, mac),
+            None => self.0.remove(&at),
+        };
+    }
+
+    /// Replaces all that the kernel has learned, each with its address and the index of the port.
+    pub(crate) fn replace_kernel(&mut self, learned: impl Iterator<Item = (IpAddr, u16, MacAddr)>) {
+        self.0.retain(|(.., by), _| *by != Learner::Kernel);
+        self.0.extend(learned.map(|(address, port, mac)| ((address, port, Learner::Kernel), mac)));
+    }
+
+    /// All of them, by address and port; of two at one place the first counts.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ((IpAddr, u16, Learner), MacAddr)> {
+        self.0.iter().map(|(at, mac)| (*at, *mac))
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The MAC at an address, on the first port that has it and `may_be` the one.
+    pub(crate) fn at(&self, address: IpAddr, may_be: impl Fn(u16) -> bool) -> Option<(u16, MacAddr)> {
+        let range = (address, 0, Learner::Router([0; 2]))..=(address, u16::MAX, Learner::Kernel);
+        let mut found = self.0.range(range);
+        found.find(|((_, port, _), _)| may_be(*port)).map(|((_, port, _), mac)| (*port, *mac))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_found_by_address_and_port() {
+        let mut learned = Learned::default();
+        let address: IpAddr = "fe80::1".parse().unwrap();
+        let mac = |last| MacAddr([last; 6]);
+        learned.replace_kernel([(address, 0, mac(1)), (address, 1, mac(2))].into_iter());
+        let on = |learned: &Learned, port| learned.at(address, |at| at == port);
+        assert_eq!([0, 1, 2].map(|port| on(&learned, port)), [Some((0, mac(1))), Some((1, mac(2))), None]);
+        let [plain, tagged] = [0, 7].map(|vlan| (address, 1, Learner::Router([vlan, 0])));
+        learned.set(tagged, Some(mac(3)));
+        assert_eq!(on(&learned, 1), Some((1, mac(3))), "the router's comes before the kernel's");
+        learned.set(plain, Some(mac(4)));
+        assert_eq!((on(&learned, 1), learned.len()), (Some((1, mac(4))), 4));
+        learned.replace_kernel(std::iter::empty());
+        learned.set(plain, None);
+        assert_eq!((learned.at(address, |_| true), learned.iter().count()), (Some((1, mac(3))), 1));
+        learned.set(tagged, None);
+        assert_eq!(learned, Learned::default());
+    }
+}
