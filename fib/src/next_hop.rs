@@ -274,12 +274,17 @@ pub struct Neighbour {
 /// [`Self::bare`] reserves a bare id. [`Self::intern`] assigns the lowest free id to any other next hop. Routes with the same
 /// next hop share one id. The paths of a group have ids of their own, for as long as the group is in use.
 ///
+/// [`Self::add_object`] assigns an id to a next hop that will be replaced: [`Self::replace`] gives the id another one, which all of its
+/// routes have from then on.
+///
 /// Ids that no route uses any more are dropped in two steps, [`Self::mark_unused`] and [`Self::drop_unused`], so that the owner can
 /// wait for lookups in flight between them: an id keeps its meaning until the second.
 #[derive(Clone, Debug, Default)]
 pub struct NextHopTable {
     by_id: FxHashMap<NextHopId, NextHop>,
     by_hop: FxHashMap<NextHop, NextHopId>,
+    /// The ids of [`Self::add_object`], which are not in `by_hop`.
+    objects: FxHashSet<NextHopId>,
     neighbours: BTreeMap<IpAddr, Neighbour>,
     next_free: u32,
     /// Dropped ids, which are assigned before new ones.
@@ -338,17 +343,49 @@ impl NextHopTable {
             self.keep(id);
             return Ok(id);
         }
-        if let NextHop::Group(group) = &hop {
+        let id = self.assign(hop.clone())?;
+        self.by_hop.insert(hop, id);
+        Ok(id)
+    }
+
+    /// A new id of `hop`, which [`Self::intern`] does not return and [`Self::replace`] may give another next hop.
+    ///
+    /// # Errors
+    /// [`NextHopError::Exhausted`] when no id is free.
+    pub fn add_object(&mut self, hop: NextHop) -> Result<NextHopId, NextHopError> {
+        let id = self.assign(hop)?;
+        self.objects.insert(id);
+        Ok(id)
+    }
+
+    /// Replaces the next hop of an id of [`Self::add_object`]. Packets in flight get the one before or this one.
+    ///
+    /// # Errors
+    /// [`NextHopError::Exhausted`] when no id is free for a path of a group; the next hop stays then.
+    pub fn replace(&mut self, id: NextHopId, hop: NextHop) -> Result<(), NextHopError> {
+        debug_assert!(self.objects.contains(&id), "{id} is shared by its next hop");
+        self.intern_paths(&hop)?;
+        self.by_id.insert(id, hop);
+        Ok(())
+    }
+
+    fn intern_paths(&mut self, hop: &NextHop) -> Result<(), NextHopError> {
+        if let NextHop::Group(group) = hop {
             for path in group.paths() {
                 self.intern(path.hop.clone())?;
             }
         }
+        Ok(())
+    }
+
+    /// A new id of a next hop.
+    fn assign(&mut self, hop: NextHop) -> Result<NextHopId, NextHopError> {
+        self.intern_paths(&hop)?;
         let id = match self.free.pop_first() {
             Some(id) => id,
             None => self.next_id()?,
         };
-        self.by_id.insert(id, hop.clone());
-        self.by_hop.insert(hop, id);
+        self.by_id.insert(id, hop);
         Ok(id)
     }
 
@@ -399,7 +436,9 @@ impl NextHopTable {
     pub fn drop_unused(&mut self) -> usize {
         let unused = std::mem::take(&mut self.unused);
         for id in &unused {
-            if let Some(hop) = self.by_id.remove(id) {
+            if let Some(hop) = self.by_id.remove(id)
+                && !self.objects.remove(id)
+            {
                 self.by_hop.remove(&hop);
             }
             // Ids above are free anyway.
@@ -430,7 +469,7 @@ impl NextHopTable {
     /// The number of ids in use that are not bare.
     #[must_use]
     pub fn named(&self) -> usize {
-        self.by_hop.len()
+        self.by_hop.len() + self.objects.len()
     }
 
     /// Whether no id is in use.
@@ -545,6 +584,29 @@ mod tests {
         assert!(table.find(&link(1)).is_some() && table.find(&link(2)).is_none());
         assert_eq!((table.mark_unused(|_| false), table.intern(group([0, 1]))), (0, Ok(first)));
         assert_eq!((table.drop_unused(), table.get(second)), (0, None), "asked for again, with its paths");
+    }
+
+    #[test]
+    fn an_object_has_an_id_of_its_own_and_other_next_hops_in_turn() {
+        let mut table = NextHopTable::new();
+        let link = |port| NextHop::Connected { port: PortRef::Index(port) };
+        let shared = table.intern(link(1)).unwrap();
+        let object = table.add_object(link(1)).unwrap();
+        assert_ne!(shared, object);
+        assert_eq!(
+            (table.intern(link(1)), table.find(&link(1)), table.named()),
+            (Ok(shared), Some(shared), 2)
+        );
+        let group = Group::next_hop([(link(1), 1), (link(2), 1)].into_iter()).unwrap();
+        table.replace(object, group.clone()).unwrap();
+        assert_eq!((table.get(object), table.find(&group)), (Some(&group), None));
+        let second = table.find(&link(2)).unwrap();
+        // Its paths are in use with it.
+        assert_eq!((table.mark_unused(|id| id == object), table.drop_unused()), (3, 0));
+        assert_eq!(table.get(second), Some(&link(2)));
+        table.replace(object, link(2)).unwrap();
+        table.mark_unused(|_| false);
+        assert_eq!((table.drop_unused(), table.named(), table.find(&link(2))), (3, 0, None));
     }
 
     #[test]

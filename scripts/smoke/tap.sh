@@ -176,17 +176,20 @@ lldp() {
 lldp "$left" eth0 "$kernel" tap1
 lldp "$kernel" tap1 "$left" eth0
 
-# An address that is given to the TAP is the port's, and goes with it.
+# An address that is given to the TAP is the port's, and goes with it; that of a loopback interface is the router's on every port.
 on "$left" ip route add 203.0.113.1/32 via 198.18.1.1
-for family_address in 203.0.113.1/32 fd00:1::77/128; do
-  address=${family_address%/*}
-  ip netns exec "$left" ping -n -c 1 -W 1 "$address" >/dev/null 2>&1 && fail "$address answers too early"
-  on "$kernel" ip address add "$family_address" dev tap1
-  on "$left" ping -n -c 20 -i 0.1 -W 5 "$address"
-  says "$WORK/said" ' ([1-9]|1[0-9]|20) received'
-  on "$kernel" ip address del "$family_address" dev tap1
-  sleep 0.5
-  ip netns exec "$left" ping -n -c 1 -W 1 "$address" >/dev/null 2>&1 && fail "$address answers too long"
+for device in tap1 lo; do
+  for family_address in 203.0.113.1/32 fd00:1::77/128; do
+    address=${family_address%/*}
+    ip netns exec "$left" ping -n -c 1 -W 1 "$address" >/dev/null 2>&1 && fail "$address answers too early"
+    on "$kernel" ip address add "$family_address" dev "$device"
+    on "$left" ping -n -c 20 -i 0.1 -W 5 "$address"
+    says "$WORK/said" ' ([1-9]|1[0-9]|20) received'
+    tcp "$kernel" "$address" "$left"
+    on "$kernel" ip address del "$family_address" dev "$device"
+    sleep 0.5
+    ip netns exec "$left" ping -n -c 1 -W 1 "$address" >/dev/null 2>&1 && fail "$address answers too long"
+  done
 done
 
 # A host whose MAC changes announces that to all, and the kernel behind the TAP hears it.

@@ -153,7 +153,7 @@ fn feeds_give_each_vrf_its_own_routes_which_go_stale_and_are_swept_there() {
     let (mut forwarder, sender) = with_feeds();
     let links = [(10, "p0"), (11, "p1")].map(|(ifindex, name)| {
         let name = name.to_owned();
-        FeedEvent::Link(Link { ifindex, name, is_up: true, is_running: true, mac: None, mtu_bytes: 1500 })
+        FeedEvent::Link(Link { ifindex, name, is_up: true, is_running: true, is_local: false })
     });
     let mut says = |events: &[FeedEvent]| {
         sender.send(ChangeSet { feed: FeedId(0), events: events.to_vec() }).unwrap();

@@ -12,14 +12,13 @@
 //! for a table of any size; [`Candidates::sweep`] finds those that still are, and [`Candidates::next_stale`] gives them one at a time, to be
 //! withdrawn.
 
-use super::feeds::Route;
+use super::distinct::{Distinct, Known, RouteId, UNUSED_MIN, Wanted};
+use super::feeds::{ObjectId, Route};
 use fib::{Family, IpPrefix, Key, NextHopId, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-/// The least number of distinct routes at which unused ones are looked for.
-const UNUSED_MIN: usize = 1 << 10;
 /// How many prefixes are looked at for each distinct route when unused ones are looked for, at most.
 const PREFIXES_PER_ROUTE: usize = 1 << 8;
 
@@ -63,15 +62,6 @@ pub(crate) struct Said {
     pub(crate) metric: u32,
     /// The route; `None` when the source has none any more.
     pub(crate) route: Option<RouteId>,
-}
-
-/// A distinct route; see [`Candidates::route`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct RouteId(u32);
-
-impl RouteId {
-    /// No route: files have none of a prefix whose entry has not ended yet.
-    const NOTHING: Self = Self(0);
 }
 
 /// The route of a prefix that is to be in service.
@@ -196,22 +186,22 @@ impl<K: Key> Table<K> {
         rank: Rank,
         new: Option<Candidate>,
         file: impl FnOnce() -> NextHopId,
-        routes: &mut Routes,
+        choice: &mut Choice,
     ) -> Option<Change> {
         let first = match self.first.entry(prefix) {
             Entry::Vacant(entry) => {
                 let new = new?;
-                let file = Candidate::of_file(routes.of_hop(file()));
+                let file = Candidate::of_file(choice.routes.of_hop(file()));
                 if file.route == RouteId::NOTHING {
                     entry.insert(new);
-                    let after = routes.winner(K::FAMILY, &[new]);
+                    let after = choice.winner(K::FAMILY, &[new]);
                     return Some(Change { replaced: None, before: Winner::NONE, after, is_lone: false });
                 }
                 entry.insert(file)
             }
             Entry::Occupied(entry) => entry.into_mut(),
         };
-        let winner = |all: &[Candidate]| routes.winner(K::FAMILY, all);
+        let winner = |all: &[Candidate]| choice.winner(K::FAMILY, all);
         if let (Some(new), false, true) = (new, first.has_others, first.rank() == rank) {
             let (before, after) = (winner(&[*first]), winner(&[new]));
             let replaced = Some(std::mem::replace(first, new));
@@ -266,66 +256,14 @@ struct Source {
     count: SourceRoutes,
 }
 
-/// A distinct route.
-struct Known {
-    route: Arc<Route>,
-    /// Its next hop; [`NextHopId::NONE`] while it has none.
-    id: NextHopId,
-}
-
-/// Distinct routes, each once, and what decides which of them wins.
-struct Routes {
-    /// By [`RouteId`].
-    known: Vec<Known>,
-    by_route: FxHashMap<Arc<Route>, RouteId>,
-    /// Entries of `known` that are not in use.
-    free: Vec<RouteId>,
-    /// The number of distinct routes at which unused ones are looked for.
-    unused_at: usize,
+/// The distinct routes, and what decides which of them wins.
+struct Choice {
+    routes: Distinct,
     unreachable: NextHopId,
     without_table: Vec<Family>,
 }
 
-impl Routes {
-    fn new() -> Self {
-        let nothing = Arc::new(Route::Hop(NextHopId::NONE));
-        Self {
-            known: vec![Known { route: Arc::clone(&nothing), id: NextHopId::NONE }],
-            by_route: FxHashMap::from_iter([(nothing, RouteId::NOTHING)]),
-            free: Vec::new(),
-            unused_at: UNUSED_MIN,
-            unreachable: NextHopId::NONE,
-            without_table: Vec::new(),
-        }
-    }
-
-    fn get(&self, route: RouteId) -> &Known {
-        &self.known[route.0 as usize]
-    }
-
-    fn find_or_add(&mut self, route: &Arc<Route>, id: impl FnOnce(&Route) -> NextHopId) -> RouteId {
-        if let Some(known) = self.by_route.get(route) {
-            return *known;
-        }
-        let known = Known { route: Arc::clone(route), id: id(route) };
-        let found = match self.free.pop() {
-            Some(free) => {
-                self.known[free.0 as usize] = known;
-                free
-            }
-            None => {
-                self.known.push(known);
-                RouteId(u32::try_from(self.known.len() - 1).unwrap_or(u32::MAX))
-            }
-        };
-        self.by_route.insert(Arc::clone(route), found);
-        found
-    }
-
-    fn of_hop(&mut self, id: NextHopId) -> RouteId {
-        if id.is_none() { RouteId::NOTHING } else { self.find_or_add(&Arc::new(Route::Hop(id)), |_| id) }
-    }
-
+impl Choice {
     /// The first of a prefix's candidates that has a next hop.
     fn winner(&self, family: Family, candidates: &[Candidate]) -> Winner {
         let is_left_out = self.without_table.contains(&family);
@@ -334,7 +272,7 @@ impl Routes {
             if is_left_out && source.may_be_left_out() {
                 continue;
             }
-            let Known { route, id } = self.get(*route);
+            let Known { route, id, .. } = self.routes.get(*route);
             let winner = Winner { source: *source, metric: *metric, id: *id, is_foreign: false };
             if !id.is_none() {
                 return winner;
@@ -344,19 +282,6 @@ impl Routes {
             }
         }
         foreign
-    }
-
-    /// Forgets routes that are not in `used`.
-    fn retain(&mut self, used: &FxHashSet<RouteId>) {
-        let Self { known, by_route, free, .. } = self;
-        by_route.retain(|_, at| {
-            let stays = *at == RouteId::NOTHING || used.contains(at);
-            if !stays {
-                known[at.0 as usize] = Known { route: Arc::new(Route::Local), id: NextHopId::NONE };
-                free.push(*at);
-            }
-            stays
-        });
     }
 }
 
@@ -390,7 +315,7 @@ pub(crate) struct Candidates {
     v6: Table<u128>,
     /// By [`SourceId`].
     sources: Vec<Source>,
-    routes: Routes,
+    choice: Choice,
     undo: Vec<Undo>,
     stale: Vec<Stale>,
     /// The most routes of a feed.
@@ -403,7 +328,11 @@ impl Default for Candidates {
             v4: Table::default(),
             v6: Table::default(),
             sources: vec![Source::default(); 1 << u8::BITS],
-            routes: Routes::new(),
+            choice: Choice {
+                routes: Distinct::new(),
+                unreachable: NextHopId::NONE,
+                without_table: Vec::new(),
+            },
             undo: Vec::new(),
             stale: Vec::new(),
             routes_max: u64::MAX,
@@ -419,30 +348,44 @@ impl Candidates {
 
     /// The next hop of prefixes whose routes lead to no port; with [`NextHopId::NONE`] they have no route.
     pub(crate) const fn set_unreachable(&mut self, id: NextHopId) {
-        self.routes.unreachable = id;
+        self.choice.unreachable = id;
     }
 
     /// The engine has no table for these families: of their prefixes the routes of ctl and files alone count.
     pub(crate) fn set_without_table(&mut self, families: Vec<Family>) {
-        self.routes.without_table = families;
+        self.choice.without_table = families;
     }
 
     /// Whether the engine has no table for a family.
     pub(crate) fn lacks_table(&self, family: Family) -> bool {
-        self.routes.without_table.contains(&family)
+        self.choice.without_table.contains(&family)
     }
 
-    /// A distinct route. `id` is its next hop, which is asked for unless the route is known.
-    pub(crate) fn route(&mut self, route: &Arc<Route>, id: impl FnOnce(&Route) -> NextHopId) -> RouteId {
-        if self.routes.by_route.len() >= self.routes.unused_at {
+    /// A distinct route. `find` finds its next hop, unless the route is known.
+    pub(crate) fn route(
+        &mut self,
+        route: &Arc<Route>,
+        find: impl FnOnce(Wanted<'_>) -> NextHopId,
+    ) -> RouteId {
+        if self.choice.routes.by_route.len() >= self.choice.routes.unused_at {
             self.forget_unused();
         }
-        self.routes.find_or_add(route, id)
+        self.choice.routes.find_or_add(route, find)
+    }
+
+    /// As [`Distinct::set_object`]: see [`Self::take_moved`].
+    pub(crate) fn set_object(
+        &mut self,
+        object: ObjectId,
+        route: Option<&Arc<Route>>,
+        find: impl FnOnce(Wanted<'_>) -> NextHopId,
+    ) -> bool {
+        self.choice.routes.set_object(object, route, find)
     }
 
     /// The route of a next hop that is known.
     pub(crate) fn of_hop(&mut self, id: NextHopId) -> Option<RouteId> {
-        (!id.is_none()).then(|| self.routes.of_hop(id))
+        (!id.is_none()).then(|| self.choice.routes.of_hop(id))
     }
 
     /// Takes what a source says. `file` is the file's route, which is asked for when the prefix has no entry.
@@ -455,10 +398,10 @@ impl Candidates {
             return Changed { winner: None, is_lone: false };
         }
         let new = route.map(|route| Candidate { route, metric, epoch, source, has_others: false });
-        let Self { v4, v6, routes, .. } = self;
+        let Self { v4, v6, choice, .. } = self;
         let change = match prefix {
-            IpPrefix::V4(prefix) => v4.set(prefix, (source, metric), new, file, routes),
-            IpPrefix::V6(prefix) => v6.set(prefix, (source, metric), new, file, routes),
+            IpPrefix::V4(prefix) => v4.set(prefix, (source, metric), new, file, choice),
+            IpPrefix::V6(prefix) => v6.set(prefix, (source, metric), new, file, choice),
         };
         let Some(Change { replaced, before, after, is_lone }) = change else {
             return Changed { winner: None, is_lone: false };
@@ -504,7 +447,7 @@ impl Candidates {
     /// The winner of a prefix; `None` without an entry: the RIB has the file's route then, if there is one.
     pub(crate) fn winner(&self, prefix: IpPrefix) -> Option<Winner> {
         let all: Vec<Candidate> = self.of(prefix).copied().collect();
-        (!all.is_empty()).then(|| self.routes.winner(prefix.family(), &all))
+        (!all.is_empty()).then(|| self.choice.winner(prefix.family(), &all))
     }
 
     /// What a source that is no feed says of a prefix.
@@ -518,7 +461,7 @@ impl Candidates {
         prefix: IpPrefix,
         Winner { source, metric, .. }: &Winner,
     ) -> Option<&Route> {
-        self.get(prefix, (*source, *metric)).map(|candidate| &*self.routes.get(candidate.route).route)
+        self.get(prefix, (*source, *metric)).map(|candidate| &*self.choice.routes.get(candidate.route).route)
     }
 
     /// Whether a prefix has an entry.
@@ -582,36 +525,34 @@ impl Candidates {
         !self.stale.is_empty()
     }
 
-    /// Finds the next hop of each distinct route of feeds anew, with `find`. Returns the prefixes that have a candidate with another one than
-    /// before.
-    pub(crate) fn resolve_anew(&mut self, mut find: impl FnMut(&Route) -> NextHopId) -> Vec<IpPrefix> {
-        let mut changed = FxHashSet::default();
-        for (number, Known { route, id }) in (0..).zip(&mut self.routes.known) {
-            if !matches!(**route, Route::Hop(_)) {
-                let before = std::mem::replace(id, find(route));
-                changed.extend((before != *id).then_some(RouteId(number)));
-            }
-        }
-        if changed.is_empty() {
+    /// As [`Distinct::resolve_anew`]: see [`Self::take_moved`].
+    pub(crate) fn resolve_anew(&mut self, find: impl FnMut(Wanted<'_>) -> NextHopId) {
+        self.choice.routes.resolve_anew(find);
+    }
+
+    /// The prefixes that have a candidate with another next hop since the last call.
+    pub(crate) fn take_moved(&mut self) -> Vec<IpPrefix> {
+        let moved = self.choice.routes.take_moved();
+        if moved.is_empty() {
             return Vec::new();
         }
         let all = self.v4.all().chain(self.v6.all());
-        all.filter(|(_, of)| changed.contains(&of.route)).map(|(prefix, _)| prefix).collect()
+        all.filter(|(_, of)| moved.contains(&of.route)).map(|(prefix, _)| prefix).collect()
     }
 
     /// The next hops of all routes.
     pub(crate) fn ids(&mut self) -> impl Iterator<Item = NextHopId> {
         self.forget_unused();
-        self.routes.known.iter().map(|known| known.id).chain([self.routes.unreachable])
+        self.choice.routes.known.iter().map(|known| known.id).chain([self.choice.unreachable])
     }
 
     /// What becomes of the routes of `source`, but for those that the engine has refused.
     pub(crate) fn outcome(&self, source: SourceId) -> FeedOutcome {
         let mut outcome = FeedOutcome::default();
         for (prefix, of) in self.v4.all().chain(self.v6.all()).filter(|(_, of)| of.source == source) {
-            if self.routes.without_table.contains(&prefix.family()) {
+            if self.choice.without_table.contains(&prefix.family()) {
                 outcome.no_table += 1;
-            } else if self.routes.get(of.route).id.is_none() {
+            } else if self.choice.routes.get(of.route).id.is_none() {
                 outcome.unresolved += 1;
                 let winner = self.winner(prefix).unwrap_or(Winner::NONE);
                 let is_installed = winner.is_foreign && !winner.id.is_none();
@@ -636,9 +577,9 @@ impl Candidates {
     fn forget_unused(&mut self) {
         let all = self.v4.all().chain(self.v6.all()).map(|(_, of)| of.route);
         let used: FxHashSet<_> = all.chain(self.undo.iter().filter_map(|undo| undo.route)).collect();
-        self.routes.retain(&used);
+        self.choice.routes.retain(&used);
         let prefixes = self.v4.first.len() + self.v6.first.len();
-        self.routes.unused_at = UNUSED_MIN.max(2 * used.len()).max(prefixes / PREFIXES_PER_ROUTE);
+        self.choice.routes.unused_at = UNUSED_MIN.max(2 * used.len()).max(prefixes / PREFIXES_PER_ROUTE);
     }
 }
 

@@ -1,9 +1,10 @@
 //! The candidates against a plain list of what was said.
 
 use super::*;
-use crate::routes::feeds::Path;
 use crate::routes::feeds::live::say;
+use crate::routes::feeds::{FeedId, Path};
 use proptest::prelude::*;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -15,13 +16,20 @@ fn prefix(number: u32) -> IpPrefix {
     }
 }
 
-/// Route 0 drops, 1 is for this host, those above have a path.
+const OBJECTS: u32 = 1_000_000;
+
+/// Route 0 drops, 1 is for this host, those above have a path; from [`OBJECTS`] on they name an object.
 fn route(number: u32) -> Arc<Route> {
     Arc::new(match number {
         0 => Route::Blackhole,
         1 => Route::Local,
+        OBJECTS.. => Route::Object(object(number - OBJECTS)),
         _ => Route::Paths(Box::new([Path { gateway: None, ifindex: number, weight: 1 }])),
     })
+}
+
+fn object(number: u32) -> ObjectId {
+    ObjectId { feed: FeedId(0), epoch: 0, number }
 }
 
 fn id(number: u32) -> NextHopId {
@@ -39,9 +47,31 @@ fn find(route: &Route, without_port: u32) -> NextHopId {
     }
 }
 
+/// Next hops with ids of their own: what each has now.
+#[derive(Default)]
+struct Hops(RefCell<BTreeMap<NextHopId, NextHopId>>);
+
+impl Hops {
+    /// As [`find`]; that of an object gets an id of its own, or keeps it.
+    fn find(&self, wanted: &Wanted<'_>, without_port: u32) -> NextHopId {
+        let found = find(wanted.route, without_port);
+        let Some(before) = wanted.object.filter(|_| !found.is_none()) else { return found };
+        let mut hops = self.0.borrow_mut();
+        let own = if before.is_none() { id(10_000 + u32::try_from(hops.len()).unwrap()) } else { before };
+        hops.insert(own, found);
+        own
+    }
+
+    fn meaning(&self, id: NextHopId) -> NextHopId {
+        self.0.borrow().get(&id).copied().unwrap_or(id)
+    }
+}
+
 /// What the sources say, the RIB that follows, and what becomes of a commit.
 struct Model {
     said: BTreeMap<IpPrefix, BTreeMap<Rank, (u32, bool)>>,
+    /// The route that each object amounts to.
+    objects: [u32; 2],
     without_port: u32,
     without_v6: bool,
 }
@@ -53,12 +83,14 @@ impl Model {
         let counts = |source: SourceId| !is_left_out || matches!(source, SourceId::CTL | SourceId::FILES);
         let mut foreign = NextHopId::NONE;
         for ((source, _), (number, _)) in all.filter(|((source, _), _)| counts(*source)) {
+            let is_object = source.is_feed() && *number >= OBJECTS;
+            let number = if is_object { self.objects[(number - OBJECTS) as usize] } else { *number };
             let found =
-                if source.is_feed() { find(&route(*number), self.without_port) } else { id(100 + number) };
+                if source.is_feed() { find(&route(number), self.without_port) } else { id(100 + number) };
             if !found.is_none() {
                 return found;
             }
-            if *number > 1 {
+            if number > 1 {
                 foreign = id(UNREACHABLE);
             }
         }
@@ -72,17 +104,19 @@ enum Step {
     Stale(usize),
     Sweep(usize),
     Ports(u32),
+    Object(u32, u32),
     WithoutV6(bool),
     Commit(bool),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        12 => (0..6_usize, 0..8_u32, 0..3_u32, prop::option::weighted(0.6, 0..5_u32))
+        12 => (0..6_usize, 0..8_u32, 0..3_u32, prop::option::weighted(0.6, prop_oneof![0..5_u32, OBJECTS..OBJECTS + 2]))
             .prop_map(|(source, at, metric, route)| Step::Say { source, at, metric, route }),
         1 => (3..6_usize).prop_map(Step::Stale),
         1 => (3..6_usize).prop_map(Step::Sweep),
         1 => (0..5_u32).prop_map(Step::Ports),
+        2 => (0..2_u32, 0..5_u32).prop_map(|(object, route)| Step::Object(object, route)),
         1 => any::<bool>().prop_map(Step::WithoutV6),
         3 => prop::bool::weighted(0.7).prop_map(Step::Commit),
     ];
@@ -102,7 +136,11 @@ proptest! {
         let mut candidates = Candidates::default();
         candidates.sources.iter_mut().for_each(|source| source.epoch = epoch);
         candidates.set_unreachable(id(UNREACHABLE));
-        let mut model = Model { said: BTreeMap::new(), without_port: 2, without_v6: false };
+        let hops = Hops::default();
+        let mut model = Model { said: BTreeMap::new(), objects: [0, 3], without_port: 2, without_v6: false };
+        for (number, meant) in (0..).zip(model.objects) {
+            assert!(!candidates.set_object(object(number), Some(&route(meant)), |_| panic!("no route names it")));
+        }
         let mut rib: BTreeMap<IpPrefix, NextHopId> = BTreeMap::new();
         let (mut lone, mut user_before, mut has_changed_files) = (Vec::new(), BTreeMap::new(), false);
         for step in steps {
@@ -136,7 +174,7 @@ proptest! {
                     let without_port = model.without_port;
                     let route = number.map(|number| {
                         if source.is_feed() {
-                            candidates.route(&route(number), |route| find(route, without_port))
+                            candidates.route(&route(number), |wanted| hops.find(&wanted, without_port))
                         } else {
                             candidates.of_hop(id(100 + number)).unwrap()
                         }
@@ -173,7 +211,19 @@ proptest! {
                 }
                 Step::Ports(without_port) => {
                     model.without_port = without_port;
-                    for prefix in candidates.resolve_anew(|route| find(route, without_port)) {
+                    candidates.resolve_anew(|wanted| hops.find(&wanted, without_port));
+                    for prefix in candidates.take_moved() {
+                        let Winner { id, .. } = candidates.winner(prefix).unwrap();
+                        if id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, id) };
+                    }
+                }
+                Step::Object(number, meant) => {
+                    let before = std::mem::replace(&mut model.objects[number as usize], meant);
+                    candidates.set_object(object(number), Some(&route(meant)), |wanted| hops.find(&wanted, model.without_port));
+                    let moved = candidates.take_moved();
+                    let has_port = |number| !find(&route(number), model.without_port).is_none();
+                    prop_assert!(!has_port(before) || !has_port(meant) || moved.is_empty(), "no route has another id");
+                    for prefix in moved {
                         let Winner { id, .. } = candidates.winner(prefix).unwrap();
                         if id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, id) };
                     }
@@ -212,7 +262,7 @@ proptest! {
                 }
             }
             for at in (0..8).map(prefix) {
-                prop_assert_eq!(rib.get(&at).copied().unwrap_or_default(), model.winner(at));
+                prop_assert_eq!(hops.meaning(rib.get(&at).copied().unwrap_or_default()), model.winner(at));
             }
             for source in sources.iter().filter(|source| source.is_feed()) {
                 let of = model.said.values().flatten().filter(|((of, _), _)| of == source);
@@ -232,7 +282,7 @@ proptest! {
 const FEED: SourceId = SourceId::of_feed(0, 0);
 
 fn say_route(candidates: &mut Candidates, source: SourceId, at: u32, number: u32) -> Changed {
-    let route = candidates.route(&route(number), |route| find(route, 1));
+    let route = candidates.route(&route(number), |wanted| find(wanted.route, 1));
     candidates.set(&Said { source, prefix: prefix(at), metric: 0, route: Some(route) }, || NextHopId::NONE)
 }
 
@@ -267,7 +317,7 @@ fn routes_that_nobody_has_are_let_go() {
     for number in 0..100_000 {
         say_route(&mut candidates, FEED, 0, number);
     }
-    let routes = &candidates.routes;
+    let routes = &candidates.choice.routes;
     assert!(
         routes.known.len() <= UNUSED_MIN + 1 && routes.by_route.len() <= UNUSED_MIN,
         "{}",
@@ -294,7 +344,7 @@ fn figures_of_a_full_table() {
         let mut changes = 0;
         for (i, at) in prefixes.iter().enumerate() {
             let route = &routes[(i + shift) % routes.len()];
-            let route = Some(candidates.route(route, |route| find(route, 1)));
+            let route = Some(candidates.route(route, |wanted| find(wanted.route, 1)));
             let prefix = IpPrefix::V4(Prefix::truncating(*at, 24));
             let said = Said { source, prefix, metric: 0, route };
             changes += u32::from(candidates.set(&said, || NextHopId::NONE).winner.is_some());
@@ -320,7 +370,8 @@ fn figures_of_a_full_table() {
     });
     step("announce by a second feed", &mut |candidates| announce(candidates, second, 7));
     step("next hops anew", &mut |candidates| {
-        candidates.resolve_anew(|route| find(route, 2)).len().try_into().unwrap()
+        candidates.resolve_anew(|wanted| find(wanted.route, 2));
+        candidates.take_moved().len().try_into().unwrap()
     });
     step("sweep the first feed", &mut |candidates| {
         candidates.sweep(FEED);

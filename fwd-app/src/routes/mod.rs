@@ -9,12 +9,14 @@
 //! | [`files`] | route files, at the start and read again |
 //! | [`sources`] | what feeds, files, addresses and the control socket say |
 //! | [`candidates`] | whose route of a prefix wins |
+//! | [`distinct`] | distinct routes with their next hops, and those of next-hop objects |
 //! | [`commit`] | how changes get into service, and what the engine refuses |
 //! | [`engine_swap`] | another engine, built while routes go on changing |
 //! | [`spec`] | files, engine, ports and tables of each VRF, as configured |
 
 pub(crate) mod candidates;
 mod commit;
+mod distinct;
 mod engine_swap;
 pub(crate) mod feeds;
 pub(crate) mod files;

@@ -4,7 +4,8 @@
 //! ([`Vrf::put`]). The exception is a route that files alone have, which the RIB holds by itself.
 
 use super::candidates::{Changed, FeedOutcome, Said, SourceId, SourceRoutes, Winner};
-use super::commit::Changes;
+use super::distinct::Wanted;
+use super::feeds::ObjectId;
 use super::feeds::Route;
 use super::feeds::interfaces::Interfaces;
 use super::vrf::{Foreign, UpdateError};
@@ -66,8 +67,22 @@ impl Vrf {
         interfaces: &Interfaces,
     ) {
         let Self { hops, candidates, .. } = self;
-        let route = Some(candidates.route(route, |route| next_hop(route, interfaces, hops)));
+        let route = Some(candidates.route(route, |wanted| next_hop(&wanted, interfaces, hops)));
         self.take(&Said { source, prefix, metric, route });
+    }
+
+    /// Takes what a next-hop object amounts to, or that no further route will name it. Its routes follow with the next egress table, and
+    /// those that get or lose their next hop after the next [`Self::turn`].
+    pub(crate) fn set_object(
+        &mut self,
+        object: ObjectId,
+        route: Option<&Arc<Route>>,
+        interfaces: &Interfaces,
+    ) {
+        let Self { hops, candidates, .. } = self;
+        if candidates.set_object(object, route, |wanted| next_hop(&wanted, interfaces, hops)) {
+            self.neighbours_have_changed();
+        }
     }
 
     /// A feed has withdrawn its route of a prefix and a metric; out of service after the next [`Self::turn`].
@@ -81,9 +96,8 @@ impl Vrf {
     /// If `has_moved`, interfaces lead to other ports than before, and routes may have other next hops after the next [`Self::turn`].
     pub(crate) fn follow_kernel(&mut self, has_moved: bool) {
         self.changes.has_moved |= has_moved;
-        if let Err(error) = self.refresh_egress() {
-            notice::warn(format_args!("{error}"));
-        }
+        self.neighbours_have_changed();
+        self.refresh_stale_egress();
     }
 
     /// Brings updates of files into service that wait, before another source says something: if that is refused, files are not.
@@ -98,17 +112,22 @@ impl Vrf {
     /// Commits what feeds have said, and does what else is due, as much as one commit may hold. Returns whether there was anything.
     pub(crate) fn turn(&mut self, interfaces: Option<&Interfaces>) -> bool {
         if let Some(interfaces) = interfaces.filter(|_| std::mem::take(&mut self.changes.has_moved)) {
-            let Self { hops, candidates, changes: Changes { again, .. }, .. } = self;
-            let has_some = !again.is_empty();
-            again.extend(candidates.resolve_anew(|route| next_hop(route, interfaces, hops)));
-            if has_some {
-                // Interfaces that come and go make the list no longer.
-                again.sort_unstable();
-                again.dedup();
-            }
+            let Self { hops, candidates, .. } = self;
+            candidates.resolve_anew(|wanted| next_hop(&wanted, interfaces, hops));
+            self.neighbours_have_changed();
+        }
+        let (again, moved) = (&mut self.changes.again, self.candidates.take_moved());
+        if !again.is_empty() && !moved.is_empty() {
+            // Interfaces that come and go make the list no longer.
+            again.extend(moved);
+            again.sort_unstable();
+            again.dedup();
+        } else if !moved.is_empty() {
+            *again = moved;
         }
         self.withdraw_stale();
         self.look_again();
+        self.refresh_stale_egress();
         let has_changes = self.changes.is_any();
         if has_changes
             && let Err(error) = self.commit()
@@ -353,11 +372,20 @@ impl Vrf {
     }
 }
 
-/// The next hop of a route over these interfaces, if one of its paths leads to a port.
-fn next_hop(route: &Route, interfaces: &Interfaces, hops: &mut NextHopTable) -> NextHopId {
-    let hop = interfaces.next_hop(route, hops);
+/// The next hop of a route over these interfaces, if one of its paths leads to a port. That of an object gets the object's id.
+fn next_hop(
+    Wanted { route, object }: &Wanted<'_>,
+    interfaces: &Interfaces,
+    hops: &mut NextHopTable,
+) -> NextHopId {
+    let Some(hop) = interfaces.next_hop(route, hops) else { return NextHopId::NONE };
+    let id = match object {
+        None => hops.intern(hop),
+        Some(NextHopId::NONE) => hops.add_object(hop),
+        Some(id) => hops.replace(*id, hop).map(|()| *id),
+    };
     // Ids are used up only by millions of next hops in use; the route is then as one without a port.
-    hop.and_then(|hop| hops.intern(hop).ok()).unwrap_or_default()
+    id.unwrap_or_default()
 }
 
 /// Whether the addresses are those of a host or of a link, of which every host has some.

@@ -9,7 +9,7 @@ use crate::ports::PortTable;
 use crate::ports::table::SharedPorts;
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::Feeds;
-use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkNeighbour, Path, Route};
+use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkNeighbour, ObjectId, Path, Route};
 use crate::routes::test_vrf::vrf_over;
 use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -56,7 +56,7 @@ fn withdraw() -> FeedEvent {
 
 fn link(ifindex: u32, name: &str) -> FeedEvent {
     let name = name.to_owned();
-    FeedEvent::Link(Link { ifindex, name, is_up: true, is_running: true, mac: None, mtu_bytes: 1500 })
+    FeedEvent::Link(Link { ifindex, name, is_up: true, is_running: true, is_local: false })
 }
 
 impl Rig {
@@ -299,7 +299,7 @@ fn several_paths_are_a_group_that_avoids_links_without_a_delta() {
     let before = (rig.vrf.engine().generation(), rig.vrf.tally().deltas);
     let down = |is_running| {
         let name = "p1".to_owned();
-        vec![FeedEvent::Link(Link { ifindex: 11, name, is_up: true, is_running, mac: None, mtu_bytes: 1500 })]
+        vec![FeedEvent::Link(Link { ifindex: 11, name, is_up: true, is_running, is_local: false })]
     };
     rig.says(KERNEL, down(false));
     assert_eq!(alive(&rig), [true, false]);
@@ -311,6 +311,47 @@ fn several_paths_are_a_group_that_avoids_links_without_a_delta() {
     assert!(rig.hop().ends_with("nexthop via 192.0.2.9 dev 0 weight 1"), "{}", rig.hop());
 }
 
+/// Prefix-independent convergence: however many routes name a group.
+#[test]
+fn a_group_that_is_replaced_is_one_change_of_egress() {
+    const ROUTES: u32 = 10_000;
+    let mut rig = Rig::new();
+    rig.says(KERNEL, vec![link(10, "p0"), link(11, "p1")]);
+    let object = ObjectId { feed: FPM, epoch: 0, number: 7 };
+    let group = |paths: &[(u8, u32)]| {
+        let path = |&(last, ifindex)| Path { gateway: Some(gateway(last)), ifindex, weight: 1 };
+        let route = Some(Arc::new(Route::Paths(paths.iter().map(path).collect())));
+        vec![FeedEvent::Object { object, route }]
+    };
+    let at = |i: u32| IpPrefix::V4(fib::Prefix::truncating(0x0a00_0000 + (i << 8), 24));
+    let named = Arc::new(Route::Object(object));
+    let announced = |i| FeedEvent::Announce { vrf: 0, prefix: at(i), metric: 0, route: Arc::clone(&named) };
+    rig.says(FPM, group(&[(1, 10), (2, 11)]));
+    rig.says(FPM, (0..ROUTES).map(announced).collect());
+    let hop = |rig: &Rig| {
+        let ids: FxHashSet<_> = (0..ROUTES).map(|i| rig.vrf.route(at(i))).collect();
+        let id = *ids.iter().next().unwrap();
+        assert_eq!((ids.len(), rig.vrf.egress_table().unwrap().load().named()), (1, rig.vrf.hops().named()));
+        (id, rig.vrf.hops().get(id).unwrap().to_string())
+    };
+    let (id, both) = hop(&rig);
+    assert_eq!(both, "nexthop via 192.0.2.1 dev 0 weight 1 nexthop via 192.0.2.2 dev 1 weight 1");
+    let (deltas, generation) = (rig.vrf.tally().deltas, rig.vrf.engine().generation());
+    let before = rig.vrf.egress_table().unwrap().load_full();
+    rig.says(FPM, group(&[(2, 11)]));
+    assert_eq!(hop(&rig), (id, "via 192.0.2.2 dev 1".to_owned()));
+    assert_eq!((rig.vrf.tally().deltas, rig.vrf.engine().generation()), (deltas, generation));
+    assert!(!Arc::ptr_eq(&before, &rig.vrf.egress_table().unwrap().load_full()));
+    // Without a port it gives its place up, and has one again with its link.
+    rig.says(FPM, group(&[(3, 99)]));
+    assert!(rig.vrf.route(at(0)) != id && rig.vrf.route(at(ROUTES - 1)) != id);
+    rig.says(KERNEL, vec![link(99, "p1")]);
+    assert_eq!(hop(&rig).1, "via 192.0.2.3 dev 1");
+    // The object goes, its routes stay until their source withdraws them.
+    rig.says(FPM, vec![FeedEvent::Object { object, route: None }]);
+    assert_eq!(hop(&rig).1, "via 192.0.2.3 dev 1");
+}
+
 #[test]
 fn a_link_that_goes_down_or_comes_up_resolves_no_route_again() {
     let mut rig = Rig::new();
@@ -318,7 +359,7 @@ fn a_link_that_goes_down_or_comes_up_resolves_no_route_again() {
     assert!(rig.feeds.take_new_addresses());
     for is_running in [false, true] {
         let name = "p0".to_owned();
-        let link = Link { ifindex: 10, name, is_up: true, is_running, mac: None, mtu_bytes: 1500 };
+        let link = Link { ifindex: 10, name, is_up: true, is_running, is_local: false };
         rig.sender.send(ChangeSet { feed: KERNEL, events: vec![FeedEvent::Link(link)] }).unwrap();
         assert!(rig.feeds.give(std::slice::from_mut(&mut rig.vrf), &rig.ports));
         assert!(!rig.vrf.changes.has_moved && !rig.feeds.take_new_addresses());

@@ -225,7 +225,16 @@ impl Vrf {
         Ok(())
     }
 
-    /// Neighbours have changed: the next commit makes the egress table anew.
+    /// Makes the egress table anew if neighbours or next hops have changed, and says why it could not.
+    pub(super) fn refresh_stale_egress(&mut self) {
+        if self.egress.as_ref().is_some_and(|egress| egress.is_stale)
+            && let Err(error) = self.refresh_egress()
+        {
+            notice::warn(format_args!("{error}"));
+        }
+    }
+
+    /// Neighbours or next hops of objects have changed: the next commit makes the egress table anew.
     pub(super) fn neighbours_have_changed(&mut self) {
         if let Some(egress) = &mut self.egress {
             egress.is_stale = true;

@@ -109,7 +109,7 @@ mod tests {
 
         let link = |ifindex, name: &str| {
             let name = name.to_owned();
-            FeedEvent::Link(Link { ifindex, name, is_up: true, is_running: true, mac: None, mtu_bytes: 1500 })
+            FeedEvent::Link(Link { ifindex, name, is_up: true, is_running: true, is_local: false })
         };
         let at = |ifindex, last| LinkAddress { ifindex, address: [198, 51, 100, last].into(), len: 24 };
         let mut tell = |forwarder: &mut Forwarder, told: Vec<FeedEvent>| {
@@ -135,13 +135,27 @@ mod tests {
 
         tell(&mut forwarder, vec![FeedEvent::AddressGone(at(5, 1)), FeedEvent::Address(at(5, 2))]);
         assert!(is_ours(2) && !is_ours(1));
+        // Those of a loopback interface lead here without a link.
+        let lo = |is_local| {
+            let name = "lo".to_owned();
+            FeedEvent::Link(Link { ifindex: 1, name, is_up: true, is_running: true, is_local })
+        };
+        let router_id = FeedEvent::Address(LinkAddress { len: 24, ..at(1, 77) });
+        let own = ["127.0.0.1", "::1", "fe80::1"]
+            .map(|address| FeedEvent::Address(LinkAddress { address: address.parse().unwrap(), ..at(1, 0) }));
+        let count = changes.try_iter().count();
+        tell(&mut forwarder, [vec![lo(true), router_id], own.to_vec()].concat());
+        assert!(is_ours(77) && here[0].as_ref().unwrap().load().v4.len() == 6);
+        assert_eq!(forwarder.main().rib().len(), routes + 3);
+        tell(&mut forwarder, vec![lo(false)]);
+        assert!(!is_ours(77) && count + changes.try_iter().count() == 3);
         tell(&mut forwarder, vec![FeedEvent::LinkGone(5)]);
         assert_eq!(
             (forwarder.main().rib().len(), forwarder.main().rib().v4.get(link_of_file)),
             (routes, id_of_file)
         );
         assert!(!is_ours(2));
-        assert_eq!(changes.try_iter().count(), 2);
+        assert_eq!(changes.try_iter().count(), 1);
         assert!(changes.is_empty());
     }
 }

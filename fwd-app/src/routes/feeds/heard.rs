@@ -1,13 +1,13 @@
 //! For tests: what a feed has said, as a plain list.
 
-use super::{FeedEvent, Route};
+use super::{FeedEvent, ObjectId, Route};
 use fib::IpPrefix;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The routes that a feed has announced, with whether they are stale.
 #[derive(Default)]
-pub(super) struct Heard(BTreeMap<(IpPrefix, u32), (Arc<Route>, bool)>);
+pub(super) struct Heard(BTreeMap<(IpPrefix, u32), (Arc<Route>, bool)>, BTreeMap<ObjectId, Arc<Route>>);
 
 impl Heard {
     /// Takes what the feed says.
@@ -16,6 +16,9 @@ impl Heard {
             match event {
                 FeedEvent::Announce { prefix, metric, route, .. } => {
                     self.0.insert((*prefix, *metric), (Arc::clone(route), false));
+                }
+                FeedEvent::Object { object, route: Some(route) } => {
+                    self.1.insert(*object, Arc::clone(route));
                 }
                 FeedEvent::Withdraw { prefix, metric, .. } => {
                     self.0.remove(&(*prefix, *metric));
@@ -30,12 +33,17 @@ impl Heard {
     /// The route of a prefix with the lowest metric.
     pub(super) fn best(&self, prefix: IpPrefix) -> Option<&Route> {
         let mut all = self.0.range((prefix, 0)..=(prefix, u32::MAX));
-        all.next().map(|(_, (route, _))| &**route)
+        all.next().map(|(_, (route, _))| self.meant(route))
     }
 
     /// The best route of every prefix.
     pub(super) fn all(&self) -> BTreeMap<IpPrefix, &Route> {
         // Of one prefix the last entry stays.
-        self.0.iter().rev().map(|((prefix, _), (route, _))| (*prefix, &**route)).collect()
+        self.0.iter().rev().map(|((prefix, _), (route, _))| (*prefix, self.meant(route))).collect()
+    }
+
+    /// The route, or what the object amounts to that it names.
+    fn meant<'a>(&'a self, route: &'a Route) -> &'a Route {
+        if let Route::Object(object) = route { &self.1[object] } else { route }
     }
 }

@@ -27,6 +27,8 @@ pub(super) enum LinkChange {
     None,
     /// Which paths are alive: routes have the next hops that they had.
     State,
+    /// Which addresses are for the router.
+    Addresses,
     /// Which port the interface leads to: routes over it have other next hops.
     Port,
 }
@@ -45,6 +47,8 @@ pub(crate) struct Interfaces {
     /// The names of our TAPs, and their indices.
     tap_names: FxHashSet<String>,
     taps: FxHashSet<u32>,
+    /// Loopback and dummy interfaces, whose addresses are those of the host.
+    locals: FxHashSet<u32>,
     /// The addresses of all interfaces.
     addresses: FxHashSet<LinkAddress>,
 }
@@ -81,21 +85,33 @@ impl Interfaces {
         self
     }
 
-    /// Takes an address that is new; returns whether it is that of a TAP.
+    /// Takes an address that is new; returns whether it is for the router.
     pub(super) fn set_address(&mut self, address: LinkAddress) -> bool {
-        self.addresses.insert(address) && self.taps.contains(&address.ifindex)
+        self.addresses.insert(address) && self.is_for_router(&address)
     }
 
-    /// An address is gone; returns whether it was that of a TAP.
+    /// An address is gone; returns whether it was for the router.
     pub(super) fn remove_address(&mut self, address: &LinkAddress) -> bool {
-        self.addresses.remove(address) && self.taps.contains(&address.ifindex)
+        self.addresses.remove(address) && self.is_for_router(address)
     }
 
-    /// The addresses of TAPs with the indices of their ports, in order.
+    fn is_for_router(&self, at: &LinkAddress) -> bool {
+        self.taps.contains(&at.ifindex) || self.locals.contains(&at.ifindex)
+    }
+
+    /// The addresses of TAPs with the indices of their ports, in order. Those of the host are at every TAP, without a link.
     pub(crate) fn tap_addresses(&self) -> Vec<(u16, LinkAddress)> {
         let of_taps = self.addresses.iter().filter(|at| self.taps.contains(&at.ifindex));
         let mut found: Vec<_> =
             of_taps.filter_map(|at| Some((self.links.get(&at.ifindex)?.port, *at))).collect();
+        let is_link_local =
+            |at: &LinkAddress| matches!(at.address, IpAddr::V6(address) if address.is_unicast_link_local());
+        let local = |at: &&LinkAddress| self.locals.contains(&at.ifindex) && !is_link_local(at);
+        for at in self.addresses.iter().filter(local) {
+            let len = if at.address.is_ipv4() { 32 } else { 128 };
+            let ports = self.taps.iter().filter_map(|tap| Some(self.links.get(tap)?.port));
+            found.extend(ports.map(|port| (port, LinkAddress { len, ..*at })));
+        }
         found.sort_unstable_by_key(|(port, at)| (*port, at.address, at.len));
         found
     }
@@ -116,9 +132,17 @@ impl Interfaces {
                 }
             }
             None => {
+                let was_local = self.locals.contains(&link.ifindex);
                 let change = self.remove_link(link.ifindex);
                 self.others.insert(link.ifindex, link.name.clone());
-                change
+                if link.is_local {
+                    self.locals.insert(link.ifindex);
+                }
+                match change {
+                    LinkChange::Port => change,
+                    _ if was_local == link.is_local => LinkChange::None,
+                    _ => LinkChange::Addresses,
+                }
             }
         }
     }
@@ -132,7 +156,8 @@ impl Interfaces {
     pub(super) fn remove_link(&mut self, ifindex: u32) -> LinkChange {
         self.taps.remove(&ifindex);
         self.others.remove(&ifindex);
-        self.links.remove(&ifindex).map_or(LinkChange::None, |_| LinkChange::Port)
+        let otherwise = if self.locals.remove(&ifindex) { LinkChange::Addresses } else { LinkChange::None };
+        self.links.remove(&ifindex).map_or(otherwise, |_| LinkChange::Port)
     }
 
     /// Takes a neighbour that is new or has changed; returns whether that matters.
@@ -159,7 +184,8 @@ impl Interfaces {
     pub(crate) fn next_hop(&self, route: &Route, hops: &NextHopTable) -> Option<NextHop> {
         let paths = match route {
             Route::Paths(paths) => paths,
-            Route::Local => return None,
+            // What an object amounts to is no object.
+            Route::Local | Route::Object(_) => return None,
             Route::Blackhole => return Some(NextHop::Blackhole),
             Route::Unreachable => return Some(NextHop::Unreachable),
             Route::Prohibit => return Some(NextHop::Prohibit),
@@ -202,7 +228,7 @@ mod tests {
     use super::*;
 
     fn link(ifindex: u32, name: &str, is_running: bool) -> Link {
-        Link { ifindex, name: name.into(), is_up: true, is_running, mac: None, mtu_bytes: 1500 }
+        Link { ifindex, name: name.into(), is_up: true, is_running, is_local: false }
     }
 
     fn port(name: &str) -> EgressPort {

@@ -75,8 +75,21 @@ pub(crate) enum Route {
     Unreachable,
     /// They are dropped, and the sender is told that this is by policy.
     Prohibit,
+    /// What becomes of them is what [`FeedEvent::Object`] says of this object, now and later.
+    Object(ObjectId),
     /// They have this next hop; no feed says so.
     Hop(NextHopId),
+}
+
+/// A next-hop object of a feed. No other number of the source gets its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ObjectId {
+    /// The feed.
+    pub(crate) feed: FeedId,
+    /// How often the feed had forgotten its objects before.
+    pub(crate) epoch: u32,
+    /// The object's number.
+    pub(crate) number: u32,
 }
 
 /// An interface of the kernel.
@@ -90,10 +103,8 @@ pub(crate) struct Link {
     pub(crate) is_up: bool,
     /// Whether it is operational: up, with a carrier.
     pub(crate) is_running: bool,
-    /// Its Ethernet address, if it has one.
-    pub(crate) mac: Option<MacAddr>,
-    /// Its MTU; 0 if the kernel does not say.
-    pub(crate) mtu_bytes: u32,
+    /// Whether it leads nowhere, so that its addresses are those of the host: a loopback or dummy interface.
+    pub(crate) is_local: bool,
 }
 
 /// The Ethernet address of an address on a link.
@@ -141,6 +152,14 @@ pub(crate) enum FeedEvent {
         metric: u32,
         /// The route.
         route: Arc<Route>,
+    },
+    /// What becomes of the packets of the routes that name an object; `None` when no further route will name it. Those that do keep what
+    /// was said last.
+    Object {
+        /// The object.
+        object: ObjectId,
+        /// What becomes of them: no object in turn.
+        route: Option<Arc<Route>>,
     },
     /// The route of this prefix and metric is gone.
     Withdraw {

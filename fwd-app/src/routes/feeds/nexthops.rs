@@ -1,13 +1,17 @@
 //! Next-hop objects and groups of a feed, and which routes name them.
 //!
-//! A route that names an object leaves the feed with the object's paths. It is announced again when they change. A route may name an
-//! object that comes later: it is kept until then, and so is the prefix's earlier announcement, since withdrawing it would be a gap.
-//! For the same reason nothing is withdrawn when an object goes: its source withdraws or replaces the routes by itself.
+//! A route that names an object leaves the feed as [`Route::Object`], and what the object amounts to as [`FeedEvent::Object`]: when a
+//! group of 200,000 routes changes, that is one event. A route may name an object that comes later: it is kept until then, and so is the
+//! prefix's earlier announcement, since withdrawing it would be a gap. For the same reason nothing is withdrawn when an object goes: its
+//! source withdraws or replaces the routes by itself.
+//!
+//! A source that comes back has other numbers for its objects. One that amounts to the same as an object of before gets that one's id, so
+//! that the routes of a full table are what they were when they are announced again.
 //!
 //! Invariant: an object has a resolved route exactly if it and all members of a group are known.
 
 use super::netlink::{NextHopObject, RouteMessage, RouteSays};
-use super::{FeedCounts, FeedEvent, Path, Route};
+use super::{FeedCounts, FeedEvent, FeedId, ObjectId, Path, Route};
 use fib::{IpPrefix, Key, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -24,6 +28,8 @@ type RouteKey<K> = (usize, Prefix<K>, u32);
 struct Entry {
     object: NextHopObject,
     route: Option<Arc<Route>>,
+    /// [`Route::Object`] with its id, once it has had a route.
+    named: Option<(ObjectId, Arc<Route>)>,
 }
 
 /// Routes of one family that name objects.
@@ -79,7 +85,12 @@ impl<K: Key> Users<K> {
 
 /// The objects of a feed.
 pub(super) struct NextHops {
+    feed: FeedId,
+    /// How often [`Self::clear`] was called.
+    epoch: u32,
     objects: FxHashMap<u32, Entry>,
+    /// Objects from before the last [`Self::clear`], by what they amounted to.
+    stale: FxHashMap<Arc<Route>, ObjectId>,
     /// The groups that have an object as a member.
     groups: FxHashMap<u32, FxHashSet<u32>>,
     members: usize,
@@ -94,9 +105,12 @@ pub(super) struct Full;
 
 impl NextHops {
     /// No objects. At most `routes_max` routes may name some.
-    pub(super) fn new(routes_max: usize) -> Self {
+    pub(super) fn new(feed: FeedId, routes_max: usize) -> Self {
         Self {
+            feed,
+            epoch: 0,
             objects: FxHashMap::default(),
+            stale: FxHashMap::default(),
             groups: FxHashMap::default(),
             members: 0,
             v4: Users::default(),
@@ -106,8 +120,24 @@ impl NextHops {
     }
 
     /// Forgets everything; routes that were announced stay announced.
-    pub(super) fn clear(&mut self) {
-        *self = Self::new(self.routes_max);
+    pub(super) fn clear(&mut self, out: &mut Vec<FeedEvent>) {
+        let stale = std::mem::take(&mut self.stale).into_iter();
+        let named = self.objects.drain().filter_map(|(_, entry)| Some((entry.route, entry.named?.0)));
+        let mut next = Self { epoch: self.epoch + 1, ..Self::new(self.feed, self.routes_max) };
+        for (route, object) in stale.map(|(route, object)| (Some(route), object)).chain(named) {
+            let before = match route {
+                Some(route) if next.stale.len() < OBJECTS_MAX => next.stale.insert(route, object),
+                _ => Some(object),
+            };
+            out.extend(before.map(|object| FeedEvent::Object { object, route: None }));
+        }
+        *self = next;
+    }
+
+    /// The routes of before the last [`Self::clear`] are gone.
+    pub(super) fn sweep(&mut self, out: &mut Vec<FeedEvent>) {
+        let gone = std::mem::take(&mut self.stale).into_values();
+        out.extend(gone.map(|object| FeedEvent::Object { object, route: None }));
     }
 
     /// Takes what a message says about a route of a VRF, and appends what follows from it. `left` is what remains of the route without some of its
@@ -160,8 +190,9 @@ impl NextHops {
             IpPrefix::V4(prefix) => self.v4.set((vrf, prefix, metric), id),
             IpPrefix::V6(prefix) => self.v6.set((vrf, prefix, metric), id),
         }
-        if let Some(route) = self.objects.get(&id).and_then(|entry| entry.route.clone()) {
-            out.push(FeedEvent::Announce { vrf, prefix, metric, route });
+        let known = self.objects.get(&id).filter(|entry| entry.route.is_some());
+        if let Some((_, named)) = known.and_then(|entry| entry.named.as_ref()) {
+            out.push(FeedEvent::Announce { vrf, prefix, metric, route: Arc::clone(named) });
         }
         Ok(())
     }
@@ -174,7 +205,7 @@ impl NextHops {
         }
     }
 
-    /// Adds or replaces an object, and announces the routes whose paths it changes.
+    /// Adds or replaces an object, and says what it and its groups amount to now.
     pub(super) fn set(
         &mut self,
         id: u32,
@@ -199,16 +230,18 @@ impl NextHops {
                 self.groups.entry(*member).or_default().insert(id);
             }
         }
-        let route = self.objects.remove(&id).and_then(|entry| entry.route);
-        self.objects.insert(id, Entry { object, route });
+        let before = self.objects.remove(&id).map(|entry| (entry.route, entry.named));
+        let (route, named) = before.unwrap_or_default();
+        self.objects.insert(id, Entry { object, route, named });
         self.resolve_again(id, out);
         Ok(())
     }
 
     /// Removes an object. Routes that name it stay as they were announced. Returns whether there are any, of it or of its groups.
-    pub(super) fn remove(&mut self, id: u32) -> bool {
+    pub(super) fn remove(&mut self, id: u32, out: &mut Vec<FeedEvent>) -> bool {
         self.unlink_members(id);
-        self.objects.remove(&id);
+        let named = self.objects.remove(&id).and_then(|entry| entry.named);
+        out.extend(named.map(|(object, _)| FeedEvent::Object { object, route: None }));
         let mut has_routes = self.has_routes(id);
         for group in self.groups.get(&id).into_iter().flatten() {
             has_routes |= self.has_routes(*group);
@@ -238,7 +271,8 @@ impl NextHops {
         }
     }
 
-    /// Resolves an object and the groups that it is a member of, and announces the routes of those that have changed.
+    /// Resolves an object and the groups that it is a member of, and says what those amount to that have changed. Routes that have waited
+    /// for one are announced.
     fn resolve_again(&mut self, id: u32, out: &mut Vec<FeedEvent>) {
         let groups = self.groups.get(&id).into_iter().flatten().copied();
         for id in std::iter::once(id).chain(groups) {
@@ -247,10 +281,17 @@ impl NextHops {
             if entry.route == route {
                 continue;
             }
-            entry.route.clone_from(&route);
-            if let Some(route) = &route {
-                self.v4.announce(id, route, out);
-                self.v6.announce(id, route, out);
+            let had_route = std::mem::replace(&mut entry.route, route.clone()).is_some();
+            let Some(route) = route else { continue };
+            let (epoch, feed) = (self.epoch, self.feed);
+            let (object, named) = entry.named.get_or_insert_with(|| {
+                let object = self.stale.remove(&route).unwrap_or(ObjectId { feed, epoch, number: id });
+                (object, Arc::new(Route::Object(object)))
+            });
+            out.push(FeedEvent::Object { object: *object, route: Some(route) });
+            if !had_route {
+                self.v4.announce(id, named, out);
+                self.v6.announce(id, named, out);
             }
         }
     }
@@ -286,57 +327,95 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
+    use super::super::heard::Heard;
     use super::*;
+
+    const FEED: FeedId = FeedId(2);
 
     fn path(last: u8) -> Path {
         Path { gateway: Some([192, 0, 2, last].into()), ifindex: u32::from(last), weight: 1 }
-    }
-
-    fn announced(out: &mut Vec<FeedEvent>) -> Vec<(String, Route)> {
-        let mut found: Vec<_> = std::mem::take(out)
-            .into_iter()
-            .map(|event| match event {
-                FeedEvent::Announce { prefix, route, .. } => (prefix.to_string(), (*route).clone()),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        found.sort_by(|a, b| a.0.cmp(&b.0));
-        found
     }
 
     fn paths(paths: &[Path]) -> Route {
         Route::Paths(paths.into())
     }
 
+    fn group(members: &[u32]) -> NextHopObject {
+        NextHopObject::Group(members.iter().map(|member| (*member, 1)).collect())
+    }
+
+    /// Takes what was said; returns how many routes were announced, and how often it was said what an object amounts to.
+    fn hear(heard: &mut Heard, out: &mut Vec<FeedEvent>) -> (usize, usize) {
+        let events = std::mem::take(out);
+        heard.take(&events);
+        let count = |is: fn(&FeedEvent) -> bool| events.iter().filter(|event| is(event)).count();
+        (
+            count(|event| matches!(event, FeedEvent::Announce { .. })),
+            count(|event| matches!(event, FeedEvent::Object { route: Some(_), .. })),
+        )
+    }
+
     #[test]
     fn routes_wait_for_their_group_and_follow_it() {
-        let (mut hops, mut out) = (NextHops::new(10), Vec::new());
-        let prefix: IpPrefix = "10.0.0.0/8".parse().unwrap();
+        let (mut hops, mut out, mut heard) = (NextHops::new(FEED, 10), Vec::new(), Heard::default());
+        let [prefix, v6]: [IpPrefix; 2] = ["10.0.0.0/8", "2001:db8::/32"].map(|text| text.parse().unwrap());
         hops.set_route((0, prefix, 0), 7, &mut out).unwrap();
         hops.set(7, NextHopObject::Group(vec![(1, 1), (2, 3)]), &mut out).unwrap();
         hops.set(1, NextHopObject::Path(path(1)), &mut out).unwrap();
-        assert_eq!(announced(&mut out), [], "a member is not known yet");
+        assert_eq!(hear(&mut heard, &mut out), (0, 1), "a member is not known yet");
         hops.set(2, NextHopObject::Path(path(2)), &mut out).unwrap();
+        assert_eq!(hear(&mut heard, &mut out), (1, 2));
         let both = paths(&[path(1), Path { weight: 3, ..path(2) }]);
-        assert_eq!(announced(&mut out), [(prefix.to_string(), both)]);
+        assert_eq!(heard.best(prefix), Some(&both));
         hops.set(2, NextHopObject::Path(path(2)), &mut out).unwrap();
-        assert_eq!(announced(&mut out), [], "nothing has changed");
-        let v6: IpPrefix = "2001:db8::/32".parse().unwrap();
+        assert_eq!(out, [], "nothing has changed");
         hops.set_route((0, v6, 0), 7, &mut out).unwrap();
-        out.clear();
-        hops.set(7, NextHopObject::Group(vec![(1, 1)]), &mut out).unwrap();
-        let one = paths(&[path(1)]);
-        assert_eq!(announced(&mut out), [(prefix.to_string(), one.clone()), (v6.to_string(), one)]);
-        hops.remove(1);
+        assert_eq!(hear(&mut heard, &mut out), (1, 0));
+        hops.set(7, group(&[1]), &mut out).unwrap();
+        assert_eq!(hear(&mut heard, &mut out), (0, 1), "however many routes name the group");
+        assert_eq!(
+            [prefix, v6].map(|prefix| heard.best(prefix).cloned()),
+            [(); 2].map(|()| Some(paths(&[path(1)])))
+        );
+        assert!(hops.remove(1, &mut out));
         hops.remove_route((0, v6, 0));
-        assert_eq!(announced(&mut out), [], "the source withdraws the routes by itself");
+        assert_eq!(hear(&mut heard, &mut out), (0, 0), "the source withdraws the routes by itself");
         hops.set(1, NextHopObject::Blackhole, &mut out).unwrap();
-        assert_eq!(announced(&mut out), [(prefix.to_string(), Route::Blackhole)]);
+        hear(&mut heard, &mut out);
+        assert_eq!(heard.best(prefix), Some(&Route::Blackhole));
+    }
+
+    /// Zebra numbers its objects anew after a start.
+    #[test]
+    fn a_source_that_comes_back_finds_its_objects() {
+        let (mut hops, mut out) = (NextHops::new(FEED, 10), Vec::new());
+        let prefix: IpPrefix = "10.0.0.0/8".parse().unwrap();
+        let mut object_of = |hops: &mut NextHops, number, last| {
+            hops.set(number, NextHopObject::Path(path(last)), &mut out).unwrap();
+            hops.set_route((0, prefix, 0), number, &mut out).unwrap();
+            let Some(FeedEvent::Announce { route, .. }) = out.pop() else { panic!("{out:?}") };
+            out.clear();
+            let Route::Object(object) = *route else { panic!("{route:?}") };
+            object
+        };
+        let [first, second] = [(7, 1), (8, 2)].map(|(number, last)| object_of(&mut hops, number, last));
+        assert_ne!(first, second);
+        hops.clear(&mut Vec::new());
+        assert_eq!(object_of(&mut hops, 8, 1), first, "it amounts to the same");
+        let third = object_of(&mut hops, 7, 3);
+        assert!(third != first && third != second);
+        // Also when it goes and comes twice before it has said everything.
+        hops.clear(&mut Vec::new());
+        assert_eq!((object_of(&mut hops, 1, 2), object_of(&mut hops, 2, 3)), (second, third));
+        let mut gone = Vec::new();
+        hops.sweep(&mut gone);
+        assert_eq!(gone, [FeedEvent::Object { object: first, route: None }]);
+        assert_ne!(object_of(&mut hops, 7, 1), first);
     }
 
     #[test]
     fn limits_leave_out_what_is_new() {
-        let (mut hops, mut out) = (NextHops::new(1), Vec::new());
+        let (mut hops, mut out) = (NextHops::new(FEED, 1), Vec::new());
         let [a, b] = ["10.0.0.0/8", "11.0.0.0/8"].map(|text| text.parse().unwrap());
         hops.set_route((0, a, 0), 1, &mut out).unwrap();
         assert_eq!(hops.set_route((0, b, 0), 1, &mut out), Err(Full));
@@ -350,7 +429,7 @@ mod tests {
         let large = NextHopObject::Group(vec![(1, 1); MEMBERS_MAX]);
         hops.set(1, large.clone(), &mut out).unwrap();
         assert_eq!(hops.set(2, large, &mut out), Err(Full));
-        hops.clear();
+        hops.clear(&mut out);
         assert!(hops.objects.is_empty() && hops.members == 0);
     }
 }

@@ -205,6 +205,7 @@ impl Feeds {
             |kind, name, hold, thread| Feed { kind, name, hold, state: State::Waiting, since: None, thread };
         let kernel = |id, kind| -> anyhow::Result<Feed> {
             let options = KernelOptions {
+                feed: id,
                 tables: if kind == FeedKind::Kernel { spec.tables.clone() } else { Tables::none() },
                 protocols_left_out: if has_fpm { ZEBRAS_PROTOCOLS.to_vec() } else { Vec::new() },
                 routes_max: limit,
@@ -221,7 +222,7 @@ impl Feeds {
                 Source::Fpm(address) => {
                     let (hold, tables) = (spec.fpm_hold, spec.tables.clone());
                     let users = spec.fpm_users.clone();
-                    let options = FpmOptions { hold, tables, routes_max: limit, users };
+                    let options = FpmOptions { feed: FeedId(next), hold, tables, routes_max: limit, users };
                     let (thread, address) = listen(*address, FeedId(next), options, sender.clone())
                         .with_context(|| format!("--fpm: cannot listen on {address}"))?;
                     feeds.push(feed(FeedKind::Fpm, address.to_string(), spec.fpm_hold, thread));
@@ -284,6 +285,11 @@ impl Feeds {
                             vrf.withdraw(source, (*prefix, *metric));
                         }
                     }
+                    FeedEvent::Object { object, route } => {
+                        for vrf in &mut *vrfs {
+                            vrf.set_object(*object, route.as_ref(), &self.interfaces);
+                        }
+                    }
                     FeedEvent::Stale => vrfs.iter_mut().for_each(|vrf| vrf.candidates.begin_epoch(source)),
                     FeedEvent::Sweep => vrfs.iter_mut().for_each(|vrf| vrf.candidates.sweep(source)),
                     _ => {}
@@ -338,6 +344,7 @@ impl Feeds {
         match change(&mut self.interfaces) {
             LinkChange::None => {}
             LinkChange::State => self.news.has_neighbours = true,
+            LinkChange::Addresses => self.has_new_addresses = true,
             LinkChange::Port => (self.news.has_moved, self.has_new_addresses) = (true, true),
         }
     }

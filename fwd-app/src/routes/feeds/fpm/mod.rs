@@ -25,7 +25,7 @@ mod peers;
 
 use super::netlink::{self, Envelope, Message, NetlinkError, RouteMessage, messages};
 use super::nexthops::NextHops;
-use super::{FeedCounts, FeedEvent, Tables};
+use super::{FeedCounts, FeedEvent, FeedId, Tables};
 use fib::IpPrefix;
 use rustc_hash::FxHashMap;
 use std::time::{Duration, Instant};
@@ -42,6 +42,8 @@ const METRIC: u32 = 0;
 /// How routes from FPM are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FpmOptions {
+    /// The feed's number.
+    pub(crate) feed: FeedId,
     /// How long stale routes stay after a peer has come back (`--fpm-hold`).
     pub(crate) hold: Duration,
     /// The routing tables whose routes are taken.
@@ -56,6 +58,7 @@ impl Default for FpmOptions {
     /// Zebra's own hold time for routes of its predecessor is a good one here, too; four full tables of routes.
     fn default() -> Self {
         Self {
+            feed: FeedId(0),
             hold: Duration::from_secs(180),
             tables: Tables::default(),
             routes_max: 1 << 22,
@@ -116,7 +119,7 @@ pub(crate) struct Fpm {
 impl Fpm {
     /// A feed without connections.
     pub(crate) fn new(options: FpmOptions) -> Self {
-        let objects = NextHops::new(options.routes_max);
+        let objects = NextHops::new(options.feed, options.routes_max);
         Self {
             options,
             current: None,
@@ -222,6 +225,7 @@ impl Fpm {
     pub(crate) fn tick(&mut self, now: Instant, out: &mut Vec<FeedEvent>) {
         if self.sweep_at.take_if(|at| *at <= now).is_some() {
             out.push(FeedEvent::Sweep);
+            self.objects.sweep(out);
         }
     }
 
@@ -244,7 +248,7 @@ impl Fpm {
 
     /// The connection in use has ended.
     fn ended(&mut self, out: &mut Vec<FeedEvent>) {
-        self.objects.clear();
+        self.objects.clear(out);
         self.sweep_at = None;
         out.extend([FeedEvent::Disconnected, FeedEvent::Stale]);
     }
@@ -290,7 +294,7 @@ impl Fpm {
                     self.counts.over_limit += u64::from(self.objects.set(id, object, out).is_err());
                 }
                 Message::NextHopGone(id) => {
-                    self.objects.remove(id);
+                    self.objects.remove(id, out);
                 }
                 Message::Unsupported => self.counts.unsupported += 1,
                 _ => self.counts.ignored += 1,

@@ -5,7 +5,7 @@ use crate::routes::feeds::heard::Heard;
 use crate::routes::feeds::live::say;
 use crate::routes::feeds::netlink::tests::next_hop_bytes;
 use crate::routes::feeds::test_peers::{fpm_frame as frame, gone_bytes, route_bytes};
-use crate::routes::feeds::{Path, Route};
+use crate::routes::feeds::{ObjectId, Path, Route};
 use fib::Prefix4;
 use netlink_packet_route::route::{RouteAttribute, RouteType};
 use proptest::prelude::*;
@@ -33,6 +33,18 @@ fn by_object(number: u32, id: u32) -> Vec<u8> {
 /// An object by interface.
 fn object(id: u32, ifindex: u32) -> Vec<u8> {
     next_hop_bytes(id, 2, &[(5, &ifindex.to_ne_bytes())])
+}
+
+/// What an object amounts to.
+fn is(number: u32, ifindex: u32) -> FeedEvent {
+    let FeedEvent::Announce { route, .. } = announce(0, ifindex) else { unreachable!() };
+    FeedEvent::Object { object: ObjectId { feed: FeedId(0), epoch: 0, number }, route: Some(route) }
+}
+
+/// A route that names an object.
+fn names(at: u32, number: u32) -> FeedEvent {
+    let route = Arc::new(Route::Object(ObjectId { feed: FeedId(0), epoch: 0, number }));
+    FeedEvent::Announce { vrf: 0, prefix: prefix(at), metric: METRIC, route }
 }
 
 fn announce(number: u32, ifindex: u32) -> FeedEvent {
@@ -86,12 +98,12 @@ fn the_last_word_on_a_prefix_within_a_frame_counts() {
     peer.send(FIRST, &frame(&update)).unwrap();
     assert_eq!(peer.events(), []);
     peer.send(FIRST, &frame(&object(7, 9))).unwrap();
-    assert_eq!(peer.events(), [announce(1, 9)]);
+    assert_eq!(peer.events(), [is(7, 9), names(1, 7)]);
     peer.send(FIRST, &frame(&object(7, 8))).unwrap();
-    assert_eq!(peer.events(), [announce(1, 8)]);
+    assert_eq!(peer.events(), [is(7, 8)]);
     peer.send(FIRST, &frame(&gone_bytes(prefix(1)))).unwrap();
     peer.send(FIRST, &frame(&object(7, 9))).unwrap();
-    assert_eq!(peer.events(), [withdraw(1)]);
+    assert_eq!(peer.events(), [withdraw(1), is(7, 9)]);
 }
 
 #[test]
@@ -134,11 +146,11 @@ fn each_vrf_has_the_routes_of_its_table() {
     // An object is one for all tables, and the routes that name it are not.
     let objects = [10, 1000].map(|table| in_table(table, RouteAttribute::NhId(3)));
     peer.send(FIRST, &frame(&[object(3, 9), objects.concat()].concat())).unwrap();
-    assert_eq!(peer.events(), [of(1, announce(1, 9)), of(2, announce(1, 9))]);
+    assert_eq!(peer.events(), [is(3, 9), of(1, names(1, 3)), of(2, names(1, 3))]);
     peer.send(FIRST, &frame(&in_table(1000, RouteAttribute::Oif(6)))).unwrap();
-    peer.events();
+    assert_eq!(peer.events(), [of(2, announce(1, 6))]);
     peer.send(FIRST, &frame(&object(3, 4))).unwrap();
-    assert_eq!(peer.events(), [of(1, announce(1, 4))]);
+    assert_eq!(peer.events(), [is(3, 4)]);
 }
 
 #[test]

@@ -25,7 +25,7 @@ mod tracked;
 
 use super::netlink::{AddressMessage, Envelope, Message, RouteMessage, RouteSays, messages};
 use super::nexthops::NextHops;
-use super::{FeedCounts, FeedEvent, Link, Path, Route, Tables};
+use super::{FeedCounts, FeedEvent, FeedId, Link, Path, Route, Tables};
 use fib::{IpPrefix, MacAddr, Prefix6};
 use pass::{Pass, Step};
 use rustc_hash::FxHashMap;
@@ -48,6 +48,8 @@ const NLM_F_DUMP_INTR: u16 = 0x10;
 /// Which routes of the kernel are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KernelOptions {
+    /// The feed's number.
+    pub(crate) feed: FeedId,
     /// The routing tables.
     pub(crate) tables: Tables,
     /// Whether to take the kernel's own local, broadcast and multicast routes as well, those of the table `local` in VRF 0.
@@ -68,6 +70,7 @@ impl KernelOptions {
 impl Default for KernelOptions {
     fn default() -> Self {
         Self {
+            feed: FeedId(0),
             tables: Tables::default(),
             is_local_wanted: false,
             protocols_left_out: Vec::new(),
@@ -95,7 +98,7 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// A feed whose first pass is due at `now`.
     pub(crate) fn new(options: KernelOptions, now: Instant) -> Self {
-        let objects = NextHops::new(options.routes_max);
+        let objects = NextHops::new(options.feed, options.routes_max);
         Self {
             pass: Pass::new(options.has_routes(), now),
             options,
@@ -198,7 +201,7 @@ impl Kernel {
                 self.counts.over_limit += u64::from(self.objects.set(id, object, out).is_err());
             }
             Message::NextHopGone(id) => {
-                if self.objects.remove(id) {
+                if self.objects.remove(id, out) {
                     self.routes_have_changed(now);
                 }
             }

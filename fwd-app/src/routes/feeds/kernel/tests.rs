@@ -383,7 +383,7 @@ fn objects_neighbours_and_addresses() {
     let events = watch.events();
     let neighbour = LinkNeighbour { address, ifindex, mac };
     assert_eq!(events[..2], [FeedEvent::Neighbour(neighbour), FeedEvent::Address(own)]);
-    assert!(matches!(events[2..], [FeedEvent::Announce { .. }]));
+    assert!(matches!(events[2..], [FeedEvent::Object { .. }, FeedEvent::Announce { .. }]));
     watch.kernel.overrun(watch.now);
     watch.now += PASS_INTERVAL;
     watch.pass(&[], 2);

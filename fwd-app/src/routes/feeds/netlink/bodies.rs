@@ -234,9 +234,9 @@ fn neighbour(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
 }
 
 fn link(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
-    const ADDRESS: u16 = 1;
     const IFNAME: u16 = 3;
-    const MTU: u16 = 4;
+    const LINKINFO: u16 = 18;
+    const INFO_KIND: u16 = 1;
     let header = LinkHeader::parse(body).map_err(|_| Wrong::Field("the header"))?;
     if header.interface_family != AddressFamily::Unspec {
         return Ok(Message::Ignored); // a bridge's view of its port
@@ -244,16 +244,21 @@ fn link(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     if !is_new {
         return Ok(Message::LinkGone(header.index));
     }
-    let (mut name, mut mac, mut mtu_bytes) = (String::new(), None, 0);
+    let text = |value: &[u8]| {
+        let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(text).into_owned()
+    };
+    let (mut name, mut is_local) = (String::new(), header.flags.contains(LinkFlags::Loopback));
     for attribute in attributes(body, LINK_HEADER_BYTES) {
         let (kind, value) = attribute?;
         match kind {
-            IFNAME => {
-                let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
-                name = String::from_utf8_lossy(text).into_owned();
+            IFNAME => name = text(value),
+            LINKINFO => {
+                for attribute in attributes(value, 0) {
+                    let (kind, value) = attribute?;
+                    is_local |= kind == INFO_KIND && text(value) == "dummy";
+                }
             }
-            ADDRESS => mac = <[u8; 6]>::try_from(value).ok().map(MacAddr),
-            MTU => mtu_bytes = number(value)?,
             _ => {}
         }
     }
@@ -262,8 +267,7 @@ fn link(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
         name,
         is_up: header.flags.contains(LinkFlags::Up),
         is_running: header.flags.contains(LinkFlags::Up | LinkFlags::Running),
-        mac,
-        mtu_bytes,
+        is_local,
     }))
 }
 

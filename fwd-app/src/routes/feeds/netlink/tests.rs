@@ -10,7 +10,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage as AddressOfLink,
 };
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
@@ -208,15 +208,16 @@ fn links_neighbours_and_addresses() {
         LinkAttribute::Mtu(1400),
         LinkAttribute::Address(mac.0.into()),
     ];
-    let is = Link {
-        ifindex: 4,
-        name: "eth4".into(),
-        is_up: true,
-        is_running: true,
-        mac: Some(mac),
-        mtu_bytes: 1400,
-    };
-    assert_eq!(decoded(&encode(RouteNetlinkMessage::NewLink(link.clone()))), [Message::Link(is)]);
+    let is = Link { ifindex: 4, name: "eth4".into(), is_up: true, is_running: true, is_local: false };
+    assert_eq!(decoded(&encode(RouteNetlinkMessage::NewLink(link.clone()))), [Message::Link(is.clone())]);
+    let mut dummy = link.clone();
+    dummy.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Dummy)]));
+    let mut loopback = link.clone();
+    loopback.header.flags |= LinkFlags::Loopback;
+    for local in [dummy, loopback] {
+        let is = Link { is_local: true, ..is.clone() };
+        assert_eq!(decoded(&encode(RouteNetlinkMessage::NewLink(local))), [Message::Link(is)]);
+    }
     assert_eq!(decoded(&encode(RouteNetlinkMessage::DelLink(link))), [Message::LinkGone(4)]);
 
     let address = IpAddr::from([192, 0, 2, 7]);
