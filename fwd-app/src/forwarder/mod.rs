@@ -187,15 +187,11 @@ impl Forwarder {
         Ok(all)
     }
 
-    /// For the router: the egress table of each port's VRF, then those of VRFs without ports, each replaced as a whole (empty before
-    /// [`Self::set_ports`]); and where it shows what it drops.
-    pub(crate) fn seen_by_router(&self) -> (Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>) {
-        let ports = self.ports();
-        let of_ports = ports.vrfs.iter().map(|vrfs| vrfs.own);
-        let has_port = |number: &usize| ports.vrfs.iter().any(|vrfs| vrfs.own == *number);
-        let others = (0..self.vrfs.len()).filter(|number| !has_port(number));
-        let tables = of_ports.chain(others).filter_map(|number| self.vrf(number).egress_table());
-        (tables.collect(), Arc::clone(self.running().watch()))
+    /// For the router: the ports, the egress table of each VRF (none before [`Self::set_ports`]), which are replaced as a whole, and where it
+    /// shows what it drops.
+    pub(crate) fn seen_by_router(&self) -> (SharedPorts, Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>) {
+        let tables = self.vrfs.iter().filter_map(Vrf::egress_table).collect();
+        (Arc::clone(&self.ports), tables, Arc::clone(self.running().watch()))
     }
 
     /// Takes routes, links and neighbours from these feeds.

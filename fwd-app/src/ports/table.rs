@@ -49,6 +49,11 @@ impl PortTable {
         (0..).zip(&self.vrfs).filter(|(_, vrfs)| vrfs.own != number).map(|(port, _)| port).collect()
     }
 
+    /// Whether the link of a port is up.
+    pub(crate) fn is_up(&self, port: u16) -> bool {
+        self.ports.get(usize::from(port)).is_some_and(|port| port.is_up)
+    }
+
     /// The VRF of a port.
     pub(crate) fn vrf_of(&self, port: u16) -> usize {
         self.vrfs.get(usize::from(port)).map_or(0, |vrfs| vrfs.own)

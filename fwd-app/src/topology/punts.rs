@@ -3,10 +3,9 @@
 //! All sending stages share the rings to the router, one a class of exceptions. What the router sends comes by one ring to the first of
 //! them, so that packets of one neighbour keep their order and the other stages have nothing to poll.
 
+use crate::datapath::Published;
 use crate::datapath::exception::{Ours, PuntClass, Punting};
 use crate::datapath::tx::{ORIGINATED_MAX, Originated, PuntEnds};
-use crate::datapath::watch::Watch;
-use crate::datapath::{EgressTable, Published};
 use arc_swap::ArcSwap;
 use dpdk_ffi::{Burst, DpdkError, Eal, Ring, RingSync, SocketId};
 use std::sync::Arc;
@@ -29,10 +28,6 @@ pub(crate) struct Punts {
     pub(crate) is_short: Arc<AtomicBool>,
     /// The published counters of the router.
     pub(crate) published: Arc<Published>,
-    /// The egress table of each port's VRF, then those of VRFs without ports.
-    pub(crate) egress: Vec<Arc<ArcSwap<EgressTable>>>,
-    /// Where packets are looked at that the router drops.
-    pub(crate) watch: Arc<Watch>,
     /// By port; `None` where a port is no interface.
     ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
 }
@@ -46,14 +41,12 @@ impl Punts {
         eal: &Eal,
         ours: Vec<Option<Arc<Ours>>>,
         tx_descriptors: impl IntoIterator<Item = u16>,
-        looked_at: (Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>),
     ) -> Result<Option<Self>, DpdkError> {
         let has_interfaces = ours.iter().any(Option::is_some);
-        has_interfaces.then(|| Self::new(eal, ours, tx_descriptors, looked_at)).transpose()
+        has_interfaces.then(|| Self::new(eal, ours, tx_descriptors)).transpose()
     }
 
-    /// Rings for ports where `ours` is for the router and whose TX queues have `tx_descriptors`, with the egress tables of the ports'
-    /// VRFs, and then those of the others. What the router drops is shown to `watch`.
+    /// Rings for ports where `ours` is for the router and whose TX queues have `tx_descriptors`.
     ///
     /// # Errors
     /// When there is no memory for the rings.
@@ -61,7 +54,6 @@ impl Punts {
         eal: &Eal,
         ours: Vec<Option<Arc<Ours>>>,
         tx_descriptors: impl IntoIterator<Item = u16>,
-        (egress, watch): (Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>),
     ) -> Result<Self, DpdkError> {
         let of_interfaces = ours.iter().zip(tx_descriptors).filter(|(ours, _)| ours.is_some());
         let kept_max = of_interfaces.map(|(_, descriptors)| usize::from(descriptors)).sum();
@@ -77,8 +69,6 @@ impl Punts {
             kept_max,
             is_short: Arc::default(),
             published: Arc::default(),
-            egress,
-            watch,
             ours: ours.into_iter().map(|ours| ours.map(|ours| Arc::new(ArcSwap::new(ours)))).collect(),
         })
     }

@@ -148,7 +148,7 @@ fn forward(
     let mut periodic = Periodic::new(args.forward.stats_period);
     let taken = cpus_of(eal, &plan);
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
-    let punts = Punts::for_interfaces(eal, ours, ports.tx_descriptors(), forwarder.seen_by_router())?;
+    let punts = Punts::for_interfaces(eal, ours, ports.tx_descriptors())?;
     let shown = tap_names.iter().map(|(port, name)| format!("{port}={name}")).collect();
     let setup = Setup { taps: shown, ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages()) };
     let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
@@ -160,7 +160,7 @@ fn forward(
     keep_to(&cpus_for_threads(&cpus, &taken, punts.is_some()));
     let running = forwarder.start(&site)?;
     let handle = running.handle().clone();
-    let (exceptions, service) = start_router(args, eal, interfaces, taps, punts.as_ref(), (router, asked))?;
+    let (exceptions, service) = start_router(args, (&site, &forwarder), interfaces, taps, (router, asked))?;
     let service = service
         .with_stream(updates, false)
         .with_reloads(signals.clone())
@@ -225,17 +225,22 @@ fn plan(forward: &ForwardSpec, settings: Settings, eal: &Eal, ports: &[Port]) ->
 /// of TAPs.
 fn start_router(
     args: &RunArgs,
-    eal: &Eal,
+    (site, forwarder): (&Site<'_>, &Forwarder),
     interfaces: Vec<Interface>,
     taps: Taps,
-    punts: Option<&Punts>,
     (router, asked): (RouterHandle, Receiver<ToRouter>),
 ) -> anyhow::Result<(Option<ExceptionThread>, Service)> {
-    let Some(punts) = punts else { return Ok((None, Service::default())) };
+    let Some(punts) = site.punts else { return Ok((None, Service::default())) };
     let age = Duration::from_secs(args.ports.neigh_age.into());
     let follower = (!args.ports.tap.is_empty())
         .then(|| Follower::new(interfaces.clone(), punts.ours().to_vec(), router));
-    let (thread, learned) = ExceptionThread::start(eal, (interfaces, asked), age, taps, punts)?;
+    let (thread, learned) = ExceptionThread::start(
+        site.eal,
+        (interfaces, asked),
+        age,
+        taps,
+        (punts, forwarder.seen_by_router()),
+    )?;
     Ok((Some(thread), Service::default().with_neighbours(learned).with_addresses(follower)))
 }
 

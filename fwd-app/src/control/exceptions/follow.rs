@@ -12,26 +12,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl Exceptions {
-    /// The neighbour at an address on a port, or on the first interface in the VRF of port `at` whose link has that address; `None` when the
-    /// link is down. `table` is that of the VRF.
-    pub(super) fn key(
-        &self,
-        at: usize,
-        table: &EgressTable,
-        address: IpAddr,
-        port: Option<u16>,
-    ) -> Option<Key> {
-        let is_in_vrf = |interface: &&Interface| {
-            let its = self.egress.get(usize::from(interface.id().0)).zip(self.egress.get(at));
-            its.is_some_and(|(its, ours)| Arc::ptr_eq(its, ours))
-        };
-        let interfaces = || self.router.interfaces().iter().filter(is_in_vrf);
-        let on_link = || interfaces().find(|interface| interface.is_on_link(address));
+    /// The neighbour at an address on a port, or on the first interface in `vrf` whose link has that address; `None` when the link is down.
+    pub(super) fn key(&self, vrf: usize, address: IpAddr, port: Option<u16>) -> Option<Key> {
+        let mut interfaces = self.router.interfaces().iter().filter(|interface| interface.vrf() == vrf);
+        let mut on_link = || interfaces.find(|interface| interface.is_on_link(address));
         let id = port.map(InterfaceId).or_else(|| on_link().map(Interface::id))?;
-        table.is_up(id.0).then_some(Key::untagged(id, address))
+        self.ports.load().is_up(id.0).then_some(Key::untagged(id, address))
     }
 
-    /// Keeps gateways resolved, and follows the links, when the egress table is a new one or time has passed.
+    /// Keeps gateways resolved, and follows the links, when an egress table is a new one or time has passed.
     pub(super) fn follow(&mut self) {
         let is_same = |(egress, followed): (&ArcSwap<EgressTable>, &Arc<EgressTable>)| {
             Arc::ptr_eq(&egress.load(), followed)
@@ -42,9 +31,9 @@ impl Exceptions {
             return;
         }
         let tables: Vec<_> = self.egress.iter().map(|egress| egress.load_full()).collect();
-        let now = self.now();
+        let (now, ports) = (self.now(), self.ports.load_full());
         for (id, was_up) in &mut self.links {
-            let is_up = tables.get(usize::from(id.0)).is_some_and(|table| table.is_up(id.0));
+            let is_up = ports.is_up(id.0);
             if *was_up != is_up {
                 self.taps.set_carrier(*id, is_up);
             }
@@ -56,8 +45,8 @@ impl Exceptions {
             *was_up = is_up;
         }
         let mut gateways = BTreeSet::<Key>::new();
-        for (at, table) in tables.iter().enumerate() {
-            let keys = table.gateways().filter_map(|(address, port)| self.key(at, table, address, port));
+        for (vrf, table) in tables.iter().enumerate() {
+            let keys = table.gateways().filter_map(|(address, port)| self.key(vrf, address, port));
             gateways.extend(keys);
         }
         let Self { pinned, router, .. } = self;

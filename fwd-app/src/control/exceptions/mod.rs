@@ -25,6 +25,7 @@ use crate::datapath::tx::ORIGINATED_MAX;
 use crate::datapath::watch::Watch;
 use crate::datapath::{Counters, DropReason, EgressTable, Published};
 use crate::ports::addresses::Resolved;
+use crate::ports::table::SharedPorts;
 use crate::router::config::NeighbourConfig;
 use crate::router::entries::Key;
 use crate::router::{Action, Interface, InterfaceId, Router, RouterConfig};
@@ -72,6 +73,9 @@ fn own_packets(kept_max: usize) -> u32 {
     mbufs.checked_add(1).and_then(u32::checked_next_power_of_two).map_or(u32::MAX, |mbufs| mbufs - 1)
 }
 
+/// What the router sees of the forwarder: the ports, the egress table of each VRF, and where it shows what it drops.
+type Seen = (SharedPorts, Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>);
+
 /// The running exception thread.
 pub(crate) struct ExceptionThread {
     /// `None` once it has been joined.
@@ -89,10 +93,11 @@ impl ExceptionThread {
         (interfaces, asked): (Vec<Interface>, Receiver<ToRouter>),
         neighbour_age: Duration,
         taps: Taps,
-        punts: &Punts,
+        (punts, seen): (&Punts, Seen),
     ) -> anyhow::Result<(Self, Receiver<Resolved>)> {
         let (sender, events) = bounded(EVENTS);
-        let mut exceptions = Exceptions::new(eal, (interfaces, asked), neighbour_age, taps, punts, sender)?;
+        let ends = (punts, seen, sender);
+        let mut exceptions = Exceptions::new(eal, (interfaces, asked), neighbour_age, taps, ends)?;
         let is_stopping = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&is_stopping);
         let run = move || {
@@ -164,9 +169,10 @@ struct Exceptions {
     frame: Vec<u8>,
     /// What other threads tell and ask.
     asked: Receiver<ToRouter>,
-    /// The egress table of each port's VRF, then those of VRFs without ports.
+    ports: SharedPorts,
+    /// By VRF.
     egress: Vec<Arc<ArcSwap<EgressTable>>>,
-    /// The egress tables whose gateways and links were looked at last, and when.
+    /// The egress tables whose gateways were looked at last, and when.
     followed: (Vec<Arc<EgressTable>>, Instant),
     /// Which interfaces have a link.
     links: BTreeMap<InterfaceId, bool>,
@@ -187,8 +193,7 @@ impl Exceptions {
         (interfaces, asked): (Vec<Interface>, Receiver<ToRouter>),
         neighbour_age: Duration,
         taps: Taps,
-        punts: &Punts,
-        events: Sender<Resolved>,
+        (punts, (ports, egress, watch), events): (&Punts, Seen, Sender<Resolved>),
     ) -> Result<Self, DpdkError> {
         let (waiting_max, incomplete_max) = WAITING;
         let neighbours = NeighbourConfig { waiting_max, incomplete_max, ..NeighbourConfig::default() };
@@ -223,7 +228,8 @@ impl Exceptions {
             frame,
             asked,
             is_short: Arc::clone(&punts.is_short),
-            egress: punts.egress.clone(),
+            ports,
+            egress,
             followed: (Vec::new(), Instant::now()),
             links,
             pinned: BTreeSet::new(),
@@ -231,7 +237,7 @@ impl Exceptions {
             late: VecDeque::new(),
             counters: Counters::default(),
             published: Arc::clone(&punts.published),
-            watch: Arc::clone(&punts.watch),
+            watch,
             start: Instant::now(),
         })
     }

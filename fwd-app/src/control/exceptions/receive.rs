@@ -117,10 +117,10 @@ impl Exceptions {
     fn resolve(&mut self, waiting: Waiting) {
         let (now, packet) = (self.now(), &waiting.packet);
         let found = destination(packet).and_then(|destination| {
-            let at = usize::from(waiting.note.port);
-            let table = self.egress.get(at)?.load();
+            let vrf = self.ports.load().vrf_of(waiting.note.port);
+            let table = self.egress.get(vrf)?.load();
             let (address, port) = table.wanted(NextHopId::from_answer(waiting.note.value), destination)?;
-            self.key(at, &table, address, port)
+            self.key(vrf, address, port)
         });
         let tags = Layer2::parse(packet.data()).map_or(Tags::NONE, |layer2| layer2.tags);
         match found {

@@ -77,16 +77,21 @@ impl Rig {
             }))
         };
         let granted = ports.iter().map(|keeper| keeper.port.granted().unwrap().tx_descriptors);
-        let punts =
-            Punts::new(eal, interfaces.iter().map(ours).collect(), granted, Default::default()).unwrap();
+        let punts = Punts::new(eal, interfaces.iter().map(ours).collect(), granted).unwrap();
         let queue = |keeper: &Keeper| (keeper.port.take_tx_queue(QueueId(0)).unwrap(), Arc::default());
         let (queues, ends) = (ports.iter().map(queue).collect(), punts.ends(eal, 0, BURST).unwrap());
         let (latency, watch) = (Latency::new(1_000_000_000), Arc::new(Watch::default()));
         let tx = Tx::new(eal, queues, (BURST, Some(ends)), None, (latency, watch));
         let (sender, (_, asked)) = (bounded(EVENTS).0, asked::RouterHandle::new());
         let age = Duration::from_secs(30);
-        let mut exceptions =
-            Exceptions::new(eal, (interfaces, asked), age, Taps::default(), &punts, sender).unwrap();
+        let mut exceptions = Exceptions::new(
+            eal,
+            (interfaces, asked),
+            age,
+            Taps::default(),
+            (&punts, Seen::default(), sender),
+        )
+        .unwrap();
         // What it announces.
         exceptions.actions.clear();
         Self { ports, punts, tx, exceptions }
