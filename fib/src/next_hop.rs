@@ -597,7 +597,7 @@ mod tests {
             (table.intern(link(1)), table.find(&link(1)), table.named()),
             (Ok(shared), Some(shared), 2)
         );
-        let group = Group::next_hop([(link(1), 1), (link(2), 1)].into_iter()).unwrap();
+        let group = Group::next_hop([(link(1), 1), (link(2), 1)]).unwrap();
         table.replace(object, group.clone()).unwrap();
         assert_eq!((table.get(object), table.find(&group)), (Some(&group), None));
         let second = table.find(&link(2)).unwrap();

@@ -51,6 +51,28 @@ fn a_delta_holds_the_net_change_only() {
 }
 
 #[test]
+fn the_memory_of_what_was_told_counts() {
+    const ROUTES: usize = 10_000;
+    let mut rib = Rib::new();
+    for address in (0..).take(ROUTES) {
+        rib.set(IpPrefix::V4(Prefix4::truncating(0x0a00_0000 + (address << 8), 24)), id(1));
+    }
+    let told = |rib: &Rib| usize::try_from(rib.v4.bytes() - rib.v4.trie.bytes()).unwrap();
+    let least = ROUTES * size_of::<Dirty>();
+    assert!((least..=2 * least).contains(&told(&rib)), "{}", told(&rib));
+    let commit = |rib: &mut Rib| rib.commit(|_, _| Ok::<_, ()>(())).unwrap();
+    commit(&mut rib);
+    assert_eq!(told(&rib), 0, "the lists of a whole table are let go");
+    // Those of a small delta stay, for the next one.
+    for address in (0..).take(ROUTES / 10) {
+        rib.set(IpPrefix::V4(Prefix4::truncating(0x0a00_0000 + (address << 8), 24)), id(2));
+    }
+    commit(&mut rib);
+    let least = ROUTES / 10 * (size_of::<Dirty>() + size_of::<Change<u32>>());
+    assert!((least..=2 * least).contains(&told(&rib)), "{}", told(&rib));
+}
+
+#[test]
 fn withdrawing_what_is_not_there_changes_nothing() {
     let mut rib = Rib::new();
     assert!(rib.set("10.0.0.0/8".parse().unwrap(), NextHopId::NONE).is_none());
