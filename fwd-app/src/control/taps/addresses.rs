@@ -140,15 +140,18 @@ mod tests {
             let name = "lo".to_owned();
             FeedEvent::Link(Link { ifindex: 1, name, is_up: true, is_running: true, is_local })
         };
-        let router_id = FeedEvent::Address(LinkAddress { len: 24, ..at(1, 77) });
+        let router_id = FeedEvent::Address(at(1, 1));
         let own = ["127.0.0.1", "::1", "fe80::1"]
             .map(|address| FeedEvent::Address(LinkAddress { address: address.parse().unwrap(), ..at(1, 0) }));
         let count = changes.try_iter().count();
         tell(&mut forwarder, [vec![lo(true), router_id], own.to_vec()].concat());
-        assert!(is_ours(77) && here[0].as_ref().unwrap().load().v4.len() == 6);
+        assert!(is_ours(1) && here[0].as_ref().unwrap().load().v4.len() == 6);
+        let Ok(ToRouter::Interface(interface)) = changes.try_recv() else { panic!("no interface") };
+        let wanted = [[192, 0, 2, 1], [198, 51, 100, 2], [198, 51, 100, 1]].map(std::net::Ipv4Addr::from);
+        assert_eq!(interface.v4().collect::<Vec<_>>(), wanted, "the router sends from addresses of the link");
         assert_eq!(forwarder.main().rib().len(), routes + 3);
         tell(&mut forwarder, vec![lo(false)]);
-        assert!(!is_ours(77) && count + changes.try_iter().count() == 3);
+        assert!(!is_ours(1) && count + changes.try_iter().count() == 2);
         tell(&mut forwarder, vec![FeedEvent::LinkGone(5)]);
         assert_eq!(
             (forwarder.main().rib().len(), forwarder.main().rib().v4.get(link_of_file)),

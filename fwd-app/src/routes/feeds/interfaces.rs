@@ -99,20 +99,23 @@ impl Interfaces {
         self.taps.contains(&at.ifindex) || self.locals.contains(&at.ifindex)
     }
 
-    /// The addresses of TAPs with the indices of their ports, in order. Those of the host are at every TAP, without a link.
+    /// The addresses of TAPs with the indices of their ports, in order. Those of the host follow: they are at every TAP, without a link.
     pub(crate) fn tap_addresses(&self) -> Vec<(u16, LinkAddress)> {
+        let port_of = |ifindex| Some(self.links.get(ifindex)?.port);
         let of_taps = self.addresses.iter().filter(|at| self.taps.contains(&at.ifindex));
-        let mut found: Vec<_> =
-            of_taps.filter_map(|at| Some((self.links.get(&at.ifindex)?.port, *at))).collect();
+        let mut found: Vec<_> = of_taps.filter_map(|at| Some((port_of(&at.ifindex)?, *at))).collect();
+        let taps = found.len();
         let is_link_local =
-            |at: &LinkAddress| matches!(at.address, IpAddr::V6(address) if address.is_unicast_link_local());
-        let local = |at: &&LinkAddress| self.locals.contains(&at.ifindex) && !is_link_local(at);
-        for at in self.addresses.iter().filter(local) {
+            |address| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+        for at in self.addresses.iter().filter(|at| self.locals.contains(&at.ifindex)) {
             let len = if at.address.is_ipv4() { 32 } else { 128 };
-            let ports = self.taps.iter().filter_map(|tap| Some(self.links.get(tap)?.port));
+            let ports = self.taps.iter().filter_map(port_of).filter(|_| !is_link_local(at.address));
             found.extend(ports.map(|port| (port, LinkAddress { len, ..*at })));
         }
-        found.sort_unstable_by_key(|(port, at)| (*port, at.address, at.len));
+        let (of_taps, of_host) = found.split_at_mut(taps);
+        for part in [of_taps, of_host] {
+            part.sort_unstable_by_key(|(port, at)| (*port, at.address, at.len));
+        }
         found
     }
 
