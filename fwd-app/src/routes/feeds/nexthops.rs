@@ -6,7 +6,8 @@
 //! source withdraws or replaces the routes by itself.
 //!
 //! A source that comes back has other numbers for its objects. One that amounts to the same as an object of before gets that one's id, so
-//! that the routes of a full table are what they were when they are announced again.
+//! that the routes of a full table are what they were when they are announced again. If it changes while routes of before are still
+//! there, it gets an id of its own: those stay as they were until they are announced again or withdrawn.
 //!
 //! Invariant: an object has a resolved route exactly if it and all members of a group are known.
 
@@ -91,6 +92,8 @@ pub(super) struct NextHops {
     objects: FxHashMap<u32, Entry>,
     /// Objects from before the last [`Self::clear`], by what they amounted to.
     stale: FxHashMap<Arc<Route>, ObjectId>,
+    /// Whether routes from before then may still be there: until [`Self::sweep`].
+    has_stale: bool,
     /// The groups that have an object as a member.
     groups: FxHashMap<u32, FxHashSet<u32>>,
     members: usize,
@@ -111,6 +114,7 @@ impl NextHops {
             epoch: 0,
             objects: FxHashMap::default(),
             stale: FxHashMap::default(),
+            has_stale: false,
             groups: FxHashMap::default(),
             members: 0,
             v4: Users::default(),
@@ -123,7 +127,8 @@ impl NextHops {
     pub(super) fn clear(&mut self, out: &mut Vec<FeedEvent>) {
         let stale = std::mem::take(&mut self.stale).into_iter();
         let named = self.objects.drain().filter_map(|(_, entry)| Some((entry.route, entry.named?.0)));
-        let mut next = Self { epoch: self.epoch + 1, ..Self::new(self.feed, self.routes_max) };
+        let mut next =
+            Self { epoch: self.epoch + 1, has_stale: true, ..Self::new(self.feed, self.routes_max) };
         for (route, object) in stale.map(|(route, object)| (Some(route), object)).chain(named) {
             let before = match route {
                 Some(route) if next.stale.len() < OBJECTS_MAX => next.stale.insert(route, object),
@@ -136,6 +141,7 @@ impl NextHops {
 
     /// The routes of before the last [`Self::clear`] are gone.
     pub(super) fn sweep(&mut self, out: &mut Vec<FeedEvent>) {
+        self.has_stale = false;
         let gone = std::mem::take(&mut self.stale).into_values();
         out.extend(gone.map(|object| FeedEvent::Object { object, route: None }));
     }
@@ -281,9 +287,13 @@ impl NextHops {
             if entry.route == route {
                 continue;
             }
-            let had_route = std::mem::replace(&mut entry.route, route.clone()).is_some();
+            let mut had_route = std::mem::replace(&mut entry.route, route.clone()).is_some();
             let Some(route) = route else { continue };
             let (epoch, feed) = (self.epoch, self.feed);
+            if let Some((object, _)) = entry.named.take_if(|named| self.has_stale && named.0.epoch != epoch) {
+                out.push(FeedEvent::Object { object, route: None });
+                had_route = false;
+            }
             let (object, named) = entry.named.get_or_insert_with(|| {
                 let object = self.stale.remove(&route).unwrap_or(ObjectId { feed, epoch, number: id });
                 (object, Arc::new(Route::Object(object)))
@@ -388,13 +398,13 @@ mod tests {
     /// Zebra numbers its objects anew after a start.
     #[test]
     fn a_source_that_comes_back_finds_its_objects() {
-        let (mut hops, mut out) = (NextHops::new(FEED, 10), Vec::new());
+        let mut hops = NextHops::new(FEED, 10);
         let prefix: IpPrefix = "10.0.0.0/8".parse().unwrap();
-        let mut object_of = |hops: &mut NextHops, number, last| {
+        let object_of = |hops: &mut NextHops, number, last| {
+            let mut out = Vec::new();
             hops.set(number, NextHopObject::Path(path(last)), &mut out).unwrap();
             hops.set_route((0, prefix, 0), number, &mut out).unwrap();
             let Some(FeedEvent::Announce { route, .. }) = out.pop() else { panic!("{out:?}") };
-            out.clear();
             let Route::Object(object) = *route else { panic!("{route:?}") };
             object
         };
@@ -411,6 +421,17 @@ mod tests {
         hops.sweep(&mut gone);
         assert_eq!(gone, [FeedEvent::Object { object: first, route: None }]);
         assert_ne!(object_of(&mut hops, 7, 1), first);
+        // What has changed before the routes of before are gone is none of them.
+        hops.clear(&mut Vec::new());
+        assert_eq!(object_of(&mut hops, 4, 2), second);
+        let changed = |hops: &mut NextHops, last| {
+            let mut out = Vec::new();
+            hops.set(4, NextHopObject::Path(path(last)), &mut out).unwrap();
+            let announced = out.iter().filter(|event| matches!(event, FeedEvent::Announce { .. })).count();
+            (object_of(hops, 4, last) == second, announced)
+        };
+        assert_eq!(changed(&mut hops, 9), (false, 1));
+        assert_eq!(changed(&mut hops, 2), (false, 0), "it has its own id now");
     }
 
     #[test]
