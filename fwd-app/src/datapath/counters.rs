@@ -3,7 +3,7 @@
 //! Counters are plain integers that belong to one stage, which updates them once a burst. The stage publishes copies of them in
 //! [`Published`], atomics on cache lines of their own, for the thread that prints.
 
-use super::exception::{Lost, PuntClass};
+use super::punt_class::{Lost, PuntClass};
 use super::{DropReason, Drops};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

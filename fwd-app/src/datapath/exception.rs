@@ -12,6 +12,7 @@
 use super::DropReason;
 use super::check::{IPV4, IPV4_BYTES, IPV6, IPV6_BYTES, layer2};
 use super::limit::Limit;
+use super::punt_class::{Lost, PuntClass};
 use arc_swap::{ArcSwap, Cache};
 use fib::MacAddr;
 use lpm_core::drops::Witness;
@@ -27,31 +28,6 @@ const ERRORS_MAX: u32 = 32;
 const ANY_MIN: u32 = 8;
 /// Types of ICMPv6 messages: router and neighbour solicitations and advertisements, redirects (RFC 4861 4).
 const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
-
-/// What exceptions of a kind are for. Each has a ring to the router, which takes them in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PuntClass {
-    /// ARP and neighbour discovery.
-    Resolution,
-    /// Protocols of the link, and what is for the kernel.
-    Local,
-    /// What needs a neighbour, or an ICMP error.
-    Errors,
-}
-
-impl PuntClass {
-    /// All of them, in order of their discriminants.
-    pub(crate) const ALL: [Self; 3] = [Self::Resolution, Self::Local, Self::Errors];
-
-    /// The name in every output.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Resolution => "resolution",
-            Self::Local => "local",
-            Self::Errors => "errors",
-        }
-    }
-}
 
 /// Why a packet is an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -287,32 +263,6 @@ pub(crate) struct Punting {
     limits: [Limit; Exception::ALL.len()],
     /// What was not handed over since the last [`Self::take_lost`].
     lost: Lost,
-}
-
-/// Exceptions that were not handed over to the router, by class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lost([u64; PuntClass::ALL.len()]);
-
-impl Lost {
-    /// Counts `exceptions` of a class.
-    pub(crate) fn add(&mut self, class: PuntClass, exceptions: u64) {
-        self.0[class as usize] += exceptions;
-    }
-
-    /// The count of a class.
-    pub(crate) fn of(&self, class: PuntClass) -> u64 {
-        self.0[class as usize]
-    }
-
-    /// Adds the counts of `other`.
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
-    }
-
-    /// Every class with its count.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (PuntClass, u64)> {
-        PuntClass::ALL.into_iter().zip(self.0)
-    }
 }
 
 impl Punting {

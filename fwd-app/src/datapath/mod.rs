@@ -19,6 +19,7 @@
 //! | [`flow`] | the hash of a packet's flow, which chooses its path |
 //! | [`choose`] | gives packets of groups their path |
 //! | [`exception`] | packets for the router, which are handed over |
+//! | [`punt_class`] | the classes of those packets |
 //! | [`fragment`] | fragments of packets above the MTU |
 //! | [`limit`] | how much an lcore does off the fast path |
 //! | [`slot`] | [`Slot`](slot::Slot): what is known of a packet between parse and tx |
@@ -43,6 +44,7 @@ pub(crate) mod limit;
 pub(crate) mod lookup;
 pub(crate) mod parse;
 pub(crate) mod port_queues;
+pub(crate) mod punt_class;
 pub(crate) mod rewrite;
 pub(crate) mod rx;
 pub(crate) mod slot;

@@ -15,10 +15,11 @@
 use super::check::ETHERNET_BYTES;
 use super::choose::ip_at;
 use super::counters::{Counters, QueueCount};
-use super::exception::{Note, PuntClass};
+use super::exception::Note;
 use super::fragment::Cut;
 use super::limit::Limit;
 use super::port_queues::PortQueues;
+use super::punt_class::PuntClass;
 use super::watch::Watch;
 use super::{Batch, Code, DropReason, Drops, Egress, Latency, Punting};
 use dpdk_ffi::simd::Kind;

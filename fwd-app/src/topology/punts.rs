@@ -4,7 +4,8 @@
 //! them, so that packets of one neighbour keep their order and the other stages have nothing to poll.
 
 use crate::datapath::Published;
-use crate::datapath::exception::{Ours, PuntClass, Punting};
+use crate::datapath::exception::{Ours, Punting};
+use crate::datapath::punt_class::PuntClass;
 use crate::datapath::tx::{ORIGINATED_MAX, Originated, PuntEnds};
 use arc_swap::ArcSwap;
 use dpdk_ffi::{Burst, DpdkError, Eal, Ring, RingSync, SocketId};

@@ -9,6 +9,8 @@ pub(crate) mod counters;
 pub(crate) mod drop_reason;
 #[path = "../../../fwd-app/src/datapath/lookup.rs"]
 pub(crate) mod lookup;
+#[path = "../../../fwd-app/src/datapath/punt_class.rs"]
+pub(crate) mod punt_class;
 #[path = "../../../fwd-app/src/datapath/slot.rs"]
 pub(crate) mod slot;
 #[path = "../../../fwd-app/src/datapath/swap.rs"]

@@ -20,7 +20,8 @@ mod receive;
 mod send;
 
 use super::taps::Taps;
-use crate::datapath::exception::{Note, PuntClass};
+use crate::datapath::exception::Note;
+use crate::datapath::punt_class::PuntClass;
 use crate::datapath::tx::ORIGINATED_MAX;
 use crate::datapath::watch::Watch;
 use crate::datapath::{Counters, DropReason, EgressTable, Published};

@@ -3,7 +3,8 @@
 
 use super::{BURST, Exceptions, Waiting};
 use crate::control::taps::Sent;
-use crate::datapath::exception::{Exception, Note, PuntClass};
+use crate::datapath::exception::{Exception, Note};
+use crate::datapath::punt_class::PuntClass;
 use crate::datapath::{DropReason, check};
 use crate::router::entries::Key;
 use crate::router::frame::{Layer2, Tags};
