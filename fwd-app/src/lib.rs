@@ -10,8 +10,8 @@
 //! | `cli` | options, and the parsers of their values |
 //! | `harness` | replays a capture, measures, verifies |
 //! | `report` | summary as text and JSON, lines on stderr, output files |
-//! | `steer` | what the control socket answers |
-//! | `control` | what changes while packets flow: devices, links, the router's thread, signals, the control socket |
+//! | `console` | the control socket: its grammar, server and client, and what it answers |
+//! | `control` | what changes while packets flow: devices, links, the router's thread, signals |
 //! | `forwarder` | ports, VRFs, feeds and the running topology, as one |
 //! | `routes` | VRFs: what sources say, who wins, commits, engines |
 //! | `ports` | the ports as routes see them, and the addresses on them |
@@ -27,6 +27,7 @@
 
 mod cli;
 mod commands;
+mod console;
 mod control;
 mod datapath;
 mod engines;
@@ -40,7 +41,6 @@ mod report;
 #[cfg_attr(not(test), expect(dead_code, reason = "nothing hands frames to it yet"))]
 mod router;
 mod routes;
-mod steer;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;

@@ -194,12 +194,16 @@ const MODULES: [(&str, &[&str]); 20] = [
     ),
     ("harness", &["control", "datapath", "error", "forwarder", "notice", "ports", "routes", "topology"]),
     ("report", &["control", "datapath", "forwarder", "routes", "topology"]),
-    ("steer", &["control", "datapath", "engines", "forwarder", "notice", "report", "routes", "topology"]),
+    (
+        "console",
+        &["control", "datapath", "engines", "forwarder", "notice", "report", "routes", "threads", "topology"],
+    ),
     ("cli", &["control", "engines", "harness", "ports", "routes", "topology"]),
     (
         "commands",
         &[
             "cli",
+            "console",
             "control",
             "engines",
             "error",
@@ -210,12 +214,11 @@ const MODULES: [(&str, &[&str]); 20] = [
             "report",
             "router",
             "routes",
-            "steer",
             "threads",
             "topology",
         ],
     ),
-    ("testing", &["control", "datapath", "harness", "router", "routes"]),
+    ("testing", &["console", "control", "datapath", "harness", "router", "routes"]),
     ("lib", &["commands"]),
     ("main", &[]),
 ];

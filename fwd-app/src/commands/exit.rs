@@ -7,7 +7,7 @@
 //! | 2 | bad usage or configuration | [`ConfigError::Invalid`], unknown engine or parameter, unavailable instruction set |
 //! | 3 | a named device is absent | [`ConfigError::NoDevice`], [`EngineError::NoDevice`]; of `ctl`, that no forwarder listens |
 
-use crate::control::ctl::client::ClientError;
+use crate::console::client::ClientError;
 use crate::error::ConfigError;
 use crate::report::console::say;
 use clap::error::ErrorKind;

@@ -25,9 +25,9 @@ mod run;
 mod tables;
 
 use crate::cli::args::{REPLAY_EXAMPLES, RUN_EXAMPLES, ReplayArgs, RunArgs, UpdateArgs};
+use crate::console::server::Limits;
+use crate::console::{Inbox, Server};
 use crate::control::Signals;
-use crate::control::ctl::server::Limits;
-use crate::control::ctl::{Inbox, Server};
 use crate::control::updates::{self, VrfUpdate};
 use crate::error::ConfigError;
 use crate::report::console::{self, Printer};

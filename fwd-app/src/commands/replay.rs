@@ -2,6 +2,7 @@
 
 use super::{start_eal, tables};
 use crate::cli::args::ReplayArgs;
+use crate::console::{self, Console, Telemetry};
 use crate::control::Signals;
 use crate::control::service::Service;
 use crate::control::updates::VrfUpdate;
@@ -17,7 +18,6 @@ use crate::report::periodic::Periodic;
 use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
 use crate::routes::Vrf;
 use crate::routes::spec::{VrfSpec, vrfs_of_ports};
-use crate::steer::{self, Console, Telemetry};
 use crate::topology::{Handle, Settings};
 use anyhow::Context as _;
 use dpdk_ffi::Port;
@@ -72,7 +72,7 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let setup = Setup::new(settings, &plan, lcores.workers.len(), huge_pages);
     let telemetry = Telemetry::register(&eal)?;
     let serve = |service: Service, running: &Handle, ports: &[Port]| {
-        let site = steer::Site::new(ports, &plan, setup.clone(), tsc_hz);
+        let site = console::Site::new(ports, &plan, setup.clone(), tsc_hz);
         let mut console = Console::new(socket, telemetry, site, None);
         console.capture_drops(args.forward.capture_drops.as_ref(), running)?;
         Ok(service.with_requests(move |forwarder| console.turn(forwarder)))

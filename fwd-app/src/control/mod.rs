@@ -13,9 +13,7 @@
 //! | [`taps`] | TAPs of ports, and their addresses |
 //! | [`exceptions`] | the thread of the router: ARP, neighbours, ICMP; what other threads ask it |
 //! | [`signals`] | SIGINT, SIGTERM, SIGUSR1, SIGHUP |
-//! | [`ctl`] | steering over a local socket: grammar, server, client |
 
-pub(crate) mod ctl;
 pub(crate) mod devices;
 pub(crate) mod exceptions;
 pub(crate) mod ports;

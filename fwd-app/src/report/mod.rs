@@ -15,6 +15,7 @@
 //! | [`console`] | stderr and stdout: nobody waits for them while packets flow |
 //! | [`output`] | results to stdout, or to files that appear whole |
 
+pub(crate) mod columns;
 pub(crate) mod console;
 pub(crate) mod histogram;
 pub(crate) mod output;

@@ -1,8 +1,8 @@
 //! The VRFs of a forwarder: ports, routes, engines, and the memory of all of them.
 
 use super::text::megabytes;
-use crate::control::ctl::columns::Columns;
 use crate::forwarder::Forwarder;
+use crate::report::columns::Columns;
 use crate::routes::Vrf;
 use serde::Serialize;
 use std::fmt;

@@ -7,9 +7,9 @@
 
 pub mod router;
 
-use crate::control::ctl::answer::Answer;
-use crate::control::ctl::connection::Connection;
-use crate::control::ctl::words::{self, Input};
+use crate::console::answer::Answer;
+use crate::console::grammar::{self, Input};
+use crate::console::server::connection::Connection;
 use crate::datapath::check::{self, Checked, Destination};
 use crate::datapath::egress::Inputs;
 use crate::datapath::egress::learned::Learned;
@@ -398,8 +398,8 @@ pub fn read_capture(path: &Path) -> anyhow::Result<Capture> {
 /// The request that a line of `fwd-app ctl` is, as a line again; `None` when it is refused, and for what needs no session.
 #[must_use]
 pub fn ctl_words(line: &str) -> Option<String> {
-    let _ = words::complete(line);
-    match words::parse(line) {
+    let _ = grammar::complete(line);
+    match grammar::parse(line) {
         Ok(Input::Ask(request)) => Some(request.to_string()),
         Ok(Input::Help(_) | Input::Quit) | Err(_) => None,
     }

@@ -5,10 +5,10 @@
 mod prompt;
 
 use crate::cli::values;
-use crate::control::ctl::client;
-use crate::control::ctl::socket;
-use crate::control::ctl::wire::{Ask, Reply};
-use crate::control::ctl::words::{self, Input};
+use crate::console::client;
+use crate::console::grammar::{self, Input};
+use crate::console::server::socket;
+use crate::console::server::wire::{Ask, Reply};
 use crate::error::ConfigError;
 use crate::report::output;
 use anyhow::Context as _;
@@ -80,8 +80,8 @@ pub(crate) fn main(args: &CtlArgs) -> anyhow::Result<()> {
 
 /// Runs a command of the command line.
 fn one(args: &CtlArgs, line: &str) -> anyhow::Result<()> {
-    let wrong = |error: words::WordsError| ConfigError::Invalid(error.to_string());
-    let answer = match words::parse(line).map_err(wrong)? {
+    let wrong = |error: grammar::WordsError| ConfigError::Invalid(error.to_string());
+    let answer = match grammar::parse(line).map_err(wrong)? {
         Input::Help(help) if args.json => serde_json::to_string(&help)?,
         Input::Help(help) => help.to_string(),
         Input::Quit => String::new(),
@@ -95,7 +95,7 @@ fn script(forwarder: &Forwarder, input: impl BufRead) -> anyhow::Result<()> {
     for (number, line) in (1..).zip(input.lines()) {
         let at = || format!("stdin:{number}");
         let line = line.with_context(at)?;
-        if !words::is_blank(&line) {
+        if !grammar::is_blank(&line) {
             match forwarder.run(&line).with_context(at)? {
                 Some(answer) => show(&answer)?,
                 None => break,
@@ -140,7 +140,7 @@ impl Forwarder {
     /// # Errors
     /// `WordsError`, [`ClientError`](client::ClientError), [`Refused`].
     fn run(&self, line: &str) -> anyhow::Result<Option<String>> {
-        match words::parse(line)? {
+        match grammar::parse(line)? {
             Input::Ask(_) => self.ask(line).map(Some),
             Input::Help(help) => Ok(Some(help.to_string())),
             Input::Quit => Ok(None),
@@ -177,8 +177,8 @@ fn only(mut found: Vec<PathBuf>) -> Result<PathBuf, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::ctl::server::Limits;
-    use crate::control::ctl::{Answer, Refusal, Request, Server, Steer};
+    use crate::console::server::Limits;
+    use crate::console::{Answer, Refusal, Request, Server, Steer};
     use std::sync::Mutex;
 
     /// Keeps the lines it is asked; refuses `start`.

@@ -2,7 +2,7 @@
 
 use super::{Forwarder, show};
 use crate::commands::exit;
-use crate::control::ctl::words;
+use crate::console::grammar;
 use crate::report::console::say;
 use anyhow::Context as _;
 use rustyline::completion::Completer;
@@ -39,7 +39,7 @@ pub(super) fn main(forwarder: &Forwarder) -> anyhow::Result<()> {
             Err(ReadlineError::Eof | ReadlineError::Interrupted) => break,
             Err(error) => return Err(error).context("cannot read from the terminal"),
         };
-        if words::is_blank(&line) {
+        if grammar::is_blank(&line) {
             continue;
         }
         let _ = editor.add_history_entry(&line);
@@ -76,7 +76,7 @@ impl Completer for Grammar {
         position: usize,
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<String>)> {
-        let (start, words) = words::complete(&line[..position]);
+        let (start, words) = grammar::complete(&line[..position]);
         // With the blank that comes next.
         Ok((start, words.into_iter().map(|word| format!("{word} ")).collect()))
     }

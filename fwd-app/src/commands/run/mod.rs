@@ -2,10 +2,11 @@
 
 use super::{start_eal, tables};
 use crate::cli::args::RunArgs;
+use crate::console::server::Limits;
+use crate::console::server::socket::{self, SocketError};
+use crate::console::{self, Console, Telemetry};
+use crate::console::{Inbox, Server};
 use crate::control::Signals;
-use crate::control::ctl::server::Limits;
-use crate::control::ctl::socket::{self, SocketError};
-use crate::control::ctl::{Inbox, Server};
 use crate::control::devices::Devices;
 use crate::control::exceptions::ExceptionThread;
 use crate::control::exceptions::asked::{RouterHandle, ToRouter};
@@ -29,7 +30,6 @@ use crate::router::Interface;
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::Feeds;
 use crate::routes::spec::{VrfSpec, vrfs_of_ports};
-use crate::steer::{self, Console, Telemetry};
 use crate::threads::keep_to;
 use crate::topology::Settings;
 use crate::topology::plan::{Host, Plan};
@@ -151,7 +151,7 @@ fn forward(
     let punts = Punts::for_interfaces(eal, ours, ports.tx_descriptors())?;
     let shown = tap_names.iter().map(|(port, name)| format!("{port}={name}")).collect();
     let setup = Setup { taps: shown, ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages()) };
-    let steer = steer::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
+    let steer = console::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let (router, asked) = RouterHandle::new();
     let console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
     let mut console = console.with_router(punts.is_some().then(|| router.clone()));

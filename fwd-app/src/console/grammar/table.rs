@@ -1,10 +1,10 @@
 //! The commands of the control socket, each with its words, its arguments and its help line.
 //!
-//! This table is the only list of commands: the parser, `help` and the completion of the prompt are made from it ([`super::words`]).
+//! This table is the only list of commands: the parser, `help` and the completion of the prompt are made from it ([`crate::console::grammar`]).
 //! No command's path is the beginning of another one's.
 
-use super::request::{Clear, PortCounters, PortFacts, Ports, Request, Show};
-use super::words::{self, Input, Words, WordsError, address, pick, wrong};
+use crate::console::grammar::request::{Clear, PortCounters, PortFacts, Ports, Request, Show};
+use crate::console::grammar::{self, Input, Words, WordsError, address, pick, wrong};
 use fib::feed;
 use fib::{IpPrefix, NextHop, PortRef};
 use std::num::NonZeroU64;
@@ -242,7 +242,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         help: "the commands, or those that start with these words",
         make: |words| {
             let start: Vec<_> = words.by_ref().collect();
-            Ok(Input::Help(super::words::help(&start)?))
+            Ok(Input::Help(crate::console::grammar::help(&start)?))
         },
     },
     plain(&["quit"], "leave; the forwarder goes on", |_| Ok(Input::Quit)),
@@ -286,7 +286,7 @@ fn vrf(words: &mut Words<'_>) -> Result<Input, WordsError> {
     let name = words.want("the name of a VRF")?.to_owned();
     let (is_nested, text) = (std::mem::replace(&mut words.is_about_vrf, true), words.clone().rest());
     if !is_nested
-        && let Input::Ask(request) = words::parse_next(words)?
+        && let Input::Ask(request) = grammar::parse_next(words)?
         && request.is_about_vrf()
     {
         return ask(Request::Vrf { name, request: Box::new(request) });

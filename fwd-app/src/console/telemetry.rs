@@ -3,8 +3,8 @@
 //! DPDK's replies have no lists of dictionaries, so those become dictionaries by name. DPDK calls a handler on a thread of its own. The handler passes the request to the control thread and waits for the answer.
 
 use super::Steering;
-use crate::control::ctl::Steer as _;
-use crate::control::ctl::request::{Request, Show};
+use crate::console::Steer as _;
+use crate::console::grammar::request::{Request, Show};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dpdk_ffi::telemetry::{Registration, register};
 use dpdk_ffi::{DpdkError, Eal};

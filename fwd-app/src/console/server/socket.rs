@@ -91,7 +91,7 @@ pub(crate) fn live_in(folder: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// The system's: no file, nobody listens, or as many wait already as may (`WouldBlock`).
-pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
+pub(in crate::console) fn connect(path: &Path) -> io::Result<UnixStream> {
     let socket = socket()?;
     net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket.into())

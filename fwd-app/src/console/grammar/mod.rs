@@ -4,10 +4,15 @@
 //! abbreviated as long as one command is meant (`sh po st`). Prefixes, next hops, MACs and neighbours are parsed as in route files
 //! (`fib::feed`). An error says what was there and what was wanted.
 
-use super::answer::Answer;
-use super::columns::Columns;
-use super::request::Request;
-use super::table::{COMMANDS, Command, VRF};
+pub(crate) mod request;
+mod table;
+#[cfg(test)]
+mod words_test;
+
+use crate::console::answer::Answer;
+use crate::console::grammar::request::Request;
+use crate::console::grammar::table::{COMMANDS, Command, VRF};
+use crate::report::columns::Columns;
 use fib::PrefixError;
 use fib::feed::LineError;
 use serde::Serialize;

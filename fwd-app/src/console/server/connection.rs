@@ -3,10 +3,10 @@
 //! A client has one request at a time: while one is answered, or a reply is on its way, its next line waits, unread at last. So
 //! replies are in order, and a client holds no more than a line and a reply.
 
-use super::answer::{Answer, Refusal};
-use super::request::Request;
-use super::wire::{self, Ask, LINE_BYTES_MAX};
-use super::words::{self, Input};
+use crate::console::answer::{Answer, Refusal};
+use crate::console::grammar::request::Request;
+use crate::console::grammar::{self, Input};
+use crate::console::server::wire::{self, Ask, LINE_BYTES_MAX};
 
 /// Where a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Connection {
                 return None;
             }
         };
-        match words::parse(&ask.line) {
+        match grammar::parse(&ask.line) {
             Ok(Input::Ask(request)) => {
                 self.state = State::Asked { json: ask.json };
                 return Some(request);

@@ -1,6 +1,6 @@
 //! Requests and replies as bytes: one line of JSON each.
 
-use super::answer::{Answer, Refusal};
+use crate::console::answer::{Answer, Refusal};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 

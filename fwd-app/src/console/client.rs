@@ -1,7 +1,7 @@
 //! Asks a running forwarder: one connection for each request, so that a client that waits for its user holds no place.
 
-use super::socket;
-use super::wire::{Ask, REPLY_BYTES_MAX, Reply};
+use crate::console::server::socket;
+use crate::console::server::wire::{Ask, REPLY_BYTES_MAX, Reply};
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

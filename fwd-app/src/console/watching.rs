@@ -2,7 +2,7 @@
 //! each drop as its comment.
 
 use super::Site;
-use crate::control::ctl::{Answer, Command, Refusal};
+use crate::console::{Answer, Command, Refusal};
 use crate::datapath::check::{self, Destination};
 use crate::datapath::watch::{Fate, Purpose, Seen, Watch};
 use crate::forwarder::Forwarder;

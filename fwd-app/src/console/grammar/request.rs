@@ -1,4 +1,4 @@
-//! What a client asks a running forwarder for: a [`Request`], made from a line of words by [`super::words`].
+//! What a client asks a running forwarder for: a [`Request`], made from a line of words by [`crate::console::grammar`].
 //!
 //! A request is complete and well-formed, but says nothing about the forwarder: whether a port, an engine or a route exists is found
 //! out by the one who answers. Its text form is a line of words that parses to the same request.

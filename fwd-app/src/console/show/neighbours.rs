@@ -2,18 +2,18 @@
 //!
 //! What the router learns is the same for all VRFs, since a next hop may be behind a port of another one.
 
-use super::Steering;
-use crate::control::ctl::columns::Columns;
-use crate::control::ctl::{Answer, Refusal};
+use crate::console::Steering;
+use crate::console::{Answer, Refusal};
 use crate::control::exceptions::asked::RouterHandle;
 use crate::datapath::egress::learned::Learner;
+use crate::report::columns::Columns;
 use fib::{MacAddr, Neighbour, PortRef};
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
 
 impl Steering<'_> {
-    pub(super) fn neighbours(&self) -> Result<Answer, Refusal> {
+    pub(in crate::console) fn neighbours(&self) -> Result<Answer, Refusal> {
         let hops = self.vrf().hops();
         let told = hops.neighbours().map(|Neighbour { address, port, mac }| NeighbourShown {
             address: *address,
@@ -46,7 +46,7 @@ impl Steering<'_> {
         Ok(Answer::new(NeighboursShown(told.chain(known).chain(of_kernel).collect())))
     }
 
-    pub(super) fn neighbour_add(
+    pub(in crate::console) fn neighbour_add(
         &mut self,
         address: IpAddr,
         mac: MacAddr,
@@ -58,7 +58,7 @@ impl Steering<'_> {
     }
 
     /// Removes a neighbour that was told.
-    pub(super) fn neighbour_del(&mut self, address: IpAddr) -> Result<Answer, Refusal> {
+    pub(in crate::console) fn neighbour_del(&mut self, address: IpAddr) -> Result<Answer, Refusal> {
         if !self.vrf_mut().remove_neighbour(address) {
             return Err(anyhow::anyhow!("there is no neighbour {address}").into());
         }
@@ -67,7 +67,10 @@ impl Steering<'_> {
     }
 
     /// Has the router forget one neighbour that it has learned, or all of them.
-    pub(super) fn clear_neighbours(&mut self, address: Option<IpAddr>) -> Result<Answer, Refusal> {
+    pub(in crate::console) fn clear_neighbours(
+        &mut self,
+        address: Option<IpAddr>,
+    ) -> Result<Answer, Refusal> {
         let forgotten = self.desk.router.as_ref().map(|router| router.forget(address)).transpose();
         match (forgotten.map_err(anyhow::Error::from)?, address) {
             (None | Some(0), Some(address)) => {

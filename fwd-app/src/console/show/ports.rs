@@ -1,11 +1,11 @@
 //! Ports: devices, links, drivers' statistics, and the switches of a device.
 
-use super::Steering;
-use crate::control::ctl::columns::Columns;
-use crate::control::ctl::request::{PortFacts, Ports};
-use crate::control::ctl::{Answer, Refusal};
+use crate::console::Steering;
+use crate::console::grammar::request::{PortFacts, Ports};
+use crate::console::{Answer, Refusal};
 use crate::control::ports::PortCounts;
 use crate::report::PortReport;
+use crate::report::columns::Columns;
 use anyhow::Context as _;
 use dpdk_ffi::{DpdkError, Port};
 use fib::PortRef;
@@ -34,7 +34,7 @@ impl Steering<'_> {
     }
 
     /// Does `work` for each of `ports`, and goes on after a failure; the first failure is the answer.
-    pub(super) fn each_port(
+    pub(in crate::console) fn each_port(
         &self,
         ports: &Ports,
         work: impl Fn(&Port) -> Result<(), DpdkError>,
@@ -48,7 +48,7 @@ impl Steering<'_> {
         Ok(Answer::done())
     }
 
-    pub(super) fn show_ports(&self, what: PortFacts, ports: &Ports) -> Result<Answer, Refusal> {
+    pub(in crate::console) fn show_ports(&self, what: PortFacts, ports: &Ports) -> Result<Answer, Refusal> {
         let site = &self.desk.site;
         let indices = self.indices(ports)?;
         let each = indices.into_iter().map(|index| (index, &site.ports[index]));
@@ -105,11 +105,11 @@ impl Steering<'_> {
         }
     }
 
-    pub(super) fn set_promiscuous(&self, ports: &Ports, on: bool) -> Result<Answer, Refusal> {
+    pub(in crate::console) fn set_promiscuous(&self, ports: &Ports, on: bool) -> Result<Answer, Refusal> {
         self.each_port(ports, |port| port.set_promiscuous(on))
     }
 
-    pub(super) fn set_link(&self, port: &PortRef, up: bool) -> Result<Answer, Refusal> {
+    pub(in crate::console) fn set_link(&self, port: &PortRef, up: bool) -> Result<Answer, Refusal> {
         self.each_port(&Ports::One(port.clone()), |port| port.set_link(up))
     }
 }

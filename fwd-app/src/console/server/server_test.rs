@@ -1,10 +1,10 @@
 //! Tests of the server with real sockets, against a session that only says what it was asked.
 
-use super::client::{self, ClientError};
-use super::request::Show;
-use super::server::{Limits, Tally};
-use super::wire::{Ask, Reply};
-use super::{Answer, Inbox, Refusal, Request, Server, Steer};
+use crate::console::client::{self, ClientError};
+use crate::console::grammar::request::Show;
+use crate::console::server::wire::{Ask, Reply};
+use crate::console::server::{Limits, Tally};
+use crate::console::{Answer, Inbox, Refusal, Request, Server, Steer};
 use crate::routes::feeds::test_peers::strangers;
 use proptest::prelude::*;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -197,7 +197,7 @@ fn ten_thousand_connections_in_turn_and_then_a_request() {
     let scene = Scene::new(Limits::default());
     strangers(10_000, b"{\"line\":\"show drops\"}\n{\"line\":\"show drops\"}\n", |_| {
         loop {
-            match super::socket::connect(&scene.path()) {
+            match crate::console::server::socket::connect(&scene.path()) {
                 Ok(client) => break client,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => thread::yield_now(),
                 Err(error) => panic!("{error}"),
@@ -250,7 +250,7 @@ fn a_session_that_is_busy_or_gone_is_told_of() {
     waiting.write_all(b"{\"line\": \"show drops\"}\n").unwrap();
     scene.until("asked", |tally| tally.requests == 1);
     // Clients that leave give their places back, while their requests still wait.
-    for n in 1..super::inbox::WAITING_MAX as u64 {
+    for n in 1..crate::console::server::inbox::WAITING_MAX as u64 {
         scene.connect().write_all(b"{\"line\": \"show drops\"}\n").unwrap();
         scene.until("asked and gone", |tally| tally.requests == 1 + n);
     }

@@ -4,7 +4,7 @@
 //! come to be, or until a limit. Then receiving stops, and what is inside leaves. The control thread goes on meanwhile, so that routes
 //! still change; the client gets its answer at the end. If anything fails before receiving stops, forwarding goes on as before.
 
-use crate::control::ctl::{Answer, Command, Refusal};
+use crate::console::{Answer, Command, Refusal};
 use crate::datapath::Counters;
 use crate::notice;
 use crate::topology::Handle;

@@ -1,30 +1,55 @@
 //! Answers what clients of the control socket and of DPDK's telemetry ask for: gathers it from the forwarder, or has it done.
 //!
 //! A [`Console`] is served on the control thread, between the other things that change the forwarder. It shows values of [`crate::report`]
-//! where the summary has them too, so the keys are the same.
+//! where the summary has them too, so the keys are the same. A client steers with testpmd's words, over a local socket:
+//!
+//! ```text
+//! client --line of JSON--> socket -> [server: words -> Request] --bounded channel--> Inbox -> Steer (the control thread)
+//!        <--line of JSON--           [bytes <- Answer]          <-----channel-----
+//! ```
+//!
+//! The protocol is one line of JSON for each request, and one for each reply, in the order of the requests:
+//!
+//! ```text
+//! {"line": "show drops", "json": true}                        json is optional: text is the default
+//! {"ok":true,"data":{"no_route":7}}                           with "json": true
+//! {"ok":true,"text":"no_route  7\n"}                          without
+//! {"ok":false,"error":"'dropz' is not understood here, .."}   refused, nothing has changed
+//! ```
+//!
+//! So any program can be a client: `echo '{"line": "show drops"}' | socat - UNIX-CONNECT:/run/fwd-app/rte.sock`.
+//!
+//! The server has a thread of its own, which polls all clients and never waits for one of them. It shares nothing with lcores, and
+//! with the control thread only the two channels. The control thread takes requests when it gets round to it ([`Console::turn`]);
+//! nobody but the client waits for the answer. What a client may cost is bounded: clients, bytes of a request and of a reply,
+//! requests on their way to the session (one a client), and how long a client may neither write nor read.
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`grammar`] | parser, help and completion over one table of commands; [`Request`]: what is asked for |
+//! | [`answer`] | [`Answer`], [`Refusal`]: the value behind a reply |
+//! | [`server`] | the socket, its clients, and the thread that polls them |
+//! | [`client`] | asks a forwarder |
+//! | [`show`] | what is asked for, from the forwarder: ports, lcores, routes, neighbours |
 //! | [`drain`] | taking the forwarder out of a network |
-//! | [`lcores`] | counters by lcore and queue, drops, latencies, the summary so far |
-//! | [`ports`] | devices, links, drivers' statistics |
-//! | [`neighbours`] | neighbours, told and learned |
-//! | [`tables`] | routes, next hops, the engine |
 //! | [`watching`] | traces of packets, and captures of dropped ones |
 //! | [`telemetry`] | the commands on DPDK's telemetry socket |
 
+pub(crate) mod answer;
+pub(crate) mod client;
 mod drain;
-mod lcores;
-mod neighbours;
-mod ports;
-mod tables;
+pub(crate) mod grammar;
+pub(crate) mod server;
+mod show;
 mod telemetry;
 mod watching;
 
+pub(crate) use answer::{Answer, Refusal};
+pub(crate) use grammar::request::Request;
+pub(crate) use server::Server;
+pub(crate) use server::inbox::{Command, Inbox, Steer};
 pub(crate) use telemetry::Telemetry;
 
-use crate::control::ctl::request::{Clear, PortCounters, Ports, Show};
-use crate::control::ctl::{Answer, Command, Inbox, Refusal, Request, Server, Steer};
 use crate::control::exceptions::asked::RouterHandle;
 use crate::datapath::Drops;
 use crate::forwarder::Forwarder;
@@ -35,11 +60,12 @@ use crate::topology::Handle;
 use crate::topology::plan::Plan;
 use dpdk_ffi::{Granted, Port};
 use drain::Drains;
+use grammar::request::{Clear, PortCounters, Ports, Show};
 use hdrhistogram::Histogram;
+use show::tables::EngineWanted;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Instant;
-use tables::EngineWanted;
 use watching::Watching;
 
 /// Requests that are answered before other work has its turn.

@@ -1,11 +1,11 @@
 //! Counters of the lcores: drops, latencies, queues, the summary so far.
 
-use super::Steering;
-use crate::control::ctl::Answer;
-use crate::control::ctl::columns::Columns;
+use crate::console::Answer;
+use crate::console::Steering;
 use crate::control::ports::Ended;
 use crate::control::ports::PortCounts;
 use crate::datapath::{Counters, Drops};
+use crate::report::columns::Columns;
 use crate::report::{LatencyNs, Setup, SilentLcore, StageReport, Summary};
 use crate::topology::handle::{Direction, Seen};
 use crate::topology::running::Finished;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 impl Steering<'_> {
-    pub(super) fn drops(&self) -> Answer {
+    pub(in crate::console) fn drops(&self) -> Answer {
         let since = self.counted().since(&self.desk.cleared.drops);
         Answer::new(DropsShown(since.iter().map(|(reason, count)| (reason.name(), count)).collect()))
     }
@@ -25,7 +25,7 @@ impl Steering<'_> {
         self.forwarder.running().counters().drops
     }
 
-    pub(super) fn clear_drops(&mut self) {
+    pub(in crate::console) fn clear_drops(&mut self) {
         self.desk.cleared.drops = self.counted();
     }
 
@@ -35,7 +35,7 @@ impl Steering<'_> {
         self.forwarder.running().past().map(|latency| latency.histogram().clone())
     }
 
-    pub(super) fn latency(&self) -> Answer {
+    pub(in crate::console) fn latency(&self) -> Answer {
         let mut histogram = self.histogram().unwrap_or_else(empty);
         if let Some(cleared) = &self.desk.cleared.latency {
             // Fails for a histogram of other limits only.
@@ -44,11 +44,11 @@ impl Steering<'_> {
         Answer::new(LatencyShown(LatencyNs::new(&histogram, "rx to tx")))
     }
 
-    pub(super) fn clear_latency(&mut self) {
+    pub(in crate::console) fn clear_latency(&mut self) {
         self.desk.cleared.latency = self.histogram();
     }
 
-    pub(super) fn queues(&self) -> Answer {
+    pub(in crate::console) fn queues(&self) -> Answer {
         let table = self.forwarder.ports();
         let names = &table.ports;
         let queue = |used: &crate::topology::handle::QueueUse| {
@@ -66,7 +66,7 @@ impl Steering<'_> {
         Answer::new(QueuesShown(self.forwarder.running().queues().iter().map(queue).collect()))
     }
 
-    pub(super) fn lcores(&self) -> Answer {
+    pub(in crate::console) fn lcores(&self) -> Answer {
         let tsc_hz = self.desk.site.tsc_hz;
         let elapsed_s = self.desk.start.elapsed().as_secs_f64();
         let seen = self.forwarder.running().look(tsc_hz).into_iter();
@@ -74,7 +74,7 @@ impl Steering<'_> {
     }
 
     /// The summary so far. What is not sent or dropped counts as held, since lcores are not looked at in one moment.
-    pub(super) fn stats(&self) -> Summary {
+    pub(in crate::console) fn stats(&self) -> Summary {
         let tsc_hz = self.desk.site.tsc_hz;
         let running = self.forwarder.running();
         let seen = running.look(tsc_hz);
@@ -97,7 +97,7 @@ impl Steering<'_> {
         summary
     }
 
-    pub(super) fn config(&self) -> Answer {
+    pub(in crate::console) fn config(&self) -> Answer {
         Answer::new(ConfigShown {
             setup: self.desk.site.setup.clone(),
             sources: self.forwarder.source_order(),

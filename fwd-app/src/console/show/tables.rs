@@ -1,12 +1,12 @@
 //! Tables: routes, next hops, the engine.
 
-use super::Steering;
-use crate::control::ctl::columns::Columns;
-use crate::control::ctl::server::Tally;
-use crate::control::ctl::{Answer, Command, Refusal, Request};
+use crate::console::Steering;
+use crate::console::server::Tally;
+use crate::console::{Answer, Command, Refusal, Request};
 use crate::datapath::egress::PathState;
 use crate::engines::EngineSpec;
 use crate::report::EngineReport;
+use crate::report::columns::Columns;
 use crate::routes::feeds::running::FeedStatus;
 use fib::details::Details;
 use fib::feed::Hop;
@@ -17,12 +17,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 impl Steering<'_> {
-    pub(super) fn engine(&self) -> Answer {
+    pub(in crate::console) fn engine(&self) -> Answer {
         let details = self.vrf().engine().stats().details;
         Answer::new(EngineShown { report: EngineReport::new(self.vrf(), self.forwarder.running()), details })
     }
 
-    pub(super) fn fib(&self) -> Answer {
+    pub(in crate::console) fn fib(&self) -> Answer {
         let (rib, hops) = (self.vrf().rib(), self.vrf().hops());
         let table = self.vrf().egress_table();
         let (groups, paths, paths_alive) = table.map_or((0, 0, 0), |table| table.load().group_counts());
@@ -65,7 +65,7 @@ impl Steering<'_> {
         counts
     }
 
-    pub(super) fn routes(&self) -> Answer {
+    pub(in crate::console) fn routes(&self) -> Answer {
         fn count<K: Key>(family: &'static str, table: &RibTable<K>) -> Vec<LengthShown> {
             let mut counts = vec![0_u64; usize::from(K::BITS) + 1];
             table.prefixes().for_each(|prefix| counts[usize::from(prefix.len())] += 1);
@@ -78,7 +78,7 @@ impl Steering<'_> {
         Answer::new(RoutesShown(lengths))
     }
 
-    pub(super) fn feeds(&self) -> Answer {
+    pub(in crate::console) fn feeds(&self) -> Answer {
         let shown = |feed, name, clients, learned| FeedShown { feed, name, clients, learned };
         let file = |file: &PathBuf| shown("file", file.display().to_string(), None, None);
         let mut feeds: Vec<_> = self.vrf().files().iter().map(file).collect();
@@ -111,7 +111,7 @@ impl Steering<'_> {
         Answer::new(FeedsShown(feeds))
     }
 
-    pub(super) fn route_get(&self, address: IpAddr) -> Result<Answer, Refusal> {
+    pub(in crate::console) fn route_get(&self, address: IpAddr) -> Result<Answer, Refusal> {
         let hops = self.vrf().hops();
         let found = self.vrf().rib().longest(address);
         let mut answer = [NextHopId::NONE];
@@ -149,13 +149,13 @@ impl Steering<'_> {
         paths.into_iter().flatten().map(shown).collect()
     }
 
-    pub(super) fn route_add(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<Answer, Refusal> {
+    pub(in crate::console) fn route_add(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<Answer, Refusal> {
         self.vrf_mut().add_route(prefix, hop).map_err(anyhow::Error::from)?;
         self.vrf_mut().commit()?;
         Ok(Answer::done())
     }
 
-    pub(super) fn route_del(&mut self, prefix: IpPrefix) -> Result<Answer, Refusal> {
+    pub(in crate::console) fn route_del(&mut self, prefix: IpPrefix) -> Result<Answer, Refusal> {
         let rib = self.vrf().rib();
         let id = match prefix {
             IpPrefix::V4(prefix) => rib.v4.get(prefix),
@@ -170,7 +170,7 @@ impl Steering<'_> {
     }
 
     /// Begins to build the engine that `command` asks for.
-    pub(super) fn set_engine(&mut self, command: Command) {
+    pub(in crate::console) fn set_engine(&mut self, command: Command) {
         match self.build_engines(command.request()) {
             Ok(waiting) => self.desk.engines_wanted.push(EngineWanted { command, waiting, result: Ok(()) }),
             Err(error) => command.answer(Err(error.into())),
@@ -193,7 +193,7 @@ impl Steering<'_> {
     }
 
     /// Moves to the engines that have been built, if there are some, and answers who has asked for them. Returns whether there were any.
-    pub(super) fn finish_engines(&mut self) -> bool {
+    pub(in crate::console) fn finish_engines(&mut self) -> bool {
         let mut worked = false;
         for number in 0..self.forwarder.vrfs().len() {
             let Some(finished) = self.forwarder.finish_engine(number) else { continue };
@@ -221,7 +221,7 @@ impl Steering<'_> {
 }
 
 /// A client who waits for engines.
-pub(super) struct EngineWanted {
+pub(in crate::console) struct EngineWanted {
     command: Command,
     /// The numbers of the VRFs whose engines are being built.
     waiting: Vec<usize>,

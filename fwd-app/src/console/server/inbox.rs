@@ -1,7 +1,7 @@
 //! The session's end of the control socket: requests that wait, and who answers them.
 
-use super::answer::{Answer, Refusal};
-use super::request::Request;
+use crate::console::answer::{Answer, Refusal};
+use crate::console::grammar::request::Request;
 use crossbeam_channel::{Receiver, Sender};
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;

@@ -2,12 +2,18 @@
 //!
 //! It starts before EAL pins the main thread, and runs where no lcore does ([`crate::control::thread`]).
 
-use super::answer::{Answer, Refusal};
-use super::connection::Connection;
-use super::inbox::{Command, Inbox, Replies, WAITING_MAX};
-use super::request::Request;
-use super::socket::{Socket, SocketError};
-use super::wire;
+pub(crate) mod connection;
+pub(crate) mod inbox;
+#[cfg(test)]
+mod server_test;
+pub(crate) mod socket;
+pub(crate) mod wire;
+
+use crate::console::answer::{Answer, Refusal};
+use crate::console::grammar::request::Request;
+use crate::console::server::connection::Connection;
+use crate::console::server::inbox::{Command, Inbox, Replies, WAITING_MAX};
+use crate::console::server::socket::{Socket, SocketError};
 use crate::threads::spawn;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -1,8 +1,8 @@
 //! Tests of the grammar: every line of help parses, every request prints back, any text is refused or understood.
 
-use super::request::{Clear, PortCounters, PortFacts, Ports, Request, Show};
-use super::table::{COMMANDS, Command};
-use super::words::{Input, complete, help, is_blank, parse};
+use crate::console::grammar::request::{Clear, PortCounters, PortFacts, Ports, Request, Show};
+use crate::console::grammar::table::{COMMANDS, Command};
+use crate::console::grammar::{Input, complete, help, is_blank, parse};
 use fib::feed::Hop;
 use fib::{IpPrefix, MacAddr, NextHop, NextHopId, PortRef};
 use proptest::collection::vec;
@@ -56,7 +56,7 @@ fn every_line_of_help_parses_and_prints_back() {
 fn required_arguments_are_missed() {
     for command in COMMANDS {
         let line = command.path.join(" ");
-        let is_optional = command.args.iter().all(super::table::Arg::is_optional);
+        let is_optional = command.args.iter().all(crate::console::grammar::table::Arg::is_optional);
         assert_eq!(parse(&line).is_ok(), is_optional, "{line}");
         if !is_optional {
             assert!(error(&line).contains("is the last word, wanted"), "{}", error(&line));
