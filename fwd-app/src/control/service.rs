@@ -13,11 +13,13 @@ use super::updates::{Stream, Turn};
 use crate::forwarder::Forwarder;
 use crate::notice;
 use crate::ports::addresses::Resolved;
-use crate::routes::files::load_rib;
+use crate::routes::files::{Replacement, load_rib};
 use crossbeam_channel::Receiver;
 use fib::{NextHopTable, Rib};
+use std::iter::Enumerate;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use std::vec::IntoIter;
 
 /// How often the sources are asked when nothing happens, with an update stream, whose updates have their times, and without.
 const TICKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
@@ -52,7 +54,7 @@ impl Service {
 
     /// Reads the route files, if there are any, again when `signals` has a SIGHUP.
     pub(crate) fn with_reloads(mut self, signals: Signals) -> Self {
-        self.reloads = Some(Reloads { signals, loading: None });
+        self.reloads = Some(Reloads { signals, loading: None, applying: None });
         self
     }
 
@@ -92,7 +94,11 @@ impl Service {
         let mut result = Ok(());
         while !stop.is_stopping() {
             let mut worked = false;
-            match self.stream.as_mut().map(|stream| stream.turn(forwarder)) {
+            // What an update changes is not taken back with a reload that is refused.
+            let is_applying = self.reloads.as_ref().is_some_and(|reloads| reloads.applying.is_some());
+            worked |= is_applying;
+            let stream = self.stream.as_mut().filter(|_| !is_applying);
+            match stream.map(|stream| stream.turn(forwarder)) {
                 None | Some(Ok(Turn::Idle)) => {}
                 Some(Ok(Turn::Worked)) => worked = true,
                 Some(Ok(Turn::Ended)) => self.stream = None,
@@ -133,18 +139,23 @@ type Tables = anyhow::Result<Vec<(Rib, NextHopTable)>>;
 struct Reloads {
     signals: Signals,
     loading: Option<JoinHandle<Tables>>,
+    applying: Option<Applying>,
 }
 
 impl Reloads {
     fn turn(&mut self, forwarder: &mut Forwarder) {
+        self.applying.take_if(|applying| applying.turn(forwarder));
         match self.loading.take_if(|loading| loading.is_finished()) {
             Some(loaded) => {
                 let loaded = loaded
                     .join()
                     .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads has panicked")));
-                apply(forwarder, loaded);
+                match loaded {
+                    Ok(tables) => self.applying = Some(Applying::new(tables)),
+                    Err(error) => notice::warn(format_args!("{error:#}; the routes stay as they were")),
+                }
             }
-            None if self.loading.is_none() && self.signals.reload_wanted() => {
+            None if self.loading.is_none() && self.applying.is_none() && self.signals.reload_wanted() => {
                 let files: Vec<_> = forwarder.vrfs().iter().map(|vrf| vrf.files().to_vec()).collect();
                 if files.iter().all(Vec::is_empty) {
                     return;
@@ -163,26 +174,56 @@ impl Reloads {
     }
 }
 
-/// Applies the difference to tables that were read again.
-fn apply(forwarder: &mut Forwarder, loaded: Tables) {
-    let start = Instant::now();
-    let tables = match loaded {
-        Ok(tables) => tables,
-        Err(error) => return notice::warn(format_args!("{error:#}; the routes stay as they were")),
-    };
-    let mut taken = None;
-    for (result, (rib, _)) in forwarder.replace_routes(&tables).into_iter().zip(&tables) {
+/// The difference to tables that were read again, applied to one VRF after the other.
+struct Applying {
+    tables: Enumerate<IntoIter<(Rib, NextHopTable)>>,
+    current: Option<(usize, Replacement)>,
+    start: Instant,
+    /// Routes in the tables that have been taken, and how many of them are new; `None` while none has been.
+    taken: Option<(usize, u64)>,
+}
+
+impl Applying {
+    fn new(tables: Vec<(Rib, NextHopTable)>) -> Self {
+        Self { tables: tables.into_iter().enumerate(), current: None, start: Instant::now(), taken: None }
+    }
+
+    /// Does a slice of the work; returns whether that was the last.
+    fn turn(&mut self, forwarder: &mut Forwarder) -> bool {
+        let result = if let Some((number, replacement)) = &mut self.current {
+            let Some(result) = forwarder.go_on(*number, replacement) else { return false };
+            result.map(|changes| (replacement.routes(), changes))
+        } else {
+            let Some((number, (rib, hops))) = self.tables.next() else {
+                self.report();
+                return true;
+            };
+            match forwarder.replace_routes(number, rib, hops) {
+                Ok(replacement) => {
+                    self.current = Some((number, replacement));
+                    return false;
+                }
+                Err(error) => Err(error),
+            }
+        };
+        self.current = None;
         match result {
-            Ok(changes) => {
-                let (routes, before): (usize, u64) = taken.unwrap_or_default();
-                taken = Some((routes + rib.len(), before + changes));
+            Ok((routes, changes)) => {
+                let (others, before) = self.taken.unwrap_or_default();
+                self.taken = Some((others + routes, before + changes));
             }
             Err(error) => notice::warn(format_args!("{error:#}; its routes stay as they were")),
         }
+        false
     }
-    if let Some((routes, changes)) = taken {
-        let ms = start.elapsed().as_millis();
-        notice::post(format_args!("route files read again: {routes} routes, {changes} changed, in {ms} ms"));
+
+    fn report(&self) {
+        if let Some((routes, changes)) = self.taken {
+            let ms = self.start.elapsed().as_millis();
+            notice::post(format_args!(
+                "route files read again: {routes} routes, {changes} changed, in {ms} ms"
+            ));
+        }
     }
 }
 

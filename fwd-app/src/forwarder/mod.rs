@@ -24,6 +24,7 @@ use crate::routes::candidates::FeedOutcome;
 use crate::routes::feeds::running::{FeedStatus, Feeds};
 use crate::routes::feeds::{FeedId, LinkAddress};
 use crate::routes::files::Progress;
+use crate::routes::files::Replacement;
 use crate::routes::spec::{DEFAULT, TableSpec, VrfSpec};
 use crate::topology::Handle;
 use crate::topology::Settings;
@@ -282,12 +283,25 @@ impl Forwarder {
         first
     }
 
-    /// As [`Vrf::replace_routes`], for each of them by number. One that refuses its tables is named in the error.
-    pub(crate) fn replace_routes(&mut self, tables: &[(Rib, NextHopTable)]) -> Vec<anyhow::Result<u64>> {
-        let of_each = self.vrfs.iter_mut().zip(tables);
-        of_each
-            .map(|(vrf, (rib, hops))| vrf.replace_routes(rib, hops).with_context(|| of(&vrf.name)))
-            .collect()
+    /// As [`Vrf::replace_routes`], of the VRF with this number, which the error names.
+    pub(crate) fn replace_routes(
+        &mut self,
+        number: usize,
+        rib: Rib,
+        hops: NextHopTable,
+    ) -> anyhow::Result<Replacement> {
+        let vrf = &mut self.vrfs[number];
+        vrf.replace_routes(rib, hops).with_context(|| of(&vrf.name))
+    }
+
+    /// As [`Replacement::turn`], of the VRF with this number, which the error names.
+    pub(crate) fn go_on(
+        &mut self,
+        number: usize,
+        replacement: &mut Replacement,
+    ) -> Option<anyhow::Result<u64>> {
+        let vrf = &mut self.vrfs[number];
+        Some(replacement.turn(vrf)?.with_context(|| of(&vrf.name)))
     }
 
     /// Frees tables that were replaced and that no lcore has any more; call it now and then.

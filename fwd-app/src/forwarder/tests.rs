@@ -107,7 +107,15 @@ fn a_vrf_that_refuses_its_files_keeps_those_of_others_out_of_nothing() {
         rib.set(new, known);
         (rib, hops)
     };
-    let [main, red, blue] = forwarder.replace_routes(&[again(), again(), again()]).try_into().unwrap();
+    let [main, red, blue] = [0, 1, 2].map(|number| {
+        let (rib, hops) = again();
+        let mut replacement = forwarder.replace_routes(number, rib, hops)?;
+        loop {
+            if let Some(result) = forwarder.go_on(number, &mut replacement) {
+                break result;
+            }
+        }
+    });
     assert_eq!((main.unwrap(), blue.unwrap()), (1, 1));
     let refusal = format!("{:#}", red.unwrap_err());
     assert!(refusal.starts_with("VRF red: "), "{refusal}");
@@ -271,7 +279,7 @@ fn the_control_thread_does_not_wait_while_one_vrf_of_a_common_engine_is_built() 
     let engines = each_fib(Box::new(engine)).into_iter();
     let engines = engines.map(|engine| Made { engine, service: None, is_shared: true }).collect();
     for vrf in [0, 1] {
-        forwarder.vrf_mut(vrf).replace_routes(&fib::Rib::new(), &fib::NextHopTable::new()).unwrap();
+        forwarder.vrf_mut(vrf).replace_all(fib::Rib::new(), fib::NextHopTable::new()).unwrap();
         forwarder
             .vrf_mut(vrf)
             .add_route("198.18.0.0/24".parse().unwrap(), &Hop::Hop(NextHop::Blackhole))

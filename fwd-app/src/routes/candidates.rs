@@ -455,6 +455,11 @@ impl Candidates {
         self.get(prefix, (source, 0)).map(|candidate| candidate.route)
     }
 
+    /// The next hop of the files' route of a prefix that has an entry, or [`NextHopId::NONE`].
+    pub(crate) fn file_route(&self, prefix: IpPrefix) -> NextHopId {
+        self.said(prefix, SourceId::FILES).map_or(NextHopId::NONE, |route| self.choice.routes.get(route).id)
+    }
+
     /// The route with which a prefix wins.
     pub(crate) fn route_of(
         &self,

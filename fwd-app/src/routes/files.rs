@@ -2,11 +2,11 @@
 //!
 //! The RIB holds their routes by itself, but of prefixes that another source has, too ([`super::candidates`]).
 
-use super::Vrf;
 use super::candidates::{Said, SourceId};
 use super::vrf::check_routes;
+use super::{Vrf, route_in};
 use fib::feed::{self, Hop, LoadOptions, Loaded};
-use fib::{IpPrefix, Key, Neighbour, NextHop, NextHopId, NextHopTable, Rib, RibTable};
+use fib::{IpPrefix, Neighbour, NextHop, NextHopId, NextHopTable, Rib};
 use rustc_hash::FxHashMap;
 use std::path::PathBuf;
 
@@ -35,12 +35,108 @@ pub(crate) fn load_rib(
     Ok((rib, hops, files?))
 }
 
-impl Vrf {
-    /// Replaces the files' routes and neighbours by those of other tables, and commits the difference. Returns how many routes changed.
+/// How many prefixes are looked at in one turn of a [`Replacement`]: some milliseconds of work.
+const SLICE: usize = 1 << 16;
+
+/// Routes and neighbours of files that replace those of a VRF, a slice in each turn, so that other work has its turns between.
+///
+/// New and changed routes come before those that go, so that no address is without a route between. A slice that the engine refuses is
+/// tried once more with all that is left, which may make room. When this is refused, too, everything becomes what it was before.
+pub(crate) struct Replacement {
+    rib: Rib,
+    hops: NextHopTable,
+    /// The neighbours before.
+    neighbours: NextHopTable,
+    /// Prefixes that the VRF has, to be looked for in `rib`.
+    old: Vec<IpPrefix>,
+    /// The routes to set, from `at` on; [`NextHopId::NONE`] for those that go.
+    todo: Vec<(IpPrefix, NextHopId)>,
+    at: usize,
+    pub(super) slice: usize,
+    /// What the routes that have changed were before.
+    undo: Vec<(IpPrefix, NextHopId)>,
+    /// Why the routes become those of before.
+    refusal: Option<anyhow::Error>,
+}
+
+impl Replacement {
+    /// How many routes the files have.
+    pub(crate) fn routes(&self) -> usize {
+        self.rib.len()
+    }
+
+    /// Does a slice of the work. Returns how many routes have changed when all is done.
     ///
     /// # Errors
-    /// As [`Self::commit`], and [`EngineError::Full`](fib::EngineError::Full) for more routes than `--routes-max`. Everything is as before then.
-    pub(crate) fn replace_routes(&mut self, rib: &Rib, hops: &NextHopTable) -> anyhow::Result<u64> {
+    /// As [`Vrf::commit`], when everything is as before.
+    pub(crate) fn turn(&mut self, vrf: &mut Vrf) -> Option<anyhow::Result<u64>> {
+        if self.refusal.is_some() {
+            return self.go_back(vrf).map(Err);
+        }
+        if !self.old.is_empty() {
+            let Self { old, todo, rib, .. } = self;
+            let compared = old.drain(old.len().saturating_sub(self.slice)..);
+            todo.extend(compared.filter(|of| route_in(rib, *of).is_none()).map(|of| (of, NextHopId::NONE)));
+            return None;
+        }
+        let end = self.at.saturating_add(self.slice).min(self.todo.len());
+        let (done, is_last) = (self.undo.len(), end == self.todo.len());
+        for &(prefix, id) in &self.todo[self.at..end] {
+            let before = vrf.file_route(prefix);
+            if vrf.set_file_route(prefix, id) {
+                self.undo.push((prefix, before));
+            }
+        }
+        if is_last {
+            vrf.hops.replace_neighbours(&self.hops);
+            vrf.static_neighbours_have_changed();
+        }
+        vrf.changes.updates += (self.undo.len() - done) as u64;
+        match vrf.commit() {
+            Ok(_) => self.at = end,
+            Err(error) => {
+                self.undo.truncate(done);
+                self.slice = usize::MAX;
+                self.refusal = is_last.then_some(error);
+                return None;
+            }
+        }
+        is_last.then(|| {
+            vrf.unused.is_held = false;
+            Ok(self.undo.len() as u64)
+        })
+    }
+
+    /// Takes back a slice of what has been done, the last first. Returns the refusal when nothing is left.
+    fn go_back(&mut self, vrf: &mut Vrf) -> Option<anyhow::Error> {
+        let kept = self.undo.len().saturating_sub(SLICE);
+        for (prefix, id) in self.undo.drain(kept..).rev() {
+            vrf.set_file_route(prefix, id);
+        }
+        if kept == 0 {
+            vrf.hops.replace_neighbours(&self.neighbours);
+            vrf.static_neighbours_have_changed();
+        }
+        let undone = vrf.commit();
+        if undone.is_ok() && kept > 0 {
+            return None;
+        }
+        vrf.unused.is_held = false;
+        let refusal = self.refusal.take()?;
+        Some(match undone {
+            Ok(_) => refusal,
+            Err(error) => refusal.context(format!("cannot go back to the routes before: {error:#}")),
+        })
+    }
+}
+
+impl Vrf {
+    /// Begins to replace the files' routes and neighbours by those of other tables. Until it has ended, no next hop is dropped.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`](fib::EngineError::Full) for more routes than `--routes-max`, a port that does not exist, and no id that is
+    /// free.
+    pub(crate) fn replace_routes(&mut self, rib: Rib, hops: NextHopTable) -> anyhow::Result<Replacement> {
         check_routes(rib.len() as u64, self.spec.routes_max)?;
         for (_, hop) in hops.iter() {
             self.check(hop)?;
@@ -53,32 +149,25 @@ impl Vrf {
             let hop = if *hop == NextHop::Bare { Hop::Id(id) } else { Hop::Hop(hop.clone()) };
             ids.insert(id, hop.intern(&mut self.hops)?);
         }
-        let changes = self.replace_files(|rib| &rib.v4, &rib.v4, &ids)
-            + self.replace_files(|rib| &rib.v6, &rib.v6, &ids);
-        let before = self.hops.replace_neighbours(hops);
-        self.static_neighbours_have_changed();
-        self.changes.updates += changes;
-        if let Err(error) = self.commit() {
-            self.hops.replace_neighbours(&before);
-            self.static_neighbours_have_changed();
-            self.commit()?;
-            return Err(error);
+        // Both old and new routes have their neighbours until the last slice.
+        let neighbours = self.hops.replace_neighbours(&hops);
+        for before in neighbours.neighbours().filter(|of| hops.neighbour(of.address).is_none()) {
+            self.hops.set_neighbour(before.clone());
         }
-        Ok(changes)
+        self.static_neighbours_have_changed();
+        self.unused.is_held = true;
+        let known = |id| ids.get(&id).copied().unwrap_or(id);
+        let v4 = rib.v4.iter().map(|(prefix, id)| (IpPrefix::V4(prefix), known(id)));
+        let todo = v4.chain(rib.v6.iter().map(|(prefix, id)| (IpPrefix::V6(prefix), known(id)))).collect();
+        let old = self.rib.v4.prefixes().map(IpPrefix::V4).chain(self.rib.v6.prefixes().map(IpPrefix::V6));
+        let old = old.collect();
+        let (at, slice, undo, refusal) = (0, SLICE, Vec::new(), None);
+        Ok(Replacement { rib, hops, neighbours, old, todo, at, slice, undo, refusal })
     }
 
-    /// Makes the files' routes of a family those of `other`, whose next hops have the ids that `ids` says. Returns how many changed.
-    fn replace_files<K: Key>(
-        &mut self,
-        family: impl Fn(&Rib) -> &RibTable<K>,
-        other: &RibTable<K>,
-        ids: &FxHashMap<NextHopId, NextHopId>,
-    ) -> u64 {
-        let prefixes = family(&self.rib).prefixes();
-        let gone: Vec<_> = prefixes.filter(|prefix| other.get(*prefix).is_none()).collect();
-        let gone = gone.into_iter().map(|prefix| (prefix, NextHopId::NONE));
-        let there = other.iter().map(|(prefix, id)| (prefix, ids.get(&id).copied().unwrap_or(id)));
-        gone.chain(there).map(|(prefix, id)| u64::from(self.set_file_route(K::wrap(prefix), id))).sum()
+    /// The files' route of a prefix, or [`NextHopId::NONE`].
+    fn file_route(&self, prefix: IpPrefix) -> NextHopId {
+        if self.candidates.has(prefix) { self.candidates.file_route(prefix) } else { self.route(prefix) }
     }
 
     /// Sets the files' route of a prefix; [`NextHopId::NONE`] removes it. Returns whether it was another one before.

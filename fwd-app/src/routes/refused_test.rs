@@ -55,7 +55,7 @@ fn a_reload_that_is_refused_forgets_no_withdrawal_that_was_refused() {
     faults.fail_from(Call::Apply, 0, How::Full);
     rig.says(FPM, vec![withdraw()]);
     assert_eq!(rig.hop(), "via 192.0.2.7 dev 0", "the engine refuses the withdrawal");
-    rig.vrf.replace_routes(&Rib::new(), &NextHopTable::new()).unwrap_err();
+    rig.vrf.replace_all(Rib::new(), NextHopTable::new()).unwrap_err();
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
     rig.tries_again();
     assert_eq!(rig.hop(), before);
@@ -148,7 +148,7 @@ fn a_route_that_the_engine_refuses_keeps_no_other_one_out() {
 #[test]
 fn routes_of_a_family_that_the_engine_lacks_keep_no_other_one_out() {
     let mut rig = Rig::new();
-    rig.vrf.replace_routes(&Rib::new(), &NextHopTable::new()).unwrap();
+    rig.vrf.replace_all(Rib::new(), NextHopTable::new()).unwrap();
     rig.vrf.replace_engine(ENGINES.make("sail-m", &fib::EngineOptions::default()).unwrap());
     let link = |text: &str| {
         let path = Path { gateway: None, ifindex: 10, weight: 1 };
@@ -212,7 +212,7 @@ fn what_is_refused_is_tried_in_bounded_rounds_and_each_route_has_its_turn() {
 #[test]
 fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
     let mut rig = Rig::new();
-    rig.vrf.replace_routes(&Rib::new(), &NextHopTable::new()).unwrap();
+    rig.vrf.replace_all(Rib::new(), NextHopTable::new()).unwrap();
     let link = |text: &str| {
         let path = Path { gateway: None, ifindex: 10, weight: 1 };
         let (prefix, route) = (text.parse().unwrap(), Arc::new(Route::Paths(Box::new([path]))));
@@ -254,4 +254,49 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
     let refused = move_to(&mut rig, "sail-m", vec![]).unwrap_err().to_string();
     assert!(refused.contains("no table for ipv6, and 1 routes of files and ctl"), "{refused}");
     assert_eq!((rig.vrf.engine().name(), lens(&rig)), ("oracle", (4, 5)));
+}
+
+/// The routes of a VRF, with their next hops in words.
+fn routes(vrf: &crate::routes::Vrf) -> Vec<String> {
+    let of = |prefix: IpPrefix, id: NextHopId| format!("{prefix} {id} {:?}", vrf.hops().get(id));
+    let v4 = vrf.rib().v4.iter().map(|(prefix, id)| of(IpPrefix::V4(prefix), id));
+    let mut all: Vec<_> =
+        v4.chain(vrf.rib().v6.iter().map(|(prefix, id)| of(IpPrefix::V6(prefix), id))).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_reload_in_slices_is_taken_whole_or_not_at_all() {
+    let (mut rig, faults) = Rig::with_faults();
+    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
+    let id = hops.bare(5).unwrap();
+    for number in 0..6_u32 {
+        rib.set(numbered(number).0, id);
+    }
+    let before = routes(&rig.vrf);
+    for (refused_at, done) in [(0, 0), (1, 2), (2, 4)] {
+        let mut replacement = rig.vrf.replace_routes(rib.clone(), hops.clone()).unwrap();
+        replacement.slice = 2;
+        faults.fail_from(Call::Apply, faults.calls(Call::Apply) + refused_at, How::Full);
+        while rig.vrf.rib().len() < before.len() + done {
+            assert!(replacement.turn(&mut rig.vrf).is_none());
+        }
+        // This slice is refused, and so is all that is left.
+        let refusals = faults.calls(Call::Apply) + 2;
+        while faults.calls(Call::Apply) < refusals {
+            assert!(replacement.turn(&mut rig.vrf).is_none());
+        }
+        faults.fail_from(Call::Apply, u64::MAX, How::Full);
+        let refusal = std::iter::repeat_with(|| replacement.turn(&mut rig.vrf)).flatten().next().unwrap();
+        refusal.unwrap_err();
+        assert_eq!(routes(&rig.vrf), before, "refused at {refused_at}");
+    }
+    let deltas = rig.vrf.tally().deltas;
+    let mut replacement = rig.vrf.replace_routes(rib, hops).unwrap();
+    replacement.slice = 2;
+    let changed = std::iter::repeat_with(|| replacement.turn(&mut rig.vrf)).flatten().next().unwrap();
+    assert_eq!(changed.unwrap(), 6 + before.len() as u64);
+    assert_eq!(rig.vrf.rib().len(), 6);
+    assert_eq!(rig.vrf.tally().deltas - deltas, (6 + before.len() as u64).div_ceil(2));
 }

@@ -35,12 +35,14 @@ pub(super) struct Unused {
     marked: Option<Instant>,
     /// How long they stay after that.
     stay: Duration,
+    /// Whether none are looked for now: routes that were replaced may come back.
+    pub(super) is_held: bool,
 }
 
 impl Unused {
     /// For a table of this size.
     pub(super) fn new(hops: usize) -> Self {
-        Self { at: HOPS_MIN.max(2 * hops), marked: None, stay: IN_FLIGHT_MAX }
+        Self { at: HOPS_MIN.max(2 * hops), marked: None, stay: IN_FLIGHT_MAX, is_held: false }
     }
 }
 
@@ -351,8 +353,9 @@ impl Vrf {
     /// Drops next hops that no route uses, when the table has grown to twice those in use. Call it after a commit, be it refused: the
     /// engine's routes are those of the RIB then. See [`IN_FLIGHT_MAX`].
     pub(super) fn drop_unused_hops(&mut self) {
-        let Unused { at, marked, stay } = &mut self.unused;
+        let Unused { at, marked, stay, is_held } = &mut self.unused;
         match marked {
+            _ if *is_held => {}
             Some(since) if since.elapsed() >= *stay => {
                 *marked = None;
                 if self.hops.drop_unused() > 0 {

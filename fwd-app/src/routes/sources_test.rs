@@ -228,13 +228,13 @@ fn a_hangup_replaces_the_files_routes_alone() {
     rig.vrf.add_route("203.0.113.128/25".parse().unwrap(), &Hop::Hop(NextHop::Blackhole)).unwrap();
     rig.vrf.commit().unwrap();
     assert_eq!(rig.vrf.rib().len(), routes + 2);
-    assert_eq!(rig.vrf.replace_routes(&Rib::new(), &NextHopTable::new()).unwrap(), routes as u64);
+    assert_eq!(rig.vrf.replace_all(Rib::new(), NextHopTable::new()).unwrap(), routes as u64);
     assert_eq!((rig.vrf.rib().len(), rig.hop()), (2, "via 192.0.2.7 dev 0".to_owned()));
     let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
     rib.set(prefix(), hops.bare(5).unwrap());
-    assert_eq!(rig.vrf.replace_routes(&rib, &hops).unwrap(), 1);
+    assert_eq!(rig.vrf.replace_all(rib.clone(), hops.clone()).unwrap(), 1);
     assert_eq!((rig.vrf.rib().len(), rig.hop()), (2, "5".to_owned()));
-    assert_eq!(rig.vrf.replace_routes(&rib, &hops).unwrap(), 0);
+    assert_eq!(rig.vrf.replace_all(rib, hops).unwrap(), 0);
     rig.says(FPM, vec![withdraw()]);
     assert_eq!(rig.hop(), "5");
 }
@@ -464,7 +464,7 @@ fn a_default_route_of_the_management_network_takes_no_ones_place() {
     for before_files in [0, 2] {
         // The files' default route stays, whoever is preferred.
         let mut rig = Rig::with_feeds_before_files(before_files);
-        rig.vrf.replace_routes(&Rib::new(), &NextHopTable::new()).unwrap();
+        rig.vrf.replace_all(Rib::new(), NextHopTable::new()).unwrap();
         let hop = NextHop::Gateway { gateway: gateway(1), port: PortRef::Index(1) };
         let action = Action::Announce(Hop::Hop(hop));
         rig.vrf.update(&Update { time_s: 0.0, prefix: all, action, peer: None }).unwrap();
@@ -475,7 +475,7 @@ fn a_default_route_of_the_management_network_takes_no_ones_place() {
     }
     // So does that of a preferred feed.
     let mut rig = Rig::new();
-    rig.vrf.replace_routes(&Rib::new(), &NextHopTable::new()).unwrap();
+    rig.vrf.replace_all(Rib::new(), NextHopTable::new()).unwrap();
     for ((feed, events), wanted) in [
         (default(KERNEL, 254, 12), "unreachable"),
         (default(FPM, 1, 11), "via 192.0.2.1 dev 1"),

@@ -4,7 +4,20 @@ use super::Vrf;
 use super::spec::{DEFAULT, TableSpec};
 use crate::engines::EngineSpec;
 use crate::ports::table::SharedPorts;
+use fib::{NextHopTable, Rib};
 use std::path::{Path, PathBuf};
+
+impl Vrf {
+    /// All turns of [`Self::replace_routes`].
+    pub(crate) fn replace_all(&mut self, rib: Rib, hops: NextHopTable) -> anyhow::Result<u64> {
+        let mut replacement = self.replace_routes(rib, hops)?;
+        loop {
+            if let Some(result) = replacement.turn(self) {
+                return result;
+            }
+        }
+    }
+}
 
 /// A file of the bundled captures.
 pub(crate) fn bundled(name: &str) -> PathBuf {
