@@ -71,6 +71,15 @@ impl fmt::Display for NextHopId {
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
+    /// All stations.
+    pub const BROADCAST: Self = Self([0xff; 6]);
+
+    /// Whether it is the address of one station.
+    #[must_use]
+    pub fn is_station(self) -> bool {
+        self.0[0] & 1 == 0 && self != Self([0; 6])
+    }
+
     /// The address used for a bare id: `02:00:00` and the id's 24 bits.
     #[must_use]
     pub const fn of_bare_id(id: NextHopId) -> Self {

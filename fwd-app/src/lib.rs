@@ -11,13 +11,12 @@
 //! | `harness` | replays a capture, measures, verifies |
 //! | `report` | summary as text and JSON, lines on stderr, output files |
 //! | `console` | the control socket: its grammar, server and client, and what it answers |
-//! | `control` | what changes while packets flow: devices, links, the router's thread, signals |
-//! | `forwarder` | ports, VRFs, feeds and the running topology, as one |
+//! | `forwarder` | ports, VRFs, feeds and the running topology, as one; the control thread, signals |
 //! | `routes` | VRFs: what sources say, who wins, commits, engines |
-//! | `ports` | the ports as routes see them, and the addresses on them |
+//! | `neighbours` | the router: neighbours, ICMP, and its thread |
+//! | `ports` | the table of ports, their devices, addresses and TAPs |
 //! | `topology` | which stage runs on which lcore |
 //! | `datapath` | the passes over a batch of packets, rx to tx |
-//! | `router` | interfaces, neighbours and ICMP: what a router does besides forwarding |
 //! | `engines` | the names of engines, and their construction |
 //! | `fallback` | a second engine that takes over when the first fails |
 //! | `error`, `notice`, `threads` | wrong configurations; what happens unasked; threads beside the lcores |
@@ -28,18 +27,17 @@
 mod cli;
 mod commands;
 mod console;
-mod control;
 mod datapath;
 mod engines;
 mod error;
 mod fallback;
 mod forwarder;
 mod harness;
+#[cfg_attr(not(test), expect(dead_code, reason = "static entries are in the egress table alone"))]
+mod neighbours;
 mod notice;
 mod ports;
 mod report;
-#[cfg_attr(not(test), expect(dead_code, reason = "nothing hands frames to it yet"))]
-mod router;
 mod routes;
 #[cfg(feature = "testing")]
 #[doc(hidden)]

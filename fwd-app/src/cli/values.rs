@@ -1,9 +1,9 @@
 //! Parsers of option values. Each gives a message that says what was wanted and what was there; clap turns it into exit
 //! code 2.
 
-use crate::control::ports::EthDest;
 use crate::harness::Rate;
-use crate::ports::addresses::PortAddress;
+use crate::ports::address::PortAddress;
+use crate::ports::dpdk::EthDest;
 use crate::topology::queue_map::{QueueLcore, QueueMap, QueueMapError};
 use fib::{PortRef, units};
 use nix::unistd::User;

@@ -3,15 +3,15 @@
 use super::{start_eal, tables};
 use crate::cli::args::ReplayArgs;
 use crate::console::{self, Console, Telemetry};
-use crate::control::Signals;
-use crate::control::service::Service;
-use crate::control::updates::VrfUpdate;
 use crate::forwarder::Forwarder;
+use crate::forwarder::Signals;
+use crate::forwarder::service::Service;
+use crate::forwarder::updates::VrfUpdate;
 use crate::harness::reference::{Reference, vrfs_of_frames};
 use crate::harness::setup::{self, Lcores, Sizes};
 use crate::harness::trace::Trace;
 use crate::harness::verify::{Verifier, VrfReferences};
-use crate::harness::{HarnessSpec, Outcome, Replay, egress_ports, has_fragments};
+use crate::harness::{HarnessSpec, Outcome, Replay, has_fragments, ports};
 use crate::ports::PortTable;
 use crate::report::console::warn;
 use crate::report::periodic::Periodic;
@@ -38,8 +38,8 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let trace = Arc::new(Trace::load(&args.trace)?);
     warn_of(args, &trace);
     let vrf_specs = VrfSpec::all(&args.vrfs.vrf, &args.vrfs.vrf_fib)?;
-    let ports = egress_ports(spec.ports);
-    let port_vrfs = vrfs_of_ports(&vrf_specs, &ports)?;
+    let ports = ports(spec.ports);
+    let port_vrfs = vrfs_of_ports(&vrf_specs, &ports.ports)?;
     let updates = super::updates(&args.updates, &vrf_specs)?;
     let mut forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
     let ecmp_seed = args.forward.ecmp_seed.unwrap_or(0);
@@ -63,8 +63,8 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     // Before EAL pins this thread.
     let socket = args.forward.ctl.as_deref().map(super::control_socket).transpose()?;
     let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
-    forwarder.set_ports(PortTable { ports, vrfs: port_vrfs, ecmp_seed, ..PortTable::default() })?;
-    tables::warn_of_neighbours(&forwarder, &[]);
+    forwarder.set_ports(PortTable { ecmp_seed, ..ports.with_vrfs(port_vrfs) })?;
+    tables::warn_of_neighbours(&forwarder);
     let updates = updates.as_ref();
     let replay =
         Replay { spec: &spec, settings, trace: &trace, lcores: &lcores, plan: &plan, sizes, updates, vrf_of };
@@ -110,7 +110,7 @@ fn verifier(
     updates: Option<&[VrfUpdate]>,
 ) -> anyhow::Result<Verifier> {
     let reference = |vrf: &Vrf| {
-        let reference = Reference::new(vrf.rib(), egress_ports(spec.ports), ecmp_seed);
+        let reference = Reference::new(vrf.rib(), ports(spec.ports).egress(), ecmp_seed);
         (reference, vrf.hops().clone())
     };
     let tables = VrfReferences::new(forwarder.vrfs().iter().map(reference).collect(), vrf_of);

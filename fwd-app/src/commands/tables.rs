@@ -4,7 +4,6 @@ use crate::cli::args::TableArgs;
 use crate::forwarder::Forwarder;
 use crate::report::console::warn;
 use crate::report::progress::Bar;
-use crate::router::Interface;
 use crate::routes::files::{self, Progress};
 use crate::routes::spec::{TableSpec, VrfSpec};
 use fib::feed::Loaded;
@@ -81,11 +80,11 @@ fn warn_of_pages() {
     }
 }
 
-/// Warns about the gateways without a neighbour that none of `interfaces` finds: there is no MAC to send their packets to. A table from MRT
+/// Warns about the gateways without a neighbour that no interface finds: there is no MAC to send their packets to. A table from MRT
 /// has only gateways. Call it when the ports are known.
-pub(super) fn warn_of_neighbours(forwarder: &Forwarder, interfaces: &[Interface]) {
+pub(super) fn warn_of_neighbours(forwarder: &Forwarder) {
     for vrf in forwarder.vrfs() {
-        let without = vrf.without_neighbour(interfaces);
+        let without = vrf.without_neighbour();
         if without > 0 {
             let gateways = vrf.hops().iter().filter_map(|(_, hop)| hop.gateway()).collect::<BTreeSet<_>>();
             warn(format_args!(

@@ -50,9 +50,9 @@ pub(crate) use server::Server;
 pub(crate) use server::inbox::{Command, Inbox, Steer};
 pub(crate) use telemetry::Telemetry;
 
-use crate::control::exceptions::asked::RouterHandle;
 use crate::datapath::Drops;
 use crate::forwarder::Forwarder;
+use crate::neighbours::thread::asked::RouterHandle;
 use crate::report::Setup;
 use crate::report::vrfs::VrfReports;
 use crate::routes::Vrf;

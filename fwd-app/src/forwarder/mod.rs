@@ -6,6 +6,25 @@
 //!
 //! What all VRFs share is here once: ports and their links in the [`PortTable`] that all of them read, feeds with the kernel's links and
 //! neighbours, and the topology. One thread uses it; lcores never wait for it.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | this one | [`Forwarder`]: what it consists of, and changes of it |
+//! | [`thread`], [`service`] | the control thread, and its loop: what changes routes and ports while packets flow |
+//! | [`updates`] | `--updates`: a stream of route changes |
+//! | [`spec`] | [`ForwardSpec`]: topology, sizes |
+//! | [`signals`] | SIGINT, SIGTERM, SIGUSR1, SIGHUP |
+
+pub(crate) mod service;
+pub(crate) mod signals;
+pub(crate) mod spec;
+#[cfg(test)]
+pub(crate) mod test_forwarder;
+pub(crate) mod thread;
+pub(crate) mod updates;
+
+pub(crate) use signals::Signals;
+pub(crate) use spec::ForwardSpec;
 
 use crate::datapath::egress::learned::Learner;
 use crate::datapath::exception::Ours;
@@ -13,16 +32,16 @@ use crate::datapath::watch::Watch;
 use crate::datapath::{EgressError, EgressTable};
 use crate::engines::{EngineSpec, Made};
 use crate::error::ConfigError;
+use crate::neighbours::entries::{Key, Resolved};
+use crate::notice;
 use crate::ports::PortTable;
-use crate::ports::addresses::{Resolved, ours, routes};
+use crate::ports::address::InterfaceAddress;
+use crate::ports::own;
 use crate::ports::table::SharedPorts;
-use crate::router::Interface;
-use crate::router::entries::Key;
-use crate::router::interface::InterfaceAddress;
 use crate::routes::Vrf;
 use crate::routes::candidates::FeedOutcome;
+use crate::routes::feeds::FeedId;
 use crate::routes::feeds::running::{FeedStatus, Feeds};
-use crate::routes::feeds::{FeedId, LinkAddress};
 use crate::routes::files::Progress;
 use crate::routes::files::Replacement;
 use crate::routes::spec::{DEFAULT, TableSpec, VrfSpec};
@@ -36,6 +55,7 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use dpdk_ffi::{Eal, Port};
 use fib::{NextHopError, NextHopTable, Rib};
+use lpm_core::retire::Retired;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -67,8 +87,12 @@ pub(crate) struct NoVrf {
 pub(crate) struct Forwarder {
     /// By number; at least [`DEFAULT`].
     vrfs: Vec<Vrf>,
-    /// What all VRFs read of ports; empty before [`Self::set_ports`].
+    /// What all VRFs and the router read of ports; empty before [`Self::set_ports`].
     ports: SharedPorts,
+    /// What is for the router on each port, for lcores.
+    ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
+    /// What was for the router before.
+    retired: Retired<Ours>,
     feeds: Option<Feeds>,
     /// The running topology; before it starts, a handle without stages.
     running: Handle,
@@ -98,7 +122,8 @@ impl Forwarder {
         for (number, VrfSpec { name, files, .. }) in (1..).zip(others) {
             vrfs.push(open(number, name, files)?);
         }
-        Ok(Self { vrfs, ports, feeds: None, running: Handle::default() })
+        let (ours, retired) = (Vec::new(), Retired::default());
+        Ok(Self { vrfs, ports, ours, retired, feeds: None, running: Handle::default() })
     }
 
     /// All VRFs.
@@ -137,25 +162,35 @@ impl Forwarder {
         self.ports.load_full()
     }
 
-    /// The interface in the VRF of its port.
-    pub(crate) fn place(&self, interface: Interface) -> Interface {
-        let vrf = self.ports().vrf_of(interface.id().0);
-        interface.in_vrf(vrf)
-    }
-
     /// The running topology.
     pub(crate) const fn running(&self) -> &Handle {
         &self.running
     }
 
-    /// Sets the ports, and makes the egress table of each VRF.
+    /// Sets the ports: makes the egress table of each VRF, and sets the routes that follow from addresses, which are in service after the next
+    /// [`Self::commit`].
     ///
     /// # Errors
-    /// [`ConfigError::NoDevice`] when a next hop or a neighbour refers to a port that does not exist.
-    pub(crate) fn set_ports(&mut self, ports: PortTable) -> Result<(), ConfigError> {
+    /// [`ConfigError::NoDevice`] when a next hop or a neighbour refers to a port that does not exist; as [`Vrf::set_own_routes`].
+    pub(crate) fn set_ports(&mut self, ports: PortTable) -> anyhow::Result<()> {
+        let swap = |port| Some(Arc::new(ArcSwap::from_pointee(own::ours(&ports, port)?)));
+        self.ours = ports.ports.iter().map(swap).collect();
         self.ports.store(Arc::new(ports));
         let made = self.vrfs.iter_mut().try_for_each(Vrf::set_ports);
-        made.map_err(|error: EgressError| ConfigError::NoDevice(error.to_string()))
+        made.map_err(|error: EgressError| ConfigError::NoDevice(error.to_string()))?;
+        Ok(self.set_own_routes()?)
+    }
+
+    /// What is for the router on each port; `None` where a port is no interface.
+    pub(crate) fn ours(&self) -> &[Option<Arc<ArcSwap<Ours>>>] {
+        &self.ours
+    }
+
+    /// Sets the routes that follow from the addresses of ports, each in the VRF of its interface.
+    fn set_own_routes(&mut self) -> Result<(), NextHopError> {
+        let ports = self.ports();
+        let mut vrfs = self.vrfs.iter_mut().enumerate();
+        vrfs.try_for_each(|(number, vrf)| vrf.set_own_routes(own::routes(&ports, number)))
     }
 
     /// Takes the next hops behind port `index` out of service when its link goes down, and back when it comes up; after the next
@@ -166,26 +201,6 @@ impl Forwarder {
                 port.is_up = is_up;
             }
         });
-    }
-
-    /// Sets the routes that follow from the addresses of ports, each in the VRF of its interface. Returns what is for the router on each
-    /// port: the addresses of its VRF.
-    ///
-    /// # Errors
-    /// As [`Vrf::set_own_routes`].
-    pub(crate) fn set_interfaces(
-        &mut self,
-        interfaces: &[Interface],
-    ) -> Result<Vec<Option<Arc<Ours>>>, NextHopError> {
-        let ports = self.ports().ports.len();
-        let mut all = vec![None; ports];
-        for (number, vrf) in self.vrfs.iter_mut().enumerate() {
-            let here = interfaces.iter().filter(|interface| interface.vrf() == number);
-            let here: Vec<_> = here.cloned().collect();
-            vrf.set_own_routes(routes(&here))?;
-            all = all.into_iter().zip(ours(&here, ports)).map(|(before, here)| here.or(before)).collect();
-        }
-        Ok(all)
     }
 
     /// For the router: the ports, the egress table of each VRF (none before [`Self::set_ports`]), which are replaced as a whole, and where it
@@ -220,17 +235,40 @@ impl Forwarder {
                 self.feeds.iter().for_each(|feeds| feeds.notice_foreign(name, &foreign));
             }
         }
+        self.follow_addresses();
         has_worked
     }
 
-    /// The addresses of TAPs with the indices of their ports, if they may have changed since the last call.
-    pub(crate) fn take_tap_addresses(&mut self) -> Option<Vec<(u16, InterfaceAddress)>> {
-        let feeds = self.feeds.as_mut()?;
-        let found = feeds.take_new_addresses().then(|| feeds.interfaces().tap_addresses())?;
+    /// Takes addresses of TAPs that have come or gone: routes, datapath and router follow.
+    fn follow_addresses(&mut self) {
+        let Some(feeds) = &mut self.feeds else { return };
+        if !feeds.take_new_addresses() {
+            return;
+        }
+        let found = feeds.interfaces().tap_addresses();
         // Others than those of hosts are none that a port can have.
-        let of_host =
-            |(port, at): (u16, LinkAddress)| Some((port, InterfaceAddress::new(at.address, at.len).ok()?));
-        Some(found.into_iter().filter_map(of_host).collect())
+        let of = |id| found.iter().filter(move |(port, _)| *port == id);
+        let has_changed = PortTable::change(&self.ports, |table| {
+            for port in table.ports.iter_mut().filter(|port| port.tap.is_some()) {
+                port.learn(
+                    of(port.id.0).filter_map(|(_, at)| InterfaceAddress::new(at.address, at.len).ok()),
+                );
+            }
+        });
+        if !has_changed {
+            return;
+        }
+        let set = self.set_own_routes().map_err(anyhow::Error::from);
+        let ports = self.ports();
+        for (here, port) in self.ours.iter().zip(&ports.ports) {
+            if let (Some(here), Some(ours)) = (here, own::ours(&ports, port)) {
+                let bytes = here.load().bytes();
+                self.retired.replace(here, Arc::new(ours), bytes);
+            }
+        }
+        if let Err(error) = set.and_then(|()| self.commit()) {
+            notice::warn(format_args!("{error:#}; the addresses of TAPs are not all in service"));
+        }
     }
 
     /// The state of each feed, and what becomes of its routes in VRF `number`.
@@ -307,6 +345,7 @@ impl Forwarder {
     /// Frees tables that were replaced and that no lcore has any more; call it now and then.
     pub(crate) fn free_retired(&mut self) {
         self.vrfs.iter_mut().for_each(Vrf::free_retired);
+        self.retired.free();
     }
 
     /// Begins to build the engine of `spec` for every VRF; [`Self::finish_engine`] moves each to its own. Updates that wait are committed
@@ -352,7 +391,7 @@ impl Forwarder {
             eal: site.eal,
             ports: site.ports,
             vrfs: self.vrfs.iter().map(Vrf::parts).collect::<Result<_, _>>()?,
-            vrf_of: &ports.vrfs,
+            vrf_of: &ports.vrfs(),
             settings: site.settings,
             fault: Arc::clone(self.running().fault()),
             watch: Arc::clone(self.running().watch()),

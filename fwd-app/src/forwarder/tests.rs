@@ -1,10 +1,9 @@
 //! Which ports and VLANs are those of which VRF, names, and feeds over several VRFs.
 
 use super::*;
-use crate::datapath::EgressPort;
 use crate::datapath::vlans::PortVrfs;
-use crate::ports::addresses::{PortAddress, interfaces};
-use crate::router::InterfaceId;
+use crate::ports::InterfaceId;
+use crate::ports::table::tests::{configured, ports};
 use crate::routes::feeds::Tables;
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::{FeedSpec, Source};
@@ -29,32 +28,25 @@ fn spec(name: &str, ports: &[&str]) -> VrfSpec {
 
 #[test]
 fn a_port_belongs_to_one_vrf() {
-    let port = |i| EgressPort {
-        name: format!("net_ring_port{i}"),
-        mac: MacAddr([2, 0, 0, 0, 0, i]),
-        mtu_bytes: 1500,
-        destination: None,
-        is_up: true,
-    };
-    let ports: Vec<_> = (0..4).map(port).collect();
-    let of = |specs: &[VrfSpec]| vrfs_of_ports(specs, &ports);
+    let ports = ports(4);
+    let of = |specs: &[VrfSpec]| vrfs_of_ports(specs, &ports.ports);
     let own = |numbers: [usize; 4]| numbers.map(|own| PortVrfs { own, ..PortVrfs::default() }).to_vec();
     assert_eq!(of(&[]), Ok(own([0; 4])));
-    let specs = [spec("red", &["3", "net_ring_port1"]), spec("blue", &["0"])];
+    let specs = [spec("red", &["3", "p1"]), spec("blue", &["0"])];
     assert_eq!(of(&specs), Ok(own([2, 1, 0, 1])));
     let message = |specs: &[VrfSpec]| of(specs).unwrap_err().to_string();
     assert_eq!(message(&[spec("red", &["1"]), spec("blue", &["1"])]), "port 1 is in the VRFs red and blue");
-    assert!(message(&[spec("red", &["1", "net_ring_port1"])]).contains("red and red"));
+    assert!(message(&[spec("red", &["1", "p1"])]).contains("red and red"));
     assert!(matches!(of(&[spec("red", &["4"])]), Err(ConfigError::NoDevice(_))));
     // A VLAN that is where its port is anyway costs nothing.
-    let specs = [spec("red", &["1.100", "2", "2.100"]), spec("blue", &["net_ring_port1.4094", "1.7", "3.7"])];
+    let specs = [spec("red", &["1.100", "2", "2.100"]), spec("blue", &["p1.4094", "1.7", "3.7"])];
     let mut wanted = own([0, 0, 1, 0]);
     wanted[1].vlans = BTreeMap::from([(7, 2), (100, 1), (4094, 2)]);
     wanted[3].vlans = BTreeMap::from([(7, 2)]);
     assert_eq!(of(&specs), Ok(wanted));
     assert_eq!(
-        message(&[spec("red", &["1.100"]), spec("blue", &["net_ring_port1.100"])]),
-        "port net_ring_port1.100 is in the VRFs red and blue"
+        message(&[spec("red", &["1.100"]), spec("blue", &["p1.100"])]),
+        "port p1.100 is in the VRFs red and blue"
     );
     for none in ["1.0", "1.4095", "1.x", "9.1", "eth1.1"] {
         assert!(matches!(of(&[spec("red", &[none])]), Err(ConfigError::NoDevice(_))), "{none}");
@@ -134,23 +126,20 @@ fn over_two_ports(others: &[VrfSpec]) -> Forwarder {
     let with_files = |vrf: &VrfSpec| VrfSpec { files: main.files.clone(), ..vrf.clone() };
     let others: Vec<_> = others.iter().map(with_files).collect();
     let mut forwarder = Forwarder::open(&main, &others, &mut |_| ()).unwrap();
-    let port = |i: u8| EgressPort {
-        name: format!("p{i}"),
-        mac: MacAddr([2, 0, 0, 0, 0, i]),
-        mtu_bytes: 1500,
-        destination: None,
-        is_up: true,
-    };
-    let ports = vec![port(0), port(1)];
-    let vrfs = vrfs_of_ports(&others, &ports).unwrap();
-    forwarder.set_ports(PortTable { vrfs, ..PortTable::of(ports) }).unwrap();
+    set_ports(&mut forwarder, &others, ports(2));
     forwarder
+}
+
+/// Sets ports, which are in the VRFs of `others`.
+fn set_ports(forwarder: &mut Forwarder, others: &[VrfSpec], ports: PortTable) {
+    let vrfs = vrfs_of_ports(others, &ports.ports).unwrap();
+    forwarder.set_ports(ports.with_vrfs(vrfs)).unwrap();
 }
 
 /// Two VRFs over the ports p0 and p1, which are the interfaces 10 and 11 of the feed behind the returned channel.
 fn with_feeds() -> (Forwarder, Sender<ChangeSet>) {
     let mut forwarder = over_two_ports(&[spec("red", &["1"])]);
-    let interfaces = Interfaces::of(&forwarder.ports().ports, &[], &[]).unwrap();
+    let interfaces = Interfaces::of(&forwarder.ports().ports);
     let (sender, receiver) = bounded(100);
     forwarder.set_feeds(Feeds::for_test(receiver, 0, interfaces)).unwrap();
     (forwarder, sender)
@@ -222,21 +211,14 @@ fn a_gateway_without_a_port_is_a_neighbour_in_its_vrf_alone() {
 #[test]
 fn the_addresses_of_a_port_are_those_of_its_vrf() {
     let (mut forwarder, _) = with_feeds();
-    let at = |port: u16, text: &str, prefix_len| PortAddress {
-        port: PortRef::Index(port),
-        address: text.parse().unwrap(),
-        prefix_len,
-    };
     // The same link in both VRFs.
-    let addresses = [at(0, "198.18.1.1", 24), at(1, "198.18.1.1", 24), at(1, "198.18.2.1", 24)];
-    let ports = forwarder.ports().ports.clone();
-    let interfaces = interfaces(&addresses, std::iter::empty(), &ports).unwrap();
-    let interfaces: Vec<_> = interfaces.into_iter().map(|interface| forwarder.place(interface)).collect();
-    let ours = forwarder.set_interfaces(&interfaces).unwrap();
+    let addresses = [("0", "198.18.1.1", 24), ("1", "198.18.1.1", 24), ("1", "198.18.2.1", 24)];
+    set_ports(&mut forwarder, &[spec("red", &["1"])], configured(2, &addresses, &[]).unwrap());
+    let ours: Vec<_> = forwarder.ours().iter().map(|ours| ours.as_ref().unwrap().load_full()).collect();
     forwarder.commit().unwrap();
     let of = |port: usize, text: &str| {
         let address: std::net::Ipv4Addr = text.parse().unwrap();
-        ours[port].as_ref().unwrap().v4.contains(&address.to_bits())
+        ours[port].v4.contains(&address.to_bits())
     };
     assert!(of(0, "198.18.1.1") && of(1, "198.18.1.1") && of(1, "198.18.2.1") && !of(0, "198.18.2.1"));
     let routes = |vrf: usize, text: &str| {

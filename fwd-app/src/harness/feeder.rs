@@ -5,8 +5,8 @@
 
 use super::schedule::Schedule;
 use super::trace::Trace;
-use crate::control::updates::Applied;
 use crate::datapath::check::{self, Destination};
+use crate::forwarder::updates::Applied;
 use dpdk_ffi::{Burst, DpdkError, Eal, Mempool, RingProducer};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};

@@ -4,8 +4,8 @@
 use super::reference::{Reference, checked};
 use super::trace::Trace;
 use super::verify::VrfReferences;
-use crate::control::updates::VrfUpdate;
 use crate::datapath::check::Destination;
+use crate::forwarder::updates::VrfUpdate;
 use fib::oracle::OraclePair;
 use fib::{IpPrefix, Key, NextHopId, Prefix};
 use rustc_hash::FxHashMap;

@@ -37,9 +37,9 @@ pub(crate) use drive::{Outcome, Replay};
 use feeder::deal;
 pub(crate) use schedule::Rate;
 
-use crate::control::updates::UpdateSpec;
-use crate::datapath::EgressPort;
 use crate::datapath::fragment::Cut;
+use crate::forwarder::updates::UpdateSpec;
+use crate::ports::{PortRecord, PortTable};
 use fib::MacAddr;
 use reference::checked;
 use std::path::PathBuf;
@@ -72,19 +72,12 @@ pub(crate) struct HarnessSpec {
 const MTU_BYTES: u16 = 1500;
 
 /// The ports of a replay: `net_ring_port0`, .. with MACs `02:f0:00:00:00:PP`.
-pub(crate) fn egress_ports(count: u16) -> Vec<EgressPort> {
+pub(crate) fn ports(count: u16) -> PortTable {
     let port = |i: u16| {
         let [high, low] = i.to_be_bytes();
-        let mac = MacAddr([0x02, 0xf0, 0, 0, high, low]);
-        EgressPort {
-            name: format!("net_ring_port{i}"),
-            mac,
-            mtu_bytes: MTU_BYTES,
-            destination: None,
-            is_up: true,
-        }
+        PortRecord::new(i, format!("net_ring_port{i}"), MacAddr([0x02, 0xf0, 0, 0, high, low]), MTU_BYTES)
     };
-    (0..count).map(port).collect()
+    PortTable::of((0..count).map(port).collect())
 }
 
 /// Whether a packet of the trace leaves a replay as fragments, if it has a route.

@@ -3,10 +3,9 @@
 use super::drive::Replay;
 use super::setup::{Lcores, Sizes};
 use super::trace::Trace;
-use super::{HarnessSpec, egress_ports};
-use crate::control::Signals;
-use crate::control::test_forwarder::{LAST_WORDS, bundled, dying_forwarder, forward_spec};
-use crate::ports::PortTable;
+use super::{HarnessSpec, ports};
+use crate::forwarder::Signals;
+use crate::forwarder::test_forwarder::{LAST_WORDS, bundled, dying_forwarder, forward_spec};
 use crate::topology::{TopologyKind, Totals};
 use TopologyKind::{Pipeline, RunToCompletion};
 use rusty_fork::rusty_fork_test;
@@ -19,7 +18,7 @@ fn replay_and_die(lcores: &[u32], cpus: usize, topology: TopologyKind, spec: Har
     let spec = HarnessSpec { loops: 1_000_000_000, ..spec };
     let mut forwarder = dying_forwarder(None);
     let settings = forward_spec(topology, &[]).settings(forwarder.main());
-    forwarder.set_ports(PortTable::of(egress_ports(spec.ports))).unwrap();
+    forwarder.set_ports(ports(spec.ports)).unwrap();
     let trace = Arc::new(Trace::load(&bundled("mix.pcap")).unwrap());
     let layout = Lcores::new(&spec, topology, None, cpus).unwrap();
     let sizes =

@@ -3,11 +3,10 @@
 use super::drive::Replay;
 use super::setup::{Lcores, Sizes};
 use super::trace::Trace;
-use super::{HarnessSpec, egress_ports};
-use crate::control::Signals;
-use crate::control::test_forwarder::{bundled, forward_spec, forwarder_of};
+use super::{HarnessSpec, ports};
 use crate::forwarder::Forwarder;
-use crate::ports::PortTable;
+use crate::forwarder::Signals;
+use crate::forwarder::test_forwarder::{bundled, forward_spec, forwarder_of};
 use crate::routes::Vrf;
 use crate::topology::{TopologyKind, Totals};
 use TopologyKind::{Pipeline, RunToCompletion};
@@ -70,7 +69,7 @@ fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcore
     writeln!(routes, "0.0.0.0/0 1").unwrap();
     let mut forwarder = forwarder_of(engine, routes.path().to_owned());
     let settings = forward_spec(topology, &[]).settings(forwarder.main());
-    forwarder.set_ports(PortTable::of(egress_ports(spec.ports))).unwrap();
+    forwarder.set_ports(ports(spec.ports)).unwrap();
     let trace = Arc::new(Trace::load(&bundled("mix.pcap")).unwrap());
     let hosts = if has_v6 { hosts(&trace) } else { Vec::new() };
     assert_eq!(hosts.is_empty(), !has_v6);

@@ -9,8 +9,8 @@
 use super::history::History;
 use super::reference::{Reference, Verdict, checked};
 use super::trace::Trace;
-use crate::control::updates::VrfUpdate;
 use crate::datapath::{DropReason, Drops};
+use crate::forwarder::updates::VrfUpdate;
 use crate::notice::post;
 use fib::{MacAddr, NextHopTable};
 use rustc_hash::FxHashMap;

@@ -1,52 +1,130 @@
-//! The ports, as routes need to know them.
+//! The table of ports: the only place where a port's name, MAC, MTU, link, addresses, VRF and TAP are kept.
 //!
-//! The table is replaced as a whole when a link or the VRF of a port changes. Every VRF reads the same one, so nothing has to be passed
-//! on: an egress table that was made from another [`PortTable`] than the current one is made anew with the next commit.
+//! It is replaced as a whole when something changes, and every VRF and the router read the same one, so nothing has to be passed on: an
+//! egress table that was made from another [`PortTable`] than the current one is made anew with the next commit.
 
+use super::address::{InterfaceAddress, PortAddress};
+use super::taps::TapSpec;
+use super::{InterfaceId, PortRecord};
 use crate::datapath::EgressPort;
+use crate::datapath::egress::find_port;
 use crate::datapath::egress::learned::Learned;
 use crate::datapath::vlans::PortVrfs;
+use crate::error::ConfigError;
 use arc_swap::ArcSwap;
+use fib::PortRef;
 use std::sync::Arc;
 
 /// The ports and what all VRFs share. Empty until the ports are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortTable {
     /// The ports; a port's index is its place in the list.
-    pub(crate) ports: Vec<EgressPort>,
-    /// The VRFs of each port.
-    pub(crate) vrfs: Vec<PortVrfs>,
-    /// Ports that groups avoid although their link is up: those that are down for the kernel.
-    pub(crate) stopped: Vec<u16>,
+    pub(crate) ports: Vec<PortRecord>,
     /// The seed of the hash that chooses the path of a flow.
     pub(crate) ecmp_seed: u64,
     /// The neighbours that the router and the kernel have learned.
     pub(crate) learned: Arc<Learned>,
 }
 
-/// The table that all VRFs read.
+/// The table that all VRFs and the router read.
 pub(crate) type SharedPorts = Arc<ArcSwap<PortTable>>;
 
 impl PortTable {
-    /// These ports, all of VRF 0.
-    #[cfg(test)]
-    pub(crate) fn of(ports: Vec<EgressPort>) -> Self {
-        Self { vrfs: vec![PortVrfs::default(); ports.len()], ports, ..Self::default() }
+    /// These ports, with seed 0 for the hash.
+    pub(crate) fn of(ports: Vec<PortRecord>) -> Self {
+        Self { ports, ..Self::default() }
     }
 
-    /// Does `change` to the table that all VRFs read. Each has it in service after its next commit.
-    pub(crate) fn change(shared: &SharedPorts, change: impl FnOnce(&mut Self)) {
+    /// With the VRFs of each port.
+    pub(crate) fn with_vrfs(mut self, vrfs: Vec<PortVrfs>) -> Self {
+        self.ports.iter_mut().zip(vrfs).for_each(|(port, vrfs)| port.vrfs = vrfs);
+        self
+    }
+
+    /// Makes ports with `addresses` or a TAP of `taps` interfaces of the router.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a port that does not exist, an address that no host can have, and a port or name of two TAPs.
+    pub(crate) fn with_interfaces(
+        mut self,
+        addresses: &[PortAddress],
+        taps: &TapSpec,
+    ) -> Result<Self, ConfigError> {
+        let names = taps.of_ports(&self.ports)?;
+        let mut by_port: Vec<Option<Vec<InterfaceAddress>>> = vec![None; self.ports.len()];
+        for (port, name) in names {
+            by_port[usize::from(port)] = Some(Vec::new());
+            self.ports[usize::from(port)].tap = Some(name);
+        }
+        for PortAddress { port, address, prefix_len } in addresses {
+            let found = find_port(port, &self.ports, || format!("--address {port}={address}/{prefix_len}"));
+            let found = found.map_err(|error| ConfigError::NoDevice(error.to_string()))?;
+            let address = InterfaceAddress::new(*address, *prefix_len)
+                .map_err(|error| ConfigError::Invalid(format!("--address {port}: {error}")))?;
+            if let Some(there) = found.and_then(|index| by_port.get_mut(usize::from(index))) {
+                there.get_or_insert_default().push(address);
+            }
+        }
+        for (port, addresses) in self.ports.iter_mut().zip(by_port) {
+            let made = addresses.map_or(Ok(()), |addresses| port.configure(addresses));
+            made.map_err(|error| ConfigError::Invalid(format!("port {}: {error}", port.name)))?;
+        }
+        Ok(self)
+    }
+
+    /// With kernel interfaces that lead to ports; of two ports the later one has the name.
+    ///
+    /// # Errors
+    /// [`ConfigError::NoDevice`] for a port that does not exist.
+    pub(crate) fn with_kernel_interfaces(mut self, named: &[(PortRef, String)]) -> Result<Self, ConfigError> {
+        for (port, name) in named {
+            let found = find_port(port, &self.ports, || format!("--kernel-interface {name}"));
+            let index = found.map_err(|error| ConfigError::NoDevice(error.to_string()))?;
+            for port in &mut self.ports {
+                port.kernel_interfaces.retain(|other| other != name);
+                if Some(port.id.0) == index {
+                    port.kernel_interfaces.push(name.clone());
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// Does `change` to the table that all VRFs read. Each has it in service after its next commit. Returns whether it has changed.
+    pub(crate) fn change(shared: &SharedPorts, change: impl FnOnce(&mut Self)) -> bool {
         let before = shared.load_full();
         let mut after = Self::clone(&before);
         change(&mut after);
-        if after != *before {
+        let has_changed = after != *before;
+        if has_changed {
             shared.store(Arc::new(after));
         }
+        has_changed
+    }
+
+    /// A port that is an interface of the router.
+    pub(crate) fn interface(&self, id: InterfaceId) -> Option<&PortRecord> {
+        self.ports.get(usize::from(id.0)).filter(|port| port.is_interface())
+    }
+
+    /// The interfaces of the router, by index.
+    pub(crate) fn interfaces(&self) -> impl Iterator<Item = &PortRecord> {
+        self.ports.iter().filter(|port| port.is_interface())
+    }
+
+    /// What an egress table needs of the ports.
+    pub(crate) fn egress(&self) -> Vec<EgressPort> {
+        self.ports.iter().map(PortRecord::egress).collect()
+    }
+
+    /// The ports that groups avoid although their link is up.
+    pub(crate) fn stopped(&self) -> Vec<u16> {
+        self.ports.iter().filter(|port| port.is_stopped).map(|port| port.id.0).collect()
     }
 
     /// The ports that do not belong to VRF `number`: a gateway without a port is no neighbour there.
     pub(crate) fn foreign(&self, number: usize) -> Vec<u16> {
-        (0..).zip(&self.vrfs).filter(|(_, vrfs)| vrfs.own != number).map(|(port, _)| port).collect()
+        self.ports.iter().filter(|port| port.vrfs.own != number).map(|port| port.id.0).collect()
     }
 
     /// Whether the link of a port is up.
@@ -56,26 +134,85 @@ impl PortTable {
 
     /// The VRF of a port.
     pub(crate) fn vrf_of(&self, port: u16) -> usize {
-        self.vrfs.get(usize::from(port)).map_or(0, |vrfs| vrfs.own)
+        self.ports.get(usize::from(port)).map_or(0, |port| port.vrfs.own)
+    }
+
+    /// The VRFs of each port.
+    pub(crate) fn vrfs(&self) -> Vec<PortVrfs> {
+        self.ports.iter().map(|port| port.vrfs.clone()).collect()
     }
 
     /// The ports of VRF `number` by name, and the VLANs of other ports as a name, a dot and an id.
     pub(crate) fn names_of(&self, number: usize) -> Vec<String> {
         let mut names = Vec::new();
-        for (port, PortVrfs { own, vlans }) in self.ports.iter().zip(&self.vrfs) {
-            names.extend((*own == number).then(|| port.name.clone()));
+        for PortRecord { name, vrfs: PortVrfs { own, vlans }, .. } in &self.ports {
+            names.extend((*own == number).then(|| name.clone()));
             let here = vlans.iter().filter(|(_, vrf)| **vrf == number);
-            names.extend(here.map(|(id, _)| format!("{}.{id}", port.name)));
+            names.extend(here.map(|(id, _)| format!("{name}.{id}")));
         }
         names
     }
 }
 
-/// The kernel interface that the EAL arguments give to the driver of a device: `--vdev DEVICE,iface=NAME`.
-pub(crate) fn interface_of<'a>(device: &str, eal: &'a [String]) -> Option<&'a str> {
-    eal.iter().find_map(|word| {
-        let (name, parameters) = word.strip_prefix("--vdev=").unwrap_or(word).split_once(',')?;
-        let mut parameters = parameters.split(',').filter(|_| name == device);
-        parameters.find_map(|parameter| parameter.strip_prefix("iface="))
-    })
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::record::tests::port;
+    use super::*;
+
+    /// `count` ports named `p0`, `p1`, .. with MACs `02:f0:00:00:00:PP` and an MTU of 1500.
+    pub(crate) fn ports(count: u8) -> PortTable {
+        PortTable::of((0..count).map(port).collect())
+    }
+
+    fn address(port: &str, address: &str, prefix_len: u8) -> PortAddress {
+        PortAddress { port: PortRef::parse(port), address: address.parse().unwrap(), prefix_len }
+    }
+
+    fn taps(taps: &[(&str, &str)]) -> TapSpec {
+        let taps = taps.iter().map(|(port, name)| (PortRef::parse(port), (*name).to_owned())).collect();
+        TapSpec { taps, netns: None }
+    }
+
+    /// Ports with these addresses and TAPs.
+    pub(crate) fn configured(
+        count: u8,
+        addresses: &[(&str, &str, u8)],
+        tap_names: &[(&str, &str)],
+    ) -> Result<PortTable, ConfigError> {
+        let addresses: Vec<_> = addresses.iter().map(|(port, text, len)| address(port, text, *len)).collect();
+        ports(count).with_interfaces(&addresses, &taps(tap_names))
+    }
+
+    #[test]
+    fn addresses_and_taps_make_interfaces() {
+        let table = configured(3, &[("p2", "192.0.2.1", 24)], &[("1", "b")]).unwrap();
+        let shown = table.ports.iter().map(|port| (port.is_interface(), port.tap.as_deref()));
+        assert_eq!(shown.collect::<Vec<_>>(), [(false, None), (true, Some("b")), (true, None)]);
+        assert_eq!(table.interfaces().map(|port| port.v4().count()).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn ports_that_are_not_there_wrong_addresses_and_taps_are_refused() {
+        for addresses in [("p9", "198.18.1.1", 24), ("9", "198.18.1.1", 24)] {
+            assert!(matches!(configured(3, &[addresses], &[]), Err(ConfigError::NoDevice(_))));
+        }
+        for addresses in [("0", "224.0.0.1", 24), ("0", "198.18.1.1", 33)] {
+            assert!(matches!(configured(3, &[addresses], &[]), Err(ConfigError::Invalid(_))));
+        }
+        for taps in [[("0", "a"), ("p0", "b")], [("0", "a"), ("1", "a")]] {
+            assert!(matches!(configured(2, &[], &taps), Err(ConfigError::Invalid(_))));
+        }
+        assert!(matches!(configured(2, &[], &[("2", "a")]), Err(ConfigError::NoDevice(_))));
+    }
+
+    #[test]
+    fn the_last_port_that_is_given_a_kernel_interface_has_it() {
+        let named = [("0", "eth0"), ("0", "eth1"), ("1", "eth0")];
+        let named = named.map(|(port, name)| (PortRef::parse(port), name.to_owned()));
+        let table = ports(2).with_kernel_interfaces(&named).unwrap();
+        let names: Vec<_> = table.ports.iter().map(|port| port.kernel_interfaces.join(" ")).collect();
+        assert_eq!(names, ["eth1", "eth0"]);
+        let error = ports(2).with_kernel_interfaces(&[(PortRef::parse("7"), "eth0".to_owned())]).unwrap_err();
+        assert!(error.to_string().contains("--kernel-interface eth0"), "{error}");
+    }
 }

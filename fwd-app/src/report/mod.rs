@@ -24,11 +24,11 @@ pub(crate) mod progress;
 pub(crate) mod text;
 pub(crate) mod vrfs;
 
-use crate::control::Signals;
-use crate::control::ports::Ended;
-use crate::control::ports::PortCounts;
 use crate::datapath::{Counters, StageName};
 use crate::forwarder::Forwarder;
+use crate::forwarder::Signals;
+use crate::ports::dpdk::Ended;
+use crate::ports::dpdk::PortCounts;
 use crate::routes::Vrf;
 use crate::topology::Handle;
 use crate::topology::handle::Seen;

@@ -3,11 +3,11 @@
 use super::histogram::bars;
 use super::vrfs::VrfReports;
 use super::{EngineReport, LatencyNs, Packets, Setup, SilentLcore, Summary};
-use crate::control::ports::Ports;
 use crate::forwarder::Forwarder;
+use crate::ports::PortRecord;
 use crate::topology::Settings;
 use crate::topology::plan::{Job, Plan};
-use dpdk_ffi::LinkState;
+use dpdk_ffi::{Granted, LinkState};
 use fib::units::time_text;
 use std::fmt::Write as _;
 
@@ -55,20 +55,20 @@ pub(crate) fn banner(forwarder: &Forwarder, settings: Settings, plan: &Plan) -> 
     lines
 }
 
-/// How port `index` and its link are, in two lines.
-pub(crate) fn port(ports: &Ports, index: usize, link: &LinkState, plan: &Plan) -> [String; 2] {
-    let (egress, granted) = (&ports.egress[index], &ports.granted[index]);
+/// How a port and its link are, in two lines.
+pub(crate) fn port((record, granted): (&PortRecord, &Granted), link: &LinkState, plan: &Plan) -> [String; 2] {
+    let index = record.id.0;
     let speed = link.speed_mbps.map_or_else(|| "speed unknown".to_owned(), |mbps| format!("{mbps} Mbit/s"));
     let duplex = if link.full_duplex { "full duplex" } else { "half duplex" };
     let up = if link.up { format!("up, {speed}, {duplex}") } else { "DOWN".to_owned() };
-    let receives = plan.inputs.iter().any(|input| usize::from(input.port) == index);
+    let receives = plan.inputs.iter().any(|input| input.port == index);
     let sizes = format!(
         "port {index}   {} {}: {}link {up}; MTU {}{}, {} RX and {} TX queues of {} and {} descriptors",
-        egress.name,
-        egress.mac,
+        record.name,
+        record.mac,
         if receives { "" } else { "sends only; " },
-        egress.mtu_bytes,
-        if egress.mtu_bytes < granted.mtu { " (it takes no chains)" } else { "" },
+        record.mtu_bytes,
+        if record.mtu_bytes < granted.mtu { " (it takes no chains)" } else { "" },
         granted.rx_queues,
         granted.tx_queues,
         granted.rx_descriptors,

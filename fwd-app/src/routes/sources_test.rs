@@ -4,7 +4,7 @@
 mod refused_test;
 
 use super::*;
-use crate::datapath::egress::tests::ports;
+use crate::ports::table::tests::ports;
 use crate::ports::PortTable;
 use crate::ports::table::SharedPorts;
 use crate::routes::feeds::interfaces::Interfaces;
@@ -76,11 +76,11 @@ impl Rig {
     }
 
     fn over(feeds: impl FnOnce(Receiver<ChangeSet>, Interfaces) -> Feeds) -> Self {
-        let table = SharedPorts::new(ArcSwap::from_pointee(PortTable::of(ports(2))));
+        let table = SharedPorts::new(ArcSwap::from_pointee(ports(2)));
         let mut vrf = vrf_over(Arc::clone(&table));
         vrf.set_ports().unwrap();
         let (sender, receiver) = bounded(1000);
-        let feeds = feeds(receiver, Interfaces::of(&ports(2), &[], &[]).unwrap());
+        let feeds = feeds(receiver, Interfaces::of(&ports(2).ports));
         vrf.set_feeds(feeds.routes_max(), feeds.installs_unreachable()).unwrap();
         vrf.changes.round_max = Duration::from_secs(3600);
         let mut rig = Self { vrf, feeds, ports: table, sender };
@@ -363,7 +363,7 @@ fn a_link_that_goes_down_or_comes_up_resolves_no_route_again() {
         rig.sender.send(ChangeSet { feed: KERNEL, events: vec![FeedEvent::Link(link)] }).unwrap();
         assert!(rig.feeds.give(std::slice::from_mut(&mut rig.vrf), &rig.ports));
         assert!(!rig.vrf.changes.has_moved && !rig.feeds.take_new_addresses());
-        assert_eq!(rig.ports.load().stopped, if is_running { vec![] } else { vec![0] });
+        assert_eq!(rig.ports.load().stopped(), if is_running { vec![] } else { vec![0] });
     }
 }
 

@@ -1,10 +1,11 @@
 //! Which VRFs there are, and which routes and engine they have, as configured.
 
 use super::feeds::Tables;
-use crate::datapath::EgressPort;
+use crate::datapath::egress::find_port;
 use crate::datapath::vlans::{PortVrfs, VLAN_IDS};
 use crate::engines::EngineSpec;
 use crate::error::ConfigError;
+use crate::ports::PortRecord;
 use fib::PortRef;
 use lpm_core::memory;
 use std::path::PathBuf;
@@ -119,11 +120,11 @@ impl VrfSpec {
 ///
 /// # Errors
 /// [`ConfigError::NoDevice`] for a port that does not exist, [`ConfigError::Invalid`] for a port or VLAN in two VRFs.
-pub(crate) fn vrfs_of_ports(vrfs: &[VrfSpec], ports: &[EgressPort]) -> Result<Vec<PortVrfs>, ConfigError> {
+pub(crate) fn vrfs_of_ports(vrfs: &[VrfSpec], ports: &[PortRecord]) -> Result<Vec<PortVrfs>, ConfigError> {
     let mut vrf_of = vec![PortVrfs::default(); ports.len()];
     for (number, vrf) in (1..).zip(vrfs) {
         for port in &vrf.ports {
-            let before = match EgressPort::find(port, ports, || format!("--vrf {}", vrf.name)) {
+            let before = match find_port(port, ports, || format!("--vrf {}", vrf.name)) {
                 Ok(index) => std::mem::replace(&mut vrf_of[index.map_or(0, usize::from)].own, number),
                 Err(error) => {
                     let (index, id) =
@@ -145,10 +146,10 @@ pub(crate) fn vrfs_of_ports(vrfs: &[VrfSpec], ports: &[EgressPort]) -> Result<Ve
 }
 
 /// The index of the port and the id of the VLAN that a port, a dot and an id refer to.
-fn vlan(name: &PortRef, ports: &[EgressPort]) -> Option<(usize, u16)> {
+fn vlan(name: &PortRef, ports: &[PortRecord]) -> Option<(usize, u16)> {
     let PortRef::Name(name) = name else { return None };
     let (port, id) = name.rsplit_once('.')?;
-    let index = EgressPort::find(&PortRef::parse(port), ports, String::new).ok()??;
+    let index = find_port(&PortRef::parse(port), ports, String::new).ok()??;
     let id = id.parse().ok().filter(|id| VLAN_IDS.contains(id))?;
     Some((index.into(), id))
 }

@@ -12,14 +12,13 @@ use super::engine_swap::Building;
 use super::files::{Progress, load_rib};
 use super::sources::Unused;
 use super::spec::TableSpec;
-use crate::datapath::egress::Inputs;
-use crate::datapath::{EgressError, EgressPort, EgressTable};
+use crate::datapath::egress::{Inputs, check_ports};
+use crate::datapath::{EgressError, EgressTable};
 use crate::engines::{EngineSpec, Made};
 use crate::notice;
 use crate::ports::PortTable;
-use crate::ports::addresses::without_neighbour;
+use crate::ports::own::without_neighbour;
 use crate::ports::table::SharedPorts;
-use crate::router::Interface;
 use crate::topology::lcores::VrfParts;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -60,11 +59,19 @@ pub(super) struct Egress {
 /// Makes an egress table.
 fn build(
     (hops, rib): (&NextHopTable, &Rib),
-    PortTable { ports, stopped, ecmp_seed, learned, .. }: &PortTable,
-    foreign: &[u16],
+    (table, number): (&PortTable, usize),
     before: Option<&EgressTable>,
 ) -> Result<EgressTable, EgressError> {
-    EgressTable::build(&Inputs { hops, learned, ports, rib, stopped, foreign, ecmp_seed: *ecmp_seed, before })
+    EgressTable::build(&Inputs {
+        hops,
+        learned: &table.learned,
+        ports: &table.egress(),
+        rib,
+        stopped: &table.stopped(),
+        foreign: &table.foreign(number),
+        ecmp_seed: table.ecmp_seed,
+        before,
+    })
 }
 
 /// A route that is unreachable since it leads to no port, of which a warning is due.
@@ -184,7 +191,7 @@ impl Vrf {
     /// # Errors
     /// [`EgressError`] when it does not.
     pub(super) fn check(&self, hop: &NextHop) -> Result<(), EgressError> {
-        self.egress.as_ref().map_or(Ok(()), |egress| EgressPort::check(hop, &egress.ports.ports))
+        self.egress.as_ref().map_or(Ok(()), |egress| check_ports(hop, &egress.ports.ports))
     }
 
     /// The ports are known: makes the egress table.
@@ -195,8 +202,7 @@ impl Vrf {
         // From now on ids only lead to egress entries.
         self.hops.move_ids();
         let ports = self.ports.load_full();
-        let foreign = ports.foreign(self.number);
-        let table = build((&self.hops, &self.rib), &ports, &foreign, None)?;
+        let table = build((&self.hops, &self.rib), (&ports, self.number), None)?;
         let table = Arc::new(ArcSwap::from_pointee(table));
         self.egress = Some(Egress { table, retired: Retired::default(), ports, is_stale: false });
         Ok(())
@@ -212,7 +218,7 @@ impl Vrf {
         if has_ports && !*is_stale && hops.named() == before.named() && !before.has_moved(rib) {
             return Ok(());
         }
-        let made = build((hops, rib), &ports, &ports.foreign(*number), Some(&before))?;
+        let made = build((hops, rib), (&ports, *number), Some(&before))?;
         for gateway in made.loops().iter().filter(|gateway| !before.loops().contains(gateway)) {
             notice::warn(format_args!(
                 "the route to gateway {gateway} leads back to it: packets for it are dropped as no_neighbour"
@@ -259,11 +265,10 @@ impl Vrf {
         self.egress.as_ref().map_or(0, |egress| egress.retired.bytes())
     }
 
-    /// How many gateways have no neighbour, and none of `interfaces` to find it.
-    pub(crate) fn without_neighbour(&self, interfaces: &[Interface]) -> usize {
-        self.egress
-            .as_ref()
-            .map_or(0, |egress| without_neighbour(self.number, &egress.table.load(), interfaces))
+    /// How many gateways have no neighbour, and no interface to find it.
+    pub(crate) fn without_neighbour(&self) -> usize {
+        let ports = self.ports.load();
+        self.egress.as_ref().map_or(0, |egress| without_neighbour(self.number, &egress.table.load(), &ports))
     }
 
     /// Adds a neighbour, or replaces the one at its address; in service after the next [`Self::commit`].

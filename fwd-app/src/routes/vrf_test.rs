@@ -3,7 +3,7 @@
 use super::*;
 use crate::datapath::Code;
 use crate::datapath::egress::learned::Learner;
-use crate::datapath::egress::tests::ports;
+use crate::ports::table::tests::ports;
 use crate::routes::test_vrf::vrf_over;
 use fib::MacAddr;
 use fib::{Keys, NextHopId, PortRef, feed};
@@ -13,7 +13,7 @@ const ADDRESS: u32 = 0xc612_0001;
 const PREFIX: &str = "198.18.0.0/24";
 
 fn with_ports() -> Vrf {
-    let mut vrf = vrf_over(SharedPorts::new(ArcSwap::from_pointee(PortTable::of(ports(2)))));
+    let mut vrf = vrf_over(SharedPorts::new(ArcSwap::from_pointee(ports(2))));
     vrf.set_ports().unwrap();
     vrf
 }

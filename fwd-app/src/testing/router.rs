@@ -1,17 +1,19 @@
 //! The router's protocol part for fuzz targets, in plain types.
 
-use crate::router::action::Action;
-use crate::router::config::NeighbourConfig;
-use crate::router::entries::{Key, State};
-use crate::router::frame::Tags;
-use crate::router::icmp_errors::Cause;
-use crate::router::interface::{Interface, InterfaceAddress, InterfaceId};
-use crate::router::limiter::Rate;
-use crate::router::receive::Disposition;
-use crate::router::{ErrorAnswer, Router, RouterConfig};
+use crate::neighbours::action::Action;
+use crate::neighbours::config::NeighbourConfig;
+use crate::neighbours::entries::{Key, State};
+use crate::neighbours::frame::Tags;
+use crate::neighbours::icmp_errors::Cause;
+use crate::neighbours::limiter::Rate;
+use crate::neighbours::receive::Disposition;
+use crate::neighbours::{ErrorAnswer, Router, RouterConfig};
+use crate::ports::address::InterfaceAddress;
+use crate::ports::{InterfaceId, PortRecord, PortTable};
 use fib::MacAddr;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Most packets that wait for a neighbour of a [`TestRouter`].
@@ -54,11 +56,15 @@ impl TestRouter {
             ..NeighbourConfig::default()
         };
         let mut router = Router::new(&RouterConfig { neighbours, ..RouterConfig::default() });
-        for (id, (mac, addresses)) in (0..).map(InterfaceId).zip(ports) {
+        let mut table = PortTable::default();
+        for (id, (mac, addresses)) in (0..).zip(ports) {
             let addresses = addresses.iter().map(|(address, len)| InterfaceAddress::new(*address, *len));
             let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
-            router.set_interface(Interface::new(id, *mac, 1500, &addresses)?, &mut Vec::new());
+            let mut port = PortRecord::new(id, format!("p{id}"), *mac, 1500);
+            port.configure(addresses)?;
+            table.ports.push(port);
         }
+        router.set_ports(Duration::ZERO, Arc::new(table), &mut Vec::new());
         Ok(Self { router, macs: BTreeMap::new() })
     }
 

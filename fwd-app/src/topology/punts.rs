@@ -15,6 +15,15 @@ use std::sync::atomic::AtomicBool;
 /// Slots of each ring.
 pub(crate) const RING_SLOTS: u32 = 1024;
 
+/// Most packets that wait for one neighbour, and neighbours that are asked for at once on an interface.
+pub(crate) const WAITING: (usize, usize) = (8, 128);
+
+/// Packets that the exceptions of so many interfaces can hold: in the rings, on their way back, waiting for neighbours.
+pub(crate) const fn held_max(ports: usize) -> usize {
+    let rings = (PuntClass::ALL.len() + 1) * RING_SLOTS as usize;
+    if ports == 0 { 0 } else { rings + ports * WAITING.0 * WAITING.1 }
+}
+
 /// The rings between the stages and the router, and what is for the router on each port.
 pub(crate) struct Punts {
     /// Exceptions of each class, with notes as tags.
@@ -40,7 +49,7 @@ impl Punts {
     /// As [`Self::new`].
     pub(crate) fn for_interfaces(
         eal: &Eal,
-        ours: Vec<Option<Arc<Ours>>>,
+        ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
         tx_descriptors: impl IntoIterator<Item = u16>,
     ) -> Result<Option<Self>, DpdkError> {
         let has_interfaces = ours.iter().any(Option::is_some);
@@ -53,7 +62,7 @@ impl Punts {
     /// When there is no memory for the rings.
     pub(crate) fn new(
         eal: &Eal,
-        ours: Vec<Option<Arc<Ours>>>,
+        ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
         tx_descriptors: impl IntoIterator<Item = u16>,
     ) -> Result<Self, DpdkError> {
         let of_interfaces = ours.iter().zip(tx_descriptors).filter(|(ours, _)| ours.is_some());
@@ -70,7 +79,7 @@ impl Punts {
             kept_max,
             is_short: Arc::default(),
             published: Arc::default(),
-            ours: ours.into_iter().map(|ours| ours.map(|ours| Arc::new(ArcSwap::new(ours)))).collect(),
+            ours,
         })
     }
 
@@ -93,11 +102,6 @@ impl Punts {
             have_lost_answers: Arc::clone(&self.have_lost_answers),
             originated,
         })
-    }
-
-    /// What is for the router on each port; it may be replaced at any time.
-    pub(crate) fn ours(&self) -> &[Option<Arc<ArcSwap<Ours>>>] {
-        &self.ours
     }
 
     /// How batches from a port mark exceptions, when the rings are shared by those of `parts` batches.

@@ -2,7 +2,7 @@
 
 use super::panics::arguments;
 use super::*;
-use crate::control::test_forwarder::{bundled, forwarder};
+use crate::forwarder::test_forwarder::{bundled, forwarder};
 use dpdk_ffi::testing::report;
 use dpdk_ffi::{PortEvents, PortStats};
 use rusty_fork::rusty_fork_test;

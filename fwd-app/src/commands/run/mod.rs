@@ -6,27 +6,24 @@ use crate::console::server::Limits;
 use crate::console::server::socket::{self, SocketError};
 use crate::console::{self, Console, Telemetry};
 use crate::console::{Inbox, Server};
-use crate::control::Signals;
-use crate::control::devices::Devices;
-use crate::control::exceptions::ExceptionThread;
-use crate::control::exceptions::asked::{RouterHandle, ToRouter};
-use crate::control::ports::Ended;
-use crate::control::ports::{LINK_WAIT, PortCounts, Ports};
-use crate::control::service::Service;
-use crate::control::spec::ForwardSpec;
-use crate::control::taps::addresses::Follower;
-use crate::control::taps::{Taps, netns};
-use crate::control::thread::ControlThread;
-use crate::control::updates::Stream;
 use crate::error::ConfigError;
+use crate::forwarder::Signals;
+use crate::forwarder::service::Service;
+use crate::forwarder::spec::ForwardSpec;
+use crate::forwarder::thread::ControlThread;
+use crate::forwarder::updates::Stream;
 use crate::forwarder::{Forwarder, Site};
+use crate::neighbours::thread::ExceptionThread;
+use crate::neighbours::thread::asked::{RouterHandle, ToRouter};
 use crate::notice;
 use crate::ports::PortTable;
-use crate::ports::addresses::{interfaces, receive_groups};
+use crate::ports::devices::Devices;
+use crate::ports::dpdk::Ended;
+use crate::ports::dpdk::{LINK_WAIT, PortCounts, Ports};
+use crate::ports::taps::{Taps, netns};
 use crate::report::console::line;
 use crate::report::periodic::Periodic;
 use crate::report::{Setup, Summary, text};
-use crate::router::Interface;
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::Feeds;
 use crate::routes::spec::{VrfSpec, vrfs_of_ports};
@@ -120,27 +117,22 @@ fn forward(
     let settings = forward.settings(forwarder.main()).of_devices();
     let found = Ports::open(eal, &args.ports.ports)?;
     let plan = plan(&forward, settings, eal, &found)?;
-    let ports = Ports::set_up(eal, found, &plan, &args.ports.spec(), settings.batch, &eal_arguments(args)?)?;
-    let taps = args.ports.taps();
-    let tap_names = taps.of_ports(&ports.egress)?;
-    let interfaces = interfaces(&args.ports.address, tap_names.keys().copied(), &ports.egress)?;
-    let vrfs = vrfs_of_ports(&vrf_specs, &ports.egress)?;
-    let devices = Devices::new(&ports, &interfaces, &vrfs);
-    let (ecmp_seed, table) = (ecmp_seed(args), ports.egress.clone());
-    forwarder.set_ports(PortTable { ports: table, vrfs, ecmp_seed, ..PortTable::default() })?;
-    let interfaces: Vec<_> = interfaces.into_iter().map(|interface| forwarder.place(interface)).collect();
-    let ours = forwarder.set_interfaces(&interfaces)?;
-    receive_groups(&interfaces, &ports.ports);
-    let are_up = await_links(&ports, &plan, signals)?;
-    let links = ports.links();
+    let (spec, words) = (args.ports.spec(), eal_arguments(args)?);
+    let (ports, records) = Ports::set_up(eal, found, &plan, &spec, settings.batch, &words)?;
+    let vrfs = vrfs_of_ports(&vrf_specs, &records)?;
+    let table = PortTable { ports: records, ecmp_seed: ecmp_seed(args), ..PortTable::default() };
+    let table = table.with_vrfs(vrfs).with_interfaces(&spec.addresses, &spec.taps)?;
+    let table = table.with_kernel_interfaces(&args.feeds.kernel_interface)?;
+    let (devices, links) = (Devices::new(&ports, &table), ports.links(&table.ports));
+    forwarder.set_ports(table.clone())?;
+    let are_up = await_links(&ports, &table, &plan, signals)?;
     links.iter().for_each(|link| forwarder.set_link(link.index, are_up[link.index]));
     if let Some(feeds) = feeds {
-        let interfaces = Interfaces::of(&ports.egress, &eal_arguments(args)?, &args.feeds.kernel_interface)?;
-        forwarder.set_feeds(feeds.over(interfaces.with_taps(&tap_names)))?;
+        forwarder.set_feeds(feeds.over(Interfaces::of(&table.ports)))?;
     }
     forwarder.commit()?;
-    let taps = Taps::open(&taps, &tap_names, &interfaces)?;
-    tables::warn_of_neighbours(&forwarder, &interfaces);
+    let taps = Taps::open(&spec.taps, &table)?;
+    tables::warn_of_neighbours(&forwarder);
     ports.warn_of_sockets(eal, &plan);
     text::banner(&forwarder, settings, &plan).into_iter().for_each(line);
     line("forwarding; Ctrl-C stops");
@@ -148,9 +140,12 @@ fn forward(
     let mut periodic = Periodic::new(args.forward.stats_period);
     let taken = cpus_of(eal, &plan);
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
-    let punts = Punts::for_interfaces(eal, ours, ports.tx_descriptors())?;
-    let shown = tap_names.iter().map(|(port, name)| format!("{port}={name}")).collect();
-    let setup = Setup { taps: shown, ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages()) };
+    let punts = Punts::for_interfaces(eal, forwarder.ours().to_vec(), ports.tx_descriptors())?;
+    let shown = table.ports.iter().filter_map(|port| Some(format!("{}={}", port.id.0, port.tap.as_ref()?)));
+    let setup = Setup {
+        taps: shown.collect(),
+        ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages())
+    };
     let steer = console::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let (router, asked) = RouterHandle::new();
     let console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
@@ -160,11 +155,11 @@ fn forward(
     keep_to(&cpus_for_threads(&cpus, &taken, punts.is_some()));
     let running = forwarder.start(&site)?;
     let handle = running.handle().clone();
-    let (exceptions, service) = start_router(args, (&site, &forwarder), interfaces, taps, (router, asked))?;
+    let (exceptions, service) = start_router(args, (&site, &forwarder), taps, asked)?;
     let service = service
         .with_stream(updates, false)
         .with_reloads(signals.clone())
-        .with_links(links, are_up, devices)
+        .with_links(links, devices)
         .with_requests(move |forwarder| console.turn(forwarder));
     let control = ControlThread::start(forwarder, move |forwarder, told| service.run(forwarder, told))?;
     let (start, mut ends) = (Instant::now(), Ends::default());
@@ -221,39 +216,35 @@ fn plan(forward: &ForwardSpec, settings: Settings, eal: &Eal, ports: &[Port]) ->
     Ok(Plan::new(settings.topology, forward.config.as_ref(), host).map_err(ConfigError::from)?)
 }
 
-/// Starts the router of the ports with addresses, if there are any; returns it, and a service for what it learns and for the addresses
-/// of TAPs.
+/// Starts the router, if a port is an interface; returns it, and a service for what it learns.
 fn start_router(
     args: &RunArgs,
     (site, forwarder): (&Site<'_>, &Forwarder),
-    interfaces: Vec<Interface>,
     taps: Taps,
-    (router, asked): (RouterHandle, Receiver<ToRouter>),
+    asked: Receiver<ToRouter>,
 ) -> anyhow::Result<(Option<ExceptionThread>, Service)> {
     let Some(punts) = site.punts else { return Ok((None, Service::default())) };
     let age = Duration::from_secs(args.ports.neigh_age.into());
-    let follower = (!args.ports.tap.is_empty())
-        .then(|| Follower::new(interfaces.clone(), punts.ours().to_vec(), router));
-    let (thread, learned) = ExceptionThread::start(
-        site.eal,
-        (interfaces, asked),
-        age,
-        taps,
-        (punts, forwarder.seen_by_router()),
-    )?;
-    Ok((Some(thread), Service::default().with_neighbours(learned).with_addresses(follower)))
+    let ends = (punts, forwarder.seen_by_router());
+    let (thread, learned) = ExceptionThread::start(site.eal, asked, age, taps, ends)?;
+    Ok((Some(thread), Service::default().with_neighbours(learned)))
 }
 
 /// Waits until every link is up, at most [`LINK_WAIT`] in all, and prints the state of each port. Returns which are up.
-fn await_links(ports: &Ports, plan: &Plan, signals: &Signals) -> anyhow::Result<Vec<bool>> {
+fn await_links(
+    ports: &Ports,
+    table: &PortTable,
+    plan: &Plan,
+    signals: &Signals,
+) -> anyhow::Result<Vec<bool>> {
     let end = Instant::now() + LINK_WAIT;
     let mut are_up = Vec::with_capacity(ports.granted.len());
-    for (index, granted) in ports.granted.iter().enumerate() {
+    for (index, (granted, record)) in ports.granted.iter().zip(&table.ports).enumerate() {
         let link = ports.await_link(index, end, || signals.is_stopping())?;
-        text::port(ports, index, &link, plan).into_iter().for_each(line);
+        text::port((record, granted), &link, plan).into_iter().for_each(line);
         are_up.push(link.up);
         if granted.rx_queues > 1 && granted.rss.is_empty() {
-            let name = &ports.egress[index].name;
+            let name = &record.name;
             notice::warn(format_args!("port {name} has no RSS: only its queue 0 will receive"));
         }
     }

@@ -1,7 +1,7 @@
 //! `run` when a stage panics: the other stages stop and drain, and the report has the panic.
 
 use super::*;
-use crate::control::test_forwarder::{LAST_WORDS, bundled, dying_forwarder};
+use crate::forwarder::test_forwarder::{LAST_WORDS, bundled, dying_forwarder};
 use clap::{Args as _, FromArgMatches as _};
 use rusty_fork::rusty_fork_test;
 

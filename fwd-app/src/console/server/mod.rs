@@ -1,6 +1,6 @@
 //! The thread of the control socket: polls the listener and all clients, and never waits for one of them.
 //!
-//! It starts before EAL pins the main thread, and runs where no lcore does ([`crate::control::thread`]).
+//! It starts before EAL pins the main thread, and runs where no lcore does ([`crate::forwarder::thread`]).
 
 pub(crate) mod connection;
 pub(crate) mod inbox;

@@ -2,9 +2,9 @@
 
 use crate::console::Answer;
 use crate::console::Steering;
-use crate::control::ports::Ended;
-use crate::control::ports::PortCounts;
 use crate::datapath::{Counters, Drops};
+use crate::ports::dpdk::Ended;
+use crate::ports::dpdk::PortCounts;
 use crate::report::columns::Columns;
 use crate::report::{LatencyNs, Setup, SilentLcore, StageReport, Summary};
 use crate::topology::handle::{Direction, Seen};

@@ -4,8 +4,8 @@
 
 use crate::console::Steering;
 use crate::console::{Answer, Refusal};
-use crate::control::exceptions::asked::RouterHandle;
 use crate::datapath::egress::learned::Learner;
+use crate::neighbours::thread::asked::RouterHandle;
 use crate::report::columns::Columns;
 use fib::{MacAddr, Neighbour, PortRef};
 use serde::Serialize;

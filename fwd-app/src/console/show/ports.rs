@@ -3,7 +3,7 @@
 use crate::console::Steering;
 use crate::console::grammar::request::{PortFacts, Ports};
 use crate::console::{Answer, Refusal};
-use crate::control::ports::PortCounts;
+use crate::ports::dpdk::PortCounts;
 use crate::report::PortReport;
 use crate::report::columns::Columns;
 use anyhow::Context as _;

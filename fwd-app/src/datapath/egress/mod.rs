@@ -84,44 +84,54 @@ pub(crate) struct EgressPort {
     pub(crate) is_up: bool,
 }
 
-impl EgressPort {
-    /// Whether `hop` refers to one of `ports`, or to none.
-    ///
-    /// # Errors
-    /// [`EgressError::NoPort`] when it refers to one that does not exist.
-    pub(crate) fn check(hop: &NextHop, ports: &[Self]) -> Result<(), EgressError> {
-        let port = match hop {
-            NextHop::Gateway { port, .. } | NextHop::Connected { port } => port.clone(),
-            NextHop::Port { port } => PortRef::Index(*port),
-            NextHop::Group(group) => {
-                return group.paths().iter().try_for_each(|path| Self::check(&path.hop, ports));
-            }
-            _ => PortRef::ById,
-        };
-        Self::find(&port, ports, || format!("next hop {hop}")).map(drop)
+impl Named for EgressPort {
+    fn name(&self) -> &str {
+        &self.name
     }
+}
 
-    /// The index of `port` in `ports`; `None` when it follows from the next-hop id. `user` is who refers to it.
-    ///
-    /// # Errors
-    /// [`EgressError::NoPort`] when it does not exist.
-    pub(crate) fn find(
-        port: &PortRef,
-        ports: &[Self],
-        user: impl FnOnce() -> String,
-    ) -> Result<Option<u16>, EgressError> {
-        let index = match port {
-            PortRef::ById => return Ok(None),
-            PortRef::Index(index) => Some(usize::from(*index)),
-            PortRef::Name(name) => ports.iter().position(|port| port.name == *name),
-        };
-        let found = index.filter(|i| *i < ports.len()).and_then(|i| u16::try_from(i).ok());
-        found.map(Some).ok_or_else(|| {
-            let known = ports.iter().enumerate().map(|(i, port)| format!("{i} ({})", port.name));
-            let known = known.collect::<Vec<_>>().join(", ");
-            EgressError::NoPort { user: user(), port: port.to_string(), known }
-        })
-    }
+/// A port as routes refer to it.
+pub(crate) trait Named {
+    /// The name of its device.
+    fn name(&self) -> &str;
+}
+
+/// Whether `hop` refers to one of `ports`, or to none.
+///
+/// # Errors
+/// [`EgressError::NoPort`] when it refers to one that does not exist.
+pub(crate) fn check_ports(hop: &NextHop, ports: &[impl Named]) -> Result<(), EgressError> {
+    let port = match hop {
+        NextHop::Gateway { port, .. } | NextHop::Connected { port } => port.clone(),
+        NextHop::Port { port } => PortRef::Index(*port),
+        NextHop::Group(group) => {
+            return group.paths().iter().try_for_each(|path| check_ports(&path.hop, ports));
+        }
+        _ => PortRef::ById,
+    };
+    find_port(&port, ports, || format!("next hop {hop}")).map(drop)
+}
+
+/// The index of `port` in `ports`; `None` when it follows from the next-hop id. `user` is who refers to it.
+///
+/// # Errors
+/// [`EgressError::NoPort`] when it does not exist.
+pub(crate) fn find_port(
+    port: &PortRef,
+    ports: &[impl Named],
+    user: impl FnOnce() -> String,
+) -> Result<Option<u16>, EgressError> {
+    let index = match port {
+        PortRef::ById => return Ok(None),
+        PortRef::Index(index) => Some(usize::from(*index)),
+        PortRef::Name(name) => ports.iter().position(|port| port.name() == name),
+    };
+    let found = index.filter(|i| *i < ports.len()).and_then(|i| u16::try_from(i).ok());
+    found.map(Some).ok_or_else(|| {
+        let known = ports.iter().enumerate().map(|(i, port)| format!("{i} ({})", port.name()));
+        let known = known.collect::<Vec<_>>().join(", ");
+        EgressError::NoPort { user: user(), port: port.to_string(), known }
+    })
 }
 
 /// Why an egress table cannot be made.

@@ -4,13 +4,10 @@
 //! else to the port of the same name.
 
 use super::{Link, LinkAddress, LinkNeighbour, Path, Route};
-use crate::datapath::EgressPort;
-use crate::error::ConfigError;
-use crate::ports::table::interface_of;
+use crate::ports::PortRecord;
 use fib::group::PATHS_MAX;
 use fib::{Group, MacAddr, NextHop, NextHopTable, PortRef};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// A kernel interface that leads to a port.
@@ -54,35 +51,19 @@ pub(crate) struct Interfaces {
 }
 
 impl Interfaces {
-    /// Those of `ports`, whose drivers have the EAL arguments `eal`, and those in `named`.
-    ///
-    /// # Errors
-    /// [`ConfigError::NoDevice`] for a port that does not exist.
-    pub(crate) fn of(
-        ports: &[EgressPort],
-        eal: &[String],
-        named: &[(PortRef, String)],
-    ) -> Result<Self, ConfigError> {
-        // A later name replaces an earlier one.
-        let mut names = FxHashMap::default();
-        names.extend(ports.iter().zip(0..).map(|(port, index)| (port.name.clone(), index)));
-        for (port, index) in ports.iter().zip(0..) {
-            names.extend(interface_of(&port.name, eal).map(|name| (name.to_owned(), index)));
-        }
-        for (port, name) in named {
-            let found = EgressPort::find(port, ports, || format!("--kernel-interface {name}"));
-            let index = found.map_err(|error| ConfigError::NoDevice(error.to_string()))?;
-            names.extend(index.map(|index| (name.clone(), index)));
-        }
-        Ok(Self { names, ..Self::default() })
-    }
-
-    /// With TAPs of these names, by port. Their addresses are those of the ports. The kernel's neighbours on them are left out, since the
+    /// Those that lead to `ports`. The addresses of TAPs are those of the ports; the kernel's neighbours on them are left out, since the
     /// router finds them itself and sooner knows of changes.
-    pub(crate) fn with_taps(mut self, names: &BTreeMap<u16, String>) -> Self {
-        self.names.extend(names.iter().map(|(port, name)| (name.clone(), *port)));
-        self.tap_names.extend(names.values().cloned());
-        self
+    pub(crate) fn of(ports: &[PortRecord]) -> Self {
+        let mut names = FxHashMap::default();
+        // A later name replaces an earlier one.
+        names.extend(ports.iter().map(|port| (port.name.clone(), port.id.0)));
+        names.extend(ports.iter().filter_map(|port| Some((port.driver_interface.clone()?, port.id.0))));
+        for port in ports {
+            names.extend(port.kernel_interfaces.iter().map(|name| (name.clone(), port.id.0)));
+        }
+        names.extend(ports.iter().filter_map(|port| Some((port.tap.clone()?, port.id.0))));
+        let tap_names = ports.iter().filter_map(|port| port.tap.clone()).collect();
+        Self { names, tap_names, ..Self::default() }
     }
 
     /// Takes an address that is new; returns whether it is for the router.
@@ -234,17 +215,11 @@ mod tests {
         Link { ifindex, name: name.into(), is_up: true, is_running, is_local: false }
     }
 
-    fn port(name: &str) -> EgressPort {
-        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
-        EgressPort { name: name.into(), mac, mtu_bytes: 1500, destination: None, is_up: true }
-    }
-
     #[test]
     fn paths_become_next_hops_of_ports() {
-        let ports = [port("v0"), port("net_null1")];
-        let named = [(PortRef::Index(1), "v1".to_owned())];
-        let mut interfaces = Interfaces::of(&ports, &[], &named).unwrap();
-        assert!(Interfaces::of(&ports[..1], &[], &named).is_err());
+        let ports = crate::ports::table::tests::ports(2);
+        let ports = ports.with_kernel_interfaces(&[(PortRef::Index(1), "v1".to_owned())]).unwrap();
+        let mut interfaces = Interfaces::of(&ports.ports);
         let mut hops = NextHopTable::new();
         let gateway: IpAddr = "2001:db8::1".parse().unwrap();
         let path = |ifindex| Path { gateway: Some(gateway), ifindex, weight: 1 };
@@ -255,8 +230,8 @@ mod tests {
         assert_eq!(interfaces.set_link(&link(8, "v1", true)), LinkChange::Port);
         let via = |port| NextHop::Gateway { gateway, port };
         assert_eq!(interfaces.next_hop(&both, &hops), Some(via(PortRef::Index(1))));
-        assert_eq!(interfaces.set_link(&link(7, "v0", true)), LinkChange::Port);
-        assert_eq!(interfaces.set_link(&link(7, "v0", true)), LinkChange::None);
+        assert_eq!(interfaces.set_link(&link(7, "p0", true)), LinkChange::Port);
+        assert_eq!(interfaces.set_link(&link(7, "p0", true)), LinkChange::None);
         let group = Group::next_hop([0, 1].map(|port| (via(PortRef::Index(port)), 1))).unwrap();
         assert_eq!(interfaces.next_hop(&both, &hops), Some(group.clone()));
         assert!(interfaces.stopped_ports().is_empty());

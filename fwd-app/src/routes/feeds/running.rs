@@ -263,7 +263,8 @@ impl Feeds {
         let News { has_moved, has_neighbours } = std::mem::take(&mut self.news);
         if has_moved || has_neighbours {
             PortTable::change(ports, |table| {
-                table.stopped = self.interfaces.stopped_ports();
+                let stopped = self.interfaces.stopped_ports();
+                table.ports.iter_mut().for_each(|port| port.is_stopped = stopped.contains(&port.id.0));
                 Arc::make_mut(&mut table.learned).replace_kernel(self.interfaces.neighbours());
             });
             vrfs.iter_mut().for_each(|vrf| vrf.follow_kernel(has_moved));

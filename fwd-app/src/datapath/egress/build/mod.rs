@@ -11,7 +11,7 @@
 
 use super::learned::Learned;
 use super::ways::{Alive, Maker, Ways, identity};
-use super::{Code, DropReason, Egress, EgressError, EgressPort, EgressTable, LiveGroup};
+use super::{Code, DropReason, Egress, EgressError, EgressPort, EgressTable, LiveGroup, find_port};
 use super::{DENSE_ANYWAY, DENSE_BARE_MAX};
 use crate::datapath::flow;
 use fib::{Group, MacAddr, NextHop, NextHopId, NextHopTable, PortRef, Rib};
@@ -125,7 +125,7 @@ impl EgressTable {
             }
             NextHop::Gateway { gateway, port } => {
                 // A port that does not exist is an error whether the neighbour is known or not.
-                let port = EgressPort::find(port, &self.ports, user)?;
+                let port = find_port(port, &self.ports, user)?;
                 let known = match hops.neighbour(*gateway) {
                     Some(neighbour) => {
                         let theirs = || self.resolve(&neighbour.port, id, user);
@@ -153,7 +153,7 @@ impl EgressTable {
         id: NextHopId,
         user: impl FnOnce() -> String,
     ) -> Result<u16, EgressError> {
-        let found = EgressPort::find(port, &self.ports, user)?;
+        let found = find_port(port, &self.ports, user)?;
         Ok(found.unwrap_or_else(|| self.port_of_bare(id)))
     }
 }
@@ -343,7 +343,7 @@ impl<'a> Resolver<'a> {
                 let port = match &path.hop {
                     NextHop::Gateway { port, .. } | NextHop::Connected { port } => {
                         // Known to exist.
-                        EgressPort::find(port, self.inputs.ports, String::new).ok().flatten()
+                        find_port(port, self.inputs.ports, String::new).ok().flatten()
                     }
                     _ => None,
                 };

@@ -1,0 +1,287 @@
+//! The control loop: gives the forwarder what changes its routes and ports while packets flow.
+//!
+//! It runs on the control thread. Each source is asked in turn for a bounded amount of work: the update stream of `--updates`,
+//! SIGHUP, which reads the route files again, the links of the ports, feeds, and the clients that ask. Nothing here ends the
+//! forwarder: what cannot be applied is a notice, and everything stays as it was.
+
+use super::thread::StopFlag;
+use super::updates::{Stream, Turn};
+use super::{Forwarder, Signals};
+use crate::neighbours::entries::Resolved;
+use crate::notice;
+use crate::ports::devices::Devices;
+use crate::ports::dpdk::Link;
+use crate::routes::files::{Replacement, load_rib};
+use crossbeam_channel::Receiver;
+use fib::{NextHopTable, Rib};
+use std::iter::Enumerate;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::vec::IntoIter;
+
+/// How often the sources are asked when nothing happens, with an update stream, whose updates have their times, and without.
+const TICKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
+/// How often each link is looked at, if no driver reports a change before.
+const LINK_PERIOD: Duration = Duration::from_millis(100);
+/// How often neighbours become egress entries, at most: each time costs a new egress table.
+const NEIGHBOUR_PERIOD: Duration = Duration::from_millis(5);
+
+/// What changes a forwarder while packets flow.
+#[derive(Default)]
+pub(crate) struct Service {
+    stream: Option<Stream>,
+    /// Whether the stream ends with the first update that is refused.
+    is_strict: bool,
+    reloads: Option<Reloads>,
+    links: Option<Links>,
+    neighbours: Option<Neighbours>,
+    requests: Option<Requests>,
+}
+
+/// Answers requests that wait; returns whether there were any.
+type Requests = Box<dyn FnMut(&mut Forwarder) -> bool + Send>;
+
+impl Service {
+    /// Applies `stream`. If `is_strict`, the first update that is refused ends the stream and is the service's result; otherwise it
+    /// is a warning.
+    pub(crate) fn with_stream(mut self, stream: Option<Stream>, is_strict: bool) -> Self {
+        (self.stream, self.is_strict) = (stream, is_strict);
+        self
+    }
+
+    /// Reads the route files, if there are any, again when `signals` has a SIGHUP.
+    pub(crate) fn with_reloads(mut self, signals: Signals) -> Self {
+        self.reloads = Some(Reloads { signals, loading: None, applying: None });
+        self
+    }
+
+    /// Follows `links` and `devices`.
+    pub(crate) fn with_links(mut self, links: Vec<Link>, devices: Devices) -> Self {
+        self.links = Some(Links { links, devices, at: 0, at_once: 0, due: Instant::now(), events: 0 });
+        self
+    }
+
+    /// Takes in what the router learns of neighbours.
+    pub(crate) fn with_neighbours(mut self, from: Receiver<Resolved>) -> Self {
+        self.neighbours = Some(Neighbours { from, last: Instant::now() });
+        self
+    }
+
+    /// Has `answer` answer the requests of clients, some at a time.
+    pub(crate) fn with_requests(
+        mut self,
+        answer: impl FnMut(&mut Forwarder) -> bool + Send + 'static,
+    ) -> Self {
+        self.requests = Some(Box::new(answer));
+        self
+    }
+
+    /// Serves `forwarder` until `stop` is set.
+    ///
+    /// # Errors
+    /// The first update that was refused, if the stream is strict.
+    pub(crate) fn run(mut self, forwarder: &mut Forwarder, stop: &StopFlag) -> anyhow::Result<()> {
+        let mut result = Ok(());
+        while !stop.is_stopping() {
+            let mut worked = false;
+            // What an update changes is not taken back with a reload that is refused.
+            let is_applying = self.reloads.as_ref().is_some_and(|reloads| reloads.applying.is_some());
+            worked |= is_applying;
+            let stream = self.stream.as_mut().filter(|_| !is_applying);
+            match stream.map(|stream| stream.turn(forwarder)) {
+                None | Some(Ok(Turn::Idle)) => {}
+                Some(Ok(Turn::Worked)) => worked = true,
+                Some(Ok(Turn::Ended)) => self.stream = None,
+                Some(Err(error)) if self.is_strict => (self.stream, result) = (None, Err(error)),
+                Some(Err(error)) => notice::warn(format_args!("{error:#}; what it changes stays as it was")),
+            }
+            if let Some(reloads) = &mut self.reloads {
+                reloads.turn(forwarder);
+            }
+            if let Some(links) = &mut self.links {
+                links.turn(forwarder);
+            }
+            if let Some(neighbours) = &mut self.neighbours {
+                neighbours.turn(forwarder);
+            }
+            worked |= forwarder.learn();
+            worked |= self.requests.as_mut().is_some_and(|answer| answer(forwarder));
+            forwarder.free_retired();
+            if !worked {
+                std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });
+            }
+        }
+        // Lcores have ended by now, and may have left packets for someone who looks on.
+        if let Some(answer) = &mut self.requests {
+            answer(forwarder);
+        }
+        result
+    }
+}
+
+/// The tables of the route files of each VRF, read again.
+type Tables = anyhow::Result<Vec<(Rib, NextHopTable)>>;
+
+/// SIGHUP: the route files are read on a thread of their own, then their difference is applied.
+struct Reloads {
+    signals: Signals,
+    loading: Option<JoinHandle<Tables>>,
+    applying: Option<Applying>,
+}
+
+impl Reloads {
+    fn turn(&mut self, forwarder: &mut Forwarder) {
+        self.applying.take_if(|applying| applying.turn(forwarder));
+        match self.loading.take_if(|loading| loading.is_finished()) {
+            Some(loaded) => {
+                let loaded = loaded
+                    .join()
+                    .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads has panicked")));
+                match loaded {
+                    Ok(tables) => self.applying = Some(Applying::new(tables)),
+                    Err(error) => notice::warn(format_args!("{error:#}; the routes stay as they were")),
+                }
+            }
+            None if self.loading.is_none() && self.applying.is_none() && self.signals.reload_wanted() => {
+                let files: Vec<_> = forwarder.vrfs().iter().map(|vrf| vrf.files().to_vec()).collect();
+                if files.iter().all(Vec::is_empty) {
+                    return;
+                }
+                let read = move || {
+                    let tables = files.iter().map(|files| load_rib(files, &mut |_| ()));
+                    tables.map(|loaded| loaded.map(|(rib, hops, _)| (rib, hops))).collect()
+                };
+                match std::thread::Builder::new().name("reload".into()).spawn(read) {
+                    Ok(loading) => self.loading = Some(loading),
+                    Err(error) => notice::warn(format_args!("cannot read the route files again: {error}")),
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+/// The difference to tables that were read again, applied to one VRF after the other.
+struct Applying {
+    tables: Enumerate<IntoIter<(Rib, NextHopTable)>>,
+    current: Option<(usize, Replacement)>,
+    start: Instant,
+    /// Routes in the tables that have been taken, and how many of them are new; `None` while none has been.
+    taken: Option<(usize, u64)>,
+}
+
+impl Applying {
+    fn new(tables: Vec<(Rib, NextHopTable)>) -> Self {
+        Self { tables: tables.into_iter().enumerate(), current: None, start: Instant::now(), taken: None }
+    }
+
+    /// Does a slice of the work; returns whether that was the last.
+    fn turn(&mut self, forwarder: &mut Forwarder) -> bool {
+        let result = if let Some((number, replacement)) = &mut self.current {
+            let Some(result) = forwarder.go_on(*number, replacement) else { return false };
+            result.map(|changes| (replacement.routes(), changes))
+        } else {
+            let Some((number, (rib, hops))) = self.tables.next() else {
+                self.report();
+                return true;
+            };
+            match forwarder.replace_routes(number, rib, hops) {
+                Ok(replacement) => {
+                    self.current = Some((number, replacement));
+                    return false;
+                }
+                Err(error) => Err(error),
+            }
+        };
+        self.current = None;
+        match result {
+            Ok((routes, changes)) => {
+                let (others, before) = self.taken.unwrap_or_default();
+                self.taken = Some((others + routes, before + changes));
+            }
+            Err(error) => notice::warn(format_args!("{error:#}; its routes stay as they were")),
+        }
+        false
+    }
+
+    fn report(&self) {
+        if let Some((routes, changes)) = self.taken {
+            let ms = self.start.elapsed().as_millis();
+            notice::post(format_args!(
+                "route files read again: {routes} routes, {changes} changed, in {ms} ms"
+            ));
+        }
+    }
+}
+
+/// What the router learns of neighbours.
+struct Neighbours {
+    from: Receiver<Resolved>,
+    last: Instant,
+}
+
+impl Neighbours {
+    /// Brings into service what has been learned since.
+    fn turn(&mut self, forwarder: &mut Forwarder) {
+        if self.from.is_empty() || self.last.elapsed() < NEIGHBOUR_PERIOD {
+            return;
+        }
+        self.last = Instant::now();
+        forwarder.set_resolved(self.from.try_iter());
+        if let Err(error) = forwarder.commit() {
+            notice::warn(format_args!("{error:#}"));
+        }
+    }
+}
+
+/// The links of the ports.
+struct Links {
+    links: Vec<Link>,
+    devices: Devices,
+    /// The link that is looked at next. It is one at a time, since some drivers take milliseconds to tell.
+    at: usize,
+    /// Links to look at without a pause, since one of all has changed.
+    at_once: usize,
+    /// When the next one is looked at.
+    due: Instant,
+    /// Changes that drivers had reported by then.
+    events: u64,
+}
+
+impl Links {
+    /// Takes the next hops behind a link that has gone down out of service, and back behind one that has come up.
+    fn turn(&mut self, forwarder: &mut Forwarder) {
+        let (ports, handle) = (forwarder.ports(), forwarder.running().clone());
+        self.devices.turn(&ports, &handle, &mut |port, is_up| set_link(forwarder, port.into(), is_up));
+        let Some(link) = self.links.get(self.at) else { return };
+        let (count, events) = (self.links.len(), link.port.link_events());
+        if events != self.events {
+            (self.events, self.at_once) = (events, count);
+        }
+        let start = Instant::now();
+        if self.at_once == 0 && start < self.due {
+            return;
+        }
+        // A device that is being reset may still say that its link is up.
+        let is_up = link.is_up().filter(|_| !self.devices.is_out(link.index));
+        (self.at, self.at_once) = ((self.at + 1) % count, self.at_once.saturating_sub(1));
+        // A slow driver gets a tenth of this thread's time.
+        let pause = LINK_PERIOD / u32::try_from(count).unwrap_or(u32::MAX);
+        self.due = start + pause.max(start.elapsed() * 10);
+        let Some(is_up) = is_up else { return };
+        let was_up = forwarder.ports().ports.get(link.index).is_some_and(|port| port.is_up);
+        if is_up != was_up {
+            let (index, name, state) = (link.index, link.port.name(), if is_up { "up" } else { "down" });
+            notice::post(format_args!("port {index} ({name}): link {state}"));
+            set_link(forwarder, index, is_up);
+        }
+    }
+}
+
+/// Brings the state of a port's link into service.
+fn set_link(forwarder: &mut Forwarder, index: usize, is_up: bool) {
+    forwarder.set_link(index, is_up);
+    if let Err(error) = forwarder.commit() {
+        notice::warn(format_args!("{error:#}"));
+    }
+}

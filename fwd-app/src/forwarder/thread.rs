@@ -1,0 +1,101 @@
+//! The control thread, on which a forwarder's routes and ports change while the main lcore forwards.
+//!
+//! An engine's `apply` may wait for running lookups, and the main lcore may be the one that looks up. So what changes routes while packets
+//! flow works on a thread of its own. Nobody waits for that thread before the end of the run.
+
+use crate::threads::spawn;
+use anyhow::Context as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Flags shared by the control thread and its owner.
+#[derive(Debug, Default)]
+pub(crate) struct StopFlag {
+    is_set: AtomicBool,
+    panicked: AtomicBool,
+}
+
+impl StopFlag {
+    /// Whether the work is to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+}
+
+/// The control thread, which has the tables of a forwarder.
+pub(crate) struct ControlThread<T> {
+    thread: JoinHandle<(T, anyhow::Result<()>)>,
+    stop: Arc<StopFlag>,
+}
+
+impl<T: Send + 'static> ControlThread<T> {
+    /// Moves `tables` to the control thread, which does `work`.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub(crate) fn start(
+        mut tables: T,
+        work: impl FnOnce(&mut T, &StopFlag) -> anyhow::Result<()> + Send + 'static,
+    ) -> anyhow::Result<Self> {
+        let stop = Arc::new(StopFlag::default());
+        let theirs = Arc::clone(&stop);
+        let run = move || {
+            // The tables survive a panic, since the report needs them.
+            let result = catch_unwind(AssertUnwindSafe(|| work(&mut tables, &theirs)));
+            let result = result.unwrap_or_else(|panic| {
+                theirs.panicked.store(true, Ordering::Release);
+                let message = dpdk_ffi::panic_message(panic.as_ref());
+                Err(anyhow::anyhow!("the control thread panicked: {message}"))
+            });
+            (tables, result)
+        };
+        Ok(Self { thread: spawn("control", run).context("cannot start the control thread")?, stop })
+    }
+
+    /// Whether the work has panicked.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.stop.panicked.load(Ordering::Acquire)
+    }
+
+    /// Asks the work to end, waits for it, and returns the tables and the result of the work.
+    ///
+    /// # Errors
+    /// When the thread panicked outside the work, and the tables are lost.
+    pub(crate) fn stop(self) -> anyhow::Result<(T, anyhow::Result<()>)> {
+        self.stop.is_set.store(true, Ordering::Release);
+        self.thread.join().map_err(|_| anyhow::anyhow!("the control thread has panicked"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forwarder::Forwarder;
+    use crate::forwarder::test_forwarder::forwarder;
+
+    #[test]
+    fn work_ends_when_it_is_asked_to_and_gives_the_forwarder_back() {
+        let work = |forwarder: &mut Forwarder, stop: &StopFlag| {
+            while !stop.is_stopping() {
+                std::thread::yield_now();
+            }
+            forwarder.commit()
+        };
+        let (forwarder, result) = ControlThread::start(forwarder(), work).unwrap().stop().unwrap();
+        assert!(result.is_ok() && !forwarder.main().rib().is_empty());
+    }
+
+    #[test]
+    fn a_panic_leaves_the_forwarder_and_says_so() {
+        let thread =
+            ControlThread::start(forwarder(), |_, _| panic!("an invariant, broken on purpose")).unwrap();
+        while !thread.has_panicked() {
+            std::thread::yield_now();
+        }
+        let (forwarder, result) = thread.stop().unwrap();
+        assert!(result.unwrap_err().to_string().ends_with("panicked: an invariant, broken on purpose"));
+        assert!(!forwarder.main().rib().is_empty());
+    }
+}

@@ -1,0 +1,176 @@
+//! Ethernet, as the router reads and writes it: MACs, VLAN tags, and the header in front of a packet.
+//!
+//! A frame that answers another one carries the tags of that one, since forwarding keeps packets in their VLAN.
+
+use super::Reason;
+use fib::MacAddr;
+
+/// Ethertype of IPv4.
+pub(crate) const IPV4: u16 = 0x0800;
+/// Ethertype of ARP.
+pub(crate) const ARP: u16 = 0x0806;
+/// Ethertype of IPv6.
+pub(crate) const IPV6: u16 = 0x86dd;
+/// VLAN tags: IEEE 802.1Q, 802.1ad, and the ethertype that QinQ used before 802.1ad.
+const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+/// The bytes of a tag.
+const TAG_BYTES: usize = 4;
+/// The most tags of a frame, as in the datapath.
+const TAGS_MAX: usize = 2;
+/// Both MACs.
+const MACS_BYTES: usize = 12;
+
+/// The ids of the VLANs of a frame, the outermost first; 0 is none.
+pub(crate) type Vlans = [u16; TAGS_MAX];
+
+/// The VLAN tags of a frame, the outermost first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tags {
+    bytes: [u8; TAGS_MAX * TAG_BYTES],
+    count: usize,
+}
+
+impl Tags {
+    /// No tags.
+    pub(crate) const NONE: Self = Self { bytes: [0; TAGS_MAX * TAG_BYTES], count: 0 };
+
+    /// The tags as they stand in a frame.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.count * TAG_BYTES]
+    }
+
+    /// The VLANs of frames with these tags. Priorities do not matter, nor does a tag with VLAN 0, which is a priority alone (IEEE 802.1Q
+    /// 9.6).
+    pub(crate) fn vlans(&self) -> Vlans {
+        let ids = self.as_bytes().chunks_exact(TAG_BYTES);
+        let ids = ids.map(|tag| u16::from_be_bytes([tag[2] & 0xf, tag[3]])).filter(|id| *id != 0);
+        let mut vlans = [0; TAGS_MAX];
+        vlans.iter_mut().zip(ids).for_each(|(vlan, id)| *vlan = id);
+        vlans
+    }
+}
+
+/// The Ethernet header of a received frame, and what it carries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layer2<'a> {
+    /// Destination MAC.
+    pub(crate) destination: MacAddr,
+    /// Source MAC.
+    pub(crate) source: MacAddr,
+    /// VLAN tags.
+    pub(crate) tags: Tags,
+    /// The ethertype after the tags.
+    pub(crate) ethertype: u16,
+    /// All after the header, padding included.
+    pub(crate) payload: &'a [u8],
+}
+
+impl<'a> Layer2<'a> {
+    /// Reads a frame.
+    ///
+    /// # Errors
+    /// [`Reason::Malformed`] if it is too short, [`Reason::NotIp`] if it has a third tag.
+    pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, Reason> {
+        let (macs, mut rest) = frame.split_first_chunk::<MACS_BYTES>().ok_or(Reason::Malformed)?;
+        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = *macs;
+        let mut tags = Tags::NONE;
+        loop {
+            let (ethertype, payload) = rest.split_first_chunk().ok_or(Reason::Malformed)?;
+            let ethertype = u16::from_be_bytes(*ethertype);
+            if !TAGS.contains(&ethertype) {
+                let (destination, source) =
+                    (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]));
+                return Ok(Self { destination, source, tags, ethertype, payload });
+            }
+            let (tag, payload) = rest.split_at_checked(TAG_BYTES).ok_or(Reason::Malformed)?;
+            let room = tags.bytes.chunks_exact_mut(TAG_BYTES).nth(tags.count).ok_or(Reason::NotIp)?;
+            room.copy_from_slice(tag);
+            tags.count += 1;
+            rest = payload;
+        }
+    }
+
+    /// The header of an answer that leaves by the port on which the frame came.
+    pub(crate) fn back(&self, source: MacAddr) -> Envelope {
+        Envelope { destination: self.source, source, tags: self.tags }
+    }
+}
+
+/// The Ethernet header of a frame to send, but for its ethertype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Envelope {
+    /// Destination MAC.
+    pub(crate) destination: MacAddr,
+    /// Source MAC.
+    pub(crate) source: MacAddr,
+    /// VLAN tags.
+    pub(crate) tags: Tags,
+}
+
+impl Envelope {
+    /// The frame with `bytes` bytes after the header, which `fill` writes over zeros. It is padded when it is sent.
+    pub(crate) fn frame(&self, ethertype: u16, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Vec<u8> {
+        let tags = self.tags.as_bytes();
+        let header_bytes = MACS_BYTES + tags.len() + 2;
+        let mut frame = Vec::with_capacity(header_bytes + bytes);
+        frame.extend(self.destination.0);
+        frame.extend(self.source.0);
+        frame.extend(tags);
+        frame.extend(ethertype.to_be_bytes());
+        frame.resize(header_bytes + bytes, 0);
+        fill(&mut frame[header_bytes..]);
+        frame
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENVELOPE: Envelope =
+        Envelope { destination: MacAddr([2; 6]), source: MacAddr([4; 6]), tags: Tags::NONE };
+
+    fn tags(bytes: &[u8]) -> Tags {
+        let mut tags = Tags { count: bytes.len() / 4, ..Tags::NONE };
+        tags.bytes[..bytes.len()].copy_from_slice(bytes);
+        tags
+    }
+
+    #[test]
+    fn a_written_header_is_read_back() {
+        for bytes in [&[][..], &[0x81, 0, 0x20, 7], &[0x88, 0xa8, 0, 1, 0x81, 0, 0xff, 0xfe]] {
+            let envelope = Envelope { tags: tags(bytes), ..ENVELOPE };
+            let frame = envelope.frame(IPV4, 3, |payload| payload.copy_from_slice(&[7, 8, 9]));
+            let read = Layer2::parse(&frame).unwrap();
+            assert_eq!((read.destination, read.source), (envelope.destination, envelope.source));
+            assert_eq!((read.ethertype, read.payload, read.tags), (IPV4, &[7, 8, 9][..], envelope.tags));
+            let back = read.back(MacAddr([6; 6]));
+            assert_eq!(
+                (back.destination, back.source, back.tags),
+                (envelope.source, MacAddr([6; 6]), envelope.tags)
+            );
+            for cut in 0..frame.len() - 3 {
+                assert_eq!(Layer2::parse(&frame[..cut]).unwrap_err(), Reason::Malformed, "cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_third_tag_is_refused() {
+        let mut frame = ENVELOPE.frame(0x8100, 12, |_| {});
+        frame[16..18].copy_from_slice(&[0x81, 0]);
+        assert_eq!(Layer2::parse(&frame).unwrap().ethertype, 0);
+        frame[20..22].copy_from_slice(&[0x91, 0]);
+        assert_eq!(Layer2::parse(&frame).unwrap_err(), Reason::NotIp);
+    }
+
+    #[test]
+    fn vlans_are_compared_and_priorities_are_not() {
+        let seven = tags(&[0x81, 0, 0, 7]);
+        assert!(seven.vlans() == tags(&[0x81, 0, 0xe0, 7]).vlans());
+        assert!(Tags::NONE.vlans() == tags(&[0x81, 0, 0xe0, 0]).vlans());
+        for other in [Tags::NONE, tags(&[0x81, 0, 0, 8]), tags(&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 7])] {
+            assert!(seven.vlans() != other.vlans(), "{other:?}");
+        }
+    }
+}

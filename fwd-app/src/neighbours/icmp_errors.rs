@@ -1,0 +1,255 @@
+//! ICMP errors about packets that the router cannot forward (RFC 792, RFC 1191, RFC 1812 4.3, RFC 4443).
+//!
+//! [`ErrorMessage::about`] decides whether a packet may be answered at all, and with what; [`ErrorMessage::frame`] writes the answer. It
+//! leaves by the port on which the packet came, to the MAC that the packet came from, and with the packet's VLAN tags. That is the
+//! router or host that sent us the packet, so no lookup of the source is needed; where routes are asymmetric, the error takes the
+//! path of the packet back for one hop.
+
+use super::frame::{IPV4, IPV6, Layer2};
+use super::ip::{self, ICMP, ICMPV6, IPV4_BYTES, IPV6_BYTES, TTL, Upper, V4, V6};
+use crate::ports::PortTable;
+use crate::ports::address::{is_host_v4, is_host_v6};
+use crate::ports::{InterfaceId, PortRecord};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The longest error, IP header included: RFC 1812 4.3.2.3.
+const V4_BYTES_MAX: usize = 576;
+/// The longest error, IP header included: RFC 4443 2.4 (c).
+const V6_BYTES_MAX: usize = 1280;
+/// The header of every error, bytes.
+const HEADER_BYTES: usize = 8;
+
+/// What is wrong with a packet. Of the drop reasons, `ttl_expired` is [`Self::TimeExceeded`], `no_route` is [`Self::NoRoute`],
+/// `unreachable` and `prohibited` are [`Self::Unreachable`] and [`Self::Prohibited`], `no_neighbour` of a packet that waited in vain is [`Self::AddressUnreachable`], `mtu_exceeded` is [`Self::TooBig`]; the others are
+/// not told to the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Its TTL or hop limit has run out.
+    TimeExceeded,
+    /// No route covers its destination.
+    NoRoute,
+    /// Its route says that the destination is unreachable.
+    Unreachable,
+    /// Its next hop does not answer.
+    AddressUnreachable,
+    /// Its route says that the destination is prohibited.
+    Prohibited,
+    /// It is longer than the MTU of the port it should leave by.
+    TooBig {
+        /// That MTU, bytes.
+        mtu_bytes: u16,
+    },
+    /// It is for us, and nobody here speaks its protocol.
+    ProtocolUnreachable,
+    /// It is for us, and nobody listens on its port.
+    PortUnreachable,
+    /// A field of its header has a wrong value.
+    BadField {
+        /// Where the field is in the packet.
+        at: u8,
+    },
+    /// An IPv6 option that is not known and asks for an error (RFC 8200 4.2).
+    UnknownOption {
+        /// Where the option is in the packet.
+        at: u8,
+    },
+}
+
+/// Why a packet gets no ICMP error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum NoError {
+    /// It is no IP packet, or its header is wrong: nothing in it can be trusted.
+    Malformed,
+    /// It is an ICMP error or redirect itself, or an ICMP message that may be one.
+    IsError,
+    /// It is a fragment that does not begin its datagram.
+    LaterFragment,
+    /// Its destination is no single host.
+    Destination,
+    /// It was sent to many stations.
+    LinkDestination,
+    /// Its source is no single host, or is ourselves.
+    Source,
+    /// There is no such error for it: it may be fragmented, or the other IP version has that error.
+    NoSuchError,
+    /// The router has no address to send it from.
+    NoAddress,
+}
+
+/// Both ends of an error: from and to.
+#[derive(Clone, Copy, Debug)]
+enum Ends {
+    V4(Ipv4Addr, Ipv4Addr),
+    V6(Ipv6Addr, Ipv6Addr),
+}
+
+/// An error that may be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ErrorMessage<'a> {
+    interface: &'a PortRecord,
+    layer2: Layer2<'a>,
+    ends: Ends,
+    kind: u8,
+    code: u8,
+    /// The second word of the message: an MTU, a pointer, or 0.
+    word: u32,
+    /// The packet it is about, as far as it is here.
+    packet: &'a [u8],
+}
+
+impl<'a> ErrorMessage<'a> {
+    /// The error about a frame of `frame_bytes` bytes that came on interface `on` and begins with `head`, as received.
+    ///
+    /// # Errors
+    /// [`NoError`] when the packet must not or cannot be answered.
+    pub(crate) fn about(
+        ports: &'a PortTable,
+        on: InterfaceId,
+        head: &'a [u8],
+        frame_bytes: usize,
+        cause: Cause,
+    ) -> Result<Self, NoError> {
+        let interface = ports.interface(on).ok_or(NoError::NoAddress)?;
+        let layer2 = Layer2::parse(head).map_err(|_| NoError::Malformed)?;
+        let there = frame_bytes.saturating_sub(head.len() - layer2.payload.len());
+        match layer2.ethertype {
+            IPV4 => {
+                let packet = V4::parse(layer2.payload, there).map_err(|_| NoError::Malformed)?;
+                let (kind, code, word) = v4((ports, on), &layer2, &packet, cause)?;
+                let from = ports.source_v4(on, packet.source).ok_or(NoError::NoAddress)?;
+                let ends = Ends::V4(from, packet.source);
+                Ok(Self { interface, layer2, ends, kind, code, word, packet: packet.packet })
+            }
+            IPV6 => {
+                let packet = V6::parse(layer2.payload, there).map_err(|_| NoError::Malformed)?;
+                let (kind, code, word) = v6((ports, on), &layer2, &packet, cause)?;
+                let from = ports.source_v6(on, packet.source).ok_or(NoError::NoAddress)?;
+                let ends = Ends::V6(from, packet.source);
+                Ok(Self { interface, layer2, ends, kind, code, word, packet: packet.packet })
+            }
+            _ => Err(NoError::Malformed),
+        }
+    }
+
+    /// Whom it is for: the source of the packet.
+    pub(crate) fn to(&self) -> IpAddr {
+        match self.ends {
+            Ends::V4(_, to) => to.into(),
+            Ends::V6(_, to) => to.into(),
+        }
+    }
+
+    /// The frame, to be sent by the interface on which the packet came.
+    pub(crate) fn frame(&self) -> Vec<u8> {
+        let envelope = self.layer2.back(self.interface.mac);
+        let quoted_max = match self.ends {
+            Ends::V4(..) => V4_BYTES_MAX - IPV4_BYTES - HEADER_BYTES,
+            Ends::V6(..) => V6_BYTES_MAX - IPV6_BYTES - HEADER_BYTES,
+        };
+        let quoted = &self.packet[..self.packet.len().min(quoted_max)];
+        let bytes = HEADER_BYTES + quoted.len();
+        let message = |message: &mut [u8]| {
+            message[..2].copy_from_slice(&[self.kind, self.code]);
+            message[4..HEADER_BYTES].copy_from_slice(&self.word.to_be_bytes());
+            message[HEADER_BYTES..].copy_from_slice(quoted);
+        };
+        match self.ends {
+            Ends::V4(from, to) => ip::icmp_v4(&envelope, (from, to), bytes, message),
+            Ends::V6(from, to) => ip::icmp_v6(&envelope, ip::header_v6(from, to, bytes, TTL), message),
+        }
+    }
+}
+
+/// RFC 1812 4.3.2.7, then type, code and second word of the error. The tests of 5.2.2 were passed when the header was read.
+fn v4(
+    (ports, on): (&PortTable, InterfaceId),
+    layer2: &Layer2<'_>,
+    packet: &V4<'_>,
+    cause: Cause,
+) -> Result<(u8, u8, u32), NoError> {
+    let is_one = |address| is_host_v4(address) && !ports.is_any_broadcast(on, address);
+    if !layer2.destination.is_station() || !layer2.source.is_station() {
+        return Err(NoError::LinkDestination);
+    }
+    if packet.is_later_fragment {
+        return Err(NoError::LaterFragment);
+    }
+    if !is_one(packet.destination) {
+        return Err(NoError::Destination);
+    }
+    if !is_one(packet.source) || ports.is_any_address(on, packet.source.into()) {
+        return Err(NoError::Source);
+    }
+    if packet.protocol == ICMP && !packet.payload().first().is_some_and(|kind| is_query_v4(*kind)) {
+        return Err(NoError::IsError);
+    }
+    Ok(match cause {
+        Cause::TimeExceeded => (11, 0, 0),
+        Cause::NoRoute => (3, 0, 0),
+        Cause::Unreachable | Cause::AddressUnreachable => (3, 1, 0),
+        Cause::Prohibited => (3, 13, 0),
+        Cause::ProtocolUnreachable => (3, 2, 0),
+        Cause::PortUnreachable => (3, 3, 0),
+        // A router that fragments has no cause to send it (RFC 1812 5.2.6).
+        Cause::TooBig { mtu_bytes } if !packet.may_fragment => (3, 4, mtu_bytes.into()),
+        Cause::BadField { at } => (12, 0, u32::from(at) << 24),
+        Cause::TooBig { .. } | Cause::UnknownOption { .. } => return Err(NoError::NoSuchError),
+    })
+}
+
+/// RFC 4443 2.4 (e), then type, code and second word of the error. Later fragments are not answered either, since it is not known whether
+/// they are parts of an ICMPv6 error.
+fn v6(
+    (ports, on): (&PortTable, InterfaceId),
+    layer2: &Layer2<'_>,
+    packet: &V6<'_>,
+    cause: Cause,
+) -> Result<(u8, u8, u32), NoError> {
+    let upper = packet.upper();
+    let may_be_multicast = match cause {
+        Cause::TooBig { .. } => true,
+        // "Option Type highest-order two bits set to 10"
+        Cause::UnknownOption { at } => packet.packet.get(usize::from(at)).is_some_and(|kind| kind >> 6 == 2),
+        _ => false,
+    };
+    if !layer2.source.is_station() || !(layer2.destination.is_station() || may_be_multicast) {
+        return Err(NoError::LinkDestination);
+    }
+    if upper.is_later_fragment {
+        return Err(NoError::LaterFragment);
+    }
+    if !(is_host_v6(packet.destination) || packet.destination.is_multicast() && may_be_multicast) {
+        return Err(NoError::Destination);
+    }
+    let is_one = is_host_v6(packet.source) && !ports.is_any_anycast(on, packet.source);
+    if !is_one || ports.is_any_address(on, packet.source.into()) {
+        return Err(NoError::Source);
+    }
+    if may_be_error_v6(packet, &upper) {
+        return Err(NoError::IsError);
+    }
+    Ok(match cause {
+        Cause::TimeExceeded => (3, 0, 0),
+        // As Linux answers where the route is `unreachable`.
+        Cause::NoRoute | Cause::Unreachable => (1, 0, 0),
+        Cause::AddressUnreachable => (1, 3, 0),
+        Cause::Prohibited => (1, 1, 0),
+        Cause::PortUnreachable => (1, 4, 0),
+        Cause::TooBig { mtu_bytes } => (2, 0, mtu_bytes.into()),
+        Cause::BadField { at } => (4, 0, at.into()),
+        // "Unrecognized Next Header type": the pointer is where its number is.
+        Cause::ProtocolUnreachable => (4, 1, u32::try_from(upper.named_at).unwrap_or(0)),
+        Cause::UnknownOption { at } => (4, 2, at.into()),
+    })
+}
+
+/// Whether an ICMP type is known to be no error (RFC 792, RFC 950, RFC 1256, RFC 8335): echo, router discovery, timestamp, information,
+/// address mask, extended echo.
+fn is_query_v4(kind: u8) -> bool {
+    matches!(kind, 0 | 8 | 9 | 10 | 13..=18 | 42 | 43)
+}
+
+/// Whether it is an ICMPv6 error (types below 128) or redirect (137), or ends before its type.
+fn may_be_error_v6(packet: &V6<'_>, upper: &Upper) -> bool {
+    upper.protocol == ICMPV6 && packet.packet.get(upper.at).is_none_or(|kind| *kind < 128 || *kind == 137)
+}

@@ -1,0 +1,264 @@
+//! Neighbour discovery (RFC 4861): reads and writes neighbour solicitations and advertisements.
+//!
+//! Duplicate address detection (RFC 4862 5.4) is simplified. The addresses of a router are configured and in use from the start, none
+//! is ever tentative. When an interface comes up, each address is asked for once with `::` as source, and advertised once. Another
+//! node's claim on it is reported and answered, at most once in an interval, and the address is kept.
+
+use super::frame::{Envelope, Layer2, Tags};
+use super::ip::{V6, header_v6, icmp_v6, sum_v6};
+use crate::ports::PortRecord;
+use crate::ports::address::{ALL_NODES, group_mac, is_host_v6, is_solicited_node, solicited_node};
+use fib::MacAddr;
+use smoltcp::wire::{
+    EthernetAddress, Icmpv6Message, Icmpv6Packet, NdiscNeighborFlags, NdiscOption, NdiscOptionType, NdiscRepr,
+};
+use std::net::Ipv6Addr;
+
+/// The hop limit of every message: one that was forwarded has a lower one.
+const HOP_LIMIT: u8 = 255;
+/// Both messages up to their options, bytes.
+const MESSAGE_BYTES: usize = 24;
+
+/// A valid message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// Asks for the MAC of `target`.
+    Solicitation {
+        /// The address asked for.
+        target: Ipv6Addr,
+        /// The MAC of the one who asks, if it says so.
+        mac: Option<MacAddr>,
+    },
+    /// Gives the MAC of `target`.
+    Advertisement {
+        /// The address.
+        target: Ipv6Addr,
+        /// Its MAC, if it says so.
+        mac: Option<MacAddr>,
+        /// Whether it answers a solicitation.
+        is_solicited: bool,
+        /// Whether it replaces another MAC.
+        overrides: bool,
+    },
+}
+
+/// Whether a message is one of those that [`Message::parse`] reads, by its type.
+pub(crate) fn is_neighbour_message(icmp: &[u8]) -> bool {
+    let kind = icmp.first().map(|kind| Icmpv6Message::from(*kind));
+    matches!(kind, Some(Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert))
+}
+
+impl Message {
+    /// Reads the message in a packet without extension headers; `None` if RFC 4861 7.1 has it discarded silently, or if its MAC is not
+    /// that of a station.
+    pub(crate) fn parse(packet: &V6<'_>) -> Option<Self> {
+        let message = Icmpv6Packet::new_checked(packet.payload()).ok()?;
+        let (kind, target) = (message.msg_type(), message.payload().len());
+        // "All included options have a length that is greater than zero": within a message of at least 24 bytes.
+        let has_target = target <= packet.payload().len().checked_sub(MESSAGE_BYTES)?;
+        let is_intact = sum_v6(packet.source, packet.destination, packet.payload()) == !0;
+        if packet.hop_limit != HOP_LIMIT || message.msg_code() != 0 || !has_target || !is_intact {
+            return None;
+        }
+        let target = message.target_addr();
+        if !is_host_v6(target) {
+            return None;
+        }
+        match kind {
+            Icmpv6Message::NeighborSolicit => {
+                let mac = option(message.payload(), NdiscOptionType::SourceLinkLayerAddr)?;
+                let is_detection = packet.source.is_unspecified();
+                let may_be = if is_detection {
+                    is_solicited_node(packet.destination) && mac.is_none()
+                } else {
+                    is_host_v6(packet.source)
+                };
+                may_be.then_some(Self::Solicitation { target, mac })
+            }
+            Icmpv6Message::NeighborAdvert => {
+                let mac = option(message.payload(), NdiscOptionType::TargetLinkLayerAddr)?;
+                let flags = message.neighbor_flags();
+                let is_solicited = flags.contains(NdiscNeighborFlags::SOLICITED);
+                let overrides = flags.contains(NdiscNeighborFlags::OVERRIDE);
+                let may_be =
+                    is_host_v6(packet.source) && !(packet.destination.is_multicast() && is_solicited);
+                may_be.then_some(Self::Advertisement { target, mac, is_solicited, overrides })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The MAC in the option of this type; `Some(None)` if there is no such option, `None` if the options are not valid.
+fn option(mut options: &[u8], wanted: NdiscOptionType) -> Option<Option<MacAddr>> {
+    let mut found = None;
+    while let Some(&[kind, units]) = options.first_chunk() {
+        let (option, rest) = options.split_at_checked(usize::from(units) * 8).filter(|_| units > 0)?;
+        if NdiscOptionType::from(kind) == wanted {
+            let mac = NdiscOption::new_checked(option).ok()?.link_layer_addr();
+            let mac = MacAddr(mac.as_bytes().try_into().ok()?);
+            found = Some(mac).filter(|mac| mac.is_station());
+            found?;
+        }
+        options = rest;
+    }
+    options.is_empty().then_some(found)
+}
+
+/// Asks for `target`, from address `source`: in its solicited-node group, or at the MAC `known` to see whether it is still there.
+pub(crate) fn solicitation(
+    interface: &PortRecord,
+    source: Ipv6Addr,
+    target: Ipv6Addr,
+    known: Option<MacAddr>,
+    tags: Tags,
+) -> Vec<u8> {
+    let group = solicited_node(target);
+    let (mac, destination) = known.map_or((group_mac(group), group), |mac| (mac, target));
+    // RFC 4861 4.3: without its option when the source is unspecified.
+    let lladdr = (!source.is_unspecified()).then(|| EthernetAddress(interface.mac.0).into());
+    let envelope = Envelope { destination: mac, source: interface.mac, tags };
+    write(&envelope, (source, destination), NdiscRepr::NeighborSolicit { target_addr: target, lladdr })
+}
+
+/// Asks whether another node has our address (RFC 4862 5.4.2).
+pub(crate) fn detection(interface: &PortRecord, address: Ipv6Addr, tags: Tags) -> Vec<u8> {
+    solicitation(interface, Ipv6Addr::UNSPECIFIED, address, None, tags)
+}
+
+/// The answer to a solicitation for `target`, an address of `interface` (RFC 4861 7.2.4). One without a source gets it in the group of
+/// all nodes.
+pub(crate) fn advertisement(
+    interface: &PortRecord,
+    asked: &Layer2<'_>,
+    packet: &V6<'_>,
+    target: Ipv6Addr,
+) -> Vec<u8> {
+    if packet.source.is_unspecified() {
+        return announcement(interface, target, asked.tags);
+    }
+    let flags = NdiscNeighborFlags::SOLICITED | NdiscNeighborFlags::OVERRIDE;
+    advertise(interface, &asked.back(interface.mac), (target, packet.source), flags)
+}
+
+/// Advertises our address to all (RFC 4861 7.2.6).
+pub(crate) fn announcement(interface: &PortRecord, address: Ipv6Addr, tags: Tags) -> Vec<u8> {
+    let envelope = Envelope { destination: group_mac(ALL_NODES), source: interface.mac, tags };
+    advertise(interface, &envelope, (address, ALL_NODES), NdiscNeighborFlags::OVERRIDE)
+}
+
+fn advertise(
+    interface: &PortRecord,
+    envelope: &Envelope,
+    addresses: (Ipv6Addr, Ipv6Addr),
+    flags: NdiscNeighborFlags,
+) -> Vec<u8> {
+    let message = NdiscRepr::NeighborAdvert {
+        flags: flags | NdiscNeighborFlags::ROUTER,
+        target_addr: addresses.0,
+        lladdr: Some(EthernetAddress(interface.mac.0).into()),
+    };
+    write(envelope, addresses, message)
+}
+
+fn write(envelope: &Envelope, addresses: (Ipv6Addr, Ipv6Addr), message: NdiscRepr<'_>) -> Vec<u8> {
+    let header = header_v6(addresses.0, addresses.1, message.buffer_len(), HOP_LIMIT);
+    icmp_v6(envelope, header, |bytes| message.emit(&mut Icmpv6Packet::new_unchecked(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::record::tests::interface;
+
+    const OURS: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    const OTHER: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0x12, 0x3456);
+
+    /// Reads a frame after correcting its checksum.
+    fn parse(frame: &[u8]) -> Option<Message> {
+        let mut frame = frame.to_vec();
+        frame[56..58].fill(0);
+        let packet = V6::parse(&frame[14..], frame.len() - 14).ok()?;
+        let sum = !sum_v6(packet.source, packet.destination, packet.payload());
+        frame[56..58].copy_from_slice(&sum.to_be_bytes());
+        Message::parse(&V6::parse(&frame[14..], frame.len() - 14).ok()?)
+    }
+
+    #[test]
+    fn a_solicitation_and_its_answer() {
+        let (asking, asked) = (interface(1, &["2001:db8::1/64"]), interface(2, &["2001:db8::12:3456/64"]));
+        let frame = solicitation(&asking, OURS, OTHER, None, Tags::NONE);
+        #[rustfmt::skip]
+        let bytes = [
+            0x33, 0x33, 0xff, 0x12, 0x34, 0x56, 2, 0xf0, 0, 0, 0, 1, 0x86, 0xdd,
+            0x6c, 0, 0, 0, 0, 32, 58, 255,
+            0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
+            0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0x12, 0x34, 0x56,
+            135, 0, 0, 0, 0, 0, 0, 0,
+            0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x12, 0x34, 0x56,
+            1, 1, 2, 0xf0, 0, 0, 0, 1,
+        ];
+        let mut without_sum = frame.clone();
+        without_sum[56..58].fill(0);
+        assert_eq!(without_sum, bytes);
+        let layer2 = Layer2::parse(&frame).unwrap();
+        let packet = V6::parse(layer2.payload, layer2.payload.len()).unwrap();
+        let message = Message::parse(&packet).unwrap();
+        assert_eq!(message, Message::Solicitation { target: OTHER, mac: Some(asking.mac) });
+        let answer = advertisement(&asked, &layer2, &packet, OTHER);
+        let mac = Some(asked.mac);
+        let wanted = Message::Advertisement { target: OTHER, mac, is_solicited: true, overrides: true };
+        assert_eq!(parse(&answer), Some(wanted));
+        assert_eq!((&answer[..6], answer[58]), (&asking.mac.0[..], 0xe0));
+    }
+
+    #[test]
+    fn detection_is_answered_to_all_nodes() {
+        let (asking, asked) = (interface(1, &[]), interface(2, &["2001:db8::12:3456/64"]));
+        let frame = detection(&asking, OTHER, Tags::NONE);
+        assert_eq!(parse(&frame), Some(Message::Solicitation { target: OTHER, mac: None }));
+        let layer2 = Layer2::parse(&frame).unwrap();
+        let packet = V6::parse(layer2.payload, layer2.payload.len()).unwrap();
+        let answer = advertisement(&asked, &layer2, &packet, OTHER);
+        assert_eq!((&answer[..6], &answer[38..54]), (&group_mac(ALL_NODES).0[..], &ALL_NODES.octets()[..]));
+        let mac = Some(asked.mac);
+        let wanted = Message::Advertisement { target: OTHER, mac, is_solicited: false, overrides: true };
+        assert_eq!(parse(&answer), Some(wanted));
+    }
+
+    #[test]
+    fn what_is_not_valid() {
+        let asking = interface(1, &["2001:db8::1/64"]);
+        let solicitation = solicitation(&asking, OURS, OTHER, None, Tags::NONE);
+        let detection = detection(&asking, OTHER, Tags::NONE);
+        let announcement = announcement(&asking, OURS, Tags::NONE);
+        let edited = |frame: &[u8], at: usize, bytes: &[u8]| {
+            let mut frame = frame.to_vec();
+            frame[at..at + bytes.len()].copy_from_slice(bytes);
+            frame
+        };
+        let group = ALL_NODES.octets();
+        for (what, frame) in [
+            ("hop limit", edited(&solicitation, 21, &[254])),
+            ("code", edited(&solicitation, 55, &[1])),
+            ("type", edited(&solicitation, 54, &[133])),
+            ("multicast target", edited(&solicitation, 62, &group)),
+            ("multicast source", edited(&solicitation, 22, &group)),
+            ("option of length 0", edited(&solicitation, 79, &[0])),
+            ("option beyond the end", edited(&solicitation, 79, &[2])),
+            ("multicast MAC", edited(&solicitation, 80, &[1])),
+            ("detection not to a solicited-node group", edited(&detection, 38, &group)),
+            ("detection with a MAC", edited(&solicitation, 22, &[0; 16])),
+            ("solicited and multicast", edited(&announcement, 58, &[0xe0])),
+            ("advertisement from ::", edited(&announcement, 22, &[0; 16])),
+            ("too short", edited(&detection[..77], 18, &[0, 23])),
+        ] {
+            assert_eq!(parse(&frame), None, "{what}");
+        }
+        assert!(parse(&edited(&announcement, 58, &[0])).is_some());
+        let other_option = edited(&solicitation, 78, &[14]);
+        assert_eq!(parse(&other_option), Some(Message::Solicitation { target: OTHER, mac: None }));
+        let wrong_sum = edited(&solicitation, 56, &[solicitation[56] ^ 1]);
+        assert_eq!(Message::parse(&V6::parse(&wrong_sum[14..], 72).unwrap()), None);
+    }
+}

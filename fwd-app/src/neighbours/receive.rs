@@ -1,0 +1,234 @@
+//! What becomes of a frame that the datapath does not forward: ARP, neighbour discovery and echo requests are answered here, the rest of
+//! what is ours is for the kernel.
+
+use super::arp;
+use super::entries::Key;
+use super::frame::{ARP, IPV4, IPV6, Layer2};
+use super::icmp::{self, Echo};
+use super::ip::{ICMPV6, V4, V6};
+use super::table::{Heard, Overrides};
+use super::{Action, Reason, Router, ndp};
+use crate::ports::address::{is_host_v4, is_host_v6};
+use crate::ports::whose::Whose;
+use crate::ports::{InterfaceId, PortRecord};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// What became of a frame. All but [`Self::ForKernel`] end it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Disposition {
+    /// Send this answer by the port on which the frame came.
+    Answered(Vec<u8>),
+    /// It is ours, and the kernel's to deal with.
+    ForKernel,
+    /// It is about a neighbour; what follows from that is among the actions.
+    Neighbour {
+        /// Whether the router had a use for it. Without one it counts as [`Reason::ArpIgnored`], unless the kernel takes it.
+        is_of_use: bool,
+        /// Where the kernel has neighbours of its own, this may be the answer to its question, or say that one of them has moved.
+        kernel_too: bool,
+    },
+    /// It is an echo request that the rate limit of ICMP leaves without an answer.
+    Limited,
+    /// Count it under this reason.
+    Ignored(Reason),
+}
+
+impl<T> Router<T> {
+    /// Deals with a whole frame that came on interface `on`.
+    pub(crate) fn receive(
+        &mut self,
+        now: Duration,
+        on: InterfaceId,
+        frame: &[u8],
+        out: &mut Vec<Action<T>>,
+    ) -> Disposition {
+        self.sorted(now, on, frame, out).unwrap_or_else(Disposition::Ignored)
+    }
+
+    fn sorted(
+        &mut self,
+        now: Duration,
+        on: InterfaceId,
+        frame: &[u8],
+        out: &mut Vec<Action<T>>,
+    ) -> Result<Disposition, Reason> {
+        let interface = self.ports.interface(on).ok_or(Reason::NotForUs)?;
+        let layer2 = Layer2::parse(frame)?;
+        if !interface.is_ours_l2(layer2.destination) {
+            return Err(Reason::NotForUs);
+        }
+        if !layer2.source.is_station() || layer2.source == interface.mac {
+            return Err(Reason::Martian);
+        }
+        match layer2.ethertype {
+            ARP => {
+                let message = arp::Message::parse(&layer2).ok_or(Reason::ArpIgnored)?;
+                self.arp(now, on, (&layer2, &message), out)
+            }
+            IPV4 => {
+                let packet = V4::parse(layer2.payload, layer2.payload.len())?;
+                let is_host = is_host_v4(packet.source) && !self.ports.is_any_broadcast(on, packet.source);
+                let ends = (packet.source.into(), packet.destination.into());
+                self.ip(now, on, ends, is_host, |interface| icmp::reply_v4(interface, &layer2, &packet))
+            }
+            IPV6 => {
+                let packet = V6::parse(layer2.payload, layer2.payload.len())?;
+                if packet.next_header == ICMPV6 && ndp::is_neighbour_message(packet.payload()) {
+                    return self.ndp(now, on, (&layer2, &packet), out);
+                }
+                let ends = (packet.source.into(), packet.destination.into());
+                let is_host = is_host_v6(packet.source);
+                self.ip(now, on, ends, is_host, |interface| icmp::reply_v6(interface, &layer2, &packet))
+            }
+            // LLDP, LACP and what else the link's protocols use.
+            _ => Ok(Disposition::ForKernel),
+        }
+    }
+
+    /// RFC 826, "Packet Reception": learns from what is known already or is for us, answers requests for our addresses.
+    fn arp(
+        &mut self,
+        now: Duration,
+        on: InterfaceId,
+        (layer2, message): (&Layer2<'_>, &arp::Message),
+        out: &mut Vec<Action<T>>,
+    ) -> Result<Disposition, Reason> {
+        let Self { ports, neighbours, .. } = self;
+        let interface = ports.interface(on).ok_or(Reason::NotForUs)?;
+        let key = Key::new(on, message.sender.into(), &layer2.tags);
+        if message.sender_mac == interface.mac {
+            return Err(Reason::ArpIgnored);
+        }
+        if interface.has(key.address) {
+            return self.defend(now, (layer2, key), message.sender_mac, out);
+        }
+        let is_to_us = interface.has(message.target.into());
+        let is_reply_to_us = !message.is_request && is_to_us && layer2.destination == interface.mac;
+        let heard = Heard {
+            mac: Some(message.sender_mac),
+            tags: layer2.tags,
+            is_solicited: is_reply_to_us,
+            overrides: if message.is_gratuitous() { Overrides::Always } else { Overrides::UnlessRecent },
+            may_create: message.is_request && is_to_us && interface.is_on_link(key.address),
+        };
+        // A probe has no sender.
+        let is_of_use = !message.sender.is_unspecified() && neighbours.heard(now, key, &heard, out);
+        if message.is_request && is_to_us {
+            return Ok(Disposition::Answered(arp::reply(interface, layer2, message)));
+        }
+        about_neighbour(is_of_use || is_reply_to_us, is_reply_to_us || message.is_gratuitous())
+    }
+
+    /// A packet from one address to another. `is_host` says whether the first is a single host's; `reply` answers an echo request.
+    fn ip(
+        &mut self,
+        now: Duration,
+        on: InterfaceId,
+        (source, destination): (IpAddr, IpAddr),
+        is_host: bool,
+        reply: impl FnOnce(&PortRecord) -> Echo,
+    ) -> Result<Disposition, Reason> {
+        let Self { ports, echoes, .. } = self;
+        let interface = ports.interface(on).ok_or(Reason::NotForUs)?;
+        let is_to_one = is_to_one(ports.whose(interface, destination))?;
+        // A host that has no address yet asks for one (RFC 1122 3.2.1.3 a); while an address is tentative, reports of groups and the like
+        // come from `::` (RFC 3590 4).
+        let is_new_host = source.is_unspecified() && !is_to_one;
+        if !(is_host || is_new_host) || ports.is_any_address(on, source) {
+            return Err(Reason::Martian);
+        }
+        if !is_to_one {
+            return Ok(Disposition::ForKernel);
+        }
+        match reply(interface) {
+            Echo::Reply(_) if !echoes.allows(now, source) => Ok(Disposition::Limited),
+            Echo::Reply(frame) => Ok(Disposition::Answered(frame)),
+            Echo::Other => Ok(Disposition::ForKernel),
+            Echo::Ignored(reason) => Err(reason),
+        }
+    }
+
+    /// RFC 4861 7.2.3 to 7.2.5.
+    fn ndp(
+        &mut self,
+        now: Duration,
+        on: InterfaceId,
+        (layer2, packet): (&Layer2<'_>, &V6<'_>),
+        out: &mut Vec<Action<T>>,
+    ) -> Result<Disposition, Reason> {
+        let Self { ports, neighbours, .. } = self;
+        let interface = ports.interface(on).ok_or(Reason::NotForUs)?;
+        is_to_one(ports.whose(interface, packet.destination.into()))?;
+        match ndp::Message::parse(packet).ok_or(Reason::ArpIgnored)? {
+            ndp::Message::Solicitation { target, .. } if !interface.has(target.into()) => {
+                Err(Reason::ArpIgnored)
+            }
+            ndp::Message::Solicitation { target, mac } => {
+                let key = Key::new(on, packet.source.into(), &layer2.tags);
+                if interface.has(key.address) {
+                    return self.defend(now, (layer2, key), mac.unwrap_or(layer2.source), out);
+                }
+                let may_create = interface.is_on_link(key.address);
+                let (tags, overrides) = (layer2.tags, Overrides::Always);
+                let heard = Heard { mac, tags, is_solicited: false, overrides, may_create };
+                // A node that has no address yet has `::`, and says no MAC.
+                if mac.is_some() {
+                    neighbours.heard(now, key, &heard, out);
+                }
+                Ok(Disposition::Answered(ndp::advertisement(interface, layer2, packet, target)))
+            }
+            ndp::Message::Advertisement { target, mac, is_solicited, overrides } => {
+                let key = Key::new(on, target.into(), &layer2.tags);
+                if interface.has(key.address) {
+                    let mac = mac.unwrap_or(layer2.source);
+                    let is_own = mac == interface.mac;
+                    return if is_own {
+                        Err(Reason::ArpIgnored)
+                    } else {
+                        self.defend(now, (layer2, key), mac, out)
+                    };
+                }
+                let overrides = if overrides { Overrides::Always } else { Overrides::Never };
+                let heard = Heard { mac, tags: layer2.tags, is_solicited, overrides, may_create: false };
+                let is_of_use = neighbours.heard(now, key, &heard, out);
+                let is_to_us = layer2.destination == interface.mac;
+                about_neighbour(is_of_use || is_to_us, is_to_us || packet.destination.is_multicast())
+            }
+        }
+    }
+
+    /// Another station, `mac`, uses our address `key`: announces ours, if it is time to.
+    fn defend(
+        &mut self,
+        now: Duration,
+        (layer2, key): (&Layer2<'_>, Key),
+        mac: fib::MacAddr,
+        out: &mut Vec<Action<T>>,
+    ) -> Result<Disposition, Reason> {
+        if !self.defends(now, key, mac, out) {
+            return Err(Reason::ArpIgnored);
+        }
+        let interface: &PortRecord = self.ports.interface(key.interface).ok_or(Reason::NotForUs)?;
+        Ok(Disposition::Answered(match key.address {
+            IpAddr::V4(address) => arp::announcement(interface, address, layer2.tags),
+            IpAddr::V6(address) => ndp::announcement(interface, address, layer2.tags),
+        }))
+    }
+}
+
+/// Whether a packet is for an address of ours, and not for a broadcast address or a group. Refuses what is not for us.
+fn is_to_one(whose: Whose) -> Result<bool, Reason> {
+    match whose {
+        Whose::Other => Err(Reason::NotForUs),
+        Whose::OtherGroup => Err(Reason::Multicast),
+        Whose::Ours => Ok(true),
+        Whose::Broadcast | Whose::Group => Ok(false),
+    }
+}
+
+/// What becomes of a message about a neighbour that asks for nothing.
+fn about_neighbour(is_of_use: bool, kernel_too: bool) -> Result<Disposition, Reason> {
+    let is_any = is_of_use || kernel_too;
+    if is_any { Ok(Disposition::Neighbour { is_of_use, kernel_too }) } else { Err(Reason::ArpIgnored) }
+}

@@ -1,0 +1,550 @@
+//! The neighbour table against time: resolution, ageing, probes, loss and return, changed MACs, limits.
+
+use super::action::{Action, Unsent};
+use super::config::NeighbourConfig;
+use super::entries::{Key, State};
+use super::frame::{Layer2, Tags};
+use super::ip::V6;
+use super::limiter::Rate;
+use super::table::{Heard, Neighbours, Overrides};
+use super::{arp, ndp};
+use crate::ports::InterfaceId;
+use crate::ports::PortTable;
+use crate::ports::whose::tests::interfaces;
+use fib::MacAddr;
+use std::net::IpAddr;
+use std::time::Duration;
+
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 10]);
+/// What a reply to us tells.
+const REPLY: Heard = Heard {
+    mac: Some(MAC),
+    tags: Tags::NONE,
+    is_solicited: true,
+    overrides: Overrides::UnlessRecent,
+    may_create: false,
+};
+/// What a request to us tells.
+const REQUEST: Heard = Heard { is_solicited: false, may_create: true, ..REPLY };
+/// What an unsolicited advertisement to all tells.
+const GRATUITOUS: Heard = Heard { is_solicited: false, overrides: Overrides::Always, ..REPLY };
+
+struct Table {
+    neighbours: Neighbours<u32>,
+    ports: PortTable,
+    now: Duration,
+}
+
+impl Table {
+    fn new(config: NeighbourConfig) -> Self {
+        Self { neighbours: Neighbours::new(config), ports: interfaces(), now: Duration::from_secs(1000) }
+    }
+
+    fn resolve(&mut self, key: Key, packet: u32) -> Vec<Action<u32>> {
+        let mut out = Vec::new();
+        self.neighbours.resolve(self.now, &self.ports, key, (packet, Tags::NONE), &mut out);
+        out
+    }
+
+    fn heard(&mut self, key: Key, heard: &Heard) -> Vec<Action<u32>> {
+        let mut out = Vec::new();
+        self.neighbours.heard(self.now, key, heard, &mut out);
+        out
+    }
+
+    fn pin(&mut self, key: Key) -> Vec<Action<u32>> {
+        let mut out = Vec::new();
+        assert!(self.neighbours.pin(self.now, &self.ports, (key, Tags::NONE), &mut out));
+        out
+    }
+
+    /// Goes to the time when something is due, which must be `seconds` from now, and does it.
+    fn after(&mut self, seconds: u64) -> Vec<Action<u32>> {
+        assert_eq!(self.neighbours.next_due(), Some(self.now + Duration::from_secs(seconds)));
+        self.next()
+    }
+
+    /// Goes to the time when something is due, and does it; nothing happens before.
+    fn next(&mut self) -> Vec<Action<u32>> {
+        let due = self.neighbours.next_due().unwrap();
+        let mut out = Vec::new();
+        self.neighbours.tick(due - Duration::from_nanos(1), &self.ports, &mut out);
+        assert_eq!(out, [], "too early");
+        self.now = due;
+        self.neighbours.tick(due, &self.ports, &mut out);
+        out
+    }
+
+    fn state(&self, key: Key) -> Option<State> {
+        self.neighbours.get(key).map(|entry| entry.state)
+    }
+
+    /// Resolves a neighbour with one packet.
+    fn reachable(&mut self, key: Key) {
+        assert_eq!(asked(&self.resolve(key, 0)), Some((key.address, None)));
+        assert_eq!(self.heard(key, &REPLY).len(), 2);
+        assert_eq!(self.state(key), Some(State::Reachable));
+    }
+}
+
+fn key(address: &str) -> Key {
+    Key::untagged(InterfaceId(0), address.parse().unwrap())
+}
+
+const V4: &str = "192.0.2.9";
+const V6_: &str = "2001:db8::9";
+
+/// The address that the only action asks for, and the MAC it asks at.
+fn asked(actions: &[Action<u32>]) -> Option<(IpAddr, Option<MacAddr>)> {
+    let [Action::Send { interface: InterfaceId(0), frame }] = actions else { return None };
+    let layer2 = Layer2::parse(frame).unwrap();
+    let address = if let Some(message) = arp::Message::parse(&layer2) {
+        assert!(message.is_request && message.sender == "192.0.2.1".parse::<std::net::Ipv4Addr>().unwrap());
+        message.target.into()
+    } else {
+        let packet = V6::parse(layer2.payload, layer2.payload.len()).unwrap();
+        let ndp::Message::Solicitation { target, mac } = ndp::Message::parse(&packet)? else { return None };
+        assert_eq!(mac, Some(layer2.source));
+        target.into()
+    };
+    Some((address, Some(layer2.destination).filter(|mac| mac.0[0] & 1 == 0)))
+}
+
+fn resolved(key: Key, mac: MacAddr) -> Action<u32> {
+    Action::Resolved { key, mac }
+}
+
+fn release(key: Key, mac: MacAddr, packets: &[u32]) -> Action<u32> {
+    Action::Release { key, mac, packets: packets.to_vec() }
+}
+
+fn dropped(key: Key, why: Unsent, packets: &[u32]) -> Action<u32> {
+    Action::Dropped { key, why, packets: packets.to_vec() }
+}
+
+fn lost(key: Key, mac: MacAddr) -> Action<u32> {
+    Action::Lost { key, mac }
+}
+
+fn changed(key: Key, old: MacAddr, new: MacAddr) -> Action<u32> {
+    Action::Changed { key, old, new }
+}
+
+#[test]
+fn an_address_that_does_not_answer_is_asked_for_three_times() {
+    for key in [V4, V6_].map(key) {
+        let mut table = Table::new(NeighbourConfig::default());
+        assert_eq!(asked(&table.resolve(key, 1)), Some((key.address, None)));
+        assert_eq!(table.resolve(key, 2), []);
+        assert_eq!(asked(&table.after(1)), Some((key.address, None)));
+        assert_eq!(asked(&table.after(1)), Some((key.address, None)));
+        assert_eq!(table.after(1), [dropped(key, Unsent::Unreachable, &[1, 2])]);
+        // It is not asked for again for a while.
+        assert_eq!(table.resolve(key, 3), [dropped(key, Unsent::Unreachable, &[3])]);
+        assert_eq!((table.after(3), table.state(key)), (vec![], None));
+        assert_eq!(table.neighbours.next_due(), None);
+        assert_eq!(asked(&table.resolve(key, 4)), Some((key.address, None)));
+    }
+}
+
+#[test]
+fn an_answer_releases_the_packets_in_order() {
+    for key in [V4, V6_].map(key) {
+        let mut table = Table::new(NeighbourConfig::default());
+        for packet in 0..5 {
+            table.resolve(key, packet);
+        }
+        assert_eq!(table.heard(key, &REPLY), [resolved(key, MAC), release(key, MAC, &[0, 1, 2, 3, 4])]);
+        assert_eq!(table.resolve(key, 5), [release(key, MAC, &[5])]);
+    }
+}
+
+#[test]
+fn a_request_from_the_neighbour_answers_too() {
+    let (mut table, key) = (Table::new(NeighbourConfig::default()), key(V4));
+    table.resolve(key, 1);
+    assert_eq!(table.heard(key, &REQUEST), [resolved(key, MAC), release(key, MAC, &[1])]);
+    // It does not show that the neighbour hears us, and it is in use.
+    assert_eq!(table.state(key), Some(State::Delay));
+    assert_eq!(asked(&table.after(5)), Some((key.address, Some(MAC))));
+}
+
+#[test]
+fn later_packets_take_the_place_of_the_oldest() {
+    let (mut table, key) = (Table::new(NeighbourConfig::default()), key(V4));
+    for packet in 0..32 {
+        assert!(table.resolve(key, packet).len() <= 1);
+    }
+    assert_eq!(table.resolve(key, 32), [dropped(key, Unsent::QueueFull, &[0])]);
+    assert_eq!(table.heard(key, &REPLY)[1], release(key, MAC, &(1..33).collect::<Vec<_>>()));
+    let mut table = Table::new(NeighbourConfig { waiting_max: 0, ..NeighbourConfig::default() });
+    assert_eq!(table.resolve(key, 7)[1], dropped(key, Unsent::QueueFull, &[7]));
+}
+
+#[test]
+fn a_neighbour_ages_is_probed_and_confirmed() {
+    for key in [V4, V6_].map(key) {
+        let mut table = Table::new(NeighbourConfig::default());
+        table.reachable(key);
+        let age = table.neighbours.next_due().unwrap() - table.now;
+        assert!((15..=45).contains(&age.as_secs()), "{age:?}");
+        assert_eq!((table.next(), table.state(key)), (vec![], Some(State::Stale)));
+        assert_eq!(table.resolve(key, 1), [release(key, MAC, &[1])], "a stale MAC is used");
+        assert_eq!(table.state(key), Some(State::Delay));
+        assert_eq!(asked(&table.after(5)), Some((key.address, Some(MAC))));
+        assert_eq!(table.heard(key, &REPLY), []);
+        assert_eq!(table.state(key), Some(State::Reachable));
+    }
+}
+
+#[test]
+fn a_neighbour_that_is_gone_is_lost() {
+    for key in [V4, V6_].map(key) {
+        let mut table = Table::new(NeighbourConfig::default());
+        table.reachable(key);
+        assert_eq!(table.next(), []);
+        // Nobody has used it: it is probed before it is forgotten.
+        for seconds in [60, 1, 1] {
+            assert_eq!(asked(&table.after(seconds)), Some((key.address, Some(MAC))));
+        }
+        assert_eq!(table.resolve(key, 1), [release(key, MAC, &[1])], "a probed MAC is used");
+        assert_eq!((table.after(1), table.state(key)), (vec![lost(key, MAC)], None));
+        // It returns.
+        table.reachable(key);
+    }
+}
+
+#[test]
+fn a_neighbour_whose_answer_may_have_been_dropped_is_asked_again() {
+    for key in [V4, V6_].map(key) {
+        let mut table = Table::new(NeighbourConfig::default());
+        table.reachable(key);
+        assert_eq!(table.next(), []);
+        for seconds in [60, 1, 1] {
+            table.neighbours.answers_lost(table.now, key.interface);
+            assert_eq!(asked(&table.after(seconds)), Some((key.address, Some(MAC))));
+        }
+        for _ in 0..3 {
+            table.neighbours.answers_lost(table.now, key.interface);
+            assert_eq!(asked(&table.after(1)), Some((key.address, Some(MAC))));
+        }
+        // On another interface, or before it was asked last.
+        table.neighbours.answers_lost(table.now, InterfaceId(7));
+        assert_eq!(table.after(1), [lost(key, MAC)]);
+    }
+}
+
+#[test]
+fn use_that_is_told_has_a_stale_neighbour_probed() {
+    let (mut table, key) = (Table::new(NeighbourConfig::default()), key(V4));
+    table.heard(key, &REQUEST);
+    assert_eq!(table.state(key), Some(State::Stale));
+    table.neighbours.used(table.now, key);
+    assert_eq!(asked(&table.after(5)), Some((key.address, Some(MAC))));
+    table.neighbours.used(table.now, Key { interface: InterfaceId(7), ..key });
+}
+
+#[test]
+fn a_gateway_is_asked_for_until_it_returns() {
+    for key in [V4, V6_].map(key) {
+        let mut table = Table::new(NeighbourConfig::default());
+        assert_eq!(asked(&table.pin(key)), Some((key.address, None)));
+        assert_eq!(table.pin(key), []);
+        assert_eq!(table.heard(key, &REPLY), [resolved(key, MAC)]);
+        // Without any traffic it is confirmed again and again.
+        assert_eq!(asked(&table.next()), Some((key.address, Some(MAC))));
+        assert_eq!(table.heard(key, &REPLY), []);
+        for seconds in [None, Some(1), Some(1)] {
+            let actions = if let Some(seconds) = seconds { table.after(seconds) } else { table.next() };
+            assert_eq!(asked(&actions), Some((key.address, Some(MAC))));
+        }
+        let actions = table.after(1);
+        assert_eq!((&actions[0], asked(&actions[1..])), (&lost(key, MAC), Some((key.address, None))));
+        for _ in 0..3 {
+            assert_eq!(asked(&table.after(1)), Some((key.address, None)));
+            assert_eq!(asked(&table.after(1)), Some((key.address, None)));
+            assert_eq!((table.after(1), table.state(key)), (vec![], Some(State::Failed)));
+            assert_eq!(asked(&table.after(3)), Some((key.address, None)));
+        }
+        assert_eq!(table.heard(key, &Heard { mac: Some(OTHER_MAC), ..REPLY }), [resolved(key, OTHER_MAC)]);
+        // It is no gateway any more.
+        table.neighbours.unpin(key);
+        assert_eq!((table.next(), table.state(key)), (vec![], Some(State::Stale)));
+    }
+}
+
+#[test]
+fn a_failed_neighbour_that_speaks_up_is_back() {
+    let (mut table, key) = (Table::new(NeighbourConfig::default()), key(V4));
+    table.resolve(key, 1);
+    (0..3).for_each(|_| drop(table.after(1)));
+    assert_eq!(table.state(key), Some(State::Failed));
+    assert_eq!(table.heard(key, &GRATUITOUS), [resolved(key, MAC)]);
+    assert_eq!(table.resolve(key, 2), [release(key, MAC, &[2])]);
+}
+
+#[test]
+fn a_changed_mac() {
+    let other = |heard: &Heard| Heard { mac: Some(OTHER_MAC), ..*heard };
+    let (mut table, key) = (Table::new(NeighbourConfig::default()), key(V4));
+    table.reachable(key);
+    // Of two replies the first counts.
+    assert_eq!(table.heard(key, &other(&REPLY)), []);
+    assert_eq!(table.state(key), Some(State::Reachable));
+    table.now += Duration::from_secs(1);
+    assert_eq!(table.heard(key, &other(&REPLY)), [changed(key, MAC, OTHER_MAC)]);
+    assert_eq!(table.state(key), Some(State::Reachable));
+    // An announcement counts at once, but does not show that the neighbour hears us.
+    assert_eq!(table.heard(key, &GRATUITOUS), [changed(key, OTHER_MAC, MAC)]);
+    assert_eq!(
+        (table.state(key), table.resolve(key, 1)),
+        (Some(State::Stale), vec![release(key, MAC, &[1])])
+    );
+    // The same MAC changes nothing.
+    assert_eq!((table.heard(key, &GRATUITOUS), table.state(key)), (vec![], Some(State::Delay)));
+}
+
+#[test]
+fn an_advertisement_that_does_not_override_casts_doubt() {
+    let doubt = Heard { mac: Some(OTHER_MAC), overrides: Overrides::Never, ..REPLY };
+    let (mut table, key) = (Table::new(NeighbourConfig::default()), key(V6_));
+    table.reachable(key);
+    assert_eq!((table.heard(key, &doubt), table.state(key)), (vec![], Some(State::Stale)));
+    assert!(!table.neighbours.heard(table.now, key, &doubt, &mut Vec::new()));
+    // Without a MAC it confirms the one that is known.
+    let without = Heard { mac: None, overrides: Overrides::Never, ..REPLY };
+    assert_eq!((table.heard(key, &without), table.state(key)), (vec![], Some(State::Reachable)));
+    // To one that is not known it says nothing.
+    let unknown = Key::untagged(key.interface, "2001:db8::77".parse().unwrap());
+    table.resolve(unknown, 1);
+    assert_eq!(table.heard(unknown, &without), []);
+    assert_eq!(table.state(unknown), Some(State::Incomplete { requests: 1 }));
+}
+
+#[test]
+fn static_entries_win() {
+    let (mut table, key, mut out) = (Table::new(NeighbourConfig::default()), key(V4), Vec::new());
+    table.resolve(key, 1);
+    table.neighbours.set_static(table.now, key, MAC, &mut out);
+    assert_eq!(out, [resolved(key, MAC), release(key, MAC, &[1])]);
+    for heard in [REPLY, REQUEST, GRATUITOUS] {
+        assert_eq!(table.heard(key, &Heard { mac: Some(OTHER_MAC), ..heard }), []);
+    }
+    assert_eq!((table.state(key), table.neighbours.next_due()), (Some(State::Static), None));
+    assert_eq!(table.resolve(key, 2), [release(key, MAC, &[2])]);
+    out.clear();
+    table.neighbours.set_static(table.now, key, OTHER_MAC, &mut out);
+    table.neighbours.link_down(table.now, key.interface, &mut out);
+    table.neighbours.remove(key, &mut out);
+    assert_eq!(out, [changed(key, MAC, OTHER_MAC), lost(key, OTHER_MAC)]);
+}
+
+#[test]
+fn cleared_neighbours_are_resolved_again() {
+    let mut table = Table::new(NeighbourConfig::default());
+    let (told, waiting, gateway) = (key("192.0.2.8"), key("192.0.2.10"), key("192.0.2.11"));
+    let mut out = Vec::new();
+    table.neighbours.set_static(table.now, told, MAC, &mut out);
+    table.reachable(key(V4));
+    table.resolve(waiting, 1);
+    table.pin(gateway);
+    table.heard(gateway, &REPLY);
+    let clear = |table: &mut Table, address| {
+        let mut out = Vec::new();
+        (table.neighbours.clear(table.now, &table.ports, address, &mut out), out)
+    };
+    let none = key("192.0.2.77").address;
+    assert_eq!(clear(&mut table, Some(none)), (0, vec![]));
+    assert_eq!(clear(&mut table, Some(told.address)), (0, vec![]));
+    assert_eq!(clear(&mut table, Some(key(V4).address)), (1, vec![lost(key(V4), MAC)]));
+    table.reachable(key(V4));
+    let (count, actions) = clear(&mut table, None);
+    let gone = [lost(key(V4), MAC), dropped(waiting, Unsent::Removed, &[1]), lost(gateway, MAC)];
+    assert_eq!((count, &actions[..3], asked(&actions[3..])), (3, &gone[..], Some((gateway.address, None))));
+    assert_eq!(table.state(gateway), Some(State::Incomplete { requests: 1 }));
+    assert_eq!((table.state(told), table.neighbours.iter().count()), (Some(State::Static), 2));
+    // One that had failed is asked for by the next packet.
+    let failed = key("192.0.2.12");
+    table.resolve(failed, 2);
+    while table.state(failed) != Some(State::Failed) {
+        table.next();
+    }
+    assert_eq!(table.resolve(failed, 3), [dropped(failed, Unsent::Unreachable, &[3])]);
+    clear(&mut table, Some(failed.address));
+    assert!(asked(&table.resolve(failed, 4)).is_some());
+}
+
+#[test]
+fn what_cannot_be_a_neighbour() {
+    let mut table = Table::new(NeighbourConfig::default());
+    let texts = [
+        "192.0.2.1",
+        "203.0.113.1",
+        "192.0.2.255",
+        "224.0.0.1",
+        "127.0.0.1",
+        "0.0.0.0",
+        "ff02::1",
+        "::1",
+        "2001:db8::1",
+    ];
+    for text in texts {
+        assert_eq!(table.resolve(key(text), 1), [dropped(key(text), Unsent::Unresolvable, &[1])], "{text}");
+    }
+    let nowhere = Key::untagged(InterfaceId(9), key(V4).address);
+    assert_eq!(table.resolve(nowhere, 1), [dropped(nowhere, Unsent::Unresolvable, &[1])]);
+    let mut out = Vec::new();
+    assert!(!table.neighbours.pin(table.now, &table.ports, (nowhere, Tags::NONE), &mut out));
+}
+
+#[test]
+fn neighbours_stay_in_their_vlan() {
+    let tagged = [&[2_u8; 12][..], &[0x81, 0, 0x20, 7, 8, 6]].concat();
+    let tags = Layer2::parse(&tagged).unwrap().tags;
+    let (mut table, plain, mut out) = (Table::new(NeighbourConfig::default()), key(V4), Vec::new());
+    let key = Key::new(plain.interface, plain.address, &tags);
+    table.neighbours.resolve(table.now, &table.ports, key, (1, tags), &mut out);
+    let Action::Send { frame, .. } = &out[0] else { panic!("{out:?}") };
+    assert_eq!(frame[12..16], [0x81, 0, 0x20, 7]);
+    assert_eq!(table.heard(plain, &REPLY), [], "from another VLAN");
+    assert_eq!(table.heard(key, &Heard { tags, ..REPLY }).len(), 2);
+    assert_eq!(table.heard(plain, &Heard { mac: Some(OTHER_MAC), ..GRATUITOUS }), []);
+}
+
+#[test]
+fn a_scan_costs_neither_memory_nor_the_known_neighbours() {
+    let config = NeighbourConfig { incomplete_max: 100, ..NeighbourConfig::default() };
+    let mut table = Table::new(config);
+    table.reachable(key(V4));
+    let (mut requests, mut packets) = (0, 0);
+    for host in 0..200_000_u32 {
+        table.now += Duration::from_micros(50);
+        let address = IpAddr::V4((0x0a00_0000 + host).into());
+        for action in table.resolve(Key::untagged(InterfaceId(0), address), host) {
+            match action {
+                Action::Send { .. } => requests += 1,
+                Action::Dropped { why: Unsent::TableFull | Unsent::Limited, packets: some, .. } => {
+                    packets += some.len()
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(table.neighbours.iter().count() <= 101 || host % 1000 != 0);
+    }
+    // 10 s at 1000/s, and a burst of 500, less what is asked for already.
+    assert!((9_000..=10_500).contains(&requests), "{requests}");
+    assert_eq!(packets, 200_000 - 100);
+    assert_eq!(table.neighbours.iter().count(), 101);
+    assert_eq!(table.resolve(key(V4), 1), [release(key(V4), MAC, &[1])]);
+    // The rest is given up, and nothing stays.
+    while table.neighbours.next_due().is_some_and(|due| due < table.now + Duration::from_secs(7)) {
+        table.next();
+    }
+    assert_eq!(table.neighbours.iter().count(), 1);
+}
+
+#[test]
+fn gateways_that_do_not_answer_keep_no_host_out() {
+    let config = NeighbourConfig { incomplete_max: 4, ..NeighbourConfig::default() };
+    let mut table = Table::new(config);
+    let gateway = |last: u8| Key::untagged(InterfaceId(0), IpAddr::from([10, 0, 0, last]));
+    for last in 1..=100 {
+        assert!(matches!(table.pin(gateway(last))[..], [Action::Send { .. }]));
+    }
+    assert!(matches!(table.resolve(key(V4), 1)[..], [Action::Send { .. }]), "it is asked for");
+    assert_eq!(table.heard(key(V4), &REPLY).len(), 2, "resolved, and its packet released");
+    // A host that was asked for before it became a gateway counts no more, and again when it is none any more.
+    for last in 101..=104 {
+        table.resolve(gateway(last), 1);
+    }
+    table.pin(gateway(101));
+    assert!(matches!(table.resolve(gateway(105), 1)[..], [Action::Send { .. }]), "there is room for one");
+    table.neighbours.unpin(gateway(101));
+    assert!(matches!(
+        table.resolve(gateway(106), 1)[..],
+        [Action::Dropped { why: Unsent::TableFull, .. }, ..]
+    ));
+}
+
+#[test]
+fn a_full_table_forgets_what_is_of_least_use() {
+    let config = NeighbourConfig { entries_max: 10, ..NeighbourConfig::default() };
+    let mut table = Table::new(config);
+    let host = |last: u8| Key::untagged(InterfaceId(0), IpAddr::from([192, 0, 2, last]));
+    table.reachable(host(9));
+    table.pin(host(10));
+    for last in 100..120 {
+        table.now += Duration::from_millis(1);
+        table.heard(host(last), &REQUEST);
+        assert!(table.neighbours.iter().count() <= 10);
+    }
+    assert!(table.state(host(9)).is_some() && table.state(host(10)).is_some());
+    assert_eq!((table.state(host(111)), table.state(host(112))), (None, Some(State::Stale)));
+    // One that is asked for takes the place of a stale one, and that is told.
+    let actions = table.resolve(host(50), 1);
+    assert_eq!((&actions[0], asked(&actions[1..])), (&lost(host(112), MAC), Some((host(50).address, None))));
+    // Where all are in use, there is no room.
+    for last in 113..120 {
+        table.neighbours.used(table.now, host(last));
+    }
+    assert_eq!(table.resolve(host(51), 2).len(), 2, "an unanswered one goes");
+    assert_eq!((table.heard(host(53), &REQUEST), table.state(host(51)).is_some()), (vec![], true));
+    table.heard(host(51), &REPLY);
+    assert_eq!(table.resolve(host(52), 3), [dropped(host(52), Unsent::TableFull, &[3])]);
+    assert_eq!(table.heard(host(53), &REQUEST), []);
+}
+
+#[test]
+fn times_of_zero_do_not_stop_the_clock() {
+    let zero = Duration::ZERO;
+    let config = NeighbourConfig {
+        retransmit: zero,
+        reachable: zero,
+        delay: zero,
+        stale: zero,
+        hold_down: zero,
+        lock: Duration::MAX,
+        ..NeighbourConfig::default()
+    };
+    let mut table = Table::new(config);
+    table.pin(key(V4));
+    for _ in 0..100 {
+        table.next();
+    }
+    assert_eq!(table.heard(key(V4), &REPLY), [resolved(key(V4), MAC)]);
+    for _ in 0..100 {
+        table.next();
+    }
+    let mut table = Table::new(NeighbourConfig { reachable: Duration::MAX / 2, ..config });
+    table.reachable(key(V4));
+}
+
+#[test]
+fn new_resolutions_have_a_rate() {
+    let resolutions = Rate { per_second: 10, burst: 2 };
+    let mut table = Table::new(NeighbourConfig { resolutions, ..NeighbourConfig::default() });
+    let host = |last: u8| Key::untagged(InterfaceId(0), IpAddr::from([192, 0, 2, last]));
+    assert!(asked(&table.resolve(host(10), 1)).is_some() && asked(&table.resolve(host(11), 2)).is_some());
+    assert_eq!(table.resolve(host(12), 3), [dropped(host(12), Unsent::Limited, &[3])]);
+    // Another interface has its own rate, and gateways have none.
+    assert_eq!(table.resolve(Key::untagged(InterfaceId(1), host(12).address), 4).len(), 1);
+    assert!(asked(&table.pin(host(12))).is_some());
+}
+
+#[test]
+fn a_link_that_went_down() {
+    let mut table = Table::new(NeighbourConfig::default());
+    let (waiting, gateway) = (key("192.0.2.10"), key("192.0.2.11"));
+    table.reachable(key(V4));
+    table.resolve(waiting, 1);
+    table.pin(gateway);
+    table.heard(gateway, &REPLY);
+    let mut out = Vec::new();
+    table.neighbours.link_down(table.now, InterfaceId(0), &mut out);
+    assert_eq!(out, [lost(key(V4), MAC), dropped(waiting, Unsent::Removed, &[1]), lost(gateway, MAC)]);
+    assert_eq!(table.neighbours.iter().count(), 1);
+    assert_eq!(asked(&table.after(3)), Some((gateway.address, None)));
+    table.neighbours.remove_all(InterfaceId(0), &mut out);
+    assert_eq!((table.neighbours.iter().count(), table.neighbours.next_due()), (0, None));
+}

@@ -1,0 +1,127 @@
+//! What the control thread tells and asks the router, which runs on a thread of its own ([`super`]).
+//!
+//! The router answers between two bursts, so an answer is waited for, but not without a limit.
+
+use super::Exceptions;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use fib::MacAddr;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// How long an answer is waited for. It takes about a millisecond.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the router is told or asked.
+#[derive(Debug)]
+pub(crate) enum ToRouter {
+    /// Which neighbours it knows.
+    Neighbours(Sender<Vec<KnownNeighbour>>),
+    /// To forget what it has learned of this address, or of all. The answer is how many neighbours that were.
+    Forget(Option<IpAddr>, Sender<usize>),
+}
+
+/// A neighbour in the router's table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KnownNeighbour {
+    /// Its address.
+    pub(crate) address: IpAddr,
+    /// The index of the port whose link it is on.
+    pub(crate) port: u16,
+    /// Its MAC, if it has answered.
+    pub(crate) mac: Option<MacAddr>,
+    /// The name of its state.
+    pub(crate) state: &'static str,
+    /// The time since its MAC was learned or confirmed; without a MAC, since it was asked for.
+    pub(crate) age: Duration,
+}
+
+/// The router has ended, or is too busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the router does not answer")]
+pub(crate) struct NoAnswer;
+
+/// The router, for other threads.
+#[derive(Clone, Debug)]
+pub(crate) struct RouterHandle(Sender<ToRouter>);
+
+impl RouterHandle {
+    /// A handle, and the router's end of it.
+    pub(crate) fn new() -> (Self, Receiver<ToRouter>) {
+        let (sender, receiver) = unbounded();
+        (Self(sender), receiver)
+    }
+
+    /// All neighbours in the router's table, by address and port.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub(crate) fn neighbours(&self) -> Result<Vec<KnownNeighbour>, NoAnswer> {
+        let mut known = self.ask(ToRouter::Neighbours)?;
+        known.sort_unstable_by_key(|neighbour| (neighbour.address, neighbour.port));
+        Ok(known)
+    }
+
+    /// Has the router forget what it has learned of this address, or of all. Returns how many neighbours that were.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub(crate) fn forget(&self, address: Option<IpAddr>) -> Result<usize, NoAnswer> {
+        self.ask(|answer| ToRouter::Forget(address, answer))
+    }
+
+    fn ask<A>(&self, question: impl FnOnce(Sender<A>) -> ToRouter) -> Result<A, NoAnswer> {
+        let (sender, answer) = bounded(1);
+        self.0.send(question(sender)).map_err(|_| NoAnswer)?;
+        answer.recv_timeout(PATIENCE).map_err(|_| NoAnswer)
+    }
+}
+
+impl Exceptions {
+    /// Does and answers what other threads ask. Nobody may wait for the answer any more.
+    pub(super) fn answer(&mut self) {
+        let now = self.now();
+        for asked in self.asked.try_iter() {
+            match asked {
+                ToRouter::Neighbours(answer) => {
+                    let known = self.router.neighbours().map(|(key, entry)| KnownNeighbour {
+                        address: key.address,
+                        port: key.interface.0,
+                        mac: entry.mac,
+                        state: entry.state.name(),
+                        age: now.saturating_sub(entry.updated),
+                    });
+                    let _ = answer.send(known.collect());
+                }
+                ToRouter::Forget(address, answer) => {
+                    let _ = answer.send(self.router.clear_neighbours(now, address, &mut self.actions));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_answered_in_order_or_not_at_all() {
+        let (router, asked) = RouterHandle::new();
+        let known = |last: u8| {
+            let (address, mac) = (IpAddr::from([192, 0, 2, last]), Some(MacAddr([2; 6])));
+            KnownNeighbour { address, port: 0, mac, state: "STALE", age: Duration::from_secs(3) }
+        };
+        let answers = std::thread::spawn(move || {
+            for question in asked.iter().take(2) {
+                match question {
+                    ToRouter::Neighbours(answer) => answer.send(vec![known(9), known(1)]).unwrap(),
+                    ToRouter::Forget(address, answer) => answer.send(address.iter().count()).unwrap(),
+                }
+            }
+        });
+        assert_eq!(router.neighbours(), Ok(vec![known(1), known(9)]));
+        assert_eq!(router.forget(Some(known(1).address)), Ok(1));
+        answers.join().unwrap();
+        assert_eq!(router.forget(None), Err(NoAnswer), "it has ended");
+    }
+}

@@ -1,0 +1,176 @@
+//! What becomes of each exception of the datapath: the router answers it, waits with it for a neighbour, or tells its sender why it went no
+//! further; the kernel gets what the router does not answer.
+
+use super::{BURST, Exceptions, Waiting};
+use crate::datapath::exception::{Exception, Note};
+use crate::datapath::punt_class::PuntClass;
+use crate::datapath::{DropReason, check};
+use crate::neighbours::entries::Key;
+use crate::neighbours::frame::{Layer2, Tags};
+use crate::neighbours::icmp_errors::Cause;
+use crate::neighbours::receive::Disposition;
+use crate::neighbours::{ErrorAnswer, Reason};
+use crate::ports::InterfaceId;
+use crate::ports::taps::Sent;
+use crate::topology::punts::RING_SLOTS;
+use dpdk_ffi::Mbuf;
+use fib::NextHopId;
+use std::net::IpAddr;
+
+impl Exceptions {
+    /// Deals with exceptions that have come: all that resolve neighbours, so that no answer lies in the ring when its neighbour is given
+    /// up, and some of each other class. Returns whether there were any.
+    pub(super) fn receive(&mut self) -> bool {
+        let mut any = false;
+        for class in PuntClass::ALL {
+            let turns = if class == PuntClass::Resolution { RING_SLOTS as usize / BURST } else { 1 };
+            any |= (0..turns).take_while(|_| self.receive_burst(class)).count() > 0;
+        }
+        any
+    }
+
+    fn receive_burst(&mut self, class: PuntClass) -> bool {
+        if self.from[class as usize].dequeue_burst(&mut self.came) == 0 {
+            return false;
+        }
+        let mut packets: Vec<Mbuf> = std::iter::from_fn(|| self.came.pop()).collect();
+        // They were taken from the end.
+        packets.reverse();
+        for packet in packets {
+            let note = Note::of(packet.tag());
+            match note.exception {
+                Exception::Resolution | Exception::ForUs => self.for_us(note, &packet),
+                Exception::NoNeighbour => self.resolve(Waiting { packet, note }),
+                Exception::TtlExpired => self.refuse(note, &packet, Cause::TimeExceeded),
+                Exception::NoRoute => self.refuse(note, &packet, Cause::NoRoute),
+                Exception::Unreachable => self.refuse(note, &packet, Cause::Unreachable),
+                Exception::Prohibited => self.refuse(note, &packet, Cause::Prohibited),
+                Exception::MtuExceeded => {
+                    let mtu_bytes = u16::try_from(note.value).unwrap_or(u16::MAX);
+                    self.refuse(note, &packet, Cause::TooBig { mtu_bytes });
+                }
+            }
+            self.act();
+        }
+        true
+    }
+
+    /// A frame for the router.
+    fn for_us(&mut self, note: Note, packet: &Mbuf) {
+        let (on, now) = (InterfaceId(note.port), self.now());
+        let mut whole = Vec::new();
+        let frame = if packet.segments() == 1 {
+            packet.data()
+        } else {
+            packet.copy_to(&mut whole);
+            &whole
+        };
+        match self.router.receive(now, on, frame, &mut self.actions) {
+            Disposition::Answered(answer) => {
+                self.counters.punted += 1;
+                self.send(note.port, &answer);
+            }
+            Disposition::Neighbour { is_of_use, kernel_too } => {
+                let is_taken = kernel_too && self.taps.send(on, frame) == Sent::Taken;
+                if is_of_use || is_taken {
+                    self.counters.punted += 1;
+                } else {
+                    self.drop_packet(note, packet, DropReason::ArpIgnored);
+                }
+            }
+            Disposition::Limited => {
+                self.counters.punted += 1;
+                self.counters.icmp_limited += 1;
+            }
+            Disposition::Ignored(reason) => self.drop_packet(note, packet, reason_of(reason)),
+            Disposition::ForKernel => match self.taps.send(on, frame) {
+                Sent::Taken => self.counters.punted += 1,
+                Sent::Refused => self.drop_packet(note, packet, DropReason::PuntFull),
+                Sent::NoTap => self.drop_packet(note, packet, DropReason::NotForUs),
+            },
+        }
+    }
+
+    /// Drops a packet, and tells its sender if that may be.
+    pub(super) fn refuse(&mut self, note: Note, packet: &Mbuf, cause: Cause) {
+        self.drop_packet(note, packet, note.exception.reason());
+        self.tell_sender(note, packet, cause);
+    }
+
+    /// Counts a packet as dropped, and shows it to whoever captures drops.
+    pub(super) fn drop_packet(&mut self, note: Note, packet: &Mbuf, reason: DropReason) {
+        self.counters.drops.add(reason, 1);
+        if self.watch.is_on() {
+            self.watch.dropped((packet.data(), packet.pkt_len()), note.input.into(), reason);
+        }
+    }
+
+    pub(super) fn tell_sender(&mut self, note: Note, packet: &Mbuf, cause: Cause) {
+        let (now, on) = (self.now(), InterfaceId(note.port));
+        let frame = (packet.data(), packet.pkt_len() as usize);
+        match self.router.icmp_error(now, on, frame, cause) {
+            ErrorAnswer::Send(frame) => self.send(note.port, &frame),
+            ErrorAnswer::Limited => self.counters.icmp_limited += 1,
+            ErrorAnswer::Not(_) => {}
+        }
+    }
+
+    /// Sends a packet to its neighbour as soon as that is known.
+    fn resolve(&mut self, waiting: Waiting) {
+        let (now, packet) = (self.now(), &waiting.packet);
+        let found = destination(packet).and_then(|destination| {
+            let vrf = self.ports.load().vrf_of(waiting.note.port);
+            let table = self.egress.get(vrf)?.load();
+            let (address, port) = table.wanted(NextHopId::from_answer(waiting.note.value), destination)?;
+            self.key(vrf, address, port)
+        });
+        let tags = Layer2::parse(packet.data()).map_or(Tags::NONE, |layer2| layer2.tags);
+        match found {
+            Some(plain) => {
+                let key = Key { vlans: tags.vlans(), ..plain };
+                self.router.resolve(now, key, waiting, tags, &mut self.actions);
+                // A gateway is kept resolved in the VLANs that its packets come in, too.
+                if key != plain && self.pinned.contains(&plain) && !self.pinned.contains(&key) {
+                    let is_pinned = self.router.pin(now, key, tags, &mut self.actions);
+                    self.pinned.extend(is_pinned.then_some(key));
+                }
+            }
+            None => self.drop_packet(waiting.note, &waiting.packet, DropReason::NoNeighbour),
+        }
+    }
+}
+
+/// The destination of a packet that the datapath has checked.
+fn destination(packet: &Mbuf) -> Option<IpAddr> {
+    let checked = check::check(packet.data(), packet.pkt_len()).ok()?;
+    Some(match checked.destination {
+        check::Destination::V4(address) => IpAddr::V4(address.into()),
+        check::Destination::V6(address) => IpAddr::V6(address.into()),
+    })
+}
+
+/// The drop reason of the same name.
+fn reason_of(reason: Reason) -> DropReason {
+    match reason {
+        Reason::NotIp => DropReason::NotIp,
+        Reason::Malformed => DropReason::Malformed,
+        Reason::BadChecksum => DropReason::BadChecksum,
+        Reason::Martian => DropReason::Martian,
+        Reason::Multicast => DropReason::Multicast,
+        Reason::NotForUs => DropReason::NotForUs,
+        Reason::ArpIgnored => DropReason::ArpIgnored,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_have_one_name() {
+        use Reason::{ArpIgnored, BadChecksum, Malformed, Martian, Multicast, NotForUs, NotIp};
+        for reason in [NotIp, Malformed, BadChecksum, Martian, Multicast, NotForUs, ArpIgnored] {
+            assert_eq!(reason_of(reason).name(), reason.name());
+        }
+    }
+}

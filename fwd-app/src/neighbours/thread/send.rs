@@ -1,0 +1,197 @@
+//! What leaves the exception thread: frames of the router and of the kernel to a sending stage, events to the session.
+
+use super::{Exceptions, HEADER_BYTES, SHORT, Waiting};
+use crate::datapath::exception::{Exception, Note};
+use crate::datapath::fragment::Cut;
+use crate::datapath::rewrite::hop;
+use crate::datapath::{DropReason, check};
+use crate::neighbours::Action;
+use crate::neighbours::action::Unsent;
+use crate::neighbours::entries::{Key, Resolved};
+use crate::neighbours::icmp_errors::Cause;
+use crate::notice;
+use crate::ports::InterfaceId;
+use crossbeam_channel::TrySendError;
+use dpdk_ffi::{DpdkError, Mbuf, Mempool};
+use fib::MacAddr;
+use std::sync::atomic::Ordering;
+
+/// Frames that are taken from one TAP before other work has its turn.
+const TAP_BURST: usize = 32;
+/// The shortest frame of Ethernet, without its checksum: what the router makes and what the kernel sends may be shorter.
+const FRAME_BYTES_MIN: usize = 60;
+
+impl Exceptions {
+    /// Does what the router says.
+    pub(super) fn act(&mut self) {
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Send { interface, frame } => self.send(interface.0, &frame),
+                Action::Resolved { key, mac } | Action::Changed { key, new: mac, .. } => {
+                    self.late.push_back(Resolved { key, mac: Some(mac) });
+                }
+                Action::Lost { key, .. } => self.late.push_back(Resolved { key, mac: None }),
+                Action::Release { key, mac, packets } => {
+                    for waiting in packets {
+                        self.forward(key.interface, mac, waiting);
+                    }
+                }
+                Action::Dropped { why, packets, .. } => {
+                    for Waiting { packet, note } in packets {
+                        self.drop_packet(note, &packet, DropReason::NoNeighbour);
+                        if why == Unsent::Unreachable {
+                            self.tell_sender(note, &packet, Cause::AddressUnreachable);
+                        }
+                    }
+                }
+                Action::Conflict { key: Key { interface, address, .. }, mac } => notice::warn(format_args!(
+                    "port {}: {mac} uses {address}, which is an address of this router",
+                    interface.0
+                )),
+            }
+        }
+        self.actions = actions;
+    }
+
+    /// Forwards a packet that has waited for its neighbour.
+    fn forward(&mut self, by: InterfaceId, mac: MacAddr, waiting: Waiting) {
+        let Waiting { mut packet, note } = waiting;
+        let checked = check::check(packet.data(), packet.pkt_len());
+        let (Some(interface), Ok(checked)) = (self.router.ports().interface(by), checked) else {
+            return self.drop_packet(note, &packet, DropReason::NoNeighbour);
+        };
+        let (mtu_bytes, source) = (interface.mtu_bytes, interface.mac);
+        let ip_at = usize::from(checked.ip_at);
+        let is_long = checked.ip_bytes > u32::from(mtu_bytes);
+        if is_long && Cut::new(packet.data(), ip_at, mtu_bytes).is_none() {
+            let note = Note { exception: Exception::MtuExceeded, ..note };
+            return self.refuse(note, &packet, Cause::TooBig { mtu_bytes });
+        }
+        let data = packet.data_mut();
+        data[..6].copy_from_slice(&mac.0);
+        data[6..12].copy_from_slice(&source.0);
+        let is_v6 = matches!(checked.destination, check::Destination::V6(_));
+        hop(&mut data[ip_at..], is_v6);
+        match Cut::new(packet.data(), ip_at, mtu_bytes).filter(|_| is_long) {
+            None => self.go(by.0, packet),
+            Some(cut) => self.go_in_pieces(by.0, &packet, cut),
+        }
+    }
+
+    /// Gives the fragments of a packet to the stage that sends. When there is no mbuf for one, the others are not made.
+    fn go_in_pieces(&mut self, port: u16, packet: &Mbuf, mut cut: Cut) {
+        self.counters.punted += 1;
+        self.counters.fragmented += 1;
+        while let Some((headers, payload)) = cut.next() {
+            self.counters.originated += 1;
+            match packet.piece(headers, &payload) {
+                Some(piece) => self.go(port, piece),
+                None => return self.counters.drops.add(DropReason::TxFull, 1),
+            }
+        }
+    }
+
+    /// Sends a frame of the router or of the kernel.
+    pub(super) fn send(&mut self, port: u16, frame: &[u8]) {
+        self.counters.originated += 1;
+        match padded(&self.pool, frame) {
+            Ok(packet) => self.go(port, packet),
+            Err(_) => self.drop_frame(frame, DropReason::TxFull),
+        }
+    }
+
+    /// Counts a frame as dropped that was on its way out, and shows it to whoever captures drops.
+    fn drop_frame(&mut self, frame: &[u8], reason: DropReason) {
+        self.counters.drops.add(reason, 1);
+        if self.watch.is_on() {
+            let frame_bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+            self.watch.dropped((frame, frame_bytes), usize::MAX, reason);
+        }
+    }
+
+    /// Gives a packet to the stage that sends.
+    fn go(&mut self, port: u16, mut packet: Mbuf) {
+        packet.set_tag(port.into());
+        if self.going.room() == 0 {
+            self.flush();
+        }
+        // Has room: flush has emptied it.
+        drop(self.going.push(packet));
+    }
+
+    /// Hands over what is to be sent.
+    pub(super) fn flush(&mut self) {
+        if self.going.is_empty() {
+            return;
+        }
+        if self.pool.available() < SHORT {
+            self.is_short.store(true, Ordering::Relaxed);
+        }
+        self.to.enqueue_burst(&mut self.going);
+        self.counters.drops.add(DropReason::TxFull, self.going.len() as u64);
+        if self.watch.is_on() {
+            self.watch.refused(&self.going, DropReason::TxFull);
+        }
+        self.going.free_all();
+    }
+
+    /// Tells the session what was learned.
+    pub(super) fn tell(&mut self) {
+        while let Some(event) = self.late.pop_front() {
+            if let Err(TrySendError::Full(event)) = self.events.try_send(event) {
+                return self.late.push_front(event);
+            }
+        }
+    }
+
+    /// Sends what the kernel has sent by its TAPs, some of it, as long as the stage that sends has room. Returns whether there was any.
+    pub(super) fn take_from_kernel(&mut self) -> bool {
+        let mut room = self.originated.capacity().saturating_sub(self.originated.count() + self.going.len());
+        let ids: Vec<InterfaceId> = self.taps.ids().collect();
+        let mut frame = std::mem::take(&mut self.frame);
+        let mut any = false;
+        for id in ids {
+            for _ in 0..TAP_BURST.min(room) {
+                let Some(bytes) = self.taps.recv(id, &mut frame) else { break };
+                (any, room) = (true, room - 1);
+                let mtu_bytes = self.router.ports().interface(id).map_or(0, |interface| interface.mtu_bytes);
+                // Somebody may have given the TAP a greater MTU; a frame that fills the buffer has been cut.
+                if bytes > usize::from(mtu_bytes) + HEADER_BYTES {
+                    self.counters.originated += 1;
+                    self.drop_frame(&frame[..bytes.min(frame.len())], DropReason::MtuExceeded);
+                    continue;
+                }
+                self.send(id.0, &frame[..bytes]);
+            }
+        }
+        self.frame = frame;
+        any
+    }
+}
+
+/// A packet with a copy of `frame`, padded with zeros to the shortest length: not every driver pads.
+fn padded(pool: &Mempool, frame: &[u8]) -> Result<Mbuf, DpdkError> {
+    let mut packet = pool.copy(frame)?;
+    packet.append(&[0; FRAME_BYTES_MIN][frame.len().min(FRAME_BYTES_MIN)..], pool)?;
+    Ok(packet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dpdk_ffi::MempoolConfig;
+
+    #[test]
+    fn frames_are_padded_with_zeros() {
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let pool = Mempool::new(eal, "padded", &MempoolConfig::default()).unwrap();
+        for bytes in [14, 42, 59, 60, 61, 3000] {
+            let frame = vec![0xff; bytes];
+            let mut whole = Vec::new();
+            padded(&pool, &frame).unwrap().copy_to(&mut whole);
+            assert_eq!((whole.len(), &whole[..bytes]), (bytes.max(60), &frame[..]));
+            assert!(whole[bytes..].iter().all(|byte| *byte == 0));
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The router's own packets, and drivers that keep them.
+
+use super::*;
+use crate::datapath::exception::Exception;
+use crate::datapath::test_frames::V4;
+use crate::datapath::tx::Tx;
+use crate::datapath::watch::Watch;
+use crate::datapath::{Batch, Latency};
+use crate::neighbours::frame::Tags;
+use crate::ports::address::InterfaceAddress;
+use crate::ports::own::ours;
+use crate::ports::{PortRecord, PortTable};
+use dpdk_ffi::{Port, PortConfig, QueueId, RingPort, RingSync, SocketId};
+use fib::MacAddr;
+use rusty_fork::rusty_fork_test;
+
+/// Descriptors of a TX queue.
+const DESCRIPTORS: u32 = 1024;
+
+/// A port whose driver keeps what it has sent until it needs the descriptor again: a ring, which is full then.
+struct Keeper {
+    port: Port,
+    kept: Ring,
+    reused: RingConsumer,
+}
+
+impl Keeper {
+    fn new(eal: &Eal, pool: &Mempool, name: &str) -> Self {
+        let ring = |way, size| {
+            Ring::new(eal, &format!("{name}_{way}"), size, RingSync::SpSc, SocketId::ANY).unwrap()
+        };
+        let (rx, kept) = (ring("rx", 8), ring("tx", DESCRIPTORS));
+        let port =
+            RingPort::from_rings(eal, name, &[rx], std::slice::from_ref(&kept), SocketId::ANY).unwrap();
+        port.configure(&PortConfig::default(), std::slice::from_ref(pool)).unwrap();
+        port.start().unwrap();
+        Self { port, reused: kept.consumer().unwrap(), kept }
+    }
+
+    /// Frees the oldest packets when their descriptors are needed, as drivers do a batch at a time; returns how many have left.
+    fn reuse(&mut self, scratch: &mut Burst) -> usize {
+        if self.kept.count() + scratch.capacity() <= self.kept.capacity() {
+            return 0;
+        }
+        let freed = self.reused.dequeue_burst(scratch);
+        scratch.free_all();
+        freed
+    }
+}
+
+/// The router of some ports that keep what they sent, and the stage that sends.
+struct Rig {
+    ports: Vec<Keeper>,
+    punts: Punts,
+    tx: Tx,
+    exceptions: Exceptions,
+}
+
+impl Rig {
+    fn new(eal: &Eal, ports: u16) -> Self {
+        let pool = Mempool::new(eal, "packets", &MempoolConfig::default()).unwrap();
+        let ports: Vec<_> =
+            (0..ports).map(|port| Keeper::new(eal, &pool, &format!("keeper{port}"))).collect();
+        let interface = |id: u8| {
+            let mut port =
+                PortRecord::new(id.into(), format!("keeper{id}"), MacAddr([2, 0, 0, 0, 0, 1]), 1500);
+            port.configure(vec![InterfaceAddress::new([198, 18, id, 1].into(), 24).unwrap()]).unwrap();
+            port
+        };
+        let table = PortTable::of((0..).take(ports.len()).map(interface).collect());
+        let ours = table.ports.iter().map(|port| Some(Arc::new(ArcSwap::from_pointee(ours(&table, port)?))));
+        let granted = ports.iter().map(|keeper| keeper.port.granted().unwrap().tx_descriptors);
+        let punts = Punts::new(eal, ours.collect(), granted).unwrap();
+        let queue = |keeper: &Keeper| (keeper.port.take_tx_queue(QueueId(0)).unwrap(), Arc::default());
+        let (queues, ends) = (ports.iter().map(queue).collect(), punts.ends(eal, 0, BURST).unwrap());
+        let (latency, watch) = (Latency::new(1_000_000_000), Arc::new(Watch::default()));
+        let tx = Tx::new(eal, queues, (BURST, Some(ends)), None, (latency, watch));
+        let (sender, (_, asked)) = (bounded(EVENTS).0, asked::RouterHandle::new());
+        let age = Duration::from_secs(30);
+        let mut exceptions = Exceptions::new(
+            eal,
+            asked,
+            age,
+            Taps::default(),
+            (&punts, (Arc::new(ArcSwap::from_pointee(table)), Vec::new(), Arc::default()), sender),
+        )
+        .unwrap();
+        // What it announces.
+        exceptions.actions.clear();
+        Self { ports, punts, tx, exceptions }
+    }
+}
+
+/// Has the stage that sends hand `count` frames to the router.
+fn punt(tx: &mut Tx, eal: &Eal, pool: &Mempool, (frame, count): (&[u8], usize), counters: &mut Counters) {
+    for _ in 0..count.div_ceil(BURST) {
+        let mut batch = Batch::new(Burst::with_capacity(eal, BURST));
+        for place in 0..BURST.min(count) {
+            batch.packets.push(pool.copy(frame).unwrap()).unwrap();
+            let note = Note { exception: Exception::for_us(frame), port: 0, input: 0, value: 0 };
+            batch.packets.set_tag(place, note.tag());
+            batch.ports[place] = 1;
+            batch.bytes += u64::from(batch.packets.pkt_len(place));
+        }
+        tx.send(&mut batch, counters);
+    }
+}
+
+rusty_fork_test! {
+    #![rusty_fork(timeout_ms = 30_000)]
+
+    /// Before, all shared a ring, and the answer was dropped with the rest.
+    #[test]
+    fn a_flood_for_the_kernel_leaves_answers_of_neighbours_alone() {
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let Rig { ports: _ports, punts, mut tx, mut exceptions } = Rig::new(eal, 1);
+        let pool = Mempool::new(eal, "flood", &MempoolConfig { mbufs: 8191, ..MempoolConfig::default() }).unwrap();
+        let (key, mut counters) = (Key::untagged(InterfaceId(0), [198, 18, 0, 9].into()), Counters::default());
+        assert!(exceptions.router.pin(Duration::ZERO, key, Tags::NONE, &mut exceptions.actions));
+        let Action::Send { frame: request, .. } = &exceptions.actions[0] else { panic!("it asks") };
+        // The answer: both ends exchanged, and a reply.
+        let mut answer = request.clone();
+        let (ours, theirs) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 9]);
+        for (at, mac) in [(0, ours), (6, theirs), (22, theirs), (32, ours)] {
+            answer[at..at + 6].copy_from_slice(&mac);
+        }
+        answer[21] = 2;
+        answer[28..32].copy_from_slice(&[198, 18, 0, 9]);
+        answer[38..42].copy_from_slice(&[198, 18, 0, 1]);
+        let telnet = V4 { destination: [198, 18, 0, 1], ..V4::default() }.frame();
+        punt(&mut tx, eal, &pool, (&telnet, 4096), &mut counters);
+        punt(&mut tx, eal, &pool, (&answer, 1), &mut counters);
+        assert_eq!(counters.lost.of(PuntClass::Local), 4096 - u64::from(RING_SLOTS - 1));
+        assert_eq!(counters.drops.get(DropReason::PuntFull), counters.lost.of(PuntClass::Local));
+        assert!(!punts.have_lost_answers[0].load(Ordering::Relaxed));
+        exceptions.turn();
+        let entry = exceptions.router.neighbour(key).unwrap();
+        assert_eq!(entry.mac, Some(MacAddr([2, 0, 0, 0, 0, 9])));
+        // Too many of its own kind are noticed.
+        punt(&mut tx, eal, &pool, (&answer, 2048), &mut counters);
+        assert!(counters.lost.of(PuntClass::Resolution) > 0);
+        assert!(punts.have_lost_answers[0].load(Ordering::Relaxed));
+        exceptions.turn();
+        assert!(!punts.have_lost_answers[0].load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn quiet_ports_that_keep_what_they_sent_do_not_silence_the_router() {
+        const PINGS: usize = 1300;
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let Rig { mut ports, punts: _punts, mut tx, mut exceptions } = Rig::new(eal, 3);
+        let (mut counters, mut scratch) = (Counters::default(), Burst::with_capacity(eal, BURST));
+        // Answers to one host, then to the next: what went to the first one stays with the driver of its port.
+        for (port, keeper) in (0..).zip(&mut ports) {
+            let mut left = 0;
+            for _ in 0..PINGS {
+                left += keeper.reuse(&mut scratch);
+                exceptions.send(port, &[0; 98]);
+                exceptions.flush();
+                tx.originate(&mut counters);
+            }
+            let answered = left + keeper.kept.count();
+            assert_eq!(answered, PINGS, "port {port}, {:?}", exceptions.counters.drops);
+        }
+    }
+
+    #[test]
+    fn a_pool_that_runs_low_has_drivers_free_what_has_left() {
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let Rig { ports: _ports, punts, mut tx, mut exceptions } = Rig::new(eal, 1);
+        let mut counters = Counters::default();
+        let is_short = || punts.is_short.load(Ordering::Relaxed);
+        let mut elsewhere = Vec::new();
+        exceptions.send(0, &[0; 98]);
+        exceptions.flush();
+        assert!(!is_short(), "there are enough");
+        while exceptions.pool.available() >= SHORT {
+            elsewhere.push(exceptions.pool.alloc().unwrap());
+        }
+        exceptions.flush();
+        assert!(!is_short(), "nothing is to be sent");
+        exceptions.send(0, &[0; 98]);
+        exceptions.flush();
+        assert!(is_short());
+        tx.originate(&mut counters);
+        assert!(!is_short(), "the stage that sends has asked the drivers");
+        assert_eq!(counters.tx_packets, 2);
+    }
+}
+
+#[test]
+fn the_end_of_the_thread_is_seen_and_told() {
+    let is_stopping = Arc::new(AtomicBool::new(false));
+    let theirs = Arc::clone(&is_stopping);
+    let run = move || {
+        while !theirs.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        panic!("an invariant, broken on purpose")
+    };
+    let thread = ExceptionThread { thread: Some(std::thread::spawn(run)), is_stopping };
+    assert!(!thread.has_ended());
+    thread.is_stopping.store(true, Ordering::Release);
+    while !thread.has_ended() {
+        std::thread::yield_now();
+    }
+    let error = thread.stop().unwrap_err().to_string();
+    assert_eq!(error, "the exception thread panicked: an invariant, broken on purpose");
+}

@@ -1,0 +1,226 @@
+//! TAPs: interfaces of the kernel that stand for ports (`--tap`), so that routing daemons speak through the forwarder.
+//!
+//! A TAP has the MAC, the MTU, the configured addresses and the carrier of its port, and takes no configuration from the wire
+//! ([`settings`]). What is for the router and not answered by it is
+//! written to the TAP of the port it came by; what the kernel sends there leaves by that port as it is. Addresses that others give a
+//! TAP become addresses of the port ([`crate::forwarder`]).
+//!
+//! The exception thread owns the TAPs. A TAP that fails costs the frames for it, which are counted, and one warning.
+
+pub(crate) mod netns;
+mod settings;
+mod setup;
+
+use super::{InterfaceId, PortRecord, PortTable};
+use crate::datapath::egress::find_port;
+use crate::error::ConfigError;
+use crate::notice;
+use anyhow::Context as _;
+use dpdk_ffi::Tap;
+use fib::PortRef;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The TAPs that are wanted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TapSpec {
+    /// The port and the name of each.
+    pub(crate) taps: Vec<(PortRef, String)>,
+    /// The network namespace that they are made in; `None` for that of the process.
+    pub(crate) netns: Option<PathBuf>,
+}
+
+impl TapSpec {
+    /// The index of the port of each TAP, and its name.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a port that does not exist, and for a port or a name that comes twice.
+    pub(super) fn of_ports(&self, ports: &[PortRecord]) -> Result<BTreeMap<u16, String>, ConfigError> {
+        let mut names = BTreeMap::new();
+        for (port, name) in &self.taps {
+            let found = find_port(port, ports, || format!("--tap {port}={name}"));
+            let index = found.map_err(|error| ConfigError::NoDevice(error.to_string()))?;
+            let is_twice = names.values().any(|other| other == name);
+            let before = index.and_then(|index| names.insert(index, name.clone()));
+            if is_twice || before.is_some() {
+                let message =
+                    format!("--tap {port}={name}: a port has one TAP, and each has a name of its own");
+                return Err(ConfigError::Invalid(message));
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// What became of a frame for the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// The kernel has it.
+    Taken,
+    /// The TAP is down, full or gone.
+    Refused,
+    /// The port has no TAP.
+    NoTap,
+}
+
+/// The TAP of a port.
+struct PortTap {
+    name: String,
+    /// `None` once the device is gone.
+    tap: Option<Tap>,
+    /// Whether the last frame was refused: a row of refusals is one warning.
+    is_refusing: bool,
+}
+
+/// The TAPs by port.
+#[derive(Default)]
+pub(crate) struct Taps(BTreeMap<InterfaceId, PortTap>);
+
+impl Taps {
+    /// Makes the TAPs of `ports` in the namespace of `spec`, and brings them up.
+    ///
+    /// # Errors
+    /// When a name is taken, when the namespace does not exist, and when the system refuses.
+    pub(crate) fn open(spec: &TapSpec, ports: &PortTable) -> anyhow::Result<Self> {
+        let made = || {
+            let mut taps = Self::default();
+            for (port, name) in ports.ports.iter().filter_map(|port| Some((port, port.tap.as_ref()?))) {
+                let tap = setup::make(name, port).with_context(|| format!("--tap {}={name}", port.id.0))?;
+                taps.add(port.id, name, tap);
+            }
+            Ok(taps)
+        };
+        if spec.taps.is_empty() { Ok(Self::default()) } else { netns::within(spec.netns.as_deref(), made) }
+    }
+
+    fn add(&mut self, id: InterfaceId, name: &str, tap: Tap) {
+        self.0.insert(id, PortTap { name: name.to_owned(), tap: Some(tap), is_refusing: false });
+    }
+
+    /// The ports that have a TAP.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = InterfaceId> {
+        self.0.keys().copied()
+    }
+
+    /// Gives the kernel a frame that came on `id`.
+    pub(crate) fn send(&mut self, id: InterfaceId, frame: &[u8]) -> Sent {
+        let Some(PortTap { name, tap, is_refusing }) = self.0.get_mut(&id) else { return Sent::NoTap };
+        let Some(device) = tap else { return Sent::Refused };
+        match device.send(frame) {
+            Ok(()) => {
+                *is_refusing = false;
+                return Sent::Taken;
+            }
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::BADFD.raw_os_error()) => {
+                *tap = None;
+                warn_gone(id, name);
+            }
+            Err(error) => {
+                if !std::mem::replace(is_refusing, true) {
+                    notice::warn(format_args!(
+                        "port {}: TAP {name} takes no frames: {error}; they are dropped as punt_full",
+                        id.0
+                    ));
+                }
+            }
+        }
+        Sent::Refused
+    }
+
+    /// Reads a frame that the kernel sends by the TAP of `id`, and returns its length; `None` when there is none.
+    pub(crate) fn recv(&mut self, id: InterfaceId, buffer: &mut [u8]) -> Option<usize> {
+        let PortTap { name, tap, .. } = self.0.get_mut(&id)?;
+        match tap.as_ref()?.recv(buffer) {
+            Ok(bytes) => Some(bytes),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
+            Err(_) => {
+                *tap = None;
+                warn_gone(id, name);
+                None
+            }
+        }
+    }
+
+    /// The TAP of `id` has a carrier if its port has a link.
+    pub(crate) fn set_carrier(&self, id: InterfaceId, is_up: bool) {
+        if let Some(tap) = self.0.get(&id).and_then(|at| at.tap.as_ref()) {
+            // A kernel that cannot keeps the carrier, and a TAP that is gone is found by its frames.
+            let _ = tap.set_carrier(is_up);
+        }
+    }
+
+    /// Waits until the kernel sends something, for `timeout` at most.
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let taps = self.0.values().filter_map(|at| at.tap.as_ref());
+        let mut fds: Vec<PollFd<'_>> = taps.map(|tap| PollFd::new(tap, PollFlags::IN)).collect();
+        if fds.is_empty() {
+            return std::thread::sleep(timeout);
+        }
+        // A signal ends the wait early, which does no harm.
+        let _ = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
+    }
+}
+
+fn warn_gone(id: InterfaceId, name: &str) {
+    notice::warn(format_args!(
+        "port {}: TAP {name} is gone: what is for the kernel is dropped as punt_full from now on",
+        id.0
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixDatagram;
+
+    const ID: InterfaceId = InterfaceId(1);
+
+    /// TAPs of port 1, and the kernel's end.
+    fn taps() -> (Taps, UnixDatagram) {
+        let (ours, kernels) = UnixDatagram::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut taps = Taps::default();
+        taps.add(ID, "tap1", Tap::of_socket(ours));
+        (taps, kernels)
+    }
+
+    #[test]
+    fn frames_go_both_ways() {
+        let (mut taps, kernel) = taps();
+        let mut buffer = [0; 100];
+        assert_eq!(taps.recv(ID, &mut buffer), None);
+        assert_eq!(taps.send(ID, &[7; 60]), Sent::Taken);
+        assert_eq!(kernel.recv(&mut buffer).unwrap(), 60);
+        kernel.send(&[8; 50]).unwrap();
+        assert_eq!(taps.recv(ID, &mut buffer), Some(50));
+        assert_eq!(taps.send(InterfaceId(0), &[7; 60]), Sent::NoTap);
+        assert_eq!(taps.recv(InterfaceId(0), &mut buffer), None);
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_read_refuses_until_it_does() {
+        let (mut taps, kernel) = taps();
+        let taken = (0..10_000).take_while(|_| taps.send(ID, &[7; 60]) == Sent::Taken).count();
+        assert!(taken > 0 && taken < 10_000);
+        assert_eq!(taps.send(ID, &[7; 60]), Sent::Refused);
+        for _ in 0..taken {
+            kernel.recv(&mut [0; 100]).unwrap();
+        }
+        assert_eq!(taps.send(ID, &[7; 60]), Sent::Taken);
+    }
+
+    #[test]
+    fn a_tap_that_is_gone_refuses_and_waits_no_longer() {
+        let (mut taps, kernel) = taps();
+        drop(kernel);
+        assert_eq!(taps.send(ID, &[7; 60]), Sent::Refused);
+        taps.0.get_mut(&ID).unwrap().tap = None;
+        assert_eq!((taps.send(ID, &[7; 60]), taps.recv(ID, &mut [0; 100])), (Sent::Refused, None));
+        let start = std::time::Instant::now();
+        taps.wait(Duration::from_millis(5));
+        assert!(start.elapsed() >= Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,234 @@
+//! Which addresses are the router's, and which of them a message is sent from.
+
+use super::{InterfaceId, PortRecord, PortTable};
+use std::cmp::Reverse;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Whose a destination address is, seen from the interface on which the packet came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// A unicast address of the router.
+    Ours,
+    /// A broadcast address of the link.
+    Broadcast,
+    /// A group of the interface or of the link's control protocols.
+    Group,
+    /// Another multicast group.
+    OtherGroup,
+    /// Another host's.
+    Other,
+}
+
+impl PortTable {
+    /// The interfaces in the VRF of interface `on`.
+    fn beside(&self, on: InterfaceId) -> impl Iterator<Item = &PortRecord> {
+        let vrf = self.interface(on).map(|interface| interface.vrfs.own);
+        self.interfaces().filter(move |interface| Some(interface.vrfs.own) == vrf)
+    }
+
+    /// Whether a packet to `address` that came on interface `on` has reached its destination. Link-local addresses count on their own
+    /// link only; any other address of the router counts on all links of its VRF (the weak model of RFC 1122 3.3.4.2).
+    pub(crate) fn is_local(&self, on: InterfaceId, address: IpAddr) -> bool {
+        let is_of_link = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+        self.beside(on).any(|interface| (!is_of_link || interface.id == on) && interface.has(address))
+    }
+
+    /// Whose `address` is for a packet that came on `interface`. Broadcasts of the other links are no broadcasts here: the router does
+    /// not forward them (RFC 2644).
+    pub(crate) fn whose(&self, interface: &PortRecord, address: IpAddr) -> Whose {
+        let is_broadcast = matches!(address, IpAddr::V4(address) if interface.is_broadcast(address));
+        match address {
+            _ if self.is_local(interface.id, address) => Whose::Ours,
+            _ if is_broadcast => Whose::Broadcast,
+            _ if interface.is_group(address) => Whose::Group,
+            _ if address.is_multicast() => Whose::OtherGroup,
+            _ => Whose::Other,
+        }
+    }
+
+    /// Whether it is an address of any interface in the VRF of interface `on`.
+    pub(crate) fn is_any_address(&self, on: InterfaceId, address: IpAddr) -> bool {
+        self.beside(on).any(|interface| interface.has(address))
+    }
+
+    /// Whether `address` is the broadcast address of any link in the VRF of interface `on`.
+    pub(crate) fn is_any_broadcast(&self, on: InterfaceId, address: Ipv4Addr) -> bool {
+        self.beside(on).any(|interface| interface.is_broadcast(address))
+    }
+
+    /// Whether `address` is the anycast address of the routers of any link in the VRF of interface `on` (RFC 4291 2.6.1), which
+    /// identifies no single one.
+    pub(crate) fn is_any_anycast(&self, on: InterfaceId, address: Ipv6Addr) -> bool {
+        let prefixes = self.beside(on).flat_map(PortRecord::addresses).filter(|at| at.prefix_len() < 127);
+        let host_bits = |len: u8| u128::MAX.checked_shr(u32::from(len)).unwrap_or(0);
+        let mut routers = prefixes.filter(|at| at.contains(address.into()));
+        routers.any(|at| address.to_bits() & host_bits(at.prefix_len()) == 0)
+    }
+
+    /// The address from which a message to `to` leaves by interface `by`; `None` when there is none that fits.
+    pub(crate) fn source(&self, by: InterfaceId, to: IpAddr) -> Option<IpAddr> {
+        match to {
+            IpAddr::V4(to) => self.source_v4(by, to).map(IpAddr::V4),
+            IpAddr::V6(to) => self.source_v6(by, to).map(IpAddr::V6),
+        }
+    }
+
+    /// RFC 1812 4.3.2.4: an address of the interface over which the message leaves, here the one in the prefix of `to` if there is such
+    /// a one. An interface without addresses uses the first of another in its VRF, which stands for the router id.
+    pub(crate) fn source_v4(&self, by: InterfaceId, to: Ipv4Addr) -> Option<Ipv4Addr> {
+        let interface = self.interface(by)?;
+        let near = interface.addresses().iter().find(|at| at.contains(to.into())).map(|at| at.address());
+        match near {
+            Some(IpAddr::V4(address)) => Some(address),
+            _ => {
+                interface.v4().next().or_else(|| self.beside(by).find_map(|interface| interface.v4().next()))
+            }
+        }
+    }
+
+    /// RFC 6724 5, of which rules 1 (same address), 2 (scope), 5 (outgoing interface) and 8 (longest prefix) matter here. An address
+    /// whose scope is less than that of `to` is never chosen: link-local addresses send to the link alone.
+    pub(crate) fn source_v6(&self, by: InterfaceId, to: Ipv6Addr) -> Option<Ipv6Addr> {
+        let wide = scope(to);
+        let best = |addresses: &mut dyn Iterator<Item = Ipv6Addr>| {
+            let fitting = addresses.filter(|address| scope(*address) >= wide);
+            let common = |address: Ipv6Addr| (address.to_bits() ^ to.to_bits()).leading_zeros();
+            // Of equal ones the first: the key is reversed, since a maximum would be the last.
+            fitting
+                .min_by_key(|address| (Reverse(*address == to), scope(*address), Reverse(common(*address))))
+        };
+        let own = best(&mut self.interface(by)?.v6());
+        // Without one of its own, the interface borrows one that is known beyond its link.
+        own.or_else(|| best(&mut self.beside(by).flat_map(PortRecord::v6).filter(|a| scope(*a) > LINK)))
+    }
+}
+
+/// The scope of link-local addresses and groups.
+const LINK: u16 = 2;
+/// The scope of all other unicast addresses.
+const GLOBAL: u16 = 0xe;
+
+/// The scope of an address, RFC 6724 3.1: groups say theirs.
+fn scope(address: Ipv6Addr) -> u16 {
+    match address.segments()[0] {
+        group @ 0xff00.. => group & 0xf,
+        0xfe80..=0xfebf => LINK,
+        _ => GLOBAL,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::record::tests::{interface, port};
+    use super::*;
+    use crate::datapath::vlans::PortVrfs;
+
+    /// Port 0 with both families, port 1 with further ones, port 2 with nothing but a link-local address.
+    pub(crate) fn interfaces() -> PortTable {
+        PortTable::of(vec![
+            interface(0, &["192.0.2.1/24", "198.51.100.1/24", "2001:db8::1/64"]),
+            interface(1, &["203.0.113.1/24", "2001:db8:1::1/64", "2001:db8:2::1/64", "fd00::1/64"]),
+            interface(2, &[]),
+        ])
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn whose_an_address_is() {
+        let all = interfaces();
+        for (text, whose) in [
+            ("192.0.2.1", Whose::Ours),
+            ("203.0.113.1", Whose::Ours),
+            ("192.0.2.255", Whose::Broadcast),
+            ("255.255.255.255", Whose::Broadcast),
+            ("203.0.113.255", Whose::Other),
+            ("192.0.2.2", Whose::Other),
+            ("224.0.0.5", Whose::Group),
+            ("232.1.1.1", Whose::OtherGroup),
+            ("2001:db8:1::1", Whose::Ours),
+            ("fe80::f0:ff:fe00:0", Whose::Ours),
+            ("fe80::f0:ff:fe00:1", Whose::Other),
+            ("ff02::2", Whose::Group),
+            ("ff02::1:ff77:7777", Whose::OtherGroup),
+            ("ff0e::1", Whose::OtherGroup),
+        ] {
+            let port = all.interface(InterfaceId(0)).unwrap();
+            assert_eq!(all.whose(port, ip(text)), whose, "{text}");
+        }
+        assert!(all.is_any_broadcast(InterfaceId(0), "203.0.113.255".parse().unwrap()));
+        let anycast = |text: &str| all.is_any_anycast(InterfaceId(0), text.parse().unwrap());
+        assert!(
+            anycast("2001:db8:2::")
+                && anycast("fe80::")
+                && !anycast("2001:db8:2::1")
+                && !anycast("2001:db8:7::")
+        );
+    }
+
+    #[test]
+    fn addresses_of_another_vrf_mean_nothing() {
+        let mut all = interfaces();
+        let more = [(3, &["192.0.2.7/25", "2001:db8::7/64"][..], 1), (4, &[], 1), (5, &[], 2)];
+        all.ports.extend(more.map(|(id, addresses, own)| {
+            let vrfs = PortVrfs { own, ..PortVrfs::default() };
+            PortRecord { vrfs, ..interface(id, addresses) }
+        }));
+        let [zero, three, four, five] = [0, 3, 4, 5].map(InterfaceId);
+        let whose = |on, text| all.whose(all.interface(on).unwrap(), ip(text));
+        assert_eq!((whose(zero, "192.0.2.7"), whose(three, "192.0.2.7")), (Whose::Other, Whose::Ours));
+        assert_eq!((whose(zero, "192.0.2.1"), whose(four, "192.0.2.1")), (Whose::Ours, Whose::Other));
+        assert!(all.is_any_address(four, ip("2001:db8::7")) && !all.is_any_address(five, ip("2001:db8::7")));
+        let broadcast = |on, text: &str| all.is_any_broadcast(on, text.parse().unwrap());
+        assert!(broadcast(four, "192.0.2.127") && !broadcast(zero, "192.0.2.127"));
+        assert!(broadcast(zero, "192.0.2.255") && !broadcast(four, "192.0.2.255"));
+        let anycast = |on| all.is_any_anycast(on, "2001:db8::".parse().unwrap());
+        assert!(anycast(zero) && anycast(four) && !anycast(five));
+        // What an interface without addresses borrows is one of its VRF.
+        for (by, to, source) in [
+            (four, "10.0.0.1", Some("192.0.2.7")),
+            (four, "2a00::1", Some("2001:db8::7")),
+            (five, "10.0.0.1", None),
+            (five, "2a00::1", None),
+        ] {
+            assert_eq!(all.source(by, ip(to)), source.map(ip), "{by:?} {to}");
+        }
+    }
+
+    #[test]
+    fn sources() {
+        let all = interfaces();
+        for (by, to, source) in [
+            (0, "192.0.2.7", "192.0.2.1"),
+            (0, "198.51.100.7", "198.51.100.1"),
+            (0, "10.0.0.1", "192.0.2.1"),
+            (1, "192.0.2.7", "203.0.113.1"),
+            (2, "10.0.0.1", "192.0.2.1"),
+            (0, "2001:db8::7", "2001:db8::1"),
+            (0, "2001:db8:1::7", "2001:db8::1"),
+            (1, "2001:db8:2::7", "2001:db8:2::1"),
+            (1, "2001:db8:1::7", "2001:db8:1::1"),
+            (1, "fd00::9", "fd00::1"),
+            (1, "2a00::1", "2001:db8:1::1"),
+            (1, "fe80::9", "fe80::f0:ff:fe00:1"),
+            (1, "ff02::1", "fe80::f0:ff:fe00:1"),
+            (1, "2001:db8:2::1", "2001:db8:2::1"),
+            (2, "2001:db8:2::7", "2001:db8:2::1"),
+            (2, "fe80::9", "fe80::f0:ff:fe00:2"),
+        ] {
+            assert_eq!(all.source(InterfaceId(by), ip(to)), Some(ip(source)), "by {by} to {to}");
+        }
+    }
+
+    #[test]
+    fn a_link_local_address_sends_to_the_link_alone() {
+        let mut alone = PortTable::of(vec![port(0), port(1), interface(2, &[])]);
+        assert_eq!(alone.source(InterfaceId(2), ip("2001:db8::1")), None);
+        assert_eq!(alone.source(InterfaceId(2), ip("192.0.2.1")), None);
+        assert!(alone.source(InterfaceId(2), ip("fe80::1")).is_some());
+        alone.ports[2] = port(2);
+        assert_eq!(alone.source(InterfaceId(2), ip("fe80::1")), None);
+    }
+}
