@@ -33,13 +33,12 @@ mod error;
 mod fallback;
 mod forwarder;
 mod harness;
-#[cfg_attr(not(test), expect(dead_code, reason = "static entries are in the egress table alone"))]
 mod neighbours;
 mod notice;
 mod ports;
 mod report;
 mod routes;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod testing;
 mod threads;

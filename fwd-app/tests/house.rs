@@ -163,62 +163,60 @@ fn a_file_says_what_it_is_for_and_is_one_room() {
 
 /// The modules of `fwd-app`, lowest first, and the modules that each may use.
 ///
-/// The direction is `commands -> {control, harness, report} -> topology -> datapath`: the harness drives a session, a report
-/// describes a session, and neither uses the other. Only the commands use the command line (`cli`).
-const MODULES: [(&str, &[&str]); 20] = [
+/// The direction is `commands -> {console, harness, report} -> forwarder -> routes -> neighbours -> ports -> topology -> datapath`: the
+/// harness drives a forwarder, a report describes one, and neither uses the other. Only the commands use the command line (`cli`).
+const MODULES: [(&str, &[&str]); 19] = [
     ("error", &[]),
     ("notice", &[]),
     ("threads", &[]),
     ("datapath", &[]),
-    ("router", &[]),
     ("fallback", &["notice"]),
     ("engines", &["error", "fallback", "notice"]),
     ("topology", &["datapath", "error"]),
-    ("ports", &["datapath", "error", "router"]),
-    ("routes", &["datapath", "engines", "error", "notice", "ports", "router", "threads", "topology"]),
-    ("forwarder", &["datapath", "engines", "error", "notice", "ports", "router", "routes", "topology"]),
+    ("ports", &["datapath", "error", "notice", "topology"]),
+    ("neighbours", &["datapath", "notice", "ports", "threads", "topology"]),
+    ("routes", &["datapath", "engines", "error", "notice", "ports", "threads", "topology"]),
     (
-        "control",
+        "forwarder",
+        &["datapath", "engines", "error", "neighbours", "notice", "ports", "routes", "threads", "topology"],
+    ),
+    ("harness", &["datapath", "error", "forwarder", "notice", "ports", "routes", "topology"]),
+    ("report", &["datapath", "forwarder", "ports", "routes", "topology"]),
+    (
+        "console",
         &[
             "datapath",
-            "error",
             "engines",
             "forwarder",
+            "neighbours",
             "notice",
             "ports",
-            "router",
+            "report",
             "routes",
             "threads",
             "topology",
         ],
     ),
-    ("harness", &["control", "datapath", "error", "forwarder", "notice", "ports", "routes", "topology"]),
-    ("report", &["control", "datapath", "forwarder", "routes", "topology"]),
-    (
-        "console",
-        &["control", "datapath", "engines", "forwarder", "notice", "report", "routes", "threads", "topology"],
-    ),
-    ("cli", &["control", "engines", "harness", "ports", "routes", "topology"]),
+    ("cli", &["engines", "forwarder", "harness", "ports", "routes", "topology"]),
     (
         "commands",
         &[
             "cli",
             "console",
-            "control",
             "engines",
             "error",
             "forwarder",
             "harness",
+            "neighbours",
             "notice",
             "ports",
             "report",
-            "router",
             "routes",
             "threads",
             "topology",
         ],
     ),
-    ("testing", &["console", "control", "datapath", "harness", "router", "routes"]),
+    ("testing", &["console", "datapath", "forwarder", "harness", "neighbours", "ports", "routes"]),
     ("lib", &["commands"]),
     ("main", &[]),
 ];
@@ -287,7 +285,7 @@ fn a_module_that_uses_one_above_it_is_found() {
     ] {
         assert_eq!(wrong_direction("topology", line), [], "{line}");
     }
-    assert_eq!(module_of("fwd-app/src/control/service.rs"), Some("control"));
+    assert_eq!(module_of("fwd-app/src/forwarder/service.rs"), Some("forwarder"));
     assert_eq!((module_of("fwd-app/src/error.rs"), module_of("fib/src/rib.rs")), (Some("error"), None));
 }
 

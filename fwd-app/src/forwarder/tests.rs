@@ -7,16 +7,17 @@ use crate::ports::table::tests::{configured, ports};
 use crate::routes::feeds::Tables;
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::{FeedSpec, Source};
-use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId, Link, Path, Route};
+use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkAddress, Path, Route};
 use crate::routes::files::load_rib;
 use crate::routes::spec::{NamedFile, NamedTable, vrfs_of_ports};
 use crate::routes::test_vrf::bundled;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use fib::faulty::{Call, Faults, FaultyEngine, How};
 use fib::feed::Hop;
-use fib::{IpPrefix, Keys, MacAddr, NextHop, NextHopId, PortRef, SlotId};
+use fib::{IpPrefix, Keys, MacAddr, NextHop, NextHopId, PortRef, Prefix, SlotId};
 use lpm_core::each_fib::each_fib;
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::Poll;
 use std::time::Duration;
@@ -309,4 +310,58 @@ fn the_control_thread_does_not_wait_while_one_vrf_of_a_common_engine_is_built() 
         let Poll::Ready(Ok([id])) = reader.collect(SlotId(0)) else { panic!("no answer") };
         assert_eq!((engine.name(), id.get()), ("fake", base(vrf) + 100));
     }
+}
+
+#[test]
+fn addresses_of_taps_come_and_go() {
+    let mut forwarder = over_two_ports(&[]);
+    set_ports(&mut forwarder, &[], configured(2, &[("0", "192.0.2.1", 24)], &[("0", "tap0")]).unwrap());
+    let (events, receiver) = bounded(8);
+    let interfaces = Interfaces::of(&forwarder.ports().ports);
+    forwarder.set_feeds(Feeds::for_test(receiver, 0, interfaces)).unwrap();
+    forwarder.commit().unwrap();
+    let here = forwarder.ours()[0].clone().unwrap();
+    let routes = forwarder.main().rib().len();
+    // A file has a route of this prefix.
+    let link_of_file = Prefix::truncating(0xc633_6400, 24);
+    let id_of_file = forwarder.main().rib().v4.get(link_of_file);
+    assert!(!id_of_file.is_none());
+
+    let link = |ifindex, name: &str, is_local| {
+        FeedEvent::Link(Link { ifindex, name: name.to_owned(), is_up: true, is_running: true, is_local })
+    };
+    let at = |ifindex, last| LinkAddress { ifindex, address: [198, 51, 100, last].into(), len: 24 };
+    let other = |ifindex, address: &str| {
+        FeedEvent::Address(LinkAddress { address: address.parse().unwrap(), ..at(ifindex, 0) })
+    };
+    let says = |forwarder: &mut Forwarder, said: Vec<FeedEvent>| {
+        events.send(ChangeSet { feed: FeedId(0), events: said }).unwrap();
+        forwarder.learn();
+    };
+    let is_ours = |last: u32| here.load().v4.contains(&(0xc633_6400 | last));
+    let of_port = |forwarder: &Forwarder| forwarder.ports().ports[0].v4().collect::<Vec<_>>();
+    // The second is on an interface that is no TAP, the third no address of a host.
+    let addresses = [FeedEvent::Address(at(5, 1)), FeedEvent::Address(at(6, 9)), other(5, "127.0.0.1")];
+    says(&mut forwarder, [vec![link(5, "tap0", false), link(6, "p1", false)], addresses.into()].concat());
+    // The address and its broadcast address. The link has the place of the file's route.
+    assert_eq!(forwarder.main().rib().len(), routes + 2);
+    assert_ne!(forwarder.main().rib().v4.get(link_of_file), id_of_file);
+    assert!(is_ours(1) && is_ours(255) && !is_ours(9));
+    assert_eq!(of_port(&forwarder), [[192, 0, 2, 1], [198, 51, 100, 1]].map(Ipv4Addr::from));
+
+    says(&mut forwarder, vec![FeedEvent::AddressGone(at(5, 1)), FeedEvent::Address(at(5, 2))]);
+    assert!(is_ours(2) && !is_ours(1));
+    // Those of a loopback interface lead here without a link.
+    let own = ["127.0.0.1", "::1", "fe80::1"].map(|address| other(1, address));
+    says(&mut forwarder, [vec![link(1, "lo", true), FeedEvent::Address(at(1, 1))], own.into()].concat());
+    assert!(is_ours(1) && here.load().v4.len() == 6);
+    let wanted = [[192, 0, 2, 1], [198, 51, 100, 2], [198, 51, 100, 1]].map(Ipv4Addr::from);
+    assert_eq!(of_port(&forwarder), wanted, "the router sends from addresses of the link");
+    assert_eq!(forwarder.main().rib().len(), routes + 3);
+    says(&mut forwarder, vec![link(1, "lo", false)]);
+    assert!(!is_ours(1) && of_port(&forwarder) == wanted[..2]);
+    says(&mut forwarder, vec![FeedEvent::LinkGone(5)]);
+    let ribs = (forwarder.main().rib().len(), forwarder.main().rib().v4.get(link_of_file));
+    assert_eq!(ribs, (routes, id_of_file));
+    assert!(!is_ours(2) && of_port(&forwarder) == wanted[..1]);
 }

@@ -61,8 +61,6 @@ pub(crate) enum State {
     },
     /// Did not answer; not asked for again until the entry is due.
     Failed,
-    /// Configured: never asked for, never changed by what is received.
-    Static,
 }
 
 impl State {
@@ -75,7 +73,6 @@ impl State {
             Self::Delay => "DELAY",
             Self::Probe { .. } => "PROBE",
             Self::Failed => "FAILED",
-            Self::Static => "PERMANENT",
         }
     }
 }
@@ -180,6 +177,7 @@ impl<T> Entries<T> {
     }
 
     /// The entry of a neighbour.
+    #[cfg(test)]
     pub(crate) fn get(&self, key: Key) -> Option<&Entry<T>> {
         self.entries.get(&key)
     }
@@ -225,7 +223,7 @@ fn spare<T>(entry: &Entry<T>) -> Option<Spare> {
         State::Failed => Some(Spare::Failed),
         State::Stale => Some(Spare::Stale),
         State::Incomplete { .. } => Some(Spare::Incomplete),
-        State::Reachable | State::Delay | State::Probe { .. } | State::Static => None,
+        State::Reachable | State::Delay | State::Probe { .. } => None,
     }
 }
 
@@ -251,9 +249,8 @@ mod tests {
             State::Delay,
             State::Probe { requests: 1 },
             State::Failed,
-            State::Static,
         ];
-        let names = "INCOMPLETE REACHABLE STALE DELAY PROBE FAILED PERMANENT";
+        let names = "INCOMPLETE REACHABLE STALE DELAY PROBE FAILED";
         assert_eq!(states.map(State::name).join(" "), names);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A frame that answers another one carries the tags of that one, since forwarding keeps packets in their VLAN.
 
-use super::Reason;
+use crate::datapath::DropReason;
 use fib::MacAddr;
 
 /// Ethertype of IPv4.
@@ -69,21 +69,21 @@ impl<'a> Layer2<'a> {
     /// Reads a frame.
     ///
     /// # Errors
-    /// [`Reason::Malformed`] if it is too short, [`Reason::NotIp`] if it has a third tag.
-    pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, Reason> {
-        let (macs, mut rest) = frame.split_first_chunk::<MACS_BYTES>().ok_or(Reason::Malformed)?;
+    /// [`DropReason::Malformed`] if it is too short, [`DropReason::NotIp`] if it has a third tag.
+    pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, DropReason> {
+        let (macs, mut rest) = frame.split_first_chunk::<MACS_BYTES>().ok_or(DropReason::Malformed)?;
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = *macs;
         let mut tags = Tags::NONE;
         loop {
-            let (ethertype, payload) = rest.split_first_chunk().ok_or(Reason::Malformed)?;
+            let (ethertype, payload) = rest.split_first_chunk().ok_or(DropReason::Malformed)?;
             let ethertype = u16::from_be_bytes(*ethertype);
             if !TAGS.contains(&ethertype) {
                 let (destination, source) =
                     (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]));
                 return Ok(Self { destination, source, tags, ethertype, payload });
             }
-            let (tag, payload) = rest.split_at_checked(TAG_BYTES).ok_or(Reason::Malformed)?;
-            let room = tags.bytes.chunks_exact_mut(TAG_BYTES).nth(tags.count).ok_or(Reason::NotIp)?;
+            let (tag, payload) = rest.split_at_checked(TAG_BYTES).ok_or(DropReason::Malformed)?;
+            let room = tags.bytes.chunks_exact_mut(TAG_BYTES).nth(tags.count).ok_or(DropReason::NotIp)?;
             room.copy_from_slice(tag);
             tags.count += 1;
             rest = payload;
@@ -150,7 +150,7 @@ mod tests {
                 (envelope.source, MacAddr([6; 6]), envelope.tags)
             );
             for cut in 0..frame.len() - 3 {
-                assert_eq!(Layer2::parse(&frame[..cut]).unwrap_err(), Reason::Malformed, "cut at {cut}");
+                assert_eq!(Layer2::parse(&frame[..cut]).unwrap_err(), DropReason::Malformed, "cut at {cut}");
             }
         }
     }
@@ -161,7 +161,7 @@ mod tests {
         frame[16..18].copy_from_slice(&[0x81, 0]);
         assert_eq!(Layer2::parse(&frame).unwrap().ethertype, 0);
         frame[20..22].copy_from_slice(&[0x91, 0]);
-        assert_eq!(Layer2::parse(&frame).unwrap_err(), Reason::NotIp);
+        assert_eq!(Layer2::parse(&frame).unwrap_err(), DropReason::NotIp);
     }
 
     #[test]

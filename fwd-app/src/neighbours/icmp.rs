@@ -3,9 +3,9 @@
 //! A request that is whole, plain and short enough is answered here; fragments, packets with options or extension headers, and requests
 //! to groups are left to the kernel. A reply leaves by the port on which the request came, to the MAC it came from.
 
-use super::Reason;
 use super::frame::{IPV4, IPV6, Layer2};
 use super::ip::{ICMP, ICMPV6, IPV4_BYTES, IPV6_BYTES, TTL, V4, V6, sum_v6};
+use crate::datapath::DropReason;
 use crate::ports::PortRecord;
 use smoltcp::wire::{
     Icmpv4Message, Icmpv4Packet, Icmpv6Message, Icmpv6Packet, Ipv4Packet, Ipv6Packet, checksum,
@@ -19,7 +19,7 @@ pub(crate) enum Echo {
     /// It is not for us to answer.
     Other,
     /// It is wrong.
-    Ignored(Reason),
+    Ignored(DropReason),
 }
 
 /// The reply to an IPv4 packet for one of our addresses. It has the identification and the precedence of the request, as RFC 1812
@@ -32,7 +32,7 @@ pub(crate) fn reply_v4(interface: &PortRecord, layer2: &Layer2<'_>, packet: &V4<
         return Echo::Other;
     }
     if checksum::data(packet.payload()) != !0 {
-        return Echo::Ignored(Reason::BadChecksum);
+        return Echo::Ignored(DropReason::BadChecksum);
     }
     let frame = layer2.back(interface.mac).frame(IPV4, packet.packet.len(), |bytes| {
         bytes.copy_from_slice(packet.packet);
@@ -58,7 +58,7 @@ pub(crate) fn reply_v6(interface: &PortRecord, layer2: &Layer2<'_>, packet: &V6<
         return Echo::Other;
     }
     if sum_v6(packet.source, packet.destination, packet.payload()) != !0 {
-        return Echo::Ignored(Reason::BadChecksum);
+        return Echo::Ignored(DropReason::BadChecksum);
     }
     let frame = layer2.back(interface.mac).frame(IPV6, packet.packet.len(), |bytes| {
         bytes.copy_from_slice(packet.packet);

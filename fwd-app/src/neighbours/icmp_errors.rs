@@ -39,20 +39,6 @@ pub(crate) enum Cause {
         /// That MTU, bytes.
         mtu_bytes: u16,
     },
-    /// It is for us, and nobody here speaks its protocol.
-    ProtocolUnreachable,
-    /// It is for us, and nobody listens on its port.
-    PortUnreachable,
-    /// A field of its header has a wrong value.
-    BadField {
-        /// Where the field is in the packet.
-        at: u8,
-    },
-    /// An IPv6 option that is not known and asks for an error (RFC 8200 4.2).
-    UnknownOption {
-        /// Where the option is in the packet.
-        at: u8,
-    },
 }
 
 /// Why a packet gets no ICMP error.
@@ -188,12 +174,9 @@ fn v4(
         Cause::NoRoute => (3, 0, 0),
         Cause::Unreachable | Cause::AddressUnreachable => (3, 1, 0),
         Cause::Prohibited => (3, 13, 0),
-        Cause::ProtocolUnreachable => (3, 2, 0),
-        Cause::PortUnreachable => (3, 3, 0),
         // A router that fragments has no cause to send it (RFC 1812 5.2.6).
         Cause::TooBig { mtu_bytes } if !packet.may_fragment => (3, 4, mtu_bytes.into()),
-        Cause::BadField { at } => (12, 0, u32::from(at) << 24),
-        Cause::TooBig { .. } | Cause::UnknownOption { .. } => return Err(NoError::NoSuchError),
+        Cause::TooBig { .. } => return Err(NoError::NoSuchError),
     })
 }
 
@@ -206,12 +189,7 @@ fn v6(
     cause: Cause,
 ) -> Result<(u8, u8, u32), NoError> {
     let upper = packet.upper();
-    let may_be_multicast = match cause {
-        Cause::TooBig { .. } => true,
-        // "Option Type highest-order two bits set to 10"
-        Cause::UnknownOption { at } => packet.packet.get(usize::from(at)).is_some_and(|kind| kind >> 6 == 2),
-        _ => false,
-    };
+    let may_be_multicast = matches!(cause, Cause::TooBig { .. });
     if !layer2.source.is_station() || !(layer2.destination.is_station() || may_be_multicast) {
         return Err(NoError::LinkDestination);
     }
@@ -234,12 +212,7 @@ fn v6(
         Cause::NoRoute | Cause::Unreachable => (1, 0, 0),
         Cause::AddressUnreachable => (1, 3, 0),
         Cause::Prohibited => (1, 1, 0),
-        Cause::PortUnreachable => (1, 4, 0),
         Cause::TooBig { mtu_bytes } => (2, 0, mtu_bytes.into()),
-        Cause::BadField { at } => (4, 0, at.into()),
-        // "Unrecognized Next Header type": the pointer is where its number is.
-        Cause::ProtocolUnreachable => (4, 1, u32::try_from(upper.named_at).unwrap_or(0)),
-        Cause::UnknownOption { at } => (4, 2, at.into()),
     })
 }
 

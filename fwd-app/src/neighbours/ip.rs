@@ -1,7 +1,7 @@
 //! IP headers of received packets, of which perhaps only the first bytes are here, and the headers of ICMP messages to send.
 
-use super::Reason;
 use super::frame::{Envelope, IPV4, IPV6};
+use crate::datapath::DropReason;
 use dpdk_ffi::simd::rules::{checksum_is_right, lengths_agree_v4, lengths_agree_v6};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{IpProtocol, Ipv4Packet, Ipv4Repr, Ipv6Packet, Ipv6Repr, checksum};
@@ -46,22 +46,22 @@ impl<'a> V4<'a> {
     /// Reads a packet of which `there` bytes came and the first ones are in `bytes`.
     ///
     /// # Errors
-    /// What RFC 1812 5.2.2 refuses: [`Reason::Malformed`], [`Reason::BadChecksum`].
-    pub(crate) fn parse(bytes: &'a [u8], there: usize) -> Result<Self, Reason> {
+    /// What RFC 1812 5.2.2 refuses: [`DropReason::Malformed`], [`DropReason::BadChecksum`].
+    pub(crate) fn parse(bytes: &'a [u8], there: usize) -> Result<Self, DropReason> {
         if bytes.len() < IPV4_BYTES {
-            return Err(Reason::Malformed);
+            return Err(DropReason::Malformed);
         }
         let view = Ipv4Packet::new_unchecked(bytes);
         let (header_bytes, total_bytes) = (view.header_len(), view.total_len());
         let there = u32::try_from(there).unwrap_or(u32::MAX);
-        let header = bytes.get(..usize::from(header_bytes)).ok_or(Reason::Malformed)?;
+        let header = bytes.get(..usize::from(header_bytes)).ok_or(DropReason::Malformed)?;
         let lengths_agree = lengths_agree_v4(header_bytes.into(), total_bytes.into(), there);
         if view.version() != 4 || header.len() < IPV4_BYTES || !lengths_agree {
-            return Err(Reason::Malformed);
+            return Err(DropReason::Malformed);
         }
         let words = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
         if !checksum_is_right(words.sum()) {
-            return Err(Reason::BadChecksum);
+            return Err(DropReason::BadChecksum);
         }
         Ok(Self {
             source: view.src_addr(),
@@ -100,16 +100,16 @@ impl<'a> V6<'a> {
     /// Reads a packet of which `there` bytes came and the first ones are in `bytes`.
     ///
     /// # Errors
-    /// [`Reason::Malformed`] when it is no IPv6 packet, or longer than what came (RFC 8200 3).
-    pub(crate) fn parse(bytes: &'a [u8], there: usize) -> Result<Self, Reason> {
+    /// [`DropReason::Malformed`] when it is no IPv6 packet, or longer than what came (RFC 8200 3).
+    pub(crate) fn parse(bytes: &'a [u8], there: usize) -> Result<Self, DropReason> {
         if bytes.len() < IPV6_BYTES {
-            return Err(Reason::Malformed);
+            return Err(DropReason::Malformed);
         }
         let view = Ipv6Packet::new_unchecked(bytes);
         let total_bytes = view.total_len();
         let (total, there) = (u32::try_from(total_bytes), u32::try_from(there).unwrap_or(u32::MAX));
         if view.version() != 6 || !lengths_agree_v6(total.unwrap_or(u32::MAX), there) {
-            return Err(Reason::Malformed);
+            return Err(DropReason::Malformed);
         }
         Ok(Self {
             source: view.src_addr(),
@@ -128,8 +128,7 @@ impl<'a> V6<'a> {
     /// The protocol behind the extension headers.
     pub(crate) fn upper(&self) -> Upper {
         const HEADERS_MAX: usize = 8;
-        let mut upper =
-            Upper { protocol: self.next_header, at: IPV6_BYTES, named_at: 6, is_later_fragment: false };
+        let mut upper = Upper { protocol: self.next_header, at: IPV6_BYTES, is_later_fragment: false };
         for _ in 0..HEADERS_MAX {
             let Some([next, len]) = self.packet.get(upper.at..).and_then(<[u8]>::first_chunk) else { break };
             let bytes = match upper.protocol {
@@ -145,7 +144,7 @@ impl<'a> V6<'a> {
                 51 => (usize::from(*len) + 2) * 4,
                 _ => break,
             };
-            upper = Upper { protocol: *next, at: upper.at + bytes, named_at: upper.at, ..upper };
+            upper = Upper { protocol: *next, at: upper.at + bytes, ..upper };
         }
         upper
     }
@@ -158,8 +157,6 @@ pub(crate) struct Upper {
     pub(crate) protocol: u8,
     /// Where it starts in the packet, which may be beyond what is here.
     pub(crate) at: usize,
-    /// Where in the packet its number is.
-    pub(crate) named_at: usize,
     /// Whether the packet is a fragment that does not begin the datagram.
     pub(crate) is_later_fragment: bool,
 }

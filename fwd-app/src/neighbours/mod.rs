@@ -23,7 +23,6 @@
 //! | [`icmp`], [`icmp_errors`] | echo replies; errors, and when there is none |
 //! | [`limiter`] | rate limits |
 //! | [`frame`], [`ip`] | headers |
-//! | [`reason`] | why a frame is discarded |
 
 pub(crate) mod action;
 pub(crate) mod arp;
@@ -35,15 +34,12 @@ pub(crate) mod icmp_errors;
 pub(crate) mod ip;
 pub(crate) mod limiter;
 pub(crate) mod ndp;
-pub(crate) mod reason;
 pub(crate) mod receive;
 pub(crate) mod table;
 pub(crate) mod thread;
 
 #[cfg(test)]
 mod icmp_errors_test;
-#[cfg(test)]
-mod properties_test;
 #[cfg(test)]
 mod receive_test;
 #[cfg(test)]
@@ -53,7 +49,6 @@ pub(crate) mod test_packets;
 
 pub(crate) use action::Action;
 pub(crate) use config::RouterConfig;
-pub(crate) use reason::Reason;
 
 use crate::ports::{InterfaceId, PortRecord, PortTable};
 use entries::{Entry, Key};
@@ -107,6 +102,7 @@ impl<T> Router<T> {
     }
 
     /// The entry of a neighbour.
+    #[cfg(test)]
     pub(crate) fn neighbour(&self, key: Key) -> Option<&Entry<T>> {
         self.neighbours.get(key)
     }
@@ -116,7 +112,7 @@ impl<T> Router<T> {
         self.neighbours.iter()
     }
 
-    /// Takes ports, in place of those it has. What was learned on an interface is forgotten when its link is down, static and pinned
+    /// Takes ports, in place of those it has. What was learned on an interface is forgotten when its link is down, pinned
     /// neighbours but for their MACs; an interface that is gone has no neighbours at all. Addresses are announced to the link when they are
     /// new, and when the link is up again.
     pub(crate) fn set_ports(&mut self, now: Duration, ports: Arc<PortTable>, out: &mut Vec<Action<T>>) {
@@ -156,7 +152,7 @@ impl<T> Router<T> {
         self.set_ports(now, Arc::new(ports), out);
     }
 
-    /// Forgets what was learned of one address, or of all. Static neighbours stay, and pinned ones are asked for at once. Returns how many
+    /// Forgets what was learned of one address, or of all. Pinned ones are asked for at once. Returns how many
     /// neighbours were forgotten.
     pub(crate) fn clear_neighbours(
         &mut self,
@@ -180,11 +176,6 @@ impl<T> Router<T> {
         self.neighbours.resolve(now, &self.ports, key, (packet, tags), out);
     }
 
-    /// Tells that the datapath has sent packets to a neighbour.
-    pub(crate) fn used(&mut self, now: Duration, key: Key) {
-        self.neighbours.used(now, key);
-    }
-
     /// Tells that an answer which came by an interface may have been dropped.
     pub(crate) fn answers_lost(&mut self, now: Duration, id: InterfaceId) {
         self.neighbours.answers_lost(now, id);
@@ -198,16 +189,6 @@ impl<T> Router<T> {
     /// Ends [`Self::pin`].
     pub(crate) fn unpin(&mut self, key: Key) {
         self.neighbours.unpin(key);
-    }
-
-    /// Sets the MAC of a neighbour for good (`neigh` lines).
-    pub(crate) fn set_static(&mut self, now: Duration, key: Key, mac: MacAddr, out: &mut Vec<Action<T>>) {
-        self.neighbours.set_static(now, key, mac, out);
-    }
-
-    /// Removes a neighbour of any kind.
-    pub(crate) fn remove_neighbour(&mut self, key: Key, out: &mut Vec<Action<T>>) {
-        self.neighbours.remove(key, out);
     }
 
     /// When [`Self::tick`] has something to do.

@@ -7,7 +7,8 @@ use super::frame::{ARP, IPV4, IPV6, Layer2};
 use super::icmp::{self, Echo};
 use super::ip::{ICMPV6, V4, V6};
 use super::table::{Heard, Overrides};
-use super::{Action, Reason, Router, ndp};
+use super::{Action, Router, ndp};
+use crate::datapath::DropReason;
 use crate::ports::address::{is_host_v4, is_host_v6};
 use crate::ports::whose::Whose;
 use crate::ports::{InterfaceId, PortRecord};
@@ -23,7 +24,7 @@ pub(crate) enum Disposition {
     ForKernel,
     /// It is about a neighbour; what follows from that is among the actions.
     Neighbour {
-        /// Whether the router had a use for it. Without one it counts as [`Reason::ArpIgnored`], unless the kernel takes it.
+        /// Whether the router had a use for it. Without one it counts as [`DropReason::ArpIgnored`], unless the kernel takes it.
         is_of_use: bool,
         /// Where the kernel has neighbours of its own, this may be the answer to its question, or say that one of them has moved.
         kernel_too: bool,
@@ -31,7 +32,7 @@ pub(crate) enum Disposition {
     /// It is an echo request that the rate limit of ICMP leaves without an answer.
     Limited,
     /// Count it under this reason.
-    Ignored(Reason),
+    Ignored(DropReason),
 }
 
 impl<T> Router<T> {
@@ -52,18 +53,18 @@ impl<T> Router<T> {
         on: InterfaceId,
         frame: &[u8],
         out: &mut Vec<Action<T>>,
-    ) -> Result<Disposition, Reason> {
-        let interface = self.ports.interface(on).ok_or(Reason::NotForUs)?;
+    ) -> Result<Disposition, DropReason> {
+        let interface = self.ports.interface(on).ok_or(DropReason::NotForUs)?;
         let layer2 = Layer2::parse(frame)?;
         if !interface.is_ours_l2(layer2.destination) {
-            return Err(Reason::NotForUs);
+            return Err(DropReason::NotForUs);
         }
         if !layer2.source.is_station() || layer2.source == interface.mac {
-            return Err(Reason::Martian);
+            return Err(DropReason::Martian);
         }
         match layer2.ethertype {
             ARP => {
-                let message = arp::Message::parse(&layer2).ok_or(Reason::ArpIgnored)?;
+                let message = arp::Message::parse(&layer2).ok_or(DropReason::ArpIgnored)?;
                 self.arp(now, on, (&layer2, &message), out)
             }
             IPV4 => {
@@ -93,12 +94,12 @@ impl<T> Router<T> {
         on: InterfaceId,
         (layer2, message): (&Layer2<'_>, &arp::Message),
         out: &mut Vec<Action<T>>,
-    ) -> Result<Disposition, Reason> {
+    ) -> Result<Disposition, DropReason> {
         let Self { ports, neighbours, .. } = self;
-        let interface = ports.interface(on).ok_or(Reason::NotForUs)?;
+        let interface = ports.interface(on).ok_or(DropReason::NotForUs)?;
         let key = Key::new(on, message.sender.into(), &layer2.tags);
         if message.sender_mac == interface.mac {
-            return Err(Reason::ArpIgnored);
+            return Err(DropReason::ArpIgnored);
         }
         if interface.has(key.address) {
             return self.defend(now, (layer2, key), message.sender_mac, out);
@@ -128,15 +129,15 @@ impl<T> Router<T> {
         (source, destination): (IpAddr, IpAddr),
         is_host: bool,
         reply: impl FnOnce(&PortRecord) -> Echo,
-    ) -> Result<Disposition, Reason> {
+    ) -> Result<Disposition, DropReason> {
         let Self { ports, echoes, .. } = self;
-        let interface = ports.interface(on).ok_or(Reason::NotForUs)?;
+        let interface = ports.interface(on).ok_or(DropReason::NotForUs)?;
         let is_to_one = is_to_one(ports.whose(interface, destination))?;
         // A host that has no address yet asks for one (RFC 1122 3.2.1.3 a); while an address is tentative, reports of groups and the like
         // come from `::` (RFC 3590 4).
         let is_new_host = source.is_unspecified() && !is_to_one;
         if !(is_host || is_new_host) || ports.is_any_address(on, source) {
-            return Err(Reason::Martian);
+            return Err(DropReason::Martian);
         }
         if !is_to_one {
             return Ok(Disposition::ForKernel);
@@ -156,13 +157,13 @@ impl<T> Router<T> {
         on: InterfaceId,
         (layer2, packet): (&Layer2<'_>, &V6<'_>),
         out: &mut Vec<Action<T>>,
-    ) -> Result<Disposition, Reason> {
+    ) -> Result<Disposition, DropReason> {
         let Self { ports, neighbours, .. } = self;
-        let interface = ports.interface(on).ok_or(Reason::NotForUs)?;
+        let interface = ports.interface(on).ok_or(DropReason::NotForUs)?;
         is_to_one(ports.whose(interface, packet.destination.into()))?;
-        match ndp::Message::parse(packet).ok_or(Reason::ArpIgnored)? {
+        match ndp::Message::parse(packet).ok_or(DropReason::ArpIgnored)? {
             ndp::Message::Solicitation { target, .. } if !interface.has(target.into()) => {
-                Err(Reason::ArpIgnored)
+                Err(DropReason::ArpIgnored)
             }
             ndp::Message::Solicitation { target, mac } => {
                 let key = Key::new(on, packet.source.into(), &layer2.tags);
@@ -184,7 +185,7 @@ impl<T> Router<T> {
                     let mac = mac.unwrap_or(layer2.source);
                     let is_own = mac == interface.mac;
                     return if is_own {
-                        Err(Reason::ArpIgnored)
+                        Err(DropReason::ArpIgnored)
                     } else {
                         self.defend(now, (layer2, key), mac, out)
                     };
@@ -205,11 +206,11 @@ impl<T> Router<T> {
         (layer2, key): (&Layer2<'_>, Key),
         mac: fib::MacAddr,
         out: &mut Vec<Action<T>>,
-    ) -> Result<Disposition, Reason> {
+    ) -> Result<Disposition, DropReason> {
         if !self.defends(now, key, mac, out) {
-            return Err(Reason::ArpIgnored);
+            return Err(DropReason::ArpIgnored);
         }
-        let interface: &PortRecord = self.ports.interface(key.interface).ok_or(Reason::NotForUs)?;
+        let interface: &PortRecord = self.ports.interface(key.interface).ok_or(DropReason::NotForUs)?;
         Ok(Disposition::Answered(match key.address {
             IpAddr::V4(address) => arp::announcement(interface, address, layer2.tags),
             IpAddr::V6(address) => ndp::announcement(interface, address, layer2.tags),
@@ -218,17 +219,17 @@ impl<T> Router<T> {
 }
 
 /// Whether a packet is for an address of ours, and not for a broadcast address or a group. Refuses what is not for us.
-fn is_to_one(whose: Whose) -> Result<bool, Reason> {
+fn is_to_one(whose: Whose) -> Result<bool, DropReason> {
     match whose {
-        Whose::Other => Err(Reason::NotForUs),
-        Whose::OtherGroup => Err(Reason::Multicast),
+        Whose::Other => Err(DropReason::NotForUs),
+        Whose::OtherGroup => Err(DropReason::Multicast),
         Whose::Ours => Ok(true),
         Whose::Broadcast | Whose::Group => Ok(false),
     }
 }
 
 /// What becomes of a message about a neighbour that asks for nothing.
-fn about_neighbour(is_of_use: bool, kernel_too: bool) -> Result<Disposition, Reason> {
+fn about_neighbour(is_of_use: bool, kernel_too: bool) -> Result<Disposition, DropReason> {
     let is_any = is_of_use || kernel_too;
-    if is_any { Ok(Disposition::Neighbour { is_of_use, kernel_too }) } else { Err(Reason::ArpIgnored) }
+    if is_any { Ok(Disposition::Neighbour { is_of_use, kernel_too }) } else { Err(DropReason::ArpIgnored) }
 }

@@ -8,8 +8,9 @@ use super::ip::V6;
 use super::limiter::{LimiterConfig, Rate};
 use super::receive::Disposition::{self, Answered, ForKernel, Ignored, Neighbour};
 use super::test_packets::{OURS, THEIRS, TO_US, assert_well_formed, echo_v4, echo_v6, edited_v4, v4, v6};
-use super::{ErrorAnswer, Reason, Router, RouterConfig, arp, ndp};
-use crate::ports::{InterfaceId, PortRecord};
+use super::{ErrorAnswer, Router, RouterConfig, arp, ndp};
+use crate::datapath::DropReason;
+use crate::ports::InterfaceId;
 use crate::ports::address::{ALL_NODES, group_mac, solicited_node};
 use crate::ports::record::tests::{interface, port, station};
 use fib::MacAddr;
@@ -99,7 +100,7 @@ fn requests_of_which_nothing_is_learned() {
     ] {
         let disposition = alone(&arp_message(true, sender, target));
         assert_eq!(matches!(disposition, Answered(_)), is_answered, "{what}");
-        assert!(is_answered || disposition == Ignored(Reason::ArpIgnored), "{what}");
+        assert!(is_answered || disposition == Ignored(DropReason::ArpIgnored), "{what}");
     }
     let reply = arp_message(false, [192, 0, 2, 9], [192, 0, 2, 1]);
     assert_eq!(alone(&reply), Neighbour { is_of_use: true, kernel_too: true }, "perhaps the kernel asked");
@@ -110,7 +111,7 @@ fn requests_of_which_nothing_is_learned() {
         "perhaps the kernel knows it"
     );
     let reply_to_others = arp_message(false, [192, 0, 2, 9], [192, 0, 2, 77]);
-    assert_eq!(alone(&reply_to_others), Ignored(Reason::ArpIgnored));
+    assert_eq!(alone(&reply_to_others), Ignored(DropReason::ArpIgnored));
 }
 
 #[test]
@@ -169,9 +170,9 @@ fn a_solicitation_for_our_address_is_answered() {
     // Others are asked: in a group that is not ours, and in one that is.
     let for_others =
         ndp::solicitation(&other, NINE_6, "2001:db8::77:7777".parse().unwrap(), None, Tags::NONE);
-    assert_eq!(alone(&for_others), Ignored(Reason::NotForUs));
+    assert_eq!(alone(&for_others), Ignored(DropReason::NotForUs));
     let same_group = ndp::solicitation(&other, NINE_6, "2001:db8:7::1".parse().unwrap(), None, Tags::NONE);
-    assert_eq!(alone(&same_group), Ignored(Reason::ArpIgnored));
+    assert_eq!(alone(&same_group), Ignored(DropReason::ArpIgnored));
     let announced = alone(&ndp::announcement(&other, NINE_6, Tags::NONE));
     assert_eq!(announced, Neighbour { is_of_use: false, kernel_too: true }, "perhaps the kernel knows it");
 }
@@ -198,7 +199,7 @@ fn our_addresses_are_defended_at_intervals() {
                 assert_well_formed(&frame);
                 assert_eq!((frame[0] & 1, &frame[6..12]), (1, &OURS.0[..]));
             } else {
-                assert_eq!((disposition, out), (Ignored(Reason::ArpIgnored), vec![]));
+                assert_eq!((disposition, out), (Ignored(DropReason::ArpIgnored), vec![]));
             }
         }
         assert_eq!(router.neighbours().count(), 0);
@@ -267,10 +268,10 @@ fn echo_requests_that_are_not_answered_here() {
         ("all hosts", echo_v4("8.8.8.8", "224.0.0.1", &[]), ForKernel),
         ("all nodes", echo_v6("2a00::1", "ff02::1", &[]), ForKernel),
         ("link-layer broadcast", at_layer_2(MacAddr::BROADCAST.0), ForKernel),
-        ("another host", echo_v4("8.8.8.8", "192.0.2.77", &[]), Ignored(Reason::NotForUs)),
-        ("another link", echo_v6("2a00::1", "fe80::f0:ff:fe00:1", &[]), Ignored(Reason::NotForUs)),
-        ("a wrong checksum", wrong_sum_v4, Ignored(Reason::BadChecksum)),
-        ("a wrong checksum", wrong_sum_v6, Ignored(Reason::BadChecksum)),
+        ("another host", echo_v4("8.8.8.8", "192.0.2.77", &[]), Ignored(DropReason::NotForUs)),
+        ("another link", echo_v6("2a00::1", "fe80::f0:ff:fe00:1", &[]), Ignored(DropReason::NotForUs)),
+        ("a wrong checksum", wrong_sum_v4, Ignored(DropReason::BadChecksum)),
+        ("a wrong checksum", wrong_sum_v6, Ignored(DropReason::BadChecksum)),
         ("a reply", v4(TO_US, "8.8.8.8", "192.0.2.1", Icmp, &[0; 8]), ForKernel),
         ("a reply", v6(TO_US, "2a00::1", "2001:db8::1", Icmpv6, &[129, 0, 0, 0, 0, 0, 0, 0]), ForKernel),
         (
@@ -314,7 +315,7 @@ fn what_is_for_the_kernel() {
 
 #[test]
 fn what_is_ignored() {
-    use Reason::{ArpIgnored, BadChecksum, Malformed, Martian, Multicast, NotForUs, NotIp};
+    use DropReason::{ArpIgnored, BadChecksum, Malformed, Martian, Multicast, NotForUs, NotIp};
     let udp_v4 = |envelope, source, destination| v4(envelope, source, destination, Udp, &[0; 8]);
     let udp_v6 = |source, destination| v6(TO_US, source, destination, Udp, &[0; 8]);
     let from = |source: [u8; 6]| Envelope { source: MacAddr(source), ..TO_US };
@@ -410,26 +411,18 @@ fn an_interface_is_announced_and_forgotten() {
     assert_eq!(to, [MacAddr::BROADCAST, groups[0], all, groups[1], all]);
     // A neighbour's address that becomes ours is no neighbour's any more.
     receive(&mut router, &arp_message(true, [192, 0, 2, 9], [192, 0, 2, 1]));
-    router.set_static(NOW, Key::untagged(ON, ip("192.0.2.10")), THEIRS, &mut out);
     assert!(router.pin(NOW, Key::untagged(ON, ip("192.0.2.11")), Tags::NONE, &mut out));
     router.set_port(NOW, interface(0, &["192.0.2.9/24"]), &mut out);
     let lost = |address| Action::Lost { key: Key::untagged(ON, address), mac: THEIRS };
     assert!(out.contains(&lost(ip("192.0.2.9"))));
     router.unpin(Key::untagged(ON, ip("192.0.2.11")));
-    router.used(NOW, Key::untagged(ON, ip("192.0.2.10")));
-    router.set_port(NOW, PortRecord { is_up: false, ..router.ports().ports[0].clone() }, &mut out);
-    assert_eq!(router.neighbours().count(), 1);
+    let mut down = router.ports().ports[0].clone();
+    down.is_up = false;
+    router.set_port(NOW, down, &mut out);
+    assert_eq!(router.neighbours().count(), 0);
+    receive(&mut router, &arp_message(true, [192, 0, 2, 10], [192, 0, 2, 9]));
     out.clear();
-    router.remove_neighbour(Key::untagged(ON, ip("192.0.2.77")), &mut out);
     router.set_port(NOW, port(0), &mut out);
     assert_eq!(out, [lost(ip("192.0.2.10"))]);
     assert_eq!((router.neighbours().count(), router.ports().interfaces().count()), (0, 0));
-}
-
-#[test]
-fn names_of_reasons() {
-    use Reason::{ArpIgnored, BadChecksum, Malformed, Martian, Multicast, NotForUs, NotIp};
-    let all = [NotIp, Malformed, BadChecksum, Martian, Multicast, NotForUs, ArpIgnored];
-    let names = "not_ip malformed bad_checksum martian multicast not_for_us arp_ignored";
-    assert_eq!(all.map(Reason::name).join(" "), names);
 }

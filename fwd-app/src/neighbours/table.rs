@@ -79,6 +79,7 @@ impl<T> Neighbours<T> {
     }
 
     /// The entry of a neighbour.
+    #[cfg(test)]
     pub(crate) fn get(&self, key: Key) -> Option<&Entry<T>> {
         self.entries.get(key)
     }
@@ -124,14 +125,6 @@ impl<T> Neighbours<T> {
         self.entries.put(key, entry);
     }
 
-    /// Tells that packets were sent to a neighbour without [`Self::resolve`].
-    pub(crate) fn used(&mut self, now: Duration, key: Key) {
-        if let Some(mut entry) = self.entries.take(key) {
-            self.note_use(now, key, &mut entry);
-            self.entries.put(key, entry);
-        }
-    }
-
     /// Tells that an answer which came by an interface may have been dropped: no neighbour there is given up for a question of before.
     pub(crate) fn answers_lost(&mut self, now: Duration, interface: InterfaceId) {
         self.answers_lost.insert(interface, now);
@@ -168,16 +161,8 @@ impl<T> Neighbours<T> {
         }
     }
 
-    /// Sets the MAC of a neighbour for good.
-    pub(crate) fn set_static(&mut self, now: Duration, key: Key, mac: MacAddr, out: &mut Vec<Action<T>>) {
-        let mut entry = self.entries.take(key).unwrap_or_else(|| Entry::new(now, Tags::NONE));
-        learn(now, key, &mut entry, mac, out);
-        self.enter(now, key, &mut entry, State::Static);
-        self.entries.put(key, entry);
-    }
-
-    /// Removes an entry of any kind.
-    pub(crate) fn remove(&mut self, key: Key, out: &mut Vec<Action<T>>) {
+    /// Removes an entry.
+    fn remove(&mut self, key: Key, out: &mut Vec<Action<T>>) {
         if let Some(entry) = self.entries.take(key) {
             end(key, entry, Unsent::Removed, out);
         }
@@ -190,21 +175,21 @@ impl<T> Neighbours<T> {
         address: IpAddr,
         out: &mut Vec<Action<T>>,
     ) {
-        for key in self.keys(|key, _| (key.interface, key.address) == (interface, address)) {
+        for key in self.keys(|key| (key.interface, key.address) == (interface, address)) {
             self.remove(key, out);
         }
     }
 
     /// Removes all entries of an interface.
     pub(crate) fn remove_all(&mut self, interface: InterfaceId, out: &mut Vec<Action<T>>) {
-        for key in self.keys(|key, _| key.interface == interface) {
+        for key in self.keys(|key| key.interface == interface) {
             self.remove(key, out);
         }
         self.resolutions.remove(&interface);
         self.answers_lost.remove(&interface);
     }
 
-    /// Forgets what was learned on an interface whose link went down. Static entries stay, and pinned ones are asked for again.
+    /// Forgets what was learned on an interface whose link went down. Pinned ones are asked for again.
     pub(crate) fn link_down(&mut self, now: Duration, interface: InterfaceId, out: &mut Vec<Action<T>>) {
         for (key, pinned) in self.forget(now, |key| key.interface == interface, out) {
             if let Some(mut entry) = pinned {
@@ -214,8 +199,8 @@ impl<T> Neighbours<T> {
         }
     }
 
-    /// Forgets what was learned of one address, on every interface that has it as a neighbour, or without one of all. Static entries stay,
-    /// and pinned ones are asked for at once. Returns how many entries were forgotten.
+    /// Forgets what was learned of one address, on every interface that has it as a neighbour, or without one of all. Pinned
+    /// ones are asked for at once. Returns how many entries were forgotten.
     pub(crate) fn clear(
         &mut self,
         now: Duration,
@@ -234,14 +219,14 @@ impl<T> Neighbours<T> {
         count
     }
 
-    /// Takes out the entries of the neighbours that are wanted, but for static ones. Returns them, pinned ones with a new entry.
+    /// Takes out the entries of the neighbours that are wanted. Returns them, pinned ones with a new entry.
     fn forget(
         &mut self,
         now: Duration,
         is_wanted: impl Fn(Key) -> bool,
         out: &mut Vec<Action<T>>,
     ) -> Vec<(Key, Option<Entry<T>>)> {
-        let keys = self.keys(|key, entry| entry.state != State::Static && is_wanted(key));
+        let keys = self.keys(is_wanted);
         let forgotten = keys.into_iter().filter_map(|key| {
             let entry = self.entries.take(key)?;
             let tags = entry.is_pinned.then_some(entry.tags);
@@ -251,10 +236,10 @@ impl<T> Neighbours<T> {
         forgotten.collect()
     }
 
-    /// The neighbours whose entries are as wanted, by interface and address.
-    fn keys(&self, is_wanted: impl Fn(Key, &Entry<T>) -> bool) -> Vec<Key> {
-        let entries = self.entries.iter().filter(|(key, entry)| is_wanted(*key, entry));
-        let mut keys: Vec<_> = entries.map(|(key, _)| key).collect();
+    /// The neighbours that are wanted, by interface and address.
+    fn keys(&self, is_wanted: impl Fn(Key) -> bool) -> Vec<Key> {
+        let keys = self.entries.iter().map(|(key, _)| key);
+        let mut keys: Vec<_> = keys.filter(|key| is_wanted(*key)).collect();
         keys.sort_unstable();
         keys
     }
@@ -278,10 +263,8 @@ impl<T> Neighbours<T> {
             self.entries.put(key, entry);
             return true;
         };
-        let is_of_use = entry.state != State::Static && {
-            let new = heard.mac.or(entry.mac);
-            new.is_some_and(|new| self.update(now, key, &mut entry, (new, heard), out))
-        };
+        let new = heard.mac.or(entry.mac);
+        let is_of_use = new.is_some_and(|new| self.update(now, key, &mut entry, (new, heard), out));
         self.entries.put(key, entry);
         is_of_use
     }
@@ -358,7 +341,6 @@ impl<T> Neighbours<T> {
                 end(key, entry, Unsent::Unreachable, out);
                 return None;
             }
-            State::Static => State::Static,
         };
         self.enter(now, key, &mut entry, next);
         if matches!(next, State::Incomplete { .. } | State::Probe { .. }) {
@@ -443,7 +425,6 @@ impl<T> Neighbours<T> {
             State::Stale => Some(config.stale),
             State::Delay => Some(config.delay),
             State::Failed => Some(config.hold_down),
-            State::Static => None,
         };
         // Repeated requests are one state: the oldest resolution is the one that began first.
         if std::mem::discriminant(&entry.state) != std::mem::discriminant(&state) {

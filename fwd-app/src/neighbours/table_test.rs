@@ -236,13 +236,12 @@ fn a_neighbour_whose_answer_may_have_been_dropped_is_asked_again() {
 }
 
 #[test]
-fn use_that_is_told_has_a_stale_neighbour_probed() {
+fn a_stale_neighbour_in_use_is_probed() {
     let (mut table, key) = (Table::new(NeighbourConfig::default()), key(V4));
     table.heard(key, &REQUEST);
     assert_eq!(table.state(key), Some(State::Stale));
-    table.neighbours.used(table.now, key);
+    assert_eq!(table.resolve(key, 1), [release(key, MAC, &[1])]);
     assert_eq!(asked(&table.after(5)), Some((key.address, Some(MAC))));
-    table.neighbours.used(table.now, Key { interface: InterfaceId(7), ..key });
 }
 
 #[test]
@@ -323,29 +322,9 @@ fn an_advertisement_that_does_not_override_casts_doubt() {
 }
 
 #[test]
-fn static_entries_win() {
-    let (mut table, key, mut out) = (Table::new(NeighbourConfig::default()), key(V4), Vec::new());
-    table.resolve(key, 1);
-    table.neighbours.set_static(table.now, key, MAC, &mut out);
-    assert_eq!(out, [resolved(key, MAC), release(key, MAC, &[1])]);
-    for heard in [REPLY, REQUEST, GRATUITOUS] {
-        assert_eq!(table.heard(key, &Heard { mac: Some(OTHER_MAC), ..heard }), []);
-    }
-    assert_eq!((table.state(key), table.neighbours.next_due()), (Some(State::Static), None));
-    assert_eq!(table.resolve(key, 2), [release(key, MAC, &[2])]);
-    out.clear();
-    table.neighbours.set_static(table.now, key, OTHER_MAC, &mut out);
-    table.neighbours.link_down(table.now, key.interface, &mut out);
-    table.neighbours.remove(key, &mut out);
-    assert_eq!(out, [changed(key, MAC, OTHER_MAC), lost(key, OTHER_MAC)]);
-}
-
-#[test]
 fn cleared_neighbours_are_resolved_again() {
     let mut table = Table::new(NeighbourConfig::default());
-    let (told, waiting, gateway) = (key("192.0.2.8"), key("192.0.2.10"), key("192.0.2.11"));
-    let mut out = Vec::new();
-    table.neighbours.set_static(table.now, told, MAC, &mut out);
+    let (waiting, gateway) = (key("192.0.2.10"), key("192.0.2.11"));
     table.reachable(key(V4));
     table.resolve(waiting, 1);
     table.pin(gateway);
@@ -356,14 +335,13 @@ fn cleared_neighbours_are_resolved_again() {
     };
     let none = key("192.0.2.77").address;
     assert_eq!(clear(&mut table, Some(none)), (0, vec![]));
-    assert_eq!(clear(&mut table, Some(told.address)), (0, vec![]));
     assert_eq!(clear(&mut table, Some(key(V4).address)), (1, vec![lost(key(V4), MAC)]));
     table.reachable(key(V4));
     let (count, actions) = clear(&mut table, None);
     let gone = [lost(key(V4), MAC), dropped(waiting, Unsent::Removed, &[1]), lost(gateway, MAC)];
     assert_eq!((count, &actions[..3], asked(&actions[3..])), (3, &gone[..], Some((gateway.address, None))));
     assert_eq!(table.state(gateway), Some(State::Incomplete { requests: 1 }));
-    assert_eq!((table.state(told), table.neighbours.iter().count()), (Some(State::Static), 2));
+    assert_eq!(table.neighbours.iter().count(), 1);
     // One that had failed is asked for by the next packet.
     let failed = key("192.0.2.12");
     table.resolve(failed, 2);
@@ -486,7 +464,7 @@ fn a_full_table_forgets_what_is_of_least_use() {
     assert_eq!((&actions[0], asked(&actions[1..])), (&lost(host(112), MAC), Some((host(50).address, None))));
     // Where all are in use, there is no room.
     for last in 113..120 {
-        table.neighbours.used(table.now, host(last));
+        table.resolve(host(last), 9);
     }
     assert_eq!(table.resolve(host(51), 2).len(), 2, "an unanswered one goes");
     assert_eq!((table.heard(host(53), &REQUEST), table.state(host(51)).is_some()), (vec![], true));

@@ -121,7 +121,6 @@ fn scope(address: Ipv6Addr) -> u16 {
 pub(crate) mod tests {
     use super::super::record::tests::{interface, port};
     use super::*;
-    use crate::datapath::vlans::PortVrfs;
 
     /// Port 0 with both families, port 1 with further ones, port 2 with nothing but a link-local address.
     pub(crate) fn interfaces() -> PortTable {
@@ -173,8 +172,9 @@ pub(crate) mod tests {
         let mut all = interfaces();
         let more = [(3, &["192.0.2.7/25", "2001:db8::7/64"][..], 1), (4, &[], 1), (5, &[], 2)];
         all.ports.extend(more.map(|(id, addresses, own)| {
-            let vrfs = PortVrfs { own, ..PortVrfs::default() };
-            PortRecord { vrfs, ..interface(id, addresses) }
+            let mut port = interface(id, addresses);
+            port.vrfs.own = own;
+            port
         }));
         let [zero, three, four, five] = [0, 3, 4, 5].map(InterfaceId);
         let whose = |on, text| all.whose(all.interface(on).unwrap(), ip(text));

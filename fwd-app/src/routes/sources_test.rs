@@ -4,9 +4,8 @@
 mod refused_test;
 
 use super::*;
-use crate::ports::table::tests::ports;
-use crate::ports::PortTable;
 use crate::ports::table::SharedPorts;
+use crate::ports::table::tests::ports;
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::Feeds;
 use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkNeighbour, ObjectId, Path, Route};

@@ -5,11 +5,11 @@ use super::{BURST, Exceptions, Waiting};
 use crate::datapath::exception::{Exception, Note};
 use crate::datapath::punt_class::PuntClass;
 use crate::datapath::{DropReason, check};
+use crate::neighbours::ErrorAnswer;
 use crate::neighbours::entries::Key;
 use crate::neighbours::frame::{Layer2, Tags};
 use crate::neighbours::icmp_errors::Cause;
 use crate::neighbours::receive::Disposition;
-use crate::neighbours::{ErrorAnswer, Reason};
 use crate::ports::InterfaceId;
 use crate::ports::taps::Sent;
 use crate::topology::punts::RING_SLOTS;
@@ -82,7 +82,7 @@ impl Exceptions {
                 self.counters.punted += 1;
                 self.counters.icmp_limited += 1;
             }
-            Disposition::Ignored(reason) => self.drop_packet(note, packet, reason_of(reason)),
+            Disposition::Ignored(reason) => self.drop_packet(note, packet, reason),
             Disposition::ForKernel => match self.taps.send(on, frame) {
                 Sent::Taken => self.counters.punted += 1,
                 Sent::Refused => self.drop_packet(note, packet, DropReason::PuntFull),
@@ -147,30 +147,4 @@ fn destination(packet: &Mbuf) -> Option<IpAddr> {
         check::Destination::V4(address) => IpAddr::V4(address.into()),
         check::Destination::V6(address) => IpAddr::V6(address.into()),
     })
-}
-
-/// The drop reason of the same name.
-fn reason_of(reason: Reason) -> DropReason {
-    match reason {
-        Reason::NotIp => DropReason::NotIp,
-        Reason::Malformed => DropReason::Malformed,
-        Reason::BadChecksum => DropReason::BadChecksum,
-        Reason::Martian => DropReason::Martian,
-        Reason::Multicast => DropReason::Multicast,
-        Reason::NotForUs => DropReason::NotForUs,
-        Reason::ArpIgnored => DropReason::ArpIgnored,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reasons_have_one_name() {
-        use Reason::{ArpIgnored, BadChecksum, Malformed, Martian, Multicast, NotForUs, NotIp};
-        for reason in [NotIp, Malformed, BadChecksum, Martian, Multicast, NotForUs, ArpIgnored] {
-            assert_eq!(reason_of(reason).name(), reason.name());
-        }
-    }
 }
