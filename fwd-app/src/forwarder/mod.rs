@@ -151,8 +151,8 @@ impl Forwarder {
     /// # Errors
     /// [`NoVrf`], with the names there are.
     pub(crate) fn find(&self, name: &str) -> Result<usize, NoVrf> {
-        self.vrfs.iter().position(|vrf| vrf.name == name).ok_or_else(|| {
-            let known: Vec<_> = self.vrfs.iter().map(|vrf| vrf.name.as_str()).collect();
+        self.vrfs.iter().position(|vrf| vrf.name() == name).ok_or_else(|| {
+            let known: Vec<_> = self.vrfs.iter().map(Vrf::name).collect();
             NoVrf { name: name.to_owned(), known: known.join(", ") }
         })
     }
@@ -231,7 +231,7 @@ impl Forwarder {
         for vrf in &mut self.vrfs {
             has_worked |= vrf.turn(interfaces);
             for foreign in vrf.take_foreign() {
-                let name = Some(vrf.name.as_str()).filter(|_| !is_alone);
+                let name = Some(vrf.name()).filter(|_| !is_alone);
                 self.feeds.iter().for_each(|feeds| feeds.notice_foreign(name, &foreign));
             }
         }
@@ -316,7 +316,7 @@ impl Forwarder {
         let mut first = Ok(());
         for vrf in self.vrfs.iter_mut().filter(|vrf| which(vrf)) {
             let result = vrf.commit().map(drop);
-            first = first.and(if is_alone { result } else { result.with_context(|| of(&vrf.name)) });
+            first = first.and(if is_alone { result } else { result.with_context(|| of(vrf.name())) });
         }
         first
     }
@@ -329,7 +329,7 @@ impl Forwarder {
         hops: NextHopTable,
     ) -> anyhow::Result<Replacement> {
         let vrf = &mut self.vrfs[number];
-        vrf.replace_routes(rib, hops).with_context(|| of(&vrf.name))
+        vrf.replace_routes(rib, hops).with_context(|| of(vrf.name()))
     }
 
     /// As [`Replacement::turn`], of the VRF with this number, which the error names.
@@ -339,7 +339,7 @@ impl Forwarder {
         replacement: &mut Replacement,
     ) -> Option<anyhow::Result<u64>> {
         let vrf = &mut self.vrfs[number];
-        Some(replacement.turn(vrf)?.with_context(|| of(&vrf.name)))
+        Some(replacement.turn(vrf)?.with_context(|| of(vrf.name())))
     }
 
     /// Frees tables that were replaced and that no lcore has any more; call it now and then.
@@ -378,7 +378,7 @@ impl Forwarder {
         let is_alone = self.vrfs.len() == 1;
         let vrf = &mut self.vrfs[number];
         let finished = vrf.finish_engine(&self.running)?;
-        Some(if is_alone { finished } else { finished.with_context(|| of(&vrf.name)) })
+        Some(if is_alone { finished } else { finished.with_context(|| of(vrf.name())) })
     }
 
     /// Builds the stages of a plan over the tables and launches them. The caller runs those of the main lcore.

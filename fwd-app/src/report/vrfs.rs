@@ -45,7 +45,7 @@ impl VrfReports {
         let report = |(number, vrf): (usize, &Vrf)| {
             let (rib, stats) = (vrf.rib(), vrf.engine().stats());
             VrfReport {
-                name: vrf.name.clone(),
+                name: vrf.name().to_owned(),
                 ports: forwarder.ports().names_of(number),
                 routes_v4: rib.v4.len(),
                 routes_v6: rib.v6.len(),

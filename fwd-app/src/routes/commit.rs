@@ -13,6 +13,7 @@
 
 use super::Vrf;
 use super::candidates::Winner;
+use super::sources::Unused;
 use super::vrf::Foreign;
 use crate::notice;
 use fib::{Generation, IpPrefix};
@@ -61,6 +62,8 @@ pub(super) struct Changes {
     pub(super) round_max: Duration,
     /// When the next round begins.
     pub(super) due: Option<Instant>,
+    /// Next hops that no route uses.
+    pub(super) unused: Unused,
     /// The last refusal, and how many prefixes were refused when that was last a notice.
     why: String,
     noticed: usize,
@@ -73,9 +76,11 @@ struct Round {
     end: Instant,
 }
 
-impl Default for Changes {
-    fn default() -> Self {
+impl Changes {
+    /// None yet, of a table of so many next hops.
+    pub(super) fn new(hops: usize) -> Self {
         Self {
+            unused: Unused::new(hops),
             changed: Vec::new(),
             updates: 0,
             own: Vec::new(),
@@ -93,9 +98,7 @@ impl Default for Changes {
             noticed: 0,
         }
     }
-}
 
-impl Changes {
     /// Whether anything has changed since the last commit.
     pub(super) fn is_any(&self) -> bool {
         self.updates > 0 || !self.changed.is_empty()

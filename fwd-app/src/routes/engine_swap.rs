@@ -137,7 +137,7 @@ impl Vrf {
         debug_assert!(
             has_other_tables || rib.v4.iter().eq(self.rib.v4.iter()) && rib.v6.iter().eq(self.rib.v6.iter())
         );
-        running.move_to(self.number, made.engine.as_ref())?;
+        running.move_to(self.opened.number, made.engine.as_ref())?;
         self.tally.build_s = build_s;
         let Engine { spec, writer, retired, failover, is_shared, .. } = &mut self.engine;
         let before = std::mem::replace(writer, made.engine);

@@ -102,7 +102,7 @@ impl Replacement {
             }
         }
         is_last.then(|| {
-            vrf.unused.is_held = false;
+            vrf.changes.unused.is_held = false;
             Ok(self.undo.len() as u64)
         })
     }
@@ -121,7 +121,7 @@ impl Replacement {
         if undone.is_ok() && kept > 0 {
             return None;
         }
-        vrf.unused.is_held = false;
+        vrf.changes.unused.is_held = false;
         let refusal = self.refusal.take()?;
         Some(match undone {
             Ok(_) => refusal,
@@ -137,7 +137,7 @@ impl Vrf {
     /// [`EngineError::Full`](fib::EngineError::Full) for more routes than `--routes-max`, a port that does not exist, and no id that is
     /// free.
     pub(crate) fn replace_routes(&mut self, rib: Rib, hops: NextHopTable) -> anyhow::Result<Replacement> {
-        check_routes(rib.len() as u64, self.spec.routes_max)?;
+        check_routes(rib.len() as u64, self.opened.routes_max)?;
         for (_, hop) in hops.iter() {
             self.check(hop)?;
         }
@@ -155,7 +155,7 @@ impl Vrf {
             self.hops.set_neighbour(before.clone());
         }
         self.static_neighbours_have_changed();
-        self.unused.is_held = true;
+        self.changes.unused.is_held = true;
         let known = |id| ids.get(&id).copied().unwrap_or(id);
         let v4 = rib.v4.iter().map(|(prefix, id)| (IpPrefix::V4(prefix), known(id)));
         let todo = v4.chain(rib.v6.iter().map(|(prefix, id)| (IpPrefix::V6(prefix), known(id)))).collect();

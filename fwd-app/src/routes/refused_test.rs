@@ -106,7 +106,7 @@ fn the_routes_of_an_address_that_are_refused_are_tried_again() {
 #[test]
 fn next_hops_do_not_grow_while_every_commit_is_refused() {
     let (mut rig, faults) = Rig::with_faults();
-    rig.vrf.unused.stay = Duration::ZERO;
+    rig.vrf.changes.unused.stay = Duration::ZERO;
     let start = rig.vrf.hops().len();
     faults.fail_from(Call::Apply, 0, How::Full);
     let mut most = 0;

@@ -353,7 +353,7 @@ impl Vrf {
     /// Drops next hops that no route uses, when the table has grown to twice those in use. Call it after a commit, be it refused: the
     /// engine's routes are those of the RIB then. See [`IN_FLIGHT_MAX`].
     pub(super) fn drop_unused_hops(&mut self) {
-        let Unused { at, marked, stay, is_held } = &mut self.unused;
+        let Unused { at, marked, stay, is_held } = &mut self.changes.unused;
         match marked {
             _ if *is_held => {}
             Some(since) if since.elapsed() >= *stay => {

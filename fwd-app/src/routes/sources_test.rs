@@ -369,7 +369,7 @@ fn a_link_that_goes_down_or_comes_up_resolves_no_route_again() {
 #[test]
 fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
     let mut rig = Rig::new();
-    rig.vrf.unused.stay = Duration::ZERO;
+    rig.vrf.changes.unused.stay = Duration::ZERO;
     let hops = |rig: &Rig| rig.vrf.hops().len();
     let start = hops(&rig);
     let mut most = 0;

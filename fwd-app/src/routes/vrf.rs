@@ -10,7 +10,6 @@ use super::candidates::{Candidates, SourceId};
 use super::commit::Changes;
 use super::engine_swap::Building;
 use super::files::{Progress, load_rib};
-use super::sources::Unused;
 use super::spec::TableSpec;
 use crate::datapath::egress::{Inputs, check_ports};
 use crate::datapath::{EgressError, EgressTable};
@@ -44,8 +43,16 @@ pub(crate) struct Tally {
     pub(crate) deltas: u64,
 }
 
-/// The egress table of a VRF.
+/// The egress side of a VRF.
 pub(super) struct Egress {
+    /// All ports.
+    ports: SharedPorts,
+    /// `None` before the ports are known.
+    in_service: Option<InService>,
+}
+
+/// The egress table in service.
+struct InService {
     /// The table that lcores read; a new one replaces it as a whole.
     table: Arc<ArcSwap<EgressTable>>,
     /// Tables that lcores had before.
@@ -99,25 +106,29 @@ pub(super) struct Engine {
     pub(super) is_shared: bool,
 }
 
-/// A VRF in service.
-pub(crate) struct Vrf {
+/// What a VRF was opened with.
+pub(super) struct Opened {
     /// Its number.
     pub(super) number: usize,
     /// Its name.
-    pub(crate) name: String,
-    pub(super) spec: TableSpec,
+    name: String,
+    /// Its route files, in order.
+    files: Vec<PathBuf>,
+    /// Tables with more routes are refused.
+    pub(super) routes_max: Option<u64>,
+}
+
+/// A VRF in service.
+pub(crate) struct Vrf {
+    pub(super) opened: Opened,
     pub(super) rib: Rib,
     pub(super) hops: NextHopTable,
     pub(super) engine: Engine,
-    pub(super) ports: SharedPorts,
-    /// `None` before the ports are known.
-    pub(super) egress: Option<Egress>,
+    pub(super) egress: Egress,
     /// What sources say of prefixes that others than files have.
     pub(super) candidates: Candidates,
     /// What has changed since the last commit, what the engine has refused, and what is to be looked at.
     pub(super) changes: Changes,
-    /// Next hops that no route uses.
-    pub(super) unused: Unused,
     pub(super) tally: Tally,
 }
 
@@ -147,18 +158,15 @@ impl Vrf {
             failover: service,
             is_shared,
         };
+        let TableSpec { files, routes_max, .. } = spec;
         let mut vrf = Self {
-            number,
-            name: name.to_owned(),
-            spec,
+            opened: Opened { number, name: name.to_owned(), files, routes_max },
             rib,
-            unused: Unused::new(hops.len()),
+            changes: Changes::new(hops.len()),
             hops,
             engine,
-            ports,
-            egress: None,
+            egress: Egress { ports, in_service: None },
             candidates: Candidates::default(),
-            changes: Changes::default(),
             tally: Tally { load_s, ..Tally::default() },
         };
         let start = Instant::now();
@@ -191,7 +199,7 @@ impl Vrf {
     /// # Errors
     /// [`EgressError`] when it does not.
     pub(super) fn check(&self, hop: &NextHop) -> Result<(), EgressError> {
-        self.egress.as_ref().map_or(Ok(()), |egress| check_ports(hop, &egress.ports.ports))
+        self.egress.in_service.as_ref().map_or(Ok(()), |egress| check_ports(hop, &egress.ports.ports))
     }
 
     /// The ports are known: makes the egress table.
@@ -201,24 +209,27 @@ impl Vrf {
     pub(crate) fn set_ports(&mut self) -> Result<(), EgressError> {
         // From now on ids only lead to egress entries.
         self.hops.move_ids();
-        let ports = self.ports.load_full();
-        let table = build((&self.hops, &self.rib), (&ports, self.number), None)?;
+        let ports = self.egress.ports.load_full();
+        let table = build((&self.hops, &self.rib), (&ports, self.opened.number), None)?;
         let table = Arc::new(ArcSwap::from_pointee(table));
-        self.egress = Some(Egress { table, retired: Retired::default(), ports, is_stale: false });
+        self.egress.in_service =
+            Some(InService { table, retired: Retired::default(), ports, is_stale: false });
         Ok(())
     }
 
     /// Makes the egress table anew if something has changed: ports, links, next hops, neighbours, or the routes of gateways.
     pub(super) fn refresh_egress(&mut self) -> Result<(), EgressError> {
-        let Self { number, hops, rib, egress, ports, .. } = self;
-        let Some(Egress { table, retired, ports: made_from, is_stale }) = egress else { return Ok(()) };
+        let Self { opened, hops, rib, egress: Egress { ports, in_service }, .. } = self;
+        let Some(InService { table, retired, ports: made_from, is_stale }) = in_service else {
+            return Ok(());
+        };
         let (before, ports) = (table.load(), ports.load_full());
         let has_ports = Arc::ptr_eq(&ports, made_from);
         // The egress table computes bare ids, so they need no new table.
         if has_ports && !*is_stale && hops.named() == before.named() && !before.has_moved(rib) {
             return Ok(());
         }
-        let made = build((hops, rib), (&ports, *number), Some(&before))?;
+        let made = build((hops, rib), (&ports, opened.number), Some(&before))?;
         for gateway in made.loops().iter().filter(|gateway| !before.loops().contains(gateway)) {
             notice::warn(format_args!(
                 "the route to gateway {gateway} leads back to it: packets for it are dropped as no_neighbour"
@@ -233,7 +244,7 @@ impl Vrf {
 
     /// Makes the egress table anew if neighbours or next hops have changed, and says why it could not.
     pub(super) fn refresh_stale_egress(&mut self) {
-        if self.egress.as_ref().is_some_and(|egress| egress.is_stale)
+        if self.egress.in_service.as_ref().is_some_and(|egress| egress.is_stale)
             && let Err(error) = self.refresh_egress()
         {
             notice::warn(format_args!("{error}"));
@@ -242,33 +253,35 @@ impl Vrf {
 
     /// Neighbours or next hops of objects have changed: the next commit makes the egress table anew.
     pub(super) fn neighbours_have_changed(&mut self) {
-        if let Some(egress) = &mut self.egress {
+        if let Some(egress) = &mut self.egress.in_service {
             egress.is_stale = true;
         }
     }
 
     /// The egress table, which is replaced as a whole; `None` before the ports are known.
     pub(crate) fn egress_table(&self) -> Option<Arc<ArcSwap<EgressTable>>> {
-        self.egress.as_ref().map(|egress| Arc::clone(&egress.table))
+        self.egress.in_service.as_ref().map(|egress| Arc::clone(&egress.table))
     }
 
     /// Frees tables that were replaced and that no lcore has any more; call it now and then.
     pub(crate) fn free_retired(&mut self) {
         self.engine.writer.free_retired();
-        if let Some(egress) = &mut self.egress {
+        if let Some(egress) = &mut self.egress.in_service {
             egress.retired.free();
         }
     }
 
     /// Memory of egress tables that were replaced and that an lcore may still have, bytes.
     pub(crate) fn retired_egress_bytes(&self) -> u64 {
-        self.egress.as_ref().map_or(0, |egress| egress.retired.bytes())
+        self.egress.in_service.as_ref().map_or(0, |egress| egress.retired.bytes())
     }
 
     /// How many gateways have no neighbour, and no interface to find it.
     pub(crate) fn without_neighbour(&self) -> usize {
-        let ports = self.ports.load();
-        self.egress.as_ref().map_or(0, |egress| without_neighbour(self.number, &egress.table.load(), &ports))
+        let Egress { ports, in_service } = &self.egress;
+        let without =
+            |egress: &InService| without_neighbour(self.opened.number, &egress.table.load(), &ports.load());
+        in_service.as_ref().map_or(0, without)
     }
 
     /// Adds a neighbour, or replaces the one at its address; in service after the next [`Self::commit`].
@@ -303,7 +316,7 @@ impl Vrf {
     /// # Errors
     /// When the ports have not been set.
     pub(crate) fn parts(&self) -> anyhow::Result<VrfParts<'_>> {
-        let egress = self.egress.as_ref().context("a topology needs ports before it starts")?;
+        let egress = self.egress.in_service.as_ref().context("a topology needs ports before it starts")?;
         Ok(VrfParts {
             engine: self.engine(),
             egress: Arc::clone(&egress.table),
@@ -336,9 +349,14 @@ impl Vrf {
         &self.engine.spec
     }
 
+    /// The name.
+    pub(crate) fn name(&self) -> &str {
+        &self.opened.name
+    }
+
     /// The route files, in order.
     pub(crate) fn files(&self) -> &[PathBuf] {
-        &self.spec.files
+        &self.opened.files
     }
 
     /// All routes, before compilation.

@@ -20,7 +20,7 @@ fn with_ports() -> Vrf {
 
 /// The link of a port goes down or comes up.
 fn set_link(vrf: &Vrf, port: usize, is_up: bool) {
-    PortTable::change(&vrf.ports, |table| table.ports[port].is_up = is_up);
+    PortTable::change(&vrf.egress.ports, |table| table.ports[port].is_up = is_up);
 }
 
 fn announce(hop: NextHop) -> Update {
@@ -43,8 +43,7 @@ fn updates_are_in_service_after_the_commit_and_next_hops_are_known_by_then() {
     assert_eq!((lookup(&vrf), vrf.tally().updates), (before, 0));
     assert_eq!(vrf.commit().unwrap(), loaded.next());
     let id = lookup(&vrf);
-    let egress = vrf.egress.as_ref().unwrap().table.load();
-    let found = egress.get(id);
+    let found = vrf.egress_table().unwrap().load().get(id);
     assert_eq!(Code::reason(found.port), Some(crate::datapath::DropReason::Blackhole));
     vrf.update(&Update { action: Action::Withdraw, ..announce(NextHop::Blackhole) }).unwrap();
     assert_eq!(vrf.commit().unwrap(), loaded.next().next());
@@ -97,7 +96,7 @@ fn prefixes_over_a_failed_gateway_move_without_a_delta() {
     assert!(vrf.remove_neighbour(gateway(0)));
     vrf.commit().unwrap();
     assert_eq!(ports(&vrf), [1]);
-    PortTable::change(&vrf.ports, |table| {
+    PortTable::change(&vrf.egress.ports, |table| {
         Arc::make_mut(&mut table.learned).set((gateway(0), 0, Learner::Kernel), Some(MacAddr([6; 6])));
     });
     assert_eq!(vrf.commit().unwrap(), generation);
