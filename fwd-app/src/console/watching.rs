@@ -293,7 +293,7 @@ impl TraceShown {
         };
         let (out, punted, dropped) = match &seen.fate {
             Fate::Sent { port, macs, fragments_max } => (Some(out(*port, macs, *fragments_max)), None, None),
-            Fate::Punted(exception) => (None, Some(exception.name()), None),
+            Fate::Punted(punt) => (None, Some(punt.name()), None),
             Fate::Dropped(reason) => (None, None, Some(reason.name())),
         };
         Self {

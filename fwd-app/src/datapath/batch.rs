@@ -9,7 +9,7 @@
 //! table is [`NO_ENTRY`] and it is counted in `drops`.
 
 use super::slot::Slot;
-use super::{DropReason, Drops, Egress, Punting};
+use super::{DropReason, Drops, Egress, PuntMarker};
 use dpdk_ffi::Burst;
 use dpdk_ffi::simd::{Array, Kind, LengthOrMark, PAD};
 use fib::{Family, Keys, NextHopId};
@@ -97,8 +97,8 @@ pub(crate) struct Batch {
     pub(crate) bytes: u64,
     /// Packets of this batch that are dropped.
     pub(crate) drops: Drops,
-    /// How its exceptions are marked; `None` when its port has no addresses.
-    pub(crate) punting: Option<Punting>,
+    /// How its punts are marked; `None` when its port has no addresses.
+    pub(crate) punting: Option<PuntMarker>,
     /// When the packets were received, one stamp a burst.
     stamps: Array<Stamp>,
     stamps_len: usize,

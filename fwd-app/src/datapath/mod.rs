@@ -1,7 +1,7 @@
 //! The datapath: `rx -> parse -> batch -> lookup -> verdict -> rewrite -> tx`, a file each.
 //!
 //! Each stage is a pass over the arrays of one [`Batch`], not a loop per packet, and updates its counters once a burst. What a pass
-//! does to every packet is a kernel of [`dpdk_ffi::simd`]; what only some packets need is done one by one. A packet leaves exactly once: it is sent, handed over as an exception, or counted under
+//! does to every packet is a kernel of [`dpdk_ffi::simd`]; what only some packets need is done one by one. A packet leaves exactly once: it is sent, handed over as a punt, or counted under
 //! one [`DropReason`]. The invariant is `rx + originated == tx + punted + sum(drops) + held`. Nothing here allocates, locks, logs or divides once it runs.
 //!
 //! | module | what lives there |
@@ -18,7 +18,7 @@
 //! | [`egress`] | [`EgressTable`]: port, MACs and MTU of each next hop, and the paths of groups |
 //! | [`flow`] | the hash of a packet's flow, which chooses its path |
 //! | [`choose`] | gives packets of groups their path |
-//! | [`exception`] | packets for the router, which are handed over |
+//! | [`punt`] | packets for the router, which are handed over |
 //! | [`punt_class`] | the classes of those packets |
 //! | [`fragment`] | fragments of packets above the MTU |
 //! | [`limit`] | how much an lcore does off the fast path |
@@ -36,7 +36,6 @@ pub(crate) mod choose;
 pub(crate) mod counters;
 pub(crate) mod drop_reason;
 pub(crate) mod egress;
-pub(crate) mod exception;
 pub(crate) mod flow;
 pub(crate) mod fragment;
 pub(crate) mod latency;
@@ -44,6 +43,7 @@ pub(crate) mod limit;
 pub(crate) mod lookup;
 pub(crate) mod parse;
 pub(crate) mod port_queues;
+pub(crate) mod punt;
 pub(crate) mod punt_class;
 pub(crate) mod rewrite;
 pub(crate) mod rx;
@@ -60,5 +60,5 @@ pub(crate) use batch::Batch;
 pub(crate) use counters::{Counters, Published, StageName};
 pub(crate) use drop_reason::{DropReason, Drops};
 pub(crate) use egress::{Code, Egress, EgressError, EgressPort, EgressTable};
-pub(crate) use exception::Punting;
 pub(crate) use latency::Latency;
+pub(crate) use punt::PuntMarker;

@@ -7,9 +7,9 @@
 
 use super::batch::{Batch, NO_ENTRY, Tagged};
 use super::check::{self, Destination};
-use super::exception::{Exception, Whose};
+use super::punt::{PuntCause, PuntVerdict};
 use super::slot::Slot;
-use super::{DropReason, Punting};
+use super::{DropReason, PuntMarker};
 use dpdk_ffi::simd::{Kind, LaneV4, LaneV6, Parsed};
 
 /// Parses the packets that have not been parsed yet.
@@ -83,14 +83,16 @@ fn slow(batch: &mut Batch, first: usize) {
 
 /// What [`check::check`] says of a packet from a port with addresses; or what becomes of it, if it is not to be forwarded.
 fn punted(
-    punting: &mut Punting,
+    punting: &mut PuntMarker,
     (head, frame_bytes): (&[u8], u32),
     tsc: u64,
-) -> Result<check::Checked, Result<Exception, DropReason>> {
+) -> Result<check::Checked, Result<PuntCause, DropReason>> {
     match punting.whose(head) {
-        Whose::Ours => Err(punting.take_ours(head, tsc)),
-        Whose::Others => Err(Err(DropReason::NotForUs)),
-        Whose::Forward => check::check(head, frame_bytes).map_err(|reason| punting.take_dropped(reason, tsc)),
+        PuntVerdict::ForUs => Err(punting.take_ours(head, tsc)),
+        PuntVerdict::Others => Err(Err(DropReason::NotForUs)),
+        PuntVerdict::Forward => {
+            check::check(head, frame_bytes).map_err(|reason| punting.take_dropped(reason, tsc))
+        }
     }
 }
 

@@ -1,6 +1,6 @@
-//! The classes of exceptions, and the count of those that the router did not get.
+//! The classes of punts, and the count of those that the router did not get.
 
-/// What exceptions of a kind are for. Each has a ring to the router, which takes them in this order.
+/// What punts of a kind are for. Each has a ring to the router, which takes them in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PuntClass {
     /// ARP and neighbour discovery.
@@ -25,14 +25,14 @@ impl PuntClass {
     }
 }
 
-/// Exceptions that were not handed over to the router, by class.
+/// Punts that were not handed over to the router, by class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost([u64; PuntClass::ALL.len()]);
 
 impl Lost {
-    /// Counts `exceptions` of a class.
-    pub(crate) fn add(&mut self, class: PuntClass, exceptions: u64) {
-        self.0[class as usize] += exceptions;
+    /// Counts `punts` of a class.
+    pub(crate) fn add(&mut self, class: PuntClass, punts: u64) {
+        self.0[class as usize] += punts;
     }
 
     /// The count of a class.

@@ -1,7 +1,7 @@
 //! What a place of a burst holds between parse and tx.
 
 use super::DropReason;
-use super::exception::Exception;
+use super::punt::PuntCause;
 use dpdk_ffi::simd::LengthOrMark;
 
 /// What is known of the packet at a place. Kernels read and write it as a [`LengthOrMark`].
@@ -15,12 +15,12 @@ pub(crate) enum Slot {
     /// Dropped and counted.
     Dropped(DropReason),
     /// For the router.
-    Exception(Exception),
+    PuntCause(PuntCause),
 }
 
-impl From<Result<Exception, DropReason>> for Slot {
-    fn from(taken: Result<Exception, DropReason>) -> Self {
-        taken.map_or_else(Self::Dropped, Self::Exception)
+impl From<Result<PuntCause, DropReason>> for Slot {
+    fn from(taken: Result<PuntCause, DropReason>) -> Self {
+        taken.map_or_else(Self::Dropped, Self::PuntCause)
     }
 }
 
@@ -32,22 +32,22 @@ impl Slot {
             Ok(ip_bytes) => return Self::Packet { ip_bytes },
             Err(mark) => usize::from(mark),
         };
-        let exception = || mark.checked_sub(DropReason::COUNT).and_then(|at| Exception::ALL.get(at).copied());
+        let punt = || mark.checked_sub(DropReason::COUNT).and_then(|at| PuntCause::ALL.get(at).copied());
         match DropReason::ALL.get(mark) {
             Some(reason) => Self::Dropped(*reason),
             // Marks are made below alone.
-            None => exception().map_or(Self::Dropped(DropReason::Malformed), Self::Exception),
+            None => punt().map_or(Self::Dropped(DropReason::Malformed), Self::PuntCause),
         }
     }
 
     /// As a word.
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "a few dozen reasons and exceptions")]
+    #[expect(clippy::cast_possible_truncation, reason = "a few dozen reasons and punts")]
     pub(crate) const fn word(self) -> LengthOrMark {
         match self {
             Self::Packet { ip_bytes } => LengthOrMark::length(ip_bytes),
             Self::Dropped(reason) => LengthOrMark::mark(reason as u8),
-            Self::Exception(exception) => LengthOrMark::mark(DropReason::COUNT as u8 + exception as u8),
+            Self::PuntCause(punt) => LengthOrMark::mark(DropReason::COUNT as u8 + punt as u8),
         }
     }
 }
@@ -61,8 +61,8 @@ mod tests {
     fn a_word_tells_what_it_was_made_of() {
         let lengths = [0, 20, 17, 1500, 65_575].map(|ip_bytes| Slot::Packet { ip_bytes });
         let reasons = DropReason::ALL.map(Slot::Dropped);
-        let exceptions = Exception::ALL.map(Slot::Exception);
-        let all = [&lengths[..], &reasons, &exceptions].concat();
+        let punts = PuntCause::ALL.map(Slot::PuntCause);
+        let all = [&lengths[..], &reasons, &punts].concat();
         for (at, slot) in all.iter().enumerate() {
             assert_eq!(Slot::of(slot.word()), *slot);
             assert!(all[..at].iter().all(|other| other.word() != slot.word()));

@@ -15,13 +15,13 @@
 use super::check::ETHERNET_BYTES;
 use super::choose::ip_at;
 use super::counters::{Counters, QueueCount};
-use super::exception::Note;
 use super::fragment::Cut;
 use super::limit::Limit;
 use super::port_queues::PortQueues;
+use super::punt::PuntTag;
 use super::punt_class::PuntClass;
 use super::watch::Watch;
-use super::{Batch, Code, DropReason, Drops, Egress, Latency, Punting};
+use super::{Batch, Code, DropReason, Drops, Egress, Latency, PuntMarker};
 use dpdk_ffi::simd::Kind;
 use dpdk_ffi::{Burst, Eal, QueueId, RingConsumer, RingProducer, TxQueue};
 use std::sync::Arc;
@@ -36,8 +36,8 @@ pub(crate) struct Tx {
     /// By port index: packets on their way to that port's queue.
     outs: Vec<Burst>,
     dropped: Burst,
-    /// The way to the router and back; then `outs` has one more burst, for exceptions.
-    punts: Option<PuntEnds>,
+    /// The way to the router and back; then `outs` has one more burst, for punts.
+    punts: Option<PuntSender>,
     /// How many fragments are made; `None` makes all.
     fragments: Option<Limit>,
     latency: Latency,
@@ -47,12 +47,12 @@ pub(crate) struct Tx {
 }
 
 /// The ends of the rings between a sending stage and the router.
-pub(crate) struct PuntEnds {
-    /// Where the exceptions of each class go.
-    pub(crate) exceptions: [RingProducer; PuntClass::ALL.len()],
-    /// Exceptions on their way to the ring of their class, with room for all of a batch.
+pub(crate) struct PuntSender {
+    /// Where the punts of each class go.
+    pub(crate) punts: [RingProducer; PuntClass::ALL.len()],
+    /// Punts on their way to the ring of their class, with room for all of a batch.
     pub(crate) sorted: [Burst; PuntClass::ALL.len()],
-    /// The class of each exception of a batch; has the memory for all.
+    /// The class of each punt of a batch; has the memory for all.
     pub(crate) classes: Vec<u16>,
     /// By port: set when an answer of a neighbour may have been dropped. The router clears it.
     pub(crate) have_lost_answers: Arc<[AtomicBool]>,
@@ -70,26 +70,26 @@ pub(crate) struct Originated {
     pub(crate) is_short: Arc<AtomicBool>,
 }
 
-impl PuntEnds {
-    /// Enqueues exceptions; those without room are counted in `counters` and freed.
+impl PuntSender {
+    /// Enqueues punts; those without room are counted in `counters` and freed.
     #[cold]
     fn hand_over(&mut self, all: &mut Burst, nowhere: &mut Burst, counters: &mut Counters, watch: &Watch) {
         self.classes.clear();
-        self.classes.extend((0..all.len()).map(|i| Note::of(all.tag(i)).exception.class() as u16));
+        self.classes.extend((0..all.len()).map(|i| PuntTag::of(all.tag(i)).cause.class() as u16));
         all.scatter(&self.classes, &mut self.sorted, nowhere);
-        let rings = self.exceptions.iter_mut().zip(&mut self.sorted);
+        let rings = self.punts.iter_mut().zip(&mut self.sorted);
         for (class, (ring, out)) in PuntClass::ALL.into_iter().zip(rings) {
             ring.enqueue_burst(out);
             counters.lost.add(class, out.len() as u64);
             for i in 0..out.len() {
-                let note = Note::of(out.tag(i));
-                let reason = note.exception.reason();
+                let tag = PuntTag::of(out.tag(i));
+                let reason = tag.cause.reason();
                 counters.drops.add(reason, 1);
                 if class == PuntClass::Resolution {
-                    self.have_lost_answers[usize::from(note.port)].store(true, Ordering::Relaxed);
+                    self.have_lost_answers[usize::from(tag.port)].store(true, Ordering::Relaxed);
                 }
                 if watch.is_on() {
-                    watch.dropped((out.data(i), out.pkt_len(i)), note.input.into(), reason);
+                    watch.dropped((out.data(i), out.pkt_len(i)), tag.input.into(), reason);
                 }
             }
             out.free_all();
@@ -98,7 +98,7 @@ impl PuntEnds {
 
     /// Counts what a batch did not hand over.
     #[inline]
-    fn count_lost(&self, punting: &mut Punting, counters: &mut Counters) {
+    fn count_lost(&self, punting: &mut PuntMarker, counters: &mut Counters) {
         let lost = punting.take_lost();
         counters.lost.merge(&lost);
         if lost.of(PuntClass::Resolution) > 0 {
@@ -118,7 +118,7 @@ impl Tx {
     pub(crate) fn new(
         eal: &Eal,
         queues: Vec<(TxQueue, Arc<QueueCount>)>,
-        (batch_max, punts): (usize, Option<PuntEnds>),
+        (batch_max, punts): (usize, Option<PuntSender>),
         fragments: Option<Limit>,
         (latency, watch): (Latency, Arc<Watch>),
     ) -> Self {
@@ -264,7 +264,7 @@ impl Tx {
     /// Sends packets of the router, some at a time. Returns whether there were any.
     #[inline]
     pub(crate) fn originate(&mut self, counters: &mut Counters) -> bool {
-        let Some(PuntEnds { originated: Some(originated), .. }) = &mut self.punts else { return false };
+        let Some(PuntSender { originated: Some(originated), .. }) = &mut self.punts else { return false };
         let Originated { from, fresh, is_short } = originated;
         if is_short.load(Ordering::Relaxed) {
             is_short.store(false, Ordering::Relaxed);

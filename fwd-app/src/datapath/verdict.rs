@@ -3,11 +3,11 @@
 use super::batch::{Batch, NO_ENTRY};
 use super::check::ETHERNET_BYTES;
 use super::choose::{choose, ip_at};
-use super::exception::{Exception, Note, Whose};
 use super::fragment::Cut;
 use super::parse::next_place;
+use super::punt::{PuntCause, PuntTag, PuntVerdict};
 use super::slot::Slot;
-use super::{Code, DropReason, Drops, Egress, EgressTable, Punting};
+use super::{Code, DropReason, Drops, Egress, EgressTable, PuntMarker};
 use dpdk_ffi::simd::{Indexed, Kind, LengthOrMark};
 use fib::NextHopId;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -59,7 +59,7 @@ fn screen(batch: &mut Batch) {
             continue;
         }
         indices[place] = NO_ENTRY;
-        let is_ours = punting.whose(packets.data(place)) == Whose::Ours;
+        let is_ours = punting.whose(packets.data(place)) == PuntVerdict::ForUs;
         let taken =
             if is_ours { punting.take_ours(packets.data(place), tsc) } else { Err(DropReason::NotForUs) };
         slots[place] = Slot::from(taken).word();
@@ -89,7 +89,7 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
         punting,
         ..
     } = batch;
-    let mut settling = Settling { drops, punting: punting.as_mut(), tsc, has_exceptions: false };
+    let mut settling = Settling { drops, punting: punting.as_mut(), tsc, has_punts: false };
     let packet = |place: usize| {
         let ip_at = if kinds[place] == Kind::Other { ip_at(tagged, place) } else { ETHERNET_BYTES };
         (packets.data(place), ip_at)
@@ -99,8 +99,8 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
     while let Some(place) = next_place(&ports[..packets.len()], at, is_code) {
         at = place + 1;
         if indices[place] == NO_ENTRY {
-            // Dropped and counted, or found to be an exception.
-            settling.has_exceptions |= matches!(Slot::of(slots[place]), Slot::Exception(_));
+            // Dropped and counted, or found to be a punt.
+            settling.has_punts |= matches!(Slot::of(slots[place]), Slot::PuntCause(_));
             continue;
         }
         let found = table.get(NextHopId::from_answer(indices[place]));
@@ -112,7 +112,7 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
         ports[place] = settling.port(found, &mut slots[place], || packet(place));
     }
     if !has_connected {
-        if settling.has_exceptions {
+        if settling.has_punts {
             hand_over(batch);
         }
         return;
@@ -131,12 +131,12 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
             ports[place] = settling.port(egress[place], &mut slots[place], || packet(place));
         }
     }
-    if settling.has_exceptions {
+    if settling.has_punts {
         hand_over(batch);
     }
 }
 
-/// Gives the exceptions of a batch their port, and notes in each what it is. They are not rewritten: their MACs are kept as they are,
+/// Gives the punts of a batch their port, and notes in each what it is. They are not rewritten: their MACs are kept as they are,
 /// and nothing else changes in a frame of no known kind.
 #[cold]
 fn hand_over(batch: &mut Batch) {
@@ -145,13 +145,13 @@ fn hand_over(batch: &mut Batch) {
     let (to, from) = (punting.port, punting.ours().port);
     let input = u16::try_from(*input).unwrap_or(u16::MAX);
     for place in 0..packets.len() {
-        let Slot::Exception(exception) = Slot::of(slots[place]) else { continue };
-        let value = match exception {
-            Exception::NoNeighbour => indices[place],
-            Exception::MtuExceeded => u32::from(egress[place].mtu_bytes),
+        let Slot::PuntCause(cause) = Slot::of(slots[place]) else { continue };
+        let value = match cause {
+            PuntCause::NoNeighbour => indices[place],
+            PuntCause::MtuExceeded => u32::from(egress[place].mtu_bytes),
             _ => 0,
         };
-        packets.set_tag(place, Note { exception, port: from, input, value }.tag());
+        packets.set_tag(place, PuntTag { cause, port: from, input, value }.tag());
         egress[place].macs = packets.load(place, 0).unwrap_or_default();
         (kinds[place], ports[place]) = (Kind::Other, to);
     }
@@ -161,15 +161,15 @@ fn hand_over(batch: &mut Batch) {
 /// What becomes of packets that need care.
 struct Settling<'a> {
     drops: &'a mut Drops,
-    punting: Option<&'a mut Punting>,
+    punting: Option<&'a mut PuntMarker>,
     /// When the last of them was received.
     tsc: u64,
-    has_exceptions: bool,
+    has_punts: bool,
 }
 
 impl Settling<'_> {
     /// The port of one packet whose entry is `found`: that of the entry; [`Code::FRAGMENT`] when the packet is too long and may be
-    /// fragmented for the entry's MTU; or [`Code::DROPPED`]. Then its slot says why, and it is counted in `drops` or an exception.
+    /// fragmented for the entry's MTU; or [`Code::DROPPED`]. Then its slot says why, and it is counted in `drops` or a punt.
     /// `packet` yields the packet's first bytes, and where its IP header is.
     fn port<'a>(
         &mut self,
@@ -198,7 +198,7 @@ impl Settling<'_> {
             (Some(punting), Some(head)) => punting.take_ours(head, tsc),
             (Some(punting), None) => punting.take_dropped(reason, tsc),
         };
-        self.has_exceptions |= taken.is_ok();
+        self.has_punts |= taken.is_ok();
         taken.err().into_iter().for_each(|reason| self.drops.add(reason, 1));
         *slot = Slot::from(taken).word();
         Code::DROPPED
@@ -208,8 +208,8 @@ impl Settling<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::egress::tests::ports;
-    use super::super::exception::Ours;
     use super::super::parse::parse;
+    use super::super::punt::PuntAddresses;
     use super::super::rewrite::rewrite;
     use super::super::test_frames::{self, V4, V6};
     use super::*;
@@ -292,9 +292,9 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_get_a_port_of_their_own_and_stay_as_received() {
+    fn punts_get_a_port_of_their_own_and_stay_as_received() {
         let mac = MacAddr([2, 0xf0, 0, 0, 0, 1]);
-        let ours = Ours { port: 1, mac, v4: vec![0xc633_64ff], ..Ours::default() };
+        let ours = PuntAddresses { port: 1, mac, v4: vec![0xc633_64ff], ..PuntAddresses::default() };
         let mut hops = NextHopTable::new();
         let local = hops.intern(NextHop::Local).unwrap();
         let [black, unreachable, prohibit] = [NextHop::Blackhole, NextHop::Unreachable, NextHop::Prohibit]
@@ -325,7 +325,7 @@ mod tests {
             good(),
         ];
         let Some(mut batch) = test_frames::batch(&frames) else { return };
-        batch.punting = Some(Punting::new(Arc::new(ArcSwap::from_pointee(ours)), 4, (1024, 1)));
+        batch.punting = Some(PuntMarker::new(Arc::new(ArcSwap::from_pointee(ours)), 4, (1024, 1)));
         parse(&mut batch);
         // In the lane: all but the expired one, the tagged one last.
         let answers =
@@ -338,12 +338,12 @@ mod tests {
         assert_eq!(batch.slot(1), Slot::Dropped(DropReason::NotForUs));
         assert_eq!((batch.drops.total(), batch.drops.get(DropReason::NotForUs)), (2, 1));
         assert_eq!(batch.slot(11), Slot::Dropped(DropReason::Blackhole), "of which nobody is told");
-        let notes: Vec<_> = (2..11).map(|place| Note::of(batch.packets.tag(place))).collect();
-        use Exception::{ForUs, MtuExceeded, NoNeighbour, NoRoute, Prohibited, TtlExpired, Unreachable};
+        let notes: Vec<_> = (2..11).map(|place| PuntTag::of(batch.packets.tag(place))).collect();
+        use PuntCause::{ForUs, MtuExceeded, NoNeighbour, NoRoute, Prohibited, TtlExpired, Unreachable};
         let wanted =
             [ForUs, NoRoute, NoNeighbour, TtlExpired, ForUs, MtuExceeded, NoRoute, Unreachable, Prohibited];
-        assert_eq!(notes.iter().map(|note| note.exception).collect::<Vec<_>>(), wanted);
-        assert!(notes.iter().all(|note| note.port == 1));
+        assert_eq!(notes.iter().map(|tag| tag.cause).collect::<Vec<_>>(), wanted);
+        assert!(notes.iter().all(|tag| tag.port == 1));
         assert_eq!((notes[2].value, notes[5].value), (silent.get(), 1500));
         for (place, frame) in frames.iter().enumerate().take(11).skip(2) {
             assert_eq!(batch.packets.data(place), frame, "{place}");

@@ -3,7 +3,7 @@
 //! While nobody looks on, a batch costs one load. Else lcores copy packets into buffers of a free list, as long as there are any, so
 //! that nothing is allocated and nobody waits: what finds no buffer is counted as missed.
 
-use super::exception::Exception;
+use super::punt::PuntCause;
 use super::slot::Slot;
 use super::{Batch, Code, DropReason, Egress};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -58,7 +58,7 @@ pub(crate) enum Fate {
         fragments_max: Option<u16>,
     },
     /// It is handed to the router as it is.
-    Punted(Exception),
+    Punted(PuntCause),
     /// It is dropped.
     Dropped(DropReason),
 }
@@ -68,7 +68,7 @@ impl Fate {
     fn of(batch: &Batch, place: usize) -> Self {
         match batch.slot(place) {
             Slot::Dropped(reason) => Self::Dropped(reason),
-            Slot::Exception(exception) => Self::Punted(exception),
+            Slot::PuntCause(punt) => Self::Punted(punt),
             Slot::Packet { .. } => {
                 let Egress { port, macs, mtu_bytes } = batch.egress[place];
                 let fragments_max = (batch.ports[place] == Code::FRAGMENT).then_some(mtu_bytes);

@@ -27,7 +27,7 @@ pub(crate) use signals::Signals;
 pub(crate) use spec::ForwardSpec;
 
 use crate::datapath::egress::learned::Learner;
-use crate::datapath::exception::Ours;
+use crate::datapath::punt::PuntAddresses;
 use crate::datapath::watch::Watch;
 use crate::datapath::{EgressError, EgressTable};
 use crate::engines::{EngineSpec, Made};
@@ -49,7 +49,7 @@ use crate::topology::Handle;
 use crate::topology::Settings;
 use crate::topology::lcores::Parts;
 use crate::topology::plan::Plan;
-use crate::topology::punts::Punts;
+use crate::topology::punts::PuntRings;
 use crate::topology::running::{Idle, Running};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -72,7 +72,7 @@ pub(crate) struct Site<'a> {
     /// What an idle lcore does.
     pub(crate) idle: Idle,
     /// The way to the router; `None` when no port has an address.
-    pub(crate) punts: Option<&'a Punts>,
+    pub(crate) punts: Option<&'a PuntRings>,
 }
 
 /// A name that no VRF has.
@@ -90,9 +90,9 @@ pub(crate) struct Forwarder {
     /// What all VRFs and the router read of ports; empty before [`Self::set_ports`].
     ports: SharedPorts,
     /// What is for the router on each port, for lcores.
-    ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
+    ours: Vec<Option<Arc<ArcSwap<PuntAddresses>>>>,
     /// What was for the router before.
-    retired: Retired<Ours>,
+    retired: Retired<PuntAddresses>,
     feeds: Option<Feeds>,
     /// The running topology; before it starts, a handle without stages.
     running: Handle,
@@ -182,7 +182,7 @@ impl Forwarder {
     }
 
     /// What is for the router on each port; `None` where a port is no interface.
-    pub(crate) fn ours(&self) -> &[Option<Arc<ArcSwap<Ours>>>] {
+    pub(crate) fn ours(&self) -> &[Option<Arc<ArcSwap<PuntAddresses>>>] {
         &self.ours
     }
 

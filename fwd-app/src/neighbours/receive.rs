@@ -10,7 +10,7 @@ use super::table::{Heard, Overrides};
 use super::{Action, Router, ndp};
 use crate::datapath::DropReason;
 use crate::ports::address::{is_host_v4, is_host_v6};
-use crate::ports::whose::Whose;
+use crate::ports::whose::AddressOwner;
 use crate::ports::{InterfaceId, PortRecord};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -219,12 +219,12 @@ impl<T> Router<T> {
 }
 
 /// Whether a packet is for an address of ours, and not for a broadcast address or a group. Refuses what is not for us.
-fn is_to_one(whose: Whose) -> Result<bool, DropReason> {
+fn is_to_one(whose: AddressOwner) -> Result<bool, DropReason> {
     match whose {
-        Whose::Other => Err(DropReason::NotForUs),
-        Whose::OtherGroup => Err(DropReason::Multicast),
-        Whose::Ours => Ok(true),
-        Whose::Broadcast | Whose::Group => Ok(false),
+        AddressOwner::Other => Err(DropReason::NotForUs),
+        AddressOwner::OtherGroup => Err(DropReason::Multicast),
+        AddressOwner::Ours => Ok(true),
+        AddressOwner::Broadcast | AddressOwner::Group => Ok(false),
     }
 }
 

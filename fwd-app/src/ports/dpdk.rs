@@ -411,8 +411,8 @@ struct Need {
     tx: usize,
     /// The most that the caches of all lcores hold.
     caches: usize,
-    /// The most that are handed over as exceptions.
-    exceptions: usize,
+    /// The most that are handed over as punts.
+    punts: usize,
 }
 
 impl Need {
@@ -424,8 +424,8 @@ impl Need {
         let batch = batch * if plan.is_pipeline() { BATCHES_PER_INPUT } else { 1 };
         // A mempool cache may hold 1.5 times its nominal size; the main lcore has one too.
         let caches = (plan.lcores.len() + 1) * CACHE_MBUFS as usize * 3 / 2;
-        let exceptions = held_max(spec.addresses.len() + spec.taps.taps.len());
-        let mut need = Self { ports: Vec::with_capacity(ports.len()), tx: 0, caches, exceptions };
+        let punts = held_max(spec.addresses.len() + spec.taps.taps.len());
+        let mut need = Self { ports: Vec::with_capacity(ports.len()), tx: 0, caches, punts };
         for (index, port) in (0..).zip(ports) {
             let (queues, info) = (plan.rx_queues(index), port.device_info()?);
             if queues > info.max_rx_queues {
@@ -451,7 +451,7 @@ impl Need {
     /// Mbufs that the pool of a node needs so that no RX ring starves even if everything else is full.
     fn mbufs(&self, socket: SocketId) -> usize {
         let here = self.ports.iter().filter(|(at, ..)| *at == socket);
-        here.map(|(_, rx, batches)| rx + batches).sum::<usize>() + self.tx + self.caches + self.exceptions
+        here.map(|(_, rx, batches)| rx + batches).sum::<usize>() + self.tx + self.caches + self.punts
     }
 }
 
@@ -463,7 +463,7 @@ fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Re
         least.checked_add(1).and_then(u32::checked_next_power_of_two).map_or(u32::MAX, |n| n - 1).max(8191);
     let room = room(spec);
     let make = |mbufs: u32| {
-        // The exception thread frees packets of this pool.
+        // The router's thread frees packets of this pool.
         let is_preemptible = spec.has_interfaces();
         let config =
             MempoolConfig { mbufs, cache_mbufs: CACHE_MBUFS, data_room_bytes: room, socket, is_preemptible };

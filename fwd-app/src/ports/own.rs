@@ -1,10 +1,10 @@
-//! What follows from the addresses of interfaces: which packets are for the router ([`Ours`]), and the routes that no feed may displace.
+//! What follows from the addresses of interfaces: which packets are for the router ([`PuntAddresses`]), and the routes that no feed may displace.
 //! Each address leads here, and its prefix to the link.
 
 use super::address::{InterfaceAddress, solicited_node};
 use super::{PortRecord, PortTable};
 use crate::datapath::EgressTable;
-use crate::datapath::exception::Ours;
+use crate::datapath::punt::PuntAddresses;
 use fib::{IpPrefix, Key as _, NextHop, PortRef, Prefix};
 use lpm_core::drops::Witness;
 use std::collections::BTreeSet;
@@ -16,11 +16,11 @@ fn within(table: &PortTable, vrf: usize) -> impl Iterator<Item = &PortRecord> + 
 }
 
 /// What is for the router on a port: the addresses of its VRF; `None` for a port that is no interface.
-pub(crate) fn ours(table: &PortTable, port: &PortRecord) -> Option<Ours> {
+pub(crate) fn ours(table: &PortTable, port: &PortRecord) -> Option<PuntAddresses> {
     let beside = within(table, port.vrfs.own);
     let v4 = beside.clone().flat_map(PortRecord::v4).chain(broadcasts(port)).chain([Ipv4Addr::BROADCAST]);
     let others = beside.flat_map(PortRecord::v6).filter(|address| !address.is_unicast_link_local());
-    port.is_interface().then(|| Ours {
+    port.is_interface().then(|| PuntAddresses {
         port: port.id.0,
         mac: port.mac,
         v4: v4.map(Ipv4Addr::to_bits).collect(),

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Whose a destination address is, seen from the interface on which the packet came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum AddressOwner {
     /// A unicast address of the router.
     Ours,
     /// A broadcast address of the link.
@@ -35,14 +35,14 @@ impl PortTable {
 
     /// Whose `address` is for a packet that came on `interface`. Broadcasts of the other links are no broadcasts here: the router does
     /// not forward them (RFC 2644).
-    pub(crate) fn whose(&self, interface: &PortRecord, address: IpAddr) -> Whose {
+    pub(crate) fn whose(&self, interface: &PortRecord, address: IpAddr) -> AddressOwner {
         let is_broadcast = matches!(address, IpAddr::V4(address) if interface.is_broadcast(address));
         match address {
-            _ if self.is_local(interface.id, address) => Whose::Ours,
-            _ if is_broadcast => Whose::Broadcast,
-            _ if interface.is_group(address) => Whose::Group,
-            _ if address.is_multicast() => Whose::OtherGroup,
-            _ => Whose::Other,
+            _ if self.is_local(interface.id, address) => AddressOwner::Ours,
+            _ if is_broadcast => AddressOwner::Broadcast,
+            _ if interface.is_group(address) => AddressOwner::Group,
+            _ if address.is_multicast() => AddressOwner::OtherGroup,
+            _ => AddressOwner::Other,
         }
     }
 
@@ -139,20 +139,20 @@ pub(crate) mod tests {
     fn whose_an_address_is() {
         let all = interfaces();
         for (text, whose) in [
-            ("192.0.2.1", Whose::Ours),
-            ("203.0.113.1", Whose::Ours),
-            ("192.0.2.255", Whose::Broadcast),
-            ("255.255.255.255", Whose::Broadcast),
-            ("203.0.113.255", Whose::Other),
-            ("192.0.2.2", Whose::Other),
-            ("224.0.0.5", Whose::Group),
-            ("232.1.1.1", Whose::OtherGroup),
-            ("2001:db8:1::1", Whose::Ours),
-            ("fe80::f0:ff:fe00:0", Whose::Ours),
-            ("fe80::f0:ff:fe00:1", Whose::Other),
-            ("ff02::2", Whose::Group),
-            ("ff02::1:ff77:7777", Whose::OtherGroup),
-            ("ff0e::1", Whose::OtherGroup),
+            ("192.0.2.1", AddressOwner::Ours),
+            ("203.0.113.1", AddressOwner::Ours),
+            ("192.0.2.255", AddressOwner::Broadcast),
+            ("255.255.255.255", AddressOwner::Broadcast),
+            ("203.0.113.255", AddressOwner::Other),
+            ("192.0.2.2", AddressOwner::Other),
+            ("224.0.0.5", AddressOwner::Group),
+            ("232.1.1.1", AddressOwner::OtherGroup),
+            ("2001:db8:1::1", AddressOwner::Ours),
+            ("fe80::f0:ff:fe00:0", AddressOwner::Ours),
+            ("fe80::f0:ff:fe00:1", AddressOwner::Other),
+            ("ff02::2", AddressOwner::Group),
+            ("ff02::1:ff77:7777", AddressOwner::OtherGroup),
+            ("ff0e::1", AddressOwner::OtherGroup),
         ] {
             let port = all.interface(InterfaceId(0)).unwrap();
             assert_eq!(all.whose(port, ip(text)), whose, "{text}");
@@ -178,8 +178,14 @@ pub(crate) mod tests {
         }));
         let [zero, three, four, five] = [0, 3, 4, 5].map(InterfaceId);
         let whose = |on, text| all.whose(all.interface(on).unwrap(), ip(text));
-        assert_eq!((whose(zero, "192.0.2.7"), whose(three, "192.0.2.7")), (Whose::Other, Whose::Ours));
-        assert_eq!((whose(zero, "192.0.2.1"), whose(four, "192.0.2.1")), (Whose::Ours, Whose::Other));
+        assert_eq!(
+            (whose(zero, "192.0.2.7"), whose(three, "192.0.2.7")),
+            (AddressOwner::Other, AddressOwner::Ours)
+        );
+        assert_eq!(
+            (whose(zero, "192.0.2.1"), whose(four, "192.0.2.1")),
+            (AddressOwner::Ours, AddressOwner::Other)
+        );
         assert!(all.is_any_address(four, ip("2001:db8::7")) && !all.is_any_address(five, ip("2001:db8::7")));
         let broadcast = |on, text: &str| all.is_any_broadcast(on, text.parse().unwrap());
         assert!(broadcast(four, "192.0.2.127") && !broadcast(zero, "192.0.2.127"));

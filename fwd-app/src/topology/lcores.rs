@@ -3,7 +3,7 @@
 use super::handle::{Direction, Handle, LcoreLook, QueueUse};
 use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxStage, VlanStock, VrfInFlight};
 use super::plan::{Job, Plan};
-use super::punts::Punts;
+use super::punts::PuntRings;
 use super::run_to_completion::{Input, Path, VlanBatches, VrfTables, Worker};
 use super::{Control, Settings, Stages};
 use crate::datapath::counters::QueueCount;
@@ -40,7 +40,7 @@ pub(crate) struct Parts<'a> {
     /// Where packets are looked at.
     pub(crate) watch: Arc<Watch>,
     /// The way to the router; `None` when no port has an address.
-    pub(crate) punts: Option<&'a Punts>,
+    pub(crate) punts: Option<&'a PuntRings>,
 }
 
 /// What the packets of a VRF are looked up in.

@@ -27,7 +27,7 @@ use crate::datapath::tx::Tx;
 use crate::datapath::verdict::verdict;
 use crate::datapath::vlans::VlanSort;
 use crate::datapath::watch::Watch;
-use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, Punting, StageName};
+use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, PuntMarker, StageName};
 use arc_swap::{ArcSwap, Cache};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use std::sync::Arc;
@@ -136,7 +136,7 @@ impl Stage for RxStage {
         };
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(REFRESH_ONE_IN) {
-            batch.punting.iter_mut().for_each(Punting::refresh);
+            batch.punting.iter_mut().for_each(PuntMarker::refresh);
         }
         // Idle polls keep the batch: they hand nothing over.
         if takes_another {

@@ -1,12 +1,12 @@
-//! The way of exceptions from the sending stages to the router, and of its own packets back to one of them.
+//! The way of punts from the sending stages to the router, and of its own packets back to one of them.
 //!
-//! All sending stages share the rings to the router, one a class of exceptions. What the router sends comes by one ring to the first of
+//! All sending stages share the rings to the router, one a class of punts. What the router sends comes by one ring to the first of
 //! them, so that packets of one neighbour keep their order and the other stages have nothing to poll.
 
 use crate::datapath::Published;
-use crate::datapath::exception::{Ours, Punting};
+use crate::datapath::punt::{PuntAddresses, PuntMarker};
 use crate::datapath::punt_class::PuntClass;
-use crate::datapath::tx::{ORIGINATED_MAX, Originated, PuntEnds};
+use crate::datapath::tx::{ORIGINATED_MAX, Originated, PuntSender};
 use arc_swap::ArcSwap;
 use dpdk_ffi::{Burst, DpdkError, Eal, Ring, RingSync, SocketId};
 use std::sync::Arc;
@@ -18,16 +18,16 @@ pub(crate) const RING_SLOTS: u32 = 1024;
 /// Most packets that wait for one neighbour, and neighbours that are asked for at once on an interface.
 pub(crate) const WAITING: (usize, usize) = (8, 128);
 
-/// Packets that the exceptions of so many interfaces can hold: in the rings, on their way back, waiting for neighbours.
+/// Packets that the punts of so many interfaces can hold: in the rings, on their way back, waiting for neighbours.
 pub(crate) const fn held_max(ports: usize) -> usize {
     let rings = (PuntClass::ALL.len() + 1) * RING_SLOTS as usize;
     if ports == 0 { 0 } else { rings + ports * WAITING.0 * WAITING.1 }
 }
 
 /// The rings between the stages and the router, and what is for the router on each port.
-pub(crate) struct Punts {
-    /// Exceptions of each class, with notes as tags.
-    pub(crate) exceptions: [Ring; PuntClass::ALL.len()],
+pub(crate) struct PuntRings {
+    /// Punts of each class, with notes as tags.
+    pub(crate) rings: [Ring; PuntClass::ALL.len()],
     /// By port: whether an answer of a neighbour may have been dropped since the router looked.
     pub(crate) have_lost_answers: Arc<[AtomicBool]>,
     /// Packets to be sent, with their ports as tags.
@@ -39,17 +39,17 @@ pub(crate) struct Punts {
     /// The published counters of the router.
     pub(crate) published: Arc<Published>,
     /// By port; `None` where a port is no interface.
-    ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
+    ours: Vec<Option<Arc<ArcSwap<PuntAddresses>>>>,
 }
 
-impl Punts {
+impl PuntRings {
     /// As [`Self::new`]; `None` when nothing is for the router on any port.
     ///
     /// # Errors
     /// As [`Self::new`].
     pub(crate) fn for_interfaces(
         eal: &Eal,
-        ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
+        ours: Vec<Option<Arc<ArcSwap<PuntAddresses>>>>,
         tx_descriptors: impl IntoIterator<Item = u16>,
     ) -> Result<Option<Self>, DpdkError> {
         let has_interfaces = ours.iter().any(Option::is_some);
@@ -62,14 +62,14 @@ impl Punts {
     /// When there is no memory for the rings.
     pub(crate) fn new(
         eal: &Eal,
-        ours: Vec<Option<Arc<ArcSwap<Ours>>>>,
+        ours: Vec<Option<Arc<ArcSwap<PuntAddresses>>>>,
         tx_descriptors: impl IntoIterator<Item = u16>,
     ) -> Result<Self, DpdkError> {
         let of_interfaces = ours.iter().zip(tx_descriptors).filter(|(ours, _)| ours.is_some());
         let kept_max = of_interfaces.map(|(_, descriptors)| usize::from(descriptors)).sum();
         let ring = |name, sync| Ring::new(eal, name, RING_SLOTS, sync, SocketId::ANY);
         Ok(Self {
-            exceptions: [
+            rings: [
                 ring("resolution", RingSync::MpSc)?,
                 ring("local", RingSync::MpSc)?,
                 ring("errors", RingSync::MpSc)?,
@@ -87,16 +87,16 @@ impl Punts {
     ///
     /// # Errors
     /// When another stage has them.
-    pub(crate) fn ends(&self, eal: &Eal, tx: u16, batch_max: usize) -> Result<PuntEnds, DpdkError> {
+    pub(crate) fn ends(&self, eal: &Eal, tx: u16, batch_max: usize) -> Result<PuntSender, DpdkError> {
         let consumer = (tx == 0).then(|| self.originated.consumer()).transpose()?;
         let originated = consumer.map(|from| Originated {
             from,
             fresh: Burst::with_capacity(eal, ORIGINATED_MAX),
             is_short: Arc::clone(&self.is_short),
         });
-        let [resolution, local, errors] = &self.exceptions;
-        Ok(PuntEnds {
-            exceptions: [resolution.producer()?, local.producer()?, errors.producer()?],
+        let [resolution, local, errors] = &self.rings;
+        Ok(PuntSender {
+            punts: [resolution.producer()?, local.producer()?, errors.producer()?],
             sorted: PuntClass::ALL.map(|_| Burst::with_capacity(eal, batch_max)),
             classes: Vec::with_capacity(batch_max),
             have_lost_answers: Arc::clone(&self.have_lost_answers),
@@ -104,11 +104,11 @@ impl Punts {
         })
     }
 
-    /// How batches from a port mark exceptions, when the rings are shared by those of `parts` batches.
-    pub(crate) fn punting(&self, port: u16, parts: usize) -> Option<Punting> {
+    /// How batches from a port mark punts, when the rings are shared by those of `parts` batches.
+    pub(crate) fn punting(&self, port: u16, parts: usize) -> Option<PuntMarker> {
         let ours = self.ours.get(usize::from(port))?.as_ref()?;
         let ports = u16::try_from(self.ours.len()).unwrap_or(u16::MAX);
         let parts = u32::try_from(parts).unwrap_or(u32::MAX);
-        Some(Punting::new(Arc::clone(ours), ports, (RING_SLOTS, parts)))
+        Some(PuntMarker::new(Arc::clone(ours), ports, (RING_SLOTS, parts)))
     }
 }

@@ -13,7 +13,7 @@ use crate::datapath::tx::Tx;
 use crate::datapath::verdict::verdict;
 use crate::datapath::vlans::VlanSort;
 use crate::datapath::watch::Watch;
-use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, Punting, StageName};
+use crate::datapath::{Batch, Counters, EgressTable, Latency, Published, PuntMarker, StageName};
 use arc_swap::{ArcSwap, Cache};
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ impl Worker {
             egress.load();
         }
         let batches = self.inputs.iter_mut().map(|input| &mut input.batch);
-        batches.filter_map(|batch| batch.punting.as_mut()).for_each(Punting::refresh);
+        batches.filter_map(|batch| batch.punting.as_mut()).for_each(PuntMarker::refresh);
     }
 
     /// Packets that it has.

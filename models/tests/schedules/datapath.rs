@@ -35,22 +35,22 @@ pub(crate) struct EgressTable;
 pub(crate) struct Latency;
 /// No port has addresses.
 #[derive(Debug)]
-pub(crate) struct Punting {
+pub(crate) struct PuntMarker {
     pub(crate) is_elsewhere: bool,
 }
 
-impl Punting {
+impl PuntMarker {
     pub(crate) fn refresh(&mut self) {}
 }
 
-pub(crate) mod exception {
+pub(crate) mod punt {
     /// What no packet is here.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(crate) enum Exception {
+    pub(crate) enum PuntCause {
         None,
     }
 
-    impl Exception {
+    impl PuntCause {
         pub(crate) const ALL: [Self; 1] = [Self::None];
     }
 }

@@ -13,7 +13,7 @@ use crate::forwarder::spec::ForwardSpec;
 use crate::forwarder::thread::ControlThread;
 use crate::forwarder::updates::Stream;
 use crate::forwarder::{Forwarder, Site};
-use crate::neighbours::thread::ExceptionThread;
+use crate::neighbours::thread::RouterThread;
 use crate::neighbours::thread::asked::{RouterHandle, ToRouter};
 use crate::notice;
 use crate::ports::PortTable;
@@ -30,7 +30,7 @@ use crate::routes::spec::{VrfSpec, vrfs_of_ports};
 use crate::threads::keep_to;
 use crate::topology::Settings;
 use crate::topology::plan::{Host, Plan};
-use crate::topology::punts::Punts;
+use crate::topology::punts::PuntRings;
 use crate::topology::running::Idle;
 use anyhow::Context as _;
 use crossbeam_channel::Receiver;
@@ -140,7 +140,7 @@ fn forward(
     let mut periodic = Periodic::new(args.forward.stats_period);
     let taken = cpus_of(eal, &plan);
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
-    let punts = Punts::for_interfaces(eal, forwarder.ours().to_vec(), ports.tx_descriptors())?;
+    let punts = PuntRings::for_interfaces(eal, forwarder.ours().to_vec(), ports.tx_descriptors())?;
     let shown = table.ports.iter().filter_map(|port| Some(format!("{}={}", port.id.0, port.tap.as_ref()?)));
     let setup = Setup {
         taps: shown.collect(),
@@ -155,7 +155,7 @@ fn forward(
     keep_to(&cpus_for_threads(&cpus, &taken, punts.is_some()));
     let running = forwarder.start(&site)?;
     let handle = running.handle().clone();
-    let (exceptions, service) = start_router(args, (&site, &forwarder), taps, asked)?;
+    let (router, service) = start_router(args, (&site, &forwarder), taps, asked)?;
     let service = service
         .with_stream(updates, false)
         .with_reloads(signals.clone())
@@ -167,11 +167,11 @@ fn forward(
         if signals.is_stopping() || args.duration.is_some_and(|limit| start.elapsed() >= limit) {
             handle.stop_rx();
         }
-        let router_ended = exceptions.as_ref().is_some_and(ExceptionThread::has_ended);
+        let router_ended = router.as_ref().is_some_and(RouterThread::has_ended);
         ends.notice(control.has_panicked(), router_ended);
         periodic.tick(&handle, signals.stats_wanted());
     });
-    let routed = exceptions.map(ExceptionThread::stop).transpose();
+    let routed = router.map(RouterThread::stop).transpose();
     let (forwarder, served) = control.stop()?;
     let served = served.and(routed.map(|outcome| finished.outcomes.extend(outcome)));
     let ended = Ended {
@@ -203,7 +203,7 @@ impl Ends {
             notice::warn("the control thread has panicked: packets go on, routes and links stay as they are");
         }
         if router && !std::mem::replace(&mut self.router, true) {
-            notice::warn("the exception thread has panicked: packets go on, nobody answers for the router");
+            notice::warn("the router's thread has panicked: packets go on, nobody answers for the router");
         }
     }
 }
@@ -222,11 +222,11 @@ fn start_router(
     (site, forwarder): (&Site<'_>, &Forwarder),
     taps: Taps,
     asked: Receiver<ToRouter>,
-) -> anyhow::Result<(Option<ExceptionThread>, Service)> {
+) -> anyhow::Result<(Option<RouterThread>, Service)> {
     let Some(punts) = site.punts else { return Ok((None, Service::default())) };
     let age = Duration::from_secs(args.ports.neigh_age.into());
     let ends = (punts, forwarder.seen_by_router());
-    let (thread, learned) = ExceptionThread::start(site.eal, asked, age, taps, ends)?;
+    let (thread, learned) = RouterThread::start(site.eal, asked, age, taps, ends)?;
     Ok((Some(thread), Service::default().with_neighbours(learned)))
 }
 

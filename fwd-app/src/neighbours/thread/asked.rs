@@ -2,7 +2,7 @@
 //!
 //! The router answers between two bursts, so an answer is waited for, but not without a limit.
 
-use super::Exceptions;
+use super::RouterLoop;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use fib::MacAddr;
 use std::net::IpAddr;
@@ -76,7 +76,7 @@ impl RouterHandle {
     }
 }
 
-impl Exceptions {
+impl RouterLoop {
     /// Does and answers what other threads ask. Nobody may wait for the answer any more.
     pub(super) fn answer(&mut self) {
         let now = self.now();

@@ -1,6 +1,6 @@
 //! The router follows the forwarder: it knows the ports, and keeps the gateways of routes resolved.
 
-use super::{Exceptions, GATEWAY_PERIOD};
+use super::{GATEWAY_PERIOD, RouterLoop};
 use crate::datapath::EgressTable;
 use crate::neighbours::entries::Key;
 use crate::neighbours::frame::Tags;
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-impl Exceptions {
+impl RouterLoop {
     /// The neighbour at an address on a port, or on the first interface in `vrf` whose link has that address; `None` when the link is down.
     pub(super) fn key(&self, vrf: usize, address: IpAddr, port: Option<u16>) -> Option<Key> {
         let ports = self.router.ports();

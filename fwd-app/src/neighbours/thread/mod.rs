@@ -1,4 +1,4 @@
-//! The exception thread: gives the exceptions of the datapath to the router, and does what the router says.
+//! The router's thread: gives the punts of the datapath to the router, and does what the router says.
 //!
 //! It owns the [`Router`]. Answers, and packets whose neighbour is known at last, go to a sending stage; what is learned of neighbours
 //! goes to the session, which makes egress entries of it. It counts what it makes, takes and drops, so that every packet is still
@@ -9,7 +9,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`receive`] | what becomes of each exception |
+//! | [`receive`] | what becomes of each punt |
 //! | [`send`] | what leaves: frames, packets that waited, events |
 //! | [`follow`] | the gateways and links of the egress tables |
 //! | [`asked`] | what other threads tell and ask |
@@ -19,7 +19,7 @@ mod follow;
 mod receive;
 mod send;
 
-use crate::datapath::exception::Note;
+use crate::datapath::punt::PuntTag;
 use crate::datapath::punt_class::PuntClass;
 use crate::datapath::tx::ORIGINATED_MAX;
 use crate::datapath::watch::Watch;
@@ -32,7 +32,7 @@ use crate::ports::table::SharedPorts;
 use crate::ports::taps::Taps;
 use crate::threads::spawn;
 use crate::topology::Outcome;
-use crate::topology::punts::{Punts, RING_SLOTS, WAITING};
+use crate::topology::punts::{PuntRings, RING_SLOTS, WAITING};
 use arc_swap::ArcSwap;
 use asked::ToRouter;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Exceptions that are dealt with before other work has its turn.
+/// Punts that are dealt with before other work has its turn.
 const BURST: usize = 32;
 /// How often the rings are looked at when nothing comes.
 const NAP: Duration = Duration::from_micros(100);
@@ -68,14 +68,14 @@ fn own_packets(kept_max: usize) -> u32 {
 /// What the router sees of the forwarder: the ports, the egress table of each VRF, and where it shows what it drops.
 type Seen = (SharedPorts, Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>);
 
-/// The running exception thread.
-pub(crate) struct ExceptionThread {
+/// The running router's thread.
+pub(crate) struct RouterThread {
     /// `None` once it has been joined.
     thread: Option<JoinHandle<Outcome>>,
     is_stopping: Arc<AtomicBool>,
 }
 
-impl ExceptionThread {
+impl RouterThread {
     /// Starts the router, which does what comes from `asked`. Returns what it learns of neighbours too.
     ///
     /// # Errors
@@ -85,22 +85,22 @@ impl ExceptionThread {
         asked: Receiver<ToRouter>,
         neighbour_age: Duration,
         taps: Taps,
-        (punts, seen): (&Punts, Seen),
+        (punts, seen): (&PuntRings, Seen),
     ) -> anyhow::Result<(Self, Receiver<Resolved>)> {
         let (sender, events) = bounded(EVENTS);
         let ends = (punts, seen, sender);
-        let mut exceptions = Exceptions::new(eal, asked, neighbour_age, taps, ends)?;
+        let mut router = RouterLoop::new(eal, asked, neighbour_age, taps, ends)?;
         let is_stopping = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&is_stopping);
         let run = move || {
             while !theirs.load(Ordering::Acquire) {
-                if !exceptions.turn() {
-                    exceptions.taps.wait(NAP);
+                if !router.turn() {
+                    router.taps.wait(NAP);
                 }
             }
-            exceptions.finish()
+            router.finish()
         };
-        let thread = spawn("exceptions", run)?;
+        let thread = spawn("router", run)?;
         Ok((Self { thread: Some(thread), is_stopping }, events))
     }
 
@@ -122,12 +122,12 @@ impl ExceptionThread {
         let joined = self.thread.take().map_or(Ok(Outcome::default()), JoinHandle::join);
         joined.map_err(|panic| {
             let message = dpdk_ffi::panic_message(panic.as_ref());
-            anyhow::anyhow!("the exception thread panicked: {message}")
+            anyhow::anyhow!("the cause thread panicked: {message}")
         })
     }
 }
 
-impl Drop for ExceptionThread {
+impl Drop for RouterThread {
     /// A start that fails later leaves no thread behind.
     fn drop(&mut self) {
         drop(self.join());
@@ -138,14 +138,14 @@ impl Drop for ExceptionThread {
 #[derive(Debug)]
 struct Waiting {
     packet: Mbuf,
-    note: Note,
+    tag: PuntTag,
 }
 
 /// The router between its rings.
-struct Exceptions {
+struct RouterLoop {
     router: Router<Waiting>,
     actions: Vec<Action<Waiting>>,
-    /// Exceptions by class.
+    /// Punts by class.
     from: [RingConsumer; PuntClass::ALL.len()],
     to: RingProducer,
     originated: Ring,
@@ -177,13 +177,13 @@ struct Exceptions {
     start: Instant,
 }
 
-impl Exceptions {
+impl RouterLoop {
     fn new(
         eal: &Eal,
         asked: Receiver<ToRouter>,
         neighbour_age: Duration,
         taps: Taps,
-        (punts, (ports, egress, watch), events): (&Punts, Seen, Sender<Resolved>),
+        (punts, (ports, egress, watch), events): (&PuntRings, Seen, Sender<Resolved>),
     ) -> Result<Self, DpdkError> {
         let (waiting_max, incomplete_max) = WAITING;
         let neighbours = NeighbourConfig { waiting_max, incomplete_max, ..NeighbourConfig::default() };
@@ -200,7 +200,7 @@ impl Exceptions {
             config.data_room_bytes =
                 config.data_room_bytes.max(u16::try_from(frame.len()).unwrap_or(u16::MAX));
         }
-        let [resolution, local, errors] = &punts.exceptions;
+        let [resolution, local, errors] = &punts.rings;
         Ok(Self {
             router,
             actions,

@@ -1,8 +1,8 @@
-//! What becomes of each exception of the datapath: the router answers it, waits with it for a neighbour, or tells its sender why it went no
+//! What becomes of each punt of the datapath: the router answers it, waits with it for a neighbour, or tells its sender why it went no
 //! further; the kernel gets what the router does not answer.
 
-use super::{BURST, Exceptions, Waiting};
-use crate::datapath::exception::{Exception, Note};
+use super::{BURST, RouterLoop, Waiting};
+use crate::datapath::punt::{PuntCause, PuntTag};
 use crate::datapath::punt_class::PuntClass;
 use crate::datapath::{DropReason, check};
 use crate::neighbours::ErrorAnswer;
@@ -17,8 +17,8 @@ use dpdk_ffi::Mbuf;
 use fib::NextHopId;
 use std::net::IpAddr;
 
-impl Exceptions {
-    /// Deals with exceptions that have come: all that resolve neighbours, so that no answer lies in the ring when its neighbour is given
+impl RouterLoop {
+    /// Deals with punts that have come: all that resolve neighbours, so that no answer lies in the ring when its neighbour is given
     /// up, and some of each other class. Returns whether there were any.
     pub(super) fn receive(&mut self) -> bool {
         let mut any = false;
@@ -37,17 +37,17 @@ impl Exceptions {
         // They were taken from the end.
         packets.reverse();
         for packet in packets {
-            let note = Note::of(packet.tag());
-            match note.exception {
-                Exception::Resolution | Exception::ForUs => self.for_us(note, &packet),
-                Exception::NoNeighbour => self.resolve(Waiting { packet, note }),
-                Exception::TtlExpired => self.refuse(note, &packet, Cause::TimeExceeded),
-                Exception::NoRoute => self.refuse(note, &packet, Cause::NoRoute),
-                Exception::Unreachable => self.refuse(note, &packet, Cause::Unreachable),
-                Exception::Prohibited => self.refuse(note, &packet, Cause::Prohibited),
-                Exception::MtuExceeded => {
-                    let mtu_bytes = u16::try_from(note.value).unwrap_or(u16::MAX);
-                    self.refuse(note, &packet, Cause::TooBig { mtu_bytes });
+            let tag = PuntTag::of(packet.tag());
+            match tag.cause {
+                PuntCause::Resolution | PuntCause::ForUs => self.for_us(tag, &packet),
+                PuntCause::NoNeighbour => self.resolve(Waiting { packet, tag }),
+                PuntCause::TtlExpired => self.refuse(tag, &packet, Cause::TimeExceeded),
+                PuntCause::NoRoute => self.refuse(tag, &packet, Cause::NoRoute),
+                PuntCause::Unreachable => self.refuse(tag, &packet, Cause::Unreachable),
+                PuntCause::Prohibited => self.refuse(tag, &packet, Cause::Prohibited),
+                PuntCause::MtuExceeded => {
+                    let mtu_bytes = u16::try_from(tag.value).unwrap_or(u16::MAX);
+                    self.refuse(tag, &packet, Cause::TooBig { mtu_bytes });
                 }
             }
             self.act();
@@ -56,8 +56,8 @@ impl Exceptions {
     }
 
     /// A frame for the router.
-    fn for_us(&mut self, note: Note, packet: &Mbuf) {
-        let (on, now) = (InterfaceId(note.port), self.now());
+    fn for_us(&mut self, tag: PuntTag, packet: &Mbuf) {
+        let (on, now) = (InterfaceId(tag.port), self.now());
         let mut whole = Vec::new();
         let frame = if packet.segments() == 1 {
             packet.data()
@@ -68,48 +68,48 @@ impl Exceptions {
         match self.router.receive(now, on, frame, &mut self.actions) {
             Disposition::Answered(answer) => {
                 self.counters.punted += 1;
-                self.send(note.port, &answer);
+                self.send(tag.port, &answer);
             }
             Disposition::Neighbour { is_of_use, kernel_too } => {
                 let is_taken = kernel_too && self.taps.send(on, frame) == Sent::Taken;
                 if is_of_use || is_taken {
                     self.counters.punted += 1;
                 } else {
-                    self.drop_packet(note, packet, DropReason::ArpIgnored);
+                    self.drop_packet(tag, packet, DropReason::ArpIgnored);
                 }
             }
             Disposition::Limited => {
                 self.counters.punted += 1;
                 self.counters.icmp_limited += 1;
             }
-            Disposition::Ignored(reason) => self.drop_packet(note, packet, reason),
+            Disposition::Ignored(reason) => self.drop_packet(tag, packet, reason),
             Disposition::ForKernel => match self.taps.send(on, frame) {
                 Sent::Taken => self.counters.punted += 1,
-                Sent::Refused => self.drop_packet(note, packet, DropReason::PuntFull),
-                Sent::NoTap => self.drop_packet(note, packet, DropReason::NotForUs),
+                Sent::Refused => self.drop_packet(tag, packet, DropReason::PuntFull),
+                Sent::NoTap => self.drop_packet(tag, packet, DropReason::NotForUs),
             },
         }
     }
 
     /// Drops a packet, and tells its sender if that may be.
-    pub(super) fn refuse(&mut self, note: Note, packet: &Mbuf, cause: Cause) {
-        self.drop_packet(note, packet, note.exception.reason());
-        self.tell_sender(note, packet, cause);
+    pub(super) fn refuse(&mut self, tag: PuntTag, packet: &Mbuf, cause: Cause) {
+        self.drop_packet(tag, packet, tag.cause.reason());
+        self.tell_sender(tag, packet, cause);
     }
 
     /// Counts a packet as dropped, and shows it to whoever captures drops.
-    pub(super) fn drop_packet(&mut self, note: Note, packet: &Mbuf, reason: DropReason) {
+    pub(super) fn drop_packet(&mut self, tag: PuntTag, packet: &Mbuf, reason: DropReason) {
         self.counters.drops.add(reason, 1);
         if self.watch.is_on() {
-            self.watch.dropped((packet.data(), packet.pkt_len()), note.input.into(), reason);
+            self.watch.dropped((packet.data(), packet.pkt_len()), tag.input.into(), reason);
         }
     }
 
-    pub(super) fn tell_sender(&mut self, note: Note, packet: &Mbuf, cause: Cause) {
-        let (now, on) = (self.now(), InterfaceId(note.port));
+    pub(super) fn tell_sender(&mut self, tag: PuntTag, packet: &Mbuf, cause: Cause) {
+        let (now, on) = (self.now(), InterfaceId(tag.port));
         let frame = (packet.data(), packet.pkt_len() as usize);
         match self.router.icmp_error(now, on, frame, cause) {
-            ErrorAnswer::Send(frame) => self.send(note.port, &frame),
+            ErrorAnswer::Send(frame) => self.send(tag.port, &frame),
             ErrorAnswer::Limited => self.counters.icmp_limited += 1,
             ErrorAnswer::Not(_) => {}
         }
@@ -119,9 +119,9 @@ impl Exceptions {
     fn resolve(&mut self, waiting: Waiting) {
         let (now, packet) = (self.now(), &waiting.packet);
         let found = destination(packet).and_then(|destination| {
-            let vrf = self.ports.load().vrf_of(waiting.note.port);
+            let vrf = self.ports.load().vrf_of(waiting.tag.port);
             let table = self.egress.get(vrf)?.load();
-            let (address, port) = table.wanted(NextHopId::from_answer(waiting.note.value), destination)?;
+            let (address, port) = table.wanted(NextHopId::from_answer(waiting.tag.value), destination)?;
             self.key(vrf, address, port)
         });
         let tags = Layer2::parse(packet.data()).map_or(Tags::NONE, |layer2| layer2.tags);
@@ -135,7 +135,7 @@ impl Exceptions {
                     self.pinned.extend(is_pinned.then_some(key));
                 }
             }
-            None => self.drop_packet(waiting.note, &waiting.packet, DropReason::NoNeighbour),
+            None => self.drop_packet(waiting.tag, &waiting.packet, DropReason::NoNeighbour),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What leaves the exception thread: frames of the router and of the kernel to a sending stage, events to the session.
+//! What leaves the router's thread: frames of the router and of the kernel to a sending stage, events to the session.
 
-use super::{Exceptions, HEADER_BYTES, SHORT, Waiting};
-use crate::datapath::exception::{Exception, Note};
+use super::{HEADER_BYTES, RouterLoop, SHORT, Waiting};
 use crate::datapath::fragment::Cut;
+use crate::datapath::punt::{PuntCause, PuntTag};
 use crate::datapath::rewrite::hop;
 use crate::datapath::{DropReason, check};
 use crate::neighbours::Action;
@@ -21,7 +21,7 @@ const TAP_BURST: usize = 32;
 /// The shortest frame of Ethernet, without its checksum: what the router makes and what the kernel sends may be shorter.
 const FRAME_BYTES_MIN: usize = 60;
 
-impl Exceptions {
+impl RouterLoop {
     /// Does what the router says.
     pub(super) fn act(&mut self) {
         let mut actions = std::mem::take(&mut self.actions);
@@ -38,10 +38,10 @@ impl Exceptions {
                     }
                 }
                 Action::Dropped { why, packets, .. } => {
-                    for Waiting { packet, note } in packets {
-                        self.drop_packet(note, &packet, DropReason::NoNeighbour);
+                    for Waiting { packet, tag } in packets {
+                        self.drop_packet(tag, &packet, DropReason::NoNeighbour);
                         if why == Unsent::Unreachable {
-                            self.tell_sender(note, &packet, Cause::AddressUnreachable);
+                            self.tell_sender(tag, &packet, Cause::AddressUnreachable);
                         }
                     }
                 }
@@ -56,17 +56,17 @@ impl Exceptions {
 
     /// Forwards a packet that has waited for its neighbour.
     fn forward(&mut self, by: InterfaceId, mac: MacAddr, waiting: Waiting) {
-        let Waiting { mut packet, note } = waiting;
+        let Waiting { mut packet, tag } = waiting;
         let checked = check::check(packet.data(), packet.pkt_len());
         let (Some(interface), Ok(checked)) = (self.router.ports().interface(by), checked) else {
-            return self.drop_packet(note, &packet, DropReason::NoNeighbour);
+            return self.drop_packet(tag, &packet, DropReason::NoNeighbour);
         };
         let (mtu_bytes, source) = (interface.mtu_bytes, interface.mac);
         let ip_at = usize::from(checked.ip_at);
         let is_long = checked.ip_bytes > u32::from(mtu_bytes);
         if is_long && Cut::new(packet.data(), ip_at, mtu_bytes).is_none() {
-            let note = Note { exception: Exception::MtuExceeded, ..note };
-            return self.refuse(note, &packet, Cause::TooBig { mtu_bytes });
+            let tag = PuntTag { cause: PuntCause::MtuExceeded, ..tag };
+            return self.refuse(tag, &packet, Cause::TooBig { mtu_bytes });
         }
         let data = packet.data_mut();
         data[..6].copy_from_slice(&mac.0);

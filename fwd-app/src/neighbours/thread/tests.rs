@@ -1,7 +1,7 @@
 //! The router's own packets, and drivers that keep them.
 
 use super::*;
-use crate::datapath::exception::Exception;
+use crate::datapath::punt::PuntCause;
 use crate::datapath::test_frames::V4;
 use crate::datapath::tx::Tx;
 use crate::datapath::watch::Watch;
@@ -51,9 +51,9 @@ impl Keeper {
 /// The router of some ports that keep what they sent, and the stage that sends.
 struct Rig {
     ports: Vec<Keeper>,
-    punts: Punts,
+    punts: PuntRings,
     tx: Tx,
-    exceptions: Exceptions,
+    router: RouterLoop,
 }
 
 impl Rig {
@@ -70,14 +70,14 @@ impl Rig {
         let table = PortTable::of((0..).take(ports.len()).map(interface).collect());
         let ours = table.ports.iter().map(|port| Some(Arc::new(ArcSwap::from_pointee(ours(&table, port)?))));
         let granted = ports.iter().map(|keeper| keeper.port.granted().unwrap().tx_descriptors);
-        let punts = Punts::new(eal, ours.collect(), granted).unwrap();
+        let punts = PuntRings::new(eal, ours.collect(), granted).unwrap();
         let queue = |keeper: &Keeper| (keeper.port.take_tx_queue(QueueId(0)).unwrap(), Arc::default());
         let (queues, ends) = (ports.iter().map(queue).collect(), punts.ends(eal, 0, BURST).unwrap());
         let (latency, watch) = (Latency::new(1_000_000_000), Arc::new(Watch::default()));
         let tx = Tx::new(eal, queues, (BURST, Some(ends)), None, (latency, watch));
         let (sender, (_, asked)) = (bounded(EVENTS).0, asked::RouterHandle::new());
         let age = Duration::from_secs(30);
-        let mut exceptions = Exceptions::new(
+        let mut router = RouterLoop::new(
             eal,
             asked,
             age,
@@ -86,8 +86,8 @@ impl Rig {
         )
         .unwrap();
         // What it announces.
-        exceptions.actions.clear();
-        Self { ports, punts, tx, exceptions }
+        router.actions.clear();
+        Self { ports, punts, tx, router }
     }
 }
 
@@ -97,8 +97,8 @@ fn punt(tx: &mut Tx, eal: &Eal, pool: &Mempool, (frame, count): (&[u8], usize), 
         let mut batch = Batch::new(Burst::with_capacity(eal, BURST));
         for place in 0..BURST.min(count) {
             batch.packets.push(pool.copy(frame).unwrap()).unwrap();
-            let note = Note { exception: Exception::for_us(frame), port: 0, input: 0, value: 0 };
-            batch.packets.set_tag(place, note.tag());
+            let tag = PuntTag { cause: PuntCause::for_us(frame), port: 0, input: 0, value: 0 };
+            batch.packets.set_tag(place, tag.tag());
             batch.ports[place] = 1;
             batch.bytes += u64::from(batch.packets.pkt_len(place));
         }
@@ -113,11 +113,11 @@ rusty_fork_test! {
     #[test]
     fn a_flood_for_the_kernel_leaves_answers_of_neighbours_alone() {
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
-        let Rig { ports: _ports, punts, mut tx, mut exceptions } = Rig::new(eal, 1);
+        let Rig { ports: _ports, punts, mut tx, mut router } = Rig::new(eal, 1);
         let pool = Mempool::new(eal, "flood", &MempoolConfig { mbufs: 8191, ..MempoolConfig::default() }).unwrap();
         let (key, mut counters) = (Key::untagged(InterfaceId(0), [198, 18, 0, 9].into()), Counters::default());
-        assert!(exceptions.router.pin(Duration::ZERO, key, Tags::NONE, &mut exceptions.actions));
-        let Action::Send { frame: request, .. } = &exceptions.actions[0] else { panic!("it asks") };
+        assert!(router.router.pin(Duration::ZERO, key, Tags::NONE, &mut router.actions));
+        let Action::Send { frame: request, .. } = &router.actions[0] else { panic!("it asks") };
         // The answer: both ends exchanged, and a reply.
         let mut answer = request.clone();
         let (ours, theirs) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 9]);
@@ -133,14 +133,14 @@ rusty_fork_test! {
         assert_eq!(counters.lost.of(PuntClass::Local), 4096 - u64::from(RING_SLOTS - 1));
         assert_eq!(counters.drops.get(DropReason::PuntFull), counters.lost.of(PuntClass::Local));
         assert!(!punts.have_lost_answers[0].load(Ordering::Relaxed));
-        exceptions.turn();
-        let entry = exceptions.router.neighbour(key).unwrap();
+        router.turn();
+        let entry = router.router.neighbour(key).unwrap();
         assert_eq!(entry.mac, Some(MacAddr([2, 0, 0, 0, 0, 9])));
         // Too many of its own kind are noticed.
         punt(&mut tx, eal, &pool, (&answer, 2048), &mut counters);
         assert!(counters.lost.of(PuntClass::Resolution) > 0);
         assert!(punts.have_lost_answers[0].load(Ordering::Relaxed));
-        exceptions.turn();
+        router.turn();
         assert!(!punts.have_lost_answers[0].load(Ordering::Relaxed));
     }
 
@@ -148,39 +148,39 @@ rusty_fork_test! {
     fn quiet_ports_that_keep_what_they_sent_do_not_silence_the_router() {
         const PINGS: usize = 1300;
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
-        let Rig { mut ports, punts: _punts, mut tx, mut exceptions } = Rig::new(eal, 3);
+        let Rig { mut ports, punts: _punts, mut tx, mut router } = Rig::new(eal, 3);
         let (mut counters, mut scratch) = (Counters::default(), Burst::with_capacity(eal, BURST));
         // Answers to one host, then to the next: what went to the first one stays with the driver of its port.
         for (port, keeper) in (0..).zip(&mut ports) {
             let mut left = 0;
             for _ in 0..PINGS {
                 left += keeper.reuse(&mut scratch);
-                exceptions.send(port, &[0; 98]);
-                exceptions.flush();
+                router.send(port, &[0; 98]);
+                router.flush();
                 tx.originate(&mut counters);
             }
             let answered = left + keeper.kept.count();
-            assert_eq!(answered, PINGS, "port {port}, {:?}", exceptions.counters.drops);
+            assert_eq!(answered, PINGS, "port {port}, {:?}", router.counters.drops);
         }
     }
 
     #[test]
     fn a_pool_that_runs_low_has_drivers_free_what_has_left() {
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
-        let Rig { ports: _ports, punts, mut tx, mut exceptions } = Rig::new(eal, 1);
+        let Rig { ports: _ports, punts, mut tx, mut router } = Rig::new(eal, 1);
         let mut counters = Counters::default();
         let is_short = || punts.is_short.load(Ordering::Relaxed);
         let mut elsewhere = Vec::new();
-        exceptions.send(0, &[0; 98]);
-        exceptions.flush();
+        router.send(0, &[0; 98]);
+        router.flush();
         assert!(!is_short(), "there are enough");
-        while exceptions.pool.available() >= SHORT {
-            elsewhere.push(exceptions.pool.alloc().unwrap());
+        while router.pool.available() >= SHORT {
+            elsewhere.push(router.pool.alloc().unwrap());
         }
-        exceptions.flush();
+        router.flush();
         assert!(!is_short(), "nothing is to be sent");
-        exceptions.send(0, &[0; 98]);
-        exceptions.flush();
+        router.send(0, &[0; 98]);
+        router.flush();
         assert!(is_short());
         tx.originate(&mut counters);
         assert!(!is_short(), "the stage that sends has asked the drivers");
@@ -198,12 +198,12 @@ fn the_end_of_the_thread_is_seen_and_told() {
         }
         panic!("an invariant, broken on purpose")
     };
-    let thread = ExceptionThread { thread: Some(std::thread::spawn(run)), is_stopping };
+    let thread = RouterThread { thread: Some(std::thread::spawn(run)), is_stopping };
     assert!(!thread.has_ended());
     thread.is_stopping.store(true, Ordering::Release);
     while !thread.has_ended() {
         std::thread::yield_now();
     }
     let error = thread.stop().unwrap_err().to_string();
-    assert_eq!(error, "the exception thread panicked: an invariant, broken on purpose");
+    assert_eq!(error, "the cause thread panicked: an invariant, broken on purpose");
 }

@@ -5,7 +5,7 @@
 //! written to the TAP of the port it came by; what the kernel sends there leaves by that port as it is. Addresses that others give a
 //! TAP become addresses of the port ([`crate::forwarder`]).
 //!
-//! The exception thread owns the TAPs. A TAP that fails costs the frames for it, which are counted, and one warning.
+//! The router's thread owns the TAPs. A TAP that fails costs the frames for it, which are counted, and one warning.
 
 pub(crate) mod netns;
 mod settings;

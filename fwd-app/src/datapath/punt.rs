@@ -1,7 +1,7 @@
-//! Exceptions: packets that the datapath hands to the router instead of forwarding or dropping them.
+//! Punts: packets that the datapath hands to the router instead of forwarding or dropping them.
 //!
-//! Each port with addresses has an [`Ours`], which says what on it is for this router. A batch from such a port has a [`Punting`], which
-//! marks the exceptions. An exception goes to one more egress port, whose index is the number of ports. What it is lies in the tag of
+//! Each port with addresses has an [`PuntAddresses`], which says what on it is for this router. A batch from such a port has a [`PuntMarker`], which
+//! marks the punts. A punt goes to one more egress port, whose index is the number of ports. What it is lies in the tag of
 //! its mbuf, so that nothing is allocated. Its bytes stay as received.
 //!
 //! Each [`PuntClass`] has a ring, and each RX queue a part of every ring in a period: whatever comes by one port, what resolves
@@ -22,17 +22,17 @@ use std::sync::Arc;
 const ARP: u16 = 0x0806;
 /// The first 104 bits of solicited-node groups (RFC 4291 2.7.1).
 const SOLICITED_NODE: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000 >> 24;
-/// Exceptions of one cause of ICMP errors that a batch hands over in a period, at most.
+/// Punts of one cause of ICMP errors that a batch hands over in a period, at most.
 const ERRORS_MAX: u32 = 32;
-/// Exceptions of a class, or of a cause of ICMP errors, that a batch may hand over in a period however many batches there are.
+/// Punts of a class, or of a cause of ICMP errors, that a batch may hand over in a period however many batches there are.
 const ANY_MIN: u32 = 8;
 /// Types of ICMPv6 messages: router and neighbour solicitations and advertisements, redirects (RFC 4861 4).
 const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
 
-/// Why a packet is an exception.
+/// Why a packet is a punt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Exception {
+pub(crate) enum PuntCause {
     /// It is ARP or neighbour discovery.
     Resolution,
     /// It is for this router.
@@ -51,7 +51,7 @@ pub(crate) enum Exception {
     MtuExceeded,
 }
 
-impl Exception {
+impl PuntCause {
     /// All of them, in order of their discriminants.
     pub(crate) const ALL: [Self; 8] = [
         Self::Resolution,
@@ -64,7 +64,7 @@ impl Exception {
         Self::MtuExceeded,
     ];
 
-    /// The exception in place of a drop, if the reason is one that the router deals with.
+    /// The punt in place of a drop, if the reason is one that the router deals with.
     pub(crate) const fn of(reason: DropReason) -> Option<Self> {
         match reason {
             DropReason::TtlExpired => Some(Self::TtlExpired),
@@ -121,11 +121,11 @@ impl Exception {
     }
 }
 
-/// What the tag of an exception's mbuf says.
+/// What the tag of a punt's mbuf says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct PuntTag {
     /// Why it is one.
-    pub(crate) exception: Exception,
+    pub(crate) cause: PuntCause,
     /// The port it came by.
     pub(crate) port: u16,
     /// The number of the RX queue it came from, counted over all ports.
@@ -134,19 +134,19 @@ pub(crate) struct Note {
     pub(crate) value: u32,
 }
 
-impl Note {
+impl PuntTag {
     /// As a tag.
     pub(crate) fn tag(self) -> u64 {
         let value = u64::from(self.value) & 0xff_ffff;
-        u64::from(self.input) << 48 | value << 24 | u64::from(self.port) << 8 | self.exception as u64
+        u64::from(self.input) << 48 | value << 24 | u64::from(self.port) << 8 | self.cause as u64
     }
 
     /// Of a tag made by [`Self::tag`].
     #[expect(clippy::cast_possible_truncation, reason = "the fields of a tag")]
     pub(crate) fn of(tag: u64) -> Self {
-        let exception = Exception::ALL.get(usize::from(tag as u8)).copied().unwrap_or(Exception::ForUs);
+        let cause = PuntCause::ALL.get(usize::from(tag as u8)).copied().unwrap_or(PuntCause::ForUs);
         Self {
-            exception,
+            cause,
             port: (tag >> 8) as u16,
             input: (tag >> 48) as u16,
             value: (tag >> 24) as u32 & 0xff_ffff,
@@ -156,7 +156,7 @@ impl Note {
 
 /// What is for this router on one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ours {
+pub(crate) struct PuntAddresses {
     /// The port's index.
     pub(crate) port: u16,
     /// Its MAC.
@@ -173,16 +173,16 @@ pub(crate) struct Ours {
 
 /// Whose a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum PuntVerdict {
     /// This router's.
-    Ours,
+    ForUs,
     /// Another station's.
     Others,
     /// To be forwarded, if it passes all checks.
     Forward,
 }
 
-impl Ours {
+impl PuntAddresses {
     /// Its memory, bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let lists = size_of_val(&*self.v4) + size_of_val(&*self.v6) + size_of_val(&*self.groups);
@@ -190,9 +190,9 @@ impl Ours {
     }
 
     /// Whose a frame is that begins with `head`.
-    pub(crate) fn whose(&self, head: &[u8]) -> Whose {
+    pub(crate) fn whose(&self, head: &[u8]) -> PuntVerdict {
         let (Ok((ethertype, at)), Some(mac)) = (layer2(head), head.first_chunk::<6>()) else {
-            return Whose::Forward;
+            return PuntVerdict::Forward;
         };
         let (is_to_us, is_to_many) = (*mac == self.mac.0, mac[0] & 1 == 1);
         let packet = &head[at..];
@@ -204,19 +204,19 @@ impl Ours {
             _ => (MacAddr(*mac).is_link_group(), true),
         };
         match (is_to_us || is_to_many, is_ours) {
-            (true, true) => Whose::Ours,
-            (false, _) => Whose::Others,
+            (true, true) => PuntVerdict::ForUs,
+            (false, _) => PuntVerdict::Others,
             // What is sent to all stations of a link is forwarded by none (RFC 1812 5.3.4). Other groups are dropped as such.
-            (true, false) if is_to_many && !is_group => Whose::Others,
-            (true, false) => Whose::Forward,
+            (true, false) if is_to_many && !is_group => PuntVerdict::Others,
+            (true, false) => PuntVerdict::Forward,
         }
     }
 
     /// Whose a frame is that came in a VLAN of another VRF than the port's: there nothing is this router's, but a packet is forwarded only
     /// if it was sent to the port alone (RFC 1812 5.3.4). The check drops what is no IP packet to a single host.
-    fn whose_elsewhere(&self, head: &[u8]) -> Whose {
+    fn whose_elsewhere(&self, head: &[u8]) -> PuntVerdict {
         let (Ok((ethertype, at)), Some(mac)) = (layer2(head), head.first_chunk::<6>()) else {
-            return Whose::Forward;
+            return PuntVerdict::Forward;
         };
         let is_group = match ethertype {
             IPV4 => self.v4(&head[at..]).1,
@@ -224,7 +224,7 @@ impl Ours {
             _ => true,
         };
         let is_to_us = *mac == self.mac.0 || mac[0] & 1 == 1 && is_group;
-        if is_to_us { Whose::Forward } else { Whose::Others }
+        if is_to_us { PuntVerdict::Forward } else { PuntVerdict::Others }
     }
 
     /// Whether the destination is ours, and whether it is a group.
@@ -250,28 +250,28 @@ impl Ours {
     }
 }
 
-/// How a batch from a port with addresses marks its exceptions.
+/// How a batch from a port with addresses marks its punts.
 #[derive(Debug)]
-pub(crate) struct Punting {
+pub(crate) struct PuntMarker {
     /// What is for this router, which may change.
-    ours: Cache<Arc<ArcSwap<Ours>>, Arc<Ours>>,
-    /// The egress port of exceptions: the number of ports.
+    ours: Cache<Arc<ArcSwap<PuntAddresses>>, Arc<PuntAddresses>>,
+    /// The egress port of punts: the number of ports.
     pub(crate) port: u16,
-    /// Whether the batch is in a VLAN of another VRF than the port's: then its packets cause no exceptions.
+    /// Whether the batch is in a VLAN of another VRF than the port's: then its packets cause no punts.
     pub(crate) is_elsewhere: bool,
-    /// What may be handed over, by exception.
-    limits: [Limit; Exception::ALL.len()],
+    /// What may be handed over, by punt.
+    limits: [Limit; PuntCause::ALL.len()],
     /// What was not handed over since the last [`Self::take_lost`].
     lost: Lost,
 }
 
-impl Punting {
+impl PuntMarker {
     /// For batches from the port of `ours`, out of `ports` ports, when `parts` batches share rings of `slots` slots.
-    pub(crate) fn new(ours: Arc<ArcSwap<Ours>>, ports: u16, (slots, parts): (u32, u32)) -> Self {
+    pub(crate) fn new(ours: Arc<ArcSwap<PuntAddresses>>, ports: u16, (slots, parts): (u32, u32)) -> Self {
         let part = slots / parts.max(1);
-        let causes = Exception::ALL.iter().filter(|exception| exception.class() == PuntClass::Errors);
+        let causes = PuntCause::ALL.iter().filter(|cause| cause.class() == PuntClass::Errors);
         let of_a_cause = part / u32::try_from(causes.count()).unwrap_or(u32::MAX);
-        let limit = |exception: Exception| match exception.class() {
+        let limit = |cause: PuntCause| match cause.class() {
             PuntClass::Resolution | PuntClass::Local => part.max(ANY_MIN),
             PuntClass::Errors => of_a_cause.clamp(ANY_MIN, ERRORS_MAX),
         };
@@ -279,7 +279,7 @@ impl Punting {
             ours: Cache::new(ours),
             port: ports,
             is_elsewhere: false,
-            limits: Exception::ALL.map(|exception| Limit::new(limit(exception))),
+            limits: PuntCause::ALL.map(|cause| Limit::new(limit(cause))),
             lost: Lost::default(),
         }
     }
@@ -290,7 +290,7 @@ impl Punting {
     }
 
     /// What is for this router now: one load if it has not changed.
-    pub(crate) fn ours(&mut self) -> &Ours {
+    pub(crate) fn ours(&mut self) -> &PuntAddresses {
         self.ours.load()
     }
 
@@ -300,7 +300,7 @@ impl Punting {
     }
 
     /// Whose a frame is that begins with `head`.
-    pub(crate) fn whose(&mut self, head: &[u8]) -> Whose {
+    pub(crate) fn whose(&mut self, head: &[u8]) -> PuntVerdict {
         match self.is_elsewhere {
             false => self.ours().whose(head),
             true => self.ours().whose_elsewhere(head),
@@ -308,23 +308,23 @@ impl Punting {
     }
 
     /// What becomes of a packet for this router that begins with `head`, in a batch of the time `tsc`.
-    pub(crate) fn take_ours(&mut self, head: &[u8], tsc: u64) -> Result<Exception, DropReason> {
-        let exception = Exception::for_us(head);
-        if self.takes(exception, tsc) { Ok(exception) } else { Err(exception.reason()) }
+    pub(crate) fn take_ours(&mut self, head: &[u8], tsc: u64) -> Result<PuntCause, DropReason> {
+        let cause = PuntCause::for_us(head);
+        if self.takes(cause, tsc) { Ok(cause) } else { Err(cause.reason()) }
     }
 
     /// What becomes of a packet that would be dropped for this reason, in a batch of the time `tsc`.
-    pub(crate) fn take_dropped(&mut self, reason: DropReason, tsc: u64) -> Result<Exception, DropReason> {
-        Exception::of(reason).filter(|exception| self.takes(*exception, tsc)).ok_or(reason)
+    pub(crate) fn take_dropped(&mut self, reason: DropReason, tsc: u64) -> Result<PuntCause, DropReason> {
+        PuntCause::of(reason).filter(|cause| self.takes(*cause, tsc)).ok_or(reason)
     }
 
     /// Whether a packet is handed over, in a batch of the time `tsc`. One that is not is counted as lost.
-    fn takes(&mut self, exception: Exception, tsc: u64) -> bool {
+    fn takes(&mut self, cause: PuntCause, tsc: u64) -> bool {
         if self.is_elsewhere {
             return false;
         }
-        let is_taken = self.limits[exception as usize].takes(tsc, 1);
-        self.lost.add(exception.class(), u64::from(!is_taken));
+        let is_taken = self.limits[cause as usize].takes(tsc, 1);
+        self.lost.add(cause.class(), u64::from(!is_taken));
         is_taken
     }
 }
@@ -341,11 +341,11 @@ mod tests {
 
     const MAC: MacAddr = MacAddr([2, 0xf0, 0, 0, 0, 1]);
 
-    fn ours() -> Ours {
+    fn ours() -> PuntAddresses {
         let group = SOLICITED_NODE << 24 | 1;
         let v6 = 0x2001_0db8_u128 << 96 | 1;
         let v4 = vec![0xc633_6401, 0xc633_64ff];
-        Ours { port: 1, mac: MAC, v4, v6: vec![v6], groups: vec![group], ..Ours::default() }
+        PuntAddresses { port: 1, mac: MAC, v4, v6: vec![v6], groups: vec![group], ..PuntAddresses::default() }
     }
 
     fn to(mac: [u8; 6], mut frame: Vec<u8>) -> Vec<u8> {
@@ -366,24 +366,24 @@ mod tests {
     fn addresses_groups_and_broadcasts_are_ours() {
         let ours = ours();
         for destination in [[198, 51, 100, 1], [198, 51, 100, 255], [224, 0, 0, 5]] {
-            assert_eq!(ours.whose(&to(MAC.0, v4(destination))), Whose::Ours, "{destination:?}");
-            assert_eq!(ours.whose(&to([0xff; 6], v4(destination))), Whose::Ours);
-            assert_eq!(ours.whose(&to([2; 6], v4(destination))), Whose::Others);
+            assert_eq!(ours.whose(&to(MAC.0, v4(destination))), PuntVerdict::ForUs, "{destination:?}");
+            assert_eq!(ours.whose(&to([0xff; 6], v4(destination))), PuntVerdict::ForUs);
+            assert_eq!(ours.whose(&to([2; 6], v4(destination))), PuntVerdict::Others);
         }
         for destination in ["2001:db8::1", "ff02::1", "ff02::1:ff00:1"] {
-            assert_eq!(ours.whose(&to(MAC.0, v6(destination))), Whose::Ours, "{destination}");
+            assert_eq!(ours.whose(&to(MAC.0, v6(destination))), PuntVerdict::ForUs, "{destination}");
         }
         let mut arp = to([0xff; 6], v4([1, 2, 3, 4]));
         arp[12..14].copy_from_slice(&ARP.to_be_bytes());
-        assert_eq!(ours.whose(&arp), Whose::Ours);
+        assert_eq!(ours.whose(&arp), PuntVerdict::ForUs);
         // LLDP, and IS-IS, whose frames have a length there.
         for (group, ethertype) in
             [([1, 0x80, 0xc2, 0, 0, 0xe], 0x88cc_u16), ([1, 0x80, 0xc2, 0, 0, 0x15], 60)]
         {
             let mut frame = to(group, arp.clone());
             frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
-            assert_eq!(ours.whose(&frame), Whose::Ours);
-            assert_eq!(ours.whose(&to([0xff; 6], frame)), Whose::Forward, "the check drops it");
+            assert_eq!(ours.whose(&frame), PuntVerdict::ForUs);
+            assert_eq!(ours.whose(&to([0xff; 6], frame)), PuntVerdict::Forward, "the check drops it");
         }
     }
 
@@ -391,56 +391,55 @@ mod tests {
     fn what_is_not_ours_is_forwarded_if_it_was_sent_to_us_alone() {
         let ours = ours();
         for frame in [v4([198, 51, 100, 2]), v6("2001:db8::2")] {
-            assert_eq!(ours.whose(&to(MAC.0, frame.clone())), Whose::Forward);
-            assert_eq!(ours.whose(&to([0xff; 6], frame.clone())), Whose::Others);
-            assert_eq!(ours.whose(&to([2; 6], frame)), Whose::Others);
+            assert_eq!(ours.whose(&to(MAC.0, frame.clone())), PuntVerdict::Forward);
+            assert_eq!(ours.whose(&to([0xff; 6], frame.clone())), PuntVerdict::Others);
+            assert_eq!(ours.whose(&to([2; 6], frame)), PuntVerdict::Others);
         }
         // The check drops these as multicast.
         for frame in [v4([239, 1, 1, 1]), v6("ff0e::1"), v6("ff02::1:ff00:2")] {
-            assert_eq!(ours.whose(&to([0x33; 6], frame)), Whose::Forward);
+            assert_eq!(ours.whose(&to([0x33; 6], frame)), PuntVerdict::Forward);
         }
         for bytes in 0..ETHERNET_BYTES {
-            assert_eq!(ours.whose(&v4([198, 51, 100, 1])[..bytes]), Whose::Forward);
+            assert_eq!(ours.whose(&v4([198, 51, 100, 1])[..bytes]), PuntVerdict::Forward);
         }
     }
 
     #[test]
     fn elsewhere_nothing_is_ours_and_only_what_was_sent_to_the_port_is_forwarded() {
-        let mut punting = Punting::new(Arc::new(ArcSwap::from_pointee(ours())), 2, (1024, 1));
+        let mut punting = PuntMarker::new(Arc::new(ArcSwap::from_pointee(ours())), 2, (1024, 1));
         punting.is_elsewhere = true;
         let mut arp = to([0xff; 6], v4([1, 2, 3, 4]));
         arp[12..14].copy_from_slice(&ARP.to_be_bytes());
         for frame in [v4([198, 51, 100, 1]), v4([198, 51, 100, 2]), v6("2001:db8::1"), v6("2001:db8::2")] {
-            assert_eq!(punting.whose(&to(MAC.0, frame.clone())), Whose::Forward);
+            assert_eq!(punting.whose(&to(MAC.0, frame.clone())), PuntVerdict::Forward);
             for mac in [[0xff; 6], [0x33; 6], [2; 6]] {
-                assert_eq!(punting.whose(&to(mac, frame.clone())), Whose::Others);
+                assert_eq!(punting.whose(&to(mac, frame.clone())), PuntVerdict::Others);
             }
         }
         // The check drops these as what they are.
         for frame in [v4([224, 0, 0, 5]), v6("ff02::1"), arp] {
-            assert_eq!(punting.whose(&to([0x33; 6], frame)), Whose::Forward);
+            assert_eq!(punting.whose(&to([0x33; 6], frame)), PuntVerdict::Forward);
         }
-        assert!(!Exception::ALL.into_iter().any(|exception| punting.takes(exception, 0)));
+        assert!(!PuntCause::ALL.into_iter().any(|cause| punting.takes(cause, 0)));
     }
 
     #[test]
     fn tags_tell_what_they_were_made_of() {
-        for (at, exception) in Exception::ALL.into_iter().enumerate() {
-            assert_eq!(exception as usize, at);
-            let note = Note { exception, port: 0xabcd, input: 0x1234, value: 0xff_fffe };
-            assert_eq!(Note::of(note.tag()), note);
+        for (at, cause) in PuntCause::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, at);
+            let tag = PuntTag { cause, port: 0xabcd, input: 0x1234, value: 0xff_fffe };
+            assert_eq!(PuntTag::of(tag.tag()), tag);
         }
     }
 
     #[test]
     fn no_class_and_no_cause_takes_the_part_of_another() {
-        let taken =
-            |punting: &mut Punting, exception| (0..2000).filter(|_| punting.takes(exception, 5)).count();
+        let taken = |punting: &mut PuntMarker, cause| (0..2000).filter(|_| punting.takes(cause, 5)).count();
         for (parts, own, of_a_cause) in [(1, 1024, 32), (4, 256, 32), (16, 64, 10), (1000, 8, 8)] {
-            let mut punting = Punting::new(Arc::default(), 2, (1024, parts));
-            for exception in Exception::ALL {
-                let wanted = if exception.class() == PuntClass::Errors { of_a_cause } else { own };
-                assert_eq!(taken(&mut punting, exception), wanted, "{exception:?} of {parts} parts");
+            let mut punting = PuntMarker::new(Arc::default(), 2, (1024, parts));
+            for cause in PuntCause::ALL {
+                let wanted = if cause.class() == PuntClass::Errors { of_a_cause } else { own };
+                assert_eq!(taken(&mut punting, cause), wanted, "{cause:?} of {parts} parts");
             }
             let lost = punting.take_lost();
             assert_eq!(lost.of(PuntClass::Resolution), 2000 - own as u64);
@@ -460,12 +459,12 @@ mod tests {
         };
         let tagged = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 7], &frame[12..]].concat();
         for frame in [arp, icmp(133), icmp(135), icmp(136), icmp(137)] {
-            assert_eq!(Exception::for_us(&frame), Exception::Resolution);
-            assert_eq!(Exception::for_us(&tagged(&frame)), Exception::Resolution);
+            assert_eq!(PuntCause::for_us(&frame), PuntCause::Resolution);
+            assert_eq!(PuntCause::for_us(&tagged(&frame)), PuntCause::Resolution);
         }
         for frame in [v4([198, 51, 100, 1]), v6("2001:db8::1"), icmp(128), icmp(132), icmp(138)] {
-            assert_eq!(Exception::for_us(&frame), Exception::ForUs);
-            assert_eq!(Exception::for_us(&frame[..ETHERNET_BYTES]), Exception::ForUs);
+            assert_eq!(PuntCause::for_us(&frame), PuntCause::ForUs);
+            assert_eq!(PuntCause::for_us(&frame[..ETHERNET_BYTES]), PuntCause::ForUs);
         }
     }
 
@@ -475,9 +474,9 @@ mod tests {
         /// In a process of its own, since all drops count.
         #[test]
         fn no_lcore_frees_what_was_for_the_router() {
-            let now = |port| Ours { port, witness: Witness::of("ours"), ..ours() };
+            let now = |port| PuntAddresses { port, witness: Witness::of("ours"), ..ours() };
             let place = Arc::new(ArcSwap::from_pointee(now(0)));
-            let (mut punting, stop) = (Punting::new(Arc::clone(&place), 2, (1024, 1)), Arc::new(AtomicBool::new(false)));
+            let (mut punting, stop) = (PuntMarker::new(Arc::clone(&place), 2, (1024, 1)), Arc::new(AtomicBool::new(false)));
             let lcore = std::thread::spawn({
                 let stop = Arc::clone(&stop);
                 move || {
