@@ -208,9 +208,9 @@ mod tests {
         let options = EngineOptions { isa: Some(Isa::Scalar), ..EngineOptions::default() };
         for name in cpu_names() {
             let engine = ENGINES.make(name, &options).unwrap();
-            assert_eq!(engine.name(), if name == "auto" { AUTO } else { name });
-            assert_eq!(engine.isa(), Isa::Scalar);
-            let families = Family::ALL.into_iter().filter(|family| engine.has_family(*family));
+            assert_eq!(engine.info().name, if name == "auto" { AUTO } else { name });
+            assert_eq!(engine.info().isa, Isa::Scalar);
+            let families = Family::ALL.into_iter().filter(|family| engine.info().has_family(*family));
             assert!(families.eq(ENGINES.find(name).unwrap().families.iter().copied()), "{name}");
         }
     }

@@ -23,9 +23,7 @@ mod primary;
 mod reader;
 
 use crate::notice::warn;
-use fib::{
-    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta, Generation, Isa, Rib,
-};
+use fib::{EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Rib};
 use lpm_core::failover::{FIRST, Service, Why};
 use primary::Primary;
 use reader::FallbackReader;
@@ -58,7 +56,7 @@ impl Fallback {
         fallback: Box<dyn EngineWriter>,
         stall: Duration,
     ) -> Result<Self, EngineError> {
-        let names = [name, fallback.name()];
+        let names = [name, fallback.info().name];
         let service = Service::new(names);
         service.listen(Box::new(move |_, why| {
             let [primary, fallback] = names;
@@ -108,29 +106,21 @@ fn is_device_trouble(error: &EngineError) -> bool {
 }
 
 impl EngineWriter for Fallback {
-    /// The engine in service.
-    fn name(&self) -> &'static str {
-        let [primary, fallback] = self.service.names();
-        if self.service.has(FIRST) { primary } else { fallback }
-    }
-
-    fn isa(&self) -> Isa {
-        self.in_service().map_or_else(|| self.fallback.isa(), |primary| primary.isa)
-    }
-
-    fn isa_name(&self) -> String {
-        self.in_service().map_or_else(|| self.fallback.isa_name(), |primary| primary.isa_name.clone())
-    }
-
-    /// Whether both do, in service or not.
-    fn has_family(&self, family: Family) -> bool {
-        let primary = self.primary.as_ref().is_none_or(|primary| primary.families.contains(&family));
-        primary && self.fallback.has_family(family)
-    }
-
-    fn wants_fewer_routes(&self) -> bool {
-        self.fallback.wants_fewer_routes()
-            && self.in_service().is_none_or(|primary| primary.wants_fewer_routes)
+    /// That of the engine in service, with the capacity of both while the primary is in service, and the families of both in any case.
+    fn info(&self) -> EngineInfo {
+        let mut fallback = self.fallback.info();
+        let Some(Primary { info: primary, .. }) = &self.primary else { return fallback };
+        fallback.families.retain(|family| primary.has_family(*family));
+        if !self.service.has(FIRST) {
+            return fallback;
+        }
+        EngineInfo {
+            capacity: fallback.capacity.of_both(primary.capacity),
+            families: fallback.families,
+            wants_fewer_routes: fallback.wants_fewer_routes && primary.wants_fewer_routes,
+            may_hang: false,
+            ..primary.clone()
+        }
     }
 
     /// As any engine's. A delta that the fallback cannot hold is refused; one that only the primary cannot hold puts the fallback
@@ -153,12 +143,6 @@ impl EngineWriter for Fallback {
 
     fn generation(&self) -> Generation {
         self.generation
-    }
-
-    /// What both can hold.
-    fn capacity(&self) -> Capacity {
-        let fallback = self.fallback.capacity();
-        self.in_service().map_or(fallback, |primary| fallback.of_both(primary.capacity))
     }
 
     /// Of the engine in service.
@@ -226,7 +210,7 @@ mod tests {
         reader.submit(SlotId(0), V4).unwrap();
         assert_eq!(collect(reader.as_mut(), 0).unwrap(), [0, 0, 0]);
         assert!(service.has(FIRST) && faults.calls(Call::Submit) == 1);
-        assert_eq!((engine.name(), service.why()[FIRST]), ("fake", None));
+        assert_eq!((engine.info().name, service.why()[FIRST]), ("fake", None));
         let healthy =
             || -> Result<Box<dyn EngineWriter>, EngineError> { Ok(Box::new(pair(&Arc::default()))) };
         for group in
@@ -249,7 +233,7 @@ mod tests {
                 ..options
             })?;
             let coop = CoopEngine::new(First::Engine(half(Box::new(device), Drive::Device)), bloom, params);
-            assert!(coop.may_hang());
+            assert!(coop.info().may_hang);
             Ok(Box::new(Fallback::new("coop", Ok(Box::new(coop)), oracle(), Duration::from_secs(60))?))
         };
         conformance::withdraw(&make, Options::default());
@@ -303,7 +287,7 @@ mod tests {
             assert_eq!(collect(reader.as_mut(), slot).unwrap(), [9, 0, 9]);
         }
         assert_eq!(collect(reader.as_mut(), 3).unwrap(), [10, 0]);
-        assert_eq!((service.looked_up_again(), engine.name()), (11, "oracle"));
+        assert_eq!((service.looked_up_again(), engine.info().name), (11, "oracle"));
         // From now on the primary is not asked at all.
         let asked = faults.calls(Call::Submit);
         reader.submit(SlotId(0), V4).unwrap();
@@ -415,7 +399,7 @@ mod tests {
         let absent = || EngineError::NoDevice { engine: "gamt", device: "GPU", reason: "no driver".into() };
         let mut engine = Fallback::new("gamt", Err(absent()), oracle(), STALL).unwrap();
         let service = engine.service();
-        assert_eq!((engine.name(), service.names()), ("oracle", ["gamt", "oracle"]));
+        assert_eq!((engine.info().name, service.names()), ("oracle", ["gamt", "oracle"]));
         assert_eq!(service.why()[FIRST].unwrap().to_string(), absent().to_string());
         set(&mut rib, &mut engine, 4).unwrap();
         let mut reader = engine.reader(1, 16).unwrap();

@@ -4,7 +4,7 @@
 //! thread asks it and waits with a limit; when it gives up, the engine is left to its thread, and neither is waited for again.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
-use fib::{Capacity, EngineError, EngineWriter, Family, FibDelta, Generation, Isa, Rib};
+use fib::{EngineError, EngineInfo, EngineWriter, FibDelta, Generation, Rib};
 use lpm_core::failover::{FIRST, Service, Wait, Why};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,16 +21,7 @@ type Job = Box<dyn FnOnce(&mut dyn EngineWriter, &mut Rib) + Send>;
 /// See the module.
 pub(super) struct Primary {
     writer: Writer,
-    /// The instruction set of its lookups.
-    pub(super) isa: Isa,
-    /// What a report calls the code of its lookups.
-    pub(super) isa_name: String,
-    /// What it can hold.
-    pub(super) capacity: Capacity,
-    /// Whether it wants fewer routes.
-    pub(super) wants_fewer_routes: bool,
-    /// The families that it has a table for.
-    pub(super) families: Vec<Family>,
+    pub(super) info: EngineInfo,
 }
 
 enum Writer {
@@ -43,15 +34,13 @@ enum Writer {
 impl Primary {
     /// Takes the engine over.
     pub(super) fn new(engine: Box<dyn EngineWriter>, service: &Arc<Service>) -> Self {
-        let (isa, isa_name, capacity) = (engine.isa(), engine.isa_name(), engine.capacity());
-        let wants_fewer_routes = engine.wants_fewer_routes();
-        let families = Family::ALL.into_iter().filter(|family| engine.has_family(*family)).collect();
-        let writer = if engine.may_hang() {
+        let info = engine.info();
+        let writer = if info.may_hang {
             Writer::Remote(Remote::new(engine, Arc::clone(service)))
         } else {
             Writer::Here(RefCell::new(engine))
         };
-        Self { writer, isa, isa_name, capacity, wants_fewer_routes, families }
+        Self { writer, info }
     }
 
     /// Asks the engine. One that may hang is waited for for `limit` at most, or until lookups have given it up.

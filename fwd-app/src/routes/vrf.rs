@@ -128,7 +128,7 @@ impl Vrf {
     ) -> anyhow::Result<Self> {
         let start = Instant::now();
         let (mut rib, hops, _) = load_rib(&spec.files, on_progress)?;
-        rib.leave_out(engine.wants_fewer_routes());
+        rib.leave_out(engine.info().wants_fewer_routes);
         let load_s = start.elapsed().as_secs_f64();
         let routes = rib.len() as u64;
         check_routes(routes, spec.routes_max)?;
@@ -156,7 +156,7 @@ impl Vrf {
         };
         let start = Instant::now();
         vrf.rib.commit_to(vrf.engine.writer.as_mut()).with_context(|| {
-            format!("engine {} cannot hold this table of {routes} routes", vrf.engine.writer.name())
+            format!("engine {} cannot hold this table of {routes} routes", vrf.engine.writer.info().name)
         })?;
         vrf.tally.build_s = start.elapsed().as_secs_f64();
         vrf.set_families();

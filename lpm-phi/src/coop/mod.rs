@@ -44,7 +44,8 @@ use crate::sync::Arc;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use balance::Balance;
 use fib::{
-    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta, Generation, Isa, Rib,
+    Capacity, EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, Family, FibDelta, Generation,
+    Rib,
 };
 use group::Group;
 use lane::Lane;
@@ -111,10 +112,10 @@ impl CoopEngine {
             First::Group => None,
             First::Engine(half) => Some(half),
         };
-        let first_name = first.as_ref().map_or(Self::GROUP, |half| half.engine.name());
+        let first_name = first.as_ref().map_or(Self::GROUP, |half| half.engine.info().name);
         Self {
             params,
-            service: Service::new([first_name, second.engine.name()]),
+            service: Service::new([first_name, second.engine.info().name]),
             first,
             second,
             generation: Generation::default(),
@@ -161,7 +162,8 @@ impl CoopEngine {
         }
         if let [Some(_), Some(_)] = order {
             let room = |half: usize| {
-                let engine = self.engines().find(|(at, _)| *at == half).map(|(_, engine)| engine.capacity());
+                let engine =
+                    self.engines().find(|(at, _)| *at == half).map(|(_, engine)| engine.info().capacity);
                 engine.map(|room| (room.next_hops_max, room.table_bytes_max))
             };
             // With equal room the second: then a delta is refused by what is sure to be there.
@@ -174,7 +176,7 @@ impl CoopEngine {
 
     /// Refuses a next hop that one of the engines cannot hold, before either is touched.
     fn check_ids(&self, delta: &FibDelta) -> Result<(), EngineError> {
-        let limit = self.capacity().next_hop_id_max;
+        let limit = self.info().capacity.next_hop_id_max;
         let v4 = delta.v4.iter().map(|change| change.new.get());
         let v6 = delta.v6.iter().map(|change| change.new.get());
         let used = v4.chain(v6).max().unwrap_or(0);
@@ -252,20 +254,26 @@ impl CoopEngine {
 }
 
 impl EngineWriter for CoopEngine {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
-
-    /// The second half's, which is the CPU's where there is a device.
-    fn isa(&self) -> Isa {
-        self.second.engine.isa()
-    }
-
-    /// Of each engine in service, once: `ptx+avx512f`.
-    fn isa_name(&self) -> String {
-        let mut names: Vec<_> = self.engines().map(|(_, engine)| engine.isa_name()).collect();
-        names.dedup();
-        names.join("+")
+    /// The instruction set is the second half's, which is the CPU's where there is a device; its name is of each engine in service,
+    /// once: `ptx+avx512f`. There is a table for a family if both halves have one, in service or not.
+    fn info(&self) -> EngineInfo {
+        let second = self.second.engine.info();
+        let first = self.first.as_ref().map(|half| half.engine.info());
+        let mut families = second.families;
+        families.retain(|family| first.as_ref().is_none_or(|first| first.has_family(*family)));
+        let infos: Vec<_> = self.engines().map(|(_, engine)| engine.info()).collect();
+        let mut isa_names: Vec<_> = infos.iter().map(|info| info.isa_name.as_str()).collect();
+        isa_names.dedup();
+        EngineInfo {
+            name: Self::NAME,
+            isa: second.isa,
+            isa_name: isa_names.join("+"),
+            capacity: infos.iter().map(|info| info.capacity).reduce(Capacity::of_both).unwrap_or_default(),
+            fibs: 1,
+            families,
+            wants_fewer_routes: infos.iter().all(|info| info.wants_fewer_routes),
+            may_hang: infos.iter().any(|info| info.may_hang),
+        }
     }
 
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
@@ -290,20 +298,6 @@ impl EngineWriter for CoopEngine {
         Ok(self.generation)
     }
 
-    /// Whether both halves do, in service or not.
-    fn has_family(&self, family: Family) -> bool {
-        let first = self.first.as_ref().is_none_or(|half| half.engine.has_family(family));
-        first && self.second.engine.has_family(family)
-    }
-
-    fn wants_fewer_routes(&self) -> bool {
-        self.engines().all(|(_, engine)| engine.wants_fewer_routes())
-    }
-
-    fn may_hang(&self) -> bool {
-        self.engines().any(|(_, engine)| engine.may_hang())
-    }
-
     fn free_retired(&mut self) {
         for half in self.apply_order().into_iter().flatten() {
             self.engine_mut(half).free_retired();
@@ -312,12 +306,6 @@ impl EngineWriter for CoopEngine {
 
     fn generation(&self) -> Generation {
         self.generation
-    }
-
-    /// What every engine in service can hold.
-    fn capacity(&self) -> Capacity {
-        let all = self.engines().map(|(_, engine)| engine.capacity());
-        all.reduce(Capacity::of_both).unwrap_or_else(|| self.second.engine.capacity())
     }
 
     /// The routes of one table, the bytes of all in service; how batches were dealt out, then the figures of both engines.
