@@ -19,7 +19,6 @@
 //! | `datapath` | the passes over a batch of packets, rx to tx |
 //! | `router` | interfaces, neighbours and ICMP: what a router does besides forwarding |
 //! | `engines` | the names of engines, and their construction |
-//! | `fallback` | a second engine that takes over when the first fails |
 //! | `error`, `notice`, `threads` | wrong configurations; what happens unasked; threads beside the lcores |
 //! | `testing` | what fuzz targets see of the datapath, the router and the feeds (feature `testing`) |
 
@@ -32,7 +31,6 @@ mod control;
 mod datapath;
 mod engines;
 mod error;
-mod fallback;
 mod forwarder;
 mod harness;
 mod notice;

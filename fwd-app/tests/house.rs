@@ -165,14 +165,13 @@ fn a_file_says_what_it_is_for_and_is_one_room() {
 ///
 /// The direction is `commands -> {control, harness, report} -> topology -> datapath`: the harness drives a session, a report
 /// describes a session, and neither uses the other. Only the commands use the command line (`cli`).
-const MODULES: [(&str, &[&str]); 20] = [
+const MODULES: [(&str, &[&str]); 19] = [
     ("error", &[]),
     ("notice", &[]),
     ("threads", &[]),
     ("datapath", &[]),
     ("router", &[]),
-    ("fallback", &["notice"]),
-    ("engines", &["error", "fallback", "notice"]),
+    ("engines", &["error", "notice"]),
     ("topology", &["datapath", "error"]),
     ("ports", &["datapath", "error", "router"]),
     ("routes", &["datapath", "engines", "error", "notice", "ports", "router", "threads", "topology"]),

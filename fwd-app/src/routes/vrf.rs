@@ -25,7 +25,7 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use fib::feed::{Action, Hop, Update};
 use fib::{EngineError, EngineWriter, IpPrefix, Neighbour, NextHop, NextHopError, NextHopTable, Rib};
-use lpm_core::failover::Service;
+use lpm_core::pair::Service;
 use lpm_core::retire::Retired;
 use std::net::IpAddr;
 use std::path::PathBuf;
