@@ -109,7 +109,21 @@ pub struct Capacity {
     pub table_bytes_max: u64,
 }
 
+impl Default for Capacity {
+    /// All next-hop ids, and memory without a limit.
+    fn default() -> Self {
+        let id_max = NextHopId::MAX.get();
+        Self { next_hop_id_max: id_max, next_hops_max: id_max.into(), table_bytes_max: u64::MAX }
+    }
+}
+
 impl Capacity {
+    /// All next-hop ids in tables of so many bytes.
+    #[must_use]
+    pub fn of_bytes(table_bytes_max: u64) -> Self {
+        Self { table_bytes_max, ..Self::default() }
+    }
+
     /// What both of two engines can hold.
     #[must_use]
     pub fn of_both(self, other: Self) -> Self {
@@ -118,6 +132,52 @@ impl Capacity {
             next_hops_max: self.next_hops_max.min(other.next_hops_max),
             table_bytes_max: self.table_bytes_max.min(other.table_bytes_max),
         }
+    }
+}
+
+/// What is known of an engine before it has routes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineInfo {
+    /// The engine's name, as on the command line.
+    pub name: &'static str,
+    /// The instruction set of the CPU that lookups run on; [`Isa::Scalar`] where they run on none in particular.
+    pub isa: Isa,
+    /// What a report calls the code that lookups run: the name of `isa`, unless it is not the CPU that looks up.
+    pub isa_name: String,
+    /// What the engine can hold.
+    pub capacity: Capacity,
+    /// The FIBs that the engine holds, `0..fibs`. Lookups and [`EngineWriter::apply`] are about FIB 0 unless they name another one.
+    pub fibs: u32,
+    /// The families that there are tables for, for as long as the engine lives. Routes of another family are refused, and its lookups
+    /// find none.
+    pub families: Vec<Family>,
+    /// Whether routes that change no answer are better left out of its deltas. Its table is smaller without them; but a change of the route
+    /// that covers them is more changes then, which costs some engines more than they gain.
+    pub wants_fewer_routes: bool,
+    /// Whether a call may never return, since it waits for a device. Such a writer may be given a thread of its own.
+    pub may_hang: bool,
+}
+
+impl EngineInfo {
+    /// An engine with tables for both families, one FIB and the [default capacity](Capacity::default), which answers or refuses at once.
+    #[must_use]
+    pub fn new(name: &'static str, isa: Isa) -> Self {
+        Self {
+            name,
+            isa,
+            isa_name: isa.to_string(),
+            capacity: Capacity::default(),
+            fibs: 1,
+            families: Family::ALL.to_vec(),
+            wants_fewer_routes: false,
+            may_hang: false,
+        }
+    }
+
+    /// Whether there is a table for this family.
+    #[must_use]
+    pub fn has_family(&self, family: Family) -> bool {
+        self.families.contains(&family)
     }
 }
 
@@ -182,16 +242,8 @@ impl EngineOptions {
 
 /// The writing side of an engine: one per table, on the control thread.
 pub trait EngineWriter: Send {
-    /// The engine's name, as on the command line.
-    fn name(&self) -> &'static str;
-
-    /// The instruction set of the CPU that lookups run on; [`Isa::Scalar`] where they run on none in particular.
-    fn isa(&self) -> Isa;
-
-    /// What a report calls the code that lookups run: [`Self::isa`]'s name, unless it is not the CPU that looks up.
-    fn isa_name(&self) -> String {
-        self.isa().to_string()
-    }
+    /// What is known of the engine. It is not for the hot path.
+    fn info(&self) -> EngineInfo;
 
     /// Applies `delta`, all or nothing. Lookups go on meanwhile. `rib` is where the delta comes from ([`Rib::commit`]): what is
     /// [used](crate::RibTable::used) in it is what the engine is to have when the delta is applied, for engines that must know more than
@@ -200,11 +252,6 @@ pub trait EngineWriter: Send {
     /// # Errors
     /// [`EngineError::Full`] or [`EngineError::Memory`]; the old table is in service then.
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError>;
-
-    /// The FIBs that the engine holds, `0..fibs()`. Lookups and [`Self::apply`] are about FIB 0 unless they name another one.
-    fn fibs(&self) -> u32 {
-        1
-    }
 
     /// As [`Self::apply`], for the FIB `fib`, whose routes are those of `rib`. Generations are those of the engine: each delta makes one,
     /// whichever FIB it changes.
@@ -216,32 +263,12 @@ pub trait EngineWriter: Send {
         self.apply(delta, rib)
     }
 
-    /// Whether there is a table for this family, which is so for as long as the engine lives. Routes of another family are refused, and
-    /// its lookups find none.
-    fn has_family(&self, _family: Family) -> bool {
-        true
-    }
-
-    /// Whether routes that change no answer are better left out of its deltas. Its table is smaller without them; but a change of the route
-    /// that covers them is more changes then, which costs some engines more than they gain.
-    fn wants_fewer_routes(&self) -> bool {
-        false
-    }
-
-    /// Whether a call may never return, since it waits for a device. Such a writer may be given a thread of its own.
-    fn may_hang(&self) -> bool {
-        false
-    }
-
     /// Frees the tables that were replaced and that nobody reads any more. A reader never frees one, so the writer does it: here, which
     /// its thread calls every now and then, and with each delta.
     fn free_retired(&mut self) {}
 
     /// The generation in service.
     fn generation(&self) -> Generation;
-
-    /// What the engine can hold.
-    fn capacity(&self) -> Capacity;
 
     /// What the engine holds now.
     fn stats(&self) -> EngineStats;

@@ -16,8 +16,8 @@
 
 use crate::oracle::OracleEngine;
 use crate::{
-    Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, Family, FibDelta, FibId,
-    Fibs, Generation, IpPrefix, Isa, Key, Keys, NextHopId, Rib, SlotId,
+    Capacity, EngineError, EngineInfo, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta,
+    FibId, Fibs, Generation, IpPrefix, Key, Keys, NextHopId, Rib, SlotId,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -152,7 +152,7 @@ impl FaultyEngine {
     /// `engine`, which may hold several FIBs, behind `faults`.
     #[must_use]
     pub fn over(engine: Box<dyn EngineWriter>, faults: &Arc<Faults>) -> Self {
-        let next_hops_max = engine.capacity().next_hops_max;
+        let next_hops_max = engine.info().capacity.next_hops_max;
         Self { inner: engine, faults: Arc::clone(faults), next_hops_max }
     }
 
@@ -164,25 +164,15 @@ impl FaultyEngine {
 }
 
 impl EngineWriter for FaultyEngine {
-    fn name(&self) -> &'static str {
-        "fake"
-    }
-
-    fn isa(&self) -> Isa {
-        self.inner.isa()
-    }
-
-    /// True, since the engine is used in place of a device.
-    fn may_hang(&self) -> bool {
-        true
+    /// It may hang, since it is used in place of a device.
+    fn info(&self) -> EngineInfo {
+        let info = self.inner.info();
+        let capacity = Capacity { next_hops_max: self.next_hops_max, ..info.capacity };
+        EngineInfo { name: "fake", capacity, may_hang: true, ..info }
     }
 
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
         self.apply_to(FibId::MAIN, delta, rib)
-    }
-
-    fn fibs(&self) -> u32 {
-        self.inner.fibs()
     }
 
     fn apply_to(&mut self, fib: FibId, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
@@ -196,16 +186,8 @@ impl EngineWriter for FaultyEngine {
         self.inner.apply_to(fib, delta, rib)
     }
 
-    fn has_family(&self, family: Family) -> bool {
-        self.inner.has_family(family)
-    }
-
     fn generation(&self) -> Generation {
         self.inner.generation()
-    }
-
-    fn capacity(&self) -> Capacity {
-        Capacity { next_hops_max: self.next_hops_max, ..self.inner.capacity() }
     }
 
     fn stats(&self) -> EngineStats {

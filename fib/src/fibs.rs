@@ -8,7 +8,7 @@ use crate::EngineError;
 use std::fmt;
 use std::ops::Range;
 
-/// A FIB of an engine, `0..fibs()`.
+/// A FIB of an engine, `0..fibs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct FibId(pub u32);

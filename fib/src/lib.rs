@@ -70,7 +70,9 @@ pub mod units;
 
 pub use delta::{Change, FibDelta, Generation, Route, Routes};
 pub use details::Details;
-pub use engine::{Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, SlotId};
+pub use engine::{
+    Capacity, EngineError, EngineInfo, EngineOptions, EngineReader, EngineStats, EngineWriter, SlotId,
+};
 pub use fibs::{FibId, Fibs};
 pub use group::{Group, GroupPath};
 pub use isa::{Isa, IsaError};

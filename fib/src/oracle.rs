@@ -5,8 +5,8 @@
 
 use crate::reader::{Answer, SlotReader};
 use crate::{
-    Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
-    Key, Keys, NextHopId, Prefix, Rib, Routes,
+    EngineError, EngineInfo, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation,
+    Isa, Key, Keys, NextHopId, Prefix, Rib, Routes,
 };
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -164,12 +164,8 @@ impl OracleEngine {
 }
 
 impl EngineWriter for OracleEngine {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
-
-    fn isa(&self) -> Isa {
-        Isa::Scalar
+    fn info(&self) -> EngineInfo {
+        EngineInfo::new(Self::NAME, Isa::Scalar)
     }
 
     fn apply(&mut self, delta: &FibDelta, _rib: &Rib) -> Result<Generation, EngineError> {
@@ -180,14 +176,6 @@ impl EngineWriter for OracleEngine {
 
     fn generation(&self) -> Generation {
         self.generation
-    }
-
-    fn capacity(&self) -> Capacity {
-        Capacity {
-            next_hop_id_max: NextHopId::MAX.get(),
-            next_hops_max: u64::from(NextHopId::MAX.get()),
-            table_bytes_max: u64::MAX,
-        }
     }
 
     fn stats(&self) -> EngineStats {

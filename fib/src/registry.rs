@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(ALL.find("auto").unwrap().name, "oracle");
         assert!(ALL.is_device("gpu") && !ALL.is_device("auto") && !ALL.is_device("x"));
         let options = EngineOptions::default();
-        assert_eq!(ALL.make("auto", &options).unwrap().name(), "oracle");
+        assert_eq!(ALL.make("auto", &options).unwrap().info().name, "oracle");
         assert!(matches!(ALL.make("gpu", &options), Err(EngineError::NoDevice { .. })));
         let Err(error) = ALL.make("orakel", &options) else { panic!("made an engine 'orakel'") };
         assert_eq!(error.to_string(), "'orakel' is no engine; known are: auto, oracle, gpu");

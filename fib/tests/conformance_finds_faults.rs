@@ -5,8 +5,8 @@
 use fib::conformance::{self, Make, Options};
 use fib::oracle::OraclePair;
 use fib::{
-    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa, Keys,
-    NextHopId, Rib, SlotId,
+    Capacity, EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
+    Keys, NextHopId, Rib, SlotId,
 };
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -115,12 +115,17 @@ impl Faulty {
 }
 
 impl EngineWriter for Faulty {
-    fn name(&self) -> &'static str {
-        "faulty"
-    }
-
-    fn isa(&self) -> Isa {
-        Isa::Scalar
+    fn info(&self) -> EngineInfo {
+        let next_hop_id_max = match self.fault {
+            Fault::HalfRefused => HALF_REFUSED_ID_MAX,
+            _ => NextHopId::MAX.get(),
+        };
+        let next_hops_max = match self.fault {
+            Fault::LeaksIds => LEAKY_IDS_MAX as u64,
+            _ => u64::from(next_hop_id_max),
+        };
+        let capacity = Capacity { next_hop_id_max, next_hops_max, table_bytes_max: self.table_bytes_max };
+        EngineInfo { capacity, ..EngineInfo::new("faulty", Isa::Scalar) }
     }
 
     fn apply(&mut self, delta: &FibDelta, _rib: &Rib) -> Result<Generation, EngineError> {
@@ -178,18 +183,6 @@ impl EngineWriter for Faulty {
 
     fn generation(&self) -> Generation {
         self.generation
-    }
-
-    fn capacity(&self) -> Capacity {
-        let next_hop_id_max = match self.fault {
-            Fault::HalfRefused => HALF_REFUSED_ID_MAX,
-            _ => NextHopId::MAX.get(),
-        };
-        let next_hops_max = match self.fault {
-            Fault::LeaksIds => LEAKY_IDS_MAX as u64,
-            _ => u64::from(next_hop_id_max),
-        };
-        Capacity { next_hop_id_max, next_hops_max, table_bytes_max: self.table_bytes_max }
     }
 
     fn stats(&self) -> EngineStats {

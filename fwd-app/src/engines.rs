@@ -1,12 +1,12 @@
 //! The engines of the forwarder, and how one is made from the options of a command, with its fallback.
 
 use crate::error::ConfigError;
-use crate::fallback::Fallback;
 use crate::notice::warn;
 use anyhow::Context as _;
 use fib::{EngineOptions, EngineWriter, Registry};
 use lpm_core::each_fib::each_fib;
-use lpm_core::failover::Service;
+use lpm_core::pair::fallback::Fallback;
+use lpm_core::pair::{Service, Why};
 use lpm_cpu::host;
 use lpm_phi::coop::CoopEngine;
 use std::sync::Arc;
@@ -144,7 +144,13 @@ impl EngineSpec {
         let options = EngineOptions { parameters: Vec::new(), ..self.options.clone() };
         let fallback = ENGINES.make(fallback.name, &options).with_context(|| cannot(fallback.name))?;
         let stall = Duration::from_micros(self.stall_us);
-        let pair = Fallback::new(name, engine, fallback, stall).with_context(|| cannot(name))?;
+        let names = [name, fallback.info().name];
+        let listener = Box::new(move |_: &str, why: &Why| {
+            let [primary, fallback] = names;
+            // May be an lcore: it does not wait for stderr (see `notice`).
+            warn(format_args!("engine {primary} is out of service, {fallback} answers from now on: {why}"));
+        });
+        let pair = Fallback::new(name, engine, fallback, stall, listener).with_context(|| cannot(name))?;
         Ok(Made { service: Some(pair.service()), engine: Box::new(pair), is_shared: false })
     }
 
@@ -208,9 +214,9 @@ mod tests {
         let options = EngineOptions { isa: Some(Isa::Scalar), ..EngineOptions::default() };
         for name in cpu_names() {
             let engine = ENGINES.make(name, &options).unwrap();
-            assert_eq!(engine.name(), if name == "auto" { AUTO } else { name });
-            assert_eq!(engine.isa(), Isa::Scalar);
-            let families = Family::ALL.into_iter().filter(|family| engine.has_family(*family));
+            assert_eq!(engine.info().name, if name == "auto" { AUTO } else { name });
+            assert_eq!(engine.info().isa, Isa::Scalar);
+            let families = Family::ALL.into_iter().filter(|family| engine.info().has_family(*family));
             assert!(families.eq(ENGINES.find(name).unwrap().families.iter().copied()), "{name}");
         }
     }

@@ -18,7 +18,6 @@
 //! | `topology` | which stage runs on which lcore |
 //! | `datapath` | the passes over a batch of packets, rx to tx |
 //! | `engines` | the names of engines, and their construction |
-//! | `fallback` | a second engine that takes over when the first fails |
 //! | `error`, `notice`, `threads` | wrong configurations; what happens unasked; threads beside the lcores |
 //! | `testing` | what fuzz targets see of the datapath, the router and the feeds (feature `testing`) |
 
@@ -30,7 +29,6 @@ mod console;
 mod datapath;
 mod engines;
 mod error;
-mod fallback;
 mod forwarder;
 mod harness;
 mod neighbours;

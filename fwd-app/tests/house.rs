@@ -165,13 +165,12 @@ fn a_file_says_what_it_is_for_and_is_one_room() {
 ///
 /// The direction is `commands -> {console, harness, report} -> forwarder -> routes -> neighbours -> ports -> topology -> datapath`: the
 /// harness drives a forwarder, a report describes one, and neither uses the other. Only the commands use the command line (`cli`).
-const MODULES: [(&str, &[&str]); 19] = [
+const MODULES: [(&str, &[&str]); 18] = [
     ("error", &[]),
     ("notice", &[]),
     ("threads", &[]),
     ("datapath", &[]),
-    ("fallback", &["notice"]),
-    ("engines", &["error", "fallback", "notice"]),
+    ("engines", &["error", "notice"]),
     ("topology", &["datapath", "error"]),
     ("ports", &["datapath", "error", "notice", "topology"]),
     ("neighbours", &["datapath", "notice", "ports", "threads", "topology"]),

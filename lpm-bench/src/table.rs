@@ -178,8 +178,8 @@ pub(crate) struct Fed {
 impl Fed {
     /// `writer`, fed by RIBs like `rib`, which is empty.
     pub(crate) fn new(writer: Box<dyn EngineWriter>, rib: Rib) -> Self {
-        let ribs = vec![rib; writer.fibs() as usize];
-        Self { engine: writer.name().to_owned(), writer, ribs, deltas: 0 }
+        let ribs = vec![rib; writer.info().fibs as usize];
+        Self { engine: writer.info().name.to_owned(), writer, ribs, deltas: 0 }
     }
 
     /// As [`Table::apply`].
@@ -244,7 +244,7 @@ impl Table for EngineTable {
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {
         let reader = self.fed.writer.reader(1, self.call).map_err(|source| self.fed.refused(source))?;
         let out = vec![NextHopId::NONE; self.call];
-        let (engine, fibs) = (self.fed.engine.clone(), self.fed.writer.fibs());
+        let (engine, fibs) = (self.fed.engine.clone(), self.fed.writer.info().fibs);
         Ok(Box::new(EngineLooker { engine, reader, fibs, out }))
     }
 }

@@ -6,8 +6,8 @@
 //! as long as one of the writers is: the routes of a writer that was dropped stay in it.
 
 use fib::{
-    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta, FibId, Fibs,
-    Generation, Isa, Keys, NextHopId, Rib, SlotId,
+    EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, FibDelta, FibId, Fibs, Generation,
+    Keys, NextHopId, Rib, SlotId,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -16,7 +16,7 @@ use std::task::Poll;
 #[must_use]
 pub fn each_fib(engine: Box<dyn EngineWriter>) -> Vec<Box<dyn EngineWriter>> {
     let generation = engine.generation();
-    let fibs = (0..engine.fibs()).map(FibId);
+    let fibs = (0..engine.info().fibs).map(FibId);
     let engine = Arc::new(Mutex::new(engine));
     let writer = |fib| -> Box<dyn EngineWriter> {
         Box::new(FibWriter { engine: Arc::clone(&engine), fib, generation, routes: [0; 2] })
@@ -41,16 +41,8 @@ impl FibWriter {
 }
 
 impl EngineWriter for FibWriter {
-    fn name(&self) -> &'static str {
-        self.engine().name()
-    }
-
-    fn isa(&self) -> Isa {
-        self.engine().isa()
-    }
-
-    fn isa_name(&self) -> String {
-        self.engine().isa_name()
+    fn info(&self) -> EngineInfo {
+        EngineInfo { fibs: 1, ..self.engine().info() }
     }
 
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
@@ -58,18 +50,6 @@ impl EngineWriter for FibWriter {
         self.generation = generation;
         self.routes = [rib.v4.used_len() as u64, rib.v6.used_len() as u64];
         Ok(generation)
-    }
-
-    fn has_family(&self, family: Family) -> bool {
-        self.engine().has_family(family)
-    }
-
-    fn wants_fewer_routes(&self) -> bool {
-        self.engine().wants_fewer_routes()
-    }
-
-    fn may_hang(&self) -> bool {
-        self.engine().may_hang()
     }
 
     /// Without effect while another FIB's writer is at work, which may take long: it does the same.
@@ -81,10 +61,6 @@ impl EngineWriter for FibWriter {
 
     fn generation(&self) -> Generation {
         self.generation
-    }
-
-    fn capacity(&self) -> Capacity {
-        self.engine().capacity()
     }
 
     /// Routes are those of this FIB; memory and details are those of the whole engine.

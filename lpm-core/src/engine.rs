@@ -18,8 +18,8 @@ use crate::retire::Retired;
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::{
-    Capacity, Change, Details, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation,
-    Isa, Key, Keys, NextHopId, Prefix, Rib, RibTable,
+    Capacity, Change, Details, EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, FibDelta,
+    Generation, Key, Keys, NextHopId, Prefix, Rib, RibTable,
 };
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ pub trait Algorithm: 'static {
 
     /// Distinct next hops at most.
     const NEXT_HOPS_MAX: u64 = NextHopId::MAX.get() as u64;
-    /// As [`EngineWriter::wants_fewer_routes`].
+    /// As [`EngineInfo::wants_fewer_routes`].
     const WANTS_FEWER_ROUTES: bool = false;
 
     /// The engine's name on the command line.
@@ -353,23 +353,19 @@ pub fn synchronize(epochs: &Epochs) {
 }
 
 impl<A: Algorithm> EngineWriter for CpuEngine<A> {
-    fn name(&self) -> &'static str {
-        A::name(&self.params)
-    }
-
-    fn isa(&self) -> Isa {
-        self.params.as_ref().isa
-    }
-
-    fn has_family(&self, family: fib::Family) -> bool {
-        match family {
-            fib::Family::V4 => <A::V4 as FibTable<u32>>::HOLDS_ROUTES,
-            fib::Family::V6 => <A::V6 as FibTable<u128>>::HOLDS_ROUTES,
+    fn info(&self) -> EngineInfo {
+        let common = self.params.as_ref();
+        let v4 = <A::V4 as FibTable<u32>>::HOLDS_ROUTES.then_some(fib::Family::V4);
+        let v6 = <A::V6 as FibTable<u128>>::HOLDS_ROUTES.then_some(fib::Family::V6);
+        EngineInfo {
+            capacity: Capacity {
+                next_hops_max: A::NEXT_HOPS_MAX,
+                ..Capacity::of_bytes(common.table_bytes_max)
+            },
+            families: v4.into_iter().chain(v6).collect(),
+            wants_fewer_routes: A::WANTS_FEWER_ROUTES,
+            ..EngineInfo::new(A::name(&self.params), common.isa)
         }
-    }
-
-    fn wants_fewer_routes(&self) -> bool {
-        A::WANTS_FEWER_ROUTES
     }
 
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
@@ -395,14 +391,6 @@ impl<A: Algorithm> EngineWriter for CpuEngine<A> {
 
     fn generation(&self) -> Generation {
         self.generation
-    }
-
-    fn capacity(&self) -> Capacity {
-        Capacity {
-            next_hop_id_max: NextHopId::MAX.get(),
-            next_hops_max: A::NEXT_HOPS_MAX,
-            table_bytes_max: self.params.as_ref().table_bytes_max,
-        }
     }
 
     fn stats(&self) -> EngineStats {

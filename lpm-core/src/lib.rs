@@ -1,4 +1,4 @@
-//! What every engine that looks up on a CPU stands on, and what two engines stand on that stand in for each other.
+//! What all engines on a CPU have in common, and pairs of engines of which each goes on alone when the other one fails.
 //!
 //! | module | what lives there |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | [`caches`] | the data caches of this host |
 //! | [`each_fib`] | the FIBs of one engine, each as an engine of its own |
 //! | [`epoch`], [`copies`] | grace periods between the writer and the readers; two copies of a table |
-//! | [`failover`] | which of two engines are in service, and why one is not |
+//! | [`pair`] | two engines in one, each of which goes on alone when the other one fails; `--fallback` |
 //! | [`lend`] | a batch shared by threads where it lies |
 //! | [`hops`] | next-hop ids behind indices of 8 or 16 bits |
 //! | [`no_table`] | the table of a family that an engine does not have |
@@ -27,13 +27,13 @@ pub mod drops;
 pub mod each_fib;
 pub mod engine;
 pub mod epoch;
-pub mod failover;
 pub mod hops;
 #[expect(unsafe_code, reason = "threads that look up where keys and answers lie")]
 pub mod lend;
 #[expect(unsafe_code, reason = "memory mappings")]
 pub mod memory;
 pub mod no_table;
+pub mod pair;
 pub mod params;
 pub mod publish;
 pub mod retire;

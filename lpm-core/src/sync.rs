@@ -1,6 +1,6 @@
 //! The atomics, locks, threads and clock of all protocols between threads.
 //!
-//! Here they are those of `std`. The files with such a protocol (`epoch`, `copies`, `retire`, `failover`, `lend`, `coop`) import them only from
+//! Here they are those of `std`. The files with such a protocol (`epoch`, `copies`, `retire`, `lend`, `pair`, and `coop`) import them only from
 //! `crate::sync`, so that the crate `models` can compile the same files with the types of a model checker.
 
 pub use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -32,7 +32,7 @@ fn lookup(engine: &dyn EngineWriter, key: u32) -> NextHopId {
 fn ipv6_routes_are_refused_and_ipv6_keys_have_none() {
     for (name, make) in ENGINES {
         let mut engine = make(&EngineOptions::default()).unwrap();
-        assert_eq!(engine.name(), name);
+        assert_eq!(engine.info().name, name);
         let mut rib = Rib::of(engine.as_ref());
         rib.set("10.0.0.0/8".parse().unwrap(), id(7));
         rib.commit_to(engine.as_mut()).unwrap();
@@ -66,7 +66,7 @@ fn parameters_are_checked() {
     assert!(matches!(sail_b::make(&with("layout", "wide")), Err(EngineError::Parameter { .. })));
     let engine =
         sail_b::make(&EngineOptions { isa: Some(Isa::Avx512f), ..EngineOptions::default() }).unwrap();
-    assert_eq!(engine.isa(), Isa::Scalar, "there is no other kernel");
+    assert_eq!(engine.info().isa, Isa::Scalar, "there is no other kernel");
 }
 
 /// The layout of the paper has 32,767 chunks of level 24, 65,535 of level 32, and 254 next hops. One more is refused, whole, and the wide

@@ -189,5 +189,5 @@ fn parameters_are_checked() {
         let refused = host::make(&EngineOptions::of(&[(name, value)]));
         assert!(matches!(refused, Err(EngineError::Parameter { .. })), "{name}={value}");
     }
-    assert_eq!(host::make(&EngineOptions::default()).unwrap().name(), "host");
+    assert_eq!(host::make(&EngineOptions::default()).unwrap().info().name, "host");
 }

@@ -71,7 +71,7 @@ fn follow<K: Key>(engine: &mut dyn EngineWriter, table: &PathBuf, stream: &Path)
     let stats = engine.stats();
     println!(
         "{}, {} routes, {count} updates: {} table bytes, {} of the writer, {:?}",
-        engine.name(),
+        engine.info().name,
         stats.routes_v4 + stats.routes_v6,
         stats.table_bytes,
         stats.writer_bytes,

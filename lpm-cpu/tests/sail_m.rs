@@ -6,7 +6,7 @@ use fib::generate::variation;
 use fib::oracle::Oracle4;
 use fib::random::Seeded;
 use fib::{
-    Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, FibId, Fibs,
+    EngineError, EngineInfo, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, FibId, Fibs,
     Generation, Isa, Keys, NextHopId, NextHopTable, Prefix4, Rib, SlotId, conformance, feed,
 };
 use lpm_core::each_fib::each_fib;
@@ -57,12 +57,8 @@ impl OneOf {
 }
 
 impl EngineWriter for OneOf {
-    fn name(&self) -> &'static str {
-        self.engine.name()
-    }
-
-    fn isa(&self) -> Isa {
-        self.engine.isa()
+    fn info(&self) -> EngineInfo {
+        EngineInfo { fibs: 1, ..self.engine.info() }
     }
 
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
@@ -80,10 +76,6 @@ impl EngineWriter for OneOf {
 
     fn generation(&self) -> Generation {
         self.generation
-    }
-
-    fn capacity(&self) -> Capacity {
-        self.engine.capacity()
     }
 
     fn stats(&self) -> EngineStats {
@@ -163,7 +155,7 @@ struct Many {
 
 impl Many {
     fn new(engine: Box<dyn EngineWriter>) -> Self {
-        let fibs = engine.fibs() as usize;
+        let fibs = engine.info().fibs as usize;
         let reader = engine.reader(2, 300).unwrap();
         let (ribs, oracles) = (vec![Rib::plain(); fibs], vec![Oracle4::new(); fibs]);
         Self { engine, reader, ribs, oracles, batches: 0 }
@@ -196,14 +188,14 @@ impl Many {
             }
             for ((fib, key), answer) in batch.iter().zip(answers) {
                 let right = self.oracles[fib.0 as usize].lookup(*key);
-                assert_eq!(answer, right, "{key:#x} in FIB {fib}, {}", self.engine.isa());
+                assert_eq!(answer, right, "{key:#x} in FIB {fib}, {}", self.engine.info().isa);
             }
         }
     }
 
     /// Checks both ends of `prefixes` in every FIB.
     fn check_ends(&mut self, prefixes: &[Prefix4]) {
-        let fibs = self.engine.fibs();
+        let fibs = self.engine.info().fibs;
         let ends = prefixes.iter().flat_map(|prefix| [prefix.address(), prefix.last_address()]);
         let keys: Vec<_> = ends.flat_map(|key| (0..fibs).map(move |fib| (FibId(fib), key))).collect();
         self.check(&keys);
@@ -438,7 +430,7 @@ fn what_does_not_fit_leaves_every_fib_as_it_was() {
 fn a_fib_that_is_not_there_is_refused() {
     let mut sail_m = sail_m(Isa::detect(), 4).unwrap();
     let mut host = lpm_cpu::host::make(&EngineOptions::default()).unwrap();
-    assert_eq!((sail_m.fibs(), host.fibs()), (4, 1));
+    assert_eq!((sail_m.info().fibs, host.info().fibs), (4, 1));
     for (engine, fibs) in [(sail_m.as_mut(), 4), (host.as_mut(), 1)] {
         let mut rib = Rib::plain();
         rib.set("10.0.0.0/8".parse().unwrap(), id(9));

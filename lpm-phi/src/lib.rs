@@ -42,4 +42,4 @@ pub const ENGINES: &[Engine] = &[
 ];
 
 // By the names that the crate `models` has for them, which compiles `coop` over a model checker.
-use lpm_core::{failover, lend, sync};
+use lpm_core::{lend, pair, sync};

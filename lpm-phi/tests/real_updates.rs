@@ -60,7 +60,7 @@ fn withdraw_all(engine: &mut dyn EngineWriter, mut rib: Rib) {
     let stats = engine.stats();
     assert_eq!((stats.routes_v4, stats.routes_v6), (0, 0));
     for (name, value) in stats.details.iter().filter(|(name, _)| name.ends_with("filter_occupied")) {
-        assert!(value.abs() < 0.5, "{}: {name} = {value}", engine.name());
+        assert!(value.abs() < 0.5, "{}: {name} = {value}", engine.info().name);
     }
 }
 

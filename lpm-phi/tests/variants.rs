@@ -213,7 +213,7 @@ fn withdrawing_everything_leaves_every_counter_zero() {
                 rib.commit_to(&mut *engine).unwrap();
             }
             for name in ["v4_filter_occupied", "v6_filter_occupied", "v4_entries", "v6_entries"] {
-                assert!(detail(&*engine, name).abs() < 0.5, "{} {hash}: {name}", engine.name());
+                assert!(detail(&*engine, name).abs() < 0.5, "{} {hash}: {name}", engine.info().name);
             }
         }
     }

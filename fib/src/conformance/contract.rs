@@ -194,7 +194,7 @@ pub fn refusals(make: Make<'_>, options: Options) {
 }
 
 fn id_above_capacity(rig: &mut Rig, u4: &Universe<u32>, u6: &Universe<u128>) {
-    let Ok(id) = NextHopId::new(rig.writer.capacity().next_hop_id_max.saturating_add(1)) else {
+    let Ok(id) = NextHopId::new(rig.writer.info().capacity.next_hop_id_max.saturating_add(1)) else {
         return; // the engine stores every id that a `NextHopId` can have
     };
     rig.case(format_args!("id {id}, above the engine's largest"));

@@ -35,7 +35,7 @@ pub fn next_hops(make: Make<'_>, options: Options) {
 }
 
 fn edge_ids<K: TestKey>(rig: &mut Rig) {
-    let largest = rig.writer.capacity().next_hop_id_max;
+    let largest = rig.writer.info().capacity.next_hop_id_max;
     for id in EDGE_IDS.into_iter().filter_map(|id| NextHopId::new(id).ok()) {
         for len in [0, 8, 17, 20, 24, 28, K::BITS - 1, K::BITS] {
             rig.case(format_args!("id {id} on a {} /{len}", K::FAMILY));
@@ -53,7 +53,7 @@ fn edge_ids<K: TestKey>(rig: &mut Rig) {
 
 /// Far more distinct ids over time than at any one time: an id that no route uses any more must not take up room.
 fn come_and_go(rig: &mut Rig) {
-    let capacity = rig.writer.capacity();
+    let capacity = rig.writer.info().capacity;
     // While a delta is applied, an engine may hold both the old and the new id of each route, so use half of its capacity.
     let room = u32::try_from(capacity.next_hops_max / 2).unwrap_or(u32::MAX);
     let at_once = room.min(capacity.next_hop_id_max / 2).min(20_000);
@@ -79,7 +79,7 @@ fn come_and_go(rig: &mut Rig) {
 
 /// 100,000 distinct ids, in deltas that also withdraw: correct answers, or a refusal that changes nothing.
 fn many_ids<K: TestKey>(rig: &mut Rig) {
-    let capacity = rig.writer.capacity();
+    let capacity = rig.writer.info().capacity;
     let step = DISTINCT_IDS / 4;
     let universe = Universe::<K>::new(64, &mut rig.rng);
     let mut used: BTreeMap<Prefix<K>, NextHopId> = BTreeMap::new();
@@ -126,7 +126,7 @@ const BULK: u32 = 20_000;
 /// withdraw after which nothing is inherited must be accepted, however large.
 fn inherited_ids<K: TestKey>(rig: &mut Rig, len: u8) {
     let Some(most) =
-        u32::try_from(rig.writer.capacity().next_hops_max).ok().filter(|n| u64::from(*n) <= FILLED_MAX)
+        u32::try_from(rig.writer.info().capacity.next_hops_max).ok().filter(|n| u64::from(*n) <= FILLED_MAX)
     else {
         return;
     };

@@ -52,8 +52,13 @@ impl Rig {
             Ok(writer) => writer,
             Err(error) => fail(format_args!("{group}: the engine could not be made: {error}")),
         };
-        let ids = palette(writer.capacity());
-        assert!(ids.len() >= 2, "{}: an engine holds at least two next hops: {:?}", group, writer.capacity());
+        let ids = palette(writer.info().capacity);
+        assert!(
+            ids.len() >= 2,
+            "{}: an engine holds at least two next hops: {:?}",
+            group,
+            writer.info().capacity
+        );
         let purpose = group.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
         let rig = Self {
             reader: reader_of(writer.as_ref(), SLOTS, BATCH_MAX),
@@ -81,7 +86,7 @@ impl Rig {
 
     /// Engine name and test case, for messages.
     pub(super) fn name(&self) -> String {
-        format!("engine {} ({}), {}", self.writer.name(), self.writer.isa(), self.case)
+        format!("engine {} ({}), {}", self.writer.info().name, self.writer.info().isa, self.case)
     }
 
     /// A random next-hop id that fits the engine.
@@ -304,13 +309,13 @@ pub(super) fn reader_of(writer: &dyn EngineWriter, slots: u16, batch_max: usize)
             assert!(
                 reader.slots() >= slots && reader.batch_max() >= batch_max,
                 "engine {}: a reader of {slots} slots of {batch_max} was asked for, got {} of {}",
-                writer.name(),
+                writer.info().name,
                 reader.slots(),
                 reader.batch_max()
             );
             reader
         }
-        Err(error) => fail(format_args!("engine {}: no reader: {error}", writer.name())),
+        Err(error) => fail(format_args!("engine {}: no reader: {error}", writer.info().name)),
     }
 }
 

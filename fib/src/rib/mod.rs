@@ -335,7 +335,7 @@ impl Rib {
     #[must_use]
     pub fn of(engine: &dyn EngineWriter) -> Self {
         let mut rib = Self::default();
-        rib.leave_out(engine.wants_fewer_routes());
+        rib.leave_out(engine.info().wants_fewer_routes);
         rib
     }
 
@@ -444,7 +444,7 @@ impl Rib {
     /// Those of [`EngineWriter::apply`].
     pub fn move_to(&mut self, engine: &mut dyn EngineWriter) -> Result<Generation, EngineError> {
         let was_plain = self.v4.is_plain;
-        self.leave_out_anew(engine.wants_fewer_routes());
+        self.leave_out_anew(engine.info().wants_fewer_routes);
         let loaded = self.load(engine);
         if loaded.is_err() {
             self.leave_out_anew(!was_plain);

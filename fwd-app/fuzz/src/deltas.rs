@@ -136,12 +136,12 @@ impl Rig {
                 assert!(used > limit);
                 assert_eq!(self.writer.generation(), before, "a refused delta makes no generation");
             }
-            Err(error) => panic!("{}: {error}", self.writer.name()),
+            Err(error) => panic!("{}: {error}", self.writer.info().name),
         }
         let stats = self.writer.stats();
         assert_eq!((self.rib.v4.len(), self.rib.v6.len()), (self.v4.0.len(), self.v6.0.len()));
         let routes = (self.rib.v4.used_len() as u64, self.rib.v6.used_len() as u64);
-        assert_eq!((stats.routes_v4, stats.routes_v6), routes, "{}: routes", self.writer.name());
+        assert_eq!((stats.routes_v4, stats.routes_v6), routes, "{}: routes", self.writer.info().name);
         let keys4 = self.v4.keys(&delta.v4);
         let answers = self.ask(Keys::V4(&keys4));
         for (key, answer) in keys4.iter().zip(answers) {
@@ -149,8 +149,8 @@ impl Rig {
                 answer,
                 self.v4.lookup(*key),
                 "{} {}: {key:#010x} {:?}",
-                self.writer.name(),
-                self.writer.isa(),
+                self.writer.info().name,
+                self.writer.info().isa,
                 self.v4
             );
         }
@@ -161,8 +161,8 @@ impl Rig {
                 answer,
                 self.v6.lookup(*key),
                 "{} {}: {key:#034x} {:?}",
-                self.writer.name(),
-                self.writer.isa(),
+                self.writer.info().name,
+                self.writer.info().isa,
                 self.v6
             );
         }
@@ -206,7 +206,7 @@ pub fn deltas(data: &[u8]) {
         rig.history.push(data.to_vec());
         HISTORY.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&rig.history);
         let families = ENGINES.find(SUBJECTS[number].0).unwrap().families;
-        let id_max = rig.writer.capacity().next_hop_id_max;
+        let id_max = rig.writer.info().capacity.next_hop_id_max;
         for _ in 0..DELTAS_MAX {
             if input.is_empty() {
                 break;

@@ -301,7 +301,7 @@ impl TraceShown {
             queue,
             bytes: seen.frame_bytes,
             addresses,
-            engine: vrf.engine().name(),
+            engine: vrf.engine().info().name,
             generation: vrf.engine().generation().0,
             prefix: route.map(|(prefix, _)| prefix.to_string()),
             next_hop: id.and_then(hop),

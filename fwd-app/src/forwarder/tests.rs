@@ -289,7 +289,7 @@ fn the_control_thread_does_not_wait_while_one_vrf_of_a_common_engine_is_built() 
                 let hop = Hop::Id(NextHopId::new(base(vrf) + round).unwrap());
                 forwarder.vrf_mut(vrf).add_route("198.18.0.0/24".parse().unwrap(), &hop).unwrap();
                 forwarder.commit().unwrap();
-                assert_eq!(forwarder.vrf(vrf).engine().name(), "oracle");
+                assert_eq!(forwarder.vrf(vrf).engine().info().name, "oracle");
             }
         }
     });
@@ -308,7 +308,7 @@ fn the_control_thread_does_not_wait_while_one_vrf_of_a_common_engine_is_built() 
         let mut reader = engine.reader(1, 1).unwrap();
         reader.submit(SlotId(0), Keys::V4(&[0xc612_0001])).unwrap();
         let Poll::Ready(Ok([id])) = reader.collect(SlotId(0)) else { panic!("no answer") };
-        assert_eq!((engine.name(), id.get()), ("fake", base(vrf) + 100));
+        assert_eq!((engine.info().name, id.get()), ("fake", base(vrf) + 100));
     }
 }
 

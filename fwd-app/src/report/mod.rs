@@ -37,8 +37,8 @@ use crate::topology::{Settings, Totals};
 use anyhow::{Context as _, bail};
 use fib::host::Host;
 use hdrhistogram::Histogram;
-use lpm_core::failover::{FIRST, Service};
 use lpm_core::memory::{self, Mapped};
+use lpm_core::pair::{FIRST, Service};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -314,9 +314,9 @@ impl EngineReport {
         let (engine, tally) = (vrf.engine(), vrf.tally());
         let stats = engine.stats();
         Self {
-            name: engine.name(),
+            name: engine.info().name,
             auto: vrf.spec().auto_reason(),
-            isa: engine.isa_name(),
+            isa: engine.info().isa_name,
             table_bytes: stats.table_bytes,
             retired_bytes: stats.retired_bytes,
             retired_egress_bytes: vrf.retired_egress_bytes(),

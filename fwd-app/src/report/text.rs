@@ -19,8 +19,8 @@ pub(crate) fn banner(forwarder: &Forwarder, settings: Settings, plan: &Plan) -> 
     let mut lines = vec![
         format!(
             "engine   {} ({}), {} IPv4 and {} IPv6 routes in {:.1} MB, read in {:.2} s, built in {:.2} s",
-            engine.name(),
-            engine.isa_name(),
+            engine.info().name,
+            engine.info().isa_name,
             stats.routes_v4,
             stats.routes_v6,
             megabytes(stats.table_bytes),

@@ -51,7 +51,7 @@ impl VrfReports {
                 routes_v6: rib.v6.len(),
                 next_hops: vrf.hops().len(),
                 updates: vrf.tally().updates,
-                engine: vrf.engine().name(),
+                engine: vrf.engine().info().name,
                 table_bytes: stats.table_bytes,
                 writer_bytes: stats.writer_bytes,
                 retired_bytes: stats.retired_bytes + vrf.retired_egress_bytes(),

@@ -127,12 +127,13 @@ impl Vrf {
         let Built { mut made, mut rib, build_s } = built?;
         self.commit()?;
         self.check_families(made.engine.as_ref())?;
-        let has_table = |prefix: &IpPrefix| made.engine.has_family(prefix.family());
+        let has_table = |prefix: &IpPrefix| made.engine.info().has_family(prefix.family());
         for prefix in building.changed.drain().filter(has_table) {
             rib.set(prefix, self.route(prefix));
         }
-        let has_other_tables =
-            Family::ALL.iter().any(|of| made.engine.has_family(*of) != self.engine().has_family(*of));
+        let has_other_tables = Family::ALL
+            .iter()
+            .any(|of| made.engine.info().has_family(*of) != self.engine().info().has_family(*of));
         rib.commit_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;
         debug_assert!(
             has_other_tables || rib.v4.iter().eq(self.rib.v4.iter()) && rib.v6.iter().eq(self.rib.v6.iter())
@@ -152,12 +153,12 @@ impl Vrf {
     /// Refuses an engine without a table for routes of the files and of the control socket. Those of feeds and of ports' addresses are
     /// left out.
     fn check_families(&self, engine: &dyn EngineWriter) -> anyhow::Result<()> {
-        for family in Family::ALL.into_iter().filter(|family| !engine.has_family(*family)) {
+        for family in Family::ALL.into_iter().filter(|family| !engine.info().has_family(*family)) {
             let routes = self.routes_of_user(family);
             anyhow::ensure!(
                 routes == 0,
                 "engine {} has no table for {family}, and {routes} routes of files and ctl are of this family",
-                engine.name()
+                engine.info().name
             );
         }
         Ok(())
@@ -180,10 +181,10 @@ impl Vrf {
 /// Takes the routes of families that `engine` has no table for out of `rib`, which has been committed.
 fn leave_out(rib: &mut Rib, engine: &dyn EngineWriter) {
     let mut gone = Routes::default();
-    if !engine.has_family(Family::V4) {
+    if !engine.info().has_family(Family::V4) {
         gone.v4 = rib.v4.withdrawn();
     }
-    if !engine.has_family(Family::V6) {
+    if !engine.info().has_family(Family::V6) {
         gone.v6 = rib.v6.withdrawn();
     }
     rib.tell(&gone);
@@ -191,7 +192,7 @@ fn leave_out(rib: &mut Rib, engine: &dyn EngineWriter) {
 }
 
 fn too_large(made: &Made, rib: &Rib) -> String {
-    format!("engine {} cannot hold this table of {} routes", made.engine.name(), rib.len())
+    format!("engine {} cannot hold this table of {} routes", made.engine.info().name, rib.len())
 }
 
 #[cfg(test)]
@@ -260,10 +261,10 @@ mod tests {
         (70..80).for_each(|number| set(&mut vrf, number, Some(1000 + number)));
         let wanted: Vec<_> = (0..160).map(|number| lookup(&vrf, number)).collect();
         assert_eq!((wanted[0], wanted[70], wanted[100]), (2000, 1070, 3100), "they are in service at once");
-        assert_eq!(vrf.engine().name(), "oracle");
+        assert_eq!(vrf.engine().info().name, "oracle");
 
         finish(&mut vrf, &faults).unwrap();
-        assert_eq!(vrf.engine().name(), "fake");
+        assert_eq!(vrf.engine().info().name, "fake");
         assert_eq!((0..160).map(|number| lookup(&vrf, number)).collect::<Vec<_>>(), wanted);
         assert_eq!(faults.calls(Call::Apply), 2, "the table, and what has changed since");
         set(&mut vrf, 0, Some(7));
@@ -281,7 +282,7 @@ mod tests {
             set(&mut vrf, 0, Some(9));
             let error = finish(&mut vrf, &faults).unwrap_err();
             assert!(format!("{error:#}").contains("engine fake cannot hold this table"), "{error:#}");
-            assert_eq!((vrf.engine().name(), lookup(&vrf, 0)), ("oracle", 9));
+            assert_eq!((vrf.engine().info().name, lookup(&vrf, 0)), ("oracle", 9));
             set(&mut vrf, 0, Some(10));
             assert_eq!(lookup(&vrf, 0), 10);
         }
@@ -294,6 +295,6 @@ mod tests {
         faults.die_in_apply.store(true, Ordering::SeqCst);
         build_slowly(&mut vrf, &faults);
         assert!(finish(&mut vrf, &faults).unwrap_err().to_string().contains("panicked"));
-        assert_eq!(vrf.engine().name(), "oracle");
+        assert_eq!(vrf.engine().info().name, "oracle");
     }
 }

@@ -238,7 +238,7 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
         result
     };
     move_to(&mut rig, "sail-m", vec![numbered(1).1, link("2001:db8:8000::/33")]).unwrap();
-    assert_eq!((rig.vrf.engine().name(), lens(&rig), rig.in_service(0..2)), ("sail-m", (3, 0), 2));
+    assert_eq!((rig.vrf.engine().info().name, lens(&rig), rig.in_service(0..2)), ("sail-m", (3, 0), 2));
     assert_eq!(rig.outcome(FPM), FeedOutcome { no_table: 2, ..FeedOutcome::default() });
     rig.says_all(FPM, vec![numbered(2).1, link("2001:db8:c000::/34")]);
     assert_eq!((lens(&rig), rig.in_service(0..3)), ((4, 0), 3));
@@ -247,13 +247,13 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
     rig.vrf.add_route(v6, &hop).unwrap();
     assert!(rig.vrf.commit().unwrap_err().to_string().contains("IPv6 routes: sail-m"));
     move_to(&mut rig, "oracle", vec![]).unwrap();
-    assert_eq!((rig.vrf.engine().name(), lens(&rig)), ("oracle", (4, 4)));
+    assert_eq!((rig.vrf.engine().info().name, lens(&rig)), ("oracle", (4, 4)));
     assert_eq!(rig.outcome(FPM), FeedOutcome::default());
     rig.vrf.add_route(v6, &hop).unwrap();
     rig.vrf.commit().unwrap();
     let refused = move_to(&mut rig, "sail-m", vec![]).unwrap_err().to_string();
     assert!(refused.contains("no table for ipv6, and 1 routes of files and ctl"), "{refused}");
-    assert_eq!((rig.vrf.engine().name(), lens(&rig)), ("oracle", (4, 5)));
+    assert_eq!((rig.vrf.engine().info().name, lens(&rig)), ("oracle", (4, 5)));
 }
 
 /// The routes of a VRF, with their next hops in words.

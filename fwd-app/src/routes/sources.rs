@@ -312,13 +312,13 @@ impl Vrf {
     /// The families that an engine has tables for: routes of feeds and addresses of others are left out. [`Self::turn`] looks at those of
     /// a family that it had none for before, or has none for any more.
     pub(super) fn set_families(&mut self) {
-        let lacks = |family: &Family| !self.engine().has_family(*family);
+        let lacks = |family: &Family| !self.engine().info().has_family(*family);
         let lacking: Vec<_> = Family::ALL.into_iter().filter(lacks).collect();
         let had_table = Family::ALL.map(|family| !self.candidates.lacks_table(family));
         self.candidates.set_without_table(lacking);
         self.changes.has_noticed_family = false;
         for (family, had_table) in Family::ALL.into_iter().zip(had_table) {
-            if had_table != self.engine().has_family(family) {
+            if had_table != self.engine().info().has_family(family) {
                 let prefixes = self.candidates.prefixes(family);
                 if had_table && !prefixes.is_empty() {
                     self.notice_family(family);
@@ -331,7 +331,7 @@ impl Vrf {
     /// Says once that routes of a family are left out.
     fn notice_family(&mut self, family: Family) {
         if !std::mem::replace(&mut self.changes.has_noticed_family, true) {
-            let name = self.engine().name();
+            let name = self.engine().info().name;
             notice::warn(format_args!(
                 "engine {name} has no table for {family}: the routes of feeds and addresses of this family are left out (ctl show feeds)"
             ));

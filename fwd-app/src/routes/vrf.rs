@@ -23,7 +23,7 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use fib::feed::{Action, Hop, Update};
 use fib::{EngineError, EngineWriter, IpPrefix, Neighbour, NextHop, NextHopError, NextHopTable, Rib};
-use lpm_core::failover::Service;
+use lpm_core::pair::Service;
 use lpm_core::retire::Retired;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -146,7 +146,7 @@ impl Vrf {
     ) -> anyhow::Result<Self> {
         let start = Instant::now();
         let (mut rib, hops, _) = load_rib(&spec.files, on_progress)?;
-        rib.leave_out(engine.wants_fewer_routes());
+        rib.leave_out(engine.info().wants_fewer_routes);
         let load_s = start.elapsed().as_secs_f64();
         let routes = rib.len() as u64;
         check_routes(routes, spec.routes_max)?;
@@ -171,7 +171,7 @@ impl Vrf {
         };
         let start = Instant::now();
         vrf.rib.commit_to(vrf.engine.writer.as_mut()).with_context(|| {
-            format!("engine {} cannot hold this table of {routes} routes", vrf.engine.writer.name())
+            format!("engine {} cannot hold this table of {routes} routes", vrf.engine.writer.info().name)
         })?;
         vrf.tally.build_s = start.elapsed().as_secs_f64();
         vrf.set_families();

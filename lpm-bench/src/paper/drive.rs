@@ -215,7 +215,7 @@ pub(super) fn beside(
     load: Load<'_>,
     (player, rate): (&mut Player<'_>, f64),
 ) -> Result<Beside, Fault> {
-    let engine = writer.name().to_owned();
+    let engine = writer.info().name.to_owned();
     let fault = |source| Fault::Engine { engine: engine.clone(), source };
     let done = AtomicBool::new(false);
     let (driven, updates) = std::thread::scope(|scope| {

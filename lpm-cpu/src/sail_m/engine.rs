@@ -13,8 +13,8 @@ use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::reader::{Answer, SlotReader};
 use fib::{
-    Capacity, Change, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta, FibId, Fibs,
-    Generation, Isa, Keys, NextHopId, Rib, RibTable,
+    Capacity, Change, EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, Family, FibDelta,
+    FibId, Fibs, Generation, Isa, Keys, NextHopId, Rib, RibTable,
 };
 use lpm_core::engine::synchronize;
 use lpm_core::epoch::{Epochs, ReaderEpoch};
@@ -98,20 +98,13 @@ impl SailM {
 }
 
 impl EngineWriter for SailM {
-    fn name(&self) -> &'static str {
-        super::NAME
-    }
-
-    fn isa(&self) -> Isa {
-        self.params.common.isa
-    }
-
-    fn has_family(&self, family: Family) -> bool {
-        family == Family::V4
-    }
-
-    fn fibs(&self) -> u32 {
-        self.writer.table().fibs
+    fn info(&self) -> EngineInfo {
+        EngineInfo {
+            capacity: Capacity::of_bytes(self.params.common.table_bytes_max),
+            fibs: self.writer.table().fibs,
+            families: vec![Family::V4],
+            ..EngineInfo::new(super::NAME, self.params.common.isa)
+        }
     }
 
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
@@ -119,7 +112,7 @@ impl EngineWriter for SailM {
     }
 
     fn apply_to(&mut self, fib: FibId, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
-        Fibs::One(fib).check(0, self.fibs())?;
+        Fibs::One(fib).check(0, self.writer.table().fibs)?;
         if !delta.v6.is_empty() {
             let used = rib.v6.used_len() as u64;
             return Err(EngineError::Full { what: self.params.no_ipv6, used, limit: 0 });
@@ -151,14 +144,6 @@ impl EngineWriter for SailM {
 
     fn generation(&self) -> Generation {
         self.generation
-    }
-
-    fn capacity(&self) -> Capacity {
-        Capacity {
-            next_hop_id_max: NextHopId::MAX.get(),
-            next_hops_max: NextHopId::MAX.get().into(),
-            table_bytes_max: self.params.common.table_bytes_max,
-        }
     }
 
     /// Routes are those of all FIBs.

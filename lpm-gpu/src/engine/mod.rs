@@ -48,8 +48,8 @@ use crate::sail::{SailOptions, SailTable};
 use arc_swap::ArcSwap;
 use bubbles::Bubbles;
 use fib::{
-    Capacity, Details, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta,
-    Generation, Isa, NextHopId, Rib,
+    Capacity, Details, EngineError, EngineInfo, EngineOptions, EngineReader, EngineStats, EngineWriter,
+    FibDelta, Generation, Isa, Rib,
 };
 use gpu::{Gpu, Plan, STALL_MAX, persistent_entry};
 use grace::Grace;
@@ -332,22 +332,14 @@ fn persistent_kernels(
 }
 
 impl EngineWriter for GpuEngine {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// [`Isa::Scalar`]: of the host's instruction sets, lookups use none in particular.
-    fn isa(&self) -> Isa {
-        Isa::Scalar
-    }
-
-    /// `ptx`: the driver compiles the kernels for the device there is.
-    fn isa_name(&self) -> String {
-        "ptx".to_owned()
-    }
-
-    fn may_hang(&self) -> bool {
-        true
+    fn info(&self) -> EngineInfo {
+        EngineInfo {
+            // The driver compiles the kernels for the device there is.
+            isa_name: "ptx".to_owned(),
+            capacity: Capacity::of_bytes(self.params.table_bytes_max),
+            may_hang: true,
+            ..EngineInfo::new(self.name, Isa::Scalar)
+        }
     }
 
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
@@ -373,14 +365,6 @@ impl EngineWriter for GpuEngine {
 
     fn generation(&self) -> Generation {
         self.generation
-    }
-
-    fn capacity(&self) -> Capacity {
-        Capacity {
-            next_hop_id_max: NextHopId::MAX.get(),
-            next_hops_max: u64::from(NextHopId::MAX.get()),
-            table_bytes_max: self.params.table_bytes_max,
-        }
     }
 
     fn stats(&self) -> EngineStats {

@@ -8,8 +8,8 @@
 use super::Mamt;
 use fib::reader::{Answer, SlotReader};
 use fib::{
-    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa, Keys,
-    NextHopId, Rib,
+    EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Keys, NextHopId,
+    Rib,
 };
 use lpm_core::engine::CpuEngine;
 use lpm_core::lend::{LOAN_MAX, Lender, Rules, Worker, board};
@@ -39,16 +39,8 @@ impl Threaded {
 }
 
 impl EngineWriter for Threaded {
-    fn name(&self) -> &'static str {
-        self.engine.name()
-    }
-
-    fn isa(&self) -> Isa {
-        self.engine.isa()
-    }
-
-    fn wants_fewer_routes(&self) -> bool {
-        self.engine.wants_fewer_routes()
+    fn info(&self) -> EngineInfo {
+        self.engine.info()
     }
 
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
@@ -61,10 +53,6 @@ impl EngineWriter for Threaded {
 
     fn generation(&self) -> Generation {
         self.engine.generation()
-    }
-
-    fn capacity(&self) -> Capacity {
-        self.engine.capacity()
     }
 
     fn stats(&self) -> EngineStats {

@@ -9,9 +9,9 @@
 //! | `make` | from names to the two halves |
 //! | [`params`] | parameters, those of the two engines among them |
 //! | `balance`, `profile` | where a batch is cut: by the throughput measured at start (section 4.4.2), then by who waits for whom |
-//! | `reader`, `flight`, `lane` | the two halves of a reader, double-buffered (section 4.4.1) |
-//! | `group`, `helper` | helper threads: a CPU engine as the first half |
 //! | `tally` | how much each half has looked up |
+//!
+//! The two writers, and a reader's two halves, double-buffered (section 4.4.1), are those of any [`pair`](lpm_core::pair).
 //!
 //! **The first half** is a device engine, a CPU engine of its own on helper threads, or a [`First::Group`]: helper threads over the
 //! second half's table, so that two groups of one host share one table and one update. What a group is asked through slots is copied
@@ -28,35 +28,26 @@
 //! generation between submit and collect.
 
 mod balance;
-mod flight;
-mod group;
-mod helper;
-mod lane;
 mod make;
 pub mod params;
 mod profile;
-mod reader;
 mod tally;
 
-use crate::failover::{BOTH, FIRST, Listener, SECOND, Service, Why};
 use crate::lend::Rules;
+use crate::pair::group::Group;
+use crate::pair::lane::Lane;
+use crate::pair::reader::PairReader;
+use crate::pair::{BOTH, FIRST, HALVES, HalfWriter, Listener, Pair, SECOND, Service, Why};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use balance::Balance;
 use fib::{
-    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta, Generation, Isa, Rib,
+    EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, Family, FibDelta, Generation, Rib,
 };
-use group::Group;
-use lane::Lane;
 use params::Params;
 use profile::Profile;
-use reader::{CoopReader, Halves, LOOKUP_FLIGHTS};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use tally::Tallies;
-
-/// Halves of a batch, and of the engine. The [`FIRST`] one's share comes first in a batch, and is handed over; the [`SECOND`] one's is
-/// looked up by the caller's own thread, unless that is a device's too.
-const HALVES: usize = 2;
+use tally::{Share, Tallies};
 
 /// How an engine's readers are driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,12 +77,11 @@ pub enum First {
 /// The writing side of the engine `coop`.
 pub struct CoopEngine {
     params: Params,
-    /// `None` for a group, which has no table.
-    first: Option<Half>,
-    second: Half,
-    service: Arc<Service>,
+    /// The first half has no table if it is a group.
+    pair: Pair,
+    /// How the readers of each half are driven.
+    drives: [Drive; HALVES],
     tallies: Tallies,
-    generation: Generation,
     /// The next of [`Params::cpus`] to be dealt out.
     next_cpu: AtomicUsize,
     /// Where the thread that made the engine may run.
@@ -107,17 +97,16 @@ impl CoopEngine {
     /// Over two engines, both empty.
     #[must_use]
     pub fn new(first: First, second: Half, params: Params) -> Self {
-        let first = match first {
-            First::Group => None,
-            First::Engine(half) => Some(half),
+        let (first, drive) = match first {
+            First::Group => (None, second.drive),
+            First::Engine(half) => (Some(HalfWriter::new(half.engine)), half.drive),
         };
-        let first_name = first.as_ref().map_or(Self::GROUP, |half| half.engine.name());
+        let (drives, second) = ([drive, second.drive], HalfWriter::new(second.engine));
+        let names = [first.as_ref().map_or(Self::GROUP, |half| half.info().name), second.info().name];
         Self {
             params,
-            service: Service::new([first_name, second.engine.name()]),
-            first,
-            second,
-            generation: Generation::default(),
+            pair: Pair::new(Service::new(names), first, second),
+            drives,
             next_cpu: AtomicUsize::new(0),
             cpus_allowed: sched_getaffinity(None).ok(),
             tallies: Tallies::default(),
@@ -127,54 +116,30 @@ impl CoopEngine {
     /// Has `listener` told when a half goes out of service.
     #[must_use]
     pub fn with_listener(self, listener: Listener) -> Self {
-        self.service.listen(listener);
+        self.pair.service().listen(listener);
         self
     }
 
     /// Which halves are in service.
     #[must_use]
     pub fn service(&self) -> Arc<Service> {
-        Arc::clone(&self.service)
+        self.pair.service()
     }
 
-    /// The engines that have tables, while they are in service, each with its half.
-    fn engines(&self) -> impl Iterator<Item = (usize, &dyn EngineWriter)> {
-        let first = self.first.as_ref().map(|half| (FIRST, half.engine.as_ref()));
-        let second = Some((SECOND, self.second.engine.as_ref()));
-        // A group that is left alone still reads the second half's table.
-        let shared = self.first.is_none();
-        [first, second].into_iter().flatten().filter(move |(half, _)| shared || self.service.has(*half))
-    }
-
-    fn engine_mut(&mut self, half: usize) -> &mut dyn EngineWriter {
-        match &mut self.first {
-            Some(first) if half == FIRST => first.engine.as_mut(),
-            _ => self.second.engine.as_mut(),
-        }
-    }
-
-    /// The halves whose engines take a delta, the one with less room first.
-    fn apply_order(&self) -> [Option<usize>; HALVES] {
-        let mut order = [None; HALVES];
-        for (place, (half, _)) in order.iter_mut().zip(self.engines()) {
-            *place = Some(half);
-        }
-        if let [Some(_), Some(_)] = order {
-            let room = |half: usize| {
-                let engine = self.engines().find(|(at, _)| *at == half).map(|(_, engine)| engine.capacity());
-                engine.map(|room| (room.next_hops_max, room.table_bytes_max))
-            };
-            // With equal room the second: then a delta is refused by what is sure to be there.
-            if room(SECOND) <= room(FIRST) {
-                order.reverse();
-            }
-        }
-        order
+    /// The half with less room, which is to take a delta first. With equal room the second: then a delta is refused by what is sure to be
+    /// there.
+    fn smaller(&self) -> usize {
+        let room = |half: &HalfWriter| {
+            let capacity = half.info().capacity;
+            (capacity.next_hops_max, capacity.table_bytes_max)
+        };
+        let is_first = self.pair.first().is_some_and(|first| room(first) < room(self.pair.second()));
+        if is_first { FIRST } else { SECOND }
     }
 
     /// Refuses a next hop that one of the engines cannot hold, before either is touched.
     fn check_ids(&self, delta: &FibDelta) -> Result<(), EngineError> {
-        let limit = self.capacity().next_hop_id_max;
+        let limit = self.info().capacity.next_hop_id_max;
         let v4 = delta.v4.iter().map(|change| change.new.get());
         let v6 = delta.v6.iter().map(|change| change.new.get());
         let used = v4.chain(v6).max().unwrap_or(0);
@@ -185,147 +150,99 @@ impl CoopEngine {
     }
 
     /// The reading side of `half` with `flights` slots.
-    fn lane(&self, half: usize, flights: u16, batch_max: usize) -> Result<Lane, EngineError> {
-        let source = match &self.first {
-            Some(first) if half == FIRST => first,
-            _ => &self.second,
-        };
-        if source.drive == Drive::Device {
-            let reader = source.engine.reader(flights, batch_max)?;
-            if reader.slots() < flights || reader.batch_max() < batch_max {
-                return Err(EngineError::Batch { keys: batch_max, limit: reader.batch_max() });
-            }
-            return Ok(Lane::Slots(reader));
+    fn lane(&self, half: usize, flights: u16, batch_max: usize) -> Result<Lane, Why> {
+        let source = self.pair.first().filter(|_| half == FIRST).unwrap_or_else(|| self.pair.second());
+        if self.drives[half] == Drive::Device {
+            let reader = source.ask("reader", move |engine| engine.reader(flights, batch_max))?;
+            return Lane::slots(reader, flights, batch_max);
         }
+        let reader = || source.ask("reader", move |engine| engine.reader(1, batch_max.max(1)));
         if half == SECOND {
-            return source.engine.reader(1, batch_max.max(1)).map(Lane::Inline);
+            return reader().map(Lane::Inline);
         }
         let cpus = &self.params.cpus;
         let threads = (0..self.params.threads.max(1))
             .map(|_| {
                 let turn = self.next_cpu.fetch_add(1, Ordering::Relaxed);
                 let cpu = (!cpus.is_empty()).then(|| cpus[turn % cpus.len()]);
-                source.engine.reader(1, batch_max.max(1)).map(|reader| (reader, cpu))
+                reader().map(|reader| (reader, cpu))
             })
             .collect::<Result<Vec<_>, _>>()?;
         let room = (usize::from(flights), batch_max);
         // Only over the table that the caller's thread reads too: another engine may hang, and must not have what is the caller's.
-        let rules = self
-            .first
-            .is_none()
-            .then(|| Rules { helps: self.params.split.is_none(), patience: self.params.stall });
-        Group::new(threads, room, self.cpus_allowed, self.params.stall, rules).map(Lane::Threads)
+        let is_group = self.pair.first().is_none();
+        let rules =
+            is_group.then(|| Rules { helps: self.params.split.is_none(), patience: self.params.stall });
+        Group::new(threads, room, self.cpus_allowed, self.params.stall, rules)
+            .map(Lane::Threads)
+            .map_err(|error| Why::Failed { during: "reader", error })
     }
 
     /// As [`Self::lane`]; a half that has none goes out of service, unless it is the user's to mend or the last.
     fn lane_or_out(&self, half: usize, flights: u16, batch_max: usize) -> Result<Lane, EngineError> {
-        if !self.service.has(half) {
+        if !self.service().has(half) {
             return Ok(Lane::Absent);
         }
         match self.lane(half, flights, batch_max) {
             Ok(lane) => Ok(lane),
-            Err(error @ EngineError::Parameter { .. }) => Err(error),
-            Err(error) => {
-                self.service.fail(half, Why::Failed { during: "reader", error })?;
-                Ok(Lane::Absent)
-            }
+            Err(Why::Failed { error: error @ EngineError::Parameter { .. }, .. }) => Err(error),
+            Err(why) => self.service().fail(half, why).map(|()| Lane::Absent),
         }
     }
 
     /// Measures both halves of a reader (section 4.4.2).
-    fn profile(&self, halves: &mut Halves, batch_max: usize) {
+    fn profile(&self, lanes: &mut [Lane; HALVES], balance: &mut Balance, batch_max: usize) {
         let mut profile = Profile::new(batch_max);
-        for family in [Family::V4, Family::V6] {
+        for family in Family::ALL {
             let mut rates = [0.0; HALVES];
             for (half, rate) in rates.iter_mut().enumerate() {
-                match profile.rate(&mut halves.lanes[half], family, self.params.stall) {
+                match profile.rate(&mut lanes[half], family, self.params.stall) {
                     Ok(measured) => *rate = measured,
                     Err(why) => {
-                        let _last = self.service.fail(half, why); // which is asked all the same
+                        let _last = self.service().fail(half, why); // which is asked all the same
                         return;
                     }
                 }
             }
-            halves.balance.profiled(family, rates);
+            balance.profiled(family, rates);
         }
     }
 }
 
 impl EngineWriter for CoopEngine {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
-
-    /// The second half's, which is the CPU's where there is a device.
-    fn isa(&self) -> Isa {
-        self.second.engine.isa()
-    }
-
-    /// Of each engine in service, once: `ptx+avx512f`.
-    fn isa_name(&self) -> String {
-        let mut names: Vec<_> = self.engines().map(|(_, engine)| engine.isa_name()).collect();
-        names.dedup();
-        names.join("+")
+    /// As [`Pair::info`]. The instruction set is the second half's, which is the CPU's where there is a device; what it is called names
+    /// those of all in service, each once: `ptx+avx512f`.
+    fn info(&self) -> EngineInfo {
+        let mut isa_names: Vec<_> = self.pair.used().map(|half| half.info().isa_name.as_str()).collect();
+        isa_names.dedup();
+        EngineInfo {
+            name: Self::NAME,
+            isa: self.pair.second().info().isa,
+            isa_name: isa_names.join("+"),
+            ..self.pair.info()
+        }
     }
 
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
         self.check_ids(delta)?;
-        let mut taken = false;
-        for half in self.apply_order().into_iter().flatten() {
-            let Err(error) = self.engine_mut(half).apply(delta, rib) else {
-                taken = true;
-                continue;
-            };
-            // A refusal, with nothing changed anywhere: the delta is refused. A failure: the other one may take it.
-            let refused = !matches!(error, EngineError::Device { .. } | EngineError::NoDevice { .. });
-            if refused && !taken {
-                return Err(error);
-            }
-            if self.first.is_none() {
-                return Err(error);
-            }
-            self.service.fail(half, Why::Failed { during: "apply", error })?;
-        }
-        self.generation = self.generation.next();
-        Ok(self.generation)
-    }
-
-    /// Whether both halves do, in service or not.
-    fn has_family(&self, family: Family) -> bool {
-        let first = self.first.as_ref().is_none_or(|half| half.engine.has_family(family));
-        first && self.second.engine.has_family(family)
-    }
-
-    fn wants_fewer_routes(&self) -> bool {
-        self.engines().all(|(_, engine)| engine.wants_fewer_routes())
-    }
-
-    fn may_hang(&self) -> bool {
-        self.engines().any(|(_, engine)| engine.may_hang())
+        let smaller = self.smaller();
+        let stays = self.pair.first().is_none().then_some(SECOND);
+        self.pair.apply([smaller, 1 - smaller], stays, delta, rib)
     }
 
     fn free_retired(&mut self) {
-        for half in self.apply_order().into_iter().flatten() {
-            self.engine_mut(half).free_retired();
-        }
+        self.pair.free_retired();
     }
 
     fn generation(&self) -> Generation {
-        self.generation
-    }
-
-    /// What every engine in service can hold.
-    fn capacity(&self) -> Capacity {
-        let all = self.engines().map(|(_, engine)| engine.capacity());
-        all.reduce(Capacity::of_both).unwrap_or_else(|| self.second.engine.capacity())
+        self.pair.generation()
     }
 
     /// The routes of one table, the bytes of all in service; how batches were dealt out, then the figures of both engines.
     fn stats(&self) -> EngineStats {
-        let mut stats =
-            EngineStats { details: self.tallies.details(&self.service), ..EngineStats::default() };
-        for (_, engine) in self.engines() {
-            let of = engine.stats();
+        let details = self.tallies.details(&self.service());
+        let mut stats = EngineStats { details, ..EngineStats::default() };
+        for of in self.pair.used().filter_map(|half| half.ask("stats", |engine| Ok(engine.stats())).ok()) {
             (stats.routes_v4, stats.routes_v6) = (of.routes_v4, of.routes_v6);
             stats.table_bytes += of.table_bytes;
             stats.writer_bytes += of.writer_bytes;
@@ -336,17 +253,14 @@ impl EngineWriter for CoopEngine {
     }
 
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
-        let slots = slots.min(u16::MAX - LOOKUP_FLIGHTS);
-        let flights = slots + LOOKUP_FLIGHTS;
-        let lanes =
+        let (flights, service) = (PairReader::<Share>::flights(slots), self.service());
+        let mut lanes =
             [self.lane_or_out(FIRST, flights, batch_max)?, self.lane_or_out(SECOND, flights, batch_max)?];
-        let balance = self.params.split.map_or_else(Balance::even, Balance::by_hand);
-        let room = (usize::from(flights), batch_max);
-        let mut halves =
-            Halves::new(lanes, self.service(), self.tallies.register(), balance, room, self.params.stall);
-        if !balance.is_by_hand() && batch_max >= profile::BATCH_MIN && self.service.mask() == BOTH {
-            self.profile(&mut halves, batch_max);
+        let mut balance = self.params.split.map_or_else(Balance::even, Balance::by_hand);
+        if !balance.is_by_hand() && batch_max >= profile::BATCH_MIN && service.mask() == BOTH {
+            self.profile(&mut lanes, &mut balance, batch_max);
         }
-        Ok(Box::new(CoopReader::new(halves, usize::from(slots), batch_max)))
+        let share = Share { balance, tally: self.tallies.register() };
+        Ok(Box::new(PairReader::new(lanes, share, service, (slots, batch_max), self.params.stall)))
     }
 }

@@ -1,8 +1,8 @@
 //! The profiling phase (section 4.4.2): how many keys a second each half looks up, before the first batch.
 
-use super::lane::Lane;
-use super::reader::LOOKUP_FLIGHTS;
-use crate::failover::{Wait, Why};
+use crate::pair::lane::Lane;
+use crate::pair::reader::LOOKUP_FLIGHTS;
+use crate::pair::{Wait, Why};
 use crate::sync::thread;
 use crate::sync::time::Instant;
 use fib::random::SplitMix64;

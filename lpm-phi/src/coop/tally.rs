@@ -1,7 +1,8 @@
 //! How much each half has looked up.
 
-use super::HALVES;
-use crate::failover::{FIRST, SECOND, Service, Why};
+use super::balance::Balance;
+use crate::pair::reader::Split;
+use crate::pair::{FIRST, HALVES, SECOND, Service, Why};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, PoisonError};
 use crossbeam_utils::CachePadded;
@@ -12,16 +13,43 @@ use serde::Serialize;
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// Keys that each half was handed.
-    pub(super) keys: [AtomicU64; HALVES],
+    keys: [AtomicU64; HALVES],
     /// The first half's share by family, 65536ths.
-    pub(super) share: [AtomicU64; HALVES],
+    share: [AtomicU64; HALVES],
 }
 
 impl Tally {
     /// Counts `keys` more in `figure`, which nobody else writes: no locked instruction.
     #[inline]
-    pub(super) fn add(figure: &AtomicU64, keys: usize) {
+    fn add(figure: &AtomicU64, keys: usize) {
         figure.store(figure.load(Ordering::Relaxed) + keys as u64, Ordering::Relaxed);
+    }
+}
+
+/// Where a reader cuts its batches, and its tally.
+pub(super) struct Share {
+    pub(super) balance: Balance,
+    pub(super) tally: Arc<CachePadded<Tally>>,
+}
+
+impl Split for Share {
+    const CUTS: bool = true;
+
+    #[inline]
+    fn cut(&mut self, family: Family, len: usize) -> usize {
+        self.balance.cut(family, len)
+    }
+
+    #[inline]
+    fn handed(&mut self, half: usize, keys: usize) {
+        Tally::add(&self.tally.keys[half], keys);
+    }
+
+    #[inline]
+    fn judge(&mut self, family: Family, len: usize, cut: usize, first_late: bool) {
+        self.balance.judge(family, len, cut, first_late);
+        let share = &self.tally.share[usize::from(family == Family::V6)];
+        share.store(self.balance.share(family).into(), Ordering::Relaxed);
     }
 }
 

@@ -60,6 +60,10 @@ pub(crate) fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
     (Sender(Arc::clone(&state)), Receiver(state))
 }
 
+pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    bounded(usize::MAX)
+}
+
 /// Ignores poison, since a thread may panic while it holds a channel.
 fn lock<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -77,6 +81,10 @@ impl<T> Sender<T> {
             state.queue.push_back(message);
             Ok(())
         }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.0).queue.is_empty()
     }
 
     /// As [`Self::try_send`]: no sender here waits for room.
@@ -102,6 +110,10 @@ impl<T> Receiver<T> {
 
     pub(crate) fn try_iter(&self) -> impl Iterator<Item = T> {
         std::iter::from_fn(|| self.try_recv().ok())
+    }
+
+    pub(crate) fn recv(&self) -> Result<T, RecvTimeoutError> {
+        self.recv_timeout(Duration::ZERO)
     }
 
     /// Waits without a limit.

@@ -4,7 +4,7 @@ use crate::check::{Fault, is};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, thread};
 use fib::{
-    Capacity, EngineError, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa, Keys,
+    EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa, Keys,
     NextHopId, Rib, SlotId,
 };
 use std::task::Poll;
@@ -73,12 +73,8 @@ pub(crate) fn answer(key: u32, generation: u64) -> NextHopId {
 pub(crate) struct Engine(pub(crate) Arc<State>);
 
 impl EngineWriter for Engine {
-    fn name(&self) -> &'static str {
-        self.0.name
-    }
-
-    fn isa(&self) -> Isa {
-        Isa::Scalar
+    fn info(&self) -> EngineInfo {
+        EngineInfo::new(self.0.name, Isa::Scalar)
     }
 
     fn apply(&mut self, _: &FibDelta, _: &Rib) -> Result<Generation, EngineError> {
@@ -97,10 +93,6 @@ impl EngineWriter for Engine {
 
     fn generation(&self) -> Generation {
         Generation::default()
-    }
-
-    fn capacity(&self) -> Capacity {
-        Capacity { next_hop_id_max: NextHopId::MAX.get(), next_hops_max: 1 << 24, table_bytes_max: u64::MAX }
     }
 
     fn stats(&self) -> EngineStats {

@@ -3,7 +3,7 @@
 //!
 //! | model | production code | what could go wrong |
 //! |---|---|---|
-//! | `coop_model` | `lpm-phi/src/coop`, `lpm-core/src/{lend.rs,failover}` | a half fails: an answer is lost, is from an abandoned table, or nobody wakes |
+//! | `coop_model` | `lpm-phi/src/coop`, `lpm-core/src/{lend.rs,pair}` | a half fails: an answer is lost, is from an abandoned table, or nobody wakes |
 //! | `pipeline_model` | `fwd-app/src/topology/pipeline.rs`, `datapath/{batch,lookup}.rs` | batches lost, doubled, reordered; stage hangs |
 //!
 //! `check` runs the models, `sync` and `channel` are the primitives over shuttle, `coop_engines` engines that fail on demand; `dpdk`,
@@ -32,10 +32,10 @@ mod topology;
 
 #[path = "../../../lpm-phi/src/coop/mod.rs"]
 mod coop;
-#[path = "../../../lpm-core/src/failover/mod.rs"]
-mod failover;
 #[path = "../../../lpm-core/src/lend.rs"]
 mod lend;
+#[path = "../../../lpm-core/src/pair/mod.rs"]
+mod pair;
 
 /// The default engine of `coop`, which the models never create.
 mod bloom {
@@ -47,6 +47,8 @@ mod dpdk;
 pub(crate) use dpdk::{Burst, simd, tsc};
 extern crate self as dpdk_ffi;
 
-pub(crate) use channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded};
+pub(crate) use channel::{
+    Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded, unbounded,
+};
 // In this crate, `crossbeam_channel` is the crate itself.
 extern crate self as crossbeam_channel;

@@ -1,7 +1,6 @@
 //! A batch in flight: its keys as far as they may be needed again, and what has become of its two pieces.
 
-use super::HALVES;
-use crate::failover::Wait;
+use super::{HALVES, Wait};
 use fib::{Family, KeyBuffer};
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The engine `coop` over pairs of engines: the conformance suite, and halves that fail, are late or stall.
+//! Two engines in one, the engine `coop` and `--fallback`: the conformance suite, and halves that fail, are late or stall.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
 
@@ -9,13 +9,15 @@ use fib::{
     EngineError, EngineOptions, EngineReader, EngineWriter, Generation, Isa, KeyBuffer, Keys, NextHopId, Rib,
     SlotId,
 };
-use lpm_core::failover::Why;
+use lpm_core::pair::fallback::Fallback;
+use lpm_core::pair::{FIRST, Listener, SECOND, Service, Why};
 use lpm_phi::bloom;
 use lpm_phi::coop::params::Params;
 use lpm_phi::coop::{CoopEngine, Drive, First, Half};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
+use std::time::Duration;
 
 /// A stall limit far longer than any batch takes, also on a host that is busy with other tests.
 const PATIENT: (&str, &str) = ("stall-us", "30000000");
@@ -45,6 +47,68 @@ fn boxed(first: First, second: Half, pairs: &[(&str, &str)]) -> Result<Box<dyn E
     Ok(Box::new(CoopEngine::new(first, second, params(pairs))))
 }
 
+/// `device` and the fallback behind it, and what its listener is told.
+fn fallback(
+    device: FaultyEngine,
+    fallback: Box<dyn EngineWriter>,
+    stall: Duration,
+    told: &Told,
+) -> (Box<dyn EngineWriter>, Arc<Service>) {
+    let engine = Fallback::new("fake", Ok(Box::new(device)), fallback, stall, listener(told)).unwrap();
+    let service = engine.service();
+    (Box::new(engine), service)
+}
+
+/// What a listener was told.
+type Told = Arc<Mutex<Vec<(&'static str, Why)>>>;
+
+fn listener(told: &Told) -> Listener {
+    let told = Arc::clone(told);
+    Box::new(move |name, why| told.lock().unwrap().push((name, why.clone())))
+}
+
+/// Where a faulty device stands beside the oracle.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    CoopFirst,
+    CoopSecond,
+    Primary,
+}
+
+impl Role {
+    const ALL: [Self; 3] = [Self::CoopFirst, Self::CoopSecond, Self::Primary];
+
+    /// The half of the pair.
+    fn half(self) -> usize {
+        if self == Self::CoopSecond { SECOND } else { FIRST }
+    }
+
+    /// A pair with a device in this role, which may keep a batch for so many microseconds; `split` is for `coop`.
+    fn pair(self, faults: &Arc<Faults>, stall: (&str, &str), split: Option<&str>) -> Paired {
+        let (told, device) = (Told::default(), FaultyEngine::new(faults));
+        let (engine, service): (Box<dyn EngineWriter>, _) = if self == Self::Primary {
+            let stall = Duration::from_micros(stall.1.parse().unwrap());
+            fallback(device, oracle(), stall, &told)
+        } else {
+            let (device, oracle) = (on_device(Box::new(device)), on_cpu(oracle()));
+            let (first, second) = if self == Self::CoopFirst { (device, oracle) } else { (oracle, device) };
+            let pairs: Vec<_> = [stall].into_iter().chain(split.map(|split| ("split", split))).collect();
+            let engine = CoopEngine::new(First::Engine(first), second, params(&pairs));
+            let engine = engine.with_listener(listener(&told));
+            let service = engine.service();
+            (Box::new(engine), service)
+        };
+        Paired { engine, service, told }
+    }
+}
+
+/// A pair, which of its halves are in service, and what its listener was told.
+struct Paired {
+    engine: Box<dyn EngineWriter>,
+    service: Arc<Service>,
+    told: Told,
+}
+
 const ROOM: u64 = 4 << 30;
 
 // Oracle on a helper thread, bloom on the caller's.
@@ -67,11 +131,28 @@ fn halves_that_are_devices_or_the_other_way_round_keep_the_contract() {
     let two_devices =
         || boxed(First::Engine(on_device(late())), on_device(late()), &[PATIENT, ("split", "0.3")]);
     let cpu_first = || boxed(First::Engine(on_cpu(oracle())), on_device(late()), &[PATIENT]);
-    for make in [&two_devices as conformance::Make<'_>, &cpu_first] {
+    let fallback = || Ok(Role::Primary.pair(&Arc::default(), PATIENT, None).engine);
+    for make in [&two_devices as conformance::Make<'_>, &cpu_first, &fallback] {
         conformance::batches(make, Options::default());
         conformance::refusals(make, Options::default());
         conformance::concurrent(make, Options::default());
     }
+    conformance::withdraw(&fallback, Options::default());
+}
+
+/// The writer runs on a thread of its own, for one half may hang; the other half asks the RIB for what inherits, and to build anew.
+#[test]
+fn a_primary_that_may_hang_and_asks_the_rib_answers_as_the_suite_wants() {
+    let make = || -> Result<Box<dyn EngineWriter>, EngineError> {
+        let device = on_device(Box::new(FaultyEngine::new(&Arc::default())));
+        let bloom = on_cpu(bloom(Isa::detect(), ROOM)?);
+        let coop = boxed(First::Engine(device), bloom, &[PATIENT, ("split", "0.5")])?;
+        assert!(coop.info().may_hang);
+        let patient = Duration::from_secs(60);
+        Ok(Box::new(Fallback::new("coop", Ok(coop), oracle(), patient, listener(&Told::default()))?))
+    };
+    conformance::withdraw(&make, Options::default());
+    conformance::random_tables(&make, Options::default());
 }
 
 /// One table, read by this thread and by a group of threads: the groups of the suite that mix readers, slots and deltas.
@@ -112,20 +193,19 @@ fn the_suite_holds_whenever_a_half_fails() {
     // Early or late, in any call; `at` counts the calls of the engine and of all its readers.
     for at in [0, 1, 2, 30, 1000] {
         for call in Call::ALL {
-            for fake_is_first in [true, false] {
+            for role in Role::ALL {
                 let make = move || {
                     let faults = Arc::new(Faults::default());
                     faults.fail_from(call, at, How::Device);
-                    let fake = on_device(Box::new(FaultyEngine::new(&faults)));
-                    let (first, second) =
-                        if fake_is_first { (fake, on_cpu(oracle())) } else { (on_cpu(oracle()), fake) };
-                    boxed(First::Engine(first), second, &[PATIENT])
+                    Ok(role.pair(&faults, PATIENT, None).engine)
                 };
                 conformance::refusals(&make, Options::default());
-                if at == 1 {
+                if role == Role::Primary {
+                    conformance::batches(&make, Options::default());
+                } else if at == 1 {
                     conformance::withdraw(&make, Options::default());
                 }
-                if at == 30 && call != Call::Reader {
+                if at == 30 && (role == Role::Primary || call != Call::Reader) {
                     conformance::concurrent(&make, Options::default());
                 }
             }
@@ -156,6 +236,17 @@ impl Keyed {
             v6: order.map(|at| 0x2001_0db8_u128 << 96 | u128::from(at) << 80 | 9).collect(),
             oracle,
         }
+    }
+
+    /// Gives all routes the next hop `id`.
+    fn apply(&self, engine: &mut dyn EngineWriter, id: u32) {
+        let mut rib = Rib::new();
+        for at in 0..256 {
+            for prefix in [format!("10.{at}.0.0/16"), format!("2001:db8:{at:x}::/48")] {
+                rib.set(prefix.parse().unwrap(), NextHopId::new(id).unwrap());
+            }
+        }
+        rib.commit_to(engine).unwrap();
     }
 
     fn keys(&self, v6: bool, from: usize, len: usize) -> Keys<'_> {
@@ -230,33 +321,29 @@ fn order_is_kept_at_every_split_and_length() {
 /// Every call of either half fails in turn: answers in flight and later ones are right, and the listener gets the reason once.
 #[test]
 fn an_error_at_any_call_leaves_the_other_half_to_finish() {
-    for fake_is_first in [true, false] {
+    for role in Role::ALL {
         for call in [Call::Submit, Call::Collect] {
             for at in 0..60 {
-                let case = format!("{call:?} {at}, first {fake_is_first}");
+                let case = format!("{call:?} {at}, {role:?}");
                 let faults = Arc::new(Faults::default());
-                let fake = on_device(Box::new(FaultyEngine::new(&faults)));
-                let (first, second) =
-                    if fake_is_first { (fake, on_cpu(oracle())) } else { (on_cpu(oracle()), fake) };
-                let told = Arc::new(Mutex::new(Vec::new()));
-                let tell = Arc::clone(&told);
-                let parameters = params(&[PATIENT, ("split", "0.5")]);
-                let mut engine = CoopEngine::new(First::Engine(first), second, parameters)
-                    .with_listener(Box::new(move |name, why| tell.lock().unwrap().push((name, why.clone()))));
-                let keyed = Keyed::new(&mut engine);
+                let Paired { mut engine, service, told } = role.pair(&faults, PATIENT, Some("0.5"));
+                let keyed = Keyed::new(engine.as_mut());
                 let mut reader = engine.reader(3, 1024).unwrap();
                 faults.fail_from(call, at, How::Device);
                 ask(&keyed, reader.as_mut(), &case);
-                if engine.service().why() == [None, None] {
+                if service.why() == [None, None] {
                     assert!(at > 30, "{case}: the half made too few calls");
                     break;
                 }
                 let calls = faults.calls(call);
                 ask(&keyed, reader.as_mut(), &case);
+                keyed.apply(engine.as_mut(), 9);
                 assert_eq!(faults.calls(call), calls, "{case}: the failed half is called again");
                 let told = told.lock().unwrap();
                 assert_eq!(told.len(), 1, "{case}: the listener is called once");
                 assert!(told[0].0 == "fake" && matches!(told[0].1, Why::Failed { .. }), "{case}: {told:?}");
+                let name = if role == Role::Primary { "oracle" } else { "coop" };
+                assert_eq!(engine.info().name, name, "{case}");
             }
         }
     }
@@ -265,27 +352,56 @@ fn an_error_at_any_call_leaves_the_other_half_to_finish() {
 #[test]
 fn late_answers_are_waited_for_and_answers_that_never_come_are_not() {
     for pending in [1, 2, 10, 300, u64::MAX] {
-        for both in [false, true] {
-            let case = format!("{pending} polls, two devices {both}");
-            let faults = Arc::new(Faults::default());
-            let device = on_device(Box::new(FaultyEngine::new(&faults)));
-            let second =
-                if both { on_device(Box::new(FaultyEngine::new(&Arc::default()))) } else { on_cpu(oracle()) };
-            let stall = if pending == u64::MAX { ("stall-us", "2000") } else { PATIENT };
-            let mut engine =
-                CoopEngine::new(First::Engine(device), second, params(&[stall, ("split", "0.5")]));
-            let keyed = Keyed::new(&mut engine);
-            let mut reader = engine.reader(3, 1024).unwrap();
-            faults.pending_polls.store(pending, SeqCst);
+        let stall = if pending == u64::MAX { ("stall-us", "2000") } else { PATIENT };
+        let faults = [(); 4].map(|()| Arc::new(Faults::default()));
+        let device = |at: usize| on_device(Box::new(FaultyEngine::new(&faults[at])));
+        let two = First::Engine(device(3));
+        let two = CoopEngine::new(
+            two,
+            on_device(Box::new(FaultyEngine::new(&Arc::default()))),
+            params(&[stall, ("split", "0.5")]),
+        );
+        let service = two.service();
+        let two = Paired { engine: Box::new(two), service, told: Told::default() };
+        let roles = Role::ALL
+            .into_iter()
+            .zip(&faults)
+            .map(|(role, faults)| (role.pair(faults, stall, Some("0.5")), role.half()));
+        for (at, (mut pair, half)) in roles.chain([(two, FIRST)]).enumerate() {
+            let case = format!("{pending} polls, pair {at}");
+            let keyed = Keyed::new(pair.engine.as_mut());
+            let mut reader = pair.engine.reader(3, 1024).unwrap();
+            faults[at].pending_polls.store(pending, SeqCst);
             ask(&keyed, reader.as_mut(), &case);
-            let service = engine.service();
-            let why = service.why()[0];
-            if pending == u64::MAX {
-                assert_eq!(why, Some(&Why::Stalled { during: "collect", limit_us: 2000 }), "{case}");
-            } else {
-                assert_eq!(why, None, "{case}");
-            }
+            let stalled = Why::Stalled { during: "collect", limit_us: 2000 };
+            let why = pair.service.why()[half].cloned();
+            assert_eq!(why, (pending == u64::MAX).then_some(stalled), "{case}");
         }
+    }
+}
+
+/// Each reader looks up again what it has in flight, the second one without waiting for its own limit. The half that wakes up later with
+/// answers from before is not asked.
+#[test]
+fn a_stall_is_met_once_and_late_answers_are_not_taken() {
+    for role in [Role::CoopFirst, Role::Primary] {
+        let faults = Arc::new(Faults::default());
+        let Paired { mut engine, service, .. } = role.pair(&faults, ("stall-us", "20000"), Some("1"));
+        let keyed = Keyed::new(engine.as_mut());
+        let (mut one, mut two) = (engine.reader(2, 16).unwrap(), engine.reader(2, 16).unwrap());
+        faults.pending_polls.store(u64::MAX, SeqCst);
+        one.submit(SlotId(0), keyed.keys(false, 0, 16)).unwrap();
+        two.submit(SlotId(1), keyed.keys(true, 0, 16)).unwrap();
+        assert!(one.collect(SlotId(0)).is_pending());
+        keyed.check(false, 0, &collect(one.as_mut(), 0).unwrap(), "one");
+        assert_eq!(service.why()[FIRST], Some(&Why::Stalled { during: "collect", limit_us: 20_000 }));
+        let Poll::Ready(answers) = two.collect(SlotId(1)) else { panic!("waits for its own limit") };
+        keyed.check(true, 0, answers.unwrap(), "two");
+        keyed.apply(engine.as_mut(), 7777);
+        faults.pending_polls.store(0, SeqCst);
+        one.submit(SlotId(0), keyed.keys(false, 0, 16)).unwrap();
+        assert!(collect(one.as_mut(), 0).unwrap().iter().all(|answer| answer.get() == 7777));
+        assert_eq!(service.looked_up_again(), 32);
     }
 }
 
@@ -416,23 +532,94 @@ fn a_delta_is_taken_by_both_or_refused_whole_or_costs_the_half_that_fails() {
     assert_eq!(engine.generation(), Generation(2));
 }
 
-/// Keys in flight on a half that misses a delta are looked up again: their answers are of the new generation.
+/// Keys in flight on a half that misses a delta are looked up again: their answers are of the new generation. So are those of a half that
+/// fails after it has taken the delta.
 #[test]
 fn no_answer_of_a_half_that_missed_a_delta_is_given_out() {
-    let faults = Arc::new(Faults::default());
-    let device = on_device(Box::new(FaultyEngine::new(&faults)));
-    let mut engine =
-        CoopEngine::new(First::Engine(device), on_cpu(oracle()), params(&[PATIENT, ("split", "1")]));
-    let keyed = Keyed::new(&mut engine);
-    let mut reader = engine.reader(1, 256).unwrap();
-    reader.submit(SlotId(0), keyed.keys(false, 0, 256)).unwrap();
-    faults.fail_from(Call::Apply, 0, How::Device);
-    let mut rib = Rib::new();
-    for at in 0..256 {
-        rib.set(format!("10.{at}.0.0/16").parse().unwrap(), NextHopId::new(7777).unwrap());
+    for role in [Role::CoopFirst, Role::Primary] {
+        for call in [Call::Apply, Call::Collect] {
+            let faults = Arc::new(Faults::default());
+            let Paired { mut engine, service, .. } = role.pair(&faults, PATIENT, Some("1"));
+            let keyed = Keyed::new(engine.as_mut());
+            let mut reader = engine.reader(2, 256).unwrap();
+            reader.submit(SlotId(0), keyed.keys(false, 0, 256)).unwrap();
+            reader.submit(SlotId(1), keyed.keys(true, 0, 100)).unwrap();
+            faults.fail_from(call, 0, How::Device);
+            keyed.apply(engine.as_mut(), 7777);
+            for slot in [1, 0] {
+                let answers = collect(reader.as_mut(), slot).unwrap();
+                assert!(answers.iter().all(|answer| answer.get() == 7777), "{role:?} {call:?}");
+            }
+            assert_eq!((service.looked_up_again(), engine.generation()), (356, Generation(2)));
+        }
     }
-    rib.commit_to(&mut engine).unwrap();
-    assert!(collect(reader.as_mut(), 0).unwrap().iter().all(|answer| answer.get() == 7777));
+}
+
+#[test]
+fn a_primary_whose_apply_fails_dies_or_hangs_goes_and_the_delta_is_in() {
+    for (trouble, wanted) in [
+        ("fails", "apply failed"),
+        ("dies", "apply broke an invariant"),
+        // The wait ends when a lookup stalls, long before its own limit.
+        ("hangs", "collect took more than 20000 us"),
+    ] {
+        let faults = Arc::new(Faults::default());
+        let Paired { mut engine, service, .. } = Role::Primary.pair(&faults, ("stall-us", "20000"), None);
+        let keyed = Keyed::new(engine.as_mut());
+        let mut reader = engine.reader(1, 256).unwrap();
+        if trouble == "hangs" {
+            faults.pending_polls.store(u64::MAX, SeqCst);
+            faults.hang_in_apply.store(true, SeqCst);
+        }
+        reader.submit(SlotId(0), keyed.keys(false, 0, 256)).unwrap();
+        match trouble {
+            "fails" => faults.fail_from(Call::Apply, 0, How::Device),
+            "dies" => faults.die_in_apply.store(true, SeqCst),
+            _ => {}
+        }
+        let asking = std::thread::spawn(move || collect(reader.as_mut(), 0).map(|answers| (answers, reader)));
+        keyed.apply(engine.as_mut(), 7777);
+        let why = service.why()[FIRST].unwrap().to_string();
+        assert!(why.starts_with(wanted), "{why}");
+        // In flight since before: either generation is right.
+        let (answers, mut reader) = asking.join().unwrap().unwrap();
+        if answers.iter().any(|answer| answer.get() != 7777) {
+            keyed.check(false, 0, &answers, trouble);
+        }
+        assert_eq!((engine.stats().routes_v4, engine.generation()), (256, Generation(2)));
+        reader.submit(SlotId(0), keyed.keys(false, 0, 256)).unwrap();
+        assert!(collect(reader.as_mut(), 0).unwrap().iter().all(|answer| answer.get() == 7777));
+        faults.hang_in_apply.store(false, SeqCst);
+    }
+}
+
+#[test]
+fn a_delta_that_the_fallback_refuses_changes_neither() {
+    let [faults, full] = [(); 2].map(|()| Arc::new(Faults::default()));
+    full.fail_from(Call::Apply, 1, How::Full);
+    let (device, behind) = (FaultyEngine::new(&faults), Box::new(FaultyEngine::new(&full)));
+    let (mut engine, service) = fallback(device, behind, Duration::from_secs(60), &Told::default());
+    Keyed::new(engine.as_mut());
+    assert!(Rib::new().commit_to(engine.as_mut()).is_err());
+    assert_eq!((engine.generation(), faults.calls(Call::Apply)), (Generation(1), 1));
+    assert!(service.has(FIRST));
+}
+
+#[test]
+fn without_a_device_the_fallback_answers_from_the_start() {
+    let absent = || EngineError::NoDevice { engine: "gamt", device: "GPU", reason: "no driver".into() };
+    let told = Told::default();
+    let make = |error| Fallback::new("gamt", Err(error), oracle(), Duration::from_secs(60), listener(&told));
+    let mut engine = make(absent()).unwrap();
+    let service = engine.service();
+    assert_eq!((engine.info().name, service.names()), ("oracle", ["gamt", "oracle"]));
+    assert_eq!(service.why()[FIRST].unwrap().to_string(), absent().to_string());
+    assert_eq!(*told.lock().unwrap(), [("gamt", Why::Absent(absent()))]);
+    let keyed = Keyed::new(&mut engine);
+    ask(&keyed, engine.reader(3, 1024).unwrap().as_mut(), "the fallback");
+    // What the user has to mend is not hidden.
+    let wrong = EngineError::Parameter { parameter: "layout", value: "x".into(), wanted: "flat or paper" };
+    assert_eq!(make(wrong.clone()).err(), Some(wrong));
 }
 
 /// The largest number of slots that can be requested leaves room for the slots of `lookup`.

@@ -1,36 +1,15 @@
-//! Failover between two engines: which of them are in service, and what becomes of a batch whose engine is not.
+//! Which engines of a pair are in service, and what becomes of a batch whose engine is not.
 //!
-//! `--fallback` puts one engine behind another, `coop` shares each batch between two. In both, an engine that fails goes out of
-//! service once and for good, the other one goes on alone, and the keys of what was in flight are looked up again: whoever hands a
-//! batch to an engine that may fail keeps its keys ([`fib::KeyBuffer`]) until [`Service::outcome`] says what has become of it.
-//!
-//! | module | what lives there |
-//! |---|---|
-//! | this one | [`Service`]: who is in service, and who is told when that changes |
-//! | [`why`] | [`Why`]: the reasons to go out of service |
-//! | [`wait`] | [`Wait`]: how long an engine has kept somebody waiting |
-//!
-//! Invariant: one engine at least is in service. The errors of the last one are its caller's.
+//! Whoever hands a batch to an engine that may fail keeps its keys ([`fib::KeyBuffer`]) until [`Service::outcome`] says what has become
+//! of it.
 
-pub mod wait;
-pub mod why;
-
-pub use wait::Wait;
-pub use why::{Why, complete};
-
+use super::{BOTH, FIRST, SECOND, Wait, Why};
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use crate::sync::{Arc, OnceLock};
 use fib::EngineError;
 use std::fmt;
 use std::task::Poll;
 use std::time::Duration;
-
-/// The engine that is asked first; the one behind which a fallback stands.
-pub const FIRST: usize = 0;
-/// The other engine.
-pub const SECOND: usize = 1;
-/// The mask of [`Service::mask`] while both are in service.
-pub const BOTH: u8 = 0b11;
 
 /// Told once, with its name and the reason, about an engine that has gone out of service. The thread that has found it out calls,
 /// which may be an lcore: a listener must not wait.

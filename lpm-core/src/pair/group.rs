@@ -4,7 +4,7 @@
 //! ([`crate::lend`]), when the threads read the table that the caller's thread reads too.
 
 use super::helper::{Helper, lock};
-use crate::failover::{FIRST, SECOND, Why};
+use super::{FIRST, SECOND, Why};
 use crate::lend::{self, Lender, Missing, Outcome, Rules};
 use crate::sync::atomic::{Ordering, fence};
 use fib::keys::copy;
@@ -17,7 +17,7 @@ use std::time::Duration;
 const GRAIN: usize = 16;
 
 /// See the module.
-pub(super) struct Group {
+pub struct Group {
     helpers: Vec<Helper>,
     /// By slot and helper: how many keys it has of the slot's batch.
     lens: Vec<Vec<usize>>,
@@ -33,7 +33,7 @@ impl Group {
     ///
     /// # Errors
     /// [`EngineError::Parameter`] for a CPU that cannot be had, [`EngineError::Memory`] when there is no thread.
-    pub(super) fn new(
+    pub fn new(
         readers: Vec<(Box<dyn EngineReader>, Option<usize>)>,
         (slots, batch_max): (usize, usize),
         allowed: Option<CpuSet>,
@@ -187,9 +187,11 @@ mod tests {
     use super::super::helper::place;
     use super::*;
     use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+    use fib::faulty::{Call, Faults, FaultyEngine, How};
     use fib::oracle::OracleEngine;
     use fib::{EngineOptions, EngineWriter, SlotId};
     use rustix::thread::sched_getaffinity;
+    use std::sync::atomic::Ordering::SeqCst;
     use std::sync::{Arc, Mutex};
 
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -253,69 +255,66 @@ mod tests {
         }
     }
 
-    /// A reader that answers 7, or cannot, or panics.
-    struct Broken(Option<EngineError>, bool);
-
-    impl EngineReader for Broken {
-        fn slots(&self) -> u16 {
-            1
-        }
-        fn batch_max(&self) -> usize {
-            512
-        }
-        fn submit(&mut self, _: SlotId, _: Keys<'_>) -> Result<(), EngineError> {
-            Ok(())
-        }
-        fn collect(&mut self, _: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
-            Poll::Ready(Ok(&[]))
-        }
-        fn lookup(&mut self, _: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
-            assert!(!self.1, "an invariant, broken on purpose");
-            out.fill(NextHopId::new(7).unwrap());
-            self.0.clone().map_or(Ok(()), Err)
-        }
+    /// A group of one thread that takes what is lent to it, and this thread's reader of the same table: every answer is 7. The faults are
+    /// those of the reader that they name, 0 the group's.
+    fn lending(faults: &Arc<Faults>, helps: bool) -> (Group, Box<dyn EngineReader>) {
+        let mut engine = FaultyEngine::new(faults);
+        let mut rib = fib::Rib::new();
+        rib.set("0.0.0.0/0".parse().unwrap(), NextHopId::from_answer(7));
+        rib.commit_to(&mut engine).unwrap();
+        let readers = vec![(engine.reader(1, 512).unwrap(), None)];
+        let rules = Rules { helps, patience: PATIENCE };
+        let group = Group::new(readers, (1, 512), None, PATIENCE, Some(rules)).unwrap();
+        (group, engine.reader(1, 512).unwrap())
     }
 
     #[test]
     fn what_is_lent_and_not_answered_is_told_with_whose_fault_it_is() {
-        let error = EngineError::Batch { keys: 1, limit: 2 };
-        let failed = |during| Why::Failed { during, error: error.clone() };
         for helps in [true, false] {
-            let lend = |theirs: Broken, mut mine: Broken| {
-                let rules = Rules { helps, patience: PATIENCE };
-                let readers: Vec<(Box<dyn EngineReader>, _)> = vec![(Box::new(theirs), None)];
-                let mut group = Group::new(readers, (1, 512), None, PATIENCE, Some(rules)).unwrap();
+            for (reader, dies) in [(None, false), (Some(0), false), (Some(0), true), (Some(1), false)] {
+                let faults = Arc::new(Faults::default());
+                let (mut group, mut mine) = lending(&faults, helps);
+                faults.reader.store(reader.unwrap_or(2), SeqCst);
+                faults.die.store(dies, SeqCst);
+                faults.fail_from(Call::Submit, 0, How::Full);
                 let mut out = [NextHopId::NONE; 4096];
                 // Until the thread has come in time to get something.
-                loop {
-                    match group.lend(Keys::V4(&[9; 4096]), &mut out, 4000, &mut mine) {
+                let told = loop {
+                    match group.lend(Keys::V4(&[9; 4096]), &mut out, 4000, mine.as_mut()) {
                         Ok(0) => std::thread::yield_now(),
-                        told => return (told, out.iter().all(|answer| answer.get() == 7)),
+                        told => break told,
                     }
+                };
+                let failed = |during| move |why: &Why| matches!(why, Why::Failed { during: at, error: EngineError::Full { .. } } if *at == during);
+                let case = format!("{reader:?} {dies} {helps}: {told:?}");
+                match (reader, told) {
+                    (None, Ok(keys)) => {
+                        assert!(helps && keys <= 4096 || keys == 4000, "{case}");
+                        assert!(out.iter().all(|answer| answer.get() == 7), "{case}");
+                    }
+                    (Some(0), Err((FIRST, Why::Died { during: "collect" }))) => assert!(dies, "{case}"),
+                    (Some(0), Err((FIRST, why))) => assert!(!dies && failed("collect")(&why), "{case}"),
+                    (Some(1), Err((SECOND, why))) => assert!(failed("submit")(&why), "{case}"),
+                    _ => panic!("{case}"),
                 }
-            };
-            let (told, all) = lend(Broken(None, false), Broken(None, false));
-            assert!(all && told.is_ok_and(|keys| helps && keys <= 4096 || keys == 4000));
-            let told = lend(Broken(Some(error.clone()), false), Broken(None, false)).0;
-            assert_eq!(told, Err((FIRST, failed("collect"))));
-            let told = lend(Broken(None, true), Broken(None, false)).0;
-            assert_eq!(told, Err((FIRST, Why::Died { during: "collect" })));
-            let told = lend(Broken(None, false), Broken(Some(error.clone()), false)).0;
-            assert_eq!(told, Err((SECOND, failed("submit"))));
+            }
+        }
+    }
+
+    /// Waits until the thread of a group sleeps.
+    fn await_sleep(group: &Group) {
+        while !group.helpers[0].asleep.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     #[test]
     fn threads_wake_from_sleep_for_what_is_lent() {
-        let rules = Rules { helps: false, patience: PATIENCE };
-        let readers: Vec<(Box<dyn EngineReader>, _)> = vec![(Box::new(Broken(None, false)), None)];
-        let mut group = Group::new(readers, (1, 512), None, PATIENCE, Some(rules)).unwrap();
+        let (mut group, mut mine) = lending(&Arc::default(), false);
         for _ in 0..3 {
-            while !group.helpers[0].asleep.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            await_sleep(&group);
             let mut out = [NextHopId::NONE; 64];
-            let keys = group.lend(Keys::V4(&[9; 64]), &mut out, 32, &mut Broken(None, false));
+            let keys = group.lend(Keys::V4(&[9; 64]), &mut out, 32, mine.as_mut());
             assert!(keys == Ok(32) && out.iter().all(|answer| answer.get() == 7));
         }
     }
@@ -324,9 +323,7 @@ mod tests {
     fn threads_wake_from_sleep() {
         let mut group = group(1, None).unwrap();
         for _ in 0..3 {
-            while !group.helpers[0].asleep.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            await_sleep(&group);
             let mut out = [NextHopId::NONE; 3];
             group.submit(1, Keys::V4(&[0, 1 << 24, 2 << 24])).unwrap();
             collect(&mut group, 1, &mut out);

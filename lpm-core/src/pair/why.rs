@@ -1,5 +1,6 @@
-//! Why an engine is out of service.
+//! Why an engine is out of service, and how long one has kept somebody waiting.
 
+use crate::sync::time::Instant;
 use fib::{EngineError, NextHopId};
 use std::fmt;
 use std::time::Duration;
@@ -45,6 +46,13 @@ impl Why {
         Self::Stalled { during, limit_us: u64::try_from(limit.as_micros()).unwrap_or(u64::MAX) }
     }
 
+    /// Whether a writer says that it cannot hold a delta, not that something is wrong with it.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Failed { error, .. }
+            if !matches!(error, EngineError::Device { .. } | EngineError::NoDevice { .. }))
+    }
+
     /// As an error of the engine `engine`.
     #[cold]
     #[must_use]
@@ -67,6 +75,25 @@ impl fmt::Display for Why {
             Self::Short { keys, answers } => write!(f, "collect gave {answers} answers to {keys} keys"),
             Self::Stalled { during, limit_us } => write!(f, "{during} took more than {limit_us} us"),
             Self::Died { during } => write!(f, "{during} broke an invariant of the engine"),
+        }
+    }
+}
+
+/// How long an engine has kept somebody waiting. Begins when it is first looked at, so that an engine which answers in time costs no look at the clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wait(Option<Instant>);
+
+impl Wait {
+    /// Checks that less than `limit` has passed.
+    ///
+    /// # Errors
+    /// [`Why::Stalled`].
+    #[inline]
+    pub fn check(&mut self, during: &'static str, limit: Duration) -> Result<(), Why> {
+        if self.0.get_or_insert_with(Instant::now).elapsed() < limit {
+            Ok(())
+        } else {
+            Err(Why::stalled(during, limit))
         }
     }
 }

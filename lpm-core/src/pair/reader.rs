@@ -10,64 +10,48 @@
 //! ([`crate::lend`]), and whoever ends first takes over what the other has not begun.
 //!
 //! The keys of what an engine has in flight are kept, here or by the threads that have them. A half that fails is taken out of
-//! service ([`crate::failover`]), and its pieces go to the other one, in the slot of the other one's own piece once that is there.
+//! service ([`super::service`]), and its pieces go to the other one, in the slot of the other one's own piece once that is there.
 
-use super::HALVES;
-use super::balance::Balance;
 use super::flight::{Flight, Place};
 use super::lane::Lane;
-use super::tally::Tally;
-use crate::failover::{BOTH, FIRST, Outcome, SECOND, Service, Wait, Why};
+use super::{BOTH, FIRST, HALVES, Outcome, SECOND, Service, Wait, Why};
 use crate::lend::LOAN_MAX;
-use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, LOOKS_A_YIELD, hint, thread};
-use crossbeam_utils::CachePadded;
 use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
 use std::task::Poll;
 use std::time::Duration;
 
-/// Batches that [`EngineReader::lookup`] has in flight, in slots of its own.
-pub(super) const LOOKUP_FLIGHTS: u16 = 2;
+/// Batches that [`EngineReader::lookup`] has in flight, in slots of its own, where batches are [cut](Split::CUTS).
+pub const LOOKUP_FLIGHTS: u16 = 2;
+
+/// How batches are shared by the two halves.
+pub trait Split: Send {
+    /// Whether batches are cut in two. One that is not goes to a half as a whole, its answers are not copied from there, and a lookup
+    /// uses slot 0.
+    const CUTS: bool;
+
+    /// How many keys of a batch the first half gets, while both are in service.
+    fn cut(&mut self, family: Family, len: usize) -> usize;
+
+    /// A half was handed `keys` keys of a batch.
+    fn handed(&mut self, _half: usize, _keys: usize) {}
+
+    /// Takes in whether the first half was waited for, of a batch of `len` keys cut at `cut`.
+    fn judge(&mut self, _family: Family, _len: usize, _cut: usize, _first_late: bool) {}
+}
 
 /// The two halves of a reader, and what is in flight.
-pub(super) struct Halves {
-    pub(super) lanes: [Lane; HALVES],
+struct Halves<S> {
+    lanes: [Lane; HALVES],
     flights: Vec<Flight>,
     /// Who is handed its share first.
     order: [usize; HALVES],
-    pub(super) balance: Balance,
-    pub(super) service: Arc<Service>,
-    tally: Arc<CachePadded<Tally>>,
+    split: S,
+    service: Arc<Service>,
     stall: Duration,
 }
 
-impl Halves {
-    /// Over `lanes`, with room for `flights` batches of `batch_max` keys.
-    pub(super) fn new(
-        lanes: [Lane; HALVES],
-        service: Arc<Service>,
-        tally: Arc<CachePadded<Tally>>,
-        balance: Balance,
-        (flights, batch_max): (usize, usize),
-        stall: Duration,
-    ) -> Self {
-        // What works elsewhere begins first.
-        let order = if lanes[FIRST].is_asynchronous() || !lanes[SECOND].is_asynchronous() {
-            [FIRST, SECOND]
-        } else {
-            [SECOND, FIRST]
-        };
-        Self {
-            lanes,
-            flights: (0..flights).map(|_| Flight::new(batch_max)).collect(),
-            order,
-            balance,
-            service,
-            tally,
-            stall,
-        }
-    }
-
+impl<S: Split> Halves<S> {
     /// Hands `keys` over in flight `at`; answers go to `out`, as many, here and at [`Self::poll`]. After an error the flight has
     /// no keys.
     #[inline]
@@ -85,7 +69,7 @@ impl Halves {
         let (family, len) = (keys.family(), keys.len());
         let mask = self.service.mask();
         let cut = match mask {
-            BOTH => self.balance.cut(family, len),
+            BOTH => self.split.cut(family, len),
             mask if mask >> FIRST & 1 == 1 => len,
             _ => 0,
         };
@@ -112,7 +96,7 @@ impl Halves {
                 }
             };
             self.flights[at].pieces[half].place = place;
-            Tally::add(&self.tally.keys[half], range.len());
+            self.split.handed(half, range.len());
         }
         Ok(())
     }
@@ -180,16 +164,8 @@ impl Halves {
         let cut = flight.pieces[FIRST].range.end;
         self.flights[at].judged = true;
         if let Some(first_late) = first_late {
-            self.judged(family, len, cut, first_late);
+            self.split.judge(family, len, cut, first_late);
         }
-    }
-
-    /// Moves the cut.
-    #[inline]
-    fn judged(&mut self, family: Family, len: usize, cut: usize, first_late: bool) {
-        self.balance.judge(family, len, cut, first_late);
-        let share = &self.tally.share[usize::from(family == Family::V6)];
-        share.store(self.balance.share(family).into(), Ordering::Relaxed);
     }
 
     /// Has lost pieces of flight `at` looked up by the half that is left. Whether all answers are there.
@@ -236,7 +212,7 @@ impl Halves {
         if !group.lends() {
             return Ok(false);
         }
-        let cut = self.balance.cut(family, len);
+        let cut = self.split.cut(family, len);
         let looked_up = if cut == 0 {
             let failed = |error| (SECOND, Why::Failed { during: "submit", error });
             mine.lookup(keys, out).map(|()| 0).map_err(failed)
@@ -250,11 +226,11 @@ impl Halves {
                 return Ok(false);
             }
         };
-        Tally::add(&self.tally.keys[FIRST], firsts);
-        Tally::add(&self.tally.keys[SECOND], len - firsts);
+        self.split.handed(FIRST, firsts);
+        self.split.handed(SECOND, len - firsts);
         if firsts != cut {
             // Who was done before took keys of the other over.
-            self.judged(family, len, cut, firsts < cut);
+            self.split.judge(family, len, cut, firsts < cut);
         }
         Ok(true)
     }
@@ -272,22 +248,75 @@ impl Halves {
     }
 }
 
+impl<S> Drop for Halves<S> {
+    fn drop(&mut self) {
+        for (half, lane) in self.lanes.iter_mut().enumerate() {
+            if matches!(lane, Lane::Slots(_)) && !self.service.has(half) {
+                // Freeing the slots of a broken device may never come back; the end of the process frees them.
+                std::mem::forget(std::mem::replace(lane, Lane::Absent));
+            }
+        }
+    }
+}
+
 /// See the module.
-pub(super) struct CoopReader {
-    halves: Halves,
+pub struct PairReader<S> {
+    halves: Halves<S>,
     /// By slot: the answers, and how many there are.
     answers: Vec<(Vec<NextHopId>, usize)>,
     batch_max: usize,
 }
 
-impl CoopReader {
-    /// `slots` slots of `batch_max` keys over `halves`, which have [`LOOKUP_FLIGHTS`] more.
-    pub(super) fn new(halves: Halves, slots: usize, batch_max: usize) -> Self {
-        Self { halves, answers: vec![(vec![NextHopId::NONE; batch_max], 0); slots], batch_max }
+impl<S: Split> PairReader<S> {
+    /// The slots that its lanes must have for a reader with `slots` slots.
+    #[must_use]
+    pub const fn flights(slots: u16) -> u16 {
+        if S::CUTS {
+            slots.saturating_add(LOOKUP_FLIGHTS)
+        } else if slots == 0 {
+            1
+        } else {
+            slots
+        }
+    }
+
+    /// A reader over `lanes`, whose slots take `batch_max` keys. A half that keeps a batch for `stall` goes out of service.
+    #[must_use]
+    pub fn new(
+        lanes: [Lane; HALVES],
+        split: S,
+        service: Arc<Service>,
+        (slots, batch_max): (u16, usize),
+        stall: Duration,
+    ) -> Self {
+        // What works elsewhere begins first.
+        let order = if lanes[FIRST].is_asynchronous() || !lanes[SECOND].is_asynchronous() {
+            [FIRST, SECOND]
+        } else {
+            [SECOND, FIRST]
+        };
+        let flights = Self::flights(slots);
+        let slots = slots.min(if S::CUTS { flights - LOOKUP_FLIGHTS } else { flights });
+        let flights = (0..flights).map(|_| Flight::new(batch_max)).collect();
+        let halves = Halves { lanes, flights, order, split, service, stall };
+        Self { halves, answers: vec![(vec![NextHopId::NONE; batch_max], 0); slots.into()], batch_max }
+    }
+
+    /// The answers of a batch that `half` has as a whole, from its slot.
+    #[inline]
+    fn collect_whole(&mut self, at: usize, half: usize) -> Poll<Result<&[NextHopId], EngineError>> {
+        let Halves { lanes, flights, service, stall, .. } = &mut self.halves;
+        let (flight, keys) = (&mut flights[at], self.answers[at].1);
+        match service.outcome(half, &mut flight.wait, *stall, || lanes[half].collect_slot(at, keys)) {
+            Ok(Outcome::Answered(answers)) => Poll::Ready(Ok(answers)),
+            // At the next call it is looked up again.
+            Ok(Outcome::InFlight | Outcome::Lost) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
     }
 }
 
-impl EngineReader for CoopReader {
+impl<S: Split> EngineReader for PairReader<S> {
     #[expect(clippy::cast_possible_truncation, reason = "made from a u16")]
     fn slots(&self) -> u16 {
         self.answers.len() as u16
@@ -306,15 +335,27 @@ impl EngineReader for CoopReader {
     }
 
     fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
-        let (answers, len) = &mut self.answers[usize::from(slot.0)];
+        let at = usize::from(slot.0);
+        if !S::CUTS
+            && let Place::Flying(half) = self.halves.flights[at].pieces[FIRST].place
+            && self.halves.service.has(half)
+        {
+            return self.collect_whole(at, half);
+        }
+        let (answers, len) = &mut self.answers[at];
         let answers = &mut answers[..*len];
-        self.halves.poll(usize::from(slot.0), answers).map_ok(|()| &*answers)
+        self.halves.poll(at, answers).map_ok(|()| &*answers)
     }
 
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
         keys.check_answers(out)?;
         if self.batch_max == 0 {
             return Err(EngineError::Batch { keys: keys.len(), limit: 0 });
+        }
+        if let Lane::Inline(reader) = &mut self.halves.lanes[SECOND]
+            && !self.halves.service.has(FIRST)
+        {
+            return reader.lookup(keys, out);
         }
         let (mut keys, mut out) = (keys, out);
         while !out.is_empty() {
@@ -326,19 +367,20 @@ impl EngineReader for CoopReader {
             out = &mut out[part..];
         }
         let (len, step) = (out.len(), self.batch_max);
-        let slots = self.answers.len();
+        let (slots, flights) = if S::CUTS { (self.answers.len(), LOOKUP_FLIGHTS) } else { (0, 1) };
+        let other = |turn: usize| if S::CUTS { turn ^ 1 } else { turn };
         let range = |start: usize| start..len.min(start + step);
         let (mut begun, mut done, mut turn) = (0, 0, 0);
         while done < len {
-            while begun < len && begun - done < usize::from(LOOKUP_FLIGHTS) * step {
+            while begun < len && begun - done < usize::from(flights) * step {
                 let part = range(begun);
                 self.halves.start(slots + turn, keys.part(part.clone()), &mut out[part.clone()])?;
-                turn ^= 1;
+                turn = other(turn);
                 begun = part.end;
             }
             let part = range(done);
             // With two in flight the older one is in the slot whose turn is next, with one in the other.
-            let oldest = if begun - done > step { turn } else { turn ^ 1 };
+            let oldest = if begun - done > step { turn } else { other(turn) };
             self.halves.finish(slots + oldest, &mut out[part.clone()])?;
             done = part.end;
         }

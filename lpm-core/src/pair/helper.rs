@@ -10,7 +10,7 @@
 //! A thread that is given no CPU runs where the thread that made the engine might, but not where the reader's maker is pinned to:
 //! it would inherit that, and a forwarder's threads are pinned by the time they get readers.
 
-use crate::failover::{Wait, Why};
+use super::{Wait, Why};
 use crate::lend::Worker;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::thread::{self, JoinHandle, Thread};

@@ -1,12 +1,12 @@
 //! One half of a reader: three ways to ask an engine, behind one face.
 
 use super::group::Group;
-use crate::failover::{Why, complete};
-use fib::{EngineReader, Keys, NextHopId, SlotId};
+use super::why::{Why, complete};
+use fib::{EngineError, EngineReader, Keys, NextHopId, SlotId};
 use std::task::Poll;
 
 /// How the reader of a half is driven.
-pub(super) enum Lane {
+pub enum Lane {
     /// On the caller's thread: answers are there when the call returns.
     Inline(Box<dyn EngineReader>),
     /// Through its slots: a device works on them meanwhile.
@@ -18,6 +18,18 @@ pub(super) enum Lane {
 }
 
 impl Lane {
+    /// Through the slots of `reader`, of which there must be `slots` of `batch_max` keys.
+    ///
+    /// # Errors
+    /// [`Why::Failed`].
+    pub fn slots(reader: Box<dyn EngineReader>, slots: u16, batch_max: usize) -> Result<Self, Why> {
+        if reader.slots() < slots || reader.batch_max() < batch_max {
+            let error = EngineError::Batch { keys: batch_max, limit: reader.batch_max() };
+            return Err(Why::Failed { during: "reader", error });
+        }
+        Ok(Self::Slots(reader))
+    }
+
     /// Whether answers come later.
     #[inline]
     pub(super) const fn is_asynchronous(&self) -> bool {
@@ -25,8 +37,11 @@ impl Lane {
     }
 
     /// Hands `keys` over; `Ok(true)` when the answers are in `out` already.
+    ///
+    /// # Errors
+    /// Why the engine has not taken them.
     #[inline]
-    pub(super) fn submit(&mut self, slot: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<bool, Why> {
+    pub fn submit(&mut self, slot: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<bool, Why> {
         let failed = |error| Why::Failed { during: "submit", error };
         match self {
             Self::Inline(reader) => reader.lookup(keys, out).map(|()| true).map_err(failed),
@@ -51,14 +66,23 @@ impl Lane {
     }
 
     /// The answers of `slot` into `out`, as many as keys.
+    ///
+    /// # Errors
+    /// Why there are none.
     #[inline]
-    pub(super) fn collect(&mut self, slot: usize, out: &mut [NextHopId]) -> Poll<Result<(), Why>> {
+    pub fn collect(&mut self, slot: usize, out: &mut [NextHopId]) -> Poll<Result<(), Why>> {
         match self {
-            Self::Slots(reader) => reader
-                .collect(slot_id(slot))
-                .map(|answers| complete(answers, out.len()).map(|answers| out.copy_from_slice(answers))),
             Self::Threads(group) => group.collect(slot, out),
-            Self::Inline(_) | Self::Absent => Poll::Ready(Err(Why::Died { during: "collect" })),
+            _ => self.collect_slot(slot, out.len()).map_ok(|answers| out.copy_from_slice(answers)),
+        }
+    }
+
+    /// What the engine has in `slot`, where it lies.
+    #[inline]
+    pub(super) fn collect_slot(&mut self, slot: usize, keys: usize) -> Poll<Result<&[NextHopId], Why>> {
+        match self {
+            Self::Slots(reader) => reader.collect(slot_id(slot)).map(|answers| complete(answers, keys)),
+            _ => Poll::Ready(Err(Why::Died { during: "collect" })),
         }
     }
 
@@ -72,6 +96,6 @@ impl Lane {
 
 /// Slots are counted from a `u16`.
 #[inline]
-fn slot_id(slot: usize) -> SlotId {
+pub(super) fn slot_id(slot: usize) -> SlotId {
     SlotId(u16::try_from(slot).unwrap_or(u16::MAX))
 }

@@ -1,0 +1,196 @@
+//! The writer of one half.
+//!
+//! A device that hangs may keep a driver call from ever returning. A writer that may hang can therefore have a thread of its own: the control
+//! thread asks it and waits with a limit; when it gives up, the engine is left to its thread, and neither is waited for again.
+
+use super::{FIRST, Service, Wait, Why};
+use crate::sync::{Arc, thread};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use fib::{EngineError, EngineInfo, EngineWriter, FibDelta, Generation, Rib};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// How long an engine on a thread of its own may take over a question. A full table is built in less on any host; lookups that stall
+/// end the wait earlier.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How often a wait looks whether lookups have given the engine up.
+const LOOK: Duration = Duration::from_millis(5);
+/// How long a healthy engine may take to free its memory at the end.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+type Question = Box<dyn FnOnce(&mut dyn EngineWriter, &mut Rib) + Send>;
+
+/// See the module.
+pub struct HalfWriter {
+    place: Place,
+    info: EngineInfo,
+}
+
+/// Where an engine is called.
+enum Place {
+    /// On the control thread.
+    Here(Box<dyn EngineWriter>),
+    /// As [`Self::Here`]; a panic is a failure of the engine.
+    Guarded(Box<dyn EngineWriter>),
+    /// On a thread of its own.
+    Thread(EngineThread),
+}
+
+impl HalfWriter {
+    /// `engine`, called by the control thread.
+    #[must_use]
+    pub fn new(engine: Box<dyn EngineWriter>) -> Self {
+        Self { info: engine.info(), place: Place::Here(engine) }
+    }
+
+    /// `engine` as the [`FIRST`] half, which may panic, and has a thread of its own if it may hang.
+    #[must_use]
+    pub fn guarded(engine: Box<dyn EngineWriter>, service: &Arc<Service>) -> Self {
+        let info = engine.info();
+        let place = if info.may_hang {
+            Place::Thread(EngineThread::new(engine, Arc::clone(service)))
+        } else {
+            Place::Guarded(engine)
+        };
+        Self { place, info }
+    }
+
+    /// What is known of the engine.
+    #[must_use]
+    pub fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    /// Asks the engine. One on a thread of its own is waited for for [`LIMIT`] at most, or until lookups have given it up.
+    ///
+    /// # Errors
+    /// [`Why`] there is no answer.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        during: &'static str,
+        question: impl FnOnce(&dyn EngineWriter) -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<T, Why> {
+        match &self.place {
+            Place::Here(engine) => question(engine.as_ref()).map_err(|error| Why::Failed { during, error }),
+            Place::Guarded(engine) => guard(during, || question(engine.as_ref())),
+            Place::Thread(thread) => thread.ask(during, |engine, _| question(engine)),
+        }
+    }
+
+    /// Has the engine free what it has retired, some time.
+    pub fn free_retired(&mut self) {
+        match &mut self.place {
+            Place::Here(engine) | Place::Guarded(engine) => engine.free_retired(),
+            Place::Thread(thread) => thread.tell(|engine| engine.free_retired()),
+        }
+    }
+
+    /// As [`Self::ask`]: has the engine apply `delta`.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, Why> {
+        let during = "apply";
+        match &mut self.place {
+            Place::Here(engine) => engine.apply(delta, rib).map_err(|error| Why::Failed { during, error }),
+            Place::Guarded(engine) => guard(during, || engine.apply(delta, rib)),
+            Place::Thread(thread) => {
+                let delta = delta.clone();
+                thread.ask(during, move |engine, rib| {
+                    for change in &delta.v4 {
+                        rib.v4.set(change.prefix, change.new);
+                    }
+                    for change in &delta.v6 {
+                        rib.v6.set(change.prefix, change.new);
+                    }
+                    rib.commit_to(engine)
+                })
+            }
+        }
+    }
+}
+
+/// Calls an engine that never hangs. One that panics is not to be called again.
+fn guard<T>(during: &'static str, call: impl FnOnce() -> Result<T, EngineError>) -> Result<T, Why> {
+    catch_unwind(AssertUnwindSafe(call))
+        .map_err(|_| Why::Died { during })?
+        .map_err(|error| Why::Failed { during, error })
+}
+
+/// A thread with an engine.
+struct EngineThread {
+    /// `None` once the end has come.
+    questions: Option<Sender<Question>>,
+    /// Disconnected when the thread has ended.
+    ended: Receiver<()>,
+    service: Arc<Service>,
+}
+
+impl EngineThread {
+    fn new(engine: Box<dyn EngineWriter>, service: Arc<Service>) -> Self {
+        let (questions, todo) = unbounded::<Question>();
+        let (end, ended) = bounded::<()>(0);
+        let theirs = Arc::clone(&service);
+        // Should the system refuse a thread, every question fails, and the other half serves.
+        let _ =
+            thread::Builder::new().name("primary".into()).spawn(move || serve(engine, &todo, &theirs, end));
+        Self { questions: Some(questions), ended, service }
+    }
+
+    /// Has the thread do something that nobody waits for, unless it has something to do.
+    fn tell(&self, what: impl FnOnce(&mut dyn EngineWriter) + Send + 'static) {
+        if let Some(questions) = self.questions.as_ref().filter(|questions| questions.is_empty()) {
+            let question: Question = Box::new(move |engine, _| what(engine));
+            drop(questions.send(question));
+        }
+    }
+
+    /// See [`HalfWriter::ask`].
+    fn ask<T: Send + 'static>(
+        &self,
+        during: &'static str,
+        question: impl FnOnce(&mut dyn EngineWriter, &mut Rib) -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<T, Why> {
+        let (reply, answer) = bounded(1);
+        let question: Question = Box::new(move |engine, rib| drop(reply.send(question(engine, rib))));
+        if self.questions.as_ref().is_none_or(|questions| questions.send(question).is_err()) {
+            return Err(Why::Died { during });
+        }
+        let mut wait = Wait::default();
+        loop {
+            match answer.recv_timeout(LOOK) {
+                Ok(answer) => return answer.map_err(|error| Why::Failed { during, error }),
+                Err(RecvTimeoutError::Disconnected) => return Err(Why::Died { during }),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            wait.check(during, LIMIT)?;
+            if !self.service.has(FIRST) {
+                return Err(Why::stalled(during, LIMIT));
+            }
+        }
+    }
+}
+
+/// Answers questions until the sender is gone. The RIB here holds the engine's own routes: the control thread's goes on changing while
+/// this one hangs.
+fn serve(mut engine: Box<dyn EngineWriter>, todo: &Receiver<Question>, service: &Service, end: Sender<()>) {
+    let mut rib = Rib::plain();
+    while let Ok(question) = todo.recv() {
+        question(engine.as_mut(), &mut rib);
+    }
+    if !service.has(FIRST) {
+        // Freeing memory of a broken device may never come back; the end of the process frees it.
+        std::mem::forget(engine);
+    }
+    drop(end);
+}
+
+impl Drop for EngineThread {
+    fn drop(&mut self) {
+        self.questions = None;
+        if self.service.has(FIRST) {
+            // Nothing is ever sent: this waits for the thread to end.
+            let _ = self.ended.recv_timeout(END_LIMIT);
+        }
+    }
+}
