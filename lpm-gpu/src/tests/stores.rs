@@ -18,7 +18,7 @@ use fib::loads::{Loads as _, Place};
 use fib::oracle::Oracle;
 use fib::random::Seeded;
 use fib::stores::{Checker, Listening, Sequences, Steps, Stopped, run};
-use fib::{Change, FibDelta, Key, NextHopId, Prefix, Rib, RibTable, conformance};
+use fib::{Change, FibDelta, Key, NextHopId, Prefix, Rib, RibTable};
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -111,7 +111,7 @@ impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
     pub(crate) fn run(mut self, count: usize, lengths: &[RangeInclusive<u8>]) -> (u64, u64) {
         let checker = self.device.1.clone();
         for lengths in lengths {
-            let count = if conformance::Options::from_env().full { count * 20 } else { count };
+            let count = fib::stores::count(count);
             let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: 5 };
             run(&plan, &checker, |delta, rib| self.apply(K::changes(delta), K::table(rib)));
             for seed in 0..count as u64 / 4 {
