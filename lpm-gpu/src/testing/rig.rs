@@ -33,7 +33,7 @@ struct InFlight<K> {
     born: u64,
     /// The answers of the generations since.
     allowed: Vec<NextHopId>,
-    /// It takes one in so many chances to do its next load.
+    /// It takes one in so many chances to do its next load; each load has a pace of its own.
     pace: usize,
 }
 
@@ -379,7 +379,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
             let drawn = self.random.below(probes.len());
             self.look_up(&probes[drawn]);
         }
-        if self.in_flight.len() < self.in_flight_max {
+        if self.in_flight.len() < self.in_flight_max && self.random.below(4) == 0 {
             let Probe { key, old, new } = probes[self.random.below(probes.len())];
             let (allowed, pace) = (vec![old, new], 1 << self.random.below(10));
             let (loaded, born) = (Vec::new(), self.update - 1);
@@ -390,6 +390,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
             let lookup = &mut self.in_flight[drawn];
             if self.random.below(lookup.pace) == 0 {
                 lookup.step(&self.device[lookup.table]);
+                lookup.pace = 1 << self.random.below(10);
             }
         }
     }

@@ -38,7 +38,7 @@ fn allocate(kind: Kind, bytes: usize) -> Answer<u64> {
     if bytes == 0 {
         return Err(INVALID_VALUE);
     }
-    let limit = if kind == Kind::Device { control().memory_bytes() } else { u64::MAX };
+    let limit = if kind == Kind::Device { control().memory_bytes } else { u64::MAX };
     driver().memory()?.allocate(kind, bytes as u64, limit).ok_or(OUT_OF_MEMORY)
 }
 
@@ -52,7 +52,7 @@ api! {
     /// Free and total memory.
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
         driver().current()?;
-        let all = control().memory_bytes();
+        let all = control().memory_bytes;
         let used = driver().memory()?.used(Kind::Device);
         // SAFETY: out pointers of the caller.
         unsafe {
