@@ -75,7 +75,8 @@ impl LoadedTable {
     }
 
     /// All words that a lookup can reach; of GAMT's tables only.
-    pub(super) fn reachable(&self) -> BTreeSet<u32> {
+    #[must_use]
+    pub fn reachable(&self) -> BTreeSet<u32> {
         let mut words = BTreeSet::new();
         let mut nodes = vec![(1, 0)];
         while let Some((level, node)) = nodes.pop() {

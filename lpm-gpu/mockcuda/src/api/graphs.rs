@@ -263,7 +263,8 @@ mod tests {
                 kernel: 0,
                 context,
             };
-            let (row, rows, kernel) = (&raw const copy(1), &raw const copy(2), &raw const kernel);
+            let (row, rows) = (copy(1), copy(2));
+            let (row, rows, kernel) = (&raw const row, &raw const rows, &raw const kernel);
             assert_eq!(cuGraphAddMemcpyNode(&raw mut node, graph, null(), 0, row, context), 0);
             assert_eq!(cuGraphAddKernelNode_v2(&raw mut lost, graph, &raw const missing, 1, kernel), 1);
             assert_eq!(cuGraphAddMemcpyNode(&raw mut lost, graph, null(), 0, rows, context), 1);

@@ -154,14 +154,6 @@ api! {
         if is_pinned(to)? { Ok(()) } else { stream.wait(ticket, "a copy to the host") }
     }
 
-    /// Copies on the device.
-    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
-        let stream = driver().stream(stream)?;
-        check_device_range(to, bytes)?;
-        check_device_range(from, bytes)?;
-        stream.submit(Operation::Copy(Copy { to: End::Device(to), from: End::Device(from), bytes })).map(|_| ())
-    }
-
     /// Fills memory with a 32-bit word.
     fn cuMemsetD32Async(address: u64, value: c_uint, count: usize, stream: u64) {
         let stream = driver().stream(stream)?;
