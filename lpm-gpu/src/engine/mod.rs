@@ -46,7 +46,7 @@ use crate::gamt::{GamtOptions, GamtTable};
 use crate::host::{HostTable, KernelNames};
 use crate::sail::{SailOptions, SailTable};
 use arc_swap::ArcSwap;
-use bubbles::Bubbles;
+use bubbles::{Bubbles, DeviceWork};
 use fib::{
     Capacity, Details, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta,
     Generation, Isa, NextHopId, Rib,
@@ -267,10 +267,9 @@ impl GpuEngine {
             batch: usize,
             batch_v6: usize,
             updates: u64,
-            bubbles: u64,
-            device_ops: u64,
+            #[serde(flatten)]
+            work: DeviceWork,
             device_writes: u64,
-            update_launches: u64,
             rebuilds: u64,
             swaps: u64,
             spare_bytes: u64,
@@ -286,10 +285,8 @@ impl GpuEngine {
             batch: plan.batch_v4,
             batch_v6: plan.batch_v6,
             updates: self.update,
-            bubbles: done.bubbles,
-            device_ops: done.ops,
-            device_writes: done.bubbles + done.ops,
-            update_launches: done.launches,
+            work: done,
+            device_writes: done.bubbles + done.device_ops,
             rebuilds: self.v4.rebuilds + self.v6.rebuilds,
             swaps: self.v4.swaps + self.v6.swaps,
             spare_bytes: self.v4.spare_bytes() + self.v6.spare_bytes(),
