@@ -78,6 +78,18 @@ pub struct Image<'a> {
     pub words: usize,
 }
 
+impl Image<'_> {
+    /// All words, as the device has them.
+    #[must_use]
+    pub fn to_words(&self) -> Vec<u32> {
+        let mut words = vec![0; self.words];
+        for (start, run) in &self.runs {
+            words[*start as usize..*start as usize + run.len()].copy_from_slice(run);
+        }
+        words
+    }
+}
+
 /// The kernels of a table, by entry name. All lookups have the parameters
 /// `(const u32 *words, const u32 *header, const KEY *keys, u32 *raw, u32 count)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +198,7 @@ pub trait HostTable<K: Key>: Send {
 
 /// Makes `table` take `changes`, all or some of which are made, back to `routes`. Going back needs no more room than there was, but
 /// perhaps not where it was: a table that is full is built anew once.
-pub(crate) fn reverse<K: Key, T: HostTable<K>>(
+pub(crate) fn reverse<K: Key, T: HostTable<K> + ?Sized>(
     table: &mut T,
     changes: &[Change<K>],
     routes: &RibTable<K>,

@@ -15,6 +15,7 @@
 //! | [`cu`] | a safe wrapper around the CUDA driver |
 //! | [`hardware`] | properties of a GPU that the crate relies on and no specification guarantees |
 //! | `sync` | atomics and locks, which the crate `models` replaces by a model checker's |
+//! | `testing` | one rig for tests of host tables: steps beside lookups, on a device in plain Rust |
 //! | `tests` | tests shared by several tables |
 
 #![deny(unsafe_code)]
@@ -31,7 +32,9 @@ pub mod host;
 pub mod mamt;
 pub mod sail;
 mod sync;
-#[cfg(test)]
+#[cfg(feature = "testing")]
+pub mod testing;
+#[cfg(all(test, feature = "testing"))]
 mod tests;
 
 use engine::{GALE, GAMT, GpuEngine, SAIL};

@@ -33,62 +33,48 @@ fn run(name: &str, parameters: &[(&str, &str)], groups: &[fn(Make<'_>, Options)]
     }
 }
 
-/// Tests a shape of the tries.
-fn shape(layout: &str, next_hops: &str, levels: &str, levels6: &str) {
-    let parameters = [("layout", layout), ("next-hops", next_hops), ("levels", levels), ("levels6", levels6)];
-    run("gamt", &parameters, &[conformance::shapes, conformance::boundaries, conformance::withdraw]);
+/// Shapes of the tries: layout, next hops, levels of IPv4 and IPv6.
+macro_rules! shapes {
+    ($($test:ident: $layout:literal, $next_hops:literal, $levels:literal, $levels6:literal;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                let (levels, levels6) = (("levels", $levels), ("levels6", $levels6));
+                let parameters = [("layout", $layout), ("next-hops", $next_hops), levels, levels6];
+                run("gamt", &parameters, &[conformance::shapes, conformance::boundaries, conformance::withdraw]);
+            }
+        )*
+    };
 }
 
-#[test]
-fn gamt_of_4_and_8_levels_flat_apart() {
-    shape("flat", "apart", "4", "8");
+shapes! {
+    gamt_of_4_and_8_levels: "flat", "apart", "4", "8";
+    gamt_of_5_and_12_levels: "paper", "together", "5", "12";
+    gamt_of_7_and_16_levels: "flat", "together", "7", "16";
+    gamt_of_10_and_20_levels: "paper", "apart", "10", "20";
+    gamt_of_15_and_25_levels: "flat", "apart", "15", "25";
+    gamt_of_20_and_30_levels: "paper", "together", "20", "30";
 }
 
-#[test]
-fn gamt_of_5_and_12_levels_paper_together() {
-    shape("paper", "together", "5", "12");
+/// Modes, each on every engine.
+macro_rules! modes {
+    ($($test:ident: $mode:literal;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                for name in lpm_gpu::ENGINES.iter().filter(|engine| engine.is_device).map(|engine| engine.name) {
+                    let groups: [fn(Make<'_>, Options); 2] = [conformance::batches, conformance::concurrent];
+                    run(name, &[("mode", $mode), ("streams", "3")], &groups);
+                }
+            }
+        )*
+    };
 }
 
-#[test]
-fn gamt_of_7_and_16_levels_flat_together() {
-    shape("flat", "together", "7", "16");
-}
-
-#[test]
-fn gamt_of_10_and_20_levels_paper_apart() {
-    shape("paper", "apart", "10", "20");
-}
-
-#[test]
-fn gamt_of_15_and_25_levels_flat_apart() {
-    shape("flat", "apart", "15", "25");
-}
-
-#[test]
-fn gamt_of_20_and_30_levels_paper_together() {
-    shape("paper", "together", "20", "30");
-}
-
-/// Tests a mode on every engine.
-fn mode(mode: &str) {
-    for name in lpm_gpu::ENGINES.iter().filter(|engine| engine.is_device).map(|engine| engine.name) {
-        run(name, &[("mode", mode), ("streams", "3")], &[conformance::batches, conformance::concurrent]);
-    }
-}
-
-#[test]
-fn graphs() {
-    mode("graph");
-}
-
-#[test]
-fn mapped_memory() {
-    mode("mapped");
-}
-
-#[test]
-fn persistent_kernels() {
-    mode("persistent");
+modes! {
+    graphs: "graph";
+    mapped_memory: "mapped";
+    persistent_kernels: "persistent";
 }
 
 /// Tables in service are not written: each delta is uploaded as a whole table.

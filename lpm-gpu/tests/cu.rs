@@ -6,7 +6,7 @@
 use lpm_gpu::cu::testing::{self, Exclusive, TestDriver};
 use lpm_gpu::cu::{
     Arg, BatchGraph, Device, DeviceBuffer, DeviceWords, GpuError, HostSide, Kernel, Module, Pinned, Priority,
-    Resident, Shape, Shared, Stream,
+    Shape, Shared, Stream,
 };
 use lpm_gpu::host::{HEADER_WORDS, Write};
 use std::time::Duration;
@@ -46,6 +46,13 @@ impl Table {
     }
 }
 
+impl Table {
+    /// The arguments of a lookup.
+    fn args<'a>(&'a self, keys: Arg<'a>, raw: Arg<'a>, count: u32) -> [Arg<'a>; 5] {
+        [Arg::buffer(&self.words), Arg::buffer(&self.header), keys, raw, Arg::u32(count)]
+    }
+}
+
 fn keys(count: usize) -> Vec<u32> {
     (0..u32::try_from(count).unwrap()).map(|i| i.wrapping_mul(0x9e37_79b9)).collect()
 }
@@ -81,12 +88,10 @@ fn what_is_copied_in_comes_back() {
     assert!(back.slice().unwrap()[20..].iter().all(|value| *value == 0), "zero when new");
 
     let words = DeviceWords::new(&device, 64).unwrap();
-    let copy = DeviceWords::new(&device, 64).unwrap();
     stream.fill(&words, 0..64, 7).unwrap();
     stream.fill(&words, 5..9, 8).unwrap();
-    stream.copy(&copy, 2, &words, 2..64).unwrap();
     let mut read = [0; 6];
-    stream.download_now(&mut read, &copy, 4).unwrap();
+    stream.download_now(&mut read, &words, 4).unwrap();
     assert_eq!(read, [7, 8, 8, 8, 8, 7]);
     // An empty copy is allowed.
     stream.upload_now(&words, 64, &[]).unwrap();
@@ -109,7 +114,6 @@ fn a_range_beyond_its_array_is_refused() {
         stream.upload_now(&words, 9, &[1, 2]),
         stream.download_now(&mut [0; 3], &words, 8),
         stream.fill(&words, 10..11, 0),
-        stream.copy(&words, 1, &words, 0..10),
         shared.write(9, &[1, 2]),
         shared.read(11, &mut []),
     ];
@@ -229,26 +233,14 @@ fn lookups_agree_by_copies_mapped_memory_and_graphs() {
 
         out.slice_mut().unwrap()[..count].copy_from_slice(keys);
         stream.upload(&device_keys, 0, &mut out, 0..count).unwrap();
-        let mut args = [
-            Arg::buffer(&table.words),
-            Arg::buffer(&table.header),
-            Arg::buffer(&device_keys),
-            Arg::buffer(&device_raw),
-            Arg::u32(count_u32),
-        ];
+        let mut args = table.args(Arg::buffer(&device_keys), Arg::buffer(&device_raw), count_u32);
         stream.launch(&kernel, SHAPE, &mut args).unwrap();
         stream.download(&mut back, 0..count, &device_raw, 0).unwrap();
         stream.finish(LIMIT).unwrap();
         assert_eq!(back.slice().unwrap()[..count], wanted, "copies, {count}");
 
         back.slice_mut().unwrap().fill(u32::MAX);
-        let mut args = [
-            Arg::buffer(&table.words),
-            Arg::buffer(&table.header),
-            Arg::pinned(&mut out),
-            Arg::pinned(&mut back),
-            Arg::u32(count_u32),
-        ];
+        let mut args = table.args(Arg::pinned(&mut out), Arg::pinned(&mut back), count_u32);
         stream.launch(&kernel, SHAPE, &mut args).unwrap();
         assert_eq!(out.slice_mut().unwrap_err(), GpuError::Busy);
         stream.finish(LIMIT).unwrap();
@@ -306,53 +298,6 @@ fn events_say_when_and_measure() {
         assert_eq!(read, [round], "the event completed too early");
         assert!(end.has_come().unwrap() && end.elapsed_us_since(&start).unwrap() >= 0.0);
     }
-}
-
-#[test]
-fn a_resident_kernel_answers_and_stops() {
-    let (_one, device) = device!();
-    let mut stream = Stream::new(&device, Priority::Usual).unwrap();
-    let table = Table::new(&device, &mut stream).unwrap();
-    let kernel = Module::new(&device, "gamt").unwrap().kernel("gamt_persistent_v4_flat").unwrap();
-    // One slot of eight u64 (kernels/common.cuh), one block.
-    let slot = Shared::<u64>::new(&device, 8).unwrap();
-    let done = Shared::<u32>::new(&device, 1).unwrap();
-    let (shared_keys, raw) =
-        (Shared::<u32>::new(&device, 64).unwrap(), Shared::<u32>::new(&device, 64).unwrap());
-    for (at, address) in
-        (2..).zip([table.words.address(), table.header.address(), shared_keys.address(), raw.address()])
-    {
-        slot.store(at, address);
-    }
-    let stop = {
-        let (slot, _held) = (slot.clone(), (shared_keys.clone(), raw.clone(), done.clone()));
-        Box::new(move || slot.store(0, u64::from(u32::MAX)))
-    };
-    let own = Stream::new(&device, Priority::Usual).unwrap();
-    let mut args = [Arg::shared(&slot), Arg::shared(&done), Arg::u32(1)];
-    let mut resident = Resident::launch(own, &kernel, Shape::new(1, 32), &mut args, stop).unwrap();
-    let keys = keys(64);
-    for batch in 1..5_u32 {
-        shared_keys.write(0, &keys).unwrap();
-        let count = 16 * u64::from(batch);
-        slot.store(0, u64::from(batch) | count << 32);
-        while done.load(0) != batch {
-            assert!(resident.is_running().unwrap());
-            std::thread::yield_now();
-        }
-        let mut read = vec![0; 16 * batch as usize];
-        raw.read(0, &mut read).unwrap();
-        assert_eq!(read, answers(&keys[..read.len()]));
-    }
-    // Memory dropped while the kernel runs is freed when it has stopped; other streams make progress meanwhile.
-    drop(DeviceWords::new(&device, 100).unwrap());
-    drop(Pinned::<u32>::new(&device, 100, HostSide::Reads).unwrap());
-    stream.fill(&table.words, 0..256, 1).unwrap();
-    stream.finish(LIMIT).unwrap();
-    resident.stop(LIMIT).unwrap();
-    resident.stop(LIMIT).unwrap();
-    drop((resident, table, slot, done, shared_keys, raw, stream, kernel, device));
-    nothing_is_left();
 }
 
 #[test]
@@ -487,21 +432,13 @@ fn works(device: &Device, _one: &Exclusive) -> Result<(), GpuError> {
     let mut out = Pinned::<u32>::new(device, 64, HostSide::Writes)?;
     let mut back = Pinned::<u32>::new(device, 64, HostSide::Reads)?;
     out.slice_mut()?.copy_from_slice(&keys);
-    let mut args = [
-        Arg::buffer(&table.words),
-        Arg::buffer(&table.header),
-        Arg::pinned(&mut out),
-        Arg::pinned(&mut back),
-        Arg::u32(64),
-    ];
+    let mut args = table.args(Arg::pinned(&mut out), Arg::pinned(&mut back), 64);
     stream.launch(&kernel, SHAPE, &mut args)?;
     stream.finish(LIMIT)?;
     assert_eq!(back.slice()?, answers(&keys));
     let shared = Shared::<u32>::new(device, 64)?;
     shared.store(0, 1);
-    let other = DeviceWords::new(device, 64)?;
-    stream.copy(&other, 0, &table.words, 0..64)?;
-    stream.download(&mut back, 0..64, &other, 0)?;
+    stream.download(&mut back, 0..64, &table.words, 0)?;
     stream.finish(LIMIT)?;
     device.free_bytes()?;
     device.synchronize()

@@ -36,40 +36,29 @@ fn child() {
     }
 }
 
-/// Runs [`child`] with `environment`; returns its result line.
-fn in_a_child(environment: &[(&str, &str)]) -> String {
+/// Runs the test `name` of this file with `environment`, in a process of its own; returns what it prints.
+fn in_a_child(name: &str, environment: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "child", "--ignored", "--nocapture", "--test-threads", "1"]);
-    command
-        .env_remove("LPM_GPU")
-        .env_remove("LD_PRELOAD")
-        .env_remove("FWD_REQUIRE")
-        .envs(environment.iter().copied());
-    let output = command.output().unwrap();
+    command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads", "1"]);
+    for variable in ["LPM_GPU", "LD_PRELOAD", "FWD_REQUIRE"] {
+        command.env_remove(variable);
+    }
+    let output = command.envs(environment.iter().copied()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
-    text.lines()
-        .find_map(|line| line.split_once(MARK))
-        .unwrap_or_else(|| panic!("no answer in: {text}"))
-        .1
-        .to_owned()
+    assert!(output.status.success(), "{environment:?}: {text}\n{}", String::from_utf8_lossy(&output.stderr));
+    text
 }
 
-/// As [`in_a_child`], on the mock; `None` when there is none.
-fn on_the_mock(environment: &[(&str, &str)]) -> Option<String> {
-    let mut all = vec![("PROBE_DRIVER", "mock")];
-    all.extend_from_slice(environment);
-    let answer = in_a_child(&all);
-    if answer == "skipped" {
-        eprintln!("SKIPPED: libmockcuda.so is not beside the test");
-        return None;
-    }
-    Some(answer)
+/// The result line of [`child`].
+fn probed(environment: &[(&str, &str)]) -> String {
+    let text = in_a_child("child", environment);
+    let line = text.lines().find_map(|line| line.split_once(MARK));
+    line.unwrap_or_else(|| panic!("no answer in: {text}")).1.to_owned()
 }
 
 #[test]
 fn without_a_driver_the_names_that_were_tried_are_told() {
-    let answer = in_a_child(&[]);
+    let answer = probed(&[]);
     if answer.starts_with("CUDA ") {
         eprintln!("SKIPPED: there is a driver on this host");
         return;
@@ -91,31 +80,27 @@ fn a_library_that_is_no_driver_lacks_a_function() {
     };
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(PathBuf::from(library), folder.path().join("libcuda.so")).unwrap();
-    let answer = in_a_child(&[("LD_LIBRARY_PATH", folder.path().to_str().unwrap())]);
+    let answer = probed(&[("LD_LIBRARY_PATH", folder.path().to_str().unwrap())]);
     assert_eq!(answer, "engine gamt needs GPU: the CUDA driver lacks cuInit; CUDA 12.0 or later is needed");
 }
 
 #[test]
-fn a_driver_without_a_device() {
-    if let Some(answer) = on_the_mock(&[("MOCKCUDA_NO_DEVICE", "1")]) {
-        assert_eq!(answer, "engine gamt needs GPU: the driver sees no device");
-    }
-}
-
-#[test]
-fn a_driver_that_is_too_old() {
-    if let Some(answer) = on_the_mock(&[("MOCKCUDA_DRIVER_VERSION", "11080")]) {
-        assert_eq!(
-            answer,
-            "engine gamt needs GPU: the driver is for CUDA 11.8, CUDA 12.0 or later is needed"
-        );
-    }
-}
-
-#[test]
-fn a_device_that_is_there() {
-    if let Some(answer) = on_the_mock(&[("MOCKCUDA_DRIVER_VERSION", "12040")]) {
-        assert!(answer.starts_with("CUDA 12.4 with 1 devices"), "{answer}");
+fn what_a_driver_lacks_is_told() {
+    for (switch, value, expected) in [
+        ("MOCKCUDA_NO_DEVICE", "1", "engine gamt needs GPU: the driver sees no device"),
+        (
+            "MOCKCUDA_DRIVER_VERSION",
+            "11080",
+            "engine gamt needs GPU: the driver is for CUDA 11.8, CUDA 12.0 or later is needed",
+        ),
+        ("MOCKCUDA_DRIVER_VERSION", "12040", "CUDA 12.4 with 1 devices, mockcuda interpreter"),
+    ] {
+        let answer = probed(&[("PROBE_DRIVER", "mock"), (switch, value)]);
+        if answer == "skipped" {
+            eprintln!("SKIPPED: libmockcuda.so is not beside the test");
+            return;
+        }
+        assert_eq!(answer, expected);
     }
 }
 
@@ -123,12 +108,7 @@ fn a_device_that_is_there() {
 fn a_driver_that_fails_from_the_start_is_no_panic() {
     for index in 0..12 {
         for code in [2, 3, 100, 201, 803, 999] {
-            let fault = format!("{index}:{code}");
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args(["--exact", "failing_child", "--ignored", "--nocapture", "--test-threads", "1"]);
-            command.env_remove("LPM_GPU").env_remove("LD_PRELOAD").env_remove("FWD_REQUIRE");
-            let output = command.env("MOCKCUDA_FAIL_AT", &fault).output().unwrap();
-            assert!(output.status.success(), "{fault}: {}", String::from_utf8_lossy(&output.stderr));
+            in_a_child("failing_child", &[("MOCKCUDA_FAIL_AT", &format!("{index}:{code}"))]);
         }
     }
 }

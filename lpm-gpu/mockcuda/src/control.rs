@@ -6,12 +6,12 @@
 //! | `MOCKCUDA_NO_DEVICE=1` | | the driver finds no device |
 //! | `MOCKCUDA_DRIVER_VERSION=N` | | version of the driver, e.g. 12040 |
 //! | | `mockcuda_set_no_pools` | the device has no memory pools: `cuMemAllocAsync` returns 801 |
-//! | `MOCKCUDA_MEMORY_BYTES=N` | `mockcuda_set_memory_bytes` | memory of the device; to allocate more returns 2 |
+//! | `MOCKCUDA_MEMORY_BYTES=N` | | memory of the device; to allocate more returns 2 |
 //! | `MOCKCUDA_FAIL_AT=N[:CODE[:COUNT]]` | `mockcuda_fail_at` | COUNT driver calls from call N (from 0) on return CODE (999) |
 //! | `MOCKCUDA_FAIL_CALL=NAME:N[:CODE]` | `mockcuda_fail_call` | call N (from 0) of that function returns CODE |
 //! | `MOCKCUDA_FAIL_OPERATION=N[:CODE]` | `mockcuda_fail_operation` | operation N of all streams fails with CODE (719), seen later |
 //! | `MOCKCUDA_DELAY_US=N` | `mockcuda_set_delay_us` | random delays of up to N us before stream operations, and some between blocks |
-//! | `MOCKCUDA_SEED=N` | `mockcuda_set_seed` | the seed of these delays |
+//! | `MOCKCUDA_SEED=N` | | the seed of these delays |
 //! | `MOCKCUDA_STALL_AT=N` | `mockcuda_set_stalled` | all streams stall from operation N of all streams (copies and launches, from 0) on |
 //! | `MOCKCUDA_WAIT_MS=N` | | a longer wait for a stream ends the context with 702 and a message (60,000) |
 //! | `MOCKCUDA_LOG=N` | | calls whose names are kept for `mockcuda_call_name` (1,048,576) |
@@ -38,7 +38,7 @@ pub(crate) struct Control {
     pub(crate) no_device: bool,
     no_pools: AtomicBool,
     pub(crate) driver_version: u32,
-    memory_bytes: AtomicU64,
+    pub(crate) memory_bytes: u64,
     fail_first: AtomicU64,
     fail_count: AtomicU64,
     fail_code: AtomicU32,
@@ -46,7 +46,7 @@ pub(crate) struct Control {
     operation_failing: AtomicU64,
     operation_code: AtomicU32,
     delay_us: AtomicU32,
-    seed: AtomicU64,
+    pub(crate) seed: u64,
     stall_at: AtomicU64,
     stalled: AtomicBool,
     pub(crate) wait_ms: u64,
@@ -93,7 +93,7 @@ impl Control {
             no_device: flag("MOCKCUDA_NO_DEVICE"),
             no_pools: AtomicBool::new(false),
             driver_version: code_of(number("MOCKCUDA_DRIVER_VERSION").as_ref(), DRIVER_VERSION),
-            memory_bytes: AtomicU64::new(number("MOCKCUDA_MEMORY_BYTES").unwrap_or(MEMORY_BYTES)),
+            memory_bytes: number("MOCKCUDA_MEMORY_BYTES").unwrap_or(MEMORY_BYTES),
             fail_first: AtomicU64::new(fail.first().copied().unwrap_or(NEVER)),
             fail_code: AtomicU32::new(code_of(fail.get(1), UNKNOWN)),
             fail_count: AtomicU64::new(fail.get(2).copied().unwrap_or(1)),
@@ -101,7 +101,7 @@ impl Control {
             operation_failing: AtomicU64::new(operation.first().copied().unwrap_or(NEVER)),
             operation_code: AtomicU32::new(code_of(operation.get(1), LAUNCH_FAILED)),
             delay_us: AtomicU32::new(code_of(number("MOCKCUDA_DELAY_US").as_ref(), 0)),
-            seed: AtomicU64::new(number("MOCKCUDA_SEED").unwrap_or(1)),
+            seed: number("MOCKCUDA_SEED").unwrap_or(1),
             stall_at: AtomicU64::new(number("MOCKCUDA_STALL_AT").unwrap_or(NEVER)),
             stalled: AtomicBool::new(false),
             wait_ms: number("MOCKCUDA_WAIT_MS").unwrap_or(60_000),
@@ -127,16 +127,8 @@ impl Control {
         self.no_pools.load(Relaxed)
     }
 
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        self.memory_bytes.load(Relaxed)
-    }
-
     pub(crate) fn delay_us(&self) -> u32 {
         self.delay_us.load(Relaxed)
-    }
-
-    pub(crate) fn seed(&self) -> u64 {
-        self.seed.load(Relaxed)
     }
 
     pub(crate) fn stalled(&self) -> bool {
@@ -283,22 +275,10 @@ pub extern "C" fn mockcuda_set_no_pools(on: u32) {
     control().no_pools.store(on != 0, Relaxed);
 }
 
-/// The device's memory, bytes.
-#[unsafe(no_mangle)]
-pub extern "C" fn mockcuda_set_memory_bytes(bytes: u64) {
-    control().memory_bytes.store(bytes, Relaxed);
-}
-
 /// Sets random delays of up to `max` microseconds before operations of a stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_set_delay_us(max: u32) {
     control().delay_us.store(max, Relaxed);
-}
-
-/// Sets the seed of random delays, for streams that are created from now on.
-#[unsafe(no_mangle)]
-pub extern "C" fn mockcuda_set_seed(seed: u64) {
-    control().seed.store(seed, Relaxed);
 }
 
 /// While set, all streams stall: operations are accepted, none is done, running kernels stop.
@@ -389,7 +369,6 @@ pub extern "C" fn mockcuda_reset() {
     c.delay_us.store(0, Relaxed);
     mockcuda_set_stalled(0);
     mockcuda_set_no_pools(0);
-    mockcuda_set_memory_bytes(MEMORY_BYTES);
     if let Some(m) = memory() {
         m.bad_reads.store(0, Relaxed);
     }

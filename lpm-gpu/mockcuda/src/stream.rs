@@ -212,7 +212,7 @@ impl Stream {
     }
 
     fn work(self: Arc<Self>) {
-        let mut worker = Worker { chance: Chance::new(control().seed() ^ self.id), stream: self };
+        let mut worker = Worker { chance: Chance::new(control().seed ^ self.id), stream: self };
         while let Some(operation) = worker.next() {
             // Nothing here should panic; if it does, the context is lost and the process continues.
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run(&operation)));

@@ -83,50 +83,12 @@ fn copies_and_fills_are_checked_when_asked_for() {
     let stream = driver.stream();
     // SAFETY: numbers only.
     unsafe {
-        assert_eq!(memory::cuMemcpyDtoDAsync_v2(address, address + 8, 8, stream), 1);
-        assert_eq!(memory::cuMemcpyDtoDAsync_v2(address, address + 8, 4, stream), 0);
         assert_eq!(memory::cuMemsetD32Async(address + 4, 9, 3, stream), 1);
         assert_eq!(memory::cuMemsetD32Async(address + 2, 9, 1, stream), 1);
         assert_eq!(memory::cuMemsetD32Async(address + 4, 9, 1, stream), 0);
     }
     driver.synchronize(stream).unwrap();
-    assert_eq!(driver.download::<u32>(address, 3).unwrap(), [3, 9, 3]);
-}
-
-#[test]
-fn there_is_only_so_much() {
-    let driver = Driver::open();
-    control::mockcuda_set_memory_bytes(1 << 20);
-    let first = driver.alloc(600 << 10).unwrap();
-    assert_eq!(driver.alloc(600 << 10).unwrap_err(), 2);
-    let (mut free, mut total) = (0, 0);
-    // SAFETY: out pointers to locals.
-    check(unsafe { memory::cuMemGetInfo_v2(&raw mut free, &raw mut total) }).unwrap();
-    assert_eq!((free, total), (424 << 10, 1 << 20));
-    driver.free(first).unwrap();
-    driver.alloc(600 << 10).unwrap();
-    assert_eq!(driver.alloc(0).unwrap_err(), 1);
-}
-
-#[test]
-fn pinned_memory_is_seen_by_both_sides() {
-    let driver = Driver::open();
-    let pinned = driver.pinned(4);
-    let mut address = 0;
-    // SAFETY: memory of four words that was just allocated; an out pointer to a local.
-    unsafe {
-        pinned.write_volatile(11);
-        check(memory::cuMemHostGetDevicePointer_v2(&raw mut address, pinned.cast(), 0)).unwrap();
-    }
-    copy_word(&driver, address, address + 8).unwrap();
-    // SAFETY: as above; the kernel is done.
-    assert_eq!(unsafe { pinned.add(2).read_volatile() }, 11);
-    assert_eq!(control::mockcuda_host_used(), 16);
-    // SAFETY: what was allocated; then what no longer is.
-    unsafe {
-        assert_eq!(memory::cuMemFreeHost(pinned.cast()), 0);
-        assert_eq!(memory::cuMemFreeHost(pinned.cast()), 1);
-    }
+    assert_eq!(driver.download::<u32>(address, 3).unwrap(), [1, 9, 3]);
 }
 
 #[test]
@@ -184,21 +146,41 @@ fn shared_memory_has_bounds() {
 }
 
 #[test]
-fn launches_are_checked() {
+fn calls_are_checked() {
     let driver = Driver::open();
     let kernel = driver.kernel(&entry(""));
     let args = [Arg::U64(0), Arg::U64(0), Arg::U32(0)];
-    assert_eq!(driver.launch(kernel, 0, 1, &args).unwrap_err(), 1);
-    assert_eq!(driver.launch(kernel, 1, 1025, &args).unwrap_err(), 1);
-    assert_eq!(driver.launch(kernel, 1, 0, &args).unwrap_err(), 1);
-    assert_eq!(driver.launch(kernel + 1, 1, 1, &args).unwrap_err(), 400);
-    assert_eq!(driver.launch_on(12_345, kernel, 1, 1, &args).unwrap_err(), 400);
-    driver.launch(kernel, 1, 1024, &args).unwrap();
+    let pinned = driver.pinned(4);
+    let (mut stream, mut value) = (0, 0);
+    // SAFETY: out pointers to locals, numbers, and memory that is allocated, then not any more.
+    let codes = unsafe {
+        [
+            memory::cuMemFreeHost(pinned.cast()),
+            memory::cuMemFreeHost(pinned.cast()),
+            streams::cuStreamCreateWithPriority(&raw mut stream, 0, 0),
+            device::cuDeviceGetAttribute(&raw mut value, 16, 0),
+            device::cuDeviceGetAttribute(&raw mut value, 16, 1),
+            device::cuDeviceGetAttribute(&raw mut value, 2, 0),
+        ]
+    };
+    // A stream that waits for the default stream, and most attributes, are not served.
+    assert_eq!((codes, value), ([0, 1, 1, 0, 101, 1], 132));
+    assert_eq!(driver.alloc(0), Err(1));
+    for (stream, function, blocks, threads, expected) in [
+        (driver.stream(), kernel, 0, 1, Err(1)),
+        (driver.stream(), kernel, 1, 1025, Err(1)),
+        (driver.stream(), kernel, 1, 0, Err(1)),
+        (driver.stream(), kernel + 1, 1, 1, Err(400)),
+        (12_345, kernel, 1, 1, Err(400)),
+        (driver.stream(), kernel, 1, 1024, Ok(())),
+    ] {
+        assert_eq!(
+            driver.launch_on(stream, function, blocks, threads, &args),
+            expected,
+            "{blocks} {threads}"
+        );
+    }
     driver.finish().unwrap();
-    let mut stream = 0;
-    // SAFETY: an out pointer to a local.
-    let blocking = unsafe { streams::cuStreamCreateWithPriority(&raw mut stream, 0, 0) };
-    assert_eq!(blocking, 1, "a stream that waits for the default stream is not served");
 }
 
 #[test]

@@ -28,7 +28,6 @@ pub struct Pinned<T: Plain> {
     memory: HostMemory,
     host: Handle<*mut T>,
     len: usize,
-    side: HostSide,
     uses: Uses,
 }
 
@@ -68,7 +67,7 @@ impl<T: Plain> Pinned<T> {
         let combined = if side == HostSide::Writes { sys::CU_MEMHOSTALLOC_WRITECOMBINED } else { 0 };
         let memory = allocate::<T>(device, len, combined)?;
         let host = Handle(memory.host.0.cast());
-        Ok(Self { device: device.clone(), memory, host, len, side, uses: Uses::default() })
+        Ok(Self { device: device.clone(), memory, host, len, uses: Uses::default() })
     }
 
     /// Elements.
@@ -81,12 +80,6 @@ impl<T: Plain> Pinned<T> {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
-    }
-
-    /// How the host uses it.
-    #[must_use]
-    pub const fn side(&self) -> HostSide {
-        self.side
     }
 
     /// Whether the host may use it.

@@ -232,34 +232,10 @@ impl Stream {
         self.finish(COPY_LIMIT)
     }
 
-    /// Copies `from[range]` to `to`, from element `at` on, within the device.
-    ///
-    /// # Errors
-    /// [`GpuError::Range`], [`GpuError::Foreign`], [`GpuError::Call`].
-    pub fn copy<T: Plain>(
-        &mut self,
-        to: &DeviceBuffer<T>,
-        at: usize,
-        from: &DeviceBuffer<T>,
-        range: Range<usize>,
-    ) -> Result<(), GpuError> {
-        self.own(to.device(), "device memory")?;
-        self.own(from.device(), "device memory")?;
-        let count = range.len();
-        let target = to.range(&(at..at.saturating_add(count)))?;
-        let source = from.range(&range)?;
-        if count == 0 {
-            return Ok(());
-        }
-        self.next();
-        // SAFETY: both ranges are within their allocations (checked), which are freed only when the copy is done.
-        unsafe { on!(&self.device, cuMemcpyDtoDAsync_v2(target, source, count * size_of::<T>(), self.raw.0)) }
-    }
-
     /// Sets words `range` of `words` to `value`.
     ///
     /// # Errors
-    /// As [`Self::copy`].
+    /// [`GpuError::Range`], [`GpuError::Foreign`], [`GpuError::Call`].
     pub fn fill(&mut self, words: &DeviceWords, range: Range<usize>, value: u32) -> Result<(), GpuError> {
         self.own(words.device(), "device memory")?;
         let target = words.range(&range)?;

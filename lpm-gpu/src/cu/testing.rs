@@ -169,26 +169,14 @@ controls! {
     set_stalled(stalled: u32) = c"mockcuda_set_stalled";
     /// The driver's own function: destroys the context of device `index` however often it is retained.
     reset_device(index: i32) -> u32 = c"cuDevicePrimaryCtxReset_v2";
-    /// Resets counters to 0 and switches to their defaults without environment; memory stays.
-    reset() = c"mockcuda_reset";
     /// Sets random delays of up to `max` microseconds before operations of a stream.
     set_delay_us(max: u32) = c"mockcuda_set_delay_us";
-    /// Sets the seed of random delays.
-    set_seed(seed: u64) = c"mockcuda_set_seed";
     /// While not 0, the device has no memory pools.
     set_no_pools(on: u32) = c"mockcuda_set_no_pools";
-    /// The device's memory, bytes.
-    set_memory_bytes(bytes: u64) = c"mockcuda_set_memory_bytes";
     /// Device memory that is allocated, bytes.
     memory_used() -> u64 = c"mockcuda_memory_used";
     /// Page-locked host memory that is allocated, bytes.
     host_used() -> u64 = c"mockcuda_host_used";
-    /// 32-bit words that kernels have written to global memory, including mapped host memory.
-    words_written() -> u64 = c"mockcuda_words_written";
-    /// 32-bit words that kernels have read from global memory.
-    words_read() -> u64 = c"mockcuda_words_read";
-    /// Bytes copied to the device.
-    bytes_to_device() -> u64 = c"mockcuda_bytes_to_device";
     /// Marks `words` words from device address `address` on as freed: kernels must not read them until they are written
     /// or unmarked.
     mark_freed(address: u64, words: u64) = c"mockcuda_mark_freed";

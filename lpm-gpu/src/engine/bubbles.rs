@@ -4,6 +4,8 @@ use super::gpu::Gpu;
 use super::tables::DeviceTable;
 use crate::cu::{Arg, DeviceBuffer, GpuError, HostSide, Kernel, Pinned, Plain, Priority, Shape, Stream};
 use crate::host::{PrefixOp, Step, Write};
+use serde::Serialize;
+use std::mem::discriminant;
 use std::time::Duration;
 
 /// Writes, or operations, that go to the device in one copy at most: 512 KB or 1 MB.
@@ -20,14 +22,14 @@ const OPS_THREADS: u32 = 1024;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// What was done on the device for updates so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Done {
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct DeviceWork {
     /// Words written by bubbles.
     pub(super) bubbles: u64,
     /// Operations run.
-    pub(super) ops: u64,
+    pub(super) device_ops: u64,
     /// Launches of update kernels.
-    pub(super) launches: u64,
+    update_launches: u64,
 }
 
 /// Page-locked memory for a kind of things to do, and its counterpart on the device.
@@ -54,7 +56,7 @@ pub(super) struct Bubbles {
     /// Made for tables whose updates are operations.
     ops: Option<Stage<PrefixOp>>,
     /// What was done so far.
-    pub(super) done: Done,
+    pub(super) done: DeviceWork,
 }
 
 impl Bubbles {
@@ -65,7 +67,7 @@ impl Bubbles {
             write_words: gpu.kernel("gamt", "write_words")?,
             writes: Stage::new(gpu)?,
             ops: if with_ops { Some(Stage::new(gpu)?) } else { None },
-            done: Done::default(),
+            done: DeviceWork::default(),
         })
     }
 
@@ -77,47 +79,42 @@ impl Bubbles {
         ops: Option<&Kernel>,
         steps: &[Step],
     ) -> Result<(), GpuError> {
-        let mut rest = steps;
-        while !rest.is_empty() {
-            let taken = match &rest[0] {
-                Step::Writes(_) => self.run_writes(table, rest)?,
-                Step::Ops(_) => self.run_ops(table, ops, rest)?,
-            };
-            rest = &rest[taken..];
+        // All steps of a table are of one kind, mostly.
+        for steps in steps.chunk_by(|one, other| discriminant(one) == discriminant(other)) {
+            match &steps[0] {
+                Step::Writes(_) => self.run_writes(table, steps)?,
+                Step::Ops(_) => self.run_ops(table, ops, steps)?,
+            }
         }
         Ok(())
     }
 
-    /// Runs the leading steps of writes; returns how many steps those are.
-    fn run_writes(&mut self, table: &DeviceTable, steps: &[Step]) -> Result<usize, GpuError> {
-        let parts: Vec<_> = steps
-            .iter()
-            .map_while(|step| match step {
-                Step::Writes(writes) => Some(writes.as_slice()),
-                Step::Ops(_) => None,
-            })
-            .collect();
+    /// Runs steps of writes.
+    fn run_writes(&mut self, table: &DeviceTable, steps: &[Step]) -> Result<(), GpuError> {
+        let writes = steps.iter().filter_map(|step| match step {
+            Step::Writes(writes) => Some(writes.as_slice()),
+            Step::Ops(_) => None,
+        });
         let (kernel, done) = (&self.write_words, &mut self.done);
-        staged(&mut self.stream, &mut self.writes, &parts, |stream, staged, count| {
+        staged(&mut self.stream, &mut self.writes, writes, |stream, staged, count| {
             done.bubbles += u64::from(count);
-            done.launches += 1;
+            done.update_launches += 1;
             let shape = Shape::new(count.div_ceil(WRITE_THREADS).clamp(1, WRITE_BLOCKS_MAX), WRITE_THREADS);
             stream.launch(
                 kernel,
                 shape,
                 &mut [Arg::buffer(&table.words), Arg::buffer(staged), Arg::u32(count)],
             )
-        })?;
-        Ok(parts.len())
+        })
     }
 
-    /// Runs the leading steps of operations; returns how many steps those are.
+    /// Runs steps of operations.
     fn run_ops(
         &mut self,
         table: &DeviceTable,
         kernel: Option<&Kernel>,
         steps: &[Step],
-    ) -> Result<usize, GpuError> {
+    ) -> Result<(), GpuError> {
         let (Some(kernel), Some(stage)) = (kernel, &mut self.ops) else {
             return Err(GpuError::Kernel {
                 module: "the table's".into(),
@@ -125,17 +122,14 @@ impl Bubbles {
                 reason: "the table has operations, and names no kernel for them",
             });
         };
-        let parts: Vec<_> = steps
-            .iter()
-            .map_while(|step| match step {
-                Step::Ops(ops) => Some(ops.as_slice()),
-                Step::Writes(_) => None,
-            })
-            .collect();
+        let ops = steps.iter().filter_map(|step| match step {
+            Step::Ops(ops) => Some(ops.as_slice()),
+            Step::Writes(_) => None,
+        });
         let done = &mut self.done;
-        staged(&mut self.stream, stage, &parts, |stream, staged, count| {
-            done.ops += u64::from(count);
-            done.launches += 1;
+        staged(&mut self.stream, stage, ops, |stream, staged, count| {
+            done.device_ops += u64::from(count);
+            done.update_launches += 1;
             stream.launch(
                 kernel,
                 Shape::new(1, OPS_THREADS),
@@ -146,21 +140,20 @@ impl Bubbles {
                     Arg::u32(count),
                 ],
             )
-        })?;
-        Ok(parts.len())
+        })
     }
 }
 
 /// Copies `parts` through `stage`, as much as fits at a time, and calls `launch` for each piece of a part in order; returns when
 /// all of that is finished. Every piece comes to the start of the device's array: the stream copies it there after the piece
 /// before was worked on.
-fn staged<T: Plain>(
+fn staged<'a, T: Plain>(
     stream: &mut Stream,
     stage: &mut Stage<T>,
-    parts: &[&[T]],
+    parts: impl Iterator<Item = &'a [T]>,
     mut launch: impl FnMut(&mut Stream, &DeviceBuffer<T>, u32) -> Result<(), GpuError>,
 ) -> Result<(), GpuError> {
-    let mut pieces = parts.iter().flat_map(|part| part.chunks(STAGED)).peekable();
+    let mut pieces = parts.flat_map(|part| part.chunks(STAGED)).peekable();
     let mut ranges = Vec::new();
     while pieces.peek().is_some() {
         ranges.clear();

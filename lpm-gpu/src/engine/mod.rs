@@ -46,7 +46,7 @@ use crate::gamt::{GamtOptions, GamtTable};
 use crate::host::{HostTable, KernelNames};
 use crate::sail::{SailOptions, SailTable};
 use arc_swap::ArcSwap;
-use bubbles::Bubbles;
+use bubbles::{Bubbles, DeviceWork};
 use fib::{
     Capacity, Details, EngineError, EngineInfo, EngineOptions, EngineReader, EngineStats, EngineWriter,
     FibDelta, Generation, Isa, Rib,
@@ -85,16 +85,7 @@ struct HostTables {
 impl HostTables {
     /// Empty tables.
     fn new(name: &'static str, params: &Params) -> Result<Self, EngineError> {
-        let gamt = |levels| GamtOptions {
-            layout: params.layout,
-            next_hops: params.next_hops,
-            levels,
-            transaction_bytes: params.transaction_bytes,
-            headroom_percent: params.headroom_percent,
-            in_place: false,
-            table_bytes_max: params.table_bytes_max,
-        };
-        let (headroom_percent, table_bytes_max) = (params.headroom_percent, params.table_bytes_max);
+        let GamtOptions { headroom_percent, table_bytes_max, .. } = params.gamt;
         let v4: Box<dyn HostTable<u32>> = match name {
             GALE => Box::new(GaleTable::new(GaleOptions {
                 table_bytes_max,
@@ -102,9 +93,10 @@ impl HostTables {
                 ..GaleOptions::default()
             })?),
             SAIL => Box::new(SailTable::new(SailOptions { table_bytes_max, headroom_percent })?),
-            _ => Box::new(GamtTable::<u32>::new(gamt(params.levels))?),
+            _ => Box::new(GamtTable::<u32>::new(params.gamt.clone())?),
         };
-        Ok(Self { v4, v6: Box::new(GamtTable::<u128>::new(gamt(params.levels6))?) })
+        let options = GamtOptions { levels: params.levels6, ..params.gamt.clone() };
+        Ok(Self { v4, v6: Box::new(GamtTable::<u128>::new(options)?) })
     }
 }
 
@@ -163,7 +155,7 @@ impl GpuEngine {
         let with_ops = names_v4.ops.is_some() || names_v6.ops.is_some();
         let mut bubbles = Bubbles::new(&gpu, with_ops).map_err(|error| gpu.fault(error))?;
         let persistent = persistent_kernels(&gpu, &plan, &names_v4, &names_v6)?;
-        let limits = |others_bytes| Limits { table_bytes_max: params.table_bytes_max, others_bytes };
+        let limits = |others_bytes| Limits { table_bytes_max: params.gamt.table_bytes_max, others_bytes };
         let stream = &mut bubbles.stream;
         let v4 = Side::new(&gpu, stream, host.v4, params.frozen, limits(0))?;
         let v6 = Side::new(&gpu, stream, host.v6, params.frozen, limits(v4.current.bytes()))?;
@@ -205,7 +197,7 @@ impl GpuEngine {
     }
 
     fn limits(&self, others_bytes: u64) -> Limits {
-        Limits { table_bytes_max: self.params.table_bytes_max, others_bytes }
+        Limits { table_bytes_max: self.params.gamt.table_bytes_max, others_bytes }
     }
 
     /// As [`Self::update`], once. `showing` becomes true when the update may be seen from then on.
@@ -275,10 +267,9 @@ impl GpuEngine {
             batch: usize,
             batch_v6: usize,
             updates: u64,
-            bubbles: u64,
-            device_ops: u64,
+            #[serde(flatten)]
+            work: DeviceWork,
             device_writes: u64,
-            update_launches: u64,
             rebuilds: u64,
             swaps: u64,
             spare_bytes: u64,
@@ -287,17 +278,15 @@ impl GpuEngine {
         }
         let (plan, done) = (&self.shared.plan, self.bubbles.done);
         let figures = Figures {
-            mode: plan.mode.number(),
+            mode: plan.mode as u8,
             streams: plan.streams,
             blocks: plan.blocks,
             threads: plan.threads,
             batch: plan.batch_v4,
             batch_v6: plan.batch_v6,
             updates: self.update,
-            bubbles: done.bubbles,
-            device_ops: done.ops,
-            device_writes: done.bubbles + done.ops,
-            update_launches: done.launches,
+            work: done,
+            device_writes: done.bubbles + done.device_ops,
             rebuilds: self.v4.rebuilds + self.v6.rebuilds,
             swaps: self.v4.swaps + self.v6.swaps,
             spare_bytes: self.v4.spare_bytes() + self.v6.spare_bytes(),

@@ -1,11 +1,9 @@
-//! What GALE's kernels do, in plain Rust, a store at a time: for tests without a device, and to count accesses.
+//! What GALE's kernels do, in plain Rust, access by access: for tests without a device, and to count accesses.
 
 use super::DIRECT_UNITS;
 use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY};
 use crate::direct::{CHUNK_UNITS, Draw, Unit};
 use crate::host::{Image, PrefixOp};
-use fib::NextHopId;
-use std::convert::Infallible;
 
 /// Loads and writes of words on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,55 +23,23 @@ pub struct Model {
     pub accesses: Accesses,
 }
 
-/// A lookup under way: [`Lookup::step`] is one load.
-#[derive(Clone, Copy, Debug)]
-pub struct Lookup {
-    key: u32,
-    at: usize,
+/// Memory that operations load words from and store words to.
+pub trait OpMemory {
+    /// Word `at`.
+    fn load(&mut self, at: usize) -> u32;
+    /// Sets word `at`.
+    fn store(&mut self, at: usize, word: u32);
 }
 
-impl Lookup {
-    /// A lookup of `key` that has read nothing yet.
-    #[must_use]
-    pub const fn new(key: u32) -> Self {
-        Self { key, at: (key >> 8) as usize }
-    }
-
-    /// Reads the next word; the answer, if that was the last.
-    pub fn step(&mut self, words: &[u32]) -> Option<NextHopId> {
-        self.take(words[self.at])
-    }
-
-    /// Takes in the next word.
-    fn take(&mut self, word: u32) -> Option<NextHopId> {
-        let unit = Unit(word);
-        match unit.to_chunk() {
-            Some(chunk) => {
-                self.at = base(chunk) + (self.key & 0xff) as usize;
-                None
-            }
-            None => Some(NextHopId::from_answer(unit.value())),
-        }
-    }
-
-    /// All of it at once.
-    #[must_use]
-    pub fn run(key: u32, words: &[u32]) -> NextHopId {
-        let Ok(answer) = Self::run_by::<Infallible>(key, |at| Ok(words[at]));
-        answer
-    }
-
-    /// All of it, with the loads done by `load`.
-    ///
-    /// # Errors
-    /// What `load` answers.
-    pub fn run_by<E>(key: u32, mut load: impl FnMut(usize) -> Result<u32, E>) -> Result<NextHopId, E> {
-        let mut lookup = Self::new(key);
-        loop {
-            if let Some(answer) = lookup.take(load(lookup.at)?) {
-                return Ok(answer);
-            }
-        }
+/// The raw answer to `key`, with the loads done by `load`.
+///
+/// # Errors
+/// What `load` answers.
+pub fn search_by<E>(key: u32, mut load: impl FnMut(usize) -> Result<u32, E>) -> Result<u32, E> {
+    let unit = Unit(load((key >> 8) as usize)?);
+    match unit.to_chunk() {
+        Some(chunk) => load(base(chunk) + (key & 0xff) as usize).map(|word| Unit(word).value()),
+        None => Ok(unit.value()),
     }
 }
 
@@ -86,67 +52,68 @@ impl Model {
     /// The table of `image`.
     #[must_use]
     pub fn new(image: &Image<'_>) -> Self {
-        let mut words = vec![0; image.words];
-        for (first, run) in &image.runs {
-            words[*first as usize..*first as usize + run.len()].copy_from_slice(run);
-        }
-        Self { words, accesses: Accesses::default() }
+        Self { words: image.to_words(), accesses: Accesses::default() }
     }
 
-    /// Runs operations as `gale_operations` does; `stored` is called after each store, with the words and which of them was
-    /// stored to.
-    pub fn run(&mut self, ops: &[PrefixOp], mut stored: impl FnMut(&[u32], usize)) {
-        for op in ops {
-            self.operation(*op, &mut stored);
-        }
+    /// Runs operations on its words, and counts its accesses.
+    pub fn run(&mut self, ops: &[PrefixOp]) {
+        run(ops, self);
     }
+}
 
-    fn operation(&mut self, op: PrefixOp, stored: &mut impl FnMut(&[u32], usize)) {
-        let slot = (op.address >> 8) as usize;
-        let (kind, length, depth) = (op.how & 0xff, op.how >> 8 & 0xff, op.how >> 16 & 0xff);
-        let unit = Unit(op.value << 8 | depth);
-        let draw = match kind {
-            EXTEND => {
-                let under = self.load(slot);
-                for at in base(op.value)..base(op.value) + CHUNK_UNITS {
-                    self.store(at, under, stored);
-                }
-                return self.store(slot, Unit::chunk(op.value), stored);
-            }
-            FOLD => {
-                let unit = self.load(base(op.value));
-                return self.store(slot, unit, stored);
-            }
-            INSERT => Draw { depth_min: 0, depth_max: length, unit },
-            MODIFY | DELETE => Draw { depth_min: length, depth_max: length, unit },
-            _ => return,
-        };
-        if length <= 24 {
-            self.draw(draw, slot, 1 << (24 - length), stored);
-        } else if let Some(chunk) = self.load(slot).to_chunk() {
-            self.draw(draw, base(chunk) + (op.address & 0xff) as usize, 1 << (32 - length), stored);
-        }
-    }
-
-    fn draw(&mut self, draw: Draw, first: usize, count: usize, stored: &mut impl FnMut(&[u32], usize)) {
-        for at in first..first + count {
-            let old = self.load(at);
-            match old.to_chunk() {
-                Some(chunk) => self.draw(draw, base(chunk), CHUNK_UNITS, stored),
-                None if draw.hits(old) => self.store(at, draw.unit, stored),
-                None => {}
-            }
-        }
-    }
-
-    fn load(&mut self, at: usize) -> Unit {
+impl OpMemory for Model {
+    fn load(&mut self, at: usize) -> u32 {
         self.accesses.loads += 1;
-        Unit(self.words[at])
+        self.words[at]
     }
 
-    fn store(&mut self, at: usize, unit: Unit, stored: &mut impl FnMut(&[u32], usize)) {
+    fn store(&mut self, at: usize, word: u32) {
         self.accesses.writes += 1;
-        self.words[at] = unit.0;
-        stored(&self.words, at);
+        self.words[at] = word;
+    }
+}
+
+/// Runs operations as `gale_operations` does, on any memory.
+pub fn run(ops: &[PrefixOp], memory: &mut impl OpMemory) {
+    for op in ops {
+        operation(*op, memory);
+    }
+}
+
+fn operation(op: PrefixOp, memory: &mut impl OpMemory) {
+    let slot = (op.address >> 8) as usize;
+    let (kind, length, depth) = (op.how & 0xff, op.how >> 8 & 0xff, op.how >> 16 & 0xff);
+    let unit = Unit(op.value << 8 | depth);
+    let draw_op = match kind {
+        EXTEND => {
+            let under = memory.load(slot);
+            for at in base(op.value)..base(op.value) + CHUNK_UNITS {
+                memory.store(at, under);
+            }
+            return memory.store(slot, Unit::chunk(op.value).0);
+        }
+        FOLD => {
+            let unit = memory.load(base(op.value));
+            return memory.store(slot, unit);
+        }
+        INSERT => Draw { depth_min: 0, depth_max: length, unit },
+        MODIFY | DELETE => Draw { depth_min: length, depth_max: length, unit },
+        _ => return,
+    };
+    if length <= 24 {
+        draw(draw_op, slot, 1 << (24 - length), memory);
+    } else if let Some(chunk) = Unit(memory.load(slot)).to_chunk() {
+        draw(draw_op, base(chunk) + (op.address & 0xff) as usize, 1 << (32 - length), memory);
+    }
+}
+
+fn draw(draw_op: Draw, first: usize, count: usize, memory: &mut impl OpMemory) {
+    for at in first..first + count {
+        let old = Unit(memory.load(at));
+        match old.to_chunk() {
+            Some(chunk) => draw(draw_op, base(chunk), CHUNK_UNITS, memory),
+            None if draw_op.hits(old) => memory.store(at, draw_op.unit.0),
+            None => {}
+        }
     }
 }

@@ -45,14 +45,15 @@ pub(super) struct Long {
 }
 
 /// Operations that the device was given.
-#[derive(Clone, Copy, Debug, Default)]
-struct Given {
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct GaleWork {
     inserts: u64,
     modifies: u64,
     deletes: u64,
     extends: u64,
     folds: u64,
-    loads: u64,
+    /// Units that it loads for them.
+    device_loads: u64,
 }
 
 /// GALE over IPv4.
@@ -81,7 +82,7 @@ pub struct GaleTable {
     painted: OnceCell<Painted>,
     /// Whether the device got an image with all that is dirty in it.
     imaged: Cell<bool>,
-    given: Given,
+    given: GaleWork,
 }
 
 impl GaleTable {
@@ -104,7 +105,7 @@ impl GaleTable {
             capacity: 0,
             painted: OnceCell::new(),
             imaged: Cell::new(false),
-            given: Given::default(),
+            given: GaleWork::default(),
         };
         table.check_room(0)?;
         table.capacity = table.capacity_for(0);
@@ -232,7 +233,7 @@ impl GaleTable {
     }
 
     fn draw(&mut self, ops: &mut Vec<PrefixOp>, kind: u32, prefix: Prefix4, unit: Unit) {
-        self.given.loads += self.loads(prefix);
+        self.given.device_loads += self.loads(prefix);
         ops.push(operation(kind, prefix, unit));
     }
 
@@ -332,7 +333,7 @@ impl HostTable<u32> for GaleTable {
         self.chunks.publish(update);
         self.count_kinds(&ops);
         let folds_and_extends = ops.iter().filter(|op| op.how & 0xff >= EXTEND).count();
-        self.given.loads += folds_and_extends as u64;
+        self.given.device_loads += folds_and_extends as u64;
         if ops.is_empty() { Vec::new() } else { vec![Step::Ops(ops)] }
     }
 
@@ -380,27 +381,19 @@ impl HostTable<u32> for GaleTable {
 
     fn details(&self) -> Details {
         #[derive(Serialize)]
-        struct Figures {
-            gale_chunks: u32,
-            gale_chunks_max: u64,
-            gale_chunks_waiting: usize,
-            gale_inserts: u64,
-            gale_modifies: u64,
-            gale_deletes: u64,
-            gale_extends: u64,
-            gale_folds: u64,
-            gale_device_loads: u64,
+        struct GaleFigures {
+            chunks: u32,
+            chunks_max: u64,
+            chunks_waiting: usize,
+            #[serde(flatten)]
+            work: GaleWork,
         }
-        Details::of(&Figures {
-            gale_chunks: self.chunks.used(),
-            gale_chunks_max: self.capacity,
-            gale_chunks_waiting: self.chunks.waiting(),
-            gale_inserts: self.given.inserts,
-            gale_modifies: self.given.modifies,
-            gale_deletes: self.given.deletes,
-            gale_extends: self.given.extends,
-            gale_folds: self.given.folds,
-            gale_device_loads: self.given.loads,
-        })
+        let figures = GaleFigures {
+            chunks: self.chunks.used(),
+            chunks_max: self.capacity,
+            chunks_waiting: self.chunks.waiting(),
+            work: self.given,
+        };
+        Details::named(&figures, |name| format!("gale_{name}"))
     }
 }

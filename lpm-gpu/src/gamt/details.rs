@@ -1,6 +1,6 @@
 //! The figures of a table for `EngineStats::details`.
 
-use super::table::GamtTable;
+use super::table::{GamtTable, GamtWork};
 use fib::{Details, Family, Key};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -13,18 +13,15 @@ pub(super) fn float(count: u64) -> f64 {
 
 /// `gamt_` stands before their names, and the family behind them.
 #[derive(Serialize)]
-struct Figures {
+struct GamtFigures {
     levels: usize,
     array_width: u32,
     units: u64,
     units_used: u64,
     bytes_per_prefix_paper: f64,
     bytes_per_prefix_flat: f64,
-    updates: u64,
-    bubbles: u64,
-    next_hop_updates: u64,
-    rebuilds: u64,
-    collapsed_nodes: u64,
+    #[serde(flatten)]
+    work: GamtWork,
     /// `stride_N` of level N, from 1 on.
     #[serde(flatten)]
     strides: BTreeMap<String, u8>,
@@ -32,20 +29,16 @@ struct Figures {
 
 /// The figures of `table`.
 pub(super) fn of<K: Key>(table: &GamtTable<K>) -> Details {
-    let (shape, done) = (table.shape(), table.figures());
+    let shape = table.shape();
     let strides = (1..).zip(&shape.strides);
-    let figures = Figures {
+    let figures = GamtFigures {
         levels: shape.strides.len(),
         array_width: shape.width,
         units: shape.words,
         units_used: table.units_used().into_iter().map(u64::from).sum(),
         bytes_per_prefix_paper: table.paper_bytes_per_prefix(),
         bytes_per_prefix_flat: table.flat_bytes_per_prefix(),
-        updates: done.updates,
-        bubbles: done.bubbles,
-        next_hop_updates: done.next_hop_updates,
-        rebuilds: done.rebuilds,
-        collapsed_nodes: done.collapsed_nodes,
+        work: table.figures(),
         strides: strides.map(|(level, stride): (u8, _)| (format!("stride_{level}"), *stride)).collect(),
     };
     let family = if K::FAMILY == Family::V4 { "v4" } else { "v6" };

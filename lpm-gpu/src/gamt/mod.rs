@@ -40,4 +40,4 @@ mod tests;
 mod trie;
 
 pub use options::{GamtOptions, Layout, NextHops};
-pub use table::{Figures, GamtTable};
+pub use table::{GamtTable, GamtWork};

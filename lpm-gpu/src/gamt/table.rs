@@ -12,6 +12,7 @@ use super::trie::{Entry, Trie};
 use super::{details, merge};
 use crate::host::{Answers, Due, HostTable, Image, KernelNames, Step, Write, reverse};
 use fib::{Change, Details, EngineError, Family, Key, NextHopId, RibTable};
+use serde::Serialize;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -28,8 +29,8 @@ const BULK_MIN: usize = 1024;
 const REWRITE_UNITS_MIN: u64 = 64 << 10;
 
 /// Counts of what a table has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GamtWork {
     /// Changes that changed something.
     pub updates: u64,
     /// Bubbles written to the device (figure 14); an image is none.
@@ -61,7 +62,7 @@ pub struct GamtTable<K: Key> {
     /// No lookup is in flight from before this update was finished.
     reclaimed: u64,
     answers: Arc<GamtAnswers>,
-    figures: Figures,
+    figures: GamtWork,
     family: PhantomData<K>,
 }
 
@@ -96,7 +97,7 @@ impl<K: Key> GamtTable<K> {
             update: 1,
             reclaimed: 0,
             answers,
-            figures: Figures::default(),
+            figures: GamtWork::default(),
             family: PhantomData,
         })
     }
@@ -131,8 +132,8 @@ impl<K: Key> GamtTable<K> {
 
     /// What the table has done so far.
     #[must_use]
-    pub fn figures(&self) -> Figures {
-        Figures { collapsed_nodes: self.trie.collapsed() + self.figures.collapsed_nodes, ..self.figures }
+    pub fn figures(&self) -> GamtWork {
+        GamtWork { collapsed_nodes: self.trie.collapsed() + self.figures.collapsed_nodes, ..self.figures }
     }
 
     /// Units in use in each level.

@@ -21,13 +21,16 @@
 //!
 //! | file | what lives there |
 //! |---|---|
+//! | `model` | what the kernels do, in plain Rust: for tests |
 //! | [`arrays`] | BCN, BN24 and N32, and routes drawn over them |
 //! | [`table`] | [`SailTable`]: the routes told, the words to write, head room, rebuild |
 
 pub mod arrays;
+#[cfg(feature = "testing")]
+pub mod model;
 pub mod table;
-#[cfg(test)]
-pub(crate) mod tests;
+#[cfg(all(test, feature = "testing"))]
+mod tests;
 
 pub use table::{SailOptions, SailTable};
 

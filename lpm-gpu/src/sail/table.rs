@@ -34,8 +34,8 @@ impl Default for SailOptions {
 }
 
 /// Work that the device was given.
-#[derive(Clone, Copy, Debug, Default)]
-struct Given {
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct SailWork {
     writes: u64,
     steps: u64,
     rebuilds: u64,
@@ -65,7 +65,7 @@ pub struct SailTable {
     imaged: Cell<bool>,
     /// Whether the changes of the last delta are made, and were not refused.
     made: bool,
-    given: Given,
+    given: SailWork,
 }
 
 /// Chunks of both arrays.
@@ -95,7 +95,7 @@ impl SailTable {
             capacity32: 0,
             imaged: Cell::new(false),
             made: false,
-            given: Given::default(),
+            given: SailWork::default(),
         };
         table.check_room(table.used())?;
         table.make_room();
@@ -398,25 +398,24 @@ impl HostTable<u32> for SailTable {
 
     fn details(&self) -> Details {
         #[derive(Serialize)]
-        struct Figures {
-            sail_chunks24: u32,
-            sail_chunks24_max: u64,
-            sail_chunks32: u32,
-            sail_chunks32_max: u64,
-            sail_chunks_waiting: usize,
-            sail_writes: u64,
-            sail_steps: u64,
-            sail_rebuilds: u64,
+        struct SailFigures {
+            chunks24: u32,
+            chunks24_max: u64,
+            chunks32: u32,
+            chunks32_max: u64,
+            chunks_waiting: usize,
+            #[serde(flatten)]
+            work: SailWork,
         }
-        Details::of(&Figures {
-            sail_chunks24: self.arrays.chunks24.used(),
-            sail_chunks24_max: self.capacity24,
-            sail_chunks32: self.arrays.chunks32.used(),
-            sail_chunks32_max: self.capacity32,
-            sail_chunks_waiting: self.arrays.chunks24.waiting() + self.arrays.chunks32.waiting(),
-            sail_writes: self.given.writes,
-            sail_steps: self.given.steps,
-            sail_rebuilds: self.given.rebuilds,
-        })
+        let (chunks24, chunks32) = (&self.arrays.chunks24, &self.arrays.chunks32);
+        let figures = SailFigures {
+            chunks24: chunks24.used(),
+            chunks24_max: self.capacity24,
+            chunks32: chunks32.used(),
+            chunks32_max: self.capacity32,
+            chunks_waiting: chunks24.waiting() + chunks32.waiting(),
+            work: self.given,
+        };
+        Details::named(&figures, |name| format!("sail_{name}"))
     }
 }

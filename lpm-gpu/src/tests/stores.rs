@@ -1,25 +1,24 @@
 //! Every store of an update to a table on the device, under every interleaving with lookups: see [`fib::stores`].
 //!
 //! The device is plain Rust: words that steps change one at a time, as the update kernels store them. Lookups are those of
-//! `gamt::code`, `gale::model` and `sail::tests::model`, which tests of the kernels hold the PTX against; they load which table is in
-//! service first, then its words, and resolve their answer last, as late as they like. What is between two loads of a lookup is any
-//! number of stores, swaps, publications of the host's next hops, and whole updates.
+//! [`LookupModel`](crate::testing::LookupModel); they load which table is in service first, then its words, and resolve their answer
+//! last, as late as they like. What is between two loads of a lookup is any number of stores, swaps, publications of the host's next
+//! hops, and whole updates.
 //!
 //! What the engine does is done here in its order (`engine::mod`): what is over is reclaimed, the delta is applied, steps are taken,
 //! run, or replaced by an image that comes into service whole; then, now and then, all
 //! lookups from before end, and what is over from then on is told at once or some deltas later.
 
-use crate::gale::model as gale_model;
+use crate::gale::model::{self, OpMemory};
 use crate::gale::{GaleOptions, GaleTable};
-use crate::host::{Due, HEADER_WORDS, HostTable, Image, Step};
-use crate::sail::tests::model as sail_model;
+use crate::host::{Due, HostTable, Step};
 use crate::sail::{SailOptions, SailTable};
+use crate::testing::{LoadedTable, high_bits};
 use fib::loads::{Loads as _, Place};
 use fib::oracle::Oracle;
+use fib::random::Seeded;
 use fib::stores::{Checker, Listening, Sequences, Steps, Stopped, run};
-use fib::{Change, FibDelta, Key, NextHopId, Prefix, Rib, RibTable, conformance};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use fib::{Change, FibDelta, Key, NextHopId, Prefix, Rib, RibTable};
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -27,43 +26,34 @@ use std::rc::Rc;
 /// The place of which table is in service.
 const IN_SERVICE: Place = Place::modelled(0);
 
-/// A table on the device.
-struct Table {
-    header: Rc<[u32; HEADER_WORDS]>,
-    words: Vec<u32>,
-}
-
-impl Table {
-    fn new(image: &Image<'_>) -> Self {
-        let mut words = vec![0; image.words];
-        for (start, run) in &image.runs {
-            words[*start as usize..*start as usize + run.len()].copy_from_slice(run);
-        }
-        Self { header: Rc::new(image.header), words }
-    }
-}
-
-/// The device: every table that ever was in service, the last one is. Clones are the same one.
-#[derive(Clone)]
-pub(crate) struct Device(Rc<RefCell<Vec<Table>>>);
-
-impl Device {
-    /// Loads which table is in service; its number and header.
-    pub(crate) fn open(&self, steps: &mut Steps<'_>) -> Result<(usize, Rc<[u32; HEADER_WORDS]>), Stopped> {
-        let table = steps.load(IN_SERVICE, || self.0.borrow().len() as u64 - 1)?;
-        let table = usize::try_from(table).unwrap();
-        Ok((table, Rc::clone(&self.0.borrow()[table].header)))
-    }
-
-    /// Loads word `at` of a table.
-    pub(crate) fn load(&self, steps: &mut Steps<'_>, table: usize, at: usize) -> Result<u32, Stopped> {
-        let word = steps.load(place(table, at), || u64::from(self.0.borrow()[table].words[at]))?;
-        Ok(u32::try_from(word).unwrap())
-    }
-}
+/// Every table that ever was in service, the last one is; and the checker, which is told of stores.
+struct SteppedDevice<K>(Rc<RefCell<Vec<LoadedTable>>>, Checker<K>);
 
 fn place(table: usize, at: usize) -> Place {
     Place::modelled((table << 32) + at + 1)
+}
+
+impl<K: Key> OpMemory for SteppedDevice<K> {
+    fn load(&mut self, at: usize) -> u32 {
+        self.0.borrow().last().unwrap().words[at]
+    }
+
+    fn store(&mut self, at: usize, word: u32) {
+        self.0.borrow_mut().last_mut().unwrap().words[at] = word;
+        let table = self.0.borrow().len() - 1;
+        self.1.stored(place(table, at));
+    }
+}
+
+/// The raw answer to `key`, load by load.
+fn search<K: Key>(tables: &RefCell<Vec<LoadedTable>>, key: K, steps: &mut Steps<'_>) -> Result<u32, Stopped> {
+    let table = steps.load(IN_SERVICE, || tables.borrow().len() as u64 - 1)?;
+    let table = usize::try_from(table).unwrap();
+    let (kernel, header) = (tables.borrow()[table].kernel, tables.borrow()[table].header);
+    kernel.search_by(&header, high_bits(key), |at| {
+        let word = steps.load(place(table, at), || u64::from(tables.borrow()[table].words[at]))?;
+        Ok(u32::try_from(word).unwrap())
+    })
 }
 
 /// What goes wrong on purpose, to see that it is found.
@@ -79,43 +69,39 @@ pub(crate) enum Wrong {
 }
 
 /// A table, its device, and the checker.
-pub(crate) struct Rig<K: Key, T> {
+pub(crate) struct StoreRig<K: Key, T> {
     table: T,
-    device: Device,
-    checker: Checker<K>,
-    random: ChaCha8Rng,
+    device: SteppedDevice<K>,
+    random: Seeded,
     wrong: Wrong,
     /// The last update that is finished on the device, and the last that is over for all lookups.
     finished: u64,
     over: u64,
-    /// GALE's operations run on words of their own, store by store.
-    gale: Option<gale_model::Model>,
     rebuilds: u64,
     _listening: Listening,
 }
 
-impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
-    /// With lookups as `lookup` makes them for the device.
-    pub(crate) fn new<L>(table: T, wrong: Wrong, lookup: impl FnOnce(Device) -> L) -> Self
-    where
-        L: Fn(K, &mut Steps<'_>) -> Result<NextHopId, Stopped> + 'static,
-    {
-        let empty = Rib::new();
-        let image = table.image(K::table(&empty));
-        let first = Table::new(&image);
-        let gale = table.kernels().ops.map(|_| gale_model::Model::new(&image));
-        let device = Device(Rc::new(RefCell::new(vec![first])));
-        let checker = Checker::new(lookup(device.clone()));
+impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
+    /// With raw answers as `resolve` resolves them.
+    pub(crate) fn new(
+        table: T,
+        wrong: Wrong,
+        resolve: impl Fn(u32, K, &mut Steps<'_>) -> Result<NextHopId, Stopped> + 'static,
+    ) -> Self {
+        let tables = Rc::new(RefCell::new(vec![LoadedTable::new(&table, K::table(&Rib::new()))]));
+        let device = Rc::clone(&tables);
+        let checker = Checker::new(move |key, steps: &mut Steps<'_>| {
+            let raw = search(&tables, key, steps)?;
+            resolve(raw, key, steps)
+        });
         Self {
             _listening: checker.listen(),
             table,
-            device,
-            checker,
-            random: ChaCha8Rng::seed_from_u64(1),
+            device: SteppedDevice(device, checker),
+            random: Seeded::new(1, 0),
             wrong,
             finished: 0,
             over: 0,
-            gale,
             rebuilds: 0,
         }
     }
@@ -123,21 +109,21 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
     /// Runs `count` sequences with prefixes of each of `lengths`, of both kinds: nested ones in one place ([`run`]), and single ones
     /// that come and go in several. Returns the stores seen, and the tables built anew.
     pub(crate) fn run(mut self, count: usize, lengths: &[RangeInclusive<u8>]) -> (u64, u64) {
-        let checker = self.checker.clone();
+        let checker = self.device.1.clone();
         for lengths in lengths {
-            let count = if conformance::Options::from_env().full { count * 20 } else { count };
+            let count = fib::stores::count(count);
             let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: 5 };
             run(&plan, &checker, |delta, rib| self.apply(K::changes(delta), K::table(rib)));
             for seed in 0..count as u64 / 4 {
                 flicker(seed, lengths, &checker, |delta, rib| self.apply(K::changes(delta), K::table(rib)));
             }
         }
-        println!("{:?}, {} tables built anew", self.checker, self.rebuilds);
-        (self.checker.tried().0, self.rebuilds)
+        println!("{checker:?}, {} tables built anew", self.rebuilds);
+        (checker.tried().0, self.rebuilds)
     }
 
-    fn chance(&mut self, one_in: u32) -> bool {
-        self.random.next_u32().is_multiple_of(one_in)
+    fn chance(&mut self, one_in: usize) -> bool {
+        self.random.below(one_in) == 0
     }
 
     fn apply(&mut self, changes: &[Change<K>], routes: &RibTable<K>) {
@@ -149,57 +135,36 @@ impl<K: Key + 'static, T: HostTable<K>> Rig<K, T> {
         let mut steps = self.table.take_steps(update, routes);
         if due == Due::Image {
             self.rebuilds += 1;
-            self.swap(routes);
+            self.device.0.borrow_mut().push(LoadedTable::new(&self.table, routes));
+            self.device.1.stored(IN_SERVICE);
             steps.clear();
         }
         if self.wrong == Wrong::Backwards {
             steps.reverse();
         }
-        for step in &steps {
+        for step in steps {
             match step {
-                Step::Writes(writes) => {
-                    let mut writes = writes.clone();
+                Step::Writes(mut writes) => {
                     for end in (1..writes.len()).rev() {
-                        writes.swap(end, self.random.next_u32() as usize % (end + 1));
+                        writes.swap(end, self.random.below(end + 1));
                     }
                     for write in writes {
-                        self.store(write.at as usize, write.value);
+                        self.device.store(write.at as usize, write.value);
                     }
                 }
-                Step::Ops(ops) => {
-                    let mut model = self.gale.take().unwrap();
-                    model.run(ops, |words, at| self.store(at, words[at]));
-                    self.gale = Some(model);
-                }
+                Step::Ops(ops) => model::run(&ops, &mut self.device),
             }
         }
         self.finished = update;
         if self.wrong == Wrong::NoGrace {
             self.over = update;
         } else if self.chance(3) {
-            self.checker.grace();
+            self.device.1.grace();
             self.over = update;
         }
         if self.chance(2) {
             self.table.reclaim(self.over);
         }
-    }
-
-    fn store(&self, at: usize, value: u32) {
-        let table = {
-            let mut tables = self.device.0.borrow_mut();
-            tables.last_mut().unwrap().words[at] = value;
-            tables.len() - 1
-        };
-        self.checker.stored(place(table, at));
-    }
-
-    /// The image of the table comes into service.
-    fn swap(&mut self, routes: &RibTable<K>) {
-        let image = self.table.image(routes);
-        self.device.0.borrow_mut().push(Table::new(&image));
-        self.gale = self.gale.as_ref().map(|_| gale_model::Model::new(&image));
-        self.checker.stored(IN_SERVICE);
     }
 }
 
@@ -211,8 +176,8 @@ pub(crate) fn flicker<K: Key>(
     mut apply: impl FnMut(&FibDelta, &Rib),
 ) {
     const PLACES: u32 = 8;
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let keys: Vec<K> = (0..PLACES).map(|_| K::from_high_bits(u128::from(random.next_u64()) << 64)).collect();
+    let mut random = Seeded::new(seed, 1);
+    let keys: Vec<K> = (0..PLACES).map(|_| K::from_high_bits(u128::from(random.u64()) << 64)).collect();
     let (mut rib, mut oracle) = (Rib::plain(), Oracle::new());
     let right = |oracle: &Oracle<K>| keys.iter().map(|key| oracle.lookup(*key)).collect::<Vec<_>>();
     checker.watch(&keys, &right(&oracle));
@@ -222,12 +187,10 @@ pub(crate) fn flicker<K: Key>(
                 rib.set(K::wrap(route.prefix), route.next_hop);
             }
         } else {
-            for _ in 0..=random.next_u32() % 3 {
-                let key = keys[random.next_u32() as usize % keys.len()];
-                let span = u32::from(lengths.end() - lengths.start()) + 1;
-                let len = lengths.start() + u8::try_from(random.next_u32() % span).unwrap();
-                let next_hop =
-                    if random.next_u32().is_multiple_of(2) { 0 } else { 1 + random.next_u32() % 5 };
+            for _ in 0..=random.below(3) {
+                let key = keys[random.below(keys.len())];
+                let len = random.between(*lengths.start(), *lengths.end());
+                let next_hop = if random.percent(50) { 0 } else { 1 + random.u32() % 5 };
                 let prefix = K::wrap(Prefix::truncating(key, len));
                 rib.set(prefix, NextHopId::from_answer(next_hop));
             }
@@ -242,28 +205,20 @@ pub(crate) fn flicker<K: Key>(
     }
 }
 
-fn gale(wrong: Wrong) -> Rig<u32, GaleTable> {
-    Rig::new(GaleTable::new(GaleOptions::default()).unwrap(), wrong, |device| {
-        move |key, steps: &mut Steps<'_>| {
-            let (table, _) = device.open(steps)?;
-            gale_model::Lookup::run_by(key, |at| device.load(steps, table, at))
-        }
-    })
+/// The raw answers of GALE and SAIL_L are next hops.
+fn plain(raw: u32, _: u32, _: &mut Steps<'_>) -> Result<NextHopId, Stopped> {
+    Ok(NextHopId::from_answer(raw))
 }
 
-fn sail(wrong: Wrong) -> Rig<u32, SailTable> {
+fn sail(wrong: Wrong) -> StoreRig<u32, SailTable> {
     let options = SailOptions { headroom_percent: 0, ..SailOptions::default() };
-    Rig::new(SailTable::new(options).unwrap(), wrong, |device| {
-        move |key, steps: &mut Steps<'_>| {
-            let (table, header) = device.open(steps)?;
-            sail_model::Lookup::run_by(key, header[0] as usize, |at| device.load(steps, table, at))
-        }
-    })
+    StoreRig::new(SailTable::new(options).unwrap(), wrong, plain)
 }
 
 #[test]
 fn gale_sequences() {
-    let (stores, _) = gale(Wrong::Nothing).run(600, &[20..=32, 23..=32, 25..=32]);
+    let table = GaleTable::new(GaleOptions::default()).unwrap();
+    let (stores, _) = StoreRig::new(table, Wrong::Nothing, plain).run(600, &[20..=32, 23..=32, 25..=32]);
     assert!(stores > 100_000);
 }
 

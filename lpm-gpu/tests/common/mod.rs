@@ -35,7 +35,7 @@ pub(crate) fn engine_within(
 
 /// Whether to run every combination: `FWD_CONFORMANCE=full`.
 pub(crate) fn is_full() -> bool {
-    std::env::var_os("FWD_CONFORMANCE").is_some_and(|value| value == "full")
+    fib::conformance::Options::from_env().full
 }
 
 /// Keys of both families; IPv6 keys as separate halves.

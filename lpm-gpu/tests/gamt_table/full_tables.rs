@@ -1,59 +1,28 @@
 //! Full-size tables and a real update stream.
 
-use crate::device::{Words, high, no_routes, resolve};
-use crate::random::Random;
+use crate::churn::rig;
 use fib::feed;
-use fib::oracle::Oracle;
 use fib::testing::data;
 use fib::{IpPrefix, Key, NextHopTable, Rib, Route, Routes};
 use lpm_gpu::gamt::strides::{Census, Plan};
-use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops, code};
-use lpm_gpu::host::{Due, HostTable, Step};
+use lpm_gpu::gamt::{GamtOptions, Layout, NextHops, code};
+use lpm_gpu::host::{Due, HostTable as _};
 
 fn load(name: &str) -> Option<Rib> {
     Some(fib::testing::load(&data([name])?))
 }
 
-/// Has `table` take what `routes` change.
-fn tell<K: Key>(rib: &mut Rib, table: &mut GamtTable<K>, routes: &[Route<K>]) -> Due {
-    for route in routes {
-        rib.set(K::wrap(route.prefix), route.next_hop);
-    }
-    let delta = rib.take_delta();
-    table.apply(K::changes(&delta), K::table(rib), usize::MAX).unwrap()
-}
-
-fn oracle<K: Key>(routes: &[Route<K>]) -> Oracle<K> {
-    routes.iter().map(|change| (change.prefix, change.next_hop)).collect()
-}
-
-fn check<K: Key>(table: &GamtTable<K>, oracle: &Oracle<K>, layout: Layout, routes: &[Route<K>]) {
-    let words = Words::load(&table.image(&no_routes()), layout);
-    let answers = table.answers();
-    let mut random = Random::new(11);
-    for round in 0..40_000 {
-        let prefix = routes[random.below(routes.len())].prefix;
-        let key = match round % 4 {
-            0 => prefix.address(),
-            1 => prefix.last_address(),
-            2 => K::from_high_bits(prefix.last_address().to_high_bits().wrapping_add(1)),
-            _ => K::from_high_bits(u128::from(random.next()) << 64 | u128::from(random.next())),
-        };
-        assert_eq!(resolve(&*answers, key, words.search(high(key))), oracle.lookup(key), "{key:?}");
-    }
-}
-
 fn build_and_check<K: Key>(routes: &[Route<K>], levels: &[Option<u8>]) {
-    let oracle = oracle(routes);
     for (at, levels) in levels.iter().enumerate() {
         let layout = [Layout::Flat, Layout::Paper][at % 2];
         let next_hops = [NextHops::Together, NextHops::Apart][at / 2 % 2];
         let options = GamtOptions { layout, next_hops, levels: *levels, ..GamtOptions::default() };
-        let mut table = GamtTable::<K>::new(options).unwrap();
-        assert_eq!(tell(&mut Rib::plain(), &mut table, routes), Due::Image);
-        assert!(table.take_steps(1, &no_routes()).is_empty());
-        assert_eq!(table.routes(), routes.len() as u64);
-        check(&table, &oracle, layout, routes);
+        let mut rig = rig::<K>(options, 11);
+        assert_eq!(rig.tell(routes), Due::Image);
+        assert!(rig.steps().is_empty());
+        assert_eq!(rig.table.routes(), routes.len() as u64);
+        rig.load();
+        rig.check(routes, 40_000);
     }
 }
 
@@ -74,8 +43,9 @@ fn six_levels_take_about_what_the_paper_says() {
     let prefixes =
         routes.iter().map(|change| (u64::from(change.prefix.address()) << 32, change.prefix.len()));
     let plan = Plan::of_levels(&Census::new(32, prefixes), 6, 32);
-    let mut table = GamtTable::<u32>::new(GamtOptions { levels: Some(6), ..GamtOptions::default() }).unwrap();
-    tell(&mut Rib::plain(), &mut table, &routes);
+    let mut rig = rig::<u32>(GamtOptions { levels: Some(6), ..GamtOptions::default() }, 1);
+    rig.tell(&routes);
+    let table = rig.table;
     println!(
         "v4-201405, 6 levels {:?}: {:.1} bytes a prefix in rows (the paper, on a table of 2013: 22), {:.1} flat",
         plan.strides,
@@ -88,43 +58,27 @@ fn six_levels_take_about_what_the_paper_says() {
 }
 
 fn replay<K: Key>(routes: &[Route<K>], updates: &[Route<K>], next_hops: NextHops) {
-    let mut oracle = oracle(routes);
-    let options = GamtOptions { next_hops, ..GamtOptions::default() };
-    let mut table = GamtTable::<K>::new(options).unwrap();
-    let mut rib = Rib::plain();
-    tell(&mut rib, &mut table, routes);
-    table.take_steps(1, &no_routes());
-    let mut words = Words::load(&table.image(&no_routes()), Layout::Flat);
-    let answers = table.answers();
-    for (number, changes) in (2..).zip(updates.chunks(500)) {
-        let due = tell(&mut rib, &mut table, changes);
-        for step in table.take_steps(number, &no_routes()) {
-            let Step::Writes(writes) = step else { panic!("GAMT has writes only") };
-            for write in writes {
-                words.words[write.at as usize] = write.value;
-            }
-        }
-        if due == Due::Image {
-            words = Words::load(&table.image(&no_routes()), Layout::Flat);
-        }
-        table.reclaim(number);
-        for change in changes {
-            oracle.set(change.prefix, change.next_hop);
-        }
+    let mut rig = rig::<K>(GamtOptions { next_hops, ..GamtOptions::default() }, 1);
+    rig.in_flight_max = 0;
+    rig.detours = false;
+    rig.apply(routes).unwrap();
+    for changes in updates.chunks(500) {
+        rig.apply(changes).unwrap();
         for change in changes {
             for key in [change.prefix.address(), change.prefix.last_address()] {
-                assert_eq!(resolve(&*answers, key, words.search(high(key))), oracle.lookup(key), "{key:?}");
+                assert_eq!(rig.lookup(key), rig.oracle.lookup(key), "{key:?}");
             }
         }
     }
-    assert_eq!(table.routes(), oracle.len() as u64);
     // The words after all steps equal the image.
-    assert_eq!(words.words, Words::load(&table.image(&no_routes()), Layout::Flat).words);
-    let gone = K::table(&rib).withdrawn();
-    assert_eq!(tell(&mut rib, &mut table, &gone), Due::Image);
-    assert_eq!(table.routes(), 0);
-    let words = Words::load(&table.image(&no_routes()), Layout::Flat);
-    assert!(words.words.iter().all(|unit| *unit == 0 || !code::is_leaf(*unit)), "no route, no answer");
+    let words = rig.device.last().unwrap().words.clone();
+    rig.load();
+    assert_eq!(words, rig.device.last().unwrap().words);
+    assert_eq!(rig.tell(&K::table(&rig.rib).withdrawn()), Due::Image);
+    assert_eq!(rig.table.routes(), 0);
+    rig.load();
+    let words = &rig.device.last().unwrap().words;
+    assert!(words.iter().all(|unit| *unit == 0 || !code::is_leaf(*unit)), "no route, no answer");
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! The table's rules, from the paper and from the engine's contract.
 
-use crate::device::{Rig, Words, high, no_routes, resolve};
-use crate::random::Random;
-use fib::{EngineError, Key, NextHopId, Prefix, Prefix4, Prefix6, Rib, Route};
+use crate::churn::rig;
+use crate::random::next_hop;
+use fib::random::Seeded;
+use fib::{EngineError, NextHopId, Prefix, Prefix4, Prefix6, Route};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
-use lpm_gpu::host::{Due, HostTable, Step};
+use lpm_gpu::host::{Due, HostTable as _, Step};
+use lpm_gpu::testing::HostRig;
 use std::collections::BTreeMap;
 
 fn id(value: u32) -> NextHopId {
@@ -25,42 +27,18 @@ fn writes(steps: &[Step]) -> usize {
     steps.iter().map(count).sum()
 }
 
-/// A table and the RIB that its changes come from.
-struct Told<K: Key> {
-    table: GamtTable<K>,
-    rib: Rib,
-}
-
-impl<K: Key> Told<K> {
-    fn new(options: GamtOptions) -> Self {
-        Self { table: GamtTable::new(options).unwrap(), rib: Rib::plain() }
-    }
-
-    fn tell(&mut self, routes: &[Route<K>]) -> Due {
-        for route in routes {
-            self.rib.set(K::wrap(route.prefix), route.next_hop);
-        }
-        let delta = self.rib.take_delta();
-        self.table.apply(K::changes(&delta), K::table(&self.rib), usize::MAX).unwrap()
-    }
-
-    fn steps(&mut self, update: u64) -> Vec<Step> {
-        self.table.take_steps(update, K::table(&self.rib))
-    }
-}
-
-fn told(next_hops: NextHops, levels: u8) -> Told<u32> {
-    Told::new(GamtOptions { next_hops, levels: Some(levels), ..GamtOptions::default() })
+fn told(next_hops: NextHops, levels: u8) -> HostRig<u32, GamtTable<u32>> {
+    rig(GamtOptions { next_hops, levels: Some(levels), ..GamtOptions::default() }, 1)
 }
 
 /// Routes of all lengths, sorted.
 fn routes(count: usize, seed: u64) -> Vec<Route<u32>> {
-    let mut random = Random::new(seed);
+    let mut random = Seeded::new(seed, 0);
     let routes: BTreeMap<Prefix4, NextHopId> = (0..count)
         .map(|_| {
             let len = 8 + u8::try_from(random.below(25)).unwrap();
-            let address = u32::try_from(random.next() >> 32).unwrap();
-            (Prefix::truncating(address, len), random.next_hop())
+            let address = random.u32();
+            (Prefix::truncating(address, len), next_hop(&mut random))
         })
         .collect();
     routes.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect()
@@ -72,25 +50,24 @@ fn next_hops_alone_write_nothing_when_they_are_apart() {
         let mut told = told(next_hops, 6);
         let mut all = routes(5000, 4);
         assert_eq!(told.tell(&all), Due::Image);
-        told.steps(1);
+        told.steps();
         told.table.reclaim(1);
         for change in &mut all {
             change.next_hop = id(change.next_hop.get() + 7);
         }
         let mut bubbles = 0;
-        for (update, part) in (2..).zip(all.chunks(100)) {
+        for part in all.chunks(100) {
             assert_eq!(told.tell(part), Due::Steps);
-            bubbles += writes(&told.steps(update));
+            bubbles += writes(&told.steps());
         }
-        let table = told.table;
         assert_eq!(bubbles > 0, expected, "{next_hops:?}: {bubbles}");
-        assert_eq!(table.figures().next_hop_updates, if expected { 0 } else { all.len() as u64 });
-        let words = Words::load(&table.image(&no_routes()), Layout::Flat);
+        assert_eq!(told.table.figures().next_hop_updates, if expected { 0 } else { all.len() as u64 });
+        told.load();
         for change in &all {
             let key = change.prefix.last_address();
             let longest =
                 all.iter().filter(|other| other.prefix.contains(key)).max_by_key(|other| other.prefix.len());
-            assert_eq!(resolve(&*table.answers(), key, words.search(high(key))), longest.unwrap().next_hop);
+            assert_eq!(told.lookup(key), longest.unwrap().next_hop);
         }
     }
 }
@@ -102,12 +79,10 @@ fn a_route_that_lost_keys_to_one_beyond_64_bits_is_not_changed_in_place_under_lo
         Route { prefix, next_hop: NextHopId::from_answer(next_hop) }
     };
     let options = GamtOptions { next_hops: NextHops::Apart, ..GamtOptions::default() };
-    let mut told = Told::<u128>::new(options);
-    let mut update = 0;
-    let mut apply = |told: &mut Told<u128>, changes: &[Route<u128>]| {
+    let mut told = rig::<u128>(options, 1);
+    let apply = |told: &mut HostRig<u128, GamtTable<u128>>, changes: &[Route<u128>]| {
         told.tell(changes);
-        update += 1;
-        told.steps(update);
+        told.steps();
         told.table.figures().next_hop_updates
     };
     // The group is there, so a further route in it is nothing that the device learns of.
@@ -131,28 +106,28 @@ fn a_withdraw_rewrites_the_units_of_its_prefix_only() {
     assert_eq!(told.table.shape().strides, [8, 8, 8, 8]);
     let first = [set("10.0.0.0/8", 1), set("10.1.0.0/16", 2), set("10.1.16.0/20", 3), set("10.1.18.0/24", 4)];
     told.tell(&first);
-    told.steps(1);
+    told.steps();
     let used = told.table.units_used();
     // A /20 of 16 units, one of which the /24 has.
     told.tell(&[set("10.1.16.0/20", 0)]);
-    assert_eq!(writes(&told.steps(2)), 15);
+    assert_eq!(writes(&told.steps()), 15);
     told.tell(&[set("10.1.18.0/24", 0)]);
-    assert_eq!(writes(&told.steps(3)), 1);
+    assert_eq!(writes(&told.steps()), 1);
     assert_eq!(told.table.units_used(), used, "nodes stay: lazy mode");
     told.tell(&[set("10.1.18.0/24", 9)]);
-    assert_eq!(writes(&told.steps(4)), 1, "and are there when the route comes back");
+    assert_eq!(writes(&told.steps()), 1, "and are there when the route comes back");
     let again = [set("10.1.18.0/24", 9), set("10.9.0.0/16", 0)];
     told.tell(&again);
-    assert!(told.steps(5).is_empty(), "told again, or withdrawn without having been there");
+    assert!(told.steps().is_empty(), "told again, or withdrawn without having been there");
 }
 
 #[test]
 fn new_nodes_come_in_a_step_before_the_pointer() {
     let mut told = told(NextHops::Together, 4);
     told.tell(&[set("10.0.0.0/8", 1)]);
-    told.steps(1);
+    told.steps();
     told.tell(&[set("10.1.2.3/32", 2)]);
-    let steps = told.steps(2);
+    let steps = told.steps();
     let sizes: Vec<usize> = steps.iter().map(|step| writes(std::slice::from_ref(step))).collect();
     assert_eq!(sizes, [3 * 256, 1], "three nodes, then the pointer to the first of them");
 }
@@ -163,7 +138,7 @@ fn a_prefix_changed_often_between_two_updates_is_written_once() {
     for next_hop in 1..=10 {
         told.tell(&[set("10.0.0.0/8", next_hop)]);
     }
-    let steps = told.steps(1);
+    let steps = told.steps();
     let [Step::Writes(writes)] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(writes.iter().map(|write| write.value >> 8).collect::<Vec<_>>(), [10]);
 }
@@ -172,13 +147,14 @@ fn a_prefix_changed_often_between_two_updates_is_written_once() {
 fn what_does_not_fit_is_refused_and_can_be_taken_back() {
     for (layout, next_hops) in [(Layout::Flat, NextHops::Together), (Layout::Paper, NextHops::Apart)] {
         let options = GamtOptions { layout, next_hops, table_bytes_max: 400_000, ..GamtOptions::default() };
-        let mut rig = Rig::new(GamtTable::<u32>::new(options).unwrap(), layout, 8, 16);
+        let mut rig = rig::<u32>(options, 8);
+        rig.in_flight_max = 16;
         let few = routes(300, 1);
-        rig.update(&few).unwrap();
+        rig.apply(&few).unwrap();
         let before = rig.table.routes();
         for seed in 2..5 {
             let many = routes(60_000, seed);
-            let refused = rig.update(&many).unwrap_err();
+            let refused = rig.apply(&many).unwrap_err();
             assert!(
                 matches!(refused, EngineError::Full { what: "table bytes", used, limit } if used > limit),
                 "{refused}"
@@ -186,7 +162,7 @@ fn what_does_not_fit_is_refused_and_can_be_taken_back() {
             // The same in small deltas: refused when the room is used up, and not earlier.
             let mut made = 0;
             for part in many.chunks(50) {
-                match rig.update(part) {
+                match rig.apply(part) {
                     Ok(()) => made += 1,
                     Err(EngineError::Full { .. }) => break,
                     Err(error) => panic!("{error}"),
@@ -197,13 +173,13 @@ fn what_does_not_fit_is_refused_and_can_be_taken_back() {
             for part in many.chunks(50) {
                 let gone: Vec<_> =
                     part.iter().map(|change| Route { next_hop: NextHopId::NONE, ..*change }).collect();
-                rig.update(&gone).unwrap();
+                rig.apply(&gone).unwrap();
             }
-            rig.update(&few).unwrap();
+            rig.apply(&few).unwrap();
             rig.check(&few, 300);
             assert_eq!(rig.table.routes(), before);
         }
-        assert!(rig.table.image(&no_routes()).words * 4 <= 400_000);
+        assert!(rig.table.image(&rig.rib.v4).words * 4 <= 400_000);
     }
 }
 
@@ -217,7 +193,7 @@ fn a_level_that_runs_out_of_offsets_in_the_middle_of_a_delta_is_made_anew() {
         })
         .collect();
     assert_eq!(told.tell(&base), Due::Image);
-    told.steps(1);
+    told.steps();
     // A host route in each of many places: below the level that ends at 24 bits each wants a node of 256 units.
     let hosts: Vec<_> = (0..90_000_u32)
         .map(|n| Route { prefix: Prefix::truncating(n * 0xb900 + 77, 32), next_hop: id(2 + n % 5) })
@@ -225,13 +201,12 @@ fn a_level_that_runs_out_of_offsets_in_the_middle_of_a_delta_is_made_anew() {
     let stride = *told.table.shape().strides.last().unwrap();
     assert!(hosts.len() << stride > 1 << 24, "a stride of {stride} leaves room");
     assert_eq!(told.tell(&hosts), Due::Image);
-    let mut table = told.table;
-    assert_eq!(table.routes(), (base.len() + hosts.len()) as u64);
-    table.take_steps(2, &no_routes());
-    let words = Words::load(&table.image(&no_routes()), Layout::Flat);
+    assert_eq!(told.table.routes(), (base.len() + hosts.len()) as u64);
+    told.steps();
+    told.load();
     for change in hosts.iter().step_by(7) {
         let key = change.prefix.address();
-        assert_eq!(resolve(&*table.answers(), key, words.search(high(key))), change.next_hop);
+        assert_eq!(told.lookup(key), change.next_hop);
     }
 }
 
@@ -248,34 +223,33 @@ fn a_table_that_cannot_be_is_refused_by_its_parameter() {
 
 #[test]
 fn the_default_route_and_host_routes_of_both_families() {
-    let mut rig = Rig::new(GamtTable::<u32>::new(GamtOptions::default()).unwrap(), Layout::Flat, 1, 8);
+    let mut v4 = rig::<u32>(GamtOptions::default(), 1);
     let told =
         [set("0.0.0.0/0", 1), set("255.255.255.255/32", 2), set("0.0.0.0/32", 3), set("128.0.0.0/1", 4)];
-    rig.update(&told).unwrap();
-    let at = |rig: &Rig<u32>, key| rig.lookup(key).get();
-    assert_eq!([0, 1, 1 << 31, u32::MAX - 1, u32::MAX].map(|key| at(&rig, key)), [3, 1, 4, 4, 2]);
-    rig.update(&[set("0.0.0.0/0", 0), set("0.0.0.0/32", 0)]).unwrap();
-    assert_eq!([0, 1, 1 << 31, u32::MAX].map(|key| at(&rig, key)), [0, 0, 4, 2]);
+    v4.apply(&told).unwrap();
+    let at = |rig: &HostRig<u32, _>, key| rig.lookup(key).get();
+    assert_eq!([0, 1, 1 << 31, u32::MAX - 1, u32::MAX].map(|key| at(&v4, key)), [3, 1, 4, 4, 2]);
+    v4.apply(&[set("0.0.0.0/0", 0), set("0.0.0.0/32", 0)]).unwrap();
+    assert_eq!([0, 1, 1 << 31, u32::MAX].map(|key| at(&v4, key)), [0, 0, 4, 2]);
 
-    let mut rig = Rig::new(GamtTable::<u128>::new(GamtOptions::default()).unwrap(), Layout::Flat, 1, 8);
+    let mut rig = rig::<u128>(GamtOptions::default(), 1);
     let set = |len, address, next_hop| Route {
         prefix: Prefix6::truncating(address, len),
         next_hop: NextHopId::from_answer(next_hop),
     };
-    rig.update(&[set(0, 0, 1), set(128, u128::MAX, 2), set(128, 0, 3), set(64, 0, 4), set(65, 0, 5)])
-        .unwrap();
-    let at = |rig: &Rig<u128>, key| rig.lookup(key).get();
+    rig.apply(&[set(0, 0, 1), set(128, u128::MAX, 2), set(128, 0, 3), set(64, 0, 4), set(65, 0, 5)]).unwrap();
+    let at = |rig: &HostRig<u128, _>, key| rig.lookup(key).get();
     let keys = [0, 1, 1 << 63, 1 << 64, u128::MAX - 1, u128::MAX];
     assert_eq!(keys.map(|key| at(&rig, key)), [3, 5, 4, 1, 1, 2]);
-    rig.update(&[set(64, 0, 6), set(128, 0, 0)]).unwrap();
+    rig.apply(&[set(64, 0, 6), set(128, 0, 0)]).unwrap();
     assert_eq!(keys.map(|key| at(&rig, key)), [5, 5, 6, 1, 1, 2]);
-    rig.update(&[set(65, 0, 0), set(0, 0, 0)]).unwrap();
+    rig.apply(&[set(65, 0, 0), set(0, 0, 0)]).unwrap();
     assert_eq!(keys.map(|key| at(&rig, key)), [6, 6, 6, 0, 0, 2]);
 }
 
 #[test]
 fn many_routes_beyond_64_bits_in_one_64_and_in_many() {
-    let mut rig = Rig::new(GamtTable::<u128>::new(GamtOptions::default()).unwrap(), Layout::Flat, 2, 8);
+    let mut rig = rig::<u128>(GamtOptions::default(), 2);
     let base = 0x2001_0db8_u128 << 96;
     let host = |n: u128, next_hop: u32| Route {
         prefix: Prefix6::truncating(base | n, 128),
@@ -283,13 +257,13 @@ fn many_routes_beyond_64_bits_in_one_64_and_in_many() {
     };
     let one: Vec<_> = (0..3000).map(|n| host(n * 3, 1 + u32::try_from(n % 5).unwrap())).collect();
     let many: Vec<_> = (1..3000).map(|n| host(n << 64, 1 + u32::try_from(n % 5).unwrap())).collect();
-    rig.update(&one).unwrap();
-    rig.update(&many).unwrap();
+    rig.apply(&one).unwrap();
+    rig.apply(&many).unwrap();
     rig.check(&one, 2000);
     rig.check(&many, 2000);
     for part in [&one[..1000], &many[..1000], &one[1000..], &many[1000..]] {
         let gone: Vec<_> = part.iter().map(|change| Route { next_hop: NextHopId::NONE, ..*change }).collect();
-        rig.update(&gone).unwrap();
+        rig.apply(&gone).unwrap();
         rig.check(&gone, 500);
     }
     assert_eq!(rig.table.routes(), 0);

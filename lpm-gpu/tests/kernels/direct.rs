@@ -1,6 +1,7 @@
 //! The lookups of GALE and SAIL_L, and GALE's operations.
 
-use crate::{COUNTS, LIMIT, Rig, SHAPES, same};
+use crate::{LIMIT, Rig, sizes};
+use fib::random::Seeded;
 use lpm_gpu::cu::{Arg, Shape};
 use lpm_gpu::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY};
 use lpm_gpu::direct::{CHUNK_UNITS, Unit};
@@ -8,14 +9,17 @@ use lpm_gpu::gale::DIRECT_UNITS;
 use lpm_gpu::gale::model::Model;
 use lpm_gpu::host::{HEADER_WORDS, Image, PrefixOp};
 use lpm_gpu::sail::BCN_WORDS;
-use rand_chacha::rand_core::Rng as _;
 
 /// The number of chunks in these tables.
 const CHUNKS: u32 = 40;
 
 /// A unit of a route, with a random next hop.
-fn leaf(rig: &mut Rig) -> u32 {
-    rig.rng.next_u32() & !0xff | rig.below(33)
+fn leaf(random: &mut Seeded) -> u32 {
+    random.u32() & !0xff | below(random, 33)
+}
+
+fn below(random: &mut Seeded, limit: u32) -> u32 {
+    u32::try_from(random.below(limit as usize)).unwrap()
 }
 
 #[test]
@@ -24,37 +28,24 @@ fn gale_reads_a_word_or_two() {
     let mut words = vec![0_u32; DIRECT_UNITS + CHUNKS as usize * CHUNK_UNITS];
     let mut slots = Vec::new();
     for number in 0..2000 {
-        let slot = rig.below(1 << 24) as usize;
-        words[slot] = if number < CHUNKS { Unit::chunk(number).0 } else { leaf(&mut rig) };
+        let slot = below(&mut rig.random, 1 << 24) as usize;
+        words[slot] = if number < CHUNKS { Unit::chunk(number).0 } else { leaf(&mut rig.random) };
         slots.push(slot);
     }
     for word in &mut words[DIRECT_UNITS..] {
-        *word = rig.rng.next_u32() & !0xff | 32;
+        *word = rig.random.u32() & !0xff | 32;
     }
     let (there, header) = (rig.upload(&words), rig.upload(&[0_u32; HEADER_WORDS]));
-    for kind in ["frozen", "live"] {
-        let kernel = rig.kernel("gale", &format!("gale_lookup_v4_{kind}"));
-        for (number, count) in COUNTS.into_iter().enumerate() {
-            let keys: Vec<u32> = (0..count)
-                .map(|i| match slots.get(i / 2 * 7 % 2000) {
-                    Some(&slot) if i % 2 == 0 => u32::try_from(slot << 8).unwrap() | rig.below(256),
-                    _ => rig.rng.next_u32(),
-                })
-                .collect();
-            let wanted: Vec<u32> = keys
-                .iter()
-                .map(|&key| match Unit(words[(key >> 8) as usize]) {
-                    unit if unit.to_chunk().is_none() => unit.value(),
-                    unit => {
-                        words[DIRECT_UNITS + unit.value() as usize * CHUNK_UNITS + (key & 0xff) as usize] >> 8
-                    }
-                })
-                .collect();
-            let offsets = (number % 3, number % 2);
-            let found = rig.lookup(&kernel, SHAPES[number % SHAPES.len()], (&there, &header), &keys, offsets);
-            same(kernel.entry(), "a random table", &keys, &found, &wanted);
+    let key = |random: &mut Seeded, at: usize| match slots.get(at / 2 * 7 % 2000) {
+        Some(&slot) if at % 2 == 0 => u32::try_from(slot << 8).unwrap() | below(random, 256),
+        _ => random.u32(),
+    };
+    rig.compare(("gale", "gale_lookup_v4"), (&there, &header), &sizes(), key, |key| {
+        match Unit(words[(key >> 8) as usize]) {
+            unit if unit.to_chunk().is_none() => unit.value(),
+            unit => words[DIRECT_UNITS + unit.value() as usize * CHUNK_UNITS + (key & 0xff) as usize] >> 8,
         }
-    }
+    });
 }
 
 #[test]
@@ -63,8 +54,8 @@ fn sail_reads_three_words_at_most() {
     let n32 = BCN_WORDS + CHUNKS as usize * CHUNK_UNITS;
     let mut words = vec![0_u32; n32 + CHUNKS as usize * CHUNK_UNITS];
     for (at, word) in words.iter_mut().enumerate() {
-        let chunk = at < n32 && rig.rng.next_u32().is_multiple_of(4);
-        *word = if chunk { Unit::chunk(rig.below(CHUNKS)).0 } else { leaf(&mut rig) };
+        let chunk = at < n32 && rig.random.u32().is_multiple_of(4);
+        *word = if chunk { Unit::chunk(below(&mut rig.random, CHUNKS)).0 } else { leaf(&mut rig.random) };
     }
     let mut header = vec![0; HEADER_WORDS];
     header[0] = u32::try_from(n32).unwrap();
@@ -72,28 +63,22 @@ fn sail_reads_three_words_at_most() {
     let chunk = |first: usize, unit: Unit, byte: u32| {
         Unit(words[first + unit.value() as usize * CHUNK_UNITS + byte as usize])
     };
-    for kind in ["frozen", "live"] {
-        let kernel = rig.kernel("sail", &format!("sail_lookup_v4_{kind}"));
-        for (number, count) in COUNTS.into_iter().enumerate() {
-            let keys: Vec<u32> = (0..count).map(|_| rig.rng.next_u32()).collect();
-            let wanted: Vec<u32> = keys
-                .iter()
-                .map(|&key| {
-                    let mut unit = Unit(words[(key >> 16) as usize]);
-                    if unit.to_chunk().is_some() {
-                        unit = chunk(BCN_WORDS, unit, key >> 8 & 0xff);
-                        if unit.to_chunk().is_some() {
-                            unit = chunk(n32, unit, key & 0xff);
-                        }
-                    }
-                    unit.value()
-                })
-                .collect();
-            let offsets = (number % 2, number % 3);
-            let found = rig.lookup(&kernel, SHAPES[number % SHAPES.len()], (&there, &header), &keys, offsets);
-            same(kernel.entry(), "a random table", &keys, &found, &wanted);
-        }
-    }
+    rig.compare(
+        ("sail", "sail_lookup_v4"),
+        (&there, &header),
+        &sizes(),
+        |random, _| random.u32(),
+        |key| {
+            let mut unit = Unit(words[(key >> 16) as usize]);
+            if unit.to_chunk().is_some() {
+                unit = chunk(BCN_WORDS, unit, key >> 8 & 0xff);
+                if unit.to_chunk().is_some() {
+                    unit = chunk(n32, unit, key & 0xff);
+                }
+            }
+            unit.value()
+        },
+    );
 }
 
 /// Runs operations of all kinds and lengths, in one launch after another. The words must equal those of the model,
@@ -118,15 +103,15 @@ fn gale_s_operations_are_the_model_s() {
     for size in [1, 2, 7, 40] {
         let mut batch = Vec::new();
         for _ in 0..size {
-            let length = 12 + rig.below(21);
+            let length = 12 + below(&mut rig.random, 21);
             let within = if length > 24 {
-                rig.below(8) << 16 | rig.below(256)
+                below(&mut rig.random, 8) << 16 | below(&mut rig.random, 256)
             } else {
-                rig.rng.next_u32() & 0x000f_ffff
+                rig.random.u32() & 0x000f_ffff
             };
             let address = base | within & u32::MAX << (32 - length);
-            let value = rig.rng.next_u32() >> 8;
-            batch.push(match rig.below(4) {
+            let value = rig.random.u32() >> 8;
+            batch.push(match below(&mut rig.random, 4) {
                 0 => op(MODIFY, address, length, value, length),
                 1 => op(DELETE, address, length, value, 11),
                 _ => op(INSERT, address, length, value, length),
@@ -142,7 +127,7 @@ fn gale_s_operations_are_the_model_s() {
         let args = &mut [Arg::buffer(&there), Arg::buffer(&header), Arg::buffer(&ops), Arg::u32(count)];
         rig.stream.launch(&kernel, Shape::new(1, threads), args).unwrap();
         rig.stream.finish(LIMIT).unwrap();
-        model.run(batch, |_, _| {});
+        model.run(batch);
         let found = rig.download(&there);
         let wrong = found.iter().zip(&model.words).position(|(found, wanted)| found != wanted);
         assert_eq!(wrong, None, "the first word that differs after batch {number}");

@@ -17,10 +17,10 @@ mod gamt;
 mod model;
 mod persistent;
 
+use fib::random::Seeded;
 use lpm_gpu::cu::testing::{self, Exclusive};
 use lpm_gpu::cu::{Arg, Device, DeviceBuffer, DeviceWords, Kernel, Module, Plain, Priority, Shape, Stream};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use std::fmt::LowerHex;
 use std::time::Duration;
 
 /// Longer than any step takes over the mock on a busy machine.
@@ -39,7 +39,7 @@ const CANARY: u32 = 0xdead_beef;
 struct Rig {
     device: Device,
     stream: Stream,
-    rng: ChaCha8Rng,
+    random: Seeded,
     _one: Exclusive,
 }
 
@@ -49,7 +49,7 @@ impl Rig {
         let one = testing::exclusive();
         let device = testing::device()?;
         let stream = Stream::new(&device, Priority::Usual).unwrap();
-        Some(Self { device, stream, rng: ChaCha8Rng::seed_from_u64(seed), _one: one })
+        Some(Self { device, stream, random: Seeded::new(seed, 0), _one: one })
     }
 
     /// Copies `values` to the device, into an array of the same length.
@@ -69,11 +69,6 @@ impl Rig {
     /// A kernel.
     fn kernel(&self, module: &str, entry: &str) -> Kernel {
         Module::new(&self.device, module).unwrap().kernel(entry).unwrap()
-    }
-
-    /// A number below `below`.
-    fn below(&mut self, below: u32) -> u32 {
-        self.rng.next_u32() % below
     }
 
     /// Runs lookup `kernel` for `keys`, with keys and answers offset by so many elements from the driver's alignment.
@@ -105,10 +100,35 @@ impl Rig {
         assert!(before.iter().chain(behind).all(|&word| word == CANARY), "{}: wrote beside", kernel.entry());
         answers.to_vec()
     }
+
+    /// Compares the frozen and the live kernel `entry` with `model`, in batches of so many keys with such offsets.
+    fn compare<K: Plain + Default + LowerHex>(
+        &mut self,
+        (module, entry): (&str, &str),
+        table: (&DeviceWords, &DeviceWords),
+        batches: &[(usize, (usize, usize))],
+        mut key: impl FnMut(&mut Seeded, usize) -> K,
+        model: impl Fn(K) -> u32,
+    ) {
+        for kind in ["frozen", "live"] {
+            let kernel = self.kernel(module, &format!("{entry}_{kind}"));
+            for (number, (count, offsets)) in batches.iter().enumerate() {
+                let keys: Vec<K> = (0..*count).map(|at| key(&mut self.random, at)).collect();
+                let wanted: Vec<u32> = keys.iter().map(|&key| model(key)).collect();
+                let found = self.lookup(&kernel, SHAPES[number % SHAPES.len()], table, &keys, *offsets);
+                same(kernel.entry(), &format!("offsets {offsets:?}"), &keys, &found, &wanted);
+            }
+        }
+    }
+}
+
+/// Batches of all sizes, with keys and answers here and there.
+fn sizes() -> Vec<(usize, (usize, usize))> {
+    COUNTS.into_iter().enumerate().map(|(number, count)| (count, (number % 3, number % 2))).collect()
 }
 
 /// Compares answers, and names the first wrong key.
-fn same<K: std::fmt::LowerHex + Copy>(entry: &str, what: &str, keys: &[K], found: &[u32], wanted: &[u32]) {
+fn same<K: LowerHex + Copy>(entry: &str, what: &str, keys: &[K], found: &[u32], wanted: &[u32]) {
     for ((key, found), wanted) in keys.iter().zip(found).zip(wanted) {
         assert_eq!(found, wanted, "{entry}, {what}, {} keys: key {key:#x}", keys.len());
     }

@@ -1,9 +1,9 @@
 //! Random tries in GAMT's encoding, their images in both layouts, and Algorithm 1 in Rust, word by word as in the
 //! paper.
 
+use fib::random::Seeded;
+use lpm_gpu::gamt::Layout;
 use lpm_gpu::host::{HEADER_WORDS, RAW_DEEP};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::Rng as _;
 
 /// The most nodes of a level.
 const NODES_MAX: usize = 24;
@@ -20,34 +20,22 @@ pub(crate) struct Table {
     pub(crate) header: Vec<u32>,
 }
 
-/// The arrangement of units in the words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Layout {
-    /// A row of equal width for each level, row 0 unused (Algorithm 1).
-    Paper,
-    /// The levels one after another.
-    Flat,
-}
-
 impl Trie {
     /// A trie with these strides, in which about a third of the units point to the next level; with `deep`, some leaves
     /// are marked as having longer prefixes below.
-    pub(crate) fn new(strides: &[u32], deep: bool, rng: &mut ChaCha8Rng) -> Self {
+    pub(crate) fn new(strides: &[u32], deep: bool, random: &mut Seeded) -> Self {
         let mut levels = vec![vec![0; 1 << strides[0]]];
         for level in 0..strides.len() {
             let mut below: Vec<u32> = Vec::new();
             for unit in &mut levels[level] {
                 let next = strides.get(level + 1).filter(|stride| below.len() >> **stride < NODES_MAX);
                 *unit = match next {
-                    Some(stride) if rng.next_u32().is_multiple_of(3) => {
+                    Some(stride) if random.u32().is_multiple_of(3) => {
                         let node = below.len();
                         below.resize(node + (1 << stride), 0);
                         u32::try_from(node << 8 | (level + 2)).unwrap()
                     }
-                    _ => {
-                        rng.next_u32() & !0xff
-                            | if deep && rng.next_u32().is_multiple_of(2) { 0x80 } else { 0 }
-                    }
+                    _ => random.u32() & !0xff | if deep && random.u32().is_multiple_of(2) { 0x80 } else { 0 },
                 };
             }
             if below.is_empty() {
@@ -86,13 +74,13 @@ impl Trie {
     }
 
     /// A left-aligned key whose lookup goes deeper, on average, than a random key's.
-    pub(crate) fn key(&self, rng: &mut ChaCha8Rng) -> u64 {
-        let random = rng.next_u64();
+    pub(crate) fn key(&self, random: &mut Seeded) -> u64 {
+        let last = random.u64();
         let (mut key, mut taken, mut node) = (0_u64, 0, 0);
         for (stride, units) in self.strides.iter().zip(&self.levels) {
             let mut chunk = 0;
             for _ in 0..4 {
-                chunk = rng.next_u64() & ((1 << stride) - 1);
+                chunk = random.u64() & ((1 << stride) - 1);
                 if units[node + usize::try_from(chunk).unwrap()] & 0x7f != 0 {
                     break;
                 }
@@ -105,7 +93,7 @@ impl Trie {
             }
             node = (unit >> 8) as usize;
         }
-        key | if taken < 64 { random & (u64::MAX >> taken) } else { 0 }
+        key | if taken < 64 { last & (u64::MAX >> taken) } else { 0 }
     }
 }
 

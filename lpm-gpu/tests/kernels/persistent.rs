@@ -1,9 +1,10 @@
 //! The persistent kernels: several slots and blocks, batches of all sizes and alignments, table changes between
 //! batches, concurrent writes of words, and the stop.
 
-use crate::model::{Layout, Table, Trie};
+use crate::model::{Table, Trie};
 use crate::{COUNTS, LIMIT, Rig, same};
 use lpm_gpu::cu::{Arg, DeviceWords, Element, Priority, Resident, Shape, Shared, Stream};
+use lpm_gpu::gamt::Layout;
 use lpm_gpu::host::Write;
 use std::time::Instant;
 
@@ -103,7 +104,7 @@ fn serve<K: Element + std::fmt::LowerHex>(
         let mut sent = Vec::new();
         for slot in 0..SLOTS {
             let which = (number + slot) % 2;
-            let keys: Vec<K> = (0..count).map(|_| narrow(tries[which].key(&mut rig.rng))).collect();
+            let keys: Vec<K> = (0..count).map(|_| narrow(tries[which].key(&mut rig.random))).collect();
             let (words, header) = &there[which];
             control.ring(
                 slot,
@@ -127,14 +128,16 @@ fn serve<K: Element + std::fmt::LowerHex>(
         }
     }
     resident.stop(LIMIT).unwrap();
+    resident.stop(LIMIT).unwrap();
     assert!(!resident.is_running().unwrap());
 }
 
 #[test]
 fn slots_are_served_until_told_to_stop() {
     let Some(mut rig) = Rig::new(21) else { return };
-    let narrow: [Trie; 2] = [&[12, 4, 4, 4, 8][..], &[8, 8, 8, 8]].map(|s| Trie::new(s, false, &mut rig.rng));
-    let wide: [Trie; 2] = [&[13, 3, 8, 8, 8, 8][..], &[4; 16]].map(|s| Trie::new(s, true, &mut rig.rng));
+    let narrow: [Trie; 2] =
+        [&[12, 4, 4, 4, 8][..], &[8, 8, 8, 8]].map(|s| Trie::new(s, false, &mut rig.random));
+    let wide: [Trie; 2] = [&[13, 3, 8, 8, 8, 8][..], &[4; 16]].map(|s| Trie::new(s, true, &mut rig.random));
     for layout in [Layout::Flat, Layout::Paper] {
         let name = format!("{layout:?}").to_lowercase();
         let tries = [&narrow[0], &narrow[1]];
@@ -157,7 +160,7 @@ fn slots_are_served_until_told_to_stop() {
 #[test]
 fn a_batch_sees_what_was_written_before_it() {
     let Some(mut rig) = Rig::new(22) else { return };
-    let trie = Trie::new(&[8, 8, 8], false, &mut rig.rng);
+    let trie = Trie::new(&[8, 8, 8], false, &mut rig.random);
     let mut table = trie.image(Layout::Flat, 32);
     let (words, header) = (rig.upload(&table.words), rig.upload(&table.header));
     let writes_there = lpm_gpu::cu::DeviceBuffer::<Write>::new(&rig.device, 16).unwrap();
@@ -165,14 +168,14 @@ fn a_batch_sees_what_was_written_before_it() {
     let control: Control<u32> = Control::new(&rig, 512);
     let mut resident = control.launch(&rig, "gamt_persistent_v4_flat", 64);
     for number in 1..=30 {
-        let keys: Vec<u32> = (0..500).map(|_| (trie.key(&mut rig.rng) >> 32) as u32).collect();
+        let keys: Vec<u32> = (0..500).map(|_| (trie.key(&mut rig.random) >> 32) as u32).collect();
         control.ring(0, number, (&words, &header), &keys, (0, 0));
         let found = control.answers(&mut resident, 0, number, 0, keys.len());
         let wanted: Vec<u32> = keys.iter().map(|&key| table.lookup(Layout::Flat, key.into())).collect();
         same("gamt_persistent_v4_flat", &format!("after {} updates", number - 1), &keys, &found, &wanted);
         // Change the answers in 16 leaves.
         let leaves: Vec<usize> = (0..table.words.len()).filter(|&at| table.words[at] & 0xff == 0).collect();
-        let first = rig.below(u32::try_from(leaves.len() - 16).unwrap()) as usize;
+        let first = rig.random.below(leaves.len() - 16);
         let writes: Vec<Write> = leaves[first..first + 16]
             .iter()
             .map(|&at| Write {

@@ -352,7 +352,7 @@ fn on_line(kind: Kind, set: &DataSet, deltas: &[Vec<Change<u32>>]) -> Result<OnL
         for step in &steps {
             match (step, &mut model) {
                 (Step::Writes(writes), _) => online.accesses.writes += writes.len() as u64,
-                (Step::Ops(ops), Some(model)) => model.run(ops, |_, _| {}),
+                (Step::Ops(ops), Some(model)) => model.run(ops),
                 (Step::Ops(_), None) => {}
             }
         }

@@ -86,7 +86,7 @@ api! {
     fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) {
         driver().check_device(device)?;
         // SAFETY: an out pointer of the caller.
-        unsafe { out(bytes, control().memory_bytes() as usize) }
+        unsafe { out(bytes, control().memory_bytes as usize) }
     }
 
     /// A device attribute.

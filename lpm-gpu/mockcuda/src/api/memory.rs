@@ -38,7 +38,7 @@ fn allocate(kind: Kind, bytes: usize) -> Answer<u64> {
     if bytes == 0 {
         return Err(INVALID_VALUE);
     }
-    let limit = if kind == Kind::Device { control().memory_bytes() } else { u64::MAX };
+    let limit = if kind == Kind::Device { control().memory_bytes } else { u64::MAX };
     driver().memory()?.allocate(kind, bytes as u64, limit).ok_or(OUT_OF_MEMORY)
 }
 
@@ -52,7 +52,7 @@ api! {
     /// Free and total memory.
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
         driver().current()?;
-        let all = control().memory_bytes();
+        let all = control().memory_bytes;
         let used = driver().memory()?.used(Kind::Device);
         // SAFETY: out pointers of the caller.
         unsafe {
@@ -152,14 +152,6 @@ api! {
         let to = address_of(to);
         let ticket = stream.submit(Operation::Copy(Copy { to: End::Host(to), from: End::Device(from), bytes }))?;
         if is_pinned(to)? { Ok(()) } else { stream.wait(ticket, "a copy to the host") }
-    }
-
-    /// Copies on the device.
-    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
-        let stream = driver().stream(stream)?;
-        check_device_range(to, bytes)?;
-        check_device_range(from, bytes)?;
-        stream.submit(Operation::Copy(Copy { to: End::Device(to), from: End::Device(from), bytes })).map(|_| ())
     }
 
     /// Fills memory with a 32-bit word.

@@ -6,7 +6,8 @@
 
 use crate::cu::testing::{self, Mock, TestDriver};
 use crate::engine::{GAMT, GpuEngine, HostTables, Plan};
-use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step};
+use crate::host::{Answers, Due, HostTable, Image, KernelNames, Step};
+use crate::testing::LoadedTable;
 use fib::random::SplitMix64;
 use fib::{
     Change, EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Rib,
@@ -21,8 +22,7 @@ use std::sync::{Arc, Mutex};
 struct Watch {
     /// Where its words are; 0 while that is not known.
     address: u64,
-    header: Vec<u32>,
-    words: Vec<u32>,
+    table: Option<LoadedTable>,
     /// For each word the last update whose table led to it; 0 for none, or none that is not over.
     led_to: Vec<u64>,
     /// The last update.
@@ -32,20 +32,11 @@ struct Watch {
 }
 
 impl Watch {
-    /// Follows `update`, which is in the words: notes those that some key leads to (Algorithm 1, all keys at once).
+    /// Follows `update`, which is in the words: notes those that some key leads to.
     fn update(&mut self, update: u64) {
         self.last = update;
-        let mut nodes = vec![(1_u32, 0_u32)];
-        while let Some((level, node)) = nodes.pop() {
-            let stride = self.header[4 + 2 * level as usize];
-            let base = (self.header[5 + 2 * level as usize] + node) as usize;
-            for at in base..base + (1 << stride) {
-                self.led_to[at] = update;
-                let unit = self.words[at];
-                if unit & 0x7f != 0 {
-                    nodes.push((unit & 0x7f, unit >> 8));
-                }
-            }
+        for at in self.table.iter().flat_map(LoadedTable::reachable) {
+            self.led_to[at as usize] = update;
         }
     }
 
@@ -91,13 +82,11 @@ impl<K: Key> HostTable<K> for Watched<K> {
     fn take_steps(&mut self, update: u64, routes: &RibTable<K>) -> Vec<Step> {
         let steps = self.table.take_steps(update, routes);
         let mut watch = self.watch.lock().unwrap();
-        for step in &steps {
-            let Step::Writes(writes) = step else { panic!("GAMT has writes only") };
-            for write in writes {
-                watch.words[write.at as usize] = write.value;
+        if let Some(table) = &mut watch.table {
+            for step in &steps {
+                let Step::Writes(writes) = step else { panic!("GAMT has writes only") };
+                writes.iter().for_each(|write| table.words[write.at as usize] = write.value);
             }
-        }
-        if !watch.words.is_empty() {
             watch.update(update);
         }
         steps
@@ -111,11 +100,7 @@ impl<K: Key> HostTable<K> for Watched<K> {
     fn image(&self, routes: &RibTable<K>) -> Image<'_> {
         let image = self.table.image(routes);
         let mut watch = self.watch.lock().unwrap();
-        watch.header = image.header[..HEADER_WORDS].to_vec();
-        watch.words = vec![0; image.words];
-        for (start, run) in &image.runs {
-            watch.words[*start as usize..*start as usize + run.len()].copy_from_slice(run);
-        }
+        watch.table = Some(LoadedTable::new(&*self.table, routes));
         watch.led_to = vec![0; image.words];
         watch.address = 0;
         let last = watch.last;

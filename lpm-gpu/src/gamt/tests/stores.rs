@@ -1,10 +1,8 @@
 //! GAMT's updates store by store, both layouts, both places of next hops, both families: see [`crate::tests::stores`].
 
-use crate::gamt::code::search_by;
 use crate::gamt::{GamtOptions, GamtTable, Layout, NextHops};
-use crate::tests::stores::{Rig, Wrong};
+use crate::tests::stores::{StoreRig, Wrong};
 use fib::Key;
-use fib::stores::Steps;
 use std::ops::RangeInclusive;
 
 const VARIANTS: [(Layout, NextHops); 4] = [
@@ -14,18 +12,13 @@ const VARIANTS: [(Layout, NextHops); 4] = [
     (Layout::Paper, NextHops::Apart),
 ];
 
-#[expect(clippy::cast_possible_truncation, reason = "halves of 128 bits")]
-fn rig<K: Key>(options: GamtOptions, wrong: Wrong) -> Rig<K, GamtTable<K>> {
-    let layout = options.layout;
+fn rig<K: Key>(options: GamtOptions, wrong: Wrong) -> StoreRig<K, GamtTable<K>> {
     let table = GamtTable::<K>::new(options).unwrap();
     let answers = table.shared_answers();
-    Rig::new(table, wrong, |device| {
-        move |key: K, steps: &mut Steps<'_>| {
-            let (high, low) = ((key.to_high_bits() >> 64) as u64, key.to_high_bits() as u64);
-            let (table, header) = device.open(steps)?;
-            let raw = search_by(&header, layout, high, |at| device.load(steps, table, at))?;
-            answers.resolve_by(raw, low, steps)
-        }
+    StoreRig::new(table, wrong, move |raw, key: K, steps| {
+        #[expect(clippy::cast_possible_truncation, reason = "the low half of 128 bits")]
+        let low = key.to_high_bits() as u64;
+        answers.resolve_by(raw, low, steps)
     })
 }
 

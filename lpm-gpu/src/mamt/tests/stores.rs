@@ -9,12 +9,10 @@ use crate::mamt::params::Params;
 use crate::mamt::table::Words;
 use crate::tests::stores::flicker;
 use arc_swap::ArcSwap;
-use fib::loads::{Loads as _, Place};
+use fib::loads::Loads as _;
 use fib::stores::{Checker, Sequences, Steps, Stopped, run};
-use fib::{EngineOptions, EngineWriter as _, FibDelta, Key, NextHopId, Rib, conformance};
+use fib::{EngineOptions, EngineWriter as _, FibDelta, Key, NextHopId, Rib};
 use lpm_core::engine::CpuEngine;
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -24,25 +22,10 @@ fn engine(parameters: &[(&str, &str)]) -> CpuEngine<Mamt> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "halves of 128 bits")]
-fn look_up<K: Key>(table: &Words, key: K, steps: &mut Steps<'_>) -> Result<NextHopId, Stopped> {
+fn look_up<K: Key>(table: &Words, key: K, steps: &mut Steps<'_>) -> Result<u32, Stopped> {
     let (high, low) = ((key.to_high_bits() >> 64) as u64, key.to_high_bits() as u64);
     let raw = search_by(&table.header, Layout::Flat, high, |at| steps.word(&table.words[at]))?;
-    table.answers.resolve_by(raw, low, steps)
-}
-
-/// Lookups in the table that readers find at `place`.
-fn checker<K: Key + 'static>(place: Arc<ArcSwap<Words>>) -> Checker<K> {
-    let tables = RefCell::new(HashMap::new());
-    Checker::new(move |key, steps: &mut Steps<'_>| {
-        let table = steps.load(Place::of(&*place), || {
-            let table = place.load_full();
-            let address = Arc::as_ptr(&table).addr() as u64;
-            tables.borrow_mut().insert(address, table);
-            address
-        })?;
-        let table = Arc::clone(&tables.borrow()[&table]);
-        look_up(&table, key, steps)
-    })
+    table.answers.resolve_by(raw, low, steps).map(NextHopId::get)
 }
 
 /// Runs `count` sequences with prefixes of each of `lengths`. Returns how many tables were built anew.
@@ -54,9 +37,9 @@ fn sequences<K: Key + 'static>(
 ) -> usize {
     let mut engine = engine(parameters);
     let place = place(&engine);
-    let checker = checker::<K>(Arc::clone(&place));
+    let checker = Checker::of_tables(Arc::clone(&place), |place| place.load_full(), look_up::<K>);
     let _listening = checker.listen();
-    let count = if conformance::Options::from_env().full { count * 20 } else { count };
+    let count = fib::stores::count(count);
     let mut built = 0;
     for lengths in lengths {
         let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: 5 };

@@ -1,0 +1,465 @@
+//! The engine's use of a host table, on a device in plain Rust, beside lookups.
+//!
+//! After every single store each lookup must find the old or the new answer of its key. Lookups in flight advance load by load, some
+//! fast and some outliving many updates; each must end with the answer of a generation that was current since it began.
+
+use super::device::{LoadedTable, LookupModel, high_bits, resolve};
+use crate::gale::model::{self, OpMemory};
+use crate::host::{Answers, Due, HostTable, Step, reverse};
+use fib::oracle::Oracle;
+use fib::random::Seeded;
+use fib::{Change, EngineError, Key, NextHopId, Rib, Route};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Stores of an update after which all probes are looked up; of those beyond, one in 256.
+const STORES_PROBED: u64 = 1500;
+
+/// Changes of a delta whose edges are probes, at most.
+const CHANGES_PROBED: usize = 12;
+
+/// Probes that are drawn at random.
+const PROBES_DRAWN: usize = 64;
+
+/// A lookup in flight.
+struct InFlight<K> {
+    key: K,
+    /// The number of its table.
+    table: usize,
+    /// The words it has loaded.
+    loaded: Vec<u32>,
+    raw: Option<u32>,
+    /// Updates that were finished when it began.
+    born: u64,
+    /// The answers of the generations since.
+    allowed: Vec<NextHopId>,
+    /// It takes one in so many chances to do its next load; each load has a pace of its own.
+    pace: usize,
+}
+
+impl<K: Key> InFlight<K> {
+    /// Does the next load.
+    fn step(&mut self, table: &LoadedTable) {
+        if self.raw.is_some() {
+            return;
+        }
+        let loaded = &mut self.loaded;
+        let (mut at, end) = (0, loaded.len() + 1);
+        let found = table.kernel.search_by(&table.header, high_bits(self.key), |word| {
+            if at == end {
+                return Err(());
+            }
+            if at == loaded.len() {
+                loaded.push(table.words[word]);
+            }
+            at += 1;
+            Ok(loaded[at - 1])
+        });
+        self.raw = found.ok();
+    }
+}
+
+/// A key with its answers before and after an update.
+struct Probe<K> {
+    key: K,
+    old: NextHopId,
+    new: NextHopId,
+}
+
+/// A host table, its routes, and the device.
+pub struct HostRig<K: Key, T: HostTable<K> + ?Sized> {
+    /// The table.
+    pub table: Box<T>,
+    /// The routes told.
+    pub rib: Rib,
+    /// The answers to them.
+    pub oracle: Oracle<K>,
+    /// Every table that was in service; the last one is.
+    pub device: Vec<LoadedTable>,
+    /// For the rig and for tests.
+    pub random: Seeded,
+    /// Lookups in flight at most; with 0, nothing is looked up between stores.
+    pub in_flight_max: usize,
+    /// Whether deltas are sometimes applied in two parts, or after others that are taken back.
+    pub detours: bool,
+    /// Grace periods end so many updates late.
+    pub grace_lag: u64,
+    /// Updates that came as an image.
+    pub rebuilds: u64,
+    /// Words stored.
+    pub stores: u64,
+    /// Lookups in flight that have ended.
+    pub collected: u64,
+    answers: Arc<dyn Answers<K>>,
+    in_flight: Vec<InFlight<K>>,
+    update: u64,
+    /// Stores before this update.
+    stores_before: u64,
+    /// The table was built anew, and is not on the device.
+    stale: bool,
+    /// Words that an update unlinked, with its number; they must not be written before it is reclaimed.
+    unlinked: Option<Vec<(u64, BTreeSet<u32>)>>,
+}
+
+impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
+    /// A rig for `table`, which has no routes.
+    pub fn new(table: Box<T>, seed: u64) -> Self {
+        let rib = Rib::plain();
+        let device = vec![LoadedTable::new(&*table, K::table(&rib))];
+        Self {
+            answers: table.answers(),
+            table,
+            rib,
+            oracle: Oracle::new(),
+            device,
+            random: Seeded::new(seed, 0),
+            in_flight_max: 64,
+            detours: true,
+            grace_lag: 0,
+            rebuilds: 0,
+            stores: 0,
+            collected: 0,
+            in_flight: Vec::new(),
+            update: 0,
+            stores_before: 0,
+            stale: false,
+            unlinked: None,
+        }
+    }
+
+    /// Checks from now on that no word is written between its unlinking and the reclaim. Slow; for GAMT's tables.
+    pub fn watch_unlinked(&mut self) {
+        self.unlinked = Some(Vec::new());
+    }
+
+    /// A next hop: few bits or many.
+    pub fn next_hop(&mut self) -> NextHopId {
+        let bits = 1 + self.random.below(24);
+        NextHopId::from_answer((self.random.u32() >> (32 - bits)).max(1))
+    }
+
+    /// The table's answer to `key`.
+    pub fn lookup(&self, key: K) -> NextHopId {
+        self.device[self.device.len() - 1].lookup(&*self.answers, key)
+    }
+
+    /// Has the table take what `told` changes, and nothing else happen.
+    pub fn tell(&mut self, told: &[Route<K>]) -> Due {
+        let changes = self.changes(told);
+        self.put(changes.iter().map(|change| (change.prefix, change.new)));
+        changes.iter().for_each(|change| self.oracle.set(change.prefix, change.new));
+        self.table.apply(&changes, K::table(&self.rib), usize::MAX).unwrap()
+    }
+
+    /// The steps that are due, which are not run.
+    pub fn steps(&mut self) -> Vec<Step> {
+        self.update += 1;
+        self.table.take_steps(self.update, K::table(&self.rib))
+    }
+
+    /// Puts the table's image into service.
+    pub fn load(&mut self) {
+        self.device.push(LoadedTable::new(&*self.table, K::table(&self.rib)));
+    }
+
+    /// Applies a delta as the engine does, and checks every answer on the way.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`]; nothing has changed then.
+    pub fn apply(&mut self, told: &[Route<K>]) -> Result<(), EngineError> {
+        let changes = self.changes(told);
+        let mut probes = self.probes(&changes);
+        let made = if self.detours { self.wander(&changes) } else { self.make(&changes) };
+        match &made {
+            Ok(()) => changes.iter().for_each(|change| self.oracle.set(change.prefix, change.new)),
+            Err(EngineError::Full { used, limit, .. }) => assert!(used > limit, "full at {used} of {limit}"),
+            Err(error) => panic!("{error}"),
+        }
+        for probe in &mut probes {
+            probe.new = self.oracle.lookup(probe.key);
+        }
+        self.deliver(&probes);
+        made
+    }
+
+    /// Applies a delta and takes it back before the device hears of it: nothing may change.
+    pub fn apply_and_take_back(&mut self, told: &[Route<K>]) {
+        let changes = self.changes(told);
+        let probes = self.probes(&changes);
+        if self.make(&changes).is_ok() {
+            self.take_back(&changes);
+        }
+        self.deliver(&probes);
+    }
+
+    /// Withdraws all routes.
+    pub fn withdraw_all(&mut self) {
+        self.apply(&K::table(&self.rib).withdrawn()).unwrap();
+        for _ in 0..1000 {
+            let key = K::from_high_bits(self.random.u128());
+            assert_eq!(self.lookup(key), NextHopId::NONE, "{:?}", key.to_ip());
+        }
+    }
+
+    /// Looks up `keys` keys in and around the prefixes of `told`.
+    pub fn check(&mut self, told: &[Route<K>], keys: usize) {
+        for _ in 0..keys {
+            let key = self.near(told.len(), |at| told[at].prefix);
+            assert_eq!(self.lookup(key), self.oracle.lookup(key), "{:?}", key.to_ip());
+        }
+    }
+
+    /// Looks up the edges of every prefix, what is beside them, and random keys.
+    pub fn check_all(&mut self) {
+        for prefix in K::table(&self.rib).prefixes() {
+            for key in edges(prefix).into_iter().chain([K::from_high_bits(self.random.u128())]) {
+                assert_eq!(self.lookup(key), self.oracle.lookup(key), "{:?}", key.to_ip());
+            }
+        }
+    }
+
+    /// What changes by what is told; the RIB stays as it is.
+    fn changes(&mut self, told: &[Route<K>]) -> Vec<Change<K>> {
+        told.iter().for_each(|route| _ = self.rib.set(K::wrap(route.prefix), route.next_hop));
+        let changes = K::changes(&self.rib.take_delta()).to_vec();
+        self.put(changes.iter().map(|change| (change.prefix, change.old)));
+        changes
+    }
+
+    /// Sets next hops in the RIB.
+    fn put(&mut self, routes: impl Iterator<Item = (fib::Prefix<K>, NextHopId)>) {
+        for (prefix, next_hop) in routes {
+            self.rib.set(K::wrap(prefix), next_hop);
+        }
+        self.rib.take_delta();
+    }
+
+    /// Makes `changes`; first, sometimes, others that are taken back, or a part of them. Only the final state counts.
+    fn wander(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
+        match self.random.below(4) {
+            0 => {
+                let mut others = changes.to_vec();
+                others.iter_mut().for_each(|change| change.new = self.next_hop());
+                others.retain(|change| change.old != change.new);
+                if self.make(&others).is_ok() {
+                    self.take_back(&others);
+                }
+            }
+            1 => {
+                let (first, rest) = changes.split_at(self.random.below(changes.len() + 1));
+                if self.make(first).is_ok() {
+                    return self.make(rest).inspect_err(|_| {
+                        self.put(first.iter().map(|change| (change.prefix, change.old)));
+                        let due = reverse(&mut *self.table, first, K::table(&self.rib)).unwrap();
+                        self.stale |= due == Due::Image;
+                    });
+                }
+            }
+            _ => {}
+        }
+        self.make(changes)
+    }
+
+    /// Has the table make `changes`, or take them back when it refuses them.
+    fn make(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
+        self.put(changes.iter().map(|change| (change.prefix, change.new)));
+        let made = self.table.apply(changes, K::table(&self.rib), usize::MAX);
+        made.map(|due| self.stale |= due == Due::Image).inspect_err(|_| self.take_back(changes))
+    }
+
+    fn take_back(&mut self, changes: &[Change<K>]) {
+        self.put(changes.iter().map(|change| (change.prefix, change.old)));
+        self.stale |= self.table.take_back(changes, K::table(&self.rib)).unwrap() == Due::Image;
+    }
+
+    /// A key that the prefixes may affect.
+    fn near(&mut self, count: usize, prefix: impl Fn(usize) -> fib::Prefix<K>) -> K {
+        if count == 0 {
+            return K::from_high_bits(self.random.u128());
+        }
+        let prefix = prefix(self.random.below(count));
+        match self.random.below(8) {
+            0 => K::from_high_bits(self.random.u128()),
+            1 => prefix.address(),
+            2 => prefix.last_address(),
+            3 | 4 => {
+                let noise = self.random.u128() >> self.random.below(K::BITS.into());
+                K::from_high_bits(prefix.address().to_high_bits() ^ noise)
+            }
+            _ => self.random.inside(prefix),
+        }
+    }
+
+    /// Keys in and around the prefixes with their answers, those at the edges of some prefixes first.
+    fn probes(&mut self, changes: &[Change<K>]) -> Vec<Probe<K>> {
+        let step = 1 + changes.len() / CHANGES_PROBED;
+        let at_edges: BTreeSet<K> =
+            changes.iter().step_by(step).flat_map(|change| edges(change.prefix)).collect();
+        let drawn = (0..PROBES_DRAWN).map(|_| self.near(changes.len(), |at| changes[at].prefix));
+        let keys: Vec<K> = at_edges.into_iter().chain(drawn).collect();
+        let probe = |key| {
+            let answer = self.oracle.lookup(key);
+            Probe { key, old: answer, new: answer }
+        };
+        keys.into_iter().map(probe).collect()
+    }
+
+    /// The update goes to the device, by steps or as an image.
+    fn deliver(&mut self, probes: &[Probe<K>]) {
+        for lookup in &mut self.in_flight {
+            lookup.allowed.push(self.oracle.lookup(lookup.key));
+        }
+        if std::mem::take(&mut self.stale) {
+            self.rebuilds += 1;
+            // Either order is allowed; what the image has is no step any more.
+            if self.random.below(2) == 0 {
+                self.load();
+                let steps = self.steps();
+                let is_gamt = matches!(self.device[0].kernel, LookupModel::Gamt(_));
+                assert!(is_gamt || steps.is_empty(), "the image has it all");
+            } else {
+                self.steps();
+                self.load();
+            }
+            self.unlinked.iter_mut().for_each(Vec::clear);
+        } else {
+            let steps = self.steps();
+            let before = self.unlinked.as_ref().map(|_| self.device[self.device.len() - 1].reachable());
+            self.stores_before = self.stores;
+            self.run(&steps, probes);
+            if let (Some(before), Some(unlinked)) = (before, &mut self.unlinked) {
+                let now = self.device[self.device.len() - 1].reachable();
+                unlinked.push((self.update, before.difference(&now).copied().collect()));
+            }
+        }
+        for probe in probes {
+            assert_eq!(self.lookup(probe.key), probe.new, "{:?} after the update", probe.key.to_ip());
+        }
+        assert_eq!(self.table.routes(), K::table(&self.rib).len() as u64);
+        self.collect();
+    }
+
+    fn run(&mut self, steps: &[Step], probes: &[Probe<K>]) {
+        let mut written = BTreeSet::new();
+        for step in steps {
+            match step {
+                Step::Writes(writes) => {
+                    let mut writes = writes.clone();
+                    for end in (1..writes.len()).rev() {
+                        writes.swap(end, self.random.below(end + 1));
+                    }
+                    for write in writes {
+                        assert!(written.insert(write.at), "word {} is written twice", write.at);
+                        self.store(write.at, write.value, probes);
+                    }
+                }
+                Step::Ops(ops) => model::run(ops, &mut Beside { rig: self, probes }),
+            }
+        }
+    }
+
+    /// A store, and what lookups do before the next one.
+    fn store(&mut self, at: u32, value: u32, probes: &[Probe<K>]) {
+        for (_, words) in self.unlinked.iter().flatten() {
+            assert!(!words.contains(&at), "word {at} is written while lookups may read it");
+        }
+        let table = self.device.len() - 1;
+        self.device[table].words[at as usize] = value;
+        self.stores += 1;
+        if self.in_flight_max == 0 {
+            return;
+        }
+        let number = self.stores - self.stores_before;
+        if number > STORES_PROBED && !number.is_multiple_of(256) {
+            let drawn = self.random.below(probes.len());
+            return self.look_up(&probes[drawn]);
+        }
+        probes[..probes.len() - PROBES_DRAWN].iter().for_each(|probe| self.look_up(probe));
+        for _ in 0..2 {
+            let drawn = self.random.below(probes.len());
+            self.look_up(&probes[drawn]);
+        }
+        if self.in_flight.len() < self.in_flight_max && self.random.below(4) == 0 {
+            let Probe { key, old, new } = probes[self.random.below(probes.len())];
+            let (allowed, pace) = (vec![old, new], 1 << self.random.below(10));
+            let (loaded, born) = (Vec::new(), self.update - 1);
+            self.in_flight.push(InFlight { key, table, loaded, raw: None, born, allowed, pace });
+        }
+        for _ in 0..self.in_flight.len() / 8 {
+            let drawn = self.random.below(self.in_flight.len());
+            let lookup = &mut self.in_flight[drawn];
+            if self.random.below(lookup.pace) == 0 {
+                lookup.step(&self.device[lookup.table]);
+                lookup.pace = 1 << self.random.below(10);
+            }
+        }
+    }
+
+    fn look_up(&self, probe: &Probe<K>) {
+        let Probe { key, old, new } = *probe;
+        let found = self.lookup(key);
+        assert!(found == old || found == new, "{:?}: {found}, was {old}, will be {new}", key.to_ip());
+    }
+
+    /// Collects some lookups, checks them, and lets the table reclaim what the others cannot reach.
+    fn collect(&mut self) {
+        let mut at = 0;
+        while at < self.in_flight.len() {
+            if self.random.below(12) != 0 {
+                at += 1;
+                continue;
+            }
+            let mut lookup = self.in_flight.swap_remove(at);
+            let raw = loop {
+                lookup.step(&self.device[lookup.table]);
+                if let Some(raw) = lookup.raw {
+                    break raw;
+                }
+            };
+            let (key, found) = (lookup.key, resolve(&*self.answers, lookup.key, raw));
+            assert!(
+                lookup.allowed.contains(&found),
+                "{:?} got {found} after updates {}..={}, allowed are {:?}",
+                key.to_ip(),
+                lookup.born,
+                self.update,
+                lookup.allowed
+            );
+            self.collected += 1;
+        }
+        // Words of tables that no lookup reads any more.
+        let last = self.device.len() - 1;
+        let table = self.in_flight.iter().map(|lookup| lookup.table).min().unwrap_or(last);
+        self.device[..table].iter_mut().for_each(|table| table.words = Vec::new());
+        if self.in_flight_max > 0 && self.random.below(3) == 0 {
+            return;
+        }
+        let born = self.in_flight.iter().map(|lookup| lookup.born).min().unwrap_or(self.update);
+        let over = born.saturating_sub(self.grace_lag);
+        self.table.reclaim(over);
+        self.unlinked.iter_mut().for_each(|unlinked| unlinked.retain(|(update, _)| *update > over));
+    }
+}
+
+/// The words of the table in service, for operations.
+struct Beside<'a, K: Key, T: HostTable<K> + ?Sized> {
+    rig: &'a mut HostRig<K, T>,
+    probes: &'a [Probe<K>],
+}
+
+impl<K: Key, T: HostTable<K> + ?Sized> OpMemory for Beside<'_, K, T> {
+    fn load(&mut self, at: usize) -> u32 {
+        self.rig.device[self.rig.device.len() - 1].words[at]
+    }
+
+    fn store(&mut self, at: usize, word: u32) {
+        self.rig.store(u32::try_from(at).unwrap(), word, self.probes);
+    }
+}
+
+/// First and last key of a prefix, and those beside it.
+fn edges<K: Key>(prefix: fib::Prefix<K>) -> [K; 4] {
+    let (first, last) = (prefix.address().to_high_bits(), prefix.last_address().to_high_bits());
+    let one = 1_u128 << (128 - u32::from(K::BITS));
+    [first, last, first.wrapping_sub(one), last.wrapping_add(one)].map(K::from_high_bits)
+}
