@@ -17,8 +17,7 @@
 mod trie;
 
 use crate::{
-    Change, EngineError, EngineWriter, Family, FibDelta, Generation, IpPrefix, Key, NextHopId, Prefix, Route,
-    Routes,
+    Change, EngineError, EngineWriter, FibDelta, Generation, IpPrefix, Key, NextHopId, Prefix, Route, Routes,
 };
 use std::net::IpAddr;
 use std::ops::Range;
@@ -125,7 +124,7 @@ impl<K: Key> RibTable<K> {
     /// What withdraws all routes.
     #[must_use]
     pub fn withdrawn(&self) -> Vec<Route<K>> {
-        self.prefixes().map(|prefix| Route { prefix, next_hop: NextHopId::NONE }).collect()
+        self.prefixes().map(Route::withdrawal).collect()
     }
 
     /// The number of routes that an engine has.
@@ -360,15 +359,6 @@ impl Rib {
         }
         for route in &routes.v6 {
             self.v6.set(route.prefix, route.next_hop);
-        }
-    }
-
-    /// The number of routes of a family.
-    #[must_use]
-    pub fn len_of(&self, family: Family) -> usize {
-        match family {
-            Family::V4 => self.v4.len(),
-            Family::V6 => self.v6.len(),
         }
     }
 

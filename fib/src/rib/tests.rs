@@ -174,8 +174,7 @@ fn check_told<K: Key>(
 ) {
     assert!(table.iter().eq(told.iter().map(|(prefix, next_hop)| (*prefix, *next_hop))));
     assert_eq!(table.is_empty(), told.is_empty());
-    let withdraw = |prefix: &Prefix<K>| Route { prefix: *prefix, next_hop: NextHopId::NONE };
-    assert!(table.withdrawn().into_iter().eq(told.keys().map(withdraw)));
+    assert!(table.withdrawn().into_iter().eq(told.keys().copied().map(Route::withdrawal)));
     for prefix in prefixes {
         assert_eq!(table.get(prefix), told.get(&prefix).copied().unwrap_or_default());
         for key in [prefix.address(), prefix.last_address()] {
