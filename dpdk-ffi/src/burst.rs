@@ -138,6 +138,20 @@ impl Burst {
         unsafe { self.at(i).data_mut() }
     }
 
+    /// The first `N` bytes of packet `i`, `None` when its first segment is shorter.
+    #[inline(always)]
+    #[must_use]
+    pub fn header<const N: usize>(&self, i: usize) -> Option<&[u8; N]> {
+        self.data(i).first_chunk()
+    }
+
+    /// A copy of `N` bytes of packet `i` from `offset`; `None` when its first segment ends earlier.
+    #[inline(always)]
+    #[must_use]
+    pub fn load<const N: usize>(&self, i: usize, offset: usize) -> Option<[u8; N]> {
+        self.data(i).get(offset..)?.first_chunk().copied()
+    }
+
     /// Bytes of packet `i`, all segments.
     #[inline(always)]
     #[must_use]

@@ -140,6 +140,10 @@ fn writing_reaches_the_packet_and_only_it() {
     }
     assert_eq!((burst.data(0)[0], burst.data(1)[63], burst.data(2)[5]), (8, 9, 7));
     assert_eq!((&burst.data(0)[1..], &burst.data(1)[..63]), (&[1; 63][..], &[2; 63][..]));
+    assert_eq!((burst.header::<64>(1), burst.header::<65>(1)), (burst.data(1).first_chunk(), None));
+    assert_eq!(burst.load::<4>(0, 0), Some([8, 1, 1, 1]));
+    assert_eq!((burst.load::<4>(0, 60), burst.load::<4>(0, 61)), (Some([1; 4]), None));
+    assert_eq!(burst.load::<1>(0, usize::MAX), None);
 }
 
 #[test]
