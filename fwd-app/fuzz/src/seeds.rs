@@ -1,7 +1,7 @@
 //! The inputs that fuzzing starts from and that the ordinary tests run: the bundled captures, inputs like those of the parsers'
 //! tests, and inputs that earlier campaigns found (`found/TARGET/`).
 
-#[path = "../../../fib/tests/mrt_writer/mod.rs"]
+#[path = "../../../fib/tests/feeds/mrt_writer.rs"]
 mod mrt_writer;
 
 use crate::frames::{RIGHT, encoded};
