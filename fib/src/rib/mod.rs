@@ -444,7 +444,7 @@ impl Rib {
 
     /// Decides anew which routes are used, by whether an engine [wants fewer](EngineWriter::wants_fewer_routes). Nothing was told since
     /// the last commit.
-    pub fn leave_out_anew(&mut self, leaves_out: bool) {
+    fn leave_out_anew(&mut self, leaves_out: bool) {
         let is_plain = !leaves_out;
         if self.v4.is_plain != is_plain {
             self.v4.choose_anew(is_plain);
