@@ -75,8 +75,8 @@ fn passes(eal: &Eal, burst: &mut Burst) {
     let read = best(eal, burst.len() * 16, || {
         for _ in 0..16 {
             let mut sum = 0_u32;
-            for i in 0..burst.len() {
-                if let Some(header) = burst.header::<34>(i) {
+            for packet in burst.iter() {
+                if let Some(header) = packet.data().first_chunk::<34>() {
                     sum = sum
                         .wrapping_add(u32::from_ne_bytes([header[30], header[31], header[32], header[33]]));
                 }
@@ -86,8 +86,8 @@ fn passes(eal: &Eal, burst: &mut Burst) {
     });
     let write = best(eal, burst.len() * 16, || {
         for _ in 0..16 {
-            for packet in burst.iter_mut() {
-                if let Some(header) = packet.into_header::<34>() {
+            for i in 0..burst.len() {
+                if let Some(header) = burst.data_mut(i).first_chunk_mut::<34>() {
                     header[..12].copy_from_slice(black_box(&[7; 12]));
                     header[22] = header[22].wrapping_sub(1);
                 }

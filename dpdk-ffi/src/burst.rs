@@ -20,7 +20,7 @@ pub const DROP: u16 = u16::MAX;
 /// An owned array of packets of fixed capacity; dropping it frees the packets left in it.
 ///
 /// Accessors take an index and panic when it is not below [`Burst::len`], as slices do. A loop over `0..burst.len()`
-/// pays one bounds check a packet; [`Burst::iter`] and [`Burst::iter_mut`] pay none.
+/// pays one bounds check a packet; [`Burst::iter`] pays none.
 pub struct Burst {
     mbufs: Array<Raw>,
     capacity: usize,
@@ -145,12 +145,6 @@ impl Burst {
         self.data(i).first_chunk()
     }
 
-    /// The first `N` bytes of packet `i`, to write; `None` when its first segment is shorter.
-    #[inline(always)]
-    pub fn header_mut<const N: usize>(&mut self, i: usize) -> Option<&mut [u8; N]> {
-        self.data_mut(i).first_chunk_mut()
-    }
-
     /// A copy of `N` bytes of packet `i` from `offset`; `None` when its first segment ends earlier.
     #[inline(always)]
     #[must_use]
@@ -191,12 +185,6 @@ impl Burst {
     #[inline(always)]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = PacketRef<'_>> + DoubleEndedIterator {
         self.packets().iter().map(|&raw| PacketRef { raw, burst: std::marker::PhantomData })
-    }
-
-    /// The packets in order, to write; several may be held at once.
-    #[inline(always)]
-    pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = PacketMut<'_>> + DoubleEndedIterator {
-        self.mbufs[..self.len].iter().map(|&raw| PacketMut { raw, burst: std::marker::PhantomData })
     }
 
     /// Appends a copy of packet `i`, all segments, to `out`.
@@ -417,51 +405,6 @@ impl<'a> PacketRef<'a> {
     #[inline(always)]
     #[must_use]
     pub fn segments(self) -> u16 {
-        self.raw.segments()
-    }
-}
-
-/// A packet of a burst, to write.
-pub struct PacketMut<'a> {
-    raw: Raw,
-    burst: std::marker::PhantomData<&'a mut Burst>,
-}
-
-impl<'a> PacketMut<'a> {
-    /// The bytes of the first segment.
-    #[inline(always)]
-    #[must_use]
-    pub fn data(&self) -> &[u8] {
-        // SAFETY: the packet belongs to the burst that 'a borrows; the slice is bounded by the borrow of self.
-        unsafe { self.raw.data() }
-    }
-
-    /// The bytes of the first segment, to write, for as long as the burst is borrowed.
-    #[inline(always)]
-    #[must_use]
-    pub fn into_data(self) -> &'a mut [u8] {
-        // SAFETY: 'a borrows the burst uniquely and each packet is given out once, to this value, which ends here.
-        unsafe { self.raw.data_mut() }
-    }
-
-    /// The first `N` bytes, to write; `None` when the first segment is shorter.
-    #[inline(always)]
-    #[must_use]
-    pub fn into_header<const N: usize>(self) -> Option<&'a mut [u8; N]> {
-        self.into_data().first_chunk_mut()
-    }
-
-    /// Bytes of the whole packet, all segments.
-    #[inline(always)]
-    #[must_use]
-    pub fn pkt_len(&self) -> u32 {
-        self.raw.pkt_len()
-    }
-
-    /// Segments, 1 and up.
-    #[inline(always)]
-    #[must_use]
-    pub fn segments(&self) -> u16 {
         self.raw.segments()
     }
 }

@@ -3,7 +3,7 @@
 //! Every handle of this crate keeps a `Token`. `rte_eal_cleanup` runs when the last token is dropped, so no handle
 //! outlives the DPDK memory it points to.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -125,21 +125,10 @@ impl Eal {
         Arc::clone(&self.token)
     }
 
-    /// The number of live handles made from this EAL.
+    /// The number of live handles made from this EAL, which is cleaned up when it and the last of them are dropped.
     #[must_use]
     pub fn handles(&self) -> usize {
         Arc::strong_count(&self.token) - 1
-    }
-
-    /// Cleans EAL up now; every port is stopped and closed first. Dropping does the same once no handle is left.
-    ///
-    /// # Errors
-    /// [`DpdkError::HandlesAlive`] when handles are alive: EAL is then cleaned up when the last of them is dropped.
-    pub fn cleanup(self) -> Result<(), DpdkError> {
-        match self.handles() {
-            0 => Ok(()),
-            handles => Err(DpdkError::HandlesAlive { handles }),
-        }
     }
 
     /// Whether EAL has huge pages (false with `--no-huge`).
@@ -169,26 +158,7 @@ impl Eal {
         if port::exists(name) {
             return Err(DpdkError::named("rte_eal_hotplug_add", name, EEXIST));
         }
-        // SAFETY: three NUL-terminated strings that live through the call; EAL copies them.
-        let answer = unsafe { sys::rte_eal_hotplug_add(c"vdev".as_ptr(), c_name.as_ptr(), c_args.as_ptr()) };
-        if answer == 0 { Ok(()) } else { Err(DpdkError::named("rte_eal_hotplug_add", name, answer)) }
-    }
-
-    /// Removes a virtual device and its port.
-    ///
-    /// # Errors
-    /// [`DpdkError::DeviceInUse`] while a [`Port`](crate::Port) or a queue of it is held;
-    /// [`DpdkError::NamedCall`] when there is no such device.
-    pub fn vdev_remove(&self, name: &str) -> Result<(), DpdkError> {
-        let c_name = c_string("a device name", name)?;
-        let _control = control();
-        if let Some(port) = port::held_port_of_device(name) {
-            return Err(DpdkError::DeviceInUse { name: name.into(), port });
-        }
-        // SAFETY: two NUL-terminated strings that live through the call; no handle of the device's port exists, and
-        // none can be made meanwhile, because that needs the control lock.
-        let answer = unsafe { sys::rte_eal_hotplug_remove(c"vdev".as_ptr(), c_name.as_ptr()) };
-        if answer == 0 { Ok(()) } else { Err(DpdkError::named("rte_eal_hotplug_remove", name, answer)) }
+        hotplug_add(c"vdev", &c_name, &c_args)
     }
 
     /// The ports to use, in the order of their numbers: those that belong to no other driver.
@@ -197,6 +167,20 @@ impl Eal {
         let _control = control();
         port::unowned()
     }
+}
+
+/// Creates a device on its bus. The caller holds the control lock.
+pub(crate) fn hotplug_add(bus: &CStr, name: &CStr, args: &CStr) -> Result<(), DpdkError> {
+    // SAFETY: three NUL-terminated strings that live through the call; EAL copies them.
+    let answer = unsafe { sys::rte_eal_hotplug_add(bus.as_ptr(), name.as_ptr(), args.as_ptr()) };
+    DpdkError::check_named(&name.to_string_lossy(), "rte_eal_hotplug_add", answer)
+}
+
+/// Removes a device from its bus. The caller holds the control lock, and nothing polls the device's port any more.
+pub(crate) fn hotplug_remove(bus: &CStr, name: &CStr) -> Result<(), DpdkError> {
+    // SAFETY: two NUL-terminated strings that live through the call; nothing polls the device's port (the caller's promise).
+    let answer = unsafe { sys::rte_eal_hotplug_remove(bus.as_ptr(), name.as_ptr()) };
+    DpdkError::check_named(&name.to_string_lossy(), "rte_eal_hotplug_remove", answer)
 }
 
 /// `EEXIST` on Linux, the same on every architecture that DPDK supports.

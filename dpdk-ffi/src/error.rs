@@ -22,12 +22,6 @@ pub enum DpdkError {
         /// What `rte_version` returns.
         running: String,
     },
-    /// EAL cannot end while handles (ports, pools, bursts, ..) are alive.
-    #[error("EAL cannot end: {handles} handles (ports, mempools, bursts, rings, jobs) are still held")]
-    HandlesAlive {
-        /// How many are alive.
-        handles: usize,
-    },
     /// A DPDK call failed.
     #[error("{call} failed: {text} (errno {errno})")]
     Call {
@@ -123,14 +117,6 @@ pub enum DpdkError {
         is: &'static str,
         /// The state that the call needs.
         must: &'static str,
-    },
-    /// A device cannot be removed while a handle of its port is held.
-    #[error("device {name} is in use: a handle of its port {port} is held")]
-    DeviceInUse {
-        /// The device.
-        name: String,
-        /// Its port.
-        port: PortId,
     },
     /// The mempool has too few mbufs left.
     #[error("mempool {pool} is exhausted: {wanted} mbufs wanted, {available} of {size} available")]
@@ -255,6 +241,11 @@ impl DpdkError {
     /// The error of a call on a port.
     pub(crate) fn port(port: PortId, call: &'static str, errno: i32) -> Self {
         Self::PortCall { port, call, errno: errno.abs(), text: text(errno.abs()) }
+    }
+
+    /// `Ok` when the call on a named object returned 0.
+    pub(crate) fn check_named(name: &str, call: &'static str, answer: i32) -> Result<(), Self> {
+        if answer == 0 { Ok(()) } else { Err(Self::named(call, name, answer)) }
     }
 
     /// `Ok` with the call's return value when it is 0 or more.

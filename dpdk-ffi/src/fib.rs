@@ -19,15 +19,6 @@ use crate::sys;
 
 pub use crate::fib_libraries::{RteFib, RteFib6, RteLpm, RteLpm6};
 
-/// `rte_fib` (DIR24_8): a direct array of 2^24 entries, and groups of 256 for longer prefixes. Keys in host order.
-pub type Fib4 = Table<RteFib>;
-/// `rte_fib6` (TRIE): a direct array of 2^24 entries, then a group of 256 for each further byte. Keys in wire order.
-pub type Fib6 = Table<RteFib6>;
-/// `rte_lpm`: as DIR24_8 with 4-byte entries that also hold the length. Keys in host order; no default route.
-pub type Lpm4 = Table<RteLpm>;
-/// `rte_lpm6`: as TRIE with 4-byte entries. Keys in wire order; no default route.
-pub type Lpm6 = Table<RteLpm6>;
-
 /// Bytes per entry of `rte_fib` and `rte_fib6`. `rte_lpm` and `rte_lpm6` always have 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryBytes {

@@ -7,16 +7,16 @@ use std::ffi::CStr;
 use crate::fib::{EntryBytes, Library, LookupKind, Selectable, TableConfig, sealed::Sealed};
 use crate::sys;
 
-/// `rte_fib`, the library of [`crate::fib::Fib4`].
+/// `rte_fib` (DIR24_8): a direct array of 2^24 entries, and groups of 256 for longer prefixes. Keys in host order.
 #[derive(Debug)]
 pub enum RteFib {}
-/// `rte_fib6`, the library of [`crate::fib::Fib6`].
+/// `rte_fib6` (TRIE): a direct array of 2^24 entries, then a group of 256 for each further byte. Keys in wire order.
 #[derive(Debug)]
 pub enum RteFib6 {}
-/// `rte_lpm`, the library of [`crate::fib::Lpm4`].
+/// `rte_lpm`: as DIR24_8 with 4-byte entries that also hold the length. Keys in host order; no default route.
 #[derive(Debug)]
 pub enum RteLpm {}
-/// `rte_lpm6`, the library of [`crate::fib::Lpm6`].
+/// `rte_lpm6`: as TRIE with 4-byte entries. Keys in wire order; no default route.
 #[derive(Debug)]
 pub enum RteLpm6 {}
 

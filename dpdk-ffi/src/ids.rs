@@ -13,12 +13,6 @@ macro_rules! id {
                 self.0.fmt(f)
             }
         }
-
-        impl From<$inner> for $name {
-            fn from(number: $inner) -> Self {
-                $name(number)
-            }
-        }
     };
 }
 
@@ -50,6 +44,6 @@ mod tests {
 
     #[test]
     fn ids_print_as_their_number_and_keep_the_width_asked() {
-        assert_eq!(format!("{:>4}|{}|{}", PortId(7), QueueId::from(3), SocketId::ANY), "   7|3|-1");
+        assert_eq!(format!("{:>4}|{}|{}", PortId(7), QueueId(3), SocketId::ANY), "   7|3|-1");
     }
 }

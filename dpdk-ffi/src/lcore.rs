@@ -51,13 +51,6 @@ impl Eal {
         LcoreId(unsafe { sys::rte_get_main_lcore() })
     }
 
-    /// The lcores that [`Eal::launch`] can use.
-    #[must_use]
-    pub fn worker_lcores(&self) -> Vec<LcoreId> {
-        let main = self.main_lcore();
-        self.lcores().into_iter().filter(|lcore| *lcore != main).collect()
-    }
-
     /// The NUMA node of an lcore.
     ///
     /// # Errors

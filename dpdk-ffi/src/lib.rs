@@ -76,7 +76,7 @@ pub mod telemetry;
 pub mod testing;
 pub mod version;
 
-pub use burst::{Burst, DROP, PacketMut, PacketRef};
+pub use burst::{Burst, DROP, PacketRef};
 pub use cycles::{pause, tsc, tsc_hz};
 pub use eal::Eal;
 pub use error::DpdkError;
@@ -92,4 +92,4 @@ pub use queue::{RxQueue, TxQueue};
 pub use ready::ReadyPackets;
 pub use ring::{Ring, RingConsumer, RingPort, RingProducer, RingSync};
 pub use tap::Tap;
-pub use version::{Version, version};
+pub use version::version;

@@ -5,12 +5,12 @@
 //! queues taken refuses to stop, so a queue handle can poll without a check.
 
 use std::collections::BTreeMap;
-use std::ffi::c_char;
+use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::eal::{Eal, Token, control};
-use crate::error::{DpdkError, c_string, text};
+use crate::eal::{Eal, Token, control, hotplug_remove};
+use crate::error::{DpdkError, text};
 use crate::ids::{PortId, QueueId, SocketId};
 use crate::mempool::Mempool;
 use crate::port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads};
@@ -77,7 +77,7 @@ pub(crate) struct State {
     /// Set when the port was closed and its device released.
     pub(crate) closed: bool,
     /// The rings of a `net_ring` port, and the device name for removing it; the rings must outlive the device.
-    rings: Option<(String, Vec<RingEnd>)>,
+    rings: Option<(CString, Vec<RingEnd>)>,
     /// The callbacks of its queues, which must be gone before the device is.
     attached: Vec<Attached>,
 }
@@ -153,7 +153,7 @@ impl Drop for Inner {
         state.attached.clear();
         if !state.closed {
             if let Some((device, rings)) = state.rings.take()
-                && remove_ring_device(&device, id).is_err()
+                && hotplug_remove(c"vdev", &device).is_err()
             {
                 // The device still exists and would use freed memory if the rings were dropped.
                 std::mem::forget(rings);
@@ -161,14 +161,6 @@ impl Drop for Inner {
             held().remove(&id);
         }
     }
-}
-
-/// Removes the device of a ring port. The caller holds the control lock and has stopped the port.
-fn remove_ring_device(device: &str, port: PortId) -> Result<(), DpdkError> {
-    let name = c_string("a device name", device)?;
-    // SAFETY: two NUL-terminated strings that live through the call; nothing polls the device's port any more.
-    let answer = unsafe { sys::rte_eal_hotplug_remove(c"vdev".as_ptr(), name.as_ptr()) };
-    DpdkError::check_port(port, "rte_eal_hotplug_remove", answer).map(drop)
 }
 
 /// The existing ports. The caller holds the control lock.
@@ -202,11 +194,6 @@ pub(crate) fn name_of(port: PortId) -> String {
 /// Whether there is a port called `name`. The caller holds the control lock.
 pub(crate) fn exists(name: &str) -> bool {
     existing().into_iter().any(|port| name_of(port) == name)
-}
-
-/// The port called `name`, if it has a handle or its last handle is being dropped. The caller holds the control lock.
-pub(crate) fn held_port_of_device(name: &str) -> Option<PortId> {
-    held().keys().copied().find(|&id| name_of(id) == name)
 }
 
 /// Closes every port when EAL ends; a driver that owns ports closes them with its own. No handle is left, and dropping the last handle of
@@ -249,12 +236,6 @@ impl Port {
         }
     }
 
-    /// The ports to use, in the order of their numbers (as [`Eal::ports`]).
-    #[must_use]
-    pub fn list(eal: &Eal) -> Vec<PortId> {
-        eal.ports()
-    }
-
     fn open_locked(eal: &Eal, id: PortId) -> Result<Port, DpdkError> {
         if !existing().contains(&id) {
             return Err(unknown(&id.to_string()));
@@ -279,7 +260,7 @@ impl Port {
     pub(crate) fn of_rings(
         eal: &Eal,
         id: PortId,
-        device: String,
+        device: CString,
         rings: Vec<RingEnd>,
     ) -> Result<Port, DpdkError> {
         let port = Self::open_locked(eal, id)?;
@@ -501,11 +482,11 @@ impl Port {
     }
 
     /// Stops the port and releases the device; the port's number is then free (the name of a virtual device only after
-    /// [`Eal::vdev_remove`]). Calls on other handles of the port then return [`DpdkError::PortState`], and the rings of
+    /// [`Port::remove`]). Calls on other handles of the port then return [`DpdkError::PortState`], and the rings of
     /// a ring port are released.
     ///
     /// # Errors
-    /// [`DpdkError::QueuesInUse`] while queue handles are held; [`DpdkError::PortCall`].
+    /// [`DpdkError::QueuesInUse`] while queue handles are held; [`DpdkError::PortCall`], for a ring port [`DpdkError::NamedCall`].
     pub fn close(&self) -> Result<(), DpdkError> {
         let _control = control();
         let mut state = self.inner.state();
@@ -524,7 +505,7 @@ impl Port {
     pub(crate) fn close_locked(&self, state: &mut State) -> Result<(), DpdkError> {
         state.attached.clear();
         match &state.rings {
-            Some((device, _)) => remove_ring_device(device, self.id())?,
+            Some((device, _)) => hotplug_remove(c"vdev", device)?,
             None => {
                 // SAFETY: the port is stopped and nothing polls it.
                 let answer = unsafe { sys::rte_eth_dev_close(self.id().0) };

@@ -3,7 +3,9 @@
 //! Drivers and the kernel report it on EAL's interrupt thread, which sets a flag; the program takes the flags when it likes. A port that is
 //! reset or removed must have no queue taken, as one that is stopped.
 
-use crate::eal::control;
+use std::ffi::{CString, c_char};
+
+use crate::eal::{control, hotplug_add, hotplug_remove};
 use crate::error::{DpdkError, c_string};
 use crate::ids::PortId;
 use crate::port::{Port, name_of, unowned};
@@ -27,9 +29,9 @@ pub struct PortEvents {
 /// A device on its bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeviceName {
-    bus: String,
-    name: String,
-    arguments: String,
+    bus: CString,
+    name: CString,
+    arguments: CString,
 }
 
 impl DeviceName {
@@ -38,15 +40,17 @@ impl DeviceName {
         let mut raw = sys::dffi_device { bus: [0; _], name: [0; _], arguments: [0; _] };
         // SAFETY: `raw` is writable for the call, and its strings end with a NUL afterwards.
         let answer = unsafe { sys::dffi_device_of(port.0, &raw mut raw) };
-        let [bus, name] = [text_of(&raw.bus), text_of(&raw.name)];
-        (answer == 0).then(|| Self { bus, name, arguments: text_of(&raw.arguments) })
+        let string = |array: &[c_char]| c_string("a device", &text_of(array)).ok();
+        let (bus, name) = (string(&raw.bus)?, string(&raw.name)?);
+        Some(Self { bus, name, arguments: string(&raw.arguments)? }).filter(|_| answer == 0)
     }
 
     /// Whether it is a PCI device that the kernel leaves to DPDK.
     fn is_left_to_us(&self) -> bool {
-        let driver = std::fs::read_link(format!("/sys/bus/pci/devices/{}/driver", self.name));
+        let driver =
+            std::fs::read_link(format!("/sys/bus/pci/devices/{}/driver", self.name.to_string_lossy()));
         let driver = driver.ok().and_then(|path| path.file_name()?.to_str().map(str::to_owned));
-        self.bus == "pci" && driver.is_some_and(|driver| USER_DRIVERS.contains(&driver.as_str()))
+        self.bus.as_c_str() == c"pci" && driver.is_some_and(|driver| USER_DRIVERS.contains(&driver.as_str()))
     }
 }
 
@@ -112,10 +116,7 @@ impl Port {
         let Some(DeviceName { bus, name, .. }) = self.inner.device().filter(|_| !is_removed) else {
             return closed;
         };
-        let (c_bus, c_name) = (c_string("a bus", bus)?, c_string("a device name", name)?);
-        // SAFETY: two NUL-terminated strings that live through the call; no queue handle of the device's port exists.
-        let answer = unsafe { sys::rte_eal_hotplug_remove(c_bus.as_ptr(), c_name.as_ptr()) };
-        if answer == 0 { Ok(()) } else { Err(DpdkError::named("rte_eal_hotplug_remove", name, answer)) }
+        hotplug_remove(bus, name)
     }
 
     /// Opens the port again when its device has come back after [`Port::remove`]; it has to be configured then. Returns whether it has: a
@@ -135,14 +136,7 @@ impl Port {
             && device.is_left_to_us()
         {
             let DeviceName { bus, name, arguments } = device;
-            let (c_bus, c_name) = (c_string("a bus", bus)?, c_string("a device name", name)?);
-            let c_arguments = c_string("device arguments", arguments)?;
-            // SAFETY: three NUL-terminated strings that live through the call; EAL copies them.
-            let answer =
-                unsafe { sys::rte_eal_hotplug_add(c_bus.as_ptr(), c_name.as_ptr(), c_arguments.as_ptr()) };
-            if answer != 0 {
-                return Err(DpdkError::named("rte_eal_hotplug_add", name, answer));
-            }
+            hotplug_add(bus, name, arguments)?;
             id = found();
         }
         if let Some(id) = id {

@@ -52,26 +52,24 @@ pub struct DeviceInfo {
     pub max_rx_queues: u16,
     /// The most transmit queues it has.
     pub max_tx_queues: u16,
-    /// The longest frame it can receive, in bytes.
-    pub max_rx_pktlen: u32,
-    /// The least MTU in bytes.
-    pub min_mtu: u16,
-    /// The greatest MTU in bytes.
-    pub max_mtu: u16,
     /// The fewest descriptors per receive queue.
     pub min_rx_descriptors: u16,
-    /// The most descriptors per receive queue.
-    pub max_rx_descriptors: u16,
     /// The fewest descriptors per transmit queue.
     pub min_tx_descriptors: u16,
-    /// The most descriptors per transmit queue.
-    pub max_tx_descriptors: u16,
     /// Supported receive offloads, among those that this crate names.
     pub rx_offloads: RxOffloads,
     /// Supported transmit offloads, among those that this crate names.
     pub tx_offloads: TxOffloads,
-    /// Supported RSS types, among those that this crate names.
-    pub rss: RssTypes,
+}
+
+/// A control call that takes the port's number and nothing else.
+macro_rules! call {
+    ($port:ident.$call:ident) => {{
+        let _control = $port.controlled()?;
+        // SAFETY: takes a number; DPDK checks it.
+        let answer = unsafe { sys::$call($port.id().0) };
+        DpdkError::check_port($port.id(), stringify!($call), answer).map(drop)
+    }};
 }
 
 impl Port {
@@ -93,16 +91,10 @@ impl Port {
             device,
             max_rx_queues: info.max_rx_queues,
             max_tx_queues: info.max_tx_queues,
-            max_rx_pktlen: info.max_rx_pktlen,
-            min_mtu: info.min_mtu,
-            max_mtu: info.max_mtu,
             min_rx_descriptors: info.rx_desc_lim.nb_min,
-            max_rx_descriptors: info.rx_desc_lim.nb_max,
             min_tx_descriptors: info.tx_desc_lim.nb_min,
-            max_tx_descriptors: info.tx_desc_lim.nb_max,
             rx_offloads: RxOffloads::from_bits_truncate(info.rx_offload_capa),
             tx_offloads: TxOffloads::from_bits_truncate(info.tx_offload_capa),
-            rss: rss_subset(RssTypes::all(), info.flow_type_rss_offloads),
         })
     }
 
@@ -174,15 +166,7 @@ impl Port {
     /// # Errors
     /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the device cannot choose.
     pub fn set_promiscuous(&self, on: bool) -> Result<(), DpdkError> {
-        let _control = self.controlled()?;
-        let (call, answer) = if on {
-            // SAFETY: takes a number; DPDK checks it.
-            ("rte_eth_promiscuous_enable", unsafe { sys::rte_eth_promiscuous_enable(self.id().0) })
-        } else {
-            // SAFETY: takes a number; DPDK checks it.
-            ("rte_eth_promiscuous_disable", unsafe { sys::rte_eth_promiscuous_disable(self.id().0) })
-        };
-        DpdkError::check_port(self.id(), call, answer).map(drop)
+        if on { call!(self.rte_eth_promiscuous_enable) } else { call!(self.rte_eth_promiscuous_disable) }
     }
 
     /// Receives the frames of all multicast groups too.
@@ -190,10 +174,7 @@ impl Port {
     /// # Errors
     /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the device cannot choose.
     pub fn receive_all_groups(&self) -> Result<(), DpdkError> {
-        let _control = self.controlled()?;
-        // SAFETY: takes a number; DPDK checks it.
-        let answer = unsafe { sys::rte_eth_allmulticast_enable(self.id().0) };
-        DpdkError::check_port(self.id(), "rte_eth_allmulticast_enable", answer).map(drop)
+        call!(self.rte_eth_allmulticast_enable)
     }
 
     /// Whether it receives every frame.
@@ -208,15 +189,7 @@ impl Port {
     /// # Errors
     /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the device cannot do it.
     pub fn set_link(&self, up: bool) -> Result<(), DpdkError> {
-        let _control = self.controlled()?;
-        let (call, answer) = if up {
-            // SAFETY: takes a number; DPDK checks it.
-            ("rte_eth_dev_set_link_up", unsafe { sys::rte_eth_dev_set_link_up(self.id().0) })
-        } else {
-            // SAFETY: takes a number; DPDK checks it.
-            ("rte_eth_dev_set_link_down", unsafe { sys::rte_eth_dev_set_link_down(self.id().0) })
-        };
-        DpdkError::check_port(self.id(), call, answer).map(drop)
+        if up { call!(self.rte_eth_dev_set_link_up) } else { call!(self.rte_eth_dev_set_link_down) }
     }
 
     /// Sets the counters of [`Self::stats`] to 0.
@@ -224,10 +197,7 @@ impl Port {
     /// # Errors
     /// [`DpdkError::PortCall`].
     pub fn reset_stats(&self) -> Result<(), DpdkError> {
-        let _control = self.controlled()?;
-        // SAFETY: takes a number; DPDK checks it.
-        let answer = unsafe { sys::rte_eth_stats_reset(self.id().0) };
-        DpdkError::check_port(self.id(), "rte_eth_stats_reset", answer).map(drop)
+        call!(self.rte_eth_stats_reset)
     }
 
     /// Sets the counters of [`Self::xstats`] to 0.
@@ -235,10 +205,7 @@ impl Port {
     /// # Errors
     /// [`DpdkError::PortCall`].
     pub fn reset_xstats(&self) -> Result<(), DpdkError> {
-        let _control = self.controlled()?;
-        // SAFETY: takes a number; DPDK checks it.
-        let answer = unsafe { sys::rte_eth_xstats_reset(self.id().0) };
-        DpdkError::check_port(self.id(), "rte_eth_xstats_reset", answer).map(drop)
+        call!(self.rte_eth_xstats_reset)
     }
 
     /// All counters of the device, by the driver's names.

@@ -21,15 +21,13 @@ pub enum RingSync {
     SpSc,
     /// Many producers, one consumer.
     MpSc,
-    /// One producer, many consumers.
-    SpMc,
     /// Many producers, many consumers.
     MpMc,
 }
 
 impl RingSync {
     fn one_producer(self) -> bool {
-        matches!(self, RingSync::SpSc | RingSync::SpMc)
+        self == RingSync::SpSc
     }
 
     fn one_consumer(self) -> bool {
@@ -297,7 +295,7 @@ impl RingPort {
         };
         let id = u16::try_from(answer)
             .map_err(|_| DpdkError::named("rte_eth_from_rings", name, DpdkError::last_errno()))?;
-        Port::of_rings(eal, PortId(id), format!("net_ring_{name}"), ends)
+        Port::of_rings(eal, PortId(id), c_string("a device name", &format!("net_ring_{name}"))?, ends)
     }
 }
 

@@ -26,7 +26,7 @@ fn eal_ends_with_its_last_handle() {
     let mut rx = port.take_rx_queue(QueueId(0)).unwrap();
     let mut burst = Burst::with_capacity(&eal, 32);
     assert_eq!(eal.handles(), 3, "pool, port (with its queue), burst");
-    assert_eq!(eal.cleanup(), Err(DpdkError::HandlesAlive { handles: 3 }));
+    drop(eal);
     // The `Eal` value is gone and EAL is still up: the handles keep working, and may be dropped in any order on any
     // thread.
     assert_eq!(rx.rx_burst(&mut burst), 32);

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
-use dpdk_ffi::fib::{EntryBytes, Fib4, Fib6, Library, LookupKind, Lpm4, Lpm6, Table, TableConfig};
+use dpdk_ffi::fib::{EntryBytes, Library, LookupKind, RteFib, RteFib6, RteLpm, RteLpm6, Table, TableConfig};
 use dpdk_ffi::{DpdkError, SocketId};
 
 const CONFIG: TableConfig =
@@ -96,13 +96,13 @@ fn key4(key: u128) -> u32 {
 #[test]
 fn tables_conform_and_refuse() {
     let Some(eal) = dpdk_ffi::testing::eal() else { return };
-    conforms(Fib4::new(eal, "fib4", &CONFIG).unwrap(), key4);
-    conforms(Fib6::new(eal, "fib6", &CONFIG).unwrap(), u128::to_be_bytes);
-    conforms(Lpm4::new(eal, "lpm4", &CONFIG).unwrap(), key4);
-    conforms(Lpm6::new(eal, "lpm6", &CONFIG).unwrap(), u128::to_be_bytes);
+    conforms(Table::<RteFib>::new(eal, "fib4", &CONFIG).unwrap(), key4);
+    conforms(Table::<RteFib6>::new(eal, "fib6", &CONFIG).unwrap(), u128::to_be_bytes);
+    conforms(Table::<RteLpm>::new(eal, "lpm4", &CONFIG).unwrap(), key4);
+    conforms(Table::<RteLpm6>::new(eal, "lpm6", &CONFIG).unwrap(), u128::to_be_bytes);
 
-    let mut fib = Fib4::new(eal, "fib4", &CONFIG).unwrap();
-    let twice = Fib4::new(eal, "fib4", &CONFIG).unwrap_err();
+    let mut fib = Table::<RteFib>::new(eal, "fib4", &CONFIG).unwrap();
+    let twice = Table::<RteFib>::new(eal, "fib4", &CONFIG).unwrap_err();
     assert!(matches!(&twice, DpdkError::NamedCall { errno: 17, .. }), "{twice}");
     for (address, len, next_hop) in [(0, 33, 1), (0, 8, 0), (0, 8, 1 << 15)] {
         let why = fib.add(address, len, next_hop).unwrap_err();
@@ -122,10 +122,10 @@ fn tables_conform_and_refuse() {
     assert!(why.to_string().contains("--force-max-simd-bitwidth=512"), "{why}");
 
     let too_many = TableConfig { groups: 1 << 15, ..CONFIG };
-    assert!(matches!(Fib4::new(eal, "many", &too_many), Err(DpdkError::TooMuch { .. })));
+    assert!(matches!(Table::<RteFib>::new(eal, "many", &too_many), Err(DpdkError::TooMuch { .. })));
     let long = "a name of a table that is too long".repeat(2);
-    assert!(matches!(Fib4::new(eal, &long, &CONFIG), Err(DpdkError::TooMuch { .. })));
+    assert!(matches!(Table::<RteFib>::new(eal, &long, &CONFIG), Err(DpdkError::TooMuch { .. })));
     drop(fib);
-    let mut lpm = Lpm4::new(eal, "lpm4", &CONFIG).unwrap();
+    let mut lpm = Table::<RteLpm>::new(eal, "lpm4", &CONFIG).unwrap();
     assert!(matches!(lpm.add(0, 0, 1), Err(DpdkError::TooMuch { what: "default routes", .. })));
 }

@@ -74,8 +74,7 @@ fn a_capture_goes_through_byte_exact() {
     drop((rx, tx));
     port.stop().unwrap(); // closes the file
     assert_eq!(frames(&std::fs::read(path("out.pcap")).unwrap()), sent);
-    drop(port);
-    eal.vdev_remove("net_pcap0").unwrap();
+    port.remove().unwrap();
 }
 
 #[test]

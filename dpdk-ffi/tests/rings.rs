@@ -198,7 +198,7 @@ fn lcores_forward_each_its_own_queue() {
     port.configure(&config, from_ref(&pool)).unwrap();
     port.start().unwrap();
     let jobs: Vec<_> = (0..QUEUES)
-        .zip(eal.worker_lcores())
+        .zip(eal.lcores().into_iter().filter(|lcore| *lcore != eal.main_lcore()))
         .map(|(queue, lcore)| {
             let (mut rx, mut tx) =
                 (port.take_rx_queue(QueueId(queue)).unwrap(), port.take_tx_queue(QueueId(queue)).unwrap());
@@ -209,8 +209,8 @@ fn lcores_forward_each_its_own_queue() {
                     if rx.rx_burst(&mut burst) == 0 {
                         std::thread::yield_now();
                     }
-                    for packet in burst.iter_mut() {
-                        packet.into_data()[0] += 1 + u8::try_from(queue).unwrap();
+                    for i in 0..burst.len() {
+                        burst.data_mut(i)[0] += 1 + u8::try_from(queue).unwrap();
                     }
                     while !burst.is_empty() {
                         sent += tx.tx_burst(&mut burst);

@@ -1,6 +1,6 @@
 //! What is told to the RIB, what crosses from it to an engine, and the generation that results.
 
-use crate::{IpPrefix, Key, NextHopId, Prefix, Rib, RibTable};
+use crate::{IpPrefix, Key, NextHopId, Prefix, Rib};
 
 /// A route as a feed tells it: a new next hop, or [`NextHopId::NONE`] for a withdraw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,20 @@ pub struct Route<K: Key> {
     pub prefix: Prefix<K>,
     /// Its next hop from now on; `NONE` withdraws it, which changes nothing where it is not there.
     pub next_hop: NextHopId,
+}
+
+impl<K: Key> Route<K> {
+    /// The withdrawal of `prefix`.
+    #[must_use]
+    pub const fn withdrawal(prefix: Prefix<K>) -> Self {
+        Self { prefix, next_hop: NextHopId::NONE }
+    }
+}
+
+impl<K: Key> From<(Prefix<K>, NextHopId)> for Route<K> {
+    fn from((prefix, next_hop): (Prefix<K>, NextHopId)) -> Self {
+        Self { prefix, next_hop }
+    }
 }
 
 /// A list for each family.
@@ -56,10 +70,7 @@ impl Routes {
     /// Everything told to `rib`.
     #[must_use]
     pub fn of(rib: &Rib) -> Self {
-        fn all<K: Key>(table: &RibTable<K>) -> Vec<Route<K>> {
-            table.iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect()
-        }
-        Self { v4: all(&rib.v4), v6: all(&rib.v6) }
+        Self { v4: rib.v4.iter().map(Route::from).collect(), v6: rib.v6.iter().map(Route::from).collect() }
     }
 
     /// Adds a route.

@@ -78,63 +78,43 @@ pub trait Key:
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for u32 {}
-    impl Sealed for u128 {}
 }
 
-impl Key for u32 {
-    const BITS: u8 = 32;
-    const FAMILY: Family = Family::V4;
-    const ZERO: Self = 0;
-    fn mask(len: u8) -> Self {
-        Self::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0)
-    }
-    fn to_ip(self) -> IpAddr {
-        IpAddr::V4(Ipv4Addr::from_bits(self))
-    }
-    fn to_high_bits(self) -> u128 {
-        u128::from(self) << 96
-    }
-    fn from_high_bits(bits: u128) -> Self {
-        (bits >> 96) as Self
-    }
-    fn wrap(prefix: Prefix<Self>) -> IpPrefix {
-        IpPrefix::V4(prefix)
-    }
-    fn changes(delta: &FibDelta) -> &[Change<Self>] {
-        &delta.v4
-    }
-    fn table(rib: &Rib) -> &RibTable<Self> {
-        &rib.v4
-    }
+macro_rules! key {
+    ($key:ty, $family:ident, $address:ident, $field:ident) => {
+        impl sealed::Sealed for $key {}
+
+        impl Key for $key {
+            const BITS: u8 = Family::$family.bits();
+            const FAMILY: Family = Family::$family;
+            const ZERO: Self = 0;
+            fn mask(len: u8) -> Self {
+                Self::MAX.checked_shl(Self::BITS - u32::from(len).min(Self::BITS)).unwrap_or(0)
+            }
+            fn to_ip(self) -> IpAddr {
+                $address::from_bits(self).into()
+            }
+            fn to_high_bits(self) -> u128 {
+                u128::from(self) << (u128::BITS - Self::BITS)
+            }
+            fn from_high_bits(bits: u128) -> Self {
+                (bits >> (u128::BITS - Self::BITS)) as Self
+            }
+            fn wrap(prefix: Prefix<Self>) -> IpPrefix {
+                IpPrefix::$family(prefix)
+            }
+            fn changes(delta: &FibDelta) -> &[Change<Self>] {
+                &delta.$field
+            }
+            fn table(rib: &Rib) -> &RibTable<Self> {
+                &rib.$field
+            }
+        }
+    };
 }
 
-impl Key for u128 {
-    const BITS: u8 = 128;
-    const FAMILY: Family = Family::V6;
-    const ZERO: Self = 0;
-    fn mask(len: u8) -> Self {
-        Self::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0)
-    }
-    fn to_ip(self) -> IpAddr {
-        IpAddr::V6(Ipv6Addr::from_bits(self))
-    }
-    fn to_high_bits(self) -> u128 {
-        self
-    }
-    fn from_high_bits(bits: u128) -> Self {
-        bits
-    }
-    fn wrap(prefix: Prefix<Self>) -> IpPrefix {
-        IpPrefix::V6(prefix)
-    }
-    fn changes(delta: &FibDelta) -> &[Change<Self>] {
-        &delta.v6
-    }
-    fn table(rib: &Rib) -> &RibTable<Self> {
-        &rib.v6
-    }
-}
+key!(u32, V4, Ipv4Addr, v4);
+key!(u128, V6, Ipv6Addr, v6);
 
 /// Why a prefix was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

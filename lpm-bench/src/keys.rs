@@ -37,8 +37,8 @@ impl KeySet {
         with_bytes: bool,
     ) -> Result<Self, Fault> {
         let keys: KeyBuffer = match family {
-            Family::V4 => traffic.keys_v4(&tables.v4, count, seed)?.into(),
-            Family::V6 => traffic.keys_v6(&tables.v6, count, seed)?.into(),
+            Family::V4 => traffic.keys(&tables.v4, count, seed)?.into(),
+            Family::V6 => traffic.keys(&tables.v6, count, seed)?.into_iter().collect(),
         };
         let mut set = Self::of(traffic.to_string(), keys);
         if with_bytes && family == Family::V6 {

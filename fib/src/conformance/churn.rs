@@ -5,7 +5,7 @@ use super::rig::{Rig, delta_of, fail};
 use super::{Make, Options};
 use crate::generate::{TableSpec, Updates, table};
 use crate::{Key, NextHopId, Prefix, Route, Routes};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Withdraws and re-announcements. Covers withdraws of absent routes (in an empty table; above, below and beside the routes
 /// present), the same route announced again, a route repeatedly withdrawn and announced, and tables filled and emptied: withdraw
@@ -40,12 +40,7 @@ pub fn withdraw(make: Make<'_>, options: Options) {
 
 fn fill(rig: &mut Rig, routes: usize) -> Routes {
     let (u4, u6) = (Universe::<u32>::new(20, &mut rig.rng), Universe::<u128>::new(20, &mut rig.rng));
-    let v4: BTreeMap<_, _> = (0..routes).map(|_| (u4.prefix(&mut rig.rng), rig.id())).collect();
-    let v6: BTreeMap<_, _> = (0..routes).map(|_| (u6.prefix(&mut rig.rng), rig.id())).collect();
-    Routes {
-        v4: v4.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect(),
-        v6: v6.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect(),
-    }
+    Routes { v4: rig.drawn(&u4, routes), v6: rig.drawn(&u6, routes) }
 }
 
 /// Withdraws all routes in deltas of at most `part` routes a family, in random order.
@@ -60,22 +55,15 @@ fn withdraw_in_parts(rig: &mut Rig, part: usize) {
 fn some_withdrawn<K: TestKey>(rig: &mut Rig, part: usize) -> Vec<Route<K>> {
     let mut left: Vec<_> = K::table(&rig.rib).prefixes().collect();
     let count = part.min(left.len());
-    (0..count)
-        .map(|_| {
-            let prefix = left.swap_remove(rig.rng.below(left.len()));
-            Route { prefix, next_hop: NextHopId::NONE }
-        })
-        .collect()
+    (0..count).map(|_| Route::withdrawal(left.swap_remove(rig.rng.below(left.len())))).collect()
 }
 
 /// Withdraws of absent routes change nothing.
 fn absent<K: TestKey>(rig: &mut Rig) {
     let address = K::random(&mut rig.rng);
     let chain: Vec<_> = (0..=K::BITS).map(|len| Prefix::truncating(address, len)).collect();
-    let gone: Vec<_> =
-        chain.iter().map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE }).collect();
     rig.case(format_args!("withdraws in an empty {} table", K::FAMILY));
-    rig.change(gone.clone());
+    rig.withdraw(&chain);
     rig.check_prefixes(&chain);
     rig.check_stats();
     for len in [0, 12, 20, 24, K::BITS - 4, K::BITS] {
@@ -83,7 +71,7 @@ fn absent<K: TestKey>(rig: &mut Rig) {
         rig.case(format_args!("only {there} is there, everything else on its chain is withdrawn"));
         let next_hop = rig.id();
         rig.set(there, next_hop);
-        rig.change(gone.iter().filter(|change| change.prefix != there).copied().collect());
+        rig.withdraw(chain.iter().filter(|prefix| **prefix != there));
         rig.check_prefixes(&chain);
         for prefix in chain.iter().filter(|prefix| **prefix != there) {
             rig.set(*prefix, NextHopId::NONE);
@@ -187,7 +175,11 @@ pub fn replay(make: Make<'_>, options: Options) {
     let (v4, v6) = (generated::<u32>(&mut rig, 4000, options), generated::<u128>(&mut rig, 2000, options));
     let mut updates = Updates::new(&v4, &v6, options.seed);
     rig.case(format_args!("replay, table"));
-    rig.apply(&Routes { v4: told(v4), v6: told(v6) });
+    let told = Routes {
+        v4: v4.into_iter().map(Route::from).collect(),
+        v6: v6.into_iter().map(Route::from).collect(),
+    };
+    rig.apply(&told);
     rig.check_random(500);
     let mut count = 0;
     for step in 0..options.rounds(100) {
@@ -212,10 +204,6 @@ pub fn replay(make: Make<'_>, options: Options) {
     built.apply(&Routes::of(&rig.rib));
     built.check_stats();
     same(&mut rig, &mut built);
-}
-
-fn told<K: Key>(routes: Vec<(Prefix<K>, NextHopId)>) -> Vec<Route<K>> {
-    routes.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect()
 }
 
 fn generated<K: Key>(rig: &mut Rig, routes: usize, options: Options) -> Vec<(Prefix<K>, NextHopId)> {

@@ -13,7 +13,8 @@
 use super::draw::TestKey;
 use super::rig::{BATCH_MAX, Rig, SLOTS, collect, fail, reader_of};
 use super::{Make, Options};
-use crate::{EngineReader, Generation, IpPrefix, Key, KeyBuffer, Keys, NextHopId, Prefix, Routes, SlotId};
+use crate::oracle::OraclePair;
+use crate::{EngineReader, Generation, IpPrefix, KeyBuffer, NextHopId, Prefix, Routes, SlotId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -79,8 +80,8 @@ pub fn withdraws(make: Make<'_>, options: Options) {
 
 fn drive(make: Make<'_>, options: Options, cycle: Cycle, deltas: usize) {
     let mut rig = Rig::new(make, "concurrent", options);
-    let plan = Plan::new(&mut rig, cycle, options.rounds(deltas));
-    let shared = Shared::new(&rig);
+    let plan = RacePlan::new(&mut rig, cycle, options.rounds(deltas));
+    let shared = RaceState::new(&rig);
     let mut readers = [(); READERS].map(|()| reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX));
     let during = beside(&rig.name(), &plan, &shared, &mut readers, || write(&mut rig, &plan, &shared));
     // Possible on a host with one CPU, or with an engine that applies a delta in microseconds.
@@ -88,12 +89,12 @@ fn drive(make: Make<'_>, options: Options, cycle: Cycle, deltas: usize) {
         eprintln!("{}: no batch met a delta that was being applied", rig.name());
     }
     rig.case(format_args!("after concurrent churn"));
-    rig.check(&plan.keys4);
-    rig.check(&plan.keys6);
-    rig.check_stats();
-    rig.withdraw_all();
-    rig.check(&plan.keys4);
-    rig.check(&plan.keys6);
+    for _ in 0..2 {
+        rig.check(&plan.v4.keys);
+        rig.check(&plan.v6.keys);
+        rig.check_stats();
+        rig.withdraw_all();
+    }
 }
 
 /// The result of a [`race`].
@@ -117,9 +118,9 @@ pub const RACE_KEYS: usize = BATCH_MAX;
 /// When the engine breaks the contract; the message says how.
 pub fn race(make: Make<'_>, options: Options, cycle: Cycle, time: Duration) -> Raced {
     let mut rig = Rig::new(make, "race", options);
-    let mut plan = Plan::new(&mut rig, cycle, 2 * NESTS * cycle.len());
+    let mut plan = RacePlan::new(&mut rig, cycle, 2 * NESTS * cycle.len());
     plan.close();
-    let shared = Shared::new(&rig);
+    let shared = RaceState::new(&rig);
     let mut reader = [reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX)];
     let end = Instant::now() + time;
     let (name, mut deltas) = (rig.name(), 0);
@@ -139,8 +140,8 @@ pub fn race(make: Make<'_>, options: Options, cycle: Cycle, time: Duration) -> R
 /// being applied.
 fn beside(
     name: &str,
-    plan: &Plan,
-    shared: &Shared,
+    plan: &RacePlan,
+    shared: &RaceState,
     readers: &mut [Box<dyn EngineReader>],
     write: impl FnOnce(),
 ) -> u64 {
@@ -170,7 +171,7 @@ impl Drop for StopOnDrop<'_> {
 }
 
 /// State shared by the writer and the readers.
-struct Shared {
+struct RaceState {
     /// The newest generation whose delta was passed to the engine.
     started: AtomicU64,
     /// The newest generation that `apply` has returned.
@@ -180,7 +181,7 @@ struct Shared {
     batches: [AtomicU64; READERS],
 }
 
-impl Shared {
+impl RaceState {
     fn new(rig: &Rig) -> Self {
         let first = rig.writer.generation().0;
         Self {
@@ -204,31 +205,84 @@ impl Shared {
     }
 }
 
-/// The deltas, and the correct answers in every generation.
-struct Plan {
-    deltas: Vec<Routes>,
-    keys4: Vec<u32>,
-    keys6: Vec<u128>,
-    /// `right4[generation][key]`; generation 0 is the empty table. In a [closed](Self::close) plan the generation is taken modulo
+/// Keys of one family, and the correct answers in every generation.
+struct Expected<K> {
+    keys: Vec<K>,
+    batch: KeyBuffer,
+    /// `right[generation][key]`; generation 0 is the empty table. In a [closed](RacePlan::close) plan the generation is taken modulo
     /// the length.
-    right4: Vec<Vec<NextHopId>>,
-    right6: Vec<Vec<NextHopId>>,
+    right: Vec<Vec<NextHopId>>,
 }
 
-impl Plan {
+impl<K: TestKey> Expected<K> {
+    fn new(nests: &[Nest<K>]) -> Self {
+        let keys: Vec<_> = nests.iter().flat_map(|nest| nest.keys).collect();
+        Self { batch: keys.iter().copied().collect(), keys, right: Vec::new() }
+    }
+
+    /// Adds a generation, that of `oracle`.
+    fn push(&mut self, oracle: &OraclePair) {
+        self.right.push(self.keys.iter().map(|key| K::oracle(oracle).lookup(*key)).collect());
+    }
+
+    /// The correct answers in `generation`.
+    fn right(&self, generation: u64) -> &[NextHopId] {
+        let count = u64::try_from(self.right.len()).unwrap_or(u64::MAX);
+        &self.right[usize::try_from(generation % count).unwrap_or(0)]
+    }
+
+    /// Looks up a batch, whose size, place and way of asking follow from `turn`. Each answer must be correct in one of the generations
+    /// between submit and collect. Returns whether a delta was being applied.
+    fn ask(&self, name: &str, shared: &RaceState, turn: usize, reader: &mut dyn EngineReader) -> bool {
+        let count = self.keys.len();
+        let size = [BATCH_MAX, 32, 7, 1][turn / 2 % 4].min(count);
+        let start = turn.wrapping_mul(31) % (count - size + 1);
+        let keys = self.batch.keys().part(start..start + size);
+        let mut answers = [NextHopId::NONE; BATCH_MAX];
+        let answers = &mut answers[..size];
+        let low = shared.done.load(Ordering::SeqCst);
+        let asked = if turn.is_multiple_of(3) {
+            reader.lookup(keys, answers)
+        } else {
+            let slot = SlotId(u16::try_from(turn % usize::from(SLOTS)).unwrap_or(0));
+            reader.submit(slot, keys).and_then(|()| collect(reader, slot, answers))
+        };
+        if let Err(error) = asked {
+            fail(format_args!("{name}: a reader during churn: {error}"));
+        }
+        let high = shared.started.load(Ordering::SeqCst);
+        for (at, answer) in (start..).zip(answers) {
+            if (low..=high).any(|generation| self.right(generation)[at] == *answer) {
+                continue;
+            }
+            let known = (0..self.right.len()).filter(|generation| self.right[*generation][at] == *answer);
+            fail(format_args!(
+                "{name}: {} answered {answer} between generations {low} and {high}, where {} and {} are right; {answer} is right in generations {:?}",
+                self.keys[at].to_ip(),
+                self.right(low)[at],
+                self.right(high)[at],
+                known.take(8).collect::<Vec<_>>(),
+            ));
+        }
+        high > low
+    }
+}
+
+/// The deltas, and the correct answers in every generation.
+struct RacePlan {
+    deltas: Vec<Routes>,
+    v4: Expected<u32>,
+    v6: Expected<u128>,
+}
+
+impl RacePlan {
     fn new(rig: &mut Rig, cycle: Cycle, deltas: usize) -> Self {
         let nests4: Vec<_> = (0..NESTS).map(|at| Nest::<u32>::new(rig, at)).collect();
         let nests6: Vec<_> = (0..NESTS).map(|at| Nest::<u128>::new(rig, at)).collect();
-        let keys4: Vec<_> = nests4.iter().flat_map(|nest| nest.keys).collect();
-        let keys6: Vec<_> = nests6.iter().flat_map(|nest| nest.keys).collect();
         let mut oracle = rig.oracle.clone();
-        let mut plan = Self {
-            deltas: Vec::with_capacity(deltas),
-            right4: vec![keys4.iter().map(|key| oracle.v4.lookup(*key)).collect()],
-            right6: vec![keys6.iter().map(|key| oracle.v6.lookup(*key)).collect()],
-            keys4,
-            keys6,
-        };
+        let (v4, v6) = (Expected::new(&nests4), Expected::new(&nests6));
+        let mut plan = Self { deltas: Vec::with_capacity(deltas), v4, v6 };
+        plan.expect(&oracle);
         for at in 0..deltas {
             // Most deltas touch every nest, which takes long enough for readers to see it happen. The others touch a single nest.
             let turn = at / cycle.len();
@@ -247,11 +301,15 @@ impl Plan {
                 delta.push(prefix, next_hop);
             }
             oracle.tell(&rig.offered(&delta));
-            plan.right4.push(plan.keys4.iter().map(|key| oracle.v4.lookup(*key)).collect());
-            plan.right6.push(plan.keys6.iter().map(|key| oracle.v6.lookup(*key)).collect());
+            plan.expect(&oracle);
             plan.deltas.push(delta);
         }
         plan
+    }
+
+    fn expect(&mut self, oracle: &OraclePair) {
+        self.v4.push(oracle);
+        self.v6.push(oracle);
     }
 
     /// Appends a delta that withdraws everything, so that the first delta can follow the last.
@@ -264,12 +322,6 @@ impl Plan {
         let mut all = Routes::new();
         prefixes.into_iter().for_each(|prefix| all.push(prefix, NextHopId::NONE));
         self.deltas.push(all);
-    }
-
-    /// The correct answers in `generation`, from `right` of either family.
-    fn right<'a>(&self, right: &'a [Vec<NextHopId>], generation: u64) -> &'a [NextHopId] {
-        let count = u64::try_from(right.len()).unwrap_or(u64::MAX);
-        &right[usize::try_from(generation % count).unwrap_or(0)]
     }
 }
 
@@ -330,7 +382,7 @@ impl<K: TestKey> Nest<K> {
 }
 
 /// Applies every delta, waiting now and then so that the readers do not fall far behind.
-fn write(rig: &mut Rig, plan: &Plan, shared: &Shared) {
+fn write(rig: &mut Rig, plan: &RacePlan, shared: &RaceState) {
     let mut seen = [0; READERS];
     for (at, delta) in plan.deltas.iter().enumerate() {
         rig.case(format_args!("concurrent, delta {at}"));
@@ -350,64 +402,16 @@ fn write(rig: &mut Rig, plan: &Plan, shared: &Shared) {
 }
 
 /// Looks up batches until told to stop. Returns the number of batches during which a delta was being applied.
-fn look_up(name: &str, plan: &Plan, shared: &Shared, at: usize, reader: &mut dyn EngineReader) -> u64 {
-    let keys6: KeyBuffer = plan.keys6.iter().copied().collect();
-    let mut answers = vec![NextHopId::NONE; BATCH_MAX];
+fn look_up(name: &str, plan: &RacePlan, shared: &RaceState, at: usize, reader: &mut dyn EngineReader) -> u64 {
     let (mut during, mut turn) = (0, at);
     while !shared.is_stopped() {
         turn += 1;
-        let (keys, right) =
-            if turn % 2 == 0 { (Keys::V4(&plan.keys4), &plan.right4) } else { (keys6.keys(), &plan.right6) };
-        let count = keys.len();
-        let size = [BATCH_MAX, 32, 7, 1][turn / 2 % 4].min(count);
-        let start = turn.wrapping_mul(31) % (count - size + 1);
-        let answers = &mut answers[..size];
-        let low = shared.done.load(Ordering::SeqCst);
-        ask(name, reader, keys.part(start..start + size), turn, answers);
-        let high = shared.started.load(Ordering::SeqCst);
-        during += u64::from(high > low);
-        judge(name, plan, right, (low, high), start, turn % 2 == 0, answers);
+        during += u64::from(if turn % 2 == 0 {
+            plan.v4.ask(name, shared, turn, reader)
+        } else {
+            plan.v6.ask(name, shared, turn, reader)
+        });
         shared.batches[at].fetch_add(1, Ordering::Release);
     }
     during
-}
-
-fn ask(name: &str, reader: &mut dyn EngineReader, keys: Keys<'_>, turn: usize, answers: &mut [NextHopId]) {
-    let asked = if turn.is_multiple_of(3) {
-        reader.lookup(keys, answers)
-    } else {
-        let slot = SlotId(u16::try_from(turn % usize::from(SLOTS)).unwrap_or(0));
-        reader.submit(slot, keys).and_then(|()| collect(reader, slot, answers))
-    };
-    if let Err(error) = asked {
-        fail(format_args!("{name}: a reader during churn: {error}"));
-    }
-}
-
-/// Each answer must be correct in one of the generations `span.0..=span.1`.
-fn judge(
-    name: &str,
-    plan: &Plan,
-    right: &[Vec<NextHopId>],
-    span: (u64, u64),
-    start: usize,
-    v4: bool,
-    answers: &[NextHopId],
-) {
-    for (at, answer) in (start..).zip(answers) {
-        let ok = (span.0..=span.1).any(|generation| plan.right(right, generation)[at] == *answer);
-        if !ok {
-            let key = if v4 { plan.keys4[at].to_ip() } else { plan.keys6[at].to_ip() };
-            let known: Vec<_> =
-                (0..right.len()).filter(|generation| right[*generation][at] == *answer).collect();
-            fail(format_args!(
-                "{name}: {key} answered {answer} between generations {} and {}, where {} and {} are right; {answer} is right in generations {:?}",
-                span.0,
-                span.1,
-                plan.right(right, span.0)[at],
-                plan.right(right, span.1)[at],
-                known.iter().take(8).collect::<Vec<_>>(),
-            ));
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use super::draw::{TestKey, Universe};
 use super::rig::{Rig, collect, fail, reader_of};
 use super::{Make, Options};
-use crate::{EngineError, EngineReader, Key, KeyBuffer, Keys, NextHopId, Prefix, Route, Routes, SlotId};
+use crate::{EngineError, EngineReader, Key, KeyBuffer, Keys, NextHopId, Routes, SlotId};
 use std::collections::BTreeMap;
 
 /// Batch sizes around the lane counts 8, 16 and 32, which a kernel may get wrong, and the sizes that the datapath uses.
@@ -16,11 +16,7 @@ const BATCH_MAX: usize = 4096;
 /// Loads nested routes around a few addresses in both families, so that different keys get different answers.
 fn load(rig: &mut Rig) -> (Universe<u32>, Universe<u128>) {
     let (u4, u6) = (Universe::<u32>::new(64, &mut rig.rng), Universe::<u128>::new(64, &mut rig.rng));
-    let mut delta = Routes::new();
-    let v4: BTreeMap<_, _> = (0..3000).map(|_| (u4.prefix(&mut rig.rng), rig.id())).collect();
-    let v6: BTreeMap<_, _> = (0..3000).map(|_| (u6.prefix(&mut rig.rng), rig.id())).collect();
-    delta.v4 = v4.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect();
-    delta.v6 = v6.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect();
+    let delta = Routes { v4: rig.drawn(&u4, 3000), v6: rig.drawn(&u6, 3000) };
     rig.apply(&delta);
     (u4, u6)
 }
@@ -77,12 +73,12 @@ fn one_lookup<K: TestKey>(
 }
 
 /// The keys of a batch in flight.
-enum Flight {
+enum FlightKeys {
     V4(Vec<u32>),
     V6(Vec<u128>),
 }
 
-impl Flight {
+impl FlightKeys {
     fn batch(&self) -> KeyBuffer {
         match self {
             Self::V4(keys) => keys.iter().copied().collect(),
@@ -93,14 +89,14 @@ impl Flight {
 
 /// Fills every slot with a batch of a random size and family, refills some, and collects in random order.
 fn slots_in_flight(rig: &mut Rig, reader: &mut dyn EngineReader, u4: &Universe<u32>, u6: &Universe<u128>) {
-    let mut flights: BTreeMap<u16, (Flight, usize)> = BTreeMap::new();
+    let mut flights: BTreeMap<u16, (FlightKeys, usize)> = BTreeMap::new();
     let slots = (0..SLOTS).chain((0..3).map(|_| u16::from(rig.rng.between(0, 7)))).collect::<Vec<_>>();
     for slot in slots {
         let size = SIZES[rig.rng.below(SIZES.len() - 1)];
         let flight = if rig.rng.percent(50) {
-            Flight::V4(draw(rig, u4, size))
+            FlightKeys::V4(draw(rig, u4, size))
         } else {
-            Flight::V6(draw(rig, u6, size))
+            FlightKeys::V6(draw(rig, u6, size))
         };
         if let Err(error) = reader.submit(SlotId(slot), flight.batch().keys()) {
             fail(format_args!("{}: submit of {size} to slot {slot}: {error}", rig.name()));
@@ -116,8 +112,8 @@ fn slots_in_flight(rig: &mut Rig, reader: &mut dyn EngineReader, u4: &Universe<u
         }
         let asked = format!("slot {slot} of {len}");
         match flight {
-            Flight::V4(keys) => rig.compare(&keys, &answers, &asked),
-            Flight::V6(keys) => rig.compare(&keys, &answers, &asked),
+            FlightKeys::V4(keys) => rig.compare(&keys, &answers, &asked),
+            FlightKeys::V6(keys) => rig.compare(&keys, &answers, &asked),
         }
     }
 }
@@ -132,8 +128,8 @@ fn collected_after_a_delta(rig: &mut Rig, reader: &mut dyn EngineReader, univers
         if let Err(error) = reader.submit(SlotId(1), Keys::V4(&keys)) {
             fail(format_args!("{}: submit: {error}", rig.name()));
         }
-        let changes: BTreeMap<_, _> = (0..50).map(|_| (universe.prefix(&mut rig.rng), rig.id())).collect();
-        rig.change(changes.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect());
+        let changes = rig.drawn(universe, 50);
+        rig.change(changes);
         let mut answers = vec![NextHopId::MAX; keys.len()];
         if let Err(error) = collect(reader, SlotId(1), &mut answers) {
             fail(format_args!("{}: collect: {error}", rig.name()));
@@ -198,21 +194,11 @@ fn id_above_capacity(rig: &mut Rig, u4: &Universe<u32>, u6: &Universe<u128>) {
         return; // the engine stores every id that a `NextHopId` can have
     };
     rig.case(format_args!("id {id}, above the engine's largest"));
-    let good = rig.id();
-    let mut delta = Routes::new();
-    let v4: BTreeMap<Prefix<u32>, _> = (0..100).map(|_| (u4.prefix(&mut rig.rng), good)).collect();
-    let v6: BTreeMap<Prefix<u128>, _> = (0..100).map(|_| (u6.prefix(&mut rig.rng), good)).collect();
-    delta.v4 = v4.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect();
-    delta.v6 = v6.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect();
-    for family in 0..2 {
-        let mut bad = delta.clone();
-        if family == 0 {
-            bad.v4[50].next_hop = id;
-        } else {
-            bad.v6[50].next_hop = id;
-        }
-        super::limits::expect_full(rig, &mut bad);
-    }
+    let mut delta = Routes { v4: rig.drawn(u4, 100), v6: rig.drawn(u6, 100) };
+    let (mut bad_v4, mut bad_v6) = (delta.clone(), delta.clone());
+    (bad_v4.v4[50].next_hop, bad_v6.v6[50].next_hop) = (id, id);
+    super::limits::expect_full(rig, &mut bad_v4);
+    super::limits::expect_full(rig, &mut bad_v6);
     rig.apply(&delta);
     rig.check_delta(&mut delta);
 }

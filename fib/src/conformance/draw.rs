@@ -67,12 +67,6 @@ pub(super) fn edges<K: TestKey>(prefix: Prefix<K>) -> [K; 4] {
     [first, last, first.down(), last.up()]
 }
 
-/// A random key within `prefix`.
-pub(super) fn inside<K: TestKey>(prefix: Prefix<K>, rng: &mut Seeded) -> K {
-    let host = !K::mask(prefix.len()).to_high_bits();
-    K::from_high_bits(prefix.address().to_high_bits() | rng.u128() & host)
-}
-
 /// Prefixes drawn near a few addresses, so that they nest, touch and repeat. Uniformly random prefixes would not.
 pub(super) struct Universe<K> {
     bases: Vec<K>,
@@ -123,7 +117,7 @@ mod tests {
         let universe = Universe::<u128>::new(4, &mut rng);
         let prefixes: Vec<_> = (0..200).map(|_| universe.prefix(&mut rng)).collect();
         for prefix in &prefixes {
-            assert!(prefix.contains(inside(*prefix, &mut rng)));
+            assert!(prefix.contains(rng.inside(*prefix)));
         }
         let nested = prefixes.iter().filter(|p| prefixes.iter().any(|q| q != *p && q.covers(**p)));
         assert!(nested.count() > 100);

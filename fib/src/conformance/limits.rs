@@ -89,11 +89,10 @@ fn many_ids<K: TestKey>(rig: &mut Rig) {
         for id in (first..first + step).filter_map(|id| NextHopId::new(id).ok()) {
             fresh.insert(unused(rig, &universe, &used, &fresh), id);
         }
-        let mut changes: Vec<_> =
-            fresh.iter().map(|(prefix, id)| Route { prefix: *prefix, next_hop: *id }).collect();
+        let mut changes: Vec<Route<K>> = fresh.iter().map(|(prefix, id)| (*prefix, *id).into()).collect();
         // A few routes of the previous steps are withdrawn in the same delta.
         let gone: Vec<_> = used.keys().step_by(1009).copied().collect();
-        changes.extend(gone.iter().map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE }));
+        changes.extend(gone.iter().copied().map(Route::withdrawal));
         let distinct = u64::from(first + step - 1);
         let mut delta = delta_of(changes);
         let fits = distinct <= capacity.next_hops_max && distinct <= u64::from(capacity.next_hop_id_max);
@@ -263,21 +262,16 @@ fn small_table(rig: &mut Rig) -> Routes {
 
 /// `routes` new random routes, half in each family, and a withdraw or a change of some present routes.
 fn large_delta(rig: &mut Rig, routes: usize) -> Routes {
-    let mut v4 = BTreeMap::new();
-    let mut v6 = BTreeMap::new();
-    for (at, prefix) in rig.rib.v4.prefixes().enumerate().step_by(5).take(routes) {
-        v4.insert(prefix, if at % 2 == 0 { NextHopId::NONE } else { rig.id_at(at + 1) });
+    fn present<K: TestKey>(rig: &Rig, routes: usize) -> BTreeMap<Prefix<K>, NextHopId> {
+        let some = K::table(&rig.rib).prefixes().enumerate().step_by(5).take(routes);
+        some.map(|(at, prefix)| (prefix, if at % 2 == 0 { NextHopId::NONE } else { rig.id_at(at + 1) }))
+            .collect()
     }
-    for (at, prefix) in rig.rib.v6.prefixes().enumerate().step_by(5).take(routes) {
-        v6.insert(prefix, if at % 2 == 0 { NextHopId::NONE } else { rig.id_at(at + 1) });
-    }
+    let (mut v4, mut v6) = (present(rig, routes), present(rig, routes));
     for _ in 0..routes.div_ceil(2) {
         let next_hop = rig.id();
         v4.insert(Prefix::truncating(u32::random(&mut rig.rng), rig.rng.between(12, 32)), next_hop);
         v6.insert(Prefix::truncating(u128::random(&mut rig.rng), rig.rng.between(19, 128)), next_hop);
     }
-    Routes {
-        v4: v4.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect(),
-        v6: v6.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect(),
-    }
+    Routes { v4: v4.into_iter().map(Route::from).collect(), v6: v6.into_iter().map(Route::from).collect() }
 }

@@ -1,6 +1,6 @@
 //! The engine under test beside the oracle: every change and every lookup goes to both.
 
-use super::draw::{TestKey, edges, inside, palette};
+use super::draw::{TestKey, Universe, edges, palette};
 use super::{Make, Options};
 use crate::oracle::OraclePair;
 use crate::random::Seeded;
@@ -9,6 +9,7 @@ use crate::{
     Routes, SlotId,
 };
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -159,6 +160,24 @@ impl Rig {
         self.change(vec![Route { prefix, next_hop }]);
     }
 
+    /// Gives each of `prefixes` a random next hop, in one delta.
+    pub(super) fn announce<K: TestKey>(&mut self, prefixes: &[Prefix<K>]) {
+        let changes = prefixes.iter().map(|prefix| (*prefix, self.id()).into()).collect();
+        self.change(changes);
+    }
+
+    /// Withdraws `prefixes`, in one delta.
+    pub(super) fn withdraw<'a, K: TestKey>(&mut self, prefixes: impl IntoIterator<Item = &'a Prefix<K>>) {
+        self.change(prefixes.into_iter().copied().map(Route::withdrawal).collect());
+    }
+
+    /// `routes` draws of a prefix near the addresses of `universe`, with random next hops; each prefix once, in order.
+    pub(super) fn drawn<K: TestKey>(&mut self, universe: &Universe<K>, routes: usize) -> Vec<Route<K>> {
+        let drawn: BTreeMap<_, _> =
+            (0..routes).map(|_| (universe.prefix(&mut self.rng), self.id())).collect();
+        drawn.into_iter().map(Route::from).collect()
+    }
+
     /// Withdraws every route in one delta.
     pub(super) fn withdraw_all(&mut self) {
         let delta = Routes { v4: self.rib.v4.withdrawn(), v6: self.rib.v6.withdrawn() };
@@ -254,7 +273,7 @@ impl Rig {
         let mut keys = Vec::with_capacity(prefixes.len() * 5);
         for prefix in prefixes {
             keys.extend(edges(*prefix));
-            keys.push(inside(*prefix, &mut self.rng));
+            keys.push(self.rng.inside(*prefix));
         }
         self.check(&keys);
     }

@@ -65,11 +65,8 @@ fn single_lengths<K: TestKey>(rig: &mut Rig) {
             let prefix = Prefix::truncating(key, len);
             rig.case(format_args!("{prefix} alone"));
             let next_hop = rig.id();
-            let mut changes = vec![Route { prefix, next_hop }];
-            changes.extend(
-                last.filter(|last| *last != prefix).map(|prefix| Route { prefix, next_hop: NextHopId::NONE }),
-            );
-            rig.change(changes);
+            let gone = last.filter(|last| *last != prefix).map(Route::withdrawal);
+            rig.change([(prefix, next_hop).into()].into_iter().chain(gone).collect());
             rig.check_prefixes(&[prefix]);
             // Every bit of the prefix counts: a key that differs in one of them lies outside.
             let keys: Vec<_> = (0..K::BITS).map(|bit| prefix.address().flipped(bit)).collect();
@@ -89,10 +86,7 @@ fn nested_chain<K: TestKey>(rig: &mut Rig) {
         let mut keys: Vec<_> = (0..K::BITS).map(|bit| address.flipped(bit)).collect();
         keys.push(address);
         rig.case(format_args!("chain of all lengths at {}", address.to_ip()));
-        let changes =
-            chain.iter().enumerate().map(|(at, prefix)| Route { prefix: *prefix, next_hop: rig.id_at(at) });
-        let changes = changes.collect();
-        rig.change(changes);
+        rig.change(chain.iter().enumerate().map(|(at, prefix)| (*prefix, rig.id_at(at)).into()).collect());
         rig.check(&keys);
         rig.check_prefixes(&chain);
         let mut left = chain;
@@ -110,6 +104,12 @@ fn nested_chain<K: TestKey>(rig: &mut Rig) {
     }
 }
 
+/// Gives each prefix the next hop with that number, in one delta; 0 withdraws it.
+fn step<K: TestKey>(rig: &mut Rig, changes: &[(Prefix<K>, usize)]) {
+    let next_hop = |at: usize| if at == 0 { NextHopId::NONE } else { rig.id_at(at) };
+    rig.change(changes.iter().map(|(prefix, at)| (*prefix, next_hop(*at)).into()).collect());
+}
+
 /// For every length both halves of a prefix, with and without the whole prefix; one half withdrawn, the other changed.
 fn siblings<K: TestKey>(rig: &mut Rig) {
     for len in 1..=K::BITS {
@@ -124,14 +124,9 @@ fn siblings<K: TestKey>(rig: &mut Rig) {
             &[(one, 2), (two, 0)], // the next hop that its sibling had
             &[(whole, 0), (two, 2)],
         ];
-        for (step, changes) in steps.into_iter().enumerate() {
-            rig.case(format_args!("siblings {one} and {two}, step {step}"));
-            let next_hop = |at: usize| if at == 0 { NextHopId::NONE } else { rig.id_at(at) };
-            let changes = changes
-                .iter()
-                .map(|(prefix, at)| Route { prefix: *prefix, next_hop: next_hop(*at) })
-                .collect();
-            rig.change(changes);
+        for (at, changes) in steps.into_iter().enumerate() {
+            rig.case(format_args!("siblings {one} and {two}, step {at}"));
+            step(rig, changes);
             rig.check_prefixes(&all);
         }
     }
@@ -172,13 +167,10 @@ fn host_routes<K: TestKey>(rig: &mut Rig) {
     }
     prefixes.extend((0..500).map(|_| Prefix::truncating(K::random(&mut rig.rng), K::BITS)));
     let prefixes: Vec<_> = prefixes.into_iter().collect();
-    let changes = prefixes.iter().map(|prefix| Route { prefix: *prefix, next_hop: rig.id() }).collect();
-    rig.change(changes);
+    rig.announce(&prefixes);
     rig.check_prefixes(&prefixes);
     rig.case(format_args!("host routes, {}, every other withdrawn", K::FAMILY));
-    let changes =
-        prefixes.iter().step_by(2).map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE });
-    rig.change(changes.collect());
+    rig.withdraw(prefixes.iter().step_by(2));
     rig.check_prefixes(&prefixes);
     rig.check_stats();
 }
@@ -197,8 +189,7 @@ fn deep<K: TestKey>(rig: &mut Rig, len: u8) {
     }
     let routes: Vec<_> = routes.into_iter().collect();
     rig.case(format_args!("{} routes beneath {top}, which is no route", routes.len()));
-    let changes = routes.iter().map(|prefix| Route { prefix: *prefix, next_hop: rig.id() }).collect();
-    rig.change(changes);
+    rig.announce(&routes);
     rig.check_prefixes(&routes);
     let parent = Prefix::truncating(top.address(), len - 3);
     let steps = [
@@ -208,18 +199,14 @@ fn deep<K: TestKey>(rig: &mut Rig, len: u8) {
     ];
     for (what, changes) in steps {
         rig.case(format_args!("{} routes beneath {top}, {what}", routes.len()));
-        let next_hop = |at: usize| if at == 0 { NextHopId::NONE } else { rig.id_at(at) };
-        let changes =
-            changes.into_iter().map(|(prefix, at)| Route { prefix, next_hop: next_hop(at) }).collect();
-        rig.change(changes);
+        step(rig, &changes);
         rig.check_prefixes(&[top, parent]);
         let sample: Vec<_> = routes.iter().step_by(7).copied().collect();
         rig.check_prefixes(&sample);
     }
     rig.case(format_args!("two thirds of the routes beneath {top} withdrawn"));
     let gone = routes.iter().enumerate().filter(|(at, _)| at % 3 != 0);
-    let gone = gone.map(|(_, prefix)| Route { prefix: *prefix, next_hop: NextHopId::NONE }).collect();
-    rig.change(gone);
+    rig.withdraw(gone.map(|(_, prefix)| prefix));
     rig.check_prefixes(&routes);
     rig.check_stats();
 }

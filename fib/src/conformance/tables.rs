@@ -1,10 +1,10 @@
 //! Whole tables: random ones, nested ones, and ones shaped like the Internet's.
 
-use super::draw::{TestKey, Universe, inside};
+use super::draw::{TestKey, Universe};
 use super::rig::Rig;
 use super::{Make, Options};
 use crate::generate::{DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6, TableSpec, table};
-use crate::{NextHopId, Prefix, Route};
+use crate::{NextHopId, Prefix};
 use std::collections::BTreeSet;
 
 /// Prefixes checked at a time, so that a failure message stays close to its cause.
@@ -32,7 +32,7 @@ fn boundaries_of<K: TestKey>(rig: &mut Rig) {
     }
     let prefixes: Vec<_> = prefixes.into_iter().collect();
     rig.case(format_args!("{} prefixes of {} at once", prefixes.len(), K::FAMILY));
-    load(rig, &prefixes);
+    rig.announce(&prefixes);
     check_all(rig, &prefixes);
 }
 
@@ -66,7 +66,7 @@ fn random_table<K: TestKey>(rig: &mut Rig, routes: usize, bases: usize) -> Vec<P
     }
     let prefixes: Vec<_> = prefixes.into_iter().collect();
     rig.case(format_args!("{routes} random routes of {}", K::FAMILY));
-    load(rig, &prefixes);
+    rig.announce(&prefixes);
     check_all(rig, &prefixes);
     rig.check_random(500);
     prefixes
@@ -75,13 +75,8 @@ fn random_table<K: TestKey>(rig: &mut Rig, routes: usize, bases: usize) -> Vec<P
 /// Gives every tenth route a new next hop, in one delta.
 fn change_some<K: TestKey>(rig: &mut Rig, prefixes: &[Prefix<K>]) {
     let some: Vec<_> = prefixes.iter().step_by(10).copied().collect();
-    load(rig, &some);
+    rig.announce(&some);
     check_all(rig, &some);
-}
-
-fn load<K: TestKey>(rig: &mut Rig, prefixes: &[Prefix<K>]) {
-    let changes = prefixes.iter().map(|prefix| Route { prefix: *prefix, next_hop: rig.id() }).collect();
-    rig.change(changes);
 }
 
 fn check_all<K: TestKey>(rig: &mut Rig, prefixes: &[Prefix<K>]) {
@@ -122,15 +117,13 @@ fn internet_table<K: TestKey>(rig: &mut Rig, routes: usize, seed: u64) -> Vec<Pr
     rig.case(format_args!("Internet-like table of {} {} routes", generated.len(), K::FAMILY));
     // The generator numbers its next hops from 1; they are replaced by ids that the engine can hold.
     let next_hop = |id: NextHopId| rig.id_at(usize::try_from(id.get()).unwrap_or(0));
-    let changes =
-        generated.iter().map(|(prefix, id)| Route { prefix: *prefix, next_hop: next_hop(*id) }).collect();
-    rig.change(changes);
+    rig.change(generated.iter().map(|(prefix, id)| (*prefix, next_hop(*id)).into()).collect());
     let prefixes: Vec<_> = generated.into_iter().map(|(prefix, _)| prefix).collect();
     check_all(rig, &prefixes);
     let keys: Vec<_> = (0..5000)
         .map(|_| {
             let prefix = prefixes[rig.rng.below(prefixes.len())];
-            inside(prefix, &mut rig.rng)
+            rig.rng.inside(prefix)
         })
         .collect();
     rig.check(&keys);
@@ -140,6 +133,6 @@ fn internet_table<K: TestKey>(rig: &mut Rig, routes: usize, seed: u64) -> Vec<Pr
 
 fn withdraw_some<K: TestKey>(rig: &mut Rig, prefixes: &[Prefix<K>]) {
     let some: Vec<_> = prefixes.iter().skip(5).step_by(10).copied().collect();
-    rig.change(some.iter().map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE }).collect());
+    rig.withdraw(&some);
     check_all(rig, &some);
 }

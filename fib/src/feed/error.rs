@@ -162,29 +162,13 @@ pub enum LineError {
     /// The next hop was refused by [`crate::NextHopTable`].
     #[error(transparent)]
     NextHop(#[from] NextHopError),
-    /// The next-hop id is wrong.
-    #[error("'{text}' is not a next-hop id in 1..=16777215")]
-    Id {
+    /// A number is wrong, or out of range.
+    #[error("'{text}' is not {wanted}")]
+    Number {
         /// The text found.
         text: String,
-    },
-    /// The port of an l3fwd rule is wrong.
-    #[error("'{text}' is not an l3fwd port in 0..=65535")]
-    Port {
-        /// The text found.
-        text: String,
-    },
-    /// The metric of a route is wrong.
-    #[error("'{text}' is not a metric in 0..=4294967295")]
-    Metric {
-        /// The text found.
-        text: String,
-    },
-    /// The weight of a path is wrong.
-    #[error("'{text}' is not a weight in 1..=65535")]
-    Weight {
-        /// The text found.
-        text: String,
+        /// The numbers allowed there.
+        wanted: &'static str,
     },
     /// The address is wrong.
     #[error("'{text}' after '{word}' is not an IP address")]
@@ -236,18 +220,6 @@ pub enum LineError {
         /// Its name.
         name: &'static str,
     },
-    /// The time of an update is wrong.
-    #[error("'{text}' is not a time in seconds")]
-    Time {
-        /// The text found.
-        text: String,
-    },
-    /// The origin AS of an update is wrong.
-    #[error("'{text}' is not an AS number")]
-    Origin {
-        /// The text found.
-        text: String,
-    },
     /// The line is longer than any valid route.
     #[error("the line is longer than {limit_bytes} bytes")]
     TooLong {
@@ -257,6 +229,16 @@ pub enum LineError {
     /// The line is not UTF-8.
     #[error("the line is not text")]
     NotText,
+}
+
+impl LineError {
+    pub(super) fn number(text: &str, wanted: &'static str) -> Self {
+        Self::Number { text: excerpt(text), wanted }
+    }
+
+    pub(super) fn word(text: &str, wanted: &'static str) -> Self {
+        Self::Word { text: excerpt(text), wanted }
+    }
 }
 
 /// What is wrong with a record of an MRT file (RFC 6396).

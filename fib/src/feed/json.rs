@@ -15,7 +15,7 @@ use super::collect::{Collected, Place};
 use super::error::excerpt;
 use super::text::{self, Destination, Path, Paths};
 use super::{FeedError, Hop, LineError, Progress, Source};
-use crate::{IpPrefix, Neighbour, NextHop, NextHopId};
+use crate::{IpPrefix, Neighbour, NextHop};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};
 use std::fmt;
@@ -82,24 +82,14 @@ impl Entry {
         let own = Path { has_pref, metric, ..path(self.gateway, self.via, self.dev)? };
         let prefix = destination.resolve(&own);
         let own_metric = Some(text::metric_of(prefix, metric));
-        let hop = match self.kind.as_deref() {
-            None | Some("unicast") => None,
-            Some(kind) => {
+        let kind = self.kind.as_deref().filter(|kind| *kind != "unicast");
+        let hop = match (kind, self.id, self.port) {
+            (Some(kind), ..) => {
                 let hop = NextHop::discarding(kind);
                 Some((Hop::Hop(hop.ok_or_else(|| LineError::RouteType { text: excerpt(kind) })?), own_metric))
             }
-        };
-        let hop = match (hop, self.id, self.port) {
-            (Some(hop), ..) => Some(hop),
-            (None, Some(id), _) => {
-                let wrong = || LineError::Id { text: id.to_string() };
-                let id = u32::try_from(id).map_err(|_| wrong())?;
-                Some((Hop::Id(NextHopId::new(id).map_err(|_| wrong())?), None))
-            }
-            (None, None, Some(port)) => {
-                let port = u16::try_from(port).map_err(|_| LineError::Port { text: port.to_string() })?;
-                Some((Hop::Hop(NextHop::Port { port }), None))
-            }
+            (None, Some(id), _) => Some((Hop::Id(text::bare_id(&id.to_string())?), None)),
+            (None, None, Some(port)) => Some((text::l3fwd_port(&port.to_string())?, None)),
             (None, None, None) => None,
         };
         let mut paths = Paths::new(destination, own)?;
@@ -190,9 +180,7 @@ pub(super) fn read(
     progress: &mut Progress<'_>,
 ) -> Result<(), FeedError> {
     let lines = AtomicU64::new(0);
-    if source.peek(3) == b"\xef\xbb\xbf" {
-        source.consume(3);
-    }
+    source.skip_mark();
     while skip_space(source, &lines)? {
         read_array(source, &lines, collected, progress)?;
     }

@@ -18,9 +18,7 @@ pub(super) struct Lines {
 impl Lines {
     /// The lines of `source` from its current position, without a byte order mark.
     pub(super) fn new(mut source: Source) -> Self {
-        if source.peek(3) == b"\xef\xbb\xbf" {
-            source.consume(3);
-        }
+        source.skip_mark();
         Self { source, line: Vec::with_capacity(256), number: 0 }
     }
 
@@ -95,7 +93,7 @@ impl<'a> Words<'a> {
     pub(super) fn end(&mut self) -> Result<(), LineError> {
         match self.next() {
             None => Ok(()),
-            Some(word) => Err(LineError::Word { text: excerpt(word), wanted: "the end of the line" }),
+            Some(word) => Err(LineError::word(word, "the end of the line")),
         }
     }
 }

@@ -36,7 +36,7 @@ pub use mrt::Truncated;
 pub use source::{Compression, Source, open};
 pub use text::{parse_neighbour, parse_route};
 pub use updates::{Action, Update, Updates, updates};
-pub use write::{RouteWords, UnknownWriteFormat, WriteError, WriteFormat, WriteOptions, write};
+pub use write::{RouteWords, WriteError, WriteFormat, WriteOptions, write};
 
 use crate::{NextHopTable, Rib};
 use collect::Collected;
@@ -44,7 +44,6 @@ use lines::Lines;
 use mrt::Records;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 /// The format of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,36 +56,40 @@ pub enum Format {
     Mrt,
 }
 
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Text => "text",
-            Self::Json => "json",
-            Self::Mrt => "mrt",
-        })
-    }
-}
-
-/// A name that is not a [`Format`].
+/// A name that is no format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{name}' is not a feed format, wanted text, json or mrt")]
+#[error("'{name}' is not {wanted}")]
 pub struct UnknownFormat {
     /// The name.
     pub name: String,
+    /// What it should be, and the names that there are.
+    pub wanted: &'static str,
 }
 
-impl FromStr for Format {
-    type Err = UnknownFormat;
-
-    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
-        match name {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            "mrt" => Ok(Self::Mrt),
-            _ => Err(UnknownFormat { name: error::excerpt(name) }),
+/// The names of the variants of an enum of formats.
+macro_rules! format_names {
+    ($format:ident, $wanted:literal, $($variant:ident $name:literal),+) => {
+        impl std::fmt::Display for $format {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self { $(Self::$variant => $name),+ })
+            }
         }
-    }
+
+        impl std::str::FromStr for $format {
+            type Err = crate::feed::UnknownFormat;
+
+            fn from_str(name: &str) -> Result<Self, Self::Err> {
+                match name {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err(crate::feed::UnknownFormat { name: crate::feed::error::excerpt(name), wanted: $wanted }),
+                }
+            }
+        }
+    };
 }
+use format_names;
+
+format_names!(Format, "a feed format, wanted text, json or mrt", Text "text", Json "json", Mrt "mrt");
 
 /// Called with the bytes read so far and their total over all files, as stored on disk (compressed). A total of 0 means that it
 /// is unknown (a pipe).

@@ -240,6 +240,18 @@ impl Source {
         format.ok_or_else(|| FeedError::UnknownFormat { path: self.path.clone() })
     }
 
+    /// The error of content that is valid but of the wrong kind.
+    pub(super) fn holds(&self, format: Format, holds: &'static str, wanted: &'static str) -> FeedError {
+        FeedError::Content { path: self.path.clone(), format, holds, wanted }
+    }
+
+    /// Skips a byte order mark.
+    pub(super) fn skip_mark(&mut self) {
+        if self.peek(3) == b"\xef\xbb\xbf" {
+            self.consume(3);
+        }
+    }
+
     /// The failure that ended the content, if any. A file cut short does not count; see [`Self::is_cut_short`].
     pub(super) fn take_failure(&mut self) -> Option<FeedError> {
         let failure = self.failure.take_if(|_| !self.cut_short)?;

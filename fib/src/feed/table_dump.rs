@@ -12,7 +12,7 @@
 
 use super::collect::{Collected, Place};
 use super::mrt::{Next, Records, Truncated, library};
-use super::{FeedError, Hop, Progress, RecordError};
+use super::{FeedError, Format, Hop, Progress, RecordError};
 use crate::{IpPrefix, NextHop, PortRef, Prefix4, Prefix6, PrefixError};
 use bgpkit_parser::models::{EntryType, MrtMessage, TableDumpV2Message};
 use bgpkit_parser::parser::RawMrtRecord;
@@ -102,12 +102,7 @@ pub(super) fn read(
     }
     if tables == 0 && outcome.truncated.is_none() {
         let holds = if updates > 0 { "updates" } else { "no table" };
-        return Err(FeedError::Content {
-            path: records.source().path().to_owned(),
-            format: super::Format::Mrt,
-            holds,
-            wanted: "a table",
-        });
+        return Err(records.source().holds(Format::Mrt, holds, "a table"));
     }
     outcome.skipped_records += updates;
     Ok(outcome)

@@ -11,7 +11,6 @@
 //! is its BGP next hop as a gateway whose port is derived from its id. The withdrawals of an UPDATE come before its
 //! announcements.
 
-use super::error::excerpt;
 use super::lines::{Lines, Words};
 use super::mrt::{Next, Records, Truncated, library};
 use super::table_dump::truncating;
@@ -100,12 +99,7 @@ pub fn updates(path: &Path, format: Option<Format>) -> Result<Updates, FeedError
         Format::Text => Input::Text(Lines::new(source)),
         Format::Mrt => Input::Mrt(Records::new(source)),
         Format::Json => {
-            return Err(FeedError::Content {
-                path: path.to_owned(),
-                format,
-                holds: "routes",
-                wanted: "updates",
-            });
+            return Err(source.holds(format, "routes", "updates"));
         }
     };
     Ok(Updates { input, ready: VecDeque::new(), truncated: None, skipped_records: 0, done: false })
@@ -182,12 +176,7 @@ impl Updates {
                             EntryType::TABLE_DUMP | EntryType::TABLE_DUMP_V2
                         );
                         if is_table {
-                            return Err(FeedError::Content {
-                                path: records.source().path().to_owned(),
-                                format: Format::Mrt,
-                                holds: "a table",
-                                wanted: "updates",
-                            });
+                            return Err(records.source().holds(Format::Mrt, "a table", "updates"));
                         }
                         unpack(record, &mut self.ready).map_err(|error| records.error(error))?;
                         self.skipped_records += u64::from(self.ready.is_empty());
@@ -228,7 +217,7 @@ fn parse(line: &[u8]) -> Result<Option<Update>, LineError> {
             Ok(Some(Update { time_s: 0.0, prefix, action: Action::Withdraw, peer: None }))
         }
         _ if first.starts_with(|first: char| first.is_ascii_digit()) => timed(first, words).map(Some),
-        _ => Err(LineError::Word { text: excerpt(first), wanted: WANTED }),
+        _ => Err(LineError::word(first, WANTED)),
     }
 }
 
@@ -251,17 +240,17 @@ fn timed(seconds: &str, mut words: Words<'_>) -> Result<Update, LineError> {
         .parse()
         .ok()
         .filter(|time_s: &f64| time_s.is_finite())
-        .ok_or_else(|| LineError::Time { text: excerpt(seconds) })?;
+        .ok_or_else(|| LineError::number(seconds, "a time in seconds"))?;
     let action = words.want("'a' or 'w'")?;
     let prefix = words.want("a prefix")?.parse()?;
     let peer = text::address("the prefix", words.want("a peer")?)?;
     let origin = words.want("an origin AS")?;
-    let origin: u32 = origin.parse().map_err(|_| LineError::Origin { text: excerpt(origin) })?;
+    let origin: u32 = origin.parse().map_err(|_| LineError::number(origin, "an AS number"))?;
     words.end()?;
     let action = match action {
         "a" => Action::Announce(Hop::Id(NextHopId::new(1 + origin % 255)?)),
         "w" => Action::Withdraw,
-        _ => return Err(LineError::Word { text: excerpt(action), wanted: "'a' or 'w'" }),
+        _ => return Err(LineError::word(action, "'a' or 'w'")),
     };
     Ok(Update { time_s, prefix, action, peer: Some(peer) })
 }

@@ -15,7 +15,6 @@ use std::fmt;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
-use std::str::FromStr;
 
 /// A format for writing tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,38 +29,10 @@ pub enum WriteFormat {
     Json,
 }
 
-impl fmt::Display for WriteFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Text => "text",
-            Self::Iproute2 => "iproute2",
-            Self::L3fwd => "l3fwd",
-            Self::Json => "json",
-        })
-    }
-}
-
-/// A name that is not a [`WriteFormat`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{name}' is not a format to write, wanted text, iproute2, l3fwd or json")]
-pub struct UnknownWriteFormat {
-    /// The name.
-    pub name: String,
-}
-
-impl FromStr for WriteFormat {
-    type Err = UnknownWriteFormat;
-
-    fn from_str(name: &str) -> Result<Self, UnknownWriteFormat> {
-        match name {
-            "text" => Ok(Self::Text),
-            "iproute2" => Ok(Self::Iproute2),
-            "l3fwd" => Ok(Self::L3fwd),
-            "json" => Ok(Self::Json),
-            _ => Err(UnknownWriteFormat { name: super::error::excerpt(name) }),
-        }
-    }
-}
+super::format_names!(
+    WriteFormat, "a format to write, wanted text, iproute2, l3fwd or json",
+    Text "text", Iproute2 "iproute2", L3fwd "l3fwd", Json "json"
+);
 
 /// Options of [`write()`].
 #[derive(Clone, Copy, Debug)]

@@ -17,8 +17,7 @@
 mod trie;
 
 use crate::{
-    Change, EngineError, EngineWriter, Family, FibDelta, Generation, IpPrefix, Key, NextHopId, Prefix, Route,
-    Routes,
+    Change, EngineError, EngineWriter, FibDelta, Generation, IpPrefix, Key, NextHopId, Prefix, Route, Routes,
 };
 use std::net::IpAddr;
 use std::ops::Range;
@@ -125,7 +124,7 @@ impl<K: Key> RibTable<K> {
     /// What withdraws all routes.
     #[must_use]
     pub fn withdrawn(&self) -> Vec<Route<K>> {
-        self.prefixes().map(|prefix| Route { prefix, next_hop: NextHopId::NONE }).collect()
+        self.prefixes().map(Route::withdrawal).collect()
     }
 
     /// The number of routes that an engine has.
@@ -363,15 +362,6 @@ impl Rib {
         }
     }
 
-    /// The number of routes of a family.
-    #[must_use]
-    pub fn len_of(&self, family: Family) -> usize {
-        match family {
-            Family::V4 => self.v4.len(),
-            Family::V6 => self.v6.len(),
-        }
-    }
-
     /// The number of routes.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -454,7 +444,7 @@ impl Rib {
 
     /// Decides anew which routes are used, by whether an engine [wants fewer](EngineWriter::wants_fewer_routes). Nothing was told since
     /// the last commit.
-    pub fn leave_out_anew(&mut self, leaves_out: bool) {
+    fn leave_out_anew(&mut self, leaves_out: bool) {
         let is_plain = !leaves_out;
         if self.v4.is_plain != is_plain {
             self.v4.choose_anew(is_plain);

@@ -52,7 +52,7 @@ fn a_delta_holds_the_net_change_only() {
 
 #[test]
 fn the_memory_of_what_was_told_counts() {
-    const ROUTES: usize = 10_000;
+    const ROUTES: usize = 20_000;
     let mut rib = Rib::new();
     for address in (0..).take(ROUTES) {
         rib.set(IpPrefix::V4(Prefix4::truncating(0x0a00_0000 + (address << 8), 24)), id(1));
@@ -163,6 +163,61 @@ fn a_refusal_takes_back_what_was_told() {
     assert!(rib.take_delta().is_empty());
 }
 
+#[test]
+fn a_rib_says_what_the_tables_of_both_families_say() {
+    let mut rib = Rib::new();
+    assert!(rib.is_empty());
+    let mut told = Routes::new();
+    for (prefix, next_hop) in [("10.0.0.0/8", 1), ("10.1.0.0/16", 2), ("2001:db8::/32", 3)] {
+        told.push(prefix.parse().unwrap(), id(next_hop));
+    }
+    rib.tell(&told);
+    assert_eq!((rib.len(), rib.is_empty(), rib.v4.len(), rib.v6.len()), (3, false, 2, 1));
+    assert_eq!(rib.bytes(), rib.v4.bytes() + rib.v6.bytes());
+    for (address, route) in [
+        ("10.1.2.3", Some(("10.1.0.0/16", 2))),
+        ("10.2.0.0", Some(("10.0.0.0/8", 1))),
+        ("11.0.0.0", None),
+        ("2001:db8::1", Some(("2001:db8::/32", 3))),
+        ("::", None),
+    ] {
+        let route = route.map(|(prefix, next_hop)| (prefix.parse().unwrap(), id(next_hop)));
+        assert_eq!(rib.longest(address.parse().unwrap()), route, "{address}");
+    }
+}
+
+#[cfg(feature = "testing")]
+#[test]
+fn an_engine_gets_the_routes_that_it_wants_and_one_that_refuses_changes_nothing() {
+    use crate::faulty::{Call, Faults, FaultyEngine, How};
+    let nested = |rib: &mut Rib| {
+        for prefix in ["10.0.0.0/8", "10.1.0.0/16", "2001:db8::/32", "2001:db8:1::/48"] {
+            rib.set(prefix.parse().unwrap(), id(1));
+        }
+    };
+    let used = |rib: &Rib| (rib.v4.used_len(), rib.v6.used_len());
+    let has = |engine: &FaultyEngine| (engine.stats().routes_v4, engine.stats().routes_v6);
+    let faults = std::sync::Arc::default();
+    // Both want all routes.
+    let [mut one, mut other] = [FaultyEngine::new(&faults), FaultyEngine::new(&faults)];
+    let mut rib = Rib::new();
+    nested(&mut rib);
+    rib.take_delta();
+    assert_eq!(used(&rib), (1, 1), "an engine that wants fewer had them");
+    Faults::fail_from(&faults, Call::Apply, 0, How::Full);
+    assert!(rib.move_to(&mut one).is_err());
+    assert_eq!(used(&rib), (1, 1), "it has them still");
+    faults.fail_from(Call::Apply, u64::MAX, How::Full);
+    assert_eq!((rib.move_to(&mut one), has(&one), used(&rib)), (Ok(Generation(1)), (2, 2), (2, 2)));
+    assert_eq!((rib.load(&mut other), has(&other)), (Ok(Generation(1)), (2, 2)));
+    rib.set("11.0.0.0/8".parse().unwrap(), id(1));
+    assert_eq!((rib.commit_to(&mut one), has(&one)), (Ok(Generation(2)), (3, 2)));
+    let mut of_one = Rib::of(&one);
+    nested(&mut of_one);
+    of_one.take_delta();
+    assert_eq!(used(&of_one), (2, 2));
+}
+
 /// What is told, and what comes then: `(address bits, length, next hop, what then)`.
 type Script = Vec<(u32, u8, u32, u8)>;
 
@@ -172,10 +227,9 @@ fn check_told<K: Key>(
     told: &BTreeMap<Prefix<K>, NextHopId>,
     prefixes: impl Iterator<Item = Prefix<K>>,
 ) {
-    assert!(table.iter().eq(told.iter().map(|(prefix, next_hop)| (*prefix, *next_hop))));
+    assert!(table.sorted().into_iter().eq(told.iter().map(|(prefix, next_hop)| (*prefix, *next_hop))));
     assert_eq!(table.is_empty(), told.is_empty());
-    let withdraw = |prefix: &Prefix<K>| Route { prefix: *prefix, next_hop: NextHopId::NONE };
-    assert!(table.withdrawn().into_iter().eq(told.keys().map(withdraw)));
+    assert!(table.withdrawn().into_iter().eq(told.keys().copied().map(Route::withdrawal)));
     for prefix in prefixes {
         assert_eq!(table.get(prefix), told.get(&prefix).copied().unwrap_or_default());
         for key in [prefix.address(), prefix.last_address()] {

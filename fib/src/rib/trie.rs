@@ -474,3 +474,54 @@ impl<K: Key> Trie<K> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// The lengths of the pages that a route of `len` bits needs, and of those among them that the hash map has.
+    fn page_lens<K: Key>(len: u8) -> (Vec<u8>, Vec<u8>) {
+        let mut trie = Trie::<K>::default();
+        trie.find_or_insert(Prefix::truncating(K::mask(K::BITS), len));
+        let anchored = trie.anchors.values().map(|page| trie.page(*page).len).collect();
+        (trie.pages.iter().map(|page| page.len).collect(), anchored)
+    }
+
+    #[test]
+    fn pages_are_a_stride_apart_and_one_of_the_middle_is_in_the_map() {
+        assert_eq!(page_lens::<u32>(8), (vec![0], vec![]));
+        assert_eq!(page_lens::<u32>(9), (vec![0, 8], vec![]));
+        assert_eq!(page_lens::<u32>(32), (vec![0, 8, 16, 24], vec![16]));
+        assert_eq!(page_lens::<u128>(12), (vec![0], vec![]));
+        assert_eq!(page_lens::<u128>(48), (vec![0, 12, 24, 36], vec![24]));
+    }
+
+    #[test]
+    fn a_page_has_little_room_left_over_and_seldom_needs_more() {
+        let (mut trie, mut capacities) = (Trie::<u32>::default(), BTreeSet::new());
+        for routes in 1..=256 {
+            trie.find_or_insert(Prefix::truncating((routes - 1) << 24, 8));
+            let capacity = trie.pages[0].entries.capacity();
+            assert!(capacity <= routes as usize * 5 / 4 + 3, "room for {capacity}, {routes} there");
+            capacities.insert(capacity);
+        }
+        assert!(capacities.len() <= 15, "{capacities:?}");
+    }
+
+    #[test]
+    fn every_list_counts_as_memory() {
+        let mut trie = Trie::<u32>::default();
+        let routes = (0..100_u32).map(|n| Prefix::truncating(n << 16, 24));
+        let places: Vec<_> = routes.map(|prefix| (trie.find_or_insert(prefix).0, prefix)).collect();
+        for (page, prefix) in &places[..50] {
+            let place = trie.page(*page).place(*prefix);
+            trie.tidy(*page, place);
+        }
+        assert_eq!((trie.free.len(), trie.anchors.len(), trie.size()), (50, 50, (52, 1)));
+        let entries: usize = trie.pages.iter().map(|page| page.entries.capacity() * 8).sum();
+        let pages = trie.pages.capacity() * size_of::<Page<u32>>();
+        let lists = trie.free.capacity() * 4 + trie.anchors.capacity() * 9;
+        assert_eq!(trie.bytes(), (pages + entries + lists) as u64);
+    }
+}

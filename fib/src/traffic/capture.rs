@@ -1,9 +1,9 @@
 //! The destination addresses of a capture.
 
-use super::halves;
 use crate::Family;
 use crate::capture::{self, CaptureError};
 use pcap_parser::Linktype;
+use std::net::IpAddr;
 use std::path::Path;
 
 /// Raw IP, as some BSDs number it in their captures.
@@ -16,10 +16,8 @@ const VLAN_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 pub struct Destinations {
     /// IPv4 addresses, host order.
     pub v4: Vec<u32>,
-    /// First 64 bits of IPv6 addresses.
-    pub v6_hi: Vec<u64>,
-    /// Last 64 bits of IPv6 addresses.
-    pub v6_lo: Vec<u64>,
+    /// IPv6 addresses, host order.
+    pub v6: Vec<u128>,
     /// Frames read.
     pub frames: u64,
     /// Frames without a destination address: not IP, cut before the address, or of a link type other than Ethernet and raw
@@ -40,29 +38,21 @@ impl Destinations {
             Linktype(number) if RAW_BSD.contains(&number) => by_version(frame),
             _ => None,
         };
-        match packet {
-            Some((Family::V4, packet))
-                if by_version(packet).is_some_and(|(found, _)| found == Family::V4) =>
-            {
-                if let Some(address) = packet.get(16..20).and_then(|bytes| bytes.try_into().ok()) {
-                    self.v4.push(u32::from_be_bytes(address));
-                    return;
-                }
-            }
-            Some((Family::V6, packet))
-                if by_version(packet).is_some_and(|(found, _)| found == Family::V6) =>
-            {
-                if let Some(address) = packet.get(24..40).and_then(|bytes| bytes.try_into().ok()) {
-                    let (hi, lo) = halves(u128::from_be_bytes(address));
-                    self.v6_hi.push(hi);
-                    self.v6_lo.push(lo);
-                    return;
-                }
-            }
-            _ => {}
+        match packet.and_then(destination) {
+            Some(IpAddr::V4(address)) => self.v4.push(address.to_bits()),
+            Some(IpAddr::V6(address)) => self.v6.push(address.to_bits()),
+            None => self.others += 1,
         }
-        self.others += 1;
     }
+}
+
+/// The destination of a packet of `family`; `None` when its version says otherwise, or when it is cut before the address.
+fn destination((family, packet): (Family, &[u8])) -> Option<IpAddr> {
+    by_version(packet).filter(|(found, _)| *found == family)?;
+    Some(match family {
+        Family::V4 => IpAddr::from(*packet.get(16..)?.first_chunk::<4>()?),
+        Family::V6 => IpAddr::from(*packet.get(24..)?.first_chunk::<16>()?),
+    })
 }
 
 /// The packet within an Ethernet frame with at most two VLAN tags.
@@ -168,7 +158,7 @@ mod tests {
         ];
         let found = read(&pcap(1, &frames)).unwrap();
         assert_eq!(found.v4, [0xc000_0201, 0xc000_0203]);
-        assert_eq!((found.v6_hi, found.v6_lo), (vec![0x2001_0db8_0000_0000], vec![2]));
+        assert_eq!(found.v6, [0x2001_0db8 << 96 | 2]);
         assert_eq!((found.frames, found.others, found.truncated), (9, 6, false));
     }
 
@@ -176,7 +166,7 @@ mod tests {
     fn raw_ip_of_every_number() {
         for link in [101, 12, 14] {
             let found = read(&pcap(link, &[ip4(1), ip6(2), vec![0x10; 40]])).unwrap();
-            assert_eq!((found.v4.len(), found.v6_lo.len(), found.others), (1, 1, 1), "link type {link}");
+            assert_eq!((found.v4.len(), found.v6.len(), found.others), (1, 1, 1), "link type {link}");
         }
         assert_eq!(read(&pcap(228, &[ip4(1), ip6(2)])).unwrap().others, 1);
         assert_eq!(read(&pcap(147, &[ip4(1)])).unwrap().others, 1);
@@ -218,9 +208,9 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), pcap(101, &[ip4(1), ip4(2), ip4(3)])).unwrap();
         let traffic = Traffic::Capture(file.path().to_owned());
-        let keys = traffic.keys_v4(&[], 5, 0).unwrap();
+        let keys = traffic.keys::<u32>(&[], 5, 0).unwrap();
         assert_eq!(keys, [0xc000_0201, 0xc000_0202, 0xc000_0203, 0xc000_0201, 0xc000_0202]);
-        let none = traffic.keys_v6(&[], 5, 0).unwrap_err();
+        let none = traffic.keys::<u128>(&[], 5, 0).unwrap_err();
         assert!(matches!(none, TrafficError::NoPackets { frames: 3, family: Family::V6, .. }), "{none}");
     }
 
@@ -239,7 +229,7 @@ mod tests {
                 }
                 bytes.truncate(usize::from(cut) % 4096 + 1);
                 if let Ok(found) = read(&bytes) {
-                    prop_assert_eq!(found.frames, found.others + (found.v4.len() + found.v6_hi.len()) as u64);
+                    prop_assert_eq!(found.frames, found.others + (found.v4.len() + found.v6.len()) as u64);
                 }
             }
         }
@@ -253,7 +243,7 @@ mod tests {
         };
         let (pcap, pcapng) = (read("mix.pcap"), read("mix.pcapng"));
         assert_eq!(pcap, pcapng);
-        assert!(pcap.frames == 2000 && !pcap.v4.is_empty() && !pcap.v6_hi.is_empty());
+        assert!(pcap.frames == 2000 && !pcap.v4.is_empty() && !pcap.v6.is_empty());
         assert_eq!(read("mix-be.pcap"), read("mix-be.pcapng"));
         assert_eq!(read("mix-be.pcap").v4, pcap.v4[..read("mix-be.pcap").v4.len()]);
     }

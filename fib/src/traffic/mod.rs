@@ -1,7 +1,6 @@
 //! Lookup keys for measurements.
 //!
-//! There are three seeded kinds of keys, and the destinations of a capture. Keys come as the arrays that batches are cut from:
-//! `Vec<u32>` for IPv4, high and low halves for IPv6. The same seed and table give the same keys on every host.
+//! There are three seeded kinds of keys, and the destinations of a capture. The same seed and table give the same keys on every host.
 //!
 //! This file draws the seeded keys; `capture` reads the destinations of a capture.
 
@@ -10,17 +9,11 @@ mod capture;
 pub use capture::{Destinations, capture_destinations};
 
 use crate::capture::CaptureError;
-use crate::keys::halves;
 use crate::random::Seeded;
-use crate::{Family, Key, NextHopId, Prefix, Prefix4, Prefix6};
+use crate::{Family, Key, NextHopId, Prefix};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-
-/// Flows of [`Traffic::Zipf`] over an IPv4 table.
-pub const ZIPF_FLOWS_V4: usize = 200_000;
-/// Flows of [`Traffic::Zipf`] over an IPv6 table.
-pub const ZIPF_FLOWS_V6: usize = 100_000;
 
 /// A kind of traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,59 +78,27 @@ impl Traffic {
         }
     }
 
-    /// `count` IPv4 keys. [`Traffic::Table`] and [`Traffic::Zipf`] draw from `table`; the other kinds ignore it.
+    /// `count` keys. [`Traffic::Table`] and [`Traffic::Zipf`] draw from `table`; the other kinds ignore it.
     ///
     /// # Errors
     /// [`TrafficError::NoPrefixes`] for an empty table; for a capture as [`capture_destinations`], and
     /// [`TrafficError::NoPackets`] when it has no packet of the family.
-    pub fn keys_v4(
+    pub fn keys<K: Key>(
         &self,
-        table: &[(Prefix4, NextHopId)],
+        table: &[(Prefix<K>, NextHopId)],
         count: usize,
         seed: u64,
-    ) -> Result<Vec<u32>, TrafficError> {
-        match self {
-            Self::Capture(path) => {
-                let found = capture_destinations(path)?;
-                self.repeated(&found.v4, count, found.frames, Family::V4)
-            }
-            _ => self.drawn(table, count, seed, ZIPF_FLOWS_V4, |rng| rng.u32()),
+    ) -> Result<Vec<K>, TrafficError> {
+        let Self::Capture(path) = self else { return self.drawn(table, count, seed) };
+        let Destinations { v4, v6, frames, .. } = capture_destinations(path)?;
+        let found: Vec<K> = match K::FAMILY {
+            Family::V4 => v4.into_iter().map(|key| K::from_high_bits(key.to_high_bits())).collect(),
+            Family::V6 => v6.into_iter().map(K::from_high_bits).collect(),
+        };
+        if found.is_empty() {
+            return Err(TrafficError::NoPackets { path: path.clone(), frames, family: K::FAMILY });
         }
-    }
-
-    /// `count` IPv6 keys, as high and low halves. `table` as for [`Self::keys_v4`].
-    ///
-    /// # Errors
-    /// As [`Self::keys_v4`].
-    pub fn keys_v6(
-        &self,
-        table: &[(Prefix6, NextHopId)],
-        count: usize,
-        seed: u64,
-    ) -> Result<(Vec<u64>, Vec<u64>), TrafficError> {
-        if let Self::Capture(path) = self {
-            let found = capture_destinations(path)?;
-            let hi = self.repeated(&found.v6_hi, count, found.frames, Family::V6)?;
-            let lo = self.repeated(&found.v6_lo, count, found.frames, Family::V6)?;
-            return Ok((hi, lo));
-        }
-        let keys = self.drawn(table, count, seed, ZIPF_FLOWS_V6, |rng| 1 << 125 | rng.u128() >> 3)?;
-        Ok(keys.into_iter().map(halves).unzip())
-    }
-
-    fn repeated<T: Copy>(
-        &self,
-        found: &[T],
-        count: usize,
-        frames: u64,
-        family: Family,
-    ) -> Result<Vec<T>, TrafficError> {
-        match self {
-            Self::Capture(path) if found.is_empty() => {
-                Err(TrafficError::NoPackets { path: path.clone(), frames, family })
-            }
-            _ => Ok(found.iter().copied().cycle().take(count).collect()),
-        }
+        Ok(found.into_iter().cycle().take(count).collect())
     }
 
     fn drawn<K: Key>(
@@ -145,9 +106,11 @@ impl Traffic {
         table: &[(Prefix<K>, NextHopId)],
         count: usize,
         seed: u64,
-        flows: usize,
-        uniform: impl Fn(&mut Seeded) -> K,
     ) -> Result<Vec<K>, TrafficError> {
+        let uniform = |rng: &mut Seeded| match K::FAMILY {
+            Family::V4 => K::from_high_bits(rng.u32().to_high_bits()),
+            Family::V6 => K::from_high_bits(1 << 125 | rng.u128() >> 3),
+        };
         let mut rng = Seeded::new(seed, 0x6b65_7973 + u64::from(K::BITS));
         if *self == Self::Random {
             return Ok((0..count).map(|_| uniform(&mut rng)).collect());
@@ -162,6 +125,10 @@ impl Traffic {
         if *self == Self::Table {
             return Ok((0..count).map(|_| from_table(&mut rng)).collect());
         }
+        let flows = match K::FAMILY {
+            Family::V4 => 200_000,
+            Family::V6 => 100_000,
+        };
         let flows: Vec<_> = (0..flows).map(|_| from_table(&mut rng)).collect();
         let ranks = ZipfRanks::new(flows.len());
         Ok((0..count).map(|_| flows[ranks.draw(&mut rng)]).collect())
@@ -234,14 +201,14 @@ mod tests {
 
     #[test]
     fn random_spans_the_space() {
-        let v4 = Traffic::Random.keys_v4(&[], 10_000, 1).unwrap();
+        let v4 = Traffic::Random.keys::<u32>(&[], 10_000, 1).unwrap();
         let firsts: std::collections::HashSet<_> = v4.iter().map(|key| key >> 24).collect();
         assert_eq!(firsts.len(), 256);
-        let (hi, lo) = Traffic::Random.keys_v6(&[], 10_000, 1).unwrap();
-        assert!(hi.len() == 10_000 && lo.len() == 10_000);
-        assert!(hi.iter().all(|hi| hi >> 61 == 1) && hi.iter().any(|hi| hi >> 60 == 3));
-        assert_ne!(v4, Traffic::Random.keys_v4(&[], 10_000, 2).unwrap());
-        assert_eq!(v4, Traffic::Random.keys_v4(&[], 10_000, 1).unwrap());
+        let v6 = Traffic::Random.keys::<u128>(&[], 10_000, 1).unwrap();
+        assert_eq!(v6.len(), 10_000);
+        assert!(v6.iter().all(|key| key >> 125 == 1) && v6.iter().any(|key| key >> 124 == 3));
+        assert_ne!(v4, Traffic::Random.keys::<u32>(&[], 10_000, 2).unwrap());
+        assert_eq!(v4, Traffic::Random.keys::<u32>(&[], 10_000, 1).unwrap());
     }
 
     #[test]
@@ -250,19 +217,18 @@ mod tests {
         let (o4, o6): (Oracle<u32>, Oracle<u128>) =
             (t4.iter().copied().collect(), t6.iter().copied().collect());
         for traffic in [Traffic::Table, Traffic::Zipf] {
-            let v4 = traffic.keys_v4(&t4, 5000, 3).unwrap();
+            let v4 = traffic.keys(&t4, 5000, 3).unwrap();
             assert!(v4.iter().all(|key| o4.longest_match(*key).is_some()));
-            let (hi, lo) = traffic.keys_v6(&t6, 5000, 3).unwrap();
-            let mut keys = hi.iter().zip(&lo).map(|(hi, lo)| u128::from(*hi) << 64 | u128::from(*lo));
-            assert!(keys.all(|key| o6.longest_match(key).is_some()));
-            let refused = traffic.keys_v4(&[], 1, 0).unwrap_err();
+            let v6 = traffic.keys(&t6, 5000, 3).unwrap();
+            assert!(v6.iter().all(|key| o6.longest_match(*key).is_some()));
+            let refused = traffic.keys::<u32>(&[], 1, 0).unwrap_err();
             assert!(matches!(refused, TrafficError::NoPrefixes { family: Family::V4, .. }));
         }
     }
 
     #[test]
     fn zipf_is_zipf() {
-        let keys = Traffic::Zipf.keys_v4(&routes(), 200_000, 1).unwrap();
+        let keys = Traffic::Zipf.keys::<u32>(&routes(), 200_000, 1).unwrap();
         let mut counts: HashMap<u32, usize> = HashMap::new();
         for key in keys {
             *counts.entry(key).or_default() += 1;

@@ -25,6 +25,7 @@ use super::lines::{Lines, Words};
 use super::{FeedError, Hop, LineError, Progress};
 use crate::{Family, Group, IpPrefix, MacAddr, Neighbour, NextHop, NextHopId, PortRef, Prefix4};
 use std::net::IpAddr;
+use std::str::FromStr;
 
 /// Words of a route that take no value and do not change where a packet goes.
 const FLAGS: [&str; 13] = [
@@ -362,9 +363,7 @@ pub(super) fn only_route(line: Line, text: &str, wanted: &'static str) -> Result
     match line {
         Line::Route(prefix, hop, _) => Ok((prefix, hop)),
         Line::Multipath(_) => Err(LineError::NoNextHop),
-        Line::Nothing | Line::NextHop(_) | Line::Neighbour(_) => {
-            Err(LineError::Word { text: excerpt(text), wanted })
-        }
+        Line::Nothing | Line::NextHop(_) | Line::Neighbour(_) => Err(LineError::word(text, wanted)),
     }
 }
 
@@ -391,10 +390,21 @@ fn route(destination: &str, mut words: Words<'_>) -> Result<Line, LineError> {
     Ok(Line::Route(prefix, hop, Some(metric)))
 }
 
+/// A number of digits alone, which is one of `wanted`.
+fn digits<T: FromStr>(text: &str, wanted: &'static str) -> Result<T, LineError> {
+    let number = text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+    number.ok_or_else(|| LineError::number(text, wanted))
+}
+
 /// A bare next-hop id.
 pub(super) fn bare_id(text: &str) -> Result<NextHopId, LineError> {
-    let id = text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
-    id.and_then(|id| NextHopId::new(id).ok()).ok_or_else(|| LineError::Id { text: excerpt(text) })
+    const WANTED: &str = "a next-hop id in 1..=16777215";
+    NextHopId::new(digits(text, WANTED)?).map_err(|_| LineError::number(text, WANTED))
+}
+
+/// The port of an l3fwd rule.
+pub(super) fn l3fwd_port(text: &str) -> Result<Hop, LineError> {
+    digits(text, "an l3fwd port in 0..=65535").map(|port| Hop::Hop(NextHop::Port { port }))
 }
 
 /// Parses the words of a route or of one of its nexthops, up to the end of the line or the next `nexthop`.
@@ -427,14 +437,16 @@ fn path(words: &mut Words<'_>) -> Result<Path, LineError> {
             }
             "dev" if path.port.is_none() => path.port = Some(port_of(words.want("a port")?)?),
             "via" | "dev" => {
-                return Err(LineError::Word { text: excerpt(word), wanted: "it once in a route or nexthop" });
+                return Err(LineError::word(word, "it once in a route or nexthop"));
             }
             "pref" => {
                 words.want("a value")?;
                 path.has_pref = true;
             }
             "weight" => path.weight = Some(weight(words.want("a weight")?)?),
-            "metric" | "priority" | "preference" => path.metric = Some(metric(words.want("a metric")?)?),
+            "metric" | "priority" | "preference" => {
+                path.metric = Some(digits(words.want("a metric")?, "a metric in 0..=4294967295")?);
+            }
             _ if FLAGS.contains(&word) => {}
             _ if SETTINGS.contains(&word) => {
                 // `mtu lock 1500`
@@ -442,7 +454,7 @@ fn path(words: &mut Words<'_>) -> Result<Path, LineError> {
                     words.want("a value")?;
                 }
             }
-            _ => return Err(LineError::Word { text: excerpt(word), wanted: ROUTE_WORDS }),
+            _ => return Err(LineError::word(word, ROUTE_WORDS)),
         }
     }
 }
@@ -450,13 +462,7 @@ fn path(words: &mut Words<'_>) -> Result<Path, LineError> {
 /// The weight of a path.
 pub(super) fn weight(text: &str) -> Result<u16, LineError> {
     let weight = text.parse().ok().filter(|weight| *weight > 0);
-    weight.ok_or_else(|| LineError::Weight { text: excerpt(text) })
-}
-
-/// The metric of a route.
-fn metric(text: &str) -> Result<u32, LineError> {
-    let metric = text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
-    metric.ok_or_else(|| LineError::Metric { text: excerpt(text) })
+    weight.ok_or_else(|| LineError::number(text, "a weight in 1..=65535"))
 }
 
 /// A port by index or name. A name must be one word without control characters that does not start a comment, so that it can be
@@ -466,7 +472,7 @@ pub(super) fn port_of(text: &str) -> Result<PortRef, LineError> {
     if is_word && !text.contains(|c: char| c.is_ascii_control()) {
         Ok(PortRef::parse(text))
     } else {
-        Err(LineError::Word { text: excerpt(text), wanted: "a port's index or its name" })
+        Err(LineError::word(text, "a port's index or its name"))
     }
 }
 
@@ -477,14 +483,9 @@ pub(super) fn address(word: &'static str, text: &str) -> Result<IpAddr, LineErro
 /// `R<prefix> <port>`, the port from 0.
 fn l3fwd(prefix: &str, mut words: Words<'_>) -> Result<Line, LineError> {
     let prefix = prefix.parse()?;
-    let text = words.want("a port")?;
-    let port = text
-        .parse()
-        .ok()
-        .filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
-        .ok_or_else(|| LineError::Port { text: excerpt(text) })?;
+    let port = l3fwd_port(words.want("a port")?)?;
     words.end()?;
-    Ok(Line::Route(prefix, Hop::Hop(NextHop::Port { port }), None))
+    Ok(Line::Route(prefix, port, None))
 }
 
 /// `neigh ADDR lladdr MAC dev PORT`, in any order after the address, also with the words that `ip neigh` adds.
@@ -500,7 +501,7 @@ fn neighbour(mut words: Words<'_>) -> Result<Neighbour, LineError> {
             }
             "router" | "extern_learn" | "REACHABLE" | "STALE" | "DELAY" | "PROBE" | "PERMANENT" | "NOARP" => {
             }
-            _ => return Err(LineError::Word { text: excerpt(word), wanted: "'lladdr MAC' or 'dev PORT'" }),
+            _ => return Err(LineError::word(word, "'lladdr MAC' or 'dev PORT'")),
         }
     }
     Ok(Neighbour {

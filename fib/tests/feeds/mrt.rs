@@ -1,15 +1,10 @@
 //! MRT tables: the choice among entries, every kind of record, files cut at every byte, garbage.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
-
-mod mrt_writer;
-
-use fib::feed::{self, FeedError, Format, LoadOptions, Loaded, RecordError, Truncated};
-use fib::{NextHop, NextHopTable, PortRef, Rib};
-use mrt_writer::{as_path, attribute, nlri, octets, origin, peer_index_table, record};
+use crate::mrt_writer::{as_path, attribute, nlri, octets, origin, peer_index_table, record};
+use crate::{Tables, load_bytes, open_updates};
+use fib::feed::{FeedError, Format, Loaded, RecordError, Truncated};
+use fib::{IpPrefix, NextHop, NextHopId, PortRef};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use tempfile::TempDir;
 
 /// The attributes of a TABLE_DUMP_V2 entry, with a next hop of either family.
 fn attributes(path: &[u32], next_hop: &str) -> Vec<u8> {
@@ -23,10 +18,10 @@ fn attributes(path: &[u32], next_hop: &str) -> Vec<u8> {
 }
 
 /// An entry of a RIB record: peer index, ADD-PATH path identifier, attributes.
-type Entry = (u16, Option<u32>, Vec<u8>);
+type RibEntry = (u16, Option<u32>, Vec<u8>);
 
 /// A RIB record of one prefix.
-fn rib(subtype: u16, prefix: &str, entries: &[Entry]) -> Vec<u8> {
+fn rib(subtype: u16, prefix: &str, entries: &[RibEntry]) -> Vec<u8> {
     let count = u16::try_from(entries.len()).unwrap().to_be_bytes();
     let mut body = [&[0, 0, 0, 7], &nlri(prefix)[..], &count].concat();
     for (peer, path_id, attributes) in entries {
@@ -42,28 +37,17 @@ fn rib(subtype: u16, prefix: &str, entries: &[Entry]) -> Vec<u8> {
 /// A loaded table: each prefix with its gateway.
 type Routes = BTreeMap<String, String>;
 
-fn routes(rib: &Rib, hops: &NextHopTable) -> Routes {
-    let v4 = rib.v4.iter().map(|(prefix, id)| (prefix.to_string(), id));
-    let v6 = rib.v6.iter().map(|(prefix, id)| (prefix.to_string(), id));
-    v4.chain(v6)
-        .map(|(prefix, id)| match hops.get(id) {
-            Some(NextHop::Gateway { gateway, port: PortRef::ById }) => (prefix, gateway.to_string()),
-            other => panic!("{prefix} {other:?}"),
-        })
-        .collect()
+fn routes(tables: &Tables) -> Routes {
+    let gateway = |(prefix, id): (IpPrefix, NextHopId)| match tables.hops.get(id) {
+        Some(NextHop::Gateway { gateway, port: PortRef::ById }) => (prefix.to_string(), gateway.to_string()),
+        other => panic!("{prefix} {other:?}"),
+    };
+    tables.routes().map(gateway).collect()
 }
 
 fn load_as(bytes: &[u8], format: Option<Format>) -> Result<(Loaded, Routes), FeedError> {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("table");
-    std::fs::write(&path, bytes).unwrap();
-    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
-    let options = LoadOptions { format, ..LoadOptions::default() };
-    let result = feed::load(&[path], &mut rib, &mut hops, options);
-    if result.is_err() {
-        assert!(rib.is_empty() && hops.is_empty());
-    }
-    Ok((result?.remove(0), routes(&rib, &hops)))
+    let (loaded, tables) = load_bytes(bytes, format)?;
+    Ok((loaded, routes(&tables)))
 }
 
 fn load(bytes: &[u8]) -> Result<(Loaded, Routes), FeedError> {
@@ -338,16 +322,8 @@ proptest::proptest! {
         }
         table.truncate(cut.max(1));
         let _ = load_as(&table, Some(Format::Mrt));
-        let folder = updates_file(&table);
-        if let Ok(updates) = feed::updates(&folder.1, Some(Format::Mrt)) {
+        if let (_folder, Ok(updates)) = open_updates(&table, Some(Format::Mrt)) {
             proptest::prop_assert!(updates.count() < 1000);
         }
     }
-}
-
-fn updates_file(bytes: &[u8]) -> (TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("updates");
-    std::fs::write(&path, bytes).unwrap();
-    (folder, path)
 }

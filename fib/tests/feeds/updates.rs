@@ -1,21 +1,12 @@
 //! Update streams from files: MRT BGP4MP, text, and files that are neither.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
-
-mod mrt_writer;
-
+use crate::mrt_writer::{as_path, attribute, nlri, octets, origin, peer_index_table, record};
+use crate::{Folder, open_updates};
 use fib::NextHop;
-use fib::feed::{self, Action, FeedError, Format, Hop, Truncated, Update, Updates};
-use mrt_writer::{as_path, attribute, nlri, octets, origin, peer_index_table, record};
-use tempfile::TempDir;
+use fib::feed::{Action, FeedError, Format, Hop, Truncated, Update, Updates};
 
-/// Opens the updates of a file with this content. The caller must keep the folder, which holds the file, while reading.
-fn open(content: &[u8]) -> (TempDir, Result<Updates, FeedError>) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("updates");
-    std::fs::write(&path, content).unwrap();
-    let updates = feed::updates(&path, None);
-    (folder, updates)
+fn open(content: &[u8]) -> (Folder, Result<Updates, FeedError>) {
+    open_updates(content, None)
 }
 
 fn all(content: &[u8]) -> (Vec<Update>, Option<Truncated>) {
