@@ -18,6 +18,7 @@
 //! A writer without access to the checker reports its stores with [`tell`], in tests only; a checker that
 //! [listens](Checker::listen) receives them.
 
+use crate::conformance;
 use crate::loads::{Loads, Place};
 use crate::oracle::Oracle;
 use crate::random::Seeded;
@@ -27,6 +28,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// An action of a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +153,33 @@ impl<K: Key> Checker<K> {
             stores_all: 0,
             steps: 0,
         })))
+    }
+
+    /// A checker of lookups in a table that the writer may replace whole. `current` takes the table in service out of `place`, where
+    /// readers find it; which one that is, is the first load of a lookup, and the lookup keeps this table. `lookup` then does its
+    /// loads as in [`Self::new`], and returns the answer's number, as scalar kernels do.
+    ///
+    /// ```ignore
+    /// let (v4, v6) = engine.places();
+    /// let checker = Checker::of_tables(v4, |place| place.load_full(), scalar::one);
+    /// ```
+    /// A checker keeps all tables that it has met, since lookups in flight may be in any.
+    pub fn of_tables<P: 'static, T: 'static>(
+        place: Arc<P>,
+        current: impl Fn(&P) -> Arc<T> + 'static,
+        lookup: impl Fn(&T, K, &mut Steps<'_>) -> Result<u32, Stopped> + 'static,
+    ) -> Self {
+        let tables = RefCell::new(FxHashMap::default());
+        Self::new(move |key, steps| {
+            let table = steps.load(Place::of(&*place), || {
+                let table = current(&place);
+                let address = Arc::as_ptr(&table).addr() as u64;
+                tables.borrow_mut().insert(address, table);
+                address
+            })?;
+            let table = Arc::clone(&tables.borrow()[&table]);
+            lookup(&table, key, steps).map(NextHopId::from_answer)
+        })
     }
 
     /// Receives the actions of writers on this thread until the result is dropped.
@@ -322,6 +351,12 @@ pub struct Sequences {
     pub lengths: RangeInclusive<u8>,
     /// Next hops are taken from `1..=next_hops`.
     pub next_hops: u32,
+}
+
+/// `quick` sequences, or twenty times as many in a full run (`FWD_CONFORMANCE=full`).
+#[must_use]
+pub fn count(quick: usize) -> usize {
+    if conformance::Options::from_env().full { quick * 20 } else { quick }
 }
 
 /// Drives an engine of one family through sequences of deltas: only announcements, nests without withdraws, nested withdraws

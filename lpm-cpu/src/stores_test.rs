@@ -11,16 +11,12 @@ use crate::sail_b::EveryLevel;
 use crate::sail_l::SailL;
 use crate::sail_l::layout::{Paper, Wide};
 use crate::sail_u::EverySixthLevel;
-use fib::loads::{Loads as _, Place};
 use fib::oracle::Oracle;
-use fib::stores::{Checker, Sequences, run};
-use fib::{EngineOptions, EngineWriter as _, FibDelta, Key, NextHopId, Prefix, Rib, conformance};
-use lpm_core::engine::{Algorithm, CpuEngine};
-use std::cell::RefCell;
-use std::collections::HashMap;
+use fib::stores::{Checker, Sequences, Steps, Stopped, count, run};
+use fib::{EngineOptions, EngineWriter as _, FibDelta, Key, NextHopId, Prefix, Rib};
+use lpm_core::engine::{Algorithm, CpuEngine, FibTable};
 use std::convert::Infallible;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 fn sail<A: Algorithm<Params = Params>>() -> CpuEngine<A> {
     let options = EngineOptions { huge_pages: false, ..EngineOptions::default() };
@@ -81,97 +77,85 @@ pub(crate) fn run_blocks<K: Key>(
     }
 }
 
-/// Lookups by `$one` where readers find their table at `$place`: the table in service is their first load, and they keep it.
-macro_rules! checker {
-    ($place:expr, $one:expr) => {{
-        let place = $place;
-        let tables = RefCell::new(HashMap::new());
-        Checker::new(move |key, steps| {
-            let table = steps.load(Place::of(&*place), || {
-                let table = place.load_full();
-                let address = Arc::as_ptr(&table).addr() as u64;
-                tables.borrow_mut().insert(address, table);
-                address
-            })?;
-            let table = Arc::clone(&tables.borrow()[&table]);
-            $one(&table, key, steps).map(NextHopId::from_answer)
-        })
-    }};
-}
-pub(crate) use checker;
-
-/// Runs `$count` sequences for each range of lengths on `$engine`, whose lookups are `$one`, with next hops `1..=$next_hops`. With
-/// `$has_default`, blocks of addresses have a default route.
-macro_rules! sequences {
-    ($engine:expr, $one:expr, $count:expr, $lengths:expr) => {
-        sequences!($engine, $one, $count, $lengths, 5, false)
+/// Runs `quick` sequences for each range of lengths on `engine`, whose lookups are `one`, with next hops `1..=next_hops`. With
+/// `has_default`, blocks of addresses have a default route.
+fn sequences<A: Algorithm>(
+    mut engine: CpuEngine<A>,
+    one: impl Fn(&<A::V4 as FibTable<u32>>::Shared, u32, &mut Steps<'_>) -> Result<u32, Stopped> + 'static,
+    quick: usize,
+    lengths: &[RangeInclusive<u8>],
+    (next_hops, has_default): (u32, bool),
+) {
+    let checker = Checker::of_tables(engine.places().0, |place| place.load_full(), one);
+    let _listening = checker.listen();
+    let count = count(quick);
+    let mut apply = |delta: &FibDelta, rib: &Rib| {
+        engine.apply(delta, rib).unwrap();
     };
-    ($engine:expr, $one:expr, $count:expr, $lengths:expr, $next_hops:expr, $has_default:expr) => {{
-        let mut engine = $engine;
-        let checker = checker!(engine.places().0, $one);
-        let _listening = checker.listen();
-        let count = if conformance::Options::from_env().full { $count * 20 } else { $count };
-        let all: &[RangeInclusive<u8>] = $lengths;
-        for lengths in all {
-            let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: $next_hops };
-            run(&plan, &checker, |delta, rib| {
-                engine.apply(delta, rib).unwrap();
-            });
-        }
-        run_blocks(12, count, (Prefix::DEFAULT, $has_default), &checker, |delta, rib| {
-            engine.apply(delta, rib).unwrap();
-        });
-        println!("{checker:?}");
-    }};
+    for lengths in lengths {
+        let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops };
+        run(&plan, &checker, &mut apply);
+    }
+    run_blocks(12, count, (Prefix::DEFAULT, has_default), &checker, apply);
+    println!("{checker:?}");
 }
 
 #[test]
 fn sail_b_sequences() {
-    sequences!(sail::<BitMapEngine<EveryLevel>>(), bit_maps_one, 1000, &[0..=32, 14..=26, 20..=28, 23..=32]);
+    let engine = sail::<BitMapEngine<EveryLevel>>();
+    let lengths = [0..=32, 14..=26, 20..=28, 23..=32];
+    sequences(engine, |maps, key, steps| bit_maps_one(maps, key, steps), 1000, &lengths, (5, false));
 }
 
 #[test]
 fn sail_u_sequences() {
-    sequences!(
-        sail::<BitMapEngine<EverySixthLevel>>(),
-        bit_maps_one,
-        1500,
-        &[8..=32, 12..=26, 17..=25, 23..=32]
-    );
+    let engine = sail::<BitMapEngine<EverySixthLevel>>();
+    let lengths = [8..=32, 12..=26, 17..=25, 23..=32];
+    sequences(engine, |maps, key, steps| bit_maps_one(maps, key, steps), 1500, &lengths, (5, false));
 }
+
+/// Chunks of both levels.
+const SAIL_L_LENGTHS: &[RangeInclusive<u8>] = &[12..=32, 15..=26, 23..=32];
 
 #[test]
 fn sail_l_wide_sequences() {
-    sequences!(sail::<SailL<Wide>>(), wide_one, 1500, &[12..=32, 15..=26, 23..=32]);
+    let engine = sail::<SailL<Wide>>();
+    sequences(engine, |table, key, steps| wide_one(table, key, steps), 1500, SAIL_L_LENGTHS, (5, false));
 }
 
 #[test]
 fn sail_l_paper_sequences() {
-    sequences!(sail::<SailL<Paper>>(), paper_one, 1500, &[12..=32, 15..=26, 23..=32]);
+    let engine = sail::<SailL<Paper>>();
+    sequences(engine, |table, key, steps| paper_one(table, key, steps), 1500, SAIL_L_LENGTHS, (5, false));
 }
 
 /// A default route with others; cells of four /24s, records of 128, blocks.
 const HOST_LENGTHS: &[RangeInclusive<u8>] = &[0..=32, 14..=19, 15..=26, 20..=25, 23..=32];
 
+fn host_sequences(code_bits: &str, quick: usize, lengths: &[RangeInclusive<u8>], next_hops: u32) {
+    let one = |table: &_, key, steps: &mut Steps<'_>| host_one(table, key, steps);
+    sequences(host(code_bits), one, quick, lengths, (next_hops, true));
+}
+
 #[test]
 fn host_sequences_8_bits() {
-    sequences!(host("8"), host_one, 800, HOST_LENGTHS, 5, true);
+    host_sequences("8", 800, HOST_LENGTHS, 5);
 }
 
 #[test]
 fn host_sequences_16_bits() {
-    sequences!(host("16"), host_one, 500, HOST_LENGTHS, 5, true);
+    host_sequences("16", 500, HOST_LENGTHS, 5);
 }
 
 #[test]
 fn host_sequences_32_bits() {
-    sequences!(host("32"), host_one, 300, &HOST_LENGTHS[1..], 5, true);
+    host_sequences("32", 300, &HOST_LENGTHS[1..], 5);
 }
 
 /// With few routes at a time, but ids above 65,534, codes are indices.
 #[test]
 fn host_sequences_indexed() {
-    sequences!(host("8"), host_one, 500, HOST_LENGTHS, 1 << 24, true);
+    host_sequences("8", 500, HOST_LENGTHS, 1 << 24);
 }
 
 /// A default route owns most of a table, and the next hop of it is what a link that fails changes.

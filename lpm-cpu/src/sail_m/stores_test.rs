@@ -4,17 +4,12 @@ use super::engine::SailM;
 use super::from_options;
 use super::table::Table;
 use crate::kernel::scalar::many_one;
-use crate::stores_test::{checker, run_blocks};
-use fib::loads::{Loads as _, Place};
+use crate::stores_test::run_blocks;
 use fib::oracle::Oracle4;
 use fib::random::Seeded;
-use fib::stores::{Checker, Sequences, Steps, Stopped, run};
-use fib::{
-    EngineOptions, EngineWriter as _, FibDelta, FibId, Key as _, NextHopId, Prefix, Prefix4, Rib, conformance,
-};
+use fib::stores::{Checker, Sequences, Steps, Stopped, count, run};
+use fib::{EngineOptions, EngineWriter as _, FibDelta, FibId, Key as _, NextHopId, Prefix, Prefix4, Rib};
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::sync::Arc;
 
 const FIBS: u32 = 3;
 
@@ -22,11 +17,6 @@ fn engine() -> SailM {
     let fibs = FIBS.to_string();
     let options = EngineOptions { huge_pages: false, ..EngineOptions::of(&[("fibs", &fibs)]) };
     from_options(&options).unwrap()
-}
-
-/// `quick` sequences, or twenty times as many.
-fn count(quick: usize) -> usize {
-    if conformance::Options::from_env().full { quick * 20 } else { quick }
 }
 
 /// A key of the checker: an address behind the id of its FIB.
@@ -41,7 +31,7 @@ fn sequences_over_all_fibs() {
     const BLOCKS: [u32; 4] = [0x0a01_0200, 0x0a01_0300, 0x0a01_8300, 0x0a02_0300];
     const LENGTHS: [u8; 8] = [8, 14, 16, 19, 24, 25, 27, 32];
     let mut engine = engine();
-    let checker: Checker<u128> = checker!(engine.place(), one);
+    let checker: Checker<u128> = Checker::of_tables(engine.place(), |place| place.load_full(), one);
     let _listening = checker.listen();
     let addresses = BLOCKS.map(|block| [block | 1, block | 0x81]).concat();
     let keys: Vec<_> = (0..FIBS)
@@ -88,10 +78,11 @@ fn sequences_over_all_fibs() {
 fn nests_beside_another_fib() {
     for (watched, beside) in [(0, 1), (2, 0)].map(|(one, other)| (FibId(one), FibId(other))) {
         let engine = RefCell::new(engine());
-        let of_fib =
-            move |table: &Table, key: u32, steps: &mut Steps<'_>| many_one(table, watched, key, steps);
-        let place = engine.borrow().place();
-        let checker: Checker<u32> = checker!(place, of_fib);
+        let checker: Checker<u32> = Checker::of_tables(
+            engine.borrow().place(),
+            |place| place.load_full(),
+            move |table, key, steps| many_one(table, watched, key, steps),
+        );
         let _listening = checker.listen();
         let other = RefCell::new((Rib::plain(), Seeded::new(22, 0)));
         let apply = |delta: &FibDelta, rib: &Rib| {

@@ -5,23 +5,23 @@ use super::conformance_test::{Codes, Wide, engine};
 use super::kernel::scalar::one_or_default;
 use super::table::Shared6;
 use super::{EveryForm, Forms};
-use crate::stores_test::{checker, run_blocks};
-use fib::loads::{Loads as _, Place};
-use fib::stores::{Checker, Sequences, run};
-use fib::{EngineOptions, EngineWriter as _, NextHopId, Prefix6, conformance};
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::sync::Arc;
+use crate::stores_test::run_blocks;
+use fib::stores::{Checker, Sequences, count, run};
+use fib::{EngineOptions, EngineWriter as _, Prefix6};
 
-fn sequences<F: Forms>(count: usize) {
+fn sequences<F: Forms>(quick: usize) {
     let options = EngineOptions { huge_pages: false, ..EngineOptions::default() };
     let mut engine = engine::<F>(&options).unwrap();
-    let checker = checker!(engine.places().1, |table: &Shared6, key, steps: &mut _| match table {
-        Shared6::Narrow(table) => one_or_default(table, key, steps),
-        Shared6::Wide(table) => one_or_default(table, key, steps),
-    });
+    let checker = Checker::of_tables(
+        engine.places().1,
+        |place| place.load_full(),
+        |table, key, steps| match table {
+            Shared6::Narrow(table) => one_or_default(table, key, steps),
+            Shared6::Wide(table) => one_or_default(table, key, steps),
+        },
+    );
     let _listening = checker.listen();
-    let count = if conformance::Options::from_env().full { count * 20 } else { count };
+    let count = count(quick);
     // Lookups of nests that are far apart take many more steps.
     let plans = [
         (0..=40, count / 10),
