@@ -364,7 +364,7 @@ impl<A: Algorithm> EngineWriter for CpuEngine<A> {
             },
             families: v4.into_iter().chain(v6).collect(),
             wants_fewer_routes: A::WANTS_FEWER_ROUTES,
-            ..EngineInfo::new(A::name(&self.params), common.isa)
+            ..EngineInfo::new(A::name(&self.params), common.isa.get())
         }
     }
 

@@ -13,8 +13,8 @@ use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::reader::{Answer, SlotReader};
 use fib::{
-    Capacity, Change, EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, Family, FibDelta,
-    FibId, Fibs, Generation, Isa, Keys, NextHopId, Rib, RibTable,
+    Capacity, Change, CheckedIsa, EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, Family,
+    FibDelta, FibId, Fibs, Generation, Keys, NextHopId, Rib, RibTable,
 };
 use lpm_core::engine::synchronize;
 use lpm_core::epoch::{Epochs, ReaderEpoch};
@@ -103,7 +103,7 @@ impl EngineWriter for SailM {
             capacity: Capacity::of_bytes(self.params.common.table_bytes_max),
             fibs: self.writer.table().fibs,
             families: vec![Family::V4],
-            ..EngineInfo::new(super::NAME, self.params.common.isa)
+            ..EngineInfo::new(super::NAME, self.params.common.isa.get())
         }
     }
 
@@ -170,7 +170,7 @@ impl EngineWriter for SailM {
 
 /// A reader's way to the table.
 struct Lookups {
-    isa: Isa,
+    isa: CheckedIsa,
     epoch: ReaderEpoch,
     table: Cache<Place, Arc<Table>>,
 }
