@@ -7,11 +7,11 @@
 #   scripts/fuzz.sh --replay TARGET FILE..              these inputs, in their order and in one process
 #   scripts/fuzz.sh --list                              name the targets, the most valuable first
 #
-# Starts from the seeds of fwd-app/fuzz (bundled captures, the parsers' tests, what was found before) and from what earlier runs
-# have kept in target/fuzz-corpus. One line a target says what it covered: edges and features of libFuzzer, inputs kept, executions.
+# Starts from fwd-app/fuzz/seeds/TARGET (what was found before is there too) and from what earlier runs have kept in
+# target/fuzz-corpus. One line a target says what it covered: edges and features of libFuzzer, inputs kept, executions.
 # --cpu counts seconds of CPU time, for a machine that is busy with other things. --logs DIR keeps each target's last output as
 # DIR/TARGET.log and the lines as DIR/SUMMARY. A finding is written to target/fuzz-found/TARGET; mended, its input goes to
-# fwd-app/fuzz/found/TARGET/ and is an ordinary test from then on (`cargo test -p fwd-app --features testing --test fuzz_seeds`).
+# fwd-app/fuzz/seeds/TARGET/ and is an ordinary test from then on (`cargo test -p fwd-app --features testing --test fuzz_seeds`).
 # cargo-fuzz is installed when it is missing.
 #
 # Exit 0: nothing was found. Exit 1: something was, or the build failed. Exit 2: bad usage.
@@ -52,7 +52,7 @@ once() {
   local target=$1 seconds=$2 log=$3 last count rc=0 TIMEFORMAT='%U %S'
   { time FUZZ_HISTORY="$FOUND/$target" "$(binary "$target")" -max_total_time="$seconds" -timeout="$TIMEOUT_S" \
     -rss_limit_mb="$RSS_MB" -print_final_stats=1 -artifact_prefix="$FOUND/$target/" "$CORPUS/$target" \
-    "$TOP/target/fuzz-seeds/$target" >"$log" 2>&1; } 2>"$log.cpu" || rc=$?
+    "$CRATE/seeds/$target" >"$log" 2>&1; } 2>"$log.cpu" || rc=$?
   cpu=$((cpu + $(awk '{ printf "%.0f", $1 + $2 }' "$log.cpu")))
   rm -f "$log.cpu"
   last=$(grep -a 'cov: ' "$log" | tail -n 1)
@@ -119,8 +119,6 @@ fi
 build || exit 1
 failed=0
 for target in "${chosen[@]}"; do
-  rm -rf "$TOP/target/fuzz-seeds/$target"
-  FUZZ_SEEDS="$TOP/target/fuzz-seeds/$target" "$(binary "$target")" >/dev/null 2>&1 || die "no seeds for $target"
   log=$(mktemp)
   [ -z "$logs" ] || log=$logs/$target.log
   if ! line=$(fuzz "$target" "$seconds" "$log"); then

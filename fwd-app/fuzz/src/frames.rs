@@ -27,11 +27,11 @@ const V6_TAGGED: u8 = 4;
 const V4_OPTIONS: u8 = 5;
 const V4_TWO_TAGS: u8 = 6;
 /// Lengths and checksum are corrected after the edits.
-pub const RIGHT: u8 = 0x08;
+const RIGHT: u8 = 0x08;
 /// A byte gives the end of the first segment.
 const CUT: u8 = 0x10;
 /// A byte gives the number of further frames of this kind; their destinations count up.
-pub const REPEAT: u8 = 0x20;
+const REPEAT: u8 = 0x20;
 /// Pairs of bytes give the positions and values of edits.
 const EDITS: u8 = 0x40;
 
@@ -337,11 +337,4 @@ fn judge(forwarder: &Forwarder, frames: &[Frame], forwarded: Forwarded, level: L
         (drops, bytes),
         "{level:?}"
     );
-}
-
-/// A frame in the encoding of an input: raw bytes, with these flags.
-#[must_use]
-pub fn encoded(frame: &[u8], flags: u8) -> Vec<u8> {
-    let bytes = u16::try_from(frame.len().min(FRAME_BYTES_MAX - 1)).unwrap();
-    [&[RAW | flags][..], &bytes.to_be_bytes(), &frame[..usize::from(bytes)]].concat()
 }

@@ -1,8 +1,8 @@
 //! The properties that fuzz targets check of the readers, the feeds, the datapath, the router, the engines, the control socket and the
-//! PTX compiler, and their seed inputs.
+//! PTX compiler.
 //!
 //! A target is a function of bytes that panics if a property does not hold. libFuzzer calls it through `fuzz_targets/`. The tests
-//! below, which fwd-app runs as its test `fuzz_seeds`, call it with every seed and with every input under `found/TARGET/`. So an
+//! below, which fwd-app runs as its test `fuzz_seeds`, call it with every file under `seeds/TARGET/`; see `seeds/README.md`. So an
 //! input that a campaign found becomes an ordinary test when its file is copied there.
 //!
 //! | module | what lives there |
@@ -17,7 +17,6 @@
 //! | [`ctl`] | words and clients of the control socket: whole replies, however the bytes are cut |
 //! | [`netlink`] | FPM and rtnetlink: the same events however the bytes are cut |
 //! | [`ptx`] | the mock driver's PTX compiler |
-//! | [`seeds`] | the seed inputs |
 //! | [`bytes`], [`changes`], [`scratch`] | what targets share: decoding an input, drawing changes of routes, files |
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a fuzz target fails by panicking")]
@@ -35,7 +34,6 @@ pub mod netlink;
 pub mod ptx;
 pub mod router;
 pub mod scratch;
-pub mod seeds;
 
 /// The name of a target and its function.
 pub type Target = (&'static str, fn(&[u8]));
@@ -71,15 +69,25 @@ pub fn run(name: &str, data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{TARGETS, seeds};
+    use super::TARGETS;
+    use std::path::{Path, PathBuf};
 
-    /// Runs every seed and every found input of one target.
+    /// The files of a folder of this crate.
+    fn files(folder: &str) -> Vec<PathBuf> {
+        // The tests of fwd-app are this file too, in another crate.
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let fuzz = if here.ends_with("fuzz") { here.to_owned() } else { here.join("fuzz") };
+        let entries = fuzz.join(folder).read_dir().unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// Runs every seed of one target.
     fn run(name: &str) {
-        let seeds = seeds::of(name);
+        let seeds = files(&format!("seeds/{name}"));
         assert!(seeds.len() >= 5, "{name} has {} seeds", seeds.len());
-        for (seed, data) in seeds {
-            eprintln!("{name}: {seed}"); // shown when it fails
-            super::run(name, &data);
+        for seed in seeds {
+            eprintln!("{name}: {}", seed.display()); // shown when it fails
+            super::run(name, &std::fs::read(seed).unwrap());
         }
     }
 
@@ -91,8 +99,7 @@ mod tests {
             fn every_target_is_tested_and_has_its_file() {
                 let tested = [$(stringify!($name)),*];
                 assert_eq!(TARGETS.map(|(name, _)| name), tested);
-                let files = seeds::folder("fuzz_targets").read_dir().unwrap().count();
-                assert_eq!(files, tested.len());
+                assert_eq!(files("fuzz_targets").len(), tested.len());
             }
         };
     }
