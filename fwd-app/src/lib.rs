@@ -41,7 +41,7 @@ mod report;
 #[cfg_attr(not(test), expect(dead_code, reason = "nothing hands frames to it yet"))]
 mod router;
 mod routes;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod testing;
 mod threads;

@@ -45,8 +45,6 @@ mod icmp_errors_test;
 #[cfg(test)]
 mod neighbours_test;
 #[cfg(test)]
-mod properties_test;
-#[cfg(test)]
 mod receive_test;
 #[cfg(test)]
 pub(crate) mod test_packets;

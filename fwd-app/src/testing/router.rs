@@ -1,4 +1,10 @@
-//! The router's protocol part for fuzz targets, in plain types.
+//! The router's protocol part under any steps, for fuzz targets and for the properties below.
+//!
+//! [`drive`] takes the steps one after another and checks after each: frames are well formed, read by a plain parser of its own; packets
+//! and neighbours are accounted for; the table is within its limits; no ICMP error is about an error. [`template`] has frames of every
+//! kind that a router reads, to be edited and then to be made right by [`correct`].
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a property fails by panicking")]
 
 use crate::router::action::Action;
 use crate::router::config::NeighbourConfig;
@@ -10,160 +16,451 @@ use crate::router::limiter::Rate;
 use crate::router::receive::Disposition;
 use crate::router::{ErrorAnswer, Router, RouterConfig};
 use fib::MacAddr;
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-/// Most packets that wait for a neighbour of a [`TestRouter`].
-pub const WAITING_MAX: usize = 3;
-/// Most entries of an interface of a [`TestRouter`].
-pub const ENTRIES_MAX: usize = 12;
+/// Limits of the neighbour table.
+const WAITING_MAX: usize = 3;
+const ENTRIES_MAX: usize = 9;
+const INCOMPLETE_MAX: usize = 3;
+/// The MACs of ports 0 and 1.
+const OURS: [[u8; 6]; 2] = [[2, 0xf0, 0, 0, 0, 0], [2, 0xf0, 0, 0, 0, 1]];
+/// The other station on the link of port 0.
+pub const STATION: u8 = 9;
 
-/// What a call brought about.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// "answered", "kernel", "neighbour", or the name of a drop reason; empty where no frame was received.
-    pub disposition: &'static str,
-    /// Frames to send, by port.
-    pub sent: Vec<(u16, Vec<u8>)>,
-    /// Packets that are sent to a neighbour.
-    pub released: Vec<u32>,
-    /// Packets that are dropped.
-    pub dropped: Vec<u32>,
+/// The MAC of a station by its number.
+const fn mac_of(station: u8) -> [u8; 6] {
+    [2, 0, 0, 0, 0, station]
 }
 
-/// A router with tight limits.
-#[derive(Debug)]
-pub struct TestRouter {
+/// What happens to the router.
+#[derive(Clone, Debug)]
+pub enum RouterStep {
+    /// A frame arrives at a port, 0 or 1.
+    Receive(u16, Vec<u8>),
+    /// A frame that came by a port could not be forwarded.
+    Undelivered {
+        /// The port, 0 or 1.
+        port: u16,
+        /// All bytes of the frame.
+        frame: Vec<u8>,
+        /// Of which so many are at hand.
+        head_bytes: usize,
+        /// One of ten causes, by number.
+        cause: u8,
+    },
+    /// So many milliseconds pass.
+    Wait(u64),
+    /// A packet is to be sent to a neighbour, at port 0 as those that follow.
+    Resolve(IpAddr),
+    /// The datapath has sent packets to a neighbour.
+    Used(IpAddr),
+    /// A neighbour becomes a gateway.
+    Pin(IpAddr),
+    /// A neighbour is no gateway any more.
+    Unpin(IpAddr),
+    /// A neighbour gets the MAC of [`STATION`] for good.
+    SetStatic(IpAddr),
+    /// A neighbour is removed.
+    Remove(IpAddr),
+    /// The link goes down.
+    LinkDown,
+    /// What was learned of an address is forgotten, or of all.
+    Clear(Option<IpAddr>),
+}
+
+/// A router with tight limits, and what its callers know from the actions alone.
+struct RouterRig {
     router: Router<u32>,
-    /// What callers know of neighbours.
+    now: Duration,
+    /// Packets that were to be sent so far; the last one's number.
+    packets: u32,
     macs: BTreeMap<Key, MacAddr>,
+    waiting: BTreeSet<u32>,
 }
 
-impl TestRouter {
-    /// With a port for each MAC and its addresses with prefix lengths.
-    ///
-    /// # Errors
-    /// What is wrong with an interface.
-    pub fn new(ports: &[(MacAddr, &[(IpAddr, u8)])]) -> anyhow::Result<Self> {
+/// Takes a router through steps, and lets all that waits then come to an end.
+///
+/// # Panics
+/// When it breaks an invariant.
+pub fn drive(steps: impl IntoIterator<Item = RouterStep>) {
+    let mut rig = RouterRig::new();
+    for step in steps {
+        let incomplete = rig.incomplete() + usize::from(matches!(step, RouterStep::Unpin(_)));
+        let out = rig.take(step);
+        rig.act(out);
+        rig.check(incomplete.max(INCOMPLETE_MAX));
+    }
+    for _ in 0..20 {
+        let out = rig.take(RouterStep::Wait(5000));
+        rig.act(out);
+    }
+    rig.check(0);
+    assert!(rig.waiting.is_empty(), "packets wait for ever: {:?}", rig.waiting);
+}
+
+impl RouterRig {
+    fn new() -> Self {
         let neighbours = NeighbourConfig {
             waiting_max: WAITING_MAX,
             entries_max: ENTRIES_MAX,
-            incomplete_max: ENTRIES_MAX / 2,
-            resolutions: Rate { per_second: 20, burst: 20 },
+            incomplete_max: INCOMPLETE_MAX,
+            resolutions: Rate { per_second: 10, burst: 10 },
             ..NeighbourConfig::default()
         };
         let mut router = Router::new(&RouterConfig { neighbours, ..RouterConfig::default() });
-        for (id, (mac, addresses)) in (0..).map(InterfaceId).zip(ports) {
-            let addresses = addresses.iter().map(|(address, len)| InterfaceAddress::new(*address, *len));
-            let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
-            router.set_interface(Interface::new(id, *mac, 1500, &addresses)?, &mut Vec::new());
+        let v6 = |net: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, net, 0, 0, 0, 0, 1));
+        let addresses =
+            [[([192, 0, 2, 1].into(), 24), (v6(0), 64)], [([203, 0, 113, 1].into(), 30), (v6(1), 64)]];
+        for ((id, mac), addresses) in (0..).map(InterfaceId).zip(OURS).zip(addresses) {
+            let addresses = addresses.map(|(address, len)| InterfaceAddress::new(address, len).unwrap());
+            let interface = Interface::new(id, MacAddr(mac), 1500, &addresses).unwrap();
+            router.set_interface(interface, &mut Vec::new());
         }
-        Ok(Self { router, macs: BTreeMap::new() })
+        let (macs, waiting) = (BTreeMap::new(), BTreeSet::new());
+        Self { router, now: Duration::from_secs(1), packets: 0, macs, waiting }
     }
 
-    /// A frame arrives.
-    pub fn receive(&mut self, now: Duration, port: u16, frame: &[u8]) -> Outcome {
-        let mut out = Vec::new();
-        let disposition = self.router.receive(now, InterfaceId(port), frame, &mut out);
-        let mut outcome = self.outcome(out);
-        outcome.disposition = match disposition {
-            Disposition::Answered(answer) => {
-                outcome.sent.push((port, answer));
-                "answered"
+    fn take(&mut self, step: RouterStep) -> Vec<Action<u32>> {
+        const ON: InterfaceId = InterfaceId(0);
+        let key = |address| Key::untagged(ON, address);
+        let (router, now, mut out) = (&mut self.router, self.now, Vec::new());
+        match step {
+            RouterStep::Receive(port, frame) => {
+                let disposition = router.receive(now, InterfaceId(port), &frame, &mut out);
+                if let Disposition::Answered(answer) = disposition {
+                    well_formed(&answer);
+                }
             }
-            Disposition::ForKernel => "kernel",
-            Disposition::Neighbour { .. } => "neighbour",
-            Disposition::Limited => "limited",
-            Disposition::Ignored(reason) => reason.name(),
-        };
-        outcome
-    }
-
-    /// A packet is to be sent to a neighbour.
-    pub fn resolve(&mut self, now: Duration, port: u16, address: IpAddr, packet: u32) -> Outcome {
-        let mut out = Vec::new();
-        self.router.resolve(now, Key::untagged(InterfaceId(port), address), packet, Tags::NONE, &mut out);
-        self.outcome(out)
-    }
-
-    /// A neighbour becomes a gateway, or none any more.
-    pub fn pin(&mut self, now: Duration, port: u16, address: IpAddr, is_pinned: bool) -> Outcome {
-        let (mut out, key) = (Vec::new(), Key::untagged(InterfaceId(port), address));
-        if is_pinned {
-            self.router.pin(now, key, Tags::NONE, &mut out);
-        } else {
-            self.router.unpin(key);
+            RouterStep::Undelivered { port, frame, head_bytes, cause } => {
+                self.check_error(port, &frame, head_bytes, cause);
+            }
+            RouterStep::Wait(ms) => {
+                self.now += Duration::from_millis(ms);
+                router.tick(self.now, &mut out);
+                assert!(router.next_due().is_none_or(|due| due > self.now));
+            }
+            RouterStep::Resolve(address) => {
+                self.packets += 1;
+                self.waiting.insert(self.packets);
+                router.resolve(now, key(address), self.packets, Tags::NONE, &mut out);
+            }
+            RouterStep::Used(address) => router.used(now, key(address)),
+            RouterStep::Pin(address) => drop(router.pin(now, key(address), Tags::NONE, &mut out)),
+            RouterStep::Unpin(address) => router.unpin(key(address)),
+            RouterStep::SetStatic(address) => {
+                router.set_static(now, key(address), MacAddr(mac_of(STATION)), &mut out);
+            }
+            RouterStep::Remove(address) => router.remove_neighbour(key(address), &mut out),
+            RouterStep::LinkDown => router.link_down(now, ON, &mut out),
+            RouterStep::Clear(address) => drop(router.clear_neighbours(now, address, &mut out)),
         }
-        self.outcome(out)
+        out
     }
 
-    /// Time passes.
-    pub fn tick(&mut self, now: Duration) -> Outcome {
-        let mut out = Vec::new();
-        self.router.tick(now, &mut out);
-        self.outcome(out)
-    }
-
-    /// The ICMP error about a frame of which only `head` is at hand; the cause is one of ten, by number.
-    pub fn error(
-        &mut self,
-        now: Duration,
-        port: u16,
-        (head, frame_bytes): (&[u8], usize),
-        cause: u8,
-    ) -> Option<Vec<u8>> {
-        let cause = match cause % 10 {
-            0 => Cause::TimeExceeded,
-            1 => Cause::NoRoute,
-            2 => Cause::AddressUnreachable,
-            3 => Cause::Prohibited,
-            4 => Cause::TooBig { mtu_bytes: 1400 },
-            5 => Cause::ProtocolUnreachable,
-            6 => Cause::PortUnreachable,
-            7 => Cause::BadField { at: cause },
-            8 => Cause::Unreachable,
-            _ => Cause::UnknownOption { at: cause },
-        };
-        match self.router.icmp_error(now, InterfaceId(port), (head, frame_bytes), cause) {
-            ErrorAnswer::Send(frame) => Some(frame),
-            ErrorAnswer::Limited | ErrorAnswer::Not(_) => None,
+    /// The ICMP error about a frame is well formed and short, quotes the frame, goes back, and no error is about it.
+    fn check_error(&mut self, port: u16, frame: &[u8], head_bytes: usize, cause: u8) {
+        let (on, head) = (InterfaceId(port), &frame[..frame.len().min(head_bytes)]);
+        let answer = self.router.icmp_error(self.now, on, (head, frame.len()), cause_of(cause));
+        let ErrorAnswer::Send(error) = answer else { return };
+        let ip = well_formed(&error);
+        let (bytes_max, quoted) = if ip[0] >> 4 == 4 { (576, &ip[28..]) } else { (1280, &ip[48..]) };
+        assert!(ip.len() <= bytes_max, "{} bytes", ip.len());
+        assert_eq!((&error[..6], &error[6..12]), (&frame[6..12], &OURS[usize::from(port)][..]));
+        let is_quote = frame.windows(quoted.len().max(1)).any(|part| part == quoted);
+        assert!(is_quote, "not what was received: {quoted:?}");
+        for cause in 0..10 {
+            let later = self.now + Duration::from_secs(9);
+            let again = self.router.icmp_error(later, on, (&error, error.len()), cause_of(cause));
+            assert!(matches!(again, ErrorAnswer::Not(_)), "an error about an error: {again:?}");
         }
     }
 
-    /// Entries of the table, and packets that wait.
-    #[must_use]
-    pub fn held(&self) -> (usize, usize) {
-        let waiting = self.router.neighbours().map(|(_, entry)| entry.waiting.len()).sum();
-        (self.router.neighbours().count(), waiting)
-    }
-
-    /// Whether what was told of neighbours is what the table has.
-    #[must_use]
-    pub fn is_told(&self) -> bool {
-        let known = self.router.neighbours().filter_map(|(key, entry)| Some((key, entry.mac?)));
-        let has_none = |state| matches!(state, State::Incomplete { .. } | State::Failed);
-        let is_sound =
-            self.router.neighbours().all(|(_, entry)| entry.mac.is_none() == has_none(entry.state));
-        is_sound && known.collect::<BTreeMap<_, _>>() == self.macs
-    }
-
-    fn outcome(&mut self, actions: Vec<Action<u32>>) -> Outcome {
-        let mut outcome = Outcome::default();
+    /// Does what a caller has to do.
+    fn act(&mut self, actions: Vec<Action<u32>>) {
         for action in actions {
             match action {
-                Action::Send { interface, frame } => outcome.sent.push((interface.0, frame)),
-                Action::Resolved { key, mac } | Action::Changed { key, new: mac, .. } => {
-                    self.macs.insert(key, mac);
+                Action::Send { frame, .. } => drop(well_formed(&frame)),
+                Action::Resolved { key, mac } => assert_eq!(self.macs.insert(key, mac), None),
+                Action::Changed { key, old, new } => {
+                    assert_ne!(old, new);
+                    assert_eq!(self.macs.insert(key, new), Some(old));
                 }
-                Action::Lost { key, .. } => {
-                    self.macs.remove(&key);
+                Action::Lost { key, mac } => assert_eq!(self.macs.remove(&key), Some(mac)),
+                Action::Release { key, mac, packets } => {
+                    assert_eq!(self.macs.get(&key), Some(&mac));
+                    self.leave(&packets);
                 }
-                Action::Release { packets, .. } => outcome.released.extend(packets),
-                Action::Dropped { packets, .. } => outcome.dropped.extend(packets),
+                Action::Dropped { packets, .. } => self.leave(&packets),
                 Action::Conflict { .. } => {}
             }
         }
-        outcome
+    }
+
+    fn leave(&mut self, packets: &[u32]) {
+        assert!(packets.is_sorted(), "{packets:?}");
+        for packet in packets {
+            assert!(self.waiting.remove(packet), "packet {packet} left twice");
+        }
+    }
+
+    /// Entries that routes do not keep and that wait for an answer.
+    fn incomplete(&self) -> usize {
+        let entries = self.router.neighbours();
+        entries
+            .filter(|(_, entry)| matches!(entry.state, State::Incomplete { .. }) && !entry.is_pinned)
+            .count()
+    }
+
+    /// Compares with the table.
+    fn check(&self, incomplete_max: usize) {
+        let (mut waiting, mut macs) = (BTreeSet::new(), BTreeMap::new());
+        let mut learned = [0; 2];
+        for (key, entry) in self.router.neighbours() {
+            let has_none = matches!(entry.state, State::Incomplete { .. } | State::Failed);
+            assert_eq!(entry.mac.is_none(), has_none, "{entry:?}");
+            assert!(entry.waiting.is_empty() || matches!(entry.state, State::Incomplete { .. }));
+            assert!(entry.waiting.len() <= WAITING_MAX);
+            assert_eq!(entry.due.is_none(), entry.state == State::Static);
+            waiting.extend(entry.waiting.iter().copied());
+            macs.extend(entry.mac.map(|mac| (key, mac)));
+            // Static entries are as many as are configured.
+            learned[usize::from(key.interface.0)] += usize::from(entry.state != State::Static);
+        }
+        assert_eq!((&macs, &waiting), (&self.macs, &self.waiting));
+        assert!(learned.iter().all(|entries| *entries <= ENTRIES_MAX), "{learned:?} entries");
+        assert!(self.incomplete() <= incomplete_max, "{} unanswered", self.incomplete());
+    }
+}
+
+const fn cause_of(number: u8) -> Cause {
+    match number % 10 {
+        0 => Cause::TimeExceeded,
+        1 => Cause::NoRoute,
+        2 => Cause::AddressUnreachable,
+        3 => Cause::Prohibited,
+        4 => Cause::TooBig { mtu_bytes: 1400 },
+        5 => Cause::ProtocolUnreachable,
+        6 => Cause::PortUnreachable,
+        7 => Cause::BadField { at: number },
+        8 => Cause::Unreachable,
+        _ => Cause::UnknownOption { at: number },
+    }
+}
+
+/// A host on the link of port 0.
+#[must_use]
+pub fn host_of(last: u8, is_v4: bool) -> IpAddr {
+    if is_v4 {
+        [192, 0, 2, last].into()
+    } else {
+        Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last.into()).into()
+    }
+}
+
+/// The frames that ask or tell of a neighbour.
+pub const NEIGHBOURS: [u8; 3] = [1, 3, 5];
+/// The kinds of frames that [`template`] has: numbers from 1.
+pub const TEMPLATES: u8 = 16;
+
+/// A frame to port 0 from a host on its link, from the MAC of `station`.
+#[must_use]
+pub fn template(number: u8, host: u8, station: u8) -> Vec<u8> {
+    let (ours, theirs) = (OURS[0], mac_of(station));
+    let v6 = |host: u16| Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, host).octets();
+    let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 1).octets();
+    let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1).octets();
+    let beyond = Ipv6Addr::new(0x2a00, 0, 0, 0, 0, 0, 0, 1).octets();
+    let arp = |operation: u8, sender: u8, target: u8| {
+        let to = if operation == 1 { [0xff; 6] } else { ours };
+        let head = [0, 1, 8, 0, 6, 4, 0, operation];
+        [&to[..], &theirs, &[8, 6], &head, &theirs, &[192, 0, 2, sender], &[0; 6], &[192, 0, 2, target]]
+            .concat()
+    };
+    let ipv4 = |from: [u8; 4], to: [u8; 4], protocol: u8, payload: &[u8]| {
+        let head = [0x45, 0, 0, 0, 0xab, 0xcd, 0x40, 0, 9, protocol, 0, 0];
+        [&ours[..], &theirs, &[8, 0], &head, &from, &to, payload].concat()
+    };
+    let ipv6_from = |from: [u8; 16], to: [u8; 16], hops: u8, next: u8, payload: &[u8]| {
+        let mac = if to[0] == 0xff { [0x33, 0x33, to[12], to[13], to[14], to[15]] } else { ours };
+        [&mac[..], &theirs, &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, next, hops], &from, &to, payload].concat()
+    };
+    let ipv6 = |to, hops, next, payload: &[u8]| ipv6_from(v6(host.into()), to, hops, next, payload);
+    let option = |kind: u8| [&[kind, 1][..], &theirs].concat();
+    match number {
+        1 => arp(1, host, 1),
+        2 => arp(2, host, 1),
+        3 => arp(1, host, host),
+        4 => arp(1, 1, 1),
+        5 => ipv6(group, 255, 58, &[&[135, 0, 0, 0, 0, 0, 0, 0], &v6(1)[..], &option(1)].concat()),
+        6 => {
+            ipv6(v6(1), 255, 58, &[&[136, 0, 0, 0, 0x60, 0, 0, 0], &v6(host.into())[..], &option(2)].concat())
+        }
+        7 => ipv6(all_nodes, 255, 58, &[&[136, 0, 0, 0, 0x20, 0, 0, 0], &v6(1)[..], &option(2)].concat()),
+        8 => ipv4([192, 0, 2, host], [192, 0, 2, 1], 1, &[8, 0, 0, 0, 1, 2, 3, 4]),
+        9 => ipv6(v6(1), 64, 58, &[128, 0, 0, 0, 1, 2, 3, 4]),
+        10 => ipv4([192, 0, 2, host], [192, 0, 2, 1], 17, &[1, 2, 3, 4, 0, 8, 0, 0]),
+        11 => ipv6(beyond, 1, 17, &[1, 2, 3, 4, 0, 8, 0, 0]),
+        12 => ipv6(
+            v6(9),
+            1,
+            0,
+            &[44, 0, 1, 4, 0, 0, 0, 0, 60, 0, 0, 1, 0, 0, 0, 7, 58, 0, 0x80, 0, 0, 0, 0, 0, 128],
+        ),
+        // Whether anyone has our address.
+        13 => ipv6_from([0; 16], group, 255, 58, &[&[135, 0, 0, 0, 0, 0, 0, 0], &v6(1)[..]].concat()),
+        14 => ipv4([192, 0, 2, host], [10, 0, 0, 1], 17, &[1, 2, 3, 4, 0, 8, 0, 0]),
+        15 => ipv4([8, 8, 8, 8], [192, 0, 2, 1], 1, &[8, 0, 0, 0, 1, 2, 3, 4]),
+        _ => [&[0xff; 6][..], &theirs, &[0x81, 0], &[0x20; 60]].concat(),
+    }
+}
+
+/// Corrects lengths and checksums of an untagged frame with a plain header.
+pub fn correct(frame: &mut [u8]) {
+    let Some((ethernet, ip)) = frame.split_at_mut_checked(14) else { return };
+    let bytes = u16::try_from(ip.len()).unwrap();
+    match (&ethernet[12..], ip.first()) {
+        ([8, 0], Some(0x45)) if bytes >= 28 => {
+            ip[2..4].copy_from_slice(&bytes.to_be_bytes());
+            write_sum(&mut ip[..20], 10, 0);
+            if ip[9] == 1 {
+                write_sum(&mut ip[20..], 2, 0);
+            }
+        }
+        ([0x86, 0xdd], Some(_)) if bytes >= 48 => {
+            ip[4..6].copy_from_slice(&(bytes - 40).to_be_bytes());
+            let pseudo = sum(&ip[8..40]) + u32::from(bytes - 40) + 58;
+            if ip[6] == 58 {
+                write_sum(&mut ip[40..], 2, pseudo);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn write_sum(bytes: &mut [u8], at: usize, more: u32) {
+    bytes[at..at + 2].fill(0);
+    let sum = !folded(sum(bytes) + more);
+    bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// RFC 1071.
+fn sum(bytes: &[u8]) -> u32 {
+    bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0))).sum()
+}
+
+fn folded(sum: u32) -> u16 {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap()
+}
+
+/// Reads a frame of the router: a station's source MAC, at most two tags, then ARP, ICMP or ICMPv6 with right lengths and sums. Returns
+/// what follows the Ethernet header.
+fn well_formed(frame: &[u8]) -> &[u8] {
+    assert!(OURS.iter().any(|mac| frame[6..12] == *mac), "{frame:02x?}");
+    let mut at = 12;
+    while matches!(frame[at..at + 2], [0x81 | 0x91, 0] | [0x88, 0xa8]) {
+        at += 4;
+    }
+    assert!(at <= 20, "three tags");
+    let ip = &frame[at + 2..];
+    match frame[at..at + 2] {
+        [8, 6] => {
+            assert_eq!((ip.len(), &ip[..7]), (28, &[0, 1, 8, 0, 6, 4, 0][..]));
+            assert!(matches!(ip[7], 1 | 2) && ip[8..14] == frame[6..12]);
+        }
+        [8, 0] => {
+            assert_eq!((ip[0], usize::from(u16::from_be_bytes([ip[2], ip[3]]))), (0x45, ip.len()));
+            assert_eq!((folded(sum(&ip[..20])), folded(sum(&ip[20..]))), (0xffff, 0xffff), "{ip:02x?}");
+            assert_eq!((ip[8], ip[9]), (64, 1));
+            assert!(matches!(ip[20], 0 | 3 | 11 | 12), "type {}", ip[20]);
+        }
+        [0x86, 0xdd] => {
+            let bytes = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
+            assert_eq!((ip[0] >> 4, bytes, ip[6]), (6, ip.len() - 40, 58));
+            let pseudo = sum(&ip[8..40]) + u32::try_from(bytes).unwrap() + 58;
+            assert_eq!(folded(sum(&ip[40..]) + pseudo), 0xffff, "{ip:02x?}");
+            let hops = if matches!(ip[40], 135 | 136) { 255 } else { 64 };
+            assert!(ip[7] == hops && matches!(ip[40], 1..=4 | 129 | 135 | 136), "type {}", ip[40]);
+        }
+        ref other => panic!("ethertype {other:02x?}"),
+    }
+    ip
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
+    prop_compose! {
+        fn any_frame()(
+            number in 1..=TEMPLATES,
+            payload_bytes in prop::option::weighted(0.2, 0..1500_usize),
+            edits in vec((any::<Index>(), any::<u8>()), 0..6),
+            cut in prop::option::weighted(0.2, any::<Index>()),
+            is_corrected in prop::bool::weighted(0.8),
+        ) -> Vec<u8> {
+            let mut frame = template(number, STATION, STATION);
+            frame.resize(frame.len() + payload_bytes.unwrap_or(0), 7);
+            for (at, value) in edits {
+                // Most edits in the headers.
+                let at = at.index(frame.len().min(90));
+                frame[at] = value;
+            }
+            if let Some(cut) = cut {
+                frame.truncate(cut.index(frame.len()));
+            }
+            if is_corrected {
+                correct(&mut frame);
+            }
+            frame
+        }
+    }
+
+    fn any_step() -> impl Strategy<Value = RouterStep> {
+        let last = || 5..13_u8;
+        let v4 = move || last().prop_map(|last| host_of(last, true));
+        prop_oneof![
+            3 => any_frame().prop_map(|frame| RouterStep::Receive(0, frame)),
+            3 => (any_frame(), 60..1560_usize, 0..10_u8).prop_map(|(frame, head_bytes, cause)| {
+                RouterStep::Undelivered { port: 0, frame, head_bytes, cause }
+            }),
+            4 => (0..6000_u64).prop_map(RouterStep::Wait),
+            1 => (0..100_000_u64).prop_map(RouterStep::Wait),
+            6 => (last(), any::<bool>()).prop_map(|(last, is_v4)| RouterStep::Resolve(host_of(last, is_v4))),
+            1 => v4().prop_map(RouterStep::Used),
+            1 => v4().prop_map(RouterStep::Pin),
+            1 => v4().prop_map(RouterStep::Unpin),
+            1 => v4().prop_map(RouterStep::SetStatic),
+            1 => v4().prop_map(RouterStep::Remove),
+            1 => Just(RouterStep::LinkDown),
+            1 => prop::option::of(v4()).prop_map(RouterStep::Clear),
+            // A message from a host of the link, with one of three MACs.
+            6 => (last(), 0..3_u8).prop_map(|(host, kind)| {
+                let mut frame = template(NEIGHBOURS[usize::from(kind)], host, host | kind << 6);
+                correct(&mut frame);
+                RouterStep::Receive(0, frame)
+            }),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+        #[test]
+        fn packets_and_neighbours_are_accounted_for_and_what_is_sent_is_well_formed(steps in vec(any_step(), 1..120)) {
+            drive(steps);
+        }
+
+        #[test]
+        fn any_bytes_are_data(frame in vec(any::<u8>(), 0..200), cause in 0..10_u8) {
+            let mut rig = RouterRig::new();
+            prop_assert!(rig.take(RouterStep::Receive(0, frame.clone())).is_empty());
+            rig.check_error(0, &frame, frame.len(), cause);
+        }
     }
 }
