@@ -3,12 +3,12 @@
 //! The properties that the table shows are checked: prefix capture only removes prefixes, fewer levels never make fewer prefixes, and
 //! 64 is always a level. One expansion of each table is carried out, and its answers are compared with the oracle's.
 
-use super::{sets, without};
+use super::sets;
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::paper::Bench;
 use crate::paper::data::DataSet;
 use crate::paper::figure::{Figure, Panel};
+use crate::paper::{Bench, CHECKED};
 use fib::oracle::Oracle6;
 use fib::traffic::Traffic;
 use fib::{Family, NextHopId};
@@ -81,8 +81,6 @@ const LEVELS_MIN: usize = 1;
 const LEVELS_MORE: usize = 12;
 /// The largest expansion that is carried out, in prefixes.
 const EXPANDED_MAX: u64 = 2_000_000;
-/// Keys that are looked up in it.
-const CHECKED: usize = 4096;
 
 /// The expansion of a table to one number of levels.
 struct Made {
@@ -99,7 +97,7 @@ struct Made {
 pub(super) fn table_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Results of performing CPE in real IPv6 prefix datasets", "levels");
     let mut panel = Panel::log("prefixes after expansion");
-    let Some(main) = bench.main_set(Family::V6) else { return Ok(without(figure, Family::V6)) };
+    let Some(main) = bench.main_set(Family::V6) else { return Ok(figure.without(Family::V6)) };
     let most = if bench.args.quick { LEVELS_MAX } else { LEVELS_MORE };
     let layout = Layout { fpr: 0.3, entry_bytes: ENTRY_BYTES, table_bytes_max: bench.args.table_memory() };
     let mut all = Vec::new();

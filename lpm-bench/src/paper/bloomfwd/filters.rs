@@ -2,7 +2,7 @@
 
 use super::contest;
 use super::subject::{Subject, build};
-use super::{isas, sets, without};
+use super::{isas, sets};
 use crate::fault::Fault;
 use crate::paper::Bench;
 use crate::paper::figure::{Figure, Panel};
@@ -128,7 +128,7 @@ pub(super) fn table_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
 pub(super) fn figure_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let title = "Execution times for multiple hash functions and FPRs";
     let mut figure = Figure::new(title, "false-positive rate, percent");
-    let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
+    let Some(set) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let threads = bench.threads_max();
     let percents = if bench.args.quick { vec![1.0, 30.0, 90.0] } else { PERCENTS.to_vec() };

@@ -1,8 +1,8 @@
 //! Figures 3 and 4: lookup rate by keys: by how many of them match a prefix, and by whether they repeat.
 
 use super::contest;
+use super::isas;
 use super::subject::{Subject, build};
-use super::{isas, without};
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::Bench;
@@ -104,7 +104,7 @@ impl Space {
 pub(super) fn figure_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Performance as matching ratio is varied", "matching ratio, percent");
     let mut panel = Panel::log("million lookups a second");
-    let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
+    let Some(set) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
     let subjects = Subject::both(bench, &isas(&mut figure));
     let mut built = build(bench, &mut figure, &set.tables, Family::V4, &subjects)?;
     let space = Space::of(&set.tables.v4);
@@ -140,7 +140,7 @@ pub(super) fn figure_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
 pub(super) fn figure_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Bloomfwd vs. MIHT using random and real IPs", "addresses");
     let mut panel = Panel::log("million lookups a second");
-    let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
+    let Some(set) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
     let isas = isas(&mut figure);
     let best = isas.first().copied().unwrap_or(Isa::Scalar);
     let mut subjects = Subject::both(bench, &isas);
