@@ -124,7 +124,7 @@ pub(crate) fn check_all(
 }
 
 fn profile(keys: &KeySet, built: &[Built], tables: &Tables) -> Profile {
-    let blocks = Blocks::of(tables, keys.family(), &Blocks::group_depths(keys.family()));
+    let blocks = Blocks::of(tables, keys.family());
     // The width of the engine's direct array, where it says so; else that of the paper (section 3.2).
     let told = built
         .iter()

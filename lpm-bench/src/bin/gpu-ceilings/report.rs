@@ -6,8 +6,9 @@ use anyhow::Context as _;
 use fib::output::write_json;
 use fib::units::size_text;
 use lpm_bench::text::{Column, table};
-use lpm_gpu::cu::Device;
+use lpm_gpu::cu::{Device, Facts};
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::io::Write as _;
 use std::path::Path;
 
@@ -16,7 +17,10 @@ use std::path::Path;
 pub(crate) struct Report {
     tool: &'static str,
     version: &'static str,
-    device: DeviceRow,
+    device: Value,
+    /// What `device` shows.
+    #[serde(skip)]
+    facts: Facts,
     seed: u32,
     repeat: u16,
     pub(crate) kernels: Vec<KernelRow>,
@@ -24,22 +28,6 @@ pub(crate) struct Report {
     pub(crate) gather: Vec<GatherRow>,
     pub(crate) chase: Vec<ChaseRow>,
     pub(crate) latency: Vec<LatencyRow>,
-}
-
-/// The device.
-#[derive(Debug, Serialize)]
-struct DeviceRow {
-    name: String,
-    capability: String,
-    driver: String,
-    multiprocessors: u32,
-    copy_engines: u32,
-    clock_khz: u32,
-    memory_clock_khz: u32,
-    memory_bus_bits: u32,
-    memory_bytes: u64,
-    l2_bytes: u64,
-    l2_persisting_bytes_max: u64,
 }
 
 /// A kernel as the driver compiled it.
@@ -108,19 +96,14 @@ impl Report {
         Self {
             tool: "gpu-ceilings",
             version: env!("CARGO_PKG_VERSION"),
-            device: DeviceRow {
-                name: facts.name.clone(),
-                capability: format!("{}.{}", facts.capability.0, facts.capability.1),
-                driver: facts.driver.to_string(),
-                multiprocessors: facts.multiprocessors,
-                copy_engines: facts.copy_engines,
-                clock_khz: facts.clock_khz,
-                memory_clock_khz: facts.memory_clock_khz,
-                memory_bus_bits: facts.memory_bus_bits,
-                memory_bytes: facts.memory_bytes,
-                l2_bytes: facts.l2_bytes,
-                l2_persisting_bytes_max: facts.l2_persisting_bytes_max,
-            },
+            device: json!({
+                "name": facts.name, "capability": capability(facts), "driver": facts.driver.to_string(),
+                "multiprocessors": facts.multiprocessors, "copy_engines": facts.copy_engines, "clock_khz": facts.clock_khz,
+                "memory_clock_khz": facts.memory_clock_khz, "memory_bus_bits": facts.memory_bus_bits,
+                "memory_bytes": facts.memory_bytes, "l2_bytes": facts.l2_bytes,
+                "l2_persisting_bytes_max": facts.l2_persisting_bytes_max,
+            }),
+            facts: facts.clone(),
             seed,
             repeat,
             kernels: Vec::new(),
@@ -145,10 +128,10 @@ impl Report {
 
     /// The figures for a person.
     fn table(&self) -> String {
-        let DeviceRow { name, capability, driver, multiprocessors, l2_bytes, memory_bytes, .. } =
-            &self.device;
+        let Facts { name, driver, multiprocessors, l2_bytes, memory_bytes, .. } = &self.facts;
         let mut text = format!(
-            "{name}: capability {capability}, {driver}, {multiprocessors} multiprocessors, L2 {}, memory {}\n",
+            "{name}: capability {}, {driver}, {multiprocessors} multiprocessors, L2 {}, memory {}\n",
+            capability(&self.facts),
             size_text(*l2_bytes),
             size_text(*memory_bytes)
         );
@@ -188,6 +171,10 @@ impl Report {
         section(&mut text, "There and back, us", &columns, &self.latency);
         text
     }
+}
+
+fn capability(facts: &Facts) -> String {
+    format!("{}.{}", facts.capability.0, facts.capability.1)
 }
 
 /// Adds a table of `rows` with `title`, unless there are none.

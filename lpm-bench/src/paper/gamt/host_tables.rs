@@ -133,10 +133,7 @@ pub(super) fn table_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Routing data", "");
     for set in &bench.sets {
         for family in [Family::V4, Family::V6] {
-            let lens: Vec<u8> = match family {
-                Family::V4 => set.tables.v4.iter().map(|(prefix, _)| prefix.len()).collect(),
-                Family::V6 => set.tables.v6.iter().map(|(prefix, _)| prefix.len()).collect(),
-            };
+            let lens = set.tables.lens(family);
             if lens.is_empty() {
                 continue;
             }
