@@ -58,8 +58,7 @@ impl Table for DeviceTable {
 
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {
         let lane = || -> Result<Lane, Fault> {
-            let reader = self.fed.writer.reader(self.args.device_slots, self.args.device_batch);
-            let reader = reader.map_err(|source| self.fed.refused(source))?;
+            let reader = self.fed.reader(self.args.device_slots, self.args.device_batch)?;
             // A reader may have fewer slots, and smaller ones, than it was asked for.
             let batch = self.args.device_batch.min(reader.batch_max()).max(1);
             let out = vec![NextHopId::NONE; if self.ask == Ask::Calls { batch } else { 0 }];
@@ -130,8 +129,8 @@ impl Lane {
     }
 }
 
-/// The slot of the `number`-th part: round robin.
-fn slot(number: usize, slots: usize) -> SlotId {
+/// The slot of the `number`-th batch: round robin.
+pub(crate) fn slot(number: usize, slots: usize) -> SlotId {
     SlotId(u16::try_from(number % slots).unwrap_or(0))
 }
 
@@ -172,7 +171,7 @@ impl Looker for DeviceLooker {
             threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
         });
         for result in results {
-            let done = result.map_err(|_| Fault::Measurement("a thread of the lookups panicked".into()))?;
+            let done = result.map_err(Fault::panicked)?;
             done.map_err(|source| self.refused(source))?;
         }
         Ok(())

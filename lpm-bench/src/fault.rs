@@ -4,6 +4,7 @@
 //! a named engine needs is absent.
 
 use fib::{EngineError, IsaError};
+use std::any::Any;
 
 /// The exit code of a run that failed or found wrong answers.
 pub(crate) const FAILED: u8 = 1;
@@ -98,6 +99,11 @@ impl Fault {
             Self::Engine { source: EngineError::NoDevice { .. }, .. } => NO_DEVICE,
             _ => FAILED,
         }
+    }
+
+    /// What a thread that was joined says when it has panicked.
+    pub(crate) fn panicked(_: Box<dyn Any + Send>) -> Self {
+        Self::Measurement("a thread of the lookups panicked".into())
     }
 
     /// Whether this is a device that is absent: no failure of the run where others are measured.

@@ -5,7 +5,7 @@ use crate::args::{EngineArgs, LookupArgs};
 use crate::check::{Checked, Sample};
 use crate::contenders::{self, Built, Makers};
 use crate::fault::Fault;
-use crate::host::{Build, Host};
+use crate::host::Host;
 use crate::keys::KeySet;
 use crate::measure::{self, Series};
 use crate::profile::{Blocks, Profile};
@@ -34,13 +34,9 @@ pub(crate) fn run(args: &LookupArgs) -> Result<Report<LookupRow>, Fault> {
     crate::pin(cpu)?;
     let (mut built, refused) = contenders::build(&mut makers, &wanted, &families, &tables)?;
     if built.is_empty() {
+        let families = families.iter().map(Family::to_string).collect::<Vec<_>>().join(" or ");
         let why = refused.first().map_or_else(
-            || {
-                format!(
-                    "none has a table of {}",
-                    families.iter().map(Family::to_string).collect::<Vec<_>>().join(" or ")
-                )
-            },
+            || format!("none has a table of {families}"),
             |one| format!("{}: {}", one.engine, one.reason),
         );
         return Err(Fault::Usage(format!("none of these engines can hold the table; {why}")));
@@ -53,21 +49,8 @@ pub(crate) fn run(args: &LookupArgs) -> Result<Report<LookupRow>, Fault> {
     let series = measure::run(&mut built, &streams, args.engine.call, args.rounds)?;
     let profiles: Vec<_> = streams.iter().map(|keys| profile(keys, &built, &tables)).collect();
     let rows = rows(&built, &streams, &series, &checks, &profiles, &host);
-    Ok(Report {
-        kind: "lookup",
-        host,
-        build: Build::THIS,
-        arguments: std::env::args().skip(1).collect(),
-        table: tables.source.clone(),
-        table_hash: tables.hash.clone(),
-        routes_v4: tables.v4.len(),
-        routes_v6: tables.v6.len(),
-        seed: args.table.seed,
-        call: args.engine.call,
-        rounds: args.rounds,
-        rows,
-        refused,
-    })
+    let how = (args.table.seed, args.engine.call, args.rounds);
+    Ok(Report::new("lookup", host, &tables, how, (rows, refused)))
 }
 
 /// Refuses a NUMA node that this host does not have, whatever the engines.
@@ -141,7 +124,7 @@ pub(crate) fn check_all(
 }
 
 fn profile(keys: &KeySet, built: &[Built], tables: &Tables) -> Profile {
-    let blocks = Blocks::of(tables, keys.family(), &Blocks::group_depths(keys.family()));
+    let blocks = Blocks::of(tables, keys.family());
     // The width of the engine's direct array, where it says so; else that of the paper (section 3.2).
     let told = built
         .iter()

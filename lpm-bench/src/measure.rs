@@ -14,6 +14,7 @@ use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::table::{Looker, Sweep};
 use lpm_bench::progress::bar;
+use std::time::{Duration, Instant};
 
 /// A sweep is cut to about so many seconds; the oracle would take minutes over a full stream.
 const SWEEP_MAX_S: f64 = 0.5;
@@ -86,6 +87,43 @@ fn timed_sweep(one: &mut dyn Looker, keys: &KeySet, count: usize, call: usize) -
         return Err(Fault::Measurement(format!("{count} keys took no time: the stream is too short")));
     }
     Ok((count as f64 / took_s / 1e6, on_cpu))
+}
+
+/// Keys that were looked up one after the other, and what that took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch {
+    /// Keys.
+    pub(crate) keys: u64,
+    /// CPU seconds of the thread.
+    pub(crate) cpu_s: f64,
+    /// Seconds of the wall.
+    pub(crate) wall_s: f64,
+}
+
+/// Looks keys up from `at` on, again from the start after the last, `part` at a time, until `is_over` says so, which gets the time since
+/// the start.
+///
+/// # Errors
+/// What the looker says.
+pub(crate) fn sweep_until(
+    looker: &mut dyn Looker,
+    keys: &KeySet,
+    at: &mut usize,
+    (part, call): (usize, usize),
+    is_over: impl Fn(Duration) -> bool,
+) -> Result<Stretch, Fault> {
+    let (start, cpu_start_s) = (Instant::now(), cpu_s());
+    let mut done = 0;
+    loop {
+        let end = keys.len().min(*at + part);
+        looker.sweep(keys, *at..end, call)?;
+        done += (end - *at) as u64;
+        *at = end % keys.len();
+        let wall = start.elapsed();
+        if is_over(wall) {
+            return Ok(Stretch { keys: done, cpu_s: cpu_s() - cpu_start_s, wall_s: wall.as_secs_f64() });
+        }
+    }
 }
 
 /// CPU seconds of this thread.

@@ -122,10 +122,7 @@ impl Peers {
         if next_hop > entry.limit() {
             return Err(full("the largest next hop", next_hop as usize, entry.limit()));
         }
-        let has_default = match family {
-            Family::V4 => tables.v4.first().is_some_and(|(prefix, _)| prefix.len() == 0),
-            Family::V6 => tables.v6.first().is_some_and(|(prefix, _)| prefix.len() == 0),
-        };
+        let has_default = tables.lens(family).first() == Some(&0);
         if has_default && matches!(contender, Contender::Peer(Peer::RteLpm | Peer::RteLpm6, _)) {
             return Err(full("default routes", 1, 0));
         }
@@ -161,7 +158,7 @@ struct Groups {
 
 impl Groups {
     fn of(tables: &Tables, family: Family) -> Self {
-        let used = Blocks::of(tables, family, &Blocks::group_depths(family)).count();
+        let used = Blocks::of(tables, family).count();
         let reserved = if family == Family::V6 { reserved(&tables.v6) } else { used };
         Self { used, reserved: reserved.max(used) }
     }

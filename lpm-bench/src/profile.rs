@@ -23,17 +23,17 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// The blocks of `family` at `depths`.
-    pub(crate) fn of(tables: &Tables, family: Family, depths: &[u8]) -> Self {
-        let mut longer = HashSet::new();
+    /// The blocks of `family` at the depths at which DPDK's tables have groups.
+    pub(crate) fn of(tables: &Tables, family: Family) -> Self {
+        let (mut longer, depths) = (HashSet::new(), Self::group_depths(family));
         match family {
-            Family::V4 => mark(tables.rib.v4.prefixes(), depths, &mut longer),
-            Family::V6 => mark(tables.rib.v6.prefixes(), depths, &mut longer),
+            Family::V4 => mark(tables.rib.v4.prefixes(), &depths, &mut longer),
+            Family::V6 => mark(tables.rib.v6.prefixes(), &depths, &mut longer),
         }
         Self { family, longer }
     }
 
-    /// As [`Blocks::of`], of the routes that change answers.
+    /// The blocks of `family` at `depths` that routes which change answers make.
     fn of_used(tables: &Tables, family: Family, depths: &[u8]) -> Self {
         let mut longer = HashSet::new();
         match family {
@@ -44,7 +44,7 @@ impl Blocks {
     }
 
     /// The depths at which DPDK's tables have groups: after 24 bits, then after each byte.
-    pub(crate) fn group_depths(family: Family) -> Vec<u8> {
+    fn group_depths(family: Family) -> Vec<u8> {
         (24..family.bits()).step_by(8).collect()
     }
 
@@ -90,7 +90,7 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// Counts for `keys` over `tables`; `blocks` are of [`Blocks::group_depths`].
+    /// Counts for `keys` over `tables`, which have these `blocks`.
     pub(crate) fn of(keys: &KeySet, tables: &Tables, blocks: &Blocks, direct_bits: u8) -> Self {
         let mut profile = Self { direct_bits, ..Self::default() };
         profile.count_lengths(keys, tables, direct_bits);
@@ -101,17 +101,11 @@ impl Profile {
     fn count_lengths(&mut self, keys: &KeySet, tables: &Tables, direct_bits: u8) {
         let direct = Blocks::of_used(tables, keys.family(), &[direct_bits]);
         let mut used = [false; 129];
-        match keys.family() {
-            Family::V4 => tables.v4.iter().for_each(|(prefix, _)| used[usize::from(prefix.len())] = true),
-            Family::V6 => tables.v6.iter().for_each(|(prefix, _)| used[usize::from(prefix.len())] = true),
-        }
+        tables.lens(keys.family()).into_iter().for_each(|len| used[usize::from(len)] = true);
         let count = keys.len().min(LENGTH_KEYS);
         let (mut matched, mut bits, mut probes, mut below) = (0_u64, 0_u64, 0_u64, 0_u64);
         for at in 0..count {
-            let found = match keys.family() {
-                Family::V4 => tables.oracle.v4.longest_match(keys.v4()[at]),
-                Family::V6 => tables.oracle.v6.longest_match(keys.high_bits(at)),
-            };
+            let found = tables.longest_match(keys, at);
             let len = found.map_or(0, |(len, _)| len);
             matched += u64::from(found.is_some());
             bits += u64::from(len);
@@ -164,10 +158,10 @@ mod tests {
             "2001:db8::/32 2",
             "2001:db8:1::/48 3",
         ]);
-        let v4 = Blocks::of(&tables, Family::V4, &Blocks::group_depths(Family::V4));
+        let v4 = Blocks::of(&tables, Family::V4);
         assert_eq!(v4.count(), 2);
         // Below 24 bits: one for the /32 and the /48 together; below 32 and 40 bits: one each for the /48.
-        let v6 = Blocks::of(&tables, Family::V6, &Blocks::group_depths(Family::V6));
+        let v6 = Blocks::of(&tables, Family::V6);
         assert_eq!(v6.count(), 3);
     }
 
@@ -175,7 +169,7 @@ mod tests {
     fn a_profile_counts_loads_lines_and_lengths() {
         let tables = Tables::of_routes(&["10.0.0.0/24 1", "10.0.0.0/25 2"]);
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 4096, 3, false).unwrap();
-        let blocks = Blocks::of(&tables, Family::V4, &Blocks::group_depths(Family::V4));
+        let blocks = Blocks::of(&tables, Family::V4);
         let profile = Profile::of(&keys, &tables, &blocks, 20);
         // One line of the direct array and at most 16 of the one group.
         assert_eq!((profile.matched, profile.group_loads, profile.below_direct), (1.0, 1.0, 1.0));
@@ -183,7 +177,7 @@ mod tests {
         assert!(profile.len_mean > 24.0 && profile.len_mean < 25.0);
         assert!(profile.oracle_probes > 1.0 && profile.oracle_probes < 2.0);
         let same = Tables::of_routes(&["10.0.0.0/8 1", "10.0.0.0/24 1", "10.9.0.0/16 2", "10.9.0.0/24 2"]);
-        let profile = Profile::of(&keys, &same, &Blocks::of(&same, Family::V4, &[24]), 20);
+        let profile = Profile::of(&keys, &same, &Blocks::of(&same, Family::V4), 20);
         assert_eq!(profile.below_direct, 0.0, "the /24s change no answer");
     }
 }

@@ -4,8 +4,9 @@ use crate::args::Rate;
 use crate::contenders::Refused;
 use crate::fault::Fault;
 use crate::host::{Build, Host};
+use crate::tables::Tables;
 use fib::Details;
-use lpm_bench::text::table;
+use lpm_bench::text::{Column, table};
 use serde::Serialize;
 use std::path::Path;
 
@@ -152,6 +153,31 @@ pub(crate) struct Report<Row: Serialize> {
 }
 
 impl<Row: Serialize> Report<Row> {
+    /// What a run of `kind` found on `host` over `tables`.
+    pub(crate) fn new(
+        kind: &'static str,
+        host: Host,
+        tables: &Tables,
+        (seed, call, rounds): (u64, usize, usize),
+        (rows, refused): (Vec<Row>, Vec<Refused>),
+    ) -> Self {
+        Self {
+            kind,
+            host,
+            build: Build::THIS,
+            arguments: std::env::args().skip(1).collect(),
+            table: tables.source.clone(),
+            table_hash: tables.hash.clone(),
+            routes_v4: tables.v4.len(),
+            routes_v6: tables.v6.len(),
+            seed,
+            call,
+            rounds,
+            rows,
+            refused,
+        }
+    }
+
     /// Writes the document to `path`, whole or not at all.
     ///
     /// # Errors
@@ -194,49 +220,26 @@ fn ratio(ratio: Option<f64>) -> String {
 pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
     let first = rows.iter().find_map(|row| row.ratio_to.clone()).unwrap_or_else(|| "peer".into());
     let first = format!("/ {}", first.split(' ').next().unwrap_or("peer").trim_end_matches('6'));
-    let mut table = table(
-        &[
-            "family",
-            "traffic",
-            "engine",
-            "isa",
-            "threads",
-            "Mlps",
-            "best",
-            "spread",
-            "on CPU",
-            "ns",
-            "cycles",
-            &first,
-            "/ best peer",
-            "MB",
-            "build s",
-            "checked",
-            "wrong",
-        ],
-        4,
-    );
-    for row in rows {
-        table.add_row([
-            row.family.clone(),
-            row.traffic.clone(),
-            row.engine.clone(),
-            row.isa.clone(),
-            row.threads.to_string(),
-            format!("{:.1}", row.mlps_median),
-            format!("{:.1}", row.mlps_best),
-            format!("{:.0}%", row.spread * 100.0),
-            format!("{:.0}%", row.on_cpu * 100.0),
-            format!("{:.2}", row.ns_per_lookup),
-            format!("{:.1}", row.cycles_per_lookup),
-            ratio(row.ratio),
-            ratio(row.ratio_best),
-            format!("{:.1}", row.table_bytes as f64 / 1e6),
-            format!("{:.2}", row.build_s),
-            row.checked.to_string(),
-            row.wrong.to_string(),
-        ]);
-    }
+    let columns: [Column<'_, LookupRow>; 17] = [
+        ("family", |row| row.family.clone()),
+        ("traffic", |row| row.traffic.clone()),
+        ("engine", |row| row.engine.clone()),
+        ("isa", |row| row.isa.clone()),
+        ("threads", |row| row.threads.to_string()),
+        ("Mlps", |row| format!("{:.1}", row.mlps_median)),
+        ("best", |row| format!("{:.1}", row.mlps_best)),
+        ("spread", |row| format!("{:.0}%", row.spread * 100.0)),
+        ("on CPU", |row| format!("{:.0}%", row.on_cpu * 100.0)),
+        ("ns", |row| format!("{:.2}", row.ns_per_lookup)),
+        ("cycles", |row| format!("{:.1}", row.cycles_per_lookup)),
+        (&first, |row| ratio(row.ratio)),
+        ("/ best peer", |row| ratio(row.ratio_best)),
+        ("MB", |row| format!("{:.1}", row.table_bytes as f64 / 1e6)),
+        ("build s", |row| format!("{:.2}", row.build_s)),
+        ("checked", |row| row.checked.to_string()),
+        ("wrong", |row| row.wrong.to_string()),
+    ];
+    let table = table(&columns, 4, rows);
     let mut text = format!("{table}\n\nWhy:\n");
     for row in rows {
         let threads = if row.threads > 1 { format!(" {} threads", row.threads) } else { String::new() };
@@ -260,45 +263,24 @@ pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
 
 /// The rows of an update run as a person reads them.
 pub(crate) fn update_table(rows: &[UpdateRow]) -> String {
-    let mut table = table(
-        &[
-            "family",
-            "engine",
-            "isa",
-            "rate",
-            "updates/s",
-            "p99 us",
-            "max us",
-            "Mlps idle",
-            "Mlps under",
-            "kept",
-            "on CPU",
-            "updates/s under",
-            "refused",
-            "checked",
-            "wrong",
-        ],
-        4,
-    );
-    for row in rows {
-        table.add_row([
-            row.family.clone(),
-            row.engine.clone(),
-            row.isa.clone(),
-            row.rate.to_string(),
-            format!("{:.0}", row.updates_per_s),
-            format!("{:.1}", row.apply_us_p99),
-            format!("{:.1}", row.apply_us_max),
-            format!("{:.1}", row.lookup_mlps_idle),
-            format!("{:.1}", row.lookup_mlps_under),
-            format!("{:.0}%", row.lookup_kept * 100.0),
-            format!("{:.0}%", row.on_cpu_under * 100.0),
-            format!("{:.0}", row.updates_per_s_under),
-            row.refused.to_string(),
-            row.checked.to_string(),
-            row.wrong.to_string(),
-        ]);
-    }
+    let columns: [Column<'_, UpdateRow>; 15] = [
+        ("family", |row| row.family.clone()),
+        ("engine", |row| row.engine.clone()),
+        ("isa", |row| row.isa.clone()),
+        ("rate", |row| row.rate.to_string()),
+        ("updates/s", |row| format!("{:.0}", row.updates_per_s)),
+        ("p99 us", |row| format!("{:.1}", row.apply_us_p99)),
+        ("max us", |row| format!("{:.1}", row.apply_us_max)),
+        ("Mlps idle", |row| format!("{:.1}", row.lookup_mlps_idle)),
+        ("Mlps under", |row| format!("{:.1}", row.lookup_mlps_under)),
+        ("kept", |row| format!("{:.0}%", row.lookup_kept * 100.0)),
+        ("on CPU", |row| format!("{:.0}%", row.on_cpu_under * 100.0)),
+        ("updates/s under", |row| format!("{:.0}", row.updates_per_s_under)),
+        ("refused", |row| row.refused.to_string()),
+        ("checked", |row| row.checked.to_string()),
+        ("wrong", |row| row.wrong.to_string()),
+    ];
+    let table = table(&columns, 4, rows);
     let mut text = format!("{table}\n\nWhy:\n");
     // One line an engine, not a rate.
     let mut told = Vec::new();

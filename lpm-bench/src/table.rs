@@ -182,6 +182,33 @@ impl Fed {
         Self { engine: writer.info().name.to_owned(), writer, ribs, deltas: 0 }
     }
 
+    /// `writer` with `routes`, for figures of a paper: no route is left out.
+    ///
+    /// # Errors
+    /// As [`Table::apply`].
+    pub(crate) fn filled(writer: Box<dyn EngineWriter>, routes: &Routes) -> Result<Self, Fault> {
+        let mut fed = Self::new(writer, Rib::plain());
+        fed.apply(routes).map(|_| fed)
+    }
+
+    /// A reader of the engine.
+    ///
+    /// # Errors
+    /// [`Fault::Engine`].
+    pub(crate) fn reader(&self, slots: u16, batch: usize) -> Result<Box<dyn EngineReader>, Fault> {
+        self.writer.reader(slots, batch).map_err(|source| self.refused(source))
+    }
+
+    /// A looker that looks up in calls of `call` keys at most.
+    ///
+    /// # Errors
+    /// As [`Table::looker`].
+    pub(crate) fn looker(&self, call: usize) -> Result<Box<dyn Looker>, Fault> {
+        let (engine, fibs) = (self.engine.clone(), self.writer.info().fibs);
+        let out = vec![NextHopId::NONE; call];
+        Ok(Box::new(EngineLooker { engine, reader: self.reader(1, call)?, fibs, out }))
+    }
+
     /// As [`Table::apply`].
     pub(crate) fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
         let is_timed = self.deltas.is_multiple_of(DELTAS_A_TIMED_ONE);
@@ -242,10 +269,7 @@ impl Table for EngineTable {
     }
 
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {
-        let reader = self.fed.writer.reader(1, self.call).map_err(|source| self.fed.refused(source))?;
-        let out = vec![NextHopId::NONE; self.call];
-        let (engine, fibs) = (self.fed.engine.clone(), self.fed.writer.info().fibs);
-        Ok(Box::new(EngineLooker { engine, reader, fibs, out }))
+        self.fed.looker(self.call)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::args::TableArgs;
 use crate::fault::Fault;
+use crate::keys::KeySet;
 use fib::feed::{self, LoadOptions};
 use fib::generate::TableSpec;
 use fib::oracle::OraclePair;
@@ -106,6 +107,22 @@ impl Tables {
         match family {
             Family::V4 => self.v4.len(),
             Family::V6 => self.v6.len(),
+        }
+    }
+
+    /// The lengths of the routes of a family, in order of prefix.
+    pub(crate) fn lens(&self, family: Family) -> Vec<u8> {
+        match family {
+            Family::V4 => self.v4.iter().map(|(prefix, _)| prefix.len()).collect(),
+            Family::V6 => self.v6.iter().map(|(prefix, _)| prefix.len()).collect(),
+        }
+    }
+
+    /// What the oracle says of the key at `at`: the length of its longest match, and the next hop.
+    pub(crate) fn longest_match(&self, keys: &KeySet, at: usize) -> Option<(u8, NextHopId)> {
+        match keys.family() {
+            Family::V4 => self.oracle.v4.longest_match(keys.v4()[at]),
+            Family::V6 => self.oracle.v6.longest_match(keys.high_bits(at)),
         }
     }
 

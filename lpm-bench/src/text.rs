@@ -2,15 +2,19 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// A table of `headings` whose first `texts` columns are texts, the others numbers.
+/// A column of a table of rows: its heading, and what a row has in it.
+pub type Column<'a, Row> = (&'a str, fn(&Row) -> String);
+
+/// A table of `rows` whose first `texts` columns are texts, the others numbers.
 #[must_use]
-pub fn table(headings: &[&str], texts: usize) -> Table {
+pub fn table<Row>(columns: &[Column<'_, Row>], texts: usize, rows: &[Row]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(headings.to_vec());
-    for at in texts..headings.len() {
+    table.load_preset(presets::NOTHING).set_header(columns.iter().map(|(heading, _)| *heading));
+    for at in texts..columns.len() {
         if let Some(column) = table.column_mut(at) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+    table.add_rows(rows.iter().map(|row| columns.iter().map(|(_, cell)| cell(row))));
     table
 }

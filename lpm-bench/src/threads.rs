@@ -68,8 +68,7 @@ impl Threads {
             let threads: Vec<_> = self.lanes.iter_mut().enumerate().map(spawn).collect();
             threads.into_iter().map(ScopedJoinHandle::join).collect()
         });
-        let panicked = |_| Fault::Measurement("a thread of the lookups panicked".into());
-        results.into_iter().map(|result| result.map_err(panicked)?).collect()
+        results.into_iter().map(|result| result.map_err(Fault::panicked)?).collect()
     }
 }
 

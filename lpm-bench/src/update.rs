@@ -9,9 +9,9 @@ use crate::args::{Rate, UpdateArgs};
 use crate::check::{Checked, Sample};
 use crate::contenders::{self, Built, Makers};
 use crate::fault::Fault;
-use crate::host::{Build, Host};
+use crate::host::Host;
 use crate::keys::KeySet;
-use crate::measure::cpu_s;
+use crate::measure;
 use crate::report::{Report, UpdateRow};
 use crate::table::{Clock, Looker, Table};
 use crate::tables::Tables;
@@ -67,21 +67,8 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<Report<UpdateRow>, Fault> {
             "nothing was measured: no update changes a route, or no engine holds the table".into(),
         ));
     }
-    Ok(Report {
-        kind: "update",
-        host,
-        build: Build::THIS,
-        arguments: std::env::args().skip(1).collect(),
-        table: tables.source.clone(),
-        table_hash: tables.hash.clone(),
-        routes_v4: tables.v4.len(),
-        routes_v6: tables.v6.len(),
-        seed: args.table.seed,
-        call: args.engine.call,
-        rounds: TURNS as usize,
-        rows,
-        refused,
-    })
+    let how = (args.table.seed, args.engine.call, TURNS as usize);
+    Ok(Report::new("update", host, &tables, how, (rows, refused)))
 }
 
 /// What every contender of a family is put through.
@@ -246,28 +233,20 @@ impl<'a> Work<'a> {
                 std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
             }
             stop.store(true, Ordering::Relaxed);
-            let mlps =
-                reader.join().map_err(|_| Fault::Measurement("the thread of the lookups panicked".into()))?;
-            done.and(mlps)
+            done.and(reader.join().map_err(Fault::panicked)?)
         })
     }
 
     /// Sweeps part by part, round and round, until told to stop.
     fn sweep_until(&self, looker: &mut dyn Looker, stop: &AtomicBool) -> Result<Lookups, Fault> {
-        let (part, clock) = (PART_KEYS.max(looker.grain()), looker.clock());
-        let (mut at, mut done, start, cpu_start_s) = (0, 0_u64, Instant::now(), cpu_s());
-        while !stop.load(Ordering::Relaxed) {
-            let end = (at + part).min(self.keys.len());
-            looker.sweep(&self.keys, at..end, self.args.engine.call)?;
-            done += (end - at) as u64;
-            at = end % self.keys.len();
-        }
-        let (cpu_s, wall_s) = (cpu_s() - cpu_start_s, start.elapsed().as_secs_f64());
-        let took_s = if clock == Clock::Wall { wall_s } else { cpu_s };
+        let (part, clock, call) = (PART_KEYS.max(looker.grain()), looker.clock(), self.args.engine.call);
+        let is_over = |_| stop.load(Ordering::Relaxed);
+        let swept = measure::sweep_until(looker, &self.keys, &mut 0, (part, call), is_over)?;
+        let took_s = if clock == Clock::Wall { swept.wall_s } else { swept.cpu_s };
         if took_s <= 0.0 {
             return Err(Fault::Measurement("the thread of the lookups never ran".into()));
         }
-        Ok(Lookups { mlps: done as f64 / took_s / 1e6, on_cpu: cpu_s / wall_s })
+        Ok(Lookups { mlps: swept.keys as f64 / took_s / 1e6, on_cpu: swept.cpu_s / swept.wall_s })
     }
 
     /// Goes on to the end of a pass and compares with the oracle there.

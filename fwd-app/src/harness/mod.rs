@@ -30,6 +30,8 @@ mod retired;
 pub(crate) mod schedule;
 pub(crate) mod setup;
 mod sink;
+#[cfg(test)]
+mod test_replay;
 pub(crate) mod trace;
 pub(crate) mod verify;
 

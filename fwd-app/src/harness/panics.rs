@@ -1,11 +1,10 @@
 //! A replay when a stage panics: the others stop and drain, and there is an outcome that says so.
 
-use super::drive::Replay;
-use super::setup::{Lcores, Sizes};
+use super::HarnessSpec;
+use super::test_replay::replay_in_process;
 use super::trace::Trace;
-use super::{HarnessSpec, ports};
 use crate::forwarder::Signals;
-use crate::forwarder::test_forwarder::{LAST_WORDS, bundled, dying_forwarder, forward_spec};
+use crate::forwarder::test_forwarder::{LAST_WORDS, bundled, dying_forwarder};
 use crate::topology::{TopologyKind, Totals};
 use TopologyKind::{Pipeline, RunToCompletion};
 use rusty_fork::rusty_fork_test;
@@ -14,28 +13,11 @@ use std::sync::Arc;
 /// A replay that would take hours, laid out for `cpus`, while every lookup panics; the panic must be reported of one of `lcores`.
 /// `is_seen`: whether the feeder copies them.
 fn replay_and_die(lcores: &[u32], cpus: usize, topology: TopologyKind, spec: HarnessSpec, is_seen: bool) {
-    let Some(eal) = dpdk_ffi::testing::eal() else { return };
     let spec = HarnessSpec { loops: 1_000_000_000, ..spec };
-    let mut forwarder = dying_forwarder(None);
-    let settings = forward_spec(topology, &[]).settings(forwarder.main());
-    forwarder.set_ports(ports(spec.ports)).unwrap();
     let trace = Arc::new(Trace::load(&bundled("mix.pcap")).unwrap());
-    let layout = Lcores::new(&spec, topology, None, cpus).unwrap();
-    let sizes =
-        Sizes::new(&spec, &layout, settings.batch, (trace.len(), trace.frame_bytes_max()), is_seen).unwrap();
-    let plan = layout.plan(topology, spec.ports).unwrap();
-    let replay = Replay {
-        spec: &spec,
-        settings,
-        trace: &trace,
-        lcores: &layout,
-        plan: &plan,
-        sizes,
-        updates: None,
-        vrf_of: Arc::default(),
-    };
-    let outcome =
-        replay.run(eal, forwarder, None, &Signals::default(), |_| (), |service, _, _| Ok(service)).unwrap();
+    let (what, signals) = ((&trace, &spec, cpus, is_seen), Signals::default());
+    let outcome = replay_in_process(what, topology, dying_forwarder(None), &signals, |service| service);
+    let Some(outcome) = outcome else { return };
     let panic = outcome.ended.finished.panicked.as_ref().unwrap().to_string();
     assert!(lcores.iter().any(|lcore| panic == format!("lcore {lcore} panicked: {LAST_WORDS}")), "{panic}");
     let packets = Totals::new(&outcome.ended.finished.outcomes, 1_000_000_000);

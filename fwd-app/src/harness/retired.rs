@@ -1,12 +1,11 @@
 //! Tables that are replaced while lcores forward: the control thread frees them, and no lcore does.
 
-use super::drive::Replay;
-use super::setup::{Lcores, Sizes};
+use super::HarnessSpec;
+use super::test_replay::replay_in_process;
 use super::trace::Trace;
-use super::{HarnessSpec, ports};
-use crate::forwarder::Forwarder;
 use crate::forwarder::Signals;
-use crate::forwarder::test_forwarder::{bundled, forward_spec, forwarder_of};
+use crate::forwarder::test_forwarder::{bundled, forwarder_of};
+use crate::forwarder::Forwarder;
 use crate::routes::Vrf;
 use crate::topology::{TopologyKind, Totals};
 use TopologyKind::{Pipeline, RunToCompletion};
@@ -58,7 +57,6 @@ fn hosts(trace: &Trace) -> Vec<u128> {
 
 /// Replays the bundled capture through `engine` until all tables have been replaced and freed.
 fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcores: u16) -> Option<Drops> {
-    let eal = dpdk_ffi::testing::eal()?;
     let spec = HarnessSpec {
         loops: 1_000_000_000,
         lcores: Some(lcores),
@@ -67,26 +65,10 @@ fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcore
     };
     let mut routes = tempfile::Builder::new().suffix(".txt").tempfile().unwrap();
     writeln!(routes, "0.0.0.0/0 1").unwrap();
-    let mut forwarder = forwarder_of(engine, routes.path().to_owned());
-    let settings = forward_spec(topology, &[]).settings(forwarder.main());
-    forwarder.set_ports(ports(spec.ports)).unwrap();
+    let forwarder = forwarder_of(engine, routes.path().to_owned());
     let trace = Arc::new(Trace::load(&bundled("mix.pcap")).unwrap());
     let hosts = if has_v6 { hosts(&trace) } else { Vec::new() };
     assert_eq!(hosts.is_empty(), !has_v6);
-    let layout = Lcores::new(&spec, topology, None, 4).unwrap();
-    let sizes =
-        Sizes::new(&spec, &layout, settings.batch, (trace.len(), trace.frame_bytes_max()), true).unwrap();
-    let plan = layout.plan(topology, spec.ports).unwrap();
-    let replay = Replay {
-        spec: &spec,
-        settings,
-        trace: &trace,
-        lcores: &layout,
-        plan: &plan,
-        sizes,
-        updates: None,
-        vrf_of: Arc::default(),
-    };
     let signals = Signals::default();
     let (stop, (done, dropped)) = (signals.clone(), bounded(1));
     let mut round = 0;
@@ -105,9 +87,9 @@ fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcore
         }
         true
     };
-    let outcome = replay
-        .run(eal, forwarder, None, &signals, |_| (), |service, _, _| Ok(service.with_requests(control)))
-        .unwrap();
+    let what = (&trace, &spec, 4, true);
+    let outcome =
+        replay_in_process(what, topology, forwarder, &signals, |service| service.with_requests(control))?;
     assert!(outcome.ended.finished.panicked.is_none(), "{:?}", outcome.update_error);
     let packets = Totals::new(&outcome.ended.finished.outcomes, 1_000_000_000);
     assert!(packets.counters.tx_packets > 0, "nothing was forwarded meanwhile");

@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 /// The text of a compressed file. Only the decompression is the library's; the trie parses the lines itself.
-fn text(path: &str) -> String {
+pub(crate) fn text(path: &str) -> String {
     let mut text = String::new();
     feed::open(Path::new(path)).unwrap().read_to_string(&mut text).unwrap();
     text

@@ -3,8 +3,9 @@
 //! `libmockcuda.so` has the driver's SONAME, so preloading it makes it the driver of the process; the program is not aware of it.
 //! With `LPM_GPU=real` the answers come from the host's own driver.
 
-use crate::support::{Output, Scratch, check_answers, data, fwd, fwd_env};
-use crate::trie::{Model, edges, random_addresses, route};
+use crate::full_tables::text;
+use crate::support::{Output, Scratch, check_answers, data, fwd, fwd_env, lines};
+use crate::trie::{Model, edges, every_length, random_addresses, route};
 use std::fs;
 use std::net::IpAddr;
 
@@ -45,7 +46,7 @@ fn mocked(switches: &[(&'static str, &str)], args: &[&str], input: &str) -> Outp
 /// Looks up `addresses` with every GPU engine, and compares with the model.
 fn check(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &Model) {
     let Some(driver) = driver() else { return };
-    let input: String = addresses.iter().map(|address| format!("{address}\n")).collect();
+    let input = lines(addresses);
     for engine in ENGINES {
         let mut args = vec!["lookup", "--engine", engine];
         fib.iter().for_each(|file| args.extend(["--fib", file]));
@@ -58,13 +59,10 @@ fn check(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &Model) {
 
 /// A generated table with an update stream, and the model after the stream.
 fn generated(scratch: &Scratch, routes: &str, updates: &str) -> ([String; 2], Model) {
-    let [fib, stream] = ["routes.txt", "updates.txt"].map(|name| scratch.path(name));
-    fwd(&["fib", "generate", "--family", "both", "--routes", routes, "--seed", "5", "-o", &fib]).ok();
-    fwd(&["fib", "generate", "--updates", updates, "--fib", &fib, "--seed", "6", "-o", &stream]).ok();
-    let mut model = Model::of_text(&fs::read_to_string(&fib).unwrap());
-    let text = fs::read_to_string(&stream).unwrap();
-    text.lines().filter(|line| !line.starts_with('#')).for_each(|line| model.update(line));
-    ([fib, stream], model)
+    let files = scratch.generated(routes, updates);
+    let mut model = Model::of_text(&fs::read_to_string(&files[0]).unwrap());
+    fs::read_to_string(&files[1]).unwrap().lines().for_each(|line| model.update(line));
+    (files, model)
 }
 
 #[test]
@@ -82,15 +80,7 @@ fn generated_tables_before_and_after_updates() {
 #[test]
 fn routes_of_every_length_and_every_mode_of_the_device() {
     let scratch = Scratch::new();
-    let mut text = String::new();
-    for len in 0..=128_u32 {
-        let bits = 0x2aaa_aaaa_aaaa_aaaa_aaaa_aaaa_aaaa_aaaa & u128::MAX.checked_shl(128 - len).unwrap_or(0);
-        text += &format!("{}/{len} {}\n", std::net::Ipv6Addr::from_bits(bits), len + 100);
-        if len <= 32 {
-            let bits = 0xaaaa_aaaa & u32::MAX.checked_shl(32 - len).unwrap_or(0);
-            text += &format!("{}/{len} {}\n", std::net::Ipv4Addr::from_bits(bits), 16_777_215 - len);
-        }
-    }
+    let text = every_length();
     let fib = scratch.file("routes.txt", &text);
     let model = Model::of_text(&text);
     let mut probes = model.probes(1);
@@ -104,12 +94,6 @@ fn routes_of_every_length_and_every_mode_of_the_device() {
 #[test]
 fn full_tables() {
     let (Some(v4), Some(v6)) = (data("v4-202401.txt.xz"), data("v6-202401.txt.xz")) else { return };
-    let text = |path: &String| {
-        let mut text = String::new();
-        let mut file = fib::feed::open(std::path::Path::new(path)).unwrap();
-        std::io::Read::read_to_string(&mut file, &mut text).unwrap();
-        text
-    };
     let model = Model::of_text(&(text(&v4) + &text(&v6)));
     // The edges of every third route, and of all routes longer than /64: the device searches 64 bits, and the host finishes those.
     let mut probes = model.probes(3);
@@ -221,7 +205,7 @@ fn whichever_driver_call_fails_the_answers_are_right() {
     let ([fib, updates], model) = generated(&scratch, "300", "200");
     let mut probes = model.probes(1);
     probes.extend([route("0.0.0.0/0").0, route("::/0").0]);
-    let input: String = probes.iter().map(|address| format!("{address}\n")).collect();
+    let input = lines(&probes);
     let (mut moved, mut stayed) = (0, 0);
     // 700 is an illegal address, which ends the context; 2 is out of memory; 1 is a refused call (invalid value).
     for (i, at) in (0..40).chain((40..400).step_by(11)).chain([u32::MAX]).enumerate() {
@@ -261,7 +245,7 @@ fn a_device_that_is_too_slow_or_hangs_is_given_up() {
     let model = Model::of_text(text);
     // Enough addresses that operation 60 happens during lookups, and not before.
     let probes = random_addresses(200_000, 4);
-    let input: String = probes.iter().map(|address| format!("{address}\n")).collect();
+    let input = lines(&probes);
     let args = ["lookup", "--fib", &fib, "--engine", "gamt", "--fallback", "oracle", "--stall-us", "1000"];
     for switch in [("MOCKCUDA_DELAY_US", "3000000"), ("MOCKCUDA_STALL_AT", "60")] {
         let out = mocked(&[switch], &args, &input);

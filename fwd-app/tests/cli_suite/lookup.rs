@@ -1,7 +1,7 @@
 //! `lookup` against the trie: small tables of every shape, generated tables, updates, and the streaming of input and output.
 
-use crate::support::{Scratch, check_answers, check_engines, fwd, fwd_stdin, setups, start};
-use crate::trie::{Model, edges, random_addresses, route};
+use crate::support::{Scratch, check_answers, check_engines, fwd, fwd_stdin, lines, setups, start};
+use crate::trie::{Model, edges, every_length, random_addresses, route};
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::IpAddr;
@@ -12,15 +12,6 @@ fn addresses(texts: &[&str]) -> Vec<IpAddr> {
 
 #[test]
 fn small_tables_of_every_shape() {
-    let mut chain = String::new();
-    for len in 0..=32 {
-        writeln!(chain, "{}/{len} {}", std::net::Ipv4Addr::from_bits(0xaaaa_aaaa & mask4(len)), len + 1)
-            .unwrap();
-    }
-    for len in 0..=128 {
-        let bits = 0x2aaa_aaaa_aaaa_aaaa_aaaa_aaaa_aaaa_aaaa & mask6(len);
-        writeln!(chain, "{}/{len} {}", std::net::Ipv6Addr::from_bits(bits), len + 100).unwrap();
-    }
     for text in [
         "# no route at all\n",
         "0.0.0.0/0 1\n",
@@ -30,7 +21,7 @@ fn small_tables_of_every_shape() {
         "2001:db8::1/128 1\nffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128 2\n::/128 3\n",
         "2001:db8::/64 1\n2001:db8::/65 2\n2001:db8::/96 3\n2001:db8::1:0/112 4\n2001:db8::/127 5\n",
         "0.0.0.0/1 1\n128.0.0.0/1 2\n10.0.0.0/20 3\n10.0.0.0/21 4\n10.0.0.0/24 5\n10.0.0.0/25 6\n",
-        chain.as_str(),
+        &every_length(),
     ] {
         let scratch = Scratch::new();
         let fib = scratch.file("routes.txt", text);
@@ -42,20 +33,10 @@ fn small_tables_of_every_shape() {
     }
 }
 
-fn mask4(len: u32) -> u32 {
-    u32::MAX.checked_shl(32 - len).unwrap_or(0)
-}
-
-fn mask6(len: u32) -> u128 {
-    u128::MAX.checked_shl(128 - len).unwrap_or(0)
-}
-
 #[test]
 fn generated_tables_and_an_update_stream() {
     let scratch = Scratch::new();
-    let [fib, updates] = ["routes.txt", "updates.txt"].map(|name| scratch.path(name));
-    fwd(&["fib", "generate", "--family", "both", "--routes", "30000", "--seed", "3", "-o", &fib]).ok();
-    fwd(&["fib", "generate", "--updates", "20000", "--fib", &fib, "--seed", "4", "-o", &updates]).ok();
+    let [fib, updates] = scratch.generated("30000", "20000");
     let mut model = Model::of_text(&std::fs::read_to_string(&fib).unwrap());
     assert_eq!(model.routes.len(), 30_000);
     let mut probes = model.probes(1);
@@ -119,7 +100,7 @@ fn a_hundred_thousand_next_hops_are_right_or_refused() {
     let scratch = Scratch::new();
     let mut text = String::new();
     for id in 1..=100_000_u32 {
-        let bits = id.wrapping_mul(0x9e37_79b1) & mask4(24);
+        let bits = id.wrapping_mul(0x9e37_79b1) & 0xffff_ff00;
         writeln!(text, "{}/24 {id}", std::net::Ipv4Addr::from_bits(bits)).unwrap();
     }
     writeln!(text, "0.0.0.0/0 16777215\n2001:db8::/32 16777214").unwrap();
@@ -128,7 +109,7 @@ fn a_hundred_thousand_next_hops_are_right_or_refused() {
     assert!(model.routes.len() > 99_000);
     let mut probes = model.probes(1);
     probes.extend(random_addresses(10_000, 6));
-    let input: String = probes.iter().map(|address| format!("{address}\n")).collect();
+    let input = lines(&probes);
     for [engine, isa] in setups() {
         let out = fwd_stdin(&["lookup", "--fib", &fib, "--engine", engine, "--isa", isa], &input);
         if out.code == 0 {

@@ -91,6 +91,14 @@ impl Scratch {
         path
     }
 
+    /// Generates a table of both families with `routes` routes, and a stream of `updates` updates of it. Returns their paths.
+    pub(crate) fn generated(&self, routes: &str, updates: &str) -> [String; 2] {
+        let [fib, stream] = ["routes.txt", "updates.txt"].map(|name| self.path(name));
+        fwd(&["fib", "generate", "--family", "both", "--routes", routes, "--seed", "5", "-o", &fib]).ok();
+        fwd(&["fib", "generate", "--updates", updates, "--fib", &fib, "--seed", "6", "-o", &stream]).ok();
+        [fib, stream]
+    }
+
     /// The names of the files in the folder.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.path()).unwrap();
@@ -138,9 +146,14 @@ pub(crate) fn check_answers(stdout: &str, addresses: &[IpAddr], model: &Model, w
     }
 }
 
+/// The input of `lookup`: an address a line.
+pub(crate) fn lines(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(|address| format!("{address}\n")).collect()
+}
+
 /// Looks `addresses` up with every engine and instruction set, and compares with the model.
 pub(crate) fn check_engines(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &Model) {
-    let input: String = addresses.iter().map(|address| format!("{address}\n")).collect();
+    let input = lines(addresses);
     for [engine, isa] in setups() {
         let mut args = vec!["lookup", "--engine", engine, "--isa", isa];
         for file in fib {

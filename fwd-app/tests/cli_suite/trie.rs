@@ -135,6 +135,20 @@ impl Model {
     }
 }
 
+/// The text of a table with a route of each length of both families, each within the one before; with the largest next hop.
+pub(crate) fn every_length() -> String {
+    let mut text = String::new();
+    for len in 0..=128_u32 {
+        let bits = 0x2aaa_aaaa_aaaa_aaaa_aaaa_aaaa_aaaa_aaaa & u128::MAX.checked_shl(128 - len).unwrap_or(0);
+        text += &format!("{}/{len} {}\n", Ipv6Addr::from_bits(bits), len + 100);
+        if len <= 32 {
+            let bits = 0xaaaa_aaaa & u32::MAX.checked_shl(32 - len).unwrap_or(0);
+            text += &format!("{}/{len} {}\n", Ipv4Addr::from_bits(bits), 16_777_215 - len);
+        }
+    }
+    text
+}
+
 /// Pseudo-random addresses of both families (SplitMix64): most of the IPv6 ones in 2000::/3.
 pub(crate) fn random_addresses(count: usize, seed: u64) -> Vec<IpAddr> {
     let mut seed = SplitMix64(seed);

@@ -2,10 +2,10 @@
 
 use crate::run::eal;
 use crate::signals::send;
-use crate::support::{assert_conserved, bundled, changes, fwd_app, skip, stderr, wait};
+use crate::support::{assert_conserved, bundled, changes, fwd_app, json, mix_command, skip, stderr, wait};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// The parameters of a `net_pcap` port that receives the mixed capture again and again.
@@ -55,12 +55,16 @@ impl Forwarder {
     pub(crate) fn replay(folder: &Path, extra: &[&str]) -> Option<Self> {
         let updates = folder.join("updates.txt");
         std::fs::write(&updates, changes(3)).unwrap();
-        let mut command = fwd_app(&["replay"]);
-        command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt"));
-        command.args(["--no-huge", "--verify", "--loops", "1000000000", "--rate", "100kpps", "--updates"]);
-        command.arg(&updates).args(["--update-rate", "20000", "--update-loops", "1000000", "--json"]);
-        command.arg(folder.join("summary.json")).arg("--ctl").arg(folder.join("ctl")).args(extra);
-        Self::wait_for(command.spawn().unwrap(), folder)
+        let mut command = mix_command();
+        command.args(["--rate", "100kpps", "--update-rate", "20000"]).args(extra);
+        Self::churned(command, &updates, folder)
+    }
+
+    /// A replay that would last for hours, verified, while `updates` are applied again and again.
+    pub(crate) fn churned(mut command: Command, updates: &Path, folder: &Path) -> Option<Self> {
+        command.args(["--verify", "--loops", "1000000000", "--update-loops", "1000000", "--updates"]);
+        command.arg(updates).arg("--json").arg(folder.join("summary.json"));
+        Self::wait_for(command.arg("--ctl").arg(folder.join("ctl")).spawn().unwrap(), folder)
     }
 
     /// `run` with the routes of `routes` over ports that receive the mixed capture again and again.
@@ -146,7 +150,7 @@ impl Forwarder {
         let output = wait(child, Duration::from_secs(60));
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(0), "{text}");
-        let summary = serde_json::from_slice(&std::fs::read(&self.json).unwrap()).unwrap();
+        let summary = json(&self.json);
         assert_conserved(&summary);
         assert!(!self.socket.exists(), "the socket is removed");
         (summary, text)

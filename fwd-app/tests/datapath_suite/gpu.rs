@@ -5,9 +5,10 @@
 //! traces are small, and `--stall-us` is long where no stall is intended.
 
 use crate::support::{
-    assert_conserved, bundled, changes, drops, fwd_app, number, read_pcap, replay as replay_on_cpu, skipped,
-    stderr, v4_frame, v6_frame, wait, write_pcap,
+    assert_conserved, bundled, changes, drops, mix_command, number, read_pcap, replay as replay_on_cpu,
+    replay_command, report, skipped, stderr, v4_frame, v6_frame, wait, write_pcap,
 };
+use lpm_gpu::cu::testing::library;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -15,11 +16,6 @@ use std::time::Duration;
 const ENGINES: [&str; 3] = ["gamt", "gale", "sail-gpu"];
 /// Far longer than a batch takes on a busy host.
 const PATIENT: [&str; 2] = ["--stall-us", "60000000"];
-
-fn mock() -> String {
-    let path = lpm_gpu::cu::testing::library().expect("mockcuda is a dependency of these tests");
-    path.to_str().unwrap().to_owned()
-}
 
 /// A replay over the mock driver that exits with code 0. Returns its JSON and stderr; `None` where DPDK does not start.
 fn replay(trace: &Path, routes: &Path, switches: &[(&str, &str)], extra: &[&str]) -> Option<(Value, String)> {
@@ -34,24 +30,9 @@ fn replay_to(
     switches: &[(&str, &str)],
     extra: &[&str],
 ) -> Option<(Value, String)> {
-    let scratch = tempfile::tempdir().unwrap();
-    let json = scratch.path().join("summary.json");
-    let mut command = fwd_app(&["replay"]);
-    command.env("LD_PRELOAD", mock()).envs(switches.iter().copied());
-    command
-        .arg(trace)
-        .arg("--fib")
-        .arg(routes)
-        .args(["--no-huge", "--verify", "--json"])
-        .arg(&json)
-        .args(extra);
-    let output = command.output().unwrap();
-    if skipped(&output) {
-        return None;
-    }
-    let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(code), "{switches:?} {extra:?}: {said}");
-    let summary = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let mut command = replay_command(trace, routes);
+    command.env("LD_PRELOAD", library().unwrap()).envs(switches.iter().copied()).arg("--verify").args(extra);
+    let (summary, said) = report(command, code)?;
     assert_conserved(&summary);
     assert_eq!(number(&summary, "/verify/mismatches"), 0, "{switches:?} {extra:?}: {said}");
     assert_eq!(number(&summary, "/packets/reordered"), 0);
@@ -242,13 +223,10 @@ fn a_device_that_stalls_costs_no_packet() {
 fn a_device_slower_than_the_stall_limit_costs_packets_and_nothing_else() {
     let scratch = tempfile::tempdir().unwrap();
     let json = scratch.path().join("summary.json");
-    let mut command = fwd_app(&["replay"]);
+    let mut command = mix_command();
     // Every batch is abandoned long before its answer is ready, so soon every slot belongs to an abandoned batch.
-    command.env("LD_PRELOAD", mock()).env("MOCKCUDA_DELAY_US", "200000");
-    command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt"));
-    command
-        .args(["--no-huge", "--engine", "gamt", "--stall-us", "1000", "--loops", "40", "--json"])
-        .arg(&json);
+    command.env("LD_PRELOAD", library().unwrap()).env("MOCKCUDA_DELAY_US", "200000");
+    command.args(["--engine", "gamt", "--stall-us", "1000", "--loops", "40", "--json"]).arg(&json);
     let output = wait(command.spawn().unwrap(), Duration::from_secs(20));
     if skipped(&output) {
         return;

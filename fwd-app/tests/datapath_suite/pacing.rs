@@ -1,14 +1,14 @@
 //! Rates, latency from the intended send time, and the report's files. Nothing here asserts how fast a machine is, only that no
 //! packet is sent early.
 
-use crate::support::{bundled, fwd_app, number, replay, skipped, stderr};
+use crate::support::{mix_command, number, replay_mix, skipped, stderr};
 
 #[test]
 fn a_rate_is_kept_and_every_packet_is_timed() {
     // 2,000 packets: the last is due after 1,999 gaps.
     for (rate, seconds_min) in [("10kpps", 0.1999), ("original", 0.015), ("x0.1", 0.15)] {
         let extra = ["--rate", rate, "--topology", "run-to-completion"];
-        let Some(summary) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), &extra) else { return };
+        let Some(summary) = replay_mix(&extra) else { return };
         let seconds = summary["rate"]["duration_s"].as_f64().unwrap();
         assert!(seconds >= seconds_min, "{rate}: {seconds} s");
         assert_eq!(summary["latency_ns"]["measured"], "intended send time to arrival");
@@ -22,7 +22,7 @@ fn a_rate_is_kept_and_every_packet_is_timed() {
 #[test]
 fn the_contract_of_the_json() {
     let extra = ["--verify", "--engine", "bloom", "--isa", "scalar", "--loops", "200"];
-    let Some(summary) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), &extra) else { return };
+    let Some(summary) = replay_mix(&extra) else { return };
     for key in ["rx", "tx", "drops/tx_full", "drops/engine_stall", "drops/no_neighbour"] {
         number(&summary, &format!("/packets/{key}"));
     }
@@ -47,10 +47,8 @@ fn the_contract_of_the_json() {
 fn the_text_and_the_histogram_file() {
     let scratch = tempfile::tempdir().unwrap();
     let hgrm = scratch.path().join("latency.hgrm");
-    let mut command = fwd_app(&["replay"]);
-    command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt"));
-    let output =
-        command.args(["--no-huge", "--stats-period", "0.01", "--loops", "100", "--hgrm"]).arg(&hgrm).output();
+    let mut command = mix_command();
+    let output = command.args(["--stats-period", "0.01", "--loops", "100", "--hgrm"]).arg(&hgrm).output();
     let output = output.unwrap();
     if skipped(&output) {
         return;

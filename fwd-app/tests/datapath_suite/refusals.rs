@@ -1,14 +1,15 @@
 //! Requests that cannot be fulfilled: a clear message, the documented exit code, and no partial output.
 
-use crate::support::{bundled, fwd_app, number, replay, skipped, stderr, write_pcap};
+use crate::support::{
+    bundled, drops, number, read_pcap, replay, replay_command, skipped, stderr, v4_frame, write_pcap,
+};
 use std::path::Path;
 
 /// Checks that a replay exits with `code`, prints all of `words`, and leaves no output behind.
 fn refused(trace: &Path, extra: &[&str], code: i32, words: &[&str]) {
     let scratch = tempfile::tempdir().unwrap();
     let (out, json) = (scratch.path().join("out"), scratch.path().join("summary.json"));
-    let mut command = fwd_app(&["replay"]);
-    command.arg(trace).arg("--fib").arg(bundled("routes.txt")).arg("--no-huge");
+    let mut command = replay_command(trace, &bundled("routes.txt"));
     let output = command.arg("--out").arg(&out).arg("--json").arg(&json).args(extra).output().unwrap();
     if skipped(&output) {
         return;
@@ -59,9 +60,7 @@ fn ports_that_routes_name_and_that_do_not_exist() {
     for (route, word) in [("10.0.0.0/8 via 192.0.2.1 dev eth9", "eth9"), ("R10.0.0.0/8 9", "9")] {
         let routes = scratch.path().join("routes.txt");
         std::fs::write(&routes, format!("{route}\n")).unwrap();
-        let mut command = fwd_app(&["replay"]);
-        command.arg(bundled("mix.pcap")).arg("--fib").arg(&routes).arg("--no-huge");
-        let output = command.output().unwrap();
+        let output = replay_command(&bundled("mix.pcap"), &routes).output().unwrap();
         if skipped(&output) {
             return;
         }
@@ -99,31 +98,17 @@ fn every_drop_reason_of_a_route() {
                 neigh 10.4.0.1 lladdr 02:aa:bb:cc:dd:ff dev 3\n";
     std::fs::write(&routes, text).unwrap();
     let trace = scratch.path().join("trace.pcap");
-    let to = |b: u32, d: u32| crate::support::v4_frame(0xc000_0201, 10 << 24 | b << 16 | d, 60, &[]);
-    write_pcap(
-        &trace,
-        &[
-            to(1, 0x101),
-            to(1, 0x201),
-            to(1, 0x202),
-            to(1, 1),
-            to(2, 1),
-            to(3, 1),
-            to(4, 1),
-            to(4, 2),
-            to(5, 1),
-            to(6, 1),
-            to(7, 1),
-        ],
-    );
+    let to = |b: u32, d: u32| v4_frame(0xc000_0201, 10 << 24 | b << 16 | d, 60, &[]);
+    let destinations =
+        [(1, 0x101), (1, 0x201), (1, 0x202), (1, 1), (2, 1), (3, 1), (4, 1), (4, 2), (5, 1), (6, 1), (7, 1)];
+    write_pcap(&trace, &destinations.map(|(b, d)| to(b, d)));
     let out = scratch.path().join("out");
     let extra = ["--verify", "--out", out.to_str().unwrap()];
     let Some(summary) = replay(&trace, &routes, &extra) else { return };
-    let drops = crate::support::drops(&summary);
     let wanted =
         [("blackhole", 1), ("no_neighbour", 3), ("no_route", 1), ("prohibited", 2), ("unreachable", 1)];
-    assert_eq!(drops, wanted.map(|(name, n)| (name.to_owned(), n)));
-    let sent = |port: u8| crate::support::read_pcap(&out.join(format!("port{port}.pcap")));
+    assert_eq!(drops(&summary), wanted.map(|(name, n)| (name.to_owned(), n)));
+    let sent = |port: u8| read_pcap(&out.join(format!("port{port}.pcap")));
     // From the routes with and without `dev`: the neighbour is on that port.
     assert_eq!(sent(2).len(), 2);
     assert!(sent(2).iter().all(|(_, frame)| frame[..6] == [2, 0xaa, 0xbb, 0xcc, 0xdd, 0xee]));

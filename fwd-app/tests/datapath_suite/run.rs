@@ -26,7 +26,7 @@ pub(crate) fn run(json: &Path, options: &[&str], eal: &[String], vdevs: &[String
 
 pub(crate) fn summary(output: &Output, json: &Path) -> Value {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
-    serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap()
+    crate::support::json(json)
 }
 
 #[test]

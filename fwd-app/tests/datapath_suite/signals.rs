@@ -1,8 +1,7 @@
 //! SIGTERM and SIGINT: receiving stops, packets in the forwarder drain, the summary is printed; a second signal ends the process at
 //! once.
 
-use crate::support::{assert_conserved, bundled, fwd_app, number, skipped, stderr, wait};
-use serde_json::Value;
+use crate::support::{assert_conserved, json, mix_command, number, skipped, stderr, wait};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -14,9 +13,7 @@ pub(crate) fn send(child: &Child, signal: &str) {
 
 /// A replay that would last for hours.
 fn endless(json: &Path, extra: &[&str]) -> Child {
-    let mut command = fwd_app(&["replay"]);
-    command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt"));
-    command.args(["--no-huge", "--loops", "1000000000", "--json"]).arg(json).args(extra).spawn().unwrap()
+    mix_command().args(["--loops", "1000000000", "--json"]).arg(json).args(extra).spawn().unwrap()
 }
 
 /// Waits until packets flow: some time after the threads of its lcores exist.
@@ -40,8 +37,8 @@ fn wait_until_it_runs(child: &Child) {
 fn a_signal_drains_and_prints_the_summary() {
     for (signal, topology) in [("-TERM", "run-to-completion"), ("-INT", "pipeline")] {
         let scratch = tempfile::tempdir().unwrap();
-        let json = scratch.path().join("summary.json");
-        let child = endless(&json, &["--verify", "--topology", topology, "--lcores", "3"]);
+        let path = scratch.path().join("summary.json");
+        let child = endless(&path, &["--verify", "--topology", topology, "--lcores", "3"]);
         wait_until_it_runs(&child);
         send(&child, "-USR1");
         std::thread::sleep(Duration::from_millis(300));
@@ -53,7 +50,7 @@ fn a_signal_drains_and_prints_the_summary() {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         assert!(String::from_utf8_lossy(&output.stdout).contains("0 held"));
         assert!(stderr(&output).contains("Mpps"), "SIGUSR1 prints a line: {}", stderr(&output));
-        let summary: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        let summary = json(&path);
         assert_conserved(&summary);
         assert!(number(&summary, "/packets/tx") > 0);
         assert_eq!(number(&summary, "/verify/mismatches"), 0);

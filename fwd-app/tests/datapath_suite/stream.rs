@@ -2,7 +2,7 @@
 //! right, and none is lost but by a full TX queue.
 
 use crate::forwarder::Forwarder;
-use crate::support::{drops, fwd_app, number, v4_frame, v6_frame, write_pcap};
+use crate::support::{drops, number, replay_command, v4_frame, v6_frame, write_pcap};
 use fib::IpPrefix;
 use fib::feed::{self, Action, Update};
 use fib::random::SplitMix64;
@@ -64,22 +64,10 @@ fn each_takes_its_turn(tables: &[&Path], updates: &Path, only_v4: bool, engines:
     let trace = scratch.path().join("trace.pcap");
     write_pcap(&trace, &frames);
 
-    let mut command = fwd_app(&["replay"]);
-    command.arg(&trace).args(tables.iter().flat_map(|table| [Path::new("--fib"), table]));
-    command.args([
-        "--no-huge",
-        "--verify",
-        "--loops",
-        "1000000000",
-        "--rate",
-        "50kpps",
-        "--engine",
-        engines[0],
-    ]);
-    command.arg("--updates").arg(&changes).args(["--update-rate", &RATE.to_string()]);
-    command.args(["--update-loops", "1000000", "--json"]).arg(scratch.path().join("summary.json"));
-    command.arg("--ctl").arg(scratch.path().join("ctl"));
-    let Some(forwarder) = Forwarder::wait_for(command.spawn().unwrap(), scratch.path()) else { return };
+    let mut command = replay_command(&trace, tables[0]);
+    command.args(tables[1..].iter().flat_map(|table| [Path::new("--fib"), table]));
+    command.args(["--rate", "50kpps", "--engine", engines[0], "--update-rate", &RATE.to_string()]);
+    let Some(forwarder) = Forwarder::churned(command, &changes, scratch.path()) else { return };
     for engine in engines {
         forwarder.ask(&format!("set engine {engine}"));
         let [updates, packets] = [("show fib", "/updates"), ("show stats", "/packets/rx")]

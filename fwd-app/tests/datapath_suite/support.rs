@@ -75,18 +75,40 @@ pub(crate) fn changes(rounds: usize) -> String {
     text
 }
 
-/// A replay that must exit with `code`. Returns its JSON, or `None` if DPDK does not start here.
-pub(crate) fn replay_with_code(trace: &Path, routes: &Path, extra: &[&str], code: i32) -> Option<Value> {
+/// A replay of `trace` over `routes`, without huge pages.
+pub(crate) fn replay_command(trace: &Path, routes: &Path) -> Command {
+    let mut command = fwd_app(&["replay", "--no-huge"]);
+    command.arg(trace).arg("--fib").arg(routes);
+    command
+}
+
+/// A replay of the mixed capture over the bundled routes.
+pub(crate) fn mix_command() -> Command {
+    replay_command(&bundled("mix.pcap"), &bundled("routes.txt"))
+}
+
+pub(crate) fn json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// Runs a replay that must exit with `code`. Returns its JSON and stderr, or `None` if DPDK does not start here.
+pub(crate) fn report(mut command: Command, code: i32) -> Option<(Value, String)> {
     let scratch = tempfile::tempdir().unwrap();
-    let json = scratch.path().join("summary.json");
-    let mut command = fwd_app(&["replay"]);
-    command.arg(trace).arg("--fib").arg(routes).args(["--no-huge", "--json"]).arg(&json).args(extra);
-    let output = command.output().unwrap();
+    let path = scratch.path().join("summary.json");
+    let output = command.arg("--json").arg(&path).output().unwrap();
     if skipped(&output) {
         return None;
     }
-    assert_eq!(output.status.code(), Some(code), "{extra:?}: {}", stderr(&output));
-    Some(serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap())
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{command:?}: {said}");
+    Some((json(&path), said))
+}
+
+/// A replay that must exit with `code`. Returns its JSON, or `None` if DPDK does not start here.
+pub(crate) fn replay_with_code(trace: &Path, routes: &Path, extra: &[&str], code: i32) -> Option<Value> {
+    let mut command = replay_command(trace, routes);
+    command.args(extra);
+    report(command, code).map(|(summary, _)| summary)
 }
 
 /// A replay that must succeed; conservation and order are checked. Returns its JSON, or `None` if DPDK does not start here.
@@ -95,6 +117,11 @@ pub(crate) fn replay(trace: &Path, routes: &Path, extra: &[&str]) -> Option<Valu
     assert_conserved(&summary);
     assert!(matches!(summary["packets"]["reordered"].as_u64(), None | Some(0)), "{}", summary["packets"]);
     Some(summary)
+}
+
+/// The same of the mixed capture over the bundled routes.
+pub(crate) fn replay_mix(extra: &[&str]) -> Option<Value> {
+    replay(&bundled("mix.pcap"), &bundled("routes.txt"), extra)
 }
 
 pub(crate) fn number(summary: &Value, pointer: &str) -> u64 {

@@ -2,8 +2,7 @@
 
 use crate::run::{eal, run};
 use crate::signals::send;
-use crate::support::{assert_conserved, bundled, fwd_app, number, skip, wait};
-use serde_json::Value;
+use crate::support::{assert_conserved, json, mix_command, number, skip, wait};
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -36,11 +35,11 @@ fn read_until(reader: &mut impl Read, wanted: &str) -> bool {
 }
 
 /// Sends SIGTERM, which must end the process with exit code 0 and a report.
-fn end(child: Child, json: &Path) {
+fn end(child: Child, path: &Path) {
     send(&child, "-TERM");
     let output = wait(child, LIMIT);
     assert_eq!(output.status.code(), Some(0));
-    let summary: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let summary = json(path);
     assert_conserved(&summary);
     assert!(number(&summary, "/packets/rx") > 0);
 }
@@ -86,15 +85,13 @@ fn a_full_pipe_that_nobody_reads_holds_up_no_lcore_and_no_signal() {
 #[test]
 fn a_reader_of_the_report_that_goes_is_no_failure() {
     let scratch = tempfile::tempdir().unwrap();
-    let json = scratch.path().join("summary.json");
-    let mut command = fwd_app(&["replay"]);
-    command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt"));
-    let mut child = command.args(["--no-huge", "--json"]).arg(&json).spawn().unwrap();
+    let path = scratch.path().join("summary.json");
+    let mut child = mix_command().arg("--json").arg(&path).spawn().unwrap();
     drop(child.stdout.take());
     let output = wait(child, LIMIT);
     let said = String::from_utf8_lossy(&output.stderr);
     if !skip(&said) {
         assert_eq!((output.status.code(), said.contains("panicked")), (Some(0), false), "{said}");
-        assert_conserved(&serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap());
+        assert_conserved(&json(&path));
     }
 }

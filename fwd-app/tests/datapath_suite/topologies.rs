@@ -1,12 +1,12 @@
 //! Both topologies, every batch size, more lcores than CPUs: results, conservation and order hold.
 
-use crate::support::{assert_conserved, bundled, drops, number, replay, replay_with_code};
+use crate::support::{assert_conserved, bundled, drops, number, replay_mix, replay_with_code};
 
 /// Replays the mix and checks every result.
 fn holds(extra: &[&str]) {
     let mut arguments = vec!["--verify", "--loops", "5"];
     arguments.extend(extra);
-    let Some(summary) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), &arguments) else { return };
+    let Some(summary) = replay_mix(&arguments) else { return };
     assert_eq!(number(&summary, "/packets/rx"), 10_000, "{extra:?}");
     assert_eq!(number(&summary, "/verify/checked"), 10_000);
     assert_eq!(number(&summary, "/verify/mismatches"), 0, "{extra:?}");
@@ -48,7 +48,7 @@ fn spread_over_ports_and_any_config() {
 fn one_port_and_many() {
     for ports in ["1", "2", "32"] {
         let extra = ["--ports", ports, "--verify"];
-        let Some(summary) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), &extra) else { return };
+        let Some(summary) = replay_mix(&extra) else { return };
         assert_eq!((number(&summary, "/packets/tx"), number(&summary, "/verify/mismatches")), (1875, 0));
     }
 }
@@ -58,7 +58,7 @@ fn a_slow_tx_side_loses_by_tx_full_and_nothing_else() {
     for topology in ["run-to-completion", "pipeline"] {
         let extra =
             ["--topology", topology, "--tx-slow", "200", "--loops", "20", "--verify", "--lcores", "3"];
-        let Some(summary) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), &extra) else { return };
+        let Some(summary) = replay_mix(&extra) else { return };
         assert_conserved(&summary);
         let names: Vec<_> = drops(&summary).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["no_route", "tx_full"], "{topology}");

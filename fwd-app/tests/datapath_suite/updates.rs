@@ -1,6 +1,6 @@
 //! Routes that change while packets flow: every packet's next hop was in service while the packet was in the forwarder.
 
-use crate::support::{assert_conserved, bundled, changes, number, replay, replay_with_code};
+use crate::support::{assert_conserved, changes, comments, mix_command, number, replay_mix, report, stderr};
 
 #[test]
 fn every_result_is_that_of_a_generation_in_between() {
@@ -15,22 +15,10 @@ fn every_result_is_that_of_a_generation_in_between() {
         ("mamt", "run-to-completion"),
         ("coop", "pipeline"),
     ] {
-        let extra = [
-            "--verify",
-            "--loops",
-            "100",
-            "--engine",
-            engine,
-            "--topology",
-            topology,
-            "--updates",
-            file.to_str().unwrap(),
-            "--update-rate",
-            "50000",
-            "--rate",
-            "400kpps",
-        ];
-        let Some(summary) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), &extra) else { return };
+        let loops = ["--loops", "100", "--rate", "400kpps", "--engine", engine, "--topology", topology];
+        let updates = ["--verify", "--updates", file.to_str().unwrap(), "--update-rate", "50000"];
+        let extra = [&loops[..], &updates].concat();
+        let Some(summary) = replay_mix(&extra) else { return };
         assert_conserved(&summary);
         assert_eq!(number(&summary, "/verify/mismatches"), 0, "{engine} {topology}");
         assert_eq!(number(&summary, "/packets/rx"), 200_000);
@@ -51,11 +39,7 @@ fn a_stream_that_is_looped_goes_on_and_stays_verified() {
             ["--loops", "60", "--rate", "200kpps", "--engine", "bloom", "--verify", "--update-batch", batch];
         let updates =
             ["--updates", file.to_str().unwrap(), "--update-rate", "200000", "--update-loops", "1000000"];
-        let Some(summary) =
-            replay(&bundled("mix.pcap"), &bundled("routes.txt"), &[&loops[..], &updates].concat())
-        else {
-            return;
-        };
+        let Some(summary) = replay_mix(&[&loops[..], &updates].concat()) else { return };
         assert_eq!(number(&summary, "/verify/mismatches"), 0, "{batch}");
         assert_eq!(number(&summary, "/packets/rx"), 120_000);
         let updates = number(&summary, "/engine/updates_applied");
@@ -72,20 +56,10 @@ fn updates_that_are_refused_end_and_packets_go_on() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("updates.txt");
     std::fs::write(&file, "a 10.0.0.0/8 7\na 10.0.0.0/8 via 192.0.2.1 dev eth9\na 10.0.0.0/8 8\n").unwrap();
-    let extra = [
-        "--verify",
-        "--loops",
-        "20",
-        "--updates",
-        file.to_str().unwrap(),
-        "--update-rate",
-        "1000",
-        "--update-batch",
-        "1",
-    ];
-    let Some(summary) = replay_with_code(&bundled("mix.pcap"), &bundled("routes.txt"), &extra, 1) else {
-        return;
-    };
+    let mut command = mix_command();
+    command.args(["--verify", "--loops", "20", "--update-rate", "1000", "--update-batch", "1"]);
+    command.arg("--updates").arg(&file);
+    let Some((summary, _)) = report(command, 1) else { return };
     assert_conserved(&summary);
     assert_eq!(number(&summary, "/packets/rx"), 40_000);
     assert_eq!(number(&summary, "/verify/mismatches"), 0, "{summary}");
@@ -99,9 +73,9 @@ fn dropped_packets_are_captured_from_the_start() {
     let file = scratch.path().join("drops.pcapng");
     for (wanted, packets) in [(file.display().to_string(), 125), (format!("{},7", file.display()), 7)] {
         let extra = ["--capture-drops", &wanted];
-        let Some(summary) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), &extra) else { return };
+        let Some(summary) = replay_mix(&extra) else { return };
         assert_eq!(number(&summary, "/packets/drops/no_route"), 125);
-        assert_eq!(crate::support::comments(&file, "no_route"), packets);
+        assert_eq!(comments(&file, "no_route"), packets);
     }
 }
 
@@ -110,10 +84,10 @@ fn a_wrong_line_of_the_stream_is_told_before_the_first_packet() {
     let scratch = tempfile::tempdir().unwrap();
     let (file, json) = (scratch.path().join("updates.txt"), scratch.path().join("summary.json"));
     std::fs::write(&file, "a 10.0.0.0/8 7\nnonsense\n").unwrap();
-    let mut command = crate::support::fwd_app(&["replay"]);
-    command.arg(bundled("mix.pcap")).arg("--fib").arg(bundled("routes.txt")).arg("--updates").arg(&file);
-    let output = command.args(["--update-rate", "1", "--json"]).arg(&json).output().unwrap();
-    let said = crate::support::stderr(&output);
+    let mut command = mix_command();
+    command.args(["--update-rate", "1", "--json"]).arg(&json).arg("--updates").arg(&file);
+    let output = command.output().unwrap();
+    let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("updates.txt:2") && !json.exists(), "{said}");
 }

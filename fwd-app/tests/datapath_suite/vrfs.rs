@@ -2,10 +2,10 @@
 
 use crate::ports::{Bench, SHORT};
 use crate::support::{
-    assert_conserved, bundled, drops, fwd_app, number, read_pcap, replay, skipped, stderr, v4_frame,
-    v6_frame, write_pcap,
+    bundled, drops, fwd_app, number, read_pcap, replay, skipped, stderr, v4_frame, v6_frame, write_pcap,
 };
 use fib::random::Seeded;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -65,35 +65,55 @@ fn files(folder: &Path, vrf: u32, has_v6: bool) -> (PathBuf, PathBuf) {
     (one, two)
 }
 
-/// A trace to the prefixes of [`Routes`], one packet in 16 with a VLAN tag.
+/// A packet to a prefix of [`Routes`], with these VLAN tags.
+fn frame(rng: &mut Seeded, has_v6: bool, tags: &[u16]) -> Vec<u8> {
+    if has_v6 && rng.percent(50) {
+        let to = 0x2001_0db8 << 96 | u128::from(rng.u32() & 0x3fff) << 66 | u128::from(rng.u32());
+        return v6_frame(0x2001_0db9 << 96 | u128::from(rng.u32()), to, 90, tags);
+    }
+    v4_frame(192 << 24 | rng.u32() & 0xffff, 10 << 24 | rng.u32() & 0xf_3333, 70, tags)
+}
+
+/// A trace of such packets, one in 16 with a VLAN tag.
 fn trace(folder: &Path, has_v6: bool) -> PathBuf {
     let mut rng = Seeded::new(72, 0);
-    let frame = |_| {
+    let mut any = |_| {
         let tags = if rng.percent(6) { &[0x8100_u16][..] } else { &[] };
-        if has_v6 && rng.percent(50) {
-            let to = 0x2001_0db8 << 96 | u128::from(rng.u32() & 0x3fff) << 66 | u128::from(rng.u32());
-            v6_frame(0x2001_0db9 << 96 | u128::from(rng.u32()), to, 70, tags)
-        } else {
-            v4_frame(192 << 24 | rng.u32() & 0xffff, 10 << 24 | rng.u32() & 0xf_3333, 60, tags)
-        }
+        frame(&mut rng, has_v6, tags)
     };
-    let frames: Vec<_> = (0..4000).map(frame).collect();
     let file = folder.join("trace.pcap");
-    write_pcap(&file, &frames);
+    write_pcap(&file, &(0..4000).map(&mut any).collect::<Vec<_>>());
     file
 }
 
-/// The options of all VRFs but the default one: a port each.
-fn options(files: &[(PathBuf, PathBuf)], has_updates: bool) -> Vec<String> {
-    let mut options = Vec::new();
+/// A replay over VRFs with these files while all of them change: the first is the default one, the others have a port each, but for
+/// those that `moved` gives others. Every result must be right.
+fn replay_vrfs(
+    trace: &Path,
+    files: &[(PathBuf, PathBuf)],
+    moved: &[(&str, &str)],
+    extra: &[&str],
+) -> Option<Value> {
+    let mut options = vec!["--updates".to_owned(), files[0].1.display().to_string()];
     for (vrf, (routes, updates)) in files.iter().enumerate().skip(1) {
-        options.extend(["--vrf".to_owned(), format!("v{vrf}={vrf}")]);
-        options.extend(["--vrf-fib".to_owned(), format!("v{vrf}={}", routes.display())]);
-        if has_updates {
-            options.extend(["--vrf-updates".to_owned(), format!("v{vrf}={}", updates.display())]);
-        }
+        let (name, port) = (format!("v{vrf}"), vrf.to_string());
+        let port = moved.iter().find(|(moved, _)| *moved == name).map_or(&*port, |(_, ports)| ports);
+        options.extend(["--vrf".to_owned(), format!("{name}={port}")]);
+        options.extend(["--vrf-fib".to_owned(), format!("{name}={}", routes.display())]);
+        options.extend(["--vrf-updates".to_owned(), format!("{name}={}", updates.display())]);
     }
-    options
+    let mut words: Vec<_> = options.iter().map(String::as_str).collect();
+    words.extend(["--verify", "--update-rate", "40000", "--update-loops", "1000"]);
+    words.extend(extra);
+    let summary = replay(trace, &files[0].0, &words)?;
+    assert_eq!(number(&summary, "/verify/mismatches"), 0, "{extra:?}");
+    Some(summary)
+}
+
+/// The frames that left by `ports` ports, each with its next hop: the MAC of a bare id ends with the id.
+fn sent(out: &Path, ports: usize) -> Vec<(u32, Vec<u8>)> {
+    let frames = (0..ports).flat_map(|port| read_pcap(&out.join(format!("port{port}.pcap"))));
+    frames.map(|(_, frame)| (u32::from_be_bytes([0, frame[3], frame[4], frame[5]]), frame)).collect()
 }
 
 #[test]
@@ -103,16 +123,9 @@ fn sixteen_vrfs_against_sixteen_oracles_under_churn() {
         let files: Vec<_> = (0..VRFS).map(|vrf| files(scratch.path(), vrf, has_v6)).collect();
         let trace = trace(scratch.path(), has_v6);
         for topology in ["run-to-completion", "pipeline"] {
-            let mut extra = options(&files, true);
-            let more = ["--engine", engine, "--topology", topology, "--ports", "16", "--spread", "--verify"];
-            let paced =
-                ["--loops", "40", "--rate", "100kpps", "--update-rate", "40000", "--update-loops", "1000"];
-            extra.extend(more.into_iter().chain(paced).map(str::to_owned));
-            extra.extend(["--updates".to_owned(), files[0].1.display().to_string()]);
-            let extra: Vec<_> = extra.iter().map(String::as_str).collect();
-            let Some(summary) = replay(&trace, &files[0].0, &extra) else { return };
-            assert_conserved(&summary);
-            assert_eq!(number(&summary, "/verify/mismatches"), 0, "{engine} {topology}");
+            let more = ["--engine", engine, "--topology", topology, "--ports", "16", "--spread"];
+            let extra = [&more[..], &["--loops", "40", "--rate", "100kpps"]].concat();
+            let Some(summary) = replay_vrfs(&trace, &files, &[], &extra) else { return };
             assert_eq!(number(&summary, "/verify/checked"), 160_000);
             let vrfs = summary["vrfs"].as_array().unwrap();
             assert_eq!(vrfs.len(), VRFS as usize);
@@ -136,32 +149,17 @@ fn a_next_hop_of_one_vrf_is_never_used_for_packets_of_another() {
         [("host", "run-to-completion"), ("sail-m", "run-to-completion"), ("sail-m", "pipeline")]
     {
         let out = scratch.path().join(format!("{engine}-{topology}"));
-        let mut extra = options(&files, true);
-        let more =
-            ["--engine", engine, "--topology", topology, "--ports", "16", "--verify", "--rate", "400kpps"];
-        extra.extend(more.map(str::to_owned));
-        extra
-            .extend(["--loops", "20", "--update-rate", "40000", "--update-loops", "1000"].map(str::to_owned));
+        let more = ["--engine", engine, "--topology", topology, "--ports", "16", "--rate", "400kpps"];
+        let extra = [&more[..], &["--loops", "20", "--out", out.to_str().unwrap()]].concat();
         // All packets come by port 0, which is moved to VRF v7: the VRF default has no port that receives.
-        for option in &mut extra {
-            if option == "v7=7" {
-                *option = "v7=0".to_owned();
-            }
+        if replay_vrfs(&trace, &files, &[("v7", "0")], &extra).is_none() {
+            return;
         }
-        extra.extend(["--out".to_owned(), out.display().to_string()]);
-        let extra: Vec<_> = extra.iter().map(String::as_str).collect();
-        let Some(summary) = replay(&trace, &files[0].0, &extra) else { return };
-        assert_eq!(number(&summary, "/verify/mismatches"), 0, "{engine} {topology}");
-        let mut seen = 0;
-        for port in 0..16 {
-            for (_, frame) in read_pcap(&out.join(format!("port{port}.pcap"))) {
-                // The MAC of a bare id ends with the id.
-                let id = u32::from_be_bytes([0, frame[3], frame[4], frame[5]]);
-                assert_eq!(id / 1000, 7, "{engine} {topology}: next hop {id}");
-                seen += 1;
-            }
+        let sent = sent(&out, 16);
+        assert_eq!(sent.len(), 80_000, "VRF v7 has a default route that stays");
+        for (id, _) in sent {
+            assert_eq!(id / 1000, 7, "{engine} {topology}: next hop {id}");
         }
-        assert_eq!(seen, 80_000, "VRF v7 has a default route that stays");
     }
 }
 
@@ -179,15 +177,10 @@ fn vlans_of_one_port_are_in_the_vrfs_of_their_tags() {
     let scratch = tempfile::tempdir().unwrap();
     let mut rng = Seeded::new(73, 0);
     let ids = [0, 101, 102, 103, 104, 4094, 101];
-    let mut frame = |has_v6| {
+    let mut any = |has_v6| {
         let tags: Vec<_> =
             (0..rng.u32() % 3).map(|_| [0x8100, 0x8100, 0x88a8, 0x9100][rng.u32() as usize % 4]).collect();
-        let mut frame = if has_v6 && rng.percent(50) {
-            let to = 0x2001_0db8 << 96 | u128::from(rng.u32() & 0x3fff) << 66 | u128::from(rng.u32());
-            v6_frame(0x2001_0db9 << 96 | u128::from(rng.u32()), to, 90, &tags)
-        } else {
-            v4_frame(192 << 24 | rng.u32() & 0xffff, 10 << 24 | rng.u32() & 0xf_3333, 70, &tags)
-        };
+        let mut frame = frame(&mut rng, has_v6, &tags);
         for at in 0..tags.len() {
             let tci = ids[rng.u32() as usize % ids.len()] | u16::from(rng.percent(50)) << 13;
             frame[14 + 4 * at..][..2].copy_from_slice(&tci.to_be_bytes());
@@ -203,26 +196,13 @@ fn vlans_of_one_port_are_in_the_vrfs_of_their_tags() {
     ] {
         let files: Vec<_> = (0..4).map(|vrf| files(scratch.path(), vrf, has_v6)).collect();
         let trace = scratch.path().join("vlans.pcap");
-        write_pcap(&trace, &(0..4000).map(|_| frame(has_v6)).collect::<Vec<_>>());
+        write_pcap(&trace, &(0..4000).map(|_| any(has_v6)).collect::<Vec<_>>());
         let out = scratch.path().join(format!("{engine}-{topology}"));
-        let mut extra = options(&files, true);
-        for option in &mut extra {
-            match option.as_str() {
-                "v1=1" => "v1=0.101,1".clone_into(option),
-                "v2=2" => "v2=net_ring_port0.102,2".clone_into(option),
-                "v3=3" => "v3=0.103,3,0.4094".clone_into(option),
-                _ => {}
-            }
-        }
-        let more = ["--engine", engine, "--topology", topology, "--ports", "4", "--verify", "--batch", batch];
-        let paced =
-            ["--loops", "20", "--rate", "200kpps", "--update-rate", "40000", "--update-loops", "1000"];
-        extra.extend(more.into_iter().chain(paced).map(str::to_owned));
-        let last = ["--updates", files[0].1.to_str().unwrap(), "--out", out.to_str().unwrap()];
-        extra.extend(last.map(str::to_owned));
-        let extra: Vec<_> = extra.iter().map(String::as_str).collect();
-        let Some(summary) = replay(&trace, &files[0].0, &extra) else { return };
-        assert_eq!(number(&summary, "/verify/mismatches"), 0, "{engine} {topology}");
+        let moved = [("v1", "0.101,1"), ("v2", "net_ring_port0.102,2"), ("v3", "0.103,3,0.4094")];
+        let more = ["--engine", engine, "--topology", topology, "--ports", "4", "--batch", batch];
+        let paced = ["--loops", "20", "--rate", "200kpps", "--out", out.to_str().unwrap()];
+        let extra = [&more[..], &paced].concat();
+        let Some(summary) = replay_vrfs(&trace, &files, &moved, &extra) else { return };
         assert_eq!(number(&summary, "/verify/checked"), 80_000);
         let names = |vrf: usize| summary["vrfs"][vrf]["ports"].clone();
         assert_eq!(names(0), serde_json::json!(["net_ring_port0"]));
@@ -231,14 +211,10 @@ fn vlans_of_one_port_are_in_the_vrfs_of_their_tags() {
             serde_json::json!(["net_ring_port0.103", "net_ring_port0.4094", "net_ring_port3"])
         );
         let mut seen = [0; 4];
-        for port in 0..4 {
-            for (_, frame) in read_pcap(&out.join(format!("port{port}.pcap"))) {
-                // The MAC of a bare id ends with the id.
-                let id = u32::from_be_bytes([0, frame[3], frame[4], frame[5]]);
-                let vrf = vrf_of(&frame);
-                assert_eq!(id / 1000, vrf, "{engine} {topology}: next hop {id}");
-                seen[vrf as usize] += 1;
-            }
+        for (id, frame) in sent(&out, 4) {
+            let vrf = vrf_of(&frame);
+            assert_eq!(id / 1000, vrf, "{engine} {topology}: next hop {id}");
+            seen[vrf as usize] += 1;
         }
         // The default routes stay.
         assert_eq!((seen.iter().sum::<u32>(), seen.iter().all(|count| *count > 1000)), (80_000, true));

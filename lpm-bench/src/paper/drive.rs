@@ -1,13 +1,13 @@
 //! A closed loop of batches in flight on an engine: its rate and its latency, also beside updates.
 
+use crate::device::slot;
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::table::{Looker, calls};
+use crate::table::Fed;
 use crate::updates::Player;
-use fib::{EngineError, EngineReader, EngineWriter, NextHopId, Rib, Routes, SlotId};
+use fib::{EngineError, EngineReader};
 use hdrhistogram::Histogram;
 use std::hint::black_box;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -81,7 +81,8 @@ fn run(
     let batch = batch.clamp(1, keys.len().max(1));
     let slots = usize::from(slots.clamp(1, reader.slots()));
     // 1 ns to 100 s at 3 digits; longer times are counted as the largest.
-    let mut latency = Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3).unwrap_or_else(|_| empty());
+    let latency = Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3);
+    let mut latency = latency.unwrap_or_else(|_| unreachable!("these bounds and 3 digits are allowed"));
     let mut begun = vec![Instant::now(); slots];
     let (mut submitted, mut collected, mut lookups) = (0, 0, 0_u64);
     let start = Instant::now();
@@ -92,7 +93,7 @@ fn run(
                 at = 0;
             }
             begun[submitted % slots] = Instant::now();
-            reader.submit(slot(submitted % slots), keys.keys(at..at + batch))?;
+            reader.submit(slot(submitted, slots), keys.keys(at..at + batch))?;
             at += batch;
             submitted += 1;
             continue;
@@ -100,7 +101,7 @@ fn run(
         if submitted == collected {
             break;
         }
-        let Poll::Ready(answers) = reader.collect(slot(collected % slots)) else {
+        let Poll::Ready(answers) = reader.collect(slot(collected, slots)) else {
             std::hint::spin_loop();
             continue;
         };
@@ -118,61 +119,6 @@ fn run(
     })
 }
 
-fn empty() -> Histogram<u64> {
-    // The histogram's documentation allows 3 digits.
-    Histogram::new(3).unwrap_or_else(|_| unreachable!("3 digits are allowed"))
-}
-
-fn slot(number: usize) -> SlotId {
-    SlotId(u16::try_from(number).unwrap_or(0))
-}
-
-/// A reader, as the [`Looker`] that a check needs.
-pub(super) struct Asked {
-    engine: &'static str,
-    reader: Box<dyn EngineReader>,
-}
-
-impl Asked {
-    /// Takes a reader of the engine with this name.
-    pub(super) fn new(engine: &'static str, reader: Box<dyn EngineReader>) -> Self {
-        Self { engine, reader }
-    }
-
-    fn lookup(&mut self, keys: &KeySet, range: Range<usize>, out: &mut [NextHopId]) -> Result<(), Fault> {
-        let fault = |source| Fault::Engine { engine: self.engine.to_owned(), source };
-        self.reader.lookup(keys.keys(range), out).map_err(fault)
-    }
-}
-
-impl Looker for Asked {
-    fn sweep(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<(), Fault> {
-        let mut out = vec![NextHopId::NONE; call];
-        for part in calls(range, call) {
-            let out = &mut out[..part.len()];
-            self.lookup(keys, part, out)?;
-        }
-        Ok(())
-    }
-
-    fn answers(&mut self, keys: &KeySet, _call: usize) -> Result<Vec<u32>, Fault> {
-        let mut out = vec![NextHopId::NONE; keys.len()];
-        self.lookup(keys, 0..keys.len(), &mut out)?;
-        Ok(out.iter().map(|id| id.get()).collect())
-    }
-}
-
-/// Loads `routes` into an empty engine, all of them: the RIB leaves none out.
-///
-/// # Errors
-/// The error of the engine.
-pub(super) fn fill(writer: &mut dyn EngineWriter, routes: &Routes) -> Result<Rib, EngineError> {
-    let mut rib = Rib::plain();
-    rib.tell(routes);
-    rib.commit_to(writer)?;
-    Ok(rib)
-}
-
 /// The result of lookups beside updates.
 #[derive(Debug)]
 pub(super) struct Beside {
@@ -183,12 +129,7 @@ pub(super) struct Beside {
 }
 
 /// Applies deltas at `rate` changes a second until told to stop. Returns changes a second.
-fn follow(
-    player: &mut Player<'_>,
-    (rib, writer): (&mut Rib, &mut dyn EngineWriter),
-    rate: f64,
-    done: &AtomicBool,
-) -> Result<f64, EngineError> {
+fn follow(player: &mut Player<'_>, fed: &mut Fed, rate: f64, done: &AtomicBool) -> Result<f64, Fault> {
     let start = Instant::now();
     let mut changes = 0;
     while !done.load(Ordering::Acquire) {
@@ -197,26 +138,22 @@ fn follow(
             std::thread::sleep(Duration::from_micros(100));
             continue;
         };
-        rib.tell(delta);
-        rib.commit_to(writer)?;
+        fed.apply(delta)?;
         changes += delta.len();
     }
     Ok(changes as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Drives `readers` on threads of their own while this thread applies `deltas` to the engine through its RIB, at `rate` changes per
-/// second (0: none).
+/// Drives `readers` of an engine on threads of their own while this thread applies deltas to it, at `rate` changes per second (0: none).
 ///
 /// # Errors
 /// The error of the engine; [`Fault::Measurement`] when the lookups' thread panicked.
 pub(super) fn beside(
-    (rib, writer): (&mut Rib, &mut dyn EngineWriter),
+    fed: &mut Fed,
     readers: &mut [Box<dyn EngineReader>],
     load: Load<'_>,
     (player, rate): (&mut Player<'_>, f64),
 ) -> Result<Beside, Fault> {
-    let engine = writer.info().name.to_owned();
-    let fault = |source| Fault::Engine { engine: engine.clone(), source };
     let done = AtomicBool::new(false);
     let (driven, updates) = std::thread::scope(|scope| {
         let lookups = scope.spawn(|| {
@@ -225,9 +162,9 @@ pub(super) fn beside(
             driven
         });
         // An error of the updates leaves the lookups to end by the clock.
-        let updates = follow(player, (rib, writer), rate, &done);
+        let updates = follow(player, fed, rate, &done);
         (lookups.join(), updates)
     });
-    let driven = driven.map_err(|_| Fault::Measurement("the thread of the lookups panicked".into()))?;
-    Ok(Beside { lookups: driven.map_err(fault)?, updates_per_s: updates.map_err(fault)? })
+    let lookups = driven.map_err(Fault::panicked)?.map_err(|source| fed.refused(source))?;
+    Ok(Beside { lookups, updates_per_s: updates? })
 }

@@ -1,8 +1,12 @@
 //! The data of a figure: series of points, rows for tables, and the paper's numbers beside ours.
 
+use crate::check::Sample;
+use crate::fault::Fault;
 use crate::host::{Build, Host};
+use crate::table::Looker;
+use fib::Family;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// The most numbers of the paper that are all printed. Of a longer list, only those that differ from ours are.
@@ -118,6 +122,24 @@ impl Figure {
         ours: Option<f64>,
     ) {
         self.beside.push(Beside { what: what.into(), unit, paper: paper.to_vec(), section, ours });
+    }
+
+    /// Compares a looker's answers with the oracle's, in calls as long as it takes, and counts them.
+    ///
+    /// # Errors
+    /// What the looker says.
+    pub(crate) fn check(&mut self, sample: &Sample, looker: &mut dyn Looker) -> Result<(), Fault> {
+        let found = sample.check(looker, usize::MAX)?;
+        self.checked += found.checked;
+        self.wrong += found.wrong;
+        self.rows.extend(found.first_wrong.map(|first| json!({ "first_wrong": first })));
+        Ok(())
+    }
+
+    /// The figure, skipped because no data set has routes of `family`.
+    pub(crate) fn without(mut self, family: Family) -> Self {
+        self.skipped = Some(format!("no data set has {family} routes"));
+        self
     }
 
     /// Whether there is anything to draw.

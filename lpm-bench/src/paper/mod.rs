@@ -20,17 +20,24 @@ mod gamt;
 mod picture;
 
 use crate::args::{PaperArgs, Series};
+use crate::check::Sample;
 use crate::fault::{FAILED, Fault};
 use crate::host::{Build, Host};
+use crate::keys::KeySet;
+use crate::tables::Tables;
 use data::DataSet;
 use fib::Family;
 use fib::output::write_json;
+use fib::traffic::Traffic;
 use figure::{Document, Figure};
 use indicatif::ProgressBar;
 use lpm_bench::progress::wheel;
 use lpm_bench::stats::median;
 use std::path::Path;
 use std::time::Instant;
+
+/// The number of answers compared with the oracle's: the first of a stream, and as many drawn at random.
+const CHECKED: usize = 4096;
 
 /// A paper whose figures are made here.
 struct Paper {
@@ -89,6 +96,24 @@ impl Bench<'_> {
     /// The first data set with routes of `family`: what the GAMT paper calls rrc12, and the Bloomfwd paper AS65000.
     fn main_set(&self, family: Family) -> Option<&DataSet> {
         self.sets.iter().find(|set| set.tables.routes(family) > 0)
+    }
+
+    /// The keys of a stream.
+    fn stream(&self, set: &DataSet, family: Family, traffic: &Traffic) -> Result<KeySet, Fault> {
+        self.tell(format!("draws {traffic} keys"));
+        KeySet::make(traffic, family, &set.tables, self.args.keys(), self.args.table.seed, false)
+    }
+
+    /// The keys of a stream that are checked.
+    fn sample(&self, keys: &KeySet, tables: &Tables) -> Sample {
+        Sample::draw(keys, tables, CHECKED.min(keys.len()), self.args.table.seed)
+    }
+
+    /// As [`Self::sample`], of keys drawn from the table.
+    fn sample_of(&self, tables: &Tables, family: Family) -> Result<Sample, Fault> {
+        let (count, seed) = (CHECKED.min(self.args.keys()), self.args.table.seed);
+        let keys = KeySet::make(&Traffic::Table, family, tables, count, seed, false)?;
+        Ok(self.sample(&keys, tables))
     }
 
     /// Shows `what` as the progress message.

@@ -5,9 +5,10 @@ use crate::options::Mode;
 use anyhow::Context as _;
 use fib::output::write_json;
 use fib::units::size_text;
-use lpm_bench::text::table;
-use lpm_gpu::cu::Device;
+use lpm_bench::text::{Column, table};
+use lpm_gpu::cu::{Device, Facts};
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::io::Write as _;
 use std::path::Path;
 
@@ -16,7 +17,10 @@ use std::path::Path;
 pub(crate) struct Report {
     tool: &'static str,
     version: &'static str,
-    device: DeviceRow,
+    device: Value,
+    /// What `device` shows.
+    #[serde(skip)]
+    facts: Facts,
     seed: u32,
     repeat: u16,
     pub(crate) kernels: Vec<KernelRow>,
@@ -24,22 +28,6 @@ pub(crate) struct Report {
     pub(crate) gather: Vec<GatherRow>,
     pub(crate) chase: Vec<ChaseRow>,
     pub(crate) latency: Vec<LatencyRow>,
-}
-
-/// The device.
-#[derive(Debug, Serialize)]
-struct DeviceRow {
-    name: String,
-    capability: String,
-    driver: String,
-    multiprocessors: u32,
-    copy_engines: u32,
-    clock_khz: u32,
-    memory_clock_khz: u32,
-    memory_bus_bits: u32,
-    memory_bytes: u64,
-    l2_bytes: u64,
-    l2_persisting_bytes_max: u64,
 }
 
 /// A kernel as the driver compiled it.
@@ -108,19 +96,14 @@ impl Report {
         Self {
             tool: "gpu-ceilings",
             version: env!("CARGO_PKG_VERSION"),
-            device: DeviceRow {
-                name: facts.name.clone(),
-                capability: format!("{}.{}", facts.capability.0, facts.capability.1),
-                driver: facts.driver.to_string(),
-                multiprocessors: facts.multiprocessors,
-                copy_engines: facts.copy_engines,
-                clock_khz: facts.clock_khz,
-                memory_clock_khz: facts.memory_clock_khz,
-                memory_bus_bits: facts.memory_bus_bits,
-                memory_bytes: facts.memory_bytes,
-                l2_bytes: facts.l2_bytes,
-                l2_persisting_bytes_max: facts.l2_persisting_bytes_max,
-            },
+            device: json!({
+                "name": facts.name, "capability": capability(facts), "driver": facts.driver.to_string(),
+                "multiprocessors": facts.multiprocessors, "copy_engines": facts.copy_engines, "clock_khz": facts.clock_khz,
+                "memory_clock_khz": facts.memory_clock_khz, "memory_bus_bits": facts.memory_bus_bits,
+                "memory_bytes": facts.memory_bytes, "l2_bytes": facts.l2_bytes,
+                "l2_persisting_bytes_max": facts.l2_persisting_bytes_max,
+            }),
+            facts: facts.clone(),
             seed,
             repeat,
             kernels: Vec::new(),
@@ -145,78 +128,60 @@ impl Report {
 
     /// The figures for a person.
     fn table(&self) -> String {
-        let DeviceRow { name, capability, driver, multiprocessors, l2_bytes, memory_bytes, .. } =
-            &self.device;
+        let Facts { name, driver, multiprocessors, l2_bytes, memory_bytes, .. } = &self.facts;
         let mut text = format!(
-            "{name}: capability {capability}, {driver}, {multiprocessors} multiprocessors, L2 {}, memory {}\n",
+            "{name}: capability {}, {driver}, {multiprocessors} multiprocessors, L2 {}, memory {}\n",
+            capability(&self.facts),
             size_text(*l2_bytes),
             size_text(*memory_bytes)
         );
-        let rows = self.kernels.iter().map(|row| {
-            [
-                row.entry.clone(),
-                row.registers.to_string(),
-                row.local_bytes.to_string(),
-                row.threads_multiprocessor.to_string(),
-            ]
-        });
-        section(
-            &mut text,
-            "Kernels",
-            ["entry", "registers", "local bytes", "threads a multiprocessor"],
-            rows,
-        );
-        let rows = self.copy.iter().map(|row| {
-            [
-                format!("{:?}", row.direction).to_lowercase(),
-                row.streams.to_string(),
-                size_text(row.bytes),
-                figure(row.gb_s),
-                format!("{} .. {}", figure(row.gb_s_min), figure(row.gb_s_max)),
-            ]
-        });
-        section(&mut text, "Copies", ["direction", "streams", "a copy", "GB/s", "spread"], rows);
-        let rows = self.gather.iter().map(|row| {
-            [
-                size_text(row.footprint_bytes),
-                row.width_bytes.to_string(),
-                row.load.to_owned(),
-                figure(row.giga_loads_s),
-                format!("{} .. {}", figure(row.giga_loads_s_min), figure(row.giga_loads_s_max)),
-            ]
-        });
-        section(&mut text, "Random loads", ["footprint", "bytes", "load", "G/s", "spread"], rows);
-        let rows = self.chase.iter().map(|row| [size_text(row.footprint_bytes), figure(row.load_ns)]);
-        section(&mut text, "One load after the other", ["footprint", "ns"], rows);
-        let rows = self.latency.iter().map(|row| {
-            [
-                format!("{:?}", row.mode).to_lowercase(),
-                row.batch.to_string(),
-                figure(row.median_us),
-                figure(row.p99_us),
-                figure(row.min_us),
-            ]
-        });
-        section(&mut text, "There and back, us", ["mode", "batch", "median", "99 %", "least"], rows);
+        let columns: [Column<'_, KernelRow>; 4] = [
+            ("entry", |row| row.entry.clone()),
+            ("registers", |row| row.registers.to_string()),
+            ("local bytes", |row| row.local_bytes.to_string()),
+            ("threads a multiprocessor", |row| row.threads_multiprocessor.to_string()),
+        ];
+        section(&mut text, "Kernels", &columns, &self.kernels);
+        let columns: [Column<'_, CopyRow>; 5] = [
+            ("direction", |row| format!("{:?}", row.direction).to_lowercase()),
+            ("streams", |row| row.streams.to_string()),
+            ("a copy", |row| size_text(row.bytes)),
+            ("GB/s", |row| figure(row.gb_s)),
+            ("spread", |row| format!("{} .. {}", figure(row.gb_s_min), figure(row.gb_s_max))),
+        ];
+        section(&mut text, "Copies", &columns, &self.copy);
+        let columns: [Column<'_, GatherRow>; 5] = [
+            ("footprint", |row| size_text(row.footprint_bytes)),
+            ("bytes", |row| row.width_bytes.to_string()),
+            ("load", |row| row.load.to_owned()),
+            ("G/s", |row| figure(row.giga_loads_s)),
+            ("spread", |row| format!("{} .. {}", figure(row.giga_loads_s_min), figure(row.giga_loads_s_max))),
+        ];
+        section(&mut text, "Random loads", &columns, &self.gather);
+        let columns: [Column<'_, ChaseRow>; 2] =
+            [("footprint", |row| size_text(row.footprint_bytes)), ("ns", |row| figure(row.load_ns))];
+        section(&mut text, "One load after the other", &columns, &self.chase);
+        let columns: [Column<'_, LatencyRow>; 5] = [
+            ("mode", |row| format!("{:?}", row.mode).to_lowercase()),
+            ("batch", |row| row.batch.to_string()),
+            ("median", |row| figure(row.median_us)),
+            ("99 %", |row| figure(row.p99_us)),
+            ("least", |row| figure(row.min_us)),
+        ];
+        section(&mut text, "There and back, us", &columns, &self.latency);
         text
     }
 }
 
-/// Adds a table with `title` and `head`, unless it has no rows.
-fn section<const N: usize>(
-    text: &mut String,
-    title: &str,
-    head: [&str; N],
-    rows: impl Iterator<Item = [String; N]>,
-) {
-    let mut table = table(&head, 1);
-    for row in rows {
-        table.add_row(row);
+fn capability(facts: &Facts) -> String {
+    format!("{}.{}", facts.capability.0, facts.capability.1)
+}
+
+/// Adds a table of `rows` with `title`, unless there are none.
+fn section<Row>(text: &mut String, title: &str, columns: &[Column<'_, Row>], rows: &[Row]) {
+    if !rows.is_empty() {
+        text.push_str(&format!("\n{title}\n{}\n", table(columns, 1, rows)));
     }
-    if table.is_empty() {
-        return;
-    }
-    text.push_str(&format!("\n{title}\n{table}\n"));
 }
 
 /// Three digits or so.
@@ -240,9 +205,10 @@ mod tests {
     #[test]
     fn a_section_without_rows_is_left_out() {
         let mut text = String::new();
-        section(&mut text, "Nothing", ["a"], std::iter::empty());
+        let columns: [Column<'_, u32>; 2] = [("a", u32::to_string), ("b", |_| "2".to_owned())];
+        section(&mut text, "Nothing", &columns, &[]);
         assert_eq!(text, "");
-        section(&mut text, "One", ["a", "b"], std::iter::once(["1".to_owned(), "2".to_owned()]));
+        section(&mut text, "One", &columns, &[1]);
         assert!(text.contains("One\n") && text.contains('2'), "{text}");
     }
 }

@@ -18,7 +18,6 @@ mod run;
 
 use clap::Parser;
 use cycle::Cycle;
-use fib::EngineError;
 use lpm_gpu::cu::GpuError;
 use report::{Report, Row};
 use std::path::PathBuf;
@@ -105,11 +104,6 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         }
     }
     report.finish()
-}
-
-/// An engine's error in one line.
-fn words(error: &EngineError) -> String {
-    error.to_string()
 }
 
 /// Memory of the device that is in use, bytes, all processes' together.

@@ -27,7 +27,7 @@ impl Times {
 }
 
 /// One run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Row {
     engine: String,
     mode: String,
@@ -53,24 +53,7 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn new(engine: &str, mode: &str, readers: u16) -> Self {
-        Self {
-            engine: engine.to_owned(),
-            mode: mode.to_owned(),
-            readers,
-            seconds: 0.0,
-            batches: 0,
-            keys_checked: 0,
-            wrong: 0,
-            deltas: 0,
-            rebuilds: 0.0,
-            swaps: 0.0,
-            submit_ns: Times::default(),
-            apply_us: Times::default(),
-            first_used_bytes: 0,
-            most_used_bytes: 0,
-            error: None,
-            skipped: None,
-        }
+        Self { engine: engine.to_owned(), mode: mode.to_owned(), readers, ..Self::default() }
     }
 
     pub(crate) fn skipped(engine: &str, mode: &str, readers: u16, why: String) -> Self {

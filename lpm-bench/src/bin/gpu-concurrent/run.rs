@@ -2,7 +2,7 @@
 
 use super::cycle::{Cycle, Dice};
 use super::report::Row;
-use super::{Options, used_bytes, words};
+use super::{Options, used_bytes};
 use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, NextHopId, Rib, SlotId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
@@ -45,7 +45,7 @@ struct Seen {
 pub(crate) fn run(setup: &Setup<'_>, cycle: &Cycle) -> Row {
     let mut row = Row::new(setup.name, setup.mode, setup.readers);
     if let Err(error) = try_run(setup, cycle, &mut row) {
-        row.error = Some(words(&error));
+        row.error = Some(error.to_string());
     }
     row
 }

@@ -4,10 +4,10 @@
 //! of each thread, as in `lpm-bench lookup`, summed over the threads; on a quiet host CPU time equals wall time. The rate per
 //! second of wall time is reported too. Threads are pinned, one per CPU; each begins at another position of the keys.
 
-use super::subject::{Built, CALL, check, sample};
+use super::subject::{Built, CALL};
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::measure::cpu_s;
+use crate::measure::sweep_until;
 use crate::paper::Bench;
 use crate::paper::figure::{Figure, Panel};
 use crate::table::{Looker, Table};
@@ -15,7 +15,7 @@ use crate::tables::Tables;
 use lpm_bench::stats::median;
 use serde_json::{Value, json};
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Keys between two readings of the clock.
 const STRETCH: usize = 64 * CALL;
@@ -101,14 +101,14 @@ pub(super) fn run_counts(
     (tables, keys): (&Tables, &KeySet),
     counts: &[usize],
 ) -> Result<Vec<Vec<Rate>>, Fault> {
-    let sample = sample(bench, keys, tables);
+    let sample = bench.sample(keys, tables);
     let most = counts.iter().copied().max().unwrap_or(0);
     let mut all = Vec::new();
     for one in built.iter_mut() {
         let mut lookers: Vec<Box<dyn Looker>> =
             (0..most).map(|_| one.table.looker()).collect::<Result<_, _>>()?;
         if let Some(first) = lookers.first_mut() {
-            check(figure, &sample, &mut **first)?;
+            figure.check(&sample, &mut **first)?;
         }
         all.push((lookers, vec![Vec::new(); counts.len()]));
     }
@@ -140,9 +140,13 @@ fn together(lookers: &mut [Box<dyn Looker>], keys: &KeySet, seconds: f64) -> Res
                     // Where it may not be pinned, it runs where the system puts it.
                     let _ = crate::pin(cpus.get(number % cpus.len().max(1)).copied());
                     let mut at = number * share;
-                    let warm = sweep_for(&mut **looker, keys, &mut at, seconds * WARM_SHARE);
+                    let mut sweep = |seconds| {
+                        let limit = Duration::from_secs_f64(seconds);
+                        sweep_until(&mut **looker, keys, &mut at, (STRETCH, CALL), |wall| wall >= limit)
+                    };
+                    let warm = sweep(seconds * WARM_SHARE);
                     barrier.wait();
-                    warm.and_then(|_| sweep_for(&mut **looker, keys, &mut at, seconds))
+                    warm.and_then(|_| sweep(seconds))
                 })
             })
             .collect();
@@ -150,7 +154,7 @@ fn together(lookers: &mut [Box<dyn Looker>], keys: &KeySet, seconds: f64) -> Res
     });
     let (mut mlps, mut mlps_wall) = (0.0, 0.0);
     for run in runs {
-        let run = run.map_err(|_| Fault::Measurement("a thread of the lookups panicked".into()))??;
+        let run = run.map_err(Fault::panicked)??;
         if run.cpu_s <= 0.0 {
             return Err(Fault::Measurement(format!("{} keys took no time", run.keys)));
         }
@@ -158,30 +162,4 @@ fn together(lookers: &mut [Box<dyn Looker>], keys: &KeySet, seconds: f64) -> Res
         mlps_wall += run.keys as f64 / run.wall_s / 1e6;
     }
     Ok((mlps, mlps_wall))
-}
-
-struct Run {
-    keys: u64,
-    cpu_s: f64,
-    wall_s: f64,
-}
-
-/// Looks keys up from `at` on, again from the start after the last, for `seconds`.
-fn sweep_for(looker: &mut dyn Looker, keys: &KeySet, at: &mut usize, seconds: f64) -> Result<Run, Fault> {
-    let (start, cpu_start_s) = (Instant::now(), cpu_s());
-    let limit = Duration::from_secs_f64(seconds);
-    let mut done = 0;
-    loop {
-        if *at >= keys.len() {
-            *at = 0;
-        }
-        let end = keys.len().min(*at + STRETCH);
-        looker.sweep(keys, *at..end, CALL)?;
-        done += (end - *at) as u64;
-        *at = end;
-        let wall = start.elapsed();
-        if wall >= limit {
-            return Ok(Run { keys: done, cpu_s: cpu_s() - cpu_start_s, wall_s: wall.as_secs_f64() });
-        }
-    }
 }

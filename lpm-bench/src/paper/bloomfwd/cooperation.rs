@@ -3,18 +3,17 @@
 //! The paper's two are a Xeon Phi behind PCIe and a CPU. Here the first is a helper thread with its own AVX-512 unit, over the
 //! same table, and the second is the calling thread. On a host with a GPU there is a second pair: GPU and CPU.
 
-use super::subject::{Subject, check, sample};
-use super::without;
+use super::subject::Subject;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::Bench;
 use crate::paper::data::DataSet;
-use crate::paper::drive::{Asked, Driven, Load, drive, fill};
+use crate::paper::drive::{Driven, Load, drive};
 use crate::paper::figure::{Figure, Panel};
+use crate::table::Fed;
 use fib::traffic::Traffic;
-use fib::{EngineWriter, Family, Isa};
+use fib::{Family, Isa};
 use lpm_bench::stats::median;
-use lpm_phi::bloom;
 use lpm_phi::coop::CoopEngine;
 use serde_json::json;
 
@@ -49,54 +48,61 @@ fn pairs(bench: &Bench<'_>, figure: &mut Figure) -> Vec<Pair> {
     pairs
 }
 
-/// The engine `coop`, filled and checked.
-struct Ready {
-    writer: Box<dyn EngineWriter>,
+/// An engine of `subject`, filled, and checked on `keys` in batches of `batch` keys.
+fn ready(
+    bench: &Bench<'_>,
+    figure: &mut Figure,
+    (set, keys): (&DataSet, &KeySet),
+    subject: &Subject,
+    batch: usize,
+) -> Result<Fed, Fault> {
+    let engine = subject.engine(bench.args.table_memory())?;
+    let fed = Fed::filled(engine, &set.tables.told_of(Family::V4))?;
+    figure.check(&bench.sample(keys, &set.tables), &mut *fed.looker(batch)?)?;
+    Ok(fed)
 }
 
-impl Ready {
-    /// `split` is the first engine's share; if `None`, `coop` measures it.
-    fn new(
-        bench: &Bench<'_>,
-        figure: &mut Figure,
-        (set, keys): (&DataSet, &KeySet),
-        pair: Pair,
-        split: Option<f64>,
-    ) -> Result<Self, Fault> {
-        bench.tell(format!("builds coop, {}", pair.name));
-        let mut subject = Subject::coop(Isa::detect()).with("first", &pair.first);
-        if let Some(split) = split {
-            subject = subject.with("split", &split);
-        }
-        if let Some(cpus) = helper_cpus() {
-            subject = subject.with("cpus", &cpus);
-        }
-        let mut writer = subject.engine(bench.args.table_memory())?;
-        fill(writer.as_mut(), &set.tables.told_of(Family::V4)).map_err(fault)?;
-        let reader = writer.reader(1, pair.batch).map_err(fault)?;
-        check(figure, &sample(bench, keys, &set.tables), &mut Asked::new(CoopEngine::NAME, reader))?;
-        Ok(Self { writer })
+/// The engine `coop` over a pair. `split` is the first engine's share; if `None`, `coop` measures it.
+fn coop(
+    bench: &Bench<'_>,
+    figure: &mut Figure,
+    data: (&DataSet, &KeySet),
+    pair: Pair,
+    split: Option<f64>,
+) -> Result<Fed, Fault> {
+    bench.tell(format!("builds coop, {}", pair.name));
+    let mut subject = Subject::coop(Isa::detect()).with("first", &pair.first);
+    if let Some(split) = split {
+        subject = subject.with("split", &split);
     }
+    if let Some(cpus) = helper_cpus() {
+        subject = subject.with("cpus", &cpus);
+    }
+    ready(bench, figure, data, &subject, pair.batch)
+}
 
-    /// One measurement, with its own reader: the helper thread of an idle reader would disturb others. The calling thread runs on
-    /// the first CPU of this process, the helper on another one, if there is one.
-    fn drive(
-        &mut self,
-        bench: &Bench<'_>,
-        keys: &KeySet,
-        (batch, slots): (usize, u16),
-    ) -> Result<Driven, Fault> {
-        let batch = batch.min(keys.len());
-        let writer = &mut *self.writer;
-        let caller = move || {
-            // Where it may not be pinned, it runs where the system puts it.
-            let _ = crate::pin(crate::cpus_allowed().first().copied());
-            let mut readers = [writer.reader(slots, batch)?];
-            drive(&mut readers, Load { keys, batch, slots, seconds: bench.args.seconds() })
-        };
-        let driven = std::thread::scope(|scope| scope.spawn(caller).join());
-        driven.map_err(|_| Fault::Measurement("the thread of the lookups panicked".into()))?.map_err(fault)
-    }
+/// One measurement of `threads` threads, each with its own reader: the helper thread of an idle reader of `coop` would disturb others.
+fn drive_once(
+    bench: &Bench<'_>,
+    fed: &Fed,
+    keys: &KeySet,
+    (batch, slots): (usize, u16),
+    threads: usize,
+) -> Result<Driven, Fault> {
+    let batch = batch.min(keys.len());
+    let readers: Result<Vec<_>, _> = (0..threads).map(|_| fed.reader(slots, batch)).collect();
+    let load = Load { keys, batch, slots, seconds: bench.args.seconds() };
+    drive(&mut readers?, load).map_err(|source| fed.refused(source))
+}
+
+/// As [`drive_once`], of `coop`: the calling thread runs on the first CPU of this process, the helper on another one, if there is one.
+fn drive_coop(bench: &Bench<'_>, fed: &mut Fed, keys: &KeySet, shape: (usize, u16)) -> Result<Driven, Fault> {
+    let caller = move || {
+        // Where it may not be pinned, it runs where the system puts it.
+        let _ = crate::pin(crate::cpus_allowed().first().copied());
+        drive_once(bench, fed, keys, shape, 1)
+    };
+    std::thread::scope(|scope| scope.spawn(caller).join()).map_err(Fault::panicked)?
 }
 
 /// The CPUs for helper threads: all but the caller's.
@@ -106,29 +112,25 @@ fn helper_cpus() -> Option<String> {
     (!cpus.is_empty()).then(|| cpus.join(","))
 }
 
-fn fault(source: fib::EngineError) -> Fault {
-    Fault::Engine { engine: CoopEngine::NAME.into(), source }
-}
-
 /// Figure 9: lookup rate and latency by size of the buffer.
 pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Performance of async for different buffer sizes", "keys a buffer");
     figure.x_log = true;
     let (mut speed, mut latency) =
         (Panel::new("million lookups a second"), Panel::log("mean time of a buffer, microseconds"));
-    let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
+    let Some(set) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let all = if bench.args.quick { LOG2_QUICK.to_vec() } else { LOG2.collect() };
     let sizes: Vec<usize> =
         all.into_iter().map(|log2| 1 << log2).filter(|size| *size <= keys.len()).collect();
     for pair in pairs(bench, &mut figure) {
-        let mut ready = Ready::new(bench, &mut figure, (set, &keys), pair, None)?;
+        let mut fed = coop(bench, &mut figure, (set, &keys), pair, None)?;
         for size in sizes.iter().copied() {
             let mut rounds = MODES.map(|_| (Vec::new(), Vec::new()));
             for round in 0..bench.args.rounds() {
                 bench.tell(format!("{}, buffers of {size}, round {}", pair.name, round + 1));
                 for ((slots, _), (mlps, mean_us)) in MODES.into_iter().zip(&mut rounds) {
-                    let driven = ready.drive(bench, &keys, (size, slots))?;
+                    let driven = drive_coop(bench, &mut fed, &keys, (size, slots))?;
                     mlps.push(driven.mlps);
                     mean_us.push(driven.mean_us);
                 }
@@ -169,7 +171,7 @@ fn said_9(figure: &mut Figure, pair: Pair, (speed, latency): (&Panel, &Panel)) {
 pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Cooperative execution", "share of the first engine, percent");
     let mut panel = Panel::new("million lookups a second");
-    let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
+    let Some(set) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let all: Vec<u32> = (0..=100).step_by(10).collect();
     let shares = if bench.args.quick { vec![0, 20, 40, 50, 60, 80, 100] } else { all };
@@ -218,27 +220,25 @@ fn by_share(
 ) -> Result<Rates, Fault> {
     let splits: Vec<_> =
         shares.iter().map(|share| Some(f64::from(*share) / 100.0)).chain([None, Some(1.0)]).collect();
-    let mut ready = splits
-        .iter()
-        .map(|split| Ready::new(bench, figure, (set, keys), pair, *split))
-        .collect::<Result<Vec<_>, _>>()?;
-    let plain = Plain::new(bench, figure, (set, keys), pair.batch)?;
+    let made = splits.iter().map(|split| coop(bench, figure, (set, keys), pair, *split));
+    let mut made = made.collect::<Result<Vec<_>, _>>()?;
+    let plain = ready(bench, figure, (set, keys), &Subject::best_bloom(bench), pair.batch)?;
     let threads = bench.host.cpus.min(2);
-    let (mut coop, mut bloom) = (vec![Vec::new(); ready.len()], vec![Vec::new(); threads]);
+    let (mut rounds, mut bloom) = (vec![Vec::new(); made.len()], vec![Vec::new(); threads]);
     for round in 0..bench.args.rounds() {
         bench.tell(format!("{}, round {}", pair.name, round + 1));
-        let last = ready.len() - 1;
-        for (at, (ready, mlps)) in ready.iter_mut().zip(&mut coop).enumerate() {
+        let last = made.len() - 1;
+        for (at, (fed, mlps)) in made.iter_mut().zip(&mut rounds).enumerate() {
             let slots = if at == last { 1 } else { 2 };
-            mlps.push(ready.drive(bench, keys, (pair.batch, slots))?.mlps);
+            mlps.push(drive_coop(bench, fed, keys, (pair.batch, slots))?.mlps);
         }
         for (threads, mlps) in (1..).zip(&mut bloom) {
-            mlps.push(plain.drive(bench, keys, threads)?.mlps);
+            mlps.push(drive_once(bench, &plain, keys, (pair.batch, 1), threads)?.mlps);
         }
     }
-    let mut rates: Vec<_> = coop.iter().map(|rounds| median(rounds)).collect();
-    for (at, ((split, ready), mlps)) in splits.iter().zip(&ready).zip(&rates).enumerate() {
-        let details = ready.writer.stats().details;
+    let mut rates: Vec<_> = rounds.iter().map(|rounds| median(rounds)).collect();
+    for (at, ((split, fed), mlps)) in splits.iter().zip(&made).zip(&rates).enumerate() {
+        let details = fed.writer.stats().details;
         figure.rows.push(json!({
             "pair": pair.name, "first": pair.first, "split": split, "batch": pair.batch, "mlps": mlps,
             "slots": if at + 1 == splits.len() { 1 } else { 2 }, "clock": "wall", "details": details,
@@ -254,39 +254,6 @@ fn by_share(
     let alone = rates.pop().unwrap_or(f64::NAN);
     let by_itself = rates.pop().unwrap_or(f64::NAN);
     Ok(Rates { splits: rates, by_itself, alone, threads })
-}
-
-/// `bloom` without cooperation.
-struct Plain {
-    writer: Box<dyn EngineWriter>,
-    batch: usize,
-}
-
-impl Plain {
-    fn new(
-        bench: &Bench<'_>,
-        figure: &mut Figure,
-        (set, keys): (&DataSet, &KeySet),
-        batch: usize,
-    ) -> Result<Self, Fault> {
-        let mut writer = Subject::best_bloom(bench).engine(bench.args.table_memory())?;
-        fill(writer.as_mut(), &set.tables.told_of(Family::V4)).map_err(fault_of_bloom)?;
-        let reader = writer.reader(1, batch).map_err(fault_of_bloom)?;
-        check(figure, &sample(bench, keys, &set.tables), &mut Asked::new(bloom::NAME, reader))?;
-        Ok(Self { writer, batch })
-    }
-
-    /// Drives `threads` threads, each with a reader and batches of its own.
-    fn drive(&self, bench: &Bench<'_>, keys: &KeySet, threads: usize) -> Result<Driven, Fault> {
-        let batch = self.batch.min(keys.len());
-        let readers: Result<Vec<_>, _> = (0..threads).map(|_| self.writer.reader(1, batch)).collect();
-        let load = Load { keys, batch, slots: 1, seconds: bench.args.seconds() };
-        drive(&mut readers.map_err(fault_of_bloom)?, load).map_err(fault_of_bloom)
-    }
-}
-
-fn fault_of_bloom(source: fib::EngineError) -> Fault {
-    Fault::Engine { engine: bloom::NAME.into(), source }
 }
 
 /// Adds the numbers of section 6.7.

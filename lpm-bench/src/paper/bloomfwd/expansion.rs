@@ -3,12 +3,12 @@
 //! The properties that the table shows are checked: prefix capture only removes prefixes, fewer levels never make fewer prefixes, and
 //! 64 is always a level. One expansion of each table is carried out, and its answers are compared with the oracle's.
 
-use super::{sets, without};
+use super::sets;
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::paper::Bench;
 use crate::paper::data::DataSet;
 use crate::paper::figure::{Figure, Panel};
+use crate::paper::{Bench, CHECKED};
 use fib::oracle::Oracle6;
 use fib::traffic::Traffic;
 use fib::{Family, NextHopId};
@@ -21,55 +21,30 @@ use lpm_phi::variants::ENTRY_BYTES;
 use serde_json::json;
 
 /// A row of the paper's table: levels, estimated and actual prefixes in thousands; `None` is "not possible" in the paper.
-type PaperRow = (&'static [u8], f64, Option<f64>);
+struct PaperRow {
+    lengths: Vec<u8>,
+    estimated: f64,
+    actual: Option<f64>,
+}
 
-/// The paper's table, 8 levels to 3.
-const TABLE_4: [(&str, [PaperRow; 6]); 4] = [
-    (
-        "AS65000-V6",
-        [
-            (&[24, 29, 33, 38, 40, 44, 48, 64], 61.0, Some(60.0)),
-            (&[29, 33, 38, 40, 44, 48, 64], 77.0, Some(76.0)),
-            (&[29, 33, 38, 44, 48, 64], 104.0, Some(103.0)),
-            (&[33, 38, 44, 48, 64], 385.0, Some(380.0)),
-            (&[33, 44, 48, 64], 1185.0, Some(1166.0)),
-            (&[44, 48, 64], 650_417.0, None),
-        ],
-    ),
-    (
-        "EQUINIX",
-        [
-            (&[30, 35, 41, 45, 49, 51, 57, 64], 137.0, Some(236.0)),
-            (&[30, 35, 41, 45, 51, 57, 64], 218.0, Some(387.0)),
-            (&[30, 35, 41, 45, 51, 64], 368.0, Some(648.0)),
-            (&[35, 41, 45, 51, 64], 962.0, Some(1823.0)),
-            (&[35, 45, 51, 64], 1586.0, Some(2702.0)),
-            (&[45, 51, 64], 672_373.0, None),
-        ],
-    ),
-    (
-        "LINX",
-        [
-            (&[17, 30, 33, 37, 43, 49, 57, 64], 194.0, Some(216.0)),
-            (&[17, 33, 37, 43, 49, 57, 64], 271.0, Some(367.0)),
-            (&[17, 33, 37, 43, 49, 64], 1079.0, Some(942.0)),
-            (&[17, 37, 43, 49, 64], 2550.0, Some(3818.0)),
-            (&[17, 37, 49, 64], 4301.0, Some(6523.0)),
-            (&[17, 37, 64], 60_364_260.0, None),
-        ],
-    ),
-    (
-        "NWAX",
-        [
-            (&[30, 35, 41, 45, 49, 51, 57, 64], 137.0, Some(235.0)),
-            (&[30, 35, 41, 45, 51, 57, 64], 217.0, Some(386.0)),
-            (&[30, 35, 41, 45, 51, 64], 338.0, Some(587.0)),
-            (&[35, 41, 45, 51, 64], 950.0, Some(1763.0)),
-            (&[35, 45, 51, 64], 1574.0, Some(2640.0)),
-            (&[45, 51, 64], 691_485.0, None),
-        ],
-    ),
-];
+/// The paper's table: the name of each of its tables, and the rows, 8 levels to 3.
+fn table_of_the_paper() -> Vec<(&'static str, Vec<PaperRow>)> {
+    let mut tables: Vec<(_, Vec<_>)> = Vec::new();
+    for line in include_str!("table4.txt").lines().filter(|line| !line.starts_with('#')) {
+        let Some((lengths, prefixes)) = line.split_once(" : ") else {
+            tables.push((line, Vec::new()));
+            continue;
+        };
+        let lengths = lengths.split(' ').filter_map(|len| len.parse().ok()).collect();
+        let mut prefixes = prefixes.split(' ').map(|number| number.parse().ok());
+        let (estimated, actual) = (prefixes.next().flatten().unwrap_or(f64::NAN), prefixes.next().flatten());
+        if let Some((_, rows)) = tables.last_mut() {
+            rows.push(PaperRow { lengths, estimated, actual });
+        }
+    }
+    tables
+}
+
 /// The most levels of the paper's table.
 const LEVELS_MAX: usize = 8;
 /// The fewest levels of the paper's table, which the paper refused.
@@ -81,8 +56,6 @@ const LEVELS_MIN: usize = 1;
 const LEVELS_MORE: usize = 12;
 /// The largest expansion that is carried out, in prefixes.
 const EXPANDED_MAX: u64 = 2_000_000;
-/// Keys that are looked up in it.
-const CHECKED: usize = 4096;
 
 /// The expansion of a table to one number of levels.
 struct Made {
@@ -99,7 +72,7 @@ struct Made {
 pub(super) fn table_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Results of performing CPE in real IPv6 prefix datasets", "levels");
     let mut panel = Panel::log("prefixes after expansion");
-    let Some(main) = bench.main_set(Family::V6) else { return Ok(without(figure, Family::V6)) };
+    let Some(main) = bench.main_set(Family::V6) else { return Ok(figure.without(Family::V6)) };
     let most = if bench.args.quick { LEVELS_MAX } else { LEVELS_MORE };
     let layout = Layout { fpr: 0.3, entry_bytes: ENTRY_BYTES, table_bytes_max: bench.args.table_memory() };
     let mut all = Vec::new();
@@ -125,7 +98,7 @@ pub(super) fn table_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
         figure.rows.push(json!({ "data": set.name, "chosen_by_model": chosen }));
         all.push((set.name.as_str(), made));
     }
-    for (name, rows) in TABLE_4 {
+    for (name, rows) in table_of_the_paper() {
         let same = all.iter().find(|(set, _)| set.ends_with(name));
         let Some((ours, made)) = same.or_else(|| all.iter().find(|(set, _)| *set == main.name)) else {
             continue;
@@ -162,7 +135,7 @@ fn rows(figure: &mut Figure, set: &DataSet, made: &Made) {
 
 /// Adds the paper's rows of one of its tables, beside ours.
 fn said(figure: &mut Figure, (name, rows): (&str, &[PaperRow]), (ours, made): (&str, &[Made])) {
-    for (lengths, estimate, actual) in rows {
+    for PaperRow { lengths, estimated: estimate, actual } in rows {
         let levels = lengths.len();
         let here = made.iter().find(|made| made.best.lengths.len() == levels);
         let thousands = |prefixes: u64| (prefixes as f64 / 1e3).round();
@@ -219,15 +192,18 @@ mod tests {
 
     #[test]
     fn the_paper_s_table_has_its_own_property() {
-        for (name, rows) in TABLE_4 {
-            for (levels, (lengths, ..)) in (PAPER_LEVELS_MIN..=LEVELS_MAX).rev().zip(rows) {
+        let tables = table_of_the_paper();
+        assert_eq!(tables.iter().map(|(_, rows)| rows.len()).collect::<Vec<_>>(), [6; 4]);
+        for (name, rows) in tables {
+            for (levels, PaperRow { lengths, .. }) in (PAPER_LEVELS_MIN..=LEVELS_MAX).rev().zip(&rows) {
                 assert_eq!((lengths.len(), lengths.last()), (levels, Some(&64)), "{name}");
                 assert!(lengths.is_sorted_by(|a, b| a < b), "{name}: {lengths:?}");
             }
             for pair in rows.windows(2) {
-                assert!(pair[0].1 <= pair[1].1, "{name}: fewer levels never make fewer prefixes");
+                let [more, fewer] = [&pair[0], &pair[1]].map(|row| row.estimated);
+                assert!(more <= fewer, "{name}: fewer levels never make fewer prefixes");
             }
-            assert!(rows[..5].iter().all(|row| row.2.is_some()) && rows[5].2.is_none(), "{name}");
+            assert!(rows[..5].iter().all(|row| row.actual.is_some()) && rows[5].actual.is_none(), "{name}");
         }
     }
 

@@ -1,14 +1,14 @@
 //! Figures 3 and 4: lookup rate by keys: by how many of them match a prefix, and by whether they repeat.
 
 use super::contest;
+use super::isas;
 use super::subject::{Subject, build};
-use super::{isas, without};
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::Bench;
 use crate::paper::figure::{Figure, Panel};
 use fib::traffic::Traffic;
-use fib::{Family, Isa, NextHopId, Prefix4};
+use fib::{Family, IpPrefix, Isa, NextHopId, Prefix4};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use serde_json::json;
@@ -17,23 +17,17 @@ use serde_json::json;
 const RATIOS: [u32; 6] = [0, 20, 40, 60, 80, 100];
 /// Addresses that IANA reserves for special use and for multicast: the paper's keys have none of them (RFC 6890, RFC 5771,
 /// RFC 1112).
-const RESERVED: [(u32, u8); 15] = [
-    (0x0000_0000, 8),
-    (0x0a00_0000, 8),
-    (0x6440_0000, 10),
-    (0x7f00_0000, 8),
-    (0xa9fe_0000, 16),
-    (0xac10_0000, 12),
-    (0xc000_0000, 24),
-    (0xc000_0200, 24),
-    (0xc058_6300, 24),
-    (0xc0a8_0000, 16),
-    (0xc612_0000, 15),
-    (0xc633_6400, 24),
-    (0xcb00_7100, 24),
-    (0xe000_0000, 4),
-    (0xf000_0000, 4),
-];
+const RESERVED: &str = "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 \
+    192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4";
+
+/// The prefixes of [`RESERVED`].
+fn reserved() -> Vec<Prefix4> {
+    let v4 = |text: &str| match text.parse() {
+        Ok(IpPrefix::V4(prefix)) => Some(prefix),
+        _ => None,
+    };
+    RESERVED.split(' ').filter_map(v4).collect()
+}
 
 /// The addresses that keys of a matching ratio are drawn from.
 struct Space {
@@ -47,7 +41,7 @@ struct Space {
 
 impl Space {
     fn of(routes: &[(Prefix4, NextHopId)]) -> Self {
-        let reserved = RESERVED.map(|(address, len)| Prefix4::truncating(address, len));
+        let reserved = reserved();
         let routes: Vec<_> = routes.iter().map(|(prefix, _)| *prefix).filter(|one| one.len() > 0).collect();
         let mut taken: Vec<_> =
             routes.iter().chain(&reserved).map(|prefix| (prefix.address(), prefix.last_address())).collect();
@@ -104,7 +98,7 @@ impl Space {
 pub(super) fn figure_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Performance as matching ratio is varied", "matching ratio, percent");
     let mut panel = Panel::log("million lookups a second");
-    let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
+    let Some(set) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
     let subjects = Subject::both(bench, &isas(&mut figure));
     let mut built = build(bench, &mut figure, &set.tables, Family::V4, &subjects)?;
     let space = Space::of(&set.tables.v4);
@@ -140,7 +134,7 @@ pub(super) fn figure_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
 pub(super) fn figure_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Bloomfwd vs. MIHT using random and real IPs", "addresses");
     let mut panel = Panel::log("million lookups a second");
-    let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
+    let Some(set) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
     let isas = isas(&mut figure);
     let best = isas.first().copied().unwrap_or(Isa::Scalar);
     let mut subjects = Subject::both(bench, &isas);
@@ -191,14 +185,15 @@ mod tests {
         ];
         let tables = Tables::of_routes(&lines);
         let space = Space::of(&tables.v4);
+        let reserved = reserved();
+        assert_eq!(reserved.len(), RESERVED.split(' ').count());
         // 10/8 is reserved, 100/8 has reserved addresses within, 255/8 lies in 240/4.
         assert_eq!(space.prefixes.len(), 2);
         for percent in [0, 30, 100] {
             let keys = space.keys(percent, 20_000, 7).unwrap();
             let mut matched = 0_u32;
             for key in keys.v4() {
-                let reserved = RESERVED.iter().any(|(at, len)| Prefix4::truncating(*at, *len).contains(*key));
-                assert!(!reserved, "{key:#x}");
+                assert!(!reserved.iter().any(|prefix| prefix.contains(*key)), "{key:#x}");
                 matched += u32::from(tables.oracle.v4.longest_match(*key).is_some_and(|(len, _)| len > 0));
             }
             let share = f64::from(matched) / 20_000.0;

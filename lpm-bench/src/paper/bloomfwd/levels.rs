@@ -2,7 +2,7 @@
 
 use super::contest::{self, Rate};
 use super::subject::{Built, Subject, build};
-use super::{PAPER_V6, isas, sets, without};
+use super::{PAPER_V6, isas, sets};
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::Bench;
@@ -60,7 +60,7 @@ fn add(
 /// Figure 7: AS65000-V6, with and without DPCPE.
 pub(super) fn figure_7(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Performance of Bloomfwd-v6 and MIHT-v6", "levels of expansion");
-    let Some(set) = bench.main_set(Family::V6) else { return Ok(without(figure, Family::V6)) };
+    let Some(set) = bench.main_set(Family::V6) else { return Ok(figure.without(Family::V6)) };
     let isas = isas(&mut figure);
     let streams = [Traffic::Random, bench.trace()]
         .iter()
@@ -136,7 +136,7 @@ pub(super) fn figure_8(bench: &Bench<'_>) -> Result<Figure, Fault> {
         chosen = sets(bench, Family::V6).collect();
     }
     if chosen.is_empty() {
-        return Ok(without(figure, Family::V6));
+        return Ok(figure.without(Family::V6));
     }
     figure.x_names = places(bench).into_iter().map(name).collect();
     for set in chosen {

@@ -101,9 +101,3 @@ fn isas(figure: &mut Figure) -> Vec<Isa> {
     }
     [Isa::Avx512f, Isa::Scalar].into_iter().filter(|isa| isa.is_available()).collect()
 }
-
-/// The figure, marked as skipped since no data set has routes of `family`.
-fn without(mut figure: Figure, family: Family) -> Figure {
-    figure.skipped = Some(format!("no data set has {family} routes"));
-    figure
-}

@@ -2,7 +2,7 @@
 
 use super::contest;
 use super::subject::{Subject, build};
-use super::{isas, sets, without};
+use super::{isas, sets};
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::Bench;
@@ -22,7 +22,7 @@ pub(super) fn figure_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let title = "Performance of Bloomfwd as the number of prefixes in the forwarding table decreases";
     let mut figure = Figure::new(title, "prefixes");
     let mut panel = Panel::log("million lookups a second");
-    let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
+    let Some(set) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
     let isas = isas(&mut figure);
     let best = isas.first().copied().unwrap_or(Isa::Scalar);
     let subjects = Subject::both(bench, &isas);
@@ -75,7 +75,7 @@ pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
         Some(set) => Some(bench.stream(set, Family::V4, &Traffic::Random)?),
         None => None,
     };
-    let Some(keys) = random else { return Ok(without(figure, Family::V4)) };
+    let Some(keys) = random else { return Ok(figure.without(Family::V4)) };
     for (x, set) in (0_u32..).zip(sets(bench, Family::V4)) {
         figure.x_names.push(set.name.clone());
         let mut built = build(bench, &mut figure, &set.tables, Family::V4, &subjects)?;

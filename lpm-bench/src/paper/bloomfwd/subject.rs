@@ -1,29 +1,24 @@
 //! What a figure compares: an engine on an instruction set with parameters, over the routes of one family. It is built, and its answers
 //! are checked, before it is timed.
 
-use crate::check::Sample;
 use crate::fault::Fault;
-use crate::keys::KeySet;
 use crate::paper::Bench;
 use crate::paper::figure::Figure;
-use crate::table::{EngineTable, Looker, Table};
+use crate::table::{EngineTable, Table};
 use crate::tables::Tables;
 use crate::wanted::ENGINES;
-use fib::traffic::Traffic;
 use fib::{Details, EngineOptions, EngineWriter, Family, Isa};
 use lpm_phi::bloom;
 use lpm_phi::coop::CoopEngine;
 use lpm_phi::miht;
 use lpm_phi::variants::{BASELINE, NAIVE};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Keys of a call, as in a forwarder's batch.
 pub(super) const CALL: usize = 256;
-/// The number of answers compared with the oracle's: the first of a stream, and as many drawn at random.
-const CHECKED: usize = 4096;
 
 /// An engine with its configuration, which a figure compares with others.
 #[derive(Clone, Debug)]
@@ -190,14 +185,13 @@ pub(super) fn build(
             });
         }
     });
-    let keys = KeySet::make(&Traffic::Table, family, tables, CHECKED, bench.args.table.seed, false)?;
-    let sample = sample(bench, &keys, tables);
+    let sample = bench.sample_of(tables, family)?;
     let mut built = Vec::new();
     for (subject, place) in subjects.iter().zip(places) {
         let made = place.into_inner().unwrap_or_else(PoisonError::into_inner);
         match made.unwrap_or_else(|| Err(Fault::Measurement(format!("{} was not built", subject.name)))) {
             Ok(mut one) => {
-                check(figure, &sample, &mut *one.table.looker()?)?;
+                figure.check(&sample, &mut *one.table.looker()?)?;
                 built.push(one);
             }
             Err(why) if why.is_refusal() => refused(figure, subject, &why),
@@ -205,22 +199,6 @@ pub(super) fn build(
         }
     }
     Ok(built)
-}
-
-/// The sample of a stream that is checked.
-pub(super) fn sample(bench: &Bench<'_>, keys: &KeySet, tables: &Tables) -> Sample {
-    Sample::draw(keys, tables, CHECKED, bench.args.table.seed)
-}
-
-/// Compares a looker's answers with the oracle's, and counts that in the figure.
-pub(super) fn check(figure: &mut Figure, sample: &Sample, looker: &mut dyn Looker) -> Result<(), Fault> {
-    let found = sample.check(looker, CALL)?;
-    figure.checked += found.checked;
-    figure.wrong += found.wrong;
-    if let Some(first) = found.first_wrong {
-        figure.rows.push(json!({ "first_wrong": first }));
-    }
-    Ok(())
 }
 
 fn refused(figure: &mut Figure, subject: &Subject, why: &Fault) {

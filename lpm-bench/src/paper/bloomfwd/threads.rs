@@ -1,10 +1,9 @@
 //! Figure 2: the lookup rate of the IPv4 algorithms by threads, and their speedup.
 
 use super::contest;
+use super::isas;
 use super::subject::{Subject, build};
-use super::{isas, without};
 use crate::fault::Fault;
-use crate::keys::KeySet;
 use crate::paper::Bench;
 use crate::paper::figure::{Figure, Panel};
 use fib::traffic::Traffic;
@@ -13,7 +12,7 @@ use fib::{Family, Isa};
 /// Figure 2: lookup rate and scalability.
 pub(super) fn figure_2(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup rate and scalability of the IPv4 algorithms", "threads");
-    let Some(set) = bench.main_set(Family::V4) else { return Ok(without(figure, Family::V4)) };
+    let Some(set) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
     let isas = isas(&mut figure);
     let best = isas.first().copied().unwrap_or(Isa::Scalar);
     let mut subjects = Subject::both(bench, &isas);
@@ -75,16 +74,5 @@ impl Bench<'_> {
     /// The most threads: as many as requested, else one per CPU.
     pub(super) fn threads_max(&self) -> usize {
         self.args.threads.map_or(self.host.cpus, usize::from).max(1)
-    }
-
-    /// Draws the keys of a stream.
-    pub(super) fn stream(
-        &self,
-        set: &crate::paper::data::DataSet,
-        family: Family,
-        traffic: &Traffic,
-    ) -> Result<KeySet, Fault> {
-        self.tell(format!("draws {traffic} keys"));
-        KeySet::make(traffic, family, &set.tables, self.args.keys(), self.args.table.seed, false)
     }
 }

@@ -2,17 +2,17 @@
 //! and 15 have of memory, and of MAMT, the paper's comparison on the CPU, is made on any host.
 
 use super::kernels::Launcher;
-use crate::check::Sample;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::measure::cpu_s;
 use crate::paper::data::Hops;
-use crate::paper::drive::{Asked, Driven, Load, beside, drive, fill};
+use crate::paper::drive::{Driven, Load, beside, drive};
 use crate::paper::figure::{Figure, Panel};
-use crate::paper::{Bench, data::DataSet};
+use crate::paper::{Bench, CHECKED, data::DataSet};
+use crate::table::Fed;
 use crate::updates::Player;
 use fib::traffic::Traffic;
-use fib::{EngineError, EngineReader, EngineWriter, Family, Rib};
+use fib::{EngineReader, Family};
 use lpm_gpu::gamt::strides::{Census, Plan};
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
@@ -25,8 +25,6 @@ const IN_FLIGHT: u16 = 4;
 const BATCH_A_THREAD_MIN: usize = 64 << 10;
 /// The most keys of all batches in flight together: page-locked memory takes long to allocate.
 const KEYS_IN_FLIGHT_MAX: usize = 64 << 20;
-/// Answers compared with the oracle's for each table.
-const CHECKED: usize = 4096;
 /// Updates of a delta beside lookups: the mean number of updates in a second at the paper's rrc12 (table 1).
 const UPDATES_A_DELTA: usize = 64;
 /// Units of a memory transaction: 128 bytes, as in the paper.
@@ -58,42 +56,20 @@ impl Subject {
             _ => Vec::new(),
         }
     }
-
-    fn fault(self, source: EngineError) -> Fault {
-        Fault::Engine { engine: self.engine.to_owned(), source }
-    }
 }
 
-/// A table that was built and checked.
-struct Ready {
-    writer: Box<dyn EngineWriter>,
-    rib: Rib,
-    checked: u64,
-    wrong: u64,
-}
-
-/// An engine with the routes of one family of a data set.
+/// An engine with the routes of one family of a data set, checked.
 fn ready(
     bench: &Bench<'_>,
+    figure: &mut Figure,
     set: &DataSet,
     subject: Subject,
     parameters: &[Parameter],
-) -> Result<Ready, Fault> {
-    let mut writer = bench.engine(subject.engine, parameters)?;
-    let fault = |source| subject.fault(source);
-    let rib = fill(writer.as_mut(), &set.tables.told_of(subject.family)).map_err(fault)?;
-    let count = CHECKED.min(bench.args.keys());
-    let keys =
-        KeySet::make(&Traffic::Table, subject.family, &set.tables, count, bench.args.table.seed, false)?;
-    let reader = writer.reader(1, count).map_err(fault)?;
-    let sample = Sample::draw(&keys, &set.tables, count, bench.args.table.seed);
-    let found = sample.check(&mut Asked::new(subject.engine, reader), count)?;
-    Ok(Ready { writer, rib, checked: found.checked, wrong: found.wrong })
-}
-
-/// Keys of random traffic, or drawn from the table.
-fn keys(bench: &Bench<'_>, set: &DataSet, family: Family, traffic: &Traffic) -> Result<KeySet, Fault> {
-    KeySet::make(traffic, family, &set.tables, bench.args.keys(), bench.args.table.seed, false)
+) -> Result<Fed, Fault> {
+    let engine = bench.engine(subject.engine, parameters)?;
+    let fed = Fed::filled(engine, &set.tables.told_of(subject.family))?;
+    figure.check(&bench.sample_of(&set.tables, subject.family)?, &mut *fed.looker(CHECKED)?)?;
+    Ok(fed)
 }
 
 /// Batches in flight: as many as wanted, or fewer if their keys exceed [`KEYS_IN_FLIGHT_MAX`], but at least 2.
@@ -114,17 +90,13 @@ impl Way {
     /// With as many threads as a batch is worth, or with `threads`.
     fn new(
         bench: &Bench<'_>,
-        subject: Subject,
-        writer: &dyn EngineWriter,
+        fed: &Fed,
         (batch, slots): (usize, u16),
         threads: Option<usize>,
     ) -> Result<Self, Fault> {
         let threads = threads.unwrap_or_else(|| (batch / BATCH_A_THREAD_MIN).clamp(1, bench.args.threads()));
         let mut batch = (batch / threads).max(1);
-        let readers: Vec<_> = (0..threads)
-            .map(|_| writer.reader(slots, batch))
-            .collect::<Result<_, _>>()
-            .map_err(|source| subject.fault(source))?;
+        let readers = (0..threads).map(|_| fed.reader(slots, batch)).collect::<Result<Vec<_>, _>>()?;
         batch = readers.iter().map(|reader| reader.batch_max()).fold(batch, usize::min);
         Ok(Self { readers, batch, slots })
     }
@@ -137,15 +109,14 @@ impl Way {
 /// Looks `keys` up in batches of this many keys, so many in flight; with one thread for figures about streams.
 fn measure(
     bench: &Bench<'_>,
-    subject: Subject,
-    writer: &dyn EngineWriter,
+    fed: &Fed,
     keys: &KeySet,
     (batch, slots): (usize, u16),
     threads: Option<usize>,
 ) -> Result<Driven, Fault> {
-    let mut way = Way::new(bench, subject, writer, (batch.min(keys.len()), slots), threads)?;
+    let mut way = Way::new(bench, fed, (batch.min(keys.len()), slots), threads)?;
     let load = way.load(bench, keys);
-    drive(&mut way.readers, load).map_err(|source| subject.fault(source))
+    drive(&mut way.readers, load).map_err(|source| fed.refused(source))
 }
 
 /// The fields of a row that every measurement has.
@@ -164,13 +135,6 @@ fn with(mut row: Value, more: &[(&str, Value)]) -> Value {
     row
 }
 
-impl Figure {
-    fn count(&mut self, ready: &Ready) {
-        self.checked += ready.checked;
-        self.wrong += ready.wrong;
-    }
-}
-
 /// Figure 9: lookup speed by batch size, on random traffic.
 pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup speed vs. batch size", "keys a batch");
@@ -180,12 +144,11 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
         (0..=25).map(|log2| 1 << log2).filter(|size| *size <= bench.args.keys()).collect();
     for subject in [GAMT, GALE, SAIL, MAMT, GAMT6] {
         let Some(set) = bench.main_set(subject.family) else { continue };
-        let ready = ready(bench, set, subject, &subject.levels())?;
-        figure.count(&ready);
-        let keys = keys(bench, set, subject.family, &Traffic::Random)?;
+        let fed = ready(bench, &mut figure, set, subject, &subject.levels())?;
+        let keys = bench.stream(set, subject.family, &Traffic::Random)?;
         for size in bench.some(&sizes) {
             let slots = in_flight(size, 8);
-            let driven = measure(bench, subject, &*ready.writer, &keys, (size, slots), None)?;
+            let driven = measure(bench, &fed, &keys, (size, slots), None)?;
             panel.add(subject.name, size as f64, driven.mlps);
             figure.rows.push(with(row(set, subject, size, &driven), &[("slots", slots.into())]));
         }
@@ -211,12 +174,11 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
             if set.tables.routes(subject.family) == 0 {
                 continue;
             }
-            let ready = ready(bench, set, subject, &subject.levels())?;
-            figure.count(&ready);
+            let fed = ready(bench, &mut figure, set, subject, &subject.levels())?;
             for traffic in [Traffic::Random, Traffic::Table] {
-                let keys = keys(bench, set, subject.family, &traffic)?;
+                let keys = bench.stream(set, subject.family, &traffic)?;
                 let shape = (BATCH, in_flight(BATCH, IN_FLIGHT));
-                let driven = measure(bench, subject, &*ready.writer, &keys, shape, None)?;
+                let driven = measure(bench, &fed, &keys, shape, None)?;
                 panel.add(&format!("{}, {traffic}", subject.name), f64::from(at), driven.mlps);
                 let more = [("traffic", traffic.to_string().into())];
                 figure.rows.push(with(row(set, subject, BATCH, &driven), &more));
@@ -270,8 +232,7 @@ fn by_levels(
     let (mut speed, mut bytes) = (Panel::new("million lookups a second"), Panel::new("bytes a prefix"));
     let mut alone = Panel::new("million lookups a second, kernel alone");
     let Some(set) = bench.main_set(subject.family) else {
-        figure.skipped = Some(format!("no data set has {} routes", subject.family));
-        return Ok(figure);
+        return Ok(figure.without(subject.family));
     };
     let routes = set.tables.routes(subject.family);
     let start_s = cpu_s();
@@ -291,13 +252,12 @@ fn by_levels(
             "data": set.name, "levels": levels, "bytes_a_prefix_paper": paper, "bytes_a_prefix_flat": flat,
         }));
     }
-    let keys = keys(bench, set, subject.family, &Traffic::Random)?;
+    let keys = bench.stream(set, subject.family, &Traffic::Random)?;
     let shape = (BATCH, in_flight(BATCH, IN_FLIGHT));
     if let Some(subject) = on_cpu {
         for levels in bench.some(&all) {
-            let ready = ready(bench, set, subject, &[(parameter, levels.to_string())])?;
-            figure.count(&ready);
-            let driven = measure(bench, subject, &*ready.writer, &keys, shape, None)?;
+            let fed = ready(bench, &mut figure, set, subject, &[(parameter, levels.to_string())])?;
+            let driven = measure(bench, &fed, &keys, shape, None)?;
             speed.add(subject.name, f64::from(levels), driven.mlps);
             figure.rows.push(with(row(set, subject, BATCH, &driven), &[("levels", levels.into())]));
         }
@@ -315,9 +275,8 @@ fn by_levels(
                     continue;
                 }
                 let parameters = [(parameter, levels.to_string()), ("layout", layout.to_owned())];
-                let ready = ready(bench, set, subject, &parameters)?;
-                figure.count(&ready);
-                let driven = measure(bench, subject, &*ready.writer, &keys, shape, None)?;
+                let fed = ready(bench, &mut figure, set, subject, &parameters)?;
+                let driven = measure(bench, &fed, &keys, shape, None)?;
                 speed.add(name, f64::from(levels), driven.mlps);
                 let more = [("levels", levels.into()), ("layout", layout.into())];
                 figure.rows.push(with(row(set, subject, BATCH, &driven), &more));
@@ -369,10 +328,9 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
     figure.x_log = true;
     let mut panel = Panel::new("million lookups a second");
     let Some(set) = bench.main_set(Family::V4) else {
-        figure.skipped = Some("no data set has IPv4 routes".into());
-        return Ok(figure);
+        return Ok(figure.without(Family::V4));
     };
-    let keys = keys(bench, set, Family::V4, &Traffic::Random)?;
+    let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let mut by_streams = [Vec::new(), Vec::new()];
     for (streams, speeds) in (1_u16..).zip(&mut by_streams) {
         for blocks in bench.some(&[16, 32, 48, 64]) {
@@ -380,10 +338,9 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
                 let mut parameters = GAMT.levels();
                 parameters.extend([("streams", streams.to_string()), ("blocks", blocks.to_string())]);
                 parameters.push(("threads", threads.to_string()));
-                let ready = ready(bench, set, GAMT, &parameters)?;
-                figure.count(&ready);
+                let fed = ready(bench, &mut figure, set, GAMT, &parameters)?;
                 // As many slots as streams: a batch queued behind another would overlap with it.
-                let driven = measure(bench, GAMT, &*ready.writer, &keys, (BATCH, streams), Some(1))?;
+                let driven = measure(bench, &fed, &keys, (BATCH, streams), Some(1))?;
                 panel.add(&format!("{streams} streams, {blocks} blocks"), f64::from(threads), driven.mlps);
                 speeds.push(driven.mlps);
                 let more =
@@ -418,17 +375,15 @@ fn under_updates(
     let mut panel = Panel::new("million lookups a second");
     for subject in subjects {
         let Some(set) = bench.main_set(subject.family) else { continue };
-        let mut ready = ready(bench, set, *subject, &subject.levels())?;
-        figure.count(&ready);
-        let keys = keys(bench, set, subject.family, &Traffic::Random)?;
+        let mut fed = ready(bench, figure, set, *subject, &subject.levels())?;
+        let keys = bench.stream(set, subject.family, &Traffic::Random)?;
         let deltas = set.deltas(subject.family, Some(UPDATES_A_DELTA), Hops::Peer);
         let mut round = Player::new(&deltas);
         let batch = BATCH.min(keys.len());
-        let mut way = Way::new(bench, *subject, &*ready.writer, (batch, in_flight(batch, IN_FLIGHT)), None)?;
+        let mut way = Way::new(bench, &fed, (batch, in_flight(batch, IN_FLIGHT)), None)?;
         let load = way.load(bench, &keys);
         for rate in rates {
-            let beside =
-                beside((&mut ready.rib, ready.writer.as_mut()), &mut way.readers, load, (&mut round, *rate))?;
+            let beside = beside(&mut fed, &mut way.readers, load, (&mut round, *rate))?;
             panel.add(subject.name, *rate, beside.lookups.mlps);
             let more = [("rate", (*rate).into()), ("updates_per_s", beside.updates_per_s.into())];
             figure.rows.push(with(row(set, *subject, batch, &beside.lookups), &more));
@@ -488,14 +443,13 @@ pub(super) fn figure_18(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let all = [1_u16, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24];
     for subject in [GAMT, GALE, GAMT6] {
         let Some(set) = bench.main_set(subject.family) else { continue };
-        let keys = keys(bench, set, subject.family, &Traffic::Random)?;
+        let keys = bench.stream(set, subject.family, &Traffic::Random)?;
         for streams in bench.some(&all) {
             let mut parameters = subject.levels();
             parameters.push(("streams", streams.to_string()));
-            let ready = ready(bench, set, subject, &parameters)?;
-            figure.count(&ready);
+            let fed = ready(bench, &mut figure, set, subject, &parameters)?;
             let batch = (REQUESTS / usize::from(streams)).min(keys.len());
-            let driven = measure(bench, subject, &*ready.writer, &keys, (batch, streams), Some(1))?;
+            let driven = measure(bench, &fed, &keys, (batch, streams), Some(1))?;
             speed.add(subject.name, f64::from(streams), driven.mlps);
             latency.add(subject.name, f64::from(streams), driven.mean_us);
             figure.rows.push(with(row(set, subject, batch, &driven), &[("streams", streams.into())]));

@@ -133,10 +133,7 @@ pub(super) fn table_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Routing data", "");
     for set in &bench.sets {
         for family in [Family::V4, Family::V6] {
-            let lens: Vec<u8> = match family {
-                Family::V4 => set.tables.v4.iter().map(|(prefix, _)| prefix.len()).collect(),
-                Family::V6 => set.tables.v6.iter().map(|(prefix, _)| prefix.len()).collect(),
-            };
+            let lens = set.tables.lens(family);
             if lens.is_empty() {
                 continue;
             }
@@ -368,8 +365,7 @@ pub(super) fn figure_19(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Memory consumptions", "updates");
     let mut panel = Panel::new("MB on the device");
     let Some(set) = bench.main_set(Family::V4) else {
-        figure.skipped = Some("no data set has IPv4 routes".into());
-        return Ok(figure);
+        return Ok(figure.without(Family::V4));
     };
     let deltas = set.deltas(Family::V4, None, Hops::Peer);
     let [forward, _] = deltas.updates_v4();

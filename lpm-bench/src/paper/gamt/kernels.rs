@@ -8,7 +8,7 @@ use crate::paper::Bench;
 use crate::paper::data::DataSet;
 use crate::paper::figure::{Figure, Panel};
 use fib::traffic::Traffic;
-use fib::{EngineError, Family, Key, Keys, RibTable};
+use fib::{EngineError, Family, Key, Keys, Rib, RibTable};
 use lpm_bench::stats::median;
 use lpm_gpu::cu::{
     Arg, Device, DeviceBuffer, DeviceWords, GpuError, Kernel, Module, Plain, Priority, Shape, Stream,
@@ -100,15 +100,15 @@ impl Launcher {
         keys: &KeySet,
     ) -> Result<Timed, Fault> {
         let options = GamtOptions { levels: Some(levels), ..GamtOptions::default() };
-        let on = match family {
-            Family::V4 => self.gamt_of(options, &rib_of(set, family).v4)?,
-            Family::V6 => self.gamt_of(options, &rib_of(set, family).v6)?,
-        };
+        let on = self.gamt_of(options, &rib_of(set, family), family)?;
         self.time(&on, true, keys).map_err(fault)
     }
 
-    fn gamt_of<K: Key>(&mut self, options: GamtOptions, routes: &RibTable<K>) -> Result<OnDevice, Fault> {
-        self.load(GamtTable::new(options), routes)
+    fn gamt_of(&mut self, options: GamtOptions, rib: &Rib, family: Family) -> Result<OnDevice, Fault> {
+        match family {
+            Family::V4 => self.load(GamtTable::new(options), &rib.v4),
+            Family::V6 => self.load(GamtTable::new(options), &rib.v6),
+        }
     }
 
     /// Has `table` take `routes`, and puts it on the device.
@@ -211,8 +211,7 @@ pub(super) fn table(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let Some(set) = bench.main_set(family) else { continue };
         let loaded = load_all(&mut launcher, set, family)?;
         for (x, traffic) in (0_u32..).zip(&traffics) {
-            let keys =
-                KeySet::make(traffic, family, &set.tables, bench.args.keys(), bench.args.table.seed, false)?;
+            let keys = bench.stream(set, family, traffic)?;
             for (name, on) in &loaded {
                 for (live, kind) in [(false, "frozen"), (true, "live")] {
                     let timed = launcher.time(on, live, &keys).map_err(fault)?;
@@ -235,43 +234,28 @@ pub(super) fn table(bench: &Bench<'_>) -> Result<Figure, Fault> {
     Ok(figure)
 }
 
-/// The tables of a family, on the device.
+/// The tables of a family, on the device: GAMT with the levels that it chooses, and with those that the paper found best.
 fn load_all(
     launcher: &mut Launcher,
     set: &DataSet,
     family: Family,
-) -> Result<Vec<(&'static str, OnDevice)>, Fault> {
+) -> Result<Vec<(String, OnDevice)>, Fault> {
     let rib = rib_of(set, family);
+    let best = if family == Family::V4 { 6 } else { 20 };
     let levels = |levels| GamtOptions { levels, ..GamtOptions::default() };
-    let paper = |levels| GamtOptions { layout: Layout::Paper, ..self::levels_of(levels) };
+    let paper = GamtOptions { layout: Layout::Paper, ..levels(Some(best)) };
     let mut loaded = Vec::new();
-    match family {
-        Family::V4 => {
-            let gamts = [
-                ("GAMT", levels(None)),
-                ("GAMT, 6 levels", levels(Some(6))),
-                ("GAMT, 6 levels, paper's layout", paper(6)),
-            ];
-            for (name, options) in gamts {
-                loaded.push((name, launcher.gamt_of(options, &rib.v4)?));
-            }
-            loaded.push(("GALE", launcher.load(GaleTable::new(GaleOptions::default()), &rib.v4)?));
-            loaded.push(("SAIL_L", launcher.load(SailTable::new(SailOptions::default()), &rib.v4)?));
-        }
-        Family::V6 => {
-            let gamts = [
-                ("GAMT", levels(None)),
-                ("GAMT, 20 levels", levels(Some(20))),
-                ("GAMT, 20 levels, paper's layout", paper(20)),
-            ];
-            for (name, options) in gamts {
-                loaded.push((name, launcher.gamt_of(options, &rib.v6)?));
-            }
-        }
+    for (name, options) in [
+        ("GAMT".to_owned(), levels(None)),
+        (format!("GAMT, {best} levels"), levels(Some(best))),
+        (format!("GAMT, {best} levels, paper's layout"), paper),
+    ] {
+        loaded.push((name, launcher.gamt_of(options, &rib, family)?));
+    }
+    if family == Family::V4 {
+        let gale = launcher.load(GaleTable::new(GaleOptions::default()), &rib.v4)?;
+        let sail = launcher.load(SailTable::new(SailOptions::default()), &rib.v4)?;
+        loaded.extend([("GALE".to_owned(), gale), ("SAIL_L".to_owned(), sail)]);
     }
     Ok(loaded)
-}
-
-fn levels_of(levels: u8) -> GamtOptions {
-    GamtOptions { levels: Some(levels), ..GamtOptions::default() }
 }

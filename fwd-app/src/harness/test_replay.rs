@@ -1,0 +1,40 @@
+//! Replays of the bundled capture within the process of a test.
+
+use super::drive::{Outcome, Replay};
+use super::setup::{Lcores, Sizes};
+use super::trace::Trace;
+use super::{HarnessSpec, egress_ports};
+use crate::forwarder::Signals;
+use crate::forwarder::service::Service;
+use crate::forwarder::test_forwarder::forward_spec;
+use crate::forwarder::Forwarder;
+use crate::ports::PortTable;
+use crate::topology::TopologyKind;
+use std::sync::Arc;
+
+/// Replays `trace` as `spec` says through `forwarder`, laid out for `cpus`, until it ends or `signals` end it; `None` without DPDK. `is_seen`:
+/// whether the feeder copies packets. `serve` adds to what serves the forwarder.
+pub(super) fn replay_in_process(
+    (trace, spec, cpus, is_seen): (&Arc<Trace>, &HarnessSpec, usize, bool),
+    topology: TopologyKind,
+    mut forwarder: Forwarder,
+    signals: &Signals,
+    serve: impl FnOnce(Service) -> Service,
+) -> Option<Outcome> {
+    let eal = dpdk_ffi::testing::eal()?;
+    let settings = forward_spec(topology, &[]).settings(forwarder.main());
+    forwarder.set_ports(PortTable::of(egress_ports(spec.ports))).unwrap();
+    let layout = Lcores::new(spec, topology, None, cpus).unwrap();
+    let frames = (trace.len(), trace.frame_bytes_max());
+    let replay = Replay {
+        spec,
+        settings,
+        trace,
+        lcores: &layout,
+        plan: &layout.plan(topology, spec.ports).unwrap(),
+        sizes: Sizes::new(spec, &layout, settings.batch, frames, is_seen).unwrap(),
+        updates: None,
+        vrf_of: Arc::default(),
+    };
+    Some(replay.run(eal, forwarder, None, signals, |_| (), |service, _, _| Ok(serve(service))).unwrap())
+}
