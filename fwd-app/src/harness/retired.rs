@@ -3,9 +3,9 @@
 use super::HarnessSpec;
 use super::test_replay::replay_in_process;
 use super::trace::Trace;
+use crate::forwarder::Forwarder;
 use crate::forwarder::Signals;
 use crate::forwarder::test_forwarder::{bundled, forwarder_of};
-use crate::forwarder::Forwarder;
 use crate::routes::Vrf;
 use crate::topology::{TopologyKind, Totals};
 use TopologyKind::{Pipeline, RunToCompletion};

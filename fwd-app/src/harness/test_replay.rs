@@ -3,12 +3,11 @@
 use super::drive::{Outcome, Replay};
 use super::setup::{Lcores, Sizes};
 use super::trace::Trace;
-use super::{HarnessSpec, egress_ports};
+use super::{HarnessSpec, ports};
+use crate::forwarder::Forwarder;
 use crate::forwarder::Signals;
 use crate::forwarder::service::Service;
 use crate::forwarder::test_forwarder::forward_spec;
-use crate::forwarder::Forwarder;
-use crate::ports::PortTable;
 use crate::topology::TopologyKind;
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ pub(super) fn replay_in_process(
 ) -> Option<Outcome> {
     let eal = dpdk_ffi::testing::eal()?;
     let settings = forward_spec(topology, &[]).settings(forwarder.main());
-    forwarder.set_ports(PortTable::of(egress_ports(spec.ports))).unwrap();
+    forwarder.set_ports(ports(spec.ports)).unwrap();
     let layout = Lcores::new(spec, topology, None, cpus).unwrap();
     let frames = (trace.len(), trace.frame_bytes_max());
     let replay = Replay {

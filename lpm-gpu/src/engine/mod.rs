@@ -325,7 +325,7 @@ impl EngineWriter for GpuEngine {
         EngineInfo {
             // The driver compiles the kernels for the device there is.
             isa_name: "ptx".to_owned(),
-            capacity: Capacity::of_bytes(self.params.table_bytes_max),
+            capacity: Capacity::of_bytes(self.params.gamt.table_bytes_max),
             may_hang: true,
             ..EngineInfo::new(self.name, Isa::Scalar)
         }
