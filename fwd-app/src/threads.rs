@@ -10,20 +10,20 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// The threads that [`spawn`] has started and that have not ended, and their CPUs.
-struct Beside {
+struct OtherThreads {
     threads: Vec<Pid>,
     /// `None` before [`keep_to`]: any CPU.
     cpus: Option<CpuSet>,
 }
 
-static BESIDE: Mutex<Beside> = Mutex::new(Beside { threads: Vec::new(), cpus: None });
+static BESIDE: Mutex<OtherThreads> = Mutex::new(OtherThreads { threads: Vec::new(), cpus: None });
 
 /// Does `change` to [`BESIDE`]. A thread that panicked there has left it whole.
-fn beside<R>(change: impl FnOnce(&mut Beside) -> R) -> R {
+fn beside<R>(change: impl FnOnce(&mut OtherThreads) -> R) -> R {
     change(&mut BESIDE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A thread in [`Beside::threads`].
+/// A thread in [`OtherThreads::threads`].
 struct Listed(Pid);
 
 impl Listed {

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use fib::{
-    Change, Details, EngineError, EngineOptions, EngineWriter as _, CheckedIsa, Key, Keys, NextHopId, Prefix,
+    Change, CheckedIsa, Details, EngineError, EngineOptions, EngineWriter as _, Key, Keys, NextHopId, Prefix,
     Prefix4, Prefix6, Rib, RibTable,
 };
 use lpm_core::engine::{Algorithm, Budget, CpuEngine, FibTable, Routes};

@@ -13,7 +13,7 @@ use crate::harness::{HarnessSpec, Rate};
 use crate::ports::address::PortAddress;
 use crate::ports::dpdk::{EthDest, PortSpec};
 use crate::ports::taps::{TapSpec, netns};
-use crate::routes::feeds::running::{FeedSpec, ForeignRoutes, Source};
+use crate::routes::feeds::running::{FeedSource, FeedSpec, ForeignRoutes};
 use crate::routes::spec::TableSpec;
 use crate::routes::spec::{NamedFile, NamedTable};
 use crate::topology::{QueueMap, TopologyKind};
@@ -315,9 +315,9 @@ impl FeedArgs {
     /// `taps` the links of TAPs are followed.
     pub(crate) fn spec(&self, order: &SourceOrder, routes_max: Option<u64>, taps: bool) -> FeedSpec {
         let source = |option: &SourceOption| match option {
-            SourceOption::Fib => Some(Source::Files),
-            SourceOption::Fpm => self.fpm.map(Source::Fpm),
-            SourceOption::KernelRoutes => Some(Source::Kernel),
+            SourceOption::Fib => Some(FeedSource::Files),
+            SourceOption::Fpm => self.fpm.map(FeedSource::Fpm),
+            SourceOption::KernelRoutes => Some(FeedSource::Kernel),
         };
         let sources = order.0.iter().filter_map(source).collect();
         let (fpm_hold, fpm_users, foreign) = (self.fpm_hold, self.fpm_user.clone(), self.foreign_routes);
@@ -522,14 +522,14 @@ mod tests {
     use crate::engines::AUTO;
 
     #[derive(clap::Parser)]
-    struct Line {
+    struct TestLine {
         #[command(flatten)]
         _engine: EngineArgs,
     }
 
     #[test]
     fn the_help_names_the_engine_behind_auto() {
-        let help = <Line as clap::CommandFactory>::command().render_long_help().to_string();
+        let help = <TestLine as clap::CommandFactory>::command().render_long_help().to_string();
         assert!(help.contains(&format!("`auto` is `{AUTO}`")), "{help}");
         let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
         assert!(readme.contains(&format!("`auto` is `{AUTO}`")), "README.md names another engine");

@@ -62,13 +62,13 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestLine {
         #[command(flatten)]
         run: RunArgs,
     }
 
     fn order(words: &str) -> Result<Vec<SourceOption>, String> {
-        let line = Line::try_parse_from(words.split(' ')).map_err(|error| error.to_string())?;
+        let line = TestLine::try_parse_from(words.split(' ')).map_err(|error| error.to_string())?;
         Ok(line.run.order.0)
     }
 

@@ -198,7 +198,7 @@ fn answer_stream(
 }
 
 /// An address of the batch: the end of its text, and its family, whose next unused answer belongs to it.
-struct Entry {
+struct LookedUp {
     text_end: u32,
     is_v6: bool,
 }
@@ -207,7 +207,7 @@ struct Entry {
 struct Batch {
     reader: Box<dyn EngineReader>,
     text: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<LookedUp>,
     keys_v4: KeyBuffer,
     keys_v6: KeyBuffer,
     answers: Vec<NextHopId>,
@@ -267,7 +267,7 @@ impl Batch {
             reason = "an address has at most 45 bytes, a batch 4096 addresses"
         )]
         let text_end = self.text.len() as u32;
-        self.entries.push(Entry { text_end, is_v6 });
+        self.entries.push(LookedUp { text_end, is_v6 });
         true
     }
 

@@ -4,7 +4,7 @@ use crate::cli::args::TableArgs;
 use crate::forwarder::Forwarder;
 use crate::report::console::warn;
 use crate::report::progress::Bar;
-use crate::routes::files::{self, Progress};
+use crate::routes::files::{self, LoadProgress};
 use crate::routes::spec::{TableSpec, VrfSpec};
 use fib::feed::Loaded;
 use fib::{NextHopTable, Rib};
@@ -40,10 +40,10 @@ pub(super) fn load_rib(paths: &[PathBuf]) -> anyhow::Result<(Rib, NextHopTable, 
     files::load_rib(paths, &mut |progress| show(&bar, progress))
 }
 
-fn show(bar: &Bar, progress: Progress<'_>) {
+fn show(bar: &Bar, progress: LoadProgress<'_>) {
     match progress {
-        Progress::Reading { bytes, bytes_total } => bar.draw(bytes, bytes_total),
-        Progress::Read(files) => {
+        LoadProgress::Reading { bytes, bytes_total } => bar.draw(bytes, bytes_total),
+        LoadProgress::Read(files) => {
             bar.clear();
             files.iter().for_each(warn_of);
         }

@@ -4,7 +4,7 @@
 //! come to be, or until a limit. Then receiving stops, and what is inside leaves. The control thread goes on meanwhile, so that routes
 //! still change; the client gets its answer at the end. If anything fails before receiving stops, forwarding goes on as before.
 
-use crate::console::{Answer, Command, Refusal};
+use crate::console::{Answer, ClientCommand, Refusal};
 use crate::datapath::Counters;
 use crate::notice;
 use crate::topology::Handle;
@@ -31,13 +31,13 @@ pub(super) struct Drains {
 }
 
 struct Drain {
-    command: Command,
-    step: Step,
+    command: ClientCommand,
+    step: DrainStep,
     /// When the step has failed.
     end: Instant,
 }
 
-enum Step {
+enum DrainStep {
     /// The hook runs.
     Hook(Child),
     /// Packets may still come; so many were forwarded until then, the last of them at that time.
@@ -49,7 +49,7 @@ enum Step {
 /// What a step has led to.
 enum Next {
     Stay,
-    Go(Step, Duration),
+    Go(DrainStep, Duration),
     Done,
     Failed(anyhow::Error),
 }
@@ -61,18 +61,18 @@ impl Drains {
     }
 
     /// Starts one, whose answer comes from a later [`Self::turn`].
-    pub(super) fn start(&mut self, command: Command, running: &Handle) {
+    pub(super) fn start(&mut self, command: ClientCommand, running: &Handle) {
         if self.running.is_some() {
             return command.answer(Err(anyhow::anyhow!("a drain is running").into()));
         }
         let (step, limit) = match &self.hook {
             Some(hook) => match spawn(hook, "drain") {
-                Ok(child) => (Step::Hook(child), HOOK_LIMIT),
+                Ok(child) => (DrainStep::Hook(child), HOOK_LIMIT),
                 Err(error) => return command.answer(Err(error.into())),
             },
             None => {
                 running.pause(true);
-                (Step::Inside, INSIDE_LIMIT)
+                (DrainStep::Inside, INSIDE_LIMIT)
             }
         };
         self.running = Some(Drain { command, step, end: Instant::now() + limit });
@@ -84,7 +84,7 @@ impl Drains {
         running.pause(false);
         let cut = self.running.take();
         if let Some(Drain { command, mut step, .. }) = cut {
-            if let Step::Hook(child) = &mut step {
+            if let DrainStep::Hook(child) = &mut step {
                 end(child);
             }
             command.answer(Err(anyhow::anyhow!("forwarding was started again").into()));
@@ -127,7 +127,7 @@ impl Drains {
     }
 }
 
-impl Step {
+impl DrainStep {
     fn look(&mut self, running: &Handle) -> Next {
         match self {
             Self::Hook(child) => match child.try_wait() {

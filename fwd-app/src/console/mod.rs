@@ -47,7 +47,7 @@ mod watching;
 pub(crate) use answer::{Answer, Refusal};
 pub(crate) use grammar::request::Request;
 pub(crate) use server::Server;
-pub(crate) use server::inbox::{Command, Inbox, Steer};
+pub(crate) use server::inbox::{ClientCommand, Inbox, Steer};
 pub(crate) use telemetry::Telemetry;
 
 use crate::datapath::Drops;
@@ -57,7 +57,7 @@ use crate::report::Setup;
 use crate::report::vrfs::VrfReports;
 use crate::routes::Vrf;
 use crate::topology::Handle;
-use crate::topology::plan::Plan;
+use crate::topology::plan::LcorePlan;
 use dpdk_ffi::{Granted, Port};
 use drain::Drains;
 use grammar::request::{Clear, PortCounters, Ports, Show};
@@ -89,7 +89,7 @@ pub(crate) struct Site {
 
 impl Site {
     /// `ports`, from which packets are forwarded by `plan`.
-    pub(crate) fn new(ports: &[Port], plan: &Plan, setup: Setup, tsc_hz: u64) -> Self {
+    pub(crate) fn new(ports: &[Port], plan: &LcorePlan, setup: Setup, tsc_hz: u64) -> Self {
         let inputs = plan.inputs.iter().map(|input| (input.port, input.queue)).collect();
         // All are configured.
         let granted = ports.iter().filter_map(Port::granted).collect();
@@ -246,7 +246,7 @@ impl Steering<'_> {
 
     /// Answers `command`. The answer to a trace comes when its packets have come, that to a drain when all have left, that to another
     /// engine when it is in service.
-    fn take(&mut self, command: Command) {
+    fn take(&mut self, command: ClientCommand) {
         match *command.request() {
             Request::Trace { packets } => {
                 self.desk.watching.trace(command, packets, self.forwarder.running().watch());

@@ -2,9 +2,9 @@
 //! each drop as its comment.
 
 use super::Site;
-use crate::console::{Answer, Command, Refusal};
+use crate::console::{Answer, ClientCommand, Refusal};
 use crate::datapath::check::{self, Destination};
-use crate::datapath::watch::{Fate, Purpose, Seen, Watch};
+use crate::datapath::watch::{Fate, Purpose, Watch, WatchedPacket};
 use crate::forwarder::Forwarder;
 use crate::notice;
 use anyhow::Context as _;
@@ -42,7 +42,7 @@ pub(super) struct Watching {
 }
 
 struct Trace {
-    command: Command,
+    command: ClientCommand,
     packets: usize,
     shown: Vec<TraceShown>,
     end: Instant,
@@ -64,7 +64,7 @@ impl Drop for Watching {
 
 impl Watching {
     /// Starts a trace, whose answer comes from a later [`Self::turn`].
-    pub(super) fn trace(&mut self, command: Command, packets: NonZeroU64, watch: &Watch) {
+    pub(super) fn trace(&mut self, command: ClientCommand, packets: NonZeroU64, watch: &Watch) {
         if self.trace.is_some() {
             return command.answer(Err(anyhow::anyhow!("another trace is running").into()));
         }
@@ -179,7 +179,7 @@ fn plain(error: PcapError) -> std::io::Error {
 }
 
 impl Capture {
-    fn write(&mut self, seen: &Seen, tsc_hz: u64) -> std::io::Result<()> {
+    fn write(&mut self, seen: &WatchedPacket, tsc_hz: u64) -> std::io::Result<()> {
         let reason = if let Fate::Dropped(reason) = seen.fate { reason.name() } else { "" };
         let last = self.writer.interfaces().len().saturating_sub(1);
         let age =
@@ -269,7 +269,7 @@ struct OutShown {
 }
 
 impl TraceShown {
-    fn new(seen: &Seen, forwarder: &Forwarder, site: &Site) -> Self {
+    fn new(seen: &WatchedPacket, forwarder: &Forwarder, site: &Site) -> Self {
         let (port, queue) = site.inputs.get(seen.input).copied().unwrap_or_default();
         let (vrf, ports) = (forwarder.vrf(seen.vrf), forwarder.ports());
         let addresses = addresses(&seen.frame, seen.frame_bytes);

@@ -22,7 +22,7 @@ pub(crate) const NO_ENTRY: u32 = u32::MAX;
 /// Within a burst the frames that the kernel passes come first, in order of arrival, then those of the slow path, in order of
 /// arrival. `packets` maps each entry to its place in the batch, so nothing depends on the order.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct KeyLane {
     /// Place in the batch of each packet.
     pub(crate) packets: Array<u16>,
     /// The next hops that the engine returned.
@@ -31,7 +31,7 @@ pub(crate) struct Lane {
     pub(crate) len: usize,
 }
 
-impl Lane {
+impl KeyLane {
     fn new(entries: usize) -> Self {
         Self { packets: array(entries), hops: Array::new(NextHopId::NONE, entries), len: 0 }
     }
@@ -73,9 +73,9 @@ pub(crate) struct Batch {
     /// IPv6 destinations, first and last 64 bits, in the order of `v6`.
     pub(crate) keys6: (Array<u64>, Array<u64>),
     /// IPv4 packets.
-    pub(crate) v4: Lane,
+    pub(crate) v4: KeyLane,
     /// IPv6 packets.
-    pub(crate) v6: Lane,
+    pub(crate) v6: KeyLane,
     /// What the rewrite kernel does to each packet.
     pub(crate) kinds: Array<Kind>,
     /// What is known of each packet: a [`Slot`].
@@ -121,8 +121,8 @@ impl Batch {
             parsed: 0,
             keys4: array(entries),
             keys6: (array(entries), array(entries)),
-            v4: Lane::new(entries),
-            v6: Lane::new(entries),
+            v4: KeyLane::new(entries),
+            v6: KeyLane::new(entries),
             kinds: array(entries),
             slots: array(entries),
             tagged: Vec::with_capacity(packets_max),

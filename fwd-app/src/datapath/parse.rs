@@ -111,7 +111,7 @@ pub(super) fn next_place<T>(entries: &[T], mut at: usize, is_wanted: impl Fn(&T)
 
 #[cfg(test)]
 mod tests {
-    use super::super::batch::Lane;
+    use super::super::batch::KeyLane;
     use super::super::test_frames::{self, V4, V6};
     use super::super::{DropReason, Drops};
     use super::*;
@@ -201,7 +201,7 @@ mod tests {
             };
             check::Checked { destination, ip_at, ip_bytes }
         };
-        let find = |lane: &Lane| lane.packets[..lane.len].iter().position(|at| usize::from(*at) == place);
+        let find = |lane: &KeyLane| lane.packets[..lane.len].iter().position(|at| usize::from(*at) == place);
         match (find(&batch.v4), find(&batch.v6)) {
             (Some(k), None) => Ok(checked(Destination::V4(batch.keys4[k]))),
             (None, Some(k)) => {

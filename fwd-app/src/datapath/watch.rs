@@ -26,7 +26,7 @@ pub(crate) enum Purpose {
 
 /// A packet that was looked at.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct WatchedPacket {
     /// What for.
     pub(crate) purpose: Purpose,
     /// Its first bytes, as received.
@@ -85,8 +85,8 @@ pub(crate) struct Watch {
     drops: AtomicU64,
     traces: AtomicU64,
     missed: AtomicU64,
-    free: (Sender<Box<Seen>>, Receiver<Box<Seen>>),
-    seen: (Sender<Box<Seen>>, Receiver<Box<Seen>>),
+    free: (Sender<Box<WatchedPacket>>, Receiver<Box<WatchedPacket>>),
+    seen: (Sender<Box<WatchedPacket>>, Receiver<Box<WatchedPacket>>),
 }
 
 impl Default for Watch {
@@ -109,7 +109,7 @@ impl Watch {
         if packets > 0 && self.free.1.is_empty() && self.seen.1.is_empty() {
             for _ in 0..BUFFERS {
                 // Cannot be full: the channel has room for this many.
-                drop(self.free.0.try_send(Box::new(Seen::empty())));
+                drop(self.free.0.try_send(Box::new(WatchedPacket::empty())));
             }
         }
         self.wanted(purpose).store(packets, Ordering::Release);
@@ -126,12 +126,12 @@ impl Watch {
     }
 
     /// The oldest copy.
-    pub(crate) fn next(&self) -> Option<Box<Seen>> {
+    pub(crate) fn next(&self) -> Option<Box<WatchedPacket>> {
         self.seen.1.try_recv().ok()
     }
 
     /// Returns a copy to the free list.
-    pub(crate) fn give_back(&self, seen: Box<Seen>) {
+    pub(crate) fn give_back(&self, seen: Box<WatchedPacket>) {
         // Cannot be full: the channel has room for all.
         drop(self.free.0.try_send(seen));
     }
@@ -176,7 +176,7 @@ impl Watch {
     }
 
     /// Copies a packet if one more is wanted.
-    fn copy(&self, purpose: Purpose, frame: &[u8], frame_bytes: u32, fill: impl FnOnce(&mut Seen)) {
+    fn copy(&self, purpose: Purpose, frame: &[u8], frame_bytes: u32, fill: impl FnOnce(&mut WatchedPacket)) {
         if self.left(purpose) == 0 {
             return;
         }
@@ -198,7 +198,7 @@ impl Watch {
     }
 }
 
-impl Seen {
+impl WatchedPacket {
     fn empty() -> Self {
         let fate = Fate::Dropped(DropReason::NotIp);
         let frame = Vec::with_capacity(KEPT_BYTES);

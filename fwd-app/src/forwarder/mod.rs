@@ -42,13 +42,13 @@ use crate::routes::Vrf;
 use crate::routes::candidates::FeedOutcome;
 use crate::routes::feeds::FeedId;
 use crate::routes::feeds::running::{FeedStatus, Feeds};
-use crate::routes::files::Progress;
+use crate::routes::files::LoadProgress;
 use crate::routes::files::Replacement;
 use crate::routes::spec::{DEFAULT, TableSpec, VrfSpec};
 use crate::topology::Handle;
 use crate::topology::Settings;
 use crate::topology::lcores::Parts;
-use crate::topology::plan::Plan;
+use crate::topology::plan::LcorePlan;
 use crate::topology::punts::PuntRings;
 use crate::topology::running::{Idle, Running};
 use anyhow::Context as _;
@@ -66,7 +66,7 @@ pub(crate) struct Site<'a> {
     /// The ports, started, by index.
     pub(crate) ports: &'a [Port],
     /// What runs on which lcore.
-    pub(crate) plan: &'a Plan,
+    pub(crate) plan: &'a LcorePlan,
     /// Sizes of bursts and batches.
     pub(crate) settings: Settings,
     /// What an idle lcore does.
@@ -106,7 +106,7 @@ impl Forwarder {
     pub(crate) fn open(
         main: &TableSpec,
         others: &[VrfSpec],
-        on_progress: &mut dyn FnMut(Progress<'_>),
+        on_progress: &mut dyn FnMut(LoadProgress<'_>),
     ) -> anyhow::Result<Self> {
         main.check()?;
         let ports = SharedPorts::default();

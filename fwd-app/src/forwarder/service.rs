@@ -5,7 +5,7 @@
 //! forwarder: what cannot be applied is a notice, and everything stays as it was.
 
 use super::thread::StopFlag;
-use super::updates::{Stream, Turn};
+use super::updates::{Turn, UpdateStream};
 use super::{Forwarder, Signals};
 use crate::neighbours::entries::Resolved;
 use crate::notice;
@@ -29,7 +29,7 @@ const NEIGHBOUR_PERIOD: Duration = Duration::from_millis(5);
 /// What changes a forwarder while packets flow.
 #[derive(Default)]
 pub(crate) struct Service {
-    stream: Option<Stream>,
+    stream: Option<UpdateStream>,
     /// Whether the stream ends with the first update that is refused.
     is_strict: bool,
     reloads: Option<Reloads>,
@@ -44,7 +44,7 @@ type Requests = Box<dyn FnMut(&mut Forwarder) -> bool + Send>;
 impl Service {
     /// Applies `stream`. If `is_strict`, the first update that is refused ends the stream and is the service's result; otherwise it
     /// is a warning.
-    pub(crate) fn with_stream(mut self, stream: Option<Stream>, is_strict: bool) -> Self {
+    pub(crate) fn with_stream(mut self, stream: Option<UpdateStream>, is_strict: bool) -> Self {
         (self.stream, self.is_strict) = (stream, is_strict);
         self
     }

@@ -4,9 +4,9 @@ use super::*;
 use crate::datapath::vlans::PortVrfs;
 use crate::ports::InterfaceId;
 use crate::ports::table::tests::{configured, ports};
-use crate::routes::feeds::Tables;
+use crate::routes::feeds::RoutingTables;
 use crate::routes::feeds::interfaces::Interfaces;
-use crate::routes::feeds::running::{FeedSpec, Source};
+use crate::routes::feeds::running::{FeedSource, FeedSpec};
 use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkAddress, Path, Route};
 use crate::routes::files::load_rib;
 use crate::routes::spec::{NamedFile, NamedTable, vrfs_of_ports};
@@ -67,11 +67,11 @@ fn names_are_those_of_vrfs() {
         assert_eq!(VrfSpec::all(&vrfs, &files).unwrap_err().to_string(), message);
     }
     let table = |vrf: &str, table| NamedTable { vrf: vrf.to_owned(), table };
-    let files = FeedSpec { sources: vec![Source::Files], ..FeedSpec::default() };
+    let files = FeedSpec { sources: vec![FeedSource::Files], ..FeedSpec::default() };
     assert!(files.clone().for_vrfs(&red, &[]).is_ok());
     let without = files.for_vrfs(&red, &[table("red", 10)]).unwrap_err().to_string();
     assert_eq!(without, "--vrf-table needs --fpm or --kernel-routes");
-    let mut wanted = Tables::default();
+    let mut wanted = RoutingTables::default();
     assert_eq!((wanted.set(10, 2), wanted.set(1000, 1)), (None, None));
     assert_eq!(VrfSpec::tables(&red, &[table("blue", 10), table("red", 1000)]), Ok(wanted));
     for (tables, message) in [

@@ -1,7 +1,7 @@
 //! `--updates`: a stream of route changes that VRFs apply while packets flow.
 //!
 //! [`load`] reads the stream whole before the first packet: a wrong line costs no run, and a file that changes later changes
-//! nothing. [`Stream`] gives them the updates on the control thread, at a rate or at the stream's own times.
+//! nothing. [`UpdateStream`] gives them the updates on the control thread, at a rate or at the stream's own times.
 
 use crate::forwarder::Forwarder;
 use crate::notice::warn;
@@ -80,7 +80,7 @@ pub(crate) struct UpdateSpec {
 }
 
 /// An update stream on its way to the VRFs.
-pub(crate) struct Stream {
+pub(crate) struct UpdateStream {
     updates: Arc<[VrfUpdate]>,
     spec: UpdateSpec,
     applied: Arc<Applied>,
@@ -90,7 +90,7 @@ pub(crate) struct Stream {
     taken: u64,
 }
 
-/// What a turn of a [`Stream`] came to.
+/// What a turn of a [`UpdateStream`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Updates were committed.
@@ -101,7 +101,7 @@ pub(crate) enum Turn {
     Ended,
 }
 
-impl Stream {
+impl UpdateStream {
     /// `updates` in their order, as `spec` says. `applied` shows how far they are.
     pub(crate) fn new(updates: Arc<[VrfUpdate]>, spec: UpdateSpec, applied: Arc<Applied>) -> Self {
         Self { updates, spec, applied, start: None, taken: 0 }

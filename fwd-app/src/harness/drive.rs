@@ -12,13 +12,13 @@ use crate::datapath::Latency;
 use crate::forwarder::Signals;
 use crate::forwarder::service::Service;
 use crate::forwarder::thread::ControlThread;
-use crate::forwarder::updates::{Applied, Stream, VrfUpdate};
+use crate::forwarder::updates::{Applied, UpdateStream, VrfUpdate};
 use crate::forwarder::{Forwarder, Site};
 use crate::notice::warn;
 use crate::ports::dpdk::Ended;
 use crate::ports::dpdk::{PortCounts, no_memory};
 use crate::topology::Handle;
-use crate::topology::plan::{Input, Plan};
+use crate::topology::plan::{Input, LcorePlan};
 use crate::topology::running::{Finished, Idle, Running};
 use crate::topology::{Settings, Totals};
 use anyhow::Context as _;
@@ -45,7 +45,7 @@ pub(crate) struct Replay<'a> {
     /// Which lcores there are.
     pub(crate) lcores: &'a Lcores,
     /// What runs on them.
-    pub(crate) plan: &'a Plan,
+    pub(crate) plan: &'a LcorePlan,
     /// Rings and pools.
     pub(crate) sizes: Sizes,
     /// The update stream, if there is one.
@@ -120,7 +120,8 @@ impl Replay<'_> {
         let idle = if self.lcores.shared { Idle::Yield } else { Idle::Spin };
         let site =
             Site { eal, ports: &wiring.ports, plan: self.plan, settings: self.settings, idle, punts: None };
-        let stream = self.updates.map(|updates| Stream::new(Arc::clone(updates), self.spec.updates, applied));
+        let stream =
+            self.updates.map(|updates| UpdateStream::new(Arc::clone(updates), self.spec.updates, applied));
         let service =
             serve(Service::default().with_stream(stream, true), forwarder.running(), &wiring.ports)?;
         let running = forwarder.start(&site)?;

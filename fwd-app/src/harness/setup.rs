@@ -2,7 +2,7 @@
 
 use super::{HarnessSpec, Rate};
 use crate::error::ConfigError;
-use crate::topology::plan::{Host, Plan, PlanError};
+use crate::topology::plan::{LcorePlan, LcoreResources, PlanError};
 use crate::topology::{QueueLcore, QueueMap, TopologyKind};
 use std::fmt::Write as _;
 
@@ -129,10 +129,10 @@ impl Lcores {
     ///
     /// # Errors
     /// [`ConfigError`] for a topology that these lcores cannot run.
-    pub(crate) fn plan(&self, topology: TopologyKind, ports: u16) -> Result<Plan, ConfigError> {
+    pub(crate) fn plan(&self, topology: TopologyKind, ports: u16) -> Result<LcorePlan, ConfigError> {
         let (ports, main) = (usize::from(ports), u32::from(self.main));
-        let host = Host { ports, tx_queues_max: QUEUES_MAX, lcores: &self.all(), main };
-        Ok(Plan::new(topology, Some(&self.config), host)?)
+        let host = LcoreResources { ports, tx_queues_max: QUEUES_MAX, lcores: &self.all(), main };
+        Ok(LcorePlan::new(topology, Some(&self.config), host)?)
     }
 
     /// The value of EAL's `--lcores` on these CPUs: an lcore a CPU when there are enough, else all on all.

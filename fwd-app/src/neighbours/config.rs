@@ -1,6 +1,6 @@
 //! Times and limits of the router, and their defaults.
 
-use super::limiter::{LimiterConfig, Rate};
+use super::limiter::{LimitRate, LimiterConfig};
 use std::time::Duration;
 
 /// Times and limits of a [`super::Router`].
@@ -47,7 +47,7 @@ pub(crate) struct NeighbourConfig {
     /// Most unanswered entries of an interface, beside those of gateways.
     pub(crate) incomplete_max: usize,
     /// New resolutions of an interface.
-    pub(crate) resolutions: Rate,
+    pub(crate) resolutions: LimitRate,
 }
 
 impl NeighbourConfig {
@@ -73,7 +73,7 @@ impl Default for NeighbourConfig {
             waiting_max: 32,
             entries_max: 8192,
             incomplete_max: 512,
-            resolutions: Rate { per_second: 1000, burst: 500 },
+            resolutions: LimitRate { per_second: 1000, burst: 500 },
         }
     }
 }

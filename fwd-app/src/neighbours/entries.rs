@@ -42,7 +42,7 @@ pub(crate) struct Resolved {
 
 /// The state of an entry, RFC 4861 7.3.2; ARP entries have the same ones, as in Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum NeighbourState {
     /// Asked for, no answer yet.
     Incomplete {
         /// Requests sent.
@@ -63,7 +63,7 @@ pub(crate) enum State {
     Failed,
 }
 
-impl State {
+impl NeighbourState {
     /// The name in every output: Linux's.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -79,10 +79,10 @@ impl State {
 
 /// An entry.
 #[derive(Debug)]
-pub(crate) struct Entry<T> {
+pub(crate) struct NeighbourEntry<T> {
     /// Its state.
-    pub(crate) state: State,
-    /// The MAC; there is one unless the state is [`State::Incomplete`] or [`State::Failed`].
+    pub(crate) state: NeighbourState,
+    /// The MAC; there is one unless the state is [`NeighbourState::Incomplete`] or [`NeighbourState::Failed`].
     pub(crate) mac: Option<MacAddr>,
     /// The tags of the frames to it.
     pub(crate) tags: Tags,
@@ -98,10 +98,10 @@ pub(crate) struct Entry<T> {
     pub(crate) waiting: VecDeque<T>,
 }
 
-impl<T> Entry<T> {
+impl<T> NeighbourEntry<T> {
     /// A new entry, for which nothing has been done.
     pub(crate) fn new(now: Duration, tags: Tags) -> Self {
-        let (state, waiting) = (State::Failed, VecDeque::new());
+        let (state, waiting) = (NeighbourState::Failed, VecDeque::new());
         Self { state, mac: None, tags, is_pinned: false, since: now, updated: now, due: None, waiting }
     }
 }
@@ -128,7 +128,7 @@ struct Counts {
 /// All entries. One that is to be changed is taken out and put back, so that its places in the orders are always right.
 #[derive(Debug)]
 pub(crate) struct Entries<T> {
-    entries: FxHashMap<Key, Entry<T>>,
+    entries: FxHashMap<Key, NeighbourEntry<T>>,
     due: BTreeSet<(Duration, Key)>,
     spare: BTreeSet<(InterfaceId, Spare, Duration, (IpAddr, Vlans))>,
     counts: FxHashMap<InterfaceId, Counts>,
@@ -147,7 +147,7 @@ impl<T> Default for Entries<T> {
 
 impl<T> Entries<T> {
     /// Takes an entry out.
-    pub(crate) fn take(&mut self, key: Key) -> Option<Entry<T>> {
+    pub(crate) fn take(&mut self, key: Key) -> Option<NeighbourEntry<T>> {
         let entry = self.entries.remove(&key)?;
         if let Some(due) = entry.due {
             self.due.remove(&(due, key));
@@ -162,7 +162,7 @@ impl<T> Entries<T> {
     }
 
     /// Puts an entry in, or back. There must be none with this key.
-    pub(crate) fn put(&mut self, key: Key, entry: Entry<T>) {
+    pub(crate) fn put(&mut self, key: Key, entry: NeighbourEntry<T>) {
         if let Some(due) = entry.due {
             self.due.insert((due, key));
         }
@@ -178,12 +178,12 @@ impl<T> Entries<T> {
 
     /// The entry of a neighbour.
     #[cfg(test)]
-    pub(crate) fn get(&self, key: Key) -> Option<&Entry<T>> {
+    pub(crate) fn get(&self, key: Key) -> Option<&NeighbourEntry<T>> {
         self.entries.get(&key)
     }
 
     /// All entries, in no particular order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &Entry<T>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &NeighbourEntry<T>)> {
         self.entries.iter().map(|(key, entry)| (*key, entry))
     }
 
@@ -217,13 +217,13 @@ impl<T> Entries<T> {
     }
 }
 
-fn spare<T>(entry: &Entry<T>) -> Option<Spare> {
+fn spare<T>(entry: &NeighbourEntry<T>) -> Option<Spare> {
     match entry.state {
         _ if entry.is_pinned => None,
-        State::Failed => Some(Spare::Failed),
-        State::Stale => Some(Spare::Stale),
-        State::Incomplete { .. } => Some(Spare::Incomplete),
-        State::Reachable | State::Delay | State::Probe { .. } => None,
+        NeighbourState::Failed => Some(Spare::Failed),
+        NeighbourState::Stale => Some(Spare::Stale),
+        NeighbourState::Incomplete { .. } => Some(Spare::Incomplete),
+        NeighbourState::Reachable | NeighbourState::Delay | NeighbourState::Probe { .. } => None,
     }
 }
 
@@ -235,32 +235,32 @@ mod tests {
         Key::untagged(InterfaceId(1), IpAddr::from([192, 0, 2, last]))
     }
 
-    fn entry(state: State, since: u64, due: Option<u64>) -> Entry<u32> {
+    fn entry(state: NeighbourState, since: u64, due: Option<u64>) -> NeighbourEntry<u32> {
         let (since, due) = (Duration::from_secs(since), due.map(Duration::from_secs));
-        Entry { state, since, due, ..Entry::new(since, Tags::NONE) }
+        NeighbourEntry { state, since, due, ..NeighbourEntry::new(since, Tags::NONE) }
     }
 
     #[test]
     fn names() {
         let states = [
-            State::Incomplete { requests: 1 },
-            State::Reachable,
-            State::Stale,
-            State::Delay,
-            State::Probe { requests: 1 },
-            State::Failed,
+            NeighbourState::Incomplete { requests: 1 },
+            NeighbourState::Reachable,
+            NeighbourState::Stale,
+            NeighbourState::Delay,
+            NeighbourState::Probe { requests: 1 },
+            NeighbourState::Failed,
         ];
         let names = "INCOMPLETE REACHABLE STALE DELAY PROBE FAILED";
-        assert_eq!(states.map(State::name).join(" "), names);
+        assert_eq!(states.map(NeighbourState::name).join(" "), names);
     }
 
     #[test]
     fn counts_and_orders_follow_the_entries() {
         let mut entries = Entries::default();
-        entries.put(key(1), entry(State::Stale, 5, Some(9)));
-        entries.put(key(2), entry(State::Stale, 3, Some(11)));
-        entries.put(key(3), entry(State::Incomplete { requests: 1 }, 1, Some(4)));
-        entries.put(Key { interface: InterfaceId(2), ..key(4) }, entry(State::Stale, 0, None));
+        entries.put(key(1), entry(NeighbourState::Stale, 5, Some(9)));
+        entries.put(key(2), entry(NeighbourState::Stale, 3, Some(11)));
+        entries.put(key(3), entry(NeighbourState::Incomplete { requests: 1 }, 1, Some(4)));
+        entries.put(Key { interface: InterfaceId(2), ..key(4) }, entry(NeighbourState::Stale, 0, None));
         assert_eq!((entries.len(InterfaceId(1)), entries.incomplete(InterfaceId(1))), (3, 1));
         assert_eq!(entries.oldest(InterfaceId(1), Spare::Stale), Some(key(2)));
         assert_eq!(entries.oldest(InterfaceId(1), Spare::Failed), None);

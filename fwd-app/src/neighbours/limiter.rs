@@ -1,4 +1,4 @@
-//! Rate limits of what the router sends because of packets that it received: token buckets, overall and by source.
+//! LimitRate limits of what the router sends because of packets that it received: token buckets, overall and by source.
 //!
 //! RFC 1812 4.3.2.8 and RFC 4443 2.4 (f) ask for a limit of ICMP errors, and prefer a token bucket. Sources are counted by IPv4 address
 //! or by the first 64 bits of an IPv6 address. Their buckets are in a table of fixed size: a source that finds no room replaces the
@@ -15,7 +15,7 @@ const NS_PER_SECOND: u64 = 1_000_000_000;
 
 /// A rate, and how much of it may come at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rate {
+pub(crate) struct LimitRate {
     /// Tokens a second; none at all when 0.
     pub(crate) per_second: u32,
     /// The most tokens in a bucket.
@@ -28,7 +28,7 @@ pub(crate) struct Bucket {
     full_at_ns: u64,
 }
 
-/// A [`Rate`] in the terms of a [`Bucket`].
+/// A [`LimitRate`] in the terms of a [`Bucket`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// Time for a token; `None` when there are no tokens.
@@ -39,7 +39,7 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// The pace of a rate.
-    pub(crate) fn new(rate: Rate) -> Self {
+    pub(crate) fn new(rate: LimitRate) -> Self {
         let token_ns = NS_PER_SECOND.checked_div(u64::from(rate.per_second)).filter(|_| rate.burst > 0);
         let burst_ns = token_ns.unwrap_or(0) * u64::from(rate.burst.saturating_sub(1));
         Self { token_ns, burst_ns }
@@ -58,9 +58,9 @@ impl Pace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimiterConfig {
     /// The limit of all together.
-    pub(crate) overall: Rate,
+    pub(crate) overall: LimitRate,
     /// The limit for each source.
-    pub(crate) by_source: Rate,
+    pub(crate) by_source: LimitRate,
     /// Sources that are counted at a time, at least; rounded up to a power of two.
     pub(crate) sources: usize,
 }
@@ -68,26 +68,26 @@ pub(crate) struct LimiterConfig {
 impl LimiterConfig {
     /// The defaults for ICMP errors: enough for traceroute from many hosts. Linux has 1000/s in bursts of 50 for all together.
     pub(crate) const ERRORS: Self = Self {
-        overall: Rate { per_second: 1000, burst: 200 },
-        by_source: Rate { per_second: 20, burst: 20 },
+        overall: LimitRate { per_second: 1000, burst: 200 },
+        by_source: LimitRate { per_second: 20, burst: 20 },
         sources: 4096,
     };
     /// The defaults for echo replies.
     pub(crate) const ECHOES: Self = Self {
-        overall: Rate { per_second: 10_000, burst: 1000 },
-        by_source: Rate { per_second: 1000, burst: 200 },
+        overall: LimitRate { per_second: 10_000, burst: 1000 },
+        by_source: LimitRate { per_second: 1000, burst: 200 },
         sources: 4096,
     };
 }
 
 /// What is counted as one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Source {
+enum LimitedSource {
     V4(u32),
     V6(u64),
 }
 
-impl Source {
+impl LimitedSource {
     fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => Self::V4(address.to_bits()),
@@ -97,7 +97,7 @@ impl Source {
 }
 
 /// A place for the bucket of a source.
-type Slot = Option<(Source, Bucket)>;
+type Slot = Option<(LimitedSource, Bucket)>;
 
 /// Token buckets, overall and by source.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl Limiter {
 
     /// Whether something may be sent now on account of `source`. A source above its own limit costs the others nothing.
     pub(crate) fn allows(&mut self, now: Duration, source: IpAddr) -> bool {
-        let source = Source::of(source);
+        let source = LimitedSource::of(source);
         #[expect(clippy::cast_possible_truncation, reason = "the lower bits select a row")]
         let at = rustc_hash::FxBuildHasher.hash_one(source) as usize & (self.rows.len() - 1);
         let row = &mut self.rows[at];
@@ -145,8 +145,8 @@ mod tests {
 
     const fn config(overall: (u32, u32), by_source: (u32, u32), sources: usize) -> LimiterConfig {
         LimiterConfig {
-            overall: Rate { per_second: overall.0, burst: overall.1 },
-            by_source: Rate { per_second: by_source.0, burst: by_source.1 },
+            overall: LimitRate { per_second: overall.0, burst: overall.1 },
+            by_source: LimitRate { per_second: by_source.0, burst: by_source.1 },
             sources,
         }
     }

@@ -51,7 +51,7 @@ pub(crate) use action::Action;
 pub(crate) use config::RouterConfig;
 
 use crate::ports::{InterfaceId, PortRecord, PortTable};
-use entries::{Entry, Key};
+use entries::{Key, NeighbourEntry};
 use fib::MacAddr;
 use frame::Tags;
 use icmp_errors::{Cause, ErrorMessage, NoError};
@@ -103,12 +103,12 @@ impl<T> Router<T> {
 
     /// The entry of a neighbour.
     #[cfg(test)]
-    pub(crate) fn neighbour(&self, key: Key) -> Option<&Entry<T>> {
+    pub(crate) fn neighbour(&self, key: Key) -> Option<&NeighbourEntry<T>> {
         self.neighbours.get(key)
     }
 
     /// All neighbours, in no particular order.
-    pub(crate) fn neighbours(&self) -> impl Iterator<Item = (Key, &Entry<T>)> {
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = (Key, &NeighbourEntry<T>)> {
         self.neighbours.iter()
     }
 

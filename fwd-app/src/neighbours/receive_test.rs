@@ -1,11 +1,11 @@
 //! Frames handed to a router: what it answers, what it leaves to the kernel, what it learns, what it ignores.
 
 use super::action::Action;
-use super::entries::{Key, State};
+use super::entries::{Key, NeighbourState};
 use super::frame::{Envelope, Layer2, Tags};
 use super::icmp_errors::{Cause, NoError};
 use super::ip::V6;
-use super::limiter::{LimiterConfig, Rate};
+use super::limiter::{LimitRate, LimiterConfig};
 use super::receive::Disposition::{self, Answered, ForKernel, Ignored, Neighbour};
 use super::test_packets::{OURS, THEIRS, TO_US, assert_well_formed, echo_v4, echo_v6, edited_v4, v4, v6};
 use super::{ErrorAnswer, Router, RouterConfig, arp, ndp};
@@ -85,7 +85,7 @@ fn a_request_for_our_address_is_answered_and_the_sender_is_known() {
     let address = NINE.into();
     assert_eq!(out, [Action::Resolved { key: Key::untagged(ON, address), mac: THEIRS }]);
     router.resolve(NOW, Key::untagged(ON, address), 5, Tags::NONE, &mut Vec::new());
-    assert_eq!(router.neighbour(Key::untagged(ON, address)).unwrap().state, State::Delay);
+    assert_eq!(router.neighbour(Key::untagged(ON, address)).unwrap().state, NeighbourState::Delay);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn two_routers_resolve_each_other() {
         assert_eq!(disposition, Neighbour { is_of_use: true, kernel_too: true });
         let resolved = Action::Resolved { key, mac: THEIRS };
         assert_eq!(out, [resolved, Action::Release { key, mac: THEIRS, packets: vec![1] }]);
-        assert_eq!(one.neighbour(key).unwrap().state, State::Reachable);
+        assert_eq!(one.neighbour(key).unwrap().state, NeighbourState::Reachable);
         // Its probe is answered too.
         let mut out = Vec::new();
         while out.is_empty() {
@@ -352,7 +352,7 @@ fn what_is_ignored() {
 
 #[test]
 fn icmp_has_a_rate() {
-    let few = Rate { per_second: 1, burst: 3 };
+    let few = LimitRate { per_second: 1, burst: 3 };
     let limits = LimiterConfig { by_source: few, ..LimiterConfig::ERRORS };
     let config = RouterConfig { errors: limits, echoes: limits, ..RouterConfig::default() };
     let mut router = Router::<u32>::new(&config);

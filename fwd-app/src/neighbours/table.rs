@@ -12,7 +12,7 @@
 
 use super::action::{Action, Unsent, dropped, release};
 use super::config::NeighbourConfig;
-use super::entries::{Entries, Entry, Key, Spare, State};
+use super::entries::{Entries, Key, NeighbourEntry, NeighbourState, Spare};
 use super::frame::Tags;
 use super::limiter::{Bucket, Pace};
 use super::{arp, ndp};
@@ -80,12 +80,12 @@ impl<T> Neighbours<T> {
 
     /// The entry of a neighbour.
     #[cfg(test)]
-    pub(crate) fn get(&self, key: Key) -> Option<&Entry<T>> {
+    pub(crate) fn get(&self, key: Key) -> Option<&NeighbourEntry<T>> {
         self.entries.get(key)
     }
 
     /// All entries, in no particular order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &Entry<T>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &NeighbourEntry<T>)> {
         self.entries.iter()
     }
 
@@ -106,7 +106,7 @@ impl<T> Neighbours<T> {
         let mut entry = match self.entries.take(key) {
             Some(entry) => entry,
             None => match self.admit(now, ports, key, out) {
-                Ok(()) => self.begin(now, ports, key, Entry::new(now, tags), out),
+                Ok(()) => self.begin(now, ports, key, NeighbourEntry::new(now, tags), out),
                 Err(why) => return dropped(key, why, [packet], out),
             },
         };
@@ -115,7 +115,7 @@ impl<T> Neighbours<T> {
                 self.note_use(now, key, &mut entry);
                 release(key, mac, [packet], out);
             }
-            (State::Incomplete { .. }, None) => {
+            (NeighbourState::Incomplete { .. }, None) => {
                 entry.waiting.push_back(packet);
                 let excess = entry.waiting.len().saturating_sub(self.config.waiting_max);
                 dropped(key, Unsent::QueueFull, entry.waiting.drain(..excess), out);
@@ -143,9 +143,9 @@ impl<T> Neighbours<T> {
         if known.is_none() && !(is_resolvable(ports, key) && self.make_room(key.interface, FOR_ASKED, out)) {
             return false;
         }
-        let mut entry = known.unwrap_or_else(|| Entry::new(now, tags));
+        let mut entry = known.unwrap_or_else(|| NeighbourEntry::new(now, tags));
         entry.is_pinned = true;
-        if entry.state == State::Failed {
+        if entry.state == NeighbourState::Failed {
             entry = self.begin(now, ports, key, entry, out);
         }
         self.note_use(now, key, &mut entry);
@@ -193,7 +193,7 @@ impl<T> Neighbours<T> {
     pub(crate) fn link_down(&mut self, now: Duration, interface: InterfaceId, out: &mut Vec<Action<T>>) {
         for (key, pinned) in self.forget(now, |key| key.interface == interface, out) {
             if let Some(mut entry) = pinned {
-                self.enter(now, key, &mut entry, State::Failed);
+                self.enter(now, key, &mut entry, NeighbourState::Failed);
                 self.entries.put(key, entry);
             }
         }
@@ -225,13 +225,13 @@ impl<T> Neighbours<T> {
         now: Duration,
         is_wanted: impl Fn(Key) -> bool,
         out: &mut Vec<Action<T>>,
-    ) -> Vec<(Key, Option<Entry<T>>)> {
+    ) -> Vec<(Key, Option<NeighbourEntry<T>>)> {
         let keys = self.keys(is_wanted);
         let forgotten = keys.into_iter().filter_map(|key| {
             let entry = self.entries.take(key)?;
             let tags = entry.is_pinned.then_some(entry.tags);
             end(key, entry, Unsent::Removed, out);
-            Some((key, tags.map(|tags| Entry { is_pinned: true, ..Entry::new(now, tags) })))
+            Some((key, tags.map(|tags| NeighbourEntry { is_pinned: true, ..NeighbourEntry::new(now, tags) })))
         });
         forgotten.collect()
     }
@@ -252,13 +252,13 @@ impl<T> Neighbours<T> {
             else {
                 return false;
             };
-            let mut entry = Entry::new(now, heard.tags);
+            let mut entry = NeighbourEntry::new(now, heard.tags);
             learn(now, key, &mut entry, mac, out);
             self.enter(
                 now,
                 key,
                 &mut entry,
-                if heard.is_solicited { State::Reachable } else { State::Stale },
+                if heard.is_solicited { NeighbourState::Reachable } else { NeighbourState::Stale },
             );
             self.entries.put(key, entry);
             return true;
@@ -273,7 +273,7 @@ impl<T> Neighbours<T> {
         &mut self,
         now: Duration,
         key: Key,
-        entry: &mut Entry<T>,
+        entry: &mut NeighbourEntry<T>,
         (new, heard): (MacAddr, &Heard),
         out: &mut Vec<Action<T>>,
     ) -> bool {
@@ -284,17 +284,17 @@ impl<T> Neighbours<T> {
             Overrides::Always => true,
         };
         if entry.mac.is_some() && is_other && !overrides {
-            let casts_doubt = entry.state == State::Reachable && heard.overrides == Overrides::Never;
+            let casts_doubt = entry.state == NeighbourState::Reachable && heard.overrides == Overrides::Never;
             if casts_doubt {
-                self.enter(now, key, entry, State::Stale);
+                self.enter(now, key, entry, NeighbourState::Stale);
             }
             return casts_doubt;
         }
         let waited = learn(now, key, entry, new, out);
         if heard.is_solicited {
-            self.enter(now, key, entry, State::Reachable);
+            self.enter(now, key, entry, NeighbourState::Reachable);
         } else if is_other {
-            self.enter(now, key, entry, State::Stale);
+            self.enter(now, key, entry, NeighbourState::Stale);
             if waited {
                 self.note_use(now, key, entry);
             }
@@ -318,42 +318,48 @@ impl<T> Neighbours<T> {
         now: Duration,
         ports: &PortTable,
         key: Key,
-        mut entry: Entry<T>,
+        mut entry: NeighbourEntry<T>,
         out: &mut Vec<Action<T>>,
-    ) -> Option<Entry<T>> {
+    ) -> Option<NeighbourEntry<T>> {
         let config = &self.config;
         let next = match entry.state {
-            State::Incomplete { requests } if requests < config.requests => {
-                State::Incomplete { requests: requests + 1 }
+            NeighbourState::Incomplete { requests } if requests < config.requests => {
+                NeighbourState::Incomplete { requests: requests + 1 }
             }
-            State::Probe { requests } if requests < config.probes => State::Probe { requests: requests + 1 },
-            State::Probe { requests } if self.may_have_answered(key, &entry) => State::Probe { requests },
-            State::Incomplete { .. } => State::Failed,
-            State::Reachable if !entry.is_pinned => State::Stale,
-            State::Reachable | State::Stale | State::Delay => State::Probe { requests: 1 },
-            State::Probe { .. } | State::Failed if entry.is_pinned => {
+            NeighbourState::Probe { requests } if requests < config.probes => {
+                NeighbourState::Probe { requests: requests + 1 }
+            }
+            NeighbourState::Probe { requests } if self.may_have_answered(key, &entry) => {
+                NeighbourState::Probe { requests }
+            }
+            NeighbourState::Incomplete { .. } => NeighbourState::Failed,
+            NeighbourState::Reachable if !entry.is_pinned => NeighbourState::Stale,
+            NeighbourState::Reachable | NeighbourState::Stale | NeighbourState::Delay => {
+                NeighbourState::Probe { requests: 1 }
+            }
+            NeighbourState::Probe { .. } | NeighbourState::Failed if entry.is_pinned => {
                 if let Some(mac) = entry.mac.take() {
                     out.push(Action::Lost { key, mac });
                 }
                 return Some(self.begin(now, ports, key, entry, out));
             }
-            State::Probe { .. } | State::Failed => {
+            NeighbourState::Probe { .. } | NeighbourState::Failed => {
                 end(key, entry, Unsent::Unreachable, out);
                 return None;
             }
         };
         self.enter(now, key, &mut entry, next);
-        if matches!(next, State::Incomplete { .. } | State::Probe { .. }) {
+        if matches!(next, NeighbourState::Incomplete { .. } | NeighbourState::Probe { .. }) {
             ask(ports, key, &entry, out);
         }
-        if next == State::Failed {
+        if next == NeighbourState::Failed {
             dropped(key, Unsent::Unreachable, entry.waiting.drain(..), out);
         }
         Some(entry)
     }
 
     /// Whether an answer may have been dropped since the neighbour, which is due, was asked last.
-    fn may_have_answered(&self, key: Key, entry: &Entry<T>) -> bool {
+    fn may_have_answered(&self, key: Key, entry: &NeighbourEntry<T>) -> bool {
         let asked = entry.due.unwrap_or_default().saturating_sub(self.config.retransmit.max(TIME_MIN));
         self.answers_lost.get(&key.interface).is_some_and(|lost| *lost >= asked)
     }
@@ -401,30 +407,31 @@ impl<T> Neighbours<T> {
         now: Duration,
         ports: &PortTable,
         key: Key,
-        mut entry: Entry<T>,
+        mut entry: NeighbourEntry<T>,
         out: &mut Vec<Action<T>>,
-    ) -> Entry<T> {
-        self.enter(now, key, &mut entry, State::Incomplete { requests: 1 });
+    ) -> NeighbourEntry<T> {
+        self.enter(now, key, &mut entry, NeighbourState::Incomplete { requests: 1 });
         ask(ports, key, &entry, out);
         entry
     }
 
     /// RFC 4861 7.3.3: a stale entry in use is probed after a while.
-    fn note_use(&self, now: Duration, key: Key, entry: &mut Entry<T>) {
-        if entry.state == State::Stale {
-            self.enter(now, key, entry, State::Delay);
+    fn note_use(&self, now: Duration, key: Key, entry: &mut NeighbourEntry<T>) {
+        if entry.state == NeighbourState::Stale {
+            self.enter(now, key, entry, NeighbourState::Delay);
         }
     }
 
-    fn enter(&self, now: Duration, key: Key, entry: &mut Entry<T>, state: State) {
+    fn enter(&self, now: Duration, key: Key, entry: &mut NeighbourEntry<T>, state: NeighbourState) {
         let config = &self.config;
-        let state = if state == State::Stale && entry.is_pinned { State::Delay } else { state };
+        let state =
+            if state == NeighbourState::Stale && entry.is_pinned { NeighbourState::Delay } else { state };
         let time = match state {
-            State::Incomplete { .. } | State::Probe { .. } => Some(config.retransmit),
-            State::Reachable => Some(self.reachable(key)),
-            State::Stale => Some(config.stale),
-            State::Delay => Some(config.delay),
-            State::Failed => Some(config.hold_down),
+            NeighbourState::Incomplete { .. } | NeighbourState::Probe { .. } => Some(config.retransmit),
+            NeighbourState::Reachable => Some(self.reachable(key)),
+            NeighbourState::Stale => Some(config.stale),
+            NeighbourState::Delay => Some(config.delay),
+            NeighbourState::Failed => Some(config.hold_down),
         };
         // Repeated requests are one state: the oldest resolution is the one that began first.
         if std::mem::discriminant(&entry.state) != std::mem::discriminant(&state) {
@@ -451,7 +458,7 @@ fn is_resolvable(ports: &PortTable, key: Key) -> bool {
 }
 
 /// Asks for the address of an entry: all, or its MAC if it has one.
-fn ask<T>(ports: &PortTable, key: Key, entry: &Entry<T>, out: &mut Vec<Action<T>>) {
+fn ask<T>(ports: &PortTable, key: Key, entry: &NeighbourEntry<T>, out: &mut Vec<Action<T>>) {
     let Some(interface) = ports.interface(key.interface) else { return };
     let frame = match (key.address, ports.source(key.interface, key.address)) {
         (IpAddr::V4(to), Some(IpAddr::V4(from))) => arp::request(interface, from, to, entry.mac, entry.tags),
@@ -464,7 +471,13 @@ fn ask<T>(ports: &PortTable, key: Key, entry: &Entry<T>, out: &mut Vec<Action<T>
 }
 
 /// Gives an entry a MAC, and releases the packets that waited for it. Returns whether any did.
-fn learn<T>(now: Duration, key: Key, entry: &mut Entry<T>, mac: MacAddr, out: &mut Vec<Action<T>>) -> bool {
+fn learn<T>(
+    now: Duration,
+    key: Key,
+    entry: &mut NeighbourEntry<T>,
+    mac: MacAddr,
+    out: &mut Vec<Action<T>>,
+) -> bool {
     match entry.mac.replace(mac) {
         None => out.push(Action::Resolved { key, mac }),
         Some(old) if old != mac => out.push(Action::Changed { key, old, new: mac }),
@@ -477,7 +490,7 @@ fn learn<T>(now: Duration, key: Key, entry: &mut Entry<T>, mac: MacAddr, out: &m
 }
 
 /// What remains to be done when an entry has been removed.
-fn end<T>(key: Key, entry: Entry<T>, why: Unsent, out: &mut Vec<Action<T>>) {
+fn end<T>(key: Key, entry: NeighbourEntry<T>, why: Unsent, out: &mut Vec<Action<T>>) {
     if let Some(mac) = entry.mac {
         out.push(Action::Lost { key, mac });
     }

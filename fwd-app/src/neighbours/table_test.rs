@@ -2,10 +2,10 @@
 
 use super::action::{Action, Unsent};
 use super::config::NeighbourConfig;
-use super::entries::{Key, State};
+use super::entries::{Key, NeighbourState};
 use super::frame::{Layer2, Tags};
 use super::ip::V6;
-use super::limiter::Rate;
+use super::limiter::LimitRate;
 use super::table::{Heard, Neighbours, Overrides};
 use super::{arp, ndp};
 use crate::ports::InterfaceId;
@@ -30,13 +30,13 @@ const REQUEST: Heard = Heard { is_solicited: false, may_create: true, ..REPLY };
 /// What an unsolicited advertisement to all tells.
 const GRATUITOUS: Heard = Heard { is_solicited: false, overrides: Overrides::Always, ..REPLY };
 
-struct Table {
+struct NeighbourRig {
     neighbours: Neighbours<u32>,
     ports: PortTable,
     now: Duration,
 }
 
-impl Table {
+impl NeighbourRig {
     fn new(config: NeighbourConfig) -> Self {
         Self { neighbours: Neighbours::new(config), ports: interfaces(), now: Duration::from_secs(1000) }
     }
@@ -76,7 +76,7 @@ impl Table {
         out
     }
 
-    fn state(&self, key: Key) -> Option<State> {
+    fn state(&self, key: Key) -> Option<NeighbourState> {
         self.neighbours.get(key).map(|entry| entry.state)
     }
 
@@ -84,7 +84,7 @@ impl Table {
     fn reachable(&mut self, key: Key) {
         assert_eq!(asked(&self.resolve(key, 0)), Some((key.address, None)));
         assert_eq!(self.heard(key, &REPLY).len(), 2);
-        assert_eq!(self.state(key), Some(State::Reachable));
+        assert_eq!(self.state(key), Some(NeighbourState::Reachable));
     }
 }
 
@@ -134,7 +134,7 @@ fn changed(key: Key, old: MacAddr, new: MacAddr) -> Action<u32> {
 #[test]
 fn an_address_that_does_not_answer_is_asked_for_three_times() {
     for key in [V4, V6_].map(key) {
-        let mut table = Table::new(NeighbourConfig::default());
+        let mut table = NeighbourRig::new(NeighbourConfig::default());
         assert_eq!(asked(&table.resolve(key, 1)), Some((key.address, None)));
         assert_eq!(table.resolve(key, 2), []);
         assert_eq!(asked(&table.after(1)), Some((key.address, None)));
@@ -151,7 +151,7 @@ fn an_address_that_does_not_answer_is_asked_for_three_times() {
 #[test]
 fn an_answer_releases_the_packets_in_order() {
     for key in [V4, V6_].map(key) {
-        let mut table = Table::new(NeighbourConfig::default());
+        let mut table = NeighbourRig::new(NeighbourConfig::default());
         for packet in 0..5 {
             table.resolve(key, packet);
         }
@@ -162,46 +162,46 @@ fn an_answer_releases_the_packets_in_order() {
 
 #[test]
 fn a_request_from_the_neighbour_answers_too() {
-    let (mut table, key) = (Table::new(NeighbourConfig::default()), key(V4));
+    let (mut table, key) = (NeighbourRig::new(NeighbourConfig::default()), key(V4));
     table.resolve(key, 1);
     assert_eq!(table.heard(key, &REQUEST), [resolved(key, MAC), release(key, MAC, &[1])]);
     // It does not show that the neighbour hears us, and it is in use.
-    assert_eq!(table.state(key), Some(State::Delay));
+    assert_eq!(table.state(key), Some(NeighbourState::Delay));
     assert_eq!(asked(&table.after(5)), Some((key.address, Some(MAC))));
 }
 
 #[test]
 fn later_packets_take_the_place_of_the_oldest() {
-    let (mut table, key) = (Table::new(NeighbourConfig::default()), key(V4));
+    let (mut table, key) = (NeighbourRig::new(NeighbourConfig::default()), key(V4));
     for packet in 0..32 {
         assert!(table.resolve(key, packet).len() <= 1);
     }
     assert_eq!(table.resolve(key, 32), [dropped(key, Unsent::QueueFull, &[0])]);
     assert_eq!(table.heard(key, &REPLY)[1], release(key, MAC, &(1..33).collect::<Vec<_>>()));
-    let mut table = Table::new(NeighbourConfig { waiting_max: 0, ..NeighbourConfig::default() });
+    let mut table = NeighbourRig::new(NeighbourConfig { waiting_max: 0, ..NeighbourConfig::default() });
     assert_eq!(table.resolve(key, 7)[1], dropped(key, Unsent::QueueFull, &[7]));
 }
 
 #[test]
 fn a_neighbour_ages_is_probed_and_confirmed() {
     for key in [V4, V6_].map(key) {
-        let mut table = Table::new(NeighbourConfig::default());
+        let mut table = NeighbourRig::new(NeighbourConfig::default());
         table.reachable(key);
         let age = table.neighbours.next_due().unwrap() - table.now;
         assert!((15..=45).contains(&age.as_secs()), "{age:?}");
-        assert_eq!((table.next(), table.state(key)), (vec![], Some(State::Stale)));
+        assert_eq!((table.next(), table.state(key)), (vec![], Some(NeighbourState::Stale)));
         assert_eq!(table.resolve(key, 1), [release(key, MAC, &[1])], "a stale MAC is used");
-        assert_eq!(table.state(key), Some(State::Delay));
+        assert_eq!(table.state(key), Some(NeighbourState::Delay));
         assert_eq!(asked(&table.after(5)), Some((key.address, Some(MAC))));
         assert_eq!(table.heard(key, &REPLY), []);
-        assert_eq!(table.state(key), Some(State::Reachable));
+        assert_eq!(table.state(key), Some(NeighbourState::Reachable));
     }
 }
 
 #[test]
 fn a_neighbour_that_is_gone_is_lost() {
     for key in [V4, V6_].map(key) {
-        let mut table = Table::new(NeighbourConfig::default());
+        let mut table = NeighbourRig::new(NeighbourConfig::default());
         table.reachable(key);
         assert_eq!(table.next(), []);
         // Nobody has used it: it is probed before it is forgotten.
@@ -218,7 +218,7 @@ fn a_neighbour_that_is_gone_is_lost() {
 #[test]
 fn a_neighbour_whose_answer_may_have_been_dropped_is_asked_again() {
     for key in [V4, V6_].map(key) {
-        let mut table = Table::new(NeighbourConfig::default());
+        let mut table = NeighbourRig::new(NeighbourConfig::default());
         table.reachable(key);
         assert_eq!(table.next(), []);
         for seconds in [60, 1, 1] {
@@ -237,9 +237,9 @@ fn a_neighbour_whose_answer_may_have_been_dropped_is_asked_again() {
 
 #[test]
 fn a_stale_neighbour_in_use_is_probed() {
-    let (mut table, key) = (Table::new(NeighbourConfig::default()), key(V4));
+    let (mut table, key) = (NeighbourRig::new(NeighbourConfig::default()), key(V4));
     table.heard(key, &REQUEST);
-    assert_eq!(table.state(key), Some(State::Stale));
+    assert_eq!(table.state(key), Some(NeighbourState::Stale));
     assert_eq!(table.resolve(key, 1), [release(key, MAC, &[1])]);
     assert_eq!(asked(&table.after(5)), Some((key.address, Some(MAC))));
 }
@@ -247,7 +247,7 @@ fn a_stale_neighbour_in_use_is_probed() {
 #[test]
 fn a_gateway_is_asked_for_until_it_returns() {
     for key in [V4, V6_].map(key) {
-        let mut table = Table::new(NeighbourConfig::default());
+        let mut table = NeighbourRig::new(NeighbourConfig::default());
         assert_eq!(asked(&table.pin(key)), Some((key.address, None)));
         assert_eq!(table.pin(key), []);
         assert_eq!(table.heard(key, &REPLY), [resolved(key, MAC)]);
@@ -263,22 +263,22 @@ fn a_gateway_is_asked_for_until_it_returns() {
         for _ in 0..3 {
             assert_eq!(asked(&table.after(1)), Some((key.address, None)));
             assert_eq!(asked(&table.after(1)), Some((key.address, None)));
-            assert_eq!((table.after(1), table.state(key)), (vec![], Some(State::Failed)));
+            assert_eq!((table.after(1), table.state(key)), (vec![], Some(NeighbourState::Failed)));
             assert_eq!(asked(&table.after(3)), Some((key.address, None)));
         }
         assert_eq!(table.heard(key, &Heard { mac: Some(OTHER_MAC), ..REPLY }), [resolved(key, OTHER_MAC)]);
         // It is no gateway any more.
         table.neighbours.unpin(key);
-        assert_eq!((table.next(), table.state(key)), (vec![], Some(State::Stale)));
+        assert_eq!((table.next(), table.state(key)), (vec![], Some(NeighbourState::Stale)));
     }
 }
 
 #[test]
 fn a_failed_neighbour_that_speaks_up_is_back() {
-    let (mut table, key) = (Table::new(NeighbourConfig::default()), key(V4));
+    let (mut table, key) = (NeighbourRig::new(NeighbourConfig::default()), key(V4));
     table.resolve(key, 1);
     (0..3).for_each(|_| drop(table.after(1)));
-    assert_eq!(table.state(key), Some(State::Failed));
+    assert_eq!(table.state(key), Some(NeighbourState::Failed));
     assert_eq!(table.heard(key, &GRATUITOUS), [resolved(key, MAC)]);
     assert_eq!(table.resolve(key, 2), [release(key, MAC, &[2])]);
 }
@@ -286,50 +286,50 @@ fn a_failed_neighbour_that_speaks_up_is_back() {
 #[test]
 fn a_changed_mac() {
     let other = |heard: &Heard| Heard { mac: Some(OTHER_MAC), ..*heard };
-    let (mut table, key) = (Table::new(NeighbourConfig::default()), key(V4));
+    let (mut table, key) = (NeighbourRig::new(NeighbourConfig::default()), key(V4));
     table.reachable(key);
     // Of two replies the first counts.
     assert_eq!(table.heard(key, &other(&REPLY)), []);
-    assert_eq!(table.state(key), Some(State::Reachable));
+    assert_eq!(table.state(key), Some(NeighbourState::Reachable));
     table.now += Duration::from_secs(1);
     assert_eq!(table.heard(key, &other(&REPLY)), [changed(key, MAC, OTHER_MAC)]);
-    assert_eq!(table.state(key), Some(State::Reachable));
+    assert_eq!(table.state(key), Some(NeighbourState::Reachable));
     // An announcement counts at once, but does not show that the neighbour hears us.
     assert_eq!(table.heard(key, &GRATUITOUS), [changed(key, OTHER_MAC, MAC)]);
     assert_eq!(
         (table.state(key), table.resolve(key, 1)),
-        (Some(State::Stale), vec![release(key, MAC, &[1])])
+        (Some(NeighbourState::Stale), vec![release(key, MAC, &[1])])
     );
     // The same MAC changes nothing.
-    assert_eq!((table.heard(key, &GRATUITOUS), table.state(key)), (vec![], Some(State::Delay)));
+    assert_eq!((table.heard(key, &GRATUITOUS), table.state(key)), (vec![], Some(NeighbourState::Delay)));
 }
 
 #[test]
 fn an_advertisement_that_does_not_override_casts_doubt() {
     let doubt = Heard { mac: Some(OTHER_MAC), overrides: Overrides::Never, ..REPLY };
-    let (mut table, key) = (Table::new(NeighbourConfig::default()), key(V6_));
+    let (mut table, key) = (NeighbourRig::new(NeighbourConfig::default()), key(V6_));
     table.reachable(key);
-    assert_eq!((table.heard(key, &doubt), table.state(key)), (vec![], Some(State::Stale)));
+    assert_eq!((table.heard(key, &doubt), table.state(key)), (vec![], Some(NeighbourState::Stale)));
     assert!(!table.neighbours.heard(table.now, key, &doubt, &mut Vec::new()));
     // Without a MAC it confirms the one that is known.
     let without = Heard { mac: None, overrides: Overrides::Never, ..REPLY };
-    assert_eq!((table.heard(key, &without), table.state(key)), (vec![], Some(State::Reachable)));
+    assert_eq!((table.heard(key, &without), table.state(key)), (vec![], Some(NeighbourState::Reachable)));
     // To one that is not known it says nothing.
     let unknown = Key::untagged(key.interface, "2001:db8::77".parse().unwrap());
     table.resolve(unknown, 1);
     assert_eq!(table.heard(unknown, &without), []);
-    assert_eq!(table.state(unknown), Some(State::Incomplete { requests: 1 }));
+    assert_eq!(table.state(unknown), Some(NeighbourState::Incomplete { requests: 1 }));
 }
 
 #[test]
 fn cleared_neighbours_are_resolved_again() {
-    let mut table = Table::new(NeighbourConfig::default());
+    let mut table = NeighbourRig::new(NeighbourConfig::default());
     let (waiting, gateway) = (key("192.0.2.10"), key("192.0.2.11"));
     table.reachable(key(V4));
     table.resolve(waiting, 1);
     table.pin(gateway);
     table.heard(gateway, &REPLY);
-    let clear = |table: &mut Table, address| {
+    let clear = |table: &mut NeighbourRig, address| {
         let mut out = Vec::new();
         (table.neighbours.clear(table.now, &table.ports, address, &mut out), out)
     };
@@ -340,12 +340,12 @@ fn cleared_neighbours_are_resolved_again() {
     let (count, actions) = clear(&mut table, None);
     let gone = [lost(key(V4), MAC), dropped(waiting, Unsent::Removed, &[1]), lost(gateway, MAC)];
     assert_eq!((count, &actions[..3], asked(&actions[3..])), (3, &gone[..], Some((gateway.address, None))));
-    assert_eq!(table.state(gateway), Some(State::Incomplete { requests: 1 }));
+    assert_eq!(table.state(gateway), Some(NeighbourState::Incomplete { requests: 1 }));
     assert_eq!(table.neighbours.iter().count(), 1);
     // One that had failed is asked for by the next packet.
     let failed = key("192.0.2.12");
     table.resolve(failed, 2);
-    while table.state(failed) != Some(State::Failed) {
+    while table.state(failed) != Some(NeighbourState::Failed) {
         table.next();
     }
     assert_eq!(table.resolve(failed, 3), [dropped(failed, Unsent::Unreachable, &[3])]);
@@ -355,7 +355,7 @@ fn cleared_neighbours_are_resolved_again() {
 
 #[test]
 fn what_cannot_be_a_neighbour() {
-    let mut table = Table::new(NeighbourConfig::default());
+    let mut table = NeighbourRig::new(NeighbourConfig::default());
     let texts = [
         "192.0.2.1",
         "203.0.113.1",
@@ -380,7 +380,7 @@ fn what_cannot_be_a_neighbour() {
 fn neighbours_stay_in_their_vlan() {
     let tagged = [&[2_u8; 12][..], &[0x81, 0, 0x20, 7, 8, 6]].concat();
     let tags = Layer2::parse(&tagged).unwrap().tags;
-    let (mut table, plain, mut out) = (Table::new(NeighbourConfig::default()), key(V4), Vec::new());
+    let (mut table, plain, mut out) = (NeighbourRig::new(NeighbourConfig::default()), key(V4), Vec::new());
     let key = Key::new(plain.interface, plain.address, &tags);
     table.neighbours.resolve(table.now, &table.ports, key, (1, tags), &mut out);
     let Action::Send { frame, .. } = &out[0] else { panic!("{out:?}") };
@@ -393,7 +393,7 @@ fn neighbours_stay_in_their_vlan() {
 #[test]
 fn a_scan_costs_neither_memory_nor_the_known_neighbours() {
     let config = NeighbourConfig { incomplete_max: 100, ..NeighbourConfig::default() };
-    let mut table = Table::new(config);
+    let mut table = NeighbourRig::new(config);
     table.reachable(key(V4));
     let (mut requests, mut packets) = (0, 0);
     for host in 0..200_000_u32 {
@@ -425,7 +425,7 @@ fn a_scan_costs_neither_memory_nor_the_known_neighbours() {
 #[test]
 fn gateways_that_do_not_answer_keep_no_host_out() {
     let config = NeighbourConfig { incomplete_max: 4, ..NeighbourConfig::default() };
-    let mut table = Table::new(config);
+    let mut table = NeighbourRig::new(config);
     let gateway = |last: u8| Key::untagged(InterfaceId(0), IpAddr::from([10, 0, 0, last]));
     for last in 1..=100 {
         assert!(matches!(table.pin(gateway(last))[..], [Action::Send { .. }]));
@@ -448,7 +448,7 @@ fn gateways_that_do_not_answer_keep_no_host_out() {
 #[test]
 fn a_full_table_forgets_what_is_of_least_use() {
     let config = NeighbourConfig { entries_max: 10, ..NeighbourConfig::default() };
-    let mut table = Table::new(config);
+    let mut table = NeighbourRig::new(config);
     let host = |last: u8| Key::untagged(InterfaceId(0), IpAddr::from([192, 0, 2, last]));
     table.reachable(host(9));
     table.pin(host(10));
@@ -458,7 +458,7 @@ fn a_full_table_forgets_what_is_of_least_use() {
         assert!(table.neighbours.iter().count() <= 10);
     }
     assert!(table.state(host(9)).is_some() && table.state(host(10)).is_some());
-    assert_eq!((table.state(host(111)), table.state(host(112))), (None, Some(State::Stale)));
+    assert_eq!((table.state(host(111)), table.state(host(112))), (None, Some(NeighbourState::Stale)));
     // One that is asked for takes the place of a stale one, and that is told.
     let actions = table.resolve(host(50), 1);
     assert_eq!((&actions[0], asked(&actions[1..])), (&lost(host(112), MAC), Some((host(50).address, None))));
@@ -485,7 +485,7 @@ fn times_of_zero_do_not_stop_the_clock() {
         lock: Duration::MAX,
         ..NeighbourConfig::default()
     };
-    let mut table = Table::new(config);
+    let mut table = NeighbourRig::new(config);
     table.pin(key(V4));
     for _ in 0..100 {
         table.next();
@@ -494,14 +494,14 @@ fn times_of_zero_do_not_stop_the_clock() {
     for _ in 0..100 {
         table.next();
     }
-    let mut table = Table::new(NeighbourConfig { reachable: Duration::MAX / 2, ..config });
+    let mut table = NeighbourRig::new(NeighbourConfig { reachable: Duration::MAX / 2, ..config });
     table.reachable(key(V4));
 }
 
 #[test]
 fn new_resolutions_have_a_rate() {
-    let resolutions = Rate { per_second: 10, burst: 2 };
-    let mut table = Table::new(NeighbourConfig { resolutions, ..NeighbourConfig::default() });
+    let resolutions = LimitRate { per_second: 10, burst: 2 };
+    let mut table = NeighbourRig::new(NeighbourConfig { resolutions, ..NeighbourConfig::default() });
     let host = |last: u8| Key::untagged(InterfaceId(0), IpAddr::from([192, 0, 2, last]));
     assert!(asked(&table.resolve(host(10), 1)).is_some() && asked(&table.resolve(host(11), 2)).is_some());
     assert_eq!(table.resolve(host(12), 3), [dropped(host(12), Unsent::Limited, &[3])]);
@@ -512,7 +512,7 @@ fn new_resolutions_have_a_rate() {
 
 #[test]
 fn a_link_that_went_down() {
-    let mut table = Table::new(NeighbourConfig::default());
+    let mut table = NeighbourRig::new(NeighbourConfig::default());
     let (waiting, gateway) = (key("192.0.2.10"), key("192.0.2.11"));
     table.reachable(key(V4));
     table.resolve(waiting, 1);

@@ -36,7 +36,7 @@ enum Out {
 }
 
 /// The device of a port.
-struct Device {
+struct PortDevice {
     index: u16,
     port: Port,
     setup: PortSetup,
@@ -51,14 +51,14 @@ struct Device {
 
 /// The devices of all ports.
 #[derive(Default)]
-pub(crate) struct Devices(Vec<Device>);
+pub(crate) struct Devices(Vec<PortDevice>);
 
 impl Devices {
     /// The devices of `ports`, which are those of `table`. Has them receive the groups and the VLANs that the router and VRFs need.
     pub(crate) fn new(ports: &Ports, table: &PortTable) -> Self {
         let device = |(record, (port, setup)): (&PortRecord, (&Port, &PortSetup))| {
             let driver = port.device_info().map(|info| info.driver).unwrap_or_default();
-            let device = Device {
+            let device = PortDevice {
                 index: record.id.0,
                 port: port.clone(),
                 setup: setup.clone(),
@@ -100,7 +100,7 @@ impl Devices {
     }
 }
 
-impl Device {
+impl PortDevice {
     fn name(&self) -> String {
         format!("port {} ({})", self.index, self.port.name())
     }

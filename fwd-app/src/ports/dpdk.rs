@@ -13,7 +13,7 @@ use crate::error::ConfigError;
 use crate::notice::warn;
 use crate::topology::QueueLcore;
 use crate::topology::pipeline::BATCHES_PER_INPUT;
-use crate::topology::plan::Plan;
+use crate::topology::plan::LcorePlan;
 use crate::topology::punts::held_max;
 use crate::topology::running::Finished;
 use anyhow::Context as _;
@@ -183,7 +183,7 @@ impl Ports {
     pub(crate) fn set_up(
         eal: &Eal,
         ports: Vec<Port>,
-        plan: &Plan,
+        plan: &LcorePlan,
         spec: &PortSpec,
         batch: usize,
         eal_arguments: &[String],
@@ -272,7 +272,7 @@ impl Ports {
     }
 
     /// Warns if an lcore serves a port on another NUMA node.
-    pub(crate) fn warn_of_sockets(&self, eal: &Eal, plan: &Plan) {
+    pub(crate) fn warn_of_sockets(&self, eal: &Eal, plan: &LcorePlan) {
         for QueueLcore { port, lcore, .. } in plan.map.tuples() {
             let Some(port) = self.ports.get(usize::from(*port)) else { continue };
             let (of_port, of_lcore) = (port.socket(), eal.lcore_socket(LcoreId(u32::from(*lcore))));
@@ -420,7 +420,7 @@ impl Need {
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] for more RX queues than a port's device has.
-    fn new(spec: &PortSpec, ports: &[Port], plan: &Plan, batch: usize) -> anyhow::Result<Self> {
+    fn new(spec: &PortSpec, ports: &[Port], plan: &LcorePlan, batch: usize) -> anyhow::Result<Self> {
         let batch = batch * if plan.is_pipeline() { BATCHES_PER_INPUT } else { 1 };
         // A mempool cache may hold 1.5 times its nominal size; the main lcore has one too.
         let caches = (plan.lcores.len() + 1) * CACHE_MBUFS as usize * 3 / 2;

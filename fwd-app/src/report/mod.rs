@@ -31,8 +31,8 @@ use crate::ports::dpdk::Ended;
 use crate::ports::dpdk::PortCounts;
 use crate::routes::Vrf;
 use crate::topology::Handle;
-use crate::topology::handle::Seen;
-use crate::topology::plan::Plan;
+use crate::topology::handle::LcoreCounts;
+use crate::topology::plan::LcorePlan;
 use crate::topology::{Settings, Totals};
 use anyhow::{Context as _, bail};
 use fib::host::Host;
@@ -100,7 +100,7 @@ pub(crate) struct SilentLcore {
 
 impl SilentLcore {
     /// What `seen` is, if it is from an lcore that did not answer.
-    pub(crate) fn new(seen: &Seen) -> Option<Self> {
+    pub(crate) fn new(seen: &LcoreCounts) -> Option<Self> {
         seen.age.map(|age| Self { lcore: seen.lcore, age_s: age.as_secs_f64() })
     }
 }
@@ -363,7 +363,7 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// Of `settings`, planned by `plan` over `lcores` lcores.
-    pub(crate) fn new(settings: Settings, plan: &Plan, lcores: usize, huge_pages: bool) -> Self {
+    pub(crate) fn new(settings: Settings, plan: &LcorePlan, lcores: usize, huge_pages: bool) -> Self {
         Self {
             topology: settings.topology.name(),
             config: plan.map.to_string(),
@@ -612,7 +612,7 @@ impl Summary {
 mod tests {
     use super::*;
     use crate::datapath::{DropReason, Latency};
-    use crate::topology::Outcome;
+    use crate::topology::StageOutcome;
 
     #[test]
     fn totals_keep_every_packet() {
@@ -622,7 +622,7 @@ mod tests {
         counters.time(StageName::Parse, 5, 50);
         let mut latency = Latency::new(1_000_000_000);
         latency.record(100, 6);
-        let outcomes = [Outcome { counters, latency: Some(latency), held: 1 }, Outcome::default()];
+        let outcomes = [StageOutcome { counters, latency: Some(latency), held: 1 }, StageOutcome::default()];
         let totals = Totals::new(&outcomes, 1_000_000_000);
         let packets = totals.packets();
         assert!(packets.is_conserved());

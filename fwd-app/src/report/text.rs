@@ -6,13 +6,13 @@ use super::{EngineReport, LatencyNs, Packets, Setup, SilentLcore, Summary};
 use crate::forwarder::Forwarder;
 use crate::ports::PortRecord;
 use crate::topology::Settings;
-use crate::topology::plan::{Job, Plan};
+use crate::topology::plan::{Job, LcorePlan};
 use dpdk_ffi::{Granted, LinkState};
 use fib::units::time_text;
 use std::fmt::Write as _;
 
 /// Everything that was decided about engine, sizes and lcores; a line each.
-pub(crate) fn banner(forwarder: &Forwarder, settings: Settings, plan: &Plan) -> Vec<String> {
+pub(crate) fn banner(forwarder: &Forwarder, settings: Settings, plan: &LcorePlan) -> Vec<String> {
     let vrf = forwarder.main();
     let (engine, tally) = (vrf.engine(), vrf.tally());
     let stats = engine.stats();
@@ -56,7 +56,11 @@ pub(crate) fn banner(forwarder: &Forwarder, settings: Settings, plan: &Plan) -> 
 }
 
 /// How a port and its link are, in two lines.
-pub(crate) fn port((record, granted): (&PortRecord, &Granted), link: &LinkState, plan: &Plan) -> [String; 2] {
+pub(crate) fn port(
+    (record, granted): (&PortRecord, &Granted),
+    link: &LinkState,
+    plan: &LcorePlan,
+) -> [String; 2] {
     let index = record.id.0;
     let speed = link.speed_mbps.map_or_else(|| "speed unknown".to_owned(), |mbps| format!("{mbps} Mbit/s"));
     let duplex = if link.full_duplex { "full duplex" } else { "half duplex" };

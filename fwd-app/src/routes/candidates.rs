@@ -124,7 +124,7 @@ struct Candidate {
     /// When it was announced last, in epochs of its source.
     epoch: u16,
     source: SourceId,
-    /// Whether the prefix has more candidates, in [`Table::others`].
+    /// Whether the prefix has more candidates, in [`FamilyCandidates::others`].
     has_others: bool,
 }
 
@@ -148,13 +148,13 @@ impl Candidate {
 }
 
 /// The candidates of one family.
-struct Table<K: Key> {
+struct FamilyCandidates<K: Key> {
     first: FxHashMap<Prefix<K>, Candidate>,
     /// The further candidates of prefixes with several, in order; never an empty list.
     others: FxHashMap<Prefix<K>, Vec<Candidate>>,
 }
 
-impl<K: Key> Default for Table<K> {
+impl<K: Key> Default for FamilyCandidates<K> {
     fn default() -> Self {
         Self { first: FxHashMap::default(), others: FxHashMap::default() }
     }
@@ -170,7 +170,7 @@ struct Change {
     is_lone: bool,
 }
 
-impl<K: Key> Table<K> {
+impl<K: Key> FamilyCandidates<K> {
     /// The candidates of a prefix, in order.
     fn of(&self, prefix: Prefix<K>) -> impl Iterator<Item = &Candidate> {
         let first = self.first.get(&prefix);
@@ -251,7 +251,7 @@ impl<K: Key> Table<K> {
 
 /// The state of a source.
 #[derive(Clone, Copy, Default)]
-struct Source {
+struct SourceState {
     epoch: u16,
     count: SourceRoutes,
 }
@@ -311,10 +311,10 @@ pub(crate) struct Changed {
 
 /// The routes of all sources.
 pub(crate) struct Candidates {
-    v4: Table<u32>,
-    v6: Table<u128>,
+    v4: FamilyCandidates<u32>,
+    v6: FamilyCandidates<u128>,
     /// By [`SourceId`].
-    sources: Vec<Source>,
+    sources: Vec<SourceState>,
     choice: Choice,
     undo: Vec<Undo>,
     stale: Vec<Stale>,
@@ -325,9 +325,9 @@ pub(crate) struct Candidates {
 impl Default for Candidates {
     fn default() -> Self {
         Self {
-            v4: Table::default(),
-            v6: Table::default(),
-            sources: vec![Source::default(); 1 << u8::BITS],
+            v4: FamilyCandidates::default(),
+            v6: FamilyCandidates::default(),
+            sources: vec![SourceState::default(); 1 << u8::BITS],
             choice: Choice {
                 routes: Distinct::new(),
                 unreachable: NextHopId::NONE,
@@ -391,7 +391,7 @@ impl Candidates {
     /// Takes what a source says. `file` is the file's route, which is asked for when the prefix has no entry.
     pub(crate) fn set(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) -> Changed {
         let Said { source, prefix, metric, route } = *said;
-        let Source { epoch, count } = self.sources[usize::from(source.0)];
+        let SourceState { epoch, count } = self.sources[usize::from(source.0)];
         let is_full = source.is_feed() && count.routes >= self.routes_max;
         if is_full && route.is_some() && self.get(prefix, (source, metric)).is_none() {
             self.sources[usize::from(source.0)].count.over_limit += 1;
@@ -489,7 +489,7 @@ impl Candidates {
 
     /// All routes of a source are stale from now on, until they are announced again.
     pub(crate) fn begin_epoch(&mut self, source: SourceId) {
-        let Source { epoch, count } = &mut self.sources[usize::from(source.0)];
+        let SourceState { epoch, count } = &mut self.sources[usize::from(source.0)];
         if count.routes == count.stale {
             return; // so that the epochs last, however often a peer comes and goes
         }
@@ -503,7 +503,7 @@ impl Candidates {
 
     /// The routes of a source that are stale now are to be withdrawn: see [`Self::next_stale`].
     pub(crate) fn sweep(&mut self, source: SourceId) {
-        let Source { epoch, count } = self.sources[usize::from(source.0)];
+        let SourceState { epoch, count } = self.sources[usize::from(source.0)];
         // A peer that comes and goes makes the list no longer.
         self.stale.retain(|stale| stale.rank.0 != source);
         if count.stale > 0 {

@@ -99,7 +99,7 @@ impl Model {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum CandidateStep {
     Say { source: usize, at: u32, metric: u32, route: Option<u32> },
     Stale(usize),
     Sweep(usize),
@@ -109,16 +109,16 @@ enum Step {
     Commit(bool),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<CandidateStep>> {
     let step = prop_oneof![
         12 => (0..6_usize, 0..8_u32, 0..3_u32, prop::option::weighted(0.6, prop_oneof![0..5_u32, OBJECTS..OBJECTS + 2]))
-            .prop_map(|(source, at, metric, route)| Step::Say { source, at, metric, route }),
-        1 => (3..6_usize).prop_map(Step::Stale),
-        1 => (3..6_usize).prop_map(Step::Sweep),
-        1 => (0..5_u32).prop_map(Step::Ports),
-        2 => (0..2_u32, 0..5_u32).prop_map(|(object, route)| Step::Object(object, route)),
-        1 => any::<bool>().prop_map(Step::WithoutV6),
-        3 => prop::bool::weighted(0.7).prop_map(Step::Commit),
+            .prop_map(|(source, at, metric, route)| CandidateStep::Say { source, at, metric, route }),
+        1 => (3..6_usize).prop_map(CandidateStep::Stale),
+        1 => (3..6_usize).prop_map(CandidateStep::Sweep),
+        1 => (0..5_u32).prop_map(CandidateStep::Ports),
+        2 => (0..2_u32, 0..5_u32).prop_map(|(object, route)| CandidateStep::Object(object, route)),
+        1 => any::<bool>().prop_map(CandidateStep::WithoutV6),
+        3 => prop::bool::weighted(0.7).prop_map(CandidateStep::Commit),
     ];
     prop::collection::vec(step, 1..150)
 }
@@ -145,7 +145,7 @@ proptest! {
         let (mut lone, mut user_before, mut has_changed_files) = (Vec::new(), BTreeMap::new(), false);
         for step in steps {
             match step {
-                Step::Say { source, at, metric, route: number } => {
+                CandidateStep::Say { source, at, metric, route: number } => {
                     let (source, prefix) = (sources[source], prefix(at));
                     let metric = if source.is_feed() { metric } else { 0 };
                     if source != SourceId::FILES && std::mem::take(&mut has_changed_files) {
@@ -190,13 +190,13 @@ proptest! {
                     }
                     lone.extend(changed.is_lone.then_some(prefix));
                 }
-                Step::Stale(source) => {
+                CandidateStep::Stale(source) => {
                     candidates.begin_epoch(sources[source]);
                     for (_, is_stale) in model.said.values_mut().flatten().filter(|((of, _), _)| *of == sources[source]).map(|(_, said)| said) {
                         *is_stale = true;
                     }
                 }
-                Step::Sweep(source) => {
+                CandidateStep::Sweep(source) => {
                     candidates.sweep(sources[source]);
                     while let Some(said) = candidates.next_stale() {
                         let Changed { winner, is_lone } = candidates.set(&said, || panic!("there is an entry"));
@@ -209,7 +209,7 @@ proptest! {
                         said.retain(|(of, _), (_, is_stale)| *of != sources[source] || !*is_stale);
                     }
                 }
-                Step::Ports(without_port) => {
+                CandidateStep::Ports(without_port) => {
                     model.without_port = without_port;
                     candidates.resolve_anew(|wanted| hops.find(&wanted, without_port));
                     for prefix in candidates.take_moved() {
@@ -217,7 +217,7 @@ proptest! {
                         if id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, id) };
                     }
                 }
-                Step::Object(number, meant) => {
+                CandidateStep::Object(number, meant) => {
                     let before = std::mem::replace(&mut model.objects[number as usize], meant);
                     candidates.set_object(object(number), Some(&route(meant)), |wanted| hops.find(&wanted, model.without_port));
                     let moved = candidates.take_moved();
@@ -228,7 +228,7 @@ proptest! {
                         if id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, id) };
                     }
                 }
-                Step::WithoutV6(without) => {
+                CandidateStep::WithoutV6(without) => {
                     model.without_v6 = without;
                     candidates.set_without_table(if without { vec![Family::V6] } else { Vec::new() });
                     for prefix in candidates.prefixes(Family::V6) {
@@ -236,7 +236,7 @@ proptest! {
                         if id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, id) };
                     }
                 }
-                Step::Commit(is_taken) => {
+                CandidateStep::Commit(is_taken) => {
                     if is_taken {
                         candidates.settle();
                         lone.drain(..).for_each(|prefix| candidates.forget(prefix));

@@ -32,11 +32,11 @@ pub(super) struct Building {
     /// Prefixes whose routes were set since the copy was made.
     changed: FxHashSet<IpPrefix>,
     /// `None` when it was joined.
-    thread: Option<JoinHandle<anyhow::Result<Built>>>,
+    thread: Option<JoinHandle<anyhow::Result<BuiltEngine>>>,
 }
 
 /// An engine with its table.
-struct Built {
+struct BuiltEngine {
     made: Made,
     /// The routes of the table.
     rib: Rib,
@@ -86,7 +86,7 @@ impl Vrf {
             let start = Instant::now();
             leave_out(&mut rib, made.engine.as_ref());
             rib.move_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;
-            Ok(Built { made, rib, build_s: start.elapsed().as_secs_f64() })
+            Ok(BuiltEngine { made, rib, build_s: start.elapsed().as_secs_f64() })
         };
         // It runs on the CPUs of this thread, where no lcore is.
         let thread = Builder::new().name("engine".into()).spawn(build).context("cannot build an engine")?;
@@ -124,7 +124,7 @@ impl Vrf {
         let thread = building.thread.take().context("the engine has been joined")?;
         let built =
             thread.join().map_err(|_| anyhow::anyhow!("the thread that builds an engine has panicked"))?;
-        let Built { mut made, mut rib, build_s } = built?;
+        let BuiltEngine { mut made, mut rib, build_s } = built?;
         self.commit()?;
         self.check_families(made.engine.as_ref())?;
         let has_table = |prefix: &IpPrefix| made.engine.info().has_family(prefix.family());

@@ -10,9 +10,9 @@ use fib::{IpPrefix, Neighbour, NextHop, NextHopId, NextHopTable, Rib};
 use rustc_hash::FxHashMap;
 use std::path::PathBuf;
 
-/// Progress of reading route files.
+/// LoadProgress of reading route files.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Progress<'a> {
+pub(crate) enum LoadProgress<'a> {
     /// Bytes read so far and the total; a total of 0 means unknown.
     Reading { bytes: u64, bytes_total: u64 },
     /// Reading has ended, with these files; the list is empty after an error.
@@ -25,13 +25,13 @@ pub(crate) enum Progress<'a> {
 /// `FeedError`, with file and line.
 pub(crate) fn load_rib(
     paths: &[PathBuf],
-    on_progress: &mut dyn FnMut(Progress<'_>),
+    on_progress: &mut dyn FnMut(LoadProgress<'_>),
 ) -> anyhow::Result<(Rib, NextHopTable, Vec<Loaded>)> {
     let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
-    let mut reading = |bytes, bytes_total| on_progress(Progress::Reading { bytes, bytes_total });
+    let mut reading = |bytes, bytes_total| on_progress(LoadProgress::Reading { bytes, bytes_total });
     let options = LoadOptions { format: None, on_progress: Some(&mut reading) };
     let files = feed::load(paths, &mut rib, &mut hops, options);
-    on_progress(Progress::Read(files.as_deref().unwrap_or_default()));
+    on_progress(LoadProgress::Read(files.as_deref().unwrap_or_default()));
     Ok((rib, hops, files?))
 }
 

@@ -13,7 +13,7 @@ fn numbered(number: u32) -> (IpPrefix, FeedEvent) {
     (prefix, FeedEvent::Announce { vrf: 0, prefix, metric: 0, route })
 }
 
-impl Rig {
+impl SourcesRig {
     /// The same over an engine behind switches.
     fn with_faults() -> (Self, Arc<Faults>) {
         let mut rig = Self::new();
@@ -49,7 +49,7 @@ impl Rig {
 
 #[test]
 fn a_reload_that_is_refused_forgets_no_withdrawal_that_was_refused() {
-    let (mut rig, faults) = Rig::with_faults();
+    let (mut rig, faults) = SourcesRig::with_faults();
     let before = rig.hop();
     rig.says(FPM, vec![announce(7, 10)]);
     faults.fail_from(Call::Apply, 0, How::Full);
@@ -63,7 +63,7 @@ fn a_reload_that_is_refused_forgets_no_withdrawal_that_was_refused() {
 
 #[test]
 fn a_withdrawal_over_the_control_socket_that_is_refused_is_tried_again() {
-    let (mut rig, faults) = Rig::with_faults();
+    let (mut rig, faults) = SourcesRig::with_faults();
     let before = rig.hop();
     rig.says(FPM, vec![announce(7, 10)]);
     faults.fail_from(Call::Apply, 0, How::Full);
@@ -77,7 +77,7 @@ fn a_withdrawal_over_the_control_socket_that_is_refused_is_tried_again() {
 
 #[test]
 fn the_routes_of_an_address_that_are_refused_are_tried_again() {
-    let (mut rig, faults) = Rig::with_faults();
+    let (mut rig, faults) = SourcesRig::with_faults();
     let before = rig.hop();
     faults.fail_from(Call::Apply, 0, How::Full);
     let own = vec![(prefix(), NextHop::Connected { port: PortRef::Index(1) })];
@@ -105,7 +105,7 @@ fn the_routes_of_an_address_that_are_refused_are_tried_again() {
 
 #[test]
 fn next_hops_do_not_grow_while_every_commit_is_refused() {
-    let (mut rig, faults) = Rig::with_faults();
+    let (mut rig, faults) = SourcesRig::with_faults();
     rig.vrf.changes.unused.stay = Duration::ZERO;
     let start = rig.vrf.hops().len();
     faults.fail_from(Call::Apply, 0, How::Full);
@@ -125,7 +125,7 @@ fn next_hops_do_not_grow_while_every_commit_is_refused() {
 
 #[test]
 fn a_route_that_the_engine_refuses_keeps_no_other_one_out() {
-    let (mut rig, faults) = Rig::with_faults();
+    let (mut rig, faults) = SourcesRig::with_faults();
     *faults.refused.lock().unwrap() = vec![numbered(37).0];
     rig.says_all(FPM, (0..100).map(|number| numbered(number).1).collect());
     assert_eq!(rig.in_service(0..100), 99);
@@ -147,7 +147,7 @@ fn a_route_that_the_engine_refuses_keeps_no_other_one_out() {
 
 #[test]
 fn routes_of_a_family_that_the_engine_lacks_keep_no_other_one_out() {
-    let mut rig = Rig::new();
+    let mut rig = SourcesRig::new();
     rig.vrf.replace_all(Rib::new(), NextHopTable::new()).unwrap();
     rig.vrf.replace_engine(ENGINES.make("sail-m", &fib::EngineOptions::default()).unwrap());
     let link = |text: &str| {
@@ -163,7 +163,7 @@ fn routes_of_a_family_that_the_engine_lacks_keep_no_other_one_out() {
 
 #[test]
 fn a_change_that_the_engine_refuses_is_tried_again() {
-    let mut rig = Rig::new();
+    let mut rig = SourcesRig::new();
     let faults = Arc::new(Faults::default());
     rig.vrf.replace_engine(Box::new(FaultyEngine::new(&faults)));
     let before = rig.hop();
@@ -178,10 +178,10 @@ fn a_change_that_the_engine_refuses_is_tried_again() {
 
 #[test]
 fn what_is_refused_is_tried_in_bounded_rounds_and_each_route_has_its_turn() {
-    let (mut rig, faults) = Rig::with_faults();
+    let (mut rig, faults) = SourcesRig::with_faults();
     // The only one that is taken is among the last.
     *faults.refused.lock().unwrap() = (0..999).map(|number| numbered(number).0).collect();
-    let tries = |rig: &mut Rig, work: &mut dyn FnMut(&mut Rig) -> usize| {
+    let tries = |rig: &mut SourcesRig, work: &mut dyn FnMut(&mut SourcesRig) -> usize| {
         let before = faults.calls(Call::Apply);
         let turns = work(rig);
         let tries = faults.calls(Call::Apply) - before;
@@ -190,7 +190,7 @@ fn what_is_refused_is_tried_in_bounded_rounds_and_each_route_has_its_turn() {
     tries(&mut rig, &mut |rig| rig.says_all(FPM, (0..1000).map(|number| numbered(number).1).collect()));
     let mut rounds = 0;
     while rig.in_service(999..1000) == 0 {
-        tries(&mut rig, &mut Rig::tries_again);
+        tries(&mut rig, &mut SourcesRig::tries_again);
         rounds += 1;
         assert!(rounds <= 2 * 1000 / 64 + 1, "it had no turn");
     }
@@ -211,7 +211,7 @@ fn what_is_refused_is_tried_in_bounded_rounds_and_each_route_has_its_turn() {
 
 #[test]
 fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
-    let mut rig = Rig::new();
+    let mut rig = SourcesRig::new();
     rig.vrf.replace_all(Rib::new(), NextHopTable::new()).unwrap();
     let link = |text: &str| {
         let path = Path { gateway: None, ifindex: 10, weight: 1 };
@@ -223,9 +223,9 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
         own.map(|(text, port)| (text.parse().unwrap(), NextHop::Connected { port: PortRef::Index(port) }));
     rig.vrf.set_own_routes(own.to_vec()).unwrap();
     rig.says_all(FPM, vec![numbered(0).1, link("2001:db8::/32")]);
-    let lens = |rig: &Rig| (rig.vrf.rib().v4.len(), rig.vrf.rib().v6.len());
+    let lens = |rig: &SourcesRig| (rig.vrf.rib().v4.len(), rig.vrf.rib().v6.len());
     assert_eq!(lens(&rig), (2, 2));
-    let move_to = |rig: &mut Rig, name: &str, meanwhile: Vec<FeedEvent>| {
+    let move_to = |rig: &mut SourcesRig, name: &str, meanwhile: Vec<FeedEvent>| {
         rig.vrf.build_engine(EngineSpec::named(name)).unwrap();
         rig.says_all(FPM, meanwhile);
         let result = loop {
@@ -268,7 +268,7 @@ fn routes(vrf: &crate::routes::Vrf) -> Vec<String> {
 
 #[test]
 fn a_reload_in_slices_is_taken_whole_or_not_at_all() {
-    let (mut rig, faults) = Rig::with_faults();
+    let (mut rig, faults) = SourcesRig::with_faults();
     let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
     let id = hops.bare(5).unwrap();
     for number in 0..6_u32 {

@@ -24,7 +24,7 @@ const PREFIX: &str = "198.18.0.0/24";
 const FPM: FeedId = FeedId(0);
 const KERNEL: FeedId = FeedId(1);
 
-struct Rig {
+struct SourcesRig {
     vrf: Vrf,
     feeds: Feeds,
     ports: SharedPorts,
@@ -58,7 +58,7 @@ fn link(ifindex: u32, name: &str) -> FeedEvent {
     FeedEvent::Link(Link { ifindex, name, is_up: true, is_running: true, is_local: false })
 }
 
-impl Rig {
+impl SourcesRig {
     /// A VRF over the ports p0 and p1, which are the interfaces 10 and 11.
     fn new() -> Self {
         Self::with_feeds_before_files(0)
@@ -140,7 +140,7 @@ fn id(value: u32) -> Action {
 
 #[test]
 fn ctl_comes_before_files_and_files_before_feeds() {
-    let mut rig = Rig::new();
+    let mut rig = SourcesRig::new();
     let before = rig.hop();
     rig.says(KERNEL, vec![announce(7, 10)]);
     assert_eq!(rig.hop(), "via 192.0.2.7 dev 0");
@@ -169,7 +169,7 @@ fn ctl_comes_before_files_and_files_before_feeds() {
 #[test]
 fn a_files_route_is_back_when_the_others_are_gone() {
     for feed in [FPM, KERNEL] {
-        let mut rig = Rig::new();
+        let mut rig = SourcesRig::new();
         rig.file(id(77));
         rig.says(feed, vec![announce(7, 10)]);
         assert_eq!(rig.hop(), "77");
@@ -186,7 +186,7 @@ fn a_files_route_is_back_when_the_others_are_gone() {
 #[test]
 fn feeds_that_are_named_before_files_come_before_them() {
     // FPM, files, the kernel.
-    let mut rig = Rig::with_feeds_before_files(1);
+    let mut rig = SourcesRig::with_feeds_before_files(1);
     let before = rig.hop();
     rig.file(id(77));
     rig.says(KERNEL, vec![announce(7, 10)]);
@@ -208,7 +208,7 @@ fn feeds_that_are_named_before_files_come_before_them() {
         assert_eq!(rig.hop(), wanted);
     }
     // FPM, the kernel, files.
-    let mut rig = Rig::with_feeds_before_files(2);
+    let mut rig = SourcesRig::with_feeds_before_files(2);
     rig.says(KERNEL, vec![announce(7, 10)]);
     rig.file(id(77));
     assert_eq!(rig.hop(), "via 192.0.2.7 dev 0");
@@ -221,7 +221,7 @@ fn feeds_that_are_named_before_files_come_before_them() {
 
 #[test]
 fn a_hangup_replaces_the_files_routes_alone() {
-    let mut rig = Rig::new();
+    let mut rig = SourcesRig::new();
     let routes = rig.vrf.rib().len();
     rig.says(FPM, vec![announce(7, 10)]);
     rig.vrf.add_route("203.0.113.128/25".parse().unwrap(), &Hop::Hop(NextHop::Blackhole)).unwrap();
@@ -240,7 +240,7 @@ fn a_hangup_replaces_the_files_routes_alone() {
 
 #[test]
 fn routes_wait_for_their_interface_and_gateways_for_their_neighbour() {
-    let mut rig = Rig::new();
+    let mut rig = SourcesRig::new();
     rig.says(FPM, vec![announce(7, 20)]);
     assert_eq!(rig.hop(), "unreachable");
     rig.says(KERNEL, vec![link(20, "p1")]);
@@ -257,7 +257,7 @@ fn routes_wait_for_their_interface_and_gateways_for_their_neighbour() {
     assert_eq!(rig.hop(), "unreachable");
 
     rig.says(FPM, vec![announce(7, 10)]);
-    let egress = |rig: &Rig| {
+    let egress = |rig: &SourcesRig| {
         let id = rig.vrf.rib().v4.get(match prefix() {
             IpPrefix::V4(prefix) => prefix,
             IpPrefix::V6(_) => unreachable!(),
@@ -280,7 +280,7 @@ fn routes_wait_for_their_interface_and_gateways_for_their_neighbour() {
 
 #[test]
 fn several_paths_are_a_group_that_avoids_links_without_a_delta() {
-    let mut rig = Rig::new();
+    let mut rig = SourcesRig::new();
     let path = |last, ifindex, weight| Path { gateway: Some(gateway(last)), ifindex, weight };
     let route = Arc::new(Route::Paths(Box::new([path(7, 10, 1), path(8, 11, 2), path(9, 20, 1)])));
     rig.says(KERNEL, vec![FeedEvent::Announce { vrf: 0, prefix: prefix(), metric: 0, route }]);
@@ -290,7 +290,7 @@ fn several_paths_are_a_group_that_avoids_links_without_a_delta() {
     };
     rig.says(KERNEL, vec![neighbour(7, 10), neighbour(8, 11)]);
     let id = rig.vrf.rib().longest(ADDRESS.to_be_bytes().into()).unwrap().1;
-    let alive = |rig: &Rig| {
+    let alive = |rig: &SourcesRig| {
         let table = rig.vrf.egress_table().unwrap().load_full();
         table.paths(id).unwrap().iter().map(|path| path.share.is_some()).collect::<Vec<_>>()
     };
@@ -314,7 +314,7 @@ fn several_paths_are_a_group_that_avoids_links_without_a_delta() {
 #[test]
 fn a_group_that_is_replaced_is_one_change_of_egress() {
     const ROUTES: u32 = 10_000;
-    let mut rig = Rig::new();
+    let mut rig = SourcesRig::new();
     rig.says(KERNEL, vec![link(10, "p0"), link(11, "p1")]);
     let object = ObjectId { feed: FPM, epoch: 0, number: 7 };
     let group = |paths: &[(u8, u32)]| {
@@ -327,7 +327,7 @@ fn a_group_that_is_replaced_is_one_change_of_egress() {
     let announced = |i| FeedEvent::Announce { vrf: 0, prefix: at(i), metric: 0, route: Arc::clone(&named) };
     rig.says(FPM, group(&[(1, 10), (2, 11)]));
     rig.says(FPM, (0..ROUTES).map(announced).collect());
-    let hop = |rig: &Rig| {
+    let hop = |rig: &SourcesRig| {
         let ids: FxHashSet<_> = (0..ROUTES).map(|i| rig.vrf.route(at(i))).collect();
         let id = *ids.iter().next().unwrap();
         assert_eq!((ids.len(), rig.vrf.egress_table().unwrap().load().named()), (1, rig.vrf.hops().named()));
@@ -353,7 +353,7 @@ fn a_group_that_is_replaced_is_one_change_of_egress() {
 
 #[test]
 fn a_link_that_goes_down_or_comes_up_resolves_no_route_again() {
-    let mut rig = Rig::new();
+    let mut rig = SourcesRig::new();
     rig.says(FPM, vec![announce(7, 10)]);
     assert!(rig.feeds.take_new_addresses());
     for is_running in [false, true] {
@@ -368,9 +368,9 @@ fn a_link_that_goes_down_or_comes_up_resolves_no_route_again() {
 
 #[test]
 fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
-    let mut rig = Rig::new();
+    let mut rig = SourcesRig::new();
     rig.vrf.changes.unused.stay = Duration::ZERO;
-    let hops = |rig: &Rig| rig.vrf.hops().len();
+    let hops = |rig: &SourcesRig| rig.vrf.hops().len();
     let start = hops(&rig);
     let mut most = 0;
     for round in 0..20_000_u32 {
@@ -397,11 +397,11 @@ fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
 
 #[test]
 fn a_route_that_comes_and_goes_at_once_leaves_the_files_route() {
-    let mut rig = Rig::new();
+    let mut rig = SourcesRig::new();
     rig.file(id(77));
     for before_files in [0, 2] {
         if before_files > 0 {
-            rig = Rig::with_feeds_before_files(before_files);
+            rig = SourcesRig::with_feeds_before_files(before_files);
             rig.file(id(77));
         }
         rig.says(FPM, vec![announce(7, 10), withdraw()]);
@@ -415,10 +415,10 @@ fn a_route_that_comes_and_goes_at_once_leaves_the_files_route() {
 
 #[test]
 fn a_route_over_an_interface_without_a_port_does_not_fall_through_to_a_shorter_one() {
-    let mut rig = Rig::new();
+    let mut rig = SourcesRig::new();
     let shorter = rig.hop();
     assert_ne!(shorter, "0", "there is a shorter route");
-    let outcome = |rig: &Rig| {
+    let outcome = |rig: &SourcesRig| {
         let FeedOutcome { unresolved, unreachable, .. } = rig.outcome(KERNEL);
         (unresolved, unreachable)
     };
@@ -443,7 +443,7 @@ fn a_route_over_an_interface_without_a_port_does_not_fall_through_to_a_shorter_o
     rig.says(KERNEL, vec![FeedEvent::Announce { vrf: 0, prefix: prefix(), metric: 0, route }]);
     assert_eq!((rig.hop().as_str(), outcome(&rig)), ("via 192.0.2.8 dev 1", (0, 0)));
 
-    let mut rig = Rig::ignoring_foreign();
+    let mut rig = SourcesRig::ignoring_foreign();
     rig.says(KERNEL, vec![announce(7, 12)]);
     assert_eq!((rig.hop(), outcome(&rig)), (shorter, (1, 0)));
 }
@@ -456,13 +456,13 @@ fn a_default_route_of_the_management_network_takes_no_ones_place() {
         let route = Arc::new(Route::Paths(Box::new([path])));
         (feed, vec![FeedEvent::Announce { vrf: 0, prefix: all, metric: 0, route }])
     };
-    let found = |rig: &Rig| {
+    let found = |rig: &SourcesRig| {
         let (_, id) = rig.vrf.rib().longest([9, 9, 9, 9].into())?;
         rig.vrf.hops().get(id).map(ToString::to_string)
     };
     for before_files in [0, 2] {
         // The files' default route stays, whoever is preferred.
-        let mut rig = Rig::with_feeds_before_files(before_files);
+        let mut rig = SourcesRig::with_feeds_before_files(before_files);
         rig.vrf.replace_all(Rib::new(), NextHopTable::new()).unwrap();
         let hop = NextHop::Gateway { gateway: gateway(1), port: PortRef::Index(1) };
         let action = Action::Announce(Hop::Hop(hop));
@@ -473,7 +473,7 @@ fn a_default_route_of_the_management_network_takes_no_ones_place() {
         assert_eq!(found(&rig).as_deref(), Some("via 192.0.2.1 dev 1"));
     }
     // So does that of a preferred feed.
-    let mut rig = Rig::new();
+    let mut rig = SourcesRig::new();
     rig.vrf.replace_all(Rib::new(), NextHopTable::new()).unwrap();
     for ((feed, events), wanted) in [
         (default(KERNEL, 254, 12), "unreachable"),

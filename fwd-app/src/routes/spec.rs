@@ -1,6 +1,6 @@
 //! Which VRFs there are, and which routes and engine they have, as configured.
 
-use super::feeds::Tables;
+use super::feeds::RoutingTables;
 use crate::datapath::egress::find_port;
 use crate::datapath::vlans::{PortVrfs, VLAN_IDS};
 use crate::engines::EngineSpec;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 pub(crate) struct TableSpec {
     /// Route files, in order.
     pub(crate) files: Vec<PathBuf>,
-    /// Tables with more routes are refused.
+    /// RoutingTables with more routes are refused.
     pub(crate) routes_max: Option<u64>,
     /// The engine.
     pub(crate) engine: EngineSpec,
@@ -87,8 +87,8 @@ impl VrfSpec {
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] for a name that no VRF has, a table of two VRFs, and a second table of one.
-    pub(crate) fn tables(vrfs: &[Self], named: &[NamedTable]) -> Result<Tables, ConfigError> {
-        let mut tables = Tables::default();
+    pub(crate) fn tables(vrfs: &[Self], named: &[NamedTable]) -> Result<RoutingTables, ConfigError> {
+        let mut tables = RoutingTables::default();
         for (at, NamedTable { vrf, table }) in named.iter().enumerate() {
             let number = Self::number_of(vrfs, "--vrf-table", vrf)?;
             let refused = |why: &str| ConfigError::Invalid(format!("--vrf-table {vrf}={table}: {why}"));

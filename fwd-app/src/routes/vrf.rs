@@ -9,7 +9,7 @@
 use super::candidates::{Candidates, SourceId};
 use super::commit::Changes;
 use super::engine_swap::Building;
-use super::files::{Progress, load_rib};
+use super::files::{LoadProgress, load_rib};
 use super::spec::TableSpec;
 use crate::datapath::egress::{Inputs, check_ports};
 use crate::datapath::{EgressError, EgressTable};
@@ -32,7 +32,7 @@ use std::time::Instant;
 
 /// Counts and times of a VRF so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct VrfTally {
     /// Time to read the route files, seconds.
     pub(crate) load_s: f64,
     /// Time to build the engine's table, seconds.
@@ -129,7 +129,7 @@ pub(crate) struct Vrf {
     pub(super) candidates: Candidates,
     /// What has changed since the last commit, what the engine has refused, and what is to be looked at.
     pub(super) changes: Changes,
-    pub(super) tally: Tally,
+    pub(super) tally: VrfTally,
 }
 
 impl Vrf {
@@ -142,7 +142,7 @@ impl Vrf {
         (number, name): (usize, &str),
         Made { engine, service, is_shared }: Made,
         ports: SharedPorts,
-        on_progress: &mut dyn FnMut(Progress<'_>),
+        on_progress: &mut dyn FnMut(LoadProgress<'_>),
     ) -> anyhow::Result<Self> {
         let start = Instant::now();
         let (mut rib, hops, _) = load_rib(&spec.files, on_progress)?;
@@ -167,7 +167,7 @@ impl Vrf {
             engine,
             egress: Egress { ports, in_service: None },
             candidates: Candidates::default(),
-            tally: Tally { load_s, ..Tally::default() },
+            tally: VrfTally { load_s, ..VrfTally::default() },
         };
         let start = Instant::now();
         vrf.rib.commit_to(vrf.engine.writer.as_mut()).with_context(|| {
@@ -380,7 +380,7 @@ impl Vrf {
     }
 
     /// Counts and times so far.
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> VrfTally {
         self.tally
     }
 

@@ -8,10 +8,10 @@
 
 use crate::neighbours::action::Action;
 use crate::neighbours::config::NeighbourConfig;
-use crate::neighbours::entries::{Key, State};
+use crate::neighbours::entries::{Key, NeighbourState};
 use crate::neighbours::frame::Tags;
 use crate::neighbours::icmp_errors::Cause;
-use crate::neighbours::limiter::Rate;
+use crate::neighbours::limiter::LimitRate;
 use crate::neighbours::receive::Disposition;
 use crate::neighbours::{ErrorAnswer, Router, RouterConfig};
 use crate::ports::address::InterfaceAddress;
@@ -102,7 +102,7 @@ impl RouterRig {
             waiting_max: WAITING_MAX,
             entries_max: ENTRIES_MAX,
             incomplete_max: INCOMPLETE_MAX,
-            resolutions: Rate { per_second: 10, burst: 10 },
+            resolutions: LimitRate { per_second: 10, burst: 10 },
             ..NeighbourConfig::default()
         };
         let mut router = Router::new(&RouterConfig { neighbours, ..RouterConfig::default() });
@@ -207,7 +207,7 @@ impl RouterRig {
     fn incomplete(&self) -> usize {
         let entries = self.router.neighbours();
         entries
-            .filter(|(_, entry)| matches!(entry.state, State::Incomplete { .. }) && !entry.is_pinned)
+            .filter(|(_, entry)| matches!(entry.state, NeighbourState::Incomplete { .. }) && !entry.is_pinned)
             .count()
     }
 
@@ -216,9 +216,9 @@ impl RouterRig {
         let (mut waiting, mut macs) = (BTreeSet::new(), BTreeMap::new());
         let mut learned = [0; 2];
         for (key, entry) in self.router.neighbours() {
-            let has_none = matches!(entry.state, State::Incomplete { .. } | State::Failed);
+            let has_none = matches!(entry.state, NeighbourState::Incomplete { .. } | NeighbourState::Failed);
             assert_eq!(entry.mac.is_none(), has_none, "{entry:?}");
-            assert!(entry.waiting.is_empty() || matches!(entry.state, State::Incomplete { .. }));
+            assert!(entry.waiting.is_empty() || matches!(entry.state, NeighbourState::Incomplete { .. }));
             assert!(entry.waiting.len() <= WAITING_MAX);
             assert!(entry.due.is_some());
             waiting.extend(entry.waiting.iter().copied());

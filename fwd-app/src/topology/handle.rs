@@ -1,7 +1,7 @@
 //! A handle on running stages for other threads: reads their counters, stops them, and gives them another engine.
 
 use super::lcores::Readers;
-use super::{Control, Outcome, Stages};
+use super::{StageControl, StageOutcome, Stages};
 use crate::datapath::Latency;
 use crate::datapath::counters::{Counters, Published, QueueCount};
 use crate::datapath::lookup::EngineFault;
@@ -22,15 +22,15 @@ const LOOK_LIMIT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Look {
     fresh: Vec<Latency>,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<StageOutcome>,
 }
 
 impl Look {
     /// Adds the outcomes so far of `ended` and of `stages`, in place of whose latencies there are empty ones afterwards.
-    pub(crate) fn fill(mut self, ended: &mut [Outcome], stages: &mut Stages) -> Self {
+    pub(crate) fn fill(mut self, ended: &mut [StageOutcome], stages: &mut Stages) -> Self {
         for outcome in ended {
             let latency = std::mem::replace(&mut outcome.latency, self.fresh.pop());
-            self.outcomes.push(Outcome { counters: outcome.counters, latency, held: outcome.held });
+            self.outcomes.push(StageOutcome { counters: outcome.counters, latency, held: outcome.held });
         }
         for stage in stages {
             self.outcomes.push(stage.look(self.fresh.pop()));
@@ -40,11 +40,11 @@ impl Look {
 }
 
 /// What an lcore has counted.
-pub(crate) struct Seen {
+pub(crate) struct LcoreCounts {
     /// The lcore.
     pub(crate) lcore: u32,
     /// The outcomes so far of its stages.
-    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) outcomes: Vec<StageOutcome>,
     /// `None` for what it has counted until now. If it did not answer, the age of the counters that it published last, which are without
     /// cycles by pass.
     pub(crate) age: Option<Duration>,
@@ -67,13 +67,15 @@ pub(crate) struct LcoreLook {
 
 impl LcoreLook {
     /// The counters that it published last.
-    fn last(&self, tsc_hz: u64) -> Seen {
+    fn last(&self, tsc_hz: u64) -> LcoreCounts {
         let cycles = self.published.iter().map(|published| dpdk_ffi::tsc().saturating_sub(published.at()));
         #[expect(clippy::cast_precision_loss, reason = "less than 2^53, or weeks")]
         let age = cycles.min().map(|cycles| Duration::from_secs_f64(cycles as f64 / tsc_hz.max(1) as f64));
-        let outcome =
-            |published: &Arc<Published>| Outcome { counters: published.read(), ..Outcome::default() };
-        Seen { lcore: self.lcore, outcomes: self.published.iter().map(outcome).collect(), age }
+        let outcome = |published: &Arc<Published>| StageOutcome {
+            counters: published.read(),
+            ..StageOutcome::default()
+        };
+        LcoreCounts { lcore: self.lcore, outcomes: self.published.iter().map(outcome).collect(), age }
     }
 }
 
@@ -104,7 +106,7 @@ pub(crate) struct QueueUse {
 /// What other threads share with the stages.
 #[derive(Clone, Default)]
 pub(crate) struct Handle {
-    pub(super) control: Arc<Control>,
+    pub(super) control: Arc<StageControl>,
     pub(super) published: Arc<[Arc<Published>]>,
     /// The published counters of the router, which are among those of `published` too.
     pub(super) router: Option<Arc<Published>>,
@@ -159,7 +161,7 @@ impl Handle {
 
     /// The counters of every lcore now, with its cycles by pass; its latencies are in [`Self::past`] then. Of an lcore that has ended or
     /// does not answer in time they are those that it published last.
-    pub(crate) fn look(&self, tsc_hz: u64) -> Vec<Seen> {
+    pub(crate) fn look(&self, tsc_hz: u64) -> Vec<LcoreCounts> {
         // Clones write to all of their memory, so that recording meets no page for the first time.
         let empty = Latency::new(tsc_hz);
         for look in &*self.lcores {
@@ -183,7 +185,7 @@ impl Handle {
             let past = past.get_or_insert_with(|| Latency::new(tsc_hz));
             let taken = outcomes.iter_mut().filter_map(|outcome| outcome.latency.take());
             taken.for_each(|latency| past.merge(&latency));
-            seen.push(Seen { lcore: look.lcore, outcomes, age: None });
+            seen.push(LcoreCounts { lcore: look.lcore, outcomes, age: None });
         }
         seen
     }
@@ -283,7 +285,7 @@ mod tests {
         let look = LcoreLook { lcore: 3, stages: 1, published: vec![published], ..LcoreLook::default() };
         let handle = Handle { lcores: Arc::new([Arc::new(look)]), ..Handle::default() };
         let seen = handle.look(1_000_000_000);
-        let [Seen { lcore: 3, outcomes, age: Some(age) }] = &seen[..] else {
+        let [LcoreCounts { lcore: 3, outcomes, age: Some(age) }] = &seen[..] else {
             panic!("{} lcores", seen.len());
         };
         assert_eq!((outcomes[0].counters.rx_packets, outcomes[0].counters.tx_packets), (9, 7));

@@ -2,10 +2,10 @@
 
 use super::handle::{Direction, Handle, LcoreLook, QueueUse};
 use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxStage, VlanStock, VrfInFlight};
-use super::plan::{Job, Plan};
+use super::plan::{Job, LcorePlan};
 use super::punts::PuntRings;
-use super::run_to_completion::{Input, Path, VlanBatches, VrfTables, Worker};
-use super::{Control, Settings, Stages};
+use super::run_to_completion::{Input, InputPath, VlanBatches, VrfTables, Worker};
+use super::{Settings, StageControl, Stages};
 use crate::datapath::counters::QueueCount;
 use crate::datapath::limit::Limit;
 use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
@@ -54,7 +54,7 @@ pub(crate) struct VrfParts<'a> {
 }
 
 /// Stages that are ready to run.
-pub(crate) struct Built {
+pub(crate) struct BuiltStages {
     /// The stages of each lcore.
     pub(crate) lcores: Vec<(u32, Stages)>,
     /// The receiving ends of the channels between the stages.
@@ -82,7 +82,7 @@ impl Parts<'_> {
     ///
     /// # Errors
     /// [`BuildError`] when a queue does not exist or the engine has no memory for readers.
-    pub(crate) fn build(self, plan: &Plan) -> Result<Built, BuildError> {
+    pub(crate) fn build(self, plan: &LcorePlan) -> Result<BuiltStages, BuildError> {
         let tsc_hz = dpdk_ffi::tsc_hz(self.eal);
         let limits = self.settings.limits(tsc_hz);
         Builder {
@@ -103,11 +103,11 @@ impl Parts<'_> {
 /// Builds stages from parts.
 struct Builder<'a> {
     parts: Parts<'a>,
-    plan: &'a Plan,
+    plan: &'a LcorePlan,
     limits: RxLimits,
     tsc_hz: u64,
     /// The stop flag of the receiving stages.
-    control: Arc<Control>,
+    control: Arc<StageControl>,
     /// The published counters; each stage that counts adds its own.
     published: Vec<Arc<Published>>,
     /// The stages that look up.
@@ -132,7 +132,7 @@ pub(crate) struct Readers {
 type VrfReaders = (Vec<Box<dyn EngineReader>>, Arc<ReaderSwap>);
 
 impl Builder<'_> {
-    fn build(mut self) -> Result<Built, BuildError> {
+    fn build(mut self) -> Result<BuiltStages, BuildError> {
         let plan = self.plan;
         let channels = Channels::new(&self);
         let (mut lcores, mut looks) = (Vec::with_capacity(plan.lcores.len()), Vec::new());
@@ -168,7 +168,7 @@ impl Builder<'_> {
             watch: self.parts.watch,
             ..Handle::default()
         };
-        Ok(Built { lcores, channels: receivers.collect(), handle })
+        Ok(BuiltStages { lcores, channels: receivers.collect(), handle })
     }
 
     fn worker(&mut self, inputs: &[usize], tx: u16) -> Result<Worker, BuildError> {
@@ -190,7 +190,7 @@ impl Builder<'_> {
         let vrfs = readers.into_iter().zip(&self.parts.vrfs).map(tables).collect();
         let watch = Arc::clone(&self.parts.watch);
         let (tx, published) = (self.tx(tx)?, self.publish());
-        let path = Path { vrfs, tx, counters: Counters::default(), published, watch };
+        let path = InputPath { vrfs, tx, counters: Counters::default(), published, watch };
         Ok(Worker::new(inputs, path, Arc::clone(&self.control), swap))
     }
 

@@ -28,7 +28,7 @@ mod stage;
 
 pub(crate) use handle::Handle;
 pub(crate) use queue_map::{QueueLcore, QueueMap};
-pub(crate) use stage::{Outcome, Progress, Stage};
+pub(crate) use stage::{Stage, StageOutcome, StageProgress};
 
 /// The stages of one lcore.
 pub(crate) type Stages = Vec<Box<dyn Stage>>;
@@ -112,7 +112,7 @@ pub(crate) struct Totals {
 
 impl Totals {
     /// The sum of `outcomes`; the time stamp counter runs at `tsc_hz`.
-    pub(crate) fn new(outcomes: &[Outcome], tsc_hz: u64) -> Self {
+    pub(crate) fn new(outcomes: &[StageOutcome], tsc_hz: u64) -> Self {
         let mut totals = Self { counters: Counters::default(), latency: Latency::new(tsc_hz), held: 0 };
         for outcome in outcomes {
             totals.counters.merge(&outcome.counters);
@@ -127,12 +127,12 @@ impl Totals {
 
 /// What receiving stages do, which they look at each turn. The control side decides, or an lcore whose stage has panicked.
 #[derive(Debug, Default)]
-pub(crate) struct Control(AtomicU8);
+pub(crate) struct StageControl(AtomicU8);
 
 const PAUSED: u8 = 1;
 const STOPPING: u8 = 2;
 
-impl Control {
+impl StageControl {
     /// Stops receiving; packets already received are drained.
     pub(crate) fn stop_rx(&self) {
         self.0.store(STOPPING, Ordering::Release);

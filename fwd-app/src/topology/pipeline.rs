@@ -15,7 +15,7 @@
 //! Order: all batches of one input pass the same engine stage and the same tx stage. Those of different VRFs may overtake each other there.
 
 use super::stage::{ORIGINATED_ONE_IN, REFRESH_ONE_IN};
-use super::{Control, Outcome, Progress, Stage};
+use super::{Stage, StageControl, StageOutcome, StageProgress};
 use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
 use crate::datapath::lookup::InFlight;
 use crate::datapath::parse::parse;
@@ -50,7 +50,7 @@ pub(crate) struct RxStage {
     /// To the engine stage.
     pub(crate) to_engine: Sender<Travelling>,
     /// The stop flag.
-    pub(crate) control: Arc<Control>,
+    pub(crate) control: Arc<StageControl>,
     /// Its published counters.
     pub(crate) published: Arc<Published>,
     /// Its counters.
@@ -121,7 +121,7 @@ fn set_elsewhere(batch: &mut Batch, is_elsewhere: bool) {
 }
 
 impl Stage for RxStage {
-    fn poll(&mut self) -> Progress {
+    fn poll(&mut self) -> StageProgress {
         let (stopping, pausing) = (self.control.is_stopping(), self.control.is_paused());
         let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
         let takes_another = self.filling.is_none() && !stopping;
@@ -132,7 +132,7 @@ impl Stage for RxStage {
             };
         }
         let Some(mut batch) = self.filling.take() else {
-            return if stopping { Progress::Done } else { Progress::Idle };
+            return if stopping { StageProgress::Done } else { StageProgress::Idle };
         };
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(REFRESH_ONE_IN) {
@@ -169,24 +169,24 @@ impl Stage for RxStage {
                 None => send(batch),
                 Some(vlans) => vlans.send(batch, send),
             }
-            return Progress::Worked;
+            return StageProgress::Worked;
         }
         if !stopping {
             self.filling = Some(batch);
         }
-        if came > 0 { Progress::Worked } else { Progress::Idle }
+        if came > 0 { StageProgress::Worked } else { StageProgress::Idle }
     }
 
-    fn look(&mut self, fresh: Option<Latency>) -> Outcome {
+    fn look(&mut self, fresh: Option<Latency>) -> StageOutcome {
         let held = self.filling.as_ref().map_or(0, |batch| batch.packets.len()) as u64;
-        Outcome { counters: self.counters, latency: fresh, held }
+        StageOutcome { counters: self.counters, latency: fresh, held }
     }
 
     fn exchange(&mut self, queues: &mut PortQueues) {
         self.rx.exchange(queues);
     }
 
-    fn finish(mut self: Box<Self>) -> Outcome {
+    fn finish(mut self: Box<Self>) -> StageOutcome {
         self.look(None)
     }
 }
@@ -220,7 +220,7 @@ pub(crate) struct VrfInFlight {
 }
 
 impl Stage for EngineStage {
-    fn poll(&mut self) -> Progress {
+    fn poll(&mut self) -> StageProgress {
         let mut worked = false;
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(REFRESH_ONE_IN) {
@@ -269,18 +269,18 @@ impl Stage for EngineStage {
             worked = true;
         }
         match (worked, self.closed && self.is_empty()) {
-            (true, _) => Progress::Worked,
-            (false, false) => Progress::Idle,
-            (false, true) => Progress::Done,
+            (true, _) => StageProgress::Worked,
+            (false, false) => StageProgress::Idle,
+            (false, true) => StageProgress::Done,
         }
     }
 
-    fn look(&mut self, fresh: Option<Latency>) -> Outcome {
+    fn look(&mut self, fresh: Option<Latency>) -> StageOutcome {
         let held = self.vrfs.iter().map(|vrf| vrf.in_flight.packets_held()).sum();
-        Outcome { counters: self.counters, latency: fresh, held }
+        StageOutcome { counters: self.counters, latency: fresh, held }
     }
 
-    fn finish(mut self: Box<Self>) -> Outcome {
+    fn finish(mut self: Box<Self>) -> StageOutcome {
         self.look(None)
     }
 }
@@ -329,16 +329,16 @@ impl TxStage {
 }
 
 impl Stage for TxStage {
-    fn poll(&mut self) -> Progress {
+    fn poll(&mut self) -> StageProgress {
         let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
         let mut batch = match self.from_engine.try_recv() {
             Ok(batch) => batch,
-            Err(TryRecvError::Empty) if self.originate() => return Progress::Worked,
+            Err(TryRecvError::Empty) if self.originate() => return StageProgress::Worked,
             Err(TryRecvError::Empty) => {
                 self.tx.rest();
-                return Progress::Idle;
+                return StageProgress::Idle;
             }
-            Err(TryRecvError::Disconnected) => return Progress::Done,
+            Err(TryRecvError::Disconnected) => return StageProgress::Done,
         };
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(ORIGINATED_ONE_IN) {
@@ -356,21 +356,21 @@ impl Stage for TxStage {
             drop(home.try_send(batch));
         }
         watch.lap(&mut self.counters, StageName::HandOver, 0);
-        Progress::Worked
+        StageProgress::Worked
     }
 
-    fn look(&mut self, fresh: Option<Latency>) -> Outcome {
+    fn look(&mut self, fresh: Option<Latency>) -> StageOutcome {
         let held = self.tx.held() as u64;
-        Outcome { counters: self.counters, latency: self.tx.take_latency(fresh), held }
+        StageOutcome { counters: self.counters, latency: self.tx.take_latency(fresh), held }
     }
 
     fn exchange(&mut self, queues: &mut PortQueues) {
         self.tx.exchange(queues);
     }
 
-    fn finish(self: Box<Self>) -> Outcome {
+    fn finish(self: Box<Self>) -> StageOutcome {
         let held = self.tx.held() as u64;
-        Outcome { counters: self.counters, latency: Some(self.tx.into_latency()), held }
+        StageOutcome { counters: self.counters, latency: Some(self.tx.into_latency()), held }
     }
 }
 
@@ -388,14 +388,14 @@ mod tests {
     use std::time::{Duration, Instant};
 
     /// An engine stage with two pairs of slots, between two channels, over an engine without routes.
-    struct Rig {
+    struct PipelineRig {
         stage: EngineStage,
         rx: Option<Sender<Travelling>>,
         tx: Receiver<Travelling>,
         faults: Arc<Faults>,
     }
 
-    impl Rig {
+    impl PipelineRig {
         fn new() -> Self {
             let faults = Arc::new(Faults::default());
             let reader = FaultyEngine::new(&faults).reader(4, 16).unwrap();
@@ -432,7 +432,7 @@ mod tests {
         }
 
         /// Polls until `done`.
-        fn poll_until(&mut self, done: impl Fn(&Self, Progress) -> bool) {
+        fn poll_until(&mut self, done: impl Fn(&Self, StageProgress) -> bool) {
             let end = Instant::now() + Duration::from_secs(20);
             loop {
                 let progress = self.stage.poll();
@@ -460,7 +460,7 @@ mod tests {
             return;
         }
         let mut engine = lpm_phi::bloom::make(&EngineOptions::default()).unwrap();
-        let mut rig = Rig::new();
+        let mut rig = PipelineRig::new();
         drop(rig.stage.vrfs[0].in_flight.replace(engine.reader(4, 16).unwrap()));
         // So many that the table is built anew.
         let mut rib = Rib::new();
@@ -478,7 +478,7 @@ mod tests {
             (engine.stats().retired_bytes > 0, egress.bytes() > 0)
         };
         assert_eq!(left(), (true, true), "the stage has both");
-        (0..REFRESH_ONE_IN).for_each(|_| assert_eq!(rig.stage.poll(), Progress::Idle));
+        (0..REFRESH_ONE_IN).for_each(|_| assert_eq!(rig.stage.poll(), StageProgress::Idle));
         assert_eq!(left(), (false, false));
     }
 
@@ -487,7 +487,7 @@ mod tests {
         if dpdk_ffi::testing::eal().is_none() {
             return;
         }
-        let mut rig = Rig::new();
+        let mut rig = PipelineRig::new();
         rig.faults.pending_polls.store(u64::MAX, SeqCst);
         // More batches than slots, and as many again once all slots belong to abandoned batches.
         for _ in 0..2 {
@@ -504,7 +504,7 @@ mod tests {
         rig.faults.pending_polls.store(u64::MAX, SeqCst);
         rig.send(1..8);
         rig.rx = None;
-        rig.poll_until(|_, progress| progress == Progress::Done);
+        rig.poll_until(|_, progress| progress == StageProgress::Done);
         assert_eq!(rig.came(DropReason::EngineStall), [1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(Box::new(rig.stage).finish().held, 0);
     }

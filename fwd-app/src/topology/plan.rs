@@ -13,7 +13,7 @@ pub(crate) struct Input {
     pub(crate) queue: u16,
 }
 
-/// A stage to be built. Inputs are indices into [`Plan::inputs`]; a sender is identified by its TX queue.
+/// A stage to be built. Inputs are indices into [`LcorePlan::inputs`]; a sender is identified by its TX queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     /// Rx to tx for these inputs; sends through TX queue `tx` of every port.
@@ -28,7 +28,7 @@ pub(crate) enum Job {
 
 /// Which stages run on which lcore.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct LcorePlan {
     /// The RX queues.
     pub(crate) inputs: Vec<Input>,
     /// Lcores with their jobs; each lcore occurs once.
@@ -52,7 +52,7 @@ impl From<PlanError> for ConfigError {
 
 /// The ports and lcores that a plan may use.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Host<'a> {
+pub(crate) struct LcoreResources<'a> {
     /// Number of ports.
     pub(crate) ports: usize,
     /// The most TX queues that every port can have.
@@ -83,7 +83,7 @@ pub(crate) enum PlanError {
     NoPorts,
 }
 
-impl Plan {
+impl LcorePlan {
     /// The plan for `config`, or without one, for queue 0 of every port, distributed over the lcores.
     ///
     /// The main lcore gets jobs only if the config names it or there is no other. A pipeline has at most `host.tx_queues_max`
@@ -94,9 +94,9 @@ impl Plan {
     pub(crate) fn new(
         kind: TopologyKind,
         config: Option<&QueueMap>,
-        host: Host<'_>,
+        host: LcoreResources<'_>,
     ) -> Result<Self, PlanError> {
-        let Host { ports, tx_queues_max, lcores, main } = host;
+        let LcoreResources { ports, tx_queues_max, lcores, main } = host;
         if ports == 0 {
             return Err(PlanError::NoPorts);
         }
@@ -207,8 +207,8 @@ mod tests {
     use super::*;
     use TopologyKind::{Pipeline, RunToCompletion};
 
-    fn host(ports: usize, lcores: &[u32], main: u32) -> Host<'_> {
-        Host { ports, tx_queues_max: 16, lcores, main }
+    fn host(ports: usize, lcores: &[u32], main: u32) -> LcoreResources<'_> {
+        LcoreResources { ports, tx_queues_max: 16, lcores, main }
     }
 
     fn config(tuples: &[(u16, u16, u16)]) -> QueueMap {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     /// The lcore that polls each queue, according to the jobs.
-    fn polled(plan: &Plan) -> Vec<QueueLcore> {
+    fn polled(plan: &LcorePlan) -> Vec<QueueLcore> {
         let mut polled = Vec::new();
         for (lcore, jobs) in &plan.lcores {
             let inputs = jobs.iter().flat_map(|job| match job {
@@ -241,7 +241,7 @@ mod tests {
         let wanted = config(&[(0, 0, 1), (1, 0, 2), (0, 1, 1)]);
         for kind in [RunToCompletion, Pipeline] {
             for config in [Some(&wanted), None] {
-                let plan = Plan::new(kind, config, host(2, &[0, 1, 2, 3], 0)).unwrap();
+                let plan = LcorePlan::new(kind, config, host(2, &[0, 1, 2, 3], 0)).unwrap();
                 let mut shown = plan.map.tuples().to_vec();
                 shown.sort_unstable();
                 assert_eq!(shown, polled(&plan));
@@ -253,22 +253,23 @@ mod tests {
     #[test]
     fn run_to_completion_gives_each_lcore_its_queues() {
         let config = config(&[(0, 0, 1), (1, 0, 2), (0, 1, 1)]);
-        let plan = Plan::new(RunToCompletion, Some(&config), host(2, &[0, 1, 2, 3], 0)).unwrap();
+        let plan = LcorePlan::new(RunToCompletion, Some(&config), host(2, &[0, 1, 2, 3], 0)).unwrap();
         assert_eq!(plan.senders, 2);
         let worker = |inputs: &[usize], tx| vec![Job::Worker { inputs: inputs.to_vec(), tx }];
         assert_eq!(plan.lcores, [(1, worker(&[0, 2], 0)), (2, worker(&[1], 1))]);
         // The main lcore works if the config names it.
-        let plan = Plan::new(RunToCompletion, Some(&self::config(&[(0, 0, 1)])), host(2, &[1], 1)).unwrap();
+        let plan =
+            LcorePlan::new(RunToCompletion, Some(&self::config(&[(0, 0, 1)])), host(2, &[1], 1)).unwrap();
         assert_eq!(plan.lcores, [(1, worker(&[0], 0))]);
     }
 
     #[test]
     fn without_a_config_ports_are_dealt() {
-        let plan = Plan::new(RunToCompletion, None, host(3, &[0, 1, 2], 0)).unwrap();
+        let plan = LcorePlan::new(RunToCompletion, None, host(3, &[0, 1, 2], 0)).unwrap();
         let inputs: Vec<_> = plan.inputs.iter().map(|i| (i.port, i.queue)).collect();
         assert_eq!(inputs, [(0, 0), (1, 0), (2, 0)]);
         assert_eq!(plan.lcores[0], (1, vec![Job::Worker { inputs: vec![0, 2], tx: 0 }]));
-        let alone = Plan::new(RunToCompletion, None, host(2, &[7], 7)).unwrap();
+        let alone = LcorePlan::new(RunToCompletion, None, host(2, &[7], 7)).unwrap();
         assert_eq!(alone.lcores, [(7, vec![Job::Worker { inputs: vec![0, 1], tx: 0 }])]);
     }
 
@@ -276,8 +277,9 @@ mod tests {
     fn a_pipeline_takes_the_lcores_there_are() {
         let rx = Job::Rx { input: 0 };
         let tx = |tx| Job::Tx { tx };
-        let plan =
-            |lcores: &[u32]| Plan::new(Pipeline, Some(&config(&[(0, 0, 1)])), host(1, lcores, 0)).unwrap();
+        let plan = |lcores: &[u32]| {
+            LcorePlan::new(Pipeline, Some(&config(&[(0, 0, 1)])), host(1, lcores, 0)).unwrap()
+        };
         assert_eq!(plan(&[0, 1]).lcores, [(1, vec![rx.clone(), Job::Engine, tx(0)])]);
         assert_eq!(plan(&[0, 1, 2]).lcores, [(1, vec![rx.clone()]), (2, vec![Job::Engine, tx(0)])]);
         let four = plan(&[0, 1, 2, 3, 4]);
@@ -289,18 +291,18 @@ mod tests {
     fn senders_are_limited_by_the_ports() {
         let config = config(&[(0, 0, 1), (0, 1, 2)]);
         let lcores = [0, 1, 2, 3, 4, 5];
-        let host = Host { tx_queues_max: 1, ..host(1, &lcores, 0) };
-        let refused = Plan::new(RunToCompletion, Some(&config), host);
+        let host = LcoreResources { tx_queues_max: 1, ..host(1, &lcores, 0) };
+        let refused = LcorePlan::new(RunToCompletion, Some(&config), host);
         assert_eq!(refused, Err(PlanError::Senders { lcores: 2, limit: 1 }));
-        assert_eq!(Plan::new(Pipeline, Some(&config), host).unwrap().senders, 1);
+        assert_eq!(LcorePlan::new(Pipeline, Some(&config), host).unwrap().senders, 1);
     }
 
     #[test]
     fn what_does_not_exist_is_named() {
-        let plan = |tuple| Plan::new(RunToCompletion, Some(&config(&[tuple])), host(2, &[0, 1], 0));
+        let plan = |tuple| LcorePlan::new(RunToCompletion, Some(&config(&[tuple])), host(2, &[0, 1], 0));
         assert_eq!(plan((2, 0, 1)), Err(PlanError::NoPort { port: 2, ports: 2 }));
         let error = plan((0, 0, 9)).unwrap_err().to_string();
         assert!(error.contains("lcore 9") && error.contains("0, 1"), "{error}");
-        assert_eq!(Plan::new(RunToCompletion, None, host(0, &[0], 0)), Err(PlanError::NoPorts));
+        assert_eq!(LcorePlan::new(RunToCompletion, None, host(0, &[0], 0)), Err(PlanError::NoPorts));
     }
 }

@@ -1,7 +1,7 @@
 //! Run-to-completion: one stage takes the packets of its queues from rx to tx, a burst at a time, as l3fwd does.
 
 use super::stage::{ORIGINATED_ONE_IN, REFRESH_ONE_IN};
-use super::{Control, Outcome, Progress, Stage};
+use super::{Stage, StageControl, StageOutcome, StageProgress};
 use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
 use crate::datapath::lookup::Lookup;
 use crate::datapath::parse::parse;
@@ -49,14 +49,14 @@ impl Input {
 /// The stage that does everything for its inputs.
 pub(crate) struct Worker {
     inputs: Vec<Input>,
-    path: Path,
-    control: Arc<Control>,
+    path: InputPath,
+    control: Arc<StageControl>,
     swap: Arc<ReaderSwap>,
     turn: u32,
 }
 
 /// All steps after rx and parse.
-pub(crate) struct Path {
+pub(crate) struct InputPath {
     /// The tables of each VRF.
     pub(crate) vrfs: Vec<VrfTables>,
     /// The TX queues.
@@ -79,7 +79,12 @@ pub(crate) struct VrfTables {
 
 impl Worker {
     /// A worker for `inputs`, which is stopped by `control` and gets other engines' readers by `swap`.
-    pub(crate) fn new(inputs: Vec<Input>, path: Path, control: Arc<Control>, swap: Arc<ReaderSwap>) -> Self {
+    pub(crate) fn new(
+        inputs: Vec<Input>,
+        path: InputPath,
+        control: Arc<StageControl>,
+        swap: Arc<ReaderSwap>,
+    ) -> Self {
         Self { inputs, path, control, swap, turn: 0 }
     }
 
@@ -102,7 +107,7 @@ impl Worker {
 }
 
 impl Stage for Worker {
-    fn poll(&mut self) -> Progress {
+    fn poll(&mut self) -> StageProgress {
         let (stopping, pausing) = (self.control.is_stopping(), self.control.is_paused());
         let mut worked = false;
         if self.swap.is_offered() {
@@ -145,15 +150,15 @@ impl Stage for Worker {
             self.path.published.publish(&self.path.counters);
         }
         match (worked, stopping) {
-            (true, _) => Progress::Worked,
-            (false, false) => Progress::Idle,
-            (false, true) => Progress::Done,
+            (true, _) => StageProgress::Worked,
+            (false, false) => StageProgress::Idle,
+            (false, true) => StageProgress::Done,
         }
     }
 
-    fn look(&mut self, fresh: Option<Latency>) -> Outcome {
+    fn look(&mut self, fresh: Option<Latency>) -> StageOutcome {
         let latency = self.path.tx.take_latency(fresh);
-        Outcome { counters: self.path.counters, latency, held: self.held() }
+        StageOutcome { counters: self.path.counters, latency, held: self.held() }
     }
 
     fn exchange(&mut self, queues: &mut PortQueues) {
@@ -161,13 +166,13 @@ impl Stage for Worker {
         self.path.tx.exchange(queues);
     }
 
-    fn finish(self: Box<Self>) -> Outcome {
+    fn finish(self: Box<Self>) -> StageOutcome {
         let held = self.held();
-        Outcome { counters: self.path.counters, latency: Some(self.path.tx.into_latency()), held }
+        StageOutcome { counters: self.path.counters, latency: Some(self.path.tx.into_latency()), held }
     }
 }
 
-impl Path {
+impl InputPath {
     /// Takes a batch that has not been parsed through all steps, its packets of other VRFs in batches of their own; afterwards all are empty.
     #[inline(never)]
     fn forward_by_vlan(&mut self, batch: &mut Batch, vlans: &mut VlanBatches, watch: &mut Stopwatch) {

@@ -1,6 +1,6 @@
 //! Runs stages on lcores until all are done, and collects their counters.
 //!
-//! A panic in a stage is a broken invariant. Its lcore catches the panic, stops receiving everywhere ([`Control::stop_rx`]),
+//! A panic in a stage is a broken invariant. Its lcore catches the panic, stops receiving everywhere ([`StageControl::stop_rx`]),
 //! collects the counters of the stage and the packets it held, and goes on with its other stages. In a pipeline, a stage that
 //! receives from the dead one sees its channel disconnect; batches sent to the dead one stay in the channel. So every lcore drains
 //! and ends, and the report has the panic.
@@ -9,9 +9,9 @@
 //! stages running while EAL is shut down.
 
 use super::handle::{Handle, LcoreLook};
-use super::lcores::Built;
+use super::lcores::BuiltStages;
 use super::pipeline::Travelling;
-use super::{Control, Outcome, Progress, Stage, Stages};
+use super::{Stage, StageControl, StageOutcome, StageProgress, Stages};
 use crossbeam_channel::Receiver;
 use dpdk_ffi::{DpdkError, Eal, LcoreId, LcoreJob};
 use std::any::Any;
@@ -47,7 +47,7 @@ impl Idle {
 /// The final state of the stages of one lcore.
 #[derive(Debug, Default)]
 struct Ended {
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<StageOutcome>,
     /// The message of the first panic.
     panic: Option<String>,
 }
@@ -58,12 +58,12 @@ struct Lcore {
     /// The stage that is being polled.
     at: usize,
     ended: Ended,
-    control: Arc<Control>,
+    control: Arc<StageControl>,
     look: Arc<LcoreLook>,
 }
 
 impl Lcore {
-    fn new(stages: Stages, look: Arc<LcoreLook>, control: &Arc<Control>) -> Self {
+    fn new(stages: Stages, look: Arc<LcoreLook>, control: &Arc<StageControl>) -> Self {
         Self { stages, at: 0, ended: Ended::default(), control: Arc::clone(control), look }
     }
 
@@ -113,9 +113,9 @@ impl Lcore {
         self.at = 0;
         while let Some(stage) = self.stages.get_mut(self.at) {
             match stage.poll() {
-                Progress::Worked => worked = true,
-                Progress::Idle => {}
-                Progress::Done => {
+                StageProgress::Worked => worked = true,
+                StageProgress::Idle => {}
+                StageProgress::Done => {
                     let done = self.stages.remove(self.at);
                     self.finish(done);
                     continue;
@@ -147,7 +147,7 @@ impl Lcore {
 #[derive(Debug)]
 pub(crate) struct Finished {
     /// One for each stage, and one for the channels between them.
-    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) outcomes: Vec<StageOutcome>,
     /// The first [`DpdkError::Panicked`]; the main lcore's takes precedence.
     pub(crate) panicked: Option<DpdkError>,
 }
@@ -168,8 +168,8 @@ impl Running {
     ///
     /// # Errors
     /// [`DpdkError`] when an lcore is busy; the stages launched before it have ended by then.
-    pub(crate) fn launch(eal: &Eal, built: Built, idle: Idle) -> Result<Self, DpdkError> {
-        let Built { lcores, channels, handle } = built;
+    pub(crate) fn launch(eal: &Eal, built: BuiltStages, idle: Idle) -> Result<Self, DpdkError> {
+        let BuiltStages { lcores, channels, handle } = built;
         let main = eal.main_lcore();
         let look = |lcore| handle.lcores.iter().find(|look| look.lcore == lcore).cloned().unwrap_or_default();
         let mine = Lcore::new(Stages::new(), look(main.0), &handle.control);
@@ -247,7 +247,7 @@ impl Running {
         }
         let waiting = self.channels.iter().flat_map(Receiver::try_iter);
         let held = waiting.map(|batch| batch.packets.len() as u64).sum();
-        outcomes.push(Outcome { held, latency: self.handle.past(), ..Outcome::default() });
+        outcomes.push(StageOutcome { held, latency: self.handle.past(), ..StageOutcome::default() });
         Finished { outcomes, panicked: first }
     }
 }
@@ -271,39 +271,39 @@ mod tests {
     struct Countdown(u64);
 
     impl Stage for Countdown {
-        fn poll(&mut self) -> Progress {
+        fn poll(&mut self) -> StageProgress {
             match self.0 {
-                0 => Progress::Done,
+                0 => StageProgress::Done,
                 _ => {
                     self.0 -= 1;
-                    if self.0.is_multiple_of(2) { Progress::Worked } else { Progress::Idle }
+                    if self.0.is_multiple_of(2) { StageProgress::Worked } else { StageProgress::Idle }
                 }
             }
         }
 
-        fn look(&mut self, _: Option<Latency>) -> Outcome {
-            Outcome::default()
+        fn look(&mut self, _: Option<Latency>) -> StageOutcome {
+            StageOutcome::default()
         }
 
-        fn finish(self: Box<Self>) -> Outcome {
-            Outcome { held: self.0, ..Outcome::default() }
+        fn finish(self: Box<Self>) -> StageOutcome {
+            StageOutcome { held: self.0, ..StageOutcome::default() }
         }
     }
 
     /// Receives until it is stopped, like an rx stage. It sends nothing, but keeps its channel open.
-    struct Receiving(Arc<Control>, Option<Sender<()>>);
+    struct Receiving(Arc<StageControl>, Option<Sender<()>>);
 
     impl Stage for Receiving {
-        fn poll(&mut self) -> Progress {
-            if self.0.is_stopping() { Progress::Done } else { Progress::Idle }
+        fn poll(&mut self) -> StageProgress {
+            if self.0.is_stopping() { StageProgress::Done } else { StageProgress::Idle }
         }
 
-        fn look(&mut self, _: Option<Latency>) -> Outcome {
-            Outcome::default()
+        fn look(&mut self, _: Option<Latency>) -> StageOutcome {
+            StageOutcome::default()
         }
 
-        fn finish(self: Box<Self>) -> Outcome {
-            Outcome { held: u64::from(self.1.is_some()), ..Outcome::default() }
+        fn finish(self: Box<Self>) -> StageOutcome {
+            StageOutcome { held: u64::from(self.1.is_some()), ..StageOutcome::default() }
         }
     }
 
@@ -311,19 +311,19 @@ mod tests {
     struct Sending(Receiver<()>);
 
     impl Stage for Sending {
-        fn poll(&mut self) -> Progress {
+        fn poll(&mut self) -> StageProgress {
             match self.0.try_recv() {
-                Err(TryRecvError::Disconnected) => Progress::Done,
-                _ => Progress::Idle,
+                Err(TryRecvError::Disconnected) => StageProgress::Done,
+                _ => StageProgress::Idle,
             }
         }
 
-        fn look(&mut self, _: Option<Latency>) -> Outcome {
-            Outcome::default()
+        fn look(&mut self, _: Option<Latency>) -> StageOutcome {
+            StageOutcome::default()
         }
 
-        fn finish(self: Box<Self>) -> Outcome {
-            Outcome::default()
+        fn finish(self: Box<Self>) -> StageOutcome {
+            StageOutcome::default()
         }
     }
 
@@ -331,19 +331,19 @@ mod tests {
     struct Dying(u32, Option<Sender<()>>);
 
     impl Stage for Dying {
-        fn poll(&mut self) -> Progress {
+        fn poll(&mut self) -> StageProgress {
             self.0 -= 1;
             assert!(self.0 > 0, "an invariant, broken on purpose");
-            Progress::Worked
+            StageProgress::Worked
         }
 
-        fn look(&mut self, _: Option<Latency>) -> Outcome {
-            Outcome::default()
+        fn look(&mut self, _: Option<Latency>) -> StageOutcome {
+            StageOutcome::default()
         }
 
-        fn finish(self: Box<Self>) -> Outcome {
+        fn finish(self: Box<Self>) -> StageOutcome {
             assert!(self.1.is_some(), "an invariant at the end, broken on purpose");
-            Outcome { held: 7, ..Outcome::default() }
+            StageOutcome { held: 7, ..StageOutcome::default() }
         }
     }
 
@@ -351,7 +351,7 @@ mod tests {
     fn stages_run_until_all_are_done_and_the_house_is_kept() {
         let stages: Stages = vec![Box::new(Countdown(1000)), Box::new(Countdown(3)), Box::new(Countdown(0))];
         let mut kept = 0;
-        let control = Arc::new(Control::default());
+        let control = Arc::new(StageControl::default());
         let mut lcore = Lcore::new(stages, Arc::default(), &control);
         lcore.run(Idle::Yield, || kept += 1);
         assert_eq!((lcore.ended.outcomes.len(), lcore.ended.panic), (3, None));
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_stage_that_panics_stops_the_others_and_leaves_what_it_had() {
-        let control = Arc::new(Control::default());
+        let control = Arc::new(StageControl::default());
         let (sender, receiver) = bounded(1);
         let stages: Stages = vec![
             Box::new(Receiving(Arc::clone(&control), None)),
@@ -378,8 +378,8 @@ mod tests {
     }
 
     /// Stages ready to run, without channels between them.
-    fn built(lcores: Vec<(u32, Stages)>, control: &Arc<Control>) -> Built {
-        Built {
+    fn built(lcores: Vec<(u32, Stages)>, control: &Arc<StageControl>) -> BuiltStages {
+        BuiltStages {
             lcores,
             channels: vec![],
             handle: Handle { control: Arc::clone(control), ..Handle::default() },
@@ -387,7 +387,7 @@ mod tests {
     }
 
     /// Stages on the main lcore and two others; one of them ends only when the main lcore's stage is gone.
-    fn entangled(control: &Arc<Control>) -> Vec<(u32, Stages)> {
+    fn entangled(control: &Arc<StageControl>) -> Vec<(u32, Stages)> {
         let (sender, receiver) = bounded(1);
         vec![
             (0, vec![Box::new(Receiving(Arc::clone(control), Some(sender)))]),
@@ -404,7 +404,7 @@ mod tests {
             let Some(eal) = dpdk_ffi::testing::eal() else { return };
             let (release, busy) = bounded::<()>(0);
             let job = eal.launch(LcoreId(2), move || busy.recv().is_ok()).unwrap();
-            let control = Arc::new(Control::default());
+            let control = Arc::new(StageControl::default());
             let lcores = [entangled(&control), vec![(2, vec![])]].into_iter().flatten().collect();
             let refused = Running::launch(eal, built(lcores, &control), Idle::Yield).err();
             assert!(matches!(refused, Some(DpdkError::LcoreBusy { lcore: LcoreId(2), .. })), "{refused:?}");
@@ -416,7 +416,7 @@ mod tests {
         fn whatever_happens_on_the_main_lcore_the_others_end() {
             let Some(eal) = dpdk_ffi::testing::eal() else { return };
             let launch = || {
-                let control = Arc::new(Control::default());
+                let control = Arc::new(StageControl::default());
                 Running::launch(eal, built(entangled(&control), &control), Idle::Yield).unwrap()
             };
             drop(launch());

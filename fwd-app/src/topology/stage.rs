@@ -12,7 +12,7 @@ pub(crate) const REFRESH_ONE_IN: u32 = 4096;
 
 /// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum StageProgress {
     /// Packets moved.
     Worked,
     /// There was nothing to do.
@@ -24,21 +24,21 @@ pub(crate) enum Progress {
 /// A part of the forwarder that runs on one lcore.
 pub(crate) trait Stage: Send {
     /// Does a bounded amount of work, never waits.
-    fn poll(&mut self) -> Progress;
+    fn poll(&mut self) -> StageProgress;
 
     /// Returns the counters so far, and the latencies, in whose place it goes on with `fresh`. Neither allocates nor frees.
-    fn look(&mut self, fresh: Option<Latency>) -> Outcome;
+    fn look(&mut self, fresh: Option<Latency>) -> StageOutcome;
 
     /// Gives its queues of a port to `queues`, or takes them from there if it has none. Neither allocates nor frees.
     fn exchange(&mut self, _queues: &mut PortQueues) {}
 
     /// Returns the counters, after the stage is done or has panicked, and releases its queues.
-    fn finish(self: Box<Self>) -> Outcome;
+    fn finish(self: Box<Self>) -> StageOutcome;
 }
 
 /// The final state of a stage.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct StageOutcome {
     /// Its counters.
     pub(crate) counters: Counters,
     /// Its latencies, if it sends.

@@ -12,7 +12,7 @@ use crate::datapath::vlans::VlanSort;
 use crate::datapath::{Batch, Counters, EgressTable};
 use crate::sync::{Arc, thread};
 use crate::topology::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, TxStage, VlanStock, VrfInFlight};
-use crate::topology::{Control, Outcome, Progress, Stage};
+use crate::topology::{Stage, StageControl, StageOutcome, StageProgress};
 use crate::{Burst, tsc};
 use arc_swap::{ArcSwap, Cache};
 use fib::{EngineReader, EngineWriter};
@@ -31,7 +31,7 @@ type Channel = (Sender<Travelling>, Receiver<Travelling>);
 fn stages(
     senders: usize,
     trouble: Trouble,
-    control: &Arc<Control>,
+    control: &Arc<StageControl>,
     wire: &Wire,
     swap: &Arc<ReaderSwap>,
 ) -> (Vec<Box<dyn Stage>>, Vec<Receiver<Travelling>>) {
@@ -106,7 +106,7 @@ fn reader(trouble: Trouble) -> Box<dyn EngineReader> {
 /// Runs one lcore per stage, and gives the engine stage the reader of another engine at some point. With `ends_early`, one of them ends after a random number of polls, as a stage that panics
 /// does.
 fn model(senders: usize, trouble: Trouble, ends_early: bool) {
-    let (control, wire) = (Arc::new(Control::default()), Wire::default());
+    let (control, wire) = (Arc::new(StageControl::default()), Wire::default());
     let swap = Arc::new(ReaderSwap::default());
     let (stages, kept) = stages(senders, trouble, &control, &wire, &swap);
     let early = if ends_early { thread_rng().gen_range(0..stages.len()) } else { usize::MAX };
@@ -115,7 +115,7 @@ fn model(senders: usize, trouble: Trouble, ends_early: bool) {
         .enumerate()
         .map(|(at, mut stage)| {
             let (control, mut polls) = (Arc::clone(&control), thread_rng().gen_range(0..30));
-            thread::spawn(move || -> Outcome {
+            thread::spawn(move || -> StageOutcome {
                 loop {
                     if at == early && polls == 0 {
                         control.stop_rx();
@@ -123,9 +123,9 @@ fn model(senders: usize, trouble: Trouble, ends_early: bool) {
                     }
                     polls -= 1;
                     match stage.poll() {
-                        Progress::Done => return stage.finish(),
-                        Progress::Idle => thread::yield_now(),
-                        Progress::Worked => {}
+                        StageProgress::Done => return stage.finish(),
+                        StageProgress::Idle => thread::yield_now(),
+                        StageProgress::Worked => {}
                     }
                 }
             })

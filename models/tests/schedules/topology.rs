@@ -5,16 +5,16 @@ pub(crate) mod pipeline;
 #[path = "../../../fwd-app/src/topology/stage.rs"]
 mod stage;
 
-pub(crate) use stage::{Outcome, Progress, Stage};
+pub(crate) use stage::{Stage, StageOutcome, StageProgress};
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Debug, Default)]
-pub(crate) struct Control {
+pub(crate) struct StageControl {
     stop_rx: AtomicBool,
 }
 
-impl Control {
+impl StageControl {
     pub(crate) fn stop_rx(&self) {
         self.stop_rx.store(true, Ordering::Release);
     }

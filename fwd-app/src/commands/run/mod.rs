@@ -11,7 +11,7 @@ use crate::forwarder::Signals;
 use crate::forwarder::service::Service;
 use crate::forwarder::spec::ForwardSpec;
 use crate::forwarder::thread::ControlThread;
-use crate::forwarder::updates::Stream;
+use crate::forwarder::updates::UpdateStream;
 use crate::forwarder::{Forwarder, Site};
 use crate::neighbours::thread::RouterThread;
 use crate::neighbours::thread::asked::{RouterHandle, ToRouter};
@@ -29,7 +29,7 @@ use crate::routes::feeds::running::Feeds;
 use crate::routes::spec::{VrfSpec, vrfs_of_ports};
 use crate::threads::keep_to;
 use crate::topology::Settings;
-use crate::topology::plan::{Host, Plan};
+use crate::topology::plan::{LcorePlan, LcoreResources};
 use crate::topology::punts::PuntRings;
 use crate::topology::running::Idle;
 use anyhow::Context as _;
@@ -50,7 +50,7 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let words = eal_arguments(args)?;
     let vrf_specs = VrfSpec::all(&args.vrfs.vrf, &args.vrfs.vrf_fib)?;
     let updates = super::updates(&args.updates, &vrf_specs)?;
-    let updates = updates.map(|updates| Stream::new(updates, args.updates.spec(), Arc::default()));
+    let updates = updates.map(|updates| UpdateStream::new(updates, args.updates.spec(), Arc::default()));
     let forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
     // Before EAL pins this thread: what is started here runs on any CPU, until it is known which ones lcores have.
     let socket = serve(args.forward.ctl.as_deref(), &words)?;
@@ -96,7 +96,7 @@ fn serve(path: Option<&Path>, eal: &[String]) -> anyhow::Result<Option<(Server, 
 /// What steers the forwarder while it runs.
 #[derive(Default)]
 struct Control {
-    updates: Option<Stream>,
+    updates: Option<UpdateStream>,
     vrf_specs: Vec<VrfSpec>,
     socket: Option<(Server, Inbox)>,
     feeds: Option<Feeds>,
@@ -209,11 +209,12 @@ impl Ends {
 }
 
 /// Which lcore does what.
-fn plan(forward: &ForwardSpec, settings: Settings, eal: &Eal, ports: &[Port]) -> anyhow::Result<Plan> {
+fn plan(forward: &ForwardSpec, settings: Settings, eal: &Eal, ports: &[Port]) -> anyhow::Result<LcorePlan> {
     let lcores: Vec<u32> = eal.lcores().into_iter().map(|lcore| lcore.0).collect();
     let tx_queues_max = Ports::tx_queues_max(ports)?;
-    let host = Host { ports: ports.len(), tx_queues_max, lcores: &lcores, main: eal.main_lcore().0 };
-    Ok(Plan::new(settings.topology, forward.config.as_ref(), host).map_err(ConfigError::from)?)
+    let host =
+        LcoreResources { ports: ports.len(), tx_queues_max, lcores: &lcores, main: eal.main_lcore().0 };
+    Ok(LcorePlan::new(settings.topology, forward.config.as_ref(), host).map_err(ConfigError::from)?)
 }
 
 /// Starts the router, if a port is an interface; returns it, and a service for what it learns.
@@ -234,7 +235,7 @@ fn start_router(
 fn await_links(
     ports: &Ports,
     table: &PortTable,
-    plan: &Plan,
+    plan: &LcorePlan,
     signals: &Signals,
 ) -> anyhow::Result<Vec<bool>> {
     let end = Instant::now() + LINK_WAIT;
@@ -252,7 +253,7 @@ fn await_links(
 }
 
 /// The CPUs of the lcores. Lcores yield when they outnumber these.
-fn cpus_of(eal: &Eal, plan: &Plan) -> Vec<u16> {
+fn cpus_of(eal: &Eal, plan: &LcorePlan) -> Vec<u16> {
     let mut cpus: Vec<u16> = Vec::new();
     for (lcore, _) in &plan.lcores {
         cpus.extend(eal.lcore_cpus(LcoreId(*lcore)).unwrap_or_default());

@@ -10,7 +10,7 @@ use crate::console::server::wire::{self, Ask, LINE_BYTES_MAX};
 
 /// Where a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ConnectionState {
     /// Its next line is wanted.
     Reading,
     /// The session has its request; the answer is wanted as JSON or as text.
@@ -31,7 +31,7 @@ pub(crate) struct Connection {
     /// Bytes to send, and how many of them are sent.
     output: Vec<u8>,
     sent: usize,
-    state: State,
+    state: ConnectionState,
     errors: u64,
 }
 
@@ -44,14 +44,14 @@ impl Connection {
             ended: false,
             output: Vec::new(),
             sent: 0,
-            state: State::Reading,
+            state: ConnectionState::Reading,
             errors: 0,
         }
     }
 
     /// How many bytes it may give now.
     pub(crate) fn room(&self) -> usize {
-        let wanted = self.state == State::Reading && self.output.is_empty() && !self.ended;
+        let wanted = self.state == ConnectionState::Reading && self.output.is_empty() && !self.ended;
         if wanted { LINE_BYTES_MAX + 1 - self.input.len() } else { 0 }
     }
 
@@ -64,7 +64,7 @@ impl Connection {
     /// The next request for the session, once the reply to the last one is sent. Lines that are wrong, `help` and `quit` are answered
     /// here.
     pub(crate) fn next_request(&mut self) -> Option<Request> {
-        if self.state != State::Reading || !self.output.is_empty() {
+        if self.state != ConnectionState::Reading || !self.output.is_empty() {
             return None;
         }
         let Some(end) = self.input[self.searched..].iter().position(|&byte| byte == b'\n') else {
@@ -84,13 +84,13 @@ impl Connection {
         };
         match grammar::parse(&ask.line) {
             Ok(Input::Ask(request)) => {
-                self.state = State::Asked { json: ask.json };
+                self.state = ConnectionState::Asked { json: ask.json };
                 return Some(request);
             }
             Ok(Input::Help(help)) => wire::write_reply(&mut self.output, ask.json, &Ok(help.into())),
             Ok(Input::Quit) => {
                 wire::write_reply(&mut self.output, ask.json, &Ok(Answer::done()));
-                self.state = State::Closing;
+                self.state = ConnectionState::Closing;
             }
             Err(error) => self.refuse(&error),
         }
@@ -101,10 +101,10 @@ impl Connection {
     fn wait_for_more(&mut self) {
         if self.input.len() > LINE_BYTES_MAX {
             self.refuse(&format!("a request is longer than {LINE_BYTES_MAX} bytes"));
-            self.state = State::Closing;
+            self.state = ConnectionState::Closing;
         } else if self.ended {
             self.errors += u64::from(!self.input.is_empty());
-            self.state = State::Closing;
+            self.state = ConnectionState::Closing;
         }
     }
 
@@ -115,14 +115,14 @@ impl Connection {
 
     /// Whether the session has a request of it.
     pub(crate) fn is_asking(&self) -> bool {
-        matches!(self.state, State::Asked { .. })
+        matches!(self.state, ConnectionState::Asked { .. })
     }
 
     /// Takes the session's answer to its request.
     pub(crate) fn answer(&mut self, result: &Result<Answer, Refusal>) {
-        if let State::Asked { json } = self.state {
+        if let ConnectionState::Asked { json } = self.state {
             wire::write_reply(&mut self.output, json, result);
-            self.state = State::Reading;
+            self.state = ConnectionState::Reading;
         }
     }
 
@@ -143,7 +143,7 @@ impl Connection {
 
     /// Whether nothing is left to do for it.
     pub(crate) fn is_over(&self) -> bool {
-        self.state == State::Closing && self.output.is_empty()
+        self.state == ConnectionState::Closing && self.output.is_empty()
     }
 
     /// Takes the count of lines that were no request.

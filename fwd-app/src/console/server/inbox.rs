@@ -21,11 +21,11 @@ pub(crate) trait Steer {
 
 /// Requests that wait for an answer.
 pub(crate) struct Inbox {
-    waiting: Receiver<Command>,
+    waiting: Receiver<ClientCommand>,
 }
 
 impl Inbox {
-    pub(super) fn new(waiting: Receiver<Command>) -> Self {
+    pub(super) fn new(waiting: Receiver<ClientCommand>) -> Self {
         Self { waiting }
     }
 
@@ -37,19 +37,19 @@ impl Inbox {
     }
 
     /// The channel, for a thread that waits for requests among other things, or that answers a request later.
-    pub(crate) fn waiting(&self) -> &Receiver<Command> {
+    pub(crate) fn waiting(&self) -> &Receiver<ClientCommand> {
         &self.waiting
     }
 }
 
 /// A request and the way back to its client. A command that is dropped is answered with [`Refusal::Ended`].
 #[derive(Debug)]
-pub(crate) struct Command {
+pub(crate) struct ClientCommand {
     request: Request,
     way_back: WayBack,
 }
 
-impl Command {
+impl ClientCommand {
     pub(super) fn new(request: Request, client: u64, replies: &Replies) -> Self {
         Self { request, way_back: WayBack { client, replies: Some(replies.clone()) } }
     }

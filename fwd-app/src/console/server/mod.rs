@@ -12,7 +12,7 @@ pub(crate) mod wire;
 use crate::console::answer::{Answer, Refusal};
 use crate::console::grammar::request::Request;
 use crate::console::server::connection::Connection;
-use crate::console::server::inbox::{Command, Inbox, Replies, WAITING_MAX};
+use crate::console::server::inbox::{ClientCommand, Inbox, Replies, WAITING_MAX};
 use crate::console::server::socket::{Socket, SocketError};
 use crate::threads::spawn;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
@@ -52,7 +52,7 @@ impl Default for Limits {
 
 /// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Tally {
+pub(crate) struct ServerTally {
     /// Clients that connected.
     pub(crate) clients: u64,
     /// Clients turned away because there were too many.
@@ -66,7 +66,7 @@ pub(crate) struct Tally {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ServerShared {
     stop: AtomicBool,
     clients: AtomicU64,
     turned_away: AtomicU64,
@@ -83,7 +83,7 @@ fn count(counter: &AtomicU64, more: u64) {
 #[derive(Debug)]
 pub(crate) struct Server {
     thread: Option<JoinHandle<()>>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     replies: Replies,
 }
 
@@ -100,7 +100,7 @@ impl Server {
         let (commands, waiting) = bounded(WAITING_MAX);
         let (sender, answers) = unbounded();
         let replies = Replies { sender, waker: Arc::new(waker) };
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ServerShared::default());
         let serving = Serving {
             socket,
             limits,
@@ -118,10 +118,10 @@ impl Server {
     }
 
     /// The counts so far.
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> ServerTally {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Shared { clients, turned_away, timed_out, requests, errors, .. } = &*self.shared;
-        Tally {
+        let ServerShared { clients, turned_away, timed_out, requests, errors, .. } = &*self.shared;
+        ServerTally {
             clients: read(clients),
             turned_away: read(turned_away),
             timed_out: read(timed_out),
@@ -156,8 +156,8 @@ struct Peer {
 struct Serving {
     socket: Socket,
     limits: Limits,
-    shared: Arc<Shared>,
-    commands: Sender<Command>,
+    shared: Arc<ServerShared>,
+    commands: Sender<ClientCommand>,
     answers: Receiver<(u64, Result<Answer, Refusal>)>,
     replies: Replies,
     /// Readable when there are answers, or the server ends.
@@ -232,7 +232,7 @@ impl Serving {
             let events = events.next().copied().unwrap_or(PollFlags::empty());
             let alive = peer.advance(events, |request, id| {
                 count(&shared.requests, 1);
-                hand_over(commands, Command::new(request, id, replies));
+                hand_over(commands, ClientCommand::new(request, id, replies));
             });
             count(&shared.errors, peer.connection.take_errors());
             let in_time = peer.deadline(limits).is_none_or(|deadline| Instant::now() < deadline);
@@ -282,7 +282,7 @@ struct Ready {
 }
 
 /// Puts a command into the channel to the session. Where nobody takes it any more, dropping it is the answer.
-fn hand_over(commands: &Sender<Command>, command: Command) {
+fn hand_over(commands: &Sender<ClientCommand>, command: ClientCommand) {
     if let Err(TrySendError::Full(command)) = commands.try_send(command) {
         command.answer(Err(Refusal::Busy { waiting: WAITING_MAX }));
     }

@@ -3,7 +3,7 @@
 use crate::console::client::{self, ClientError};
 use crate::console::grammar::request::Show;
 use crate::console::server::wire::{Ask, Reply};
-use crate::console::server::{Limits, Tally};
+use crate::console::server::{Limits, ServerTally};
 use crate::console::{Answer, Inbox, Refusal, Request, Server, Steer};
 use crate::routes::feeds::test_peers::strangers;
 use proptest::prelude::*;
@@ -82,7 +82,7 @@ impl Scene {
     }
 
     /// Waits until the counts are such.
-    fn until(&self, what: &str, reached: impl Fn(&Tally) -> bool) {
+    fn until(&self, what: &str, reached: impl Fn(&ServerTally) -> bool) {
         let end = Instant::now() + LONG;
         while !reached(&self.server.tally()) {
             assert!(Instant::now() < end, "{what}: {:?}", self.server.tally());

@@ -7,9 +7,9 @@ use crate::ports::dpdk::Ended;
 use crate::ports::dpdk::PortCounts;
 use crate::report::columns::Columns;
 use crate::report::{LatencyNs, Setup, SilentLcore, StageReport, Summary};
-use crate::topology::handle::{Direction, Seen};
+use crate::topology::handle::{Direction, LcoreCounts};
 use crate::topology::running::Finished;
-use crate::topology::{Outcome, Totals};
+use crate::topology::{StageOutcome, Totals};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -79,8 +79,8 @@ impl Steering<'_> {
         let running = self.forwarder.running();
         let seen = running.look(tsc_hz);
         let silent = seen.iter().filter_map(SilentLcore::new).collect();
-        let mut outcomes: Vec<Outcome> = seen.into_iter().flat_map(|seen| seen.outcomes).collect();
-        outcomes.push(Outcome { counters: running.router(), latency: running.past(), held: 0 });
+        let mut outcomes: Vec<StageOutcome> = seen.into_iter().flat_map(|seen| seen.outcomes).collect();
+        outcomes.push(StageOutcome { counters: running.router(), latency: running.past(), held: 0 });
         let counters = Totals::new(&outcomes, tsc_hz).counters;
         let ended = Ended {
             finished: Finished { outcomes, panicked: None },
@@ -199,7 +199,7 @@ struct LcoreShown {
 
 impl LcoreShown {
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
-    fn new(Seen { lcore, outcomes, age }: &Seen, elapsed_s: f64, tsc_hz: u64) -> Self {
+    fn new(LcoreCounts { lcore, outcomes, age }: &LcoreCounts, elapsed_s: f64, tsc_hz: u64) -> Self {
         let totals = Totals::new(outcomes, tsc_hz);
         let Counters { rx_packets, tx_packets, batches, busy_cycles, drops, .. } = totals.counters;
         Self {

@@ -1,8 +1,8 @@
 //! Tables: routes, next hops, the engine.
 
 use crate::console::Steering;
-use crate::console::server::Tally;
-use crate::console::{Answer, Command, Refusal, Request};
+use crate::console::server::ServerTally;
+use crate::console::{Answer, ClientCommand, Refusal, Request};
 use crate::datapath::egress::PathState;
 use crate::engines::EngineSpec;
 use crate::report::EngineReport;
@@ -170,7 +170,7 @@ impl Steering<'_> {
     }
 
     /// Begins to build the engine that `command` asks for.
-    pub(in crate::console) fn set_engine(&mut self, command: Command) {
+    pub(in crate::console) fn set_engine(&mut self, command: ClientCommand) {
         match self.build_engines(command.request()) {
             Ok(waiting) => self.desk.engines_wanted.push(EngineWanted { command, waiting, result: Ok(()) }),
             Err(error) => command.answer(Err(error.into())),
@@ -222,7 +222,7 @@ impl Steering<'_> {
 
 /// A client who waits for engines.
 pub(in crate::console) struct EngineWanted {
-    command: Command,
+    command: ClientCommand,
     /// The numbers of the VRFs whose engines are being built.
     waiting: Vec<usize>,
     /// The first that failed.
@@ -336,7 +336,7 @@ struct FeedShown {
 #[derive(Serialize)]
 struct ClientsShown {
     #[serde(flatten)]
-    tally: Tally,
+    tally: ServerTally,
     /// Routes that clients have added.
     routes: u64,
 }
@@ -397,7 +397,7 @@ impl fmt::Display for FeedsShown {
         let mut columns = Columns::new(["feed", "name"]);
         for FeedShown { feed, name, clients, learned } in &self.0 {
             let counts = clients.as_ref().map(|ClientsShown { tally, routes }| {
-                let Tally { clients, requests, errors, turned_away, timed_out } = tally;
+                let ServerTally { clients, requests, errors, turned_away, timed_out } = tally;
                 format!(
                     "{routes} routes, {clients} clients, {turned_away} turned away, {timed_out} timed out, {requests} requests, {errors} errors"
                 )

@@ -31,7 +31,7 @@ use crate::ports::InterfaceId;
 use crate::ports::table::SharedPorts;
 use crate::ports::taps::Taps;
 use crate::threads::spawn;
-use crate::topology::Outcome;
+use crate::topology::StageOutcome;
 use crate::topology::punts::{PuntRings, RING_SLOTS, WAITING};
 use arc_swap::ArcSwap;
 use asked::ToRouter;
@@ -71,7 +71,7 @@ type Seen = (SharedPorts, Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>);
 /// The running router's thread.
 pub(crate) struct RouterThread {
     /// `None` once it has been joined.
-    thread: Option<JoinHandle<Outcome>>,
+    thread: Option<JoinHandle<StageOutcome>>,
     is_stopping: Arc<AtomicBool>,
 }
 
@@ -113,13 +113,13 @@ impl RouterThread {
     ///
     /// # Errors
     /// When it has panicked: its packets are not counted then.
-    pub(crate) fn stop(mut self) -> anyhow::Result<Outcome> {
+    pub(crate) fn stop(mut self) -> anyhow::Result<StageOutcome> {
         self.join()
     }
 
-    fn join(&mut self) -> anyhow::Result<Outcome> {
+    fn join(&mut self) -> anyhow::Result<StageOutcome> {
         self.is_stopping.store(true, Ordering::Release);
-        let joined = self.thread.take().map_or(Ok(Outcome::default()), JoinHandle::join);
+        let joined = self.thread.take().map_or(Ok(StageOutcome::default()), JoinHandle::join);
         joined.map_err(|panic| {
             let message = dpdk_ffi::panic_message(panic.as_ref());
             anyhow::anyhow!("the cause thread panicked: {message}")
@@ -257,7 +257,7 @@ impl RouterLoop {
     }
 
     /// Ends: deals with what has come, and drops what nobody sends any more.
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) -> StageOutcome {
         while self.receive() {}
         self.router.set_ports(self.now(), Arc::default(), &mut self.actions);
         self.act();
@@ -274,7 +274,7 @@ impl RouterLoop {
             }
         }
         self.published.publish(&self.counters);
-        Outcome { counters: self.counters, latency: None, held: 0 }
+        StageOutcome { counters: self.counters, latency: None, held: 0 }
     }
 }
 

@@ -49,14 +49,14 @@ impl Keeper {
 }
 
 /// The router of some ports that keep what they sent, and the stage that sends.
-struct Rig {
+struct ThreadRig {
     ports: Vec<Keeper>,
     punts: PuntRings,
     tx: Tx,
     router: RouterLoop,
 }
 
-impl Rig {
+impl ThreadRig {
     fn new(eal: &Eal, ports: u16) -> Self {
         let pool = Mempool::new(eal, "packets", &MempoolConfig::default()).unwrap();
         let ports: Vec<_> =
@@ -113,7 +113,7 @@ rusty_fork_test! {
     #[test]
     fn a_flood_for_the_kernel_leaves_answers_of_neighbours_alone() {
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
-        let Rig { ports: _ports, punts, mut tx, mut router } = Rig::new(eal, 1);
+        let ThreadRig { ports: _ports, punts, mut tx, mut router } = ThreadRig::new(eal, 1);
         let pool = Mempool::new(eal, "flood", &MempoolConfig { mbufs: 8191, ..MempoolConfig::default() }).unwrap();
         let (key, mut counters) = (Key::untagged(InterfaceId(0), [198, 18, 0, 9].into()), Counters::default());
         assert!(router.router.pin(Duration::ZERO, key, Tags::NONE, &mut router.actions));
@@ -148,7 +148,7 @@ rusty_fork_test! {
     fn quiet_ports_that_keep_what_they_sent_do_not_silence_the_router() {
         const PINGS: usize = 1300;
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
-        let Rig { mut ports, punts: _punts, mut tx, mut router } = Rig::new(eal, 3);
+        let ThreadRig { mut ports, punts: _punts, mut tx, mut router } = ThreadRig::new(eal, 3);
         let (mut counters, mut scratch) = (Counters::default(), Burst::with_capacity(eal, BURST));
         // Answers to one host, then to the next: what went to the first one stays with the driver of its port.
         for (port, keeper) in (0..).zip(&mut ports) {
@@ -167,7 +167,7 @@ rusty_fork_test! {
     #[test]
     fn a_pool_that_runs_low_has_drivers_free_what_has_left() {
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
-        let Rig { ports: _ports, punts, mut tx, mut router } = Rig::new(eal, 1);
+        let ThreadRig { ports: _ports, punts, mut tx, mut router } = ThreadRig::new(eal, 1);
         let mut counters = Counters::default();
         let is_short = || punts.is_short.load(Ordering::Relaxed);
         let mut elsewhere = Vec::new();

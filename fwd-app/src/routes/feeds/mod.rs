@@ -10,7 +10,7 @@
 //! it. The thread sends the events of one read as one [`ChangeSet`], which is applied as a whole. A full channel blocks the thread, so
 //! a peer on TCP is held back, and nothing is lost.
 //!
-//! A route is that of a VRF, by the kernel's table that it is of ([`Tables`]); what is said of links and neighbours is for all VRFs.
+//! A route is that of a VRF, by the kernel's table that it is of ([`RoutingTables`]); what is said of links and neighbours is for all VRFs.
 //!
 //! | module | what lives there |
 //! |---|---|
@@ -186,16 +186,16 @@ pub(crate) enum FeedEvent {
 
 /// The VRFs, by number, that the kernel's routing tables are those of. Routes of other tables are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tables(FxHashMap<u32, usize>);
+pub(crate) struct RoutingTables(FxHashMap<u32, usize>);
 
-impl Default for Tables {
+impl Default for RoutingTables {
     /// The main table is that of VRF 0.
     fn default() -> Self {
         Self(FxHashMap::from_iter([(TABLE_MAIN, 0)]))
     }
 }
 
-impl Tables {
+impl RoutingTables {
     /// No table is that of a VRF.
     pub(crate) fn none() -> Self {
         Self(FxHashMap::default())

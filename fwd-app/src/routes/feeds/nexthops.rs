@@ -26,7 +26,7 @@ const MEMBERS_MAX: usize = 1 << 20;
 type RouteKey<K> = (usize, Prefix<K>, u32);
 
 /// An object and what it amounts to.
-struct Entry {
+struct ObjectEntry {
     object: NextHopObject,
     route: Option<Arc<Route>>,
     /// [`Route::Object`] with its id, once it has had a route.
@@ -89,7 +89,7 @@ pub(super) struct NextHops {
     feed: FeedId,
     /// How often [`Self::clear`] was called.
     epoch: u32,
-    objects: FxHashMap<u32, Entry>,
+    objects: FxHashMap<u32, ObjectEntry>,
     /// Objects from before the last [`Self::clear`], by what they amounted to.
     stale: FxHashMap<Arc<Route>, ObjectId>,
     /// Whether routes from before then may still be there: until [`Self::sweep`].
@@ -223,7 +223,7 @@ impl NextHops {
         if before.is_some_and(|entry| entry.object == object) {
             return Ok(());
         }
-        let before_members = before.map_or(0, Entry::members);
+        let before_members = before.map_or(0, ObjectEntry::members);
         if before.is_none() && self.objects.len() >= OBJECTS_MAX
             || self.members - before_members + members > MEMBERS_MAX
         {
@@ -238,7 +238,7 @@ impl NextHops {
         }
         let before = self.objects.remove(&id).map(|entry| (entry.route, entry.named));
         let (route, named) = before.unwrap_or_default();
-        self.objects.insert(id, Entry { object, route, named });
+        self.objects.insert(id, ObjectEntry { object, route, named });
         self.resolve_again(id, out);
         Ok(())
     }
@@ -265,7 +265,9 @@ impl NextHops {
 
     /// Takes an object out of the lists of its members' groups.
     fn unlink_members(&mut self, id: u32) {
-        let Some(Entry { object: NextHopObject::Group(members), .. }) = self.objects.get(&id) else { return };
+        let Some(ObjectEntry { object: NextHopObject::Group(members), .. }) = self.objects.get(&id) else {
+            return;
+        };
         self.members -= members.len();
         for (member, _) in members {
             if let Some(groups) = self.groups.get_mut(member) {
@@ -329,7 +331,7 @@ impl NextHops {
     }
 }
 
-impl Entry {
+impl ObjectEntry {
     fn members(&self) -> usize {
         if let NextHopObject::Group(members) = &self.object { members.len() } else { 0 }
     }

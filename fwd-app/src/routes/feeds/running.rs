@@ -9,7 +9,7 @@ use super::interfaces::{Interfaces, LinkChange};
 use super::kernel::KernelOptions;
 use super::kernel::socket::watch;
 use super::thread::FeedThread;
-use super::{ChangeSet, FeedCounts, FeedEvent, FeedId, Tables};
+use super::{ChangeSet, FeedCounts, FeedEvent, FeedId, RoutingTables};
 use crate::error::ConfigError;
 use crate::notice;
 use crate::ports::PortTable;
@@ -34,7 +34,7 @@ const ZEBRAS_PROTOCOLS: [u8; 12] = [11, 186, 187, 188, 189, 190, 191, 192, 193, 
 
 /// A source of routes beside the control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum FeedSource {
     /// The route files and their updates.
     Files,
     /// Zebra, which connects to this address.
@@ -43,7 +43,7 @@ pub(crate) enum Source {
     Kernel,
 }
 
-impl Source {
+impl FeedSource {
     /// Its name in answers.
     const fn name(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ pub(crate) enum ForeignRoutes {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FeedSpec {
     /// The sources, the most preferred first.
-    pub(crate) sources: Vec<Source>,
+    pub(crate) sources: Vec<FeedSource>,
     /// How long stale routes of FPM stay after zebra has come back.
     pub(crate) fpm_hold: Duration,
     /// What becomes of routes without a port.
@@ -80,7 +80,7 @@ pub(crate) struct FeedSpec {
     /// The most routes of each feed in each VRF.
     pub(crate) routes_max: Option<u64>,
     /// The VRFs of the kernel's tables.
-    pub(crate) tables: Tables,
+    pub(crate) tables: RoutingTables,
 }
 
 impl FeedSpec {
@@ -89,7 +89,7 @@ impl FeedSpec {
     /// # Errors
     /// As [`VrfSpec::tables`], and [`ConfigError::Invalid`] for tables when no feed has any.
     pub(crate) fn for_vrfs(self, vrfs: &[VrfSpec], tables: &[NamedTable]) -> Result<Self, ConfigError> {
-        if !tables.is_empty() && self.sources.iter().all(|source| *source == Source::Files) {
+        if !tables.is_empty() && self.sources.iter().all(|source| *source == FeedSource::Files) {
             return Err(ConfigError::Invalid("--vrf-table needs --fpm or --kernel-routes".to_owned()));
         }
         Ok(Self { tables: VrfSpec::tables(vrfs, tables)?, ..self })
@@ -120,7 +120,7 @@ impl FeedKind {
 
 /// What is known of a feed's source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum FeedState {
     /// It has never said anything.
     Waiting,
     /// It is there.
@@ -137,7 +137,7 @@ struct Feed {
     name: String,
     /// How long its stale routes stay after its source has come back.
     hold: Duration,
-    state: State,
+    state: FeedState,
     /// When the source came.
     since: Option<Instant>,
     thread: FeedThread,
@@ -193,20 +193,26 @@ impl Feeds {
     /// # Errors
     /// When an address cannot be listened on, or the system refuses a socket or a thread.
     pub(crate) fn start(spec: &FeedSpec) -> anyhow::Result<Option<Self>> {
-        let has_fpm = spec.sources.iter().any(|source| matches!(source, Source::Fpm(_)));
-        let has_kernel = spec.sources.contains(&Source::Kernel);
+        let has_fpm = spec.sources.iter().any(|source| matches!(source, FeedSource::Fpm(_)));
+        let has_kernel = spec.sources.contains(&FeedSource::Kernel);
         if !has_fpm && !has_kernel && !spec.taps {
             return Ok(None);
         }
         let (sender, receiver) = bounded(SETS_WAITING);
         let routes_max = spec.routes_max.unwrap_or(ROUTES_MAX);
         let limit = usize::try_from(routes_max).unwrap_or(usize::MAX);
-        let feed =
-            |kind, name, hold, thread| Feed { kind, name, hold, state: State::Waiting, since: None, thread };
+        let feed = |kind, name, hold, thread| Feed {
+            kind,
+            name,
+            hold,
+            state: FeedState::Waiting,
+            since: None,
+            thread,
+        };
         let kernel = |id, kind| -> anyhow::Result<Feed> {
             let options = KernelOptions {
                 feed: id,
-                tables: if kind == FeedKind::Kernel { spec.tables.clone() } else { Tables::none() },
+                tables: if kind == FeedKind::Kernel { spec.tables.clone() } else { RoutingTables::none() },
                 protocols_left_out: if has_fpm { ZEBRAS_PROTOCOLS.to_vec() } else { Vec::new() },
                 routes_max: limit,
                 ..KernelOptions::default()
@@ -218,8 +224,8 @@ impl Feeds {
         let (mut feeds, mut before_files, mut next) = (Vec::new(), 0, 0);
         for source in &spec.sources {
             match source {
-                Source::Files => before_files = next,
-                Source::Fpm(address) => {
+                FeedSource::Files => before_files = next,
+                FeedSource::Fpm(address) => {
                     let (hold, tables) = (spec.fpm_hold, spec.tables.clone());
                     let users = spec.fpm_users.clone();
                     let options = FpmOptions { feed: FeedId(next), hold, tables, routes_max: limit, users };
@@ -228,7 +234,7 @@ impl Feeds {
                     feeds.push(feed(FeedKind::Fpm, address.to_string(), spec.fpm_hold, thread));
                     next += 1;
                 }
-                Source::Kernel => {
+                FeedSource::Kernel => {
                     feeds.push(kernel(FeedId(next), FeedKind::Kernel)?);
                     next += 1;
                 }
@@ -357,18 +363,18 @@ impl Feeds {
         let SourceRoutes { routes, stale, .. } = count;
         match event {
             FeedEvent::Connected => {
-                (feed.state, feed.since) = (State::Connected, Some(Instant::now()));
+                (feed.state, feed.since) = (FeedState::Connected, Some(Instant::now()));
                 if feed.kind == FeedKind::Fpm {
                     notice::post(format_args!("{name}: zebra is there"));
                 }
             }
             FeedEvent::Disconnected => {
-                (feed.state, feed.since) = (State::Gone, None);
+                (feed.state, feed.since) = (FeedState::Gone, None);
                 notice::post(format_args!("{name}: zebra has gone; its {routes} routes stay"));
             }
-            FeedEvent::Complete => feed.state = State::Complete,
+            FeedEvent::Complete => feed.state = FeedState::Complete,
             FeedEvent::Sweep if feed.kind == FeedKind::Fpm => {
-                feed.state = State::Complete;
+                feed.state = FeedState::Complete;
                 let left = routes - stale;
                 notice::post(format_args!("{name}: stale routes are withdrawn, {left} are left"));
             }
@@ -418,11 +424,11 @@ impl Feeds {
             let left = feed.since.map(|since| feed.hold.saturating_sub(since.elapsed()).as_secs());
             let state = match feed.state {
                 _ if feed.thread.has_ended() => "ended",
-                State::Waiting => "waiting",
-                State::Gone => "stale",
-                State::Connected if has_stale => "connected, stale routes stay",
-                State::Connected => "connected",
-                State::Complete => "complete",
+                FeedState::Waiting => "waiting",
+                FeedState::Gone => "stale",
+                FeedState::Connected if has_stale => "connected, stale routes stay",
+                FeedState::Connected => "connected",
+                FeedState::Complete => "complete",
             };
             FeedStatus {
                 kind: feed.kind,

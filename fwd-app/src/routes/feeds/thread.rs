@@ -18,7 +18,7 @@ pub(super) const POLL: Duration = Duration::from_millis(100);
 
 /// What a feed's thread and its owner share.
 #[derive(Debug, Default)]
-struct Shared {
+struct FeedShared {
     stop: AtomicBool,
     counts: Mutex<FeedCounts>,
 }
@@ -27,7 +27,7 @@ struct Shared {
 pub(super) struct Outlet {
     feed: FeedId,
     sender: Sender<ChangeSet>,
-    shared: Arc<Shared>,
+    shared: Arc<FeedShared>,
 }
 
 /// The thread is to end.
@@ -65,7 +65,7 @@ impl Outlet {
 /// A running feed, as its owner sees it. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct FeedThread {
-    shared: Arc<Shared>,
+    shared: Arc<FeedShared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -80,7 +80,7 @@ impl FeedThread {
         sender: Sender<ChangeSet>,
         work: impl FnOnce(&Outlet) + Send + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(FeedShared::default());
         let outlet = Outlet { feed, sender, shared: Arc::clone(&shared) };
         let thread = spawn(name, move || work(&outlet))?;
         Ok(Self { shared, thread: Some(thread) })

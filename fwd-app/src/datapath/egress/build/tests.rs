@@ -6,14 +6,14 @@ use super::*;
 use fib::feed::{Hop, parse_route};
 use fib::{IpPrefix, Neighbour};
 
-struct Rig {
+struct EgressRig {
     rib: Rib,
     hops: NextHopTable,
     learned: Learned,
     ports: Vec<EgressPort>,
 }
 
-impl Rig {
+impl EgressRig {
     /// Over the ports p0 to p3.
     fn new(routes: &[&str]) -> Self {
         let mut rig =
@@ -71,7 +71,7 @@ fn alive(table: &EgressTable, id: NextHopId) -> Vec<bool> {
 
 #[test]
 fn a_path_is_alive_while_it_has_a_link_and_a_mac() {
-    let mut rig = Rig::new(&[]);
+    let mut rig = EgressRig::new(&[]);
     let group = rig
         .route("10.0.0.0/8 nexthop via 192.0.2.1 dev 0 nexthop via 192.0.2.2 dev 1 nexthop dev 2 weight 2");
     rig.neighbour("192.0.2.1", 0);
@@ -100,7 +100,7 @@ fn a_path_is_alive_while_it_has_a_link_and_a_mac() {
 
 #[test]
 fn groups_keep_their_ways_while_the_same_paths_are_alive() {
-    let mut rig = Rig::new(&[]);
+    let mut rig = EgressRig::new(&[]);
     let group = |n: u8| format!("10.{n}.0.0/16 nexthop via 192.0.2.{n} dev 0 nexthop via 192.0.2.2 dev 1");
     let (first, second) = (rig.route(&group(1)), rig.route(&group(3)));
     (1..4).for_each(|last| rig.neighbour(&format!("192.0.2.{last}"), 0));
@@ -114,7 +114,7 @@ fn groups_keep_their_ways_while_the_same_paths_are_alive() {
 
 #[test]
 fn a_gateway_without_a_port_follows_its_route() {
-    let mut rig = Rig::new(&["172.16.0.0/16 dev 2", "172.17.0.0/16 7", "prohibit 172.18.0.0/16"]);
+    let mut rig = EgressRig::new(&["172.16.0.0/16 dev 2", "172.17.0.0/16 7", "prohibit 172.18.0.0/16"]);
     rig.route("172.20.0.0/16 via 192.0.2.9 dev 3");
     rig.route("172.21.0.0/16 nexthop dev 1 nexthop dev 2");
     let on_link = rig.route("10.0.0.0/8 via 172.16.0.1");
@@ -165,7 +165,7 @@ fn a_gateway_without_a_port_follows_its_route() {
 
 #[test]
 fn gateways_that_lead_back_to_themselves_are_dropped() {
-    let mut rig = Rig::new(&[]);
+    let mut rig = EgressRig::new(&[]);
     let own = rig.route("10.0.0.0/8 via 10.0.0.1");
     let [there, back] = ["11.0.0.0/8 via 12.0.0.1", "12.0.0.0/8 via 11.0.0.1"].map(|route| rig.route(route));
     let to_loop = rig.route("13.0.0.0/8 via 11.0.0.9");
@@ -191,7 +191,7 @@ fn gateways_that_lead_back_to_themselves_are_dropped() {
 
 #[test]
 fn a_way_through_too_many_next_hops_is_none() {
-    let mut rig = Rig::new(&["10.0.0.0/16 3"]);
+    let mut rig = EgressRig::new(&["10.0.0.0/16 3"]);
     let ids: Vec<_> = (1..=300_u16)
         .map(|n| {
             let ([a, b], [c, d]) = (n.to_be_bytes(), (n - 1).to_be_bytes());

@@ -4,7 +4,7 @@
 //! nothing, and TCP holds the peer back. A peer that may not announce routes is closed at once, and costs neither the connection in use
 //! nor the one on probation.
 
-use super::peers::{Peer, who};
+use super::peers::{FpmPeer, who};
 use super::{ConnectionId, Fpm, FpmOptions};
 use crate::notice;
 use crate::routes::feeds::thread::{FeedThread, Outlet, Stopped, wait};
@@ -58,7 +58,7 @@ struct Connection {
     id: ConnectionId,
     stream: TcpStream,
     from: SocketAddr,
-    peer: Peer,
+    peer: FpmPeer,
 }
 
 /// The listener, its connections (two at most) and the protocol's state.
@@ -111,22 +111,22 @@ impl Server {
             }
         };
         match peer {
-            Peer::User(user) if !self.users.contains(&user) => {
+            FpmPeer::User(user) if !self.users.contains(&user) => {
                 self.refuse(
                     from,
                     &format!("of user {user}, wanted root, the user of this process or one of --fpm-user"),
                 );
             }
-            Peer::Gone => {
+            FpmPeer::Gone => {
                 self.refuse(from, "whose user is not known: it has gone, or the kernel has no tcp_diag")
             }
-            Peer::Remote if self.is_used_by_other(from) => {
+            FpmPeer::Remote if self.is_used_by_other(from) => {
                 self.refuse(from, "while another peer is connected");
             }
-            Peer::User(_) | Peer::Remote if stream.set_nonblocking(true).is_ok() => {
+            FpmPeer::User(_) | FpmPeer::Remote if stream.set_nonblocking(true).is_ok() => {
                 self.open(Connection { id: ConnectionId(self.opened + 1), stream, from, peer });
             }
-            Peer::User(_) | Peer::Remote => {}
+            FpmPeer::User(_) | FpmPeer::Remote => {}
         }
         true
     }
@@ -164,7 +164,7 @@ impl Server {
                 let result = self.fpm.received(id, &bytes[..len], Instant::now(), &mut self.events);
                 if self.events.contains(&FeedEvent::Connected) {
                     match peer {
-                        Peer::User(user) => {
+                        FpmPeer::User(user) => {
                             notice::post(format_args!("fpm: {from} of user {user} announces routes"))
                         }
                         _ => notice::post(format_args!("fpm: {from} announces routes")),
@@ -297,7 +297,7 @@ mod tests {
         let _ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let stream = listener.accept().unwrap().0;
         let from = "192.0.2.1:5000".parse().unwrap();
-        let zebra = Connection { id: ConnectionId(1), stream, from, peer: Peer::Remote };
+        let zebra = Connection { id: ConnectionId(1), stream, from, peer: FpmPeer::Remote };
         let fpm = Fpm::new(FpmOptions::default());
         let (streams, events) = (Vec::new(), Vec::new());
         let mut server = Server { listener, users: vec![0], streams, opened: 0, fpm, events, warned: None };

@@ -25,7 +25,7 @@ mod peers;
 
 use super::netlink::{self, Envelope, Message, NetlinkError, RouteMessage, messages};
 use super::nexthops::NextHops;
-use super::{FeedCounts, FeedEvent, FeedId, Tables};
+use super::{FeedCounts, FeedEvent, FeedId, RoutingTables};
 use fib::IpPrefix;
 use rustc_hash::FxHashMap;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ pub(crate) struct FpmOptions {
     /// How long stale routes stay after a peer has come back (`--fpm-hold`).
     pub(crate) hold: Duration,
     /// The routing tables whose routes are taken.
-    pub(crate) tables: Tables,
+    pub(crate) tables: RoutingTables,
     /// The most routes that may name next-hop objects; further ones are left out and counted.
     pub(crate) routes_max: usize,
     /// The users that may announce routes, besides root and our own (`--fpm-user`).
@@ -60,7 +60,7 @@ impl Default for FpmOptions {
         Self {
             feed: FeedId(0),
             hold: Duration::from_secs(180),
-            tables: Tables::default(),
+            tables: RoutingTables::default(),
             routes_max: 1 << 22,
             users: Vec::new(),
         }

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 
 /// The user of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(super) enum FpmPeer {
     /// A process of this user on this host.
     User(u32),
     /// A process of this host that has closed its socket already, so that its user is not known.
@@ -28,7 +28,7 @@ pub(super) enum Peer {
 ///
 /// # Errors
 /// When the kernel does not tell.
-pub(super) fn who(local: SocketAddr, peer: SocketAddr) -> io::Result<Peer> {
+pub(super) fn who(local: SocketAddr, peer: SocketAddr) -> io::Result<FpmPeer> {
     let (local, peer) = (canonical(local), canonical(peer));
     let socket = Socket::new(NETLINK_SOCK_DIAG)?;
     socket.send_to(&request(peer, local), &NetlinkAddr::new(0, 0), 0)?;
@@ -36,10 +36,10 @@ pub(super) fn who(local: SocketAddr, peer: SocketAddr) -> io::Result<Peer> {
     socket.recv_from(&mut answer, 0)?;
     let is_here = peer.ip().is_loopback() || peer.ip() == local.ip();
     Ok(match user(&answer)? {
-        Some(Owner::User(user)) => Peer::User(user),
-        Some(Owner::Nobody) => Peer::Gone,
-        None if is_here => Peer::Gone,
-        None => Peer::Remote,
+        Some(Owner::User(user)) => FpmPeer::User(user),
+        Some(Owner::Nobody) => FpmPeer::Gone,
+        None if is_here => FpmPeer::Gone,
+        None => FpmPeer::Remote,
     })
 }
 
@@ -109,7 +109,7 @@ mod tests {
         (listener.accept().unwrap().0, ours)
     }
 
-    fn who_is(stream: &TcpStream) -> io::Result<Peer> {
+    fn who_is(stream: &TcpStream) -> io::Result<FpmPeer> {
         who(stream.local_addr().unwrap(), stream.peer_addr().unwrap())
     }
 
@@ -118,12 +118,12 @@ mod tests {
         let us = rustix::process::geteuid().as_raw();
         for address in ["127.0.0.1", "127.0.0.5", "::1"] {
             let (theirs, _ours) = connected(address);
-            assert_eq!(who_is(&theirs).unwrap(), Peer::User(us), "{address}");
+            assert_eq!(who_is(&theirs).unwrap(), FpmPeer::User(us), "{address}");
         }
         // An IPv4 peer of an IPv6 listener.
         let listener = TcpListener::bind("[::]:0").unwrap();
         let _ours = TcpStream::connect(("127.0.0.1", listener.local_addr().unwrap().port())).unwrap();
-        assert_eq!(who_is(&listener.accept().unwrap().0).unwrap(), Peer::User(us));
+        assert_eq!(who_is(&listener.accept().unwrap().0).unwrap(), FpmPeer::User(us));
     }
 
     #[test]
@@ -131,19 +131,19 @@ mod tests {
         // Its socket is gone or waits for our end; the kernel says that such a socket is root's.
         let (theirs, ours) = connected("127.0.0.1");
         drop(ours);
-        assert_eq!(who_is(&theirs).unwrap(), Peer::Gone);
+        assert_eq!(who_is(&theirs).unwrap(), FpmPeer::Gone);
         let (theirs, ours) = connected("127.0.0.1");
         ours.shutdown(std::net::Shutdown::Write).unwrap();
-        assert_eq!(who_is(&theirs).unwrap(), Peer::Gone);
+        assert_eq!(who_is(&theirs).unwrap(), FpmPeer::Gone);
     }
 
     #[test]
     fn a_socket_that_is_not_here_is_gone_or_remote() {
         let (theirs, _ours) = connected("127.0.0.1");
         let local = theirs.local_addr().unwrap();
-        assert_eq!(who(local, "127.0.0.9:1".parse().unwrap()).unwrap(), Peer::Gone);
-        assert_eq!(who(local, "192.0.2.1:1".parse().unwrap()).unwrap(), Peer::Remote);
+        assert_eq!(who(local, "127.0.0.9:1".parse().unwrap()).unwrap(), FpmPeer::Gone);
+        assert_eq!(who(local, "192.0.2.1:1".parse().unwrap()).unwrap(), FpmPeer::Remote);
         // A listener is nobody's end of a connection.
-        assert_eq!(who("127.0.0.1:1".parse().unwrap(), local).unwrap(), Peer::Gone);
+        assert_eq!(who("127.0.0.1:1".parse().unwrap(), local).unwrap(), FpmPeer::Gone);
     }
 }

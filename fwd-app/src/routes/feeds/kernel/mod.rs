@@ -25,9 +25,9 @@ mod tracked;
 
 use super::netlink::{AddressMessage, Envelope, Message, RouteMessage, RouteSays, messages};
 use super::nexthops::NextHops;
-use super::{FeedCounts, FeedEvent, FeedId, Link, Path, Route, Tables};
+use super::{FeedCounts, FeedEvent, FeedId, Link, Path, Route, RoutingTables};
 use fib::{IpPrefix, MacAddr, Prefix6};
-use pass::{Pass, Step};
+use pass::{Pass, PassStep};
 use rustc_hash::FxHashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) struct KernelOptions {
     /// The feed's number.
     pub(crate) feed: FeedId,
     /// The routing tables.
-    pub(crate) tables: Tables,
+    pub(crate) tables: RoutingTables,
     /// Whether to take the kernel's own local, broadcast and multicast routes as well, those of the table `local` in VRF 0.
     pub(crate) is_local_wanted: bool,
     /// Routes made by these (`RTPROT_*`) are left out: those that another feed announces anyway, such as zebra's.
@@ -71,7 +71,7 @@ impl Default for KernelOptions {
     fn default() -> Self {
         Self {
             feed: FeedId(0),
-            tables: Tables::default(),
+            tables: RoutingTables::default(),
             is_local_wanted: false,
             protocols_left_out: Vec::new(),
             routes_max: 1 << 22,
@@ -180,9 +180,9 @@ impl Kernel {
 
     fn step_ended(&mut self, now: Instant, out: &mut Vec<FeedEvent>) {
         match self.pass.advance(now) {
-            Step::More => {}
-            Step::Torn => out.push(FeedEvent::Complete),
-            Step::Complete => {
+            PassStep::More => {}
+            PassStep::Torn => out.push(FeedEvent::Complete),
+            PassStep::Complete => {
                 out.push(FeedEvent::Sweep);
                 out.extend(self.links.sweep().map(FeedEvent::LinkGone));
                 out.extend(self.addresses.sweep().map(FeedEvent::AddressGone));

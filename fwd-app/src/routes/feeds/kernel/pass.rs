@@ -23,7 +23,7 @@ const NEXT_HOPS: usize = 3;
 
 /// How far a pass is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum PassStep {
     /// Another dump follows.
     More,
     /// The pass has ended, and what it did not contain is gone.
@@ -106,17 +106,17 @@ impl Pass {
     }
 
     /// The running dump has ended.
-    pub(super) fn advance(&mut self, now: Instant) -> Step {
+    pub(super) fn advance(&mut self, now: Instant) -> PassStep {
         let next = self.dump.map_or(0, |dump| dump + 1);
         if next < self.dumps {
             (self.dump, self.is_sent) = (Some(next), false);
-            return Step::More;
+            return PassStep::More;
         }
         self.dump = None;
         if self.is_torn {
             self.is_needed(now);
-            return Step::Torn;
+            return PassStep::Torn;
         }
-        Step::Complete
+        PassStep::Complete
     }
 }

@@ -11,7 +11,7 @@ use netlink_packet_route::route::{RouteAttribute, RouteNextHop, RouteNextHopFlag
 use proptest::prelude::*;
 
 /// A feed and the consumer of its routes.
-struct Watch {
+struct KernelRig {
     kernel: Kernel,
     now: Instant,
     out: Vec<FeedEvent>,
@@ -37,7 +37,7 @@ fn link(is_up: bool) -> Vec<u8> {
     encode(RouteNetlinkMessage::NewLink(message))
 }
 
-impl Watch {
+impl KernelRig {
     fn new(options: KernelOptions) -> Self {
         let now = Instant::now();
         let table = Heard::default();
@@ -107,7 +107,7 @@ fn address_of(text: &str, flags: u8) -> Vec<u8> {
 
 #[test]
 fn a_router_advertisement_and_a_redirect_are_neither_addresses_nor_routes() {
-    let mut watch = Watch::new(KernelOptions { is_local_wanted: true, ..KernelOptions::default() });
+    let mut watch = KernelRig::new(KernelOptions { is_local_wanted: true, ..KernelOptions::default() });
     watch.pass(&[], 2);
     watch.events();
     for datagram in [
@@ -132,7 +132,7 @@ fn a_router_advertisement_and_a_redirect_are_neither_addresses_nor_routes() {
 
 #[test]
 fn a_prefix_of_a_permanent_address_is_on_the_link() {
-    let mut watch = Watch::new(KernelOptions::default());
+    let mut watch = KernelRig::new(KernelOptions::default());
     watch.pass(&[], 2);
     let (net, address) = ("2001:db8:1::/64", address_of("2001:db8:1::/64", PERMANENT));
     // In the kernel's order; the pass after it has both.
@@ -150,7 +150,7 @@ fn a_prefix_of_a_permanent_address_is_on_the_link() {
 
 #[test]
 fn a_pass_dumps_every_table_and_withdraws_what_it_did_not_contain() {
-    let mut watch = Watch::new(KernelOptions::default());
+    let mut watch = KernelRig::new(KernelOptions::default());
     assert_eq!(watch.pass(&[route("10.0.0.0/8", 0), route("11.0.0.0/8", 0)], 2), 6);
     let events = watch.events();
     assert_eq!(events[..2], [FeedEvent::Connected, FeedEvent::Stale]);
@@ -171,7 +171,7 @@ fn a_pass_dumps_every_table_and_withdraws_what_it_did_not_contain() {
 
 #[test]
 fn a_pass_that_is_torn_or_refused_withdraws_nothing_and_is_repeated() {
-    let mut watch = Watch::new(KernelOptions::default());
+    let mut watch = KernelRig::new(KernelOptions::default());
     watch.pass(&[route("10.0.0.0/8", 0)], 2);
     for is_torn in [true, false] {
         watch.kernel.overrun(watch.now);
@@ -194,7 +194,7 @@ fn a_pass_that_is_torn_or_refused_withdraws_nothing_and_is_repeated() {
 
 #[test]
 fn what_the_kernel_removes_silently_is_looked_for() {
-    let mut watch = Watch::new(KernelOptions::default());
+    let mut watch = KernelRig::new(KernelOptions::default());
     watch.pass(&[], 2);
     let mut link_gone = link(true);
     link_gone[4..6].copy_from_slice(&17_u16.to_ne_bytes());
@@ -214,8 +214,8 @@ fn what_the_kernel_removes_silently_is_looked_for() {
         watch.pass(&[], 2);
     }
     assert!(watch.events().contains(&FeedEvent::LinkGone(2)));
-    let tables = Tables::none();
-    let mut watch = Watch::new(KernelOptions { tables, ..KernelOptions::default() });
+    let tables = RoutingTables::none();
+    let mut watch = KernelRig::new(KernelOptions { tables, ..KernelOptions::default() });
     assert_eq!(watch.pass(&[], 2), 3, "links, addresses and neighbours");
     [link(false), link_gone, address_gone, object_gone].iter().for_each(|datagram| watch.hear(datagram));
     assert_eq!(watch.kernel.deadline(), None, "there are no routes to look for");
@@ -223,7 +223,7 @@ fn what_the_kernel_removes_silently_is_looked_for() {
 
 #[test]
 fn a_path_that_comes_back_with_its_link_is_looked_for() {
-    let mut watch = Watch::new(KernelOptions::default());
+    let mut watch = KernelRig::new(KernelOptions::default());
     let hop = |last: u8, flags| {
         let mut hop = RouteNextHop::default();
         (hop.interface_index, hop.flags) = (2, flags);
@@ -234,7 +234,7 @@ fn a_path_that_comes_back_with_its_link_is_looked_for() {
         let hops = vec![hop(1, RouteNextHopFlags::empty()), hop(2, flags)];
         route_bytes(prefix("10.0.0.0/8"), RouteType::Unicast, vec![RouteAttribute::MultiPath(hops)])
     };
-    let paths = |watch: &mut Watch| {
+    let paths = |watch: &mut KernelRig| {
         watch.events();
         match watch.table.best(prefix("10.0.0.0/8")) {
             Some(Route::Paths(paths)) => paths.len(),
@@ -255,7 +255,8 @@ fn a_path_that_comes_back_with_its_link_is_looked_for() {
 
 #[test]
 fn metrics_tables_and_link_local_routes() {
-    let mut watch = Watch::new(KernelOptions { protocols_left_out: vec![186], ..KernelOptions::default() });
+    let mut watch =
+        KernelRig::new(KernelOptions { protocols_left_out: vec![186], ..KernelOptions::default() });
     for datagram in [route("10.0.0.0/8", 100), route("10.0.0.0/8", 600)] {
         watch.hear(&datagram);
     }
@@ -274,7 +275,7 @@ fn metrics_tables_and_link_local_routes() {
         watch.hear(datagram);
     }
     assert_eq!((watch.kernel.counts().ignored, watch.table.all().len()), (5, 1));
-    let mut all = Watch::new(KernelOptions { is_local_wanted: true, ..KernelOptions::default() });
+    let mut all = KernelRig::new(KernelOptions { is_local_wanted: true, ..KernelOptions::default() });
     for datagram in [&link_local, &own, &other] {
         all.hear(datagram);
     }
@@ -283,10 +284,10 @@ fn metrics_tables_and_link_local_routes() {
 
 #[test]
 fn each_vrf_has_the_routes_of_its_table() {
-    let mut tables = Tables::default();
+    let mut tables = RoutingTables::default();
     tables.set(10, 1);
     tables.set(1000, 2);
-    let mut watch = Watch::new(KernelOptions { tables, ..KernelOptions::default() });
+    let mut watch = KernelRig::new(KernelOptions { tables, ..KernelOptions::default() });
     let path = |index| {
         let mut path = RouteNextHop::default();
         path.interface_index = index;
@@ -343,7 +344,7 @@ fn each_vrf_has_the_routes_of_its_table() {
 
 #[test]
 fn a_path_of_an_ipv6_route_goes_and_the_others_stay() {
-    let mut watch = Watch::new(KernelOptions::default());
+    let mut watch = KernelRig::new(KernelOptions::default());
     let gateway = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]);
     let path = |last| {
         let mut path = RouteNextHop::default();
@@ -367,7 +368,7 @@ fn a_path_of_an_ipv6_route_goes_and_the_others_stay() {
 
 #[test]
 fn objects_neighbours_and_addresses() {
-    let mut watch = Watch::new(KernelOptions::default());
+    let mut watch = KernelRig::new(KernelOptions::default());
     watch.pass(&[], 2);
     watch.events();
     let (address, ifindex, mac) = (IpAddr::from([192, 0, 2, 1]), 2, MacAddr([2, 0, 0, 0, 0, 1]));
@@ -395,7 +396,7 @@ fn objects_neighbours_and_addresses() {
 proptest! {
     #[test]
     fn any_datagrams_are_events_or_errors(datagrams in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..8)) {
-        let mut watch = Watch::new(KernelOptions::default());
+        let mut watch = KernelRig::new(KernelOptions::default());
         watch.kernel.request(watch.now, &mut watch.out);
         for datagram in datagrams {
             watch.hear(&datagram);
