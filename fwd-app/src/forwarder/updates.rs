@@ -90,7 +90,7 @@ pub(crate) struct UpdateStream {
     taken: u64,
 }
 
-/// What a turn of a [`UpdateStream`] came to.
+/// What a turn of an [`UpdateStream`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Updates were committed.

@@ -1,4 +1,4 @@
-//! LimitRate limits of what the router sends because of packets that it received: token buckets, overall and by source.
+//! Rate limits of what the router sends because of packets that it received: token buckets, overall and by source.
 //!
 //! RFC 1812 4.3.2.8 and RFC 4443 2.4 (f) ask for a limit of ICMP errors, and prefer a token bucket. Sources are counted by IPv4 address
 //! or by the first 64 bits of an IPv6 address. Their buckets are in a table of fixed size: a source that finds no room replaces the

@@ -10,7 +10,7 @@ use fib::{IpPrefix, Neighbour, NextHop, NextHopId, NextHopTable, Rib};
 use rustc_hash::FxHashMap;
 use std::path::PathBuf;
 
-/// LoadProgress of reading route files.
+/// Progress of reading route files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LoadProgress<'a> {
     /// Bytes read so far and the total; a total of 0 means unknown.

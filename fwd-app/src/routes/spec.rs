@@ -15,7 +15,7 @@ use std::path::PathBuf;
 pub(crate) struct TableSpec {
     /// Route files, in order.
     pub(crate) files: Vec<PathBuf>,
-    /// RoutingTables with more routes are refused.
+    /// Tables with more routes are refused.
     pub(crate) routes_max: Option<u64>,
     /// The engine.
     pub(crate) engine: EngineSpec,
