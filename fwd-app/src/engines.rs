@@ -186,7 +186,7 @@ impl EngineSpec {
             .collect())
     }
 
-    /// The engine `name` with everything else as when nothing is told.
+    /// The engine `name` with the default of every option.
     #[cfg(test)]
     pub(crate) fn named(name: &str) -> Self {
         Self {

@@ -1,6 +1,6 @@
 //! Answers to requests. Anything that serializes and has a text form is one: the same value feeds text and JSON.
 //!
-//! The session only gathers the value. The thread of the control socket writes it, as text or as JSON, whichever the client asked
+//! The forwarder only gathers the value. The thread of the control socket writes it, as text or as JSON, whichever the client asked
 //! for, and gives up at a limit of bytes.
 
 use serde::Serialize;
@@ -65,7 +65,7 @@ pub(crate) enum Refusal {
     /// It was tried and failed.
     #[error("{0:#}")]
     Failed(#[from] anyhow::Error),
-    /// Too many requests wait for the session.
+    /// Too many requests wait for the forwarder.
     #[error("the forwarder is busy: {waiting} requests wait; try again")]
     Busy {
         /// How many.

@@ -26,7 +26,7 @@ const INSIDE_LIMIT: Duration = Duration::from_secs(10);
 pub(super) struct Drains {
     hook: Option<PathBuf>,
     running: Option<Drain>,
-    /// The hook, when it was told that packets are received again.
+    /// The hook that runs because packets are received again.
     resuming: Option<Child>,
 }
 
@@ -78,7 +78,7 @@ impl Drains {
         self.running = Some(Drain { command, step, end: Instant::now() + limit });
     }
 
-    /// Starts receiving again. A drain in progress ends with an error; after one that has ended, the hook is told.
+    /// Starts receiving again. A drain in progress ends with an error; after one that has ended, the hook runs.
     pub(super) fn resume(&mut self, running: &Handle) -> Result<Answer, Refusal> {
         let was_paused = running.is_paused();
         running.pause(false);

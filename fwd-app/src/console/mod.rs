@@ -22,7 +22,7 @@
 //! The server has a thread of its own, which polls all clients and never waits for one of them. It shares nothing with lcores, and
 //! with the control thread only the two channels. The control thread takes requests when it gets round to it ([`Console::turn`]);
 //! nobody but the client waits for the answer. What a client may cost is bounded: clients, bytes of a request and of a reply,
-//! requests on their way to the session (one a client), and how long a client may neither write nor read.
+//! requests on their way to the forwarder (one a client), and how long a client may neither write nor read.
 //!
 //! | module | what lives there |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! How a replay is laid out: lcores, queues, EAL arguments, sizes of rings and pools. Pure: what the host has is told.
+//! How a replay is laid out: lcores, queues, EAL arguments, sizes of rings and pools. Pure: what the host has is a parameter.
 
 use super::{HarnessSpec, Rate};
 use crate::error::ConfigError;

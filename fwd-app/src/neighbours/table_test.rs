@@ -459,7 +459,7 @@ fn a_full_table_forgets_what_is_of_least_use() {
     }
     assert!(table.state(host(9)).is_some() && table.state(host(10)).is_some());
     assert_eq!((table.state(host(111)), table.state(host(112))), (None, Some(NeighbourState::Stale)));
-    // One that is asked for takes the place of a stale one, and that is told.
+    // One that is asked for takes the place of a stale one, which is reported as lost.
     let actions = table.resolve(host(50), 1);
     assert_eq!((&actions[0], asked(&actions[1..])), (&lost(host(112), MAC), Some((host(50).address, None))));
     // Where all are in use, there is no room.

@@ -45,7 +45,7 @@ struct PortDevice {
     out: Option<Out>,
     /// When it is tried next.
     due: Instant,
-    /// Why it could not be brought back the last time, so that this is told once.
+    /// Why it could not be brought back the last time, so that there is one warning.
     why: String,
 }
 

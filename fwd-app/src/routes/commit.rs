@@ -48,7 +48,7 @@ pub(super) struct Changes {
     pub(super) again: Vec<IpPrefix>,
     /// Whether routes of feeds may have other next hops than before.
     pub(super) has_moved: bool,
-    /// Routes without a port that are to be told, and whether one was told, and a default route.
+    /// Routes without a port of which a warning is due, and whether there was one for a route and for a default route.
     pub(super) foreign: Vec<Foreign>,
     pub(super) has_noticed_foreign: [bool; 2],
     /// Whether it was said that routes of a family are left out.

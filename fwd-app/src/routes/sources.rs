@@ -173,7 +173,7 @@ impl Vrf {
         }
     }
 
-    /// Has the first route without a port told, and the first default route.
+    /// Has a warning given of the first route without a port, and of the first default route.
     fn notice(&mut self, prefix: IpPrefix, winner: &Winner) {
         let has_noticed = self.changes.has_noticed_foreign[usize::from(prefix.len() == 0)];
         // Nothing is forwarded to some prefixes, which every host has.
@@ -187,7 +187,7 @@ impl Vrf {
         }
     }
 
-    /// The routes without a port that are to be told.
+    /// The routes without a port of which a warning is due.
     pub(crate) fn take_foreign(&mut self) -> Vec<Foreign> {
         std::mem::take(&mut self.changes.foreign)
     }

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 /// What a line of words means.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// A request to the session.
+    /// A request to the forwarder.
     Ask(Request),
     /// `help`, and the answer to it.
     Help(Help),

@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 
-/// One request to the session.
+/// One request to the forwarder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// `show WHAT`.

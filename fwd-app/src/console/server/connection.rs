@@ -13,7 +13,7 @@ use crate::console::server::wire::{self, Ask, LINE_BYTES_MAX};
 enum ConnectionState {
     /// Its next line is wanted.
     Reading,
-    /// The session has its request; the answer is wanted as JSON or as text.
+    /// The forwarder has its request; the answer is wanted as JSON or as text.
     Asked { json: bool },
     /// It leaves once its last reply is sent.
     Closing,
@@ -61,7 +61,7 @@ impl Connection {
         self.ended |= bytes.is_empty();
     }
 
-    /// The next request for the session, once the reply to the last one is sent. Lines that are wrong, `help` and `quit` are answered
+    /// The next request for the forwarder, once the reply to the last one is sent. Lines that are wrong, `help` and `quit` are answered
     /// here.
     pub(crate) fn next_request(&mut self) -> Option<Request> {
         if self.state != ConnectionState::Reading || !self.output.is_empty() {
@@ -113,12 +113,12 @@ impl Connection {
         wire::write_error(&mut self.output, error);
     }
 
-    /// Whether the session has a request of it.
+    /// Whether the forwarder has a request of it.
     pub(crate) fn is_asking(&self) -> bool {
         matches!(self.state, ConnectionState::Asked { .. })
     }
 
-    /// Takes the session's answer to its request.
+    /// Takes the forwarder's answer to its request.
     pub(crate) fn answer(&mut self, result: &Result<Answer, Refusal>) {
         if let ConnectionState::Asked { json } = self.state {
             wire::write_reply(&mut self.output, json, result);

@@ -1,4 +1,4 @@
-//! The session's end of the control socket: requests that wait, and who answers them.
+//! The forwarder's end of the control socket: requests that wait, and who answers them.
 
 use crate::console::answer::{Answer, Refusal};
 use crate::console::grammar::request::Request;
@@ -7,10 +7,10 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Requests that may wait for the session; further ones are refused.
+/// Requests that may wait for the forwarder; further ones are refused.
 pub(super) const WAITING_MAX: usize = 64;
 
-/// Answers requests: the session on its control thread.
+/// Answers requests: the forwarder on its control thread.
 pub(crate) trait Steer {
     /// Does what is asked for, or refuses and changes nothing.
     ///

@@ -36,7 +36,7 @@ const LINES_A_TURN: usize = 16;
 /// What clients may cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Clients at once; one more is told so and closed.
+    /// Clients at once; one more gets an error and is closed.
     pub(crate) clients_max: usize,
     /// How long a client may take to send its next request.
     pub(crate) idle: Duration,
@@ -59,7 +59,7 @@ pub(crate) struct ServerTally {
     pub(crate) turned_away: u64,
     /// Clients disconnected because they neither wrote nor read for too long.
     pub(crate) timed_out: u64,
-    /// Requests handed to the session.
+    /// Requests handed to the forwarder.
     pub(crate) requests: u64,
     /// Lines that were no request, or cut short.
     pub(crate) errors: u64,
@@ -214,7 +214,7 @@ impl Serving {
         })
     }
 
-    /// Gives the session's answers to their clients, those that are still there.
+    /// Gives the forwarder's answers to their clients, those that are still there.
     fn deliver(&mut self) {
         for (id, result) in self.answers.try_iter() {
             if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) {
@@ -281,7 +281,7 @@ struct Ready {
     peers: Vec<PollFlags>,
 }
 
-/// Puts a command into the channel to the session. Where nobody takes it any more, dropping it is the answer.
+/// Puts a command into the channel to the forwarder. Where nobody takes it any more, dropping it is the answer.
 fn hand_over(commands: &Sender<ClientCommand>, command: ClientCommand) {
     if let Err(TrySendError::Full(command)) = commands.try_send(command) {
         command.answer(Err(Refusal::Busy { waiting: WAITING_MAX }));
@@ -295,7 +295,7 @@ fn drain(mut woken: &UnixStream) {
 }
 
 impl Peer {
-    /// What it is polled for. Hanging up is always told.
+    /// What it is polled for. `poll` always reports a hang-up.
     fn interest(&self) -> PollFlags {
         let mut interest = PollFlags::empty();
         interest.set(PollFlags::IN, self.connection.room() > 0);
@@ -303,7 +303,7 @@ impl Peer {
         interest
     }
 
-    /// When it is disconnected unless it does something; `None` while the session has its request.
+    /// When it is disconnected unless it does something; `None` while the forwarder has its request.
     fn deadline(&self, limits: &Limits) -> Option<Instant> {
         let limit = if self.connection.output().is_empty() { limits.idle } else { limits.stalled };
         (!self.connection.is_asking()).then(|| self.since + limit)

@@ -1,4 +1,4 @@
-//! Tests of the server with real sockets, against a session that only says what it was asked.
+//! Tests of the server with real sockets, against a forwarder that only says what it was asked.
 
 use crate::console::client::{self, ClientError};
 use crate::console::grammar::request::Show;
@@ -263,7 +263,7 @@ fn a_session_that_is_busy_or_gone_is_told_of() {
             .starts_with("the forwarder is busy: 64 requests wait")
     );
     let late = client::ask(&scene.path(), &Ask { line: "help".to_owned(), json: true }, LONG).unwrap();
-    assert!(late.data.as_array().is_some_and(|lines| lines.len() > 30), "help needs no session");
+    assert!(late.data.as_array().is_some_and(|lines| lines.len() > 30), "help needs no forwarder");
     // One is dropped without an answer, others are answered although their clients have gone.
     let command = inbox.waiting().recv().unwrap();
     assert_eq!(*command.request(), Request::Show(Show::Drops));

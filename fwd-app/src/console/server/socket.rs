@@ -107,7 +107,7 @@ fn socket() -> io::Result<OwnedFd> {
 pub(super) struct Socket {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of the file, if it could be told.
+    /// Device and inode of the file, if they could be read.
     file: Option<(u64, u64)>,
 }
 

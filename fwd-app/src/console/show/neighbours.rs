@@ -1,4 +1,4 @@
-//! Neighbours: those that were told, those that the router and the kernel have learned.
+//! Neighbours: static ones, and those that the router and the kernel have learned.
 //!
 //! What the router learns is the same for all VRFs, since a next hop may be behind a port of another one.
 
@@ -57,7 +57,7 @@ impl Steering<'_> {
         Ok(Answer::done())
     }
 
-    /// Removes a neighbour that was told.
+    /// Removes a static neighbour.
     pub(in crate::console) fn neighbour_del(&mut self, address: IpAddr) -> Result<Answer, Refusal> {
         if !self.vrf_mut().remove_neighbour(address) {
             return Err(anyhow::anyhow!("there is no neighbour {address}").into());

@@ -248,13 +248,13 @@ impl fmt::Display for EngineShown {
 
 #[derive(Serialize)]
 struct FibShown {
-    /// Routes told.
+    /// Routes of the RIB.
     routes_v4: usize,
     routes_v6: usize,
     /// Routes that the engine has.
     used_v4: usize,
     used_v6: usize,
-    /// Of the routes told, those that drop.
+    /// Routes of the RIB that drop their packets.
     blackhole: usize,
     unreachable: usize,
     prohibit: usize,
@@ -413,7 +413,7 @@ impl fmt::Display for FeedsShown {
 struct RouteShown {
     /// The route's prefix; `None` when no route covers the address.
     prefix: Option<String>,
-    /// The next hop's id as it was told; 0 without a route.
+    /// The next hop's id as in the route file; 0 without a route.
     id: u32,
     /// The id that the engine answers.
     engine_id: u32,

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// How long an answer is waited for. It takes about a millisecond.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the router is told or asked.
+/// A request to the router.
 #[derive(Debug)]
 pub(crate) enum ToRouter {
     /// Which neighbours it knows.

@@ -1,7 +1,7 @@
 //! The router's thread: gives the punts of the datapath to the router, and does what the router says.
 //!
 //! It owns the [`Router`]. Answers, and packets whose neighbour is known at last, go to a sending stage; what is learned of neighbours
-//! goes to the session, which makes egress entries of it. It counts what it makes, takes and drops, so that every packet is still
+//! goes to the control thread, which makes egress entries of it. It counts what it makes, takes and drops, so that every packet is still
 //! counted once.
 //!
 //! What is for the router and not answered by it goes to the kernel by the [`Taps`], and what the kernel sends there leaves as it is. Such
@@ -49,7 +49,7 @@ const BURST: usize = 32;
 const NAP: Duration = Duration::from_micros(100);
 /// How often gateways are asked for that could not be before.
 const GATEWAY_PERIOD: Duration = Duration::from_secs(1);
-/// Events that wait for the session.
+/// Events that wait for the control thread.
 const EVENTS: usize = 4096;
 /// The header of a frame, with two VLAN tags.
 const HEADER_BYTES: usize = 22;

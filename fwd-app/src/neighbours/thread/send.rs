@@ -1,4 +1,4 @@
-//! What leaves the router's thread: frames of the router and of the kernel to a sending stage, events to the session.
+//! What leaves the router's thread: frames of the router and of the kernel to a sending stage, events to the control thread.
 
 use super::{HEADER_BYTES, RouterLoop, SHORT, Waiting};
 use crate::datapath::fragment::Cut;
@@ -136,7 +136,7 @@ impl RouterLoop {
         self.going.free_all();
     }
 
-    /// Tells the session what was learned.
+    /// Hands over what was learned.
     pub(super) fn tell(&mut self) {
         while let Some(event) = self.late.pop_front() {
             if let Err(TrySendError::Full(event)) = self.events.try_send(event) {

@@ -136,7 +136,7 @@ pub(crate) enum FeedEvent {
     Connected,
     /// The source is gone. Its routes stay, as [`Self::Stale`] says next.
     Disconnected,
-    /// A dump has ended: what was there when it began has been told.
+    /// A dump has ended: all that was there when it began has been announced.
     Complete,
     /// All routes that the feed has announced so far are stale. They stay in use.
     Stale,

@@ -1,6 +1,6 @@
 //! The thread of a feed, and its way to the consumer: a bounded channel of change sets, and counters that others may read.
 //!
-//! The thread does nothing but I/O. It waits for the consumer when the channel is full, and ends within [`POLL`] when it is told to or
+//! The thread does nothing but I/O. It waits for the consumer when the channel is full, and ends within [`POLL`] when it is stopped or
 //! when the consumer is gone.
 
 use super::{ChangeSet, FeedCounts, FeedEvent, FeedId};

@@ -158,7 +158,7 @@ fn a_gateway_without_a_port_follows_its_route() {
     rig.route("14.0.0.0/9 via 172.16.0.1");
     assert!(table.has_moved(&rig.rib));
     assert_eq!(rig.table().get(further).port, 2);
-    // A told neighbour needs no route.
+    // A static neighbour needs no route.
     rig.neighbour("203.0.113.1", 1);
     assert_eq!(rig.table().get(without).port, 1);
 }

@@ -11,7 +11,7 @@
 //! [`PASS_INTERVAL`] apart. A feed without routes has no dumps of them, and no such passes.
 //!
 //! **Routes** of the VRFs' tables are taken, those that depend on a source prefix or a TOS left out. Routes of one prefix with different
-//! metrics are told one by one. A notification that an IPv6 route is gone may be about one of its paths; the others stay. Link-local and
+//! metrics are announced one by one. A notification that an IPv6 route is gone may be about one of its paths; the others stay. Link-local and
 //! multicast destinations are never forwarded, and their routes are left out unless local ones are wanted.
 //!
 //! **What the wire says** is left out: anyone on a link can send router advertisements and redirects. So an address counts if it is
@@ -247,7 +247,7 @@ impl Kernel {
     fn address(&mut self, message: AddressMessage, is_answer: bool, now: Instant, out: &mut Vec<FeedEvent>) {
         let AddressMessage { address, peer, is_permanent } = message;
         if !is_permanent {
-            // One that was permanent before has a lifetime now. The others are told with every advertisement, which costs no pass.
+            // One that was permanent before has a lifetime now. The others are repeated with every advertisement, which costs no pass.
             if self.addresses.remove(&address) {
                 out.push(FeedEvent::AddressGone(address));
                 self.routes_have_changed(now);

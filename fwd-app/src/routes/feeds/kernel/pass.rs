@@ -6,7 +6,7 @@ use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer};
 use std::time::Instant;
 
 /// The dumps of a pass: the type of the request, the length of its header, and the address family, which is the header's first byte.
-/// Links come first and routes last, so that what an event names has mostly been told before. A feed without routes needs the first
+/// Links come first and routes last, so that what an event names has mostly been announced before. A feed without routes needs the first
 /// [`WITHOUT_ROUTES`] alone.
 const DUMPS: [(u16, usize, u8); 6] = [
     (18, 16, 0),  // RTM_GETLINK, ifinfomsg

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
-/// Entries, each with the number of the pass that it was last told in.
+/// Entries, each with the number of the last pass that contained it.
 pub(super) struct Tracked<K, V> {
     entries: FxHashMap<K, (V, u64)>,
     pass: u64,
@@ -43,7 +43,7 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracked<K, V> {
         self.entries.remove(key).is_some()
     }
 
-    /// Removes the entries that were not told since the pass began.
+    /// Removes the entries that this pass did not contain.
     pub(super) fn sweep(&mut self) -> impl Iterator<Item = K> {
         let pass = self.pass;
         self.entries.extract_if(move |_, (_, told)| *told != pass).map(|(key, _)| key)
