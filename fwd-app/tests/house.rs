@@ -44,6 +44,8 @@ const UNSAFE: [&str; 10] = [
 ];
 /// The most lines of a source file.
 const LINES_MAX: usize = 700;
+/// The most types with one name.
+const SAME_NAMES_MAX: usize = 3;
 
 fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -296,6 +298,28 @@ fn a_module_with_submodules_is_a_folder() {
         let twice = sources.keys().any(|other| other.starts_with(&folder));
         assert!(!twice, "{name} has submodules: it must be {folder}mod.rs");
     }
+}
+
+/// The name of the type that a line of code declares, but for associated types and aliases.
+fn type_declared(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
+    let kind = words.next()?;
+    let name = words.next().filter(|_| ["struct", "enum", "trait", "union"].contains(&kind))?;
+    name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+}
+
+#[test]
+fn the_name_of_a_type_says_which_one_it_is() {
+    let (mut declared, sources) = (BTreeMap::<&str, Vec<&str>>::new(), sources());
+    for (file, text) in &sources {
+        for name in text.lines().filter_map(type_declared) {
+            declared.entry(name).or_default().push(file);
+        }
+    }
+    declared.retain(|_, files| files.len() > SAME_NAMES_MAX);
+    assert!(declared.is_empty(), "names that say nothing, since too many types have them: {declared:#?}");
+    assert_eq!(type_declared("    pub(crate) struct Thing<T>(T);"), Some("Thing"));
+    assert_eq!((type_declared("    type Thing = u32;"), type_declared("// struct Thing {")), (None, None));
 }
 
 #[test]
