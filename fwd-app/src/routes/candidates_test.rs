@@ -305,15 +305,47 @@ fn a_feed_that_comes_and_goes_makes_the_list_of_stale_routes_no_longer() {
     }
     candidates.begin_epoch(FEED);
     (0..3).for_each(|_| candidates.sweep(FEED));
-    assert_eq!(candidates.stale.len(), 10);
+    assert!(candidates.has_stale() && candidates.stale.len() == 10);
     say_route(&mut candidates, FEED, 0, 2);
     let withdrawn = std::iter::from_fn(|| candidates.next_stale()).count();
     assert_eq!((withdrawn, candidates.stale.capacity()), (9, 0), "one is announced again");
+    assert!(!candidates.has_stale());
+}
+
+#[test]
+fn epochs_begin_again_after_the_last_one_and_routes_of_the_first_are_stale() {
+    let mut candidates = Candidates::default();
+    say_route(&mut candidates, FEED, 0, 2);
+    candidates.begin_epoch(FEED);
+    say_route(&mut candidates, FEED, 1, 2);
+    for _ in 0..u16::MAX {
+        candidates.begin_epoch(FEED);
+        say_route(&mut candidates, FEED, 2, 2);
+    }
+    candidates.sweep(FEED);
+    assert_eq!(std::iter::from_fn(|| candidates.next_stale()).count(), 2);
+}
+
+#[test]
+fn the_route_of_files_and_that_of_the_winner_are_found() {
+    let mut candidates = Candidates::default();
+    say_route(&mut candidates, FEED, 0, 2);
+    say_route(&mut candidates, SourceId::FILES, 0, 3);
+    assert_eq!(
+        (candidates.file_route(prefix(0)), candidates.file_route(prefix(1))),
+        (id(13), NextHopId::NONE)
+    );
+    let winner = candidates.winner(prefix(0)).unwrap();
+    let number = if winner.source == FEED { 2 } else { 3 };
+    assert_eq!(candidates.route_of(prefix(0), &winner), Some(&*route(number)));
+    candidates.set_without_table(vec![Family::V6]);
+    assert!(candidates.lacks_table(Family::V6) && !candidates.lacks_table(Family::V4));
 }
 
 #[test]
 fn routes_that_nobody_has_are_let_go() {
     let mut candidates = Candidates::default();
+    say_route(&mut candidates, FEED, 1, 2);
     for number in 0..100_000 {
         say_route(&mut candidates, FEED, 0, number);
     }
@@ -323,6 +355,7 @@ fn routes_that_nobody_has_are_let_go() {
         "{}",
         routes.known.len()
     );
+    assert_eq!(candidates.winner(prefix(1)).unwrap().id, id(12), "that of somebody stays");
 }
 
 /// Prints changes per second and the memory of a full table. Run it alone, with `--release`.

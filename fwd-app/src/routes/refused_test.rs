@@ -62,6 +62,38 @@ fn a_reload_that_is_refused_forgets_no_withdrawal_that_was_refused() {
 }
 
 #[test]
+fn of_what_is_refused_withdrawals_are_tried_first() {
+    let (mut rig, faults) = SourcesRig::with_faults();
+    rig.says(FPM, vec![numbered(1).1]);
+    faults.fail_from(Call::Apply, 0, How::Full);
+    let interfaces = rig.feeds.interfaces().clone();
+    let FeedEvent::Announce { prefix, route, .. } = numbered(2).1 else { panic!("not an announcement") };
+    let source = rig.feeds.source(FPM);
+    rig.vrf.announce(source, (prefix, 0), &route, &interfaces);
+    rig.vrf.withdraw(source, (numbered(1).0, 0));
+    rig.vrf.commit().unwrap_err();
+    faults.fail_from(Call::Apply, u64::MAX, How::Full);
+    rig.vrf.try_again();
+    assert_eq!((rig.in_service(1..2), rig.in_service(2..3), rig.vrf.refused()), (0, 0, 1));
+    rig.vrf.try_again();
+    assert_eq!((rig.in_service(2..3), rig.vrf.refused()), (1, 0));
+}
+
+#[test]
+fn another_engine_gets_what_was_refused_at_once() {
+    let (mut rig, faults) = SourcesRig::with_faults();
+    rig.vrf.changes.hurry();
+    assert!(!rig.vrf.changes.is_due(), "nothing was refused");
+    faults.fail_from(Call::Apply, 0, How::Full);
+    rig.says_all(FPM, vec![numbered(1).1]);
+    faults.fail_from(Call::Apply, u64::MAX, How::Full);
+    assert!(!rig.vrf.changes.is_due() && rig.in_service(1..2) == 0);
+    rig.vrf.changes.hurry();
+    while rig.learn() {}
+    assert_eq!(rig.in_service(1..2), 1);
+}
+
+#[test]
 fn a_withdrawal_over_the_control_socket_that_is_refused_is_tried_again() {
     let (mut rig, faults) = SourcesRig::with_faults();
     let before = rig.hop();

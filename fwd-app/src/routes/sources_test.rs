@@ -139,6 +139,36 @@ fn id(value: u32) -> Action {
 }
 
 #[test]
+fn what_files_change_is_committed_by_the_next_turn() {
+    let mut rig = SourcesRig::new();
+    let update = Update { time_s: 0.0, prefix: prefix(), action: id(77), peer: None };
+    rig.vrf.update(&update).unwrap();
+    assert!(rig.learn());
+    assert_eq!(rig.hop(), "77");
+}
+
+#[test]
+fn an_entry_ends_when_files_alone_have_a_route_again() {
+    let mut rig = SourcesRig::new();
+    rig.file(id(77));
+    rig.says(FPM, vec![announce(7, 10)]);
+    assert!(rig.vrf.candidates.has(prefix()));
+    rig.says(FPM, vec![withdraw()]);
+    assert!(!rig.vrf.candidates.has(prefix()));
+}
+
+#[test]
+fn the_first_route_without_a_port_is_worth_a_warning() {
+    let mut rig = SourcesRig::new();
+    let wanted = (prefix(), rig.feeds.source(FPM), 12);
+    rig.says(FPM, vec![announce(7, 12)]);
+    let found = rig.vrf.take_foreign();
+    assert_eq!(found.iter().map(|of| (of.prefix, of.source, of.ifindex)).collect::<Vec<_>>(), [wanted]);
+    rig.says(KERNEL, vec![announce(8, 12)]);
+    assert!(rig.vrf.take_foreign().is_empty());
+}
+
+#[test]
 fn ctl_comes_before_files_and_files_before_feeds() {
     let mut rig = SourcesRig::new();
     let before = rig.hop();
