@@ -13,7 +13,7 @@
 //! returned, whichever engine answers has the delta, because a primary that did not take it is out of service by then. What was
 //! in flight is answered from the fallback as it is at `collect`.
 
-use super::lane::Lane;
+use super::lane::ReaderLane;
 use super::reader::{PairReader, Split};
 use super::{FIRST, HalfWriter, Listener, Pair, SECOND, Service, Why};
 use crate::sync::Arc;
@@ -114,7 +114,7 @@ impl EngineWriter for Fallback {
         let Some(primary) = self.ask("reader", move |primary| primary.reader(slots, batch_max)) else {
             return Ok(fallback);
         };
-        let lanes = [Lane::Slots(primary), Lane::Inline(fallback)];
+        let lanes = [ReaderLane::Slots(primary), ReaderLane::Inline(fallback)];
         Ok(Box::new(PairReader::new(lanes, Whole, self.service(), (slots, batch_max), self.stall)))
     }
 }

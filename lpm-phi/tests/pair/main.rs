@@ -12,7 +12,7 @@ use fib::{
 use lpm_core::pair::fallback::Fallback;
 use lpm_core::pair::{FIRST, Listener, SECOND, Service, Why};
 use lpm_phi::bloom;
-use lpm_phi::coop::params::Params;
+use lpm_phi::coop::params::CoopParams;
 use lpm_phi::coop::{CoopEngine, Drive, First, Half};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
@@ -22,8 +22,8 @@ use std::time::Duration;
 /// A stall limit far longer than any batch takes, also on a host that is busy with other tests.
 const PATIENT: (&str, &str) = ("stall-us", "30000000");
 
-fn params(pairs: &[(&str, &str)]) -> Params {
-    Params::from_options(&EngineOptions::of(pairs)).unwrap()
+fn params(pairs: &[(&str, &str)]) -> CoopParams {
+    CoopParams::from_options(&EngineOptions::of(pairs)).unwrap()
 }
 
 fn oracle() -> Box<dyn EngineWriter> {
