@@ -67,7 +67,7 @@ impl HelperGroup {
     /// # Errors
     /// Whose fault it is that answers are missing, and why.
     #[inline]
-    pub(super) fn lend(
+    pub fn lend(
         &mut self,
         keys: Keys<'_>,
         out: &mut [NextHopId],

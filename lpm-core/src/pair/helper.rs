@@ -105,7 +105,7 @@ impl Helper {
         };
         let makers = sched_getaffinity(None).ok();
         let handle = thread::Builder::new()
-            .name("coop".into())
+            .name("helper".into())
             .spawn(move || {
                 let placed = place(cpu, makers, allowed);
                 let _ = ready.send(placed);
