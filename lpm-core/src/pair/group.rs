@@ -189,7 +189,8 @@ mod tests {
     use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
     use fib::faulty::{Call, Faults, FaultyEngine, How};
     use fib::oracle::OracleEngine;
-    use fib::{EngineOptions, EngineWriter, SlotId};
+    use fib::reader::{Answer, SlotReader};
+    use fib::{EngineOptions, EngineWriter};
     use rustix::thread::sched_getaffinity;
     use std::sync::atomic::Ordering::SeqCst;
     use std::sync::{Arc, Mutex};
@@ -334,25 +335,15 @@ mod tests {
     /// The CPUs that a thread may run on, once it has run.
     type Seen = Arc<Mutex<Option<CpuSet>>>;
 
-    /// A reader that tells where it runs, and that it is gone.
+    /// A table whose readers tell where they run, and that they are gone.
     struct Scout {
         cpus: Seen,
         _gone: Sender<()>,
     }
 
-    impl EngineReader for Scout {
-        fn slots(&self) -> u16 {
-            1
-        }
-        fn batch_max(&self) -> usize {
-            512
-        }
-        fn submit(&mut self, _: SlotId, _: Keys<'_>) -> Result<(), EngineError> {
+    impl Answer for Scout {
+        fn answer(&mut self, _: Keys<'_>, _: &mut [NextHopId]) {
             *self.cpus.lock().unwrap() = Some(sched_getaffinity(None).unwrap());
-            Ok(())
-        }
-        fn collect(&mut self, _: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
-            Poll::Ready(Ok(&[NextHopId::NONE]))
         }
     }
 
@@ -360,7 +351,8 @@ mod tests {
     fn scout() -> (Seen, Box<dyn EngineReader>, Receiver<()>) {
         let (sender, gone) = bounded(1);
         let cpus = Arc::default();
-        (Arc::clone(&cpus), Box::new(Scout { cpus, _gone: sender }), gone)
+        let scout = Scout { cpus: Arc::clone(&cpus), _gone: sender };
+        (cpus, Box::new(SlotReader::new(scout, 1, 512)), gone)
     }
 
     #[test]
