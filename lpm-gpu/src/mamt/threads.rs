@@ -80,8 +80,11 @@ impl Answer for Team {
         let Self { mine, group, threads } = self;
         let len = out.len();
         let is_shared = len >= *threads * KEYS_A_THREAD_MIN && len <= LOAN_MAX;
-        let cut = len / *threads * (*threads - 1);
-        if !is_shared || group.lend(keys, out, cut, mine.as_mut()).is_err() {
+        let is_answered = is_shared && {
+            let cut = len / *threads * (*threads - 1);
+            group.lend(keys, out, cut, mine.as_mut()).is_ok()
+        };
+        if !is_answered {
             // Too small a batch; or a thread has died, and its keys have no answers.
             let looked_up = mine.lookup(keys, out);
             debug_assert!(looked_up.is_ok(), "as many answers as keys");
