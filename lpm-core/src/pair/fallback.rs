@@ -29,9 +29,8 @@ pub struct Fallback {
 }
 
 impl Fallback {
-    /// `primary` with `fallback` behind it, both empty. `name` is the primary's; when it could not be made for a reason that
-    /// [justifies it](is_device_trouble), the fallback is in service at once. `stall`: how long a batch may take. `listener` is told
-    /// when the fallback takes over.
+    /// `primary` with `fallback` behind it, both empty. `name` is the primary's; when its device is what kept it from being made, the
+    /// fallback is in service at once. `stall`: how long a batch may take. `listener` is told when the fallback takes over.
     ///
     /// # Errors
     /// The error of `primary` when it is the user's to mend: an unknown name, a wrong parameter.

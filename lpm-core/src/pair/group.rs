@@ -1,6 +1,6 @@
 //! Helper threads that make an engine which finishes inside `submit` an asynchronous one: the "second AVX-512 group".
 //!
-//! What is in a slot is copied and travels in jobs ([`super::helper`]). What is looked up while the caller waits is lent
+//! What is in a slot is copied and travels in jobs (`helper`). What is looked up while the caller waits is lent
 //! ([`crate::lend`]), when the threads read the table that the caller's thread reads too.
 
 use super::helper::{Helper, lock};

@@ -61,7 +61,7 @@ impl HalfWriter {
         &self.info
     }
 
-    /// Asks the engine. One on a thread of its own is waited for for [`LIMIT`] at most, or until lookups have given it up.
+    /// Asks the engine. One on a thread of its own is waited for for a minute at most, or until lookups have given it up.
     ///
     /// # Errors
     /// [`Why`] there is no answer.
