@@ -75,6 +75,8 @@ pub struct Faults {
     pub refused: Mutex<Vec<IpPrefix>>,
     /// The reader, numbered from 0 in the order made, whose submits panic, block or fail; `u64::MAX`: all readers.
     pub reader: AtomicU64,
+    /// Batches submitted to a slot whose answers were not collected before.
+    pub early_submits: AtomicU64,
 }
 
 impl Default for Faults {
@@ -92,6 +94,7 @@ impl Default for Faults {
             hang_from: AtomicU64::new(0),
             refused: Mutex::default(),
             reader: AtomicU64::new(u64::MAX),
+            early_submits: AtomicU64::new(0),
         }
     }
 }
@@ -198,7 +201,7 @@ impl EngineWriter for FaultyEngine {
         self.faults.enter(Call::Reader)?;
         let reader = self.inner.reader(slots, batch_max)?;
         let number = self.faults.calls(Call::Reader) - 1;
-        let (polls, faults) = (vec![0; slots.into()], Arc::clone(&self.faults));
+        let (polls, faults) = (vec![None; slots.into()], Arc::clone(&self.faults));
         Ok(Box::new(FaultyReader { reader, number, polls, faults }))
     }
 }
@@ -206,7 +209,8 @@ impl EngineWriter for FaultyEngine {
 struct FaultyReader {
     reader: Box<dyn EngineReader>,
     number: u64,
-    polls: Vec<u64>,
+    /// Of each slot, since its last batch; `None` when that was collected.
+    polls: Vec<Option<u64>>,
     faults: Arc<Faults>,
 }
 
@@ -232,7 +236,8 @@ impl EngineReader for FaultyReader {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.faults.enter(Call::Submit)?;
-        self.polls[usize::from(slot.0)] = 0;
+        let before = self.polls[usize::from(slot.0)].replace(0);
+        self.faults.early_submits.fetch_add(before.is_some().into(), SeqCst);
         self.reader.submit_in(slot, fibs, keys)
     }
 
@@ -242,10 +247,11 @@ impl EngineReader for FaultyReader {
         }
         let pending = self.faults.pending_polls.load(SeqCst);
         let polls = &mut self.polls[usize::from(slot.0)];
-        *polls = polls.saturating_add(1);
-        if *polls <= pending {
+        *polls = polls.map(|polls| polls.saturating_add(1));
+        if polls.is_some_and(|polls| polls <= pending) {
             return Poll::Pending;
         }
+        *polls = None;
         let short = self.faults.short.load(SeqCst);
         self.reader
             .collect(slot)

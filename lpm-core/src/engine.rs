@@ -177,7 +177,7 @@ const fn is_bulk(changes: usize, routes: usize) -> bool {
 type Place<K, T> = Arc<ArcSwap<<T as FibTable<K>>::Shared>>;
 
 /// What a delta does to one table.
-enum Plan<K: Key, T: FibTable<K>> {
+enum TablePlan<K: Key, T: FibTable<K>> {
     InPlace,
     Anew(T::Size, Routes<K>),
     Built(Box<T>),
@@ -189,7 +189,7 @@ struct Family<K: Key, T: FibTable<K>> {
     place: Place<K, T>,
     /// What readers may still read of tables that were in service before.
     retired: Retired<T::Shared>,
-    plan: Plan<K, T>,
+    plan: TablePlan<K, T>,
     routes: usize,
 }
 
@@ -198,7 +198,7 @@ impl<K: Key, T: FibTable<K>> Family<K, T> {
     fn new(params: &T::Params) -> Result<Self, EngineError> {
         let table = T::build(T::size(&[], params, Budget::Ample)?, Vec::new(), params)?;
         let place = Arc::new(ArcSwap::new(Arc::clone(table.shared())));
-        Ok(Self { table, place, retired: Retired::default(), plan: Plan::InPlace, routes: 0 })
+        Ok(Self { table, place, retired: Retired::default(), plan: TablePlan::InPlace, routes: 0 })
     }
 
     /// Plans `changes`, which lead to `routes`. Returns the bytes that lookups will read.
@@ -216,23 +216,23 @@ impl<K: Key, T: FibTable<K>> Family<K, T> {
             Budget::Least => false,
         };
         if in_place {
-            self.plan = Plan::InPlace;
+            self.plan = TablePlan::InPlace;
             return Ok(self.table.bytes());
         }
         let routes: Routes<K> = routes.used().collect();
         let size = T::size(&routes, params, budget)?;
         let bytes = T::size_bytes(&size);
-        self.plan = Plan::Anew(size, routes);
+        self.plan = TablePlan::Anew(size, routes);
         Ok(bytes)
     }
 
     /// Builds the planned table. Returns the bytes that lookups will read.
     fn build(&mut self, params: &T::Params) -> Result<u64, EngineError> {
-        match std::mem::replace(&mut self.plan, Plan::InPlace) {
-            Plan::Anew(size, routes) => {
+        match std::mem::replace(&mut self.plan, TablePlan::InPlace) {
+            TablePlan::Anew(size, routes) => {
                 let table = Box::new(T::build(size, routes, params)?);
                 let bytes = table.bytes();
-                self.plan = Plan::Built(table);
+                self.plan = TablePlan::Built(table);
                 Ok(bytes)
             }
             _ => Ok(self.table.bytes()),
@@ -241,13 +241,13 @@ impl<K: Key, T: FibTable<K>> Family<K, T> {
 
     /// Whether a grace period must end before `changes` go in.
     fn owes_grace(&self, changes: &[Change<K>]) -> bool {
-        matches!(self.plan, Plan::InPlace) && !changes.is_empty() && self.table.owes_grace()
+        matches!(self.plan, TablePlan::InPlace) && !changes.is_empty() && self.table.owes_grace()
     }
 
     /// Puts what was planned in service.
     fn commit(&mut self, changes: &[Change<K>], routes: &RibTable<K>, synchronize: &dyn Fn()) {
-        match std::mem::replace(&mut self.plan, Plan::InPlace) {
-            Plan::Built(table) => {
+        match std::mem::replace(&mut self.plan, TablePlan::InPlace) {
+            TablePlan::Built(table) => {
                 let (shared, bytes) = (Arc::clone(table.shared()), self.table.bytes());
                 self.table = *table;
                 self.retired.replace(&self.place, shared, bytes);
@@ -323,8 +323,8 @@ impl<A: Algorithm> CpuEngine<A> {
                 break;
             }
             // Before the next attempt takes memory of its own.
-            self.v4.plan = Plan::InPlace;
-            self.v6.plan = Plan::InPlace;
+            self.v4.plan = TablePlan::InPlace;
+            self.v6.plan = TablePlan::InPlace;
         }
         refusal
     }

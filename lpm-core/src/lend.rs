@@ -33,7 +33,7 @@ pub const LOAN_MAX: usize = 1 << 31;
 
 /// Pointers to the keys.
 #[derive(Clone, Copy)]
-enum Source {
+enum LentKeys {
     V4(*const u32),
     V6(*const u64, *const u64),
 }
@@ -41,7 +41,7 @@ enum Source {
 /// Pointers to the keys and answers of a loan.
 #[derive(Clone, Copy)]
 struct Terms {
-    keys: Source,
+    keys: LentKeys,
     out: *mut NextHopId,
 }
 
@@ -67,7 +67,7 @@ struct Grain<'a> {
 
 /// One worker's progress on the loan. During a loan only that worker writes it.
 #[derive(Default)]
-struct Tally {
+struct WorkerTally {
     done: AtomicU64,
     failed: AtomicBool,
     /// Its thread has ended.
@@ -79,7 +79,7 @@ struct Board {
     /// One for each worker, then the owner's.
     piles: Box<[CachePadded<Pile>]>,
     /// One for each worker.
-    tallies: Box<[CachePadded<Tally>]>,
+    tallies: Box<[CachePadded<WorkerTally>]>,
     /// One worker's part of the workers' keys, in 65536ths, rounded up.
     share: usize,
     rules: Rules,
@@ -118,7 +118,7 @@ pub enum Missing {
 
 /// The result of a loan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct LoanOutcome {
     /// Keys that were left to the workers: those that the owner did not claim.
     pub keys: usize,
     /// Why answers are missing; `None` if all are there.
@@ -129,12 +129,12 @@ pub struct Outcome {
 pub fn board(workers: usize, rules: Rules) -> (Lender, Vec<Worker>) {
     let workers = workers.max(1);
     let pile = |_| {
-        let nothing = Terms { keys: Source::V4(std::ptr::null()), out: std::ptr::null_mut() };
+        let nothing = Terms { keys: LentKeys::V4(std::ptr::null()), out: std::ptr::null_mut() };
         CachePadded::new(Pile { left: AtomicU64::new(0), terms: UnsafeCell::new(nothing) })
     };
     let board = Arc::new(Board {
         piles: (0..=workers).map(pile).collect(),
-        tallies: (0..workers).map(|_| CachePadded::new(Tally::default())).collect(),
+        tallies: (0..workers).map(|_| CachePadded::new(WorkerTally::default())).collect(),
         share: (1_usize << 16).div_ceil(workers),
         rules,
     });
@@ -218,8 +218,8 @@ impl Grain<'_> {
         let out = unsafe { std::slice::from_raw_parts_mut(out.add(from), len) };
         let keys = match keys {
             // SAFETY: as above: there are as many keys as answers. The keys are borrowed for as long, and are only read.
-            Source::V4(keys) => Keys::V4(unsafe { std::slice::from_raw_parts(keys.add(from), len) }),
-            Source::V6(hi, lo) => Keys::V6 {
+            LentKeys::V4(keys) => Keys::V4(unsafe { std::slice::from_raw_parts(keys.add(from), len) }),
+            LentKeys::V6(hi, lo) => Keys::V6 {
                 // SAFETY: as above.
                 hi: unsafe { std::slice::from_raw_parts(hi.add(from), len) },
                 // SAFETY: as above, and there are as many low halves as high ones.
@@ -231,13 +231,13 @@ impl Grain<'_> {
 }
 
 /// Reports a grain as done when it is dropped, also if the thread panics.
-struct Report<'a> {
-    tally: &'a Tally,
+struct GrainReport<'a> {
+    tally: &'a WorkerTally,
     len: usize,
     failed: bool,
 }
 
-impl Drop for Report<'_> {
+impl Drop for GrainReport<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.failed {
@@ -266,7 +266,7 @@ impl Worker {
         }
         let tally = &self.board.tallies[self.at];
         while let Some(grain) = self.board.claim(self.at) {
-            let mut report = Report { tally, len: grain.at.len(), failed: true };
+            let mut report = GrainReport { tally, len: grain.at.len(), failed: true };
             report.failed = !grain.run(&mut run);
         }
         true
@@ -292,7 +292,7 @@ impl Loan<'_> {
     /// Keys that are not done yet.
     #[inline]
     fn left(&self) -> usize {
-        let done = |tally: &CachePadded<Tally>| tally.done.load(Ordering::Acquire);
+        let done = |tally: &CachePadded<WorkerTally>| tally.done.load(Ordering::Acquire);
         // The sum is at most the number of keys of the loan.
         let done = usize::try_from(self.board.tallies.iter().map(done).sum::<u64>()).unwrap_or(usize::MAX);
         self.len.saturating_sub(self.mine + done)
@@ -320,7 +320,7 @@ impl Loan<'_> {
             missing = self.give_up(*since.get_or_insert_with(Instant::now)).or(missing);
             thread::yield_now();
         }
-        let lost = |tally: &CachePadded<Tally>| {
+        let lost = |tally: &CachePadded<WorkerTally>| {
             tally.failed.load(Ordering::Relaxed) || tally.gone.load(Ordering::Relaxed)
         };
         if self.board.tallies.iter().any(lost) { Some(Missing::Worker) } else { missing }
@@ -371,12 +371,12 @@ impl Lender {
         cut: usize,
         wake: impl FnOnce(),
         mut run: impl FnMut(Keys<'_>, &mut [NextHopId]) -> bool,
-    ) -> Outcome {
+    ) -> LoanOutcome {
         let len = out.len();
         let as_many = keys.check_answers(out).is_ok();
         let source = match keys {
-            Keys::V4(keys) => Source::V4(keys.as_ptr()),
-            Keys::V6 { hi, lo } => Source::V6(hi.as_ptr(), lo.as_ptr()),
+            Keys::V4(keys) => LentKeys::V4(keys.as_ptr()),
+            Keys::V6 { hi, lo } => LentKeys::V6(hi.as_ptr(), lo.as_ptr()),
         };
         assert!(as_many && len <= LOAN_MAX && cut <= len, "a loan is of keys with a place for each answer");
         let board = &*self.board;
@@ -404,7 +404,7 @@ impl Lender {
         }
         let keys = len - loan.mine;
         let missing = loan.finish();
-        Outcome { keys, missing: if answered { missing } else { Some(Missing::Owner) } }
+        LoanOutcome { keys, missing: if answered { missing } else { Some(Missing::Owner) } }
     }
 }
 
@@ -552,7 +552,7 @@ mod tests {
         with_workers(1, BY_HAND, |lender| {
             let mut out = vec![NextHopId::NONE; 1000];
             let outcome = lender.lend(Keys::V4(&[3; 1000]), &mut out, 500, || (), |_, _| false);
-            assert_eq!(outcome, Outcome { keys: 500, missing: Some(Missing::Owner) });
+            assert_eq!(outcome, LoanOutcome { keys: 500, missing: Some(Missing::Owner) });
         });
     }
 

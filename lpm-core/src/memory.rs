@@ -27,12 +27,12 @@ const HUGE_MIN_BYTES: usize = HUGE_BYTES / 2;
 const SMALL_BYTES: usize = 4096;
 
 /// A type for which all-zero bytes are a valid value, and which may be read and written through a shared reference.
-pub trait Word: sealed::Sealed + Sync + Send + 'static {}
+pub trait Word: sealed::AtomicWord + Sync + Send + 'static {}
 
 mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::AtomicU32 {}
-    impl Sealed for super::AtomicU64 {}
+    pub trait AtomicWord {}
+    impl AtomicWord for super::AtomicU32 {}
+    impl AtomicWord for super::AtomicU64 {}
 }
 impl Word for AtomicU32 {}
 impl Word for AtomicU64 {}

@@ -12,25 +12,21 @@ pub trait Publish {
     fn publish(&self, value: Self::Value);
 }
 
-impl Publish for AtomicU32 {
-    type Value = u32;
+macro_rules! publish {
+    ($atomic:ty, $value:ty) => {
+        impl Publish for $atomic {
+            type Value = $value;
 
-    #[inline(always)]
-    fn publish(&self, value: u32) {
-        self.store(value, Ordering::Release);
-        report(self);
-    }
+            #[inline(always)]
+            fn publish(&self, value: $value) {
+                self.store(value, Ordering::Release);
+                report(self);
+            }
+        }
+    };
 }
-
-impl Publish for AtomicU64 {
-    type Value = u64;
-
-    #[inline(always)]
-    fn publish(&self, value: u64) {
-        self.store(value, Ordering::Release);
-        report(self);
-    }
-}
+publish!(AtomicU32, u32);
+publish!(AtomicU64, u64);
 
 #[cfg(not(any(test, feature = "testing")))]
 #[inline(always)]

@@ -16,9 +16,9 @@ const ROUTE_BYTES: u64 = 100;
 const RESERVE: usize = 10;
 
 #[derive(Clone)]
-struct Params(Common);
+struct ListParams(Common);
 
-impl AsRef<Common> for Params {
+impl AsRef<Common> for ListParams {
     fn as_ref(&self) -> &Common {
         &self.0
     }
@@ -33,11 +33,11 @@ struct List<K: Key> {
 }
 
 impl<K: Key> FibTable<K> for List<K> {
-    type Params = Params;
+    type Params = ListParams;
     type Shared = Mutex<Routes<K>>;
     type Size = usize;
 
-    fn size(routes: &[(Prefix<K>, NextHopId)], _: &Params, budget: Budget) -> Result<usize, EngineError> {
+    fn size(routes: &[(Prefix<K>, NextHopId)], _: &ListParams, budget: Budget) -> Result<usize, EngineError> {
         Ok(routes.len() + if budget.has_reserve() { RESERVE } else { 0 })
     }
 
@@ -45,7 +45,7 @@ impl<K: Key> FibTable<K> for List<K> {
         *room as u64 * ROUTE_BYTES
     }
 
-    fn build(room: usize, routes: Routes<K>, _: &Params) -> Result<Self, EngineError> {
+    fn build(room: usize, routes: Routes<K>, _: &ListParams) -> Result<Self, EngineError> {
         Ok(Self { routes: Arc::new(Mutex::new(routes)), room, owes_grace: false, graces: 0 })
     }
 
@@ -90,7 +90,7 @@ impl<K: Key> FibTable<K> for List<K> {
     }
 }
 
-struct Lists;
+struct ListEngine;
 
 fn find<K: Key>(table: &Mutex<Routes<K>>, key: K) -> NextHopId {
     let routes = table.lock().unwrap();
@@ -100,24 +100,30 @@ fn find<K: Key>(table: &Mutex<Routes<K>>, key: K) -> NextHopId {
         .map_or(NextHopId::NONE, |(_, next_hop)| *next_hop)
 }
 
-impl Algorithm for Lists {
-    type Params = Params;
+impl Algorithm for ListEngine {
+    type Params = ListParams;
     type V4 = List<u32>;
     type V6 = List<u128>;
     type Scratch = ();
 
-    fn name(_: &Params) -> &'static str {
+    fn name(_: &ListParams) -> &'static str {
         "lists"
     }
 
     fn scratch() {}
 
-    fn lookup_v4(_: &Params, table: &Mutex<Routes<u32>>, (): &mut (), keys: &[u32], out: &mut [NextHopId]) {
+    fn lookup_v4(
+        _: &ListParams,
+        table: &Mutex<Routes<u32>>,
+        (): &mut (),
+        keys: &[u32],
+        out: &mut [NextHopId],
+    ) {
         keys.iter().zip(out).for_each(|(key, answer)| *answer = find(table, *key));
     }
 
     fn lookup_v6(
-        _: &Params,
+        _: &ListParams,
         table: &Mutex<Routes<u128>>,
         (): &mut (),
         (hi, lo): (&[u64], &[u64]),
@@ -130,9 +136,9 @@ impl Algorithm for Lists {
 }
 
 /// An engine whose tables may have room for so many routes, and its RIB.
-fn engine(routes_max: u64) -> (CpuEngine<Lists>, Rib) {
+fn engine(routes_max: u64) -> (CpuEngine<ListEngine>, Rib) {
     let options = EngineOptions { table_bytes_max: routes_max * ROUTE_BYTES, ..EngineOptions::default() };
-    (CpuEngine::new(Params(Common::new(&options, CheckedIsa::SCALAR))).unwrap(), Rib::plain())
+    (CpuEngine::new(ListParams(Common::new(&options, CheckedIsa::SCALAR))).unwrap(), Rib::plain())
 }
 
 fn hop(id: u32) -> NextHopId {
@@ -197,7 +203,7 @@ fn a_refusal_changes_nothing_and_no_withdraw_is_refused() {
 #[test]
 fn a_grace_period_comes_before_the_next_delta_of_a_table_that_owes_one() {
     let (mut engine, mut rib) = engine(100);
-    let graces = |engine: &CpuEngine<Lists>| {
+    let graces = |engine: &CpuEngine<ListEngine>| {
         let (v4, v6) = engine.tables();
         (v4.graces, v6.graces)
     };

@@ -16,13 +16,13 @@ const GROUP: &str = "LPM_CORE_TEST_GROUP";
 const BYTES: usize = 4 << 20;
 
 /// A control group without pages of 2 MB, removed on drop.
-struct Group {
+struct ControlGroup {
     folder: PathBuf,
     /// Where the controller was mounted for it.
     mounted: Option<PathBuf>,
 }
 
-impl Group {
+impl ControlGroup {
     fn new() -> io::Result<Self> {
         let unified = Path::new("/sys/fs/cgroup");
         let has_controller = fs::read_to_string(unified.join("cgroup.controllers"))
@@ -48,7 +48,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ControlGroup {
     fn drop(&mut self) {
         let _gone = fs::remove_dir(&self.folder);
         if let Some(root) = &self.mounted {
@@ -71,7 +71,7 @@ fn pages_that_a_control_group_refuses_are_not_used() {
     if free_pages() < 2 * (BYTES >> 21) as u64 {
         return eprintln!("SKIPPED: too few pages of 2 MB are free");
     }
-    let group = match Group::new() {
+    let group = match ControlGroup::new() {
         Ok(group) => group,
         Err(error) => return eprintln!("SKIPPED: no control group for huge pages: {error}"),
     };

@@ -10,7 +10,7 @@ use fib::{
     EngineOptions, EngineReader, EngineWriter, FibDelta, KeyBuffer, Keys, NextHopId, NextHopTable, Rib, feed,
 };
 use lpm_phi::bloom;
-use lpm_phi::coop::params::Params;
+use lpm_phi::coop::params::CoopParams;
 use lpm_phi::coop::{CoopEngine, Drive, First, Half};
 use lpm_phi::miht;
 use lpm_phi::variants;
@@ -103,7 +103,7 @@ fn full_tables_under_their_real_updates() {
     run(&mut *miht::make(&options).unwrap(), &files);
     let half = |engine: Box<dyn EngineWriter>| Half { engine, drive: Drive::Cpu };
     let parameters = [("split", "0.5"), ("stall-us", "30000000")];
-    let params = Params::from_options(&EngineOptions::of(&parameters)).unwrap();
+    let params = CoopParams::from_options(&EngineOptions::of(&parameters)).unwrap();
     let miht = First::Engine(half(miht::make(&options).unwrap()));
     run(&mut CoopEngine::new(miht, half(bloom::make(&options).unwrap()), params), &files);
 }

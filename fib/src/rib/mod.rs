@@ -5,7 +5,7 @@
 //! commit: compile -> FibDelta -> the engine's apply     taken: told and used go together again
 //!                                                       refused: all is as it was before the first `set` since the last commit
 //! ```
-//! For engines that [want fewer routes](EngineWriter::wants_fewer_routes), compiling leaves out routes that change no answer. A route
+//! For engines that [want fewer routes](crate::EngineInfo::wants_fewer_routes), compiling leaves out routes that change no answer. A route
 //! whose next hop is that of the longest route covering it is not *used*: a lookup that misses it finds the same next hop in that route.
 //! In full tables of 2024 that is four routes in ten. A route left out comes back when the route that covers it changes. The default route
 //! leaves no route out: else each change of it, and a link that goes is one, would be thousands of changes to the engine.
@@ -442,7 +442,7 @@ impl Rib {
         loaded
     }
 
-    /// Decides anew which routes are used, by whether an engine [wants fewer](EngineWriter::wants_fewer_routes). Nothing was told since
+    /// Decides anew which routes are used, by whether an engine [wants fewer](crate::EngineInfo::wants_fewer_routes). Nothing was told since
     /// the last commit.
     fn leave_out_anew(&mut self, leaves_out: bool) {
         let is_plain = !leaves_out;

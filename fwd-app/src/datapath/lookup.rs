@@ -259,53 +259,17 @@ mod tests {
     use super::super::parse::parse;
     use super::super::test_frames::{self, V4, V6};
     use super::*;
-    use fib::NextHopId;
-    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use fib::faulty::{Call, Faults, FaultyEngine, How};
+    use fib::{EngineWriter, NextHopId, Rib};
+    use std::sync::atomic::Ordering::SeqCst;
 
-    /// An engine whose answers are ready after `delay` polls of their slot; `u32::MAX` means never. Each answer is the number of
-    /// keys.
-    struct Slow {
-        delay: Arc<AtomicU32>,
-        /// The answers, the polls so far, and whether the answers have been collected.
-        slots: Vec<(Vec<NextHopId>, u32, bool)>,
-        refuse: bool,
-    }
-
-    impl Slow {
-        fn boxed(slots: u16, delay: &Arc<AtomicU32>, refuse: bool) -> Box<dyn EngineReader> {
-            let slots = vec![(Vec::new(), 0, true); usize::from(slots)];
-            Box::new(Self { delay: Arc::clone(delay), slots, refuse })
-        }
-    }
-
-    impl EngineReader for Slow {
-        fn slots(&self) -> u16 {
-            u16::try_from(self.slots.len()).unwrap()
-        }
-
-        fn batch_max(&self) -> usize {
-            16
-        }
-
-        fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
-            if self.refuse {
-                return Err(EngineError::Batch { keys: keys.len(), limit: 0 });
-            }
-            let id = NextHopId::from_answer(u32::try_from(keys.len()).unwrap());
-            assert!(self.slots[usize::from(slot.0)].2, "a slot whose answer is outstanding gets no new keys");
-            self.slots[usize::from(slot.0)] = (vec![id; keys.len()], 0, false);
-            Ok(())
-        }
-
-        fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
-            let slot = &mut self.slots[usize::from(slot.0)];
-            slot.1 += 1;
-            if slot.1 <= self.delay.load(SeqCst) {
-                return Poll::Pending;
-            }
-            slot.2 = true;
-            Poll::Ready(Ok(&slot.0))
-        }
+    /// A reader with `slots` slots: IPv4 has the next hop 4, IPv6 the next hop 6.
+    fn reader(slots: u16, faults: &Arc<Faults>) -> Box<dyn EngineReader> {
+        let (mut engine, mut rib) = (FaultyEngine::new(faults), Rib::new());
+        rib.set("0.0.0.0/0".parse().unwrap(), NextHopId::from_answer(4));
+        rib.set("::/0".parse().unwrap(), NextHopId::from_answer(6));
+        rib.commit_to(&mut engine).unwrap();
+        engine.reader(slots, 16).unwrap()
     }
 
     fn batch(v4: usize, v6: usize) -> Option<Box<Batch>> {
@@ -321,17 +285,20 @@ mod tests {
         if batch(0, 0).is_none() {
             return;
         }
-        let delay = Arc::new(AtomicU32::new(2));
-        let mut flight = InFlight::new(Slow::boxed(4, &delay, false), 1000, Arc::default());
+        let faults = Arc::new(Faults::default());
+        faults.pending_polls.store(2, SeqCst);
+        let mut flight = InFlight::new(reader(4, &faults), 1000, Arc::default());
         flight.submit(batch(1, 2).unwrap(), 0);
         flight.submit(batch(3, 0).unwrap(), 0);
         assert!(!flight.is_ready());
         assert!(flight.take(1).is_none() && flight.take(2).is_none());
         let first = flight.take(3).unwrap();
-        assert_eq!((first.v4.hops[0].get(), first.v6.hops[1].get(), first.drops.total()), (1, 2, 0));
+        assert_eq!((first.v4.len, first.v6.len, first.drops.total()), (1, 2, 0));
+        assert_eq!([first.v4.hops[0], first.v6.hops[0], first.v6.hops[1]].map(NextHopId::get), [4, 6, 6]);
         assert!(flight.is_ready() && !flight.is_empty());
-        delay.store(0, SeqCst);
-        assert_eq!(flight.take(4).unwrap().v4.hops[2].get(), 3);
+        faults.pending_polls.store(0, SeqCst);
+        assert_eq!(flight.take(4).unwrap().v4.len, 3);
+        assert_eq!(faults.early_submits.load(SeqCst), 0);
         assert!(flight.take(5).is_none() && flight.is_empty() && !flight.is_busy());
     }
 
@@ -340,8 +307,9 @@ mod tests {
         if batch(0, 0).is_none() {
             return;
         }
-        let delay = Arc::new(AtomicU32::new(u32::MAX));
-        let mut flight = InFlight::new(Slow::boxed(2, &delay, false), 1000, Arc::default());
+        let faults = Arc::new(Faults::default());
+        faults.pending_polls.store(u64::MAX, SeqCst);
+        let mut flight = InFlight::new(reader(2, &faults), 1000, Arc::default());
         flight.submit(batch(1, 2).unwrap(), 0);
         assert!(flight.take(1000).is_none());
         let given_up = flight.take(1001).unwrap();
@@ -353,11 +321,12 @@ mod tests {
         assert!(flight.is_ready());
         flight.submit(batch(2, 1).unwrap(), 1002);
         assert_eq!(flight.take(1002).unwrap().drops.get(DropReason::EngineStall), 3);
-        delay.store(0, SeqCst);
+        faults.pending_polls.store(0, SeqCst);
         assert!(flight.take(1003).is_none());
         assert!(flight.is_ready() && !flight.is_busy());
         flight.submit(batch(1, 0).unwrap(), 2000);
         assert_eq!(flight.take(2001).unwrap().drops.total(), 0);
+        assert_eq!(faults.early_submits.load(SeqCst), 0);
     }
 
     #[test]
@@ -365,17 +334,19 @@ mod tests {
         if batch(0, 0).is_none() {
             return;
         }
-        let delay = Arc::new(AtomicU32::new(0));
-        let mut flight = InFlight::new(Slow::boxed(2, &delay, true), 1000, Arc::default());
+        let faults = Arc::new(Faults::default());
+        faults.fail_from(Call::Submit, 0, How::Full);
+        let mut flight = InFlight::new(reader(2, &faults), 1000, Arc::default());
         flight.submit(batch(2, 1).unwrap(), 0);
         assert_eq!(flight.take(1).unwrap().drops.get(DropReason::EngineStall), 3);
         assert!(flight.is_ready());
         let fault = Arc::new(EngineFault::default());
-        let mut lookup = Lookup::new(Slow::boxed(2, &delay, true), Arc::clone(&fault));
+        let mut lookup = Lookup::new(reader(2, &faults), Arc::clone(&fault));
         let mut one = batch(2, 1).unwrap();
         lookup.run(&mut one);
         assert_eq!(one.drops.get(DropReason::EngineStall), 3);
-        assert_eq!(fault.first(), Some(&EngineError::Batch { keys: 2, limit: 0 }));
+        // The third call: that of the first family of the batch.
+        assert_eq!(fault.first(), Some(&EngineError::Full { what: "routes", used: 2, limit: 0 }));
     }
 
     #[test]
@@ -383,8 +354,7 @@ mod tests {
         if batch(0, 0).is_none() {
             return;
         }
-        let delay = Arc::new(AtomicU32::new(0));
-        let mut flight = InFlight::new(Slow::boxed(2, &delay, false), 1000, Arc::default());
+        let mut flight = InFlight::new(reader(2, &Arc::default()), 1000, Arc::default());
         flight.submit(batch(1, 0).unwrap(), 0);
         flight.submit(batch(2, 0).unwrap(), 0);
         assert_eq!(flight.take(1).unwrap().drops.total(), 0);

@@ -13,7 +13,7 @@
 //! returned, whichever engine answers has the delta, because a primary that did not take it is out of service by then. What was
 //! in flight is answered from the fallback as it is at `collect`.
 
-use super::lane::Lane;
+use super::lane::ReaderLane;
 use super::reader::{PairReader, Split};
 use super::{FIRST, HalfWriter, Listener, Pair, SECOND, Service, Why};
 use crate::sync::Arc;
@@ -29,9 +29,8 @@ pub struct Fallback {
 }
 
 impl Fallback {
-    /// `primary` with `fallback` behind it, both empty. `name` is the primary's; when it could not be made for a reason that
-    /// [justifies it](is_device_trouble), the fallback is in service at once. `stall`: how long a batch may take. `listener` is told
-    /// when the fallback takes over.
+    /// `primary` with `fallback` behind it, both empty. `name` is the primary's; when its device is what kept it from being made, the
+    /// fallback is in service at once. `stall`: how long a batch may take. `listener` is told when the fallback takes over.
     ///
     /// # Errors
     /// The error of `primary` when it is the user's to mend: an unknown name, a wrong parameter.
@@ -114,7 +113,7 @@ impl EngineWriter for Fallback {
         let Some(primary) = self.ask("reader", move |primary| primary.reader(slots, batch_max)) else {
             return Ok(fallback);
         };
-        let lanes = [Lane::Slots(primary), Lane::Inline(fallback)];
+        let lanes = [ReaderLane::Slots(primary), ReaderLane::Inline(fallback)];
         Ok(Box::new(PairReader::new(lanes, Whole, self.service(), (slots, batch_max), self.stall)))
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// Where a piece is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum PiecePlace {
     /// Its answers are in the batch's.
     Done,
     /// A half has it.
@@ -19,11 +19,11 @@ pub(super) enum Place {
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     pub(super) range: Range<usize>,
-    pub(super) place: Place,
+    pub(super) place: PiecePlace,
 }
 
 /// See the module.
-pub(super) struct Flight {
+pub(super) struct PairFlight {
     /// Those that were kept, each in its place in the batch.
     pub(super) keys: KeyBuffer,
     /// The first half's, then the second half's.
@@ -34,12 +34,12 @@ pub(super) struct Flight {
     pub(super) judged: bool,
 }
 
-impl Flight {
+impl PairFlight {
     /// Room for `batch_max` keys of either family.
     pub(super) fn new(batch_max: usize) -> Self {
         Self {
             keys: KeyBuffer::with_capacity(batch_max),
-            pieces: [const { Piece { range: 0..0, place: Place::Done } }; HALVES],
+            pieces: [const { Piece { range: 0..0, place: PiecePlace::Done } }; HALVES],
             wait: Wait::default(),
             judged: true,
         }
@@ -49,8 +49,8 @@ impl Flight {
     #[inline]
     pub(super) fn begin(&mut self, family: Family, len: usize, cut: usize) {
         self.keys.reset(family, len);
-        self.pieces[0] = Piece { range: 0..cut, place: Place::Done };
-        self.pieces[1] = Piece { range: cut..len, place: Place::Done };
+        self.pieces[0] = Piece { range: 0..cut, place: PiecePlace::Done };
+        self.pieces[1] = Piece { range: cut..len, place: PiecePlace::Done };
         self.wait = Wait::default();
         self.judged = false;
     }
@@ -58,6 +58,6 @@ impl Flight {
     /// Whether every answer is there.
     #[inline]
     pub(super) fn is_done(&self) -> bool {
-        self.pieces.iter().all(|piece| piece.place == Place::Done)
+        self.pieces.iter().all(|piece| piece.place == PiecePlace::Done)
     }
 }

@@ -1,11 +1,11 @@
 //! Helper threads that make an engine which finishes inside `submit` an asynchronous one: the "second AVX-512 group".
 //!
-//! What is in a slot is copied and travels in jobs ([`super::helper`]). What is looked up while the caller waits is lent
+//! What is in a slot is copied and travels in jobs (`helper`). What is looked up while the caller waits is lent
 //! ([`crate::lend`]), when the threads read the table that the caller's thread reads too.
 
 use super::helper::{Helper, lock};
 use super::{FIRST, SECOND, Why};
-use crate::lend::{self, Lender, Missing, Outcome, Rules};
+use crate::lend::{self, Lender, LoanOutcome, Missing, Rules};
 use crate::sync::atomic::{Ordering, fence};
 use fib::keys::copy;
 use fib::{EngineError, EngineReader, Keys, NextHopId};
@@ -17,7 +17,7 @@ use std::time::Duration;
 const GRAIN: usize = 16;
 
 /// See the module.
-pub struct Group {
+pub struct HelperGroup {
     helpers: Vec<Helper>,
     /// By slot and helper: how many keys it has of the slot's batch.
     lens: Vec<Vec<usize>>,
@@ -27,7 +27,7 @@ pub struct Group {
     lender: Option<Lender>,
 }
 
-impl Group {
+impl HelperGroup {
     /// A thread for each of `readers` (one at least), on the CPU beside it, else on one of `allowed`; with `slots` slots of
     /// `batch_max` keys. With `rules` the threads also take what is lent to them.
     ///
@@ -67,7 +67,7 @@ impl Group {
     /// # Errors
     /// Whose fault it is that answers are missing, and why.
     #[inline]
-    pub(super) fn lend(
+    pub fn lend(
         &mut self,
         keys: Keys<'_>,
         out: &mut [NextHopId],
@@ -86,7 +86,7 @@ impl Group {
         let answer = |keys: Keys<'_>, out: &mut [NextHopId]| {
             mine.lookup(keys, out).map_err(|why| error = Some(why)).is_ok()
         };
-        let Outcome { keys, missing } = lender.lend(keys, out, cut, wake, answer);
+        let LoanOutcome { keys, missing } = lender.lend(keys, out, cut, wake, answer);
         match missing {
             None => Ok(keys),
             Some(missing) => Err(self.whose(missing, error)),
@@ -172,7 +172,7 @@ const fn part(len: usize, share: usize) -> usize {
     (((len * share) >> 16) + GRAIN - 1) & !(GRAIN - 1)
 }
 
-impl Drop for Group {
+impl Drop for HelperGroup {
     /// Waits for the threads to end, unless one does not; for all together as long as for one.
     fn drop(&mut self) {
         self.helpers.iter_mut().for_each(Helper::dismiss);
@@ -189,14 +189,15 @@ mod tests {
     use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
     use fib::faulty::{Call, Faults, FaultyEngine, How};
     use fib::oracle::OracleEngine;
-    use fib::{EngineOptions, EngineWriter, SlotId};
+    use fib::reader::{Answer, SlotReader};
+    use fib::{EngineOptions, EngineWriter};
     use rustix::thread::sched_getaffinity;
     use std::sync::atomic::Ordering::SeqCst;
     use std::sync::{Arc, Mutex};
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    fn group(threads: usize, cpu: Option<usize>) -> Result<Group, EngineError> {
+    fn group(threads: usize, cpu: Option<usize>) -> Result<HelperGroup, EngineError> {
         let mut engine = OracleEngine::new(&EngineOptions::default());
         let mut rib = fib::Rib::new();
         for block in 0..=255_u32 {
@@ -204,10 +205,10 @@ mod tests {
         }
         rib.commit_to(&mut engine).unwrap();
         let readers = (0..threads).map(|_| (engine.reader(1, 512).unwrap(), cpu)).collect();
-        Group::new(readers, (4, 512), None, PATIENCE, None)
+        HelperGroup::new(readers, (4, 512), None, PATIENCE, None)
     }
 
-    fn collect(group: &mut Group, slot: usize, out: &mut [NextHopId]) {
+    fn collect(group: &mut HelperGroup, slot: usize, out: &mut [NextHopId]) {
         loop {
             if let Poll::Ready(answers) = group.collect(slot, out) {
                 return answers.unwrap();
@@ -257,14 +258,14 @@ mod tests {
 
     /// A group of one thread that takes what is lent to it, and this thread's reader of the same table: every answer is 7. The faults are
     /// those of the reader that they name, 0 the group's.
-    fn lending(faults: &Arc<Faults>, helps: bool) -> (Group, Box<dyn EngineReader>) {
+    fn lending(faults: &Arc<Faults>, helps: bool) -> (HelperGroup, Box<dyn EngineReader>) {
         let mut engine = FaultyEngine::new(faults);
         let mut rib = fib::Rib::new();
         rib.set("0.0.0.0/0".parse().unwrap(), NextHopId::from_answer(7));
         rib.commit_to(&mut engine).unwrap();
         let readers = vec![(engine.reader(1, 512).unwrap(), None)];
         let rules = Rules { helps, patience: PATIENCE };
-        let group = Group::new(readers, (1, 512), None, PATIENCE, Some(rules)).unwrap();
+        let group = HelperGroup::new(readers, (1, 512), None, PATIENCE, Some(rules)).unwrap();
         (group, engine.reader(1, 512).unwrap())
     }
 
@@ -302,7 +303,7 @@ mod tests {
     }
 
     /// Waits until the thread of a group sleeps.
-    fn await_sleep(group: &Group) {
+    fn await_sleep(group: &HelperGroup) {
         while !group.helpers[0].asleep.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -334,25 +335,15 @@ mod tests {
     /// The CPUs that a thread may run on, once it has run.
     type Seen = Arc<Mutex<Option<CpuSet>>>;
 
-    /// A reader that tells where it runs, and that it is gone.
+    /// A table whose readers tell where they run, and that they are gone.
     struct Scout {
         cpus: Seen,
         _gone: Sender<()>,
     }
 
-    impl EngineReader for Scout {
-        fn slots(&self) -> u16 {
-            1
-        }
-        fn batch_max(&self) -> usize {
-            512
-        }
-        fn submit(&mut self, _: SlotId, _: Keys<'_>) -> Result<(), EngineError> {
+    impl Answer for Scout {
+        fn answer(&mut self, _: Keys<'_>, _: &mut [NextHopId]) {
             *self.cpus.lock().unwrap() = Some(sched_getaffinity(None).unwrap());
-            Ok(())
-        }
-        fn collect(&mut self, _: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
-            Poll::Ready(Ok(&[NextHopId::NONE]))
         }
     }
 
@@ -360,7 +351,8 @@ mod tests {
     fn scout() -> (Seen, Box<dyn EngineReader>, Receiver<()>) {
         let (sender, gone) = bounded(1);
         let cpus = Arc::default();
-        (Arc::clone(&cpus), Box::new(Scout { cpus, _gone: sender }), gone)
+        let scout = Scout { cpus: Arc::clone(&cpus), _gone: sender };
+        (cpus, Box::new(SlotReader::new(scout, 1, 512)), gone)
     }
 
     #[test]
@@ -376,7 +368,8 @@ mod tests {
     fn a_group_that_cannot_be_made_leaves_no_thread() {
         let (_, first, gone) = scout();
         let (_, second, _) = scout();
-        let made = Group::new(vec![(first, None), (second, Some(4000))], (4, 512), None, PATIENCE, None);
+        let made =
+            HelperGroup::new(vec![(first, None), (second, Some(4000))], (4, 512), None, PATIENCE, None);
         assert!(matches!(made, Err(EngineError::Parameter { .. })));
         assert_eq!(gone.try_recv(), Err(TryRecvError::Disconnected), "a thread lives on with its reader");
     }
@@ -392,7 +385,7 @@ mod tests {
             assert!(place(Some(mine), None, None));
             let (cpus, reader, _gone) = scout();
             let mut group =
-                Group::new(vec![(reader, None)], (1, 512), Some(allowed), PATIENCE, None).unwrap();
+                HelperGroup::new(vec![(reader, None)], (1, 512), Some(allowed), PATIENCE, None).unwrap();
             group.submit(0, Keys::V4(&[7])).unwrap();
             collect(&mut group, 0, &mut [NextHopId::NONE]);
             cpus.lock().unwrap().unwrap()

@@ -22,12 +22,12 @@ type Question = Box<dyn FnOnce(&mut dyn EngineWriter, &mut Rib) + Send>;
 
 /// See the module.
 pub struct HalfWriter {
-    place: Place,
+    place: CallPlace,
     info: EngineInfo,
 }
 
 /// Where an engine is called.
-enum Place {
+enum CallPlace {
     /// On the control thread.
     Here(Box<dyn EngineWriter>),
     /// As [`Self::Here`]; a panic is a failure of the engine.
@@ -40,7 +40,7 @@ impl HalfWriter {
     /// `engine`, called by the control thread.
     #[must_use]
     pub fn new(engine: Box<dyn EngineWriter>) -> Self {
-        Self { info: engine.info(), place: Place::Here(engine) }
+        Self { info: engine.info(), place: CallPlace::Here(engine) }
     }
 
     /// `engine` as the [`FIRST`] half, which may panic, and has a thread of its own if it may hang.
@@ -48,9 +48,9 @@ impl HalfWriter {
     pub fn guarded(engine: Box<dyn EngineWriter>, service: &Arc<Service>) -> Self {
         let info = engine.info();
         let place = if info.may_hang {
-            Place::Thread(EngineThread::new(engine, Arc::clone(service)))
+            CallPlace::Thread(EngineThread::new(engine, Arc::clone(service)))
         } else {
-            Place::Guarded(engine)
+            CallPlace::Guarded(engine)
         };
         Self { place, info }
     }
@@ -61,7 +61,7 @@ impl HalfWriter {
         &self.info
     }
 
-    /// Asks the engine. One on a thread of its own is waited for for [`LIMIT`] at most, or until lookups have given it up.
+    /// Asks the engine. One on a thread of its own is waited for for a minute at most, or until lookups have given it up.
     ///
     /// # Errors
     /// [`Why`] there is no answer.
@@ -71,17 +71,19 @@ impl HalfWriter {
         question: impl FnOnce(&dyn EngineWriter) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, Why> {
         match &self.place {
-            Place::Here(engine) => question(engine.as_ref()).map_err(|error| Why::Failed { during, error }),
-            Place::Guarded(engine) => guard(during, || question(engine.as_ref())),
-            Place::Thread(thread) => thread.ask(during, |engine, _| question(engine)),
+            CallPlace::Here(engine) => {
+                question(engine.as_ref()).map_err(|error| Why::Failed { during, error })
+            }
+            CallPlace::Guarded(engine) => guard(during, || question(engine.as_ref())),
+            CallPlace::Thread(thread) => thread.ask(during, |engine, _| question(engine)),
         }
     }
 
     /// Has the engine free what it has retired, some time.
     pub fn free_retired(&mut self) {
         match &mut self.place {
-            Place::Here(engine) | Place::Guarded(engine) => engine.free_retired(),
-            Place::Thread(thread) => thread.tell(|engine| engine.free_retired()),
+            CallPlace::Here(engine) | CallPlace::Guarded(engine) => engine.free_retired(),
+            CallPlace::Thread(thread) => thread.tell(|engine| engine.free_retired()),
         }
     }
 
@@ -92,9 +94,11 @@ impl HalfWriter {
     pub fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, Why> {
         let during = "apply";
         match &mut self.place {
-            Place::Here(engine) => engine.apply(delta, rib).map_err(|error| Why::Failed { during, error }),
-            Place::Guarded(engine) => guard(during, || engine.apply(delta, rib)),
-            Place::Thread(thread) => {
+            CallPlace::Here(engine) => {
+                engine.apply(delta, rib).map_err(|error| Why::Failed { during, error })
+            }
+            CallPlace::Guarded(engine) => guard(during, || engine.apply(delta, rib)),
+            CallPlace::Thread(thread) => {
                 let delta = delta.clone();
                 thread.ask(during, move |engine, rib| {
                     for change in &delta.v4 {

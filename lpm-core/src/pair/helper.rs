@@ -31,7 +31,7 @@ const SLEEP: Duration = Duration::from_millis(20);
 const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// A piece of a batch on its way.
-pub(super) struct Job {
+pub(super) struct HelperJob {
     slot: usize,
     /// `None` while it is here.
     keys: Option<Arc<KeyBuffer>>,
@@ -39,7 +39,7 @@ pub(super) struct Job {
     pub(super) result: Result<(), EngineError>,
 }
 
-impl Job {
+impl HelperJob {
     fn new(slot: usize, piece_max: usize) -> Self {
         Self { slot, keys: None, answers: vec![NextHopId::NONE; piece_max], result: Ok(()) }
     }
@@ -57,8 +57,8 @@ pub(super) type Trouble = Arc<Mutex<Option<EngineError>>>;
 /// What a thread works with.
 struct Hands {
     reader: Box<dyn EngineReader>,
-    todo: Receiver<Box<Job>>,
-    back: Sender<Box<Job>>,
+    todo: Receiver<Box<HelperJob>>,
+    back: Sender<Box<HelperJob>>,
     asleep: Arc<AtomicBool>,
     /// For what it is lent, if anything ever is.
     worker: Option<Worker>,
@@ -68,10 +68,10 @@ struct Hands {
 /// One thread, as the reader sees it.
 pub(super) struct Helper {
     /// `None` only while it is being dropped.
-    todo: Option<Sender<Box<Job>>>,
-    done: Receiver<Box<Job>>,
+    todo: Option<Sender<Box<HelperJob>>>,
+    done: Receiver<Box<HelperJob>>,
     /// By slot: the job while it is here.
-    pub(super) home: Vec<Option<Box<Job>>>,
+    pub(super) home: Vec<Option<Box<HelperJob>>>,
     /// By slot: the keys, of which the job has a share while it is away.
     pub(super) keys: Vec<Arc<KeyBuffer>>,
     pub(super) asleep: Arc<AtomicBool>,
@@ -105,7 +105,7 @@ impl Helper {
         };
         let makers = sched_getaffinity(None).ok();
         let handle = thread::Builder::new()
-            .name("coop".into())
+            .name("helper".into())
             .spawn(move || {
                 let placed = place(cpu, makers, allowed);
                 let _ = ready.send(placed);
@@ -117,7 +117,7 @@ impl Helper {
         let helper = Self {
             todo: Some(todo),
             done,
-            home: (0..slots).map(|slot| Some(Box::new(Job::new(slot, piece_max)))).collect(),
+            home: (0..slots).map(|slot| Some(Box::new(HelperJob::new(slot, piece_max)))).collect(),
             keys: (0..slots).map(|_| Arc::new(KeyBuffer::with_capacity(piece_max))).collect(),
             asleep,
             trouble,

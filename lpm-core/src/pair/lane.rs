@@ -1,23 +1,23 @@
 //! One half of a reader: three ways to ask an engine, behind one face.
 
-use super::group::Group;
+use super::group::HelperGroup;
 use super::why::{Why, complete};
 use fib::{EngineError, EngineReader, Keys, NextHopId, SlotId};
 use std::task::Poll;
 
 /// How the reader of a half is driven.
-pub enum Lane {
+pub enum ReaderLane {
     /// On the caller's thread: answers are there when the call returns.
     Inline(Box<dyn EngineReader>),
     /// Through its slots: a device works on them meanwhile.
     Slots(Box<dyn EngineReader>),
     /// On helper threads.
-    Threads(Group),
+    Threads(HelperGroup),
     /// Could not be made; never asked.
     Absent,
 }
 
-impl Lane {
+impl ReaderLane {
     /// Through the slots of `reader`, of which there must be `slots` of `batch_max` keys.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ pub mod service;
 pub mod why;
 
 pub use half::HalfWriter;
-pub use service::{Listener, Outcome, Service};
+pub use service::{BatchOutcome, Listener, Service};
 pub use why::{Wait, Why};
 
 use crate::sync::Arc;

@@ -12,9 +12,9 @@
 //! The keys of what an engine has in flight are kept, here or by the threads that have them. A half that fails is taken out of
 //! service ([`super::service`]), and its pieces go to the other one, in the slot of the other one's own piece once that is there.
 
-use super::flight::{Flight, Place};
-use super::lane::Lane;
-use super::{BOTH, FIRST, HALVES, Outcome, SECOND, Service, Wait, Why};
+use super::flight::{PairFlight, PiecePlace};
+use super::lane::ReaderLane;
+use super::{BOTH, BatchOutcome, FIRST, HALVES, SECOND, Service, Wait, Why};
 use crate::lend::LOAN_MAX;
 use crate::sync::{Arc, LOOKS_A_YIELD, hint, thread};
 use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
@@ -42,8 +42,8 @@ pub trait Split: Send {
 
 /// The two halves of a reader, and what is in flight.
 struct Halves<S> {
-    lanes: [Lane; HALVES],
-    flights: Vec<Flight>,
+    lanes: [ReaderLane; HALVES],
+    flights: Vec<PairFlight>,
     /// Who is handed its share first.
     order: [usize; HALVES],
     split: S,
@@ -81,18 +81,18 @@ impl<S: Split> Halves<S> {
             }
             let part = keys.part(range.clone());
             let place = match self.lanes[half].submit(at, part, &mut out[range.clone()]) {
-                Ok(true) => Place::Done,
+                Ok(true) => PiecePlace::Done,
                 Ok(false) => {
                     if !self.lanes[half].keeps_keys() {
                         self.flights[at].keys.put(range.start, part);
                     }
-                    Place::Flying(half)
+                    PiecePlace::Flying(half)
                 }
                 Err(why) => {
                     self.flights[at].keys.put(range.start, part);
-                    self.flights[at].pieces[half].place = Place::Lost;
+                    self.flights[at].pieces[half].place = PiecePlace::Lost;
                     self.service.fail(half, why)?;
-                    Place::Lost
+                    PiecePlace::Lost
                 }
             };
             self.flights[at].pieces[half].place = place;
@@ -105,14 +105,14 @@ impl<S: Split> Halves<S> {
     #[inline]
     fn poll(&mut self, at: usize, out: &mut [NextHopId]) -> Poll<Result<(), EngineError>> {
         for piece in 0..HALVES {
-            if let Place::Flying(half) = self.flights[at].pieces[piece].place {
+            if let PiecePlace::Flying(half) = self.flights[at].pieces[piece].place {
                 let Self { lanes, service, flights, stall, .. } = self;
                 let flight = &mut flights[at];
                 let collect = || lanes[half].collect(at, &mut out[flight.pieces[piece].range.clone()]);
                 match service.outcome(half, &mut flight.wait, *stall, collect) {
-                    Ok(Outcome::Answered(())) => flight.pieces[piece].place = Place::Done,
-                    Ok(Outcome::InFlight) => {}
-                    Ok(Outcome::Lost) => self.lose(at, piece, half),
+                    Ok(BatchOutcome::Answered(())) => flight.pieces[piece].place = PiecePlace::Done,
+                    Ok(BatchOutcome::InFlight) => {}
+                    Ok(BatchOutcome::Lost) => self.lose(at, piece, half),
                     Err(error) => {
                         self.lose(at, piece, half);
                         return Poll::Ready(Err(error));
@@ -137,7 +137,7 @@ impl<S: Split> Halves<S> {
     #[cold]
     fn lose(&mut self, at: usize, piece: usize, half: usize) {
         let flight = &mut self.flights[at];
-        flight.pieces[piece].place = Place::Lost;
+        flight.pieces[piece].place = PiecePlace::Lost;
         let mut from = flight.pieces[piece].range.start;
         self.lanes[half].kept(at, |keys| {
             flight.keys.put(from, keys);
@@ -152,13 +152,13 @@ impl<S: Split> Halves<S> {
         let (first, second) = (flight.pieces[FIRST].place, flight.pieces[SECOND].place);
         let asynchronous = [FIRST, SECOND].map(|half| self.lanes[half].is_asynchronous());
         let first_late = match (first, second) {
-            (Place::Flying(_), Place::Flying(_)) => return, // undecided yet
-            (Place::Lost, _) | (_, Place::Lost) => None,
+            (PiecePlace::Flying(_), PiecePlace::Flying(_)) => return, // undecided yet
+            (PiecePlace::Lost, _) | (_, PiecePlace::Lost) => None,
             // Both were there. Then one that works on this thread kept the other waiting.
-            (Place::Done, Place::Done) => {
+            (PiecePlace::Done, PiecePlace::Done) => {
                 (asynchronous[FIRST] != asynchronous[SECOND]).then_some(!asynchronous[FIRST])
             }
-            (first, _) => Some(first != Place::Done),
+            (first, _) => Some(first != PiecePlace::Done),
         };
         let (family, len) = (flight.keys.family(), flight.keys.len());
         let cut = flight.pieces[FIRST].range.end;
@@ -172,22 +172,22 @@ impl<S: Split> Halves<S> {
     #[cold]
     fn again(&mut self, at: usize, out: &mut [NextHopId]) -> Result<bool, EngineError> {
         for piece in 0..HALVES {
-            if self.flights[at].pieces[piece].place != Place::Lost {
+            if self.flights[at].pieces[piece].place != PiecePlace::Lost {
                 continue;
             }
             let half = if self.service.has(FIRST) { FIRST } else { SECOND };
-            let busy = Place::Flying(half);
+            let busy = PiecePlace::Flying(half);
             if self.flights[at].pieces.iter().any(|piece| piece.place == busy) {
                 return Ok(false); // its slot has another piece of this batch
             }
             let range = self.flights[at].pieces[piece].range.clone();
             let keys = self.flights[at].keys.keys().part(range.clone());
             let place = match self.lanes[half].submit(at, keys, &mut out[range.clone()]) {
-                Ok(true) => Place::Done,
-                Ok(false) => Place::Flying(half),
+                Ok(true) => PiecePlace::Done,
+                Ok(false) => PiecePlace::Flying(half),
                 Err(why) => {
                     self.service.fail(half, why)?;
-                    Place::Lost
+                    PiecePlace::Lost
                 }
             };
             self.flights[at].wait = Wait::default();
@@ -208,7 +208,9 @@ impl<S: Split> Halves<S> {
         if self.service.mask() != BOTH {
             return Ok(false);
         }
-        let [Lane::Threads(group), Lane::Inline(mine)] = &mut self.lanes else { return Ok(false) };
+        let [ReaderLane::Threads(group), ReaderLane::Inline(mine)] = &mut self.lanes else {
+            return Ok(false);
+        };
         if !group.lends() {
             return Ok(false);
         }
@@ -251,9 +253,9 @@ impl<S: Split> Halves<S> {
 impl<S> Drop for Halves<S> {
     fn drop(&mut self) {
         for (half, lane) in self.lanes.iter_mut().enumerate() {
-            if matches!(lane, Lane::Slots(_)) && !self.service.has(half) {
+            if matches!(lane, ReaderLane::Slots(_)) && !self.service.has(half) {
                 // Freeing the slots of a broken device may never come back; the end of the process frees them.
-                std::mem::forget(std::mem::replace(lane, Lane::Absent));
+                std::mem::forget(std::mem::replace(lane, ReaderLane::Absent));
             }
         }
     }
@@ -283,7 +285,7 @@ impl<S: Split> PairReader<S> {
     /// A reader over `lanes`, whose slots take `batch_max` keys. A half that keeps a batch for `stall` goes out of service.
     #[must_use]
     pub fn new(
-        lanes: [Lane; HALVES],
+        lanes: [ReaderLane; HALVES],
         split: S,
         service: Arc<Service>,
         (slots, batch_max): (u16, usize),
@@ -297,7 +299,7 @@ impl<S: Split> PairReader<S> {
         };
         let flights = Self::flights(slots);
         let slots = slots.min(if S::CUTS { flights - LOOKUP_FLIGHTS } else { flights });
-        let flights = (0..flights).map(|_| Flight::new(batch_max)).collect();
+        let flights = (0..flights).map(|_| PairFlight::new(batch_max)).collect();
         let halves = Halves { lanes, flights, order, split, service, stall };
         Self { halves, answers: vec![(vec![NextHopId::NONE; batch_max], 0); slots.into()], batch_max }
     }
@@ -308,9 +310,9 @@ impl<S: Split> PairReader<S> {
         let Halves { lanes, flights, service, stall, .. } = &mut self.halves;
         let (flight, keys) = (&mut flights[at], self.answers[at].1);
         match service.outcome(half, &mut flight.wait, *stall, || lanes[half].collect_slot(at, keys)) {
-            Ok(Outcome::Answered(answers)) => Poll::Ready(Ok(answers)),
+            Ok(BatchOutcome::Answered(answers)) => Poll::Ready(Ok(answers)),
             // At the next call it is looked up again.
-            Ok(Outcome::InFlight | Outcome::Lost) => Poll::Pending,
+            Ok(BatchOutcome::InFlight | BatchOutcome::Lost) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }
     }
@@ -337,7 +339,7 @@ impl<S: Split> EngineReader for PairReader<S> {
     fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
         let at = usize::from(slot.0);
         if !S::CUTS
-            && let Place::Flying(half) = self.halves.flights[at].pieces[FIRST].place
+            && let PiecePlace::Flying(half) = self.halves.flights[at].pieces[FIRST].place
             && self.halves.service.has(half)
         {
             return self.collect_whole(at, half);
@@ -352,7 +354,7 @@ impl<S: Split> EngineReader for PairReader<S> {
         if self.batch_max == 0 {
             return Err(EngineError::Batch { keys: keys.len(), limit: 0 });
         }
-        if let Lane::Inline(reader) = &mut self.halves.lanes[SECOND]
+        if let ReaderLane::Inline(reader) = &mut self.halves.lanes[SECOND]
             && !self.halves.service.has(FIRST)
         {
             return reader.lookup(keys, out);
@@ -388,6 +390,6 @@ impl<S: Split> EngineReader for PairReader<S> {
     }
 
     fn refresh(&mut self) {
-        self.halves.lanes.iter_mut().for_each(Lane::refresh);
+        self.halves.lanes.iter_mut().for_each(ReaderLane::refresh);
     }
 }

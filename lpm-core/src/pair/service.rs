@@ -17,7 +17,7 @@ pub type Listener = Box<dyn Fn(&'static str, &Why) + Send + Sync>;
 
 /// What has become of what an engine was handed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome<T> {
+pub enum BatchOutcome<T> {
     /// These are the answers.
     Answered(T),
     /// The engine is at work on it.
@@ -112,21 +112,21 @@ impl Service {
         wait: &mut Wait,
         limit: Duration,
         collect: impl FnOnce() -> Poll<Result<T, Why>>,
-    ) -> Result<Outcome<T>, EngineError> {
+    ) -> Result<BatchOutcome<T>, EngineError> {
         if !self.has(engine) {
-            return Ok(Outcome::Lost);
+            return Ok(BatchOutcome::Lost);
         }
         let why = match collect() {
-            Poll::Ready(Ok(answers)) => return Ok(Outcome::Answered(answers)),
+            Poll::Ready(Ok(answers)) => return Ok(BatchOutcome::Answered(answers)),
             Poll::Ready(Err(why)) => why,
             Poll::Pending => match wait.check("collect", limit) {
-                Ok(()) => return Ok(Outcome::InFlight),
+                Ok(()) => return Ok(BatchOutcome::InFlight),
                 Err(why) => why,
             },
         };
         *wait = Wait::default();
         self.fail(engine, why)?;
-        Ok(Outcome::Lost)
+        Ok(BatchOutcome::Lost)
     }
 
     /// Counts keys that are looked up again, because the engine that had them is out of service.
@@ -181,11 +181,15 @@ mod tests {
         let service = Service::new(["a", "b"]);
         let mut wait = Wait::default();
         let mut ask = |engine, limit, said| service.outcome(engine, &mut wait, limit, || said);
-        assert_eq!(ask(FIRST, PATIENT, Poll::Ready(Ok(7))), Ok(Outcome::Answered(7)));
-        assert_eq!(ask(FIRST, PATIENT, Poll::Pending), Ok(Outcome::InFlight));
-        assert_eq!(ask(FIRST, Duration::ZERO, Poll::Pending), Ok(Outcome::Lost));
+        assert_eq!(ask(FIRST, PATIENT, Poll::Ready(Ok(7))), Ok(BatchOutcome::Answered(7)));
+        assert_eq!(ask(FIRST, PATIENT, Poll::Pending), Ok(BatchOutcome::InFlight));
+        assert_eq!(ask(FIRST, Duration::ZERO, Poll::Pending), Ok(BatchOutcome::Lost));
         assert_eq!(service.why(), [Some(&Why::Stalled { during: "collect", limit_us: 0 }), None]);
-        assert_eq!(ask(FIRST, PATIENT, Poll::Ready(Ok(7))), Ok(Outcome::Lost), "late answers are not taken");
+        assert_eq!(
+            ask(FIRST, PATIENT, Poll::Ready(Ok(7))),
+            Ok(BatchOutcome::Lost),
+            "late answers are not taken"
+        );
         assert!(ask(SECOND, PATIENT, Poll::Ready(Err(WHY))).is_err() && service.has(SECOND), "the last one");
     }
 }

@@ -1,19 +1,19 @@
 //! From parameters to the engine: which two engines, and how each is driven.
 
-use super::params::Params;
+use super::params::CoopParams;
 use super::{CoopEngine, Drive, First, Half};
 use crate::bloom;
 use fib::{EngineError, EngineOptions, Registry};
 
 impl CoopEngine {
-    /// The engine that `options` ask for ([`Params::from_options`]). Unless told, the second half is `bloom`, and the first half the
+    /// The engine that `options` ask for ([`CoopParams::from_options`]). Unless told, the second half is `bloom`, and the first half the
     /// first device engine of `engines`, or, on a host without one, a group of helper threads over the second half's table.
     ///
     /// # Errors
     /// [`EngineError::Parameter`] for parameters out of range, and for `coop` within itself; the errors of both engines, so
     /// [`EngineError::NoDevice`] when a first half that was named has no device.
     pub fn make(options: &EngineOptions, engines: &Registry) -> Result<Self, EngineError> {
-        let params = Params::from_options(options)?;
+        let params = CoopParams::from_options(options)?;
         let second = params.second.as_deref().unwrap_or(bloom::NAME);
         if second == Self::GROUP {
             return Err(EngineError::Parameter {
@@ -45,7 +45,7 @@ impl CoopEngine {
 }
 
 /// A group, which takes no parameters of an engine.
-fn group(params: &Params) -> Result<First, EngineError> {
+fn group(params: &CoopParams) -> Result<First, EngineError> {
     if let Some((name, value)) = params.first_options.parameters.first() {
         return Err(EngineError::Parameter {
             parameter: "engine parameter",

@@ -34,8 +34,8 @@ mod profile;
 mod tally;
 
 use crate::lend::Rules;
-use crate::pair::group::Group;
-use crate::pair::lane::Lane;
+use crate::pair::group::HelperGroup;
+use crate::pair::lane::ReaderLane;
 use crate::pair::reader::PairReader;
 use crate::pair::{BOTH, FIRST, HALVES, HalfWriter, Listener, Pair, SECOND, Service, Why};
 use crate::sync::Arc;
@@ -44,7 +44,7 @@ use balance::Balance;
 use fib::{
     EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, Family, FibDelta, Generation, Rib,
 };
-use params::Params;
+use params::CoopParams;
 use profile::Profile;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use tally::{Share, Tallies};
@@ -76,13 +76,13 @@ pub enum First {
 
 /// The writing side of the engine `coop`.
 pub struct CoopEngine {
-    params: Params,
+    params: CoopParams,
     /// The first half has no table if it is a group.
     pair: Pair,
     /// How the readers of each half are driven.
     drives: [Drive; HALVES],
     tallies: Tallies,
-    /// The next of [`Params::cpus`] to be dealt out.
+    /// The next of [`CoopParams::cpus`] to be dealt out.
     next_cpu: AtomicUsize,
     /// Where the thread that made the engine may run.
     cpus_allowed: Option<CpuSet>,
@@ -96,7 +96,7 @@ impl CoopEngine {
 
     /// Over two engines, both empty.
     #[must_use]
-    pub fn new(first: First, second: Half, params: Params) -> Self {
+    pub fn new(first: First, second: Half, params: CoopParams) -> Self {
         let (first, drive) = match first {
             First::Group => (None, second.drive),
             First::Engine(half) => (Some(HalfWriter::new(half.engine)), half.drive),
@@ -150,15 +150,15 @@ impl CoopEngine {
     }
 
     /// The reading side of `half` with `flights` slots.
-    fn lane(&self, half: usize, flights: u16, batch_max: usize) -> Result<Lane, Why> {
+    fn lane(&self, half: usize, flights: u16, batch_max: usize) -> Result<ReaderLane, Why> {
         let source = self.pair.first().filter(|_| half == FIRST).unwrap_or_else(|| self.pair.second());
         if self.drives[half] == Drive::Device {
             let reader = source.ask("reader", move |engine| engine.reader(flights, batch_max))?;
-            return Lane::slots(reader, flights, batch_max);
+            return ReaderLane::slots(reader, flights, batch_max);
         }
         let reader = || source.ask("reader", move |engine| engine.reader(1, batch_max.max(1)));
         if half == SECOND {
-            return reader().map(Lane::Inline);
+            return reader().map(ReaderLane::Inline);
         }
         let cpus = &self.params.cpus;
         let threads = (0..self.params.threads.max(1))
@@ -173,25 +173,25 @@ impl CoopEngine {
         let is_group = self.pair.first().is_none();
         let rules =
             is_group.then(|| Rules { helps: self.params.split.is_none(), patience: self.params.stall });
-        Group::new(threads, room, self.cpus_allowed, self.params.stall, rules)
-            .map(Lane::Threads)
+        HelperGroup::new(threads, room, self.cpus_allowed, self.params.stall, rules)
+            .map(ReaderLane::Threads)
             .map_err(|error| Why::Failed { during: "reader", error })
     }
 
     /// As [`Self::lane`]; a half that has none goes out of service, unless it is the user's to mend or the last.
-    fn lane_or_out(&self, half: usize, flights: u16, batch_max: usize) -> Result<Lane, EngineError> {
+    fn lane_or_out(&self, half: usize, flights: u16, batch_max: usize) -> Result<ReaderLane, EngineError> {
         if !self.service().has(half) {
-            return Ok(Lane::Absent);
+            return Ok(ReaderLane::Absent);
         }
         match self.lane(half, flights, batch_max) {
             Ok(lane) => Ok(lane),
             Err(Why::Failed { error: error @ EngineError::Parameter { .. }, .. }) => Err(error),
-            Err(why) => self.service().fail(half, why).map(|()| Lane::Absent),
+            Err(why) => self.service().fail(half, why).map(|()| ReaderLane::Absent),
         }
     }
 
     /// Measures both halves of a reader (section 4.4.2).
-    fn profile(&self, lanes: &mut [Lane; HALVES], balance: &mut Balance, batch_max: usize) {
+    fn profile(&self, lanes: &mut [ReaderLane; HALVES], balance: &mut Balance, batch_max: usize) {
         let mut profile = Profile::new(batch_max);
         for family in Family::ALL {
             let mut rates = [0.0; HALVES];

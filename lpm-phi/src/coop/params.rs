@@ -10,7 +10,7 @@ const STALL_US: u64 = 1_000_000;
 
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Debug)]
-pub struct Params {
+pub struct CoopParams {
     /// The engine of the first half, by name; the caller's choice when `None`.
     pub first: Option<String>,
     /// The engine of the second half, by name; the caller's choice when `None`.
@@ -29,7 +29,7 @@ pub struct Params {
     pub second_options: EngineOptions,
 }
 
-impl Params {
+impl CoopParams {
     /// Reads `first`, `second` (names of engines), `split` (0..1), `threads` (1..64), `cpus` (numbers with commas between),
     /// `stall-us` (100..60000000); `first.NAME=VALUE` and `second.NAME=VALUE` are parameters of the two engines.
     ///
@@ -102,8 +102,8 @@ impl Params {
 mod tests {
     use super::*;
 
-    fn read(pairs: &[(&str, &str)]) -> Result<Params, EngineError> {
-        Params::from_options(&EngineOptions::of(pairs))
+    fn read(pairs: &[(&str, &str)]) -> Result<CoopParams, EngineError> {
+        CoopParams::from_options(&EngineOptions::of(pairs))
     }
 
     #[test]

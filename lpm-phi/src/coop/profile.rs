@@ -1,6 +1,6 @@
 //! The profiling phase (section 4.4.2): how many keys a second each half looks up, before the first batch.
 
-use crate::pair::lane::Lane;
+use crate::pair::lane::ReaderLane;
 use crate::pair::reader::LOOKUP_FLIGHTS;
 use crate::pair::{Wait, Why};
 use crate::sync::thread;
@@ -43,7 +43,12 @@ impl Profile {
     ///
     /// # Errors
     /// Why the lane failed; [`Why::Stalled`] after `stall`.
-    pub(super) fn rate(&mut self, lane: &mut Lane, family: Family, stall: Duration) -> Result<f64, Why> {
+    pub(super) fn rate(
+        &mut self,
+        lane: &mut ReaderLane,
+        family: Family,
+        stall: Duration,
+    ) -> Result<f64, Why> {
         let len = self.out.len();
         self.round(lane, family, stall)?; // caches and clocks come up, pages are touched
         let start = Instant::now();
@@ -57,7 +62,7 @@ impl Profile {
     }
 
     /// As many batches as there are flights of a lookup, all at once.
-    fn round(&mut self, lane: &mut Lane, family: Family, stall: Duration) -> Result<(), Why> {
+    fn round(&mut self, lane: &mut ReaderLane, family: Family, stall: Duration) -> Result<(), Why> {
         let mut flying = [false; LOOKUP_FLIGHTS as usize];
         for (slot, flying) in flying.iter_mut().enumerate() {
             let keys = match family {

@@ -11,14 +11,14 @@ use serde::Serialize;
 
 /// What one reader has done. Only that reader writes.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct ReaderTally {
     /// Keys that each half was handed.
     keys: [AtomicU64; HALVES],
     /// The first half's share by family, 65536ths.
     share: [AtomicU64; HALVES],
 }
 
-impl Tally {
+impl ReaderTally {
     /// Counts `keys` more in `figure`, which nobody else writes: no locked instruction.
     #[inline]
     fn add(figure: &AtomicU64, keys: usize) {
@@ -29,7 +29,7 @@ impl Tally {
 /// Where a reader cuts its batches, and its tally.
 pub(super) struct Share {
     pub(super) balance: Balance,
-    pub(super) tally: Arc<CachePadded<Tally>>,
+    pub(super) tally: Arc<CachePadded<ReaderTally>>,
 }
 
 impl Split for Share {
@@ -42,7 +42,7 @@ impl Split for Share {
 
     #[inline]
     fn handed(&mut self, half: usize, keys: usize) {
-        Tally::add(&self.tally.keys[half], keys);
+        ReaderTally::add(&self.tally.keys[half], keys);
     }
 
     #[inline]
@@ -55,21 +55,21 @@ impl Split for Share {
 
 /// The tallies of all readers.
 #[derive(Debug, Default)]
-pub(super) struct Tallies(Mutex<Inner>);
+pub(super) struct Tallies(Mutex<ReaderTallies>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    readers: Vec<Arc<CachePadded<Tally>>>,
+struct ReaderTallies {
+    readers: Vec<Arc<CachePadded<ReaderTally>>>,
     /// Keys by half, of readers that are gone.
     keys: [u64; HALVES],
 }
 
 impl Tallies {
     /// A tally for a new reader.
-    pub(super) fn register(&self) -> Arc<CachePadded<Tally>> {
-        let tally = Arc::new(CachePadded::<Tally>::default());
+    pub(super) fn register(&self) -> Arc<CachePadded<ReaderTally>> {
+        let tally = Arc::new(CachePadded::<ReaderTally>::default());
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Inner { readers, keys } = &mut *inner;
+        let ReaderTallies { readers, keys } = &mut *inner;
         readers.retain(|reader| {
             let lives = Arc::strong_count(reader) > 1;
             if !lives {
@@ -83,12 +83,12 @@ impl Tallies {
         tally
     }
 
-    /// Figures for [`fib::EngineStats::details`]: keys by half over all readers, the newest reader's shares, and for each half
+    /// CoopFigures for [`fib::EngineStats::details`]: keys by half over all readers, the newest reader's shares, and for each half
     /// 0 or the [number](number) of the reason it is out of service.
     #[expect(clippy::cast_precision_loss, reason = "a share of 65536")]
     pub(super) fn details(&self, service: &Service) -> Details {
         #[derive(Serialize)]
-        struct Figures {
+        struct CoopFigures {
             coop_first_out: u8,
             coop_second_out: u8,
             coop_first_keys: u64,
@@ -101,7 +101,7 @@ impl Tallies {
         }
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let keys = |half: usize| {
-            let of = |reader: &Arc<CachePadded<Tally>>| reader.keys[half].load(Ordering::Relaxed);
+            let of = |reader: &Arc<CachePadded<ReaderTally>>| reader.keys[half].load(Ordering::Relaxed);
             inner.keys[half] + inner.readers.iter().map(of).sum::<u64>()
         };
         let share = |family: Family| {
@@ -109,7 +109,7 @@ impl Tallies {
             Some(newest.share[usize::from(family == Family::V6)].load(Ordering::Relaxed) as f64 / 65536.0)
         };
         let out = service.why().map(|why| why.map_or(0, number));
-        Details::of(&Figures {
+        Details::of(&CoopFigures {
             coop_first_out: out[FIRST],
             coop_second_out: out[SECOND],
             coop_first_keys: keys(FIRST),
@@ -143,7 +143,7 @@ mod tests {
     fn keys_of_readers_that_are_gone_still_count() {
         let (tallies, service) = (Tallies::default(), Service::new(["a", "b"]));
         for _ in 0..10 {
-            Tally::add(&tallies.register().keys[FIRST], 5);
+            ReaderTally::add(&tallies.register().keys[FIRST], 5);
         }
         let _newest = tallies.register();
         service.fail(SECOND, Why::Stalled { during: "collect", limit_us: 7 }).unwrap();

@@ -10,9 +10,9 @@ use fib::{
     SlotId,
 };
 use lpm_core::pair::fallback::Fallback;
-use lpm_core::pair::{FIRST, Listener, SECOND, Service, Why};
+use lpm_core::pair::{FIRST, Listener, Service, Why};
 use lpm_phi::bloom;
-use lpm_phi::coop::params::Params;
+use lpm_phi::coop::params::CoopParams;
 use lpm_phi::coop::{CoopEngine, Drive, First, Half};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
@@ -22,8 +22,8 @@ use std::time::Duration;
 /// A stall limit far longer than any batch takes, also on a host that is busy with other tests.
 const PATIENT: (&str, &str) = ("stall-us", "30000000");
 
-fn params(pairs: &[(&str, &str)]) -> Params {
-    Params::from_options(&EngineOptions::of(pairs)).unwrap()
+fn params(pairs: &[(&str, &str)]) -> CoopParams {
+    CoopParams::from_options(&EngineOptions::of(pairs)).unwrap()
 }
 
 fn oracle() -> Box<dyn EngineWriter> {
@@ -44,19 +44,7 @@ fn on_device(engine: Box<dyn EngineWriter>) -> Half {
 }
 
 fn boxed(first: First, second: Half, pairs: &[(&str, &str)]) -> Result<Box<dyn EngineWriter>, EngineError> {
-    Ok(Box::new(CoopEngine::new(first, second, params(pairs))))
-}
-
-/// `device` and the fallback behind it, and what its listener is told.
-fn fallback(
-    device: FaultyEngine,
-    fallback: Box<dyn EngineWriter>,
-    stall: Duration,
-    told: &Told,
-) -> (Box<dyn EngineWriter>, Arc<Service>) {
-    let engine = Fallback::new("fake", Ok(Box::new(device)), fallback, stall, listener(told)).unwrap();
-    let service = engine.service();
-    (Box::new(engine), service)
+    Ok(Paired::coop(first, second, pairs).engine)
 }
 
 /// What a listener was told.
@@ -67,38 +55,35 @@ fn listener(told: &Told) -> Listener {
     Box::new(move |name, why| told.lock().unwrap().push((name, why.clone())))
 }
 
-/// Where a faulty device stands beside the oracle.
+/// Where a faulty device stands, beside the oracle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     CoopFirst,
     CoopSecond,
+    /// The first half; the second one is another device.
+    CoopBoth,
     Primary,
 }
 
 impl Role {
-    const ALL: [Self; 3] = [Self::CoopFirst, Self::CoopSecond, Self::Primary];
-
-    /// The half of the pair.
-    fn half(self) -> usize {
-        if self == Self::CoopSecond { SECOND } else { FIRST }
-    }
+    const ALL: [Self; 4] = [Self::CoopFirst, Self::CoopSecond, Self::CoopBoth, Self::Primary];
 
     /// A pair with a device in this role, which may keep a batch for so many microseconds; `split` is for `coop`.
     fn pair(self, faults: &Arc<Faults>, stall: (&str, &str), split: Option<&str>) -> Paired {
-        let (told, device) = (Told::default(), FaultyEngine::new(faults));
-        let (engine, service): (Box<dyn EngineWriter>, _) = if self == Self::Primary {
-            let stall = Duration::from_micros(stall.1.parse().unwrap());
-            fallback(device, oracle(), stall, &told)
-        } else {
-            let (device, oracle) = (on_device(Box::new(device)), on_cpu(oracle()));
-            let (first, second) = if self == Self::CoopFirst { (device, oracle) } else { (oracle, device) };
-            let pairs: Vec<_> = [stall].into_iter().chain(split.map(|split| ("split", split))).collect();
-            let engine = CoopEngine::new(First::Engine(first), second, params(&pairs));
-            let engine = engine.with_listener(listener(&told));
-            let service = engine.service();
-            (Box::new(engine), service)
+        let pairs: Vec<_> = [stall].into_iter().chain(split.map(|split| ("split", split))).collect();
+        let device = FaultyEngine::new(faults);
+        let second = match self {
+            Self::Primary => {
+                return Paired::fallback(device, oracle(), Duration::from_micros(stall.1.parse().unwrap()));
+            }
+            Self::CoopBoth => on_device(Box::new(FaultyEngine::new(&Arc::default()))),
+            Self::CoopFirst | Self::CoopSecond => on_cpu(oracle()),
         };
-        Paired { engine, service, told }
+        let (mut first, mut second) = (on_device(Box::new(device)), second);
+        if self == Self::CoopSecond {
+            std::mem::swap(&mut first, &mut second);
+        }
+        Paired::coop(First::Engine(first), second, &pairs)
     }
 }
 
@@ -107,6 +92,25 @@ struct Paired {
     engine: Box<dyn EngineWriter>,
     service: Arc<Service>,
     told: Told,
+}
+
+impl Paired {
+    fn coop(first: First, second: Half, pairs: &[(&str, &str)]) -> Self {
+        let told = Told::default();
+        let engine = CoopEngine::new(first, second, params(pairs)).with_listener(listener(&told));
+        Self { service: engine.service(), engine: Box::new(engine), told }
+    }
+
+    fn fallback(device: FaultyEngine, fallback: Box<dyn EngineWriter>, stall: Duration) -> Self {
+        let told = Told::default();
+        let engine = Fallback::new("fake", Ok(Box::new(device)), fallback, stall, listener(&told)).unwrap();
+        Self { service: engine.service(), engine: Box::new(engine), told }
+    }
+
+    /// Gives it routes. Returns keys for them, and a reader with three slots of 1024 keys.
+    fn loaded(&mut self) -> (Keyed, Box<dyn EngineReader>) {
+        (Keyed::new(self.engine.as_mut()), self.engine.reader(3, 1024).unwrap())
+    }
 }
 
 const ROOM: u64 = 4 << 30;
@@ -123,21 +127,17 @@ fib::conformance_tests!(bloom_and_bloom, slow_updates, || {
 
 #[test]
 fn halves_that_are_devices_or_the_other_way_round_keep_the_contract() {
-    let late = || {
-        let faults = Arc::new(Faults::default());
-        faults.pending_polls.store(3, SeqCst);
-        Box::new(FaultyEngine::new(&faults)) as Box<dyn EngineWriter>
-    };
-    let two_devices =
-        || boxed(First::Engine(on_device(late())), on_device(late()), &[PATIENT, ("split", "0.3")]);
-    let cpu_first = || boxed(First::Engine(on_cpu(oracle())), on_device(late()), &[PATIENT]);
-    let fallback = || Ok(Role::Primary.pair(&Arc::default(), PATIENT, None).engine);
-    for make in [&two_devices as conformance::Make<'_>, &cpu_first, &fallback] {
-        conformance::batches(make, Options::default());
-        conformance::refusals(make, Options::default());
-        conformance::concurrent(make, Options::default());
+    for (role, split) in [(Role::CoopBoth, Some("0.3")), (Role::CoopSecond, None), (Role::Primary, None)] {
+        let make = || {
+            let faults = Arc::new(Faults::default());
+            faults.pending_polls.store(3, SeqCst);
+            Ok(role.pair(&faults, PATIENT, split).engine)
+        };
+        conformance::batches(&make, Options::default());
+        conformance::refusals(&make, Options::default());
+        conformance::concurrent(&make, Options::default());
+        conformance::withdraw(&make, Options::default());
     }
-    conformance::withdraw(&fallback, Options::default());
 }
 
 /// The writer runs on a thread of its own, for one half may hang; the other half asks the RIB for what inherits, and to build anew.
@@ -220,33 +220,27 @@ struct Keyed {
     oracle: OraclePair,
 }
 
+/// Gives the routes for the keys their next hops.
+fn apply(engine: &mut dyn EngineWriter, id: impl Fn(u32) -> u32) -> Rib {
+    let mut rib = Rib::new();
+    for at in 0..256_u32 {
+        for prefix in [format!("10.{at}.0.0/16"), format!("2001:db8:{at:x}::/48")] {
+            rib.set(prefix.parse().unwrap(), NextHopId::new(id(at)).unwrap());
+        }
+    }
+    rib.commit_to(engine).unwrap();
+    rib
+}
+
 impl Keyed {
     fn new(engine: &mut dyn EngineWriter) -> Self {
-        let mut rib = Rib::new();
-        for at in 0..256_u32 {
-            let id = NextHopId::new(at + 1).unwrap();
-            rib.set(format!("10.{at}.0.0/16").parse().unwrap(), id);
-            rib.set(format!("2001:db8:{at:x}::/48").parse().unwrap(), id);
-        }
-        rib.commit_to(engine).unwrap();
-        let oracle = OraclePair::of(&rib);
+        let oracle = OraclePair::of(&apply(engine, |at| at + 1));
         let order = (0..4096_u32).map(|at| at.wrapping_mul(2_654_435_761) >> 24);
         Self {
             v4: order.clone().map(|at| 10 << 24 | at << 16 | 7).collect(),
             v6: order.map(|at| 0x2001_0db8_u128 << 96 | u128::from(at) << 80 | 9).collect(),
             oracle,
         }
-    }
-
-    /// Gives all routes the next hop `id`.
-    fn apply(&self, engine: &mut dyn EngineWriter, id: u32) {
-        let mut rib = Rib::new();
-        for at in 0..256 {
-            for prefix in [format!("10.{at}.0.0/16"), format!("2001:db8:{at:x}::/48")] {
-                rib.set(prefix.parse().unwrap(), NextHopId::new(id).unwrap());
-            }
-        }
-        rib.commit_to(engine).unwrap();
     }
 
     fn keys(&self, v6: bool, from: usize, len: usize) -> Keys<'_> {
@@ -326,9 +320,9 @@ fn an_error_at_any_call_leaves_the_other_half_to_finish() {
             for at in 0..60 {
                 let case = format!("{call:?} {at}, {role:?}");
                 let faults = Arc::new(Faults::default());
-                let Paired { mut engine, service, told } = role.pair(&faults, PATIENT, Some("0.5"));
-                let keyed = Keyed::new(engine.as_mut());
-                let mut reader = engine.reader(3, 1024).unwrap();
+                let mut pair = role.pair(&faults, PATIENT, Some("0.5"));
+                let (keyed, mut reader) = pair.loaded();
+                let Paired { mut engine, service, told } = pair;
                 faults.fail_from(call, at, How::Device);
                 ask(&keyed, reader.as_mut(), &case);
                 if service.why() == [None, None] {
@@ -337,7 +331,7 @@ fn an_error_at_any_call_leaves_the_other_half_to_finish() {
                 }
                 let calls = faults.calls(call);
                 ask(&keyed, reader.as_mut(), &case);
-                keyed.apply(engine.as_mut(), 9);
+                apply(engine.as_mut(), |_| 9);
                 assert_eq!(faults.calls(call), calls, "{case}: the failed half is called again");
                 let told = told.lock().unwrap();
                 assert_eq!(told.len(), 1, "{case}: the listener is called once");
@@ -353,28 +347,15 @@ fn an_error_at_any_call_leaves_the_other_half_to_finish() {
 fn late_answers_are_waited_for_and_answers_that_never_come_are_not() {
     for pending in [1, 2, 10, 300, u64::MAX] {
         let stall = if pending == u64::MAX { ("stall-us", "2000") } else { PATIENT };
-        let faults = [(); 4].map(|()| Arc::new(Faults::default()));
-        let device = |at: usize| on_device(Box::new(FaultyEngine::new(&faults[at])));
-        let two = First::Engine(device(3));
-        let two = CoopEngine::new(
-            two,
-            on_device(Box::new(FaultyEngine::new(&Arc::default()))),
-            params(&[stall, ("split", "0.5")]),
-        );
-        let service = two.service();
-        let two = Paired { engine: Box::new(two), service, told: Told::default() };
-        let roles = Role::ALL
-            .into_iter()
-            .zip(&faults)
-            .map(|(role, faults)| (role.pair(faults, stall, Some("0.5")), role.half()));
-        for (at, (mut pair, half)) in roles.chain([(two, FIRST)]).enumerate() {
-            let case = format!("{pending} polls, pair {at}");
-            let keyed = Keyed::new(pair.engine.as_mut());
-            let mut reader = pair.engine.reader(3, 1024).unwrap();
-            faults[at].pending_polls.store(pending, SeqCst);
+        for role in [Role::CoopFirst, Role::CoopBoth, Role::Primary] {
+            let case = format!("{pending} polls, {role:?}");
+            let faults = Arc::new(Faults::default());
+            let mut pair = role.pair(&faults, stall, Some("0.5"));
+            let (keyed, mut reader) = pair.loaded();
+            faults.pending_polls.store(pending, SeqCst);
             ask(&keyed, reader.as_mut(), &case);
             let stalled = Why::Stalled { during: "collect", limit_us: 2000 };
-            let why = pair.service.why()[half].cloned();
+            let why = pair.service.why()[FIRST].cloned();
             assert_eq!(why, (pending == u64::MAX).then_some(stalled), "{case}");
         }
     }
@@ -397,7 +378,7 @@ fn a_stall_is_met_once_and_late_answers_are_not_taken() {
         assert_eq!(service.why()[FIRST], Some(&Why::Stalled { during: "collect", limit_us: 20_000 }));
         let Poll::Ready(answers) = two.collect(SlotId(1)) else { panic!("waits for its own limit") };
         keyed.check(true, 0, answers.unwrap(), "two");
-        keyed.apply(engine.as_mut(), 7777);
+        apply(engine.as_mut(), |_| 7777);
         faults.pending_polls.store(0, SeqCst);
         one.submit(SlotId(0), keyed.keys(false, 0, 16)).unwrap();
         assert!(collect(one.as_mut(), 0).unwrap().iter().all(|answer| answer.get() == 7777));
@@ -412,24 +393,22 @@ fn too_few_answers_a_thread_that_dies_and_one_that_hangs_leave_the_other_half_to
         let drive = if trouble == "short" { Drive::Device } else { Drive::Cpu };
         let first = Half { engine: Box::new(FaultyEngine::new(&faults)), drive };
         let stall = if trouble == "hang" { ("stall-us", "2000") } else { PATIENT };
-        let parameters = params(&[stall, ("split", "0.5"), ("threads", "2")]);
-        let mut engine = CoopEngine::new(First::Engine(first), on_cpu(oracle()), parameters);
-        let keyed = Keyed::new(&mut engine);
-        let mut reader = engine.reader(3, 1024).unwrap();
+        let parameters = [stall, ("split", "0.5"), ("threads", "2")];
+        let mut pair = Paired::coop(First::Engine(first), on_cpu(oracle()), &parameters);
+        let (keyed, mut reader) = pair.loaded();
         match trouble {
             "short" => faults.short.store(true, SeqCst),
             "die" => faults.die.store(true, SeqCst),
             _ => faults.hang.store(true, SeqCst),
         }
         ask(&keyed, reader.as_mut(), trouble);
-        let service = engine.service();
-        match service.why()[0] {
+        match pair.service.why()[0] {
             Some(Why::Short { .. }) => assert_eq!(trouble, "short"),
             Some(Why::Died { .. }) => assert_eq!(trouble, "die"),
             Some(Why::Stalled { .. }) => assert_eq!(trouble, "hang"),
             other => panic!("{trouble}: {other:?}"),
         }
-        let mut other = engine.reader(1, 64).unwrap();
+        let mut other = pair.engine.reader(1, 64).unwrap();
         let mut out = vec![NextHopId::NONE; 64];
         other.lookup(keyed.keys(false, 0, 64), &mut out).unwrap();
         keyed.check(false, 0, &out, "a reader made afterwards");
@@ -452,10 +431,9 @@ fn a_lookup_of_two_groups_survives_either() {
         let case = format!("{trouble}, half {half}, split {split:?}");
         let faults = Arc::new(Faults::default());
         let pairs: Vec<_> = [PATIENT].into_iter().chain(split.map(|split| ("split", split))).collect();
-        let mut engine =
-            CoopEngine::new(First::Group, on_cpu(Box::new(FaultyEngine::new(&faults))), params(&pairs));
-        let keyed = Keyed::new(&mut engine);
-        let mut reader = engine.reader(3, 1024).unwrap();
+        let mut pair = Paired::coop(First::Group, on_cpu(Box::new(FaultyEngine::new(&faults))), &pairs);
+        let (keyed, mut reader) = pair.loaded();
+        let service = pair.service;
         faults.reader.store(half, SeqCst); // the group's reader is made first
         let mut look = |v6| {
             let mut out = vec![NextHopId::MAX; 4096];
@@ -463,13 +441,12 @@ fn a_lookup_of_two_groups_survives_either() {
             keyed.check(v6, 0, &out, &case);
         };
         (0..100).for_each(|at| look(at % 2 == 0));
-        assert_eq!(engine.service().why(), [None, None], "{case}");
+        assert_eq!(service.why(), [None, None], "{case}");
         match trouble {
             "fail" => faults.fail_from(Call::Submit, 0, How::Device),
             _ => faults.die.store(true, SeqCst),
         }
         // A group that claims no keys of a lookup does not fail in it, so look up until the failure shows.
-        let service = engine.service();
         while service.why() == [None, None] {
             look(false);
         }
@@ -487,9 +464,8 @@ fn a_lookup_of_two_groups_survives_either() {
 fn the_last_half_stays_and_its_errors_are_the_callers() {
     let faults = [Arc::new(Faults::default()), Arc::new(Faults::default())];
     let half = |at: usize| on_device(Box::new(FaultyEngine::new(&faults[at])));
-    let mut engine = CoopEngine::new(First::Engine(half(0)), half(1), params(&[PATIENT, ("split", "0.5")]));
-    let keyed = Keyed::new(&mut engine);
-    let mut reader = engine.reader(3, 1024).unwrap();
+    let mut pair = Paired::coop(First::Engine(half(0)), half(1), &[PATIENT, ("split", "0.5")]);
+    let (keyed, mut reader) = pair.loaded();
     faults[0].fail_from(Call::Submit, 0, How::Device);
     faults[1].fail_from(Call::Submit, faults[1].calls(Call::Submit), How::Device);
     let mut asked =
@@ -499,8 +475,7 @@ fn the_last_half_stays_and_its_errors_are_the_callers() {
     // The last half recovers and answers again.
     faults[1].fail_from(Call::Submit, u64::MAX, How::Device);
     keyed.check(false, 0, &asked().unwrap().unwrap(), "mended");
-    let service = engine.service();
-    assert!(service.why()[0].is_some() && service.why()[1].is_none());
+    assert!(pair.service.why()[0].is_some() && pair.service.why()[1].is_none());
 }
 
 #[test]
@@ -545,7 +520,7 @@ fn no_answer_of_a_half_that_missed_a_delta_is_given_out() {
             reader.submit(SlotId(0), keyed.keys(false, 0, 256)).unwrap();
             reader.submit(SlotId(1), keyed.keys(true, 0, 100)).unwrap();
             faults.fail_from(call, 0, How::Device);
-            keyed.apply(engine.as_mut(), 7777);
+            apply(engine.as_mut(), |_| 7777);
             for slot in [1, 0] {
                 let answers = collect(reader.as_mut(), slot).unwrap();
                 assert!(answers.iter().all(|answer| answer.get() == 7777), "{role:?} {call:?}");
@@ -578,7 +553,7 @@ fn a_primary_whose_apply_fails_dies_or_hangs_goes_and_the_delta_is_in() {
             _ => {}
         }
         let asking = std::thread::spawn(move || collect(reader.as_mut(), 0).map(|answers| (answers, reader)));
-        keyed.apply(engine.as_mut(), 7777);
+        apply(engine.as_mut(), |_| 7777);
         let why = service.why()[FIRST].unwrap().to_string();
         assert!(why.starts_with(wanted), "{why}");
         // In flight since before: either generation is right.
@@ -598,7 +573,7 @@ fn a_delta_that_the_fallback_refuses_changes_neither() {
     let [faults, full] = [(); 2].map(|()| Arc::new(Faults::default()));
     full.fail_from(Call::Apply, 1, How::Full);
     let (device, behind) = (FaultyEngine::new(&faults), Box::new(FaultyEngine::new(&full)));
-    let (mut engine, service) = fallback(device, behind, Duration::from_secs(60), &Told::default());
+    let Paired { mut engine, service, .. } = Paired::fallback(device, behind, Duration::from_secs(60));
     Keyed::new(engine.as_mut());
     assert!(Rib::new().commit_to(engine.as_mut()).is_err());
     assert_eq!((engine.generation(), faults.calls(Call::Apply)), (Generation(1), 1));

@@ -1,4 +1,5 @@
-//! The two-copy writer of `variants` and `miht`: the order of its steps, over the real [`Copies`] and [`Epochs`].
+//! Grace periods and the two-copy writer of `variants` and `miht`: the order of its steps, over the real [`Copies`] and [`Epochs`]. What the
+//! writer does after [`Epochs::synchronize`] happens after every batch that could have seen the old state.
 
 use crate::check::{check, check_fails};
 use crate::copies::Copies;
@@ -59,25 +60,29 @@ fn wait_before_flip(copies: &Copies<Copy>, epochs: &Epochs, generation: usize) {
     copies.spare().write(generation);
 }
 
-/// A reader runs `batches` batches while `generations` updates are applied.
-fn model(write: Write, batches: usize, generations: usize) {
+/// `readers` threads run `batches` batches each while `generations` updates are applied.
+fn model(write: Write, readers: usize, batches: usize, generations: usize) {
     let (epochs, copies) = (Epochs::default(), Arc::new(Copies::new([Copy::default(), Copy::default()])));
-    let reader = {
-        let (mut epoch, copies) = (epochs.register(), Arc::clone(&copies));
-        thread::spawn(move || {
-            let mut last = 0;
-            for _ in 0..batches {
-                let _batch = epoch.enter();
-                let seen = copies.live().read();
-                assert!(seen >= last, "generation {seen} after {last}");
-                last = seen;
-            }
+    let threads: Vec<_> = (0..readers)
+        .map(|_| {
+            let (mut epoch, copies) = (epochs.register(), Arc::clone(&copies));
+            thread::spawn(move || {
+                let mut last = 0;
+                for _ in 0..batches {
+                    let _batch = epoch.enter();
+                    let seen = copies.live().read();
+                    assert!(seen >= last, "generation {seen} after {last}");
+                    last = seen;
+                }
+            })
         })
-    };
+        .collect();
     for generation in 1..=generations {
         write(&copies, &epochs, generation);
     }
-    reader.join().unwrap();
+    for thread in threads {
+        thread.join().unwrap();
+    }
     assert_eq!(copies.live().read(), generations);
 }
 
@@ -88,13 +93,18 @@ const SPARE: [(&str, &str); 1] = [(
 
 #[test]
 fn what_is_caught_up_with_later_is_seen_by_no_batch() {
-    check(|| model(update, 1, 2), &SPARE);
-    check(|| model(update, 2, 2), &SPARE);
+    check(|| model(update, 1, 1, 2), &SPARE);
+    check(|| model(update, 1, 2, 2), &SPARE);
+}
+
+#[test]
+fn a_writer_waits_for_each_reader() {
+    check(|| model(update, 2, 1, 2), &SPARE);
 }
 
 #[test]
 fn a_step_left_out_or_out_of_turn_is_noticed() {
-    check_fails(|| model(no_wait, 1, 1));
-    check_fails(|| model(no_flip, 1, 1));
-    check_fails(|| model(wait_before_flip, 1, 1));
+    check_fails(|| model(no_wait, 1, 1, 1));
+    check_fails(|| model(no_flip, 1, 1, 1));
+    check_fails(|| model(wait_before_flip, 1, 1, 1));
 }

@@ -1,4 +1,4 @@
-//! The doorbell of persistent kernels. The host's side is production code; the device's side is a [`Block`], which
+//! The doorbell of persistent kernels. The host's side is production code; the device's side is a [`ModelBlock`], which
 //! follows `serve` of `lpm-gpu/kernels/common.cuh`. One model thread represents a block, because `sync_block` orders
 //! the threads of a block.
 
@@ -27,7 +27,7 @@ enum Lacks {
 }
 
 /// A block that serves one slot.
-struct Block {
+struct ModelBlock {
     control: Shared<u64>,
     done: Shared<u32>,
     keys: Shared<u32>,
@@ -39,7 +39,7 @@ struct Block {
     ends_after: u32,
 }
 
-impl Block {
+impl ModelBlock {
     /// `serve`, line by line; all its accesses are `relaxed.sys`. Returns the number of batches that it served.
     fn serve(mut self) -> u32 {
         let word = |at: usize| self.control.atomics()[at].load(Ordering::Relaxed);
@@ -99,7 +99,7 @@ fn model(parts: usize, batches: u32, first: u32, lacks: Lacks) {
     let begin = |part| {
         let (control, done, keys, raw) = (control.clone(), done.clone(), keys.clone(), raw.clone());
         let ends_after = if parts == 1 { u32::MAX } else { batches };
-        let block = Block { control, done, keys, raw, part, served: first, lacks, ends_after };
+        let block = ModelBlock { control, done, keys, raw, part, served: first, lacks, ends_after };
         thread::spawn(move || block.serve())
     };
     // Several blocks that spin concurrently have too many executions. Such blocks start when the bell has rung, and
@@ -161,7 +161,7 @@ fn a_block_needs_its_fences_and_the_last_bell() {
     check_fails(|| model(1, 1, 0, Lacks::LastBell));
 }
 
-/// [`Block`] follows this text. When this test fails, compare the two, then store the new digest here.
+/// [`ModelBlock`] follows this text. When this test fails, compare the two, then store the new digest here.
 #[test]
 fn the_kernel_is_the_one_that_the_model_follows() {
     let source = include_str!("../../../lpm-gpu/kernels/common.cuh");

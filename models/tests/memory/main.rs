@@ -2,8 +2,7 @@
 //!
 //! | model | production code | what could go wrong |
 //! |---|---|---|
-//! | `epochs` | `lpm-core/src/epoch.rs` | the writer reuses what a batch still reads |
-//! | `copies` | `lpm-core/src/copies.rs`, over epochs | a batch sees a copy that is being written, or two generations |
+//! | `copies` | `lpm-core/src/copies.rs`, `lpm-core/src/epoch.rs` | a batch sees a copy that is being written, or two generations |
 //! | `retire` | `lpm-core/src/retire.rs` | a reader frees a value, or a value is freed that a reader reads |
 //! | `lend` | `lpm-core/src/lend.rs` | a key is answered twice or never, terms change while a grain is being looked up |
 //! | `pins` | `lpm-gpu/src/engine/grace.rs` | an update's memory is reused while a batch in flight may read it |
@@ -28,7 +27,6 @@
 mod check;
 mod copies_model;
 mod doorbell_model;
-mod epochs_model;
 mod lend_model;
 mod pins_model;
 mod retire_model;

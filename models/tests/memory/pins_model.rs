@@ -8,12 +8,12 @@ use crate::sync::{Arc, UnsafeCell, thread};
 
 /// Device memory: update `n` puts place `n % 2` in service, and unlinks the other.
 #[derive(Default)]
-struct Tables {
+struct PinnedTables {
     in_service: AtomicUsize,
     memory: [UnsafeCell<()>; 2],
 }
 
-impl Tables {
+impl PinnedTables {
     /// A batch, from submit to collect, as in `engine/reader.rs`.
     fn batch(&self, pins: &Pins) {
         pins.pin(0);
@@ -33,7 +33,7 @@ impl Tables {
 }
 
 fn model(readers: usize, batches: usize, updates: usize, over: fn(&Grace, u64) -> u64) {
-    let (grace, tables) = (Arc::new(Grace::default()), Arc::new(Tables::default()));
+    let (grace, tables) = (Arc::new(Grace::default()), Arc::new(PinnedTables::default()));
     let threads: Vec<_> = (0..readers)
         .map(|_| {
             let (pins, tables) = (grace.register(1), Arc::clone(&tables));

@@ -1,20 +1,20 @@
 //! The part of `crossbeam_channel` that the protocols use, over a lock of the checker.
 
-use crate::check::{Fault, is};
+use crate::check::{InjectedFault, is};
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, thread};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-struct State<T> {
+struct ChannelState<T> {
     queue: VecDeque<T>,
     room: usize,
     senders: usize,
     receivers: usize,
 }
 
-pub(crate) struct Sender<T>(Arc<Mutex<State<T>>>);
-pub(crate) struct Receiver<T>(Arc<Mutex<State<T>>>);
+pub(crate) struct Sender<T>(Arc<Mutex<ChannelState<T>>>);
+pub(crate) struct Receiver<T>(Arc<Mutex<ChannelState<T>>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TryRecvError {
@@ -54,8 +54,8 @@ impl<T> TrySendError<T> {
 }
 
 pub(crate) fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
-    let room = if is(Fault::NarrowChannels) { 3 } else { room };
-    let state = State { queue: VecDeque::new(), room, senders: 1, receivers: 1 };
+    let room = if is(InjectedFault::NarrowChannels) { 3 } else { room };
+    let state = ChannelState { queue: VecDeque::new(), room, senders: 1, receivers: 1 };
     let state = Arc::new(Mutex::new(state));
     (Sender(Arc::clone(&state)), Receiver(state))
 }
@@ -65,7 +65,7 @@ pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
 }
 
 /// Ignores poison, since a thread may panic while it holds a channel.
-fn lock<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
+fn lock<T>(state: &Mutex<ChannelState<T>>) -> MutexGuard<'_, ChannelState<T>> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

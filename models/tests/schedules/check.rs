@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// An injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum InjectedFault {
     /// Threads that sleep are not woken.
     NobodyWakes,
     /// A compare-and-exchange is a load and a store.
@@ -20,11 +20,11 @@ pub(crate) enum Fault {
 
 thread_local! {
     // All threads of a model run on one thread.
-    static FAULT: Cell<Option<Fault>> = const { Cell::new(None) };
+    static FAULT: Cell<Option<InjectedFault>> = const { Cell::new(None) };
 }
 
 /// Whether `fault` is injected now.
-pub(crate) fn is(fault: Fault) -> bool {
+pub(crate) fn is(fault: InjectedFault) -> bool {
     FAULT.get() == Some(fault)
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn check(model: fn(), schedules: usize) {
 
 /// Checks that `model` fails under one of `schedules` schedules when `fault` is injected, with a message like one of
 /// `messages`.
-pub(crate) fn check_fails(model: fn(), fault: Fault, schedules: usize, messages: &[&str]) {
+pub(crate) fn check_fails(model: fn(), fault: InjectedFault, schedules: usize, messages: &[&str]) {
     FAULT.set(Some(fault));
     let result = catch_unwind(AssertUnwindSafe(|| run(model, schedules)));
     FAULT.set(None);

@@ -1,6 +1,6 @@
 //! Engines for the model of `coop`: an answer shows the generation it is from, and an engine fails on demand.
 
-use crate::check::{Fault, is};
+use crate::check::{InjectedFault, is};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, thread};
 use fib::{
@@ -27,8 +27,8 @@ pub(crate) enum Trouble {
     Apply,
 }
 
-/// State that the writer and all readers of an engine share.
-pub(crate) struct State {
+/// EngineState that the writer and all readers of an engine share.
+pub(crate) struct EngineState {
     name: &'static str,
     trouble: Trouble,
     /// Calls that succeed before the trouble begins.
@@ -39,7 +39,7 @@ pub(crate) struct State {
     pub(crate) is_over: AtomicBool,
 }
 
-impl State {
+impl EngineState {
     pub(crate) fn new(name: &'static str, trouble: Trouble, calls: u64) -> Arc<Self> {
         Arc::new(Self {
             name,
@@ -70,7 +70,7 @@ pub(crate) fn answer(key: u32, generation: u64) -> NextHopId {
     NextHopId::new(key * 16 + u32::try_from(generation).unwrap() + 1).unwrap()
 }
 
-pub(crate) struct Engine(pub(crate) Arc<State>);
+pub(crate) struct Engine(pub(crate) Arc<EngineState>);
 
 impl EngineWriter for Engine {
     fn info(&self) -> EngineInfo {
@@ -83,7 +83,7 @@ impl EngineWriter for Engine {
         }
         let state = Arc::clone(&self.0);
         let next = state.table.load(Ordering::SeqCst) + 1;
-        if is(Fault::LateTable) {
+        if is(InjectedFault::LateTable) {
             thread::spawn(move || state.table.store(next, Ordering::SeqCst));
         } else {
             state.table.store(next, Ordering::SeqCst);
@@ -106,7 +106,7 @@ impl EngineWriter for Engine {
 }
 
 struct Reader {
-    state: Arc<State>,
+    state: Arc<EngineState>,
     /// Answers, and whether the device was polled since they were submitted.
     slots: Vec<(Vec<NextHopId>, bool)>,
     batch_max: usize,

@@ -1,10 +1,10 @@
 //! `coop` while one of its halves fails: every lookup is answered, each answer is from a generation that was current
 //! between submit and collect, one half stays in service, and threads end.
 
-use crate::check::{Fault, check, check_fails};
-use crate::coop::params::Params;
+use crate::check::{InjectedFault, check, check_fails};
+use crate::coop::params::CoopParams;
 use crate::coop::{CoopEngine, Drive, First, Half};
-use crate::coop_engines::{Engine, State, Trouble, answer};
+use crate::coop_engines::{Engine, EngineState, Trouble, answer};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, thread};
 use fib::{EngineOptions, EngineReader, EngineWriter, FibDelta, Keys, NextHopId, Rib, SlotId};
@@ -73,8 +73,9 @@ fn read(reader: &mut dyn EngineReader, deltas: &Deltas, first_key: u32) {
 fn model(drive: Option<Drive>, troubles: [Trouble; 2], stall_us: &str) {
     let calls = thread_rng().gen_range(0..6);
     let parameters = [("stall-us", stall_us), ("threads", "1"), ("split", "0.5")];
-    let params = Params::from_options(&EngineOptions::of(&parameters)).unwrap();
-    let states = [State::new("first", troubles[0], calls), State::new("second", troubles[1], calls)];
+    let params = CoopParams::from_options(&EngineOptions::of(&parameters)).unwrap();
+    let states =
+        [EngineState::new("first", troubles[0], calls), EngineState::new("second", troubles[1], calls)];
     let half = |at: usize, drive| Half { engine: Box::new(Engine(Arc::clone(&states[at]))), drive };
     let first = drive.map_or(First::Group, |drive| First::Engine(half(0, drive)));
     let mut engine = CoopEngine::new(first, half(1, Drive::Cpu), params);
@@ -153,8 +154,8 @@ fn second() {
 /// Both halves of each reader may refuse at the same time. Then the half that fails last stays in service, and the
 /// caller gets its errors.
 fn both() {
-    let states = [0, 1].map(|_| State::new("either", Trouble::Refuses, thread_rng().gen_range(0..3)));
-    let params = Params::from_options(&EngineOptions::default()).unwrap();
+    let states = [0, 1].map(|_| EngineState::new("either", Trouble::Refuses, thread_rng().gen_range(0..3)));
+    let params = CoopParams::from_options(&EngineOptions::default()).unwrap();
     let half = |at: usize| Half { engine: Box::new(Engine(Arc::clone(&states[at]))), drive: Drive::Device };
     let engine = CoopEngine::new(First::Engine(half(0)), half(1), params);
     let threads: Vec<_> = (0..READERS)
@@ -187,7 +188,7 @@ fn helper_threads_that_fail_or_are_late_cost_no_answer() {
 #[test]
 fn sleeping_threads_are_woken_for_all_that_is_theirs() {
     check(patient_helpers, 1000);
-    check_fails(patient_helpers, Fault::NobodyWakes, 100, &["deadlock", "exceeded"]);
+    check_fails(patient_helpers, InjectedFault::NobodyWakes, 100, &["deadlock", "exceeded"]);
 }
 
 #[test]
@@ -203,10 +204,10 @@ fn the_second_half_may_fail_too() {
 #[test]
 fn one_half_stays_when_both_fail_at_once() {
     check(both, 1000);
-    check_fails(both, Fault::ExchangeInTwoSteps, 3000, &["both halves are out of service"]);
+    check_fails(both, InjectedFault::ExchangeInTwoSteps, 3000, &["both halves are out of service"]);
 }
 
 #[test]
 fn an_answer_of_an_old_table_is_noticed() {
-    check_fails(device, Fault::LateTable, 1000, &["is of no generation"]);
+    check_fails(device, InjectedFault::LateTable, 1000, &["is of no generation"]);
 }

@@ -2,8 +2,8 @@
 //! when rx stops, whatever the engine does, and also when one stage ends early.
 
 use crate::channel::{Receiver, Sender, bounded, full};
-use crate::check::{Fault, check, check_fails};
-use crate::coop_engines::{Engine, State, Trouble};
+use crate::check::{InjectedFault, check, check_fails};
+use crate::coop_engines::{Engine, EngineState, Trouble};
 use crate::datapath::lookup::InFlight;
 use crate::datapath::rx::Rx;
 use crate::datapath::swap::{ReaderSwap, VrfReader};
@@ -100,7 +100,7 @@ fn stages(
 
 /// A reader of a new engine with the same routes.
 fn reader(trouble: Trouble) -> Box<dyn EngineReader> {
-    Engine(State::new("engine", trouble, thread_rng().gen_range(0..4))).reader(4, BATCH).unwrap()
+    Engine(EngineState::new("engine", trouble, thread_rng().gen_range(0..4))).reader(4, BATCH).unwrap()
 }
 
 /// Runs one lcore per stage, and gives the engine stage the reader of another engine at some point. With `ends_early`, one of them ends after a random number of polls, as a stage that panics
@@ -189,7 +189,7 @@ fn stage_ends() {
 #[test]
 fn no_batch_is_lost_or_overtaken() {
     check(usual, 1000);
-    check_fails(usual, Fault::NarrowChannels, 300, &["a channel was full", "packets are lost"]);
+    check_fails(usual, InjectedFault::NarrowChannels, 300, &["a channel was full", "packets are lost"]);
 }
 
 #[test]

@@ -13,10 +13,10 @@ pub(crate) const fn looks(_: u32) -> u32 {
 }
 
 pub(crate) mod atomic {
-    use crate::check::{Fault, is};
+    use crate::check::{InjectedFault, is};
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-    /// An atomic whose exchange can be split in two, see [`Fault::ExchangeInTwoSteps`].
+    /// An atomic whose exchange can be split in two, see [`InjectedFault::ExchangeInTwoSteps`].
     #[derive(Debug)]
     pub(crate) struct AtomicU8(shuttle::sync::atomic::AtomicU8);
 
@@ -36,7 +36,7 @@ pub(crate) mod atomic {
             success: Ordering,
             failure: Ordering,
         ) -> Result<u8, u8> {
-            if is(Fault::ExchangeInTwoSteps) {
+            if is(InjectedFault::ExchangeInTwoSteps) {
                 let now = self.0.load(failure);
                 if now != current {
                     return Err(now);
@@ -102,7 +102,7 @@ pub(crate) mod time {
 pub(crate) mod thread {
     use super::atomic::{AtomicBool, Ordering};
     use super::time::Instant;
-    use crate::check::{Fault, is};
+    use crate::check::{InjectedFault, is};
     use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
     pub(crate) use shuttle::thread::{spawn, yield_now};
     use std::cell::RefCell;
@@ -139,7 +139,7 @@ pub(crate) mod thread {
             self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
         pub(crate) fn unpark(&self) {
-            if !is(Fault::NobodyWakes) {
+            if !is(InjectedFault::NobodyWakes) {
                 *self.lock() = true;
                 self.0.1.notify_one();
             }
