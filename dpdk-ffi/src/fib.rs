@@ -159,7 +159,7 @@ impl<L: Library> Shared<L> {
         let count = checked_count(keys.len(), answers.len())?;
         // SAFETY: the table is alive as long as self; both slices are `count` long.
         let answer = unsafe { L::lookup(self.table.as_ptr(), keys.as_ptr(), answers.as_mut_ptr(), count) };
-        if answer == 0 { Ok(()) } else { Err(DpdkError::named("lookup", L::NAME, answer)) }
+        DpdkError::check_named(L::NAME, "lookup", answer)
     }
 }
 
@@ -169,13 +169,6 @@ fn checked_count(keys: usize, answers: usize) -> Result<i32, DpdkError> {
     }
     let limit = i32::MAX as usize;
     i32::try_from(keys).map_err(|_| DpdkError::TooMuch { what: "keys of one lookup", wanted: keys, limit })
-}
-
-fn within(what: &'static str, wanted: u32, limit: u32) -> Result<(), DpdkError> {
-    if wanted <= limit {
-        return Ok(());
-    }
-    Err(DpdkError::TooMuch { what, wanted: wanted as usize, limit: limit as usize })
 }
 
 /// The writer of a table of one of DPDK's lookup libraries.
@@ -197,17 +190,11 @@ impl<L: Library> Table<L> {
     /// [`DpdkError::TooMuch`] when a number exceeds what an entry holds; [`DpdkError::NamedCall`] when DPDK has not
     /// enough memory (ENOMEM) or the name is in use (EEXIST).
     pub fn new(eal: &Eal, name: &str, config: &TableConfig) -> Result<Self, DpdkError> {
-        if name.len() > NAME_MAX {
-            return Err(DpdkError::TooMuch {
-                what: "bytes of a table's name",
-                wanted: name.len(),
-                limit: NAME_MAX,
-            });
-        }
+        DpdkError::within("bytes of a table's name", name.len(), NAME_MAX)?;
         let c_name: CString = c_string("a table's name", name)?;
-        within("second-level groups", config.groups, L::entry_max(config))?;
+        DpdkError::within("second-level groups", config.groups as usize, L::entry_max(config) as usize)?;
         // DPDK counts in an int, and doubles the number of routes to get its nodes.
-        within("routes", config.routes_max, i32::MAX as u32 / 2)?;
+        DpdkError::within("routes", config.routes_max as usize, i32::MAX as usize / 2)?;
         // SAFETY: EAL runs, because there is an Eal; the numbers were just checked.
         let table = unsafe { L::create(&c_name, config) };
         let table =
@@ -229,13 +216,11 @@ impl<L: Library> Table<L> {
     /// there is no room for the route or its groups (ENOSPC, ENOMEM).
     pub fn add(&mut self, address: L::Key, len: u8, next_hop: u32) -> Result<(), DpdkError> {
         Self::checked_len(len)?;
-        within("the next hop", next_hop, self.next_hop_max)?;
-        if next_hop == 0 {
-            return Err(DpdkError::TooMuch { what: "next hop 0, which means no route", wanted: 1, limit: 0 });
-        }
+        DpdkError::within("the next hop", next_hop as usize, self.next_hop_max as usize)?;
+        DpdkError::within("next hop 0, which means no route", usize::from(next_hop == 0), 0)?;
         // SAFETY: the table is alive, and `&mut self` is its one writer.
         let answer = unsafe { L::add(self.shared.table.as_ptr(), &address, len, next_hop) };
-        if answer == 0 { Ok(()) } else { Err(DpdkError::named("add", L::NAME, answer)) }
+        DpdkError::check_named(L::NAME, "add", answer)
     }
 
     /// Removes the route `address`/`len`; `false` when there was none.
@@ -279,14 +264,8 @@ impl<L: Library> Table<L> {
     }
 
     fn checked_len(len: u8) -> Result<(), DpdkError> {
-        if len < L::LEN_MIN {
-            return Err(DpdkError::TooMuch { what: "default routes", wanted: 1, limit: 0 });
-        }
-        let bits = 8 * size_of::<L::Key>();
-        if usize::from(len) <= bits {
-            return Ok(());
-        }
-        Err(DpdkError::TooMuch { what: "bits of a prefix", wanted: len.into(), limit: bits })
+        DpdkError::within("default routes", usize::from(len < L::LEN_MIN), 0)?;
+        DpdkError::within("bits of a prefix", len.into(), 8 * size_of::<L::Key>())
     }
 }
 

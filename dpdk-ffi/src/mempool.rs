@@ -181,10 +181,7 @@ impl Mempool {
     /// # Errors
     /// [`DpdkError::TooMuch`] when the burst lacks the room, [`DpdkError::Exhausted`] when the pool lacks the mbufs.
     pub fn alloc_burst(&self, burst: &mut Burst, count: usize) -> Result<(), DpdkError> {
-        let room = burst.room();
-        if count > room {
-            return Err(DpdkError::TooMuch { what: "mbufs in a burst", wanted: count, limit: room });
-        }
+        DpdkError::within("mbufs in a burst", count, burst.room())?;
         let Ok(wanted) = u32::try_from(count) else {
             return Err(self.exhausted(count));
         };

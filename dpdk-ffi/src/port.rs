@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::eal::{Eal, Token, control, hotplug_remove};
-use crate::error::{DpdkError, text};
+use crate::error::DpdkError;
 use crate::ids::{PortId, QueueId, SocketId};
 use crate::mempool::Mempool;
 use crate::port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads};
@@ -345,12 +345,14 @@ impl Port {
             return Err(DpdkError::PortState { port: id, is: "started", must: "stopped" });
         }
         let info = self.raw_info()?;
-        within("rx queues of the port", config.rx_queues, info.max_rx_queues)?;
-        within("tx queues of the port", config.tx_queues, info.max_tx_queues)?;
-        if config.rx_queues > 0 && pools.is_empty() {
-            let wanted = usize::from(config.rx_queues);
-            return Err(DpdkError::TooMuch { what: "rx queues without a mempool", wanted, limit: 0 });
-        }
+        let (rx_queues, tx_queues) = (usize::from(config.rx_queues), usize::from(config.tx_queues));
+        DpdkError::within("rx queues of the port", rx_queues, info.max_rx_queues.into())?;
+        DpdkError::within("tx queues of the port", tx_queues, info.max_tx_queues.into())?;
+        DpdkError::within(
+            "rx queues without a mempool",
+            rx_queues,
+            if pools.is_empty() { 0 } else { rx_queues },
+        )?;
         state.granted = None;
         state.attached.clear();
         let rx_offloads = config.rx_offloads & RxOffloads::from_bits_truncate(info.rx_offload_capa);
@@ -373,8 +375,7 @@ impl Port {
             let asked = format!(
                 "{rx_queues} RX and {tx_queues} TX queues, {mtu}, {rx_offloads:?}, {tx_offloads:?}, {rss:?}"
             );
-            let (errno, text) = (answer.abs(), text(answer.abs()));
-            return Err(DpdkError::Configure { port: id, asked, errno, text });
+            return Err(DpdkError::Configure { port: id, asked, errno: answer.abs() });
         }
         let (rx_descriptors, tx_descriptors) = self.set_up_queues(config, rx_offloads, tx_offloads, pools)?;
         let granted = Granted {
@@ -388,8 +389,7 @@ impl Port {
             rss: rss_subset(wanted_rss, info.flow_type_rss_offloads),
             promiscuous: self.try_promiscuous(config.promiscuous),
         };
-        state.rx_taken = vec![false; usize::from(config.rx_queues)];
-        state.tx_taken = vec![false; usize::from(config.tx_queues)];
+        (state.rx_taken, state.tx_taken) = (vec![false; rx_queues], vec![false; tx_queues]);
         state.granted = Some(granted.clone());
         Ok(granted)
     }
@@ -561,13 +561,6 @@ fn unknown(wanted: &str) -> DpdkError {
     DpdkError::UnknownPort { wanted: wanted.into(), known: existing().into_iter().map(name_of).collect() }
 }
 
-fn within(what: &'static str, wanted: u16, limit: u16) -> Result<(), DpdkError> {
-    if wanted <= limit {
-        return Ok(());
-    }
-    Err(DpdkError::TooMuch { what, wanted: wanted.into(), limit: limit.into() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -583,11 +576,5 @@ mod tests {
         assert_eq!(state.no_queues_taken(port), Err(DpdkError::QueuesInUse { port, rx: 2, tx: 1 }));
         state.closed = true;
         assert_eq!(state.not_closed(port), Err(DpdkError::PortState { port, is: "closed", must: "open" }));
-    }
-
-    #[test]
-    fn a_limit_is_inclusive() {
-        assert_eq!(within("queues", 4, 4), Ok(()));
-        assert_eq!(within("queues", 5, 4), Err(DpdkError::TooMuch { what: "queues", wanted: 5, limit: 4 }));
     }
 }

@@ -272,9 +272,7 @@ impl RingPort {
     ) -> Result<Port, DpdkError> {
         let c_name = c_string("a port name", name)?;
         for (what, rings) in [("rx rings of a port", rx), ("tx rings of a port", tx)] {
-            if rings.len() > RINGS_LIMIT {
-                return Err(DpdkError::TooMuch { what, wanted: rings.len(), limit: RINGS_LIMIT });
-            }
+            DpdkError::within(what, rings.len(), RINGS_LIMIT)?;
         }
         let mut ends = Vec::with_capacity(rx.len() + tx.len());
         for (rings, end) in [(rx, End::Consumer), (tx, End::Producer)] {

@@ -5,8 +5,8 @@
 use std::slice::from_ref;
 
 use dpdk_ffi::{
-    Burst, DROP, DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, QueueId, Ring, RingPort, RingSync,
-    RxQueue, SocketId, TxQueue, testing,
+    Burst, DROP, DpdkError, Eal, Mempool, Port, PortConfig, QueueId, Ring, RingPort, RingSync, RxQueue,
+    SocketId, TxQueue, testing,
 };
 
 /// Packets in the table.
@@ -26,8 +26,7 @@ fn frames() -> Vec<Vec<u8>> {
 }
 
 fn rig(eal: &Eal, name: &str, count: u64) -> Rig {
-    let config = MempoolConfig { mbufs: 127, cache_mbufs: 0, ..MempoolConfig::default() };
-    let pool = Mempool::new(eal, name, &config).unwrap();
+    let pool = testing::pool(eal, name, 127);
     let ring =
         |end: &str| Ring::new(eal, &format!("{name}-{end}"), 64, RingSync::SpSc, SocketId::ANY).unwrap();
     let (empty, sent) = (ring("rx"), ring("tx"));

@@ -8,7 +8,7 @@
 use super::lengths::{LengthShare, shares};
 use super::space::{Shape, anywhere, is_unicast, open, run_goes_on_percent};
 use super::{GenerateError, TableSpec};
-use crate::random::Seeded;
+use crate::random::{Seeded, WeightedRanks};
 use crate::{Key, NextHopId, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
@@ -59,7 +59,8 @@ struct Place<K: Key> {
 struct Maker<K: Key> {
     rng: Seeded,
     shape: &'static Shape,
-    next_hops: NextHopRanks,
+    /// Next hops from 1 on, less one.
+    next_hops: WeightedRanks,
     routes: FxHashMap<Prefix<K>, NextHopId>,
     /// Lengths in use so far, shortest first.
     lens: Vec<u8>,
@@ -84,7 +85,9 @@ impl<K: Key> Maker<K> {
         Self {
             rng: Seeded::new(spec.seed, 0x7461_626c + u64::from(K::BITS)),
             shape: Shape::of(K::FAMILY),
-            next_hops: NextHopRanks::new(spec.next_hops),
+            next_hops: WeightedRanks::new(
+                (1..=u64::from(spec.next_hops)).map(|rank| (1 << 38) / (rank + NEXT_HOP_OFFSET)),
+            ),
             routes,
             lens: Vec::new(),
             by_len: vec![Vec::new(); lens],
@@ -163,7 +166,7 @@ impl<K: Key> Maker<K> {
         }
         let next_hop = match beside.and_then(|older| self.routes.get(&older).copied()) {
             Some(next_hop) if self.rng.percent(self.shape.near_next_hop_percent) => next_hop,
-            _ => self.next_hops.draw(&mut self.rng),
+            _ => self.any_next_hop(),
         };
         Some(Place { first, bounds, next_hop, parent: None })
     }
@@ -240,20 +243,24 @@ impl<K: Key> Maker<K> {
         Some(Place { first, bounds, next_hop: self.nested_next_hop(above), parent: Some(above) })
     }
 
+    fn any_next_hop(&mut self) -> NextHopId {
+        let rank = self.next_hops.draw(&mut self.rng);
+        NextHopId::new(u32::try_from(rank + 1).unwrap_or(1)).unwrap_or(NextHopId::MAX)
+    }
+
     /// A next hop for a run beneath `above`, often that of `above`.
     fn nested_next_hop(&mut self, above: Prefix<K>) -> NextHopId {
         match self.routes.get(&above).copied() {
             Some(next_hop) if self.rng.percent(self.shape.parent_next_hop_percent) => next_hop,
-            _ => self.next_hops.draw(&mut self.rng),
+            _ => self.any_next_hop(),
         }
     }
 
     /// A random prefix of `len` bits in `bounds`, aligned to a run of `wanted` routes, as if a larger block had been split.
     fn aligned(&mut self, bounds: Prefix<K>, len: u8, wanted: usize) -> Prefix<K> {
         let bits = u8::try_from(wanted.ilog2()).unwrap_or(0).min(len - bounds.len());
-        let address =
-            bounds.address().to_high_bits() | self.rng.u128() & !K::mask(bounds.len()).to_high_bits();
-        Prefix::truncating(Prefix::truncating(K::from_high_bits(address), len - bits).address(), len)
+        let address = self.rng.inside(bounds);
+        Prefix::truncating(Prefix::truncating(address, len - bits).address(), len)
     }
 
     /// Places up to `wanted` adjacent routes. Returns the number placed.
@@ -278,7 +285,7 @@ impl<K: Key> Maker<K> {
             if !self.rng.percent(self.shape.run_next_hop_percent) {
                 next_hop = match place.parent {
                     Some(parent) => self.nested_next_hop(parent),
-                    None => self.next_hops.draw(&mut self.rng),
+                    None => self.any_next_hop(),
                 };
             }
         }
@@ -309,7 +316,7 @@ impl<K: Key> Maker<K> {
         let parent = self.covering(prefix);
         let next_hop = match parent {
             Some(above) => self.nested_next_hop(above),
-            None => self.next_hops.draw(&mut self.rng),
+            None => self.any_next_hop(),
         };
         self.run(&Place { first: prefix, bounds: prefix, next_hop, parent }, 1)
     }
@@ -320,30 +327,5 @@ impl<K: Key> Maker<K> {
         shorter
             .map(|len| Prefix::truncating(prefix.address(), *len))
             .find(|above| self.routes.contains_key(above))
-    }
-}
-
-/// Next hops `1..=n`, the k-th with weight 1 / (k + offset). Integer arithmetic, so that every host draws the same.
-struct NextHopRanks {
-    cumulative: Vec<u64>,
-}
-
-impl NextHopRanks {
-    fn new(next_hops: u32) -> Self {
-        let mut sum = 0;
-        let cumulative = (1..=u64::from(next_hops))
-            .map(|rank| {
-                sum += (1 << 38) / (rank + NEXT_HOP_OFFSET);
-                sum
-            })
-            .collect();
-        Self { cumulative }
-    }
-
-    fn draw(&self, rng: &mut Seeded) -> NextHopId {
-        let total = self.cumulative.last().copied().unwrap_or(0);
-        let at = rng.below(usize::try_from(total).unwrap_or(usize::MAX)) as u64;
-        let rank = self.cumulative.partition_point(|sum| *sum <= at);
-        NextHopId::new(u32::try_from(rank + 1).unwrap_or(1)).unwrap_or(NextHopId::MAX)
     }
 }

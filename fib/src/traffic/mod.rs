@@ -9,7 +9,7 @@ mod capture;
 pub use capture::{Destinations, capture_destinations};
 
 use crate::capture::CaptureError;
-use crate::random::Seeded;
+use crate::random::{Seeded, WeightedRanks};
 use crate::{Family, Key, NextHopId, Prefix};
 use std::fmt;
 use std::path::PathBuf;
@@ -130,32 +130,8 @@ impl Traffic {
             Family::V6 => 100_000,
         };
         let flows: Vec<_> = (0..flows).map(|_| from_table(&mut rng)).collect();
-        let ranks = ZipfRanks::new(flows.len());
+        let ranks = WeightedRanks::new((1..=flows.len() as u64).map(|rank| (1 << 40) / rank));
         Ok((0..count).map(|_| flows[ranks.draw(&mut rng)]).collect())
-    }
-}
-
-/// Ranks `0..n`, the k-th (from 1) with weight 1/k. Integer arithmetic, so that every host draws the same.
-struct ZipfRanks {
-    cumulative: Vec<u64>,
-}
-
-impl ZipfRanks {
-    fn new(ranks: usize) -> Self {
-        let mut sum = 0;
-        let cumulative = (1..=ranks as u64)
-            .map(|rank| {
-                sum += (1 << 40) / rank;
-                sum
-            })
-            .collect();
-        Self { cumulative }
-    }
-
-    fn draw(&self, rng: &mut Seeded) -> usize {
-        let total = self.cumulative.last().copied().unwrap_or(0);
-        let at = rng.below(usize::try_from(total).unwrap_or(usize::MAX)) as u64;
-        self.cumulative.partition_point(|sum| *sum <= at)
     }
 }
 
