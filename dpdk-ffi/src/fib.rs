@@ -300,12 +300,6 @@ pub struct Reader<L: Library> {
     shared: Arc<Shared<L>>,
 }
 
-impl<L: Library> std::fmt::Debug for Reader<L> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reader").field("library", &L::NAME).finish_non_exhaustive()
-    }
-}
-
 impl<L: Library> Reader<L> {
     /// Looks up `keys` and writes one answer for each to `answers`, which must have the same length.
     ///

@@ -30,12 +30,6 @@ macro_rules! queue {
             taken: Taken,
         }
 
-        impl std::fmt::Debug for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "{}(port {}, queue {})", stringify!($name), self.port, self.queue)
-            }
-        }
-
         impl $name {
             /// The caller has marked the queue as taken.
             pub(crate) fn new(port: Arc<Inner>, queue: QueueId) -> Self {

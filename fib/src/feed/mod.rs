@@ -42,7 +42,6 @@ use crate::{NextHopTable, Rib};
 use collect::Collected;
 use lines::Lines;
 use mrt::Records;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// The format of a feed.
@@ -102,12 +101,6 @@ pub struct LoadOptions<'a> {
     pub format: Option<Format>,
     /// Called periodically while loading, and once at the end.
     pub on_progress: Option<OnProgress<'a>>,
-}
-
-impl fmt::Debug for LoadOptions<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoadOptions").field("format", &self.format).finish_non_exhaustive()
-    }
 }
 
 /// What was read from a file.

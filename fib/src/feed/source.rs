@@ -89,16 +89,6 @@ pub struct Source {
     bytes_total: u64,
 }
 
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source")
-            .field("path", &self.path)
-            .field("compression", &self.compression)
-            .field("offset_bytes", &self.offset_bytes)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Opens a feed, and recognizes its compression (none, gzip, bzip2 or xz) by its first bytes.
 ///
 /// # Errors

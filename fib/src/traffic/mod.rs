@@ -13,7 +13,6 @@ use crate::random::{Seeded, WeightedRanks};
 use crate::{Family, Key, NextHopId, Prefix};
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// A kind of traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,14 +145,6 @@ impl fmt::Display for Traffic {
     }
 }
 
-impl FromStr for Traffic {
-    type Err = TrafficError;
-
-    fn from_str(text: &str) -> Result<Self, TrafficError> {
-        Self::parse(text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,7 +162,7 @@ mod tests {
             assert_eq!(Traffic::parse(name).unwrap().to_string(), name);
         }
         for name in ["", "Random", "capture:", "capture", "zipf2"] {
-            assert!(name.parse::<Traffic>().unwrap_err().to_string().contains("capture:FILE"), "{name}");
+            assert!(Traffic::parse(name).unwrap_err().to_string().contains("capture:FILE"), "{name}");
         }
     }
 
