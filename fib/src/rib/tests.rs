@@ -240,6 +240,23 @@ fn check_told<K: Key>(
     }
 }
 
+/// Checks what `table` says of the routes that an engine has, `used`, above and within each of `prefixes`.
+fn check_used<K: Key>(
+    table: &RibTable<K>,
+    used: &BTreeMap<Prefix<K>, NextHopId>,
+    prefixes: impl Iterator<Item = Prefix<K>>,
+) {
+    for prefix in prefixes {
+        let mut shorter = (0..prefix.len()).rev();
+        let above =
+            shorter.find_map(|len| Some((len, *used.get(&Prefix::truncating(prefix.address(), len))?)));
+        assert_eq!(table.used_above(prefix), above, "{prefix}");
+        let within = used.range(prefix..).take_while(|(route, _)| prefix.covers(**route));
+        let within = within.map(|(route, next_hop)| (*route, *next_hop));
+        assert!(table.used_within(prefix).eq(within), "{prefix}");
+    }
+}
+
 /// Tells a table what `script` says, in a block of 256 smallest prefixes of `wide + 8` bits, and holds all that the table says against
 /// the definition.
 fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
@@ -254,20 +271,24 @@ fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
         table.set(prefix, id(9));
         told.insert(prefix, id(9));
     }
-    let commit = |table: &mut RibTable<K>, used: &mut BTreeMap<_, _>| {
+    let prefix = |(bits, len, ..): &(u32, u8, u32, u8)| Prefix::truncating(address(*bits), wide + len);
+    // An engine may ask for the prefix that it is told, and for others, before the delta is committed.
+    let commit = |table: &mut RibTable<K>, used: &mut BTreeMap<_, _>, at: usize| {
         let changes = table.compile();
         follow(used, &changes);
+        let asked = script[at.saturating_sub(2)..=at].iter().map(prefix);
+        check_used(table, used, asked);
         table.settle(changes);
     };
-    commit(&mut table, &mut used);
+    commit(&mut table, &mut used, 0);
     let mut committed = told.clone();
-    for (at, (bits, len, next_hop, then)) in script.iter().enumerate() {
-        let prefix = Prefix::truncating(address(*bits), wide + len);
+    for (at, step @ (_, _, next_hop, then)) in script.iter().enumerate() {
+        let prefix = prefix(step);
         let before = table.set(prefix, id(*next_hop));
         let old = if *next_hop == 0 { told.remove(&prefix) } else { told.insert(prefix, id(*next_hop)) };
         assert_eq!(before, old.unwrap_or(NextHopId::NONE));
         if at + 1 == script.len() || *then < 2 {
-            commit(&mut table, &mut used);
+            commit(&mut table, &mut used, at);
             committed = told.clone();
         } else if *then == 2 {
             let changes = table.compile();
@@ -281,20 +302,10 @@ fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
             .rev()
             .find_map(|len| routes.get(&Prefix::truncating(prefix.address(), len)).copied())
     };
-    let above = |routes: &BTreeMap<Prefix<K>, NextHopId>, prefix: Prefix<K>| {
-        let mut shorter = (0..prefix.len()).rev();
-        shorter.find_map(|len| Some((len, *routes.get(&Prefix::truncating(prefix.address(), len))?)))
-    };
     assert_eq!((table.len(), table.used_len()), (told.len(), used.len()));
-    let prefixes = script.iter().map(|(bits, len, ..)| Prefix::truncating(address(*bits), wide + len));
-    check_told(&table, &told, prefixes.clone());
+    check_told(&table, &told, script.iter().map(prefix));
+    check_used(&table, &used, script.iter().map(prefix));
     assert!(table.used().eq(used.iter().map(|(prefix, next_hop)| (*prefix, *next_hop))));
-    for prefix in prefixes {
-        assert_eq!(table.used_above(prefix), above(&used, prefix), "{prefix}");
-        let within = used.range(prefix..).take_while(|(route, _)| prefix.covers(**route));
-        let within = within.map(|(route, next_hop)| (*route, *next_hop));
-        assert!(table.used_within(prefix).eq(within), "{prefix}");
-    }
     for (prefix, next_hop) in &told {
         let is_used = is_plain || covering(&told, *prefix) != Some(*next_hop);
         assert_eq!(used.get(prefix), is_used.then_some(next_hop), "{prefix}");
@@ -310,7 +321,7 @@ fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
     for prefix in told.into_keys() {
         table.set(prefix, NextHopId::NONE);
     }
-    commit(&mut table, &mut used);
+    commit(&mut table, &mut used, 0);
     assert_eq!((used.len(), table.used_len(), table.trie.size()), (0, 0, (1, 0)));
     assert!(table.is_empty() && table.withdrawn().is_empty());
 }
