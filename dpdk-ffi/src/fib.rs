@@ -1,9 +1,9 @@
 //! DPDK's own longest-prefix-match tables, which we measure ours against: `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6`.
 //!
-//! A [`Table`] is the writer. [`Reader`]s made from it look up on other threads while the table changes, which is
+//! A [`DpdkTable`] is the writer. [`Reader`]s made from it look up on other threads while the table changes, which is
 //! DPDK's rule for these libraries: one writer, any number of readers. A lookup *during* a change may return the next
 //! hop of neither the old nor the new table, because DPDK reuses a freed second-level group at once. Next hop 0 means
-//! "no route" here; DPDK's tables can hold it, but [`Table::add`] refuses it.
+//! "no route" here; DPDK's tables can hold it, but [`DpdkTable::add`] refuses it.
 //!
 //! `rte_fib` and `rte_fib6` reserve one bit of an entry, so a 2-byte entry holds next hops and group numbers up to
 //! 2^15 - 1 and a 4-byte entry up to 2^31 - 1 (`get_max_nh` in DPDK's `lib/fib`).
@@ -72,11 +72,11 @@ pub struct TableConfig {
 }
 
 pub(crate) mod sealed {
-    pub trait Sealed {}
+    pub trait SealedLibrary {}
 }
 
 /// One of DPDK's lookup libraries. The trait is sealed.
-pub trait Library: sealed::Sealed {
+pub trait Library: sealed::SealedLibrary {
     /// A key: `u32` in host order, or 16 bytes in wire order.
     type Key: Copy;
     /// What the library returns for a key.
@@ -135,25 +135,25 @@ pub trait Selectable: Library {
 const NAME_MAX: usize = 26;
 
 /// The table itself; freed with the last handle.
-struct Shared<L: Library> {
+struct OwnedTable<L: Library> {
     table: NonNull<L::Raw>,
     _token: Token,
 }
 
-// SAFETY: the table is plain EAL memory, bound to no thread. Only `&mut Table` changes it, and there is one `Table`.
+// SAFETY: the table is plain EAL memory, bound to no thread. Only `&mut DpdkTable` changes it, and there is one `DpdkTable`.
 // Concurrent lookups load aligned entries, whose group numbers DPDK keeps within the table at every moment.
-unsafe impl<L: Library> Send for Shared<L> {}
+unsafe impl<L: Library> Send for OwnedTable<L> {}
 // SAFETY: as above; a shared reference allows lookups only.
-unsafe impl<L: Library> Sync for Shared<L> {}
+unsafe impl<L: Library> Sync for OwnedTable<L> {}
 
-impl<L: Library> Drop for Shared<L> {
+impl<L: Library> Drop for OwnedTable<L> {
     fn drop(&mut self) {
         // SAFETY: made by `create`, and no handle is left; EAL still runs, because of the token.
         unsafe { L::free(self.table.as_ptr()) };
     }
 }
 
-impl<L: Library> Shared<L> {
+impl<L: Library> OwnedTable<L> {
     #[inline]
     fn lookup(&self, keys: &[L::Key], answers: &mut [L::Answer]) -> Result<(), DpdkError> {
         let count = checked_count(keys.len(), answers.len())?;
@@ -172,18 +172,18 @@ fn checked_count(keys: usize, answers: usize) -> Result<i32, DpdkError> {
 }
 
 /// The writer of a table of one of DPDK's lookup libraries.
-pub struct Table<L: Library> {
-    shared: Arc<Shared<L>>,
+pub struct DpdkTable<L: Library> {
+    shared: Arc<OwnedTable<L>>,
     next_hop_max: u32,
 }
 
-impl<L: Library> std::fmt::Debug for Table<L> {
+impl<L: Library> std::fmt::Debug for DpdkTable<L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct(L::NAME).field("next_hop_max", &self.next_hop_max).finish_non_exhaustive()
     }
 }
 
-impl<L: Library> Table<L> {
+impl<L: Library> DpdkTable<L> {
     /// An empty table called `name` (at most 26 bytes), a name that no other table of the library may have.
     ///
     /// # Errors
@@ -199,7 +199,7 @@ impl<L: Library> Table<L> {
         let table = unsafe { L::create(&c_name, config) };
         let table =
             NonNull::new(table).ok_or_else(|| DpdkError::named(L::NAME, name, DpdkError::last_errno()))?;
-        let shared = Arc::new(Shared { table, _token: eal.token() });
+        let shared = Arc::new(OwnedTable { table, _token: eal.token() });
         Ok(Self { shared, next_hop_max: L::entry_max(config) })
     }
 
@@ -269,7 +269,7 @@ impl<L: Library> Table<L> {
     }
 }
 
-impl<L: Selectable> Table<L> {
+impl<L: Selectable> DpdkTable<L> {
     /// Chooses the lookup function.
     ///
     /// # Errors
@@ -297,7 +297,7 @@ impl<L: Selectable> Table<L> {
 
 /// The reader of a table; may move to another thread.
 pub struct Reader<L: Library> {
-    shared: Arc<Shared<L>>,
+    shared: Arc<OwnedTable<L>>,
 }
 
 impl<L: Library> Reader<L> {

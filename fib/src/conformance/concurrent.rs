@@ -9,7 +9,7 @@
 //! in neither.
 
 use super::draw::TestKey;
-use super::rig::{BATCH_MAX, Rig, SLOTS, collect, fail, reader_of};
+use super::rig::{BATCH_MAX, SLOTS, TestRig, collect, fail, reader_of};
 use super::{Make, Options};
 use crate::oracle::OraclePair;
 use crate::{EngineReader, IpPrefix, KeyBuffer, NextHopId, Prefix, Routes, SlotId};
@@ -73,7 +73,7 @@ pub fn withdraws(make: Make<'_>, options: Options) {
 }
 
 fn drive(make: Make<'_>, options: Options, cycle: Cycle, deltas: usize) {
-    let mut rig = Rig::new(make, "concurrent", options);
+    let mut rig = TestRig::new(make, "concurrent", options);
     let plan = ConcurrentPlan::new(&mut rig, cycle, options.rounds(deltas));
     let shared = ConcurrentState::new(&rig);
     let mut readers = [(); READERS].map(|()| reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX));
@@ -137,7 +137,7 @@ struct ConcurrentState {
 }
 
 impl ConcurrentState {
-    fn new(rig: &Rig) -> Self {
+    fn new(rig: &TestRig) -> Self {
         let first = rig.writer.generation().0;
         Self {
             started: AtomicU64::new(first),
@@ -217,7 +217,7 @@ struct ConcurrentPlan {
 }
 
 impl ConcurrentPlan {
-    fn new(rig: &mut Rig, cycle: Cycle, deltas: usize) -> Self {
+    fn new(rig: &mut TestRig, cycle: Cycle, deltas: usize) -> Self {
         let nests4: Vec<_> = (0..NESTS).map(|at| Nest::<u32>::new(rig, at)).collect();
         let nests6: Vec<_> = (0..NESTS).map(|at| Nest::<u128>::new(rig, at)).collect();
         let mut oracle = rig.oracle.clone();
@@ -264,7 +264,7 @@ struct Nest<K: TestKey> {
 }
 
 impl<K: TestKey> Nest<K> {
-    fn new(rig: &mut Rig, at: usize) -> Self {
+    fn new(rig: &mut TestRig, at: usize) -> Self {
         // The first six bits keep nests apart. The lengths vary from there on, so that routes cross the levels of every engine.
         let tag = u128::try_from(at).unwrap_or(0) << 122;
         let address = K::from_high_bits(K::random(&mut rig.rng).to_high_bits() >> 6 | tag);
@@ -287,7 +287,7 @@ impl<K: TestKey> Nest<K> {
     }
 
     /// The changes of delta `at`. Both the prefixes present and all next hops differ from delta to delta.
-    fn step(&self, rig: &Rig, cycle: Cycle, at: usize) -> Vec<(IpPrefix, NextHopId)> {
+    fn step(&self, rig: &TestRig, cycle: Cycle, at: usize) -> Vec<(IpPrefix, NextHopId)> {
         let id = |kind: usize| Some(rig.id_at(at * 7 + self.salt + kind));
         let none = Some(NextHopId::NONE);
         let (short, middle, long) = match (cycle, at % cycle.len(), (at + self.salt) % cycle.len()) {
@@ -311,7 +311,7 @@ impl<K: TestKey> Nest<K> {
 }
 
 /// Applies every delta, waiting now and then so that the readers do not fall far behind.
-fn write(rig: &mut Rig, plan: &ConcurrentPlan, shared: &ConcurrentState) {
+fn write(rig: &mut TestRig, plan: &ConcurrentPlan, shared: &ConcurrentState) {
     let mut seen = [0; READERS];
     for (at, delta) in plan.deltas.iter().enumerate() {
         rig.case(format_args!("concurrent, delta {at}"));
@@ -334,7 +334,13 @@ fn write(rig: &mut Rig, plan: &ConcurrentPlan, shared: &ConcurrentState) {
 }
 
 /// Looks up batches until told to stop. Returns the number of batches during which a delta was being applied.
-fn look_up(name: &str, plan: &ConcurrentPlan, shared: &ConcurrentState, at: usize, reader: &mut dyn EngineReader) -> u64 {
+fn look_up(
+    name: &str,
+    plan: &ConcurrentPlan,
+    shared: &ConcurrentState,
+    at: usize,
+    reader: &mut dyn EngineReader,
+) -> u64 {
     let (mut during, mut turn) = (0, at);
     while !shared.is_stopped() {
         turn += 1;

@@ -1,6 +1,6 @@
 //! A feed's bytes: plain, gzip, bzip2 or xz, recognized by the first bytes, never by the file name.
 //!
-//! [`Source`] is a buffered reader that can look ahead without consuming. It counts the bytes read, for a progress bar and for
+//! [`FeedSource`] is a buffered reader that can look ahead without consuming. It counts the bytes read, for a progress bar and for
 //! error messages, and it records whether a compressed file was cut short.
 
 use super::{FeedError, Format};
@@ -44,7 +44,7 @@ impl fmt::Display for Compression {
 }
 
 /// Counts the bytes read from a file, and detects at its end whether the file was modified meanwhile.
-struct Counted {
+struct CountedFile {
     file: File,
     done: Arc<AtomicU64>,
     /// The file's length and modification time when it was opened; `None` if it is not a regular file.
@@ -61,7 +61,7 @@ fn state(metadata: &Metadata) -> Option<(u64, SystemTime)> {
     Some((metadata.len(), metadata.modified().ok()?)).filter(|_| metadata.is_file())
 }
 
-impl Read for Counted {
+impl Read for CountedFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
         if read == 0 && !buffer.is_empty() && self.opened != state(&self.file.metadata()?) {
@@ -73,7 +73,7 @@ impl Read for Counted {
 }
 
 /// The bytes of a feed, decompressed. Made by [`open`].
-pub struct Source {
+pub struct FeedSource {
     path: PathBuf,
     compression: Compression,
     inner: Box<dyn Read + Send>,
@@ -94,7 +94,7 @@ pub struct Source {
 /// # Errors
 /// [`FeedError::Open`] when the file does not exist or cannot be read, [`FeedError::Directory`],
 /// [`FeedError::UnknownCompression`] for zstd and lz4. An empty file is accepted.
-pub fn open(path: &Path) -> Result<Source, FeedError> {
+pub fn open(path: &Path) -> Result<FeedSource, FeedError> {
     let fail = |source| FeedError::Open { path: path.to_owned(), source };
     let file = File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
@@ -102,7 +102,7 @@ pub fn open(path: &Path) -> Result<Source, FeedError> {
         return Err(FeedError::Directory { path: path.to_owned() });
     }
     let done = Arc::new(AtomicU64::new(0));
-    let mut counted = Counted { file, done: Arc::clone(&done), opened: state(&metadata) };
+    let mut counted = CountedFile { file, done: Arc::clone(&done), opened: state(&metadata) };
     let mut magic = Vec::with_capacity(MAGIC_BYTES);
     counted.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut magic).map_err(fail)?;
     let compression = match magic[..] {
@@ -125,7 +125,7 @@ pub fn open(path: &Path) -> Result<Source, FeedError> {
         Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(whole))),
         Compression::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(buffered(whole))),
     };
-    Ok(Source {
+    Ok(FeedSource {
         path: path.to_owned(),
         compression,
         inner,
@@ -141,7 +141,7 @@ pub fn open(path: &Path) -> Result<Source, FeedError> {
     })
 }
 
-impl Source {
+impl FeedSource {
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -264,7 +264,7 @@ impl Source {
     }
 }
 
-impl BufRead for Source {
+impl BufRead for FeedSource {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.start == self.end {
             self.peek(1);
@@ -284,7 +284,7 @@ impl BufRead for Source {
     }
 }
 
-impl Read for Source {
+impl Read for FeedSource {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.fill_buf()?.read(buffer)?;
         self.consume(read);
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     /// A source over `content`. The caller must keep the folder, which holds the file, while reading.
-    fn source(content: &[u8]) -> (tempfile::TempDir, Source) {
+    fn source(content: &[u8]) -> (tempfile::TempDir, FeedSource) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("feed");
         std::fs::write(&path, content).unwrap();

@@ -6,7 +6,7 @@
 //! prefix of that length is taken, so the number of routes is always exact.
 
 use super::lengths::{LengthShare, shares};
-use super::space::{Shape, anywhere, is_unicast, open, run_goes_on_percent};
+use super::space::{SpaceShape, anywhere, is_unicast, open, run_goes_on_percent};
 use super::{GenerateError, TableSpec};
 use crate::random::{Seeded, WeightedRanks};
 use crate::{Key, NextHopId, Prefix};
@@ -47,7 +47,7 @@ struct Child<K: Key> {
 }
 
 /// A place for a run.
-struct Place<K: Key> {
+struct RunPlace<K: Key> {
     first: Prefix<K>,
     /// The block that the run must stay in.
     bounds: Prefix<K>,
@@ -58,7 +58,7 @@ struct Place<K: Key> {
 
 struct Maker<K: Key> {
     rng: Seeded,
-    shape: &'static Shape,
+    shape: &'static SpaceShape,
     /// Next hops from 1 on, less one.
     next_hops: WeightedRanks,
     routes: FxHashMap<Prefix<K>, NextHopId>,
@@ -84,7 +84,7 @@ impl<K: Key> Maker<K> {
         routes.reserve(spec.routes);
         Self {
             rng: Seeded::new(spec.seed, 0x7461_626c + u64::from(K::BITS)),
-            shape: Shape::of(K::FAMILY),
+            shape: SpaceShape::of(K::FAMILY),
             next_hops: WeightedRanks::new(
                 (1..=u64::from(spec.next_hops)).map(|rank| (1 << 38) / (rank + NEXT_HOP_OFFSET)),
             ),
@@ -150,7 +150,7 @@ impl<K: Key> Maker<K> {
     }
 
     /// A place in uncovered space. `is_crowded` forces a new zone, after existing zones had no place.
-    fn root_place(&mut self, len: u8, wanted: usize, is_crowded: bool) -> Option<Place<K>> {
+    fn root_place(&mut self, len: u8, wanted: usize, is_crowded: bool) -> Option<RunPlace<K>> {
         let (first, bounds, beside) = if len <= self.shape.zone_len {
             let address = self.short_root_address(len);
             let first = Prefix::truncating(address, len);
@@ -168,7 +168,7 @@ impl<K: Key> Maker<K> {
             Some(next_hop) if self.rng.percent(self.shape.near_next_hop_percent) => next_hop,
             _ => self.any_next_hop(),
         };
-        Some(Place { first, bounds, next_hop, parent: None })
+        Some(RunPlace { first, bounds, next_hop, parent: None })
     }
 
     /// The block for a run of roots: near the run `older`, or a new zone.
@@ -210,7 +210,7 @@ impl<K: Key> Maker<K> {
     }
 
     /// A place beneath an existing route.
-    fn nested_place(&mut self, len: u8, wanted: usize, parents: &[(u8, u64)]) -> Option<Place<K>> {
+    fn nested_place(&mut self, len: u8, wanted: usize, parents: &[(u8, u64)]) -> Option<RunPlace<K>> {
         let total = parents.last()?.1;
         let at = self.rng.below(usize::try_from(total).ok()?) as u64;
         let (parent_len, _) = parents[parents.partition_point(|(_, sum)| *sum <= at)];
@@ -240,7 +240,7 @@ impl<K: Key> Maker<K> {
         if above != parent && self.rng.percent(self.shape.direct_percent) {
             return None;
         }
-        Some(Place { first, bounds, next_hop: self.nested_next_hop(above), parent: Some(above) })
+        Some(RunPlace { first, bounds, next_hop: self.nested_next_hop(above), parent: Some(above) })
     }
 
     fn any_next_hop(&mut self) -> NextHopId {
@@ -264,7 +264,7 @@ impl<K: Key> Maker<K> {
     }
 
     /// Places up to `wanted` adjacent routes. Returns the number placed.
-    fn run(&mut self, place: &Place<K>, wanted: usize) -> usize {
+    fn run(&mut self, place: &RunPlace<K>, wanted: usize) -> usize {
         let len = place.first.len();
         let step = 1u128 << (128 - u32::from(len));
         let mut next_hop = place.next_hop;
@@ -318,7 +318,7 @@ impl<K: Key> Maker<K> {
             Some(above) => self.nested_next_hop(above),
             None => self.any_next_hop(),
         };
-        self.run(&Place { first: prefix, bounds: prefix, next_hop, parent }, 1)
+        self.run(&RunPlace { first: prefix, bounds: prefix, next_hop, parent }, 1)
     }
 
     /// The longest route shorter than `prefix` that covers it.

@@ -1,6 +1,6 @@
 //! Route files as users have them: compressed, cut short, with errors, several at once, in every format but MRT.
 
-use crate::{Folder, Tables, load};
+use crate::{Folder, LoadedTables, load};
 use fib::feed::{self, Compression, FeedError, Format, LineError, LoadOptions, Loaded};
 use fib::{Group, MacAddr, NextHop, PortRef};
 use std::io::Write;
@@ -169,7 +169,7 @@ fn a_wrong_line_is_named_and_nothing_is_loaded() {
         ),
     ] {
         let path = folder.file("routes.txt", format!("{good}{bad}"));
-        let mut tables = Tables::default();
+        let mut tables = LoadedTables::default();
         let error = tables.load(&[&path]).unwrap_err();
         assert_eq!(error.to_string(), format!("{}:{line}: {message}", path.display()));
         assert_eq!(error.line(), Some(line));
@@ -182,7 +182,7 @@ fn a_wrong_last_file_leaves_the_tables_as_they_were() {
     let first = folder.file("first", "10.0.0.0/8 1\n11.0.0.0/8 via 192.0.2.1 dev 1\n");
     let wrong =
         folder.file("wrong", "10.0.0.0/8 9\nneigh 192.0.2.1 lladdr 02:00:00:00:00:01 dev 1\n10.0.0.0/8 x\n");
-    let mut tables = Tables::default();
+    let mut tables = LoadedTables::default();
     tables.load(&[&first]).unwrap();
     let (before, hops_before) = (tables.rib.v4.sorted(), tables.hops.len());
     let error = tables.load(&[&first, &wrong]).unwrap_err();
@@ -203,7 +203,7 @@ fn the_last_route_of_a_prefix_wins_and_duplicates_are_counted() {
     let folder = Folder::new();
     let first = folder.file("first", "10.0.0.0/8 1\n10.0.0.0/8 2\n2001:db8::/32 5\n");
     let second = folder.file("second", "10.0.0.0/8 3\n11.0.0.0/8 4\n");
-    let mut tables = Tables::default();
+    let mut tables = LoadedTables::default();
     let loaded = tables.load(&[&first, &second]).unwrap();
     let counts = |loaded: &Loaded| (loaded.routes_v4, loaded.routes_v6, loaded.duplicates);
     assert_eq!((counts(&loaded[0]), counts(&loaded[1])), ((2, 1, 1), (2, 0, 1)));
@@ -215,7 +215,7 @@ fn bare_ids_of_all_files_are_taken_before_gateways_get_ids() {
     let folder = Folder::new();
     let via = folder.file("via", "10.0.0.0/8 via 192.0.2.1 dev 1\n11.0.0.0/8 via 192.0.2.2\n");
     let bare = folder.file("bare", "12.0.0.0/8 1\n13.0.0.0/8 3\n");
-    let mut tables = Tables::default();
+    let mut tables = LoadedTables::default();
     tables.load(&[&via, &bare]).unwrap();
     assert_eq!(tables.id("12.0.0.0/8").get(), 1);
     assert_eq!((tables.id("10.0.0.0/8").get(), tables.id("11.0.0.0/8").get()), (2, 4));
@@ -227,7 +227,7 @@ fn a_bare_id_that_an_earlier_load_gave_to_a_gateway_is_refused_or_gets_another()
     let folder = Folder::new();
     let via = folder.file("via", "10.0.0.0/8 via 192.0.2.1 dev 1\n");
     let bare = folder.file("bare", "\n12.0.0.0/8 7\n13.0.0.0/8 1\n14.0.0.0/8 1\n");
-    let mut tables = Tables::default();
+    let mut tables = LoadedTables::default();
     tables.load(&[&via]).unwrap();
     let error = tables.load(&[&bare]).unwrap_err();
     assert_eq!(
@@ -371,7 +371,7 @@ fn metrics_are_not_compared_across_files_nor_with_other_forms() {
          13.0.0.0/8 via 192.0.2.1 dev 0\n13.0.0.0/8 9\n14.0.0.0/8 9\n14.0.0.0/8 via 192.0.2.2 dev 0 metric 2\n\
          14.0.0.0/8 via 192.0.2.3 dev 0 metric 3\nR15.0.0.0/8 1\nR15.0.0.0/8 2\n",
     );
-    let mut tables = Tables::default();
+    let mut tables = LoadedTables::default();
     tables.load(&[&first, &second]).unwrap();
     assert_eq!((tables.hop("10.0.0.0/8"), tables.hop("11.0.0.0/8")), (&gateway(8), &gateway(7)));
     assert_eq!(tables.id("12.0.0.0/8").get(), 8);
@@ -426,7 +426,7 @@ fn wrong_json_is_refused_with_its_line() {
 fn the_format_can_be_forced() {
     let folder = Folder::new();
     let path = folder.file("f", "[10.0.0.0/8 1\n");
-    let error = Tables::default().load_as(&[&path], Some(Format::Text)).unwrap_err();
+    let error = LoadedTables::default().load_as(&[&path], Some(Format::Text)).unwrap_err();
     assert!(matches!(error, FeedError::Line { line: 1, source: LineError::Prefix(_), .. }), "{error}");
     assert!(matches!(load(&path), Err(FeedError::Json { line: 1, .. })));
     for format in [Format::Text, Format::Json, Format::Mrt] {
@@ -447,7 +447,7 @@ fn progress_reaches_the_total_and_never_goes_back() {
     let total = std::fs::metadata(&plain).unwrap().len() + std::fs::metadata(&packed).unwrap().len();
     let mut calls = Vec::new();
     let mut hook = |done, total| calls.push((done, total));
-    let mut tables = Tables::default();
+    let mut tables = LoadedTables::default();
     let options = LoadOptions { on_progress: Some(&mut hook), ..LoadOptions::default() };
     feed::load(&[&plain, &packed], &mut tables.rib, &mut tables.hops, options).unwrap();
     assert!(calls.len() > 3, "{calls:?}");

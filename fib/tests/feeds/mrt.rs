@@ -1,7 +1,7 @@
 //! MRT tables: the choice among entries, every kind of record, files cut at every byte, garbage.
 
 use crate::mrt_writer::{as_path, attribute, nlri, octets, origin, peer_index_table, record};
-use crate::{Tables, load_bytes, open_updates};
+use crate::{LoadedTables, load_bytes, open_updates};
 use fib::feed::{FeedError, Format, Loaded, RecordError, Truncated};
 use fib::{IpPrefix, NextHop, NextHopId, PortRef};
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ fn rib(subtype: u16, prefix: &str, entries: &[RibEntry]) -> Vec<u8> {
 /// A loaded table: each prefix with its gateway.
 type Routes = BTreeMap<String, String>;
 
-fn routes(tables: &Tables) -> Routes {
+fn routes(tables: &LoadedTables) -> Routes {
     let gateway = |(prefix, id): (IpPrefix, NextHopId)| match tables.hops.get(id) {
         Some(NextHop::Gateway { gateway, port: PortRef::ById }) => (prefix.to_string(), gateway.to_string()),
         other => panic!("{prefix} {other:?}"),
