@@ -5,7 +5,7 @@
 //!
 //! Invariant: [`Collected::commit`] changes the RIB and the next-hop table completely or not at all.
 
-use super::{FeedError, LineError, Loaded, RecordError};
+use super::{FeedError, FeedErrorKind, Loaded};
 use crate::{
     IpPrefix, Key, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable, Prefix, Rib, RibTable,
 };
@@ -255,11 +255,11 @@ fn set_best<K: Key>(
 }
 
 fn refused(loaded: &Loaded, place: FeedPlace, error: NextHopError) -> FeedError {
-    let path = loaded.path.clone();
-    if place.offset_bytes > 0 {
-        let source = RecordError::NextHop(error);
-        FeedError::Record { path, record: place.position, offset_bytes: place.offset_bytes, source }
+    let kind = if place.offset_bytes > 0 {
+        let (record, offset_bytes) = (place.position, place.offset_bytes);
+        FeedErrorKind::Record { record, offset_bytes, source: error.into() }
     } else {
-        FeedError::Line { path, line: place.position, source: LineError::NextHop(error) }
-    }
+        FeedErrorKind::Line { line: place.position, source: error.into() }
+    };
+    kind.of(&loaded.path)
 }

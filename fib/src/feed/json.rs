@@ -14,7 +14,7 @@
 use super::collect::{Collected, FeedPlace};
 use super::error::excerpt;
 use super::text::{self, Destination, PathWords, Paths};
-use super::{FeedError, FeedSource, Hop, LineError, LoadProgress};
+use super::{FeedError, FeedErrorKind, FeedSource, Hop, LineError, LoadProgress};
 use crate::{IpPrefix, Neighbour, NextHop};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};
@@ -232,12 +232,12 @@ fn read_array(
     let result = JsonEntries { each: &mut each }.deserialize(&mut reader);
     drop(reader);
     let Err(error) = result else { return Ok(()) };
-    let path = source.path().to_owned();
-    if let Some((line, source)) = refused {
-        return Err(FeedError::Line { path, line, source });
-    }
     if error.is_io() {
         return Err(source.error(error.into()));
     }
-    Err(FeedError::Json { path, line: lines_before + error.line() as u64, source: error })
+    let kind = match refused {
+        Some((line, source)) => FeedErrorKind::Line { line, source },
+        None => FeedErrorKind::Json { line: lines_before + error.line() as u64, source: error },
+    };
+    Err(kind.of(source.path()))
 }

@@ -1,7 +1,7 @@
 //! Numbered lines of a text feed, and the words of a line.
 
 use super::error::excerpt;
-use super::{FeedError, FeedSource, LineError};
+use super::{FeedError, FeedErrorKind, FeedSource, LineError};
 use std::io::{BufRead, Read};
 use std::str::SplitAsciiWhitespace;
 
@@ -65,7 +65,7 @@ impl Lines {
 
     /// Wraps `source` as an error in line `line`.
     pub(super) fn error_at(&self, line: u64, source: LineError) -> FeedError {
-        FeedError::Line { path: self.source.path().to_owned(), line, source }
+        FeedErrorKind::Line { line, source }.of(self.source.path())
     }
 }
 

@@ -31,7 +31,7 @@ mod updates;
 mod write;
 
 pub use collect::Hop;
-pub use error::{FeedError, LineError, RecordError};
+pub use error::{FeedError, FeedErrorKind, LineError, RecordError};
 pub use mrt::Truncated;
 pub use source::{Compression, FeedSource, open};
 pub use text::{parse_neighbour, parse_route};
@@ -203,7 +203,7 @@ fn load_one(
     // With a given format, unrecognized content is accepted, but a read error is still returned.
     let guessed = source.sniff();
     let format = match (format, guessed) {
-        (Some(format), Ok(_) | Err(FeedError::UnknownFormat { .. })) => format,
+        (Some(format), Ok(_) | Err(FeedError { kind: FeedErrorKind::UnknownFormat, .. })) => format,
         (_, guessed) => guessed?,
     };
     let neighbours_before = collected.neighbours();

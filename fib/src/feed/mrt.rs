@@ -3,7 +3,7 @@
 //! The library reads the records. This file checks each header first, to distinguish garbage from a file cut short: when a header
 //! is valid but the end of its record is missing, the file was cut short, and the records before are kept.
 
-use super::{FeedError, FeedSource, RecordError};
+use super::{FeedError, FeedErrorKind, FeedSource, RecordError};
 use bgpkit_parser::ParserError;
 use bgpkit_parser::models::EntryType;
 use bgpkit_parser::parser::{RawMrtRecord, chunk_mrt_record};
@@ -75,8 +75,8 @@ impl Records {
 
     /// Wraps `source` as an error in the last record.
     pub(super) fn error(&self, source: RecordError) -> FeedError {
-        let path = self.source.path().to_owned();
-        FeedError::Record { path, record: self.number, offset_bytes: self.offset_bytes, source }
+        let (record, offset_bytes) = (self.number, self.offset_bytes);
+        FeedErrorKind::Record { record, offset_bytes, source }.of(self.source.path())
     }
 
     /// The next record.

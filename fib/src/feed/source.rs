@@ -3,7 +3,7 @@
 //! [`FeedSource`] is a buffered reader that can look ahead without consuming. It counts the bytes read, for a progress bar and for
 //! error messages, and it records whether a compressed file was cut short.
 
-use super::{FeedError, Format};
+use super::{FeedError, FeedErrorKind, Format};
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
@@ -92,14 +92,14 @@ pub struct FeedSource {
 /// Opens a feed, and recognizes its compression (none, gzip, bzip2 or xz) by its first bytes.
 ///
 /// # Errors
-/// [`FeedError::Open`] when the file does not exist or cannot be read, [`FeedError::Directory`],
-/// [`FeedError::UnknownCompression`] for zstd and lz4. An empty file is accepted.
+/// [`FeedErrorKind::Open`] when the file does not exist or cannot be read, [`FeedErrorKind::Directory`],
+/// [`FeedErrorKind::UnknownCompression`] for zstd and lz4. An empty file is accepted.
 pub fn open(path: &Path) -> Result<FeedSource, FeedError> {
-    let fail = |source| FeedError::Open { path: path.to_owned(), source };
+    let fail = |source| FeedErrorKind::Open { source }.of(path);
     let file = File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if metadata.is_dir() {
-        return Err(FeedError::Directory { path: path.to_owned() });
+        return Err(FeedErrorKind::Directory.of(path));
     }
     let done = Arc::new(AtomicU64::new(0));
     let mut counted = CountedFile { file, done: Arc::clone(&done), opened: state(&metadata) };
@@ -110,10 +110,10 @@ pub fn open(path: &Path) -> Result<FeedSource, FeedError> {
         [b'B', b'Z', b'h', ..] => Compression::Bzip2,
         [0xfd, b'7', b'z', b'X', b'Z', 0] => Compression::Xz,
         [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-            return Err(FeedError::UnknownCompression { path: path.to_owned(), name: "zstd" });
+            return Err(FeedErrorKind::UnknownCompression { name: "zstd" }.of(path));
         }
         [0x04, 0x22, 0x4d, 0x18, ..] => {
-            return Err(FeedError::UnknownCompression { path: path.to_owned(), name: "lz4" });
+            return Err(FeedErrorKind::UnknownCompression { name: "lz4" }.of(path));
         }
         _ => Compression::None,
     };
@@ -209,7 +209,7 @@ impl FeedSource {
     /// are below 256; text has no zero bytes.
     ///
     /// # Errors
-    /// [`FeedError::UnknownFormat`] when the content has none of the formats. A failure before the first byte is reported as by
+    /// [`FeedErrorKind::UnknownFormat`] when the content has none of the formats. A failure before the first byte is reported as by
     /// [`Self::error`].
     pub fn sniff(&mut self) -> Result<Format, FeedError> {
         let head = self.peek(HEAD_BYTES);
@@ -227,12 +227,12 @@ impl FeedSource {
         {
             return Err(self.error(failure));
         }
-        format.ok_or_else(|| FeedError::UnknownFormat { path: self.path.clone() })
+        format.ok_or_else(|| FeedErrorKind::UnknownFormat.of(&self.path))
     }
 
     /// The error of content that is valid but of the wrong kind.
     pub(super) fn holds(&self, format: Format, holds: &'static str, wanted: &'static str) -> FeedError {
-        FeedError::Content { path: self.path.clone(), format, holds, wanted }
+        FeedErrorKind::Content { format, holds, wanted }.of(&self.path)
     }
 
     /// Skips a byte order mark.
@@ -251,16 +251,17 @@ impl FeedSource {
     /// Converts a failure of this reader to an error that names the file and the kind of failure.
     #[must_use]
     pub fn error(&self, source: io::Error) -> FeedError {
-        let (path, offset_bytes, compression) = (self.path.clone(), self.offset_bytes, self.compression);
-        if source.get_ref().is_some_and(|inner| inner.is::<ChangedMeanwhile>()) {
-            FeedError::Changed { path, offset_bytes }
+        let (offset_bytes, compression) = (self.offset_bytes, self.compression);
+        let kind = if source.get_ref().is_some_and(|inner| inner.is::<ChangedMeanwhile>()) {
+            FeedErrorKind::Changed { offset_bytes }
         } else if compression == Compression::None || source.raw_os_error().is_some() {
-            FeedError::Read { path, offset_bytes, source }
+            FeedErrorKind::Read { offset_bytes, source }
         } else if source.kind() == io::ErrorKind::UnexpectedEof {
-            FeedError::CutShort { path, compression, offset_bytes }
+            FeedErrorKind::CutShort { compression, offset_bytes }
         } else {
-            FeedError::Corrupt { path, compression, offset_bytes, source }
-        }
+            FeedErrorKind::Corrupt { compression, offset_bytes, source }
+        };
+        kind.of(&self.path)
     }
 }
 
@@ -387,7 +388,7 @@ mod tests {
             for result in read_while(change) {
                 let error = result.expect_err(name);
                 assert!(
-                    matches!(error, FeedError::Changed { .. } | FeedError::Corrupt { .. }),
+                    matches!(error.kind, FeedErrorKind::Changed { .. } | FeedErrorKind::Corrupt { .. }),
                     "{name}: {error}"
                 );
             }

@@ -87,7 +87,7 @@ enum UpdateInput {
 /// Opens an update stream. If `format` is `None`, it is guessed from the content.
 ///
 /// # Errors
-/// As [`super::open`], [`FeedError::UnknownFormat`] when the content is neither MRT nor text, [`FeedError::Content`] for JSON,
+/// As [`super::open`], [`super::FeedErrorKind::UnknownFormat`] when the content is neither MRT nor text, [`super::FeedErrorKind::Content`] for JSON,
 /// which has no updates. Errors in the content are returned by the iterator.
 pub fn updates(path: &Path, format: Option<Format>) -> Result<Updates, FeedError> {
     let mut source = super::open(path)?;

@@ -31,26 +31,6 @@ fn follow<K: Key>(table: &mut BTreeMap<Prefix<K>, NextHopId>, changes: &[Change<
 }
 
 #[test]
-fn a_delta_holds_the_net_change_only() {
-    let mut rib = Rib::new();
-    let [a, b, c]: [IpPrefix; 3] = ["10.0.0.0/8", "10.1.0.0/16", "2001:db8::/32"].map(|p| p.parse().unwrap());
-    rib.set(a, id(1));
-    rib.set(b, id(2));
-    rib.set(c, id(3));
-    assert_eq!(rib.take_delta().len(), 3);
-    assert!(rib.take_delta().is_empty());
-    rib.set(a, id(9));
-    rib.set(a, id(1)); // back to what the FIB has
-    rib.set(b, NextHopId::NONE);
-    rib.set(c, id(4));
-    let delta = rib.take_delta();
-    assert_eq!((delta.v4.len(), delta.v6.len()), (1, 1));
-    assert_eq!((delta.v4[0].old, delta.v4[0].new), (id(2), NextHopId::NONE));
-    assert_eq!((delta.v6[0].old, delta.v6[0].new), (id(3), id(4)));
-    assert_eq!((rib.len(), rib.full_delta().len()), (2, 2));
-}
-
-#[test]
 fn the_memory_of_what_was_told_counts() {
     const ROUTES: usize = 20_000;
     let mut rib = Rib::new();
@@ -70,13 +50,6 @@ fn the_memory_of_what_was_told_counts() {
     commit(&mut rib);
     let least = ROUTES / 10 * (size_of::<Dirty>() + size_of::<Change<u32>>());
     assert!((least..=2 * least).contains(&told(&rib)), "{}", told(&rib));
-}
-
-#[test]
-fn withdrawing_what_is_not_there_changes_nothing() {
-    let mut rib = Rib::new();
-    assert!(rib.set("10.0.0.0/8".parse().unwrap(), NextHopId::NONE).is_none());
-    assert!(rib.take_delta().is_empty());
 }
 
 #[test]
