@@ -68,15 +68,20 @@ pub fn eal_with(extra: &[&str]) -> Option<&'static Eal> {
     match eal {
         Ok(eal) => Some(eal),
         Err(why) => {
-            let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
-            assert!(
-                !required.split(',').any(|word| word.trim() == "dpdk"),
-                "FWD_REQUIRE names dpdk, but: {why}"
-            );
-            eprintln!("SKIPPED: EAL does not start here: {why}");
+            skip("dpdk", format_args!("EAL does not start here: {why}"));
             None
         }
     }
+}
+
+/// Says that a test is skipped, and why.
+///
+/// # Panics
+/// When the environment's `FWD_REQUIRE` (a comma list) names what is `missing`.
+pub fn skip(missing: &str, why: impl std::fmt::Display) {
+    let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|word| word.trim() == missing), "FWD_REQUIRE names {missing}: {why}");
+    eprintln!("SKIPPED: {why}");
 }
 
 /// A pool of `mbufs` packets without caches, whose count of packets in use is exact at every moment.

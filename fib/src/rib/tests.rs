@@ -170,14 +170,14 @@ fn an_engine_gets_the_routes_that_it_wants_and_one_that_refuses_changes_nothing(
     };
     let used = |rib: &Rib| (rib.v4.used_len(), rib.v6.used_len());
     let has = |engine: &FaultyEngine| (engine.stats().routes_v4, engine.stats().routes_v6);
-    let faults = std::sync::Arc::default();
+    let faults = std::sync::Arc::new(Faults::default());
     // Both want all routes.
     let [mut one, mut other] = [FaultyEngine::new(&faults), FaultyEngine::new(&faults)];
     let mut rib = Rib::new();
     nested(&mut rib);
     rib.take_delta();
     assert_eq!(used(&rib), (1, 1), "an engine that wants fewer had them");
-    Faults::fail_from(&faults, Call::Apply, 0, How::Full);
+    faults.fail_from(Call::Apply, 0, How::Full);
     assert!(rib.move_to(&mut one).is_err());
     assert_eq!(used(&rib), (1, 1), "it has them still");
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
