@@ -23,17 +23,15 @@ pub enum DpdkError {
         running: String,
     },
     /// A DPDK call failed.
-    #[error("{call} failed: {text} (errno {errno})")]
+    #[error("{call} failed: {} (errno {errno})", text(*errno))]
     Call {
         /// The name of the C function.
         call: &'static str,
         /// The positive errno, 0 when the call gave none.
         errno: i32,
-        /// DPDK's text for the errno.
-        text: String,
     },
     /// A DPDK call on a named object (a mempool, a ring, a device, a command) failed.
-    #[error("{call} failed for {name}: {text} (errno {errno})")]
+    #[error("{call} failed for {name}: {} (errno {errno})", text(*errno))]
     NamedCall {
         /// The name of the C function.
         call: &'static str,
@@ -41,11 +39,9 @@ pub enum DpdkError {
         name: String,
         /// The positive errno, 0 when the call gave none.
         errno: i32,
-        /// DPDK's text for the errno.
-        text: String,
     },
     /// A DPDK call on a port failed.
-    #[error("port {port}: {call} failed: {text} (errno {errno})")]
+    #[error("port {port}: {call} failed: {} (errno {errno})", text(*errno))]
     PortCall {
         /// The port.
         port: PortId,
@@ -53,11 +49,9 @@ pub enum DpdkError {
         call: &'static str,
         /// The positive errno.
         errno: i32,
-        /// DPDK's text for the errno.
-        text: String,
     },
     /// A port cannot be configured as asked.
-    #[error("port {port} refuses {asked}: {text} (errno {errno})")]
+    #[error("port {port} refuses {asked}: {} (errno {errno})", text(*errno))]
     Configure {
         /// The port.
         port: PortId,
@@ -65,8 +59,6 @@ pub enum DpdkError {
         asked: String,
         /// The positive errno.
         errno: i32,
-        /// DPDK's text for the errno.
-        text: String,
     },
     /// No port has this name or number.
     #[error("there is no port {wanted}; there {}", list_ports(known))]
@@ -210,7 +202,7 @@ fn list_ports(known: &[String]) -> String {
 }
 
 /// DPDK's text for an errno.
-pub(crate) fn text(errno: i32) -> String {
+fn text(errno: i32) -> String {
     // SAFETY: rte_strerror returns a NUL-terminated string, a constant or this thread's buffer, which is valid until
     // the thread's next call; it is copied before that.
     unsafe { CStr::from_ptr(sys::rte_strerror(errno)) }.to_string_lossy().into_owned()
@@ -230,20 +222,26 @@ impl DpdkError {
 
     /// The error of a call that returned `-errno` (either sign is accepted).
     pub(crate) fn call(call: &'static str, errno: i32) -> Self {
-        Self::Call { call, errno: errno.abs(), text: text(errno.abs()) }
+        Self::Call { call, errno: errno.abs() }
     }
 
     /// The error of a call on a named object.
     pub(crate) fn named(call: &'static str, name: &str, errno: i32) -> Self {
-        Self::NamedCall { call, name: name.into(), errno: errno.abs(), text: text(errno.abs()) }
+        Self::NamedCall { call, name: name.into(), errno: errno.abs() }
     }
 
     /// The error of a call on a port.
     pub(crate) fn port(port: PortId, call: &'static str, errno: i32) -> Self {
-        Self::PortCall { port, call, errno: errno.abs(), text: text(errno.abs()) }
+        Self::PortCall { port, call, errno: errno.abs() }
+    }
+
+    /// An error when `wanted` is above `limit`.
+    pub(crate) fn within(what: &'static str, wanted: usize, limit: usize) -> Result<(), Self> {
+        if wanted <= limit { Ok(()) } else { Err(Self::TooMuch { what, wanted, limit }) }
     }
 
     /// `Ok` when the call on a named object returned 0.
+    #[inline]
     pub(crate) fn check_named(name: &str, call: &'static str, answer: i32) -> Result<(), Self> {
         if answer == 0 { Ok(()) } else { Err(Self::named(call, name, answer)) }
     }
@@ -268,6 +266,13 @@ mod tests {
         let told = DpdkError::port(PortId(3), "rte_eth_dev_start", -22).to_string();
         assert_eq!(told, "port 3: rte_eth_dev_start failed: Invalid argument (errno 22)");
         assert_eq!(DpdkError::call("f", 12), DpdkError::call("f", -12));
+    }
+
+    #[test]
+    fn a_limit_is_inclusive() {
+        assert_eq!(DpdkError::within("queues", 4, 4), Ok(()));
+        let wanted = DpdkError::TooMuch { what: "queues", wanted: 5, limit: 4 };
+        assert_eq!(DpdkError::within("queues", 5, 4), Err(wanted));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! DPDK's own longest-prefix-match tables, which we measure ours against: `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6`.
 //!
-//! A [`Table`] is the writer. [`Reader`]s made from it look up on other threads while the table changes, which is
+//! A [`DpdkTable`] is the writer. [`Reader`]s made from it look up on other threads while the table changes, which is
 //! DPDK's rule for these libraries: one writer, any number of readers. A lookup *during* a change may return the next
 //! hop of neither the old nor the new table, because DPDK reuses a freed second-level group at once. Next hop 0 means
-//! "no route" here; DPDK's tables can hold it, but [`Table::add`] refuses it.
+//! "no route" here; DPDK's tables can hold it, but [`DpdkTable::add`] refuses it.
 //!
 //! `rte_fib` and `rte_fib6` reserve one bit of an entry, so a 2-byte entry holds next hops and group numbers up to
 //! 2^15 - 1 and a 4-byte entry up to 2^31 - 1 (`get_max_nh` in DPDK's `lib/fib`).
@@ -72,11 +72,11 @@ pub struct TableConfig {
 }
 
 pub(crate) mod sealed {
-    pub trait Sealed {}
+    pub trait SealedLibrary {}
 }
 
 /// One of DPDK's lookup libraries. The trait is sealed.
-pub trait Library: sealed::Sealed {
+pub trait Library: sealed::SealedLibrary {
     /// A key: `u32` in host order, or 16 bytes in wire order.
     type Key: Copy;
     /// What the library returns for a key.
@@ -135,31 +135,31 @@ pub trait Selectable: Library {
 const NAME_MAX: usize = 26;
 
 /// The table itself; freed with the last handle.
-struct Shared<L: Library> {
+struct OwnedTable<L: Library> {
     table: NonNull<L::Raw>,
     _token: Token,
 }
 
-// SAFETY: the table is plain EAL memory, bound to no thread. Only `&mut Table` changes it, and there is one `Table`.
+// SAFETY: the table is plain EAL memory, bound to no thread. Only `&mut DpdkTable` changes it, and there is one `DpdkTable`.
 // Concurrent lookups load aligned entries, whose group numbers DPDK keeps within the table at every moment.
-unsafe impl<L: Library> Send for Shared<L> {}
+unsafe impl<L: Library> Send for OwnedTable<L> {}
 // SAFETY: as above; a shared reference allows lookups only.
-unsafe impl<L: Library> Sync for Shared<L> {}
+unsafe impl<L: Library> Sync for OwnedTable<L> {}
 
-impl<L: Library> Drop for Shared<L> {
+impl<L: Library> Drop for OwnedTable<L> {
     fn drop(&mut self) {
         // SAFETY: made by `create`, and no handle is left; EAL still runs, because of the token.
         unsafe { L::free(self.table.as_ptr()) };
     }
 }
 
-impl<L: Library> Shared<L> {
+impl<L: Library> OwnedTable<L> {
     #[inline]
     fn lookup(&self, keys: &[L::Key], answers: &mut [L::Answer]) -> Result<(), DpdkError> {
         let count = checked_count(keys.len(), answers.len())?;
         // SAFETY: the table is alive as long as self; both slices are `count` long.
         let answer = unsafe { L::lookup(self.table.as_ptr(), keys.as_ptr(), answers.as_mut_ptr(), count) };
-        if answer == 0 { Ok(()) } else { Err(DpdkError::named("lookup", L::NAME, answer)) }
+        DpdkError::check_named(L::NAME, "lookup", answer)
     }
 }
 
@@ -171,48 +171,35 @@ fn checked_count(keys: usize, answers: usize) -> Result<i32, DpdkError> {
     i32::try_from(keys).map_err(|_| DpdkError::TooMuch { what: "keys of one lookup", wanted: keys, limit })
 }
 
-fn within(what: &'static str, wanted: u32, limit: u32) -> Result<(), DpdkError> {
-    if wanted <= limit {
-        return Ok(());
-    }
-    Err(DpdkError::TooMuch { what, wanted: wanted as usize, limit: limit as usize })
-}
-
 /// The writer of a table of one of DPDK's lookup libraries.
-pub struct Table<L: Library> {
-    shared: Arc<Shared<L>>,
+pub struct DpdkTable<L: Library> {
+    shared: Arc<OwnedTable<L>>,
     next_hop_max: u32,
 }
 
-impl<L: Library> std::fmt::Debug for Table<L> {
+impl<L: Library> std::fmt::Debug for DpdkTable<L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct(L::NAME).field("next_hop_max", &self.next_hop_max).finish_non_exhaustive()
     }
 }
 
-impl<L: Library> Table<L> {
+impl<L: Library> DpdkTable<L> {
     /// An empty table called `name` (at most 26 bytes), a name that no other table of the library may have.
     ///
     /// # Errors
     /// [`DpdkError::TooMuch`] when a number exceeds what an entry holds; [`DpdkError::NamedCall`] when DPDK has not
     /// enough memory (ENOMEM) or the name is in use (EEXIST).
     pub fn new(eal: &Eal, name: &str, config: &TableConfig) -> Result<Self, DpdkError> {
-        if name.len() > NAME_MAX {
-            return Err(DpdkError::TooMuch {
-                what: "bytes of a table's name",
-                wanted: name.len(),
-                limit: NAME_MAX,
-            });
-        }
+        DpdkError::within("bytes of a table's name", name.len(), NAME_MAX)?;
         let c_name: CString = c_string("a table's name", name)?;
-        within("second-level groups", config.groups, L::entry_max(config))?;
+        DpdkError::within("second-level groups", config.groups as usize, L::entry_max(config) as usize)?;
         // DPDK counts in an int, and doubles the number of routes to get its nodes.
-        within("routes", config.routes_max, i32::MAX as u32 / 2)?;
+        DpdkError::within("routes", config.routes_max as usize, i32::MAX as usize / 2)?;
         // SAFETY: EAL runs, because there is an Eal; the numbers were just checked.
         let table = unsafe { L::create(&c_name, config) };
         let table =
             NonNull::new(table).ok_or_else(|| DpdkError::named(L::NAME, name, DpdkError::last_errno()))?;
-        let shared = Arc::new(Shared { table, _token: eal.token() });
+        let shared = Arc::new(OwnedTable { table, _token: eal.token() });
         Ok(Self { shared, next_hop_max: L::entry_max(config) })
     }
 
@@ -229,13 +216,11 @@ impl<L: Library> Table<L> {
     /// there is no room for the route or its groups (ENOSPC, ENOMEM).
     pub fn add(&mut self, address: L::Key, len: u8, next_hop: u32) -> Result<(), DpdkError> {
         Self::checked_len(len)?;
-        within("the next hop", next_hop, self.next_hop_max)?;
-        if next_hop == 0 {
-            return Err(DpdkError::TooMuch { what: "next hop 0, which means no route", wanted: 1, limit: 0 });
-        }
+        DpdkError::within("the next hop", next_hop as usize, self.next_hop_max as usize)?;
+        DpdkError::within("next hop 0, which means no route", usize::from(next_hop == 0), 0)?;
         // SAFETY: the table is alive, and `&mut self` is its one writer.
         let answer = unsafe { L::add(self.shared.table.as_ptr(), &address, len, next_hop) };
-        if answer == 0 { Ok(()) } else { Err(DpdkError::named("add", L::NAME, answer)) }
+        DpdkError::check_named(L::NAME, "add", answer)
     }
 
     /// Removes the route `address`/`len`; `false` when there was none.
@@ -279,18 +264,12 @@ impl<L: Library> Table<L> {
     }
 
     fn checked_len(len: u8) -> Result<(), DpdkError> {
-        if len < L::LEN_MIN {
-            return Err(DpdkError::TooMuch { what: "default routes", wanted: 1, limit: 0 });
-        }
-        let bits = 8 * size_of::<L::Key>();
-        if usize::from(len) <= bits {
-            return Ok(());
-        }
-        Err(DpdkError::TooMuch { what: "bits of a prefix", wanted: len.into(), limit: bits })
+        DpdkError::within("default routes", usize::from(len < L::LEN_MIN), 0)?;
+        DpdkError::within("bits of a prefix", len.into(), 8 * size_of::<L::Key>())
     }
 }
 
-impl<L: Selectable> Table<L> {
+impl<L: Selectable> DpdkTable<L> {
     /// Chooses the lookup function.
     ///
     /// # Errors
@@ -318,13 +297,7 @@ impl<L: Selectable> Table<L> {
 
 /// The reader of a table; may move to another thread.
 pub struct Reader<L: Library> {
-    shared: Arc<Shared<L>>,
-}
-
-impl<L: Library> std::fmt::Debug for Reader<L> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reader").field("library", &L::NAME).finish_non_exhaustive()
-    }
+    shared: Arc<OwnedTable<L>>,
 }
 
 impl<L: Library> Reader<L> {

@@ -1,10 +1,10 @@
-//! The four lookup libraries behind [`crate::fib::Table`]: their C functions and their limits.
+//! The four lookup libraries behind [`crate::fib::DpdkTable`]: their C functions and their limits.
 //!
 //! `rte_lpm`'s lookup is an inline function, so it goes through the shim; the others are called directly.
 
 use std::ffi::CStr;
 
-use crate::fib::{EntryBytes, Library, LookupKind, Selectable, TableConfig, sealed::Sealed};
+use crate::fib::{EntryBytes, Library, LookupKind, Selectable, TableConfig, sealed::SealedLibrary};
 use crate::sys;
 
 /// `rte_fib` (DIR24_8): a direct array of 2^24 entries, and groups of 256 for longer prefixes. Keys in host order.
@@ -20,17 +20,17 @@ pub enum RteLpm {}
 #[derive(Debug)]
 pub enum RteLpm6 {}
 
-impl Sealed for RteFib {}
-impl Sealed for RteFib6 {}
-impl Sealed for RteLpm {}
-impl Sealed for RteLpm6 {}
+impl SealedLibrary for RteFib {}
+impl SealedLibrary for RteFib6 {}
+impl SealedLibrary for RteLpm {}
+impl SealedLibrary for RteLpm6 {}
 
 /// The next hop of `rte_lpm` has 24 bits (`struct rte_lpm_tbl_entry`), and so has a group's number.
 const LPM4_MAX: u32 = (1 << 24) - 1;
 /// The next hop of `rte_lpm6` has 21 bits (`struct rte_lpm6_tbl_entry`), and so has a group's number.
 const LPM6_MAX: u32 = (1 << 21) - 1;
 
-#[expect(clippy::cast_possible_wrap, reason = "Table::new has checked it against half of i32::MAX")]
+#[expect(clippy::cast_possible_wrap, reason = "DpdkTable::new has checked it against half of i32::MAX")]
 fn routes(config: &TableConfig) -> i32 {
     config.routes_max as i32
 }

@@ -15,12 +15,12 @@ static LAUNCH: Mutex<()> = Mutex::new(());
 
 /// The outcome of a job: its value or its panic. Waiting for it sleeps, whereas `rte_eal_wait_lcore` spins and takes
 /// the CPU from an lcore that shares it.
-struct Outcome<T> {
+struct JobOutcome<T> {
     result: Mutex<Option<Result<T, Box<dyn Any + Send>>>>,
     set: Condvar,
 }
 
-impl<T> Outcome<T> {
+impl<T> JobOutcome<T> {
     fn result(&self) -> MutexGuard<'_, Option<Result<T, Box<dyn Any + Send>>>> {
         self.result.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -33,7 +33,7 @@ impl<T> Outcome<T> {
 }
 
 /// A job, passed to the lcore as a pointer through C.
-struct Job {
+struct SentJob {
     run: Box<dyn FnOnce() + Send>,
 }
 
@@ -92,7 +92,7 @@ impl Eal {
         if lcore == self.main_lcore() {
             return Err(DpdkError::LcoreBusy { lcore, main: true });
         }
-        let outcome = Arc::new(Outcome { result: Mutex::new(None), set: Condvar::new() });
+        let outcome = Arc::new(JobOutcome { result: Mutex::new(None), set: Condvar::new() });
         let theirs = Arc::clone(&outcome);
         let run = Box::new(move || {
             let result = catch_unwind(AssertUnwindSafe(work));
@@ -100,7 +100,7 @@ impl Eal {
             theirs.set.notify_all();
         });
         let _launch = LAUNCH.lock().unwrap_or_else(PoisonError::into_inner);
-        let job = Box::into_raw(Box::new(Job { run }));
+        let job = Box::into_raw(Box::new(SentJob { run }));
         // SAFETY: run_job takes ownership of the box, exactly once, on the lcore; until then nobody touches it.
         let answer = unsafe { sys::rte_eal_remote_launch(Some(run_job), job.cast(), lcore.0) };
         if answer == 0 {
@@ -126,7 +126,7 @@ fn is_lcore(lcore: LcoreId) -> bool {
 /// Called by EAL on the lcore's thread. Never unwinds, because the job catches panics.
 unsafe extern "C" fn run_job(job: *mut c_void) -> c_int {
     // SAFETY: the pointer is the box that `launch` gave away for this one call.
-    let job = unsafe { Box::from_raw(job.cast::<Job>()) };
+    let job = unsafe { Box::from_raw(job.cast::<SentJob>()) };
     (job.run)();
     0
 }
@@ -135,7 +135,7 @@ unsafe extern "C" fn run_job(job: *mut c_void) -> c_int {
 #[must_use = "dropping a job waits for its end"]
 pub struct LcoreJob<T> {
     lcore: LcoreId,
-    outcome: Arc<Outcome<T>>,
+    outcome: Arc<JobOutcome<T>>,
     waited: bool,
     _token: Token,
 }

@@ -206,13 +206,11 @@ impl Raw {
         while !rest.is_empty() {
             let link = pool.alloc()?;
             let fits = link.raw.tailroom().min(rest.len());
-            if fits == 0 {
-                return Err(DpdkError::TooMuch {
-                    what: "bytes in a mbuf without data room",
-                    wanted: rest.len(),
-                    limit: 0,
-                });
-            }
+            DpdkError::within(
+                "bytes in a mbuf without data room",
+                if fits == 0 { rest.len() } else { 0 },
+                0,
+            )?;
             let (now, later) = rest.split_at(fits);
             link.raw.append_here(now);
             chain.push(link);

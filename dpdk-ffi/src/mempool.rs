@@ -57,10 +57,10 @@ impl Default for MempoolConfig {
 /// A pool of packet buffers. Cloning clones the handle; all threads may use it.
 #[derive(Clone)]
 pub struct Mempool {
-    inner: Arc<Inner>,
+    inner: Arc<OwnedPool>,
 }
 
-struct Inner {
+struct OwnedPool {
     raw: NonNull<sys::rte_mempool>,
     name: String,
     config: MempoolConfig,
@@ -69,9 +69,9 @@ struct Inner {
 
 // SAFETY: the pool is made with DPDK's default flags (many producers, many consumers), so its functions may be called
 // from any thread, and the pointer stays valid until EAL ends, which the token delays.
-unsafe impl Send for Inner {}
+unsafe impl Send for OwnedPool {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for OwnedPool {}
 
 impl std::fmt::Debug for Mempool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -112,7 +112,7 @@ impl Mempool {
             DpdkError::named("rte_pktmbuf_pool_create_by_ops", name, DpdkError::last_errno())
         })?;
         Ok(Mempool {
-            inner: Arc::new(Inner { raw, name: name.into(), config: config.clone(), token: eal.token() }),
+            inner: Arc::new(OwnedPool { raw, name: name.into(), config: config.clone(), token: eal.token() }),
         })
     }
 
@@ -181,10 +181,7 @@ impl Mempool {
     /// # Errors
     /// [`DpdkError::TooMuch`] when the burst lacks the room, [`DpdkError::Exhausted`] when the pool lacks the mbufs.
     pub fn alloc_burst(&self, burst: &mut Burst, count: usize) -> Result<(), DpdkError> {
-        let room = burst.room();
-        if count > room {
-            return Err(DpdkError::TooMuch { what: "mbufs in a burst", wanted: count, limit: room });
-        }
+        DpdkError::within("mbufs in a burst", count, burst.room())?;
         let Ok(wanted) = u32::try_from(count) else {
             return Err(self.exhausted(count));
         };

@@ -1,6 +1,6 @@
 //! Ports: found by name or number, configured, started, stopped.
 //!
-//! All handles of one port share one `Inner`, found through a registry, so that a queue is taken only once, whichever
+//! All handles of one port share one `SharedPort`, found through a registry, so that a queue is taken only once, whichever
 //! handle is used. States: stopped -> configured -> started. Queues are taken from a started port only, and a port with
 //! queues taken refuses to stop, so a queue handle can poll without a check.
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::eal::{Eal, Token, control, hotplug_remove};
-use crate::error::{DpdkError, text};
+use crate::error::DpdkError;
 use crate::ids::{PortId, QueueId, SocketId};
 use crate::mempool::Mempool;
 use crate::port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads};
@@ -21,11 +21,11 @@ use crate::ready::Attached;
 use crate::ring::RingEnd;
 use crate::sys;
 
-/// Every port with a live handle. Lock order: control, state, HELD. An entry lives until its [`Inner`] is closed or
+/// Every port with a live handle. Lock order: control, state, HELD. An entry lives until its [`SharedPort`] is closed or
 /// fully dropped, so a dead `Weak` means that another thread is dropping it right now.
-static HELD: Mutex<BTreeMap<PortId, Weak<Inner>>> = Mutex::new(BTreeMap::new());
+static HELD: Mutex<BTreeMap<PortId, Weak<SharedPort>>> = Mutex::new(BTreeMap::new());
 
-fn held() -> MutexGuard<'static, BTreeMap<PortId, Weak<Inner>>> {
+fn held() -> MutexGuard<'static, BTreeMap<PortId, Weak<SharedPort>>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -52,23 +52,23 @@ impl Direction {
 /// Dropping the last handle stops the port and keeps the device; [`Port::close`] releases the device.
 #[derive(Clone)]
 pub struct Port {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<SharedPort>,
 }
 
 /// What all handles of a port share.
-pub(crate) struct Inner {
+pub(crate) struct SharedPort {
     /// The port's number, which a device that was removed and comes back may not get again. It changes while the port is closed, so under
     /// no queue.
     id: AtomicU16,
     name: String,
     /// The device, for removing it and bringing it back.
     device: Option<DeviceName>,
-    state: Mutex<State>,
+    state: Mutex<PortStatus>,
     _token: Token,
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct PortStatus {
     pub(crate) granted: Option<Granted>,
     pub(crate) started: bool,
     /// Which queues have a handle, by direction.
@@ -82,7 +82,7 @@ pub(crate) struct State {
     attached: Vec<Attached>,
 }
 
-impl State {
+impl PortStatus {
     fn taken(&mut self, direction: Direction) -> &mut Vec<bool> {
         match direction {
             Direction::Rx => &mut self.rx_taken,
@@ -107,7 +107,7 @@ impl State {
     }
 }
 
-impl Inner {
+impl SharedPort {
     pub(crate) fn id(&self) -> PortId {
         PortId(self.id.load(Ordering::Relaxed))
     }
@@ -117,13 +117,13 @@ impl Inner {
     }
 
     /// Enters the port, which was closed, again under the number that its device has now. The caller holds the control lock.
-    pub(crate) fn enter(self: &Arc<Self>, id: PortId, state: &mut State) {
+    pub(crate) fn enter(self: &Arc<Self>, id: PortId, state: &mut PortStatus) {
         self.id.store(id.0, Ordering::Relaxed);
-        *state = State::default();
+        *state = PortStatus::default();
         held().insert(id, Arc::downgrade(self));
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, PortStatus> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,13 +141,13 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for SharedPort {
     fn drop(&mut self) {
         let _control = control();
         let id = self.id();
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if state.started && !state.closed {
-            // SAFETY: no queue handle is left (each holds this Inner), so nothing polls the port.
+            // SAFETY: no queue handle is left (each holds this SharedPort), so nothing polls the port.
             unsafe { sys::rte_eth_dev_stop(id.0) };
         }
         state.attached.clear();
@@ -251,7 +251,7 @@ impl Port {
         }
         let (name, device, state) = (name_of(id), DeviceName::of(id), Mutex::default());
         let id_now = AtomicU16::new(id.0);
-        let inner = Arc::new(Inner { id: id_now, name, device, state, _token: eal.token() });
+        let inner = Arc::new(SharedPort { id: id_now, name, device, state, _token: eal.token() });
         held.insert(id, Arc::downgrade(&inner));
         Ok(Port { inner })
     }
@@ -345,12 +345,14 @@ impl Port {
             return Err(DpdkError::PortState { port: id, is: "started", must: "stopped" });
         }
         let info = self.raw_info()?;
-        within("rx queues of the port", config.rx_queues, info.max_rx_queues)?;
-        within("tx queues of the port", config.tx_queues, info.max_tx_queues)?;
-        if config.rx_queues > 0 && pools.is_empty() {
-            let wanted = usize::from(config.rx_queues);
-            return Err(DpdkError::TooMuch { what: "rx queues without a mempool", wanted, limit: 0 });
-        }
+        let (rx_queues, tx_queues) = (usize::from(config.rx_queues), usize::from(config.tx_queues));
+        DpdkError::within("rx queues of the port", rx_queues, info.max_rx_queues.into())?;
+        DpdkError::within("tx queues of the port", tx_queues, info.max_tx_queues.into())?;
+        DpdkError::within(
+            "rx queues without a mempool",
+            rx_queues,
+            if pools.is_empty() { 0 } else { rx_queues },
+        )?;
         state.granted = None;
         state.attached.clear();
         let rx_offloads = config.rx_offloads & RxOffloads::from_bits_truncate(info.rx_offload_capa);
@@ -373,8 +375,7 @@ impl Port {
             let asked = format!(
                 "{rx_queues} RX and {tx_queues} TX queues, {mtu}, {rx_offloads:?}, {tx_offloads:?}, {rss:?}"
             );
-            let (errno, text) = (answer.abs(), text(answer.abs()));
-            return Err(DpdkError::Configure { port: id, asked, errno, text });
+            return Err(DpdkError::Configure { port: id, asked, errno: answer.abs() });
         }
         let (rx_descriptors, tx_descriptors) = self.set_up_queues(config, rx_offloads, tx_offloads, pools)?;
         let granted = Granted {
@@ -388,8 +389,7 @@ impl Port {
             rss: rss_subset(wanted_rss, info.flow_type_rss_offloads),
             promiscuous: self.try_promiscuous(config.promiscuous),
         };
-        state.rx_taken = vec![false; usize::from(config.rx_queues)];
-        state.tx_taken = vec![false; usize::from(config.tx_queues)];
+        (state.rx_taken, state.tx_taken) = (vec![false; rx_queues], vec![false; tx_queues]);
         state.granted = Some(granted.clone());
         Ok(granted)
     }
@@ -469,7 +469,7 @@ impl Port {
     }
 
     /// Stops the port. The caller holds the control lock.
-    pub(crate) fn stop_locked(&self, state: &mut State) -> Result<(), DpdkError> {
+    pub(crate) fn stop_locked(&self, state: &mut PortStatus) -> Result<(), DpdkError> {
         state.no_queues_taken(self.id())?;
         if !state.started || state.closed {
             return Ok(());
@@ -496,13 +496,13 @@ impl Port {
     }
 
     /// Counts the port as closed although its driver has failed to close it. The caller holds the control lock.
-    pub(crate) fn forget(&self, state: &mut State) {
+    pub(crate) fn forget(&self, state: &mut PortStatus) {
         state.closed = true;
         held().remove(&self.id());
     }
 
     /// Releases the device of a stopped port. The caller holds the control lock.
-    pub(crate) fn close_locked(&self, state: &mut State) -> Result<(), DpdkError> {
+    pub(crate) fn close_locked(&self, state: &mut PortStatus) -> Result<(), DpdkError> {
         state.attached.clear();
         match &state.rings {
             Some((device, _)) => hotplug_remove(c"vdev", device)?,
@@ -561,20 +561,14 @@ fn unknown(wanted: &str) -> DpdkError {
     DpdkError::UnknownPort { wanted: wanted.into(), known: existing().into_iter().map(name_of).collect() }
 }
 
-fn within(what: &'static str, wanted: u16, limit: u16) -> Result<(), DpdkError> {
-    if wanted <= limit {
-        return Ok(());
-    }
-    Err(DpdkError::TooMuch { what, wanted: wanted.into(), limit: limit.into() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn queues_taken_are_counted_by_direction() {
-        let mut state = State { rx_taken: vec![false; 3], tx_taken: vec![false; 2], ..State::default() };
+        let mut state =
+            PortStatus { rx_taken: vec![false; 3], tx_taken: vec![false; 2], ..PortStatus::default() };
         let port = PortId(4);
         assert_eq!(state.no_queues_taken(port), Ok(()));
         state.taken(Direction::Rx)[2] = true;
@@ -583,11 +577,5 @@ mod tests {
         assert_eq!(state.no_queues_taken(port), Err(DpdkError::QueuesInUse { port, rx: 2, tx: 1 }));
         state.closed = true;
         assert_eq!(state.not_closed(port), Err(DpdkError::PortState { port, is: "closed", must: "open" }));
-    }
-
-    #[test]
-    fn a_limit_is_inclusive() {
-        assert_eq!(within("queues", 4, 4), Ok(()));
-        assert_eq!(within("queues", 5, 4), Err(DpdkError::TooMuch { what: "queues", wanted: 5, limit: 4 }));
     }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use crate::burst::Burst;
 use crate::ids::{PortId, QueueId};
-use crate::port::{Direction, Inner};
+use crate::port::{Direction, SharedPort};
 use crate::sys;
 
 /// A taken queue: released when dropped; keeps its port alive and started.
 struct Taken {
-    port: Arc<Inner>,
+    port: Arc<SharedPort>,
     direction: Direction,
     queue: QueueId,
     takes_chains: bool,
@@ -30,15 +30,9 @@ macro_rules! queue {
             taken: Taken,
         }
 
-        impl std::fmt::Debug for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "{}(port {}, queue {})", stringify!($name), self.port, self.queue)
-            }
-        }
-
         impl $name {
             /// The caller has marked the queue as taken.
-            pub(crate) fn new(port: Arc<Inner>, queue: QueueId) -> Self {
+            pub(crate) fn new(port: Arc<SharedPort>, queue: QueueId) -> Self {
                 let takes_chains = port.takes_chains();
                 let taken = Taken { port, direction: $direction, queue, takes_chains };
                 $name { port: taken.port.id().0, queue: queue.0, taken }

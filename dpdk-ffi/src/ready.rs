@@ -29,7 +29,7 @@ const AHEAD: usize = 8;
 
 /// What the lcore that receives and the handle share.
 #[derive(Debug)]
-struct Shared {
+struct ReadyCounters {
     /// Packets handed out, and their bytes; written by the lcore alone.
     packets: AtomicU64,
     bytes: AtomicU64,
@@ -39,7 +39,7 @@ struct Shared {
 
 /// The packets of a receive queue, as seen from outside.
 #[derive(Debug, Clone)]
-pub struct ReadyPackets(Arc<Shared>);
+pub struct ReadyPackets(Arc<ReadyCounters>);
 
 impl ReadyPackets {
     /// Packets received so far, and their bytes.
@@ -55,7 +55,7 @@ impl ReadyPackets {
 }
 
 /// The table behind a receive queue; only the callback uses it while the queue is polled.
-struct Table {
+struct ReadyTable {
     packets: Burst,
     /// The first bytes of each packet.
     headers: Box<[[u8; HEADER_BYTES]]>,
@@ -65,13 +65,13 @@ struct Table {
     multiple: u16,
     /// What the mbufs' fields from `data_off` to `port` are set to.
     rearm: u64,
-    shared: Arc<Shared>,
+    shared: Arc<ReadyCounters>,
 }
 
 /// The callback of a receive queue: fills up `out`, in which `came` packets are already, to at most `room`.
 ///
 /// # Safety
-/// `argument` is a [`Table`] that nobody else uses meanwhile; `out` has space for `room` pointers.
+/// `argument` is a [`ReadyTable`] that nobody else uses meanwhile; `out` has space for `room` pointers.
 unsafe extern "C" fn receive(
     _port: u16,
     _queue: u16,
@@ -81,7 +81,7 @@ unsafe extern "C" fn receive(
     argument: *mut c_void,
 ) -> u16 {
     // SAFETY: as the caller promises.
-    let table = unsafe { &mut *argument.cast::<Table>() };
+    let table = unsafe { &mut *argument.cast::<ReadyTable>() };
     let shared = &*table.shared;
     let handed = shared.packets.load(Ordering::Relaxed);
     let left = shared.limit.load(Ordering::Relaxed).saturating_sub(handed);
@@ -148,7 +148,7 @@ unsafe extern "C" fn discard(
 
 /// What a callback uses; it comes from a box.
 enum Argument {
-    Table(NonNull<Table>),
+    ReadyTable(NonNull<ReadyTable>),
     Outlet(NonNull<Outlet>),
 }
 
@@ -157,7 +157,7 @@ impl Drop for Argument {
         // SAFETY: from boxes, which are let go once; no callback uses them any more, nor does one end of the ring.
         unsafe {
             match self {
-                Argument::Table(table) => drop(Box::from_raw(table.as_ptr())),
+                Argument::ReadyTable(table) => drop(Box::from_raw(table.as_ptr())),
                 Argument::Outlet(outlet) => {
                     let outlet = Box::from_raw(outlet.as_ptr());
                     // What is left in the ring belongs to tables.
@@ -185,7 +185,7 @@ impl Attached {
         // SAFETY: the argument lives until the callback is off the queue again, and its type is the callback's.
         let (callback, call) = unsafe {
             match &argument {
-                Argument::Table(table) => {
+                Argument::ReadyTable(table) => {
                     let table = table.as_ptr().cast();
                     let callback = sys::rte_eth_add_rx_callback(port.0, queue.0, Some(receive), table);
                     (callback, "rte_eth_add_rx_callback")
@@ -209,7 +209,7 @@ impl Drop for Attached {
         // SAFETY: the port exists and nothing polls it, so the callback is not in use; it is taken off and freed once.
         unsafe {
             match self.argument {
-                Argument::Table(_) => sys::rte_eth_remove_rx_callback(self.port, self.queue, callback),
+                Argument::ReadyTable(_) => sys::rte_eth_remove_rx_callback(self.port, self.queue, callback),
                 Argument::Outlet(_) => sys::rte_eth_remove_tx_callback(self.port, self.queue, callback),
             };
             sys::rte_free(callback.cast());
@@ -256,15 +256,15 @@ impl Port {
             header
         };
         let headers = (0..packets.len()).map(first_bytes).collect();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ReadyCounters {
             packets: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             limit: AtomicU64::new(if packets.is_empty() { 0 } else { count }),
         });
         let rearm = packets.packets().first().map_or(0, |packet| packet.rearm_word(self.id(), 2));
         let table =
-            Box::new(Table { packets, headers, next: 0, multiple, rearm, shared: Arc::clone(&shared) });
-        let argument = Argument::Table(NonNull::from(Box::leak(table)));
+            Box::new(ReadyTable { packets, headers, next: 0, multiple, rearm, shared: Arc::clone(&shared) });
+        let argument = Argument::ReadyTable(NonNull::from(Box::leak(table)));
         self.attach(|| Attached::new(self.id(), queue, argument))?;
         Ok(ReadyPackets(shared))
     }

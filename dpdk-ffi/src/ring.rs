@@ -38,10 +38,10 @@ impl RingSync {
 /// A fixed-size queue of packets. Cloning clones the handle; packets left in it are freed with the last handle.
 #[derive(Clone)]
 pub struct Ring {
-    inner: Arc<Inner>,
+    inner: Arc<OwnedRing>,
 }
 
-struct Inner {
+struct OwnedRing {
     raw: NonNull<sys::rte_ring>,
     name: String,
     sync: RingSync,
@@ -52,18 +52,18 @@ struct Inner {
 
 // SAFETY: the ring's counters are DPDK atomics; the end types ensure that each end is used by no more threads than the
 // ring was made for. The token keeps EAL alive.
-unsafe impl Send for Inner {}
+unsafe impl Send for OwnedRing {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for OwnedRing {}
 
-impl Inner {
+impl OwnedRing {
     fn capacity(&self) -> usize {
         // SAFETY: reads a number of a ring that lives as long as this.
         unsafe { sys::dffi_ring_capacity(self.raw.as_ptr()) as usize }
     }
 }
 
-impl Drop for Inner {
+impl Drop for OwnedRing {
     fn drop(&mut self) {
         let mut left = [std::ptr::null_mut(); 64];
         loop {
@@ -109,7 +109,7 @@ impl Ring {
             .ok_or_else(|| DpdkError::named("rte_ring_create", name, DpdkError::last_errno()))?;
         let (producer_taken, consumer_taken) = (AtomicBool::new(false), AtomicBool::new(false));
         let (name, _token) = (name.into(), eal.token());
-        Ok(Ring { inner: Arc::new(Inner { raw, name, sync, producer_taken, consumer_taken, _token }) })
+        Ok(Ring { inner: Arc::new(OwnedRing { raw, name, sync, producer_taken, consumer_taken, _token }) })
     }
 
     /// The ring's name.
@@ -156,7 +156,7 @@ enum End {
 
 /// An end of a ring, released when dropped.
 pub(crate) struct RingEnd {
-    ring: Arc<Inner>,
+    ring: Arc<OwnedRing>,
     end: End,
 }
 
@@ -272,9 +272,7 @@ impl RingPort {
     ) -> Result<Port, DpdkError> {
         let c_name = c_string("a port name", name)?;
         for (what, rings) in [("rx rings of a port", rx), ("tx rings of a port", tx)] {
-            if rings.len() > RINGS_LIMIT {
-                return Err(DpdkError::TooMuch { what, wanted: rings.len(), limit: RINGS_LIMIT });
-            }
+            DpdkError::within(what, rings.len(), RINGS_LIMIT)?;
         }
         let mut ends = Vec::with_capacity(rx.len() + tx.len());
         for (rings, end) in [(rx, End::Consumer), (tx, End::Producer)] {

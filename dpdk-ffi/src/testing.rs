@@ -11,7 +11,9 @@ use crate::eal::Eal;
 use crate::error::DpdkError;
 use crate::ids::QueueId;
 use crate::mbuf::Mbuf;
+use crate::mempool::{Mempool, MempoolConfig};
 use crate::port::Port;
+use crate::port_config::PortConfig;
 use crate::port_life::PortEvents;
 use crate::ready::ReadyPackets;
 use crate::sys;
@@ -66,15 +68,44 @@ pub fn eal_with(extra: &[&str]) -> Option<&'static Eal> {
     match eal {
         Ok(eal) => Some(eal),
         Err(why) => {
-            let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
-            assert!(
-                !required.split(',').any(|word| word.trim() == "dpdk"),
-                "FWD_REQUIRE names dpdk, but: {why}"
-            );
-            eprintln!("SKIPPED: EAL does not start here: {why}");
+            skip("dpdk", format_args!("EAL does not start here: {why}"));
             None
         }
     }
+}
+
+/// Says that a test is skipped, and why.
+///
+/// # Panics
+/// When the environment's `FWD_REQUIRE` (a comma list) names what is `missing`.
+pub fn skip(missing: &str, why: impl std::fmt::Display) {
+    let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|word| word.trim() == missing), "FWD_REQUIRE names {missing}: {why}");
+    eprintln!("SKIPPED: {why}");
+}
+
+/// A pool of `mbufs` packets without caches, whose count of packets in use is exact at every moment.
+///
+/// # Panics
+/// When it cannot be made.
+#[must_use]
+#[expect(clippy::unwrap_used, reason = "a test fails loudly")]
+pub fn pool(eal: &Eal, name: &str, mbufs: u32) -> Mempool {
+    let config = MempoolConfig { mbufs, cache_mbufs: 0, ..MempoolConfig::default() };
+    Mempool::new(eal, name, &config).unwrap()
+}
+
+/// A started port, and the pool of 2,047 packets that it receives to.
+///
+/// # Panics
+/// When it does not start.
+#[must_use]
+#[expect(clippy::unwrap_used, reason = "a test fails loudly")]
+pub fn start(eal: &Eal, port: &Port) -> Mempool {
+    let pool = pool(eal, port.name(), 2047);
+    port.configure(&PortConfig::default(), std::slice::from_ref(&pool)).unwrap();
+    port.start().unwrap();
+    pool
 }
 
 /// Chains the segments of `tail` behind those of `head`, even if `head` has room left, as a driver does that splits

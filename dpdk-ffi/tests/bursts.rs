@@ -189,7 +189,7 @@ fn moving_between_bursts_keeps_every_packet() {
 
 /// The steps of a random walk over two bursts.
 #[derive(Debug, Clone)]
-enum Step {
+enum BurstStep {
     Alloc(usize),
     Append,
     AppendBack,
@@ -200,17 +200,17 @@ enum Step {
     Pop,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<BurstStep>> {
     let target = prop_oneof![0..4_u16, Just(DROP), Just(9)];
     let step = prop_oneof![
-        (0..20_usize).prop_map(Step::Alloc),
-        Just(Step::Append),
-        Just(Step::AppendBack),
-        Just(Step::Swap),
-        (0..20_usize).prop_map(Step::Truncate),
-        prop::collection::vec(target, 64).prop_map(Step::Scatter),
-        Just(Step::Push),
-        Just(Step::Pop),
+        (0..20_usize).prop_map(BurstStep::Alloc),
+        Just(BurstStep::Append),
+        Just(BurstStep::AppendBack),
+        Just(BurstStep::Swap),
+        (0..20_usize).prop_map(BurstStep::Truncate),
+        prop::collection::vec(target, 64).prop_map(BurstStep::Scatter),
+        Just(BurstStep::Push),
+        Just(BurstStep::Pop),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -229,14 +229,14 @@ proptest! {
         let mut dropped = Burst::with_capacity(eal, 16);
         for step in steps {
             match step {
-                Step::Alloc(count) => { let _ = pool.alloc_burst(&mut a, count); }
-                Step::Append => { b.append(&mut a); }
-                Step::AppendBack => { a.append(&mut b); }
-                Step::Swap => a.swap(&mut b),
-                Step::Truncate(len) => b.truncate_free(len),
-                Step::Scatter(to) => { a.scatter(&to, &mut outs, &mut dropped); }
-                Step::Push => { let _ = a.push(pool.alloc().unwrap()); }
-                Step::Pop => { b.pop(); }
+                BurstStep::Alloc(count) => { let _ = pool.alloc_burst(&mut a, count); }
+                BurstStep::Append => { b.append(&mut a); }
+                BurstStep::AppendBack => { a.append(&mut b); }
+                BurstStep::Swap => a.swap(&mut b),
+                BurstStep::Truncate(len) => b.truncate_free(len),
+                BurstStep::Scatter(to) => { a.scatter(&to, &mut outs, &mut dropped); }
+                BurstStep::Push => { let _ = a.push(pool.alloc().unwrap()); }
+                BurstStep::Pop => { b.pop(); }
             }
             let held = a.len() + b.len() + dropped.len() + outs.iter().map(Burst::len).sum::<usize>();
             prop_assert_eq!(pool.in_use(), held);

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
-use dpdk_ffi::fib::{EntryBytes, LookupKind, RteFib, RteFib6, Selectable, Table, TableConfig};
+use dpdk_ffi::fib::{DpdkTable, EntryBytes, LookupKind, RteFib, RteFib6, Selectable, TableConfig};
 use dpdk_ffi::{DpdkError, Eal, SocketId};
 
 fn agree<L: Selectable>(
@@ -11,7 +11,7 @@ fn agree<L: Selectable>(
     key_of: impl Fn(u32) -> L::Key,
 ) -> Result<(), DpdkError> {
     let config = TableConfig { routes_max: 4096, groups: 4096, entry, socket: SocketId::ANY };
-    let mut table = Table::<L>::new(eal, "agree", &config)?;
+    let mut table = DpdkTable::<L>::new(eal, "agree", &config)?;
     for at in 0..2000_u32 {
         // Lengths 12..=32 scattered over the address space, nested now and then.
         let len = u8::try_from(12 + at % 21).unwrap();
@@ -28,7 +28,7 @@ fn agree<L: Selectable>(
         }
     }
     let next_hops = |answers: &[L::Answer]| -> Vec<u32> {
-        answers.iter().map(|answer| Table::<L>::next_hop(*answer)).collect()
+        answers.iter().map(|answer| DpdkTable::<L>::next_hop(*answer)).collect()
     };
     assert_eq!(next_hops(&answers[0]), next_hops(&answers[1]), "{} {entry:?}", L::NAME);
     assert!(next_hops(&answers[0]).iter().filter(|id| **id != 0).count() > 100, "{} found nothing", L::NAME);
@@ -45,12 +45,7 @@ fn vector_and_scalar_agree() {
         let done = agree::<RteFib>(eal, entry, |key| key).and_then(|()| agree::<RteFib6>(eal, entry, key6));
         match done {
             Ok(()) => {}
-            Err(why @ DpdkError::SimdWidth { .. }) => {
-                let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
-                assert!(!required.split(',').any(|word| word.trim() == "avx512f"), "FWD_REQUIRE: {why}");
-                eprintln!("SKIPPED: {why}");
-                return;
-            }
+            Err(why @ DpdkError::SimdWidth { .. }) => return dpdk_ffi::testing::skip("avx512f", why),
             Err(why) => panic!("{why}"),
         }
     }

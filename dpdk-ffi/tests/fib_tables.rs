@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
-use dpdk_ffi::fib::{EntryBytes, Library, LookupKind, RteFib, RteFib6, RteLpm, RteLpm6, Table, TableConfig};
+use dpdk_ffi::fib::{
+    DpdkTable, EntryBytes, Library, LookupKind, RteFib, RteFib6, RteLpm, RteLpm6, TableConfig,
+};
 use dpdk_ffi::{DpdkError, SocketId};
 
 const CONFIG: TableConfig =
@@ -39,18 +41,18 @@ fn boundary_keys() -> Vec<u128> {
 }
 
 /// Fills, looks up, deletes and looks up again, while a reader looks up on another thread all the time.
-fn conforms<L: Library>(mut table: Table<L>, key_of: impl Fn(u128) -> L::Key)
+fn conforms<L: Library>(mut table: DpdkTable<L>, key_of: impl Fn(u128) -> L::Key)
 where
     L::Key: Send + Sync,
     L::Answer: Send,
 {
     let wide = boundary_keys();
     let keys: Vec<_> = wide.iter().map(|key| key_of(*key)).collect();
-    let compare = |table: &Table<L>, routes: &[(u128, u8, u32)]| {
+    let compare = |table: &DpdkTable<L>, routes: &[(u128, u8, u32)]| {
         let mut answers = vec![L::Answer::default(); keys.len()];
         table.lookup(&keys, &mut answers).unwrap();
         for (key, answer) in wide.iter().zip(answers) {
-            assert_eq!(Table::<L>::next_hop(answer), longest(routes, *key), "{} {key:032x}", L::NAME);
+            assert_eq!(DpdkTable::<L>::next_hop(answer), longest(routes, *key), "{} {key:032x}", L::NAME);
         }
     };
     compare(&table, &[]);
@@ -62,7 +64,8 @@ where
             let mut rounds = 0_u64;
             while !stop.load(std::sync::atomic::Ordering::Relaxed) || rounds == 0 {
                 reader.lookup(&keys, &mut answers).unwrap();
-                let unknown = answers.iter().map(|answer| Table::<L>::next_hop(*answer)).find(|id| *id > 18);
+                let unknown =
+                    answers.iter().map(|answer| DpdkTable::<L>::next_hop(*answer)).find(|id| *id > 18);
                 assert_eq!(unknown, None, "a next hop that was never added");
                 rounds += 1;
             }
@@ -96,13 +99,13 @@ fn key4(key: u128) -> u32 {
 #[test]
 fn tables_conform_and_refuse() {
     let Some(eal) = dpdk_ffi::testing::eal() else { return };
-    conforms(Table::<RteFib>::new(eal, "fib4", &CONFIG).unwrap(), key4);
-    conforms(Table::<RteFib6>::new(eal, "fib6", &CONFIG).unwrap(), u128::to_be_bytes);
-    conforms(Table::<RteLpm>::new(eal, "lpm4", &CONFIG).unwrap(), key4);
-    conforms(Table::<RteLpm6>::new(eal, "lpm6", &CONFIG).unwrap(), u128::to_be_bytes);
+    conforms(DpdkTable::<RteFib>::new(eal, "fib4", &CONFIG).unwrap(), key4);
+    conforms(DpdkTable::<RteFib6>::new(eal, "fib6", &CONFIG).unwrap(), u128::to_be_bytes);
+    conforms(DpdkTable::<RteLpm>::new(eal, "lpm4", &CONFIG).unwrap(), key4);
+    conforms(DpdkTable::<RteLpm6>::new(eal, "lpm6", &CONFIG).unwrap(), u128::to_be_bytes);
 
-    let mut fib = Table::<RteFib>::new(eal, "fib4", &CONFIG).unwrap();
-    let twice = Table::<RteFib>::new(eal, "fib4", &CONFIG).unwrap_err();
+    let mut fib = DpdkTable::<RteFib>::new(eal, "fib4", &CONFIG).unwrap();
+    let twice = DpdkTable::<RteFib>::new(eal, "fib4", &CONFIG).unwrap_err();
     assert!(matches!(&twice, DpdkError::NamedCall { errno: 17, .. }), "{twice}");
     for (address, len, next_hop) in [(0, 33, 1), (0, 8, 0), (0, 8, 1 << 15)] {
         let why = fib.add(address, len, next_hop).unwrap_err();
@@ -122,10 +125,10 @@ fn tables_conform_and_refuse() {
     assert!(why.to_string().contains("--force-max-simd-bitwidth=512"), "{why}");
 
     let too_many = TableConfig { groups: 1 << 15, ..CONFIG };
-    assert!(matches!(Table::<RteFib>::new(eal, "many", &too_many), Err(DpdkError::TooMuch { .. })));
+    assert!(matches!(DpdkTable::<RteFib>::new(eal, "many", &too_many), Err(DpdkError::TooMuch { .. })));
     let long = "a name of a table that is too long".repeat(2);
-    assert!(matches!(Table::<RteFib>::new(eal, &long, &CONFIG), Err(DpdkError::TooMuch { .. })));
+    assert!(matches!(DpdkTable::<RteFib>::new(eal, &long, &CONFIG), Err(DpdkError::TooMuch { .. })));
     drop(fib);
-    let mut lpm = Table::<RteLpm>::new(eal, "lpm4", &CONFIG).unwrap();
+    let mut lpm = DpdkTable::<RteLpm>::new(eal, "lpm4", &CONFIG).unwrap();
     assert!(matches!(lpm.add(0, 0, 1), Err(DpdkError::TooMuch { what: "default routes", .. })));
 }

@@ -244,8 +244,7 @@ proptest! {
 #[test]
 fn a_packet_that_is_too_long_has_a_code_of_its_own() {
     let Some(eal) = testing::eal() else { return };
-    let pool =
-        Mempool::new(eal, "too_long", &MempoolConfig { mbufs: 511, ..MempoolConfig::default() }).unwrap();
+    let pool = testing::pool(eal, "too_long", 511);
     for mark in [0, 1, 17, u8::MAX] {
         assert_eq!(LengthOrMark::mark(mark).get(), Err(mark), "no length is taken for a mark");
     }
@@ -278,8 +277,7 @@ fn a_packet_that_is_too_long_has_a_code_of_its_own() {
 #[test]
 fn every_checksum_is_adjusted_alike() {
     let Some(eal) = testing::eal() else { return };
-    let config = MempoolConfig { mbufs: 1023, ..MempoolConfig::default() };
-    let pool = Mempool::new(eal, "checksums", &config).unwrap();
+    let pool = testing::pool(eal, "checksums", 1023);
     let entries = [Entry::default(); 512 + PAD];
     let kinds = [Kind::V4; 512 + PAD];
     for level in Level::ALL {
@@ -306,8 +304,7 @@ fn every_checksum_is_adjusted_alike() {
 #[test]
 fn cached_starts_follow_the_packets() {
     let Some(eal) = testing::eal() else { return };
-    let pool =
-        Mempool::new(eal, "starts", &MempoolConfig { mbufs: 511, ..MempoolConfig::default() }).unwrap();
+    let pool = testing::pool(eal, "starts", 511);
     let frame = |number: u8| {
         let addresses = [[10; 16], [10, 0, 0, number, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]];
         Recipe { is_v4: true, bytes: 60, ttl: 64, addresses, edits: vec![], head_bytes: None }.frame()

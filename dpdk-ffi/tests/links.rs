@@ -1,10 +1,9 @@
 //! Links are read from the device, whether its interrupts arrive or not.
 
 use std::process::Command;
-use std::slice::from_ref;
 
+use dpdk_ffi::Port;
 use dpdk_ffi::testing::{self, NoInterrupts};
-use dpdk_ffi::{Mempool, MempoolConfig, Port, PortConfig};
 
 /// `net_tap` claims an interrupt for changes of its link, as most NICs do. Here it does not arrive, as on NICs without MSI-X.
 #[test]
@@ -16,9 +15,7 @@ fn a_link_is_noticed_without_an_interrupt() {
         return;
     }
     let port = Port::by_name(eal, "net_tap0").unwrap();
-    let pool = Mempool::new(eal, "tap", &MempoolConfig { mbufs: 2047, ..MempoolConfig::default() }).unwrap();
-    port.configure(&PortConfig::default(), from_ref(&pool)).unwrap();
-    port.start().unwrap();
+    let _pool = testing::start(eal, &port);
     let set = |state: &str| {
         let ip = Command::new("ip").args(["link", "set", "dev", &interface, state]).status();
         assert!(ip.unwrap().success());

@@ -6,7 +6,7 @@
     reason = "test helpers may panic, and their counts are small"
 )]
 
-use dpdk_ffi::{Burst, DpdkError, Mempool, MempoolConfig, Port, PortConfig, QueueId, testing};
+use dpdk_ffi::{Burst, DpdkError, Port, PortConfig, QueueId, testing};
 
 /// A classic capture of Ethernet frames, microseconds, in this machine's byte order.
 fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
@@ -46,13 +46,9 @@ fn a_capture_goes_through_byte_exact() {
     std::fs::write(path("in.pcap"), capture(&sent)).unwrap();
     let files = format!("rx_pcap={},tx_pcap={}", path("in.pcap"), path("out.pcap"));
     eal.vdev_create("net_pcap0", &files).unwrap();
-    let pool =
-        Mempool::new(eal, "pcap", &MempoolConfig { mbufs: 1023, cache_mbufs: 0, ..MempoolConfig::default() })
-            .unwrap();
     let port = Port::by_name(eal, "net_pcap0").unwrap();
     assert_eq!(port.device_info().unwrap().driver, "net_pcap");
-    port.configure(&PortConfig::default(), std::slice::from_ref(&pool)).unwrap();
-    port.start().unwrap();
+    let pool = testing::start(eal, &port);
     let (mut rx, mut tx) = (port.take_rx_queue(QueueId(0)).unwrap(), port.take_tx_queue(QueueId(0)).unwrap());
     let mut burst = Burst::with_capacity(eal, 64);
     let mut at = 0;
@@ -83,12 +79,7 @@ fn a_missing_capture_is_an_error() {
     let made = eal.vdev_create("net_pcap7", "rx_pcap=/nowhere/at/all.pcap");
     let outcome = made.and_then(|()| {
         let port = Port::by_name(eal, "net_pcap7")?;
-        let pool = Mempool::new(
-            eal,
-            "missing",
-            &MempoolConfig { mbufs: 63, cache_mbufs: 0, ..MempoolConfig::default() },
-        )?;
-        port.configure(&PortConfig::default(), &[pool])?;
+        port.configure(&PortConfig::default(), &[testing::pool(eal, "missing", 63)])?;
         port.start()
     });
     let refused = outcome.unwrap_err();

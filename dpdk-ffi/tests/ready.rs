@@ -5,15 +5,15 @@
 use std::slice::from_ref;
 
 use dpdk_ffi::{
-    Burst, DROP, DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, QueueId, Ring, RingPort, RingSync,
-    RxQueue, SocketId, TxQueue, testing,
+    Burst, DROP, DpdkError, Eal, Mempool, Port, PortConfig, QueueId, Ring, RingPort, RingSync, RxQueue,
+    SocketId, TxQueue, testing,
 };
 
 /// Packets in the table.
 const PACKETS: usize = 24;
 
 /// A port that receives what lies ready, and forgets what it sends.
-struct Rig {
+struct ReadyRig {
     pool: Mempool,
     port: Port,
     rx: RxQueue,
@@ -25,9 +25,8 @@ fn frames() -> Vec<Vec<u8>> {
     (0..PACKETS).map(|i| vec![u8::try_from(i).unwrap(); 60 + i * 3]).collect()
 }
 
-fn rig(eal: &Eal, name: &str, count: u64) -> Rig {
-    let config = MempoolConfig { mbufs: 127, cache_mbufs: 0, ..MempoolConfig::default() };
-    let pool = Mempool::new(eal, name, &config).unwrap();
+fn rig(eal: &Eal, name: &str, count: u64) -> ReadyRig {
+    let pool = testing::pool(eal, name, 127);
     let ring =
         |end: &str| Ring::new(eal, &format!("{name}-{end}"), 64, RingSync::SpSc, SocketId::ANY).unwrap();
     let (empty, sent) = (ring("rx"), ring("tx"));
@@ -39,13 +38,13 @@ fn rig(eal: &Eal, name: &str, count: u64) -> Rig {
     port.discard_sent(QueueId(0), sent.consumer().unwrap()).unwrap();
     port.start().unwrap();
     let (rx, tx) = (port.take_rx_queue(QueueId(0)).unwrap(), port.take_tx_queue(QueueId(0)).unwrap());
-    Rig { pool, port, rx, tx, ready }
+    ReadyRig { pool, port, rx, tx, ready }
 }
 
 #[test]
 fn packets_come_round_as_they_were_until_their_number_is_reached() {
     let Some(eal) = testing::eal() else { return };
-    let Rig { pool, port, mut rx, mut tx, ready } = rig(eal, "round", 1000);
+    let ReadyRig { pool, port, mut rx, mut tx, ready } = rig(eal, "round", 1000);
     let (frames, mut burst) = (frames(), Burst::with_capacity(eal, 16));
     let (mut came, mut bytes, mut sent) = (0_usize, 0, 0);
     while rx.rx_burst(&mut burst) > 0 {
@@ -72,7 +71,7 @@ fn packets_come_round_as_they_were_until_their_number_is_reached() {
 #[test]
 fn a_packet_that_is_still_inside_is_not_handed_out_again() {
     let Some(eal) = testing::eal() else { return };
-    let Rig { pool, port, mut rx, mut tx, ready } = rig(eal, "inside", u64::MAX);
+    let ReadyRig { pool, port, mut rx, mut tx, ready } = rig(eal, "inside", u64::MAX);
     let (mut first, mut second) = (Burst::with_capacity(eal, 16), Burst::with_capacity(eal, 16));
     assert_eq!((rx.rx_burst(&mut first), rx.rx_burst(&mut second)), (16, PACKETS - 16));
     let mut third = Burst::with_capacity(eal, 16);
@@ -100,7 +99,7 @@ fn a_packet_that_is_still_inside_is_not_handed_out_again() {
 #[test]
 fn what_cannot_lie_ready_is_refused() {
     let Some(eal) = testing::eal() else { return };
-    let Rig { pool, port, rx, tx, .. } = rig(eal, "refused", 1);
+    let ReadyRig { pool, port, rx, tx, .. } = rig(eal, "refused", 1);
     let packets = |frame_bytes: usize| {
         let mut burst = Burst::with_capacity(eal, 1);
         pool.copy_burst(&mut burst, &[vec![0; frame_bytes]]).unwrap();

@@ -13,11 +13,6 @@ use dpdk_ffi::{
     SocketId, testing,
 };
 
-fn pool(eal: &Eal, name: &str) -> Mempool {
-    let config = MempoolConfig { mbufs: 1023, cache_mbufs: 0, ..MempoolConfig::default() };
-    Mempool::new(eal, name, &config).unwrap()
-}
-
 fn ring(eal: &Eal, name: &str, size: u32) -> Ring {
     Ring::new(eal, name, size, RingSync::SpSc, SocketId::ANY).unwrap()
 }
@@ -25,7 +20,7 @@ fn ring(eal: &Eal, name: &str, size: u32) -> Ring {
 #[test]
 fn packets_go_through_two_ports_in_order_and_unchanged() {
     let Some(eal) = testing::eal() else { return };
-    let pool = pool(eal, "through");
+    let pool = testing::pool(eal, "through", 1023);
     let (feed, sent) = (ring(eal, "feed", 512), ring(eal, "sent", 512));
     let idle = [ring(eal, "idle0", 64), ring(eal, "idle1", 64)];
     let receiving =
@@ -64,7 +59,7 @@ fn packets_go_through_two_ports_in_order_and_unchanged() {
 #[test]
 fn a_full_ring_leaves_the_rest_in_order() {
     let Some(eal) = testing::eal() else { return };
-    let pool = pool(eal, "overfull");
+    let pool = testing::pool(eal, "overfull", 1023);
     let small = ring(eal, "small", 16);
     let port =
         RingPort::from_rings(eal, "slow", &[ring(eal, "slow_idle", 64)], from_ref(&small), SocketId::ANY)
@@ -136,7 +131,7 @@ fn a_rings_errors_are_typed() {
 #[test]
 fn a_dropped_ring_frees_its_packets() {
     let Some(eal) = testing::eal() else { return };
-    let pool = pool(eal, "left");
+    let pool = testing::pool(eal, "left", 1023);
     for _ in 0..3 {
         let ring = ring(eal, "left", 256);
         let mut burst = Burst::with_capacity(eal, 200);
@@ -152,7 +147,7 @@ fn a_dropped_ring_frees_its_packets() {
 #[test]
 fn a_ring_between_threads_loses_nothing() {
     let Some(eal) = testing::eal() else { return };
-    let pool = pool(eal, "threads");
+    let pool = testing::pool(eal, "threads", 1023);
     let ring = ring(eal, "threads", 128);
     let (mut producer, mut consumer) = (ring.producer().unwrap(), ring.consumer().unwrap());
     const PACKETS: u32 = 20_000;

@@ -26,9 +26,7 @@ struct Client {
 impl Client {
     fn connect() -> Option<Client> {
         let Some(path) = socket_path() else {
-            eprintln!("SKIPPED: EAL opened no telemetry socket here");
-            let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
-            assert!(!required.split(',').any(|word| word.trim() == "dpdk"), "FWD_REQUIRE names dpdk");
+            testing::skip("dpdk", "EAL opened no telemetry socket here");
             return None;
         };
         let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();

@@ -68,11 +68,11 @@ mod tests {
     #[test]
     fn figures_are_the_fields_of_a_struct() {
         #[derive(Serialize)]
-        struct Figures {
+        struct ExampleFigures {
             entries: u64,
             share: f64,
         }
-        let figures = Figures { entries: 7, share: 0.5 };
+        let figures = ExampleFigures { entries: 7, share: 0.5 };
         let both = Details::of(&figures).and(Details::named(&figures, |name| format!("v6_{name}")));
         assert_eq!((both.get("entries"), both.get("v6_share"), both.get("x")), (Some(7.0), Some(0.5), None));
         assert_eq!(both.iter().count(), 4);

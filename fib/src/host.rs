@@ -157,8 +157,7 @@ impl Host {
     }
 
     /// Folders in which the dynamic linker looks, relative to the root or absolute, each once.
-    #[must_use]
-    pub fn linker_folders(&self) -> Vec<PathBuf> {
+    fn linker_folders(&self) -> Vec<PathBuf> {
         let mut folders = self.loader_path.clone();
         for name in self.list("etc/ld.so.conf.d").iter().filter(|name| name.ends_with(".conf")) {
             let text = self.read(Path::new("etc/ld.so.conf.d").join(name)).unwrap_or_default();

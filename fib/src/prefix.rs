@@ -51,7 +51,7 @@ pub trait Key:
     + Send
     + Sync
     + std::ops::BitAnd<Output = Self>
-    + sealed::Sealed
+    + sealed::SealedKey
     + 'static
 {
     /// Bits of the key.
@@ -77,12 +77,12 @@ pub trait Key:
 }
 
 mod sealed {
-    pub trait Sealed {}
+    pub trait SealedKey {}
 }
 
 macro_rules! key {
     ($key:ty, $family:ident, $address:ident, $field:ident) => {
-        impl sealed::Sealed for $key {}
+        impl sealed::SealedKey for $key {}
 
         impl Key for $key {
             const BITS: u8 = Family::$family.bits();

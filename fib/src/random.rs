@@ -64,6 +64,27 @@ impl Seeded {
     }
 }
 
+/// Ranks `0..n`, each with a weight. Integer arithmetic, so that every host draws the same.
+pub(crate) struct WeightedRanks {
+    cumulative: Vec<u64>,
+}
+
+impl WeightedRanks {
+    pub(crate) fn new(weights: impl Iterator<Item = u64>) -> Self {
+        let sums = weights.scan(0, |sum, weight| {
+            *sum += weight;
+            Some(*sum)
+        });
+        Self { cumulative: sums.collect() }
+    }
+
+    pub(crate) fn draw(&self, rng: &mut Seeded) -> usize {
+        let total = self.cumulative.last().copied().unwrap_or(0);
+        let at = rng.below(usize::try_from(total).unwrap_or(usize::MAX)) as u64;
+        self.cumulative.partition_point(|sum| *sum <= at)
+    }
+}
+
 /// SplitMix64 (Vigna): small and fast, for tests and measurement loads. Tables are drawn with [`Seeded`].
 #[derive(Clone, Debug)]
 pub struct SplitMix64(pub u64);

@@ -38,12 +38,12 @@ pub trait Answer: Send {
 /// A reader that looks up inside `submit`.
 pub struct SlotReader<A> {
     tables: A,
-    slots: Vec<Slot>,
+    slots: Vec<ReaderSlot>,
     batch_max: usize,
 }
 
 #[derive(Clone)]
-struct Slot {
+struct ReaderSlot {
     answers: Vec<NextHopId>,
     len: usize,
 }
@@ -52,7 +52,8 @@ impl<A: Answer> SlotReader<A> {
     /// A reader of `tables` with `slots` slots of `batch_max` keys.
     #[must_use]
     pub fn new(tables: A, slots: u16, batch_max: usize) -> Self {
-        let slots = vec![Slot { answers: vec![NextHopId::NONE; batch_max], len: 0 }; usize::from(slots)];
+        let slots =
+            vec![ReaderSlot { answers: vec![NextHopId::NONE; batch_max], len: 0 }; usize::from(slots)];
         Self { tables, slots, batch_max }
     }
 }

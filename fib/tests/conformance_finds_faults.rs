@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The engine's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum EngineFault {
     /// No fault: shows that the suite finds the faults, not the engine around them.
     None,
     /// One key in 256 gets another next hop.
@@ -61,7 +61,7 @@ const LEAKY_IDS_MAX: usize = 30_000;
 const ROUTE_BYTES: usize = 16;
 
 struct Faulty {
-    fault: Fault,
+    fault: EngineFault,
     tables: Arc<RwLock<OraclePair>>,
     late: FibDelta,
     miscounted: u64,
@@ -70,7 +70,7 @@ struct Faulty {
     table_bytes_max: u64,
 }
 
-fn faulty(fault: Fault, table_bytes_max: u64) -> Faulty {
+fn faulty(fault: EngineFault, table_bytes_max: u64) -> Faulty {
     Faulty {
         fault,
         tables: Arc::default(),
@@ -85,7 +85,7 @@ fn faulty(fault: Fault, table_bytes_max: u64) -> Faulty {
 impl Faulty {
     fn next_hop(&self, id: NextHopId) -> NextHopId {
         match self.fault {
-            Fault::NarrowIds => NextHopId::from_answer(id.get() & 0xffff),
+            EngineFault::NarrowIds => NextHopId::from_answer(id.get() & 0xffff),
             _ => id,
         }
     }
@@ -97,7 +97,7 @@ impl Faulty {
             let before = tables.v4.longest_match(change.prefix.address());
             tables.v4.set(change.prefix, self.next_hop(change.new));
             let covered = tables.v4.longest_match(change.prefix.address()).is_some();
-            if let (Fault::KeepsCovered, true, true, Some((len, old))) =
+            if let (EngineFault::KeepsCovered, true, true, Some((len, old))) =
                 (self.fault, change.new.is_none(), covered, before)
                 && len == change.prefix.len()
             {
@@ -130,7 +130,7 @@ impl EngineWriter for Faulty {
 
     fn apply(&mut self, delta: &FibDelta, _rib: &Rib) -> Result<Generation, EngineError> {
         let ids = delta.v4.iter().map(|c| c.new).chain(delta.v6.iter().map(|c| c.new));
-        if self.fault == Fault::LeaksIds {
+        if self.fault == EngineFault::LeaksIds {
             self.ids_seen.extend(ids);
             if self.ids_seen.len() > LEAKY_IDS_MAX {
                 return Err(EngineError::Full {
@@ -139,7 +139,9 @@ impl EngineWriter for Faulty {
                     limit: LEAKY_IDS_MAX as u64,
                 });
             }
-        } else if self.fault == Fault::HalfRefused && ids.clone().any(|id| id.get() > HALF_REFUSED_ID_MAX) {
+        } else if self.fault == EngineFault::HalfRefused
+            && ids.clone().any(|id| id.get() > HALF_REFUSED_ID_MAX)
+        {
             self.put(delta, NextHopId::is_none);
             let used = ids.map(NextHopId::get).max().unwrap_or(0);
             return Err(EngineError::Full {
@@ -148,36 +150,36 @@ impl EngineWriter for Faulty {
                 limit: u64::from(HALF_REFUSED_ID_MAX),
             });
         }
-        if self.table_bytes_max < u64::MAX && self.fault != Fault::Unlimited {
+        if self.table_bytes_max < u64::MAX && self.fault != EngineFault::Unlimited {
             let mut after = self.tables.read().unwrap().clone();
             after.apply(delta);
             let used = Self::bytes(&after);
             if used > self.table_bytes_max {
-                if self.fault == Fault::RefusesLate {
+                if self.fault == EngineFault::RefusesLate {
                     self.put(delta, |_| true);
                 }
                 return Err(EngineError::Full { what: "table bytes", used, limit: self.table_bytes_max });
             }
         }
         match self.fault {
-            Fault::Intermediate => {
+            EngineFault::Intermediate => {
                 self.put(delta, NextHopId::is_none);
                 std::thread::sleep(Duration::from_micros(200));
                 self.put(delta, |id| !id.is_none());
             }
-            Fault::OneLate => {
+            EngineFault::OneLate => {
                 let late = std::mem::replace(&mut self.late, delta.clone());
                 self.put(&late, |_| true);
             }
             _ => self.put(delta, |_| true), // under one lock, so that no reader sees a part of it
         }
-        if self.fault == Fault::Miscounts
+        if self.fault == EngineFault::Miscounts
             && delta.v4.iter().any(|change| !change.adds() && !change.withdraws())
         {
             self.miscounted += 1;
         }
         let Generation(number) = self.generation;
-        self.generation = Generation(number + if self.fault == Fault::TwoGenerations { 2 } else { 1 });
+        self.generation = Generation(number + if self.fault == EngineFault::TwoGenerations { 2 } else { 1 });
         Ok(self.generation)
     }
 
@@ -203,7 +205,7 @@ impl EngineWriter for Faulty {
 }
 
 struct Reader {
-    fault: Fault,
+    fault: EngineFault,
     tables: Arc<RwLock<OraclePair>>,
     slots: Vec<Vec<NextHopId>>,
     batch_max: usize,
@@ -211,10 +213,10 @@ struct Reader {
 
 impl Reader {
     fn one_v4(&self, tables: &OraclePair, key: u32) -> NextHopId {
-        let wrong = self.fault == Fault::WrongAnswer && key % 256 == 77;
+        let wrong = self.fault == EngineFault::WrongAnswer && key % 256 == 77;
         match tables.v4.longest_match(key) {
             _ if wrong => NextHopId::MAX,
-            Some((32, _)) if self.fault == Fault::NoHostRoutes => NextHopId::NONE,
+            Some((32, _)) if self.fault == EngineFault::NoHostRoutes => NextHopId::NONE,
             Some((_, id)) => id,
             None => NextHopId::NONE,
         }
@@ -222,7 +224,7 @@ impl Reader {
 
     fn one_v6(&self, tables: &OraclePair, key: u128) -> NextHopId {
         match tables.v6.longest_match(key) {
-            Some((65.., _)) if self.fault == Fault::Shallow => NextHopId::NONE,
+            Some((65.., _)) if self.fault == EngineFault::Shallow => NextHopId::NONE,
             Some((_, id)) => id,
             None => NextHopId::NONE,
         }
@@ -240,13 +242,13 @@ impl EngineReader for Reader {
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
         let limit = self.batch_max;
-        if keys.len() > limit && self.fault != Fault::CutsBatches {
+        if keys.len() > limit && self.fault != EngineFault::CutsBatches {
             return Err(EngineError::Batch { keys: keys.len(), limit });
         }
         let tables = self.tables.read().unwrap();
         let mut answers: Vec<_> = match keys {
             Keys::V4(keys) => keys.iter().take(limit).map(|key| self.one_v4(&tables, *key)).collect(),
-            Keys::V6 { hi, lo } if hi.len() != lo.len() && self.fault != Fault::AnyHalves => {
+            Keys::V6 { hi, lo } if hi.len() != lo.len() && self.fault != EngineFault::AnyHalves => {
                 return Err(EngineError::Batch { keys: hi.len(), limit: lo.len() });
             }
             Keys::V6 { hi, lo } => {
@@ -254,7 +256,7 @@ impl EngineReader for Reader {
                 keys.take(limit).map(|key| self.one_v6(&tables, key)).collect()
             }
         };
-        if self.fault == Fault::Tail && answers.len() > 1 && answers.len() % 8 != 0 {
+        if self.fault == EngineFault::Tail && answers.len() > 1 && answers.len() % 8 != 0 {
             let last = answers.len() - 1;
             answers[last] = answers[last - 1];
         }
@@ -264,13 +266,13 @@ impl EngineReader for Reader {
     }
 
     fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
-        let slot = if self.fault == Fault::OneSlot { 0 } else { usize::from(slot.0) };
+        let slot = if self.fault == EngineFault::OneSlot { 0 } else { usize::from(slot.0) };
         Poll::Ready(Ok(&self.slots[slot]))
     }
 }
 
 /// Runs `group` on an engine with `fault`. Returns its failure message, if it fails.
-fn outcome(fault: Fault, group: fn(Make<'_>, Options)) -> Result<(), String> {
+fn outcome(fault: EngineFault, group: fn(Make<'_>, Options)) -> Result<(), String> {
     let make = || -> Result<Box<dyn EngineWriter>, EngineError> { Ok(Box::new(faulty(fault, u64::MAX))) };
     message(|| group(&make, Options::default()))
 }
@@ -282,7 +284,7 @@ fn message(test: impl FnOnce()) -> Result<(), String> {
     })
 }
 
-fn finds(fault: Fault, group: fn(Make<'_>, Options), fragment: &str) {
+fn finds(fault: EngineFault, group: fn(Make<'_>, Options), fragment: &str) {
     match outcome(fault, group) {
         Ok(()) => panic!("{fault:?} was not found"),
         Err(text) => assert!(text.contains(fragment), "{fault:?} was found as '{text}', wanted '{fragment}'"),
@@ -291,60 +293,58 @@ fn finds(fault: Fault, group: fn(Make<'_>, Options), fragment: &str) {
 
 #[test]
 fn without_a_fault_the_suite_passes() {
-    let make =
-        || -> Result<Box<dyn EngineWriter>, EngineError> { Ok(Box::new(faulty(Fault::None, u64::MAX))) };
-    conformance::run(&make, Options::default());
+    assert_eq!(outcome(EngineFault::None, conformance::run), Ok(()));
 }
 
 #[test]
 fn wrong_answers_are_found() {
-    finds(Fault::WrongAnswer, conformance::boundaries, "right is");
-    finds(Fault::WrongAnswer, conformance::random_tables, "right is");
-    finds(Fault::WrongAnswer, conformance::internet_tables, "right is");
-    finds(Fault::WrongAnswer, conformance::batches, "right is");
-    finds(Fault::Tail, conformance::batches, "right is");
-    finds(Fault::Shallow, conformance::shapes, "right is");
-    finds(Fault::NoHostRoutes, conformance::shapes, "/32");
+    finds(EngineFault::WrongAnswer, conformance::boundaries, "right is");
+    finds(EngineFault::WrongAnswer, conformance::random_tables, "right is");
+    finds(EngineFault::WrongAnswer, conformance::internet_tables, "right is");
+    finds(EngineFault::WrongAnswer, conformance::batches, "right is");
+    finds(EngineFault::Tail, conformance::batches, "right is");
+    finds(EngineFault::Shallow, conformance::shapes, "right is");
+    finds(EngineFault::NoHostRoutes, conformance::shapes, "/32");
 }
 
 #[test]
 fn ids_that_do_not_fit_are_found() {
-    finds(Fault::NarrowIds, conformance::next_hops, "right is");
-    finds(Fault::LeaksIds, conformance::next_hops, "was refused");
+    finds(EngineFault::NarrowIds, conformance::next_hops, "right is");
+    finds(EngineFault::LeaksIds, conformance::next_hops, "was refused");
 }
 
 #[test]
 fn stale_tables_are_found() {
-    finds(Fault::OneLate, conformance::churn, "right is");
-    finds(Fault::OneLate, conformance::replay, "right is");
-    finds(Fault::KeepsCovered, conformance::churn, "right is");
-    finds(Fault::KeepsCovered, conformance::withdraw, "right is");
-    finds(Fault::Miscounts, conformance::withdraw, "stats() routes");
-    finds(Fault::TwoGenerations, conformance::shapes, "one generation");
+    finds(EngineFault::OneLate, conformance::churn, "right is");
+    finds(EngineFault::OneLate, conformance::replay, "right is");
+    finds(EngineFault::KeepsCovered, conformance::churn, "right is");
+    finds(EngineFault::KeepsCovered, conformance::withdraw, "right is");
+    finds(EngineFault::Miscounts, conformance::withdraw, "stats() routes");
+    finds(EngineFault::TwoGenerations, conformance::shapes, "one generation");
 }
 
 #[test]
 fn a_state_between_generations_is_found() {
-    finds(Fault::Intermediate, conformance::concurrent, "between generations");
-    finds(Fault::OneLate, conformance::concurrent, "between generations");
+    finds(EngineFault::Intermediate, conformance::concurrent, "between generations");
+    finds(EngineFault::OneLate, conformance::concurrent, "between generations");
 }
 
 #[test]
 fn broken_readers_are_found() {
-    finds(Fault::OneSlot, conformance::batches, "slot");
-    finds(Fault::CutsBatches, conformance::refusals, "EngineError::Batch");
-    finds(Fault::AnyHalves, conformance::refusals, "EngineError::Batch");
+    finds(EngineFault::OneSlot, conformance::batches, "slot");
+    finds(EngineFault::CutsBatches, conformance::refusals, "EngineError::Batch");
+    finds(EngineFault::AnyHalves, conformance::refusals, "EngineError::Batch");
 }
 
 #[test]
 fn half_done_refusals_are_found() {
-    finds(Fault::HalfRefused, conformance::next_hops, "right is");
+    finds(EngineFault::HalfRefused, conformance::next_hops, "right is");
 }
 
 /// The group `limited` passes on an engine that keeps its memory limit, and fails on engines that do not.
 #[test]
 fn limits_that_do_not_hold_are_found() {
-    let limited = |fault: Fault| {
+    let limited = |fault: EngineFault| {
         message(|| {
             let make = |limit: u64| -> Result<Box<dyn EngineWriter>, EngineError> {
                 Ok(Box::new(faulty(fault, limit)))
@@ -352,7 +352,7 @@ fn limits_that_do_not_hold_are_found() {
             conformance::limited(&make, Options::default());
         })
     };
-    assert_eq!(limited(Fault::None), Ok(()));
-    assert!(limited(Fault::RefusesLate).unwrap_err().contains("right is"));
-    assert!(limited(Fault::Unlimited).unwrap_err().contains("table bytes in service"));
+    assert_eq!(limited(EngineFault::None), Ok(()));
+    assert!(limited(EngineFault::RefusesLate).unwrap_err().contains("right is"));
+    assert!(limited(EngineFault::Unlimited).unwrap_err().contains("table bytes in service"));
 }

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 /// The properties compared.
 #[derive(Debug, PartialEq)]
-struct Figures {
+struct TableShape {
     routes: usize,
     /// Distinct blocks of a length that contain a route at least as long: `(length, blocks)`.
     blocks: Vec<(u8, usize)>,
@@ -28,7 +28,7 @@ struct Figures {
     busiest_tenth_permille: usize,
 }
 
-impl Figures {
+impl TableShape {
     fn of<K: Key>(routes: &[(Prefix<K>, NextHopId)]) -> Self {
         let (lens, crowd_len): (&[u8], u8) = match K::FAMILY {
             Family::V4 => (&[16, 20, 24], 16),
@@ -81,8 +81,8 @@ impl Figures {
 }
 
 /// The properties of `v4-202401`, a full IPv4 table.
-fn real_v4() -> Figures {
-    Figures {
+fn real_v4() -> TableShape {
+    TableShape {
         routes: 901_899,
         blocks: vec![(16, 33_013), (20, 172_444), (24, 537_971)],
         starts: vec![(16, 35_192), (20, 217_012), (24, 839_650)],
@@ -95,8 +95,8 @@ fn real_v4() -> Figures {
 }
 
 /// The properties of `v6-202401`, a full IPv6 table.
-fn real_v6() -> Figures {
-    Figures {
+fn real_v6() -> TableShape {
+    TableShape {
         routes: 160_147,
         blocks: vec![
             (20, 617),
@@ -132,7 +132,7 @@ fn near(what: &str, found: usize, real: usize, percent: usize) {
     assert!(distance <= real * percent, "{what}: {found}, the real table has {real}");
 }
 
-fn compare(found: &Figures, real: &Figures) {
+fn compare(found: &TableShape, real: &TableShape) {
     assert_eq!(found.routes, real.routes);
     for ((len, found), (_, real)) in found.blocks.iter().zip(&real.blocks) {
         near(&format!("/{len} blocks with a route"), *found, *real, 18);
@@ -155,7 +155,7 @@ fn spec(family: Family, routes: usize, seed: u64) -> TableSpec {
 fn ipv4_is_shaped_as_the_real_table() {
     for seed in [1, 2] {
         let routes = table::<u32>(&spec(Family::V4, real_v4().routes, seed)).unwrap();
-        compare(&Figures::of(&routes), &real_v4());
+        compare(&TableShape::of(&routes), &real_v4());
     }
 }
 
@@ -163,7 +163,7 @@ fn ipv4_is_shaped_as_the_real_table() {
 fn ipv6_is_shaped_as_the_real_table() {
     for seed in [1, 2, 3] {
         let routes = table::<u128>(&spec(Family::V6, real_v6().routes, seed)).unwrap();
-        compare(&Figures::of(&routes), &real_v6());
+        compare(&TableShape::of(&routes), &real_v6());
         let firsts: HashSet<_> = routes.iter().map(|(prefix, _)| prefix.address() >> 112).collect();
         assert!((40..=100).contains(&firsts.len()), "{} blocks of /16", firsts.len());
     }
@@ -174,8 +174,8 @@ fn ipv6_is_shaped_as_the_real_table() {
 fn the_real_figures_are_those_of_the_real_tables() {
     let Some(files) = data(["v4-202401.txt.xz", "v6-202401.txt.xz"]) else { return };
     let rib = load(&files);
-    assert_eq!(Figures::of(&rib.v4.sorted()), real_v4());
-    assert_eq!(Figures::of(&rib.v6.sorted()), real_v6());
+    assert_eq!(TableShape::of(&rib.v4.sorted()), real_v4());
+    assert_eq!(TableShape::of(&rib.v6.sorted()), real_v6());
 }
 
 fn exact<K: Key>(routes: usize, next_hops: u32) -> Vec<(Prefix<K>, NextHopId)> {

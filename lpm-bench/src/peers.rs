@@ -95,9 +95,9 @@ impl Peers {
             Peer::RteFib6 => {
                 selected::<RteFib6>(&self.eal, &name, &config, kind).map(|t| boxed(t, &engine, self))
             }
-            Peer::RteLpm => dpdk_ffi::fib::Table::<RteLpm>::new(&self.eal, &name, &config)
+            Peer::RteLpm => dpdk_ffi::fib::DpdkTable::<RteLpm>::new(&self.eal, &name, &config)
                 .map(|t| boxed(t, &engine, self)),
-            Peer::RteLpm6 => dpdk_ffi::fib::Table::<RteLpm6>::new(&self.eal, &name, &config)
+            Peer::RteLpm6 => dpdk_ffi::fib::DpdkTable::<RteLpm6>::new(&self.eal, &name, &config)
                 .map(|t| boxed(t, &engine, self)),
         };
         made.map_err(|source| Fault::Peer { engine, source })
@@ -233,13 +233,13 @@ fn selected<L: Selectable>(
     name: &str,
     config: &TableConfig,
     kind: LookupKind,
-) -> Result<dpdk_ffi::fib::Table<L>, DpdkError> {
-    let mut table = dpdk_ffi::fib::Table::<L>::new(eal, name, config)?;
+) -> Result<dpdk_ffi::fib::DpdkTable<L>, DpdkError> {
+    let mut table = dpdk_ffi::fib::DpdkTable::<L>::new(eal, name, config)?;
     table.select(kind)?;
     Ok(table)
 }
 
-fn boxed<L>(table: dpdk_ffi::fib::Table<L>, engine: &str, peers: &Peers) -> Box<dyn Table>
+fn boxed<L>(table: dpdk_ffi::fib::DpdkTable<L>, engine: &str, peers: &Peers) -> Box<dyn Table>
 where
     L: Drive,
 {
@@ -293,7 +293,7 @@ drive! {
 }
 
 struct PeerTable<L: Drive> {
-    table: dpdk_ffi::fib::Table<L>,
+    table: dpdk_ffi::fib::DpdkTable<L>,
     engine: String,
     /// Second-level groups that the routes fill.
     groups: u64,
@@ -403,7 +403,7 @@ impl<L: Drive> Looker for PeerLooker<L> {
     fn answers(&mut self, keys: &KeySet, call: usize) -> Result<Vec<u32>, Fault> {
         let mut answers = Vec::with_capacity(keys.len());
         self.each(keys, 0..keys.len(), call, |part| {
-            answers.extend(part.iter().map(|answer| dpdk_ffi::fib::Table::<L>::next_hop(*answer)));
+            answers.extend(part.iter().map(|answer| dpdk_ffi::fib::DpdkTable::<L>::next_hop(*answer)));
         })?;
         Ok(answers)
     }

@@ -1,7 +1,7 @@
 //! Tables that change: withdraws, re-announcements, thousands of random deltas, a replayed update stream.
 
 use super::draw::{TestKey, Universe};
-use super::rig::{Rig, delta_of, fail};
+use super::rig::{TestRig, delta_of, fail};
 use super::{Make, Options};
 use crate::generate::{TableSpec, Updates, table};
 use crate::{Key, NextHopId, Prefix, Route, Routes};
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn withdraw(make: Make<'_>, options: Options) {
-    let mut rig = Rig::new(make, "withdraw", options);
+    let mut rig = TestRig::new(make, "withdraw", options);
     absent::<u32>(&mut rig);
     absent::<u128>(&mut rig);
     again::<u32>(&mut rig);
@@ -38,13 +38,13 @@ pub fn withdraw(make: Make<'_>, options: Options) {
     }
 }
 
-fn fill(rig: &mut Rig, routes: usize) -> Routes {
+fn fill(rig: &mut TestRig, routes: usize) -> Routes {
     let (u4, u6) = (Universe::<u32>::new(20, &mut rig.rng), Universe::<u128>::new(20, &mut rig.rng));
     Routes { v4: rig.drawn(&u4, routes), v6: rig.drawn(&u6, routes) }
 }
 
 /// Withdraws all routes in deltas of at most `part` routes a family, in random order.
-fn withdraw_in_parts(rig: &mut Rig, part: usize) {
+fn withdraw_in_parts(rig: &mut TestRig, part: usize) {
     while !rig.rib.is_empty() {
         let mut delta = Routes { v4: some_withdrawn(rig, part), v6: some_withdrawn(rig, part) };
         rig.apply(&delta);
@@ -52,14 +52,14 @@ fn withdraw_in_parts(rig: &mut Rig, part: usize) {
     }
 }
 
-fn some_withdrawn<K: TestKey>(rig: &mut Rig, part: usize) -> Vec<Route<K>> {
+fn some_withdrawn<K: TestKey>(rig: &mut TestRig, part: usize) -> Vec<Route<K>> {
     let mut left: Vec<_> = K::table(&rig.rib).prefixes().collect();
     let count = part.min(left.len());
     (0..count).map(|_| Route::withdrawal(left.swap_remove(rig.rng.below(left.len())))).collect()
 }
 
 /// Withdraws of absent routes change nothing.
-fn absent<K: TestKey>(rig: &mut Rig) {
+fn absent<K: TestKey>(rig: &mut TestRig) {
     let address = K::random(&mut rig.rng);
     let chain: Vec<_> = (0..=K::BITS).map(|len| Prefix::truncating(address, len)).collect();
     rig.case(format_args!("withdraws in an empty {} table", K::FAMILY));
@@ -87,7 +87,7 @@ fn absent<K: TestKey>(rig: &mut Rig) {
 
 /// One route announced twice with the same next hop, then changed, withdrawn and announced repeatedly, with other routes above
 /// and below it.
-fn again<K: TestKey>(rig: &mut Rig) {
+fn again<K: TestKey>(rig: &mut TestRig) {
     let address = K::random(&mut rig.rng);
     for len in [0, 8, 19, 20, 21, 24, 25, 31, 32, K::BITS / 2, K::BITS / 2 + 1, K::BITS] {
         let prefix = Prefix::truncating(address, len);
@@ -115,7 +115,7 @@ const DELTA_SIZES: [usize; 12] = [1, 1, 1, 1, 2, 2, 3, 5, 10, 30, 100, 1000];
 pub fn churn(make: Make<'_>, options: Options) {
     // With few prefixes nearly every change overlaps another. With many prefixes tables grow and thin out.
     for (bases, deltas) in [(1, 250), (3, 250), (40, 250), (1000, 150)] {
-        let rig = Rig::new(make, "churn", options);
+        let rig = TestRig::new(make, "churn", options);
         // With 3 bases the RIB passes on redundant routes too: an engine must not rely on the RIB leaving them out.
         let mut rig = if bases == 3 { rig.plain() } else { rig };
         let (u4, u6) =
@@ -146,7 +146,7 @@ pub fn churn(make: Make<'_>, options: Options) {
 
 /// `size` changes of distinct prefixes. Of ten, five announce a drawn prefix, four withdraw a present one, and one withdraws a
 /// drawn prefix, which is mostly absent.
-fn random_delta<K: TestKey>(rig: &mut Rig, universe: &Universe<K>, size: usize) -> Routes {
+fn random_delta<K: TestKey>(rig: &mut TestRig, universe: &Universe<K>, size: usize) -> Routes {
     let there: Vec<_> = K::table(&rig.rib).prefixes().collect();
     let mut seen = BTreeSet::new();
     let mut changes = Vec::with_capacity(size);
@@ -171,7 +171,7 @@ fn random_delta<K: TestKey>(rig: &mut Rig, universe: &Universe<K>, size: usize) 
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn replay(make: Make<'_>, options: Options) {
-    let mut rig = Rig::new(make, "replay", options);
+    let mut rig = TestRig::new(make, "replay", options);
     let (v4, v6) = (generated::<u32>(&mut rig, 4000, options), generated::<u128>(&mut rig, 2000, options));
     let mut updates = Updates::new(&v4, &v6, options.seed);
     rig.case(format_args!("replay, table"));
@@ -199,14 +199,14 @@ pub fn replay(make: Make<'_>, options: Options) {
         rig.check_delta(&mut delta);
     }
     rig.check_stats();
-    let mut built = Rig::new(make, "replay", options);
+    let mut built = TestRig::new(make, "replay", options);
     built.case(format_args!("built at once from what {count} updates left"));
     built.apply(&Routes::of(&rig.rib));
     built.check_stats();
     same(&mut rig, &mut built);
 }
 
-fn generated<K: Key>(rig: &mut Rig, routes: usize, options: Options) -> Vec<(Prefix<K>, NextHopId)> {
+fn generated<K: Key>(rig: &mut TestRig, routes: usize, options: Options) -> Vec<(Prefix<K>, NextHopId)> {
     let next_hops = u32::try_from(rig.ids.len()).unwrap_or(u32::MAX);
     let spec = TableSpec { family: K::FAMILY, routes, seed: options.seed, next_hops };
     match table::<K>(&spec) {
@@ -219,7 +219,7 @@ fn generated<K: Key>(rig: &mut Rig, routes: usize, options: Options) -> Vec<(Pre
 }
 
 /// Both engines hold the same routes and agree with the oracle at the edges of each prefix.
-fn same(one: &mut Rig, other: &mut Rig) {
+fn same(one: &mut TestRig, other: &mut TestRig) {
     let v4: Vec<_> = one.rib.v4.prefixes().collect();
     let v6: Vec<_> = one.rib.v6.prefixes().collect();
     for rig in [one, other] {

@@ -7,17 +7,14 @@
 //! A delta changes nests of routes, following one of three [`Cycle`]s. Next hops differ from generation to generation, so a state
 //! between two generations (the longer prefix gone, the shorter one still with its old next hop) gives an answer that is correct
 //! in neither.
-//!
-//! [`race`] does the same for a given time instead of a given number of deltas, with one reader that never pauses.
 
 use super::draw::TestKey;
-use super::rig::{BATCH_MAX, Rig, SLOTS, collect, fail, reader_of};
+use super::rig::{BATCH_MAX, SLOTS, TestRig, collect, fail, reader_of};
 use super::{Make, Options};
 use crate::oracle::OraclePair;
-use crate::{EngineReader, Generation, IpPrefix, KeyBuffer, NextHopId, Prefix, Routes, SlotId};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::{EngineReader, IpPrefix, KeyBuffer, NextHopId, Prefix, Routes, SlotId};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 /// Number of nests in each family.
 const NESTS: usize = 48;
@@ -29,7 +26,7 @@ const DELTAS_A_WAIT: usize = 4;
 
 /// How deltas change a nest: a short prefix, a middle one within it, and a long one within the middle one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cycle {
+enum Cycle {
     /// Longer prefixes are withdrawn while shorter ones are announced or changed, and vice versa.
     Swaps,
     /// One prefix a delta: the long one, the short one, the middle one, the short one again. Then all three are withdrawn.
@@ -40,9 +37,6 @@ pub enum Cycle {
 }
 
 impl Cycle {
-    /// All cycles.
-    pub const ALL: [Self; 3] = [Self::Swaps, Self::Announces, Self::Withdraws];
-
     /// The number of deltas in one cycle.
     const fn len(self) -> usize {
         match self {
@@ -79,9 +73,9 @@ pub fn withdraws(make: Make<'_>, options: Options) {
 }
 
 fn drive(make: Make<'_>, options: Options, cycle: Cycle, deltas: usize) {
-    let mut rig = Rig::new(make, "concurrent", options);
-    let plan = RacePlan::new(&mut rig, cycle, options.rounds(deltas));
-    let shared = RaceState::new(&rig);
+    let mut rig = TestRig::new(make, "concurrent", options);
+    let plan = ConcurrentPlan::new(&mut rig, cycle, options.rounds(deltas));
+    let shared = ConcurrentState::new(&rig);
     let mut readers = [(); READERS].map(|()| reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX));
     let during = beside(&rig.name(), &plan, &shared, &mut readers, || write(&mut rig, &plan, &shared));
     // Possible on a host with one CPU, or with an engine that applies a delta in microseconds.
@@ -97,51 +91,12 @@ fn drive(make: Make<'_>, options: Options, cycle: Cycle, deltas: usize) {
     }
 }
 
-/// The result of a [`race`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Raced {
-    /// Deltas applied.
-    pub deltas: u64,
-    /// Batches looked up, each of at most [`RACE_KEYS`] keys.
-    pub batches: u64,
-    /// Batches during which a delta was being applied.
-    pub during: u64,
-}
-
-/// Keys in a batch of [`race`].
-pub const RACE_KEYS: usize = BATCH_MAX;
-
-/// For `time`, one thread looks up without pause while this thread applies the deltas of `cycle` repeatedly. Every answer must
-/// belong to a generation between submit and collect.
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
-pub fn race(make: Make<'_>, options: Options, cycle: Cycle, time: Duration) -> Raced {
-    let mut rig = Rig::new(make, "race", options);
-    let mut plan = RacePlan::new(&mut rig, cycle, 2 * NESTS * cycle.len());
-    plan.close();
-    let shared = RaceState::new(&rig);
-    let mut reader = [reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX)];
-    let end = Instant::now() + time;
-    let (name, mut deltas) = (rig.name(), 0);
-    let during = beside(&name, &plan, &shared, &mut reader, || {
-        for delta in plan.deltas.iter().cycle() {
-            if shared.is_stopped() || Instant::now() >= end {
-                break;
-            }
-            shared.applying(rig.writer.generation().next(), || rig.apply(delta));
-            deltas += 1;
-        }
-    });
-    Raced { deltas, batches: shared.batches[0].load(Ordering::Acquire), during }
-}
-
 /// Runs `write` on this thread and one lookup thread for each reader. Returns the number of batches during which a delta was
 /// being applied.
 fn beside(
     name: &str,
-    plan: &RacePlan,
-    shared: &RaceState,
+    plan: &ConcurrentPlan,
+    shared: &ConcurrentState,
     readers: &mut [Box<dyn EngineReader>],
     write: impl FnOnce(),
 ) -> u64 {
@@ -171,7 +126,7 @@ impl Drop for StopOnDrop<'_> {
 }
 
 /// State shared by the writer and the readers.
-struct RaceState {
+struct ConcurrentState {
     /// The newest generation whose delta was passed to the engine.
     started: AtomicU64,
     /// The newest generation that `apply` has returned.
@@ -181,8 +136,8 @@ struct RaceState {
     batches: [AtomicU64; READERS],
 }
 
-impl RaceState {
-    fn new(rig: &Rig) -> Self {
+impl ConcurrentState {
+    fn new(rig: &TestRig) -> Self {
         let first = rig.writer.generation().0;
         Self {
             started: AtomicU64::new(first),
@@ -195,22 +150,13 @@ impl RaceState {
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
-
-    /// Runs `apply`, which makes generation `next`, and updates `started` and `done` around it.
-    fn applying<T>(&self, next: Generation, apply: impl FnOnce() -> T) -> T {
-        self.started.store(next.0, Ordering::SeqCst);
-        let applied = apply();
-        self.done.store(next.0, Ordering::SeqCst);
-        applied
-    }
 }
 
 /// Keys of one family, and the correct answers in every generation.
 struct Expected<K> {
     keys: Vec<K>,
     batch: KeyBuffer,
-    /// `right[generation][key]`; generation 0 is the empty table. In a [closed](RacePlan::close) plan the generation is taken modulo
-    /// the length.
+    /// `right[generation][key]`; generation 0 is the empty table.
     right: Vec<Vec<NextHopId>>,
 }
 
@@ -225,22 +171,17 @@ impl<K: TestKey> Expected<K> {
         self.right.push(self.keys.iter().map(|key| K::oracle(oracle).lookup(*key)).collect());
     }
 
-    /// The correct answers in `generation`.
-    fn right(&self, generation: u64) -> &[NextHopId] {
-        let count = u64::try_from(self.right.len()).unwrap_or(u64::MAX);
-        &self.right[usize::try_from(generation % count).unwrap_or(0)]
-    }
-
     /// Looks up a batch, whose size, place and way of asking follow from `turn`. Each answer must be correct in one of the generations
     /// between submit and collect. Returns whether a delta was being applied.
-    fn ask(&self, name: &str, shared: &RaceState, turn: usize, reader: &mut dyn EngineReader) -> bool {
+    fn ask(&self, name: &str, shared: &ConcurrentState, turn: usize, reader: &mut dyn EngineReader) -> bool {
         let count = self.keys.len();
         let size = [BATCH_MAX, 32, 7, 1][turn / 2 % 4].min(count);
         let start = turn.wrapping_mul(31) % (count - size + 1);
         let keys = self.batch.keys().part(start..start + size);
         let mut answers = [NextHopId::NONE; BATCH_MAX];
         let answers = &mut answers[..size];
-        let low = shared.done.load(Ordering::SeqCst);
+        let generation = |of: &AtomicU64| usize::try_from(of.load(Ordering::SeqCst)).unwrap_or(0);
+        let low = generation(&shared.done);
         let asked = if turn.is_multiple_of(3) {
             reader.lookup(keys, answers)
         } else {
@@ -250,17 +191,17 @@ impl<K: TestKey> Expected<K> {
         if let Err(error) = asked {
             fail(format_args!("{name}: a reader during churn: {error}"));
         }
-        let high = shared.started.load(Ordering::SeqCst);
+        let high = generation(&shared.started);
         for (at, answer) in (start..).zip(answers) {
-            if (low..=high).any(|generation| self.right(generation)[at] == *answer) {
+            if (low..=high).any(|generation| self.right[generation][at] == *answer) {
                 continue;
             }
             let known = (0..self.right.len()).filter(|generation| self.right[*generation][at] == *answer);
             fail(format_args!(
                 "{name}: {} answered {answer} between generations {low} and {high}, where {} and {} are right; {answer} is right in generations {:?}",
                 self.keys[at].to_ip(),
-                self.right(low)[at],
-                self.right(high)[at],
+                self.right[low][at],
+                self.right[high][at],
                 known.take(8).collect::<Vec<_>>(),
             ));
         }
@@ -269,14 +210,14 @@ impl<K: TestKey> Expected<K> {
 }
 
 /// The deltas, and the correct answers in every generation.
-struct RacePlan {
+struct ConcurrentPlan {
     deltas: Vec<Routes>,
     v4: Expected<u32>,
     v6: Expected<u128>,
 }
 
-impl RacePlan {
-    fn new(rig: &mut Rig, cycle: Cycle, deltas: usize) -> Self {
+impl ConcurrentPlan {
+    fn new(rig: &mut TestRig, cycle: Cycle, deltas: usize) -> Self {
         let nests4: Vec<_> = (0..NESTS).map(|at| Nest::<u32>::new(rig, at)).collect();
         let nests6: Vec<_> = (0..NESTS).map(|at| Nest::<u128>::new(rig, at)).collect();
         let mut oracle = rig.oracle.clone();
@@ -311,18 +252,6 @@ impl RacePlan {
         self.v4.push(oracle);
         self.v6.push(oracle);
     }
-
-    /// Appends a delta that withdraws everything, so that the first delta can follow the last.
-    fn close(&mut self) {
-        let mut prefixes = BTreeSet::new();
-        for delta in &self.deltas {
-            prefixes.extend(delta.v4.iter().map(|change| IpPrefix::V4(change.prefix)));
-            prefixes.extend(delta.v6.iter().map(|change| IpPrefix::V6(change.prefix)));
-        }
-        let mut all = Routes::new();
-        prefixes.into_iter().for_each(|prefix| all.push(prefix, NextHopId::NONE));
-        self.deltas.push(all);
-    }
 }
 
 /// A short prefix, a long one within it, a middle one between them, and keys that tell the three apart.
@@ -335,7 +264,7 @@ struct Nest<K: TestKey> {
 }
 
 impl<K: TestKey> Nest<K> {
-    fn new(rig: &mut Rig, at: usize) -> Self {
+    fn new(rig: &mut TestRig, at: usize) -> Self {
         // The first six bits keep nests apart. The lengths vary from there on, so that routes cross the levels of every engine.
         let tag = u128::try_from(at).unwrap_or(0) << 122;
         let address = K::from_high_bits(K::random(&mut rig.rng).to_high_bits() >> 6 | tag);
@@ -358,7 +287,7 @@ impl<K: TestKey> Nest<K> {
     }
 
     /// The changes of delta `at`. Both the prefixes present and all next hops differ from delta to delta.
-    fn step(&self, rig: &Rig, cycle: Cycle, at: usize) -> Vec<(IpPrefix, NextHopId)> {
+    fn step(&self, rig: &TestRig, cycle: Cycle, at: usize) -> Vec<(IpPrefix, NextHopId)> {
         let id = |kind: usize| Some(rig.id_at(at * 7 + self.salt + kind));
         let none = Some(NextHopId::NONE);
         let (short, middle, long) = match (cycle, at % cycle.len(), (at + self.salt) % cycle.len()) {
@@ -382,7 +311,7 @@ impl<K: TestKey> Nest<K> {
 }
 
 /// Applies every delta, waiting now and then so that the readers do not fall far behind.
-fn write(rig: &mut Rig, plan: &RacePlan, shared: &RaceState) {
+fn write(rig: &mut TestRig, plan: &ConcurrentPlan, shared: &ConcurrentState) {
     let mut seen = [0; READERS];
     for (at, delta) in plan.deltas.iter().enumerate() {
         rig.case(format_args!("concurrent, delta {at}"));
@@ -397,12 +326,21 @@ fn write(rig: &mut Rig, plan: &RacePlan, shared: &RaceState) {
         if shared.is_stopped() {
             return; // a reader has failed; joining it raises its panic
         }
-        shared.applying(rig.writer.generation().next(), || rig.apply(delta));
+        let next = rig.writer.generation().next().0;
+        shared.started.store(next, Ordering::SeqCst);
+        rig.apply(delta);
+        shared.done.store(next, Ordering::SeqCst);
     }
 }
 
 /// Looks up batches until told to stop. Returns the number of batches during which a delta was being applied.
-fn look_up(name: &str, plan: &RacePlan, shared: &RaceState, at: usize, reader: &mut dyn EngineReader) -> u64 {
+fn look_up(
+    name: &str,
+    plan: &ConcurrentPlan,
+    shared: &ConcurrentState,
+    at: usize,
+    reader: &mut dyn EngineReader,
+) -> u64 {
     let (mut during, mut turn) = (0, at);
     while !shared.is_stopped() {
         turn += 1;

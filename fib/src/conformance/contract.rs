@@ -1,7 +1,7 @@
 //! The reader contract: batches of any size, slots in any order, and typed errors for batches that do not fit.
 
 use super::draw::{TestKey, Universe};
-use super::rig::{Rig, collect, fail, reader_of};
+use super::rig::{TestRig, collect, fail, reader_of};
 use super::{Make, Options};
 use crate::{EngineError, EngineReader, Key, KeyBuffer, Keys, NextHopId, Routes, SlotId};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const SLOTS: u16 = 8;
 const BATCH_MAX: usize = 4096;
 
 /// Loads nested routes around a few addresses in both families, so that different keys get different answers.
-fn load(rig: &mut Rig) -> (Universe<u32>, Universe<u128>) {
+fn load(rig: &mut TestRig) -> (Universe<u32>, Universe<u128>) {
     let (u4, u6) = (Universe::<u32>::new(64, &mut rig.rng), Universe::<u128>::new(64, &mut rig.rng));
     let delta = Routes { v4: rig.drawn(&u4, 3000), v6: rig.drawn(&u6, 3000) };
     rig.apply(&delta);
@@ -27,7 +27,7 @@ fn load(rig: &mut Rig) -> (Universe<u32>, Universe<u128>) {
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn batches(make: Make<'_>, options: Options) {
-    let mut rig = Rig::new(make, "batches", options);
+    let mut rig = TestRig::new(make, "batches", options);
     let mut early = reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX);
     let (u4, u6) = load(&mut rig);
     let mut late = reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX);
@@ -51,12 +51,12 @@ pub fn batches(make: Make<'_>, options: Options) {
     collected_after_a_delta(&mut rig, late.as_mut(), &u4);
 }
 
-fn draw<K: TestKey>(rig: &mut Rig, universe: &Universe<K>, count: usize) -> Vec<K> {
+fn draw<K: TestKey>(rig: &mut TestRig, universe: &Universe<K>, count: usize) -> Vec<K> {
     (0..count).map(|_| universe.key(&mut rig.rng)).collect()
 }
 
 fn one_lookup<K: TestKey>(
-    rig: &mut Rig,
+    rig: &mut TestRig,
     reader: &mut dyn EngineReader,
     universe: &Universe<K>,
     count: usize,
@@ -88,7 +88,12 @@ impl FlightKeys {
 }
 
 /// Fills every slot with a batch of a random size and family, refills some, and collects in random order.
-fn slots_in_flight(rig: &mut Rig, reader: &mut dyn EngineReader, u4: &Universe<u32>, u6: &Universe<u128>) {
+fn slots_in_flight(
+    rig: &mut TestRig,
+    reader: &mut dyn EngineReader,
+    u4: &Universe<u32>,
+    u6: &Universe<u128>,
+) {
     let mut flights: BTreeMap<u16, (FlightKeys, usize)> = BTreeMap::new();
     let slots = (0..SLOTS).chain((0..3).map(|_| u16::from(rig.rng.between(0, 7)))).collect::<Vec<_>>();
     for slot in slots {
@@ -120,7 +125,7 @@ fn slots_in_flight(rig: &mut Rig, reader: &mut dyn EngineReader, u4: &Universe<u
 
 /// A batch submitted before a delta and collected after it may have the answers of either generation. The delta does not wait for
 /// it.
-fn collected_after_a_delta(rig: &mut Rig, reader: &mut dyn EngineReader, universe: &Universe<u32>) {
+fn collected_after_a_delta(rig: &mut TestRig, reader: &mut dyn EngineReader, universe: &Universe<u32>) {
     rig.case(format_args!("collected after a delta"));
     for _ in 0..20 {
         let keys = draw(rig, universe, 256);
@@ -153,7 +158,7 @@ fn collected_after_a_delta(rig: &mut Rig, reader: &mut dyn EngineReader, univers
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn refusals(make: Make<'_>, options: Options) {
-    let mut rig = Rig::new(make, "refusals", options);
+    let mut rig = TestRig::new(make, "refusals", options);
     let (u4, u6) = load(&mut rig);
     let limit = rig.reader.batch_max();
     let (v4, half) = (vec![0u32; limit + 1], vec![0u64; limit + 1]);
@@ -189,7 +194,7 @@ pub fn refusals(make: Make<'_>, options: Options) {
     id_above_capacity(&mut rig, &u4, &u6);
 }
 
-fn id_above_capacity(rig: &mut Rig, u4: &Universe<u32>, u6: &Universe<u128>) {
+fn id_above_capacity(rig: &mut TestRig, u4: &Universe<u32>, u6: &Universe<u128>) {
     let Ok(id) = NextHopId::new(rig.writer.info().capacity.next_hop_id_max.saturating_add(1)) else {
         return; // the engine stores every id that a `NextHopId` can have
     };

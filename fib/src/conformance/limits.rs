@@ -1,7 +1,7 @@
 //! Capacity limits: large next-hop ids, many of them, and table memory. An engine stores a delta correctly or refuses all of it.
 
 use super::draw::{TestKey, Universe};
-use super::rig::{Rig, delta_of, fail};
+use super::rig::{TestRig, delta_of, fail};
 use super::{Make, Options};
 use crate::{EngineError, EngineWriter, NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ const DISTINCT_IDS: u32 = 100_000;
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn next_hops(make: Make<'_>, options: Options) {
-    let mut rig = Rig::new(make, "next_hops", options);
+    let mut rig = TestRig::new(make, "next_hops", options);
     edge_ids::<u32>(&mut rig);
     edge_ids::<u128>(&mut rig);
     rig.withdraw_all();
@@ -34,7 +34,7 @@ pub fn next_hops(make: Make<'_>, options: Options) {
     inherited_ids::<u128>(&mut rig, 48);
 }
 
-fn edge_ids<K: TestKey>(rig: &mut Rig) {
+fn edge_ids<K: TestKey>(rig: &mut TestRig) {
     let largest = rig.writer.info().capacity.next_hop_id_max;
     for id in EDGE_IDS.into_iter().filter_map(|id| NextHopId::new(id).ok()) {
         for len in [0, 8, 17, 20, 24, 28, K::BITS - 1, K::BITS] {
@@ -52,7 +52,7 @@ fn edge_ids<K: TestKey>(rig: &mut Rig) {
 }
 
 /// Far more distinct ids over time than at any one time: an id that no route uses any more must not take up room.
-fn come_and_go(rig: &mut Rig) {
+fn come_and_go(rig: &mut TestRig) {
     let capacity = rig.writer.info().capacity;
     // While a delta is applied, an engine may hold both the old and the new id of each route, so use half of its capacity.
     let room = u32::try_from(capacity.next_hops_max / 2).unwrap_or(u32::MAX);
@@ -78,7 +78,7 @@ fn come_and_go(rig: &mut Rig) {
 }
 
 /// 100,000 distinct ids, in deltas that also withdraw: correct answers, or a refusal that changes nothing.
-fn many_ids<K: TestKey>(rig: &mut Rig) {
+fn many_ids<K: TestKey>(rig: &mut TestRig) {
     let capacity = rig.writer.info().capacity;
     let step = DISTINCT_IDS / 4;
     let universe = Universe::<K>::new(64, &mut rig.rng);
@@ -96,21 +96,13 @@ fn many_ids<K: TestKey>(rig: &mut Rig) {
         let distinct = u64::from(first + step - 1);
         let mut delta = delta_of(changes);
         let fits = distinct <= capacity.next_hops_max && distinct <= u64::from(capacity.next_hop_id_max);
-        match rig.tell(&delta) {
-            Ok(_) => {
-                used.retain(|prefix, _| !gone.contains(prefix));
-                used.append(&mut fresh);
-                let sample: Vec<_> = used.keys().step_by(37).copied().collect();
-                rig.check_prefixes(&sample);
-            }
-            Err(EngineError::Full { .. }) if !fits => {
-                unchanged(rig, &mut delta);
-                break;
-            }
-            Err(error) => {
-                fail(format_args!("{}: {distinct} ids, room for {capacity:?}: {error}", rig.name()))
-            }
+        if !takes(rig, &mut delta, |error| !fits && is_full(error)) {
+            break;
         }
+        used.retain(|prefix, _| !gone.contains(prefix));
+        used.append(&mut fresh);
+        let sample: Vec<_> = used.keys().step_by(37).copied().collect();
+        rig.check_prefixes(&sample);
     }
     rig.check_stats();
 }
@@ -123,7 +115,7 @@ const BULK: u32 = 20_000;
 /// Routes of length `len` use every id, and a wider route, which four longer routes cover completely, has one more. When one of
 /// the four is withdrawn, its addresses inherit the wider route's id: correct answers, or a refusal that changes nothing. A
 /// withdraw after which nothing is inherited must be accepted, however large.
-fn inherited_ids<K: TestKey>(rig: &mut Rig, len: u8) {
+fn inherited_ids<K: TestKey>(rig: &mut TestRig, len: u8) {
     let Some(most) =
         u32::try_from(rig.writer.info().capacity.next_hops_max).ok().filter(|n| u64::from(*n) <= FILLED_MAX)
     else {
@@ -157,16 +149,14 @@ fn inherited_ids<K: TestKey>(rig: &mut Rig, len: u8) {
 }
 
 /// Applies `delta`, which the engine may refuse with [`EngineError::Full`].
-fn take_or_refuse(rig: &mut Rig, delta: &mut Routes) {
-    match rig.tell(delta) {
-        Ok(_) => rig.check_delta(delta),
-        Err(EngineError::Full { .. }) => unchanged(rig, delta),
-        Err(error) => fail(format_args!("{}: must be EngineError::Full, is {error}", rig.name())),
+fn take_or_refuse(rig: &mut TestRig, delta: &mut Routes) {
+    if takes(rig, delta, is_full) {
+        rig.check_delta(delta);
     }
 }
 
 fn unused<K: TestKey>(
-    rig: &mut Rig,
+    rig: &mut TestRig,
     universe: &Universe<K>,
     used: &BTreeMap<Prefix<K>, NextHopId>,
     fresh: &BTreeMap<Prefix<K>, NextHopId>,
@@ -186,18 +176,33 @@ fn unused<K: TestKey>(
 }
 
 /// The engine refuses `delta` with [`EngineError::Full`], and nothing has changed.
-pub(super) fn expect_full(rig: &mut Rig, delta: &mut Routes) {
+pub(super) fn expect_full(rig: &mut TestRig, delta: &mut Routes) {
+    assert!(!takes(rig, delta, is_full), "{}: must be EngineError::Full, was taken", rig.name());
+}
+
+fn is_full(error: &EngineError) -> bool {
+    matches!(error, EngineError::Full { .. })
+}
+
+/// Whether the engine takes `delta`. It may refuse with errors that satisfy `may_be`, and then nothing has changed.
+fn takes(rig: &mut TestRig, delta: &mut Routes, may_be: impl Fn(&EngineError) -> bool) -> bool {
     let before = rig.writer.generation();
     match rig.tell(delta) {
-        Err(EngineError::Full { .. }) => {}
-        other => fail(format_args!("{}: must be EngineError::Full, got {other:?}", rig.name())),
+        Ok(_) => return true,
+        Err(error) if may_be(&error) => {}
+        Err(error) => fail(format_args!(
+            "{}, room for {:?}: a delta was refused: {error}",
+            rig.name(),
+            rig.writer.info().capacity
+        )),
     }
     assert_eq!(rig.writer.generation(), before, "{}: a refused delta makes no generation", rig.name());
     unchanged(rig, delta);
+    false
 }
 
 /// After a refused `delta` the engine gives the same answers and route counts as before it, and accepts a small delta.
-fn unchanged(rig: &mut Rig, delta: &mut Routes) {
+fn unchanged(rig: &mut TestRig, delta: &mut Routes) {
     rig.case(format_args!("after a refused delta of {} changes", delta.len()));
     rig.check_delta(delta);
     rig.check_delta(delta); // once through lookup, once through slots
@@ -219,13 +224,13 @@ const ROUTES_MAX: usize = 1 << 19;
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn limited(make: &dyn Fn(u64) -> Result<Box<dyn EngineWriter>, EngineError>, options: Options) {
-    let mut free = Rig::new(&|| make(u64::MAX), "limited", options);
+    let mut free = TestRig::new(&|| make(u64::MAX), "limited", options);
     let base = small_table(&mut free);
     free.apply(&base);
     let used_bytes = free.writer.stats().table_bytes;
     drop(free);
     let limit_bytes = used_bytes + used_bytes / 4;
-    let mut rig = Rig::new(&|| make(limit_bytes), "limited", options);
+    let mut rig = TestRig::new(&|| make(limit_bytes), "limited", options);
     let base = small_table(&mut rig);
     rig.case(format_args!("{} routes with room for a quarter more", base.len()));
     rig.apply(&base);
@@ -233,16 +238,11 @@ pub fn limited(make: &dyn Fn(u64) -> Result<Box<dyn EngineWriter>, EngineError>,
     loop {
         rig.case(format_args!("{routes} routes in at most {limit_bytes} table bytes"));
         let mut delta = large_delta(&mut rig, routes);
-        let (before, bytes) = (rig.writer.generation(), rig.writer.stats().table_bytes);
+        let bytes = rig.writer.stats().table_bytes;
         assert!(bytes <= limit_bytes, "{}: {bytes} table bytes in service", rig.name());
-        match rig.tell(&delta) {
-            Ok(_) => {}
-            Err(EngineError::Full { .. } | EngineError::Memory { .. }) => {
-                assert_eq!(rig.writer.generation(), before, "{}: a refusal makes no generation", rig.name());
-                unchanged(&mut rig, &mut delta);
-                break;
-            }
-            Err(error) => fail(format_args!("{}: must be Full or Memory, is {error}", rig.name())),
+        if !takes(&mut rig, &mut delta, |error| is_full(error) || matches!(error, EngineError::Memory { .. }))
+        {
+            break;
         }
         rig.check_delta(&mut delta);
         routes *= 2;
@@ -256,13 +256,13 @@ pub fn limited(make: &dyn Fn(u64) -> Result<Box<dyn EngineWriter>, EngineError>,
     rig.check_random(200);
 }
 
-fn small_table(rig: &mut Rig) -> Routes {
+fn small_table(rig: &mut TestRig) -> Routes {
     large_delta(rig, ROUTES_BEFORE)
 }
 
 /// `routes` new random routes, half in each family, and a withdraw or a change of some present routes.
-fn large_delta(rig: &mut Rig, routes: usize) -> Routes {
-    fn present<K: TestKey>(rig: &Rig, routes: usize) -> BTreeMap<Prefix<K>, NextHopId> {
+fn large_delta(rig: &mut TestRig, routes: usize) -> Routes {
+    fn present<K: TestKey>(rig: &TestRig, routes: usize) -> BTreeMap<Prefix<K>, NextHopId> {
         let some = K::table(&rig.rib).prefixes().enumerate().step_by(5).take(routes);
         some.map(|(at, prefix)| (prefix, if at % 2 == 0 { NextHopId::NONE } else { rig.id_at(at + 1) }))
             .collect()

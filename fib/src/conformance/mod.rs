@@ -33,7 +33,7 @@ mod shapes;
 mod tables;
 
 pub use churn::{churn, replay, withdraw};
-pub use concurrent::{Cycle, RACE_KEYS, Raced, announces, concurrent, race, withdraws};
+pub use concurrent::{announces, concurrent, withdraws};
 pub use contract::{batches, refusals};
 pub use limits::{limited, next_hops};
 pub use shapes::shapes;

@@ -30,7 +30,7 @@ pub(super) fn fail(message: fmt::Arguments<'_>) -> ! {
 }
 
 /// An engine, two readers of it (one of which stays idle), and the routes that the engine should hold.
-pub(super) struct Rig {
+pub(super) struct TestRig {
     pub(super) writer: Box<dyn EngineWriter>,
     pub(super) reader: Box<dyn EngineReader>,
     /// A reader that never looks up. It must not delay a delta.
@@ -46,7 +46,7 @@ pub(super) struct Rig {
     ipv4_only: bool,
 }
 
-impl Rig {
+impl TestRig {
     /// A new, empty engine for the group `group`.
     pub(super) fn new(make: Make<'_>, group: &'static str, options: Options) -> Self {
         let writer = match make() {

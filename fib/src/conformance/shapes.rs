@@ -1,7 +1,7 @@
 //! Arrangements of prefixes: each alone, nested, side by side, at the ends of the address space, beyond /64.
 
 use super::draw::TestKey;
-use super::rig::Rig;
+use super::rig::TestRig;
 use super::{Make, Options};
 use crate::{NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn shapes(make: Make<'_>, options: Options) {
-    let mut rig = Rig::new(make, "shapes", options);
+    let mut rig = TestRig::new(make, "shapes", options);
     empty(&mut rig);
     both(&mut rig, default_only::<u32>, default_only::<u128>);
     both(&mut rig, single_lengths::<u32>, single_lengths::<u128>);
@@ -27,14 +27,14 @@ pub fn shapes(make: Make<'_>, options: Options) {
 }
 
 /// Runs a case for each family. The IPv4 routes stay in the table while the IPv6 case runs.
-fn both(rig: &mut Rig, v4: impl Fn(&mut Rig), v6: impl Fn(&mut Rig)) {
+fn both(rig: &mut TestRig, v4: impl Fn(&mut TestRig), v6: impl Fn(&mut TestRig)) {
     v4(rig);
     v6(rig);
     rig.withdraw_all();
     rig.check_random(20);
 }
 
-fn empty(rig: &mut Rig) {
+fn empty(rig: &mut TestRig) {
     rig.case(format_args!("empty table"));
     rig.check_random(300);
     rig.check::<u32>(&[]);
@@ -44,7 +44,7 @@ fn empty(rig: &mut Rig) {
     rig.check_random(300);
 }
 
-fn default_only<K: TestKey>(rig: &mut Rig) {
+fn default_only<K: TestKey>(rig: &mut TestRig) {
     rig.case(format_args!("default route only, {}", K::FAMILY));
     let first = rig.id();
     rig.set(Prefix::<K>::DEFAULT, first);
@@ -57,7 +57,7 @@ fn default_only<K: TestKey>(rig: &mut Rig) {
 }
 
 /// One route at a time, of every length, at a random address and at both ends of the address space.
-fn single_lengths<K: TestKey>(rig: &mut Rig) {
+fn single_lengths<K: TestKey>(rig: &mut TestRig) {
     let ends = [K::ZERO, K::mask(K::BITS)];
     let mut last: Option<Prefix<K>> = None;
     for len in 0..=K::BITS {
@@ -78,7 +78,7 @@ fn single_lengths<K: TestKey>(rig: &mut Rig) {
 }
 
 /// Routes of every length at one address, then withdrawn from the longest, from the shortest, and in random order.
-fn nested_chain<K: TestKey>(rig: &mut Rig) {
+fn nested_chain<K: TestKey>(rig: &mut TestRig) {
     for order in ["from the longest", "from the shortest", "in random order"] {
         let address = K::random(&mut rig.rng);
         let chain: Vec<_> = (0..=K::BITS).map(|len| Prefix::truncating(address, len)).collect();
@@ -105,13 +105,13 @@ fn nested_chain<K: TestKey>(rig: &mut Rig) {
 }
 
 /// Gives each prefix the next hop with that number, in one delta; 0 withdraws it.
-fn step<K: TestKey>(rig: &mut Rig, changes: &[(Prefix<K>, usize)]) {
+fn step<K: TestKey>(rig: &mut TestRig, changes: &[(Prefix<K>, usize)]) {
     let next_hop = |at: usize| if at == 0 { NextHopId::NONE } else { rig.id_at(at) };
     rig.change(changes.iter().map(|(prefix, at)| (*prefix, next_hop(*at)).into()).collect());
 }
 
 /// For every length both halves of a prefix, with and without the whole prefix; one half withdrawn, the other changed.
-fn siblings<K: TestKey>(rig: &mut Rig) {
+fn siblings<K: TestKey>(rig: &mut TestRig) {
     for len in 1..=K::BITS {
         let key = K::random(&mut rig.rng);
         let (one, two) = (Prefix::truncating(key, len), Prefix::truncating(key.flipped(len - 1), len));
@@ -133,7 +133,7 @@ fn siblings<K: TestKey>(rig: &mut Rig) {
 }
 
 /// Host routes at zero and all ones, beneath the halves of the address space and a default route.
-fn ends<K: TestKey>(rig: &mut Rig) {
+fn ends<K: TestKey>(rig: &mut TestRig) {
     let ones = K::mask(K::BITS);
     let prefixes = [
         Prefix::truncating(K::ZERO, K::BITS),
@@ -152,7 +152,7 @@ fn ends<K: TestKey>(rig: &mut Rig) {
 }
 
 /// Runs of adjacent host routes across aligned boundaries, and scattered ones.
-fn host_routes<K: TestKey>(rig: &mut Rig) {
+fn host_routes<K: TestKey>(rig: &mut TestRig) {
     rig.case(format_args!("host routes, {}", K::FAMILY));
     let mut prefixes = BTreeSet::new();
     for _ in 0..4 {
@@ -177,7 +177,7 @@ fn host_routes<K: TestKey>(rig: &mut Rig) {
 
 /// Many routes of all longer lengths beneath one prefix of `len` bits: first without a route for that prefix, then with one, then
 /// with a shorter one only, then with a default route only.
-fn deep<K: TestKey>(rig: &mut Rig, len: u8) {
+fn deep<K: TestKey>(rig: &mut TestRig, len: u8) {
     let top = Prefix::truncating(K::random(&mut rig.rng), len);
     let mut routes = BTreeSet::new();
     while routes.len() < 2000 {

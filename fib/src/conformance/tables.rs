@@ -1,7 +1,7 @@
 //! Whole tables: random ones, nested ones, and ones shaped like the Internet's.
 
 use super::draw::{TestKey, Universe};
-use super::rig::Rig;
+use super::rig::TestRig;
 use super::{Make, Options};
 use crate::generate::{DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6, TableSpec, table};
 use crate::{NextHopId, Prefix};
@@ -16,7 +16,7 @@ const PREFIXES_A_CHECK: usize = 1000;
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn boundaries(make: Make<'_>, options: Options) {
-    let mut rig = Rig::new(make, "boundaries", options);
+    let mut rig = TestRig::new(make, "boundaries", options);
     boundaries_of::<u32>(&mut rig);
     boundaries_of::<u128>(&mut rig);
     rig.check_stats();
@@ -24,7 +24,7 @@ pub fn boundaries(make: Make<'_>, options: Options) {
     rig.check_random(200);
 }
 
-fn boundaries_of<K: TestKey>(rig: &mut Rig) {
+fn boundaries_of<K: TestKey>(rig: &mut TestRig) {
     let universe = Universe::<K>::new(16, &mut rig.rng);
     let mut prefixes: BTreeSet<_> = (0..2000).map(|_| universe.prefix(&mut rig.rng)).collect();
     for len in 0..=K::BITS {
@@ -41,7 +41,7 @@ fn boundaries_of<K: TestKey>(rig: &mut Rig) {
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn random_tables(make: Make<'_>, options: Options) {
-    let mut rig = Rig::new(make, "random_tables", options);
+    let mut rig = TestRig::new(make, "random_tables", options);
     for (routes, bases) in [(100, 2), (1000, 8), (5000, 200), (20_000, 4000)] {
         let v4 = random_table::<u32>(&mut rig, routes, bases);
         let v6 = random_table::<u128>(&mut rig, routes, bases);
@@ -56,7 +56,7 @@ pub fn random_tables(make: Make<'_>, options: Options) {
     }
 }
 
-fn random_table<K: TestKey>(rig: &mut Rig, routes: usize, bases: usize) -> Vec<Prefix<K>> {
+fn random_table<K: TestKey>(rig: &mut TestRig, routes: usize, bases: usize) -> Vec<Prefix<K>> {
     let universe = Universe::<K>::new(bases, &mut rig.rng);
     let mut prefixes = BTreeSet::new();
     while prefixes.len() < routes {
@@ -73,13 +73,13 @@ fn random_table<K: TestKey>(rig: &mut Rig, routes: usize, bases: usize) -> Vec<P
 }
 
 /// Gives every tenth route a new next hop, in one delta.
-fn change_some<K: TestKey>(rig: &mut Rig, prefixes: &[Prefix<K>]) {
+fn change_some<K: TestKey>(rig: &mut TestRig, prefixes: &[Prefix<K>]) {
     let some: Vec<_> = prefixes.iter().step_by(10).copied().collect();
     rig.announce(&some);
     check_all(rig, &some);
 }
 
-fn check_all<K: TestKey>(rig: &mut Rig, prefixes: &[Prefix<K>]) {
+fn check_all<K: TestKey>(rig: &mut TestRig, prefixes: &[Prefix<K>]) {
     for part in prefixes.chunks(PREFIXES_A_CHECK) {
         rig.check_prefixes(part);
     }
@@ -91,7 +91,7 @@ fn check_all<K: TestKey>(rig: &mut Rig, prefixes: &[Prefix<K>]) {
 /// # Panics
 /// When the engine breaks the contract; the message says how.
 pub fn internet_tables(make: Make<'_>, options: Options) {
-    let mut rig = Rig::new(make, "internet_tables", options);
+    let mut rig = TestRig::new(make, "internet_tables", options);
     let sizes = if options.full { (DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6) } else { (20_000, 10_000) };
     let v4 = internet_table::<u32>(&mut rig, sizes.0, options.seed);
     let v6 = internet_table::<u128>(&mut rig, sizes.1, options.seed);
@@ -107,7 +107,7 @@ pub fn internet_tables(make: Make<'_>, options: Options) {
     rig.check_random(500);
 }
 
-fn internet_table<K: TestKey>(rig: &mut Rig, routes: usize, seed: u64) -> Vec<Prefix<K>> {
+fn internet_table<K: TestKey>(rig: &mut TestRig, routes: usize, seed: u64) -> Vec<Prefix<K>> {
     let next_hops = u32::try_from(rig.ids.len()).unwrap_or(u32::MAX);
     let spec = TableSpec { family: K::FAMILY, routes, seed, next_hops };
     let generated = match table::<K>(&spec) {
@@ -131,7 +131,7 @@ fn internet_table<K: TestKey>(rig: &mut Rig, routes: usize, seed: u64) -> Vec<Pr
     prefixes
 }
 
-fn withdraw_some<K: TestKey>(rig: &mut Rig, prefixes: &[Prefix<K>]) {
+fn withdraw_some<K: TestKey>(rig: &mut TestRig, prefixes: &[Prefix<K>]) {
     let some: Vec<_> = prefixes.iter().skip(5).step_by(10).copied().collect();
     rig.withdraw(&some);
     check_all(rig, &some);

@@ -5,7 +5,7 @@
 //!
 //! Invariant: [`Collected::commit`] changes the RIB and the next-hop table completely or not at all.
 
-use super::{FeedError, LineError, Loaded, RecordError};
+use super::{FeedError, FeedErrorKind, Loaded};
 use crate::{
     IpPrefix, Key, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable, Prefix, Rib, RibTable,
 };
@@ -45,21 +45,21 @@ impl HopRef {
 type Ranked = (NextHop, Option<u32>);
 
 /// A collected route.
-struct Route<K: Key> {
+struct CollectedRoute<K: Key> {
     prefix: Prefix<K>,
     hop: HopRef,
 }
 
 /// Where a next hop was first named, for error messages.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct FeedPlace {
     /// The line (text, JSON) or the record (MRT), from 1.
     pub(super) position: u64,
     /// The record's offset in an MRT file; 0 in other formats.
     pub(super) offset_bytes: u64,
 }
 
-impl Place {
+impl FeedPlace {
     /// A line of text.
     pub(super) const fn line(position: u64) -> Self {
         Self { position, offset_bytes: 0 }
@@ -69,14 +69,14 @@ impl Place {
 /// Everything read so far, from all files.
 #[derive(Default)]
 pub(super) struct Collected {
-    v4: Vec<Route<u32>>,
-    v6: Vec<Route<u128>>,
+    v4: Vec<CollectedRoute<u32>>,
+    v6: Vec<CollectedRoute<u128>>,
     /// With their metrics, so that a route needs no room for its own: a table has few pairs of them.
-    hops: Vec<(Ranked, usize, Place)>,
+    hops: Vec<(Ranked, usize, FeedPlace)>,
     by_hop: FxHashMap<Ranked, HopRef>,
     /// Bare ids seen so far, one bit each: millions of lines share a few ids.
     seen: Vec<u64>,
-    ids: Vec<(NextHopId, usize, Place)>,
+    ids: Vec<(NextHopId, usize, FeedPlace)>,
     neighbours: Vec<Neighbour>,
     /// The number of IPv4 and IPv6 routes at the end of each finished file.
     ends: Vec<(usize, usize)>,
@@ -84,7 +84,7 @@ pub(super) struct Collected {
 
 impl Collected {
     /// Adds a route whose next hop is the bare id `id`.
-    pub(super) fn add_bare(&mut self, prefix: IpPrefix, id: NextHopId, place: Place) {
+    pub(super) fn add_bare(&mut self, prefix: IpPrefix, id: NextHopId, place: FeedPlace) {
         if self.seen.is_empty() {
             self.seen = vec![0; (NextHopId::MAX.get() as usize + 1) / 64];
         }
@@ -100,7 +100,7 @@ impl Collected {
 
     /// Adds a route. Of the routes of a prefix in one file that with the lowest metric counts, of equal ones the first. A route
     /// without a metric replaces those before it, and is replaced by those after it.
-    pub(super) fn add(&mut self, prefix: IpPrefix, hop: Hop, metric: Option<u32>, place: Place) {
+    pub(super) fn add(&mut self, prefix: IpPrefix, hop: Hop, metric: Option<u32>, place: FeedPlace) {
         let hop = match hop {
             Hop::Id(id) => return self.add_bare(prefix, id, place),
             Hop::Hop(hop) => (hop, metric),
@@ -119,8 +119,8 @@ impl Collected {
 
     fn push(&mut self, prefix: IpPrefix, hop: HopRef) {
         match prefix {
-            IpPrefix::V4(prefix) => self.v4.push(Route { prefix, hop }),
-            IpPrefix::V6(prefix) => self.v6.push(Route { prefix, hop }),
+            IpPrefix::V4(prefix) => self.v4.push(CollectedRoute { prefix, hop }),
+            IpPrefix::V6(prefix) => self.v6.push(CollectedRoute { prefix, hop }),
         }
     }
 
@@ -202,7 +202,7 @@ impl Ids {
 
 fn fill<K: Key>(
     table: &mut RibTable<K>,
-    routes: &[Route<K>],
+    routes: &[CollectedRoute<K>],
     ids: &Ids,
     ends: impl Iterator<Item = usize>,
 ) -> Vec<Counts> {
@@ -233,7 +233,7 @@ fn fill<K: Key>(
 /// Sets the best of a file's `routes` of each prefix in `contested`, whose values are the best so far.
 fn set_best<K: Key>(
     table: &mut RibTable<K>,
-    routes: &[Route<K>],
+    routes: &[CollectedRoute<K>],
     ids: &Ids,
     mut contested: FxHashMap<Prefix<K>, Option<(NextHopId, Option<u32>)>>,
 ) {
@@ -254,12 +254,12 @@ fn set_best<K: Key>(
     }
 }
 
-fn refused(loaded: &Loaded, place: Place, error: NextHopError) -> FeedError {
-    let path = loaded.path.clone();
-    if place.offset_bytes > 0 {
-        let source = RecordError::NextHop(error);
-        FeedError::Record { path, record: place.position, offset_bytes: place.offset_bytes, source }
+fn refused(loaded: &Loaded, place: FeedPlace, error: NextHopError) -> FeedError {
+    let kind = if place.offset_bytes > 0 {
+        let (record, offset_bytes) = (place.position, place.offset_bytes);
+        FeedErrorKind::Record { record, offset_bytes, source: error.into() }
     } else {
-        FeedError::Line { path, line: place.position, source: LineError::NextHop(error) }
-    }
+        FeedErrorKind::Line { line: place.position, source: error.into() }
+    };
+    kind.of(&loaded.path)
 }

@@ -2,46 +2,70 @@
 
 use super::{Compression, Format};
 use crate::{Family, NextHopError, PrefixError};
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 /// Why a feed could not be read. Neither this feed nor those loaded with it have changed the RIB.
+#[derive(Debug)]
+pub struct FeedError {
+    /// The file that was refused.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub kind: FeedErrorKind,
+}
+
+impl FeedError {
+    /// The refused line, from 1; `None` where the format has no lines.
+    #[must_use]
+    pub const fn line(&self) -> Option<u64> {
+        match self.kind {
+            FeedErrorKind::Line { line, .. } | FeedErrorKind::Json { line, .. } => Some(line),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for FeedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.path.display(), self.line()) {
+            (path, Some(line)) => write!(f, "{path}:{line}: {}", self.kind),
+            (path, None) => write!(f, "{path}: {}", self.kind),
+        }
+    }
+}
+
+impl std::error::Error for FeedError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.kind)
+    }
+}
+
+/// What is wrong with a feed.
 #[derive(Debug, thiserror::Error)]
-pub enum FeedError {
+pub enum FeedErrorKind {
     /// The file does not exist or cannot be read.
-    #[error("{}: cannot be opened: {source}", path.display())]
+    #[error("cannot be opened: {source}")]
     Open {
-        /// The file.
-        path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
     /// The path is a directory.
-    #[error("{}: is a directory, wanted a file", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-    },
+    #[error("is a directory, wanted a file")]
+    Directory,
     /// The content has none of the known formats.
-    #[error("{}: is neither route text nor `ip -j route` JSON nor MRT", path.display())]
-    UnknownFormat {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("is neither route text nor `ip -j route` JSON nor MRT")]
+    UnknownFormat,
     /// The file is compressed in an unsupported format.
-    #[error("{}: is compressed with {name}; wanted plain, gzip, bzip2 or xz", path.display())]
+    #[error("is compressed with {name}; wanted plain, gzip, bzip2 or xz")]
     UnknownCompression {
-        /// The file.
-        path: PathBuf,
         /// The format's name.
         name: &'static str,
     },
     /// The content is valid, but of the wrong kind (routes instead of updates, or the reverse).
-    #[error("{}: {format} that holds {holds}, wanted {wanted}", path.display())]
+    #[error("{format} that holds {holds}, wanted {wanted}")]
     Content {
-        /// The file.
-        path: PathBuf,
         /// Its format.
         format: Format,
         /// The kind of content found.
@@ -50,38 +74,30 @@ pub enum FeedError {
         wanted: &'static str,
     },
     /// A read failed.
-    #[error("{}: reading failed after {offset_bytes} bytes: {source}", path.display())]
+    #[error("reading failed after {offset_bytes} bytes: {source}")]
     Read {
-        /// The file.
-        path: PathBuf,
         /// Bytes read before, after decompression.
         offset_bytes: u64,
         /// The system's error.
         source: io::Error,
     },
     /// The file was modified while it was read, so the content may mix old and new data.
-    #[error("{}: was changed while it was read, after {offset_bytes} bytes; try again", path.display())]
+    #[error("was changed while it was read, after {offset_bytes} bytes; try again")]
     Changed {
-        /// The file.
-        path: PathBuf,
         /// Bytes read before, after decompression.
         offset_bytes: u64,
     },
     /// A compressed file ends before its content does.
-    #[error("{}: the {compression} file is cut short; {offset_bytes} bytes came out of it", path.display())]
+    #[error("the {compression} file is cut short; {offset_bytes} bytes came out of it")]
     CutShort {
-        /// The file.
-        path: PathBuf,
         /// How it is compressed.
         compression: Compression,
         /// Bytes read before, after decompression.
         offset_bytes: u64,
     },
     /// A compressed file is damaged.
-    #[error("{}: the {compression} file is damaged after {offset_bytes} bytes of content: {source}", path.display())]
+    #[error("the {compression} file is damaged after {offset_bytes} bytes of content: {source}")]
     Corrupt {
-        /// The file.
-        path: PathBuf,
         /// How it is compressed.
         compression: Compression,
         /// Bytes read before, after decompression.
@@ -90,30 +106,24 @@ pub enum FeedError {
         source: io::Error,
     },
     /// A line of text, or the JSON entry that ends in that line, is wrong.
-    #[error("{}:{line}: {source}", path.display())]
+    #[error("{source}")]
     Line {
-        /// The file.
-        path: PathBuf,
         /// The line, from 1.
         line: u64,
         /// What is wrong with it.
         source: LineError,
     },
     /// The JSON is malformed.
-    #[error("{}:{line}: {source}", path.display())]
+    #[error("{source}")]
     Json {
-        /// The file.
-        path: PathBuf,
         /// The line, from 1.
         line: u64,
         /// The JSON parser's error.
         source: serde_json::Error,
     },
     /// A record of an MRT file is wrong.
-    #[error("{}: record {record} at byte {offset_bytes}: {source}", path.display())]
+    #[error("record {record} at byte {offset_bytes}: {source}")]
     Record {
-        /// The file.
-        path: PathBuf,
         /// The record, from 1.
         record: u64,
         /// Its offset, after decompression.
@@ -123,33 +133,9 @@ pub enum FeedError {
     },
 }
 
-impl FeedError {
-    /// The file that was refused.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        match self {
-            Self::Open { path, .. }
-            | Self::Directory { path }
-            | Self::UnknownFormat { path }
-            | Self::UnknownCompression { path, .. }
-            | Self::Content { path, .. }
-            | Self::Read { path, .. }
-            | Self::Changed { path, .. }
-            | Self::CutShort { path, .. }
-            | Self::Corrupt { path, .. }
-            | Self::Line { path, .. }
-            | Self::Json { path, .. }
-            | Self::Record { path, .. } => path,
-        }
-    }
-
-    /// The refused line, from 1; `None` where the format has no lines.
-    #[must_use]
-    pub const fn line(&self) -> Option<u64> {
-        match self {
-            Self::Line { line, .. } | Self::Json { line, .. } => Some(*line),
-            _ => None,
-        }
+impl FeedErrorKind {
+    pub(super) fn of(self, path: &Path) -> FeedError {
+        FeedError { path: path.to_owned(), kind: self }
     }
 }
 

@@ -11,10 +11,10 @@
 //! Entries are read one by one, so the JSON of a table is never in memory as a whole. An error names the line in which its entry
 //! ends.
 
-use super::collect::{Collected, Place};
+use super::collect::{Collected, FeedPlace};
 use super::error::excerpt;
-use super::text::{self, Destination, Path, Paths};
-use super::{FeedError, Hop, LineError, Progress, Source};
+use super::text::{self, Destination, PathWords, Paths};
+use super::{FeedError, FeedErrorKind, FeedSource, Hop, LineError, LoadProgress};
 use crate::{IpPrefix, Neighbour, NextHop};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// An entry: a route or a neighbour.
 #[derive(Deserialize)]
-struct Entry {
+struct JsonEntry {
     dst: Option<String>,
     #[serde(rename = "type")]
     kind: Option<String>,
@@ -64,7 +64,7 @@ enum Parsed {
     Neighbour(Neighbour),
 }
 
-impl Entry {
+impl JsonEntry {
     fn parsed(self) -> Result<Parsed, LineError> {
         let dst = self.dst.ok_or(LineError::Missing { name: "dst" })?;
         if let Some(mac) = self.lladdr {
@@ -79,7 +79,7 @@ impl Entry {
         refuse_if(self.encap.is_some(), "encap")?;
         refuse_if(self.from.is_some(), "from")?;
         let (has_pref, metric) = (self.pref.is_some(), self.metric);
-        let own = Path { has_pref, metric, ..path(self.gateway, self.via, self.dev)? };
+        let own = PathWords { has_pref, metric, ..path(self.gateway, self.via, self.dev)? };
         let prefix = destination.resolve(&own);
         let own_metric = Some(text::metric_of(prefix, metric));
         let kind = self.kind.as_deref().filter(|kind| *kind != "unicast");
@@ -99,7 +99,7 @@ impl Entry {
         for next in self.nexthops.into_iter().flatten() {
             refuse_if(next.encap.is_some(), "encap")?;
             let weight = next.weight.map(|weight| text::weight(&weight.to_string())).transpose()?;
-            paths.add_nexthop(Path { weight, ..path(next.gateway, next.via, next.dev)? })?;
+            paths.add_nexthop(PathWords { weight, ..path(next.gateway, next.via, next.dev)? })?;
         }
         let (prefix, hop, metric) = paths.route()?;
         Ok(Parsed::Route(prefix, hop, Some(metric)))
@@ -113,22 +113,22 @@ fn refuse_if(there: bool, name: &'static str) -> Result<(), LineError> {
     Ok(())
 }
 
-fn path(gateway: Option<String>, via: Option<Via>, dev: Option<String>) -> Result<Path, LineError> {
+fn path(gateway: Option<String>, via: Option<Via>, dev: Option<String>) -> Result<PathWords, LineError> {
     let gateway_family_named = via.is_some();
     let gateway = via.map(|via| via.host).or(gateway);
-    Ok(Path {
+    Ok(PathWords {
         gateway: gateway.map(|text| text::address("gateway", &text)).transpose()?,
         gateway_family_named,
         port: dev.map(|dev| text::port_of(&dev)).transpose()?,
-        ..Path::default()
+        ..PathWords::default()
     })
 }
 
 /// Counts the line ends that the JSON parser has passed. The parser reads byte by byte and never beyond the current entry.
 struct LineCounter<'a, 'p> {
-    source: &'a mut Source,
+    source: &'a mut FeedSource,
     lines: &'a AtomicU64,
-    progress: &'a mut Progress<'p>,
+    progress: &'a mut LoadProgress<'p>,
     reads: u16,
 }
 
@@ -146,11 +146,11 @@ impl Read for LineCounter<'_, '_> {
 }
 
 /// Passes each entry of an array to `each` as it is read.
-struct Entries<'a, F> {
+struct JsonEntries<'a, F> {
     each: &'a mut F,
 }
 
-impl<'de, F: FnMut(Entry) -> Result<(), LineError>> DeserializeSeed<'de> for Entries<'_, F> {
+impl<'de, F: FnMut(JsonEntry) -> Result<(), LineError>> DeserializeSeed<'de> for JsonEntries<'_, F> {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -158,7 +158,7 @@ impl<'de, F: FnMut(Entry) -> Result<(), LineError>> DeserializeSeed<'de> for Ent
     }
 }
 
-impl<'de, F: FnMut(Entry) -> Result<(), LineError>> Visitor<'de> for Entries<'_, F> {
+impl<'de, F: FnMut(JsonEntry) -> Result<(), LineError>> Visitor<'de> for JsonEntries<'_, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -166,7 +166,7 @@ impl<'de, F: FnMut(Entry) -> Result<(), LineError>> Visitor<'de> for Entries<'_,
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        while let Some(entry) = entries.next_element::<Entry>()? {
+        while let Some(entry) = entries.next_element::<JsonEntry>()? {
             (self.each)(entry).map_err(A::Error::custom)?;
         }
         Ok(())
@@ -175,9 +175,9 @@ impl<'de, F: FnMut(Entry) -> Result<(), LineError>> Visitor<'de> for Entries<'_,
 
 /// Reads a JSON feed to its end.
 pub(super) fn read(
-    source: &mut Source,
+    source: &mut FeedSource,
     collected: &mut Collected,
-    progress: &mut Progress<'_>,
+    progress: &mut LoadProgress<'_>,
 ) -> Result<(), FeedError> {
     let lines = AtomicU64::new(0);
     source.skip_mark();
@@ -188,7 +188,7 @@ pub(super) fn read(
 }
 
 /// Skips white space between arrays; false at the end of the file.
-fn skip_space(source: &mut Source, lines: &AtomicU64) -> Result<bool, FeedError> {
+fn skip_space(source: &mut FeedSource, lines: &AtomicU64) -> Result<bool, FeedError> {
     loop {
         let byte = match source.fill_buf() {
             Ok(bytes) => bytes.first().copied(),
@@ -207,17 +207,19 @@ fn skip_space(source: &mut Source, lines: &AtomicU64) -> Result<bool, FeedError>
 }
 
 fn read_array(
-    source: &mut Source,
+    source: &mut FeedSource,
     lines: &AtomicU64,
     collected: &mut Collected,
-    progress: &mut Progress<'_>,
+    progress: &mut LoadProgress<'_>,
 ) -> Result<(), FeedError> {
     let lines_before = lines.load(Relaxed);
     let mut refused = None;
-    let mut each = |entry: Entry| {
+    let mut each = |entry: JsonEntry| {
         let line = lines.load(Relaxed) + 1;
         match entry.parsed() {
-            Ok(Parsed::Route(prefix, hop, metric)) => collected.add(prefix, hop, metric, Place::line(line)),
+            Ok(Parsed::Route(prefix, hop, metric)) => {
+                collected.add(prefix, hop, metric, FeedPlace::line(line))
+            }
             Ok(Parsed::Neighbour(neighbour)) => collected.add_neighbour(neighbour),
             Err(error) => {
                 refused = Some((line, error.clone()));
@@ -227,15 +229,15 @@ fn read_array(
         Ok(())
     };
     let mut reader = serde_json::Deserializer::from_reader(LineCounter { source, lines, progress, reads: 0 });
-    let result = Entries { each: &mut each }.deserialize(&mut reader);
+    let result = JsonEntries { each: &mut each }.deserialize(&mut reader);
     drop(reader);
     let Err(error) = result else { return Ok(()) };
-    let path = source.path().to_owned();
-    if let Some((line, source)) = refused {
-        return Err(FeedError::Line { path, line, source });
-    }
     if error.is_io() {
         return Err(source.error(error.into()));
     }
-    Err(FeedError::Json { path, line: lines_before + error.line() as u64, source: error })
+    let kind = match refused {
+        Some((line, source)) => FeedErrorKind::Line { line, source },
+        None => FeedErrorKind::Json { line: lines_before + error.line() as u64, source: error },
+    };
+    Err(kind.of(source.path()))
 }

@@ -1,32 +1,32 @@
 //! Numbered lines of a text feed, and the words of a line.
 
 use super::error::excerpt;
-use super::{FeedError, LineError, Source};
+use super::{FeedError, FeedErrorKind, FeedSource, LineError};
 use std::io::{BufRead, Read};
 use std::str::SplitAsciiWhitespace;
 
 /// Far longer than any route. Without a limit a file without line ends would be read into memory whole.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Reads a [`Source`] line by line.
+/// Reads a [`FeedSource`] line by line.
 pub(super) struct Lines {
-    source: Source,
+    source: FeedSource,
     line: Vec<u8>,
     number: u64,
 }
 
 impl Lines {
     /// The lines of `source` from its current position, without a byte order mark.
-    pub(super) fn new(mut source: Source) -> Self {
+    pub(super) fn new(mut source: FeedSource) -> Self {
         source.skip_mark();
         Self { source, line: Vec::with_capacity(256), number: 0 }
     }
 
-    pub(super) const fn source(&self) -> &Source {
+    pub(super) const fn source(&self) -> &FeedSource {
         &self.source
     }
 
-    pub(super) fn into_source(self) -> Source {
+    pub(super) fn into_source(self) -> FeedSource {
         self.source
     }
 
@@ -65,18 +65,18 @@ impl Lines {
 
     /// Wraps `source` as an error in line `line`.
     pub(super) fn error_at(&self, line: u64, source: LineError) -> FeedError {
-        FeedError::Line { path: self.source.path().to_owned(), line, source }
+        FeedErrorKind::Line { line, source }.of(self.source.path())
     }
 }
 
 /// The words of a line, up to a comment: a word that starts with `#`.
 #[derive(Clone)]
-pub(super) struct Words<'a> {
+pub(super) struct LineWords<'a> {
     rest: SplitAsciiWhitespace<'a>,
     last: &'a str,
 }
 
-impl<'a> Words<'a> {
+impl<'a> LineWords<'a> {
     /// The words of `line`.
     pub(super) fn new(line: &'a [u8]) -> Result<Self, LineError> {
         let text = str::from_utf8(line).map_err(|_| LineError::NotText)?;
@@ -98,7 +98,7 @@ impl<'a> Words<'a> {
     }
 }
 
-impl<'a> Iterator for Words<'a> {
+impl<'a> Iterator for LineWords<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {
@@ -118,10 +118,10 @@ mod tests {
 
     #[test]
     fn comments_start_with_a_word() {
-        let words = |line: &'static str| Words::new(line.as_bytes()).unwrap().collect::<Vec<_>>();
+        let words = |line: &'static str| LineWords::new(line.as_bytes()).unwrap().collect::<Vec<_>>();
         assert_eq!(words(" a\tb#c  d # e f"), ["a", "b#c", "d"]);
         assert!(words("#").is_empty() && words("").is_empty());
-        let mut words = Words::new(b"a b # c").unwrap();
+        let mut words = LineWords::new(b"a b # c").unwrap();
         assert_eq!(words.want("x"), Ok("a"));
         assert!(words.clone().end().is_err());
         assert_eq!(words.next(), Some("b"));

@@ -1,12 +1,12 @@
 //! Route feeds: files in, routes out.
 //!
 //! ```text
-//! file -> Source (plain, gzip, bzip2, xz) -> text | json | table_dump -> Collected -> Rib + NextHopTable
+//! file -> FeedSource (plain, gzip, bzip2, xz) -> text | json | table_dump -> Collected -> Rib + NextHopTable
 //! ```
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`open`], [`Source`] | a file's bytes, decompressed; guesses the format from the content |
+//! | [`open`], [`FeedSource`] | a file's bytes, decompressed; guesses the format from the content |
 //! | `text` | route text: `PREFIX ID`, iproute2's dialect, l3fwd's `R` lines, neighbours; [`parse_route`], [`parse_neighbour`] for one |
 //! | `json` | `ip -j route` and `ip -j neigh` |
 //! | `mrt`, `table_dump` | MRT records, and the tables in TABLE_DUMP and TABLE_DUMP_V2 records |
@@ -31,9 +31,9 @@ mod updates;
 mod write;
 
 pub use collect::Hop;
-pub use error::{FeedError, LineError, RecordError};
+pub use error::{FeedError, FeedErrorKind, LineError, RecordError};
 pub use mrt::Truncated;
-pub use source::{Compression, Source, open};
+pub use source::{Compression, FeedSource, open};
 pub use text::{parse_neighbour, parse_route};
 pub use updates::{Action, Update, Updates, updates};
 pub use write::{RouteWords, WriteError, WriteFormat, WriteOptions, write};
@@ -42,7 +42,6 @@ use crate::{NextHopTable, Rib};
 use collect::Collected;
 use lines::Lines;
 use mrt::Records;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// The format of a feed.
@@ -104,12 +103,6 @@ pub struct LoadOptions<'a> {
     pub on_progress: Option<OnProgress<'a>>,
 }
 
-impl fmt::Debug for LoadOptions<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoadOptions").field("format", &self.format).finish_non_exhaustive()
-    }
-}
-
 /// What was read from a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
@@ -146,7 +139,7 @@ impl Loaded {
 }
 
 /// Reports loading progress to the caller.
-struct Progress<'a> {
+struct LoadProgress<'a> {
     hook: Option<OnProgress<'a>>,
     /// Bytes of the finished files.
     before_bytes: u64,
@@ -154,9 +147,9 @@ struct Progress<'a> {
     total_bytes: u64,
 }
 
-impl Progress<'_> {
+impl LoadProgress<'_> {
     /// Reports the position of `source`, if it has changed.
-    fn tick(&mut self, source: &Source) {
+    fn tick(&mut self, source: &FeedSource) {
         if let Some(hook) = &mut self.hook {
             let done_bytes = self.before_bytes + source.bytes_done();
             if done_bytes != self.last_bytes {
@@ -188,8 +181,9 @@ pub fn load<P: AsRef<Path>>(
         sources.push(open(path.as_ref())?);
     }
     let is_known = sources.iter().all(|source| source.bytes_total() > 0);
-    let total_bytes = if is_known { sources.iter().map(Source::bytes_total).sum() } else { 0 };
-    let mut progress = Progress { hook: options.on_progress, before_bytes: 0, last_bytes: 0, total_bytes };
+    let total_bytes = if is_known { sources.iter().map(FeedSource::bytes_total).sum() } else { 0 };
+    let mut progress =
+        LoadProgress { hook: options.on_progress, before_bytes: 0, last_bytes: 0, total_bytes };
     let mut collected = Collected::default();
     let mut loaded = Vec::with_capacity(paths.len());
     for source in sources {
@@ -201,19 +195,19 @@ pub fn load<P: AsRef<Path>>(
 
 /// Reads one file. [`Collected::commit`] fills in the route counts.
 fn load_one(
-    mut source: Source,
+    mut source: FeedSource,
     format: Option<Format>,
     collected: &mut Collected,
-    progress: &mut Progress<'_>,
+    progress: &mut LoadProgress<'_>,
 ) -> Result<Loaded, FeedError> {
     // With a given format, unrecognized content is accepted, but a read error is still returned.
     let guessed = source.sniff();
     let format = match (format, guessed) {
-        (Some(format), Ok(_) | Err(FeedError::UnknownFormat { .. })) => format,
+        (Some(format), Ok(_) | Err(FeedError { kind: FeedErrorKind::UnknownFormat, .. })) => format,
         (_, guessed) => guessed?,
     };
     let neighbours_before = collected.neighbours();
-    let mut outcome = table_dump::Outcome::default();
+    let mut outcome = table_dump::DumpOutcome::default();
     let source = match format {
         Format::Text => {
             let mut lines = Lines::new(source);

@@ -3,7 +3,7 @@
 //! The library reads the records. This file checks each header first, to distinguish garbage from a file cut short: when a header
 //! is valid but the end of its record is missing, the file was cut short, and the records before are kept.
 
-use super::{FeedError, RecordError, Source};
+use super::{FeedError, FeedErrorKind, FeedSource, RecordError};
 use bgpkit_parser::ParserError;
 use bgpkit_parser::models::EntryType;
 use bgpkit_parser::parser::{RawMrtRecord, chunk_mrt_record};
@@ -45,21 +45,21 @@ pub(super) enum Next {
 
 /// The records of a file.
 pub(super) struct Records {
-    source: Source,
+    source: FeedSource,
     number: u64,
     offset_bytes: u64,
 }
 
 impl Records {
-    pub(super) const fn new(source: Source) -> Self {
+    pub(super) const fn new(source: FeedSource) -> Self {
         Self { source, number: 0, offset_bytes: 0 }
     }
 
-    pub(super) const fn source(&self) -> &Source {
+    pub(super) const fn source(&self) -> &FeedSource {
         &self.source
     }
 
-    pub(super) fn into_source(self) -> Source {
+    pub(super) fn into_source(self) -> FeedSource {
         self.source
     }
 
@@ -75,8 +75,8 @@ impl Records {
 
     /// Wraps `source` as an error in the last record.
     pub(super) fn error(&self, source: RecordError) -> FeedError {
-        let path = self.source.path().to_owned();
-        FeedError::Record { path, record: self.number, offset_bytes: self.offset_bytes, source }
+        let (record, offset_bytes) = (self.number, self.offset_bytes);
+        FeedErrorKind::Record { record, offset_bytes, source }.of(self.source.path())
     }
 
     /// The next record.

@@ -1,9 +1,9 @@
 //! A feed's bytes: plain, gzip, bzip2 or xz, recognized by the first bytes, never by the file name.
 //!
-//! [`Source`] is a buffered reader that can look ahead without consuming. It counts the bytes read, for a progress bar and for
+//! [`FeedSource`] is a buffered reader that can look ahead without consuming. It counts the bytes read, for a progress bar and for
 //! error messages, and it records whether a compressed file was cut short.
 
-use super::{FeedError, Format};
+use super::{FeedError, FeedErrorKind, Format};
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
@@ -44,7 +44,7 @@ impl fmt::Display for Compression {
 }
 
 /// Counts the bytes read from a file, and detects at its end whether the file was modified meanwhile.
-struct Counted {
+struct CountedFile {
     file: File,
     done: Arc<AtomicU64>,
     /// The file's length and modification time when it was opened; `None` if it is not a regular file.
@@ -61,7 +61,7 @@ fn state(metadata: &Metadata) -> Option<(u64, SystemTime)> {
     Some((metadata.len(), metadata.modified().ok()?)).filter(|_| metadata.is_file())
 }
 
-impl Read for Counted {
+impl Read for CountedFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
         if read == 0 && !buffer.is_empty() && self.opened != state(&self.file.metadata()?) {
@@ -73,7 +73,7 @@ impl Read for Counted {
 }
 
 /// The bytes of a feed, decompressed. Made by [`open`].
-pub struct Source {
+pub struct FeedSource {
     path: PathBuf,
     compression: Compression,
     inner: Box<dyn Read + Send>,
@@ -89,30 +89,20 @@ pub struct Source {
     bytes_total: u64,
 }
 
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source")
-            .field("path", &self.path)
-            .field("compression", &self.compression)
-            .field("offset_bytes", &self.offset_bytes)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Opens a feed, and recognizes its compression (none, gzip, bzip2 or xz) by its first bytes.
 ///
 /// # Errors
-/// [`FeedError::Open`] when the file does not exist or cannot be read, [`FeedError::Directory`],
-/// [`FeedError::UnknownCompression`] for zstd and lz4. An empty file is accepted.
-pub fn open(path: &Path) -> Result<Source, FeedError> {
-    let fail = |source| FeedError::Open { path: path.to_owned(), source };
+/// [`FeedErrorKind::Open`] when the file does not exist or cannot be read, [`FeedErrorKind::Directory`],
+/// [`FeedErrorKind::UnknownCompression`] for zstd and lz4. An empty file is accepted.
+pub fn open(path: &Path) -> Result<FeedSource, FeedError> {
+    let fail = |source| FeedErrorKind::Open { source }.of(path);
     let file = File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if metadata.is_dir() {
-        return Err(FeedError::Directory { path: path.to_owned() });
+        return Err(FeedErrorKind::Directory.of(path));
     }
     let done = Arc::new(AtomicU64::new(0));
-    let mut counted = Counted { file, done: Arc::clone(&done), opened: state(&metadata) };
+    let mut counted = CountedFile { file, done: Arc::clone(&done), opened: state(&metadata) };
     let mut magic = Vec::with_capacity(MAGIC_BYTES);
     counted.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut magic).map_err(fail)?;
     let compression = match magic[..] {
@@ -120,10 +110,10 @@ pub fn open(path: &Path) -> Result<Source, FeedError> {
         [b'B', b'Z', b'h', ..] => Compression::Bzip2,
         [0xfd, b'7', b'z', b'X', b'Z', 0] => Compression::Xz,
         [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-            return Err(FeedError::UnknownCompression { path: path.to_owned(), name: "zstd" });
+            return Err(FeedErrorKind::UnknownCompression { name: "zstd" }.of(path));
         }
         [0x04, 0x22, 0x4d, 0x18, ..] => {
-            return Err(FeedError::UnknownCompression { path: path.to_owned(), name: "lz4" });
+            return Err(FeedErrorKind::UnknownCompression { name: "lz4" }.of(path));
         }
         _ => Compression::None,
     };
@@ -135,7 +125,7 @@ pub fn open(path: &Path) -> Result<Source, FeedError> {
         Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(whole))),
         Compression::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(buffered(whole))),
     };
-    Ok(Source {
+    Ok(FeedSource {
         path: path.to_owned(),
         compression,
         inner,
@@ -151,7 +141,7 @@ pub fn open(path: &Path) -> Result<Source, FeedError> {
     })
 }
 
-impl Source {
+impl FeedSource {
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -219,7 +209,7 @@ impl Source {
     /// are below 256; text has no zero bytes.
     ///
     /// # Errors
-    /// [`FeedError::UnknownFormat`] when the content has none of the formats. A failure before the first byte is reported as by
+    /// [`FeedErrorKind::UnknownFormat`] when the content has none of the formats. A failure before the first byte is reported as by
     /// [`Self::error`].
     pub fn sniff(&mut self) -> Result<Format, FeedError> {
         let head = self.peek(HEAD_BYTES);
@@ -237,12 +227,12 @@ impl Source {
         {
             return Err(self.error(failure));
         }
-        format.ok_or_else(|| FeedError::UnknownFormat { path: self.path.clone() })
+        format.ok_or_else(|| FeedErrorKind::UnknownFormat.of(&self.path))
     }
 
     /// The error of content that is valid but of the wrong kind.
     pub(super) fn holds(&self, format: Format, holds: &'static str, wanted: &'static str) -> FeedError {
-        FeedError::Content { path: self.path.clone(), format, holds, wanted }
+        FeedErrorKind::Content { format, holds, wanted }.of(&self.path)
     }
 
     /// Skips a byte order mark.
@@ -261,20 +251,21 @@ impl Source {
     /// Converts a failure of this reader to an error that names the file and the kind of failure.
     #[must_use]
     pub fn error(&self, source: io::Error) -> FeedError {
-        let (path, offset_bytes, compression) = (self.path.clone(), self.offset_bytes, self.compression);
-        if source.get_ref().is_some_and(|inner| inner.is::<ChangedMeanwhile>()) {
-            FeedError::Changed { path, offset_bytes }
+        let (offset_bytes, compression) = (self.offset_bytes, self.compression);
+        let kind = if source.get_ref().is_some_and(|inner| inner.is::<ChangedMeanwhile>()) {
+            FeedErrorKind::Changed { offset_bytes }
         } else if compression == Compression::None || source.raw_os_error().is_some() {
-            FeedError::Read { path, offset_bytes, source }
+            FeedErrorKind::Read { offset_bytes, source }
         } else if source.kind() == io::ErrorKind::UnexpectedEof {
-            FeedError::CutShort { path, compression, offset_bytes }
+            FeedErrorKind::CutShort { compression, offset_bytes }
         } else {
-            FeedError::Corrupt { path, compression, offset_bytes, source }
-        }
+            FeedErrorKind::Corrupt { compression, offset_bytes, source }
+        };
+        kind.of(&self.path)
     }
 }
 
-impl BufRead for Source {
+impl BufRead for FeedSource {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.start == self.end {
             self.peek(1);
@@ -294,7 +285,7 @@ impl BufRead for Source {
     }
 }
 
-impl Read for Source {
+impl Read for FeedSource {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.fill_buf()?.read(buffer)?;
         self.consume(read);
@@ -307,7 +298,7 @@ mod tests {
     use super::*;
 
     /// A source over `content`. The caller must keep the folder, which holds the file, while reading.
-    fn source(content: &[u8]) -> (tempfile::TempDir, Source) {
+    fn source(content: &[u8]) -> (tempfile::TempDir, FeedSource) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("feed");
         std::fs::write(&path, content).unwrap();
@@ -397,7 +388,7 @@ mod tests {
             for result in read_while(change) {
                 let error = result.expect_err(name);
                 assert!(
-                    matches!(error, FeedError::Changed { .. } | FeedError::Corrupt { .. }),
+                    matches!(error.kind, FeedErrorKind::Changed { .. } | FeedErrorKind::Corrupt { .. }),
                     "{name}: {error}"
                 );
             }

@@ -10,9 +10,9 @@
 //! later, the later route replaces the earlier one. The next hop is the BGP next hop as a gateway whose port is derived from its
 //! id. Multicast and generic records are counted and skipped.
 
-use super::collect::{Collected, Place};
+use super::collect::{Collected, FeedPlace};
 use super::mrt::{Next, Records, Truncated, library};
-use super::{FeedError, Format, Hop, Progress, RecordError};
+use super::{FeedError, Format, Hop, LoadProgress, RecordError};
 use crate::{IpPrefix, NextHop, PortRef, Prefix4, Prefix6, PrefixError};
 use bgpkit_parser::models::{EntryType, MrtMessage, TableDumpV2Message};
 use bgpkit_parser::parser::RawMrtRecord;
@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What a table file holds besides usable routes.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct DumpOutcome {
     /// Prefixes without an entry that has a usable next hop.
     pub(super) unusable: u64,
     /// Records of other types.
@@ -31,7 +31,7 @@ pub(super) struct Outcome {
 
 /// One peer's path to a prefix. The best entry is the smallest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
+struct PeerEntry {
     path_len: u32,
     peer: u128,
     order: u32,
@@ -41,17 +41,17 @@ struct Entry {
 /// A route whose entries may continue in the next record.
 struct Open {
     prefix: IpPrefix,
-    best: Option<Entry>,
-    place: Place,
+    best: Option<PeerEntry>,
+    place: FeedPlace,
 }
 
 /// Reads the whole table of an MRT file.
 pub(super) fn read(
     records: &mut Records,
     collected: &mut Collected,
-    progress: &mut Progress<'_>,
-) -> Result<Outcome, FeedError> {
-    let mut outcome = Outcome::default();
+    progress: &mut LoadProgress<'_>,
+) -> Result<DumpOutcome, FeedError> {
+    let mut outcome = DumpOutcome::default();
     let (mut tables, mut updates) = (0_u64, 0_u64);
     let mut peers = None;
     let mut open: Option<Open> = None;
@@ -66,7 +66,7 @@ pub(super) fn read(
         if records.number().is_multiple_of(256) {
             progress.tick(records.source());
         }
-        let place = Place { position: records.number(), offset_bytes: records.offset_bytes() };
+        let place = FeedPlace { position: records.number(), offset_bytes: records.offset_bytes() };
         let refuse = |error| records.error(error);
         let route = match (record.common_header.entry_type, record.common_header.entry_subtype) {
             (EntryType::TABLE_DUMP_V2, 1) => {
@@ -110,7 +110,7 @@ pub(super) fn read(
 
 /// Merges the entries of one prefix from consecutive records. If the prefix appears again later, the later route replaces the
 /// earlier one.
-fn merge(open: &mut Option<Open>, next: Open, collected: &mut Collected, outcome: &mut Outcome) {
+fn merge(open: &mut Option<Open>, next: Open, collected: &mut Collected, outcome: &mut DumpOutcome) {
     match open {
         Some(open) if open.prefix == next.prefix => {
             open.best = [open.best, next.best].into_iter().flatten().min();
@@ -123,7 +123,7 @@ fn merge(open: &mut Option<Open>, next: Open, collected: &mut Collected, outcome
     }
 }
 
-fn finish(open: &Open, collected: &mut Collected, outcome: &mut Outcome) {
+fn finish(open: &Open, collected: &mut Collected, outcome: &mut DumpOutcome) {
     match open.best {
         Some(best) => {
             let hop = NextHop::Gateway { gateway: best.gateway, port: PortRef::ById };
@@ -155,12 +155,12 @@ fn rib_record(
     bytes: &[u8],
     kind: RibKind,
     peers: Option<usize>,
-) -> Result<(IpPrefix, Option<Entry>), RecordError> {
+) -> Result<(IpPrefix, Option<PeerEntry>), RecordError> {
     let mut fields = Fields(bytes);
     fields.take("the sequence number", 4)?;
     let prefix = fields.prefix(kind.is_v6)?;
     let entries = fields.u16("the entry count")?;
-    let mut best: Option<Entry> = None;
+    let mut best: Option<PeerEntry> = None;
     for order in 0..u32::from(entries) {
         let index = fields.u16("the peer index")?;
         if let Some(peers) = peers
@@ -175,7 +175,7 @@ fn rib_record(
         let attributes_bytes = fields.u16("the attribute length")?;
         let attributes = fields.take("the attributes", usize::from(attributes_bytes))?;
         if let Some((path_len, gateway)) = attributes_of(attributes, 4, kind.is_v6)? {
-            let entry = Entry { path_len, peer: u128::from(index), order, gateway };
+            let entry = PeerEntry { path_len, peer: u128::from(index), order, gateway };
             best = Some(best.map_or(entry, |best| best.min(entry)));
         }
     }
@@ -183,7 +183,7 @@ fn rib_record(
 }
 
 /// The entries of a TABLE_DUMP record. The RFC allows one a record; early writers put several.
-fn table_dump_record(bytes: &[u8], is_v6: bool) -> Result<Vec<(IpPrefix, Option<Entry>)>, RecordError> {
+fn table_dump_record(bytes: &[u8], is_v6: bool) -> Result<Vec<(IpPrefix, Option<PeerEntry>)>, RecordError> {
     let mut fields = Fields(bytes);
     fields.take("the view and sequence numbers", 4)?;
     let mut entries = Vec::with_capacity(1);
@@ -199,7 +199,7 @@ fn table_dump_record(bytes: &[u8], is_v6: bool) -> Result<Vec<(IpPrefix, Option<
         fields.take("the peer AS", 2)?;
         let attributes_bytes = fields.u16("the attribute length")?;
         let attributes = fields.take("the attributes", usize::from(attributes_bytes))?;
-        let best = attributes_of(attributes, 2, is_v6)?.map(|(path_len, gateway)| Entry {
+        let best = attributes_of(attributes, 2, is_v6)?.map(|(path_len, gateway)| PeerEntry {
             path_len,
             peer,
             order: 0,
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn the_order_of_entries_is_path_then_peer_then_place() {
         let entry =
-            |path_len, peer, order| Entry { path_len, peer, order, gateway: Ipv4Addr::LOCALHOST.into() };
+            |path_len, peer, order| PeerEntry { path_len, peer, order, gateway: Ipv4Addr::LOCALHOST.into() };
         assert!(entry(1, 9, 9) < entry(2, 0, 0));
         assert!(entry(1, 1, 9) < entry(1, 2, 0));
         assert!(entry(1, 1, 0) < entry(1, 1, 1));

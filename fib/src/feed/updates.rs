@@ -11,11 +11,11 @@
 //! is its BGP next hop as a gateway whose port is derived from its id. The withdrawals of an UPDATE come before its
 //! announcements.
 
-use super::lines::{Lines, Words};
+use super::lines::{LineWords, Lines};
 use super::mrt::{Next, Records, Truncated, library};
 use super::table_dump::truncating;
-use super::text::{self, Line};
-use super::{FeedError, Format, Hop, LineError, RecordError, Source};
+use super::text::{self, TextLine};
+use super::{FeedError, FeedSource, Format, Hop, LineError, RecordError};
 use crate::{IpPrefix, NextHop, NextHopError, NextHopId, NextHopTable, PortRef, Rib};
 use bgpkit_parser::models::{
     Bgp4MpEnum, BgpMessage, BgpUpdateMessage, EntryType, MrtMessage, NetworkPrefix, Nlri, Safi,
@@ -71,7 +71,7 @@ impl Update {
 
 /// The updates of a feed, in order, as made by [`updates`]. The iterator ends after the first error.
 pub struct Updates {
-    input: Input,
+    input: UpdateInput,
     /// Remaining changes of the current record.
     ready: VecDeque<Update>,
     truncated: Option<Truncated>,
@@ -79,7 +79,7 @@ pub struct Updates {
     done: bool,
 }
 
-enum Input {
+enum UpdateInput {
     Text(Lines),
     Mrt(Records),
 }
@@ -87,7 +87,7 @@ enum Input {
 /// Opens an update stream. If `format` is `None`, it is guessed from the content.
 ///
 /// # Errors
-/// As [`super::open`], [`FeedError::UnknownFormat`] when the content is neither MRT nor text, [`FeedError::Content`] for JSON,
+/// As [`super::open`], [`super::FeedErrorKind::UnknownFormat`] when the content is neither MRT nor text, [`super::FeedErrorKind::Content`] for JSON,
 /// which has no updates. Errors in the content are returned by the iterator.
 pub fn updates(path: &Path, format: Option<Format>) -> Result<Updates, FeedError> {
     let mut source = super::open(path)?;
@@ -96,8 +96,8 @@ pub fn updates(path: &Path, format: Option<Format>) -> Result<Updates, FeedError
         None => source.sniff()?,
     };
     let input = match format {
-        Format::Text => Input::Text(Lines::new(source)),
-        Format::Mrt => Input::Mrt(Records::new(source)),
+        Format::Text => UpdateInput::Text(Lines::new(source)),
+        Format::Mrt => UpdateInput::Mrt(Records::new(source)),
         Format::Json => {
             return Err(source.holds(format, "routes", "updates"));
         }
@@ -122,8 +122,8 @@ impl Updates {
     #[must_use]
     pub const fn format(&self) -> Format {
         match self.input {
-            Input::Text(_) => Format::Text,
-            Input::Mrt(_) => Format::Mrt,
+            UpdateInput::Text(_) => Format::Text,
+            UpdateInput::Mrt(_) => Format::Mrt,
         }
     }
 
@@ -131,8 +131,8 @@ impl Updates {
     #[must_use]
     pub const fn position(&self) -> u64 {
         match &self.input {
-            Input::Text(lines) => lines.number(),
-            Input::Mrt(records) => records.number(),
+            UpdateInput::Text(lines) => lines.number(),
+            UpdateInput::Mrt(records) => records.number(),
         }
     }
 
@@ -148,10 +148,10 @@ impl Updates {
         self.source().bytes_total()
     }
 
-    const fn source(&self) -> &Source {
+    const fn source(&self) -> &FeedSource {
         match &self.input {
-            Input::Text(lines) => lines.source(),
-            Input::Mrt(records) => records.source(),
+            UpdateInput::Text(lines) => lines.source(),
+            UpdateInput::Mrt(records) => records.source(),
         }
     }
 
@@ -162,14 +162,14 @@ impl Updates {
                 return Ok(Some(update));
             }
             match &mut self.input {
-                Input::Text(lines) => {
+                UpdateInput::Text(lines) => {
                     let Some(line) = lines.next_line()? else { return Ok(None) };
                     let update = parse(line).map_err(|error| lines.error_at(lines.number(), error))?;
                     if update.is_some() {
                         return Ok(update);
                     }
                 }
-                Input::Mrt(records) => match records.next_record()? {
+                UpdateInput::Mrt(records) => match records.next_record()? {
                     Next::Record(record) => {
                         let is_table = matches!(
                             record.common_header.entry_type,
@@ -207,7 +207,7 @@ impl Iterator for Updates {
 /// Parses one line of an update stream; `None` for a blank line or a comment.
 fn parse(line: &[u8]) -> Result<Option<Update>, LineError> {
     const WANTED: &str = "'a', 'w' or a time";
-    let mut words = Words::new(line)?;
+    let mut words = LineWords::new(line)?;
     let Some(first) = words.next() else { return Ok(None) };
     match first {
         "a" => announcement(line),
@@ -225,7 +225,7 @@ fn parse(line: &[u8]) -> Result<Option<Update>, LineError> {
 fn announcement(line: &[u8]) -> Result<Option<Update>, LineError> {
     let start = line.iter().position(|&byte| byte == b'a').map_or(line.len(), |a| a + 1);
     match text::parse(&line[start..])? {
-        Line::Nothing => Err(LineError::Ends { word: "a".to_owned(), wanted: "a route" }),
+        TextLine::Nothing => Err(LineError::Ends { word: "a".to_owned(), wanted: "a route" }),
         parsed => {
             let text = String::from_utf8_lossy(line);
             let (prefix, hop) = text::only_route(parsed, &text, "a route after 'a'")?;
@@ -235,7 +235,7 @@ fn announcement(line: &[u8]) -> Result<Option<Update>, LineError> {
 }
 
 /// Parses `SECONDS a|w PREFIX PEER ORIGIN`, after the seconds.
-fn timed(seconds: &str, mut words: Words<'_>) -> Result<Update, LineError> {
+fn timed(seconds: &str, mut words: LineWords<'_>) -> Result<Update, LineError> {
     let time_s = seconds
         .parse()
         .ok()

@@ -139,7 +139,7 @@ pub fn write(
     hops: &NextHopTable,
     options: &WriteOptions,
 ) -> Result<u64, WriteError> {
-    let mut writer = Writer { out, format, hops, options, stand_ins: BTreeMap::new(), is_first: true };
+    let mut writer = TableWriter { out, format, hops, options, stand_ins: BTreeMap::new(), is_first: true };
     if format == WriteFormat::Json {
         writer.out.write_all(b"[")?;
     }
@@ -153,7 +153,7 @@ pub fn write(
     Ok(rib.len() as u64)
 }
 
-struct Writer<'a> {
+struct TableWriter<'a> {
     out: &'a mut dyn Write,
     format: WriteFormat,
     hops: &'a NextHopTable,
@@ -165,7 +165,7 @@ struct Writer<'a> {
 
 /// An entry of JSON.
 #[derive(Serialize, Default)]
-struct Entry<'a> {
+struct WrittenEntry<'a> {
     #[serde(skip_serializing_if = "Option::is_none", rename = "type")]
     kind: Option<&'static str>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -183,7 +183,7 @@ struct Entry<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     port: Option<u16>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    nexthops: Vec<Entry<'a>>,
+    nexthops: Vec<WrittenEntry<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     weight: Option<u16>,
 }
@@ -205,7 +205,7 @@ impl Serialize for PortText<'_> {
 }
 
 /// Puts gateway and port of a path into its entry.
-fn path_entry<'a>(entry: &mut Entry<'a>, prefix: IpPrefix, hop: &'a NextHop) {
+fn path_entry<'a>(entry: &mut WrittenEntry<'a>, prefix: IpPrefix, hop: &'a NextHop) {
     if let NextHop::Gateway { port, .. } | NextHop::Connected { port } = hop {
         entry.dev = named(port).map(PortText);
     }
@@ -222,7 +222,7 @@ fn named(port: &PortRef) -> Option<&PortRef> {
     Some(port).filter(|port| **port != PortRef::ById)
 }
 
-impl Writer<'_> {
+impl TableWriter<'_> {
     fn table<K: Key>(&mut self, table: &RibTable<K>) -> Result<(), WriteError> {
         for (prefix, id) in table.sorted() {
             let prefix = K::wrap(prefix);
@@ -289,7 +289,7 @@ impl Writer<'_> {
     }
 
     fn json(&mut self, prefix: IpPrefix, id: NextHopId, hop: &NextHop) -> Result<(), WriteError> {
-        let mut entry = Entry { dst: prefix.to_string(), ..Entry::default() };
+        let mut entry = WrittenEntry { dst: prefix.to_string(), ..WrittenEntry::default() };
         match hop {
             NextHop::Bare | NextHop::Moved(_) => entry.id = Some(id.get()),
             NextHop::Port { port } => entry.port = Some(*port),
@@ -300,7 +300,7 @@ impl Writer<'_> {
             NextHop::Connected { .. } | NextHop::Gateway { .. } => path_entry(&mut entry, prefix, hop),
             NextHop::Group(group) => {
                 for GroupPath { hop, weight } in group.paths() {
-                    let mut path = Entry { weight: Some(*weight), ..Entry::default() };
+                    let mut path = WrittenEntry { weight: Some(*weight), ..WrittenEntry::default() };
                     path_entry(&mut path, prefix, hop);
                     entry.nexthops.push(path);
                 }
@@ -309,7 +309,7 @@ impl Writer<'_> {
         self.entry(&entry)
     }
 
-    fn entry(&mut self, entry: &Entry<'_>) -> Result<(), WriteError> {
+    fn entry(&mut self, entry: &WrittenEntry<'_>) -> Result<(), WriteError> {
         self.out.write_all(if std::mem::take(&mut self.is_first) { b"" } else { b",\n" })?;
         serde_json::to_writer(&mut *self.out, entry).map_err(|error| WriteError::Io(error.into()))
     }
@@ -327,11 +327,11 @@ impl Writer<'_> {
             }
             WriteFormat::Json => {
                 for Neighbour { address, port, mac } in self.hops.neighbours() {
-                    self.entry(&Entry {
+                    self.entry(&WrittenEntry {
                         dst: address.to_string(),
                         lladdr: Some(mac.to_string()),
                         dev: Some(PortText(port)),
-                        ..Entry::default()
+                        ..WrittenEntry::default()
                     })?;
                 }
             }

@@ -5,7 +5,7 @@ use crate::{Family, Key, Prefix};
 
 /// The shape of one family's table. The percentages are fitted to a full table of January 2024: the number of blocks of each size
 /// with a route, the number of routes beneath each covering route, the length of runs of adjacent routes.
-pub(super) struct Shape {
+pub(super) struct SpaceShape {
     /// Registries allocate from blocks of this length.
     pub(super) registry_len: u8,
     /// Routes longer than this are grouped in *zones* of this length, each the block of one registry or operator.
@@ -39,7 +39,7 @@ pub(super) struct Shape {
 }
 
 /// IPv4.
-const SHAPE_V4: Shape = Shape {
+const SHAPE_V4: SpaceShape = SpaceShape {
     registry_len: 8,
     zone_len: 16,
     new_zone_percent: 1,
@@ -58,7 +58,7 @@ const SHAPE_V4: Shape = Shape {
 };
 
 /// IPv6.
-const SHAPE_V6: Shape = Shape {
+const SHAPE_V6: SpaceShape = SpaceShape {
     registry_len: 20,
     zone_len: 32,
     new_zone_percent: 10,
@@ -127,7 +127,7 @@ pub(super) fn is_unicast<K: Key>(prefix: Prefix<K>) -> bool {
     }
 }
 
-impl Shape {
+impl SpaceShape {
     /// The shape of a family's table.
     pub(super) const fn of(family: Family) -> &'static Self {
         match family {
@@ -148,7 +148,7 @@ pub(super) fn open<K: Key>(len: u8, older: Option<Prefix<K>>, rng: &mut Seeded) 
         K::from_high_bits((block & K::mask(block_len)).to_high_bits() | rng.u128() >> block_len)
     };
     let block = |first_16: u16| K::from_high_bits(u128::from(first_16) << 112);
-    let registry_len = Shape::of(K::FAMILY).registry_len;
+    let registry_len = SpaceShape::of(K::FAMILY).registry_len;
     match (K::FAMILY, older) {
         // Most new roots lie in a block that is already in use.
         (Family::V4, Some(older)) if rng.percent(60) => within(older.address(), registry_len, rng),

@@ -6,9 +6,9 @@
 //! prefix of that length is taken, so the number of routes is always exact.
 
 use super::lengths::{LengthShare, shares};
-use super::space::{Shape, anywhere, is_unicast, open, run_goes_on_percent};
+use super::space::{SpaceShape, anywhere, is_unicast, open, run_goes_on_percent};
 use super::{GenerateError, TableSpec};
-use crate::random::Seeded;
+use crate::random::{Seeded, WeightedRanks};
 use crate::{Key, NextHopId, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
@@ -47,7 +47,7 @@ struct Child<K: Key> {
 }
 
 /// A place for a run.
-struct Place<K: Key> {
+struct RunPlace<K: Key> {
     first: Prefix<K>,
     /// The block that the run must stay in.
     bounds: Prefix<K>,
@@ -58,8 +58,9 @@ struct Place<K: Key> {
 
 struct Maker<K: Key> {
     rng: Seeded,
-    shape: &'static Shape,
-    next_hops: NextHopRanks,
+    shape: &'static SpaceShape,
+    /// Next hops from 1 on, less one.
+    next_hops: WeightedRanks,
     routes: FxHashMap<Prefix<K>, NextHopId>,
     /// Lengths in use so far, shortest first.
     lens: Vec<u8>,
@@ -83,8 +84,10 @@ impl<K: Key> Maker<K> {
         routes.reserve(spec.routes);
         Self {
             rng: Seeded::new(spec.seed, 0x7461_626c + u64::from(K::BITS)),
-            shape: Shape::of(K::FAMILY),
-            next_hops: NextHopRanks::new(spec.next_hops),
+            shape: SpaceShape::of(K::FAMILY),
+            next_hops: WeightedRanks::new(
+                (1..=u64::from(spec.next_hops)).map(|rank| (1 << 38) / (rank + NEXT_HOP_OFFSET)),
+            ),
             routes,
             lens: Vec::new(),
             by_len: vec![Vec::new(); lens],
@@ -147,7 +150,7 @@ impl<K: Key> Maker<K> {
     }
 
     /// A place in uncovered space. `is_crowded` forces a new zone, after existing zones had no place.
-    fn root_place(&mut self, len: u8, wanted: usize, is_crowded: bool) -> Option<Place<K>> {
+    fn root_place(&mut self, len: u8, wanted: usize, is_crowded: bool) -> Option<RunPlace<K>> {
         let (first, bounds, beside) = if len <= self.shape.zone_len {
             let address = self.short_root_address(len);
             let first = Prefix::truncating(address, len);
@@ -163,9 +166,9 @@ impl<K: Key> Maker<K> {
         }
         let next_hop = match beside.and_then(|older| self.routes.get(&older).copied()) {
             Some(next_hop) if self.rng.percent(self.shape.near_next_hop_percent) => next_hop,
-            _ => self.next_hops.draw(&mut self.rng),
+            _ => self.any_next_hop(),
         };
-        Some(Place { first, bounds, next_hop, parent: None })
+        Some(RunPlace { first, bounds, next_hop, parent: None })
     }
 
     /// The block for a run of roots: near the run `older`, or a new zone.
@@ -207,7 +210,7 @@ impl<K: Key> Maker<K> {
     }
 
     /// A place beneath an existing route.
-    fn nested_place(&mut self, len: u8, wanted: usize, parents: &[(u8, u64)]) -> Option<Place<K>> {
+    fn nested_place(&mut self, len: u8, wanted: usize, parents: &[(u8, u64)]) -> Option<RunPlace<K>> {
         let total = parents.last()?.1;
         let at = self.rng.below(usize::try_from(total).ok()?) as u64;
         let (parent_len, _) = parents[parents.partition_point(|(_, sum)| *sum <= at)];
@@ -237,27 +240,31 @@ impl<K: Key> Maker<K> {
         if above != parent && self.rng.percent(self.shape.direct_percent) {
             return None;
         }
-        Some(Place { first, bounds, next_hop: self.nested_next_hop(above), parent: Some(above) })
+        Some(RunPlace { first, bounds, next_hop: self.nested_next_hop(above), parent: Some(above) })
+    }
+
+    fn any_next_hop(&mut self) -> NextHopId {
+        let rank = self.next_hops.draw(&mut self.rng);
+        NextHopId::new(u32::try_from(rank + 1).unwrap_or(1)).unwrap_or(NextHopId::MAX)
     }
 
     /// A next hop for a run beneath `above`, often that of `above`.
     fn nested_next_hop(&mut self, above: Prefix<K>) -> NextHopId {
         match self.routes.get(&above).copied() {
             Some(next_hop) if self.rng.percent(self.shape.parent_next_hop_percent) => next_hop,
-            _ => self.next_hops.draw(&mut self.rng),
+            _ => self.any_next_hop(),
         }
     }
 
     /// A random prefix of `len` bits in `bounds`, aligned to a run of `wanted` routes, as if a larger block had been split.
     fn aligned(&mut self, bounds: Prefix<K>, len: u8, wanted: usize) -> Prefix<K> {
         let bits = u8::try_from(wanted.ilog2()).unwrap_or(0).min(len - bounds.len());
-        let address =
-            bounds.address().to_high_bits() | self.rng.u128() & !K::mask(bounds.len()).to_high_bits();
-        Prefix::truncating(Prefix::truncating(K::from_high_bits(address), len - bits).address(), len)
+        let address = self.rng.inside(bounds);
+        Prefix::truncating(Prefix::truncating(address, len - bits).address(), len)
     }
 
     /// Places up to `wanted` adjacent routes. Returns the number placed.
-    fn run(&mut self, place: &Place<K>, wanted: usize) -> usize {
+    fn run(&mut self, place: &RunPlace<K>, wanted: usize) -> usize {
         let len = place.first.len();
         let step = 1u128 << (128 - u32::from(len));
         let mut next_hop = place.next_hop;
@@ -278,7 +285,7 @@ impl<K: Key> Maker<K> {
             if !self.rng.percent(self.shape.run_next_hop_percent) {
                 next_hop = match place.parent {
                     Some(parent) => self.nested_next_hop(parent),
-                    None => self.next_hops.draw(&mut self.rng),
+                    None => self.any_next_hop(),
                 };
             }
         }
@@ -309,9 +316,9 @@ impl<K: Key> Maker<K> {
         let parent = self.covering(prefix);
         let next_hop = match parent {
             Some(above) => self.nested_next_hop(above),
-            None => self.next_hops.draw(&mut self.rng),
+            None => self.any_next_hop(),
         };
-        self.run(&Place { first: prefix, bounds: prefix, next_hop, parent }, 1)
+        self.run(&RunPlace { first: prefix, bounds: prefix, next_hop, parent }, 1)
     }
 
     /// The longest route shorter than `prefix` that covers it.
@@ -320,30 +327,5 @@ impl<K: Key> Maker<K> {
         shorter
             .map(|len| Prefix::truncating(prefix.address(), *len))
             .find(|above| self.routes.contains_key(above))
-    }
-}
-
-/// Next hops `1..=n`, the k-th with weight 1 / (k + offset). Integer arithmetic, so that every host draws the same.
-struct NextHopRanks {
-    cumulative: Vec<u64>,
-}
-
-impl NextHopRanks {
-    fn new(next_hops: u32) -> Self {
-        let mut sum = 0;
-        let cumulative = (1..=u64::from(next_hops))
-            .map(|rank| {
-                sum += (1 << 38) / (rank + NEXT_HOP_OFFSET);
-                sum
-            })
-            .collect();
-        Self { cumulative }
-    }
-
-    fn draw(&self, rng: &mut Seeded) -> NextHopId {
-        let total = self.cumulative.last().copied().unwrap_or(0);
-        let at = rng.below(usize::try_from(total).unwrap_or(usize::MAX)) as u64;
-        let rank = self.cumulative.partition_point(|sum| *sum <= at);
-        NextHopId::new(u32::try_from(rank + 1).unwrap_or(1)).unwrap_or(NextHopId::MAX)
     }
 }

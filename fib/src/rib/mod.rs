@@ -21,12 +21,12 @@ use crate::{
 };
 use std::net::IpAddr;
 use std::ops::Range;
-use trie::{Entry, Place, ROOT, Trie};
+use trie::{PageEntry, PagePlace, ROOT, RibTrie};
 
 /// The routes of one family.
 #[derive(Clone, Debug, Default)]
 pub struct RibTable<K: Key> {
-    trie: Trie<K>,
+    trie: RibTrie<K>,
     told_len: usize,
     used_len: usize,
     /// What was told since the last commit, in order.
@@ -42,7 +42,7 @@ struct Dirty {
     page: u32,
     /// The index of the entry when it was told.
     at: u32,
-    place: Place,
+    place: PagePlace,
     /// Of the prefix.
     len: u8,
     /// Whether the route may have to be taken out of the trie.
@@ -87,7 +87,7 @@ impl<K: Key> RibTable<K> {
         if !own.is_none() {
             return Some((host, own));
         }
-        let (len, next_hop) = self.trie.above(host, None, Entry::told)?;
+        let (len, next_hop) = self.trie.above(host, None, PageEntry::told)?;
         Some((Prefix::truncating(key, len), next_hop))
     }
 
@@ -148,7 +148,7 @@ impl<K: Key> RibTable<K> {
     /// Of the routes in [`Self::used`] the longest that covers `prefix` and is shorter: its length and next hop.
     #[must_use]
     pub fn used_above(&self, prefix: Prefix<K>) -> Option<(u8, NextHopId)> {
-        self.trie.above(prefix, self.just_told(prefix), Entry::used)
+        self.trie.above(prefix, self.just_told(prefix), PageEntry::used)
     }
 
     /// The page and the index of the entry of `prefix`, if it alone was told since the last commit: an engine asks for what it is told.

@@ -5,7 +5,7 @@
 //! used. Few pages lie between the root and a route, and a route's neighbours are in the same cache lines; pages of [`anchor_len`]
 //! bits, below which nearly all routes are, are found with a hash map.
 //!
-//! A route that was withdrawn stays until [`Trie::tidy`] takes it out, and so do the pages that it leaves empty: the number of a page
+//! A route that was withdrawn stays until [`RibTrie::tidy`] takes it out, and so do the pages that it leaves empty: the number of a page
 //! stands for its block while changes are compiled.
 
 use crate::{Key, NextHopId, Prefix};
@@ -27,9 +27,9 @@ const fn anchor_len<K: Key>() -> u8 {
 
 /// Where an entry is within its page: 12 bits of address, then 4 bits of length. The order is that of prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(u16);
+pub(super) struct PagePlace(u16);
 
-impl Place {
+impl PagePlace {
     /// In place of a length: a page below. It comes after the route of the same block.
     const PAGE: u16 = 15;
     /// The last place of a page.
@@ -68,15 +68,15 @@ impl Place {
 
 /// A route, or a page below: place (16 bits), what was told (24), what is used (24); place and the number of the page (32).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry(u64);
+pub(super) struct PageEntry(u64);
 
-impl Entry {
+impl PageEntry {
     const TOLD_SHIFT: u32 = 24;
     const PLACE_SHIFT: u32 = 48;
 
     /// Where it is in its page.
-    pub(super) const fn place(self) -> Place {
-        Place((self.0 >> Self::PLACE_SHIFT) as u16)
+    pub(super) const fn place(self) -> PagePlace {
+        PagePlace((self.0 >> Self::PLACE_SHIFT) as u16)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are meant")]
@@ -86,7 +86,7 @@ impl Entry {
 
     /// The page, if it is one.
     pub(super) fn page(self) -> Option<u32> {
-        (self.place().len() == Place::PAGE).then_some(Self::low(self.0))
+        (self.place().len() == PagePlace::PAGE).then_some(Self::low(self.0))
     }
 
     /// What the feeds told; `NONE`: no route.
@@ -118,7 +118,7 @@ impl Entry {
 #[derive(Clone, Debug)]
 struct Page<K: Key> {
     /// In order of place.
-    entries: Vec<Entry>,
+    entries: Vec<PageEntry>,
     address: K,
     parent: u32,
     /// Where routes are left out: the next hop told for what covers the whole page, as compiled last.
@@ -140,17 +140,17 @@ impl<K: Key> Page<K> {
     }
 
     /// The place of `prefix`, which this page holds.
-    fn place(&self, prefix: Prefix<K>) -> Place {
-        Place::new(prefix.address(), self.len, u16::from(prefix.len() - self.len))
+    fn place(&self, prefix: Prefix<K>) -> PagePlace {
+        PagePlace::new(prefix.address(), self.len, u16::from(prefix.len() - self.len))
     }
 
     /// The place of the page right below that covers `address`.
-    fn link(&self, address: K) -> Place {
-        Place::new(address & K::mask(self.len + stride::<K>()), self.len, Place::PAGE)
+    fn link(&self, address: K) -> PagePlace {
+        PagePlace::new(address & K::mask(self.len + stride::<K>()), self.len, PagePlace::PAGE)
     }
 
     /// The index of the entry at `place`, or where it belongs.
-    fn search(&self, place: Place) -> Result<usize, usize> {
+    fn search(&self, place: PagePlace) -> Result<usize, usize> {
         let at = before(&self.entries, place);
         if self.entries.get(at).is_some_and(|entry| entry.place() == place) { Ok(at) } else { Err(at) }
     }
@@ -160,8 +160,8 @@ impl<K: Key> Page<K> {
     fn above(
         &self,
         at: usize,
-        place: Place,
-        next_hop: impl Fn(Entry) -> NextHopId,
+        place: PagePlace,
+        next_hop: impl Fn(PageEntry) -> NextHopId,
     ) -> Option<(u8, NextHopId)> {
         let mut entries = &self.entries[..at];
         let mut lens = self.lens & ((1 << place.len()) - 1);
@@ -182,18 +182,18 @@ impl<K: Key> Page<K> {
         None
     }
 
-    fn insert(&mut self, at: usize, place: Place, value: u32) {
+    fn insert(&mut self, at: usize, place: PagePlace, value: u32) {
         if self.entries.len() == self.entries.capacity() {
             // Pages keep their size for long: little room is left over.
             self.entries.reserve_exact(self.entries.len() / 4 + 3);
         }
         self.lens |= 1 << place.len();
-        self.entries.insert(at, Entry(u64::from(place.0) << Entry::PLACE_SHIFT | u64::from(value)));
+        self.entries.insert(at, PageEntry(u64::from(place.0) << PageEntry::PLACE_SHIFT | u64::from(value)));
     }
 }
 
 /// The number of entries before `place`.
-fn before(entries: &[Entry], place: Place) -> usize {
+fn before(entries: &[PageEntry], place: PagePlace) -> usize {
     entries.partition_point(|entry| entry.place() < place)
 }
 
@@ -205,26 +205,26 @@ fn block<K: Key>(address: K) -> u32 {
 
 /// The pages of one family.
 #[derive(Clone, Debug)]
-pub(super) struct Trie<K: Key> {
+pub(super) struct RibTrie<K: Key> {
     pages: Vec<Page<K>>,
     free: Vec<u32>,
     /// By block.
     anchors: FxHashMap<u32, u32>,
 }
 
-impl<K: Key> Default for Trie<K> {
+impl<K: Key> Default for RibTrie<K> {
     fn default() -> Self {
         Self { pages: vec![Page::new(K::ZERO, 0, ROOT)], free: Vec::new(), anchors: FxHashMap::default() }
     }
 }
 
-impl<K: Key> Trie<K> {
+impl<K: Key> RibTrie<K> {
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
         let anchors = self.anchors.capacity() * (size_of::<(u32, u32)>() + 1); // one control byte an entry
         let entries: usize = self.pages.iter().map(|page| page.entries.capacity()).sum();
         let pages = self.pages.capacity() * size_of::<Page<K>>();
-        (pages + entries * size_of::<Entry>() + self.free.capacity() * 4 + anchors) as u64
+        (pages + entries * size_of::<PageEntry>() + self.free.capacity() * 4 + anchors) as u64
     }
 
     /// Pages, and entries of the first one.
@@ -243,17 +243,17 @@ impl<K: Key> Trie<K> {
     }
 
     /// The entries of `page`.
-    pub(super) fn entries(&self, page: u32) -> &[Entry] {
+    pub(super) fn entries(&self, page: u32) -> &[PageEntry] {
         &self.page(page).entries
     }
 
     /// Entry `at` of `page`.
-    pub(super) fn entry(&mut self, page: u32, at: usize) -> &mut Entry {
+    pub(super) fn entry(&mut self, page: u32, at: usize) -> &mut PageEntry {
         &mut self.pages[page as usize].entries[at]
     }
 
     /// The prefix of a route of `page`.
-    pub(super) fn prefix(&self, page: u32, entry: Entry) -> Prefix<K> {
+    pub(super) fn prefix(&self, page: u32, entry: PageEntry) -> Prefix<K> {
         let (page, place) = (self.page(page), entry.place());
         let bits = u128::from(place.bits()) << (u128::BITS - 12) >> page.len;
         let len = page.len + u8::try_from(place.len()).unwrap_or(0);
@@ -286,7 +286,7 @@ impl<K: Key> Trie<K> {
     }
 
     /// The index of the entry at `place` of `page`.
-    pub(super) fn search(&self, page: u32, place: Place) -> Option<usize> {
+    pub(super) fn search(&self, page: u32, place: PagePlace) -> Option<usize> {
         self.page(page).search(place).ok()
     }
 
@@ -297,7 +297,7 @@ impl<K: Key> Trie<K> {
     }
 
     /// As [`Self::search`], for an entry that was at index `at`: it is there still unless another came or went before it.
-    pub(super) fn search_from(&self, page: u32, at: usize, place: Place) -> Option<usize> {
+    pub(super) fn search_from(&self, page: u32, at: usize, place: PagePlace) -> Option<usize> {
         let is_there = self.entries(page).get(at).is_some_and(|entry| entry.place() == place);
         if is_there { Some(at) } else { self.search(page, place) }
     }
@@ -353,7 +353,7 @@ impl<K: Key> Trie<K> {
     }
 
     /// Takes out the entry at `place` of `page` if it is no route any more, and the pages that are empty then.
-    pub(super) fn tidy(&mut self, page: u32, place: Place) {
+    pub(super) fn tidy(&mut self, page: u32, place: PagePlace) {
         let (mut page, mut place) = (page, place);
         while let Ok(at) = self.page(page).search(place) {
             let Page { entries, address, len, parent, .. } = &mut self.pages[page as usize];
@@ -376,7 +376,7 @@ impl<K: Key> Trie<K> {
     }
 
     /// The page that holds `prefix` or would have a page below that does, how many of its entries come before, and the place.
-    fn seek(&self, prefix: Prefix<K>) -> (u32, usize, Place) {
+    fn seek(&self, prefix: Prefix<K>) -> (u32, usize, PagePlace) {
         let at = self.nearest(prefix);
         let page = self.page(at);
         let place = if page.holds(prefix.len()) { page.place(prefix) } else { page.link(prefix.address()) };
@@ -389,7 +389,7 @@ impl<K: Key> Trie<K> {
         &self,
         prefix: Prefix<K>,
         known: Option<(u32, usize)>,
-        next_hop: impl Fn(Entry) -> NextHopId,
+        next_hop: impl Fn(PageEntry) -> NextHopId,
     ) -> Option<(u8, NextHopId)> {
         let (page, mut at, mut place) = match known {
             Some((page, at)) => (page, at, self.entries(page)[at].place()),
@@ -409,23 +409,23 @@ impl<K: Key> Trie<K> {
     }
 
     /// Whether the route at `place` of `page` is the default route.
-    pub(super) const fn is_default(&self, page: u32, place: Place) -> bool {
+    pub(super) const fn is_default(&self, page: u32, place: PagePlace) -> bool {
         page == ROOT && place.len() == 0
     }
 
     /// The next hop that `place` of `page`, before which there are `at` entries, falls back to, where [`Page::inherited`] is kept: that of
     /// the longest route above, but not of the default route.
-    pub(super) fn inherited(&self, page: u32, at: usize, place: Place) -> NextHopId {
+    pub(super) fn inherited(&self, page: u32, at: usize, place: PagePlace) -> NextHopId {
         let page = self.page(page);
-        match page.above(at, place, Entry::told) {
+        match page.above(at, place, PageEntry::told) {
             Some((0, _)) | None => page.inherited,
             Some((_, told)) => told,
         }
     }
 
     /// Every route in order of address, then length.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Prefix<K>, Entry)> {
-        self.walk(ROOT, 0, Place::LAST)
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Prefix<K>, PageEntry)> {
+        self.walk(ROOT, 0, PagePlace::LAST)
     }
 
     /// The routes at and below `prefix`, in order of address, then length. `known` as for [`Self::above`].
@@ -433,7 +433,7 @@ impl<K: Key> Trie<K> {
         &self,
         prefix: Prefix<K>,
         known: Option<(u32, usize)>,
-    ) -> impl Iterator<Item = (Prefix<K>, Entry)> {
+    ) -> impl Iterator<Item = (Prefix<K>, PageEntry)> {
         let (page, start, last) = match known {
             Some((page, at)) => (page, at, self.entries(page)[at].place().last()),
             None => {
@@ -442,7 +442,7 @@ impl<K: Key> Trie<K> {
                 if self.page(page).holds(prefix.len()) {
                     (page, at, place.last())
                 } else {
-                    (page, self.entries(page).len(), Place::LAST)
+                    (page, self.entries(page).len(), PagePlace::LAST)
                 }
             }
         };
@@ -450,7 +450,7 @@ impl<K: Key> Trie<K> {
     }
 
     /// The routes of page `top` from entry `start` to place `last`, and of the pages below, in order of address, then length.
-    fn walk(&self, top: u32, start: usize, last: Place) -> impl Iterator<Item = (Prefix<K>, Entry)> {
+    fn walk(&self, top: u32, start: usize, last: PagePlace) -> impl Iterator<Item = (Prefix<K>, PageEntry)> {
         let (mut page, mut at) = (top, start);
         std::iter::from_fn(move || {
             loop {
@@ -482,7 +482,7 @@ mod tests {
 
     /// The lengths of the pages that a route of `len` bits needs, and of those among them that the hash map has.
     fn page_lens<K: Key>(len: u8) -> (Vec<u8>, Vec<u8>) {
-        let mut trie = Trie::<K>::default();
+        let mut trie = RibTrie::<K>::default();
         trie.find_or_insert(Prefix::truncating(K::mask(K::BITS), len));
         let anchored = trie.anchors.values().map(|page| trie.page(*page).len).collect();
         (trie.pages.iter().map(|page| page.len).collect(), anchored)
@@ -499,7 +499,7 @@ mod tests {
 
     #[test]
     fn a_page_has_little_room_left_over_and_seldom_needs_more() {
-        let (mut trie, mut capacities) = (Trie::<u32>::default(), BTreeSet::new());
+        let (mut trie, mut capacities) = (RibTrie::<u32>::default(), BTreeSet::new());
         for routes in 1..=256 {
             trie.find_or_insert(Prefix::truncating((routes - 1) << 24, 8));
             let capacity = trie.pages[0].entries.capacity();
@@ -511,7 +511,7 @@ mod tests {
 
     #[test]
     fn every_list_counts_as_memory() {
-        let mut trie = Trie::<u32>::default();
+        let mut trie = RibTrie::<u32>::default();
         let routes = (0..100_u32).map(|n| Prefix::truncating(n << 16, 24));
         let places: Vec<_> = routes.map(|prefix| (trie.find_or_insert(prefix).0, prefix)).collect();
         for (page, prefix) in &places[..50] {

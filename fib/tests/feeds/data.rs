@@ -1,6 +1,6 @@
 //! Feeds of real tables and updates from the folder in `FWD_DATA`. A test whose file is missing prints SKIPPED.
 
-use crate::{Tables, load, load_bytes};
+use crate::{LoadedTables, load, load_bytes};
 use fib::feed::{self, Action, Format, Truncated, Update};
 use fib::testing::data;
 use fib::{IpPrefix, NextHop, PortRef};
@@ -12,7 +12,7 @@ fn full_tables_have_all_their_routes() {
         [("v4-202401.txt.xz", 901_899, 0), ("v6-202401.txt.xz", 0, 160_147), ("v4-201405.txt.xz", 512_621, 0)]
     {
         let Some([path]) = data([name]) else { continue };
-        let (loaded, Tables { rib, hops }) = load(&path).unwrap();
+        let (loaded, LoadedTables { rib, hops }) = load(&path).unwrap();
         assert_eq!((loaded.routes_v4, loaded.routes_v6), (routes_v4, routes_v6), "{name}");
         assert_eq!((rib.v4.len() as u64, rib.v6.len() as u64), (routes_v4, routes_v6), "{name}");
         assert_eq!((loaded.duplicates, loaded.format), (0, Format::Text), "{name}");
@@ -23,7 +23,7 @@ fn full_tables_have_all_their_routes() {
 #[test]
 fn a_full_table_comes_back_as_it_was_written() {
     let Some([path]) = data(["v6-202401.txt.xz"]) else { return };
-    let (_, Tables { rib, hops }) = load(&path).unwrap();
+    let (_, LoadedTables { rib, hops }) = load(&path).unwrap();
     let mut text = Vec::new();
     let options = feed::WriteOptions::default();
     feed::write(&mut text, feed::WriteFormat::Text, &rib, &hops, &options).unwrap();
@@ -34,7 +34,7 @@ fn a_full_table_comes_back_as_it_was_written() {
 #[test]
 fn a_collector_table_cut_in_its_compression_keeps_what_came_out() {
     let Some([path]) = data(["rib.20140523.0600_firstMB.bz2"]) else { return };
-    let (loaded, Tables { rib, hops }) = load(&path).unwrap();
+    let (loaded, LoadedTables { rib, hops }) = load(&path).unwrap();
     assert_eq!(loaded.format, Format::Mrt);
     // An independent decoder finds 9,072 complete prefixes after the PEER_INDEX_TABLE, and these gateways by the shortest path.
     assert_eq!(loaded.truncated, Some(Truncated { record: 9074, offset_bytes: 15_273_283 }));

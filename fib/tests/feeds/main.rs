@@ -31,12 +31,12 @@ impl Folder {
 
 /// A RIB and its next hops.
 #[derive(Default)]
-struct Tables {
+struct LoadedTables {
     rib: Rib,
     hops: NextHopTable,
 }
 
-impl Tables {
+impl LoadedTables {
     fn load<P: AsRef<Path>>(&mut self, paths: &[P]) -> Result<Vec<Loaded>, FeedError> {
         self.load_as(paths, None)
     }
@@ -72,16 +72,16 @@ impl Tables {
 }
 
 /// Loads one file into empty tables.
-fn load(path: &Path) -> Result<(Loaded, Tables), FeedError> {
-    let mut tables = Tables::default();
+fn load(path: &Path) -> Result<(Loaded, LoadedTables), FeedError> {
+    let mut tables = LoadedTables::default();
     let mut loaded = tables.load(&[path])?;
     Ok((loaded.remove(0), tables))
 }
 
 /// As [`load`], a file with this content.
-fn load_bytes(content: &[u8], format: Option<Format>) -> Result<(Loaded, Tables), FeedError> {
+fn load_bytes(content: &[u8], format: Option<Format>) -> Result<(Loaded, LoadedTables), FeedError> {
     let folder = Folder::new();
-    let mut tables = Tables::default();
+    let mut tables = LoadedTables::default();
     let mut loaded = tables.load_as(&[folder.file("table", content)], format)?;
     Ok((loaded.remove(0), tables))
 }

@@ -1,6 +1,6 @@
 //! Tables written in each format are read back unchanged, and no input makes the readers panic.
 
-use crate::{Tables, load_bytes, open_updates};
+use crate::{LoadedTables, load_bytes, open_updates};
 use fib::feed::{self, WriteError, WriteFormat, WriteOptions};
 use fib::{Group, IpPrefix, MacAddr, Neighbour, NextHop, NextHopId, PortRef, Prefix};
 use proptest::prelude::*;
@@ -18,8 +18,8 @@ enum Meaning {
     Hop(NextHop),
 }
 
-fn build(table: &Written) -> Tables {
-    let mut tables = Tables::default();
+fn build(table: &Written) -> LoadedTables {
+    let mut tables = LoadedTables::default();
     for meaning in table.values() {
         if let Meaning::Id(id) = meaning {
             tables.hops.bare(*id).unwrap();
@@ -35,7 +35,7 @@ fn build(table: &Written) -> Tables {
     tables
 }
 
-fn table_of(tables: &Tables) -> Written {
+fn table_of(tables: &LoadedTables) -> Written {
     let meaning = |(prefix, id)| match tables.hops.get(id).unwrap() {
         NextHop::Bare => (prefix, Meaning::Id(id.get())),
         hop => (prefix, Meaning::Hop(hop.clone())),
@@ -43,7 +43,11 @@ fn table_of(tables: &Tables) -> Written {
     tables.routes().map(meaning).collect()
 }
 
-fn write(Tables { rib, hops }: &Tables, format: WriteFormat, ports: u16) -> Result<String, WriteError> {
+fn write(
+    LoadedTables { rib, hops }: &LoadedTables,
+    format: WriteFormat,
+    ports: u16,
+) -> Result<String, WriteError> {
     let mut text = Vec::new();
     let options = WriteOptions { ports: NonZeroU16::new(ports).unwrap() };
     let written = feed::write(&mut text, format, rib, hops, &options)?;
@@ -51,7 +55,7 @@ fn write(Tables { rib, hops }: &Tables, format: WriteFormat, ports: u16) -> Resu
     Ok(String::from_utf8(text).unwrap())
 }
 
-fn read(text: &[u8]) -> Result<Tables, feed::FeedError> {
+fn read(text: &[u8]) -> Result<LoadedTables, feed::FeedError> {
     load_bytes(text, None).map(|(_, tables)| tables)
 }
 
@@ -221,7 +225,7 @@ fn each_format_looks_as_its_program_wants_it() {
     );
     let refused = write(&built, WriteFormat::L3fwd, 4).unwrap_err().to_string();
     assert!(refused.starts_with("12.0.0.0/8 nexthop via 192.0.2.1 dev 2"), "{refused}");
-    let mut without = Tables { rib: built.rib.clone(), hops: built.hops.clone() };
+    let mut without = LoadedTables { rib: built.rib.clone(), hops: built.hops.clone() };
     without.rib.set("12.0.0.0/8".parse().unwrap(), NextHopId::NONE);
     assert_eq!(
         write(&without, WriteFormat::L3fwd, 4).unwrap(),
@@ -262,7 +266,7 @@ fn an_output_that_takes_no_more_is_an_error() {
         }
     }
     let table: Written = [("10.0.0.0/8".parse().unwrap(), Meaning::Id(1))].into();
-    let Tables { rib, hops } = build(&table);
+    let LoadedTables { rib, hops } = build(&table);
     for format in [WriteFormat::Text, WriteFormat::Iproute2, WriteFormat::L3fwd, WriteFormat::Json] {
         let error = feed::write(&mut Full, format, &rib, &hops, &WriteOptions::default()).unwrap_err();
         assert!(

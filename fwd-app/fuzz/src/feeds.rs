@@ -2,7 +2,7 @@
 //! unchanged.
 
 use crate::scratch::with_file;
-use fib::feed::{self, FeedError, Format, LoadOptions, Loaded, WriteFormat, WriteOptions};
+use fib::feed::{self, FeedError, FeedErrorKind, Format, LoadOptions, Loaded, WriteFormat, WriteOptions};
 use fib::{IpPrefix, Neighbour, NextHop, NextHopTable, PortRef, Rib};
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -122,12 +122,12 @@ pub fn holds_or_refuses(data: &[u8], format: Option<Format>) {
 pub fn names_a_place(error: &FeedError, data: &[u8]) {
     assert!(!error.to_string().is_empty());
     let is_compressed = matches!(data, [0x1f, 0x8b, ..] | [b'B', b'Z', b'h', ..] | [0xfd, b'7', ..]);
-    match error {
-        FeedError::Line { line, .. } | FeedError::Json { line, .. } if !is_compressed => {
+    match &error.kind {
+        FeedErrorKind::Line { line, .. } | FeedErrorKind::Json { line, .. } if !is_compressed => {
             let lines = data.split(|byte| *byte == b'\n').count() as u64;
             assert!((1..=lines).contains(line), "{error}: there are {lines} lines");
         }
-        FeedError::Record { record, offset_bytes, .. } if !is_compressed => {
+        FeedErrorKind::Record { record, offset_bytes, .. } if !is_compressed => {
             assert!(*record >= 1 && *offset_bytes < data.len() as u64, "{error}");
         }
         _ => {}

@@ -3,7 +3,7 @@
 
 use crate::feeds;
 use crate::scratch::with_file;
-use fib::feed::{self, Action, FeedError, Format, Hop, RouteWords, Truncated, Update};
+use fib::feed::{self, Action, FeedError, FeedErrorKind, Format, Hop, RouteWords, Truncated, Update};
 use fib::{NextHop, NextHopTable, PortRef, Rib};
 use std::fmt::Write as _;
 
@@ -41,7 +41,7 @@ fn framed(data: &[u8]) -> Option<(Vec<u64>, Option<Truncated>)> {
 /// An error must be at a record of our framing, or at the truncated one.
 fn lies_at_a_record(error: &FeedError, data: &[u8]) {
     feeds::names_a_place(error, data);
-    if let FeedError::Record { record, offset_bytes, .. } = error {
+    if let FeedErrorKind::Record { record, offset_bytes, .. } = &error.kind {
         let Some((starts, cut)) = framed(data) else { return };
         let place = usize::try_from(*record - 1).unwrap();
         let start = starts

@@ -19,10 +19,10 @@
 //! Routes in iproute2's form have a metric (`metric`, `priority` or `preference`): without the word it is the kernel's default, 0 for
 //! IPv4 and 1024 for IPv6.
 
-use super::collect::{Collected, Place};
+use super::collect::{Collected, FeedPlace};
 use super::error::excerpt;
-use super::lines::{Lines, Words};
-use super::{FeedError, Hop, LineError, Progress};
+use super::lines::{LineWords, Lines};
+use super::{FeedError, Hop, LineError, LoadProgress};
 use crate::{Family, Group, IpPrefix, MacAddr, Neighbour, NextHop, NextHopId, PortRef, Prefix4};
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -96,7 +96,7 @@ impl Destination {
     }
 
     /// The prefix, for a route with this path.
-    pub(super) fn resolve(self, path: &Path) -> IpPrefix {
+    pub(super) fn resolve(self, path: &PathWords) -> IpPrefix {
         match (self, path.default_family()) {
             (Self::Prefix(prefix), _) => prefix,
             (Self::Default, Family::V4) => IpPrefix::V4(crate::Prefix::DEFAULT),
@@ -107,7 +107,7 @@ impl Destination {
 
 /// The gateway and port that a route or one of its nexthops names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Path {
+pub(super) struct PathWords {
     /// The gateway.
     pub(super) gateway: Option<IpAddr>,
     /// Whether the gateway's family was given (`via inet6 ..`); it then differs from the route's.
@@ -130,7 +130,7 @@ pub(super) fn metric_of(prefix: IpPrefix, said: Option<u32>) -> u32 {
     }
 }
 
-impl Path {
+impl PathWords {
     fn default_family(&self) -> Family {
         match (self.gateway, self.gateway_family_named) {
             (Some(gateway), named) if gateway.is_ipv4() == named => Family::V6,
@@ -167,7 +167,7 @@ pub(super) struct Paths {
 
 impl Paths {
     /// A route whose own words are `own`: its first path, if it has a gateway or a port.
-    pub(super) fn new(destination: Destination, own: Path) -> Result<Self, LineError> {
+    pub(super) fn new(destination: Destination, own: PathWords) -> Result<Self, LineError> {
         let (has_pref, metric) = (own.has_pref, own.metric);
         let mut paths = Self { destination, has_pref, metric, hops: Vec::new() };
         paths.add(own)?;
@@ -175,8 +175,8 @@ impl Paths {
     }
 
     /// Adds a path; nothing when it has neither gateway nor port. Returns whether it has.
-    fn add(&mut self, path: Path) -> Result<bool, LineError> {
-        let path = Path { has_pref: self.has_pref, ..path };
+    fn add(&mut self, path: PathWords) -> Result<bool, LineError> {
+        let path = PathWords { has_pref: self.has_pref, ..path };
         let prefix = self.destination.resolve(&path);
         let weight = path.weight.unwrap_or(1);
         let Some(hop) = path.hop(prefix)? else { return Ok(false) };
@@ -186,7 +186,7 @@ impl Paths {
     }
 
     /// Adds what a `nexthop` says.
-    pub(super) fn add_nexthop(&mut self, path: Path) -> Result<(), LineError> {
+    pub(super) fn add_nexthop(&mut self, path: PathWords) -> Result<(), LineError> {
         if self.add(path)? { Ok(()) } else { Err(LineError::NoNextHop) }
     }
 
@@ -208,7 +208,7 @@ impl Paths {
 
 /// The content of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum TextLine {
     /// A blank line or a comment.
     Nothing,
     /// A route, and its metric; `None` in forms without metrics.
@@ -216,7 +216,7 @@ pub(super) enum Line {
     /// A route whose next hops are on the following lines.
     Multipath(Paths),
     /// A next hop of the preceding route.
-    NextHop(Path),
+    NextHop(PathWords),
     /// A neighbour.
     Neighbour(Neighbour),
 }
@@ -225,7 +225,7 @@ pub(super) enum Line {
 pub(super) fn read(
     lines: &mut Lines,
     collected: &mut Collected,
-    progress: &mut Progress<'_>,
+    progress: &mut LoadProgress<'_>,
 ) -> Result<(), FeedError> {
     // The current multipath route: its line, and its paths so far.
     let mut open: Option<(u64, Paths)> = None;
@@ -235,13 +235,13 @@ pub(super) fn read(
             progress.tick(lines.source());
         }
         let line = if let Some((prefix, id)) = quick(lines.line()) {
-            Line::Route(prefix, Hop::Id(id), None)
+            TextLine::Route(prefix, Hop::Id(id), None)
         } else {
             parse(lines.line()).map_err(|error| lines.error_at(number, error))?
         };
         match line {
-            Line::Nothing => continue,
-            Line::NextHop(path) => {
+            TextLine::Nothing => continue,
+            TextLine::NextHop(path) => {
                 let Some((_, paths)) = &mut open else {
                     return Err(lines.error_at(number, LineError::StrayNextHop));
                 };
@@ -252,10 +252,12 @@ pub(super) fn read(
         }
         close(open.take(), lines, collected)?;
         match line {
-            Line::Route(prefix, hop, metric) => collected.add(prefix, hop, metric, Place::line(number)),
-            Line::Multipath(paths) => open = Some((number, paths)),
-            Line::Neighbour(neighbour) => collected.add_neighbour(neighbour),
-            Line::Nothing | Line::NextHop(_) => {}
+            TextLine::Route(prefix, hop, metric) => {
+                collected.add(prefix, hop, metric, FeedPlace::line(number))
+            }
+            TextLine::Multipath(paths) => open = Some((number, paths)),
+            TextLine::Neighbour(neighbour) => collected.add_neighbour(neighbour),
+            TextLine::Nothing | TextLine::NextHop(_) => {}
         }
     }
     close(open, lines, collected)
@@ -265,7 +267,7 @@ pub(super) fn read(
 fn close(open: Option<(u64, Paths)>, lines: &Lines, collected: &mut Collected) -> Result<(), FeedError> {
     let Some((start, paths)) = open else { return Ok(()) };
     let (prefix, hop, metric) = paths.route().map_err(|error| lines.error_at(start, error))?;
-    collected.add(prefix, hop, Some(metric), Place::line(start));
+    collected.add(prefix, hop, Some(metric), FeedPlace::line(start));
     Ok(())
 }
 
@@ -311,9 +313,9 @@ fn quick_v4(text: &[u8]) -> Option<u32> {
 }
 
 /// Reads one line of a route file.
-pub(super) fn parse(line: &[u8]) -> Result<Line, LineError> {
-    let mut words = Words::new(line)?;
-    let Some(first) = words.next() else { return Ok(Line::Nothing) };
+pub(super) fn parse(line: &[u8]) -> Result<TextLine, LineError> {
+    let mut words = LineWords::new(line)?;
+    let Some(first) = words.next() else { return Ok(TextLine::Nothing) };
     if let Some(prefix) = first.strip_prefix('R') {
         return l3fwd(prefix, words);
     }
@@ -322,14 +324,14 @@ pub(super) fn parse(line: &[u8]) -> Result<Line, LineError> {
         let path = path(&mut words)?;
         words.end()?;
         let prefix = destination.resolve(&path);
-        return Ok(Line::Route(prefix, Hop::Hop(hop), Some(metric_of(prefix, path.metric))));
+        return Ok(TextLine::Route(prefix, Hop::Hop(hop), Some(metric_of(prefix, path.metric))));
     }
     match first {
-        "neigh" => neighbour(words).map(Line::Neighbour),
+        "neigh" => neighbour(words).map(TextLine::Neighbour),
         "nexthop" => {
             let path = path(&mut words)?;
             words.end()?;
-            Ok(Line::NextHop(path))
+            Ok(TextLine::NextHop(path))
         }
         "unicast" => {
             let destination = words.want("a prefix")?;
@@ -355,20 +357,26 @@ pub fn parse_route(text: &str) -> Result<(IpPrefix, Hop), LineError> {
 /// # Errors
 /// [`LineError`] for wrong words.
 pub fn parse_neighbour(text: &str) -> Result<Neighbour, LineError> {
-    neighbour(Words::new(text.as_bytes())?)
+    neighbour(LineWords::new(text.as_bytes())?)
 }
 
 /// The route of a parsed line whose text is `text`.
-pub(super) fn only_route(line: Line, text: &str, wanted: &'static str) -> Result<(IpPrefix, Hop), LineError> {
+pub(super) fn only_route(
+    line: TextLine,
+    text: &str,
+    wanted: &'static str,
+) -> Result<(IpPrefix, Hop), LineError> {
     match line {
-        Line::Route(prefix, hop, _) => Ok((prefix, hop)),
-        Line::Multipath(_) => Err(LineError::NoNextHop),
-        Line::Nothing | Line::NextHop(_) | Line::Neighbour(_) => Err(LineError::word(text, wanted)),
+        TextLine::Route(prefix, hop, _) => Ok((prefix, hop)),
+        TextLine::Multipath(_) => Err(LineError::NoNextHop),
+        TextLine::Nothing | TextLine::NextHop(_) | TextLine::Neighbour(_) => {
+            Err(LineError::word(text, wanted))
+        }
     }
 }
 
 /// Parses the rest of a route after its destination.
-fn route(destination: &str, mut words: Words<'_>) -> Result<Line, LineError> {
+fn route(destination: &str, mut words: LineWords<'_>) -> Result<TextLine, LineError> {
     let destination = Destination::parse(destination)?;
     let mut ahead = words.clone();
     if let Some(id) = ahead.next()
@@ -376,7 +384,7 @@ fn route(destination: &str, mut words: Words<'_>) -> Result<Line, LineError> {
     {
         let id = bare_id(id)?;
         ahead.end()?;
-        return Ok(Line::Route(destination.resolve(&Path::default()), Hop::Id(id), None));
+        return Ok(TextLine::Route(destination.resolve(&PathWords::default()), Hop::Id(id), None));
     }
     let mut paths = Paths::new(destination, path(&mut words)?)?;
     // `nexthop`s on the same line, as `ip -o` writes them. If words are left, `path` has stopped before a `nexthop`.
@@ -384,10 +392,10 @@ fn route(destination: &str, mut words: Words<'_>) -> Result<Line, LineError> {
         paths.add_nexthop(path(&mut words)?)?;
     }
     if paths.is_empty() {
-        return Ok(Line::Multipath(paths));
+        return Ok(TextLine::Multipath(paths));
     }
     let (prefix, hop, metric) = paths.route()?;
-    Ok(Line::Route(prefix, hop, Some(metric)))
+    Ok(TextLine::Route(prefix, hop, Some(metric)))
 }
 
 /// A number of digits alone, which is one of `wanted`.
@@ -408,8 +416,8 @@ pub(super) fn l3fwd_port(text: &str) -> Result<Hop, LineError> {
 }
 
 /// Parses the words of a route or of one of its nexthops, up to the end of the line or the next `nexthop`.
-fn path(words: &mut Words<'_>) -> Result<Path, LineError> {
-    let mut path = Path::default();
+fn path(words: &mut LineWords<'_>) -> Result<PathWords, LineError> {
+    let mut path = PathWords::default();
     loop {
         let before = words.clone();
         let Some(word) = words.next() else { return Ok(path) };
@@ -481,15 +489,15 @@ pub(super) fn address(word: &'static str, text: &str) -> Result<IpAddr, LineErro
 }
 
 /// `R<prefix> <port>`, the port from 0.
-fn l3fwd(prefix: &str, mut words: Words<'_>) -> Result<Line, LineError> {
+fn l3fwd(prefix: &str, mut words: LineWords<'_>) -> Result<TextLine, LineError> {
     let prefix = prefix.parse()?;
     let port = l3fwd_port(words.want("a port")?)?;
     words.end()?;
-    Ok(Line::Route(prefix, port, None))
+    Ok(TextLine::Route(prefix, port, None))
 }
 
 /// `neigh ADDR lladdr MAC dev PORT`, in any order after the address, also with the words that `ip neigh` adds.
-fn neighbour(mut words: Words<'_>) -> Result<Neighbour, LineError> {
+fn neighbour(mut words: LineWords<'_>) -> Result<Neighbour, LineError> {
     let address = address("neigh", words.want("an address")?)?;
     let (mut mac, mut port) = (None, None);
     while let Some(word) = words.next() {

@@ -96,7 +96,7 @@ fn metrics_of_routes() {
         ("10.0.0.0/8 17", None),
         ("R10.0.0.0/8 1", None),
     ] {
-        let Ok(Line::Route(_, _, metric)) = parse(line.as_bytes()) else { panic!("{line}") };
+        let Ok(TextLine::Route(_, _, metric)) = parse(line.as_bytes()) else { panic!("{line}") };
         assert_eq!(metric, wanted, "{line}");
     }
 }
@@ -104,7 +104,7 @@ fn metrics_of_routes() {
 #[test]
 fn neighbours_and_lines_that_say_nothing() {
     for line in ["", "   \t", "# 10.0.0.0/8 1", "   #", "#10.0.0.1/8"] {
-        assert_eq!(parse(line.as_bytes()), Ok(Line::Nothing), "{line}");
+        assert_eq!(parse(line.as_bytes()), Ok(TextLine::Nothing), "{line}");
     }
     let wanted = Neighbour {
         address: "192.0.2.1".parse().unwrap(),
@@ -115,7 +115,7 @@ fn neighbours_and_lines_that_say_nothing() {
         "neigh 192.0.2.1 lladdr 02:00:00:00:00:09 dev 3",
         "neigh 192.0.2.1 dev 3 lladdr 02:00:00:00:00:09 router REACHABLE # as ip neigh",
     ] {
-        assert_eq!(parse(line.as_bytes()), Ok(Line::Neighbour(wanted.clone())), "{line}");
+        assert_eq!(parse(line.as_bytes()), Ok(TextLine::Neighbour(wanted.clone())), "{line}");
     }
 }
 
@@ -208,7 +208,7 @@ proptest::proptest! {
         line in "(10|0|00|255|256|1\\.2|9)(\\.[0-9]{1,3}){3}(/[0-9]{0,3})?[ \t]{0,2}[0-9]{0,10} ?",
     ) {
         if let Some((prefix, id)) = quick(line.as_bytes()) {
-            proptest::prop_assert_eq!(parse(line.as_bytes()), Ok(Line::Route(prefix, Hop::Id(id), None)));
+            proptest::prop_assert_eq!(parse(line.as_bytes()), Ok(TextLine::Route(prefix, Hop::Id(id), None)));
         }
     }
 
