@@ -4,11 +4,11 @@
 
 mod common;
 
-use common::{KeySet, collect, engine, id, is_full, random_rib};
+use common::{collect, draw_keys, engine, id, is_full, random_rib, right};
 use fib::conformance::skipped;
 use fib::oracle::OraclePair;
 use fib::random::Seeded;
-use fib::{EngineError, EngineWriter, IpPrefix, Keys, NextHopId, Prefix, Rib, SlotId};
+use fib::{EngineError, EngineWriter, IpPrefix, Key, KeyBuffer, Keys, NextHopId, Prefix, Rib, SlotId};
 
 const MODES: [&str; 4] = ["copy", "graph", "mapped", "persistent"];
 
@@ -16,8 +16,9 @@ const MODES: [&str; 4] = ["copy", "graph", "mapped", "persistent"];
 struct Bench {
     writer: Box<dyn EngineWriter>,
     rib: Rib,
-    keys: KeySet,
-    right: (Vec<NextHopId>, Vec<NextHopId>),
+    /// By family.
+    keys: [KeyBuffer; 2],
+    right: [Vec<NextHopId>; 2],
 }
 
 impl Bench {
@@ -30,22 +31,18 @@ impl Bench {
         let mut writer = engine(name, parameters).unwrap();
         let mut rib = random_rib(2000, &mut dice);
         rib.commit_to(writer.as_mut()).unwrap();
-        let keys = KeySet::draw(&rib, 4096, &mut dice);
-        let right = keys.right(&OraclePair::of(&rib));
+        let keys = draw_keys(&rib, 4096, &mut dice);
+        let oracle = OraclePair::of(&rib);
+        let right = keys.each_ref().map(|keys| right(keys, &oracle));
         Some(Self { writer, rib, keys, right })
     }
 
     /// `size` keys from number `start` on, wrapping around, with their answers.
-    fn batch(&self, start: usize, size: usize) -> (KeySet, Vec<NextHopId>, Vec<NextHopId>) {
-        let at = |index: usize| (start + index) % self.keys.v4.len();
-        let set = KeySet {
-            v4: (0..size).map(|index| self.keys.v4[at(index)]).collect(),
-            hi: (0..size).map(|index| self.keys.hi[at(index)]).collect(),
-            lo: (0..size).map(|index| self.keys.lo[at(index)]).collect(),
-        };
-        let v4 = (0..size).map(|index| self.right.0[at(index)]).collect();
-        let v6 = (0..size).map(|index| self.right.1[at(index)]).collect();
-        (set, v4, v6)
+    fn batch<K: Key>(&self, start: usize, size: usize) -> (KeyBuffer, Vec<NextHopId>) {
+        let (keys, right) = (&self.keys[K::FAMILY as usize], &self.right[K::FAMILY as usize]);
+        let at = |index: usize| (start + index) % keys.len();
+        let key = |index| K::from_high_bits(keys.keys().high_bits(at(index)));
+        ((0..size).map(key).collect(), (0..size).map(|index| right[at(index)]).collect())
     }
 
     /// Runs batches of each of `sizes`, IPv4 and IPv6 in turn, through all slots of a reader, with `slots` in flight at
@@ -61,10 +58,12 @@ impl Bench {
                 assert!(collect(reader.as_mut(), number).unwrap() == right, "{case}");
             }
             let size = sizes[turn / 2 % sizes.len()];
-            let (keys, right_v4, right_v6) = self.batch(turn * 31, size);
-            let (keys, right) =
-                if turn.is_multiple_of(2) { (keys.keys_v4(), right_v4) } else { (keys.keys_v6(), right_v6) };
-            reader.submit(SlotId(number), keys).unwrap();
+            let (keys, right) = if turn.is_multiple_of(2) {
+                self.batch::<u32>(turn * 31, size)
+            } else {
+                self.batch::<u128>(turn * 31, size)
+            };
+            reader.submit(SlotId(number), keys.keys()).unwrap();
             flights[slot] = Some((right, format!("{what}: {size} keys, turn {turn}, slot {slot}")));
         }
         for (slot, flight) in (0..).zip(flights) {
@@ -128,14 +127,13 @@ fn a_lookup_goes_round_the_slots_that_hold_nothing_and_keeps_the_order() {
     for mode in MODES {
         let Some(bench) = Bench::new("gamt", &[("mode", mode)]) else { return };
         let mut reader = bench.writer.reader(5, 500).unwrap();
-        let (kept, right_kept, _) = bench.batch(100, 400);
-        reader.submit(SlotId(2), kept.keys_v4()).unwrap();
-        let (many, right_v4, right_v6) = bench.batch(0, 10_007);
-        let mut answers = vec![NextHopId::MAX; 10_007];
-        reader.lookup(many.keys_v4(), &mut answers).unwrap();
-        assert!(answers == right_v4, "{mode}");
-        reader.lookup(many.keys_v6(), &mut answers).unwrap();
-        assert!(answers == right_v6, "{mode}");
+        let (kept, right_kept) = bench.batch::<u32>(100, 400);
+        reader.submit(SlotId(2), kept.keys()).unwrap();
+        for (many, right) in [bench.batch::<u32>(0, 10_007), bench.batch::<u128>(0, 10_007)] {
+            let mut answers = vec![NextHopId::MAX; 10_007];
+            reader.lookup(many.keys(), &mut answers).unwrap();
+            assert!(answers == right, "{mode}");
+        }
         reader.lookup(Keys::V4(&[]), &mut []).unwrap();
         assert!(collect(reader.as_mut(), 2).unwrap() == right_kept, "{mode}: what was in flight");
     }
@@ -145,12 +143,12 @@ fn a_lookup_goes_round_the_slots_that_hold_nothing_and_keeps_the_order() {
 fn what_does_not_fit_is_refused_and_the_slot_goes_on() {
     let Some(bench) = Bench::new("gamt", &[]) else { return };
     let mut reader = bench.writer.reader(1, 100).unwrap();
-    let (keys, right, _) = bench.batch(0, 101);
+    let (keys, right) = bench.batch::<u32>(0, 101);
     let refused = |result: Result<(), EngineError>| assert!(matches!(result, Err(EngineError::Batch { .. })));
-    refused(reader.submit(SlotId(0), keys.keys_v4()));
-    refused(reader.submit(SlotId(0), Keys::V6 { hi: &keys.hi[..3], lo: &keys.lo[..2] }));
-    refused(reader.lookup(keys.keys_v4(), &mut [NextHopId::NONE; 3]));
-    reader.submit(SlotId(0), Keys::V4(&keys.v4[..100])).unwrap();
+    refused(reader.submit(SlotId(0), keys.keys()));
+    refused(reader.submit(SlotId(0), Keys::V6 { hi: &[1, 2, 3], lo: &[1, 2] }));
+    refused(reader.lookup(keys.keys(), &mut [NextHopId::NONE; 3]));
+    reader.submit(SlotId(0), keys.keys().part(0..100)).unwrap();
     assert_eq!(collect(reader.as_mut(), 0).unwrap(), right[..100]);
 }
 
@@ -185,25 +183,23 @@ fn a_reader_that_never_collects_holds_nothing_up() {
         let mut oracle = OraclePair::default();
         let mut dice = Seeded::new(0, 11);
         let mut idle = bench.writer.reader(2, 4096).unwrap();
-        let (keys, right, _) = bench.batch(0, 4096);
-        idle.submit(SlotId(0), keys.keys_v4()).unwrap();
+        let (keys, was) = bench.batch::<u32>(0, 4096);
+        idle.submit(SlotId(0), keys.keys()).unwrap();
         let mut reader = bench.writer.reader(2, 4096).unwrap();
         for turn in 0..60 {
             oracle = churn(&mut bench, &mut dice, turn);
-            let set = KeySet::draw(&bench.rib, 300, &mut dice);
-            let (v4, v6) = set.right(&oracle);
-            let mut answers = vec![NextHopId::MAX; 300];
-            reader.lookup(set.keys_v4(), &mut answers).unwrap();
-            assert!(answers == v4, "{name} {parameters:?}, turn {turn}");
-            reader.lookup(set.keys_v6(), &mut answers).unwrap();
-            assert!(answers == v6, "{name} {parameters:?}, turn {turn}");
+            for keys in draw_keys(&bench.rib, 300, &mut dice) {
+                let mut answers = vec![NextHopId::MAX; 300];
+                reader.lookup(keys.keys(), &mut answers).unwrap();
+                assert!(answers == right(&keys, &oracle), "{name} {parameters:?}, turn {turn}");
+            }
         }
         // On the mock and on a GPU alike, the batch was done long before the table changed, or saw some of the changes.
         // At least the keys whose answers never changed must be right.
         let late = collect(idle.as_mut(), 0).unwrap();
-        let (now, _) = keys.right(&oracle);
+        let now = right(&keys, &oracle);
         for (at, answer) in late.iter().enumerate() {
-            assert!(right[at] != now[at] || *answer == now[at], "{name} {parameters:?}, key {at}");
+            assert!(was[at] != now[at] || *answer == now[at], "{name} {parameters:?}, key {at}");
         }
     }
 }
@@ -215,10 +211,10 @@ fn a_reader_outlives_its_engine() {
         let Some(bench) = Bench::new("gamt", &[("mode", mode)]) else { return };
         let mut first = bench.writer.reader(3, 256).unwrap();
         let mut second = bench.writer.reader(3, 256).unwrap();
-        let (keys, right, _) = bench.batch(5, 256);
-        first.submit(SlotId(1), keys.keys_v4()).unwrap();
+        let (keys, right) = bench.batch::<u32>(5, 256);
+        first.submit(SlotId(1), keys.keys()).unwrap();
         drop(bench);
-        second.submit(SlotId(2), keys.keys_v4()).unwrap();
+        second.submit(SlotId(2), keys.keys()).unwrap();
         drop(first); // with a batch in flight
         assert!(collect(second.as_mut(), 2).unwrap() == right, "{mode}");
     }

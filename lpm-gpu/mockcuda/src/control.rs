@@ -60,7 +60,6 @@ pub(crate) struct Control {
     pub(crate) words_written: AtomicU64,
     pub(crate) instructions: AtomicU64,
     pub(crate) launches: AtomicU64,
-    pub(crate) bytes_to_device: AtomicU64,
 }
 
 /// The process's controls.
@@ -114,7 +113,6 @@ impl Control {
             words_written: AtomicU64::new(0),
             instructions: AtomicU64::new(0),
             launches: AtomicU64::new(0),
-            bytes_to_device: AtomicU64::new(0),
         };
         if flag("MOCKCUDA_REPORT") {
             // SAFETY: registers a function that takes nothing, uses statics that are never freed, and does not unwind.
@@ -312,18 +310,6 @@ pub extern "C" fn mockcuda_words_read() -> u64 {
     control().words_read.load(Relaxed)
 }
 
-/// Warp instructions executed.
-#[unsafe(no_mangle)]
-pub extern "C" fn mockcuda_instructions() -> u64 {
-    control().instructions.load(Relaxed)
-}
-
-/// Bytes copied to the device.
-#[unsafe(no_mangle)]
-pub extern "C" fn mockcuda_bytes_to_device() -> u64 {
-    control().bytes_to_device.load(Relaxed)
-}
-
 /// Marks `words` words from device address `address` on as freed: kernels must not read them until they are written or
 /// unmarked.
 #[unsafe(no_mangle)]
@@ -351,15 +337,7 @@ pub extern "C" fn mockcuda_violations() -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_reset() {
     let c = control();
-    for counter in [
-        &c.calls,
-        &c.operations,
-        &c.words_read,
-        &c.words_written,
-        &c.instructions,
-        &c.launches,
-        &c.bytes_to_device,
-    ] {
+    for counter in [&c.calls, &c.operations, &c.words_read, &c.words_written, &c.instructions, &c.launches] {
         counter.store(0, Relaxed);
     }
     lock(&c.log).clear();

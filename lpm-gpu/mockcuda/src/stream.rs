@@ -384,9 +384,6 @@ fn run_copy(memory: &Memory, copy: &Copy) -> Answer {
         (host_address(memory, &copy.to, copy.bytes)?, host_address(memory, &copy.from, copy.bytes)?);
     if let End::Device(address) = copy.to {
         written(memory, address, copy.bytes);
-        if !matches!(copy.from, End::Device(_)) {
-            control().bytes_to_device.fetch_add(copy.bytes as u64, Ordering::Relaxed);
-        }
     }
     memory::copy(to, from, copy.bytes);
     Ok(())
