@@ -28,6 +28,8 @@
 mod bubbles;
 mod calibrate;
 mod doorbell;
+#[cfg(all(test, feature = "testing"))]
+mod freed_test;
 mod gpu;
 mod grace;
 mod lane;
@@ -37,8 +39,6 @@ mod residence;
 mod side;
 mod slot;
 mod tables;
-#[cfg(all(test, feature = "testing"))]
-mod tests;
 
 use crate::cu::{GpuError, Kernel};
 use crate::gale::{GaleOptions, GaleTable};

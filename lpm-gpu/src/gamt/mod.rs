@@ -33,10 +33,10 @@ mod level;
 mod merge;
 pub mod options;
 pub mod shape;
+#[cfg(all(test, feature = "testing"))]
+mod stores_test;
 pub mod strides;
 pub mod table;
-#[cfg(test)]
-mod tests;
 mod trie;
 
 pub use options::{GamtOptions, Layout, NextHops};

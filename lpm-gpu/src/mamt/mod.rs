@@ -19,9 +19,9 @@
 #[expect(unsafe_code, reason = "gathers take raw pointers")]
 mod kernel;
 mod params;
+#[cfg(all(test, feature = "testing"))]
+mod stores_test;
 mod table;
-#[cfg(test)]
-mod tests;
 mod threads;
 
 use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};

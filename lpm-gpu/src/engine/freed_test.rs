@@ -133,8 +133,8 @@ impl<K: Key> HostTable<K> for Watched<K> {
 struct Rig {
     engine: GpuEngine,
     rib: Rib,
-    watch_v4: Arc<Mutex<Watch>>,
-    watch_v6: Arc<Mutex<Watch>>,
+    /// By family.
+    watches: [Arc<Mutex<Watch>>; 2],
     mock: Mock,
 }
 
@@ -147,26 +147,29 @@ impl Rig {
         let options = EngineOptions::of(parameters);
         let params = crate::engine::Params::from_options(&options).unwrap();
         let tables = HostTables::new(GAMT, &params).unwrap();
-        let (watch_v4, watch_v6) = (Arc::<Mutex<Watch>>::default(), Arc::<Mutex<Watch>>::default());
+        let watches: [Arc<Mutex<Watch>>; 2] = Default::default();
+        let [v4, v6] = watches.clone();
         let host = HostTables {
-            v4: Box::new(Watched { table: tables.v4, watch: Arc::clone(&watch_v4), mock }),
-            v6: Box::new(Watched { table: tables.v6, watch: Arc::clone(&watch_v6), mock }),
+            v4: Box::new(Watched { table: tables.v4, watch: v4, mock }),
+            v6: Box::new(Watched { table: tables.v6, watch: v6, mock }),
         };
         let gpu = crate::engine::Gpu::open(GAMT).unwrap();
         let plan = Plan::new(&params, gpu.device.facts().multiprocessors);
         let engine = GpuEngine::assemble(GAMT, params, host, gpu, plan).unwrap();
-        Some(Self { engine, rib: Rib::new(), watch_v4, watch_v6, mock })
+        Some(Self { engine, rib: Rib::new(), watches, mock })
     }
 
     fn apply(&mut self, routes: &Routes) {
         self.rib.tell(routes);
         self.rib.commit_to(&mut self.engine).unwrap();
-        self.watch_v4.lock().unwrap().address = self.engine.v4.current.words.address();
-        self.watch_v6.lock().unwrap().address = self.engine.v6.current.words.address();
+        let tables = [&self.engine.v4.current, &self.engine.v6.current];
+        for (watch, table) in self.watches.iter().zip(tables) {
+            watch.lock().unwrap().address = table.words.address();
+        }
     }
 
     fn freed(&self) -> u64 {
-        self.watch_v4.lock().unwrap().freed + self.watch_v6.lock().unwrap().freed
+        self.watches.iter().map(|watch| watch.lock().unwrap().freed).sum()
     }
 }
 
