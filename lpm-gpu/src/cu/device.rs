@@ -169,16 +169,6 @@ impl Device {
         Ok(free as u64)
     }
 
-    /// Waits for all work enqueued on the device. Never returns while a [resident](super::Resident) kernel runs; use
-    /// [`Stream::finish`](super::Stream::finish) then.
-    ///
-    /// # Errors
-    /// [`GpuError::Call`], which may also be an error of the work waited for.
-    pub fn synchronize(&self) -> Result<(), GpuError> {
-        // SAFETY: no arguments.
-        unsafe { on!(self, cuCtxSynchronize()) }
-    }
-
     /// Whether both are the same context.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -261,7 +261,7 @@ impl Stream {
             arg.note(&self.device, &self.progress, number)?;
         }
         let (device, stream) = (&self.device, self.raw.0);
-        let Shape { blocks, rows, threads, shared_bytes } = shape;
+        let Shape { blocks, rows, threads } = shape;
         with_parameters(args, |parameters| {
             // SAFETY: the function belongs to a loaded module (held by `kernel`); the parameters match it in number and
             // size (checked), and are read before the call returns; the memory they point to is freed only when the
@@ -277,7 +277,7 @@ impl Stream {
                         threads,
                         1,
                         1,
-                        shared_bytes,
+                        0,
                         stream,
                         parameters,
                         std::ptr::null_mut()

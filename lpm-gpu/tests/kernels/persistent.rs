@@ -3,6 +3,7 @@
 
 use crate::model::{Table, Trie};
 use crate::{COUNTS, LIMIT, Rig, same};
+use lpm_gpu::cu::testing;
 use lpm_gpu::cu::{Arg, DeviceWords, Element, Priority, Resident, Shape, Shared, Stream};
 use lpm_gpu::gamt::Layout;
 use lpm_gpu::host::Write;
@@ -191,6 +192,11 @@ fn a_batch_sees_what_was_written_before_it() {
         rig.stream.launch(&kernel, Shape::new(1, 32), args).unwrap();
         rig.stream.finish(LIMIT).unwrap();
     }
-    drop(resident); // dropping it stops it
-    rig.device.synchronize().unwrap();
+    // Dropping it stops it, and all that it used is freed.
+    drop((resident, control, words, header, writes_there, kernel));
+    let Rig { device, stream, _one, .. } = rig;
+    drop((stream, device));
+    if let Some(mock) = testing::driver().and_then(testing::TestDriver::mock) {
+        assert_eq!((mock.memory_used(), mock.host_used()), (0, 0));
+    }
 }

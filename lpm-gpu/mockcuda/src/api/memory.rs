@@ -12,7 +12,7 @@ use std::ffi::{c_uint, c_void};
 const STAGED_MAX: usize = 64 << 10;
 
 /// Waits for all submitted operations of the context's streams.
-pub(super) fn settle(context: &Context, what: &str) -> Answer {
+fn settle(context: &Context, what: &str) -> Answer {
     let streams = lock(&context.streams).clone();
     for stream in streams {
         stream.wait(stream.last(), what)?;
