@@ -12,7 +12,7 @@
 //! units of which at most one changes, from the old answer (or the way to it) to the new one, however many nested prefixes
 //! a delta has: each unit goes from its value before the delta to its value after it, never through one between.
 
-use super::bubbles::{self, Bubble};
+use super::bubbles::Bubble;
 use super::code::{DEEP, inf, is_leaf, jump};
 use super::level::{Brush, Level, deepen};
 use super::shape::Shape;
@@ -268,16 +268,16 @@ impl Trie {
         self.levels.iter().map(|level| level.stage.len(level.node_units())).sum()
     }
 
-    /// The bubbles of nodes that the device has not seen, and those of all other units that changed.
+    /// The bubbles of nodes that the device has not seen, and those of all other units that changed, the deepest stage first (Algorithm
+    /// 2).
     pub(super) fn take_bubbles(&mut self) -> (Vec<Bubble>, Vec<Bubble>) {
-        let mut fresh = Vec::new();
+        let (mut fresh, mut rest) = (Vec::new(), Vec::new());
         for level in self.levels.iter_mut().rev() {
             let units = level.node_units();
             level.stage.take_fresh(level.number, &level.units, units, &mut fresh);
+            level.stage.take_changed(level.number, &level.units, &mut rest);
         }
-        let batch_size = usize::try_from(self.pending()).unwrap_or(usize::MAX);
-        let stages = self.levels.iter_mut().map(|level| (&mut level.stage, level.units.as_slice()));
-        (fresh, bubbles::prepare(stages, batch_size))
+        (fresh, rest)
     }
 
     /// Forgets which units the device does not know.

@@ -4,7 +4,7 @@ use crate::model::Trie;
 use crate::{CANARY, COUNTS, LIMIT, Rig, SHAPES, sizes};
 use lpm_gpu::cu::{Arg, DeviceBuffer, DeviceWords, Kernel, Plain, Shape};
 use lpm_gpu::gamt::Layout;
-use lpm_gpu::host::{HEADER_WORDS, Write};
+use lpm_gpu::host::Write;
 use std::fmt::LowerHex;
 
 /// Strides of IPv4 tries: few levels and many, equal and unequal; not all use all bits.
@@ -70,24 +70,6 @@ fn keys_and_answers_may_lie_anywhere() {
     let batches: Vec<_> = (0..20).map(|n| ([1, 33, 255][n % 3], (n % 5, n / 5))).collect();
     lookups_are_algorithm_1(4, &[&[12, 3, 3, 3, 3, 8]], &batches, |key| (key >> 32) as u32);
     lookups_are_algorithm_1(6, &[&[12, 4, 4, 4, 8, 8, 8, 8, 8]], &batches, |key| key);
-}
-
-/// Figure 3 of the paper: strides {1, 3, 1}; address 10001 leads over codes 2, 3 and 1280 to P5.
-#[test]
-fn the_paper_s_example() {
-    let Some(mut rig) = Rig::new(3) else { return };
-    const WIDTH: usize = 8;
-    let mut words = vec![0; 4 * WIDTH];
-    words[WIDTH + 1] = 2;
-    words[2 * WIDTH] = 3;
-    words[3 * WIDTH + 1] = 1280;
-    let mut header = vec![0; HEADER_WORDS];
-    (header[0], header[1], header[2]) = (3, u32::try_from(WIDTH).unwrap(), 32);
-    (header[6], header[8], header[10]) = (1, 3, 1);
-    let (words, header) = (rig.upload(&words), rig.upload(&header));
-    let kernel = rig.kernel("gamt", "gamt_lookup_v4_paper_live");
-    let found = rig.lookup(&kernel, SHAPES[0], (&words, &header), &[0b10001_u32 << 27], (0, 0));
-    assert_eq!(found, [5]);
 }
 
 /// Launches the kernel that writes words.
