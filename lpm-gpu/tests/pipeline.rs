@@ -13,7 +13,7 @@ use fib::{EngineError, EngineWriter, IpPrefix, Key, KeyBuffer, Keys, NextHopId, 
 const MODES: [&str; 4] = ["copy", "graph", "mapped", "persistent"];
 
 /// An engine with a table, and keys with their right answers.
-struct Bench {
+struct Pipeline {
     writer: Box<dyn EngineWriter>,
     rib: Rib,
     /// By family.
@@ -21,7 +21,7 @@ struct Bench {
     right: [Vec<NextHopId>; 2],
 }
 
-impl Bench {
+impl Pipeline {
     /// `None`, with a message, when there is no device.
     fn new(name: &str, parameters: &[(&str, &str)]) -> Option<Self> {
         if skipped(&|| engine(name, parameters)) {
@@ -87,7 +87,9 @@ fn every_size_in_every_mode_on_1_2_8_and_24_streams() {
                 if name != "gamt" && streams != "8" && !is_full() {
                     continue;
                 }
-                let Some(bench) = Bench::new(name, &[("mode", mode), ("streams", streams)]) else { return };
+                let Some(bench) = Pipeline::new(name, &[("mode", mode), ("streams", streams)]) else {
+                    return;
+                };
                 let slots = streams.parse::<u16>().unwrap().max(2);
                 bench.sizes(slots, 4096, &SIZES, &format!("{name}, {mode}, {streams} streams"));
             }
@@ -105,7 +107,7 @@ fn a_million_keys_at_once() {
         ("gale", "copy"),
         ("sail-gpu", "copy"),
     ] {
-        let Some(bench) = Bench::new(name, &[("mode", mode), ("streams", "2")]) else { return };
+        let Some(bench) = Pipeline::new(name, &[("mode", mode), ("streams", "2")]) else { return };
         bench.sizes(2, 1 << 20, &[1 << 20], &format!("{name}, {mode}"));
     }
 }
@@ -116,7 +118,7 @@ fn any_blocks_and_threads() {
     for (blocks, threads) in [("1", "32"), ("3", "96"), ("1000", "1024")] {
         for mode in MODES {
             let parameters = [("blocks", blocks), ("threads", threads), ("mode", mode)];
-            let Some(bench) = Bench::new("gamt", &parameters) else { return };
+            let Some(bench) = Pipeline::new("gamt", &parameters) else { return };
             bench.sizes(2, 1000, &[1, 33, 999, 1000], &format!("{blocks} blocks of {threads}, {mode}"));
         }
     }
@@ -125,7 +127,7 @@ fn any_blocks_and_threads() {
 #[test]
 fn a_lookup_goes_round_the_slots_that_hold_nothing_and_keeps_the_order() {
     for mode in MODES {
-        let Some(bench) = Bench::new("gamt", &[("mode", mode)]) else { return };
+        let Some(bench) = Pipeline::new("gamt", &[("mode", mode)]) else { return };
         let mut reader = bench.writer.reader(5, 500).unwrap();
         let (kept, right_kept) = bench.batch::<u32>(100, 400);
         reader.submit(SlotId(2), kept.keys()).unwrap();
@@ -141,7 +143,7 @@ fn a_lookup_goes_round_the_slots_that_hold_nothing_and_keeps_the_order() {
 
 #[test]
 fn what_does_not_fit_is_refused_and_the_slot_goes_on() {
-    let Some(bench) = Bench::new("gamt", &[]) else { return };
+    let Some(bench) = Pipeline::new("gamt", &[]) else { return };
     let mut reader = bench.writer.reader(1, 100).unwrap();
     let (keys, right) = bench.batch::<u32>(0, 101);
     let refused = |result: Result<(), EngineError>| assert!(matches!(result, Err(EngineError::Batch { .. })));
@@ -154,7 +156,7 @@ fn what_does_not_fit_is_refused_and_the_slot_goes_on() {
 
 /// Adds 3 random routes of each family and withdraws 3 IPv4 routes; every 20th turn, 500 instead of 3. Returns an
 /// oracle of the result.
-fn churn(bench: &mut Bench, dice: &mut Seeded, turn: usize) -> OraclePair {
+fn churn(bench: &mut Pipeline, dice: &mut Seeded, turn: usize) -> OraclePair {
     let routes: Vec<IpPrefix> = bench.rib.v4.prefixes().map(IpPrefix::V4).collect();
     for _ in 0..if turn.is_multiple_of(20) { 500 } else { 3 } {
         let base = dice.u128();
@@ -179,7 +181,7 @@ fn a_reader_that_never_collects_holds_nothing_up() {
         ("gamt", &[("mode", "persistent"), ("headroom", "0")][..]),
         ("sail-gpu", &[("headroom", "0")][..]),
     ] {
-        let Some(mut bench) = Bench::new(name, parameters) else { return };
+        let Some(mut bench) = Pipeline::new(name, parameters) else { return };
         let mut oracle = OraclePair::default();
         let mut dice = Seeded::new(0, 11);
         let mut idle = bench.writer.reader(2, 4096).unwrap();
@@ -208,7 +210,7 @@ fn a_reader_that_never_collects_holds_nothing_up() {
 #[test]
 fn a_reader_outlives_its_engine() {
     for mode in MODES {
-        let Some(bench) = Bench::new("gamt", &[("mode", mode)]) else { return };
+        let Some(bench) = Pipeline::new("gamt", &[("mode", mode)]) else { return };
         let mut first = bench.writer.reader(3, 256).unwrap();
         let mut second = bench.writer.reader(3, 256).unwrap();
         let (keys, right) = bench.batch::<u32>(5, 256);
@@ -223,8 +225,8 @@ fn a_reader_outlives_its_engine() {
 #[test]
 fn figures_say_how_the_engine_runs() {
     let parameters = [("mode", "graph"), ("streams", "7"), ("blocks", "5"), ("threads", "64")];
-    let Some(mut bench) = Bench::new("gamt", &parameters) else { return };
-    let figure = |bench: &Bench, name: &str| {
+    let Some(mut bench) = Pipeline::new("gamt", &parameters) else { return };
+    let figure = |bench: &Pipeline, name: &str| {
         let details = bench.writer.stats().details;
         details.get(name).unwrap_or_else(|| panic!("no figure {name} in {details:?}"))
     };
@@ -242,7 +244,7 @@ fn figures_say_how_the_engine_runs() {
 
 #[test]
 fn a_latency_is_kept_to_by_choosing_batch_and_streams() {
-    let Some(bench) = Bench::new("gamt", &[("latency-target-us", "3000")]) else { return };
+    let Some(bench) = Pipeline::new("gamt", &[("latency-target-us", "3000")]) else { return };
     let details = bench.writer.stats().details;
     let figure = |name: &str| details.get(name).unwrap();
     for name in ["batch", "batch_v6"] {
@@ -254,7 +256,7 @@ fn a_latency_is_kept_to_by_choosing_batch_and_streams() {
     }
     assert!((1.0..=24.0).contains(&figure("streams")));
     bench.sizes(3, 4096, &SIZES, "calibrated");
-    let fixed = Bench::new("gamt", &[("latency-target-us", "3000"), ("streams", "2")]).unwrap();
+    let fixed = Pipeline::new("gamt", &[("latency-target-us", "3000"), ("streams", "2")]).unwrap();
     let details = fixed.writer.stats().details;
     assert_eq!(details.get("streams"), Some(2.0), "what was given is not chosen: {details:?}");
 }

@@ -116,7 +116,7 @@ where
 }
 
 /// The deltas of a stream, the table that they begin with, and keys.
-struct Plan {
+struct StreamPlan {
     first: FibDelta,
     deltas: Vec<FibDelta>,
     v4: Timeline<u32>,
@@ -154,7 +154,7 @@ fn the_real_stream_is_followed_while_lookups_run() {
     let (deltas, mut dice): (Vec<_>, _) = (std::iter::from_fn(next).collect(), Seeded::new(0, 5));
     let (v4, v6) =
         (Timeline::new(&first.v4, &deltas, &mut dice), Timeline::new(&first.v6, &deltas, &mut dice));
-    let plan = Plan { first, deltas, v4, v6 };
+    let plan = StreamPlan { first, deltas, v4, v6 };
     for (name, parameters) in [
         ("gamt", &[][..]),
         ("gamt", &[("layout", "paper"), ("next-hops", "apart"), ("mode", "graph")][..]),
@@ -176,7 +176,7 @@ fn commit(rib: &mut Rib, delta: &FibDelta, writer: &mut dyn EngineWriter) -> Res
 }
 
 /// Applies the plan's deltas while a thread looks up.
-fn follow(name: &str, writer: &mut dyn EngineWriter, mut rib: Rib, plan: &Plan) {
+fn follow(name: &str, writer: &mut dyn EngineWriter, mut rib: Rib, plan: &StreamPlan) {
     let _switches = lpm_gpu::cu::testing::exclusive();
     if let Some(mock) = lpm_gpu::cu::testing::driver().and_then(lpm_gpu::cu::testing::TestDriver::mock) {
         mock.set_delay_us(300);
@@ -212,7 +212,7 @@ fn follow(name: &str, writer: &mut dyn EngineWriter, mut rib: Rib, plan: &Plan) 
 fn look_up(
     name: &str,
     reader: &mut dyn EngineReader,
-    plan: &Plan,
+    plan: &StreamPlan,
     (started, done): (&AtomicU64, &AtomicU64),
     stop: &AtomicBool,
 ) -> u64 {

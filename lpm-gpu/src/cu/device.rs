@@ -4,7 +4,7 @@ use super::driver::{Driver, NOT_READY, OUT_OF_MEMORY, SUCCESS, call};
 use super::error::GpuError;
 use super::probe;
 use super::reclaim::{Book, Failed, HostMemory, Memory};
-use super::stream::{Progress, poll};
+use super::stream::{StreamProgress, poll};
 use cudarc::driver::sys;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
@@ -255,12 +255,12 @@ impl Device {
     }
 
     /// Registers a new stream.
-    pub(super) fn stream_opened(&self, raw: Handle<sys::CUstream>, progress: &Arc<Progress>) {
+    pub(super) fn stream_opened(&self, raw: Handle<sys::CUstream>, progress: &Arc<StreamProgress>) {
         self.book().opened(raw, progress);
     }
 
     /// The stream's owner dropped it: it is destroyed when its work is done.
-    pub(super) fn stream_closed(&self, progress: &Arc<Progress>) {
+    pub(super) fn stream_closed(&self, progress: &Arc<StreamProgress>) {
         let mut book = self.book();
         book.closed(progress, !self.is_lost());
         self.sweep(&mut book);
@@ -269,12 +269,12 @@ impl Device {
     /// Registers a persistent kernel with these arguments just before its launch; it stays until
     /// [`Self::resident_ended`]. Takes the lock that also guards the decision to make calls that wait for the whole
     /// device.
-    pub(super) fn resident_began(&self, progress: &Arc<Progress>, arguments: Vec<u64>) {
+    pub(super) fn resident_began(&self, progress: &Arc<StreamProgress>, arguments: Vec<u64>) {
         self.book().resident_began(progress, arguments);
     }
 
     /// A persistent kernel has ended, and uses nothing any more.
-    pub(super) fn resident_ended(&self, progress: &Arc<Progress>) {
+    pub(super) fn resident_ended(&self, progress: &Arc<StreamProgress>) {
         let mut book = self.book();
         book.resident_ended(progress);
         self.sweep(&mut book);

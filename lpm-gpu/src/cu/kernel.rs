@@ -7,7 +7,7 @@ use super::pinned::{Pinned, Uses};
 use super::ptx;
 use super::reclaim::Memory;
 use super::shared::{Element, Shared};
-use super::stream::Progress;
+use super::stream::StreamProgress;
 use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
@@ -331,7 +331,7 @@ impl<'a> Arg<'a> {
     pub(super) fn note(
         &mut self,
         device: &Device,
-        progress: &Arc<Progress>,
+        progress: &Arc<StreamProgress>,
         number: u64,
     ) -> Result<(), GpuError> {
         match &mut self.0 {

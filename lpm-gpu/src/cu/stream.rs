@@ -26,19 +26,19 @@ pub enum Priority {
 pub struct Stream {
     device: Device,
     raw: Handle<sys::CUstream>,
-    progress: Arc<Progress>,
+    progress: Arc<StreamProgress>,
 }
 
 /// How far a stream is known to have progressed.
 #[derive(Default)]
-pub(super) struct Progress {
+pub(super) struct StreamProgress {
     /// The number of the last work enqueued, incremented before the call is made. Written only by the stream's owner.
     issued: AtomicU64,
     /// All work up to this number is done, and the host sees its writes.
     done: AtomicU64,
 }
 
-impl Progress {
+impl StreamProgress {
     /// The number of the last work enqueued, or about to be.
     #[inline]
     pub(super) fn issued(&self) -> u64 {
@@ -62,7 +62,7 @@ impl Progress {
 pub struct Event {
     device: Device,
     raw: Handle<sys::CUevent>,
-    progress: Arc<Progress>,
+    progress: Arc<StreamProgress>,
     /// The number of the last work on the stream when the event was recorded.
     number: u64,
 }
@@ -329,7 +329,7 @@ impl Stream {
     }
 
     /// Its progress.
-    pub(super) fn progress(&self) -> &Arc<Progress> {
+    pub(super) fn progress(&self) -> &Arc<StreamProgress> {
         &self.progress
     }
 

@@ -1,6 +1,6 @@
 //! GALE's table and operations against the oracle, on the model of its kernels.
 
-use super::model::{Accesses, Model};
+use super::model::{Accesses, GaleModel};
 use super::{DIRECT_UNITS, GaleOptions, GaleTable};
 use crate::host::{HostTable, PrefixOp, Step};
 use crate::testing::HostRig;
@@ -98,7 +98,7 @@ fn an_image_stands_for_the_steps_before_it_and_stays_until_the_next_change() {
 #[test]
 fn accesses_are_counted_as_the_device_makes_them() {
     let mut gale = rig(GaleOptions::default(), 1);
-    let mut model = Model::new(&gale.table.image(&gale.rib.v4));
+    let mut model = GaleModel::new(&gale.table.image(&gale.rib.v4));
     let mut run = |route: Route<u32>| {
         gale.tell(&[route]);
         let ops = ops(&mut gale);

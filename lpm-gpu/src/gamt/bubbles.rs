@@ -19,13 +19,13 @@ pub struct Bubble {
 
 /// One level's row of the table.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stage {
+pub(super) struct BubbleRow {
     listed: Vec<u64>,
     locations: Vec<u32>,
     fresh: Vec<u32>,
 }
 
-impl Stage {
+impl BubbleRow {
     /// Room for a level of `units` units.
     pub(super) fn new(units: usize) -> Self {
         Self { listed: vec![0; units.div_ceil(64)], locations: Vec::new(), fresh: Vec::new() }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_location_is_listed_once_and_gets_the_latest_value() {
-        let (mut stage, mut units, mut out) = (Stage::new(64), [0; 64], Vec::new());
+        let (mut stage, mut units, mut out) = (BubbleRow::new(64), [0; 64], Vec::new());
         for value in [7, 9] {
             for location in [5, 6, 5] {
                 units[location as usize] = value;
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn fresh_nodes_come_as_a_whole_and_forgotten_ones_not_at_all() {
-        let mut stage = Stage::new(64);
+        let mut stage = BubbleRow::new(64);
         let units = [1; 64];
         stage.mark_fresh(8, 4);
         stage.mark(9); // within the fresh node: listed already

@@ -5,7 +5,7 @@
 use crate::gamt::Layout;
 use crate::gamt::code::search_by;
 use crate::mamt::Mamt;
-use crate::mamt::params::Params;
+use crate::mamt::params::MamtParams;
 use crate::mamt::table::Words;
 use crate::tests::stores::sequences;
 use arc_swap::ArcSwap;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 fn engine(parameters: &[(&str, &str)]) -> CpuEngine<Mamt> {
     let options = EngineOptions { huge_pages: false, ..EngineOptions::of(parameters) };
-    CpuEngine::new(Params::from_options(&options).unwrap()).unwrap()
+    CpuEngine::new(MamtParams::from_options(&options).unwrap()).unwrap()
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "halves of 128 bits")]

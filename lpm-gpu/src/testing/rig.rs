@@ -367,7 +367,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
                         self.store(write.at, write.value, probes);
                     }
                 }
-                Step::Ops(ops) => model::run(ops, &mut Beside { rig: self, probes }),
+                Step::Ops(ops) => model::run(ops, &mut StoresBeside { rig: self, probes }),
             }
         }
     }
@@ -456,12 +456,12 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
 }
 
 /// The words of the table in service, for operations.
-struct Beside<'a, K: Key, T: HostTable<K> + ?Sized> {
+struct StoresBeside<'a, K: Key, T: HostTable<K> + ?Sized> {
     rig: &'a mut HostRig<K, T>,
     probes: &'a [Probe<K>],
 }
 
-impl<K: Key, T: HostTable<K> + ?Sized> OpMemory for Beside<'_, K, T> {
+impl<K: Key, T: HostTable<K> + ?Sized> OpMemory for StoresBeside<'_, K, T> {
     fn load(&mut self, at: usize) -> u32 {
         self.rig.device[self.rig.device.len() - 1].words[at]
     }

@@ -3,7 +3,7 @@
 use crate::churn::rig;
 use fib::testing::{data, load};
 use fib::{Key, Route, Routes};
-use lpm_gpu::gamt::strides::{Census, Plan};
+use lpm_gpu::gamt::strides::{Census, StridePlan};
 use lpm_gpu::gamt::{GamtOptions, Layout, NextHops, code};
 use lpm_gpu::host::{Due, HostTable as _};
 use lpm_gpu::testing::real_routes;
@@ -35,7 +35,7 @@ fn six_levels_take_about_what_the_paper_says() {
     let routes = Routes::of(&load(&file)).v4;
     let prefixes =
         routes.iter().map(|change| (u64::from(change.prefix.address()) << 32, change.prefix.len()));
-    let plan = Plan::of_levels(&Census::new(32, prefixes), 6, 32);
+    let plan = StridePlan::of_levels(&Census::new(32, prefixes), 6, 32);
     let mut rig = rig::<u32>(GamtOptions { levels: Some(6), ..GamtOptions::default() }, 1);
     rig.tell(&routes);
     let table = rig.table;

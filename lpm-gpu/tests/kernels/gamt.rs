@@ -1,7 +1,7 @@
 //! GAMT's lookups and the kernel that writes words.
 
-use crate::model::Trie;
-use crate::{CANARY, COUNTS, LIMIT, Rig, SHAPES, sizes};
+use crate::model::RandomTrie;
+use crate::{CANARY, COUNTS, KernelRig, LIMIT, SHAPES, sizes};
 use lpm_gpu::cu::{Arg, DeviceBuffer, DeviceWords, Kernel, Plain, Shape};
 use lpm_gpu::gamt::Layout;
 use lpm_gpu::host::Write;
@@ -36,10 +36,10 @@ fn lookups_are_algorithm_1<K: Plain + Default + LowerHex + Into<u64>>(
     batches: &[(usize, (usize, usize))],
     narrow: fn(u64) -> K,
 ) {
-    let Some(mut rig) = Rig::new(family.into()) else { return };
+    let Some(mut rig) = KernelRig::new(family.into()) else { return };
     let bits = if family == 6 { 64 } else { 32 };
     for strides in strides {
-        let trie = Trie::new(strides, family == 6, &mut rig.random);
+        let trie = RandomTrie::new(strides, family == 6, &mut rig.random);
         for layout in [Layout::Flat, Layout::Paper] {
             let table = trie.image(layout, bits);
             let (words, header) = (rig.upload(&table.words), rig.upload(&table.header));
@@ -73,7 +73,7 @@ fn keys_and_answers_may_lie_anywhere() {
 }
 
 /// Launches the kernel that writes words.
-fn write(rig: &mut Rig, kernel: &Kernel, shape: Shape, words: &DeviceWords, writes: &[Write]) {
+fn write(rig: &mut KernelRig, kernel: &Kernel, shape: Shape, words: &DeviceWords, writes: &[Write]) {
     let there: DeviceBuffer<Write> = rig.upload(writes);
     let count = u32::try_from(writes.len()).unwrap();
     let args = &mut [Arg::buffer(words), Arg::buffer(&there), Arg::u32(count)];
@@ -83,7 +83,7 @@ fn write(rig: &mut Rig, kernel: &Kernel, shape: Shape, words: &DeviceWords, writ
 
 #[test]
 fn words_are_written_where_told_and_nowhere_else() {
-    let Some(mut rig) = Rig::new(8) else { return };
+    let Some(mut rig) = KernelRig::new(8) else { return };
     let kernel = rig.kernel("gamt", "write_words");
     for (number, count) in COUNTS.into_iter().enumerate() {
         let mut wanted = vec![CANARY; 5000];
