@@ -28,7 +28,7 @@
 mod bubbles;
 mod calibrate;
 mod doorbell;
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod freed_test;
 mod gpu;
 mod grace;

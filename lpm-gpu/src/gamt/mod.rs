@@ -33,7 +33,7 @@ mod level;
 mod merge;
 pub mod options;
 pub mod shape;
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod stores_test;
 pub mod strides;
 pub mod table;

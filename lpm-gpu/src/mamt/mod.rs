@@ -19,7 +19,7 @@
 #[expect(unsafe_code, reason = "gathers take raw pointers")]
 mod kernel;
 mod params;
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod stores_test;
 mod table;
 mod threads;

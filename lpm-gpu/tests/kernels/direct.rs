@@ -37,7 +37,7 @@ fn gale_reads_a_word_or_two() {
     }
     let (there, header) = (rig.upload(&words), rig.upload(&[0_u32; HEADER_WORDS]));
     let key = |random: &mut Seeded, at: usize| match slots.get(at / 2 * 7 % 2000) {
-        Some(&slot) if at % 2 == 0 => u32::try_from(slot << 8).unwrap() | below(random, 256),
+        Some(&slot) if at.is_multiple_of(2) => u32::try_from(slot << 8).unwrap() | below(random, 256),
         _ => random.u32(),
     };
     rig.compare(("gale", "gale_lookup_v4"), (&there, &header), &sizes(), key, |key| {
