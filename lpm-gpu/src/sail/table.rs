@@ -2,8 +2,9 @@
 
 use super::BCN_WORDS;
 use super::arrays::{SailArrays, WordPlace};
-use crate::direct::answers::PlainAnswers;
-use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunk, Chunks, Draw, Unit, check_words, parent, words_max};
+use crate::direct::{
+    CHUNK_STEP, CHUNK_UNITS, Chunk, Chunks, Draw, PlainAnswers, Unit, check_words, parent, words_max,
+};
 use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write, reverse};
 use fib::{Change, Details, EngineError, RibTable};
 use rustc_hash::FxHashMap;

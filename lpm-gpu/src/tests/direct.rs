@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 impl<T: HostTable<u32>> HostRig<u32, T> {
     fn below(&mut self, limit: u32) -> u32 {
-        self.random.below(limit as usize) as u32
+        u32::try_from(self.random.below(limit as usize)).unwrap()
     }
 
     /// A delta of random changes to prefixes nested around few addresses: each prefix once.

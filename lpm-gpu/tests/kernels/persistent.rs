@@ -86,16 +86,17 @@ impl<K: Element> ControlBlock<K> {
     }
 }
 
-/// Runs `entry` over two tables in turn.
-fn serve<K: Element + std::fmt::LowerHex>(
+/// Runs the persistent kernel of a family (4 or 6) over two tables in turn; `narrow` drops bits that its keys lack.
+fn serve<K: Element + std::fmt::LowerHex + Into<u64>>(
     rig: &mut KernelRig,
-    entry: &str,
+    family: u8,
     layout: Layout,
-    tries: [&RandomTrie; 2],
+    strides: [&[u32]; 2],
     narrow: fn(u64) -> K,
-    wide: fn(K) -> u64,
-    bits: u32,
 ) {
+    let entry = &format!("gamt_persistent_v{family}_{layout:?}").to_lowercase();
+    let bits = if family == 6 { 64 } else { 32 };
+    let tries = strides.map(|strides| RandomTrie::new(strides, family == 6, &mut rig.random));
     let tables: Vec<TrieImage> = tries.iter().map(|trie| trie.image(layout, bits)).collect();
     let there: Vec<_> =
         tables.iter().map(|table| (rig.upload(&table.words), rig.upload(&table.header))).collect();
@@ -124,7 +125,8 @@ fn serve<K: Element + std::fmt::LowerHex>(
                 number / 2 % 4,
                 keys.len(),
             );
-            let wanted: Vec<u32> = keys.iter().map(|&key| tables[*which].lookup(layout, wide(key))).collect();
+            let wanted: Vec<u32> =
+                keys.iter().map(|&key| tables[*which].lookup(layout, key.into())).collect();
             same(entry, &format!("batch {number} of slot {slot}"), keys, &found, &wanted);
         }
     }
@@ -136,24 +138,9 @@ fn serve<K: Element + std::fmt::LowerHex>(
 #[test]
 fn slots_are_served_until_told_to_stop() {
     let Some(mut rig) = KernelRig::new(21) else { return };
-    let narrow: [RandomTrie; 2] =
-        [&[12, 4, 4, 4, 8][..], &[8, 8, 8, 8]].map(|s| RandomTrie::new(s, false, &mut rig.random));
-    let wide: [RandomTrie; 2] =
-        [&[13, 3, 8, 8, 8, 8][..], &[4; 16]].map(|s| RandomTrie::new(s, true, &mut rig.random));
     for layout in [Layout::Flat, Layout::Paper] {
-        let name = format!("{layout:?}").to_lowercase();
-        let tries = [&narrow[0], &narrow[1]];
-        serve(
-            &mut rig,
-            &format!("gamt_persistent_v4_{name}"),
-            layout,
-            tries,
-            |key| (key >> 32) as u32,
-            u64::from,
-            32,
-        );
-        let tries = [&wide[0], &wide[1]];
-        serve(&mut rig, &format!("gamt_persistent_v6_{name}"), layout, tries, |key| key, |key| key, 64);
+        serve(&mut rig, 4, layout, [&[12, 4, 4, 4, 8], &[8, 8, 8, 8]], |key| (key >> 32) as u32);
+        serve(&mut rig, 6, layout, [&[13, 3, 8, 8, 8, 8], &[4; 16]], |key| key);
     }
 }
 
