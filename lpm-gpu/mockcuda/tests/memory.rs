@@ -174,7 +174,7 @@ fn calls_are_checked() {
         (driver.stream(), kernel, 1, 1024, Ok(())),
     ] {
         assert_eq!(
-            driver.launch_on(stream, function, blocks, threads, &args),
+            driver.launch_on(stream, function, (blocks, 1), threads, &args),
             expected,
             "{blocks} {threads}"
         );
