@@ -44,9 +44,7 @@ impl ByteTable {
         stream.upload_now(&table.header, 0, &header)?;
         Ok(table)
     }
-}
 
-impl ByteTable {
     /// The arguments of a lookup.
     fn args<'a>(&'a self, keys: Arg<'a>, raw: Arg<'a>, count: u32) -> [Arg<'a>; 5] {
         [Arg::buffer(&self.words), Arg::buffer(&self.header), keys, raw, Arg::u32(count)]
