@@ -221,7 +221,7 @@ run() {
     driver=mock
     with_driver=(env -u FWD_DATA "LD_PRELOAD=$dir/tests/libmockcuda.so")
     # One of each kind: the mock takes minutes for all of them.
-    filters=(gamt::boundaries an_engine_error figures_ a_wrong_answer the_paper_s_example rules::the_default too_old)
+    filters=(gamt::boundaries an_engine_error figures_ a_wrong_answer words_are_filled rules::details driver_lacks)
   else
     driver=real
     with_driver=(env LPM_GPU=real FWD_REQUIRE=gpu "FWD_DATA=$dir/data")

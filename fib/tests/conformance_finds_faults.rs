@@ -117,11 +117,11 @@ impl Faulty {
 impl EngineWriter for Faulty {
     fn info(&self) -> EngineInfo {
         let next_hop_id_max = match self.fault {
-            Fault::HalfRefused => HALF_REFUSED_ID_MAX,
+            EngineFault::HalfRefused => HALF_REFUSED_ID_MAX,
             _ => NextHopId::MAX.get(),
         };
         let next_hops_max = match self.fault {
-            Fault::LeaksIds => LEAKY_IDS_MAX as u64,
+            EngineFault::LeaksIds => LEAKY_IDS_MAX as u64,
             _ => u64::from(next_hop_id_max),
         };
         let capacity = Capacity { next_hop_id_max, next_hops_max, table_bytes_max: self.table_bytes_max };

@@ -34,7 +34,7 @@ pub mod sail;
 mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests;
 
 use engine::{GALE, GAMT, GpuEngine, SAIL};

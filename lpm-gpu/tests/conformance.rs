@@ -104,12 +104,3 @@ fn tables_above_their_limit_are_refused() {
         conformance::limited(&make, Options::default());
     }
 }
-
-#[test]
-fn what_is_no_engine_and_no_parameter_is_refused() {
-    use fib::EngineError;
-    assert!(matches!(engine("hal", &[]), Err(EngineError::Unknown { .. })));
-    for parameter in [("levels", "3"), ("levels6", "31"), ("mode", "magic"), ("colour", "red")] {
-        assert!(matches!(engine("gamt", &[parameter]), Err(EngineError::Parameter { .. })), "{parameter:?}");
-    }
-}

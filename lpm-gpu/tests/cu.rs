@@ -27,12 +27,12 @@ macro_rules! device {
 }
 
 /// A table of one level: the answer for a key is its first byte times 3.
-struct Table {
+struct ByteTable {
     words: DeviceWords,
     header: DeviceWords,
 }
 
-impl Table {
+impl ByteTable {
     fn new(device: &Device, stream: &mut Stream) -> Result<Self, GpuError> {
         let units: Vec<u32> = (0..256).map(|byte| (byte * 3) << 8).collect();
         let mut header = [0_u32; HEADER_WORDS];
@@ -44,9 +44,7 @@ impl Table {
         stream.upload_now(&table.header, 0, &header)?;
         Ok(table)
     }
-}
 
-impl Table {
     /// The arguments of a lookup.
     fn args<'a>(&'a self, keys: Arg<'a>, raw: Arg<'a>, count: u32) -> [Arg<'a>; 5] {
         [Arg::buffer(&self.words), Arg::buffer(&self.header), keys, raw, Arg::u32(count)]
@@ -181,7 +179,7 @@ fn a_kernel_runs_with_the_arguments_it_takes() {
 
     for mut wrong in [
         vec![Arg::buffer(&words), Arg::buffer(&writes)],
-        vec![Arg::buffer(&words), Arg::buffer(&writes), Arg::u64(300)],
+        vec![Arg::buffer(&words), Arg::buffer(&writes), Arg::buffer(&words)],
         vec![Arg::buffer(&words), Arg::u32(1), Arg::u32(300)],
         vec![Arg::buffer(&words), Arg::buffer(&writes), Arg::u32(300), Arg::u32(0)],
     ] {
@@ -218,7 +216,7 @@ fn lookups_agree_by_copies_mapped_memory_and_graphs() {
     let (_one, device) = device!();
     let mut stream = Stream::new(&device, Priority::Usual).unwrap();
     let kernel = lookup(&device);
-    let table = Table::new(&device, &mut stream).unwrap();
+    let table = ByteTable::new(&device, &mut stream).unwrap();
     let all = keys(5000);
     let mut graph = BatchGraph::<u32>::new(&device, 5000).unwrap();
     let (mut out, mut back) = (
@@ -263,7 +261,7 @@ fn a_graph_follows_the_table_and_the_kernel() {
     let module = Module::new(&device, "gamt").unwrap();
     let kernels =
         ["gamt_lookup_v4_flat_live", "gamt_lookup_v4_flat_frozen"].map(|entry| module.kernel(entry).unwrap());
-    let tables = [(); 2].map(|()| Table::new(&device, &mut stream).unwrap());
+    let tables = [(); 2].map(|()| ByteTable::new(&device, &mut stream).unwrap());
     stream.fill(&tables[1].words, 0..256, 9 << 8).unwrap();
     let mut graph = BatchGraph::<u32>::new(&device, 100).unwrap();
     let keys = keys(100);
@@ -383,7 +381,7 @@ fn threads_share_a_device() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let mut stream = Stream::new(&device, Priority::Usual).unwrap();
-                let table = Table::new(&device, &mut stream).unwrap();
+                let table = ByteTable::new(&device, &mut stream).unwrap();
                 let mut graph = BatchGraph::<u32>::new(&device, 500).unwrap();
                 let keys = keys(500);
                 for _ in 0..20 {
@@ -404,7 +402,7 @@ fn works(device: &Device, _one: &Exclusive) -> Result<(), GpuError> {
     let mut stream = Stream::new(device, Priority::Usual)?;
     let mut update = Stream::new(device, Priority::First)?;
     let (mut start, mut end) = (stream.event(true)?, stream.event(true)?);
-    let table = Table::new(device, &mut update)?;
+    let table = ByteTable::new(device, &mut update)?;
     let module = Module::new(device, "gamt")?;
     let (kernel, write) = (module.kernel("gamt_lookup_v4_flat_live")?, module.kernel("write_words")?);
     kernel.blocks_multiprocessor_max(64)?;
@@ -440,8 +438,7 @@ fn works(device: &Device, _one: &Exclusive) -> Result<(), GpuError> {
     shared.store(0, 1);
     stream.download(&mut back, 0..64, &table.words, 0)?;
     stream.finish(LIMIT)?;
-    device.free_bytes()?;
-    device.synchronize()
+    device.free_bytes().map(drop)
 }
 
 /// A session from the opening of its device on.

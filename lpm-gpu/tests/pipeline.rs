@@ -4,23 +4,24 @@
 
 mod common;
 
-use common::{KeySet, collect, engine, id, is_full, random_rib};
+use common::{collect, draw_keys, engine, id, is_full, random_rib, right};
 use fib::conformance::skipped;
 use fib::oracle::OraclePair;
 use fib::random::Seeded;
-use fib::{EngineError, EngineWriter, IpPrefix, Keys, NextHopId, Prefix, Rib, SlotId};
+use fib::{EngineError, EngineWriter, IpPrefix, Key, KeyBuffer, Keys, NextHopId, Prefix, Rib, SlotId};
 
 const MODES: [&str; 4] = ["copy", "graph", "mapped", "persistent"];
 
 /// An engine with a table, and keys with their right answers.
-struct Bench {
+struct Pipeline {
     writer: Box<dyn EngineWriter>,
     rib: Rib,
-    keys: KeySet,
-    right: (Vec<NextHopId>, Vec<NextHopId>),
+    /// By family.
+    keys: [KeyBuffer; 2],
+    right: [Vec<NextHopId>; 2],
 }
 
-impl Bench {
+impl Pipeline {
     /// `None`, with a message, when there is no device.
     fn new(name: &str, parameters: &[(&str, &str)]) -> Option<Self> {
         if skipped(&|| engine(name, parameters)) {
@@ -30,22 +31,18 @@ impl Bench {
         let mut writer = engine(name, parameters).unwrap();
         let mut rib = random_rib(2000, &mut dice);
         rib.commit_to(writer.as_mut()).unwrap();
-        let keys = KeySet::draw(&rib, 4096, &mut dice);
-        let right = keys.right(&OraclePair::of(&rib));
+        let keys = draw_keys(&rib, 4096, &mut dice);
+        let oracle = OraclePair::of(&rib);
+        let right = keys.each_ref().map(|keys| right(keys, &oracle));
         Some(Self { writer, rib, keys, right })
     }
 
     /// `size` keys from number `start` on, wrapping around, with their answers.
-    fn batch(&self, start: usize, size: usize) -> (KeySet, Vec<NextHopId>, Vec<NextHopId>) {
-        let at = |index: usize| (start + index) % self.keys.v4.len();
-        let set = KeySet {
-            v4: (0..size).map(|index| self.keys.v4[at(index)]).collect(),
-            hi: (0..size).map(|index| self.keys.hi[at(index)]).collect(),
-            lo: (0..size).map(|index| self.keys.lo[at(index)]).collect(),
-        };
-        let v4 = (0..size).map(|index| self.right.0[at(index)]).collect();
-        let v6 = (0..size).map(|index| self.right.1[at(index)]).collect();
-        (set, v4, v6)
+    fn batch<K: Key>(&self, start: usize, size: usize) -> (KeyBuffer, Vec<NextHopId>) {
+        let (keys, right) = (&self.keys[K::FAMILY as usize], &self.right[K::FAMILY as usize]);
+        let at = |index: usize| (start + index) % keys.len();
+        let key = |index| K::from_high_bits(keys.keys().high_bits(at(index)));
+        ((0..size).map(key).collect(), (0..size).map(|index| right[at(index)]).collect())
     }
 
     /// Runs batches of each of `sizes`, IPv4 and IPv6 in turn, through all slots of a reader, with `slots` in flight at
@@ -61,10 +58,12 @@ impl Bench {
                 assert!(collect(reader.as_mut(), number).unwrap() == right, "{case}");
             }
             let size = sizes[turn / 2 % sizes.len()];
-            let (keys, right_v4, right_v6) = self.batch(turn * 31, size);
-            let (keys, right) =
-                if turn.is_multiple_of(2) { (keys.keys_v4(), right_v4) } else { (keys.keys_v6(), right_v6) };
-            reader.submit(SlotId(number), keys).unwrap();
+            let (keys, right) = if turn.is_multiple_of(2) {
+                self.batch::<u32>(turn * 31, size)
+            } else {
+                self.batch::<u128>(turn * 31, size)
+            };
+            reader.submit(SlotId(number), keys.keys()).unwrap();
             flights[slot] = Some((right, format!("{what}: {size} keys, turn {turn}, slot {slot}")));
         }
         for (slot, flight) in (0..).zip(flights) {
@@ -88,7 +87,9 @@ fn every_size_in_every_mode_on_1_2_8_and_24_streams() {
                 if name != "gamt" && streams != "8" && !is_full() {
                     continue;
                 }
-                let Some(bench) = Bench::new(name, &[("mode", mode), ("streams", streams)]) else { return };
+                let Some(bench) = Pipeline::new(name, &[("mode", mode), ("streams", streams)]) else {
+                    return;
+                };
                 let slots = streams.parse::<u16>().unwrap().max(2);
                 bench.sizes(slots, 4096, &SIZES, &format!("{name}, {mode}, {streams} streams"));
             }
@@ -106,7 +107,7 @@ fn a_million_keys_at_once() {
         ("gale", "copy"),
         ("sail-gpu", "copy"),
     ] {
-        let Some(bench) = Bench::new(name, &[("mode", mode), ("streams", "2")]) else { return };
+        let Some(bench) = Pipeline::new(name, &[("mode", mode), ("streams", "2")]) else { return };
         bench.sizes(2, 1 << 20, &[1 << 20], &format!("{name}, {mode}"));
     }
 }
@@ -117,7 +118,7 @@ fn any_blocks_and_threads() {
     for (blocks, threads) in [("1", "32"), ("3", "96"), ("1000", "1024")] {
         for mode in MODES {
             let parameters = [("blocks", blocks), ("threads", threads), ("mode", mode)];
-            let Some(bench) = Bench::new("gamt", &parameters) else { return };
+            let Some(bench) = Pipeline::new("gamt", &parameters) else { return };
             bench.sizes(2, 1000, &[1, 33, 999, 1000], &format!("{blocks} blocks of {threads}, {mode}"));
         }
     }
@@ -126,16 +127,15 @@ fn any_blocks_and_threads() {
 #[test]
 fn a_lookup_goes_round_the_slots_that_hold_nothing_and_keeps_the_order() {
     for mode in MODES {
-        let Some(bench) = Bench::new("gamt", &[("mode", mode)]) else { return };
+        let Some(bench) = Pipeline::new("gamt", &[("mode", mode)]) else { return };
         let mut reader = bench.writer.reader(5, 500).unwrap();
-        let (kept, right_kept, _) = bench.batch(100, 400);
-        reader.submit(SlotId(2), kept.keys_v4()).unwrap();
-        let (many, right_v4, right_v6) = bench.batch(0, 10_007);
-        let mut answers = vec![NextHopId::MAX; 10_007];
-        reader.lookup(many.keys_v4(), &mut answers).unwrap();
-        assert!(answers == right_v4, "{mode}");
-        reader.lookup(many.keys_v6(), &mut answers).unwrap();
-        assert!(answers == right_v6, "{mode}");
+        let (kept, right_kept) = bench.batch::<u32>(100, 400);
+        reader.submit(SlotId(2), kept.keys()).unwrap();
+        for (many, right) in [bench.batch::<u32>(0, 10_007), bench.batch::<u128>(0, 10_007)] {
+            let mut answers = vec![NextHopId::MAX; 10_007];
+            reader.lookup(many.keys(), &mut answers).unwrap();
+            assert!(answers == right, "{mode}");
+        }
         reader.lookup(Keys::V4(&[]), &mut []).unwrap();
         assert!(collect(reader.as_mut(), 2).unwrap() == right_kept, "{mode}: what was in flight");
     }
@@ -143,20 +143,20 @@ fn a_lookup_goes_round_the_slots_that_hold_nothing_and_keeps_the_order() {
 
 #[test]
 fn what_does_not_fit_is_refused_and_the_slot_goes_on() {
-    let Some(bench) = Bench::new("gamt", &[]) else { return };
+    let Some(bench) = Pipeline::new("gamt", &[]) else { return };
     let mut reader = bench.writer.reader(1, 100).unwrap();
-    let (keys, right, _) = bench.batch(0, 101);
+    let (keys, right) = bench.batch::<u32>(0, 101);
     let refused = |result: Result<(), EngineError>| assert!(matches!(result, Err(EngineError::Batch { .. })));
-    refused(reader.submit(SlotId(0), keys.keys_v4()));
-    refused(reader.submit(SlotId(0), Keys::V6 { hi: &keys.hi[..3], lo: &keys.lo[..2] }));
-    refused(reader.lookup(keys.keys_v4(), &mut [NextHopId::NONE; 3]));
-    reader.submit(SlotId(0), Keys::V4(&keys.v4[..100])).unwrap();
+    refused(reader.submit(SlotId(0), keys.keys()));
+    refused(reader.submit(SlotId(0), Keys::V6 { hi: &[1, 2, 3], lo: &[1, 2] }));
+    refused(reader.lookup(keys.keys(), &mut [NextHopId::NONE; 3]));
+    reader.submit(SlotId(0), keys.keys().part(0..100)).unwrap();
     assert_eq!(collect(reader.as_mut(), 0).unwrap(), right[..100]);
 }
 
 /// Adds 3 random routes of each family and withdraws 3 IPv4 routes; every 20th turn, 500 instead of 3. Returns an
 /// oracle of the result.
-fn churn(bench: &mut Bench, dice: &mut Seeded, turn: usize) -> OraclePair {
+fn churn(bench: &mut Pipeline, dice: &mut Seeded, turn: usize) -> OraclePair {
     let routes: Vec<IpPrefix> = bench.rib.v4.prefixes().map(IpPrefix::V4).collect();
     for _ in 0..if turn.is_multiple_of(20) { 500 } else { 3 } {
         let base = dice.u128();
@@ -181,29 +181,27 @@ fn a_reader_that_never_collects_holds_nothing_up() {
         ("gamt", &[("mode", "persistent"), ("headroom", "0")][..]),
         ("sail-gpu", &[("headroom", "0")][..]),
     ] {
-        let Some(mut bench) = Bench::new(name, parameters) else { return };
+        let Some(mut bench) = Pipeline::new(name, parameters) else { return };
         let mut oracle = OraclePair::default();
         let mut dice = Seeded::new(0, 11);
         let mut idle = bench.writer.reader(2, 4096).unwrap();
-        let (keys, right, _) = bench.batch(0, 4096);
-        idle.submit(SlotId(0), keys.keys_v4()).unwrap();
+        let (keys, was) = bench.batch::<u32>(0, 4096);
+        idle.submit(SlotId(0), keys.keys()).unwrap();
         let mut reader = bench.writer.reader(2, 4096).unwrap();
         for turn in 0..60 {
             oracle = churn(&mut bench, &mut dice, turn);
-            let set = KeySet::draw(&bench.rib, 300, &mut dice);
-            let (v4, v6) = set.right(&oracle);
-            let mut answers = vec![NextHopId::MAX; 300];
-            reader.lookup(set.keys_v4(), &mut answers).unwrap();
-            assert!(answers == v4, "{name} {parameters:?}, turn {turn}");
-            reader.lookup(set.keys_v6(), &mut answers).unwrap();
-            assert!(answers == v6, "{name} {parameters:?}, turn {turn}");
+            for keys in draw_keys(&bench.rib, 300, &mut dice) {
+                let mut answers = vec![NextHopId::MAX; 300];
+                reader.lookup(keys.keys(), &mut answers).unwrap();
+                assert!(answers == right(&keys, &oracle), "{name} {parameters:?}, turn {turn}");
+            }
         }
         // On the mock and on a GPU alike, the batch was done long before the table changed, or saw some of the changes.
         // At least the keys whose answers never changed must be right.
         let late = collect(idle.as_mut(), 0).unwrap();
-        let (now, _) = keys.right(&oracle);
+        let now = right(&keys, &oracle);
         for (at, answer) in late.iter().enumerate() {
-            assert!(right[at] != now[at] || *answer == now[at], "{name} {parameters:?}, key {at}");
+            assert!(was[at] != now[at] || *answer == now[at], "{name} {parameters:?}, key {at}");
         }
     }
 }
@@ -212,13 +210,13 @@ fn a_reader_that_never_collects_holds_nothing_up() {
 #[test]
 fn a_reader_outlives_its_engine() {
     for mode in MODES {
-        let Some(bench) = Bench::new("gamt", &[("mode", mode)]) else { return };
+        let Some(bench) = Pipeline::new("gamt", &[("mode", mode)]) else { return };
         let mut first = bench.writer.reader(3, 256).unwrap();
         let mut second = bench.writer.reader(3, 256).unwrap();
-        let (keys, right, _) = bench.batch(5, 256);
-        first.submit(SlotId(1), keys.keys_v4()).unwrap();
+        let (keys, right) = bench.batch::<u32>(5, 256);
+        first.submit(SlotId(1), keys.keys()).unwrap();
         drop(bench);
-        second.submit(SlotId(2), keys.keys_v4()).unwrap();
+        second.submit(SlotId(2), keys.keys()).unwrap();
         drop(first); // with a batch in flight
         assert!(collect(second.as_mut(), 2).unwrap() == right, "{mode}");
     }
@@ -227,8 +225,8 @@ fn a_reader_outlives_its_engine() {
 #[test]
 fn figures_say_how_the_engine_runs() {
     let parameters = [("mode", "graph"), ("streams", "7"), ("blocks", "5"), ("threads", "64")];
-    let Some(mut bench) = Bench::new("gamt", &parameters) else { return };
-    let figure = |bench: &Bench, name: &str| {
+    let Some(mut bench) = Pipeline::new("gamt", &parameters) else { return };
+    let figure = |bench: &Pipeline, name: &str| {
         let details = bench.writer.stats().details;
         details.get(name).unwrap_or_else(|| panic!("no figure {name} in {details:?}"))
     };
@@ -246,7 +244,7 @@ fn figures_say_how_the_engine_runs() {
 
 #[test]
 fn a_latency_is_kept_to_by_choosing_batch_and_streams() {
-    let Some(bench) = Bench::new("gamt", &[("latency-target-us", "3000")]) else { return };
+    let Some(bench) = Pipeline::new("gamt", &[("latency-target-us", "3000")]) else { return };
     let details = bench.writer.stats().details;
     let figure = |name: &str| details.get(name).unwrap();
     for name in ["batch", "batch_v6"] {
@@ -258,7 +256,7 @@ fn a_latency_is_kept_to_by_choosing_batch_and_streams() {
     }
     assert!((1.0..=24.0).contains(&figure("streams")));
     bench.sizes(3, 4096, &SIZES, "calibrated");
-    let fixed = Bench::new("gamt", &[("latency-target-us", "3000"), ("streams", "2")]).unwrap();
+    let fixed = Pipeline::new("gamt", &[("latency-target-us", "3000"), ("streams", "2")]).unwrap();
     let details = fixed.writer.stats().details;
     assert_eq!(details.get("streams"), Some(2.0), "what was given is not chosen: {details:?}");
 }

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{KeySet, random_rib};
+use common::{draw_keys, random_rib, right};
 use fib::oracle::OraclePair;
 use fib::random::Seeded;
 use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, Keys, NextHopId, SlotId};
@@ -22,9 +22,9 @@ fn engine(mode: &str, stall_us: u64) -> Box<dyn EngineWriter> {
 }
 
 /// Runs a lookup that the device does not answer; returns the time until its error.
-fn stalls(reader: &mut dyn EngineReader, keys: &[u32]) -> Duration {
+fn stalls(reader: &mut dyn EngineReader, keys: Keys<'_>) -> Duration {
     let start = Instant::now();
-    let refused = reader.lookup(Keys::V4(keys), &mut vec![NextHopId::NONE; keys.len()]);
+    let refused = reader.lookup(keys, &mut vec![NextHopId::NONE; keys.len()]);
     assert!(matches!(refused, Err(EngineError::Device { lost: false, .. })), "{refused:?}");
     start.elapsed()
 }
@@ -37,23 +37,24 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
         let mut rib = random_rib(300, &mut dice);
         let mut writer = engine(mode, 200_000);
         rib.commit_to(writer.as_mut()).unwrap();
-        let keys = KeySet::draw(&rib, 500, &mut dice);
-        let (right, _) = keys.right(&OraclePair::of(&rib));
+        let [keys, _] = draw_keys(&rib, 500, &mut dice);
+        let right = right(&keys, &OraclePair::of(&rib));
+        let keys = keys.keys();
         let mut reader = writer.reader(3, 100).unwrap();
         let mut answers = vec![NextHopId::NONE; 500];
-        reader.lookup(keys.keys_v4(), &mut answers).unwrap();
+        reader.lookup(keys, &mut answers).unwrap();
         assert_eq!(answers, right, "{mode}");
 
         mock.set_stalled(1);
         // A lookup must not abandon a batch that its owner has yet to collect.
-        reader.submit(SlotId(2), Keys::V4(&keys.v4[..100])).unwrap();
-        let waited = stalls(reader.as_mut(), &keys.v4);
+        reader.submit(SlotId(2), keys.part(0..100)).unwrap();
+        let waited = stalls(reader.as_mut(), keys);
         assert!(
             waited >= Duration::from_millis(200) && waited < Duration::from_secs(10),
             "{mode}: {waited:?}"
         );
         // No slot is left to try, so no lookup waits for the same batches again.
-        let waited: Duration = (0..20).map(|_| stalls(reader.as_mut(), &keys.v4)).sum();
+        let waited: Duration = (0..20).map(|_| stalls(reader.as_mut(), keys)).sum();
         assert!(waited < Duration::from_secs(3), "{mode}: 20 lookups took {waited:?}");
         // Nor does a batch that is submitted to one of the lookup's slots.
         let start = Instant::now();
@@ -66,13 +67,13 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
         mock.set_stalled(0);
 
         let start = Instant::now();
-        while reader.lookup(keys.keys_v4(), &mut answers).is_err() {
+        while reader.lookup(keys, &mut answers).is_err() {
             assert!(start.elapsed() < LIMIT, "{mode}: the slots never come back");
         }
         assert_eq!(answers, right, "{mode}: answers of another batch");
         assert_eq!(common::collect(reader.as_mut(), 2).unwrap(), right[..100], "{mode}: the batch in flight");
         // Its earlier batch may take a while still, on a busy machine.
-        while reader.submit(SlotId(0), Keys::V4(&keys.v4[..7])).is_err() {
+        while reader.submit(SlotId(0), keys.part(0..7)).is_err() {
             assert!(start.elapsed() < LIMIT, "{mode}: slot 0 never comes back");
         }
         assert_eq!(common::collect(reader.as_mut(), 0).unwrap(), right[..7], "{mode}");
@@ -98,7 +99,7 @@ fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
     };
     assert_eq!(flicker(&mut writer), 0.0);
     mock.set_stalled(1);
-    stalls(reader.as_mut(), &[1, 2, 3]);
+    stalls(reader.as_mut(), Keys::V4(&[1, 2, 3]));
     mock.set_stalled(0);
     assert_eq!(flicker(&mut writer), 2.0, "the batch may still be under way");
     let start = Instant::now();

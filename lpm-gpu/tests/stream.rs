@@ -4,30 +4,33 @@
 
 mod common;
 
-use common::{KeySet, collect, engine};
+use common::{collect, draw_keys, engine, right};
 use fib::conformance::skipped;
+use fib::oracle::Oracle;
 use fib::oracle::OraclePair;
 use fib::random::Seeded;
-use fib::testing::{data, load};
 use fib::{
-    EngineError, EngineReader, EngineWriter, FibDelta, Generation, IpPrefix, Key, Keys, NextHopId, Prefix,
-    Rib, SlotId,
+    Change, EngineError, EngineReader, EngineWriter, FibDelta, Generation, Key, KeyBuffer, NextHopId, Prefix,
+    Rib, Routes, SlotId,
 };
+use lpm_gpu::testing::real_routes;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Every engine returns the oracle's answers on full tables, through `lookup` and through slots in flight.
 #[test]
 fn full_tables_are_answered_as_the_oracle_does() {
-    let Some([v4, v6]) = data(["v4-202401.txt.xz", "v6-202401.txt.xz"]) else { return };
+    let Some((routes, _)) = real_routes() else { return };
     if skipped(&|| engine("gamt", &[])) {
         return;
     }
-    let mut rib = load(&[v4, v6]);
+    let mut rib = Rib::new();
+    rib.tell(&routes);
     rib.take_delta();
     let oracle = OraclePair::of(&rib);
-    let keys = KeySet::draw(&rib, 60_000, &mut Seeded::new(0, 3));
-    let right = keys.right(&oracle);
+    let keys = draw_keys(&rib, 60_000, &mut Seeded::new(0, 3));
+    let right = keys.each_ref().map(|keys| right(keys, &oracle));
     let shape = |layout, next_hops, levels, levels6| {
         ("gamt", vec![("layout", layout), ("next-hops", next_hops), ("levels", levels), ("levels6", levels6)])
     };
@@ -48,97 +51,83 @@ fn full_tables_are_answered_as_the_oracle_does() {
         let stats = writer.stats();
         assert_eq!((stats.routes_v4 + stats.routes_v6) as usize, rib.full_delta().len());
         let mut reader = writer.reader(4, 8192).unwrap();
-        let mut answers = vec![NextHopId::MAX; keys.v4.len()];
-        reader.lookup(keys.keys_v4(), &mut answers).unwrap();
-        assert!(answers == right.0, "{name} {parameters:?}, IPv4");
-        reader.lookup(keys.keys_v6(), &mut answers).unwrap();
-        assert!(answers == right.1, "{name} {parameters:?}, IPv6");
+        for (keys, right) in keys.iter().zip(&right) {
+            let mut answers = vec![NextHopId::MAX; keys.len()];
+            reader.lookup(keys.keys(), &mut answers).unwrap();
+            assert!(answers == *right, "{name} {parameters:?}, {}", keys.family());
+        }
         for (slot, start) in (0..4).zip((0..).step_by(8192)) {
-            reader.submit(SlotId(slot), Keys::V4(&keys.v4[start..start + 8192])).unwrap();
+            reader.submit(SlotId(slot), keys[0].keys().part(start..start + 8192)).unwrap();
         }
         for (slot, start) in (0..4).zip((0..).step_by(8192)) {
             assert!(
-                collect(reader.as_mut(), slot).unwrap() == right.0[start..start + 8192],
+                collect(reader.as_mut(), slot).unwrap() == right[0][start..start + 8192],
                 "{name}, slot {slot}"
             );
         }
     }
 }
 
-/// Updates per delta: a millisecond's worth at 100,000 a second.
-const UPDATES_A_DELTA: usize = 100;
+/// Updates of each family per delta: a millisecond's worth at 100,000 a second.
+const UPDATES_A_DELTA: usize = 50;
 /// Keys of each family that are looked up.
 const KEYS: usize = 512;
 
-/// The deltas of a stream, and for each key its answers, each with the first generation that has it.
-struct Plan {
+/// Keys of a family, and for each its answers, each with the first generation that has it.
+struct Timeline<K> {
+    keys: KeyBuffer,
+    answers: Vec<Vec<(u64, NextHopId)>>,
+    family: PhantomData<K>,
+}
+
+impl<K: Key> Timeline<K>
+where
+    KeyBuffer: FromIterator<K>,
+{
+    /// Keys within the routes of `first`, within prefixes that `deltas` change, and anywhere.
+    fn new(first: &[Change<K>], deltas: &[FibDelta], dice: &mut Seeded) -> Self {
+        let changed: Vec<Prefix<K>> =
+            deltas.iter().flat_map(K::changes).map(|change| change.prefix).collect();
+        let mut key = |at| {
+            let prefix = match at % 4 {
+                0 => Prefix::DEFAULT,
+                1 => first[dice.below(first.len())].prefix,
+                _ => changed[dice.below(changed.len())],
+            };
+            dice.inside(prefix)
+        };
+        let keys: Vec<K> = (0..KEYS).map(&mut key).collect();
+        let mut oracle: Oracle<K> = first.iter().map(|change| (change.prefix, change.new)).collect();
+        let mut answers: Vec<_> = keys.iter().map(|key| vec![(0, oracle.lookup(*key))]).collect();
+        for (generation, delta) in (1..).zip(deltas) {
+            let changes = K::changes(delta);
+            changes.iter().for_each(|change| oracle.set(change.prefix, change.new));
+            for (key, answers) in keys.iter().zip(&mut answers) {
+                let answer = || oracle.lookup(*key);
+                if changes.iter().any(|change| change.prefix.contains(*key))
+                    && answers.last().is_none_or(|(_, last)| *last != answer())
+                {
+                    answers.push((generation, answer()));
+                }
+            }
+        }
+        Self { keys: keys.into_iter().collect(), answers, family: PhantomData }
+    }
+}
+
+/// The deltas of a stream, the table that they begin with, and keys.
+struct StreamPlan {
+    first: FibDelta,
     deltas: Vec<FibDelta>,
-    keys: KeySet,
-    answers_v4: Vec<Vec<(u32, NextHopId)>>,
-    answers_v6: Vec<Vec<(u32, NextHopId)>>,
-}
-
-impl Plan {
-    fn new(rib: &mut Rib, deltas: Vec<FibDelta>, dice: &mut Seeded) -> Self {
-        // Keys within changed prefixes, and anywhere.
-        let mut keys = KeySet::draw(rib, KEYS / 4, dice);
-        while keys.v4.len() < KEYS {
-            let delta = &deltas[dice.below(deltas.len())];
-            if !delta.v4.is_empty() {
-                let prefix = delta.v4[dice.below(delta.v4.len())].prefix;
-                keys.v4.push(dice.inside(prefix));
-            }
-        }
-        while keys.hi.len() < KEYS {
-            let delta = &deltas[dice.below(deltas.len())];
-            if !delta.v6.is_empty() {
-                let prefix = delta.v6[dice.below(delta.v6.len())].prefix;
-                keys.push_v6(dice.inside(prefix));
-            } else if deltas.iter().all(|delta| delta.v6.is_empty()) {
-                keys.push_v6(dice.u128());
-            }
-        }
-        // With the routes that an engine has, as the deltas go on from there: they tell nothing of the others.
-        let mut oracle = OraclePair::default();
-        oracle.apply(&rib.full_delta());
-        let (right_v4, right_v6) = keys.right(&oracle);
-        let mut answers_v4: Vec<_> = right_v4.into_iter().map(|answer| vec![(0, answer)]).collect();
-        let mut answers_v6: Vec<_> = right_v6.into_iter().map(|answer| vec![(0, answer)]).collect();
-        for (generation, delta) in (1..).zip(&deltas) {
-            oracle.apply(delta);
-            let touched_v4: Vec<Prefix<u32>> = delta.v4.iter().map(|change| change.prefix).collect();
-            let touched_v6: Vec<Prefix<u128>> = delta.v6.iter().map(|change| change.prefix).collect();
-            note(&keys.v4, &touched_v4, &mut answers_v4, generation, |key| oracle.v4.lookup(key));
-            let keys_v6: Vec<u128> = (0..KEYS).map(|at| keys.v6(at)).collect();
-            note(&keys_v6, &touched_v6, &mut answers_v6, generation, |key| oracle.v6.lookup(key));
-        }
-        Self { deltas, keys, answers_v4, answers_v6 }
-    }
-}
-
-/// Records the new answers of the keys within `touched`.
-fn note<K: Key>(
-    keys: &[K],
-    touched: &[Prefix<K>],
-    answers: &mut [Vec<(u32, NextHopId)>],
-    generation: u32,
-    right: impl Fn(K) -> NextHopId,
-) {
-    for (key, answers) in keys.iter().zip(answers) {
-        if touched.iter().any(|prefix| *key & K::mask(prefix.len()) == prefix.address()) {
-            let answer = right(*key);
-            if answers.last().unwrap().1 != answer {
-                answers.push((generation, answer));
-            }
-        }
-    }
+    v4: Timeline<u32>,
+    v6: Timeline<u128>,
 }
 
 /// Whether `answer` was right in any of the generations `low..=high`.
-fn is_right(answers: &[(u32, NextHopId)], answer: NextHopId, low: u64, high: u64) -> bool {
+fn is_right(answers: &[(u64, NextHopId)], answer: NextHopId, low: u64, high: u64) -> bool {
     answers.iter().enumerate().any(|(at, (from, right))| {
-        let until = answers.get(at + 1).map_or(u64::MAX, |(next, _)| u64::from(*next) - 1);
-        *right == answer && u64::from(*from) <= high && until >= low
+        let until = answers.get(at + 1).map_or(u64::MAX, |(next, _)| next - 1);
+        *right == answer && *from <= high && until >= low
     })
 }
 
@@ -147,24 +136,25 @@ fn is_right(answers: &[(u32, NextHopId)], answer: NextHopId, low: u64, high: u64
 /// collect.
 #[test]
 fn the_real_stream_is_followed_while_lookups_run() {
-    let files = ["v4-202401.txt.xz", "v6-202401.txt.xz", "updates-ris-20190101.txt.xz"];
-    let Some([v4, v6, updates]) = data(files) else { return };
+    let Some((routes, updates)) = real_routes() else { return };
     if skipped(&|| engine("gamt", &[])) {
         return;
     }
-    let mut rib = load(&[v4, v6]);
-    let first = rib.take_delta();
-    let mut hops = fib::NextHopTable::default();
-    let stream: Vec<_> = fib::feed::updates(&updates, None).unwrap().map(Result::unwrap).collect();
-    let mut deltas = Vec::new();
-    let mut before = rib.clone();
-    for part in stream.chunks(UPDATES_A_DELTA) {
-        for update in part {
-            update.apply(&mut rib, &mut hops).unwrap();
-        }
-        deltas.push(rib.take_delta());
-    }
-    let plan = Plan::new(&mut before, deltas, &mut Seeded::new(0, 5));
+    let mut rib = Rib::plain();
+    let mut delta = |v4: &[_], v6: &[_]| {
+        rib.tell(&Routes { v4: v4.to_vec(), v6: v6.to_vec() });
+        rib.take_delta()
+    };
+    let first = delta(&routes.v4, &routes.v6);
+    let (mut v4, mut v6) = (updates.v4.chunks(UPDATES_A_DELTA), updates.v6.chunks(UPDATES_A_DELTA));
+    let next = || match (v4.next(), v6.next()) {
+        (None, None) => None,
+        (v4, v6) => Some(delta(v4.unwrap_or_default(), v6.unwrap_or_default())),
+    };
+    let (deltas, mut dice): (Vec<_>, _) = (std::iter::from_fn(next).collect(), Seeded::new(0, 5));
+    let (v4, v6) =
+        (Timeline::new(&first.v4, &deltas, &mut dice), Timeline::new(&first.v6, &deltas, &mut dice));
+    let plan = StreamPlan { first, deltas, v4, v6 };
     for (name, parameters) in [
         ("gamt", &[][..]),
         ("gamt", &[("layout", "paper"), ("next-hops", "apart"), ("mode", "graph")][..]),
@@ -173,7 +163,7 @@ fn the_real_stream_is_followed_while_lookups_run() {
     ] {
         let mut writer = engine(name, parameters).unwrap();
         let mut rib = Rib::plain();
-        commit(&mut rib, &first, writer.as_mut()).unwrap();
+        commit(&mut rib, &plan.first, writer.as_mut()).unwrap();
         follow(name, writer.as_mut(), rib, &plan);
     }
 }
@@ -186,7 +176,7 @@ fn commit(rib: &mut Rib, delta: &FibDelta, writer: &mut dyn EngineWriter) -> Res
 }
 
 /// Applies the plan's deltas while a thread looks up.
-fn follow(name: &str, writer: &mut dyn EngineWriter, mut rib: Rib, plan: &Plan) {
+fn follow(name: &str, writer: &mut dyn EngineWriter, mut rib: Rib, plan: &StreamPlan) {
     let _switches = lpm_gpu::cu::testing::exclusive();
     if let Some(mock) = lpm_gpu::cu::testing::driver().and_then(lpm_gpu::cu::testing::TestDriver::mock) {
         mock.set_delay_us(300);
@@ -222,7 +212,7 @@ fn follow(name: &str, writer: &mut dyn EngineWriter, mut rib: Rib, plan: &Plan) 
 fn look_up(
     name: &str,
     reader: &mut dyn EngineReader,
-    plan: &Plan,
+    plan: &StreamPlan,
     (started, done): (&AtomicU64, &AtomicU64),
     stop: &AtomicBool,
 ) -> u64 {
@@ -234,7 +224,7 @@ fn look_up(
         if let Some(low) = low[usize::from(slot)].take() {
             let answers = collect(reader, slot).unwrap();
             let high = started.load(Ordering::SeqCst);
-            let known = if slot.is_multiple_of(2) { &plan.answers_v4 } else { &plan.answers_v6 };
+            let known = if slot.is_multiple_of(2) { &plan.v4.answers } else { &plan.v6.answers };
             for (at, answer) in answers.iter().enumerate() {
                 assert!(
                     is_right(&known[at], *answer, low, high),
@@ -251,7 +241,7 @@ fn look_up(
             continue;
         }
         low[usize::from(slot)] = Some(done.load(Ordering::SeqCst));
-        let keys = if slot.is_multiple_of(2) { plan.keys.keys_v4() } else { plan.keys.keys_v6() };
+        let keys = if slot.is_multiple_of(2) { plan.v4.keys.keys() } else { plan.v6.keys.keys() };
         reader.submit(SlotId(slot), keys).unwrap();
     }
     batches
@@ -267,5 +257,4 @@ fn a_wrong_answer_would_be_found() {
         !is_right(&answers, two, 0, 4) && !is_right(&answers, one, 5, 6) && !is_right(&answers, two, 7, 99)
     );
     assert!(is_right(&answers, one, 7, 99));
-    let _: IpPrefix = IpPrefix::V4(Prefix::truncating(0, 0));
 }

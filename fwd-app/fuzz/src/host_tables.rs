@@ -67,15 +67,15 @@ struct Sides {
 
 impl Sides {
     fn new(number: usize) -> Self {
-        let headroom_percent = 0;
-        let (v4, v6): (Box<dyn HostTable<u32>>, Option<Box<dyn HostTable<u128>>>) = match number {
+        let mut v6 = None;
+        let v4: Box<dyn HostTable<u32>> = match number {
             GALE => {
-                let options = GaleOptions { headroom_percent, ..GaleOptions::default() };
-                (Box::new(GaleTable::new(options).unwrap()), None)
+                let options = GaleOptions { headroom_percent: 0, ..GaleOptions::default() };
+                Box::new(GaleTable::new(options).unwrap())
             }
             SAIL => {
-                let options = SailOptions { headroom_percent, ..SailOptions::default() };
-                (Box::new(SailTable::new(options).unwrap()), None)
+                let options = SailOptions { headroom_percent: 0, ..SailOptions::default() };
+                Box::new(SailTable::new(options).unwrap())
             }
             _ => {
                 let (layout, next_hops, levels, levels6, headroom_percent, kilobytes) = SHAPES[number];
@@ -88,11 +88,12 @@ impl Sides {
                     table_bytes_max,
                     ..GamtOptions::default()
                 };
-                let v6 = GamtTable::<u128>::new(of(levels6)).ok();
-                (Box::new(GamtTable::<u32>::new(of(levels)).unwrap()), v6.map(|table| Box::new(table) as _))
+                let table = GamtTable::<u128>::new(of(levels6));
+                v6 = table.ok().map(|table| Side::new(Box::new(table)));
+                Box::new(GamtTable::<u32>::new(of(levels)).unwrap())
             }
         };
-        Self { v4: Side::new(v4), v6: v6.map(Side::new), uses: 0 }
+        Self { v4: Side::new(v4), v6, uses: 0 }
     }
 }
 

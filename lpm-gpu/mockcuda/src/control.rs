@@ -19,7 +19,7 @@
 //! | `MOCKCUDA_REPORT=1` | | calls, words and violations on standard error when the process ends |
 
 use crate::error::{Code, LAUNCH_FAILED, UNKNOWN, ends_context};
-use crate::memory::{Kind, memory};
+use crate::memory::{MemoryKind, memory};
 use crate::stream::lock;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -34,7 +34,7 @@ const MEMORY_BYTES: u64 = 8 << 30;
 const DRIVER_VERSION: u32 = 12_040;
 
 /// The switches and counters.
-pub(crate) struct Control {
+pub(crate) struct MockControl {
     pub(crate) no_device: bool,
     no_pools: AtomicBool,
     pub(crate) driver_version: u32,
@@ -60,13 +60,12 @@ pub(crate) struct Control {
     pub(crate) words_written: AtomicU64,
     pub(crate) instructions: AtomicU64,
     pub(crate) launches: AtomicU64,
-    pub(crate) bytes_to_device: AtomicU64,
 }
 
 /// The process's controls.
-pub(crate) fn control() -> &'static Control {
-    static CONTROL: OnceLock<Control> = OnceLock::new();
-    CONTROL.get_or_init(Control::from_environment)
+pub(crate) fn control() -> &'static MockControl {
+    static CONTROL: OnceLock<MockControl> = OnceLock::new();
+    CONTROL.get_or_init(MockControl::from_environment)
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -85,7 +84,7 @@ fn code_of(number: Option<&u64>, otherwise: Code) -> Code {
     number.and_then(|&n| Code::try_from(n).ok()).unwrap_or(otherwise)
 }
 
-impl Control {
+impl MockControl {
     fn from_environment() -> Self {
         let fail = numbers("MOCKCUDA_FAIL_AT");
         let operation = numbers("MOCKCUDA_FAIL_OPERATION");
@@ -114,7 +113,6 @@ impl Control {
             words_written: AtomicU64::new(0),
             instructions: AtomicU64::new(0),
             launches: AtomicU64::new(0),
-            bytes_to_device: AtomicU64::new(0),
         };
         if flag("MOCKCUDA_REPORT") {
             // SAFETY: registers a function that takes nothing, uses statics that are never freed, and does not unwind.
@@ -291,13 +289,13 @@ pub extern "C" fn mockcuda_set_stalled(stalled: u32) {
 /// Device memory that is allocated, bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_memory_used() -> u64 {
-    memory().map_or(0, |m| m.used(Kind::Device))
+    memory().map_or(0, |m| m.used(MemoryKind::Device))
 }
 
 /// Page-locked host memory that is allocated, bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_host_used() -> u64 {
-    memory().map_or(0, |m| m.used(Kind::Pinned))
+    memory().map_or(0, |m| m.used(MemoryKind::Pinned))
 }
 
 /// 32-bit words that kernels have written to global memory, including mapped host memory.
@@ -310,18 +308,6 @@ pub extern "C" fn mockcuda_words_written() -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_words_read() -> u64 {
     control().words_read.load(Relaxed)
-}
-
-/// Warp instructions executed.
-#[unsafe(no_mangle)]
-pub extern "C" fn mockcuda_instructions() -> u64 {
-    control().instructions.load(Relaxed)
-}
-
-/// Bytes copied to the device.
-#[unsafe(no_mangle)]
-pub extern "C" fn mockcuda_bytes_to_device() -> u64 {
-    control().bytes_to_device.load(Relaxed)
 }
 
 /// Marks `words` words from device address `address` on as freed: kernels must not read them until they are written or
@@ -351,15 +337,7 @@ pub extern "C" fn mockcuda_violations() -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_reset() {
     let c = control();
-    for counter in [
-        &c.calls,
-        &c.operations,
-        &c.words_read,
-        &c.words_written,
-        &c.instructions,
-        &c.launches,
-        &c.bytes_to_device,
-    ] {
+    for counter in [&c.calls, &c.operations, &c.words_read, &c.words_written, &c.instructions, &c.launches] {
         counter.store(0, Relaxed);
     }
     lock(&c.log).clear();

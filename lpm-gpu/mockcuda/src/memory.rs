@@ -65,7 +65,7 @@ fn reserve(bytes: u64) -> Option<usize> {
 
 /// The kind of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MemoryKind {
     /// Device memory.
     Device,
     /// Pinned host memory, allocated by the mock.
@@ -77,7 +77,7 @@ pub(crate) enum Kind {
 pub(crate) struct Allocation {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MemoryKind,
 }
 
 #[derive(Default)]
@@ -145,8 +145,8 @@ impl Memory {
             return None;
         }
         Some(match found.kind {
-            Kind::Device => self.device.base + (address - DEVICE_FIRST) as usize,
-            Kind::Pinned => address as usize,
+            MemoryKind::Device => self.device.base + (address - DEVICE_FIRST) as usize,
+            MemoryKind::Pinned => address as usize,
         })
     }
 
@@ -170,19 +170,19 @@ impl Memory {
     }
 
     /// Bytes in use of one kind of memory.
-    pub(crate) fn used(&self, kind: Kind) -> u64 {
+    pub(crate) fn used(&self, kind: MemoryKind) -> u64 {
         self.book().used[kind as usize]
     }
 
-    fn arena(&self, kind: Kind) -> (&Arena, u64) {
+    fn arena(&self, kind: MemoryKind) -> (&Arena, u64) {
         match kind {
-            Kind::Device => (&self.device, DEVICE_FIRST),
-            Kind::Pinned => (&self.pinned, self.pinned.base as u64),
+            MemoryKind::Device => (&self.device, DEVICE_FIRST),
+            MemoryKind::Pinned => (&self.pinned, self.pinned.base as u64),
         }
     }
 
     /// Allocates and poisons. `None` when more than `limit` bytes of the kind would be used, or no slots are left.
-    pub(crate) fn allocate(&self, kind: Kind, bytes: u64, limit: u64) -> Option<u64> {
+    pub(crate) fn allocate(&self, kind: MemoryKind, bytes: u64, limit: u64) -> Option<u64> {
         let (arena, first) = self.arena(kind);
         // One slot more than the full ones, even for a size that fills them, because a gap must follow.
         let slots = usize::try_from(bytes >> SLOT_SHIFT).ok()?.checked_add(1)?;
@@ -207,7 +207,7 @@ impl Memory {
     }
 
     /// Frees the allocation that starts at `address`. Returns `false` when there is none of that kind.
-    pub(crate) fn free(&self, address: u64, kind: Kind) -> bool {
+    pub(crate) fn free(&self, address: u64, kind: MemoryKind) -> bool {
         let mut book = self.book();
         let Some(found) = book.live.get(&address).copied().filter(|f| f.kind == kind) else { return false };
         book.live.remove(&address);
@@ -295,7 +295,7 @@ impl Memory {
 }
 
 impl Book {
-    fn take_slots(&mut self, kind: Kind, slots: usize) -> Option<usize> {
+    fn take_slots(&mut self, kind: MemoryKind, slots: usize) -> Option<usize> {
         let next = &mut self.next_slot[kind as usize];
         if *next + slots <= SLOTS {
             *next += slots;

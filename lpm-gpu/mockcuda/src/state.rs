@@ -3,8 +3,8 @@
 use crate::control::control;
 use crate::error::{Answer, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NOT_INITIALIZED, OUT_OF_MEMORY};
 use crate::memory::{self, Memory};
-use crate::ptx::code::Kernel;
-use crate::stream::{Event, Fate, Operation, Stream, lock};
+use crate::ptx::code::PtxKernel;
+use crate::stream::{Event, Fate, MockStream, Operation, lock};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ const HANDLES: u64 = 0x0666_0000_0000;
 pub(crate) struct Context {
     id: u64,
     pub(crate) fate: Arc<Fate>,
-    pub(crate) streams: Mutex<Vec<Arc<Stream>>>,
+    pub(crate) streams: Mutex<Vec<Arc<MockStream>>>,
 }
 
 /// The nodes of a graph, by handle, in a valid order of execution.
@@ -29,8 +29,8 @@ pub(crate) type Nodes = Mutex<Vec<(u64, Operation)>>;
 pub(crate) enum Object {
     /// The names and handles of its kernels.
     Module(Arc<Vec<(String, u64)>>),
-    Function(Arc<Kernel>),
-    Stream(Arc<Stream>),
+    Function(Arc<PtxKernel>),
+    Stream(Arc<MockStream>),
     Event(Arc<Event>),
     Graph(Arc<Nodes>),
     Exec(Arc<Nodes>),
@@ -74,11 +74,11 @@ macro_rules! getters {
 impl Driver {
     getters! {
         module: Module(Vec<(String, u64)>);
-        function: Function(Kernel);
+        function: Function(PtxKernel);
         event: Event(Event);
         graph: Graph(Nodes);
         exec: Exec(Nodes);
-        any_stream: Stream(Stream);
+        any_stream: Stream(MockStream);
     }
 
     pub(crate) fn initialise(&self) {
@@ -179,7 +179,7 @@ impl Driver {
     }
 
     /// The stream of a handle.
-    pub(crate) fn stream(&self, handle: u64) -> Answer<Arc<Stream>> {
+    pub(crate) fn stream(&self, handle: u64) -> Answer<Arc<MockStream>> {
         self.current()?;
         self.any_stream(handle)
     }

@@ -6,7 +6,7 @@ use crate::error::{
 };
 use crate::exec::grid::{self, Launch, Owner};
 use crate::exec::warp::Counters;
-use crate::memory::{self, Kind, Memory};
+use crate::memory::{self, Memory, MemoryKind};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -95,7 +95,7 @@ struct Queue {
 
 /// A stream.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct MockStream {
     pub(crate) id: u64,
     pub(crate) fate: Arc<Fate>,
     queue: Mutex<Queue>,
@@ -108,7 +108,7 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Stream {
+impl MockStream {
     pub(crate) fn new(id: u64, fate: Arc<Fate>) -> Arc<Self> {
         Arc::new(Self {
             id,
@@ -231,7 +231,7 @@ impl Stream {
 }
 
 struct Worker {
-    stream: Arc<Stream>,
+    stream: Arc<MockStream>,
     chance: Chance,
 }
 
@@ -284,7 +284,7 @@ impl Worker {
                 Ok(())
             }
             Operation::Free(address) => {
-                if memory.free(*address, Kind::Device) {
+                if memory.free(*address, MemoryKind::Device) {
                     Ok(())
                 } else {
                     Err(ILLEGAL_ADDRESS)
@@ -384,9 +384,6 @@ fn run_copy(memory: &Memory, copy: &Copy) -> Answer {
         (host_address(memory, &copy.to, copy.bytes)?, host_address(memory, &copy.from, copy.bytes)?);
     if let End::Device(address) = copy.to {
         written(memory, address, copy.bytes);
-        if !matches!(copy.from, End::Device(_)) {
-            control().bytes_to_device.fetch_add(copy.bytes as u64, Ordering::Relaxed);
-        }
     }
     memory::copy(to, from, copy.bytes);
     Ok(())
@@ -410,7 +407,7 @@ fn written(memory: &Memory, address: u64, bytes: usize) {
 /// What an event last recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorded {
-    pub(crate) stream: Arc<Stream>,
+    pub(crate) stream: Arc<MockStream>,
     pub(crate) ticket: u64,
     pub(crate) time: Arc<OnceLock<Instant>>,
 }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Driver, HEAD, entry};
+use common::{Arg, Driver, HEAD, entry};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -257,7 +257,9 @@ fn blocks_know_their_places() {
     );
     let driver = Driver::open();
     let (kernel, words) = (driver.kernel(&text), driver.device(&[0_u32; 30]));
-    driver.launch_rows(kernel, 3, 2, 5, words).unwrap();
+    let stream = driver.stream();
+    driver.launch_on(stream, kernel, (3, 2), 5, &[Arg::U64(words)]).unwrap();
+    driver.synchronize(stream).unwrap();
     assert_eq!(driver.download::<u32>(words, 30).unwrap(), (0..30).collect::<Vec<u32>>());
 }
 

@@ -1,7 +1,5 @@
 //! What the suites of the engines do not show of streams, events, barriers and blocks.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 mod common;
 
 use common::{Arg, Driver, HEAD, check};

@@ -259,7 +259,7 @@ impl<K: Plain> BatchGraph<K> {
                 blockDimX: launch.shape.threads,
                 blockDimY: 1,
                 blockDimZ: 1,
-                sharedMemBytes: launch.shape.shared_bytes,
+                sharedMemBytes: 0,
                 kernelParams: parameters,
                 extra: std::ptr::null_mut(),
                 kern: std::ptr::null_mut(),

@@ -4,7 +4,7 @@ use super::driver::{Driver, NOT_READY, OUT_OF_MEMORY, SUCCESS, call};
 use super::error::GpuError;
 use super::probe;
 use super::reclaim::{Book, Failed, HostMemory, Memory};
-use super::stream::{Progress, poll};
+use super::stream::{StreamProgress, poll};
 use cudarc::driver::sys;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
@@ -169,16 +169,6 @@ impl Device {
         Ok(free as u64)
     }
 
-    /// Waits for all work enqueued on the device. Never returns while a [resident](super::Resident) kernel runs; use
-    /// [`Stream::finish`](super::Stream::finish) then.
-    ///
-    /// # Errors
-    /// [`GpuError::Call`], which may also be an error of the work waited for.
-    pub fn synchronize(&self) -> Result<(), GpuError> {
-        // SAFETY: no arguments.
-        unsafe { on!(self, cuCtxSynchronize()) }
-    }
-
     /// Whether both are the same context.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -265,12 +255,12 @@ impl Device {
     }
 
     /// Registers a new stream.
-    pub(super) fn stream_opened(&self, raw: Handle<sys::CUstream>, progress: &Arc<Progress>) {
+    pub(super) fn stream_opened(&self, raw: Handle<sys::CUstream>, progress: &Arc<StreamProgress>) {
         self.book().opened(raw, progress);
     }
 
     /// The stream's owner dropped it: it is destroyed when its work is done.
-    pub(super) fn stream_closed(&self, progress: &Arc<Progress>) {
+    pub(super) fn stream_closed(&self, progress: &Arc<StreamProgress>) {
         let mut book = self.book();
         book.closed(progress, !self.is_lost());
         self.sweep(&mut book);
@@ -279,12 +269,12 @@ impl Device {
     /// Registers a persistent kernel with these arguments just before its launch; it stays until
     /// [`Self::resident_ended`]. Takes the lock that also guards the decision to make calls that wait for the whole
     /// device.
-    pub(super) fn resident_began(&self, progress: &Arc<Progress>, arguments: Vec<u64>) {
+    pub(super) fn resident_began(&self, progress: &Arc<StreamProgress>, arguments: Vec<u64>) {
         self.book().resident_began(progress, arguments);
     }
 
     /// A persistent kernel has ended, and uses nothing any more.
-    pub(super) fn resident_ended(&self, progress: &Arc<Progress>) {
+    pub(super) fn resident_ended(&self, progress: &Arc<StreamProgress>) {
         let mut book = self.book();
         book.resident_ended(progress);
         self.sweep(&mut book);

@@ -71,7 +71,6 @@ functions! {
     cuDevicePrimaryCtxRetain(*mut sys::CUcontext, sys::CUdevice);
     cuDevicePrimaryCtxRelease_v2(sys::CUdevice);
     cuCtxSetCurrent(sys::CUcontext);
-    cuCtxSynchronize();
     cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemAlloc_v2(*mut sys::CUdeviceptr, usize);

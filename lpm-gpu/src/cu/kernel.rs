@@ -7,7 +7,7 @@ use super::pinned::{Pinned, Uses};
 use super::ptx;
 use super::reclaim::Memory;
 use super::shared::{Element, Shared};
-use super::stream::Progress;
+use super::stream::StreamProgress;
 use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
@@ -232,15 +232,13 @@ pub struct Shape {
     pub rows: u32,
     /// Threads per block: a multiple of 32, up to [`KernelFacts::threads_block_max`].
     pub threads: u32,
-    /// Shared memory per block beyond what the kernel declares, bytes.
-    pub shared_bytes: u32,
 }
 
 impl Shape {
     /// `blocks` blocks of `threads`.
     #[must_use]
     pub const fn new(blocks: u32, threads: u32) -> Self {
-        Self { blocks, rows: 1, threads, shared_bytes: 0 }
+        Self { blocks, rows: 1, threads }
     }
 
     /// The same with `rows` rows of blocks.
@@ -255,7 +253,6 @@ pub struct Arg<'a>(Value<'a>);
 
 enum Value<'a> {
     U32(u32),
-    U64(u64),
     Memory(&'a Device, sys::CUdeviceptr),
     Pinned(&'a Device, sys::CUdeviceptr, &'a mut Uses),
 }
@@ -266,13 +263,6 @@ impl<'a> Arg<'a> {
     #[inline]
     pub const fn u32(value: u32) -> Self {
         Self(Value::U32(value))
-    }
-
-    /// A 64-bit number. Never an address, because the memory would not be tracked as in use.
-    #[must_use]
-    #[inline]
-    pub const fn u64(value: u64) -> Self {
-        Self(Value::U64(value))
     }
 
     /// An array on the device.
@@ -313,7 +303,7 @@ impl<'a> Arg<'a> {
     /// The address, if the argument is memory.
     pub(super) const fn memory(&self) -> Option<u64> {
         match self.0 {
-            Value::U32(_) | Value::U64(_) => None,
+            Value::U32(_) => None,
             Value::Memory(_, pointer) | Value::Pinned(_, pointer, _) => Some(pointer),
         }
     }
@@ -323,7 +313,7 @@ impl<'a> Arg<'a> {
     const fn bytes(&self) -> u8 {
         match self.0 {
             Value::U32(_) => 4,
-            Value::U64(_) | Value::Memory(..) | Value::Pinned(..) => 8,
+            Value::Memory(..) | Value::Pinned(..) => 8,
         }
     }
 
@@ -332,7 +322,6 @@ impl<'a> Arg<'a> {
     const fn bits(&self) -> u64 {
         match self.0 {
             Value::U32(value) => value as u64,
-            Value::U64(value) => value,
             Value::Memory(_, pointer) | Value::Pinned(_, pointer, _) => pointer,
         }
     }
@@ -342,11 +331,11 @@ impl<'a> Arg<'a> {
     pub(super) fn note(
         &mut self,
         device: &Device,
-        progress: &Arc<Progress>,
+        progress: &Arc<StreamProgress>,
         number: u64,
     ) -> Result<(), GpuError> {
         match &mut self.0 {
-            Value::U32(_) | Value::U64(_) => Ok(()),
+            Value::U32(_) => Ok(()),
             Value::Memory(of, _) if device.is(of) => Ok(()),
             Value::Pinned(of, _, uses) if device.is(of) => uses.note(progress, number),
             _ => Err(GpuError::Foreign("an argument")),
@@ -394,11 +383,11 @@ mod tests {
 
     #[test]
     fn arguments_are_laid_out_as_the_driver_reads_them() {
-        let args = [Arg::u32(0x0102_0304), Arg::u64(5)];
+        let args = [Arg::u32(0x0102_0304), Arg::u32(5)];
         with_parameters(&args, |parameters| {
-            // SAFETY: two arguments, so two pointers, to values of 4 and of 8 bytes.
+            // SAFETY: two arguments, so two pointers, to values of 4 bytes.
             let read =
-                unsafe { (**parameters.cast::<*const u32>(), **parameters.add(1).cast::<*const u64>()) };
+                unsafe { (**parameters.cast::<*const u32>(), **parameters.add(1).cast::<*const u32>()) };
             assert_eq!(read, (0x0102_0304, 5));
         });
     }

@@ -4,7 +4,7 @@ use super::device::{Device, Handle, memory_error, on};
 use super::error::GpuError;
 use super::memory::{Plain, within};
 use super::reclaim::{HostMemory, Memory};
-use super::stream::Progress;
+use super::stream::StreamProgress;
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -34,14 +34,14 @@ pub struct Pinned<T: Plain> {
 /// The last use of memory on a stream.
 #[derive(Default)]
 pub(super) struct Uses {
-    stream: Option<Arc<Progress>>,
+    stream: Option<Arc<StreamProgress>>,
     number: u64,
 }
 
 impl Uses {
     /// Records that work number `number` of `stream` uses the memory. Uses on other streams must be done.
     #[inline]
-    pub(super) fn note(&mut self, stream: &Arc<Progress>, number: u64) -> Result<(), GpuError> {
+    pub(super) fn note(&mut self, stream: &Arc<StreamProgress>, number: u64) -> Result<(), GpuError> {
         match &self.stream {
             Some(last) if Arc::ptr_eq(last, stream) => {}
             _ if self.is_over() => self.stream = Some(Arc::clone(stream)),
@@ -133,7 +133,7 @@ impl<T: Plain> Pinned<T> {
     pub(super) fn host_for(
         &mut self,
         range: &Range<usize>,
-        stream: &Arc<Progress>,
+        stream: &Arc<StreamProgress>,
         number: u64,
     ) -> Result<*mut T, GpuError> {
         within(range, self.len)?;

@@ -28,7 +28,7 @@
 
 use super::device::Handle;
 use super::driver::{Driver, NOT_READY, SUCCESS};
-use super::stream::Progress;
+use super::stream::StreamProgress;
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -69,16 +69,16 @@ impl Memory {
 }
 
 /// A stream of the device.
-struct Line {
+struct BookedStream {
     raw: Handle<sys::CUstream>,
-    progress: Arc<Progress>,
+    progress: Arc<StreamProgress>,
     /// The arguments of the persistent kernel on it, from before its launch until it has ended.
     resident: Option<Vec<u64>>,
     /// Its owner was dropped: it is destroyed once it is idle.
     orphan: bool,
 }
 
-impl Line {
+impl BookedStream {
     /// Whether all enqueued work is done.
     fn is_idle(&self, driver: &Driver) -> Result<bool, Failed> {
         if self.resident.is_some() {
@@ -100,7 +100,7 @@ impl Line {
 struct Grave {
     memory: Memory,
     /// The streams that may use it, each with the number of its last work when the memory was buried.
-    uses: Vec<(Arc<Progress>, u64)>,
+    uses: Vec<(Arc<StreamProgress>, u64)>,
 }
 
 /// The function of a failed call, and its return value.
@@ -110,7 +110,7 @@ pub(super) type Failed = (&'static str, u32);
 /// because they are the same context to the driver.
 #[derive(Default)]
 pub(super) struct Book {
-    lines: Vec<Line>,
+    lines: Vec<BookedStream>,
     graves: Vec<Grave>,
     /// The stream of the pool's allocations and frees; created at first use.
     pool: Option<Handle<sys::CUstream>>,
@@ -135,12 +135,12 @@ impl Book {
     }
 
     /// Registers a new stream.
-    pub(super) fn opened(&mut self, raw: Handle<sys::CUstream>, progress: &Arc<Progress>) {
-        self.lines.push(Line { raw, progress: Arc::clone(progress), resident: None, orphan: false });
+    pub(super) fn opened(&mut self, raw: Handle<sys::CUstream>, progress: &Arc<StreamProgress>) {
+        self.lines.push(BookedStream { raw, progress: Arc::clone(progress), resident: None, orphan: false });
     }
 
     /// The stream's owner dropped it. With `destroy` it is destroyed once idle, otherwise (on a lost device) never.
-    pub(super) fn closed(&mut self, progress: &Arc<Progress>, destroy: bool) {
+    pub(super) fn closed(&mut self, progress: &Arc<StreamProgress>, destroy: bool) {
         if destroy {
             self.line(progress, |line| line.orphan = true);
         } else {
@@ -149,16 +149,16 @@ impl Book {
     }
 
     /// Registers a persistent kernel with these arguments just before its launch on a stream.
-    pub(super) fn resident_began(&mut self, progress: &Arc<Progress>, arguments: Vec<u64>) {
+    pub(super) fn resident_began(&mut self, progress: &Arc<StreamProgress>, arguments: Vec<u64>) {
         self.line(progress, |line| line.resident = Some(arguments));
     }
 
     /// The persistent kernel has ended.
-    pub(super) fn resident_ended(&mut self, progress: &Arc<Progress>) {
+    pub(super) fn resident_ended(&mut self, progress: &Arc<StreamProgress>) {
         self.line(progress, |line| line.resident = None);
     }
 
-    fn line(&mut self, progress: &Arc<Progress>, change: impl FnOnce(&mut Line)) {
+    fn line(&mut self, progress: &Arc<StreamProgress>, change: impl FnOnce(&mut BookedStream)) {
         if let Some(line) = self.lines.iter_mut().find(|line| Arc::ptr_eq(&line.progress, progress)) {
             change(line);
         }
@@ -167,7 +167,7 @@ impl Book {
     /// Takes over `memory`, which nobody owns any more.
     pub(super) fn bury(&mut self, memory: Memory) {
         let may_use =
-            |line: &&Line| line.resident.as_ref().is_none_or(|arguments| memory.is_among(arguments));
+            |line: &&BookedStream| line.resident.as_ref().is_none_or(|arguments| memory.is_among(arguments));
         let uses = self
             .lines
             .iter()

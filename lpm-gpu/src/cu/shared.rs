@@ -13,9 +13,9 @@ use std::marker::PhantomData;
 /// and the host communicate. Each element is read and written atomically, with the requested memory ordering. Zero when
 /// new; clones share it.
 #[derive(Clone)]
-pub struct Shared<T: Element>(Arc<Inner<T>>);
+pub struct Shared<T: Element>(Arc<SharedArray<T>>);
 
-struct Inner<T: Element> {
+struct SharedArray<T: Element> {
     device: Device,
     memory: HostMemory,
     len: usize,
@@ -23,7 +23,7 @@ struct Inner<T: Element> {
 }
 
 /// A number that is read and written atomically: `u32` and `u64`.
-pub trait Element: super::Plain + sealed::Sealed {
+pub trait Element: super::Plain + sealed::SealedElement {
     /// The atomic of its size.
     type Atomic: Send + Sync + 'static;
     /// Reads.
@@ -34,9 +34,9 @@ pub trait Element: super::Plain + sealed::Sealed {
 
 mod sealed {
     /// Only numbers whose atomic has the same size and alignment.
-    pub trait Sealed {}
-    impl Sealed for u32 {}
-    impl Sealed for u64 {}
+    pub trait SealedElement {}
+    impl SealedElement for u32 {}
+    impl SealedElement for u64 {}
 }
 
 /// Implements [`Element`] for a number and its atomic.
@@ -65,7 +65,7 @@ impl<T: Element> Shared<T> {
     /// [`GpuError::OutOfMemory`], [`GpuError::Call`].
     pub fn new(device: &Device, len: usize) -> Result<Self, GpuError> {
         let memory = allocate::<T>(device, len, 0)?;
-        Ok(Self(Arc::new(Inner { device: device.clone(), memory, len, elements: PhantomData })))
+        Ok(Self(Arc::new(SharedArray { device: device.clone(), memory, len, elements: PhantomData })))
     }
 
     /// Elements.
@@ -148,7 +148,7 @@ impl<T: Element> Shared<T> {
     }
 }
 
-impl<T: Element> Drop for Inner<T> {
+impl<T: Element> Drop for SharedArray<T> {
     fn drop(&mut self) {
         self.device.free(Memory::Host(self.memory));
     }

@@ -26,19 +26,19 @@ pub enum Priority {
 pub struct Stream {
     device: Device,
     raw: Handle<sys::CUstream>,
-    progress: Arc<Progress>,
+    progress: Arc<StreamProgress>,
 }
 
 /// How far a stream is known to have progressed.
 #[derive(Default)]
-pub(super) struct Progress {
+pub(super) struct StreamProgress {
     /// The number of the last work enqueued, incremented before the call is made. Written only by the stream's owner.
     issued: AtomicU64,
     /// All work up to this number is done, and the host sees its writes.
     done: AtomicU64,
 }
 
-impl Progress {
+impl StreamProgress {
     /// The number of the last work enqueued, or about to be.
     #[inline]
     pub(super) fn issued(&self) -> u64 {
@@ -62,7 +62,7 @@ impl Progress {
 pub struct Event {
     device: Device,
     raw: Handle<sys::CUevent>,
-    progress: Arc<Progress>,
+    progress: Arc<StreamProgress>,
     /// The number of the last work on the stream when the event was recorded.
     number: u64,
 }
@@ -261,7 +261,7 @@ impl Stream {
             arg.note(&self.device, &self.progress, number)?;
         }
         let (device, stream) = (&self.device, self.raw.0);
-        let Shape { blocks, rows, threads, shared_bytes } = shape;
+        let Shape { blocks, rows, threads } = shape;
         with_parameters(args, |parameters| {
             // SAFETY: the function belongs to a loaded module (held by `kernel`); the parameters match it in number and
             // size (checked), and are read before the call returns; the memory they point to is freed only when the
@@ -277,7 +277,7 @@ impl Stream {
                         threads,
                         1,
                         1,
-                        shared_bytes,
+                        0,
                         stream,
                         parameters,
                         std::ptr::null_mut()
@@ -329,7 +329,7 @@ impl Stream {
     }
 
     /// Its progress.
-    pub(super) fn progress(&self) -> &Arc<Progress> {
+    pub(super) fn progress(&self) -> &Arc<StreamProgress> {
         &self.progress
     }
 

@@ -130,20 +130,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_is_used_again_only_after_its_grace() {
-        let mut chunks = Chunks::default();
-        let (a, b) = (chunks.take(), chunks.take());
-        assert_eq!(chunks.publish(1), [a, b]);
-        chunks.give_back(a);
-        assert_eq!((chunks.state(a), chunks.take()), (Chunk::Limbo, 2));
-        assert_eq!(chunks.publish(2), [2]);
-        chunks.reclaim(1);
-        assert_eq!((chunks.state(a), chunks.waiting()), (Chunk::Limbo, 1));
-        chunks.reclaim(2);
-        assert_eq!((chunks.state(a), chunks.take(), chunks.used()), (Chunk::Free, a, 3));
-    }
-
-    #[test]
     fn a_chunk_the_device_never_knew_of_is_free_at_once() {
         let mut chunks = Chunks::default();
         let a = chunks.take();

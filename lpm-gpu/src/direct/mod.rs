@@ -12,14 +12,13 @@
 //! |---|---|
 //! | [`mod@unit`] | the word of a table: next hop or chunk, and the length of the route it came from |
 //! | `chunks` | which chunks are in use, and when one may be used again |
-//! | [`answers`] | raw answers that are next hops already |
 
-pub mod answers;
 mod chunks;
 pub mod unit;
 
+use crate::host::{Answers, KeySlice};
 pub(crate) use chunks::{Chunk, Chunks};
-use fib::{EngineError, Prefix4, RibTable};
+use fib::{EngineError, Key, NextHopId, Prefix4, RibTable};
 pub use unit::{Draw, Unit};
 
 /// What the longest route shorter than `prefix` and over it writes; zero without one.
@@ -44,4 +43,20 @@ pub(crate) const fn check_words(words: u64, words_max: u64) -> Result<(), Engine
         return Err(EngineError::Full { what: "table bytes", used: 4 * words, limit: 4 * words_max });
     }
     Ok(())
+}
+
+/// The device answers with next-hop ids: nothing is left to look up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlainAnswers;
+
+impl<K: Key> Answers<K> for PlainAnswers {
+    fn reads_keys(&self) -> bool {
+        false
+    }
+
+    fn resolve(&self, _keys: KeySlice<'_, K>, raw: &[u32], out: &mut [NextHopId]) {
+        for (raw, out) in raw.iter().zip(out) {
+            *out = NextHopId::from_answer(*raw);
+        }
+    }
 }

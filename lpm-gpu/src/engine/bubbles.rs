@@ -33,12 +33,12 @@ pub(super) struct DeviceWork {
 }
 
 /// Page-locked memory for a kind of things to do, and its counterpart on the device.
-struct Stage<T: Plain> {
+struct Staging<T: Plain> {
     host: Pinned<T>,
     device: DeviceBuffer<T>,
 }
 
-impl<T: Plain> Stage<T> {
+impl<T: Plain> Staging<T> {
     fn new(gpu: &Gpu) -> Result<Self, GpuError> {
         Ok(Self {
             host: Pinned::new(&gpu.device, STAGED, HostSide::Writes)?,
@@ -52,9 +52,9 @@ pub(super) struct Bubbles {
     /// The stream; rebuilt tables go up on it too.
     pub(super) stream: Stream,
     write_words: Kernel,
-    writes: Stage<Write>,
+    writes: Staging<Write>,
     /// Made for tables whose updates are operations.
-    ops: Option<Stage<PrefixOp>>,
+    ops: Option<Staging<PrefixOp>>,
     /// What was done so far.
     pub(super) done: DeviceWork,
 }
@@ -65,8 +65,8 @@ impl Bubbles {
         Ok(Self {
             stream: Stream::new(&gpu.device, Priority::First)?,
             write_words: gpu.kernel("gamt", "write_words")?,
-            writes: Stage::new(gpu)?,
-            ops: if with_ops { Some(Stage::new(gpu)?) } else { None },
+            writes: Staging::new(gpu)?,
+            ops: if with_ops { Some(Staging::new(gpu)?) } else { None },
             done: DeviceWork::default(),
         })
     }
@@ -149,7 +149,7 @@ impl Bubbles {
 /// before was worked on.
 fn staged<'a, T: Plain>(
     stream: &mut Stream,
-    stage: &mut Stage<T>,
+    stage: &mut Staging<T>,
     parts: impl Iterator<Item = &'a [T]>,
     mut launch: impl FnMut(&mut Stream, &DeviceBuffer<T>, u32) -> Result<(), GpuError>,
 ) -> Result<(), GpuError> {

@@ -4,8 +4,8 @@
 //! settings whose median stays within the target, the one with the highest throughput is taken; when none does, the smallest
 //! batch on one stream. A parameter that was given is not varied.
 
-use super::gpu::{Gpu, Plan};
-use super::params::Params;
+use super::gpu::{Gpu, LaunchPlan};
+use super::params::GpuParams;
 use super::reader::GpuReader;
 use super::{GpuEngine, HostTables};
 use fib::generate::{TableSpec, table};
@@ -52,10 +52,10 @@ struct Choice {
 /// `plan` with batch sizes, streams and blocks that keep to `target_us`.
 pub(super) fn plan(
     name: &'static str,
-    params: &Params,
-    plan: Plan,
+    params: &GpuParams,
+    plan: LaunchPlan,
     target_us: u64,
-) -> Result<Plan, EngineError> {
+) -> Result<LaunchPlan, EngineError> {
     let host = HostTables::new(name, params)?;
     let gpu = Gpu::open(name).map_err(|error| error.into_engine(name))?;
     let mut engine = GpuEngine::assemble(name, params.clone(), host, gpu, plan)?;
@@ -65,7 +65,8 @@ pub(super) fn plan(
     let target = Duration::from_micros(target_us);
     let v4 = choose(&engine, params, plan, Family::V4, target)?;
     let v6 = choose(&engine, params, plan, Family::V6, target)?;
-    let plan = Plan { streams: v4.streams.max(v6.streams), batch_v4: v4.batch, batch_v6: v6.batch, ..plan };
+    let plan =
+        LaunchPlan { streams: v4.streams.max(v6.streams), batch_v4: v4.batch, batch_v6: v6.batch, ..plan };
     if params.blocks.is_some() || params.threads.is_some() {
         return Ok(plan);
     }
@@ -82,8 +83,8 @@ fn routes<K: Key>(routes: usize) -> Vec<Route<K>> {
 /// The best setting for `family`.
 fn choose(
     engine: &GpuEngine,
-    params: &Params,
-    plan: Plan,
+    params: &GpuParams,
+    plan: LaunchPlan,
     family: Family,
     target: Duration,
 ) -> Result<Choice, EngineError> {
@@ -100,7 +101,7 @@ fn choose(
     let mut largest = smallest;
     for log2 in BATCH_LOG2_MIN..=BATCH_LOG2_MAX {
         let batch = 1 << log2;
-        let measured = measure(engine, Plan { streams: streams[0], ..plan }, family, batch)?;
+        let measured = measure(engine, LaunchPlan { streams: streams[0], ..plan }, family, batch)?;
         if measured.latency > target {
             break;
         }
@@ -113,7 +114,7 @@ fn choose(
     for &streams in &streams[1..] {
         let mut batch = largest;
         while batch >= smallest && start.elapsed() < FAMILY_LIMIT {
-            let measured = measure(engine, Plan { streams, ..plan }, family, batch)?;
+            let measured = measure(engine, LaunchPlan { streams, ..plan }, family, batch)?;
             if measured.latency <= target {
                 best = better(best, Choice { streams, batch, measured });
                 break;
@@ -129,7 +130,12 @@ fn better(one: Choice, other: Choice) -> Choice {
 }
 
 /// `plan` with the number of blocks and threads that serves `choice` best.
-fn fill(engine: &GpuEngine, plan: Plan, choice: Choice, target: Duration) -> Result<Plan, EngineError> {
+fn fill(
+    engine: &GpuEngine,
+    plan: LaunchPlan,
+    choice: Choice,
+    target: Duration,
+) -> Result<LaunchPlan, EngineError> {
     let mut best = (plan, choice.measured);
     for (blocks, threads) in [
         (plan.blocks / 2, plan.threads),
@@ -137,17 +143,22 @@ fn fill(engine: &GpuEngine, plan: Plan, choice: Choice, target: Duration) -> Res
         (plan.blocks * 2, plan.threads / 2),
         (plan.blocks / 2, plan.threads * 2),
     ] {
-        let tried = Plan { blocks: blocks.max(1), threads, streams: choice.streams, ..plan };
+        let tried = LaunchPlan { blocks: blocks.max(1), threads, streams: choice.streams, ..plan };
         let measured = measure(engine, tried, Family::V4, choice.batch)?;
         if measured.latency <= target && measured.keys_per_s > best.1.keys_per_s {
-            best = (Plan { streams: plan.streams, ..tried }, measured);
+            best = (LaunchPlan { streams: plan.streams, ..tried }, measured);
         }
     }
     Ok(best.0)
 }
 
 /// Runs batches of `batch` keys as `plan` says, each stream with one in flight.
-fn measure(engine: &GpuEngine, plan: Plan, family: Family, batch: usize) -> Result<Measured, EngineError> {
+fn measure(
+    engine: &GpuEngine,
+    plan: LaunchPlan,
+    family: Family,
+    batch: usize,
+) -> Result<Measured, EngineError> {
     let answers = (engine.v4.host.answers(), engine.v6.host.answers());
     let reader = GpuReader::new(&engine.shared, plan, answers, plan.streams, batch);
     let mut reader = reader.map_err(|error| engine.shared.gpu.fault(error))?;

@@ -1,6 +1,6 @@
 //! What all parts of an engine need of the device: its kernels, by name, and how they are launched.
 
-use super::params::{Mode, Params, STREAMS_MAX};
+use super::params::{GpuParams, Mode, STREAMS_MAX};
 use crate::cu::{Device, GpuError, Kernel, Module, Shape};
 use crate::host::KernelNames;
 use rustc_hash::FxHashMap;
@@ -25,7 +25,7 @@ pub(super) const STALL_MAX: Duration = Duration::from_secs(30);
 
 /// How batches are run: from the parameters, or measured out by the calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct LaunchPlan {
     /// How batches travel.
     pub(super) mode: Mode,
     /// Streams of a reader.
@@ -42,9 +42,9 @@ pub(super) struct Plan {
     pub(super) stall: Duration,
 }
 
-impl Plan {
+impl LaunchPlan {
     /// The plan that `params` make for a device of `multiprocessors`.
-    pub(super) fn new(params: &Params, multiprocessors: u32) -> Self {
+    pub(super) fn new(params: &GpuParams, multiprocessors: u32) -> Self {
         let threads = params.threads.unwrap_or(THREADS);
         let filling = multiprocessors.max(1) * BLOCKS_A_MULTIPROCESSOR * THREADS / threads;
         Self {
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_launch_has_threads_for_every_key_up_to_its_most_blocks() {
-        let plan = Plan::new(&Params { threads: Some(96), ..Params::default() }, 2);
+        let plan = LaunchPlan::new(&GpuParams { threads: Some(96), ..GpuParams::default() }, 2);
         for count in [1, 31, 95, 96, 97, 255, 256, 257, 1000, 4095, 4096, 1 << 20] {
             for keys_log2 in [1, 2] {
                 let shape = plan.shape(count, keys_log2);

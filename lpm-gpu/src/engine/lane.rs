@@ -3,7 +3,7 @@
 //! A lane owns the memory of its batch: allocated when the reader is made, never after. `write` puts keys into it, `launch`
 //! enqueues, `is_over` asks the device, `answers` lends what came back. What is in flight is the slot's to know.
 
-use super::gpu::Plan;
+use super::gpu::LaunchPlan;
 use super::params::Mode;
 use super::residence::Row;
 use super::tables::DeviceTable;
@@ -26,7 +26,7 @@ impl DeviceKey for u64 {
 }
 
 /// The memory of a batch, as its mode needs it.
-pub(super) enum Lane<K: DeviceKey> {
+pub(super) enum BatchLane<K: DeviceKey> {
     /// [`Mode::Copy`].
     Copy { keys: Pinned<K>, raw: Pinned<u32>, device_keys: DeviceBuffer<K>, device_raw: DeviceWords },
     /// [`Mode::Graph`].
@@ -37,11 +37,11 @@ pub(super) enum Lane<K: DeviceKey> {
     Persistent(Box<Row<K>>),
 }
 
-impl<K: DeviceKey> Lane<K> {
+impl<K: DeviceKey> BatchLane<K> {
     /// A lane for batches of `batch_max` keys. `row` is the slot's place with the kernel that stays, where the mode wants one.
     pub(super) fn new(
         device: &Device,
-        plan: &Plan,
+        plan: &LaunchPlan,
         row: Option<Row<K>>,
         batch_max: usize,
     ) -> Result<Self, GpuError> {
@@ -79,7 +79,7 @@ impl<K: DeviceKey> Lane<K> {
         stream: &mut Stream,
         event: &mut Event,
         table: &DeviceTable,
-        plan: &Plan,
+        plan: &LaunchPlan,
         count: u32,
     ) -> Result<(), GpuError> {
         let shape = plan.shape(count, K::A_THREAD_LOG2);

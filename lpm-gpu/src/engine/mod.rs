@@ -28,6 +28,8 @@
 mod bubbles;
 mod calibrate;
 mod doorbell;
+#[cfg(test)]
+mod freed_test;
 mod gpu;
 mod grace;
 mod lane;
@@ -37,8 +39,6 @@ mod residence;
 mod side;
 mod slot;
 mod tables;
-#[cfg(all(test, feature = "testing"))]
-mod tests;
 
 use crate::cu::{GpuError, Kernel};
 use crate::gale::{GaleOptions, GaleTable};
@@ -51,9 +51,9 @@ use fib::{
     Capacity, Details, EngineError, EngineInfo, EngineOptions, EngineReader, EngineStats, EngineWriter,
     FibDelta, Generation, Isa, Rib,
 };
-use gpu::{Gpu, Plan, STALL_MAX, persistent_entry};
+use gpu::{Gpu, LaunchPlan, STALL_MAX, persistent_entry};
 use grace::Grace;
-use params::{Mode, Params};
+use params::{GpuParams, Mode};
 use serde::Serialize;
 use side::{Limits, Side};
 use slot::PersistentKernels;
@@ -67,9 +67,9 @@ pub const GALE: &str = "gale";
 /// SAIL_L on the GPU.
 pub const SAIL: &str = "sail-gpu";
 /// What writer and readers share.
-struct Shared {
+struct EngineShared {
     gpu: Gpu,
-    plan: Plan,
+    plan: LaunchPlan,
     persistent: PersistentKernels,
     grace: Arc<Grace>,
     v4: ArcSwap<DeviceTable>,
@@ -84,7 +84,7 @@ struct HostTables {
 
 impl HostTables {
     /// Empty tables.
-    fn new(name: &'static str, params: &Params) -> Result<Self, EngineError> {
+    fn new(name: &'static str, params: &GpuParams) -> Result<Self, EngineError> {
         let GamtOptions { headroom_percent, table_bytes_max, .. } = params.gamt;
         let v4: Box<dyn HostTable<u32>> = match name {
             GALE => Box::new(GaleTable::new(GaleOptions {
@@ -103,12 +103,12 @@ impl HostTables {
 /// The writing side of a GPU engine.
 pub struct GpuEngine {
     name: &'static str,
-    params: Params,
+    params: GpuParams,
     // Before `shared`, and the buffers in `bubbles`: all of them hold the device.
     v4: Side<u32>,
     v6: Side<u128>,
     bubbles: Bubbles,
-    shared: Arc<Shared>,
+    shared: Arc<EngineShared>,
     generation: Generation,
     /// Numbers updates on the device; failed ones too.
     update: u64,
@@ -123,10 +123,10 @@ impl GpuEngine {
     /// [`EngineError::Parameter`]; [`EngineError::NoDevice`] without a GPU or with a driver that is too old; [`EngineError::Memory`],
     /// [`EngineError::Full`] when there is no room for empty tables; [`EngineError::Device`].
     pub fn new(name: &'static str, options: &EngineOptions) -> Result<Self, EngineError> {
-        let params = Params::from_options(options)?;
+        let params = GpuParams::from_options(options)?;
         let host = HostTables::new(name, &params)?;
         let gpu = Gpu::open(name).map_err(|error| error.into_engine(name))?;
-        let mut plan = Plan::new(&params, gpu.device.facts().multiprocessors);
+        let mut plan = LaunchPlan::new(&params, gpu.device.facts().multiprocessors);
         if plan.mode == Mode::Persistent && !gpu.device.facts().memory_pools {
             return Err(EngineError::Parameter {
                 parameter: "mode",
@@ -137,8 +137,8 @@ impl GpuEngine {
         }
         if let Some(target_us) = params.latency_target_us {
             // What is tried is not forwarded: a batch that takes too long is an answer here, and no stall.
-            let trial = Plan { stall: STALL_MAX, ..plan };
-            plan = Plan { stall: plan.stall, ..calibrate::plan(name, &params, trial, target_us)? };
+            let trial = LaunchPlan { stall: STALL_MAX, ..plan };
+            plan = LaunchPlan { stall: plan.stall, ..calibrate::plan(name, &params, trial, target_us)? };
         }
         Self::assemble(name, params, host, gpu, plan)
     }
@@ -146,10 +146,10 @@ impl GpuEngine {
     /// The engine of these tables, run as `plan` says.
     fn assemble(
         name: &'static str,
-        params: Params,
+        params: GpuParams,
         host: HostTables,
         gpu: Gpu,
-        plan: Plan,
+        plan: LaunchPlan,
     ) -> Result<Self, EngineError> {
         let (names_v4, names_v6) = (host.v4.kernels(), host.v6.kernels());
         let with_ops = names_v4.ops.is_some() || names_v6.ops.is_some();
@@ -159,7 +159,7 @@ impl GpuEngine {
         let stream = &mut bubbles.stream;
         let v4 = Side::new(&gpu, stream, host.v4, params.frozen, limits(0))?;
         let v6 = Side::new(&gpu, stream, host.v6, params.frozen, limits(v4.current.bytes()))?;
-        let shared = Shared {
+        let shared = EngineShared {
             plan,
             persistent,
             grace: Arc::default(),
@@ -256,10 +256,10 @@ impl GpuEngine {
         self.v6.host.reclaim(over);
     }
 
-    /// Figures of the engine itself, then those of its tables.
+    /// GpuFigures of the engine itself, then those of its tables.
     fn details(&self) -> Details {
         #[derive(Serialize)]
-        struct Figures {
+        struct GpuFigures {
             mode: u8,
             streams: u16,
             blocks: u32,
@@ -277,7 +277,7 @@ impl GpuEngine {
             v6_table_bytes: u64,
         }
         let (plan, done) = (&self.shared.plan, self.bubbles.done);
-        let figures = Figures {
+        let figures = GpuFigures {
             mode: plan.mode as u8,
             streams: plan.streams,
             blocks: plan.blocks,
@@ -300,7 +300,7 @@ impl GpuEngine {
 /// The kernels that stay on the device, when the mode wants them.
 fn persistent_kernels(
     gpu: &Gpu,
-    plan: &Plan,
+    plan: &LaunchPlan,
     v4: &KernelNames,
     v6: &KernelNames,
 ) -> Result<PersistentKernels, EngineError> {

@@ -34,7 +34,7 @@ impl Mode {
 
 /// Parameters of a GPU engine. Fields that are `None` are chosen by the engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Params {
+pub struct GpuParams {
     /// How the IPv4 table is made, if it is GAMT's, and what it shares with others.
     pub gamt: GamtOptions,
     /// Levels of the IPv6 trie, 8..=30.
@@ -59,7 +59,7 @@ pub struct Params {
 const KNOWN: &str = "the parameters are layout, next-hops, levels, levels6, transaction-bytes, headroom, streams, mode, blocks, \
                      threads, latency-target-us and frozen";
 
-impl Params {
+impl GpuParams {
     /// Reads `options`.
     ///
     /// # Errors
@@ -151,8 +151,8 @@ fn choice<T: Copy>(
 mod tests {
     use super::*;
 
-    fn with(name: &str, value: &str) -> Result<Params, EngineError> {
-        Params::from_options(&EngineOptions::of(&[(name, value)]))
+    fn with(name: &str, value: &str) -> Result<GpuParams, EngineError> {
+        GpuParams::from_options(&EngineOptions::of(&[(name, value)]))
     }
 
     #[test]

@@ -10,11 +10,11 @@
 //! for whenever somebody wants a slot. So a device that stands still for a while costs the batches of that while, and one that
 //! does not come back within [`super::gpu::STALL_MAX`] is given up.
 
-use super::Shared;
-use super::gpu::Plan;
+use super::EngineShared;
+use super::gpu::LaunchPlan;
 use super::grace::Pins;
 use super::params::Mode;
-use super::slot::{Residences, Slot, State};
+use super::slot::{Residences, Slot, SlotState};
 use crate::cu::{Device, GpuError, Priority, Stream};
 use crate::host::Answers;
 use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
@@ -42,15 +42,15 @@ pub(super) struct GpuReader {
     answers_v6: Arc<dyn Answers<u128>>,
     batch_max: usize,
     pins: Pins,
-    plan: Plan,
-    shared: Arc<Shared>,
+    plan: LaunchPlan,
+    shared: Arc<EngineShared>,
 }
 
 impl GpuReader {
     /// A reader of `slots` slots of `batch_max` keys, run as `plan` says.
     pub(super) fn new(
-        shared: &Arc<Shared>,
-        plan: Plan,
+        shared: &Arc<EngineShared>,
+        plan: LaunchPlan,
         answers: (Arc<dyn Answers<u32>>, Arc<dyn Answers<u128>>),
         slots: u16,
         batch_max: usize,
@@ -136,14 +136,14 @@ impl GpuReader {
     fn poll(&mut self, at: usize) -> Result<bool, GpuError> {
         let slot = &mut self.slots[at];
         match slot.state {
-            State::Free | State::Ready => return Ok(true),
-            State::Flying(family) => {
+            SlotState::Free | SlotState::Ready => return Ok(true),
+            SlotState::Flying(family) => {
                 if !slot.is_over()? {
                     return Ok(false);
                 }
                 slot.resolve(family, &*self.answers_v4, &*self.answers_v6)?;
             }
-            State::Abandoned(_) => match slot.settle(Duration::ZERO) {
+            SlotState::Abandoned(_) => match slot.settle(Duration::ZERO) {
                 Ok(()) => {}
                 Err(GpuError::Late { .. }) => return Ok(false),
                 Err(error) => return Err(error),
@@ -159,7 +159,7 @@ impl GpuReader {
             self.slots[at].wait(self.plan.stall)?;
         }
         out.copy_from_slice(self.slots[at].answers());
-        self.slots[at].state = State::Free;
+        self.slots[at].state = SlotState::Free;
         Ok(())
     }
 
@@ -168,10 +168,10 @@ impl GpuReader {
         self.rota.clear();
         for at in 0..self.slots.len() {
             let usable = match self.slots[at].state {
-                State::Free => true,
-                State::Abandoned(_) => self.poll(at)?,
+                SlotState::Free => true,
+                SlotState::Abandoned(_) => self.poll(at)?,
                 // A slot with a batch that nobody has collected yet keeps it.
-                State::Ready | State::Flying(_) => at == 0,
+                SlotState::Ready | SlotState::Flying(_) => at == 0,
             };
             if usable {
                 self.rota.push(at);
@@ -210,7 +210,7 @@ impl GpuReader {
     fn abandon(&mut self) {
         for &at in &self.rota {
             if self.slots[at].settle(Duration::ZERO).is_ok() {
-                self.slots[at].state = State::Free; // answers that nobody has taken, too
+                self.slots[at].state = SlotState::Free; // answers that nobody has taken, too
                 self.pins.unpin(at);
             }
         }

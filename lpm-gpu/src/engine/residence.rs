@@ -5,7 +5,7 @@
 //! connection of a kernel that stays waits until it ends, the update stream too.
 
 use super::doorbell::{BatchNumber, Doorbells, Request};
-use super::gpu::Plan;
+use super::gpu::LaunchPlan;
 use super::lane::DeviceKey;
 use super::tables::DeviceTable;
 use crate::cu::{Arg, Device, GpuError, Kernel, Priority, Resident, Shape, Shared, Stream};
@@ -33,12 +33,12 @@ pub(super) struct Residence<K: DeviceKey> {
     raw: Shared<u32>,
     /// Keys from one slot's first to the next one's.
     pitch: usize,
-    state: Mutex<State>,
+    state: Mutex<ResidentState>,
 }
 
 /// Whether the kernel is there yet. It is launched with the first batch, so that a family that is never asked for takes no room
 /// on the device.
-enum State {
+enum ResidentState {
     /// Not launched; the stream for it, unless a launch that failed has taken it.
     Waiting(Option<Stream>),
     Running(Resident),
@@ -48,7 +48,7 @@ impl<K: DeviceKey> Residence<K> {
     /// Memory for `slots` slots of `batch_max` keys, and `kernel` to be launched.
     pub(super) fn new(
         device: &Device,
-        plan: &Plan,
+        plan: &LaunchPlan,
         kernel: &Kernel,
         slots: u16,
         batch_max: usize,
@@ -71,7 +71,7 @@ impl<K: DeviceKey> Residence<K> {
             keys: Shared::new(device, pitch * count)?,
             raw: Shared::new(device, pitch * count)?,
             pitch,
-            state: Mutex::new(State::Waiting(Some(Stream::new(device, Priority::Usual)?))),
+            state: Mutex::new(ResidentState::Waiting(Some(Stream::new(device, Priority::Usual)?))),
         })
     }
 
@@ -79,7 +79,7 @@ impl<K: DeviceKey> Residence<K> {
     #[cold]
     fn start(&self) -> Result<(), GpuError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State::Waiting(stream) = &mut *state else { return Ok(()) };
+        let ResidentState::Waiting(stream) = &mut *state else { return Ok(()) };
         let stream = match stream.take() {
             Some(stream) => stream,
             None => Stream::new(self.keys.device(), Priority::Usual)?,
@@ -91,7 +91,7 @@ impl<K: DeviceKey> Residence<K> {
         };
         let (control, done) = self.doorbells.shared();
         let mut args = [Arg::shared(control), Arg::shared(done), Arg::u32(self.parts)];
-        *state = State::Running(Resident::launch(stream, &self.kernel, self.shape, &mut args, stop)?);
+        *state = ResidentState::Running(Resident::launch(stream, &self.kernel, self.shape, &mut args, stop)?);
         Ok(())
     }
 
@@ -100,8 +100,8 @@ impl<K: DeviceKey> Residence<K> {
     fn question(&self) -> Result<(), GpuError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let running = match &mut *state {
-            State::Running(resident) => resident.is_running()?,
-            State::Waiting(_) => false,
+            ResidentState::Running(resident) => resident.is_running()?,
+            ResidentState::Waiting(_) => false,
         };
         if running {
             return Ok(());

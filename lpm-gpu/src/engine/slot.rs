@@ -1,7 +1,7 @@
 //! A slot of a reader: a batch on its way, from the caller's keys to the caller's next hops.
 
-use super::gpu::{Plan, STALL_MAX};
-use super::lane::Lane;
+use super::gpu::{LaunchPlan, STALL_MAX};
+use super::lane::BatchLane;
 use super::residence::{Residence, Row};
 use super::tables::DeviceTable;
 use crate::cu::{Device, Event, GpuError, Kernel, Stream};
@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum SlotState {
     /// No batch, or one whose answers were taken.
     Free,
     /// A batch that the device has.
@@ -45,7 +45,7 @@ impl Residences {
     /// For `slots` slots of `batch_max` keys.
     pub(super) fn new(
         device: &Device,
-        plan: &Plan,
+        plan: &LaunchPlan,
         kernels: &PersistentKernels,
         slots: u16,
         batch_max: usize,
@@ -66,8 +66,8 @@ impl Residences {
 
 /// A slot.
 pub(super) struct Slot {
-    lane_v4: Lane<u32>,
-    lane_v6: Lane<u64>,
+    lane_v4: BatchLane<u32>,
+    lane_v6: BatchLane<u64>,
     event: Event,
     /// Copies of the keys for [`Answers`] that read them; page-locked keys are write-combined.
     keys_v4: Vec<u32>,
@@ -75,7 +75,7 @@ pub(super) struct Slot {
     lo: Vec<u64>,
     next_hops: Vec<NextHopId>,
     len: usize,
-    pub(super) state: State,
+    pub(super) state: SlotState,
     /// When the batch in flight was first waited for.
     since: Option<Instant>,
     /// The table of the batch in flight: while we hold it, it is not written anew.
@@ -87,7 +87,7 @@ impl Slot {
     pub(super) fn new(
         device: &Device,
         stream: &Stream,
-        plan: &Plan,
+        plan: &LaunchPlan,
         (residences, row): (&Residences, usize),
         batch_max: usize,
         copies: (bool, bool),
@@ -96,15 +96,15 @@ impl Slot {
         let row_v4 = residences.v4.as_ref().map(|residence| Row::new(residence, row, batch_max));
         let row_v6 = residences.v6.as_ref().map(|residence| Row::new(residence, row, batch_max));
         Ok(Self {
-            lane_v4: Lane::new(device, plan, row_v4, batch_max)?,
-            lane_v6: Lane::new(device, plan, row_v6, batch_max)?,
+            lane_v4: BatchLane::new(device, plan, row_v4, batch_max)?,
+            lane_v6: BatchLane::new(device, plan, row_v6, batch_max)?,
             event: stream.event(false)?,
             keys_v4: vec![0; v4],
             hi: vec![0; v6],
             lo: vec![0; v6],
             next_hops: vec![NextHopId::NONE; batch_max],
             len: 0,
-            state: State::Free,
+            state: SlotState::Free,
             since: None,
             table: None,
         })
@@ -113,7 +113,7 @@ impl Slot {
     /// Whether the device may be at work for it.
     #[inline]
     pub(super) const fn is_busy(&self) -> bool {
-        matches!(self.state, State::Flying(_) | State::Abandoned(_))
+        matches!(self.state, SlotState::Flying(_) | SlotState::Abandoned(_))
     }
 
     /// Makes the slot free: waits until the batch in flight, if any, is over; its answers are lost. Fails as [`Self::wait`].
@@ -121,7 +121,7 @@ impl Slot {
     pub(super) fn settle(&mut self, limit: Duration) -> Result<(), GpuError> {
         if self.is_busy() {
             self.wait(limit)?;
-            (self.state, self.table) = (State::Free, None);
+            (self.state, self.table) = (SlotState::Free, None);
         }
         Ok(())
     }
@@ -139,8 +139,8 @@ impl Slot {
                     return Err(self.event.device().give_up("a batch", STALL_MAX));
                 }
                 if waited >= limit {
-                    if let State::Flying(family) = self.state {
-                        self.state = State::Abandoned(family);
+                    if let SlotState::Flying(family) = self.state {
+                        self.state = SlotState::Abandoned(family);
                     }
                     let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
                     return Err(GpuError::Late { what: "a batch", limit_us });
@@ -180,7 +180,7 @@ impl Slot {
     #[inline]
     pub(super) fn set_empty(&mut self) {
         self.len = 0;
-        self.state = State::Ready;
+        self.state = SlotState::Ready;
     }
 
     /// Enqueues what was written, at least one key, for lookup in `table`.
@@ -189,7 +189,7 @@ impl Slot {
         &mut self,
         family: Family,
         stream: &mut Stream,
-        plan: &Plan,
+        plan: &LaunchPlan,
         table: Arc<DeviceTable>,
     ) -> Result<(), GpuError> {
         let count = u32::try_from(self.len).unwrap_or(u32::MAX);
@@ -201,7 +201,7 @@ impl Slot {
         };
         match launched {
             Ok(()) => {
-                self.state = State::Flying(family);
+                self.state = SlotState::Flying(family);
                 Ok(())
             }
             Err(error) => {
@@ -220,10 +220,10 @@ impl Slot {
         };
         // A kernel that stays gets a batch whole or not at all.
         if !rings && stream.record(&mut self.event).is_ok() {
-            self.state = State::Abandoned(family);
+            self.state = SlotState::Abandoned(family);
             return Ok(());
         }
-        self.state = State::Free;
+        self.state = SlotState::Free;
         if !rings {
             stream.finish(LIMIT)?;
         }
@@ -235,9 +235,13 @@ impl Slot {
     #[inline]
     pub(super) fn is_over(&mut self) -> Result<bool, GpuError> {
         match self.state {
-            State::Flying(Family::V4) | State::Abandoned(Family::V4) => self.lane_v4.is_over(&self.event),
-            State::Flying(Family::V6) | State::Abandoned(Family::V6) => self.lane_v6.is_over(&self.event),
-            State::Free | State::Ready => Ok(true),
+            SlotState::Flying(Family::V4) | SlotState::Abandoned(Family::V4) => {
+                self.lane_v4.is_over(&self.event)
+            }
+            SlotState::Flying(Family::V6) | SlotState::Abandoned(Family::V6) => {
+                self.lane_v6.is_over(&self.event)
+            }
+            SlotState::Free | SlotState::Ready => Ok(true),
         }
     }
 
@@ -262,7 +266,7 @@ impl Slot {
                 v6.resolve(KeySlice::Halves(hi, lo), self.lane_v6.answers(len)?, out);
             }
         }
-        self.state = State::Ready;
+        self.state = SlotState::Ready;
         self.table = None;
         Ok(())
     }
@@ -271,8 +275,8 @@ impl Slot {
     #[inline]
     pub(super) fn answers(&self) -> &[NextHopId] {
         match self.state {
-            State::Ready => &self.next_hops[..self.len],
-            State::Free | State::Flying(_) | State::Abandoned(_) => &[],
+            SlotState::Ready => &self.next_hops[..self.len],
+            SlotState::Free | SlotState::Flying(_) | SlotState::Abandoned(_) => &[],
         }
     }
 }

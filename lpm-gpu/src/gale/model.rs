@@ -16,7 +16,7 @@ pub struct Accesses {
 
 /// A table as the device has it.
 #[derive(Clone, Debug)]
-pub struct Model {
+pub struct GaleModel {
     /// The words.
     pub words: Vec<u32>,
     /// What operations have read and written so far.
@@ -48,7 +48,7 @@ const fn base(chunk: u32) -> usize {
     DIRECT_UNITS + chunk as usize * CHUNK_UNITS
 }
 
-impl Model {
+impl GaleModel {
     /// The table of `image`.
     #[must_use]
     pub fn new(image: &Image<'_>) -> Self {
@@ -61,7 +61,7 @@ impl Model {
     }
 }
 
-impl OpMemory for Model {
+impl OpMemory for GaleModel {
     fn load(&mut self, at: usize) -> u32 {
         self.accesses.loads += 1;
         self.words[at]

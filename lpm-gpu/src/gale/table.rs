@@ -2,9 +2,8 @@
 
 use super::DIRECT_UNITS;
 use super::paint::Painted;
-use crate::direct::answers::PlainAnswers;
 use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY, operation};
-use crate::direct::{CHUNK_UNITS, Chunk, Chunks, Unit, check_words, parent, words_max};
+use crate::direct::{CHUNK_UNITS, Chunk, Chunks, PlainAnswers, Unit, check_words, parent, words_max};
 use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step, reverse};
 use fib::{Change, Details, EngineError, Prefix4, RibTable};
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! GALE's table and operations against the oracle, on the model of its kernels.
 
-use super::model::{Accesses, Model};
+use super::model::{Accesses, GaleModel};
 use super::{DIRECT_UNITS, GaleOptions, GaleTable};
 use crate::host::{HostTable, PrefixOp, Step};
 use crate::testing::HostRig;
@@ -21,19 +21,7 @@ fn nothing_is_left(rig: &GaleRig) {
 fn every_length_comes_and_goes() {
     // Beyond 2^20 units an image would do: so this one has no limit.
     let mut rig = rig(GaleOptions { rebuild_turns: u64::MAX, ..GaleOptions::default() }, 1);
-    for len in (0..=32).rev() {
-        rig.apply(&[told(0x0a01_0203, len, 100 + u32::from(len))]).unwrap();
-    }
-    rig.check_all();
-    for len in [0, 25, 24, 8, 32, 31] {
-        rig.apply(&[told(0x0a01_0203, len, 0)]).unwrap();
-        rig.check_all();
-        rig.apply(&[told(0x0a01_0203, len, 7)]).unwrap();
-    }
-    rig.check_all();
-    for len in 0..=32 {
-        rig.apply(&[told(0x0a01_0203, len, 0)]).unwrap();
-    }
+    rig.every_length_comes_and_goes();
     nothing_is_left(&rig);
     assert_eq!(rig.rebuilds, 0);
 }
@@ -74,17 +62,8 @@ fn a_table_that_does_not_fit_is_refused_and_the_old_one_stays() {
     let too_small = GaleTable::new(GaleOptions { table_bytes_max: direct - 1, ..GaleOptions::default() });
     assert!(matches!(too_small, Err(EngineError::Full { what: "table bytes", .. })));
     let options = GaleOptions { table_bytes_max: direct + 3 * 1024, ..GaleOptions::default() };
-    let mut rig = rig(options, 3);
-    let changes: Vec<_> = (0..5).map(|n| told(0x0a00_0000 + n * 256, 32, 1 + n)).collect();
-    assert!(rig.apply(&changes).is_err(), "five /24s need five chunks");
-    assert_eq!(rig.table.routes(), 0);
-    rig.apply(&changes[..3]).unwrap();
-    assert!(rig.apply(&changes[3..4]).is_err());
-    assert_eq!(rig.table.routes(), 3);
-    rig.apply(&[told(0x0a00_0000, 32, 0)]).unwrap();
-    rig.apply(&changes[3..4]).unwrap();
-    assert_eq!(rig.table.routes(), 3);
-    rig.check_all();
+    let hosts: Vec<_> = (0..5).map(|n| told(0x0a00_0000 + n * 256, 32, 1 + n)).collect();
+    rig(options, 3).only_so_many_fit(&hosts, 3);
 }
 
 fn ops(rig: &mut GaleRig) -> Vec<PrefixOp> {
@@ -119,7 +98,7 @@ fn an_image_stands_for_the_steps_before_it_and_stays_until_the_next_change() {
 #[test]
 fn accesses_are_counted_as_the_device_makes_them() {
     let mut gale = rig(GaleOptions::default(), 1);
-    let mut model = Model::new(&gale.table.image(&gale.rib.v4));
+    let mut model = GaleModel::new(&gale.table.image(&gale.rib.v4));
     let mut run = |route: Route<u32>| {
         gale.tell(&[route]);
         let ops = ops(&mut gale);

@@ -19,13 +19,13 @@ pub struct Bubble {
 
 /// One level's row of the table.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stage {
+pub(super) struct BubbleRow {
     listed: Vec<u64>,
     locations: Vec<u32>,
     fresh: Vec<u32>,
 }
 
-impl Stage {
+impl BubbleRow {
     /// Room for a level of `units` units.
     pub(super) fn new(units: usize) -> Self {
         Self { listed: vec![0; units.div_ceil(64)], locations: Vec::new(), fresh: Vec::new() }
@@ -95,91 +95,60 @@ impl Stage {
         }
     }
 
-    /// Algorithm 2 for one stage: fills `out` from its end with bubbles of the latest values until `left` is 0.
-    fn prepare(&mut self, stage: u32, units: &[u32], out: &mut [Bubble], left: &mut usize) {
-        while *left > 0 {
-            let Some(location) = self.locations.pop() else { return };
+    /// Algorithm 2 for one stage: adds a bubble for each unit listed, with its latest value; the row lists none after.
+    pub(super) fn take_changed(&mut self, stage: u32, units: &[u32], out: &mut Vec<Bubble>) {
+        let mut locations = std::mem::take(&mut self.locations);
+        for location in locations.drain(..) {
             if self.unlist(location) {
-                *left -= 1;
-                out[*left] = Bubble { stage, location, value: units[location as usize] };
+                out.push(Bubble { stage, location, value: units[location as usize] });
             }
         }
+        self.locations = locations;
     }
-}
-
-/// Algorithm 2: at most `batch_size` bubbles, the deepest stage first. `stages` are the rows and the units, from level 1 on.
-pub(super) fn prepare<'a>(
-    stages: impl Iterator<Item = (&'a mut Stage, &'a [u32])>,
-    batch_size: usize,
-) -> Vec<Bubble> {
-    let mut list = vec![Bubble { stage: 0, location: 0, value: 0 }; batch_size];
-    let mut left = batch_size;
-    for (number, (stage, units)) in (1..).zip(stages) {
-        if left == 0 {
-            break;
-        }
-        stage.prepare(number, units, &mut list, &mut left);
-    }
-    list.drain(..left);
-    list
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_location_is_listed_once_and_gets_the_latest_value() {
-        let mut stages = [Stage::new(64), Stage::new(64)];
-        let mut units = [[0_u32; 64], [0; 64]];
-        for value in [7, 9] {
-            for (stage, location) in [(0, 3), (1, 5), (0, 3), (1, 6), (1, 5)] {
-                units[stage][location as usize] = value;
-                stages[stage].mark(location);
-            }
-        }
-        let all = prepare(stages.iter_mut().zip(units.iter().map(<[u32; 64]>::as_slice)), 8);
-        let deepest_first = [(2, 5, 9), (2, 6, 9), (1, 3, 9)];
-        assert_eq!(
-            all,
-            deepest_first.map(|(stage, location, value)| Bubble { stage, location, value }),
-            "each once, deepest stage first"
-        );
-        assert!(prepare(stages.iter_mut().zip(units.iter().map(<[u32; 64]>::as_slice)), 8).is_empty());
+    fn locations(bubbles: &[Bubble]) -> Vec<u32> {
+        bubbles.iter().map(|bubble| bubble.location).collect()
     }
 
     #[test]
-    fn a_batch_takes_no_more_than_its_size_and_leaves_the_rest() {
-        let mut stage = Stage::new(64);
-        (0..10).for_each(|location| stage.mark(location));
-        let units: Vec<u32> = (0..64).collect();
-        let mut seen = Vec::new();
-        for size in [4, 4, 4] {
-            let bubbles = prepare(std::iter::once((&mut stage, units.as_slice())), size);
-            assert!(bubbles.len() <= size);
-            seen.extend(bubbles.into_iter().map(|bubble| bubble.location));
+    fn a_location_is_listed_once_and_gets_the_latest_value() {
+        let (mut stage, mut units, mut out) = (BubbleRow::new(64), [0; 64], Vec::new());
+        for value in [7, 9] {
+            for location in [5, 6, 5] {
+                units[location as usize] = value;
+                stage.mark(location);
+            }
         }
-        seen.sort_unstable();
-        assert_eq!(seen, (0..10).collect::<Vec<_>>());
+        stage.take_changed(2, &units, &mut out);
+        assert_eq!(out, [5, 6].map(|location| Bubble { stage: 2, location, value: 9 }));
+        out.clear();
+        stage.take_changed(2, &units, &mut out);
+        assert!(out.is_empty());
     }
 
     #[test]
     fn fresh_nodes_come_as_a_whole_and_forgotten_ones_not_at_all() {
-        let mut stage = Stage::new(64);
+        let mut stage = BubbleRow::new(64);
         let units = [1; 64];
         stage.mark_fresh(8, 4);
         stage.mark(9); // within the fresh node: listed already
         stage.mark(2);
         stage.mark_fresh(12, 4);
         stage.forget(12, 4);
-        let mut fresh = Vec::new();
+        let (mut fresh, mut rest) = (Vec::new(), Vec::new());
         stage.take_fresh(1, &units, 4, &mut fresh);
-        assert_eq!(fresh.iter().map(|bubble| bubble.location).collect::<Vec<_>>(), [8, 9, 10, 11]);
-        let rest = prepare(std::iter::once((&mut stage, units.as_slice())), 9);
-        assert_eq!(rest.iter().map(|bubble| bubble.location).collect::<Vec<_>>(), [2]);
+        stage.take_changed(1, &units, &mut rest);
+        assert_eq!((locations(&fresh), locations(&rest)), (vec![8, 9, 10, 11], vec![2]));
         stage.mark(2); // can be listed again
         assert_eq!(stage.len(4), 1);
         stage.clear(4);
-        assert!(prepare(std::iter::once((&mut stage, units.as_slice())), 9).is_empty());
+        rest.clear();
+        stage.take_changed(1, &units, &mut rest);
+        assert!(rest.is_empty());
     }
 }

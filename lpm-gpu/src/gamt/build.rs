@@ -4,17 +4,17 @@
 //! in memory; then one pass over each level, from the root down, pushes routes to the leaves.
 
 use super::code::{inf, is_leaf};
-use super::level::Level;
-use super::shape::Shape;
-use super::trie::{Entry, Trie};
+use super::level::TrieLevel;
+use super::shape::TrieShape;
+use super::trie::{GamtTrie, TrieEntry};
 use fib::EngineError;
 
 /// Builds a trie. `entries` are in order of key, then length; one without a code makes the nodes that lead to it only.
 ///
 /// # Errors
 /// [`EngineError::Memory`].
-pub(super) fn build(shape: Shape, entries: &[Entry]) -> Result<Trie, EngineError> {
-    let mut trie = Trie::empty(shape).map_err(|(bytes, reason)| EngineError::Memory { bytes, reason })?;
+pub(super) fn build(shape: TrieShape, entries: &[TrieEntry]) -> Result<GamtTrie, EngineError> {
+    let mut trie = GamtTrie::empty(shape).map_err(|(bytes, reason)| EngineError::Memory { bytes, reason })?;
     place(&mut trie, entries);
     let (mut codes, mut inherited) = (Vec::new(), Vec::new());
     for l in 0..trie.levels.len() {
@@ -31,7 +31,7 @@ pub(super) fn build(shape: Shape, entries: &[Entry]) -> Result<Trie, EngineError
 }
 
 /// Puts each route where it ends, and makes the nodes on the way.
-fn place(trie: &mut Trie, entries: &[Entry]) {
+fn place(trie: &mut GamtTrie, entries: &[TrieEntry]) {
     // The nodes on the way to the route before, and how many of them there are.
     let (mut path, mut depth, mut before) = ([0_u32; 65], 0, 0_u64);
     for entry in entries {
@@ -70,7 +70,7 @@ fn place(trie: &mut Trie, entries: &[Entry]) {
 
 /// Gives each leaf of a level the code of the longest route that covers it, and lists for each child node what it inherits.
 /// `codes` is scratch: the code at each heap place.
-fn push_down(level: &mut Level, codes: &mut Vec<u32>, inherited: &mut Vec<(u32, u32)>) {
+fn push_down(level: &mut TrieLevel, codes: &mut Vec<u32>, inherited: &mut Vec<(u32, u32)>) {
     let size = level.node_units() as usize;
     codes.clear();
     codes.resize(2 * size, 0);
@@ -94,23 +94,23 @@ mod tests {
     use super::*;
     use crate::gamt::code::leaf;
     use crate::gamt::options::Layout;
-    use crate::gamt::strides::{Census, Plan};
+    use crate::gamt::strides::{Census, StridePlan};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    fn trie(entries: &[Entry], levels: u8) -> Trie {
+    fn trie(entries: &[TrieEntry], levels: u8) -> GamtTrie {
         let census = Census::new(32, entries.iter().map(|entry| (entry.key, entry.len)));
-        let plan = Plan::of_levels(&census, levels, 32);
-        build(Shape::fit(&census, &plan, Layout::Flat, 25, 1 << 26).unwrap(), entries).unwrap()
+        let plan = StridePlan::of_levels(&census, levels, 32);
+        build(TrieShape::fit(&census, &plan, Layout::Flat, 25, 1 << 26).unwrap(), entries).unwrap()
     }
 
     /// The longest route by the definition.
-    fn longest(entries: &[Entry], key: u64) -> u32 {
-        let covers = |entry: &&Entry| (entry.key ^ key).leading_zeros() >= u32::from(entry.len);
+    fn longest(entries: &[TrieEntry], key: u64) -> u32 {
+        let covers = |entry: &&TrieEntry| (entry.key ^ key).leading_zeros() >= u32::from(entry.len);
         entries.iter().filter(covers).max_by_key(|entry| entry.len).map_or(0, |entry| entry.code)
     }
 
-    fn entries() -> impl Strategy<Value = Vec<Entry>> {
+    fn entries() -> impl Strategy<Value = Vec<TrieEntry>> {
         // Few values of the bits in between, so that routes nest.
         let route = (any::<u8>(), 0_u64..4, any::<u8>(), 0_u8..=32, 1_u32..100);
         proptest::collection::vec(route, 0..60).prop_map(|routes| {
@@ -122,7 +122,7 @@ mod tests {
                     ((key & mask, len), leaf(code))
                 })
                 .collect();
-            routes.into_iter().map(|((key, len), code)| Entry { key, len, code }).collect()
+            routes.into_iter().map(|((key, len), code)| TrieEntry { key, len, code }).collect()
         })
     }
 

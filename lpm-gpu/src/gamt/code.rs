@@ -7,7 +7,6 @@
 
 use super::options::Layout;
 use crate::host::{HEADER_WORDS, RAW_DEEP, RAW_INF};
-use std::convert::Infallible;
 
 /// In a leaf's jump code: prefixes longer than the bits searched lie below (IPv6 only).
 pub const DEEP: u32 = 0x80;
@@ -57,17 +56,11 @@ pub const fn stride_at(level: usize) -> usize {
     4 + 2 * level
 }
 
-/// Algorithm 1: the raw answer to one key in the image of a table. `key` has the address's first bits in its top bits.
+/// Algorithm 1: the raw answer to one key in the image of a table with this header, with the loads of the lookup done by `load`, one at
+/// a time and in the kernels' order. `key` has the address's first bits in its top bits. The header is not among the loads: it stays as
+/// it is while its table is in service.
 ///
-/// This is what the kernels compute, one key at a time and for any layout; tests hold the kernels and the images against it.
-#[must_use]
-pub fn search(words: &[u32], header: &[u32; HEADER_WORDS], layout: Layout, key: u64) -> u32 {
-    let Ok(raw) = search_by::<Infallible>(header, layout, key, |at| Ok(words[at]));
-    raw
-}
-
-/// As [`search`], with the loads of the lookup done by `load`, one at a time and in the kernels' order. The header is not
-/// among them: it stays as it is while its table is in service.
+/// This is what the kernels compute; tests hold the kernels and the images against it.
 ///
 /// # Errors
 /// What `load` answers.
@@ -101,6 +94,11 @@ pub fn search_by<E>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn search(words: &[u32], header: &[u32; HEADER_WORDS], layout: Layout, key: u64) -> u32 {
+        let Ok(raw) = search_by::<std::convert::Infallible>(header, layout, key, |at| Ok(words[at]));
+        raw
+    }
 
     /// Figure 3: strides {1,3,1}, three levels in rows of eight units.
     fn figure_3() -> (Vec<u32>, [u32; HEADER_WORDS]) {

@@ -57,7 +57,7 @@ impl Found {
 
 /// A group as readers see it: the last 64 bits cut into intervals.
 #[derive(Debug, Default)]
-struct Group {
+struct DeepGroup {
     cover: u32,
     /// Where each interval starts, ascending; the first at 0.
     starts: Box<[u64]>,
@@ -65,7 +65,7 @@ struct Group {
     next_hops: Box<[u32]>,
 }
 
-impl Group {
+impl DeepGroup {
     fn new(group: &WriterGroup) -> Self {
         let mut cuts: Vec<(u64, u32)> = vec![(0, FALLBACK)];
         // Routes that are open, each with its last address and next hop; the innermost is on top.
@@ -114,7 +114,7 @@ fn cut(cuts: &mut Vec<(u64, u32)>, start: u64, next_hop: u32) {
     cuts.push((start, next_hop));
 }
 
-type Chunk = Vec<Arc<Group>>;
+type Chunk = Vec<Arc<DeepGroup>>;
 
 /// All groups, as readers see them.
 #[derive(Debug)]
@@ -321,7 +321,7 @@ impl Deep {
             std::mem::take(&mut self.dirty).chunk_by(|a, b| *a as usize / CHUNK == *b as usize / CHUNK)
         {
             let chunk = Arc::make_mut(&mut chunks[dirty[0] as usize / CHUNK]);
-            bytes += (chunk.len() * size_of::<Arc<Group>>()) as u64;
+            bytes += (chunk.len() * size_of::<Arc<DeepGroup>>()) as u64;
             for number in dirty {
                 let at = *number as usize % CHUNK;
                 if chunk.len() <= at {
@@ -330,7 +330,7 @@ impl Deep {
                 let group = &mut self.groups[*number as usize];
                 group.is_dirty = false;
                 bytes += chunk[at].bytes();
-                chunk[at] = Arc::new(Group::new(group));
+                chunk[at] = Arc::new(DeepGroup::new(group));
             }
         }
         let snapshot = Arc::new(Snapshot::from(chunks));

@@ -64,7 +64,7 @@ pub(super) struct Changed {
 
 /// The host's side of the next-hop table.
 #[derive(Debug)]
-pub(super) struct Entries {
+pub(super) struct HopEntries {
     /// Next hop of each entry, 0 of those without a route; entry 0 is "no route".
     next_hops: Vec<u32>,
     /// The update in which each entry last lost keys.
@@ -84,14 +84,14 @@ pub(super) enum Hops {
     /// The next hop's id.
     Together,
     /// The number of an entry.
-    Apart(Entries),
+    Apart(HopEntries),
 }
 
 impl Hops {
     pub(super) fn new(next_hops: NextHops) -> Self {
         match next_hops {
             NextHops::Together => Self::Together,
-            NextHops::Apart => Self::Apart(Entries {
+            NextHops::Apart => Self::Apart(HopEntries {
                 next_hops: vec![0],
                 lost: vec![0],
                 all_lost: 0,
@@ -175,7 +175,7 @@ impl Hops {
     }
 }
 
-impl Entries {
+impl HopEntries {
     pub(super) fn shared(&self) -> Arc<NextHopEntries> {
         Arc::clone(&self.shared)
     }
@@ -274,7 +274,7 @@ mod tests {
         next_hop
     }
 
-    fn apart() -> Entries {
+    fn apart() -> HopEntries {
         let Hops::Apart(entries) = Hops::new(NextHops::Apart) else { panic!("asked for entries") };
         entries
     }

@@ -6,7 +6,7 @@
 //! the units that a route owns are the leaves of the heap that no longer route stands before. Place 0 has what the whole
 //! node inherits from above (of the root: the default route), place 1 how many routes and child nodes the node has.
 
-use super::bubbles::Stage;
+use super::bubbles::BubbleRow;
 use super::code::{DEEP, LEVEL_UNITS_MAX, child, inf, is_leaf, jump, leaf};
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ const LISTED: u32 = 1 << 31;
 
 /// A level.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Level {
+pub(super) struct TrieLevel {
     /// From 1, as jump codes have it.
     pub(super) number: u32,
     /// The key's bits before this level.
@@ -26,7 +26,7 @@ pub(super) struct Level {
     pub(super) units: Vec<u32>,
     /// Leaf codes of routes in heap order, `2^(stride+1)` a node; 0: none.
     pub(super) routes: Vec<u32>,
-    pub(super) stage: Stage,
+    pub(super) stage: BubbleRow,
     /// Units that the device has room for.
     room: u32,
     /// Units of head room that the level began with.
@@ -41,14 +41,14 @@ pub(super) struct Level {
     parents: Vec<u32>,
 }
 
-impl Level {
+impl TrieLevel {
     /// A level without nodes.
     ///
     /// # Errors
     /// The bytes that could not be had, and why.
     pub(super) fn new(number: u32, start: u8, stride: u8, room: u32) -> Result<Self, (u64, String)> {
         let units = room as usize;
-        let mut level = Self { number, start, stride, room, stage: Stage::new(units), ..Self::default() };
+        let mut level = Self { number, start, stride, room, stage: BubbleRow::new(units), ..Self::default() };
         let reserved = level.units.try_reserve_exact(units).and(level.routes.try_reserve_exact(2 * units));
         reserved.map_err(|e| (12 * u64::from(room), e.to_string()))?;
         Ok(level)
@@ -222,7 +222,7 @@ impl Level {
 pub(super) struct Brush<'a> {
     routes: &'a [u32],
     units: &'a mut [u32],
-    stage: &'a mut Stage,
+    stage: &'a mut BubbleRow,
     node: u32,
     code: u32,
     /// Nodes of the next level that inherit the code.
@@ -233,7 +233,7 @@ pub(super) struct Brush<'a> {
 
 impl<'a> Brush<'a> {
     pub(super) fn new(
-        level: &'a mut Level,
+        level: &'a mut TrieLevel,
         node: u32,
         code: u32,
         children: &'a mut Vec<u32>,
@@ -279,7 +279,7 @@ impl<'a> Brush<'a> {
 }
 
 /// Marks a unit as having longer prefixes below, those of `group`. Returns the leaf's code before.
-pub(super) fn deepen(level: &mut Level, unit: u32, group: u32) -> u32 {
+pub(super) fn deepen(level: &mut TrieLevel, unit: u32, group: u32) -> u32 {
     let code = &mut level.units[unit as usize];
     debug_assert!(is_leaf(*code));
     let before = *code;

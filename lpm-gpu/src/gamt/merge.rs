@@ -1,15 +1,15 @@
 //! Merging sorted routes with sorted changes.
 
 use super::code;
-use super::trie::Entry;
+use super::trie::TrieEntry;
 use fib::NextHopId;
 
-fn order(entry: &Entry) -> (u64, u8) {
+fn order(entry: &TrieEntry) -> (u64, u8) {
     (entry.key, entry.len)
 }
 
 /// `entries` and the ways in `ways`, both in order of key, then length; a way that is an entry is left out.
-pub(super) fn entries(entries: Vec<Entry>, ways: impl IntoIterator<Item = Entry>) -> Vec<Entry> {
+pub(super) fn entries(entries: Vec<TrieEntry>, ways: impl IntoIterator<Item = TrieEntry>) -> Vec<TrieEntry> {
     let mut ways = ways.into_iter().peekable();
     if ways.peek().is_none() {
         return entries;
@@ -39,19 +39,19 @@ pub(super) fn next_hop_to_set(code: u32) -> Option<NextHopId> {
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     /// All routes; of those that are new or have a new next hop, [`next_hop_to_set`] tells which.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<TrieEntry>,
     /// How many these are.
     pub(super) set: usize,
     /// Routes, with their codes, that are gone or have a new next hop.
-    pub(super) gone: Vec<Entry>,
+    pub(super) gone: Vec<TrieEntry>,
     /// How many changes change something.
     pub(super) made: u64,
 }
 
 /// Merges `before` with `changes`, whose codes are next hops (0 withdraws). Of changes of one prefix the last counts.
 pub(super) fn changes(
-    before: &[Entry],
-    changes: impl Iterator<Item = Entry>,
+    before: &[TrieEntry],
+    changes: impl Iterator<Item = TrieEntry>,
     next_hop: impl Fn(u32) -> NextHopId,
 ) -> Merged {
     let mut merged = Merged::default();
@@ -74,7 +74,7 @@ pub(super) fn changes(
         merged.gone.extend(old);
         if !new_hop.is_none() {
             merged.set += 1;
-            merged.entries.push(Entry { code: code::child(new_hop.get(), TO_SET), ..change });
+            merged.entries.push(TrieEntry { code: code::child(new_hop.get(), TO_SET), ..change });
         }
     }
     merged.entries.extend(before);
@@ -85,8 +85,8 @@ pub(super) fn changes(
 mod tests {
     use super::*;
 
-    fn entry(key: u64, len: u8, code: u32) -> Entry {
-        Entry { key, len, code }
+    fn entry(key: u64, len: u8, code: u32) -> TrieEntry {
+        TrieEntry { key, len, code }
     }
 
     #[test]

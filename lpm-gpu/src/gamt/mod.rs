@@ -2,8 +2,8 @@
 //! GPU-based Software Routers", ANCS 2013).
 //!
 //! ```text
-//! routes -> strides (Algorithm 3) -> build -> Trie -> Image ------------------------> device
-//! changes -> GamtTable -> Trie, Deep, Hops -> bubbles (Algorithm 2) -> Step::Writes --> device
+//! routes -> strides (Algorithm 3) -> build -> GamtTrie -> Image ------------------------> device
+//! changes -> GamtTable -> GamtTrie, Deep, Hops -> bubbles (Algorithm 2) -> Step::Writes --> device
 //! raw answers -> GamtAnswers -> next hops
 //! ```
 //!
@@ -33,10 +33,10 @@ mod level;
 mod merge;
 pub mod options;
 pub mod shape;
+#[cfg(test)]
+mod stores_test;
 pub mod strides;
 pub mod table;
-#[cfg(test)]
-mod tests;
 mod trie;
 
 pub use options::{GamtOptions, Layout, NextHops};

@@ -2,7 +2,7 @@
 
 use super::code::{LEVEL_UNITS_MAX, stride_at};
 use super::options::Layout;
-use super::strides::{Census, Plan};
+use super::strides::{Census, StridePlan};
 use crate::host::HEADER_WORDS;
 use fib::EngineError;
 
@@ -14,7 +14,7 @@ const ALIGN_WORDS: u64 = 32;
 
 /// Where the levels lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct TrieShape {
     /// Bits of a key that are searched: 32 or 64.
     pub bits: u8,
     /// Bits of each level.
@@ -31,7 +31,7 @@ pub struct Shape {
     pub words: u64,
 }
 
-impl Shape {
+impl TrieShape {
     /// Lays out a plan with as much of `headroom_percent` as `words_max` words allow.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Shape {
     /// can tell apart.
     pub fn fit(
         census: &Census,
-        plan: &Plan,
+        plan: &StridePlan,
         layout: Layout,
         headroom_percent: u32,
         words_max: u64,
@@ -61,7 +61,7 @@ impl Shape {
     /// `share`: which part of [`ROOM_UNITS_MIN`] is added; 0 is none of it.
     fn with_room(
         census: &Census,
-        plan: &Plan,
+        plan: &StridePlan,
         layout: Layout,
         percent: u64,
         share: u64,
@@ -116,7 +116,7 @@ impl Shape {
 
 /// What a plan without head room takes on the device at most, bytes.
 #[must_use]
-pub fn plan_bytes(plan: &Plan, layout: Layout) -> u64 {
+pub fn plan_bytes(plan: &StridePlan, layout: Layout) -> u64 {
     match layout {
         Layout::Flat => plan.units.saturating_add(ALIGN_WORDS * plan.strides.len() as u64).saturating_mul(4),
         Layout::Paper => plan.width.saturating_mul(4 * (plan.strides.len() as u64 + 1)),
@@ -134,9 +134,9 @@ mod tests {
     #[test]
     fn levels_do_not_overlap_and_the_header_says_where_they_are() {
         let census = census();
-        let plan = Plan::of_levels(&census, 5, 32);
+        let plan = StridePlan::of_levels(&census, 5, 32);
         for layout in [Layout::Flat, Layout::Paper] {
-            let shape = Shape::fit(&census, &plan, layout, 25, 1 << 30).unwrap();
+            let shape = TrieShape::fit(&census, &plan, layout, 25, 1 << 30).unwrap();
             let ends = shape.bases.iter().zip(&shape.rooms).map(|(base, room)| u64::from(base + room));
             let starts = shape.bases.iter().skip(1).map(|base| u64::from(*base)).chain([shape.words]);
             assert!(ends.zip(starts).all(|(end, start)| end <= start), "{shape:?}");
@@ -152,11 +152,11 @@ mod tests {
     #[test]
     fn head_room_gives_way_before_the_table_is_refused() {
         let census = census();
-        let plan = Plan::of_levels(&census, 5, 32);
+        let plan = StridePlan::of_levels(&census, 5, 32);
         let tight = plan.units + 5 * ALIGN_WORDS;
-        let shape = Shape::fit(&census, &plan, Layout::Flat, 100, tight).unwrap();
+        let shape = TrieShape::fit(&census, &plan, Layout::Flat, 100, tight).unwrap();
         assert!(shape.words <= tight);
-        let refused = Shape::fit(&census, &plan, Layout::Flat, 100, plan.units / 2).unwrap_err();
+        let refused = TrieShape::fit(&census, &plan, Layout::Flat, 100, plan.units / 2).unwrap_err();
         assert!(matches!(refused, EngineError::Full { what: "table bytes", used, limit } if used > limit));
     }
 }

@@ -15,7 +15,7 @@
 //!
 //! **How many levels.** The paper finds six best on its GPU by trying (figure 11), twenty for IPv6 (figure 15). Fewer levels
 //! are fewer steps, each a gather of 32 bytes that only 4 are used of; more levels are a smaller table. A step costs little while
-//! the table stays in the L2 cache and several times that once it does not. So [`Plan::choose`] takes the array with the
+//! the table stays in the L2 cache and several times that once it does not. So [`StridePlan::choose`] takes the array with the
 //! fewest expected steps, each route being asked for equally often, among those that fit [`L2_BYTES`]; if none does, each step
 //! counts for what it is expected to cost, L2 hits and misses weighed by the share of the table that fits.
 
@@ -119,7 +119,7 @@ fn ratio(a: u64, b: u64) -> f64 {
 
 /// A stride array, and what Algorithm 3 rates it by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct StridePlan {
     /// Bits of each level.
     pub strides: Vec<u8>,
     /// Units of the widest level.
@@ -130,7 +130,7 @@ pub struct Plan {
     pub units: u64,
 }
 
-impl Plan {
+impl StridePlan {
     /// Rates a stride array.
     #[must_use]
     pub fn rate(census: &Census, strides: Vec<u8>, transaction_units: u64) -> Self {
@@ -299,11 +299,11 @@ mod tests {
     fn figures_1_and_7_have_one_width_and_five_transactions_or_four() {
         let census = figure_1();
         assert_eq!([0, 1, 2, 3, 4].map(|depth| census.nodes(depth)), [1, 1, 1, 2, 4]);
-        let figure_1 = Plan::rate(&census, vec![1, 3, 1], 4);
+        let figure_1 = StridePlan::rate(&census, vec![1, 3, 1], 4);
         assert_eq!((figure_1.width, figure_1.transactions), (8, 5));
-        let figure_7 = Plan::of_levels(&census, 3, 4);
+        let figure_7 = StridePlan::of_levels(&census, 3, 4);
         assert_eq!((figure_7.width, figure_7.transactions), (8, 4));
-        let brute = arrays(5, 3).into_iter().map(|array| Plan::rate(&census, array, 4));
+        let brute = arrays(5, 3).into_iter().map(|array| StridePlan::rate(&census, array, 4));
         assert_eq!(brute.map(|plan| (plan.width, plan.transactions)).min(), Some((8, 4)));
     }
 
@@ -312,7 +312,7 @@ mod tests {
         for (bits, levels) in [(32, 4..=20), (64, 8..=30)] {
             let census = Census::new(bits, []);
             for levels in levels {
-                let plan = Plan::of_levels(&census, levels, 32);
+                let plan = StridePlan::of_levels(&census, levels, 32);
                 assert_eq!(
                     plan.strides.iter().map(|stride| u32::from(*stride)).sum::<u32>(),
                     u32::from(bits)
@@ -343,10 +343,10 @@ mod tests {
         let routes: BTreeSet<(u64, u8)> =
             (0..4000_u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16 << 16, 48)).collect();
         let census = Census::new(64, routes);
-        let free = Plan::choose(&census, 8..=30, 32, |plan| Some(plan.units * 4));
+        let free = StridePlan::choose(&census, 8..=30, 32, |plan| Some(plan.units * 4));
         let limit = free.units - 1;
         let tight =
-            Plan::choose(&census, 8..=30, 32, |plan| Some(plan.units).filter(|units| *units <= limit));
+            StridePlan::choose(&census, 8..=30, 32, |plan| Some(plan.units).filter(|units| *units <= limit));
         assert!(tight.units <= limit && tight.strides.len() > free.strides.len(), "{tight:?} {free:?}");
     }
 
@@ -368,9 +368,9 @@ mod tests {
                     .map(|(value, len)| value >> (len - depth)).collect();
                 prop_assert_eq!(census.nodes(depth), inner.len() as u64, "depth {}", depth);
             }
-            let plan = Plan::of_levels(&census, levels, transaction_units);
+            let plan = StridePlan::of_levels(&census, levels, transaction_units);
             let brute = arrays(bits, levels).into_iter()
-                .map(|array| Plan::rate(&census, array, transaction_units))
+                .map(|array| StridePlan::rate(&census, array, transaction_units))
                 .map(|plan| (plan.width, plan.transactions)).min();
             prop_assert_eq!(Some((plan.width, plan.transactions)), brute);
             let printed = as_printed(&census, usize::from(levels), transaction_units);

@@ -6,9 +6,9 @@ use super::build::build;
 use super::deep::{Deep, Effect};
 use super::hops::{Changed, Hops};
 use super::options::{GamtOptions, Layout};
-use super::shape::{Shape, plan_bytes};
-use super::strides::{Census, Plan};
-use super::trie::{Entry, Trie};
+use super::shape::{TrieShape, plan_bytes};
+use super::strides::{Census, StridePlan};
+use super::trie::{GamtTrie, TrieEntry};
 use super::{details, merge};
 use crate::host::{Answers, Due, HostTable, Image, KernelNames, Step, Write, reverse};
 use fib::{Change, Details, EngineError, Family, Key, NextHopId, RibTable};
@@ -50,7 +50,7 @@ pub struct GamtTable<K: Key> {
     levels: RangeInclusive<u8>,
     transaction_units: u64,
     words_max: u64,
-    trie: Trie,
+    trie: GamtTrie,
     hops: Hops,
     deep: Deep,
     /// Routes of at most the bits that the device searches.
@@ -126,7 +126,7 @@ impl<K: Key> GamtTable<K> {
 
     /// The shape of the image.
     #[must_use]
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &TrieShape {
         self.trie.shape()
     }
 
@@ -139,7 +139,7 @@ impl<K: Key> GamtTable<K> {
     /// Units in use in each level.
     #[must_use]
     pub fn units_used(&self) -> Vec<u32> {
-        self.trie.levels.iter().map(super::level::Level::used).collect()
+        self.trie.levels.iter().map(super::level::TrieLevel::used).collect()
     }
 
     /// Bytes a prefix as the paper counts them (section 5.2.3): levels x array width x 4 / prefixes, the width
@@ -164,28 +164,29 @@ impl<K: Key> GamtTable<K> {
         levels: &RangeInclusive<u8>,
         transaction_units: u64,
         words_max: u64,
-        entries: &[Entry],
-        fallback: Option<&Shape>,
-    ) -> Result<Shape, EngineError> {
+        entries: &[TrieEntry],
+        fallback: Option<&TrieShape>,
+    ) -> Result<TrieShape, EngineError> {
         let census = Census::new(Self::BITS, entries.iter().map(|entry| (entry.key, entry.len)));
-        let fit =
-            |plan: &Plan| Shape::fit(&census, plan, options.layout, options.headroom_percent, words_max);
+        let fit = |plan: &StridePlan| {
+            TrieShape::fit(&census, plan, options.layout, options.headroom_percent, words_max)
+        };
         let bytes =
-            |plan: &Plan| Some(plan_bytes(plan, options.layout)).filter(|bytes| bytes / 4 <= words_max);
-        let plan = Plan::choose(&census, levels.clone(), transaction_units, bytes);
+            |plan: &StridePlan| Some(plan_bytes(plan, options.layout)).filter(|bytes| bytes / 4 <= words_max);
+        let plan = StridePlan::choose(&census, levels.clone(), transaction_units, bytes);
         let shape = fit(&plan);
         match (shape, fallback) {
             (Err(error), Some(shape)) => {
-                fit(&Plan::rate(&census, shape.strides.clone(), transaction_units)).map_err(|_| error)
+                fit(&StridePlan::rate(&census, shape.strides.clone(), transaction_units)).map_err(|_| error)
             }
             (shape, _) => shape,
         }
     }
 
     /// The shape for `entries` and the groups of longer prefixes, and all that goes into the trie.
-    fn plan_all(&self, entries: Vec<Entry>) -> Result<(Shape, Vec<Entry>), EngineError> {
+    fn plan_all(&self, entries: Vec<TrieEntry>) -> Result<(TrieShape, Vec<TrieEntry>), EngineError> {
         let groups = self.deep.groups();
-        let groups = groups.iter().map(|(high, _)| Entry { key: *high, len: Self::BITS, code: 0 });
+        let groups = groups.iter().map(|(high, _)| TrieEntry { key: *high, len: Self::BITS, code: 0 });
         let entries = merge::entries(entries, groups);
         let (levels, units) = (&self.levels, self.transaction_units);
         let shape =
@@ -194,7 +195,7 @@ impl<K: Key> GamtTable<K> {
     }
 
     /// Replaces the trie.
-    fn build(&mut self, shape: Shape, entries: &[Entry]) -> Result<(), EngineError> {
+    fn build(&mut self, shape: TrieShape, entries: &[TrieEntry]) -> Result<(), EngineError> {
         let trie = build(shape, entries)?;
         self.figures.collapsed_nodes += self.trie.collapsed();
         self.trie = trie;
@@ -245,11 +246,11 @@ impl<K: Key> GamtTable<K> {
     }
 
     /// Where a route is to go. A level that has no offsets left makes the table anew.
-    fn find_or_make(&mut self, high: u64, len: u8) -> Result<Option<super::trie::Place>, EngineError> {
+    fn find_or_make(&mut self, high: u64, len: u8) -> Result<Option<super::trie::TriePlace>, EngineError> {
         if let Some(place) = self.trie.find_or_make(high, len) {
             return Ok(Some(place));
         }
-        let way = [Entry { key: high, len, code: 0 }];
+        let way = [TrieEntry { key: high, len, code: 0 }];
         let entries = self.trie.entries(self.route_count());
         self.hops.lose_all(self.update);
         let (shape, entries) = self.plan_all(merge::entries(entries, way))?;
@@ -303,7 +304,7 @@ impl<K: Key> GamtTable<K> {
             wide.sort_by_key(|change| change.prefix);
         }
         let before = self.trie.entries(self.route_count());
-        let told = wide.iter().map(|change| Entry {
+        let told = wide.iter().map(|change| TrieEntry {
             key: split(change.prefix.address().to_high_bits()).0,
             len: change.prefix.len(),
             code: change.new.get(),

@@ -1,25 +1,25 @@
 //! The leaf-pushed multi-bit trie on the host (GAMT, sections 3.1 and 3.2), whose units are what the device has.
 //!
-//! It is the FIB at once: every route is kept in the node that it ends in ([`Level`]), so an update needs no other structure.
-//! [`Trie::put`] and [`Trie::remove`] rewrite the units that the route owns, and only those; nodes that hold nothing any more
+//! It is the FIB at once: every route is kept in the node that it ends in ([`TrieLevel`]), so an update needs no other structure.
+//! [`GamtTrie::put`] and [`GamtTrie::remove`] rewrite the units that the route owns, and only those; nodes that hold nothing any more
 //! stay as they are (lazy mode, section 4.3), ready for the route to come back.
 //! Only when a level runs short are they unlinked, one unit each, and used again once no lookup can be in them.
 //!
-//! **Why each write may be seen alone.** [`Trie::take_bubbles`] gives two lists. The first fills nodes that nothing on the
+//! **Why each write may be seen alone.** [`GamtTrie::take_bubbles`] gives two lists. The first fills nodes that nothing on the
 //! device points to, so no lookup sees it. Once it is done, what the second list changes is this, in any order: a leaf becomes
 //! another leaf; a leaf becomes a pointer to a node that is filled with the new state; a pointer to a node that
 //! is given up becomes a leaf. A node that was given up is not written, and a node in use is not moved. So a key's walk goes through
 //! units of which at most one changes, from the old answer (or the way to it) to the new one, however many nested prefixes
 //! a delta has: each unit goes from its value before the delta to its value after it, never through one between.
 
-use super::bubbles::{self, Bubble};
+use super::bubbles::Bubble;
 use super::code::{DEEP, inf, is_leaf, jump};
-use super::level::{Brush, Level, deepen};
-use super::shape::Shape;
+use super::level::{Brush, TrieLevel, deepen};
+use super::shape::TrieShape;
 
 /// A route as the trie has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TrieEntry {
     /// First bits in the top bits.
     pub(super) key: u64,
     /// 0..=bits.
@@ -30,7 +30,7 @@ pub(super) struct Entry {
 
 /// Where a route is, or would be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct TriePlace {
     level: usize,
     node: u32,
     /// Heap place in the node; 0: the default route.
@@ -39,9 +39,9 @@ pub(super) struct Place {
 
 /// The trie of one family.
 #[derive(Debug)]
-pub(super) struct Trie {
-    shape: Shape,
-    pub(super) levels: Vec<Level>,
+pub(super) struct GamtTrie {
+    shape: TrieShape,
+    pub(super) levels: Vec<TrieLevel>,
     /// The level that a route of so many bits ends in.
     level_of: [u8; 65],
     /// Groups of longer prefixes, each with the code that it falls back on from now on.
@@ -52,16 +52,16 @@ pub(super) struct Trie {
     collapsed: u64,
 }
 
-impl Trie {
+impl GamtTrie {
     /// Levels without nodes but the root.
-    pub(super) fn empty(shape: Shape) -> Result<Self, (u64, String)> {
-        let mut levels: Vec<Level> = Vec::with_capacity(shape.strides.len());
+    pub(super) fn empty(shape: TrieShape) -> Result<Self, (u64, String)> {
+        let mut levels: Vec<TrieLevel> = Vec::with_capacity(shape.strides.len());
         let (mut level_of, mut start, mut number) = ([0; 65], 0_u8, 0_u8);
         for (stride, room) in shape.strides.iter().zip(&shape.rooms) {
             for len in start + 1..=start + stride {
                 level_of[usize::from(len)] = number;
             }
-            levels.push(Level::new(u32::from(number) + 1, start, *stride, *room)?);
+            levels.push(TrieLevel::new(u32::from(number) + 1, start, *stride, *room)?);
             start += stride;
             number += 1;
         }
@@ -77,7 +77,7 @@ impl Trie {
         })
     }
 
-    pub(super) fn shape(&self) -> &Shape {
+    pub(super) fn shape(&self) -> &TrieShape {
         &self.shape
     }
 
@@ -88,11 +88,11 @@ impl Trie {
 
     /// Whether some level has more units than the device has room for.
     pub(super) fn overflows(&self) -> bool {
-        self.levels.iter().any(Level::overflows)
+        self.levels.iter().any(TrieLevel::overflows)
     }
 
     /// Where a route is; `None` when there is not even a node for it.
-    pub(super) fn find(&self, key: u64, len: u8) -> Option<Place> {
+    pub(super) fn find(&self, key: u64, len: u8) -> Option<TriePlace> {
         let target = self.level_of(len);
         let mut node = 0;
         for level in &self.levels[..target] {
@@ -102,7 +102,7 @@ impl Trie {
             }
             node = inf(code);
         }
-        Some(Place { level: target, node, at: self.at(target, key, len) })
+        Some(TriePlace { level: target, node, at: self.at(target, key, len) })
     }
 
     /// The leaf that a key comes to.
@@ -123,7 +123,7 @@ impl Trie {
     }
 
     /// Where a route is, with the nodes made that lead to it; `None` when a level has no offsets left.
-    pub(super) fn find_or_make(&mut self, key: u64, len: u8) -> Option<Place> {
+    pub(super) fn find_or_make(&mut self, key: u64, len: u8) -> Option<TriePlace> {
         let target = self.level_of(len);
         let mut node = 0;
         for l in 0..target {
@@ -141,7 +141,7 @@ impl Trie {
             self.levels[l].count_up(node);
             node = made;
         }
-        Some(Place { level: target, node, at: self.at(target, key, len) })
+        Some(TriePlace { level: target, node, at: self.at(target, key, len) })
     }
 
     /// Counts, by level from 0, the nodes that a new route would need.
@@ -165,23 +165,23 @@ impl Trie {
 
     /// Whether nodes that were unlinked wait to be used again.
     pub(super) fn has_unlinked(&self) -> bool {
-        self.levels.iter().any(Level::has_unlinked)
+        self.levels.iter().any(TrieLevel::has_unlinked)
     }
 
     /// The code of the route at a place; 0 when there is none.
     #[inline]
-    pub(super) fn code(&self, place: Place) -> u32 {
+    pub(super) fn code(&self, place: TriePlace) -> u32 {
         self.levels[place.level].route(place.node, place.at)
     }
 
     /// The code of the longest route that covers the one at a place.
     #[inline]
-    pub(super) fn cover(&self, place: Place) -> u32 {
+    pub(super) fn cover(&self, place: TriePlace) -> u32 {
         if place.at == 0 { 0 } else { self.levels[place.level].cover(place.node, place.at) }
     }
 
     /// Sets the code of a route that is new or had another.
-    pub(super) fn put(&mut self, place: Place, code: u32) {
+    pub(super) fn put(&mut self, place: TriePlace, code: u32) {
         let level = &mut self.levels[place.level];
         if place.at != 0 && level.route(place.node, place.at) == 0 {
             level.count_up(place.node);
@@ -191,7 +191,7 @@ impl Trie {
     }
 
     /// Takes a route out. Its units get the code of the route that covers it.
-    pub(super) fn remove(&mut self, place: Place) {
+    pub(super) fn remove(&mut self, place: TriePlace) {
         let cover = self.cover(place);
         let level = &mut self.levels[place.level];
         level.set_route(place.node, place.at, 0);
@@ -201,7 +201,7 @@ impl Trie {
         self.paint(place, cover);
     }
 
-    fn paint(&mut self, place: Place, code: u32) {
+    fn paint(&mut self, place: TriePlace, code: u32) {
         let mut place = (place.level, place.node, place.at.max(1) as usize);
         loop {
             let (level, node, at) = place;
@@ -215,7 +215,7 @@ impl Trie {
     }
 
     /// Makes `group` answer for the unit of a route that fills one unit of the last level. Returns the code before.
-    pub(super) fn deepen(&mut self, key: u64, place: Place, group: u32) -> u32 {
+    pub(super) fn deepen(&mut self, key: u64, place: TriePlace, group: u32) -> u32 {
         let level = &mut self.levels[place.level];
         level.count_up(place.node);
         let unit = level.unit(place.node, key);
@@ -223,7 +223,7 @@ impl Trie {
     }
 
     /// Gives a unit that a group answered for back to the code that the group fell back on.
-    pub(super) fn undeepen(&mut self, key: u64, place: Place, code: u32) {
+    pub(super) fn undeepen(&mut self, key: u64, place: TriePlace, code: u32) {
         let level = &mut self.levels[place.level];
         let unit = level.unit(place.node, key);
         debug_assert!(level.units[unit as usize] & DEEP != 0);
@@ -268,16 +268,16 @@ impl Trie {
         self.levels.iter().map(|level| level.stage.len(level.node_units())).sum()
     }
 
-    /// The bubbles of nodes that the device has not seen, and those of all other units that changed.
+    /// The bubbles of nodes that the device has not seen, and those of all other units that changed, the deepest stage first (Algorithm
+    /// 2).
     pub(super) fn take_bubbles(&mut self) -> (Vec<Bubble>, Vec<Bubble>) {
-        let mut fresh = Vec::new();
+        let (mut fresh, mut rest) = (Vec::new(), Vec::new());
         for level in self.levels.iter_mut().rev() {
             let units = level.node_units();
             level.stage.take_fresh(level.number, &level.units, units, &mut fresh);
+            level.stage.take_changed(level.number, &level.units, &mut rest);
         }
-        let batch_size = usize::try_from(self.pending()).unwrap_or(usize::MAX);
-        let stages = self.levels.iter_mut().map(|level| (&mut level.stage, level.units.as_slice()));
-        (fresh, bubbles::prepare(stages, batch_size))
+        (fresh, rest)
     }
 
     /// Forgets which units the device does not know.
@@ -289,17 +289,17 @@ impl Trie {
     }
 
     /// All routes in order of key, then length.
-    pub(super) fn entries(&self, routes: usize) -> Vec<Entry> {
+    pub(super) fn entries(&self, routes: usize) -> Vec<TrieEntry> {
         let mut out = Vec::with_capacity(routes);
         let code = self.levels[0].inherited(0);
         if code != 0 {
-            out.push(Entry { key: 0, len: 0, code });
+            out.push(TrieEntry { key: 0, len: 0, code });
         }
         self.collect(0, 0, 0, &mut out);
         out
     }
 
-    fn collect(&self, l: usize, node: u32, key: u64, out: &mut Vec<Entry>) {
+    fn collect(&self, l: usize, node: u32, key: u64, out: &mut Vec<TrieEntry>) {
         let level = &self.levels[l];
         let (size, first) = (level.node_units() as usize, node as usize);
         let routes = &level.routes[2 * first..2 * (first + size)];
@@ -313,7 +313,7 @@ impl Trie {
             let shift = 64 - u32::from(level.start + bits);
             let key = key | ((place as u64) ^ (1 << bits)).checked_shl(shift).unwrap_or(0);
             if bits > 0 && routes[place] != 0 {
-                out.push(Entry { key, len: level.start + bits, code: routes[place] });
+                out.push(TrieEntry { key, len: level.start + bits, code: routes[place] });
             }
             if bits < level.stride {
                 (place, bits) = (2 * place, bits + 1);
@@ -336,6 +336,6 @@ impl Trie {
 
     /// Bytes of host memory.
     pub(super) fn bytes(&self) -> u64 {
-        self.levels.iter().map(Level::bytes).sum()
+        self.levels.iter().map(TrieLevel::bytes).sum()
     }
 }

@@ -19,15 +19,15 @@
 #[expect(unsafe_code, reason = "gathers take raw pointers")]
 mod kernel;
 mod params;
-mod table;
 #[cfg(test)]
-mod tests;
+mod stores_test;
+mod table;
 mod threads;
 
 use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};
 use lpm_core::engine::{Algorithm, CpuEngine};
-use params::Params;
-use table::{Table, Words};
+use params::MamtParams;
+use table::{MamtTable, Words};
 
 /// The engine's name on the command line.
 pub const NAME: &str = "mamt";
@@ -37,7 +37,7 @@ pub const NAME: &str = "mamt";
 /// # Errors
 /// [`EngineError::Parameter`] or [`EngineError::Isa`] for options that cannot be met, else as [`CpuEngine::new`].
 pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let params = Params::from_options(options)?;
+    let params = MamtParams::from_options(options)?;
     let threads = params.threads;
     let engine = CpuEngine::<Mamt>::new(params)?;
     Ok(if threads == 1 { Box::new(engine) } else { Box::new(threads::Threaded::new(engine, threads)) })
@@ -47,24 +47,30 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
 enum Mamt {}
 
 impl Algorithm for Mamt {
-    type Params = Params;
-    type V4 = Table<u32>;
-    type V6 = Table<u128>;
+    type Params = MamtParams;
+    type V4 = MamtTable<u32>;
+    type V6 = MamtTable<u128>;
     type Scratch = ();
 
-    fn name(_: &Params) -> &'static str {
+    fn name(_: &MamtParams) -> &'static str {
         NAME
     }
 
     fn scratch() {}
 
     #[inline]
-    fn lookup_v4(params: &Params, table: &Words, (): &mut (), keys: &[u32], out: &mut [NextHopId]) {
+    fn lookup_v4(params: &MamtParams, table: &Words, (): &mut (), keys: &[u32], out: &mut [NextHopId]) {
         kernel::lookup_v4(params.common.isa, table, keys, out);
     }
 
     #[inline]
-    fn lookup_v6(params: &Params, table: &Words, (): &mut (), keys: (&[u64], &[u64]), out: &mut [NextHopId]) {
+    fn lookup_v6(
+        params: &MamtParams,
+        table: &Words,
+        (): &mut (),
+        keys: (&[u64], &[u64]),
+        out: &mut [NextHopId],
+    ) {
         kernel::lookup_v6(params.common.isa, table, keys, out);
     }
 }

@@ -10,7 +10,7 @@ const THREADS_MAX: usize = 256;
 
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Debug)]
-pub(super) struct Params {
+pub(super) struct MamtParams {
     /// Those that every engine has.
     pub(super) common: Common,
     /// Levels of the IPv4 trie, and of the IPv6 trie; chosen from the table when `None`.
@@ -21,13 +21,13 @@ pub(super) struct Params {
     pub(super) threads: usize,
 }
 
-impl AsRef<Common> for Params {
+impl AsRef<Common> for MamtParams {
     fn as_ref(&self) -> &Common {
         &self.common
     }
 }
 
-impl Params {
+impl MamtParams {
     /// Reads the parameters `levels`, `levels6`, `headroom` and `threads`.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! A family's table: GAMT's, and its words in memory that lookups read.
 
-use super::params::Params;
+use super::params::MamtParams;
 use crate::gamt::GamtTable;
 use crate::gamt::answers::GamtAnswers;
 use crate::host::{Due, HEADER_WORDS, HostTable as _, Image, Step};
@@ -21,7 +21,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    fn new(image: &Image<'_>, answers: Arc<GamtAnswers>, params: &Params) -> Result<Self, EngineError> {
+    fn new(image: &Image<'_>, answers: Arc<GamtAnswers>, params: &MamtParams) -> Result<Self, EngineError> {
         let words = Array::<AtomicU32>::zeroed(image.words, params.common.placement)?;
         for (start, run) in &image.runs {
             for (word, value) in words[*start as usize..].iter().zip(*run) {
@@ -33,22 +33,22 @@ impl Words {
 }
 
 /// The table of one family.
-pub(super) struct Table<K: Key> {
+pub(super) struct MamtTable<K: Key> {
     host: GamtTable<K>,
     shared: Arc<Words>,
     /// Numbers updates.
     update: u64,
 }
 
-impl<K: Key> FibTable<K> for Table<K> {
-    type Params = Params;
+impl<K: Key> FibTable<K> for MamtTable<K> {
+    type Params = MamtParams;
     type Shared = Words;
     /// The trie, whose image is still to be laid out.
     type Size = GamtTable<K>;
 
     fn size(
         routes: &[(Prefix<K>, NextHopId)],
-        params: &Params,
+        params: &MamtParams,
         budget: Budget,
     ) -> Result<GamtTable<K>, EngineError> {
         let mut host = GamtTable::new(params.gamt(K::FAMILY, budget.has_reserve()))?;
@@ -66,7 +66,7 @@ impl<K: Key> FibTable<K> for Table<K> {
         4 * host.shape().words
     }
 
-    fn build(host: GamtTable<K>, _: Routes<K>, params: &Params) -> Result<Self, EngineError> {
+    fn build(host: GamtTable<K>, _: Routes<K>, params: &MamtParams) -> Result<Self, EngineError> {
         let none = Rib::new();
         let shared = Arc::new(Words::new(&host.image(K::table(&none)), host.shared_answers(), params)?);
         Ok(Self { host, shared, update: 1 })

@@ -6,13 +6,13 @@ use fib::Prefix4;
 
 /// A word of one of the arrays. Ordered by array, so that locations sorted are runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum WordPlace {
     Bcn(u32),
     Bn24(u32),
     N32(u32),
 }
 
-impl Place {
+impl WordPlace {
     /// The chunk it lies in: of BN24 or of N32.
     pub(super) const fn chunk(self) -> u32 {
         match self {
@@ -23,7 +23,7 @@ impl Place {
 
 /// The three arrays and the chunks of two of them.
 #[derive(Debug)]
-pub(super) struct Arrays {
+pub(super) struct SailArrays {
     pub(super) bcn: Vec<u32>,
     pub(super) bn24: Vec<u32>,
     pub(super) n32: Vec<u32>,
@@ -31,7 +31,7 @@ pub(super) struct Arrays {
     pub(super) chunks32: Chunks,
 }
 
-impl Arrays {
+impl SailArrays {
     pub(super) fn new() -> Self {
         Self {
             bcn: vec![0; BCN_WORDS],
@@ -42,20 +42,20 @@ impl Arrays {
         }
     }
 
-    pub(super) fn word(&self, place: Place) -> u32 {
+    pub(super) fn word(&self, place: WordPlace) -> u32 {
         match place {
-            Place::Bcn(at) => self.bcn[at as usize],
-            Place::Bn24(at) => self.bn24[at as usize],
-            Place::N32(at) => self.n32[at as usize],
+            WordPlace::Bcn(at) => self.bcn[at as usize],
+            WordPlace::Bn24(at) => self.bn24[at as usize],
+            WordPlace::N32(at) => self.n32[at as usize],
         }
     }
 
     /// Writes a word; `wrote` is told when a lookup could tell the difference.
-    fn set(&mut self, place: Place, unit: Unit, wrote: &mut Vec<Place>) {
+    fn set(&mut self, place: WordPlace, unit: Unit, wrote: &mut Vec<WordPlace>) {
         let word = match place {
-            Place::Bcn(at) => &mut self.bcn[at as usize],
-            Place::Bn24(at) => &mut self.bn24[at as usize],
-            Place::N32(at) => &mut self.n32[at as usize],
+            WordPlace::Bcn(at) => &mut self.bcn[at as usize],
+            WordPlace::Bn24(at) => &mut self.bn24[at as usize],
+            WordPlace::N32(at) => &mut self.n32[at as usize],
         };
         let old = std::mem::replace(word, unit.0);
         if Unit(old).value() != unit.value() || Unit(old).to_chunk().is_some() != unit.to_chunk().is_some() {
@@ -64,14 +64,14 @@ impl Arrays {
     }
 
     /// A chunk at `place`, filled with what was there; the one that is there already.
-    pub(super) fn extend(&mut self, place: Place, wrote: &mut Vec<Place>) -> u32 {
+    pub(super) fn extend(&mut self, place: WordPlace, wrote: &mut Vec<WordPlace>) -> u32 {
         let under = Unit(self.word(place));
         if let Some(chunk) = under.to_chunk() {
             return chunk;
         }
         let (chunks, words) = match place {
-            Place::Bcn(_) => (&mut self.chunks24, &mut self.bn24),
-            Place::Bn24(_) | Place::N32(_) => (&mut self.chunks32, &mut self.n32),
+            WordPlace::Bcn(_) => (&mut self.chunks24, &mut self.bn24),
+            WordPlace::Bn24(_) | WordPlace::N32(_) => (&mut self.chunks32, &mut self.n32),
         };
         let chunk = chunks.take();
         let first = chunk as usize * CHUNK_UNITS;
@@ -82,12 +82,12 @@ impl Arrays {
     }
 
     /// Puts the unit that fills the chunk at `place`, nothing longer being left in it, back in its place.
-    pub(super) fn fold(&mut self, place: Place, wrote: &mut Vec<Place>) {
+    pub(super) fn fold(&mut self, place: WordPlace, wrote: &mut Vec<WordPlace>) {
         let Some(chunk) = Unit(self.word(place)).to_chunk() else { return };
         let first = chunk as usize * CHUNK_UNITS;
         let (chunks, words) = match place {
-            Place::Bcn(_) => (&mut self.chunks24, &self.bn24),
-            Place::Bn24(_) | Place::N32(_) => (&mut self.chunks32, &self.n32),
+            WordPlace::Bcn(_) => (&mut self.chunks24, &self.bn24),
+            WordPlace::Bn24(_) | WordPlace::N32(_) => (&mut self.chunks32, &self.n32),
         };
         chunks.give_back(chunk);
         let unit = Unit(words[first]);
@@ -95,22 +95,22 @@ impl Arrays {
     }
 
     /// The word of BN24 for `address`, if its /16 has a chunk.
-    pub(super) fn place24(&self, address: u32) -> Option<Place> {
+    pub(super) fn place24(&self, address: u32) -> Option<WordPlace> {
         let chunk = Unit(self.bcn[(address >> 16) as usize]).to_chunk()?;
-        Some(Place::Bn24(chunk * CHUNK_STEP + (address >> 8 & 0xff)))
+        Some(WordPlace::Bn24(chunk * CHUNK_STEP + (address >> 8 & 0xff)))
     }
 
     /// The word of N32 for `address`, if its /24 has a chunk.
-    fn place32(&self, address: u32) -> Option<Place> {
+    fn place32(&self, address: u32) -> Option<WordPlace> {
         let chunk = Unit(self.word(self.place24(address)?)).to_chunk()?;
-        Some(Place::N32(chunk * CHUNK_STEP + (address & 0xff)))
+        Some(WordPlace::N32(chunk * CHUNK_STEP + (address & 0xff)))
     }
 
     /// Draws a route over all words that it covers, chunks below included.
-    pub(super) fn draw(&mut self, prefix: Prefix4, draw: Draw, wrote: &mut Vec<Place>) {
+    pub(super) fn draw(&mut self, prefix: Prefix4, draw: Draw, wrote: &mut Vec<WordPlace>) {
         let address = prefix.address();
         let (level, place) = match prefix.len() {
-            0..=16 => (16, Some(Place::Bcn(address >> 16))),
+            0..=16 => (16, Some(WordPlace::Bcn(address >> 16))),
             17..=24 => (24, self.place24(address)),
             _ => (32, self.place32(address)),
         };
@@ -120,20 +120,20 @@ impl Arrays {
         }
     }
 
-    fn draw_run(&mut self, first: Place, count: u32, draw: Draw, wrote: &mut Vec<Place>) {
+    fn draw_run(&mut self, first: WordPlace, count: u32, draw: Draw, wrote: &mut Vec<WordPlace>) {
         for n in 0..count {
             let place = match first {
-                Place::Bcn(at) => Place::Bcn(at + n),
-                Place::Bn24(at) => Place::Bn24(at + n),
-                Place::N32(at) => Place::N32(at + n),
+                WordPlace::Bcn(at) => WordPlace::Bcn(at + n),
+                WordPlace::Bn24(at) => WordPlace::Bn24(at + n),
+                WordPlace::N32(at) => WordPlace::N32(at + n),
             };
             let unit = Unit(self.word(place));
             match (unit.to_chunk(), place) {
-                (Some(chunk), Place::Bcn(_)) => {
-                    self.draw_run(Place::Bn24(chunk * CHUNK_STEP), CHUNK_STEP, draw, wrote);
+                (Some(chunk), WordPlace::Bcn(_)) => {
+                    self.draw_run(WordPlace::Bn24(chunk * CHUNK_STEP), CHUNK_STEP, draw, wrote);
                 }
                 (Some(chunk), _) => {
-                    self.draw_run(Place::N32(chunk * CHUNK_STEP), CHUNK_STEP, draw, wrote);
+                    self.draw_run(WordPlace::N32(chunk * CHUNK_STEP), CHUNK_STEP, draw, wrote);
                 }
                 (None, _) if draw.hits(unit) => self.set(place, draw.unit, wrote),
                 (None, _) => {}

@@ -29,7 +29,7 @@ pub mod arrays;
 #[cfg(feature = "testing")]
 pub mod model;
 pub mod table;
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests;
 
 pub use table::{SailOptions, SailTable};

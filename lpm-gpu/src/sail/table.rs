@@ -1,9 +1,10 @@
 //! SAIL_L's table on the host, and the words that the device has to write.
 
 use super::BCN_WORDS;
-use super::arrays::{Arrays, Place};
-use crate::direct::answers::PlainAnswers;
-use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunk, Chunks, Draw, Unit, check_words, parent, words_max};
+use super::arrays::{SailArrays, WordPlace};
+use crate::direct::{
+    CHUNK_STEP, CHUNK_UNITS, Chunk, Chunks, Draw, PlainAnswers, Unit, check_words, parent, words_max,
+};
 use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write, reverse};
 use fib::{Change, Details, EngineError, RibTable};
 use rustc_hash::FxHashMap;
@@ -47,7 +48,7 @@ pub struct SailTable {
     options: SailOptions,
     words_max: u64,
     routes: u64,
-    arrays: Arrays,
+    arrays: SailArrays,
     /// Routes longer than 16 bits, by /16.
     long16: Vec<u32>,
     /// /16s with such routes.
@@ -55,7 +56,7 @@ pub struct SailTable {
     /// Routes longer than 24 bits, by /24; none is 0.
     long24: FxHashMap<u32, u32>,
     /// Words that changed since the last steps, each at least once.
-    dirty: Vec<Place>,
+    dirty: Vec<WordPlace>,
     /// Whether more changed than `dirty` was worth keeping for.
     overflowed: bool,
     /// Chunks that the device's arrays have room for.
@@ -70,7 +71,7 @@ pub struct SailTable {
 
 /// Chunks of both arrays.
 #[derive(Clone, Copy)]
-struct Room {
+struct ChunkRoom {
     bn24: u64,
     n32: u64,
 }
@@ -85,7 +86,7 @@ impl SailTable {
             options,
             words_max: words_max(options.table_bytes_max),
             routes: 0,
-            arrays: Arrays::new(),
+            arrays: SailArrays::new(),
             long16: vec![0; BCN_WORDS],
             extended16: 0,
             long24: FxHashMap::default(),
@@ -108,11 +109,14 @@ impl SailTable {
         (self.arrays.chunks24.used(), self.arrays.chunks32.used())
     }
 
-    fn used(&self) -> Room {
-        Room { bn24: u64::from(self.arrays.chunks24.used()), n32: u64::from(self.arrays.chunks32.used()) }
+    fn used(&self) -> ChunkRoom {
+        ChunkRoom {
+            bn24: u64::from(self.arrays.chunks24.used()),
+            n32: u64::from(self.arrays.chunks32.used()),
+        }
     }
 
-    fn check_room(&self, room: Room) -> Result<(), EngineError> {
+    fn check_room(&self, room: ChunkRoom) -> Result<(), EngineError> {
         let words = BCN_WORDS as u64 + (room.bn24 + room.n32) * CHUNK_UNITS as u64;
         check_words(words, self.words_max)
     }
@@ -131,8 +135,8 @@ impl SailTable {
     }
 
     /// Chunks that the routes need.
-    fn needed(&self) -> Room {
-        Room { bn24: self.extended16, n32: self.long24.len() as u64 }
+    fn needed(&self) -> ChunkRoom {
+        ChunkRoom { bn24: self.extended16, n32: self.long24.len() as u64 }
     }
 
     /// Counts a route that comes or goes.
@@ -167,7 +171,7 @@ impl SailTable {
             Draw::delete(len, parent(routes, prefix))
         } else if change.adds() {
             if len > 16 {
-                self.arrays.extend(Place::Bcn(address >> 16), &mut self.dirty);
+                self.arrays.extend(WordPlace::Bcn(address >> 16), &mut self.dirty);
             }
             if len > 24
                 && let Some(place) = self.arrays.place24(address)
@@ -201,7 +205,7 @@ impl SailTable {
         }
         for address in withdrawn(16) {
             if self.long16[(address >> 16) as usize] == 0 {
-                self.arrays.fold(Place::Bcn(address >> 16), &mut self.dirty);
+                self.arrays.fold(WordPlace::Bcn(address >> 16), &mut self.dirty);
             }
         }
     }
@@ -244,30 +248,30 @@ impl SailTable {
         (BCN_WORDS, BCN_WORDS + bn24 * CHUNK_UNITS)
     }
 
-    fn write(&self, place: Place) -> Write {
+    fn write(&self, place: WordPlace) -> Write {
         let (bn24, n32) = self.bases();
         let at = match place {
-            Place::Bcn(at) => at as usize,
-            Place::Bn24(at) => bn24 + at as usize,
-            Place::N32(at) => n32 + at as usize,
+            WordPlace::Bcn(at) => at as usize,
+            WordPlace::Bn24(at) => bn24 + at as usize,
+            WordPlace::N32(at) => n32 + at as usize,
         };
         Write { at: u32::try_from(at).unwrap_or(u32::MAX), value: self.arrays.word(place) }
     }
 
     /// Whether the word is one that lookups reach by now, and which leads to a chunk that they do not reach yet.
-    fn leads_to_new(&self, place: Place) -> bool {
+    fn leads_to_new(&self, place: WordPlace) -> bool {
         let Some(chunk) = Unit(self.arrays.word(place)).to_chunk() else { return false };
         let chunks =
-            if matches!(place, Place::Bcn(_)) { &self.arrays.chunks24 } else { &self.arrays.chunks32 };
+            if matches!(place, WordPlace::Bcn(_)) { &self.arrays.chunks24 } else { &self.arrays.chunks32 };
         chunks.state(chunk) == Chunk::New
     }
 
     /// Whether lookups reach the chunk that the word lies in by now, and go on doing so.
-    fn reached(&self, place: Place) -> bool {
+    fn reached(&self, place: WordPlace) -> bool {
         match place {
-            Place::Bcn(_) => true,
-            Place::Bn24(_) => self.arrays.chunks24.state(place.chunk()) == Chunk::Live,
-            Place::N32(_) => self.arrays.chunks32.state(place.chunk()) == Chunk::Live,
+            WordPlace::Bcn(_) => true,
+            WordPlace::Bn24(_) => self.arrays.chunks24.state(place.chunk()) == Chunk::Live,
+            WordPlace::N32(_) => self.arrays.chunks32.state(place.chunk()) == Chunk::Live,
         }
     }
 }
@@ -326,15 +330,15 @@ impl HostTable<u32> for SailTable {
         dirty.sort_unstable();
         dirty.dedup();
         dirty.retain(|place| self.reached(*place));
-        let (pointers, plain): (Vec<Place>, Vec<Place>) =
+        let (pointers, plain): (Vec<WordPlace>, Vec<WordPlace>) =
             dirty.iter().copied().partition(|place| self.leads_to_new(*place));
         let mut first: Vec<Write> = plain.into_iter().map(|place| self.write(place)).collect();
         let places = |chunk: u32| chunk * CHUNK_STEP..(chunk + 1) * CHUNK_STEP;
         for chunk in self.arrays.chunks24.publish(update) {
-            first.extend(places(chunk).map(|at| self.write(Place::Bn24(at))));
+            first.extend(places(chunk).map(|at| self.write(WordPlace::Bn24(at))));
         }
         for chunk in self.arrays.chunks32.publish(update) {
-            first.extend(places(chunk).map(|at| self.write(Place::N32(at))));
+            first.extend(places(chunk).map(|at| self.write(WordPlace::N32(at))));
         }
         let second: Vec<Write> = pointers.into_iter().map(|place| self.write(place)).collect();
         dirty.clear();

@@ -2,7 +2,7 @@
 
 use super::{BCN_WORDS, SailOptions, SailTable};
 use crate::direct::{CHUNK_UNITS, Unit};
-use crate::host::{HostTable, Step, Write};
+use crate::host::{Step, Write};
 use crate::testing::HostRig;
 use crate::tests::direct::told;
 use fib::EngineError;
@@ -16,19 +16,7 @@ fn rig(options: SailOptions, seed: u64) -> SailRig {
 #[test]
 fn every_length_comes_and_goes() {
     let mut rig = rig(SailOptions::default(), 1);
-    for len in (0..=32).rev() {
-        rig.apply(&[told(0x0a01_0203, len, 100 + u32::from(len))]).unwrap();
-    }
-    rig.check_all();
-    for len in [0, 25, 16, 17, 24, 8, 32, 31] {
-        rig.apply(&[told(0x0a01_0203, len, 0)]).unwrap();
-        rig.check_all();
-        rig.apply(&[told(0x0a01_0203, len, 7)]).unwrap();
-    }
-    rig.check_all();
-    for len in 0..=32 {
-        rig.apply(&[told(0x0a01_0203, len, 0)]).unwrap();
-    }
+    rig.every_length_comes_and_goes();
     let words = &rig.device.last().unwrap().words;
     assert!(words[..BCN_WORDS].iter().all(|word| Unit(*word).value() == 0), "nothing is left");
 }
@@ -70,17 +58,10 @@ fn a_table_that_does_not_fit_is_refused_and_the_old_one_stays() {
     let bcn = 4 * BCN_WORDS as u64;
     let too_small = SailTable::new(SailOptions { table_bytes_max: bcn - 1, ..SailOptions::default() });
     assert!(matches!(too_small, Err(EngineError::Full { what: "table bytes", .. })));
-    let mut rig = rig(SailOptions { table_bytes_max: bcn + 4 * 1024, ..SailOptions::default() }, 3);
     let hosts: Vec<_> = (0..4).map(|n| told(0x0a00_0000 + (n << 16), 32, 1 + n)).collect();
-    assert!(rig.apply(&hosts).is_err(), "four hosts need four chunks of each array");
-    assert_eq!(rig.table.routes(), 0);
-    rig.apply(&hosts[..2]).unwrap();
-    assert!(rig.apply(&hosts[2..3]).is_err());
-    assert_eq!(rig.table.routes(), 2);
-    rig.apply(&[told(0x0a00_0000, 32, 0)]).unwrap();
-    rig.apply(&hosts[2..3]).unwrap();
-    assert_eq!(rig.table.routes(), 2);
-    rig.check_all();
+    // Each needs a chunk of both arrays.
+    rig(SailOptions { table_bytes_max: bcn + 4 * 1024, ..SailOptions::default() }, 3)
+        .only_so_many_fit(&hosts, 2);
 }
 
 fn writes(rig: &mut SailRig) -> Vec<Write> {

@@ -192,6 +192,20 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         self.deliver(&probes);
     }
 
+    /// Applies a table, which comes as an image, then a stream of updates on top of it, `a_delta` of them at a time.
+    pub fn follow(&mut self, routes: &[Route<K>], updates: &[Route<K>], a_delta: usize) {
+        self.apply(routes).unwrap();
+        assert_eq!(self.rebuilds, 1, "a full table is built at once");
+        self.check_all();
+        for delta in updates.chunks(a_delta) {
+            self.apply(delta).unwrap();
+            for key in delta.iter().flat_map(|route| edges(route.prefix)) {
+                assert_eq!(self.lookup(key), self.oracle.lookup(key), "{:?}", key.to_ip());
+            }
+        }
+        self.check_all();
+    }
+
     /// Withdraws all routes.
     pub fn withdraw_all(&mut self) {
         self.apply(&K::table(&self.rib).withdrawn()).unwrap();
@@ -353,7 +367,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
                         self.store(write.at, write.value, probes);
                     }
                 }
-                Step::Ops(ops) => model::run(ops, &mut Beside { rig: self, probes }),
+                Step::Ops(ops) => model::run(ops, &mut StoresBeside { rig: self, probes }),
             }
         }
     }
@@ -442,12 +456,12 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
 }
 
 /// The words of the table in service, for operations.
-struct Beside<'a, K: Key, T: HostTable<K> + ?Sized> {
+struct StoresBeside<'a, K: Key, T: HostTable<K> + ?Sized> {
     rig: &'a mut HostRig<K, T>,
     probes: &'a [Probe<K>],
 }
 
-impl<K: Key, T: HostTable<K> + ?Sized> OpMemory for Beside<'_, K, T> {
+impl<K: Key, T: HostTable<K> + ?Sized> OpMemory for StoresBeside<'_, K, T> {
     fn load(&mut self, at: usize) -> u32 {
         self.rig.device[self.rig.device.len() - 1].words[at]
     }

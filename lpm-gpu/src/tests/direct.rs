@@ -1,13 +1,13 @@
 //! Tables that are indexed by the key under load: random deltas, chunks that come and go, real tables.
 
 use crate::host::HostTable;
-use crate::testing::HostRig;
+use crate::testing::{HostRig, real_routes};
 use fib::{NextHopId, Prefix4, Route};
 use std::collections::BTreeMap;
 
 impl<T: HostTable<u32>> HostRig<u32, T> {
     fn below(&mut self, limit: u32) -> u32 {
-        self.random.below(limit as usize) as u32
+        u32::try_from(self.random.below(limit as usize)).unwrap()
     }
 
     /// A delta of random changes to prefixes nested around few addresses: each prefix once.
@@ -45,19 +45,40 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
         self.withdraw_all();
     }
 
-    /// A full table, which comes as an image, and the real stream on top of it.
-    pub(crate) fn real_table_and_stream(mut self) {
-        let Some(routes) = real_table("v4-202401.txt.xz") else { return };
-        self.apply(&routes).unwrap();
-        assert_eq!(self.rebuilds, 1, "a full table is painted");
-        self.check_all();
-        let Some(updates) = real_updates("updates-ris-20190101.txt.xz") else { return };
-        for update in updates.chunks(7).take(4000) {
-            // Of several updates of a prefix within a delta the last counts.
-            let delta: BTreeMap<_, _> = update.iter().map(|route| (route.prefix, *route)).collect();
-            self.apply(&delta.into_values().collect::<Vec<_>>()).unwrap();
+    /// Routes of every length come and go, one within the other; then none is left.
+    pub(crate) fn every_length_comes_and_goes(&mut self) {
+        for len in (0..=32).rev() {
+            self.apply(&[told(0x0a01_0203, len, 100 + u32::from(len))]).unwrap();
         }
         self.check_all();
+        for len in [0, 25, 16, 17, 24, 8, 32, 31] {
+            self.apply(&[told(0x0a01_0203, len, 0)]).unwrap();
+            self.check_all();
+            self.apply(&[told(0x0a01_0203, len, 7)]).unwrap();
+        }
+        self.check_all();
+        for len in 0..=32 {
+            self.apply(&[told(0x0a01_0203, len, 0)]).unwrap();
+        }
+    }
+
+    /// Of `hosts`, so many fit and no more; what does not is refused, and the table stays.
+    pub(crate) fn only_so_many_fit(mut self, hosts: &[Route<u32>], fit: usize) {
+        assert!(self.apply(hosts).is_err());
+        assert_eq!(self.table.routes(), 0);
+        self.apply(&hosts[..fit]).unwrap();
+        assert!(self.apply(&hosts[fit..=fit]).is_err());
+        assert_eq!(self.table.routes(), fit as u64);
+        self.apply(&[Route { next_hop: NextHopId::NONE, ..hosts[0] }]).unwrap();
+        self.apply(&hosts[fit..=fit]).unwrap();
+        assert_eq!(self.table.routes(), fit as u64);
+        self.check_all();
+    }
+
+    /// A full table, and the real stream on top of it.
+    pub(crate) fn real_table_and_stream(mut self) {
+        let Some((routes, updates)) = real_routes() else { return };
+        self.follow(&routes.v4, &updates.v4[..28_000.min(updates.v4.len())], 7);
         self.withdraw_all();
     }
 
@@ -82,22 +103,4 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
 /// What is told of a prefix; 0 is no route.
 pub(crate) fn told(address: u32, len: u8, next_hop: u32) -> Route<u32> {
     Route { prefix: Prefix4::truncating(address, len), next_hop: NextHopId::from_answer(next_hop) }
-}
-
-/// The routes of a file in the folder that `FWD_DATA` names; `None`, said aloud, without it.
-fn real_table(name: &str) -> Option<Vec<Route<u32>>> {
-    let files = fib::testing::data([name])?;
-    Some(fib::Routes::of(&fib::testing::load(&files)).v4)
-}
-
-/// The IPv4 updates of a file there.
-fn real_updates(name: &str) -> Option<Vec<Route<u32>>> {
-    let [path] = fib::testing::data([name])?;
-    let mut hops = fib::NextHopTable::new();
-    let updates = fib::feed::updates(&path, None).unwrap();
-    let change = |update: fib::feed::Update| match update.prefix {
-        fib::IpPrefix::V4(prefix) => Some(Route { prefix, next_hop: update.next_hop(&mut hops).unwrap() }),
-        fib::IpPrefix::V6(_) => None,
-    };
-    Some(updates.map(Result::unwrap).filter_map(change).collect())
 }

@@ -106,19 +106,11 @@ impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
         }
     }
 
-    /// Runs `count` sequences with prefixes of each of `lengths`, of both kinds: nested ones in one place ([`run`]), and single ones
-    /// that come and go in several. Returns the stores seen, and the tables built anew.
+    /// Runs [`sequences`]. Returns the stores seen, and the tables built anew.
     pub(crate) fn run(mut self, count: usize, lengths: &[RangeInclusive<u8>]) -> (u64, u64) {
         let checker = self.device.1.clone();
-        for lengths in lengths {
-            let count = fib::stores::count(count);
-            let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: 5 };
-            run(&plan, &checker, |delta, rib| self.apply(K::changes(delta), K::table(rib)));
-            for seed in 0..count as u64 / 4 {
-                flicker(seed, lengths, &checker, |delta, rib| self.apply(K::changes(delta), K::table(rib)));
-            }
-        }
-        println!("{checker:?}, {} tables built anew", self.rebuilds);
+        sequences(&checker, count, lengths, |delta, rib| self.apply(K::changes(delta), K::table(rib)));
+        println!("{} tables built anew", self.rebuilds);
         (checker.tried().0, self.rebuilds)
     }
 
@@ -168,8 +160,27 @@ impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
     }
 }
 
+/// Runs `count` sequences with prefixes of each of `lengths`, of both kinds: nested ones in one place ([`run`]), and single ones that
+/// come and go in several.
+pub(crate) fn sequences<K: Key + 'static>(
+    checker: &Checker<K>,
+    count: usize,
+    lengths: &[RangeInclusive<u8>],
+    mut apply: impl FnMut(&FibDelta, &Rib),
+) {
+    let count = fib::stores::count(count);
+    for lengths in lengths {
+        let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: 5 };
+        run(&plan, checker, &mut apply);
+        for seed in 0..count as u64 / 4 {
+            flicker(seed, lengths, checker, &mut apply);
+        }
+    }
+    println!("{checker:?}");
+}
+
 /// Routes that come and go in places that share nothing, so that what one leaves another takes.
-pub(crate) fn flicker<K: Key>(
+fn flicker<K: Key>(
     seed: u64,
     lengths: &RangeInclusive<u8>,
     checker: &Checker<K>,

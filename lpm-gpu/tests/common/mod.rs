@@ -8,8 +8,8 @@
 use fib::oracle::OraclePair;
 use fib::random::Seeded;
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, IpPrefix, Keys, NextHopId, Prefix, Registry, Rib,
-    Routes, SlotId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, IpPrefix, Key, KeyBuffer, NextHopId, Prefix,
+    Registry, Rib, SlotId,
 };
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -38,64 +38,24 @@ pub(crate) fn is_full() -> bool {
     fib::conformance::Options::from_env().full
 }
 
-/// Keys of both families; IPv6 keys as separate halves.
-#[derive(Clone, Default)]
-pub(crate) struct KeySet {
-    pub(crate) v4: Vec<u32>,
-    pub(crate) hi: Vec<u64>,
-    pub(crate) lo: Vec<u64>,
+/// `count` keys of each family: half within the routes of `rib`, half anywhere.
+pub(crate) fn draw_keys(rib: &Rib, count: usize, dice: &mut Seeded) -> [KeyBuffer; 2] {
+    fn draw<K: Key>(rib: &Rib, count: usize, dice: &mut Seeded) -> KeyBuffer {
+        let routes = K::table(rib).sorted();
+        let key = |at| {
+            let route = if at % 2 == 0 { dice.pick(&routes) } else { None };
+            dice.inside(route.map_or(Prefix::<K>::DEFAULT, |(prefix, _)| *prefix))
+        };
+        (0..count).map(key).collect()
+    }
+    [draw::<u32>(rib, count, dice), draw::<u128>(rib, count, dice)]
 }
 
-impl KeySet {
-    /// `count` keys of each family: half within the routes of `rib`, half anywhere.
-    pub(crate) fn draw(rib: &Rib, count: usize, dice: &mut Seeded) -> Self {
-        let mut set = Self::default();
-        let delta = Routes::of(rib);
-        for at in 0..count {
-            let v4 = if at % 2 == 0 && !delta.v4.is_empty() {
-                let route = dice.below(delta.v4.len());
-                dice.inside(delta.v4[route].prefix)
-            } else {
-                dice.u32()
-            };
-            let v6 = if at % 2 == 0 && !delta.v6.is_empty() {
-                let route = dice.below(delta.v6.len());
-                dice.inside(delta.v6[route].prefix)
-            } else {
-                dice.u128()
-            };
-            set.v4.push(v4);
-            set.push_v6(v6);
-        }
-        set
-    }
-
-    pub(crate) fn push_v6(&mut self, key: u128) {
-        self.hi.push((key >> 64) as u64);
-        self.lo.push(key as u64);
-    }
-
-    pub(crate) fn v6(&self, at: usize) -> u128 {
-        u128::from(self.hi[at]) << 64 | u128::from(self.lo[at])
-    }
-
-    /// The right answers, from `oracle`.
-    pub(crate) fn right(&self, oracle: &OraclePair) -> (Vec<NextHopId>, Vec<NextHopId>) {
-        let answers = |keys: Keys<'_>| {
-            let mut out = vec![NextHopId::NONE; keys.len()];
-            oracle.answer(keys, &mut out);
-            out
-        };
-        (answers(self.keys_v4()), answers(self.keys_v6()))
-    }
-
-    pub(crate) fn keys_v4(&self) -> Keys<'_> {
-        Keys::V4(&self.v4)
-    }
-
-    pub(crate) fn keys_v6(&self) -> Keys<'_> {
-        Keys::V6 { hi: &self.hi, lo: &self.lo }
-    }
+/// The right answers, from `oracle`.
+pub(crate) fn right(keys: &KeyBuffer, oracle: &OraclePair) -> Vec<NextHopId> {
+    let mut out = vec![NextHopId::NONE; keys.len()];
+    oracle.answer(keys.keys(), &mut out);
+    out
 }
 
 /// Waits for `slot` and returns its answers.

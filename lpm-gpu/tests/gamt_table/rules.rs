@@ -222,32 +222,6 @@ fn a_table_that_cannot_be_is_refused_by_its_parameter() {
 }
 
 #[test]
-fn the_default_route_and_host_routes_of_both_families() {
-    let mut v4 = rig::<u32>(GamtOptions::default(), 1);
-    let told =
-        [set("0.0.0.0/0", 1), set("255.255.255.255/32", 2), set("0.0.0.0/32", 3), set("128.0.0.0/1", 4)];
-    v4.apply(&told).unwrap();
-    let at = |rig: &HostRig<u32, _>, key| rig.lookup(key).get();
-    assert_eq!([0, 1, 1 << 31, u32::MAX - 1, u32::MAX].map(|key| at(&v4, key)), [3, 1, 4, 4, 2]);
-    v4.apply(&[set("0.0.0.0/0", 0), set("0.0.0.0/32", 0)]).unwrap();
-    assert_eq!([0, 1, 1 << 31, u32::MAX].map(|key| at(&v4, key)), [0, 0, 4, 2]);
-
-    let mut rig = rig::<u128>(GamtOptions::default(), 1);
-    let set = |len, address, next_hop| Route {
-        prefix: Prefix6::truncating(address, len),
-        next_hop: NextHopId::from_answer(next_hop),
-    };
-    rig.apply(&[set(0, 0, 1), set(128, u128::MAX, 2), set(128, 0, 3), set(64, 0, 4), set(65, 0, 5)]).unwrap();
-    let at = |rig: &HostRig<u128, _>, key| rig.lookup(key).get();
-    let keys = [0, 1, 1 << 63, 1 << 64, u128::MAX - 1, u128::MAX];
-    assert_eq!(keys.map(|key| at(&rig, key)), [3, 5, 4, 1, 1, 2]);
-    rig.apply(&[set(64, 0, 6), set(128, 0, 0)]).unwrap();
-    assert_eq!(keys.map(|key| at(&rig, key)), [5, 5, 6, 1, 1, 2]);
-    rig.apply(&[set(65, 0, 0), set(0, 0, 0)]).unwrap();
-    assert_eq!(keys.map(|key| at(&rig, key)), [6, 6, 6, 0, 0, 2]);
-}
-
-#[test]
 fn many_routes_beyond_64_bits_in_one_64_and_in_many() {
     let mut rig = rig::<u128>(GamtOptions::default(), 2);
     let base = 0x2001_0db8_u128 << 96;

@@ -1,6 +1,6 @@
 //! The benchmark kernels must load exactly the words that they report, or their figures measure something else.
 
-use crate::{LIMIT, Rig};
+use crate::{KernelRig, LIMIT};
 use lpm_gpu::cu::{Arg, Shape};
 
 /// The finaliser of MurmurHash3, as in the kernels.
@@ -15,7 +15,7 @@ const SHAPE: Shape = Shape::new(3, 64);
 const THREADS: u32 = 3 * 64;
 
 /// Runs `entry` and returns the sums of the threads.
-fn run(rig: &mut Rig, entry: &str, words: &[u32], bits: u32, seed: u32, rounds: u32) -> Vec<u32> {
+fn run(rig: &mut KernelRig, entry: &str, words: &[u32], bits: u32, seed: u32, rounds: u32) -> Vec<u32> {
     let kernel = rig.kernel("ceilings", entry);
     let there = rig.upload(words);
     let sums = rig.upload(&vec![0_u32; THREADS as usize]);
@@ -33,7 +33,7 @@ fn words() -> Vec<u32> {
 
 #[test]
 fn words_are_filled() {
-    let Some(mut rig) = Rig::new(31) else { return };
+    let Some(mut rig) = KernelRig::new(31) else { return };
     let kernel = rig.kernel("ceilings", "fill_words");
     for count in [0, 1, 33, 4096] {
         let there = rig.upload(&vec![7_u32; 4096]);
@@ -47,7 +47,7 @@ fn words_are_filled() {
 
 #[test]
 fn loads_are_spread_over_all_elements_and_added_up() {
-    let Some(mut rig) = Rig::new(32) else { return };
+    let Some(mut rig) = KernelRig::new(32) else { return };
     let words = words();
     for width in [1_u32, 2, 4] {
         let bits = WORDS_BITS - width.ilog2();
@@ -83,7 +83,7 @@ fn loads_are_spread_over_all_elements_and_added_up() {
 
 #[test]
 fn a_chase_goes_where_the_words_lead() {
-    let Some(mut rig) = Rig::new(33) else { return };
+    let Some(mut rig) = KernelRig::new(33) else { return };
     let words = words();
     for steps in [0, 1, 100] {
         let wanted: Vec<u32> = (0..THREADS)

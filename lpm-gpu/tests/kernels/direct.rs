@@ -1,12 +1,12 @@
 //! The lookups of GALE and SAIL_L, and GALE's operations.
 
-use crate::{LIMIT, Rig, sizes};
+use crate::{KernelRig, LIMIT, sizes};
 use fib::random::Seeded;
 use lpm_gpu::cu::{Arg, Shape};
 use lpm_gpu::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY};
 use lpm_gpu::direct::{CHUNK_UNITS, Unit};
 use lpm_gpu::gale::DIRECT_UNITS;
-use lpm_gpu::gale::model::Model;
+use lpm_gpu::gale::model::GaleModel;
 use lpm_gpu::host::{HEADER_WORDS, Image, PrefixOp};
 use lpm_gpu::sail::BCN_WORDS;
 
@@ -24,7 +24,7 @@ fn below(random: &mut Seeded, limit: u32) -> u32 {
 
 #[test]
 fn gale_reads_a_word_or_two() {
-    let Some(mut rig) = Rig::new(11) else { return };
+    let Some(mut rig) = KernelRig::new(11) else { return };
     let mut words = vec![0_u32; DIRECT_UNITS + CHUNKS as usize * CHUNK_UNITS];
     let mut slots = Vec::new();
     for number in 0..2000 {
@@ -37,7 +37,7 @@ fn gale_reads_a_word_or_two() {
     }
     let (there, header) = (rig.upload(&words), rig.upload(&[0_u32; HEADER_WORDS]));
     let key = |random: &mut Seeded, at: usize| match slots.get(at / 2 * 7 % 2000) {
-        Some(&slot) if at % 2 == 0 => u32::try_from(slot << 8).unwrap() | below(random, 256),
+        Some(&slot) if at.is_multiple_of(2) => u32::try_from(slot << 8).unwrap() | below(random, 256),
         _ => random.u32(),
     };
     rig.compare(("gale", "gale_lookup_v4"), (&there, &header), &sizes(), key, |key| {
@@ -50,7 +50,7 @@ fn gale_reads_a_word_or_two() {
 
 #[test]
 fn sail_reads_three_words_at_most() {
-    let Some(mut rig) = Rig::new(12) else { return };
+    let Some(mut rig) = KernelRig::new(12) else { return };
     let n32 = BCN_WORDS + CHUNKS as usize * CHUNK_UNITS;
     let mut words = vec![0_u32; n32 + CHUNKS as usize * CHUNK_UNITS];
     for (at, word) in words.iter_mut().enumerate() {
@@ -85,9 +85,10 @@ fn sail_reads_three_words_at_most() {
 /// which runs the operations one by one.
 #[test]
 fn gale_s_operations_are_the_model_s() {
-    let Some(mut rig) = Rig::new(13) else { return };
+    let Some(mut rig) = KernelRig::new(13) else { return };
     let words = vec![0_u32; DIRECT_UNITS + 8 * CHUNK_UNITS];
-    let mut model = Model::new(&Image { header: [0; HEADER_WORDS], runs: Vec::new(), words: words.len() });
+    let mut model =
+        GaleModel::new(&Image { header: [0; HEADER_WORDS], runs: Vec::new(), words: words.len() });
     let (there, header) = (rig.upload(&words), rig.upload(&[0_u32; HEADER_WORDS]));
     let kernel = rig.kernel("gale", "gale_operations");
     // All within one /12 with a few /24s that have chunks, so that routes overlap.

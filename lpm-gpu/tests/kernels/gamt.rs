@@ -1,10 +1,10 @@
 //! GAMT's lookups and the kernel that writes words.
 
-use crate::model::Trie;
-use crate::{CANARY, COUNTS, LIMIT, Rig, SHAPES, sizes};
+use crate::model::RandomTrie;
+use crate::{CANARY, COUNTS, KernelRig, LIMIT, SHAPES, sizes};
 use lpm_gpu::cu::{Arg, DeviceBuffer, DeviceWords, Kernel, Plain, Shape};
 use lpm_gpu::gamt::Layout;
-use lpm_gpu::host::{HEADER_WORDS, Write};
+use lpm_gpu::host::Write;
 use std::fmt::LowerHex;
 
 /// Strides of IPv4 tries: few levels and many, equal and unequal; not all use all bits.
@@ -36,10 +36,10 @@ fn lookups_are_algorithm_1<K: Plain + Default + LowerHex + Into<u64>>(
     batches: &[(usize, (usize, usize))],
     narrow: fn(u64) -> K,
 ) {
-    let Some(mut rig) = Rig::new(family.into()) else { return };
+    let Some(mut rig) = KernelRig::new(family.into()) else { return };
     let bits = if family == 6 { 64 } else { 32 };
     for strides in strides {
-        let trie = Trie::new(strides, family == 6, &mut rig.random);
+        let trie = RandomTrie::new(strides, family == 6, &mut rig.random);
         for layout in [Layout::Flat, Layout::Paper] {
             let table = trie.image(layout, bits);
             let (words, header) = (rig.upload(&table.words), rig.upload(&table.header));
@@ -72,26 +72,8 @@ fn keys_and_answers_may_lie_anywhere() {
     lookups_are_algorithm_1(6, &[&[12, 4, 4, 4, 8, 8, 8, 8, 8]], &batches, |key| key);
 }
 
-/// Figure 3 of the paper: strides {1, 3, 1}; address 10001 leads over codes 2, 3 and 1280 to P5.
-#[test]
-fn the_paper_s_example() {
-    let Some(mut rig) = Rig::new(3) else { return };
-    const WIDTH: usize = 8;
-    let mut words = vec![0; 4 * WIDTH];
-    words[WIDTH + 1] = 2;
-    words[2 * WIDTH] = 3;
-    words[3 * WIDTH + 1] = 1280;
-    let mut header = vec![0; HEADER_WORDS];
-    (header[0], header[1], header[2]) = (3, u32::try_from(WIDTH).unwrap(), 32);
-    (header[6], header[8], header[10]) = (1, 3, 1);
-    let (words, header) = (rig.upload(&words), rig.upload(&header));
-    let kernel = rig.kernel("gamt", "gamt_lookup_v4_paper_live");
-    let found = rig.lookup(&kernel, SHAPES[0], (&words, &header), &[0b10001_u32 << 27], (0, 0));
-    assert_eq!(found, [5]);
-}
-
 /// Launches the kernel that writes words.
-fn write(rig: &mut Rig, kernel: &Kernel, shape: Shape, words: &DeviceWords, writes: &[Write]) {
+fn write(rig: &mut KernelRig, kernel: &Kernel, shape: Shape, words: &DeviceWords, writes: &[Write]) {
     let there: DeviceBuffer<Write> = rig.upload(writes);
     let count = u32::try_from(writes.len()).unwrap();
     let args = &mut [Arg::buffer(words), Arg::buffer(&there), Arg::u32(count)];
@@ -101,7 +83,7 @@ fn write(rig: &mut Rig, kernel: &Kernel, shape: Shape, words: &DeviceWords, writ
 
 #[test]
 fn words_are_written_where_told_and_nowhere_else() {
-    let Some(mut rig) = Rig::new(8) else { return };
+    let Some(mut rig) = KernelRig::new(8) else { return };
     let kernel = rig.kernel("gamt", "write_words");
     for (number, count) in COUNTS.into_iter().enumerate() {
         let mut wanted = vec![CANARY; 5000];

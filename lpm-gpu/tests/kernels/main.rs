@@ -36,14 +36,14 @@ const SHAPES: [Shape; 3] = [Shape::new(1, 32), Shape::new(3, 64), Shape::new(8, 
 const CANARY: u32 = 0xdead_beef;
 
 /// A device for one test alone.
-struct Rig {
+struct KernelRig {
     device: Device,
     stream: Stream,
     random: Seeded,
     _one: Exclusive,
 }
 
-impl Rig {
+impl KernelRig {
     /// `None`, after printing SKIPPED, when there is no driver.
     fn new(seed: u64) -> Option<Self> {
         let one = testing::exclusive();

@@ -9,18 +9,18 @@ use lpm_gpu::host::{HEADER_WORDS, RAW_DEEP};
 const NODES_MAX: usize = 24;
 
 /// A leaf-pushed trie: the units of each level, as on the device.
-pub(crate) struct Trie {
+pub(crate) struct RandomTrie {
     strides: Vec<u32>,
     levels: Vec<Vec<u32>>,
 }
 
 /// A table as on the device.
-pub(crate) struct Table {
+pub(crate) struct TrieImage {
     pub(crate) words: Vec<u32>,
     pub(crate) header: Vec<u32>,
 }
 
-impl Trie {
+impl RandomTrie {
     /// A trie with these strides, in which about a third of the units point to the next level; with `deep`, some leaves
     /// are marked as having longer prefixes below.
     pub(crate) fn new(strides: &[u32], deep: bool, random: &mut Seeded) -> Self {
@@ -49,7 +49,7 @@ impl Trie {
     }
 
     /// The image. Words outside all units would lead a lookup astray.
-    pub(crate) fn image(&self, layout: Layout, key_bits: u32) -> Table {
+    pub(crate) fn image(&self, layout: Layout, key_bits: u32) -> TrieImage {
         let width = self.levels.iter().map(Vec::len).max().unwrap() + 5;
         let mut header = vec![0; HEADER_WORDS];
         let mut words = Vec::new();
@@ -70,7 +70,7 @@ impl Trie {
                 words.resize((level + 2) * width, u32::MAX);
             }
         }
-        Table { words, header }
+        TrieImage { words, header }
     }
 
     /// A left-aligned key whose lookup goes deeper, on average, than a random key's.
@@ -97,7 +97,7 @@ impl Trie {
     }
 }
 
-impl Table {
+impl TrieImage {
     /// Algorithm 1 on a right-aligned key of the header's bits; returns the raw answer.
     pub(crate) fn lookup(&self, layout: Layout, key: u64) -> u32 {
         let header = &self.header;

@@ -1,8 +1,9 @@
 //! The persistent kernels: several slots and blocks, batches of all sizes and alignments, table changes between
 //! batches, concurrent writes of words, and the stop.
 
-use crate::model::{Table, Trie};
-use crate::{COUNTS, LIMIT, Rig, same};
+use crate::model::{RandomTrie, TrieImage};
+use crate::{COUNTS, KernelRig, LIMIT, same};
+use lpm_gpu::cu::testing;
 use lpm_gpu::cu::{Arg, DeviceWords, Element, Priority, Resident, Shape, Shared, Stream};
 use lpm_gpu::gamt::Layout;
 use lpm_gpu::host::Write;
@@ -16,15 +17,15 @@ const TABLE: usize = 2;
 const STOP: u64 = 0xffff_ffff;
 
 /// The control block, and memory for the batches of each slot.
-struct Control<K: Element> {
+struct ControlBlock<K: Element> {
     slots: Shared<u64>,
     done: Shared<u32>,
     keys: Vec<Shared<K>>,
     raw: Vec<Shared<u32>>,
 }
 
-impl<K: Element> Control<K> {
-    fn new(rig: &Rig, keys_max: usize) -> Self {
+impl<K: Element> ControlBlock<K> {
+    fn new(rig: &KernelRig, keys_max: usize) -> Self {
         Self {
             slots: Shared::new(&rig.device, SLOTS * SLOT_WORDS).unwrap(),
             done: Shared::new(&rig.device, SLOTS * PARTS).unwrap(),
@@ -34,7 +35,7 @@ impl<K: Element> Control<K> {
     }
 
     /// Launches `entry` on its own stream.
-    fn launch(&self, rig: &Rig, entry: &str, threads: u32) -> Resident {
+    fn launch(&self, rig: &KernelRig, entry: &str, threads: u32) -> Resident {
         let kernel = rig.kernel("gamt", entry);
         let slots = self.slots.clone();
         Resident::launch(
@@ -85,20 +86,21 @@ impl<K: Element> Control<K> {
     }
 }
 
-/// Runs `entry` over two tables in turn.
-fn serve<K: Element + std::fmt::LowerHex>(
-    rig: &mut Rig,
-    entry: &str,
+/// Runs the persistent kernel of a family (4 or 6) over two tables in turn; `narrow` drops bits that its keys lack.
+fn serve<K: Element + std::fmt::LowerHex + Into<u64>>(
+    rig: &mut KernelRig,
+    family: u8,
     layout: Layout,
-    tries: [&Trie; 2],
+    strides: [&[u32]; 2],
     narrow: fn(u64) -> K,
-    wide: fn(K) -> u64,
-    bits: u32,
 ) {
-    let tables: Vec<Table> = tries.iter().map(|trie| trie.image(layout, bits)).collect();
+    let entry = &format!("gamt_persistent_v{family}_{layout:?}").to_lowercase();
+    let bits = if family == 6 { 64 } else { 32 };
+    let tries = strides.map(|strides| RandomTrie::new(strides, family == 6, &mut rig.random));
+    let tables: Vec<TrieImage> = tries.iter().map(|trie| trie.image(layout, bits)).collect();
     let there: Vec<_> =
         tables.iter().map(|table| (rig.upload(&table.words), rig.upload(&table.header))).collect();
-    let control: Control<K> = Control::new(rig, 4096 + 3);
+    let control: ControlBlock<K> = ControlBlock::new(rig, 4096 + 3);
     let mut resident = control.launch(rig, entry, 64);
     for (number, count) in (1..).zip(COUNTS) {
         let mut sent = Vec::new();
@@ -123,7 +125,8 @@ fn serve<K: Element + std::fmt::LowerHex>(
                 number / 2 % 4,
                 keys.len(),
             );
-            let wanted: Vec<u32> = keys.iter().map(|&key| tables[*which].lookup(layout, wide(key))).collect();
+            let wanted: Vec<u32> =
+                keys.iter().map(|&key| tables[*which].lookup(layout, key.into())).collect();
             same(entry, &format!("batch {number} of slot {slot}"), keys, &found, &wanted);
         }
     }
@@ -134,24 +137,10 @@ fn serve<K: Element + std::fmt::LowerHex>(
 
 #[test]
 fn slots_are_served_until_told_to_stop() {
-    let Some(mut rig) = Rig::new(21) else { return };
-    let narrow: [Trie; 2] =
-        [&[12, 4, 4, 4, 8][..], &[8, 8, 8, 8]].map(|s| Trie::new(s, false, &mut rig.random));
-    let wide: [Trie; 2] = [&[13, 3, 8, 8, 8, 8][..], &[4; 16]].map(|s| Trie::new(s, true, &mut rig.random));
+    let Some(mut rig) = KernelRig::new(21) else { return };
     for layout in [Layout::Flat, Layout::Paper] {
-        let name = format!("{layout:?}").to_lowercase();
-        let tries = [&narrow[0], &narrow[1]];
-        serve(
-            &mut rig,
-            &format!("gamt_persistent_v4_{name}"),
-            layout,
-            tries,
-            |key| (key >> 32) as u32,
-            u64::from,
-            32,
-        );
-        let tries = [&wide[0], &wide[1]];
-        serve(&mut rig, &format!("gamt_persistent_v6_{name}"), layout, tries, |key| key, |key| key, 64);
+        serve(&mut rig, 4, layout, [&[12, 4, 4, 4, 8], &[8, 8, 8, 8]], |key| (key >> 32) as u32);
+        serve(&mut rig, 6, layout, [&[13, 3, 8, 8, 8, 8], &[4; 16]], |key| key);
     }
 }
 
@@ -159,13 +148,13 @@ fn slots_are_served_until_told_to_stop() {
 /// contents.
 #[test]
 fn a_batch_sees_what_was_written_before_it() {
-    let Some(mut rig) = Rig::new(22) else { return };
-    let trie = Trie::new(&[8, 8, 8], false, &mut rig.random);
+    let Some(mut rig) = KernelRig::new(22) else { return };
+    let trie = RandomTrie::new(&[8, 8, 8], false, &mut rig.random);
     let mut table = trie.image(Layout::Flat, 32);
     let (words, header) = (rig.upload(&table.words), rig.upload(&table.header));
     let writes_there = lpm_gpu::cu::DeviceBuffer::<Write>::new(&rig.device, 16).unwrap();
     let kernel = rig.kernel("gamt", "write_words");
-    let control: Control<u32> = Control::new(&rig, 512);
+    let control: ControlBlock<u32> = ControlBlock::new(&rig, 512);
     let mut resident = control.launch(&rig, "gamt_persistent_v4_flat", 64);
     for number in 1..=30 {
         let keys: Vec<u32> = (0..500).map(|_| (trie.key(&mut rig.random) >> 32) as u32).collect();
@@ -191,6 +180,11 @@ fn a_batch_sees_what_was_written_before_it() {
         rig.stream.launch(&kernel, Shape::new(1, 32), args).unwrap();
         rig.stream.finish(LIMIT).unwrap();
     }
-    drop(resident); // dropping it stops it
-    rig.device.synchronize().unwrap();
+    // Dropping it stops it, and all that it used is freed.
+    drop((resident, control, words, header, writes_there, kernel));
+    let KernelRig { device, stream, _one, .. } = rig;
+    drop((stream, device));
+    if let Some(mock) = testing::driver().and_then(testing::TestDriver::mock) {
+        assert_eq!((mock.memory_used(), mock.host_used()), (0, 0));
+    }
 }

@@ -13,7 +13,7 @@ use crate::table::Fed;
 use crate::updates::Player;
 use fib::traffic::Traffic;
 use fib::{EngineReader, Family};
-use lpm_gpu::gamt::strides::{Census, Plan};
+use lpm_gpu::gamt::strides::{Census, StridePlan};
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
 
@@ -202,7 +202,7 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
 
 /// Bytes per prefix of a trie with `levels` levels: as the paper counts them, and as the sum of the levels' units.
 fn memory(census: &Census, levels: u8, routes: usize) -> (f64, f64) {
-    let plan = Plan::of_levels(census, levels, TRANSACTION_UNITS);
+    let plan = StridePlan::of_levels(census, levels, TRANSACTION_UNITS);
     let routes = routes.max(1) as f64;
     (4.0 * f64::from(levels) * plan.width as f64 / routes, 4.0 * plan.units as f64 / routes)
 }
@@ -238,7 +238,7 @@ fn by_levels(
     let start_s = cpu_s();
     let census = census(set, subject.family);
     let counted_s = cpu_s();
-    let chosen = Plan::choose(&census, levels.clone(), TRANSACTION_UNITS, |plan| Some(plan.units * 4));
+    let chosen = StridePlan::choose(&census, levels.clone(), TRANSACTION_UNITS, |plan| Some(plan.units * 4));
     figure.rows.push(json!({
         "data": set.name, "nodes_in_level_ms": 1e3 * (counted_s - start_s),
         "algorithm_3_ms": 1e3 * (cpu_s() - counted_s), "chosen": chosen.strides,

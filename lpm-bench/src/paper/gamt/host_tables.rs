@@ -10,7 +10,7 @@ use crate::updates::Deltas;
 use fib::host::Host;
 use fib::{Change, EngineError, Family, Key, NextHopId, Rib, RibTable};
 use lpm_bench::stats::median;
-use lpm_gpu::gale::model::{Accesses, Model};
+use lpm_gpu::gale::model::{Accesses, GaleModel};
 use lpm_gpu::gale::{GaleOptions, GaleTable};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
 use lpm_gpu::host::{Due, HostTable, Image, Step};
@@ -331,7 +331,7 @@ struct OnLine {
 
 fn on_line(kind: Kind, set: &DataSet, deltas: &[Vec<Change<u32>>]) -> Result<OnLine, Fault> {
     let mut subject = kind.subject(set)?;
-    let mut model = (kind == Kind::Gale).then(|| Model::new(&subject.image()));
+    let mut model = (kind == Kind::Gale).then(|| GaleModel::new(&subject.image()));
     let mut online = OnLine { accesses: Accesses::default(), rebuilds: 0, image_words: 0 };
     for (update, delta) in (1..).zip(deltas) {
         subject.tell(delta);
@@ -342,7 +342,7 @@ fn on_line(kind: Kind, set: &DataSet, deltas: &[Vec<Change<u32>>]) -> Result<OnL
             let image = subject.image();
             online.image_words += image.runs.iter().map(|(_, words)| words.len() as u64).sum::<u64>();
             if let Some(model) = &mut model {
-                *model = Model { accesses: model.accesses, ..Model::new(&image) };
+                *model = GaleModel { accesses: model.accesses, ..GaleModel::new(&image) };
             }
             continue;
         }

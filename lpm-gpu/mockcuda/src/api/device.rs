@@ -1,6 +1,5 @@
 //! Initialisation, the device and its primary context, names of errors.
 
-use super::memory::settle;
 use super::module::{THREADS_MAX, THREADS_OF_MULTIPROCESSOR};
 use super::{api, not_served, out};
 use crate::control::control;
@@ -126,11 +125,6 @@ api! {
         }
         set_current(context);
         Ok(())
-    }
-
-    /// Waits for all streams of the context.
-    fn cuCtxSynchronize() {
-        settle(&*driver().current()?, "cuCtxSynchronize")
     }
 
     /// The priority range of a current device; the mock ignores priorities.

@@ -3,7 +3,7 @@
 use super::{api, out};
 use crate::control::control;
 use crate::error::{Answer, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
-use crate::memory::Kind;
+use crate::memory::MemoryKind;
 use crate::state::{Context, driver};
 use crate::stream::{Copy, End, Operation, lock};
 use std::ffi::{c_uint, c_void};
@@ -12,7 +12,7 @@ use std::ffi::{c_uint, c_void};
 const STAGED_MAX: usize = 64 << 10;
 
 /// Waits for all submitted operations of the context's streams.
-pub(super) fn settle(context: &Context, what: &str) -> Answer {
+fn settle(context: &Context, what: &str) -> Answer {
     let streams = lock(&context.streams).clone();
     for stream in streams {
         stream.wait(stream.last(), what)?;
@@ -26,24 +26,24 @@ fn address_of(pointer: *const c_void) -> usize {
 
 /// Whether host memory is pinned, which makes a copy asynchronous.
 fn is_pinned(address: usize) -> Answer<bool> {
-    Ok(driver().memory()?.find(address as u64).is_some_and(|a| a.kind == Kind::Pinned))
+    Ok(driver().memory()?.find(address as u64).is_some_and(|a| a.kind == MemoryKind::Pinned))
 }
 
 fn check_device_range(address: u64, bytes: usize) -> Answer {
     driver().memory()?.range(address, bytes as u64).map(|_| ()).ok_or(INVALID_VALUE)
 }
 
-fn allocate(kind: Kind, bytes: usize) -> Answer<u64> {
+fn allocate(kind: MemoryKind, bytes: usize) -> Answer<u64> {
     driver().current()?;
     if bytes == 0 {
         return Err(INVALID_VALUE);
     }
-    let limit = if kind == Kind::Device { control().memory_bytes } else { u64::MAX };
+    let limit = if kind == MemoryKind::Device { control().memory_bytes } else { u64::MAX };
     driver().memory()?.allocate(kind, bytes as u64, limit).ok_or(OUT_OF_MEMORY)
 }
 
 /// Frees the allocation at `address` after all submitted operations of the context are done.
-fn free(kind: Kind, address: u64, what: &str) -> Answer {
+fn free(kind: MemoryKind, address: u64, what: &str) -> Answer {
     settle(&*driver().current()?, what)?;
     if driver().memory()?.free(address, kind) { Ok(()) } else { Err(INVALID_VALUE) }
 }
@@ -53,7 +53,7 @@ api! {
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
         driver().current()?;
         let all = control().memory_bytes;
-        let used = driver().memory()?.used(Kind::Device);
+        let used = driver().memory()?.used(MemoryKind::Device);
         // SAFETY: out pointers of the caller.
         unsafe {
             out(free, all.saturating_sub(used) as usize)?;
@@ -67,12 +67,12 @@ api! {
             return Err(INVALID_VALUE);
         }
         // SAFETY: an out pointer of the caller.
-        unsafe { out(address, allocate(Kind::Device, bytes)?) }
+        unsafe { out(address, allocate(MemoryKind::Device, bytes)?) }
     }
 
     /// Frees device memory after all submitted operations of the context are done.
     fn cuMemFree_v2(address: u64) {
-        free(Kind::Device, address, "cuMemFree")
+        free(MemoryKind::Device, address, "cuMemFree")
     }
 
     /// Allocates at once: the memory is valid before the stream reaches the call, which no correct program can observe.
@@ -85,13 +85,13 @@ api! {
             return Err(INVALID_VALUE);
         }
         // SAFETY: an out pointer of the caller.
-        unsafe { out(address, allocate(Kind::Device, bytes)?) }
+        unsafe { out(address, allocate(MemoryKind::Device, bytes)?) }
     }
 
     /// Frees when the stream reaches the call, without waiting for other streams.
     fn cuMemFreeAsync(address: u64, stream: u64) {
         let stream = driver().stream(stream)?;
-        if driver().memory()?.find(address).is_none_or(|a| a.address != address || a.kind != Kind::Device) {
+        if driver().memory()?.find(address).is_none_or(|a| a.address != address || a.kind != MemoryKind::Device) {
             return Err(INVALID_VALUE);
         }
         stream.submit(Operation::Free(address)).map(|_| ())
@@ -102,14 +102,14 @@ api! {
         if pointer.is_null() || flags & !7 != 0 {
             return Err(INVALID_VALUE);
         }
-        let made = allocate(Kind::Pinned, bytes)?;
+        let made = allocate(MemoryKind::Pinned, bytes)?;
         // SAFETY: an out pointer of the caller.
         unsafe { out(pointer, std::ptr::with_exposed_provenance_mut(made as usize)) }
     }
 
     /// Frees pinned host memory after all submitted operations of the context are done.
     fn cuMemFreeHost(pointer: *mut c_void) {
-        free(Kind::Pinned, address_of(pointer) as u64, "cuMemFreeHost")
+        free(MemoryKind::Pinned, address_of(pointer) as u64, "cuMemFreeHost")
     }
 
     /// The device address of pinned memory, which equals its host address.

@@ -6,7 +6,7 @@ use crate::error::{
     Answer, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NO_BINARY, NOT_FOUND, UNSUPPORTED_PTX,
 };
 use crate::exec::grid::Launch;
-use crate::ptx::code::Kernel;
+use crate::ptx::code::PtxKernel;
 use crate::ptx::{PtxError, compile, parse};
 use crate::state::{Object, driver};
 use crate::stream::Operation;
@@ -49,7 +49,7 @@ fn load(text: &str) -> Result<u64, (u32, String)> {
     if parsed.target > CAPABILITY {
         return Err((NO_BINARY, format!("target sm_{} is above sm_{CAPABILITY}", parsed.target)));
     }
-    let kernels: Result<Vec<Kernel>, PtxError> =
+    let kernels: Result<Vec<PtxKernel>, PtxError> =
         parsed.entries.iter().map(|entry| compile::compile(entry, &parsed.shared)).collect();
     let handles = kernels.map_err(wrong)?.into_iter().map(|kernel| {
         let name = kernel.name.clone();

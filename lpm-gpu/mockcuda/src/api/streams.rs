@@ -3,7 +3,7 @@
 use super::{api, not_served, out};
 use crate::error::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use crate::state::{Object, driver};
-use crate::stream::{Event, Operation, Recorded, Stream, lock};
+use crate::stream::{Event, MockStream, Operation, Recorded, lock};
 use std::ffi::{c_int, c_uint};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -32,7 +32,7 @@ api! {
             return Err(INVALID_VALUE);
         }
         let made = driver().new_handle();
-        let object = Stream::new(made, Arc::clone(&context.fate));
+        let object = MockStream::new(made, Arc::clone(&context.fate));
         lock(&context.streams).push(Arc::clone(&object));
         driver().put(made, Object::Stream(object));
         // SAFETY: an out pointer of the caller.

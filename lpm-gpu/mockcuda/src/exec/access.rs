@@ -11,7 +11,7 @@ use std::sync::atomic::{Ordering, fence};
 type Failed = (u32, usize, String);
 
 /// The location of a checked access.
-enum Place {
+enum Located {
     /// Address in the host's memory.
     Host(usize),
     /// Word of the block's shared memory.
@@ -72,11 +72,11 @@ fn load(files: &mut Files, ins: &Ins, at: &Surroundings<'_>, run: u32, access: A
             .map_err(|code| bad_access(code, lane, address, access, at))?;
         for (i, row) in ins.elements().into_iter().enumerate().take(access.count.into()) {
             let value = match (&place, access.bytes) {
-                (Place::Host(first), bytes) => memory::load(first + i * usize::from(bytes), bytes),
-                (Place::Shared(first), 8) => {
+                (Located::Host(first), bytes) => memory::load(first + i * usize::from(bytes), bytes),
+                (Located::Shared(first), 8) => {
                     u64::from(at.shared[first + 2 * i + 1]) << 32 | u64::from(at.shared[first + 2 * i])
                 }
-                (Place::Shared(first), _) => at.shared[first + i].into(),
+                (Located::Shared(first), _) => at.shared[first + i].into(),
             };
             if access.bytes == 8 {
                 files.wide[row][lane] = value;
@@ -104,12 +104,12 @@ fn store(
             let value =
                 if access.bytes == 8 { files.wide[row][lane] } else { files.narrow[row][lane].into() };
             match (&place, access.bytes) {
-                (Place::Host(first), bytes) => memory::store(first + i * usize::from(bytes), bytes, value),
-                (Place::Shared(first), 8) => {
+                (Located::Host(first), bytes) => memory::store(first + i * usize::from(bytes), bytes, value),
+                (Located::Shared(first), 8) => {
                     at.shared[first + 2 * i] = value as u32;
                     at.shared[first + 2 * i + 1] = (value >> 32) as u32;
                 }
-                (Place::Shared(first), _) => at.shared[first + i] = value as u32,
+                (Located::Shared(first), _) => at.shared[first + i] = value as u32,
             }
         }
     }
@@ -124,20 +124,20 @@ fn param<const BYTES: usize>(params: &[u8], ins: &Ins) -> [u8; BYTES] {
 
 /// The location of an access, or the driver's error code for it.
 #[inline(always)]
-fn place_of(at: &Surroundings<'_>, address: u64, access: Access, write: bool) -> Result<Place, u32> {
+fn place_of(at: &Surroundings<'_>, address: u64, access: Access, write: bool) -> Result<Located, u32> {
     let bytes = u64::from(access.bytes) * u64::from(access.count);
     if address & (bytes - 1) != 0 {
         return Err(MISALIGNED);
     }
     if access.space == Space::Shared {
         let end = address.checked_add(bytes).filter(|&end| end <= 4 * at.shared.len() as u64);
-        return end.map(|_| Place::Shared((address / 4) as usize)).ok_or(ILLEGAL);
+        return end.map(|_| Located::Shared((address / 4) as usize)).ok_or(ILLEGAL);
     }
     let place = at.memory.locate(address, bytes).ok_or(ILLEGAL)?;
     if at.memory.has_marks() && at.memory.check_marks(address, bytes, write) {
         control().say(&format!("kernel `{}` reads {address:#x}, which is freed", at.kernel.name));
     }
-    Ok(Place::Host(place))
+    Ok(Located::Host(place))
 }
 
 const ILLEGAL: u32 = crate::error::ILLEGAL_ADDRESS;

@@ -4,9 +4,9 @@
 //! So a kernel whose blocks wait for each other, or for the host, makes progress as on a device where all its blocks
 //! are resident. When all blocks only poll, the thread yields the CPU, then sleeps.
 
-use super::warp::{Counters, Fault, Pause, Surroundings, Warp};
+use super::warp::{Counters, KernelFault, Pause, Surroundings, Warp};
 use crate::memory::{Memory, POISON};
-use crate::ptx::code::Kernel;
+use crate::ptx::code::PtxKernel;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const IDLE_SLEEP_MAX: Duration = Duration::from_millis(2);
 /// A kernel with its arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
-    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) kernel: Arc<PtxKernel>,
     pub(crate) params: Vec<u8>,
     /// Blocks per row, and rows.
     pub(crate) grid: [u32; 2],
@@ -38,17 +38,17 @@ pub(crate) trait Owner {
     fn before_load(&mut self);
 }
 
-struct Block {
+struct ThreadBlock {
     warps: Vec<Warp>,
     shared: Vec<u32>,
 }
 
-enum Outcome {
+enum BlockEnd {
     Done,
     Waits,
 }
 
-impl Block {
+impl ThreadBlock {
     fn new(launch: &Launch) -> Self {
         Self {
             warps: (0..launch.threads.div_ceil(32)).map(|w| Warp::new(launch, w * 32)).collect(),
@@ -70,7 +70,7 @@ impl Block {
         memory: &'static Memory,
         owner: &mut dyn Owner,
         counters: &mut Counters,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<BlockEnd, KernelFault> {
         let delays = owner.delays();
         loop {
             let (mut yielded, mut at_barrier) = (false, false);
@@ -91,10 +91,10 @@ impl Block {
                 }
             }
             if yielded {
-                return Ok(Outcome::Waits);
+                return Ok(BlockEnd::Waits);
             }
             if !at_barrier {
-                return Ok(Outcome::Done);
+                return Ok(BlockEnd::Done);
             }
             for warp in &mut self.warps {
                 warp.release();
@@ -109,21 +109,21 @@ pub(crate) fn run(
     memory: &'static Memory,
     owner: &mut dyn Owner,
     counters: &mut Counters,
-) -> Result<(), Fault> {
+) -> Result<(), KernelFault> {
     let mut places = (0..launch.grid[1]).flat_map(|y| (0..launch.grid[0]).map(move |x| [x, y]));
     let mut idle = 0_u32;
-    let (mut waiting, mut spare): (Vec<Block>, Vec<Block>) = (Vec::new(), Vec::new());
+    let (mut waiting, mut spare): (Vec<ThreadBlock>, Vec<ThreadBlock>) = (Vec::new(), Vec::new());
     loop {
         if let Some(code) = owner.stop() {
-            return Err(Fault { code, what: format!("kernel `{}` was stopped", launch.kernel.name) });
+            return Err(KernelFault { code, what: format!("kernel `{}` was stopped", launch.kernel.name) });
         }
         owner.between_blocks();
         if let Some(place) = places.next() {
-            let mut block = spare.pop().unwrap_or_else(|| Block::new(launch));
+            let mut block = spare.pop().unwrap_or_else(|| ThreadBlock::new(launch));
             block.restart(launch, place);
             match block.step(launch, memory, owner, counters)? {
-                Outcome::Done => spare.push(block),
-                Outcome::Waits => waiting.push(block),
+                BlockEnd::Done => spare.push(block),
+                BlockEnd::Waits => waiting.push(block),
             }
             continue;
         }
@@ -134,8 +134,8 @@ pub(crate) fn run(
         let mut still = Vec::with_capacity(waiting.len());
         for mut block in waiting {
             match block.step(launch, memory, owner, counters)? {
-                Outcome::Done => spare.push(block),
-                Outcome::Waits => still.push(block),
+                BlockEnd::Done => spare.push(block),
+                BlockEnd::Waits => still.push(block),
             }
         }
         waiting = still;

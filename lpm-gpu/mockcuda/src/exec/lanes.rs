@@ -3,7 +3,7 @@
 //! A full warp goes through plain loops over rows, which the compiler vectorizes. A few lanes are done one by one. In
 //! between, the whole row is computed and only the running lanes store the result.
 
-use crate::ptx::code::{Ins, Kernel, LANES, Op};
+use crate::ptx::code::{Ins, LANES, Op, PtxKernel};
 
 pub(super) type Row32 = [u32; LANES];
 pub(super) type Row64 = [u64; LANES];
@@ -22,7 +22,7 @@ pub(crate) struct Files {
 
 impl Files {
     /// All rows of a kernel, with its constants filled in.
-    pub(super) fn new(kernel: &Kernel) -> Self {
+    pub(super) fn new(kernel: &PtxKernel) -> Self {
         let [narrow, wide, predicates] = kernel.rows.map(usize::from);
         let mut files = Self {
             narrow: vec![[0; LANES]; narrow],

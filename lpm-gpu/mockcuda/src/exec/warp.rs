@@ -7,10 +7,10 @@
 use super::grid::{Launch, Owner};
 use super::lanes::{Arithmetic, Files, arithmetic};
 use crate::memory::Memory;
-use crate::ptx::code::{Kernel, LANES, Op, Special, UNGUARDED};
+use crate::ptx::code::{LANES, Op, PtxKernel, Special, UNGUARDED};
 
 #[derive(Clone, Copy, Debug)]
-struct Group {
+struct LaneGroup {
     pc: u32,
     mask: u32,
     /// The group waits at the block's barrier.
@@ -30,7 +30,7 @@ pub(crate) enum Pause {
 
 /// A fault inside a kernel.
 #[derive(Clone, Debug)]
-pub(crate) struct Fault {
+pub(crate) struct KernelFault {
     /// The driver's code.
     pub(crate) code: u32,
     /// The fault, its place and its thread.
@@ -50,7 +50,7 @@ pub(crate) struct Counters {
 
 /// The environment of a running warp.
 pub(crate) struct Surroundings<'a> {
-    pub(crate) kernel: &'a Kernel,
+    pub(crate) kernel: &'a PtxKernel,
     pub(crate) params: &'a [u8],
     pub(crate) memory: &'static Memory,
     /// The block's shared memory, as words.
@@ -66,7 +66,7 @@ pub(crate) struct Surroundings<'a> {
 pub(crate) struct Warp {
     pub(super) files: Files,
     arithmetic: Arithmetic,
-    groups: Vec<Group>,
+    groups: Vec<LaneGroup>,
     /// Lanes that have not exited.
     live: u32,
     first_thread: u32,
@@ -144,19 +144,23 @@ impl Warp {
     /// Stores lanes that will continue at `pc`.
     fn put(&mut self, pc: u32, mask: u32) {
         if mask != 0 {
-            self.groups.push(Group { pc, mask, waits: false });
+            self.groups.push(LaneGroup { pc, mask, waits: false });
         }
     }
 
     /// Runs until all lanes wait or have exited, or until other warps should run.
-    pub(crate) fn run(&mut self, at: &mut Surroundings<'_>) -> Result<Pause, Fault> {
+    pub(crate) fn run(&mut self, at: &mut Surroundings<'_>) -> Result<Pause, KernelFault> {
         let mut instructions = 0_u64;
         let outcome = self.run_groups(at, &mut instructions);
         at.counters.instructions += instructions;
         outcome
     }
 
-    fn run_groups(&mut self, at: &mut Surroundings<'_>, instructions: &mut u64) -> Result<Pause, Fault> {
+    fn run_groups(
+        &mut self,
+        at: &mut Surroundings<'_>,
+        instructions: &mut u64,
+    ) -> Result<Pause, KernelFault> {
         let kernel = at.kernel;
         let mut budget = JUMPS_A_TURN;
         'groups: loop {
@@ -199,7 +203,7 @@ impl Warp {
                         continue 'groups;
                     }
                     Op::Barrier => {
-                        self.groups.push(Group { pc: pc + 1, mask, waits: true });
+                        self.groups.push(LaneGroup { pc: pc + 1, mask, waits: true });
                         continue 'groups;
                     }
                     Op::Nanosleep => {
@@ -233,10 +237,10 @@ impl Warp {
         *budget == 0
     }
 
-    fn fault(&self, kernel: &Kernel, pc: u32, lane: usize, code: u32, what: &str) -> Fault {
+    fn fault(&self, kernel: &PtxKernel, pc: u32, lane: usize, code: u32, what: &str) -> KernelFault {
         let (line, op) = (kernel.lines[pc as usize], kernel.code[pc as usize].op);
         let thread = self.first_thread as usize + lane;
-        Fault {
+        KernelFault {
             code,
             what: format!(
                 "kernel `{}`, PTX line {line} ({op:?}), thread {thread} of its block: {what}",

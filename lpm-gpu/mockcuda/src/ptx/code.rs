@@ -132,7 +132,7 @@ pub(crate) enum Special {
 
 /// A kernel ready to run.
 #[derive(Debug)]
-pub(crate) struct Kernel {
+pub(crate) struct PtxKernel {
     /// Its name.
     pub(crate) name: String,
     /// Its parameters.

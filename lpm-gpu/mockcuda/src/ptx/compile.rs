@@ -1,9 +1,9 @@
 //! Compiles the statements of one entry to bytecode: names to rows, labels to positions, opcodes to operations.
 
 use super::PtxError;
-use super::code::{Ins, Kernel, Op, Special, UNGUARDED};
-use super::opcodes::{ARITHMETIC, CONTROL, Kind, MEMORY};
-use super::parse::{Entry, Instruction, Operand, Statement, Variable};
+use super::code::{Ins, Op, PtxKernel, Special, UNGUARDED};
+use super::opcodes::{ARITHMETIC, CONTROL, MEMORY, OperandKind};
+use super::parse::{Instruction, Operand, PtxEntry, Statement, Variable};
 use std::collections::HashMap;
 
 /// A file of rows.
@@ -18,7 +18,7 @@ enum File {
 ///
 /// # Errors
 /// Anything unsupported, with its line.
-pub(crate) fn compile(entry: &Entry, shared: &[Variable]) -> Result<Kernel, PtxError> {
+pub(crate) fn compile(entry: &PtxEntry, shared: &[Variable]) -> Result<PtxKernel, PtxError> {
     let mut compiler = Compiler::new(entry, shared);
     for statement in &entry.body {
         compiler.statement(statement)?;
@@ -28,10 +28,10 @@ pub(crate) fn compile(entry: &Entry, shared: &[Variable]) -> Result<Kernel, PtxE
 
 /// The state of a compilation.
 struct Compiler<'a> {
-    entry: &'a Entry,
+    entry: &'a PtxEntry,
     /// The type of a name's registers, and their number (0: the name itself is the register).
-    declared: HashMap<&'a str, (Kind, u32)>,
-    registers: HashMap<&'a str, (Kind, u16)>,
+    declared: HashMap<&'a str, (OperandKind, u32)>,
+    registers: HashMap<&'a str, (OperandKind, u16)>,
     /// Addresses of variables in shared memory.
     variables: HashMap<&'a str, u64>,
     labels: HashMap<&'a str, i64>,
@@ -51,16 +51,16 @@ struct Compiler<'a> {
 /// An instruction whose rows are not set yet.
 const BLANK: Ins = Ins { op: Op::Exit, guard: UNGUARDED, d: 0, a: 0, b: 0, c: 0, e: 0, imm: 0 };
 
-const fn file_of(kind: Kind) -> File {
+const fn file_of(kind: OperandKind) -> File {
     match kind {
-        Kind::Half | Kind::Narrow => File::Narrow,
-        Kind::Wide => File::Wide,
-        Kind::Predicate => File::Predicate,
+        OperandKind::Half | OperandKind::Narrow => File::Narrow,
+        OperandKind::Wide => File::Wide,
+        OperandKind::Predicate => File::Predicate,
     }
 }
 
 impl<'a> Compiler<'a> {
-    fn new(entry: &'a Entry, shared: &'a [Variable]) -> Self {
+    fn new(entry: &'a PtxEntry, shared: &'a [Variable]) -> Self {
         let mut variables = HashMap::new();
         let mut shared_bytes = 0_usize;
         for variable in entry.shared.iter().chain(shared) {
@@ -70,10 +70,10 @@ impl<'a> Compiler<'a> {
         }
         let declared = entry.registers.iter().filter_map(|(name, kind, count)| {
             let kind = match kind.as_str() {
-                ".pred" => Kind::Predicate,
-                ".b16" => Kind::Half,
-                ".b32" => Kind::Narrow,
-                ".b64" => Kind::Wide,
+                ".pred" => OperandKind::Predicate,
+                ".b16" => OperandKind::Half,
+                ".b32" => OperandKind::Narrow,
+                ".b64" => OperandKind::Wide,
                 _ => return None,
             };
             Some((name.as_str(), (kind, *count)))
@@ -109,7 +109,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// The row of the register `name`, which must be declared with that kind.
-    fn register(&mut self, name: &'a str, wanted: Kind) -> Result<u16, PtxError> {
+    fn register(&mut self, name: &'a str, wanted: OperandKind) -> Result<u16, PtxError> {
         let known = match self.registers.get(name) {
             Some(&known) => known,
             None => {
@@ -132,34 +132,34 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn constant(&mut self, kind: Kind, value: u64) -> Result<u16, PtxError> {
+    fn constant(&mut self, kind: OperandKind, value: u64) -> Result<u16, PtxError> {
         let known = match kind {
-            Kind::Half => self.narrow_constants.get(&(value as u32 & 0xffff)),
-            Kind::Narrow => self.narrow_constants.get(&(value as u32)),
-            Kind::Wide => self.wide_constants.get(&value),
-            Kind::Predicate => return self.error("a number is no predicate"),
+            OperandKind::Half => self.narrow_constants.get(&(value as u32 & 0xffff)),
+            OperandKind::Narrow => self.narrow_constants.get(&(value as u32)),
+            OperandKind::Wide => self.wide_constants.get(&value),
+            OperandKind::Predicate => return self.error("a number is no predicate"),
         };
         if let Some(&row) = known {
             return Ok(row);
         }
         let row = self.new_row(file_of(kind))?;
         match kind {
-            Kind::Half => self.narrow_constants.insert(value as u32 & 0xffff, row),
-            Kind::Narrow => self.narrow_constants.insert(value as u32, row),
+            OperandKind::Half => self.narrow_constants.insert(value as u32 & 0xffff, row),
+            OperandKind::Narrow => self.narrow_constants.insert(value as u32, row),
             _ => self.wide_constants.insert(value, row),
         };
         Ok(row)
     }
 
     /// The row of a source operand.
-    fn source(&mut self, operand: &'a Operand, kind: Kind) -> Result<u16, PtxError> {
+    fn source(&mut self, operand: &'a Operand, kind: OperandKind) -> Result<u16, PtxError> {
         let name = match operand {
             Operand::Int(value) => return self.constant(kind, *value),
             Operand::Name(name) => name.as_str(),
             other => return self.error(format!("operand {other:?} does not fit here")),
         };
         match (kind, special_of(name), self.variables.get(name)) {
-            (Kind::Narrow, Some(special), _) => {
+            (OperandKind::Narrow, Some(special), _) => {
                 if let Some(&(row, _)) = self.specials.iter().find(|s| s.1 == special) {
                     return Ok(row);
                 }
@@ -167,7 +167,7 @@ impl<'a> Compiler<'a> {
                 self.specials.push((row, special));
                 Ok(row)
             }
-            (Kind::Wide, _, Some(&address)) => self.constant(kind, address),
+            (OperandKind::Wide, _, Some(&address)) => self.constant(kind, address),
             _ => self.register(name, kind),
         }
     }
@@ -187,7 +187,7 @@ impl<'a> Compiler<'a> {
                 self.line = instruction.line;
                 self.guard = match &instruction.guard {
                     None => UNGUARDED,
-                    Some(name) => self.register(name, Kind::Predicate)?,
+                    Some(name) => self.register(name, OperandKind::Predicate)?,
                 };
                 self.instruction(instruction)
             }
@@ -216,8 +216,8 @@ impl<'a> Compiler<'a> {
     fn arithmetic(
         &mut self,
         op: Op,
-        kind: Kind,
-        sources: &[Kind],
+        kind: OperandKind,
+        sources: &[OperandKind],
         operands: &'a [Operand],
     ) -> Result<(), PtxError> {
         let [Operand::Name(d), operands @ ..] = operands else { return self.wrong_operands() };
@@ -240,7 +240,7 @@ impl<'a> Compiler<'a> {
             (Op::Bra, [Operand::Name(label)]) => self.jumps.push((self.code.len(), label, self.line)),
             // There is one barrier, for all threads of a block.
             (Op::Barrier, [Operand::Int(0)]) if self.guard == UNGUARDED => {}
-            (Op::Nanosleep, [time]) => ins.a = self.source(time, Kind::Narrow)?,
+            (Op::Nanosleep, [time]) => ins.a = self.source(time, OperandKind::Narrow)?,
             (Op::Fence | Op::Exit, []) => {}
             _ => return self.wrong_operands(),
         }
@@ -257,7 +257,7 @@ impl<'a> Compiler<'a> {
             }
             _ => return self.wrong_operands(),
         };
-        let kind = if bytes == 8 { Kind::Wide } else { Kind::Narrow };
+        let kind = if bytes == 8 { OperandKind::Wide } else { OperandKind::Narrow };
         let mut rows = [0; 4];
         match (op, value) {
             (Op::Store(_), value @ (Operand::Name(_) | Operand::Int(_))) if count == 1 => {
@@ -275,8 +275,8 @@ impl<'a> Compiler<'a> {
         let Operand::Address(base, offset) = address else { return self.wrong_operands() };
         let (a, imm) = match (op, self.variables.get(base.as_str())) {
             (Op::Param32 | Op::Param64, _) => (0, self.param(base, bytes, *offset)?),
-            (_, Some(&variable)) => (self.constant(Kind::Wide, variable)?, *offset),
-            (_, None) => (self.register(base, Kind::Wide)?, *offset),
+            (_, Some(&variable)) => (self.constant(OperandKind::Wide, variable)?, *offset),
+            (_, None) => (self.register(base, OperandKind::Wide)?, *offset),
         };
         self.emit(Ins { op, d, a, b, c, e, imm, ..BLANK });
         Ok(())
@@ -290,7 +290,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn finish(mut self) -> Result<Kernel, PtxError> {
+    fn finish(mut self) -> Result<PtxKernel, PtxError> {
         self.guard = UNGUARDED;
         self.emit(Ins { op: Op::Exit, ..BLANK });
         for (at, label, line) in std::mem::take(&mut self.jumps) {
@@ -299,8 +299,8 @@ impl<'a> Compiler<'a> {
             };
             self.code[at].imm = target;
         }
-        let registers = self.registers.values().map(|r| if r.0 == Kind::Wide { 2 } else { 1 }).sum();
-        Ok(Kernel {
+        let registers = self.registers.values().map(|r| if r.0 == OperandKind::Wide { 2 } else { 1 }).sum();
+        Ok(PtxKernel {
             name: self.entry.name.clone(),
             params: self.entry.params.clone(),
             code: self.code,

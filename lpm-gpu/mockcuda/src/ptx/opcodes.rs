@@ -7,7 +7,7 @@ use super::code::{Access, Space};
 
 /// The kind of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum OperandKind {
     /// 16 bits, in a narrow row.
     Half,
     /// 32 bits.
@@ -17,13 +17,13 @@ pub(super) enum Kind {
     Predicate,
 }
 
-const H: Kind = Kind::Half;
-const N: Kind = Kind::Narrow;
-const W: Kind = Kind::Wide;
-const P: Kind = Kind::Predicate;
+const H: OperandKind = OperandKind::Half;
+const N: OperandKind = OperandKind::Narrow;
+const W: OperandKind = OperandKind::Wide;
+const P: OperandKind = OperandKind::Predicate;
 
 /// Arithmetic: opcode, operation, destination, sources.
-pub(super) const ARITHMETIC: &[(&str, Op, Kind, &[Kind])] = &[
+pub(super) const ARITHMETIC: &[(&str, Op, OperandKind, &[OperandKind])] = &[
     ("mov.u32", Mov32, N, &[N]),
     ("mov.u64", Mov64, W, &[W]),
     // A global address equals its generic address here.

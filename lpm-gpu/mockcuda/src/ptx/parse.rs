@@ -17,7 +17,7 @@ pub(crate) struct Module {
     /// Shared variables outside entries; each entry has its own copy.
     pub(crate) shared: Vec<Variable>,
     /// Entries (kernels).
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<PtxEntry>,
 }
 
 /// A `.shared` variable.
@@ -42,7 +42,7 @@ pub(crate) struct Param {
 
 /// A kernel.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct PtxEntry {
     pub(crate) name: String,
     pub(crate) params: Vec<Param>,
     /// The entry's own shared variables.
@@ -201,8 +201,8 @@ impl Parser {
         number.map_or_else(|| self.error(format!("target `{word}` is not known to mockcuda")), Ok)
     }
 
-    fn entry(&mut self) -> Result<Entry, PtxError> {
-        let mut entry = Entry {
+    fn entry(&mut self) -> Result<PtxEntry, PtxError> {
+        let mut entry = PtxEntry {
             name: self.word()?,
             params: Vec::new(),
             shared: Vec::new(),
@@ -265,7 +265,7 @@ impl Parser {
         Ok(Variable { name, align, bytes: unit * count })
     }
 
-    fn statement(&mut self, entry: &mut Entry) -> Result<(), PtxError> {
+    fn statement(&mut self, entry: &mut PtxEntry) -> Result<(), PtxError> {
         let line = self.line();
         let guard = if self.accept('@') { Some(self.word()?) } else { None };
         let word = self.word()?;
@@ -295,7 +295,7 @@ impl Parser {
     }
 
     /// `.b32 %r<9>;` or `.pred p;`
-    fn register(&mut self, entry: &mut Entry) -> Result<(), PtxError> {
+    fn register(&mut self, entry: &mut PtxEntry) -> Result<(), PtxError> {
         let kind = self.word()?;
         let name = self.word()?;
         let mut count = 0;

@@ -138,31 +138,30 @@ impl Driver {
 
     /// Launches on the driver's own stream.
     pub fn launch(&self, function: u64, blocks: u32, threads: u32, args: &[Arg]) -> Result<(), Code> {
-        self.launch_on(self.stream, function, blocks, threads, args)
+        self.launch_on(self.stream, function, (blocks, 1), threads, args)
     }
 
+    /// Launches a grid of blocks in a row, and rows.
     pub fn launch_on(
         &self,
         stream: u64,
         function: u64,
-        blocks: u32,
+        grid: (u32, u32),
         threads: u32,
         args: &[Arg],
     ) -> Result<(), Code> {
-        launch(stream, function, (blocks, 1), threads, args)
-    }
-
-    /// Launches `rows` rows of `blocks` blocks, with one argument, and waits.
-    pub fn launch_rows(
-        &self,
-        function: u64,
-        blocks: u32,
-        rows: u32,
-        threads: u32,
-        arg: u64,
-    ) -> Result<(), Code> {
-        launch(self.stream, function, (blocks, rows), threads, &[Arg::U64(arg)])?;
-        self.finish()
+        let values = args.iter().map(|arg| match arg {
+            Arg::U32(value) => u64::from(*value),
+            Arg::U64(value) => *value,
+        });
+        let mut values: Vec<u64> = values.collect();
+        let mut pointers: Vec<*mut c_void> =
+            values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+        let (params, null) = (pointers.as_mut_ptr(), std::ptr::null_mut());
+        // SAFETY: a pointer for each argument, to a value at least as large (little-endian).
+        check(unsafe {
+            module::cuLaunchKernel(function, grid.0, grid.1, 1, threads, 1, 1, 0, stream, params, null)
+        })
     }
 
     pub fn stream(&self) -> u64 {
@@ -243,19 +242,4 @@ fn new_stream() -> u64 {
     // SAFETY: an out pointer to a local.
     check(unsafe { streams::cuStreamCreateWithPriority(&raw mut handle, 1, 0) }).unwrap();
     handle
-}
-
-fn launch(stream: u64, function: u64, grid: (u32, u32), threads: u32, args: &[Arg]) -> Result<(), Code> {
-    let values = args.iter().map(|arg| match arg {
-        Arg::U32(value) => u64::from(*value),
-        Arg::U64(value) => *value,
-    });
-    let mut values: Vec<u64> = values.collect();
-    let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
-    let null = std::ptr::null_mut();
-    let params = pointers.as_mut_ptr();
-    // SAFETY: a pointer for each argument, to a value at least as large (little-endian).
-    check(unsafe {
-        module::cuLaunchKernel(function, grid.0, grid.1, 1, threads, 1, 1, 0, stream, params, null)
-    })
 }

@@ -5,7 +5,7 @@
 //! root finds the words that some key can lead to. What only generations led to that are over is free.
 
 use crate::cu::testing::{self, Mock, TestDriver};
-use crate::engine::{GAMT, GpuEngine, HostTables, Plan};
+use crate::engine::{GAMT, GpuEngine, HostTables, LaunchPlan};
 use crate::host::{Answers, Due, HostTable, Image, KernelNames, Step};
 use crate::testing::LoadedTable;
 use fib::random::SplitMix64;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 
 /// What is known of a table on the device.
 #[derive(Default)]
-struct Watch {
+struct FreedWatch {
     /// Where its words are; 0 while that is not known.
     address: u64,
     table: Option<LoadedTable>,
@@ -31,7 +31,7 @@ struct Watch {
     freed: u64,
 }
 
-impl Watch {
+impl FreedWatch {
     /// Follows `update`, which is in the words: notes those that some key leads to.
     fn update(&mut self, update: u64) {
         self.last = update;
@@ -55,13 +55,13 @@ impl Watch {
 }
 
 /// A table that is watched.
-struct Watched<K: Key> {
+struct WatchedTable<K: Key> {
     table: Box<dyn HostTable<K>>,
-    watch: Arc<Mutex<Watch>>,
+    watch: Arc<Mutex<FreedWatch>>,
     mock: Mock,
 }
 
-impl<K: Key> HostTable<K> for Watched<K> {
+impl<K: Key> HostTable<K> for WatchedTable<K> {
     fn apply(
         &mut self,
         changes: &[Change<K>],
@@ -130,43 +130,46 @@ impl<K: Key> HostTable<K> for Watched<K> {
 }
 
 /// A watched engine.
-struct Rig {
+struct FreedRig {
     engine: GpuEngine,
     rib: Rib,
-    watch_v4: Arc<Mutex<Watch>>,
-    watch_v6: Arc<Mutex<Watch>>,
+    /// By family.
+    watches: [Arc<Mutex<FreedWatch>>; 2],
     mock: Mock,
 }
 
-impl Rig {
+impl FreedRig {
     fn new(parameters: &[(&str, &str)]) -> Option<Self> {
         let Some(TestDriver::Mock(mock)) = testing::driver() else {
             eprintln!("SKIPPED: only the mock driver knows which words were read");
             return None;
         };
         let options = EngineOptions::of(parameters);
-        let params = crate::engine::Params::from_options(&options).unwrap();
+        let params = crate::engine::GpuParams::from_options(&options).unwrap();
         let tables = HostTables::new(GAMT, &params).unwrap();
-        let (watch_v4, watch_v6) = (Arc::<Mutex<Watch>>::default(), Arc::<Mutex<Watch>>::default());
+        let watches: [Arc<Mutex<FreedWatch>>; 2] = Default::default();
+        let [v4, v6] = watches.clone();
         let host = HostTables {
-            v4: Box::new(Watched { table: tables.v4, watch: Arc::clone(&watch_v4), mock }),
-            v6: Box::new(Watched { table: tables.v6, watch: Arc::clone(&watch_v6), mock }),
+            v4: Box::new(WatchedTable { table: tables.v4, watch: v4, mock }),
+            v6: Box::new(WatchedTable { table: tables.v6, watch: v6, mock }),
         };
         let gpu = crate::engine::Gpu::open(GAMT).unwrap();
-        let plan = Plan::new(&params, gpu.device.facts().multiprocessors);
+        let plan = LaunchPlan::new(&params, gpu.device.facts().multiprocessors);
         let engine = GpuEngine::assemble(GAMT, params, host, gpu, plan).unwrap();
-        Some(Self { engine, rib: Rib::new(), watch_v4, watch_v6, mock })
+        Some(Self { engine, rib: Rib::new(), watches, mock })
     }
 
     fn apply(&mut self, routes: &Routes) {
         self.rib.tell(routes);
         self.rib.commit_to(&mut self.engine).unwrap();
-        self.watch_v4.lock().unwrap().address = self.engine.v4.current.words.address();
-        self.watch_v6.lock().unwrap().address = self.engine.v6.current.words.address();
+        let tables = [&self.engine.v4.current, &self.engine.v6.current];
+        for (watch, table) in self.watches.iter().zip(tables) {
+            watch.lock().unwrap().address = table.words.address();
+        }
     }
 
     fn freed(&self) -> u64 {
-        self.watch_v4.lock().unwrap().freed + self.watch_v6.lock().unwrap().freed
+        self.watches.iter().map(|watch| watch.lock().unwrap().freed).sum()
     }
 }
 
@@ -250,7 +253,7 @@ fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, talk: &Talk) {
 }
 
 /// Applies deltas, few enough at a time that readers come round.
-fn write(rig: &mut Rig, talk: &Talk) {
+fn write(rig: &mut FreedRig, talk: &Talk) {
     let _readers = Stop(talk);
     let (mut dice, mut there) = (SplitMix64(99), VecDeque::new());
     for turn in 0..300 {
@@ -273,7 +276,7 @@ fn what_was_freed_is_never_read() {
         &[("headroom", "50"), ("mode", "mapped")][..],
     ] {
         let _exclusive = testing::exclusive();
-        let Some(mut rig) = Rig::new(parameters) else { return };
+        let Some(mut rig) = FreedRig::new(parameters) else { return };
         let before = rig.mock.violations();
         rig.mock.set_delay_us(200);
         let talk = Talk::default();
@@ -299,7 +302,7 @@ fn what_was_freed_is_never_read() {
 #[test]
 fn a_read_of_what_was_freed_is_found() {
     let _exclusive = testing::exclusive();
-    let Some(mut rig) = Rig::new(&[]) else { return };
+    let Some(mut rig) = FreedRig::new(&[]) else { return };
     rig.apply(&delta(&mut SplitMix64(1), &mut VecDeque::new(), 20));
     let words = rig.engine.v4.current.words.address();
     let before = rig.mock.violations();

@@ -5,20 +5,20 @@
 use crate::gamt::Layout;
 use crate::gamt::code::search_by;
 use crate::mamt::Mamt;
-use crate::mamt::params::Params;
+use crate::mamt::params::MamtParams;
 use crate::mamt::table::Words;
-use crate::tests::stores::flicker;
+use crate::tests::stores::sequences;
 use arc_swap::ArcSwap;
 use fib::loads::Loads as _;
-use fib::stores::{Checker, Sequences, Steps, Stopped, run};
-use fib::{EngineOptions, EngineWriter as _, FibDelta, Key, NextHopId, Rib};
+use fib::stores::{Checker, Steps, Stopped};
+use fib::{EngineOptions, EngineWriter as _, Key, NextHopId};
 use lpm_core::engine::CpuEngine;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 fn engine(parameters: &[(&str, &str)]) -> CpuEngine<Mamt> {
     let options = EngineOptions { huge_pages: false, ..EngineOptions::of(parameters) };
-    CpuEngine::new(Params::from_options(&options).unwrap()).unwrap()
+    CpuEngine::new(MamtParams::from_options(&options).unwrap()).unwrap()
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "halves of 128 bits")]
@@ -28,8 +28,8 @@ fn look_up<K: Key>(table: &Words, key: K, steps: &mut Steps<'_>) -> Result<u32, 
     table.answers.resolve_by(raw, low, steps).map(NextHopId::get)
 }
 
-/// Runs `count` sequences with prefixes of each of `lengths`. Returns how many tables were built anew.
-fn sequences<K: Key + 'static>(
+/// Runs [`sequences`]. Returns how many tables were built anew.
+fn tables_built<K: Key + 'static>(
     parameters: &[(&str, &str)],
     place: impl Fn(&CpuEngine<Mamt>) -> Arc<ArcSwap<Words>>,
     count: usize,
@@ -39,21 +39,12 @@ fn sequences<K: Key + 'static>(
     let place = place(&engine);
     let checker = Checker::of_tables(Arc::clone(&place), |place| place.load_full(), look_up::<K>);
     let _listening = checker.listen();
-    let count = fib::stores::count(count);
     let mut built = 0;
-    for lengths in lengths {
-        let plan = Sequences { seed: 11, count, lengths: lengths.clone(), next_hops: 5 };
-        let mut apply = |delta: &FibDelta, rib: &Rib| {
-            let before = place.load_full();
-            engine.apply(delta, rib).unwrap();
-            built += usize::from(!Arc::ptr_eq(&before, &place.load()));
-        };
-        run(&plan, &checker, &mut apply);
-        for seed in 0..count as u64 / 4 {
-            flicker(seed, lengths, &checker, &mut apply);
-        }
-    }
-    println!("{checker:?}, {built} tables built anew");
+    sequences(&checker, count, lengths, |delta, rib| {
+        let before = place.load_full();
+        engine.apply(delta, rib).unwrap();
+        built += usize::from(!Arc::ptr_eq(&before, &place.load()));
+    });
     assert!(checker.tried().0 > 1000);
     built
 }
@@ -61,13 +52,13 @@ fn sequences<K: Key + 'static>(
 #[test]
 fn ipv4_sequences() {
     let lengths = [4..=32, 20..=32];
-    let of = |parameters: &[_]| sequences::<u32>(parameters, |engine| engine.places().0, 300, &lengths);
+    let of = |parameters: &[_]| tables_built::<u32>(parameters, |engine| engine.places().0, 300, &lengths);
     assert!(of(&[("levels", "6"), ("headroom", "400")]) + of(&[("headroom", "0")]) > 0);
 }
 
 #[test]
 fn ipv6_sequences() {
     let lengths = [12..=128, 40..=64, 60..=128];
-    let of = |parameters: &[_]| sequences::<u128>(parameters, |engine| engine.places().1, 200, &lengths);
+    let of = |parameters: &[_]| tables_built::<u128>(parameters, |engine| engine.places().1, 200, &lengths);
     assert!(of(&[("levels6", "12"), ("headroom", "400")]) + of(&[("headroom", "0")]) > 0);
 }

@@ -1,3 +1,0 @@
-//! Tests of `mamt` that need its insides.
-
-mod stores;
