@@ -16,6 +16,7 @@ use fib::{Details, EngineError, EngineReader, EngineWriter, NextHopId, Rib, Rout
 use std::hint::black_box;
 use std::ops::Range;
 use std::task::Poll;
+use std::time::Instant;
 
 /// How a batch is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +89,8 @@ impl Lane {
         mut take: impl FnMut(&[NextHopId]),
     ) -> Result<(), EngineError> {
         if self.ask == Ask::Slots {
-            return self.run_slots(keys, range, take);
+            let (slots, parts) = (usize::from(self.slots), calls(range, self.batch));
+            return in_flight(&mut *self.reader, keys, slots, parts, |_, answers| take(answers));
         }
         for part in calls(range, self.batch) {
             let out = &mut self.out[..part.len()];
@@ -97,40 +99,41 @@ impl Lane {
         }
         Ok(())
     }
+}
 
-    /// As [`Self::run`], with all slots in flight.
-    fn run_slots(
-        &mut self,
-        keys: &KeySet,
-        range: Range<usize>,
-        mut take: impl FnMut(&[NextHopId]),
-    ) -> Result<(), EngineError> {
-        let slots = usize::from(self.slots);
-        let mut parts = calls(range, self.batch);
-        let (mut submitted, mut collected) = (0, 0);
-        loop {
-            if submitted - collected < slots
-                && let Some(part) = parts.next()
-            {
-                self.reader.submit(slot(submitted, slots), keys.keys(part))?;
-                submitted += 1;
-                continue;
-            }
-            if submitted == collected {
-                return Ok(());
-            }
-            if let Poll::Ready(answers) = self.reader.collect(slot(collected, slots)) {
-                take(answers?);
-                collected += 1;
-            } else {
-                std::hint::spin_loop();
-            }
+/// Looks up `parts` of `keys`, with `slots` batches in flight. `take` gets the answers to each part in order, and when it was submitted.
+pub(crate) fn in_flight(
+    reader: &mut dyn EngineReader,
+    keys: &KeySet,
+    slots: usize,
+    mut parts: impl Iterator<Item = Range<usize>>,
+    mut take: impl FnMut(Instant, &[NextHopId]),
+) -> Result<(), EngineError> {
+    let mut begun = vec![Instant::now(); slots];
+    let (mut submitted, mut collected) = (0, 0);
+    loop {
+        if submitted - collected < slots
+            && let Some(part) = parts.next()
+        {
+            begun[submitted % slots] = Instant::now();
+            reader.submit(slot(submitted, slots), keys.keys(part))?;
+            submitted += 1;
+            continue;
+        }
+        if submitted == collected {
+            return Ok(());
+        }
+        if let Poll::Ready(answers) = reader.collect(slot(collected, slots)) {
+            take(begun[collected % slots], answers?);
+            collected += 1;
+        } else {
+            std::hint::spin_loop();
         }
     }
 }
 
 /// The slot of the `number`-th batch: round robin.
-pub(crate) fn slot(number: usize, slots: usize) -> SlotId {
+fn slot(number: usize, slots: usize) -> SlotId {
     SlotId(u16::try_from(number % slots).unwrap_or(0))
 }
 

@@ -8,7 +8,7 @@
 use crate::bytes::Bytes;
 use crate::changes::{Table, changes};
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, Family, Generation, Isa, KeyBuffer, Keys,
+    EngineError, EngineOptions, EngineReader, EngineWriter, Family, Generation, Isa, Key, KeyBuffer, Keys,
     NextHopId, Registry, Rib, Routes, SlotId,
 };
 use std::cell::RefCell;
@@ -142,29 +142,18 @@ impl Rig {
         assert_eq!((self.rib.v4.len(), self.rib.v6.len()), (self.v4.0.len(), self.v6.0.len()));
         let routes = (self.rib.v4.used_len() as u64, self.rib.v6.used_len() as u64);
         assert_eq!((stats.routes_v4, stats.routes_v6), routes, "{}: routes", self.writer.name());
-        let keys4 = self.v4.keys(&delta.v4);
+        let (keys4, keys6) = (self.v4.keys(&delta.v4), self.v6.keys(&delta.v6));
         let answers = self.ask(Keys::V4(&keys4));
-        for (key, answer) in keys4.iter().zip(answers) {
-            assert_eq!(
-                answer,
-                self.v4.lookup(*key),
-                "{} {}: {key:#010x} {:?}",
-                self.writer.name(),
-                self.writer.isa(),
-                self.v4
-            );
-        }
-        let keys6 = self.v6.keys(&delta.v6);
+        self.compare(&self.v4, &keys4, &answers);
         let answers = self.ask(keys6.iter().copied().collect::<KeyBuffer>().keys());
-        for (key, answer) in keys6.iter().zip(answers) {
-            assert_eq!(
-                answer,
-                self.v6.lookup(*key),
-                "{} {}: {key:#034x} {:?}",
-                self.writer.name(),
-                self.writer.isa(),
-                self.v6
-            );
+        self.compare(&self.v6, &keys6, &answers);
+    }
+
+    /// Each answer must be that of the plain table.
+    fn compare<K: Key>(&self, table: &Table<K>, keys: &[K], answers: &[NextHopId]) {
+        for (key, answer) in keys.iter().zip(answers) {
+            let (name, isa) = (self.writer.name(), self.writer.isa());
+            assert_eq!(*answer, table.lookup(*key), "{name} {isa}: {} {table:?}", key.to_ip());
         }
     }
 

@@ -44,12 +44,8 @@ pub(crate) struct Sink {
     scratch: Vec<u8>,
     /// Latencies from the intended send time.
     pub(crate) latency: Latency,
-    /// Packets taken, by port.
-    pub(crate) taken: Vec<u64>,
     /// Packets that overtook one of their own input, VRF and port.
     pub(crate) reordered: u64,
-    /// When the last packet was taken.
-    pub(crate) last_tsc: u64,
 }
 
 impl Sink {
@@ -75,9 +71,7 @@ impl Sink {
             writers: Vec::new(),
             scratch: Vec::new(),
             latency: Latency::new(dpdk_ffi::tsc_hz(eal)),
-            taken: vec![0; ports],
             reordered: 0,
-            last_tsc: 0,
         }
     }
 
@@ -87,7 +81,7 @@ impl Sink {
     /// When a file cannot be made.
     pub(crate) fn write_to(&mut self, dir: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make the folder {}", dir.display()))?;
-        for port in 0..self.taken.len() {
+        for port in 0..self.last.len() {
             let path = dir.join(format!("port{port}.pcap"));
             let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
             let header = PcapHeader {
@@ -133,11 +127,10 @@ impl Sink {
             if came == 0 {
                 continue;
             }
-            self.last_tsc = dpdk_ffi::tsc();
+            let now_tsc = dpdk_ffi::tsc();
             taken += came as u64;
-            self.taken[port] += came as u64;
             for i in 0..came {
-                self.judge(i, port, feeder, verifier.as_deref_mut())?;
+                self.judge((i, now_tsc), port, feeder, verifier.as_deref_mut())?;
             }
             self.burst.free_all();
         }
@@ -146,7 +139,7 @@ impl Sink {
 
     fn judge(
         &mut self,
-        i: usize,
+        (i, now_tsc): (usize, u64),
         port: usize,
         feeder: &Feeder,
         verifier: Option<&mut Verifier>,
@@ -164,7 +157,7 @@ impl Sink {
             *last = sequence + 1;
         }
         if let Some(intended) = feeder.intended_tsc(sequence) {
-            self.latency.record(self.last_tsc.saturating_sub(intended), 1);
+            self.latency.record(now_tsc.saturating_sub(intended), 1);
         }
         if verifier.is_none() && self.writers.is_empty() {
             return Ok(());

@@ -1,8 +1,9 @@
 //! One engine, its readers on threads of their own, and its writer, for some seconds.
 
-use super::cycle::{Cycle, Dice};
+use super::cycle::Cycle;
 use super::report::Row;
 use super::{Options, used_bytes};
+use fib::random::Seeded;
 use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, NextHopId, Rib, SlotId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
@@ -184,7 +185,7 @@ fn look_up(
     seed: u64,
 ) -> Result<Seen, EngineError> {
     let mut seen = Seen::default();
-    let mut dice = Dice(fib::random::SplitMix64(seed));
+    let mut rng = Seeded::new(seed, 1);
     let slots = reader.slots();
     // Of each slot: family, keys, and the generation that was finished when it was submitted.
     let mut flying: Vec<Option<(bool, usize, u64)>> = vec![None; slots.into()];
@@ -215,7 +216,7 @@ fn look_up(
         }
         // Most batches are full; some are small, as a forwarder's are at night.
         let all = cycle.keys.v4.len();
-        let keys = if dice.next().is_multiple_of(4) { 1 + dice.below(all) } else { all };
+        let keys = if rng.percent(25) { 1 + rng.below(all) } else { all };
         let is_v4 = turn.is_multiple_of(2) != (turn / u64::from(slots)).is_multiple_of(2);
         let low = talk.finished.load(Ordering::SeqCst);
         let batch = if is_v4 { &cycle.keys.v4 } else { &cycle.keys.v6 };
