@@ -1,7 +1,7 @@
 //! IPv4 packets above the MTU of the port they leave by: their fragments, put together again, are the packets that came.
 
 use crate::ports::{Bench, SHORT};
-use crate::support::{drops, number, read_pcap, replay, skipped, stderr, v4_frame, v6_frame, write_pcap};
+use crate::support::{drops, number, ran, read_pcap, replay, stderr, v4_frame, v6_frame, write_pcap};
 use std::collections::BTreeMap;
 
 /// Where the IP header of a frame starts.
@@ -166,14 +166,13 @@ fn a_port_with_a_smaller_mtu_gets_fragments() {
     write_pcap(&trace, &frames);
     for topology in ["run-to-completion", "pipeline"] {
         let options = [&SHORT[..], &["--mtu", "1=600", "--topology", topology]].concat();
-        let output = bench.run(
+        let Some(output) = ran(bench.run(
             &routes,
             &options,
             &[bench.vdev(0, &trace), bench.vdev(1, &bench.path("nothing.pcap"))],
-        );
-        if skipped(&output) {
+        )) else {
             return;
-        }
+        };
         let summary = bench.summary(&output);
         assert_eq!(drops(&summary), [], "{}", stderr(&output));
         assert_eq!(

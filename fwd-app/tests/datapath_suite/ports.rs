@@ -3,7 +3,7 @@
 
 use crate::run::{eal, summary};
 use crate::support::{
-    assert_conserved, bundled, drops, fwd_app, number, read_pcap, skipped, stderr, v4_frame, write_pcap,
+    assert_conserved, bundled, drops, fwd_app, number, ran, read_pcap, stderr, v4_frame, write_pcap,
 };
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -71,10 +71,7 @@ fn a_gateway_without_a_neighbour_gets_no_packet() {
     let to = |net: u32| v4_frame(0xc000_0201, 10 << 24 | net << 16 | 9, 60, &[]);
     write_pcap(&trace, &(1..=5).map(to).collect::<Vec<_>>());
     let vdevs = [bench.vdev(0, &trace), bench.vdev(1, &bench.path("nothing.pcap"))];
-    let output = bench.run(&routes, &SHORT, &vdevs);
-    if skipped(&output) {
-        return;
-    }
+    let Some(output) = ran(bench.run(&routes, &SHORT, &vdevs)) else { return };
     let summary = bench.summary(&output);
     assert_eq!(drops(&summary), [("no_neighbour".to_owned(), 2)]);
     assert!(stderr(&output).contains("1 of 2 gateways have no neighbour"), "{}", stderr(&output));
@@ -89,10 +86,7 @@ fn a_port_that_no_lcore_serves_sends_only() {
     let bench = Bench::new();
     let mix = bundled("mix.pcap");
     let vdevs: Vec<_> = (0..4).map(|port| bench.vdev(port, &mix)).collect();
-    let output = bench.run(&bundled("routes.txt"), &SHORT, &vdevs);
-    if skipped(&output) {
-        return;
-    }
+    let Some(output) = ran(bench.run(&bundled("routes.txt"), &SHORT, &vdevs)) else { return };
     let summary = bench.summary(&output);
     assert_eq!((number(&summary, "/packets/rx"), number(&summary, "/packets/tx")), (2000, 1875));
     let ports = summary["ports"].as_array().unwrap();
@@ -110,10 +104,7 @@ fn more_rx_queues_than_the_device_has() {
     let bench = Bench::new();
     let vdevs = [bench.vdev(0, &bundled("mix.pcap"))];
     let options = ["--config", "(0,0,0),(0,1,0)", "--duration", "0.5"];
-    let output = bench.run(&bundled("routes.txt"), &options, &vdevs);
-    if skipped(&output) {
-        return;
-    }
+    let Some(output) = ran(bench.run(&bundled("routes.txt"), &options, &vdevs)) else { return };
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{text}");
     for word in ["port 0", "net_pcap0", "2 RX queues", "has 1"] {
@@ -126,10 +117,7 @@ fn too_few_mbufs_are_refused_with_the_least_that_work() {
     let bench = Bench::new();
     let vdevs = ["net_null0,no-rx=1".to_owned(), "net_null1,no-rx=1".to_owned()];
     let run = |options: &[&str]| bench.run(&bundled("routes.txt"), &[&SHORT, options].concat(), &vdevs);
-    let output = run(&["--mbufs", "1023"]);
-    if skipped(&output) {
-        return;
-    }
+    let Some(output) = ran(run(&["--mbufs", "1023"])) else { return };
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{text}");
     let (_, least) = text.split_once("at least ").unwrap_or_else(|| panic!("{text}"));
@@ -155,10 +143,7 @@ fn a_chain_goes_to_no_port_that_does_not_take_chains() {
     write_pcap(&trace, &[frame(1514, &[]), padded, frame(1518, &[0x8100])]);
     let routes = bench.path("routes.txt");
     std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
-    let output = bench.run(&routes, &SHORT, &[bench.vdev(0, &trace)]);
-    if skipped(&output) {
-        return;
-    }
+    let Some(output) = ran(bench.run(&routes, &SHORT, &[bench.vdev(0, &trace)])) else { return };
     let summary = bench.summary(&output);
     assert_eq!((number(&summary, "/packets/rx"), number(&summary, "/packets/tx")), (3, 2));
     assert_eq!(drops(&summary), [("mtu_exceeded".to_owned(), 1)]);
@@ -226,8 +211,7 @@ fn ports_that_another_driver_owns_are_not_taken_and_ports_are_chosen() {
         let ports = summary["ports"].as_array().unwrap();
         ports.iter().map(|port| port["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let output = run(&[]);
-    if skipped(&output) {
+    if ran(run(&[])).is_none() {
         return;
     }
     assert_eq!(names(&[]), ["net_failsafe0", "net_null1", "net_null2"]);
@@ -255,10 +239,7 @@ fn no_port_is_asked_for_chains_that_its_frames_do_not_need() {
     let run = |options: &[&str]| {
         bench.run(&bundled("routes.txt"), &[&SHORT, options].concat(), &["net_ring0".to_owned()])
     };
-    let output = run(&[]);
-    if skipped(&output) {
-        return;
-    }
+    let Some(output) = ran(run(&[])) else { return };
     let granted = "offloads granted: RX";
     assert!(stderr(&output).contains(&format!("{granted} none, TX none;")), "{}", stderr(&output));
     let output = run(&["--mtu", "0=9000"]);

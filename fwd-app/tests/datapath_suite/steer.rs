@@ -2,7 +2,7 @@
 
 use crate::forwarder::Forwarder;
 use crate::ports::{Bench, SHORT};
-use crate::support::{bundled, comments, drops, fwd_app, number, skipped, stderr, v4_frame, write_pcap};
+use crate::support::{bundled, comments, drops, fwd_app, number, ran, stderr, v4_frame, write_pcap};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -329,10 +329,7 @@ fn what_the_router_drops_is_captured() {
     std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
     let capturing = format!("{},100", capture.display());
     let options = [&SHORT[..], &["--address", "0=198.18.1.1/24", "--capture-drops", &capturing]].concat();
-    let output = bench.run(&routes, &options, &[bench.vdev(0, &trace)]);
-    if skipped(&output) {
-        return;
-    }
+    let Some(output) = ran(bench.run(&routes, &options, &[bench.vdev(0, &trace)])) else { return };
     let wanted = [("no_route", 1), ("not_for_us", 5), ("ttl_expired", 1)];
     assert_eq!(drops(&bench.summary(&output)), wanted.map(|(reason, count)| (reason.to_owned(), count)));
     let captured = |reason: &str| u64::try_from(comments(&capture, reason)).unwrap();

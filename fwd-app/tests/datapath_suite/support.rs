@@ -27,12 +27,12 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether DPDK could not start here: prints SKIPPED, or fails when `FWD_REQUIRE` names dpdk.
-pub(crate) fn skipped(output: &Output) -> bool {
-    skip(&stderr(output))
+/// The output of a run, unless DPDK could not start here.
+pub(crate) fn ran(output: Output) -> Option<Output> {
+    (!skip(&stderr(&output))).then_some(output)
 }
 
-/// As [`skipped`], for what was written to stderr.
+/// Whether what was written to stderr says that DPDK could not start here: prints SKIPPED, or fails when `FWD_REQUIRE` names dpdk.
 pub(crate) fn skip(text: &str) -> bool {
     if !text.contains("DPDK does not start") {
         return false;
@@ -95,10 +95,7 @@ pub(crate) fn json(path: &Path) -> Value {
 pub(crate) fn report(mut command: Command, code: i32) -> Option<(Value, String)> {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("summary.json");
-    let output = command.arg("--json").arg(&path).output().unwrap();
-    if skipped(&output) {
-        return None;
-    }
+    let output = ran(command.arg("--json").arg(&path).output().unwrap())?;
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(code), "{command:?}: {said}");
     Some((json(&path), said))

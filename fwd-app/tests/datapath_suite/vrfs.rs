@@ -2,7 +2,7 @@
 
 use crate::ports::{Bench, SHORT};
 use crate::support::{
-    bundled, drops, fwd_app, number, read_pcap, replay, skipped, stderr, v4_frame, v6_frame, write_pcap,
+    bundled, drops, fwd_app, number, ran, read_pcap, replay, stderr, v4_frame, v6_frame, write_pcap,
 };
 use fib::random::Seeded;
 use serde_json::Value;
@@ -247,10 +247,7 @@ fn a_vlan_of_another_vrf_forwards_only_what_is_sent_to_the_port() {
         let vrf = ["--vrf", "red=0.101", "--vrf-fib", &red, "--address", "0=198.18.1.1/24"];
         let options = [&SHORT[..], &vrf, &["--topology", topology]].concat();
         let vdevs = [bench.vdev(0, &trace), bench.vdev(1, &bench.path("nothing.pcap"))];
-        let output = bench.run(&routes, &options, &vdevs);
-        if skipped(&output) {
-            return;
-        }
+        let Some(output) = ran(bench.run(&routes, &options, &vdevs)) else { return };
         let summary = bench.summary(&output);
         let wanted = [("multicast".to_owned(), 1), ("not_for_us".to_owned(), 6)];
         assert_eq!(drops(&summary), wanted, "{topology}");
@@ -278,11 +275,8 @@ fn vrfs_that_cannot_be_are_refused() {
         (&["--vrf", "red=1", "--vrf-fib", "red=/nonexistent/routes"], 1, "/nonexistent/routes"),
     ] {
         let mut command = fwd_app(&["replay"]);
-        let output =
-            command.arg(bundled("mix.pcap")).arg("--fib").arg(&routes).args(options).output().unwrap();
-        if skipped(&output) {
-            return;
-        }
+        command.arg(bundled("mix.pcap")).arg("--fib").arg(&routes).args(options);
+        let Some(output) = ran(command.output().unwrap()) else { return };
         let said = stderr(&output);
         assert!(said.contains(message), "{options:?}: {said}");
         assert_eq!(output.status.code(), Some(code), "{options:?}: {said}");
