@@ -101,10 +101,8 @@ fn in_fibs<K: Key>(keys: &KeySet, routes: &[(Prefix<K>, NextHopId)]) -> Vec<u32>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::tests::Liar;
-    use crate::table::{EngineTable, Table};
-    use fib::EngineOptions;
-    use fib::oracle::OracleEngine;
+    use crate::table::Table;
+    use crate::table::tests::{Liar, oracle};
     use fib::traffic::Traffic;
 
     #[test]
@@ -112,13 +110,10 @@ mod tests {
         let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2"]);
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 5000, 1, false).unwrap();
         let sample = Sample::draw(&keys, &tables, 2000, 9);
-        let engine = || EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), 256);
-        let mut honest = engine();
-        honest.apply(&tables.told_of(Family::V4)).unwrap();
+        let mut honest = oracle(&tables, Family::V4, 256);
         let found = sample.check(&mut *honest.looker().unwrap(), 256).unwrap();
         assert_eq!(found, Checked { checked: 4000, wrong: 0, first_wrong: None });
-        let mut liar = Liar(engine());
-        liar.apply(&tables.told_of(Family::V4)).unwrap();
+        let mut liar = Liar(oracle(&tables, Family::V4, 256));
         let found = sample.check(&mut *liar.looker().unwrap(), 256).unwrap();
         assert_eq!((found.checked, found.wrong), (4000, 4));
         assert!(found.first_wrong.unwrap().contains("the oracle says"));
@@ -146,9 +141,7 @@ mod tests {
         let mut keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 3000, 1, false).unwrap();
         keys.deal(3, 1);
         let sample = Sample::draw(&keys, &tables, 3000, 9);
-        let mut engine = EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), 256);
-        engine.apply(&tables.told_of(Family::V4)).unwrap();
-        let mut looker = InMain(engine.looker().unwrap());
+        let mut looker = InMain(oracle(&tables, Family::V4, 256).looker().unwrap());
         let found = sample.check(&mut looker, 256).unwrap();
         // Half of two thirds.
         assert!((800..1300).contains(&found.wrong), "{found:?}");

@@ -248,11 +248,6 @@ impl EngineTable {
         let rib = Rib::of(writer.as_ref());
         Self { fed: Fed::new(writer, rib), call }
     }
-
-    /// As [`Self::new`], for figures of a paper: no route is left out.
-    pub(crate) fn plain(writer: Box<dyn EngineWriter>, call: usize) -> Self {
-        Self { fed: Fed::new(writer, Rib::plain()), call }
-    }
 }
 
 impl Table for EngineTable {
@@ -324,6 +319,18 @@ pub(crate) mod tests {
     use fib::traffic::Traffic;
     use fib::{EngineOptions, Family};
 
+    /// The oracle as a table without routes, looked up in calls of `call` keys.
+    pub(crate) fn empty_oracle(call: usize) -> EngineTable {
+        EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), call)
+    }
+
+    /// The same with the routes of `family` in `tables`.
+    pub(crate) fn oracle(tables: &Tables, family: Family, call: usize) -> EngineTable {
+        let mut table = empty_oracle(call);
+        table.apply(&tables.told_of(family)).unwrap();
+        table
+    }
+
     /// A table that holds the truth and whose looker gets every 1000th answer wrong.
     pub(crate) struct Liar(pub(crate) EngineTable);
 
@@ -367,7 +374,7 @@ pub(crate) mod tests {
         let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
         for family in [Family::V4, Family::V6] {
             let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
-            let mut table = EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), 256);
+            let mut table = empty_oracle(256);
             let applied = table.apply(&tables.told_of(family)).unwrap();
             assert_eq!(applied.changes, tables.routes(family) as u64);
             let mut looker = table.looker().unwrap();

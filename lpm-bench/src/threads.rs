@@ -152,26 +152,18 @@ impl Looker for Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::EngineTable;
-    use crate::table::tests::Liar;
+    use crate::table::tests::{Liar, oracle};
     use crate::tables::Tables;
-    use fib::oracle::OracleEngine;
+    use fib::Family;
     use fib::traffic::Traffic;
-    use fib::{EngineOptions, Family};
     use std::sync::Mutex;
-
-    fn oracle(tables: &Tables, family: Family) -> EngineTable {
-        let mut table = EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), 64);
-        table.apply(&tables.told_of(family)).unwrap();
-        table
-    }
 
     #[test]
     fn every_thread_answers_its_share_and_in_order() {
         let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
         for family in [Family::V4, Family::V6] {
             let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
-            let mut table = oracle(&tables, family);
+            let mut table = oracle(&tables, family, 64);
             let wanted = table.looker().unwrap().answers(&keys, 64).unwrap();
             for count in [1, 2, 3, 7] {
                 let mut threads = Threads::new(&mut table, count, &[]).unwrap();
@@ -189,9 +181,9 @@ mod tests {
     fn a_liar_among_them_is_found() {
         let tables = Tables::of_routes(&["10.0.0.0/8 1"]);
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 1000, 1, false).unwrap();
-        let mut honest = oracle(&tables, Family::V4);
+        let mut honest = oracle(&tables, Family::V4, 64);
         let mut threads = Threads::new(&mut honest, 3, &[]).unwrap();
-        threads.lanes[2].looker = Liar(oracle(&tables, Family::V4)).looker().unwrap();
+        threads.lanes[2].looker = Liar(oracle(&tables, Family::V4, 64)).looker().unwrap();
         let answers = threads.answers(&keys, 64).unwrap();
         assert_eq!(answers.iter().filter(|answer| **answer != 1).count(), 1);
     }
@@ -216,7 +208,7 @@ mod tests {
         let tables = Tables::of_routes(&["10.0.0.0/8 1"]);
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 10_000, 1, false).unwrap();
         let allowed: Vec<_> = core_affinity::get_core_ids().unwrap().iter().map(|core| core.id).collect();
-        let mut threads = Threads::new(&mut oracle(&tables, Family::V4), 3, &allowed).unwrap();
+        let mut threads = Threads::new(&mut oracle(&tables, Family::V4, 64), 3, &allowed).unwrap();
         threads.lanes.iter_mut().for_each(|lane| lane.looker = Box::new(Scribe(&SWEPT)));
         threads.sweep(&keys, 10..9_999, 64).unwrap();
         let mut swept = SWEPT.lock().unwrap().clone();

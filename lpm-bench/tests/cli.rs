@@ -36,6 +36,15 @@ fn a_lookup_run_prints_a_table_and_writes_json() {
     assert_eq!((&document["kind"], &document["routes_v4"]), (&"lookup".into(), &4.into()));
     let rows = document["rows"].as_array().unwrap();
     assert!(rows.iter().all(|row| row["wrong"] == 0 && row["checked"] == 2048), "{rows:?}");
+    let row = &rows[0];
+    for name in ["traffic", "mlps_median", "mlps_best", "table_bytes", "build_s", "checked", "wrong"] {
+        assert!(!row[name].is_null(), "{name}");
+    }
+    let words = ["engine", "isa", "family"].map(|name| row[name].as_str().unwrap());
+    assert_eq!(words, ["oracle", "scalar", "ipv4"]);
+    for name in ["/host/cpu_model", "/build/commit", "/seed", "/table_hash", "/arguments", "/refused"] {
+        assert!(document.pointer(name).is_some_and(|value| !value.is_null()), "{name}");
+    }
     let named = |name: &str| rows.iter().filter(|row| row["engine"] == name).count();
     assert!(named("oracle") == 6 && named("bloom") >= 6, "{rows:?}");
 }
@@ -84,8 +93,12 @@ fn an_update_run_writes_json() {
     let done = lpm_bench(&format!("{line} {}", out.display()));
     assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
     let document = json(&out);
-    assert_eq!((&document["kind"], &document["rows"][1]["rate"]), (&"update".into(), &"max".into()));
+    let rates = [0, 1].map(|row| document["rows"][row]["rate"].clone());
+    assert_eq!((&document["kind"], rates), (&"update".into(), [1000.0.into(), "max".into()]));
     assert_eq!(document["rows"][0]["wrong"], 0);
+    for name in ["engine", "updates_per_s", "lookup_mlps_idle", "lookup_mlps_under"] {
+        assert!(!document["rows"][0][name].is_null(), "{name}");
+    }
 }
 
 /// The mock driver, which cargo builds beside the tests. A process that preloads it uses it as its driver.

@@ -100,6 +100,14 @@ pub(crate) struct Document<'a> {
     pub(crate) data: Vec<Value>,
 }
 
+/// A row with the fields `more` besides its own.
+pub(crate) fn with(mut row: Value, more: Value) -> Value {
+    if let (Value::Object(row), Value::Object(more)) = (&mut row, more) {
+        row.extend(more);
+    }
+    row
+}
+
 impl Figure {
     /// A figure without graphs.
     pub(crate) fn new(title: &str, x: &str) -> Self {
@@ -140,6 +148,11 @@ impl Figure {
     pub(crate) fn without(mut self, family: Family) -> Self {
         self.skipped = Some(format!("no data set has {family} routes"));
         self
+    }
+
+    /// The x at which the line `name` of a panel is greatest.
+    pub(crate) fn best_x(&self, panel: usize, name: &str) -> Option<f64> {
+        self.panels.get(panel)?.best(name).map(|(x, _)| x)
     }
 
     /// Whether there is anything to draw.
@@ -225,6 +238,11 @@ impl Panel {
     pub(crate) fn at(&self, name: &str, x: f64) -> Option<f64> {
         let line = self.series.iter().find(|line| line.name == name)?;
         line.points.iter().find(|(at, _)| (*at - x).abs() < 1e-9).map(|(_, y)| *y)
+    }
+
+    /// The greatest y of the line `name`.
+    pub(crate) fn most(&self, name: &str) -> Option<f64> {
+        self.best(name).map(|(_, y)| y)
     }
 
     /// The point of the line `name` with the greatest y.

@@ -9,8 +9,8 @@ use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::measure::sweep_until;
 use crate::paper::Bench;
-use crate::paper::figure::{Figure, Panel};
-use crate::table::{Looker, Table};
+use crate::paper::figure::{Figure, Panel, with};
+use crate::table::Looker;
 use crate::tables::Tables;
 use lpm_bench::stats::median;
 use serde_json::{Value, json};
@@ -81,11 +81,7 @@ pub(super) fn show(
     let rates = run(bench, figure, built, data, bench.threads_max())?;
     for (one, rate) in built.iter().zip(&rates) {
         panel.add(&one.subject.name, x, rate.mlps);
-        let mut row = one.row(rate.fields());
-        if let (Value::Object(row), Value::Object(more)) = (&mut row, more) {
-            row.extend(more.clone());
-        }
-        figure.rows.push(row);
+        figure.rows.push(with(one.row(rate.fields()), more.clone()));
     }
     Ok(())
 }
@@ -106,7 +102,7 @@ pub(super) fn run_counts(
     let mut all = Vec::new();
     for one in built.iter_mut() {
         let mut lookers: Vec<Box<dyn Looker>> =
-            (0..most).map(|_| one.table.looker()).collect::<Result<_, _>>()?;
+            (0..most).map(|_| one.table.looker(CALL)).collect::<Result<_, _>>()?;
         if let Some(first) = lookers.first_mut() {
             figure.check(&sample, &mut **first)?;
         }

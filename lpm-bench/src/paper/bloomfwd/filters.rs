@@ -5,7 +5,7 @@ use super::subject::{Subject, build};
 use super::{isas, sets};
 use crate::fault::Fault;
 use crate::paper::Bench;
-use crate::paper::figure::{Figure, Panel};
+use crate::paper::figure::{Figure, Panel, with};
 use fib::traffic::Traffic;
 use fib::{Family, Isa};
 use lpm_phi::bloom::equations::FilterSize;
@@ -104,9 +104,7 @@ pub(super) fn figure_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
             let rates = contest::run(bench, &mut figure, &mut built, (&set.tables, &keys), threads)?;
             for (one, rate) in built.iter().zip(&rates) {
                 panel.add(&one.subject.name, *percent, ADDRESSES / rate.mlps / 1e6);
-                let mut row = one.row(rate.fields());
-                row["fpr_percent"] = (*percent).into();
-                figure.rows.push(row);
+                figure.rows.push(with(one.row(rate.fields()), json!({"fpr_percent": percent})));
             }
         }
         said(&mut figure, &panel, isa, &percents);

@@ -103,7 +103,7 @@ pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
         second,
     );
     for name in &names {
-        let most = panel.best(name).map(|(_, mlps)| mlps);
+        let most = panel.most(name);
         figure.said(format!("{name}, at most"), &[169.65], "Mlps", "6.6", most);
     }
     figure.panels = vec![panel];
