@@ -11,7 +11,7 @@
 use crate::args::DeviceArgs;
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::table::{Applied, Clock, Fed, Looker, Table, calls};
+use crate::table::{Applied, Clock, Fed, Looker, Measurable, calls};
 use fib::{Details, EngineError, EngineReader, EngineWriter, NextHopId, Rib, Routes, SlotId};
 use std::hint::black_box;
 use std::ops::Range;
@@ -44,7 +44,7 @@ impl DeviceTable {
     }
 }
 
-impl Table for DeviceTable {
+impl Measurable for DeviceTable {
     fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
         self.fed.apply(delta)
     }
@@ -58,12 +58,12 @@ impl Table for DeviceTable {
     }
 
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {
-        let lane = || -> Result<Lane, Fault> {
+        let lane = || -> Result<DeviceReader, Fault> {
             let reader = self.fed.reader(self.args.device_slots, self.args.device_batch)?;
             // A reader may have fewer slots, and smaller ones, than it was asked for.
             let batch = self.args.device_batch.min(reader.batch_max()).max(1);
             let out = vec![NextHopId::NONE; if self.ask == Ask::Calls { batch } else { 0 }];
-            Ok(Lane { batch, slots: reader.slots().max(1), reader, ask: self.ask, out })
+            Ok(DeviceReader { batch, slots: reader.slots().max(1), reader, ask: self.ask, out })
         };
         let lanes = (0..self.args.device_threads).map(|_| lane()).collect::<Result<_, _>>()?;
         Ok(Box::new(DeviceLooker { engine: self.fed.engine.clone(), lanes }))
@@ -71,7 +71,7 @@ impl Table for DeviceTable {
 }
 
 /// What one thread works with.
-struct Lane {
+struct DeviceReader {
     reader: Box<dyn EngineReader>,
     slots: u16,
     batch: usize,
@@ -80,7 +80,7 @@ struct Lane {
     out: Vec<NextHopId>,
 }
 
-impl Lane {
+impl DeviceReader {
     /// Looks up the keys of `range`; `take` gets the answers to each part, in order.
     fn run(
         &mut self,
@@ -139,7 +139,7 @@ fn slot(number: usize, slots: usize) -> SlotId {
 
 struct DeviceLooker {
     engine: String,
-    lanes: Vec<Lane>,
+    lanes: Vec<DeviceReader>,
 }
 
 impl DeviceLooker {
@@ -162,7 +162,7 @@ impl Looker for DeviceLooker {
         let shares: Vec<_> = calls(range, share).collect();
         let results = std::thread::scope(|scope| {
             let sweep = |(lane, part): (_, Range<usize>)| {
-                let lane: &mut Lane = lane;
+                let lane: &mut DeviceReader = lane;
                 scope.spawn(move || {
                     lane.run(keys, part, |answers| {
                         black_box(answers);
@@ -205,14 +205,14 @@ impl Looker for DeviceLooker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::Tables;
+    use crate::tables::RouteSet;
     use fib::oracle::OracleEngine;
     use fib::traffic::Traffic;
     use fib::{EngineOptions, Family};
 
     #[test]
     fn threads_and_slots_cover_every_key_once_and_in_order() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
         for family in [Family::V4, Family::V6] {
             let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
             let mut plain = OracleEngine::new(&EngineOptions::default());

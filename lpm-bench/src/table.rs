@@ -31,7 +31,7 @@ pub(crate) struct Applied {
 }
 
 /// The writing side of what is measured.
-pub(crate) trait Table {
+pub(crate) trait Measurable {
     /// Applies `delta`.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl Fed {
     /// `writer` with `routes`, for figures of a paper: no route is left out.
     ///
     /// # Errors
-    /// As [`Table::apply`].
+    /// As [`Measurable::apply`].
     pub(crate) fn filled(writer: Box<dyn EngineWriter>, routes: &Routes) -> Result<Self, Fault> {
         let mut fed = Self::new(writer, Rib::plain());
         fed.apply(routes).map(|_| fed)
@@ -202,14 +202,14 @@ impl Fed {
     /// A looker that looks up in calls of `call` keys at most.
     ///
     /// # Errors
-    /// As [`Table::looker`].
+    /// As [`Measurable::looker`].
     pub(crate) fn looker(&self, call: usize) -> Result<Box<dyn Looker>, Fault> {
         let (engine, fibs) = (self.engine.clone(), self.writer.fibs());
         let out = vec![NextHopId::NONE; call];
         Ok(Box::new(EngineLooker { engine, reader: self.reader(1, call)?, fibs, out }))
     }
 
-    /// As [`Table::apply`].
+    /// As [`Measurable::apply`].
     pub(crate) fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
         let is_timed = self.deltas.is_multiple_of(DELTAS_A_TIMED_ONE);
         self.deltas = self.deltas.wrapping_add(1);
@@ -250,7 +250,7 @@ impl EngineTable {
     }
 }
 
-impl Table for EngineTable {
+impl Measurable for EngineTable {
     fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
         self.fed.apply(delta)
     }
@@ -314,7 +314,7 @@ impl Looker for EngineLooker {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::tables::Tables;
+    use crate::tables::RouteSet;
     use fib::oracle::OracleEngine;
     use fib::traffic::Traffic;
     use fib::{EngineOptions, Family};
@@ -325,7 +325,7 @@ pub(crate) mod tests {
     }
 
     /// The same with the routes of `family` in `tables`.
-    pub(crate) fn oracle(tables: &Tables, family: Family, call: usize) -> EngineTable {
+    pub(crate) fn oracle(tables: &RouteSet, family: Family, call: usize) -> EngineTable {
         let mut table = empty_oracle(call);
         table.apply(&tables.told_of(family)).unwrap();
         table
@@ -336,7 +336,7 @@ pub(crate) mod tests {
 
     struct LyingLooker(Box<dyn Looker>);
 
-    impl Table for Liar {
+    impl Measurable for Liar {
         fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
             self.0.apply(delta)
         }
@@ -371,7 +371,7 @@ pub(crate) mod tests {
 
     #[test]
     fn an_engine_answers_in_calls_of_any_size() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
         for family in [Family::V4, Family::V6] {
             let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
             let mut table = empty_oracle(256);

@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// The routes of a run.
 #[derive(Debug)]
-pub(crate) struct Tables {
+pub(crate) struct RouteSet {
     /// IPv4 routes, sorted.
     pub(crate) v4: Vec<(Prefix4, NextHopId)>,
     /// IPv6 routes, sorted.
@@ -35,7 +35,7 @@ pub(crate) struct Tables {
     pub(crate) load_s: f64,
 }
 
-impl Tables {
+impl RouteSet {
     /// Loads or generates what `args` names.
     ///
     /// # Errors
@@ -168,21 +168,21 @@ mod tests {
 
     #[test]
     fn the_hash_sees_every_field_and_no_order() {
-        let base = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
-        let same = Tables::of_routes(&["2001:db8::/32 3", "10.1.0.0/16 2", "10.0.0.0/8 1"]);
+        let base = RouteSet::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
+        let same = RouteSet::of_routes(&["2001:db8::/32 3", "10.1.0.0/16 2", "10.0.0.0/8 1"]);
         assert_eq!(base.hash, same.hash);
         for other in [
             ["10.0.0.0/8 2", "10.1.0.0/16 2", "2001:db8::/32 3"],
             ["10.0.0.0/9 1", "10.1.0.0/16 2", "2001:db8::/32 3"],
             ["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db9::/32 3"],
         ] {
-            assert_ne!(base.hash, Tables::of_routes(&other).hash);
+            assert_ne!(base.hash, RouteSet::of_routes(&other).hash);
         }
     }
 
     #[test]
     fn a_family_s_delta_builds_that_family() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1", "2001:db8::/32 3"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1", "2001:db8::/32 3"]);
         let delta = tables.told_of(Family::V6);
         assert_eq!((delta.v4.len(), delta.v6.len(), tables.routes(Family::V4)), (0, 1, 1));
         assert!(tables.rib.clone().take_delta().is_empty());

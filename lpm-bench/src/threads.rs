@@ -6,7 +6,7 @@
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::measure::cpu_s;
-use crate::table::{Clock, Looker, Sweep, Table, calls};
+use crate::table::{Clock, Looker, Measurable, Sweep, calls};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -18,14 +18,14 @@ const CALLS_A_PART: usize = 16;
 const SPINS_A_YIELD: u32 = 1 << 10;
 
 /// A looker, and the CPU that its thread is pinned to.
-struct Lane {
+struct PinnedLooker {
     looker: Box<dyn Looker>,
     cpu: Option<usize>,
 }
 
 /// Threads that share each sweep.
 pub(crate) struct Threads {
-    lanes: Vec<Lane>,
+    lanes: Vec<PinnedLooker>,
 }
 
 /// One thread's share of a sweep: when it ran, and its CPU seconds.
@@ -47,11 +47,11 @@ impl Threads {
     /// `count` threads (at least one) over `table`, pinned to `cpus` in turn, or not pinned if there are none.
     ///
     /// # Errors
-    /// As [`Table::looker`].
-    pub(crate) fn new(table: &mut dyn Table, count: usize, cpus: &[usize]) -> Result<Self, Fault> {
-        let mut lane = |at: usize| -> Result<Lane, Fault> {
+    /// As [`Measurable::looker`].
+    pub(crate) fn new(table: &mut dyn Measurable, count: usize, cpus: &[usize]) -> Result<Self, Fault> {
+        let mut lane = |at: usize| -> Result<PinnedLooker, Fault> {
             let cpu = (!cpus.is_empty()).then(|| cpus[at % cpus.len()]);
-            Ok(Lane { looker: table.looker()?, cpu })
+            Ok(PinnedLooker { looker: table.looker()?, cpu })
         };
         Ok(Self { lanes: (0..count.max(1)).map(&mut lane).collect::<Result<_, _>>()? })
     }
@@ -59,7 +59,7 @@ impl Threads {
     /// Runs `work` on all lanes in parallel; returns the results in the order of the lanes.
     fn each<T: Send>(
         &mut self,
-        work: impl Fn(usize, &mut Lane) -> Result<T, Fault> + Sync,
+        work: impl Fn(usize, &mut PinnedLooker) -> Result<T, Fault> + Sync,
     ) -> Result<Vec<T>, Fault> {
         let work = &work;
         let results: Vec<_> = std::thread::scope(|scope| {
@@ -153,14 +153,14 @@ impl Looker for Threads {
 mod tests {
     use super::*;
     use crate::table::tests::{Liar, oracle};
-    use crate::tables::Tables;
+    use crate::tables::RouteSet;
     use fib::Family;
     use fib::traffic::Traffic;
     use std::sync::Mutex;
 
     #[test]
     fn every_thread_answers_its_share_and_in_order() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
         for family in [Family::V4, Family::V6] {
             let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
             let mut table = oracle(&tables, family, 64);
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_liar_among_them_is_found() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1"]);
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 1000, 1, false).unwrap();
         let mut honest = oracle(&tables, Family::V4, 64);
         let mut threads = Threads::new(&mut honest, 3, &[]).unwrap();
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_sweep_is_dealt_out_once_and_by_pinned_threads() {
         static SWEPT: Mutex<Vec<(Range<usize>, usize)>> = Mutex::new(Vec::new());
-        let tables = Tables::of_routes(&["10.0.0.0/8 1"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1"]);
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 10_000, 1, false).unwrap();
         let allowed: Vec<_> = core_affinity::get_core_ids().unwrap().iter().map(|core| core.id).collect();
         let mut threads = Threads::new(&mut oracle(&tables, Family::V4, 64), 3, &allowed).unwrap();

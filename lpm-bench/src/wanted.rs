@@ -10,7 +10,7 @@ use std::fmt;
 
 /// A library of DPDK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
+pub(crate) enum PeerLibrary {
     /// `rte_fib`, DIR24_8.
     RteFib,
     /// `rte_fib6`, TRIE.
@@ -21,7 +21,7 @@ pub(crate) enum Peer {
     RteLpm6,
 }
 
-impl Peer {
+impl PeerLibrary {
     const ALL: [Self; 4] = [Self::RteFib, Self::RteFib6, Self::RteLpm, Self::RteLpm6];
 
     fn base(self) -> &'static str {
@@ -52,7 +52,7 @@ pub(crate) enum Contender {
     /// An engine of ours.
     Engine(&'static str),
     /// A peer with entries of so many bytes.
-    Peer(Peer, u8),
+    Peer(PeerLibrary, u8),
 }
 
 impl Contender {
@@ -137,7 +137,7 @@ pub(crate) fn expand(names: &[String]) -> Result<Vec<Wanted>, Fault> {
 
 fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
     if name == "all" {
-        let peers = Peer::ALL.iter().filter(|_| cfg!(feature = "dpdk")).map(|peer| peer.base());
+        let peers = PeerLibrary::ALL.iter().filter(|_| cfg!(feature = "dpdk")).map(|peer| peer.base());
         let names = ENGINES.names().into_iter().chain(peers);
         let mut all = names.map(expand_one).collect::<Result<Vec<_>, _>>()?.concat();
         all.iter_mut().for_each(|wanted| wanted.optional = true);
@@ -158,7 +158,7 @@ fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
         Some((base, "4b")) => (base, Some(4)),
         _ => (base, None),
     };
-    let Some(peer) = Peer::ALL.into_iter().find(|peer| peer.base() == base) else {
+    let Some(peer) = PeerLibrary::ALL.into_iter().find(|peer| peer.base() == base) else {
         return Err(Fault::Usage(format!("'{name}' is no engine; known are: {}", known())));
     };
     if !cfg!(feature = "dpdk") {
@@ -199,7 +199,7 @@ fn variants<'a>(
 
 /// The names there are, for messages.
 fn known() -> String {
-    let peers = Peer::ALL.iter().map(|peer| peer.base());
+    let peers = PeerLibrary::ALL.iter().map(|peer| peer.base());
     let names: Vec<_> = ENGINES.names().into_iter().chain(peers).collect();
     names.join(", ")
 }

@@ -6,7 +6,7 @@
 //! when the process panics; run the target with them in the same order.
 
 use crate::bytes::Bytes;
-use crate::changes::{Table, changes};
+use crate::changes::{ExpectedRoutes, changes};
 use fib::{
     EngineError, EngineOptions, EngineReader, EngineWriter, Family, Generation, Isa, Key, KeyBuffer, Keys,
     NextHopId, Registry, Rib, Routes, SlotId,
@@ -82,17 +82,17 @@ static HISTORY: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 const ENGINES: Registry = Registry::new(&[lpm_cpu::ENGINES, lpm_phi::ENGINES, lpm_gpu::ENGINES]);
 
-struct Rig {
+struct DeltaRig {
     writer: Box<dyn EngineWriter>,
     reader: Box<dyn EngineReader>,
     rib: Rib,
-    v4: Table<u32>,
-    v6: Table<u128>,
+    v4: ExpectedRoutes<u32>,
+    v6: ExpectedRoutes<u128>,
     turn: usize,
     history: Vec<Vec<u8>>,
 }
 
-impl Rig {
+impl DeltaRig {
     /// `None` on a CPU without the instruction set.
     fn new(number: usize) -> Option<Self> {
         let (name, isa, parameters, table_bytes_max) = SUBJECTS[number];
@@ -115,8 +115,8 @@ impl Rig {
             writer,
             reader,
             rib: Rib::new(),
-            v4: Table::default(),
-            v6: Table::default(),
+            v4: ExpectedRoutes::default(),
+            v6: ExpectedRoutes::default(),
             turn: 0,
             history: Vec::new(),
         })
@@ -150,7 +150,7 @@ impl Rig {
     }
 
     /// Each answer must be that of the plain table.
-    fn compare<K: Key>(&self, table: &Table<K>, keys: &[K], answers: &[NextHopId]) {
+    fn compare<K: Key>(&self, table: &ExpectedRoutes<K>, keys: &[K], answers: &[NextHopId]) {
         for (key, answer) in keys.iter().zip(answers) {
             let (name, isa) = (self.writer.name(), self.writer.isa());
             assert_eq!(*answer, table.lookup(*key), "{name} {isa}: {} {table:?}", key.to_ip());
@@ -184,13 +184,13 @@ impl Rig {
 
 /// Applies deltas to one engine.
 pub fn deltas(data: &[u8]) {
-    thread_local!(static RIGS: RefCell<HashMap<usize, Rig>> = RefCell::new(HashMap::new()));
+    thread_local!(static RIGS: RefCell<HashMap<usize, DeltaRig>> = RefCell::new(HashMap::new()));
     write_history_on_panic();
     let mut input = Bytes(data);
     let number = input.below(SUBJECTS.len());
     RIGS.with_borrow_mut(|rigs| {
         let rig =
-            rigs.remove(&number).filter(|rig| rig.history.len() < USES_MAX).or_else(|| Rig::new(number));
+            rigs.remove(&number).filter(|rig| rig.history.len() < USES_MAX).or_else(|| DeltaRig::new(number));
         let Some(mut rig) = rig else { return };
         rig.history.push(data.to_vec());
         HISTORY.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&rig.history);

@@ -2,7 +2,7 @@
 //! longest-prefix match.
 
 use crate::bytes::Bytes;
-use crate::changes::{Table, changes};
+use crate::changes::{ExpectedRoutes, changes};
 use fib::{Change, EngineError, Key, NextHopId, Rib, Route};
 use lpm_gpu::direct::{CHUNK_UNITS, Unit};
 use lpm_gpu::gale::{GaleOptions, GaleTable, model};
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 /// How a kernel finds the raw answer for the first 64 bits of a key.
 #[derive(Clone, Copy)]
-enum Kernel {
+enum KernelModel {
     Gamt(Layout),
     Gale,
     Sail,
@@ -43,10 +43,10 @@ const DELTAS_MAX: usize = 48;
 /// One family: the table, the device's words, and the expected routes.
 struct Side<K: Key> {
     table: Box<dyn HostTable<K>>,
-    kernel: Kernel,
+    kernel: KernelModel,
     words: Vec<u32>,
     header: [u32; HEADER_WORDS],
-    routes: Table<K>,
+    routes: ExpectedRoutes<K>,
     /// The routes that the table is given.
     rib: Rib,
     /// Whether `words` no longer match the table.
@@ -55,13 +55,13 @@ struct Side<K: Key> {
 }
 
 impl<K: Key> Side<K> {
-    fn new(table: Box<dyn HostTable<K>>, kernel: Kernel) -> Self {
+    fn new(table: Box<dyn HostTable<K>>, kernel: KernelModel) -> Self {
         let mut side = Self {
             table,
             kernel,
             words: Vec::new(),
             header: [0; HEADER_WORDS],
-            routes: Table::default(),
+            routes: ExpectedRoutes::default(),
             rib: Rib::plain(),
             stale: false,
             update: 0,
@@ -153,9 +153,9 @@ impl<K: Key> Side<K> {
             (u64::try_from(bits >> 64).unwrap(), u64::try_from(bits & u128::from(u64::MAX)).unwrap());
         let first = u32::try_from(hi >> 32).unwrap();
         let raw = match self.kernel {
-            Kernel::Gamt(layout) => code::search(&self.words, &self.header, layout, hi),
-            Kernel::Gale => return model::Lookup::run(first, &self.words),
-            Kernel::Sail => return self.search_sail(first),
+            KernelModel::Gamt(layout) => code::search(&self.words, &self.header, layout, hi),
+            KernelModel::Gale => return model::Lookup::run(first, &self.words),
+            KernelModel::Sail => return self.search_sail(first),
         };
         let mut out = [NextHopId::MAX];
         let keys = if K::BITS == 32 { KeySlice::Whole(&[key]) } else { KeySlice::Halves(&[hi], &[lo]) };
@@ -177,23 +177,23 @@ impl<K: Key> Side<K> {
     }
 }
 
-struct Rig {
+struct HostTableRig {
     v4: Side<u32>,
     v6: Option<Side<u128>>,
     uses: usize,
 }
 
-impl Rig {
+impl HostTableRig {
     fn new(number: usize) -> Self {
         let (v4, v6) = match number {
             GALE => {
                 let table =
                     GaleTable::new(GaleOptions { headroom_percent: 0, ..GaleOptions::default() }).unwrap();
-                (Side::new(Box::new(table), Kernel::Gale), None)
+                (Side::new(Box::new(table), KernelModel::Gale), None)
             }
             SAIL => {
                 let options = SailOptions { headroom_percent: 0, ..SailOptions::default() };
-                (Side::new(Box::new(SailTable::new(options).unwrap()), Kernel::Sail), None)
+                (Side::new(Box::new(SailTable::new(options).unwrap()), KernelModel::Sail), None)
             }
             _ => {
                 let (layout, next_hops, levels, levels6, headroom_percent, kilobytes) = SHAPES[number];
@@ -206,7 +206,7 @@ impl Rig {
                     table_bytes_max,
                     ..GamtOptions::default()
                 };
-                let kernel = Kernel::Gamt(layout);
+                let kernel = KernelModel::Gamt(layout);
                 let v6 = GamtTable::<u128>::new(of(levels6)).ok();
                 let v4 = GamtTable::<u32>::new(of(levels)).unwrap();
                 (
@@ -221,13 +221,13 @@ impl Rig {
 
 /// Applies deltas to one table.
 pub fn host_tables(data: &[u8]) {
-    thread_local!(static RIGS: RefCell<HashMap<usize, Rig>> = RefCell::new(HashMap::new()));
+    thread_local!(static RIGS: RefCell<HashMap<usize, HostTableRig>> = RefCell::new(HashMap::new()));
     let mut input = Bytes(data);
     let how = input.u8();
     let (number, late) = (usize::from(how & 0x7f) % (SAIL + 1), how & 0x80 != 0);
     RIGS.with_borrow_mut(|rigs| {
         let rig = rigs.remove(&number).filter(|rig| rig.uses < USES_MAX);
-        let mut rig = rig.unwrap_or_else(|| Rig::new(number));
+        let mut rig = rig.unwrap_or_else(|| HostTableRig::new(number));
         for _ in 0..DELTAS_MAX {
             if input.is_empty() {
                 break;

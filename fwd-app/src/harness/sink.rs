@@ -2,7 +2,7 @@
 
 use super::feeder::{Feeder, Tag};
 use super::trace::Trace;
-use super::verify::{Seen, Verifier};
+use super::verify::{Sent, Verifier};
 use crate::datapath::Latency;
 use anyhow::Context as _;
 use dpdk_ffi::{Burst, Eal, RingConsumer};
@@ -171,7 +171,7 @@ impl Sink {
         if let Some(verifier) = verifier {
             let begun = feeder.updates_begun();
             let updates = (tag.updates_done(begun), begun);
-            verifier.sent(Seen { sequence, frame }, self.trace.frame(frame), port, bytes, updates);
+            verifier.sent(Sent { sequence, frame }, self.trace.frame(frame), port, bytes, updates);
         }
         if let Some((path, writer)) = self.writers.get_mut(port) {
             let packet = PcapPacket {

@@ -14,14 +14,14 @@ pub(crate) fn endless_mix() -> String {
 }
 
 /// A forwarder with its control socket.
-pub(crate) struct Forwarder {
+pub(crate) struct Steered {
     /// `None` once it has ended.
     pub(crate) child: Option<Child>,
     pub(crate) socket: PathBuf,
     json: PathBuf,
 }
 
-impl Drop for Forwarder {
+impl Drop for Steered {
     /// A test that failed leaves no forwarder behind.
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -30,7 +30,7 @@ impl Drop for Forwarder {
     }
 }
 
-impl Forwarder {
+impl Steered {
     /// Waits until the one that `child` is answers; `None` if DPDK does not start here.
     pub(crate) fn wait_for(mut child: Child, folder: &Path) -> Option<Self> {
         let (socket, json) = (folder.join("ctl"), folder.join("summary.json"));

@@ -1,6 +1,6 @@
 //! IPv4 packets above the MTU of the port they leave by: their fragments, put together again, are the packets that came.
 
-use crate::ports::{Bench, SHORT};
+use crate::ports::{PortBench, SHORT};
 use crate::support::{drops, number, ran, read_pcap, replay, stderr, v4_frame, v6_frame, write_pcap};
 use std::collections::BTreeMap;
 
@@ -158,7 +158,7 @@ fn a_replay_fragments_as_the_oracle_says() {
 /// A port without addresses, and no other thread: a packet is still not lost because a link is smaller.
 #[test]
 fn a_port_with_a_smaller_mtu_gets_fragments() {
-    let bench = Bench::new();
+    let bench = PortBench::new();
     let (trace, routes) = (bench.path("trace.pcap"), bench.path("routes.txt"));
     std::fs::write(&routes, "10.0.0.0/8 2\n").unwrap();
     let long = [1514, 1414, 700, 600].map(|bytes| v4_frame(0xc000_0201, 10 << 24 | 9, bytes, &[]));

@@ -11,9 +11,9 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 /// A scratch folder with captures and routes, and the `run`s over them.
-pub(crate) struct Bench(TempDir);
+pub(crate) struct PortBench(TempDir);
 
-impl Bench {
+impl PortBench {
     pub(crate) fn new() -> Self {
         let bench = Self(tempfile::tempdir().unwrap());
         write_pcap(&bench.path("nothing.pcap"), &[]);
@@ -63,7 +63,7 @@ pub(crate) const SHORT: [&str; 4] = ["--config", "(0,0,0)", "--duration", "0.5"]
 
 #[test]
 fn a_gateway_without_a_neighbour_gets_no_packet() {
-    let bench = Bench::new();
+    let bench = PortBench::new();
     let (routes, trace) = (bench.path("routes.txt"), bench.path("trace.pcap"));
     let text = "10.1.0.0/16 via 192.0.2.1\n10.2.0.0/16 via 192.0.2.2\n10.3.0.0/16 7\nR10.4.0.0/16 1\n\
                 10.5.0.0/16 via 192.0.2.1 dev 1\nneigh 192.0.2.2 lladdr 02:aa:00:00:00:02 dev 1\n";
@@ -83,7 +83,7 @@ fn a_gateway_without_a_neighbour_gets_no_packet() {
 
 #[test]
 fn a_port_that_no_lcore_serves_sends_only() {
-    let bench = Bench::new();
+    let bench = PortBench::new();
     let mix = bundled("mix.pcap");
     let vdevs: Vec<_> = (0..4).map(|port| bench.vdev(port, &mix)).collect();
     let Some(output) = ran(bench.run(&bundled("routes.txt"), &SHORT, &vdevs)) else { return };
@@ -101,7 +101,7 @@ fn a_port_that_no_lcore_serves_sends_only() {
 
 #[test]
 fn more_rx_queues_than_the_device_has() {
-    let bench = Bench::new();
+    let bench = PortBench::new();
     let vdevs = [bench.vdev(0, &bundled("mix.pcap"))];
     let options = ["--config", "(0,0,0),(0,1,0)", "--duration", "0.5"];
     let Some(output) = ran(bench.run(&bundled("routes.txt"), &options, &vdevs)) else { return };
@@ -114,7 +114,7 @@ fn more_rx_queues_than_the_device_has() {
 
 #[test]
 fn too_few_mbufs_are_refused_with_the_least_that_work() {
-    let bench = Bench::new();
+    let bench = PortBench::new();
     let vdevs = ["net_null0,no-rx=1".to_owned(), "net_null1,no-rx=1".to_owned()];
     let run = |options: &[&str]| bench.run(&bundled("routes.txt"), &[&SHORT, options].concat(), &vdevs);
     let Some(output) = ran(run(&["--mbufs", "1023"])) else { return };
@@ -134,7 +134,7 @@ fn too_few_mbufs_are_refused_with_the_least_that_work() {
 /// `net_pcap` receives long frames as chains, but does not offer the multi-segment TX offload.
 #[test]
 fn a_chain_goes_to_no_port_that_does_not_take_chains() {
-    let bench = Bench::new();
+    let bench = PortBench::new();
     let trace = bench.path("trace.pcap");
     let destination = 10 << 24 | 9;
     let frame = |bytes, tags: &[u16]| v4_frame(0xc000_0201, destination, bytes, tags);
@@ -168,7 +168,7 @@ fn a_chain_goes_to_no_port_that_does_not_take_chains() {
 }
 
 /// A library to preload that reports `version` as the version of DPDK.
-fn dpdk_of(bench: &Bench, version: &str) -> PathBuf {
+fn dpdk_of(bench: &PortBench, version: &str) -> PathBuf {
     let (source, library) = (bench.path("version.c"), bench.path("libversion.so"));
     std::fs::write(&source, format!("const char *rte_version(void) {{ return \"{version}\"; }}\n")).unwrap();
     let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
@@ -179,7 +179,7 @@ fn dpdk_of(bench: &Bench, version: &str) -> PathBuf {
 
 #[test]
 fn a_dpdk_of_another_release_is_refused_before_it_starts() {
-    let bench = Bench::new();
+    let bench = PortBench::new();
     let compiled = {
         let output = Command::new("pkg-config").args(["--modversion", "libdpdk"]).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -202,7 +202,7 @@ fn a_dpdk_of_another_release_is_refused_before_it_starts() {
 
 #[test]
 fn ports_that_another_driver_owns_are_not_taken_and_ports_are_chosen() {
-    let bench = Bench::new();
+    let bench = PortBench::new();
     let vdevs = ["net_failsafe0,dev(net_null0,no-rx=1)", "net_null1,no-rx=1", "net_null2,no-rx=1"];
     let vdevs = vdevs.map(str::to_owned);
     let run = |options: &[&str]| bench.run(&bundled("routes.txt"), &[&SHORT, options].concat(), &vdevs);
@@ -235,7 +235,7 @@ fn ports_that_another_driver_owns_are_not_taken_and_ports_are_chosen() {
 /// `net_ring` offers chains both ways.
 #[test]
 fn no_port_is_asked_for_chains_that_its_frames_do_not_need() {
-    let bench = Bench::new();
+    let bench = PortBench::new();
     let run = |options: &[&str]| {
         bench.run(&bundled("routes.txt"), &[&SHORT, options].concat(), &["net_ring0".to_owned()])
     };

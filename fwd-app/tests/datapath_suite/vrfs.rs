@@ -1,6 +1,6 @@
 //! VRFs: sixteen with the same prefixes and other next hops, each judged by its own oracle while all of them change.
 
-use crate::ports::{Bench, SHORT};
+use crate::ports::{PortBench, SHORT};
 use crate::support::{
     bundled, drops, fwd_app, number, ran, read_pcap, replay, stderr, v4_frame, v6_frame, write_pcap,
 };
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 const VRFS: u32 = 16;
 
 /// Routes that a VRF announces and withdraws: prefixes within 10.0.0.0/12 and 2001:db8::/44, of lengths from 13 and 45 on.
-struct Routes {
+struct RandomPrefixes {
     rng: Seeded,
     has_v6: bool,
 }
 
-impl Routes {
+impl RandomPrefixes {
     fn prefix(&mut self) -> String {
         if self.has_v6 && self.rng.percent(50) {
             let address = 0x2001_0db8 << 96 | u128::from(self.rng.u32() & 0x3fff) << 66;
@@ -35,7 +35,7 @@ impl Routes {
 
 /// The files of one VRF: routes and updates. Its next hops are `vrf * 1000 + 1` to `vrf * 1000 + 999`.
 fn files(folder: &Path, vrf: u32, has_v6: bool) -> (PathBuf, PathBuf) {
-    let mut routes = Routes { rng: Seeded::new(71, u64::from(vrf)), has_v6 };
+    let mut routes = RandomPrefixes { rng: Seeded::new(71, u64::from(vrf)), has_v6 };
     let (mut table, mut updates, mut known) = (String::new(), String::new(), BTreeSet::new());
     for default in if has_v6 { &["0.0.0.0/0", "::/0"][..] } else { &["0.0.0.0/0"] } {
         writeln!(table, "{default} {}", vrf * 1000 + 1).unwrap();
@@ -65,7 +65,7 @@ fn files(folder: &Path, vrf: u32, has_v6: bool) -> (PathBuf, PathBuf) {
     (one, two)
 }
 
-/// A packet to a prefix of [`Routes`], with these VLAN tags.
+/// A packet to a prefix of [`RandomPrefixes`], with these VLAN tags.
 fn frame(rng: &mut Seeded, has_v6: bool, tags: &[u16]) -> Vec<u8> {
     if has_v6 && rng.percent(50) {
         let to = 0x2001_0db8 << 96 | u128::from(rng.u32() & 0x3fff) << 66 | u128::from(rng.u32());
@@ -224,7 +224,7 @@ fn vlans_of_one_port_are_in_the_vrfs_of_their_tags() {
 /// RFC 1812 5.3.4, where a port has an address and its VLAN is in another VRF.
 #[test]
 fn a_vlan_of_another_vrf_forwards_only_what_is_sent_to_the_port() {
-    let bench = Bench::new();
+    let bench = PortBench::new();
     let (trace, routes) = (bench.path("trace.pcap"), bench.path("routes.txt"));
     std::fs::write(&routes, "10.0.0.0/8 2\n2001:db8::/32 2\n").unwrap();
     let mac = [2, 0x70, 0x63, 0x61, 0x70, 0];

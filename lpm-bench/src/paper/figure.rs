@@ -2,7 +2,7 @@
 
 use crate::check::Sample;
 use crate::fault::Fault;
-use crate::host::{Build, Host};
+use crate::host::{Build, HostFacts};
 use crate::table::Looker;
 use fib::Family;
 use serde::Serialize;
@@ -47,12 +47,12 @@ pub(crate) struct Panel {
     /// Whether the y axis is logarithmic, to the base of ten.
     pub(crate) y_log: bool,
     /// Its lines.
-    pub(crate) series: Vec<Line>,
+    pub(crate) series: Vec<PanelLine>,
 }
 
 /// One line of a graph.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Line {
+pub(crate) struct PanelLine {
     /// Its name.
     pub(crate) name: String,
     /// x and y.
@@ -89,7 +89,7 @@ pub(crate) struct Document<'a> {
     /// The device, if there is one.
     pub(crate) device: Option<&'a str>,
     /// The host, on which the numbers depend.
-    pub(crate) host: &'a Host,
+    pub(crate) host: &'a HostFacts,
     /// What the binary was built from.
     pub(crate) build: Build,
     /// The command line.
@@ -230,7 +230,7 @@ impl Panel {
     pub(crate) fn add(&mut self, name: &str, x: f64, y: f64) {
         match self.series.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push((x, y)),
-            None => self.series.push(Line { name: name.into(), points: vec![(x, y)] }),
+            None => self.series.push(PanelLine { name: name.into(), points: vec![(x, y)] }),
         }
     }
 

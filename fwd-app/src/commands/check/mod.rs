@@ -62,7 +62,7 @@ enum Status {
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
-struct Item {
+struct CheckItem {
     /// What it is; stable, for scripts.
     name: &'static str,
     #[serde(flatten)]
@@ -95,9 +95,9 @@ impl Finding {
 
 /// Everything that `check` says.
 #[derive(Debug, Serialize)]
-struct Report {
+struct CheckReport {
     ready: bool,
-    items: Vec<Item>,
+    items: Vec<CheckItem>,
 }
 
 /// Looks, prints, and fails when the host is not ready.
@@ -120,7 +120,7 @@ pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
 }
 
 /// `gpu`: what the driver said of its first device.
-fn inspect(host: &Host, gpu: &Result<Facts, GpuError>, args: &CheckArgs) -> Report {
+fn inspect(host: &Host, gpu: &Result<Facts, GpuError>, args: &CheckArgs) -> CheckReport {
     let (compiled, running) = (dpdk_ffi::version::compiled_text(), dpdk_ffi::version());
     let items = [
         ("cpus", compute::cpus(host, args.config.as_ref())),
@@ -140,11 +140,11 @@ fn inspect(host: &Host, gpu: &Result<Facts, GpuError>, args: &CheckArgs) -> Repo
         ("gpu", devices::gpu(host, gpu)),
     ];
     let ready = items.iter().all(|(_, finding)| finding.status != Status::Fail);
-    Report { ready, items: items.map(|(name, finding)| Item { name, finding }).into() }
+    CheckReport { ready, items: items.map(|(name, finding)| CheckItem { name, finding }).into() }
 }
 
-fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    for Item { name, finding } in &report.items {
+fn print(report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
+    for CheckItem { name, finding } in &report.items {
         let status = match finding.status {
             Status::Ok => "OK",
             Status::Warn => "WARN",
@@ -176,7 +176,7 @@ mod tests {
         let tree = Tree::new();
         let report = inspect(&tree.host(), &no_gpu(), &args());
         assert!(!report.ready);
-        for Item { finding, .. } in &report.items {
+        for CheckItem { finding, .. } in &report.items {
             assert_eq!(finding.hint.is_none(), finding.status == Status::Ok, "{finding:?}");
         }
         let mut text = Vec::new();

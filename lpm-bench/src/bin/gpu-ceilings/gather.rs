@@ -2,8 +2,8 @@
 //!
 //! A table of so many bytes cannot be looked up in faster than this by as many loads as a lookup makes.
 
-use crate::bench::{Bench, THREADS, progress};
-use crate::options::Plan;
+use crate::bench::{DeviceBench, THREADS, progress};
+use crate::options::CeilingsPlan;
 use crate::report::{ChaseRow, GatherRow};
 use lpm_bench::stats::quantile;
 use lpm_gpu::cu::{Arg, DeviceWords, GpuError, Kernel, Shape};
@@ -22,7 +22,7 @@ const KERNELS: [(u8, &str, &str); 6] = [
 ];
 
 /// Loads a second, by footprint, width and kind.
-pub(crate) fn measure_rate(bench: &mut Bench, plan: &Plan) -> Result<Vec<GatherRow>, GpuError> {
+pub(crate) fn measure_rate(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Result<Vec<GatherRow>, GpuError> {
     let Some((words, sums)) = memory(bench, plan)? else { return Ok(Vec::new()) };
     let shape = Shape::new(plan.gather_blocks, THREADS);
     let loads =
@@ -60,7 +60,7 @@ pub(crate) fn measure_rate(bench: &mut Bench, plan: &Plan) -> Result<Vec<GatherR
 
 /// Nanoseconds of one load by one thread, by footprint; the instructions that make the next address out of what was loaded
 /// are in it.
-pub(crate) fn measure_time(bench: &mut Bench, plan: &Plan) -> Result<Vec<ChaseRow>, GpuError> {
+pub(crate) fn measure_time(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Result<Vec<ChaseRow>, GpuError> {
     let Some((words, sums)) = memory(bench, plan)? else { return Ok(Vec::new()) };
     let kernel = bench.module.kernel("chase")?;
     let bar = progress("one load", plan.footprints.len());
@@ -83,7 +83,10 @@ pub(crate) fn measure_time(bench: &mut Bench, plan: &Plan) -> Result<Vec<ChaseRo
 }
 
 /// Words for the largest footprint, and room for the threads' sums; `None` when no footprint fits.
-fn memory(bench: &mut Bench, plan: &Plan) -> Result<Option<(DeviceWords, DeviceWords)>, GpuError> {
+fn memory(
+    bench: &mut DeviceBench,
+    plan: &CeilingsPlan,
+) -> Result<Option<(DeviceWords, DeviceWords)>, GpuError> {
     let Some(&bytes) = plan.footprints.iter().max() else { return Ok(None) };
     let words = bench.words(bytes / 4, plan.seed)?;
     let sums = DeviceWords::new(&bench.device, (plan.gather_blocks * THREADS) as usize)?;
@@ -92,7 +95,7 @@ fn memory(bench: &mut Bench, plan: &Plan) -> Result<Option<(DeviceWords, DeviceW
 
 /// Microseconds of one launch.
 fn timed(
-    bench: &mut Bench,
+    bench: &mut DeviceBench,
     kernel: &Kernel,
     shape: Shape,
     (words, bits, seed, rounds): (&DeviceWords, u32, u32, u32),

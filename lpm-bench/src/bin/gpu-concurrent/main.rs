@@ -19,7 +19,7 @@ mod run;
 use clap::Parser;
 use cycle::Cycle;
 use lpm_gpu::cu::GpuError;
-use report::{Report, Row};
+use report::{ConcurrencyReport, Row};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
 /// Runs everything; whether all of it was right.
 fn run(options: &Options) -> anyhow::Result<bool> {
     let cycle = Cycle::new(options.seed, options.routes, options.batch as usize);
-    let mut report = Report::new(options.json.as_deref(), options.seed);
+    let mut report = ConcurrencyReport::new(options.json.as_deref(), options.seed);
     for name in &options.engines {
         for mode in &options.modes {
             let mut failed = None;

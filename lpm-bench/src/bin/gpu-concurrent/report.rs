@@ -97,7 +97,7 @@ impl Row {
 
 /// All runs.
 #[derive(Serialize)]
-pub(crate) struct Report<'a> {
+pub(crate) struct ConcurrencyReport<'a> {
     #[serde(skip)]
     json: Option<&'a Path>,
     seed: u64,
@@ -106,7 +106,7 @@ pub(crate) struct Report<'a> {
     rows: Vec<Row>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> ConcurrencyReport<'a> {
     pub(crate) fn new(json: Option<&'a Path>, seed: u64) -> Self {
         Self { json, seed, connections: std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").ok(), rows: Vec::new() }
     }

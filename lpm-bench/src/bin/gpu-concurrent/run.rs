@@ -34,7 +34,7 @@ struct Talk {
 
 /// What a reader has seen.
 #[derive(Default)]
-struct Seen {
+struct ReaderCounts {
     batches: u64,
     keys: u64,
     wrong: u64,
@@ -183,8 +183,8 @@ fn look_up(
     cycle: &Cycle,
     talk: &Talk,
     seed: u64,
-) -> Result<Seen, EngineError> {
-    let mut seen = Seen::default();
+) -> Result<ReaderCounts, EngineError> {
+    let mut seen = ReaderCounts::default();
     let mut rng = Seeded::new(seed, 1);
     let slots = reader.slots();
     // Of each slot: family, keys, and the generation that was finished when it was submitted.

@@ -4,14 +4,14 @@
 //! of each thread, as in `lpm-bench lookup`, summed over the threads; on a quiet host CPU time equals wall time. The rate per
 //! second of wall time is reported too. Threads are pinned, one per CPU; each begins at another position of the keys.
 
-use super::subject::{Built, CALL};
+use super::subject::{CALL, FilledEngine};
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::measure::sweep_until;
 use crate::paper::Bench;
 use crate::paper::figure::{Figure, Panel, with};
 use crate::table::Looker;
-use crate::tables::Tables;
+use crate::tables::RouteSet;
 use lpm_bench::stats::median;
 use serde_json::{Value, json};
 use std::sync::Barrier;
@@ -24,7 +24,7 @@ const WARM_SHARE: f64 = 0.25;
 
 /// The lookup rate of a subject.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rate {
+pub(super) struct LookupRate {
     /// Millions of lookups per CPU second, all threads together; the median of the rounds.
     pub(super) mlps: f64,
     /// The same per second of wall time.
@@ -35,7 +35,7 @@ pub(super) struct Rate {
     pub(super) threads: usize,
 }
 
-impl Rate {
+impl LookupRate {
     /// From Mlps per CPU second and per second of wall time, one pair for each round.
     fn of(threads: usize, rounds: &[(f64, f64)]) -> Self {
         let (cpu, wall): (Vec<_>, Vec<_>) = rounds.iter().copied().unzip();
@@ -59,10 +59,10 @@ impl Rate {
 pub(super) fn run(
     bench: &Bench<'_>,
     figure: &mut Figure,
-    built: &mut [Built],
-    data: (&Tables, &KeySet),
+    built: &mut [FilledEngine],
+    data: (&RouteSet, &KeySet),
     threads: usize,
-) -> Result<Vec<Rate>, Fault> {
+) -> Result<Vec<LookupRate>, Fault> {
     run_counts(bench, figure, built, data, &[threads]).map(|rates| rates.into_iter().flatten().collect())
 }
 
@@ -74,8 +74,8 @@ pub(super) fn show(
     bench: &Bench<'_>,
     (figure, panel): (&mut Figure, &mut Panel),
     x: f64,
-    built: &mut [Built],
-    data: (&Tables, &KeySet),
+    built: &mut [FilledEngine],
+    data: (&RouteSet, &KeySet),
     more: &Value,
 ) -> Result<(), Fault> {
     let rates = run(bench, figure, built, data, bench.threads_max())?;
@@ -93,10 +93,10 @@ pub(super) fn show(
 pub(super) fn run_counts(
     bench: &Bench<'_>,
     figure: &mut Figure,
-    built: &mut [Built],
-    (tables, keys): (&Tables, &KeySet),
+    built: &mut [FilledEngine],
+    (tables, keys): (&RouteSet, &KeySet),
     counts: &[usize],
-) -> Result<Vec<Vec<Rate>>, Fault> {
+) -> Result<Vec<Vec<LookupRate>>, Fault> {
     let sample = bench.sample(keys, tables);
     let most = counts.iter().copied().max().unwrap_or(0);
     let mut all = Vec::new();
@@ -117,7 +117,7 @@ pub(super) fn run_counts(
             }
         }
     }
-    let rate = |(threads, rounds): (&usize, &Vec<(f64, f64)>)| Rate::of(*threads, rounds);
+    let rate = |(threads, rounds): (&usize, &Vec<(f64, f64)>)| LookupRate::of(*threads, rounds);
     Ok(all.iter().map(|(_, rounds)| counts.iter().zip(rounds).map(rate).collect()).collect())
 }
 

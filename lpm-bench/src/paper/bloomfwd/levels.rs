@@ -1,7 +1,7 @@
 //! Figures 7 and 8: IPv6 by the number of levels that DPCPE expands to.
 
-use super::contest::{self, Rate};
-use super::subject::{Built, Subject, build};
+use super::contest::{self, LookupRate};
+use super::subject::{FilledEngine, Subject, build};
 use super::{PAPER_V6, isas, sets};
 use crate::fault::Fault;
 use crate::keys::KeySet;
@@ -41,7 +41,13 @@ fn place(bench: &Bench<'_>, levels: Option<u32>) -> Option<f64> {
     u32::try_from(at).ok().map(f64::from)
 }
 
-fn add(figure: &mut Figure, panel: &mut Panel, x: f64, (one, rate): (&Built, &Rate), more: Value) {
+fn add(
+    figure: &mut Figure,
+    panel: &mut Panel,
+    x: f64,
+    (one, rate): (&FilledEngine, &LookupRate),
+    more: Value,
+) {
     panel.add(&one.subject.name, x, rate.mlps);
     let own = ["v6_levels", "v6_entries"].map(|name| one.details.get(name));
     let row = with(one.row(rate.fields()), more);

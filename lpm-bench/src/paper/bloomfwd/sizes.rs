@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::Bench;
 use crate::paper::figure::{Figure, Panel};
-use crate::tables::Tables;
+use crate::tables::RouteSet;
 use fib::traffic::Traffic;
 use fib::{Family, IpPrefix, Isa, Rib};
 use rand::{RngExt, SeedableRng};
@@ -52,7 +52,7 @@ pub(super) fn figure_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
 }
 
 /// The table with about one IPv4 route in `part`, drawn at random.
-fn thinned(tables: &Tables, part: u32, seed: u64) -> Tables {
+fn thinned(tables: &RouteSet, part: u32, seed: u64) -> RouteSet {
     let mut rng = ChaCha12Rng::seed_from_u64(seed ^ u64::from(part));
     let mut rib = Rib::new();
     for (prefix, id) in &tables.v4 {
@@ -60,7 +60,7 @@ fn thinned(tables: &Tables, part: u32, seed: u64) -> Tables {
             rib.set(IpPrefix::V4(*prefix), *id);
         }
     }
-    Tables::of_rib(rib, format!("1/{part} of {}", tables.source))
+    RouteSet::of_rib(rib, format!("1/{part} of {}", tables.source))
 }
 
 /// Figure 6: different tables, and two processors.
@@ -123,7 +123,7 @@ mod tests {
         let lines: Vec<_> =
             (0..4000_u32).map(|at| format!("20.{}.{}.0/24 {}", at >> 8, at & 255, 1 + at % 9)).collect();
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-        let tables = Tables::of_routes(&lines);
+        let tables = RouteSet::of_routes(&lines);
         let fewer = thinned(&tables, 16, 1);
         assert!((190..=310).contains(&fewer.v4.len()), "{}", fewer.v4.len());
         assert!(fewer.v4.iter().all(|route| tables.v4.binary_search(route).is_ok()));

@@ -5,7 +5,7 @@ use crate::fault::Fault;
 use crate::paper::Bench;
 use crate::paper::figure::{Figure, with};
 use crate::table::Fed;
-use crate::tables::Tables;
+use crate::tables::RouteSet;
 use crate::wanted::ENGINES;
 use fib::{Details, EngineOptions, EngineWriter, Family, Isa};
 use lpm_phi::bloom;
@@ -122,7 +122,7 @@ impl Subject {
 }
 
 /// A subject whose table is built.
-pub(super) struct Built {
+pub(super) struct FilledEngine {
     /// What it is.
     pub(super) subject: Subject,
     /// Its table.
@@ -135,7 +135,7 @@ pub(super) struct Built {
     pub(super) details: Details,
 }
 
-impl Built {
+impl FilledEngine {
     /// The fields of a row that every measurement has.
     pub(super) fn row(&self, more: Value) -> Value {
         let own = json!({"table_bytes": self.table_bytes, "build_s": self.build_s});
@@ -151,18 +151,18 @@ impl Built {
 pub(super) fn build(
     bench: &Bench<'_>,
     figure: &mut Figure,
-    tables: &Tables,
+    tables: &RouteSet,
     family: Family,
     subjects: &[Subject],
-) -> Result<Vec<Built>, Fault> {
+) -> Result<Vec<FilledEngine>, Fault> {
     let delta = tables.told_of(family);
     let limit = bench.args.table_memory();
-    let one = |subject: &Subject| -> Result<Built, Fault> {
+    let one = |subject: &Subject| -> Result<FilledEngine, Fault> {
         let start = Instant::now();
         let table = Fed::filled(subject.engine(limit)?, &delta)?;
         let (build_s, stats) = (start.elapsed().as_secs_f64(), table.writer.stats());
         let (table_bytes, details) = (stats.table_bytes, stats.details);
-        Ok(Built { subject: subject.clone(), table, table_bytes, build_s, details })
+        Ok(FilledEngine { subject: subject.clone(), table, table_bytes, build_s, details })
     };
     let places: Vec<_> = subjects.iter().map(|_| Mutex::new(None)).collect();
     let (work, next) = (subjects.iter().zip(&places).collect::<Vec<_>>(), AtomicUsize::new(0));

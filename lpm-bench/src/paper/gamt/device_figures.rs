@@ -32,22 +32,22 @@ const TRANSACTION_UNITS: u64 = 32;
 
 /// An engine of the figures, and the family that it looks up.
 #[derive(Clone, Copy, Debug)]
-struct Subject {
+struct FigureEngine {
     engine: &'static str,
     family: Family,
     name: &'static str,
 }
 
-const GAMT: Subject = Subject { engine: "gamt", family: Family::V4, name: "GAMT, IPv4" };
-const GAMT6: Subject = Subject { engine: "gamt", family: Family::V6, name: "GAMT, IPv6" };
-const GALE: Subject = Subject { engine: "gale", family: Family::V4, name: "GALE" };
-const SAIL: Subject = Subject { engine: "sail-gpu", family: Family::V4, name: "SAIL_L" };
-const MAMT: Subject = Subject { engine: "mamt", family: Family::V4, name: "MAMT" };
+const GAMT: FigureEngine = FigureEngine { engine: "gamt", family: Family::V4, name: "GAMT, IPv4" };
+const GAMT6: FigureEngine = FigureEngine { engine: "gamt", family: Family::V6, name: "GAMT, IPv6" };
+const GALE: FigureEngine = FigureEngine { engine: "gale", family: Family::V4, name: "GALE" };
+const SAIL: FigureEngine = FigureEngine { engine: "sail-gpu", family: Family::V4, name: "SAIL_L" };
+const MAMT: FigureEngine = FigureEngine { engine: "mamt", family: Family::V4, name: "MAMT" };
 
 /// A parameter of an engine.
 type Parameter = (&'static str, String);
 
-impl Subject {
+impl FigureEngine {
     /// The levels that the paper found best: six for IPv4, twenty for IPv6.
     fn levels(self) -> Vec<Parameter> {
         match (self.engine, self.family) {
@@ -63,7 +63,7 @@ fn ready(
     bench: &Bench<'_>,
     figure: &mut Figure,
     set: &DataSet,
-    subject: Subject,
+    subject: FigureEngine,
     parameters: &[Parameter],
 ) -> Result<Fed, Fault> {
     let engine = bench.engine(subject.engine, parameters)?;
@@ -120,7 +120,7 @@ fn measure(
 }
 
 /// The fields of a row that every measurement has.
-fn row(set: &DataSet, subject: Subject, batch: usize, driven: &Driven) -> Value {
+fn row(set: &DataSet, subject: FigureEngine, batch: usize, driven: &Driven) -> Value {
     json!({
         "data": set.name, "engine": subject.engine, "family": subject.family.to_string(), "batch": batch,
         "mlps": driven.mlps, "latency_us_mean": driven.mean_us, "latency_us_p99": driven.p99_us,
@@ -179,7 +179,7 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
         }
     }
     let ratio = |panel: &Panel, traffic: &str| {
-        let best = |subject: Subject| panel.most(&format!("{}, {traffic}", subject.name));
+        let best = |subject: FigureEngine| panel.most(&format!("{}, {traffic}", subject.name));
         Some(best(GAMT)? / best(GALE)?)
     };
     let ours = (ratio(&panel, "random"), ratio(&panel, "table"));
@@ -215,10 +215,10 @@ fn census(set: &DataSet, family: Family) -> Census {
 /// Figures 11 and 15: lookup speed and memory by the number of levels.
 fn by_levels(
     bench: &Bench<'_>,
-    subject: Subject,
+    subject: FigureEngine,
     levels: RangeInclusive<u8>,
     parameter: &'static str,
-    on_cpu: Option<Subject>,
+    on_cpu: Option<FigureEngine>,
 ) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup speed and memory efficiency vs. tree level", "levels");
     let (mut speed, mut bytes) = (Panel::new("million lookups a second"), Panel::new("bytes a prefix"));
@@ -354,7 +354,7 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
 fn under_updates(
     bench: &Bench<'_>,
     figure: &mut Figure,
-    subjects: &[Subject],
+    subjects: &[FigureEngine],
     rates: &[f64],
 ) -> Result<Panel, Fault> {
     let mut panel = Panel::new("million lookups a second");
@@ -378,7 +378,7 @@ fn under_updates(
 }
 
 /// The lookup speed lost at `rate`, in percent of that without updates.
-fn lost(panel: &Panel, subject: Subject, rate: f64) -> Option<f64> {
+fn lost(panel: &Panel, subject: FigureEngine, rate: f64) -> Option<f64> {
     Some(100.0 * (1.0 - panel.at(subject.name, rate)? / panel.at(subject.name, 0.0)?))
 }
 
