@@ -12,6 +12,7 @@ use crate::args::DeviceArgs;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::table::{Applied, Clock, Fed, Looker, Measurable, calls};
+use crate::threads::each;
 use fib::{Details, EngineError, EngineReader, EngineWriter, NextHopId, Rib, Routes, SlotId};
 use std::hint::black_box;
 use std::ops::Range;
@@ -81,23 +82,23 @@ struct DeviceReader {
 }
 
 impl DeviceReader {
-    /// Looks up the keys of `range`; `take` gets the answers to each part, in order.
+    /// Looks up the keys of `range` in this engine; `take` gets the answers to each part, in order.
     fn run(
         &mut self,
+        engine: &str,
         keys: &KeySet,
         range: Range<usize>,
         mut take: impl FnMut(&[NextHopId]),
-    ) -> Result<(), EngineError> {
-        if self.ask == Ask::Slots {
-            let (slots, parts) = (usize::from(self.slots), calls(range, self.batch));
-            return in_flight(&mut *self.reader, keys, slots, parts, |_, answers| take(answers));
-        }
-        for part in calls(range, self.batch) {
-            let out = &mut self.out[..part.len()];
-            self.reader.lookup(keys.keys(part), out)?;
-            take(out);
-        }
-        Ok(())
+    ) -> Result<(), Fault> {
+        let (slots, mut parts) = (usize::from(self.slots), calls(range, self.batch));
+        let done = match self.ask {
+            Ask::Slots => in_flight(&mut *self.reader, keys, slots, parts, |_, answers| take(answers)),
+            Ask::Calls => parts.try_for_each(|part| {
+                let out = &mut self.out[..part.len()];
+                self.reader.lookup(keys.keys(part), out).map(|()| take(out))
+            }),
+        };
+        done.map_err(|source| Fault::Engine { engine: engine.to_owned(), source })
     }
 }
 
@@ -142,49 +143,25 @@ struct DeviceLooker {
     lanes: Vec<DeviceReader>,
 }
 
-impl DeviceLooker {
-    #[cold]
-    fn refused(&self, source: EngineError) -> Fault {
-        Fault::Engine { engine: self.engine.clone(), source }
-    }
-}
-
 impl Looker for DeviceLooker {
     fn sweep(&mut self, keys: &KeySet, range: Range<usize>, _call: usize) -> Result<(), Fault> {
-        if let [lane] = &mut self.lanes[..] {
+        let Self { engine, lanes } = self;
+        let sweep =
+            |lane: &mut DeviceReader, part| lane.run(engine, keys, part, |answers| _ = black_box(answers));
+        if let [lane] = &mut lanes[..] {
             // On this thread: to make one takes as long as some hundred thousand lookups.
-            let done = lane.run(keys, range, |answers| {
-                black_box(answers);
-            });
-            return done.map_err(|source| self.refused(source));
+            return sweep(lane, range);
         }
-        let share = range.len().div_ceil(self.lanes.len().max(1)).max(1);
+        let share = range.len().div_ceil(lanes.len().max(1)).max(1);
         let shares: Vec<_> = calls(range, share).collect();
-        let results = std::thread::scope(|scope| {
-            let sweep = |(lane, part): (_, Range<usize>)| {
-                let lane: &mut DeviceReader = lane;
-                scope.spawn(move || {
-                    lane.run(keys, part, |answers| {
-                        black_box(answers);
-                    })
-                })
-            };
-            // Threads first, joins second.
-            let threads: Vec<_> = self.lanes.iter_mut().zip(shares).map(sweep).collect();
-            threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
-        });
-        for result in results {
-            let done = result.map_err(Fault::panicked)?;
-            done.map_err(|source| self.refused(source))?;
-        }
-        Ok(())
+        each(lanes, |at, lane| shares.get(at).map_or(Ok(()), |part| sweep(lane, part.clone()))).map(drop)
     }
 
     fn answers(&mut self, keys: &KeySet, _call: usize) -> Result<Vec<u32>, Fault> {
         let mut answers = Vec::with_capacity(keys.len());
         if let Some(lane) = self.lanes.first_mut() {
-            let done = lane.run(keys, 0..keys.len(), |part| answers.extend(part.iter().map(|id| id.get())));
-            done.map_err(|source| self.refused(source))?;
+            let take = |part: &[NextHopId]| answers.extend(part.iter().map(|id| id.get()));
+            lane.run(&self.engine, keys, 0..keys.len(), take)?;
         }
         Ok(answers)
     }

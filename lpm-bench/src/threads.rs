@@ -55,21 +55,24 @@ impl Threads {
         };
         Ok(Self { lanes: (0..count.max(1)).map(&mut lane).collect::<Result<_, _>>()? })
     }
+}
 
-    /// Runs `work` on all lanes in parallel; returns the results in the order of the lanes.
-    fn each<T: Send>(
-        &mut self,
-        work: impl Fn(usize, &mut PinnedLooker) -> Result<T, Fault> + Sync,
-    ) -> Result<Vec<T>, Fault> {
-        let work = &work;
-        let results: Vec<_> = std::thread::scope(|scope| {
-            let spawn = |(at, lane)| scope.spawn(move || work(at, lane));
-            // Collected, so that all threads are spawned before the first join.
-            let threads: Vec<_> = self.lanes.iter_mut().enumerate().map(spawn).collect();
-            threads.into_iter().map(ScopedJoinHandle::join).collect()
-        });
-        results.into_iter().map(|result| result.map_err(Fault::panicked)?).collect()
-    }
+/// Runs `work` on all `lanes`, each on a thread of its own; returns the results in the order of the lanes.
+///
+/// # Errors
+/// The first error in that order; [`Fault::Measurement`] when a thread panicked.
+pub(crate) fn each<L: Send, T: Send>(
+    lanes: &mut [L],
+    work: impl Fn(usize, &mut L) -> Result<T, Fault> + Sync,
+) -> Result<Vec<T>, Fault> {
+    let work = &work;
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let spawn = |(at, lane)| scope.spawn(move || work(at, lane));
+        // Collected, so that all threads are spawned before the first join.
+        let threads: Vec<_> = lanes.iter_mut().enumerate().map(spawn).collect();
+        threads.into_iter().map(ScopedJoinHandle::join).collect()
+    });
+    results.into_iter().map(|result| result.map_err(Fault::panicked)?).collect()
 }
 
 impl Deal {
@@ -102,7 +105,7 @@ impl Looker for Threads {
     fn timed(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<Sweep, Fault> {
         let (all, part) = (self.lanes.len(), call.max(1) * CALLS_A_PART);
         let deal = Deal { next: range.start.into(), end: range.end, part, ready: AtomicUsize::new(0) };
-        let stints = self.each(|_, lane| {
+        let stints = each(&mut self.lanes, |_, lane| {
             let pinned = crate::pin(lane.cpu);
             deal.await_all(all); // before the check of `pinned`, since the others wait for this thread
             pinned?;
@@ -122,7 +125,7 @@ impl Looker for Threads {
         // Every thread answers a share, so that every looker is checked.
         let share = keys.len().div_ceil(self.lanes.len()).max(1);
         let shares: Vec<_> = calls(0..keys.len(), share).collect();
-        let answers = self.each(|at, lane| match shares.get(at) {
+        let answers = each(&mut self.lanes, |at, lane| match shares.get(at) {
             Some(share) => {
                 let positions: Vec<usize> = share.clone().collect();
                 lane.looker.answers(&keys.pick(&positions), call)

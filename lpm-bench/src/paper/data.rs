@@ -150,25 +150,14 @@ pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>, Faul
         }
     }
     let updates = paper.has_updates.then_some(updates.as_deref());
-    let mut sets = Vec::new();
-    for path in files {
+    let of = |fib, generate| TableArgs { fib, generate, ..args.table.clone() };
+    let of_file = |path: PathBuf| {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let name = name.split('.').next().unwrap_or_default().to_owned();
-        sets.push(set(
-            args,
-            name,
-            &TableArgs { fib: vec![path], generate: None, ..args.table.clone() },
-            updates,
-        )?);
-    }
-    for (name, spec) in generated {
-        sets.push(set(
-            args,
-            name,
-            &TableArgs { fib: vec![], generate: Some(spec), ..args.table.clone() },
-            updates,
-        )?);
-    }
+        (name.split('.').next().unwrap_or_default().to_owned(), of(vec![path], None))
+    };
+    let generated = generated.into_iter().map(|(name, spec)| (name, of(vec![], Some(spec))));
+    let tables = files.into_iter().map(of_file).chain(generated);
+    let sets = tables.map(|(name, table)| set(args, name, &table, updates)).collect::<Result<Vec<_>, _>>()?;
     if sets.is_empty() {
         return Err(Fault::Usage("no table: give --fib FILE or --generate v4=950000,v6=200000".into()));
     }

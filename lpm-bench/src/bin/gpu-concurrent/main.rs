@@ -91,11 +91,13 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         for mode in &options.modes {
             let mut failed = None;
             for &readers in &options.readers {
-                let row = match &failed {
+                let mut row = Row::new(name, mode, readers);
+                if let Some(at) = failed {
                     // More of the same would wait for the same device again.
-                    Some(at) => Row::skipped(name, mode, readers, format!("{at} readers have failed")),
-                    None => run::run(&run::Setup { name, mode, readers, options }, &cycle),
-                };
+                    row.skipped = Some(format!("{at} readers have failed"));
+                } else if let Err(error) = run::run(&mut row, options, &cycle) {
+                    row.error = Some(error.to_string());
+                }
                 if row.is_failed() && failed.is_none() {
                     failed = Some(readers);
                 }

@@ -15,14 +15,6 @@ const BATCH_LIMIT: Duration = Duration::from_secs(20);
 /// Submits that are timed by a reader at most, so that a long run does not fill memory.
 const TIMED_MAX: usize = 1 << 20;
 
-/// What is run.
-pub(crate) struct Setup<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) mode: &'a str,
-    pub(crate) readers: u16,
-    pub(crate) options: &'a Options,
-}
-
 /// What the threads tell each other.
 #[derive(Default)]
 struct Talk {
@@ -42,26 +34,18 @@ struct ReaderCounts {
     submit_ns: Vec<u64>,
 }
 
-/// Runs `setup` over `cycle`.
-pub(crate) fn run(setup: &Setup<'_>, cycle: &Cycle) -> Row {
-    let mut row = Row::new(setup.name, setup.mode, setup.readers);
-    if let Err(error) = try_run(setup, cycle, &mut row) {
-        row.error = Some(error.to_string());
-    }
-    row
-}
-
-fn try_run(setup: &Setup<'_>, cycle: &Cycle, row: &mut Row) -> Result<(), EngineError> {
-    let options = EngineOptions::of(&[("mode", setup.mode), ("headroom", "0")]);
-    let mut writer = fib::Registry::new(&[lpm_gpu::ENGINES]).make(setup.name, &options)?;
+/// Runs the engine, mode and readers of `row` over `cycle`, and notes what came of it there.
+pub(crate) fn run(row: &mut Row, options: &Options, cycle: &Cycle) -> Result<(), EngineError> {
+    let parameters = EngineOptions::of(&[("mode", &row.mode), ("headroom", "0")]);
+    let mut writer = fib::Registry::new(&[lpm_gpu::ENGINES]).make(&row.engine, &parameters)?;
     let mut rib = Rib::plain();
     tell(&mut rib, &cycle.first);
     rib.commit_to(writer.as_mut())?;
     let batch = cycle.keys.v4.len();
-    let readers = (0..setup.readers).map(|_| writer.reader(setup.options.slots, batch));
+    let readers = (0..row.readers).map(|_| writer.reader(options.slots, batch));
     let mut readers = readers.collect::<Result<Vec<_>, _>>()?;
     let talk = Talk::default();
-    let seconds = Duration::try_from_secs_f64(setup.options.seconds).unwrap_or_default();
+    let seconds = Duration::try_from_secs_f64(options.seconds).unwrap_or_default();
     let start = Instant::now();
     let (written, seen) = std::thread::scope(|scope| {
         let looking: Vec<_> = (1..)

@@ -12,6 +12,7 @@ use crate::paper::Bench;
 use crate::paper::figure::{Figure, Panel, with};
 use crate::table::Looker;
 use crate::tables::RouteSet;
+use crate::threads::each;
 use lpm_bench::stats::median;
 use serde_json::{Value, json};
 use std::sync::Barrier;
@@ -126,31 +127,20 @@ fn together(lookers: &mut [Box<dyn Looker>], keys: &KeySet, seconds: f64) -> Res
     let cpus = crate::cpus_allowed();
     let barrier = Barrier::new(lookers.len());
     let share = keys.len() / lookers.len().max(1);
-    let runs: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = lookers
-            .iter_mut()
-            .enumerate()
-            .map(|(number, looker)| {
-                let barrier = &barrier;
-                scope.spawn(move || {
-                    // Where it may not be pinned, it runs where the system puts it.
-                    let _ = crate::pin(cpus.get(number % cpus.len().max(1)).copied());
-                    let mut at = number * share;
-                    let mut sweep = |seconds| {
-                        let limit = Duration::from_secs_f64(seconds);
-                        sweep_until(&mut **looker, keys, &mut at, (STRETCH, CALL), |wall| wall >= limit)
-                    };
-                    let warm = sweep(seconds * WARM_SHARE);
-                    barrier.wait();
-                    warm.and_then(|_| sweep(seconds))
-                })
-            })
-            .collect();
-        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
-    });
+    let runs = each(lookers, |number, looker| {
+        // Where it may not be pinned, it runs where the system puts it.
+        let _ = crate::pin(cpus.get(number % cpus.len().max(1)).copied());
+        let mut at = number * share;
+        let mut sweep = |seconds| {
+            let limit = Duration::from_secs_f64(seconds);
+            sweep_until(&mut **looker, keys, &mut at, (STRETCH, CALL), |wall| wall >= limit)
+        };
+        let warm = sweep(seconds * WARM_SHARE);
+        barrier.wait();
+        warm.and_then(|_| sweep(seconds))
+    })?;
     let (mut mlps, mut mlps_wall) = (0.0, 0.0);
     for run in runs {
-        let run = run.map_err(Fault::panicked)??;
         if run.cpu_s <= 0.0 {
             return Err(Fault::Measurement(format!("{} keys took no time", run.keys)));
         }
