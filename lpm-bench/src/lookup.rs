@@ -286,25 +286,6 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_threads_shares_one_table_and_is_checked() {
-        let report =
-            run(&args("--generate v4=2000,v6=1000 --engines bloom:scalar,miht,coop:scalar --threads 1,3 --traffic table"))
-                .unwrap();
-        let of = |engine: &str| -> Vec<_> {
-            report.rows.iter().filter(|row| row.engine == engine && row.family == "ipv4").collect()
-        };
-        for engine in ["bloom", "miht"] {
-            let rows = of(engine);
-            assert_eq!([rows[0].threads, rows[1].threads], [1, 3]);
-            assert!(rows[0].speedup.is_none() && rows[1].speedup.is_some_and(|speedup| speedup > 0.0));
-            assert!(rows[1].analysis.contains("times the rate of 1 thread"), "{}", rows[1].analysis);
-            assert_eq!(rows[0].table_bytes, rows[1].table_bytes);
-        }
-        assert_eq!(of("coop").len(), 1, "it has threads of its own");
-        assert!(report.rows.iter().all(|row| row.wrong == 0 && row.checked == 1024 && row.clock == "wall"));
-    }
-
-    #[test]
     fn cpus_that_are_named_are_those_of_every_engine() {
         let allowed = crate::cpus_allowed();
         for cpus in [allowed.iter().rev().take(2).collect::<Vec<_>>(), vec![&allowed[0]]] {

@@ -24,25 +24,18 @@ pub(crate) enum PeerLibrary {
 impl PeerLibrary {
     const ALL: [Self; 4] = [Self::RteFib, Self::RteFib6, Self::RteLpm, Self::RteLpm6];
 
+    /// Its name, its family, and whether entry size and lookup function can be chosen.
+    const fn facts(self) -> (&'static str, Family, bool) {
+        match self {
+            Self::RteFib => ("rte_fib", Family::V4, true),
+            Self::RteFib6 => ("rte_fib6", Family::V6, true),
+            Self::RteLpm => ("rte_lpm", Family::V4, false),
+            Self::RteLpm6 => ("rte_lpm6", Family::V6, false),
+        }
+    }
+
     fn base(self) -> &'static str {
-        match self {
-            Self::RteFib => "rte_fib",
-            Self::RteFib6 => "rte_fib6",
-            Self::RteLpm => "rte_lpm",
-            Self::RteLpm6 => "rte_lpm6",
-        }
-    }
-
-    fn family(self) -> Family {
-        match self {
-            Self::RteFib | Self::RteLpm => Family::V4,
-            Self::RteFib6 | Self::RteLpm6 => Family::V6,
-        }
-    }
-
-    /// Whether entry size and lookup function can be chosen.
-    fn has_variants(self) -> bool {
-        matches!(self, Self::RteFib | Self::RteFib6)
+        self.facts().0
     }
 }
 
@@ -76,7 +69,7 @@ impl Contender {
     pub(crate) fn has_family(self, family: Family) -> bool {
         match self {
             Self::Engine(name) => ENGINES.find(name).is_ok_and(|engine| engine.families.contains(&family)),
-            Self::Peer(peer, _) => peer.family() == family,
+            Self::Peer(peer, _) => peer.facts().1 == family,
         }
     }
 }
@@ -166,14 +159,15 @@ fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
             "{name} is DPDK's, and this lpm-bench is built without: --features dpdk"
         )));
     }
-    if entry == Some(2) && !peer.has_variants() {
+    let (_, _, has_variants) = peer.facts();
+    if entry == Some(2) && !has_variants {
         return Err(Fault::Usage(format!("{} has 4-byte entries only", peer.base())));
     }
     let sizes = [4, 2].into_iter().filter(|size| match entry {
         Some(entry) => *size == entry,
-        None => *size == 4 || peer.has_variants(),
+        None => *size == 4 || has_variants,
     });
-    let isas = if peer.has_variants() { PLAIN_AND_AVX512 } else { PLAIN };
+    let isas = if has_variants { PLAIN_AND_AVX512 } else { PLAIN };
     let isas: Vec<Isa> = variants(name, isas, isa)?.collect();
     let found =
         sizes.flat_map(|size| isas.iter().map(move |isa| (Contender::Peer(peer, size), *isa))).collect();

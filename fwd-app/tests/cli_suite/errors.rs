@@ -3,7 +3,6 @@
 use crate::mrt;
 use crate::support::{ScratchFolder, fwd, fwd_stdin, has_avx512f};
 use std::fs::File;
-use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
 #[test]
@@ -59,12 +58,9 @@ fn what_is_no_file_of_routes() {
 #[test]
 fn an_mrt_file_cut_short_warns_and_keeps_what_it_read() {
     let scratch = ScratchFolder::new();
-    let gateway = |last| Ipv4Addr::new(198, 51, 100, last);
-    let whole = mrt::table(&[
-        (Ipv4Addr::new(10, 0, 0, 0), 8, gateway(1)),
-        (Ipv4Addr::new(11, 0, 0, 0), 8, gateway(2)),
-        (Ipv4Addr::new(12, 0, 0, 0), 8, gateway(1)),
-    ]);
+    let routes =
+        [("10.0.0.0/8", "198.51.100.1"), ("11.0.0.0/8", "198.51.100.2"), ("12.0.0.0/8", "198.51.100.1")];
+    let whole = mrt::table(&routes);
     let ask = |file: &str| fwd(&["lookup", "--fib", file, "10.0.0.1", "11.0.0.1", "12.0.0.1"]);
     let out = ask(&scratch.file("whole.mrt", &whole));
     assert_eq!(out.stderr, "");

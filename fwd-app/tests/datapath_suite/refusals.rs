@@ -113,5 +113,4 @@ fn every_drop_reason_of_a_route() {
     assert_eq!(sent(2).len(), 2);
     assert!(sent(2).iter().all(|(_, frame)| frame[..6] == [2, 0xaa, 0xbb, 0xcc, 0xdd, 0xee]));
     assert_eq!(sent(3)[0].1[..6], [2, 0xaa, 0xbb, 0xcc, 0xdd, 0xff]);
-    assert_eq!(number(&summary, "/verify/mismatches"), 0);
 }

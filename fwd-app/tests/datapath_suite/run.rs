@@ -1,6 +1,6 @@
 //! `run` over virtual ports, without huge pages.
 
-use crate::support::{assert_conserved, bundled, comments, drops, fwd_app, number, ran, read_pcap, stderr};
+use crate::support::{bundled, comments, drops, fwd_app, number, ran, read_pcap, stderr};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -57,7 +57,6 @@ fn captures_go_in_and_out_of_pcap_ports() {
             return;
         };
         let summary = summary(&output, &json);
-        assert_conserved(&summary);
         assert_eq!((number(&summary, "/packets/rx"), number(&summary, "/packets/tx")), (2000, 1875));
         assert_eq!(drops(&summary), [("no_route".to_owned(), 125)]);
         assert_eq!(comments(&capture, "no_route"), 125, "from the first packet on");
@@ -85,7 +84,6 @@ fn null_ports_until_a_signal() {
     Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     let Some(output) = ran(child.wait_with_output().unwrap()) else { return };
     let summary = summary(&output, &json);
-    assert_conserved(&summary);
     // net_null's packets are zeros: no ethertype.
     assert_eq!(number(&summary, "/packets/rx"), number(&summary, "/packets/drops/not_ip"));
     assert!(number(&summary, "/packets/rx") > 0);

@@ -106,7 +106,6 @@ fn replay_vrfs(
     words.extend(["--verify", "--update-rate", "40000", "--update-loops", "1000"]);
     words.extend(extra);
     let summary = replay(trace, &files[0].0, &words)?;
-    assert_eq!(number(&summary, "/verify/mismatches"), 0, "{extra:?}");
     Some(summary)
 }
 

@@ -164,21 +164,3 @@ fn said(figure: &mut Figure, panel: &Panel, isa: Isa, percents: &[f64]) {
     let knuth = panel.at("Knuth + Knuth", 30.0).zip(h2).map(|(knuth, h2)| knuth / h2);
     figure.said(format!("time of Knuth + Knuth over H2 + H2 at 30 %, {isa}"), &[], "times", "6.2", knuth);
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_cell_of_table_5_is_the_paper_s() {
-        let mut cells = 0;
-        for PaperFilters { name, entries, bits } in table_of_the_paper() {
-            for ((percent, bits), hashes) in PERCENTS.into_iter().zip(bits).zip(HASHES) {
-                let ours = FilterSize::of(entries, percent / 100.0);
-                assert_eq!(ours, FilterSize { bits, hashes }, "{name}, {percent} %");
-                cells += 1;
-            }
-        }
-        assert_eq!(cells, 7 * 2 * 5);
-    }
-}
