@@ -1,6 +1,6 @@
 //! A running forwarder that tests steer over its control socket.
 
-use crate::run::eal;
+use crate::run::{eal, run_command};
 use crate::signals::send;
 use crate::support::{bundled, changes, fwd_app, json, mix_command, skip, stderr, wait};
 use serde_json::Value;
@@ -88,10 +88,9 @@ impl Steered {
     pub(crate) fn over(folder: &Path, name: &str, options: &[&str], vdevs: &[String]) -> Option<Self> {
         let mut eal = eal("(0-1)@(0-1)", name);
         eal.iter_mut().filter(|word| *word == "256").for_each(|word| *word = "512".to_owned());
-        let mut command = fwd_app(&["run"]);
-        command.args(options).arg("--json").arg(folder.join("summary.json"));
-        command.arg("--ctl").arg(folder.join("ctl")).arg("--").args(eal);
-        command.args(vdevs.iter().flat_map(|vdev| ["--vdev", vdev]));
+        let ctl = folder.join("ctl");
+        let options = [&["--ctl", ctl.to_str().unwrap()], options].concat();
+        let mut command = run_command(&folder.join("summary.json"), &options, &eal, vdevs);
         Self::wait_for(command.spawn().unwrap(), folder)
     }
 

@@ -1,18 +1,10 @@
 //! IPv4 packets above the MTU of the port they leave by: their fragments, put together again, are the packets that came.
 
 use crate::ports::{PortBench, SHORT};
-use crate::support::{drops, number, ran, read_pcap, replay, stderr, v4_frame, v6_frame, write_pcap};
+use crate::support::{
+    drops, ip_at, number, ran, read_pcap, replay, stderr, sum_v4, v4_frame, v6_frame, write_pcap,
+};
 use std::collections::BTreeMap;
-
-/// Where the IP header of a frame starts.
-fn ip_at(frame: &[u8]) -> usize {
-    let is_tag = |at: &usize| matches!(frame[*at..*at + 2], [0x81, 0] | [0x88, 0xa8] | [0x91, 0]);
-    let mut at = 12;
-    while is_tag(&at) {
-        at += 4;
-    }
-    at + 2
-}
 
 fn word(bytes: &[u8], at: usize) -> usize {
     usize::from(bytes[at]) << 8 | usize::from(bytes[at + 1])
@@ -21,12 +13,7 @@ fn word(bytes: &[u8], at: usize) -> usize {
 /// Writes the header checksum of the IPv4 packet in a frame.
 fn sum(frame: &mut [u8]) {
     let at = ip_at(frame);
-    let end = at + usize::from(frame[at] & 15) * 4;
-    frame[at + 10..at + 12].fill(0);
-    let total: usize = (at..end).step_by(2).map(|at| word(frame, at)).sum();
-    let total = (total & 0xffff) + (total >> 16);
-    let total = !((total & 0xffff) + (total >> 16)) & 0xffff;
-    frame[at + 10..at + 12].copy_from_slice(&u16::try_from(total).unwrap().to_be_bytes());
+    sum_v4(&mut frame[at..]);
 }
 
 /// A frame with this identification, flags with offset, and options.

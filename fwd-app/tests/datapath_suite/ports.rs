@@ -1,8 +1,8 @@
 //! The ports of `run`: queues, mbufs, chains, gateways without a neighbour, and the messages when a port lacks something; and the
 //! DPDK release that the program was compiled for.
 
-use crate::run::{eal, summary};
-use crate::support::{bundled, drops, fwd_app, number, ran, read_pcap, stderr, v4_frame, write_pcap};
+use crate::run::{eal, run_command, summary};
+use crate::support::{bundled, drops, number, ran, read_pcap, stderr, v4_frame, write_pcap};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -35,13 +35,9 @@ impl PortBench {
 
     fn command(&self, routes: &Path, options: &[&str], vdevs: &[String]) -> Command {
         let prefix = self.0.path().file_name().unwrap().to_str().unwrap().replace('.', "");
-        let mut command = fwd_app(&["run", "--fib"]);
-        command.arg(routes).arg("--json").arg(self.path("summary.json")).args(options).arg("--");
-        command.args(eal("(0-1)@(0-0)", &prefix)).arg("--no-telemetry");
-        for vdev in vdevs {
-            command.args(["--vdev", vdev]);
-        }
-        command
+        let eal = [eal("(0-1)@(0-0)", &prefix), vec!["--no-telemetry".to_owned()]].concat();
+        let options = [&["--fib", routes.to_str().unwrap()], options].concat();
+        run_command(&self.path("summary.json"), &options, &eal, vdevs)
     }
 
     pub(crate) fn run(&self, routes: &Path, options: &[&str], vdevs: &[String]) -> Output {

@@ -12,14 +12,18 @@ pub(crate) fn eal(lcores: &str, prefix: &str) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-/// The program's `run`, with the bundled routes.
-pub(crate) fn run(json: &Path, options: &[&str], eal: &[String], vdevs: &[String]) -> Command {
-    let mut command = fwd_app(&["run", "--fib"]);
-    command.arg(bundled("routes.txt")).arg("--json").arg(json).args(options).arg("--").args(eal);
-    for vdev in vdevs {
-        command.args(["--vdev", vdev]);
-    }
+/// The program's `run`.
+pub(crate) fn run_command(json: &Path, options: &[&str], eal: &[String], vdevs: &[String]) -> Command {
+    let mut command = fwd_app(&["run", "--json"]);
+    command.arg(json).args(options).arg("--").args(eal);
+    command.args(vdevs.iter().flat_map(|vdev| ["--vdev", vdev]));
     command
+}
+
+/// The same with the bundled routes.
+pub(crate) fn run(json: &Path, options: &[&str], eal: &[String], vdevs: &[String]) -> Command {
+    let routes = bundled("routes.txt");
+    run_command(json, &[&["--fib", routes.to_str().unwrap()], options].concat(), eal, vdevs)
 }
 
 pub(crate) fn summary(output: &Output, json: &Path) -> Value {

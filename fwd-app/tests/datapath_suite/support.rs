@@ -196,10 +196,7 @@ pub(crate) fn v4_frame(source: u32, destination: u32, frame_bytes: usize, tags: 
     frame.extend([0x12, 0x34, 0, 0, 64, 17, 0, 0]);
     frame.extend(source.to_be_bytes());
     frame.extend(destination.to_be_bytes());
-    let sum: u32 = frame[ip..].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = !((sum & 0xffff) + (sum >> 16)) & 0xffff;
-    frame[ip + 10..ip + 12].copy_from_slice(&u16::try_from(sum).unwrap().to_be_bytes());
+    sum_v4(&mut frame[ip..]);
     frame.extend((0..total - 20).map(|i| u8::try_from(i & 0xff).unwrap()));
     frame
 }
@@ -215,6 +212,26 @@ pub(crate) fn v6_frame(source: u128, destination: u128, frame_bytes: usize, tags
     frame.extend(destination.to_be_bytes());
     frame.extend((0..payload).map(|i| u8::try_from(i & 0xff).unwrap()));
     frame
+}
+
+/// Where the IP header of a frame starts, after any tags.
+pub(crate) fn ip_at(frame: &[u8]) -> usize {
+    let mut at = 12;
+    while matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xa8] | [0x91, 0]) {
+        at += 4;
+    }
+    at + 2
+}
+
+/// Writes the header checksum of an IPv4 packet.
+pub(crate) fn sum_v4(packet: &mut [u8]) {
+    packet[10..12].fill(0);
+    let header = &packet[..usize::from(packet[0] & 15) * 4];
+    let mut sum: u32 = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+    while sum > 0xffff {
+        sum = sum % 0x1_0000 + sum / 0x1_0000;
+    }
+    packet[10..12].copy_from_slice(&u16::try_from(0xffff - sum).unwrap().to_be_bytes());
 }
 
 fn ethernet(tags: &[u16], ethertype: u16) -> Vec<u8> {

@@ -4,7 +4,6 @@ use super::contest;
 use super::subject::{Subject, build};
 use super::{isas, sets};
 use crate::fault::Fault;
-use crate::keys::KeySet;
 use crate::paper::Bench;
 use crate::paper::figure::{Figure, Panel};
 use crate::tables::RouteSet;
@@ -71,11 +70,8 @@ pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let best = isas.first().copied().unwrap_or(Isa::Scalar);
     let mut subjects = Subject::both(bench, &isas);
     subjects.push(Subject::miht());
-    let random: Option<KeySet> = match bench.main_set(Family::V4) {
-        Some(set) => Some(bench.stream(set, Family::V4, &Traffic::Random)?),
-        None => None,
-    };
-    let Some(keys) = random else { return Ok(figure.without(Family::V4)) };
+    let Some(main) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
+    let keys = bench.stream(main, Family::V4, &Traffic::Random)?;
     for (x, set) in (0_u32..).zip(sets(bench, Family::V4)) {
         figure.x_names.push(set.name.clone());
         let mut built = build(bench, &mut figure, &set.tables, Family::V4, &subjects)?;
