@@ -471,19 +471,4 @@ mod tests {
             assert!(generate(text).is_err(), "{text}");
         }
     }
-
-    #[test]
-    fn the_contract_s_line_parses() {
-        let line =
-            ["lpm-bench", "lookup", "--fib", "F", "--engines", "A,B", "--traffic", "random,table,zipf"];
-        let BenchCommand::Lookup(args) = Cli::parse_from(line.iter().chain(&["--json", "OUT"])).command
-        else {
-            panic!("not lookup")
-        };
-        assert_eq!(args.engine.engines, ["A", "B"]);
-        assert_eq!(args.traffic, [Traffic::Random, Traffic::Table, Traffic::Zipf]);
-        let line = ["lpm-bench", "update", "--fib", "F", "--updates", "U", "--engines", "A,B"];
-        let BenchCommand::Update(args) = Cli::parse_from(line).command else { panic!("not update") };
-        assert_eq!((args.updates, args.delta), (Some("U".into()), 1));
-    }
 }

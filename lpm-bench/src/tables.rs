@@ -149,16 +149,11 @@ impl RouteSet {
 
 fn hash(v4: &[(Prefix4, NextHopId)], v6: &[(Prefix6, NextHopId)]) -> String {
     let mut hash = Xxh3::new();
-    for (prefix, id) in v4 {
-        hash.update(&prefix.address().to_be_bytes());
-        hash.update(&[4, prefix.len()]);
-        hash.update(&id.get().to_be_bytes());
-    }
-    for (prefix, id) in v6 {
-        hash.update(&prefix.address().to_be_bytes());
-        hash.update(&[6, prefix.len()]);
-        hash.update(&id.get().to_be_bytes());
-    }
+    let mut add = |address: &[u8], version_and_len: [u8; 2], id: NextHopId| {
+        [address, &version_and_len, &id.get().to_be_bytes()].iter().for_each(|bytes| hash.update(bytes));
+    };
+    v4.iter().for_each(|(prefix, id)| add(&prefix.address().to_be_bytes(), [4, prefix.len()], *id));
+    v6.iter().for_each(|(prefix, id)| add(&prefix.address().to_be_bytes(), [6, prefix.len()], *id));
     format!("{:016x}", hash.digest())
 }
 

@@ -5,7 +5,7 @@ use super::feeder::{Feeder, Load, deal};
 use super::ready::ReadyQueues;
 use super::schedule::{OfferedRate, Schedule};
 use super::setup::{CACHE_MBUFS, Lcores, Sizes};
-use super::sink::{Outlet, Sink};
+use super::sink::Sink;
 use super::trace::Trace;
 use super::verify::{Verified, Verifier};
 use crate::control::Signals;
@@ -281,7 +281,7 @@ impl Replay<'_> {
     }
 
     fn sink(&self, eal: &Eal, wiring: &Wiring) -> anyhow::Result<Sink> {
-        let outlet = |(port, ring): &(usize, Ring)| ring.consumer().map(|ring| Outlet { port: *port, ring });
+        let outlet = |(port, ring): &(usize, Ring)| ring.consumer().map(|ring| (*port, ring));
         let outlets = wiring.tx_rings.iter().map(outlet).collect::<Result<Vec<_>, _>>()?;
         let (ports, inputs) = (usize::from(self.spec.ports), wiring.rx_rings.len());
         let slow = self.spec.tx_slow;

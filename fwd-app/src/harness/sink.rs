@@ -20,17 +20,10 @@ const BURST: usize = 256;
 /// Packets taken at once when the sink is slow on purpose.
 const SLOW_BURST: usize = 32;
 
-/// One TX ring: the port it belongs to.
-pub(crate) struct Outlet {
-    /// The port's index.
-    pub(crate) port: usize,
-    /// The ring's far end.
-    pub(crate) ring: RingConsumer,
-}
-
 /// See the module.
 pub(crate) struct Sink {
-    outlets: Vec<Outlet>,
+    /// The far ends of TX rings, each with the index of its port.
+    outlets: Vec<(usize, RingConsumer)>,
     burst: Burst,
     /// Packets are taken on one poll in so many.
     slow: u32,
@@ -52,7 +45,7 @@ impl Sink {
     /// Over `outlets` of `ports` ports, fed by `inputs` rings.
     pub(crate) fn new(
         eal: &Eal,
-        outlets: Vec<Outlet>,
+        outlets: Vec<(usize, RingConsumer)>,
         ports: usize,
         inputs: usize,
         slow: u32,
@@ -121,9 +114,8 @@ impl Sink {
     ) -> anyhow::Result<u64> {
         let mut taken = 0;
         for at in 0..self.outlets.len() {
-            let outlet = &mut self.outlets[at];
-            let port = outlet.port;
-            let came = outlet.ring.dequeue_burst(&mut self.burst);
+            let (port, ring) = &mut self.outlets[at];
+            let (port, came) = (*port, ring.dequeue_burst(&mut self.burst));
             if came == 0 {
                 continue;
             }

@@ -34,20 +34,14 @@ pub(crate) fn measure_rate(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Resu
         for (width_bytes, load, entry) in KERNELS {
             let kernel = bench.module.kernel(entry)?;
             let bits = (footprint_bytes / u64::from(width_bytes)).ilog2();
-            let mut rates = Vec::new();
-            // One more than asked for: the first fills the caches, and does not count.
-            for _ in 0..=plan.repeat {
-                seed = seed.wrapping_add(0x9e37_79b9); // other addresses each time
-                let us = timed(bench, &kernel, shape, (&words, bits, seed, plan.gather_rounds), &sums)?;
-                rates.push(loads as f64 / us / 1e3);
-            }
-            rates.remove(0);
-            let giga_s = quantile(&rates, 0.5);
+            let us =
+                timed(bench, plan, (&kernel, shape), (&words, bits, plan.gather_rounds), &sums, &mut seed)?;
+            let rates: Vec<_> = us.iter().map(|us| loads as f64 / us / 1e3).collect();
             rows.push(GatherRow {
                 footprint_bytes,
                 width_bytes,
                 load,
-                giga_loads_s: giga_s,
+                giga_loads_s: quantile(&rates, 0.5),
                 giga_loads_s_min: quantile(&rates, 0.0),
                 giga_loads_s_max: quantile(&rates, 1.0),
             });
@@ -67,14 +61,9 @@ pub(crate) fn measure_time(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Resu
     let mut rows = Vec::new();
     let mut seed = plan.seed;
     for &footprint_bytes in &plan.footprints {
-        let mut times = Vec::new();
-        for _ in 0..=plan.repeat {
-            seed = seed.wrapping_add(0x9e37_79b9);
-            let bits = (footprint_bytes / 4).ilog2();
-            let us = timed(bench, &kernel, Shape::new(1, 1), (&words, bits, seed, plan.chase_steps), &sums)?;
-            times.push(us * 1e3 / f64::from(plan.chase_steps));
-        }
-        times.remove(0);
+        let (launch, bits) = ((&kernel, Shape::new(1, 1)), (footprint_bytes / 4).ilog2());
+        let us = timed(bench, plan, launch, (&words, bits, plan.chase_steps), &sums, &mut seed)?;
+        let times: Vec<_> = us.iter().map(|us| us * 1e3 / f64::from(plan.chase_steps)).collect();
         rows.push(ChaseRow { footprint_bytes, load_ns: quantile(&times, 0.5) });
         bar.inc(1);
     }
@@ -93,17 +82,22 @@ fn memory(
     Ok(Some((words, sums)))
 }
 
-/// Microseconds of one launch.
+/// Microseconds of each launch, as many as the plan has, after one that fills the caches and does not count.
 fn timed(
     bench: &mut DeviceBench,
-    kernel: &Kernel,
-    shape: Shape,
-    (words, bits, seed, rounds): (&DeviceWords, u32, u32, u32),
+    plan: &CeilingsPlan,
+    (kernel, shape): (&Kernel, Shape),
+    (words, bits, rounds): (&DeviceWords, u32, u32),
     sums: &DeviceWords,
-) -> Result<f64, GpuError> {
-    bench.time_us(
-        kernel,
-        shape,
-        &mut [Arg::buffer(words), Arg::u32(bits), Arg::u32(seed), Arg::u32(rounds), Arg::buffer(sums)],
-    )
+    seed: &mut u32,
+) -> Result<Vec<f64>, GpuError> {
+    let mut times_us = Vec::new();
+    for _ in 0..=plan.repeat {
+        *seed = seed.wrapping_add(0x9e37_79b9); // other addresses each time
+        let [bits, seed, rounds] = [bits, *seed, rounds].map(Arg::u32);
+        let mut args = [Arg::buffer(words), bits, seed, rounds, Arg::buffer(sums)];
+        times_us.push(bench.time_us(kernel, shape, &mut args)?);
+    }
+    times_us.remove(0);
+    Ok(times_us)
 }
