@@ -1,15 +1,15 @@
 //! One sentence a row, of what was counted over the keys and the table, and of what was measured in the run. A cause that nobody
 //! measured is not in it.
 
-use crate::contenders::Built;
-use crate::host::Host;
+use crate::contenders::BuiltContender;
+use crate::host::HostFacts;
 use crate::profile::Profile;
 use crate::report::UpdateRow;
-use crate::wanted::{Contender, Peer};
+use crate::wanted::{Contender, PeerLibrary};
 use fib::{Family, Isa};
 
 /// What a lookup of `built` asks on a traffic of `profile`, and what its `ns` nanoseconds are.
-pub(crate) fn sentence(built: &Built, profile: &Profile, ns: f64, host: &Host) -> String {
+pub(crate) fn sentence(built: &BuiltContender, profile: &Profile, ns: f64, host: &HostFacts) -> String {
     let what = match built.contender {
         Contender::Peer(peer, entry_bytes) => peer_sentence(peer, entry_bytes, built.isa, profile),
         Contender::Engine("oracle") => {
@@ -34,7 +34,7 @@ pub(crate) fn sentence(built: &Built, profile: &Profile, ns: f64, host: &Host) -
 }
 
 /// Where the memory that lookups read lies in the cache hierarchy.
-fn fits(built: &Built, profile: &Profile, host: &Host) -> String {
+fn fits(built: &BuiltContender, profile: &Profile, host: &HostFacts) -> String {
     let (bytes, what) = match built.contender {
         // DPDK's tables are mostly empty space: what counts is what the traffic touches. Entries of 2 bytes need half
         // the lines where neighbours are touched, as many where they are not.
@@ -54,7 +54,7 @@ fn fits(built: &Built, profile: &Profile, host: &Host) -> String {
     format!("{:.1} MB {what} ({place})", bytes as f64 / 1e6)
 }
 
-fn peer_sentence(peer: Peer, entry_bytes: u8, isa: Isa, profile: &Profile) -> String {
+fn peer_sentence(peer: PeerLibrary, entry_bytes: u8, isa: Isa, profile: &Profile) -> String {
     let loads = 1.0 + profile.group_loads;
     let how = kernel(Contender::Peer(peer, entry_bytes), isa);
     format!(
@@ -66,13 +66,15 @@ fn peer_sentence(peer: Peer, entry_bytes: u8, isa: Isa, profile: &Profile) -> St
 /// scalar ones.
 fn kernel(contender: Contender, isa: Isa) -> &'static str {
     match (contender, isa) {
-        (Contender::Peer(Peer::RteFib | Peer::RteFib6, _), Isa::Avx512f) => "16 or 32 keys at once",
+        (Contender::Peer(PeerLibrary::RteFib | PeerLibrary::RteFib6, _), Isa::Avx512f) => {
+            "16 or 32 keys at once"
+        }
         (Contender::Engine("bloom-naive"), Isa::Avx512f) => "16 keys at once",
         _ => "one key after the other",
     }
 }
 
-fn bloom_sentence(built: &Built, profile: &Profile) -> String {
+fn bloom_sentence(built: &BuiltContender, profile: &Profile) -> String {
     let (direct, below) = (profile.direct_bits, profile.below_direct * 100.0);
     match built.family {
         Family::V4 => format!(
@@ -88,7 +90,7 @@ fn bloom_sentence(built: &Built, profile: &Profile) -> String {
     }
 }
 
-fn variant_sentence(built: &Built, profile: &Profile) -> String {
+fn variant_sentence(built: &BuiltContender, profile: &Profile) -> String {
     let detail = |name: &str| built.details.get(name).unwrap_or(0.0);
     let levels = match built.family {
         Family::V4 => detail("v4_levels"),
@@ -101,7 +103,7 @@ fn variant_sentence(built: &Built, profile: &Profile) -> String {
     )
 }
 
-fn miht_sentence(built: &Built, profile: &Profile) -> String {
+fn miht_sentence(built: &BuiltContender, profile: &Profile) -> String {
     let detail = |name: &str| built.details.get(name).unwrap_or(0.0);
     let [levels, suffix, short] = match built.family {
         Family::V4 => ["v4_index_levels", "v4_suffix_levels_mean", "v4_short_levels_mean"],
@@ -141,7 +143,7 @@ mod tests {
                 assert_eq!(of(isa), of(Isa::Scalar), "{name} has no kernels for {isa}");
             }
         }
-        for peer in [Peer::RteFib, Peer::RteFib6, Peer::RteLpm, Peer::RteLpm6] {
+        for peer in [PeerLibrary::RteFib, PeerLibrary::RteFib6, PeerLibrary::RteLpm, PeerLibrary::RteLpm6] {
             let of = |isa| kernel(Contender::Peer(peer, 4), isa);
             assert_eq!(of(Isa::Avx2), of(Isa::Scalar), "{peer:?}");
         }

@@ -6,7 +6,7 @@
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::table::{Looker, next_hop_in};
-use crate::tables::Tables;
+use crate::tables::RouteSet;
 use fib::oracle::Oracle;
 use fib::{Family, FibId, Key, NextHopId, Prefix};
 use rand::{RngExt, SeedableRng};
@@ -34,7 +34,7 @@ pub(crate) struct Checked {
 
 impl Sample {
     /// The first `count` keys of `keys` and `count` more drawn at random with `seed`.
-    pub(crate) fn draw(keys: &KeySet, tables: &Tables, count: usize, seed: u64) -> Self {
+    pub(crate) fn draw(keys: &KeySet, tables: &RouteSet, count: usize, seed: u64) -> Self {
         let len = keys.len();
         let mut rng = ChaCha12Rng::seed_from_u64(seed);
         let drawn = if len > count { count } else { 0 };
@@ -101,24 +101,19 @@ fn in_fibs<K: Key>(keys: &KeySet, routes: &[(Prefix<K>, NextHopId)]) -> Vec<u32>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::tests::Liar;
-    use crate::table::{EngineTable, Table};
-    use fib::EngineOptions;
-    use fib::oracle::OracleEngine;
+    use crate::table::Measurable;
+    use crate::table::tests::{Liar, oracle};
     use fib::traffic::Traffic;
 
     #[test]
     fn a_liar_is_found_and_the_truth_is_not() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2"]);
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 5000, 1, false).unwrap();
         let sample = Sample::draw(&keys, &tables, 2000, 9);
-        let engine = || EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), 256);
-        let mut honest = engine();
-        honest.apply(&tables.told_of(Family::V4)).unwrap();
+        let mut honest = oracle(&tables, Family::V4, 256);
         let found = sample.check(&mut *honest.looker().unwrap(), 256).unwrap();
         assert_eq!(found, Checked { checked: 4000, wrong: 0, first_wrong: None });
-        let mut liar = Liar(engine());
-        liar.apply(&tables.told_of(Family::V4)).unwrap();
+        let mut liar = Liar(oracle(&tables, Family::V4, 256));
         let found = sample.check(&mut *liar.looker().unwrap(), 256).unwrap();
         assert_eq!((found.checked, found.wrong), (4000, 4));
         assert!(found.first_wrong.unwrap().contains("the oracle says"));
@@ -142,13 +137,11 @@ mod tests {
     #[test]
     fn an_answer_of_another_fib_is_wrong() {
         let lines: Vec<_> = (0..200).map(|at| format!("10.{at}.0.0/16 {}", 1000 + at)).collect();
-        let tables = Tables::of_routes(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        let tables = RouteSet::of_routes(&lines.iter().map(String::as_str).collect::<Vec<_>>());
         let mut keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 3000, 1, false).unwrap();
         keys.deal(3, 1);
         let sample = Sample::draw(&keys, &tables, 3000, 9);
-        let mut engine = EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), 256);
-        engine.apply(&tables.told_of(Family::V4)).unwrap();
-        let mut looker = InMain(engine.looker().unwrap());
+        let mut looker = InMain(oracle(&tables, Family::V4, 256).looker().unwrap());
         let found = sample.check(&mut looker, 256).unwrap();
         // Half of two thirds.
         assert!((800..1300).contains(&found.wrong), "{found:?}");
@@ -157,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_short_stream_is_checked_whole() {
-        let tables = Tables::of_routes(&["2001:db8::/32 1"]);
+        let tables = RouteSet::of_routes(&["2001:db8::/32 1"]);
         let keys = KeySet::make(&Traffic::Random, Family::V6, &tables, 100, 1, false).unwrap();
         assert_eq!(Sample::draw(&keys, &tables, 1000, 9).expected.len(), 100);
     }

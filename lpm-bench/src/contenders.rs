@@ -7,8 +7,8 @@ use crate::device::{Ask, DeviceTable};
 use crate::fault::Fault;
 #[cfg(feature = "dpdk")]
 use crate::peers::Peers;
-use crate::table::{EngineTable, Looker, Table};
-use crate::tables::Tables;
+use crate::table::{EngineTable, Looker, Measurable};
+use crate::tables::RouteSet;
 use crate::threads::Threads;
 use crate::wanted::{Contender, ENGINES, Wanted};
 use fib::oracle::OracleEngine;
@@ -24,7 +24,7 @@ use std::time::Instant;
 const COOP_BATCH: usize = 128 << 10;
 
 /// A contender that is built and ready to look up.
-pub(crate) struct Built {
+pub(crate) struct BuiltContender {
     /// The engine's or peer's name in a row.
     pub(crate) engine: String,
     /// Which it is.
@@ -46,10 +46,10 @@ pub(crate) struct Built {
     /// What the table's memory lies in: `2M`, `thp`, `4K`, or nothing where it is not ours to say.
     pub(crate) pages: &'static str,
     /// The writing side, kept alive.
-    pub(crate) table: Box<dyn Table>,
+    pub(crate) table: Box<dyn Measurable>,
 }
 
-impl Built {
+impl BuiltContender {
     /// All reading sides, each in turn what is measured.
     pub(crate) fn lookers(&mut self) -> impl Iterator<Item = &mut Box<dyn Looker>> {
         std::iter::once(&mut self.looker).chain(self.more.iter_mut())
@@ -110,7 +110,7 @@ impl Makers {
     ///
     /// # Errors
     /// [`Fault::Eal`](crate::fault::Fault) when a peer is wanted and DPDK does not start.
-    pub(crate) fn new(args: &EngineArgs, wanted: &[Wanted], tables: &Tables) -> Result<Self, Fault> {
+    pub(crate) fn new(args: &EngineArgs, wanted: &[Wanted], tables: &RouteSet) -> Result<Self, Fault> {
         let options = EngineOptions {
             table_bytes_max: args.table_memory as u64,
             numa_node: args.table_node,
@@ -156,8 +156,8 @@ impl Makers {
         &mut self,
         wanted: Wanted,
         family: Family,
-        tables: &Tables,
-    ) -> Result<Box<dyn Table>, Fault> {
+        tables: &RouteSet,
+    ) -> Result<Box<dyn Measurable>, Fault> {
         match wanted.contender {
             Contender::Engine(name) => {
                 let mut options = EngineOptions { isa: Some(wanted.isa), ..self.options.clone() };
@@ -210,8 +210,8 @@ pub(crate) fn build(
     makers: &mut Makers,
     wanted: &[Wanted],
     families: &[Family],
-    tables: &Tables,
-) -> Result<(Vec<Built>, Vec<Refused>), Fault> {
+    tables: &RouteSet,
+) -> Result<(Vec<BuiltContender>, Vec<Refused>), Fault> {
     let (mut built, mut refused) = (Vec::new(), Vec::new());
     let bar = wheel("build   {spinner} {msg} {elapsed}", 0);
     for family in families {
@@ -245,9 +245,9 @@ fn build_one(
     makers: &mut Makers,
     wanted: Wanted,
     family: Family,
-    tables: &Tables,
+    tables: &RouteSet,
     tell: &dyn Fn(u64),
-) -> Result<Built, Fault> {
+) -> Result<BuiltContender, Fault> {
     let delta = tables.told_of(family);
     let before = memory::mapped();
     let mut table = makers.make(wanted, family, tables)?;
@@ -261,7 +261,7 @@ fn build_one(
             "{engine} refused {refused} of {all} routes, the first: {first}"
         )));
     }
-    Ok(Built {
+    Ok(BuiltContender {
         engine: wanted.contender.to_string(),
         contender: wanted.contender,
         isa: wanted.isa,
@@ -294,7 +294,7 @@ fn pages(before: Mapped, after: Mapped) -> &'static str {
 ///
 /// # Errors
 /// [`Fault::Usage`] when that leaves none.
-pub(crate) fn families(asked: Option<Family>, tables: &Tables) -> Result<Vec<Family>, Fault> {
+pub(crate) fn families(asked: Option<Family>, tables: &RouteSet) -> Result<Vec<Family>, Fault> {
     let families: Vec<_> = [Family::V4, Family::V6]
         .into_iter()
         .filter(|family| tables.routes(*family) > 0 && asked.is_none_or(|asked| asked == *family))

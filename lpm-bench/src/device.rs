@@ -11,11 +11,13 @@
 use crate::args::DeviceArgs;
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::table::{Applied, Clock, Fed, Looker, Table, calls};
+use crate::table::{Applied, Clock, Fed, Looker, Measurable, calls};
+use crate::threads::each;
 use fib::{Details, EngineError, EngineReader, EngineWriter, NextHopId, Rib, Routes, SlotId};
 use std::hint::black_box;
 use std::ops::Range;
 use std::task::Poll;
+use std::time::Instant;
 
 /// How a batch is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +45,7 @@ impl DeviceTable {
     }
 }
 
-impl Table for DeviceTable {
+impl Measurable for DeviceTable {
     fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
         self.fed.apply(delta)
     }
@@ -57,12 +59,12 @@ impl Table for DeviceTable {
     }
 
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {
-        let lane = || -> Result<Lane, Fault> {
+        let lane = || -> Result<DeviceReader, Fault> {
             let reader = self.fed.reader(self.args.device_slots, self.args.device_batch)?;
             // A reader may have fewer slots, and smaller ones, than it was asked for.
             let batch = self.args.device_batch.min(reader.batch_max()).max(1);
             let out = vec![NextHopId::NONE; if self.ask == Ask::Calls { batch } else { 0 }];
-            Ok(Lane { batch, slots: reader.slots().max(1), reader, ask: self.ask, out })
+            Ok(DeviceReader { batch, slots: reader.slots().max(1), reader, ask: self.ask, out })
         };
         let lanes = (0..self.args.device_threads).map(|_| lane()).collect::<Result<_, _>>()?;
         Ok(Box::new(DeviceLooker { engine: self.fed.engine.clone(), lanes }))
@@ -70,7 +72,7 @@ impl Table for DeviceTable {
 }
 
 /// What one thread works with.
-struct Lane {
+struct DeviceReader {
     reader: Box<dyn EngineReader>,
     slots: u16,
     batch: usize,
@@ -79,109 +81,87 @@ struct Lane {
     out: Vec<NextHopId>,
 }
 
-impl Lane {
-    /// Looks up the keys of `range`; `take` gets the answers to each part, in order.
+impl DeviceReader {
+    /// Looks up the keys of `range` in this engine; `take` gets the answers to each part, in order.
     fn run(
         &mut self,
+        engine: &str,
         keys: &KeySet,
         range: Range<usize>,
         mut take: impl FnMut(&[NextHopId]),
-    ) -> Result<(), EngineError> {
-        if self.ask == Ask::Slots {
-            return self.run_slots(keys, range, take);
-        }
-        for part in calls(range, self.batch) {
-            let out = &mut self.out[..part.len()];
-            self.reader.lookup(keys.keys(part), out)?;
-            take(out);
-        }
-        Ok(())
+    ) -> Result<(), Fault> {
+        let (slots, mut parts) = (usize::from(self.slots), calls(range, self.batch));
+        let done = match self.ask {
+            Ask::Slots => in_flight(&mut *self.reader, keys, slots, parts, |_, answers| take(answers)),
+            Ask::Calls => parts.try_for_each(|part| {
+                let out = &mut self.out[..part.len()];
+                self.reader.lookup(keys.keys(part), out).map(|()| take(out))
+            }),
+        };
+        done.map_err(|source| Fault::Engine { engine: engine.to_owned(), source })
     }
+}
 
-    /// As [`Self::run`], with all slots in flight.
-    fn run_slots(
-        &mut self,
-        keys: &KeySet,
-        range: Range<usize>,
-        mut take: impl FnMut(&[NextHopId]),
-    ) -> Result<(), EngineError> {
-        let slots = usize::from(self.slots);
-        let mut parts = calls(range, self.batch);
-        let (mut submitted, mut collected) = (0, 0);
-        loop {
-            if submitted - collected < slots
-                && let Some(part) = parts.next()
-            {
-                self.reader.submit(slot(submitted, slots), keys.keys(part))?;
-                submitted += 1;
-                continue;
-            }
-            if submitted == collected {
-                return Ok(());
-            }
-            if let Poll::Ready(answers) = self.reader.collect(slot(collected, slots)) {
-                take(answers?);
-                collected += 1;
-            } else {
-                std::hint::spin_loop();
-            }
+/// Looks up `parts` of `keys`, with `slots` batches in flight. `take` gets the answers to each part in order, and when it was submitted.
+pub(crate) fn in_flight(
+    reader: &mut dyn EngineReader,
+    keys: &KeySet,
+    slots: usize,
+    mut parts: impl Iterator<Item = Range<usize>>,
+    mut take: impl FnMut(Instant, &[NextHopId]),
+) -> Result<(), EngineError> {
+    let mut begun = vec![Instant::now(); slots];
+    let (mut submitted, mut collected) = (0, 0);
+    loop {
+        if submitted - collected < slots
+            && let Some(part) = parts.next()
+        {
+            begun[submitted % slots] = Instant::now();
+            reader.submit(slot(submitted, slots), keys.keys(part))?;
+            submitted += 1;
+            continue;
+        }
+        if submitted == collected {
+            return Ok(());
+        }
+        if let Poll::Ready(answers) = reader.collect(slot(collected, slots)) {
+            take(begun[collected % slots], answers?);
+            collected += 1;
+        } else {
+            std::hint::spin_loop();
         }
     }
 }
 
 /// The slot of the `number`-th batch: round robin.
-pub(crate) fn slot(number: usize, slots: usize) -> SlotId {
+fn slot(number: usize, slots: usize) -> SlotId {
     SlotId(u16::try_from(number % slots).unwrap_or(0))
 }
 
 struct DeviceLooker {
     engine: String,
-    lanes: Vec<Lane>,
-}
-
-impl DeviceLooker {
-    #[cold]
-    fn refused(&self, source: EngineError) -> Fault {
-        Fault::Engine { engine: self.engine.clone(), source }
-    }
+    lanes: Vec<DeviceReader>,
 }
 
 impl Looker for DeviceLooker {
     fn sweep(&mut self, keys: &KeySet, range: Range<usize>, _call: usize) -> Result<(), Fault> {
-        if let [lane] = &mut self.lanes[..] {
+        let Self { engine, lanes } = self;
+        let sweep =
+            |lane: &mut DeviceReader, part| lane.run(engine, keys, part, |answers| _ = black_box(answers));
+        if let [lane] = &mut lanes[..] {
             // On this thread: to make one takes as long as some hundred thousand lookups.
-            let done = lane.run(keys, range, |answers| {
-                black_box(answers);
-            });
-            return done.map_err(|source| self.refused(source));
+            return sweep(lane, range);
         }
-        let share = range.len().div_ceil(self.lanes.len().max(1)).max(1);
+        let share = range.len().div_ceil(lanes.len().max(1)).max(1);
         let shares: Vec<_> = calls(range, share).collect();
-        let results = std::thread::scope(|scope| {
-            let sweep = |(lane, part): (_, Range<usize>)| {
-                let lane: &mut Lane = lane;
-                scope.spawn(move || {
-                    lane.run(keys, part, |answers| {
-                        black_box(answers);
-                    })
-                })
-            };
-            // Threads first, joins second.
-            let threads: Vec<_> = self.lanes.iter_mut().zip(shares).map(sweep).collect();
-            threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
-        });
-        for result in results {
-            let done = result.map_err(Fault::panicked)?;
-            done.map_err(|source| self.refused(source))?;
-        }
-        Ok(())
+        each(lanes, |at, lane| shares.get(at).map_or(Ok(()), |part| sweep(lane, part.clone()))).map(drop)
     }
 
     fn answers(&mut self, keys: &KeySet, _call: usize) -> Result<Vec<u32>, Fault> {
         let mut answers = Vec::with_capacity(keys.len());
         if let Some(lane) = self.lanes.first_mut() {
-            let done = lane.run(keys, 0..keys.len(), |part| answers.extend(part.iter().map(|id| id.get())));
-            done.map_err(|source| self.refused(source))?;
+            let take = |part: &[NextHopId]| answers.extend(part.iter().map(|id| id.get()));
+            lane.run(&self.engine, keys, 0..keys.len(), take)?;
         }
         Ok(answers)
     }
@@ -202,14 +182,14 @@ impl Looker for DeviceLooker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::Tables;
+    use crate::tables::RouteSet;
     use fib::oracle::OracleEngine;
     use fib::traffic::Traffic;
     use fib::{EngineOptions, Family};
 
     #[test]
     fn threads_and_slots_cover_every_key_once_and_in_order() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
         for family in [Family::V4, Family::V6] {
             let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
             let mut plain = OracleEngine::new(&EngineOptions::default());

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 /// The host, as far as a figure depends on it.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Host {
+pub(crate) struct HostFacts {
     /// The CPU's name as the kernel tells it.
     pub(crate) cpu_model: String,
     /// CPUs this process may use.
@@ -57,7 +57,7 @@ impl Build {
     }
 }
 
-impl Host {
+impl HostFacts {
     /// Asks the kernel. What it does not tell is 0 or empty.
     pub(crate) fn read() -> Self {
         let host = fib::host::Host::here();
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn this_host_answers() {
-        let host = Host::read();
+        let host = HostFacts::read();
         assert!(host.cpus > 0 && host.clock_ghz_estimated > 0.0 && host.summary().contains("GHz"));
         assert!(!Build::THIS.commit.is_empty() && Build::THIS.profile.contains("opt-level="));
     }

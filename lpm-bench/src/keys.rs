@@ -5,7 +5,7 @@
 //! holds the same addresses in the same order.
 
 use crate::fault::Fault;
-use crate::tables::Tables;
+use crate::tables::RouteSet;
 use fib::random::Seeded;
 use fib::traffic::Traffic;
 use fib::{Family, FibId, Fibs, KeyBuffer, Keys};
@@ -31,7 +31,7 @@ impl KeySet {
     pub(crate) fn make(
         traffic: &Traffic,
         family: Family,
-        tables: &Tables,
+        tables: &RouteSet,
         count: usize,
         seed: u64,
         with_bytes: bool,
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn every_form_holds_the_same_addresses() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1", "2001:db8::/32 2"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1", "2001:db8::/32 2"]);
         let v4 = KeySet::make(&Traffic::Table, Family::V4, &tables, 100, 7, true).unwrap();
         assert!(v4.len() == 100 && v4.v4().iter().all(|key| key >> 24 == 10));
         let v6 = KeySet::make(&Traffic::Table, Family::V6, &tables, 100, 7, true).unwrap();

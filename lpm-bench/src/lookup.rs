@@ -3,14 +3,14 @@
 use crate::analysis;
 use crate::args::{EngineArgs, LookupArgs};
 use crate::check::{Checked, Sample};
-use crate::contenders::{self, Built, Makers};
+use crate::contenders::{self, BuiltContender, Makers};
 use crate::fault::Fault;
-use crate::host::Host;
+use crate::host::HostFacts;
 use crate::keys::KeySet;
 use crate::measure::{self, Series};
 use crate::profile::{Blocks, Profile};
-use crate::report::{LookupRow, Report};
-use crate::tables::Tables;
+use crate::report::{LookupRow, RunReport};
+use crate::tables::RouteSet;
 use crate::wanted::{self, Contender};
 use fib::{Family, Isa};
 use lpm_bench::stats::{median, quantile};
@@ -19,14 +19,14 @@ use lpm_bench::stats::{median, quantile};
 ///
 /// # Errors
 /// Any [`Fault`]; wrong answers are none, they are in the rows.
-pub(crate) fn run(args: &LookupArgs) -> Result<Report<LookupRow>, Fault> {
+pub(crate) fn run(args: &LookupArgs) -> Result<RunReport<LookupRow>, Fault> {
     check_node(args.engine.table_node)?;
-    let host = Host::read();
+    let host = HostFacts::read();
     let cpus = cpus(args);
     let cpu = args.engine.cpu.or_else(|| args.cpus.first().copied());
     crate::pin(cpu)?;
     let wanted = wanted::expand(&args.engine.engines)?;
-    let tables = Tables::load(&args.table)?;
+    let tables = RouteSet::load(&args.table)?;
     let families = contenders::families(args.engine.family, &tables)?;
     let mut makers = Makers::new(&EngineArgs { cpu, ..args.engine.clone() }, &wanted, &tables)?;
     makers.keep_helpers_on(&args.cpus);
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &LookupArgs) -> Result<Report<LookupRow>, Fault> {
     let profiles: Vec<_> = streams.iter().map(|keys| profile(keys, &built, &tables)).collect();
     let rows = rows(&built, &streams, &series, &checks, &profiles, &host);
     let how = (args.table.seed, args.engine.call, args.rounds);
-    Ok(Report::new("lookup", host, &tables, how, (rows, refused)))
+    Ok(RunReport::new("lookup", host, &tables, how, (rows, refused)))
 }
 
 /// Refuses a NUMA node that this host does not have, whatever the engines.
@@ -75,8 +75,8 @@ fn cpus(args: &LookupArgs) -> Vec<usize> {
 fn streams(
     args: &LookupArgs,
     families: &[Family],
-    built: &[Built],
-    tables: &Tables,
+    built: &[BuiltContender],
+    tables: &RouteSet,
 ) -> Result<Vec<KeySet>, Fault> {
     let with_bytes = built.iter().any(|one| matches!(one.contender, Contender::Peer(..)));
     let mut streams = Vec::new();
@@ -101,9 +101,9 @@ pub(crate) type Checks = Vec<Vec<Vec<Checked>>>;
 /// Checks every contender on every stream of its family, before any clock runs.
 pub(crate) fn check_all(
     args: &LookupArgs,
-    built: &mut [Built],
+    built: &mut [BuiltContender],
     streams: &[KeySet],
-    tables: &Tables,
+    tables: &RouteSet,
 ) -> Result<Checks, Fault> {
     let mut checks = Vec::new();
     for keys in streams {
@@ -123,7 +123,7 @@ pub(crate) fn check_all(
     Ok(checks)
 }
 
-fn profile(keys: &KeySet, built: &[Built], tables: &Tables) -> Profile {
+fn profile(keys: &KeySet, built: &[BuiltContender], tables: &RouteSet) -> Profile {
     let blocks = Blocks::of(tables, keys.family());
     // The width of the engine's direct array, where it says so; else that of the paper (section 3.2).
     let told = built
@@ -144,12 +144,12 @@ fn whole(bits: f64) -> u8 {
 
 /// One row a contender and stream, streams together, contenders in the order they were named.
 pub(crate) fn rows(
-    built: &[Built],
+    built: &[BuiltContender],
     streams: &[KeySet],
     series: &[Series],
     checks: &Checks,
     profiles: &[Profile],
-    host: &Host,
+    host: &HostFacts,
 ) -> Vec<LookupRow> {
     let mut rows = Vec::new();
     for (stream, keys) in streams.iter().enumerate() {
@@ -186,12 +186,12 @@ pub(crate) fn rows(
 }
 
 fn row(
-    of: &Built,
+    of: &BuiltContender,
     keys: &KeySet,
     series: &Series,
     checked: Checked,
     profile: &Profile,
-    host: &Host,
+    host: &HostFacts,
 ) -> LookupRow {
     let looker = of.looker_at(series.looker);
     let mid = median(&series.mlps);
@@ -227,20 +227,20 @@ fn row(
     }
 }
 
-fn threads(built: &[Built], series: &Series) -> usize {
+fn threads(built: &[BuiltContender], series: &Series) -> usize {
     built[series.contender].looker_at(series.looker).threads()
 }
 
-fn is_peer(built: &Built) -> bool {
+fn is_peer(built: &BuiltContender) -> bool {
     matches!(built.contender, Contender::Peer(..))
 }
 
 /// The peer that ratios are told against: `rte_fib` or `rte_fib6` as most use it, 4-byte entries and AVX-512.
-fn is_yardstick(built: &Built) -> bool {
+fn is_yardstick(built: &BuiltContender) -> bool {
     matches!(built.engine.as_str(), "rte_fib" | "rte_fib6") && built.isa == Isa::Avx512f
 }
 
-fn label(built: &Built) -> String {
+fn label(built: &BuiltContender) -> String {
     format!("{} {}", built.engine, built.isa)
 }
 
@@ -253,16 +253,14 @@ fn ratio(one: &Series, to: &Series) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
-    use crate::table::tests::Liar;
-    use crate::table::{EngineTable, Table};
+    use crate::args::{BenchCommand, Cli};
+    use crate::table::Measurable;
+    use crate::table::tests::{Liar, oracle};
     use clap::Parser;
-    use fib::EngineOptions;
-    use fib::oracle::OracleEngine;
 
     fn args(line: &str) -> LookupArgs {
         let line = format!("lpm-bench lookup --keys 4K --check 512 --rounds 3 {line}");
-        let Command::Lookup(args) = Cli::parse_from(line.split_whitespace()).command else {
+        let BenchCommand::Lookup(args) = Cli::parse_from(line.split_whitespace()).command else {
             panic!("{line}")
         };
         args
@@ -285,25 +283,6 @@ mod tests {
             assert!(row.on_cpu > 0.0 && row.on_cpu.is_finite(), "{row:?}");
             assert!(row.ratio.is_none() && row.keys > 0 && row.keys % 256 == 0);
         }
-    }
-
-    #[test]
-    fn any_number_of_threads_shares_one_table_and_is_checked() {
-        let report =
-            run(&args("--generate v4=2000,v6=1000 --engines bloom:scalar,miht,coop:scalar --threads 1,3 --traffic table"))
-                .unwrap();
-        let of = |engine: &str| -> Vec<_> {
-            report.rows.iter().filter(|row| row.engine == engine && row.family == "ipv4").collect()
-        };
-        for engine in ["bloom", "miht"] {
-            let rows = of(engine);
-            assert_eq!([rows[0].threads, rows[1].threads], [1, 3]);
-            assert!(rows[0].speedup.is_none() && rows[1].speedup.is_some_and(|speedup| speedup > 0.0));
-            assert!(rows[1].analysis.contains("times the rate of 1 thread"), "{}", rows[1].analysis);
-            assert_eq!(rows[0].table_bytes, rows[1].table_bytes);
-        }
-        assert_eq!(of("coop").len(), 1, "it has threads of its own");
-        assert!(report.rows.iter().all(|row| row.wrong == 0 && row.checked == 1024 && row.clock == "wall"));
     }
 
     #[test]
@@ -338,39 +317,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_have_the_contract_s_names() {
-        let report = run(&args("--generate v4=100 --engines oracle --traffic table")).unwrap();
-        let document = serde_json::to_value(&report).unwrap();
-        let row = &document["rows"][0];
-        for name in [
-            "engine",
-            "isa",
-            "family",
-            "traffic",
-            "mlps_median",
-            "mlps_best",
-            "table_bytes",
-            "build_s",
-            "checked",
-            "wrong",
-        ] {
-            assert!(!row[name].is_null(), "{name}");
-        }
-        assert_eq!((row["engine"].as_str(), row["isa"].as_str()), (Some("oracle"), Some("scalar")));
-        for name in ["host", "build", "seed", "table_hash", "arguments", "refused"] {
-            assert!(!document[name].is_null(), "{name}");
-        }
-        assert!(!document["build"]["commit"].is_null() && !document["host"]["cpu_model"].is_null());
-    }
-
-    #[test]
     fn a_liar_is_reported_and_ends_with_exit_code_1() {
         let args = args("--generate v4=100 --engines oracle --traffic table");
-        let tables = Tables::load(&args.table).unwrap();
-        let engine = OracleEngine::new(&EngineOptions::default());
-        let mut liar: Box<dyn Table> = Box::new(Liar(EngineTable::new(Box::new(engine), 256)));
-        liar.apply(&tables.told_of(Family::V4)).unwrap();
-        let mut built = vec![Built {
+        let tables = RouteSet::load(&args.table).unwrap();
+        let mut liar: Box<dyn Measurable> = Box::new(Liar(oracle(&tables, Family::V4, 256)));
+        let mut built = vec![BuiltContender {
             engine: "liar".into(),
             contender: Contender::Engine("oracle"),
             isa: Isa::Scalar,
@@ -387,7 +338,7 @@ mod tests {
         let checks = check_all(&args, &mut built, &streams, &tables).unwrap();
         let series = measure::run(&mut built, &streams, 256, 2).unwrap();
         let profiles = [profile(&streams[0], &built, &tables)];
-        let rows = rows(&built, &streams, &series, &checks, &profiles, &Host::read());
+        let rows = rows(&built, &streams, &series, &checks, &profiles, &HostFacts::read());
         assert_eq!((rows[0].checked, rows[0].wrong), (1024, 2));
         assert_eq!(crate::exit_code_of(rows.iter().map(|row| row.wrong)), crate::fault::FAILED);
         let text = crate::report::lookup_table(&rows);

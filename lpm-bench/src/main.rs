@@ -41,10 +41,10 @@ mod update;
 mod updates;
 mod wanted;
 
-use args::{Cli, Command};
+use args::{BenchCommand, Cli};
 use clap::Parser;
 use fault::{FAILED, Fault};
-use report::Report;
+use report::RunReport;
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
@@ -53,16 +53,16 @@ use std::sync::OnceLock;
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Lookup(args) => lookup::run(&args).and_then(|report| {
+        BenchCommand::Lookup(args) => lookup::run(&args).and_then(|report| {
             let code = exit_code_of(report.rows.iter().map(|row| row.wrong));
             finish(&report, &report::lookup_table(&report.rows), args.engine.json.as_deref()).map(|()| code)
         }),
-        Command::Update(args) => update::run(&args).and_then(|report| {
+        BenchCommand::Update(args) => update::run(&args).and_then(|report| {
             // A peer that refused updates answers wrong from then on; that is a finding about the peer, in its row.
             let code = exit_code_of(report.rows.iter().filter(|row| row.refused == 0).map(|row| row.wrong));
             finish(&report, &report::update_table(&report.rows), args.engine.json.as_deref()).map(|()| code)
         }),
-        Command::Paper(args) => paper::run(&args),
+        BenchCommand::Paper(args) => paper::run(&args),
     };
     match done {
         Ok(code) => ExitCode::from(code),
@@ -79,7 +79,7 @@ fn exit_code_of(mut wrong: impl Iterator<Item = u64>) -> u8 {
 }
 
 /// Prints the report and writes its JSON.
-fn finish<Row: Serialize>(report: &Report<Row>, table: &str, json: Option<&Path>) -> Result<(), Fault> {
+fn finish<Row: Serialize>(report: &RunReport<Row>, table: &str, json: Option<&Path>) -> Result<(), Fault> {
     if !report.build.is_optimised() {
         eprintln!("lpm-bench: warning: built with {}; its figures mean nothing", report.build.profile);
     }

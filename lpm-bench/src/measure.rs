@@ -9,7 +9,7 @@
 //! the thread was on a CPU is kept with each figure. An engine on a device, and several threads together, are measured in the
 //! wall's seconds.
 
-use crate::contenders::Built;
+use crate::contenders::BuiltContender;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::table::{Looker, Sweep};
@@ -45,7 +45,7 @@ pub(crate) struct Series {
 /// # Errors
 /// What a looker says; [`Fault::Measurement`] when the clock stands still.
 pub(crate) fn run(
-    built: &mut [Built],
+    built: &mut [BuiltContender],
     streams: &[KeySet],
     call: usize,
     rounds: usize,

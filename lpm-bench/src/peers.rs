@@ -5,12 +5,12 @@
 
 use crate::args::EngineArgs;
 use crate::fault::Fault;
-use crate::host::Host;
+use crate::host::HostFacts;
 use crate::keys::KeySet;
 use crate::profile::Blocks;
-use crate::table::{Applied, Looker, Table, calls};
-use crate::tables::Tables;
-use crate::wanted::{Contender, Peer, Wanted};
+use crate::table::{Applied, Looker, Measurable, calls};
+use crate::tables::RouteSet;
+use crate::wanted::{Contender, PeerLibrary, Wanted};
 use dpdk_ffi::fib::{
     EntryBytes, Library, LookupKind, Reader, RteFib, RteFib6, RteLpm, RteLpm6, Selectable, TableConfig,
 };
@@ -45,12 +45,12 @@ impl Peers {
     ///
     /// # Errors
     /// [`Fault::Eal`] when it does not start; its log is on standard error.
-    pub(crate) fn start(args: &EngineArgs, wanted: &[Wanted], tables: &Tables) -> Result<Self, Fault> {
+    pub(crate) fn start(args: &EngineArgs, wanted: &[Wanted], tables: &RouteSet) -> Result<Self, Fault> {
         let groups = [Family::V4, Family::V6].map(|family| Groups::of(tables, family));
         let bytes: u64 = wanted.iter().map(|wanted| memory_bytes(*wanted, tables, groups)).sum();
         let arguments = match &args.eal {
             Some(text) => text.split_whitespace().map(str::to_owned).collect(),
-            None => arguments(args.cpu, EAL_BYTES + bytes, Host::read().huge_pages_free),
+            None => arguments(args.cpu, EAL_BYTES + bytes, HostFacts::read().huge_pages_free),
         };
         let eal =
             Eal::init(&arguments).map_err(|source| Fault::Eal { arguments: arguments.join(" "), source })?;
@@ -74,8 +74,8 @@ impl Peers {
         contender: Contender,
         isa: Isa,
         family: Family,
-        tables: &Tables,
-    ) -> Result<Box<dyn Table>, Fault> {
+        tables: &RouteSet,
+    ) -> Result<Box<dyn Measurable>, Fault> {
         let Contender::Peer(peer, entry_bytes) = contender else {
             return Err(Fault::Usage(format!("{contender} is no peer")));
         };
@@ -89,15 +89,15 @@ impl Peers {
         };
         let engine = contender.to_string();
         let made = match peer {
-            Peer::RteFib => {
+            PeerLibrary::RteFib => {
                 selected::<RteFib>(&self.eal, &name, &config, kind).map(|t| boxed(t, &engine, self))
             }
-            Peer::RteFib6 => {
+            PeerLibrary::RteFib6 => {
                 selected::<RteFib6>(&self.eal, &name, &config, kind).map(|t| boxed(t, &engine, self))
             }
-            Peer::RteLpm => dpdk_ffi::fib::DpdkTable::<RteLpm>::new(&self.eal, &name, &config)
+            PeerLibrary::RteLpm => dpdk_ffi::fib::DpdkTable::<RteLpm>::new(&self.eal, &name, &config)
                 .map(|t| boxed(t, &engine, self)),
-            Peer::RteLpm6 => dpdk_ffi::fib::DpdkTable::<RteLpm6>::new(&self.eal, &name, &config)
+            PeerLibrary::RteLpm6 => dpdk_ffi::fib::DpdkTable::<RteLpm6>::new(&self.eal, &name, &config)
                 .map(|t| boxed(t, &engine, self)),
         };
         made.map_err(|source| Fault::Peer { engine, source })
@@ -109,7 +109,7 @@ impl Peers {
         contender: Contender,
         entry_bytes: u8,
         family: Family,
-        tables: &Tables,
+        tables: &RouteSet,
     ) -> Result<TableConfig, Fault> {
         let entry = if entry_bytes == 2 { EntryBytes::Two } else { EntryBytes::Four };
         let full = |what, used: usize, limit: u32| Fault::PeerFull {
@@ -123,11 +123,12 @@ impl Peers {
             return Err(full("the largest next hop", next_hop as usize, entry.limit()));
         }
         let has_default = tables.lens(family).first() == Some(&0);
-        if has_default && matches!(contender, Contender::Peer(Peer::RteLpm | Peer::RteLpm6, _)) {
+        if has_default && matches!(contender, Contender::Peer(PeerLibrary::RteLpm | PeerLibrary::RteLpm6, _))
+        {
             return Err(full("default routes", 1, 0));
         }
         let groups = self.groups[usize::from(family == Family::V6)];
-        let needed = if contender == Contender::Peer(Peer::RteFib6, entry_bytes) {
+        let needed = if contender == Contender::Peer(PeerLibrary::RteFib6, entry_bytes) {
             groups.reserved
         } else {
             groups.used
@@ -157,7 +158,7 @@ struct Groups {
 }
 
 impl Groups {
-    fn of(tables: &Tables, family: Family) -> Self {
+    fn of(tables: &RouteSet, family: Family) -> Self {
         let used = Blocks::of(tables, family).count();
         let reserved = if family == Family::V6 { reserved(&tables.v6) } else { used };
         Self { used, reserved: reserved.max(used) }
@@ -191,17 +192,17 @@ fn with_spare(needed: usize) -> usize {
 }
 
 /// What a peer takes from EAL's memory: two arrays, and RIB nodes or rules.
-fn memory_bytes(wanted: Wanted, tables: &Tables, groups: [Groups; 2]) -> u64 {
+fn memory_bytes(wanted: Wanted, tables: &RouteSet, groups: [Groups; 2]) -> u64 {
     let Contender::Peer(peer, entry_bytes) = wanted.contender else { return 0 };
     let v6 = usize::from(wanted.contender.has_family(Family::V6));
     let family = if v6 == 1 { Family::V6 } else { Family::V4 };
-    let groups = if peer == Peer::RteFib6 { groups[v6].reserved } else { groups[v6].used };
+    let groups = if peer == PeerLibrary::RteFib6 { groups[v6].reserved } else { groups[v6].used };
     let (routes, groups) = (routes_max(tables.routes(family)) as u64, with_spare(groups) as u64);
     let arrays = ((1 << 24) + groups * 256) * u64::from(entry_bytes);
     match peer {
-        Peer::RteFib | Peer::RteFib6 => arrays + routes * 2 * NODE_BYTES,
+        PeerLibrary::RteFib | PeerLibrary::RteFib6 => arrays + routes * 2 * NODE_BYTES,
         // A rule, its slot in a hash table, and a pool of group numbers.
-        Peer::RteLpm | Peer::RteLpm6 => arrays + routes * 128,
+        PeerLibrary::RteLpm | PeerLibrary::RteLpm6 => arrays + routes * 128,
     }
 }
 
@@ -239,7 +240,7 @@ fn selected<L: Selectable>(
     Ok(table)
 }
 
-fn boxed<L>(table: dpdk_ffi::fib::DpdkTable<L>, engine: &str, peers: &Peers) -> Box<dyn Table>
+fn boxed<L>(table: dpdk_ffi::fib::DpdkTable<L>, engine: &str, peers: &Peers) -> Box<dyn Measurable>
 where
     L: Drive,
 {
@@ -310,7 +311,7 @@ impl<L: Drive> PeerTable<L> {
     }
 }
 
-impl<L: Drive> Table for PeerTable<L> {
+impl<L: Drive> Measurable for PeerTable<L> {
     fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
         self.fill(delta, &|_| ())
     }
@@ -342,11 +343,11 @@ impl<L: Drive> Table for PeerTable<L> {
 
     fn details(&self) -> Details {
         #[derive(Serialize)]
-        struct Figures {
+        struct PeerDetails {
             groups: u64,
             huge_pages: u8,
         }
-        Details::of(&Figures { groups: self.groups, huge_pages: self.huge_pages.into() })
+        Details::of(&PeerDetails { groups: self.groups, huge_pages: self.huge_pages.into() })
     }
 
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {
@@ -412,7 +413,7 @@ impl<L: Drive> Looker for PeerLooker<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::{BenchCommand, Cli};
     use crate::lookup;
     use crate::wanted::expand;
     use clap::Parser;
@@ -434,7 +435,7 @@ mod tests {
             "2001:db8:2::/48 4",
             "2001:db8::/29 5",
         ];
-        let groups = Groups::of(&Tables::of_routes(&routes), Family::V6);
+        let groups = Groups::of(&RouteSet::of_routes(&routes), Family::V6);
         // The /29 takes one byte past 24 bits, the /32 under it none, each /48 two more; in truth all share one group
         // each below 24, 32 and 40 bits.
         assert_eq!(groups, Groups { used: 3, reserved: 5 });
@@ -442,7 +443,7 @@ mod tests {
 
     #[test]
     fn memory_is_asked_for_what_is_wanted() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1"]);
         let none = [Groups { used: 0, reserved: 0 }; 2];
         let wanted = expand(&["rte_fib:scalar".into(), "oracle".into()]).unwrap();
         let bytes: Vec<_> = wanted.iter().map(|one| memory_bytes(*one, &tables, none)).collect();
@@ -454,7 +455,7 @@ mod tests {
     fn every_peer_answers_as_the_oracle_or_refuses() {
         let line = "lpm-bench lookup --generate v4=3000,v6=2000 --keys 4K --check 1K --rounds 2 \
                     --engines oracle,rte_fib,rte_fib6,rte_lpm,rte_lpm6";
-        let Command::Lookup(args) = Cli::parse_from(line.split_whitespace()).command else {
+        let BenchCommand::Lookup(args) = Cli::parse_from(line.split_whitespace()).command else {
             panic!("{line}")
         };
         let report = match lookup::run(&args) {

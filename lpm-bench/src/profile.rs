@@ -3,7 +3,7 @@
 //! Counted over the first [`KEYS`] keys of a stream (lengths over the first [`LENGTH_KEYS`], as the oracle is slow).
 
 use crate::keys::KeySet;
-use crate::tables::Tables;
+use crate::tables::RouteSet;
 use fib::{Family, Key, Prefix};
 use std::collections::HashSet;
 
@@ -24,7 +24,7 @@ pub(crate) struct Blocks {
 
 impl Blocks {
     /// The blocks of `family` at the depths at which DPDK's tables have groups.
-    pub(crate) fn of(tables: &Tables, family: Family) -> Self {
+    pub(crate) fn of(tables: &RouteSet, family: Family) -> Self {
         let (mut longer, depths) = (HashSet::new(), Self::group_depths(family));
         match family {
             Family::V4 => mark(tables.rib.v4.prefixes(), &depths, &mut longer),
@@ -34,7 +34,7 @@ impl Blocks {
     }
 
     /// The blocks of `family` at `depths` that routes which change answers make.
-    fn of_used(tables: &Tables, family: Family, depths: &[u8]) -> Self {
+    fn of_used(tables: &RouteSet, family: Family, depths: &[u8]) -> Self {
         let mut longer = HashSet::new();
         match family {
             Family::V4 => mark(tables.rib.v4.used().map(|(prefix, _)| prefix), depths, &mut longer),
@@ -91,14 +91,14 @@ pub(crate) struct Profile {
 
 impl Profile {
     /// Counts for `keys` over `tables`, which have these `blocks`.
-    pub(crate) fn of(keys: &KeySet, tables: &Tables, blocks: &Blocks, direct_bits: u8) -> Self {
+    pub(crate) fn of(keys: &KeySet, tables: &RouteSet, blocks: &Blocks, direct_bits: u8) -> Self {
         let mut profile = Self { direct_bits, ..Self::default() };
         profile.count_lengths(keys, tables, direct_bits);
         profile.count_lines(keys, blocks);
         profile
     }
 
-    fn count_lengths(&mut self, keys: &KeySet, tables: &Tables, direct_bits: u8) {
+    fn count_lengths(&mut self, keys: &KeySet, tables: &RouteSet, direct_bits: u8) {
         let direct = Blocks::of_used(tables, keys.family(), &[direct_bits]);
         let mut used = [false; 129];
         tables.lens(keys.family()).into_iter().for_each(|len| used[usize::from(len)] = true);
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn groups_are_counted_as_dpdk_makes_them() {
-        let tables = Tables::of_routes(&[
+        let tables = RouteSet::of_routes(&[
             "10.0.0.0/24 1",
             "10.0.0.0/25 2",
             "10.0.0.128/32 3",
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_profile_counts_loads_lines_and_lengths() {
-        let tables = Tables::of_routes(&["10.0.0.0/24 1", "10.0.0.0/25 2"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/24 1", "10.0.0.0/25 2"]);
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 4096, 3, false).unwrap();
         let blocks = Blocks::of(&tables, Family::V4);
         let profile = Profile::of(&keys, &tables, &blocks, 20);
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(profile.touched_bytes, 17 * 64);
         assert!(profile.len_mean > 24.0 && profile.len_mean < 25.0);
         assert!(profile.oracle_probes > 1.0 && profile.oracle_probes < 2.0);
-        let same = Tables::of_routes(&["10.0.0.0/8 1", "10.0.0.0/24 1", "10.9.0.0/16 2", "10.9.0.0/24 2"]);
+        let same = RouteSet::of_routes(&["10.0.0.0/8 1", "10.0.0.0/24 1", "10.9.0.0/16 2", "10.9.0.0/24 2"]);
         let profile = Profile::of(&keys, &same, &Blocks::of(&same, Family::V4), 20);
         assert_eq!(profile.below_direct, 0.0, "the /24s change no answer");
     }

@@ -1,10 +1,10 @@
 //! Rows: what a person reads on the screen and a program reads in the JSON, from one struct.
 
-use crate::args::Rate;
+use crate::args::UpdateRate;
 use crate::contenders::Refused;
 use crate::fault::Fault;
-use crate::host::{Build, Host};
-use crate::tables::Tables;
+use crate::host::{Build, HostFacts};
+use crate::tables::RouteSet;
 use fib::Details;
 use lpm_bench::text::{Column, table};
 use serde::Serialize;
@@ -84,7 +84,7 @@ pub(crate) struct UpdateRow {
     /// Millions of lookups a second of `clock` while updates run at `rate`.
     pub(crate) lookup_mlps_under: f64,
     /// Updates a second asked for: a number, or `max` for as fast as they go.
-    pub(crate) rate: Rate,
+    pub(crate) rate: UpdateRate,
     /// Instruction set of the lookups.
     pub(crate) isa: String,
     /// ipv4 or ipv6.
@@ -123,11 +123,11 @@ pub(crate) struct UpdateRow {
 
 /// Everything that a run found: the JSON document.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Report<Row: Serialize> {
+pub(crate) struct RunReport<Row: Serialize> {
     /// `lookup` or `update`.
     pub(crate) kind: &'static str,
     /// The host.
-    pub(crate) host: Host,
+    pub(crate) host: HostFacts,
     /// The build.
     pub(crate) build: Build,
     /// The arguments, as given.
@@ -152,12 +152,12 @@ pub(crate) struct Report<Row: Serialize> {
     pub(crate) refused: Vec<Refused>,
 }
 
-impl<Row: Serialize> Report<Row> {
+impl<Row: Serialize> RunReport<Row> {
     /// What a run of `kind` found on `host` over `tables`.
     pub(crate) fn new(
         kind: &'static str,
-        host: Host,
-        tables: &Tables,
+        host: HostFacts,
+        tables: &RouteSet,
         (seed, call, rounds): (u64, usize, usize),
         (rows, refused): (Vec<Row>, Vec<Refused>),
     ) -> Self {

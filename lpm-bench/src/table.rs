@@ -31,7 +31,7 @@ pub(crate) struct Applied {
 }
 
 /// The writing side of what is measured.
-pub(crate) trait Table {
+pub(crate) trait Measurable {
     /// Applies `delta`.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl Fed {
     /// `writer` with `routes`, for figures of a paper: no route is left out.
     ///
     /// # Errors
-    /// As [`Table::apply`].
+    /// As [`Measurable::apply`].
     pub(crate) fn filled(writer: Box<dyn EngineWriter>, routes: &Routes) -> Result<Self, Fault> {
         let mut fed = Self::new(writer, Rib::plain());
         fed.apply(routes).map(|_| fed)
@@ -202,14 +202,14 @@ impl Fed {
     /// A looker that looks up in calls of `call` keys at most.
     ///
     /// # Errors
-    /// As [`Table::looker`].
+    /// As [`Measurable::looker`].
     pub(crate) fn looker(&self, call: usize) -> Result<Box<dyn Looker>, Fault> {
         let (engine, fibs) = (self.engine.clone(), self.writer.info().fibs);
         let out = vec![NextHopId::NONE; call];
         Ok(Box::new(EngineLooker { engine, reader: self.reader(1, call)?, fibs, out }))
     }
 
-    /// As [`Table::apply`].
+    /// As [`Measurable::apply`].
     pub(crate) fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
         let is_timed = self.deltas.is_multiple_of(DELTAS_A_TIMED_ONE);
         self.deltas = self.deltas.wrapping_add(1);
@@ -248,14 +248,9 @@ impl EngineTable {
         let rib = Rib::of(writer.as_ref());
         Self { fed: Fed::new(writer, rib), call }
     }
-
-    /// As [`Self::new`], for figures of a paper: no route is left out.
-    pub(crate) fn plain(writer: Box<dyn EngineWriter>, call: usize) -> Self {
-        Self { fed: Fed::new(writer, Rib::plain()), call }
-    }
 }
 
-impl Table for EngineTable {
+impl Measurable for EngineTable {
     fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
         self.fed.apply(delta)
     }
@@ -319,17 +314,29 @@ impl Looker for EngineLooker {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::tables::Tables;
+    use crate::tables::RouteSet;
     use fib::oracle::OracleEngine;
     use fib::traffic::Traffic;
     use fib::{EngineOptions, Family};
+
+    /// The oracle as a table without routes, looked up in calls of `call` keys.
+    pub(crate) fn empty_oracle(call: usize) -> EngineTable {
+        EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), call)
+    }
+
+    /// The same with the routes of `family` in `tables`.
+    pub(crate) fn oracle(tables: &RouteSet, family: Family, call: usize) -> EngineTable {
+        let mut table = empty_oracle(call);
+        table.apply(&tables.told_of(family)).unwrap();
+        table
+    }
 
     /// A table that holds the truth and whose looker gets every 1000th answer wrong.
     pub(crate) struct Liar(pub(crate) EngineTable);
 
     struct LyingLooker(Box<dyn Looker>);
 
-    impl Table for Liar {
+    impl Measurable for Liar {
         fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
             self.0.apply(delta)
         }
@@ -364,10 +371,10 @@ pub(crate) mod tests {
 
     #[test]
     fn an_engine_answers_in_calls_of_any_size() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
         for family in [Family::V4, Family::V6] {
             let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
-            let mut table = EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), 256);
+            let mut table = empty_oracle(256);
             let applied = table.apply(&tables.told_of(family)).unwrap();
             assert_eq!(applied.changes, tables.routes(family) as u64);
             let mut looker = table.looker().unwrap();

@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// The routes of a run.
 #[derive(Debug)]
-pub(crate) struct Tables {
+pub(crate) struct RouteSet {
     /// IPv4 routes, sorted.
     pub(crate) v4: Vec<(Prefix4, NextHopId)>,
     /// IPv6 routes, sorted.
@@ -35,7 +35,7 @@ pub(crate) struct Tables {
     pub(crate) load_s: f64,
 }
 
-impl Tables {
+impl RouteSet {
     /// Loads or generates what `args` names.
     ///
     /// # Errors
@@ -149,16 +149,11 @@ impl Tables {
 
 fn hash(v4: &[(Prefix4, NextHopId)], v6: &[(Prefix6, NextHopId)]) -> String {
     let mut hash = Xxh3::new();
-    for (prefix, id) in v4 {
-        hash.update(&prefix.address().to_be_bytes());
-        hash.update(&[4, prefix.len()]);
-        hash.update(&id.get().to_be_bytes());
-    }
-    for (prefix, id) in v6 {
-        hash.update(&prefix.address().to_be_bytes());
-        hash.update(&[6, prefix.len()]);
-        hash.update(&id.get().to_be_bytes());
-    }
+    let mut add = |address: &[u8], version_and_len: [u8; 2], id: NextHopId| {
+        [address, &version_and_len, &id.get().to_be_bytes()].iter().for_each(|bytes| hash.update(bytes));
+    };
+    v4.iter().for_each(|(prefix, id)| add(&prefix.address().to_be_bytes(), [4, prefix.len()], *id));
+    v6.iter().for_each(|(prefix, id)| add(&prefix.address().to_be_bytes(), [6, prefix.len()], *id));
     format!("{:016x}", hash.digest())
 }
 
@@ -168,21 +163,21 @@ mod tests {
 
     #[test]
     fn the_hash_sees_every_field_and_no_order() {
-        let base = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
-        let same = Tables::of_routes(&["2001:db8::/32 3", "10.1.0.0/16 2", "10.0.0.0/8 1"]);
+        let base = RouteSet::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
+        let same = RouteSet::of_routes(&["2001:db8::/32 3", "10.1.0.0/16 2", "10.0.0.0/8 1"]);
         assert_eq!(base.hash, same.hash);
         for other in [
             ["10.0.0.0/8 2", "10.1.0.0/16 2", "2001:db8::/32 3"],
             ["10.0.0.0/9 1", "10.1.0.0/16 2", "2001:db8::/32 3"],
             ["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db9::/32 3"],
         ] {
-            assert_ne!(base.hash, Tables::of_routes(&other).hash);
+            assert_ne!(base.hash, RouteSet::of_routes(&other).hash);
         }
     }
 
     #[test]
     fn a_family_s_delta_builds_that_family() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1", "2001:db8::/32 3"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1", "2001:db8::/32 3"]);
         let delta = tables.told_of(Family::V6);
         assert_eq!((delta.v4.len(), delta.v6.len(), tables.routes(Family::V4)), (0, 1, 1));
         assert!(tables.rib.clone().take_delta().is_empty());

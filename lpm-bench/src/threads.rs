@@ -6,7 +6,7 @@
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::measure::cpu_s;
-use crate::table::{Clock, Looker, Sweep, Table, calls};
+use crate::table::{Clock, Looker, Measurable, Sweep, calls};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -18,14 +18,14 @@ const CALLS_A_PART: usize = 16;
 const SPINS_A_YIELD: u32 = 1 << 10;
 
 /// A looker, and the CPU that its thread is pinned to.
-struct Lane {
+struct PinnedLooker {
     looker: Box<dyn Looker>,
     cpu: Option<usize>,
 }
 
 /// Threads that share each sweep.
 pub(crate) struct Threads {
-    lanes: Vec<Lane>,
+    lanes: Vec<PinnedLooker>,
 }
 
 /// One thread's share of a sweep: when it ran, and its CPU seconds.
@@ -47,29 +47,32 @@ impl Threads {
     /// `count` threads (at least one) over `table`, pinned to `cpus` in turn, or not pinned if there are none.
     ///
     /// # Errors
-    /// As [`Table::looker`].
-    pub(crate) fn new(table: &mut dyn Table, count: usize, cpus: &[usize]) -> Result<Self, Fault> {
-        let mut lane = |at: usize| -> Result<Lane, Fault> {
+    /// As [`Measurable::looker`].
+    pub(crate) fn new(table: &mut dyn Measurable, count: usize, cpus: &[usize]) -> Result<Self, Fault> {
+        let mut lane = |at: usize| -> Result<PinnedLooker, Fault> {
             let cpu = (!cpus.is_empty()).then(|| cpus[at % cpus.len()]);
-            Ok(Lane { looker: table.looker()?, cpu })
+            Ok(PinnedLooker { looker: table.looker()?, cpu })
         };
         Ok(Self { lanes: (0..count.max(1)).map(&mut lane).collect::<Result<_, _>>()? })
     }
+}
 
-    /// Runs `work` on all lanes in parallel; returns the results in the order of the lanes.
-    fn each<T: Send>(
-        &mut self,
-        work: impl Fn(usize, &mut Lane) -> Result<T, Fault> + Sync,
-    ) -> Result<Vec<T>, Fault> {
-        let work = &work;
-        let results: Vec<_> = std::thread::scope(|scope| {
-            let spawn = |(at, lane)| scope.spawn(move || work(at, lane));
-            // Collected, so that all threads are spawned before the first join.
-            let threads: Vec<_> = self.lanes.iter_mut().enumerate().map(spawn).collect();
-            threads.into_iter().map(ScopedJoinHandle::join).collect()
-        });
-        results.into_iter().map(|result| result.map_err(Fault::panicked)?).collect()
-    }
+/// Runs `work` on all `lanes`, each on a thread of its own; returns the results in the order of the lanes.
+///
+/// # Errors
+/// The first error in that order; [`Fault::Measurement`] when a thread panicked.
+pub(crate) fn each<L: Send, T: Send>(
+    lanes: &mut [L],
+    work: impl Fn(usize, &mut L) -> Result<T, Fault> + Sync,
+) -> Result<Vec<T>, Fault> {
+    let work = &work;
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let spawn = |(at, lane)| scope.spawn(move || work(at, lane));
+        // Collected, so that all threads are spawned before the first join.
+        let threads: Vec<_> = lanes.iter_mut().enumerate().map(spawn).collect();
+        threads.into_iter().map(ScopedJoinHandle::join).collect()
+    });
+    results.into_iter().map(|result| result.map_err(Fault::panicked)?).collect()
 }
 
 impl Deal {
@@ -102,7 +105,7 @@ impl Looker for Threads {
     fn timed(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<Sweep, Fault> {
         let (all, part) = (self.lanes.len(), call.max(1) * CALLS_A_PART);
         let deal = Deal { next: range.start.into(), end: range.end, part, ready: AtomicUsize::new(0) };
-        let stints = self.each(|_, lane| {
+        let stints = each(&mut self.lanes, |_, lane| {
             let pinned = crate::pin(lane.cpu);
             deal.await_all(all); // before the check of `pinned`, since the others wait for this thread
             pinned?;
@@ -122,7 +125,7 @@ impl Looker for Threads {
         // Every thread answers a share, so that every looker is checked.
         let share = keys.len().div_ceil(self.lanes.len()).max(1);
         let shares: Vec<_> = calls(0..keys.len(), share).collect();
-        let answers = self.each(|at, lane| match shares.get(at) {
+        let answers = each(&mut self.lanes, |at, lane| match shares.get(at) {
             Some(share) => {
                 let positions: Vec<usize> = share.clone().collect();
                 lane.looker.answers(&keys.pick(&positions), call)
@@ -152,26 +155,18 @@ impl Looker for Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::EngineTable;
-    use crate::table::tests::Liar;
-    use crate::tables::Tables;
-    use fib::oracle::OracleEngine;
+    use crate::table::tests::{Liar, oracle};
+    use crate::tables::RouteSet;
+    use fib::Family;
     use fib::traffic::Traffic;
-    use fib::{EngineOptions, Family};
     use std::sync::Mutex;
-
-    fn oracle(tables: &Tables, family: Family) -> EngineTable {
-        let mut table = EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), 64);
-        table.apply(&tables.told_of(family)).unwrap();
-        table
-    }
 
     #[test]
     fn every_thread_answers_its_share_and_in_order() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
         for family in [Family::V4, Family::V6] {
             let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
-            let mut table = oracle(&tables, family);
+            let mut table = oracle(&tables, family, 64);
             let wanted = table.looker().unwrap().answers(&keys, 64).unwrap();
             for count in [1, 2, 3, 7] {
                 let mut threads = Threads::new(&mut table, count, &[]).unwrap();
@@ -187,11 +182,11 @@ mod tests {
 
     #[test]
     fn a_liar_among_them_is_found() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1"]);
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 1000, 1, false).unwrap();
-        let mut honest = oracle(&tables, Family::V4);
+        let mut honest = oracle(&tables, Family::V4, 64);
         let mut threads = Threads::new(&mut honest, 3, &[]).unwrap();
-        threads.lanes[2].looker = Liar(oracle(&tables, Family::V4)).looker().unwrap();
+        threads.lanes[2].looker = Liar(oracle(&tables, Family::V4, 64)).looker().unwrap();
         let answers = threads.answers(&keys, 64).unwrap();
         assert_eq!(answers.iter().filter(|answer| **answer != 1).count(), 1);
     }
@@ -213,10 +208,10 @@ mod tests {
     #[test]
     fn a_sweep_is_dealt_out_once_and_by_pinned_threads() {
         static SWEPT: Mutex<Vec<(Range<usize>, usize)>> = Mutex::new(Vec::new());
-        let tables = Tables::of_routes(&["10.0.0.0/8 1"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1"]);
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 10_000, 1, false).unwrap();
         let allowed: Vec<_> = core_affinity::get_core_ids().unwrap().iter().map(|core| core.id).collect();
-        let mut threads = Threads::new(&mut oracle(&tables, Family::V4), 3, &allowed).unwrap();
+        let mut threads = Threads::new(&mut oracle(&tables, Family::V4, 64), 3, &allowed).unwrap();
         threads.lanes.iter_mut().for_each(|lane| lane.looker = Box::new(Scribe(&SWEPT)));
         threads.sweep(&keys, 10..9_999, 64).unwrap();
         let mut swept = SWEPT.lock().unwrap().clone();

@@ -5,7 +5,7 @@
 
 use crate::args::UpdateArgs;
 use crate::fault::Fault;
-use crate::tables::Tables;
+use crate::tables::RouteSet;
 use fib::feed::{self, Update};
 use fib::{Change, Family, IpPrefix, NextHopId, NextHopTable, Rib, Route, Routes, generate};
 use std::collections::BTreeMap;
@@ -85,13 +85,13 @@ impl Deltas {
 
 /// The deltas of a stream of updates, and what they lead to.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct UpdateStream {
     /// The deltas.
     pub(crate) deltas: Deltas,
     /// The routes after all of them.
-    pub(crate) after: Tables,
+    pub(crate) after: RouteSet,
     /// One route for each prefix that changed, so that keys can be drawn from what the updates touched.
-    pub(crate) touched: Tables,
+    pub(crate) touched: RouteSet,
     /// Updates of the family that were told.
     pub(crate) told: usize,
 }
@@ -121,7 +121,7 @@ pub(crate) fn read_file(
 ///
 /// # Errors
 /// As [`read_file`]; [`Fault::Usage`] when no updates are named.
-pub(crate) fn read(args: &UpdateArgs, tables: &mut Tables) -> Result<Vec<(IpPrefix, NextHopId)>, Fault> {
+pub(crate) fn read(args: &UpdateArgs, tables: &mut RouteSet) -> Result<Vec<(IpPrefix, NextHopId)>, Fault> {
     match (&args.updates, args.generate_updates) {
         (Some(path), _) => {
             let mut told = Vec::new();
@@ -135,17 +135,22 @@ pub(crate) fn read(args: &UpdateArgs, tables: &mut Tables) -> Result<Vec<(IpPref
     }
 }
 
-impl Stream {
+impl UpdateStream {
     /// The updates of `family` among `told`, `delta` of them a delta, over the routes of `tables`.
-    pub(crate) fn of(family: Family, told: &[(IpPrefix, NextHopId)], delta: usize, tables: &Tables) -> Self {
+    pub(crate) fn of(
+        family: Family,
+        told: &[(IpPrefix, NextHopId)],
+        delta: usize,
+        tables: &RouteSet,
+    ) -> Self {
         let (mut rib, mut touched) = (of_family(&tables.rib, family), Rib::new());
         let told: Vec<_> = told.iter().filter(|(prefix, _)| prefix.family() == family).copied().collect();
         let parts = told.chunks(delta.max(1)).map(|part| part.iter().copied());
         let deltas = Deltas::of(&mut rib, parts, |prefix, old, id| {
             touched.set(prefix, if id.is_none() { old } else { id });
         });
-        let after = Tables::of_rib(rib, "after the updates".into());
-        let touched = Tables::of_rib(touched, "what the updates touched".into());
+        let after = RouteSet::of_rib(rib, "after the updates".into());
+        let touched = RouteSet::of_rib(touched, "what the updates touched".into());
         Self { deltas, after, touched, told: told.len() }
     }
 }
@@ -201,7 +206,7 @@ mod tests {
 
     #[test]
     fn forward_and_back_ends_where_it_began() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
         let told = told(&[
             ("10.0.0.0/8", 1), // as it is: no change
             ("10.1.0.0/16", 9),
@@ -210,7 +215,7 @@ mod tests {
             ("2001:db8::/32", 7),
             ("10.0.0.0/8", 0),
         ]);
-        let stream = Stream::of(Family::V4, &told, 3, &tables);
+        let stream = UpdateStream::of(Family::V4, &told, 3, &tables);
         assert_eq!((stream.told, stream.deltas.forward.len(), stream.deltas.changes()), (5, 2, 3));
         assert_eq!((stream.after.v4.len(), stream.touched.v4.len(), stream.after.v6.len()), (2, 3, 0));
         let mut oracle = tables.oracle.clone();
@@ -232,8 +237,8 @@ mod tests {
 
     #[test]
     fn a_stream_without_changes_is_empty() {
-        let tables = Tables::of_routes(&["10.0.0.0/8 1"]);
-        let stream = Stream::of(Family::V4, &told(&[("10.0.0.0/8", 1)]), 1, &tables);
+        let tables = RouteSet::of_routes(&["10.0.0.0/8 1"]);
+        let stream = UpdateStream::of(Family::V4, &told(&[("10.0.0.0/8", 1)]), 1, &tables);
         assert!(stream.deltas.forward.is_empty() && Player::new(&stream.deltas).step().is_none());
     }
 }

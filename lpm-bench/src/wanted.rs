@@ -10,7 +10,7 @@ use std::fmt;
 
 /// A library of DPDK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
+pub(crate) enum PeerLibrary {
     /// `rte_fib`, DIR24_8.
     RteFib,
     /// `rte_fib6`, TRIE.
@@ -21,28 +21,21 @@ pub(crate) enum Peer {
     RteLpm6,
 }
 
-impl Peer {
+impl PeerLibrary {
     const ALL: [Self; 4] = [Self::RteFib, Self::RteFib6, Self::RteLpm, Self::RteLpm6];
 
+    /// Its name, its family, and whether entry size and lookup function can be chosen.
+    const fn facts(self) -> (&'static str, Family, bool) {
+        match self {
+            Self::RteFib => ("rte_fib", Family::V4, true),
+            Self::RteFib6 => ("rte_fib6", Family::V6, true),
+            Self::RteLpm => ("rte_lpm", Family::V4, false),
+            Self::RteLpm6 => ("rte_lpm6", Family::V6, false),
+        }
+    }
+
     fn base(self) -> &'static str {
-        match self {
-            Self::RteFib => "rte_fib",
-            Self::RteFib6 => "rte_fib6",
-            Self::RteLpm => "rte_lpm",
-            Self::RteLpm6 => "rte_lpm6",
-        }
-    }
-
-    fn family(self) -> Family {
-        match self {
-            Self::RteFib | Self::RteLpm => Family::V4,
-            Self::RteFib6 | Self::RteLpm6 => Family::V6,
-        }
-    }
-
-    /// Whether entry size and lookup function can be chosen.
-    fn has_variants(self) -> bool {
-        matches!(self, Self::RteFib | Self::RteFib6)
+        self.facts().0
     }
 }
 
@@ -52,7 +45,7 @@ pub(crate) enum Contender {
     /// An engine of ours.
     Engine(&'static str),
     /// A peer with entries of so many bytes.
-    Peer(Peer, u8),
+    Peer(PeerLibrary, u8),
 }
 
 impl Contender {
@@ -76,7 +69,7 @@ impl Contender {
     pub(crate) fn has_family(self, family: Family) -> bool {
         match self {
             Self::Engine(name) => ENGINES.find(name).is_ok_and(|engine| engine.families.contains(&family)),
-            Self::Peer(peer, _) => peer.family() == family,
+            Self::Peer(peer, _) => peer.facts().1 == family,
         }
     }
 }
@@ -137,7 +130,7 @@ pub(crate) fn expand(names: &[String]) -> Result<Vec<Wanted>, Fault> {
 
 fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
     if name == "all" {
-        let peers = Peer::ALL.iter().filter(|_| cfg!(feature = "dpdk")).map(|peer| peer.base());
+        let peers = PeerLibrary::ALL.iter().filter(|_| cfg!(feature = "dpdk")).map(|peer| peer.base());
         let names = ENGINES.names().into_iter().chain(peers);
         let mut all = names.map(expand_one).collect::<Result<Vec<_>, _>>()?.concat();
         all.iter_mut().for_each(|wanted| wanted.optional = true);
@@ -158,7 +151,7 @@ fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
         Some((base, "4b")) => (base, Some(4)),
         _ => (base, None),
     };
-    let Some(peer) = Peer::ALL.into_iter().find(|peer| peer.base() == base) else {
+    let Some(peer) = PeerLibrary::ALL.into_iter().find(|peer| peer.base() == base) else {
         return Err(Fault::Usage(format!("'{name}' is no engine; known are: {}", known())));
     };
     if !cfg!(feature = "dpdk") {
@@ -166,14 +159,15 @@ fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
             "{name} is DPDK's, and this lpm-bench is built without: --features dpdk"
         )));
     }
-    if entry == Some(2) && !peer.has_variants() {
+    let (_, _, has_variants) = peer.facts();
+    if entry == Some(2) && !has_variants {
         return Err(Fault::Usage(format!("{} has 4-byte entries only", peer.base())));
     }
     let sizes = [4, 2].into_iter().filter(|size| match entry {
         Some(entry) => *size == entry,
-        None => *size == 4 || peer.has_variants(),
+        None => *size == 4 || has_variants,
     });
-    let isas = if peer.has_variants() { PLAIN_AND_AVX512 } else { PLAIN };
+    let isas = if has_variants { PLAIN_AND_AVX512 } else { PLAIN };
     let isas: Vec<Isa> = variants(name, isas, isa)?.collect();
     let found =
         sizes.flat_map(|size| isas.iter().map(move |isa| (Contender::Peer(peer, size), *isa))).collect();
@@ -199,7 +193,7 @@ fn variants<'a>(
 
 /// The names there are, for messages.
 fn known() -> String {
-    let peers = Peer::ALL.iter().map(|peer| peer.base());
+    let peers = PeerLibrary::ALL.iter().map(|peer| peer.base());
     let names: Vec<_> = ENGINES.names().into_iter().chain(peers).collect();
     names.join(", ")
 }

@@ -9,6 +9,19 @@ fn lpm_bench(line: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_lpm-bench")).args(line.split_whitespace()).output().unwrap()
 }
 
+/// Runs it over the mock driver, which cargo builds beside the tests: a process that preloads it uses it as its driver.
+fn mocked(line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lpm-bench"));
+    command.args(line.split_whitespace()).env("LD_PRELOAD", lpm_gpu::cu::testing::library().unwrap());
+    command
+}
+
+/// The standard output of a run that must have succeeded.
+fn success(done: &Output) -> String {
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(done));
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -28,14 +41,21 @@ fn a_lookup_run_prints_a_table_and_writes_json() {
         routes.display(),
         out.display()
     );
-    let done = lpm_bench(&line);
-    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
-    let text = String::from_utf8_lossy(&done.stdout);
+    let text = success(&lpm_bench(&line));
     assert!(text.contains("Mlps") && text.contains("bloom") && text.contains("Why:"), "{text}");
     let document = json(&out);
     assert_eq!((&document["kind"], &document["routes_v4"]), (&"lookup".into(), &4.into()));
     let rows = document["rows"].as_array().unwrap();
     assert!(rows.iter().all(|row| row["wrong"] == 0 && row["checked"] == 2048), "{rows:?}");
+    let row = &rows[0];
+    for name in ["traffic", "mlps_median", "mlps_best", "table_bytes", "build_s", "checked", "wrong"] {
+        assert!(!row[name].is_null(), "{name}");
+    }
+    let words = ["engine", "isa", "family"].map(|name| row[name].as_str().unwrap());
+    assert_eq!(words, ["oracle", "scalar", "ipv4"]);
+    for name in ["/host/cpu_model", "/build/commit", "/seed", "/table_hash", "/arguments", "/refused"] {
+        assert!(document.pointer(name).is_some_and(|value| !value.is_null()), "{name}");
+    }
     let named = |name: &str| rows.iter().filter(|row| row["engine"] == name).count();
     assert!(named("oracle") == 6 && named("bloom") >= 6, "{rows:?}");
 }
@@ -45,21 +65,24 @@ fn threads_share_a_table_on_a_node() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out.json");
     let line = "lookup --generate v4=160000,v6=100000 --engines bloom:scalar,bloom-baseline,miht,coop:scalar --keys 32K --check 1K \
-                --rounds 2 --threads 1,2 --table-node 0 --traffic table --json";
-    let done = lpm_bench(&format!("{line} {}", out.display()));
-    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
-    let text = String::from_utf8_lossy(&done.stdout);
+                --rounds 2 --threads 1,3 --table-node 0 --traffic table --json";
+    let text = success(&lpm_bench(&format!("{line} {}", out.display())));
     assert!(text.contains("times the rate of 1 thread"), "{text}");
     let document = json(&out);
     let rows = document["rows"].as_array().unwrap();
-    let of = |engine: &str, threads: u64| {
+    let of = |engine: &str, threads: u64| -> Vec<_> {
         let same = |row: &&serde_json::Value| row["engine"] == engine && row["threads"] == threads;
-        rows.iter().filter(same).count()
+        rows.iter().filter(same).collect()
     };
     for engine in ["bloom", "bloom-baseline", "miht"] {
-        assert_eq!([of(engine, 1), of(engine, 2)], [2, 2], "{engine}: one per family");
+        let (one, three) = (of(engine, 1), of(engine, 3));
+        assert_eq!((one.len(), three.len()), (2, 2), "{engine}: one per family");
+        for (one, three) in one.iter().zip(three) {
+            assert!(one["speedup"].is_null() && three["speedup"].as_f64() > Some(0.0), "{three}");
+            assert_eq!(one["table_bytes"], three["table_bytes"]);
+        }
     }
-    assert_eq!([of("coop", 1), of("coop", 2)], [2, 0]);
+    assert_eq!((of("coop", 1).len(), of("coop", 3).len()), (2, 0), "it has threads of its own");
     for row in rows {
         assert!(row["wrong"] == 0 && row["checked"].as_u64() > Some(1000) && row["clock"] == "wall", "{row}");
         assert!(["2M", "thp", "4K"].iter().any(|pages| row["pages"] == *pages), "{row}");
@@ -70,8 +93,7 @@ fn threads_share_a_table_on_a_node() {
 fn json_goes_into_what_is_no_file_without_replacing_it() {
     let line =
         "lookup --generate v4=50 --engines oracle --keys 4K --check 64 --rounds 1 --traffic table --json";
-    let done = lpm_bench(&format!("{line} /dev/null"));
-    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    success(&lpm_bench(&format!("{line} /dev/null")));
     assert!(!Path::new("/dev/null").is_file() && !Path::new("/dev/null.part").exists());
 }
 
@@ -81,16 +103,14 @@ fn an_update_run_writes_json() {
     let out = folder.path().join("out.json");
     let line = "update --generate v4=500 --generate-updates 100 --engines bloom:scalar --rates 1k,max --seconds 0.05 \
                 --keys 4K --check 512 --json";
-    let done = lpm_bench(&format!("{line} {}", out.display()));
-    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    success(&lpm_bench(&format!("{line} {}", out.display())));
     let document = json(&out);
-    assert_eq!((&document["kind"], &document["rows"][1]["rate"]), (&"update".into(), &"max".into()));
+    let rates = [0, 1].map(|row| document["rows"][row]["rate"].clone());
+    assert_eq!((&document["kind"], rates), (&"update".into(), [1000.0.into(), "max".into()]));
     assert_eq!(document["rows"][0]["wrong"], 0);
-}
-
-/// The mock driver, which cargo builds beside the tests. A process that preloads it uses it as its driver.
-fn mock() -> std::path::PathBuf {
-    lpm_gpu::cu::testing::library().unwrap()
+    for name in ["engine", "updates_per_s", "lookup_mlps_idle", "lookup_mlps_under"] {
+        assert!(!document["rows"][0][name].is_null(), "{name}");
+    }
 }
 
 #[test]
@@ -108,10 +128,7 @@ fn gpu_engines_run_over_the_mock_driver() {
             "update",
         ),
     ] {
-        let words = format!("{line} {sizes} {}", out.display());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lpm-bench"));
-        let done = command.args(words.split_whitespace()).env("LD_PRELOAD", mock()).output().unwrap();
-        assert_eq!(done.status.code(), Some(0), "{line}: {}", stderr(&done));
+        success(&mocked(&format!("{line} {sizes} {}", out.display())).output().unwrap());
         let document = json(&out);
         let rows = document["rows"].as_array().unwrap();
         assert_eq!((document["kind"].as_str(), rows.len()), (Some(kind), 6), "{rows:?}");
@@ -127,20 +144,14 @@ fn gpu_engines_run_over_the_mock_driver() {
 #[test]
 fn without_a_gpu_a_named_engine_is_3_and_all_goes_without() {
     let words = "lookup --generate v4=100 --keys 4K --check 64 --rounds 1 --traffic table --engines";
-    let run = |engines: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lpm-bench"));
-        command.args(words.split_whitespace()).arg(engines).env("LD_PRELOAD", mock());
-        command.env("MOCKCUDA_NO_DEVICE", "1").output().unwrap()
-    };
+    let run = |engines: &str| mocked(words).arg(engines).env("MOCKCUDA_NO_DEVICE", "1").output().unwrap();
     for engines in ["gamt", "oracle,gale"] {
         let done = run(engines);
         assert_eq!(done.status.code(), Some(3), "{engines}: {}", stderr(&done));
         assert!(stderr(&done).contains("needs GPU"), "{}", stderr(&done));
     }
     if !cfg!(feature = "dpdk") {
-        let done = run("all");
-        let text = String::from_utf8_lossy(&done.stdout);
-        assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+        let text = success(&run("all"));
         assert!(text.contains("bloom") && text.contains("sail-gpu") && text.contains("needs GPU"), "{text}");
     }
 }
@@ -206,9 +217,7 @@ fn failures_are_1_and_name_the_file() {
 #[test]
 fn help_has_examples_and_exit_codes() {
     for sub in ["lookup", "update"] {
-        let done = lpm_bench(&format!("{sub} --help"));
-        let text = String::from_utf8_lossy(&done.stdout);
-        assert_eq!(done.status.code(), Some(0));
+        let text = success(&lpm_bench(&format!("{sub} --help")));
         assert!(text.contains(&format!("lpm-bench {sub} --")) && text.contains("Exit codes:"), "{text}");
     }
 }
@@ -218,10 +227,7 @@ fn a_paper_s_figures_are_whole_over_the_mock_driver() {
     let folder = tempfile::tempdir().unwrap();
     let line =
         "paper gamt --quick --generate v4=1000,v6=300 --keys 4K --threads 2 --point-seconds 0.003 --out";
-    let words = format!("{line} {}", folder.path().display());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lpm-bench"));
-    let done = command.args(words.split_whitespace()).env("LD_PRELOAD", mock()).output().unwrap();
-    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    success(&mocked(&format!("{line} {}", folder.path().display())).output().unwrap());
     for name in ["fig09", "fig10", "fig11", "fig12", "fig15", "fig16", "fig17", "fig18", "kernels"] {
         let document = json(&folder.path().join(format!("{name}.json")));
         assert!(document["skipped"].is_null() && document["wrong"] == 0, "{document}");
@@ -245,7 +251,7 @@ fn a_paper_s_figures_become_files_and_those_that_take_a_gpu_say_so() {
     let out = folder.path().join("figures");
     let line = "paper gamt --quick --generate v4=3000,v6=500 --keys 4K --point-seconds 0.005 --out";
     let done = lpm_bench(&format!("{line} {}", out.display()));
-    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    success(&done);
     let names = ["table1", "table2", "fig13", "fig14", "fig19", "fig11", "fig15"];
     for name in names.into_iter().chain(["fig09", "fig10", "fig12", "fig16", "fig17", "fig18"]) {
         let document = json(&out.join(format!("{name}.json")));

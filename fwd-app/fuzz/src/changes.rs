@@ -63,15 +63,15 @@ pub fn changes<K: Key>(input: &mut Bytes<'_>, id_max: u32) -> Vec<Route<K>> {
 
 /// The expected routes of one family.
 #[derive(Clone, Debug)]
-pub struct Table<K: Key>(pub BTreeMap<Prefix<K>, NextHopId>);
+pub struct ExpectedRoutes<K: Key>(pub BTreeMap<Prefix<K>, NextHopId>);
 
-impl<K: Key> Default for Table<K> {
+impl<K: Key> Default for ExpectedRoutes<K> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl<K: Key> Table<K> {
+impl<K: Key> ExpectedRoutes<K> {
     /// Applies the changes.
     pub fn apply(&mut self, changes: &[Route<K>]) {
         for change in changes {

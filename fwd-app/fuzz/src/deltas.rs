@@ -6,9 +6,9 @@
 //! when the process panics; run the target with them in the same order.
 
 use crate::bytes::Bytes;
-use crate::changes::{Table, changes};
+use crate::changes::{ExpectedRoutes, changes};
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, Family, Generation, Isa, KeyBuffer, Keys,
+    EngineError, EngineOptions, EngineReader, EngineWriter, Family, Generation, Isa, Key, KeyBuffer, Keys,
     NextHopId, Registry, Rib, Routes, SlotId,
 };
 use std::cell::RefCell;
@@ -82,17 +82,17 @@ static HISTORY: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 const ENGINES: Registry = Registry::new(&[lpm_cpu::ENGINES, lpm_phi::ENGINES, lpm_gpu::ENGINES]);
 
-struct Rig {
+struct DeltaRig {
     writer: Box<dyn EngineWriter>,
     reader: Box<dyn EngineReader>,
     rib: Rib,
-    v4: Table<u32>,
-    v6: Table<u128>,
+    v4: ExpectedRoutes<u32>,
+    v6: ExpectedRoutes<u128>,
     turn: usize,
     history: Vec<Vec<u8>>,
 }
 
-impl Rig {
+impl DeltaRig {
     /// `None` on a CPU without the instruction set.
     fn new(number: usize) -> Option<Self> {
         let (name, isa, parameters, table_bytes_max) = SUBJECTS[number];
@@ -115,8 +115,8 @@ impl Rig {
             writer,
             reader,
             rib: Rib::new(),
-            v4: Table::default(),
-            v6: Table::default(),
+            v4: ExpectedRoutes::default(),
+            v6: ExpectedRoutes::default(),
             turn: 0,
             history: Vec::new(),
         })
@@ -142,29 +142,18 @@ impl Rig {
         assert_eq!((self.rib.v4.len(), self.rib.v6.len()), (self.v4.0.len(), self.v6.0.len()));
         let routes = (self.rib.v4.used_len() as u64, self.rib.v6.used_len() as u64);
         assert_eq!((stats.routes_v4, stats.routes_v6), routes, "{}: routes", self.writer.info().name);
-        let keys4 = self.v4.keys(&delta.v4);
+        let (keys4, keys6) = (self.v4.keys(&delta.v4), self.v6.keys(&delta.v6));
         let answers = self.ask(Keys::V4(&keys4));
-        for (key, answer) in keys4.iter().zip(answers) {
-            assert_eq!(
-                answer,
-                self.v4.lookup(*key),
-                "{} {}: {key:#010x} {:?}",
-                self.writer.info().name,
-                self.writer.info().isa,
-                self.v4
-            );
-        }
-        let keys6 = self.v6.keys(&delta.v6);
+        self.compare(&self.v4, &keys4, &answers);
         let answers = self.ask(keys6.iter().copied().collect::<KeyBuffer>().keys());
-        for (key, answer) in keys6.iter().zip(answers) {
-            assert_eq!(
-                answer,
-                self.v6.lookup(*key),
-                "{} {}: {key:#034x} {:?}",
-                self.writer.info().name,
-                self.writer.info().isa,
-                self.v6
-            );
+        self.compare(&self.v6, &keys6, &answers);
+    }
+
+    /// Each answer must be that of the plain table.
+    fn compare<K: Key>(&self, table: &ExpectedRoutes<K>, keys: &[K], answers: &[NextHopId]) {
+        for (key, answer) in keys.iter().zip(answers) {
+            let (name, isa) = (self.writer.info().name, self.writer.info().isa);
+            assert_eq!(*answer, table.lookup(*key), "{name} {isa}: {} {table:?}", key.to_ip());
         }
     }
 
@@ -195,13 +184,13 @@ impl Rig {
 
 /// Applies deltas to one engine.
 pub fn deltas(data: &[u8]) {
-    thread_local!(static RIGS: RefCell<HashMap<usize, Rig>> = RefCell::new(HashMap::new()));
+    thread_local!(static RIGS: RefCell<HashMap<usize, DeltaRig>> = RefCell::new(HashMap::new()));
     write_history_on_panic();
     let mut input = Bytes(data);
     let number = input.below(SUBJECTS.len());
     RIGS.with_borrow_mut(|rigs| {
         let rig =
-            rigs.remove(&number).filter(|rig| rig.history.len() < USES_MAX).or_else(|| Rig::new(number));
+            rigs.remove(&number).filter(|rig| rig.history.len() < USES_MAX).or_else(|| DeltaRig::new(number));
         let Some(mut rig) = rig else { return };
         rig.history.push(data.to_vec());
         HISTORY.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&rig.history);

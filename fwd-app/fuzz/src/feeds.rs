@@ -42,7 +42,7 @@ fn of_format(data: &[u8], format: Format) {
 
 /// A RIB with its next-hop table.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct LoadedTable {
     rib: Rib,
     hops: NextHopTable,
 }
@@ -56,7 +56,7 @@ pub enum Meaning {
     Hop(NextHop),
 }
 
-impl Table {
+impl LoadedTable {
     /// Every route.
     #[must_use]
     pub fn routes(&self) -> BTreeMap<IpPrefix, Meaning> {
@@ -94,8 +94,8 @@ impl Table {
 ///
 /// # Errors
 /// As [`feed::load`].
-pub fn load(data: &[u8], format: Option<Format>) -> Result<(Table, Loaded), FeedError> {
-    let mut table = Table::default();
+pub fn load(data: &[u8], format: Option<Format>) -> Result<(LoadedTable, Loaded), FeedError> {
+    let mut table = LoadedTable::default();
     let loaded = table.load(data, format)?;
     Ok((table, loaded))
 }
@@ -135,7 +135,7 @@ pub fn names_a_place(error: &FeedError, data: &[u8]) {
 }
 
 /// Writes the table in every format that can express it, and reads it back.
-pub fn round_trips(table: &Table) {
+pub fn round_trips(table: &LoadedTable) {
     let routes = table.routes();
     let again = |format, read| {
         let text = table.write(format)?;

@@ -234,52 +234,7 @@ pub fn parse(data: &[u8]) {
 
 /// Every kind of next hop, for the addresses that frames are sent to; four ports, one of them with a name of its own and a small
 /// MTU.
-const MANY: &str = "\
-0.0.0.0/0 via 198.51.100.1 dev 0
-10.0.0.0/24 9
-10.0.0.0/32 via 198.51.100.2 dev narrow
-10.0.0.1/32 via 198.51.100.9 dev 2
-10.0.0.2/32 via 198.51.100.3
-10.0.0.3/32 via 198.51.100.8
-10.0.0.4/30 dev 1
-10.0.0.8/32 16777215
-blackhole 10.0.0.9/32
-R10.0.0.10/31 3
-10.0.0.12/32 65537
-10.0.0.13/32 1048577
-10.0.0.16/28 via inet6 fe80::3 dev narrow
-10.0.0.32/27 4
-10.0.0.64/26 5
-10.0.0.136/29 nexthop via 203.0.115.1 nexthop via 203.0.113.1
-10.0.0.144/28 via 203.0.113.1
-10.0.0.160/27 nexthop via inet6 fe80::3 dev narrow nexthop dev 1
-10.0.0.192/26 nexthop via 198.51.100.1 dev 0 weight 3 nexthop via 198.51.100.3 dev 2 nexthop via 198.51.100.9 dev 1
-203.0.113.0/24 nexthop via 198.51.100.1 dev 0 nexthop via 203.0.114.1
-203.0.114.0/24 via 198.51.100.2 dev 3
-203.0.115.0/24 via 203.0.115.1
-blackhole 172.16.0.0/12
-unreachable 172.16.64.0/18
-prohibit 172.17.0.0/16
-2001:db8::/32 via fe80::1 dev 0
-2001:db8::/128 via fe80::3 dev narrow
-2001:db8::1/128 via fe80::9 dev 1
-2001:db8::2/127 dev 1
-2001:db8::4/126 77
-unreachable 2001:db8::8/125
-prohibit 2001:db8::c/126
-R2001:db8::10/124 2
-2001:db8::20/123 via inet 198.51.100.2 dev 3
-2001:db8::40/122 nexthop via fe80::1 dev 0 nexthop via fe80::3 dev narrow weight 2 nexthop via inet 198.51.100.2 dev 3
-2001:db8::80/121 via 2001:db8::41
-neigh 198.51.100.1 lladdr 02:aa:00:00:01:01 dev 0
-neigh 198.51.100.2 lladdr 02:aa:00:00:01:02 dev 1
-neigh 198.51.100.3 lladdr 02:aa:00:00:01:03 dev 2
-neigh 10.0.0.5 lladdr 02:aa:00:00:02:05 dev 1
-neigh 10.0.0.6 lladdr 02:aa:00:00:02:06 dev 0
-neigh fe80::1 lladdr 02:aa:00:00:06:01 dev 0
-neigh fe80::3 lladdr 02:aa:00:00:06:03 dev narrow
-neigh 2001:db8::3 lladdr 02:aa:00:00:06:33 dev 1
-";
+const MANY: &str = include_str!("routes-of-every-kind.txt");
 /// Only bare ids, so that whole batches take the fast path.
 const BARE: &str = "0.0.0.0/0 1\n10.0.0.0/28 2\n10.0.0.128/25 300\n::/0 3\n2001:db8::/124 65535\n";
 

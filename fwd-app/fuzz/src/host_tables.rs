@@ -2,7 +2,7 @@
 //! longest-prefix match.
 
 use crate::bytes::Bytes;
-use crate::changes::{Table, changes};
+use crate::changes::{ExpectedRoutes, changes};
 use fib::{Key, NextHopId, Route};
 use lpm_gpu::gale::{GaleOptions, GaleTable};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
@@ -35,7 +35,7 @@ const DELTAS_MAX: usize = 48;
 /// One family: the table on its rig, and the expected routes.
 struct Side<K: Key> {
     rig: HostRig<K, dyn HostTable<K>>,
-    routes: Table<K>,
+    routes: ExpectedRoutes<K>,
 }
 
 impl<K: Key> Side<K> {
@@ -43,7 +43,7 @@ impl<K: Key> Side<K> {
         let mut rig = HostRig::new(table, 0);
         rig.in_flight_max = 0;
         rig.detours = false;
-        Self { rig, routes: Table::default() }
+        Self { rig, routes: ExpectedRoutes::default() }
     }
 
     /// A delta as the engine makes it; `late`: grace periods end an update later.
@@ -59,13 +59,13 @@ impl<K: Key> Side<K> {
     }
 }
 
-struct Sides {
+struct HostTableRig {
     v4: Side<u32>,
     v6: Option<Side<u128>>,
     uses: usize,
 }
 
-impl Sides {
+impl HostTableRig {
     fn new(number: usize) -> Self {
         let mut v6 = None;
         let v4: Box<dyn HostTable<u32>> = match number {
@@ -99,13 +99,13 @@ impl Sides {
 
 /// Applies deltas to one table.
 pub fn host_tables(data: &[u8]) {
-    thread_local!(static RIGS: RefCell<HashMap<usize, Sides>> = RefCell::new(HashMap::new()));
+    thread_local!(static RIGS: RefCell<HashMap<usize, HostTableRig>> = RefCell::new(HashMap::new()));
     let mut input = Bytes(data);
     let how = input.u8();
     let (number, late) = (usize::from(how & 0x7f) % (SAIL + 1), how & 0x80 != 0);
     RIGS.with_borrow_mut(|rigs| {
         let rig = rigs.remove(&number).filter(|rig| rig.uses < USES_MAX);
-        let mut rig = rig.unwrap_or_else(|| Sides::new(number));
+        let mut rig = rig.unwrap_or_else(|| HostTableRig::new(number));
         for _ in 0..DELTAS_MAX {
             if input.is_empty() {
                 break;

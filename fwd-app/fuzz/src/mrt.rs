@@ -4,7 +4,7 @@
 use crate::feeds;
 use crate::scratch::with_file;
 use fib::feed::{self, Action, FeedError, FeedErrorKind, Format, Hop, RouteWords, Truncated, Update};
-use fib::{NextHop, NextHopTable, PortRef, Rib};
+use fib::{NextHopTable, Rib};
 use std::fmt::Write as _;
 
 /// Timestamp, type, subtype, length (RFC 6396 section 2).
@@ -123,21 +123,7 @@ fn write(update: &Update, text: &mut String) {
     let line = match &update.action {
         Action::Withdraw => writeln!(text, "w {prefix}"),
         Action::Announce(Hop::Id(id)) => writeln!(text, "a {prefix} {id}"),
-        Action::Announce(Hop::Hop(hop)) => match hop {
-            NextHop::Gateway { gateway, port } => {
-                let family = if gateway.is_ipv4() { "inet" } else { "inet6" };
-                match port {
-                    PortRef::ById => writeln!(text, "a {prefix} via {family} {gateway}"),
-                    port => writeln!(text, "a {prefix} via {family} {gateway} dev {port}"),
-                }
-            }
-            NextHop::Connected { port } => writeln!(text, "a {prefix} dev {port}"),
-            NextHop::Port { port } => writeln!(text, "a R{prefix} {port}"),
-            NextHop::Group(_) | NextHop::Blackhole | NextHop::Unreachable | NextHop::Prohibit => {
-                writeln!(text, "a {}", RouteWords { prefix, hop })
-            }
-            NextHop::Bare | NextHop::Moved(_) | NextHop::Local => panic!("a feed has no such next hop"),
-        },
+        Action::Announce(Hop::Hop(hop)) => writeln!(text, "a {}", RouteWords { prefix, hop }),
     };
     line.unwrap();
 }

@@ -9,7 +9,7 @@ use crate::engines::{EngineSpec, STALL_US_MAX};
 use crate::forwarder::ForwardSpec;
 use crate::forwarder::spec::BATCH_MAX;
 use crate::forwarder::updates::UpdateSpec;
-use crate::harness::{HarnessSpec, Rate};
+use crate::harness::{HarnessSpec, OfferedRate};
 use crate::ports::address::PortAddress;
 use crate::ports::dpdk::{EthDest, PortSpec};
 use crate::ports::taps::{TapSpec, netns};
@@ -449,7 +449,7 @@ pub(crate) struct HarnessArgs {
     /// Speed the trace is offered at; below max, latency counts from the intended send time. At max, without --verify and --out,
     /// packets lie ready in mbufs and are not copied
     #[arg(long, value_name = "max|N[kM]pps|original|xF", default_value = "max", value_parser = values::rate)]
-    pub(crate) rate: Rate,
+    pub(crate) rate: OfferedRate,
 
     /// Deal the trace by flow over all ports [default: all of it arrives on port 0]
     #[arg(long)]

@@ -1,7 +1,7 @@
 //! Parsers of option values. Each gives a message that says what was wanted and what was there; clap turns it into exit
 //! code 2.
 
-use crate::harness::Rate;
+use crate::harness::OfferedRate;
 use crate::ports::address::PortAddress;
 use crate::ports::dpdk::EthDest;
 use crate::topology::queue_map::{QueueLcore, QueueMap, QueueMapError};
@@ -106,17 +106,19 @@ fn digits<T: FromStr>(text: &str) -> Option<T> {
 }
 
 /// The value of `--rate`.
-pub(crate) fn rate(text: &str) -> Result<Rate, ValueError> {
+pub(crate) fn rate(text: &str) -> Result<OfferedRate, ValueError> {
     let rate = match text {
-        "max" => Some(Rate::Max),
-        "original" => Some(Rate::Times(1.0)),
+        "max" => Some(OfferedRate::Max),
+        "original" => Some(OfferedRate::Times(1.0)),
         _ => match (text.strip_prefix('x'), text.strip_suffix("pps")) {
             // A factor has no unit.
             (Some(factor), _) if !factor.ends_with(['k', 'K', 'm', 'M']) => {
-                units::rate(factor).map(Rate::Times)
+                units::rate(factor).map(OfferedRate::Times)
             }
             // As in SI: a small k, a capital M.
-            (None, Some(number)) if !number.ends_with(['K', 'm']) => units::rate(number).map(Rate::Pps),
+            (None, Some(number)) if !number.ends_with(['K', 'm']) => {
+                units::rate(number).map(OfferedRate::Pps)
+            }
             _ => None,
         },
     };
@@ -264,13 +266,13 @@ mod tests {
     #[test]
     fn rates() {
         for (text, wanted) in [
-            ("max", Rate::Max),
-            ("original", Rate::Times(1.0)),
-            ("x2.5", Rate::Times(2.5)),
-            ("x.5", Rate::Times(0.5)),
-            ("100kpps", Rate::Pps(100e3)),
-            ("1.5Mpps", Rate::Pps(1.5e6)),
-            ("250pps", Rate::Pps(250.0)),
+            ("max", OfferedRate::Max),
+            ("original", OfferedRate::Times(1.0)),
+            ("x2.5", OfferedRate::Times(2.5)),
+            ("x.5", OfferedRate::Times(0.5)),
+            ("100kpps", OfferedRate::Pps(100e3)),
+            ("1.5Mpps", OfferedRate::Pps(1.5e6)),
+            ("250pps", OfferedRate::Pps(250.0)),
         ] {
             assert_eq!(rate(text), Ok(wanted), "{text}");
             assert_eq!(rate(&wanted.to_string()), Ok(wanted), "{text}");

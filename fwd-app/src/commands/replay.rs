@@ -11,7 +11,7 @@ use crate::harness::reference::{Reference, vrfs_of_frames};
 use crate::harness::setup::{self, Lcores, Sizes};
 use crate::harness::trace::Trace;
 use crate::harness::verify::{Verifier, VrfReferences};
-use crate::harness::{HarnessSpec, Outcome, Replay, has_fragments, ports};
+use crate::harness::{HarnessSpec, Replay, ReplayOutcome, has_fragments, ports};
 use crate::ports::PortTable;
 use crate::report::console::warn;
 use crate::report::periodic::Periodic;
@@ -123,11 +123,11 @@ fn summary(
     args: &ReplayArgs,
     trace: &Trace,
     sizes: Sizes,
-    outcome: Outcome,
+    outcome: ReplayOutcome,
     setup: Setup,
     tsc_hz: u64,
 ) -> Summary {
-    let Outcome { ended, forwarder, fed, reordered, latency, verified, .. } = outcome;
+    let ReplayOutcome { ended, forwarder, fed, reordered, latency, verified, .. } = outcome;
     let mut summary = Summary::new("replay", &forwarder, &ended, setup, tsc_hz);
     let packets = &mut summary.packets;
     packets.reordered = reordered;

@@ -2,10 +2,10 @@
 
 use super::HarnessSpec;
 use super::feeder::{Feeder, Load, deal};
-use super::ready::Ready;
-use super::schedule::{Rate, Schedule};
+use super::ready::ReadyQueues;
+use super::schedule::{OfferedRate, Schedule};
 use super::setup::{CACHE_MBUFS, Lcores, Sizes};
-use super::sink::{Outlet, Sink};
+use super::sink::Sink;
 use super::trace::Trace;
 use super::verify::{Verified, Verifier};
 use crate::datapath::Latency;
@@ -55,7 +55,7 @@ pub(crate) struct Replay<'a> {
 }
 
 /// What came of it.
-pub(crate) struct Outcome {
+pub(crate) struct ReplayOutcome {
     /// What the forwarder left behind.
     pub(crate) ended: Ended,
     /// The tables, as they are now.
@@ -80,7 +80,7 @@ struct Wiring {
     /// By port and sender.
     tx_rings: Vec<(usize, Ring)>,
     /// The packets that lie ready, if they do.
-    ready: Ready,
+    ready: ReadyQueues,
 }
 
 /// What the harness itself found out.
@@ -107,7 +107,7 @@ impl Replay<'_> {
         signals: &Signals,
         housekeeping: impl FnMut(&Handle),
         serve: impl FnOnce(Service, &Handle, &[Port]) -> anyhow::Result<Service>,
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<ReplayOutcome> {
         let pool = self.pool(eal)?;
         let mut wiring = self.wire(eal, &pool)?;
         let applied = Arc::new(Applied::default());
@@ -146,7 +146,7 @@ impl Replay<'_> {
         }
         let ended_after =
             |error: anyhow::Error| error.context(format!("updates ended after {}", forwarder.updates()));
-        Ok(Outcome {
+        Ok(ReplayOutcome {
             fed,
             reordered,
             latency,
@@ -182,7 +182,7 @@ impl Replay<'_> {
             duration_s,
             fed: feeder.fed(),
             reordered: Some(sink.reordered),
-            latency: (self.spec.rate != Rate::Max).then_some(sink.latency),
+            latency: (self.spec.rate != OfferedRate::Max).then_some(sink.latency),
             verified: verifier.map(|verifier| verifier.finish(feeder.fed(), &drops)).unwrap_or_default(),
         })
     }
@@ -219,8 +219,12 @@ impl Replay<'_> {
     /// Makes the rings and the ports over them, and starts the ports.
     fn wire(&self, eal: &Eal, pool: &Mempool) -> anyhow::Result<Wiring> {
         let ring = |name: String, size| Ring::new(eal, &name, size, RingSync::SpSc, SocketId::ANY);
-        let mut wiring =
-            Wiring { ports: Vec::new(), rx_rings: Vec::new(), tx_rings: Vec::new(), ready: Ready::default() };
+        let mut wiring = Wiring {
+            ports: Vec::new(),
+            rx_rings: Vec::new(),
+            tx_rings: Vec::new(),
+            ready: ReadyQueues::default(),
+        };
         let mut by_input: Vec<(Input, Ring)> = Vec::new();
         let inputs = u16::try_from(self.plan.inputs.len()).unwrap_or(u16::MAX);
         let ring_of = self.sizes.ready_turns.map(|_| deal(self.trace, inputs)).unwrap_or_default();
@@ -264,7 +268,7 @@ impl Replay<'_> {
         pool: &Mempool,
         turns: u64,
         ring_of: &[u16],
-        ready: &mut Ready,
+        ready: &mut ReadyQueues,
     ) -> anyhow::Result<()> {
         let inputs = &self.plan.inputs;
         for (index, input) in (0..).zip(inputs).filter(|(_, input)| input.port == port.0) {
@@ -278,7 +282,7 @@ impl Replay<'_> {
     }
 
     fn sink(&self, eal: &Eal, wiring: &Wiring) -> anyhow::Result<Sink> {
-        let outlet = |(port, ring): &(usize, Ring)| ring.consumer().map(|ring| Outlet { port: *port, ring });
+        let outlet = |(port, ring): &(usize, Ring)| ring.consumer().map(|ring| (*port, ring));
         let outlets = wiring.tx_rings.iter().map(outlet).collect::<Result<Vec<_>, _>>()?;
         let (ports, inputs) = (usize::from(self.spec.ports), wiring.rx_rings.len());
         let slow = self.spec.tx_slow;
@@ -294,7 +298,7 @@ impl Replay<'_> {
 /// Waits until all that is `ready` has been received and has left, and every stage is drained.
 fn watch(
     running: Running,
-    ready: &mut Ready,
+    ready: &mut ReadyQueues,
     updates: &ControlThread<Forwarder>,
     mut housekeeping: impl FnMut(&Handle),
     signals: &Signals,

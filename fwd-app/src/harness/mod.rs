@@ -35,9 +35,9 @@ mod test_replay;
 pub(crate) mod trace;
 pub(crate) mod verify;
 
-pub(crate) use drive::{Outcome, Replay};
+pub(crate) use drive::{Replay, ReplayOutcome};
 use feeder::deal;
-pub(crate) use schedule::Rate;
+pub(crate) use schedule::OfferedRate;
 
 use crate::datapath::fragment::Cut;
 use crate::forwarder::updates::UpdateSpec;
@@ -55,7 +55,7 @@ pub(crate) struct HarnessSpec {
     /// Times the trace is sent.
     pub(crate) loops: u64,
     /// Speed the trace is offered at.
-    pub(crate) rate: Rate,
+    pub(crate) rate: OfferedRate,
     /// Whether the trace is dealt by flow over all ports; else all of it arrives on port 0.
     pub(crate) spread: bool,
     /// Where to write what leaves by each port.
@@ -98,7 +98,7 @@ impl HarnessSpec {
         Self {
             ports: 4,
             loops: 1,
-            rate: Rate::Max,
+            rate: OfferedRate::Max,
             spread: false,
             out: None,
             lcores: None,

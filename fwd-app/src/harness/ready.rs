@@ -8,14 +8,14 @@ use dpdk_ffi::{Burst, Eal, Mempool, ReadyPackets};
 
 /// The tables of all inputs.
 #[derive(Default)]
-pub(crate) struct Ready {
+pub(crate) struct ReadyQueues {
     /// With the index of the port that receives them.
     queues: Vec<(usize, ReadyPackets)>,
     /// Packets to be received in all.
     total: u64,
 }
 
-impl Ready {
+impl ReadyQueues {
     /// Adds an input of port `port` that receives `count` packets.
     pub(crate) fn add(&mut self, port: usize, packets: ReadyPackets, count: u64) {
         self.queues.push((port, packets));

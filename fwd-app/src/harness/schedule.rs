@@ -8,7 +8,7 @@ use std::fmt;
 
 /// How fast a replayed trace is offered.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Rate {
+pub(crate) enum OfferedRate {
     /// As fast as the forwarder takes it.
     Max,
     /// So many packets a second, evenly spaced.
@@ -17,7 +17,7 @@ pub(crate) enum Rate {
     Times(f64),
 }
 
-impl fmt::Display for Rate {
+impl fmt::Display for OfferedRate {
     /// As `--rate` takes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -56,12 +56,12 @@ impl Schedule {
         clippy::cast_sign_loss,
         reason = "times of days in cycles fit 53 bits, and none is negative"
     )]
-    pub(crate) fn new(trace: &Trace, rate: Rate, tsc_hz: u64) -> Self {
+    pub(crate) fn new(trace: &Trace, rate: OfferedRate, tsc_hz: u64) -> Self {
         let hz = tsc_hz as f64;
         match rate {
-            Rate::Max => Self::Max,
-            Rate::Pps(pps) => Self::Even { gap: hz / pps },
-            Rate::Times(factor) => {
+            OfferedRate::Max => Self::Max,
+            OfferedRate::Pps(pps) => Self::Even { gap: hz / pps },
+            OfferedRate::Times(factor) => {
                 let first = trace.time_ns(0);
                 let cycles = |ns: u64| (ns as f64 * hz / 1e9 / factor) as u64;
                 let offsets: Vec<u64> = (0..trace.len()).map(|i| cycles(trace.time_ns(i) - first)).collect();

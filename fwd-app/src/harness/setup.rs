@@ -1,6 +1,6 @@
 //! How a replay is laid out: lcores, queues, EAL arguments, sizes of rings and pools. Pure: what the host has is a parameter.
 
-use super::{HarnessSpec, Rate};
+use super::{HarnessSpec, OfferedRate};
 use crate::error::ConfigError;
 use crate::topology::plan::{LcorePlan, LcoreResources, PlanError};
 use crate::topology::{QueueLcore, QueueMap, TopologyKind};
@@ -215,7 +215,8 @@ impl Sizes {
         // As many as may be inside, so that none has to wait for itself.
         let turns = window.div_ceil(frames as u64).min(spec.loops);
         let ready = turns.saturating_mul(frames as u64);
-        let is_at_ease = spec.rate == Rate::Max && spec.tx_slow == 1 && spec.mbufs.is_none() && !is_seen;
+        let is_at_ease =
+            spec.rate == OfferedRate::Max && spec.tx_slow == 1 && spec.mbufs.is_none() && !is_seen;
         let fits = frame_bytes_max <= ROOM_MAX && ready.saturating_mul(room as u64) <= READY_BYTES_MAX;
         let ready_turns = (is_at_ease && fits).then_some(turns);
         let mbufs = if ready_turns.is_some() { ready } else { mbufs };
@@ -349,7 +350,7 @@ mod tests {
             (usual(), 1000, 20_000, false),
             (HarnessSpec { tx_slow: 2, ..usual() }, 1000, 1514, false),
             (HarnessSpec { mbufs: Some(4096), ..usual() }, 1000, 1514, false),
-            (HarnessSpec { rate: Rate::Pps(10e3), ..usual() }, 1000, 1514, false),
+            (HarnessSpec { rate: OfferedRate::Pps(10e3), ..usual() }, 1000, 1514, false),
         ] {
             assert_eq!(turns(spec, frames, frame_bytes, is_seen), None);
         }

@@ -2,7 +2,7 @@
 
 use super::feeder::{Feeder, Tag};
 use super::trace::Trace;
-use super::verify::{Seen, Verifier};
+use super::verify::{Sent, Verifier};
 use crate::datapath::Latency;
 use anyhow::Context as _;
 use dpdk_ffi::{Burst, Eal, RingConsumer};
@@ -20,17 +20,10 @@ const BURST: usize = 256;
 /// Packets taken at once when the sink is slow on purpose.
 const SLOW_BURST: usize = 32;
 
-/// One TX ring: the port it belongs to.
-pub(crate) struct Outlet {
-    /// The port's index.
-    pub(crate) port: usize,
-    /// The ring's far end.
-    pub(crate) ring: RingConsumer,
-}
-
 /// See the module.
 pub(crate) struct Sink {
-    outlets: Vec<Outlet>,
+    /// The far ends of TX rings, each with the index of its port.
+    outlets: Vec<(usize, RingConsumer)>,
     burst: Burst,
     /// Packets are taken on one poll in so many.
     slow: u32,
@@ -44,19 +37,15 @@ pub(crate) struct Sink {
     scratch: Vec<u8>,
     /// Latencies from the intended send time.
     pub(crate) latency: Latency,
-    /// Packets taken, by port.
-    pub(crate) taken: Vec<u64>,
     /// Packets that overtook one of their own input, VRF and port.
     pub(crate) reordered: u64,
-    /// When the last packet was taken.
-    pub(crate) last_tsc: u64,
 }
 
 impl Sink {
     /// Over `outlets` of `ports` ports, fed by `inputs` rings.
     pub(crate) fn new(
         eal: &Eal,
-        outlets: Vec<Outlet>,
+        outlets: Vec<(usize, RingConsumer)>,
         ports: usize,
         inputs: usize,
         slow: u32,
@@ -75,9 +64,7 @@ impl Sink {
             writers: Vec::new(),
             scratch: Vec::new(),
             latency: Latency::new(dpdk_ffi::tsc_hz(eal)),
-            taken: vec![0; ports],
             reordered: 0,
-            last_tsc: 0,
         }
     }
 
@@ -87,7 +74,7 @@ impl Sink {
     /// When a file cannot be made.
     pub(crate) fn write_to(&mut self, dir: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make the folder {}", dir.display()))?;
-        for port in 0..self.taken.len() {
+        for port in 0..self.last.len() {
             let path = dir.join(format!("port{port}.pcap"));
             let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
             let header = PcapHeader {
@@ -127,17 +114,15 @@ impl Sink {
     ) -> anyhow::Result<u64> {
         let mut taken = 0;
         for at in 0..self.outlets.len() {
-            let outlet = &mut self.outlets[at];
-            let port = outlet.port;
-            let came = outlet.ring.dequeue_burst(&mut self.burst);
+            let (port, ring) = &mut self.outlets[at];
+            let (port, came) = (*port, ring.dequeue_burst(&mut self.burst));
             if came == 0 {
                 continue;
             }
-            self.last_tsc = dpdk_ffi::tsc();
+            let now_tsc = dpdk_ffi::tsc();
             taken += came as u64;
-            self.taken[port] += came as u64;
             for i in 0..came {
-                self.judge(i, port, feeder, verifier.as_deref_mut())?;
+                self.judge((i, now_tsc), port, feeder, verifier.as_deref_mut())?;
             }
             self.burst.free_all();
         }
@@ -146,7 +131,7 @@ impl Sink {
 
     fn judge(
         &mut self,
-        i: usize,
+        (i, now_tsc): (usize, u64),
         port: usize,
         feeder: &Feeder,
         verifier: Option<&mut Verifier>,
@@ -164,7 +149,7 @@ impl Sink {
             *last = sequence + 1;
         }
         if let Some(intended) = feeder.intended_tsc(sequence) {
-            self.latency.record(self.last_tsc.saturating_sub(intended), 1);
+            self.latency.record(now_tsc.saturating_sub(intended), 1);
         }
         if verifier.is_none() && self.writers.is_empty() {
             return Ok(());
@@ -178,7 +163,7 @@ impl Sink {
         if let Some(verifier) = verifier {
             let begun = feeder.updates_begun();
             let updates = (tag.updates_done(begun), begun);
-            verifier.sent(Seen { sequence, frame }, self.trace.frame(frame), port, bytes, updates);
+            verifier.sent(Sent { sequence, frame }, self.trace.frame(frame), port, bytes, updates);
         }
         if let Some((path, writer)) = self.writers.get_mut(port) {
             let packet = PcapPacket {

@@ -1,6 +1,6 @@
 //! Replays of the bundled capture within the process of a test.
 
-use super::drive::{Outcome, Replay};
+use super::drive::{Replay, ReplayOutcome};
 use super::setup::{Lcores, Sizes};
 use super::trace::Trace;
 use super::{HarnessSpec, ports};
@@ -19,7 +19,7 @@ pub(super) fn replay_in_process(
     mut forwarder: Forwarder,
     signals: &Signals,
     serve: impl FnOnce(Service) -> Service,
-) -> Option<Outcome> {
+) -> Option<ReplayOutcome> {
     let eal = dpdk_ffi::testing::eal()?;
     let settings = forward_spec(topology, &[]).settings(forwarder.main());
     forwarder.set_ports(ports(spec.ports)).unwrap();

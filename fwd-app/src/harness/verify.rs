@@ -59,7 +59,7 @@ pub(crate) struct Verifier {
 
 /// Which packet: its number over all loops, and its frame of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Sent {
     pub(crate) sequence: u64,
     pub(crate) frame: usize,
 }
@@ -119,8 +119,8 @@ impl Verifier {
     /// A packet has left by `port` with these bytes.
     ///
     /// `updates`: how many were certainly in service when it was fed, and how many may have been when it came.
-    pub(crate) fn sent(&mut self, at: Seen, original: &[u8], port: usize, bytes: &[u8], updates: (u64, u64)) {
-        let Seen { sequence, frame } = at;
+    pub(crate) fn sent(&mut self, at: Sent, original: &[u8], port: usize, bytes: &[u8], updates: (u64, u64)) {
+        let Sent { sequence, frame } = at;
         self.sent[frame] += 1;
         self.checked += 1;
         let verdict = self.verdicts[frame];

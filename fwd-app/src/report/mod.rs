@@ -58,7 +58,7 @@ pub(crate) struct Summary {
     /// What came, left and was dropped.
     pub(crate) packets: Packets,
     /// How fast.
-    pub(crate) rate: Rate,
+    pub(crate) rate: PacketRate,
     /// How long packets stayed.
     pub(crate) latency_ns: LatencyNs,
     /// Cycles by pass.
@@ -144,7 +144,7 @@ impl Packets {
 
 /// How fast packets were sent.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Rate {
+pub(crate) struct PacketRate {
     /// Packets received and dealt with, millions a second.
     pub(crate) mpps: f64,
     /// Sent, gigabits a second, frames without their checksum (layer 2).
@@ -475,10 +475,10 @@ impl Totals {
 
     /// How fast, over `duration_s` and by the lcores' own time on a clock of `tsc_hz`.
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
-    fn rate(&self, duration_s: f64, tsc_hz: u64) -> Rate {
+    fn rate(&self, duration_s: f64, tsc_hz: u64) -> PacketRate {
         let per = |count: u64, seconds: f64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let Counters { rx_packets, tx_packets, tx_bytes, busy_cycles, .. } = self.counters;
-        Rate {
+        PacketRate {
             mpps: per(rx_packets, duration_s) / 1e6,
             gbps: per(tx_bytes * 8, duration_s) / 1e9,
             gbps_l1: per((tx_bytes + tx_packets * WIRE_BYTES) * 8, duration_s) / 1e9,

@@ -113,7 +113,7 @@ pub(crate) fn render(summary: &Summary) -> String {
     if let Some(trace) = &summary.trace {
         let _ = writeln!(out, "source   {}, {} packets from {}", trace.file, trace.fed, trace.packets_from);
     }
-    latency_text(&mut out, latency_ns);
+    out.push_str(&latency(latency_ns));
     out.push_str(&bars(&summary.histogram));
     if !summary.stages.is_empty() {
         let _ = write!(out, "cycles   a packet:");
@@ -245,31 +245,17 @@ fn packets_text(out: &mut String, packets: &Packets) {
 
 /// Latency percentiles, in a line.
 pub(crate) fn latency(latency: &LatencyNs) -> String {
-    let mut out = String::new();
-    latency_text(&mut out, latency);
-    out
-}
-
-fn latency_text(out: &mut String, latency: &LatencyNs) {
     if latency.count == 0 {
-        let _ = writeln!(out, "latency  no packet was sent");
-        return;
+        return "latency  no packet was sent\n".to_owned();
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mean of nanoseconds")]
     let mean = time_text(latency.mean as u64);
-    let _ = writeln!(
-        out,
-        "latency  min {}, p50 {}, p90 {}, p99 {}, p99.9 {}, p99.99 {}, max {}, mean {mean}, of {} packets ({})",
-        time_text(latency.min),
-        time_text(latency.p50),
-        time_text(latency.p90),
-        time_text(latency.p99),
-        time_text(latency.p99_9),
-        time_text(latency.p99_99),
-        time_text(latency.max),
-        latency.count,
-        latency.measured
-    );
+    let LatencyNs { min, p50, p90, p99, p99_9, p99_99, max, count, measured, .. } = *latency;
+    let [min, p50, p90, p99, p99_9, p99_99, max] = [min, p50, p90, p99, p99_9, p99_99, max].map(time_text);
+    format!(
+        "latency  min {min}, p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p99_9}, p99.99 {p99_99}, max {max}, mean {mean}, of {count} packets \
+         ({measured})\n"
+    )
 }
 
 #[expect(clippy::cast_precision_loss, reason = "table sizes below 2^53")]

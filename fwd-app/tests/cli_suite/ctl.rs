@@ -1,6 +1,6 @@
 //! `ctl` from outside, with a socket of the test's own or with none: exit codes, output, scripts, the prompt. `completions`.
 
-use crate::support::{Scratch, fwd, fwd_stdin};
+use crate::support::{ScratchFolder, fwd, fwd_stdin};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -27,7 +27,7 @@ fn forwarder(path: &str, replies: &'static [&'static str]) -> thread::JoinHandle
 
 #[test]
 fn wrong_words_are_usage_and_no_forwarder_is_an_absent_device() {
-    let socket = Scratch::new().path("absent.sock");
+    let socket = ScratchFolder::new().path("absent.sock");
     fwd(&["ctl", "--socket", &socket, "show", "dropz"])
         .fails(2, &["'dropz' is not understood here, wanted port"]);
     fwd(&["ctl", "--socket", &socket, "--timeout", "0", "start"]).fails(2, &["--timeout"]);
@@ -49,7 +49,7 @@ fn help_needs_no_forwarder() {
 
 #[test]
 fn answers_go_to_stdout_and_refusals_are_failures() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let replies = [
         r#"{"ok":true,"text":"no_route  7\n"}"#,
         r#"{"ok":true,"data":{"prefix":"10.0.0.0/8","id":7}}"#,
@@ -72,7 +72,7 @@ fn answers_go_to_stdout_and_refusals_are_failures() {
 
 #[test]
 fn a_script_stops_at_the_first_error() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let socket = scratch.path("x.sock");
     let forwarder = forwarder(&socket, &[r#"{"ok":true,"text":"done"}"#, r#"{"ok":false,"error":"no"}"#]);
     let out = fwd_stdin(&["ctl", "--socket", &socket], "start # again\n\nstop\nstart\n")
@@ -103,7 +103,7 @@ impl Screen {
 
 #[test]
 fn the_prompt_completes_words_shows_errors_and_keeps_a_history() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let socket = scratch.path("x.sock");
     let forwarder = forwarder(&socket, &[r#"{"ok":true,"text":"7 dropped"}"#]);
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();

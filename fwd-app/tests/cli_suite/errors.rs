@@ -1,14 +1,13 @@
 //! Errors of the program: message, exit code, and no partial output.
 
 use crate::mrt;
-use crate::support::{Scratch, fwd, fwd_stdin, has_avx512f};
+use crate::support::{ScratchFolder, fwd, fwd_stdin, has_avx512f};
 use std::fs::File;
-use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
 #[test]
 fn a_wrong_line_names_file_and_line() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     for (name, line, parts) in [
         ("id0.txt", "10.0.0.0/8 0", ["0", "16777215"]),
         ("id.txt", "10.0.0.0/8 16777216", ["16777216", "16777215"]),
@@ -32,7 +31,7 @@ fn a_wrong_line_names_file_and_line() {
 
 #[test]
 fn a_bad_second_file_leaves_no_output_file() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let good = scratch.file("good.txt", "1.0.0.0/8 1\n");
     let bad = scratch.file("bad.txt", "1.0.0.0/8 x\n");
     let out = scratch.path("out.txt");
@@ -44,7 +43,7 @@ fn a_bad_second_file_leaves_no_output_file() {
 
 #[test]
 fn what_is_no_file_of_routes() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let folder = scratch.path("folder");
     std::fs::create_dir(&folder).unwrap();
     fwd(&["lookup", "--fib", &folder, "1.1.1.1"]).fails(1, &["folder", "directory"]);
@@ -58,13 +57,10 @@ fn what_is_no_file_of_routes() {
 
 #[test]
 fn an_mrt_file_cut_short_warns_and_keeps_what_it_read() {
-    let scratch = Scratch::new();
-    let gateway = |last| Ipv4Addr::new(198, 51, 100, last);
-    let whole = mrt::table(&[
-        (Ipv4Addr::new(10, 0, 0, 0), 8, gateway(1)),
-        (Ipv4Addr::new(11, 0, 0, 0), 8, gateway(2)),
-        (Ipv4Addr::new(12, 0, 0, 0), 8, gateway(1)),
-    ]);
+    let scratch = ScratchFolder::new();
+    let routes =
+        [("10.0.0.0/8", "198.51.100.1"), ("11.0.0.0/8", "198.51.100.2"), ("12.0.0.0/8", "198.51.100.1")];
+    let whole = mrt::table(&routes);
     let ask = |file: &str| fwd(&["lookup", "--fib", file, "10.0.0.1", "11.0.0.1", "12.0.0.1"]);
     let out = ask(&scratch.file("whole.mrt", &whole));
     assert_eq!(out.stderr, "");
@@ -81,7 +77,7 @@ fn an_mrt_file_cut_short_warns_and_keeps_what_it_read() {
 
 #[test]
 fn an_engine_or_instruction_set_that_is_not_there() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n");
     let with = |option: &str, value: &str| fwd(&["lookup", "--fib", &fib, option, value, "10.0.0.1"]);
     let out = with("--engine", "warp").fails(
@@ -119,7 +115,7 @@ fn an_engine_or_instruction_set_that_is_not_there() {
 
 #[test]
 fn a_table_that_is_too_large_is_refused() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.path("routes.txt");
     fwd(&["fib", "generate", "--family", "both", "--routes", "60000", "-o", &fib]).ok();
     let small = ["lookup", "--fib", &fib, "--engine", "bloom", "--table-memory"];
@@ -137,7 +133,7 @@ fn a_table_that_is_too_large_is_refused() {
 
 #[test]
 fn a_bad_address_is_named_after_the_good_ones_are_answered() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "0.0.0.0/0 5\n");
     let input = "1.1.1.1\n# x\n2.2.2.2\n3.3.3.333\n4.4.4.4\n";
     let out = fwd_stdin(&["lookup", "--fib", &fib], input)
@@ -147,7 +143,7 @@ fn a_bad_address_is_named_after_the_good_ones_are_answered() {
 
 #[test]
 fn a_bad_address_on_the_command_line_is_bad_usage() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "0.0.0.0/0 5\n");
     for bad in ["300.1.1.1", "nonsense", "10.0.0.0/8", "1.2.3", "fe80::1%eth0", ""] {
         // The wrong address is reported before the table's file is opened.
@@ -162,7 +158,7 @@ fn a_bad_address_on_the_command_line_is_bad_usage() {
 
 #[test]
 fn bad_update_streams() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "0.0.0.0/0 5\n");
     let ask = |updates: &str| fwd(&["lookup", "--fib", &fib, "--updates", updates, "1.1.1.1"]);
     let bad = scratch.file("bad.txt", "a 10.0.0.0/8 1\nw 10.0.0.0/8\na 10.0.0.0/8\n");
@@ -180,7 +176,7 @@ fn bad_update_streams() {
 
 #[test]
 fn bad_usage() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "0.0.0.0/0 5\n");
     fwd(&[]).fails(2, &["a command is wanted", "Usage:"]);
     fwd(&["fly"]).fails(2, &["'fly'"]);
@@ -215,7 +211,7 @@ fn bad_usage() {
 
 #[test]
 fn output_that_cannot_be_written() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "0.0.0.0/0 5\n");
     let to = |out: &str| fwd(&["fib", "convert", &fib, "--to", "text", "-o", out]);
     to(&scratch.path("")).fails(1, &["cannot write", "directory"]);
@@ -241,7 +237,7 @@ fn on_a_full_disk(args: &[&str], is_stdout: bool) -> (Option<i32>, String) {
 
 #[test]
 fn a_full_disk_is_an_error_and_never_a_panic() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "0.0.0.0/0 5\n");
     for args in [
         &["lookup", "--fib", &fib, "1.1.1.1"][..],

@@ -1,7 +1,7 @@
 //! `fib generate`, `stat` and `convert`, and round trips through all three.
 
-use crate::support::{Scratch, fwd};
-use crate::trie::Model;
+use crate::support::{ScratchFolder, fwd};
+use crate::trie::RouteModel;
 use serde_json::Value;
 
 fn stat(files: &[&str]) -> Value {
@@ -11,7 +11,7 @@ fn stat(files: &[&str]) -> Value {
 
 #[test]
 fn a_generated_table_is_what_was_asked_for_and_the_same_each_time() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let generate = |seed: &str, family: &str, routes: &str| {
         let args =
             ["fib", "generate", "--seed", seed, "--family", family, "--routes", routes, "--next-hops", "40"];
@@ -22,7 +22,7 @@ fn a_generated_table_is_what_was_asked_for_and_the_same_each_time() {
     {
         let text = generate("7", family, routes);
         assert_eq!(text, generate("7", family, routes));
-        let model = Model::of_text(&text);
+        let model = RouteModel::of_text(&text);
         assert_eq!(model.routes.len(), v4 + v6, "no prefix twice");
         assert_eq!(model.routes.keys().filter(|(first, _)| first.is_ipv4()).count(), v4);
         assert!(model.routes.values().all(|id| (1..=40).contains(id)));
@@ -38,7 +38,7 @@ fn a_generated_table_is_what_was_asked_for_and_the_same_each_time() {
 
 #[test]
 fn stat_counts_what_is_there() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let v4 =
         scratch.file("v4.txt", "0.0.0.0/0 9\n10.0.0.0/8 1\n10.1.0.0/16 2\n10.1.2.3/32 1\n10.0.0.0/8 3\n");
     let v6 = scratch
@@ -69,7 +69,7 @@ fn stat_counts_what_is_there() {
 
 #[test]
 fn text_comes_back_as_it_went_in() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let first = scratch.path("first.txt");
     fwd(&["fib", "generate", "--family", "both", "--routes", "20000", "-o", &first]).ok();
     let text = std::fs::read_to_string(&first).unwrap();
@@ -82,7 +82,7 @@ fn text_comes_back_as_it_went_in() {
 
 #[test]
 fn gateways_survive_the_way_through_iproute2_and_json() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let text = "10.0.0.0/8 via 192.0.2.1 dev eth0\n10.1.0.0/16 via 192.0.2.2 dev eth1\n\
                 blackhole 10.2.0.0/16\nunreachable 10.3.0.0/16\nprohibit 2001:db8:1::/48\n2001:db8::/32 via 2001:db8:f::1 dev eth0\n";
     let first = scratch.file("first.txt", text);
@@ -107,7 +107,7 @@ fn gateways_survive_the_way_through_iproute2_and_json() {
 
 #[test]
 fn l3fwd_rules_name_the_port_of_each_id() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let text: String = (0..10).map(|i| format!("10.{i}.0.0/16 {}\n", i + 1)).collect();
     let fib = scratch.file("routes.txt", text);
     let rules = fwd(&["fib", "convert", &fib, "--to", "l3fwd", "--ports", "4"]).ok();
@@ -118,14 +118,14 @@ fn l3fwd_rules_name_the_port_of_each_id() {
 
 #[test]
 fn an_update_stream_is_for_its_table() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.path("routes.txt");
     fwd(&["fib", "generate", "--family", "both", "--routes", "5000", "-o", &fib]).ok();
     let stream =
         |seed: &str| fwd(&["fib", "generate", "--updates", "10000", "--fib", &fib, "--seed", seed]).ok();
     assert_eq!(stream("1"), stream("1"));
     assert_ne!(stream("1"), stream("2"));
-    let mut model = Model::of_text(&std::fs::read_to_string(&fib).unwrap());
+    let mut model = RouteModel::of_text(&std::fs::read_to_string(&fib).unwrap());
     let mut withdraws = 0;
     for line in stream("1").lines() {
         if let Some(prefix) = line.strip_prefix("w ") {

@@ -1,7 +1,7 @@
 //! Full tables of the Internet, if `FWD_DATA` has them: every engine and instruction set against the trie.
 
-use crate::support::{Scratch, check_engines, data, fwd};
-use crate::trie::{Model, Route, edges, random_addresses, route};
+use crate::support::{ScratchFolder, check_engines, data, fwd};
+use crate::trie::{Route, RouteModel, edges, random_addresses, route};
 use fib::{conformance, feed};
 use std::io::Read as _;
 use std::path::Path;
@@ -16,7 +16,7 @@ pub(crate) fn text(path: &str) -> String {
 #[test]
 fn full_ipv4_and_ipv6_tables_together() {
     let (Some(v4), Some(v6)) = (data("v4-202401.txt.xz"), data("v6-202401.txt.xz")) else { return };
-    let model = Model::of_text(&(text(&v4) + &text(&v6)));
+    let model = RouteModel::of_text(&(text(&v4) + &text(&v6)));
     assert_eq!(model.routes.len(), 901_899 + 160_147);
     assert!(model.routes.keys().any(|(first, len)| first.is_ipv6() && *len > 64));
     // Every route is looked up with `FWD_CONFORMANCE=full`, else every eighth.
@@ -29,7 +29,7 @@ fn full_ipv4_and_ipv6_tables_together() {
 fn full_tables_after_a_real_update_stream() {
     let (Some(v4), Some(v6)) = (data("v4-202401.txt.xz"), data("v6-202401.txt.xz")) else { return };
     let Some(updates) = data("updates-ris-20190101.txt.xz") else { return };
-    let mut model = Model::of_text(&(text(&v4) + &text(&v6)));
+    let mut model = RouteModel::of_text(&(text(&v4) + &text(&v6)));
     let mut touched: Vec<Route> = Vec::new();
     for line in text(&updates).lines() {
         // SECONDS a|w PREFIX PEER ORIGIN; the next hop is 1 + ORIGIN mod 255.
@@ -50,12 +50,12 @@ fn full_tables_after_a_real_update_stream() {
 #[test]
 fn an_mrt_rib_that_is_cut_gives_what_is_whole() {
     let Some(rib) = data("rib.20140523.0600_firstMB.bz2") else { return };
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let routes = scratch.path("routes.txt");
     let out = fwd(&["fib", "convert", &rib, "--to", "text", "-o", &routes]);
     assert_eq!(out.code, 0, "{}", out.stderr);
     assert!(out.stderr.contains("warning") && out.stderr.contains("cut short"), "{}", out.stderr);
-    let model = Model::of_text(&std::fs::read_to_string(&routes).unwrap());
+    let model = RouteModel::of_text(&std::fs::read_to_string(&routes).unwrap());
     assert!(model.routes.len() > 1000);
     // The MRT file itself and its text give the same answers.
     let mut probes = model.probes(1);

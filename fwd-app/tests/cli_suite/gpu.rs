@@ -4,8 +4,8 @@
 //! With `LPM_GPU=real` the answers come from the host's own driver.
 
 use crate::full_tables::text;
-use crate::support::{Output, Scratch, check_answers, data, fwd, fwd_env, lines};
-use crate::trie::{Model, edges, every_length, random_addresses, route};
+use crate::support::{Output, ScratchFolder, check_answers, data, fwd, fwd_env, lines};
+use crate::trie::{RouteModel, edges, every_length, random_addresses, route};
 use std::fs;
 use std::net::IpAddr;
 
@@ -44,7 +44,7 @@ fn mocked(switches: &[(&'static str, &str)], args: &[&str], input: &str) -> Outp
 }
 
 /// Looks up `addresses` with every GPU engine, and compares with the model.
-fn check(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &Model) {
+fn check(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &RouteModel) {
     let Some(driver) = driver() else { return };
     let input = lines(addresses);
     for engine in ENGINES {
@@ -58,18 +58,18 @@ fn check(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &Model) {
 }
 
 /// A generated table with an update stream, and the model after the stream.
-fn generated(scratch: &Scratch, routes: &str, updates: &str) -> ([String; 2], Model) {
+fn generated(scratch: &ScratchFolder, routes: &str, updates: &str) -> ([String; 2], RouteModel) {
     let files = scratch.generated(routes, updates);
-    let mut model = Model::of_text(&fs::read_to_string(&files[0]).unwrap());
+    let mut model = RouteModel::of_text(&fs::read_to_string(&files[0]).unwrap());
     fs::read_to_string(&files[1]).unwrap().lines().for_each(|line| model.update(line));
     (files, model)
 }
 
 #[test]
 fn generated_tables_before_and_after_updates() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let ([fib, updates], after) = generated(&scratch, "20000", "10000");
-    let before = Model::of_text(&fs::read_to_string(&fib).unwrap());
+    let before = RouteModel::of_text(&fs::read_to_string(&fib).unwrap());
     for (model, more) in [(before, vec![]), (after, vec!["--updates", updates.as_str()])] {
         let mut probes = model.probes(2);
         probes.extend(random_addresses(20_000, 3));
@@ -79,10 +79,10 @@ fn generated_tables_before_and_after_updates() {
 
 #[test]
 fn routes_of_every_length_and_every_mode_of_the_device() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let text = every_length();
     let fib = scratch.file("routes.txt", &text);
-    let model = Model::of_text(&text);
+    let model = RouteModel::of_text(&text);
     let mut probes = model.probes(1);
     probes.extend(random_addresses(500, 1));
     for mode in ["copy", "graph", "mapped"] {
@@ -94,7 +94,7 @@ fn routes_of_every_length_and_every_mode_of_the_device() {
 #[test]
 fn full_tables() {
     let (Some(v4), Some(v6)) = (data("v4-202401.txt.xz"), data("v6-202401.txt.xz")) else { return };
-    let model = Model::of_text(&(text(&v4) + &text(&v6)));
+    let model = RouteModel::of_text(&(text(&v4) + &text(&v6)));
     // The edges of every third route, and of all routes longer than /64: the device searches 64 bits, and the host finishes those.
     let mut probes = model.probes(3);
     let deep = model.routes.keys().filter(|(first, len)| first.is_ipv6() && *len > 64);
@@ -105,7 +105,7 @@ fn full_tables() {
 
 #[test]
 fn without_a_gpu_there_is_one_clear_line_and_exit_code_3() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n");
     let no_driver = fwd(&["check"]).stdout.contains("no CUDA driver");
     for engine in ENGINES {
@@ -151,7 +151,7 @@ fn check_says_what_gpu_there_is_or_why_none() {
 
 #[test]
 fn options_that_do_not_fit_are_bad_usage() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n");
     let lookup = |more: &[&str]| fwd(&[&["lookup", "--fib", &fib, "10.0.0.1"], more].concat());
     lookup(&["--engine", "bloom", "--fallback", "gamt"]).fails(2, &["--fallback gamt", "CPU engine"]);
@@ -175,7 +175,7 @@ fn switched(out: &Output) -> bool {
 
 #[test]
 fn a_fallback_answers_where_there_is_no_gpu() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n2001:db8::/32 2\n");
     for engine in ENGINES {
         let args =
@@ -201,7 +201,7 @@ fn a_fallback_answers_where_there_is_no_gpu() {
 
 #[test]
 fn whichever_driver_call_fails_the_answers_are_right() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let ([fib, updates], model) = generated(&scratch, "300", "200");
     let mut probes = model.probes(1);
     probes.extend([route("0.0.0.0/0").0, route("::/0").0]);
@@ -239,10 +239,10 @@ fn whichever_driver_call_fails_the_answers_are_right() {
 
 #[test]
 fn a_device_that_is_too_slow_or_hangs_is_given_up() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let text = "0.0.0.0/1 1\n128.0.0.0/2 2\n::/2 3\n8000::/1 4\n";
     let fib = scratch.file("routes.txt", text);
-    let model = Model::of_text(text);
+    let model = RouteModel::of_text(text);
     // Enough addresses that operation 60 happens during lookups, and not before.
     let probes = random_addresses(200_000, 4);
     let input = lines(&probes);

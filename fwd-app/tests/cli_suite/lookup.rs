@@ -1,7 +1,7 @@
 //! `lookup` against the trie: small tables of every shape, generated tables, updates, and the streaming of input and output.
 
-use crate::support::{Scratch, check_answers, check_engines, fwd, fwd_stdin, lines, setups, start};
-use crate::trie::{Model, edges, every_length, random_addresses, route};
+use crate::support::{ScratchFolder, check_answers, check_engines, fwd, fwd_stdin, lines, setups, start};
+use crate::trie::{RouteModel, edges, every_length, random_addresses, route};
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::IpAddr;
@@ -23,9 +23,9 @@ fn small_tables_of_every_shape() {
         "0.0.0.0/1 1\n128.0.0.0/1 2\n10.0.0.0/20 3\n10.0.0.0/21 4\n10.0.0.0/24 5\n10.0.0.0/25 6\n",
         &every_length(),
     ] {
-        let scratch = Scratch::new();
+        let scratch = ScratchFolder::new();
         let fib = scratch.file("routes.txt", text);
-        let model = Model::of_text(text);
+        let model = RouteModel::of_text(text);
         let mut probes = model.probes(1);
         probes.extend(addresses(&["0.0.0.0", "255.255.255.255", "::", "ffff::", "2001:db8::1", "192.0.2.1"]));
         probes.extend(random_addresses(500, 1));
@@ -35,9 +35,9 @@ fn small_tables_of_every_shape() {
 
 #[test]
 fn generated_tables_and_an_update_stream() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let [fib, updates] = scratch.generated("30000", "20000");
-    let mut model = Model::of_text(&std::fs::read_to_string(&fib).unwrap());
+    let mut model = RouteModel::of_text(&std::fs::read_to_string(&fib).unwrap());
     assert_eq!(model.routes.len(), 30_000);
     let mut probes = model.probes(1);
     probes.extend(random_addresses(20_000, 5));
@@ -60,20 +60,20 @@ fn generated_tables_and_an_update_stream() {
 
 #[test]
 fn withdrawing_everything_leaves_an_empty_table() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.path("routes.txt");
     fwd(&["fib", "generate", "--family", "both", "--routes", "3000", "-o", &fib]).ok();
     let text = std::fs::read_to_string(&fib).unwrap();
     let withdraws: String =
         text.lines().map(|line| format!("w {}\n", line.split(' ').next().unwrap())).collect();
     let updates = scratch.file("updates.txt", withdraws);
-    let probes = Model::of_text(&text).probes(1);
-    check_engines(&[&fib], &["--updates", &updates], &probes, &Model::new());
+    let probes = RouteModel::of_text(&text).probes(1);
+    check_engines(&[&fib], &["--updates", &updates], &probes, &RouteModel::new());
 }
 
 #[test]
 fn several_files_are_one_table_and_auto_is_an_engine() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let v4 = scratch.file("v4.txt", "10.0.0.0/8 1\n");
     let v6 = scratch.file("v6.txt", "2001:db8::/32 2\n10.0.0.0/8 3\n");
     let out = fwd(&["lookup", "--fib", &v4, "--fib", &v6, "10.0.0.1", "2001:db8::", "::1"]);
@@ -82,7 +82,7 @@ fn several_files_are_one_table_and_auto_is_an_engine() {
 
 #[test]
 fn other_route_formats_are_looked_up_too() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let routes = scratch.file(
         "routes.txt",
         "10.0.0.0/8 via 192.0.2.1 dev 0\n11.0.0.0/8 via 192.0.2.2 dev 1\n12.0.0.0/8 via 192.0.2.1 dev 0\n",
@@ -97,7 +97,7 @@ fn other_route_formats_are_looked_up_too() {
 
 #[test]
 fn a_hundred_thousand_next_hops_are_right_or_refused() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let mut text = String::new();
     for id in 1..=100_000_u32 {
         let bits = id.wrapping_mul(0x9e37_79b1) & 0xffff_ff00;
@@ -105,7 +105,7 @@ fn a_hundred_thousand_next_hops_are_right_or_refused() {
     }
     writeln!(text, "0.0.0.0/0 16777215\n2001:db8::/32 16777214").unwrap();
     let fib = scratch.file("routes.txt", &text);
-    let model = Model::of_text(&text);
+    let model = RouteModel::of_text(&text);
     assert!(model.routes.len() > 99_000);
     let mut probes = model.probes(1);
     probes.extend(random_addresses(10_000, 6));
@@ -123,7 +123,7 @@ fn a_hundred_thousand_next_hops_are_right_or_refused() {
 
 #[test]
 fn input_is_answered_in_order_with_blanks_and_comments_skipped() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n2001:db8::/32 2\n");
     let input = "# first\n\n10.0.0.1\r\n  2001:DB8::1\t# why\n11.1.1.1\n10.9.9.9";
     let out = fwd_stdin(&["lookup", "--fib", &fib], input).ok();
@@ -133,7 +133,7 @@ fn input_is_answered_in_order_with_blanks_and_comments_skipped() {
 
 #[test]
 fn a_program_at_both_ends_gets_each_answer_at_once() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n");
     let mut child = start(&["lookup", "--fib", &fib], &[]);
     let mut stdin = child.stdin.take().unwrap();
@@ -150,7 +150,7 @@ fn a_program_at_both_ends_gets_each_answer_at_once() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let scratch = Scratch::new();
+    let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "10.0.0.0/8 1\n");
     let mut child = start(&["lookup", "--fib", &fib], &[]);
     drop(child.stdout.take());

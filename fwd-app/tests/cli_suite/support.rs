@@ -1,6 +1,6 @@
 //! Runs the program, and manages scratch files.
 
-use crate::trie::Model;
+use crate::trie::RouteModel;
 use std::fs;
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -72,9 +72,9 @@ pub(crate) fn fwd_env(args: &[&str], input: &str, environment: &[(&str, &str)]) 
 }
 
 /// A folder that is deleted at the end of the test.
-pub(crate) struct Scratch(TempDir);
+pub(crate) struct ScratchFolder(TempDir);
 
-impl Scratch {
+impl ScratchFolder {
     pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -137,7 +137,7 @@ pub(crate) fn has_avx512f() -> bool {
 }
 
 /// Checks that the answers of `lookup` are the model's, for each address, in order.
-pub(crate) fn check_answers(stdout: &str, addresses: &[IpAddr], model: &Model, what: &str) {
+pub(crate) fn check_answers(stdout: &str, addresses: &[IpAddr], model: &RouteModel, what: &str) {
     assert_eq!(stdout.lines().count(), addresses.len(), "{what}: lines");
     for (line, address) in stdout.lines().zip(addresses) {
         let (text, id) = line.split_once('\t').unwrap();
@@ -152,7 +152,7 @@ pub(crate) fn lines(addresses: &[IpAddr]) -> String {
 }
 
 /// Looks `addresses` up with every engine and instruction set, and compares with the model.
-pub(crate) fn check_engines(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &Model) {
+pub(crate) fn check_engines(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &RouteModel) {
     let input = lines(addresses);
     for [engine, isa] in setups() {
         let mut args = vec!["lookup", "--engine", engine, "--isa", isa];

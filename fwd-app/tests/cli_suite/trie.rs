@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// One family; addresses are aligned to the most significant bit.
-struct Trie {
+struct BinaryTrie {
     children: Vec<[u32; 2]>,
     ids: Vec<u32>,
 }
 
-impl Trie {
+impl BinaryTrie {
     fn new() -> Self {
         Self { children: vec![[0; 2]], ids: vec![0] }
     }
@@ -48,9 +48,9 @@ impl Trie {
 pub(crate) type Route = (IpAddr, u32);
 
 /// Both families, and the routes themselves.
-pub(crate) struct Model {
-    v4: Trie,
-    v6: Trie,
+pub(crate) struct RouteModel {
+    v4: BinaryTrie,
+    v6: BinaryTrie,
     pub(crate) routes: HashMap<Route, u32>,
 }
 
@@ -88,9 +88,9 @@ pub(crate) fn edges((first, len): Route) -> [IpAddr; 4] {
     [first, last, offset(first, -1), offset(last, 1)]
 }
 
-impl Model {
+impl RouteModel {
     pub(crate) fn new() -> Self {
-        Self { v4: Trie::new(), v6: Trie::new(), routes: HashMap::new() }
+        Self { v4: BinaryTrie::new(), v6: BinaryTrie::new(), routes: HashMap::new() }
     }
 
     /// A model of lines `PREFIX ID`.
@@ -164,8 +164,8 @@ pub(crate) fn random_addresses(count: usize, seed: u64) -> Vec<IpAddr> {
 #[test]
 fn the_trie_itself_is_right_on_a_case_done_by_hand() {
     let mut model =
-        Model::of_text("# x\n0.0.0.0/0 1\n10.0.0.0/8 2\n10.1.2.3/32 3\n::/0 4\n2001:db8::/32 5\n");
-    let at = |model: &Model, text: &str| model.lookup(text.parse().unwrap());
+        RouteModel::of_text("# x\n0.0.0.0/0 1\n10.0.0.0/8 2\n10.1.2.3/32 3\n::/0 4\n2001:db8::/32 5\n");
+    let at = |model: &RouteModel, text: &str| model.lookup(text.parse().unwrap());
     assert_eq!(
         ["9.9.9.9", "10.1.2.2", "10.1.2.3", "::", "2001:db8::1"].map(|text| at(&model, text)),
         [1, 2, 3, 4, 5]

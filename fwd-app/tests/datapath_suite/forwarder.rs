@@ -1,8 +1,8 @@
 //! A running forwarder that tests steer over its control socket.
 
-use crate::run::eal;
+use crate::run::{eal, run_command};
 use crate::signals::send;
-use crate::support::{assert_conserved, bundled, changes, fwd_app, json, mix_command, skip, stderr, wait};
+use crate::support::{bundled, changes, fwd_app, json, mix_command, skip, stderr, wait};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -14,14 +14,14 @@ pub(crate) fn endless_mix() -> String {
 }
 
 /// A forwarder with its control socket.
-pub(crate) struct Forwarder {
+pub(crate) struct Steered {
     /// `None` once it has ended.
     pub(crate) child: Option<Child>,
     pub(crate) socket: PathBuf,
     json: PathBuf,
 }
 
-impl Drop for Forwarder {
+impl Drop for Steered {
     /// A test that failed leaves no forwarder behind.
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -30,7 +30,7 @@ impl Drop for Forwarder {
     }
 }
 
-impl Forwarder {
+impl Steered {
     /// Waits until the one that `child` is answers; `None` if DPDK does not start here.
     pub(crate) fn wait_for(mut child: Child, folder: &Path) -> Option<Self> {
         let (socket, json) = (folder.join("ctl"), folder.join("summary.json"));
@@ -67,8 +67,10 @@ impl Forwarder {
         Self::wait_for(command.arg("--ctl").arg(folder.join("ctl")).spawn().unwrap(), folder)
     }
 
-    /// `run` with the routes of `routes` over ports that receive the mixed capture again and again.
-    pub(crate) fn run(folder: &Path, name: &str, routes: &Path) -> Option<Self> {
+    /// `run` with the routes of `text`, in the file more.txt, over ports that receive the mixed capture again and again.
+    pub(crate) fn run(folder: &Path, name: &str, text: &str) -> Option<Self> {
+        let routes = folder.join("more.txt");
+        std::fs::write(&routes, text).unwrap();
         Self::run_with(folder, name, &endless_mix(), &["--fib", routes.to_str().unwrap()])
     }
 
@@ -86,10 +88,9 @@ impl Forwarder {
     pub(crate) fn over(folder: &Path, name: &str, options: &[&str], vdevs: &[String]) -> Option<Self> {
         let mut eal = eal("(0-1)@(0-1)", name);
         eal.iter_mut().filter(|word| *word == "256").for_each(|word| *word = "512".to_owned());
-        let mut command = fwd_app(&["run"]);
-        command.args(options).arg("--json").arg(folder.join("summary.json"));
-        command.arg("--ctl").arg(folder.join("ctl")).arg("--").args(eal);
-        command.args(vdevs.iter().flat_map(|vdev| ["--vdev", vdev]));
+        let ctl = folder.join("ctl");
+        let options = [&["--ctl", ctl.to_str().unwrap()], options].concat();
+        let mut command = run_command(&folder.join("summary.json"), &options, &eal, vdevs);
         Self::wait_for(command.spawn().unwrap(), folder)
     }
 
@@ -151,7 +152,6 @@ impl Forwarder {
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(0), "{text}");
         let summary = json(&self.json);
-        assert_conserved(&summary);
         assert!(!self.socket.exists(), "the socket is removed");
         (summary, text)
     }

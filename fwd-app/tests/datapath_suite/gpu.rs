@@ -5,8 +5,8 @@
 //! traces are small, and `--stall-us` is long where no stall is intended.
 
 use crate::support::{
-    assert_conserved, bundled, changes, drops, mix_command, number, read_pcap, replay as replay_on_cpu,
-    replay_command, report, skipped, stderr, v4_frame, v6_frame, wait, write_pcap,
+    bundled, changes, drops, mix_command, number, ran, read_pcap, replay as replay_on_cpu, replay_command,
+    report, stderr, v4_frame, v6_frame, wait, write_pcap,
 };
 use lpm_gpu::cu::testing::library;
 use serde_json::Value;
@@ -33,8 +33,6 @@ fn replay_to(
     let mut command = replay_command(trace, routes);
     command.env("LD_PRELOAD", library().unwrap()).envs(switches.iter().copied()).arg("--verify").args(extra);
     let (summary, said) = report(command, code)?;
-    assert_conserved(&summary);
-    assert_eq!(number(&summary, "/verify/mismatches"), 0, "{switches:?} {extra:?}: {said}");
     assert_eq!(number(&summary, "/packets/reordered"), 0);
     Some((summary, said))
 }
@@ -227,13 +225,9 @@ fn a_device_slower_than_the_stall_limit_costs_packets_and_nothing_else() {
     // Every batch is abandoned long before its answer is ready, so soon every slot belongs to an abandoned batch.
     command.env("LD_PRELOAD", library().unwrap()).env("MOCKCUDA_DELAY_US", "200000");
     command.args(["--engine", "gamt", "--stall-us", "1000", "--loops", "40", "--json"]).arg(&json);
-    let output = wait(command.spawn().unwrap(), Duration::from_secs(20));
-    if skipped(&output) {
-        return;
-    }
+    let Some(output) = ran(wait(command.spawn().unwrap(), Duration::from_secs(20))) else { return };
     let said = stderr(&output);
-    let summary: Value = serde_json::from_slice(&std::fs::read(&json).expect(&said)).unwrap();
-    assert_conserved(&summary);
+    let summary = crate::support::json(&json);
     assert_eq!(number(&summary, "/packets/rx"), 80_000);
     assert!(number(&summary, "/packets/drops/engine_stall") > 0, "{said}");
     assert!([Some(0), Some(1)].contains(&output.status.code()), "{said}");

@@ -1,7 +1,7 @@
 //! Requests that cannot be fulfilled: a clear message, the documented exit code, and no partial output.
 
 use crate::support::{
-    bundled, drops, number, read_pcap, replay, replay_command, skipped, stderr, v4_frame, write_pcap,
+    bundled, drops, number, ran, read_pcap, replay, replay_command, stderr, v4_frame, write_pcap,
 };
 use std::path::Path;
 
@@ -10,10 +10,11 @@ fn refused(trace: &Path, extra: &[&str], code: i32, words: &[&str]) {
     let scratch = tempfile::tempdir().unwrap();
     let (out, json) = (scratch.path().join("out"), scratch.path().join("summary.json"));
     let mut command = replay_command(trace, &bundled("routes.txt"));
-    let output = command.arg("--out").arg(&out).arg("--json").arg(&json).args(extra).output().unwrap();
-    if skipped(&output) {
+    let Some(output) =
+        ran(command.arg("--out").arg(&out).arg("--json").arg(&json).args(extra).output().unwrap())
+    else {
         return;
-    }
+    };
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(code), "{text}");
     assert!(text.contains("fwd-app: ") && !text.contains("panicked"), "{text}");
@@ -60,10 +61,9 @@ fn ports_that_routes_name_and_that_do_not_exist() {
     for (route, word) in [("10.0.0.0/8 via 192.0.2.1 dev eth9", "eth9"), ("R10.0.0.0/8 9", "9")] {
         let routes = scratch.path().join("routes.txt");
         std::fs::write(&routes, format!("{route}\n")).unwrap();
-        let output = replay_command(&bundled("mix.pcap"), &routes).output().unwrap();
-        if skipped(&output) {
+        let Some(output) = ran(replay_command(&bundled("mix.pcap"), &routes).output().unwrap()) else {
             return;
-        }
+        };
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
         assert!(
             stderr(&output).contains(word) && stderr(&output).contains("net_ring_port0"),
@@ -113,5 +113,4 @@ fn every_drop_reason_of_a_route() {
     assert_eq!(sent(2).len(), 2);
     assert!(sent(2).iter().all(|(_, frame)| frame[..6] == [2, 0xaa, 0xbb, 0xcc, 0xdd, 0xee]));
     assert_eq!(sent(3)[0].1[..6], [2, 0xaa, 0xbb, 0xcc, 0xdd, 0xff]);
-    assert_eq!(number(&summary, "/verify/mismatches"), 0);
 }

@@ -2,7 +2,7 @@
 //!
 //! The ports send into named pipes, and each frame is compared as it comes: in the order of the capture, none missing, byte for byte.
 
-use crate::forwarder::{Forwarder, endless_mix};
+use crate::forwarder::{Steered, endless_mix};
 use crate::rewriter::{Route, forward, routes};
 use crate::support::{bundled, drops, number, read_pcap};
 use crate::test_peers::{fpm_frame, gone_bytes, nobody_says, route_bytes, strangers};
@@ -123,7 +123,7 @@ fn feed<'a>(feeds: &'a Value, kind: &str) -> &'a Value {
 }
 
 /// Where zebra connects to.
-fn fpm_address(forwarder: &Forwarder) -> SocketAddr {
+fn fpm_address(forwarder: &Steered) -> SocketAddr {
     feed(&forwarder.ask("show feeds"), "fpm")["name"].as_str().unwrap().parse().unwrap()
 }
 
@@ -160,7 +160,7 @@ fn garbage_on_every_socket_changes_nothing_for_packets() {
     let table = bundled("routes.txt");
     let options = ["--fpm", "127.0.0.1:0", "--fib", table.to_str().unwrap(), "--kernel-interface", "1=lo"];
     let devices = pipes.devices(&nothing(scratch.path()));
-    let Some(forwarder) = Forwarder::over(scratch.path(), "garbage", &options, &devices) else { return };
+    let Some(forwarder) = Steered::over(scratch.path(), "garbage", &options, &devices) else { return };
     let sources = forwarder.ask("show config")["sources"].clone();
     assert_eq!(sources, serde_json::json!(["ctl", "fpm", "files"]), "in the order of the command line");
     let address = fpm_address(&forwarder);
@@ -237,7 +237,7 @@ fn another_user_of_this_host_announces_no_routes() {
     for (option, routes) in [(None, 0), (Some("--fpm-user=nobody"), 1)] {
         let options: Vec<_> =
             ["--fpm", "127.0.0.1:0", "--kernel-interface", "1=lo"].into_iter().chain(option).collect();
-        let Some(forwarder) = Forwarder::over(scratch.path(), "user", &options, &devices) else { return };
+        let Some(forwarder) = Steered::over(scratch.path(), "user", &options, &devices) else { return };
         let Some(mut nobody) = nobody_says(fpm_address(&forwarder), &announce("240.2.0.0/16", None)) else {
             return fib::testing::skip("root", "only root can start a process of another user");
         };
@@ -259,7 +259,7 @@ fn packets_take_the_routes_that_zebra_announces_and_no_file_is_needed() {
     let pipes = Pipes::new(scratch.path(), wanted, false);
     let options = ["--fpm", "127.0.0.1:0", "--kernel-interface", "1=lo"];
     let devices = pipes.devices(&nothing(scratch.path()));
-    let Some(forwarder) = Forwarder::over(scratch.path(), "zebra", &options, &devices) else { return };
+    let Some(forwarder) = Steered::over(scratch.path(), "zebra", &options, &devices) else { return };
     let drops_of = |reason: &str| number(&forwarder.ask("show drops"), &format!("/{reason}"));
     let until_dropped = |reason: &str| {
         let before = drops_of(reason);

@@ -4,7 +4,7 @@
 use super::Paper;
 use crate::args::{PaperArgs, TableArgs};
 use crate::fault::Fault;
-use crate::tables::Tables;
+use crate::tables::RouteSet;
 use crate::updates::{Deltas, of_family, read_file};
 use fib::{Family, IpPrefix, NextHopId, generate};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ pub(super) struct DataSet {
     /// Its name in figures.
     pub(super) name: String,
     /// The routes.
-    pub(super) tables: Tables,
+    pub(super) tables: RouteSet,
     /// The updates, in order.
     pub(super) told: Vec<TimedUpdate>,
     /// The source of the updates.
@@ -126,7 +126,7 @@ impl DataSet {
 /// that the paper generates.
 ///
 /// # Errors
-/// As [`Tables::load`]; a file of updates that cannot be read.
+/// As [`RouteSet::load`]; a file of updates that cannot be read.
 pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>, Fault> {
     let folder = std::env::var_os("FWD_DATA").map(PathBuf::from);
     let mut files = args.table.fib.clone();
@@ -150,25 +150,14 @@ pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>, Faul
         }
     }
     let updates = paper.has_updates.then_some(updates.as_deref());
-    let mut sets = Vec::new();
-    for path in files {
+    let of = |fib, generate| TableArgs { fib, generate, ..args.table.clone() };
+    let of_file = |path: PathBuf| {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let name = name.split('.').next().unwrap_or_default().to_owned();
-        sets.push(set(
-            args,
-            name,
-            &TableArgs { fib: vec![path], generate: None, ..args.table.clone() },
-            updates,
-        )?);
-    }
-    for (name, spec) in generated {
-        sets.push(set(
-            args,
-            name,
-            &TableArgs { fib: vec![], generate: Some(spec), ..args.table.clone() },
-            updates,
-        )?);
-    }
+        (name.split('.').next().unwrap_or_default().to_owned(), of(vec![path], None))
+    };
+    let generated = generated.into_iter().map(|(name, spec)| (name, of(vec![], Some(spec))));
+    let tables = files.into_iter().map(of_file).chain(generated);
+    let sets = tables.map(|(name, table)| set(args, name, &table, updates)).collect::<Result<Vec<_>, _>>()?;
     if sets.is_empty() {
         return Err(Fault::Usage("no table: give --fib FILE or --generate v4=950000,v6=200000".into()));
     }
@@ -178,7 +167,7 @@ pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>, Faul
 /// A further data set: a table generated with its own `seed`, without updates.
 ///
 /// # Errors
-/// As [`Tables::load`].
+/// As [`RouteSet::load`].
 pub(super) fn generated(args: &PaperArgs, name: &str, spec: &str, seed: u64) -> Result<DataSet, Fault> {
     let spec = crate::args::generate(spec).map_err(Fault::Usage)?;
     let table = TableArgs { fib: vec![], generate: Some(spec), seed, ..args.table.clone() };
@@ -192,7 +181,7 @@ fn set(
     table: &TableArgs,
     updates: Option<Option<&Path>>,
 ) -> Result<DataSet, Fault> {
-    let tables = Tables::load(table)?;
+    let tables = RouteSet::load(table)?;
     let mut set = DataSet { name, tables, told: Vec::new(), updates_source: "none".into() };
     let Some(file) = updates else { return Ok(set) };
     if let Some(path) = file {
@@ -215,12 +204,14 @@ fn set(
 mod tests {
     use super::super::gamt;
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::{BenchCommand, Cli};
     use clap::Parser;
 
     fn args(line: &str) -> PaperArgs {
         let line = format!("lpm-bench paper gamt --out none {line}");
-        let Command::Paper(args) = Cli::parse_from(line.split_whitespace()).command else { panic!("{line}") };
+        let BenchCommand::Paper(args) = Cli::parse_from(line.split_whitespace()).command else {
+            panic!("{line}")
+        };
         args
     }
 

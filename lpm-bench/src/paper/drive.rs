@@ -1,15 +1,15 @@
 //! A closed loop of batches in flight on an engine: its rate and its latency, also beside updates.
 
-use crate::device::slot;
+use crate::device::in_flight;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::table::Fed;
 use crate::updates::Player;
 use fib::{EngineError, EngineReader};
 use hdrhistogram::Histogram;
+use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// The result of a closed loop.
@@ -83,39 +83,28 @@ fn run(
     // 1 ns to 100 s at 3 digits; longer times are counted as the largest.
     let latency = Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3);
     let mut latency = latency.unwrap_or_else(|_| unreachable!("these bounds and 3 digits are allowed"));
-    let mut begun = vec![Instant::now(); slots];
-    let (mut submitted, mut collected, mut lookups) = (0, 0, 0_u64);
-    let start = Instant::now();
-    loop {
-        let over = start.elapsed() >= time && collected > 0;
-        if !over && submitted - collected < slots {
-            if at + batch > keys.len() {
-                at = 0;
-            }
-            begun[submitted % slots] = Instant::now();
-            reader.submit(slot(submitted, slots), keys.keys(at..at + batch))?;
-            at += batch;
-            submitted += 1;
-            continue;
+    let (mut lookups, batches, start) = (0_u64, Cell::new(0), Instant::now());
+    let parts = std::iter::from_fn(|| {
+        if start.elapsed() >= time && batches.get() > 0 {
+            return None;
         }
-        if submitted == collected {
-            break;
+        if at + batch > keys.len() {
+            at = 0;
         }
-        let Poll::Ready(answers) = reader.collect(slot(collected, slots)) else {
-            std::hint::spin_loop();
-            continue;
-        };
-        lookups += black_box(answers?).len() as u64;
-        let ns = u64::try_from(begun[collected % slots].elapsed().as_nanos()).unwrap_or(u64::MAX);
-        latency.saturating_record(ns);
-        collected += 1;
-    }
+        at += batch;
+        Some(at - batch..at)
+    });
+    in_flight(reader, keys, slots, parts, |begun, answers| {
+        lookups += black_box(answers).len() as u64;
+        latency.saturating_record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        batches.set(batches.get() + 1);
+    })?;
     let seconds = start.elapsed().as_secs_f64();
     Ok(Driven {
         mlps: lookups as f64 / seconds / 1e6,
         mean_us: latency.mean() / 1e3,
         p99_us: latency.value_at_quantile(0.99) as f64 / 1e3,
-        batches: collected as u64,
+        batches: batches.get(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::check::Sample;
 use crate::fault::Fault;
-use crate::host::{Build, Host};
+use crate::host::{Build, HostFacts};
 use crate::table::Looker;
 use fib::Family;
 use serde::Serialize;
@@ -47,12 +47,12 @@ pub(crate) struct Panel {
     /// Whether the y axis is logarithmic, to the base of ten.
     pub(crate) y_log: bool,
     /// Its lines.
-    pub(crate) series: Vec<Line>,
+    pub(crate) series: Vec<PanelLine>,
 }
 
 /// One line of a graph.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Line {
+pub(crate) struct PanelLine {
     /// Its name.
     pub(crate) name: String,
     /// x and y.
@@ -89,7 +89,7 @@ pub(crate) struct Document<'a> {
     /// The device, if there is one.
     pub(crate) device: Option<&'a str>,
     /// The host, on which the numbers depend.
-    pub(crate) host: &'a Host,
+    pub(crate) host: &'a HostFacts,
     /// What the binary was built from.
     pub(crate) build: Build,
     /// The command line.
@@ -98,6 +98,14 @@ pub(crate) struct Document<'a> {
     pub(crate) seed: u64,
     /// The data sets.
     pub(crate) data: Vec<Value>,
+}
+
+/// A row with the fields `more` besides its own.
+pub(crate) fn with(mut row: Value, more: Value) -> Value {
+    if let (Value::Object(row), Value::Object(more)) = (&mut row, more) {
+        row.extend(more);
+    }
+    row
 }
 
 impl Figure {
@@ -140,6 +148,11 @@ impl Figure {
     pub(crate) fn without(mut self, family: Family) -> Self {
         self.skipped = Some(format!("no data set has {family} routes"));
         self
+    }
+
+    /// The x at which the line `name` of a panel is greatest.
+    pub(crate) fn best_x(&self, panel: usize, name: &str) -> Option<f64> {
+        self.panels.get(panel)?.best(name).map(|(x, _)| x)
     }
 
     /// Whether there is anything to draw.
@@ -217,7 +230,7 @@ impl Panel {
     pub(crate) fn add(&mut self, name: &str, x: f64, y: f64) {
         match self.series.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push((x, y)),
-            None => self.series.push(Line { name: name.into(), points: vec![(x, y)] }),
+            None => self.series.push(PanelLine { name: name.into(), points: vec![(x, y)] }),
         }
     }
 
@@ -225,6 +238,11 @@ impl Panel {
     pub(crate) fn at(&self, name: &str, x: f64) -> Option<f64> {
         let line = self.series.iter().find(|line| line.name == name)?;
         line.points.iter().find(|(at, _)| (*at - x).abs() < 1e-9).map(|(_, y)| *y)
+    }
+
+    /// The greatest y of the line `name`.
+    pub(crate) fn most(&self, name: &str) -> Option<f64> {
+        self.best(name).map(|(_, y)| y)
     }
 
     /// The point of the line `name` with the greatest y.

@@ -22,9 +22,9 @@ mod picture;
 use crate::args::{PaperArgs, Series};
 use crate::check::Sample;
 use crate::fault::{FAILED, Fault};
-use crate::host::{Build, Host};
+use crate::host::{Build, HostFacts};
 use crate::keys::KeySet;
-use crate::tables::Tables;
+use crate::tables::RouteSet;
 use data::DataSet;
 use fib::Family;
 use fib::output::write_json;
@@ -57,13 +57,13 @@ struct Paper {
 struct Known {
     /// Its name in `--figures` and in file names.
     id: &'static str,
-    device: Device,
+    device: DeviceNeed,
     make: fn(&Bench<'_>) -> Result<Figure, Fault>,
 }
 
 /// Whether a figure needs a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Device {
+enum DeviceNeed {
     /// It uses none.
     Unused,
     /// A part of it is made only if there is one.
@@ -87,7 +87,7 @@ struct Bench<'a> {
     sets: Vec<DataSet>,
     /// A description of the device, or why there is none.
     device: Result<String, String>,
-    host: Host,
+    host: HostFacts,
     /// The progress, which is drawn on a terminal only.
     progress: ProgressBar,
 }
@@ -105,12 +105,12 @@ impl Bench<'_> {
     }
 
     /// The keys of a stream that are checked.
-    fn sample(&self, keys: &KeySet, tables: &Tables) -> Sample {
+    fn sample(&self, keys: &KeySet, tables: &RouteSet) -> Sample {
         Sample::draw(keys, tables, CHECKED.min(keys.len()), self.args.table.seed)
     }
 
     /// As [`Self::sample`], of keys drawn from the table.
-    fn sample_of(&self, tables: &Tables, family: Family) -> Result<Sample, Fault> {
+    fn sample_of(&self, tables: &RouteSet, family: Family) -> Result<Sample, Fault> {
         let (count, seed) = (CHECKED.min(self.args.keys()), self.args.table.seed);
         let keys = KeySet::make(&Traffic::Table, family, tables, count, seed, false)?;
         Ok(self.sample(&keys, tables))
@@ -137,10 +137,10 @@ pub(crate) fn run(args: &PaperArgs) -> Result<u8, Fault> {
     let paper = args.series.paper();
     let wanted = wanted(paper, &args.figures)?;
     std::fs::create_dir_all(&args.out).map_err(|source| write_fault(&args.out, source))?;
-    let host = Host::read();
+    let host = HostFacts::read();
     let mut sets = data::load(args, paper)?;
     sets.extend((paper.beside)(args)?);
-    let device = if wanted.iter().any(|known| matches!(known.device, Device::Used | Device::Needed)) {
+    let device = if wanted.iter().any(|known| matches!(known.device, DeviceNeed::Used | DeviceNeed::Needed)) {
         probe()
     } else {
         Err("not asked for".into())
@@ -161,7 +161,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<u8, Fault> {
         bench.progress.set_prefix(known.id);
         bench.tell("");
         let figure = match (&bench.device, known.device) {
-            (Err(reason), Device::Needed) => Figure::skipped(known.id, reason),
+            (Err(reason), DeviceNeed::Needed) => Figure::skipped(known.id, reason),
             _ => (known.make)(&bench)?,
         };
         wrong += figure.wrong;

@@ -1,6 +1,6 @@
 //! CPUs, instruction sets, NUMA nodes, pages, memory, privilege.
 
-use super::Item;
+use super::Finding;
 use crate::topology::QueueMap;
 use fib::Isa;
 use fib::host::{Host, count_list, list_holds};
@@ -16,8 +16,7 @@ const TABLE_ROUTE_BYTES: u64 = 100;
 const PAGES_2M_WANTED: u64 = 256;
 
 /// CPUs, and whether the lcores of a `--config` have one each.
-pub(super) fn cpus(host: &Host, config: Option<&QueueMap>) -> Item {
-    const NAME: &str = "cpus";
+pub(super) fn cpus(host: &Host, config: Option<&QueueMap>) -> Finding {
     let online = host.read("sys/devices/system/cpu/online").unwrap_or_default();
     let allowed = host.cpu_list().unwrap_or_else(|| online.clone());
     let count = count_list(&allowed);
@@ -30,48 +29,40 @@ pub(super) fn cpus(host: &Host, config: Option<&QueueMap>) -> Item {
         lcores
     });
     if !beyond.is_empty() {
-        return Item::warn(
-            NAME,
+        return Finding::warn(
             format!("{found}; no CPU of its own for lcore {beyond:?}"),
             "let lcores share CPUs with EAL's --lcores 'LCORE@CPU,..', or change --config",
         );
     }
     if count < 2 {
-        return Item::warn(
-            NAME,
-            found,
-            "one CPU is shared by lcores and everything else; latency will show it",
-        );
+        return Finding::warn(found, "one CPU is shared by lcores and everything else; latency will show it");
     }
-    Item::ok(NAME, found)
+    Finding::ok(found)
 }
 
 /// The instruction sets that kernels are written for.
-pub(super) fn isa() -> Item {
+pub(super) fn isa() -> Finding {
     isa_of(&Isa::ALL.into_iter().filter(|isa| isa.is_available()).collect::<Vec<_>>())
 }
 
 /// `there`: what the CPU has, plainest first.
-fn isa_of(there: &[Isa]) -> Item {
-    const NAME: &str = "isa";
+fn isa_of(there: &[Isa]) -> Finding {
     let found = there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let hint = match there.last() {
-        Some(Isa::Avx512f) => return Item::ok(NAME, found),
+        Some(Isa::Avx512f) => return Finding::ok(found),
         Some(Isa::Avx2) => {
             "engines that have avx2 kernels run those, the others scalar code; host and bloom have them"
         }
         Some(Isa::Scalar) | None => "every engine runs scalar code",
     };
-    Item::warn(NAME, format!("{found}; no avx512f"), hint)
+    Finding::warn(format!("{found}; no avx512f"), hint)
 }
 
 /// CPUs that the kernel's scheduler leaves alone.
-pub(super) fn isolated(host: &Host) -> Item {
-    const NAME: &str = "isolcpus";
+pub(super) fn isolated(host: &Host) -> Finding {
     match host.read("sys/devices/system/cpu/isolated").filter(|list| !list.is_empty()) {
-        Some(list) => Item::ok(NAME, list),
-        None => Item::warn(
-            NAME,
+        Some(list) => Finding::ok(list),
+        None => Finding::warn(
             "none",
             "boot with isolcpus=N-M nohz_full=N-M rcu_nocbs=N-M for lcores that nothing else interrupts",
         ),
@@ -79,7 +70,7 @@ pub(super) fn isolated(host: &Host) -> Item {
 }
 
 /// NUMA nodes; nodes without CPUs are memory alone (MCDRAM, CXL).
-pub(super) fn numa(host: &Host) -> Item {
+pub(super) fn numa(host: &Host) -> Finding {
     let nodes: Vec<_> = host
         .list("sys/devices/system/node")
         .into_iter()
@@ -93,19 +84,17 @@ pub(super) fn numa(host: &Host) -> Item {
     if !memory_only.is_empty() {
         found += &format!("; memory alone: {}, for --table-node", memory_only.join(", "));
     }
-    Item::ok("numa", found)
+    Finding::ok(found)
 }
 
 /// Where tables would lie: on which node, in which pages.
-pub(super) fn tables(host: &Host, routes: u64, node: Option<u32>) -> Item {
-    const NAME: &str = "tables";
+pub(super) fn tables(host: &Host, routes: u64, node: Option<u32>) -> Finding {
     let nodes = "sys/devices/system/node";
     let there = host.memory_nodes();
     let count = there.as_deref().map_or(1, count_list);
     let place = match (node, there) {
         (Some(node), Some(there)) if !list_holds(&there, node.into()) => {
-            return Item::fail(
-                NAME,
+            return Finding::fail(
                 format!("no NUMA node {node}: there is memory on {there}"),
                 "give --table-node a node that has memory",
             );
@@ -122,60 +111,47 @@ pub(super) fn tables(host: &Host, routes: u64, node: Option<u32>) -> Item {
         None => host.huge_pages(2048).1,
     };
     if free >= wanted {
-        return Item::ok(
-            NAME,
-            format!("{place}, in 2 MB pages: {free} are free, {routes} routes take about {wanted}"),
-        );
+        return Finding::ok(format!(
+            "{place}, in 2 MB pages: {free} are free, {routes} routes take about {wanted}"
+        ));
     }
     let hint = format!("sysctl -w vm.nr_hugepages=N with at least {} more than now", wanted - free);
     if !host.has_transparent_huge_pages() {
-        return Item::warn(
-            NAME,
-            format!("{place}, in 4 KB pages: a TLB miss a load, lookups are slower"),
-            hint,
-        );
+        return Finding::warn(format!("{place}, in 4 KB pages: a TLB miss a load, lookups are slower"), hint);
     }
-    Item::ok(
-        NAME,
-        format!("{place}, in transparent huge pages: of 2 MB pages {free} are free, about {wanted} wanted"),
-    )
+    Finding::ok(format!(
+        "{place}, in transparent huge pages: of 2 MB pages {free} are free, about {wanted} wanted"
+    ))
 }
 
 /// 2 MB pages: for tables and for mbufs.
-pub(super) fn pages_2m(host: &Host) -> Item {
-    const NAME: &str = "pages_2m";
+pub(super) fn pages_2m(host: &Host) -> Finding {
     let (total, free) = host.huge_pages(2048);
     let found = format!("{total}, {free} free ({} MB)", free * 2);
     if host.huge_pages(1_048_576).1 > 0 || free >= PAGES_2M_WANTED {
-        return Item::ok(NAME, found);
+        return Finding::ok(found);
     }
     let hint = format!(
         "sysctl -w vm.nr_hugepages={}; without pages --no-huge works, slower",
         (total + PAGES_2M_WANTED - free).max(1024)
     );
-    Item::warn(NAME, found, hint)
+    Finding::warn(found, hint)
 }
 
 /// 1 GB pages: fewer TLB misses for large mempools; no need for them where there are 2 MB pages.
-pub(super) fn pages_1g(host: &Host) -> Item {
-    const NAME: &str = "pages_1g";
+pub(super) fn pages_1g(host: &Host) -> Finding {
     let (total, free) = host.huge_pages(1_048_576);
     if total > 0 {
-        return Item::ok(NAME, format!("{total}, {free} free"));
+        return Finding::ok(format!("{total}, {free} free"));
     }
     if host.huge_pages(2048).1 > 0 {
-        return Item::ok(NAME, "none; 2 MB pages are used");
+        return Finding::ok("none; 2 MB pages are used");
     }
-    Item::warn(
-        NAME,
-        "none",
-        "boot with default_hugepagesz=1G hugepagesz=1G hugepages=4, or reserve 2 MB pages",
-    )
+    Finding::warn("none", "boot with default_hugepagesz=1G hugepagesz=1G hugepages=4, or reserve 2 MB pages")
 }
 
 /// Where EAL puts its huge pages.
-pub(super) fn hugetlbfs(host: &Host) -> Item {
-    const NAME: &str = "hugetlbfs";
+pub(super) fn hugetlbfs(host: &Host) -> Finding {
     let mounts = host.read("proc/mounts").unwrap_or_default();
     let mut points = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ');
@@ -183,9 +159,8 @@ pub(super) fn hugetlbfs(host: &Host) -> Item {
         (kind == "hugetlbfs").then_some(point)
     });
     match points.next() {
-        Some(point) => Item::ok(NAME, format!("mounted at {point}")),
-        None => Item::warn(
-            NAME,
+        Some(point) => Finding::ok(format!("mounted at {point}")),
+        None => Finding::warn(
             "not mounted",
             "mkdir -p /dev/hugepages && mount -t hugetlbfs nodev /dev/hugepages, or give EAL --in-memory",
         ),
@@ -193,15 +168,14 @@ pub(super) fn hugetlbfs(host: &Host) -> Item {
 }
 
 /// Whether `routes` routes fit: what the kernel can give, or less where a control group says so.
-pub(super) fn memory(host: &Host, routes: u64) -> Item {
-    const NAME: &str = "memory";
+pub(super) fn memory(host: &Host, routes: u64) -> Finding {
     let wanted = routes.saturating_mul(ROUTE_BYTES).saturating_add(BASE_BYTES);
     let available = host
         .field("proc/meminfo", "MemAvailable")
         .and_then(|text| text.strip_suffix(" kB")?.trim().parse::<u64>().ok())
         .map(|kb| kb << 10);
     let Some(available) = available else {
-        return Item::warn(NAME, "/proc/meminfo does not say", "make sure that /proc is mounted");
+        return Finding::warn("/proc/meminfo does not say", "make sure that /proc is mounted");
     };
     let (room, bound) = match cgroup_room(host) {
         Some(room) if room < available => (room, "left to this control group"),
@@ -214,9 +188,9 @@ pub(super) fn memory(host: &Host, routes: u64) -> Item {
         megabytes(wanted)
     );
     if room < wanted {
-        return Item::fail(NAME, found, "free memory, raise the limit, or load fewer routes (--routes)");
+        return Finding::fail(found, "free memory, raise the limit, or load fewer routes (--routes)");
     }
-    Item::ok(NAME, found)
+    Finding::ok(found)
 }
 
 /// Bytes that the tightest control group above this process leaves; `None` without a limit.
@@ -250,17 +224,15 @@ fn cgroup_room(host: &Host) -> Option<u64> {
 }
 
 /// Whether this user may map devices and lock memory for them.
-pub(super) fn privilege(host: &Host) -> Item {
-    const NAME: &str = "privilege";
+pub(super) fn privilege(host: &Host) -> Finding {
     let user = host.field("proc/self/status", "Uid").unwrap_or_default();
     if user.split_whitespace().nth(1) == Some("0") {
-        return Item::ok(NAME, "root");
+        return Finding::ok("root");
     }
     let limits = host.read("proc/self/limits").unwrap_or_default();
     let locked = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
     let soft = locked.and_then(|rest| rest.split_whitespace().next()).unwrap_or("unknown");
-    Item::warn(
-        NAME,
+    Finding::warn(
         format!("not root; locked memory limit {soft} bytes"),
         "virtual ports need no more; for NICs run as root, or give this user /dev/vfio and ulimit -l unlimited",
     )
@@ -287,7 +259,7 @@ mod tests {
         let tree = Tree::new();
         tree.file("proc/self/status", "Cpus_allowed_list:\t0-1\n").file("proc/cpuinfo", "model name : A\n");
         let host = tree.host();
-        assert_eq!(cpus(&host, None), Item::ok("cpus", "2 (0-1), A"));
+        assert_eq!(cpus(&host, None), Finding::ok("2 (0-1), A"));
         let tuples = [(0, 0, 1), (1, 0, 7)].map(|(port, queue, lcore)| QueueLcore { port, queue, lcore });
         let map = QueueMap::new(tuples.to_vec()).unwrap();
         let item = cpus(&host, Some(&map));
@@ -303,7 +275,7 @@ mod tests {
         let folder = "sys/kernel/mm/hugepages/hugepages-2048kB";
         tree.file(&format!("{folder}/nr_hugepages"), "3000\n")
             .file(&format!("{folder}/free_hugepages"), "2900\n");
-        assert_eq!(pages_2m(&tree.host()), Item::ok("pages_2m", "3000, 2900 free (5800 MB)"));
+        assert_eq!(pages_2m(&tree.host()), Finding::ok("3000, 2900 free (5800 MB)"));
         assert_eq!(pages_1g(&tree.host()).status, Status::Ok);
         // All taken: the hint asks for more than there are.
         tree.file(&format!("{folder}/free_hugepages"), "0\n");

@@ -1,6 +1,6 @@
 //! DPDK, IOMMU, drivers, NICs, GPU.
 
-use super::Item;
+use super::Finding;
 use crate::engines::ENGINES;
 use dpdk_ffi::version;
 use fib::host::Host;
@@ -17,11 +17,10 @@ const CLASS_NETWORK: &str = "0x02";
 
 /// The DPDK libraries that the linker will find, and the folder of poll mode drivers; and where the DPDK that was `compiled` for is not
 /// the one that is `running`, both.
-pub(super) fn dpdk(host: &Host, compiled: &str, running: &str) -> Item {
-    const NAME: &str = "dpdk";
+pub(super) fn dpdk(host: &Host, compiled: &str, running: &str) -> Finding {
     const HINT: &str = "apt-get install librte-eal23 librte-net-ixgbe23 or the like, or add DPDK's folder to LD_LIBRARY_PATH";
     let Some((folder, names)) = host.find_library("librte_eal.so.") else {
-        return Item::fail(NAME, "no librte_eal.so in the linker's folders", HINT);
+        return Finding::fail("no librte_eal.so in the linker's folders", HINT);
     };
     let folder_text = Path::new("/").join(&folder).display().to_string();
     let abi = names.last().map_or("", |name| name.trim_start_matches("librte_eal.so."));
@@ -37,8 +36,7 @@ pub(super) fn dpdk(host: &Host, compiled: &str, running: &str) -> Item {
     let count = drivers.len();
     if count == 0 {
         let major = abi.split('.').next().unwrap_or_default();
-        return Item::fail(
-            NAME,
+        return Finding::fail(
             format!("{version} in {folder_text}, no drivers in dpdk/pmds-{abi} there"),
             format!(
                 "apt-get install librte-net-ixgbe{major}, librte-net-virtio{major} or the like; EAL finds no port without drivers"
@@ -47,14 +45,12 @@ pub(super) fn dpdk(host: &Host, compiled: &str, running: &str) -> Item {
     }
     let found = format!("{version} in {folder_text}, {count} drivers in dpdk/pmds-{abi}");
     if compiled == running {
-        return Item::ok(NAME, found);
+        return Finding::ok(found);
     }
     let found = format!("{found}; compiled for {compiled}, runs {running}");
     match version::fits(compiled, running) {
-        Ok(()) => Item::ok(NAME, found),
-        Err(_) => {
-            Item::fail(NAME, found, "build fwd-app again, with the headers of the DPDK that is installed")
-        }
+        Ok(()) => Finding::ok(found),
+        Err(_) => Finding::fail(found, "build fwd-app again, with the headers of the DPDK that is installed"),
     }
 }
 
@@ -91,39 +87,36 @@ fn user_space_driver(host: &Host) -> &'static str {
 }
 
 /// Whether devices can be isolated, which vfio-pci asks for.
-pub(super) fn iommu(host: &Host) -> Item {
-    const NAME: &str = "iommu";
+pub(super) fn iommu(host: &Host) -> Finding {
     if has_iommu(host) {
-        return Item::ok(NAME, format!("{} groups", host.list("sys/kernel/iommu_groups").len()));
+        return Finding::ok(format!("{} groups", host.list("sys/kernel/iommu_groups").len()));
     }
     if has_vfio_without_iommu(host) {
-        return Item::ok(NAME, "none; vfio runs without one");
+        return Finding::ok("none; vfio runs without one");
     }
     if let Some(driver) = ["uio_pci_generic", "igb_uio"].into_iter().find(|driver| is_loaded(host, driver)) {
-        return Item::ok(NAME, format!("none; {driver} works without one"));
+        return Finding::ok(format!("none; {driver} works without one"));
     }
     let mut hint = "for NICs boot with intel_iommu=on iommu=pt (AMD: iommu=pt); in a VM without one: modprobe uio_pci_generic".to_owned();
     if host.exists(VFIO_WITHOUT_IOMMU) {
         hint = format!("{hint}, or echo 1 > /{VFIO_WITHOUT_IOMMU}");
     }
-    Item::warn(NAME, "none", hint)
+    Finding::warn("none", hint)
 }
 
 /// Which drivers for user space are loaded.
-pub(super) fn drivers(host: &Host) -> Item {
-    const NAME: &str = "drivers";
+pub(super) fn drivers(host: &Host) -> Finding {
     let known = USER_SPACE_DRIVERS.iter().chain(&SHARED_DRIVERS);
     let loaded: Vec<_> = known.copied().filter(|name| is_loaded(host, name)).collect();
     if loaded.is_empty() {
         let hint = format!("for NICs: modprobe {}", user_space_driver(host));
-        return Item::warn(NAME, "neither vfio-pci nor uio", hint);
+        return Finding::warn("neither vfio-pci nor uio", hint);
     }
-    Item::ok(NAME, loaded.join(", "))
+    Finding::ok(loaded.join(", "))
 }
 
 /// Network devices on PCI, and which of them DPDK can take.
-pub(super) fn nics(host: &Host) -> Item {
-    const NAME: &str = "nics";
+pub(super) fn nics(host: &Host) -> Finding {
     let mut lines = Vec::new();
     let mut usable = 0;
     for address in host.list("sys/bus/pci/devices") {
@@ -140,16 +133,11 @@ pub(super) fn nics(host: &Host) -> Item {
         lines.push(format!("{address} ({driver}{node})"));
     }
     if lines.is_empty() {
-        return Item::warn(
-            NAME,
-            "none on PCI",
-            "virtual ports work: EAL's --vdev net_tap0, net_af_packet0, ..",
-        );
+        return Finding::warn("none on PCI", "virtual ports work: EAL's --vdev net_tap0, net_af_packet0, ..");
     }
     let found = format!("{usable} of {} for DPDK: {}", lines.len(), lines.join(", "));
     if usable == 0 {
-        return Item::warn(
-            NAME,
+        return Finding::warn(
             found,
             format!(
                 "dpdk-devbind.py -b {} ADDRESS takes a NIC from the kernel; virtual ports work without",
@@ -157,24 +145,22 @@ pub(super) fn nics(host: &Host) -> Item {
             ),
         );
     }
-    Item::ok(NAME, found)
+    Finding::ok(found)
 }
 
 /// The GPU: its driver, device and versions, or why the GPU engines would not start. A host is ready without one.
-pub(super) fn gpu(host: &Host, found: &Result<Facts, GpuError>) -> Item {
-    const NAME: &str = "gpu";
+pub(super) fn gpu(host: &Host, found: &Result<Facts, GpuError>) -> Finding {
     let error = match found {
-        Ok(gpu) => return Item::ok(NAME, gpu_text(host, gpu)),
+        Ok(gpu) => return Finding::ok(gpu_text(host, gpu)),
         Err(error) => error,
     };
     let nodes = host.list("dev");
     let is_device = |n: &String| n.strip_prefix("nvidia").is_some_and(|n| n.parse::<u32>().is_ok());
     let count = nodes.iter().filter(|n| is_device(n)).count();
     if count == 0 && error.is_absent() {
-        return Item::ok(NAME, format!("none for {}: {error}", ENGINES.device_names().join(", ")));
+        return Finding::ok(format!("none for {}: {error}", ENGINES.device_names().join(", ")));
     }
-    Item::warn(
-        NAME,
+    Finding::warn(
         format!("{count} NVIDIA device(s), not usable: {error}"),
         "install the driver for CUDA 12.0 or later (525 or later), with its libcuda1; nvidia-smi says what it sees",
     )
@@ -218,7 +204,7 @@ mod tests {
         let item = dpdk(&tree);
         assert_eq!(
             item,
-            Item::ok("dpdk", "22.11 (ABI 23.0) in /usr/lib/x86_64-linux-gnu, 1 drivers in dpdk/pmds-23.0")
+            Finding::ok("22.11 (ABI 23.0) in /usr/lib/x86_64-linux-gnu, 1 drivers in dpdk/pmds-23.0")
         );
         let bare = Tree::new();
         bare.file("usr/lib64/librte_eal.so.25.1", "");
@@ -237,11 +223,11 @@ mod tests {
         }
         let found = "22.11 (ABI 23.0) in /usr/lib64, 2 drivers in dpdk/pmds-23.0";
         let dpdk = || dpdk(&tree.host(), "DPDK 22.11.11", "DPDK 22.11.11");
-        assert_eq!(dpdk(), Item::ok("dpdk", found));
+        assert_eq!(dpdk(), Finding::ok(found));
         // A driver with headers is no second one, and one of another ABI is not loaded.
         tree.link(&format!("{pmds}/librte_net_e1000.so"), "librte_net_e1000.so.23");
         tree.file(&format!("{pmds}/librte_net_ice.so.22.0"), "");
-        assert_eq!(dpdk(), Item::ok("dpdk", found));
+        assert_eq!(dpdk(), Finding::ok(found));
     }
 
     #[test]
@@ -357,6 +343,6 @@ mod tests {
         };
         let wanted =
             "NVIDIA H200, sm_90, 132 multiprocessors, 150.0 GB, L2 63 MB; driver 550.54.14 for CUDA 12.4";
-        assert_eq!(gpu(&tree.host(), &Ok(facts)), Item::ok("gpu", wanted));
+        assert_eq!(gpu(&tree.host(), &Ok(facts)), Finding::ok(wanted));
     }
 }

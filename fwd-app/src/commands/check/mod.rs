@@ -61,10 +61,17 @@ enum Status {
 }
 
 /// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Item {
+#[derive(Debug, Serialize)]
+struct CheckItem {
     /// What it is; stable, for scripts.
     name: &'static str,
+    #[serde(flatten)]
+    finding: Finding,
+}
+
+/// What was found of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Finding {
     status: Status,
     /// What was found.
     found: String,
@@ -72,25 +79,25 @@ struct Item {
     hint: Option<String>,
 }
 
-impl Item {
-    fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, status: Status::Ok, found: found.into(), hint: None }
+impl Finding {
+    fn ok(found: impl Into<String>) -> Self {
+        Self { status: Status::Ok, found: found.into(), hint: None }
     }
 
-    fn warn(name: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { name, status: Status::Warn, found: found.into(), hint: Some(hint.into()) }
+    fn warn(found: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { status: Status::Warn, found: found.into(), hint: Some(hint.into()) }
     }
 
-    fn fail(name: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { name, status: Status::Fail, found: found.into(), hint: Some(hint.into()) }
+    fn fail(found: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { status: Status::Fail, found: found.into(), hint: Some(hint.into()) }
     }
 }
 
 /// Everything that `check` says.
 #[derive(Debug, Serialize)]
-struct Report {
+struct CheckReport {
     ready: bool,
-    items: Vec<Item>,
+    items: Vec<CheckItem>,
 }
 
 /// Looks, prints, and fails when the host is not ready.
@@ -106,44 +113,45 @@ pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
         }
         Ok(())
     })?;
-    let failed: Vec<_> = report.items.iter().filter(|i| i.status == Status::Fail).map(|i| i.name).collect();
+    let failed = report.items.iter().filter(|item| item.finding.status == Status::Fail);
+    let failed: Vec<_> = failed.map(|item| item.name).collect();
     anyhow::ensure!(report.ready, "this host is not ready: {}", failed.join(", "));
     Ok(())
 }
 
 /// `gpu`: what the driver said of its first device.
-fn inspect(host: &Host, gpu: &Result<Facts, GpuError>, args: &CheckArgs) -> Report {
-    let mut items = vec![
-        compute::cpus(host, args.config.as_ref()),
-        compute::isa(),
-        compute::isolated(host),
-        compute::numa(host),
-        compute::pages_2m(host),
-        compute::pages_1g(host),
-        compute::hugetlbfs(host),
-        compute::tables(host, args.routes, args.table_node),
-        compute::memory(host, args.routes),
-        compute::privilege(host),
+fn inspect(host: &Host, gpu: &Result<Facts, GpuError>, args: &CheckArgs) -> CheckReport {
+    let (compiled, running) = (dpdk_ffi::version::compiled_text(), dpdk_ffi::version());
+    let items = [
+        ("cpus", compute::cpus(host, args.config.as_ref())),
+        ("isa", compute::isa()),
+        ("isolcpus", compute::isolated(host)),
+        ("numa", compute::numa(host)),
+        ("pages_2m", compute::pages_2m(host)),
+        ("pages_1g", compute::pages_1g(host)),
+        ("hugetlbfs", compute::hugetlbfs(host)),
+        ("tables", compute::tables(host, args.routes, args.table_node)),
+        ("memory", compute::memory(host, args.routes)),
+        ("privilege", compute::privilege(host)),
+        ("dpdk", devices::dpdk(host, &compiled, &running)),
+        ("iommu", devices::iommu(host)),
+        ("drivers", devices::drivers(host)),
+        ("nics", devices::nics(host)),
+        ("gpu", devices::gpu(host, gpu)),
     ];
-    items.extend([
-        devices::dpdk(host, &dpdk_ffi::version::compiled_text(), &dpdk_ffi::version()),
-        devices::iommu(host),
-        devices::drivers(host),
-        devices::nics(host),
-        devices::gpu(host, gpu),
-    ]);
-    Report { ready: items.iter().all(|i| i.status != Status::Fail), items }
+    let ready = items.iter().all(|(_, finding)| finding.status != Status::Fail);
+    CheckReport { ready, items: items.map(|(name, finding)| CheckItem { name, finding }).into() }
 }
 
-fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    for item in &report.items {
-        let status = match item.status {
+fn print(report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
+    for CheckItem { name, finding } in &report.items {
+        let status = match finding.status {
             Status::Ok => "OK",
             Status::Warn => "WARN",
             Status::Fail => "FAIL",
         };
-        writeln!(out, "{status:<4}  {:<10} {}", item.name, item.found)?;
-        if let Some(hint) = &item.hint {
+        writeln!(out, "{status:<4}  {name:<10} {}", finding.found)?;
+        if let Some(hint) = &finding.hint {
             writeln!(out, "{:17}-> {hint}", "")?;
         }
     }
@@ -168,8 +176,8 @@ mod tests {
         let tree = Tree::new();
         let report = inspect(&tree.host(), &no_gpu(), &args());
         assert!(!report.ready);
-        for item in &report.items {
-            assert_eq!(item.hint.is_none(), item.status == Status::Ok, "{item:?}");
+        for CheckItem { finding, .. } in &report.items {
+            assert_eq!(finding.hint.is_none(), finding.status == Status::Ok, "{finding:?}");
         }
         let mut text = Vec::new();
         print(&report, &mut text).unwrap();

@@ -31,7 +31,7 @@ pub(super) struct StatArgs {
 
 /// The whole output of `fib stat`.
 #[derive(Debug, Serialize)]
-struct Report {
+struct TableReport {
     files: Vec<FileReport>,
     routes: u64,
     next_hops: NextHopReport,
@@ -74,7 +74,7 @@ struct NextHopReport {
 
 pub(super) fn main(args: &StatArgs) -> anyhow::Result<()> {
     let (rib, hops, files) = tables::load_rib(&args.files)?;
-    let report = Report {
+    let report = TableReport {
         files: files.iter().map(FileReport::of).collect(),
         routes: rib.len() as u64,
         next_hops: NextHopReport::of(&hops),
@@ -135,7 +135,7 @@ impl NextHopReport {
     }
 }
 
-impl Report {
+impl TableReport {
     fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         for file in &self.files {
             write!(out, "{}: {}", file.path.display(), file.format)?;

@@ -20,13 +20,13 @@ use std::collections::BTreeMap;
 const SEED: u64 = 77;
 
 /// Routes, and what forwards by them.
-struct Rig {
+struct FlowRig {
     rib: Rib,
     hops: NextHopTable,
     ports: Vec<EgressPort>,
 }
 
-impl Rig {
+impl FlowRig {
     fn new(text: &str) -> Self {
         let mut ports = ports(4);
         ports[3].mtu_bytes = 600;
@@ -141,7 +141,7 @@ fn v4(destination: u32, port: u16, payload_bytes: usize) -> Vec<u8> {
 
 #[test]
 fn flows_take_the_paths_that_are_alive() {
-    let rig = Rig::new(ROUTES);
+    let rig = FlowRig::new(ROUTES);
     let flows = |destination: u32, payload_bytes| {
         let frames: Vec<_> = (0..100).map(|port| v4(destination, port, payload_bytes)).collect();
         let mut ends = BTreeMap::new();
@@ -179,7 +179,7 @@ fn flows_take_the_paths_that_are_alive() {
 
 #[test]
 fn a_path_that_fails_moves_its_own_flows_and_gets_them_back() {
-    let mut rig = Rig::new(ROUTES);
+    let mut rig = FlowRig::new(ROUTES);
     let frames: Vec<_> = (0..120).map(|port| v4(0x0a00_0001, port, 40)).collect();
     let Some(before) = rig.judge(&frames) else { return };
     for failed in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
@@ -197,13 +197,13 @@ fn a_path_that_fails_moves_its_own_flows_and_gets_them_back() {
     }
     // A feed that announces the group without a path is the same.
     let less = "10.0.0.0/8 nexthop via 192.0.2.1 dev 0 weight 1 nexthop via 192.0.2.3 dev 3";
-    let less = Rig::new(&format!("{ROUTES}\n{less}")).judge(&frames).unwrap();
+    let less = FlowRig::new(&format!("{ROUTES}\n{less}")).judge(&frames).unwrap();
     assert!(less.iter().zip(&before).all(|(less, before)| less == before || before.unwrap().0 == 1));
 }
 
 #[test]
 fn shares_of_many_flows_are_near_the_weights() {
-    let rig = Rig::new(ROUTES);
+    let rig = FlowRig::new(ROUTES);
     let table = rig.table();
     let mut counts = [0_f64; 4];
     for round in 0..200_u16 {
@@ -221,7 +221,7 @@ fn shares_of_many_flows_are_near_the_weights() {
 
 #[test]
 fn tagged_packets_and_fragments_take_the_path_of_their_flow() {
-    let rig = Rig::new(ROUTES);
+    let rig = FlowRig::new(ROUTES);
     let packet = V4 { destination: [10, 0, 0, 1], payload_bytes: 40, ..V4::default() };
     let tags: [&[u16]; 3] = [&[], &[0x8100], &[0x88a8, 0x8100]];
     let mut frames: Vec<_> = tags.iter().map(|tags| packet.tagged(tags)).collect();
@@ -287,7 +287,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn every_frame_goes_where_the_reference_says(frames in proptest::collection::vec(frame(), 1..128)) {
-        let rig = Rig::new(ROUTES);
+        let rig = FlowRig::new(ROUTES);
         for frame in &frames {
             let checked = check(frame, u32::try_from(frame.len()).unwrap()).unwrap();
             prop_assert!(matches!(checked.destination, Destination::V4(_) | Destination::V6(_)));

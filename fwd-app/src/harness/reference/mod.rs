@@ -18,7 +18,7 @@ use crate::datapath::{DropReason, EgressPort};
 use crate::topology::plan::Input;
 use fib::oracle::OraclePair;
 use fib::{Group, MacAddr, NextHop, NextHopId, NextHopTable, PortRef, Rib};
-use paths::Path;
+use paths::AlivePath;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -191,9 +191,9 @@ impl Reference {
                 _ => None,
             };
             let alive = self.is_alive(id, hops);
-            alive.then(|| Path { id, gateway: path.hop.gateway(), port, weight: path.weight })
+            alive.then(|| AlivePath { id, gateway: path.hop.gateway(), port, weight: path.weight })
         };
-        let alive: Vec<Path> = group.paths().iter().filter_map(path).collect();
+        let alive: Vec<AlivePath> = group.paths().iter().filter_map(path).collect();
         paths::choose(&alive, paths::hash(self.ecmp_seed, packet), depth)
     }
 

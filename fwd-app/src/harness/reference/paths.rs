@@ -12,7 +12,7 @@ const K: [u128; 4] =
 
 /// A path that is alive.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Path {
+pub(super) struct AlivePath {
     /// Its id.
     pub(super) id: NextHopId,
     /// Its gateway, if it has one.
@@ -24,7 +24,7 @@ pub(super) struct Path {
 }
 
 /// The path of the flows with this hash, when paths have been chosen from `depth` groups before.
-pub(super) fn choose(paths: &[Path], hash: u64, depth: u32) -> Option<NextHopId> {
+pub(super) fn choose(paths: &[AlivePath], hash: u64, depth: u32) -> Option<NextHopId> {
     let bucket = hash.rotate_left(12 * (depth + 1)) % BUCKETS;
     let mut least = None;
     for path in paths {
@@ -37,7 +37,7 @@ pub(super) fn choose(paths: &[Path], hash: u64, depth: u32) -> Option<NextHopId>
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the definition rounds")]
-fn cost(path: &Path, bucket: u64) -> f32 {
+fn cost(path: &AlivePath, bucket: u64) -> f32 {
     let address = match path.gateway {
         Some(IpAddr::V4(address)) => address.to_ipv6_mapped().octets(),
         Some(IpAddr::V6(address)) => address.octets(),

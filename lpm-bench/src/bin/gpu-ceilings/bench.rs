@@ -14,14 +14,14 @@ pub(crate) const THREADS: u32 = 256;
 
 /// A device to measure on.
 #[derive(Debug)]
-pub(crate) struct Bench {
+pub(crate) struct DeviceBench {
     pub(crate) device: Device,
     pub(crate) stream: Stream,
     /// Module `ceilings`.
     pub(crate) module: Module,
 }
 
-impl Bench {
+impl DeviceBench {
     /// Opens device `index`.
     pub(crate) fn open(index: u32) -> Result<Self, GpuError> {
         let device = Device::open(index)?;

@@ -2,8 +2,8 @@
 //!
 //! A lookup of IPv4 moves 4 bytes each way and one of IPv6 8 and 4, so these figures bound every engine end to end.
 
-use crate::bench::{Bench, LIMIT, progress};
-use crate::options::Plan;
+use crate::bench::{DeviceBench, LIMIT, progress};
+use crate::options::CeilingsPlan;
 use crate::report::CopyRow;
 use lpm_bench::stats::quantile;
 use lpm_gpu::cu::{Device, DeviceBuffer, GpuError, HostSide, Pinned, Priority, Stream};
@@ -23,14 +23,14 @@ pub(crate) enum Direction {
 }
 
 /// A stream with what it copies.
-struct Lane {
+struct CopyLane {
     stream: Stream,
     host: Pinned<u64>,
     device: DeviceBuffer<u64>,
     up: bool,
 }
 
-impl Lane {
+impl CopyLane {
     fn new(device: &Device, words: usize, up: bool) -> Result<Self, GpuError> {
         Ok(Self {
             stream: Stream::new(device, Priority::Usual)?,
@@ -51,13 +51,13 @@ impl Lane {
 }
 
 /// All directions, streams and sizes of the plan.
-pub(crate) fn measure(bench: &mut Bench, plan: &Plan) -> Result<Vec<CopyRow>, GpuError> {
+pub(crate) fn measure(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Result<Vec<CopyRow>, GpuError> {
     let streams_max = usize::from(plan.streams.iter().copied().max().unwrap_or(0));
     let bytes_max = plan.copy_bytes.iter().copied().max().unwrap_or(0);
-    let mut lanes: [Vec<Lane>; 2] = [Vec::new(), Vec::new()];
+    let mut lanes: [Vec<CopyLane>; 2] = [Vec::new(), Vec::new()];
     for (side, up) in lanes.iter_mut().zip([true, false]) {
         for _ in 0..streams_max {
-            side.push(Lane::new(&bench.device, words(bytes_max), up)?);
+            side.push(CopyLane::new(&bench.device, words(bytes_max), up)?);
         }
     }
     let bar = progress("copies", 3 * plan.streams.len() * plan.copy_bytes.len());
@@ -65,7 +65,7 @@ pub(crate) fn measure(bench: &mut Bench, plan: &Plan) -> Result<Vec<CopyRow>, Gp
     for direction in [Direction::Up, Direction::Down, Direction::Both] {
         for &streams in &plan.streams {
             for &bytes in &plan.copy_bytes {
-                let mut lanes: Vec<&mut Lane> = lanes
+                let mut lanes: Vec<&mut CopyLane> = lanes
                     .iter_mut()
                     .flat_map(|side| side.iter_mut().take(usize::from(streams)))
                     .filter(|lane| direction == Direction::Both || lane.up == (direction == Direction::Up))
@@ -95,7 +95,7 @@ pub(crate) fn measure(bench: &mut Bench, plan: &Plan) -> Result<Vec<CopyRow>, Gp
 }
 
 /// `rounds` copies of `words` words on each lane, in turn; seconds from the first call to the last end.
-fn run(lanes: &mut [&mut Lane], words: usize, rounds: u64) -> Result<f64, GpuError> {
+fn run(lanes: &mut [&mut CopyLane], words: usize, rounds: u64) -> Result<f64, GpuError> {
     let start = Instant::now();
     for _ in 0..rounds {
         for lane in &mut *lanes {

@@ -2,8 +2,8 @@
 //!
 //! A table of so many bytes cannot be looked up in faster than this by as many loads as a lookup makes.
 
-use crate::bench::{Bench, THREADS, progress};
-use crate::options::Plan;
+use crate::bench::{DeviceBench, THREADS, progress};
+use crate::options::CeilingsPlan;
 use crate::report::{ChaseRow, GatherRow};
 use lpm_bench::stats::quantile;
 use lpm_gpu::cu::{Arg, DeviceWords, GpuError, Kernel, Shape};
@@ -22,7 +22,7 @@ const KERNELS: [(u8, &str, &str); 6] = [
 ];
 
 /// Loads a second, by footprint, width and kind.
-pub(crate) fn measure_rate(bench: &mut Bench, plan: &Plan) -> Result<Vec<GatherRow>, GpuError> {
+pub(crate) fn measure_rate(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Result<Vec<GatherRow>, GpuError> {
     let Some((words, sums)) = memory(bench, plan)? else { return Ok(Vec::new()) };
     let shape = Shape::new(plan.gather_blocks, THREADS);
     let loads =
@@ -34,20 +34,14 @@ pub(crate) fn measure_rate(bench: &mut Bench, plan: &Plan) -> Result<Vec<GatherR
         for (width_bytes, load, entry) in KERNELS {
             let kernel = bench.module.kernel(entry)?;
             let bits = (footprint_bytes / u64::from(width_bytes)).ilog2();
-            let mut rates = Vec::new();
-            // One more than asked for: the first fills the caches, and does not count.
-            for _ in 0..=plan.repeat {
-                seed = seed.wrapping_add(0x9e37_79b9); // other addresses each time
-                let us = timed(bench, &kernel, shape, (&words, bits, seed, plan.gather_rounds), &sums)?;
-                rates.push(loads as f64 / us / 1e3);
-            }
-            rates.remove(0);
-            let giga_s = quantile(&rates, 0.5);
+            let us =
+                timed(bench, plan, (&kernel, shape), (&words, bits, plan.gather_rounds), &sums, &mut seed)?;
+            let rates: Vec<_> = us.iter().map(|us| loads as f64 / us / 1e3).collect();
             rows.push(GatherRow {
                 footprint_bytes,
                 width_bytes,
                 load,
-                giga_loads_s: giga_s,
+                giga_loads_s: quantile(&rates, 0.5),
                 giga_loads_s_min: quantile(&rates, 0.0),
                 giga_loads_s_max: quantile(&rates, 1.0),
             });
@@ -60,21 +54,16 @@ pub(crate) fn measure_rate(bench: &mut Bench, plan: &Plan) -> Result<Vec<GatherR
 
 /// Nanoseconds of one load by one thread, by footprint; the instructions that make the next address out of what was loaded
 /// are in it.
-pub(crate) fn measure_time(bench: &mut Bench, plan: &Plan) -> Result<Vec<ChaseRow>, GpuError> {
+pub(crate) fn measure_time(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Result<Vec<ChaseRow>, GpuError> {
     let Some((words, sums)) = memory(bench, plan)? else { return Ok(Vec::new()) };
     let kernel = bench.module.kernel("chase")?;
     let bar = progress("one load", plan.footprints.len());
     let mut rows = Vec::new();
     let mut seed = plan.seed;
     for &footprint_bytes in &plan.footprints {
-        let mut times = Vec::new();
-        for _ in 0..=plan.repeat {
-            seed = seed.wrapping_add(0x9e37_79b9);
-            let bits = (footprint_bytes / 4).ilog2();
-            let us = timed(bench, &kernel, Shape::new(1, 1), (&words, bits, seed, plan.chase_steps), &sums)?;
-            times.push(us * 1e3 / f64::from(plan.chase_steps));
-        }
-        times.remove(0);
+        let (launch, bits) = ((&kernel, Shape::new(1, 1)), (footprint_bytes / 4).ilog2());
+        let us = timed(bench, plan, launch, (&words, bits, plan.chase_steps), &sums, &mut seed)?;
+        let times: Vec<_> = us.iter().map(|us| us * 1e3 / f64::from(plan.chase_steps)).collect();
         rows.push(ChaseRow { footprint_bytes, load_ns: quantile(&times, 0.5) });
         bar.inc(1);
     }
@@ -83,24 +72,32 @@ pub(crate) fn measure_time(bench: &mut Bench, plan: &Plan) -> Result<Vec<ChaseRo
 }
 
 /// Words for the largest footprint, and room for the threads' sums; `None` when no footprint fits.
-fn memory(bench: &mut Bench, plan: &Plan) -> Result<Option<(DeviceWords, DeviceWords)>, GpuError> {
+fn memory(
+    bench: &mut DeviceBench,
+    plan: &CeilingsPlan,
+) -> Result<Option<(DeviceWords, DeviceWords)>, GpuError> {
     let Some(&bytes) = plan.footprints.iter().max() else { return Ok(None) };
     let words = bench.words(bytes / 4, plan.seed)?;
     let sums = DeviceWords::new(&bench.device, (plan.gather_blocks * THREADS) as usize)?;
     Ok(Some((words, sums)))
 }
 
-/// Microseconds of one launch.
+/// Microseconds of each launch, as many as the plan has, after one that fills the caches and does not count.
 fn timed(
-    bench: &mut Bench,
-    kernel: &Kernel,
-    shape: Shape,
-    (words, bits, seed, rounds): (&DeviceWords, u32, u32, u32),
+    bench: &mut DeviceBench,
+    plan: &CeilingsPlan,
+    (kernel, shape): (&Kernel, Shape),
+    (words, bits, rounds): (&DeviceWords, u32, u32),
     sums: &DeviceWords,
-) -> Result<f64, GpuError> {
-    bench.time_us(
-        kernel,
-        shape,
-        &mut [Arg::buffer(words), Arg::u32(bits), Arg::u32(seed), Arg::u32(rounds), Arg::buffer(sums)],
-    )
+    seed: &mut u32,
+) -> Result<Vec<f64>, GpuError> {
+    let mut times_us = Vec::new();
+    for _ in 0..=plan.repeat {
+        *seed = seed.wrapping_add(0x9e37_79b9); // other addresses each time
+        let [bits, seed, rounds] = [bits, *seed, rounds].map(Arg::u32);
+        let mut args = [Arg::buffer(words), bits, seed, rounds, Arg::buffer(sums)];
+        times_us.push(bench.time_us(kernel, shape, &mut args)?);
+    }
+    times_us.remove(0);
+    Ok(times_us)
 }

@@ -2,8 +2,8 @@
 //! time, by mode and batch size. The table has one level of 2^16 leaves, so a lookup is one load and what is measured is
 //! the way. Every answer is checked.
 
-use crate::bench::{Bench, LIMIT, THREADS, progress};
-use crate::options::{Mode, Plan};
+use crate::bench::{DeviceBench, LIMIT, THREADS, progress};
+use crate::options::{CeilingsPlan, Mode};
 use crate::report::LatencyRow;
 use anyhow::ensure;
 use lpm_bench::stats::quantile;
@@ -30,7 +30,7 @@ const DOORBELL: usize = 0;
 const TABLE: usize = 2;
 
 /// A table on the device with its kernels.
-struct Table {
+struct FlatTable {
     words: DeviceWords,
     header: DeviceWords,
     lookup: Kernel,
@@ -42,7 +42,7 @@ trait Way {
     /// Puts `keys` where they start from.
     fn write(&mut self, keys: &[u32]) -> Result<(), GpuError>;
     /// Sends the first `count` keys.
-    fn submit(&mut self, table: &Table, count: u32) -> Result<(), GpuError>;
+    fn submit(&mut self, table: &FlatTable, count: u32) -> Result<(), GpuError>;
     /// Whether the answers are there.
     fn is_over(&mut self) -> Result<bool, GpuError>;
     /// Reads the answers.
@@ -50,8 +50,8 @@ trait Way {
 }
 
 /// All modes and batches of the plan.
-pub(crate) fn measure(bench: &mut Bench, plan: &Plan) -> anyhow::Result<Vec<LatencyRow>> {
-    let table = Table::new(bench)?;
+pub(crate) fn measure(bench: &mut DeviceBench, plan: &CeilingsPlan) -> anyhow::Result<Vec<LatencyRow>> {
+    let table = FlatTable::new(bench)?;
     let multiprocessors = bench.device.facts().multiprocessors.max(1);
     let bar = progress("latency", plan.modes.len() * plan.batches.len());
     let mut rows = Vec::new();
@@ -78,7 +78,7 @@ pub(crate) fn measure(bench: &mut Bench, plan: &Plan) -> anyhow::Result<Vec<Late
 }
 
 /// Sends batches of `count` keys, one after the other; microseconds of each.
-fn run(way: &mut dyn Way, table: &Table, count: u32, plan: &Plan) -> anyhow::Result<Vec<f64>> {
+fn run(way: &mut dyn Way, table: &FlatTable, count: u32, plan: &CeilingsPlan) -> anyhow::Result<Vec<f64>> {
     let mut keys = vec![0; count as usize];
     let mut raw = keys.clone();
     let mut times = Vec::new();
@@ -114,9 +114,9 @@ fn run(way: &mut dyn Way, table: &Table, count: u32, plan: &Plan) -> anyhow::Res
     Ok(times)
 }
 
-impl Table {
+impl FlatTable {
     /// One level, a leaf for each 16 bits whose answer is these bits.
-    fn new(bench: &mut Bench) -> Result<Self, GpuError> {
+    fn new(bench: &mut DeviceBench) -> Result<Self, GpuError> {
         let module = Module::new(&bench.device, "gamt")?;
         let units: Vec<u32> = (0..1 << STRIDE).map(|inf: u32| inf << 8).collect();
         let mut shape = [0; HEADER_WORDS];
@@ -139,7 +139,7 @@ impl Table {
 fn way(
     device: &Device,
     mode: Mode,
-    table: &Table,
+    table: &FlatTable,
     count: u32,
     blocks: u32,
 ) -> Result<Box<dyn Way>, GpuError> {
@@ -183,7 +183,7 @@ impl Way for Launched {
         Ok(())
     }
 
-    fn submit(&mut self, table: &Table, count: u32) -> Result<(), GpuError> {
+    fn submit(&mut self, table: &FlatTable, count: u32) -> Result<(), GpuError> {
         let Self { stream, end, shape, keys, raw, copies } = self;
         let (words, header) = (Arg::buffer(&table.words), Arg::buffer(&table.header));
         let all = 0..count as usize;
@@ -223,7 +223,7 @@ impl Way for Graph {
         Ok(())
     }
 
-    fn submit(&mut self, table: &Table, count: u32) -> Result<(), GpuError> {
+    fn submit(&mut self, table: &FlatTable, count: u32) -> Result<(), GpuError> {
         self.batch.submit(
             &mut self.stream,
             &table.lookup,
@@ -258,7 +258,7 @@ impl Persistent {
     fn new(
         device: &Device,
         stream: Stream,
-        table: &Table,
+        table: &FlatTable,
         keys: usize,
         shape: Shape,
     ) -> Result<Self, GpuError> {
@@ -283,7 +283,7 @@ impl Way for Persistent {
         self.keys.write(0, keys)
     }
 
-    fn submit(&mut self, _table: &Table, count: u32) -> Result<(), GpuError> {
+    fn submit(&mut self, _table: &FlatTable, count: u32) -> Result<(), GpuError> {
         self.number += 1;
         self.slot.store(DOORBELL, u64::from(count) << 32 | u64::from(self.number));
         Ok(())

@@ -23,8 +23,8 @@ mod report;
 use anyhow::Context as _;
 use clap::Parser as _;
 use lpm_gpu::cu::GpuError;
-use options::{Options, Part, Plan};
-use report::Report;
+use options::{CeilingsPlan, Options, Part};
+use report::CeilingsReport;
 use std::process::ExitCode;
 
 /// No driver or no device.
@@ -44,9 +44,9 @@ fn main() -> ExitCode {
 
 /// Measures what the options ask for, and reports it.
 fn run(options: &Options) -> anyhow::Result<()> {
-    let mut bench = bench::Bench::open(options.device)?;
-    let plan = Plan::new(options, bench.device.facts(), bench.device.free_bytes()?);
-    let mut report = Report::new(&bench.device, plan.seed, plan.repeat);
+    let mut bench = bench::DeviceBench::open(options.device)?;
+    let plan = CeilingsPlan::new(options, bench.device.facts(), bench.device.free_bytes()?);
+    let mut report = CeilingsReport::new(&bench.device, plan.seed, plan.repeat);
     report.kernels = bench::kernels(&bench.device).context("kernels")?;
     if plan.parts.contains(&Part::Copy) {
         report.copy = copy::measure(&mut bench, &plan).context("copies")?;

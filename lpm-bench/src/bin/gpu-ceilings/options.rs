@@ -83,7 +83,7 @@ pub(crate) enum Mode {
 
 /// What is measured. Bytes, keys and counts.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct CeilingsPlan {
     pub(crate) parts: Vec<Part>,
     pub(crate) streams: Vec<u16>,
     pub(crate) copy_bytes: Vec<u64>,
@@ -106,7 +106,7 @@ pub(crate) struct Plan {
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-impl Plan {
+impl CeilingsPlan {
     /// What `options` ask for on a device with `facts` and `free_bytes` of memory. Footprints that do not fit are left out.
     pub(crate) fn new(options: &Options, facts: &Facts, free_bytes: u64) -> Self {
         let quick = options.quick;

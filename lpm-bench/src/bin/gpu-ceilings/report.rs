@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// Everything that was measured. Rates are medians.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct CeilingsReport {
     tool: &'static str,
     version: &'static str,
     device: Value,
@@ -89,7 +89,7 @@ pub(crate) struct LatencyRow {
     pub(crate) max_us: f64,
 }
 
-impl Report {
+impl CeilingsReport {
     /// A report of nothing so far.
     pub(crate) fn new(device: &Device, seed: u32, repeat: u16) -> Self {
         let facts = device.facts();

@@ -1,10 +1,10 @@
 //! Deltas that come back to where they began, and the right answers in between: so a run of any length knows which answers
 //! each generation has.
 
-#![expect(clippy::cast_possible_truncation, reason = "random numbers below a limit, and halves of keys")]
+#![expect(clippy::cast_possible_truncation, reason = "halves of keys, generations of a cycle")]
 
 use fib::oracle::OraclePair;
-use fib::random::SplitMix64;
+use fib::random::Seeded;
 use fib::{FibDelta, IpPrefix, Key, KeyBuffer, NextHopId, Prefix, Rib};
 
 /// Deltas of a cycle. Every eighth makes the table large or small, which builds it anew.
@@ -32,32 +32,23 @@ pub(crate) struct Cycle {
     v6: Vec<Vec<NextHopId>>,
 }
 
-/// Routes and keys drawn at random.
-pub(crate) struct Dice(pub(crate) SplitMix64);
+/// Routes drawn at random.
+struct Dice(Seeded);
 
 impl Dice {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0.u64()
-    }
-
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        ((u128::from(self.next()) * end as u128) >> 64) as usize
-    }
-
     fn next_hop(&mut self) -> NextHopId {
-        NextHopId::from_answer(1 + (self.next() % 5000) as u32)
+        NextHopId::from_answer(1 + self.0.u32() % 5000)
     }
 
     /// An address near one of a few places, so that routes nest.
     fn address(&mut self) -> u128 {
-        let place = (self.next() % 64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let noise = self.next() >> (8 + self.next() % 44);
-        u128::from(place ^ noise) << 64 | u128::from(self.next() % 8) << 61
+        let place = (self.0.u64() % 64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let noise = self.0.u64() >> self.0.between(8, 51);
+        u128::from(place ^ noise) << 64 | u128::from(self.0.u64() % 8) << 61
     }
 
     fn prefix<K: Key>(&mut self, shortest: u8, longest: u8) -> Prefix<K> {
-        let span = u64::from(longest - shortest) + 1;
-        let len = shortest + (self.next() % span) as u8;
+        let len = self.0.between(shortest, longest);
         Prefix::truncating(K::from_high_bits(self.address()), len)
     }
 
@@ -67,7 +58,7 @@ impl Dice {
 
     /// One in eight is longer than the 64 bits that the device searches.
     fn v6(&mut self) -> IpPrefix {
-        if self.next().is_multiple_of(8) {
+        if self.0.below(8) == 0 {
             IpPrefix::V6(self.prefix(65, 70))
         } else {
             IpPrefix::V6(self.prefix(16, 64))
@@ -78,7 +69,7 @@ impl Dice {
 impl Cycle {
     /// A cycle whose tables have `routes` routes of each family more at one time than at another, and `keys` keys of each.
     pub(crate) fn new(seed: u64, routes: u32, keys: usize) -> Self {
-        let mut dice = Dice(SplitMix64(seed));
+        let mut dice = Dice(Seeded::new(seed, 0));
         // So that the first delta holds all that is told: the last one leads back to it.
         let mut rib = Rib::plain();
         for _ in 0..BASE {
@@ -149,17 +140,17 @@ impl Cycle {
                 }
                 rib.set(prefix, dice.next_hop());
             }
-            let (v4, v6) = (dice.below(first.v4.len()), dice.below(first.v6.len()));
-            let gone = dice.next().is_multiple_of(2);
+            let (v4, v6) = (dice.0.below(first.v4.len()), dice.0.below(first.v6.len()));
+            let gone = dice.0.percent(50);
             for prefix in [IpPrefix::V4(first.v4[v4].prefix), IpPrefix::V6(first.v6[v6].prefix)] {
                 rib.set(prefix, if gone { NextHopId::NONE } else { dice.next_hop() });
             }
             if !bulk.is_empty() {
-                rib.set(bulk[dice.below(bulk.len())], dice.next_hop());
+                rib.set(bulk[dice.0.below(bulk.len())], dice.next_hop());
             }
         }
         while small.len() > 60 {
-            rib.set(small.swap_remove(dice.below(small.len())), NextHopId::NONE);
+            rib.set(small.swap_remove(dice.0.below(small.len())), NextHopId::NONE);
         }
     }
 
@@ -193,12 +184,12 @@ fn keys_for(deltas: &[FibDelta], count: usize, dice: &mut Dice) -> KeySet {
     let mut keys = KeySet { v4, v6 };
     let few: Vec<_> = deltas.iter().filter(|delta| delta.v4.len() < 1000).collect();
     for at in 0..count {
-        let delta = few.get(dice.below(few.len().max(1)));
+        let delta = few.get(dice.0.below(few.len().max(1)));
         let (v4, v6) = match delta {
             Some(delta) if at % 8 != 0 && !delta.v4.is_empty() && !delta.v6.is_empty() => {
-                let v4 = delta.v4[dice.below(delta.v4.len())].prefix;
-                let v6 = delta.v6[dice.below(delta.v6.len())].prefix;
-                (inside(v4, dice), inside(v6, dice))
+                let v4 = delta.v4[dice.0.below(delta.v4.len())].prefix;
+                let v6 = delta.v6[dice.0.below(delta.v6.len())].prefix;
+                (dice.0.inside(v4), dice.0.inside(v6))
             }
             _ => ((dice.address() >> 96) as u32, dice.address()),
         };
@@ -206,12 +197,6 @@ fn keys_for(deltas: &[FibDelta], count: usize, dice: &mut Dice) -> KeySet {
         keys.v6.push(v6);
     }
     keys
-}
-
-fn inside<K: Key>(prefix: Prefix<K>, dice: &mut Dice) -> K {
-    let noise = u128::from(dice.next()) << 64 | u128::from(dice.next());
-    let host = prefix.address().to_high_bits() ^ prefix.last_address().to_high_bits();
-    K::from_high_bits(prefix.address().to_high_bits() | noise & host)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ mod run;
 use clap::Parser;
 use cycle::Cycle;
 use lpm_gpu::cu::GpuError;
-use report::{Report, Row};
+use report::{ConcurrencyReport, Row};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -86,16 +86,18 @@ fn main() -> ExitCode {
 /// Runs everything; whether all of it was right.
 fn run(options: &Options) -> anyhow::Result<bool> {
     let cycle = Cycle::new(options.seed, options.routes, options.batch as usize);
-    let mut report = Report::new(options.json.as_deref(), options.seed);
+    let mut report = ConcurrencyReport::new(options.json.as_deref(), options.seed);
     for name in &options.engines {
         for mode in &options.modes {
             let mut failed = None;
             for &readers in &options.readers {
-                let row = match &failed {
+                let mut row = Row::new(name, mode, readers);
+                if let Some(at) = failed {
                     // More of the same would wait for the same device again.
-                    Some(at) => Row::skipped(name, mode, readers, format!("{at} readers have failed")),
-                    None => run::run(&run::Setup { name, mode, readers, options }, &cycle),
-                };
+                    row.skipped = Some(format!("{at} readers have failed"));
+                } else if let Err(error) = run::run(&mut row, options, &cycle) {
+                    row.error = Some(error.to_string());
+                }
                 if row.is_failed() && failed.is_none() {
                     failed = Some(readers);
                 }

@@ -29,9 +29,9 @@ impl Times {
 /// One run.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Row {
-    engine: String,
-    mode: String,
-    readers: u16,
+    pub(crate) engine: String,
+    pub(crate) mode: String,
+    pub(crate) readers: u16,
     pub(crate) seconds: f64,
     pub(crate) batches: u64,
     pub(crate) keys_checked: u64,
@@ -48,16 +48,12 @@ pub(crate) struct Row {
     /// Why it ended early.
     pub(crate) error: Option<String>,
     /// Why it was not run.
-    skipped: Option<String>,
+    pub(crate) skipped: Option<String>,
 }
 
 impl Row {
     pub(crate) fn new(engine: &str, mode: &str, readers: u16) -> Self {
         Self { engine: engine.to_owned(), mode: mode.to_owned(), readers, ..Self::default() }
-    }
-
-    pub(crate) fn skipped(engine: &str, mode: &str, readers: u16, why: String) -> Self {
-        Self { skipped: Some(why), ..Self::new(engine, mode, readers) }
     }
 
     /// Notes how much memory is in use after a cycle.
@@ -97,7 +93,7 @@ impl Row {
 
 /// All runs.
 #[derive(Serialize)]
-pub(crate) struct Report<'a> {
+pub(crate) struct ConcurrencyReport<'a> {
     #[serde(skip)]
     json: Option<&'a Path>,
     seed: u64,
@@ -106,7 +102,7 @@ pub(crate) struct Report<'a> {
     rows: Vec<Row>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> ConcurrencyReport<'a> {
     pub(crate) fn new(json: Option<&'a Path>, seed: u64) -> Self {
         Self { json, seed, connections: std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").ok(), rows: Vec::new() }
     }
@@ -146,7 +142,7 @@ mod tests {
         assert!(Row { wrong: 1, ..good() }.is_failed());
         assert!(Row { error: Some("x".into()), ..good() }.is_failed());
         assert!(Row { keys_checked: 0, ..good() }.is_failed(), "nothing was checked");
-        assert!(!Row::skipped("gamt", "copy", 4, "x".into()).is_failed());
+        assert!(!Row { skipped: Some("x".into()), ..Row::new("gamt", "copy", 4) }.is_failed());
         let mut grows = good();
         grows.note_memory(1 << 20);
         grows.note_memory(3 << 20);

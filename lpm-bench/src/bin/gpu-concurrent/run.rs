@@ -1,8 +1,9 @@
 //! One engine, its readers on threads of their own, and its writer, for some seconds.
 
-use super::cycle::{Cycle, Dice};
+use super::cycle::Cycle;
 use super::report::Row;
 use super::{Options, used_bytes};
+use fib::random::Seeded;
 use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, NextHopId, Rib, SlotId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
@@ -13,14 +14,6 @@ const BATCH_LIMIT: Duration = Duration::from_secs(20);
 
 /// Submits that are timed by a reader at most, so that a long run does not fill memory.
 const TIMED_MAX: usize = 1 << 20;
-
-/// What is run.
-pub(crate) struct Setup<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) mode: &'a str,
-    pub(crate) readers: u16,
-    pub(crate) options: &'a Options,
-}
 
 /// What the threads tell each other.
 #[derive(Default)]
@@ -33,7 +26,7 @@ struct Talk {
 
 /// What a reader has seen.
 #[derive(Default)]
-struct Seen {
+struct ReaderCounts {
     batches: u64,
     keys: u64,
     wrong: u64,
@@ -41,26 +34,18 @@ struct Seen {
     submit_ns: Vec<u64>,
 }
 
-/// Runs `setup` over `cycle`.
-pub(crate) fn run(setup: &Setup<'_>, cycle: &Cycle) -> Row {
-    let mut row = Row::new(setup.name, setup.mode, setup.readers);
-    if let Err(error) = try_run(setup, cycle, &mut row) {
-        row.error = Some(error.to_string());
-    }
-    row
-}
-
-fn try_run(setup: &Setup<'_>, cycle: &Cycle, row: &mut Row) -> Result<(), EngineError> {
-    let options = EngineOptions::of(&[("mode", setup.mode), ("headroom", "0")]);
-    let mut writer = fib::Registry::new(&[lpm_gpu::ENGINES]).make(setup.name, &options)?;
+/// Runs the engine, mode and readers of `row` over `cycle`, and notes what came of it there.
+pub(crate) fn run(row: &mut Row, options: &Options, cycle: &Cycle) -> Result<(), EngineError> {
+    let parameters = EngineOptions::of(&[("mode", &row.mode), ("headroom", "0")]);
+    let mut writer = fib::Registry::new(&[lpm_gpu::ENGINES]).make(&row.engine, &parameters)?;
     let mut rib = Rib::plain();
     tell(&mut rib, &cycle.first);
     rib.commit_to(writer.as_mut())?;
     let batch = cycle.keys.v4.len();
-    let readers = (0..setup.readers).map(|_| writer.reader(setup.options.slots, batch));
+    let readers = (0..row.readers).map(|_| writer.reader(options.slots, batch));
     let mut readers = readers.collect::<Result<Vec<_>, _>>()?;
     let talk = Talk::default();
-    let seconds = Duration::try_from_secs_f64(setup.options.seconds).unwrap_or_default();
+    let seconds = Duration::try_from_secs_f64(options.seconds).unwrap_or_default();
     let start = Instant::now();
     let (written, seen) = std::thread::scope(|scope| {
         let looking: Vec<_> = (1..)
@@ -182,9 +167,9 @@ fn look_up(
     cycle: &Cycle,
     talk: &Talk,
     seed: u64,
-) -> Result<Seen, EngineError> {
-    let mut seen = Seen::default();
-    let mut dice = Dice(fib::random::SplitMix64(seed));
+) -> Result<ReaderCounts, EngineError> {
+    let mut seen = ReaderCounts::default();
+    let mut rng = Seeded::new(seed, 1);
     let slots = reader.slots();
     // Of each slot: family, keys, and the generation that was finished when it was submitted.
     let mut flying: Vec<Option<(bool, usize, u64)>> = vec![None; slots.into()];
@@ -215,7 +200,7 @@ fn look_up(
         }
         // Most batches are full; some are small, as a forwarder's are at night.
         let all = cycle.keys.v4.len();
-        let keys = if dice.next().is_multiple_of(4) { 1 + dice.below(all) } else { all };
+        let keys = if rng.percent(25) { 1 + rng.below(all) } else { all };
         let is_v4 = turn.is_multiple_of(2) != (turn / u64::from(slots)).is_multiple_of(2);
         let low = talk.finished.load(Ordering::SeqCst);
         let batch = if is_v4 { &cycle.keys.v4 } else { &cycle.keys.v6 };

@@ -4,14 +4,15 @@
 //! of each thread, as in `lpm-bench lookup`, summed over the threads; on a quiet host CPU time equals wall time. The rate per
 //! second of wall time is reported too. Threads are pinned, one per CPU; each begins at another position of the keys.
 
-use super::subject::{Built, CALL};
+use super::subject::{CALL, FilledEngine};
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::measure::sweep_until;
 use crate::paper::Bench;
-use crate::paper::figure::{Figure, Panel};
-use crate::table::{Looker, Table};
-use crate::tables::Tables;
+use crate::paper::figure::{Figure, Panel, with};
+use crate::table::Looker;
+use crate::tables::RouteSet;
+use crate::threads::each;
 use lpm_bench::stats::median;
 use serde_json::{Value, json};
 use std::sync::Barrier;
@@ -24,7 +25,7 @@ const WARM_SHARE: f64 = 0.25;
 
 /// The lookup rate of a subject.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rate {
+pub(super) struct LookupRate {
     /// Millions of lookups per CPU second, all threads together; the median of the rounds.
     pub(super) mlps: f64,
     /// The same per second of wall time.
@@ -35,7 +36,7 @@ pub(super) struct Rate {
     pub(super) threads: usize,
 }
 
-impl Rate {
+impl LookupRate {
     /// From Mlps per CPU second and per second of wall time, one pair for each round.
     fn of(threads: usize, rounds: &[(f64, f64)]) -> Self {
         let (cpu, wall): (Vec<_>, Vec<_>) = rounds.iter().copied().unzip();
@@ -59,10 +60,10 @@ impl Rate {
 pub(super) fn run(
     bench: &Bench<'_>,
     figure: &mut Figure,
-    built: &mut [Built],
-    data: (&Tables, &KeySet),
+    built: &mut [FilledEngine],
+    data: (&RouteSet, &KeySet),
     threads: usize,
-) -> Result<Vec<Rate>, Fault> {
+) -> Result<Vec<LookupRate>, Fault> {
     run_counts(bench, figure, built, data, &[threads]).map(|rates| rates.into_iter().flatten().collect())
 }
 
@@ -74,18 +75,14 @@ pub(super) fn show(
     bench: &Bench<'_>,
     (figure, panel): (&mut Figure, &mut Panel),
     x: f64,
-    built: &mut [Built],
-    data: (&Tables, &KeySet),
+    built: &mut [FilledEngine],
+    data: (&RouteSet, &KeySet),
     more: &Value,
 ) -> Result<(), Fault> {
     let rates = run(bench, figure, built, data, bench.threads_max())?;
     for (one, rate) in built.iter().zip(&rates) {
         panel.add(&one.subject.name, x, rate.mlps);
-        let mut row = one.row(rate.fields());
-        if let (Value::Object(row), Value::Object(more)) = (&mut row, more) {
-            row.extend(more.clone());
-        }
-        figure.rows.push(row);
+        figure.rows.push(with(one.row(rate.fields()), more.clone()));
     }
     Ok(())
 }
@@ -97,16 +94,16 @@ pub(super) fn show(
 pub(super) fn run_counts(
     bench: &Bench<'_>,
     figure: &mut Figure,
-    built: &mut [Built],
-    (tables, keys): (&Tables, &KeySet),
+    built: &mut [FilledEngine],
+    (tables, keys): (&RouteSet, &KeySet),
     counts: &[usize],
-) -> Result<Vec<Vec<Rate>>, Fault> {
+) -> Result<Vec<Vec<LookupRate>>, Fault> {
     let sample = bench.sample(keys, tables);
     let most = counts.iter().copied().max().unwrap_or(0);
     let mut all = Vec::new();
     for one in built.iter_mut() {
         let mut lookers: Vec<Box<dyn Looker>> =
-            (0..most).map(|_| one.table.looker()).collect::<Result<_, _>>()?;
+            (0..most).map(|_| one.table.looker(CALL)).collect::<Result<_, _>>()?;
         if let Some(first) = lookers.first_mut() {
             figure.check(&sample, &mut **first)?;
         }
@@ -121,7 +118,7 @@ pub(super) fn run_counts(
             }
         }
     }
-    let rate = |(threads, rounds): (&usize, &Vec<(f64, f64)>)| Rate::of(*threads, rounds);
+    let rate = |(threads, rounds): (&usize, &Vec<(f64, f64)>)| LookupRate::of(*threads, rounds);
     Ok(all.iter().map(|(_, rounds)| counts.iter().zip(rounds).map(rate).collect()).collect())
 }
 
@@ -130,31 +127,20 @@ fn together(lookers: &mut [Box<dyn Looker>], keys: &KeySet, seconds: f64) -> Res
     let cpus = crate::cpus_allowed();
     let barrier = Barrier::new(lookers.len());
     let share = keys.len() / lookers.len().max(1);
-    let runs: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = lookers
-            .iter_mut()
-            .enumerate()
-            .map(|(number, looker)| {
-                let barrier = &barrier;
-                scope.spawn(move || {
-                    // Where it may not be pinned, it runs where the system puts it.
-                    let _ = crate::pin(cpus.get(number % cpus.len().max(1)).copied());
-                    let mut at = number * share;
-                    let mut sweep = |seconds| {
-                        let limit = Duration::from_secs_f64(seconds);
-                        sweep_until(&mut **looker, keys, &mut at, (STRETCH, CALL), |wall| wall >= limit)
-                    };
-                    let warm = sweep(seconds * WARM_SHARE);
-                    barrier.wait();
-                    warm.and_then(|_| sweep(seconds))
-                })
-            })
-            .collect();
-        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
-    });
+    let runs = each(lookers, |number, looker| {
+        // Where it may not be pinned, it runs where the system puts it.
+        let _ = crate::pin(cpus.get(number % cpus.len().max(1)).copied());
+        let mut at = number * share;
+        let mut sweep = |seconds| {
+            let limit = Duration::from_secs_f64(seconds);
+            sweep_until(&mut **looker, keys, &mut at, (STRETCH, CALL), |wall| wall >= limit)
+        };
+        let warm = sweep(seconds * WARM_SHARE);
+        barrier.wait();
+        warm.and_then(|_| sweep(seconds))
+    })?;
     let (mut mlps, mut mlps_wall) = (0.0, 0.0);
     for run in runs {
-        let run = run.map_err(Fault::panicked)??;
         if run.cpu_s <= 0.0 {
             return Err(Fault::Measurement(format!("{} keys took no time", run.keys)));
         }

@@ -171,7 +171,7 @@ impl Bench<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::Tables;
+    use crate::tables::RouteSet;
 
     #[test]
     fn keys_match_as_often_as_asked_and_are_never_reserved() {
@@ -183,7 +183,7 @@ mod tests {
             "200.1.2.0/24 4",
             "255.0.0.0/8 5",
         ];
-        let tables = Tables::of_routes(&lines);
+        let tables = RouteSet::of_routes(&lines);
         let space = Space::of(&tables.v4);
         let reserved = reserved();
         assert_eq!(reserved.len(), RESERVED.split(' ').count());
@@ -203,9 +203,9 @@ mod tests {
 
     #[test]
     fn every_address_of_every_gap_is_drawn() {
-        let space = Space::of(&Tables::of_routes(&["0.0.0.0/1 1", "128.0.0.0/2 1", "192.0.0.0/3 1"]).v4);
+        let space = Space::of(&RouteSet::of_routes(&["0.0.0.0/1 1", "128.0.0.0/2 1", "192.0.0.0/3 1"]).v4);
         assert_eq!((space.unmatched(), space.keys(50, 1, 1).is_none()), (0, true), "nothing is left");
-        let space = Space::of(&Tables::of_routes(&["0.0.0.0/1 1", "128.0.0.2/31 1", "128.0.0.8/29 1"]).v4);
+        let space = Space::of(&RouteSet::of_routes(&["0.0.0.0/1 1", "128.0.0.2/31 1", "128.0.0.8/29 1"]).v4);
         let first: Vec<_> = (0..7).map(|at| space.gap_address(at) - 0x8000_0000).collect();
         assert_eq!(first, [0, 1, 4, 5, 6, 7, 16]);
         let last = space.gap_address(space.unmatched() - 1);

@@ -1,15 +1,16 @@
 //! Figures 7 and 8: IPv6 by the number of levels that DPCPE expands to.
 
-use super::contest::{self, Rate};
-use super::subject::{Built, Subject, build};
+use super::contest::{self, LookupRate};
+use super::subject::{FilledEngine, Subject, build};
 use super::{PAPER_V6, isas, sets};
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::Bench;
 use crate::paper::data::DataSet;
-use crate::paper::figure::{Figure, Panel};
+use crate::paper::figure::{Figure, Panel, with};
 use fib::traffic::Traffic;
 use fib::{Family, Isa};
+use serde_json::{Value, json};
 
 /// The paper's numbers of levels; `None` is no expansion: a filter and table for each length.
 const LEVELS: [Option<u32>; 7] = [None, Some(8), Some(7), Some(6), Some(5), Some(4), Some(3)];
@@ -44,17 +45,13 @@ fn add(
     figure: &mut Figure,
     panel: &mut Panel,
     x: f64,
-    (one, rate): (&Built, &Rate),
-    more: [(&str, String); 3],
+    (one, rate): (&FilledEngine, &LookupRate),
+    more: Value,
 ) {
     panel.add(&one.subject.name, x, rate.mlps);
-    let mut row = one.row(rate.fields());
-    for (name, value) in more {
-        row[name] = value.into();
-    }
-    row["v6_levels"] = one.details.get("v6_levels").into();
-    row["v6_entries"] = one.details.get("v6_entries").into();
-    figure.rows.push(row);
+    let own = ["v6_levels", "v6_entries"].map(|name| one.details.get(name));
+    let row = with(one.row(rate.fields()), more);
+    figure.rows.push(with(row, json!({"v6_levels": own[0], "v6_entries": own[1]})));
 }
 
 /// Figure 7: AS65000-V6, with and without DPCPE.
@@ -82,8 +79,7 @@ pub(super) fn figure_7(bench: &Bench<'_>) -> Result<Figure, Fault> {
             let rates =
                 contest::run(bench, &mut figure, &mut built, (&set.tables, keys), bench.threads_max())?;
             for measured in built.iter().zip(&rates) {
-                let more =
-                    [("data", set.name.clone()), ("traffic", keys.traffic.clone()), ("cpe", name(levels))];
+                let more = json!({"data": set.name, "traffic": keys.traffic, "cpe": name(levels)});
                 add(&mut figure, panel, f64::from(x), measured, more);
             }
         }
@@ -110,12 +106,12 @@ fn said_7(bench: &Bench<'_>, figure: &mut Figure, panels: &[Panel], isa: Isa) {
     let ratio = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
     let (five, none) = (at(&bloomfwd, Some(5)), at(&bloomfwd, None));
     let miht = at("MIHT", Some(5));
-    let most = random.best(&bloomfwd).map(|(_, mlps)| mlps);
+    let most = random.most(&bloomfwd);
     figure.said("Bloomfwd-v6, 5 levels over no CPE", &[5.1], "times", "6.6", ratio(five, none));
     figure.said("Bloomfwd-v6, most over no CPE", &[5.1], "times", "6.6", ratio(most, none));
     figure.said("Bloomfwd-v6, 5 levels over MIHT-v6", &[4.5], "times", "6.6", ratio(five, miht));
     figure.said("Bloomfwd-v6, at most (Phi 7250)", &[182.75], "Mlps", "6.6", most);
-    let best = trace.best(&bloomfwd).map(|(_, mlps)| mlps);
+    let best = trace.most(&bloomfwd);
     let miht = place(bench, Some(5)).and_then(|x| trace.at("MIHT", x));
     figure.said("MIHT-v6, real addresses (Phi 7120P)", &[19.7], "Mlps", "6.6", miht);
     figure.said("Bloomfwd-v6, real addresses (Phi 7120P, 7250)", &[83.76, 179.6], "Mlps", "6.6", best);
@@ -156,7 +152,7 @@ pub(super) fn figure_8(bench: &Bench<'_>) -> Result<Figure, Fault> {
             };
             let x = u32::try_from(at).map_or(0.0, f64::from);
             let cpe = name(places(bench).get(at).copied().flatten());
-            let more = [("data", set.name.clone()), ("traffic", keys.traffic.clone()), ("cpe", cpe)];
+            let more = json!({"data": set.name, "traffic": keys.traffic, "cpe": cpe});
             add(&mut figure, &mut line, x, measured, more);
             panel.add(&set.name, x, measured.1.mlps);
         }

@@ -29,7 +29,7 @@ mod threads;
 
 use super::data::{self, DataSet};
 use super::figure::Figure;
-use super::{Bench, Device, Known, Paper};
+use super::{Bench, DeviceNeed, Known, Paper};
 use crate::args::PaperArgs;
 use crate::fault::Fault;
 use fib::{Family, Isa};
@@ -42,18 +42,18 @@ pub(super) const PAPER: Paper = Paper {
     has_updates: false,
     beside,
     known: &[
-        Known { id: "table4", device: Device::Unused, make: expansion::table_4 },
-        Known { id: "table5", device: Device::Unused, make: filters::table_5 },
-        Known { id: "fig01", device: Device::Unused, make: filters::figure_1 },
-        Known { id: "fig02", device: Device::Unused, make: threads::figure_2 },
-        Known { id: "fig03", device: Device::Unused, make: keys::figure_3 },
-        Known { id: "fig04", device: Device::Unused, make: keys::figure_4 },
-        Known { id: "fig05", device: Device::Unused, make: sizes::figure_5 },
-        Known { id: "fig06", device: Device::Unused, make: sizes::figure_6 },
-        Known { id: "fig07", device: Device::Unused, make: levels::figure_7 },
-        Known { id: "fig08", device: Device::Unused, make: levels::figure_8 },
-        Known { id: "fig09", device: Device::Used, make: cooperation::figure_9 },
-        Known { id: "fig10", device: Device::Used, make: cooperation::figure_10 },
+        Known { id: "table4", device: DeviceNeed::Unused, make: expansion::table_4 },
+        Known { id: "table5", device: DeviceNeed::Unused, make: filters::table_5 },
+        Known { id: "fig01", device: DeviceNeed::Unused, make: filters::figure_1 },
+        Known { id: "fig02", device: DeviceNeed::Unused, make: threads::figure_2 },
+        Known { id: "fig03", device: DeviceNeed::Unused, make: keys::figure_3 },
+        Known { id: "fig04", device: DeviceNeed::Unused, make: keys::figure_4 },
+        Known { id: "fig05", device: DeviceNeed::Unused, make: sizes::figure_5 },
+        Known { id: "fig06", device: DeviceNeed::Unused, make: sizes::figure_6 },
+        Known { id: "fig07", device: DeviceNeed::Unused, make: levels::figure_7 },
+        Known { id: "fig08", device: DeviceNeed::Unused, make: levels::figure_8 },
+        Known { id: "fig09", device: DeviceNeed::Used, make: cooperation::figure_9 },
+        Known { id: "fig10", device: DeviceNeed::Used, make: cooperation::figure_10 },
     ],
 };
 

@@ -4,10 +4,9 @@ use super::contest;
 use super::subject::{Subject, build};
 use super::{isas, sets};
 use crate::fault::Fault;
-use crate::keys::KeySet;
 use crate::paper::Bench;
 use crate::paper::figure::{Figure, Panel};
-use crate::tables::Tables;
+use crate::tables::RouteSet;
 use fib::traffic::Traffic;
 use fib::{Family, IpPrefix, Isa, Rib};
 use rand::{RngExt, SeedableRng};
@@ -52,7 +51,7 @@ pub(super) fn figure_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
 }
 
 /// The table with about one IPv4 route in `part`, drawn at random.
-fn thinned(tables: &Tables, part: u32, seed: u64) -> Tables {
+fn thinned(tables: &RouteSet, part: u32, seed: u64) -> RouteSet {
     let mut rng = ChaCha12Rng::seed_from_u64(seed ^ u64::from(part));
     let mut rib = Rib::new();
     for (prefix, id) in &tables.v4 {
@@ -60,7 +59,7 @@ fn thinned(tables: &Tables, part: u32, seed: u64) -> Tables {
             rib.set(IpPrefix::V4(*prefix), *id);
         }
     }
-    Tables::of_rib(rib, format!("1/{part} of {}", tables.source))
+    RouteSet::of_rib(rib, format!("1/{part} of {}", tables.source))
 }
 
 /// Figure 6: different tables, and two processors.
@@ -71,11 +70,8 @@ pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let best = isas.first().copied().unwrap_or(Isa::Scalar);
     let mut subjects = Subject::both(bench, &isas);
     subjects.push(Subject::miht());
-    let random: Option<KeySet> = match bench.main_set(Family::V4) {
-        Some(set) => Some(bench.stream(set, Family::V4, &Traffic::Random)?),
-        None => None,
-    };
-    let Some(keys) = random else { return Ok(figure.without(Family::V4)) };
+    let Some(main) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
+    let keys = bench.stream(main, Family::V4, &Traffic::Random)?;
     for (x, set) in (0_u32..).zip(sets(bench, Family::V4)) {
         figure.x_names.push(set.name.clone());
         let mut built = build(bench, &mut figure, &set.tables, Family::V4, &subjects)?;
@@ -103,7 +99,7 @@ pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
         second,
     );
     for name in &names {
-        let most = panel.best(name).map(|(_, mlps)| mlps);
+        let most = panel.most(name);
         figure.said(format!("{name}, at most"), &[169.65], "Mlps", "6.6", most);
     }
     figure.panels = vec![panel];
@@ -123,7 +119,7 @@ mod tests {
         let lines: Vec<_> =
             (0..4000_u32).map(|at| format!("20.{}.{}.0/24 {}", at >> 8, at & 255, 1 + at % 9)).collect();
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-        let tables = Tables::of_routes(&lines);
+        let tables = RouteSet::of_routes(&lines);
         let fewer = thinned(&tables, 16, 1);
         assert!((190..=310).contains(&fewer.v4.len()), "{}", fewer.v4.len());
         assert!(fewer.v4.iter().all(|route| tables.v4.binary_search(route).is_ok()));

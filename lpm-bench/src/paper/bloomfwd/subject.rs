@@ -3,16 +3,16 @@
 
 use crate::fault::Fault;
 use crate::paper::Bench;
-use crate::paper::figure::Figure;
-use crate::table::{EngineTable, Table};
-use crate::tables::Tables;
+use crate::paper::figure::{Figure, with};
+use crate::table::Fed;
+use crate::tables::RouteSet;
 use crate::wanted::ENGINES;
 use fib::{Details, EngineOptions, EngineWriter, Family, Isa};
 use lpm_phi::bloom;
 use lpm_phi::coop::CoopEngine;
 use lpm_phi::miht;
 use lpm_phi::variants::{BASELINE, NAIVE};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -112,24 +112,21 @@ impl Subject {
     }
 
     /// The fields that describe it in rows.
-    fn fields(&self) -> Map<String, Value> {
-        let parameters: Map<_, _> =
+    fn fields(&self) -> Value {
+        let parameters: Map<_, Value> =
             self.parameters.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
-        let mut fields = Map::new();
-        fields.insert("name".into(), self.name.clone().into());
-        fields.insert("engine".into(), self.engine.into());
-        fields.insert("isa".into(), self.isa.to_string().into());
-        fields.insert("parameters".into(), parameters.into());
-        fields
+        json!({
+            "name": self.name, "engine": self.engine, "isa": self.isa.to_string(), "parameters": parameters,
+        })
     }
 }
 
 /// A subject whose table is built.
-pub(super) struct Built {
+pub(super) struct FilledEngine {
     /// What it is.
     pub(super) subject: Subject,
     /// Its table.
-    pub(super) table: EngineTable,
+    pub(super) table: Fed,
     /// Bytes that lookups read.
     table_bytes: u64,
     /// Seconds to build it; others may have been built at the same time.
@@ -138,16 +135,11 @@ pub(super) struct Built {
     pub(super) details: Details,
 }
 
-impl Built {
+impl FilledEngine {
     /// The fields of a row that every measurement has.
     pub(super) fn row(&self, more: Value) -> Value {
-        let mut row = self.subject.fields();
-        row.insert("table_bytes".into(), self.table_bytes.into());
-        row.insert("build_s".into(), self.build_s.into());
-        if let Value::Object(more) = more {
-            row.extend(more);
-        }
-        row.into()
+        let own = json!({"table_bytes": self.table_bytes, "build_s": self.build_s});
+        with(with(self.subject.fields(), own), more)
     }
 }
 
@@ -159,19 +151,18 @@ impl Built {
 pub(super) fn build(
     bench: &Bench<'_>,
     figure: &mut Figure,
-    tables: &Tables,
+    tables: &RouteSet,
     family: Family,
     subjects: &[Subject],
-) -> Result<Vec<Built>, Fault> {
+) -> Result<Vec<FilledEngine>, Fault> {
     let delta = tables.told_of(family);
     let limit = bench.args.table_memory();
-    let one = |subject: &Subject| -> Result<Built, Fault> {
+    let one = |subject: &Subject| -> Result<FilledEngine, Fault> {
         let start = Instant::now();
-        let mut table = EngineTable::plain(subject.engine(limit)?, CALL);
-        table.apply(&delta)?;
-        let build_s = start.elapsed().as_secs_f64();
-        let (table_bytes, details) = (table.table_bytes(), table.details());
-        Ok(Built { subject: subject.clone(), table, table_bytes, build_s, details })
+        let table = Fed::filled(subject.engine(limit)?, &delta)?;
+        let (build_s, stats) = (start.elapsed().as_secs_f64(), table.writer.stats());
+        let (table_bytes, details) = (stats.table_bytes, stats.details);
+        Ok(FilledEngine { subject: subject.clone(), table, table_bytes, build_s, details })
     };
     let places: Vec<_> = subjects.iter().map(|_| Mutex::new(None)).collect();
     let (work, next) = (subjects.iter().zip(&places).collect::<Vec<_>>(), AtomicUsize::new(0));
@@ -190,8 +181,8 @@ pub(super) fn build(
     for (subject, place) in subjects.iter().zip(places) {
         let made = place.into_inner().unwrap_or_else(PoisonError::into_inner);
         match made.unwrap_or_else(|| Err(Fault::Measurement(format!("{} was not built", subject.name)))) {
-            Ok(mut one) => {
-                figure.check(&sample, &mut *one.table.looker()?)?;
+            Ok(one) => {
+                figure.check(&sample, &mut *one.table.looker(CALL)?)?;
                 built.push(one);
             }
             Err(why) if why.is_refusal() => refused(figure, subject, &why),
@@ -202,7 +193,5 @@ pub(super) fn build(
 }
 
 fn refused(figure: &mut Figure, subject: &Subject, why: &Fault) {
-    let mut row = subject.fields();
-    row.insert("refused".into(), why.to_string().into());
-    figure.rows.push(row.into());
+    figure.rows.push(with(subject.fields(), json!({"refused": why.to_string()})));
 }

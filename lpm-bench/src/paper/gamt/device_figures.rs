@@ -7,7 +7,7 @@ use crate::keys::KeySet;
 use crate::measure::cpu_s;
 use crate::paper::data::Hops;
 use crate::paper::drive::{Driven, Load, beside, drive};
-use crate::paper::figure::{Figure, Panel};
+use crate::paper::figure::{Figure, Panel, with};
 use crate::paper::{Bench, CHECKED, data::DataSet};
 use crate::table::Fed;
 use crate::updates::Player;
@@ -32,22 +32,22 @@ const TRANSACTION_UNITS: u64 = 32;
 
 /// An engine of the figures, and the family that it looks up.
 #[derive(Clone, Copy, Debug)]
-struct Subject {
+struct FigureEngine {
     engine: &'static str,
     family: Family,
     name: &'static str,
 }
 
-const GAMT: Subject = Subject { engine: "gamt", family: Family::V4, name: "GAMT, IPv4" };
-const GAMT6: Subject = Subject { engine: "gamt", family: Family::V6, name: "GAMT, IPv6" };
-const GALE: Subject = Subject { engine: "gale", family: Family::V4, name: "GALE" };
-const SAIL: Subject = Subject { engine: "sail-gpu", family: Family::V4, name: "SAIL_L" };
-const MAMT: Subject = Subject { engine: "mamt", family: Family::V4, name: "MAMT" };
+const GAMT: FigureEngine = FigureEngine { engine: "gamt", family: Family::V4, name: "GAMT, IPv4" };
+const GAMT6: FigureEngine = FigureEngine { engine: "gamt", family: Family::V6, name: "GAMT, IPv6" };
+const GALE: FigureEngine = FigureEngine { engine: "gale", family: Family::V4, name: "GALE" };
+const SAIL: FigureEngine = FigureEngine { engine: "sail-gpu", family: Family::V4, name: "SAIL_L" };
+const MAMT: FigureEngine = FigureEngine { engine: "mamt", family: Family::V4, name: "MAMT" };
 
 /// A parameter of an engine.
 type Parameter = (&'static str, String);
 
-impl Subject {
+impl FigureEngine {
     /// The levels that the paper found best: six for IPv4, twenty for IPv6.
     fn levels(self) -> Vec<Parameter> {
         match (self.engine, self.family) {
@@ -63,7 +63,7 @@ fn ready(
     bench: &Bench<'_>,
     figure: &mut Figure,
     set: &DataSet,
-    subject: Subject,
+    subject: FigureEngine,
     parameters: &[Parameter],
 ) -> Result<Fed, Fault> {
     let engine = bench.engine(subject.engine, parameters)?;
@@ -120,19 +120,12 @@ fn measure(
 }
 
 /// The fields of a row that every measurement has.
-fn row(set: &DataSet, subject: Subject, batch: usize, driven: &Driven) -> Value {
+fn row(set: &DataSet, subject: FigureEngine, batch: usize, driven: &Driven) -> Value {
     json!({
         "data": set.name, "engine": subject.engine, "family": subject.family.to_string(), "batch": batch,
         "mlps": driven.mlps, "latency_us_mean": driven.mean_us, "latency_us_p99": driven.p99_us,
         "batches": driven.batches,
     })
-}
-
-fn with(mut row: Value, more: &[(&str, Value)]) -> Value {
-    if let Value::Object(fields) = &mut row {
-        fields.extend(more.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-    }
-    row
 }
 
 /// Figure 9: lookup speed by batch size, on random traffic.
@@ -150,11 +143,11 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
             let slots = in_flight(size, 8);
             let driven = measure(bench, &fed, &keys, (size, slots), None)?;
             panel.add(subject.name, size as f64, driven.mlps);
-            figure.rows.push(with(row(set, subject, size, &driven), &[("slots", slots.into())]));
+            figure.rows.push(with(row(set, subject, size, &driven), json!({"slots": slots})));
         }
     }
     for (subject, said) in [(GAMT, 1100.0), (GALE, 580.0), (MAMT, 50.0), (GAMT6, 680.0)] {
-        let best = panel.best(subject.name).map(|(_, mlps)| mlps);
+        let best = panel.most(subject.name);
         figure.said(format!("{}, at most", subject.name), &[said], "Mlps", "5.2.1", best);
     }
     figure.panels.push(panel);
@@ -180,14 +173,13 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
                 let shape = (BATCH, in_flight(BATCH, IN_FLIGHT));
                 let driven = measure(bench, &fed, &keys, shape, None)?;
                 panel.add(&format!("{}, {traffic}", subject.name), f64::from(at), driven.mlps);
-                let more = [("traffic", traffic.to_string().into())];
-                figure.rows.push(with(row(set, subject, BATCH, &driven), &more));
+                let more = json!({"traffic": traffic.to_string()});
+                figure.rows.push(with(row(set, subject, BATCH, &driven), more));
             }
         }
     }
     let ratio = |panel: &Panel, traffic: &str| {
-        let best =
-            |subject: Subject| panel.best(&format!("{}, {traffic}", subject.name)).map(|(_, mlps)| mlps);
+        let best = |subject: FigureEngine| panel.most(&format!("{}, {traffic}", subject.name));
         Some(best(GAMT)? / best(GALE)?)
     };
     let ours = (ratio(&panel, "random"), ratio(&panel, "table"));
@@ -223,10 +215,10 @@ fn census(set: &DataSet, family: Family) -> Census {
 /// Figures 11 and 15: lookup speed and memory by the number of levels.
 fn by_levels(
     bench: &Bench<'_>,
-    subject: Subject,
+    subject: FigureEngine,
     levels: RangeInclusive<u8>,
     parameter: &'static str,
-    on_cpu: Option<Subject>,
+    on_cpu: Option<FigureEngine>,
 ) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup speed and memory efficiency vs. tree level", "levels");
     let (mut speed, mut bytes) = (Panel::new("million lookups a second"), Panel::new("bytes a prefix"));
@@ -259,7 +251,7 @@ fn by_levels(
             let fed = ready(bench, &mut figure, set, subject, &[(parameter, levels.to_string())])?;
             let driven = measure(bench, &fed, &keys, shape, None)?;
             speed.add(subject.name, f64::from(levels), driven.mlps);
-            figure.rows.push(with(row(set, subject, BATCH, &driven), &[("levels", levels.into())]));
+            figure.rows.push(with(row(set, subject, BATCH, &driven), json!({"levels": levels})));
         }
     }
     if let Err(reason) = &bench.device {
@@ -278,8 +270,8 @@ fn by_levels(
                 let fed = ready(bench, &mut figure, set, subject, &parameters)?;
                 let driven = measure(bench, &fed, &keys, shape, None)?;
                 speed.add(name, f64::from(levels), driven.mlps);
-                let more = [("levels", levels.into()), ("layout", layout.into())];
-                figure.rows.push(with(row(set, subject, BATCH, &driven), &more));
+                let more = json!({"levels": levels, "layout": layout});
+                figure.rows.push(with(row(set, subject, BATCH, &driven), more));
             }
         }
     }
@@ -292,13 +284,12 @@ pub(super) fn figure_11(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = by_levels(bench, GAMT, 4..=20, "levels", Some(MAMT))?;
     let memory =
         figure.panels.get(1).and_then(|panel| panel.at("levels x array width, as the paper counts", 6.0));
-    let best = figure.panels.first().and_then(|panel| panel.best("GAMT")).map(|(levels, _)| levels);
+    let best = figure.best_x(0, "GAMT");
     figure.said("6 levels", &[22.0], "bytes a prefix", "5.4.5", memory);
     figure.said("the fastest trie has", &[6.0], "levels", "5.2.3", best);
-    let best = figure.panels.get(2).and_then(|panel| panel.best("GAMT")).map(|(levels, _)| levels);
-    figure.said("the fastest trie has, the kernel alone", &[6.0], "levels", "5.2.3", best);
-    let best = figure.panels.first().and_then(|panel| panel.best("MAMT")).map(|(levels, _)| levels);
-    figure.said("the fastest trie on the CPU has", &[4.0], "levels", "5.2.3", best);
+    let (alone, on_cpu) = (figure.best_x(2, "GAMT"), figure.best_x(0, "MAMT"));
+    figure.said("the fastest trie has, the kernel alone", &[6.0], "levels", "5.2.3", alone);
+    figure.said("the fastest trie on the CPU has", &[4.0], "levels", "5.2.3", on_cpu);
     figure.note = "Fewer levels are fewer gathers, more levels a smaller table; the turning point is where the table leaves the \
                    L2 cache, 768 KB on the paper's GPU. On the CPU more levels are slower, in the paper too."
         .into();
@@ -309,15 +300,10 @@ pub(super) fn figure_11(bench: &Bench<'_>) -> Result<Figure, Fault> {
 pub(super) fn figure_15(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = by_levels(bench, GAMT6, 8..=30, "levels6", None)?;
     figure.title = "Lookup speed for IPv6".into();
-    let best = figure.panels.first().and_then(|panel| panel.best("GAMT"));
-    figure.said("the fastest trie has", &[20.0], "levels", "5.4.1", best.map(|(levels, _)| levels));
-    figure.said(
-        "20 levels",
-        &[658.0],
-        "Mlps",
-        "5.4.1",
-        figure.panels.first().and_then(|panel| panel.at("GAMT", 20.0)),
-    );
+    let twenty = figure.panels.first().and_then(|panel| panel.at("GAMT", 20.0));
+    let best = figure.best_x(0, "GAMT");
+    figure.said("the fastest trie has", &[20.0], "levels", "5.4.1", best);
+    figure.said("20 levels", &[658.0], "Mlps", "5.4.1", twenty);
     figure.note = "A key takes 8 bytes of the bus, and long IPv6 prefixes more steps.".into();
     Ok(figure)
 }
@@ -343,9 +329,8 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
                 let driven = measure(bench, &fed, &keys, (BATCH, streams), Some(1))?;
                 panel.add(&format!("{streams} streams, {blocks} blocks"), f64::from(threads), driven.mlps);
                 speeds.push(driven.mlps);
-                let more =
-                    [("streams", streams.into()), ("blocks", blocks.into()), ("threads", threads.into())];
-                figure.rows.push(with(row(set, GAMT, BATCH, &driven), &more));
+                let more = json!({"streams": streams, "blocks": blocks, "threads": threads});
+                figure.rows.push(with(row(set, GAMT, BATCH, &driven), more));
             }
         }
     }
@@ -369,7 +354,7 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
 fn under_updates(
     bench: &Bench<'_>,
     figure: &mut Figure,
-    subjects: &[Subject],
+    subjects: &[FigureEngine],
     rates: &[f64],
 ) -> Result<Panel, Fault> {
     let mut panel = Panel::new("million lookups a second");
@@ -385,15 +370,15 @@ fn under_updates(
         for rate in rates {
             let beside = beside(&mut fed, &mut way.readers, load, (&mut round, *rate))?;
             panel.add(subject.name, *rate, beside.lookups.mlps);
-            let more = [("rate", (*rate).into()), ("updates_per_s", beside.updates_per_s.into())];
-            figure.rows.push(with(row(set, *subject, batch, &beside.lookups), &more));
+            let more = json!({"rate": rate, "updates_per_s": beside.updates_per_s});
+            figure.rows.push(with(row(set, *subject, batch, &beside.lookups), more));
         }
     }
     Ok(panel)
 }
 
 /// The lookup speed lost at `rate`, in percent of that without updates.
-fn lost(panel: &Panel, subject: Subject, rate: f64) -> Option<f64> {
+fn lost(panel: &Panel, subject: FigureEngine, rate: f64) -> Option<f64> {
     Some(100.0 * (1.0 - panel.at(subject.name, rate)? / panel.at(subject.name, 0.0)?))
 }
 
@@ -452,7 +437,7 @@ pub(super) fn figure_18(bench: &Bench<'_>) -> Result<Figure, Fault> {
             let driven = measure(bench, &fed, &keys, (batch, streams), Some(1))?;
             speed.add(subject.name, f64::from(streams), driven.mlps);
             latency.add(subject.name, f64::from(streams), driven.mean_us);
-            figure.rows.push(with(row(set, subject, batch, &driven), &[("streams", streams.into())]));
+            figure.rows.push(with(row(set, subject, batch, &driven), json!({"streams": streams})));
         }
     }
     for (subject, said) in [(GAMT, 339.0), (GALE, 248.0), (GAMT6, 240.0)] {

@@ -27,17 +27,17 @@ const UPDATES_A_DELTA: usize = 64;
 const PASSES: usize = 5;
 
 /// The tables that are compared.
-const KINDS: [Kind; 4] = [Kind::GamtS, Kind::GamtT, Kind::Gale, Kind::Sail];
+const KINDS: [TableKind; 4] = [TableKind::GamtS, TableKind::GamtT, TableKind::Gale, TableKind::Sail];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum TableKind {
     GamtS,
     GamtT,
     Gale,
     Sail,
 }
 
-impl Kind {
+impl TableKind {
     const fn name(self) -> &'static str {
         match self {
             Self::GamtS => "GAMT_S",
@@ -48,7 +48,7 @@ impl Kind {
     }
 
     /// The table with the routes of `set`, in the state just after an upload.
-    fn subject(self, set: &DataSet) -> Result<Subject, Fault> {
+    fn subject(self, set: &DataSet) -> Result<LoadedTable, Fault> {
         let gamt = |next_hops| GamtOptions { next_hops, levels: Some(LEVELS), ..GamtOptions::default() };
         // The paper's GALE never uploads a rebuilt table: every update is an operation on the device.
         let gale = GaleOptions { rebuild_turns: u64::MAX, ..GaleOptions::default() };
@@ -63,7 +63,7 @@ impl Kind {
         load(&mut *table, &rib.v4).map_err(|source| self.fault(source))?;
         table.take_steps(0, &rib.v4);
         table.reclaim(0);
-        Ok(Subject { kind: self, table, rib })
+        Ok(LoadedTable { kind: self, table, rib })
     }
 
     fn fault(self, source: EngineError) -> Fault {
@@ -72,13 +72,13 @@ impl Kind {
 }
 
 /// A table and the routes in it.
-struct Subject {
-    kind: Kind,
+struct LoadedTable {
+    kind: TableKind,
     table: Box<dyn HostTable<u32>>,
     rib: Rib,
 }
 
-impl Subject {
+impl LoadedTable {
     /// Keeps the routes up, as the RIB of a router does, for a table that reads them.
     fn tell(&mut self, changes: &[Change<u32>]) {
         if self.table.reads_routes() {
@@ -203,7 +203,7 @@ pub(super) fn figure_13(bench: &Bench<'_>) -> Result<Figure, Fault> {
             panel.add(kind.name(), x, offline.mups);
             with_steps.add(kind.name(), x, offline.mups_with_steps);
             with_routes.add(kind.name(), x, offline.mups_with_routes);
-            if kind == Kind::GamtS {
+            if kind == TableKind::GamtS {
                 best_s = best_s.max(offline.mups);
             }
             figure.rows.push(json!({
@@ -233,7 +233,7 @@ struct OffLine {
 ///
 /// The thread's CPU time of a pass is divided between these and the upkeep of the routes in proportion to wall time, which costs less
 /// to read.
-fn off_line(kind: Kind, set: &DataSet, deltas: &Deltas, passes: usize) -> Result<OffLine, Fault> {
+fn off_line(kind: TableKind, set: &DataSet, deltas: &Deltas, passes: usize) -> Result<OffLine, Fault> {
     let mut subject = kind.subject(set)?;
     let (mut update, mut rebuilds) = (0, 0);
     let (mut rates, mut with_steps, mut with_routes) = (Vec::new(), Vec::new(), Vec::new());
@@ -282,7 +282,7 @@ pub(super) fn figure_14(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let deltas = set.deltas(Family::V4, None, hops);
         let updates = deltas.changes().max(1) as f64;
         let [forward, _] = deltas.updates_v4();
-        let mut of = |kind: Kind| -> Result<(f64, f64), Fault> {
+        let mut of = |kind: TableKind| -> Result<(f64, f64), Fault> {
             let online = on_line(kind, set, &forward)?;
             let (loads, writes) =
                 (online.accesses.loads as f64 / updates, online.accesses.writes as f64 / updates);
@@ -329,9 +329,9 @@ struct OnLine {
     image_words: u64,
 }
 
-fn on_line(kind: Kind, set: &DataSet, deltas: &[Vec<Change<u32>>]) -> Result<OnLine, Fault> {
+fn on_line(kind: TableKind, set: &DataSet, deltas: &[Vec<Change<u32>>]) -> Result<OnLine, Fault> {
     let mut subject = kind.subject(set)?;
-    let mut model = (kind == Kind::Gale).then(|| GaleModel::new(&subject.image()));
+    let mut model = (kind == TableKind::Gale).then(|| GaleModel::new(&subject.image()));
     let mut online = OnLine { accesses: Accesses::default(), rebuilds: 0, image_words: 0 };
     for (update, delta) in (1..).zip(deltas) {
         subject.tell(delta);
@@ -370,7 +370,7 @@ pub(super) fn figure_19(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let deltas = set.deltas(Family::V4, None, Hops::Peer);
     let [forward, _] = deltas.updates_v4();
     let mb = |words: f64| words * 4.0 / f64::from(1 << 20);
-    let gale_mb = mb(Kind::Gale.subject(set)?.image().words as f64);
+    let gale_mb = mb(TableKind::Gale.subject(set)?.image().words as f64);
     let mut grown = Vec::new();
     let rib = rib_of(set, Family::V4);
     let (mut total_mb, mut bytes_a_prefix) = (0.0, 0.0);
@@ -378,7 +378,7 @@ pub(super) fn figure_19(bench: &Bench<'_>) -> Result<Figure, Fault> {
         [(Layout::Paper, "GAMT, 6 levels, paper's layout"), (Layout::Flat, "GAMT, 6 levels, flat layout")]
     {
         let options = GamtOptions { layout, levels: Some(LEVELS), ..GamtOptions::default() };
-        let fault = |source| Kind::GamtT.fault(source);
+        let fault = |source| TableKind::GamtT.fault(source);
         let mut table = GamtTable::<u32>::new(options).map_err(fault)?;
         load(&mut table, &rib.v4).map_err(fault)?;
         table.take_steps(0, &rib.v4);

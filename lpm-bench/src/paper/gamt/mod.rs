@@ -13,7 +13,7 @@ mod device_figures;
 mod host_tables;
 mod kernels;
 
-use super::{Bench, Device, Known, Paper};
+use super::{Bench, DeviceNeed, Known, Paper};
 use crate::fault::Fault;
 use crate::wanted::ENGINES;
 use fib::{EngineOptions, EngineWriter};
@@ -25,20 +25,20 @@ pub(super) const PAPER: Paper = Paper {
     has_updates: true,
     beside: |_| Ok(Vec::new()),
     known: &[
-        Known { id: "table1", device: Device::Unused, make: host_tables::table_1 },
-        Known { id: "table2", device: Device::Unused, make: host_tables::table_2 },
-        Known { id: "fig13", device: Device::Unused, make: host_tables::figure_13 },
-        Known { id: "fig14", device: Device::Unused, make: host_tables::figure_14 },
-        Known { id: "fig19", device: Device::Unused, make: host_tables::figure_19 },
-        Known { id: "fig11", device: Device::Used, make: device_figures::figure_11 },
-        Known { id: "fig15", device: Device::Used, make: device_figures::figure_15 },
-        Known { id: "kernels", device: Device::Needed, make: kernels::table },
-        Known { id: "fig09", device: Device::Needed, make: device_figures::figure_9 },
-        Known { id: "fig10", device: Device::Needed, make: device_figures::figure_10 },
-        Known { id: "fig12", device: Device::Needed, make: device_figures::figure_12 },
-        Known { id: "fig16", device: Device::Needed, make: device_figures::figure_16 },
-        Known { id: "fig17", device: Device::Needed, make: device_figures::figure_17 },
-        Known { id: "fig18", device: Device::Needed, make: device_figures::figure_18 },
+        Known { id: "table1", device: DeviceNeed::Unused, make: host_tables::table_1 },
+        Known { id: "table2", device: DeviceNeed::Unused, make: host_tables::table_2 },
+        Known { id: "fig13", device: DeviceNeed::Unused, make: host_tables::figure_13 },
+        Known { id: "fig14", device: DeviceNeed::Unused, make: host_tables::figure_14 },
+        Known { id: "fig19", device: DeviceNeed::Unused, make: host_tables::figure_19 },
+        Known { id: "fig11", device: DeviceNeed::Used, make: device_figures::figure_11 },
+        Known { id: "fig15", device: DeviceNeed::Used, make: device_figures::figure_15 },
+        Known { id: "kernels", device: DeviceNeed::Needed, make: kernels::table },
+        Known { id: "fig09", device: DeviceNeed::Needed, make: device_figures::figure_9 },
+        Known { id: "fig10", device: DeviceNeed::Needed, make: device_figures::figure_10 },
+        Known { id: "fig12", device: DeviceNeed::Needed, make: device_figures::figure_12 },
+        Known { id: "fig16", device: DeviceNeed::Needed, make: device_figures::figure_16 },
+        Known { id: "fig17", device: DeviceNeed::Needed, make: device_figures::figure_17 },
+        Known { id: "fig18", device: DeviceNeed::Needed, make: device_figures::figure_18 },
     ],
 };
 
