@@ -1,6 +1,6 @@
 //! A small MRT TABLE_DUMP_V2 file (RFC 6396), by the writer that the tests of `fib` have.
 
-#[path = "../../../fib/tests/mrt_writer/mod.rs"]
+#[path = "../../../fib/tests/feeds/mrt_writer.rs"]
 mod mrt_writer;
 
 use mrt_writer::{as_path, attribute, nlri, octets, origin, peer_index_table, record};
