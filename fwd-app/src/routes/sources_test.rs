@@ -166,6 +166,36 @@ fn the_first_route_without_a_port_is_worth_a_warning() {
     assert_eq!(found.iter().map(|of| (of.prefix, of.source, of.ifindex)).collect::<Vec<_>>(), [wanted]);
     rig.says(KERNEL, vec![announce(8, 12)]);
     assert!(rig.vrf.take_foreign().is_empty());
+    // Every host has routes of these, which nothing is forwarded to; and the default route is another matter.
+    for (text, count) in
+        [("127.0.0.0/8", 0), ("fe80::/64", 0), ("::1/128", 0), ("ff00::/8", 0), ("0.0.0.0/0", 1)]
+    {
+        let FeedEvent::Announce { vrf, metric, route, .. } = announce(7, 12) else {
+            panic!("not an announcement")
+        };
+        rig.vrf.changes.has_noticed_foreign[0] = false;
+        rig.says(FPM, vec![FeedEvent::Announce { vrf, metric, route, prefix: text.parse().unwrap() }]);
+        assert_eq!(rig.vrf.take_foreign().len(), count, "{text}");
+    }
+}
+
+#[test]
+fn updates_are_changes_of_winners_and_those_of_addresses_are_none() {
+    let mut rig = SourcesRig::new();
+    let updates = |rig: &SourcesRig| rig.vrf.tally().updates;
+    rig.says(FPM, vec![announce(7, 10)]);
+    rig.says(KERNEL, vec![announce(8, 10)]);
+    assert_eq!(updates(&rig), 1, "the kernel's does not win");
+    rig.ctl(9);
+    rig.ctl_del();
+    assert_eq!(updates(&rig), 3);
+    rig.vrf.set_own_routes(vec![(prefix(), NextHop::Connected { port: PortRef::Index(1) })]).unwrap();
+    rig.vrf.commit().unwrap();
+    assert_eq!((updates(&rig), rig.hop()), (3, "dev 1".to_owned()));
+    // Nobody displaces it.
+    let hop = Hop::Id(NextHopId::new(9).unwrap());
+    assert!(matches!(rig.vrf.add_route(prefix(), &hop), Err(UpdateError::Own { .. })));
+    assert!(matches!(rig.vrf.remove_route(prefix()), Err(UpdateError::Own { .. })));
 }
 
 #[test]
