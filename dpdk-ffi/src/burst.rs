@@ -4,13 +4,13 @@
 //! only the first cache line of the mbuf is touched. C is called only to free packets and to handle chains.
 //!
 //! Invariant: the first `len` entries are packets owned by this burst alone; the pointers of the other entries are never followed.
-//! The array has [`PAD`] entries more than the capacity. The level is available on this CPU.
+//! The array has [`PAD`] entries more than the capacity.
 
 use crate::eal::{Eal, Token};
 use crate::error::DpdkError;
 use crate::mbuf::{Mbuf, Raw};
 use crate::mempool::Mempool;
-use crate::simd::{Array, Level, PAD, Starts};
+use crate::simd::{Array, CheckedLevel, Level, PAD, Starts};
 use crate::sys;
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ pub struct Burst {
     capacity: usize,
     len: usize,
     starts: Starts,
-    level: Level,
+    level: CheckedLevel,
     token: Token,
 }
 
@@ -52,7 +52,7 @@ impl Burst {
             capacity,
             len: 0,
             starts: Starts::new(capacity),
-            level: Level::Avx512.available(),
+            level: Level::Avx512.checked(),
             token: eal.token(),
         }
     }
@@ -60,7 +60,7 @@ impl Burst {
     /// Runs the kernels of `level`, or the best ones below it that this CPU has.
     #[must_use]
     pub fn with_level(mut self, level: Level) -> Burst {
-        self.level = level.available();
+        self.level = level.checked();
         self
     }
 
@@ -100,7 +100,7 @@ impl Burst {
 
     /// The level of its kernels, its packets, and their cached starts.
     #[inline(always)]
-    pub(crate) fn parts(&mut self) -> (Level, &[Raw], &mut Starts) {
+    pub(crate) fn parts(&mut self) -> (CheckedLevel, &[Raw], &mut Starts) {
         (self.level, &self.mbufs[..self.len], &mut self.starts)
     }
 
@@ -110,9 +110,9 @@ impl Burst {
         &self.starts
     }
 
-    /// The level of its kernels, available on this CPU.
+    /// The level of its kernels.
     #[inline(always)]
-    pub(crate) fn level(&self) -> Level {
+    pub(crate) fn level(&self) -> CheckedLevel {
         self.level
     }
 

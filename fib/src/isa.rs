@@ -3,9 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// An instruction set that a lookup kernel is written for.
-///
-/// A value made by [`Isa::detect`] or [`Isa::checked`] is available on this CPU.
+/// An instruction set that a lookup kernel is written for. Whether this CPU has it, [`Isa::checked`] finds out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
     /// Plain Rust: the readable reference, never tuned.
@@ -15,6 +13,23 @@ pub enum Isa {
     /// AVX-512 F and CD only, what Knights Landing has: no BW, DQ or VL instruction. Scalar code around them may use
     /// POPCNT, LZCNT, BMI1 and BMI2, which Knights Landing has too.
     Avx512f,
+}
+
+/// An instruction set that this CPU has. Dispatchers take one, so that no kernel runs on a CPU that lacks its instructions; only
+/// [`Isa::checked`] makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckedIsa(Isa);
+
+impl CheckedIsa {
+    /// Plain Rust, which every CPU runs.
+    pub const SCALAR: Self = Self(Isa::Scalar);
+
+    /// The instruction set.
+    #[inline]
+    #[must_use]
+    pub const fn get(self) -> Isa {
+        self.0
+    }
 }
 
 /// Why an instruction set cannot be used.
@@ -74,9 +89,9 @@ impl Isa {
     ///
     /// # Errors
     /// [`IsaError::Unavailable`] otherwise, which names the available ones.
-    pub fn checked(self) -> Result<Self, IsaError> {
+    pub fn checked(self) -> Result<CheckedIsa, IsaError> {
         if self.is_available() {
-            return Ok(self);
+            return Ok(CheckedIsa(self));
         }
         let available: Vec<_> =
             Self::ALL.iter().filter(|isa| isa.is_available()).map(ToString::to_string).collect();
@@ -115,6 +130,10 @@ mod tests {
             assert_eq!(isa.to_string().parse(), Ok(isa));
         }
         assert!(Isa::Scalar.is_available() && Isa::detect().is_available());
+        assert_eq!(Isa::Scalar.checked(), Ok(CheckedIsa::SCALAR));
+        for isa in Isa::ALL {
+            assert_eq!(isa.checked().map(CheckedIsa::get).ok(), isa.is_available().then_some(isa));
+        }
         assert!("sse9".parse::<Isa>().unwrap_err().to_string().contains("avx512f"));
     }
 }

@@ -17,7 +17,7 @@
 //! | [`fibs`] | [`FibId`], [`Fibs`]: the FIBs of an engine that holds several, and those of a batch |
 //! | [`details`] | [`Details`]: the figures of one engine, by name |
 //! | [`registry`] | [`Registry`]: which engines there are, by name |
-//! | [`isa`] | [`Isa`]: the instruction sets kernels are written for |
+//! | [`isa`] | [`Isa`]: the instruction sets kernels are written for; [`CheckedIsa`]: one that this CPU has |
 //! | [`loads`] | [`Loads`]: how a lookup reads its table, so that tests can stop it between two loads |
 //! | [`units`] | sizes, rates and times as people write and read them |
 //! | [`output`] | files that appear whole or not at all |
@@ -73,7 +73,7 @@ pub use details::Details;
 pub use engine::{Capacity, EngineError, EngineOptions, EngineReader, EngineStats, EngineWriter, SlotId};
 pub use fibs::{FibId, Fibs};
 pub use group::{Group, GroupPath};
-pub use isa::{Isa, IsaError};
+pub use isa::{CheckedIsa, Isa, IsaError};
 pub use keys::{KeyBuffer, Keys};
 pub use loads::Loads;
 pub use next_hop::{MacAddr, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable, PortRef};

@@ -47,6 +47,7 @@ impl NextHopId {
     }
 
     /// Whether there is no route.
+    #[inline]
     #[must_use]
     pub const fn is_none(self) -> bool {
         self.0 == 0

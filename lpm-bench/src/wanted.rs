@@ -144,7 +144,7 @@ fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
         return Ok(all);
     }
     let (base, isa) = match name.split_once(':') {
-        Some((base, isa)) => (base, Some(isa.parse::<Isa>()?.checked()?)),
+        Some((base, isa)) => (base, Some(isa.parse::<Isa>()?.checked()?.get())),
         None => (name, None),
     };
     if let Ok(engine) = ENGINES.find(base) {

@@ -358,7 +358,7 @@ impl<A: Algorithm> EngineWriter for CpuEngine<A> {
     }
 
     fn isa(&self) -> Isa {
-        self.params.as_ref().isa
+        self.params.as_ref().isa.get()
     }
 
     fn has_family(&self, family: fib::Family) -> bool {

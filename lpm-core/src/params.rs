@@ -1,7 +1,7 @@
 //! Parameters of engines: those that every engine on a CPU has, and how `name=value` pairs of the command line are read.
 
 use crate::memory::Placement;
-use fib::{EngineError, EngineOptions, Isa};
+use fib::{CheckedIsa, EngineError, EngineOptions, Isa};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug)]
 pub struct Common {
     /// The instruction set of the lookup kernels.
-    pub isa: Isa,
+    pub isa: CheckedIsa,
     /// Bytes that lookups may read at most.
     pub table_bytes_max: u64,
     /// Where the tables lie.
@@ -19,7 +19,7 @@ pub struct Common {
 impl Common {
     /// Those of `options`, with the instruction set `isa`.
     #[must_use]
-    pub const fn new(options: &EngineOptions, isa: Isa) -> Self {
+    pub const fn new(options: &EngineOptions, isa: CheckedIsa) -> Self {
         let placement = Placement { huge_pages: options.huge_pages, numa_node: options.numa_node };
         Self { isa, table_bytes_max: options.table_bytes_max, placement }
     }

@@ -1,6 +1,6 @@
 //! Parameters of the engines.
 
-use fib::{EngineError, EngineOptions, Isa};
+use fib::{CheckedIsa, EngineError, EngineOptions};
 use lpm_core::no_table::OneFamily;
 use lpm_core::params::{Common, Parameter};
 
@@ -34,7 +34,7 @@ impl Params {
     ) -> Result<Self, EngineError> {
         match Parameter::all(options).next() {
             Some(parameter) => Err(parameter.refuse_name(no_parameters)),
-            None => Ok(Self { common: Common::new(options, Isa::Scalar), no_ipv6 }),
+            None => Ok(Self { common: Common::new(options, CheckedIsa::SCALAR), no_ipv6 }),
         }
     }
 }

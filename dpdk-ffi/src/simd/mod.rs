@@ -69,6 +69,11 @@ impl Level {
     /// The best level that this CPU has and that is no better than this one.
     #[must_use]
     pub fn available(self) -> Self {
+        self.checked().0
+    }
+
+    /// As [`Self::available`], with the proof.
+    pub(crate) fn checked(self) -> CheckedLevel {
         #[cfg(target_arch = "x86_64")]
         {
             let has_avx512 = is_x86_feature_detected!("avx512f")
@@ -78,16 +83,20 @@ impl Level {
                 && is_x86_feature_detected!("bmi1")
                 && is_x86_feature_detected!("popcnt");
             if self == Self::Avx512 && has_avx512 {
-                return Self::Avx512;
+                return CheckedLevel(Self::Avx512);
             }
             let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt");
             if self >= Self::Avx2 && has_avx2 {
-                return Self::Avx2;
+                return CheckedLevel(Self::Avx2);
             }
         }
-        Self::Scalar
+        CheckedLevel(Self::Scalar)
     }
 }
+
+/// A level that this CPU has, which only [`Level::checked`] makes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CheckedLevel(Level);
 
 /// What kind of frame a packet is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -290,9 +299,9 @@ impl Burst {
         assert!(end <= 1 << 16 && end + PAD <= kinds.len().min(ip_lengths.len()), "arrays hold the burst");
         assert!(v4.len + new + PAD <= room4 && v6.len + new + PAD <= room6, "lanes hold the burst");
         let Starts { heads, lengths, .. } = &*starts;
-        // SAFETY: the packets are cached; the level is available (invariant of the burst); the arrays have the room.
+        // SAFETY: the packets are cached; a `CheckedLevel` is one that this CPU has; the arrays have the room.
         unsafe {
-            match level {
+            match level.0 {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 => avx512::parse(heads, lengths, first..end, out),
                 #[cfg(target_arch = "x86_64")]
@@ -335,9 +344,9 @@ impl Burst {
         let count = self.len();
         let room = lanes.iter().fold(kinds.len().min(words.len()), |room, lane| room.min(lane.len()));
         assert!(count + PAD <= room, "arrays hold the burst");
-        match self.level() {
+        match self.level().0 {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the level is available (invariant of the burst).
+            // SAFETY: a `CheckedLevel` is one that this CPU has.
             Level::Avx512 => unsafe { avx512::merge(&kinds[..count], lanes, words) },
             _ => scalar::merge(&kinds[..count], lanes, words),
         }
@@ -362,9 +371,9 @@ impl Burst {
         let room = of.indices.len().min(of.lengths.len()).min(entries.len()).min(ports.len());
         assert!(count + PAD <= room, "arrays hold the burst");
         assert!(!table.is_empty() && table.len() <= 1 << 24, "an offset in the table fits 32 bits");
-        match self.level() {
+        match self.level().0 {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the level is available (invariant of the burst), the arrays have the room, and the table is not empty.
+            // SAFETY: a `CheckedLevel` is one that this CPU has, the arrays have the room, and the table is not empty.
             Level::Avx512 => unsafe { avx512::verdict(count, table, of, entries, ports) },
             _ => scalar::verdict(count, table, of, entries, ports),
         }
@@ -380,9 +389,9 @@ impl Burst {
     pub fn with_code(&self, ports: &[u16], at: usize, code: u16) -> [u64; 2] {
         assert!(ports.len() >= self.len() + PAD, "the array holds the burst");
         let end = self.len().min(at.saturating_add(64));
-        match self.level() {
+        match self.level().0 {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the level is available (invariant of the burst), the array has the room, and there are at most 64 ports.
+            // SAFETY: a `CheckedLevel` is one that this CPU has, the array has the room, and there are at most 64 ports.
             Level::Avx512 => unsafe { avx512::with_code(ports, at..end, code) },
             _ => scalar::with_code(ports, at..end, code),
         }
@@ -414,10 +423,10 @@ impl Burst {
         starts.note(packets);
         let heads = &starts.heads[..packets.len()];
         assert!(heads.len() + PAD <= kinds.len().min(entries.len()), "arrays hold the burst");
-        // SAFETY: the packets are cached and borrowed uniquely; the level is available (invariant of the burst); the arrays have
+        // SAFETY: the packets are cached and borrowed uniquely; a `CheckedLevel` is one that this CPU has; the arrays have
         // the room.
         unsafe {
-            match level {
+            match level.0 {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 | Level::Avx512 => avx2::rewrite(heads, kinds, entries),
                 _ => scalar::rewrite(heads, kinds, entries),
@@ -434,10 +443,10 @@ impl Burst {
         let to = &to[..self.len()];
         let has_room = |out: &Burst| out.room() >= to.len();
         let have_room = outs.iter().all(has_room) && has_room(dropped);
-        match self.level() {
+        match self.level().0 {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 if outs.len() <= PORTS_BY_VECTOR && have_room => {
-                // SAFETY: the level is available (invariant of the burst), and all targets have room.
+                // SAFETY: a `CheckedLevel` is one that this CPU has, and all targets have room.
                 unsafe { avx512::scatter(self, to, outs, dropped) }
             }
             Level::Avx2 | Level::Avx512 if outs.len() <= append::PORTS_MAX && have_room => {

@@ -1,7 +1,7 @@
 //! Parameters of the engine `host`.
 
 use super::v4::codes::Width;
-use super::v4::kernel::Kernel;
+use super::v4::kernel::HostKernel;
 use fib::{EngineError, EngineOptions};
 use lpm_core::params::{Common, Parameter};
 
@@ -11,7 +11,7 @@ pub(crate) struct Params {
     /// Those that every engine has.
     pub(crate) common: Common,
     /// The kernel of IPv4 lookups.
-    pub(crate) kernel: Kernel,
+    pub(crate) kernel: HostKernel,
     /// The least width of next-hop codes.
     pub(crate) width_min: Width,
 }
@@ -46,6 +46,6 @@ impl Params {
             }
         }
         let common = Common::with_best_isa(options)?;
-        Ok(Self { common, kernel: Kernel::of(common.isa, arithmetic), width_min })
+        Ok(Self { common, kernel: HostKernel::of(common.isa, arithmetic), width_min })
     }
 }

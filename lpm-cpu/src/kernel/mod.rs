@@ -1,4 +1,5 @@
-//! Lookup kernels: one file an instruction set, all with the signature of the scalar one, one `match` a batch.
+//! Lookup kernels: one file an instruction set, all with the signature of the scalar one, one `match` a batch. `sail` has the vector
+//! kernels, written once over the operations of `simd`.
 //!
 //! `sail-b` and `sail-u` have the scalar kernel only: their bit maps are asked one after the other until one says yes, and where they do
 //! so differs from lane to lane.
@@ -9,49 +10,54 @@
 //! gather the next hops of all keys.
 
 #[cfg(target_arch = "x86_64")]
+#[macro_use]
+mod simd;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
-mod avx512f;
+pub(crate) mod avx512f;
+#[cfg(target_arch = "x86_64")]
+mod sail;
 pub(crate) mod scalar;
 
 use crate::sail_l::layout::{Paper, Wide};
 use crate::sail_m::table::Table;
 #[cfg(target_arch = "x86_64")]
 use fib::FibId;
-use fib::{EngineError, Fibs, Isa, NextHopId};
+use fib::{CheckedIsa, EngineError, Fibs, NextHopId};
 
 /// Keys that a vector kernel takes through one level before the next.
 #[cfg(target_arch = "x86_64")]
 const PIECE: usize = 64;
 
+/// Calls `$function` of the caller's module for an instruction set: `avx512f`, `avx2` or `scalar`.
+macro_rules! by_isa {
+    ($isa:expr, $function:ident($($argument:expr),+)) => {
+        match $isa.get() {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
+            fib::Isa::Avx512f => unsafe { avx512f::$function($($argument),+) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: likewise.
+            fib::Isa::Avx2 => unsafe { avx2::$function($($argument),+) },
+            _ => scalar::$function($($argument),+),
+        }
+    };
+}
+pub(crate) use by_isa;
+
 /// SAIL_L in the wide layout: answers `keys` into `out`, equally long.
 #[inline]
-pub(crate) fn wide(isa: Isa, table: &Wide, keys: &[u32], out: &mut [NextHopId]) {
+pub(crate) fn wide(isa: CheckedIsa, table: &Wide, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
-        Isa::Avx512f => unsafe { avx512f::wide(table, keys, out) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: likewise.
-        Isa::Avx2 => unsafe { avx2::wide(table, keys, out) },
-        _ => scalar::wide(table, keys, out),
-    }
+    by_isa!(isa, wide(table, keys, out));
 }
 
 /// SAIL_L in the paper's layout: as [`wide`].
 #[inline]
-pub(crate) fn paper(isa: Isa, table: &Paper, keys: &[u32], out: &mut [NextHopId]) {
+pub(crate) fn paper(isa: CheckedIsa, table: &Paper, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
-        Isa::Avx512f => unsafe { avx512f::paper(table, keys, out) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: likewise.
-        Isa::Avx2 => unsafe { avx2::paper(table, keys, out) },
-        _ => scalar::paper(table, keys, out),
-    }
+    by_isa!(isa, paper(table, keys, out));
 }
 
 /// SAIL_M: answers `keys`, each in its FIB, into `out`, equally long.
@@ -60,7 +66,7 @@ pub(crate) fn paper(isa: Isa, table: &Paper, keys: &[u32], out: &mut [NextHopId]
 /// Those of [`Fibs::check`].
 #[inline]
 pub(crate) fn many(
-    isa: Isa,
+    isa: CheckedIsa,
     table: &Table,
     fibs: Fibs<'_>,
     keys: &[u32],
@@ -69,32 +75,15 @@ pub(crate) fn many(
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
     // What the gathers rely on: each key has an id, of a FIB that is there.
     fibs.check(keys.len(), table.fibs)?;
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
-        Isa::Avx512f => unsafe { avx512f::many(table, fibs, keys, out) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: likewise.
-        Isa::Avx2 => unsafe { avx2::many(table, fibs, keys, out) },
-        _ => scalar::many(table, fibs, keys, out),
-    }
+    by_isa!(isa, many(table, fibs, keys, out));
     Ok(())
 }
 
 /// Puts the next hop of the default route in the place of every "no route" of `out`, for tables whose entries do not have it.
 #[inline]
-pub(crate) fn or_default(isa: Isa, default: NextHopId, out: &mut [NextHopId]) {
-    if default.is_none() {
-        return;
-    }
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
-        Isa::Avx512f => unsafe { avx512f::or_default(default, out) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: likewise.
-        Isa::Avx2 => unsafe { avx2::or_default(default, out) },
-        _ => scalar::or_default(default, out),
+pub(crate) fn or_default(isa: CheckedIsa, default: NextHopId, out: &mut [NextHopId]) {
+    if !default.is_none() {
+        by_isa!(isa, or_default(default, out));
     }
 }
 

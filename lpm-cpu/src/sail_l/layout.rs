@@ -17,7 +17,7 @@
 use crate::chunks::CHUNK_ENTRIES;
 use crate::kernel;
 use crate::packed::Packed;
-use fib::{Change, EngineError, Isa, NextHopId};
+use fib::{Change, CheckedIsa, EngineError, NextHopId};
 use lpm_core::hops::HopIndex;
 use lpm_core::memory::{Array, Placement};
 use std::ops::Range;
@@ -92,7 +92,7 @@ pub(crate) trait Layout: Sized + Send + Sync + 'static {
     /// The next-hop ids by code; none where a code is the id.
     fn ids(&self) -> &[AtomicU32];
     /// Answers `keys` into `out`, equally long.
-    fn lookup(&self, isa: Isa, keys: &[u32], out: &mut [NextHopId]);
+    fn lookup(&self, isa: CheckedIsa, keys: &[u32], out: &mut [NextHopId]);
 
     /// The entry of `level` that holds the code of a next hop.
     fn entry(level: Level, code: u32) -> u32;
@@ -158,7 +158,7 @@ impl Layout for Wide {
     }
 
     #[inline]
-    fn lookup(&self, isa: Isa, keys: &[u32], out: &mut [NextHopId]) {
+    fn lookup(&self, isa: CheckedIsa, keys: &[u32], out: &mut [NextHopId]) {
         kernel::wide(isa, self, keys, out);
     }
 
@@ -264,7 +264,7 @@ impl Layout for Paper {
     }
 
     #[inline]
-    fn lookup(&self, isa: Isa, keys: &[u32], out: &mut [NextHopId]) {
+    fn lookup(&self, isa: CheckedIsa, keys: &[u32], out: &mut [NextHopId]) {
         kernel::paper(isa, self, keys, out);
     }
 

@@ -13,8 +13,8 @@ use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::reader::{Answer, SlotReader};
 use fib::{
-    Capacity, Change, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta, FibId, Fibs,
-    Generation, Isa, Keys, NextHopId, Rib, RibTable,
+    Capacity, Change, CheckedIsa, EngineError, EngineReader, EngineStats, EngineWriter, Family, FibDelta,
+    FibId, Fibs, Generation, Isa, Keys, NextHopId, Rib, RibTable,
 };
 use lpm_core::engine::synchronize;
 use lpm_core::epoch::{Epochs, ReaderEpoch};
@@ -103,7 +103,7 @@ impl EngineWriter for SailM {
     }
 
     fn isa(&self) -> Isa {
-        self.params.common.isa
+        self.params.common.isa.get()
     }
 
     fn has_family(&self, family: Family) -> bool {
@@ -185,7 +185,7 @@ impl EngineWriter for SailM {
 
 /// A reader's way to the table.
 struct Lookups {
-    isa: Isa,
+    isa: CheckedIsa,
     epoch: ReaderEpoch,
     table: Cache<Place, Arc<Table>>,
 }

@@ -45,7 +45,7 @@ impl Lists {
 
 use crate::bloom::v4::Table4;
 use crate::bloom::v6::Table6;
-use fib::{Isa, NextHopId};
+use fib::{CheckedIsa, Isa, NextHopId};
 
 /// Prefetches the cache line of `item`.
 #[inline]
@@ -63,11 +63,17 @@ pub(crate) fn prefetch<T>(item: &T) {
 
 /// Writes the next hop of each IPv4 key to `out`, which is as long.
 #[inline]
-pub(crate) fn lookup_v4(isa: Isa, table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
+pub(crate) fn lookup_v4(
+    isa: CheckedIsa,
+    table: &Table4,
+    lists: &mut Lists,
+    keys: &[u32],
+    out: &mut [NextHopId],
+) {
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
-    match isa {
+    match isa.get() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+        // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
         Isa::Avx512f => unsafe { avx512f::lookup_v4(table, lists, keys, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: likewise.
@@ -79,7 +85,7 @@ pub(crate) fn lookup_v4(isa: Isa, table: &Table4, lists: &mut Lists, keys: &[u32
 /// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
 #[inline]
 pub(crate) fn lookup_v6(
-    isa: Isa,
+    isa: CheckedIsa,
     table: &Table6,
     lists: &mut Lists,
     hi: &[u64],
@@ -87,9 +93,9 @@ pub(crate) fn lookup_v6(
     out: &mut [NextHopId],
 ) {
     assert!(hi.len() == out.len() && lo.len() == out.len(), "as many answers as keys");
-    match isa {
+    match isa.get() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+        // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
         Isa::Avx512f => unsafe { avx512f::lookup_v6(table, lists, hi, lo, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: likewise.
@@ -101,16 +107,16 @@ pub(crate) fn lookup_v6(
 /// Writes the next hop of each IPv4 key and of each IPv6 key, given as two halves. Answers are as many as keys.
 #[inline]
 pub(crate) fn lookup_both(
-    isa: Isa,
+    isa: CheckedIsa,
     (table4, table6): (&Table4, &Table6),
     lists: &mut Lists,
     (keys, out4): (&[u32], &mut [NextHopId]),
     ((hi, lo), out6): ((&[u64], &[u64]), &mut [NextHopId]),
 ) {
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512f && keys.len() <= lists::PIECE && hi.len() <= lists::PIECE {
+    if isa.get() == Isa::Avx512f && keys.len() <= lists::PIECE && hi.len() <= lists::PIECE {
         assert!(keys.len() == out4.len() && hi.len() == out6.len() && lo.len() == hi.len());
-        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+        // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
         return unsafe {
             avx512f::lookup_both((table4, table6), lists, (keys, out4), lists::Piece6 { hi, lo, out: out6 })
         };

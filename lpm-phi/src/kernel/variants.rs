@@ -5,15 +5,15 @@
 
 use crate::variants::hash::LevelKey;
 use crate::variants::table::{HOP_MASK, Level, Table, Words};
-use fib::{Isa, NextHopId};
+use fib::{CheckedIsa, Isa, NextHopId};
 
 /// Writes the next hop of each IPv4 key to `out`, which is as long.
 #[inline]
-pub(crate) fn lookup_v4(isa: Isa, table: &Table, keys: &[u32], out: &mut [NextHopId]) {
+pub(crate) fn lookup_v4(isa: CheckedIsa, table: &Table, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
-    match isa {
+    match isa.get() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+        // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
         Isa::Avx512f => unsafe { super::avx512f::variants::lookup_v4(table, keys, out) },
         _ => {
             let words = table.live();
@@ -26,11 +26,11 @@ pub(crate) fn lookup_v4(isa: Isa, table: &Table, keys: &[u32], out: &mut [NextHo
 
 /// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
 #[inline]
-pub(crate) fn lookup_v6(isa: Isa, table: &Table, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
+pub(crate) fn lookup_v6(isa: CheckedIsa, table: &Table, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
     assert!(hi.len() == out.len() && lo.len() == out.len(), "as many answers as keys");
-    match isa {
+    match isa.get() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+        // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
         Isa::Avx512f => unsafe { super::avx512f::variants::lookup_v6(table, hi, lo, out) },
         _ => {
             let words = table.live();

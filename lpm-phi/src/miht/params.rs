@@ -1,6 +1,6 @@
 //! Parameters of the engine `miht`.
 
-use fib::{EngineError, EngineOptions, Isa};
+use fib::{CheckedIsa, EngineError, EngineOptions};
 use lpm_core::params::{Common, Parameter};
 use std::ops::RangeInclusive;
 
@@ -40,7 +40,7 @@ impl Params {
     /// [`EngineError::Parameter`] for one out of range or unknown.
     pub fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
         let mut params = Self {
-            common: Common::new(options, Isa::Scalar),
+            common: Common::new(options, CheckedIsa::SCALAR),
             v4: Order { k: 16, m: 16 },
             v6: Order { k: 32, m: 32 },
         };

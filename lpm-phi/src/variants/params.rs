@@ -2,7 +2,7 @@
 
 use super::hash::HashName;
 use crate::bloom::equations::FPR_RANGE;
-use fib::{EngineError, EngineOptions, Isa};
+use fib::{CheckedIsa, EngineError, EngineOptions, Isa};
 use lpm_core::params::{Common, Parameter};
 
 /// Which of the paper's forms a table has.
@@ -74,7 +74,7 @@ impl Params {
         };
         let mut params = Self {
             variant,
-            common: Common::new(options, Isa::Scalar),
+            common: Common::new(options, CheckedIsa::SCALAR),
             fpr: 0.3,
             filter_hash: hash,
             table_hash: hash,
@@ -123,9 +123,10 @@ impl Params {
         Ok(())
     }
 
-    fn isa_of(&self, asked: Option<Isa>) -> Result<Isa, EngineError> {
+    fn isa_of(&self, asked: Option<Isa>) -> Result<CheckedIsa, EngineError> {
         let vectorised = self.filter_hash.is_vectorised() && self.table_hash.is_vectorised();
-        match asked.map(Isa::checked).transpose()? {
+        let isa = asked.map(Isa::checked).transpose()?;
+        match isa.map(CheckedIsa::get) {
             Some(isa) if isa != Isa::Scalar && !vectorised => Err(EngineError::Parameter {
                 parameter: "hash",
                 value: HashName::Rand.to_string(),
@@ -136,11 +137,10 @@ impl Params {
                 value: Isa::Avx2.to_string(),
                 wanted: "the paper's variants have kernels for scalar and avx512f",
             }),
-            Some(isa) => Ok(isa),
-            None if self.variant == Variant::Naive && vectorised && Isa::Avx512f.is_available() => {
-                Ok(Isa::Avx512f)
+            None if self.variant == Variant::Naive && vectorised => {
+                Ok(Isa::Avx512f.checked().unwrap_or(CheckedIsa::SCALAR))
             }
-            None => Ok(Isa::Scalar),
+            _ => Ok(isa.unwrap_or(CheckedIsa::SCALAR)),
         }
     }
 }
@@ -157,15 +157,15 @@ mod tests {
     fn defaults_are_the_papers() {
         let baseline = with(Variant::Baseline, None, &[]).unwrap();
         assert_eq!(
-            (baseline.common.isa, baseline.filter_hash, baseline.table_hash),
+            (baseline.common.isa.get(), baseline.filter_hash, baseline.table_hash),
             (Isa::Scalar, HashName::Rand, HashName::Rand)
         );
         let naive = with(Variant::Naive, None, &[("table-hash", "knuth")]).unwrap();
         assert_eq!(
-            (naive.common.isa, naive.filter_hash, naive.table_hash),
+            (naive.common.isa.get(), naive.filter_hash, naive.table_hash),
             (Isa::detect(), HashName::H2, HashName::Knuth)
         );
-        assert_eq!(with(Variant::Naive, None, &[("hash", "rand")]).unwrap().common.isa, Isa::Scalar);
+        assert_eq!(with(Variant::Naive, None, &[("hash", "rand")]).unwrap().common.isa, CheckedIsa::SCALAR);
         assert_eq!(with(Variant::Baseline, None, &[("levels", "5")]).unwrap().levels, LevelChoice::Fixed(5));
     }
 

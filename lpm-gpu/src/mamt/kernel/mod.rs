@@ -7,21 +7,21 @@ mod scalar;
 
 use super::table::Words;
 use crate::host::{Answers, KeySlice};
-use fib::{Isa, NextHopId};
+use fib::{CheckedIsa, Isa, NextHopId};
 
 /// Keys that go through one level before the next. 128 were a tenth to a fifth slower for IPv4, 64 a third slower for IPv6.
 const PIECE: usize = 256;
 
 /// Answers `keys` into `out`, equally long.
 #[inline]
-pub(super) fn lookup_v4(isa: Isa, table: &Words, keys: &[u32], out: &mut [NextHopId]) {
+pub(super) fn lookup_v4(isa: CheckedIsa, table: &Words, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
     for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
         let mut raw = [0; PIECE];
         let raw = &mut raw[..keys.len()];
-        match isa {
+        match isa.get() {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+            // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
             Isa::Avx512f => unsafe { avx512f::search(table, keys, raw) },
             _ => scalar::search(table, keys, raw),
         }
@@ -31,14 +31,14 @@ pub(super) fn lookup_v4(isa: Isa, table: &Words, keys: &[u32], out: &mut [NextHo
 
 /// Answers keys, given as their first and last 64 bits, into `out`, all equally long.
 #[inline]
-pub(super) fn lookup_v6(isa: Isa, table: &Words, (hi, lo): (&[u64], &[u64]), out: &mut [NextHopId]) {
+pub(super) fn lookup_v6(isa: CheckedIsa, table: &Words, (hi, lo): (&[u64], &[u64]), out: &mut [NextHopId]) {
     assert!(hi.len() == out.len() && lo.len() == out.len(), "as many answers as keys");
     for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
         let mut raw = [0; PIECE];
         let raw = &mut raw[..hi.len()];
-        match isa {
+        match isa.get() {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
+            // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
             Isa::Avx512f => unsafe { avx512f::search(table, hi, raw) },
             _ => scalar::search(table, hi, raw),
         }

@@ -2,10 +2,10 @@
 
 use super::PIECE;
 use super::avx512f::{
-    Scratch, escape, gather_blocks, gather_codes, gather_ids, gather_records, lanes, load, places, scatter,
-    store,
+    Scratch, escape, gather_blocks, gather_codes, gather_ids, gather_records, load, places, scatter, store,
 };
 use crate::host::v4::table::Table4;
+use crate::kernel::avx512f::lanes;
 use fib::NextHopId;
 use std::arch::x86_64::*;
 

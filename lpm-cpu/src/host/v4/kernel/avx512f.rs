@@ -3,6 +3,7 @@
 use super::PIECE;
 use crate::chunks::CHUNK_ENTRIES;
 use crate::host::v4::table::{RECORDS, Table4};
+use crate::kernel::avx512f::lanes;
 use fib::NextHopId;
 use std::arch::x86_64::*;
 
@@ -20,11 +21,6 @@ fn ones(words: __m512i) -> __m512i {
     let sums = _mm512_add_epi32(sums, _mm512_srli_epi32::<8>(sums));
     let sums = _mm512_add_epi32(sums, _mm512_srli_epi32::<16>(sums));
     _mm512_and_si512(sums, _mm512_set1_epi32(63))
-}
-
-/// The lanes that `left` keys fill.
-pub(super) const fn lanes(left: usize) -> __mmask16 {
-    if left >= 16 { u16::MAX } else { (1 << left) - 1 }
 }
 
 /// Sixteen keys from `at` on, and the lanes that have one; the others have 0.

@@ -41,56 +41,28 @@ pub(crate) mod scalar;
 use super::codes::Width;
 use super::table::Table4;
 use crate::kernel::or_default;
-use fib::{Isa, NextHopId};
+use fib::{CheckedIsa, Isa, NextHopId};
 
 /// Keys that a vector kernel takes through one step before the next.
 #[cfg(target_arch = "x86_64")]
 const PIECE: usize = 128;
 
-/// A kernel that this CPU can run, when made by [`Kernel::of`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kernel {
-    /// Plain Rust.
-    Scalar,
-    /// AVX2.
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    /// AVX-512 F and CD.
-    #[cfg(target_arch = "x86_64")]
-    Avx512f,
-    /// The same with VPOPCNTDQ.
-    #[cfg(target_arch = "x86_64")]
-    Avx512Vpopcntdq,
+/// Which kernel looks up: one that this CPU can run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostKernel {
+    isa: CheckedIsa,
+    /// This CPU counts bits by VPOPCNTDQ.
+    has_vpopcntdq: bool,
 }
 
-impl Kernel {
-    /// The best kernel for an instruction set that this CPU has; `arithmetic` does without VPOPCNTDQ.
-    pub(crate) fn of(isa: Isa, arithmetic: bool) -> Self {
-        match isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512f if !arithmetic && is_x86_feature_detected!("avx512vpopcntdq") => {
-                Self::Avx512Vpopcntdq
-            }
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512f => Self::Avx512f,
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => Self::Avx2,
-            _ => {
-                let _ = arithmetic;
-                Self::Scalar
-            }
-        }
-    }
-
-    /// The instruction set it was made for.
-    const fn isa(self) -> Isa {
-        match self {
-            Self::Scalar => Isa::Scalar,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => Isa::Avx2,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512f | Self::Avx512Vpopcntdq => Isa::Avx512f,
-        }
+impl HostKernel {
+    /// The best kernel for an instruction set; `arithmetic` does without VPOPCNTDQ.
+    pub(crate) fn of(isa: CheckedIsa, arithmetic: bool) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        let has_vpopcntdq = !arithmetic && is_x86_feature_detected!("avx512vpopcntdq");
+        #[cfg(not(target_arch = "x86_64"))]
+        let has_vpopcntdq = false && arithmetic;
+        Self { isa, has_vpopcntdq }
     }
 }
 
@@ -98,7 +70,7 @@ impl Kernel {
 #[cfg(target_arch = "x86_64")]
 macro_rules! by_form {
     ($module:ident, $table:ident, $keys:ident, $out:ident) => {
-        // SAFETY: the CPU has what the kernel needs, since a `Kernel` was made for it.
+        // SAFETY: a `CheckedIsa` is one that this CPU has, and so is VPOPCNTDQ where it is used.
         unsafe {
             match ($table.form.width, $table.form.is_indexed) {
                 (Width::Bits8, false) => $module::lookup::<8, false>($table, $keys, $out),
@@ -113,17 +85,17 @@ macro_rules! by_form {
 
 /// Answers `keys` into `out`, equally long.
 #[inline]
-pub(crate) fn lookup(kernel: Kernel, table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
+pub(crate) fn lookup(kernel: HostKernel, table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
     let default = table.default_route();
-    match kernel {
-        Kernel::Scalar => scalar::lookup(table, keys, out),
+    match kernel.isa.get() {
         #[cfg(target_arch = "x86_64")]
-        Kernel::Avx2 => by_form!(avx2, table, keys, out),
+        Isa::Avx512f if kernel.has_vpopcntdq => by_form!(avx512_vpopcntdq, table, keys, out),
         #[cfg(target_arch = "x86_64")]
-        Kernel::Avx512f => by_form!(avx512f, table, keys, out),
+        Isa::Avx512f => by_form!(avx512f, table, keys, out),
         #[cfg(target_arch = "x86_64")]
-        Kernel::Avx512Vpopcntdq => by_form!(avx512_vpopcntdq, table, keys, out),
+        Isa::Avx2 => by_form!(avx2, table, keys, out),
+        _ => scalar::lookup(table, keys, out),
     }
-    or_default(kernel.isa(), default, out);
+    or_default(kernel.isa, default, out);
 }

@@ -5,6 +5,7 @@
 use super::lists::{Lists, PIECE, level, rows_of};
 use crate::host::v6::ROW_BITS;
 use crate::host::v6::table::Table;
+use crate::kernel::avx512f::lanes;
 use fib::NextHopId;
 use std::arch::x86_64::*;
 
@@ -12,11 +13,6 @@ use std::arch::x86_64::*;
 const GROUP: usize = 128;
 /// Listed keys that go down the rows side by side, in vectors.
 const LISTED: usize = 4;
-
-/// The lanes that `left` keys fill.
-const fn lanes(left: usize) -> __mmask16 {
-    if left >= 16 { u16::MAX } else { (1 << left) - 1 }
-}
 
 /// Answers keys, given as their first and last 64 bits, into `out`, all equally long: codes, where the table has an array of ids.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]

@@ -26,9 +26,8 @@ mod lists;
 pub(crate) mod scalar;
 
 use crate::host::v6::table::{Shared6, Table};
-use crate::kernel::or_default;
-use fib::{Isa, NextHopId};
-#[cfg(target_arch = "x86_64")]
+use crate::kernel::{by_isa, or_default};
+use fib::{CheckedIsa, NextHopId};
 use std::sync::atomic::Ordering;
 
 #[cfg(target_arch = "x86_64")]
@@ -42,7 +41,7 @@ pub(crate) struct Lists;
 /// Answers keys, given as their first and last 64 bits, into `out`, all equally long.
 #[inline]
 pub(crate) fn lookup(
-    isa: Isa,
+    isa: CheckedIsa,
     table: &Shared6,
     lists: &mut Lists,
     keys: (&[u64], &[u64]),
@@ -58,38 +57,16 @@ pub(crate) fn lookup(
 }
 
 #[inline]
-#[cfg_attr(
-    not(target_arch = "x86_64"),
-    expect(unused_variables, reason = "only the x86-64 kernels use lists")
-)]
 fn lookup_in<const BITS: u32>(
-    isa: Isa,
+    isa: CheckedIsa,
     table: &Table<BITS>,
     lists: &mut Lists,
     keys: (&[u64], &[u64]),
     out: &mut [NextHopId],
 ) {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512f => {
-            // SAFETY: an engine's `Isa` was checked against this CPU when the engine was made.
-            unsafe { avx512f::lookup(table, lists, keys, out) };
-            ids(table, out);
-        }
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => {
-            // SAFETY: likewise.
-            unsafe { avx2::lookup(table, lists, keys, out) };
-            ids(table, out);
-        }
-        _ => scalar::lookup(table, keys, out),
-    }
-}
-
-/// Puts next-hop ids in the place of their codes, if a code is not the id.
-#[cfg(target_arch = "x86_64")]
-fn ids<const BITS: u32>(table: &Table<BITS>, out: &mut [NextHopId]) {
-    if let Some(ids) = &table.ids {
+    by_isa!(isa, lookup(table, lists, keys, out));
+    // Vector kernels leave codes where these are not the ids.
+    if let (true, Some(ids)) = (isa != CheckedIsa::SCALAR, &table.ids) {
         for answer in out {
             *answer = NextHopId::from_answer(ids[answer.get() as usize].load(Ordering::Acquire));
         }

@@ -3,6 +3,7 @@
 //! It is written over [`Loads`], so that tests can stop a lookup between any two loads. The vector kernels load what a key needs in the
 //! same order.
 
+use super::Lists;
 use crate::host::v6::table::Table;
 use fib::NextHopId;
 use fib::loads::{Loads, Plain};
@@ -10,6 +11,7 @@ use fib::loads::{Loads, Plain};
 /// Answers keys, given as their first and last 64 bits, into `out`, all equally long.
 pub(super) fn lookup<const BITS: u32>(
     table: &Table<BITS>,
+    _: &mut Lists,
     (hi, lo): (&[u64], &[u64]),
     out: &mut [NextHopId],
 ) {
