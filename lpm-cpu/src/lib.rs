@@ -14,8 +14,8 @@
 //! | [`sail_m`] | the engine of many FIBs in one overlay trie |
 //! | [`fpga`] | whether a table fits the on-chip memory of the paper's FPGA |
 //! | `kernel` | the lookup kernels of SAIL, one file an instruction set |
-//! | `packed`, `chunks`, `writes` | arrays of small entries; chunks of 256 of them; what updates store |
-//! | `pushing` | what a change of a route does to the entries it is pushed to |
+//! | `packed`, `chunks`, `codes` | arrays of small entries; chunks of 256 of them; what stands for a next hop in them |
+//! | `pushing`, `writes` | what a change of a route does to the entries it is pushed to; what updates store |
 //!
 //! The SAIL engines have a table of IPv4 alone and refuse IPv6 routes ([`lpm_core::no_table`]).
 //!
@@ -25,6 +25,7 @@
 
 mod bit_maps;
 mod chunks;
+mod codes;
 pub mod fpga;
 pub mod host;
 #[expect(unsafe_code, reason = "gathers take raw pointers")]

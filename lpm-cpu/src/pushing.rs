@@ -28,13 +28,14 @@ impl Draw {
         Self { from: len, to: len, owner: heir.0, code: heir.1 }
     }
 
+    /// The new owner of an entry of `owner`, if it goes to one.
+    pub(crate) fn owner_after(self, owner: u8) -> Option<u8> {
+        (self.from..=self.to).contains(&owner).then_some(self.owner)
+    }
+
     /// Whether an entry of `owner` goes to the new owner, who is in its place then.
     pub(crate) fn takes(self, owner: &mut u8) -> bool {
-        let is_taken = (self.from..=self.to).contains(owner);
-        if is_taken {
-            *owner = self.owner;
-        }
-        is_taken
+        self.owner_after(*owner).map(|new| *owner = new).is_some()
     }
 }
 

@@ -15,10 +15,10 @@
 //! routes is all zero.
 
 use crate::chunks::CHUNK_ENTRIES;
+use crate::codes::HopCodes;
 use crate::kernel;
 use crate::packed::Packed;
-use fib::{Change, CheckedIsa, EngineError, NextHopId};
-use lpm_core::hops::HopIndex;
+use fib::{CheckedIsa, EngineError, NextHopId};
 use lpm_core::memory::{Array, Placement};
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
@@ -54,30 +54,8 @@ impl Room {
     }
 }
 
-/// The codes that stand for next hops.
-pub(crate) trait Codes: Send {
-    /// No next hop has a code but "no route". `ids` is what lookups read.
-    fn new(ids: &[AtomicU32]) -> Self;
-    /// A code for `next_hop`, for one route more.
-    fn take(&mut self, ids: &[AtomicU32], next_hop: NextHopId);
-    /// One route less has `next_hop`.
-    fn release(&mut self, next_hop: NextHopId);
-    /// The code of "no route", or of the next hop of a route.
-    fn code(&self, next_hop: NextHopId) -> u32;
-    /// Whether there are codes for the next hops that `changes` bring.
-    fn fit(&self, changes: &[Change<u32>]) -> bool;
-    /// Whether every next hop that was to have a code has one.
-    fn check(&self) -> Result<(), EngineError>;
-    /// Whether a code waits for a grace period.
-    fn has_limbo(&self) -> bool;
-    /// A grace period is over.
-    fn end_grace(&mut self);
-}
-
 /// What lookups read, in one of the layouts. Entries are as they lie in memory.
 pub(crate) trait Layout: Sized + Send + Sync + 'static {
-    /// The codes of next hops.
-    type Codes: Codes;
     /// Distinct next hops at most.
     const NEXT_HOPS_MAX: u64;
     /// Chunks at most.
@@ -91,6 +69,8 @@ pub(crate) trait Layout: Sized + Send + Sync + 'static {
     fn bytes(&self) -> u64;
     /// The next-hop ids by code; none where a code is the id.
     fn ids(&self) -> &[AtomicU32];
+    /// The codes of next hops: no next hop has one but "no route".
+    fn codes(&self) -> HopCodes;
     /// Answers `keys` into `out`, equally long.
     fn lookup(&self, isa: CheckedIsa, keys: &[u32], out: &mut [NextHopId]);
 
@@ -132,7 +112,6 @@ impl Wide {
 }
 
 impl Layout for Wide {
-    type Codes = Ids;
     const NEXT_HOPS_MAX: u64 = NextHopId::MAX.get() as u64;
     const ROOM_MAX: Room = Room { chunks24: 1 << 16, chunks32: (1 << 23) - 1 };
 
@@ -155,6 +134,10 @@ impl Layout for Wide {
 
     fn ids(&self) -> &[AtomicU32] {
         &[]
+    }
+
+    fn codes(&self) -> HopCodes {
+        HopCodes::Ids(NextHopId::MAX.get())
     }
 
     #[inline]
@@ -187,31 +170,6 @@ impl Layout for Wide {
     }
 }
 
-/// Next-hop ids as they are.
-#[derive(Debug)]
-pub(crate) struct Ids;
-
-impl Codes for Ids {
-    fn new(_: &[AtomicU32]) -> Self {
-        Self
-    }
-    fn take(&mut self, _: &[AtomicU32], _: NextHopId) {}
-    fn release(&mut self, _: NextHopId) {}
-    fn code(&self, next_hop: NextHopId) -> u32 {
-        next_hop.get()
-    }
-    fn fit(&self, _: &[Change<u32>]) -> bool {
-        true
-    }
-    fn check(&self) -> Result<(), EngineError> {
-        Ok(())
-    }
-    fn has_limbo(&self) -> bool {
-        false
-    }
-    fn end_grace(&mut self) {}
-}
-
 /// The paper's layout.
 #[derive(Debug)]
 pub(crate) struct Paper {
@@ -223,10 +181,8 @@ pub(crate) struct Paper {
     pub(crate) ids: Array<AtomicU32>,
 }
 
-/// The largest code of 8 bits.
-const CODE_MAX: u16 = 255;
-/// Codes, 0 included.
-const CODES: usize = CODE_MAX as usize + 1;
+/// Codes of 8 bits, 0 included.
+const CODES: usize = 1 << 8;
 
 impl Paper {
     /// BCN: B16, which is set where the other bits are N16.
@@ -234,7 +190,6 @@ impl Paper {
 }
 
 impl Layout for Paper {
-    type Codes = Indexed;
     // Code 0 says "look in C24", and "no route" has one.
     const NEXT_HOPS_MAX: u64 = CODES as u64 - 2;
     const ROOM_MAX: Room = Room { chunks24: (1 << 15) - 1, chunks32: (1 << 16) - 1 };
@@ -261,6 +216,13 @@ impl Layout for Paper {
 
     fn ids(&self) -> &[AtomicU32] {
         &self.ids
+    }
+
+    fn codes(&self) -> HopCodes {
+        let what = "next hops of sail-l layout=paper, and one for no route";
+        let mut codes = HopCodes::indexed(CODES as u32 - 1, what);
+        codes.take(&self.ids, NextHopId::NONE);
+        codes
     }
 
     #[inline]
@@ -306,50 +268,5 @@ impl Layout for Paper {
             Level::L16 => self.bcn.set(at, chunk),
             Level::L24 | Level::L32 => self.c24.set(at, chunk) + self.bn24.set(at, 0),
         }
-    }
-}
-
-/// Codes of 8 bits, given to the next hops that routes have.
-#[derive(Debug)]
-pub(crate) struct Indexed(HopIndex);
-
-impl Codes for Indexed {
-    fn new(ids: &[AtomicU32]) -> Self {
-        let mut index = HopIndex::new(CODE_MAX, "next hops of sail-l layout=paper, and one for no route");
-        index.take(ids, NextHopId::NONE);
-        Self(index)
-    }
-
-    fn take(&mut self, ids: &[AtomicU32], next_hop: NextHopId) {
-        self.0.take(ids, next_hop);
-    }
-
-    fn release(&mut self, next_hop: NextHopId) {
-        if let Some(code) = self.0.index(next_hop) {
-            self.0.release(code);
-        }
-    }
-
-    /// That of "no route" for a next hop that was refused: [`Self::check`] then refuses the table.
-    fn code(&self, next_hop: NextHopId) -> u32 {
-        let code = self.0.index(next_hop).or_else(|| self.0.index(NextHopId::NONE));
-        code.map_or(1, u32::from)
-    }
-
-    fn fit(&self, changes: &[Change<u32>]) -> bool {
-        let new = changes.iter().filter(|change| !change.withdraws()).map(|change| change.new);
-        self.0.fits(changes.len(), new)
-    }
-
-    fn check(&self) -> Result<(), EngineError> {
-        self.0.check()
-    }
-
-    fn has_limbo(&self) -> bool {
-        self.0.has_limbo()
-    }
-
-    fn end_grace(&mut self) {
-        self.0.end_grace();
     }
 }

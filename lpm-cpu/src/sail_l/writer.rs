@@ -7,8 +7,9 @@
 //! store. A chunk is filled with what its node had before one store leads to it; when no longer route is left, one store puts the
 //! entry that fills it in its place, at the end of the delta. Then it keeps its entries until a grace period has passed, for lookups that read its id before.
 
-use super::layout::{Codes, ENTRIES16, Layout, Level, Room};
+use super::layout::{ENTRIES16, Layout, Level, Room};
 use crate::chunks::{CHUNK_ENTRIES, Chunks, distinct, entries_of, nodes_of, with_reserve};
+use crate::codes::HopCodes;
 use crate::params::Params;
 use crate::pushing::{Draw, LongRoutes, longest_first};
 use crate::writes::Writes;
@@ -26,7 +27,7 @@ const B24_WORDS: u64 = CHUNK_ENTRIES as u64 / 64;
 /// The writer's side.
 pub(crate) struct Writer<L: Layout> {
     table: Arc<L>,
-    codes: L::Codes,
+    codes: HopCodes,
     /// The length of the route that owns each entry of BCN, BN24 and N32.
     owners: [Vec<u8>; 3],
     chunks24: Chunks,
@@ -183,7 +184,7 @@ impl<L: Layout> FibTable<u32> for Writer<L> {
     fn build(room: Room, routes: Routes<u32>, params: &Params) -> Result<Self, EngineError> {
         let table = L::zeroed(room, params.common.placement)?;
         let owners = [ENTRIES16, entries_of(room.chunks24 + 1).start, entries_of(room.chunks32 + 1).start];
-        let codes = L::Codes::new(table.ids());
+        let codes = table.codes();
         let no_route = L::entry(Level::L16, codes.code(NextHopId::NONE));
         table.edit(Level::L16, 0..ENTRIES16, |_, _| no_route);
         let mut writer = Self {

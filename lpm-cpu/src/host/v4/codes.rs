@@ -1,14 +1,13 @@
 //! Next-hop codes: what cells hold in place of 32-bit next-hop ids.
 //!
 //! A code has 8, 16 or 32 bits, the same in a whole table. Where every id of the table is small enough, codes are the ids; else next hops
-//! are numbered ([`HopIndex`]), and a lookup ends with one more load, from an array of ids by code. The forwarder numbers its next hops
+//! are numbered ([`HopCodes`]), and a lookup ends with one more load, from an array of ids by code. The forwarder numbers its next hops
 //! from 1, so the usual table has 8-bit or 16-bit codes that are ids. A table whose codes run out is built anew with more or wider ones.
 //! Narrower codes are chosen only when a table is built anew for another reason.
 
-use fib::{Change, EngineError, NextHopId, Prefix4};
-use lpm_core::hops::HopIndex;
+use crate::codes::HopCodes;
+use fib::{NextHopId, Prefix4};
 use rustc_hash::FxHashSet;
-use std::sync::atomic::AtomicU32;
 
 /// The width of codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,88 +77,14 @@ impl Form {
     }
 }
 
-/// The code of each next hop, for the writer. Code 0 is "no route but the default".
-#[derive(Debug)]
-pub(super) enum Codes {
-    /// Codes are ids up to this one.
-    Ids(u32),
-    /// Codes are indices.
-    Indexed(HopIndex),
-}
-
-impl Codes {
-    pub(super) fn new(form: Form) -> Self {
-        if !form.is_indexed {
-            return Self::Ids(form.width.code_max());
-        }
-        let limit = u16::try_from(form.width.code_max()).unwrap_or(u16::MAX);
-        Self::Indexed(HopIndex::new(limit, "next hops of an IPv4 table"))
-    }
-
-    /// One route more has `next_hop`.
-    pub(super) fn take(&mut self, ids: &[AtomicU32], next_hop: NextHopId) {
-        if let Self::Indexed(index) = self {
-            index.take(ids, next_hop);
-        }
-    }
-
-    /// One route less has `next_hop`.
-    pub(super) fn release(&mut self, next_hop: NextHopId) {
-        if let Self::Indexed(index) = self
-            && let Some(code) = index.index(next_hop)
-        {
-            index.release(code);
-        }
-    }
-
-    /// The code of a next hop; `None` for one that has none yet.
-    pub(super) fn find(&self, next_hop: NextHopId) -> Option<u32> {
-        match self {
-            Self::Indexed(index) if !next_hop.is_none() => index.index(next_hop).map(u32::from),
-            _ => Some(next_hop.get()),
-        }
-    }
-
-    /// The code of a next hop that a route has. A next hop that found no code has that of "no route": [`Self::check`] then refuses the
-    /// table.
-    pub(super) fn code(&self, next_hop: NextHopId) -> u32 {
-        self.find(next_hop).unwrap_or(0)
-    }
-
-    /// A code that no next hop has, if there is one. It stays unused.
-    pub(super) fn unused(&self) -> Option<u32> {
-        match self {
-            Self::Ids(_) => None,
-            Self::Indexed(index) => index.unused().map(u32::from),
-        }
-    }
-
-    /// Whether the next hops that `changes` bring can have codes.
-    pub(super) fn fit(&self, changes: &[Change<u32>]) -> bool {
-        let mut new = changes.iter().filter(|change| !change.withdraws()).map(|change| change.new);
-        match self {
-            Self::Ids(id_max) => new.all(|next_hop| next_hop.get() <= *id_max),
-            Self::Indexed(index) => index.fits(changes.len(), new),
-        }
-    }
-
-    /// Whether every next hop that was to have a code has one.
-    pub(super) fn check(&self) -> Result<(), EngineError> {
-        match self {
-            Self::Ids(_) => Ok(()),
-            Self::Indexed(index) => index.check(),
-        }
-    }
-
-    /// Whether a code waits for a grace period.
-    pub(super) fn has_limbo(&self) -> bool {
-        matches!(self, Self::Indexed(index) if index.has_limbo())
-    }
-
-    /// A grace period is over.
-    pub(super) fn end_grace(&mut self) {
-        if let Self::Indexed(index) = self {
-            index.end_grace();
+impl HopCodes {
+    /// The codes of an IPv4 table. Code 0 is "no route but the default".
+    pub(super) fn of(form: Form) -> Self {
+        let code_max = form.width.code_max();
+        if form.is_indexed {
+            Self::indexed(code_max, "next hops of an IPv4 table")
+        } else {
+            Self::Ids(code_max)
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The table of IPv4 behind the engine shell: how large it is, building it, and updates in place.
 
-use super::codes::{Codes, Form};
+use super::codes::Form;
 use super::paint::{Canvas, paint, regions};
 use super::store::{Count, Coverings, Demand, Store};
 use super::table::{RECORD_CELLS, RECORD_LEN, Room, Table4};
 use crate::chunks::{distinct, nodes_of, with_reserve};
+use crate::codes::HopCodes;
 use crate::host::params::Params;
 use crate::host::{split_changes, split_routes};
 use fib::{Change, Details, EngineError, Family, NextHopId, Prefix4, RibTable};
@@ -24,7 +25,7 @@ const LIMBO_MAX: u32 = 16_384;
 /// The writer's side.
 pub(crate) struct Writer4 {
     store: Store,
-    codes: Codes,
+    codes: HopCodes,
     /// Whether lookups may still have the next hop that the default route had before.
     is_default_new: bool,
 }
@@ -135,7 +136,7 @@ impl FibTable<u32> for Writer4 {
     fn build(room: Room, routes: Routes<u32>, params: &Params) -> Result<Self, EngineError> {
         let (default, routes) = split_routes(&routes);
         let mut store = Store::new(room, params.common.placement)?;
-        let mut codes = Codes::new(room.form);
+        let mut codes = HopCodes::of(room.form);
         for (_, next_hop) in routes {
             codes.take(&store.table.ids, *next_hop);
         }

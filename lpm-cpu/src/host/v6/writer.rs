@@ -5,9 +5,10 @@ use super::shape::{LEVELS_MAX, NodeCount};
 use super::table::Table;
 use super::{Form, Size};
 use crate::chunks::Chunks;
+use crate::codes::HopCodes;
 use crate::host::{split_changes, split_routes};
+use crate::pushing::Draw;
 use fib::{Change, EngineError, NextHopId, Prefix6, RibTable};
-use lpm_core::hops::HopIndex;
 use lpm_core::memory::Placement;
 use lpm_core::publish::Publish as _;
 use std::cmp::Reverse;
@@ -30,15 +31,6 @@ impl Level {
     }
 }
 
-/// What a change does to entries: those whose owner's length is in a range go to another owner.
-#[derive(Clone, Copy)]
-struct Draw {
-    from: u8,
-    to: u8,
-    owner: u8,
-    code: u32,
-}
-
 /// The length of the run of equal owners that `owners` begins with. A short route covers millions.
 fn run_len(owners: &[u8]) -> usize {
     let Some(first) = owners.first() else { return 0 };
@@ -58,8 +50,7 @@ fn heir(prefix: Prefix6, routes: &RibTable<u128>) -> (u8, NextHopId) {
 /// The writer's side.
 pub(super) struct Writer<const BITS: u32> {
     table: Arc<Table<BITS>>,
-    /// The codes of next hops; the ids are the codes when `None`.
-    codes: Option<HopIndex>,
+    codes: HopCodes,
     /// The length of the route that owns each entry.
     owners: Vec<u8>,
     levels: Vec<Level>,
@@ -83,9 +74,10 @@ impl<const BITS: u32> Writer<BITS> {
         let mut levels: Vec<_> = (0..shape.levels()).map(|level| Level::new(shape.room(level))).collect();
         levels[0].nodes.take(); // the top
         let owners = vec![0; shape.entries()];
-        let codes = table.ids.is_some().then(|| {
-            HopIndex::new(u16::try_from(codes - 1).unwrap_or(u16::MAX), "next hops of the IPv6 table")
-        });
+        let codes = match &table.ids {
+            Some(_) => HopCodes::indexed(codes - 1, "next hops of the IPv6 table"),
+            None => HopCodes::Ids(codes - 1),
+        };
         let (is_short, is_default_new, changes) = (false, false, Vec::new());
         let mut writer = Self { table, codes, owners, levels, is_short, is_default_new, changes };
         let (default, routes) = split_routes(routes);
@@ -94,10 +86,7 @@ impl<const BITS: u32> Writer<BITS> {
             writer.announce(*prefix, *next_hop, true);
         }
         writer.table.default.publish(default.get());
-        match &writer.codes {
-            Some(codes) => codes.check().map(|()| writer),
-            None => Ok(writer),
-        }
+        writer.codes.check().map(|()| writer)
     }
 
     /// What lookups read.
@@ -118,32 +107,13 @@ impl<const BITS: u32> Writer<BITS> {
 
     /// Counts a route with `next_hop`.
     fn take_code(&mut self, next_hop: NextHopId) {
-        if let (Some(codes), Some(ids)) = (&mut self.codes, &self.table.ids) {
-            codes.take(ids, next_hop);
-        }
-    }
-
-    /// The code of "no route", or of the next hop of a route. "No route" for a next hop that was refused: the table is refused then.
-    fn code(&self, next_hop: NextHopId) -> u32 {
-        match &self.codes {
-            Some(codes) => codes.index(next_hop).map_or(0, u32::from),
-            None => next_hop.get(),
-        }
-    }
-
-    /// Whether there are codes for the next hops that `changes` bring.
-    fn has_codes_for(&self, changes: &[Change<u128>]) -> bool {
-        let mut new = changes.iter().map(|change| change.new);
-        match &self.codes {
-            Some(codes) => codes.fits(changes.len(), new.filter(|next_hop| !next_hop.is_none())),
-            None => new.all(|next_hop| next_hop.get() < self.table.codes),
-        }
+        self.codes.take(self.table.ids.as_deref().unwrap_or_default(), next_hop);
     }
 
     /// Whether `changes` fit in place.
     pub(super) fn admits(&self, changes: &[Change<u128>]) -> bool {
         let (_, changes) = split_changes(changes);
-        if !self.has_codes_for(changes) {
+        if !self.codes.fit(changes) {
             return false;
         }
         let shape = &self.table.shape;
@@ -209,8 +179,8 @@ impl<const BITS: u32> Writer<BITS> {
                         self.draw(level + 1, self.table.shape.node(level + 1, node), draw);
                     }
                 }
-            } else if (draw.from..=draw.to).contains(&owner) {
-                self.owners[run.clone()].fill(draw.owner);
+            } else if let Some(owner) = draw.owner_after(owner) {
+                self.owners[run.clone()].fill(owner);
                 self.table.entries.fill(run, draw.code);
             }
         }
@@ -220,7 +190,7 @@ impl<const BITS: u32> Writer<BITS> {
     fn announce(&mut self, prefix: Prefix6, next_hop: NextHopId, is_new: bool) {
         let (level, node) = (self.table.shape.level_of(prefix.len()), self.reach(prefix));
         self.levels[level].uses[node as usize] += u32::from(is_new);
-        let draw = Draw { from: 0, to: prefix.len(), owner: prefix.len(), code: self.code(next_hop) };
+        let draw = Draw::announce(prefix.len(), self.codes.code(next_hop));
         self.draw(level, self.table.shape.covered(node, prefix), draw);
     }
 
@@ -228,7 +198,7 @@ impl<const BITS: u32> Writer<BITS> {
     fn withdraw(&mut self, prefix: Prefix6, heir: (u8, NextHopId)) {
         let (level, node) = self.nearest(prefix);
         self.levels[level].uses[node as usize] -= 1;
-        let draw = Draw { from: prefix.len(), to: prefix.len(), owner: heir.0, code: self.code(heir.1) };
+        let draw = Draw::withdraw(prefix.len(), (heir.0, self.codes.code(heir.1)));
         self.draw(level, self.table.shape.covered(node, prefix), draw);
     }
 
@@ -262,16 +232,14 @@ impl<const BITS: u32> Writer<BITS> {
     /// Whether a grace period must end before the next [`Self::update`]. Nodes given back wait until they are wanted: a grace period
     /// for each would have every update wait for the lookups.
     pub(super) fn owes_grace(&self) -> bool {
-        self.is_short || self.is_default_new || self.codes.as_ref().is_some_and(HopIndex::has_limbo)
+        self.is_short || self.is_default_new || self.codes.has_limbo()
     }
 
     /// A grace period is over.
     pub(super) fn grace_over(&mut self) {
         (self.is_short, self.is_default_new) = (false, false);
         self.levels.iter_mut().for_each(|level| level.nodes.end_grace());
-        if let Some(codes) = &mut self.codes {
-            codes.end_grace();
-        }
+        self.codes.end_grace();
     }
 
     /// Applies `changes`, which lead to `routes` and fit. `synchronize` as for [`FibTable::update`].
@@ -287,9 +255,7 @@ impl<const BITS: u32> Writer<BITS> {
         let mut sorted = std::mem::take(&mut self.changes);
         sorted.extend_from_slice(changes);
         sorted.sort_unstable_by_key(|change| Reverse(change.prefix.len()));
-        if self.codes.is_some() {
-            sorted.iter().filter(|change| !change.withdraws()).for_each(|change| self.take_code(change.new));
-        }
+        sorted.iter().filter(|change| !change.withdraws()).for_each(|change| self.take_code(change.new));
         // What loses its route comes after a change of the default route, and after a grace period.
         let mut bare = false;
         for change in &sorted {
@@ -316,13 +282,7 @@ impl<const BITS: u32> Writer<BITS> {
         }
         // Only now are all entries of a node without uses the same.
         sorted.iter().filter(|change| change.withdraws()).for_each(|change| self.merge(change.prefix));
-        if let Some(codes) = &mut self.codes {
-            for change in sorted.iter().filter(|change| !change.adds()) {
-                if let Some(code) = codes.index(change.old) {
-                    codes.release(code);
-                }
-            }
-        }
+        sorted.iter().filter(|change| !change.adds()).for_each(|change| self.codes.release(change.old));
         sorted.clear();
         self.changes = sorted;
     }
