@@ -30,10 +30,11 @@ pub(crate) mod v6;
 use fib::{Change, EngineError, EngineOptions, EngineWriter, Key, NextHopId, Prefix};
 use lpm_core::engine::{Algorithm, CpuEngine};
 use params::Params;
+use std::marker::PhantomData;
 use v4::{Table4, Writer4};
-use v6::Table6;
 use v6::kernel::Lists;
 use v6::table::Shared6;
+use v6::{EveryForm, Forms, Table6};
 
 /// The engine's name on the command line.
 pub const NAME: &str = "host";
@@ -46,13 +47,13 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
     Ok(Box::new(CpuEngine::<Host>::new(Params::from_options(options)?)?))
 }
 
-/// The engine, for the engine shell.
-pub(crate) enum Host {}
+/// The engine, for the engine shell. Its IPv6 entries have one of the forms `F`.
+pub(crate) struct Host<F = EveryForm>(PhantomData<F>);
 
-impl Algorithm for Host {
+impl<F: Forms> Algorithm for Host<F> {
     type Params = Params;
     type V4 = Writer4;
-    type V6 = Table6;
+    type V6 = Table6<F>;
     type Scratch = Box<Lists>;
 
     const WANTS_FEWER_ROUTES: bool = true;

@@ -1,16 +1,10 @@
-//! The IPv6 table against the conformance suite: every instruction set, with entries of every form. IPv4 is an oracle's.
+//! The engine against the conformance suite, both families: every instruction set, with IPv6 entries of every form.
 
-use super::kernel::{Lists, lookup};
-use super::{EveryForm, Form, Forms, Table6};
+use super::{EveryForm, Form, Forms};
+use crate::host::Host;
 use crate::host::params::Params;
-use fib::oracle::Oracle4;
-use fib::{
-    Change, Details, EngineError, EngineOptions, EngineWriter, Isa, Keys, NextHopId, Prefix4, Prefix6, Rib,
-    RibTable, conformance,
-};
-use lpm_core::engine::{Algorithm, Budget, CpuEngine, FibTable, Routes};
-use std::marker::PhantomData;
-use std::sync::{Arc, RwLock};
+use fib::{EngineError, EngineOptions, EngineWriter, Isa, Keys, NextHopId, Prefix6, Rib, conformance};
+use lpm_core::engine::CpuEngine;
 
 /// 32 bits alone.
 pub(super) enum Wide {}
@@ -26,86 +20,8 @@ impl Forms for Codes {
     const FORMS: &'static [Form] = &[Form::Codes16, Form::Ids32];
 }
 
-/// IPv4 by an oracle behind a lock.
-pub(super) struct OracleTable(Arc<RwLock<Oracle4>>);
-
-impl FibTable<u32> for OracleTable {
-    type Params = Params;
-    type Shared = RwLock<Oracle4>;
-    type Size = ();
-
-    fn size(_: &[(Prefix4, NextHopId)], _: &Params, _: Budget) -> Result<(), EngineError> {
-        Ok(())
-    }
-    fn size_bytes((): &()) -> u64 {
-        0
-    }
-    fn build((): (), routes: Routes<u32>, _: &Params) -> Result<Self, EngineError> {
-        Ok(Self(Arc::new(RwLock::new(routes.into_iter().collect()))))
-    }
-    fn shared(&self) -> &Arc<RwLock<Oracle4>> {
-        &self.0
-    }
-    fn bytes(&self) -> u64 {
-        0
-    }
-    fn writer_bytes(&self) -> u64 {
-        0
-    }
-    fn details(&self) -> Details {
-        Details::default()
-    }
-    fn admits(&self, _: &[Change<u32>], _: &RibTable<u32>) -> bool {
-        true
-    }
-    fn owes_grace(&self) -> bool {
-        false
-    }
-    fn grace_over(&mut self) {}
-    fn update(&mut self, changes: &[Change<u32>], _: &RibTable<u32>, _: &dyn Fn()) {
-        let mut oracle = self.0.write().unwrap();
-        changes.iter().for_each(|change| oracle.set(change.prefix, change.new));
-    }
-}
-
-/// The IPv6 table in an engine.
-pub(super) struct Host6<F>(PhantomData<F>);
-
-impl<F: Forms> Algorithm for Host6<F> {
-    type Params = Params;
-    type V4 = OracleTable;
-    type V6 = Table6<F>;
-    type Scratch = Box<Lists>;
-
-    fn name(_: &Params) -> &'static str {
-        "host"
-    }
-    fn scratch() -> Box<Lists> {
-        Box::default()
-    }
-    fn lookup_v4(
-        _: &Params,
-        table: &RwLock<Oracle4>,
-        _: &mut Box<Lists>,
-        keys: &[u32],
-        out: &mut [NextHopId],
-    ) {
-        let oracle = table.read().unwrap();
-        keys.iter().zip(out).for_each(|(key, answer)| *answer = oracle.lookup(*key));
-    }
-    fn lookup_v6(
-        params: &Params,
-        table: &super::table::Shared6,
-        lists: &mut Box<Lists>,
-        keys: (&[u64], &[u64]),
-        out: &mut [NextHopId],
-    ) {
-        lookup(params.common.isa, table, lists, keys, out);
-    }
-}
-
 /// An empty engine.
-pub(super) fn engine<F: Forms>(options: &EngineOptions) -> Result<CpuEngine<Host6<F>>, EngineError> {
+pub(super) fn engine<F: Forms>(options: &EngineOptions) -> Result<CpuEngine<Host<F>>, EngineError> {
     CpuEngine::new(Params::from_options(options)?)
 }
 
