@@ -19,7 +19,6 @@ use crate::pushing::{Draw, longest_first};
 use crate::writes::Writes;
 use fib::{Change, Details, EngineError, NextHopId, Prefix4, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -258,20 +257,13 @@ impl<S: Levels> FibTable<u32> for Writer<S> {
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            sail_onchip_bytes: u64,
-            sail_onchip_accesses_max: usize,
-            sail_offchip_accesses_max: u8,
-            sail_chunks32: u64,
-        }
-        let figures = Figures {
-            sail_onchip_bytes: onchip_bits(S::LEVELS).div_ceil(8),
-            sail_onchip_accesses_max: S::LEVELS.iter().filter(|level| **level > 0).count(),
-            sail_offchip_accesses_max: 2,
-            sail_chunks32: self.chunks.used(),
-        };
-        Details::of(&figures).and(self.writes.details())
+        Details::from([
+            ("sail_onchip_bytes", onchip_bits(S::LEVELS).div_ceil(8).into()),
+            ("sail_onchip_accesses_max", S::LEVELS.iter().filter(|level| **level > 0).count().into()),
+            ("sail_offchip_accesses_max", 2.into()),
+            ("sail_chunks32", self.chunks.used().into()),
+        ])
+        .and(self.writes.details())
     }
 
     fn admits(&self, changes: &[Change<u32>], _: &RibTable<u32>) -> bool {

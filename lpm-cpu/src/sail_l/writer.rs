@@ -15,7 +15,6 @@ use crate::pushing::{Draw, LongRoutes, longest_first};
 use crate::writes::Writes;
 use fib::{Change, Details, EngineError, NextHopId, Prefix4, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
-use serde::Serialize;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -275,19 +274,11 @@ pub(crate) const fn onchip_bits(chunks24: u64) -> u64 {
 
 /// Figures of the structure of SAIL_L, with so many chunks, for [`fib::EngineStats::details`].
 pub(crate) fn structure(chunks24: u64, chunks32: u64) -> Details {
-    #[derive(Serialize)]
-    struct Figures {
-        sail_onchip_bytes: u64,
-        sail_onchip_accesses_max: u8,
-        sail_offchip_accesses_max: u8,
-        sail_chunks24: u64,
-        sail_chunks32: u64,
-    }
-    Details::of(&Figures {
-        sail_onchip_bytes: onchip_bits(chunks24).div_ceil(8),
-        sail_onchip_accesses_max: 2,
-        sail_offchip_accesses_max: 2,
-        sail_chunks24: chunks24,
-        sail_chunks32: chunks32,
-    })
+    Details::from([
+        ("sail_onchip_bytes", onchip_bits(chunks24).div_ceil(8).into()),
+        ("sail_onchip_accesses_max", 2.into()),
+        ("sail_offchip_accesses_max", 2.into()),
+        ("sail_chunks24", chunks24.into()),
+        ("sail_chunks32", chunks32.into()),
+    ])
 }

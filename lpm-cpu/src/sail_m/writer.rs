@@ -23,7 +23,6 @@ use crate::sail_l::writer::structure;
 use crate::writes::Writes;
 use fib::{Change, Details, EngineError, FibId, NextHopId, Prefix4, RibTable};
 use lpm_core::memory::Placement;
-use serde::Serialize;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -68,13 +67,9 @@ impl Writer {
 
     /// Figures for [`fib::EngineStats::details`].
     pub(crate) fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            sail_fibs: u32,
-        }
         structure(self.chunks24.used(), self.chunks32.used())
             .and(self.writes.details())
-            .and(Details::of(&Figures { sail_fibs: self.table.fibs }))
+            .and(Details::from([("sail_fibs", self.table.fibs.into())]))
     }
 
     /// Whether there are chunks for `changes`.

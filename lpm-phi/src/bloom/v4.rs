@@ -21,7 +21,6 @@ use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::hops::{HOPS_MAX, HopIndex};
 use lpm_core::memory::{Array, Placement};
 use lpm_core::publish::Publish as _;
-use serde::Serialize;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -291,26 +290,15 @@ impl FibTable<u32> for Writer4 {
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            entries: u64,
-            filter_bits: u64,
-            filter_occupied: usize,
-            overflow_lines_free: u32,
-        }
-        #[derive(Serialize)]
-        struct Dense {
-            g1_dense_from: u16,
-        }
-        let mut details = Details::of(&Dense { g1_dense_from: self.dense });
-        for (group, level) in ["g1", "g2"].iter().zip(&self.levels) {
-            let figures = Figures {
-                entries: level.entries,
-                filter_bits: u64::from(level.filter.span().1) * 32,
-                filter_occupied: level.filter.occupied(),
-                overflow_lines_free: level.overflow.end - level.overflow.start,
-            };
-            details.extend(Details::named(&figures, |name| format!("{group}_{name}")));
+        let mut details = Details::from([("g1_dense_from", self.dense.into())]);
+        for (prefix, level) in ["g1_", "g2_"].iter().zip(&self.levels) {
+            let figures = Details::from([
+                ("entries", level.entries.into()),
+                ("filter_bits", (u64::from(level.filter.span().1) * 32).into()),
+                ("filter_occupied", level.filter.occupied().into()),
+                ("overflow_lines_free", (level.overflow.end - level.overflow.start).into()),
+            ]);
+            details.extend(figures.prefixed(prefix));
         }
         details
     }

@@ -12,7 +12,6 @@ use super::words::{IndexKey, TrieKey};
 use fib::{Change, Details, EngineError, NextHopId, Prefix, RibTable};
 use lpm_core::copies::Copies;
 use lpm_core::engine::{Budget, FibTable, Routes};
-use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -100,32 +99,20 @@ impl<K: TrieKey, W: IndexKey> FibTable<K> for Family<K, W> {
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            index_keys: usize,
-            index_levels: u32,
-            index_nodes: usize,
-            /// Routes shorter than an index key.
-            trie_nodes: usize,
-            suffix_levels_max: f64,
-            suffix_levels_mean: f64,
-            short_levels_max: f64,
-            short_levels_mean: f64,
-        }
         let (table, writer) = self.live();
-        let [(suffix_levels_max, suffix_levels_mean), (short_levels_max, short_levels_mean)] =
-            writer.tries.levels();
-        let figures = Figures {
-            index_keys: writer.tree.keys(),
-            index_levels: table.tree.root().1,
-            index_nodes: writer.tree.nodes(),
-            trie_nodes: writer.tries.nodes(),
-            suffix_levels_max,
-            suffix_levels_mean,
-            short_levels_max,
-            short_levels_mean,
-        };
-        Details::of_family(K::FAMILY, &figures)
+        let [suffix, short] = writer.tries.levels();
+        Details::from([
+            ("index_keys", writer.tree.keys().into()),
+            ("index_levels", table.tree.root().1.into()),
+            ("index_nodes", writer.tree.nodes().into()),
+            ("trie_nodes", writer.tries.nodes().into()),
+            ("suffix_levels_max", suffix.0.into()),
+            ("suffix_levels_mean", suffix.1.into()),
+            // Of the routes shorter than an index key.
+            ("short_levels_max", short.0.into()),
+            ("short_levels_mean", short.1.into()),
+        ])
+        .of_family(K::FAMILY)
     }
 
     /// Counts withdraws first, as they are applied.

@@ -15,7 +15,6 @@ use crate::cpe::expand::entries;
 use fib::{Change, Details, EngineError, Family, NextHopId, Prefix, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::memory::Array;
-use serde::Serialize;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -262,28 +261,21 @@ impl<K: TableKey> FibTable<K> for Writer<K> {
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            levels: usize,
-            entries: u64,
-            filter_bits: u64,
-            filter_occupied: u64,
-            filter_saturated: u64,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            deep_routes: Option<u64>,
-        }
         let levels = self.shape().levels.len();
         let bits: u64 = self.shape().levels.iter().map(|level| u64::from(level.filter.bits.n)).sum();
         let deep_bits = self.shape().deep.map_or(0, |filter| u64::from(filter.bits.n));
-        let figures = Figures {
-            levels,
-            entries: self.used[..levels].iter().sum(),
-            filter_bits: bits + deep_bits,
-            filter_occupied: self.counters.iter().map(Counters::occupied).sum(),
-            filter_saturated: self.counters.iter().map(Counters::saturated).sum(),
-            deep_routes: (K::FAMILY == Family::V6).then(|| self.used[levels..].iter().sum()),
-        };
-        Details::of_family(K::FAMILY, &figures)
+        let mut details = Details::from([
+            ("levels", levels.into()),
+            ("entries", self.used[..levels].iter().sum::<u64>().into()),
+            ("filter_bits", (bits + deep_bits).into()),
+            ("filter_occupied", self.counters.iter().map(Counters::occupied).sum::<u64>().into()),
+            ("filter_saturated", self.counters.iter().map(Counters::saturated).sum::<u64>().into()),
+        ]);
+        if K::FAMILY == Family::V6 {
+            let deep = self.used[levels..].iter().sum::<u64>();
+            details.extend(Details::from([("deep_routes", deep.into())]));
+        }
+        details.of_family(K::FAMILY)
     }
 
     fn admits(&self, changes: &[Change<K>], _: &RibTable<K>) -> bool {

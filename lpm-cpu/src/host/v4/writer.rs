@@ -11,7 +11,6 @@ use crate::host::{split_changes, split_routes};
 use fib::{Change, Details, EngineError, Family, NextHopId, Prefix4, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::publish::Publish as _;
-use serde::Serialize;
 use std::sync::Arc;
 
 /// A table with room to grow has at least so many cells, and a quarter more.
@@ -160,23 +159,15 @@ impl FibTable<u32> for Writer4 {
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            code_bits: u32,
-            codes_indexed: u8,
-            cells_untouched: u32,
-            cells_free: u32,
-            blocks: u64,
-        }
         let form = self.store.table.form;
-        let figures = Figures {
-            code_bits: form.width.bits(),
-            codes_indexed: form.is_indexed.into(),
-            cells_untouched: self.store.runs.untouched(),
-            cells_free: self.store.runs.free_cells() + self.store.runs.limbo_cells(),
-            blocks: self.store.blocks.used(),
-        };
-        Details::of_family(Family::V4, &figures)
+        Details::from([
+            ("code_bits", form.width.bits().into()),
+            ("codes_indexed", u8::from(form.is_indexed).into()),
+            ("cells_untouched", self.store.runs.untouched().into()),
+            ("cells_free", (self.store.runs.free_cells() + self.store.runs.limbo_cells()).into()),
+            ("blocks", self.store.blocks.used().into()),
+        ])
+        .of_family(Family::V4)
     }
 
     fn admits(&self, changes: &[Change<u32>], routes: &RibTable<u32>) -> bool {

@@ -65,7 +65,6 @@ use crate::host::split_routes;
 use fib::{Change, Details, EngineError, NextHopId, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use rustc_hash::FxHashSet;
-use serde::Serialize;
 pub(crate) use shape::ROW_BITS;
 use shape::Shape;
 use std::marker::PhantomData;
@@ -209,23 +208,16 @@ impl<F: Forms> FibTable<u128> for Table6<F> {
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            v6_entry_bits: u32,
-            v6_direct_bits: u32,
-            v6_chunks: u64,
-            v6_rows: u64,
-        }
         let v6_entry_bits = if matches!(self.writer, AnyWriter::Narrow(_)) { 16 } else { 32 };
         with_writer!(&self.writer, writer => {
-            let mut nodes = writer.nodes_used().skip(1);
-            Details::of(&Figures {
-                v6_entry_bits,
-                v6_direct_bits: writer.table().shape.direct_bits(),
-                v6_chunks: nodes.next().unwrap_or(0),
-                v6_rows: nodes.sum(),
-            })
-        })
+                    let mut nodes = writer.nodes_used().skip(1);
+                    Details::from([
+        ("v6_entry_bits", v6_entry_bits.into()),
+        ("v6_direct_bits", writer.table().shape.direct_bits().into()),
+        ("v6_chunks", nodes.next().unwrap_or(0).into()),
+        ("v6_rows", nodes.sum::<u64>().into()),
+        ])
+                })
     }
 
     fn admits(&self, changes: &[Change<u128>], _: &RibTable<u128>) -> bool {

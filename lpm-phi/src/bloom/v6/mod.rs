@@ -18,7 +18,6 @@ use lpm_core::hops::{HOPS_MAX, HopIndex};
 use lpm_core::memory::Array;
 use lpm_core::publish::Publish as _;
 use rustc_hash::{FxHashMap, FxHashSet};
-use serde::Serialize;
 use sizes::{Sizes, groups_of};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -323,26 +322,16 @@ impl FibTable<u128> for Writer6 {
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            v6_direct_bits: u8,
-            v6_chunks: u32,
-            v6_entries: u64,
-            v6_filter_bits: u64,
-            v6_filter_occupied: usize,
-            v6_overflow_lines_free: u32,
-            v6_deep_routes: u64,
-        }
         let words: u64 = self.table.levels.filter_words.iter().map(|words| u64::from(*words)).sum();
-        Details::of(&Figures {
-            v6_direct_bits: self.table.direct_bits,
-            v6_chunks: self.chunks_used,
-            v6_entries: self.entries.iter().sum(),
-            v6_filter_bits: words * 32,
-            v6_filter_occupied: self.filters.iter().map(CountingFilter::occupied).sum(),
-            v6_overflow_lines_free: self.overflow.end - self.overflow.start,
-            v6_deep_routes: self.table.deep.len(),
-        })
+        Details::from([
+            ("v6_direct_bits", self.table.direct_bits.into()),
+            ("v6_chunks", self.chunks_used.into()),
+            ("v6_entries", self.entries.iter().sum::<u64>().into()),
+            ("v6_filter_bits", (words * 32).into()),
+            ("v6_filter_occupied", self.filters.iter().map(CountingFilter::occupied).sum::<usize>().into()),
+            ("v6_overflow_lines_free", (self.overflow.end - self.overflow.start).into()),
+            ("v6_deep_routes", self.table.deep.len().into()),
+        ])
     }
 
     fn admits(&self, changes: &[Change<u128>], routes: &RibTable<u128>) -> bool {
