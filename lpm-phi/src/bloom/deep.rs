@@ -186,22 +186,18 @@ impl Deep {
         self.routes.store(routes.len() as u64, Ordering::Relaxed);
     }
 
-    /// Sets the next hop of `prefix`. Returns whether it is a new route.
+    /// Sets the next hop of `prefix`; `NONE` removes it. Returns whether the number of routes changed.
     pub(crate) fn set(&self, prefix: Prefix6, next_hop: NextHopId) -> bool {
-        let (new, _) = self.change(prefix, next_hop);
-        self.routes.fetch_add(u64::from(new), Ordering::Relaxed);
-        new
+        let (has_changed, _) = self.change(prefix, next_hop);
+        if next_hop.is_none() {
+            self.routes.fetch_sub(u64::from(has_changed), Ordering::Relaxed);
+        } else {
+            self.routes.fetch_add(u64::from(has_changed), Ordering::Relaxed);
+        }
+        has_changed
     }
 
-    /// Removes `prefix`. Returns whether it was there.
-    pub(crate) fn remove(&self, prefix: Prefix6) -> bool {
-        let (gone, _) = self.change(prefix, NextHopId::NONE);
-        self.routes.fetch_sub(u64::from(gone), Ordering::Relaxed);
-        gone
-    }
-
-    /// Sets the next hop of `prefix`; `NONE` removes it. Returns whether the number of routes changed, and how many bytes were copied,
-    /// which are those that only the shard before has now.
+    /// As [`Self::set`], without counting. Returns, too, how many bytes were copied, which are those that only the shard before has now.
     fn change(&self, prefix: Prefix6, next_hop: NextHopId) -> (bool, u64) {
         let place = &self.shards[self.shard_of(split(prefix).0)];
         let mut shard = Shard::clone(&place.load());
@@ -236,7 +232,7 @@ mod tests {
         let high = 0x2001_0db8_0000_0000;
         let at = |low| deep.lookup(high, low).get();
         assert_eq!([at(1), at(2), at(1 << 32), at(1 << 63)], [3, 4, 1, 0]);
-        assert!(deep.remove(host) && !deep.remove(host));
+        assert!(deep.set(host, NextHopId::NONE) && !deep.set(host, NextHopId::NONE));
         assert_eq!((at(1), deep.len()), (4, 2));
         assert_eq!(deep.lookup(high + 1, 1).get(), 0);
     }

@@ -11,7 +11,6 @@ use super::shape::{Plan, TableKey};
 use super::table::{ENTRY_WORDS, HOP_MASK, OWNER_SHIFT, Shape, Table, Words};
 use crate::bloom::deep::Deep;
 use crate::bloom::update::{self, Grace, Store, expansion};
-use crate::cpe::expand::entries;
 use fib::{Change, Details, EngineError, Family, NextHopId, Prefix, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::memory::Array;
@@ -91,10 +90,6 @@ impl<K: TableKey> Writer<K> {
         self.groups.iter().position(|lengths| lengths.contains(&len)).unwrap_or(self.groups.len() - 1)
     }
 
-    fn is_deep(&self, group: usize) -> bool {
-        group > self.shape().levels.len()
-    }
-
     /// Stores a word of the spare copy.
     fn store(&mut self, at: usize, word: u32) {
         self.spare().words[at].store(word, Ordering::Relaxed);
@@ -135,60 +130,10 @@ impl<K: TableKey> Writer<K> {
     }
 
     /// The bucket of a key of `group`, and its entry there, or 0.
-    fn find(&self, group: usize, key: K::Word) -> (usize, u32) {
+    fn place(&self, group: usize, key: K::Word) -> (usize, u32) {
         let shape = self.shape();
         let bucket = shape.bucket(&shape.levels[group - 1], key, key.hash(shape.filter_hash));
         (bucket, self.spare().find(shape, self.spare().get(bucket), key.words()))
-    }
-
-    /// The length of the prefix that owns an entry; `None` for number 0.
-    fn owner(&self, number: u32) -> Option<u8> {
-        let word = self.spare().get(self.shape().entry(number) + 2);
-        // An owner's length is at most 64.
-        (number != 0).then_some((word >> OWNER_SHIFT) as u8)
-    }
-
-    /// Gives `next_hop` to the entry of `group` for `key`, which [`Self::find`] found at `place`, for a prefix of `len`.
-    fn set_entry(
-        &mut self,
-        group: usize,
-        key: K::Word,
-        place: (usize, u32),
-        (len, next_hop): (u8, NextHopId),
-    ) {
-        let word = u32::from(len) << OWNER_SHIFT | next_hop.get() & HOP_MASK;
-        let (bucket, number) = place;
-        if number != 0 {
-            self.store(self.shape().entry(number) + 2, word);
-            return;
-        }
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.fresh += 1;
-            self.fresh - 1
-        });
-        let (at, head) = (self.shape().entry(number), self.spare().get(bucket));
-        let [low, high] = key.words();
-        for (offset, word) in [low, high, word, head].into_iter().enumerate().take(ENTRY_WORDS) {
-            self.store(at + offset, word);
-        }
-        self.store(bucket, number);
-        self.count(group - 1, key, true);
-    }
-
-    /// Takes the entry of `group` for `key` out of its list.
-    fn remove_entry(&mut self, group: usize, key: K::Word) {
-        let (bucket, number) = self.find(group, key);
-        if number == 0 {
-            return;
-        }
-        let next = self.spare().get(self.shape().entry(number) + 3);
-        let mut link = bucket;
-        while self.spare().get(link) != number {
-            link = self.shape().entry(self.spare().get(link)) + 3;
-        }
-        self.store(link, next);
-        self.free.push(number);
-        self.count(group - 1, key, false);
     }
 
     /// The direct entries that `prefix` covers.
@@ -306,11 +251,7 @@ impl<K: TableKey> FibTable<K> for Writer<K> {
             spare.words[at].store(word, Ordering::Relaxed);
         }
         for (prefix, next_hop) in self.notes.deep.drain(..) {
-            if next_hop.is_none() {
-                spare.deep.remove(prefix);
-            } else {
-                spare.deep.set(prefix, next_hop);
-            }
+            spare.deep.set(prefix, next_hop);
         }
     }
 
@@ -323,82 +264,83 @@ impl<K: TableKey> FibTable<K> for Writer<K> {
 }
 
 impl<K: TableKey> Store<K> for Writer<K> {
+    /// Its bucket and its number, which is 0 where it is not there.
+    type Place = (usize, u32);
+
     fn groups(&self) -> &[RangeInclusive<u8>] {
         &self.groups
     }
 
-    fn announce(&mut self, group: usize, prefix: Prefix<K>, next_hop: NextHopId) -> bool {
-        let len = prefix.len();
-        if group == 0 {
-            for at in self.direct_range(prefix) {
-                if self.direct_owner[at] <= len {
-                    self.direct_owner[at] = len;
-                    self.store(at, next_hop.get());
-                }
+    fn set_direct(&mut self, prefix: Prefix<K>, from: RangeInclusive<u8>, (len, next_hop): (u8, NextHopId)) {
+        for at in self.direct_range(prefix) {
+            if from.contains(&self.direct_owner[at]) {
+                self.direct_owner[at] = len;
+                self.store(at, next_hop.get());
             }
-            false
-        } else if self.is_deep(group) {
-            let Some(deep) = K::as_deep(prefix) else { return false };
-            self.notes.deep.push((deep, next_hop));
-            let added = self.spare().deep.set(deep, next_hop);
-            if added {
-                self.count_deep(prefix, true);
-            }
-            added
-        } else {
-            let mut added = false;
-            for entry in entries(prefix, *self.groups[group].end()) {
-                let key = entry.address().word();
-                let place = self.find(group, key);
-                if self.owner(place.1).is_none_or(|owner| owner <= len) {
-                    self.set_entry(group, key, place, (len, next_hop));
-                    added |= place.1 == 0;
-                }
-            }
-            added
         }
     }
 
-    fn withdraw(
+    fn find(&self, group: usize, entry: Prefix<K>) -> ((usize, u32), Option<u8>) {
+        let place = self.place(group, entry.address().word());
+        let word = self.spare().get(self.shape().entry(place.1) + 2);
+        // An owner's length is at most 64.
+        (place, (place.1 != 0).then_some((word >> OWNER_SHIFT) as u8))
+    }
+
+    fn set(
         &mut self,
         group: usize,
-        prefix: Prefix<K>,
-        heir: Option<(u8, NextHopId)>,
-        deletions: &mut Vec<Prefix<K>>,
-    ) {
-        if group == 0 {
-            let (len, next_hop) = heir.unwrap_or((0, NextHopId::NONE));
-            for at in self.direct_range(prefix) {
-                if self.direct_owner[at] == prefix.len() {
-                    self.direct_owner[at] = len;
-                    self.store(at, next_hop.get());
-                }
-            }
-        } else if self.is_deep(group) {
-            deletions.push(prefix);
-        } else {
-            for entry in entries(prefix, *self.groups[group].end()) {
-                let key = entry.address().word();
-                let place = self.find(group, key);
-                if self.owner(place.1) == Some(prefix.len()) {
-                    match heir {
-                        Some(heir) => self.set_entry(group, key, place, heir),
-                        None => deletions.push(entry),
-                    }
-                }
-            }
+        entry: Prefix<K>,
+        (bucket, number): (usize, u32),
+        (len, next_hop): (u8, NextHopId),
+    ) -> bool {
+        let word = u32::from(len) << OWNER_SHIFT | next_hop.get() & HOP_MASK;
+        if number != 0 {
+            self.store(self.shape().entry(number) + 2, word);
+            return false;
         }
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.fresh += 1;
+            self.fresh - 1
+        });
+        let (at, head) = (self.shape().entry(number), self.spare().get(bucket));
+        let key = entry.address().word();
+        let [low, high] = key.words();
+        for (offset, word) in [low, high, word, head].into_iter().enumerate().take(ENTRY_WORDS) {
+            self.store(at + offset, word);
+        }
+        self.store(bucket, number);
+        self.count(group - 1, key, true);
+        true
     }
 
-    fn delete(&mut self, group: usize, entry: Prefix<K>) {
-        if !self.is_deep(group) {
-            self.remove_entry(group, entry.address().word());
+    fn remove(&mut self, group: usize, entry: Prefix<K>) {
+        let key = entry.address().word();
+        let (bucket, number) = self.place(group, key);
+        if number == 0 {
             return;
         }
-        let Some(deep) = K::as_deep(entry) else { return };
-        self.notes.deep.push((deep, NextHopId::NONE));
-        if self.spare().deep.remove(deep) {
-            self.count_deep(entry, false);
+        let next = self.spare().get(self.shape().entry(number) + 3);
+        let mut link = bucket;
+        while self.spare().get(link) != number {
+            link = self.shape().entry(self.spare().get(link)) + 3;
         }
+        self.store(link, next);
+        self.free.push(number);
+        self.count(group - 1, key, false);
+    }
+
+    fn is_deep(&self, group: usize) -> bool {
+        group > self.shape().levels.len()
+    }
+
+    fn set_deep(&mut self, prefix: Prefix<K>, next_hop: NextHopId) -> bool {
+        let Some(deep) = K::as_deep(prefix) else { return false };
+        self.notes.deep.push((deep, next_hop));
+        let has_changed = self.spare().deep.set(deep, next_hop);
+        if has_changed {
+            self.count_deep(prefix, !next_hop.is_none());
+        }
+        has_changed
     }
 }
