@@ -1,7 +1,7 @@
 //! IPv4: the direct array, then G2, then G1.
 
 use super::hash::{filter_mask_x16, hash_x16, scale_x16};
-use super::{ask_batch, lanes, prefetch};
+use super::{append_words, ask_batch, lanes, prefetch};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::kernel::answer::answer_v4;
@@ -119,21 +119,9 @@ fn direct_v4<const MURMUR: bool>(
         let hash = hash_x16::<MURMUR>(_mm512_srli_epi32::<8>(key));
         let line = scale_x16(hash, primary);
         let len = probes.len.min(PIECE);
-        // SAFETY: `len` is at most `PIECE`, and the arrays have 16 words and more beyond that.
-        unsafe {
-            _mm512_storeu_si512(
-                probes.pos.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(dense, pos),
-            );
-            _mm512_storeu_si512(
-                probes.tag.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(dense, tag_x16(hash)),
-            );
-            _mm512_storeu_si512(
-                probes.line.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(dense, line),
-            );
-        }
+        append_words(&mut probes.pos, len, dense, pos);
+        append_words(&mut probes.tag, len, dense, tag_x16(hash));
+        append_words(&mut probes.line, len, dense, line);
         probes.len = len + dense.count_ones() as usize;
         for line in &probes.line[asked..][..ASK] {
             prefetch(lines, *line as usize * 64);
@@ -155,17 +143,8 @@ impl List4 {
     #[inline]
     fn append(&mut self, mask: __mmask16, pos: __m512i, key: __m512i) {
         let len = self.len.min(PIECE);
-        // SAFETY: `len` is at most `PIECE`, and both arrays have 16 words and more beyond that.
-        unsafe {
-            _mm512_storeu_si512(
-                self.pos.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(mask, pos),
-            );
-            _mm512_storeu_si512(
-                self.key.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(mask, key),
-            );
-        }
+        append_words(&mut self.pos, len, mask, pos);
+        append_words(&mut self.key, len, mask, key);
         self.len = len + mask.count_ones() as usize;
     }
 }
@@ -205,28 +184,13 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
             next.append(live & !pass, pos, key);
         }
         let line = scale_x16(hash, primary);
-        // SAFETY: all lists of a piece together hold each of its keys once, so `len` is at most `PIECE`, and the arrays have 16
-        // words and more beyond that.
-        unsafe {
-            _mm512_storeu_si512(
-                probes.pos.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(pass, pos),
-            );
-            _mm512_storeu_si512(
-                probes.tag.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(pass, tag_x16(hash)),
-            );
-            _mm512_storeu_si512(
-                probes.line.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(pass, line),
-            );
-            // A probe needs its key only if it may move on to `next`.
-            if next.is_some() {
-                _mm512_storeu_si512(
-                    probes.key.as_mut_ptr().add(len).cast(),
-                    _mm512_maskz_compress_epi32(pass, key),
-                );
-            }
+        // All lists of a piece together hold each of its keys once, so `len` is at most `PIECE`.
+        append_words(&mut probes.pos, len, pass, pos);
+        append_words(&mut probes.tag, len, pass, tag_x16(hash));
+        append_words(&mut probes.line, len, pass, line);
+        // A probe needs its key only if it may move on to `next`.
+        if next.is_some() {
+            append_words(&mut probes.key, len, pass, key);
         }
         len += pass.count_ones() as usize;
     }
