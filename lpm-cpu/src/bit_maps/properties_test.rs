@@ -4,7 +4,7 @@
 use super::{BitMapEngine, BitMaps, Levels, PIVOT, onchip_bits};
 use crate::counted_test::CountedLoads;
 use crate::kernel::scalar::bit_maps_one;
-use crate::params::Params;
+use crate::params::SailParams;
 use crate::sail_b::EveryLevel;
 use crate::sail_u::EverySixthLevel;
 use fib::{EngineOptions, EngineWriter as _, NextHopId, Prefix4, Rib};
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 fn engine<S: Levels>() -> CpuEngine<BitMapEngine<S>> {
     let options = EngineOptions { huge_pages: false, ..EngineOptions::default() };
-    CpuEngine::new(Params::plain(&options, "IPv6", "none").unwrap()).unwrap()
+    CpuEngine::new(SailParams::plain(&options, "IPv6", "none").unwrap()).unwrap()
 }
 
 fn table<S: Levels>(engine: &CpuEngine<BitMapEngine<S>>) -> &BitMaps<S> {

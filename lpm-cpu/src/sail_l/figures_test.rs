@@ -1,12 +1,12 @@
 //! SAIL_L against the paper: the examples of figures 3 and 4, Algorithm 2 over its separate arrays, and the invariant between them.
 
 use super::SailL;
-use super::layout::{ENTRIES16, Layout, Level, Paper, Wide};
-use super::writer::{Writer, onchip_bits};
+use super::layout::{ENTRIES16, Paper, SailLayout, SailLevel, Wide};
+use super::writer::{SailWriter, onchip_bits};
 use crate::chunks::entries_of;
 use crate::counted_test::CountedLoads;
 use crate::kernel::scalar::{paper_one, wide_one};
-use crate::params::Params;
+use crate::params::SailParams;
 use fib::generate::{TableSpec, table};
 use fib::loads::Plain;
 use fib::oracle::Oracle;
@@ -18,8 +18,8 @@ fn id(id: u32) -> NextHopId {
     NextHopId::from_answer(id)
 }
 
-fn engine<L: Layout>(rib: &mut Rib) -> CpuEngine<SailL<L>> {
-    let params = Params::plain(&EngineOptions::default(), "IPv6", "none").unwrap();
+fn engine<L: SailLayout>(rib: &mut Rib) -> CpuEngine<SailL<L>> {
+    let params = SailParams::plain(&EngineOptions::default(), "IPv6", "none").unwrap();
     let mut engine = CpuEngine::new(params).unwrap();
     rib.commit_to(&mut engine).unwrap();
     engine
@@ -32,24 +32,24 @@ struct Node {
     c: u32,
 }
 
-fn node(table: &Paper, level: Level, at: usize) -> Node {
+fn node(table: &Paper, level: SailLevel, at: usize) -> Node {
     let entry = table.get(level, at);
-    let b = if level == Level::L16 { entry & Paper::B16 != 0 } else { entry != 0 };
+    let b = if level == SailLevel::L16 { entry & Paper::B16 != 0 } else { entry != 0 };
     let n = table.ids[if b { Paper::code(entry) as usize } else { 0 }].load(Ordering::Relaxed);
     Node { b, n, c: if b { 0 } else { table.chunk(level, at) } }
 }
 
 /// Algorithm 2, over separate arrays.
 fn algorithm_2(table: &Paper, key: u32) -> u32 {
-    let first = node(table, Level::L16, (key >> 16) as usize);
+    let first = node(table, SailLevel::L16, (key >> 16) as usize);
     if first.b {
         return first.n;
     }
-    let second = node(table, Level::L24, ((first.c as usize - 1) << 8) + (key >> 8 & 0xff) as usize);
+    let second = node(table, SailLevel::L24, ((first.c as usize - 1) << 8) + (key >> 8 & 0xff) as usize);
     if second.b {
         return second.n;
     }
-    let code = table.get(Level::L32, ((second.c as usize - 1) << 8) + (key & 0xff) as usize);
+    let code = table.get(SailLevel::L32, ((second.c as usize - 1) << 8) + (key & 0xff) as usize);
     table.ids[code as usize].load(Ordering::Relaxed)
 }
 
@@ -98,14 +98,17 @@ fn figure_3() {
     };
     // The figure's chunks have four entries: the first four of each.
     let four = |chunk| entries_of(chunk).take(4);
-    assert_eq!(level(Level::L16, (0..4).collect()), [vec![0, 1, 1, 0], vec![0, 3, 4, 0], vec![1, 0, 0, 2]]);
     assert_eq!(
-        level(Level::L24, four(1).chain(four(2)).collect()),
+        level(SailLevel::L16, (0..4).collect()),
+        [vec![0, 1, 1, 0], vec![0, 3, 4, 0], vec![1, 0, 0, 2]]
+    );
+    assert_eq!(
+        level(SailLevel::L24, four(1).chain(four(2)).collect()),
         [vec![1, 1, 0, 1, 1, 1, 0, 1], vec![6, 6, 0, 1, 4, 4, 0, 7], vec![0, 0, 1, 0, 0, 0, 2, 0]]
     );
     let n32 = four(1)
         .chain(four(2))
-        .map(|at| table.ids[table.get(Level::L32, at) as usize].load(Ordering::Relaxed));
+        .map(|at| table.ids[table.get(SailLevel::L32, at) as usize].load(Ordering::Relaxed));
     assert_eq!(n32.collect::<Vec<_>>(), [3, 3, 3, 9, 8, 2, 2, 8]);
     let mut counted = CountedLoads::default();
     let Ok(answer) = paper_one(table, stretched(0b11_10_01), &mut counted);
@@ -163,16 +166,16 @@ fn the_invariant_holds_and_algorithm_2_agrees() {
     rib.v4.set(Prefix4::DEFAULT, id(77));
     let oracle: Oracle<u32> = rib.v4.iter().collect();
     let engine = engine::<Paper>(&mut rib);
-    let writer: &Writer<Paper> = engine.tables().0;
+    let writer: &SailWriter<Paper> = engine.tables().0;
     let table = writer.shared();
     let mut split = 0;
     for at in 0..ENTRIES16 {
-        let Node { b, n, c } = node(table, Level::L16, at);
+        let Node { b, n, c } = node(table, SailLevel::L16, at);
         assert!(b == (n != 0) && b == (c == 0), "entry {at}: B16 = {b}, N16 = {n}, C16 = {c}");
         if c != 0 {
             split += 1;
             for at in entries_of(c) {
-                let Node { b, n, c } = node(table, Level::L24, at);
+                let Node { b, n, c } = node(table, SailLevel::L24, at);
                 assert!(b == (n != 0) && b == (c == 0), "entry {at}: B24 = {b}, N24 = {n}, C24 = {c}");
             }
         }

@@ -1,7 +1,7 @@
 //! SAIL_M against section 4.3: the example of figure 5, the accesses of a lookup, and what is on chip.
 
 use super::from_options;
-use super::table::Table;
+use super::table::OverlayTable;
 use crate::counted_test::CountedLoads;
 use crate::kernel::scalar::many_one;
 use crate::sail_l::figures_test::{figure_rib, stretched};
@@ -24,7 +24,7 @@ fn engine(ribs: &mut [Rib]) -> super::SailM {
 }
 
 /// The next hops that a vector has for each FIB.
-fn vector(table: &Table, vector: usize) -> Vec<u32> {
+fn vector(table: &OverlayTable, vector: usize) -> Vec<u32> {
     (0..table.fibs).map(|fib| table.hops.get(table.place(vector, FibId(fib)))).collect()
 }
 
@@ -36,7 +36,7 @@ fn figure_5() {
     let first = figure_rib(&[("00", a), ("10", c), ("110", g)]);
     let second = figure_rib(&[("00", a), ("10", c), ("100", e)]);
     let engine = engine(&mut [first, second]);
-    let table: Arc<Table> = engine.place().load_full();
+    let table: Arc<OverlayTable> = engine.place().load_full();
     // The nodes 00 and 01 are leaves; below 10 and 11 there are chunks, of which the figures use the first four entries.
     assert_eq!(
         [0, 1].map(|node| (table.below(node), vector(&table, node))),

@@ -36,7 +36,7 @@ pub(crate) struct Deep {
 /// Blocks of routes, by the first 64 bits of their addresses.
 #[derive(Clone, Debug)]
 struct Shard {
-    blocks: FxHashMap<u64, Arc<Block>>,
+    blocks: FxHashMap<u64, Arc<DeepBlock>>,
     _witness: Witness,
 }
 
@@ -48,12 +48,12 @@ impl Default for Shard {
 
 /// The routes below one /64.
 #[derive(Clone, Debug, Default)]
-struct Block {
+struct DeepBlock {
     /// By length, longest first: next hops by the last 64 bits of the prefix.
     lengths: Vec<(u8, SortedTree<NextHopId>)>,
 }
 
-impl Block {
+impl DeepBlock {
     fn lookup(&self, low: u64) -> NextHopId {
         let found = self.lengths.iter().find_map(|(len, routes)| routes.get(low & low_mask(*len)));
         found.copied().unwrap_or(NextHopId::NONE)
@@ -78,11 +78,11 @@ impl Block {
 }
 
 impl Shard {
-    /// Sets a route, as [`Block::set`].
+    /// Sets a route, as [`DeepBlock::set`].
     fn set(&mut self, prefix: Prefix6, next_hop: NextHopId, copied: &mut u64) -> bool {
         let (high, low) = split(prefix);
         let Some(block) = self.blocks.get_mut(&high) else {
-            let mut block = Block::default();
+            let mut block = DeepBlock::default();
             let is_new = block.set(prefix.len(), low, next_hop, copied);
             if is_new {
                 self.blocks.insert(high, Arc::new(block));
@@ -90,7 +90,7 @@ impl Shard {
             return is_new;
         };
         if Arc::get_mut(block).is_none() {
-            *copied += (size_of::<Block>() + size_of_val(&*block.lengths)) as u64;
+            *copied += (size_of::<DeepBlock>() + size_of_val(&*block.lengths)) as u64;
         }
         let block = Arc::make_mut(block);
         let has_changed = block.set(prefix.len(), low, next_hop, copied);
@@ -201,7 +201,7 @@ impl Deep {
     fn change(&self, prefix: Prefix6, next_hop: NextHopId) -> (bool, u64) {
         let place = &self.shards[self.shard_of(split(prefix).0)];
         let mut shard = Shard::clone(&place.load());
-        let mut copied = (shard.blocks.capacity() * size_of::<(u64, Arc<Block>)>()) as u64;
+        let mut copied = (shard.blocks.capacity() * size_of::<(u64, Arc<DeepBlock>)>()) as u64;
         let has_changed = shard.set(prefix, next_hop, &mut copied);
         self.retired().replace(place, Arc::new(shard), copied);
         (has_changed, copied)

@@ -14,7 +14,7 @@
 use super::equations::FilterSize;
 use super::filter::CountingFilter;
 use super::hash::{Hash32, scale};
-use super::params::Params;
+use super::params::BloomParams;
 use super::update::{self, Grace, HASHED_HOPS, Store, expanded_entries, expansion, hashed_next_hops};
 use fib::{Change, Details, EngineError, NextHopId, Prefix4, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
@@ -160,7 +160,7 @@ impl LevelSize {
 }
 
 impl Writer4 {
-    fn sized(size: &Size4, params: &Params) -> Result<Self, EngineError> {
+    fn sized(size: &Size4, params: &BloomParams) -> Result<Self, EngineError> {
         let place = params.common.placement;
         let Size4([g1, g2]) = *size;
         let table = Table4 {
@@ -206,11 +206,15 @@ impl Writer4 {
 }
 
 impl FibTable<u32> for Writer4 {
-    type Params = Params;
+    type Params = BloomParams;
     type Shared = Table4;
     type Size = Size4;
 
-    fn size(routes: &[(Prefix4, NextHopId)], params: &Params, budget: Budget) -> Result<Size4, EngineError> {
+    fn size(
+        routes: &[(Prefix4, NextHopId)],
+        params: &BloomParams,
+        budget: Budget,
+    ) -> Result<Size4, EngineError> {
         let size = |group: usize| {
             let entries = expanded_entries(routes, &GROUPS[group]);
             LevelSize::of(entries, params.fpr_for(entries), budget)
@@ -222,7 +226,7 @@ impl FibTable<u32> for Writer4 {
         (4 << DIRECT_BITS) + (HOPS_MAX as u64 + 1) * 4 + g1.bytes() + g2.bytes()
     }
 
-    fn build(size: Size4, mut routes: Routes<u32>, params: &Params) -> Result<Self, EngineError> {
+    fn build(size: Size4, mut routes: Routes<u32>, params: &BloomParams) -> Result<Self, EngineError> {
         let mut writer = Self::sized(&size, params)?;
         // Longest first: an entry is written once, by its owner.
         routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));

@@ -6,9 +6,9 @@
 
 use super::counters::Counters;
 use super::hash::LevelKey;
-use super::params::Params;
-use super::shape::{Plan, TableKey};
-use super::table::{ENTRY_WORDS, HOP_MASK, OWNER_SHIFT, Shape, Table, Words};
+use super::params::VariantParams;
+use super::shape::{TableKey, VariantPlan};
+use super::table::{ENTRY_WORDS, HOP_MASK, OWNER_SHIFT, VariantShape, VariantTable, VariantWords};
 use crate::bloom::deep::Deep;
 use crate::bloom::update::{self, Grace, Store, expansion};
 use fib::{Change, Details, EngineError, Family, NextHopId, Prefix, Prefix6, RibTable};
@@ -20,8 +20,8 @@ use std::sync::atomic::Ordering;
 
 /// The writer's side of one family.
 #[derive(Debug)]
-pub(crate) struct Writer<K: TableKey> {
-    table: Arc<Table>,
+pub(crate) struct VariantWriter<K: TableKey> {
+    table: Arc<VariantTable>,
     groups: Vec<RangeInclusive<u8>>,
     /// The length of the prefix that owns each direct entry.
     direct_owner: Vec<u8>,
@@ -54,12 +54,15 @@ impl Notes {
     }
 }
 
-impl<K: TableKey> Writer<K> {
-    fn sized(plan: Plan, params: &Params) -> Result<Self, EngineError> {
-        let Plan { shape, groups, rooms } = plan;
+impl<K: TableKey> VariantWriter<K> {
+    fn sized(plan: VariantPlan, params: &VariantParams) -> Result<Self, EngineError> {
+        let VariantPlan { shape, groups, rooms } = plan;
         let deep = rooms.get(shape.levels.len()).copied().unwrap_or(0);
-        let copy = || -> Result<Words, EngineError> {
-            Ok(Words { words: Array::zeroed(shape.words, params.common.placement)?, deep: Deep::new(deep) })
+        let copy = || -> Result<VariantWords, EngineError> {
+            Ok(VariantWords {
+                words: Array::zeroed(shape.words, params.common.placement)?,
+                deep: Deep::new(deep),
+            })
         };
         let copies = [copy()?, copy()?];
         let filters = shape.levels.iter().map(|level| level.filter).chain(shape.deep);
@@ -74,15 +77,15 @@ impl<K: TableKey> Writer<K> {
             notes: Notes::default(),
             is_building: true,
             family: std::marker::PhantomData,
-            table: Arc::new(Table::new(shape, copies)),
+            table: Arc::new(VariantTable::new(shape, copies)),
         })
     }
 
-    fn shape(&self) -> &Shape {
+    fn shape(&self) -> &VariantShape {
         &self.table.shape
     }
 
-    fn spare(&self) -> &Words {
+    fn spare(&self) -> &VariantWords {
         self.table.copies.spare()
     }
 
@@ -145,21 +148,25 @@ impl<K: TableKey> Writer<K> {
     }
 }
 
-impl<K: TableKey> FibTable<K> for Writer<K> {
-    type Params = Params;
-    type Shared = Table;
-    type Size = Plan;
+impl<K: TableKey> FibTable<K> for VariantWriter<K> {
+    type Params = VariantParams;
+    type Shared = VariantTable;
+    type Size = VariantPlan;
 
-    fn size(routes: &[(Prefix<K>, NextHopId)], params: &Params, budget: Budget) -> Result<Plan, EngineError> {
-        Plan::of(routes, params, budget)
+    fn size(
+        routes: &[(Prefix<K>, NextHopId)],
+        params: &VariantParams,
+        budget: Budget,
+    ) -> Result<VariantPlan, EngineError> {
+        VariantPlan::of(routes, params, budget)
     }
 
-    fn size_bytes(plan: &Plan) -> u64 {
+    fn size_bytes(plan: &VariantPlan) -> u64 {
         (plan.shape.words * size_of::<u32>()) as u64
             + plan.rooms.get(plan.shape.levels.len()).map_or(0, |room| Deep::bytes_of(*room))
     }
 
-    fn build(plan: Plan, mut routes: Routes<K>, params: &Params) -> Result<Self, EngineError> {
+    fn build(plan: VariantPlan, mut routes: Routes<K>, params: &VariantParams) -> Result<Self, EngineError> {
         let mut writer = Self::sized(plan, params)?;
         // Longest first: an entry is written once, by its owner.
         routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -180,7 +187,7 @@ impl<K: TableKey> FibTable<K> for Writer<K> {
         Ok(writer)
     }
 
-    fn shared(&self) -> &Arc<Table> {
+    fn shared(&self) -> &Arc<VariantTable> {
         &self.table
     }
 
@@ -263,7 +270,7 @@ impl<K: TableKey> FibTable<K> for Writer<K> {
     }
 }
 
-impl<K: TableKey> Store<K> for Writer<K> {
+impl<K: TableKey> Store<K> for VariantWriter<K> {
     /// Its bucket and its number, which is 0 where it is not there.
     type Place = (usize, u32);
 

@@ -3,10 +3,10 @@
 use super::codes::Form;
 use super::paint::{Canvas, paint, regions};
 use super::store::{Count, Coverings, Demand, Store};
-use super::table::{RECORD_CELLS, RECORD_LEN, Room, Table4};
+use super::table::{HostRoom, RECORD_CELLS, RECORD_LEN, Table4};
 use crate::chunks::{distinct, nodes_of, with_reserve};
 use crate::codes::HopCodes;
-use crate::host::params::Params;
+use crate::host::params::HostParams;
 use crate::host::{split_changes, split_routes};
 use fib::{Change, Details, EngineError, Family, NextHopId, Prefix4, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
@@ -94,11 +94,15 @@ impl Writer4 {
 }
 
 impl FibTable<u32> for Writer4 {
-    type Params = Params;
+    type Params = HostParams;
     type Shared = Table4;
-    type Size = Room;
+    type Size = HostRoom;
 
-    fn size(routes: &[(Prefix4, NextHopId)], params: &Params, budget: Budget) -> Result<Room, EngineError> {
+    fn size(
+        routes: &[(Prefix4, NextHopId)],
+        params: &HostParams,
+        budget: Budget,
+    ) -> Result<HostRoom, EngineError> {
         let (_, routes) = split_routes(routes);
         let form = Form::of(routes, params.width_min);
         let mut count = Count { width: form.width, cells: 0 };
@@ -120,7 +124,7 @@ impl FibTable<u32> for Writer4 {
         let shared = form.width.shared_cells();
         // Words of cells have signed 32-bit indices.
         let cells_max = i32::MAX.cast_unsigned() / form.width.words() - shared;
-        Ok(Room {
+        Ok(HostRoom {
             form,
             cells: shared + room(count.cells.max(least), "cells of the IPv4 table", cells_max)?,
             chunks: room(nodes(16), "IPv4 /16s with routes longer than /24", 1 << 16)?,
@@ -128,11 +132,11 @@ impl FibTable<u32> for Writer4 {
         })
     }
 
-    fn size_bytes(room: &Room) -> u64 {
+    fn size_bytes(room: &HostRoom) -> u64 {
         room.bytes()
     }
 
-    fn build(room: Room, routes: Routes<u32>, params: &Params) -> Result<Self, EngineError> {
+    fn build(room: HostRoom, routes: Routes<u32>, params: &HostParams) -> Result<Self, EngineError> {
         let (default, routes) = split_routes(&routes);
         let mut store = Store::new(room, params.common.placement)?;
         let mut codes = HopCodes::of(room.form);

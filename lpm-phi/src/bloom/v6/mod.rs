@@ -10,7 +10,7 @@ mod table;
 
 use super::deep::Deep;
 use super::filter::CountingFilter;
-use super::params::Params;
+use super::params::BloomParams;
 use super::update::{self, Grace, HASHED_HOPS, Store, expansion, hashed_next_hops};
 use fib::{Change, Details, EngineError, NextHopId, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
@@ -52,7 +52,7 @@ impl Writer6 {
         clippy::cast_possible_truncation,
         reason = "sizes were bounded: fewer than 2^31 lines, 2^16 chunks"
     )]
-    fn sized(sizes: &Sizes, params: &Params) -> Result<Self, EngineError> {
+    fn sized(sizes: &Sizes, params: &BloomParams) -> Result<Self, EngineError> {
         let place = params.common.placement;
         let mut levels = LevelTable { filter_hashes: sizes.filters[0].hashes, ..LevelTable::default() };
         let (mut filter_start, mut line_start) = (0, 0);
@@ -225,11 +225,15 @@ impl Writer6 {
 }
 
 impl FibTable<u128> for Writer6 {
-    type Params = Params;
+    type Params = BloomParams;
     type Shared = Table6;
     type Size = Sizes;
 
-    fn size(routes: &[(Prefix6, NextHopId)], params: &Params, budget: Budget) -> Result<Sizes, EngineError> {
+    fn size(
+        routes: &[(Prefix6, NextHopId)],
+        params: &BloomParams,
+        budget: Budget,
+    ) -> Result<Sizes, EngineError> {
         Sizes::of(routes, params, budget)
     }
 
@@ -237,7 +241,7 @@ impl FibTable<u128> for Writer6 {
         size.bytes()
     }
 
-    fn build(sizes: Sizes, mut routes: Routes<u128>, params: &Params) -> Result<Self, EngineError> {
+    fn build(sizes: Sizes, mut routes: Routes<u128>, params: &BloomParams) -> Result<Self, EngineError> {
         let mut writer = Self::sized(&sizes, params)?;
         // Longest first: an entry is written once, by its owner.
         routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));

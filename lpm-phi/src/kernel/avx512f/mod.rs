@@ -31,7 +31,7 @@ mod v4;
 mod v6;
 pub(super) mod variants;
 
-use super::lists::{LIST, Lists, PIECE, Piece6};
+use super::lists::{BloomLists, LIST, PIECE, Piece6};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v4::Table4;
 use crate::bloom::v6::Table6;
@@ -46,7 +46,7 @@ pub(super) use v6::lookup_v6;
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(super) fn lookup_both(
     tables: (&Table4, &Table6),
-    lists: &mut Lists,
+    lists: &mut BloomLists,
     v4: (&[u32], &mut [NextHopId]),
     v6: Piece6<'_>,
 ) {
@@ -59,7 +59,7 @@ pub(super) fn lookup_both(
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 fn lookup_both_by<const MURMUR: bool>(
     (table4, table6): (&Table4, &Table6),
-    lists: &mut Lists,
+    lists: &mut BloomLists,
     (keys, out): (&[u32], &mut [NextHopId]),
     mut piece: Piece6<'_>,
 ) {

@@ -5,14 +5,19 @@ use super::{append_words, ask_batch, lanes, prefetch};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::kernel::answer::answer_v4;
-use crate::kernel::lists::{AHEAD, ASK, Entries, List4, Lists, Lists4, PIECE, Probes4};
+use crate::kernel::lists::{AHEAD, ASK, BloomLists, DirectEntries, List4, Lists4, PIECE, Probes4};
 use fib::NextHopId;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
 
 /// Writes the next hop of each IPv4 key to `out`, which is as long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-pub(in crate::kernel) fn lookup_v4(table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
+pub(in crate::kernel) fn lookup_v4(
+    table: &Table4,
+    lists: &mut BloomLists,
+    keys: &[u32],
+    out: &mut [NextHopId],
+) {
     match table.hash {
         Hash32::H2 => lookup_v4_by::<false>(table, lists, keys, out),
         Hash32::Murmur => lookup_v4_by::<true>(table, lists, keys, out),
@@ -20,7 +25,12 @@ pub(in crate::kernel) fn lookup_v4(table: &Table4, lists: &mut Lists, keys: &[u3
 }
 
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-fn lookup_v4_by<const MURMUR: bool>(table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
+fn lookup_v4_by<const MURMUR: bool>(
+    table: &Table4,
+    lists: &mut BloomLists,
+    keys: &[u32],
+    out: &mut [NextHopId],
+) {
     for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
         start_v4::<MURMUR>(table, &mut lists.v4, keys, out);
         finish_v4::<MURMUR>(table, &mut lists.v4, out);
@@ -66,7 +76,7 @@ pub(super) fn finish_v4<const MURMUR: bool>(table: &Table4, lists: &mut Lists4, 
 /// Stage 1 for IPv4, first step: loads the direct entry of each key. One plain load a key, with nothing that depends on it, keeps
 /// more loads in flight than gathers would, even gathers of prefetched lines.
 #[inline]
-fn load_v4(table: &Table4, keys: &[u32], entries: &mut Entries) {
+fn load_v4(table: &Table4, keys: &[u32], entries: &mut DirectEntries) {
     let direct = table.direct.as_ptr();
     for (key, entry) in keys.iter().zip(&mut entries.0) {
         // SAFETY: the index is below 2^20, the length of the direct array.
@@ -81,7 +91,7 @@ fn load_v4(table: &Table4, keys: &[u32], entries: &mut Entries) {
 #[inline]
 fn direct_v4<const MURMUR: bool>(
     g1: &Level4,
-    entries: &Entries,
+    entries: &DirectEntries,
     keys: &[u32],
     out: &mut [NextHopId],
     in_g1: &mut List4,

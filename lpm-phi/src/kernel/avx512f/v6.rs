@@ -6,7 +6,7 @@ use crate::bloom::hash::Hash32;
 use crate::bloom::v6::{self, CHUNK, LEVELS, LevelTable, MASK_SHIFT, Table6};
 use crate::kernel::answer::{answer_all_v6, answer_v6};
 use crate::kernel::lists::{
-    AHEAD, CHUNK_SHIFT, Chunks6, LIST, List6, Lists, Lists6, PIECE, Piece6, Probes6, position_of,
+    AHEAD, BloomLists, CHUNK_SHIFT, Chunks6, LIST, List6, Lists6, PIECE, Piece6, Probes6, position_of,
 };
 use fib::NextHopId;
 use std::arch::x86_64::*;
@@ -20,7 +20,7 @@ const _: () = assert!(FEW * LEVELS <= PIECE, "lists hold the probes");
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v6(
     table: &Table6,
-    lists: &mut Lists,
+    lists: &mut BloomLists,
     hi: &[u64],
     lo: &[u64],
     out: &mut [NextHopId],
@@ -34,7 +34,7 @@ pub(in crate::kernel) fn lookup_v6(
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 fn lookup_v6_by<const MURMUR: bool>(
     table: &Table6,
-    lists: &mut Lists,
+    lists: &mut BloomLists,
     hi: &[u64],
     lo: &[u64],
     out: &mut [NextHopId],
