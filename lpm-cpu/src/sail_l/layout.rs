@@ -182,7 +182,7 @@ pub(crate) struct Paper {
 }
 
 /// Codes of 8 bits, 0 included.
-const CODES: usize = 1 << 8;
+const CODES: u32 = 1 << 8;
 
 impl Paper {
     /// BCN: B16, which is set where the other bits are N16.
@@ -200,7 +200,7 @@ impl SailLayout for Paper {
             bn24: Packed::zeroed(room.entries24(), placement)?,
             c24: Packed::zeroed(room.entries24(), placement)?,
             n32: Packed::zeroed(room.entries32(), placement)?,
-            ids: Array::zeroed(CODES, placement)?,
+            ids: Array::zeroed(CODES as usize, placement)?,
         })
     }
 
@@ -220,7 +220,7 @@ impl SailLayout for Paper {
 
     fn codes(&self) -> HopCodes {
         let what = "next hops of sail-l layout=paper, and one for no route";
-        let mut codes = HopCodes::indexed(CODES as u32 - 1, what);
+        let mut codes = HopCodes::indexed(CODES - 1, what);
         codes.take(&self.ids, NextHopId::NONE);
         codes
     }
