@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use fib::{
-    Change, Details, EngineError, EngineOptions, EngineWriter as _, Isa, Key, Keys, NextHopId, Prefix,
+    Change, CheckedIsa, Details, EngineError, EngineOptions, EngineWriter as _, Key, Keys, NextHopId, Prefix,
     Prefix4, Prefix6, Rib, RibTable,
 };
 use lpm_core::engine::{Algorithm, Budget, CpuEngine, FibTable, Routes};
@@ -132,7 +132,7 @@ impl Algorithm for Lists {
 /// An engine whose tables may have room for so many routes, and its RIB.
 fn engine(routes_max: u64) -> (CpuEngine<Lists>, Rib) {
     let options = EngineOptions { table_bytes_max: routes_max * ROUTE_BYTES, ..EngineOptions::default() };
-    (CpuEngine::new(Params(Common::new(&options, Isa::Scalar))).unwrap(), Rib::plain())
+    (CpuEngine::new(Params(Common::new(&options, CheckedIsa::SCALAR))).unwrap(), Rib::plain())
 }
 
 fn hop(id: u32) -> NextHopId {

@@ -1,8 +1,6 @@
 //! The engines on real tables under a real stream of updates, in the folder that `FWD_DATA` names; without it the test says SKIPPED (the
 //! conformance suite's `replay` is its generated likeness).
 
-#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
-
 use fib::testing::{data, follow};
 use fib::{EngineOptions, Isa};
 use lpm_cpu::{host, sail_b, sail_l, sail_m, sail_u};
