@@ -129,9 +129,12 @@ fn direct_v4<const MURMUR: bool>(
         let hash = hash_x16::<MURMUR>(_mm512_srli_epi32::<8>(key));
         let line = scale_x16(hash, primary);
         let len = probes.len.min(PIECE);
-        append_words(&mut probes.pos, len, dense, pos);
-        append_words(&mut probes.tag, len, dense, tag_x16(hash));
-        append_words(&mut probes.line, len, dense, line);
+        // SAFETY: `len` is at most `PIECE`.
+        unsafe {
+            append_words(&mut probes.pos, len, dense, pos);
+            append_words(&mut probes.tag, len, dense, tag_x16(hash));
+            append_words(&mut probes.line, len, dense, line);
+        }
         probes.len = len + dense.count_ones() as usize;
         for line in &probes.line[asked..][..ASK] {
             prefetch(lines, *line as usize * 64);
@@ -153,8 +156,11 @@ impl List4 {
     #[inline]
     fn append(&mut self, mask: __mmask16, pos: __m512i, key: __m512i) {
         let len = self.len.min(PIECE);
-        append_words(&mut self.pos, len, mask, pos);
-        append_words(&mut self.key, len, mask, key);
+        // SAFETY: `len` is at most `PIECE`.
+        unsafe {
+            append_words(&mut self.pos, len, mask, pos);
+            append_words(&mut self.key, len, mask, key);
+        }
         self.len = len + mask.count_ones() as usize;
     }
 }
@@ -194,13 +200,15 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
             next.append(live & !pass, pos, key);
         }
         let line = scale_x16(hash, primary);
-        // All lists of a piece together hold each of its keys once, so `len` is at most `PIECE`.
-        append_words(&mut probes.pos, len, pass, pos);
-        append_words(&mut probes.tag, len, pass, tag_x16(hash));
-        append_words(&mut probes.line, len, pass, line);
-        // A probe needs its key only if it may move on to `next`.
-        if next.is_some() {
-            append_words(&mut probes.key, len, pass, key);
+        // SAFETY: all lists of a piece together hold each of its keys once, so `len` is at most `PIECE`.
+        unsafe {
+            append_words(&mut probes.pos, len, pass, pos);
+            append_words(&mut probes.tag, len, pass, tag_x16(hash));
+            append_words(&mut probes.line, len, pass, line);
+            // A probe needs its key only if it may move on to `next`.
+            if next.is_some() {
+                append_words(&mut probes.key, len, pass, key);
+            }
         }
         len += pass.count_ones() as usize;
     }

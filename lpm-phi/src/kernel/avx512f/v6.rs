@@ -247,7 +247,8 @@ impl List6 {
     #[inline]
     fn append(&mut self, mask: __mmask16, item: __m512i, keys: [__m512i; 2]) {
         let len = self.len.min(PIECE);
-        append_words(&mut self.item, len, mask, item);
+        // SAFETY: `len` is at most `PIECE`.
+        unsafe { append_words(&mut self.item, len, mask, item) };
         append_keys(&mut self.key, len, mask, keys);
         self.len = len + mask.count_ones() as usize;
     }
@@ -341,8 +342,11 @@ impl Search {
         let line = _mm512_add_epi32(line, _mm512_permutexvar_epi32(self.level, levels.line_start));
         let line = _mm512_add_epi32(line, self.chunk);
         let len = probes.len.min(PIECE);
-        append_words(&mut probes.item, len, mask, self.item);
-        append_words(&mut probes.line, len, mask, line);
+        // SAFETY: `len` is at most `PIECE`.
+        unsafe {
+            append_words(&mut probes.item, len, mask, self.item);
+            append_words(&mut probes.line, len, mask, line);
+        }
         let one = _mm512_set1_epi64(1);
         append_keys(&mut probes.tag, len, mask, self.keys.map(|keys| _mm512_or_si512(keys, one)));
         probes.len = len + mask.count_ones() as usize;
