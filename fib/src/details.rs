@@ -16,14 +16,19 @@ impl Details {
         Self::named(figures, |name| name.to_owned())
     }
 
-    /// The figures of one family's table: `v4_` or `v6_` before each name.
+    /// The figures as those of one family's table: `v4_` or `v6_` before each name.
     #[must_use]
-    pub fn of_family(family: Family, figures: &impl Serialize) -> Self {
-        let prefix = match family {
-            Family::V4 => "v4",
-            Family::V6 => "v6",
-        };
-        Self::named(figures, |name| format!("{prefix}_{name}"))
+    pub fn of_family(self, family: Family) -> Self {
+        self.prefixed(match family {
+            Family::V4 => "v4_",
+            Family::V6 => "v6_",
+        })
+    }
+
+    /// The figures with `prefix` before each name.
+    #[must_use]
+    pub fn prefixed(self, prefix: &str) -> Self {
+        Self(self.0.into_iter().map(|(name, value)| (format!("{prefix}{name}"), value)).collect())
     }
 
     /// The same with other names.
@@ -61,6 +66,13 @@ impl Details {
     }
 }
 
+/// Figures by name, `.into()` each.
+impl<const N: usize> From<[(&str, Value); N]> for Details {
+    fn from(figures: [(&str, Value); N]) -> Self {
+        Self(figures.map(|(name, value)| (name.to_owned(), value)).into_iter().collect())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +88,8 @@ mod tests {
         let both = Details::of(&figures).and(Details::named(&figures, |name| format!("v6_{name}")));
         assert_eq!((both.get("entries"), both.get("v6_share"), both.get("x")), (Some(7.0), Some(0.5), None));
         assert_eq!(both.iter().count(), 4);
+        let listed = Details::from([("entries", 7.into()), ("share", 0.5.into())]);
+        assert_eq!(both, listed.clone().and(listed.of_family(Family::V6)));
         let json = r#"{"entries":7,"share":0.5,"v6_entries":7,"v6_share":0.5}"#;
         assert_eq!(serde_json::to_string(&both).unwrap(), json);
     }

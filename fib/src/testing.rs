@@ -1,9 +1,12 @@
-//! What the tests of all crates share: what they need of a host, and the real tables.
+//! What the tests of all crates share: what they need of a host, the real tables, and engines that follow real updates.
 
 use crate::feed::{self, LoadOptions};
-use crate::{NextHopTable, Rib};
+use crate::oracle::OraclePair;
+use crate::{
+    EngineReader, EngineWriter, Family, FibDelta, Key, KeyBuffer, NextHopId, NextHopTable, Prefix, Rib,
+};
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Says that a test is skipped, and why.
 ///
@@ -41,4 +44,82 @@ pub fn load(files: &[PathBuf]) -> Rib {
     let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
     feed::load(files, &mut rib, &mut hops, LoadOptions::default()).unwrap();
     rib
+}
+
+/// Tells `engine` the routes of the files `tables`, then the updates of the families that they have in the file `stream`, `batch` a delta.
+/// Next hops are `next_hops` different ones at most. After each delta the engine must answer as an oracle at both ends of what it changed,
+/// and in the end at those of all routes. Returns the RIB.
+///
+/// # Panics
+/// When the engine refuses a delta or answers wrongly, or a file cannot be read.
+#[expect(clippy::unwrap_used, reason = "a test fails loudly")]
+pub fn follow(
+    engine: &mut dyn EngineWriter,
+    tables: &[PathBuf],
+    stream: &Path,
+    (next_hops, batch): (u32, usize),
+) -> Rib {
+    let (mut told, mut hops) = (Rib::plain(), NextHopTable::new());
+    feed::load(tables, &mut told, &mut hops, LoadOptions::default()).unwrap();
+    let one_of = |next_hop: NextHopId| match next_hop.is_none() {
+        true => next_hop,
+        false => NextHopId::from_answer(1 + next_hop.get() % next_hops),
+    };
+    let mut rib = Rib::of(engine);
+    for (prefix, next_hop) in told.v4.iter() {
+        rib.v4.set(prefix, one_of(next_hop));
+    }
+    for (prefix, next_hop) in told.v6.iter() {
+        rib.v6.set(prefix, one_of(next_hop));
+    }
+    let (mut oracle, mut reader) = (OraclePair::default(), engine.reader(1, 256).unwrap());
+    let mut commit = |rib: &mut Rib, step| {
+        let delta = rib.commit(|delta, rib| engine.apply(delta, rib).map(|_| delta.clone())).unwrap();
+        oracle.apply(&delta);
+        check(reader.as_mut(), &oracle, &delta, step);
+    };
+    commit(&mut rib, 7);
+    let mut count = 0;
+    for update in feed::updates(stream, None).unwrap() {
+        let update = update.unwrap();
+        let next_hop = one_of(update.next_hop(&mut hops).unwrap());
+        let has_table = match update.prefix.family() {
+            Family::V4 => !told.v4.is_empty(),
+            Family::V6 => !told.v6.is_empty(),
+        };
+        if has_table {
+            rib.set(update.prefix, next_hop);
+            count += 1;
+            if count % batch == 0 {
+                commit(&mut rib, 1);
+            }
+        }
+    }
+    commit(&mut rib, 1);
+    // Compared with an oracle of the RIB, not with the one that followed the deltas.
+    check(reader.as_mut(), &OraclePair::of(&rib), &rib.full_delta(), 5);
+    println!("{}, {count} updates: {:?}", engine.info().name, engine.stats());
+    rib
+}
+
+/// The engine answers as the oracle at both ends of every `step`th prefix of `delta`.
+fn check(reader: &mut dyn EngineReader, oracle: &OraclePair, delta: &FibDelta, step: usize) {
+    check_keys(reader, oracle, delta.v4.iter().step_by(step).map(|change| change.prefix));
+    check_keys(reader, oracle, delta.v6.iter().step_by(step).map(|change| change.prefix));
+}
+
+#[expect(clippy::unwrap_used, reason = "a test fails loudly")]
+fn check_keys<K: Key>(
+    reader: &mut dyn EngineReader,
+    oracle: &OraclePair,
+    prefixes: impl Iterator<Item = Prefix<K>>,
+) {
+    let keys: Vec<K> = prefixes.flat_map(|prefix| [prefix.address(), prefix.last_address()]).collect();
+    let batch: KeyBuffer = keys.iter().copied().collect();
+    let (mut answers, mut right) = (vec![NextHopId::NONE; keys.len()], vec![NextHopId::NONE; keys.len()]);
+    reader.lookup(batch.keys(), &mut answers).unwrap();
+    oracle.answer(batch.keys(), &mut right);
+    for ((key, answer), right) in keys.iter().zip(answers).zip(right) {
+        assert_eq!(answer, right, "{}", key.to_ip());
+    }
 }

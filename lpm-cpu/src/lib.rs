@@ -12,7 +12,6 @@
 //! | `bit_maps` | what these two share: the table, and updates in place |
 //! | [`sail_l`] | the engine of three levels, 16, 24 and 32, in two layouts |
 //! | [`sail_m`] | the engine of many FIBs in one overlay trie |
-//! | [`fpga`] | whether a table fits the on-chip memory of the paper's FPGA |
 //! | `kernel` | the lookup kernels of SAIL, one file an instruction set |
 //! | `packed`, `chunks`, `codes` | arrays of small entries; chunks of 256 of them; what stands for a next hop in them |
 //! | `pushing`, `writes` | what a change of a route does to the entries it is pushed to; what updates store |
@@ -26,7 +25,8 @@
 mod bit_maps;
 mod chunks;
 mod codes;
-pub mod fpga;
+#[cfg(test)]
+mod counted_test;
 pub mod host;
 #[expect(unsafe_code, reason = "gathers take raw pointers")]
 mod kernel;

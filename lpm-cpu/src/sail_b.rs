@@ -5,7 +5,7 @@
 //! section 4.2 counts them: level 0 has one entry, which holds "no route" where there is no default route.
 
 use crate::bit_maps::{BitMapEngine, Levels};
-use crate::params::Params;
+use crate::params::SailParams;
 use fib::{EngineError, EngineOptions, EngineWriter};
 use lpm_core::engine::CpuEngine;
 
@@ -27,7 +27,7 @@ impl Levels for EveryLevel {
 /// # Errors
 /// [`EngineError::Parameter`] for parameters, of which it has none, else as [`CpuEngine::new`].
 pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let params = Params::plain(
+    let params = SailParams::plain(
         options,
         "IPv6 routes: sail-b has a table of IPv4 alone",
         "the engine sail-b has no parameters",

@@ -6,7 +6,7 @@
 //! every update is at most one store of 64 bits on chip.
 
 use crate::bit_maps::{BitMapEngine, Levels};
-use crate::params::Params;
+use crate::params::SailParams;
 use fib::{EngineError, EngineOptions, EngineWriter};
 use lpm_core::engine::CpuEngine;
 
@@ -27,7 +27,7 @@ impl Levels for EverySixthLevel {
 /// # Errors
 /// [`EngineError::Parameter`] for parameters, of which it has none, else as [`CpuEngine::new`].
 pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let params = Params::plain(
+    let params = SailParams::plain(
         options,
         "IPv6 routes: sail-u has a table of IPv4 alone",
         "the engine sail-u has no parameters",

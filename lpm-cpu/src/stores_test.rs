@@ -4,9 +4,9 @@
 
 use crate::bit_maps::BitMapEngine;
 use crate::host::v4::kernel::scalar::one_or_default as host_one;
-use crate::host::{self, Host};
+use crate::host::{self, HostEngine};
 use crate::kernel::scalar::{bit_maps_one, paper_one, wide_one};
-use crate::params::Params;
+use crate::params::SailParams;
 use crate::sail_b::EveryLevel;
 use crate::sail_l::SailL;
 use crate::sail_l::layout::{Paper, Wide};
@@ -18,14 +18,14 @@ use lpm_core::engine::{Algorithm, CpuEngine, FibTable};
 use std::convert::Infallible;
 use std::ops::RangeInclusive;
 
-fn sail<A: Algorithm<Params = Params>>() -> CpuEngine<A> {
+fn sail<A: Algorithm<Params = SailParams>>() -> CpuEngine<A> {
     let options = EngineOptions { huge_pages: false, ..EngineOptions::default() };
-    CpuEngine::new(Params::plain(&options, "IPv6", "none").unwrap()).unwrap()
+    CpuEngine::new(SailParams::plain(&options, "IPv6", "none").unwrap()).unwrap()
 }
 
-fn host(code_bits: &str) -> CpuEngine<Host> {
+fn host(code_bits: &str) -> CpuEngine<HostEngine> {
     let options = EngineOptions { huge_pages: false, ..EngineOptions::of(&[("code-bits", code_bits)]) };
-    CpuEngine::new(host::params::Params::from_options(&options).unwrap()).unwrap()
+    CpuEngine::new(host::params::HostParams::from_options(&options).unwrap()).unwrap()
 }
 
 /// Drives an engine through sequences of small deltas over four /24s in two /16s, and in both halves of one, or what these are in the

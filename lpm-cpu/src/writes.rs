@@ -2,7 +2,6 @@
 //! (section 4.2, figure 4).
 
 use fib::Details;
-use serde::Serialize;
 
 /// Stores of 64 bits or less since a table was built. An update is one change of a route.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,18 +27,11 @@ impl Writes {
 
     /// Figures for [`fib::EngineStats::details`].
     pub(crate) fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            sail_updates: u64,
-            sail_onchip_writes: u64,
-            sail_onchip_writes_max: u64,
-            sail_offchip_writes: u64,
-        }
-        Details::of(&Figures {
-            sail_updates: self.updates,
-            sail_onchip_writes: self.onchip,
-            sail_onchip_writes_max: self.onchip_max,
-            sail_offchip_writes: self.offchip,
-        })
+        Details::from([
+            ("sail_updates", self.updates.into()),
+            ("sail_onchip_writes", self.onchip.into()),
+            ("sail_onchip_writes_max", self.onchip_max.into()),
+            ("sail_offchip_writes", self.offchip.into()),
+        ])
     }
 }

@@ -13,14 +13,14 @@ const KERNELS: [(Isa, &str); 4] =
     [(Isa::Scalar, "auto"), (Isa::Avx2, "auto"), (Isa::Avx512f, "arithmetic"), (Isa::Avx512f, "auto")];
 
 /// An engine under test, with the same routes in an oracle.
-struct Rig {
+struct HostRig {
     engine: Box<dyn EngineWriter>,
     reader: Box<dyn EngineReader>,
     rib: Rib,
     oracle: Oracle<u32>,
 }
 
-impl Rig {
+impl HostRig {
     fn new(engine: Box<dyn EngineWriter>) -> Self {
         let reader = engine.reader(1, 256).unwrap();
         Self { engine, reader, rib: Rib::plain(), oracle: Oracle::new() }
@@ -70,7 +70,7 @@ fn codes_widen_as_next_hops_come_and_narrow_again() {
         if conformance::skipped(&make) {
             continue;
         }
-        let mut rig = Rig::new(make().unwrap());
+        let mut rig = HostRig::new(make().unwrap());
         let keys: Vec<_> = (0..70_100_u32).map(|at| at << 8 | at & 0xff).collect();
         rig.set((0..254).map(|at| (block(at), at + 1)));
         assert_eq!(rig.form(), [8.0, 0.0], "254 ids fit 8 bits");
@@ -106,7 +106,7 @@ fn codes_widen_as_next_hops_come_and_narrow_again() {
 /// In a table whose next hops come and go one by one, codes are used again: the table is not built anew for each.
 #[test]
 fn codes_are_used_again() {
-    let mut rig = Rig::new(host::make(&EngineOptions::default()).unwrap());
+    let mut rig = HostRig::new(host::make(&EngineOptions::default()).unwrap());
     rig.set((0..200).map(|at| (block(at), at + 70_000)));
     for round in 0..1000 {
         rig.set([(block(round % 250), 80_000 + round)]);
@@ -125,7 +125,7 @@ fn tables_full_of_routes_longer_than_24() {
             if conformance::skipped(&make) {
                 continue;
             }
-            let mut rig = Rig::new(make().unwrap());
+            let mut rig = HostRig::new(make().unwrap());
             // Three /16s in full, and a /24 in each of 300 others.
             let blocks: Vec<u32> =
                 (0x0a_0000..0x0a_0300).chain((0..300).map(|at| 0x0b_0000 + at * 257)).collect();
@@ -167,7 +167,7 @@ fn tables_full_of_routes_longer_than_24() {
 /// Cells given back are used again: routes that come and go do not use the array up.
 #[test]
 fn cells_are_used_again() {
-    let mut rig = Rig::new(host::make(&EngineOptions::default()).unwrap());
+    let mut rig = HostRig::new(host::make(&EngineOptions::default()).unwrap());
     rig.set((0..5000).map(|at| (block(at * 37), at % 50 + 1)));
     let route = |at: u32| Prefix4::truncating((at % 5000 * 37 + at % 7) << 8, 22 + (at % 3) as u8);
     let mut untouched = Vec::new();

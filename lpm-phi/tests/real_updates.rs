@@ -4,44 +4,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
-use fib::oracle::OraclePair;
-use fib::testing::data;
-use fib::{
-    EngineOptions, EngineReader, EngineWriter, FibDelta, KeyBuffer, Keys, NextHopId, NextHopTable, Rib, feed,
-};
+use fib::testing::{data, follow};
+use fib::{EngineOptions, EngineWriter, NextHopId, Rib};
 use lpm_phi::bloom;
 use lpm_phi::coop::params::CoopParams;
 use lpm_phi::coop::{CoopEngine, Drive, First, Half};
 use lpm_phi::miht;
 use lpm_phi::variants;
 use lpm_phi::variants::params::Variant;
-
-/// Checks that the engine answers as the oracle does at both ends of each `step`-th prefix of `delta`.
-fn check(reader: &mut dyn EngineReader, oracle: &OraclePair, delta: &FibDelta, step: usize) {
-    let v4: Vec<u32> = delta
-        .v4
-        .iter()
-        .step_by(step)
-        .flat_map(|change| [change.prefix.address(), change.prefix.last_address()])
-        .collect();
-    let v6: Vec<u128> = delta
-        .v6
-        .iter()
-        .step_by(step)
-        .flat_map(|change| [change.prefix.address(), change.prefix.last_address()])
-        .collect();
-    let mut answers = vec![NextHopId::NONE; v4.len()];
-    reader.lookup(Keys::V4(&v4), &mut answers).unwrap();
-    for (key, answer) in v4.iter().zip(&answers) {
-        assert_eq!(*answer, oracle.v4.lookup(*key), "{key:#x}");
-    }
-    let batch: KeyBuffer = v6.iter().copied().collect();
-    let mut answers = vec![NextHopId::NONE; v6.len()];
-    reader.lookup(batch.keys(), &mut answers).unwrap();
-    for (key, answer) in v6.iter().zip(&answers) {
-        assert_eq!(*answer, oracle.v6.lookup(*key), "{key:#x}");
-    }
-}
+use std::path::PathBuf;
 
 /// Withdraws all routes in deltas of 20,000, and checks that all filter counters are zero afterwards.
 fn withdraw_all(engine: &mut dyn EngineWriter, mut rib: Rib) {
@@ -64,30 +35,8 @@ fn withdraw_all(engine: &mut dyn EngineWriter, mut rib: Rib) {
     }
 }
 
-fn run(engine: &mut dyn EngineWriter, [v4, v6, stream]: &[std::path::PathBuf; 3]) {
-    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
-    feed::load(&[v4, v6], &mut rib, &mut hops, feed::LoadOptions::default()).unwrap();
-    let mut oracle = OraclePair::default();
-    let mut reader = engine.reader(1, 256).unwrap();
-    let mut commit = |rib: &mut Rib, oracle: &mut OraclePair, step| {
-        let delta = rib.commit(|delta, rib| engine.apply(delta, rib).map(|_| delta.clone())).unwrap();
-        oracle.apply(&delta);
-        check(reader.as_mut(), oracle, &delta, step);
-    };
-    commit(&mut rib, &mut oracle, 11);
-    let mut told = 0;
-    for update in feed::updates(stream, None).unwrap() {
-        let update = update.unwrap();
-        let next_hop = update.next_hop(&mut hops).unwrap();
-        rib.set(update.prefix, next_hop);
-        told += 1;
-        if told % 1000 == 0 {
-            commit(&mut rib, &mut oracle, 3);
-        }
-    }
-    commit(&mut rib, &mut oracle, 1);
-    // Compared with an oracle of the RIB, not with the one that followed the deltas.
-    check(reader.as_mut(), &OraclePair::of(&rib), &rib.full_delta(), 13);
+fn run(engine: &mut dyn EngineWriter, [v4, v6, stream]: &[PathBuf; 3]) {
+    let rib = follow(engine, &[v4.clone(), v6.clone()], stream, (NextHopId::MAX.get(), 1000));
     withdraw_all(engine, rib);
 }
 

@@ -23,13 +23,13 @@ mod writer;
 use crate::chunks::CHUNK_ENTRIES;
 use crate::kernel;
 use crate::packed::Packed;
-use crate::params::Params;
+use crate::params::SailParams;
 use fib::{EngineError, NextHopId};
 use lpm_core::engine::Algorithm;
 use lpm_core::memory::Placement;
 use lpm_core::no_table::NoTable;
 use std::marker::PhantomData;
-use writer::Writer;
+use writer::BitMapWriter;
 
 /// Entry of N24: the low bits are a chunk id.
 pub(crate) const CHUNK: u32 = 1 << 31;
@@ -114,23 +114,23 @@ impl<S: Levels> BitMaps<S> {
 pub(crate) struct BitMapEngine<S>(PhantomData<S>);
 
 impl<S: Levels> Algorithm for BitMapEngine<S> {
-    type Params = Params;
-    type V4 = Writer<S>;
-    type V6 = NoTable<Params>;
+    type Params = SailParams;
+    type V4 = BitMapWriter<S>;
+    type V6 = NoTable<SailParams>;
     type Scratch = ();
 
-    fn name(_: &Params) -> &'static str {
+    fn name(_: &SailParams) -> &'static str {
         S::NAME
     }
 
     fn scratch() {}
 
     #[inline]
-    fn lookup_v4(_: &Params, table: &BitMaps<S>, (): &mut (), keys: &[u32], out: &mut [NextHopId]) {
+    fn lookup_v4(_: &SailParams, table: &BitMaps<S>, (): &mut (), keys: &[u32], out: &mut [NextHopId]) {
         kernel::scalar::bit_maps(table, keys, out);
     }
 
-    fn lookup_v6(_: &Params, (): &(), (): &mut (), _: (&[u64], &[u64]), out: &mut [NextHopId]) {
+    fn lookup_v6(_: &SailParams, (): &(), (): &mut (), _: (&[u64], &[u64]), out: &mut [NextHopId]) {
         out.fill(NextHopId::NONE);
     }
 }

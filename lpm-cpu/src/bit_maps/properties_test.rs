@@ -2,20 +2,18 @@
 //! table that is built anew is.
 
 use super::{BitMapEngine, BitMaps, Levels, PIVOT, onchip_bits};
+use crate::counted_test::CountedLoads;
 use crate::kernel::scalar::bit_maps_one;
-use crate::params::Params;
+use crate::params::SailParams;
 use crate::sail_b::EveryLevel;
 use crate::sail_u::EverySixthLevel;
-use fib::loads::{Loads, Place};
 use fib::{EngineOptions, EngineWriter as _, NextHopId, Prefix4, Rib};
 use lpm_core::engine::{CpuEngine, FibTable as _};
 use proptest::prelude::*;
-use std::collections::HashSet;
-use std::convert::Infallible;
 
 fn engine<S: Levels>() -> CpuEngine<BitMapEngine<S>> {
     let options = EngineOptions { huge_pages: false, ..EngineOptions::default() };
-    CpuEngine::new(Params::plain(&options, "IPv6", "none").unwrap()).unwrap()
+    CpuEngine::new(SailParams::plain(&options, "IPv6", "none").unwrap()).unwrap()
 }
 
 fn table<S: Levels>(engine: &CpuEngine<BitMapEngine<S>>) -> &BitMaps<S> {
@@ -24,27 +22,6 @@ fn table<S: Levels>(engine: &CpuEngine<BitMapEngine<S>>) -> &BitMaps<S> {
 
 fn detail<S: Levels>(engine: &CpuEngine<BitMapEngine<S>>, name: &str) -> f64 {
     engine.stats().details.get(name).unwrap()
-}
-
-/// Counts the loads of words on chip and of others.
-struct Counted {
-    onchip: HashSet<Place>,
-    loads: [usize; 2],
-}
-
-impl Counted {
-    fn of<S: Levels>(table: &BitMaps<S>) -> Self {
-        Self { onchip: table.bits.words().iter().map(Place::of).collect(), loads: [0; 2] }
-    }
-}
-
-impl Loads for Counted {
-    type Stop = Infallible;
-
-    fn load(&mut self, place: Place, read: impl FnOnce() -> u64) -> Result<u64, Infallible> {
-        self.loads[usize::from(!self.onchip.contains(&place))] += 1;
-        Ok(read())
-    }
 }
 
 #[test]
@@ -61,12 +38,26 @@ fn bit_maps_have_the_sizes_that_the_paper_says() {
     assert_eq!((EveryLevel::NODES / 8, EverySixthLevel::NODES / 8), ((1 << 22) + 40, 2_130_440));
 }
 
+/// The paper's FPGA (section 5.1) has 1,880 block RAMs of 36 Kb, 8.26 MiB. Each level is a pipeline stage with a memory of its own, in
+/// whole block RAMs: any table fits. SAIL_L has BCN, of 16 bits an entry, and B24 of every chunk on chip.
+#[test]
+fn any_table_fits_the_paper_s_fpga() {
+    const BLOCK_RAM_BITS: u64 = 36 << 10;
+    let block_rams = |stages: &[u64]| stages.iter().map(|bits| bits.div_ceil(BLOCK_RAM_BITS)).sum::<u64>();
+    let levels = |levels: &[u8]| block_rams(&levels.iter().map(|level| 1 << level).collect::<Vec<_>>());
+    let used =
+        [levels(EveryLevel::LEVELS), levels(EverySixthLevel::LEVELS), block_rams(&[16 << 16, 1 << 24])];
+    assert_eq!(used, [929, 466, 485]);
+    assert_eq!((1880 * BLOCK_RAM_BITS / 8 * 100) >> 20, 826);
+    assert!(used.iter().all(|used| *used <= 1880));
+}
+
 fn accesses<S: Levels>() -> [Vec<[usize; 2]>; 2] {
     let (mut engine, mut rib) = (engine::<S>(), Rib::plain());
     let keys = [0xc0a8_0101, 0x0a01_0101, 0x0b01_0101, 0x0c01_0101, 0x0d01_0199];
     let loads = |engine: &CpuEngine<BitMapEngine<S>>| {
         keys.map(|key| {
-            let mut counted = Counted::of(table(engine));
+            let mut counted = CountedLoads::of(table(engine).bits.words().iter());
             let Ok(_) = bit_maps_one(table(engine), key, &mut counted);
             counted.loads
         })

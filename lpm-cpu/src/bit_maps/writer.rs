@@ -14,19 +14,18 @@
 use super::grace::Grace;
 use super::{BitMaps, CHUNK, CHUNKS_MAX, Levels, PIVOT, node, onchip_bits};
 use crate::chunks::{Chunks, distinct, entries_of, with_reserve};
-use crate::params::Params;
+use crate::params::SailParams;
 use crate::pushing::{Draw, longest_first};
 use crate::writes::Writes;
 use fib::{Change, Details, EngineError, NextHopId, Prefix4, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A /24 that has routes longer than itself.
 #[derive(Clone, Copy, Debug)]
-struct Block {
+struct SplitBlock {
     chunk: u32,
     /// Routes longer than 24 bits.
     routes: u32,
@@ -34,13 +33,13 @@ struct Block {
 
 /// The writer's side.
 #[derive(Debug)]
-pub(crate) struct Writer<S> {
+pub(crate) struct BitMapWriter<S> {
     table: Arc<BitMaps<S>>,
     /// The length of the route that owns each entry of N.
     owners: Vec<u8>,
     /// The same for N32.
     owners32: Vec<u8>,
-    blocks: BTreeMap<u32, Block>,
+    blocks: BTreeMap<u32, SplitBlock>,
     chunks: Chunks,
     grace: Grace,
     writes: Writes,
@@ -63,7 +62,7 @@ fn blocks_of(prefixes: impl Iterator<Item = Prefix4>) -> impl Iterator<Item = u3
     prefixes.filter(|prefix| prefix.len() > PIVOT).map(|prefix| prefix.address() >> 8)
 }
 
-impl<S: Levels> Writer<S> {
+impl<S: Levels> BitMapWriter<S> {
     /// Where the nodes of level 24 begin.
     const PIVOT_NODES: usize = S::OFFSETS[S::LEVELS.len() - 1];
 
@@ -91,14 +90,14 @@ impl<S: Levels> Writer<S> {
             self.grace.note(PIVOT, Prefix4::truncating(block << 8, PIVOT));
         }
         self.writes.onchip += set;
-        self.blocks.insert(block, Block { chunk, routes: 0 });
+        self.blocks.insert(block, SplitBlock { chunk, routes: 0 });
     }
 
     /// Draws over the entries of N32 that `prefix` covers.
     fn draw_chunks(&mut self, prefix: Prefix4, draw: Draw) {
         let Self { table, owners32, blocks, writes, .. } = self;
         let (first, last) = (prefix.address(), prefix.last_address());
-        for Block { chunk, .. } in blocks.range(first >> 8..=last >> 8).map(|(_, block)| block) {
+        for SplitBlock { chunk, .. } in blocks.range(first >> 8..=last >> 8).map(|(_, block)| block) {
             let entries = entries_of(*chunk);
             let covered = if prefix.len() > PIVOT {
                 entries.start + (first & 0xff) as usize..entries.start + (last & 0xff) as usize + 1
@@ -181,7 +180,8 @@ impl<S: Levels> Writer<S> {
 
     /// Gives the chunk of the /24 `block` back if there are no longer routes: all its entries are the same then.
     fn merge(&mut self, block: u32) {
-        let Some(Block { chunk, .. }) = self.blocks.get(&block).copied().filter(|block| block.routes == 0)
+        let Some(SplitBlock { chunk, .. }) =
+            self.blocks.get(&block).copied().filter(|block| block.routes == 0)
         else {
             return;
         };
@@ -204,16 +204,16 @@ impl<S: Levels> Writer<S> {
 /// The /24 of a node of level 24.
 #[expect(clippy::cast_possible_truncation, reason = "there are 2^24 of them")]
 fn block_of<S: Levels>(at: usize) -> u32 {
-    (at - Writer::<S>::PIVOT_NODES) as u32
+    (at - BitMapWriter::<S>::PIVOT_NODES) as u32
 }
 
-impl<S: Levels> FibTable<u32> for Writer<S> {
-    type Params = Params;
+impl<S: Levels> FibTable<u32> for BitMapWriter<S> {
+    type Params = SailParams;
     type Shared = BitMaps<S>;
     /// Room for so many chunks.
     type Size = u32;
 
-    fn size(routes: &[(Prefix4, NextHopId)], _: &Params, budget: Budget) -> Result<u32, EngineError> {
+    fn size(routes: &[(Prefix4, NextHopId)], _: &SailParams, budget: Budget) -> Result<u32, EngineError> {
         let used = distinct(blocks_of(routes.iter().map(|(prefix, _)| *prefix)));
         if used > CHUNKS_MAX.into() {
             return Err(EngineError::Full { what: "chunks of level 32", used, limit: CHUNKS_MAX.into() });
@@ -225,7 +225,7 @@ impl<S: Levels> FibTable<u32> for Writer<S> {
         BitMaps::<S>::bytes_for(*size)
     }
 
-    fn build(size: u32, routes: Routes<u32>, params: &Params) -> Result<Self, EngineError> {
+    fn build(size: u32, routes: Routes<u32>, params: &SailParams) -> Result<Self, EngineError> {
         let mut writer = Self {
             table: Arc::new(BitMaps::zeroed(size, params.common.placement)?),
             owners: vec![0; S::NODES],
@@ -253,25 +253,18 @@ impl<S: Levels> FibTable<u32> for Writer<S> {
 
     fn writer_bytes(&self) -> u64 {
         let owners = self.owners.capacity() + self.owners32.capacity();
-        let blocks = self.blocks.len() * size_of::<(u32, Block)>();
+        let blocks = self.blocks.len() * size_of::<(u32, SplitBlock)>();
         (owners + blocks) as u64 + self.chunks.bytes()
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            sail_onchip_bytes: u64,
-            sail_onchip_accesses_max: usize,
-            sail_offchip_accesses_max: u8,
-            sail_chunks32: u64,
-        }
-        let figures = Figures {
-            sail_onchip_bytes: onchip_bits(S::LEVELS).div_ceil(8),
-            sail_onchip_accesses_max: S::LEVELS.iter().filter(|level| **level > 0).count(),
-            sail_offchip_accesses_max: 2,
-            sail_chunks32: self.chunks.used(),
-        };
-        Details::of(&figures).and(self.writes.details())
+        Details::from([
+            ("sail_onchip_bytes", onchip_bits(S::LEVELS).div_ceil(8).into()),
+            ("sail_onchip_accesses_max", S::LEVELS.iter().filter(|level| **level > 0).count().into()),
+            ("sail_offchip_accesses_max", 2.into()),
+            ("sail_chunks32", self.chunks.used().into()),
+        ])
+        .and(self.writes.details())
     }
 
     fn admits(&self, changes: &[Change<u32>], _: &RibTable<u32>) -> bool {

@@ -29,10 +29,10 @@ pub(crate) mod v6;
 
 use fib::{Change, EngineError, EngineOptions, EngineWriter, Key, NextHopId, Prefix};
 use lpm_core::engine::{Algorithm, CpuEngine};
-use params::Params;
+use params::HostParams;
 use std::marker::PhantomData;
 use v4::{Table4, Writer4};
-use v6::kernel::Lists;
+use v6::kernel::RowLists;
 use v6::table::Shared6;
 use v6::{EveryForm, Forms, Table6};
 
@@ -44,38 +44,44 @@ pub const NAME: &str = "host";
 /// # Errors
 /// [`EngineError::Parameter`] or [`EngineError::Isa`] for options that cannot be met, else as [`CpuEngine::new`].
 pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    Ok(Box::new(CpuEngine::<Host>::new(Params::from_options(options)?)?))
+    Ok(Box::new(CpuEngine::<HostEngine>::new(HostParams::from_options(options)?)?))
 }
 
 /// The engine, for the engine shell. Its IPv6 entries have one of the forms `F`.
-pub(crate) struct Host<F = EveryForm>(PhantomData<F>);
+pub(crate) struct HostEngine<F = EveryForm>(PhantomData<F>);
 
-impl<F: Forms> Algorithm for Host<F> {
-    type Params = Params;
+impl<F: Forms> Algorithm for HostEngine<F> {
+    type Params = HostParams;
     type V4 = Writer4;
     type V6 = Table6<F>;
-    type Scratch = Box<Lists>;
+    type Scratch = Box<RowLists>;
 
     const WANTS_FEWER_ROUTES: bool = true;
 
-    fn name(_: &Params) -> &'static str {
+    fn name(_: &HostParams) -> &'static str {
         NAME
     }
 
-    fn scratch() -> Box<Lists> {
+    fn scratch() -> Box<RowLists> {
         Box::default()
     }
 
     #[inline]
-    fn lookup_v4(params: &Params, table: &Table4, _: &mut Box<Lists>, keys: &[u32], out: &mut [NextHopId]) {
+    fn lookup_v4(
+        params: &HostParams,
+        table: &Table4,
+        _: &mut Box<RowLists>,
+        keys: &[u32],
+        out: &mut [NextHopId],
+    ) {
         v4::kernel::lookup(params.kernel, table, keys, out);
     }
 
     #[inline]
     fn lookup_v6(
-        params: &Params,
+        params: &HostParams,
         table: &Shared6,
-        lists: &mut Box<Lists>,
+        lists: &mut Box<RowLists>,
         keys: (&[u64], &[u64]),
         out: &mut [NextHopId],
     ) {

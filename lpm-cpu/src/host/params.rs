@@ -7,7 +7,7 @@ use lpm_core::params::{Common, Parameter};
 
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Params {
+pub(crate) struct HostParams {
     /// Those that every engine has.
     pub(crate) common: Common,
     /// The kernel of IPv4 lookups.
@@ -16,13 +16,13 @@ pub(crate) struct Params {
     pub(crate) width_min: Width,
 }
 
-impl AsRef<Common> for Params {
+impl AsRef<Common> for HostParams {
     fn as_ref(&self) -> &Common {
         &self.common
     }
 }
 
-impl Params {
+impl HostParams {
     /// Reads the parameters `code-bits` (8, 16 or 32: next-hop codes have at least so many bits) and `popcount` (`auto`, or `arithmetic`:
     /// AVX-512 kernels do without VPOPCNTDQ).
     ///

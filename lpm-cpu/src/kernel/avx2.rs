@@ -3,7 +3,7 @@
 use super::simd::Simd;
 use super::{PIECE, sail, scalar};
 use crate::sail_l::layout::{Paper, Wide};
-use crate::sail_m::table::Table;
+use crate::sail_m::table::OverlayTable;
 use fib::{Fibs, NextHopId};
 use std::arch::x86_64::*;
 

@@ -21,7 +21,7 @@ mod sail;
 pub(crate) mod scalar;
 
 use crate::sail_l::layout::{Paper, Wide};
-use crate::sail_m::table::Table;
+use crate::sail_m::table::OverlayTable;
 #[cfg(target_arch = "x86_64")]
 use fib::FibId;
 use fib::{CheckedIsa, EngineError, Fibs, NextHopId};
@@ -67,7 +67,7 @@ pub(crate) fn paper(isa: CheckedIsa, table: &Paper, keys: &[u32], out: &mut [Nex
 #[inline]
 pub(crate) fn many(
     isa: CheckedIsa,
-    table: &Table,
+    table: &OverlayTable,
     fibs: Fibs<'_>,
     keys: &[u32],
     out: &mut [NextHopId],

@@ -8,7 +8,7 @@ use super::simd::Simd;
 use super::{PIECE, words};
 use crate::packed::Packed;
 use crate::sail_l::layout::{Paper, Wide};
-use crate::sail_m::table::{BLOCKS16, Table};
+use crate::sail_m::table::{BLOCKS16, OverlayTable};
 use fib::{Fibs, NextHopId};
 
 /// The keys of a piece, and the lanes of each vector that have one; other lanes are 0.
@@ -144,7 +144,7 @@ pub(super) fn paper<S: Simd, const N: usize>(simd: S, table: &Paper, keys: &[u32
 #[inline(always)]
 pub(super) fn many<S: Simd, const N: usize>(
     simd: S,
-    table: &Table,
+    table: &OverlayTable,
     fibs: Fibs<'_>,
     keys: &[u32],
     out: &mut [NextHopId],

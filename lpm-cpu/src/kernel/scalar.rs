@@ -6,7 +6,7 @@
 use crate::bit_maps::{self, BitMaps, Levels};
 use crate::chunks::entries_of;
 use crate::sail_l::layout::{ENTRIES16, Paper, Wide};
-use crate::sail_m::table::Table;
+use crate::sail_m::table::OverlayTable;
 use fib::loads::{Loads, Plain};
 use fib::{FibId, Fibs, NextHopId};
 
@@ -100,7 +100,7 @@ fn paper_code<L: Loads>(table: &Paper, key: u32, loads: &mut L) -> Result<u32, L
     table.n32.load(entry_in(chunk, key & 0xff), loads)
 }
 
-pub(super) fn many(table: &Table, fibs: Fibs<'_>, keys: &[u32], out: &mut [NextHopId]) {
+pub(super) fn many(table: &OverlayTable, fibs: Fibs<'_>, keys: &[u32], out: &mut [NextHopId]) {
     for (at, (key, answer)) in keys.iter().zip(out).enumerate() {
         let Ok(next_hop) = many_one(table, fibs.of(at), *key, &mut Plain);
         *answer = NextHopId::from_answer(next_hop);
@@ -108,12 +108,17 @@ pub(super) fn many(table: &Table, fibs: Fibs<'_>, keys: &[u32], out: &mut [NextH
 }
 
 /// SAIL_M (section 4.3): the vector of SAIL_L's lookup over BC16, B24 and C24, and in it the next hop of `fib`.
-pub(crate) fn many_one<L: Loads>(table: &Table, fib: FibId, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
+pub(crate) fn many_one<L: Loads>(
+    table: &OverlayTable,
+    fib: FibId,
+    key: u32,
+    loads: &mut L,
+) -> Result<u32, L::Stop> {
     let vector = vector(table, key, loads)?;
     table.hops.load(table.place(vector, fib), loads)
 }
 
-fn vector<L: Loads>(table: &Table, key: u32, loads: &mut L) -> Result<usize, L::Stop> {
+fn vector<L: Loads>(table: &OverlayTable, key: u32, loads: &mut L) -> Result<usize, L::Stop> {
     let node = (key >> 16) as usize;
     let chunk = table.bc16.load(node, loads)?;
     if chunk == 0 {

@@ -100,7 +100,7 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
-        pub(super) fn many(table: &Table, fibs: Fibs<'_>, keys: &[u32], out: &mut [NextHopId]) {
+        pub(super) fn many(table: &OverlayTable, fibs: Fibs<'_>, keys: &[u32], out: &mut [NextHopId]) {
             sail::many::<_, VECTORS>($simd(()), table, fibs, keys, out);
         }
 

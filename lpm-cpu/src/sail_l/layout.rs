@@ -28,7 +28,7 @@ pub(crate) const ENTRIES16: usize = 1 << 16;
 
 /// The arrays of one of the three levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Level {
+pub(crate) enum SailLevel {
     /// BCN.
     L16,
     /// BN24.
@@ -39,12 +39,12 @@ pub(crate) enum Level {
 
 /// Chunks of levels 24 and 32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct SailRoom {
     pub(crate) chunks24: u32,
     pub(crate) chunks32: u32,
 }
 
-impl Room {
+impl SailRoom {
     pub(crate) const fn entries24(self) -> usize {
         self.chunks24 as usize * CHUNK_ENTRIES
     }
@@ -55,16 +55,16 @@ impl Room {
 }
 
 /// What lookups read, in one of the layouts. Entries are as they lie in memory.
-pub(crate) trait Layout: Sized + Send + Sync + 'static {
+pub(crate) trait SailLayout: Sized + Send + Sync + 'static {
     /// Distinct next hops at most.
     const NEXT_HOPS_MAX: u64;
     /// Chunks at most.
-    const ROOM_MAX: Room;
+    const ROOM_MAX: SailRoom;
 
     /// All zero.
-    fn zeroed(room: Room, placement: Placement) -> Result<Self, EngineError>;
+    fn zeroed(room: SailRoom, placement: Placement) -> Result<Self, EngineError>;
     /// The bytes of a table, before rounding to pages.
-    fn bytes_for(room: Room) -> u64;
+    fn bytes_for(room: SailRoom) -> u64;
     /// Bytes of memory.
     fn bytes(&self) -> u64;
     /// The next-hop ids by code; none where a code is the id.
@@ -75,17 +75,17 @@ pub(crate) trait Layout: Sized + Send + Sync + 'static {
     fn lookup(&self, isa: CheckedIsa, keys: &[u32], out: &mut [NextHopId]);
 
     /// The entry of `level` that holds the code of a next hop.
-    fn entry(level: Level, code: u32) -> u32;
+    fn entry(level: SailLevel, code: u32) -> u32;
     /// The code in such an entry.
     fn code(entry: u32) -> u32;
     /// An entry.
-    fn get(&self, level: Level, at: usize) -> u32;
+    fn get(&self, level: SailLevel, at: usize) -> u32;
     /// As [`Packed::edit`].
-    fn edit(&self, level: Level, range: Range<usize>, entry: impl FnMut(usize, u32) -> u32) -> u64;
+    fn edit(&self, level: SailLevel, range: Range<usize>, entry: impl FnMut(usize, u32) -> u32) -> u64;
     /// The chunk that an entry leads to.
-    fn chunk(&self, level: Level, at: usize) -> u32;
+    fn chunk(&self, level: SailLevel, at: usize) -> u32;
     /// Has an entry lead to a chunk. Returns the stores.
-    fn link(&self, level: Level, at: usize, chunk: u32) -> u64;
+    fn link(&self, level: SailLevel, at: usize, chunk: u32) -> u64;
 }
 
 /// The wide layout.
@@ -102,20 +102,20 @@ impl Wide {
     /// A next-hop id or a chunk's id.
     pub(crate) const ID: u32 = (1 << 24) - 1;
 
-    const fn array(&self, level: Level) -> &Packed<32> {
+    const fn array(&self, level: SailLevel) -> &Packed<32> {
         match level {
-            Level::L16 => &self.bcn,
-            Level::L24 => &self.bn24,
-            Level::L32 => &self.n32,
+            SailLevel::L16 => &self.bcn,
+            SailLevel::L24 => &self.bn24,
+            SailLevel::L32 => &self.n32,
         }
     }
 }
 
-impl Layout for Wide {
+impl SailLayout for Wide {
     const NEXT_HOPS_MAX: u64 = NextHopId::MAX.get() as u64;
-    const ROOM_MAX: Room = Room { chunks24: 1 << 16, chunks32: (1 << 23) - 1 };
+    const ROOM_MAX: SailRoom = SailRoom { chunks24: 1 << 16, chunks32: (1 << 23) - 1 };
 
-    fn zeroed(room: Room, placement: Placement) -> Result<Self, EngineError> {
+    fn zeroed(room: SailRoom, placement: Placement) -> Result<Self, EngineError> {
         Ok(Self {
             bcn: Packed::zeroed(ENTRIES16, placement)?,
             bn24: Packed::zeroed(room.entries24(), placement)?,
@@ -123,7 +123,7 @@ impl Layout for Wide {
         })
     }
 
-    fn bytes_for(room: Room) -> u64 {
+    fn bytes_for(room: SailRoom) -> u64 {
         let entries = [ENTRIES16, room.entries24(), room.entries32()];
         entries.into_iter().map(|entries| Packed::<32>::bytes_for(entries as u64)).sum()
     }
@@ -145,7 +145,7 @@ impl Layout for Wide {
         kernel::wide(isa, self, keys, out);
     }
 
-    fn entry(_: Level, code: u32) -> u32 {
+    fn entry(_: SailLevel, code: u32) -> u32 {
         code
     }
 
@@ -153,19 +153,19 @@ impl Layout for Wide {
         entry
     }
 
-    fn get(&self, level: Level, at: usize) -> u32 {
+    fn get(&self, level: SailLevel, at: usize) -> u32 {
         self.array(level).get(at)
     }
 
-    fn edit(&self, level: Level, range: Range<usize>, entry: impl FnMut(usize, u32) -> u32) -> u64 {
+    fn edit(&self, level: SailLevel, range: Range<usize>, entry: impl FnMut(usize, u32) -> u32) -> u64 {
         self.array(level).edit(range, entry)
     }
 
-    fn chunk(&self, level: Level, at: usize) -> u32 {
+    fn chunk(&self, level: SailLevel, at: usize) -> u32 {
         self.array(level).get(at) & Self::ID
     }
 
-    fn link(&self, level: Level, at: usize, chunk: u32) -> u64 {
+    fn link(&self, level: SailLevel, at: usize, chunk: u32) -> u64 {
         self.array(level).set(at, Self::CHUNK | chunk)
     }
 }
@@ -182,29 +182,29 @@ pub(crate) struct Paper {
 }
 
 /// Codes of 8 bits, 0 included.
-const CODES: usize = 1 << 8;
+const CODES: u32 = 1 << 8;
 
 impl Paper {
     /// BCN: B16, which is set where the other bits are N16.
     pub(crate) const B16: u32 = 1 << 15;
 }
 
-impl Layout for Paper {
+impl SailLayout for Paper {
     // Code 0 says "look in C24", and "no route" has one.
     const NEXT_HOPS_MAX: u64 = CODES as u64 - 2;
-    const ROOM_MAX: Room = Room { chunks24: (1 << 15) - 1, chunks32: (1 << 16) - 1 };
+    const ROOM_MAX: SailRoom = SailRoom { chunks24: (1 << 15) - 1, chunks32: (1 << 16) - 1 };
 
-    fn zeroed(room: Room, placement: Placement) -> Result<Self, EngineError> {
+    fn zeroed(room: SailRoom, placement: Placement) -> Result<Self, EngineError> {
         Ok(Self {
             bcn: Packed::zeroed(ENTRIES16, placement)?,
             bn24: Packed::zeroed(room.entries24(), placement)?,
             c24: Packed::zeroed(room.entries24(), placement)?,
             n32: Packed::zeroed(room.entries32(), placement)?,
-            ids: Array::zeroed(CODES, placement)?,
+            ids: Array::zeroed(CODES as usize, placement)?,
         })
     }
 
-    fn bytes_for(room: Room) -> u64 {
+    fn bytes_for(room: SailRoom) -> u64 {
         let [n16, n24, n32] = [ENTRIES16, room.entries24(), room.entries32()].map(|entries| entries as u64);
         let n24 = Packed::<8>::bytes_for(n24) + Packed::<16>::bytes_for(n24);
         Packed::<16>::bytes_for(n16) + n24 + Packed::<8>::bytes_for(n32) + CODES as u64 * 4
@@ -220,7 +220,7 @@ impl Layout for Paper {
 
     fn codes(&self) -> HopCodes {
         let what = "next hops of sail-l layout=paper, and one for no route";
-        let mut codes = HopCodes::indexed(CODES as u32 - 1, what);
+        let mut codes = HopCodes::indexed(CODES - 1, what);
         codes.take(&self.ids, NextHopId::NONE);
         codes
     }
@@ -230,43 +230,43 @@ impl Layout for Paper {
         kernel::paper(isa, self, keys, out);
     }
 
-    fn entry(level: Level, code: u32) -> u32 {
-        if level == Level::L16 { Self::B16 | code } else { code }
+    fn entry(level: SailLevel, code: u32) -> u32 {
+        if level == SailLevel::L16 { Self::B16 | code } else { code }
     }
 
     fn code(entry: u32) -> u32 {
         entry & !Self::B16
     }
 
-    fn get(&self, level: Level, at: usize) -> u32 {
+    fn get(&self, level: SailLevel, at: usize) -> u32 {
         match level {
-            Level::L16 => self.bcn.get(at),
-            Level::L24 => self.bn24.get(at),
-            Level::L32 => self.n32.get(at),
+            SailLevel::L16 => self.bcn.get(at),
+            SailLevel::L24 => self.bn24.get(at),
+            SailLevel::L32 => self.n32.get(at),
         }
     }
 
-    fn edit(&self, level: Level, range: Range<usize>, entry: impl FnMut(usize, u32) -> u32) -> u64 {
+    fn edit(&self, level: SailLevel, range: Range<usize>, entry: impl FnMut(usize, u32) -> u32) -> u64 {
         match level {
-            Level::L16 => self.bcn.edit(range, entry),
-            Level::L24 => self.bn24.edit(range, entry),
-            Level::L32 => self.n32.edit(range, entry),
+            SailLevel::L16 => self.bcn.edit(range, entry),
+            SailLevel::L24 => self.bn24.edit(range, entry),
+            SailLevel::L32 => self.n32.edit(range, entry),
         }
     }
 
-    fn chunk(&self, level: Level, at: usize) -> u32 {
+    fn chunk(&self, level: SailLevel, at: usize) -> u32 {
         match level {
-            Level::L16 => self.bcn.get(at),
-            Level::L24 | Level::L32 => self.c24.get(at),
+            SailLevel::L16 => self.bcn.get(at),
+            SailLevel::L24 | SailLevel::L32 => self.c24.get(at),
         }
     }
 
     /// C24 before the 0 in BN24 that has lookups read it. A lookup that read an earlier 0 finds the new chunk there, whose entries are
     /// right from now on.
-    fn link(&self, level: Level, at: usize, chunk: u32) -> u64 {
+    fn link(&self, level: SailLevel, at: usize, chunk: u32) -> u64 {
         match level {
-            Level::L16 => self.bcn.set(at, chunk),
-            Level::L24 | Level::L32 => self.c24.set(at, chunk) + self.bn24.set(at, 0),
+            SailLevel::L16 => self.bcn.set(at, chunk),
+            SailLevel::L24 | SailLevel::L32 => self.c24.set(at, chunk) + self.bn24.set(at, 0),
         }
     }
 }

@@ -21,14 +21,14 @@ pub(crate) mod figures_test;
 pub(crate) mod layout;
 pub(crate) mod writer;
 
-use crate::params::Params;
+use crate::params::SailParams;
 use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};
-use layout::{Layout, Paper, Wide};
+use layout::{Paper, SailLayout, Wide};
 use lpm_core::engine::{Algorithm, CpuEngine};
 use lpm_core::no_table::NoTable;
 use lpm_core::params::{Common, Parameter};
 use std::marker::PhantomData;
-use writer::Writer;
+use writer::SailWriter;
 
 /// The engine's name on the command line.
 pub const NAME: &str = "sail-l";
@@ -48,7 +48,7 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
         };
     }
     let common = Common::with_best_isa(options)?;
-    let params = Params { common, no_ipv6: "IPv6 routes: sail-l has a table of IPv4 alone" };
+    let params = SailParams { common, no_ipv6: "IPv6 routes: sail-l has a table of IPv4 alone" };
     Ok(if is_wide {
         Box::new(CpuEngine::<SailL<Wide>>::new(params)?)
     } else {
@@ -59,26 +59,26 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
 /// SAIL_L in the layout `L`, for the engine shell.
 pub(crate) struct SailL<L>(PhantomData<L>);
 
-impl<L: Layout> Algorithm for SailL<L> {
-    type Params = Params;
-    type V4 = Writer<L>;
-    type V6 = NoTable<Params>;
+impl<L: SailLayout> Algorithm for SailL<L> {
+    type Params = SailParams;
+    type V4 = SailWriter<L>;
+    type V6 = NoTable<SailParams>;
     type Scratch = ();
 
     const NEXT_HOPS_MAX: u64 = L::NEXT_HOPS_MAX;
 
-    fn name(_: &Params) -> &'static str {
+    fn name(_: &SailParams) -> &'static str {
         NAME
     }
 
     fn scratch() {}
 
     #[inline]
-    fn lookup_v4(params: &Params, table: &L, (): &mut (), keys: &[u32], out: &mut [NextHopId]) {
+    fn lookup_v4(params: &SailParams, table: &L, (): &mut (), keys: &[u32], out: &mut [NextHopId]) {
         table.lookup(params.common.isa, keys, out);
     }
 
-    fn lookup_v6(_: &Params, (): &(), (): &mut (), _: (&[u64], &[u64]), out: &mut [NextHopId]) {
+    fn lookup_v6(_: &SailParams, (): &(), (): &mut (), _: (&[u64], &[u64]), out: &mut [NextHopId]) {
         out.fill(NextHopId::NONE);
     }
 }

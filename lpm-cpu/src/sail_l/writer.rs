@@ -7,15 +7,14 @@
 //! store. A chunk is filled with what its node had before one store leads to it; when no longer route is left, one store puts the
 //! entry that fills it in its place, at the end of the delta. Then it keeps its entries until a grace period has passed, for lookups that read its id before.
 
-use super::layout::{ENTRIES16, Layout, Level, Room};
+use super::layout::{ENTRIES16, SailLayout, SailLevel, SailRoom};
 use crate::chunks::{CHUNK_ENTRIES, Chunks, distinct, entries_of, nodes_of, with_reserve};
 use crate::codes::HopCodes;
-use crate::params::Params;
+use crate::params::SailParams;
 use crate::pushing::{Draw, LongRoutes, longest_first};
 use crate::writes::Writes;
 use fib::{Change, Details, EngineError, NextHopId, Prefix4, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
-use serde::Serialize;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -25,7 +24,7 @@ const LINK: u8 = u8::MAX;
 const B24_WORDS: u64 = CHUNK_ENTRIES as u64 / 64;
 
 /// The writer's side.
-pub(crate) struct Writer<L: Layout> {
+pub(crate) struct SailWriter<L: SailLayout> {
     table: Arc<L>,
     codes: HopCodes,
     /// The length of the route that owns each entry of BCN, BN24 and N32.
@@ -37,26 +36,26 @@ pub(crate) struct Writer<L: Layout> {
 }
 
 /// The level that a route is pushed to.
-const fn level_of(len: u8) -> Level {
+const fn level_of(len: u8) -> SailLevel {
     match len {
-        0..=16 => Level::L16,
-        17..=24 => Level::L24,
-        _ => Level::L32,
+        0..=16 => SailLevel::L16,
+        17..=24 => SailLevel::L24,
+        _ => SailLevel::L32,
     }
 }
 
 /// The level of a chunk that an entry of `level` leads to.
-const fn below(level: Level) -> Level {
+const fn below(level: SailLevel) -> SailLevel {
     match level {
-        Level::L16 => Level::L24,
-        Level::L24 | Level::L32 => Level::L32,
+        SailLevel::L16 => SailLevel::L24,
+        SailLevel::L24 | SailLevel::L32 => SailLevel::L32,
     }
 }
 
-impl<L: Layout> Writer<L> {
+impl<L: SailLayout> SailWriter<L> {
     /// The entry of BN24 for `address`, whose /16 has a chunk.
     fn place24(&self, address: u32) -> usize {
-        let chunk = self.table.chunk(Level::L16, (address >> 16) as usize);
+        let chunk = self.table.chunk(SailLevel::L16, (address >> 16) as usize);
         entries_of(chunk).start + (address >> 8 & 0xff) as usize
     }
 
@@ -64,10 +63,10 @@ impl<L: Layout> Writer<L> {
     fn covered(&self, prefix: Prefix4) -> Range<usize> {
         let address = prefix.address();
         let (first, level) = match level_of(prefix.len()) {
-            Level::L16 => ((address >> 16) as usize, 16),
-            Level::L24 => (self.place24(address), 24),
-            Level::L32 => {
-                let chunk = self.table.chunk(Level::L24, self.place24(address));
+            SailLevel::L16 => ((address >> 16) as usize, 16),
+            SailLevel::L24 => (self.place24(address), 24),
+            SailLevel::L32 => {
+                let chunk = self.table.chunk(SailLevel::L24, self.place24(address));
                 (entries_of(chunk).start + (address & 0xff) as usize, 32)
             }
         };
@@ -75,7 +74,7 @@ impl<L: Layout> Writer<L> {
     }
 
     /// Draws over a run of entries, and over the chunks below them.
-    fn draw(&mut self, level: Level, range: Range<usize>, draw: Draw) {
+    fn draw(&mut self, level: SailLevel, range: Range<usize>, draw: Draw) {
         let entry = L::entry(level, draw.code);
         let owners = &mut self.owners[level as usize];
         let mut has_links = false;
@@ -95,23 +94,23 @@ impl<L: Layout> Writer<L> {
     }
 
     /// Splits an entry: a chunk of the level below, filled with what the entry holds, takes its place.
-    fn split(&mut self, level: Level, at: usize) {
+    fn split(&mut self, level: SailLevel, at: usize) {
         let owner = self.owners[level as usize][at];
         if owner == LINK {
             return;
         }
         let below = below(level);
-        let chunk = if below == Level::L24 { self.chunks24.take() } else { self.chunks32.take() };
+        let chunk = if below == SailLevel::L24 { self.chunks24.take() } else { self.chunks32.take() };
         let filler = L::entry(below, L::code(self.table.get(level, at)));
         self.owners[below as usize][entries_of(chunk)].fill(owner);
         self.writes.offchip += self.table.edit(below, entries_of(chunk), |_, _| filler);
-        self.writes.onchip += if below == Level::L24 { B24_WORDS } else { 0 };
+        self.writes.onchip += if below == SailLevel::L24 { B24_WORDS } else { 0 };
         self.writes.onchip += self.table.link(level, at, chunk);
         self.owners[level as usize][at] = LINK;
     }
 
     /// Puts the entry that fills the chunk at an entry, nothing longer being left in it, in that entry's place.
-    fn merge(&mut self, level: Level, at: usize) {
+    fn merge(&mut self, level: SailLevel, at: usize) {
         if self.owners[level as usize][at] != LINK {
             return; // by another of the routes withdrawn
         }
@@ -120,17 +119,17 @@ impl<L: Layout> Writer<L> {
         let entry = L::entry(level, L::code(self.table.get(below, first)));
         self.owners[level as usize][at] = self.owners[below as usize][first];
         self.writes.onchip += self.table.edit(level, at..at + 1, |_, _| entry);
-        if below == Level::L24 { self.chunks24.give_back(chunk) } else { self.chunks32.give_back(chunk) }
+        if below == SailLevel::L24 { self.chunks24.give_back(chunk) } else { self.chunks32.give_back(chunk) }
     }
 
     /// A route of `prefix`, which was counted, comes or changes.
     fn announce(&mut self, prefix: Prefix4, next_hop: NextHopId) {
         let (address, len) = (prefix.address(), prefix.len());
         if len > 16 {
-            self.split(Level::L16, (address >> 16) as usize);
+            self.split(SailLevel::L16, (address >> 16) as usize);
         }
         if len > 24 {
-            self.split(Level::L24, self.place24(address));
+            self.split(SailLevel::L24, self.place24(address));
         }
         let draw = Draw::announce(len, self.codes.code(next_hop));
         self.draw(level_of(len), self.covered(prefix), draw);
@@ -146,24 +145,28 @@ impl<L: Layout> Writer<L> {
     /// Gives back the chunk of level 32 that `prefix`, which was withdrawn, was the last to need.
     fn merge24(&mut self, prefix: Prefix4) {
         if prefix.len() > 24 && !self.long.are_in24(prefix.address()) {
-            self.merge(Level::L24, self.place24(prefix.address()));
+            self.merge(SailLevel::L24, self.place24(prefix.address()));
         }
     }
 
     /// The same for level 24, after those of level 32 in it.
     fn merge16(&mut self, prefix: Prefix4) {
         if prefix.len() > 16 && !self.long.are_in16(prefix.address()) {
-            self.merge(Level::L16, (prefix.address() >> 16) as usize);
+            self.merge(SailLevel::L16, (prefix.address() >> 16) as usize);
         }
     }
 }
 
-impl<L: Layout> FibTable<u32> for Writer<L> {
-    type Params = Params;
+impl<L: SailLayout> FibTable<u32> for SailWriter<L> {
+    type Params = SailParams;
     type Shared = L;
-    type Size = Room;
+    type Size = SailRoom;
 
-    fn size(routes: &[(Prefix4, NextHopId)], _: &Params, budget: Budget) -> Result<Room, EngineError> {
+    fn size(
+        routes: &[(Prefix4, NextHopId)],
+        _: &SailParams,
+        budget: Budget,
+    ) -> Result<SailRoom, EngineError> {
         let room = |level, what, limit: u32| {
             let used = distinct(nodes_of(level, routes.iter().map(|(prefix, _)| *prefix)));
             if used > limit.into() {
@@ -171,22 +174,22 @@ impl<L: Layout> FibTable<u32> for Writer<L> {
             }
             Ok(with_reserve(used, budget.has_reserve(), limit))
         };
-        Ok(Room {
+        Ok(SailRoom {
             chunks24: room(16, "chunk ids of level 24", L::ROOM_MAX.chunks24)?,
             chunks32: room(24, "chunk ids of level 32", L::ROOM_MAX.chunks32)?,
         })
     }
 
-    fn size_bytes(room: &Room) -> u64 {
+    fn size_bytes(room: &SailRoom) -> u64 {
         L::bytes_for(*room)
     }
 
-    fn build(room: Room, routes: Routes<u32>, params: &Params) -> Result<Self, EngineError> {
+    fn build(room: SailRoom, routes: Routes<u32>, params: &SailParams) -> Result<Self, EngineError> {
         let table = L::zeroed(room, params.common.placement)?;
         let owners = [ENTRIES16, entries_of(room.chunks24 + 1).start, entries_of(room.chunks32 + 1).start];
         let codes = table.codes();
-        let no_route = L::entry(Level::L16, codes.code(NextHopId::NONE));
-        table.edit(Level::L16, 0..ENTRIES16, |_, _| no_route);
+        let no_route = L::entry(SailLevel::L16, codes.code(NextHopId::NONE));
+        table.edit(SailLevel::L16, 0..ENTRIES16, |_, _| no_route);
         let mut writer = Self {
             table: Arc::new(table),
             codes,
@@ -275,19 +278,11 @@ pub(crate) const fn onchip_bits(chunks24: u64) -> u64 {
 
 /// Figures of the structure of SAIL_L, with so many chunks, for [`fib::EngineStats::details`].
 pub(crate) fn structure(chunks24: u64, chunks32: u64) -> Details {
-    #[derive(Serialize)]
-    struct Figures {
-        sail_onchip_bytes: u64,
-        sail_onchip_accesses_max: u8,
-        sail_offchip_accesses_max: u8,
-        sail_chunks24: u64,
-        sail_chunks32: u64,
-    }
-    Details::of(&Figures {
-        sail_onchip_bytes: onchip_bits(chunks24).div_ceil(8),
-        sail_onchip_accesses_max: 2,
-        sail_offchip_accesses_max: 2,
-        sail_chunks24: chunks24,
-        sail_chunks32: chunks32,
-    })
+    Details::from([
+        ("sail_onchip_bytes", onchip_bits(chunks24).div_ceil(8).into()),
+        ("sail_onchip_accesses_max", 2.into()),
+        ("sail_offchip_accesses_max", 2.into()),
+        ("sail_chunks24", chunks24.into()),
+        ("sail_chunks32", chunks32.into()),
+    ])
 }

@@ -5,10 +5,10 @@
 //! service here, beside it, and published with one store. The rest is as there: a delta is planned before anything changes, first with
 //! room to spare, then without; in-place updates wait for the grace period that an earlier one left behind.
 
-use super::table::Table;
-use super::writer::{Writer, room};
+use super::table::OverlayTable;
+use super::writer::{OverlayWriter, room};
 use crate::kernel;
-use crate::params::Params;
+use crate::params::SailParams;
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use fib::reader::{Answer, SlotReader};
@@ -22,15 +22,15 @@ use lpm_core::retire::Retired;
 use std::sync::Arc;
 
 /// Where readers find the table in service.
-type Place = Arc<ArcSwap<Table>>;
+type Place = Arc<ArcSwap<OverlayTable>>;
 
 /// The engine.
 pub(crate) struct SailM {
-    params: Params,
-    writer: Writer,
+    params: SailParams,
+    writer: OverlayWriter,
     place: Place,
     /// Tables that were in service before.
-    retired: Retired<Table>,
+    retired: Retired<OverlayTable>,
     epochs: Arc<Epochs>,
     /// Routes of each FIB.
     routes: Vec<usize>,
@@ -42,10 +42,10 @@ impl SailM {
     ///
     /// # Errors
     /// As [`super::make`].
-    pub(crate) fn new(params: Params, fibs: u32) -> Result<Self, EngineError> {
+    pub(crate) fn new(params: SailParams, fibs: u32) -> Result<Self, EngineError> {
         let room = room(fibs, [0; 2], [0; 2], true)?;
-        params.common.check_bytes(Table::bytes_for(fibs, room))?;
-        let writer = Writer::new(fibs, room, params.common.placement)?;
+        params.common.check_bytes(OverlayTable::bytes_for(fibs, room))?;
+        let writer = OverlayWriter::new(fibs, room, params.common.placement)?;
         params.common.check_bytes(writer.table().bytes())?;
         Ok(Self {
             params,
@@ -70,7 +70,7 @@ impl SailM {
         fib: FibId,
         changes: &[Change<u32>],
         routes: &RibTable<u32>,
-    ) -> Result<Option<Writer>, EngineError> {
+    ) -> Result<Option<OverlayWriter>, EngineError> {
         if self.writer.admits(changes) {
             return Ok(None);
         }
@@ -84,13 +84,13 @@ impl SailM {
         fib: FibId,
         changes: &[Change<u32>],
         routes: &RibTable<u32>,
-    ) -> Result<Writer, EngineError> {
-        let Params { common, .. } = self.params;
+    ) -> Result<OverlayWriter, EngineError> {
+        let SailParams { common, .. } = self.params;
         let old = self.writer.table();
         // A delta that takes no more memory is not refused for want of it.
         let check = |bytes| if bytes > old.bytes() { common.check_bytes(bytes) } else { Ok(()) };
         let room = self.writer.room_with(changes, has_reserve)?;
-        check(Table::bytes_for(old.fibs, room))?;
+        check(OverlayTable::bytes_for(old.fibs, room))?;
         let new = self.writer.rebuilt(room, common.placement, fib, changes, routes)?;
         check(new.table().bytes())?;
         Ok(new)
@@ -172,7 +172,7 @@ impl EngineWriter for SailM {
 struct Lookups {
     isa: CheckedIsa,
     epoch: ReaderEpoch,
-    table: Cache<Place, Arc<Table>>,
+    table: Cache<Place, Arc<OverlayTable>>,
 }
 
 impl Answer for Lookups {

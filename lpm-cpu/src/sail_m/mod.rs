@@ -27,7 +27,7 @@ mod stores_test;
 pub(crate) mod table;
 mod writer;
 
-use crate::params::Params;
+use crate::params::SailParams;
 use engine::SailM;
 use fib::{EngineError, EngineOptions, EngineWriter};
 use lpm_core::params::{Common, Parameter};
@@ -57,5 +57,5 @@ fn from_options(options: &EngineOptions) -> Result<SailM, EngineError> {
         }
     }
     let common = Common::with_best_isa(options)?;
-    SailM::new(Params { common, no_ipv6: "IPv6 routes: sail-m has a table of IPv4 alone" }, fibs)
+    SailM::new(SailParams { common, no_ipv6: "IPv6 routes: sail-m has a table of IPv4 alone" }, fibs)
 }

@@ -1,13 +1,12 @@
 //! SAIL_M against section 4.3: the example of figure 5, the accesses of a lookup, and what is on chip.
 
 use super::from_options;
-use super::table::Table;
+use super::table::OverlayTable;
+use crate::counted_test::CountedLoads;
 use crate::kernel::scalar::many_one;
 use crate::sail_l::figures_test::{figure_rib, stretched};
-use fib::loads::{Loads, Place, Plain};
+use fib::loads::Plain;
 use fib::{EngineOptions, EngineWriter as _, FibId, NextHopId, Prefix4, Rib};
-use std::collections::HashSet;
-use std::convert::Infallible;
 use std::sync::Arc;
 
 fn id(id: u32) -> NextHopId {
@@ -25,7 +24,7 @@ fn engine(ribs: &mut [Rib]) -> super::SailM {
 }
 
 /// The next hops that a vector has for each FIB.
-fn vector(table: &Table, vector: usize) -> Vec<u32> {
+fn vector(table: &OverlayTable, vector: usize) -> Vec<u32> {
     (0..table.fibs).map(|fib| table.hops.get(table.place(vector, FibId(fib)))).collect()
 }
 
@@ -37,7 +36,7 @@ fn figure_5() {
     let first = figure_rib(&[("00", a), ("10", c), ("110", g)]);
     let second = figure_rib(&[("00", a), ("10", c), ("100", e)]);
     let engine = engine(&mut [first, second]);
-    let table: Arc<Table> = engine.place().load_full();
+    let table: Arc<OverlayTable> = engine.place().load_full();
     // The nodes 00 and 01 are leaves; below 10 and 11 there are chunks, of which the figures use the first four entries.
     assert_eq!(
         [0, 1].map(|node| (table.below(node), vector(&table, node))),
@@ -63,23 +62,6 @@ fn figure_5() {
     }
 }
 
-/// Loads, of which those of on-chip words are counted apart.
-struct Counted {
-    onchip_words: HashSet<Place>,
-    onchip: usize,
-    offchip: usize,
-}
-
-impl Loads for Counted {
-    type Stop = Infallible;
-
-    fn load(&mut self, place: Place, read: impl FnOnce() -> u64) -> Result<u64, Infallible> {
-        let is_onchip = self.onchip_words.contains(&place);
-        *(if is_onchip { &mut self.onchip } else { &mut self.offchip }) += 1;
-        Ok(read())
-    }
-}
-
 /// BC16 and B24 are on chip, the other arrays off chip (section 4.3, "Two-dimensional Splitting"): two accesses on chip at most, and off
 /// chip one up to length 24 and two beyond.
 #[test]
@@ -91,8 +73,7 @@ fn accesses_of_a_lookup() {
     }
     let engine = engine(&mut ribs);
     let table = engine.place().load_full();
-    let words = table.bc16.words().iter().chain(table.b24.words());
-    let mut loads = Counted { onchip_words: words.map(Place::of).collect(), onchip: 0, offchip: 0 };
+    let mut counted = CountedLoads::of(table.bc16.words().iter().chain(table.b24.words()));
     for (key, right, accesses) in [
         (0x0a09_0909, 1, [1, 1]),
         (0x0a01_0909, 2, [1, 1]),
@@ -100,9 +81,9 @@ fn accesses_of_a_lookup() {
         (0x0c01_0299, 4, [2, 2]),
     ] {
         for (fib, right) in [(0, 0), (1, right), (2, 0)] {
-            (loads.onchip, loads.offchip) = (0, 0);
-            let Ok(answer) = many_one(&table, FibId(fib), key, &mut loads);
-            assert_eq!((answer, [loads.onchip, loads.offchip]), (right, accesses), "{key:#x} in FIB {fib}");
+            counted.loads = [0; 2];
+            let Ok(answer) = many_one(&table, FibId(fib), key, &mut counted);
+            assert_eq!((answer, counted.loads), (right, accesses), "{key:#x} in FIB {fib}");
         }
     }
     let stats = engine.stats();

@@ -2,7 +2,7 @@
 
 use super::engine::SailM;
 use super::from_options;
-use super::table::Table;
+use super::table::OverlayTable;
 use crate::kernel::scalar::many_one;
 use crate::stores_test::run_blocks;
 use fib::oracle::Oracle4;
@@ -20,7 +20,7 @@ fn engine() -> SailM {
 }
 
 /// A key of the checker: an address behind the id of its FIB.
-fn one(table: &Table, key: u128, steps: &mut Steps<'_>) -> Result<u32, Stopped> {
+fn one(table: &OverlayTable, key: u128, steps: &mut Steps<'_>) -> Result<u32, Stopped> {
     many_one(table, FibId(u32::from_high_bits(key)), u32::from_high_bits(key << 32), steps)
 }
 

@@ -21,7 +21,7 @@
 
 use crate::chunks::{CHUNK_ENTRIES, entries_of};
 use crate::packed::Packed;
-use crate::sail_l::layout::{ENTRIES16, Room};
+use crate::sail_l::layout::{ENTRIES16, SailRoom};
 use fib::{EngineError, FibId};
 use lpm_core::memory::Placement;
 use std::ops::Range;
@@ -34,7 +34,7 @@ pub(crate) const ROWS_MAX: u32 = 1 << 23;
 
 /// What lookups read.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct OverlayTable {
     /// FIBs.
     pub(crate) fibs: u32,
     /// The first block of level 32.
@@ -49,9 +49,9 @@ pub(crate) struct Table {
     pub(crate) hops: Packed<32>,
 }
 
-impl Table {
+impl OverlayTable {
     /// A table in which no node is split and no address has a route.
-    pub(crate) fn zeroed(fibs: u32, room: Room, placement: Placement) -> Result<Self, EngineError> {
+    pub(crate) fn zeroed(fibs: u32, room: SailRoom, placement: Placement) -> Result<Self, EngineError> {
         let block32 = BLOCKS16 + room.chunks24;
         let rows = (block32 + room.chunks32) as usize * fibs as usize;
         Ok(Self {
@@ -65,7 +65,7 @@ impl Table {
     }
 
     /// The bytes of a table, before rounding to pages.
-    pub(crate) fn bytes_for(fibs: u32, room: Room) -> u64 {
+    pub(crate) fn bytes_for(fibs: u32, room: SailRoom) -> u64 {
         let nodes24 = room.entries24() as u64;
         let blocks = u64::from(BLOCKS16) + u64::from(room.chunks24) + u64::from(room.chunks32);
         let vectors = blocks * CHUNK_ENTRIES as u64;
@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn every_next_hop_has_a_place_of_its_own() {
-        let room = Room { chunks24: 3, chunks32: 2 };
-        let table = Table::zeroed(5, room, Placement::default()).unwrap();
+        let room = SailRoom { chunks24: 3, chunks32: 2 };
+        let table = OverlayTable::zeroed(5, room, Placement::default()).unwrap();
         let vectors = table.chunk32(2).end;
         let mut seen = vec![false; vectors * 5];
         for vector in 0..vectors {
@@ -139,9 +139,12 @@ mod tests {
             }
         }
         assert!(seen.into_iter().all(|seen| seen));
-        assert_eq!((Table::chunk24(1).start, table.chunk32(1).start), (1 << 16, Table::chunk24(3).end));
+        assert_eq!(
+            (OverlayTable::chunk24(1).start, table.chunk32(1).start),
+            (1 << 16, OverlayTable::chunk24(3).end)
+        );
         assert_eq!(table.place(table.chunk32(2).start, FibId(0)), table.block(table.chunk32(2).start).start);
         assert_eq!(table.place(7, FibId(4)) + 1, table.place(8, FibId(4)), "neighbours of a FIB");
-        assert!(table.bytes() >= Table::bytes_for(5, room));
+        assert!(table.bytes() >= OverlayTable::bytes_for(5, room));
     }
 }

@@ -15,21 +15,20 @@
 //!   node's vector, then one store in BC16 or B24 has lookups read it. A lookup that found a leaf before the split may read this vector
 //!   too: it holds what is current. The chunk keeps its next hops until a grace period has passed, for lookups that read its id.
 
-use super::table::{BLOCKS16, ROWS_MAX, Table};
+use super::table::{BLOCKS16, OverlayTable, ROWS_MAX};
 use crate::chunks::{CHUNK_ENTRIES, Chunks, with_reserve};
 use crate::pushing::{Draw, LongRoutes, longest_first};
-use crate::sail_l::layout::{ENTRIES16, Room};
+use crate::sail_l::layout::{ENTRIES16, SailRoom};
 use crate::sail_l::writer::structure;
 use crate::writes::Writes;
 use fib::{Change, Details, EngineError, FibId, NextHopId, Prefix4, RibTable};
 use lpm_core::memory::Placement;
-use serde::Serialize;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// The writer's side.
-pub(crate) struct Writer {
-    table: Arc<Table>,
+pub(crate) struct OverlayWriter {
+    table: Arc<OverlayTable>,
     /// The length of the route that owns each next hop.
     owners: Vec<u8>,
     chunks24: Chunks,
@@ -39,13 +38,13 @@ pub(crate) struct Writer {
     writes: Writes,
 }
 
-impl Writer {
+impl OverlayWriter {
     /// A table without routes.
     ///
     /// # Errors
     /// [`EngineError::Memory`].
-    pub(crate) fn new(fibs: u32, room: Room, placement: Placement) -> Result<Self, EngineError> {
-        let table = Table::zeroed(fibs, room, placement)?;
+    pub(crate) fn new(fibs: u32, room: SailRoom, placement: Placement) -> Result<Self, EngineError> {
+        let table = OverlayTable::zeroed(fibs, room, placement)?;
         Ok(Self {
             owners: vec![0; table.block(table.chunk32(room.chunks32 + 1).start).start],
             table: Arc::new(table),
@@ -57,7 +56,7 @@ impl Writer {
     }
 
     /// What lookups read.
-    pub(crate) const fn table(&self) -> &Arc<Table> {
+    pub(crate) const fn table(&self) -> &Arc<OverlayTable> {
         &self.table
     }
 
@@ -68,13 +67,9 @@ impl Writer {
 
     /// Figures for [`fib::EngineStats::details`].
     pub(crate) fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            sail_fibs: u32,
-        }
         structure(self.chunks24.used(), self.chunks32.used())
             .and(self.writes.details())
-            .and(Details::of(&Figures { sail_fibs: self.table.fibs }))
+            .and(Details::from([("sail_fibs", self.table.fibs.into())]))
     }
 
     /// Whether there are chunks for `changes`.
@@ -98,7 +93,11 @@ impl Writer {
     ///
     /// # Errors
     /// [`EngineError::Full`] for more chunks than the next hops of so many FIBs have indices for.
-    pub(crate) fn room_with(&self, changes: &[Change<u32>], has_reserve: bool) -> Result<Room, EngineError> {
+    pub(crate) fn room_with(
+        &self,
+        changes: &[Change<u32>],
+        has_reserve: bool,
+    ) -> Result<SailRoom, EngineError> {
         room(
             self.table.fibs,
             [self.chunks24.used(), self.chunks32.used()],
@@ -114,7 +113,7 @@ impl Writer {
     /// [`EngineError::Memory`].
     pub(crate) fn rebuilt(
         &self,
-        room: Room,
+        room: SailRoom,
         placement: Placement,
         fib: FibId,
         changes: &[Change<u32>],
@@ -126,7 +125,7 @@ impl Writer {
         for node in 0..ENTRIES16 {
             let Some(from) = self.table.below(node) else { continue };
             let chunk = new.chunks24.take();
-            let to = Table::chunk24(chunk);
+            let to = OverlayTable::chunk24(chunk);
             new.copy_blocks(self, to.start, from.clone());
             new.table.b24.fill(to.start - ENTRIES16..to.end - ENTRIES16, 1);
             new.table.bc16.set(node, chunk);
@@ -203,7 +202,8 @@ impl Writer {
 
     /// The vector of level 24 for `address`, whose /16 is split.
     fn vector24(&self, address: u32) -> usize {
-        Table::chunk24(self.table.bc16.get((address >> 16) as usize)).start + (address >> 8 & 0xff) as usize
+        OverlayTable::chunk24(self.table.bc16.get((address >> 16) as usize)).start
+            + (address >> 8 & 0xff) as usize
     }
 
     /// The vectors of a route's level that it covers; the nodes above that level are split.
@@ -250,7 +250,7 @@ impl Writer {
         let is_level16 = vector < ENTRIES16;
         let (chunk, below) = if is_level16 {
             let chunk = self.chunks24.take();
-            (chunk, Table::chunk24(chunk))
+            (chunk, OverlayTable::chunk24(chunk))
         } else {
             let chunk = self.chunks32.take();
             (chunk, table.chunk32(chunk))
@@ -317,7 +317,7 @@ pub(crate) fn room(
     used: [u64; 2],
     growth: [i64; 2],
     has_reserve: bool,
-) -> Result<Room, EngineError> {
+) -> Result<SailRoom, EngineError> {
     let limit = ROWS_MAX / fibs - BLOCKS16;
     let [need24, need32] = [0, 1].map(|at| used[at].max(used[at].saturating_add_signed(growth[at])));
     if need24 + need32 > limit.into() {
@@ -328,5 +328,5 @@ pub(crate) fn room(
     let left = |need: u64| limit - u32::try_from(need).unwrap_or(limit);
     let chunks24 = with_reserve(need24, has_reserve, left(need32).min(1 << 16));
     let chunks32 = with_reserve(need32, has_reserve, left(chunks24.into()));
-    Ok(Room { chunks24, chunks32 })
+    Ok(SailRoom { chunks24, chunks32 })
 }

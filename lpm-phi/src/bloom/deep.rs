@@ -36,7 +36,7 @@ pub(crate) struct Deep {
 /// Blocks of routes, by the first 64 bits of their addresses.
 #[derive(Clone, Debug)]
 struct Shard {
-    blocks: FxHashMap<u64, Arc<Block>>,
+    blocks: FxHashMap<u64, Arc<DeepBlock>>,
     _witness: Witness,
 }
 
@@ -48,12 +48,12 @@ impl Default for Shard {
 
 /// The routes below one /64.
 #[derive(Clone, Debug, Default)]
-struct Block {
+struct DeepBlock {
     /// By length, longest first: next hops by the last 64 bits of the prefix.
     lengths: Vec<(u8, SortedTree<NextHopId>)>,
 }
 
-impl Block {
+impl DeepBlock {
     fn lookup(&self, low: u64) -> NextHopId {
         let found = self.lengths.iter().find_map(|(len, routes)| routes.get(low & low_mask(*len)));
         found.copied().unwrap_or(NextHopId::NONE)
@@ -78,11 +78,11 @@ impl Block {
 }
 
 impl Shard {
-    /// Sets a route, as [`Block::set`].
+    /// Sets a route, as [`DeepBlock::set`].
     fn set(&mut self, prefix: Prefix6, next_hop: NextHopId, copied: &mut u64) -> bool {
         let (high, low) = split(prefix);
         let Some(block) = self.blocks.get_mut(&high) else {
-            let mut block = Block::default();
+            let mut block = DeepBlock::default();
             let is_new = block.set(prefix.len(), low, next_hop, copied);
             if is_new {
                 self.blocks.insert(high, Arc::new(block));
@@ -90,7 +90,7 @@ impl Shard {
             return is_new;
         };
         if Arc::get_mut(block).is_none() {
-            *copied += (size_of::<Block>() + size_of_val(&*block.lengths)) as u64;
+            *copied += (size_of::<DeepBlock>() + size_of_val(&*block.lengths)) as u64;
         }
         let block = Arc::make_mut(block);
         let has_changed = block.set(prefix.len(), low, next_hop, copied);
@@ -186,26 +186,22 @@ impl Deep {
         self.routes.store(routes.len() as u64, Ordering::Relaxed);
     }
 
-    /// Sets the next hop of `prefix`. Returns whether it is a new route.
+    /// Sets the next hop of `prefix`; `NONE` removes it. Returns whether the number of routes changed.
     pub(crate) fn set(&self, prefix: Prefix6, next_hop: NextHopId) -> bool {
-        let (new, _) = self.change(prefix, next_hop);
-        self.routes.fetch_add(u64::from(new), Ordering::Relaxed);
-        new
+        let (has_changed, _) = self.change(prefix, next_hop);
+        if next_hop.is_none() {
+            self.routes.fetch_sub(u64::from(has_changed), Ordering::Relaxed);
+        } else {
+            self.routes.fetch_add(u64::from(has_changed), Ordering::Relaxed);
+        }
+        has_changed
     }
 
-    /// Removes `prefix`. Returns whether it was there.
-    pub(crate) fn remove(&self, prefix: Prefix6) -> bool {
-        let (gone, _) = self.change(prefix, NextHopId::NONE);
-        self.routes.fetch_sub(u64::from(gone), Ordering::Relaxed);
-        gone
-    }
-
-    /// Sets the next hop of `prefix`; `NONE` removes it. Returns whether the number of routes changed, and how many bytes were copied,
-    /// which are those that only the shard before has now.
+    /// As [`Self::set`], without counting. Returns, too, how many bytes were copied, which are those that only the shard before has now.
     fn change(&self, prefix: Prefix6, next_hop: NextHopId) -> (bool, u64) {
         let place = &self.shards[self.shard_of(split(prefix).0)];
         let mut shard = Shard::clone(&place.load());
-        let mut copied = (shard.blocks.capacity() * size_of::<(u64, Arc<Block>)>()) as u64;
+        let mut copied = (shard.blocks.capacity() * size_of::<(u64, Arc<DeepBlock>)>()) as u64;
         let has_changed = shard.set(prefix, next_hop, &mut copied);
         self.retired().replace(place, Arc::new(shard), copied);
         (has_changed, copied)
@@ -236,7 +232,7 @@ mod tests {
         let high = 0x2001_0db8_0000_0000;
         let at = |low| deep.lookup(high, low).get();
         assert_eq!([at(1), at(2), at(1 << 32), at(1 << 63)], [3, 4, 1, 0]);
-        assert!(deep.remove(host) && !deep.remove(host));
+        assert!(deep.set(host, NextHopId::NONE) && !deep.set(host, NextHopId::NONE));
         assert_eq!((at(1), deep.len()), (4, 2));
         assert_eq!(deep.lookup(high + 1, 1).get(), 0);
     }

@@ -33,7 +33,7 @@ use crate::kernel;
 use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};
 use lpm_core::engine::{Algorithm, CpuEngine};
 use lpm_core::hops::HOPS_MAX;
-use params::Params;
+use params::BloomParams;
 use v4::{Table4, Writer4};
 use v6::{Table6, Writer6};
 
@@ -45,34 +45,34 @@ pub const NAME: &str = "bloom";
 /// # Errors
 /// [`EngineError::Parameter`] or [`EngineError::Isa`] for options that cannot be met, else as [`CpuEngine::new`].
 pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    Ok(Box::new(CpuEngine::<Bloom>::new(Params::from_options(options)?)?))
+    Ok(Box::new(CpuEngine::<Bloom>::new(BloomParams::from_options(options)?)?))
 }
 
 /// Bloomfwd, for the engine shell.
 struct Bloom;
 
 impl Algorithm for Bloom {
-    type Params = Params;
+    type Params = BloomParams;
     type V4 = Writer4;
     type V6 = Writer6;
-    type Scratch = Box<kernel::Lists>;
+    type Scratch = Box<kernel::BloomLists>;
 
     const NEXT_HOPS_MAX: u64 = HOPS_MAX as u64;
     const WANTS_FEWER_ROUTES: bool = true;
 
-    fn name(_: &Params) -> &'static str {
+    fn name(_: &BloomParams) -> &'static str {
         NAME
     }
 
-    fn scratch() -> Box<kernel::Lists> {
-        kernel::Lists::new()
+    fn scratch() -> Box<kernel::BloomLists> {
+        kernel::BloomLists::new()
     }
 
     #[inline]
     fn lookup_v4(
-        params: &Params,
+        params: &BloomParams,
         table: &Table4,
-        lists: &mut Box<kernel::Lists>,
+        lists: &mut Box<kernel::BloomLists>,
         keys: &[u32],
         out: &mut [NextHopId],
     ) {
@@ -81,9 +81,9 @@ impl Algorithm for Bloom {
 
     #[inline]
     fn lookup_v6(
-        params: &Params,
+        params: &BloomParams,
         table: &Table6,
-        lists: &mut Box<kernel::Lists>,
+        lists: &mut Box<kernel::BloomLists>,
         (hi, lo): (&[u64], &[u64]),
         out: &mut [NextHopId],
     ) {
@@ -92,10 +92,10 @@ impl Algorithm for Bloom {
 
     #[inline]
     fn lookup_both(
-        params: &Params,
+        params: &BloomParams,
         table4: &Table4,
         table6: &Table6,
-        lists: &mut Box<kernel::Lists>,
+        lists: &mut Box<kernel::BloomLists>,
         v4: (&[u32], &mut [NextHopId]),
         v6: ((&[u64], &[u64]), &mut [NextHopId]),
     ) {

@@ -13,26 +13,26 @@ const DENSE_BEYOND_CACHES: u16 = 5;
 
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Copy, Debug)]
-pub struct Params {
+pub struct BloomParams {
     /// Those that every engine has.
     pub common: Common,
     /// The asked false-positive rate of each filter, `0.01..=0.9`; `None` lets each family have the one that its table and this
-    /// host's caches make best, see [`Params::fpr_for`].
+    /// host's caches make best, see [`BloomParams::fpr_for`].
     pub fpr: Option<f64>,
     /// Of the 16 /24s of a block, the least number beneath it that has lookups ask the table of G1 without its filter, `1..=17`:
-    /// 1 never asks the filter, 17 always does. `None` chooses by this host's caches, see [`Params::dense_for`].
+    /// 1 never asks the filter, 17 always does. `None` chooses by this host's caches, see [`BloomParams::dense_for`].
     pub dense: Option<u16>,
     /// The hash of keys.
     pub hash: Hash32,
 }
 
-impl AsRef<Common> for Params {
+impl AsRef<Common> for BloomParams {
     fn as_ref(&self) -> &Common {
         &self.common
     }
 }
 
-impl Params {
+impl BloomParams {
     /// Reads the parameters `fpr` (0.01..0.9 or `auto`), `dense` (1..17 or `auto`) and `hash` (`h2`, `murmur`).
     ///
     /// # Errors
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn parameters_are_checked() {
         let with = |name: &str, value: &str| {
-            Params::from_options(&EngineOptions {
+            BloomParams::from_options(&EngineOptions {
                 isa: Some(Isa::Scalar),
                 ..EngineOptions::of(&[(name, value)])
             })

@@ -3,7 +3,7 @@
 //! The loads are those of the scalar kernel on the tables in service; the vector kernels do them in the same order.
 
 use super::Bloom;
-use super::params::Params;
+use super::params::BloomParams;
 use crate::kernel::scalar::{lookup_v4_one, lookup_v6_one};
 use fib::stores::{Checker, Sequences, Steps, count, run};
 use fib::{EngineOptions, EngineWriter as _, Key};
@@ -19,7 +19,7 @@ fn sequences<K: Key + 'static>(
 ) {
     for seed in (7..).take(count(1)) {
         let options = EngineOptions { huge_pages: false, ..EngineOptions::default() };
-        let mut engine = CpuEngine::new(Params::from_options(&options).unwrap()).unwrap();
+        let mut engine = CpuEngine::new(BloomParams::from_options(&options).unwrap()).unwrap();
         let checker = checker(&engine);
         let _listening = checker.listen();
         for lengths in lengths {

@@ -18,6 +18,7 @@
 //! was added below before.
 
 use super::hash::H2_HALVES;
+use crate::cpe::expand::entries;
 use fib::{Change, Key, NextHopId, Prefix, RibTable};
 use std::ops::RangeInclusive;
 
@@ -26,12 +27,55 @@ pub(crate) const HASHED_HOPS: &str = "distinct next hops behind hashed prefixes"
 
 /// A table that can be changed under its readers.
 pub(crate) trait Store<K: Key> {
+    /// Where an entry of a hashed group is, or is to be.
+    type Place: Copy;
+
     /// The lengths of each group, group 0 first; together they cover every length once.
     fn groups(&self) -> &[RangeInclusive<u8>];
 
+    /// Hands the entries of group 0 that `prefix` covers, and whose owners' lengths are in `from`, to the owner `to`: its length and
+    /// next hop.
+    fn set_direct(&mut self, prefix: Prefix<K>, from: RangeInclusive<u8>, to: (u8, NextHopId));
+
+    /// The place of `entry` of a hashed group, and the length of its owner if it is there.
+    fn find(&self, group: usize, entry: Prefix<K>) -> (Self::Place, Option<u8>);
+
+    /// Hands `entry`, whose place was just found, to the owner `to`. Returns whether it is new.
+    fn set(&mut self, group: usize, entry: Prefix<K>, place: Self::Place, to: (u8, NextHopId)) -> bool;
+
+    /// Removes `entry` of a hashed group, if it is there.
+    fn remove(&mut self, group: usize, entry: Prefix<K>);
+
+    /// Whether the routes of `group` are not expanded, but in a table of their own.
+    fn is_deep(&self, _group: usize) -> bool {
+        false
+    }
+
+    /// Sets a route of such a group; `NONE` removes it. Returns whether the number of routes changed.
+    fn set_deep(&mut self, _prefix: Prefix<K>, _next_hop: NextHopId) -> bool {
+        false
+    }
+
     /// Gives `next_hop` to every entry of `group` that `prefix` covers and that no longer prefix of the group owns. Returns whether
     /// entries were added, which never happens in group 0.
-    fn announce(&mut self, group: usize, prefix: Prefix<K>, next_hop: NextHopId) -> bool;
+    fn announce(&mut self, group: usize, prefix: Prefix<K>, next_hop: NextHopId) -> bool {
+        let to = (prefix.len(), next_hop);
+        if group == 0 {
+            self.set_direct(prefix, 0..=prefix.len(), to);
+            return false;
+        }
+        if self.is_deep(group) {
+            return self.set_deep(prefix, next_hop);
+        }
+        let mut added = false;
+        for entry in entries(prefix, *self.groups()[group].end()) {
+            let (place, owner) = self.find(group, entry);
+            if owner.is_none_or(|owner| owner <= prefix.len()) {
+                added |= self.set(group, entry, place, to);
+            }
+        }
+        added
+    }
 
     /// Hands every entry of `group` that `prefix` owns to `heir`. Without an heir the entries stay as they are and are
     /// added to `deletions`; group 0 always has one (length 0, no route).
@@ -41,10 +85,33 @@ pub(crate) trait Store<K: Key> {
         prefix: Prefix<K>,
         heir: Option<(u8, NextHopId)>,
         deletions: &mut Vec<Prefix<K>>,
-    );
+    ) {
+        if group == 0 {
+            let heir = heir.unwrap_or((0, NextHopId::NONE));
+            self.set_direct(prefix, prefix.len()..=prefix.len(), heir);
+        } else if self.is_deep(group) {
+            deletions.push(prefix);
+        } else {
+            for entry in entries(prefix, *self.groups()[group].end()) {
+                match (self.find(group, entry), heir) {
+                    ((_, owner), _) if owner != Some(prefix.len()) => {}
+                    ((place, _), Some(heir)) => {
+                        self.set(group, entry, place, heir);
+                    }
+                    (_, None) => deletions.push(entry),
+                }
+            }
+        }
+    }
 
     /// Removes one entry that [`Self::withdraw`] named.
-    fn delete(&mut self, group: usize, entry: Prefix<K>);
+    fn delete(&mut self, group: usize, entry: Prefix<K>) {
+        if self.is_deep(group) {
+            self.set_deep(entry, NextHopId::NONE);
+        } else {
+            self.remove(group, entry);
+        }
+    }
 }
 
 /// Words of 64 bits that [`Grace`] keeps: a block's hash chooses one of 512 bits.

@@ -14,14 +14,13 @@
 use super::equations::FilterSize;
 use super::filter::CountingFilter;
 use super::hash::{Hash32, scale};
-use super::params::Params;
+use super::params::BloomParams;
 use super::update::{self, Grace, HASHED_HOPS, Store, expanded_entries, expansion, hashed_next_hops};
-use fib::{Change, Details, EngineError, NextHopId, Prefix, Prefix4, RibTable};
+use fib::{Change, Details, EngineError, NextHopId, Prefix4, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::hops::{HOPS_MAX, HopIndex};
 use lpm_core::memory::{Array, Placement};
 use lpm_core::publish::Publish as _;
-use serde::Serialize;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -161,7 +160,7 @@ impl LevelSize {
 }
 
 impl Writer4 {
-    fn sized(size: &Size4, params: &Params) -> Result<Self, EngineError> {
+    fn sized(size: &Size4, params: &BloomParams) -> Result<Self, EngineError> {
         let place = params.common.placement;
         let Size4([g1, g2]) = *size;
         let table = Table4 {
@@ -200,50 +199,22 @@ impl Writer4 {
         self.store_direct(at, next_hop);
     }
 
-    /// Gives `next_hop` to the entry of `group` at `address`, for a prefix of `len`. Returns whether the entry is new.
-    fn set_entry(&mut self, group: usize, address: u32, next_hop: NextHopId, len: u8) -> bool {
-        let Self { table, levels, hops, .. } = self;
-        let (level, shared) = (&mut levels[group - 1], &table.levels[group - 1]);
-        let hash = table.hash.hash(address >> (32 - level.len));
-        let Some(index) = hops.take(&table.hop_ids, next_hop) else {
-            debug_assert!(Arc::strong_count(table) == 1, "admits() counts the next hops");
-            return false;
-        };
-        if let Some(slot) = find(shared, hash) {
-            let old = shared.lines[slot].load(Ordering::Relaxed);
-            level.owner[slot] = len;
-            shared.lines[slot].publish(old & 0xffff_0000 | u32::from(index));
-            hops.release(index_of(old));
-            return false;
-        }
-        let Some(slot) = level.free_slot(shared, hash) else {
-            debug_assert!(Arc::strong_count(table) == 1, "admits() reserves a line for each new entry");
-            level.unplaced += 1;
-            hops.release(index);
-            return false;
-        };
-        level.owner[slot] = len;
-        level.entries += 1;
-        shared.lines[slot].publish(hash << 16 | u32::from(index));
-        level.filter.insert(&shared.filter, hash);
-        self.count_below(group, address, true);
-        true
-    }
-
-    /// The owner's length of the entry of `group` at `address`.
-    fn owner(&self, group: usize, address: u32) -> Option<u8> {
-        let level = &self.levels[group - 1];
-        let slot = find(&self.table.levels[group - 1], self.table.hash.hash(address >> (32 - level.len)))?;
-        Some(level.owner[slot])
+    /// The hash of an entry's address.
+    fn hash(&self, group: usize, entry: Prefix4) -> u32 {
+        self.table.hash.hash(entry.address() >> (32 - self.levels[group - 1].len))
     }
 }
 
 impl FibTable<u32> for Writer4 {
-    type Params = Params;
+    type Params = BloomParams;
     type Shared = Table4;
     type Size = Size4;
 
-    fn size(routes: &[(Prefix4, NextHopId)], params: &Params, budget: Budget) -> Result<Size4, EngineError> {
+    fn size(
+        routes: &[(Prefix4, NextHopId)],
+        params: &BloomParams,
+        budget: Budget,
+    ) -> Result<Size4, EngineError> {
         let size = |group: usize| {
             let entries = expanded_entries(routes, &GROUPS[group]);
             LevelSize::of(entries, params.fpr_for(entries), budget)
@@ -255,7 +226,7 @@ impl FibTable<u32> for Writer4 {
         (4 << DIRECT_BITS) + (HOPS_MAX as u64 + 1) * 4 + g1.bytes() + g2.bytes()
     }
 
-    fn build(size: Size4, mut routes: Routes<u32>, params: &Params) -> Result<Self, EngineError> {
+    fn build(size: Size4, mut routes: Routes<u32>, params: &BloomParams) -> Result<Self, EngineError> {
         let mut writer = Self::sized(&size, params)?;
         // Longest first: an entry is written once, by its owner.
         routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -291,26 +262,15 @@ impl FibTable<u32> for Writer4 {
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            entries: u64,
-            filter_bits: u64,
-            filter_occupied: usize,
-            overflow_lines_free: u32,
-        }
-        #[derive(Serialize)]
-        struct Dense {
-            g1_dense_from: u16,
-        }
-        let mut details = Details::of(&Dense { g1_dense_from: self.dense });
-        for (group, level) in ["g1", "g2"].iter().zip(&self.levels) {
-            let figures = Figures {
-                entries: level.entries,
-                filter_bits: u64::from(level.filter.span().1) * 32,
-                filter_occupied: level.filter.occupied(),
-                overflow_lines_free: level.overflow.end - level.overflow.start,
-            };
-            details.extend(Details::named(&figures, |name| format!("{group}_{name}")));
+        let mut details = Details::from([("g1_dense_from", self.dense.into())]);
+        for (prefix, level) in ["g1_", "g2_"].iter().zip(&self.levels) {
+            let figures = Details::from([
+                ("entries", level.entries.into()),
+                ("filter_bits", (u64::from(level.filter.span().1) * 32).into()),
+                ("filter_occupied", level.filter.occupied().into()),
+                ("overflow_lines_free", (level.overflow.end - level.overflow.start).into()),
+            ]);
+            details.extend(figures.prefixed(prefix));
         }
         details
     }
@@ -343,64 +303,66 @@ impl FibTable<u32> for Writer4 {
 }
 
 impl Store<u32> for Writer4 {
+    /// The word of its slot, if it has one.
+    type Place = Option<usize>;
+
     fn groups(&self) -> &[RangeInclusive<u8>] {
         &GROUPS
     }
 
-    fn announce(&mut self, group: usize, prefix: Prefix4, next_hop: NextHopId) -> bool {
-        let len = prefix.len();
-        if group == 0 {
-            for at in direct_range(prefix) {
-                if self.direct_owner[at] <= len {
-                    self.direct_owner[at] = len;
-                    self.store_direct(at, next_hop.get());
-                }
-            }
-            return false;
-        }
-        let mut added = false;
-        for address in entries(prefix, self.levels[group - 1].len) {
-            if self.owner(group, address).is_none_or(|owner| owner <= len) {
-                added |= self.set_entry(group, address, next_hop, len);
+    fn set_direct(&mut self, prefix: Prefix4, from: RangeInclusive<u8>, (len, next_hop): (u8, NextHopId)) {
+        for at in direct_range(prefix) {
+            if from.contains(&self.direct_owner[at]) {
+                self.direct_owner[at] = len;
+                self.store_direct(at, next_hop.get());
             }
         }
-        added
     }
 
-    fn withdraw(
+    fn find(&self, group: usize, entry: Prefix4) -> (Option<usize>, Option<u8>) {
+        let slot = find(&self.table.levels[group - 1], self.hash(group, entry));
+        (slot, slot.map(|slot| self.levels[group - 1].owner[slot]))
+    }
+
+    fn set(
         &mut self,
         group: usize,
-        prefix: Prefix4,
-        heir: Option<(u8, NextHopId)>,
-        deletions: &mut Vec<Prefix4>,
-    ) {
-        if group == 0 {
-            let (len, next_hop) = heir.unwrap_or((0, NextHopId::NONE));
-            for at in direct_range(prefix) {
-                if self.direct_owner[at] == prefix.len() {
-                    self.direct_owner[at] = len;
-                    self.store_direct(at, next_hop.get());
-                }
-            }
-            return;
-        }
-        let to = self.levels[group - 1].len;
-        for address in entries(prefix, to) {
-            if self.owner(group, address) == Some(prefix.len()) {
-                match heir {
-                    Some((len, next_hop)) => {
-                        self.set_entry(group, address, next_hop, len);
-                    }
-                    None => deletions.push(Prefix::truncating(address, to)),
-                }
-            }
-        }
-    }
-
-    fn delete(&mut self, group: usize, entry: Prefix4) {
+        entry: Prefix4,
+        place: Option<usize>,
+        (len, next_hop): (u8, NextHopId),
+    ) -> bool {
+        let hash = self.hash(group, entry);
         let Self { table, levels, hops, .. } = self;
         let (level, shared) = (&mut levels[group - 1], &table.levels[group - 1]);
-        let hash = table.hash.hash(entry.address() >> (32 - level.len));
+        let Some(index) = hops.take(&table.hop_ids, next_hop) else {
+            debug_assert!(Arc::strong_count(table) == 1, "admits() counts the next hops");
+            return false;
+        };
+        if let Some(slot) = place {
+            let old = shared.lines[slot].load(Ordering::Relaxed);
+            level.owner[slot] = len;
+            shared.lines[slot].publish(old & 0xffff_0000 | u32::from(index));
+            hops.release(index_of(old));
+            return false;
+        }
+        let Some(slot) = level.free_slot(shared, hash) else {
+            debug_assert!(Arc::strong_count(table) == 1, "admits() reserves a line for each new entry");
+            level.unplaced += 1;
+            hops.release(index);
+            return false;
+        };
+        level.owner[slot] = len;
+        level.entries += 1;
+        shared.lines[slot].publish(hash << 16 | u32::from(index));
+        level.filter.insert(&shared.filter, hash);
+        self.count_below(group, entry.address(), true);
+        true
+    }
+
+    fn remove(&mut self, group: usize, entry: Prefix4) {
+        let hash = self.hash(group, entry);
+        let Self { table, levels, hops, .. } = self;
+        let (level, shared) = (&mut levels[group - 1], &table.levels[group - 1]);
         let Some(slot) = find(shared, hash) else { return };
         let old = shared.lines[slot].load(Ordering::Relaxed);
         shared.lines[slot].publish(0);
@@ -499,12 +461,6 @@ pub(crate) const fn group_of(len: u8) -> usize {
 fn direct_range(prefix: Prefix4) -> std::ops::RangeInclusive<usize> {
     let at = |address: u32| (address >> (32 - DIRECT_BITS)) as usize;
     at(prefix.address())..=at(prefix.last_address())
-}
-
-/// The addresses of the entries of length `to` that `prefix` covers.
-fn entries(prefix: Prefix4, to: u8) -> impl Iterator<Item = u32> {
-    let step = 32 - u32::from(to);
-    (prefix.address() >> step..=prefix.last_address() >> step).map(move |entry| entry << step)
 }
 
 #[cfg(test)]

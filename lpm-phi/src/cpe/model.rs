@@ -39,7 +39,7 @@ impl Default for HostModel {
 
 /// How an expanded table is laid out.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Layout {
+pub struct ExpandedLayout {
     /// The target false-positive rate of each filter.
     pub fpr: f64,
     /// Hash-table bytes per entry.
@@ -48,7 +48,7 @@ pub struct Layout {
     pub table_bytes_max: u64,
 }
 
-impl Layout {
+impl ExpandedLayout {
     /// Bytes of all filters, and of all tables, for `entries` expanded prefixes.
     fn bytes(&self, entries: u64) -> (u64, u64) {
         (FilterSize::of(entries, self.fpr).bits.div_ceil(8), entries.saturating_mul(self.entry_bytes))
@@ -92,7 +92,7 @@ impl HostModel {
 
     /// Nanoseconds of an average lookup with `levels`.
     #[must_use]
-    pub fn lookup_ns(&self, histogram: &LengthHistogram, levels: &Levels, layout: &Layout) -> f64 {
+    pub fn lookup_ns(&self, histogram: &LengthHistogram, levels: &Levels, layout: &ExpandedLayout) -> f64 {
         let (filters, tables) = layout.bytes(levels.estimate);
         let (filter_ns, table_ns) = (self.load_ns(filters), 2.0 * self.load_ns(tables));
         let hashes = FilterSize::of(1 << 20, layout.fpr).hashes;
@@ -114,7 +114,7 @@ impl HostModel {
     ///
     /// # Errors
     /// [`CpeError::TooLarge`] when not even one level for each length fits.
-    pub fn choose(&self, histogram: &LengthHistogram, layout: &Layout) -> Result<Levels, CpeError> {
+    pub fn choose(&self, histogram: &LengthHistogram, layout: &ExpandedLayout) -> Result<Levels, CpeError> {
         let solved = Dpcpe::solve(histogram);
         let limit = layout.entries_max();
         let mut best: Option<(f64, Levels)> = None;
@@ -158,7 +158,7 @@ mod tests {
         histogram
     }
 
-    const LAYOUT: Layout = Layout { fpr: 0.3, entry_bytes: 20, table_bytes_max: 4 << 30 };
+    const LAYOUT: ExpandedLayout = ExpandedLayout { fpr: 0.3, entry_bytes: 20, table_bytes_max: 4 << 30 };
 
     #[test]
     fn loads_cost_what_the_caches_leave() {
@@ -188,11 +188,11 @@ mod tests {
     fn little_memory_takes_more_levels_and_too_little_is_refused() {
         let (histogram, model) = (histogram(), HostModel::default());
         let free = model.choose(&histogram, &LAYOUT).unwrap();
-        let tight = Layout { table_bytes_max: 22 * histogram.total(), ..LAYOUT };
+        let tight = ExpandedLayout { table_bytes_max: 22 * histogram.total(), ..LAYOUT };
         let chosen = model.choose(&histogram, &tight).unwrap();
         assert!(chosen.estimate <= tight.entries_max());
         assert!(chosen.lengths.len() > free.lengths.len(), "{chosen:?}, without a limit {free:?}");
-        let none = Layout { table_bytes_max: 1000, ..LAYOUT };
+        let none = ExpandedLayout { table_bytes_max: 1000, ..LAYOUT };
         let refused = model.choose(&histogram, &none);
         assert!(matches!(refused, Err(CpeError::TooLarge { levels: 64, .. })), "{refused:?}");
     }

@@ -15,12 +15,12 @@ pub(super) const LIST: usize = PIECE + AHEAD;
 
 /// The work lists of a reader: some 30 KiB, made once, since clearing them for each batch would cost more than a small batch.
 #[derive(Debug)]
-pub(crate) struct Lists {
+pub(crate) struct BloomLists {
     pub(super) v4: Lists4,
     pub(super) v6: Lists6,
 }
 
-impl Lists {
+impl BloomLists {
     /// Empty lists.
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self { v4: Lists4::new(), v6: Lists6::new() })
@@ -31,7 +31,7 @@ impl Lists {
 #[derive(Debug)]
 pub(super) struct Lists4 {
     /// The direct entries of a piece's keys.
-    pub(super) entries: Entries,
+    pub(super) entries: DirectEntries,
     /// Keys to test against G1's filter.
     pub(super) in_g1: List4,
     /// Keys to test against G2's filter.
@@ -43,7 +43,7 @@ pub(super) struct Lists4 {
 impl Lists4 {
     const fn new() -> Self {
         Self {
-            entries: Entries([0; LIST]),
+            entries: DirectEntries([0; LIST]),
             in_g1: List4::new(),
             in_g2: List4::new(),
             g1: Probes4::new(),
@@ -55,7 +55,7 @@ impl Lists4 {
 /// Words loaded by a stage, one for each key of the piece.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct Entries(pub(super) [u32; LIST]);
+pub(super) struct DirectEntries(pub(super) [u32; LIST]);
 
 /// The keys of a piece that go on to the next stage.
 #[derive(Debug)]

@@ -28,15 +28,15 @@ pub(crate) mod scalar;
 pub(crate) mod variants;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use lists::Lists;
+pub(crate) use lists::BloomLists;
 
 /// The work lists of a reader: empty, since only the x86-64 kernels use any.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Debug)]
-pub(crate) struct Lists;
+pub(crate) struct BloomLists;
 
 #[cfg(not(target_arch = "x86_64"))]
-impl Lists {
+impl BloomLists {
     /// The empty lists.
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self)
@@ -66,7 +66,7 @@ pub(crate) fn prefetch<T>(item: &T) {
 pub(crate) fn lookup_v4(
     isa: CheckedIsa,
     table: &Table4,
-    lists: &mut Lists,
+    lists: &mut BloomLists,
     keys: &[u32],
     out: &mut [NextHopId],
 ) {
@@ -87,7 +87,7 @@ pub(crate) fn lookup_v4(
 pub(crate) fn lookup_v6(
     isa: CheckedIsa,
     table: &Table6,
-    lists: &mut Lists,
+    lists: &mut BloomLists,
     hi: &[u64],
     lo: &[u64],
     out: &mut [NextHopId],
@@ -109,7 +109,7 @@ pub(crate) fn lookup_v6(
 pub(crate) fn lookup_both(
     isa: CheckedIsa,
     (table4, table6): (&Table4, &Table6),
-    lists: &mut Lists,
+    lists: &mut BloomLists,
     (keys, out4): (&[u32], &mut [NextHopId]),
     ((hi, lo), out6): ((&[u64], &[u64]), &mut [NextHopId]),
 ) {

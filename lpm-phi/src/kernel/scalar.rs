@@ -3,7 +3,7 @@
 //! They load through [`Loads`], so that tests can stop a lookup between any two loads. The vector kernels do the loads of a key in
 //! the same order.
 
-use super::Lists;
+use super::BloomLists;
 use crate::bloom::hash::{filter_mask, scale};
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::bloom::v6::{self, CHUNK, DEEP_BIT, MASK_SHIFT, Table6};
@@ -11,7 +11,7 @@ use fib::NextHopId;
 use fib::loads::{Loads, Plain};
 use std::sync::atomic::AtomicU32;
 
-pub(super) fn lookup_v4(table: &Table4, _lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
+pub(super) fn lookup_v4(table: &Table4, _lists: &mut BloomLists, keys: &[u32], out: &mut [NextHopId]) {
     for (key, answer) in keys.iter().zip(out) {
         let Ok(next_hop) = lookup_v4_one(table, *key, &mut Plain);
         *answer = NextHopId::from_answer(next_hop);
@@ -91,7 +91,13 @@ pub(super) fn probe_v4<L: Loads>(
     }
 }
 
-pub(super) fn lookup_v6(table: &Table6, _lists: &mut Lists, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
+pub(super) fn lookup_v6(
+    table: &Table6,
+    _lists: &mut BloomLists,
+    hi: &[u64],
+    lo: &[u64],
+    out: &mut [NextHopId],
+) {
     for ((hi, lo), answer) in hi.iter().zip(lo).zip(out) {
         let Ok(next_hop) = lookup_v6_one(table, *hi, *lo, &mut Plain);
         *answer = NextHopId::from_answer(next_hop);

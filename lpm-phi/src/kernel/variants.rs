@@ -4,12 +4,12 @@
 //! sixteen keys at once, which is all that the paper vectorises (section 4.3.2); it walks the lists of buckets key by key.
 
 use crate::variants::hash::LevelKey;
-use crate::variants::table::{HOP_MASK, Level, Table, Words};
+use crate::variants::table::{HOP_MASK, VariantLevel, VariantTable, VariantWords};
 use fib::{CheckedIsa, Isa, NextHopId};
 
 /// Writes the next hop of each IPv4 key to `out`, which is as long.
 #[inline]
-pub(crate) fn lookup_v4(isa: CheckedIsa, table: &Table, keys: &[u32], out: &mut [NextHopId]) {
+pub(crate) fn lookup_v4(isa: CheckedIsa, table: &VariantTable, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
     match isa.get() {
         #[cfg(target_arch = "x86_64")]
@@ -26,7 +26,13 @@ pub(crate) fn lookup_v4(isa: CheckedIsa, table: &Table, keys: &[u32], out: &mut 
 
 /// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
 #[inline]
-pub(crate) fn lookup_v6(isa: CheckedIsa, table: &Table, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
+pub(crate) fn lookup_v6(
+    isa: CheckedIsa,
+    table: &VariantTable,
+    hi: &[u64],
+    lo: &[u64],
+    out: &mut [NextHopId],
+) {
     assert!(hi.len() == out.len() && lo.len() == out.len(), "as many answers as keys");
     match isa.get() {
         #[cfg(target_arch = "x86_64")]
@@ -44,7 +50,7 @@ pub(crate) fn lookup_v6(isa: CheckedIsa, table: &Table, hi: &[u64], lo: &[u64], 
 }
 
 /// The next hop of the longest matching route past /64, if any.
-fn lookup_deep(table: &Table, words: &Words, hi: u64, lo: u64) -> Option<u32> {
+fn lookup_deep(table: &VariantTable, words: &VariantWords, hi: u64, lo: u64) -> Option<u32> {
     let name = table.shape.filter_hash;
     let filter = table.shape.deep.as_ref()?;
     if words.deep.len() == 0 || !words.passes(filter, name, hi.hash(name)) {
@@ -55,7 +61,7 @@ fn lookup_deep(table: &Table, words: &Words, hi: u64, lo: u64) -> Option<u32> {
 }
 
 /// The next hop from the levels, longest first, else from the direct entry.
-fn lookup<W: LevelKey>(table: &Table, words: &Words, address: W) -> u32 {
+fn lookup<W: LevelKey>(table: &VariantTable, words: &VariantWords, address: W) -> u32 {
     table
         .shape
         .levels
@@ -72,7 +78,12 @@ fn direct<W: LevelKey>(direct_bits: u8, address: W) -> usize {
     first.checked_shr(32 - u32::from(direct_bits)).unwrap_or(0) as usize
 }
 
-fn lookup_level<W: LevelKey>(table: &Table, words: &Words, level: &Level, key: W) -> Option<u32> {
+fn lookup_level<W: LevelKey>(
+    table: &VariantTable,
+    words: &VariantWords,
+    level: &VariantLevel,
+    key: W,
+) -> Option<u32> {
     let shape = &table.shape;
     let hash = key.hash(shape.filter_hash);
     if !words.passes(&level.filter, shape.filter_hash, hash) {
@@ -84,7 +95,7 @@ fn lookup_level<W: LevelKey>(table: &Table, words: &Words, level: &Level, key: W
 
 /// The next hop of the key with these words, searched for in the list that begins with the entry `head`.
 #[inline]
-pub(super) fn next_hop(table: &Table, words: &Words, head: u32, key: [u32; 2]) -> Option<u32> {
+pub(super) fn next_hop(table: &VariantTable, words: &VariantWords, head: u32, key: [u32; 2]) -> Option<u32> {
     let number = words.find(&table.shape, head, key);
     (number != 0).then(|| words.get(table.shape.entry(number) + 2) & HOP_MASK)
 }

@@ -6,20 +6,19 @@
 //!
 //! A delta is refused before anything is changed: the room that it can need at most is there before it is applied.
 
-use super::params::{Order, Params};
-use super::table::{Room, Table, TableWriter};
+use super::params::{MihtParams, Order};
+use super::table::{MihtRoom, MihtTable, TableWriter};
 use super::words::{IndexKey, TrieKey};
 use fib::{Change, Details, EngineError, NextHopId, Prefix, RibTable};
 use lpm_core::copies::Copies;
 use lpm_core::engine::{Budget, FibTable, Routes};
-use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Both copies of a family's table, for the one writer.
 pub(super) struct Family<K: TrieKey, W: IndexKey> {
     order: Order,
-    tables: Arc<Copies<Table<K, W>>>,
+    tables: Arc<Copies<MihtTable<K, W>>>,
     writers: [TableWriter; 2],
     /// What the copy that is not live lacks.
     missing: Vec<Change<K>>,
@@ -27,19 +26,19 @@ pub(super) struct Family<K: TrieKey, W: IndexKey> {
 
 impl<K: TrieKey, W: IndexKey> Family<K, W> {
     /// The copy that lookups read, and its writer's view.
-    fn live(&self) -> (&Table<K, W>, &TableWriter) {
+    fn live(&self) -> (&MihtTable<K, W>, &TableWriter) {
         (self.tables.live(), &self.writers[self.tables.live_number()])
     }
 
     /// The copy that no lookup reads, and its writer's view.
-    fn spare(&mut self) -> (&Table<K, W>, &mut TableWriter) {
+    fn spare(&mut self) -> (&MihtTable<K, W>, &mut TableWriter) {
         (self.tables.spare(), &mut self.writers[self.tables.spare_number()])
     }
 
     /// Whether `routes` more routes behind `keys` more index keys fit.
     fn holds(&self, keys: usize, routes: usize) -> bool {
         let (table, writer) = self.live();
-        let need = Room::of(writer.tree.keys() + keys, writer.routes() + routes, self.order);
+        let need = MihtRoom::of(writer.tree.keys() + keys, writer.routes() + routes, self.order);
         table.room().holds(need)
     }
 }
@@ -53,30 +52,30 @@ fn keys_of<K: TrieKey, W: IndexKey>(routes: &[(Prefix<K>, NextHopId)], k: u8) ->
 }
 
 impl<K: TrieKey, W: IndexKey> FibTable<K> for Family<K, W> {
-    type Params = Params;
-    type Shared = Copies<Table<K, W>>;
-    type Size = (Room, Order);
+    type Params = MihtParams;
+    type Shared = Copies<MihtTable<K, W>>;
+    type Size = (MihtRoom, Order);
 
     fn size(
         routes: &[(Prefix<K>, NextHopId)],
-        params: &Params,
+        params: &MihtParams,
         budget: Budget,
-    ) -> Result<(Room, Order), EngineError> {
+    ) -> Result<(MihtRoom, Order), EngineError> {
         let order = K::order(params);
-        let room = Room::of(keys_of::<K, W>(routes, order.k), routes.len(), order);
+        let room = MihtRoom::of(keys_of::<K, W>(routes, order.k), routes.len(), order);
         Ok((if budget.has_reserve() { room.with_reserve() } else { room }, order))
     }
 
-    fn size_bytes((room, order): &(Room, Order)) -> u64 {
-        Table::<K, W>::bytes_for(*room, *order)
+    fn size_bytes((room, order): &(MihtRoom, Order)) -> u64 {
+        MihtTable::<K, W>::bytes_for(*room, *order)
     }
 
     fn build(
-        (room, order): (Room, Order),
+        (room, order): (MihtRoom, Order),
         mut routes: Routes<K>,
-        params: &Params,
+        params: &MihtParams,
     ) -> Result<Self, EngineError> {
-        let empty = || Table::new(order, room, params.common.placement);
+        let empty = || MihtTable::new(order, room, params.common.placement);
         let tables = Copies::new([empty()?, empty()?]);
         let mut writer = TableWriter::new::<K>(order);
         writer.fill(tables.live(), &mut routes);
@@ -85,7 +84,7 @@ impl<K: TrieKey, W: IndexKey> FibTable<K> for Family<K, W> {
         Ok(Self { order, tables: Arc::new(tables), writers, missing: Vec::new() })
     }
 
-    fn shared(&self) -> &Arc<Copies<Table<K, W>>> {
+    fn shared(&self) -> &Arc<Copies<MihtTable<K, W>>> {
         &self.tables
     }
 
@@ -100,32 +99,20 @@ impl<K: TrieKey, W: IndexKey> FibTable<K> for Family<K, W> {
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            index_keys: usize,
-            index_levels: u32,
-            index_nodes: usize,
-            /// Routes shorter than an index key.
-            trie_nodes: usize,
-            suffix_levels_max: f64,
-            suffix_levels_mean: f64,
-            short_levels_max: f64,
-            short_levels_mean: f64,
-        }
         let (table, writer) = self.live();
-        let [(suffix_levels_max, suffix_levels_mean), (short_levels_max, short_levels_mean)] =
-            writer.tries.levels();
-        let figures = Figures {
-            index_keys: writer.tree.keys(),
-            index_levels: table.tree.root().1,
-            index_nodes: writer.tree.nodes(),
-            trie_nodes: writer.tries.nodes(),
-            suffix_levels_max,
-            suffix_levels_mean,
-            short_levels_max,
-            short_levels_mean,
-        };
-        Details::of_family(K::FAMILY, &figures)
+        let [suffix, short] = writer.tries.levels();
+        Details::from([
+            ("index_keys", writer.tree.keys().into()),
+            ("index_levels", table.tree.root().1.into()),
+            ("index_nodes", writer.tree.nodes().into()),
+            ("trie_nodes", writer.tries.nodes().into()),
+            ("suffix_levels_max", suffix.0.into()),
+            ("suffix_levels_mean", suffix.1.into()),
+            // Of the routes shorter than an index key.
+            ("short_levels_max", short.0.into()),
+            ("short_levels_mean", short.1.into()),
+        ])
+        .of_family(K::FAMILY)
     }
 
     /// Counts withdraws first, as they are applied.
@@ -175,18 +162,19 @@ mod tests {
     /// A RIB, and the family that it is committed to.
     struct Followed {
         rib: Rib,
-        params: Params,
+        params: MihtParams,
         family: Family4,
     }
 
     impl Followed {
         fn new(order: Order) -> Self {
-            let params = Params { v4: order, ..Params::from_options(&EngineOptions::default()).unwrap() };
+            let params =
+                MihtParams { v4: order, ..MihtParams::from_options(&EngineOptions::default()).unwrap() };
             let family = Self::anew(&[], &params);
             Self { rib: Rib::plain(), params, family }
         }
 
-        fn anew(routes: &[(Prefix4, NextHopId)], params: &Params) -> Family4 {
+        fn anew(routes: &[(Prefix4, NextHopId)], params: &MihtParams) -> Family4 {
             let size = Family4::size(routes, params, Budget::Ample).unwrap();
             Family4::build(size, routes.to_vec(), params).unwrap()
         }

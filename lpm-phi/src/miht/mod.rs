@@ -28,9 +28,9 @@ use family::Family;
 use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};
 use lpm_core::copies::Copies;
 use lpm_core::engine::{Algorithm, CpuEngine};
-use params::Params;
+use params::MihtParams;
 use std::marker::PhantomData;
-use table::Table;
+use table::MihtTable;
 use words::IndexKey;
 
 /// The engine's name on the command line.
@@ -41,7 +41,7 @@ pub const NAME: &str = "miht";
 /// # Errors
 /// [`EngineError::Parameter`] for parameters that cannot be met, else as [`CpuEngine::new`].
 pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let params = Params::from_options(options)?;
+    let params = MihtParams::from_options(options)?;
     Ok(match params.v6.k {
         ..=32 => Box::new(CpuEngine::<Miht<u32>>::new(params)?),
         33..=64 => Box::new(CpuEngine::<Miht<u64>>::new(params)?),
@@ -53,20 +53,20 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
 struct Miht<W>(PhantomData<W>);
 
 impl<W: IndexKey> Algorithm for Miht<W> {
-    type Params = Params;
+    type Params = MihtParams;
     type V4 = Family<u32, u32>;
     type V6 = Family<u128, W>;
     type Scratch = ();
 
-    fn name(_: &Params) -> &'static str {
+    fn name(_: &MihtParams) -> &'static str {
         NAME
     }
 
     fn scratch() {}
 
     fn lookup_v4(
-        _: &Params,
-        table: &Copies<Table<u32, u32>>,
+        _: &MihtParams,
+        table: &Copies<MihtTable<u32, u32>>,
         (): &mut (),
         keys: &[u32],
         out: &mut [NextHopId],
@@ -75,8 +75,8 @@ impl<W: IndexKey> Algorithm for Miht<W> {
     }
 
     fn lookup_v6(
-        _: &Params,
-        table: &Copies<Table<u128, W>>,
+        _: &MihtParams,
+        table: &Copies<MihtTable<u128, W>>,
         (): &mut (),
         keys: (&[u64], &[u64]),
         out: &mut [NextHopId],

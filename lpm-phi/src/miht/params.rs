@@ -18,7 +18,7 @@ pub struct Order {
 
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Copy, Debug)]
-pub struct Params {
+pub struct MihtParams {
     /// Those that every engine has; lookups are scalar. `table_bytes_max` does not count the copy that updates go to.
     pub common: Common,
     /// Of IPv4; the paper's is (16, 16) (section 5.1).
@@ -27,13 +27,13 @@ pub struct Params {
     pub v6: Order,
 }
 
-impl AsRef<Common> for Params {
+impl AsRef<Common> for MihtParams {
     fn as_ref(&self) -> &Common {
         &self.common
     }
 }
 
-impl Params {
+impl MihtParams {
     /// Reads the parameters `k4` (1..32), `m4` (3..256), `k6` (1..128) and `m6` (3..256).
     ///
     /// # Errors
@@ -73,8 +73,8 @@ impl Params {
 mod tests {
     use super::*;
 
-    fn with(pairs: &[(&str, &str)]) -> Result<Params, EngineError> {
-        Params::from_options(&EngineOptions::of(pairs))
+    fn with(pairs: &[(&str, &str)]) -> Result<MihtParams, EngineError> {
+        MihtParams::from_options(&EngineOptions::of(pairs))
     }
 
     #[test]

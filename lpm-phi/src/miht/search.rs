@@ -5,8 +5,8 @@
 //! its number is known, one level before it is read. All leaves of the index tree are equally deep, so the descent of the tree has
 //! no branch that depends on a key; in the tries, finished lanes are removed from a list without such a branch.
 
-use super::table::Table;
-use super::trie::Trie;
+use super::table::MihtTable;
+use super::trie::MihtTrie;
 use super::words::{IndexKey, TrieKey};
 use crate::kernel::prefetch;
 use fib::NextHopId;
@@ -28,7 +28,7 @@ struct Lanes<K> {
 
 /// Writes the next hop of each key to `out`, which is as long.
 pub(super) fn answer<K: TrieKey, W: IndexKey>(
-    table: &Table<K, W>,
+    table: &MihtTable<K, W>,
     keys: K::Arrays<'_>,
     out: &mut [NextHopId],
 ) {
@@ -40,7 +40,7 @@ pub(super) fn answer<K: TrieKey, W: IndexKey>(
 /// Answers `out.len()` keys, at most [`CHUNK`]; `key_at` returns each.
 #[inline]
 fn answer_chunk<K: TrieKey, W: IndexKey>(
-    table: &Table<K, W>,
+    table: &MihtTable<K, W>,
     key_at: impl Fn(usize) -> K,
     out: &mut [NextHopId],
 ) {
@@ -53,7 +53,7 @@ fn answer_chunk<K: TrieKey, W: IndexKey>(
     descend_tree(table, &mut lanes, count);
     let found = lanes.start(count, |_, root| root);
     lanes.descend_tries(table.nodes(), found, table.k);
-    let Trie { root, base } = table.short();
+    let MihtTrie { root, base } = table.short();
     let rest = lanes.start(count, |best, _| if best.is_none() { root } else { 0 });
     lanes.descend_tries(table.nodes(), rest, base);
     out[..count].copy_from_slice(&lanes.best[..count]);
@@ -61,7 +61,7 @@ fn answer_chunk<K: TrieKey, W: IndexKey>(
 
 /// Moves each lane to the root of its index key's trie; 0 if it has none.
 #[inline]
-fn descend_tree<K: TrieKey, W: IndexKey>(table: &Table<K, W>, lanes: &mut Lanes<K>, count: usize) {
+fn descend_tree<K: TrieKey, W: IndexKey>(table: &MihtTable<K, W>, lanes: &mut Lanes<K>, count: usize) {
     let mut words = [W::MAX; CHUNK];
     for (word, key) in words[..count].iter_mut().zip(&lanes.keys) {
         *word = key.index(table.k);

@@ -1,12 +1,12 @@
 //! A table of one family: an index tree, priority tries behind its keys, and one priority trie for short prefixes.
 //!
 //! A prefix of at least `k` bits is in the trie of its index key, its first `k` bits. Shorter prefixes have no index key; they are in
-//! the trie that the paper calls PT\[-1\] (section 5.1). Lookups read a [`Table`]; a [`TableWriter`] changes a table that no lookup
+//! the trie that the paper calls PT\[-1\] (section 5.1). Lookups read a [`MihtTable`]; a [`TableWriter`] changes a table that no lookup
 //! reads.
 
 use super::params::Order;
 use super::tree::{TreeStore, TreeWriter};
-use super::trie::{Trie, TrieWriter};
+use super::trie::{MihtTrie, TrieWriter};
 use super::words::{IndexKey, TrieKey};
 use fib::{Change, EngineError, NextHopId, Prefix};
 use lpm_core::memory::{Array, Placement};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The structures of one family that lookups read.
 #[derive(Debug)]
-pub(super) struct Table<K: TrieKey, W: IndexKey> {
+pub(super) struct MihtTable<K: TrieKey, W: IndexKey> {
     /// Bits of an index key.
     pub(super) k: u8,
     /// Maps index keys to roots of tries.
@@ -29,14 +29,14 @@ pub(super) struct Table<K: TrieKey, W: IndexKey> {
 
 /// The capacity of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct MihtRoom {
     /// Nodes of the index tree.
     pub(super) tree_nodes: usize,
     /// Nodes of tries, including node 0.
     pub(super) trie_nodes: usize,
 }
 
-impl Room {
+impl MihtRoom {
     /// The room that `keys` index keys and `routes` routes need at most.
     pub(super) fn of(keys: usize, routes: usize, order: Order) -> Self {
         Self { tree_nodes: TreeWriter::nodes_max(keys, order.m), trie_nodes: routes + 1 }
@@ -56,9 +56,9 @@ impl Room {
     }
 }
 
-impl<K: TrieKey, W: IndexKey> Table<K, W> {
+impl<K: TrieKey, W: IndexKey> MihtTable<K, W> {
     /// An empty table.
-    pub(super) fn new(order: Order, room: Room, placement: Placement) -> Result<Self, EngineError> {
+    pub(super) fn new(order: Order, room: MihtRoom, placement: Placement) -> Result<Self, EngineError> {
         let nodes_max = u32::MAX as usize;
         if room.tree_nodes > nodes_max || room.trie_nodes > nodes_max {
             let used = room.tree_nodes.max(room.trie_nodes) as u64;
@@ -74,7 +74,7 @@ impl<K: TrieKey, W: IndexKey> Table<K, W> {
     }
 
     /// Bytes of a table with that room, before rounding to pages.
-    pub(super) fn bytes_for(room: Room, order: Order) -> u64 {
+    pub(super) fn bytes_for(room: MihtRoom, order: Order) -> u64 {
         TreeStore::<W>::bytes_for(room.tree_nodes, order.m) + (room.trie_nodes * K::WORDS * 8) as u64
     }
 
@@ -84,8 +84,8 @@ impl<K: TrieKey, W: IndexKey> Table<K, W> {
     }
 
     /// The table's room.
-    pub(super) fn room(&self) -> Room {
-        Room { tree_nodes: self.tree.capacity(), trie_nodes: self.nodes.len() / K::WORDS }
+    pub(super) fn room(&self) -> MihtRoom {
+        MihtRoom { tree_nodes: self.tree.capacity(), trie_nodes: self.nodes.len() / K::WORDS }
     }
 
     /// The nodes of all tries.
@@ -102,16 +102,16 @@ impl<K: TrieKey, W: IndexKey> Table<K, W> {
 
     /// The trie of prefixes shorter than `k`.
     #[inline]
-    pub(super) fn short(&self) -> Trie {
-        Trie { root: self.short.load(Relaxed), base: 0 }
+    pub(super) fn short(&self) -> MihtTrie {
+        MihtTrie { root: self.short.load(Relaxed), base: 0 }
     }
 
     /// The trie that `prefix` belongs to; empty if it does not exist.
-    fn trie_of(&self, prefix: Prefix<K>) -> Trie {
+    fn trie_of(&self, prefix: Prefix<K>) -> MihtTrie {
         if prefix.len() < self.k {
             return self.short();
         }
-        Trie { root: self.tree.get(prefix.address().index(self.k)), base: self.k }
+        MihtTrie { root: self.tree.get(prefix.address().index(self.k)), base: self.k }
     }
 
     /// Whether the trie that `prefix` belongs to has any prefix.
@@ -142,7 +142,7 @@ impl TableWriter {
     /// each other, the upper ones first.
     pub(super) fn fill<K: TrieKey, W: IndexKey>(
         &mut self,
-        table: &Table<K, W>,
+        table: &MihtTable<K, W>,
         routes: &mut [(Prefix<K>, NextHopId)],
     ) {
         let k = table.k;
@@ -154,7 +154,7 @@ impl TableWriter {
         let mut entries = Vec::new();
         for group in routes.chunk_by(|a, b| key(a.0) == key(b.0)) {
             let key = group.first().and_then(|(prefix, _)| key(*prefix));
-            let mut trie = Trie { root: 0, base: if key.is_some() { k } else { 0 } };
+            let mut trie = MihtTrie { root: 0, base: if key.is_some() { k } else { 0 } };
             for (prefix, next_hop) in group {
                 (trie.root, _) = self.tries.insert(table.nodes(), trie, *prefix, *next_hop);
             }
@@ -167,7 +167,7 @@ impl TableWriter {
     }
 
     /// Applies `changes`, withdraws first, so that the other changes can use the nodes that they free.
-    pub(super) fn apply<K: TrieKey, W: IndexKey>(&mut self, table: &Table<K, W>, changes: &[Change<K>]) {
+    pub(super) fn apply<K: TrieKey, W: IndexKey>(&mut self, table: &MihtTable<K, W>, changes: &[Change<K>]) {
         for change in changes.iter().filter(|change| change.withdraws()) {
             self.withdraw(table, change.prefix);
         }
@@ -178,7 +178,7 @@ impl TableWriter {
 
     fn announce<K: TrieKey, W: IndexKey>(
         &mut self,
-        table: &Table<K, W>,
+        table: &MihtTable<K, W>,
         prefix: Prefix<K>,
         next_hop: NextHopId,
     ) {
@@ -194,7 +194,7 @@ impl TableWriter {
         }
     }
 
-    fn withdraw<K: TrieKey, W: IndexKey>(&mut self, table: &Table<K, W>, prefix: Prefix<K>) {
+    fn withdraw<K: TrieKey, W: IndexKey>(&mut self, table: &MihtTable<K, W>, prefix: Prefix<K>) {
         let trie = table.trie_of(prefix);
         let (root, _) = self.tries.remove(table.nodes(), trie, prefix);
         if root == trie.root {
@@ -208,7 +208,7 @@ impl TableWriter {
     }
 
     /// Copies `table` to `copy`, which must be empty and have the same room.
-    pub(super) fn copy<K: TrieKey, W: IndexKey>(&self, table: &Table<K, W>, copy: &Table<K, W>) {
+    pub(super) fn copy<K: TrieKey, W: IndexKey>(&self, table: &MihtTable<K, W>, copy: &MihtTable<K, W>) {
         copy.tree.copy_from(&table.tree, self.tree.touched());
         copy.short.store(table.short().root, Relaxed);
         for (from, to) in table.nodes.iter().zip(copy.nodes.iter()).take(self.tries.touched() * K::WORDS) {

@@ -40,7 +40,7 @@ impl<W: IndexKey> TreeStore<W> {
             root: AtomicU32::new(0),
             height: AtomicU32::new(1),
         };
-        tree.write(0, &Entries::default());
+        tree.write(0, &NodeEntries::default());
         Ok(tree)
     }
 
@@ -109,7 +109,7 @@ impl<W: IndexKey> TreeStore<W> {
     }
 
     /// Stores `entries` as `node`.
-    fn write(&self, node: u32, entries: &Entries<W>) {
+    fn write(&self, node: u32, entries: &NodeEntries<W>) {
         let start = node as usize * self.places;
         for at in 0..self.places {
             let (key, pointer) = entries.0.get(at).copied().unwrap_or((W::MAX, 0));
@@ -119,10 +119,10 @@ impl<W: IndexKey> TreeStore<W> {
     }
 
     /// The first `len` entries of `node`.
-    fn read(&self, node: u32, len: usize) -> Entries<W> {
+    fn read(&self, node: u32, len: usize) -> NodeEntries<W> {
         let start = node as usize * self.places;
         let entry = |at| (W::load(&self.keys, at), self.pointers[at].load(Relaxed));
-        Entries((start..start + len).map(entry).collect())
+        NodeEntries((start..start + len).map(entry).collect())
     }
 
     /// Copies the first `nodes` nodes of `other`, which has the same size, and its root.
@@ -138,9 +138,9 @@ impl<W: IndexKey> TreeStore<W> {
 
 /// The keys and pointers of a node. The last key of an internal node is `W::MAX`.
 #[derive(Clone, Debug)]
-struct Entries<W>(Vec<(W, u32)>);
+struct NodeEntries<W>(Vec<(W, u32)>);
 
-impl<W> Default for Entries<W> {
+impl<W> Default for NodeEntries<W> {
     fn default() -> Self {
         Self(Vec::new())
     }
@@ -198,7 +198,7 @@ impl TreeWriter {
         assert!(self.keys == 0 && self.nodes() == 1, "only an empty tree is filled");
         self.keys = entries.len();
         if entries.len() <= self.m {
-            self.write(store, 0, &Entries(entries));
+            self.write(store, 0, &NodeEntries(entries));
             return;
         }
         self.free.push(0);
@@ -216,7 +216,7 @@ impl TreeWriter {
                 rest = after;
                 let bound = mine.last().map_or(W::MAX, |(key, _)| *key);
                 let node = self.take();
-                let mut mine = Entries(mine.to_vec());
+                let mut mine = NodeEntries(mine.to_vec());
                 if height > 1 {
                     mine.unbind();
                 }
@@ -242,7 +242,7 @@ impl TreeWriter {
         let (mut node, mut height) = (leaf, 1);
         while entries.0.len() > self.m {
             // Split the node: the left half keeps its place in the parent, the right half is inserted after it.
-            let right_entries = Entries(entries.0.split_off(entries.0.len().div_ceil(2)));
+            let right_entries = NodeEntries(entries.0.split_off(entries.0.len().div_ceil(2)));
             let bound = entries.0.last().map_or(W::MAX, |(bound, _)| *bound);
             if height > 1 {
                 entries.unbind();
@@ -253,7 +253,7 @@ impl TreeWriter {
             height += 1;
             let Some((parent, at)) = path.pop() else {
                 let root = self.take();
-                self.write(store, root, &Entries(vec![(bound, node), (W::MAX, right)]));
+                self.write(store, root, &NodeEntries(vec![(bound, node), (W::MAX, right)]));
                 store.root.store(root, Relaxed);
                 store.height.store(height, Relaxed);
                 return;
@@ -301,9 +301,9 @@ impl TreeWriter {
     fn balance<W: IndexKey>(
         &mut self,
         store: &TreeStore<W>,
-        siblings: &mut Entries<W>,
+        siblings: &mut NodeEntries<W>,
         at: usize,
-        entries: &Entries<W>,
+        entries: &NodeEntries<W>,
         is_leaf: bool,
     ) {
         let left_at = at.saturating_sub(1); // the left neighbour if there is one, else the right
@@ -321,7 +321,7 @@ impl TreeWriter {
             siblings.0.remove(left_at + 1);
             return;
         }
-        let right_entries = Entries(all.0.split_off(all.0.len().div_ceil(2)));
+        let right_entries = NodeEntries(all.0.split_off(all.0.len().div_ceil(2)));
         siblings.0[left_at].0 = all.0.last().map_or(W::MAX, |(bound, _)| *bound);
         if !is_leaf {
             all.unbind();
@@ -345,12 +345,12 @@ impl TreeWriter {
         path
     }
 
-    fn read<W: IndexKey>(&self, store: &TreeStore<W>, node: u32) -> Entries<W> {
+    fn read<W: IndexKey>(&self, store: &TreeStore<W>, node: u32) -> NodeEntries<W> {
         store.read(node, self.lens[node as usize] as usize)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "at most m")]
-    fn write<W: IndexKey>(&mut self, store: &TreeStore<W>, node: u32, entries: &Entries<W>) {
+    fn write<W: IndexKey>(&mut self, store: &TreeStore<W>, node: u32, entries: &NodeEntries<W>) {
         self.lens[node as usize] = entries.0.len() as u32;
         store.write(node, entries);
     }
@@ -384,7 +384,7 @@ impl TreeWriter {
     }
 }
 
-impl<W: IndexKey> Entries<W> {
+impl<W: IndexKey> NodeEntries<W> {
     /// Removes the bound of the last child.
     fn unbind(&mut self) {
         if let Some(last) = self.0.last_mut() {

@@ -26,14 +26,14 @@ pub(super) struct TrieWriter {
 
 /// A trie, by its root (0: empty) and the number of bits that all its prefixes share.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trie {
+pub(super) struct MihtTrie {
     pub(super) root: u32,
     pub(super) base: u8,
 }
 
 /// A node on a path: its number, the position of the bit it branches on, and its parent with the bit that leads here.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct TrieStep {
     node: u32,
     position: u8,
     above: Option<(u32, u32)>,
@@ -80,7 +80,7 @@ impl TrieWriter {
     pub(super) fn insert<K: TrieKey>(
         &mut self,
         nodes: &[K::Raw],
-        trie: Trie,
+        trie: MihtTrie,
         prefix: Prefix<K>,
         next_hop: NextHopId,
     ) -> (u32, NextHopId) {
@@ -118,7 +118,7 @@ impl TrieWriter {
     pub(super) fn remove<K: TrieKey>(
         &mut self,
         nodes: &[K::Raw],
-        trie: Trie,
+        trie: MihtTrie,
         prefix: Prefix<K>,
     ) -> (u32, NextHopId) {
         let Some(mut gap) = Self::find(nodes, trie, prefix) else {
@@ -141,8 +141,8 @@ impl TrieWriter {
     }
 
     /// The node that holds `prefix`.
-    fn find<K: TrieKey>(nodes: &[K::Raw], trie: Trie, prefix: Prefix<K>) -> Option<Step> {
-        let mut step = Step { node: trie.root, position: trie.base, above: None };
+    fn find<K: TrieKey>(nodes: &[K::Raw], trie: MihtTrie, prefix: Prefix<K>) -> Option<TrieStep> {
+        let mut step = TrieStep { node: trie.root, position: trie.base, above: None };
         while step.node != 0 {
             let node = K::load(&nodes[step.node as usize]);
             if node.prefix() == prefix {
@@ -173,14 +173,14 @@ impl TrieWriter {
 }
 
 /// One step down from `step`, whose node is `node`.
-fn below<K: TrieKey>(step: Step, bit: u32, node: Node<K>) -> Step {
-    Step { node: node.child(bit), position: step.position + 1, above: Some((step.node, bit)) }
+fn below<K: TrieKey>(step: TrieStep, bit: u32, node: Node<K>) -> TrieStep {
+    TrieStep { node: node.child(bit), position: step.position + 1, above: Some((step.node, bit)) }
 }
 
 /// The node below `step` with the longest prefix. A priority node has the longest prefix of its subtree; below an ordinary node a
 /// search is needed.
-fn longest_below<K: TrieKey>(nodes: &[K::Raw], step: Step) -> Option<Step> {
-    let mut longest: Option<(u8, Step)> = None;
+fn longest_below<K: TrieKey>(nodes: &[K::Raw], step: TrieStep) -> Option<TrieStep> {
+    let mut longest: Option<(u8, TrieStep)> = None;
     let mut stack = vec![step];
     while let Some(step) = stack.pop() {
         let node = K::load(&nodes[step.node as usize]);
@@ -210,7 +210,7 @@ mod tests {
     struct Followed<K: TrieKey> {
         words: Vec<AtomicU64>,
         writer: TrieWriter,
-        trie: Trie,
+        trie: MihtTrie,
         right: BTreeMap<Prefix<K>, NextHopId>,
     }
 
@@ -220,7 +220,7 @@ mod tests {
             Self {
                 words,
                 writer: TrieWriter::new(K::BITS),
-                trie: Trie { root: 0, base },
+                trie: MihtTrie { root: 0, base },
                 right: BTreeMap::new(),
             }
         }

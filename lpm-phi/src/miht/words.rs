@@ -3,7 +3,7 @@
 //! Both are atomic words, loaded and stored relaxed. A table has two copies, and the writer changes only the copy that no lookup
 //! reads (see `family`), so no order among words is needed.
 
-use super::params::{Order, Params};
+use super::params::{MihtParams, Order};
 use fib::{Key, NextHopId, Prefix};
 use lpm_core::memory;
 use std::fmt::Debug;
@@ -141,7 +141,7 @@ pub(super) trait TrieKey: Key {
     type Arrays<'a>: Copy;
 
     /// The order of this family's index tree.
-    fn order(params: &Params) -> Order;
+    fn order(params: &MihtParams) -> Order;
 
     /// Key number `at` of a batch.
     fn get(keys: Self::Arrays<'_>, at: usize) -> Self;
@@ -164,7 +164,7 @@ impl TrieKey for u32 {
     type Raw = [AtomicU64; 2];
     const WORDS: usize = 2;
     type Arrays<'a> = &'a [Self];
-    fn order(params: &Params) -> Order {
+    fn order(params: &MihtParams) -> Order {
         params.v4
     }
 
@@ -206,7 +206,7 @@ impl TrieKey for u128 {
     type Raw = [AtomicU64; 4];
     const WORDS: usize = 4;
     type Arrays<'a> = (&'a [u64], &'a [u64]);
-    fn order(params: &Params) -> Order {
+    fn order(params: &MihtParams) -> Order {
         params.v6
     }
 

@@ -29,9 +29,9 @@ mod writer;
 use crate::kernel::variants::{lookup_v4, lookup_v6};
 use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};
 use lpm_core::engine::{Algorithm, CpuEngine};
-use params::{Params, Variant};
-use table::Table;
-use writer::Writer;
+use params::{Variant, VariantParams};
+use table::VariantTable;
+use writer::VariantWriter;
 
 /// The name of the engine of section 3.1 on the command line.
 pub const NAIVE: &str = "bloom-naive";
@@ -45,33 +45,39 @@ pub const ENTRY_BYTES: u64 = 4 + 4 * table::ENTRY_WORDS as u64;
 /// # Errors
 /// [`EngineError::Parameter`] or [`EngineError::Isa`] for options that cannot be met, else as [`CpuEngine::new`].
 pub fn make(variant: Variant, options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
-    Ok(Box::new(CpuEngine::<Variants>::new(Params::from_options(variant, options)?)?))
+    Ok(Box::new(CpuEngine::<Variants>::new(VariantParams::from_options(variant, options)?)?))
 }
 
 /// Both forms, for the engine shell.
 struct Variants;
 
 impl Algorithm for Variants {
-    type Params = Params;
-    type V4 = Writer<u32>;
-    type V6 = Writer<u128>;
+    type Params = VariantParams;
+    type V4 = VariantWriter<u32>;
+    type V6 = VariantWriter<u128>;
     type Scratch = ();
 
-    fn name(params: &Params) -> &'static str {
+    fn name(params: &VariantParams) -> &'static str {
         params.variant.name()
     }
 
     fn scratch() {}
 
     #[inline]
-    fn lookup_v4(params: &Params, table: &Table, (): &mut (), keys: &[u32], out: &mut [NextHopId]) {
+    fn lookup_v4(
+        params: &VariantParams,
+        table: &VariantTable,
+        (): &mut (),
+        keys: &[u32],
+        out: &mut [NextHopId],
+    ) {
         lookup_v4(params.common.isa, table, keys, out);
     }
 
     #[inline]
     fn lookup_v6(
-        params: &Params,
-        table: &Table,
+        params: &VariantParams,
+        table: &VariantTable,
         (): &mut (),
         (hi, lo): (&[u64], &[u64]),
         out: &mut [NextHopId],

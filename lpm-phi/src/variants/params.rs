@@ -36,7 +36,7 @@ pub enum LevelChoice {
 
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Copy, Debug)]
-pub struct Params {
+pub struct VariantParams {
     /// The form of the tables.
     pub variant: Variant,
     /// Those that every engine has.
@@ -51,13 +51,13 @@ pub struct Params {
     pub levels: LevelChoice,
 }
 
-impl AsRef<Common> for Params {
+impl AsRef<Common> for VariantParams {
     fn as_ref(&self) -> &Common {
         &self.common
     }
 }
 
-impl Params {
+impl VariantParams {
     /// Reads the parameters `fpr` (0.01..0.9), `filter-hash`, `table-hash` or both as `hash` (`murmur`, `knuth`, `h2`, `rand`)
     /// and, for `bloom-baseline`, `levels` (`auto`, 1..64).
     ///
@@ -149,8 +149,12 @@ impl Params {
 mod tests {
     use super::*;
 
-    fn with(variant: Variant, isa: Option<Isa>, pairs: &[(&str, &str)]) -> Result<Params, EngineError> {
-        Params::from_options(variant, &EngineOptions { isa, ..EngineOptions::of(pairs) })
+    fn with(
+        variant: Variant,
+        isa: Option<Isa>,
+        pairs: &[(&str, &str)],
+    ) -> Result<VariantParams, EngineError> {
+        VariantParams::from_options(variant, &EngineOptions { isa, ..EngineOptions::of(pairs) })
     }
 
     #[test]

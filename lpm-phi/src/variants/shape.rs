@@ -6,14 +6,14 @@
 use super::ENTRY_BYTES;
 use super::divisor::Divisor;
 use super::hash::LevelKey;
-use super::params::{LevelChoice, Params, Variant};
-use super::table::{ENTRY_WORDS, Filter, Level, Shape};
+use super::params::{LevelChoice, Variant, VariantParams};
+use super::table::{ENTRY_WORDS, Filter, VariantLevel, VariantShape};
 use crate::bloom::equations::FilterSize;
 use crate::bloom::update::expanded_entries;
 use crate::cpe::CpeError;
 use crate::cpe::dpcpe::Dpcpe;
 use crate::cpe::histogram::LengthHistogram;
-use crate::cpe::model::{HostModel, Layout};
+use crate::cpe::model::{ExpandedLayout, HostModel};
 use fib::{EngineError, Key, NextHopId, Prefix, Prefix6};
 use lpm_core::engine::Budget;
 use std::ops::RangeInclusive;
@@ -34,7 +34,10 @@ pub(crate) trait TableKey: Key {
     /// The prefix as one past /64, if it is.
     fn as_deep(prefix: Prefix<Self>) -> Option<Prefix6>;
     /// The levels of the baseline below its direct entries, and the bits of these.
-    fn baseline(routes: &[(Prefix<Self>, NextHopId)], params: &Params) -> Result<(u8, Vec<u8>), EngineError>;
+    fn baseline(
+        routes: &[(Prefix<Self>, NextHopId)],
+        params: &VariantParams,
+    ) -> Result<(u8, Vec<u8>), EngineError>;
 }
 
 impl TableKey for u32 {
@@ -48,7 +51,7 @@ impl TableKey for u32 {
         None
     }
 
-    fn baseline(_: &[(Prefix<Self>, NextHopId)], _: &Params) -> Result<(u8, Vec<u8>), EngineError> {
+    fn baseline(_: &[(Prefix<Self>, NextHopId)], _: &VariantParams) -> Result<(u8, Vec<u8>), EngineError> {
         Ok((DIRECT_BITS, vec![24, 32]))
     }
 }
@@ -64,13 +67,16 @@ impl TableKey for u128 {
         (prefix.len() > 64).then_some(prefix)
     }
 
-    fn baseline(routes: &[(Prefix<Self>, NextHopId)], params: &Params) -> Result<(u8, Vec<u8>), EngineError> {
+    fn baseline(
+        routes: &[(Prefix<Self>, NextHopId)],
+        params: &VariantParams,
+    ) -> Result<(u8, Vec<u8>), EngineError> {
         let histogram = LengthHistogram::of(1, 64, routes.iter().map(|(prefix, _)| *prefix));
         let levels = match params.levels {
             LevelChoice::Fixed(levels) => Dpcpe::solve(&histogram).levels(levels),
             LevelChoice::Auto => {
                 let (fpr, table_bytes_max) = (params.fpr, params.common.table_bytes_max);
-                let layout = Layout { fpr, entry_bytes: ENTRY_BYTES, table_bytes_max };
+                let layout = ExpandedLayout { fpr, entry_bytes: ENTRY_BYTES, table_bytes_max };
                 HostModel::detect().choose(&histogram, &layout)
             }
         };
@@ -92,22 +98,22 @@ const fn full(error: CpeError) -> EngineError {
 
 /// What a table is made for.
 #[derive(Debug)]
-pub(crate) struct Plan {
-    pub(super) shape: Shape,
+pub(crate) struct VariantPlan {
+    pub(super) shape: VariantShape,
     /// The lengths answered by the direct entries, then those of each level, then those past /64.
     pub(super) groups: Vec<RangeInclusive<u8>>,
     /// Entries of each level, and last the routes past /64, with room to grow.
     pub(super) rooms: Vec<u64>,
 }
 
-impl Plan {
+impl VariantPlan {
     /// The table for `routes`, sorted.
     ///
     /// # Errors
     /// [`EngineError::Full`] for more words than a gather can index, and for levels that cannot be had.
     pub(super) fn of<K: TableKey>(
         routes: &[(Prefix<K>, NextHopId)],
-        params: &Params,
+        params: &VariantParams,
         budget: Budget,
     ) -> Result<Self, EngineError> {
         let last = K::Word::BITS;
@@ -141,8 +147,8 @@ fn lay_out<K: TableKey>(
     direct_bits: u8,
     lengths: &[u8],
     (entries, rooms): (&[u64], &[u64]),
-    params: &Params,
-) -> Result<Shape, EngineError> {
+    params: &VariantParams,
+) -> Result<VariantShape, EngineError> {
     let bits = |entries: u64| FilterSize::for_rate(entries.max(ROOM_MIN), params.fpr);
     let filters: Vec<FilterSize> = entries.iter().map(|entries| bits(*entries)).collect();
     let rooms = &rooms[..lengths.len()];
@@ -170,11 +176,11 @@ fn lay_out<K: TableKey>(
     let mut levels = Vec::with_capacity(lengths.len());
     for ((len, filter), room) in lengths.iter().zip(&placed).zip(rooms) {
         let bucket_count = Divisor::new(bucket_count(room) as u32);
-        levels.push(Level { len: *len, filter: *filter, buckets: at, bucket_count });
+        levels.push(VariantLevel { len: *len, filter: *filter, buckets: at, bucket_count });
         at += bucket_count.n as usize;
     }
     let wide = |name: super::hash::HashName| if K::Word::BITS == 64 { name.for_64_bits() } else { name };
-    Ok(Shape {
+    Ok(VariantShape {
         direct_bits,
         levels,
         deep: placed.get(lengths.len()).copied(),
@@ -202,16 +208,16 @@ mod tests {
         {
             let parameters = vec![("fpr".to_owned(), fpr.to_owned())];
             let options = EngineOptions { parameters, ..EngineOptions::default() };
-            let params = Params::from_options(variant, &options).unwrap();
+            let params = VariantParams::from_options(variant, &options).unwrap();
             check(&routes_v4, &params);
             check(&routes_v6, &params);
         }
     }
 
-    fn check<K: TableKey>(routes: &[(Prefix<K>, NextHopId)], params: &Params) {
+    fn check<K: TableKey>(routes: &[(Prefix<K>, NextHopId)], params: &VariantParams) {
         let mut routes = routes.to_vec();
         routes.sort_unstable();
-        let Plan { shape, groups, .. } = Plan::of(&routes, params, Budget::Ample).unwrap();
+        let VariantPlan { shape, groups, .. } = VariantPlan::of(&routes, params, Budget::Ample).unwrap();
         assert_eq!(shape.levels.last().map(|level| u32::from(level.len)), Some(K::Word::BITS.into()));
         let mut sizes = Vec::new();
         for (level, lengths) in shape.levels.iter().zip(&groups[1..]) {

@@ -26,16 +26,16 @@ pub(crate) const OWNER_SHIFT: u32 = 24;
 
 /// One family's tables.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct VariantTable {
     /// The layout.
-    pub(crate) shape: Shape,
+    pub(crate) shape: VariantShape,
     /// Both copies of the mutable part.
-    pub(super) copies: Copies<Words>,
+    pub(super) copies: Copies<VariantWords>,
 }
 
 /// One copy of the mutable part of a table.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub(crate) struct VariantWords {
     /// Direct entries, filters, buckets and entries.
     pub(crate) words: Array<AtomicU32>,
     /// IPv6 routes past /64.
@@ -44,11 +44,11 @@ pub(crate) struct Words {
 
 /// The layout of a table, fixed when it is made.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct VariantShape {
     /// Leading bits that index the direct entries; with 0 there is one, of the default route.
     pub(crate) direct_bits: u8,
     /// Ascending by length.
-    pub(crate) levels: Vec<Level>,
+    pub(crate) levels: Vec<VariantLevel>,
     /// The filter over the first 64 bits of routes past /64; IPv6 only.
     pub(crate) deep: Option<Filter>,
     /// First word of the entries; number 0 means no entry.
@@ -63,7 +63,7 @@ pub(crate) struct Shape {
 
 /// One filter and hash table.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Level {
+pub(crate) struct VariantLevel {
     /// The length of its keys.
     pub(crate) len: u8,
     pub(crate) filter: Filter,
@@ -98,7 +98,7 @@ impl Filter {
     }
 }
 
-impl Shape {
+impl VariantShape {
     /// Whether a key's filter hash also selects its bucket (section 4.1): if both use the same function, and it is cheap. The
     /// costly hash of the baseline is computed again, as in the paper.
     #[inline]
@@ -108,7 +108,7 @@ impl Shape {
 
     /// The word index of the bucket of `key`, whose filter hash is `first`.
     #[inline]
-    pub(crate) fn bucket<W: LevelKey>(&self, level: &Level, key: W, first: u32) -> usize {
+    pub(crate) fn bucket<W: LevelKey>(&self, level: &VariantLevel, key: W, first: u32) -> usize {
         let hash = if self.reuses_hash() { first } else { key.hash(self.table_hash) };
         level.buckets + level.bucket_count.remainder(hash) as usize
     }
@@ -120,7 +120,7 @@ impl Shape {
     }
 }
 
-impl Words {
+impl VariantWords {
     /// The word at index `at`.
     #[inline]
     pub(crate) fn get(&self, at: usize) -> u32 {
@@ -138,7 +138,7 @@ impl Words {
 
     /// The entry of the key with these words in the list that begins with `number`; 0 when there is none.
     #[inline]
-    pub(crate) fn find(&self, shape: &Shape, mut number: u32, key: [u32; 2]) -> u32 {
+    pub(crate) fn find(&self, shape: &VariantShape, mut number: u32, key: [u32; 2]) -> u32 {
         while number != 0 {
             let at = shape.entry(number);
             let entry = &self.words[at..at + ENTRY_WORDS];
@@ -152,14 +152,14 @@ impl Words {
     }
 }
 
-impl Table {
-    pub(super) fn new(shape: Shape, copies: [Words; 2]) -> Self {
+impl VariantTable {
+    pub(super) fn new(shape: VariantShape, copies: [VariantWords; 2]) -> Self {
         Self { shape, copies: Copies::new(copies) }
     }
 
     /// The copy that lookups read. Must be called within a batch, under the reader's epoch.
     #[inline]
-    pub(crate) fn live(&self) -> &Words {
+    pub(crate) fn live(&self) -> &VariantWords {
         self.copies.live()
     }
 }

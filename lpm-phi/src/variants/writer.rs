@@ -6,24 +6,22 @@
 
 use super::counters::Counters;
 use super::hash::LevelKey;
-use super::params::Params;
-use super::shape::{Plan, TableKey};
-use super::table::{ENTRY_WORDS, HOP_MASK, OWNER_SHIFT, Shape, Table, Words};
+use super::params::VariantParams;
+use super::shape::{TableKey, VariantPlan};
+use super::table::{ENTRY_WORDS, HOP_MASK, OWNER_SHIFT, VariantShape, VariantTable, VariantWords};
 use crate::bloom::deep::Deep;
 use crate::bloom::update::{self, Grace, Store, expansion};
-use crate::cpe::expand::entries;
 use fib::{Change, Details, EngineError, Family, NextHopId, Prefix, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::memory::Array;
-use serde::Serialize;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The writer's side of one family.
 #[derive(Debug)]
-pub(crate) struct Writer<K: TableKey> {
-    table: Arc<Table>,
+pub(crate) struct VariantWriter<K: TableKey> {
+    table: Arc<VariantTable>,
     groups: Vec<RangeInclusive<u8>>,
     /// The length of the prefix that owns each direct entry.
     direct_owner: Vec<u8>,
@@ -56,12 +54,15 @@ impl Notes {
     }
 }
 
-impl<K: TableKey> Writer<K> {
-    fn sized(plan: Plan, params: &Params) -> Result<Self, EngineError> {
-        let Plan { shape, groups, rooms } = plan;
+impl<K: TableKey> VariantWriter<K> {
+    fn sized(plan: VariantPlan, params: &VariantParams) -> Result<Self, EngineError> {
+        let VariantPlan { shape, groups, rooms } = plan;
         let deep = rooms.get(shape.levels.len()).copied().unwrap_or(0);
-        let copy = || -> Result<Words, EngineError> {
-            Ok(Words { words: Array::zeroed(shape.words, params.common.placement)?, deep: Deep::new(deep) })
+        let copy = || -> Result<VariantWords, EngineError> {
+            Ok(VariantWords {
+                words: Array::zeroed(shape.words, params.common.placement)?,
+                deep: Deep::new(deep),
+            })
         };
         let copies = [copy()?, copy()?];
         let filters = shape.levels.iter().map(|level| level.filter).chain(shape.deep);
@@ -76,24 +77,20 @@ impl<K: TableKey> Writer<K> {
             notes: Notes::default(),
             is_building: true,
             family: std::marker::PhantomData,
-            table: Arc::new(Table::new(shape, copies)),
+            table: Arc::new(VariantTable::new(shape, copies)),
         })
     }
 
-    fn shape(&self) -> &Shape {
+    fn shape(&self) -> &VariantShape {
         &self.table.shape
     }
 
-    fn spare(&self) -> &Words {
+    fn spare(&self) -> &VariantWords {
         self.table.copies.spare()
     }
 
     fn group_of(&self, len: u8) -> usize {
         self.groups.iter().position(|lengths| lengths.contains(&len)).unwrap_or(self.groups.len() - 1)
-    }
-
-    fn is_deep(&self, group: usize) -> bool {
-        group > self.shape().levels.len()
     }
 
     /// Stores a word of the spare copy.
@@ -136,60 +133,10 @@ impl<K: TableKey> Writer<K> {
     }
 
     /// The bucket of a key of `group`, and its entry there, or 0.
-    fn find(&self, group: usize, key: K::Word) -> (usize, u32) {
+    fn place(&self, group: usize, key: K::Word) -> (usize, u32) {
         let shape = self.shape();
         let bucket = shape.bucket(&shape.levels[group - 1], key, key.hash(shape.filter_hash));
         (bucket, self.spare().find(shape, self.spare().get(bucket), key.words()))
-    }
-
-    /// The length of the prefix that owns an entry; `None` for number 0.
-    fn owner(&self, number: u32) -> Option<u8> {
-        let word = self.spare().get(self.shape().entry(number) + 2);
-        // An owner's length is at most 64.
-        (number != 0).then_some((word >> OWNER_SHIFT) as u8)
-    }
-
-    /// Gives `next_hop` to the entry of `group` for `key`, which [`Self::find`] found at `place`, for a prefix of `len`.
-    fn set_entry(
-        &mut self,
-        group: usize,
-        key: K::Word,
-        place: (usize, u32),
-        (len, next_hop): (u8, NextHopId),
-    ) {
-        let word = u32::from(len) << OWNER_SHIFT | next_hop.get() & HOP_MASK;
-        let (bucket, number) = place;
-        if number != 0 {
-            self.store(self.shape().entry(number) + 2, word);
-            return;
-        }
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.fresh += 1;
-            self.fresh - 1
-        });
-        let (at, head) = (self.shape().entry(number), self.spare().get(bucket));
-        let [low, high] = key.words();
-        for (offset, word) in [low, high, word, head].into_iter().enumerate().take(ENTRY_WORDS) {
-            self.store(at + offset, word);
-        }
-        self.store(bucket, number);
-        self.count(group - 1, key, true);
-    }
-
-    /// Takes the entry of `group` for `key` out of its list.
-    fn remove_entry(&mut self, group: usize, key: K::Word) {
-        let (bucket, number) = self.find(group, key);
-        if number == 0 {
-            return;
-        }
-        let next = self.spare().get(self.shape().entry(number) + 3);
-        let mut link = bucket;
-        while self.spare().get(link) != number {
-            link = self.shape().entry(self.spare().get(link)) + 3;
-        }
-        self.store(link, next);
-        self.free.push(number);
-        self.count(group - 1, key, false);
     }
 
     /// The direct entries that `prefix` covers.
@@ -201,21 +148,25 @@ impl<K: TableKey> Writer<K> {
     }
 }
 
-impl<K: TableKey> FibTable<K> for Writer<K> {
-    type Params = Params;
-    type Shared = Table;
-    type Size = Plan;
+impl<K: TableKey> FibTable<K> for VariantWriter<K> {
+    type Params = VariantParams;
+    type Shared = VariantTable;
+    type Size = VariantPlan;
 
-    fn size(routes: &[(Prefix<K>, NextHopId)], params: &Params, budget: Budget) -> Result<Plan, EngineError> {
-        Plan::of(routes, params, budget)
+    fn size(
+        routes: &[(Prefix<K>, NextHopId)],
+        params: &VariantParams,
+        budget: Budget,
+    ) -> Result<VariantPlan, EngineError> {
+        VariantPlan::of(routes, params, budget)
     }
 
-    fn size_bytes(plan: &Plan) -> u64 {
+    fn size_bytes(plan: &VariantPlan) -> u64 {
         (plan.shape.words * size_of::<u32>()) as u64
             + plan.rooms.get(plan.shape.levels.len()).map_or(0, |room| Deep::bytes_of(*room))
     }
 
-    fn build(plan: Plan, mut routes: Routes<K>, params: &Params) -> Result<Self, EngineError> {
+    fn build(plan: VariantPlan, mut routes: Routes<K>, params: &VariantParams) -> Result<Self, EngineError> {
         let mut writer = Self::sized(plan, params)?;
         // Longest first: an entry is written once, by its owner.
         routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -236,7 +187,7 @@ impl<K: TableKey> FibTable<K> for Writer<K> {
         Ok(writer)
     }
 
-    fn shared(&self) -> &Arc<Table> {
+    fn shared(&self) -> &Arc<VariantTable> {
         &self.table
     }
 
@@ -262,28 +213,21 @@ impl<K: TableKey> FibTable<K> for Writer<K> {
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            levels: usize,
-            entries: u64,
-            filter_bits: u64,
-            filter_occupied: u64,
-            filter_saturated: u64,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            deep_routes: Option<u64>,
-        }
         let levels = self.shape().levels.len();
         let bits: u64 = self.shape().levels.iter().map(|level| u64::from(level.filter.bits.n)).sum();
         let deep_bits = self.shape().deep.map_or(0, |filter| u64::from(filter.bits.n));
-        let figures = Figures {
-            levels,
-            entries: self.used[..levels].iter().sum(),
-            filter_bits: bits + deep_bits,
-            filter_occupied: self.counters.iter().map(Counters::occupied).sum(),
-            filter_saturated: self.counters.iter().map(Counters::saturated).sum(),
-            deep_routes: (K::FAMILY == Family::V6).then(|| self.used[levels..].iter().sum()),
-        };
-        Details::of_family(K::FAMILY, &figures)
+        let mut details = Details::from([
+            ("levels", levels.into()),
+            ("entries", self.used[..levels].iter().sum::<u64>().into()),
+            ("filter_bits", (bits + deep_bits).into()),
+            ("filter_occupied", self.counters.iter().map(Counters::occupied).sum::<u64>().into()),
+            ("filter_saturated", self.counters.iter().map(Counters::saturated).sum::<u64>().into()),
+        ]);
+        if K::FAMILY == Family::V6 {
+            let deep = self.used[levels..].iter().sum::<u64>();
+            details.extend(Details::from([("deep_routes", deep.into())]));
+        }
+        details.of_family(K::FAMILY)
     }
 
     fn admits(&self, changes: &[Change<K>], _: &RibTable<K>) -> bool {
@@ -314,11 +258,7 @@ impl<K: TableKey> FibTable<K> for Writer<K> {
             spare.words[at].store(word, Ordering::Relaxed);
         }
         for (prefix, next_hop) in self.notes.deep.drain(..) {
-            if next_hop.is_none() {
-                spare.deep.remove(prefix);
-            } else {
-                spare.deep.set(prefix, next_hop);
-            }
+            spare.deep.set(prefix, next_hop);
         }
     }
 
@@ -330,83 +270,84 @@ impl<K: TableKey> FibTable<K> for Writer<K> {
     }
 }
 
-impl<K: TableKey> Store<K> for Writer<K> {
+impl<K: TableKey> Store<K> for VariantWriter<K> {
+    /// Its bucket and its number, which is 0 where it is not there.
+    type Place = (usize, u32);
+
     fn groups(&self) -> &[RangeInclusive<u8>] {
         &self.groups
     }
 
-    fn announce(&mut self, group: usize, prefix: Prefix<K>, next_hop: NextHopId) -> bool {
-        let len = prefix.len();
-        if group == 0 {
-            for at in self.direct_range(prefix) {
-                if self.direct_owner[at] <= len {
-                    self.direct_owner[at] = len;
-                    self.store(at, next_hop.get());
-                }
+    fn set_direct(&mut self, prefix: Prefix<K>, from: RangeInclusive<u8>, (len, next_hop): (u8, NextHopId)) {
+        for at in self.direct_range(prefix) {
+            if from.contains(&self.direct_owner[at]) {
+                self.direct_owner[at] = len;
+                self.store(at, next_hop.get());
             }
-            false
-        } else if self.is_deep(group) {
-            let Some(deep) = K::as_deep(prefix) else { return false };
-            self.notes.deep.push((deep, next_hop));
-            let added = self.spare().deep.set(deep, next_hop);
-            if added {
-                self.count_deep(prefix, true);
-            }
-            added
-        } else {
-            let mut added = false;
-            for entry in entries(prefix, *self.groups[group].end()) {
-                let key = entry.address().word();
-                let place = self.find(group, key);
-                if self.owner(place.1).is_none_or(|owner| owner <= len) {
-                    self.set_entry(group, key, place, (len, next_hop));
-                    added |= place.1 == 0;
-                }
-            }
-            added
         }
     }
 
-    fn withdraw(
+    fn find(&self, group: usize, entry: Prefix<K>) -> ((usize, u32), Option<u8>) {
+        let place = self.place(group, entry.address().word());
+        let word = self.spare().get(self.shape().entry(place.1) + 2);
+        // An owner's length is at most 64.
+        (place, (place.1 != 0).then_some((word >> OWNER_SHIFT) as u8))
+    }
+
+    fn set(
         &mut self,
         group: usize,
-        prefix: Prefix<K>,
-        heir: Option<(u8, NextHopId)>,
-        deletions: &mut Vec<Prefix<K>>,
-    ) {
-        if group == 0 {
-            let (len, next_hop) = heir.unwrap_or((0, NextHopId::NONE));
-            for at in self.direct_range(prefix) {
-                if self.direct_owner[at] == prefix.len() {
-                    self.direct_owner[at] = len;
-                    self.store(at, next_hop.get());
-                }
-            }
-        } else if self.is_deep(group) {
-            deletions.push(prefix);
-        } else {
-            for entry in entries(prefix, *self.groups[group].end()) {
-                let key = entry.address().word();
-                let place = self.find(group, key);
-                if self.owner(place.1) == Some(prefix.len()) {
-                    match heir {
-                        Some(heir) => self.set_entry(group, key, place, heir),
-                        None => deletions.push(entry),
-                    }
-                }
-            }
+        entry: Prefix<K>,
+        (bucket, number): (usize, u32),
+        (len, next_hop): (u8, NextHopId),
+    ) -> bool {
+        let word = u32::from(len) << OWNER_SHIFT | next_hop.get() & HOP_MASK;
+        if number != 0 {
+            self.store(self.shape().entry(number) + 2, word);
+            return false;
         }
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.fresh += 1;
+            self.fresh - 1
+        });
+        let (at, head) = (self.shape().entry(number), self.spare().get(bucket));
+        let key = entry.address().word();
+        let [low, high] = key.words();
+        for (offset, word) in [low, high, word, head].into_iter().enumerate().take(ENTRY_WORDS) {
+            self.store(at + offset, word);
+        }
+        self.store(bucket, number);
+        self.count(group - 1, key, true);
+        true
     }
 
-    fn delete(&mut self, group: usize, entry: Prefix<K>) {
-        if !self.is_deep(group) {
-            self.remove_entry(group, entry.address().word());
+    fn remove(&mut self, group: usize, entry: Prefix<K>) {
+        let key = entry.address().word();
+        let (bucket, number) = self.place(group, key);
+        if number == 0 {
             return;
         }
-        let Some(deep) = K::as_deep(entry) else { return };
-        self.notes.deep.push((deep, NextHopId::NONE));
-        if self.spare().deep.remove(deep) {
-            self.count_deep(entry, false);
+        let next = self.spare().get(self.shape().entry(number) + 3);
+        let mut link = bucket;
+        while self.spare().get(link) != number {
+            link = self.shape().entry(self.spare().get(link)) + 3;
         }
+        self.store(link, next);
+        self.free.push(number);
+        self.count(group - 1, key, false);
+    }
+
+    fn is_deep(&self, group: usize) -> bool {
+        group > self.shape().levels.len()
+    }
+
+    fn set_deep(&mut self, prefix: Prefix<K>, next_hop: NextHopId) -> bool {
+        let Some(deep) = K::as_deep(prefix) else { return false };
+        self.notes.deep.push((deep, next_hop));
+        let has_changed = self.spare().deep.set(deep, next_hop);
+        if has_changed {
+            self.count_deep(prefix, !next_hop.is_none());
+        }
+        has_changed
     }
 }

@@ -16,7 +16,7 @@ use lpm_phi::cpe::CpeError;
 use lpm_phi::cpe::dpcpe::{Dpcpe, Levels, one_by_one};
 use lpm_phi::cpe::expand;
 use lpm_phi::cpe::histogram::LengthHistogram;
-use lpm_phi::cpe::model::{HostModel, Layout};
+use lpm_phi::cpe::model::{ExpandedLayout, HostModel};
 use lpm_phi::variants::ENTRY_BYTES;
 use serde_json::json;
 
@@ -74,7 +74,8 @@ pub(super) fn table_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut panel = Panel::log("prefixes after expansion");
     let Some(main) = bench.main_set(Family::V6) else { return Ok(figure.without(Family::V6)) };
     let most = if bench.args.quick { LEVELS_MAX } else { LEVELS_MORE };
-    let layout = Layout { fpr: 0.3, entry_bytes: ENTRY_BYTES, table_bytes_max: bench.args.table_memory() };
+    let layout =
+        ExpandedLayout { fpr: 0.3, entry_bytes: ENTRY_BYTES, table_bytes_max: bench.args.table_memory() };
     let mut all = Vec::new();
     for set in sets(bench, Family::V6) {
         bench.tell(&set.name);

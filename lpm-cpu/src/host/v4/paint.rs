@@ -133,12 +133,12 @@ mod tests {
 
     /// The codes of single addresses, as painted.
     #[derive(Default)]
-    struct Seen {
+    struct SeenCodes {
         /// First address, last address and code.
         spans: Vec<(u32, u32, u32)>,
     }
 
-    impl Canvas for Seen {
+    impl Canvas for SeenCodes {
         fn span(&mut self, records: Range<u32>, code: u32) {
             assert!(!records.is_empty());
             let [first, last] = [records.start, records.end - 1].map(record_prefix);
@@ -205,7 +205,7 @@ mod tests {
             let above = |prefix: &Prefix4| prefix.covers(region) && *prefix != region;
             let background = sorted.iter().rfind(|(prefix, _)| above(prefix)).map_or(0, |(_, code)| *code);
             let mut within = sorted.into_iter().filter(|(prefix, _)| region.covers(*prefix)).peekable();
-            let mut seen = Seen::default();
+            let mut seen = SeenCodes::default();
             paint(region, background, &mut within, &mut seen);
             prop_assert_eq!(within.next(), None);
             seen.spans.sort_unstable();

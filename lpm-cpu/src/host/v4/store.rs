@@ -3,7 +3,7 @@
 use super::codes::Width;
 use super::paint::{Canvas, ESCAPE};
 use super::runs::Runs;
-use super::table::{CELL_CODES, NODES, RECORD_CELLS, RECORD_CODES, Record, Room, Table4, record_in};
+use super::table::{CELL_CODES, HostRoom, NODES, RECORD_CELLS, RECORD_CODES, Record, Table4, record_in};
 use crate::chunks::{CHUNK_ENTRIES, Chunks};
 use fib::EngineError;
 use lpm_core::memory::Placement;
@@ -70,7 +70,7 @@ fn bits(map: u32) -> impl Iterator<Item = u32> {
 
 impl Store {
     /// A new table, without records.
-    pub(super) fn new(room: Room, placement: Placement) -> Result<Self, EngineError> {
+    pub(super) fn new(room: HostRoom, placement: Placement) -> Result<Self, EngineError> {
         let table = Table4::zeroed(room, placement)?;
         let shared = room.form.width.shared_cells();
         for code in 0..shared {

@@ -22,7 +22,7 @@ pub(super) const NODES: usize = 1 << 16;
 
 /// How large a table is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct HostRoom {
     pub(super) form: Form,
     /// Cells, the shared ones included.
     pub(super) cells: u32,
@@ -114,7 +114,7 @@ impl Width {
     }
 }
 
-impl Room {
+impl HostRoom {
     const fn records(self) -> usize {
         RECORDS as usize + self.blocks as usize * 2
     }
@@ -132,7 +132,7 @@ impl Room {
 
 impl Table4 {
     /// A table without records.
-    pub(super) fn zeroed(room: Room, placement: Placement) -> Result<Self, EngineError> {
+    pub(super) fn zeroed(room: HostRoom, placement: Placement) -> Result<Self, EngineError> {
         Ok(Self {
             form: room.form,
             records: Array::zeroed(room.records(), placement)?,

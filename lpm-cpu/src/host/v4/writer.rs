@@ -3,15 +3,14 @@
 use super::codes::Form;
 use super::paint::{Canvas, paint, regions};
 use super::store::{Count, Coverings, Demand, Store};
-use super::table::{RECORD_CELLS, RECORD_LEN, Room, Table4};
+use super::table::{HostRoom, RECORD_CELLS, RECORD_LEN, Table4};
 use crate::chunks::{distinct, nodes_of, with_reserve};
 use crate::codes::HopCodes;
-use crate::host::params::Params;
+use crate::host::params::HostParams;
 use crate::host::{split_changes, split_routes};
 use fib::{Change, Details, EngineError, Family, NextHopId, Prefix4, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::publish::Publish as _;
-use serde::Serialize;
 use std::sync::Arc;
 
 /// A table with room to grow has at least so many cells, and a quarter more.
@@ -95,11 +94,15 @@ impl Writer4 {
 }
 
 impl FibTable<u32> for Writer4 {
-    type Params = Params;
+    type Params = HostParams;
     type Shared = Table4;
-    type Size = Room;
+    type Size = HostRoom;
 
-    fn size(routes: &[(Prefix4, NextHopId)], params: &Params, budget: Budget) -> Result<Room, EngineError> {
+    fn size(
+        routes: &[(Prefix4, NextHopId)],
+        params: &HostParams,
+        budget: Budget,
+    ) -> Result<HostRoom, EngineError> {
         let (_, routes) = split_routes(routes);
         let form = Form::of(routes, params.width_min);
         let mut count = Count { width: form.width, cells: 0 };
@@ -121,7 +124,7 @@ impl FibTable<u32> for Writer4 {
         let shared = form.width.shared_cells();
         // Words of cells have signed 32-bit indices.
         let cells_max = i32::MAX.cast_unsigned() / form.width.words() - shared;
-        Ok(Room {
+        Ok(HostRoom {
             form,
             cells: shared + room(count.cells.max(least), "cells of the IPv4 table", cells_max)?,
             chunks: room(nodes(16), "IPv4 /16s with routes longer than /24", 1 << 16)?,
@@ -129,11 +132,11 @@ impl FibTable<u32> for Writer4 {
         })
     }
 
-    fn size_bytes(room: &Room) -> u64 {
+    fn size_bytes(room: &HostRoom) -> u64 {
         room.bytes()
     }
 
-    fn build(room: Room, routes: Routes<u32>, params: &Params) -> Result<Self, EngineError> {
+    fn build(room: HostRoom, routes: Routes<u32>, params: &HostParams) -> Result<Self, EngineError> {
         let (default, routes) = split_routes(&routes);
         let mut store = Store::new(room, params.common.placement)?;
         let mut codes = HopCodes::of(room.form);
@@ -160,23 +163,15 @@ impl FibTable<u32> for Writer4 {
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            code_bits: u32,
-            codes_indexed: u8,
-            cells_untouched: u32,
-            cells_free: u32,
-            blocks: u64,
-        }
         let form = self.store.table.form;
-        let figures = Figures {
-            code_bits: form.width.bits(),
-            codes_indexed: form.is_indexed.into(),
-            cells_untouched: self.store.runs.untouched(),
-            cells_free: self.store.runs.free_cells() + self.store.runs.limbo_cells(),
-            blocks: self.store.blocks.used(),
-        };
-        Details::of_family(Family::V4, &figures)
+        Details::from([
+            ("code_bits", form.width.bits().into()),
+            ("codes_indexed", u8::from(form.is_indexed).into()),
+            ("cells_untouched", self.store.runs.untouched().into()),
+            ("cells_free", (self.store.runs.free_cells() + self.store.runs.limbo_cells()).into()),
+            ("blocks", self.store.blocks.used().into()),
+        ])
+        .of_family(Family::V4)
     }
 
     fn admits(&self, changes: &[Change<u32>], routes: &RibTable<u32>) -> bool {

@@ -1,28 +1,28 @@
 //! The engine against the conformance suite, both families: every instruction set, with IPv6 entries of every form.
 
 use super::{EveryForm, Form, Forms};
-use crate::host::Host;
-use crate::host::params::Params;
+use crate::host::HostEngine;
+use crate::host::params::HostParams;
 use fib::{EngineError, EngineOptions, EngineWriter, Isa, Keys, NextHopId, Prefix6, Rib, conformance};
 use lpm_core::engine::CpuEngine;
 
 /// 32 bits alone.
-pub(super) enum Wide {}
+pub(super) enum WideForms {}
 
-impl Forms for Wide {
+impl Forms for WideForms {
     const FORMS: &'static [Form] = &[Form::Ids32];
 }
 
 /// 16 bits with an array of ids, as long as there are few next hops.
-pub(super) enum Codes {}
+pub(super) enum CodedForms {}
 
-impl Forms for Codes {
+impl Forms for CodedForms {
     const FORMS: &'static [Form] = &[Form::Codes16, Form::Ids32];
 }
 
 /// An empty engine.
-pub(super) fn engine<F: Forms>(options: &EngineOptions) -> Result<CpuEngine<Host<F>>, EngineError> {
-    CpuEngine::new(Params::from_options(options)?)
+pub(super) fn engine<F: Forms>(options: &EngineOptions) -> Result<CpuEngine<HostEngine<F>>, EngineError> {
+    CpuEngine::new(HostParams::from_options(options)?)
 }
 
 fn bounded<F: Forms>(isa: Isa, table_bytes_max: u64) -> Result<Box<dyn EngineWriter>, EngineError> {
@@ -33,15 +33,15 @@ fn bounded<F: Forms>(isa: Isa, table_bytes_max: u64) -> Result<Box<dyn EngineWri
 fib::conformance_tests!(scalar, slow_updates, || bounded::<EveryForm>(Isa::Scalar, 4 << 30));
 fib::conformance_tests!(avx2, slow_updates, || bounded::<EveryForm>(Isa::Avx2, 4 << 30));
 fib::conformance_tests!(avx512f, || bounded::<EveryForm>(Isa::Avx512f, 4 << 30));
-fib::conformance_tests!(wide_scalar, || bounded::<Wide>(Isa::Scalar, 4 << 30));
-fib::conformance_tests!(wide_avx2, slow_updates, || bounded::<Wide>(Isa::Avx2, 4 << 30));
-fib::conformance_tests!(wide_avx512f, slow_updates, || bounded::<Wide>(Isa::Avx512f, 4 << 30));
+fib::conformance_tests!(wide_scalar, || bounded::<WideForms>(Isa::Scalar, 4 << 30));
+fib::conformance_tests!(wide_avx2, slow_updates, || bounded::<WideForms>(Isa::Avx2, 4 << 30));
+fib::conformance_tests!(wide_avx512f, slow_updates, || bounded::<WideForms>(Isa::Avx512f, 4 << 30));
 
 #[test]
 fn memory_limits() {
     let options = conformance::Options::from_env();
     conformance::limited(&|bytes| bounded::<EveryForm>(Isa::Scalar, bytes), options);
-    conformance::limited(&|bytes| bounded::<Wide>(Isa::Scalar, bytes), options);
+    conformance::limited(&|bytes| bounded::<WideForms>(Isa::Scalar, bytes), options);
 }
 
 fn figure(engine: &dyn EngineWriter, name: &str) -> f64 {

@@ -60,19 +60,18 @@ mod stores_test;
 pub(crate) mod table;
 mod writer;
 
-use crate::host::params::Params;
+use crate::host::params::HostParams;
 use crate::host::split_routes;
 use fib::{Change, Details, EngineError, NextHopId, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use rustc_hash::FxHashSet;
-use serde::Serialize;
+use shape::NodeShape;
 pub(crate) use shape::ROW_BITS;
-use shape::Shape;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use table::{Shared6, Table};
-use writer::Writer;
+use table::{NodeTable, Shared6};
+use writer::NodeWriter;
 
 /// How entries hold next hops. The first form that fits is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,12 +103,19 @@ impl Form {
     }
 
     /// How large a table of `routes` is in this form, with so many codes.
-    fn size(self, codes: u32, routes: &[(Prefix6, NextHopId)], budget: Budget) -> Result<Size, EngineError> {
+    fn size(
+        self,
+        codes: u32,
+        routes: &[(Prefix6, NextHopId)],
+        budget: Budget,
+    ) -> Result<HostSize6, EngineError> {
         let shape = match self {
-            Self::Ids16 | Self::Codes16 => Shape::of(routes, 16, Table::<16>::nodes_max(codes), budget),
-            Self::Ids32 => Shape::of(routes, 32, Table::<32>::nodes_max(codes), budget),
+            Self::Ids16 | Self::Codes16 => {
+                NodeShape::of(routes, 16, NodeTable::<16>::nodes_max(codes), budget)
+            }
+            Self::Ids32 => NodeShape::of(routes, 32, NodeTable::<32>::nodes_max(codes), budget),
         };
-        Ok(Size { form: self, shape: shape?, codes })
+        Ok(HostSize6 { form: self, shape: shape?, codes })
     }
 }
 
@@ -127,16 +133,16 @@ impl Forms for EveryForm {
 }
 
 /// How large a table is made.
-pub(crate) struct Size {
+pub(crate) struct HostSize6 {
     form: Form,
-    shape: Shape,
+    shape: NodeShape,
     codes: u32,
 }
 
 /// The writer of a table of either width.
 enum AnyWriter {
-    Narrow(Writer<16>),
-    Wide(Writer<32>),
+    Narrow(NodeWriter<16>),
+    Wide(NodeWriter<32>),
 }
 
 /// Evaluates an expression with the writer of whichever width.
@@ -157,11 +163,15 @@ pub(crate) struct Table6<F = EveryForm> {
 }
 
 impl<F: Forms> FibTable<u128> for Table6<F> {
-    type Params = Params;
+    type Params = HostParams;
     type Shared = Shared6;
-    type Size = Size;
+    type Size = HostSize6;
 
-    fn size(routes: &[(Prefix6, NextHopId)], _: &Params, budget: Budget) -> Result<Size, EngineError> {
+    fn size(
+        routes: &[(Prefix6, NextHopId)],
+        _: &HostParams,
+        budget: Budget,
+    ) -> Result<HostSize6, EngineError> {
         let (_, routes) = split_routes(routes);
         let mut refusal = EngineError::Full { what: "next hops of the IPv6 table", used: 0, limit: 0 };
         for form in F::FORMS {
@@ -174,22 +184,22 @@ impl<F: Forms> FibTable<u128> for Table6<F> {
         Err(refusal)
     }
 
-    fn size_bytes(Size { form, shape, codes }: &Size) -> u64 {
+    fn size_bytes(HostSize6 { form, shape, codes }: &HostSize6) -> u64 {
         match form {
-            Form::Ids16 => Table::<16>::bytes_for(shape, 0),
-            Form::Codes16 => Table::<16>::bytes_for(shape, *codes),
-            Form::Ids32 => Table::<32>::bytes_for(shape, 0),
+            Form::Ids16 => NodeTable::<16>::bytes_for(shape, 0),
+            Form::Codes16 => NodeTable::<16>::bytes_for(shape, *codes),
+            Form::Ids32 => NodeTable::<32>::bytes_for(shape, 0),
         }
     }
 
-    fn build(size: Size, routes: Routes<u128>, params: &Params) -> Result<Self, EngineError> {
+    fn build(size: HostSize6, routes: Routes<u128>, params: &HostParams) -> Result<Self, EngineError> {
         let placement = params.common.placement;
         let (writer, shared) = if size.form == Form::Ids32 {
-            let writer = Writer::build(size, &routes, placement)?;
+            let writer = NodeWriter::build(size, &routes, placement)?;
             let shared = Shared6::Wide(Arc::clone(writer.table()));
             (AnyWriter::Wide(writer), shared)
         } else {
-            let writer = Writer::build(size, &routes, placement)?;
+            let writer = NodeWriter::build(size, &routes, placement)?;
             let shared = Shared6::Narrow(Arc::clone(writer.table()));
             (AnyWriter::Narrow(writer), shared)
         };
@@ -209,23 +219,16 @@ impl<F: Forms> FibTable<u128> for Table6<F> {
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            v6_entry_bits: u32,
-            v6_direct_bits: u32,
-            v6_chunks: u64,
-            v6_rows: u64,
-        }
         let v6_entry_bits = if matches!(self.writer, AnyWriter::Narrow(_)) { 16 } else { 32 };
         with_writer!(&self.writer, writer => {
-            let mut nodes = writer.nodes_used().skip(1);
-            Details::of(&Figures {
-                v6_entry_bits,
-                v6_direct_bits: writer.table().shape.direct_bits(),
-                v6_chunks: nodes.next().unwrap_or(0),
-                v6_rows: nodes.sum(),
-            })
-        })
+                    let mut nodes = writer.nodes_used().skip(1);
+                    Details::from([
+        ("v6_entry_bits", v6_entry_bits.into()),
+        ("v6_direct_bits", writer.table().shape.direct_bits().into()),
+        ("v6_chunks", nodes.next().unwrap_or(0).into()),
+        ("v6_rows", nodes.sum::<u64>().into()),
+        ])
+                })
     }
 
     fn admits(&self, changes: &[Change<u128>], _: &RibTable<u128>) -> bool {

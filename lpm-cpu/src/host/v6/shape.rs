@@ -30,7 +30,7 @@ const CHUNKS_SPARE: u64 = 8;
 
 /// The levels, and the nodes that each has room for.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct NodeShape {
     direct_bits: u32,
     levels: usize,
     rooms: [u32; LEVELS_MAX],
@@ -38,7 +38,7 @@ pub(crate) struct Shape {
     starts: [usize; LEVELS_MAX + 1],
 }
 
-impl Shape {
+impl NodeShape {
     /// The shape of a table of `routes`, with entries of so many bits and at most `nodes_max` nodes a level.
     ///
     /// # Errors
@@ -187,7 +187,7 @@ impl Default for NodeCount {
 
 impl NodeCount {
     /// Counts the nodes on the way to `prefix` below level `above` that have not been counted.
-    pub(super) fn add(&mut self, shape: &Shape, prefix: Prefix6, above: usize) {
+    pub(super) fn add(&mut self, shape: &NodeShape, prefix: Prefix6, above: usize) {
         for level in above + 1..=shape.level_of(prefix.len()) {
             let block = prefix.address() >> (u128::BITS - shape.base(level));
             if self.nodes[level] == 0 || self.last[level] != block {
@@ -220,7 +220,7 @@ mod tests {
             (0x2001_0db9, 40),
             (0x2a00_0000, 17),
         ]);
-        let shape = Shape::of(&routes, 16, 1 << 15, Budget::Least).unwrap();
+        let shape = NodeShape::of(&routes, 16, 1 << 15, Budget::Least).unwrap();
         assert_eq!((shape.direct_bits(), shape.levels()), (32, 26));
         assert_eq!(shape.rooms[..8], [1, 2, 2, 2, 1, 1, 0, 0]);
         assert_eq!(shape.starts[..5], [0, 1 << 16, 3 << 16, (3 << 16) + 32, (3 << 16) + 64]);
@@ -239,9 +239,9 @@ mod tests {
     fn scattered_routes_get_smaller_chunks() {
         for (blocks, direct_bits) in [(100, 32), (300, 28), (20_000, 24), (60_000, 20)] {
             let routes: Vec<_> = (0..blocks).map(|block| (block << 16, 40)).collect();
-            let shape = Shape::of(&self::routes(&routes), 32, 1 << 16, Budget::Least).unwrap();
+            let shape = NodeShape::of(&self::routes(&routes), 32, 1 << 16, Budget::Least).unwrap();
             assert_eq!(shape.direct_bits(), direct_bits, "{blocks} blocks");
-            let refused = Shape::of(&self::routes(&routes), 32, 99, Budget::Ample);
+            let refused = NodeShape::of(&self::routes(&routes), 32, 99, Budget::Ample);
             assert!(
                 matches!(refused, Err(EngineError::Full { used, limit: 99, .. }) if used == blocks as u64)
             );

@@ -1,7 +1,7 @@
 //! Every store of IPv6 updates under every interleaving with lookups: see [`fib::stores`]. The loads are those of the scalar kernel; the
 //! vector kernels do a key's in the same order.
 
-use super::conformance_test::{Codes, Wide, engine};
+use super::conformance_test::{CodedForms, WideForms, engine};
 use super::kernel::scalar::one_or_default;
 use super::table::Shared6;
 use super::{EveryForm, Forms};
@@ -53,10 +53,10 @@ fn sequences_of_ids() {
 
 #[test]
 fn sequences_of_codes() {
-    sequences::<Codes>(1000);
+    sequences::<CodedForms>(1000);
 }
 
 #[test]
 fn sequences_of_wide_entries() {
-    sequences::<Wide>(1000);
+    sequences::<WideForms>(1000);
 }

@@ -11,7 +11,7 @@
 //! the default", so a table without routes is all zero. Codes of 16 bits are the next-hop ids themselves if those fit, which ids given out
 //! from 1 on do in practice, else indices of an array of ids; codes of 32 bits are the ids.
 
-use super::shape::Shape;
+use super::shape::NodeShape;
 use crate::packed::Packed;
 use fib::{EngineError, NextHopId};
 use lpm_core::memory::{Array, Placement};
@@ -23,9 +23,9 @@ const PADDING: usize = 2;
 
 /// A table with entries of `BITS` bits, 16 or 32.
 #[derive(Debug)]
-pub(crate) struct Table<const BITS: u32> {
+pub(crate) struct NodeTable<const BITS: u32> {
     pub(crate) entries: Packed<BITS>,
-    pub(crate) shape: Shape,
+    pub(crate) shape: NodeShape,
     /// Entries below are codes, the others links.
     pub(crate) codes: u32,
     /// Next-hop ids by code, where a code is not the id.
@@ -35,7 +35,7 @@ pub(crate) struct Table<const BITS: u32> {
     pub(super) default: Box<AtomicU32>,
 }
 
-impl<const BITS: u32> Table<BITS> {
+impl<const BITS: u32> NodeTable<BITS> {
     /// Nodes of a level at most, beside so many codes. Those of 32 bits are as many as a signed 32-bit index of a row's entry reaches.
     pub(super) const fn nodes_max(codes: u32) -> u32 {
         (if BITS == 16 { 1 << 16 } else { 1 << 27 }) - codes
@@ -43,7 +43,7 @@ impl<const BITS: u32> Table<BITS> {
 
     /// A table without routes.
     pub(super) fn zeroed(
-        shape: Shape,
+        shape: NodeShape,
         codes: u32,
         has_ids: bool,
         placement: Placement,
@@ -54,7 +54,7 @@ impl<const BITS: u32> Table<BITS> {
     }
 
     /// The bytes of a table with an array of so many ids, before rounding to pages.
-    pub(super) fn bytes_for(shape: &Shape, ids: u32) -> u64 {
+    pub(super) fn bytes_for(shape: &NodeShape, ids: u32) -> u64 {
         Packed::<BITS>::bytes_for((shape.entries() + PADDING) as u64) + u64::from(ids) * 4
     }
 
@@ -79,9 +79,9 @@ impl<const BITS: u32> Table<BITS> {
 #[derive(Debug)]
 pub(crate) enum Shared6 {
     /// Entries of 16 bits.
-    Narrow(Arc<Table<16>>),
+    Narrow(Arc<NodeTable<16>>),
     /// Entries of 32 bits.
-    Wide(Arc<Table<32>>),
+    Wide(Arc<NodeTable<32>>),
 }
 
 impl Shared6 {

@@ -2,8 +2,8 @@
 //! lookups may run meanwhile.
 
 use super::shape::{LEVELS_MAX, NodeCount};
-use super::table::Table;
-use super::{Form, Size};
+use super::table::NodeTable;
+use super::{Form, HostSize6};
 use crate::chunks::Chunks;
 use crate::codes::HopCodes;
 use crate::host::{split_changes, split_routes};
@@ -19,13 +19,13 @@ use std::sync::Arc;
 const LINK: u8 = u8::MAX;
 
 /// The nodes of a level.
-struct Level {
+struct NodeLevel {
     nodes: Chunks,
     /// By node: the routes that end in it, and the nodes right below it. Where there are none, all of its entries are the same.
     uses: Vec<u32>,
 }
 
-impl Level {
+impl NodeLevel {
     fn new(room: u32) -> Self {
         Self { nodes: Chunks::new(room), uses: vec![0; room as usize] }
     }
@@ -48,12 +48,12 @@ fn heir(prefix: Prefix6, routes: &RibTable<u128>) -> (u8, NextHopId) {
 }
 
 /// The writer's side.
-pub(super) struct Writer<const BITS: u32> {
-    table: Arc<Table<BITS>>,
+pub(super) struct NodeWriter<const BITS: u32> {
+    table: Arc<NodeTable<BITS>>,
     codes: HopCodes,
     /// The length of the route that owns each entry.
     owners: Vec<u8>,
-    levels: Vec<Level>,
+    levels: Vec<NodeLevel>,
     /// Whether nodes given back are wanted for new ones.
     is_short: bool,
     /// Whether lookups may still have the next hop that the default route had before.
@@ -62,16 +62,16 @@ pub(super) struct Writer<const BITS: u32> {
     changes: Vec<Change<u128>>,
 }
 
-impl<const BITS: u32> Writer<BITS> {
+impl<const BITS: u32> NodeWriter<BITS> {
     /// A table of `routes`, in order, which has room for them.
     pub(super) fn build(
-        Size { form, shape, codes }: Size,
+        HostSize6 { form, shape, codes }: HostSize6,
         routes: &[(Prefix6, NextHopId)],
         placement: Placement,
     ) -> Result<Self, EngineError> {
-        let table = Arc::new(Table::zeroed(shape, codes, form == Form::Codes16, placement)?);
+        let table = Arc::new(NodeTable::zeroed(shape, codes, form == Form::Codes16, placement)?);
         let shape = &table.shape;
-        let mut levels: Vec<_> = (0..shape.levels()).map(|level| Level::new(shape.room(level))).collect();
+        let mut levels: Vec<_> = (0..shape.levels()).map(|level| NodeLevel::new(shape.room(level))).collect();
         levels[0].nodes.take(); // the top
         let owners = vec![0; shape.entries()];
         let codes = match &table.ids {
@@ -90,13 +90,13 @@ impl<const BITS: u32> Writer<BITS> {
     }
 
     /// What lookups read.
-    pub(super) const fn table(&self) -> &Arc<Table<BITS>> {
+    pub(super) const fn table(&self) -> &Arc<NodeTable<BITS>> {
         &self.table
     }
 
     /// Bytes that lookups do not read.
     pub(super) fn writer_bytes(&self) -> u64 {
-        let level = |level: &Level| level.nodes.bytes() + level.uses.len() as u64 * 4;
+        let level = |level: &NodeLevel| level.nodes.bytes() + level.uses.len() as u64 * 4;
         self.owners.len() as u64 + self.levels.iter().map(level).sum::<u64>()
     }
 

@@ -18,7 +18,7 @@ const fn lanes(left: usize) -> __mmask16 {
 }
 
 /// The words that a key is searched by: all 32 bits of IPv4, the first 64 of IPv6.
-pub(super) trait Word: Copy {
+pub(super) trait SearchWord: Copy {
     /// Of sixteen keys from `keys` on, those in the lanes of `live`, the 32 bits from bit `taken` on, counted from the top.
     ///
     /// # Safety
@@ -26,7 +26,7 @@ pub(super) trait Word: Copy {
     unsafe fn bits_from(keys: *const Self, live: __mmask16, taken: __m128i) -> __m512i;
 }
 
-impl Word for u32 {
+impl SearchWord for u32 {
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn bits_from(keys: *const Self, live: __mmask16, taken: __m128i) -> __m512i {
@@ -35,7 +35,7 @@ impl Word for u32 {
     }
 }
 
-impl Word for u64 {
+impl SearchWord for u64 {
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn bits_from(keys: *const Self, live: __mmask16, taken: __m128i) -> __m512i {
@@ -55,7 +55,7 @@ impl Word for u64 {
 
 /// Writes the raw answers of `keys`, at most a piece, to `raw`, equally long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-pub(super) fn search<W: Word>(table: &Words, keys: &[W], raw: &mut [u32]) {
+pub(super) fn search<W: SearchWord>(table: &Words, keys: &[W], raw: &mut [u32]) {
     assert!(keys.len() == raw.len() && keys.len() <= PIECE, "a piece, with as many answers as keys");
     let (header, words) = (&table.header, table.words.as_ptr());
     let jump = _mm512_set1_epi32((DEEP - 1).cast_signed());

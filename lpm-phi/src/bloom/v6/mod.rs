@@ -10,15 +10,14 @@ mod table;
 
 use super::deep::Deep;
 use super::filter::CountingFilter;
-use super::params::Params;
+use super::params::BloomParams;
 use super::update::{self, Grace, HASHED_HOPS, Store, expansion, hashed_next_hops};
-use fib::{Change, Details, EngineError, NextHopId, Prefix, Prefix6, RibTable};
+use fib::{Change, Details, EngineError, NextHopId, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::hops::{HOPS_MAX, HopIndex};
 use lpm_core::memory::Array;
 use lpm_core::publish::Publish as _;
 use rustc_hash::{FxHashMap, FxHashSet};
-use serde::Serialize;
 use sizes::{Sizes, groups_of};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -53,7 +52,7 @@ impl Writer6 {
         clippy::cast_possible_truncation,
         reason = "sizes were bounded: fewer than 2^31 lines, 2^16 chunks"
     )]
-    fn sized(sizes: &Sizes, params: &Params) -> Result<Self, EngineError> {
+    fn sized(sizes: &Sizes, params: &BloomParams) -> Result<Self, EngineError> {
         let place = params.common.placement;
         let mut levels = LevelTable { filter_hashes: sizes.filters[0].hashes, ..LevelTable::default() };
         let (mut filter_start, mut line_start) = (0, 0);
@@ -165,7 +164,7 @@ impl Writer6 {
     /// One route past /64 more or less: its /64 in the filter, then its mark in the chunk entry.
     fn count_deep(&mut self, prefix: Prefix6, more: bool) {
         let chunk = self.chunk(prefix.address());
-        let hash = filter_hash(self.table.hash.hash_64(rest((prefix.address() >> 64) as u64)), chunk);
+        let hash = filter_hash(self.table.hash.hash_64(rest(high(prefix))), chunk);
         let table = Arc::clone(&self.table);
         if more {
             self.filters[LEVELS].insert(&table.filter, hash);
@@ -199,38 +198,6 @@ impl Writer6 {
         }
     }
 
-    /// Gives `next_hop` to the entry of `group` that has these first 64 bits, for a prefix of `len`. Returns whether the entry is
-    /// new.
-    fn set_entry(&mut self, group: usize, hi: u64, next_hop: NextHopId, len: u8) -> bool {
-        let level = group - 1;
-        let table = Arc::clone(&self.table);
-        let Some(index) = self.hops.take(&table.hop_ids, next_hop) else {
-            debug_assert!(!self.is_shared(), "admits() counts the next hops");
-            return false;
-        };
-        let chunk = self.chunk(u128::from(hi) << 64);
-        let slot = rest(hi) | u64::from(index);
-        if let Some(at) = table.find(level, rest(hi), chunk) {
-            let old = table.lines[at].load(Ordering::Relaxed);
-            self.owner[at] = len;
-            table.lines[at].publish(slot);
-            self.hops.release(index_of(old));
-            return false;
-        }
-        let hash = table.hash.hash_64(rest(hi));
-        let Some(at) = self.free_slot(&table, table.line(level, hash, chunk)) else {
-            self.unplaced += 1;
-            self.hops.release(index);
-            return false;
-        };
-        self.owner[at] = len;
-        table.lines[at].publish(slot);
-        self.entries[level] += 1;
-        self.filters[level].insert(&table.filter, filter_hash(hash, chunk));
-        self.count_below(u128::from(hi) << 64, level as u8, true);
-        true
-    }
-
     /// An empty slot in `line` or a line behind it, or in a new overflow line; `None` when those have run out.
     fn free_slot(&mut self, table: &Table6, mut line: usize) -> Option<usize> {
         loop {
@@ -251,27 +218,22 @@ impl Writer6 {
         }
     }
 
-    fn owner_of(&self, group: usize, hi: u64) -> Option<u8> {
-        let at = self.table.find(group - 1, rest(hi), self.table.chunk(hi)?)?;
-        Some(self.owner[at])
-    }
-
     /// Whether readers have seen the table.
     fn is_shared(&self) -> bool {
         Arc::strong_count(&self.table) > 2 // ours, and the one that the caller holds meanwhile
     }
-
-    const fn is_deep(&self, group: usize) -> bool {
-        group > LEVELS
-    }
 }
 
 impl FibTable<u128> for Writer6 {
-    type Params = Params;
+    type Params = BloomParams;
     type Shared = Table6;
     type Size = Sizes;
 
-    fn size(routes: &[(Prefix6, NextHopId)], params: &Params, budget: Budget) -> Result<Sizes, EngineError> {
+    fn size(
+        routes: &[(Prefix6, NextHopId)],
+        params: &BloomParams,
+        budget: Budget,
+    ) -> Result<Sizes, EngineError> {
         Sizes::of(routes, params, budget)
     }
 
@@ -279,7 +241,7 @@ impl FibTable<u128> for Writer6 {
         size.bytes()
     }
 
-    fn build(sizes: Sizes, mut routes: Routes<u128>, params: &Params) -> Result<Self, EngineError> {
+    fn build(sizes: Sizes, mut routes: Routes<u128>, params: &BloomParams) -> Result<Self, EngineError> {
         let mut writer = Self::sized(&sizes, params)?;
         // Longest first: an entry is written once, by its owner.
         routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -323,26 +285,16 @@ impl FibTable<u128> for Writer6 {
     }
 
     fn details(&self) -> Details {
-        #[derive(Serialize)]
-        struct Figures {
-            v6_direct_bits: u8,
-            v6_chunks: u32,
-            v6_entries: u64,
-            v6_filter_bits: u64,
-            v6_filter_occupied: usize,
-            v6_overflow_lines_free: u32,
-            v6_deep_routes: u64,
-        }
         let words: u64 = self.table.levels.filter_words.iter().map(|words| u64::from(*words)).sum();
-        Details::of(&Figures {
-            v6_direct_bits: self.table.direct_bits,
-            v6_chunks: self.chunks_used,
-            v6_entries: self.entries.iter().sum(),
-            v6_filter_bits: words * 32,
-            v6_filter_occupied: self.filters.iter().map(CountingFilter::occupied).sum(),
-            v6_overflow_lines_free: self.overflow.end - self.overflow.start,
-            v6_deep_routes: self.table.deep.len(),
-        })
+        Details::from([
+            ("v6_direct_bits", self.table.direct_bits.into()),
+            ("v6_chunks", self.chunks_used.into()),
+            ("v6_entries", self.entries.iter().sum::<u64>().into()),
+            ("v6_filter_bits", (words * 32).into()),
+            ("v6_filter_occupied", self.filters.iter().map(CountingFilter::occupied).sum::<usize>().into()),
+            ("v6_overflow_lines_free", (self.overflow.end - self.overflow.start).into()),
+            ("v6_deep_routes", self.table.deep.len().into()),
+        ])
     }
 
     fn admits(&self, changes: &[Change<u128>], routes: &RibTable<u128>) -> bool {
@@ -391,81 +343,66 @@ impl FibTable<u128> for Writer6 {
 }
 
 impl Store<u128> for Writer6 {
+    /// The word of its slot, if it has one.
+    type Place = Option<usize>;
+
     fn groups(&self) -> &[RangeInclusive<u8>] {
         &self.groups
     }
 
-    fn announce(&mut self, group: usize, prefix: Prefix6, next_hop: NextHopId) -> bool {
-        let len = prefix.len();
-        if group == 0 {
-            self.for_direct(prefix, |entry, owner| {
-                if *owner <= len {
-                    *owner = len;
-                    let word = entry.load(Ordering::Relaxed);
-                    entry.publish(word & !HOP_MASK | next_hop.get());
-                }
-            });
-            false
-        } else if self.is_deep(group) {
-            let added = self.table.deep.set(prefix, next_hop);
-            if added {
-                self.count_deep(prefix, true);
+    fn set_direct(&mut self, prefix: Prefix6, from: RangeInclusive<u8>, (len, next_hop): (u8, NextHopId)) {
+        self.for_direct(prefix, |entry, owner| {
+            if from.contains(owner) {
+                *owner = len;
+                let word = entry.load(Ordering::Relaxed);
+                entry.publish(word & !HOP_MASK | next_hop.get());
             }
-            added
-        } else {
-            let mut added = false;
-            for key in entries(prefix, *self.groups[group].end()) {
-                if self.owner_of(group, key).is_none_or(|owner| owner <= len) {
-                    added |= self.set_entry(group, key, next_hop, len);
-                }
-            }
-            added
-        }
+        });
     }
 
-    fn withdraw(
+    fn find(&self, group: usize, entry: Prefix6) -> (Option<usize>, Option<u8>) {
+        let hi = high(entry);
+        let place = self.table.chunk(hi).and_then(|chunk| self.table.find(group - 1, rest(hi), chunk));
+        (place, place.map(|at| self.owner[at]))
+    }
+
+    fn set(
         &mut self,
         group: usize,
-        prefix: Prefix6,
-        heir: Option<(u8, NextHopId)>,
-        deletions: &mut Vec<Prefix6>,
-    ) {
-        let len = prefix.len();
-        if group == 0 {
-            let (heir_len, next_hop) = heir.unwrap_or((0, NextHopId::NONE));
-            self.for_direct(prefix, |entry, owner| {
-                if *owner == len {
-                    *owner = heir_len;
-                    let word = entry.load(Ordering::Relaxed);
-                    entry.publish(word & !HOP_MASK | next_hop.get());
-                }
-            });
-        } else if self.is_deep(group) {
-            deletions.push(prefix);
-        } else {
-            let to = *self.groups[group].end();
-            for key in entries(prefix, to) {
-                if self.owner_of(group, key) == Some(len) {
-                    match heir {
-                        Some((heir_len, next_hop)) => {
-                            self.set_entry(group, key, next_hop, heir_len);
-                        }
-                        None => deletions.push(Prefix::truncating(u128::from(key) << 64, to)),
-                    }
-                }
-            }
+        entry: Prefix6,
+        place: Option<usize>,
+        (len, next_hop): (u8, NextHopId),
+    ) -> bool {
+        let (level, hi) = (group - 1, high(entry));
+        let table = Arc::clone(&self.table);
+        let Some(index) = self.hops.take(&table.hop_ids, next_hop) else {
+            debug_assert!(!self.is_shared(), "admits() counts the next hops");
+            return false;
+        };
+        let slot = rest(hi) | u64::from(index);
+        if let Some(at) = place {
+            let old = table.lines[at].load(Ordering::Relaxed);
+            self.owner[at] = len;
+            table.lines[at].publish(slot);
+            self.hops.release(index_of(old));
+            return false;
         }
+        let (chunk, hash) = (self.chunk(entry.address()), table.hash.hash_64(rest(hi)));
+        let Some(at) = self.free_slot(&table, table.line(level, hash, chunk)) else {
+            self.unplaced += 1;
+            self.hops.release(index);
+            return false;
+        };
+        self.owner[at] = len;
+        table.lines[at].publish(slot);
+        self.entries[level] += 1;
+        self.filters[level].insert(&table.filter, filter_hash(hash, chunk));
+        self.count_below(entry.address(), level as u8, true);
+        true
     }
 
-    fn delete(&mut self, group: usize, entry: Prefix6) {
-        if self.is_deep(group) {
-            if self.table.deep.remove(entry) {
-                self.count_deep(entry, false);
-            }
-            return;
-        }
-        let level = group - 1;
-        let hi = (entry.address() >> 64) as u64;
+    fn remove(&mut self, group: usize, entry: Prefix6) {
+        let (level, hi) = (group - 1, high(entry));
         let table = Arc::clone(&self.table);
         let Some(chunk) = table.chunk(hi) else { return };
         let Some(at) = table.find(level, rest(hi), chunk) else { return };
@@ -477,6 +414,19 @@ impl Store<u128> for Writer6 {
         self.filters[level].remove(&table.filter, filter_hash(table.hash.hash_64(rest(hi)), chunk));
         self.count_below(entry.address(), level as u8, false);
     }
+
+    fn is_deep(&self, group: usize) -> bool {
+        group > LEVELS
+    }
+
+    /// A route is there before its mark, and goes before it.
+    fn set_deep(&mut self, prefix: Prefix6, next_hop: NextHopId) -> bool {
+        let has_changed = self.table.deep.set(prefix, next_hop);
+        if has_changed {
+            self.count_deep(prefix, !next_hop.is_none());
+        }
+        has_changed
+    }
 }
 
 const fn index_of(slot: u64) -> u16 {
@@ -487,9 +437,7 @@ const fn top_of(address: u128) -> usize {
     (address >> 112) as usize
 }
 
-/// The first 64 bits of the entries of length `to`, at most 64, that `prefix` covers.
-fn entries(prefix: Prefix6, to: u8) -> impl Iterator<Item = u64> {
-    let step = 64 - u32::from(to);
-    let high = |address: u128| (address >> 64) as u64;
-    (high(prefix.address()) >> step..=high(prefix.last_address()) >> step).map(move |entry| entry << step)
+/// The first 64 bits of a prefix.
+const fn high(prefix: Prefix6) -> u64 {
+    (prefix.address() >> 64) as u64
 }

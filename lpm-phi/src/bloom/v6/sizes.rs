@@ -2,7 +2,7 @@
 
 use super::table::LEVELS;
 use crate::bloom::equations::FilterSize;
-use crate::bloom::params::Params;
+use crate::bloom::params::BloomParams;
 use crate::bloom::update::expanded_entries;
 use fib::{EngineError, NextHopId, Prefix6};
 use lpm_core::engine::Budget;
@@ -41,7 +41,7 @@ pub(crate) struct Sizes {
 impl Sizes {
     pub(super) fn of(
         sorted: &[(Prefix6, NextHopId)],
-        params: &Params,
+        params: &BloomParams,
         budget: Budget,
     ) -> Result<Self, EngineError> {
         let (direct_bits, levels, chunks) = shape(sorted);

@@ -3,7 +3,7 @@
 use crate::bloom::hash::{Hash32, filter_mask, h2, murmur32, scale};
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::kernel::answer::answer_v4;
-use crate::kernel::lists::{AHEAD, List4, Lists, Lists4, PIECE, Probes4};
+use crate::kernel::lists::{AHEAD, BloomLists, List4, Lists4, PIECE, Probes4};
 use crate::kernel::prefetch;
 use fib::NextHopId;
 use std::arch::x86_64::*;
@@ -11,7 +11,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Writes the next hop of each IPv4 key to `out`, which is as long.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
-pub(in crate::kernel) fn lookup_v4(table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
+pub(in crate::kernel) fn lookup_v4(
+    table: &Table4,
+    lists: &mut BloomLists,
+    keys: &[u32],
+    out: &mut [NextHopId],
+) {
     match table.hash {
         Hash32::H2 => lookup_v4_by::<false>(table, &mut lists.v4, keys, out),
         Hash32::Murmur => lookup_v4_by::<true>(table, &mut lists.v4, keys, out),

@@ -4,7 +4,7 @@ use crate::bloom::hash::{Hash32, filter_mask, h2_64};
 use crate::bloom::v6::{self, CHUNK, LEVELS, MASK_SHIFT, Table6};
 use crate::kernel::answer::answer_v6;
 use crate::kernel::lists::{
-    AHEAD, CHUNK_SHIFT, List6, Lists, Lists6, PIECE, Piece6, Probes6, chunk_of, position_of,
+    AHEAD, BloomLists, CHUNK_SHIFT, List6, Lists6, PIECE, Piece6, Probes6, chunk_of, position_of,
 };
 use crate::kernel::prefetch;
 use fib::NextHopId;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v6(
     table: &Table6,
-    lists: &mut Lists,
+    lists: &mut BloomLists,
     hi: &[u64],
     lo: &[u64],
     out: &mut [NextHopId],

@@ -31,7 +31,7 @@ mod v4;
 mod v6;
 pub(super) mod variants;
 
-use super::lists::{Lists, Piece6};
+use super::lists::{BloomLists, LIST, Piece6};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v4::Table4;
 use crate::bloom::v6::Table6;
@@ -46,7 +46,7 @@ pub(super) use v6::lookup_v6;
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(super) fn lookup_both(
     tables: (&Table4, &Table6),
-    lists: &mut Lists,
+    lists: &mut BloomLists,
     v4: (&[u32], &mut [NextHopId]),
     v6: Piece6<'_>,
 ) {
@@ -59,7 +59,7 @@ pub(super) fn lookup_both(
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 fn lookup_both_by<const MURMUR: bool>(
     (table4, table6): (&Table4, &Table6),
-    lists: &mut Lists,
+    lists: &mut BloomLists,
     (keys, out): (&[u32], &mut [NextHopId]),
     mut piece: Piece6<'_>,
 ) {
@@ -75,6 +75,19 @@ fn lookup_both_by<const MURMUR: bool>(
 #[inline]
 const fn lanes(n: usize) -> __mmask16 {
     if n >= 16 { 0xffff } else { (1 << n) - 1 }
+}
+
+/// Writes the lanes of `mask` of `words` to `list[len..]`, without gaps.
+///
+/// # Safety
+/// `len` is at most [`PIECE`](super::lists::PIECE): a list has 16 words and more beyond that.
+#[target_feature(enable = "avx512f")]
+#[inline]
+unsafe fn append_words(list: &mut [u32; LIST], len: usize, mask: __mmask16, words: __m512i) {
+    // SAFETY: as the caller says.
+    let to = unsafe { list.as_mut_ptr().add(len) };
+    // SAFETY: likewise.
+    unsafe { _mm512_storeu_si512(to.cast(), _mm512_maskz_compress_epi32(mask, words)) };
 }
 
 /// Prefetches the cache line at `start + bytes`. A vector gather on its own keeps too few loads in flight: its micro-operations

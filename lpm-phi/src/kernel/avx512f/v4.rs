@@ -1,18 +1,23 @@
 //! IPv4: the direct array, then G2, then G1.
 
 use super::hash::{filter_mask_x16, hash_x16, scale_x16};
-use super::{ask_batch, lanes, prefetch};
+use super::{append_words, ask_batch, lanes, prefetch};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::kernel::answer::answer_v4;
-use crate::kernel::lists::{AHEAD, ASK, Entries, List4, Lists, Lists4, PIECE, Probes4};
+use crate::kernel::lists::{AHEAD, ASK, BloomLists, DirectEntries, List4, Lists4, PIECE, Probes4};
 use fib::NextHopId;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
 
 /// Writes the next hop of each IPv4 key to `out`, which is as long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-pub(in crate::kernel) fn lookup_v4(table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
+pub(in crate::kernel) fn lookup_v4(
+    table: &Table4,
+    lists: &mut BloomLists,
+    keys: &[u32],
+    out: &mut [NextHopId],
+) {
     match table.hash {
         Hash32::H2 => lookup_v4_by::<false>(table, lists, keys, out),
         Hash32::Murmur => lookup_v4_by::<true>(table, lists, keys, out),
@@ -20,7 +25,12 @@ pub(in crate::kernel) fn lookup_v4(table: &Table4, lists: &mut Lists, keys: &[u3
 }
 
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-fn lookup_v4_by<const MURMUR: bool>(table: &Table4, lists: &mut Lists, keys: &[u32], out: &mut [NextHopId]) {
+fn lookup_v4_by<const MURMUR: bool>(
+    table: &Table4,
+    lists: &mut BloomLists,
+    keys: &[u32],
+    out: &mut [NextHopId],
+) {
     for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
         start_v4::<MURMUR>(table, &mut lists.v4, keys, out);
         finish_v4::<MURMUR>(table, &mut lists.v4, out);
@@ -66,7 +76,7 @@ pub(super) fn finish_v4<const MURMUR: bool>(table: &Table4, lists: &mut Lists4, 
 /// Stage 1 for IPv4, first step: loads the direct entry of each key. One plain load a key, with nothing that depends on it, keeps
 /// more loads in flight than gathers would, even gathers of prefetched lines.
 #[inline]
-fn load_v4(table: &Table4, keys: &[u32], entries: &mut Entries) {
+fn load_v4(table: &Table4, keys: &[u32], entries: &mut DirectEntries) {
     let direct = table.direct.as_ptr();
     for (key, entry) in keys.iter().zip(&mut entries.0) {
         // SAFETY: the index is below 2^20, the length of the direct array.
@@ -81,7 +91,7 @@ fn load_v4(table: &Table4, keys: &[u32], entries: &mut Entries) {
 #[inline]
 fn direct_v4<const MURMUR: bool>(
     g1: &Level4,
-    entries: &Entries,
+    entries: &DirectEntries,
     keys: &[u32],
     out: &mut [NextHopId],
     in_g1: &mut List4,
@@ -119,20 +129,11 @@ fn direct_v4<const MURMUR: bool>(
         let hash = hash_x16::<MURMUR>(_mm512_srli_epi32::<8>(key));
         let line = scale_x16(hash, primary);
         let len = probes.len.min(PIECE);
-        // SAFETY: `len` is at most `PIECE`, and the arrays have 16 words and more beyond that.
+        // SAFETY: `len` is at most `PIECE`.
         unsafe {
-            _mm512_storeu_si512(
-                probes.pos.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(dense, pos),
-            );
-            _mm512_storeu_si512(
-                probes.tag.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(dense, tag_x16(hash)),
-            );
-            _mm512_storeu_si512(
-                probes.line.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(dense, line),
-            );
+            append_words(&mut probes.pos, len, dense, pos);
+            append_words(&mut probes.tag, len, dense, tag_x16(hash));
+            append_words(&mut probes.line, len, dense, line);
         }
         probes.len = len + dense.count_ones() as usize;
         for line in &probes.line[asked..][..ASK] {
@@ -155,16 +156,10 @@ impl List4 {
     #[inline]
     fn append(&mut self, mask: __mmask16, pos: __m512i, key: __m512i) {
         let len = self.len.min(PIECE);
-        // SAFETY: `len` is at most `PIECE`, and both arrays have 16 words and more beyond that.
+        // SAFETY: `len` is at most `PIECE`.
         unsafe {
-            _mm512_storeu_si512(
-                self.pos.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(mask, pos),
-            );
-            _mm512_storeu_si512(
-                self.key.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(mask, key),
-            );
+            append_words(&mut self.pos, len, mask, pos);
+            append_words(&mut self.key, len, mask, key);
         }
         self.len = len + mask.count_ones() as usize;
     }
@@ -205,27 +200,14 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
             next.append(live & !pass, pos, key);
         }
         let line = scale_x16(hash, primary);
-        // SAFETY: all lists of a piece together hold each of its keys once, so `len` is at most `PIECE`, and the arrays have 16
-        // words and more beyond that.
+        // SAFETY: all lists of a piece together hold each of its keys once, so `len` is at most `PIECE`.
         unsafe {
-            _mm512_storeu_si512(
-                probes.pos.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(pass, pos),
-            );
-            _mm512_storeu_si512(
-                probes.tag.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(pass, tag_x16(hash)),
-            );
-            _mm512_storeu_si512(
-                probes.line.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(pass, line),
-            );
+            append_words(&mut probes.pos, len, pass, pos);
+            append_words(&mut probes.tag, len, pass, tag_x16(hash));
+            append_words(&mut probes.line, len, pass, line);
             // A probe needs its key only if it may move on to `next`.
             if next.is_some() {
-                _mm512_storeu_si512(
-                    probes.key.as_mut_ptr().add(len).cast(),
-                    _mm512_maskz_compress_epi32(pass, key),
-                );
+                append_words(&mut probes.key, len, pass, key);
             }
         }
         len += pass.count_ones() as usize;

@@ -1,12 +1,12 @@
 //! IPv6: the direct part, then for each key its own levels, deepest first.
 
 use super::hash::{filter_mask_x16, hash_64_x16, scale_each_x16};
-use super::{ask_batch, lanes, prefetch};
+use super::{append_words, ask_batch, lanes, prefetch};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v6::{self, CHUNK, LEVELS, LevelTable, MASK_SHIFT, Table6};
 use crate::kernel::answer::{answer_all_v6, answer_v6};
 use crate::kernel::lists::{
-    AHEAD, CHUNK_SHIFT, Chunks6, LIST, List6, Lists, Lists6, PIECE, Piece6, Probes6, position_of,
+    AHEAD, BloomLists, CHUNK_SHIFT, Chunks6, LIST, List6, Lists6, PIECE, Piece6, Probes6, position_of,
 };
 use fib::NextHopId;
 use std::arch::x86_64::*;
@@ -20,7 +20,7 @@ const _: () = assert!(FEW * LEVELS <= PIECE, "lists hold the probes");
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v6(
     table: &Table6,
-    lists: &mut Lists,
+    lists: &mut BloomLists,
     hi: &[u64],
     lo: &[u64],
     out: &mut [NextHopId],
@@ -34,7 +34,7 @@ pub(in crate::kernel) fn lookup_v6(
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 fn lookup_v6_by<const MURMUR: bool>(
     table: &Table6,
-    lists: &mut Lists,
+    lists: &mut BloomLists,
     hi: &[u64],
     lo: &[u64],
     out: &mut [NextHopId],
@@ -247,13 +247,8 @@ impl List6 {
     #[inline]
     fn append(&mut self, mask: __mmask16, item: __m512i, keys: [__m512i; 2]) {
         let len = self.len.min(PIECE);
-        // SAFETY: `len` is at most `PIECE`, and the array has 16 words and more beyond that.
-        unsafe {
-            _mm512_storeu_si512(
-                self.item.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(mask, item),
-            );
-        }
+        // SAFETY: `len` is at most `PIECE`.
+        unsafe { append_words(&mut self.item, len, mask, item) };
         append_keys(&mut self.key, len, mask, keys);
         self.len = len + mask.count_ones() as usize;
     }
@@ -347,16 +342,10 @@ impl Search {
         let line = _mm512_add_epi32(line, _mm512_permutexvar_epi32(self.level, levels.line_start));
         let line = _mm512_add_epi32(line, self.chunk);
         let len = probes.len.min(PIECE);
-        // SAFETY: `len` is at most `PIECE`, and the arrays have 16 words and more beyond that.
+        // SAFETY: `len` is at most `PIECE`.
         unsafe {
-            _mm512_storeu_si512(
-                probes.item.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(mask, self.item),
-            );
-            _mm512_storeu_si512(
-                probes.line.as_mut_ptr().add(len).cast(),
-                _mm512_maskz_compress_epi32(mask, line),
-            );
+            append_words(&mut probes.item, len, mask, self.item);
+            append_words(&mut probes.line, len, mask, line);
         }
         let one = _mm512_set1_epi64(1);
         append_keys(&mut probes.tag, len, mask, self.keys.map(|keys| _mm512_or_si512(keys, one)));

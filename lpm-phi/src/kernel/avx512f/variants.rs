@@ -7,7 +7,7 @@ use super::lanes;
 use crate::bloom::hash::{FMIX32, H2_MULTIPLIER};
 use crate::kernel::variants::next_hop;
 use crate::variants::hash::{HashName, KNUTH_32, KNUTH_64, MURMUR_ADD, MURMUR_BLOCK};
-use crate::variants::table::{Filter, Level, Shape, Table, Words};
+use crate::variants::table::{Filter, VariantLevel, VariantShape, VariantTable, VariantWords};
 use fib::NextHopId;
 use std::arch::x86_64::*;
 
@@ -20,7 +20,7 @@ struct Keys16 {
 
 /// Writes the next hop of each IPv4 key to `out`, which is as long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-pub(in crate::kernel) fn lookup_v4(table: &Table, keys: &[u32], out: &mut [NextHopId]) {
+pub(in crate::kernel) fn lookup_v4(table: &VariantTable, keys: &[u32], out: &mut [NextHopId]) {
     let words = table.live();
     for (keys, out) in keys.chunks(16).zip(out.chunks_mut(16)) {
         let live = lanes(keys.len());
@@ -33,7 +33,7 @@ pub(in crate::kernel) fn lookup_v4(table: &Table, keys: &[u32], out: &mut [NextH
 
 /// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-pub(in crate::kernel) fn lookup_v6(table: &Table, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
+pub(in crate::kernel) fn lookup_v6(table: &VariantTable, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
     let words = table.live();
     let has_deep = words.deep.len() > 0;
     for ((hi, lo), out) in hi.chunks(16).zip(lo.chunks(16)).zip(out.chunks_mut(16)) {
@@ -78,8 +78,8 @@ fn words_of(first: __m512i, second: __m512i) -> Keys16 {
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn lookup_levels<const V6: bool>(
-    table: &Table,
-    words: &Words,
+    table: &VariantTable,
+    words: &VariantWords,
     address: Keys16,
     mut live: __mmask16,
     out: &mut [NextHopId],
@@ -128,7 +128,7 @@ fn first_bits<const V6: bool>(address: Keys16, len: u8) -> Keys16 {
 /// Each such index is below the number of words.
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn gather(words: &Words, mask: __mmask16, index: __m512i) -> __m512i {
+unsafe fn gather(words: &VariantWords, mask: __mmask16, index: __m512i) -> __m512i {
     let start = words.words.as_ptr().cast::<i32>();
     // SAFETY: the caller keeps each index below the number of words; a table has fewer than 2^31, so no index is negative.
     unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), mask, index, start) }
@@ -137,7 +137,13 @@ unsafe fn gather(words: &Words, mask: __mmask16, index: __m512i) -> __m512i {
 /// The lanes of `live` whose keys pass the filter; `at` holds their hashes.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn passes(words: &Words, filter: &Filter, name: HashName, mut at: __m512i, mut live: __mmask16) -> __mmask16 {
+fn passes(
+    words: &VariantWords,
+    filter: &Filter,
+    name: HashName,
+    mut at: __m512i,
+    mut live: __mmask16,
+) -> __mmask16 {
     let step = if filter.hashes > 1 { word_hash_x16(name, at) } else { at };
     for _ in 0..filter.hashes {
         let bit = remainder_x16(at, filter.bits.n, filter.bits.magic, filter.bits.shift);
@@ -158,9 +164,9 @@ fn passes(words: &Words, filter: &Filter, name: HashName, mut at: __m512i, mut l
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn lookup_lists<const V6: bool>(
-    table: &Table,
-    words: &Words,
-    level: &Level,
+    table: &VariantTable,
+    words: &VariantWords,
+    level: &VariantLevel,
     key: Keys16,
     hash: __m512i,
     mut maybe: __mmask16,
@@ -190,9 +196,9 @@ fn lookup_lists<const V6: bool>(
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn heads<const V6: bool>(
-    shape: &Shape,
-    words: &Words,
-    level: &Level,
+    shape: &VariantShape,
+    words: &VariantWords,
+    level: &VariantLevel,
     key: Keys16,
     hash: __m512i,
     maybe: __mmask16,

@@ -23,7 +23,7 @@ macro_rules! avx512_kernel {
             keys: &[u32],
             out: &mut [NextHopId],
         ) {
-            let mut scratch = Scratch([0; PIECE]);
+            let mut scratch = PieceWords([0; PIECE]);
             for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
                 for at in (0..keys.len()).step_by(16) {
                     let key = load(keys, at).0;

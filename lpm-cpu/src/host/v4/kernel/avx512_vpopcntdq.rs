@@ -2,7 +2,7 @@
 
 use super::PIECE;
 use super::avx512f::{
-    Scratch, escape, gather_blocks, gather_codes, gather_ids, gather_records, load, places, scatter, store,
+    PieceWords, escape, gather_blocks, gather_codes, gather_ids, gather_records, load, places, scatter, store,
 };
 use crate::host::v4::table::Table4;
 use crate::kernel::avx512f::lanes;

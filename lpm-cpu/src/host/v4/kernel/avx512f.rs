@@ -42,9 +42,9 @@ pub(super) fn store(out: &mut [NextHopId], at: usize, live: __mmask16, answers: 
 
 /// A word for each key of a piece.
 #[repr(align(64))]
-pub(super) struct Scratch(pub(super) [u32; PIECE]);
+pub(super) struct PieceWords(pub(super) [u32; PIECE]);
 
-impl Scratch {
+impl PieceWords {
     /// The sixteen words from `at` on.
     #[target_feature(enable = "avx512f")]
     #[inline]

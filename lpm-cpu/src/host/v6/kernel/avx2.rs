@@ -2,9 +2,9 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "masks of eight lanes; address bits are cut out")]
 
-use super::lists::{Lists, PIECE, level, rows_of};
+use super::lists::{PIECE, RowLists, level, rows_of};
 use crate::host::v6::ROW_BITS;
-use crate::host::v6::table::Table;
+use crate::host::v6::table::NodeTable;
 use fib::NextHopId;
 use std::arch::x86_64::*;
 
@@ -22,8 +22,8 @@ fn lanes(left: usize) -> __m256i {
 /// Answers keys, given as their first and last 64 bits, into `out`, all equally long: codes, where the table has an array of ids.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 pub(super) fn lookup<const BITS: u32>(
-    table: &Table<BITS>,
-    lists: &mut Lists,
+    table: &NodeTable<BITS>,
+    lists: &mut RowLists,
     (hi, lo): (&[u64], &[u64]),
     out: &mut [NextHopId],
 ) {
@@ -63,7 +63,7 @@ unsafe fn gather<const BITS: u32>(base: *const u8, at: __m256i, mask: __m256i, o
 /// The lanes of `mask` whose entry is a link, all ones. No entry has its sign bit set.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn links<const BITS: u32>(table: &Table<BITS>, mask: __m256i, entry: __m256i) -> __m256i {
+fn links<const BITS: u32>(table: &NodeTable<BITS>, mask: __m256i, entry: __m256i) -> __m256i {
     let last_code = _mm256_set1_epi32(table.codes.cast_signed() - 1);
     _mm256_and_si256(mask, _mm256_cmpgt_epi32(entry, last_code))
 }
@@ -81,8 +81,8 @@ fn high_words(words: [__m256i; 2]) -> __m256i {
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn direct<const BITS: u32>(
-    table: &Table<BITS>,
-    lists: &mut Lists,
+    table: &NodeTable<BITS>,
+    lists: &mut RowLists,
     hi: &[u64],
     out: &mut [NextHopId],
 ) -> usize {
@@ -133,7 +133,7 @@ fn direct<const BITS: u32>(
 /// Takes the first `len` listed keys, which have links, through the eight levels of a window. Returns whether one has a link still.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn rows<const BITS: u32>(table: &Table<BITS>, lists: &mut Lists, window: usize, len: usize) -> bool {
+fn rows<const BITS: u32>(table: &NodeTable<BITS>, lists: &mut RowLists, window: usize, len: usize) -> bool {
     let zero = _mm256_setzero_si256();
     let first = 2 + 8 * window;
     let mut is_left = false;

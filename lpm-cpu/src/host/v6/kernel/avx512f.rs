@@ -2,9 +2,9 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "masks are cut in halves")]
 
-use super::lists::{Lists, PIECE, level, rows_of};
+use super::lists::{PIECE, RowLists, level, rows_of};
 use crate::host::v6::ROW_BITS;
-use crate::host::v6::table::Table;
+use crate::host::v6::table::NodeTable;
 use crate::kernel::avx512f::lanes;
 use fib::NextHopId;
 use std::arch::x86_64::*;
@@ -17,8 +17,8 @@ const LISTED: usize = 4;
 /// Answers keys, given as their first and last 64 bits, into `out`, all equally long: codes, where the table has an array of ids.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(super) fn lookup<const BITS: u32>(
-    table: &Table<BITS>,
-    lists: &mut Lists,
+    table: &NodeTable<BITS>,
+    lists: &mut RowLists,
     (hi, lo): (&[u64], &[u64]),
     out: &mut [NextHopId],
 ) {
@@ -87,8 +87,8 @@ fn load(hi: &[u64], at: usize) -> ([__m512i; 2], __mmask16) {
 /// returns whether there are any.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 fn group<const BITS: u32, const N: usize>(
-    table: &Table<BITS>,
-    lists: &mut Lists,
+    table: &NodeTable<BITS>,
+    lists: &mut RowLists,
     hi: &[u64],
     out: &mut [NextHopId],
 ) -> bool {
@@ -118,7 +118,7 @@ fn group<const BITS: u32, const N: usize>(
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn direct<const BITS: u32, const N: usize>(
-    table: &Table<BITS>,
+    table: &NodeTable<BITS>,
     hi: &[u64],
 ) -> ([__m512i; N], [__m512i; N], usize) {
     let zero = _mm512_setzero_si512();
@@ -156,8 +156,8 @@ fn direct<const BITS: u32, const N: usize>(
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn list<const BITS: u32, const N: usize>(
-    table: &Table<BITS>,
-    lists: &mut Lists,
+    table: &NodeTable<BITS>,
+    lists: &mut RowLists,
     entries: &[__m512i; N],
     bits: &[__m512i; N],
 ) {
@@ -180,7 +180,7 @@ fn list<const BITS: u32, const N: usize>(
 /// Takes the first `len` listed keys, which have links, through the eight levels of a window. Returns whether one has a link still.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn rows<const BITS: u32>(table: &Table<BITS>, lists: &mut Lists, window: usize, len: usize) -> bool {
+fn rows<const BITS: u32>(table: &NodeTable<BITS>, lists: &mut RowLists, window: usize, len: usize) -> bool {
     let zero = _mm512_setzero_si512();
     let mut is_left = false;
     for start in (0..len.min(PIECE)).step_by(LISTED * 16) {
@@ -208,7 +208,7 @@ fn rows<const BITS: u32>(table: &Table<BITS>, lists: &mut Lists, window: usize, 
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn descend<const BITS: u32, const N: usize>(
-    table: &Table<BITS>,
+    table: &NodeTable<BITS>,
     window: usize,
     entries: &mut [__m512i; N],
     mut bits: [__m512i; N],
@@ -237,7 +237,7 @@ fn descend<const BITS: u32, const N: usize>(
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn step<const BITS: u32>(
-    table: &Table<BITS>,
+    table: &NodeTable<BITS>,
     rows: *const u8,
     entry: __m512i,
     bits: __m512i,
@@ -251,14 +251,14 @@ unsafe fn step<const BITS: u32>(
 /// The lanes whose entry is a link.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn links<const BITS: u32>(table: &Table<BITS>, entry: __m512i) -> __mmask16 {
+fn links<const BITS: u32>(table: &NodeTable<BITS>, entry: __m512i) -> __mmask16 {
     _mm512_cmpge_epu32_mask(entry, _mm512_set1_epi32(table.codes.cast_signed()))
 }
 
 /// Puts what the listed keys have found in the place of their links.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn answer<const N: usize>(lists: &Lists, entries: &mut [__m512i; N]) {
+fn answer<const N: usize>(lists: &RowLists, entries: &mut [__m512i; N]) {
     let mut from = 0_usize;
     for (entry, listed) in entries.iter_mut().zip(lists.listed) {
         // SAFETY: no more keys are listed than are in a piece, and a list has room for 16 more.

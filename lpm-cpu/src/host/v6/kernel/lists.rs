@@ -6,7 +6,7 @@
 )]
 
 use crate::host::v6::ROW_BITS;
-use crate::host::v6::table::Table;
+use crate::host::v6::table::NodeTable;
 use fib::NextHopId;
 
 /// Keys of a piece: few enough that the lists stay in L1.
@@ -19,7 +19,7 @@ const WINDOW_BITS: u32 = 32;
 /// The keys of a piece that go through rows: a reader's scratch memory.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Lists {
+pub(crate) struct RowLists {
     /// What the key's last load found.
     pub(super) entry: [u32; LIST],
     /// The address bits for the next eight levels.
@@ -30,13 +30,13 @@ pub(crate) struct Lists {
     pub(super) listed: [u16; PIECE / 16],
 }
 
-impl Default for Lists {
+impl Default for RowLists {
     fn default() -> Self {
         Self { entry: [0; LIST], bits: [0; LIST], at: [0; LIST], listed: [0; PIECE / 16] }
     }
 }
 
-impl Lists {
+impl RowLists {
     /// The listed keys' places in the piece, in their order in the list.
     fn places(listed: [u16; PIECE / 16]) -> impl Iterator<Item = usize> {
         listed.into_iter().enumerate().flat_map(|(vector, mut mask)| {
@@ -60,7 +60,7 @@ impl Lists {
     #[cold]
     pub(super) fn finish<const BITS: u32>(
         &mut self,
-        table: &Table<BITS>,
+        table: &NodeTable<BITS>,
         (hi, lo): (&[u64], &[u64]),
         out: &mut [NextHopId],
         mut rows: impl FnMut(&mut Self, usize, usize),
@@ -100,14 +100,14 @@ impl Lists {
 
 /// The first entry of a level.
 #[inline(always)]
-pub(super) fn level<const BITS: u32>(table: &Table<BITS>, level: usize) -> *const u8 {
+pub(super) fn level<const BITS: u32>(table: &NodeTable<BITS>, level: usize) -> *const u8 {
     let bytes = table.shape.start(level) * (BITS as usize / 8);
     table.entries.words().as_ptr().cast::<u8>().wrapping_add(bytes)
 }
 
 /// Where the rows of a level would begin if links, which are the table's codes more, were their numbers.
 #[inline(always)]
-pub(super) fn rows_of<const BITS: u32>(table: &Table<BITS>, at_level: usize) -> *const u8 {
+pub(super) fn rows_of<const BITS: u32>(table: &NodeTable<BITS>, at_level: usize) -> *const u8 {
     let codes = (table.codes as usize) << ROW_BITS;
     level(table, at_level).wrapping_sub(codes * (BITS as usize / 8))
 }

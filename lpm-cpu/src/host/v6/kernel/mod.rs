@@ -25,25 +25,25 @@ mod avx512f;
 mod lists;
 pub(crate) mod scalar;
 
-use crate::host::v6::table::{Shared6, Table};
+use crate::host::v6::table::{NodeTable, Shared6};
 use crate::kernel::{by_isa, or_default};
 use fib::{CheckedIsa, NextHopId};
 use std::sync::atomic::Ordering;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use lists::Lists;
+pub(crate) use lists::RowLists;
 
 /// The work lists of a reader: empty, since only the x86-64 kernels use any.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Debug, Default)]
-pub(crate) struct Lists;
+pub(crate) struct RowLists;
 
 /// Answers keys, given as their first and last 64 bits, into `out`, all equally long.
 #[inline]
 pub(crate) fn lookup(
     isa: CheckedIsa,
     table: &Shared6,
-    lists: &mut Lists,
+    lists: &mut RowLists,
     keys: (&[u64], &[u64]),
     out: &mut [NextHopId],
 ) {
@@ -59,8 +59,8 @@ pub(crate) fn lookup(
 #[inline]
 fn lookup_in<const BITS: u32>(
     isa: CheckedIsa,
-    table: &Table<BITS>,
-    lists: &mut Lists,
+    table: &NodeTable<BITS>,
+    lists: &mut RowLists,
     keys: (&[u64], &[u64]),
     out: &mut [NextHopId],
 ) {
