@@ -305,7 +305,8 @@ fn type_declared(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
     let kind = words.next()?;
     let name = words.next().filter(|_| ["struct", "enum", "trait", "union"].contains(&kind))?;
-    name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+    // A macro's parameter has no name of its own.
+    name.split(|c: char| !c.is_alphanumeric() && c != '_').next().filter(|name| !name.is_empty())
 }
 
 #[test]
