@@ -132,6 +132,11 @@ fn when_ipv6_packets_get_no_error() {
     let [_, from_group] = at_layer_2(OURS, MacAddr([0x33, 0x33, 0, 0, 0, 1]));
     let hidden =
         |kind| v6(TO_US, FROM_6, TO_6, IpProtocol::Ipv6Opts, &[58, 0, 1, 4, 0, 0, 0, 0, kind, 0, 0, 0]);
+    // Behind 24 bytes of an authentication header.
+    let authentic = |kind| {
+        let payload = [&[58, 4][..], &[0; 22], &[kind, 0, 0, 0]].concat();
+        v6(TO_US, FROM_6, TO_6, IpProtocol::IpSecAh, &payload)
+    };
     let (expired, is_error) = (Cause::TimeExceeded, Some(NoError::IsError));
     let table: Vec<(&str, Vec<u8>, Cause, Option<NoError>)> = vec![
         // "(e.1) An ICMPv6 error message."
@@ -142,6 +147,8 @@ fn when_ipv6_packets_get_no_error() {
         ("an unknown error", icmp_v6(127), expired, is_error),
         ("an error behind options", hidden(1), expired, is_error),
         ("a request behind options", hidden(128), expired, None),
+        ("an authentic error", authentic(1), expired, is_error),
+        ("an authentic request", authentic(128), expired, None),
         ("a type that is not here", v6(TO_US, FROM_6, TO_6, Icmpv6, &[]), expired, is_error),
         ("echo request", icmp_v6(128), expired, None),
         ("an unknown message", icmp_v6(255), expired, None),

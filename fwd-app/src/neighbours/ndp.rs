@@ -185,6 +185,13 @@ mod tests {
     }
 
     #[test]
+    fn an_option_without_a_length_ends_a_message() {
+        let wanted = NdiscOptionType::TargetLinkLayerAddr;
+        assert_eq!(option(&[253, 1, 0, 0, 0, 0, 0, 0], wanted), Some(None));
+        assert_eq!(option(&[253, 0, 0, 0, 0, 0, 0, 0], wanted), None);
+    }
+
+    #[test]
     fn a_solicitation_and_its_answer() {
         let (asking, asked) = (interface(1, &["2001:db8::1/64"]), interface(2, &["2001:db8::12:3456/64"]));
         let frame = solicitation(&asking, OURS, OTHER, None, Tags::NONE);

@@ -395,6 +395,34 @@ fn a_gateway_in_a_vlan_is_found_by_the_packets_of_the_vlan() {
 }
 
 #[test]
+fn neighbours_are_forgotten_by_address_and_kept_while_answers_are_lost() {
+    let (mut router, mut out) = (router(), Vec::new());
+    receive(&mut router, &arp_message(true, [192, 0, 2, 9], [192, 0, 2, 1]));
+    let cleared = |router: &mut Router<u32>, address| router.clear_neighbours(NOW, address, &mut Vec::new());
+    assert_eq!(
+        (cleared(&mut router, Some(ip("192.0.2.10"))), cleared(&mut router, Some(ip("192.0.2.9")))),
+        (0, 1)
+    );
+    let key = Key::untagged(ON, ip("192.0.2.9"));
+    assert!(router.pin(NOW, key, Tags::NONE, &mut out));
+    receive(&mut router, &arp_message(false, [192, 0, 2, 9], [192, 0, 2, 1]));
+    for second in 1..100 {
+        let now = NOW + Duration::from_secs(second);
+        router.answers_lost(now, ON);
+        router.tick(now, &mut out);
+    }
+    assert!(router.neighbour(key).unwrap().mac.is_some());
+}
+
+#[test]
+fn an_echo_reply_keeps_the_service_and_not_the_congestion_bits() {
+    let mut request = echo_v6("2a00::1", "2001:db8::1", &[]);
+    (request[14], request[15]) = (request[14] & 0xf0 | 0xb, request[15] & 0xf | 0xb0);
+    let Answered(reply) = alone(&request) else { panic!("no answer") };
+    assert_eq!(reply[14..18], [0x6b, 0x80, 0, 0]);
+}
+
+#[test]
 fn an_interface_is_announced_and_forgotten() {
     let (mut router, mut out) = (Router::<u32>::new(&RouterConfig::default()), Vec::new());
     router.set_port(NOW, interface(0, &["192.0.2.1/24", "2001:db8::1/64"]), &mut out);
@@ -409,17 +437,23 @@ fn an_interface_is_announced_and_forgotten() {
     let all = group_mac(ALL_NODES);
     let to: Vec<_> = frames.iter().map(|frame| Layer2::parse(frame).unwrap().destination).collect();
     assert_eq!(to, [MacAddr::BROADCAST, groups[0], all, groups[1], all]);
+    router.set_ports(NOW, Arc::clone(router.ports()), &mut out);
+    assert_eq!(out, [], "nothing is new");
     // A neighbour's address that becomes ours is no neighbour's any more.
     receive(&mut router, &arp_message(true, [192, 0, 2, 9], [192, 0, 2, 1]));
     assert!(router.pin(NOW, Key::untagged(ON, ip("192.0.2.11")), Tags::NONE, &mut out));
     router.set_port(NOW, interface(0, &["192.0.2.9/24"]), &mut out);
     let lost = |address| Action::Lost { key: Key::untagged(ON, address), mac: THEIRS };
     assert!(out.contains(&lost(ip("192.0.2.9"))));
+    assert!(router.neighbour(Key::untagged(ON, ip("192.0.2.11"))).is_some(), "the others stay");
     router.unpin(Key::untagged(ON, ip("192.0.2.11")));
-    let mut down = router.ports().ports[0].clone();
-    down.is_up = false;
-    router.set_port(NOW, down, &mut out);
-    assert_eq!(router.neighbours().count(), 0);
+    for (is_up, frames) in [(false, 0), (true, 3)] {
+        let mut link = router.ports().ports[0].clone();
+        link.is_up = is_up;
+        out.clear();
+        router.set_port(NOW, link, &mut out);
+        assert_eq!((router.neighbours().count(), out.len()), (0, frames), "it is announced with its link");
+    }
     receive(&mut router, &arp_message(true, [192, 0, 2, 10], [192, 0, 2, 9]));
     out.clear();
     router.set_port(NOW, port(0), &mut out);

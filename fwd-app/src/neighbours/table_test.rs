@@ -322,6 +322,27 @@ fn an_advertisement_that_does_not_override_casts_doubt() {
 }
 
 #[test]
+fn a_confirmation_lasts_a_time_of_its_own_and_a_repeated_request_is_of_no_use() {
+    let seconds = Duration::from_secs;
+    let config = |reachable| NeighbourConfig::default().with_reachable(seconds(reachable));
+    let time_of = |last: u8| {
+        let mut table = NeighbourRig::new(config(20));
+        table.reachable(key(&format!("192.0.2.{last}")));
+        table.neighbours.next_due().unwrap() - table.now
+    };
+    let times: std::collections::BTreeSet<_> = (2..60).map(time_of).collect();
+    assert!(
+        times.len() > 30 && times.iter().all(|time| (seconds(10)..=seconds(30)).contains(time)),
+        "{times:?}"
+    );
+    assert_eq!((config(20).stale, config(20).delay, config(2).delay), (seconds(40), seconds(5), seconds(2)));
+    let (mut table, key, mut out) = (NeighbourRig::new(config(20)), key(V4), Vec::new());
+    table.reachable(key);
+    let mut heard = |what: &Heard| table.neighbours.heard(table.now, key, what, &mut out);
+    assert_eq!((heard(&REPLY), heard(&REQUEST)), (true, false));
+}
+
+#[test]
 fn cleared_neighbours_are_resolved_again() {
     let mut table = NeighbourRig::new(NeighbourConfig::default());
     let (waiting, gateway) = (key("192.0.2.10"), key("192.0.2.11"));
