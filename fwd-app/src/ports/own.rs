@@ -77,6 +77,7 @@ fn prefix(address: IpAddr, len: u8) -> IpPrefix {
 mod tests {
     use super::super::table::tests::configured;
     use super::*;
+    use fib::NextHopTable;
 
     #[test]
     fn addresses_become_routes_and_what_is_ours() {
@@ -98,6 +99,20 @@ mod tests {
         assert!(none.is_none() && routes(&table, 1).is_empty());
         assert_eq!(first.v4, [0xc612_0101, 0xc612_0201, 0xc612_01ff, u32::MAX]);
         assert_eq!((last.v4.len(), last.port, first.v6.len(), last.v6.len()), (3, 2, 2, 3));
+    }
+
+    #[test]
+    fn gateways_that_no_interface_finds_are_counted() {
+        let table = configured(2, &[("0", "198.18.1.1", 24)], &[]).unwrap();
+        let mut hops = NextHopTable::new();
+        let known = [("198.18.1.9", PortRef::Index(0)), ("198.18.1.8", PortRef::ById)];
+        let unknown = [("192.0.2.9", PortRef::Index(1)), ("192.0.2.8", PortRef::ById)];
+        for (gateway, port) in [known, unknown].concat() {
+            hops.intern(NextHop::Gateway { gateway: gateway.parse().unwrap(), port }).unwrap();
+        }
+        let egress = EgressTable::new(&hops, &table.egress()).unwrap();
+        let without = |vrf| without_neighbour(vrf, &egress, &table);
+        assert_eq!((without(0), without(1)), (2, 3), "the link is that of VRF 0");
     }
 
     #[test]

@@ -206,6 +206,18 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn links_vrfs_and_names_are_found_by_index() {
+        let other = PortVrfs { own: 1, vlans: [(7, 2)].into() };
+        let vrfs = vec![PortVrfs::default(), other];
+        let mut table = ports(2).with_vrfs(vrfs.clone());
+        table.ports[1].is_up = false;
+        let of = |port| (table.is_up(port), table.vrf_of(port));
+        assert_eq!([0, 1, 2].map(of), [(true, 0), (false, 1), (false, 0)]);
+        assert_eq!((table.vrfs(), table.foreign(1)), (vrfs, vec![0]));
+        assert_eq!([0, 1, 2].map(|vrf| table.names_of(vrf).join(" ")), ["p0", "p1", "p1.7"]);
+    }
+
+    #[test]
     fn the_last_port_that_is_given_a_kernel_interface_has_it() {
         let named = [("0", "eth0"), ("0", "eth1"), ("1", "eth0")];
         let named = named.map(|(port, name)| (PortRef::parse(port), name.to_owned()));

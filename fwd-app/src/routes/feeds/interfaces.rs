@@ -216,6 +216,30 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_taps_are_for_the_router() {
+        let ports = crate::ports::table::tests::configured(2, &[], &[("0", "tap0")]).unwrap();
+        let mut interfaces = Interfaces::of(&ports.ports);
+        interfaces.set_link(&link(5, "tap0", true));
+        interfaces.set_link(&link(6, "other", true));
+        interfaces.set_link(&link(7, "p1", true));
+        let names = [6, 99].map(|ifindex| interfaces.name_of_other(ifindex));
+        assert_eq!(names, ["other", "interface 99"]);
+        for (ifindex, is_ours) in [(5, true), (6, false), (7, false)] {
+            let at = LinkAddress { ifindex, address: [192, 0, 2, 1].into(), len: 24 };
+            assert_eq!((interfaces.set_address(at), interfaces.set_address(at)), (is_ours, false));
+            assert_eq!((interfaces.remove_address(&at), interfaces.remove_address(&at)), (is_ours, false));
+            let neighbour = LinkNeighbour { address: at.address, ifindex, mac: MacAddr([2; 6]) };
+            let has_port = ifindex != 6;
+            assert_eq!(
+                (interfaces.set_neighbour(neighbour), interfaces.set_neighbour(neighbour)),
+                (has_port, false)
+            );
+            let mut remove = || interfaces.remove_neighbour(at.address, ifindex);
+            assert_eq!((remove(), remove()), (has_port, false));
+        }
+    }
+
+    #[test]
     fn paths_become_next_hops_of_ports() {
         let ports = crate::ports::table::tests::ports(2);
         let ports = ports.with_kernel_interfaces(&[(PortRef::Index(1), "v1".to_owned())]).unwrap();
