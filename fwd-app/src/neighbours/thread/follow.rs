@@ -21,8 +21,8 @@ impl RouterLoop {
         ports.is_up(id.0).then_some(Key::untagged(id, address))
     }
 
-    /// Takes the ports as they are now.
-    fn take_ports(&mut self) {
+    /// Takes the ports as they are now. A TAP that is new has a carrier.
+    pub(super) fn take_ports(&mut self) {
         let (before, ports) = (Arc::clone(self.router.ports()), self.ports.load_full());
         if Arc::ptr_eq(&before, &ports) {
             return;

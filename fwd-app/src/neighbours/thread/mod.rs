@@ -188,11 +188,9 @@ impl RouterLoop {
         let (waiting_max, incomplete_max) = WAITING;
         let neighbours = NeighbourConfig { waiting_max, incomplete_max, ..NeighbourConfig::default() };
         let neighbours = neighbours.with_reachable(neighbour_age);
-        let mut router = Router::new(&RouterConfig { neighbours, ..RouterConfig::default() });
-        let mut actions = Vec::new();
+        let router = Router::new(&RouterConfig { neighbours, ..RouterConfig::default() });
         let longest = ports.load().interfaces().map(|interface| usize::from(interface.mtu_bytes)).max();
         let frame = vec![0; longest.unwrap_or(0) + HEADER_BYTES + 1];
-        router.set_ports(Duration::ZERO, ports.load_full(), &mut actions);
         // Both this thread and the stage that sends free packets of it.
         let (mbufs, is_preemptible) = (own_packets(punts.kept_max), true);
         let mut config = MempoolConfig { mbufs, cache_mbufs: 0, is_preemptible, ..MempoolConfig::default() };
@@ -201,9 +199,9 @@ impl RouterLoop {
                 config.data_room_bytes.max(u16::try_from(frame.len()).unwrap_or(u16::MAX));
         }
         let [resolution, local, errors] = &punts.rings;
-        Ok(Self {
+        let mut new = Self {
             router,
-            actions,
+            actions: Vec::new(),
             from: [resolution.consumer()?, local.consumer()?, errors.consumer()?],
             have_lost_answers: Arc::clone(&punts.have_lost_answers),
             to: punts.originated.producer()?,
@@ -225,7 +223,9 @@ impl RouterLoop {
             published: Arc::clone(&punts.published),
             watch,
             start: Instant::now(),
-        })
+        };
+        new.take_ports();
+        Ok(new)
     }
 
     fn now(&self) -> Duration {
