@@ -1,8 +1,9 @@
 //! The datapath: `rx -> parse -> batch -> lookup -> verdict -> rewrite -> tx`, a file each.
 //!
 //! Each stage is a pass over the arrays of one [`Batch`], not a loop per packet, and updates its counters once a burst. What a pass
-//! does to every packet is a kernel of [`dpdk_ffi::simd`]; what only some packets need is done one by one. A packet leaves exactly once: it is sent, handed over as a punt, or counted under
-//! one [`DropReason`]. The invariant is `rx + originated == tx + punted + sum(drops) + held`. Nothing here allocates, locks, logs or divides once it runs.
+//! does to every packet is a kernel of [`dpdk_ffi::simd`]; what only some packets need is done one by one. A packet leaves
+//! exactly once: it is sent, handed to the router (punted), or counted under one [`DropReason`]. The invariant is
+//! `rx + originated == tx + punted + sum(drops) + held`. Nothing here allocates, locks, logs or divides once it runs.
 //!
 //! | module | what lives there |
 //! |---|---|

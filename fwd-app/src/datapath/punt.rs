@@ -1,7 +1,7 @@
 //! Punts: packets that the datapath hands to the router instead of forwarding or dropping them.
 //!
-//! Each port with addresses has an [`PuntAddresses`], which says what on it is for this router. A batch from such a port has a [`PuntMarker`], which
-//! marks the punts. A punt goes to one more egress port, whose index is the number of ports. What it is lies in the tag of
+//! Each port with addresses has [`PuntAddresses`], which say what on it is for this router. A batch from such a port has a
+//! [`PuntMarker`], which marks the punts. A punt goes to one more egress port, whose index is the number of ports. What it is lies in the tag of
 //! its mbuf, so that nothing is allocated. Its bytes stay as received.
 //!
 //! Each [`PuntClass`] has a ring, and each RX queue a part of every ring in a period: whatever comes by one port, what resolves

@@ -20,8 +20,8 @@ const V6_BYTES_MAX: usize = 1280;
 const HEADER_BYTES: usize = 8;
 
 /// What is wrong with a packet. Of the drop reasons, `ttl_expired` is [`Self::TimeExceeded`], `no_route` is [`Self::NoRoute`],
-/// `unreachable` and `prohibited` are [`Self::Unreachable`] and [`Self::Prohibited`], `no_neighbour` of a packet that waited in vain is [`Self::AddressUnreachable`], `mtu_exceeded` is [`Self::TooBig`]; the others are
-/// not told to the sender.
+/// `unreachable` and `prohibited` are [`Self::Unreachable`] and [`Self::Prohibited`], `no_neighbour` of a packet that waited in vain is
+/// [`Self::AddressUnreachable`], `mtu_exceeded` is [`Self::TooBig`]. Senders get no error for the other drop reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// Its TTL or hop limit has run out.

@@ -127,13 +127,12 @@ impl Vrf {
         let BuiltEngine { mut made, mut rib, build_s } = built?;
         self.commit()?;
         self.check_families(made.engine.as_ref())?;
-        let has_table = |prefix: &IpPrefix| made.engine.info().has_family(prefix.family());
-        for prefix in building.changed.drain().filter(has_table) {
+        // Once, since the changes may be as many as the routes of a full table.
+        let (info, before) = (made.engine.info(), self.engine().info());
+        for prefix in building.changed.drain().filter(|prefix| info.has_family(prefix.family())) {
             rib.set(prefix, self.route(prefix));
         }
-        let has_other_tables = Family::ALL
-            .iter()
-            .any(|of| made.engine.info().has_family(*of) != self.engine().info().has_family(*of));
+        let has_other_tables = Family::ALL.iter().any(|of| info.has_family(*of) != before.has_family(*of));
         rib.commit_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;
         debug_assert!(
             has_other_tables || rib.v4.iter().eq(self.rib.v4.iter()) && rib.v6.iter().eq(self.rib.v6.iter())
@@ -153,12 +152,13 @@ impl Vrf {
     /// Refuses an engine without a table for routes of the files and of the control socket. Those of feeds and of ports' addresses are
     /// left out.
     fn check_families(&self, engine: &dyn EngineWriter) -> anyhow::Result<()> {
-        for family in Family::ALL.into_iter().filter(|family| !engine.info().has_family(*family)) {
+        let info = engine.info();
+        for family in Family::ALL.into_iter().filter(|family| !info.has_family(*family)) {
             let routes = self.routes_of_user(family);
             anyhow::ensure!(
                 routes == 0,
                 "engine {} has no table for {family}, and {routes} routes of files and ctl are of this family",
-                engine.info().name
+                info.name
             );
         }
         Ok(())

@@ -312,13 +312,14 @@ impl Vrf {
     /// The families that an engine has tables for: routes of feeds and addresses of others are left out. [`Self::turn`] looks at those of
     /// a family that it had none for before, or has none for any more.
     pub(super) fn set_families(&mut self) {
-        let lacks = |family: &Family| !self.engine().info().has_family(*family);
+        let info = self.engine().info();
+        let lacks = |family: &Family| !info.has_family(*family);
         let lacking: Vec<_> = Family::ALL.into_iter().filter(lacks).collect();
         let had_table = Family::ALL.map(|family| !self.candidates.lacks_table(family));
         self.candidates.set_without_table(lacking);
         self.changes.has_noticed_family = false;
         for (family, had_table) in Family::ALL.into_iter().zip(had_table) {
-            if had_table != self.engine().info().has_family(family) {
+            if had_table != info.has_family(family) {
                 let prefixes = self.candidates.prefixes(family);
                 if had_table && !prefixes.is_empty() {
                     self.notice_family(family);

@@ -26,7 +26,7 @@ pub(crate) const fn held_max(ports: usize) -> usize {
 
 /// The rings between the stages and the router, and what is for the router on each port.
 pub(crate) struct PuntRings {
-    /// Punts of each class, with notes as tags.
+    /// Rings of punts by class. The tag of an mbuf is a [`PuntTag`](crate::datapath::punt::PuntTag).
     pub(crate) rings: [Ring; PuntClass::ALL.len()],
     /// By port: whether an answer of a neighbour may have been dropped since the router looked.
     pub(crate) have_lost_answers: Arc<[AtomicBool]>,

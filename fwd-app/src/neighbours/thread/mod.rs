@@ -11,8 +11,8 @@
 //! |---|---|
 //! | [`receive`] | what becomes of each punt |
 //! | [`send`] | what leaves: frames, packets that waited, events |
-//! | [`follow`] | the gateways and links of the egress tables |
-//! | [`asked`] | what other threads tell and ask |
+//! | [`follow`] | the ports, and the gateways of the egress tables |
+//! | [`asked`] | requests of other threads |
 
 pub(crate) mod asked;
 mod follow;
