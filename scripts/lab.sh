@@ -70,14 +70,15 @@ end() {
   local code=$?
   trap '' INT HUP TERM PIPE
   set +e
+  # Bash reports each job that was killed.
+  exec 2>/dev/null
   if [ -n "$process" ]; then
     kill -TERM "$process" 2>/dev/null
     for _ in {1..50}; do kill -0 "$process" 2>/dev/null || break; sleep 0.1; done
   fi
   remove
-  # Bash says of each job that was killed; nobody wants to know.
-  wait 2>/dev/null
-  note "the lab is gone" 2>/dev/null
+  wait
+  note "the lab is gone"
   exit "$code"
 }
 if ! mkdir "$WORK" 2>/dev/null; then

@@ -121,6 +121,7 @@ expect 0 scripts/lab.sh --frr
 says "$WORK/out" '^fpm +.*connected; [1-9][0-9]* routes'
 says "$WORK/out" '^203.0.113.0/24 .*via 198.18.2.2 dev 1'
 [ "$(grep -c ' 0% packet loss' "$WORK/out")" = 4 ] || { cat "$WORK/out" >&2 && fail "packets were lost"; }
+[ ! -s "$WORK/err" ] || { cat "$WORK/err" >&2 && fail "it says something on stderr"; }
 gone "with FRR"
 begin 'BGP between' --frr
 sleep 1
