@@ -83,14 +83,20 @@ step_smoke() {
   return "$failed"
 }
 
+# The commands of README.md and docs.
+step_docs() {
+  cargo build --release -p fwd-app || return 1
+  scripts/docs_check.py "$(target_dir)/release/fwd-app"
+}
+
 # Real drivers, in a guest under emulation; prints SKIPPED where there can be none.
 step_server() {
   cargo build --release -p fwd-app || return 1
   FWD_APP=$(target_dir)/release/fwd-app scripts/server.sh
 }
 
-# Cheap steps first; `isa` builds the release binary that `smoke` and `server` use.
-STEPS=(fmt shell captures ptx clippy test doc isa smoke deny server)
+# Cheap steps first; `isa` builds the release binary that `smoke`, `docs` and `server` use.
+STEPS=(fmt shell captures ptx clippy test doc isa smoke docs deny server)
 
 chosen=()
 for argument in "$@"; do

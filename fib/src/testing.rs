@@ -1,5 +1,7 @@
 //! What the tests of all crates share: what they need of a host, the real tables, and engines that follow real updates.
 
+pub mod docs;
+
 use crate::feed::{self, LoadOptions};
 use crate::oracle::OraclePair;
 use crate::{

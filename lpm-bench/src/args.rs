@@ -451,6 +451,21 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
+    /// Examples and the lines of the documentation; their engines may need features that this build has not.
+    #[test]
+    fn documented_command_lines_parse() {
+        let mut lines = fib::testing::docs::documented("lpm-bench");
+        assert!(!lines.is_empty());
+        for sub in Cli::command().get_subcommands() {
+            let text = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
+            lines.extend(fib::testing::docs::command_lines(sub.get_name(), &text, "lpm-bench"));
+        }
+        for line in lines {
+            let parsed = Cli::try_parse_from(&line.words);
+            assert!(parsed.is_ok() || line.is_inline, "{}: {}", line.place, parsed.unwrap_err());
+        }
+    }
+
     #[test]
     fn the_command_line_is_sound_and_each_help_has_an_example() {
         let mut command = Cli::command();

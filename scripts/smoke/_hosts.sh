@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Sourced after _init.sh: two kernel hosts, each in a network namespace of its own, on two links of `fwd-app run` in a third.
+# Sourced after _forwarder.sh: two kernel hosts, each in a network namespace of its own, on two links of `fwd-app run` in a third.
 #
 # The left host is 198.18.1.2 and fd00:1::2 behind link1, the right one 198.18.2.2 and fd00:2::2 behind link2; their default routes lead
 # to .1 and ::1 of each link.
 
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
-need_all iproute2 iputils-ping ethtool
+need_packages iproute2 iputils-ping ethtool
 
 left=smoke-left-$$ right=smoke-right-$$ router=smoke-router-$$
 cleanup() {
@@ -40,14 +40,21 @@ two_hosts() {
   host "$right" 2
 }
 
-# forward DRIVER [OPTION..] : starts the forwarder between the hosts, on two ports of this driver, and waits until it forwards.
+# first_cpu : the first CPU that this process may use.
+first_cpu() { sed -n 's/^Cpus_allowed_list:\t\([0-9]*\).*/\1/p' /proc/self/status; }
+
+# forward DRIVER [OPTION..] : starts the forwarder between the hosts, on two ports of this driver, and waits until it forwards. It has a
+# session of its own, so that Ctrl-C is for the script alone, and ends when the script is killed. What DPDK leaves in its run-time folder
+# goes with $WORK.
 forward() {
   local driver=$1
   shift
   [ -e "$(pkg-config --variable=libdir libdpdk)/librte_$driver.so" ] || skip "this DPDK has no $driver"
-  ip netns exec "$router" "$APP" run --config '(0,0,0),(1,0,0)' --json "$WORK/report.json" --ctl "$WORK/ctl" \
+  # shellcheck disable=SC2154 # _forwarder.sh has the socket
+  RUNTIME_DIRECTORY=$WORK setsid setpriv --pdeathsig TERM ip netns exec "$router" \
+    "$APP" run --config '(0,0,0),(1,0,0)' --json "$WORK/report.json" --ctl "$ctl_socket" \
     --address 0=198.18.1.1/24 --address 0=fd00:1::1/64 --address 1=198.18.2.1/24 --address 1=fd00:2::1/64 "$@" -- \
-    --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "$router" -l 0 \
+    --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "$router" --lcores "0@$(first_cpu)" \
     --vdev "${driver}1,iface=link1" --vdev "${driver}2,iface=link2" >"$WORK/out" 2>"$WORK/err" &
   process=$!
   forwards

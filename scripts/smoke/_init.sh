@@ -59,48 +59,4 @@ for key in sys.argv[2:]: value = value[key]
 print(value)' "$@"
 }
 
-# For a forwarder in the background: `process` is its number, $WORK/err what it says, $WORK/ctl its socket.
-
-process=
-# forwards : waits until it does.
-forwards() {
-  for _ in {1..600}; do
-    grep -qs "forwarding; Ctrl-C stops" "$WORK/err" && return
-    kill -0 "$process" 2>/dev/null || { process= && tail -n 20 "$WORK/err" >&2 && fail "fwd-app run ended by itself"; }
-    sleep 0.1
-  done
-  fail "fwd-app run does not forward after 60 s"
-}
-# stop : ends it with Ctrl-C, which must succeed.
-stop() {
-  local code=0
-  kill -INT "$process"
-  wait "$process" || code=$?
-  process=
-  [ "$code" = 0 ] || { tail -n 20 "$WORK/err" >&2 && fail "exit code $code after Ctrl-C"; }
-}
-ctl() { "$APP" ctl --socket "$WORK/ctl" "$@"; }
-
-# within SECONDS COMMAND.. : the command must succeed once within the time.
-within() {
-  local end=$((SECONDS + $1))
-  shift
-  until "$@"; do
-    [ -z "$process" ] || kill -0 "$process" || fail "fwd-app run ended by itself"
-    [ "$SECONDS" -lt "$end" ] || { tail -n 20 "$WORK"/*err >&2 && fail "not in time: $*"; }
-    sleep 0.1
-  done
-}
-# eventually PATTERN WORDS.. : the answer of `ctl` to the words must match within 10 s.
-eventually() {
-  local pattern=$1
-  shift
-  for _ in {1..100}; do
-    ctl "$@" >"$WORK/answer" 2>&1 || true
-    grep -qE -- "$pattern" "$WORK/answer" && return 0
-    kill -0 "$process" 2>/dev/null || { tail -n 20 "$WORK/err" >&2 && fail "fwd-app run ended by itself"; }
-    sleep 0.1
-  done
-  tail -n 20 "$WORK/answer" "$WORK/err" >&2
-  fail "no line of '$*' matches: $pattern"
-}
+. "$(dirname "${BASH_SOURCE[0]}")/_forwarder.sh"

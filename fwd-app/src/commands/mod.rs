@@ -17,6 +17,8 @@
 mod check;
 mod completions;
 mod ctl;
+#[cfg(test)]
+mod docs_test;
 mod exit;
 mod fib;
 mod lookup;

@@ -67,14 +67,21 @@ struct Refused(String);
 
 /// Runs one command, a script or the prompt.
 pub(crate) fn main(args: &CtlArgs) -> anyhow::Result<()> {
-    let mut words = args.words.clone();
-    words.extend(args.drain.then(|| DRAIN.to_owned()));
-    if words.is_empty() {
+    let line = args.line();
+    if line.is_empty() {
         let forwarder = Forwarder::new(args, Path::new(socket::FOLDER))?;
         let stdin = io::stdin();
         if stdin.is_terminal() { prompt::main(&forwarder) } else { script(&forwarder, stdin.lock()) }
     } else {
-        one(args, &words.join(" "))
+        one(args, &line)
+    }
+}
+
+impl CtlArgs {
+    /// The command of the command line; empty if there is none.
+    pub(super) fn line(&self) -> String {
+        let drain = self.drain.then_some(DRAIN);
+        self.words.iter().map(String::as_str).chain(drain).collect::<Vec<_>>().join(" ")
     }
 }
 

@@ -1,0 +1,55 @@
+//! Every command line of README.md, of docs and of the examples of `--help` parses, words of `ctl` included.
+
+use super::{Cli, Command};
+use crate::console::grammar;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
+use fib::testing::docs::{self, CommandLine};
+
+/// Why a command line is wrong.
+fn refused(line: &CommandLine) -> Option<String> {
+    match Cli::try_parse_from(&line.words) {
+        Ok(Cli { command: Command::Ctl(args) }) => {
+            let words = args.line();
+            // What a variable of the shell holds is not known here; without words there is a prompt.
+            let is_known = !words.is_empty() && !words.contains('$');
+            is_known.then(|| grammar::parse(&words).err()).flatten().map(|error| error.to_string())
+        }
+        Ok(_) => None,
+        Err(error) => {
+            let is_cut_short = matches!(
+                error.kind(),
+                ErrorKind::MissingRequiredArgument | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+            );
+            let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            (!is_help && !(line.is_inline && is_cut_short)).then(|| error.to_string())
+        }
+    }
+}
+
+/// The examples of a command and of those below it.
+fn examples(command: &clap::Command, found: &mut Vec<CommandLine>) {
+    let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    found.extend(docs::command_lines(command.get_name(), &text, "fwd-app"));
+    command.get_subcommands().for_each(|command| examples(command, found));
+}
+
+#[test]
+fn documented_command_lines_parse() {
+    let mut lines = docs::documented("fwd-app");
+    assert!(lines.len() > 40, "{lines:#?}");
+    examples(&Cli::command(), &mut lines);
+    let wrong = lines
+        .iter()
+        .filter_map(|line| Some(format!("{}: {}\n  {}", line.place, line.words.join(" "), refused(line)?)));
+    let wrong: Vec<_> = wrong.collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_wrong_line_is_refused() {
+    let text =
+        "fwd-app run --fib a --no-such-option -- -l 1\nfwd-app run -- -l 1\nfwd-app ctl show nonsense\n";
+    let lines = docs::command_lines("page", text, "fwd-app");
+    assert!(lines.len() == 3 && lines.iter().all(|line| refused(line).is_some()), "{lines:?}");
+}

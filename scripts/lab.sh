@@ -1,0 +1,212 @@
+#!/usr/bin/env bash
+# Two hosts, a forwarder between them, and a prompt to ask it: for a first look, without NICs and without hugepages.
+#
+#   scripts/lab.sh              the hosts are network namespaces of this machine; a ping goes through the forwarder
+#   scripts/lab.sh --frr        with FRR behind the forwarder's ports and on the right host, and routes that it learns by BGP
+#   scripts/lab.sh --name NAME  another name than `lab` for namespaces and socket, for a second lab beside the first
+#
+# On a fresh Debian 12 or Ubuntu 24.04, as root or with sudo: installs what is missing and builds. FWD_APP names a program that is built
+# already. At a terminal it ends in the prompt of `fwd-app ctl`; elsewhere it asks a few questions and ends. In both cases it removes what
+# it has made, after Ctrl-C, a closed terminal and an error, too; what a killed lab has left the next one of its name removes.
+# Exit 0: packets and, with --frr, routes have arrived. Exit 1: not. Exit 2: bad usage.
+
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+arguments=("$@") lab=lab with_frr=
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h | --help) usage && exit 0 ;;
+    --frr) with_frr=yes ;;
+    --name)
+      [[ "${2:-}" =~ ^[a-z][a-z0-9-]{0,19}$ ]] || { note "lab.sh: --name wants a short name of small letters and digits" >&2 && exit 2; }
+      lab=$2
+      shift
+      ;;
+    *) usage >&2 && exit 2 ;;
+  esac
+  shift
+done
+
+cd "$TOP"
+if [ -z "${FWD_APP:-}" ]; then
+  need_all
+  say "building fwd-app"
+  cargo build --release -p fwd-app
+  FWD_APP=$(target_dir)/release/fwd-app
+fi
+[ -x "$FWD_APP" ] || die "no program $FWD_APP"
+if [ "$(id -u)" != 0 ]; then
+  has sudo || die "network namespaces need root, and there is no sudo"
+  exec sudo FWD_APP="$(realpath "$FWD_APP")" "$TOP/scripts/lab.sh" "${arguments[@]}"
+fi
+
+at_terminal=
+[ -t 0 ] && [ -t 1 ] && at_terminal=yes
+
+APP=$FWD_APP
+# FRR's daemons run as a user of their own, who must be able to come here.
+WORK=/run/fwd-$lab
+fail() { die "$*"; }
+skip() { die "$*"; }
+. scripts/smoke/_forwarder.sh
+. scripts/smoke/_hosts.sh
+. scripts/smoke/_frr.sh
+left=$lab-left right=$lab-right router=$lab-router daemons=$lab-frr ctl_socket=/run/fwd-app/$lab.sock
+
+# remove : ends every process of the lab and removes all that it has made.
+remove() {
+  local space
+  for space in "$left" "$right" "$daemons" "$router"; do
+    { ip netns pids "$space" | xargs -r kill -9; } 2>/dev/null || true
+    ip netns del "$space" 2>/dev/null || true
+  done
+  rm -f "$ctl_socket"
+  [ ! -e "$WORK/made-folder" ] || rmdir /run/fwd-app 2>/dev/null || true
+  rm -rf "$WORK"
+}
+# end : gives the forwarder the time to end by itself. The terminal may be gone, and nothing may stop it half-way.
+end() {
+  local code=$?
+  trap '' INT HUP TERM PIPE
+  set +e
+  # Bash reports each job that was killed.
+  exec 2>/dev/null
+  if [ -n "$process" ]; then
+    kill -TERM "$process" 2>/dev/null
+    for _ in {1..50}; do kill -0 "$process" 2>/dev/null || break; sleep 0.1; done
+  fi
+  remove
+  wait
+  note "the lab is gone"
+  exit "$code"
+}
+if ! mkdir "$WORK" 2>/dev/null; then
+  owner=$(cat "$WORK/pid" 2>/dev/null || true)
+  ! grep -qs "lab.sh" "/proc/${owner:-none}/cmdline" || die "a lab of this name is there already, process $owner: --name gives this one another"
+  note "a killed lab has left namespaces or processes: removing them"
+  remove
+  mkdir "$WORK"
+fi
+trap end EXIT
+# ping catches SIGINT and ends well: without this the script would go on. Of the other signals bash runs the trap above.
+trap 'exit 130' INT
+printf '%s\n' $$ >"$WORK/pid"
+[ -d /run/fwd-app ] || touch "$WORK/made-folder"
+
+# pings ADDRESS.. : the left host pings.
+pings() {
+  local address
+  for address in "$@"; do
+    note "$left# ping -n -c 3 $address"
+    ip netns exec "$left" ping -n -c 3 -i 0.3 -W 5 "$address" || fail "no answer from $address"
+  done
+}
+# ask WORDS.. : what the prompt would answer.
+ask() {
+  note "fwd-app> $*"
+  ctl "$@"
+}
+
+# daemons_of SPACE AS ROUTER-ID : FRR in a namespace, with the rest of bgpd's configuration from stdin.
+daemons_of() {
+  local space=$1 as=$2 id=$3 daemon
+  mkdir "$WORK/$space"
+  printf 'fpm address 127.0.0.1 port 2620\n' >"$WORK/$space/zebra.conf"
+  {
+    printf 'router bgp %s\n bgp router-id %s\n no bgp ebgp-requires-policy\n no bgp network import-check\n' "$as" "$id"
+    printf ' no bgp default ipv4-unicast\n'
+    cat
+  } >"$WORK/$space/bgpd.conf"
+  chown -R frr:frr "$WORK/$space"
+  for daemon in zebra bgpd; do
+    # Only zebra behind the forwarder's ports gives its routes to a forwarder.
+    if [ "$daemon" = zebra ] && [ "$space" = "$daemons" ]; then frr "$space" zebra -M dplane_fpm_nl; else frr "$space" "$daemon"; fi
+    within 10 [ -e "$WORK/$space/$daemon.vty" ]
+  done
+}
+# session AS ADDRESS-V4 ADDRESS-V6 PREFIX-V4 PREFIX-V6 : bgpd's neighbour, and what it is told.
+session() {
+  local address
+  for address in "$2" "$3"; do printf ' neighbor %s remote-as %s\n neighbor %s timers connect 1\n' "$address" "$1" "$address"; done
+  printf ' address-family ipv4 unicast\n  neighbor %s activate\n  network %s\n exit-address-family\n' "$2" "$4"
+  printf ' address-family ipv6 unicast\n  neighbor %s activate\n  network %s\n exit-address-family\n' "$3" "$5"
+}
+# learned : the forwarder has the routes of both families that the right host announces.
+learned() {
+  local address
+  for address in 203.0.113.1 2001:db8:9::1; do ctl route get "$address" | grep -q '203.0.113.0/24\|2001:db8:9::/48' || return 1; done
+}
+start_frr() {
+  local name unit=
+  installed frr || unit=frr
+  need_packages frr
+  # The package starts FRR on this machine; the lab has its own.
+  [ -z "$unit" ] || [ ! -d /run/systemd/system ] || systemctl disable -q --now frr || true
+  [ -c /dev/net/tun ] || die "no /dev/net/tun, which TAPs need"
+  ip netns add "$daemons"
+  ip -n "$daemons" link set lo up
+  ip -n "$right" address add 203.0.113.1/24 dev lo
+  ip -n "$right" address add 2001:db8:9::1/48 dev lo nodad
+}
+
+say "$lab: two hosts and a router"
+cat <<END
+  $left             $router               $right
+  198.18.1.2  ----  .1 [ fwd-app run ] .1  ----  198.18.2.2
+  fd00:1::2         ::1    ports 0, 1    ::1     fd00:2::2
+END
+two_hosts
+options=(--fib /dev/null)
+if [ -n "$with_frr" ]; then
+  start_frr
+  options=(--fpm 127.0.0.1:2620 --fpm-user frr --tap "0=tap0" --tap "1=tap1" --tap-netns "$daemons")
+fi
+note "starting the forwarder; its messages are in $WORK/err"
+forward net_af_packet "${options[@]}"
+pings 198.18.2.2 fd00:2::2
+
+if [ -n "$with_frr" ]; then
+  say "$lab: BGP between the forwarder's FRR (AS 65001, in $daemons) and the right host's (AS 65002)"
+  # Not in a pipe: the daemons are to be children of this shell.
+  daemons_of "$daemons" 65001 198.18.2.1 < <(session 65002 198.18.2.2 fd00:2::2 198.18.1.0/24 fd00:1::/64)
+  daemons_of "$right" 65002 198.18.2.2 < <(session 65001 198.18.2.1 fd00:2::1 203.0.113.0/24 2001:db8:9::/48)
+  within 30 learned
+  ask show feeds
+  ask route get 203.0.113.1
+  pings 203.0.113.1 2001:db8:9::1
+fi
+
+if [ -z "$at_terminal" ]; then
+  say "$lab: what the forwarder says"
+  ask show neigh
+  ask route get 198.18.2.2
+  ask show port stats
+  note "lab: it works"
+  exit 0
+fi
+
+without=
+has tcpdump || without='   (apt install tcpdump)'
+say "$lab: what to try"
+cat <<END
+at the prompt below
+  show neigh                         the hosts, and how their MACs were found
+  show port stats                    packets and bytes of both ports;   show drops: what was not sent, and why
+  route get 198.18.2.2               which route, which next hop
+  trace 3                            the next three packets, stage by stage: ping first, in another terminal
+  help                               all words;   quit or Ctrl-D removes the lab
+in other terminals
+  ip netns exec $left ping 198.18.2.2
+  ip netns exec $right tcpdump -ni eth0$without
+  $APP ctl --socket $ctl_socket show neigh
+END
+if [ -n "$with_frr" ]; then
+  cat <<END
+  ip netns exec $daemons vtysh --vty_socket $WORK/$daemons -c 'show bgp summary'
+  ip netns exec $right vtysh --vty_socket $WORK/$right -c 'configure terminal' -c 'router bgp 65002' -c 'neighbor 198.18.2.1 shutdown'
+                                     takes the routes away: route get 203.0.113.1 has none, until  no neighbor 198.18.2.1 shutdown
+END
+fi
+note
+ctl
