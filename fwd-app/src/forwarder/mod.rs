@@ -39,7 +39,7 @@ use crate::ports::address::InterfaceAddress;
 use crate::ports::own;
 use crate::ports::table::SharedPorts;
 use crate::routes::Vrf;
-use crate::routes::candidates::FeedOutcome;
+use crate::routes::candidates::{FeedOutcome, SourceId};
 use crate::routes::feeds::FeedId;
 use crate::routes::feeds::running::{FeedStatus, Feeds};
 use crate::routes::files::LoadProgress;
@@ -82,6 +82,18 @@ pub(crate) struct NoVrf {
     name: String,
     known: String,
 }
+
+/// A source of routes that this forwarder does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no source '{name}'; there are: {known}")]
+pub(crate) struct NoSource {
+    name: String,
+    known: String,
+}
+
+/// The sources that every forwarder has, beside its feeds.
+const FIXED_SOURCES: [(&str, SourceId); 3] =
+    [("addresses", SourceId::OWN), ("ctl", SourceId::CTL), ("files", SourceId::FILES)];
 
 /// A forwarder.
 pub(crate) struct Forwarder {
@@ -283,6 +295,25 @@ impl Forwarder {
     pub(crate) fn source_order(&self) -> Vec<&'static str> {
         let order = self.feeds.as_ref().map_or(&["files"][..], Feeds::order);
         [&["ctl"], order].concat()
+    }
+
+    /// The name of a source of routes.
+    pub(crate) fn source_name(&self, source: SourceId) -> Option<&'static str> {
+        let fixed = FIXED_SOURCES.iter().find(|(_, of)| *of == source).map(|(name, _)| *name);
+        fixed.or_else(|| self.feeds.as_ref()?.name_of(source))
+    }
+
+    /// The source of routes with a name.
+    ///
+    /// # Errors
+    /// [`NoSource`], with the names there are.
+    pub(crate) fn source_named(&self, name: &str) -> Result<SourceId, NoSource> {
+        let fixed = FIXED_SOURCES.iter().find(|(fixed, _)| *fixed == name).map(|(_, source)| *source);
+        let found = fixed.or_else(|| self.feeds.as_ref()?.source_named(name));
+        found.ok_or_else(|| {
+            let known = [&["addresses"], &*self.source_order()].concat().join(", ");
+            NoSource { name: name.to_owned(), known }
+        })
     }
 
     /// Takes in what the router has learned of neighbours; in service after the next [`Self::commit`].

@@ -26,6 +26,8 @@ pub(crate) enum Request {
     ClearNeigh { address: Option<IpAddr> },
     /// `route get ADDR`.
     RouteGet { address: IpAddr },
+    /// `route list ..`: routes in service, a slice of them.
+    RouteList(RouteList),
     /// `route add PREFIX ..`; a route of the same prefix is replaced.
     RouteAdd { prefix: IpPrefix, hop: Hop },
     /// `route del PREFIX`.
@@ -50,6 +52,36 @@ pub(crate) enum Request {
     CaptureDrops { file: String, packets: NonZeroU64 },
     /// `capture stop`.
     CaptureStop,
+}
+
+/// Which routes `route list` lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RouteList {
+    /// The route of this prefix alone.
+    pub(crate) prefix: Option<IpPrefix>,
+    /// Those of all more specific prefixes, too.
+    pub(crate) longer: bool,
+    /// Those of this source, one of [`SOURCES`].
+    pub(crate) source: Option<&'static str>,
+    /// Those that their feed has not announced again since it came back.
+    pub(crate) stale: bool,
+    /// Those after this prefix: where the slice before ended.
+    pub(crate) after: Option<IpPrefix>,
+}
+
+/// The names of the sources of routes.
+pub(crate) const SOURCES: &[&str] = &["addresses", "ctl", "files", "fpm", "kernel"];
+
+impl fmt::Display for RouteList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { prefix, longer, source, stale, after } = self;
+        f.write_str("route list")?;
+        prefix.iter().try_for_each(|prefix| write!(f, " {prefix}"))?;
+        f.write_str(if *longer { " longer" } else { "" })?;
+        source.iter().try_for_each(|source| write!(f, " source {source}"))?;
+        f.write_str(if *stale { " stale" } else { "" })?;
+        after.iter().try_for_each(|after| write!(f, " after {after}"))
+    }
 }
 
 /// What `show` shows.
@@ -188,6 +220,7 @@ impl Request {
             }
             Self::ClearNeigh { .. }
             | Self::RouteGet { .. }
+            | Self::RouteList(_)
             | Self::RouteAdd { .. }
             | Self::RouteDel { .. }
             | Self::NeighAdd { .. }
@@ -233,6 +266,7 @@ impl fmt::Display for Request {
             Self::ClearNeigh { address: None } => f.write_str("clear neigh"),
             Self::ClearNeigh { address: Some(address) } => write!(f, "clear neigh {address}"),
             Self::RouteGet { address } => write!(f, "route get {address}"),
+            Self::RouteList(list) => list.fmt(f),
             Self::RouteAdd { prefix, hop } => {
                 f.write_str("route add ")?;
                 write_route(f, *prefix, hop)

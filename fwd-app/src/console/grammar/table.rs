@@ -3,8 +3,10 @@
 //! This table is the only list of commands: the parser, `help` and the completion of the prompt are made from it ([`crate::console::grammar`]).
 //! No command's path is the beginning of another one's.
 
-use crate::console::grammar::request::{Clear, PortCounters, PortFacts, Ports, Request, Show};
-use crate::console::grammar::{self, Input, Words, WordsError, address, pick, wrong};
+use crate::console::grammar::request::{
+    Clear, PortCounters, PortFacts, Ports, Request, RouteList, SOURCES, Show,
+};
+use crate::console::grammar::{self, Input, RouteDiff, Words, WordsError, address, or, pick, wrong};
 use fib::feed;
 use fib::{IpPrefix, NextHop, PortRef};
 use std::num::NonZeroU64;
@@ -73,6 +75,25 @@ const HOP: Arg = Arg {
         "blackhole",
         "unreachable",
         "prohibit",
+    ],
+};
+
+const SOURCE: Arg =
+    Arg { usage: "[source S]", choices: SOURCE_WORDS, examples: &["source files", "source fpm"] };
+/// `source`, and all of [`SOURCES`].
+const SOURCE_WORDS: &[&str] = &["source", "addresses", "ctl", "files", "fpm", "kernel"];
+const LISTED: Arg = Arg {
+    usage: "[PREFIX [longer]] [source S] [stale] [after PREFIX]",
+    choices: &["longer", "source", "stale", "after", "addresses", "ctl", "files", "fpm", "kernel"],
+    examples: &[
+        "198.51.100.0/24",
+        "default longer",
+        "2001:db8::/32 longer source kernel",
+        "source ctl",
+        "stale",
+        "source fpm stale",
+        "sou files after 198.51.100.0/24",
+        "::/0 longer stale after 2001:db8::/32",
     ],
 };
 
@@ -161,6 +182,22 @@ pub(crate) const COMMANDS: &[Command] = &[
         args: &[ADDRESS],
         help: "the route that an address takes, and its next hop",
         make: |words| ask(Request::RouteGet { address: words.want_address()? }),
+    },
+    Command {
+        path: &["route", "list"],
+        args: &[LISTED],
+        help: "the routes in service, as --fib reads them again: all, that of a prefix, with longer all within it; of one source; stale ones",
+        make: |words| ask(Request::RouteList(route_list(words)?)),
+    },
+    Command {
+        path: &["route", "diff"],
+        args: &[Arg::new("FILE", &["routes.txt"]), SOURCE],
+        help: "compare the routes in service with a route file here: - is in the file alone, + in service alone; exit code 1 if there are any",
+        make: |words| {
+            let file = words.want("a route file")?.to_owned();
+            let list = RouteList { source: words.source()?, ..RouteList::default() };
+            Ok(Input::RouteDiff(RouteDiff { file, list: Request::RouteList(list) }))
+        },
     },
     Command {
         path: &["route", "add"],
@@ -264,6 +301,28 @@ fn clear_port(what: PortCounters, words: &mut Words<'_>) -> Result<Input, WordsE
     ask(Request::ClearPort { what, ports: words.next().map_or(Ports::All, Ports::of) })
 }
 
+/// What follows `route list`.
+fn route_list(words: &mut Words<'_>) -> Result<RouteList, WordsError> {
+    let mut list = RouteList::default();
+    let mut options = vec!["source", "stale", "after"];
+    // What is no option is the prefix.
+    if let Some(word) = words.clone().next()
+        && matches!(pick(word, &options), Err(WordsError::Word { .. }))
+    {
+        list.prefix = Some(words.want_prefix()?);
+        options.insert(0, "longer");
+    }
+    while let Some(word) = words.next() {
+        match pick(word, &options)? {
+            "longer" => list.longer = true,
+            "source" => list.source = Some(words.want_source()?),
+            "stale" => list.stale = true,
+            _ => list.after = Some(words.want_prefix()?),
+        }
+    }
+    Ok(list)
+}
+
 /// `PREFIX` and a next hop in the words of route text, where the word of a route that drops comes before the prefix.
 fn route_add(words: &mut Words<'_>) -> Result<Input, WordsError> {
     let prefix = words.want("a prefix")?;
@@ -285,11 +344,15 @@ fn route_add(words: &mut Words<'_>) -> Result<Input, WordsError> {
 fn vrf(words: &mut Words<'_>) -> Result<Input, WordsError> {
     let name = words.want("the name of a VRF")?.to_owned();
     let (is_nested, text) = (std::mem::replace(&mut words.is_about_vrf, true), words.clone().rest());
-    if !is_nested
-        && let Input::Ask(request) = grammar::parse_next(words)?
-        && request.is_about_vrf()
-    {
-        return ask(Request::Vrf { name, request: Box::new(request) });
+    let of_vrf = |request| Request::Vrf { name, request: Box::new(request) };
+    if !is_nested {
+        match grammar::parse_next(words)? {
+            Input::Ask(request) if request.is_about_vrf() => return ask(of_vrf(request)),
+            Input::RouteDiff(diff) => {
+                return Ok(Input::RouteDiff(RouteDiff { list: of_vrf(diff.list), ..diff }));
+            }
+            _ => {}
+        }
     }
     Err(wrong(&text, "a command about a VRF (help vrf)"))
 }
@@ -317,6 +380,17 @@ impl Words<'_> {
             "default" => Ok(IpPrefix::V4(fib::Prefix::DEFAULT)),
             word => Ok(word.parse()?),
         }
+    }
+
+    fn want_source(&mut self) -> Result<&'static str, WordsError> {
+        pick(self.want(&or(SOURCES))?, SOURCES)
+    }
+
+    /// `source S`, or the end of the line.
+    fn source(&mut self) -> Result<Option<&'static str>, WordsError> {
+        let Some(word) = self.next() else { return Ok(None) };
+        pick(word, &["source"])?;
+        self.want_source().map(Some)
     }
 
     fn want_count(&mut self) -> Result<NonZeroU64, WordsError> {

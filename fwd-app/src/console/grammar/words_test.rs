@@ -1,6 +1,8 @@
 //! Tests of the grammar: every line of help parses, every request prints back, any text is refused or understood.
 
-use crate::console::grammar::request::{Clear, PortCounters, PortFacts, Ports, Request, Show};
+use crate::console::grammar::request::{
+    Clear, PortCounters, PortFacts, Ports, Request, RouteList, SOURCES, Show,
+};
 use crate::console::grammar::table::{COMMANDS, Command};
 use crate::console::grammar::{Input, complete, help, is_blank, parse};
 use fib::feed::Hop;
@@ -44,6 +46,10 @@ fn every_line_of_help_parses_and_prints_back() {
     for line in COMMANDS.iter().flat_map(lines) {
         match parse(&line) {
             Ok(Input::Ask(asked)) => assert_eq!(request(&asked.to_string()), asked, "{line}"),
+            Ok(Input::RouteDiff(diff)) => {
+                assert_eq!(request(&diff.list.to_string()), diff.list, "{line}");
+                assert!(!diff.file.is_empty());
+            }
             Ok(Input::Help(_) | Input::Quit) => {}
             Err(error) => panic!("{line}: {error}"),
         }
@@ -107,6 +113,16 @@ fn words_may_be_abbreviated() {
             },
         ),
         ("cap s", Request::CaptureStop),
+        (
+            "ro l default lo so fp st",
+            Request::RouteList(RouteList {
+                prefix: Some("0.0.0.0/0".parse().unwrap()),
+                longer: true,
+                source: Some("fpm"),
+                stale: true,
+                after: None,
+            }),
+        ),
     ] {
         assert_eq!(request(line), wanted, "{line}");
     }
@@ -128,6 +144,20 @@ fn errors_say_what_was_wanted_and_what_was_there() {
         ("show f", "'f' may be fib or feeds"),
         ("route get", "'get' is the last word, wanted an address after it"),
         ("route get 10.0.0", "'10.0.0' is not understood here, wanted an IPv4 or IPv6 address"),
+        ("route list x", "'x' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
+        ("route list longer", "'longer' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
+        ("route list s", "'s' may be source or stale"),
+        ("route list 10.0.0.0/8 x", "'x' is not understood here, wanted longer, source, stale or after"),
+        (
+            "route list source bgp",
+            "'bgp' is not understood here, wanted addresses, ctl, files, fpm or kernel",
+        ),
+        (
+            "route list source",
+            "'source' is the last word, wanted addresses, ctl, files, fpm or kernel after it",
+        ),
+        ("route diff", "'diff' is the last word, wanted a route file after it"),
+        ("route diff x stale", "'stale' is not understood here, wanted source"),
         ("route add 10.0.0.1/8 1", "10.0.0.1/8 has host bits set; the prefix is 10.0.0.0/8"),
         ("route add neigh 1", "'neigh' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
         (
@@ -224,6 +254,20 @@ fn prefix() -> impl Strategy<Value = IpPrefix> {
     ]
 }
 
+fn route_list() -> impl Strategy<Value = RouteList> {
+    let some = || proptest::option::of(prefix());
+    let source = proptest::option::of(proptest::sample::select(SOURCES.to_vec()));
+    (some(), any::<bool>(), source, any::<bool>(), some()).prop_map(
+        |(prefix, longer, source, stale, after)| RouteList {
+            prefix,
+            longer: longer && prefix.is_some(),
+            source,
+            stale,
+            after,
+        },
+    )
+}
+
 fn hop() -> impl Strategy<Value = Hop> {
     let by_id = prop_oneof![Just(PortRef::ById), port()];
     prop_oneof![
@@ -261,6 +305,7 @@ fn plain_request() -> impl Strategy<Value = Request> {
         (counters, ports()).prop_map(|(what, ports)| Request::ClearPort { what, ports }),
         any::<Option<IpAddr>>().prop_map(|address| Request::ClearNeigh { address }),
         any::<IpAddr>().prop_map(|address| Request::RouteGet { address }),
+        route_list().prop_map(Request::RouteList),
         (prefix(), hop()).prop_map(|(prefix, hop)| Request::RouteAdd { prefix, hop }),
         prefix().prop_map(|prefix| Request::RouteDel { prefix }),
         (any::<IpAddr>(), any::<[u8; 6]>(), port()).prop_map(|(address, mac, port)| Request::NeighAdd {

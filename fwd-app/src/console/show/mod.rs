@@ -5,9 +5,11 @@
 //! | [`lcores`] | counters by lcore and queue, drops, latencies, the summary so far |
 //! | [`ports`] | devices, links, drivers' statistics |
 //! | [`neighbours`] | neighbours, given and learned |
-//! | [`tables`] | routes, next hops, the engine |
+//! | [`routes`] | the routes in service |
+//! | [`tables`] | counts of routes, feeds, next hops, the engine |
 
 mod lcores;
 mod neighbours;
 mod ports;
+mod routes;
 pub(super) mod tables;
