@@ -217,7 +217,7 @@ impl Steer for Steering<'_> {
             Request::Clear(what) => Ok(self.clear(what)),
             Request::ClearPort { what, ports } => self.clear_ports(what, &ports),
             Request::ClearNeigh { address } => self.clear_neighbours(address),
-            Request::RouteGet { address } => self.route_get(address),
+            Request::RouteGet { address, flow } => self.route_get(address, flow),
             Request::RouteList(list) => self.route_list(list),
             Request::RouteAdd { prefix, hop } => self.route_add(prefix, &hop),
             Request::RouteDel { prefix } => self.route_del(prefix),
@@ -285,6 +285,7 @@ impl Steering<'_> {
             Show::Neigh => self.neighbours()?,
             Show::Routes => self.routes(),
             Show::Feeds => self.feeds(),
+            Show::Addresses => self.addresses(),
             Show::Vrfs => Answer::new(VrfReports::new(self.forwarder)),
         })
     }

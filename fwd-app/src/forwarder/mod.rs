@@ -56,6 +56,7 @@ use arc_swap::ArcSwap;
 use dpdk_ffi::{Eal, Port};
 use fib::{NextHopError, NextHopTable, Rib};
 use lpm_core::retire::Retired;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -281,6 +282,11 @@ impl Forwarder {
         if let Err(error) = set.and_then(|()| self.commit()) {
             notice::warn(format_args!("{error:#}; the addresses of TAPs are not all in service"));
         }
+    }
+
+    /// Whether the TAP of a port has an address itself. Else an interface of the host does, for which every TAP stands.
+    pub(crate) fn tap_has(&self, port: u16, address: IpAddr) -> bool {
+        self.feeds.as_ref().is_some_and(|feeds| feeds.interfaces().tap_has(port, address))
     }
 
     /// The state of each feed, and what becomes of its routes in VRF `number`.

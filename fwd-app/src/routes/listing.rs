@@ -7,6 +7,7 @@
 use super::Vrf;
 use super::candidates::{Origin, SourceId};
 use fib::{IpPrefix, NextHop, NextHopId, Prefix};
+use std::net::IpAddr;
 
 /// How much a slice may cost: a route that is looked at is 1, and each path of a group that is listed 1 more. It takes some
 /// milliseconds, and its text about a megabyte at most.
@@ -92,5 +93,11 @@ impl Vrf {
     fn listed(&self, prefix: IpPrefix, id: NextHopId, origin: Option<Origin>) -> ListedRoute {
         let hop = self.hops.get(id).filter(|hop| !matches!(hop, NextHop::Bare | NextHop::Moved(_)));
         ListedRoute { prefix, id: self.hops.told(id), hop: hop.cloned(), origin }
+    }
+
+    /// The longest route in service that covers an address, and the id of its next hop among [`Self::hops`].
+    pub(crate) fn longest(&self, address: IpAddr) -> Option<(ListedRoute, NextHopId)> {
+        let (prefix, id) = self.rib.longest(address)?;
+        Some((self.listed(prefix, id, self.candidates.origin(prefix, id)), id))
     }
 }

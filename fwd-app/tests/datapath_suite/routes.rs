@@ -1,9 +1,12 @@
 //! The routes in service: listed, read again by another forwarder, compared with files, a million of them.
 
 use crate::forwarder::Steered;
-use crate::support::{fwd_app, stderr};
+use crate::support::{fwd_app, number, read_pcap, stderr, v4_frame, v6_frame, write_pcap};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
@@ -191,4 +194,118 @@ fn a_million_routes_are_listed_in_little_memory_and_a_reader_that_stops_holds_up
     assert!(reader.wait().unwrap().success());
     assert_eq!(text(&ctl(&forwarder, &["route", "diff", routes.to_str().unwrap()])), "");
     forwarder.end();
+}
+
+const PATHS: &str = "\
+10.0.0.0/8 nexthop via 192.0.2.1 dev 0 weight 1 nexthop via 192.0.2.2 dev 1 weight 2
+2001:db8::/32 nexthop via fe80::1 dev 0 weight 1 nexthop via fe80::2 dev net_pcap1 weight 1
+11.0.0.0/8 via 172.16.0.1
+172.16.0.0/16 via 192.0.2.2
+12.0.0.0/8 via 192.0.2.9 dev 1
+13.0.0.0/8 3
+14.0.0.0/8 dev 1
+blackhole 15.0.0.0/8
+neigh 192.0.2.1 lladdr 02:00:00:00:00:01 dev 0
+neigh 192.0.2.2 lladdr 02:00:00:00:00:02 dev net_pcap1
+neigh 14.0.0.7 lladdr 02:00:00:00:00:07 dev 1
+neigh fe80::1 lladdr 02:00:00:00:00:11 dev 0
+neigh fe80::2 lladdr 02:00:00:00:00:12 dev 1
+";
+
+/// A forwarder with the routes of [`PATHS`] whose first port receives `frames`. Port 1 has an address. What leaves by port P is in
+/// outP.pcap.
+fn start_paths(folder: &Path, name: &str, frames: &[Vec<u8>]) -> Option<Steered> {
+    let path = |name: &str| folder.join(name).display().to_string();
+    std::fs::write(path("routes.txt"), PATHS).unwrap();
+    write_pcap(Path::new(&path("in.pcap")), frames);
+    write_pcap(Path::new(&path("none.pcap")), &[]);
+    let vdevs = ["in", "none"].iter().zip(0..).map(|(input, port)| {
+        let [input, output] = [path(&format!("{input}.pcap")), path(&format!("out{port}.pcap"))];
+        format!("net_pcap{port},rx_pcap={input},tx_pcap={output}")
+    });
+    let options = ["--fib", &path("routes.txt"), "--address", "1=198.51.100.1/24"];
+    Steered::over(folder, name, &options, &vdevs.collect::<Vec<_>>())
+}
+
+#[test]
+fn an_address_has_its_source_its_neighbour_and_why_its_packets_are_dropped() {
+    let scratch = tempfile::tempdir().unwrap();
+    let Some(forwarder) = start_paths(scratch.path(), "towards", &[]) else { return };
+    let neighbour = |address: &str| {
+        let route = forwarder.ask(&format!("route get {address}"));
+        let of = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let [source, port, mac, dropped] = ["source", "port", "mac", "dropped"].map(|key| of(&route[key]));
+        let neighbour = ["address", "mac", "state", "origin"].map(|key| of(&route["neighbour"][key]));
+        format!("{source} {port} {mac} {dropped} {}", neighbour.join(" "))
+    };
+    for (address, wanted) in [
+        ("11.1.1.1", "files net_pcap1 02:00:00:00:00:02 - 192.0.2.2 02:00:00:00:00:02 PERMANENT static"),
+        ("12.1.1.1", "files net_pcap1 - no_neighbour 192.0.2.9 -"),
+        ("13.1.1.1", "files net_pcap0 02:00:00:00:00:03 - - - - -"),
+        ("14.0.0.7", "files net_pcap1 02:00:00:00:00:07 - 14.0.0.7 02:00:00:00:00:07 PERMANENT static"),
+        ("14.0.0.8", "files net_pcap1 - no_neighbour 14.0.0.8 -"),
+        ("15.1.1.1", "files - - blackhole - - - -"),
+        ("198.51.100.1", "addresses - - - - - - -"),
+    ] {
+        // The router asks for the one that is missing: its state is a matter of time.
+        let found = neighbour(address);
+        assert!(found.starts_with(wanted), "{address}: {found}");
+    }
+    let words = text(&ctl(&forwarder, &["route", "get", "11.1.1.1"]));
+    let wanted = "neighbour 192.0.2.2 static PERMANENT 02:00:00:00:00:02 on net_pcap1";
+    assert!(words.contains("source files") && words.contains(wanted), "{words}");
+    let flow = forwarder.ask("route get 13.1.1.1 from 192.0.2.1 proto tcp ports 1,2");
+    assert_eq!(flow["flow_path"]["port"], "net_pcap0");
+
+    let shown = forwarder.ask("show addresses");
+    let origins: Vec<_> = shown.as_array().unwrap().iter().map(|at| at["origin"].clone()).collect();
+    assert_eq!(
+        (origins, &shown[0]["name"]),
+        (vec!["configured".into(), "link-local".into()], &"net_pcap1".into())
+    );
+    let neighbours = text(&ctl(&forwarder, &["show", "neigh"]));
+    let of_first: Vec<_> =
+        neighbours.lines().skip(1).map(|line| line.trim_start().starts_with("net_pcap0")).collect();
+    assert!(of_first.is_sorted_by(|a, b| a >= b) && of_first[1] && !of_first[2], "{neighbours}");
+    assert_eq!(text(&ctl(&forwarder, &["show", "drops"])), "no drops\n");
+    assert_eq!(forwarder.ask("show drops").as_object().unwrap().len(), 17);
+    forwarder.end();
+}
+
+#[test]
+fn a_flow_is_said_to_take_the_path_that_its_packets_take() {
+    let scratch = tempfile::tempdir().unwrap();
+    // Their ports are the first bytes of the payload: 1 and 515.
+    let v4 = (0..100).map(|n| v4_frame(0xc000_0200 + n, 0x0a01_0203 + n % 7, 100, &[]));
+    let v6 = (0..100).map(|n| v6_frame(0x2001_0db9 << 96 | n, 0x2001_0db8 << 96 | 7, 100, &[]));
+    let frames: Vec<_> = v4.chain(v6).collect();
+    let Some(forwarder) = start_paths(scratch.path(), "flows", &frames) else { return };
+    // Port and MAC of each flow, by its source address.
+    let mut said = BTreeMap::new();
+    let mut ask = |source: IpAddr, destination: IpAddr| {
+        let route = forwarder.ask(&format!("route get {destination} from {source} proto udp ports 1,515"));
+        said.insert(source, (route["flow_path"]["port"].clone(), route["flow_path"]["mac"].clone()));
+    };
+    for n in 0..100_u32 {
+        ask(Ipv4Addr::from(0xc000_0200 + n).into(), Ipv4Addr::from(0x0a01_0203 + n % 7).into());
+        ask(Ipv6Addr::from(0x2001_0db9 << 96 | u128::from(n)).into(), "2001:db8::7".parse().unwrap());
+    }
+    forwarder.ask_until("show stats", |stats| number(stats, "/packets/tx") >= 200);
+    forwarder.end();
+    let mut sent = BTreeMap::new();
+    for port in 0..2 {
+        for (_, frame) in read_pcap(&scratch.path().join(format!("out{port}.pcap"))) {
+            let source: IpAddr = match frame[12] {
+                0x08 => <[u8; 4]>::try_from(&frame[26..30]).unwrap().into(),
+                _ => <[u8; 16]>::try_from(&frame[22..38]).unwrap().into(),
+            };
+            let mac = frame[..6].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":");
+            sent.insert(source, (Value::from(format!("net_pcap{port}")), Value::from(mac)));
+        }
+    }
+    // What the router asks of neighbours is no flow.
+    sent.retain(|source, _| said.contains_key(source));
+    assert_eq!(sent, said);
+    let first = said.values().filter(|(port, _)| port == "net_pcap0").count();
+    assert!((40..160).contains(&first), "{first}");
 }

@@ -5,6 +5,7 @@
 //! (`fib::feed`). An error says what was there and what was wanted.
 
 pub(crate) mod request;
+mod routes;
 mod table;
 #[cfg(test)]
 mod words_test;

@@ -3,10 +3,9 @@
 //! This table is the only list of commands: the parser, `help` and the completion of the prompt are made from it ([`crate::console::grammar`]).
 //! No command's path is the beginning of another one's.
 
-use crate::console::grammar::request::{
-    Clear, PortCounters, PortFacts, Ports, Request, RouteList, SOURCES, Show,
-};
-use crate::console::grammar::{self, Input, RouteDiff, Words, WordsError, address, or, pick, wrong};
+use crate::console::grammar::request::{Clear, PortCounters, PortFacts, Ports, Request, RouteList, Show};
+use crate::console::grammar::routes::{flow, route_list};
+use crate::console::grammar::{self, Input, RouteDiff, Words, WordsError, address, pick, wrong};
 use fib::feed;
 use fib::{IpPrefix, NextHop, PortRef};
 use std::num::NonZeroU64;
@@ -97,6 +96,17 @@ const LISTED: Arg = Arg {
     ],
 };
 
+const FLOW: Arg = Arg {
+    usage: "[from ADDR [proto P] [ports A,B] [label N]]",
+    choices: &["from", "proto", "ports", "label", "tcp", "udp", "icmp", "icmp6", "sctp"],
+    examples: &[
+        "from 2001:db8::2",
+        "from 2001:db8::2 proto icmp6",
+        "from 2001:db8::2 proto tcp ports 49152,443 label 77",
+        "fr ::1 pr 255 la 1048575",
+    ],
+};
+
 /// A command without arguments.
 const fn plain(path: &'static [&'static str], help: &'static str, make: Make) -> Command {
     Command { path, args: &[], help, make }
@@ -125,10 +135,15 @@ pub(crate) const COMMANDS: &[Command] = &[
         help: "device, link, MTU, queues and offloads of ports",
         make: |words| show_port(PortFacts::Info, words),
     },
-    plain(&["show", "drops"], "dropped packets by reason", |_| ask(Request::Show(Show::Drops))),
+    plain(&["show", "drops"], "dropped packets by reason; --json has those without drops, too", |_| {
+        ask(Request::Show(Show::Drops))
+    }),
     plain(&["show", "engine"], "the engine, its table and its figures", |_| ask(Request::Show(Show::Engine))),
     plain(&["show", "fib"], "the table in service", |_| ask(Request::Show(Show::Fib))),
-    plain(&["show", "neigh"], "neighbours", |_| ask(Request::Show(Show::Neigh))),
+    plain(&["show", "neigh"], "neighbours by port", |_| ask(Request::Show(Show::Neigh))),
+    plain(&["show", "addresses"], "addresses of ports, and where they come from", |_| {
+        ask(Request::Show(Show::Addresses))
+    }),
     plain(&["show", "latency"], "latency percentiles", |_| ask(Request::Show(Show::Latency))),
     plain(&["show", "lcores"], "lcores, what they run and how busy they are", |_| {
         ask(Request::Show(Show::Lcores))
@@ -179,9 +194,12 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         path: &["route", "get"],
-        args: &[ADDRESS],
-        help: "the route that an address takes, and its next hop",
-        make: |words| ask(Request::RouteGet { address: words.want_address()? }),
+        args: &[Arg { examples: &["2001:db8::1"], ..ADDRESS }, FLOW],
+        help: "the route that an address takes, its source, next hop and neighbour; of a flow, its path among several",
+        make: |words| {
+            let address = words.want_address()?;
+            ask(Request::RouteGet { address, flow: flow(address, words)? })
+        },
     },
     Command {
         path: &["route", "list"],
@@ -301,28 +319,6 @@ fn clear_port(what: PortCounters, words: &mut Words<'_>) -> Result<Input, WordsE
     ask(Request::ClearPort { what, ports: words.next().map_or(Ports::All, Ports::of) })
 }
 
-/// What follows `route list`.
-fn route_list(words: &mut Words<'_>) -> Result<RouteList, WordsError> {
-    let mut list = RouteList::default();
-    let mut options = vec!["source", "stale", "after"];
-    // What is no option is the prefix.
-    if let Some(word) = words.clone().next()
-        && matches!(pick(word, &options), Err(WordsError::Word { .. }))
-    {
-        list.prefix = Some(words.want_prefix()?);
-        options.insert(0, "longer");
-    }
-    while let Some(word) = words.next() {
-        match pick(word, &options)? {
-            "longer" => list.longer = true,
-            "source" => list.source = Some(words.want_source()?),
-            "stale" => list.stale = true,
-            _ => list.after = Some(words.want_prefix()?),
-        }
-    }
-    Ok(list)
-}
-
 /// `PREFIX` and a next hop in the words of route text, where the word of a route that drops comes before the prefix.
 fn route_add(words: &mut Words<'_>) -> Result<Input, WordsError> {
     let prefix = words.want("a prefix")?;
@@ -374,23 +370,12 @@ impl Ports {
 }
 
 impl Words<'_> {
-    fn want_prefix(&mut self) -> Result<IpPrefix, WordsError> {
+    pub(super) fn want_prefix(&mut self) -> Result<IpPrefix, WordsError> {
         match self.want("a prefix")? {
             // As in route text, where the rest of the line may say otherwise.
             "default" => Ok(IpPrefix::V4(fib::Prefix::DEFAULT)),
             word => Ok(word.parse()?),
         }
-    }
-
-    fn want_source(&mut self) -> Result<&'static str, WordsError> {
-        pick(self.want(&or(SOURCES))?, SOURCES)
-    }
-
-    /// `source S`, or the end of the line.
-    fn source(&mut self) -> Result<Option<&'static str>, WordsError> {
-        let Some(word) = self.next() else { return Ok(None) };
-        pick(word, &["source"])?;
-        self.want_source().map(Some)
     }
 
     fn want_count(&mut self) -> Result<NonZeroU64, WordsError> {
