@@ -62,7 +62,7 @@ PYTHON
 }
 
 # knows ADDRESS : whether the forwarder has the MAC of this neighbour.
-knows() { ctl show neigh | grep -qE "^ *$1 +[0-9a-f]{2}:"; }
+knows() { ctl show neigh | grep -qE " $1 +[0-9a-f]{2}:"; }
 unknown() { ! knows "$1"; }
 
 for driver in net_af_packet net_af_xdp; do
@@ -90,7 +90,7 @@ for driver in net_af_packet net_af_xdp; do
   for address in 198.18.2.2 fd00:2::2; do
     within 20 ip netns exec "$left" ping -n -c 1 -W 1 "$address" >/dev/null
     ctl show neigh >"$WORK/said"
-    says "$WORK/said" "^ *$address +02:aa:00:00:00:77 "
+    says "$WORK/said" " $address +02:aa:00:00:00:77 "
   done
   stop
 

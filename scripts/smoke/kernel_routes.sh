@@ -73,13 +73,13 @@ ctl route del 10.1.0.0/16
 eventually '10.1.0.0/16 .*via 192.0.0.2 dev 0' route get 10.1.2.3
 
 "${at[@]}" neigh replace 192.0.0.2 lladdr 02:aa:00:00:00:02 dev v0 nud permanent
-eventually '192.0.0.2 +02:aa:00:00:00:02 +0 +kernel' show neigh
+eventually 'net_[a-z_0-9]+ +192.0.0.2 +02:aa:00:00:00:02 +kernel' show neigh
 "${at[@]}" neigh del 192.0.0.2 dev v0
 for _ in {1..100}; do
-  ctl show neigh | grep -q '^192.0.0.2 .*kernel' || break
+  ctl show neigh | grep -q ' 192.0.0.2 .*kernel' || break
   sleep 0.1
 done
-ctl show neigh | grep -q '^192.0.0.2 .*kernel' && fail "a neighbour that is gone is still there"
+ctl show neigh | grep -q ' 192.0.0.2 .*kernel' && fail "a neighbour that is gone is still there"
 
 "${at[@]}" route replace 10.1.0.0/16 via 192.0.1.2
 eventually '10.1.0.0/16 .*via 192.0.1.2 dev 1' route get 10.1.2.3

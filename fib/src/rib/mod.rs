@@ -108,6 +108,12 @@ impl<K: Key> RibTable<K> {
         self.trie.iter().map(|(prefix, entry)| (prefix, entry.told())).filter(|(_, told)| !told.is_none())
     }
 
+    /// As [`Self::iter`], from `prefix` on, itself included. It need not be a route. Finding the first one takes no longer in a large table.
+    pub fn starting_at(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, NextHopId)> {
+        let routes = self.trie.starting_at(prefix).map(|(prefix, entry)| (prefix, entry.told()));
+        routes.filter(|(_, told)| !told.is_none())
+    }
+
     /// As [`Self::iter`], collected.
     #[must_use]
     pub fn sorted(&self) -> Vec<(Prefix<K>, NextHopId)> {
@@ -385,6 +391,17 @@ impl Rib {
                 self.v6.longest(address.to_bits()).map(|(prefix, id)| (IpPrefix::V6(prefix), id))
             }
         }
+    }
+
+    /// All routes from `prefix` on, itself included: IPv4, then IPv6, in order of address, then length.
+    pub fn starting_at(&self, prefix: IpPrefix) -> impl Iterator<Item = (IpPrefix, NextHopId)> {
+        let (v4, v6) = match prefix {
+            IpPrefix::V4(prefix) => (Some(prefix), Prefix::DEFAULT),
+            IpPrefix::V6(prefix) => (None, prefix),
+        };
+        let v4 = v4.into_iter().flat_map(|prefix| self.v4.starting_at(prefix));
+        let v6 = self.v6.starting_at(v6).map(|(prefix, id)| (IpPrefix::V6(prefix), id));
+        v4.map(|(prefix, id)| (IpPrefix::V4(prefix), id)).chain(v6)
     }
 
     /// Bytes of memory.

@@ -159,6 +159,38 @@ fn a_rib_says_what_the_tables_of_both_families_say() {
     }
 }
 
+proptest! {
+    #[test]
+    fn routes_from_a_prefix_on_are_those_of_a_sorted_list(
+        routes in prop::collection::vec((any::<u128>(), 0..=128_u8, any::<bool>()), 0..60),
+        start in (any::<u128>(), 0..=128_u8),
+    ) {
+        fn check<K: Key + Default>(routes: &[(Prefix<K>, bool)], start: Prefix<K>) {
+            let mut table = RibTable::<K>::default();
+            for (prefix, _) in routes {
+                table.set(*prefix, id(1));
+            }
+            for (prefix, _) in routes.iter().filter(|(_, goes)| *goes) {
+                table.set(*prefix, NextHopId::NONE);
+            }
+            let all = table.sorted();
+            let starts = all.iter().map(|(prefix, _)| *prefix).chain(routes.iter().map(|(prefix, _)| *prefix));
+            for start in starts.chain([start, Prefix::DEFAULT]) {
+                let wanted: Vec<_> = all.iter().copied().filter(|(prefix, _)| *prefix >= start).collect();
+                assert_eq!(table.starting_at(start).collect::<Vec<_>>(), wanted, "{start}");
+            }
+        }
+        // Few bits differ, so that prefixes cover each other.
+        let near = |bits: u128| bits & 0xf0f0_3003_0101_0000_0f0f_0000_0000_0001;
+        let v4 = |bits: u128, len| Prefix4::truncating((near(bits) >> 96) as u32, len % 33);
+        let v4s: Vec<_> = routes.iter().map(|(bits, len, goes)| (v4(*bits, *len), *goes)).collect();
+        check(&v4s, v4(start.0, start.1));
+        let v6 = |bits: u128, len| Prefix::<u128>::truncating(near(bits), len);
+        let v6s: Vec<_> = routes.iter().map(|(bits, len, goes)| (v6(*bits, *len), *goes)).collect();
+        check(&v6s, v6(start.0, start.1));
+    }
+}
+
 #[cfg(feature = "testing")]
 #[test]
 fn an_engine_gets_the_routes_that_it_wants_and_one_that_refuses_changes_nothing() {

@@ -425,7 +425,13 @@ impl<K: Key> RibTrie<K> {
 
     /// Every route in order of address, then length.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Prefix<K>, PageEntry)> {
-        self.walk(ROOT, 0, PagePlace::LAST)
+        self.walk(ROOT, (ROOT, 0), PagePlace::LAST)
+    }
+
+    /// The routes from `prefix` on, itself included, in order of address, then length.
+    pub(super) fn starting_at(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, PageEntry)> {
+        let (page, at, _) = self.seek(prefix);
+        self.walk(ROOT, (page, at), PagePlace::LAST)
     }
 
     /// The routes at and below `prefix`, in order of address, then length. `known` as for [`Self::above`].
@@ -446,12 +452,18 @@ impl<K: Key> RibTrie<K> {
                 }
             }
         };
-        self.walk(page, start, last)
+        self.walk(page, (page, start), last)
     }
 
-    /// The routes of page `top` from entry `start` to place `last`, and of the pages below, in order of address, then length.
-    fn walk(&self, top: u32, start: usize, last: PagePlace) -> impl Iterator<Item = (Prefix<K>, PageEntry)> {
-        let (mut page, mut at) = (top, start);
+    /// The routes of page `top` and of the pages below, from the page and the index of an entry `start` to place `last` of `top`, in
+    /// order of address, then length.
+    fn walk(
+        &self,
+        top: u32,
+        start: (u32, usize),
+        last: PagePlace,
+    ) -> impl Iterator<Item = (Prefix<K>, PageEntry)> {
+        let (mut page, mut at) = start;
         std::iter::from_fn(move || {
             loop {
                 match self.entries(page).get(at) {

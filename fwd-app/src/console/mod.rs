@@ -17,6 +17,19 @@
 //! {"ok":false,"error":"'dropz' is not understood here, .."}   refused, nothing has changed
 //! ```
 //!
+//! `route list` may be a million lines long, so a reply has a part of them, and the words that ask for the lines after it. The last reply
+//! has no `next`. With `"json": true` each line of a part is a value of JSON.
+//!
+//! ```text
+//! {"line": "route list"}
+//! {"ok":true,"part":"192.0.2.0/24 7\n..","next":"route list after 198.51.100.0/24"}
+//! {"line": "route list after 198.51.100.0/24"}
+//! {"ok":true,"part":"203.0.113.0/24 via 192.0.2.1 dev 1\n.."}
+//! ```
+//!
+//! So between two parts the forwarder keeps nothing of a listing, not even a connection: a client that stops reading costs nothing, and may
+//! go on an hour later. A route that is listed was in service when its part was made.
+//!
 //! So any program can be a client: `echo '{"line": "show drops"}' | socat - UNIX-CONNECT:/run/fwd-app/rte.sock`.
 //!
 //! The server has a thread of its own, which polls all clients and never waits for one of them. It shares nothing with lcores, and
@@ -197,13 +210,15 @@ impl Steer for Steering<'_> {
             Request::Show(what) => self.show(what),
             Request::Vrf { name, request } => {
                 let vrf = Some(self.forwarder.find(&name).map_err(anyhow::Error::from)?);
-                Steering { forwarder: self.forwarder, vrf, desk: self.desk }.answer(*request)
+                let answer = Steering { forwarder: self.forwarder, vrf, desk: self.desk }.answer(*request)?;
+                Ok(answer.asking_by(|request| Request::Vrf { name, request: Box::new(request) }))
             }
             Request::ShowPort { what, ports } => self.show_ports(what, &ports),
             Request::Clear(what) => Ok(self.clear(what)),
             Request::ClearPort { what, ports } => self.clear_ports(what, &ports),
             Request::ClearNeigh { address } => self.clear_neighbours(address),
-            Request::RouteGet { address } => self.route_get(address),
+            Request::RouteGet { address, flow } => self.route_get(address, flow),
+            Request::RouteList(list) => self.route_list(list),
             Request::RouteAdd { prefix, hop } => self.route_add(prefix, &hop),
             Request::RouteDel { prefix } => self.route_del(prefix),
             Request::NeighAdd { address, mac, port } => self.neighbour_add(address, mac, port),
@@ -270,6 +285,7 @@ impl Steering<'_> {
             Show::Neigh => self.neighbours()?,
             Show::Routes => self.routes(),
             Show::Feeds => self.feeds(),
+            Show::Addresses => self.addresses(),
             Show::Vrfs => Answer::new(VrfReports::new(self.forwarder)),
         })
     }

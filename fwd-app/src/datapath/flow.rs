@@ -15,6 +15,8 @@
 //! All fragments of a packet must take one path, and only the first has ports. So `l4` is 0 for every fragment: a flow of fragments and
 //! whole packets may take two paths. VLAN tags do not count.
 
+use std::net::IpAddr;
+
 /// Odd constants with as many ones as zeros.
 const K: [u64; 4] =
     [0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3];
@@ -54,6 +56,47 @@ pub(crate) fn hash_plain_v6(key: u64, frame: &[u8]) -> Option<u64> {
         return None;
     }
     Some(hash_v6(key, header, label(header) | l4_of(header[6], *ports)))
+}
+
+/// A flow, by the fields that its hash depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flow {
+    /// The source address, of the family of the destination.
+    pub(crate) source: IpAddr,
+    /// The protocol. 0 is that of fragments, of which the addresses alone count.
+    pub(crate) protocol: u8,
+    /// Source and destination port; 0 where the protocol has none.
+    pub(crate) ports: [u16; 2],
+    /// The flow label; 0 of IPv4.
+    pub(crate) label: u32,
+}
+
+impl Flow {
+    /// Its hash to `destination`: that of a packet with these fields. `None` when the addresses are of two families.
+    pub(crate) fn hash(&self, key: u64, destination: IpAddr) -> Option<u64> {
+        let mut packet = match (self.source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let mut header = [0; 20];
+                (header[0], header[9]) = (0x45, self.protocol);
+                header[12..16].copy_from_slice(&source.octets());
+                header[16..].copy_from_slice(&destination.octets());
+                header.to_vec()
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let mut header = [0; 40];
+                header[..4].copy_from_slice(&(6 << 28 | self.label & 0xf_ffff).to_be_bytes());
+                header[6] = self.protocol;
+                header[8..24].copy_from_slice(&source.octets());
+                header[24..].copy_from_slice(&destination.octets());
+                header.to_vec()
+            }
+            _ => return None,
+        };
+        if has_ports(self.protocol) {
+            packet.extend(self.ports.map(u16::to_be_bytes).as_flattened());
+        }
+        Some(hash(key, &packet))
+    }
 }
 
 /// The hash of the flow of an IP packet: its bytes as far as the first segment has them, from the IP header on. 0 for what is no IP
@@ -132,7 +175,7 @@ const fn is_extension(next: u8) -> bool {
 
 /// TCP, UDP, DCCP, SCTP, UDP-Lite: the ports are the first four bytes.
 #[inline(always)]
-const fn has_ports(protocol: u8) -> bool {
+pub(crate) const fn has_ports(protocol: u8) -> bool {
     matches!(protocol, 6 | 17 | 33 | 132 | 136)
 }
 

@@ -39,7 +39,7 @@ use crate::ports::address::InterfaceAddress;
 use crate::ports::own;
 use crate::ports::table::SharedPorts;
 use crate::routes::Vrf;
-use crate::routes::candidates::FeedOutcome;
+use crate::routes::candidates::{FeedOutcome, SourceId};
 use crate::routes::feeds::FeedId;
 use crate::routes::feeds::running::{FeedStatus, Feeds};
 use crate::routes::files::LoadProgress;
@@ -56,6 +56,7 @@ use arc_swap::ArcSwap;
 use dpdk_ffi::{Eal, Port};
 use fib::{NextHopError, NextHopTable, Rib};
 use lpm_core::retire::Retired;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -82,6 +83,18 @@ pub(crate) struct NoVrf {
     name: String,
     known: String,
 }
+
+/// A source of routes that this forwarder does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no source '{name}'; there are: {known}")]
+pub(crate) struct NoSource {
+    name: String,
+    known: String,
+}
+
+/// The sources that every forwarder has, beside its feeds.
+const FIXED_SOURCES: [(&str, SourceId); 3] =
+    [("addresses", SourceId::OWN), ("ctl", SourceId::CTL), ("files", SourceId::FILES)];
 
 /// A forwarder.
 pub(crate) struct Forwarder {
@@ -271,6 +284,11 @@ impl Forwarder {
         }
     }
 
+    /// Whether the TAP of a port has an address itself. Else an interface of the host does, for which every TAP stands.
+    pub(crate) fn tap_has(&self, port: u16, address: IpAddr) -> bool {
+        self.feeds.as_ref().is_some_and(|feeds| feeds.interfaces().tap_has(port, address))
+    }
+
     /// The state of each feed, and what becomes of its routes in VRF `number`.
     pub(crate) fn feed_status(&self, number: usize) -> Vec<(FeedStatus, FeedOutcome)> {
         let Some(feeds) = &self.feeds else { return Vec::new() };
@@ -283,6 +301,25 @@ impl Forwarder {
     pub(crate) fn source_order(&self) -> Vec<&'static str> {
         let order = self.feeds.as_ref().map_or(&["files"][..], Feeds::order);
         [&["ctl"], order].concat()
+    }
+
+    /// The name of a source of routes.
+    pub(crate) fn source_name(&self, source: SourceId) -> Option<&'static str> {
+        let fixed = FIXED_SOURCES.iter().find(|(_, of)| *of == source).map(|(name, _)| *name);
+        fixed.or_else(|| self.feeds.as_ref()?.name_of(source))
+    }
+
+    /// The source of routes with a name.
+    ///
+    /// # Errors
+    /// [`NoSource`], with the names there are.
+    pub(crate) fn source_named(&self, name: &str) -> Result<SourceId, NoSource> {
+        let fixed = FIXED_SOURCES.iter().find(|(fixed, _)| *fixed == name).map(|(_, source)| *source);
+        let found = fixed.or_else(|| self.feeds.as_ref()?.source_named(name));
+        found.ok_or_else(|| {
+            let known = [&["addresses"], &*self.source_order()].concat().join(", ");
+            NoSource { name: name.to_owned(), known }
+        })
     }
 
     /// Takes in what the router has learned of neighbours; in service after the next [`Self::commit`].

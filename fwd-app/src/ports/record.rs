@@ -121,6 +121,11 @@ impl PortRecord {
         &self.addresses
     }
 
+    /// Those that are configured, with the link-local one: the first of [`Self::addresses`].
+    pub(crate) fn configured(&self) -> &[InterfaceAddress] {
+        &self.addresses[..self.configured]
+    }
+
     /// The IPv4 addresses, in order of preference.
     pub(crate) fn v4(&self) -> impl Iterator<Item = Ipv4Addr> {
         self.addresses.iter().filter_map(|at| match at.address() {

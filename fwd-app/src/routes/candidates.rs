@@ -81,6 +81,17 @@ impl Winner {
     const NONE: Self = Self { source: SourceId::FILES, metric: 0, id: NextHopId::NONE, is_foreign: false };
 }
 
+/// Where the route in service of a prefix comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// Its source.
+    pub(crate) source: SourceId,
+    /// Its metric.
+    pub(crate) metric: u32,
+    /// Whether its feed has not announced it again since it came back.
+    pub(crate) is_stale: bool,
+}
+
 /// How many routes a source has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceRoutes {
@@ -448,6 +459,22 @@ impl Candidates {
     pub(crate) fn winner(&self, prefix: IpPrefix) -> Option<Winner> {
         let all: Vec<Candidate> = self.of(prefix).copied().collect();
         (!all.is_empty()).then(|| self.choice.winner(prefix.family(), &all))
+    }
+
+    /// Whose the route of a prefix is that is in service with the next hop `id`. `None` when no source says so any more, and the engine
+    /// has refused what they say now.
+    pub(crate) fn origin(&self, prefix: IpPrefix, id: NextHopId) -> Option<Origin> {
+        let Some(winner) = self.winner(prefix) else {
+            return Some(Origin { source: SourceId::FILES, metric: 0, is_stale: false });
+        };
+        let rank = (winner.source, winner.metric);
+        let mut all = self.of(prefix).filter(|of| of.route != RouteId::NOTHING);
+        let of = match winner.id == id {
+            true => all.find(|of| of.rank() == rank),
+            false => all.find(|of| self.choice.routes.get(of.route).id == id),
+        }?;
+        let is_stale = of.source.is_feed() && of.epoch != self.sources[usize::from(of.source.0)].epoch;
+        Some(Origin { source: of.source, metric: of.metric, is_stale })
     }
 
     /// What a source that is no feed says of a prefix.

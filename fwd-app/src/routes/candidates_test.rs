@@ -263,6 +263,11 @@ proptest! {
             }
             for at in (0..8).map(prefix) {
                 prop_assert_eq!(hops.meaning(rib.get(&at).copied().unwrap_or_default()), model.winner(at));
+                if let (Some(id), Some(winner)) = (rib.get(&at), candidates.winner(at)) && winner.id == *id {
+                    let of = candidates.origin(at, *id).unwrap();
+                    let is_stale = model.said[&at][&(of.source, of.metric)].1;
+                    prop_assert_eq!((of.source, of.metric, of.is_stale), (winner.source, winner.metric, is_stale));
+                }
             }
             for source in sources.iter().filter(|source| source.is_feed()) {
                 let of = model.said.values().flatten().filter(|((of, _), _)| of == source);

@@ -1,5 +1,7 @@
 //! Several sources, one RIB: which route is in service, and what becomes of next hops that no route uses.
 
+#[path = "listing_test.rs"]
+mod listing_test;
 #[path = "refused_test.rs"]
 mod refused_test;
 

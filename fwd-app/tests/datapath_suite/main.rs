@@ -12,6 +12,7 @@
 //! | `refusals` | requests that cannot be fulfilled: messages and exit codes |
 //! | `run` | `run` over `net_null` and `net_pcap` ports |
 //! | `forwarder` | a running forwarder, for the tests that steer it |
+//! | `routes` | the routes in service, as they are listed and compared |
 //! | `sockets` | garbage on every socket while packets flow, and routes over FPM |
 //! | `stream` | a real update stream at 100,000 updates a second with each engine, if `FWD_DATA` names its folder |
 //! | `ports` | the ports of `run`: queues, mbufs, chains, neighbours; the DPDK release |
@@ -39,6 +40,8 @@ mod ports;
 mod refusals;
 #[cfg(test)]
 mod rewriter;
+#[cfg(test)]
+mod routes;
 #[cfg(test)]
 mod run;
 #[cfg(test)]

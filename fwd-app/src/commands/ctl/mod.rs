@@ -2,6 +2,7 @@
 //!
 //! Words are checked here, before a forwarder is asked: wrong ones are an error of usage, whether or not one is running.
 
+mod diff;
 mod prompt;
 
 use crate::cli::values;
@@ -10,10 +11,10 @@ use crate::console::grammar::{self, Input};
 use crate::console::server::socket;
 use crate::console::server::wire::{Ask, Reply};
 use crate::error::ConfigError;
-use crate::report::output;
 use anyhow::Context as _;
 use clap::Args;
-use std::io::{self, BufRead, IsTerminal as _};
+use std::io::{self, BufRead, ErrorKind, IsTerminal as _, Write as _};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ Examples:
   fwd-app ctl show port stats
   fwd-app ctl route get 192.0.2.1 --json
   fwd-app ctl route add 198.51.100.0/24 via 192.0.2.1 dev 1
+  fwd-app ctl route list > routes.txt; fwd-app ctl route diff routes.txt
+  fwd-app ctl route list 10.0.0.0/8 longer source fpm --json | jq .next_hop
   fwd-app ctl --socket /run/fwd-app/east.sock stop --drain
   fwd-app ctl < commands.txt
   fwd-app ctl help
@@ -34,7 +37,7 @@ Words may be abbreviated: `ctl sh po st`. Without words commands are read from t
 completion and history, or from stdin: blank lines and what follows a # are skipped, and the first
 error ends the script.
 
-Exit codes: 0 done, 1 refused, 2 wrong words, 3 no forwarder listens.";
+Exit codes: 0 done, 1 refused or route diff has found a difference, 2 wrong words, 3 no forwarder listens.";
 
 /// `fwd-app ctl`.
 #[derive(Clone, Debug, Args)]
@@ -88,13 +91,14 @@ impl CtlArgs {
 /// Runs a command of the command line.
 fn one(args: &CtlArgs, line: &str) -> anyhow::Result<()> {
     let wrong = |error: grammar::WordsError| ConfigError::Invalid(error.to_string());
-    let answer = match grammar::parse(line).map_err(wrong)? {
-        Input::Help(help) if args.json => serde_json::to_string(&help)?,
-        Input::Help(help) => help.to_string(),
-        Input::Quit => String::new(),
-        Input::Ask(_) => Forwarder::new(args, Path::new(socket::FOLDER))?.ask(line)?,
-    };
-    show(&answer)
+    match grammar::parse(line).map_err(wrong)? {
+        Input::Help(help) if args.json => show(&serde_json::to_string(&help)?).map(drop),
+        Input::Help(help) => show(&help.to_string()).map(drop),
+        Input::Quit => Ok(()),
+        Input::Ask(_) | Input::RouteDiff(_) => {
+            Forwarder::new(args, Path::new(socket::FOLDER))?.run(line).map(drop)
+        }
+    }
 }
 
 /// Runs the commands of `input`, one a line, up to the first error or `quit`.
@@ -102,23 +106,26 @@ fn script(forwarder: &Forwarder, input: impl BufRead) -> anyhow::Result<()> {
     for (number, line) in (1..).zip(input.lines()) {
         let at = || format!("stdin:{number}");
         let line = line.with_context(at)?;
-        if !grammar::is_blank(&line) {
-            match forwarder.run(&line).with_context(at)? {
-                Some(answer) => show(&answer)?,
-                None => break,
-            }
+        if !grammar::is_blank(&line) && forwarder.run(&line).with_context(at)?.is_break() {
+            break;
         }
     }
     Ok(())
 }
 
-/// Prints an answer on lines of its own; nothing if there is nothing to say.
-fn show(answer: &str) -> anyhow::Result<()> {
-    output::write_to(None, |out| {
-        out.write_all(answer.as_bytes())?;
-        let ended = answer.is_empty() || answer.ends_with('\n');
-        Ok(out.write_all(if ended { b"" } else { b"\n" })?)
-    })
+/// Prints an answer on lines of its own; nothing if there is nothing to say. Breaks when nobody reads stdout any more, which is no
+/// failure.
+fn show(answer: &str) -> anyhow::Result<ControlFlow<()>> {
+    let end = if answer.is_empty() || answer.ends_with('\n') { "" } else { "\n" };
+    let mut out = io::stdout().lock();
+    match out
+        .write_all(answer.as_bytes())
+        .and_then(|()| out.write_all(end.as_bytes()))
+        .and_then(|()| out.flush())
+    {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        written => written.map(ControlFlow::Continue).context("cannot write to stdout"),
+    }
 }
 
 /// A running forwarder, and how it is asked.
@@ -142,29 +149,41 @@ impl Forwarder {
         Ok(Self { socket, json, timeout })
     }
 
-    /// Runs the command of a line. Returns its answer, or `None` for `quit`.
+    /// Runs the command of a line and prints the answer. Breaks for `quit`.
     ///
     /// # Errors
-    /// `WordsError`, [`ClientError`](client::ClientError), [`Refused`].
-    fn run(&self, line: &str) -> anyhow::Result<Option<String>> {
+    /// `WordsError`, [`ClientError`](client::ClientError), [`Refused`], [`diff::RoutesDiffer`].
+    fn run(&self, line: &str) -> anyhow::Result<ControlFlow<()>> {
         match grammar::parse(line)? {
-            Input::Ask(_) => self.ask(line).map(Some),
-            Input::Help(help) => Ok(Some(help.to_string())),
-            Input::Quit => Ok(None),
+            Input::Ask(_) => drop(self.ask(line, self.json, &mut show)?),
+            Input::RouteDiff(wanted) => diff::main(self, &wanted)?,
+            Input::Help(help) => drop(show(&help.to_string())?),
+            Input::Quit => return Ok(ControlFlow::Break(())),
         }
+        Ok(ControlFlow::Continue(()))
     }
 
-    /// Asks, and returns the answer as it is to be shown.
-    fn ask(&self, line: &str) -> anyhow::Result<String> {
-        let ask = Ask { line: line.to_owned(), json: self.json };
-        // The hook of a drain and the packets that still come have their own limits, a minute each.
-        let usual = Duration::from_secs(if line.contains(" --") { 180 } else { 10 });
-        match client::ask(&self.socket, &ask, self.timeout.unwrap_or(usual))? {
-            Reply { ok: false, error, .. } => {
-                Err(Refused(error.unwrap_or_else(|| "refused without a reason".to_owned())).into())
+    /// Asks, and gives the answer to `take`, a list in parts until `take` breaks.
+    fn ask(
+        &self,
+        line: &str,
+        json: bool,
+        take: &mut dyn FnMut(&str) -> anyhow::Result<ControlFlow<()>>,
+    ) -> anyhow::Result<ControlFlow<()>> {
+        let mut ask = Ask { line: line.to_owned(), json };
+        loop {
+            // The hook of a drain and the packets that still come have their own limits, a minute each.
+            let usual = Duration::from_secs(if line.contains(" --") { 180 } else { 10 });
+            let Reply { ok, text, data, part, next, error } =
+                client::ask(&self.socket, &ask, self.timeout.unwrap_or(usual))?;
+            if !ok {
+                return Err(Refused(error.unwrap_or_else(|| "refused without a reason".to_owned())).into());
             }
-            Reply { data, .. } if self.json => Ok(data.to_string()),
-            Reply { text, .. } => Ok(text.unwrap_or_default()),
+            let answer = part.or(text).unwrap_or_else(|| if json { data.to_string() } else { String::new() });
+            match (take(&answer)?, next) {
+                (ControlFlow::Continue(()), Some(next)) => ask.line = next,
+                (flow, _) => return Ok(flow),
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The prompt of `fwd-app ctl` at a terminal: line editing, completion from the grammar, a history across sessions.
 
-use super::{Forwarder, show};
+use super::Forwarder;
 use crate::commands::exit;
 use crate::console::grammar;
 use crate::report::console::say;
@@ -44,8 +44,8 @@ pub(super) fn main(forwarder: &Forwarder) -> anyhow::Result<()> {
         }
         let _ = editor.add_history_entry(&line);
         match forwarder.run(&line) {
-            Ok(Some(answer)) => show(&answer)?,
-            Ok(None) => break,
+            Ok(flow) if flow.is_break() => break,
+            Ok(_) => {}
             Err(error) => say(exit::message(&error)),
         }
     }

@@ -5,6 +5,7 @@
 //! (`fib::feed`). An error says what was there and what was wanted.
 
 pub(crate) mod request;
+mod routes;
 mod table;
 #[cfg(test)]
 mod words_test;
@@ -26,8 +27,19 @@ pub(crate) enum Input {
     Ask(Request),
     /// `help`, and the answer to it.
     Help(Help),
+    /// `route diff`, which the client does itself.
+    RouteDiff(RouteDiff),
     /// `quit`: the client leaves.
     Quit,
+}
+
+/// A comparison of routes in service with those of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RouteDiff {
+    /// The file, where the client is.
+    pub(crate) file: String,
+    /// The request that lists the routes in service.
+    pub(crate) list: Request,
 }
 
 /// Why a line of words was refused.
@@ -198,7 +210,7 @@ fn starting_with<'c>(choices: &'c [&'static str], word: &'c str) -> impl Iterato
 }
 
 /// `a, b or c`.
-fn or(words: &[&str]) -> String {
+pub(super) fn or(words: &[&str]) -> String {
     match words {
         [] => String::new(),
         [one] => (*one).to_owned(),

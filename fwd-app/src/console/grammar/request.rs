@@ -3,6 +3,7 @@
 //! A request is complete and well-formed, but says nothing about the forwarder: whether a port, an engine or a route exists is found
 //! out by the one who answers. Its text form is a line of words that parses to the same request.
 
+use crate::datapath::flow::{Flow, has_ports};
 use fib::feed::{Hop, RouteWords};
 use fib::{IpPrefix, MacAddr, Neighbour, PortRef};
 use std::fmt;
@@ -24,8 +25,10 @@ pub(crate) enum Request {
     ClearPort { what: PortCounters, ports: Ports },
     /// `clear neigh [ADDR]`: what was learned of one neighbour, or of all.
     ClearNeigh { address: Option<IpAddr> },
-    /// `route get ADDR`.
-    RouteGet { address: IpAddr },
+    /// `route get ADDR ..`: its route, and of a flow its path.
+    RouteGet { address: IpAddr, flow: Option<Flow> },
+    /// `route list ..`: routes in service, a slice of them.
+    RouteList(RouteList),
     /// `route add PREFIX ..`; a route of the same prefix is replaced.
     RouteAdd { prefix: IpPrefix, hop: Hop },
     /// `route del PREFIX`.
@@ -50,6 +53,36 @@ pub(crate) enum Request {
     CaptureDrops { file: String, packets: NonZeroU64 },
     /// `capture stop`.
     CaptureStop,
+}
+
+/// Which routes `route list` lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RouteList {
+    /// The route of this prefix alone.
+    pub(crate) prefix: Option<IpPrefix>,
+    /// Those of all more specific prefixes, too.
+    pub(crate) longer: bool,
+    /// Those of this source, one of [`SOURCES`].
+    pub(crate) source: Option<&'static str>,
+    /// Those that their feed has not announced again since it came back.
+    pub(crate) stale: bool,
+    /// Those after this prefix: where the slice before ended.
+    pub(crate) after: Option<IpPrefix>,
+}
+
+/// The names of the sources of routes.
+pub(crate) const SOURCES: &[&str] = &["addresses", "ctl", "files", "fpm", "kernel"];
+
+impl fmt::Display for RouteList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { prefix, longer, source, stale, after } = self;
+        f.write_str("route list")?;
+        prefix.iter().try_for_each(|prefix| write!(f, " {prefix}"))?;
+        f.write_str(if *longer { " longer" } else { "" })?;
+        source.iter().try_for_each(|source| write!(f, " source {source}"))?;
+        f.write_str(if *stale { " stale" } else { "" })?;
+        after.iter().try_for_each(|after| write!(f, " after {after}"))
+    }
 }
 
 /// What `show` shows.
@@ -79,6 +112,8 @@ pub(crate) enum Show {
     Feeds,
     /// VRFs.
     Vrfs,
+    /// Addresses of ports.
+    Addresses,
 }
 
 /// What `show port` shows.
@@ -135,6 +170,7 @@ impl Show {
             Self::Routes => "routes",
             Self::Feeds => "feeds",
             Self::Vrfs => "vrfs",
+            Self::Addresses => "addresses",
         }
     }
 }
@@ -188,6 +224,7 @@ impl Request {
             }
             Self::ClearNeigh { .. }
             | Self::RouteGet { .. }
+            | Self::RouteList(_)
             | Self::RouteAdd { .. }
             | Self::RouteDel { .. }
             | Self::NeighAdd { .. }
@@ -232,7 +269,16 @@ impl fmt::Display for Request {
             Self::ClearPort { what, ports } => write!(f, "clear port {} {ports}", what.name()),
             Self::ClearNeigh { address: None } => f.write_str("clear neigh"),
             Self::ClearNeigh { address: Some(address) } => write!(f, "clear neigh {address}"),
-            Self::RouteGet { address } => write!(f, "route get {address}"),
+            Self::RouteGet { address, flow: None } => write!(f, "route get {address}"),
+            Self::RouteGet { address, flow: Some(flow) } => {
+                let Flow { source, protocol, ports: [from, to], label } = flow;
+                write!(f, "route get {address} from {source} proto {protocol}")?;
+                if has_ports(*protocol) {
+                    write!(f, " ports {from},{to}")?;
+                }
+                if *label > 0 { write!(f, " label {label}") } else { Ok(()) }
+            }
+            Self::RouteList(list) => list.fmt(f),
             Self::RouteAdd { prefix, hop } => {
                 f.write_str("route add ")?;
                 write_route(f, *prefix, hop)

@@ -3,8 +3,9 @@
 //! This table is the only list of commands: the parser, `help` and the completion of the prompt are made from it ([`crate::console::grammar`]).
 //! No command's path is the beginning of another one's.
 
-use crate::console::grammar::request::{Clear, PortCounters, PortFacts, Ports, Request, Show};
-use crate::console::grammar::{self, Input, Words, WordsError, address, pick, wrong};
+use crate::console::grammar::request::{Clear, PortCounters, PortFacts, Ports, Request, RouteList, Show};
+use crate::console::grammar::routes::{flow, route_list};
+use crate::console::grammar::{self, Input, RouteDiff, Words, WordsError, address, pick, wrong};
 use fib::feed;
 use fib::{IpPrefix, NextHop, PortRef};
 use std::num::NonZeroU64;
@@ -76,6 +77,36 @@ const HOP: Arg = Arg {
     ],
 };
 
+const SOURCE: Arg =
+    Arg { usage: "[source S]", choices: SOURCE_WORDS, examples: &["source files", "source fpm"] };
+/// `source`, and all of [`SOURCES`].
+const SOURCE_WORDS: &[&str] = &["source", "addresses", "ctl", "files", "fpm", "kernel"];
+const LISTED: Arg = Arg {
+    usage: "[PREFIX [longer]] [source S] [stale] [after PREFIX]",
+    choices: &["longer", "source", "stale", "after", "addresses", "ctl", "files", "fpm", "kernel"],
+    examples: &[
+        "198.51.100.0/24",
+        "default longer",
+        "2001:db8::/32 longer source kernel",
+        "source ctl",
+        "stale",
+        "source fpm stale",
+        "sou files after 198.51.100.0/24",
+        "::/0 longer stale after 2001:db8::/32",
+    ],
+};
+
+const FLOW: Arg = Arg {
+    usage: "[from ADDR [proto P] [ports A,B] [label N]]",
+    choices: &["from", "proto", "ports", "label", "tcp", "udp", "icmp", "icmp6", "sctp"],
+    examples: &[
+        "from 2001:db8::2",
+        "from 2001:db8::2 proto icmp6",
+        "from 2001:db8::2 proto tcp ports 49152,443 label 77",
+        "fr ::1 pr 255 la 1048575",
+    ],
+};
+
 /// A command without arguments.
 const fn plain(path: &'static [&'static str], help: &'static str, make: Make) -> Command {
     Command { path, args: &[], help, make }
@@ -104,10 +135,15 @@ pub(crate) const COMMANDS: &[Command] = &[
         help: "device, link, MTU, queues and offloads of ports",
         make: |words| show_port(PortFacts::Info, words),
     },
-    plain(&["show", "drops"], "dropped packets by reason", |_| ask(Request::Show(Show::Drops))),
+    plain(&["show", "drops"], "dropped packets by reason; --json has those without drops, too", |_| {
+        ask(Request::Show(Show::Drops))
+    }),
     plain(&["show", "engine"], "the engine, its table and its figures", |_| ask(Request::Show(Show::Engine))),
     plain(&["show", "fib"], "the table in service", |_| ask(Request::Show(Show::Fib))),
-    plain(&["show", "neigh"], "neighbours", |_| ask(Request::Show(Show::Neigh))),
+    plain(&["show", "neigh"], "neighbours by port", |_| ask(Request::Show(Show::Neigh))),
+    plain(&["show", "addresses"], "addresses of ports, and where they come from", |_| {
+        ask(Request::Show(Show::Addresses))
+    }),
     plain(&["show", "latency"], "latency percentiles", |_| ask(Request::Show(Show::Latency))),
     plain(&["show", "lcores"], "lcores, what they run and how busy they are", |_| {
         ask(Request::Show(Show::Lcores))
@@ -158,9 +194,28 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         path: &["route", "get"],
-        args: &[ADDRESS],
-        help: "the route that an address takes, and its next hop",
-        make: |words| ask(Request::RouteGet { address: words.want_address()? }),
+        args: &[Arg { examples: &["2001:db8::1"], ..ADDRESS }, FLOW],
+        help: "the route that an address takes, its source, next hop and neighbour; of a flow, its path among several",
+        make: |words| {
+            let address = words.want_address()?;
+            ask(Request::RouteGet { address, flow: flow(address, words)? })
+        },
+    },
+    Command {
+        path: &["route", "list"],
+        args: &[LISTED],
+        help: "the routes in service, as --fib reads them again: all, that of a prefix, with longer all within it; of one source; stale ones",
+        make: |words| ask(Request::RouteList(route_list(words)?)),
+    },
+    Command {
+        path: &["route", "diff"],
+        args: &[Arg::new("FILE", &["routes.txt"]), SOURCE],
+        help: "compare the routes in service with a route file here: - is in the file alone, + in service alone; exit code 1 if there are any",
+        make: |words| {
+            let file = words.want("a route file")?.to_owned();
+            let list = RouteList { source: words.source()?, ..RouteList::default() };
+            Ok(Input::RouteDiff(RouteDiff { file, list: Request::RouteList(list) }))
+        },
     },
     Command {
         path: &["route", "add"],
@@ -285,11 +340,15 @@ fn route_add(words: &mut Words<'_>) -> Result<Input, WordsError> {
 fn vrf(words: &mut Words<'_>) -> Result<Input, WordsError> {
     let name = words.want("the name of a VRF")?.to_owned();
     let (is_nested, text) = (std::mem::replace(&mut words.is_about_vrf, true), words.clone().rest());
-    if !is_nested
-        && let Input::Ask(request) = grammar::parse_next(words)?
-        && request.is_about_vrf()
-    {
-        return ask(Request::Vrf { name, request: Box::new(request) });
+    let of_vrf = |request| Request::Vrf { name, request: Box::new(request) };
+    if !is_nested {
+        match grammar::parse_next(words)? {
+            Input::Ask(request) if request.is_about_vrf() => return ask(of_vrf(request)),
+            Input::RouteDiff(diff) => {
+                return Ok(Input::RouteDiff(RouteDiff { list: of_vrf(diff.list), ..diff }));
+            }
+            _ => {}
+        }
     }
     Err(wrong(&text, "a command about a VRF (help vrf)"))
 }
@@ -311,7 +370,7 @@ impl Ports {
 }
 
 impl Words<'_> {
-    fn want_prefix(&mut self) -> Result<IpPrefix, WordsError> {
+    pub(super) fn want_prefix(&mut self) -> Result<IpPrefix, WordsError> {
         match self.want("a prefix")? {
             // As in route text, where the rest of the line may say otherwise.
             "default" => Ok(IpPrefix::V4(fib::Prefix::DEFAULT)),

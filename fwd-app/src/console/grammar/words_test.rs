@@ -1,8 +1,11 @@
 //! Tests of the grammar: every line of help parses, every request prints back, any text is refused or understood.
 
-use crate::console::grammar::request::{Clear, PortCounters, PortFacts, Ports, Request, Show};
+use crate::console::grammar::request::{
+    Clear, PortCounters, PortFacts, Ports, Request, RouteList, SOURCES, Show,
+};
 use crate::console::grammar::table::{COMMANDS, Command};
 use crate::console::grammar::{Input, complete, help, is_blank, parse};
+use crate::datapath::flow::{Flow, has_ports};
 use fib::feed::Hop;
 use fib::{IpPrefix, MacAddr, NextHop, NextHopId, PortRef};
 use proptest::collection::vec;
@@ -44,6 +47,10 @@ fn every_line_of_help_parses_and_prints_back() {
     for line in COMMANDS.iter().flat_map(lines) {
         match parse(&line) {
             Ok(Input::Ask(asked)) => assert_eq!(request(&asked.to_string()), asked, "{line}"),
+            Ok(Input::RouteDiff(diff)) => {
+                assert_eq!(request(&diff.list.to_string()), diff.list, "{line}");
+                assert!(!diff.file.is_empty());
+            }
             Ok(Input::Help(_) | Input::Quit) => {}
             Err(error) => panic!("{line}: {error}"),
         }
@@ -107,6 +114,23 @@ fn words_may_be_abbreviated() {
             },
         ),
         ("cap s", Request::CaptureStop),
+        (
+            "ro g 10.0.0.1 f 10.0.0.2 pr udp po 5000,53",
+            Request::RouteGet {
+                address: [10, 0, 0, 1].into(),
+                flow: Some(Flow { source: [10, 0, 0, 2].into(), protocol: 17, ports: [5000, 53], label: 0 }),
+            },
+        ),
+        (
+            "ro l default lo so fp st",
+            Request::RouteList(RouteList {
+                prefix: Some("0.0.0.0/0".parse().unwrap()),
+                longer: true,
+                source: Some("fpm"),
+                stale: true,
+                after: None,
+            }),
+        ),
     ] {
         assert_eq!(request(line), wanted, "{line}");
     }
@@ -171,6 +195,53 @@ fn errors_say_what_was_wanted_and_what_was_there() {
 }
 
 #[test]
+fn errors_of_flows_and_lists_of_routes() {
+    for (line, message) in [
+        ("route get 10.0.0.1 to", "'to' is not understood here, wanted from"),
+        (
+            "route get 10.0.0.1 from ::1",
+            "'::1' is not understood here, wanted an address of the family of 10.0.0.1",
+        ),
+        (
+            "route get 10.0.0.1 from 10.0.0.2 proto gre",
+            "'gre' is not understood here, wanted tcp, udp, icmp, icmp6, sctp or a number up to 255",
+        ),
+        (
+            "route get 10.0.0.1 from 10.0.0.2 proto icmp ports 1,2",
+            "'ports' is not understood here, wanted a protocol with ports before it",
+        ),
+        (
+            "route get 10.0.0.1 from 10.0.0.2 proto tcp ports 1",
+            "'1' is not understood here, wanted two ports such as 49152,443",
+        ),
+        (
+            "route get ::1 from ::2 label 1048576",
+            "'1048576' is not understood here, wanted a flow label up to 1048575",
+        ),
+        (
+            "route get 10.0.0.1 from 10.0.0.2 label 1",
+            "'label' is not understood here, wanted proto or ports: IPv4 has no flow labels",
+        ),
+        ("route list x", "'x' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
+        ("route list longer", "'longer' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
+        ("route list s", "'s' may be source or stale"),
+        ("route list 10.0.0.0/8 x", "'x' is not understood here, wanted longer, source, stale or after"),
+        (
+            "route list source bgp",
+            "'bgp' is not understood here, wanted addresses, ctl, files, fpm or kernel",
+        ),
+        (
+            "route list source",
+            "'source' is the last word, wanted addresses, ctl, files, fpm or kernel after it",
+        ),
+        ("route diff", "'diff' is the last word, wanted a route file after it"),
+        ("route diff x stale", "'stale' is not understood here, wanted source"),
+    ] {
+        assert_eq!(error(line), message, "{line}");
+    }
+}
+
+#[test]
 fn help_lists_commands_and_completion_follows_them() {
     let all = help(&[]).unwrap().to_string();
     assert_eq!(all.lines().count(), COMMANDS.len());
@@ -224,6 +295,29 @@ fn prefix() -> impl Strategy<Value = IpPrefix> {
     ]
 }
 
+fn flow() -> impl Strategy<Value = Flow> {
+    (any::<IpAddr>(), any::<u8>(), any::<[u16; 2]>(), 0..1_u32 << 20).prop_map(
+        |(source, protocol, ports, label)| {
+            let ports = if has_ports(protocol) { ports } else { [0, 0] };
+            Flow { source, protocol, ports, label: if source.is_ipv4() { 0 } else { label } }
+        },
+    )
+}
+
+fn route_list() -> impl Strategy<Value = RouteList> {
+    let some = || proptest::option::of(prefix());
+    let source = proptest::option::of(proptest::sample::select(SOURCES.to_vec()));
+    (some(), any::<bool>(), source, any::<bool>(), some()).prop_map(
+        |(prefix, longer, source, stale, after)| RouteList {
+            prefix,
+            longer: longer && prefix.is_some(),
+            source,
+            stale,
+            after,
+        },
+    )
+}
+
 fn hop() -> impl Strategy<Value = Hop> {
     let by_id = prop_oneof![Just(PortRef::ById), port()];
     prop_oneof![
@@ -249,8 +343,21 @@ fn any_request() -> impl Strategy<Value = Request> {
 fn plain_request() -> impl Strategy<Value = Request> {
     use {PortFacts::*, Show::*};
     let count = || any::<NonZeroU64>();
-    let shows =
-        [Drops, Engine, Fib, Neigh, Latency, Lcores, Queues, Config, Show::Stats, Routes, Feeds, Vrfs];
+    let shows = [
+        Drops,
+        Engine,
+        Fib,
+        Neigh,
+        Latency,
+        Lcores,
+        Queues,
+        Config,
+        Show::Stats,
+        Routes,
+        Feeds,
+        Vrfs,
+        Addresses,
+    ];
     let facts = proptest::sample::select(vec![PortFacts::Stats, Xstats, Info]);
     let counters = proptest::sample::select(vec![PortCounters::Stats, PortCounters::Xstats]);
     let parameters = vec(("[a-z-]{1,9}", "[!-~]{0,9}"), 0..4);
@@ -260,7 +367,11 @@ fn plain_request() -> impl Strategy<Value = Request> {
         proptest::sample::select(vec![Clear::Drops, Clear::Latency]).prop_map(Request::Clear),
         (counters, ports()).prop_map(|(what, ports)| Request::ClearPort { what, ports }),
         any::<Option<IpAddr>>().prop_map(|address| Request::ClearNeigh { address }),
-        any::<IpAddr>().prop_map(|address| Request::RouteGet { address }),
+        (any::<IpAddr>(), proptest::option::of(flow())).prop_map(|(address, flow)| {
+            let flow = flow.filter(|flow| flow.source.is_ipv4() == address.is_ipv4());
+            Request::RouteGet { address, flow }
+        }),
+        route_list().prop_map(Request::RouteList),
         (prefix(), hop()).prop_map(|(prefix, hop)| Request::RouteAdd { prefix, hop }),
         prefix().prop_map(|prefix| Request::RouteDel { prefix }),
         (any::<IpAddr>(), any::<[u8; 6]>(), port()).prop_map(|(address, mac, port)| Request::NeighAdd {

@@ -88,6 +88,9 @@ impl Connection {
                 return Some(request);
             }
             Ok(Input::Help(help)) => wire::write_reply(&mut self.output, ask.json, &Ok(help.into())),
+            Ok(Input::RouteDiff(_)) => {
+                self.refuse(&"route diff reads a file where the client is: fwd-app ctl compares it");
+            }
             Ok(Input::Quit) => {
                 wire::write_reply(&mut self.output, ask.json, &Ok(Answer::done()));
                 self.state = ConnectionState::Closing;

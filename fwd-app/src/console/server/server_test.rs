@@ -1,7 +1,7 @@
 //! Tests of the server with real sockets, against a forwarder that only says what it was asked.
 
 use crate::console::client::{self, ClientError};
-use crate::console::grammar::request::Show;
+use crate::console::grammar::request::{RouteList, Show};
 use crate::console::server::wire::{Ask, Reply};
 use crate::console::server::{Limits, ServerTally};
 use crate::console::{Answer, Inbox, Refusal, Request, Server, Steer};
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Repeats what it is asked; `show fib` is very long, and `start` is refused.
+/// Repeats what it is asked; `show fib` is very long, `route list` has 5,000 lines in parts, and `start` is refused.
 #[derive(Default)]
 struct Parrot {
     asked: u64,
@@ -32,6 +32,13 @@ impl Steer for Parrot {
         match request {
             Request::Show(Show::Fib) => Ok(Answer::new("x".repeat(3 << 20))),
             Request::Show(Show::Routes) => Ok(Answer::new("x".repeat(5 << 20))),
+            Request::RouteList(list) => {
+                let first = list.after.map_or(0, |after| u32::from(after.len()) * 1000);
+                let lines = (first..first + 1000).collect();
+                let after = format!("::/{}", first / 1000 + 1).parse().ok().filter(|_| first < 4000);
+                let next = after.map(|after| Request::RouteList(RouteList { after: Some(after), ..list }));
+                Ok(Answer::part::<u32>(lines, next))
+            }
             Request::Start => Err(Refusal::Unavailable { what: "start".into(), why: "it runs".into() }),
             other => Ok(Answer::new(format!("{} {other}", self.asked))),
         }
@@ -163,6 +170,30 @@ fn one_that_never_reads_and_one_that_never_writes_delay_nobody_and_have_to_go() 
     // A reply that is too long to be sent is an error instead.
     assert!(scene.ask("show routes").unwrap().error.unwrap().contains("longer than"));
     assert_eq!(scene.ask("show fib").unwrap().text.unwrap().len(), 3 << 20);
+}
+
+#[test]
+fn a_list_comes_in_parts_and_costs_nothing_between_them() {
+    let scene = Scene::new(Limits::default());
+    let (mut line, mut lines, mut parts) = ("route list source ctl".to_owned(), Vec::new(), 0_u64);
+    loop {
+        let Reply { ok, part, next, .. } = scene.ask(&line).unwrap();
+        assert!(ok);
+        lines.extend(part.unwrap().lines().map(|line| line.parse::<u32>().unwrap()));
+        parts += 1;
+        // The client has gone, and so has its connection; it may go on whenever it likes.
+        scene.until("all are gone", |tally| tally.requests == parts && tally.clients == parts);
+        let Some(next) = next else { break };
+        assert_eq!(next, format!("route list source ctl after ::/{parts}"));
+        line = next;
+    }
+    assert_eq!((lines, parts), ((0..5000).collect(), 5));
+    // In JSON each line is a value.
+    let ask = Ask { line: "route list after ::/4".to_owned(), json: true };
+    let reply = client::ask(&scene.path(), &ask, LONG).unwrap();
+    assert!(reply.part.unwrap().starts_with("4000\n4001\n") && reply.next.is_none() && reply.data.is_null());
+    // What a client does with a file of its own is not asked of the forwarder.
+    assert!(scene.ask("route diff x").unwrap().error.unwrap().contains("where the client is"));
 }
 
 #[test]

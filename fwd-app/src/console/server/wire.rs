@@ -31,6 +31,12 @@ pub(crate) struct Reply {
     /// The answer as JSON.
     #[serde(default)]
     pub(crate) data: serde_json::Value,
+    /// Some lines of a list.
+    #[serde(default)]
+    pub(crate) part: Option<String>,
+    /// The words that ask for the lines after them, unless they are the last.
+    #[serde(default)]
+    pub(crate) next: Option<String>,
     /// Why it was refused.
     #[serde(default)]
     pub(crate) error: Option<String>,
@@ -55,13 +61,21 @@ pub(super) fn write_reply(out: &mut Vec<u8>, json: bool, result: &Result<Answer,
 }
 
 fn write_answer(out: &mut Vec<u8>, json: bool, answer: &Answer) -> serde_json::Result<()> {
-    let mut out = Bounded { room: REPLY_BYTES_MAX - ENDS_BYTES, out };
-    out.out.extend_from_slice(if json { br#"{"ok":true,"data":"# } else { br#"{"ok":true,"text":"# });
+    let key = match json {
+        _ if answer.is_part() => "part",
+        true => "data",
+        false => "text",
+    };
+    let next = answer.next_line().map(|line| format!(r#","next":{}"#, serde_json::Value::from(line)));
+    let next = next.unwrap_or_default();
+    out.extend_from_slice(format!(r#"{{"ok":true,"{key}":"#).as_bytes());
+    let mut out = Bounded { room: REPLY_BYTES_MAX - ENDS_BYTES - next.len(), out };
     if json {
         answer.json(&mut out)?
     } else {
         answer.text(&mut out)?
     }
+    out.out.extend_from_slice(next.as_bytes());
     out.out.extend_from_slice(b"}\n");
     Ok(())
 }

@@ -114,8 +114,12 @@ struct DropsShown(BTreeMap<&'static str, u64>);
 
 impl fmt::Display for DropsShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let some: Vec<_> = self.0.iter().filter(|(_, count)| **count > 0).collect();
+        if some.is_empty() {
+            return writeln!(f, "no drops");
+        }
         let mut columns = Columns::new([]);
-        self.0.iter().for_each(|(reason, count)| columns.row([(*reason).to_owned(), count.to_string()]));
+        some.iter().for_each(|(reason, count)| columns.row([(**reason).to_owned(), count.to_string()]));
         columns.fmt(f)
     }
 }

@@ -2,12 +2,18 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`addresses`] | addresses of ports |
 //! | [`lcores`] | counters by lcore and queue, drops, latencies, the summary so far |
 //! | [`ports`] | devices, links, drivers' statistics |
 //! | [`neighbours`] | neighbours, given and learned |
-//! | [`tables`] | routes, next hops, the engine |
+//! | [`route`] | the route of an address, its neighbour, and the path of a flow |
+//! | [`routes`] | the list of routes in service |
+//! | [`tables`] | counts of routes, feeds, next hops, the engine |
 
+mod addresses;
 mod lcores;
 mod neighbours;
 mod ports;
+mod route;
+mod routes;
 pub(super) mod tables;

@@ -4,6 +4,7 @@
 
 use crate::console::Steering;
 use crate::console::{Answer, Refusal};
+use crate::datapath::egress::find_port;
 use crate::datapath::egress::learned::Learner;
 use crate::neighbours::thread::asked::RouterHandle;
 use crate::report::columns::Columns;
@@ -14,36 +15,37 @@ use std::net::IpAddr;
 
 impl Steering<'_> {
     pub(in crate::console) fn neighbours(&self) -> Result<Answer, Refusal> {
+        let mut known = self.known_neighbours()?;
+        known.sort_by_key(|known| (known.port, known.shown.address));
+        Ok(Answer::new(NeighboursShown(known.into_iter().map(|known| known.shown).collect())))
+    }
+
+    /// All neighbours, in no order.
+    pub(super) fn known_neighbours(&self) -> Result<Vec<KnownAs>, Refusal> {
+        let ports = self.forwarder.ports();
+        let of = |port: &PortRef, shown: NeighbourShown| {
+            let found = find_port(port, &ports.ports, String::new).ok().flatten();
+            let name = found.and_then(|port| ports.ports.get(usize::from(port)));
+            let name = name.map_or_else(|| port.to_string(), |port| port.name.clone());
+            KnownAs { port: found, shown: NeighbourShown { name, port: port.to_string(), ..shown } }
+        };
         let hops = self.vrf().hops();
-        let told = hops.neighbours().map(|Neighbour { address, port, mac }| NeighbourShown {
-            address: *address,
-            mac: Some(mac.to_string()),
-            port: port.to_string(),
-            origin: "static",
-            state: Some("PERMANENT"),
-            age_s: None,
+        let told = hops.neighbours().map(|Neighbour { address, port, mac }| {
+            let state = Some("PERMANENT");
+            of(port, NeighbourShown { state, ..NeighbourShown::new(*address, Some(*mac), "static") })
         });
         let known = self.desk.router.as_ref().map(RouterHandle::neighbours).transpose();
         let known = known.map_err(anyhow::Error::from)?.unwrap_or_default().into_iter();
-        let known = known.map(|known| NeighbourShown {
-            address: known.address,
-            mac: known.mac.map(|mac| mac.to_string()),
-            port: known.port.to_string(),
-            origin: "learned",
-            state: Some(known.state),
-            age_s: Some(known.age.as_secs()),
+        let known = known.map(|known| {
+            let (state, age_s) = (Some(known.state), Some(known.age.as_secs()));
+            let shown = NeighbourShown::new(known.address, known.mac, "learned");
+            of(&PortRef::Index(known.port), NeighbourShown { state, age_s, ..shown })
         });
-        let ports = self.forwarder.ports();
         let of_kernel = ports.learned.iter().filter(|((.., by), _)| *by == Learner::Kernel);
-        let of_kernel = of_kernel.map(|((address, port, _), mac)| NeighbourShown {
-            address,
-            mac: Some(mac.to_string()),
-            port: port.to_string(),
-            origin: "kernel",
-            state: None,
-            age_s: None,
+        let of_kernel = of_kernel.map(|((address, port, _), mac)| {
+            of(&PortRef::Index(port), NeighbourShown::new(address, Some(mac), "kernel"))
         });
-        Ok(Answer::new(NeighboursShown(told.chain(known).chain(of_kernel).collect())))
+        Ok(told.chain(known).chain(of_kernel).collect())
     }
 
     pub(in crate::console) fn neighbour_add(
@@ -81,18 +83,35 @@ impl Steering<'_> {
     }
 }
 
+/// A neighbour, and the index of its port.
+pub(super) struct KnownAs {
+    pub(super) port: Option<u16>,
+    pub(super) shown: NeighbourShown,
+}
+
 #[derive(Serialize)]
-struct NeighbourShown {
-    address: IpAddr,
+pub(super) struct NeighbourShown {
+    pub(super) address: IpAddr,
     /// `None` when it has not answered.
     mac: Option<String>,
+    /// The port as it was named, or its index.
     port: String,
+    /// The name of the port.
+    name: String,
     /// Who knows it: `static`, `learned` by the router, or the `kernel`.
-    origin: &'static str,
+    pub(super) origin: &'static str,
     /// The state in Linux's words; the kernel's are not known here.
-    state: Option<&'static str>,
+    pub(super) state: Option<&'static str>,
     /// Seconds since the router has learned or confirmed it.
     age_s: Option<u64>,
+}
+
+impl NeighbourShown {
+    /// One on no port, without a state.
+    fn new(address: IpAddr, mac: Option<MacAddr>, origin: &'static str) -> Self {
+        let mac = mac.map(|mac| mac.to_string());
+        Self { address, mac, port: String::new(), name: String::new(), origin, state: None, age_s: None }
+    }
 }
 
 #[derive(Serialize)]
@@ -101,12 +120,12 @@ struct NeighboursShown(Vec<NeighbourShown>);
 impl fmt::Display for NeighboursShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let mut columns = Columns::new(["address", "MAC", "port", "origin", "state", "age"]);
-        for NeighbourShown { address, mac, port, origin, state, age_s } in &self.0 {
+        let mut columns = Columns::new(["port", "address", "MAC", "origin", "state", "age"]);
+        for NeighbourShown { address, mac, name, origin, state, age_s, .. } in &self.0 {
             columns.row([
+                name.clone(),
                 address.to_string(),
                 or_none(mac.clone()),
-                port.clone(),
                 (*origin).to_owned(),
                 or_none(state.map(str::to_owned)),
                 or_none(age_s.map(|seconds| format!("{seconds} s"))),

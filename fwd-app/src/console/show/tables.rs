@@ -1,19 +1,17 @@
-//! Tables: routes, next hops, the engine.
+//! Tables: counts of routes and next hops, feeds, the engine; changes of routes.
 
 use crate::console::Steering;
 use crate::console::server::ServerTally;
 use crate::console::{Answer, ClientCommand, Refusal, Request};
-use crate::datapath::egress::PathState;
 use crate::engines::EngineSpec;
 use crate::report::EngineReport;
 use crate::report::columns::Columns;
 use crate::routes::feeds::running::FeedStatus;
 use fib::details::Details;
 use fib::feed::Hop;
-use fib::{IpPrefix, Key, Keys, NextHop, NextHopId, RibTable};
+use fib::{IpPrefix, Key, NextHop, RibTable};
 use serde::Serialize;
 use std::fmt;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 impl Steering<'_> {
@@ -109,44 +107,6 @@ impl Steering<'_> {
             feeds.push(shown("ctl", String::new(), Some(clients), None));
         }
         Answer::new(FeedsShown(feeds))
-    }
-
-    pub(in crate::console) fn route_get(&self, address: IpAddr) -> Result<Answer, Refusal> {
-        let hops = self.vrf().hops();
-        let found = self.vrf().rib().longest(address);
-        let mut answer = [NextHopId::NONE];
-        let mut reader = self.vrf().engine().reader(1, 1).map_err(anyhow::Error::from)?;
-        let looked_up = match address {
-            IpAddr::V4(address) => reader.lookup(Keys::V4(&[u32::from(address)]), &mut answer),
-            IpAddr::V6(address) => {
-                let key = u128::from(address);
-                #[expect(clippy::cast_possible_truncation, reason = "the halves of an address")]
-                let (hi, lo) = ([(key >> 64) as u64], [key as u64]);
-                reader.lookup(Keys::V6 { hi: &hi, lo: &lo }, &mut answer)
-            }
-        };
-        looked_up.map_err(anyhow::Error::from)?;
-        let id = found.map_or(NextHopId::NONE, |(_, id)| id);
-        Ok(Answer::new(RouteShown {
-            prefix: found.map(|(prefix, _)| prefix.to_string()),
-            id: hops.told(id).get(),
-            engine_id: answer[0].get(),
-            next_hop: hops.get(id).map(ToString::to_string),
-            paths: self.paths(id),
-        }))
-    }
-
-    /// The paths of a group; none of any other next hop.
-    fn paths(&self, id: NextHopId) -> Vec<PathShown> {
-        let paths = self.vrf().egress_table().and_then(|table| table.load().paths(id));
-        let shown = |PathState { id, weight, share }| PathShown {
-            id: id.get(),
-            next_hop: self.vrf().hops().get(id).map(ToString::to_string).unwrap_or_default(),
-            weight,
-            alive: share.is_some(),
-            share: share.unwrap_or(0.0),
-        };
-        paths.into_iter().flatten().map(shown).collect()
     }
 
     pub(in crate::console) fn route_add(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<Answer, Refusal> {
@@ -406,48 +366,5 @@ impl fmt::Display for FeedsShown {
             columns.row([(*feed).to_owned(), counts.unwrap_or_else(|| name.clone())]);
         }
         columns.fmt(f)
-    }
-}
-
-#[derive(Serialize)]
-struct RouteShown {
-    /// The route's prefix; `None` when no route covers the address.
-    prefix: Option<String>,
-    /// The next hop's id as in the route file; 0 without a route.
-    id: u32,
-    /// The id that the engine answers.
-    engine_id: u32,
-    next_hop: Option<String>,
-    /// Of a group.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    paths: Vec<PathShown>,
-}
-
-#[derive(Serialize)]
-struct PathShown {
-    id: u32,
-    next_hop: String,
-    weight: u16,
-    /// Whether flows take it.
-    alive: bool,
-    /// The part of the flows that take it, 0 to 1.
-    share: f64,
-}
-
-impl fmt::Display for RouteShown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.prefix, &self.next_hop) {
-            (Some(prefix), hop) => {
-                let hop = hop.as_deref().unwrap_or("a bare id");
-                writeln!(f, "{prefix}  id {} ({hop}); the engine answers {}", self.id, self.engine_id)?;
-                for PathShown { id, next_hop, weight, alive, share } in &self.paths {
-                    let percent = share * 100.0;
-                    let state = if *alive { format!("{percent:.1} % of the flows") } else { "down".into() };
-                    writeln!(f, "  id {id} ({next_hop})  weight {weight}, {state}")?;
-                }
-                Ok(())
-            }
-            (None, _) => writeln!(f, "no route; the engine answers {}", self.engine_id),
-        }
     }
 }

@@ -261,6 +261,12 @@ impl EgressTable {
         }
     }
 
+    /// As [`Self::path`], by any next hop: one that is no group is its own path.
+    pub(crate) fn path_of(&self, id: NextHopId, hash: u64) -> (NextHopId, Egress) {
+        let entry = self.get(id);
+        if entry.port == Code::GROUP { self.path(entry, hash) } else { (id, entry) }
+    }
+
     /// The entry of `destination` on the directly connected link of next hop `id`.
     pub(crate) fn connected(&self, id: NextHopId, destination: IpAddr) -> Egress {
         let port = self.links.get(&id);

@@ -5,6 +5,7 @@ use crate::datapath::check::{Destination, check};
 use crate::datapath::egress::Inputs;
 use crate::datapath::egress::learned::Learned;
 use crate::datapath::egress::tests::ports;
+use crate::datapath::flow;
 use crate::datapath::parse::parse;
 use crate::datapath::slot::Slot;
 use crate::datapath::test_frames::{self, V4, V6};
@@ -294,4 +295,57 @@ proptest! {
         }
         rig.judge(&frames);
     }
+}
+
+/// What `route get .. from .. proto .. ports ..` answers is what the datapath does.
+#[test]
+fn a_flow_that_is_asked_for_takes_the_path_of_its_packets() {
+    let rig = FlowRig::new(ROUTES);
+    let table = rig.table();
+    let (mut frames, mut flows) = (Vec::new(), Vec::new());
+    for n in 0..120_u16 {
+        let protocol = [17, 6, 1, 132, 33, 58][usize::from(n % 6)];
+        let ports = if flow::has_ports(protocol) { [n * 7, 443 + n] } else { [0, 0] };
+        let ports_bytes = [(n * 7).to_be_bytes(), (443 + n).to_be_bytes()].concat();
+        let last = n.to_be_bytes()[1];
+        if n.is_multiple_of(3) {
+            let mut address = "2001:db8::".parse::<std::net::Ipv6Addr>().unwrap().octets();
+            (address[3], address[15]) = (0xb8 + (n % 2) as u8, last);
+            let mut frame = V6 { destination: address, payload_bytes: 40, ..V6::default() }.frame();
+            let label = u32::from(n) * 999;
+            frame[14..18].copy_from_slice(&(6 << 28 | label).to_be_bytes());
+            frame[20] = protocol;
+            frame[54..58].copy_from_slice(&ports_bytes);
+            let source = std::net::IpAddr::from(V6::default().source);
+            flows.push((std::net::IpAddr::from(address), flow::Flow { source, protocol, ports, label }));
+            frames.push(frame);
+        } else {
+            let address = [10, [1, 65, 210][usize::from(n % 3)], last, 1];
+            let mut frame = V4 { destination: address, payload_bytes: 40, ..V4::default() }.frame();
+            frame[34..38].copy_from_slice(&ports_bytes);
+            // The protocol is a word with the TTL: the checksum takes the difference.
+            let sum =
+                u32::from(u16::from_be_bytes([frame[24], frame[25]])) + 17 + (0xffff - u32::from(protocol));
+            let sum = (sum & 0xffff) + (sum >> 16);
+            frame[24..26].copy_from_slice(&u16::try_from(sum & 0xffff).unwrap().to_be_bytes());
+            frame[23] = protocol;
+            let source = std::net::IpAddr::from(V4::default().source);
+            flows.push((std::net::IpAddr::from(address), flow::Flow { source, protocol, ports, label: 0 }));
+            frames.push(frame);
+        }
+    }
+    let Some(batch) = rig.forward(&table, &frames, Level::Scalar) else { return };
+    let mut ends = BTreeMap::new();
+    for (place, (address, flow)) in flows.iter().enumerate() {
+        let id = rig.rib.longest(*address).unwrap().1;
+        let (path, entry) = table.path_of(id, flow.hash(table.hash_key(), *address).unwrap());
+        assert_eq!(
+            (batch.indices[place], batch.egress[place].macs),
+            (path.get(), entry.macs),
+            "{address} {flow:?}"
+        );
+        *ends.entry(entry.port).or_insert(0) += 1;
+    }
+    assert!(ends.len() > 2, "{ends:?}");
+    assert!(flows[0].1.hash(0, "192.0.2.1".parse().unwrap()).is_none(), "two families");
 }

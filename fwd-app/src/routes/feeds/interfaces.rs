@@ -100,6 +100,13 @@ impl Interfaces {
         found
     }
 
+    /// Whether the TAP of a port has an address itself.
+    pub(crate) fn tap_has(&self, port: u16, address: IpAddr) -> bool {
+        let is_of_port = |ifindex| self.links.get(ifindex).is_some_and(|behind| behind.port == port);
+        let mut of_taps = self.addresses.iter().filter(|at| self.taps.contains(&at.ifindex));
+        of_taps.any(|at| at.address == address && is_of_port(&at.ifindex))
+    }
+
     /// Takes a link that is new or has changed; returns what that matters to.
     pub(super) fn set_link(&mut self, link: &Link) -> LinkChange {
         match self.names.get(&link.name) {

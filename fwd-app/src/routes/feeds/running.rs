@@ -399,16 +399,27 @@ impl Feeds {
 
     /// Says that a route of `source` leads to no port. `vrf` is the name of the VRF, unless it is the only one.
     pub(crate) fn notice_foreign(&self, vrf: Option<&str>, Foreign { prefix, source, ifindex }: &Foreign) {
-        let mut numbered = (0..).zip(&self.feeds);
-        let feed = numbered.find(|(feed, _)| self.source(FeedId(*feed)) == *source);
-        let Some((_, feed)) = feed else { return };
-        let name = feed.kind.name();
+        let Some(name) = self.name_of(*source) else { return };
         let vrf = vrf.map_or_else(String::new, |vrf| format!("VRF {vrf}: "));
         let interface = self.interfaces.name_of_other(*ifindex);
         let which = if prefix.len() == 0 { "the default route" } else { "the route" };
         notice::warn(format_args!(
             "{name}: {vrf}{which} {prefix} leads over {interface}, which has no port: it is unreachable, as all such routes are (ctl show feeds; --foreign-routes)"
         ));
+    }
+
+    /// The name of the feed that a source of routes is.
+    pub(crate) fn name_of(&self, source: SourceId) -> Option<&'static str> {
+        let mut numbered = (0..).zip(&self.feeds);
+        let feed = numbered.find(|(feed, _)| self.source(FeedId(*feed)) == source);
+        feed.map(|(_, feed)| feed.kind.name())
+    }
+
+    /// The source of routes that the feed of this name is.
+    pub(crate) fn source_named(&self, name: &str) -> Option<SourceId> {
+        let mut numbered = (0..).zip(&self.feeds);
+        let feed = numbered.find(|(_, feed)| feed.kind.name() == name);
+        feed.map(|(feed, _)| self.source(FeedId(feed)))
     }
 
     /// The names of all sources beside the control socket, the most preferred first.

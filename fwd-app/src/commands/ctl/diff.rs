@@ -1,0 +1,144 @@
+//! `route diff`: compares the routes in service, as they are listed, with a route file that is read here.
+//!
+//! Both sides are in order, so they are merged as they come: beside the file's table only a part of the list is in memory.
+
+use super::{Forwarder, show};
+use crate::commands::tables;
+use crate::console::grammar::RouteDiff;
+use anyhow::Context as _;
+use fib::feed::{Hop, RouteWords, parse_route};
+use fib::{IpPrefix, NextHop, NextHopId, NextHopTable, Prefix};
+use std::fmt::Write as _;
+use std::iter::Peekable;
+use std::path::PathBuf;
+
+/// The routes in service are not those of the file.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the routes differ: {removed} of the file are not in service, {added} in service are not in the file"
+)]
+pub(super) struct RoutesDiffer {
+    removed: u64,
+    added: u64,
+}
+
+/// Prints the differences, those of the file with `-` and those in service with `+`, in order of prefix.
+///
+/// # Errors
+/// [`RoutesDiffer`] when there are any, `FeedError` for the file, and those of [`Forwarder::ask`].
+pub(super) fn main(forwarder: &Forwarder, diff: &RouteDiff) -> anyhow::Result<()> {
+    let (rib, hops, _) = tables::load_rib(&[PathBuf::from(&diff.file)])?;
+    let file = rib.starting_at(IpPrefix::V4(Prefix::DEFAULT));
+    let mut merge = Merge::new(file, &hops);
+    let flow = forwarder.ask(&diff.list.to_string(), false, &mut |part| show(&merge.compare(part)?))?;
+    if flow.is_break() {
+        return Ok(()); // nobody reads the differences any more
+    }
+    let _ = show(&merge.end())?;
+    match merge.differences {
+        RoutesDiffer { removed: 0, added: 0 } => Ok(()),
+        differ => Err(differ.into()),
+    }
+}
+
+/// The routes of a file, as far as they have not been compared.
+struct Merge<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> {
+    file: Peekable<I>,
+    hops: &'a NextHopTable,
+    differences: RoutesDiffer,
+}
+
+impl<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> Merge<'a, I> {
+    /// The routes of `file`, in order, whose next hops are in `hops`.
+    fn new(file: I, hops: &'a NextHopTable) -> Self {
+        Self { file: file.peekable(), hops, differences: RoutesDiffer { removed: 0, added: 0 } }
+    }
+
+    /// Compares the next lines of route text, which are in order. Returns the lines of the differences.
+    fn compare(&mut self, lines: &str) -> anyhow::Result<String> {
+        let mut out = String::new();
+        for line in lines.lines().filter(|line| !line.starts_with('#')) {
+            let (prefix, hop) = parse_route(line).with_context(|| format!("not a route: {line}"))?;
+            self.remove_until(Some(prefix), &mut out);
+            match self.file.next_if(|(next, _)| *next == prefix) {
+                Some((_, id)) if self.hop(id) == hop => continue,
+                Some((_, id)) => self.remove(prefix, id, &mut out),
+                None => {}
+            }
+            self.differences.added += 1;
+            let _ = writeln!(out, "+ {line}");
+        }
+        Ok(out)
+    }
+
+    /// Nothing more is listed. Returns the lines of what is left of the file.
+    fn end(&mut self) -> String {
+        let mut out = String::new();
+        self.remove_until(None, &mut out);
+        out
+    }
+
+    /// The file has routes before `prefix` that are not listed.
+    fn remove_until(&mut self, prefix: Option<IpPrefix>, out: &mut String) {
+        while let Some((at, id)) = self.file.next_if(|(at, _)| prefix.is_none_or(|prefix| *at < prefix)) {
+            self.remove(at, id, out);
+        }
+    }
+
+    fn remove(&mut self, prefix: IpPrefix, id: NextHopId, out: &mut String) {
+        self.differences.removed += 1;
+        let _ = match self.hop(id) {
+            Hop::Id(id) => writeln!(out, "- {prefix} {id}"),
+            Hop::Hop(hop) => writeln!(out, "- {}", RouteWords { prefix, hop: &hop }),
+        };
+    }
+
+    /// The next hop of an id, as a file names it.
+    fn hop(&self, id: NextHopId) -> Hop {
+        match self.hops.get(id) {
+            None | Some(NextHop::Bare | NextHop::Moved(_)) => Hop::Id(self.hops.told(id)),
+            Some(hop) => Hop::Hop(hop.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fib::Rib;
+
+    /// The differences of a file's text and the lines in service, these in parts of one line, and their numbers.
+    fn diff(file: &str, listed: &str) -> (String, u64, u64) {
+        let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
+        for line in file.lines() {
+            let (prefix, hop) = parse_route(line).unwrap();
+            rib.set(prefix, hop.intern(&mut hops).unwrap());
+        }
+        let mut merge = Merge::new(rib.starting_at(IpPrefix::V4(Prefix::DEFAULT)), &hops);
+        let mut out = String::new();
+        listed.lines().for_each(|line| out.push_str(&merge.compare(line).unwrap()));
+        out.push_str(&merge.end());
+        (out, merge.differences.removed, merge.differences.added)
+    }
+
+    #[test]
+    fn differences_are_in_order_and_equal_tables_have_none() {
+        let file = "10.0.0.0/8 7\n10.0.0.0/16 via 192.0.2.1 dev 1\nblackhole 10.1.0.0/16\n2001:db8::/32 via fe80::1 dev 2\n";
+        assert_eq!(diff(file, file), (String::new(), 0, 0));
+        assert_eq!(diff("", "# local 192.0.2.1/32\n"), (String::new(), 0, 0));
+        let listed = "0.0.0.0/0 1\n10.0.0.0/8 8\n10.0.0.0/16 via 192.0.2.1 dev 1\nunreachable 10.1.0.0/16\n2001:db8::/33 9\n";
+        let wanted = "+ 0.0.0.0/0 1\n- 10.0.0.0/8 7\n+ 10.0.0.0/8 8\n- blackhole 10.1.0.0/16\n+ unreachable 10.1.0.0/16\n\
+                      - 2001:db8::/32 via fe80::1 dev 2\n+ 2001:db8::/33 9\n";
+        assert_eq!(diff(file, listed), (wanted.to_owned(), 3, 4));
+        assert_eq!(diff(file, "").1, 4);
+    }
+
+    #[test]
+    fn the_order_and_the_weights_of_paths_are_compared_as_values() {
+        let group = |paths: &str| format!("10.0.0.0/8 {paths}\n");
+        let one = group("nexthop via 192.0.2.1 dev 0 weight 1 nexthop via inet6 fe80::1 dev 1 weight 2");
+        let other = group("nexthop via inet6 fe80::1 dev 1 weight 2 nexthop via 192.0.2.1 dev 0");
+        assert_eq!(diff(&one, &other), (String::new(), 0, 0));
+        assert_eq!(diff(&one, &other.replace("weight 2", "weight 3")).1, 1);
+    }
+}
