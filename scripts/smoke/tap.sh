@@ -185,6 +185,8 @@ for device in tap1 lo; do
     on "$kernel" ip address add "$family_address" dev "$device"
     on "$left" ping -n -c 20 -i 0.1 -W 5 "$address"
     says "$WORK/said" ' ([1-9]|1[0-9]|20) received'
+    "$APP" ctl --socket "$WORK/ctl" show addresses >"$WORK/said"
+    says "$WORK/said" " $family_address +$([ "$device" = lo ] && echo loopback || echo tap) +tap1 "
     tcp "$kernel" "$address" "$left"
     on "$kernel" ip address del "$family_address" dev "$device"
     sleep 0.5

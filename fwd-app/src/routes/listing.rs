@@ -10,8 +10,8 @@ use fib::{IpPrefix, NextHop, NextHopId, Prefix};
 use std::net::IpAddr;
 
 /// How much a slice may cost: a route that is looked at is 1, and each path of a group that is listed 1 more. It takes some
-/// milliseconds, and its text about a megabyte at most.
-const SLICE: usize = 1 << 13;
+/// milliseconds, and its text half a megabyte at most.
+const SLICE: usize = 1 << 12;
 
 /// Which routes are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

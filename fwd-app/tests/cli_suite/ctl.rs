@@ -71,6 +71,35 @@ fn answers_go_to_stdout_and_refusals_are_failures() {
 }
 
 #[test]
+fn a_list_is_asked_for_part_by_part_and_compared_with_a_file() {
+    const PARTS: &[&str] = &[
+        r#"{"ok":true,"part":"10.0.0.0/8 7\n# local 10.0.0.1/32\n","next":"route list after 10.0.0.1/32"}"#,
+        r#"{"ok":true,"part":"","next":"route list after 11.0.0.0/8"}"#,
+        r#"{"ok":true,"part":"2001:db8::/32 via fe80::1 dev 1\n"}"#,
+    ];
+    let scratch = ScratchFolder::new();
+    let (socket, file) = (scratch.path("x.sock"), scratch.path("routes.txt"));
+    let replies: Vec<_> = [PARTS, PARTS, PARTS, &PARTS[..1], &[r#"{"ok":false,"error":"no"}"#]].concat();
+    let forwarder = forwarder(&socket, Vec::leak(replies));
+    let listed = fwd(&["ctl", "--socket", &socket, "route", "list"]).ok();
+    assert_eq!(listed, "10.0.0.0/8 7\n# local 10.0.0.1/32\n2001:db8::/32 via fe80::1 dev 1\n");
+    std::fs::write(&file, &listed).unwrap();
+    let diff = |file: &str| fwd(&["ctl", "--socket", &socket, "route", "diff", file]);
+    assert_eq!(diff(&file).ok(), "");
+    std::fs::write(&file, "10.0.0.0/8 8\n").unwrap();
+    let out = diff(&file).fails(1, &["1 of the file are not in service, 2 in service are not in the file"]);
+    assert_eq!(out.stdout, "- 10.0.0.0/8 8\n+ 10.0.0.0/8 7\n+ 2001:db8::/32 via fe80::1 dev 1\n");
+    // The forwarder refuses to go on: what came before has been printed.
+    let out = fwd(&["ctl", "--socket", &socket, "route", "list"]).fails(1, &["fwd-app: no"]);
+    assert_eq!(out.stdout, "10.0.0.0/8 7\n# local 10.0.0.1/32\n");
+    let asked = forwarder.join().unwrap();
+    assert_eq!(asked[1], "{\"line\":\"route list after 10.0.0.1/32\",\"json\":false}\n");
+    assert_eq!(asked[3], asked[0], "the diff asks for the list");
+    // What is wrong with the file is said before a forwarder is asked.
+    diff(&scratch.path("absent.txt")).fails(1, &["absent.txt"]);
+}
+
+#[test]
 fn a_script_stops_at_the_first_error() {
     let scratch = ScratchFolder::new();
     let socket = scratch.path("x.sock");

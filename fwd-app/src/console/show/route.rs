@@ -27,7 +27,8 @@ impl Steering<'_> {
         };
         let table = vrf.egress_table();
         let table = table.as_ref().map(|table| table.load());
-        let known = self.known_neighbours()?;
+        // The state of the neighbour is left out when the router does not answer.
+        let known = self.known_neighbours().unwrap_or_default();
         let towards = |id| Some(self.towards(table.as_deref()?, id, address, &known)).flatten();
         let hop = |id| vrf.hops().get(id).map(ToString::to_string);
         let paths = table.as_ref().and_then(|table| table.paths(id));
