@@ -11,7 +11,7 @@ Every block between ``` has a mark in the line before it, an HTML comment. A blo
                                  of network, processes and mounts with a /run of their own; what they start in the background goes on.
   <!-- run: prompt -->           the same for words of `fwd-app ctl`, one command a line
   <!-- run: terminal TEXT -->    a command that goes on at a terminal of its own; the next block follows when it has printed TEXT
-  <!-- run: guest -->            `scripts/server.sh docs` runs it in a server with NICs, in the order of the page
+  <!-- run: guest -->            `scripts/server.sh docs` runs it in a server with NICs; with `guest's host`, on a host at the other end of a cable
   <!-- not run: WHY -->          commands that run nowhere; scripts that WHY names must be there
   <!-- output -->                what the block above prints: its lines must be there; numbers and MAC addresses may differ
   <!-- file: NAME -->            a file, which the blocks below find
@@ -162,6 +162,7 @@ def form(line):
         except ValueError:
             return "MAC" if MAC.fullmatch(match[0]) else re.sub(r"\d+(\.\d+)?", "N", match[0])
 
+    line = re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", line)
     line = re.sub(r"\b(REACHABLE|STALE|DELAY|PROBE)\b", "STATE", ESCAPES.sub("", line))
     return " ".join(re.sub(r"[0-9a-f:.]*[0-9][0-9a-f:.]*", number, line).split())
 
@@ -207,11 +208,14 @@ def run_page(blocks, program):
                 printed = out / f"printed{at}"
                 text = printed.read_text(errors="replace")[-3000:] if printed.exists() else ""
                 raise Wrong(f"{blocks[at].place}: exit code {code}\n{text}{errors}")
+        # The block whose output follows; that of the guest is compared there.
         last = None
         for number, block in enumerate(blocks):
-            if number in ran:
+            if number in ran or block.is_a("run: guest"):
                 last = number
             elif block.is_a("output"):
+                if last is not None and last not in ran:
+                    continue
                 if last is None:
                     raise Wrong(f"{block.place}: output of a block that has not run")
                 check_output(block, (out / f"printed{last}").read_text(errors="replace"))

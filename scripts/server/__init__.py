@@ -8,6 +8,7 @@
 | `hosts` | the emulated hosts at the other ends of its cables |
 | `frames`, `selftest` | frames, what must become of them, and their comparison; tests of that |
 | `forwarder` | one forwarder in the guest |
+| `docs` | the commands of docs/install.md |
 | `checks` | what is checked of each driver |
 | `__main__` | command line, the order of drivers, the table at the end |
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import selftest
+from . import docs, selftest
 from .checks import Driver
 from .forwarder import PROGRAM
 from .hosts import Pair, run
@@ -27,29 +27,31 @@ HELP = """A line is a shell command in the guest; the program is /usr/local/bin/
 def arguments():
     """What the command line says."""
     parser = argparse.ArgumentParser(prog="server.sh", add_help=False)
-    parser.add_argument("mode", nargs="?", choices=["check", "shell"], default="check")
+    parser.add_argument("mode", nargs="?", choices=["check", "docs", "shell"], default="check")
     parser.add_argument("--image", required=True)
     parser.add_argument("--app", required=True)
-    parser.add_argument("--drivers", default=",".join(MODELS))
+    parser.add_argument("--drivers")
     parser.add_argument("--no-iommu", action="store_true")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--json")
     parser.add_argument("--work")
     chosen = parser.parse_args()
-    chosen.drivers = chosen.drivers.split(",")
+    chosen.drivers = chosen.drivers.split(",") if chosen.drivers else ["virtio"] if chosen.mode == "docs" else list(MODELS)
     for driver in chosen.drivers:
         if driver not in MODELS:
             parser.error(f"no driver {driver}: there are {', '.join(MODELS)}")
     return chosen
 
 
+def mount(machine):
+    """Mounts the folder of this host that has the program."""
+    options = "trans=virtio,version=9p2000.L,msize=262144,cache=mmap"
+    machine.guest(f"mkdir -p /srv/host && modprobe 9pnet_virtio && mount -t 9p -o {options} host /srv/host", BIND_S)
+
+
 def bind(machine, binding):
     """Puts the program into the guest, and hands all cards to user space in one call, since each call takes seconds."""
-    machine.guest(
-        "mkdir -p /srv/host && modprobe 9pnet_virtio && mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=mmap host /srv/host && "
-        f"cp /srv/host/fwd-app {PROGRAM}",
-        BIND_S,
-    )
+    machine.guest(f"cp /srv/host/fwd-app {PROGRAM}", BIND_S)
     addresses = " ".join(card.address for card in machine.cards)
     machine.guest(f"modprobe {binding} && dpdk-devbind.py -b {binding} {addresses}", BIND_S)
 
@@ -100,6 +102,10 @@ def serve(chosen, machine, pairs, binding):
         for host in pair:
             host.set_up()
     uptime_s = machine.wait_for_boot()
+    mount(machine)
+    if chosen.mode == "docs":
+        docs.check(machine, pairs[chosen.drivers[0]])
+        return 0
     bind(machine, binding)
     seen = f"Linux {machine.guest('uname -r').strip()}, {run('qemu-system-x86_64', '--version').splitlines()[0]}"
     print(f"ready after {time.monotonic() - started:.0f} s, booted in {uptime_s:.0f} s: {seen}", flush=True)

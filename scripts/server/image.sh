@@ -15,13 +15,13 @@ PARTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CACHE=${FWD_SERVER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fwd-app/server}
 ROOT_MB=1200
 
-# systemd as PID 1, what tests use, and dpdk-devbind.
-SYSTEM=(systemd-sysv udev kmod iproute2 iputils-ping procps pciutils python3 dpdk)
+# systemd as PID 1, what tests use, dpdk-devbind, and FRR, which nothing starts.
+SYSTEM=(systemd-sysv udev kmod iproute2 iputils-ping procps pciutils python3 dpdk frr)
 DRIVERS=(bus-pci bus-vdev mempool-ring net-e1000- net-virtio net-vmxnet3- net-tap net-af-packet net-null net-ring)
 # Those of the disk, in the initrd; then those of the NICs, of files from the host, and of what later checks may want.
 DISK_MODULES=(virtio_pci virtio_blk crc32c_generic ext4)
 MODULES=(virtio_pci virtio_console virtio_rng 9p 9pnet_virtio autofs4 vfio-pci vfio_iommu_type1 uio_pci_generic e1000 e1000e virtio_net
-  vmxnet3 tun veth dummy)
+  vmxnet3 tun veth dummy tcp_diag)
 # What a booting server does and this one need not: it takes a third of the time under emulation.
 UNWANTED=(apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer
   systemd-timesyncd.service systemd-pstore.service systemd-logind.service systemd-journal-flush.service getty@tty1.service dpdk.service
@@ -79,6 +79,7 @@ make_root() {
   install -m 644 "$PARTS/agent.service" "$root/etc/systemd/system/"
   mkdir -p "$root/etc/systemd/system/sysinit.target.wants" "$root/srv/host"
   ln -s ../agent.service "$root/etc/systemd/system/sysinit.target.wants/"
+  rm -f "$root/etc/systemd/system/multi-user.target.wants/frr.service"
   for unit in "${UNWANTED[@]}"; do ln -sf /dev/null "$root/etc/systemd/system/$unit"; done
   printf 'server\n' >"$root/etc/hostname"
   printf '127.0.0.1 localhost server\n' >"$root/etc/hosts"

@@ -22,7 +22,8 @@ fn refused(line: &CommandLine) -> Option<String> {
                 ErrorKind::MissingRequiredArgument | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
             );
             let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            (!is_help && !(line.is_inline && is_cut_short)).then(|| error.to_string())
+            let is_fine = is_help || (line.is_inline && is_cut_short);
+            (!is_fine).then(|| error.to_string())
         }
     }
 }
