@@ -87,6 +87,11 @@ enum Command {
 
 /// Parses the command line, runs the command, and prints an error to stderr.
 pub(crate) fn main() -> ExitCode {
+    match completions::answer(Cli::command) {
+        Ok(false) => {}
+        Ok(true) => return ExitCode::SUCCESS,
+        Err(error) => return exit::of_clap(&error),
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return exit::of_clap(&error),
@@ -102,7 +107,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Fib(args) => fib::main(args),
         Command::Check(args) => check::main(args),
         Command::Ctl(args) => ctl::main(args),
-        Command::Completions(args) => completions::main(args, Cli::command()),
+        Command::Completions(args) => completions::main(args, &Cli::command()),
     };
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,
