@@ -1,11 +1,11 @@
 //! Tests of the watch: the packets that are wanted are seen among many others, and no others are, whoever changes the filter when.
 
-use super::super::egress::tests::ports;
-use super::super::parse::parse;
-use super::super::test_frames::{self, V4, V6};
-use super::super::verdict::verdict;
-use super::super::{DropReason, EgressTable};
 use super::*;
+use crate::datapath::egress::tests::ports;
+use crate::datapath::parse::parse;
+use crate::datapath::test_frames::{self, V4, V6};
+use crate::datapath::verdict::verdict;
+use crate::datapath::{DropReason, EgressTable};
 use fib::{NextHopId, NextHopTable};
 use std::sync::atomic::AtomicBool;
 

@@ -192,5 +192,6 @@ fn bash_completes_the_words_of_ctl_and_the_names_of_engines() {
     }
     let engines = bash_offers(&["fwd-app", "run", "--engine", ""]);
     assert!(engines.len() > 10 && engines.iter().any(|name| name == "host"), "{engines:?}");
-    assert_eq!(bash_offers(&["fwd-app", "ctl", "show", "dropz", ""]), [""]);
+    let after_a_wrong_word = bash_offers(&["fwd-app", "ctl", "show", "dropz", ""]);
+    assert!(after_a_wrong_word.iter().all(|offer| offer.starts_with("--")), "{after_a_wrong_word:?}");
 }
