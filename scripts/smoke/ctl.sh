@@ -85,7 +85,8 @@ python3 - "$WORK/out" <<'PYTHON' || fail "counters by next hop"
 import json, sys
 shown = json.load(open(sys.argv[1]))
 hops = shown["next_hops"]
-assert shown["on"] and len(hops) > 100 and shown["others"]["packets"] == 0, shown
+# The table has an id above those that are counted by themselves.
+assert shown["on"] and len(hops) > 50 and shown["others"]["packets"] > 0, shown
 assert all(hop["packets"] > 0 and 60 * hop["packets"] <= hop["bytes"] <= 1522 * hop["packets"] for hop in hops)
 assert [hop["packets"] for hop in hops] == sorted((hop["packets"] for hop in hops), reverse=True)
 PYTHON
