@@ -67,6 +67,7 @@ use crate::datapath::Drops;
 use crate::datapath::watch::PacketFilter;
 use crate::forwarder::Forwarder;
 use crate::neighbours::thread::asked::RouterHandle;
+use crate::notice;
 use crate::report::Setup;
 use crate::report::vrfs::VrfReports;
 use crate::routes::Vrf;
@@ -265,6 +266,7 @@ impl Steering<'_> {
     /// Answers `command`. The answer to a trace comes when its packets have come, that to a drain when all have left, that to another
     /// engine when it is in service.
     fn take(&mut self, command: ClientCommand) {
+        notice::debug(format_args!("ctl: {}", command.request()));
         match command.request() {
             Request::Trace { packets, filter } => {
                 let wanted = self.packet_filter(filter).map(|filter| (*packets, filter));

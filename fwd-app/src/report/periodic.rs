@@ -35,7 +35,7 @@ impl Periodic {
             return;
         }
         let counters = running.counters();
-        console::line(line(&counters, &self.last, since, now - start));
+        console::asked(line(&counters, &self.last, since, now - start));
         (self.last, self.last_time) = (counters, Some(now));
     }
 }
