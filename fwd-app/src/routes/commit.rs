@@ -205,7 +205,11 @@ impl Vrf {
         self.drop_unused_hops();
         let generation = self.engine.writer.generation();
         if updates > 0 {
-            notice::debug(format_args!("VRF {}: {updates} updates, generation {}", self.name(), generation.0));
+            notice::debug(format_args!(
+                "VRF {}: {updates} updates, generation {}",
+                self.name(),
+                generation.0
+            ));
         }
         Ok(generation)
     }

@@ -93,12 +93,13 @@ const HOP: Arg = Arg {
 };
 
 const SOURCE: Arg =
-    Arg { usage: "[source S]", choices: SOURCE_WORDS, examples: &["source files", "source fpm"] };
+    Arg { usage: "[source S]", choices: SOURCE_WORDS, after: &[], examples: &["source files", "source fpm"] };
 /// `source`, and all of [`SOURCES`].
 const SOURCE_WORDS: &[&str] = &["source", "addresses", "ctl", "files", "fpm", "kernel"];
 const LISTED: Arg = Arg {
     usage: "[PREFIX [longer]] [source S] [stale] [after PREFIX]",
     choices: &["longer", "source", "stale", "after", "addresses", "ctl", "files", "fpm", "kernel"],
+    after: &[],
     examples: &[
         "198.51.100.0/24",
         "default longer",
@@ -114,6 +115,7 @@ const LISTED: Arg = Arg {
 const FLOW: Arg = Arg {
     usage: "[from ADDR [proto P] [ports A,B] [label N]]",
     choices: &["from", "proto", "ports", "label", "tcp", "udp", "icmp", "icmp6", "sctp"],
+    after: &[],
     examples: &[
         "from 2001:db8::2",
         "from 2001:db8::2 proto icmp6",
