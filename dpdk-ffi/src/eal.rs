@@ -68,7 +68,7 @@ impl Eal {
     /// calling thread becomes the main lcore and is pinned to its CPUs. Threads that it spawns later inherit this
     /// affinity: spawn threads that should run elsewhere before this call, or pin them.
     ///
-    /// EAL logs to standard error. For `--help` it prints its usage and ends the process.
+    /// EAL logs to standard error, unless [`listen_to_log`](crate::listen_to_log) was called before. For `--help` it prints its usage and ends the process.
     ///
     /// # Errors
     /// [`DpdkError::Version`] when the library is of another release than this crate was compiled for; nothing is

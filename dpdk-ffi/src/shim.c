@@ -1,5 +1,5 @@
 /* The definitions of shim.h's functions. */
-#define _GNU_SOURCE /* CPU_ISSET */
+#define _GNU_SOURCE /* CPU_ISSET, fopencookie */
 #define ALLOW_EXPERIMENTAL_API /* rte_dev_event_callback_register, which later releases keep as it is */
 #include "shim.h"
 
@@ -213,6 +213,28 @@ static void on_device_event(const char *device, enum rte_dev_event_type event, v
 	(void)user;
 	if (event == RTE_DEV_EVENT_REMOVE && device != NULL && rte_eth_dev_get_port_by_name(device, &port) == 0)
 		dffi_report_event(port, DFFI_PORT_REMOVED);
+}
+
+static dffi_log_take log_take;
+
+static ssize_t log_write(void *cookie, const char *text, size_t bytes)
+{
+	const int level = rte_log_cur_msg_loglevel();
+
+	(void)cookie;
+	log_take(level < 0 ? RTE_LOG_INFO : (uint32_t)level, text, bytes);
+	return (ssize_t)bytes;
+}
+
+int dffi_log_to(dffi_log_take take)
+{
+	const cookie_io_functions_t functions = {.write = log_write};
+	FILE *stream;
+
+	log_take = take;
+	/* rte_log flushes the stream after each message. It is never closed: a thread may be in it at any time. */
+	stream = fopencookie(NULL, "w", functions);
+	return stream == NULL ? -errno : rte_openlog_stream(stream);
 }
 
 int dffi_watch_ports(void)

@@ -51,6 +51,52 @@ ctl --json route get 240.1.1.1
 expect 2 "$APP" ctl --socket "$socket" show nonsense
 expect 3 "$APP" ctl --socket "$WORK/nobody" show drops
 
+# Filters find the packets that are wanted among all others, and only these.
+# traced : what the packets of the trace in $WORK/out have as $1, each value once.
+traced() {
+  python3 -c 'import json, sys; print(*sorted({str(eval("p" + sys.argv[2])) for p in json.load(open(sys.argv[1]))}))' "$WORK/out" "$1"
+}
+ctl --json trace 3 reason no_route port 0
+[ "$(traced "['dropped']")" = no_route ] || fail "traced: $(traced "['dropped']")"
+to=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[0]["addresses"][1])' "$WORK/out")
+ctl --json trace 2 to "$to" vrf default
+[ "$(traced "['addresses'][1]")" = "$to" ] || fail "traced: $(traced "['addresses'][1]"), not $to"
+ctl trace 1 port 1
+says "$WORK/out" 'no such packet came'
+ctl capture drops "$WORK/drops.pcapng" 20 to "$to" reason no_r
+for _ in $(seq 50); do
+  grep -q '20 dropped packets' "$WORK/run.err" && break
+  sleep 0.2
+done
+says "$WORK/run.err" 'drops.pcapng: 20 dropped packets'
+[ "$(grep -ao no_route "$WORK/drops.pcapng" | wc -l)" = 20 ] || fail "a capture with a filter"
+expect 1 "$APP" ctl --socket "$socket" trace 1 port 9
+expect 1 "$APP" ctl --socket "$socket" trace 1 vrf nobody
+expect 2 "$APP" ctl --socket "$socket" trace 1 reason nonsense
+
+# Packets by next hop, while somebody wants them.
+ctl show next-hops
+says "$WORK/out" 'not counted'
+ctl set next-hop-counters on
+sleep 0.3
+ctl stop
+ctl --json show next-hops
+python3 - "$WORK/out" <<'PYTHON' || fail "counters by next hop"
+import json, sys
+shown = json.load(open(sys.argv[1]))
+hops = shown["next_hops"]
+# The table has an id above those that are counted by themselves.
+assert shown["on"] and len(hops) > 50 and shown["others"]["packets"] > 0, shown
+assert all(hop["packets"] > 0 and 60 * hop["packets"] <= hop["bytes"] <= 1522 * hop["packets"] for hop in hops)
+assert [hop["packets"] for hop in hops] == sorted((hop["packets"] for hop in hops), reverse=True)
+PYTHON
+ctl vrf default show next-hops
+says "$WORK/out" '^id +packets +bytes +next hop$'
+ctl start
+ctl set next-hop-counters off
+ctl --json show next-hops
+[ "$(json "$WORK/out" on)" = False ] || fail "packets are counted by next hop though it is off"
+
 # SIGHUP applies what has changed in the file.
 echo '241.0.0.0/8 9' >>"$WORK/routes.txt"
 kill -HUP "$process"

@@ -10,6 +10,7 @@ use crate::forwarder::ForwardSpec;
 use crate::forwarder::spec::BATCH_MAX;
 use crate::forwarder::updates::UpdateSpec;
 use crate::harness::{HarnessSpec, OfferedRate};
+use crate::notice::LogLevel;
 use crate::ports::address::PortAddress;
 use crate::ports::dpdk::{EthDest, PortSpec};
 use crate::ports::taps::{TapSpec, netns};
@@ -123,6 +124,22 @@ impl ValueEnum for TopologyKind {
     }
 }
 
+impl ValueEnum for LogLevel {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            Self::Error => "Why something failed",
+            Self::Warn => "What is not as it should be",
+            Self::Info => "What is done, and how the forwarder is set up",
+            Self::Debug => "Details for whoever looks for a fault",
+        };
+        Some(PossibleValue::new(self.name()).help(help))
+    }
+}
+
 impl ValueEnum for ForeignRoutes {
     fn value_variants<'a>() -> &'a [Self] {
         &[Self::Unreachable, Self::Ignore]
@@ -168,6 +185,10 @@ pub(crate) struct ForwardArgs {
     /// number; of replay: 0]
     #[arg(long, value_name = "N")]
     pub(crate) ecmp_seed: Option<u64>,
+
+    /// Messages on stderr: those of this level and the more important ones. EAL's own --log-level decides which DPDK has
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LogLevel::Info)]
+    pub(crate) log_level: LogLevel,
 
     /// Print rates and drops every S seconds
     #[arg(long, value_name = "S", value_parser = values::seconds)]

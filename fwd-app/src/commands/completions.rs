@@ -1,14 +1,29 @@
-//! `fwd-app completions`: a script with which a shell completes the commands and options of this program.
+//! `fwd-app completions`: a script with which a shell completes the command line, and the answers to that script.
+//!
+//! The script asks this program at each key press: with [`VARIABLE`] set, it prints what may stand at the cursor, and does nothing else. So
+//! a shell knows the words of `ctl`, which are those of its prompt, and the engines that this very program has.
 
+use crate::console::grammar;
+use crate::engines::ENGINES;
 use crate::report::output;
-use clap::{Args, Command};
-use clap_complete::Shell;
+use anyhow::Context as _;
+use clap::{ArgMatches, Args, Command};
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use clap_complete::env::Shells;
+use clap_complete::{CompleteEnv, Shell};
+use std::ffi::{OsStr, OsString};
 
 /// Examples below `fwd-app completions --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   fwd-app completions bash > /etc/bash_completion.d/fwd-app
-  fwd-app completions zsh > ~/.zfunc/_fwd-app";
+  fwd-app completions zsh > ~/.zfunc/_fwd-app
+  fwd-app completions fish > ~/.config/fish/completions/fwd-app.fish
+
+The script runs `fwd-app`, found by PATH, for what may stand at the cursor.";
+
+/// Names the shell that asks.
+const VARIABLE: &str = "FWD_APP_COMPLETE";
 
 /// `fwd-app completions`.
 #[derive(Clone, Debug, Args)]
@@ -19,9 +34,58 @@ pub(crate) struct CompletionsArgs {
 }
 
 /// Prints the script for the program whose command line is `program`.
-pub(crate) fn main(args: &CompletionsArgs, mut program: Command) -> anyhow::Result<()> {
-    let name = program.get_name().to_owned();
+pub(crate) fn main(args: &CompletionsArgs, program: &Command) -> anyhow::Result<()> {
+    let (name, shell) = (program.get_name(), args.shell.to_string());
+    let shells = Shells::builtins();
+    let shell = shells.completer(&shell).with_context(|| format!("no completion for {shell}"))?;
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut program, name, &mut script);
+    shell.write_registration(VARIABLE, name, name, name, &mut script)?;
     output::write_to(None, |out| Ok(out.write_all(&script)?))
+}
+
+/// Answers a script that asks; returns whether one did.
+///
+/// # Errors
+/// When the shell is none that is known, or stdout cannot be written.
+pub(crate) fn answer(program: fn() -> Command) -> Result<bool, clap::Error> {
+    if std::env::var_os(VARIABLE).is_none_or(|shell| shell.is_empty() || shell == "0") {
+        return Ok(false);
+    }
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let line = args.iter().skip_while(|arg| *arg != "--").skip(1).cloned().collect::<Vec<_>>();
+    // bash and zsh say which word the cursor is in; for fish it is the last one.
+    let index = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|index| index.parse::<usize>().ok());
+    let before = &line[..index.unwrap_or(usize::MAX).min(line.len().saturating_sub(1))];
+    let words = ctl_words(program(), before);
+    CompleteEnv::with_factory(|| with_values(program(), &words)).var(VARIABLE).try_complete(args, None)
+}
+
+/// The words of `ctl` in a command line that is not complete.
+fn ctl_words(program: Command, line: &[OsString]) -> Vec<String> {
+    let matches = program.ignore_errors(true).try_get_matches_from(line);
+    let ctl = matches.as_ref().ok().and_then(|matches| matches.subcommand_matches("ctl"));
+    let words = ctl.and_then(|ctl: &ArgMatches| ctl.get_many::<String>("words"));
+    words.into_iter().flatten().cloned().collect()
+}
+
+/// `program` with what may stand for names of engines and, after `words`, for the next word of `ctl`.
+fn with_values(program: Command, words: &[String]) -> Command {
+    let words = words.iter().map(|word| format!("{word} ")).collect::<String>();
+    let next_word = move |start: &OsStr| {
+        let line = format!("{words}{}", start.to_string_lossy());
+        let found = grammar::complete(&line).1;
+        found.into_iter().map(CompletionCandidate::new).collect::<Vec<_>>()
+    };
+    let engine = |start: &OsStr| {
+        let start = start.to_string_lossy();
+        let found = ENGINES.names().into_iter().filter(|name| name.starts_with(&*start));
+        found.map(CompletionCandidate::new).collect::<Vec<_>>()
+    };
+    program.mut_subcommands(|command| match command.get_name() {
+        "ctl" => command.mut_arg("words", |arg| arg.add(ArgValueCompleter::new(next_word.clone()))),
+        _ => command.mut_args(|arg| match arg.get_long() {
+            Some("engine" | "fallback") => arg.add(ArgValueCompleter::new(engine)),
+            _ => arg,
+        }),
+    })
 }

@@ -32,11 +32,12 @@ use crate::console::{Inbox, Server};
 use crate::error::ConfigError;
 use crate::forwarder::Signals;
 use crate::forwarder::updates::{self, VrfUpdate};
+use crate::notice::{self, LogLevel};
 use crate::report::console::{self, Printer};
 use crate::routes::spec::VrfSpec;
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, Subcommand};
-use dpdk_ffi::Eal;
+use dpdk_ffi::{DpdkLogLevel, Eal};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -87,11 +88,22 @@ enum Command {
 
 /// Parses the command line, runs the command, and prints an error to stderr.
 pub(crate) fn main() -> ExitCode {
+    match completions::answer(Cli::command) {
+        Ok(false) => {}
+        Ok(true) => return ExitCode::SUCCESS,
+        Err(error) => return exit::of_clap(&error),
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return exit::of_clap(&error),
     };
-    crate::notice::listen(console::say);
+    notice::listen(console::notice);
+    let forward = match &cli.command {
+        Command::Run(args) => Some(&args.forward),
+        Command::Replay(args) => Some(&args.forward),
+        _ => None,
+    };
+    forward.into_iter().for_each(|forward| notice::set_level(forward.log_level));
     // First, for two reasons: messages posted while lcores run must not wait for stderr, and the printer inherits the CPUs of this
     // thread, which EAL pins later.
     let printer = matches!(cli.command, Command::Run(_) | Command::Replay(_)).then(Printer::start);
@@ -102,7 +114,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Fib(args) => fib::main(args),
         Command::Check(args) => check::main(args),
         Command::Ctl(args) => ctl::main(args),
-        Command::Completions(args) => completions::main(args, Cli::command()),
+        Command::Completions(args) => completions::main(args, &Cli::command()),
     };
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -135,10 +147,25 @@ fn control_socket(path: &Path) -> Result<(Server, Inbox), ConfigError> {
 
 /// Starts DPDK, then installs the handlers with which SIGINT and SIGTERM drain.
 fn start_eal(arguments: &[String], signals: &Signals) -> anyhow::Result<Eal> {
+    // Without a listener DPDK writes to stderr by itself.
+    if let Err(error) = dpdk_ffi::listen_to_log(dpdk_says) {
+        notice::warn(error);
+    }
     let eal =
         Eal::init(arguments).context("DPDK does not start; its reason is above, `fwd-app check` may help")?;
     signals.drain_on_stop().context("cannot take over signals")?;
     Ok(eal)
+}
+
+/// Prints a line of DPDK's log.
+fn dpdk_says(level: DpdkLogLevel, text: &str) {
+    let level = match level {
+        DpdkLogLevel::Error => LogLevel::Error,
+        DpdkLogLevel::Warning => LogLevel::Warn,
+        DpdkLogLevel::Info => LogLevel::Info,
+        DpdkLogLevel::Debug => LogLevel::Debug,
+    };
+    console::line(level, text);
 }
 
 #[cfg(test)]

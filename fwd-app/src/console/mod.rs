@@ -64,8 +64,10 @@ pub(crate) use server::inbox::{ClientCommand, Inbox, Steer};
 pub(crate) use telemetry::Telemetry;
 
 use crate::datapath::Drops;
+use crate::datapath::watch::PacketFilter;
 use crate::forwarder::Forwarder;
 use crate::neighbours::thread::asked::RouterHandle;
+use crate::notice;
 use crate::report::Setup;
 use crate::report::vrfs::VrfReports;
 use crate::routes::Vrf;
@@ -73,7 +75,7 @@ use crate::topology::Handle;
 use crate::topology::plan::LcorePlan;
 use dpdk_ffi::{Granted, Port};
 use drain::Drains;
-use grammar::request::{Clear, PortCounters, Ports, Show};
+use grammar::request::{Clear, PortCounters, Ports, Show, WatchFilter};
 use hdrhistogram::Histogram;
 use show::tables::EngineWanted;
 use std::num::NonZeroU64;
@@ -176,7 +178,7 @@ impl Console {
     ) -> anyhow::Result<()> {
         let Some((file, packets)) = wanted else { return Ok(()) };
         let Desk { site, watching, .. } = &mut self.desk;
-        watching.capture(file.clone(), *packets, running.watch(), site)
+        watching.capture(file.clone(), (*packets, PacketFilter::default()), running.watch(), site)
     }
 
     /// Answers requests that wait; returns whether there were any.
@@ -230,9 +232,11 @@ impl Steer for Steering<'_> {
             }
             Request::SetPromiscuous { ports, on } => self.set_promiscuous(&ports, on),
             Request::SetLink { port, up } => self.set_link(&port, up),
-            Request::CaptureDrops { file, packets } => {
+            Request::SetNextHopCounters { on } => Ok(self.count_next_hops(on)),
+            Request::CaptureDrops { file, packets, filter } => {
+                let filter = self.packet_filter(&filter)?;
                 let Desk { site, watching, .. } = &mut *self.desk;
-                watching.capture(file, packets, self.forwarder.running().watch(), site)?;
+                watching.capture(file, (packets, filter), self.forwarder.running().watch(), site)?;
                 Ok(Answer::done())
             }
             Request::CaptureStop => self.desk.watching.stop(),
@@ -262,14 +266,31 @@ impl Steering<'_> {
     /// Answers `command`. The answer to a trace comes when its packets have come, that to a drain when all have left, that to another
     /// engine when it is in service.
     fn take(&mut self, command: ClientCommand) {
-        match *command.request() {
-            Request::Trace { packets } => {
-                self.desk.watching.trace(command, packets, self.forwarder.running().watch());
+        notice::debug(format_args!("ctl: {}", command.request()));
+        match command.request() {
+            Request::Trace { packets, filter } => {
+                let wanted = self.packet_filter(filter).map(|filter| (*packets, filter));
+                match wanted {
+                    Ok(wanted) => {
+                        self.desk.watching.trace(command, wanted, self.forwarder.running().watch());
+                    }
+                    Err(refusal) => command.answer(Err(refusal)),
+                }
             }
             Request::Stop { drain: true } => self.desk.drains.start(command, self.forwarder.running()),
             _ if command.request().sets_engine() => self.set_engine(command),
             _ => command.answer_by(|request| self.answer(request)),
         }
+    }
+
+    /// The filter with the numbers of its port and VRF.
+    fn packet_filter(&self, filter: &WatchFilter) -> Result<PacketFilter, Refusal> {
+        let WatchFilter { port, vrf, to, reason } = filter;
+        let vrf = vrf.as_ref().map(|name| self.forwarder.find(name)).transpose();
+        let vrf = vrf.map_err(anyhow::Error::from)?.and_then(|number| u16::try_from(number).ok());
+        let port = port.clone().map(|port| self.indices(&Ports::One(port))).transpose()?;
+        let port = port.and_then(|found| u16::try_from(*found.first()?).ok());
+        Ok(PacketFilter { port, vrf, to: *to, reason: *reason })
     }
 
     fn show(&mut self, what: Show) -> Result<Answer, Refusal> {
@@ -286,6 +307,7 @@ impl Steering<'_> {
             Show::Routes => self.routes(),
             Show::Feeds => self.feeds(),
             Show::Addresses => self.addresses(),
+            Show::NextHops => self.next_hops(),
             Show::Vrfs => Answer::new(VrfReports::new(self.forwarder)),
         })
     }

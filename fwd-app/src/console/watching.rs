@@ -1,10 +1,10 @@
 //! Looks on at packets: `trace N`, whose answer waits for N packets, and `capture drops FILE N`, a pcapng file with the reason of
-//! each drop as its comment.
+//! each drop as its comment. Both take filters, which lcores apply.
 
 use super::Site;
 use crate::console::{Answer, ClientCommand, Refusal};
 use crate::datapath::check::{self, Destination};
-use crate::datapath::watch::{Fate, Purpose, Watch, WatchedPacket};
+use crate::datapath::watch::{Fate, PacketFilter, Purpose, Watch, WatchedPacket};
 use crate::forwarder::Forwarder;
 use crate::notice;
 use anyhow::Context as _;
@@ -64,24 +64,29 @@ impl Drop for Watching {
 
 impl Watching {
     /// Starts a trace, whose answer comes from a later [`Self::turn`].
-    pub(super) fn trace(&mut self, command: ClientCommand, packets: NonZeroU64, watch: &Watch) {
+    pub(super) fn trace(
+        &mut self,
+        command: ClientCommand,
+        (packets, filter): (NonZeroU64, PacketFilter),
+        watch: &Watch,
+    ) {
         if self.trace.is_some() {
             return command.answer(Err(anyhow::anyhow!("another trace is running").into()));
         }
         let packets = packets.get().min(TRACE_MAX);
         let end = Instant::now() + TRACE_LIMIT;
         self.trace = Some(Trace { command, packets: packets as usize, shown: Vec::new(), end });
-        watch.want(Purpose::Trace, packets);
+        watch.want(Purpose::Trace, packets, filter);
     }
 
-    /// Starts a capture of the next `packets` dropped packets.
+    /// Starts a capture of the next `packets` dropped packets that match `filter`.
     ///
     /// # Errors
     /// When the file cannot be written, or there is a capture.
     pub(super) fn capture(
         &mut self,
         file: String,
-        packets: NonZeroU64,
+        (packets, filter): (NonZeroU64, PacketFilter),
         watch: &Arc<Watch>,
         site: &Site,
     ) -> anyhow::Result<()> {
@@ -90,7 +95,7 @@ impl Watching {
         }
         let writer = open(&file, site).with_context(|| format!("cannot write {file}"))?;
         self.capture = Some(Capture { file, writer, written: 0, watch: Arc::clone(watch) });
-        watch.want(Purpose::Capture, packets.get());
+        watch.want(Purpose::Capture, packets.get(), filter);
         Ok(())
     }
 
@@ -100,7 +105,7 @@ impl Watching {
     /// When there is none, or the file cannot be written.
     pub(super) fn stop(&mut self) -> Result<Answer, Refusal> {
         let capture = self.capture.take().context("no capture is running")?;
-        capture.watch.want(Purpose::Capture, 0);
+        capture.watch.stop(Purpose::Capture);
         Ok(Answer::new(capture.finish()?))
     }
 
@@ -116,7 +121,7 @@ impl Watching {
                 (Purpose::Capture, _, Some(capture)) => {
                     if let Err(error) = capture.write(&seen, site.tsc_hz) {
                         notice::warn(format_args!("{}: {error}; the capture ends", capture.file));
-                        watch.want(Purpose::Capture, 0);
+                        watch.stop(Purpose::Capture);
                         self.capture = None;
                     }
                 }
@@ -126,7 +131,7 @@ impl Watching {
         }
         let is_over = |trace: &mut Trace| trace.shown.len() >= trace.packets || Instant::now() >= trace.end;
         if let Some(Trace { command, shown, .. }) = self.trace.take_if(is_over) {
-            watch.want(Purpose::Trace, 0);
+            watch.stop(Purpose::Trace);
             command.answer(Ok(Answer::new(TracesShown(shown))));
         }
         let is_over = |_: &mut Capture| watch.left(Purpose::Capture) == 0 && !worked;
@@ -182,12 +187,13 @@ impl Capture {
     fn write(&mut self, seen: &WatchedPacket, tsc_hz: u64) -> std::io::Result<()> {
         let reason = if let Fate::Dropped(reason) = seen.fate { reason.name() } else { "" };
         let last = self.writer.interfaces().len().saturating_sub(1);
+        let input = seen.origin.input.filter(|_| !seen.is_leaving);
         let age =
             u128::from(dpdk_ffi::tsc().saturating_sub(seen.tsc)) * 1_000_000_000 / u128::from(tsc_hz.max(1));
         let age = Duration::from_nanos(u64::try_from(age).unwrap_or(0));
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let block = EnhancedPacketBlock {
-            interface_id: u32::try_from(seen.input.min(last)).unwrap_or(0),
+            interface_id: u32::try_from(input.unwrap_or(last).min(last)).unwrap_or(0),
             timestamp: now.saturating_sub(age),
             original_len: seen.frame_bytes,
             data: seen.frame.as_slice().into(),
@@ -235,8 +241,9 @@ impl fmt::Display for CaptureDone {
 /// How one packet was forwarded, stage by stage.
 #[derive(Serialize)]
 struct TraceShown {
-    port: u16,
-    queue: u16,
+    /// Where it was received; `None` for a packet that this router has made.
+    port: Option<u16>,
+    queue: Option<u16>,
     bytes: u32,
     /// Source and destination; `None` when the packet is no IP packet.
     addresses: Option<(IpAddr, IpAddr)>,
@@ -270,8 +277,8 @@ struct OutShown {
 
 impl TraceShown {
     fn new(seen: &WatchedPacket, forwarder: &Forwarder, site: &Site) -> Self {
-        let (port, queue) = site.inputs.get(seen.input).copied().unwrap_or_default();
-        let (vrf, ports) = (forwarder.vrf(seen.vrf), forwarder.ports());
+        let (port, queue) = seen.origin.input.and_then(|input| site.inputs.get(input).copied()).unzip();
+        let (vrf, ports) = (forwarder.vrf(seen.origin.vrf.unwrap_or(0)), forwarder.ports());
         let addresses = addresses(&seen.frame, seen.frame_bytes);
         let id = seen.next_hop.map(NextHopId::from_answer).filter(|id| !id.is_none());
         let route = addresses.filter(|_| id.is_some()).and_then(|(_, to)| vrf.rib().longest(to));
@@ -336,11 +343,15 @@ struct TracesShown(Vec<TraceShown>);
 impl fmt::Display for TracesShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return writeln!(f, "no packet came in {} s", TRACE_LIMIT.as_secs());
+            return writeln!(f, "no such packet came in {} s", TRACE_LIMIT.as_secs());
         }
         for (number, packet) in (1..).zip(&self.0) {
             writeln!(f, "packet {number}")?;
-            writeln!(f, "  rx       port {} queue {}, {} bytes", packet.port, packet.queue, packet.bytes)?;
+            match (packet.port, packet.queue) {
+                (Some(port), Some(queue)) => write!(f, "  rx       port {port} queue {queue}")?,
+                _ => write!(f, "  rx       made by this router")?,
+            }
+            writeln!(f, ", {} bytes", packet.bytes)?;
             if let Some((from, to)) = &packet.addresses {
                 writeln!(f, "  parse    {from} > {to}")?;
             }

@@ -58,6 +58,18 @@ pub(crate) fn check(head: &[u8], frame_bytes: u32) -> Result<Checked, DropReason
     Ok(Checked { destination, ip_at, ip_bytes })
 }
 
+/// The destination in the header of a frame that starts with `head`, whether or not the packet may be forwarded. `None` if it is no IP
+/// packet or ends before.
+pub(super) fn destination(head: &[u8]) -> Option<Destination> {
+    let (ethertype, ip_at) = layer2(head).ok()?;
+    let packet = &head[ip_at..];
+    match ethertype {
+        IPV4 => Some(Destination::V4(u32::from_be_bytes(*packet.get(16..)?.first_chunk()?))),
+        IPV6 => Some(Destination::V6(u128::from_be_bytes(*packet.get(24..)?.first_chunk()?))),
+        _ => None,
+    }
+}
+
 /// The ethertype after at most two tags, and the offset of its payload. A frame with a third tag is `not_ip`.
 pub(super) fn layer2(head: &[u8]) -> Result<(u16, usize), DropReason> {
     let mut at = ETHERNET_BYTES - 2;

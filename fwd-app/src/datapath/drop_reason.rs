@@ -67,6 +67,17 @@ impl DropReason {
         Self::PuntFull,
     ];
 
+    /// Their names, in the same order.
+    pub(crate) const NAMES: [&'static str; Self::COUNT] = {
+        let mut names = [""; Self::COUNT];
+        let mut at = 0;
+        while at < Self::COUNT {
+            names[at] = Self::ALL[at].name();
+            at += 1;
+        }
+        names
+    };
+
     /// The name in every output.
     pub(crate) const fn name(self) -> &'static str {
         match self {

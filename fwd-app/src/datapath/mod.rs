@@ -17,6 +17,7 @@
 //! | [`swap`] | [`Swap`](swap::Swap): exchanges a value with a running lcore |
 //! | [`port_queues`] | the queues of a port that goes out of use, or comes back |
 //! | [`egress`] | [`EgressTable`]: port, MACs and MTU of each next hop, and the paths of groups |
+//! | [`hop_counts`] | packets and bytes by next hop |
 //! | [`flow`] | the hash of a packet's flow, which chooses its path |
 //! | [`choose`] | gives packets of groups their path |
 //! | [`punt`] | packets for the router, which are handed over |
@@ -39,6 +40,7 @@ pub(crate) mod drop_reason;
 pub(crate) mod egress;
 pub(crate) mod flow;
 pub(crate) mod fragment;
+pub(crate) mod hop_counts;
 pub(crate) mod latency;
 pub(crate) mod limit;
 pub(crate) mod lookup;

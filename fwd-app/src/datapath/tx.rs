@@ -20,7 +20,7 @@ use super::limit::Limit;
 use super::port_queues::PortQueues;
 use super::punt::PuntTag;
 use super::punt_class::PuntClass;
-use super::watch::Watch;
+use super::watch::{PacketOrigin, Watch};
 use super::{Batch, Code, DropReason, Drops, Egress, Latency, PuntMarker};
 use dpdk_ffi::simd::Kind;
 use dpdk_ffi::{Burst, Eal, QueueId, RingConsumer, RingProducer, TxQueue};
@@ -73,7 +73,13 @@ pub(crate) struct Originated {
 impl PuntSender {
     /// Enqueues punts; those without room are counted in `counters` and freed.
     #[cold]
-    fn hand_over(&mut self, all: &mut Burst, nowhere: &mut Burst, counters: &mut Counters, watch: &Watch) {
+    fn hand_over(
+        &mut self,
+        all: &mut Burst,
+        nowhere: &mut Burst,
+        counters: &mut Counters,
+        (watch, vrf): (&Watch, usize),
+    ) {
         self.classes.clear();
         self.classes.extend((0..all.len()).map(|i| PuntTag::of(all.tag(i)).cause.class() as u16));
         all.scatter(&self.classes, &mut self.sorted, nowhere);
@@ -89,7 +95,8 @@ impl PuntSender {
                     self.have_lost_answers[usize::from(tag.port)].store(true, Ordering::Relaxed);
                 }
                 if watch.is_on() {
-                    watch.dropped((out.data(i), out.pkt_len(i)), tag.input.into(), reason);
+                    let origin = PacketOrigin::new(tag.input.into(), vrf);
+                    watch.dropped((out.data(i), out.pkt_len(i)), origin, reason);
                 }
             }
             out.free_all();
@@ -149,7 +156,8 @@ impl Tx {
             unsent_bytes += bytes_of(&self.dropped);
             self.dropped.free_all();
         }
-        let (left, left_bytes) = self.send_outs(has_chains, &mut batch.drops);
+        let origin = PacketOrigin::new(batch.input, batch.vrf);
+        let (left, left_bytes) = self.send_outs(has_chains, origin, &mut batch.drops);
         (unsent, unsent_bytes) = (unsent + left, unsent_bytes + left_bytes);
         if let (Some(punts), Some(punting)) = (&self.punts, &mut batch.punting) {
             punts.count_lost(punting, counters);
@@ -159,7 +167,7 @@ impl Tx {
         {
             unsent += out.len() as u64;
             unsent_bytes += bytes_of(out);
-            punts.hand_over(out, &mut self.dropped, counters, &self.watch);
+            punts.hand_over(out, &mut self.dropped, counters, (&self.watch, batch.vrf));
         }
         if stay > 0 {
             unsent += stay as u64;
@@ -175,9 +183,9 @@ impl Tx {
     }
 
     /// Sends the packets that wait for the queues of their ports. What a queue does not take is counted in `drops` and freed: returns
-    /// how many packets and bytes. `has_chains` says whether chains may be among them.
+    /// how many packets and bytes. `has_chains` says whether chains may be among them, `origin` where all of them came from.
     #[inline]
-    fn send_outs(&mut self, has_chains: bool, drops: &mut Drops) -> (u64, u64) {
+    fn send_outs(&mut self, has_chains: bool, origin: PacketOrigin, drops: &mut Drops) -> (u64, u64) {
         let (mut unsent, mut unsent_bytes) = (0, 0);
         for (out, (queue, queue_count)) in self.outs.iter_mut().zip(&mut self.queues) {
             if out.is_empty() {
@@ -201,7 +209,7 @@ impl Tx {
                 unsent_bytes += bytes_of(out);
                 drops.add(DropReason::TxFull, full);
                 if self.watch.is_on() {
-                    self.watch.refused(out, DropReason::TxFull);
+                    self.watch.refused(out, origin, DropReason::TxFull);
                 }
                 out.free_all();
             }
@@ -214,8 +222,8 @@ impl Tx {
     #[cold]
     #[inline(never)]
     fn send_fragments(&mut self, batch: &mut Batch, count: usize, counters: &mut Counters) {
-        let Batch { packets, kinds, tagged, egress, ports, drops, input, .. } = batch;
-        let tsc = dpdk_ffi::tsc();
+        let Batch { packets, kinds, tagged, egress, ports, drops, input, vrf, .. } = batch;
+        let (tsc, origin) = (dpdk_ffi::tsc(), PacketOrigin::new(*input, *vrf));
         let mut those = (0..count).filter(|place| ports[*place] == Code::FRAGMENT);
         let mut made = (0, 0);
         for i in 0..packets.len() {
@@ -230,7 +238,7 @@ impl Tx {
                 drops.add(DropReason::MtuExceeded, 1);
                 if self.watch.is_on() {
                     let packet = (packets.data(i), packets.pkt_len(i));
-                    self.watch.dropped(packet, *input, DropReason::MtuExceeded);
+                    self.watch.dropped(packet, origin, DropReason::MtuExceeded);
                 }
                 continue;
             };
@@ -240,7 +248,7 @@ impl Tx {
                 counters.originated += 1;
                 let port = usize::from(port);
                 if self.outs[port].room() == 0 {
-                    self.send_made(std::mem::take(&mut made), counters);
+                    self.send_made(std::mem::take(&mut made), origin, counters);
                 }
                 let out = &mut self.outs[port];
                 if !out.push_piece(packets, i, headers, &payload) {
@@ -250,13 +258,13 @@ impl Tx {
                 made = (made.0 + 1, made.1 + u64::from(out.pkt_len(out.len() - 1)));
             }
         }
-        self.send_made(made, counters);
+        self.send_made(made, origin, counters);
         packets.free_all();
     }
 
     /// Sends what this stage has put into the bursts of the ports: so many packets and bytes.
-    fn send_made(&mut self, (packets, bytes): (u64, u64), counters: &mut Counters) {
-        let (unsent, unsent_bytes) = self.send_outs(true, &mut counters.drops);
+    fn send_made(&mut self, (packets, bytes): (u64, u64), origin: PacketOrigin, counters: &mut Counters) {
+        let (unsent, unsent_bytes) = self.send_outs(true, origin, &mut counters.drops);
         counters.tx_packets += packets - unsent;
         counters.tx_bytes += bytes - unsent_bytes;
     }
@@ -281,7 +289,7 @@ impl Tx {
         let bytes = bytes_of(fresh);
         fresh.scatter(&ports, &mut self.outs, &mut self.dropped);
         assert!(fresh.is_empty() && self.dropped.is_empty(), "the router sends by ports that exist");
-        self.send_made((came as u64, bytes), counters);
+        self.send_made((came as u64, bytes), PacketOrigin::UNKNOWN, counters);
         true
     }
 

@@ -1,13 +1,22 @@
-//! Copies of packets for people who look on: the next N that are dropped, for a capture, or the next N of any fate, for a trace.
+//! Copies of packets for people who look on: the next N that are dropped, for a capture, or the next N of any fate, for a trace. A
+//! [`PacketFilter`] narrows both, so that a rare packet among millions is found.
 //!
-//! While nobody looks on, a batch costs one load. Else lcores copy packets into buffers of a free list, as long as there are any, so
-//! that nothing is allocated and nobody waits: what finds no buffer is counted as missed.
+//! While nobody looks on, a batch costs two relaxed loads. Else lcores compare packets with the filter and copy those that match into
+//! buffers of a free list, as long as there are any, so that nothing is allocated and nobody waits: what finds no buffer is counted as
+//! missed. Packets that do not match take no buffer.
+//!
+//! A filter is published without locks. Each wish of the control thread has a number, its round, in the same word as the count of
+//! packets that are still wanted. An lcore reads the word, then the filter, and takes one packet off the count only if the round is the
+//! same: if the filter changed meanwhile, the round has, too.
 
+use super::check::{self, Destination};
 use super::punt::PuntCause;
 use super::slot::Slot;
 use super::{Batch, Code, DropReason, Egress};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dpdk_ffi::Burst;
+use fib::{IpPrefix, Key as _};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Buffers of the free list: 1 MB.
@@ -24,19 +33,53 @@ pub(crate) enum Purpose {
     Trace,
 }
 
+/// Which packets are wanted: those with all that is given here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PacketFilter {
+    /// The port that received them.
+    pub(crate) port: Option<u16>,
+    /// The number of their VRF.
+    pub(crate) vrf: Option<u16>,
+    /// The prefix that their destination is in.
+    pub(crate) to: Option<IpPrefix>,
+    /// Why they are dropped.
+    pub(crate) reason: Option<DropReason>,
+}
+
+/// Where a packet came from, as far as that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PacketOrigin {
+    /// Number of its RX queue, counted over all ports.
+    pub(crate) input: Option<usize>,
+    /// Number of its VRF.
+    pub(crate) vrf: Option<usize>,
+}
+
+impl PacketOrigin {
+    /// Of a packet that this router has made, or whose origin is not known any more.
+    pub(crate) const UNKNOWN: Self = Self { input: None, vrf: None };
+
+    /// From this RX queue, in this VRF.
+    pub(crate) const fn new(input: usize, vrf: usize) -> Self {
+        Self { input: Some(input), vrf: Some(vrf) }
+    }
+}
+
 /// A packet that was looked at.
 #[derive(Debug)]
 pub(crate) struct WatchedPacket {
     /// What for.
     pub(crate) purpose: Purpose,
+    /// In which round of it.
+    round: u64,
     /// Its first bytes, as received.
     pub(crate) frame: Vec<u8>,
     /// Its whole length, bytes.
     pub(crate) frame_bytes: u32,
-    /// Number of the RX queue it came from, counted over all ports; `usize::MAX` when that is not known any more.
-    pub(crate) input: usize,
-    /// Number of its VRF; 0 when that is not known any more.
-    pub(crate) vrf: usize,
+    /// Where it came from.
+    pub(crate) origin: PacketOrigin,
+    /// Whether it was on its way to the wire, with its new headers.
+    pub(crate) is_leaving: bool,
     /// When its burst was received.
     pub(crate) tsc: u64,
     /// The next hop that the engine answered; `None` when it was dropped before.
@@ -81,43 +124,177 @@ impl Fate {
 /// What is looked at, and the way of the copies.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// How many more packets are wanted: dropped ones, and any.
-    drops: AtomicU64,
-    traces: AtomicU64,
+    captures: Wish,
+    traces: Wish,
     missed: AtomicU64,
+    /// By number of the RX queue: its port. Set when the stages are built.
+    ports: OnceLock<Box<[u16]>>,
     free: (Sender<Box<WatchedPacket>>, Receiver<Box<WatchedPacket>>),
     seen: (Sender<Box<WatchedPacket>>, Receiver<Box<WatchedPacket>>),
 }
 
+/// What one purpose wants.
+#[derive(Debug, Default)]
+struct Wish {
+    /// Its round, and below [`COUNT_BITS`] how many more packets are wanted.
+    left: AtomicU64,
+    /// The filter: [`FilterWords`].
+    words: [AtomicU64; 3],
+}
+
+/// Bits of the count of packets.
+const COUNT_BITS: u32 = 48;
+/// The count in the word of a [`Wish`].
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
+
+/// A filter as lcores read it: port, VRF, reason, family and length of the prefix in one word, each with a value for "any", then the
+/// address of the prefix, aligned to its first bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FilterWords([u64; 3]);
+
+impl FilterWords {
+    const ANY: u16 = u16::MAX;
+    const ANY_REASON: u8 = u8::MAX;
+
+    fn new(filter: PacketFilter) -> Self {
+        let PacketFilter { port, vrf, to, reason } = filter;
+        let (family, len, address) = match to {
+            None => (0, 0, 0),
+            Some(IpPrefix::V4(prefix)) => (4, prefix.len(), prefix.address().to_high_bits()),
+            Some(IpPrefix::V6(prefix)) => (6, prefix.len(), prefix.address().to_high_bits()),
+        };
+        let reason = reason.map_or(Self::ANY_REASON, |reason| reason as u8);
+        let [p0, p1] = port.unwrap_or(Self::ANY).to_le_bytes();
+        let [v0, v1] = vrf.unwrap_or(Self::ANY).to_le_bytes();
+        let first = u64::from_le_bytes([p0, p1, v0, v1, reason, family, len, 0]);
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+        Self([first, (address >> 64) as u64, address as u64])
+    }
+
+    /// Whether packets of this port and VRF may be wanted.
+    fn takes_origin(self, port: Option<u16>, vrf: Option<usize>) -> bool {
+        let [p0, p1, v0, v1, ..] = self.0[0].to_le_bytes();
+        let takes =
+            |wanted: u16, value: Option<usize>| wanted == Self::ANY || value == Some(usize::from(wanted));
+        takes(u16::from_le_bytes([p0, p1]), port.map(usize::from)) && takes(u16::from_le_bytes([v0, v1]), vrf)
+    }
+
+    /// Whether a reason is wanted, or any fate.
+    fn wants_reason(self) -> bool {
+        self.reason() != Self::ANY_REASON
+    }
+
+    fn reason(self) -> u8 {
+        self.0[0].to_le_bytes()[4]
+    }
+
+    /// Whether a packet with this fate may be wanted.
+    fn takes_reason(self, dropped: Option<DropReason>) -> bool {
+        !self.wants_reason() || dropped.is_some_and(|reason| reason as u8 == self.reason())
+    }
+
+    /// Whether the destination of the packet that starts with `head` is wanted.
+    fn takes_destination(self, head: &[u8]) -> bool {
+        let [first, hi, lo] = self.0;
+        let [.., family, len, _] = first.to_le_bytes();
+        if family == 0 {
+            return true;
+        }
+        let (is, address) = match check::destination(head) {
+            Some(Destination::V4(address)) => (4, address.to_high_bits()),
+            Some(Destination::V6(address)) => (6, address),
+            None => return false,
+        };
+        let prefix = u128::from(hi) << 64 | u128::from(lo);
+        is == family && (address ^ prefix) & u128::mask(len) == 0
+    }
+}
+
+/// What an lcore has read of a [`Wish`].
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    purpose: Purpose,
+    round: u64,
+    filter: FilterWords,
+}
+
+impl Wish {
+    /// Wants `packets` more, in a new round. The control thread alone calls this.
+    fn want(&self, packets: u64, filter: PacketFilter) {
+        let round = (self.left.load(Ordering::Relaxed) >> COUNT_BITS).wrapping_add(1) << COUNT_BITS;
+        // From here on nothing is taken for the round before, whose filter some lcore may have.
+        self.left.store(round, Ordering::Release);
+        for (word, value) in self.words.iter().zip(FilterWords::new(filter).0) {
+            word.store(value, Ordering::Release);
+        }
+        self.left.store(round | packets.min(COUNT), Ordering::Release);
+    }
+
+    /// What is wanted now, if anything. If the filter changes while it is read, [`Self::claim`] fails: whoever sees a word of another
+    /// round sees the end of its own.
+    fn read(&self, purpose: Purpose) -> Option<Wanted> {
+        let left = self.left.load(Ordering::Acquire);
+        let words = || [0, 1, 2].map(|at| self.words[at].load(Ordering::Acquire));
+        (left & COUNT > 0).then(|| Wanted {
+            purpose,
+            round: left >> COUNT_BITS,
+            filter: FilterWords(words()),
+        })
+    }
+
+    /// Takes one packet off those that are wanted in `round`; returns whether there was one.
+    fn claim(&self, round: u64) -> bool {
+        let one_less = |left: u64| (left >> COUNT_BITS == round && left & COUNT > 0).then(|| left - 1);
+        self.left.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less).is_ok()
+    }
+}
+
 impl Default for Watch {
     fn default() -> Self {
-        let [drops, traces, missed] = [(); 3].map(|()| AtomicU64::new(0));
-        Self { drops, traces, missed, free: bounded(BUFFERS), seen: bounded(BUFFERS) }
+        Self {
+            captures: Wish::default(),
+            traces: Wish::default(),
+            missed: AtomicU64::new(0),
+            ports: OnceLock::new(),
+            free: bounded(BUFFERS),
+            seen: bounded(BUFFERS),
+        }
     }
 }
 
 impl Watch {
-    fn wanted(&self, purpose: Purpose) -> &AtomicU64 {
+    fn wish(&self, purpose: Purpose) -> &Wish {
         match purpose {
-            Purpose::Capture => &self.drops,
+            Purpose::Capture => &self.captures,
             Purpose::Trace => &self.traces,
         }
     }
 
-    /// Wants `packets` more; 0 wants none any more.
-    pub(crate) fn want(&self, purpose: Purpose, packets: u64) {
+    /// Says which ports the RX queues are of, by their numbers. Filters by port match nothing before.
+    pub(crate) fn set_ports(&self, ports: impl Iterator<Item = u16>) {
+        // Stages are built once.
+        let _ = self.ports.set(ports.collect());
+    }
+
+    /// Wants `packets` more that match `filter`; 0 wants none any more. The control thread alone calls this.
+    pub(crate) fn want(&self, purpose: Purpose, packets: u64, filter: PacketFilter) {
         if packets > 0 && self.free.1.is_empty() && self.seen.1.is_empty() {
             for _ in 0..BUFFERS {
                 // Cannot be full: the channel has room for this many.
                 drop(self.free.0.try_send(Box::new(WatchedPacket::empty())));
             }
         }
-        self.wanted(purpose).store(packets, Ordering::Release);
+        self.wish(purpose).want(packets, filter);
+    }
+
+    /// Wants none any more.
+    pub(crate) fn stop(&self, purpose: Purpose) {
+        self.want(purpose, 0, PacketFilter::default());
     }
 
     /// How many more are wanted.
     pub(crate) fn left(&self, purpose: Purpose) -> u64 {
-        self.wanted(purpose).load(Ordering::Acquire)
+        self.wish(purpose).left.load(Ordering::Acquire) & COUNT
     }
 
     /// Packets that found no buffer.
@@ -125,9 +302,15 @@ impl Watch {
         self.missed.load(Ordering::Relaxed)
     }
 
-    /// The oldest copy.
+    /// The oldest copy that is still wanted. The control thread alone calls this.
     pub(crate) fn next(&self) -> Option<Box<WatchedPacket>> {
-        self.seen.1.try_recv().ok()
+        loop {
+            let seen = self.seen.1.try_recv().ok()?;
+            if self.wish(seen.purpose).left.load(Ordering::Relaxed) >> COUNT_BITS == seen.round {
+                return Some(seen);
+            }
+            self.give_back(seen);
+        }
     }
 
     /// Returns a copy to the free list.
@@ -139,59 +322,93 @@ impl Watch {
     /// Whether packets are looked at.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.drops.load(Ordering::Relaxed) | self.traces.load(Ordering::Relaxed) != 0
+        (self.captures.left.load(Ordering::Relaxed) | self.traces.left.load(Ordering::Relaxed)) & COUNT != 0
+    }
+
+    /// What `purpose` wants of packets of this origin.
+    fn wanted_from(&self, purpose: Purpose, origin: PacketOrigin) -> Option<Wanted> {
+        let port = || self.ports.get().and_then(|ports| ports.get(origin.input?).copied());
+        self.wish(purpose).read(purpose).filter(|wanted| wanted.filter.takes_origin(port(), origin.vrf))
     }
 
     /// Looks at the packets of a batch, which have their verdict and have not been rewritten.
     #[cold]
     pub(crate) fn look(&self, batch: &Batch) {
         let tsc = batch.stamps().first().map_or(0, |stamp| stamp.tsc);
-        for place in 0..batch.packets.len() {
-            let fate = Fate::of(batch, place);
-            let purposes = [(Purpose::Capture, matches!(fate, Fate::Dropped(_))), (Purpose::Trace, true)];
-            for (purpose, _) in purposes.into_iter().filter(|(_, is_wanted)| *is_wanted) {
-                self.copy(purpose, batch.packets.data(place), batch.packets.pkt_len(place), |seen| {
-                    (seen.input, seen.vrf) = (batch.input, batch.vrf);
-                    (seen.tsc, seen.next_hop, seen.fate) = (tsc, batch.next_hop(place), fate);
-                });
+        let origin = PacketOrigin::new(batch.input, batch.vrf);
+        for wanted in [Purpose::Capture, Purpose::Trace]
+            .into_iter()
+            .filter_map(|purpose| self.wanted_from(purpose, origin))
+        {
+            for place in 0..batch.packets.len() {
+                let dropped = match batch.slot(place) {
+                    Slot::Dropped(reason) => Some(reason),
+                    _ if wanted.purpose == Purpose::Capture => continue,
+                    _ => None,
+                };
+                let frame = batch.packets.data(place);
+                if wanted.filter.takes_reason(dropped) && wanted.filter.takes_destination(frame) {
+                    self.copy(wanted, frame, batch.packets.pkt_len(place), |seen| {
+                        (seen.origin, seen.is_leaving, seen.tsc) = (origin, false, tsc);
+                        (seen.next_hop, seen.fate) = (batch.next_hop(place), Fate::of(batch, place));
+                    });
+                }
             }
         }
     }
 
     /// Looks at packets that a queue has no room for, as they would have left.
     #[cold]
-    pub(crate) fn refused(&self, packets: &Burst, reason: DropReason) {
+    pub(crate) fn refused(&self, packets: &Burst, origin: PacketOrigin, reason: DropReason) {
         for packet in packets.iter() {
-            self.dropped((packet.data(), packet.pkt_len()), usize::MAX, reason);
+            self.lost((packet.data(), packet.pkt_len()), origin, true, reason);
         }
     }
 
-    /// Looks at one packet that is dropped after its verdict: its first bytes, and its length. `input` is the number of its RX queue.
+    /// Looks at one packet that is dropped after its verdict: its first bytes, and its length.
     #[cold]
-    pub(crate) fn dropped(&self, (frame, frame_bytes): (&[u8], u32), input: usize, reason: DropReason) {
-        self.copy(Purpose::Capture, frame, frame_bytes, |seen| {
-            (seen.input, seen.vrf, seen.tsc) = (input, 0, dpdk_ffi::tsc());
-            (seen.next_hop, seen.fate) = (None, Fate::Dropped(reason));
-        });
+    pub(crate) fn dropped(&self, frame: (&[u8], u32), origin: PacketOrigin, reason: DropReason) {
+        self.lost(frame, origin, false, reason);
+    }
+
+    /// Looks at a packet that is dropped after its verdict. A trace that wants no reason has had it with its verdict.
+    fn lost(
+        &self,
+        (frame, frame_bytes): (&[u8], u32),
+        origin: PacketOrigin,
+        is_leaving: bool,
+        reason: DropReason,
+    ) {
+        for wanted in [Purpose::Capture, Purpose::Trace]
+            .into_iter()
+            .filter_map(|purpose| self.wanted_from(purpose, origin))
+        {
+            let is_new = wanted.purpose == Purpose::Capture || wanted.filter.wants_reason();
+            if is_new && wanted.filter.takes_reason(Some(reason)) && wanted.filter.takes_destination(frame) {
+                self.copy(wanted, frame, frame_bytes, |seen| {
+                    (seen.origin, seen.is_leaving, seen.tsc) = (origin, is_leaving, dpdk_ffi::tsc());
+                    (seen.next_hop, seen.fate) = (None, Fate::Dropped(reason));
+                });
+            }
+        }
     }
 
     /// Copies a packet if one more is wanted.
-    fn copy(&self, purpose: Purpose, frame: &[u8], frame_bytes: u32, fill: impl FnOnce(&mut WatchedPacket)) {
-        if self.left(purpose) == 0 {
+    fn copy(&self, wanted: Wanted, frame: &[u8], frame_bytes: u32, fill: impl FnOnce(&mut WatchedPacket)) {
+        if self.left(wanted.purpose) == 0 {
             return;
         }
         let Ok(mut seen) = self.free.1.try_recv() else {
             self.missed.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let one_less = |left: u64| left.checked_sub(1);
-        if self.wanted(purpose).fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less).is_err() {
-            // Another lcore copied the last one.
+        if !self.wish(wanted.purpose).claim(wanted.round) {
+            // Another lcore copied the last one, or something else is wanted now.
             return self.give_back(seen);
         }
         seen.frame.clear();
         seen.frame.extend_from_slice(&frame[..frame.len().min(KEPT_BYTES)]);
-        (seen.purpose, seen.frame_bytes) = (purpose, frame_bytes);
+        (seen.purpose, seen.round, seen.frame_bytes) = (wanted.purpose, wanted.round, frame_bytes);
         fill(&mut seen);
         // Cannot be full: the channel has room for all.
         drop(self.seen.0.try_send(seen));
@@ -200,17 +417,21 @@ impl Watch {
 
 impl WatchedPacket {
     fn empty() -> Self {
-        let fate = Fate::Dropped(DropReason::NotIp);
-        let frame = Vec::with_capacity(KEPT_BYTES);
         Self {
             purpose: Purpose::Trace,
-            frame,
+            round: 0,
+            frame: Vec::with_capacity(KEPT_BYTES),
             frame_bytes: 0,
-            input: 0,
-            vrf: 0,
+            origin: PacketOrigin::UNKNOWN,
+            is_leaving: false,
             tsc: 0,
             next_hop: None,
-            fate,
+            fate: Fate::Dropped(DropReason::NotIp),
         }
     }
 }
+
+#[cfg(test)]
+#[cfg(not(model))]
+#[path = "watch_test.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! Text in columns, for answers that are lists.
+//! Text in columns, for answers that are lists, and numbers as people read them.
 
 use std::fmt;
 
@@ -31,8 +31,9 @@ impl fmt::Display for Columns {
         for row in &self.rows {
             for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
                 let gap = if column == 0 { "" } else { "  " };
-                let is_number =
-                    !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+                let is_numeric = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b',');
+                let is_number = cell.starts_with(|first: char| first.is_ascii_digit());
+                let is_number = is_number && cell.bytes().all(is_numeric);
                 match (is_number, column + 1 == columns) {
                     (true, _) => write!(f, "{gap}{cell:>width$}")?,
                     (false, true) => write!(f, "{gap}{cell}")?,
@@ -45,16 +46,37 @@ impl fmt::Display for Columns {
     }
 }
 
+/// A whole number in groups of three digits: `1,234,567`. For text; JSON and metrics have plain digits.
+pub(crate) fn grouped(count: impl fmt::Display) -> String {
+    let digits = count.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn digits_are_in_groups_of_three() {
+        let all = [0, 7, 999, 1000, 12_345, 999_999, 1_234_567, u64::MAX].map(grouped);
+        let wanted =
+            ["0", "7", "999", "1,000", "12,345", "999,999", "1,234,567", "18,446,744,073,709,551,615"];
+        assert_eq!(all, wanted);
+    }
+
+    #[test]
     fn columns_are_aligned() {
         let mut columns = Columns::new(["port", "rx", "name"]);
-        columns.row(["0".into(), "12345".into(), "net_null0".into()]);
+        columns.row(["0".into(), grouped(12_345), "net_null0".into()]);
         columns.row(["10".into(), "7".into(), "x".into()]);
-        assert_eq!(columns.to_string(), "port  rx     name\n   0  12345  net_null0\n  10      7  x\n");
+        assert_eq!(columns.to_string(), "port  rx      name\n   0  12,345  net_null0\n  10       7  x\n");
         assert_eq!(Columns::new([]).to_string(), "");
     }
 }

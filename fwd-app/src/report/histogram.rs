@@ -1,13 +1,14 @@
 //! Histograms for people: bars for the terminal, and a latency histogram in HdrHistogram's percentile text form.
 
+use super::columns::grouped;
 use fib::units::time_text;
 use hdrhistogram::Histogram;
 use std::fmt::Write as _;
 
 /// Characters of the longest bar.
 const BAR: usize = 50;
-/// Buckets at most; wider ones are used when there would be more.
-const ROWS: usize = 24;
+/// Buckets at most; wider ones are used when there would be more. The summary is to fit a terminal of 25 lines.
+const ROWS: usize = 8;
 
 /// A bar for `count`, where `largest` is the largest count there is: a count above 0 has at least one character.
 pub(crate) fn bar(count: u64, largest: u64) -> String {
@@ -28,9 +29,10 @@ pub(crate) fn bars(histogram: &Histogram<u64>) -> String {
         let share = below as f64 * 100.0 / histogram.len() as f64;
         let _ = writeln!(
             out,
-            "  {:>9} - {:<9} |{bar:<BAR$}| {count:>12} {share:>7.3} %",
+            "  {:>9} - {:<9} |{bar:<BAR$}| {:>14} {share:>7.3} %",
             time_text(from),
-            time_text(to)
+            time_text(to),
+            grouped(count)
         );
     }
     out
@@ -48,7 +50,7 @@ fn rows(histogram: &Histogram<u64>) -> Vec<(u64, u64, u64)> {
         if rows.len() <= ROWS {
             return rows;
         }
-        base *= base;
+        base *= 1.25;
     }
 }
 

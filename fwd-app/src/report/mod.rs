@@ -13,6 +13,7 @@
 //! | [`periodic`] | rates and drops while packets flow |
 //! | [`progress`] | the bar of a long load |
 //! | [`console`] | stderr and stdout: nobody waits for them while packets flow |
+//! | [`repeats`] | warnings that repeat |
 //! | [`output`] | results to stdout, or to files that appear whole |
 
 pub(crate) mod columns;
@@ -21,6 +22,7 @@ pub(crate) mod histogram;
 pub(crate) mod output;
 pub(crate) mod periodic;
 pub(crate) mod progress;
+mod repeats;
 pub(crate) mod text;
 pub(crate) mod vrfs;
 

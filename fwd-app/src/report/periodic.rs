@@ -1,6 +1,7 @@
 //! Lines on stderr while packets flow: rates and drops since the last line, for `--stats-period` and SIGUSR1, and the first error of
 //! the engine.
 
+use super::columns::grouped;
 use super::console;
 use crate::datapath::Counters;
 use crate::topology::Handle;
@@ -34,7 +35,7 @@ impl Periodic {
             return;
         }
         let counters = running.counters();
-        console::line(line(&counters, &self.last, since, now - start));
+        console::asked(line(&counters, &self.last, since, now - start));
         (self.last, self.last_time) = (counters, Some(now));
     }
 }
@@ -53,7 +54,7 @@ fn line(now: &Counters, before: &Counters, since: Duration, running: Duration) -
         per((bytes + packets * super::WIRE_BYTES) * 8) / 1e9
     );
     for (reason, count) in now.drops.since(&before.drops).iter().filter(|(_, count)| *count > 0) {
-        line.push_str(&format!("  {reason} {count}"));
+        line.push_str(&format!("  {reason} {}", grouped(count)));
     }
     line
 }
@@ -71,6 +72,6 @@ mod tests {
         now.drops.add(DropReason::NoRoute, 500_000);
         let text = line(&now, &before, Duration::from_secs(1), Duration::from_secs(2));
         assert!(text.contains("rx 2.000 Mpps  tx 1.500 Mpps  0.720 Gbit/s (L2) 1.008 (L1)"), "{text}");
-        assert!(text.ends_with("  no_route 500000"), "{text}");
+        assert!(text.ends_with("  no_route 500,000"), "{text}");
     }
 }

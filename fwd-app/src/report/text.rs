@@ -1,8 +1,9 @@
 //! For people: how the forwarder is set up, before the first packet, and the summary, after the last.
 
+use super::columns::{Columns, grouped};
 use super::histogram::bars;
 use super::vrfs::VrfReports;
-use super::{EngineReport, LatencyNs, Packets, Setup, SilentLcore, Summary};
+use super::{EngineReport, LatencyNs, Packets, PortReport, Setup, SilentLcore, Summary};
 use crate::forwarder::Forwarder;
 use crate::ports::PortRecord;
 use crate::topology::Settings;
@@ -21,8 +22,8 @@ pub(crate) fn banner(forwarder: &Forwarder, settings: Settings, plan: &LcorePlan
             "engine   {} ({}), {} IPv4 and {} IPv6 routes in {:.1} MB, read in {:.2} s, built in {:.2} s",
             engine.info().name,
             engine.info().isa_name,
-            stats.routes_v4,
-            stats.routes_v6,
+            grouped(stats.routes_v4),
+            grouped(stats.routes_v6),
             megabytes(stats.table_bytes),
             tally.load_s,
             tally.build_s
@@ -111,7 +112,13 @@ pub(crate) fn render(summary: &Summary) -> String {
         rate.mpps, rate.gbps, rate.gbps_l1, rate.duration_s, rate.mpps_busy
     );
     if let Some(trace) = &summary.trace {
-        let _ = writeln!(out, "source   {}, {} packets from {}", trace.file, trace.fed, trace.packets_from);
+        let _ = writeln!(
+            out,
+            "source   {}, {} packets from {}",
+            trace.file,
+            grouped(trace.fed),
+            trace.packets_from
+        );
     }
     out.push_str(&latency(latency_ns));
     out.push_str(&bars(&summary.histogram));
@@ -126,12 +133,17 @@ pub(crate) fn render(summary: &Summary) -> String {
     }
     out.push_str(&self::engine(engine));
     out.push_str(&self::setup(setup));
-    ports_text(&mut out, summary);
+    ports_text(&mut out, &summary.ports);
     summary.vrfs.lines().iter().for_each(|line| {
         let _ = writeln!(out, "{line}");
     });
     if summary.command == "replay" && verify.checked + verify.mismatches > 0 {
-        let _ = writeln!(out, "verify   {} checked, {} mismatches", verify.checked, verify.mismatches);
+        let _ = writeln!(
+            out,
+            "verify   {} checked, {} mismatches",
+            grouped(verify.checked),
+            grouped(verify.mismatches)
+        );
     }
     out
 }
@@ -144,16 +156,16 @@ pub(crate) fn engine(engine: &EngineReport) -> String {
         "engine   {} ({}), {} IPv4 and {} IPv6 routes in {:.1} MB{}, generation {} ({} applied here, {} updates)",
         engine.name,
         engine.isa,
-        engine.routes_v4,
-        engine.routes_v6,
+        grouped(engine.routes_v4),
+        grouped(engine.routes_v6),
         megabytes(engine.table_bytes),
         match engine.pages.words() {
             words if words.is_empty() => words,
             words => format!(" ({words})"),
         },
-        engine.generation,
-        engine.generations_applied,
-        engine.updates_applied
+        grouped(engine.generation),
+        grouped(engine.generations_applied),
+        grouped(engine.updates_applied)
     );
     let retired = engine.retired_bytes + engine.retired_egress_bytes;
     if retired > 0 {
@@ -167,7 +179,9 @@ pub(crate) fn engine(engine: &EngineReport) -> String {
             Some(reason) => writeln!(
                 out,
                 "fallback {} answers for {} ({} packets looked up again): {reason}",
-                fallback.fallback, fallback.engine, fallback.looked_up_again
+                fallback.fallback,
+                fallback.engine,
+                grouped(fallback.looked_up_again)
             ),
             None => writeln!(out, "fallback {} was ready and not needed", fallback.fallback),
         };
@@ -184,62 +198,73 @@ pub(crate) fn setup(setup: &Setup) -> String {
     )
 }
 
-/// Ports that only send, and what drivers lost.
-fn ports_text(out: &mut String, summary: &Summary) {
-    let senders: Vec<_> =
-        summary.ports.iter().filter(|port| !port.receives).map(|port| &*port.name).collect();
-    if summary.command == "run" && !senders.is_empty() {
-        let _ = writeln!(
-            out,
-            "port     {}: sends only, for no lcore of --config receives from it",
-            senders.join(", ")
-        );
+/// The ports, a line each: what drivers counted.
+fn ports_text(out: &mut String, ports: &[PortReport]) {
+    if ports.is_empty() {
+        return;
     }
-    for port in summary.ports.iter().filter(|port| port.rx_missed + port.rx_errors + port.rx_nombuf > 0) {
-        let _ = writeln!(
-            out,
-            "port     {}: {} missed, {} with errors, {} times no mbuf (what the driver counted)",
-            port.name, port.rx_missed, port.rx_errors, port.rx_nombuf
-        );
+    let headings = ["port", "name", "rx", "tx", "missed", "errors", "no mbuf", ""];
+    let mut columns = Columns::new(headings);
+    for (index, port) in ports.iter().enumerate() {
+        let PortReport { name, receives, rx, tx, rx_missed, rx_errors, tx_errors, rx_nombuf, .. } = port;
+        let [rx, tx, missed, errors, no_mbuf] =
+            [*rx, *tx, *rx_missed, rx_errors + tx_errors, *rx_nombuf].map(grouped);
+        let note = if *receives { "" } else { "sends only: no lcore of --config receives from it" };
+        columns.row([index.to_string(), name.clone(), rx, tx, missed, errors, no_mbuf, note.to_owned()]);
     }
+    let _ = write!(out, "{columns}");
 }
+
+/// The reasons of drops in a line: all that an ordinary run has.
+const DROPS_PER_LINE: usize = 4;
 
 fn packets_text(out: &mut String, packets: &Packets) {
     let drops: u64 = packets.drops.values().sum();
     let kept = if packets.is_conserved() { "" } else { "  NOT CONSERVED: rx != tx + drops + held" };
     let _ = writeln!(
         out,
-        "packets  {} rx = {} tx + {drops} dropped + {} held{kept}",
-        packets.rx, packets.tx, packets.held
+        "packets  {} rx = {} tx + {} dropped + {} held{kept}",
+        grouped(packets.rx),
+        grouped(packets.tx),
+        grouped(drops),
+        grouped(packets.held)
     );
     if packets.originated + packets.punted > 0 {
         let _ = writeln!(
             out,
             "  own    {} originated (on the side of rx), {} punted (on the side of tx)",
-            packets.originated, packets.punted
+            grouped(packets.originated),
+            grouped(packets.punted)
         );
     }
     if packets.fragmented > 0 {
-        let _ = writeln!(out, "  frag   {} left as fragments (punted, and originated)", packets.fragmented);
+        let _ = writeln!(
+            out,
+            "  frag   {} left as fragments (punted, and originated)",
+            grouped(packets.fragmented)
+        );
     }
     if packets.icmp_limited > 0 {
         let _ = writeln!(
             out,
             "  icmp   {} answers and errors not made (rate limit; no packets)",
-            packets.icmp_limited
+            grouped(packets.icmp_limited)
         );
     }
     if packets.punts_lost.values().any(|count| *count > 0) {
-        let of_class = packets.punts_lost.iter().map(|(class, count)| format!("{count} {class}"));
+        let of_class = packets.punts_lost.iter().map(|(class, count)| format!("{} {class}", grouped(count)));
         let shown = of_class.collect::<Vec<_>>().join(", ");
         let _ =
             writeln!(out, "  lost   not handed to the router, which had enough: {shown} (among the drops)");
     }
-    for (reason, count) in packets.drops.iter().filter(|(_, count)| **count > 0) {
-        let _ = writeln!(out, "  drop   {reason:<14} {count:>12}");
+    let drops: Vec<_> = packets.drops.iter().filter(|(_, count)| **count > 0).collect();
+    for some in drops.chunks(DROPS_PER_LINE) {
+        let some: Vec<_> =
+            some.iter().map(|(reason, count)| format!("{reason} {}", grouped(count))).collect();
+        let _ = writeln!(out, "  drop   {}", some.join(", "));
     }
     if let Some(count @ 1..) = packets.reordered {
-        let _ = writeln!(out, "  ORDER  {count} packets overtook one of their own queue and port");
+        let _ = writeln!(out, "  ORDER  {} packets overtook one of their own queue and port", grouped(count));
     }
 }
 
@@ -253,8 +278,9 @@ pub(crate) fn latency(latency: &LatencyNs) -> String {
     let LatencyNs { min, p50, p90, p99, p99_9, p99_99, max, count, measured, .. } = *latency;
     let [min, p50, p90, p99, p99_9, p99_99, max] = [min, p50, p90, p99, p99_9, p99_99, max].map(time_text);
     format!(
-        "latency  min {min}, p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p99_9}, p99.99 {p99_99}, max {max}, mean {mean}, of {count} packets \
-         ({measured})\n"
+        "latency  min {min}, p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p99_9}, p99.99 {p99_99}, max {max}, mean {mean}, of {} packets \
+         ({measured})\n",
+        grouped(count)
     )
 }
 

@@ -2,7 +2,7 @@
 
 use super::text::megabytes;
 use crate::forwarder::Forwarder;
-use crate::report::columns::Columns;
+use crate::report::columns::{Columns, grouped};
 use crate::routes::Vrf;
 use serde::Serialize;
 use std::fmt;
@@ -86,10 +86,10 @@ impl fmt::Display for VrfReports {
             let shared = if vrf.is_shared { " (shared)" } else { "" };
             columns.row([
                 vrf.name.clone(),
-                vrf.routes_v4.to_string(),
-                vrf.routes_v6.to_string(),
-                vrf.next_hops.to_string(),
-                vrf.updates.to_string(),
+                grouped(vrf.routes_v4),
+                grouped(vrf.routes_v6),
+                grouped(vrf.next_hops),
+                grouped(vrf.updates),
                 format!("{}{shared}", vrf.engine),
                 format!("{:.1}", megabytes(vrf.table_bytes)),
                 vrf.ports.join(","),

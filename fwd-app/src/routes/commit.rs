@@ -203,7 +203,15 @@ impl Vrf {
         }
         self.tally.updates += updates;
         self.drop_unused_hops();
-        Ok(self.engine.writer.generation())
+        let generation = self.engine.writer.generation();
+        if updates > 0 {
+            notice::debug(format_args!(
+                "VRF {}: {updates} updates, generation {}",
+                self.name(),
+                generation.0
+            ));
+        }
+        Ok(generation)
     }
 
     /// The changes since the last commit were refused, and the RIB is as it was before.

@@ -360,6 +360,9 @@ impl Vrf {
             Some(since) if since.elapsed() >= *stay => {
                 *marked = None;
                 if self.hops.drop_unused() > 0 {
+                    if let Some(counts) = self.next_hop_counts() {
+                        counts.forget(|id| self.hops.get(id).is_some());
+                    }
                     self.neighbours_have_changed();
                 }
             }

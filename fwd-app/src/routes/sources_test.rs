@@ -6,6 +6,7 @@ mod listing_test;
 mod refused_test;
 
 use super::*;
+use crate::datapath::test_frames;
 use crate::ports::table::SharedPorts;
 use crate::ports::table::tests::ports;
 use crate::routes::feeds::interfaces::Interfaces;
@@ -435,6 +436,23 @@ fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
     let hops = |rig: &SourcesRig| rig.vrf.hops().len();
     let start = hops(&rig);
     let mut most = 0;
+    rig.vrf.count_next_hops(Some(1));
+    // A next hop that routes keep, and one that is dropped below.
+    let is_bare = |(_, hop): &(NextHopId, &NextHop)| **hop == NextHop::Bare;
+    let (kept, _) = rig.vrf.hops().iter().find(is_bare).unwrap();
+    let dropped = rig.vrf.hops.intern(NextHop::Port { port: 1 }).unwrap();
+    rig.vrf.neighbours_have_changed();
+    rig.vrf.refresh_stale_egress();
+    let frames = vec![test_frames::V4::default().frame(); 2];
+    if let Some(mut batch) = test_frames::batch(&frames) {
+        batch.indices[..2].copy_from_slice(&[kept.get(), dropped.get()]);
+        rig.vrf.next_hop_counts().unwrap().count(0, &batch);
+    }
+    let counted = |rig: &SourcesRig| {
+        let counts = rig.vrf.next_hop_counts().unwrap();
+        [kept, dropped].map(|id| counts.of(id).packets)
+    };
+    assert_eq!(counted(&rig), [1, 1]);
     for round in 0..20_000_u32 {
         let [.., high, low] = round.to_be_bytes();
         let gateway = Some(IpAddr::from([10, 0, high, low]));
@@ -454,6 +472,7 @@ fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
         }
     }
     while rig.learn() {}
+    assert_eq!(counted(&rig), [1, 0], "an id that gets another meaning starts at 0");
     assert!(most < 2 * HOPS_MIN + start && rig.hop().starts_with("via 10.0."), "{most}, {}", rig.hop());
 }
 

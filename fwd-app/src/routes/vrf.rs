@@ -11,7 +11,8 @@ use super::commit::Changes;
 use super::engine_swap::Building;
 use super::files::{LoadProgress, load_rib};
 use super::spec::TableSpec;
-use crate::datapath::egress::{Inputs, check_ports};
+use crate::datapath::egress::{Inputs, check_ports, last_dense};
+use crate::datapath::hop_counts::HopCounts;
 use crate::datapath::{EgressError, EgressTable};
 use crate::engines::{EngineSpec, Made};
 use crate::notice;
@@ -59,6 +60,8 @@ struct InService {
     retired: Retired<EgressTable>,
     /// The ports that it was made from.
     ports: Arc<PortTable>,
+    /// How many next hops there were when packets without a cell of their own were last looked into.
+    hops_seen: usize,
     /// Whether a neighbour has changed since the table was made.
     is_stale: bool,
 }
@@ -213,14 +216,14 @@ impl Vrf {
         let table = build((&self.hops, &self.rib), (&ports, self.opened.number), None)?;
         let table = Arc::new(ArcSwap::from_pointee(table));
         self.egress.in_service =
-            Some(InService { table, retired: Retired::default(), ports, is_stale: false });
+            Some(InService { table, retired: Retired::default(), ports, hops_seen: 0, is_stale: false });
         Ok(())
     }
 
     /// Makes the egress table anew if something has changed: ports, links, next hops, neighbours, or the routes of gateways.
     pub(super) fn refresh_egress(&mut self) -> Result<(), EgressError> {
         let Self { opened, hops, rib, egress: Egress { ports, in_service }, .. } = self;
-        let Some(InService { table, retired, ports: made_from, is_stale }) = in_service else {
+        let Some(InService { table, retired, ports: made_from, is_stale, .. }) = in_service else {
             return Ok(());
         };
         let (before, ports) = (table.load(), ports.load_full());
@@ -263,11 +266,34 @@ impl Vrf {
         self.egress.in_service.as_ref().map(|egress| Arc::clone(&egress.table))
     }
 
-    /// Frees tables that were replaced and that no lcore has any more; call it now and then.
+    /// Counts packets by next hop from now on, on so many lanes, or does not any more. What was counted before is forgotten.
+    pub(crate) fn count_next_hops(&mut self, lanes: Option<usize>) {
+        if let Some(InService { table, retired, hops_seen, .. }) = &mut self.egress.in_service {
+            *hops_seen = 0;
+            let made = table.load().counting(lanes);
+            let bytes = made.bytes();
+            retired.replace(table, Arc::new(made), bytes);
+        }
+    }
+
+    /// What was counted by next hop; `None` while nothing is.
+    pub(crate) fn next_hop_counts(&self) -> Option<Arc<HopCounts>> {
+        self.egress.in_service.as_ref().and_then(|egress| egress.table.load().counts().cloned())
+    }
+
+    /// Frees tables that were replaced and that no lcore has any more, and makes the egress table anew if packets of next hops without
+    /// a cell of their own were counted that could have one; call it now and then.
     pub(crate) fn free_retired(&mut self) {
         self.engine.writer.free_retired();
-        if let Some(egress) = &mut self.egress.in_service {
-            egress.retired.free();
+        let Some(egress) = &mut self.egress.in_service else { return };
+        egress.retired.free();
+        let table = egress.table.load();
+        if let Some(counts) = table.counts()
+            && egress.hops_seen != self.hops.len()
+            && counts.others().packets > 0
+        {
+            egress.hops_seen = self.hops.len();
+            egress.is_stale |= !counts.has_room(last_dense(&self.hops));
         }
     }
 

@@ -1,8 +1,8 @@
 //! Commits, refused deltas, ports and neighbours of a vrf.
 
 use super::*;
-use crate::datapath::Code;
 use crate::datapath::egress::learned::Learner;
+use crate::datapath::{Batch, Code, test_frames};
 use crate::ports::table::tests::ports;
 use crate::routes::test_vrf::vrf_over;
 use fib::MacAddr;
@@ -48,6 +48,58 @@ fn updates_are_in_service_after_the_commit_and_next_hops_are_known_by_then() {
     vrf.update(&Update { action: Action::Withdraw, ..announce(NextHop::Blackhole) }).unwrap();
     assert_eq!(vrf.commit().unwrap(), loaded.next().next());
     assert_eq!((lookup(&vrf), vrf.tally().updates, vrf.tally().deltas), (before, 2, 2));
+}
+
+/// A batch of packets with these next hops.
+fn batch(ids: &[u32]) -> Option<Batch> {
+    let mut batch = test_frames::batch(&vec![test_frames::V4::default().frame(); ids.len()])?;
+    batch.indices[..ids.len()].copy_from_slice(ids);
+    Some(batch)
+}
+
+#[test]
+fn packets_are_counted_by_next_hop_while_that_is_on_and_new_next_hops_get_cells() {
+    let mut vrf = with_ports();
+    assert!(vrf.next_hop_counts().is_none(), "off unless asked for");
+    vrf.count_next_hops(Some(1));
+    let count = |vrf: &Vrf, ids: &[u32]| {
+        let counts = vrf.next_hop_counts().unwrap();
+        batch(ids).is_some_and(|batch| {
+            counts.count(0, &batch);
+            true
+        })
+    };
+    let packets = |vrf: &Vrf, id: u32| vrf.next_hop_counts().unwrap().of(NextHopId::from_answer(id)).packets;
+    // Bare ids need no new egress table, so this one has no cell at first.
+    let bare = 400_000;
+    vrf.update(&Update {
+        action: Action::Announce(Hop::Id(NextHopId::new(bare).unwrap())),
+        ..announce(NextHop::Local)
+    })
+    .unwrap();
+    vrf.commit().unwrap();
+    if !count(&vrf, &[1, bare, bare]) {
+        return;
+    }
+    assert_eq!((packets(&vrf, 1), packets(&vrf, bare)), (1, 0));
+    assert_eq!(vrf.next_hop_counts().unwrap().others().packets, 2);
+    vrf.free_retired();
+    vrf.refresh_stale_egress();
+    count(&vrf, &[1, bare]);
+    assert_eq!((packets(&vrf, 1), packets(&vrf, bare)), (2, 1));
+    assert_eq!(vrf.next_hop_counts().unwrap().others().packets, 2);
+    let table = vrf.egress_table().unwrap().load_full();
+    vrf.free_retired();
+    vrf.refresh_stale_egress();
+    assert!(Arc::ptr_eq(&table, &vrf.egress_table().unwrap().load_full()), "nothing is left to do");
+    // Of other changes the counts know nothing.
+    set_link(&vrf, 1, false);
+    vrf.commit().unwrap();
+    assert_eq!(packets(&vrf, 1), 2);
+    vrf.count_next_hops(None);
+    assert!(vrf.next_hop_counts().is_none());
+    vrf.count_next_hops(Some(1));
+    assert_eq!(packets(&vrf, 1), 0, "it starts at 0");
 }
 
 #[test]

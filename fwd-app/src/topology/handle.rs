@@ -263,6 +263,11 @@ impl Handle {
         self.lcores.iter().for_each(|look| drop(look.queues.take_back()));
     }
 
+    /// Stages that give verdicts, each of which counts on a lane of its own.
+    pub(crate) fn lanes(&self) -> usize {
+        self.readers.len()
+    }
+
     /// Where packets can be looked at.
     pub(crate) fn watch(&self) -> &Arc<Watch> {
         &self.watch

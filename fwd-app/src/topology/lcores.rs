@@ -134,6 +134,7 @@ type VrfReaders = (Vec<Box<dyn EngineReader>>, Arc<ReaderSwap>);
 impl Builder<'_> {
     fn build(mut self) -> Result<BuiltStages, BuildError> {
         let plan = self.plan;
+        self.parts.watch.set_ports(plan.inputs.iter().map(|input| input.port));
         let channels = Channels::new(&self);
         let (mut lcores, mut looks) = (Vec::with_capacity(plan.lcores.len()), Vec::new());
         for (lcore, jobs) in &plan.lcores {
@@ -190,7 +191,8 @@ impl Builder<'_> {
         let vrfs = readers.into_iter().zip(&self.parts.vrfs).map(tables).collect();
         let watch = Arc::clone(&self.parts.watch);
         let (tx, published) = (self.tx(tx)?, self.publish());
-        let path = InputPath { vrfs, tx, counters: Counters::default(), published, watch };
+        let lane = self.readers.len() - 1;
+        let path = InputPath { vrfs, tx, counters: Counters::default(), published, watch, lane };
         Ok(Worker::new(inputs, path, Arc::clone(&self.control), swap))
     }
 
@@ -228,6 +230,7 @@ impl Builder<'_> {
             vrfs: readers.into_iter().zip(&self.parts.vrfs).map(tables).collect(),
             swap,
             watch: Arc::clone(&self.parts.watch),
+            lane: self.readers.len() - 1,
             counters: Counters::default(),
             turn: 0,
             closed: false,

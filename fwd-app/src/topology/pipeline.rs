@@ -203,6 +203,8 @@ pub(crate) struct EngineStage {
     pub(crate) swap: Arc<ReaderSwap>,
     /// Where packets are looked at.
     pub(crate) watch: Arc<Watch>,
+    /// Its lane of the counts by next hop.
+    pub(crate) lane: usize,
     /// Its counters: only cycles.
     pub(crate) counters: Counters,
     /// Batches so far.
@@ -255,7 +257,11 @@ impl Stage for EngineStage {
             watch.lap(&mut self.counters, StageName::Lookup, count);
             // Loaded after the lookup. A new egress table is stored before the engine learns the new ids, so this one has every id
             // in the answers.
-            verdict(&mut batch, egress.load());
+            let table = egress.load();
+            verdict(&mut batch, table);
+            if let Some(counts) = table.counts() {
+                counts.count(self.lane, &batch);
+            }
             watch.lap(&mut self.counters, StageName::Verdict, count);
             if self.watch.is_on() {
                 self.watch.look(&batch);
@@ -413,6 +419,7 @@ mod tests {
                 }],
                 swap: Arc::default(),
                 watch: Arc::default(),
+                lane: 0,
                 counters: Counters::default(),
                 turn: 0,
                 closed: false,

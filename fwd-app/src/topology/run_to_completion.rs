@@ -67,6 +67,8 @@ pub(crate) struct InputPath {
     pub(crate) published: Arc<Published>,
     /// Where packets are looked at.
     pub(crate) watch: Arc<Watch>,
+    /// Its lane of the counts by next hop.
+    pub(crate) lane: usize,
 }
 
 /// Where the packets of a VRF are looked up.
@@ -199,7 +201,11 @@ impl InputPath {
         watch.lap(counters, StageName::Lookup, count);
         // Loaded after the lookup. A new egress table is stored before the engine learns the new ids, so this one has every id in
         // the answers.
-        verdict(batch, egress.load());
+        let table = egress.load();
+        verdict(batch, table);
+        if let Some(counts) = table.counts() {
+            counts.count(self.lane, batch);
+        }
         watch.lap(counters, StageName::Verdict, count);
         if self.watch.is_on() {
             self.watch.look(batch);

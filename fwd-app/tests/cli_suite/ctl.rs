@@ -5,6 +5,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -175,10 +176,51 @@ fn the_prompt_completes_words_shows_errors_and_keeps_a_history() {
 }
 
 #[test]
-fn completions_know_the_commands() {
+fn completions_are_scripts_of_the_shells() {
     for shell in ["bash", "zsh", "fish"] {
         let script = fwd(&["completions", shell]).ok();
-        assert!(script.contains("replay") && script.contains("socket"), "{shell}");
+        assert!(script.contains("fwd-app") && script.contains("FWD_APP_COMPLETE"), "{shell}: {script}");
     }
     fwd(&["completions", "cmd"]).fails(2, &["cmd", "bash"]);
+}
+
+/// What bash offers at the end of a command line, with the script of `completions`.
+fn bash_offers(line: &[&str]) -> Vec<String> {
+    let program = Path::new(env!("CARGO_BIN_EXE_fwd-app"));
+    let folders = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    // As bash calls the function of `complete -F`: command, word, word before.
+    let script = r#"
+        source <(fwd-app completions bash)
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9
+        _clap_complete_fwd_app fwd-app "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        printf '%s\n' "${COMPREPLY[@]}""#;
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "-c", script, "bash"]).args(line).env("PATH", folders);
+    let output = bash.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_the_words_of_ctl_and_the_names_of_engines() {
+    for (line, wanted) in [
+        (&["fwd-app", "ctl", "show", "n"][..], &["neigh", "next-hops"][..]),
+        (&["fwd-app", "ctl", "--json", "--socket", "/x", "sh", "port", ""], &["stats", "xstats", "info"]),
+        (&["fwd-app", "ctl", "trace", "5", "port", "1", "reason", "mt"], &["mtu_exceeded"]),
+        (&["fwd-app", "ctl", "vrf", "red", "set", "engine", "sail-l"], &["sail-l"]),
+        (&["fwd-app", "ctl", "stop", "--d"], &["--drain"]),
+        (&["fwd-app", "replay", "a.pcap", "--engine", "bloom-"], &["bloom-baseline", "bloom-naive"]),
+        (&["fwd-app", "lookup", "--engine", "aut"], &["auto"]),
+        (&["fwd-app", "run", "--fallb"], &["--fallback"]),
+        (&["fwd-app", "compl"], &["completions"]),
+    ] {
+        let offers = bash_offers(line);
+        assert!(wanted.iter().all(|word| offers.iter().any(|offer| offer == word)), "{line:?}: {offers:?}");
+        let start = line.last().unwrap();
+        assert!(offers.iter().all(|offer| offer.starts_with(start)), "{line:?}: {offers:?}");
+    }
+    let engines = bash_offers(&["fwd-app", "run", "--engine", ""]);
+    assert!(engines.len() > 10 && engines.iter().any(|name| name == "host"), "{engines:?}");
+    let after_a_wrong_word = bash_offers(&["fwd-app", "ctl", "show", "dropz", ""]);
+    assert!(after_a_wrong_word.iter().all(|offer| offer.starts_with("--")), "{after_a_wrong_word:?}");
 }

@@ -52,8 +52,9 @@ fn the_text_and_the_histogram_file() {
     let Some(output) = ran(output.unwrap()) else { return };
     assert!(output.status.success(), "{}", stderr(&output));
     let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(text.lines().count() < 25, "{text}");
     for part in [
-        "200000 rx = 187500 tx + 12500 dropped + 0 held",
+        "200,000 rx = 187,500 tx + 12,500 dropped + 0 held",
         "no_route",
         "(L2)",
         "(L1)",

@@ -88,6 +88,13 @@ fn a_port_that_no_lcore_serves_sends_only() {
     for text in [stderr(&output), String::from_utf8_lossy(&output.stdout).into_owned()] {
         assert!(text.contains("net_pcap3") && text.contains("sends only"), "{text}");
     }
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.lines().count() < 25 && text.contains("2,000 rx = 1,875 tx + 125 dropped + 0 held"),
+        "{text}"
+    );
+    let port = text.lines().find(|line| line.contains("net_pcap0")).unwrap();
+    assert_eq!(port.split_whitespace().take(3).collect::<Vec<_>>(), ["0", "net_pcap0", "2,000"], "{text}");
     assert!(stderr(&output).contains("0 RX and 1 TX queues"), "{}", stderr(&output));
 }
 

@@ -4,6 +4,7 @@ use crate::run::{eal, run};
 use crate::signals::send;
 use crate::support::{json, mix_command, number, skip, wait};
 use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -11,11 +12,9 @@ use std::time::Duration;
 /// Longer than a drain takes even on a busy host; without a limit a failing test would hang.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// `run` over two null ports, which deliver packets as fast as they are polled, with a line of statistics every 20 ms. EAL's own
-/// log is reduced to errors, since EAL blocks on stderr.
+/// `run` over two null ports, which deliver packets as fast as they are polled, with a line of statistics every 20 ms.
 fn chatty(json: &Path, options: &[&str], prefix: &str) -> Command {
-    let mut eal = eal("(0-1)@(0-0)", prefix);
-    eal.push("--log-level=error".into());
+    let eal = eal("(0-1)@(0-0)", prefix);
     let options = [&["--stats-period", "0.02"], options].concat();
     run(json, &options, &eal, &["net_null0", "net_null1"].map(str::to_owned))
 }
@@ -41,6 +40,45 @@ fn end(child: Child, path: &Path) {
     assert_eq!(output.status.code(), Some(0));
     let summary = json(path);
     assert!(number(&summary, "/packets/rx") > 0);
+}
+
+/// What `run` says on a stderr that is a file, and the journal's stream if `is_journal`.
+fn said(options: &[&str], prefix: &str, is_journal: bool) -> Option<String> {
+    let scratch = tempfile::tempdir().unwrap();
+    let (json, path) = (scratch.path().join("summary.json"), scratch.path().join("stderr"));
+    let file = std::fs::File::create(&path).unwrap();
+    let found = file.metadata().unwrap();
+    let mut command = chatty(&json, &[&["--duration", "0.3"], options].concat(), prefix);
+    let inode = if is_journal { found.ino() } else { found.ino() + 1 };
+    command.env("JOURNAL_STREAM", format!("{}:{inode}", found.dev())).stdout(Stdio::null()).stderr(file);
+    let status = command.status().unwrap();
+    let text = std::fs::read_to_string(path).unwrap();
+    if status.success() {
+        return Some(text);
+    }
+    assert!(skip(&text), "it ended: {text}");
+    None
+}
+
+#[test]
+fn in_the_journal_every_line_has_its_priority_those_of_dpdk_too() {
+    let Some(text) = said(&[], "journal", true) else { return };
+    for line in ["<6>EAL: ", "<6>engine ", "<6>forwarding;", "Mpps"] {
+        assert!(text.lines().any(|said| said.contains(line)), "no {line} in {text}");
+    }
+    let has_priority = |line: &str| ["<3>", "<4>", "<6>"].iter().any(|priority| line.starts_with(priority));
+    assert!(text.lines().all(has_priority), "{text}");
+    let Some(text) = said(&[], "no-journal", false) else { return };
+    assert!(text.lines().any(|line| line.starts_with("EAL: ")) && !text.contains('<'), "{text}");
+}
+
+#[test]
+fn a_level_leaves_out_what_is_less_important_but_not_what_was_asked_for() {
+    let Some(text) = said(&["--log-level", "warn"], "quiet", false) else { return };
+    assert!(text.contains("Mpps"), "{text}");
+    for line in ["engine ", "forwarding;", "EAL: Detected"] {
+        assert!(!text.contains(line), "{line} in {text}");
+    }
 }
 
 #[test]

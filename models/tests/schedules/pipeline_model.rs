@@ -80,6 +80,7 @@ fn stages(
         vrfs: [(), ()].map(vrf).into(),
         swap: Arc::clone(swap),
         watch: Arc::default(),
+        lane: 0,
         counters: Counters::default(),
         turn: 0,
         closed: false,

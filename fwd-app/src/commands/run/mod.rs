@@ -16,6 +16,7 @@ use crate::forwarder::{Forwarder, Site};
 use crate::neighbours::thread::RouterThread;
 use crate::neighbours::thread::asked::{RouterHandle, ToRouter};
 use crate::notice;
+use crate::notice::LogLevel;
 use crate::ports::PortTable;
 use crate::ports::devices::Devices;
 use crate::ports::dpdk::Ended;
@@ -134,8 +135,8 @@ fn forward(
     let taps = Taps::open(&spec.taps, &table)?;
     tables::warn_of_neighbours(&forwarder);
     ports.warn_of_sockets(eal, &plan);
-    text::banner(&forwarder, settings, &plan).into_iter().for_each(line);
-    line("forwarding; Ctrl-C stops");
+    text::banner(&forwarder, settings, &plan).into_iter().for_each(|text| line(LogLevel::Info, text));
+    line(LogLevel::Info, "forwarding; Ctrl-C stops");
 
     let mut periodic = Periodic::new(args.forward.stats_period);
     let taken = cpus_of(eal, &plan);
@@ -242,7 +243,7 @@ fn await_links(
     let mut are_up = Vec::with_capacity(ports.granted.len());
     for (index, (granted, record)) in ports.granted.iter().zip(&table.ports).enumerate() {
         let link = ports.await_link(index, end, || signals.is_stopping())?;
-        text::port((record, granted), &link, plan).into_iter().for_each(line);
+        text::port((record, granted), &link, plan).into_iter().for_each(|text| line(LogLevel::Info, text));
         are_up.push(link.up);
         if granted.rx_queues > 1 && granted.rss.is_empty() {
             let name = &record.name;

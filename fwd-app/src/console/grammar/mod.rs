@@ -283,7 +283,8 @@ pub(crate) fn complete(line: &str) -> (usize, Vec<&'static str>) {
         // A single command whose path is complete, with so many arguments; the last argument may be several words.
         [command] if depth == command.path.len() => {
             let at = given.min(command.args.len().saturating_sub(1));
-            command.args.get(at).map_or(Vec::new(), |arg| arg.choices.to_vec())
+            let previous = words.words.last().copied();
+            command.args.get(at).map_or(Vec::new(), |arg| arg.words_after(previous))
         }
         _ => choices(&commands, depth),
     };

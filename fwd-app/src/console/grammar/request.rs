@@ -3,6 +3,7 @@
 //! A request is complete and well-formed, but says nothing about the forwarder: whether a port, an engine or a route exists is found
 //! out by the one who answers. Its text form is a line of words that parses to the same request.
 
+use crate::datapath::DropReason;
 use crate::datapath::flow::{Flow, has_ports};
 use fib::feed::{Hop, RouteWords};
 use fib::{IpPrefix, MacAddr, Neighbour, PortRef};
@@ -47,10 +48,12 @@ pub(crate) enum Request {
     SetPromiscuous { ports: Ports, on: bool },
     /// `set link PORT up|down`.
     SetLink { port: PortRef, up: bool },
-    /// `trace N`: how the next N packets are forwarded.
-    Trace { packets: NonZeroU64 },
-    /// `capture drops FILE N`: the next N dropped packets, with their reasons.
-    CaptureDrops { file: String, packets: NonZeroU64 },
+    /// `set next-hop-counters on|off`.
+    SetNextHopCounters { on: bool },
+    /// `trace N [FILTERS..]`: how the next N packets are forwarded.
+    Trace { packets: NonZeroU64, filter: WatchFilter },
+    /// `capture drops FILE N [FILTERS..]`: the next N dropped packets, with their reasons.
+    CaptureDrops { file: String, packets: NonZeroU64, filter: WatchFilter },
     /// `capture stop`.
     CaptureStop,
 }
@@ -114,6 +117,8 @@ pub(crate) enum Show {
     Vrfs,
     /// Addresses of ports.
     Addresses,
+    /// Packets and bytes by next hop.
+    NextHops,
 }
 
 /// What `show port` shows.
@@ -145,6 +150,29 @@ pub(crate) enum PortCounters {
     Xstats,
 }
 
+/// Which packets are looked at: those with all that is given here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WatchFilter {
+    /// `port P`: the port that received them.
+    pub(crate) port: Option<PortRef>,
+    /// `vrf V`: the name of their VRF.
+    pub(crate) vrf: Option<String>,
+    /// `to PREFIX`: what their destination is in.
+    pub(crate) to: Option<IpPrefix>,
+    /// `reason R`: why they are dropped.
+    pub(crate) reason: Option<DropReason>,
+}
+
+impl fmt::Display for WatchFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { port, vrf, to, reason } = self;
+        port.iter().try_for_each(|port| write!(f, " port {port}"))?;
+        vrf.iter().try_for_each(|vrf| write!(f, " vrf {vrf}"))?;
+        to.iter().try_for_each(|prefix| write!(f, " to {prefix}"))?;
+        reason.iter().try_for_each(|reason| write!(f, " reason {reason}"))
+    }
+}
+
 /// The ports that a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ports {
@@ -171,6 +199,7 @@ impl Show {
             Self::Feeds => "feeds",
             Self::Vrfs => "vrfs",
             Self::Addresses => "addresses",
+            Self::NextHops => "next-hops",
         }
     }
 }
@@ -220,7 +249,8 @@ impl Request {
     pub(crate) fn is_about_vrf(&self) -> bool {
         match self {
             Self::Show(what) => {
-                matches!(what, Show::Engine | Show::Fib | Show::Neigh | Show::Routes | Show::Feeds)
+                use Show::{Engine, Feeds, Fib, Neigh, NextHops, Routes};
+                matches!(what, Engine | Fib | Neigh | Routes | Feeds | NextHops)
             }
             Self::ClearNeigh { .. }
             | Self::RouteGet { .. }
@@ -297,8 +327,13 @@ impl fmt::Display for Request {
                 write!(f, "set promisc {ports} {}", if *on { "on" } else { "off" })
             }
             Self::SetLink { port, up } => write!(f, "set link {port} {}", if *up { "up" } else { "down" }),
-            Self::Trace { packets } => write!(f, "trace {packets}"),
-            Self::CaptureDrops { file, packets } => write!(f, "capture drops {file} {packets}"),
+            Self::SetNextHopCounters { on } => {
+                write!(f, "set next-hop-counters {}", if *on { "on" } else { "off" })
+            }
+            Self::Trace { packets, filter } => write!(f, "trace {packets}{filter}"),
+            Self::CaptureDrops { file, packets, filter } => {
+                write!(f, "capture drops {file} {packets}{filter}")
+            }
             Self::CaptureStop => f.write_str("capture stop"),
         }
     }

@@ -3,9 +3,13 @@
 //! This table is the only list of commands: the parser, `help` and the completion of the prompt are made from it ([`crate::console::grammar`]).
 //! No command's path is the beginning of another one's.
 
-use crate::console::grammar::request::{Clear, PortCounters, PortFacts, Ports, Request, RouteList, Show};
+use crate::console::grammar::request::{
+    Clear, PortCounters, PortFacts, Ports, Request, RouteList, Show, WatchFilter,
+};
 use crate::console::grammar::routes::{flow, route_list};
 use crate::console::grammar::{self, Input, RouteDiff, Words, WordsError, address, pick, wrong};
+use crate::datapath::DropReason;
+use crate::engines::ENGINES;
 use fib::feed;
 use fib::{IpPrefix, NextHop, PortRef};
 use std::num::NonZeroU64;
@@ -32,6 +36,8 @@ pub(super) struct Arg {
     pub(super) usage: &'static str,
     /// The fixed words among its values, for completion.
     pub(super) choices: &'static [&'static str],
+    /// The fixed words among its values after one of its words.
+    pub(super) after: &'static [(&'static str, &'static [&'static str])],
     /// Values to test it with.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests parse every command with them"))]
     pub(super) examples: &'static [&'static str],
@@ -39,12 +45,22 @@ pub(super) struct Arg {
 
 impl Arg {
     const fn new(usage: &'static str, examples: &'static [&'static str]) -> Self {
-        Self { usage, choices: &[], examples }
+        Self { usage, choices: &[], after: &[], examples }
     }
 
     /// An argument that is one of these words.
     const fn of(usage: &'static str, choices: &'static [&'static str]) -> Self {
-        Self { usage, choices, examples: choices }
+        Self { usage, choices, after: &[], examples: choices }
+    }
+
+    /// The fixed words among its values when it comes after `previous`.
+    pub(super) fn words_after(&self, previous: Option<&str>) -> Vec<&'static str> {
+        let after = self.after.iter().find(|(word, _)| Some(*word) == previous);
+        match (after, self.usage) {
+            (Some((_, words)), _) => words.to_vec(),
+            (None, ENGINE) => ENGINES.names(),
+            (None, _) => self.choices.to_vec(),
+        }
     }
 
     /// Whether a line may end before it.
@@ -54,16 +70,15 @@ impl Arg {
     }
 }
 
-const SOME_PORTS: Arg =
-    Arg { usage: "[PORT|all]", choices: &["all"], examples: &["0", "all", "0000:03:00.0"] };
+const SOME_PORTS: Arg = Arg { choices: &["all"], ..Arg::new("[PORT|all]", &["0", "all", "0000:03:00.0"]) };
 const PORTS: Arg = Arg { usage: "PORT|all", ..SOME_PORTS };
 const PORT: Arg = Arg::new("PORT", &["1", "net_null0"]);
 const ADDRESS: Arg = Arg::new("ADDR", &["192.0.2.1", "2001:db8::1"]);
-const PREFIX: Arg =
-    Arg { usage: "PREFIX", choices: &["default"], examples: &["198.51.100.0/24", "0.0.0.0/0"] };
+const PREFIX: Arg = Arg { choices: &["default"], ..Arg::new("PREFIX", &["198.51.100.0/24", "0.0.0.0/0"]) };
 const HOP: Arg = Arg {
     usage: "(ID | via GATEWAY [dev PORT] | nexthop .. | blackhole | unreachable | prohibit)",
     choices: &["via", "dev", "nexthop", "blackhole", "unreachable", "prohibit"],
+    after: &[],
     examples: &[
         "7",
         "via 192.0.2.1",
@@ -78,12 +93,13 @@ const HOP: Arg = Arg {
 };
 
 const SOURCE: Arg =
-    Arg { usage: "[source S]", choices: SOURCE_WORDS, examples: &["source files", "source fpm"] };
+    Arg { usage: "[source S]", choices: SOURCE_WORDS, after: &[], examples: &["source files", "source fpm"] };
 /// `source`, and all of [`SOURCES`].
 const SOURCE_WORDS: &[&str] = &["source", "addresses", "ctl", "files", "fpm", "kernel"];
 const LISTED: Arg = Arg {
     usage: "[PREFIX [longer]] [source S] [stale] [after PREFIX]",
     choices: &["longer", "source", "stale", "after", "addresses", "ctl", "files", "fpm", "kernel"],
+    after: &[],
     examples: &[
         "198.51.100.0/24",
         "default longer",
@@ -99,6 +115,7 @@ const LISTED: Arg = Arg {
 const FLOW: Arg = Arg {
     usage: "[from ADDR [proto P] [ports A,B] [label N]]",
     choices: &["from", "proto", "ports", "label", "tcp", "udp", "icmp", "icmp6", "sctp"],
+    after: &[],
     examples: &[
         "from 2001:db8::2",
         "from 2001:db8::2 proto icmp6",
@@ -158,13 +175,16 @@ pub(crate) const COMMANDS: &[Command] = &[
     plain(&["show", "vrfs"], "VRFs: ports, routes, engines and their memory", |_| {
         ask(Request::Show(Show::Vrfs))
     }),
+    plain(&["show", "next-hops"], "packets and bytes by next hop, after set next-hop-counters on", |_| {
+        ask(Request::Show(Show::NextHops))
+    }),
     Command {
         path: VRF,
         args: &[
             Arg::new("NAME", &["red", "default"]),
             Arg::new("WORDS..", &["show fib", "route get 192.0.2.1", "set engine host a=1", "clear neigh"]),
         ],
-        help: "a command about one VRF: route, neigh, clear neigh, set engine, or show engine, fib, neigh, routes or feeds",
+        help: "a command about one VRF: route, neigh, clear neigh, set engine, or show engine, fib, neigh, routes, feeds or next-hops",
         make: vrf,
     },
     Command {
@@ -253,7 +273,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         path: &["set", "engine"],
-        args: &[Arg::new("NAME", &["host", "bloom"]), Arg::new("[key=value..]", &["a=1", "a=1 b=c=d e="])],
+        args: &[Arg::new(ENGINE, &["host", "bloom"]), Arg::new("[key=value..]", &["a=1", "a=1 b=c=d e="])],
         help: "look up with another engine, in all VRFs; in one of them after vrf NAME",
         make: set_engine,
     },
@@ -276,18 +296,25 @@ pub(crate) const COMMANDS: &[Command] = &[
         },
     },
     Command {
+        path: &["set", "next-hop-counters"],
+        args: &[Arg::of("on|off", &["on", "off"])],
+        help: "count packets by next hop, from 0, or do not (that costs lcores nothing)",
+        make: |words| ask(Request::SetNextHopCounters { on: words.want_one_of(["on", "off"])? }),
+    },
+    Command {
         path: &["trace"],
-        args: &[COUNT],
-        help: "how the next N packets are forwarded, stage by stage",
-        make: |words| ask(Request::Trace { packets: words.want_count()? }),
+        args: &[COUNT, FILTERS],
+        help: "how the next N packets are forwarded, stage by stage; only those with all that is given after N",
+        make: |words| ask(Request::Trace { packets: words.want_count()?, filter: words.filter()? }),
     },
     Command {
         path: &["capture", "drops"],
-        args: &[Arg::new("FILE", &["/tmp/drops.pcapng"]), COUNT],
-        help: "write the next N dropped packets to a file on the forwarder's host, with the reasons",
+        args: &[Arg::new("FILE", &["/tmp/drops.pcapng"]), COUNT, FILTERS],
+        help: "write the next N dropped packets to a file on the forwarder's host, with the reasons; filters as for trace",
         make: |words| {
             let file = words.want("a file")?.to_owned();
-            ask(Request::CaptureDrops { file, packets: words.want_count()? })
+            let packets = words.want_count()?;
+            ask(Request::CaptureDrops { file, packets, filter: words.filter()? })
         },
     },
     plain(&["capture", "stop"], "end a capture before its last packet", |_| ask(Request::CaptureStop)),
@@ -303,8 +330,17 @@ pub(crate) const COMMANDS: &[Command] = &[
     plain(&["quit"], "leave; the forwarder goes on", |_| Ok(Input::Quit)),
 ];
 
+/// The usage of an argument that is the name of an engine.
+const ENGINE: &str = "ENGINE";
 const DEV: Arg = Arg::of("dev", &["dev"]);
 const COUNT: Arg = Arg::new("N", &["1", "100"]);
+const FILTERS: Arg = Arg {
+    usage: "[port P] [vrf V] [to PREFIX] [reason R]",
+    choices: &FILTER_WORDS,
+    after: &[("port", &[]), ("vrf", &[]), ("to", &[]), ("reason", &DropReason::NAMES)],
+    examples: &["port 1", "reason no_route to 2001:db8::/32 port net_null0 vrf red", "to 192.0.2.1"],
+};
+const FILTER_WORDS: [&str; 4] = ["port", "vrf", "to", "reason"];
 
 #[expect(clippy::unnecessary_wraps, reason = "the type of `Command::make`")]
 fn ask(request: Request) -> Result<Input, WordsError> {
@@ -376,6 +412,27 @@ impl Words<'_> {
             "default" => Ok(IpPrefix::V4(fib::Prefix::DEFAULT)),
             word => Ok(word.parse()?),
         }
+    }
+
+    /// The filters of packets, in any order, to the end of the line.
+    fn filter(&mut self) -> Result<WatchFilter, WordsError> {
+        let mut filter = WatchFilter::default();
+        while let Some(word) = self.next() {
+            let is_first = match pick(word, &FILTER_WORDS)? {
+                "port" => filter.port.replace(PortRef::parse(self.want("a port")?)).is_none(),
+                "vrf" => filter.vrf.replace(self.want("the name of a VRF")?.to_owned()).is_none(),
+                "to" => filter.to.replace(self.want_prefix()?).is_none(),
+                _ => {
+                    let name = pick(self.want("a drop reason")?, &DropReason::NAMES)?;
+                    let reason = DropReason::ALL.into_iter().find(|reason| reason.name() == name);
+                    std::mem::replace(&mut filter.reason, reason).is_none()
+                }
+            };
+            if !is_first {
+                return Err(wrong(word, "each filter once"));
+            }
+        }
+        Ok(filter)
     }
 
     fn want_count(&mut self) -> Result<NonZeroU64, WordsError> {

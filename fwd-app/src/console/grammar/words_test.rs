@@ -1,10 +1,11 @@
 //! Tests of the grammar: every line of help parses, every request prints back, any text is refused or understood.
 
 use crate::console::grammar::request::{
-    Clear, PortCounters, PortFacts, Ports, Request, RouteList, SOURCES, Show,
+    Clear, PortCounters, PortFacts, Ports, Request, RouteList, SOURCES, Show, WatchFilter,
 };
 use crate::console::grammar::table::{COMMANDS, Command};
 use crate::console::grammar::{Input, complete, help, is_blank, parse};
+use crate::datapath::DropReason;
 use crate::datapath::flow::{Flow, has_ports};
 use fib::feed::Hop;
 use fib::{IpPrefix, MacAddr, NextHop, NextHopId, PortRef};
@@ -104,7 +105,22 @@ fn words_may_be_abbreviated() {
         ("cl n", Request::ClearNeigh { address: None }),
         ("sto --d", Request::Stop { drain: true }),
         ("sta", Request::Start),
-        ("\t t \t 5 ", Request::Trace { packets: NonZeroU64::new(5).unwrap() }),
+        (
+            "\t t \t 5 ",
+            Request::Trace { packets: NonZeroU64::new(5).unwrap(), filter: WatchFilter::default() },
+        ),
+        (
+            "tr 5 r no_r p 1 t 10.0.0.0/8",
+            Request::Trace {
+                packets: NonZeroU64::new(5).unwrap(),
+                filter: WatchFilter {
+                    port: Some(PortRef::Index(1)),
+                    vrf: None,
+                    to: Some("10.0.0.0/8".parse().unwrap()),
+                    reason: Some(DropReason::NoRoute),
+                },
+            },
+        ),
         ("set li 1 d", Request::SetLink { port: PortRef::Index(1), up: false }),
         (
             "ro ad default dev 1 pref medium",
@@ -163,6 +179,12 @@ fn errors_say_what_was_wanted_and_what_was_there() {
         ("neigh add 192.0.2.1 dev 1", "there is no 'lladdr'"),
         ("trace 0", "'0' is not understood here, wanted a number of packets from 1"),
         ("trace +1", "'+1' is not understood here, wanted a number of packets from 1"),
+        ("trace 1 from", "'from' is not understood here, wanted port, vrf, to or reason"),
+        ("trace 1 to", "'to' is the last word, wanted a prefix after it"),
+        ("trace 1 reason no", "'no' may be not_ip, no_route, no_neighbour or not_for_us"),
+        ("trace 1 to default to ::/0", "'to' is not understood here, wanted each filter once"),
+        ("capture drops /a 1 port 1 reason", "'reason' is the last word, wanted a drop reason after it"),
+        ("capture drops /a port 1", "'port' is not understood here, wanted a number of packets from 1"),
         ("set promisc all", "'all' is the last word, wanted on or off after it"),
         ("set promisc all o", "'o' may be on or off"),
         ("set engine host x", "'x' is not understood here, wanted key=value"),
@@ -246,7 +268,7 @@ fn help_lists_commands_and_completion_follows_them() {
     let all = help(&[]).unwrap().to_string();
     assert_eq!(all.lines().count(), COMMANDS.len());
     let some = help(&["cap"]).unwrap().to_string();
-    assert!(some.lines().count() == 2 && some.contains("capture drops FILE N  write the next N"), "{some}");
+    assert!(some.lines().count() == 2 && some.contains("write the next N dropped"), "{some}");
     for (line, start, words) in [
         (
             "",
@@ -263,6 +285,12 @@ fn help_lists_commands_and_completion_follows_them() {
         ("route add 10.0.0.0/8 ", 21, &["via", "dev", "nexthop", "blackhole", "unreachable", "prohibit"]),
         ("route add 10.0.0.0/8 via 1.1.1.1 d", 33, &["dev"]),
         ("neigh add 192.0.2.1 ", 20, &["lladdr"]),
+        ("trace 5 ", 8, &["port", "vrf", "to", "reason"]),
+        ("trace 5 port ", 13, &[]),
+        ("trace 5 port 1 r", 15, &["reason"]),
+        ("capture drops /a 5 reason m", 26, &["malformed", "martian", "multicast", "mtu_exceeded"]),
+        ("set engine sail-", 11, &["sail-b", "sail-u", "sail-l", "sail-m", "sail-gpu"]),
+        ("vrf red set engine blo", 19, &["bloom", "bloom-baseline", "bloom-naive"]),
         ("show dropz ", 11, &[]),
         ("start ", 6, &[]),
         ("v", 0, &["vrf"]),
@@ -340,6 +368,13 @@ fn any_request() -> impl Strategy<Value = Request> {
     prop_oneof![plain_request(), about_vrf]
 }
 
+fn filter() -> impl Strategy<Value = WatchFilter> {
+    use proptest::option::of;
+    let reason = of(proptest::sample::select(DropReason::ALL.to_vec()));
+    (of(port()), of("[a-z0-9_-]{1,9}"), of(prefix()), reason)
+        .prop_map(|(port, vrf, to, reason)| WatchFilter { port, vrf, to, reason })
+}
+
 fn plain_request() -> impl Strategy<Value = Request> {
     use {PortFacts::*, Show::*};
     let count = || any::<NonZeroU64>();
@@ -357,6 +392,7 @@ fn plain_request() -> impl Strategy<Value = Request> {
         Feeds,
         Vrfs,
         Addresses,
+        NextHops,
     ];
     let facts = proptest::sample::select(vec![PortFacts::Stats, Xstats, Info]);
     let counters = proptest::sample::select(vec![PortCounters::Stats, PortCounters::Xstats]);
@@ -386,9 +422,14 @@ fn plain_request() -> impl Strategy<Value = Request> {
             .prop_map(|(name, parameters)| Request::SetEngine { name, parameters }),
         (ports(), any::<bool>()).prop_map(|(ports, on)| Request::SetPromiscuous { ports, on }),
         (port(), any::<bool>()).prop_map(|(port, up)| Request::SetLink { port, up }),
-        count().prop_map(|packets| Request::Trace { packets }),
-        ("/[!-~]{1,20}", count()).prop_map(|(file, packets)| Request::CaptureDrops { file, packets }),
+        (count(), filter()).prop_map(|(packets, filter)| Request::Trace { packets, filter }),
+        ("/[!-~]{1,20}", count(), filter()).prop_map(|(file, packets, filter)| Request::CaptureDrops {
+            file,
+            packets,
+            filter
+        }),
         Just(Request::CaptureStop),
+        any::<bool>().prop_map(|on| Request::SetNextHopCounters { on }),
     ]
 }
 

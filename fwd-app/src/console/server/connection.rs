@@ -207,7 +207,7 @@ mod tests {
         }
         client.receive(b"{\"line\":\"help capture\",\"json\":true}\n{\"line\":\"cut");
         assert_eq!(client.next_request(), None);
-        assert!(sent(&mut client).contains(r#""usage":"capture drops FILE N","#));
+        assert!(sent(&mut client).contains(r#""usage":"capture drops FILE N [port P]"#));
         client.receive(b"");
         assert!(client.next_request().is_none() && client.is_over());
         assert_eq!(client.take_errors(), 7);

@@ -5,7 +5,7 @@ use crate::console::Steering;
 use crate::datapath::{Counters, Drops};
 use crate::ports::dpdk::Ended;
 use crate::ports::dpdk::PortCounts;
-use crate::report::columns::Columns;
+use crate::report::columns::{Columns, grouped};
 use crate::report::{LatencyNs, Setup, SilentLcore, StageReport, Summary};
 use crate::topology::handle::{Direction, LcoreCounts};
 use crate::topology::running::Finished;
@@ -119,7 +119,7 @@ impl fmt::Display for DropsShown {
             return writeln!(f, "no drops");
         }
         let mut columns = Columns::new([]);
-        some.iter().for_each(|(reason, count)| columns.row([(**reason).to_owned(), count.to_string()]));
+        some.iter().for_each(|(reason, count)| columns.row([(**reason).to_owned(), grouped(count)]));
         columns.fmt(f)
     }
 }
@@ -168,7 +168,7 @@ impl fmt::Display for QueuesShown {
         let mut columns = Columns::new(["port", "name", "direction", "queue", "lcore", "packets", "refused"]);
         for queue in &self.0 {
             let QueueShown { port, name, direction, queue, lcore, packets, refused } = queue;
-            let numbers = [port.to_string(), queue.to_string(), lcore.to_string(), packets.to_string()];
+            let numbers = [port.to_string(), queue.to_string(), lcore.to_string(), grouped(packets)];
             let [port, queue, lcore, packets] = numbers;
             columns.row([
                 port,
@@ -177,7 +177,7 @@ impl fmt::Display for QueuesShown {
                 queue,
                 lcore,
                 packets,
-                refused.to_string(),
+                grouped(refused),
             ]);
         }
         columns.fmt(f)
@@ -232,10 +232,10 @@ impl fmt::Display for LcoresShown {
             let age = lcore.age_s.map_or_else(String::new, |age_s| format!(" ({age_s:.1} s ago)"));
             columns.row([
                 format!("{}{age}", lcore.lcore),
-                lcore.rx.to_string(),
-                lcore.tx.to_string(),
-                lcore.dropped.to_string(),
-                lcore.batches.to_string(),
+                grouped(lcore.rx),
+                grouped(lcore.tx),
+                grouped(lcore.dropped),
+                grouped(lcore.batches),
                 format!("{:.1} %", lcore.busy * 100.0),
                 cycles.collect::<Vec<_>>().join(" "),
             ]);

@@ -6,6 +6,7 @@
 //! | [`lcores`] | counters by lcore and queue, drops, latencies, the summary so far |
 //! | [`ports`] | devices, links, drivers' statistics |
 //! | [`neighbours`] | neighbours, given and learned |
+//! | [`next_hops`] | packets by next hop |
 //! | [`route`] | the route of an address, its neighbour, and the path of a flow |
 //! | [`routes`] | the list of routes in service |
 //! | [`tables`] | counts of routes, feeds, next hops, the engine |
@@ -13,6 +14,7 @@
 mod addresses;
 mod lcores;
 mod neighbours;
+mod next_hops;
 mod ports;
 mod route;
 mod routes;

@@ -5,7 +5,7 @@ use crate::console::grammar::request::{PortFacts, Ports};
 use crate::console::{Answer, Refusal};
 use crate::ports::dpdk::PortCounts;
 use crate::report::PortReport;
-use crate::report::columns::Columns;
+use crate::report::columns::{Columns, grouped};
 use anyhow::Context as _;
 use dpdk_ffi::{DpdkError, Port};
 use fib::PortRef;
@@ -15,7 +15,7 @@ use std::fmt;
 
 impl Steering<'_> {
     /// The indices of `ports`.
-    fn indices(&self, ports: &Ports) -> Result<Vec<usize>, Refusal> {
+    pub(in crate::console) fn indices(&self, ports: &Ports) -> Result<Vec<usize>, Refusal> {
         let there = &self.desk.site.ports;
         let one = match ports {
             Ports::All => return Ok((0..there.len()).collect()),
@@ -149,7 +149,7 @@ impl fmt::Display for StatsShown {
             let PortReport { rx, tx, rx_bytes, tx_bytes, rx_missed, rx_errors, tx_errors, rx_nombuf, .. } =
                 report;
             let numbers = [rx, tx, rx_bytes, tx_bytes, rx_missed, rx_errors, tx_errors, rx_nombuf];
-            let [a, b, c, d, e, g, h, i] = numbers.map(u64::to_string);
+            let [a, b, c, d, e, g, h, i] = numbers.map(grouped);
             columns.row([port.to_string(), report.name.clone(), a, b, c, d, e, g, h, i]);
         }
         columns.fmt(f)
@@ -179,7 +179,7 @@ impl fmt::Display for XstatsShown {
         for XstatsOf { port, name, xstats } in &self.0 {
             writeln!(f, "port {port} ({name})")?;
             let mut columns = Columns::new([]);
-            xstats.iter().for_each(|(name, count)| columns.row([format!("  {name}"), count.to_string()]));
+            xstats.iter().for_each(|(name, count)| columns.row([format!("  {name}"), grouped(count)]));
             columns.fmt(f)?;
         }
         Ok(())

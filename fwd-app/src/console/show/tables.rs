@@ -5,7 +5,7 @@ use crate::console::server::ServerTally;
 use crate::console::{Answer, ClientCommand, Refusal, Request};
 use crate::engines::EngineSpec;
 use crate::report::EngineReport;
-use crate::report::columns::Columns;
+use crate::report::columns::{Columns, grouped};
 use crate::routes::feeds::running::FeedStatus;
 use fib::details::Details;
 use fib::feed::Hop;
@@ -238,26 +238,27 @@ struct FibShown {
 
 impl fmt::Display for FibShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "routes      {} IPv4, {} IPv6", self.routes_v4, self.routes_v6)?;
-        writeln!(f, "in engine   {} IPv4, {} IPv6", self.used_v4, self.used_v6)?;
-        let Self { blackhole, unreachable, prohibit, .. } = self;
-        if blackhole + unreachable + prohibit > 0 {
+        let counts = |counts: [usize; 2]| counts.map(grouped);
+        let [v4, v6] = counts([self.routes_v4, self.routes_v6]);
+        writeln!(f, "routes      {v4} IPv4, {v6} IPv6")?;
+        let [v4, v6] = counts([self.used_v4, self.used_v6]);
+        writeln!(f, "in engine   {v4} IPv4, {v6} IPv6")?;
+        let discards = [self.blackhole, self.unreachable, self.prohibit];
+        if discards.iter().sum::<usize>() > 0 {
+            let [blackhole, unreachable, prohibit] = discards.map(grouped);
             writeln!(f, "dropping    {blackhole} blackhole, {unreachable} unreachable, {prohibit} prohibit")?;
         }
         if self.refused > 0 {
-            writeln!(f, "refused     {} by the engine, tried again", self.refused)?;
+            writeln!(f, "refused     {} by the engine, tried again", grouped(self.refused))?;
         }
-        writeln!(f, "next hops   {}, {} neighbours", self.next_hops, self.neighbours)?;
+        writeln!(f, "next hops   {}, {} neighbours", grouped(self.next_hops), grouped(self.neighbours))?;
         if self.groups > 0 {
-            let Self { groups, paths, paths_alive, ecmp_seed, .. } = self;
-            writeln!(f, "groups      {groups}, {paths_alive} of {paths} paths alive, seed {ecmp_seed}")?;
+            let [groups, alive, paths] = [self.groups, self.paths_alive, self.paths].map(grouped);
+            writeln!(f, "groups      {groups}, {alive} of {paths} paths alive, seed {}", self.ecmp_seed)?;
         }
-        let Self { rib_bytes, table_bytes, retired_bytes, .. } = self;
-        writeln!(
-            f,
-            "memory      RIB {rib_bytes} bytes, engine {table_bytes} bytes, retired {retired_bytes} bytes"
-        )?;
-        writeln!(f, "generation  {}, {} updates", self.generation, self.updates)
+        let [rib, engine, retired] = [self.rib_bytes, self.table_bytes, self.retired_bytes].map(grouped);
+        writeln!(f, "memory      RIB {rib} bytes, engine {engine} bytes, retired {retired} bytes")?;
+        writeln!(f, "generation  {}, {} updates", grouped(self.generation), grouped(self.updates))
     }
 }
 
@@ -275,7 +276,7 @@ impl fmt::Display for RoutesShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut columns = Columns::new(["family", "length", "routes"]);
         for LengthShown { family, length, routes } in &self.0 {
-            columns.row([(*family).to_owned(), length.to_string(), routes.to_string()]);
+            columns.row([(*family).to_owned(), length.to_string(), grouped(routes)]);
         }
         columns.fmt(f)
     }
@@ -330,17 +331,18 @@ impl fmt::Display for LearnedShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { state, routes, stale, unresolved, unresolved_unreachable: unreachable, .. } = self;
         let Self { no_table, refused, peers_refused, unsupported, errors, .. } = self;
-        write!(f, "{state}; {routes} routes, {stale} stale")?;
+        write!(f, "{state}; {} routes, {} stale", grouped(routes), grouped(stale))?;
         if let Some(seconds) = self.sweep_in_s {
             write!(f, " until {seconds} s from now")?;
         }
-        write!(f, ", {unresolved} without a port")?;
+        write!(f, ", {} without a port", grouped(unresolved))?;
         if *unreachable > 0 {
-            write!(f, " ({unreachable} unreachable)")?;
+            write!(f, " ({} unreachable)", grouped(unreachable))?;
         }
         if *no_table > 0 {
-            write!(f, ", {no_table} of a family that the engine has no table for")?;
+            write!(f, ", {} of a family that the engine has no table for", grouped(no_table))?;
         }
+        let [refused, unsupported, errors] = [refused, unsupported, errors].map(grouped);
         write!(f, ", {refused} refused, {unsupported} unsupported, {errors} errors")?;
         if *peers_refused > 0 {
             write!(f, ", {peers_refused} peers refused")?;
@@ -358,6 +360,9 @@ impl fmt::Display for FeedsShown {
         for FeedShown { feed, name, clients, learned } in &self.0 {
             let counts = clients.as_ref().map(|ClientsShown { tally, routes }| {
                 let ServerTally { clients, requests, errors, turned_away, timed_out } = tally;
+                let [requests, errors, turned_away, timed_out] =
+                    [requests, errors, turned_away, timed_out].map(grouped);
+                let routes = grouped(routes);
                 format!(
                     "{routes} routes, {clients} clients, {turned_away} turned away, {timed_out} timed out, {requests} requests, {errors} errors"
                 )

@@ -13,9 +13,10 @@ mod build;
 pub(crate) mod learned;
 pub(crate) mod ways;
 
-pub(crate) use build::Inputs;
+pub(crate) use build::{Inputs, last_dense};
 
 use super::DropReason;
+use super::hop_counts::HopCounts;
 /// What to do with the packets of one next hop. Its port may be a [`Code`]. The MTU is 65,535 in an entry that drops.
 pub(crate) use dpdk_ffi::simd::Entry as Egress;
 use fib::{Group, MacAddr, NextHop, NextHopId, PortRef, Rib};
@@ -27,7 +28,7 @@ use ways::Ways;
 
 /// The dense array has at least the ids up to this one: 1 MB of entries.
 const DENSE_ANYWAY: u32 = 1 << 16;
-/// The dense array is not extended for bare ids above this one (16 MB of entries); they are computed.
+/// The dense array and the counts by next hop are not extended for bare ids above this one (16 MB of entries); they are computed.
 const DENSE_BARE_MAX: u32 = 1 << 20;
 
 /// The values that replace a port number when a packet is not sent.
@@ -178,6 +179,10 @@ pub(crate) struct EgressTable {
     hash_key: u64,
     /// Number of next hops that are not bare.
     named: usize,
+    /// The largest id that the dense array was made for.
+    hops_last: u32,
+    /// Where packets are counted by next hop, if they are.
+    counts: Option<Arc<HopCounts>>,
     _witness: Witness,
 }
 
@@ -328,6 +333,18 @@ impl EgressTable {
     /// Whether the link of a port is up.
     pub(crate) fn is_up(&self, port: u16) -> bool {
         self.ports.get(usize::from(port)).is_some_and(|port| port.is_up)
+    }
+
+    /// Where packets are counted by next hop, if they are.
+    #[inline(always)]
+    pub(crate) fn counts(&self) -> Option<&Arc<HopCounts>> {
+        self.counts.as_ref()
+    }
+
+    /// The same table, which counts packets by next hop on so many lanes, or none of them.
+    pub(crate) fn counting(&self, lanes: Option<usize>) -> Self {
+        let last = self.hops_last;
+        Self { counts: lanes.map(|lanes| Arc::new(HopCounts::new(lanes, last))), ..self.clone() }
     }
 
     /// Number of next hops in the table that are not bare ids.

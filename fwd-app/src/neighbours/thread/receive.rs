@@ -4,6 +4,7 @@
 use super::{BURST, RouterLoop, Waiting};
 use crate::datapath::punt::{PuntCause, PuntTag};
 use crate::datapath::punt_class::PuntClass;
+use crate::datapath::watch::PacketOrigin;
 use crate::datapath::{DropReason, check};
 use crate::neighbours::ErrorAnswer;
 use crate::neighbours::entries::Key;
@@ -101,7 +102,9 @@ impl RouterLoop {
     pub(super) fn drop_packet(&mut self, tag: PuntTag, packet: &Mbuf, reason: DropReason) {
         self.counters.drops.add(reason, 1);
         if self.watch.is_on() {
-            self.watch.dropped((packet.data(), packet.pkt_len()), tag.input.into(), reason);
+            let vrf = self.ports.load().vrf_of(tag.port);
+            let origin = PacketOrigin::new(tag.input.into(), vrf);
+            self.watch.dropped((packet.data(), packet.pkt_len()), origin, reason);
         }
     }
 

@@ -4,6 +4,7 @@ use super::{HEADER_BYTES, RouterLoop, SHORT, Waiting};
 use crate::datapath::fragment::Cut;
 use crate::datapath::punt::{PuntCause, PuntTag};
 use crate::datapath::rewrite::hop;
+use crate::datapath::watch::PacketOrigin;
 use crate::datapath::{DropReason, check};
 use crate::neighbours::Action;
 use crate::neighbours::action::Unsent;
@@ -106,7 +107,7 @@ impl RouterLoop {
         self.counters.drops.add(reason, 1);
         if self.watch.is_on() {
             let frame_bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-            self.watch.dropped((frame, frame_bytes), usize::MAX, reason);
+            self.watch.dropped((frame, frame_bytes), PacketOrigin::UNKNOWN, reason);
         }
     }
 
@@ -131,7 +132,7 @@ impl RouterLoop {
         self.to.enqueue_burst(&mut self.going);
         self.counters.drops.add(DropReason::TxFull, self.going.len() as u64);
         if self.watch.is_on() {
-            self.watch.refused(&self.going, DropReason::TxFull);
+            self.watch.refused(&self.going, PacketOrigin::UNKNOWN, DropReason::TxFull);
         }
         self.going.free_all();
     }

@@ -23,6 +23,12 @@ use std::sync::Arc;
 /// Next hops that the way of a recursive gateway may lead through.
 const REACH_MAX: usize = 256;
 
+/// The largest id that the dense array has an entry for.
+pub(crate) fn last_dense(hops: &NextHopTable) -> u32 {
+    let is_dense = |(id, hop): &(NextHopId, &NextHop)| **hop != NextHop::Bare || id.get() <= DENSE_BARE_MAX;
+    hops.iter().filter(is_dense).map(|(id, _)| id.get()).max().unwrap_or(0)
+}
+
 /// What an egress table is made from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inputs<'a> {
@@ -66,6 +72,8 @@ impl EgressTable {
             loops: Vec::new(),
             hash_key: flow::key(inputs.ecmp_seed),
             named: 0,
+            hops_last: last_dense(hops),
+            counts: None,
             _witness: Witness::of("egress table"),
         };
         for neighbour in hops.neighbours() {
@@ -80,10 +88,11 @@ impl EgressTable {
                 table.neighbours.entry((address, port)).or_insert(entry);
             }
         }
-        let limit = |id: u32, hop: &NextHop| *hop != NextHop::Bare || id <= DENSE_BARE_MAX;
-        let named = hops.iter().map(|(id, hop)| (id.get(), hop));
-        let last = named.filter(|(id, hop)| limit(*id, hop)).map(|(id, _)| id).max().unwrap_or(0);
-        table.dense = (0..=last.max(DENSE_ANYWAY)).map(|id| table.bare(NextHopId::from_answer(id))).collect();
+        let counts = inputs.before.and_then(EgressTable::counts);
+        table.counts = counts.map(|counts| counts.with_room(table.hops_last));
+        table.dense = (0..=table.hops_last.max(DENSE_ANYWAY))
+            .map(|id| table.bare(NextHopId::from_answer(id)))
+            .collect();
         let mut later = Vec::new();
         for (id, hop) in hops.iter().filter(|(_, hop)| **hop != NextHop::Bare) {
             table.named += 1;

@@ -1,0 +1,116 @@
+//! DPDK's own log, handed to the program line by line, from before EAL starts to the end of the process.
+
+use std::panic::catch_unwind;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::error::DpdkError;
+use crate::sys;
+
+/// How important a line of DPDK is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DpdkLogLevel {
+    /// Something failed.
+    Error,
+    /// Something is not as it should be.
+    Warning,
+    /// What is done.
+    Info,
+    /// Details, which EAL's `--log-level` asks for.
+    Debug,
+}
+
+impl DpdkLogLevel {
+    /// Of `RTE_LOG_EMERG` (1) to `RTE_LOG_DEBUG` (8).
+    const fn of(level: u32) -> Self {
+        match level {
+            0..=4 => Self::Error,
+            5 => Self::Warning,
+            6 | 7 => Self::Info,
+            _ => Self::Debug,
+        }
+    }
+}
+
+/// Takes a line of DPDK's log, without its line end.
+type Listener = fn(DpdkLogLevel, &str);
+
+static LISTENER: OnceLock<Listener> = OnceLock::new();
+
+/// The start of a line whose end has not come. stdio's lock of the stream admits one thread at a time, so nobody waits here.
+static STARTED: Mutex<String> = Mutex::new(String::new());
+
+/// The longest line; a longer one is cut.
+const LINE_BYTES_MAX: usize = 4096;
+
+/// Hands all lines of DPDK's log to `listener` from now on. Call it before [`Eal::init`](crate::Eal::init), whose first lines come at once.
+/// The listener may be called on any thread, an lcore's among them, so it must not block. Only the first call has an effect.
+///
+/// The stream is never closed: threads of DPDK, and of its drivers, may log while and after EAL is cleaned up.
+///
+/// # Errors
+/// [`DpdkError::Call`] when there is no memory for a stream; DPDK then logs to standard error.
+pub fn listen_to_log(listener: Listener) -> Result<(), DpdkError> {
+    if LISTENER.set(listener).is_err() {
+        return Ok(());
+    }
+    // SAFETY: `take` may be called from any thread until the process ends, and does not unwind.
+    match unsafe { sys::dffi_log_to(Some(take)) } {
+        0 => Ok(()),
+        errno => Err(DpdkError::call("rte_openlog_stream", errno)),
+    }
+}
+
+/// Takes `bytes` bytes of a message at `text`.
+unsafe extern "C" fn take(level: u32, text: *const std::ffi::c_char, bytes: usize) {
+    // SAFETY: stdio gives its buffer, which holds so many bytes during this call.
+    let text = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), bytes) };
+    // A panic ends here: C code is above.
+    drop(catch_unwind(|| {
+        let Some(listener) = LISTENER.get() else { return };
+        let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+        split(&mut started, &String::from_utf8_lossy(text), |line| listener(DpdkLogLevel::of(level), line));
+    }));
+}
+
+/// Hands over the lines that end within `text`, the first of which begins with what has `started`; keeps the start of the next one.
+fn split(started: &mut String, text: &str, mut give: impl FnMut(&str)) {
+    for part in text.split_inclusive('\n') {
+        let line = part.trim_end_matches(['\n', '\r']);
+        let room = LINE_BYTES_MAX.saturating_sub(started.len());
+        started.push_str(&line[..line.floor_char_boundary(room)]);
+        if part.ends_with('\n') {
+            if !started.is_empty() {
+                give(started);
+            }
+            started.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_whole_whatever_is_written_at_once() {
+        let (mut started, mut lines) = (String::new(), Vec::new());
+        for text in ["EAL: one\nEAL: t", "w", "o\r\n\n", "EAL: three\nEAL: four\n", "EAL: fi"] {
+            split(&mut started, text, |line| lines.push(line.to_owned()));
+        }
+        assert_eq!(lines, ["EAL: one", "EAL: two", "EAL: three", "EAL: four"]);
+        assert_eq!(started, "EAL: fi");
+        let long = "é".repeat(LINE_BYTES_MAX);
+        split(&mut started, &long, |_| panic!("it has no end"));
+        split(&mut started, "\n", |line| assert!(line.len() <= LINE_BYTES_MAX && line.ends_with('é')));
+        assert_eq!(started, "");
+    }
+
+    #[test]
+    fn levels_of_dpdk() {
+        use DpdkLogLevel::{Debug, Error, Info, Warning};
+        assert_eq!(
+            [1, 4, 5, 6, 7, 8, 9].map(DpdkLogLevel::of),
+            [Error, Error, Warning, Info, Info, Debug, Debug]
+        );
+    }
+}

@@ -1,0 +1,218 @@
+//! Packets and bytes by next hop, when somebody wants them.
+//!
+//! The counts are part of the [`EgressTable`](super::EgressTable), so that a table always comes with cells for its next hops, and a stage
+//! that counts nothing pays for one look at a field of the table that it has loaded anyway. Each stage that gives verdicts has cells of its
+//! own, its lane, which it alone writes; whoever reads sums over the lanes. A table with more next hops than cells gets a larger set
+//! of cells, which keeps the smaller one: an lcore may still count there, and the sum is over both. So nothing is copied while lcores
+//! count, and nothing is lost.
+//!
+//! A packet counts for the next hop that its lookup gave, of a group for the path that it takes, whether it is sent, dropped for it or
+//! handed to the router. Next hops whose ids are above the last cell (only bare ids can be, until the table is made anew) share the cell
+//! of the others.
+
+use super::Batch;
+use fib::NextHopId;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Cells there are at least.
+const CELLS_MIN: usize = 1 << 10;
+/// Cells behind those in use, so that two lanes are on different cache lines.
+const PADDING: usize = 8;
+
+/// The packets of a next hop on one lane.
+#[derive(Debug, Default)]
+struct Cell {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Packets, and their bytes without preamble and frame check sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HopCount {
+    /// Packets.
+    pub(crate) packets: u64,
+    /// Bytes.
+    pub(crate) bytes: u64,
+}
+
+impl std::ops::AddAssign for HopCount {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+/// The counts by next hop of one VRF.
+#[derive(Debug)]
+pub(crate) struct HopCounts {
+    /// By lane, then by id; the cell at `others` is that of all ids from there on.
+    lanes: Box<[Box<[Cell]>]>,
+    others: usize,
+    /// Those of the smaller set that this one follows.
+    before: Option<Arc<Self>>,
+}
+
+impl HopCounts {
+    /// Zeros for next hops up to `last` on so many lanes.
+    pub(crate) fn new(lanes: usize, last: u32) -> Self {
+        let others = (last as usize + 1).next_power_of_two().max(CELLS_MIN);
+        let lane = |_| (0..=others + PADDING).map(|_| Cell::default()).collect();
+        Self { lanes: (0..lanes).map(lane).collect(), others, before: None }
+    }
+
+    /// The same counts, with cells for next hops up to `last`.
+    pub(crate) fn with_room(self: &Arc<Self>, last: u32) -> Arc<Self> {
+        if self.has_room(last) {
+            return Arc::clone(self);
+        }
+        Arc::new(Self { before: Some(Arc::clone(self)), ..Self::new(self.lanes.len(), last) })
+    }
+
+    /// Whether next hop `last` and all before it have cells of their own.
+    pub(crate) fn has_room(&self, last: u32) -> bool {
+        (last as usize) < self.others
+    }
+
+    /// Counts the packets of a batch that has its verdict. The stage that has this lane alone calls this.
+    #[inline(never)]
+    pub(crate) fn count(&self, lane: usize, batch: &Batch) {
+        let Some(cells) = self.lanes.get(lane) else { return };
+        for (place, index) in batch.indices[..batch.packets.len()].iter().enumerate() {
+            // Neither what was dropped before nor what has no route has a next hop.
+            if *index == super::batch::NO_ENTRY || *index == 0 {
+                continue;
+            }
+            let Some(cell) = cells.get((*index as usize).min(self.others)) else { continue };
+            let bytes = u64::from(batch.packets.pkt_len(place));
+            cell.packets.store(cell.packets.load(Relaxed) + 1, Relaxed);
+            cell.bytes.store(cell.bytes.load(Relaxed) + bytes, Relaxed);
+        }
+    }
+
+    /// This set and those that it follows.
+    fn sets(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |set| set.before.as_deref())
+    }
+
+    /// The sum over the lanes of one set.
+    fn sum(&self, at: usize) -> HopCount {
+        let mut sum = HopCount::default();
+        for cell in self.lanes.iter().filter_map(|cells| cells.get(at)) {
+            sum += HopCount { packets: cell.packets.load(Relaxed), bytes: cell.bytes.load(Relaxed) };
+        }
+        sum
+    }
+
+    /// What was counted for a next hop with a cell of its own.
+    pub(crate) fn of(&self, id: NextHopId) -> HopCount {
+        let mut count = HopCount::default();
+        let at = id.get() as usize;
+        self.sets().filter(|set| at < set.others).for_each(|set| count += set.sum(at));
+        count
+    }
+
+    /// What was counted for all other next hops.
+    pub(crate) fn others(&self) -> HopCount {
+        let mut count = HopCount::default();
+        self.sets().for_each(|set| count += set.sum(set.others));
+        count
+    }
+
+    /// Sets the counts of ids to 0 that are not `in_use`, which may then get another meaning. No lcore may have a packet for one of them
+    /// any more.
+    pub(crate) fn forget(&self, is_in_use: impl Fn(NextHopId) -> bool) {
+        for set in self.sets() {
+            for (at, id) in (0_u32..).map(NextHopId::from_answer).enumerate().take(set.others) {
+                if set.sum(at) == HopCount::default() || is_in_use(id) {
+                    continue;
+                }
+                for cell in set.lanes.iter().filter_map(|cells| cells.get(at)) {
+                    cell.packets.store(0, Relaxed);
+                    cell.bytes.store(0, Relaxed);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::EgressTable;
+    use super::super::egress::tests::ports;
+    use super::super::parse::parse;
+    use super::super::test_frames::{self, V4, V6};
+    use super::super::verdict::verdict;
+    use super::*;
+    use fib::{Group, NextHop, NextHopTable, PortRef};
+
+    fn id(value: u32) -> NextHopId {
+        NextHopId::from_answer(value)
+    }
+
+    /// A batch of IPv4 packets with these answers, looked up in `table`; 64 bytes each, and one that is dropped before.
+    fn batch(answers: &[NextHopId], table: &EgressTable) -> Option<Batch> {
+        let frame = |at: usize| {
+            let [high, low] = u16::try_from(at).unwrap().to_be_bytes();
+            V4 { destination: [10, 1, high, low], payload_bytes: 30, ..V4::default() }.frame()
+        };
+        let mut frames: Vec<_> = (0..answers.len()).map(frame).collect();
+        frames.push(V6 { hop_limit: 1, ..V6::default() }.frame());
+        let mut batch = test_frames::batch(&frames)?;
+        parse(&mut batch);
+        batch.v4.hops[..answers.len()].copy_from_slice(answers);
+        verdict(&mut batch, table);
+        Some(batch)
+    }
+
+    #[test]
+    fn each_lane_counts_and_the_sum_is_over_all() {
+        let mut hops = NextHopTable::new();
+        let path = |port| (NextHop::Connected { port: PortRef::Index(port) }, 1);
+        let group = hops.intern(Group::next_hop([path(0), path(1)]).unwrap()).unwrap();
+        let black = hops.intern(NextHop::Blackhole).unwrap();
+        let table = EgressTable::new(&hops, &ports(4)).unwrap();
+        let mut answers = vec![id(700), id(700), NextHopId::NONE, black, id(5000), id(5000)];
+        answers.extend([group; 100]);
+        let Some(batch) = batch(&answers, &table) else { return };
+        let counts = HopCounts::new(2, 9);
+        counts.count(0, &batch);
+        counts.count(1, &batch);
+        counts.count(1, &batch);
+        // A lane that there was not when counting began.
+        counts.count(2, &batch);
+        let of = |packets| HopCount { packets, bytes: packets * 64 };
+        assert_eq!(counts.of(id(700)), of(6));
+        assert_eq!((counts.of(black), counts.others()), (of(3), of(6)));
+        assert_eq!(counts.of(group), of(0), "its paths count");
+        let paths: Vec<_> =
+            [0, 1].map(|port| hops.find(&path(port).0).unwrap()).map(|id| counts.of(id)).into();
+        assert_eq!(paths[0].packets + paths[1].packets, 300);
+        assert!(
+            paths.iter().all(|count| count.packets > 60 && count.bytes == count.packets * 64),
+            "{paths:?}"
+        );
+        let named = (1..1024).map(|value| counts.of(id(value)).packets).sum::<u64>();
+        assert_eq!(named, 3 * 103, "neither the one without a route nor the dropped one");
+    }
+
+    #[test]
+    fn a_larger_set_keeps_what_was_counted_and_what_still_is() {
+        let table = EgressTable::new(&NextHopTable::new(), &ports(4)).unwrap();
+        let Some(batch) = batch(&[id(7), id(3000)], &table) else { return };
+        let small = Arc::new(HopCounts::new(1, 7));
+        small.count(0, &batch);
+        assert!(Arc::ptr_eq(&small, &small.with_room(1023)), "there is room");
+        let large = small.with_room(3000);
+        large.count(0, &batch);
+        // An lcore that has not seen the new table yet.
+        small.count(0, &batch);
+        let of = |packets| HopCount { packets, bytes: packets * 64 };
+        assert_eq!((large.of(id(7)), large.of(id(3000)), large.others()), (of(3), of(1), of(2)));
+        large.forget(|id| id.get() == 3000);
+        assert_eq!((large.of(id(7)), large.of(id(3000)), large.others()), (of(0), of(1), of(2)));
+        small.count(0, &batch);
+        assert_eq!(large.of(id(7)), of(1), "an id with another meaning starts at 0");
+    }
+}
