@@ -185,6 +185,10 @@ impl Mempool {
         let Ok(wanted) = u32::try_from(count) else {
             return Err(self.exhausted(count));
         };
+        if wanted == 0 {
+            // Without the cache of an lcore the pool's ring says of none that it has none.
+            return Ok(());
+        }
         // SAFETY: the free part of the burst has room for `count` pointers, checked above. On success all of them are
         // fresh, initialised mbufs that nobody else has, and only then does the burst count them.
         unsafe {

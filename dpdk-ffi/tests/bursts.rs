@@ -37,6 +37,8 @@ fn an_exhausted_pool_is_an_error_and_recovers() {
     assert_eq!((burst.len(), pool.available()), (60, 3), "all or none");
     let refused = pool.alloc_burst(&mut burst, 41).unwrap_err();
     assert_eq!(refused, DpdkError::TooMuch { what: "mbufs in a burst", wanted: 41, limit: 40 });
+    // None are had by any thread.
+    std::thread::scope(|scope| scope.spawn(|| pool.alloc_burst(&mut burst, 0)).join().unwrap()).unwrap();
     let singles: Vec<_> = (0..3).map(|_| pool.alloc().unwrap()).collect();
     assert!(matches!(pool.alloc(), Err(DpdkError::Exhausted { available: 0, .. })));
     // A packet longer than the mbufs left: the mbufs taken for it go back.
