@@ -228,6 +228,28 @@ impl QueueCount {
     }
 }
 
+/// The packets of one VRF that a stage has looked up. The stage counts, any thread reads.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct VrfCount {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl VrfCount {
+    /// Counts a batch. One thread alone calls this.
+    #[inline]
+    pub(crate) fn add(&self, packets: u64, bytes: u64) {
+        self.packets.store(self.packets.load(Relaxed) + packets, Relaxed);
+        self.bytes.store(self.bytes.load(Relaxed) + bytes, Relaxed);
+    }
+
+    /// The packets and their bytes.
+    pub(crate) fn read(&self) -> [u64; 2] {
+        [self.packets.load(Relaxed), self.bytes.load(Relaxed)]
+    }
+}
+
 /// Times the passes of a burst that is sampled.
 pub(crate) struct Stopwatch {
     last: u64,

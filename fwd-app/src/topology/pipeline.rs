@@ -16,7 +16,7 @@
 
 use super::stage::{ORIGINATED_ONE_IN, REFRESH_ONE_IN};
 use super::{Stage, StageControl, StageOutcome, StageProgress};
-use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
+use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN, VrfCount};
 use crate::datapath::lookup::InFlight;
 use crate::datapath::parse::parse;
 use crate::datapath::port_queues::PortQueues;
@@ -219,6 +219,8 @@ pub(crate) struct VrfInFlight {
     pub(crate) in_flight: InFlight,
     /// The egress table.
     pub(crate) egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
+    /// Its packets; `None` of the only VRF, whose packets are all.
+    pub(crate) count: Option<Arc<VrfCount>>,
 }
 
 impl Stage for EngineStage {
@@ -248,12 +250,15 @@ impl Stage for EngineStage {
                 Err(TryRecvError::Disconnected) => self.closed = true,
             }
         }
-        for VrfInFlight { in_flight, egress } in &mut self.vrfs {
+        for VrfInFlight { in_flight, egress, count: of_vrf } in &mut self.vrfs {
             if !in_flight.is_busy() {
                 continue;
             }
             let Some(mut batch) = in_flight.take(dpdk_ffi::tsc()) else { continue };
             let count = batch.packets.len();
+            if let Some(of_vrf) = of_vrf {
+                of_vrf.add(count as u64, batch.bytes);
+            }
             watch.lap(&mut self.counters, StageName::Lookup, count);
             // Loaded after the lookup. A new egress table is stored before the engine learns the new ids, so this one has every id
             // in the answers.
@@ -295,7 +300,7 @@ impl EngineStage {
     /// Lets go of tables that were replaced.
     #[cold]
     fn refresh(&mut self) {
-        for VrfInFlight { in_flight, egress } in &mut self.vrfs {
+        for VrfInFlight { in_flight, egress, .. } in &mut self.vrfs {
             in_flight.refresh();
             egress.load();
         }
@@ -416,6 +421,7 @@ mod tests {
                 vrfs: vec![VrfInFlight {
                     in_flight: InFlight::new(reader, 2_000_000, Arc::default()),
                     egress: Cache::new(Arc::new(ArcSwap::from_pointee(egress))),
+                    count: None,
                 }],
                 swap: Arc::default(),
                 watch: Arc::default(),

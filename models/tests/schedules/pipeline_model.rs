@@ -73,6 +73,7 @@ fn stages(
             Arc::default(),
         ),
         egress: Cache::new(Arc::new(ArcSwap::from_pointee(EgressTable))),
+        count: None,
     };
     stages.push(Box::new(EngineStage {
         from_rx: to_engine.1.clone(),
