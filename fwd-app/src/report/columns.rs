@@ -82,7 +82,8 @@ mod tests {
         columns.row(["0".into(), grouped(12_345), "net_null0".into()]);
         columns.row(["10".into(), "7".into(), "x".into()]);
         columns.row(["11".into(), grouped_or_dash(None), "y".into()]);
-        let lines = ["port  rx      name", "   0  12,345  net_null0", "  10       7  x", "  11       -  y", ""];
+        let lines =
+            ["port  rx      name", "   0  12,345  net_null0", "  10       7  x", "  11       -  y", ""];
         assert_eq!(columns.to_string(), lines.join("\n"));
         assert_eq!(Columns::new([]).to_string(), "");
     }

@@ -57,7 +57,7 @@ pub(crate) struct LcoreLook {
     pub(crate) lcore: u32,
     /// Stages that it started with.
     pub(crate) stages: usize,
-    /// The published counters of these stages, of those that count packets.
+    /// The published counters of these stages.
     pub(crate) published: Vec<Arc<Published>>,
     /// Where it is asked.
     pub(crate) swap: Swap<Look>,

@@ -6,7 +6,7 @@ use super::plan::{Job, LcorePlan};
 use super::punts::PuntRings;
 use super::run_to_completion::{Input, InputPath, VlanBatches, VrfTables, Worker};
 use super::{Settings, StageControl, Stages};
-use crate::datapath::counters::{QueueCount, VrfCount};
+use crate::datapath::counters::{BusyClock, QueueCount, VrfCount};
 use crate::datapath::limit::Limit;
 use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
 use crate::datapath::rx::{Rx, RxLimits};
@@ -211,6 +211,7 @@ impl Builder<'_> {
             control: Arc::clone(&self.control),
             published: self.publish(),
             counters: Counters::default(),
+            clock: BusyClock::default(),
             filling: None,
             vlans: self.vlan_sort(input).map(|sort| Box::new(VlanStock::new(sort, self.vrfs_of(input).own))),
             turn: 0,
@@ -239,7 +240,9 @@ impl Builder<'_> {
             swap,
             watch: Arc::clone(&self.parts.watch),
             lane: self.readers.len() - 1,
+            published: self.publish(),
             counters: Counters::default(),
+            clock: BusyClock::default(),
             turn: 0,
             closed: false,
         })

@@ -92,7 +92,9 @@ impl CtlArgs {
     pub(super) fn line(&self) -> String {
         let mut words = self.words.clone();
         words.extend(self.drain.then(|| DRAIN.to_owned()));
-        words.extend(self.count.iter().flat_map(|count| [grammar::COUNT_OPTION.to_owned(), count.to_string()]));
+        words.extend(
+            self.count.iter().flat_map(|count| [grammar::COUNT_OPTION.to_owned(), count.to_string()]),
+        );
         words.join(" ")
     }
 }

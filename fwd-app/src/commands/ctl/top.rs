@@ -54,10 +54,12 @@ pub(super) fn main(forwarder: &Forwarder, count: Option<NonZeroU64>) -> anyhow::
 /// The rates now.
 fn ask(forwarder: &Forwarder) -> anyhow::Result<String> {
     let mut answer = String::new();
-    forwarder.ask("show rates", forwarder.json, &mut |part| {
+    let mut take = |part: &str| {
         answer.push_str(part);
         Ok(ControlFlow::Continue(()))
-    })?;
+    };
+    // It never breaks off.
+    let _ = forwarder.ask("show rates", forwarder.json, &mut take)?;
     Ok(answer)
 }
 

@@ -7,7 +7,9 @@ use crate::console::grammar::request::{
     Clear, PortCounters, PortFacts, Ports, Request, RouteList, Show, WatchFilter,
 };
 use crate::console::grammar::routes::{flow, route_list};
-use crate::console::grammar::{self, COUNT_OPTION, Input, RouteDiff, Words, WordsError, address, pick, wrong};
+use crate::console::grammar::{
+    self, COUNT_OPTION, Input, RouteDiff, Words, WordsError, address, pick, wrong,
+};
 use crate::datapath::DropReason;
 use crate::engines::ENGINES;
 use fib::feed;

@@ -5,7 +5,7 @@ use crate::console::grammar::request::{PortFacts, Ports};
 use crate::console::{Answer, Refusal};
 use crate::ports::dpdk::PortCounts;
 use crate::report::PortReport;
-use crate::report::columns::{Columns, grouped_or_dash};
+use crate::report::columns::{Columns, grouped, grouped_or_dash};
 use anyhow::Context as _;
 use dpdk_ffi::{DpdkError, Port};
 use fib::PortRef;
