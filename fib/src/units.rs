@@ -45,6 +45,24 @@ pub fn size_text(size: u64) -> String {
     }
 }
 
+/// A count or rate with three digits and `k`, `M`, `G` or `T`, powers of 1000; at most five characters below 1000 T.
+#[must_use]
+pub fn count_text(value: f64) -> String {
+    const UNITS: [&str; 5] = ["", "k", "M", "G", "T"];
+    let (mut scaled, mut unit) = (value, 0);
+    // 999.5 would be shown as 1000.
+    while scaled.abs() >= 999.5 && unit + 1 < UNITS.len() {
+        (scaled, unit) = (scaled / 1e3, unit + 1);
+    }
+    let digits = match scaled.abs() {
+        _ if scaled.fract() == 0.0 && unit == 0 => 0,
+        0.0..9.995 => 2,
+        9.995..99.95 => 1,
+        _ => 0,
+    };
+    format!("{scaled:.digits$}{}", UNITS[unit])
+}
+
 /// Nanoseconds with three digits or so and a unit.
 #[must_use]
 pub fn time_text(ns: u64) -> String {
@@ -90,6 +108,23 @@ mod tests {
         assert_eq!(named_value("hash=murmur"), Some(("hash".into(), "murmur".into())));
         assert_eq!(named_value("x=a=b"), Some(("x".into(), "a=b".into())));
         assert!(named_value("=1").is_none() && named_value("hash").is_none());
+    }
+
+    #[test]
+    fn counts_have_three_digits() {
+        let texts = [
+            (0.0, "0"),
+            (7.0, "7"),
+            (0.25, "0.25"),
+            (99.96, "100"),
+            (999.0, "999"),
+            (999.6, "1.00k"),
+            (12_345.0, "12.3k"),
+            (14_880_952.0, "14.9M"),
+            (9_999_999_999.0, "10.0G"),
+            (2e15, "2000T"),
+        ];
+        texts.into_iter().for_each(|(value, text)| assert_eq!(count_text(value), text));
     }
 
     #[test]

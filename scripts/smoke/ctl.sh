@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A running forwarder is steered: a script of words, the default socket, DPDK's telemetry, another engine, SIGHUP, and a link that goes
-# down and comes back.
+# A running forwarder is steered: a script of words, the default socket, DPDK's telemetry, another engine, SIGHUP, rates, and a link that
+# goes down and comes back.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
@@ -124,6 +124,32 @@ PYTHON
 else
   note "ctl: SKIPPED: this EAL has no telemetry socket"
 fi
+
+# Rates while packets come, and 0 two seconds after the last.
+rates() {
+  ctl --json show rates
+  python3 - "$WORK/out" "$1" <<'PYTHON'
+import json, sys
+rates = json.load(open(sys.argv[1]))
+over = [f"{name}_{span}" for name in ("rx_pps", "tx_pps") for span in ("1s", "10s")]
+values = [port[key] for port in rates["ports"] for key in over + ["rx_missed_1s"]]
+values += [lcore[key] for lcore in rates["lcores"] for key in ("busy_1s", "busy_10s")]
+assert [port["name"] for port in rates["ports"]] == ["net_pcap0", "net_null1"], rates
+assert [lcore["lcore"] for lcore in rates["lcores"]] == [0] and len(rates["vrfs"]) == 1, rates
+assert None not in values, rates
+now = [rates["ports"][0]["rx_pps_1s"], rates["ports"][1]["tx_pps_1s"], rates["lcores"][0]["busy_1s"], rates["vrfs"][0]["rx_pps_1s"]]
+assert all(now) if sys.argv[2] == "some" else not any(now), rates
+PYTHON
+}
+rates some || fail "no rates"
+ctl show rates
+says "$WORK/out" 'net_pcap0 +rx'
+ctl top --count 2
+[ "$(grep -c '^lcore ' "$WORK/out")" = 2 ] || fail "top shows $(grep -c '^lcore ' "$WORK/out") screens, not 2"
+ctl stop
+sleep 2
+rates none || fail "rates two seconds after the last packet"
+ctl start
 stop
 [ ! -e "$socket" ] || fail "the socket is still there"
 

@@ -190,7 +190,7 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LogLevel::Info)]
     pub(crate) log_level: LogLevel,
 
-    /// Print rates and drops every S seconds
+    /// Print rates, drops and the losses of NICs every S seconds
     #[arg(long, value_name = "S", value_parser = values::seconds)]
     pub(crate) stats_period: Option<Duration>,
 

@@ -77,7 +77,7 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
         console.capture_drops(args.forward.capture_drops.as_ref(), running)?;
         Ok(service.with_requests(move |forwarder| console.turn(forwarder)))
     };
-    let mut periodic = Periodic::new(args.forward.stats_period);
+    let mut periodic = Periodic::new(args.forward.stats_period, forwarder.rates());
     let housekeeping = |running: &_| periodic.tick(running, signals.stats_wanted());
     let mut outcome = replay.run(&eal, forwarder, verifier, &signals, housekeeping, serve)?;
     let update_error = outcome.update_error.take();

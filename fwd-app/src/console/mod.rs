@@ -77,6 +77,7 @@ use dpdk_ffi::{Granted, Port};
 use drain::Drains;
 use grammar::request::{Clear, PortCounters, Ports, Show, WatchFilter};
 use hdrhistogram::Histogram;
+use show::rates::RatesShown;
 use show::tables::EngineWanted;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -299,6 +300,7 @@ impl Steering<'_> {
             Show::Latency => self.latency(),
             Show::Lcores => self.lcores(),
             Show::Queues => self.queues(),
+            Show::Rates => Answer::new(RatesShown(self.forwarder.rates().load_full())),
             Show::Stats => Answer::new(self.stats()),
             Show::Config => self.config(),
             Show::Engine => self.engine(),

@@ -228,6 +228,54 @@ impl QueueCount {
     }
 }
 
+/// The packets of one VRF that a stage has looked up. The stage counts, any thread reads.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct VrfCount {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl VrfCount {
+    /// Counts a batch. One thread alone calls this.
+    #[inline]
+    pub(crate) fn add(&self, packets: u64, bytes: u64) {
+        self.packets.store(self.packets.load(Relaxed) + packets, Relaxed);
+        self.bytes.store(self.bytes.load(Relaxed) + bytes, Relaxed);
+    }
+
+    /// The packets and their bytes.
+    pub(crate) fn read(&self) -> [u64; 2] {
+        [self.packets.load(Relaxed), self.bytes.load(Relaxed)]
+    }
+}
+
+/// Counts the time that a stage of a pipeline is busy, but for the one that sends, which counts its own.
+#[derive(Debug, Default)]
+pub(crate) struct BusyClock {
+    /// Time stamp at the end of the last turn; 0 if it had no work.
+    last_tsc: u64,
+}
+
+impl BusyClock {
+    /// Ends a turn whose work began at `since_tsc`, or, after a turn with work, at the end of that. 0 is for work of no length.
+    #[inline]
+    pub(crate) fn worked(&mut self, since_tsc: u64, counters: &mut Counters) {
+        let now = dpdk_ffi::tsc();
+        let since = if self.last_tsc == 0 { since_tsc } else { self.last_tsc };
+        if since != 0 {
+            counters.busy_cycles += now.saturating_sub(since);
+        }
+        self.last_tsc = now;
+    }
+
+    /// Ends a turn without work. Returns whether the one before had some.
+    #[inline]
+    pub(crate) fn rest(&mut self) -> bool {
+        std::mem::take(&mut self.last_tsc) != 0
+    }
+}
+
 /// Times the passes of a burst that is sampled.
 pub(crate) struct Stopwatch {
     last: u64,
@@ -256,6 +304,22 @@ impl Stopwatch {
 #[cfg(not(model))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stage_is_busy_from_the_first_work_to_the_end_of_turns_in_a_row() {
+        let (mut clock, mut counters) = (BusyClock::default(), Counters::default());
+        assert!(!clock.rest());
+        clock.worked(0, &mut counters);
+        assert_eq!(counters.busy_cycles, 0);
+        // The next turn goes on from there, whenever its packets came.
+        let end = clock.last_tsc;
+        clock.worked(dpdk_ffi::tsc(), &mut counters);
+        assert_eq!(counters.busy_cycles, clock.last_tsc - end);
+        assert!(clock.rest() && !clock.rest());
+        let (before, since) = (counters.busy_cycles, dpdk_ffi::tsc());
+        clock.worked(since, &mut counters);
+        assert_eq!(counters.busy_cycles - before, clock.last_tsc - since);
+    }
 
     #[test]
     fn what_is_published_is_what_is_read() {

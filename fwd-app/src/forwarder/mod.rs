@@ -11,10 +11,12 @@
 //! |---|---|
 //! | this one | [`Forwarder`]: what it consists of, and changes of it |
 //! | [`thread`], [`service`] | the control thread, and its loop: what changes routes and ports while packets flow |
+//! | [`rates`] | what ports, lcores and VRFs did over the last second and the last ten |
 //! | [`updates`] | `--updates`: a stream of route changes |
 //! | [`spec`] | [`ForwardSpec`]: topology, sizes |
 //! | [`signals`] | SIGINT, SIGTERM, SIGUSR1, SIGHUP |
 
+pub(crate) mod rates;
 pub(crate) mod service;
 pub(crate) mod signals;
 pub(crate) mod spec;
@@ -56,6 +58,7 @@ use arc_swap::ArcSwap;
 use dpdk_ffi::{Eal, Port};
 use fib::{NextHopError, NextHopTable, Rib};
 use lpm_core::retire::Retired;
+use rates::SharedRates;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -109,6 +112,8 @@ pub(crate) struct Forwarder {
     feeds: Option<Feeds>,
     /// The running topology; before it starts, a handle without stages.
     running: Handle,
+    /// The newest rates.
+    rates: SharedRates,
 }
 
 impl Forwarder {
@@ -136,7 +141,8 @@ impl Forwarder {
             vrfs.push(open(number, name, files)?);
         }
         let (ours, retired) = (Vec::new(), Retired::default());
-        Ok(Self { vrfs, ports, ours, retired, feeds: None, running: Handle::default() })
+        let (running, rates) = (Handle::default(), SharedRates::default());
+        Ok(Self { vrfs, ports, ours, retired, feeds: None, running, rates })
     }
 
     /// All VRFs.
@@ -178,6 +184,11 @@ impl Forwarder {
     /// The running topology.
     pub(crate) const fn running(&self) -> &Handle {
         &self.running
+    }
+
+    /// The newest rates, for any thread; without any as long as nobody takes samples.
+    pub(crate) const fn rates(&self) -> &SharedRates {
+        &self.rates
     }
 
     /// Sets the ports: makes the egress table of each VRF, and sets the routes that follow from addresses, which are in service after the next

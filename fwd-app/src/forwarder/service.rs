@@ -1,9 +1,10 @@
 //! The control loop: gives the forwarder what changes its routes and ports while packets flow.
 //!
 //! It runs on the control thread. Each source is asked in turn for a bounded amount of work: the update stream of `--updates`,
-//! SIGHUP, which reads the route files again, the links of the ports, feeds, and the clients that ask. Nothing here ends the
+//! SIGHUP, which reads the route files again, the links of the ports, the counters that rates are made of, feeds, and the clients that ask. Nothing here ends the
 //! forwarder: what cannot be applied is a notice, and everything stays as it was.
 
+use super::rates::sampler::Sampler;
 use super::thread::StopFlag;
 use super::updates::{Turn, UpdateStream};
 use super::{Forwarder, Signals};
@@ -34,6 +35,7 @@ pub(crate) struct Service {
     is_strict: bool,
     reloads: Option<Reloads>,
     links: Option<Links>,
+    sampler: Option<Sampler>,
     neighbours: Option<Neighbours>,
     requests: Option<Requests>,
 }
@@ -58,6 +60,12 @@ impl Service {
     /// Follows `links` and `devices`.
     pub(crate) fn with_links(mut self, links: Vec<Link>, devices: Devices) -> Self {
         self.links = Some(Links { links, devices, at: 0, at_once: 0, due: Instant::now(), events: 0 });
+        self
+    }
+
+    /// Takes samples of all counters, and makes rates of them.
+    pub(crate) fn with_rates(mut self, sampler: Sampler) -> Self {
+        self.sampler = Some(sampler);
         self
     }
 
@@ -101,6 +109,7 @@ impl Service {
             if let Some(links) = &mut self.links {
                 links.turn(forwarder);
             }
+            worked |= self.sampler.as_mut().is_some_and(|sampler| sampler.turn(forwarder));
             if let Some(neighbours) = &mut self.neighbours {
                 neighbours.turn(forwarder);
             }

@@ -10,6 +10,7 @@ use super::trace::Trace;
 use super::verify::{Verified, Verifier};
 use crate::datapath::Latency;
 use crate::forwarder::Signals;
+use crate::forwarder::rates::sampler::Sampler;
 use crate::forwarder::service::Service;
 use crate::forwarder::thread::ControlThread;
 use crate::forwarder::updates::{Applied, UpdateStream, VrfUpdate};
@@ -83,6 +84,20 @@ struct Wiring {
     ready: ReadyQueues,
 }
 
+impl Wiring {
+    /// Takes samples of the counters of all ports.
+    fn sampler(&self) -> Sampler {
+        let (ports, ready) = (self.ports.clone(), self.ready.clone());
+        let names = ports.iter().map(|port| port.name().to_owned()).collect::<Vec<_>>();
+        let read = move |index: usize| {
+            let mut stats = ports[index].stats().ok()?;
+            ready.add_received(index, &mut stats);
+            Some(stats)
+        };
+        Sampler::new(names, Box::new(read), Vec::new())
+    }
+}
+
 /// What the harness itself found out.
 struct Driven {
     finished: Finished,
@@ -122,8 +137,8 @@ impl Replay<'_> {
             Site { eal, ports: &wiring.ports, plan: self.plan, settings: self.settings, idle, punts: None };
         let stream =
             self.updates.map(|updates| UpdateStream::new(Arc::clone(updates), self.spec.updates, applied));
-        let service =
-            serve(Service::default().with_stream(stream, true), forwarder.running(), &wiring.ports)?;
+        let service = Service::default().with_stream(stream, true).with_rates(wiring.sampler());
+        let service = serve(service, forwarder.running(), &wiring.ports)?;
         let running = forwarder.start(&site)?;
         let updates = ControlThread::start(forwarder, move |forwarder, told| service.run(forwarder, told))?;
         let driven = match copied {
@@ -139,10 +154,7 @@ impl Replay<'_> {
         let Driven { finished, duration_s, fed, reordered, latency, verified } = driven?;
         let mut ports = PortCounts::of(&wiring.ports, &self.plan.receives(wiring.ports.len()));
         for (index, port) in ports.iter_mut().enumerate() {
-            // The driver does not know of packets that a callback hands out.
-            let (packets, bytes) = wiring.ready.received(index);
-            port.stats.ipackets += packets;
-            port.stats.ibytes += bytes;
+            port.stats.iter_mut().for_each(|stats| wiring.ready.add_received(index, stats));
         }
         let ended_after =
             |error: anyhow::Error| error.context(format!("updates ended after {}", forwarder.updates()));

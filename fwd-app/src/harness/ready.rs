@@ -4,10 +4,10 @@
 //! forwarder and forgotten: whoever wants to see it (`--verify`, `--out`) gets copies from the feeder.
 
 use super::trace::Trace;
-use dpdk_ffi::{Burst, Eal, Mempool, ReadyPackets};
+use dpdk_ffi::{Burst, Eal, Mempool, PortStats, ReadyPackets};
 
 /// The tables of all inputs.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct ReadyQueues {
     /// With the index of the port that receives them.
     queues: Vec<(usize, ReadyPackets)>,
@@ -27,10 +27,14 @@ impl ReadyQueues {
         self.queues.iter().map(|(_, queue)| queue.received().0).sum()
     }
 
-    /// Packets and bytes received so far on port `port`.
-    pub(crate) fn received(&self, port: usize) -> (u64, u64) {
-        let queues = self.queues.iter().filter(|(of, _)| *of == port);
-        queues.map(|(_, queue)| queue.received()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    /// Adds what port `port` has received so far to the statistics of its driver, which does not know of packets that a callback hands
+    /// out.
+    pub(crate) fn add_received(&self, port: usize, stats: &mut PortStats) {
+        for (_, queue) in self.queues.iter().filter(|(of, _)| *of == port) {
+            let (packets, bytes) = queue.received();
+            stats.ipackets += packets;
+            stats.ibytes += bytes;
+        }
     }
 
     /// Hands out nothing more.

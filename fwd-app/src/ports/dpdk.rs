@@ -93,8 +93,8 @@ pub(crate) struct PortCounts {
     pub(crate) name: String,
     /// Whether an lcore receives from it; otherwise it only sends.
     pub(crate) receives: bool,
-    /// The statistics; zeros if the driver has none.
-    pub(crate) stats: PortStats,
+    /// The statistics; `None` when they cannot be read.
+    pub(crate) stats: Option<PortStats>,
 }
 
 impl PortCounts {
@@ -103,7 +103,7 @@ impl PortCounts {
         let counts = |(port, receives): (&Port, &bool)| Self {
             name: port.name().to_owned(),
             receives: *receives,
-            stats: port.stats().unwrap_or_default(),
+            stats: port.stats().ok(),
         };
         ports.iter().zip(receives).map(counts).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Rows of cells. Each column but the last is as wide as its widest cell; cells that are numbers are aligned to the right.
+/// Rows of cells. Each column but the last is as wide as its widest cell; numbers, and `-` in place of one, are aligned to the right.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Columns {
     rows: Vec<Vec<String>>,
@@ -33,7 +33,7 @@ impl fmt::Display for Columns {
                 let gap = if column == 0 { "" } else { "  " };
                 let is_numeric = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b',');
                 let is_number = cell.starts_with(|first: char| first.is_ascii_digit());
-                let is_number = is_number && cell.bytes().all(is_numeric);
+                let is_number = cell == "-" || is_number && cell.bytes().all(is_numeric);
                 match (is_number, column + 1 == columns) {
                     (true, _) => write!(f, "{gap}{cell:>width$}")?,
                     (false, true) => write!(f, "{gap}{cell}")?,
@@ -44,6 +44,11 @@ impl fmt::Display for Columns {
         }
         Ok(())
     }
+}
+
+/// As [`grouped`], or `-` for a count that is not known.
+pub(crate) fn grouped_or_dash(count: Option<u64>) -> String {
+    count.map_or_else(|| "-".to_owned(), grouped)
 }
 
 /// A whole number in groups of three digits: `1,234,567`. For text; JSON and metrics have plain digits.
@@ -76,7 +81,10 @@ mod tests {
         let mut columns = Columns::new(["port", "rx", "name"]);
         columns.row(["0".into(), grouped(12_345), "net_null0".into()]);
         columns.row(["10".into(), "7".into(), "x".into()]);
-        assert_eq!(columns.to_string(), "port  rx      name\n   0  12,345  net_null0\n  10       7  x\n");
+        columns.row(["11".into(), grouped_or_dash(None), "y".into()]);
+        let lines =
+            ["port  rx      name", "   0  12,345  net_null0", "  10       7  x", "  11       -  y", ""];
+        assert_eq!(columns.to_string(), lines.join("\n"));
         assert_eq!(Columns::new([]).to_string(), "");
     }
 }

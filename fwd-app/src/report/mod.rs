@@ -37,6 +37,7 @@ use crate::topology::handle::LcoreCounts;
 use crate::topology::plan::LcorePlan;
 use crate::topology::{Settings, Totals};
 use anyhow::{Context as _, bail};
+use dpdk_ffi::PortStats;
 use fib::host::Host;
 use hdrhistogram::Histogram;
 use lpm_core::memory::{self, Mapped};
@@ -409,7 +410,7 @@ pub(crate) struct TraceReport {
     pub(crate) fed: u64,
 }
 
-/// What the driver of a port counted.
+/// What the driver of a port counted; `None` where its counters cannot be read.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct PortReport {
     /// Its name.
@@ -417,38 +418,39 @@ pub(crate) struct PortReport {
     /// Whether an lcore receives from it; else it sends only.
     pub(crate) receives: bool,
     /// Packets received.
-    pub(crate) rx: u64,
+    pub(crate) rx: Option<u64>,
     /// Packets sent.
-    pub(crate) tx: u64,
+    pub(crate) tx: Option<u64>,
     /// Bytes received.
-    pub(crate) rx_bytes: u64,
+    pub(crate) rx_bytes: Option<u64>,
     /// Bytes sent.
-    pub(crate) tx_bytes: u64,
+    pub(crate) tx_bytes: Option<u64>,
     /// Packets lost because the RX queue was full.
-    pub(crate) rx_missed: u64,
+    pub(crate) rx_missed: Option<u64>,
     /// Packets received with an error.
-    pub(crate) rx_errors: u64,
+    pub(crate) rx_errors: Option<u64>,
     /// Packets that could not be sent.
-    pub(crate) tx_errors: u64,
+    pub(crate) tx_errors: Option<u64>,
     /// Times that the mempool had no mbuf for a packet.
-    pub(crate) rx_nombuf: u64,
+    pub(crate) rx_nombuf: Option<u64>,
 }
 
 impl PortReport {
     /// Of `port`.
     pub(crate) fn new(port: &PortCounts) -> Self {
         let PortCounts { name, receives, stats } = port;
+        let count = |of: fn(&PortStats) -> u64| stats.as_ref().map(of);
         Self {
             name: name.clone(),
             receives: *receives,
-            rx: stats.ipackets,
-            tx: stats.opackets,
-            rx_bytes: stats.ibytes,
-            tx_bytes: stats.obytes,
-            rx_missed: stats.imissed,
-            rx_errors: stats.ierrors,
-            tx_errors: stats.oerrors,
-            rx_nombuf: stats.rx_nombuf,
+            rx: count(|stats| stats.ipackets),
+            tx: count(|stats| stats.opackets),
+            rx_bytes: count(|stats| stats.ibytes),
+            tx_bytes: count(|stats| stats.obytes),
+            rx_missed: count(|stats| stats.imissed),
+            rx_errors: count(|stats| stats.ierrors),
+            tx_errors: count(|stats| stats.oerrors),
+            rx_nombuf: count(|stats| stats.rx_nombuf),
         }
     }
 }
@@ -636,6 +638,17 @@ mod tests {
         assert_eq!((stages.len(), stages[0].name), (1, "parse"));
         assert!((stages[0].ns_per_packet - 10.0).abs() < 1e-9);
         assert!(!Packets { rx: 11, ..packets }.is_conserved());
+    }
+
+    #[test]
+    fn counters_that_cannot_be_read_are_not_zero() {
+        let mut counts = PortCounts { name: "p0".to_owned(), receives: true, stats: None };
+        let json = serde_json::to_value(PortReport::new(&counts)).unwrap();
+        assert_eq!((&json["receives"], &json["rx"]), (&true.into(), &serde_json::Value::Null));
+        assert!(json["rx_nombuf"].is_null() && json.as_object().unwrap().contains_key("rx_nombuf"));
+        counts.stats = Some(PortStats { imissed: 3, ..PortStats::default() });
+        let report = PortReport::new(&counts);
+        assert_eq!((report.rx, report.rx_missed), (Some(0), Some(3)));
     }
 
     #[test]

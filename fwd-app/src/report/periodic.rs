@@ -1,10 +1,12 @@
-//! Lines on stderr while packets flow: rates and drops since the last line, for `--stats-period` and SIGUSR1, and the first error of
-//! the engine.
+//! Lines on stderr while packets flow: rates, drops and the losses of NICs since the last line, for `--stats-period` and SIGUSR1, and the
+//! first error of the engine.
 
 use super::columns::grouped;
 use super::console;
 use crate::datapath::Counters;
+use crate::forwarder::rates::{NicLosses, Rates, SharedRates};
 use crate::topology::Handle;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// See the module.
@@ -14,12 +16,16 @@ pub(crate) struct Periodic {
     start: Option<Instant>,
     last_time: Option<Instant>,
     last: Counters,
+    /// Where the counters of NICs are, which the control thread reads once a second, and what they were at the last line.
+    rates: SharedRates,
+    last_rates: Arc<Rates>,
 }
 
 impl Periodic {
-    /// A line every `period`, if there is one.
-    pub(crate) fn new(period: Option<Duration>) -> Self {
-        Self { period, start: None, last_time: None, last: Counters::default() }
+    /// A line every `period`, if there is one; the losses of NICs are those of `rates`.
+    pub(crate) fn new(period: Option<Duration>, rates: &SharedRates) -> Self {
+        let (rates, last_rates) = (Arc::clone(rates), rates.load_full());
+        Self { period, start: None, last_time: None, last: Counters::default(), rates, last_rates }
     }
 
     /// Prints a line of what `running` has counted if one is due or `wanted`, and an error of its engine once. The first call starts
@@ -34,14 +40,15 @@ impl Periodic {
         if !wanted && self.period.is_none_or(|period| since < period) {
             return;
         }
-        let counters = running.counters();
-        console::asked(line(&counters, &self.last, since, now - start));
-        (self.last, self.last_time) = (counters, Some(now));
+        let (counters, rates) = (running.counters(), self.rates.load_full());
+        let lost = rates.lost_since(&self.last_rates);
+        console::asked(line(&counters, &self.last, lost, since, now - start));
+        (self.last, self.last_time, self.last_rates) = (counters, Some(now), rates);
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
-fn line(now: &Counters, before: &Counters, since: Duration, running: Duration) -> String {
+fn line(now: &Counters, before: &Counters, lost: NicLosses, since: Duration, running: Duration) -> String {
     let per = |count: u64| count as f64 / since.as_secs_f64().max(1e-9);
     let packets = now.tx_packets.saturating_sub(before.tx_packets);
     let bytes = now.tx_bytes.saturating_sub(before.tx_bytes);
@@ -53,6 +60,12 @@ fn line(now: &Counters, before: &Counters, since: Duration, running: Duration) -
         per(bytes * 8) / 1e9,
         per((bytes + packets * super::WIRE_BYTES) * 8) / 1e9
     );
+    let NicLosses { missed, errors, nombuf } = lost;
+    for (kind, count) in [("rx_missed", missed), ("rx_errors", errors), ("rx_nombuf", nombuf)] {
+        if count > 0 {
+            line.push_str(&format!("  {kind} {}", grouped(count)));
+        }
+    }
     for (reason, count) in now.drops.since(&before.drops).iter().filter(|(_, count)| *count > 0) {
         line.push_str(&format!("  {reason} {}", grouped(count)));
     }
@@ -70,8 +83,9 @@ mod tests {
         let mut now =
             Counters { rx_packets: 3_000_000, tx_packets: 1_500_000, tx_bytes: 90_000_000, ..before };
         now.drops.add(DropReason::NoRoute, 500_000);
-        let text = line(&now, &before, Duration::from_secs(1), Duration::from_secs(2));
+        let lost = NicLosses { missed: 7, nombuf: 2, ..NicLosses::default() };
+        let text = line(&now, &before, lost, Duration::from_secs(1), Duration::from_secs(2));
         assert!(text.contains("rx 2.000 Mpps  tx 1.500 Mpps  0.720 Gbit/s (L2) 1.008 (L1)"), "{text}");
-        assert!(text.ends_with("  no_route 500,000"), "{text}");
+        assert!(text.ends_with("  rx_missed 7  rx_nombuf 2  no_route 500,000"), "{text}");
     }
 }

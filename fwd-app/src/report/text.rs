@@ -1,6 +1,6 @@
 //! For people: how the forwarder is set up, before the first packet, and the summary, after the last.
 
-use super::columns::{Columns, grouped};
+use super::columns::{Columns, grouped, grouped_or_dash};
 use super::histogram::bars;
 use super::vrfs::VrfReports;
 use super::{EngineReport, LatencyNs, Packets, PortReport, Setup, SilentLcore, Summary};
@@ -207,8 +207,9 @@ fn ports_text(out: &mut String, ports: &[PortReport]) {
     let mut columns = Columns::new(headings);
     for (index, port) in ports.iter().enumerate() {
         let PortReport { name, receives, rx, tx, rx_missed, rx_errors, tx_errors, rx_nombuf, .. } = port;
+        let errors = rx_errors.zip(*tx_errors).map(|(rx, tx)| rx + tx);
         let [rx, tx, missed, errors, no_mbuf] =
-            [*rx, *tx, *rx_missed, rx_errors + tx_errors, *rx_nombuf].map(grouped);
+            [*rx, *tx, *rx_missed, errors, *rx_nombuf].map(grouped_or_dash);
         let note = if *receives { "" } else { "sends only: no lcore of --config receives from it" };
         columns.row([index.to_string(), name.clone(), rx, tx, missed, errors, no_mbuf, note.to_owned()]);
     }

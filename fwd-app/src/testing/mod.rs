@@ -401,7 +401,7 @@ pub fn ctl_words(line: &str) -> Option<String> {
     let _ = grammar::complete(line);
     match grammar::parse(line) {
         Ok(Input::Ask(request)) => Some(request.to_string()),
-        Ok(Input::RouteDiff(_) | Input::Help(_) | Input::Quit) | Err(_) => None,
+        Ok(Input::RouteDiff(_) | Input::Help(_) | Input::Top { .. } | Input::Quit) | Err(_) => None,
     }
 }
 

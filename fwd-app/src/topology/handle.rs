@@ -3,7 +3,7 @@
 use super::lcores::Readers;
 use super::{StageControl, StageOutcome, Stages};
 use crate::datapath::Latency;
-use crate::datapath::counters::{Counters, Published, QueueCount};
+use crate::datapath::counters::{Counters, Published, QueueCount, VrfCount};
 use crate::datapath::lookup::EngineFault;
 use crate::datapath::port_queues::{PortQueues, Queues};
 use crate::datapath::swap::{Swap, VrfReader};
@@ -57,7 +57,7 @@ pub(crate) struct LcoreLook {
     pub(crate) lcore: u32,
     /// Stages that it started with.
     pub(crate) stages: usize,
-    /// The published counters of these stages, of those that count packets.
+    /// The published counters of these stages.
     pub(crate) published: Vec<Arc<Published>>,
     /// Where it is asked.
     pub(crate) swap: Swap<Look>,
@@ -111,6 +111,8 @@ pub(crate) struct Handle {
     /// The published counters of the router, which are among those of `published` too.
     pub(super) router: Option<Arc<Published>>,
     pub(super) queues: Arc<[QueueUse]>,
+    /// By stage that looks up, then by VRF; none where there is one VRF alone.
+    pub(super) vrf_counts: Arc<[Vec<Arc<VrfCount>>]>,
     pub(super) readers: Arc<[Readers]>,
     pub(super) lcores: Arc<[Arc<LcoreLook>]>,
     /// The latencies that [`Self::look`] has taken from the stages.
@@ -147,6 +149,30 @@ impl Handle {
             all.merge(&published.read());
         }
         all
+    }
+
+    /// The published counters of each lcore that runs stages.
+    pub(crate) fn counters_by_lcore(&self) -> impl Iterator<Item = (u32, Counters)> {
+        self.lcores.iter().map(|look| {
+            let mut all = Counters::default();
+            look.published.iter().for_each(|published| all.merge(&published.read()));
+            (look.lcore, all)
+        })
+    }
+
+    /// The packets and bytes that were received in each of so many VRFs; `all` is what [`Self::counters`] returned.
+    pub(crate) fn received_by_vrf(&self, vrfs: usize, all: &Counters) -> Vec<[u64; 2]> {
+        if vrfs == 1 {
+            return vec![[all.rx_packets, all.rx_bytes]];
+        }
+        let mut sums = vec![[0; 2]; vrfs];
+        for counts in &*self.vrf_counts {
+            for (sum, count) in sums.iter_mut().zip(counts) {
+                let [packets, bytes] = count.read();
+                *sum = [sum[0] + packets, sum[1] + bytes];
+            }
+        }
+        sums
     }
 
     /// The counters of the router; zeros when no port has an address.

@@ -6,7 +6,7 @@ use super::plan::{Job, LcorePlan};
 use super::punts::PuntRings;
 use super::run_to_completion::{Input, InputPath, VlanBatches, VrfTables, Worker};
 use super::{Settings, StageControl, Stages};
-use crate::datapath::counters::QueueCount;
+use crate::datapath::counters::{BusyClock, QueueCount, VrfCount};
 use crate::datapath::limit::Limit;
 use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
 use crate::datapath::rx::{Rx, RxLimits};
@@ -94,6 +94,7 @@ impl Parts<'_> {
             published: Vec::new(),
             readers: Vec::new(),
             queues: Vec::new(),
+            vrf_counts: Vec::new(),
             lcore: 0,
         }
         .build()
@@ -114,6 +115,8 @@ struct Builder<'a> {
     readers: Vec<Readers>,
     /// The queues that stages use.
     queues: Vec<QueueUse>,
+    /// The packets of each VRF, by stage that looks up; none where there is one VRF alone.
+    vrf_counts: Vec<Vec<Arc<VrfCount>>>,
     /// The lcore whose stages are built.
     lcore: u32,
 }
@@ -164,6 +167,7 @@ impl Builder<'_> {
             control: self.control,
             published: self.published.into(),
             queues: self.queues.into(),
+            vrf_counts: self.vrf_counts.into(),
             readers: self.readers.into(),
             fault: self.parts.fault,
             watch: self.parts.watch,
@@ -184,11 +188,13 @@ impl Builder<'_> {
         };
         let inputs = inputs.iter().map(input).collect::<Result<_, _>>()?;
         let (readers, swap) = self.readers(1)?;
-        let tables = |(reader, vrf): (_, &VrfParts<'_>)| VrfTables {
+        let counts = self.count_vrfs();
+        let tables = |((reader, vrf), count): ((_, &VrfParts<'_>), _)| VrfTables {
             lookup: Lookup::new(reader, Arc::clone(&self.parts.fault)),
             egress: Cache::new(Arc::clone(&vrf.egress)),
+            count,
         };
-        let vrfs = readers.into_iter().zip(&self.parts.vrfs).map(tables).collect();
+        let vrfs = readers.into_iter().zip(&self.parts.vrfs).zip(counts).map(tables).collect();
         let watch = Arc::clone(&self.parts.watch);
         let (tx, published) = (self.tx(tx)?, self.publish());
         let lane = self.readers.len() - 1;
@@ -205,6 +211,7 @@ impl Builder<'_> {
             control: Arc::clone(&self.control),
             published: self.publish(),
             counters: Counters::default(),
+            clock: BusyClock::default(),
             filling: None,
             vlans: self.vlan_sort(input).map(|sort| Box::new(VlanStock::new(sort, self.vrfs_of(input).own))),
             turn: 0,
@@ -217,21 +224,25 @@ impl Builder<'_> {
         let batches = (self.plan.inputs.len() * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
         let slots = u16::try_from(batches * 2).unwrap_or(u16::MAX);
         let (readers, swap) = self.readers(slots)?;
-        let tables = |(reader, vrf): (_, &VrfParts<'_>)| {
+        let counts = self.count_vrfs();
+        let tables = |((reader, vrf), count): ((_, &VrfParts<'_>), _)| {
             let stall_cycles = self.tsc_hz.saturating_mul(vrf.stall_us) / 1_000_000;
             VrfInFlight {
                 in_flight: InFlight::new(reader, stall_cycles, Arc::clone(&self.parts.fault)),
                 egress: Cache::new(Arc::clone(&vrf.egress)),
+                count,
             }
         };
         Ok(EngineStage {
             from_rx: channels.to_engine.1.clone(),
             to_tx: channels.to_tx.iter().map(|(sender, _)| sender.clone()).collect(),
-            vrfs: readers.into_iter().zip(&self.parts.vrfs).map(tables).collect(),
+            vrfs: readers.into_iter().zip(&self.parts.vrfs).zip(counts).map(tables).collect(),
             swap,
             watch: Arc::clone(&self.parts.watch),
             lane: self.readers.len() - 1,
+            published: self.publish(),
             counters: Counters::default(),
+            clock: BusyClock::default(),
             turn: 0,
             closed: false,
         })
@@ -256,6 +267,17 @@ impl Builder<'_> {
         let swap = Arc::new(ReaderSwap::default());
         self.readers.push(Readers { swap: Arc::clone(&swap), slots, batch_max });
         Ok((readers, swap))
+    }
+
+    /// Where a stage that looks up counts the packets of each VRF.
+    fn count_vrfs(&mut self) -> Vec<Option<Arc<VrfCount>>> {
+        let vrfs = self.parts.vrfs.len();
+        if vrfs == 1 {
+            return vec![None];
+        }
+        let counts: Vec<_> = (0..vrfs).map(|_| Arc::<VrfCount>::default()).collect();
+        self.vrf_counts.push(counts.clone());
+        counts.into_iter().map(Some).collect()
     }
 
     fn count(&mut self, direction: Direction, port: u16, queue: u16) -> Arc<QueueCount> {

@@ -16,7 +16,7 @@
 
 use super::stage::{ORIGINATED_ONE_IN, REFRESH_ONE_IN};
 use super::{Stage, StageControl, StageOutcome, StageProgress};
-use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
+use crate::datapath::counters::{BusyClock, Stopwatch, TIMED_ONE_IN, VrfCount};
 use crate::datapath::lookup::InFlight;
 use crate::datapath::parse::parse;
 use crate::datapath::port_queues::PortQueues;
@@ -35,6 +35,9 @@ use std::sync::Arc;
 /// Batches for each input queue, and one more for each further VRF of its port's VLANs: enough for rx, engine and tx to hold one each, and
 /// for one to wait in each channel.
 pub(crate) const BATCHES_PER_INPUT: usize = 8;
+
+/// A busy engine stage publishes its counters once in so many turns, and when it has become idle.
+const PUBLISHED_ONE_IN: u32 = 16;
 
 /// A batch that travels between stages.
 pub(crate) type Travelling = Box<Batch>;
@@ -55,6 +58,8 @@ pub(crate) struct RxStage {
     pub(crate) published: Arc<Published>,
     /// Its counters.
     pub(crate) counters: Counters,
+    /// When it was busy last.
+    pub(crate) clock: BusyClock,
     /// The batch being filled.
     pub(crate) filling: Option<Travelling>,
     /// How packets are sorted, when VLANs of the port are in other VRFs than the port.
@@ -132,6 +137,7 @@ impl Stage for RxStage {
             };
         }
         let Some(mut batch) = self.filling.take() else {
+            self.clock.rest();
             return if stopping { StageProgress::Done } else { StageProgress::Idle };
         };
         self.turn = self.turn.wrapping_add(1);
@@ -143,7 +149,9 @@ impl Stage for RxStage {
             watch.lap(&mut self.counters, StageName::HandOver, 0);
         }
         let came = if stopping || pausing { 0 } else { self.rx.poll(&mut batch, &mut self.counters) };
+        let mut since_tsc = 0;
         if came > 0 {
+            since_tsc = batch.stamps().last().map_or(0, |stamp| stamp.tsc);
             watch.lap(&mut self.counters, StageName::Rx, came);
             if self.vlans.is_none() {
                 parse(&mut batch);
@@ -169,12 +177,18 @@ impl Stage for RxStage {
                 None => send(batch),
                 Some(vlans) => vlans.send(batch, send),
             }
+            self.clock.worked(since_tsc, &mut self.counters);
             return StageProgress::Worked;
         }
         if !stopping {
             self.filling = Some(batch);
         }
-        if came > 0 { StageProgress::Worked } else { StageProgress::Idle }
+        if came > 0 {
+            self.clock.worked(since_tsc, &mut self.counters);
+            return StageProgress::Worked;
+        }
+        self.clock.rest();
+        StageProgress::Idle
     }
 
     fn look(&mut self, fresh: Option<Latency>) -> StageOutcome {
@@ -205,8 +219,12 @@ pub(crate) struct EngineStage {
     pub(crate) watch: Arc<Watch>,
     /// Its lane of the counts by next hop.
     pub(crate) lane: usize,
+    /// Its published counters.
+    pub(crate) published: Arc<Published>,
     /// Its counters: only cycles.
     pub(crate) counters: Counters,
+    /// When it was busy last.
+    pub(crate) clock: BusyClock,
     /// Batches so far.
     pub(crate) turn: u32,
     /// Whether all rx stages have ended.
@@ -219,11 +237,13 @@ pub(crate) struct VrfInFlight {
     pub(crate) in_flight: InFlight,
     /// The egress table.
     pub(crate) egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
+    /// Its packets; `None` of the only VRF, whose packets are all.
+    pub(crate) count: Option<Arc<VrfCount>>,
 }
 
 impl Stage for EngineStage {
     fn poll(&mut self) -> StageProgress {
-        let mut worked = false;
+        let (mut worked, mut since_tsc) = (false, 0);
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(REFRESH_ONE_IN) {
             self.refresh();
@@ -241,19 +261,27 @@ impl Stage for EngineStage {
             match self.from_rx.try_recv() {
                 Ok(batch) => {
                     watch.lap(&mut self.counters, StageName::HandOver, 0);
-                    self.vrfs[batch.vrf].in_flight.submit(batch, dpdk_ffi::tsc());
+                    since_tsc = dpdk_ffi::tsc();
+                    self.vrfs[batch.vrf].in_flight.submit(batch, since_tsc);
                     worked = true;
                 }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => self.closed = true,
             }
         }
-        for VrfInFlight { in_flight, egress } in &mut self.vrfs {
+        for VrfInFlight { in_flight, egress, count: of_vrf } in &mut self.vrfs {
             if !in_flight.is_busy() {
                 continue;
             }
-            let Some(mut batch) = in_flight.take(dpdk_ffi::tsc()) else { continue };
+            let now_tsc = dpdk_ffi::tsc();
+            let Some(mut batch) = in_flight.take(now_tsc) else { continue };
+            if since_tsc == 0 {
+                since_tsc = now_tsc;
+            }
             let count = batch.packets.len();
+            if let Some(of_vrf) = of_vrf {
+                of_vrf.add(count as u64, batch.bytes);
+            }
             watch.lap(&mut self.counters, StageName::Lookup, count);
             // Loaded after the lookup. A new egress table is stored before the engine learns the new ids, so this one has every id
             // in the answers.
@@ -273,6 +301,12 @@ impl Stage for EngineStage {
             }
             watch.lap(&mut self.counters, StageName::HandOver, 0);
             worked = true;
+        }
+        if worked {
+            self.clock.worked(since_tsc, &mut self.counters);
+        }
+        if worked && self.turn.is_multiple_of(PUBLISHED_ONE_IN) || !worked && self.clock.rest() {
+            self.published.publish(&self.counters);
         }
         match (worked, self.closed && self.is_empty()) {
             (true, _) => StageProgress::Worked,
@@ -295,7 +329,7 @@ impl EngineStage {
     /// Lets go of tables that were replaced.
     #[cold]
     fn refresh(&mut self) {
-        for VrfInFlight { in_flight, egress } in &mut self.vrfs {
+        for VrfInFlight { in_flight, egress, .. } in &mut self.vrfs {
             in_flight.refresh();
             egress.load();
         }
@@ -416,11 +450,14 @@ mod tests {
                 vrfs: vec![VrfInFlight {
                     in_flight: InFlight::new(reader, 2_000_000, Arc::default()),
                     egress: Cache::new(Arc::new(ArcSwap::from_pointee(egress))),
+                    count: None,
                 }],
                 swap: Arc::default(),
                 watch: Arc::default(),
                 lane: 0,
+                published: Arc::default(),
                 counters: Counters::default(),
+                clock: BusyClock::default(),
                 turn: 0,
                 closed: false,
             };

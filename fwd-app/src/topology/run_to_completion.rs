@@ -2,7 +2,7 @@
 
 use super::stage::{ORIGINATED_ONE_IN, REFRESH_ONE_IN};
 use super::{Stage, StageControl, StageOutcome, StageProgress};
-use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN};
+use crate::datapath::counters::{Stopwatch, TIMED_ONE_IN, VrfCount};
 use crate::datapath::lookup::Lookup;
 use crate::datapath::parse::parse;
 use crate::datapath::port_queues::PortQueues;
@@ -77,6 +77,8 @@ pub(crate) struct VrfTables {
     pub(crate) lookup: Lookup,
     /// The egress table.
     pub(crate) egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
+    /// Its packets; `None` of the only VRF, whose packets are all.
+    pub(crate) count: Option<Arc<VrfCount>>,
 }
 
 impl Worker {
@@ -93,7 +95,7 @@ impl Worker {
     /// Lets go of tables that were replaced.
     #[cold]
     fn refresh(&mut self) {
-        for VrfTables { lookup, egress } in &mut self.path.vrfs {
+        for VrfTables { lookup, egress, .. } in &mut self.path.vrfs {
             lookup.refresh();
             egress.load();
         }
@@ -196,7 +198,10 @@ impl InputPath {
     fn forward(&mut self, batch: &mut Batch, watch: &mut Stopwatch) {
         let (counters, count) = (&mut self.counters, batch.packets.len());
         // All packets of a batch are in one VRF.
-        let VrfTables { lookup, egress } = &mut self.vrfs[batch.vrf];
+        let VrfTables { lookup, egress, count: of_vrf } = &mut self.vrfs[batch.vrf];
+        if let Some(of_vrf) = of_vrf {
+            of_vrf.add(count as u64, batch.bytes);
+        }
         lookup.run(batch);
         watch.lap(counters, StageName::Lookup, count);
         // Loaded after the lookup. A new egress table is stored before the engine learns the new ids, so this one has every id in

@@ -2,11 +2,12 @@
 
 use crate::support::{ScratchFolder, fwd, fwd_stdin};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, tcgetattr};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -131,19 +132,17 @@ impl Screen {
     }
 }
 
-#[test]
-fn the_prompt_completes_words_shows_errors_and_keeps_a_history() {
-    let scratch = ScratchFolder::new();
-    let socket = scratch.path("x.sock");
-    let forwarder = forwarder(&socket, &[r#"{"ok":true,"text":"7 dropped"}"#]);
+/// `ctl` with these words on a terminal of its own: the process, the terminal, its keyboard and its screen.
+fn on_terminal(scratch: &ScratchFolder, words: &[&str]) -> (Child, File, File, Screen) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap();
     let terminal = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
     let stream = || terminal.try_clone().unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_fwd-app"))
-        .args(["ctl", "--socket", &socket])
+    let child = Command::new(env!("CARGO_BIN_EXE_fwd-app"))
+        .args(["ctl", "--socket", &scratch.path("x.sock")])
+        .args(words)
         .env("XDG_STATE_HOME", scratch.path("state"))
         .env("TERM", "xterm")
         .stdin(stream())
@@ -151,7 +150,7 @@ fn the_prompt_completes_words_shows_errors_and_keeps_a_history() {
         .stderr(stream())
         .spawn()
         .unwrap();
-    let mut keys = File::from(master);
+    let keys = File::from(master);
     let (mut output, (sender, shown)) = (keys.try_clone().unwrap(), channel());
     // It ends with the terminal, when this test has ended.
     thread::spawn(move || {
@@ -160,7 +159,14 @@ fn the_prompt_completes_words_shows_errors_and_keeps_a_history() {
             let _ = sender.send(bytes[..count].to_vec());
         }
     });
-    let mut screen = Screen { shown, text: String::new() };
+    (child, terminal, keys, Screen { shown, text: String::new() })
+}
+
+#[test]
+fn the_prompt_completes_words_shows_errors_and_keeps_a_history() {
+    let scratch = ScratchFolder::new();
+    let forwarder = forwarder(&scratch.path("x.sock"), &[r#"{"ok":true,"text":"7 dropped"}"#]);
+    let (mut child, _terminal, mut keys, mut screen) = on_terminal(&scratch, &[]);
     screen.until("fwd-app> ");
     keys.write_all(b"sho\tdr\t\r").unwrap();
     screen.until("7 dropped");
@@ -173,6 +179,66 @@ fn the_prompt_completes_words_shows_errors_and_keeps_a_history() {
     assert_eq!(forwarder.join().unwrap(), ["{\"line\":\"show drops \",\"json\":false}\n"]);
     let history = std::fs::read_to_string(scratch.path("state/fwd-app/ctl-history")).unwrap();
     assert!(history.contains("show drops \ndance\nquit\n"), "{history}");
+}
+
+#[test]
+fn top_draws_over_itself_and_leaves_the_terminal_as_it_was() {
+    for end in [b"q", b"\x03"] {
+        let scratch = ScratchFolder::new();
+        let replies: &[&str] = &[r#"{"ok":true,"text":"first\n"}"#, r#"{"ok":false,"error":"second"}"#];
+        let forwarder = forwarder(&scratch.path("x.sock"), replies);
+        let (mut child, terminal, mut keys, mut screen) = on_terminal(&scratch, &["top"]);
+        screen.until("\x1b[?1049h");
+        screen.until("first");
+        // Neither lines nor echo while it runs, and both afterwards.
+        let modes = || tcgetattr(&terminal).unwrap().local_modes;
+        assert!(!modes().intersects(LocalModes::ICANON | LocalModes::ECHO));
+        // A forwarder that refuses or is away is asked again.
+        screen.until("\x1b[H");
+        screen.until("second");
+        assert!(child.try_wait().unwrap().is_none());
+        keys.write_all(end).unwrap();
+        screen.until("\x1b[?1049l");
+        assert!(child.wait().unwrap().success());
+        assert!(modes().contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG));
+        assert_eq!(forwarder.join().unwrap(), ["{\"line\":\"show rates\",\"json\":false}\n"; 2]);
+    }
+}
+
+#[test]
+fn a_signal_restores_the_terminal_of_top() {
+    let scratch = ScratchFolder::new();
+    let forwarder = forwarder(&scratch.path("x.sock"), &[r#"{"ok":true,"text":"first\n"}"#]);
+    let (mut child, terminal, _keys, mut screen) = on_terminal(&scratch, &["top"]);
+    screen.until("first");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    screen.until("\x1b[?1049l");
+    assert!(child.wait().unwrap().success());
+    assert!(tcgetattr(&terminal).unwrap().local_modes.contains(LocalModes::ICANON | LocalModes::ECHO));
+    forwarder.join().unwrap();
+}
+
+#[test]
+fn top_without_a_terminal_is_so_many_answers() {
+    let scratch = ScratchFolder::new();
+    let socket = scratch.path("x.sock");
+    let two: &[&str] = &[r#"{"ok":true,"text":"one\n"}"#, r#"{"ok":true,"text":"two\n"}"#];
+    let asked = forwarder(&socket, two);
+    assert_eq!(fwd(&["ctl", "--socket", &socket, "top", "--count", "2"]).ok(), "one\n\ntwo\n");
+    asked.join().unwrap();
+    std::fs::remove_file(&socket).unwrap();
+    let lines: &[&str] = &[r#"{"ok":true,"data":{"age_s":1}}"#, r#"{"ok":true,"data":{"age_s":2}}"#];
+    let asked = forwarder(&socket, lines);
+    let shown = fwd(&["ctl", "--socket", &socket, "top", "--count", "2", "--json"]).ok();
+    assert_eq!(shown, "{\"age_s\":1}\n{\"age_s\":2}\n");
+    asked.join().unwrap();
+    std::fs::remove_file(&socket).unwrap();
+    let asked = forwarder(&socket, &two[..1]);
+    fwd(&["ctl", "--socket", &socket, "top"]).fails(3, &["no forwarder listens"]);
+    asked.join().unwrap();
+    fwd(&["ctl", "--socket", &socket, "top", "--count", "0"]).fails(2, &["--count"]);
+    fwd(&["ctl", "--socket", &socket, "show", "drops", "--count", "1"]).fails(2, &["'--count'"]);
 }
 
 #[test]

@@ -12,6 +12,7 @@
 //! | `refusals` | requests that cannot be fulfilled: messages and exit codes |
 //! | `run` | `run` over `net_null` and `net_pcap` ports |
 //! | `forwarder` | a running forwarder, for the tests that steer it |
+//! | `rates` | `show rates` against the counters of packets that are known |
 //! | `routes` | the routes in service, as they are listed and compared |
 //! | `sockets` | garbage on every socket while packets flow, and routes over FPM |
 //! | `stream` | a real update stream at 100,000 updates a second with each engine, if `FWD_DATA` names its folder |
@@ -36,6 +37,8 @@ mod gpu;
 mod pacing;
 #[cfg(test)]
 mod ports;
+#[cfg(test)]
+mod rates;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use crate::channel::{Receiver, Sender, bounded, full};
 use crate::check::{InjectedFault, check, check_fails};
 use crate::coop_engines::{Engine, EngineState, Trouble};
+use crate::datapath::counters::BusyClock;
 use crate::datapath::lookup::InFlight;
 use crate::datapath::rx::Rx;
 use crate::datapath::swap::{ReaderSwap, VrfReader};
@@ -61,6 +62,7 @@ fn stages(
             control: Arc::clone(control),
             published: Arc::default(),
             counters: Counters::default(),
+            clock: BusyClock::default(),
             filling: None,
             vlans: has_vlans(input).then(|| Box::new(VlanStock::new(VlanSort { odd: Vec::new() }, 0))),
             turn: 0,
@@ -73,6 +75,7 @@ fn stages(
             Arc::default(),
         ),
         egress: Cache::new(Arc::new(ArcSwap::from_pointee(EgressTable))),
+        count: None,
     };
     stages.push(Box::new(EngineStage {
         from_rx: to_engine.1.clone(),
@@ -81,7 +84,9 @@ fn stages(
         swap: Arc::clone(swap),
         watch: Arc::default(),
         lane: 0,
+        published: Arc::default(),
         counters: Counters::default(),
+        clock: BusyClock::default(),
         turn: 0,
         closed: false,
     }));

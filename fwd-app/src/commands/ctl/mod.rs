@@ -4,6 +4,7 @@
 
 mod diff;
 mod prompt;
+mod top;
 
 use crate::cli::values;
 use crate::console::client;
@@ -14,6 +15,7 @@ use crate::error::ConfigError;
 use anyhow::Context as _;
 use clap::Args;
 use std::io::{self, BufRead, ErrorKind, IsTerminal as _, Write as _};
+use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,6 +27,7 @@ const DRAIN: &str = "--drain";
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   fwd-app ctl show port stats
+  fwd-app ctl top
   fwd-app ctl route get 192.0.2.1 --json
   fwd-app ctl route add 198.51.100.0/24 via 192.0.2.1 dev 1
   fwd-app ctl route list > routes.txt; fwd-app ctl route diff routes.txt
@@ -53,6 +56,10 @@ pub(crate) struct CtlArgs {
     /// Longest wait for an answer, seconds [default: 10; of stop --drain, 180]
     #[arg(long, value_name = "S", value_parser = values::seconds)]
     timeout: Option<Duration>,
+
+    /// With `top`: show so many screens, then end
+    #[arg(long, value_name = "N")]
+    count: Option<NonZeroU64>,
 
     /// The word `--drain` of `stop`, which would be an unknown option otherwise.
     #[arg(long, hide = true)]
@@ -83,8 +90,12 @@ pub(crate) fn main(args: &CtlArgs) -> anyhow::Result<()> {
 impl CtlArgs {
     /// The command of the command line; empty if there is none.
     pub(super) fn line(&self) -> String {
-        let drain = self.drain.then_some(DRAIN);
-        self.words.iter().map(String::as_str).chain(drain).collect::<Vec<_>>().join(" ")
+        let mut words = self.words.clone();
+        words.extend(self.drain.then(|| DRAIN.to_owned()));
+        words.extend(
+            self.count.iter().flat_map(|count| [grammar::COUNT_OPTION.to_owned(), count.to_string()]),
+        );
+        words.join(" ")
     }
 }
 
@@ -95,7 +106,7 @@ fn one(args: &CtlArgs, line: &str) -> anyhow::Result<()> {
         Input::Help(help) if args.json => show(&serde_json::to_string(&help)?).map(drop),
         Input::Help(help) => show(&help.to_string()).map(drop),
         Input::Quit => Ok(()),
-        Input::Ask(_) | Input::RouteDiff(_) => {
+        Input::Ask(_) | Input::RouteDiff(_) | Input::Top { .. } => {
             Forwarder::new(args, Path::new(socket::FOLDER))?.run(line).map(drop)
         }
     }
@@ -129,6 +140,7 @@ fn show(answer: &str) -> anyhow::Result<ControlFlow<()>> {
 }
 
 /// A running forwarder, and how it is asked.
+#[derive(Clone, Debug)]
 struct Forwarder {
     socket: PathBuf,
     json: bool,
@@ -157,6 +169,7 @@ impl Forwarder {
         match grammar::parse(line)? {
             Input::Ask(_) => drop(self.ask(line, self.json, &mut show)?),
             Input::RouteDiff(wanted) => diff::main(self, &wanted)?,
+            Input::Top { count } => top::main(self, count)?,
             Input::Help(help) => drop(show(&help.to_string())?),
             Input::Quit => return Ok(ControlFlow::Break(())),
         }
@@ -226,6 +239,7 @@ mod tests {
             socket,
             json: false,
             timeout: Some(Duration::from_secs(30)),
+            count: None,
             drain: false,
             words: Vec::new(),
         }

@@ -8,6 +8,7 @@ use crate::console::{self, Console, Telemetry};
 use crate::console::{Inbox, Server};
 use crate::error::ConfigError;
 use crate::forwarder::Signals;
+use crate::forwarder::rates::sampler::Sampler;
 use crate::forwarder::service::Service;
 use crate::forwarder::spec::ForwardSpec;
 use crate::forwarder::thread::ControlThread;
@@ -138,7 +139,7 @@ fn forward(
     text::banner(&forwarder, settings, &plan).into_iter().for_each(|text| line(LogLevel::Info, text));
     line(LogLevel::Info, "forwarding; Ctrl-C stops");
 
-    let mut periodic = Periodic::new(args.forward.stats_period);
+    let mut periodic = Periodic::new(args.forward.stats_period, forwarder.rates());
     let taken = cpus_of(eal, &plan);
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
     let punts = PuntRings::for_interfaces(eal, forwarder.ours().to_vec(), ports.tx_descriptors())?;
@@ -161,6 +162,7 @@ fn forward(
         .with_stream(updates, false)
         .with_reloads(signals.clone())
         .with_links(links, devices)
+        .with_rates(sampler(eal, &ports, &plan))
         .with_requests(move |forwarder| console.turn(forwarder));
     let control = ControlThread::start(forwarder, move |forwarder, told| service.run(forwarder, told))?;
     let (start, mut ends) = (Instant::now(), Ends::default());
@@ -207,6 +209,15 @@ impl Ends {
             notice::warn("the router's thread has panicked: packets go on, nobody answers for the router");
         }
     }
+}
+
+/// Takes samples of the counters of all ports and lcores.
+fn sampler(eal: &Eal, ports: &Ports, plan: &LcorePlan) -> Sampler {
+    let (names, read) = (ports.ports.iter().map(|port| port.name().to_owned()), ports.ports.clone());
+    let is_used = |lcore: &u32| plan.lcores.iter().any(|(used, _)| used == lcore);
+    let spare = eal.lcores().into_iter().filter(|lcore| *lcore != eal.main_lcore()).map(|lcore| lcore.0);
+    let spare = spare.filter(|lcore| !is_used(lcore)).collect();
+    Sampler::new(names, Box::new(move |index| read[index].stats().ok()), spare).with_alarms(plan)
 }
 
 /// Which lcore does what.

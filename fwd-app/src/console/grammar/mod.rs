@@ -19,6 +19,10 @@ use fib::feed::LineError;
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
+use std::num::NonZeroU64;
+
+/// Before the number of screens of `top`.
+pub(crate) const COUNT_OPTION: &str = "--count";
 
 /// What a line of words means.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub(crate) enum Input {
     Help(Help),
     /// `route diff`, which the client does itself.
     RouteDiff(RouteDiff),
+    /// `top`: the client asks for the rates again each second, so many times at most.
+    Top { count: Option<NonZeroU64> },
     /// `quit`: the client leaves.
     Quit,
 }

@@ -105,6 +105,8 @@ pub(crate) enum Show {
     Lcores,
     /// Queues, and what they received.
     Queues,
+    /// What ports, lcores and VRFs did over the last second and the last ten.
+    Rates,
     /// How the forwarder is set up.
     Config,
     /// The summary so far, with the keys of the report.
@@ -193,6 +195,7 @@ impl Show {
             Self::Latency => "latency",
             Self::Lcores => "lcores",
             Self::Queues => "queues",
+            Self::Rates => "rates",
             Self::Config => "config",
             Self::Stats => "stats",
             Self::Routes => "routes",

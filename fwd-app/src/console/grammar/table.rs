@@ -7,7 +7,9 @@ use crate::console::grammar::request::{
     Clear, PortCounters, PortFacts, Ports, Request, RouteList, Show, WatchFilter,
 };
 use crate::console::grammar::routes::{flow, route_list};
-use crate::console::grammar::{self, Input, RouteDiff, Words, WordsError, address, pick, wrong};
+use crate::console::grammar::{
+    self, COUNT_OPTION, Input, RouteDiff, Words, WordsError, address, pick, wrong,
+};
 use crate::datapath::DropReason;
 use crate::engines::ENGINES;
 use fib::feed;
@@ -166,6 +168,11 @@ pub(crate) const COMMANDS: &[Command] = &[
         ask(Request::Show(Show::Lcores))
     }),
     plain(&["show", "queues"], "what each queue received", |_| ask(Request::Show(Show::Queues))),
+    plain(
+        &["show", "rates"],
+        "packets, bits and losses a second of ports, lcores and VRFs, over 1 s and 10 s",
+        |_| ask(Request::Show(Show::Rates)),
+    ),
     plain(&["show", "config"], "how the forwarder is set up", |_| ask(Request::Show(Show::Config))),
     plain(&["show", "stats"], "the summary so far; --json has the keys of the report", |_| {
         ask(Request::Show(Show::Stats))
@@ -305,7 +312,16 @@ pub(crate) const COMMANDS: &[Command] = &[
         path: &["trace"],
         args: &[COUNT, FILTERS],
         help: "how the next N packets are forwarded, stage by stage; only those with all that is given after N",
-        make: |words| ask(Request::Trace { packets: words.want_count()?, filter: words.filter()? }),
+        make: |words| ask(Request::Trace { packets: words.want_count("packets")?, filter: words.filter()? }),
+    },
+    Command {
+        path: &["top"],
+        args: &[Arg { usage: "[--count N]", choices: &[COUNT_OPTION], examples: &["--count 1"] }],
+        help: "show rates again each second, until q or Ctrl-C, or N times",
+        make: |words| {
+            let option = words.next().map(|word| pick(word, &[COUNT_OPTION])).transpose()?;
+            Ok(Input::Top { count: option.map(|_| words.want_count("screens")).transpose()? })
+        },
     },
     Command {
         path: &["capture", "drops"],
@@ -313,7 +329,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         help: "write the next N dropped packets to a file on the forwarder's host, with the reasons; filters as for trace",
         make: |words| {
             let file = words.want("a file")?.to_owned();
-            let packets = words.want_count()?;
+            let packets = words.want_count("packets")?;
             ask(Request::CaptureDrops { file, packets, filter: words.filter()? })
         },
     },
@@ -435,10 +451,11 @@ impl Words<'_> {
         Ok(filter)
     }
 
-    fn want_count(&mut self) -> Result<NonZeroU64, WordsError> {
-        let word = self.want("a number of packets")?;
+    /// A number of things, from 1.
+    fn want_count(&mut self, things: &str) -> Result<NonZeroU64, WordsError> {
+        let word = self.want(&format!("a number of {things}"))?;
         let number = word.parse().ok().filter(|_| word.bytes().all(|byte| byte.is_ascii_digit()));
-        number.ok_or_else(|| wrong(word, "a number of packets from 1"))
+        number.ok_or_else(|| wrong(word, &format!("a number of {things} from 1")))
     }
 
     /// Whether the next word is the first of these two.

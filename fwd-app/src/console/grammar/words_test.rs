@@ -52,7 +52,7 @@ fn every_line_of_help_parses_and_prints_back() {
                 assert_eq!(request(&diff.list.to_string()), diff.list, "{line}");
                 assert!(!diff.file.is_empty());
             }
-            Ok(Input::Help(_) | Input::Quit) => {}
+            Ok(Input::Help(_) | Input::Top { .. } | Input::Quit) => {}
             Err(error) => panic!("{line}: {error}"),
         }
         parsed += 1;
@@ -106,7 +106,7 @@ fn words_may_be_abbreviated() {
         ("sto --d", Request::Stop { drain: true }),
         ("sta", Request::Start),
         (
-            "\t t \t 5 ",
+            "\t tr \t 5 ",
             Request::Trace { packets: NonZeroU64::new(5).unwrap(), filter: WatchFilter::default() },
         ),
         (
@@ -161,7 +161,7 @@ fn errors_say_what_was_wanted_and_what_was_there() {
         ("st", "'st' may be start or stop"),
         (
             "list",
-            "'list' is not understood here, wanted show, vrf, clear, route, neigh, start, stop, set, trace, capture, help or quit",
+            "'list' is not understood here, wanted show, vrf, clear, route, neigh, start, stop, set, trace, top, capture, help or quit",
         ),
         ("show port", "'port' is the last word, wanted stats, xstats or info after it"),
         ("show port stats 0 1", "'1' is not understood here, wanted the end of the line"),
@@ -185,12 +185,16 @@ fn errors_say_what_was_wanted_and_what_was_there() {
         ("trace 1 to default to ::/0", "'to' is not understood here, wanted each filter once"),
         ("capture drops /a 1 port 1 reason", "'reason' is the last word, wanted a drop reason after it"),
         ("capture drops /a port 1", "'port' is not understood here, wanted a number of packets from 1"),
+        ("t", "'t' may be trace or top"),
+        ("top 5", "'5' is not understood here, wanted --count"),
+        ("top --count", "'--count' is the last word, wanted a number of screens after it"),
+        ("top --count 0", "'0' is not understood here, wanted a number of screens from 1"),
         ("set promisc all", "'all' is the last word, wanted on or off after it"),
         ("set promisc all o", "'o' may be on or off"),
         ("set engine host x", "'x' is not understood here, wanted key=value"),
         (
             "vrf red",
-            "'red' is the last word, wanted show, vrf, clear, route, neigh, start, stop, set, trace, capture, help or quit after it",
+            "'red' is the last word, wanted show, vrf, clear, route, neigh, start, stop, set, trace, top, capture, help or quit after it",
         ),
         ("vrf red stop", "'stop' is not understood here, wanted a command about a VRF (help vrf)"),
         (
@@ -205,11 +209,11 @@ fn errors_say_what_was_wanted_and_what_was_there() {
         ("stop now", "'now' is not understood here, wanted --drain"),
         (
             "help x",
-            "'x' is not understood here, wanted show, vrf, clear, route, neigh, start, stop, set, trace, capture, help or quit",
+            "'x' is not understood here, wanted show, vrf, clear, route, neigh, start, stop, set, trace, top, capture, help or quit",
         ),
         (
             "\u{1b}[2J",
-            "'\\u{1b}[2J' is not understood here, wanted show, vrf, clear, route, neigh, start, stop, set, trace, capture, help or quit",
+            "'\\u{1b}[2J' is not understood here, wanted show, vrf, clear, route, neigh, start, stop, set, trace, top, capture, help or quit",
         ),
     ] {
         assert_eq!(error(line), message, "{line}");
@@ -274,8 +278,8 @@ fn help_lists_commands_and_completion_follows_them() {
             "",
             0,
             &[
-                "show", "vrf", "clear", "route", "neigh", "start", "stop", "set", "trace", "capture", "help",
-                "quit",
+                "show", "vrf", "clear", "route", "neigh", "start", "stop", "set", "trace", "top", "capture",
+                "help", "quit",
             ][..],
         ),
         ("s", 0, &["show", "start", "stop", "set"]),

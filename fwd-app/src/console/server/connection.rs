@@ -95,6 +95,7 @@ impl Connection {
                 wire::write_reply(&mut self.output, ask.json, &Ok(Answer::done()));
                 self.state = ConnectionState::Closing;
             }
+            Ok(Input::Top { .. }) => self.refuse(&"top is shown by fwd-app ctl; ask for 'show rates' again"),
             Err(error) => self.refuse(&error),
         }
         None

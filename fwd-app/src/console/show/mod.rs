@@ -5,6 +5,7 @@
 //! | [`addresses`] | addresses of ports |
 //! | [`lcores`] | counters by lcore and queue, drops, latencies, the summary so far |
 //! | [`ports`] | devices, links, drivers' statistics |
+//! | [`rates`] | what ports, lcores and VRFs did over the last second and the last ten |
 //! | [`neighbours`] | neighbours, given and learned |
 //! | [`next_hops`] | packets by next hop |
 //! | [`route`] | the route of an address, its neighbour, and the path of a flow |
@@ -16,6 +17,7 @@ mod lcores;
 mod neighbours;
 mod next_hops;
 mod ports;
+pub(super) mod rates;
 mod route;
 mod routes;
 pub(super) mod tables;

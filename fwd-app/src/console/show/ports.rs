@@ -5,7 +5,7 @@ use crate::console::grammar::request::{PortFacts, Ports};
 use crate::console::{Answer, Refusal};
 use crate::ports::dpdk::PortCounts;
 use crate::report::PortReport;
-use crate::report::columns::{Columns, grouped};
+use crate::report::columns::{Columns, grouped, grouped_or_dash};
 use anyhow::Context as _;
 use dpdk_ffi::{DpdkError, Port};
 use fib::PortRef;
@@ -149,7 +149,7 @@ impl fmt::Display for StatsShown {
             let PortReport { rx, tx, rx_bytes, tx_bytes, rx_missed, rx_errors, tx_errors, rx_nombuf, .. } =
                 report;
             let numbers = [rx, tx, rx_bytes, tx_bytes, rx_missed, rx_errors, tx_errors, rx_nombuf];
-            let [a, b, c, d, e, g, h, i] = numbers.map(grouped);
+            let [a, b, c, d, e, g, h, i] = numbers.map(|count| grouped_or_dash(*count));
             columns.row([port.to_string(), report.name.clone(), a, b, c, d, e, g, h, i]);
         }
         columns.fmt(f)

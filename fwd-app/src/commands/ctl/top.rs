@@ -1,0 +1,229 @@
+//! `fwd-app ctl top`: the answer to `show rates`, again each second.
+//!
+//! On a terminal each one takes the place of the last, on the alternate screen, until q or Ctrl-C; however it ends, the terminal is as it
+//! was. A forwarder that does not answer is asked again. Elsewhere the answers follow each other, with a blank line between two, and the
+//! first error ends them.
+
+use super::Forwarder;
+use crate::commands::exit;
+use crate::report::output::is_broken_pipe;
+use anyhow::Context as _;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::num::NonZeroU64;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// From one answer to the next.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How long an answer is waited for, in which no key is read.
+const WAIT: Duration = Duration::from_secs(2);
+/// To the alternate screen without a cursor, and back (xterm's private modes 1049 and 25).
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+/// To the upper left corner; what is right of the cursor, and below it, is erased (ECMA-48 CUP, EL, ED).
+const HOME: &str = "\x1b[H";
+const ERASE_RIGHT: &str = "\x1b[K";
+const ERASE_BELOW: &str = "\x1b[J";
+/// What Ctrl-C sends where it is no signal.
+const CTRL_C: u8 = 3;
+
+/// Shows the rates `count` times, or until it is ended.
+///
+/// # Errors
+/// As the first request; elsewhere than on a terminal, as any.
+pub(super) fn main(forwarder: &Forwarder, count: Option<NonZeroU64>) -> anyhow::Result<()> {
+    let forwarder = Forwarder { timeout: forwarder.timeout.or(Some(WAIT)), ..forwarder.clone() };
+    let first = ask(&forwarder)?;
+    if !forwarder.json && io::stdout().is_terminal() {
+        on_terminal(&forwarder, first, count).context("cannot use this terminal")
+    } else {
+        match in_a_row(&forwarder, first, count) {
+            Err(error) if is_broken_pipe(&error) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// The rates now.
+fn ask(forwarder: &Forwarder) -> anyhow::Result<String> {
+    let mut answer = String::new();
+    let mut take = |part: &str| {
+        answer.push_str(part);
+        Ok(ControlFlow::Continue(()))
+    };
+    // It never breaks off.
+    let _ = forwarder.ask("show rates", forwarder.json, &mut take)?;
+    Ok(answer)
+}
+
+/// Writes the answers one after the other.
+fn in_a_row(forwarder: &Forwarder, first: String, count: Option<NonZeroU64>) -> anyhow::Result<()> {
+    let (mut answer, mut out) = (first, io::stdout().lock());
+    for number in 1_u64.. {
+        let begun = Instant::now();
+        // Each line of JSON is an answer.
+        let gap = if forwarder.json || number == 1 { "" } else { "\n" };
+        let end = if answer.ends_with('\n') { "" } else { "\n" };
+        write!(out, "{gap}{answer}{end}")?;
+        out.flush()?;
+        if count.is_some_and(|count| number >= count.get()) {
+            break;
+        }
+        std::thread::sleep(PERIOD.saturating_sub(begun.elapsed()));
+        answer = ask(forwarder)?;
+    }
+    Ok(())
+}
+
+/// Shows each answer in the place of the last.
+fn on_terminal(forwarder: &Forwarder, first: String, count: Option<NonZeroU64>) -> io::Result<()> {
+    let mut answer = first;
+    let screen = Screen::enter()?;
+    for number in 1_u64.. {
+        let due = Instant::now() + PERIOD;
+        screen.draw(&format!("fwd-app at {}; q ends\n{answer}", forwarder.socket.display()))?;
+        if count.is_some_and(|count| number >= count.get()) || screen.is_ended_by(due)? {
+            break;
+        }
+        answer = ask(forwarder).unwrap_or_else(|error| format!("{}\n", exit::message(&error)));
+    }
+    drop(screen);
+    // Who wanted so many screens wants to see the last of them.
+    if count.is_some() { io::stdout().write_all(answer.as_bytes()) } else { Ok(()) }
+}
+
+/// The alternate screen of a terminal. Dropping it restores the terminal.
+struct Screen {
+    /// How the keyboard was, if stdin is one.
+    before: Option<Termios>,
+    signals: &'static EndSignals,
+}
+
+impl Screen {
+    fn enter() -> io::Result<Self> {
+        let signals = EndSignals::get()?;
+        signals.is_default.store(false, Ordering::Relaxed);
+        // From here on the terminal is restored.
+        let mut screen = Self { before: None, signals };
+        let stdin = io::stdin();
+        if stdin.is_terminal() {
+            let before = tcgetattr(&stdin)?;
+            let mut keys = before.clone();
+            // Ctrl-Z would leave the terminal as it is meanwhile.
+            keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
+            tcsetattr(&stdin, OptionalActions::Now, &keys)?;
+            screen.before = Some(before);
+        }
+        write(ENTER)?;
+        Ok(screen)
+    }
+
+    /// Shows `text`, as much of it as there is room for.
+    fn draw(&self, text: &str) -> io::Result<()> {
+        let size = tcgetwinsize(io::stdout())?;
+        // A terminal that does not know its size is taken for one of 24 lines of 80 columns.
+        let or = |size: u16, usual: usize| if size == 0 { usual } else { size.into() };
+        write(&screenful(text, or(size.ws_row, 24), or(size.ws_col, 80)))
+    }
+
+    /// Waits until `due`; returns whether a key or a signal has ended it before.
+    fn is_ended_by(&self, due: Instant) -> io::Result<bool> {
+        loop {
+            let left = due.saturating_duration_since(Instant::now());
+            if self.signals.is_ended.load(Ordering::Relaxed) {
+                return Ok(true);
+            }
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let stdin = io::stdin();
+            let mut keyboard = [PollFd::new(&stdin, PollFlags::IN)];
+            let keyboard = if self.before.is_some() { &mut keyboard[..] } else { &mut [] };
+            match poll(keyboard, Timespec::try_from(left).ok().as_ref()) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+                other => other?,
+            };
+            let mut keys = [0; 64];
+            let count = rustix::io::read(&stdin, &mut keys)?;
+            // Nothing to read: the terminal is gone.
+            if count == 0 || keys[..count].iter().any(|key| matches!(*key, b'q' | b'Q' | CTRL_C)) {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // There is nobody to tell when the terminal is gone.
+        let _ = write(LEAVE);
+        if let Some(before) = &self.before {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+        }
+        self.signals.is_default.store(true, Ordering::Relaxed);
+        self.signals.is_ended.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The signals that end the program: on the alternate screen they are flags, before and after it they end it at once.
+struct EndSignals {
+    is_ended: Arc<AtomicBool>,
+    is_default: Arc<AtomicBool>,
+}
+
+impl EndSignals {
+    /// They are taken over once, since a signal that was taken over once is never the system's again.
+    fn get() -> io::Result<&'static Self> {
+        static TAKEN: OnceLock<EndSignals> = OnceLock::new();
+        if let Some(taken) = TAKEN.get() {
+            return Ok(taken);
+        }
+        let signals = Self { is_ended: Arc::default(), is_default: Arc::new(AtomicBool::new(true)) };
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            flag::register_conditional_default(signal, Arc::clone(&signals.is_default))?;
+            flag::register(signal, Arc::clone(&signals.is_ended))?;
+        }
+        Ok(TAKEN.get_or_init(|| signals))
+    }
+}
+
+/// Writes to the terminal at once.
+fn write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// What draws `text` over the last screen: its first `rows` lines, each up to `columns` characters.
+fn screenful(text: &str, rows: usize, columns: usize) -> String {
+    let (mut out, lines) = (HOME.to_owned(), text.lines().count());
+    let shown = if lines > rows { rows.saturating_sub(1) } else { lines };
+    let rest = (lines > rows).then(|| format!("{} lines more", lines - shown));
+    let last = text.lines().take(shown).map(str::to_owned).chain(rest);
+    for (number, line) in last.enumerate() {
+        let line: String = line.chars().take(columns).collect();
+        // A line end after the last line would move all up.
+        let _ = write!(out, "{}{line}{ERASE_RIGHT}", if number == 0 { "" } else { "\n" });
+    }
+    out.push_str(ERASE_BELOW);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_screen_has_what_there_is_room_for() {
+        assert_eq!(screenful("ab\nc\n", 2, 80), "\x1b[Hab\x1b[K\nc\x1b[K\x1b[J");
+        assert_eq!(screenful("abcd\nc\nd\ne\n", 3, 3), "\x1b[Habc\x1b[K\nc\x1b[K\n2 l\x1b[K\x1b[J");
+        assert_eq!(screenful("", 24, 80), "\x1b[H\x1b[J");
+    }
+}
