@@ -17,7 +17,7 @@ use crate::ports::taps::{TapSpec, netns};
 use crate::routes::feeds::running::{FeedSource, FeedSpec, ForeignRoutes};
 use crate::routes::spec::TableSpec;
 use crate::routes::spec::{NamedFile, NamedTable};
-use crate::topology::{QueueMap, TopologyKind};
+use crate::topology::{QueueSpec, TopologyKind};
 use clap::builder::PossibleValue;
 use clap::{ArgGroup, Args, ValueEnum};
 use fib::{EngineOptions, Isa, PortRef};
@@ -159,10 +159,16 @@ impl ValueEnum for ForeignRoutes {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Forwarder")]
 pub(crate) struct ForwardArgs {
-    /// Which lcore serves which queue, as l3fwd writes it; a port that is in none of them sends only [default: queue 0 of every port,
+    /// File with options, TOML; those of the command line and of the environment (FWD_APP_RX_BURST for --rx-burst) replace what it
+    /// says of them. `none` is no file. [default of run: /etc/fwd-app/fwd-app.toml, if there is one; of replay: none]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config_file: Option<PathBuf>,
+
+    /// Which lcore serves which queue, as l3fwd writes it, ports by index or name; a port that is in none of them sends only.
+    /// (PORT,auto) of `run`: a queue for each lcore of the port's NUMA node that nothing else uses [default: queue 0 of every port,
     /// dealt over the lcores]
-    #[arg(long, value_name = "(PORT,QUEUE,LCORE),..", value_parser = values::queue_map)]
-    pub(crate) config: Option<QueueMap>,
+    #[arg(long, value_name = "(PORT,QUEUE,LCORE),..", value_parser = values::queue_spec)]
+    pub(crate) config: Option<QueueSpec>,
 
     /// Which stages share an lcore [default: pipeline for GPU engines, else run-to-completion]
     #[arg(long, value_name = "T", value_enum)]
@@ -297,9 +303,13 @@ pub(crate) struct RunArgs {
 pub(crate) struct FeedArgs {
     /// Take routes from FRR's zebra, which connects to this address (`zebra -M dplane_fpm_nl`, `fpm address 127.0.0.1 port 2620`).
     /// Of several routes of a prefix that of ctl is used, else that of the option which comes first on the command line: --fib (with
-    /// --updates), --fpm or --kernel-routes. One of these is enough
+    /// --updates), --fpm or --kernel-routes; see --prefer. One of these is enough
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) fpm: Option<SocketAddr>,
+
+    /// The order in which sources of routes are preferred, the first most [default: the order of their options]
+    #[arg(long, value_name = "SOURCE,..", value_delimiter = ',', value_enum)]
+    pub(crate) prefer: Vec<SourceOption>,
 
     /// How long routes that zebra has not announced again stay after it has come back, seconds
     #[arg(long, value_name = "S", default_value = "180", value_parser = values::seconds)]

@@ -4,7 +4,8 @@
 use crate::harness::OfferedRate;
 use crate::ports::address::PortAddress;
 use crate::ports::dpdk::EthDest;
-use crate::topology::queue_map::{QueueLcore, QueueMap, QueueMapError};
+use crate::topology::queue_map::QueueMapError;
+use crate::topology::queue_spec::{QueueEntry, QueueSpec};
 use fib::{PortRef, units};
 use nix::unistd::User;
 use std::num::NonZeroU64;
@@ -18,7 +19,7 @@ const CAPTURE_PACKETS: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ValueError {
     /// A tuple of `--config` is not three numbers.
-    #[error("'{tuple}' is not (port,queue,lcore), three numbers such as (0,0,1)")]
+    #[error("'{tuple}' is not (port,queue,lcore) such as (0,0,1), nor (port,auto)")]
     Tuple { tuple: String },
     /// There is no tuple at all.
     #[error("no (port,queue,lcore) in it, such as (0,0,1)")]
@@ -66,8 +67,8 @@ pub(crate) enum ValueError {
     EngineArg { text: String },
 }
 
-/// The value of `--config`, l3fwd's `(port,queue,lcore),(port,queue,lcore),..`; blanks are skipped.
-pub(crate) fn queue_map(text: &str) -> Result<QueueMap, ValueError> {
+/// The value of `--config`, l3fwd's `(port,queue,lcore),(port,queue,lcore),..`, and `(port,auto)`; blanks are skipped.
+pub(crate) fn queue_spec(text: &str) -> Result<QueueSpec, ValueError> {
     let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     if text.is_empty() {
         return Err(ValueError::NoTuple);
@@ -77,22 +78,36 @@ pub(crate) fn queue_map(text: &str) -> Result<QueueMap, ValueError> {
     loop {
         let end = rest.find(')').map_or(rest.len(), |at| at + 1);
         let (tuple, behind) = rest.split_at(end);
-        tuples.push(parse_tuple(tuple)?);
+        tuples.push(queue_tuple(tuple)?);
         match behind.strip_prefix(',') {
             Some(more) => rest = more,
             None if behind.is_empty() => break,
             None => return Err(ValueError::Tuple { tuple: behind.to_owned() }),
         }
     }
-    Ok(QueueMap::new(tuples)?)
+    Ok(QueueSpec::new(tuples)?)
 }
 
-fn parse_tuple(tuple: &str) -> Result<QueueLcore, ValueError> {
+/// One `(port,queue,lcore)` or `(port,auto)`.
+pub(crate) fn queue_tuple(tuple: &str) -> Result<QueueEntry, ValueError> {
     let wrong = || ValueError::Tuple { tuple: tuple.to_owned() };
     let inner = tuple.strip_prefix('(').and_then(|t| t.strip_suffix(')')).ok_or_else(wrong)?;
-    let numbers: Vec<u16> = inner.split(',').map(digits).collect::<Option<_>>().ok_or_else(wrong)?;
-    let &[port, queue, lcore] = numbers.as_slice() else { return Err(wrong()) };
-    Ok(QueueLcore { port, queue, lcore })
+    let words: Vec<&str> = inner.split(',').collect();
+    let port =
+        words.first().filter(|port| !port.is_empty() && !port.contains(['(', '+'])).ok_or_else(wrong)?;
+    // A number that is no index is a mistake, not a name.
+    if digits::<u16>(port).is_none() && port.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
+        return Err(wrong());
+    }
+    let port = PortRef::parse(port);
+    match words[1..] {
+        ["auto"] => Ok(QueueEntry::Auto { port }),
+        [queue, lcore] => match (digits(queue), digits(lcore)) {
+            (Some(queue), Some(lcore)) => Ok(QueueEntry::Queue { port, queue, lcore }),
+            _ => Err(wrong()),
+        },
+        _ => Err(wrong()),
+    }
 }
 
 /// A port of `--ports`.
@@ -141,9 +156,9 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, ValueError> {
 
 /// The value of `--eth-dest`, `PORT,MAC`.
 pub(crate) fn eth_dest(text: &str) -> Result<EthDest, ValueError> {
-    let parsed = text
-        .split_once(',')
-        .and_then(|(port, mac)| Some(EthDest { port: digits(port.trim())?, mac: mac.trim().parse().ok()? }));
+    let parsed = text.split_once(',').and_then(|(port, mac)| {
+        Some(EthDest { port: self::port(port.trim()).ok()?, mac: mac.trim().parse().ok()? })
+    });
     parsed.ok_or_else(|| ValueError::EthDest { text: text.to_owned() })
 }
 
@@ -222,12 +237,12 @@ mod tests {
 
     #[test]
     fn config_tuples() {
-        let map = queue_map("(0,0,1), (0,1,2),(1,0,1)").unwrap();
-        assert_eq!(map.tuples().len(), 3);
-        assert_eq!(map.tuples()[1], QueueLcore { port: 0, queue: 1, lcore: 2 });
-        assert_eq!(map.to_string(), "(0,0,1),(0,1,2),(1,0,1)");
+        let map = queue_spec("(0,0,1), (0,1,2),(net_null0,0,1), (0000:03:00.0,auto)").unwrap();
+        assert_eq!(map.entries().len(), 4);
+        assert_eq!(map.entries()[1], QueueEntry::Queue { port: PortRef::Index(0), queue: 1, lcore: 2 });
+        assert_eq!(map.to_string(), "(0,0,1),(0,1,2),(net_null0,0,1),(0000:03:00.0,auto)");
         // Queue order within the text is free.
-        assert!(queue_map("(0,1,2),(0,0,1)").is_ok());
+        assert!(queue_spec("(0,1,2),(0,0,1)").is_ok());
     }
 
     #[test]
@@ -248,19 +263,24 @@ mod tests {
             "(0,0,1);(1,0,1)",
             "(,,)",
             "((0,0,1))",
+            "(70000,0,1)",
+            "(,auto)",
+            "(0,auto,1)",
+            "(0,automatic)",
+            "(0,auto),(0,0,1)",
         ] {
-            assert!(queue_map(text).is_err(), "{text}");
+            assert!(queue_spec(text).is_err(), "{text}");
         }
-        let error = |text: &str| match queue_map(text) {
+        let error = |text: &str| match queue_spec(text) {
             Err(ValueError::Map(error)) => error,
             other => panic!("{text}: {other:?}"),
         };
         assert_eq!(
             error("(0,0,1),(0,0,2)"),
-            QueueMapError::TwoLcores { port: 0, queue: 0, first: 1, second: 2 }
+            QueueMapError::TwoLcores { port: "0".into(), queue: 0, first: 1, second: 2 }
         );
-        assert_eq!(error("(0,0,1),(0,0,1)"), QueueMapError::Twice { port: 0, queue: 0, lcore: 1 });
-        assert_eq!(error("(0,0,1),(0,2,1)"), QueueMapError::Hole { port: 0, queue: 2, missing: 1 });
+        assert_eq!(error("(0,0,1),(0,0,1)"), QueueMapError::Twice { port: "0".into(), queue: 0, lcore: 1 });
+        assert_eq!(error("(0,0,1),(0,2,1)"), QueueMapError::Hole { port: "0".into(), queue: 2, missing: 1 });
     }
 
     #[test]
@@ -339,8 +359,9 @@ mod tests {
     #[test]
     fn eth_dest_and_engine_arguments() {
         let dest = eth_dest("3,02:00:00:00:00:07").unwrap();
-        assert_eq!((dest.port, dest.mac), (3, MacAddr([2, 0, 0, 0, 0, 7])));
-        for text in ["", "3", "3,", "x,02:00:00:00:00:07", "3,02:00:00:00:00"] {
+        assert_eq!((dest.port, dest.mac), (PortRef::Index(3), MacAddr([2, 0, 0, 0, 0, 7])));
+        assert_eq!(eth_dest("p1,02:00:00:00:00:07").unwrap().port, PortRef::Name("p1".into()));
+        for text in ["", "3", "3,", ",02:00:00:00:00:07", "3,02:00:00:00:00"] {
             assert!(eth_dest(text).is_err(), "{text}");
         }
         assert_eq!(engine_arg("hash=murmur"), Ok(("hash".into(), "murmur".into())));

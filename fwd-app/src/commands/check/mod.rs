@@ -11,7 +11,7 @@ mod devices;
 
 use crate::cli::values;
 use crate::report::output;
-use crate::topology::QueueMap;
+use crate::topology::QueueSpec;
 use clap::Args;
 use fib::host::Host;
 use lpm_gpu::cu::{Device, Facts, GpuError};
@@ -36,8 +36,8 @@ pub(crate) struct CheckArgs {
     routes: u64,
 
     /// The --config that `run` will get: are there CPUs for its lcores?
-    #[arg(long, value_name = "(PORT,QUEUE,LCORE),..", value_parser = values::queue_map)]
-    config: Option<QueueMap>,
+    #[arg(long, value_name = "(PORT,QUEUE,LCORE),..", value_parser = values::queue_spec)]
+    config: Option<QueueSpec>,
 
     /// The --table-node that `run` will get: is there such a node, and what pages has it?
     #[arg(long, value_name = "N")]
