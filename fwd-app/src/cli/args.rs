@@ -106,7 +106,7 @@ pub(crate) struct EngineArgs {
     pub(crate) latency_target_us: Option<u64>,
 
     /// Refuse a table of more routes than this
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count::<u64>(0..=u64::MAX))]
     pub(crate) routes_max: Option<u64>,
 }
 
@@ -175,12 +175,12 @@ pub(crate) struct ForwardArgs {
     pub(crate) topology: Option<TopologyKind>,
 
     /// Packets taken from a queue at once, at most; `run` rounds up to a multiple of 8, since drivers of NICs round down
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = values::count::<u16>(1..=4096))]
     pub(crate) rx_burst: u16,
 
     /// Keys handed to the engine at once, at most, which `run` rounds up as --rx-burst [default: the size of a burst; of GPU engines 1024, or what
     /// --latency-target-us comes to]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(BATCH_MAX)))]
+    #[arg(long, value_name = "N", value_parser = values::count::<u32>(1..=BATCH_MAX.into()))]
     pub(crate) batch: Option<u32>,
 
     /// Longest wait for a batch to fill, microseconds; 0 sends what is there
@@ -239,15 +239,15 @@ pub(crate) struct UpdateArgs {
     pub(crate) vrf_updates: Vec<NamedFile>,
 
     /// Updates a second [default: the stream's own times]
-    #[arg(long, value_name = "N", requires = "streams", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "streams", value_parser = values::count::<u64>(1..=u64::MAX))]
     pub(crate) update_rate: Option<u64>,
 
     /// Times the update stream is applied; it ends with the packets at the latest
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "streams", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "streams", value_parser = values::count::<u64>(1..=u64::MAX))]
     pub(crate) update_loops: u64,
 
     /// Updates that reach the engine as one delta, at most
-    #[arg(long, value_name = "N", default_value_t = 1024, requires = "streams", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1024, requires = "streams", value_parser = values::count::<u64>(1..=1_000_000))]
     pub(crate) update_batch: u64,
 }
 
@@ -370,7 +370,7 @@ pub(crate) struct PortArgs {
     pub(crate) promiscuous: bool,
 
     /// Longest frame, bytes with its Ethernet header [default: the port's MTU as it is]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(64..=65_535))]
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes_in::<u32>(64..=65_535))]
     pub(crate) max_pkt_len: Option<u32>,
 
     /// Longest IP packet that a port sends; may be given once a port [default: the port's MTU, or that of the kernel interface which
@@ -379,16 +379,16 @@ pub(crate) struct PortArgs {
     pub(crate) mtu: Vec<(PortRef, u16)>,
 
     /// Descriptors of an RX queue
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(16..))]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = values::count::<u16>(16..=u16::MAX.into()))]
     pub(crate) rx_queue_size: u16,
 
     /// Descriptors of a TX queue
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(16..))]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = values::count::<u16>(16..=u16::MAX.into()))]
     pub(crate) tx_queue_size: u16,
 
     /// Mbufs of a pool, one pool a NUMA node; fewer than rings, batches and caches hold at once are refused [default: what those
     /// need, more where there are hugepages]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = values::count::<u32>(1..=u32::MAX.into()))]
     pub(crate) mbufs: Option<u32>,
 
     /// Destination MAC of all that leaves by a port; may be given once a port [default: the next hop's]
@@ -474,12 +474,12 @@ pub(crate) struct HarnessArgs {
     pub(crate) ports: u16,
 
     /// Times the trace is sent
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::count::<u64>(1..=u64::MAX))]
     pub(crate) loops: u64,
 
     /// Speed the trace is offered at; below max, latency counts from the intended send time. At max, without --verify and --out,
     /// packets lie ready in mbufs and are not copied
-    #[arg(long, value_name = "max|N[kM]pps|original|xF", default_value = "max", value_parser = values::rate)]
+    #[arg(long, value_name = "max|N[k|M|G]pps|N[k|M|G]bps|original|xF", default_value = "max", value_parser = values::rate)]
     pub(crate) rate: OfferedRate,
 
     /// Deal the trace by flow over all ports [default: all of it arrives on port 0]
@@ -503,11 +503,11 @@ pub(crate) struct HarnessArgs {
     pub(crate) no_huge: bool,
 
     /// Make the receiving side take packets on one poll in N only, to see what a slow link loses
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::count::<u32>(1..=u32::MAX.into()))]
     pub(crate) tx_slow: u32,
 
     /// Mbufs for packets [default: as many as may be inside]; with fewer, packets wait for mbufs to come back
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = values::count::<u32>(1..=u32::MAX.into()))]
     pub(crate) mbufs: Option<u32>,
 }
 

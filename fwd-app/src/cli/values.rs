@@ -9,6 +9,7 @@ use crate::topology::queue_spec::{QueueEntry, QueueSpec};
 use fib::{PortRef, units};
 use nix::unistd::User;
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -30,9 +31,15 @@ pub(crate) enum ValueError {
     /// Not a number of bytes.
     #[error("'{text}' is not a number of bytes such as 4096, 64K, 512M or 2G")]
     Bytes { text: String },
+    /// Not a count.
+    #[error("'{text}' is not a whole number such as 100, 10k or 2M")]
+    NoCount { text: String },
+    /// A number outside its range.
+    #[error("{text} is not in {min}..={max}")]
+    Range { text: String, min: u64, max: u64 },
     /// Not a rate.
     #[error(
-        "'{text}' is not a rate: max, original, xF (times the original, F above 0), or N, Nk or NM with pps, such as 100kpps"
+        "'{text}' is not a rate: max, original, xF (times the original, F above 0), or N, Nk, NM or NG with pps or bps, such as 100kpps or 5Gbps"
     )]
     Rate { text: String },
     /// Not a time in seconds.
@@ -122,22 +129,46 @@ fn digits<T: FromStr>(text: &str) -> Option<T> {
 
 /// The value of `--rate`.
 pub(crate) fn rate(text: &str) -> Result<OfferedRate, ValueError> {
-    let rate = match text {
+    let lower = text.to_ascii_lowercase();
+    let rate = match lower.as_str() {
         "max" => Some(OfferedRate::Max),
         "original" => Some(OfferedRate::Times(1.0)),
-        _ => match (text.strip_prefix('x'), text.strip_suffix("pps")) {
+        _ => match (lower.strip_prefix('x'), lower.strip_suffix("pps"), lower.strip_suffix("bps")) {
             // A factor has no unit.
-            (Some(factor), _) if !factor.ends_with(['k', 'K', 'm', 'M']) => {
+            (Some(factor), ..) if !factor.ends_with(['k', 'm', 'g']) => {
                 units::rate(factor).map(OfferedRate::Times)
             }
-            // As in SI: a small k, a capital M.
-            (None, Some(number)) if !number.ends_with(['K', 'm']) => {
-                units::rate(number).map(OfferedRate::Pps)
-            }
+            (None, Some(number), _) => units::rate(number).map(OfferedRate::Pps),
+            (None, None, Some(number)) => units::rate(number).map(OfferedRate::Bps),
             _ => None,
         },
     };
     rate.ok_or_else(|| ValueError::Rate { text: text.to_owned() })
+}
+
+/// A parser of whole numbers in a range, with an optional `k`, `M` or `G` (powers of 1000), in either case.
+pub(crate) fn count<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, ValueError> + Clone {
+    move |text| in_range(text, units::count(text), &range)
+}
+
+/// The same for bytes: powers of 1024.
+pub(crate) fn bytes_in<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, ValueError> + Clone {
+    move |text| in_range(text, units::size(text), &range)
+}
+
+fn in_range<T: TryFrom<u64>>(
+    text: &str,
+    number: Option<u64>,
+    range: &RangeInclusive<u64>,
+) -> Result<T, ValueError> {
+    let number = number.ok_or_else(|| ValueError::NoCount { text: text.to_owned() })?;
+    let (min, max) = (*range.start(), *range.end());
+    let fits = T::try_from(number).ok().filter(|_| range.contains(&number));
+    fits.ok_or_else(|| ValueError::Range { text: text.to_owned(), min, max })
 }
 
 /// A number of bytes with an optional `K`, `M` or `G` (powers of 1024).
@@ -191,7 +222,7 @@ fn port_and_name(text: &str) -> Option<(PortRef, String)> {
 /// The value of `--mtu`, `PORT=BYTES`. IPv4 forwards 68 bytes in one piece on every link (RFC 791 3.2).
 pub(crate) fn port_mtu(text: &str) -> Result<(PortRef, u16), ValueError> {
     let parsed = text.split_once('=').and_then(|(port, bytes)| {
-        let bytes = digits(bytes).filter(|bytes| *bytes >= 68)?;
+        let bytes = u16::try_from(units::size(bytes)?).ok().filter(|bytes| *bytes >= 68)?;
         Some((PortRef::parse(port), bytes)).filter(|_| !port.is_empty())
     });
     parsed.ok_or_else(|| ValueError::PortMtu { text: text.to_owned() })
@@ -229,6 +260,7 @@ mod tests {
     #[test]
     fn mtus_of_ports() {
         assert_eq!(port_mtu("0=1400"), Ok((PortRef::Index(0), 1400)));
+        assert_eq!(port_mtu("0=9K"), Ok((PortRef::Index(0), 9216)));
         assert_eq!(port_mtu("net_tap0=65535"), Ok((PortRef::Name("net_tap0".into()), 65_535)));
         for text in ["", "=1400", "0", "0=", "0=67", "0=65536", "0=+1400", "0=1400 "] {
             assert!(port_mtu(text).is_err(), "{text}");
@@ -293,16 +325,37 @@ mod tests {
             ("100kpps", OfferedRate::Pps(100e3)),
             ("1.5Mpps", OfferedRate::Pps(1.5e6)),
             ("250pps", OfferedRate::Pps(250.0)),
+            ("1Kpps", OfferedRate::Pps(1e3)),
+            ("2gPPS", OfferedRate::Pps(2e9)),
+            ("5gbps", OfferedRate::Bps(5e9)),
+            ("1.5Mbps", OfferedRate::Bps(1.5e6)),
+            ("MAX", OfferedRate::Max),
         ] {
             assert_eq!(rate(text), Ok(wanted), "{text}");
             assert_eq!(rate(&wanted.to_string()), Ok(wanted), "{text}");
         }
         for text in [
             "", "x", "x0", "x-1", "xinf", "xnan", "pps", "kpps", "100", "100k", "0pps", "-5pps", "+5pps",
-            "1Gpps", "infpps", "MAX", "1Kpps", "1mpps", "x1k",
+            "1Tpps", "infpps", "x1k", "bps", "5g", "0bps",
         ] {
             assert!(rate(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn counts_have_units_and_ranges() {
+        let burst = count::<u16>(1..=4096);
+        assert_eq!(["1", "4k", "4K", "4096"].map(|text| burst(text).ok()), [1, 4000, 4000, 4096].map(Some));
+        assert_eq!(burst("5k").unwrap_err().to_string(), "5k is not in 1..=4096");
+        assert_eq!(
+            burst("1.5k").unwrap_err().to_string(),
+            "'1.5k' is not a whole number such as 100, 10k or 2M"
+        );
+        assert_eq!(
+            count::<u16>(0..=u64::MAX)("70k").unwrap_err().to_string(),
+            "70k is not in 0..=18446744073709551615"
+        );
+        assert_eq!(bytes_in::<u32>(64..=65_535)("9k"), Ok(9216));
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod compute;
 mod devices;
 
 use crate::cli::values;
-use crate::report::output;
+use crate::report::output::{self, JsonDocument};
 use crate::topology::QueueSpec;
 use clap::Args;
 use fib::host::Host;
@@ -32,7 +32,7 @@ Exit code 0 when ready (WARN lines are allowed), 1 when an item says FAIL.";
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CheckArgs {
     /// Routes that shall fit the memory; the default is a full table of both families and room to grow
-    #[arg(long, value_name = "N", default_value_t = 1_500_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_500_000, value_parser = values::count::<u64>(0..=u64::MAX))]
     routes: u64,
 
     /// The --config that `run` will get: are there CPUs for its lcores?
@@ -106,7 +106,7 @@ pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
     let report = inspect(&Host::here(), &gpu, args);
     output::write_to(None, |out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, &report)?;
+            serde_json::to_writer_pretty(&mut *out, &JsonDocument::new("check", &report))?;
             writeln!(out)?;
         } else {
             print(&report, out)?;

@@ -437,7 +437,7 @@ impl Words<'_> {
 
     fn want_count(&mut self) -> Result<NonZeroU64, WordsError> {
         let word = self.want("a number of packets")?;
-        let number = word.parse().ok().filter(|_| word.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = fib::units::count(word).and_then(NonZeroU64::new);
         number.ok_or_else(|| wrong(word, "a number of packets from 1"))
     }
 
