@@ -191,7 +191,12 @@ impl Layers {
 
     /// The setting to blame for `error`, which clap has for the whole: the one without which it takes the words, so that it needs or
     /// excludes another option.
-    pub(crate) fn mistake(&self, program: &Command, words: &[OsString], error: &clap::Error) -> Option<ConfigMistake> {
+    pub(crate) fn mistake(
+        &self,
+        program: &Command,
+        words: &[OsString],
+        error: &clap::Error,
+    ) -> Option<ConfigMistake> {
         let is_to_blame = |setting: &&Setting| {
             let mut without = self.clone();
             without.settings.retain(|other| other.id != setting.id);

@@ -497,7 +497,8 @@ fn what_needs_another_option_and_what_is_wrong_later_has_its_line() {
     let layers = Layers::read(&program, &words, &[], None).unwrap();
     let error = program.clone().try_get_matches_from(layers.merge(&program, &words)).unwrap_err();
     let mistake = layers.mistake(&program, &words, &error).unwrap().to_string();
-    let wanted = "f.toml:3: sources.fpm-user: the following required arguments were not provided: --fpm <ADDR:PORT>";
+    let wanted =
+        "f.toml:3: sources.fpm-user: the following required arguments were not provided: --fpm <ADDR:PORT>";
     assert!(mistake.ends_with(wanted), "{mistake}");
     let blamed = |message: &str| layers.blame(&program, message).map(|setting| setting.origin.to_string());
     let line = |line: usize| Some(format!("{}/f.toml:{line}", folder.path().display()));
