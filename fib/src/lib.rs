@@ -78,7 +78,9 @@ pub use group::{Group, GroupPath};
 pub use isa::{CheckedIsa, Isa, IsaError};
 pub use keys::{KeyBuffer, Keys};
 pub use loads::Loads;
-pub use next_hop::{MacAddr, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable, PortRef};
+pub use next_hop::{
+    MacAddr, Neighbour, NextHop, NextHopError, NextHopId, NextHopTable, PortRef, is_port_name,
+};
 pub use prefix::{Family, IpPrefix, Key, Prefix, Prefix4, Prefix6, PrefixError};
 pub use registry::{ENGINES, Engine, Registry};
 pub use rib::{Rib, RibTable};

@@ -174,6 +174,12 @@ impl PortRef {
     }
 }
 
+/// Whether `wanted` is the name of the port `name`; the domain of a PCI address, `0000:`, may be left out.
+#[must_use]
+pub fn is_port_name(name: &str, wanted: &str) -> bool {
+    name == wanted || name.strip_prefix("0000:") == Some(wanted)
+}
+
 impl fmt::Display for PortRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

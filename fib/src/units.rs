@@ -14,16 +14,31 @@ pub fn size(text: &str) -> Option<u64> {
     number.parse::<u64>().ok().filter(|_| digits)?.checked_mul(1 << shift).filter(|size| *size > 0)
 }
 
-/// A finite number above 0, fractions allowed, with an optional `k` or `M` behind it, powers of 1000 in either case: `250`, `1.5M`.
+/// A whole number with an optional `k`, `M` or `G` behind it, powers of 1000 in either case: `0`, `250`, `10k`, `2M`. Digits only.
+#[must_use]
+pub fn count(text: &str) -> Option<u64> {
+    let (number, factor) = thousands(text)?;
+    let digits = number.bytes().all(|byte| byte.is_ascii_digit());
+    number.parse::<u64>().ok().filter(|_| digits)?.checked_mul(factor)
+}
+
+/// What stands before a `k`, `M` or `G`, and the power of 1000 that it is.
+fn thousands(text: &str) -> Option<(&str, u64)> {
+    Some(match text.as_bytes().last()?.to_ascii_lowercase() {
+        b'k' => (&text[..text.len() - 1], 1_000),
+        b'm' => (&text[..text.len() - 1], 1_000_000),
+        b'g' => (&text[..text.len() - 1], 1_000_000_000),
+        _ => (text, 1),
+    })
+}
+
+/// A finite number above 0, fractions allowed, with an optional `k`, `M` or `G` behind it, powers of 1000 in either case: `250`, `1.5M`.
 #[must_use]
 pub fn rate(text: &str) -> Option<f64> {
-    let (number, factor) = match text.as_bytes().last()?.to_ascii_lowercase() {
-        b'k' => (&text[..text.len() - 1], 1e3),
-        b'm' => (&text[..text.len() - 1], 1e6),
-        _ => (text, 1.0),
-    };
+    let (number, factor) = thousands(text)?;
     let plain = number.starts_with(|c: char| c.is_ascii_digit() || c == '.');
-    let rate = number.parse::<f64>().ok().filter(|_| plain)? * factor;
+    #[expect(clippy::cast_precision_loss, reason = "a power of ten below 2^53")]
+    let rate = number.parse::<f64>().ok().filter(|_| plain)? * factor as f64;
     (rate.is_finite() && rate > 0.0).then_some(rate)
 }
 
@@ -97,9 +112,20 @@ mod tests {
 
     #[test]
     fn rates() {
-        assert_eq!(["250", "1.5M", ".5k", "10k"].map(rate), [250.0, 1.5e6, 500.0, 1e4].map(Some));
-        for text in ["", "0", "k", "-1k", "+5", "inf", "nan", "1G", "é"] {
+        assert_eq!(["250", "1.5M", ".5K", "10k", "2g"].map(rate), [250.0, 1.5e6, 500.0, 1e4, 2e9].map(Some));
+        for text in ["", "0", "k", "-1k", "+5", "inf", "nan", "1T", "é"] {
             assert_eq!(rate(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn counts() {
+        assert_eq!(
+            ["0", "250", "10k", "10K", "2M", "1g"].map(count),
+            [0, 250, 10_000, 10_000, 2_000_000, 1_000_000_000].map(Some)
+        );
+        for text in ["", "k", "-1", "+1", "1.5k", "1T", "99999999999999999999", "99999999999999G", "é"] {
+            assert_eq!(count(text), None, "{text}");
         }
     }
 

@@ -6,7 +6,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `commands` | `run`, `replay`, `lookup`, `fib`, `check`, `ctl`, `completions`; exit codes |
+//! | `commands` | `run`, `replay`, `lookup`, `fib`, `check`, `ctl`, `config`, `completions`; exit codes |
 //! | `cli` | options, and the parsers of their values |
 //! | `harness` | replays a capture, measures, verifies |
 //! | `report` | summary as text and JSON, lines on stderr, output files |

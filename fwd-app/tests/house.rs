@@ -217,7 +217,7 @@ const MODULES: [(&str, &[&str]); 18] = [
             "topology",
         ],
     ),
-    ("testing", &["console", "datapath", "forwarder", "harness", "neighbours", "ports", "routes"]),
+    ("testing", &["cli", "console", "datapath", "forwarder", "harness", "neighbours", "ports", "routes"]),
     ("lib", &["commands"]),
     ("main", &[]),
 ];

@@ -1,5 +1,5 @@
-//! The properties that fuzz targets check of the readers, the feeds, the datapath, the router, the engines, the control socket and the
-//! PTX compiler.
+//! The properties that fuzz targets check of the readers, the feeds, the datapath, the router, the engines, the control socket, the
+//! configuration file and the PTX compiler.
 //!
 //! A target is a function of bytes that panics if a property does not hold. libFuzzer calls it through `fuzz_targets/`. The tests
 //! below, which fwd-app runs as its test `fuzz_seeds`, call it with every file under `seeds/TARGET/`; see `seeds/README.md`. So an
@@ -15,6 +15,7 @@
 //! | [`deltas`] | the CPU engines, compared with a plain longest-prefix match after each delta |
 //! | [`host_tables`] | the tables of the GPU engines on the host, searched by models of the kernels |
 //! | [`ctl`] | words and clients of the control socket: whole replies, however the bytes are cut |
+//! | [`config`] | configuration files: what they come to is a file of the same meaning |
 //! | [`netlink`] | FPM and rtnetlink: the same events however the bytes are cut |
 //! | [`ptx`] | the mock driver's PTX compiler |
 //! | [`bytes`], [`changes`], [`scratch`] | what targets share: decoding an input, drawing changes of routes, files |
@@ -24,6 +25,7 @@
 pub mod bytes;
 pub mod captures;
 pub mod changes;
+pub mod config;
 pub mod ctl;
 pub mod deltas;
 pub mod feeds;
@@ -39,7 +41,7 @@ pub mod scratch;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target, in the order of a campaign: the most valuable first.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 17] = [
     ("forward", frames::forward),
     ("parse", frames::parse),
     ("arp_ndp", router::arp_ndp),
@@ -55,6 +57,7 @@ pub const TARGETS: [Target; 16] = [
     ("route_json", feeds::route_json),
     ("l3fwd", feeds::l3fwd),
     ("ctl", ctl::ctl),
+    ("config", config::config),
     ("ptx", ptx::ptx),
 ];
 
@@ -104,6 +107,6 @@ mod tests {
         };
     }
     targets!(
-        forward parse arp_ndp icmp deltas host_tables fpm netlink mrt_table mrt_updates route_text captures route_json l3fwd ctl ptx
+        forward parse arp_ndp icmp deltas host_tables fpm netlink mrt_table mrt_updates route_text captures route_json l3fwd ctl config ptx
     );
 }

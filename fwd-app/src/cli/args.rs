@@ -17,7 +17,7 @@ use crate::ports::taps::{TapSpec, netns};
 use crate::routes::feeds::running::{FeedSource, FeedSpec, ForeignRoutes};
 use crate::routes::spec::TableSpec;
 use crate::routes::spec::{NamedFile, NamedTable};
-use crate::topology::{QueueMap, TopologyKind};
+use crate::topology::{QueueSpec, TopologyKind};
 use clap::builder::PossibleValue;
 use clap::{ArgGroup, Args, ValueEnum};
 use fib::{EngineOptions, Isa, PortRef};
@@ -106,7 +106,7 @@ pub(crate) struct EngineArgs {
     pub(crate) latency_target_us: Option<u64>,
 
     /// Refuse a table of more routes than this
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count::<u64>(0..=u64::MAX))]
     pub(crate) routes_max: Option<u64>,
 }
 
@@ -159,22 +159,28 @@ impl ValueEnum for ForeignRoutes {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Forwarder")]
 pub(crate) struct ForwardArgs {
-    /// Which lcore serves which queue, as l3fwd writes it; a port that is in none of them sends only [default: queue 0 of every port,
+    /// File with options, TOML; those of the command line and of the environment (FWD_APP_RX_BURST for --rx-burst) replace what it
+    /// says of them. `none` is no file. [default of run: /etc/fwd-app/fwd-app.toml, if there is one; of replay: none]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config_file: Option<PathBuf>,
+
+    /// Which lcore serves which queue, as l3fwd writes it, ports by index or name; a port that is in none of them sends only.
+    /// (PORT,auto) of `run`: a queue for each lcore of the port's NUMA node that nothing else uses [default: queue 0 of every port,
     /// dealt over the lcores]
-    #[arg(long, value_name = "(PORT,QUEUE,LCORE),..", value_parser = values::queue_map)]
-    pub(crate) config: Option<QueueMap>,
+    #[arg(long, value_name = "(PORT,QUEUE,LCORE),..", value_parser = values::queue_spec)]
+    pub(crate) config: Option<QueueSpec>,
 
     /// Which stages share an lcore [default: pipeline for GPU engines, else run-to-completion]
     #[arg(long, value_name = "T", value_enum)]
     pub(crate) topology: Option<TopologyKind>,
 
     /// Packets taken from a queue at once, at most; `run` rounds up to a multiple of 8, since drivers of NICs round down
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = values::count::<u16>(1..=4096))]
     pub(crate) rx_burst: u16,
 
     /// Keys handed to the engine at once, at most, which `run` rounds up as --rx-burst [default: the size of a burst; of GPU engines 1024, or what
     /// --latency-target-us comes to]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(BATCH_MAX)))]
+    #[arg(long, value_name = "N", value_parser = values::count::<u32>(1..=BATCH_MAX.into()))]
     pub(crate) batch: Option<u32>,
 
     /// Longest wait for a batch to fill, microseconds; 0 sends what is there
@@ -233,15 +239,15 @@ pub(crate) struct UpdateArgs {
     pub(crate) vrf_updates: Vec<NamedFile>,
 
     /// Updates a second [default: the stream's own times]
-    #[arg(long, value_name = "N", requires = "streams", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "streams", value_parser = values::count::<u64>(1..=u64::MAX))]
     pub(crate) update_rate: Option<u64>,
 
     /// Times the update stream is applied; it ends with the packets at the latest
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "streams", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "streams", value_parser = values::count::<u64>(1..=u64::MAX))]
     pub(crate) update_loops: u64,
 
     /// Updates that reach the engine as one delta, at most
-    #[arg(long, value_name = "N", default_value_t = 1024, requires = "streams", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1024, requires = "streams", value_parser = values::count::<u64>(1..=1_000_000))]
     pub(crate) update_batch: u64,
 }
 
@@ -297,9 +303,13 @@ pub(crate) struct RunArgs {
 pub(crate) struct FeedArgs {
     /// Take routes from FRR's zebra, which connects to this address (`zebra -M dplane_fpm_nl`, `fpm address 127.0.0.1 port 2620`).
     /// Of several routes of a prefix that of ctl is used, else that of the option which comes first on the command line: --fib (with
-    /// --updates), --fpm or --kernel-routes. One of these is enough
+    /// --updates), --fpm or --kernel-routes; see --prefer. One of these is enough
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) fpm: Option<SocketAddr>,
+
+    /// The order in which sources of routes are preferred, the first most [default: the order of their options]
+    #[arg(long, value_name = "SOURCE,..", value_delimiter = ',', value_enum)]
+    pub(crate) prefer: Vec<SourceOption>,
 
     /// How long routes that zebra has not announced again stay after it has come back, seconds
     #[arg(long, value_name = "S", default_value = "180", value_parser = values::seconds)]
@@ -360,7 +370,7 @@ pub(crate) struct PortArgs {
     pub(crate) promiscuous: bool,
 
     /// Longest frame, bytes with its Ethernet header [default: the port's MTU as it is]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(64..=65_535))]
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes_in::<u32>(64..=65_535))]
     pub(crate) max_pkt_len: Option<u32>,
 
     /// Longest IP packet that a port sends; may be given once a port [default: the port's MTU, or that of the kernel interface which
@@ -369,16 +379,16 @@ pub(crate) struct PortArgs {
     pub(crate) mtu: Vec<(PortRef, u16)>,
 
     /// Descriptors of an RX queue
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(16..))]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = values::count::<u16>(16..=u16::MAX.into()))]
     pub(crate) rx_queue_size: u16,
 
     /// Descriptors of a TX queue
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(16..))]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = values::count::<u16>(16..=u16::MAX.into()))]
     pub(crate) tx_queue_size: u16,
 
     /// Mbufs of a pool, one pool a NUMA node; fewer than rings, batches and caches hold at once are refused [default: what those
     /// need, more where there are hugepages]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = values::count::<u32>(1..=u32::MAX.into()))]
     pub(crate) mbufs: Option<u32>,
 
     /// Destination MAC of all that leaves by a port; may be given once a port [default: the next hop's]
@@ -464,12 +474,12 @@ pub(crate) struct HarnessArgs {
     pub(crate) ports: u16,
 
     /// Times the trace is sent
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::count::<u64>(1..=u64::MAX))]
     pub(crate) loops: u64,
 
     /// Speed the trace is offered at; below max, latency counts from the intended send time. At max, without --verify and --out,
     /// packets lie ready in mbufs and are not copied
-    #[arg(long, value_name = "max|N[kM]pps|original|xF", default_value = "max", value_parser = values::rate)]
+    #[arg(long, value_name = "max|N[k|M|G]pps|N[k|M|G]bps|original|xF", default_value = "max", value_parser = values::rate)]
     pub(crate) rate: OfferedRate,
 
     /// Deal the trace by flow over all ports [default: all of it arrives on port 0]
@@ -493,11 +503,11 @@ pub(crate) struct HarnessArgs {
     pub(crate) no_huge: bool,
 
     /// Make the receiving side take packets on one poll in N only, to see what a slow link loses
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::count::<u32>(1..=u32::MAX.into()))]
     pub(crate) tx_slow: u32,
 
     /// Mbufs for packets [default: as many as may be inside]; with fewer, packets wait for mbufs to come back
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = values::count::<u32>(1..=u32::MAX.into()))]
     pub(crate) mbufs: Option<u32>,
 }
 

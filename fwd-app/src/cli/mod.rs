@@ -6,11 +6,13 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`args`] | the options of `run` and `replay`, and the groups that commands share |
-//! | [`sources`] | in which order the sources of routes are named |
+//! | [`config`] | options from the environment and from a file; the result as TOML |
+//! | [`sources`] | in which order the sources of routes are preferred |
 //! | [`vrfs`] | the options of VRFs |
 //! | [`values`] | parsers of option values |
 
 pub(crate) mod args;
+pub(crate) mod config;
 pub(crate) mod sources;
 pub(crate) mod values;
 pub(crate) mod vrfs;

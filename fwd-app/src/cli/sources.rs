@@ -1,10 +1,10 @@
-//! The order of the sources of routes on the command line, which is the order in which they are preferred.
+//! The order in which the sources of routes are preferred: that of `--prefer`, else that of their options on the command line.
 
 use clap::parser::ValueSource;
-use clap::{ArgGroup, ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgGroup, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
 /// A source of routes that the command line names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SourceOption {
     /// `--fib`, with `--updates`.
     Fib,
@@ -14,7 +14,18 @@ pub(crate) enum SourceOption {
     KernelRoutes,
 }
 
-/// Which sources are given, in the order in which each is named first. It reads the options of other groups, so it stands before them in
+impl SourceOption {
+    /// Its name, as that of its option.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Fib => "fib",
+            Self::Fpm => "fpm",
+            Self::KernelRoutes => "kernel-routes",
+        }
+    }
+}
+
+/// Which sources are given: those that `--prefer` names in its order, then the others in the order in which each is named first. It reads the options of other groups, so it stands before them in
 /// its command's struct.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceOrder(pub(crate) Vec<SourceOption>);
@@ -31,8 +42,10 @@ impl FromArgMatches for SourceOrder {
             (first("fpm"), SourceOption::Fpm),
             (first("kernel_routes"), SourceOption::KernelRoutes),
         ];
+        let preferred: Vec<SourceOption> = matches.get_many("prefer").unwrap_or_default().copied().collect();
+        let rank = |source| preferred.iter().position(|first| *first == source).unwrap_or(preferred.len());
         order.retain(|(index, _)| index.is_some());
-        order.sort_by_key(|(index, _)| *index);
+        order.sort_by_key(|(index, source)| (rank(*source), *index));
         Ok(Self(order.into_iter().map(|(_, source)| source).collect()))
     }
 
@@ -86,6 +99,18 @@ mod tests {
         );
         assert_eq!(order("run --updates u --fpm 127.0.0.1:1 --fib a"), Ok(vec![Fpm, Fib]));
         assert_eq!(order("run --kernel-routes"), Ok(vec![KernelRoutes]));
+    }
+
+    #[test]
+    fn a_list_of_preferences_comes_before_the_order_of_options() {
+        use SourceOption::{Fib, Fpm, KernelRoutes};
+        let all = "--fib a --kernel-routes --fpm 127.0.0.1:1";
+        let line = format!("run {all} --prefer fpm,kernel-routes,fib");
+        assert_eq!(order(&line), Ok(vec![Fpm, KernelRoutes, Fib]));
+        // Those that are not in it come after it, and those that are not given not at all.
+        assert_eq!(order(&format!("run --prefer fpm {all}")), Ok(vec![Fpm, Fib, KernelRoutes]));
+        assert_eq!(order("run --prefer fpm,fib --fib a"), Ok(vec![Fib]));
+        assert!(order("run --fib a --prefer bgp").unwrap_err().contains("kernel-routes"));
     }
 
     #[test]

@@ -4,10 +4,12 @@
 use crate::harness::OfferedRate;
 use crate::ports::address::PortAddress;
 use crate::ports::dpdk::EthDest;
-use crate::topology::queue_map::{QueueLcore, QueueMap, QueueMapError};
+use crate::topology::queue_map::QueueMapError;
+use crate::topology::queue_spec::{QueueEntry, QueueSpec};
 use fib::{PortRef, units};
 use nix::unistd::User;
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ const CAPTURE_PACKETS: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ValueError {
     /// A tuple of `--config` is not three numbers.
-    #[error("'{tuple}' is not (port,queue,lcore), three numbers such as (0,0,1)")]
+    #[error("'{tuple}' is not (port,queue,lcore) such as (0,0,1), nor (port,auto)")]
     Tuple { tuple: String },
     /// There is no tuple at all.
     #[error("no (port,queue,lcore) in it, such as (0,0,1)")]
@@ -29,9 +31,15 @@ pub(crate) enum ValueError {
     /// Not a number of bytes.
     #[error("'{text}' is not a number of bytes such as 4096, 64K, 512M or 2G")]
     Bytes { text: String },
+    /// Not a count.
+    #[error("'{text}' is not a whole number such as 100, 10k or 2M")]
+    NoCount { text: String },
+    /// A number outside its range.
+    #[error("{text} is not in {min}..={max}")]
+    Range { text: String, min: u64, max: u64 },
     /// Not a rate.
     #[error(
-        "'{text}' is not a rate: max, original, xF (times the original, F above 0), or N, Nk or NM with pps, such as 100kpps"
+        "'{text}' is not a rate: max, original, xF (times the original, F above 0), or N, Nk, NM or NG with pps or bps, such as 100kpps or 5Gbps"
     )]
     Rate { text: String },
     /// Not a time in seconds.
@@ -66,8 +74,8 @@ pub(crate) enum ValueError {
     EngineArg { text: String },
 }
 
-/// The value of `--config`, l3fwd's `(port,queue,lcore),(port,queue,lcore),..`; blanks are skipped.
-pub(crate) fn queue_map(text: &str) -> Result<QueueMap, ValueError> {
+/// The value of `--config`, l3fwd's `(port,queue,lcore),(port,queue,lcore),..`, and `(port,auto)`; blanks are skipped.
+pub(crate) fn queue_spec(text: &str) -> Result<QueueSpec, ValueError> {
     let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     if text.is_empty() {
         return Err(ValueError::NoTuple);
@@ -77,22 +85,36 @@ pub(crate) fn queue_map(text: &str) -> Result<QueueMap, ValueError> {
     loop {
         let end = rest.find(')').map_or(rest.len(), |at| at + 1);
         let (tuple, behind) = rest.split_at(end);
-        tuples.push(parse_tuple(tuple)?);
+        tuples.push(queue_tuple(tuple)?);
         match behind.strip_prefix(',') {
             Some(more) => rest = more,
             None if behind.is_empty() => break,
             None => return Err(ValueError::Tuple { tuple: behind.to_owned() }),
         }
     }
-    Ok(QueueMap::new(tuples)?)
+    Ok(QueueSpec::new(tuples)?)
 }
 
-fn parse_tuple(tuple: &str) -> Result<QueueLcore, ValueError> {
+/// One `(port,queue,lcore)` or `(port,auto)`.
+pub(crate) fn queue_tuple(tuple: &str) -> Result<QueueEntry, ValueError> {
     let wrong = || ValueError::Tuple { tuple: tuple.to_owned() };
     let inner = tuple.strip_prefix('(').and_then(|t| t.strip_suffix(')')).ok_or_else(wrong)?;
-    let numbers: Vec<u16> = inner.split(',').map(digits).collect::<Option<_>>().ok_or_else(wrong)?;
-    let &[port, queue, lcore] = numbers.as_slice() else { return Err(wrong()) };
-    Ok(QueueLcore { port, queue, lcore })
+    let words: Vec<&str> = inner.split(',').collect();
+    let port =
+        words.first().filter(|port| !port.is_empty() && !port.contains(['(', '+'])).ok_or_else(wrong)?;
+    // A number that is no index is a mistake, not a name.
+    if digits::<u16>(port).is_none() && port.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
+        return Err(wrong());
+    }
+    let port = PortRef::parse(port);
+    match words[1..] {
+        ["auto"] => Ok(QueueEntry::Auto { port }),
+        [queue, lcore] => match (digits(queue), digits(lcore)) {
+            (Some(queue), Some(lcore)) => Ok(QueueEntry::Queue { port, queue, lcore }),
+            _ => Err(wrong()),
+        },
+        _ => Err(wrong()),
+    }
 }
 
 /// A port of `--ports`.
@@ -107,22 +129,46 @@ fn digits<T: FromStr>(text: &str) -> Option<T> {
 
 /// The value of `--rate`.
 pub(crate) fn rate(text: &str) -> Result<OfferedRate, ValueError> {
-    let rate = match text {
+    let lower = text.to_ascii_lowercase();
+    let rate = match lower.as_str() {
         "max" => Some(OfferedRate::Max),
         "original" => Some(OfferedRate::Times(1.0)),
-        _ => match (text.strip_prefix('x'), text.strip_suffix("pps")) {
+        _ => match (lower.strip_prefix('x'), lower.strip_suffix("pps"), lower.strip_suffix("bps")) {
             // A factor has no unit.
-            (Some(factor), _) if !factor.ends_with(['k', 'K', 'm', 'M']) => {
+            (Some(factor), ..) if !factor.ends_with(['k', 'm', 'g']) => {
                 units::rate(factor).map(OfferedRate::Times)
             }
-            // As in SI: a small k, a capital M.
-            (None, Some(number)) if !number.ends_with(['K', 'm']) => {
-                units::rate(number).map(OfferedRate::Pps)
-            }
+            (None, Some(number), _) => units::rate(number).map(OfferedRate::Pps),
+            (None, None, Some(number)) => units::rate(number).map(OfferedRate::Bps),
             _ => None,
         },
     };
     rate.ok_or_else(|| ValueError::Rate { text: text.to_owned() })
+}
+
+/// A parser of whole numbers in a range, with an optional `k`, `M` or `G` (powers of 1000), in either case.
+pub(crate) fn count<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, ValueError> + Clone {
+    move |text| in_range(text, units::count(text), &range)
+}
+
+/// The same for bytes: powers of 1024.
+pub(crate) fn bytes_in<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, ValueError> + Clone {
+    move |text| in_range(text, units::size(text), &range)
+}
+
+fn in_range<T: TryFrom<u64>>(
+    text: &str,
+    number: Option<u64>,
+    range: &RangeInclusive<u64>,
+) -> Result<T, ValueError> {
+    let number = number.ok_or_else(|| ValueError::NoCount { text: text.to_owned() })?;
+    let (min, max) = (*range.start(), *range.end());
+    let fits = T::try_from(number).ok().filter(|_| range.contains(&number));
+    fits.ok_or_else(|| ValueError::Range { text: text.to_owned(), min, max })
 }
 
 /// A number of bytes with an optional `K`, `M` or `G` (powers of 1024).
@@ -141,9 +187,9 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, ValueError> {
 
 /// The value of `--eth-dest`, `PORT,MAC`.
 pub(crate) fn eth_dest(text: &str) -> Result<EthDest, ValueError> {
-    let parsed = text
-        .split_once(',')
-        .and_then(|(port, mac)| Some(EthDest { port: digits(port.trim())?, mac: mac.trim().parse().ok()? }));
+    let parsed = text.split_once(',').and_then(|(port, mac)| {
+        Some(EthDest { port: self::port(port.trim()).ok()?, mac: mac.trim().parse().ok()? })
+    });
     parsed.ok_or_else(|| ValueError::EthDest { text: text.to_owned() })
 }
 
@@ -176,7 +222,7 @@ fn port_and_name(text: &str) -> Option<(PortRef, String)> {
 /// The value of `--mtu`, `PORT=BYTES`. IPv4 forwards 68 bytes in one piece on every link (RFC 791 3.2).
 pub(crate) fn port_mtu(text: &str) -> Result<(PortRef, u16), ValueError> {
     let parsed = text.split_once('=').and_then(|(port, bytes)| {
-        let bytes = digits(bytes).filter(|bytes| *bytes >= 68)?;
+        let bytes = u16::try_from(units::size(bytes)?).ok().filter(|bytes| *bytes >= 68)?;
         Some((PortRef::parse(port), bytes)).filter(|_| !port.is_empty())
     });
     parsed.ok_or_else(|| ValueError::PortMtu { text: text.to_owned() })
@@ -214,6 +260,7 @@ mod tests {
     #[test]
     fn mtus_of_ports() {
         assert_eq!(port_mtu("0=1400"), Ok((PortRef::Index(0), 1400)));
+        assert_eq!(port_mtu("0=9K"), Ok((PortRef::Index(0), 9216)));
         assert_eq!(port_mtu("net_tap0=65535"), Ok((PortRef::Name("net_tap0".into()), 65_535)));
         for text in ["", "=1400", "0", "0=", "0=67", "0=65536", "0=+1400", "0=1400 "] {
             assert!(port_mtu(text).is_err(), "{text}");
@@ -222,12 +269,12 @@ mod tests {
 
     #[test]
     fn config_tuples() {
-        let map = queue_map("(0,0,1), (0,1,2),(1,0,1)").unwrap();
-        assert_eq!(map.tuples().len(), 3);
-        assert_eq!(map.tuples()[1], QueueLcore { port: 0, queue: 1, lcore: 2 });
-        assert_eq!(map.to_string(), "(0,0,1),(0,1,2),(1,0,1)");
+        let map = queue_spec("(0,0,1), (0,1,2),(net_null0,0,1), (0000:03:00.0,auto)").unwrap();
+        assert_eq!(map.entries().len(), 4);
+        assert_eq!(map.entries()[1], QueueEntry::Queue { port: PortRef::Index(0), queue: 1, lcore: 2 });
+        assert_eq!(map.to_string(), "(0,0,1),(0,1,2),(net_null0,0,1),(0000:03:00.0,auto)");
         // Queue order within the text is free.
-        assert!(queue_map("(0,1,2),(0,0,1)").is_ok());
+        assert!(queue_spec("(0,1,2),(0,0,1)").is_ok());
     }
 
     #[test]
@@ -248,19 +295,24 @@ mod tests {
             "(0,0,1);(1,0,1)",
             "(,,)",
             "((0,0,1))",
+            "(70000,0,1)",
+            "(,auto)",
+            "(0,auto,1)",
+            "(0,automatic)",
+            "(0,auto),(0,0,1)",
         ] {
-            assert!(queue_map(text).is_err(), "{text}");
+            assert!(queue_spec(text).is_err(), "{text}");
         }
-        let error = |text: &str| match queue_map(text) {
+        let error = |text: &str| match queue_spec(text) {
             Err(ValueError::Map(error)) => error,
             other => panic!("{text}: {other:?}"),
         };
         assert_eq!(
             error("(0,0,1),(0,0,2)"),
-            QueueMapError::TwoLcores { port: 0, queue: 0, first: 1, second: 2 }
+            QueueMapError::TwoLcores { port: "0".into(), queue: 0, first: 1, second: 2 }
         );
-        assert_eq!(error("(0,0,1),(0,0,1)"), QueueMapError::Twice { port: 0, queue: 0, lcore: 1 });
-        assert_eq!(error("(0,0,1),(0,2,1)"), QueueMapError::Hole { port: 0, queue: 2, missing: 1 });
+        assert_eq!(error("(0,0,1),(0,0,1)"), QueueMapError::Twice { port: "0".into(), queue: 0, lcore: 1 });
+        assert_eq!(error("(0,0,1),(0,2,1)"), QueueMapError::Hole { port: "0".into(), queue: 2, missing: 1 });
     }
 
     #[test]
@@ -273,16 +325,37 @@ mod tests {
             ("100kpps", OfferedRate::Pps(100e3)),
             ("1.5Mpps", OfferedRate::Pps(1.5e6)),
             ("250pps", OfferedRate::Pps(250.0)),
+            ("1Kpps", OfferedRate::Pps(1e3)),
+            ("2gPPS", OfferedRate::Pps(2e9)),
+            ("5gbps", OfferedRate::Bps(5e9)),
+            ("1.5Mbps", OfferedRate::Bps(1.5e6)),
+            ("MAX", OfferedRate::Max),
         ] {
             assert_eq!(rate(text), Ok(wanted), "{text}");
             assert_eq!(rate(&wanted.to_string()), Ok(wanted), "{text}");
         }
         for text in [
             "", "x", "x0", "x-1", "xinf", "xnan", "pps", "kpps", "100", "100k", "0pps", "-5pps", "+5pps",
-            "1Gpps", "infpps", "MAX", "1Kpps", "1mpps", "x1k",
+            "1Tpps", "infpps", "x1k", "bps", "5g", "0bps",
         ] {
             assert!(rate(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn counts_have_units_and_ranges() {
+        let burst = count::<u16>(1..=4096);
+        assert_eq!(["1", "4k", "4K", "4096"].map(|text| burst(text).ok()), [1, 4000, 4000, 4096].map(Some));
+        assert_eq!(burst("5k").unwrap_err().to_string(), "5k is not in 1..=4096");
+        assert_eq!(
+            burst("1.5k").unwrap_err().to_string(),
+            "'1.5k' is not a whole number such as 100, 10k or 2M"
+        );
+        assert_eq!(
+            count::<u16>(0..=u64::MAX)("70k").unwrap_err().to_string(),
+            "70k is not in 0..=18446744073709551615"
+        );
+        assert_eq!(bytes_in::<u32>(64..=65_535)("9k"), Ok(9216));
     }
 
     #[test]
@@ -339,8 +412,9 @@ mod tests {
     #[test]
     fn eth_dest_and_engine_arguments() {
         let dest = eth_dest("3,02:00:00:00:00:07").unwrap();
-        assert_eq!((dest.port, dest.mac), (3, MacAddr([2, 0, 0, 0, 0, 7])));
-        for text in ["", "3", "3,", "x,02:00:00:00:00:07", "3,02:00:00:00:00"] {
+        assert_eq!((dest.port, dest.mac), (PortRef::Index(3), MacAddr([2, 0, 0, 0, 0, 7])));
+        assert_eq!(eth_dest("p1,02:00:00:00:00:07").unwrap().port, PortRef::Name("p1".into()));
+        for text in ["", "3", "3,", ",02:00:00:00:00:07", "3,02:00:00:00:00"] {
             assert!(eth_dest(text).is_err(), "{text}");
         }
         assert_eq!(engine_arg("hash=murmur"), Ok(("hash".into(), "murmur".into())));

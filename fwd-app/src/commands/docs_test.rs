@@ -17,12 +17,14 @@ fn refused(line: &CommandLine) -> Option<String> {
         }
         Ok(_) => None,
         Err(error) => {
+            // A file has the rest.
+            let has_file = line.words.iter().any(|word| word == "config" || word == "--config-file");
             let is_cut_short = matches!(
                 error.kind(),
                 ErrorKind::MissingRequiredArgument | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-            );
+            ) && (line.is_inline || has_file);
             let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            let is_fine = is_help || (line.is_inline && is_cut_short);
+            let is_fine = is_help || is_cut_short;
             (!is_fine).then(|| error.to_string())
         }
     }

@@ -4,9 +4,10 @@
 //! |---|---|---|
 //! | 0 | done | |
 //! | 1 | failed | everything not named below: a file that cannot be read, a table that does not fit |
-//! | 2 | bad usage or configuration | [`ConfigError::Invalid`], unknown engine or parameter, unavailable instruction set |
+//! | 2 | bad usage or configuration | [`ConfigError::Invalid`], a wrong configuration file ([`ConfigMistake`]), unknown engine or parameter, unavailable instruction set |
 //! | 3 | a named device is absent | [`ConfigError::NoDevice`], [`EngineError::NoDevice`]; of `ctl`, that no forwarder listens |
 
+use crate::cli::config::ConfigMistake;
 use crate::console::client::ClientError;
 use crate::error::ConfigError;
 use crate::report::console::say;
@@ -54,6 +55,11 @@ pub(super) fn message(error: &anyhow::Error) -> String {
     text
 }
 
+/// Whether the configuration is to blame.
+pub(super) fn is_configuration(error: &anyhow::Error) -> bool {
+    [USAGE, NO_DEVICE].contains(&code(error))
+}
+
 fn code(error: &anyhow::Error) -> u8 {
     error.chain().find_map(code_of_cause).unwrap_or(FAILED)
 }
@@ -65,7 +71,7 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             ConfigError::NoDevice(_) => NO_DEVICE,
         });
     }
-    if cause.is::<IsaError>() {
+    if cause.is::<IsaError>() || cause.is::<ConfigMistake>() {
         return Some(USAGE);
     }
     if let Some(ClientError::Absent { .. } | ClientError::None { .. }) = cause.downcast_ref() {

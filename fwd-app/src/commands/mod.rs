@@ -10,12 +10,14 @@
 //! | [`fib`] | `fib`: inspect, convert or generate a table |
 //! | [`check`] | `check`: whether this host is ready |
 //! | [`ctl`] | `ctl`: steer a running forwarder |
+//! | [`config`] | `config`: the checked configuration, each value with its origin |
 //! | [`completions`] | `completions`: a script for shells |
 //! | [`tables`] | loading of route files with a progress bar and warnings, for all commands |
 //! | [`exit`] | maps errors to exit codes |
 
 mod check;
 mod completions;
+mod config;
 mod ctl;
 #[cfg(test)]
 mod docs_test;
@@ -27,8 +29,10 @@ mod run;
 mod tables;
 
 use crate::cli::args::{REPLAY_EXAMPLES, RUN_EXAMPLES, ReplayArgs, RunArgs, UpdateArgs};
+use crate::cli::config::show::{self, Shown};
+use crate::cli::config::{DEFAULT_FILE, Layers, environment};
 use crate::console::server::Limits;
-use crate::console::{Inbox, Server};
+use crate::console::{Inbox, Server, SettingShown};
 use crate::error::ConfigError;
 use crate::forwarder::Signals;
 use crate::forwarder::updates::{self, VrfUpdate};
@@ -36,8 +40,9 @@ use crate::notice::{self, LogLevel};
 use crate::report::console::{self, Printer};
 use crate::routes::spec::VrfSpec;
 use anyhow::Context as _;
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use dpdk_ffi::{DpdkLogLevel, Eal};
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -81,6 +86,9 @@ enum Command {
     /// Talk to a running forwarder, in testpmd's words: show, set, clear, start, stop, route, neigh, ..
     #[command(after_help = ctl::EXAMPLES)]
     Ctl(ctl::CtlArgs),
+    /// Print what `run` would do with these options, the environment and the file, each value with its origin; start nothing.
+    #[command(after_help = config::EXAMPLES)]
+    Config(Box<config::ConfigArgs>),
     /// Print a script with which a shell completes this command line.
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::CompletionsArgs),
@@ -93,9 +101,16 @@ pub(crate) fn main() -> ExitCode {
         Ok(true) => return ExitCode::SUCCESS,
         Err(error) => return exit::of_clap(&error),
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return exit::of_clap(&error),
+    let (program, words) = (Cli::command(), std::env::args_os().collect::<Vec<_>>());
+    if let Some(line) = config::line_to_show(&words) {
+        return match config::from_flags(&program, &line) {
+            Ok(printed) => code_of(printed, |_| None),
+            Err(error) => exit::of_clap(&error),
+        };
+    }
+    let (layers, matches, cli) = match parse(&program, &words) {
+        Ok(parsed) => parsed,
+        Err(code) => return code,
     };
     notice::listen(console::notice);
     let forward = match &cli.command {
@@ -107,21 +122,66 @@ pub(crate) fn main() -> ExitCode {
     // First, for two reasons: messages posted while lcores run must not wait for stderr, and the printer inherits the CPUs of this
     // thread, which EAL pins later.
     let printer = matches!(cli.command, Command::Run(_) | Command::Replay(_)).then(Printer::start);
-    let result = match &cli.command {
-        Command::Run(args) => run::main(args),
-        Command::Replay(args) => replay::main(args),
+    let shown = matches
+        .subcommand()
+        .and_then(|(name, given)| Some(show::shown(program.find_subcommand(name)?, given, &layers)));
+    let shown = shown.unwrap_or_default();
+    let result = layers.check_files().map_err(anyhow::Error::from).and_then(|()| match &cli.command {
+        Command::Run(args) => run::main(args, &shown),
+        Command::Replay(args) => replay::main(args, &shown),
         Command::Lookup(args) => lookup::main(args),
         Command::Fib(args) => fib::main(args),
         Command::Check(args) => check::main(args),
         Command::Ctl(args) => ctl::main(args),
+        Command::Config(args) => config::main(args, &shown),
         Command::Completions(args) => completions::main(args, &Cli::command()),
-    };
-    let code = match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => exit::of_error(&error),
-    };
+    });
+    let code = code_of(result, |message| {
+        let setting = layers.blame(&program, message)?;
+        Some(format!("{}: {}", setting.origin, setting.key))
+    });
     drop(printer);
     code
+}
+
+/// Parses a command line with what its file and the environment say; prints what is wrong.
+fn parse(program: &clap::Command, words: &[OsString]) -> Result<(Layers, ArgMatches, Cli), ExitCode> {
+    // `replay` is for measuring: it reads no file that it is not given.
+    let default = words.get(1).is_some_and(|command| command != "replay").then_some(DEFAULT_FILE.as_ref());
+    let layers = Layers::read(program, words, &environment(), default);
+    let layers = layers.map_err(|mistake| exit::of_error(&mistake.into()))?;
+    let parsed = program.clone().try_get_matches_from(layers.merge(program, words));
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    match parsed {
+        Ok((cli, matches)) => Ok((layers, matches, cli)),
+        Err(error) => Err(match layers.mistake(program, words, &error) {
+            Some(mistake) => exit::of_error(&mistake.into()),
+            None => exit::of_clap(&error),
+        }),
+    }
+}
+
+/// The exit code of a command, whose error is printed with the line of the file that it is about.
+fn code_of(result: anyhow::Result<()>, blame: impl Fn(&str) -> Option<String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            exit::of_error(&match blame(&exit::message(&error)).filter(|_| exit::is_configuration(&error)) {
+                Some(place) => error.context(place),
+                None => error,
+            })
+        }
+    }
+}
+
+/// The configuration as the console shows it.
+fn settings(shown: &[Shown]) -> Vec<SettingShown> {
+    let setting = |shown: &Shown| SettingShown {
+        path: shown.path(),
+        value: serde_json::to_value(shown.value()).unwrap_or_default(),
+        origin: shown.origin.to_string(),
+    };
+    shown.iter().map(setting).collect()
 }
 
 /// The update streams of all VRFs; `None` without any.

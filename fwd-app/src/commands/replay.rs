@@ -2,7 +2,9 @@
 
 use super::{start_eal, tables};
 use crate::cli::args::ReplayArgs;
+use crate::cli::config::show::Shown;
 use crate::console::{self, Console, Telemetry};
+use crate::error::ConfigError;
 use crate::forwarder::Forwarder;
 use crate::forwarder::Signals;
 use crate::forwarder::service::Service;
@@ -18,7 +20,9 @@ use crate::report::periodic::Periodic;
 use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
 use crate::routes::Vrf;
 use crate::routes::spec::{VrfSpec, vrfs_of_ports};
-use crate::topology::{Handle, Settings};
+use crate::topology::plan::PlanError;
+use crate::topology::queue_spec::{QueueEntry, QueueSite};
+use crate::topology::{Handle, QueueMap, QueueSpec, Settings};
 use anyhow::Context as _;
 use dpdk_ffi::Port;
 use fib::host::Host;
@@ -28,17 +32,18 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// When the replay cannot be set up or run, and as [`Summary::judge`].
-pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
+pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
     let (spec, forward) = (args.harness.spec(args.updates.spec()), args.forward.spec());
     let topology = forward.topology(&args.tables.spec().engine);
     let host = Host::here();
     let cpus = host.cpus_allowed();
-    let lcores = Lcores::new(&spec, topology, forward.config.as_ref(), cpus.len())?;
+    let ports = ports(spec.ports);
+    let map = forward.config.as_ref().map(|config| queue_map(config, &ports)).transpose()?;
+    let lcores = Lcores::new(&spec, topology, map.as_ref(), cpus.len())?;
     let trace = Arc::new(Trace::load(&args.trace)?);
     warn_of(args, &trace);
     let vrf_specs = VrfSpec::all(&args.vrfs.vrf, &args.vrfs.vrf_fib)?;
-    let ports = ports(spec.ports);
     let port_vrfs = vrfs_of_ports(&vrf_specs, &ports.ports)?;
     let updates = super::updates(&args.updates, &vrf_specs)?;
     let mut forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
@@ -73,7 +78,7 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     let telemetry = Telemetry::register(&eal)?;
     let serve = |service: Service, running: &Handle, ports: &[Port]| {
         let site = console::Site::new(ports, &plan, setup.clone(), tsc_hz);
-        let mut console = Console::new(socket, telemetry, site, None);
+        let mut console = Console::new(socket, telemetry, site, None).with_settings(super::settings(shown));
         console.capture_drops(args.forward.capture_drops.as_ref(), running)?;
         Ok(service.with_requests(move |forwarder| console.turn(forwarder)))
     };
@@ -86,6 +91,20 @@ pub(super) fn main(args: &ReplayArgs) -> anyhow::Result<()> {
     summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
     summary.judge()?;
     update_error.map_or(Ok(()), Err)
+}
+
+/// Which lcore serves which queue of the ports of a replay.
+fn queue_map(config: &QueueSpec, ports: &PortTable) -> Result<QueueMap, ConfigError> {
+    if let Some(entry) = config.entries().iter().find(|entry| matches!(entry, QueueEntry::Auto { .. })) {
+        let message = format!(
+            "--config ({},auto): the lcores of a replay are named, or --lcores says how many",
+            entry.port()
+        );
+        return Err(ConfigError::Invalid(message));
+    }
+    let ports: Vec<_> = ports.ports.iter().map(|port| (port.name.clone(), None, setup::QUEUES_MAX)).collect();
+    let site = QueueSite { ports: &ports, lcores: &[], queues_max: setup::QUEUES_MAX };
+    Ok(config.resolve(&site).map_err(PlanError::from)?)
 }
 
 fn warn_of(args: &ReplayArgs, trace: &Trace) {

@@ -61,6 +61,7 @@ pub(crate) use answer::{Answer, Refusal};
 pub(crate) use grammar::request::Request;
 pub(crate) use server::Server;
 pub(crate) use server::inbox::{ClientCommand, Inbox, Steer};
+pub(crate) use show::lcores::SettingShown;
 pub(crate) use telemetry::Telemetry;
 
 use crate::datapath::Drops;
@@ -132,6 +133,8 @@ struct Desk {
     site: Site,
     /// The router, if ports are interfaces.
     router: Option<RouterHandle>,
+    /// The configuration, with the origin of each value.
+    settings: Vec<SettingShown>,
     start: Instant,
     cleared: Cleared,
     watching: Watching,
@@ -153,6 +156,7 @@ impl Console {
             socket,
             site,
             router: None,
+            settings: Vec::new(),
             start: Instant::now(),
             cleared: Cleared::default(),
             watching: Watching::default(),
@@ -165,6 +169,12 @@ impl Console {
     /// Asks `router` for what it has learned, if there is one.
     pub(crate) fn with_router(mut self, router: Option<RouterHandle>) -> Self {
         self.desk.router = router;
+        self
+    }
+
+    /// Shows this configuration.
+    pub(crate) fn with_settings(mut self, settings: Vec<SettingShown>) -> Self {
+        self.desk.settings = settings;
         self
     }
 

@@ -3,7 +3,7 @@
 use crate::datapath::tx::FRAGMENTS_MAX;
 use crate::engines::EngineSpec;
 use crate::routes::Vrf;
-use crate::topology::{QueueMap, Settings, TopologyKind};
+use crate::topology::{QueueSpec, Settings, TopologyKind};
 use fib::Isa;
 
 /// The largest batch, keys.
@@ -16,7 +16,7 @@ const GPU_BATCH: u32 = 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct ForwardSpec {
     /// Which lcore serves which queue.
-    pub(crate) config: Option<QueueMap>,
+    pub(crate) config: Option<QueueSpec>,
     /// Which stages share an lcore.
     pub(crate) topology: Option<TopologyKind>,
     /// Most packets received from a queue by one poll.

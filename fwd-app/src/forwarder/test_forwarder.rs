@@ -9,7 +9,9 @@ use crate::engines::EngineSpec;
 use crate::forwarder::Forwarder;
 use crate::routes::spec::TableSpec;
 pub(crate) use crate::routes::test_vrf::bundled;
-use crate::topology::{QueueLcore, QueueMap, TopologyKind};
+use crate::topology::queue_spec::QueueEntry;
+use crate::topology::{QueueSpec, TopologyKind};
+use fib::PortRef;
 use fib::faulty::{Faults, FaultyEngine};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,8 +22,9 @@ pub(crate) const LAST_WORDS: &str = "an invariant, broken on purpose";
 
 /// The default forwarding options, with the lcores of `tuples`.
 pub(crate) fn forward_spec(topology: TopologyKind, tuples: &[(u16, u16, u16)]) -> ForwardSpec {
-    let tuples = tuples.iter().map(|&(port, queue, lcore)| QueueLcore { port, queue, lcore });
-    let config = Some(QueueMap::new(tuples.collect()).unwrap()).filter(|map| !map.tuples().is_empty());
+    let entry = |&(port, queue, lcore): &_| QueueEntry::Queue { port: PortRef::Index(port), queue, lcore };
+    let config = QueueSpec::new(tuples.iter().map(entry).collect()).unwrap();
+    let config = Some(config).filter(|spec| !spec.entries().is_empty());
     ForwardSpec { config, topology: Some(topology), rx_burst: 128, batch: None, flush_us: 20 }
 }
 

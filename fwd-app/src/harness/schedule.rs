@@ -13,6 +13,8 @@ pub(crate) enum OfferedRate {
     Max,
     /// So many packets a second, evenly spaced.
     Pps(f64),
+    /// So many bits of frames a second, as packets of the trace's mean size, evenly spaced.
+    Bps(f64),
     /// At this multiple of the speed that the capture's own timestamps say; 1.0 is `original`.
     Times(f64),
 }
@@ -23,6 +25,7 @@ impl fmt::Display for OfferedRate {
         match self {
             Self::Max => f.write_str("max"),
             Self::Pps(pps) => write!(f, "{pps}pps"),
+            Self::Bps(bps) => write!(f, "{bps}bps"),
             Self::Times(1.0) => f.write_str("original"),
             Self::Times(factor) => write!(f, "x{factor}"),
         }
@@ -61,6 +64,10 @@ impl Schedule {
         match rate {
             OfferedRate::Max => Self::Max,
             OfferedRate::Pps(pps) => Self::Even { gap: hz / pps },
+            OfferedRate::Bps(bps) => {
+                let bytes: usize = (0..trace.len()).map(|i| trace.frame(i).len()).sum();
+                Self::Even { gap: hz * (bytes * 8) as f64 / trace.len().max(1) as f64 / bps }
+            }
             OfferedRate::Times(factor) => {
                 let first = trace.time_ns(0);
                 let cycles = |ns: u64| (ns as f64 * hz / 1e9 / factor) as u64;

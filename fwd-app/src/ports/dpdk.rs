@@ -30,8 +30,6 @@ const ETHERNET_BYTES: u32 = 14;
 const CHECKSUM_BYTES: u32 = 4;
 /// The MTU of a port that is given none (`RTE_ETHER_MTU`).
 const MTU_BYTES: u16 = 1500;
-/// What may be left out of a PCI address.
-const PCI_DOMAIN: &str = "0000:";
 /// Bytes of the two VLAN tags that a frame may have, which `--max-pkt-len` does not include.
 const TAGS_BYTES: u32 = 8;
 /// What an mbuf takes beside its packet: headroom, its header and that of the pool's object.
@@ -48,10 +46,10 @@ const MBUFS_ROOMY: u32 = (1 << 17) - 1;
 pub(crate) const LINK_WAIT: Duration = Duration::from_secs(9);
 
 /// The destination MAC of every frame that a port sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EthDest {
-    /// The port's index.
-    pub(crate) port: u16,
+    /// The port.
+    pub(crate) port: PortRef,
     /// The MAC.
     pub(crate) mac: MacAddr,
 }
@@ -188,7 +186,7 @@ impl Ports {
         batch: usize,
         eal_arguments: &[String],
     ) -> anyhow::Result<(Self, Vec<PortRecord>)> {
-        let destinations = spec.eth_dest.iter().map(|to| ("--eth-dest", PortRef::Index(to.port)));
+        let destinations = spec.eth_dest.iter().map(|to| ("--eth-dest", to.port.clone()));
         let mtus = spec.mtus.iter().map(|(port, _)| ("--mtu", port.clone()));
         for (option, named) in destinations.chain(mtus) {
             if !(0..).zip(&ports).any(|(index, port)| is(port, index, &named)) {
@@ -227,7 +225,8 @@ impl Ports {
             let kernel = kernel.and_then(|mtu| mtu.parse().ok()).unwrap_or(u16::MAX);
             let mtu_bytes = mtu_of(&got, room(spec)).min(kernel);
             let mut record = PortRecord::new(index, name.to_owned(), MacAddr(mac), mtu_bytes);
-            record.destination = spec.eth_dest.iter().find(|dest| dest.port == index).map(|dest| dest.mac);
+            record.destination =
+                spec.eth_dest.iter().find(|dest| is(port, index, &dest.port)).map(|dest| dest.mac);
             record.driver_interface = interface.map(str::to_owned);
             records.push(record);
             granted.push(got);
@@ -315,7 +314,7 @@ fn choose(chosen: &[PortRef], names: &[[String; 2]]) -> Result<Vec<usize>, Confi
                 (usize::from(*index) < names.len()).then_some(usize::from(*index)).into_iter().collect()
             }
             PortRef::Name(name) => {
-                let is_it = |known: &String| known == name || known.strip_prefix(PCI_DOMAIN) == Some(name);
+                let is_it = |known: &String| fib::is_port_name(known, name);
                 (0..names.len()).filter(|index| names[*index].iter().any(is_it)).collect()
             }
         };
@@ -362,7 +361,7 @@ fn is(port: &Port, index: u16, named: &PortRef) -> bool {
     match named {
         PortRef::ById => false,
         PortRef::Index(named) => *named == index,
-        PortRef::Name(name) => name == port.name(),
+        PortRef::Name(name) => fib::is_port_name(port.name(), name),
     }
 }
 

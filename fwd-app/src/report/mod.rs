@@ -601,7 +601,8 @@ impl Summary {
 
     fn write_files(&self, json: Option<&Path>, hgrm: Option<&Path>) -> anyhow::Result<()> {
         if json.is_some() {
-            let text = serde_json::to_string_pretty(self).context("the summary as JSON")?;
+            let text = serde_json::to_string_pretty(&output::JsonDocument::new("report", self))
+                .context("the summary as JSON")?;
             output::write_to(json, |out| Ok(writeln!(out, "{text}")?))?;
         }
         if hgrm.is_some() {

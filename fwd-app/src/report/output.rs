@@ -1,8 +1,28 @@
 //! Where a command's result goes: stdout, or a file that appears whole or not at all.
 
 use anyhow::Context as _;
+use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+
+/// The version of the keys of all JSON outputs. It changes when a key goes or means something else, not when one is added.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// A JSON object of a file or of stdout, with what it is and the version of its keys.
+#[derive(Serialize)]
+pub(crate) struct JsonDocument<'a, T> {
+    schema: u32,
+    kind: &'static str,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+impl<'a, T: Serialize> JsonDocument<'a, T> {
+    /// `value`, an object, of this kind.
+    pub(crate) fn new(kind: &'static str, value: &'a T) -> Self {
+        Self { schema: SCHEMA, kind, value }
+    }
+}
 
 /// Runs `write` on stdout, or on what takes the place of `path` ([`fib::output::write_whole`]). A reader of stdout that goes away
 /// early is no failure.

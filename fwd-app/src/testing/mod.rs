@@ -1,4 +1,4 @@
-//! The datapath on frames in mbufs, the capture reader, the control socket and the route feeds, for fuzz targets: what is private
+//! The datapath on frames in mbufs, the capture reader, the control socket, the configuration file and the route feeds, for fuzz targets: what is private
 //! everywhere else.
 //!
 //! [`Parser`] is the parse pass at one level of kernels, [`Forwarder`] all passes from parse to tx with [`Forwarder::wanted`], the
@@ -7,6 +7,7 @@
 
 pub mod router;
 
+use crate::cli::config;
 use crate::console::answer::Answer;
 use crate::console::grammar::{self, Input};
 use crate::console::server::connection::Connection;
@@ -71,6 +72,14 @@ fn parse_all(batch: &mut Batch, bursts: &[&[Frame]], pool: &Mempool) -> Option<(
         parse(batch);
     }
     Some(())
+}
+
+/// What `run`, or `replay`, makes of a configuration file, as a file of the same meaning.
+///
+/// # Errors
+/// The message about a mistake in it.
+pub fn config_shown(is_replay: bool, text: &str) -> Result<String, String> {
+    config::test_show(if is_replay { "replay" } else { "run" }, text)
 }
 
 /// An empty batch at a level of kernels.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`stage`] | [`Stage`]: what an lcore polls, and what is left of it at the end |
 //! | [`queue_map`] | [`QueueMap`]: which lcore serves which RX queue |
+//! | [`queue_spec`] | [`QueueSpec`]: `--config` before ports and lcores are known |
 //! | [`plan`] | maps `--config` and the lcores of EAL to the jobs of each lcore; pure, tested without DPDK |
 //! | [`run_to_completion`] | one stage that takes the packets of its queues from rx to tx |
 //! | [`pipeline`] | rx, engine and tx stages, and the batches that travel between them |
@@ -20,6 +21,7 @@ pub(crate) mod pipeline;
 pub(crate) mod plan;
 pub(crate) mod punts;
 pub(crate) mod queue_map;
+pub(crate) mod queue_spec;
 #[cfg(test)]
 mod rounding_test;
 pub(crate) mod run_to_completion;
@@ -28,6 +30,7 @@ mod stage;
 
 pub(crate) use handle::Handle;
 pub(crate) use queue_map::{QueueLcore, QueueMap};
+pub(crate) use queue_spec::QueueSpec;
 pub(crate) use stage::{Stage, StageOutcome, StageProgress};
 
 /// The stages of one lcore.

@@ -42,7 +42,9 @@ pub(crate) struct LcorePlan {
 impl From<PlanError> for ConfigError {
     fn from(error: PlanError) -> Self {
         match error {
-            PlanError::NoPort { .. } | PlanError::NoPorts => Self::NoDevice(error.to_string()),
+            PlanError::NoPort { .. } | PlanError::NoPorts | PlanError::Map(QueueMapError::NoPort { .. }) => {
+                Self::NoDevice(error.to_string())
+            }
             PlanError::NoLcore { .. } | PlanError::Senders { .. } | PlanError::Map(_) => {
                 Self::Invalid(error.to_string())
             }

@@ -1,5 +1,6 @@
 //! Which lcore serves which RX queue.
 
+use fib::PortRef;
 use std::fmt;
 
 /// An RX queue of a port, and the lcore that polls it.
@@ -20,13 +21,33 @@ pub(crate) enum QueueMapError {
     #[error(
         "queue {queue} of port {port} is given to lcore {first} and to lcore {second}; a queue has one lcore"
     )]
-    TwoLcores { port: u16, queue: u16, first: u16, second: u16 },
+    TwoLcores { port: String, queue: u16, first: u16, second: u16 },
     /// The same tuple occurs twice.
     #[error("({port},{queue},{lcore}) is there twice")]
-    Twice { port: u16, queue: u16, lcore: u16 },
+    Twice { port: String, queue: u16, lcore: u16 },
     /// The queues of a port must be 0, 1, .. without a gap, since DPDK numbers them so.
     #[error("port {port} has queue {queue} but no queue {missing}; its queues must be 0, 1, ..")]
-    Hole { port: u16, queue: u16, missing: u16 },
+    Hole { port: String, queue: u16, missing: u16 },
+    /// A port's lcores are chosen, and given.
+    #[error("port {port} has chosen lcores (auto) and others; it can have one of the two")]
+    BesideAuto { port: String },
+    /// A port does not exist.
+    #[error("--config names port {port}, which does not exist; there are: {known}")]
+    NoPort { port: String, known: String },
+}
+
+impl QueueMapError {
+    /// The same about a port as it is written.
+    pub(super) fn of_port(mut self, written: &PortRef) -> Self {
+        match &mut self {
+            Self::TwoLcores { port, .. }
+            | Self::Twice { port, .. }
+            | Self::Hole { port, .. }
+            | Self::BesideAuto { port }
+            | Self::NoPort { port, .. } => *port = written.to_string(),
+        }
+        self
+    }
 }
 
 /// Which lcore serves which queue, in the given order. No queue occurs twice, and the queues of each port are `0..n`.
@@ -42,16 +63,21 @@ impl QueueMap {
         for (i, &QueueLcore { port, queue, lcore }) in tuples.iter().enumerate() {
             if let Some(other) = tuples[..i].iter().find(|other| (other.port, other.queue) == (port, queue)) {
                 return Err(if other.lcore == lcore {
-                    QueueMapError::Twice { port, queue, lcore }
+                    QueueMapError::Twice { port: port.to_string(), queue, lcore }
                 } else {
-                    QueueMapError::TwoLcores { port, queue, first: other.lcore, second: lcore }
+                    QueueMapError::TwoLcores {
+                        port: port.to_string(),
+                        queue,
+                        first: other.lcore,
+                        second: lcore,
+                    }
                 });
             }
         }
         for &QueueLcore { port, queue, .. } in &tuples {
             let is_there = |q: &u16| tuples.iter().any(|other| (other.port, other.queue) == (port, *q));
             if let Some(missing) = (0..queue).find(|q| !is_there(q)) {
-                return Err(QueueMapError::Hole { port, queue, missing });
+                return Err(QueueMapError::Hole { port: port.to_string(), queue, missing });
             }
         }
         Ok(Self(tuples))

@@ -15,6 +15,7 @@ fn every_command_helps_with_examples() {
         "fib generate",
         "check",
         "ctl",
+        "config",
         "completions",
     ] {
         let words: Vec<&str> = command.split(' ').filter(|word| !word.is_empty()).collect();

@@ -9,6 +9,7 @@
 //! | `fib` | `fib stat`, `convert` and `generate` |
 //! | `check` | `check`: what it finds on this host |
 //! | `gpu` | the GPU engines over the mock driver, and `--fallback` |
+//! | `config` | `config` and configuration files |
 //! | `ctl` | `ctl` without a forwarder, and `completions` |
 //! | `errors`, `help` | messages, exit codes, `--help` |
 //! | `mrt` | not a test: a small MRT file |
@@ -17,6 +18,8 @@
 
 #[cfg(test)]
 mod check;
+#[cfg(test)]
+mod config;
 #[cfg(test)]
 mod ctl;
 #[cfg(test)]

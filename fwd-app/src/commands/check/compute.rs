@@ -1,7 +1,7 @@
 //! CPUs, instruction sets, NUMA nodes, pages, memory, privilege.
 
 use super::Finding;
-use crate::topology::QueueMap;
+use crate::topology::QueueSpec;
 use fib::Isa;
 use fib::host::{Host, count_list, list_holds};
 
@@ -16,7 +16,7 @@ const TABLE_ROUTE_BYTES: u64 = 100;
 const PAGES_2M_WANTED: u64 = 256;
 
 /// CPUs, and whether the lcores of a `--config` have one each.
-pub(super) fn cpus(host: &Host, config: Option<&QueueMap>) -> Finding {
+pub(super) fn cpus(host: &Host, config: Option<&QueueSpec>) -> Finding {
     let online = host.read("sys/devices/system/cpu/online").unwrap_or_default();
     let allowed = host.cpu_list().unwrap_or_else(|| online.clone());
     let count = count_list(&allowed);
@@ -242,7 +242,6 @@ pub(super) fn privilege(host: &Host) -> Finding {
 mod tests {
     use super::super::Status;
     use super::*;
-    use crate::topology::QueueLcore;
     use fib::host::Tree;
 
     #[test]
@@ -260,8 +259,7 @@ mod tests {
         tree.file("proc/self/status", "Cpus_allowed_list:\t0-1\n").file("proc/cpuinfo", "model name : A\n");
         let host = tree.host();
         assert_eq!(cpus(&host, None), Finding::ok("2 (0-1), A"));
-        let tuples = [(0, 0, 1), (1, 0, 7)].map(|(port, queue, lcore)| QueueLcore { port, queue, lcore });
-        let map = QueueMap::new(tuples.to_vec()).unwrap();
+        let map = crate::cli::values::queue_spec("(0,0,1),(net_null1,0,7),(2,auto)").unwrap();
         let item = cpus(&host, Some(&map));
         assert!(item.status == Status::Warn && item.found.contains("[7]"), "{item:?}");
     }

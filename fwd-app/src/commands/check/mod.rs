@@ -10,8 +10,8 @@ mod compute;
 mod devices;
 
 use crate::cli::values;
-use crate::report::output;
-use crate::topology::QueueMap;
+use crate::report::output::{self, JsonDocument};
+use crate::topology::QueueSpec;
 use clap::Args;
 use fib::host::Host;
 use lpm_gpu::cu::{Device, Facts, GpuError};
@@ -32,12 +32,12 @@ Exit code 0 when ready (WARN lines are allowed), 1 when an item says FAIL.";
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CheckArgs {
     /// Routes that shall fit the memory; the default is a full table of both families and room to grow
-    #[arg(long, value_name = "N", default_value_t = 1_500_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_500_000, value_parser = values::count::<u64>(0..=u64::MAX))]
     routes: u64,
 
     /// The --config that `run` will get: are there CPUs for its lcores?
-    #[arg(long, value_name = "(PORT,QUEUE,LCORE),..", value_parser = values::queue_map)]
-    config: Option<QueueMap>,
+    #[arg(long, value_name = "(PORT,QUEUE,LCORE),..", value_parser = values::queue_spec)]
+    config: Option<QueueSpec>,
 
     /// The --table-node that `run` will get: is there such a node, and what pages has it?
     #[arg(long, value_name = "N")]
@@ -106,7 +106,7 @@ pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
     let report = inspect(&Host::here(), &gpu, args);
     output::write_to(None, |out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, &report)?;
+            serde_json::to_writer_pretty(&mut *out, &JsonDocument::new("check", &report))?;
             writeln!(out)?;
         } else {
             print(&report, out)?;

@@ -1,5 +1,6 @@
 //! `fwd-app fib generate`: generates a table like today's Internet's, or a stream of updates for a table, from a seed.
 
+use crate::cli::values;
 use crate::commands::tables;
 use crate::error::ConfigError;
 use crate::report::output;
@@ -44,7 +45,7 @@ pub(super) struct GenerateArgs {
     family: Families,
 
     /// Routes in all [default: 950000 IPv4, 200000 IPv6]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count::<usize>(0..=u64::MAX))]
     routes: Option<usize>,
 
     /// What the table looks like
@@ -52,7 +53,7 @@ pub(super) struct GenerateArgs {
     like: Like,
 
     /// Distinct next hops, 1 to N
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_NEXT_HOPS)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_NEXT_HOPS, value_parser = values::count::<u32>(0..=u32::MAX.into()))]
     next_hops: u32,
 
     /// Seed: the same one gives the same bytes on every host
@@ -60,7 +61,7 @@ pub(super) struct GenerateArgs {
     seed: u64,
 
     /// Make so many updates of the table in --fib instead of a table
-    #[arg(long, value_name = "N", requires = "fib", conflicts_with_all = ["family", "routes", "like", "next_hops"])]
+    #[arg(long, value_name = "N", value_parser = values::count::<usize>(0..=u64::MAX), requires = "fib", conflicts_with_all = ["family", "routes", "like", "next_hops"])]
     updates: Option<usize>,
 
     /// Table that the updates are for; may be given several times

@@ -3,7 +3,7 @@
 use super::survey::{FamilySurvey, survey};
 use crate::commands::tables;
 use crate::report::histogram::bar;
-use crate::report::output;
+use crate::report::output::{self, JsonDocument};
 use clap::Args;
 use fib::feed::{Compression, Loaded};
 use fib::{NextHop, NextHopTable};
@@ -83,7 +83,7 @@ pub(super) fn main(args: &StatArgs) -> anyhow::Result<()> {
     };
     output::write_to(None, |out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, &report)?;
+            serde_json::to_writer_pretty(&mut *out, &JsonDocument::new("fib-stat", &report))?;
             writeln!(out)?;
         } else {
             report.print(out)?;

@@ -2,10 +2,11 @@
 
 use super::{start_eal, tables};
 use crate::cli::args::RunArgs;
+use crate::cli::config::show::Shown;
 use crate::console::server::Limits;
 use crate::console::server::socket::{self, SocketError};
 use crate::console::{self, Console, Telemetry};
-use crate::console::{Inbox, Server};
+use crate::console::{Inbox, Server, SettingShown};
 use crate::error::ConfigError;
 use crate::forwarder::Signals;
 use crate::forwarder::rates::sampler::Sampler;
@@ -30,13 +31,14 @@ use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::Feeds;
 use crate::routes::spec::{VrfSpec, vrfs_of_ports};
 use crate::threads::keep_to;
-use crate::topology::Settings;
-use crate::topology::plan::{LcorePlan, LcoreResources};
+use crate::topology::plan::{LcorePlan, LcoreResources, PlanError};
 use crate::topology::punts::PuntRings;
+use crate::topology::queue_spec::QueueSite;
 use crate::topology::running::Idle;
+use crate::topology::{QueueMap, QueueSpec, Settings, TopologyKind};
 use anyhow::Context as _;
 use crossbeam_channel::Receiver;
-use dpdk_ffi::{Eal, LcoreId, Port};
+use dpdk_ffi::{DpdkError, Eal, LcoreId, Port, SocketId};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::Path;
 use std::sync::Arc;
@@ -46,7 +48,7 @@ use std::time::{Duration, Instant};
 ///
 /// # Errors
 /// When it cannot be set up, and as [`Summary::judge`].
-pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
+pub(super) fn main(args: &RunArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
     signals.reload_on_hangup().context("cannot take over signals")?;
     let words = eal_arguments(args)?;
@@ -64,7 +66,8 @@ pub(super) fn main(args: &RunArgs) -> anyhow::Result<()> {
     let eal = start_eal(&words, &signals)?;
     // Fails where other processes cannot attach, which is how EAL was started.
     let _ = eal.allow_captures();
-    let control = Control { updates, vrf_specs, socket, feeds, cpus };
+    let settings = super::settings(shown);
+    let control = Control { updates, vrf_specs, socket, feeds, cpus, settings };
     let (summary, served) = forward(args, &eal, forwarder, &signals, control)?;
     // The ports are closed by now. Pools and EAL are released here, before any output is written.
     drop(eal);
@@ -104,6 +107,8 @@ struct Control {
     feeds: Option<Feeds>,
     /// CPUs of this process.
     cpus: Vec<u16>,
+    /// The configuration, for `show config`.
+    settings: Vec<SettingShown>,
 }
 
 /// Forwards; returns the summary, and the result of the control thread.
@@ -114,7 +119,7 @@ fn forward(
     signals: &Signals,
     control: Control,
 ) -> anyhow::Result<(Summary, anyhow::Result<()>)> {
-    let Control { updates, vrf_specs, socket, feeds, cpus } = control;
+    let Control { updates, vrf_specs, socket, feeds, cpus, settings: values } = control;
     let forward = args.forward.spec();
     let settings = forward.settings(forwarder.main()).of_devices();
     let found = Ports::open(eal, &args.ports.ports)?;
@@ -151,7 +156,8 @@ fn forward(
     let steer = console::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let (router, asked) = RouterHandle::new();
     let console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
-    let mut console = console.with_router(punts.is_some().then(|| router.clone()));
+    let console = console.with_router(punts.is_some().then(|| router.clone()));
+    let mut console = console.with_settings(values);
     console.capture_drops(args.forward.capture_drops.as_ref(), forwarder.running())?;
     let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
     keep_to(&cpus_for_threads(&cpus, &taken, punts.is_some()));
@@ -226,7 +232,31 @@ fn plan(forward: &ForwardSpec, settings: Settings, eal: &Eal, ports: &[Port]) ->
     let tx_queues_max = Ports::tx_queues_max(ports)?;
     let host =
         LcoreResources { ports: ports.len(), tx_queues_max, lcores: &lcores, main: eal.main_lcore().0 };
-    Ok(LcorePlan::new(settings.topology, forward.config.as_ref(), host).map_err(ConfigError::from)?)
+    let map = forward.config.as_ref().map(|config| queue_map(config, settings, eal, ports)).transpose()?;
+    Ok(LcorePlan::new(settings.topology, map.as_ref(), host).map_err(ConfigError::from)?)
+}
+
+/// Which lcore serves which queue. The main lcore is chosen only if it is the only one.
+fn queue_map(config: &QueueSpec, settings: Settings, eal: &Eal, ports: &[Port]) -> anyhow::Result<QueueMap> {
+    let place = |port: &Port| {
+        let node = Some(port.socket()).filter(|node| *node != SocketId::ANY);
+        let node = node.and_then(|node| u32::try_from(node.0).ok());
+        Ok((port.name().to_owned(), node, port.device_info()?.max_rx_queues))
+    };
+    let ports: Vec<_> = ports.iter().map(place).collect::<Result<_, DpdkError>>()?;
+    let (main, mut workers) = (eal.main_lcore(), eal.lcores());
+    if workers.len() > 1 {
+        workers.retain(|lcore| *lcore != main);
+    }
+    let node = |lcore: &LcoreId| {
+        let node = eal.lcore_socket(*lcore).ok().and_then(|node| u32::try_from(node.0).ok());
+        Some((u16::try_from(lcore.0).ok()?, node.unwrap_or(0)))
+    };
+    let lcores: Vec<_> = workers.iter().filter_map(node).collect();
+    // The others of a pipeline look up and send.
+    let queues_max = if settings.topology == TopologyKind::Pipeline { 1 } else { u16::MAX };
+    let site = QueueSite { ports: &ports, lcores: &lcores, queues_max };
+    Ok(config.resolve(&site).map_err(|error| ConfigError::from(PlanError::from(error)))?)
 }
 
 /// Starts the router, if a port is an interface; returns it, and a service for what it learns.

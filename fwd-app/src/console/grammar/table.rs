@@ -454,7 +454,7 @@ impl Words<'_> {
     /// A number of things, from 1.
     fn want_count(&mut self, things: &str) -> Result<NonZeroU64, WordsError> {
         let word = self.want(&format!("a number of {things}"))?;
-        let number = word.parse().ok().filter(|_| word.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = fib::units::count(word).and_then(NonZeroU64::new);
         number.ok_or_else(|| wrong(word, &format!("a number of {things} from 1")))
     }
 

@@ -1,6 +1,7 @@
 //! Requests and replies as bytes: one line of JSON each.
 
 use crate::console::answer::{Answer, Refusal};
+use crate::report::output::SCHEMA;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 
@@ -70,7 +71,9 @@ fn write_answer(out: &mut Vec<u8>, json: bool, answer: &Answer) -> serde_json::R
     let next = next.unwrap_or_default();
     out.extend_from_slice(format!(r#"{{"ok":true,"{key}":"#).as_bytes());
     let mut out = Bounded { room: REPLY_BYTES_MAX - ENDS_BYTES - next.len(), out };
-    if json {
+    if json && !answer.is_part() {
+        answer.json(&mut WithSchema { out: &mut out, at: ObjectStart::Before })?
+    } else if json {
         answer.json(&mut out)?
     } else {
         answer.text(&mut out)?
@@ -107,6 +110,44 @@ impl Write for Bounded<'_> {
     }
 }
 
+/// How much of an answer has been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ObjectStart {
+    /// Nothing.
+    Before,
+    /// The brace of an object, and its `schema`.
+    Brace,
+    /// More, or the answer is no object.
+    Inside,
+}
+
+/// Writes `schema` as the first key of an answer that is an object.
+struct WithSchema<'a, W> {
+    out: &'a mut W,
+    at: ObjectStart,
+}
+
+impl<W: Write> Write for WithSchema<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(first) = bytes.first() else { return Ok(0) };
+        match self.at {
+            ObjectStart::Before if *first == b'{' => {
+                write!(self.out, "{{\"schema\":{SCHEMA}")?;
+                self.at = ObjectStart::Brace;
+                return Ok(1);
+            }
+            ObjectStart::Brace if *first != b'}' => self.out.write_all(b",")?,
+            _ => {}
+        }
+        self.at = ObjectStart::Inside;
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +170,27 @@ mod tests {
         assert_eq!(reply(false, &Ok(Answer::done())).text.as_deref(), Some(""));
         let refused = reply(true, &Err(anyhow::anyhow!("no port 9").context("set link").into()));
         assert_eq!((refused.ok, refused.error.as_deref()), (false, Some("set link: no port 9")));
+    }
+
+    #[test]
+    fn an_object_has_the_version_of_its_keys() {
+        use serde_json::json;
+        struct Object(serde_json::Value);
+        impl serde::Serialize for Object {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                self.0.serialize(serializer)
+            }
+        }
+        impl std::fmt::Display for Object {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+        let data = |value| reply(true, &Ok(Answer::new(Object(value)))).data;
+        assert_eq!(data(json!({"a": {"b": 1}, "c": []})), json!({"schema": 1, "a": {"b": 1}, "c": []}));
+        assert_eq!(data(json!({})), json!({"schema": 1}));
+        assert_eq!(data(json!([{"a": 1}])), json!([{"a": 1}]));
+        assert_eq!(data(json!("{")), json!("{"));
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! | [`tables`] | counts of routes, feeds, next hops, the engine |
 
 mod addresses;
-mod lcores;
+pub(super) mod lcores;
 mod neighbours;
 mod next_hops;
 mod ports;

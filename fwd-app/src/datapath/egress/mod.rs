@@ -125,7 +125,7 @@ pub(crate) fn find_port(
     let index = match port {
         PortRef::ById => return Ok(None),
         PortRef::Index(index) => Some(usize::from(*index)),
-        PortRef::Name(name) => ports.iter().position(|port| port.name() == name),
+        PortRef::Name(name) => ports.iter().position(|port| fib::is_port_name(port.name(), name)),
     };
     let found = index.filter(|i| *i < ports.len()).and_then(|i| u16::try_from(i).ok());
     found.map(Some).ok_or_else(|| {

@@ -1,0 +1,448 @@
+//! Reads a file into [`Setting`]s: tables of options by name, and three forms for what belongs together: `[[port]]`, `[vrf.NAME]` and
+//! `sources.prefer`, which become `--address`, `--vrf` and so on. Values are only translated here; their options' parsers check them.
+
+use super::place::{self, Place};
+use super::{COMMANDS, ConfigMistake, Origin, Setting, is_flag, is_list, nearest};
+use clap::{Arg, Command};
+use std::ops::Range;
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// The table of ports, in which each has its options, and that of VRFs.
+pub(super) const PORT: &str = "port";
+pub(super) const VRF: &str = "vrf";
+/// The value of `ports.ports` with which DPDK's ports are all used, in its order, and not those with a `[[port]]` alone.
+pub(super) const ALL: &str = "all";
+/// The value of a port's `queues` for which lcores are chosen.
+pub(super) const AUTO: &str = "auto";
+
+/// Keys of `[[port]]`, with the ids of their options, and whether a port may have several values.
+pub(super) const PORT_KEYS: [(&str, &str, bool); 7] = [
+    ("queues", "config", true),
+    ("addresses", "address", true),
+    ("mtu", "mtu", false),
+    ("vrf", "vrf", false),
+    ("tap", "tap", false),
+    ("eth-dest", "eth_dest", false),
+    ("kernel-interface", "kernel_interface", true),
+];
+/// Keys of `[vrf.NAME]`, in the same way.
+pub(super) const VRF_KEYS: [(&str, &str, bool); 4] = [
+    ("ports", "vrf", true),
+    ("fib", "vrf_fib", true),
+    ("table", "vrf_table", false),
+    ("updates", "vrf_updates", true),
+];
+
+type Value<'t> = Spanned<DeValue<'t>>;
+
+/// The settings of `text`, the contents of the file `path`, for `command`. What only the other commands of `program` know is left out.
+///
+/// # Errors
+/// [`ConfigMistake`] for the first line that is wrong.
+pub(super) fn settings(
+    program: &Command,
+    command: &Command,
+    path: &Path,
+    text: &str,
+) -> Result<Vec<Setting>, ConfigMistake> {
+    let mut reader = FileReader { program, command, path, text, settings: Vec::new(), vrfs: Vec::new() };
+    let root = DeTable::parse(text).map_err(|error| {
+        let start = error.span().map_or(0, |span| span.start);
+        ConfigMistake::new(
+            format_args!("{}:{}", path.display(), reader.line(start)),
+            None,
+            one_line(error.message()),
+        )
+    })?;
+    reader.root(root.get_ref())?;
+    reader.vrfs()?;
+    let mut settings = reader.settings;
+    settings.sort_by_key(|(at, _)| *at);
+    let settings: Vec<_> = settings.into_iter().map(|(_, setting)| setting).collect();
+    once_each(command, &settings)?;
+    Ok(settings)
+}
+
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).collect::<Vec<_>>().join(", ")
+}
+
+/// Refuses a second value of an option that has one.
+fn once_each(command: &Command, settings: &[Setting]) -> Result<(), ConfigMistake> {
+    for (at, Setting { id, key, origin, .. }) in settings.iter().enumerate() {
+        let is_single = command.get_arguments().any(|arg| arg.get_id() == id.as_str() && !is_list(arg));
+        let first = settings[..at].iter().find(|other| is_single && other.id == *id);
+        if let Some(first) = first {
+            let why = format_args!("it is given at {}, too", first.origin);
+            return Err(ConfigMistake::new(origin, Some(key), why));
+        }
+    }
+    Ok(())
+}
+
+/// A VRF as far as it is known.
+struct VrfTable {
+    name: String,
+    span: Range<usize>,
+    ports: Vec<String>,
+}
+
+struct FileReader<'a> {
+    program: &'a Command,
+    command: &'a Command,
+    path: &'a Path,
+    text: &'a str,
+    /// With their places in the text, by which they are put in order.
+    settings: Vec<(usize, Setting)>,
+    vrfs: Vec<VrfTable>,
+}
+
+impl FileReader<'_> {
+    /// The line of a byte, from 1.
+    fn line(&self, at: usize) -> usize {
+        1 + self.text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count()
+    }
+
+    fn origin(&self, at: usize) -> Origin {
+        Origin::File(self.path.to_owned(), self.line(at))
+    }
+
+    fn mistake(&self, at: usize, key: &str, why: impl std::fmt::Display) -> ConfigMistake {
+        ConfigMistake::new(self.origin(at), Some(key), why)
+    }
+
+    fn push(&mut self, at: usize, id: &str, key: &str, value: String) {
+        if self.command.get_arguments().any(|arg| arg.get_id() == id) {
+            let setting = Setting { id: id.to_owned(), key: key.to_owned(), value, origin: self.origin(at) };
+            self.settings.push((at, setting));
+        }
+    }
+
+    fn root(&mut self, root: &DeTable<'_>) -> Result<(), ConfigMistake> {
+        for (name, value) in in_order(root) {
+            let (at, name) = (name.span().start, name.get_ref().as_ref());
+            match (name, value.get_ref()) {
+                (PORT, DeValue::Array(ports)) if ports.iter().all(|port| port.get_ref().is_table()) => {
+                    let has_list = root.get("ports").and_then(|ports| ports.get_ref().get("ports")).is_some();
+                    self.ports(ports.iter(), has_list)?;
+                }
+                (PORT, _) => return Err(self.mistake(at, PORT, "wanted [[port]], a table for each port")),
+                (VRF, DeValue::Table(vrfs)) => {
+                    for (vrf, table) in in_order(vrfs) {
+                        let (at, name) = (vrf.span().start, vrf.get_ref().as_ref());
+                        let DeValue::Table(keys) = table.get_ref() else {
+                            let why =
+                                format_args!("wanted [vrf.NAME], a table for each VRF; {}", there(table));
+                            return Err(self.mistake(at, VRF, why));
+                        };
+                        self.vrf(name, at, keys)?;
+                    }
+                }
+                (VRF, _) => return Err(self.mistake(at, VRF, "wanted [vrf.NAME], a table for each VRF")),
+                (_, value) => {
+                    if !self
+                        .all_commands()
+                        .any(|command| place::tables(command).iter().any(|known| known == name))
+                    {
+                        return Err(self.unknown_table(at, name));
+                    }
+                    let DeValue::Table(keys) = value else {
+                        return Err(self.mistake(at, name, format_args!("wanted a table, [{name}]")));
+                    };
+                    self.table(name, keys)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// This command, then the others whose options files have.
+    fn all_commands(&self) -> impl Iterator<Item = &Command> {
+        let others = COMMANDS.iter().filter_map(|name| self.program.find_subcommand(name));
+        std::iter::once(self.command).chain(others)
+    }
+
+    fn unknown_table(&self, at: usize, name: &str) -> ConfigMistake {
+        let mut known: Vec<_> = self.all_commands().flat_map(place::tables).collect();
+        known.extend([PORT.to_owned(), VRF.to_owned()]);
+        let nearest = nearest(name, known.iter().map(String::as_str));
+        self.mistake(at, name, format_args!("no such table{nearest}"))
+    }
+
+    /// A table of options.
+    fn table(&mut self, table: &str, keys: &DeTable<'_>) -> Result<(), ConfigMistake> {
+        for (name, value) in in_order(keys) {
+            let (at, key) = (name.span().start, name.get_ref().as_ref());
+            let place = Place { table: table.to_owned(), key: key.to_owned() }.to_string();
+            let Some(arg) = place::find(self.command, table, key) else {
+                if self.all_commands().any(|command| place::find(command, table, key).is_some()) {
+                    continue;
+                }
+                let known: Vec<_> =
+                    self.all_commands().flat_map(|command| place::keys(command, table)).collect();
+                let nearest = nearest(key, known.iter().map(String::as_str));
+                return Err(self.mistake(at, &place, format_args!("no such key{nearest}")));
+            };
+            if arg.get_id() == "ports" && value.get_ref().as_str() == Some(ALL) {
+                continue;
+            }
+            let id = arg.get_id().to_string();
+            for (at, text) in self.values(arg, &place, value)? {
+                self.push(at, &id, &place, text);
+            }
+        }
+        Ok(())
+    }
+
+    /// The values of an option, with their places.
+    fn values(&self, arg: &Arg, key: &str, value: &Value<'_>) -> Result<Vec<(usize, String)>, ConfigMistake> {
+        let at = value.span().start;
+        if is_flag(arg) {
+            let on = value.get_ref().as_bool();
+            let on = on.ok_or_else(|| {
+                self.mistake(at, key, format_args!("wanted true or false, {}", there(value)))
+            })?;
+            return Ok(vec![(at, on.to_string())]);
+        }
+        match value.get_ref() {
+            DeValue::String(words) if arg.is_last_set() => {
+                Ok(words.split_whitespace().map(|word| (at, word.to_owned())).collect())
+            }
+            _ if is_list(arg) => self.list(key, value),
+            _ => Ok(vec![(at, self.text(key, "a value", value)?)]),
+        }
+    }
+
+    /// A list of values, or one value.
+    fn list(&self, key: &str, value: &Value<'_>) -> Result<Vec<(usize, String)>, ConfigMistake> {
+        let DeValue::Array(values) = value.get_ref() else {
+            return Ok(vec![(value.span().start, self.text(key, "a value or a list of values", value)?)]);
+        };
+        values.iter().map(|value| Ok((value.span().start, self.text(key, "a value", value)?))).collect()
+    }
+
+    /// A string, or a number as it is written.
+    fn text(&self, key: &str, wanted: &str, value: &Value<'_>) -> Result<String, ConfigMistake> {
+        match value.get_ref() {
+            DeValue::String(text) => Ok(text.as_ref().to_owned()),
+            DeValue::Integer(number) if number.radix() == 10 => Ok(number.as_str().to_owned()),
+            DeValue::Float(number) => Ok(number.as_str().to_owned()),
+            _ => {
+                Err(self.mistake(value.span().start, key, format_args!("wanted {wanted}, {}", there(value))))
+            }
+        }
+    }
+
+    /// The ports. Unless there is a list of them, these are the ones that are used, in this order.
+    fn ports<'v>(
+        &mut self,
+        ports: impl Iterator<Item = &'v Value<'v>>,
+        has_list: bool,
+    ) -> Result<(), ConfigMistake> {
+        let mut devices: Vec<String> = Vec::new();
+        let mut maps: Vec<(usize, String)> = Vec::new();
+        for (position, port) in ports.enumerate() {
+            let DeValue::Table(keys) = port.get_ref() else { continue };
+            let start = port.span().start;
+            let key = format!("{PORT}.device");
+            let Some(device) = keys.get("device") else {
+                return Err(self.mistake(
+                    start,
+                    &key,
+                    "wanted the name, PCI address or index of the port, there is none",
+                ));
+            };
+            let (at, name) =
+                (device.span().start, self.text(&key, "a name, a PCI address or an index", device)?);
+            if name.is_empty() || devices.contains(&name) {
+                let why =
+                    if name.is_empty() { "it is empty" } else { "there is a [[port]] with this device" };
+                return Err(self.mistake(at, &key, format_args!("'{name}': {why}")));
+            }
+            // An index of DPDK's is the place in the list of those that are used from then on.
+            let is_index = name.parse::<u16>().is_ok();
+            let reference = if is_index && !has_list { position.to_string() } else { name.clone() };
+            let is_list = self.command.get_arguments().any(|arg| arg.get_id() == "ports" && is_list(arg));
+            if !has_list && is_list {
+                self.push(at, "ports", &key, name.clone());
+            }
+            devices.push(name);
+            for (name, value) in in_order(keys) {
+                if name.get_ref() != "device" {
+                    self.port_key(&reference, name, value, &mut maps)?;
+                }
+            }
+        }
+        if let Some((at, _)) = maps.first() {
+            let (at, tuples) =
+                (*at, maps.iter().map(|(_, tuple)| tuple.as_str()).collect::<Vec<_>>().join(","));
+            self.push(at, "config", &format!("{PORT}.queues"), tuples);
+        }
+        Ok(())
+    }
+
+    /// A key of a port, which options refer to by `port`.
+    fn port_key(
+        &mut self,
+        port: &str,
+        name: &Spanned<std::borrow::Cow<'_, str>>,
+        value: &Value<'_>,
+        maps: &mut Vec<(usize, String)>,
+    ) -> Result<(), ConfigMistake> {
+        let (at, name) = (name.span().start, name.get_ref().as_ref());
+        let key = format!("{PORT}.{name}");
+        let Some((_, id, is_list)) = PORT_KEYS.iter().find(|(known, ..)| *known == name) else {
+            let known = PORT_KEYS.iter().map(|(known, ..)| *known).chain(["device"]);
+            return Err(self.mistake(at, &key, format_args!("no such key{}", nearest(name, known))));
+        };
+        if *id == "config" {
+            let tuples = self.queues(port, &key, value)?;
+            for (at, tuple) in &tuples {
+                let wrong = Setting {
+                    id: "config".to_owned(),
+                    key: key.clone(),
+                    value: tuple.clone(),
+                    origin: self.origin(*at),
+                };
+                // One alone has gaps among its queues.
+                if !tuple.ends_with(",auto)") && crate::cli::values::queue_tuple(tuple).is_err() {
+                    let why = format_args!(
+                        "'{tuple}' is not (port,queue,lcore) with numbers of a queue and an lcore"
+                    );
+                    return Err(ConfigMistake::new(wrong.origin, Some(&wrong.key), why));
+                }
+            }
+            maps.extend(tuples);
+            return Ok(());
+        }
+        let values = if *is_list {
+            self.list(&key, value)?
+        } else {
+            vec![(value.span().start, self.text(&key, "a value", value)?)]
+        };
+        for (at, text) in values {
+            match *id {
+                "vrf" => {
+                    let index = self.vrf_index(&text, at);
+                    self.vrfs[index].ports.push(port.to_owned());
+                }
+                "eth_dest" => self.push(at, id, &key, format!("{port},{text}")),
+                _ => self.push(at, id, &key, format!("{port}={text}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// The queues of a port as tuples of `--config`: a list of lcores, a list of queues with their lcores, or `auto`.
+    fn queues(
+        &self,
+        port: &str,
+        key: &str,
+        value: &Value<'_>,
+    ) -> Result<Vec<(usize, String)>, ConfigMistake> {
+        let wanted = "a list of lcores such as [1, 2], or \"auto\"";
+        let at = value.span().start;
+        match value.get_ref() {
+            DeValue::String(auto) if auto.as_ref() == AUTO => Ok(vec![(at, format!("({port},{AUTO})"))]),
+            DeValue::Array(lcores) if !lcores.is_empty() => {
+                let tuple = |(queue, lcore): (usize, &Value<'_>)| {
+                    let at = lcore.span().start;
+                    let DeValue::Table(pair) = lcore.get_ref() else {
+                        return Ok((at, format!("({port},{queue},{})", self.text(key, "an lcore", lcore)?)));
+                    };
+                    let part = |name: &str| {
+                        let part = pair.get(name).filter(|_| pair.len() == 2);
+                        part.ok_or_else(|| self.mistake(at, key, "wanted { queue = N, lcore = N }"))
+                            .and_then(|part| self.text(key, "a number", part))
+                    };
+                    Ok((at, format!("({port},{},{})", part("queue")?, part("lcore")?)))
+                };
+                lcores.iter().enumerate().map(tuple).collect()
+            }
+            DeValue::String(other) => {
+                Err(self.mistake(at, key, format_args!("wanted {wanted}, there is '{other}'")))
+            }
+            _ => Err(self.mistake(at, key, format_args!("wanted {wanted}, {}", there(value)))),
+        }
+    }
+
+    /// The place of a VRF in the list, which a port may name before its table comes; that has a span.
+    fn vrf_index(&mut self, name: &str, at: usize) -> usize {
+        self.vrfs.iter().position(|vrf| vrf.name == name).unwrap_or_else(|| {
+            // A span that is empty: nothing but a port names it yet.
+            self.vrfs.push(VrfTable { name: name.to_owned(), span: at..at, ports: Vec::new() });
+            self.vrfs.len() - 1
+        })
+    }
+
+    /// The table of a VRF.
+    fn vrf(&mut self, vrf: &str, at: usize, keys: &DeTable<'_>) -> Result<(), ConfigMistake> {
+        let index = self.vrf_index(vrf, at);
+        self.vrfs[index].span = at..at + 1;
+        for (name, value) in in_order(keys) {
+            let (at, name) = (name.span().start, name.get_ref().as_ref());
+            let key = format!("{VRF}.{vrf}.{name}");
+            let Some((_, id, is_list)) = VRF_KEYS.iter().find(|(known, ..)| *known == name) else {
+                let known = VRF_KEYS.iter().map(|(known, ..)| *known);
+                return Err(self.mistake(at, &key, format_args!("no such key{}", nearest(name, known))));
+            };
+            let values = if *is_list {
+                self.list(&key, value)?
+            } else {
+                vec![(value.span().start, self.text(&key, "a value", value)?)]
+            };
+            for (at, text) in values {
+                match *id {
+                    "vrf" => self.vrfs[index].ports.push(text),
+                    _ => self.push(at, id, &key, format!("{vrf}={text}")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The settings of the VRFs, whose ports are known now.
+    fn vrfs(&mut self) -> Result<(), ConfigMistake> {
+        let vrfs = std::mem::take(&mut self.vrfs);
+        for VrfTable { name, span, ports } in &vrfs {
+            let (at, key) = (span.start, format!("{VRF}.{name}"));
+            if span.is_empty() {
+                let known: Vec<_> =
+                    vrfs.iter().filter(|vrf| !vrf.span.is_empty()).map(|vrf| vrf.name.as_str()).collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                let why = format_args!("there is no [vrf.{name}]; there are: {known}");
+                return Err(self.mistake(at, &format!("{PORT}.vrf"), why));
+            }
+            if ports.is_empty() {
+                let why = format_args!(
+                    "it has no ports: wanted ports = [..] here, or vrf = \"{name}\" in a [[port]]"
+                );
+                return Err(self.mistake(at, &key, why));
+            }
+            self.push(at, "vrf", &key, format!("{name}={}", ports.join(",")));
+        }
+        Ok(())
+    }
+}
+
+/// The entries of a table in the order of the text.
+fn in_order<'v, 't>(table: &'v DeTable<'t>) -> Vec<(&'v Spanned<std::borrow::Cow<'t, str>>, &'v Value<'t>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(name, _)| name.span().start);
+    entries
+}
+
+/// What there is in place of something else.
+fn there(value: &Value<'_>) -> String {
+    match value.get_ref() {
+        DeValue::String(text) => format!("there is the string '{text}'"),
+        DeValue::Integer(number) => format!("there is {}", number.as_str()),
+        DeValue::Float(number) => format!("there is {}", number.as_str()),
+        DeValue::Boolean(on) => format!("there is {on}"),
+        DeValue::Datetime(_) => "there is a date or a time".to_owned(),
+        DeValue::Array(_) => "there is a list".to_owned(),
+        DeValue::Table(_) => "there is a table".to_owned(),
+    }
+}

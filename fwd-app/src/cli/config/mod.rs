@@ -1,0 +1,417 @@
+//! Where options come from: the command line, the environment, a TOML file.
+//!
+//! The file and the environment are translated to options of the same clap command. Those that the command line does not give itself
+//! are put before its words, and clap parses the whole, so that every rule about options holds wherever they stand. Each value is first
+//! checked alone, with the parser of its own option, so that a mistake is reported with the line of the file that it stands on.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`place`] | the table and key of each option |
+//! | [`file`] | reads a file into settings |
+//! | [`show`] | the result as TOML, each value with its origin |
+
+pub(crate) mod file;
+mod place;
+pub(crate) mod show;
+#[cfg(test)]
+mod tests;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The file that `run` and `config` read when none is named and it exists.
+pub(crate) const DEFAULT_FILE: &str = "/etc/fwd-app/fwd-app.toml";
+/// What environment variables begin with: `FWD_APP_RX_BURST` is `--rx-burst`.
+const PREFIX: &str = "FWD_APP_";
+/// The commands whose options a file may have.
+const COMMANDS: [&str; 2] = ["run", "replay"];
+/// The command that shows what `run` would do.
+pub(crate) const SHOW: &str = "config";
+/// The id of `--config-file`, which no file has.
+const FILE_OPTION: &str = "config_file";
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The command line.
+    Flag,
+    /// An environment variable.
+    Environment(String),
+    /// A line of a file, from 1.
+    File(PathBuf, usize),
+    /// Nobody gives it.
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => f.write_str("flag"),
+            Self::Environment(name) => write!(f, "env {name}"),
+            Self::File(path, line) => write!(f, "{}:{line}", path.display()),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// A mistake in a file or in the environment.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{at}: {what}{why}", what = key.as_deref().map(|key| format!("{key}: ")).unwrap_or_default())]
+pub(crate) struct ConfigMistake {
+    /// `FILE:LINE`, the file, or the variable.
+    at: String,
+    /// The key that is wrong.
+    key: Option<String>,
+    /// What was wanted, and what was there.
+    why: String,
+}
+
+impl ConfigMistake {
+    fn new(at: impl fmt::Display, key: Option<&str>, why: impl fmt::Display) -> Self {
+        Self { at: at.to_string(), key: key.map(str::to_owned), why: why.to_string() }
+    }
+}
+
+/// A value of an option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// The option's id in clap.
+    pub(crate) id: String,
+    /// Its key in a file, such as `forwarder.rx-burst`.
+    pub(crate) key: String,
+    /// The value as the command line has it; that of a flag is `true` or `false`.
+    pub(crate) value: String,
+    /// Where it comes from.
+    pub(crate) origin: Origin,
+}
+
+/// What a file and the environment say of the options that the command line does not give.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Layers {
+    /// The file, if one was read.
+    pub(crate) file: Option<PathBuf>,
+    /// In the order in which they become words.
+    pub(crate) settings: Vec<Setting>,
+}
+
+impl Layers {
+    /// Reads what `words`, a command line with the program's name, leaves open: from the environment, then from the file that
+    /// `--config-file` names or from `default`. Empty for commands without such a file, and for a command line that asks for help.
+    ///
+    /// # Errors
+    /// [`ConfigMistake`].
+    pub(crate) fn read(
+        program: &Command,
+        words: &[OsString],
+        environment: &[(String, String)],
+        default: Option<&Path>,
+    ) -> Result<Self, ConfigMistake> {
+        let Some(command) = words.get(1).and_then(|name| options_of(program, name.to_str()?)) else {
+            return Ok(Self::default());
+        };
+        // What is wrong in it is said when the whole is parsed.
+        let relaxed = command.clone().ignore_errors(true).no_binary_name(true);
+        let Ok(given) = relaxed.try_get_matches_from(&words[2..]) else { return Ok(Self::default()) };
+        let is_given = |id: &str| {
+            let known = command.get_arguments().any(|arg| arg.get_id() == id);
+            known && given.value_source(id) == Some(ValueSource::CommandLine)
+        };
+        let mut layers = Self::default();
+        let variables = of_environment(program, &command, environment)?;
+        if let Some(path) = file_of(&given, &variables, default) {
+            let mistake = |why: &dyn fmt::Display| ConfigMistake::new(path.display(), None, why);
+            let text = std::fs::read(&path).map_err(|error| mistake(&error))?;
+            let text = String::from_utf8(text).map_err(|error| mistake(&error))?;
+            layers.settings = file::settings(program, &command, &path, &text)?;
+            layers.file = Some(path);
+        }
+        let set: BTreeSet<_> = variables.iter().map(|setting| setting.id.clone()).collect();
+        layers.settings.retain(|setting| !set.contains(&setting.id));
+        layers.settings.extend(variables.into_iter().filter(|setting| setting.id != FILE_OPTION));
+        layers.settings.retain(|setting| !is_given(&setting.id));
+        for setting in &layers.settings {
+            check(&command, setting)?;
+        }
+        Ok(layers)
+    }
+
+    /// The command line `words` with the settings before its own options.
+    pub(crate) fn merge(&self, program: &Command, words: &[OsString]) -> Vec<OsString> {
+        let Some(command) = words.get(1).and_then(|name| options_of(program, name.to_str()?)) else {
+            return words.to_vec();
+        };
+        let mut merged = words[..2].to_vec();
+        let (mut last, mut positional) = (Vec::new(), Vec::new());
+        for setting in &self.settings {
+            let Some(arg) = command.get_arguments().find(|arg| arg.get_id() == setting.id.as_str()) else {
+                continue;
+            };
+            match arg.get_long() {
+                None if arg.is_last_set() => last.push(setting.value.clone().into()),
+                None => positional.push(setting.value.clone().into()),
+                Some(_) => merged.extend(word(arg, &setting.value)),
+            }
+        }
+        merged.extend(positional);
+        merged.extend_from_slice(&words[2..]);
+        if !last.is_empty() {
+            merged.extend((!words.iter().any(|word| word == "--")).then(|| "--".into()));
+            merged.extend(last);
+        }
+        merged
+    }
+
+    /// The line of the file, or the variable, that a message about an option is about: the message names the option and its value, or the
+    /// option alone.
+    pub(crate) fn blame(&self, program: &Command, message: &str) -> Option<&Setting> {
+        let long = |setting: &Setting| {
+            let commands = COMMANDS.iter().filter_map(|name| program.find_subcommand(name));
+            let mut args = commands.flat_map(Command::get_arguments);
+            args.find(|arg| arg.get_id() == setting.id.as_str()).and_then(Arg::get_long).map(str::to_owned)
+        };
+        let named = |setting: &&Setting| {
+            let long = long(setting).unwrap_or_default();
+            let option = message.split("--").skip(1).any(|rest| {
+                let name: String =
+                    rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+                name.trim_end_matches('-') == long
+            });
+            !long.is_empty() && option
+        };
+        let with_value = |setting: &&Setting| named(setting) && message.contains(&setting.value);
+        let engine = |setting: &&Setting| message.contains(&format!("'{}' is no engine", setting.value));
+        let find = |is_it: &dyn Fn(&&Setting) -> bool| self.settings.iter().find(is_it);
+        find(&with_value).or_else(|| find(&named)).or_else(|| find(&engine))
+    }
+
+    /// The setting to blame for `error`, which clap has for the whole: the one without which it takes the words, so that it needs or
+    /// excludes another option.
+    pub(crate) fn mistake(
+        &self,
+        program: &Command,
+        words: &[OsString],
+        error: &clap::Error,
+    ) -> Option<ConfigMistake> {
+        let is_to_blame = |setting: &&Setting| {
+            let mut without = self.clone();
+            without.settings.retain(|other| other.id != setting.id);
+            program.clone().try_get_matches_from(without.merge(program, words)).is_ok()
+        };
+        let setting = error.use_stderr().then(|| self.settings.iter().find(is_to_blame)).flatten()?;
+        Some(ConfigMistake::new(&setting.origin, Some(&setting.key), paragraph(error)))
+    }
+
+    /// Where the values of an option come from.
+    pub(crate) fn origin(&self, id: &str, matches: &ArgMatches) -> Origin {
+        let source = matches.value_source(id);
+        let setting = self.settings.iter().find(|setting| setting.id == id);
+        match (setting, source) {
+            (Some(setting), _) => setting.origin.clone(),
+            (None, Some(ValueSource::CommandLine)) => Origin::Flag,
+            (None, _) => Origin::Default,
+        }
+    }
+
+    /// Checks that the files which options name are there.
+    ///
+    /// # Errors
+    /// [`ConfigMistake`] for the first that is not.
+    pub(crate) fn check_files(&self) -> Result<(), ConfigMistake> {
+        for Setting { id, key, value, origin } in &self.settings {
+            let file = match id.as_str() {
+                "fib" | "updates" | "drain_hook" | "trace" => value.as_str(),
+                "vrf_fib" | "vrf_updates" => value.split_once('=').map_or("", |(_, file)| file),
+                _ => continue,
+            };
+            let found = std::fs::metadata(file);
+            found.map_err(|error| ConfigMistake::new(origin, Some(key), format_args!("{file}: {error}")))?;
+        }
+        Ok(())
+    }
+}
+
+/// The clap command whose options `name` takes from files: those of `config` are those of `run`.
+fn options_of(program: &Command, name: &str) -> Option<Command> {
+    let is_one = COMMANDS.contains(&name) || name == SHOW;
+    let command = is_one.then(|| program.find_subcommand(name)).flatten()?;
+    Some(command.clone().bin_name(format!("{} {name}", program.get_name())))
+}
+
+/// The words of an option.
+fn word(arg: &Arg, value: &str) -> Option<OsString> {
+    let long = arg.get_long()?;
+    match (is_flag(arg), value) {
+        (true, "true") => Some(format!("--{long}").into()),
+        (true, _) => None,
+        (false, value) => Some(format!("--{long}={value}").into()),
+    }
+}
+
+fn is_flag(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::SetTrue)
+}
+
+/// Whether it takes several values, in one option or in several.
+fn is_list(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Append)
+}
+
+/// The options of `command` that a file may have.
+fn options(command: &Command) -> impl Iterator<Item = &Arg> {
+    let is_one = |arg: &&Arg| {
+        let acts = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append | ArgAction::SetTrue);
+        acts && arg.get_id() != FILE_OPTION && arg.get_id() != show::FROM_FLAGS
+    };
+    command.get_arguments().filter(is_one)
+}
+
+/// The file to read: that of the option, of the environment, or the default one. `none` is no file.
+fn file_of(given: &ArgMatches, variables: &[Setting], default: Option<&Path>) -> Option<PathBuf> {
+    let variable = variables.iter().find(|setting| setting.id == FILE_OPTION);
+    let named = given.get_one::<PathBuf>(FILE_OPTION).cloned();
+    match named.or_else(|| variable.map(|setting| setting.value.clone().into())) {
+        Some(path) => Some(path).filter(|path| *path != Path::new("none")),
+        None => default.filter(|path| path.exists()).map(Path::to_owned),
+    }
+}
+
+/// The variable of an option.
+fn variable(arg: &Arg) -> String {
+    let name = arg.get_long().unwrap_or(arg.get_id().as_str());
+    format!("{PREFIX}{}", name.replace('-', "_").to_ascii_uppercase())
+}
+
+/// The settings of environment variables. Blanks separate the values of an option that may be given several times. A variable of the other
+/// command is left alone.
+fn of_environment(
+    program: &Command,
+    command: &Command,
+    environment: &[(String, String)],
+) -> Result<Vec<Setting>, ConfigMistake> {
+    let mut settings = Vec::new();
+    for (name, value) in environment.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
+        let is_it = |arg: &&Arg| variable(arg) == *name;
+        let Some(arg) = command.get_arguments().find(is_it) else {
+            let all = || COMMANDS.iter().filter_map(|name| program.find_subcommand(name));
+            if all().flat_map(Command::get_arguments).any(|arg| is_it(&arg)) {
+                continue;
+            }
+            let known: Vec<_> = all().flat_map(options).map(variable).collect();
+            let why =
+                format!("no option has this variable{}", nearest(name, known.iter().map(String::as_str)));
+            return Err(ConfigMistake::new(name, None, why));
+        };
+        let key = place::of(arg).map_or_else(String::new, |place| place.to_string());
+        let origin = Origin::Environment(name.clone());
+        if is_flag(arg) && !["true", "false"].contains(&value.as_str()) {
+            return Err(ConfigMistake::new(
+                name,
+                None,
+                format_args!("wanted true or false, there is '{value}'"),
+            ));
+        }
+        let values: Vec<&str> =
+            if is_list(arg) { value.split_whitespace().collect() } else { vec![value.as_str()] };
+        let id = arg.get_id().to_string();
+        settings.extend(values.into_iter().map(|value| Setting {
+            id: id.clone(),
+            key: key.clone(),
+            value: value.to_owned(),
+            origin: origin.clone(),
+        }));
+    }
+    Ok(settings)
+}
+
+/// `; the nearest is X`, of the names that are known.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let scored = known.map(|other| (strsim::jaro(name, other), other));
+    match scored.max_by(|(one, _), (other, _)| one.total_cmp(other)) {
+        Some((score, other)) if score > 0.7 => format!("; did you mean '{other}'?"),
+        _ => String::new(),
+    }
+}
+
+/// Checks one value, with the parser of its option.
+fn check(command: &Command, setting: &Setting) -> Result<(), ConfigMistake> {
+    let Some(arg) = command.get_arguments().find(|arg| arg.get_id() == setting.id.as_str()) else {
+        return Ok(());
+    };
+    let Some(word) = word(arg, &setting.value) else { return Ok(()) };
+    let alone = command.clone().no_binary_name(true).try_get_matches_from([word.clone()]);
+    match alone {
+        // Whether another option is wanted beside it is seen when the whole is parsed.
+        Err(error) if is_about_value(&error) => {
+            let why = said(&error, arg);
+            Err(ConfigMistake::new(&setting.origin, Some(&setting.key), why))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_about_value(error: &clap::Error) -> bool {
+    !matches!(
+        error.kind(),
+        ErrorKind::MissingRequiredArgument | ErrorKind::ArgumentConflict | ErrorKind::MissingSubcommand
+    )
+}
+
+/// What clap says before its hints, in a line.
+fn paragraph(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+/// What clap says of a value, without the option's name and the usage.
+fn said(error: &clap::Error, arg: &Arg) -> String {
+    let text = paragraph(error);
+    match text.split_once(&format!(" for '--{}", arg.get_long().unwrap_or_default())) {
+        Some((before, rest)) => format!("{before}{}", rest.split_once('\'').map_or("", |(_, rest)| rest)),
+        None => text,
+    }
+}
+
+/// The environment variables of this process that may be options.
+pub(crate) fn environment() -> Vec<(String, String)> {
+    let text = |text: OsString| text.to_str().map(str::to_owned);
+    let of_ours = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(PREFIX));
+    let ours = std::env::vars_os().filter(|(name, _)| of_ours(name));
+    ours.filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
+}
+
+/// A program with the commands that have files, for tests and fuzz targets.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn test_program() -> Command {
+    use crate::cli::args::{ReplayArgs, RunArgs};
+    use clap::Args as _;
+    let run = RunArgs::augment_args(Command::new("run"));
+    Command::new("fwd-app").subcommand(run).subcommand(ReplayArgs::augment_args(Command::new("replay")))
+}
+
+/// What is shown of `text` as the only file of a command, without origins.
+///
+/// # Errors
+/// The message about a mistake.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn test_show(command: &str, text: &str) -> Result<String, String> {
+    let program = test_program();
+    let words: Vec<OsString> = ["fwd-app", command].map(OsString::from).to_vec();
+    let options = options_of(&program, command).ok_or("no such command")?;
+    let read = file::settings(&program, &options, Path::new("FILE"), text);
+    let layers = Layers { settings: read.map_err(|error| error.to_string())?, ..Layers::default() };
+    layers
+        .settings
+        .iter()
+        .try_for_each(|setting| check(&options, setting))
+        .map_err(|error| error.to_string())?;
+    let matches = program.clone().try_get_matches_from(layers.merge(&program, &words));
+    let matches = matches.map_err(|error| error.to_string())?;
+    let given = matches.subcommand_matches(command).ok_or("no such command")?;
+    Ok(show::toml(&show::shown(&options, given, &layers), false))
+}

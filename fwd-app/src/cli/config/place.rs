@@ -1,0 +1,78 @@
+//! The table and key of each option in a file: the table follows from the heading that the option has in `--help`, the key is its long
+//! name. So an option that is added has its place in the file, too.
+
+use clap::{Arg, Command};
+use std::fmt;
+
+/// A table of a file, and a key in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The table.
+    pub(super) table: String,
+    /// The key.
+    pub(super) key: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.table, self.key)
+    }
+}
+
+/// The headings whose tables have another name.
+const TABLES: [(&str, &str); 4] =
+    [("Routes and engine", "engine"), ("Feeds", "sources"), ("VRFs", "vrfs"), ("DPDK", "eal")];
+
+/// Options whose place does not follow from their heading: long name or id, table, key.
+const PLACES: [(&str, &str, &str); 5] = [
+    ("fib", "sources", "fib"),
+    ("engine", "engine", "name"),
+    ("eal", "eal", "arguments"),
+    ("trace", "harness", "trace"),
+    ("ctl", "ctl", "socket"),
+];
+
+/// Tables of their own for options that begin with their name: `--metrics ADDR` is `address` in `[metrics]`.
+const OWN_TABLES: [&str; 2] = ["ctl", "metrics"];
+
+/// The place of an option; `None` without a heading.
+pub(super) fn of(arg: &Arg) -> Option<Place> {
+    let name = arg.get_long().unwrap_or(arg.get_id().as_str());
+    if let Some((_, table, key)) = PLACES.iter().find(|(known, ..)| *known == name) {
+        return Some(Place { table: (*table).to_owned(), key: (*key).to_owned() });
+    }
+    for table in OWN_TABLES {
+        match name.strip_prefix(table).map(|rest| (rest, rest.strip_prefix('-'))) {
+            Some(("", _)) => return Some(Place { table: table.to_owned(), key: "address".to_owned() }),
+            Some((_, Some(rest))) => return Some(Place { table: table.to_owned(), key: rest.to_owned() }),
+            _ => {}
+        }
+    }
+    let heading = arg.get_help_heading()?;
+    let table = TABLES.iter().find(|(known, _)| *known == heading).map(|(_, table)| (*table).to_owned());
+    let table = table.unwrap_or_else(|| heading.to_ascii_lowercase().replace(' ', "-"));
+    Some(Place { table, key: name.to_owned() })
+}
+
+/// The option of `command` at a place.
+pub(super) fn find<'c>(command: &'c Command, table: &str, key: &str) -> Option<&'c Arg> {
+    let is_there = |arg: &&Arg| of(arg).is_some_and(|place| place.table == table && place.key == key);
+    super::options(command).find(is_there)
+}
+
+/// The tables of `command`, each once, in the order of `--help`.
+pub(super) fn tables(command: &Command) -> Vec<String> {
+    let mut tables = Vec::new();
+    for Place { table, .. } in super::options(command).filter_map(of) {
+        if !tables.contains(&table) {
+            tables.push(table);
+        }
+    }
+    tables
+}
+
+/// The keys of a table of `command`.
+pub(super) fn keys(command: &Command, table: &str) -> Vec<String> {
+    let places = super::options(command).filter_map(of).filter(|place| place.table == table);
+    places.map(|place| place.key).collect()
+}
