@@ -182,7 +182,7 @@ const MODULES: [(&str, &[&str]); 18] = [
         &["datapath", "engines", "error", "neighbours", "notice", "ports", "routes", "threads", "topology"],
     ),
     ("harness", &["datapath", "error", "forwarder", "notice", "ports", "routes", "topology"]),
-    ("report", &["datapath", "forwarder", "ports", "routes", "topology"]),
+    ("report", &["datapath", "forwarder", "notice", "ports", "routes", "topology"]),
     (
         "console",
         &[
@@ -198,7 +198,7 @@ const MODULES: [(&str, &[&str]); 18] = [
             "topology",
         ],
     ),
-    ("cli", &["engines", "forwarder", "harness", "ports", "routes", "topology"]),
+    ("cli", &["engines", "forwarder", "harness", "notice", "ports", "routes", "topology"]),
     (
         "commands",
         &[
