@@ -316,7 +316,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         path: &["top"],
-        args: &[Arg { usage: "[--count N]", choices: &[COUNT_OPTION], examples: &["--count 1"] }],
+        args: &[SCREENS],
         help: "show rates again each second, until q or Ctrl-C, or N times",
         make: |words| {
             let option = words.next().map(|word| pick(word, &[COUNT_OPTION])).transpose()?;
@@ -349,6 +349,12 @@ pub(crate) const COMMANDS: &[Command] = &[
 /// The usage of an argument that is the name of an engine.
 const ENGINE: &str = "ENGINE";
 const DEV: Arg = Arg::of("dev", &["dev"]);
+const SCREENS: Arg = Arg {
+    usage: "[--count N]",
+    choices: &[COUNT_OPTION],
+    after: &[(COUNT_OPTION, &[])],
+    examples: &["--count 1"],
+};
 const COUNT: Arg = Arg::new("N", &["1", "100"]);
 const FILTERS: Arg = Arg {
     usage: "[port P] [vrf V] [to PREFIX] [reason R]",
