@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`run`] | `run`: forward between DPDK ports |
 //! | [`replay`] | `replay`: drive the forwarder with a capture, and measure it |
+//! | [`reload`] | what `run` reads again while it forwards |
 //! | [`lookup`] | `lookup`: look addresses up, one output line for each |
 //! | [`fib`] | `fib`: inspect, convert or generate a table |
 //! | [`check`] | `check`: whether this host is ready |
@@ -24,6 +25,7 @@ mod docs_test;
 mod exit;
 mod fib;
 mod lookup;
+mod reload;
 mod replay;
 mod run;
 mod tables;
@@ -42,8 +44,9 @@ use crate::routes::spec::VrfSpec;
 use anyhow::Context as _;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use dpdk_ffi::{DpdkLogLevel, Eal};
+use reload::ConfigReader;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -127,7 +130,10 @@ pub(crate) fn main() -> ExitCode {
         .and_then(|(name, given)| Some(show::shown(program.find_subcommand(name)?, given, &layers)));
     let shown = shown.unwrap_or_default();
     let result = layers.check_files().map_err(anyhow::Error::from).and_then(|()| match &cli.command {
-        Command::Run(args) => run::main(args, &shown),
+        Command::Run(args) => {
+            let (words, default) = (words.clone(), Some(PathBuf::from(DEFAULT_FILE)));
+            run::main(args, ConfigReader { words, default, shown: shown.clone() })
+        }
         Command::Replay(args) => replay::main(args, &shown),
         Command::Lookup(args) => lookup::main(args),
         Command::Fib(args) => fib::main(args),

@@ -67,6 +67,7 @@ pub(crate) use telemetry::Telemetry;
 use crate::datapath::Drops;
 use crate::datapath::watch::PacketFilter;
 use crate::forwarder::Forwarder;
+use crate::forwarder::reload::ReloadClient;
 use crate::neighbours::thread::asked::RouterHandle;
 use crate::notice;
 use crate::report::Setup;
@@ -141,6 +142,8 @@ struct Desk {
     /// Who has asked for the engines that are being built.
     engines_wanted: Vec<EngineWanted>,
     drains: Drains,
+    /// How reloads are asked for, and who waits for the one that runs.
+    reloads: Option<(ReloadClient, Option<ClientCommand>)>,
 }
 
 impl Console {
@@ -162,6 +165,7 @@ impl Console {
             watching: Watching::default(),
             engines_wanted: Vec::new(),
             drains: Drains::new(drain_hook),
+            reloads: None,
         };
         Self { telemetry, desk }
     }
@@ -169,6 +173,12 @@ impl Console {
     /// Asks `router` for what it has learned, if there is one.
     pub(crate) fn with_router(mut self, router: Option<RouterHandle>) -> Self {
         self.desk.router = router;
+        self
+    }
+
+    /// Asks for reloads there.
+    pub(crate) fn with_reloads(mut self, client: ReloadClient) -> Self {
+        self.desk.reloads = Some((client, None));
         self
     }
 
@@ -196,6 +206,7 @@ impl Console {
     pub(crate) fn turn(&mut self, forwarder: &mut Forwarder) -> bool {
         let mut worked = self.desk.watching.turn(forwarder, &self.desk.site);
         worked |= self.desk.drains.turn(forwarder.running());
+        worked |= self.desk.finish_reload();
         let mut steering = Steering { forwarder, vrf: None, desk: &mut self.desk };
         worked |= steering.finish_engines();
         worked |= self.telemetry.serve(&mut steering);
@@ -206,6 +217,33 @@ impl Console {
             worked = true;
         }
         worked
+    }
+}
+
+impl Desk {
+    /// Asks for a reload; the answer comes when it has ended. One that runs is not waited for by two.
+    fn reload(&mut self, command: ClientCommand) {
+        match &mut self.reloads {
+            Some((_, Some(_))) => command.answer(Err(anyhow::anyhow!("a reload is running").into())),
+            Some((client, waiting)) => {
+                client.ask();
+                *waiting = Some(command);
+            }
+            None => {
+                let (what, why) = (command.request().to_string(), "a replay reads its files once".to_owned());
+                command.answer(Err(Refusal::Unavailable { what, why }));
+            }
+        }
+    }
+
+    /// Answers who waits for the reload that has ended. Returns whether there was one.
+    fn finish_reload(&mut self) -> bool {
+        let Some((client, waiting)) = &mut self.reloads else { return false };
+        let Ok(result) = client.answers.try_recv() else { return false };
+        if let Some(command) = waiting.take() {
+            command.answer(result.map(Answer::new).map_err(|why| anyhow::anyhow!(why).into()));
+        }
+        true
     }
 }
 
@@ -251,7 +289,10 @@ impl Steer for Steering<'_> {
                 Ok(Answer::done())
             }
             Request::CaptureStop => self.desk.watching.stop(),
-            Request::Trace { .. } | Request::Stop { drain: true } | Request::SetEngine { .. } => {
+            Request::Trace { .. }
+            | Request::Reload
+            | Request::Stop { drain: true }
+            | Request::SetEngine { .. } => {
                 let (what, why) = (request.to_string(), "its answer must be waited for".to_owned());
                 Err(Refusal::Unavailable { what, why })
             }
@@ -289,6 +330,7 @@ impl Steering<'_> {
                 }
             }
             Request::Stop { drain: true } => self.desk.drains.start(command, self.forwarder.running()),
+            Request::Reload => self.desk.reload(command),
             _ if command.request().sets_engine() => self.set_engine(command),
             _ => command.answer_by(|request| self.answer(request)),
         }

@@ -17,6 +17,7 @@
 //! | [`signals`] | SIGINT, SIGTERM, SIGUSR1, SIGHUP |
 
 pub(crate) mod rates;
+pub(crate) mod reload;
 pub(crate) mod service;
 pub(crate) mod signals;
 pub(crate) mod spec;
@@ -28,6 +29,7 @@ pub(crate) mod updates;
 pub(crate) use signals::Signals;
 pub(crate) use spec::ForwardSpec;
 
+use crate::datapath::egress::find_port;
 use crate::datapath::egress::learned::Learner;
 use crate::datapath::punt::PuntAddresses;
 use crate::datapath::watch::Watch;
@@ -37,9 +39,10 @@ use crate::error::ConfigError;
 use crate::neighbours::entries::{Key, Resolved};
 use crate::notice;
 use crate::ports::PortTable;
-use crate::ports::address::InterfaceAddress;
+use crate::ports::address::{InterfaceAddress, PortAddress};
 use crate::ports::own;
 use crate::ports::table::SharedPorts;
+use crate::ports::taps::Taps;
 use crate::routes::Vrf;
 use crate::routes::candidates::{FeedOutcome, SourceId};
 use crate::routes::feeds::FeedId;
@@ -60,7 +63,7 @@ use fib::{NextHopError, NextHopTable, Rib};
 use lpm_core::retire::Retired;
 use rates::SharedRates;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where a forwarder's topology runs.
@@ -279,9 +282,54 @@ impl Forwarder {
                 );
             }
         });
-        if !has_changed {
-            return;
+        if has_changed && let Err(error) = self.addresses_have_changed() {
+            notice::warn(format_args!("{error:#}; the addresses of TAPs are not all in service"));
         }
+    }
+
+    /// The ports with other configured addresses.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a port that does not exist, or that would become an interface, and for an address that no host can have.
+    pub(crate) fn with_addresses(&self, addresses: &[PortAddress]) -> Result<PortTable, ConfigError> {
+        let mut table = PortTable::clone(&self.ports());
+        let mut by_port = vec![Vec::new(); table.ports.len()];
+        for PortAddress { port, address, prefix_len } in addresses {
+            let found = find_port(port, &table.ports, || format!("--address {port}={address}/{prefix_len}"));
+            let found = found.map_err(|error| ConfigError::NoDevice(error.to_string()))?;
+            let address = InterfaceAddress::new(*address, *prefix_len)
+                .map_err(|error| ConfigError::Invalid(format!("--address {port}: {error}")))?;
+            by_port[usize::from(found.unwrap_or(0))].push(address);
+        }
+        for (port, addresses) in table.ports.iter_mut().zip(by_port) {
+            if port.is_interface() {
+                let set = port.reconfigure(addresses);
+                set.map_err(|error| ConfigError::Invalid(format!("port {}: {error}", port.name)))?;
+            } else if !addresses.is_empty() {
+                let message =
+                    format!("--address: port {} has had none, and gets its first with a restart", port.name);
+                return Err(ConfigError::Invalid(message));
+            }
+        }
+        Ok(table)
+    }
+
+    /// Brings the addresses of `table`, which is that of [`Self::with_addresses`], into service; TAPs in `netns` get them, too.
+    ///
+    /// # Errors
+    /// When a TAP or a VRF does not take them all; the others have theirs.
+    pub(crate) fn set_addresses(&mut self, table: &PortTable, netns: Option<&Path>) -> anyhow::Result<()> {
+        let before = self.ports();
+        let has_changed = PortTable::change(&self.ports, |now| now.ports.clone_from(&table.ports));
+        if !has_changed {
+            return Ok(());
+        }
+        let set = self.addresses_have_changed();
+        set.and(Taps::follow(netns, &before, table))
+    }
+
+    /// Routes, datapath and router follow the addresses of the ports.
+    fn addresses_have_changed(&mut self) -> anyhow::Result<()> {
         let set = self.set_own_routes().map_err(anyhow::Error::from);
         let ports = self.ports();
         for (here, port) in self.ours.iter().zip(&ports.ports) {
@@ -290,9 +338,7 @@ impl Forwarder {
                 self.retired.replace(here, Arc::new(ours), bytes);
             }
         }
-        if let Err(error) = set.and_then(|()| self.commit()) {
-            notice::warn(format_args!("{error:#}; the addresses of TAPs are not all in service"));
-        }
+        set.and_then(|()| self.commit())
     }
 
     /// Whether the TAP of a port has an address itself. Else an interface of the host does, for which every TAP stands.

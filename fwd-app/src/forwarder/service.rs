@@ -1,10 +1,11 @@
 //! The control loop: gives the forwarder what changes its routes and ports while packets flow.
 //!
 //! It runs on the control thread. Each source is asked in turn for a bounded amount of work: the update stream of `--updates`,
-//! SIGHUP, which reads the route files again, the links of the ports, the counters that rates are made of, feeds, and the clients that ask. Nothing here ends the
+//! reloads, the links of the ports, the counters that rates are made of, feeds, and the clients that ask. Nothing here ends the
 //! forwarder: what cannot be applied is a notice, and everything stays as it was.
 
 use super::rates::sampler::Sampler;
+use super::reload::{ReadConfig, ReloadClient, Reloads};
 use super::thread::StopFlag;
 use super::updates::{Turn, UpdateStream};
 use super::{Forwarder, Signals};
@@ -12,11 +13,10 @@ use crate::neighbours::entries::Resolved;
 use crate::notice;
 use crate::ports::devices::Devices;
 use crate::ports::dpdk::Link;
-use crate::routes::files::{Replacement, load_rib};
+use crate::routes::files::Replacement;
 use crossbeam_channel::Receiver;
 use fib::{NextHopTable, Rib};
 use std::iter::Enumerate;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::vec::IntoIter;
 
@@ -51,10 +51,11 @@ impl Service {
         self
     }
 
-    /// Reads the route files, if there are any, again when `signals` has a SIGHUP.
-    pub(crate) fn with_reloads(mut self, signals: Signals) -> Self {
-        self.reloads = Some(Reloads { signals, loading: None, applying: None });
-        self
+    /// Reads the configuration and the route files again when `signals` has a SIGHUP, and when the client that is returned asks.
+    pub(crate) fn with_reloads(mut self, signals: Signals, read: Option<ReadConfig>) -> (Self, ReloadClient) {
+        let (reloads, client) = Reloads::new(signals, read);
+        self.reloads = Some(reloads);
+        (self, client)
     }
 
     /// Follows `links` and `devices`.
@@ -93,7 +94,7 @@ impl Service {
         while !stop.is_stopping() {
             let mut worked = false;
             // What an update changes is not taken back with a reload that is refused.
-            let is_applying = self.reloads.as_ref().is_some_and(|reloads| reloads.applying.is_some());
+            let is_applying = self.reloads.as_ref().is_some_and(Reloads::is_applying);
             worked |= is_applying;
             let stream = self.stream.as_mut().filter(|_| !is_applying);
             match stream.map(|stream| stream.turn(forwarder)) {
@@ -128,76 +129,42 @@ impl Service {
     }
 }
 
-/// The tables of the route files of each VRF, read again.
-type Tables = anyhow::Result<Vec<(Rib, NextHopTable)>>;
-
-/// SIGHUP: the route files are read on a thread of their own, then their difference is applied.
-struct Reloads {
-    signals: Signals,
-    loading: Option<JoinHandle<Tables>>,
-    applying: Option<Applying>,
-}
-
-impl Reloads {
-    fn turn(&mut self, forwarder: &mut Forwarder) {
-        self.applying.take_if(|applying| applying.turn(forwarder));
-        match self.loading.take_if(|loading| loading.is_finished()) {
-            Some(loaded) => {
-                let loaded = loaded
-                    .join()
-                    .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads has panicked")));
-                match loaded {
-                    Ok(tables) => self.applying = Some(Applying::new(tables)),
-                    Err(error) => notice::warn(format_args!("{error:#}; the routes stay as they were")),
-                }
-            }
-            None if self.loading.is_none() && self.applying.is_none() && self.signals.reload_wanted() => {
-                let files: Vec<_> = forwarder.vrfs().iter().map(|vrf| vrf.files().to_vec()).collect();
-                if files.iter().all(Vec::is_empty) {
-                    return;
-                }
-                let read = move || {
-                    let tables = files.iter().map(|files| load_rib(files, &mut |_| ()));
-                    tables.map(|loaded| loaded.map(|(rib, hops, _)| (rib, hops))).collect()
-                };
-                match std::thread::Builder::new().name("reload".into()).spawn(read) {
-                    Ok(loading) => self.loading = Some(loading),
-                    Err(error) => notice::warn(format_args!("cannot read the route files again: {error}")),
-                }
-            }
-            None => {}
-        }
-    }
-}
-
 /// The difference to tables that were read again, applied to one VRF after the other.
-struct Applying {
+pub(super) struct Applying {
     tables: Enumerate<IntoIter<(Rib, NextHopTable)>>,
     current: Option<(usize, Replacement)>,
     start: Instant,
     /// Routes in the tables that have been taken, and how many of them are new; `None` while none has been.
     taken: Option<(usize, u64)>,
+    /// Why the routes of a VRF stay as they were.
+    refused: Option<String>,
 }
 
 impl Applying {
-    fn new(tables: Vec<(Rib, NextHopTable)>) -> Self {
-        Self { tables: tables.into_iter().enumerate(), current: None, start: Instant::now(), taken: None }
+    pub(super) fn new(tables: Vec<(Rib, NextHopTable)>) -> Self {
+        Self {
+            tables: tables.into_iter().enumerate(),
+            current: None,
+            start: Instant::now(),
+            taken: None,
+            refused: None,
+        }
     }
 
-    /// Does a slice of the work; returns whether that was the last.
-    fn turn(&mut self, forwarder: &mut Forwarder) -> bool {
+    /// Does a slice of the work; returns the routes that have been taken, and how many are new, after the last.
+    pub(super) fn turn(&mut self, forwarder: &mut Forwarder) -> Option<Result<(usize, u64), String>> {
         let result = if let Some((number, replacement)) = &mut self.current {
-            let Some(result) = forwarder.go_on(*number, replacement) else { return false };
+            let result = forwarder.go_on(*number, replacement)?;
             result.map(|changes| (replacement.routes(), changes))
         } else {
             let Some((number, (rib, hops))) = self.tables.next() else {
                 self.report();
-                return true;
+                return Some(self.refused.take().map_or(Ok(self.taken.unwrap_or_default()), Err));
             };
             match forwarder.replace_routes(number, rib, hops) {
                 Ok(replacement) => {
                     self.current = Some((number, replacement));
-                    return false;
+                    return None;
                 }
                 Err(error) => Err(error),
             }
@@ -208,9 +175,13 @@ impl Applying {
                 let (others, before) = self.taken.unwrap_or_default();
                 self.taken = Some((others + routes, before + changes));
             }
-            Err(error) => notice::warn(format_args!("{error:#}; its routes stay as they were")),
+            Err(error) => {
+                let why = format!("{error:#}; its routes stay as they were");
+                notice::warn(&why);
+                self.refused.get_or_insert(why);
+            }
         }
-        false
+        None
     }
 
     fn report(&self) {

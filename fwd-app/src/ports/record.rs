@@ -93,6 +93,17 @@ impl PortRecord {
         Ok(())
     }
 
+    /// Replaces the configured addresses of an interface; those of its TAP stay.
+    ///
+    /// # Errors
+    /// As [`Self::configure`].
+    pub(crate) fn reconfigure(&mut self, addresses: Vec<InterfaceAddress>) -> Result<(), InterfaceError> {
+        let learned = self.addresses.split_off(self.configured);
+        self.configure(addresses)?;
+        self.learn(learned);
+        Ok(())
+    }
+
     /// Replaces the addresses that its TAP has beside the configured ones. A configured address keeps its prefix.
     pub(crate) fn learn(&mut self, addresses: impl IntoIterator<Item = InterfaceAddress>) {
         self.addresses.truncate(self.configured);

@@ -385,6 +385,11 @@ impl Vrf {
         &self.opened.files
     }
 
+    /// Reads other route files from the next reload on.
+    pub(crate) fn set_files(&mut self, files: Vec<PathBuf>) {
+        self.opened.files = files;
+    }
+
     /// All routes, before compilation.
     pub(crate) fn rib(&self) -> &Rib {
         &self.rib

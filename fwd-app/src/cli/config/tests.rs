@@ -341,7 +341,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[forwarder]\nrx-burst = \"many\"",
-        "f.toml:2: forwarder.rx-burst: invalid value 'many': invalid digit found in string",
+        "f.toml:2: forwarder.rx-burst: invalid value 'many': 'many' is not a whole number such as 100, 10k or 2M",
     ),
     ("[forwarder]\nrx-burst = [1, 2]", "f.toml:2: forwarder.rx-burst: wanted a value, there is a list"),
     ("[forwarder]\nrx-burst = true", "f.toml:2: forwarder.rx-burst: wanted a value, there is true"),

@@ -1,12 +1,12 @@
 //! `fwd-app run`: forward between DPDK ports.
 
+use super::reload::ConfigReader;
 use super::{start_eal, tables};
 use crate::cli::args::RunArgs;
-use crate::cli::config::show::Shown;
 use crate::console::server::Limits;
 use crate::console::server::socket::{self, SocketError};
 use crate::console::{self, Console, Telemetry};
-use crate::console::{Inbox, Server, SettingShown};
+use crate::console::{Inbox, Server};
 use crate::error::ConfigError;
 use crate::forwarder::Signals;
 use crate::forwarder::rates::sampler::Sampler;
@@ -48,7 +48,7 @@ use std::time::{Duration, Instant};
 ///
 /// # Errors
 /// When it cannot be set up, and as [`Summary::judge`].
-pub(super) fn main(args: &RunArgs, shown: &[Shown]) -> anyhow::Result<()> {
+pub(super) fn main(args: &RunArgs, reader: ConfigReader) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
     signals.reload_on_hangup().context("cannot take over signals")?;
     let words = eal_arguments(args)?;
@@ -66,8 +66,7 @@ pub(super) fn main(args: &RunArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let eal = start_eal(&words, &signals)?;
     // Fails where other processes cannot attach, which is how EAL was started.
     let _ = eal.allow_captures();
-    let settings = super::settings(shown);
-    let control = Control { updates, vrf_specs, socket, feeds, cpus, settings };
+    let control = Control { updates, vrf_specs, socket, feeds, cpus, reader };
     let (summary, served) = forward(args, &eal, forwarder, &signals, control)?;
     // The ports are closed by now. Pools and EAL are released here, before any output is written.
     drop(eal);
@@ -107,8 +106,8 @@ struct Control {
     feeds: Option<Feeds>,
     /// CPUs of this process.
     cpus: Vec<u16>,
-    /// The configuration, for `show config`.
-    settings: Vec<SettingShown>,
+    /// The configuration, for `show config`, and how it is read again.
+    reader: ConfigReader,
 }
 
 /// Forwards; returns the summary, and the result of the control thread.
@@ -119,7 +118,7 @@ fn forward(
     signals: &Signals,
     control: Control,
 ) -> anyhow::Result<(Summary, anyhow::Result<()>)> {
-    let Control { updates, vrf_specs, socket, feeds, cpus, settings: values } = control;
+    let Control { updates, vrf_specs, socket, feeds, cpus, reader } = control;
     let forward = args.forward.spec();
     let settings = forward.settings(forwarder.main()).of_devices();
     let found = Ports::open(eal, &args.ports.ports)?;
@@ -157,19 +156,18 @@ fn forward(
     let (router, asked) = RouterHandle::new();
     let console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
     let console = console.with_router(punts.is_some().then(|| router.clone()));
-    let mut console = console.with_settings(values);
+    let mut console = console.with_settings(super::settings(&reader.shown));
     console.capture_drops(args.forward.capture_drops.as_ref(), forwarder.running())?;
     let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
     keep_to(&cpus_for_threads(&cpus, &taken, punts.is_some()));
     let running = forwarder.start(&site)?;
     let handle = running.handle().clone();
     let (router, service) = start_router(args, (&site, &forwarder), taps, asked)?;
-    let service = service
-        .with_stream(updates, false)
-        .with_reloads(signals.clone())
-        .with_links(links, devices)
-        .with_rates(sampler(eal, &ports, &plan))
-        .with_requests(move |forwarder| console.turn(forwarder));
+    let service = service.with_stream(updates, false).with_links(links, devices);
+    let service = service.with_rates(sampler(eal, &ports, &plan));
+    let (service, reloads) = service.with_reloads(signals.clone(), Some(Arc::new(move || reader.read())));
+    let mut console = console.with_reloads(reloads);
+    let service = service.with_requests(move |forwarder| console.turn(forwarder));
     let control = ControlThread::start(forwarder, move |forwarder, told| service.run(forwarder, told))?;
     let (start, mut ends) = (Instant::now(), Ends::default());
     let mut finished = running.run(idle, || {

@@ -40,6 +40,8 @@ pub(crate) enum Request {
     NeighDel { address: IpAddr },
     /// `start`: receive again.
     Start,
+    /// `reload`: read the configuration and the route files again.
+    Reload,
     /// `stop`: receive nothing. With `drain`, when no packets come any more, and the answer waits until all inside have left.
     Stop { drain: bool },
     /// `set engine NAME [key=value..]`.
@@ -320,6 +322,7 @@ impl fmt::Display for Request {
             Self::NeighAdd { address, mac, port } => write!(f, "neigh add {address} lladdr {mac} dev {port}"),
             Self::NeighDel { address } => write!(f, "neigh del {address}"),
             Self::Start => f.write_str("start"),
+            Self::Reload => f.write_str("reload"),
             Self::Stop { drain: false } => f.write_str("stop"),
             Self::Stop { drain: true } => f.write_str("stop --drain"),
             Self::SetEngine { name, parameters } => {

@@ -268,6 +268,11 @@ pub(crate) const COMMANDS: &[Command] = &[
         help: "forget a neighbour",
         make: |words| ask(Request::NeighDel { address: words.want_address()? }),
     },
+    plain(
+        &["reload"],
+        "read the configuration and the route files again; apply what can change while packets flow, and name what needs a restart",
+        |_| ask(Request::Reload),
+    ),
     plain(&["start"], "receive again after stop", |_| ask(Request::Start)),
     Command {
         path: &["stop"],

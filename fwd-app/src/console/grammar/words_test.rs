@@ -161,7 +161,7 @@ fn errors_say_what_was_wanted_and_what_was_there() {
         ("st", "'st' may be start or stop"),
         (
             "list",
-            "'list' is not understood here, wanted show, vrf, clear, route, neigh, start, stop, set, trace, top, capture, help or quit",
+            "'list' is not understood here, wanted show, vrf, clear, route, neigh, reload, start, stop, set, trace, top, capture, help or quit",
         ),
         ("show port", "'port' is the last word, wanted stats, xstats or info after it"),
         ("show port stats 0 1", "'1' is not understood here, wanted the end of the line"),
@@ -194,7 +194,7 @@ fn errors_say_what_was_wanted_and_what_was_there() {
         ("set engine host x", "'x' is not understood here, wanted key=value"),
         (
             "vrf red",
-            "'red' is the last word, wanted show, vrf, clear, route, neigh, start, stop, set, trace, top, capture, help or quit after it",
+            "'red' is the last word, wanted show, vrf, clear, route, neigh, reload, start, stop, set, trace, top, capture, help or quit after it",
         ),
         ("vrf red stop", "'stop' is not understood here, wanted a command about a VRF (help vrf)"),
         (
@@ -209,11 +209,11 @@ fn errors_say_what_was_wanted_and_what_was_there() {
         ("stop now", "'now' is not understood here, wanted --drain"),
         (
             "help x",
-            "'x' is not understood here, wanted show, vrf, clear, route, neigh, start, stop, set, trace, top, capture, help or quit",
+            "'x' is not understood here, wanted show, vrf, clear, route, neigh, reload, start, stop, set, trace, top, capture, help or quit",
         ),
         (
             "\u{1b}[2J",
-            "'\\u{1b}[2J' is not understood here, wanted show, vrf, clear, route, neigh, start, stop, set, trace, top, capture, help or quit",
+            "'\\u{1b}[2J' is not understood here, wanted show, vrf, clear, route, neigh, reload, start, stop, set, trace, top, capture, help or quit",
         ),
     ] {
         assert_eq!(error(line), message, "{line}");
@@ -278,8 +278,8 @@ fn help_lists_commands_and_completion_follows_them() {
             "",
             0,
             &[
-                "show", "vrf", "clear", "route", "neigh", "start", "stop", "set", "trace", "top", "capture",
-                "help", "quit",
+                "show", "vrf", "clear", "route", "neigh", "reload", "start", "stop", "set", "trace", "top",
+                "capture", "help", "quit",
             ][..],
         ),
         ("s", 0, &["show", "start", "stop", "set"]),

@@ -21,7 +21,7 @@ use fib::PortRef;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The TAPs that are wanted.
@@ -94,6 +94,25 @@ impl Taps {
             Ok(taps)
         };
         if spec.taps.is_empty() { Ok(Self::default()) } else { netns::within(spec.netns.as_deref(), made) }
+    }
+
+    /// Gives the TAPs in `netns` the configured addresses of `after` in place of those of `before`.
+    ///
+    /// # Errors
+    /// When the namespace does not exist, and when the system refuses an address; the others are set all the same.
+    pub(crate) fn follow(netns: Option<&Path>, before: &PortTable, after: &PortTable) -> anyhow::Result<()> {
+        let changed = || {
+            let pairs = before.ports.iter().zip(&after.ports);
+            let pairs = pairs.filter(|(before, after)| before.configured() != after.configured());
+            let mut result = Ok(());
+            for (name, pair) in pairs.filter_map(|pair| Some((pair.1.tap.as_ref()?, pair))) {
+                let set = setup::follow(name, pair.0.configured(), pair.1.configured());
+                result = result.and(set.with_context(|| format!("TAP {name}")));
+            }
+            result
+        };
+        let has_taps = after.ports.iter().any(|port| port.tap.is_some());
+        if has_taps { netns::within(netns, changed) } else { Ok(()) }
     }
 
     fn add(&mut self, id: InterfaceId, name: &str, tap: Tap) {

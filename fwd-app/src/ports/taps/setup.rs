@@ -2,6 +2,7 @@
 
 use super::settings;
 use crate::ports::PortRecord;
+use crate::ports::address::InterfaceAddress;
 use anyhow::Context as _;
 use dpdk_ffi::Tap;
 use netlink_packet_core::{
@@ -47,26 +48,63 @@ pub(super) fn make(name: &str, interface: &PortRecord) -> anyhow::Result<Tap> {
     // The kernel makes the link-local address of the MAC itself.
     let own = IpAddr::V6(interface.link_local());
     for at in interface.addresses().iter().filter(|at| at.address() != own) {
-        let (address, family) = match at.address() {
-            address @ IpAddr::V4(_) => (address, AddressFamily::Inet),
-            address @ IpAddr::V6(_) => (address, AddressFamily::Inet6),
-        };
-        let mut message = AddressMessage::default();
-        message.header.family = family;
-        message.header.prefix_len = at.prefix_len();
-        message.header.index = index;
-        message.header.scope = AddressScope::Universe;
-        message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
-        if let (IpAddr::V4(_), Some(broadcast)) = (address, at.broadcast()) {
-            message.attributes.push(AddressAttribute::Broadcast(broadcast));
-        } else {
-            // The router asks whether another node has the address, and uses it at once.
-            message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
-        }
-        let what = format!("the address {address}/{}", at.prefix_len());
-        ask(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE, &what)?;
+        let what = format!("the address {}/{}", at.address(), at.prefix_len());
+        let message = RouteNetlinkMessage::NewAddress(address(index, at));
+        ask(message, NLM_F_CREATE | NLM_F_REPLACE, &what)?;
     }
     Ok(tap)
+}
+
+/// Gives the TAP `name` in the namespace of the calling thread the addresses `after` in place of `before`.
+///
+/// # Errors
+/// When the system refuses one; the others are set all the same.
+pub(super) fn follow(
+    name: &str,
+    before: &[InterfaceAddress],
+    after: &[InterfaceAddress],
+) -> anyhow::Result<()> {
+    let mut socket = Socket::new(NETLINK_ROUTE).context("no rtnetlink")?;
+    socket.bind_auto().context("no rtnetlink")?;
+    let index = rustix::net::netdevice::name_to_index(&socket, name).context("the TAP has no index")?;
+    // With an IPv4 address the kernel takes those away that came later to its prefix, so all are set again.
+    let added = after.iter().filter(|at| at.address().is_ipv4() || !before.contains(at));
+    let added = added
+        .map(|at| (at, RouteNetlinkMessage::NewAddress(address(index, at)), NLM_F_CREATE | NLM_F_REPLACE));
+    let removed = before.iter().filter(|at| !after.contains(at));
+    let removed = removed.map(|at| (at, RouteNetlinkMessage::DelAddress(address(index, at)), 0));
+    let mut result = Ok(());
+    for (at, message, flags) in removed.chain(added) {
+        let asked = request(&mut socket, message, flags);
+        // Somebody else may have taken it away.
+        let is_gone = asked.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable);
+        let asked = if is_gone { Ok(()) } else { asked };
+        result = result.and(
+            asked.with_context(|| format!("cannot change the address {}/{}", at.address(), at.prefix_len())),
+        );
+    }
+    result
+}
+
+/// The message about an address of the interface `index`.
+fn address(index: u32, at: &InterfaceAddress) -> AddressMessage {
+    let (address, family) = match at.address() {
+        address @ IpAddr::V4(_) => (address, AddressFamily::Inet),
+        address @ IpAddr::V6(_) => (address, AddressFamily::Inet6),
+    };
+    let mut message = AddressMessage::default();
+    message.header.family = family;
+    message.header.prefix_len = at.prefix_len();
+    message.header.index = index;
+    message.header.scope = AddressScope::Universe;
+    message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+    if let (IpAddr::V4(_), Some(broadcast)) = (address, at.broadcast()) {
+        message.attributes.push(AddressAttribute::Broadcast(broadcast));
+    } else {
+        // The router asks whether another node has the address, and uses it at once.
+        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+    }
+    message
 }
 
 /// Sends a request and waits for its acknowledgement.
