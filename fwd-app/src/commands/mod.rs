@@ -12,6 +12,7 @@
 //! | [`ctl`] | `ctl`: steer a running forwarder |
 //! | [`config`] | `config`: the checked configuration, each value with its origin |
 //! | [`completions`] | `completions`: a script for shells |
+//! | [`man`] | `man`: the manual pages |
 //! | [`tables`] | loading of route files with a progress bar and warnings, for all commands |
 //! | [`exit`] | maps errors to exit codes |
 
@@ -24,6 +25,7 @@ mod docs_test;
 mod exit;
 mod fib;
 mod lookup;
+mod man;
 mod replay;
 mod run;
 mod tables;
@@ -49,7 +51,7 @@ use std::sync::Arc;
 
 /// Forwards IPv4 and IPv6 packets between DPDK ports by longest-prefix match, and measures how well.
 #[derive(Debug, Parser)]
-#[command(name = "fwd-app", version, propagate_version = true, max_term_width = 110, after_help = EXAMPLES)]
+#[command(name = "fwd-app", version = version(), propagate_version = true, max_term_width = 110, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -92,6 +94,15 @@ enum Command {
     /// Print a script with which a shell completes this command line.
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::CompletionsArgs),
+    /// Write the manual pages of all commands.
+    #[command(after_help = man::EXAMPLES)]
+    Man(man::ManArgs),
+}
+
+/// The version of this program, its commit where the build knew it, and the DPDK that is loaded.
+fn version() -> String {
+    let commit = option_env!("FWD_APP_COMMIT").map(|commit| format!("commit {commit}, "));
+    format!("{} ({}{})", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default(), dpdk_ffi::version())
 }
 
 /// Parses the command line, runs the command, and prints an error to stderr.
@@ -135,6 +146,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Ctl(args) => ctl::main(args),
         Command::Config(args) => config::main(args, &shown),
         Command::Completions(args) => completions::main(args, &Cli::command()),
+        Command::Man(args) => man::main(args, Cli::command()),
     });
     let code = code_of(result, |message| {
         let setting = layers.blame(&program, message)?;

@@ -105,6 +105,7 @@ impl Service {
             }
             if let Some(reloads) = &mut self.reloads {
                 reloads.turn(forwarder);
+                reloads.signals.set_reloading(reloads.is_busy());
             }
             if let Some(links) = &mut self.links {
                 links.turn(forwarder);
@@ -139,6 +140,11 @@ struct Reloads {
 }
 
 impl Reloads {
+    /// Whether files are being read, or their difference applied.
+    fn is_busy(&self) -> bool {
+        self.loading.is_some() || self.applying.is_some()
+    }
+
     fn turn(&mut self, forwarder: &mut Forwarder) {
         self.applying.take_if(|applying| applying.turn(forwarder));
         match self.loading.take_if(|loading| loading.is_finished()) {

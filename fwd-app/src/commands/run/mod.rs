@@ -1,5 +1,7 @@
 //! `fwd-app run`: forward between DPDK ports.
 
+mod service_manager;
+
 use super::{start_eal, tables};
 use crate::cli::args::RunArgs;
 use crate::cli::config::show::Shown;
@@ -22,7 +24,7 @@ use crate::notice::LogLevel;
 use crate::ports::PortTable;
 use crate::ports::devices::Devices;
 use crate::ports::dpdk::Ended;
-use crate::ports::dpdk::{LINK_WAIT, PortCounts, Ports};
+use crate::ports::dpdk::{LINK_WAIT, Link, PortCounts, Ports};
 use crate::ports::taps::{Taps, netns};
 use crate::report::console::line;
 use crate::report::periodic::Periodic;
@@ -39,9 +41,11 @@ use crate::topology::{QueueMap, QueueSpec, Settings, TopologyKind};
 use anyhow::Context as _;
 use crossbeam_channel::Receiver;
 use dpdk_ffi::{DpdkError, Eal, LcoreId, Port, SocketId};
+use service_manager::{ServiceManager, Supervised};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Forwards until a signal or `--duration` ends it.
@@ -66,8 +70,8 @@ pub(super) fn main(args: &RunArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let eal = start_eal(&words, &signals)?;
     // Fails where other processes cannot attach, which is how EAL was started.
     let _ = eal.allow_captures();
-    let settings = super::settings(shown);
-    let control = Control { updates, vrf_specs, socket, feeds, cpus, settings };
+    let (settings, manager) = (super::settings(shown), ServiceManager::from_environment());
+    let control = Control { updates, vrf_specs, socket, feeds, cpus, settings, manager };
     let (summary, served) = forward(args, &eal, forwarder, &signals, control)?;
     // The ports are closed by now. Pools and EAL are released here, before any output is written.
     drop(eal);
@@ -109,6 +113,8 @@ struct Control {
     cpus: Vec<u16>,
     /// The configuration, for `show config`.
     settings: Vec<SettingShown>,
+    /// Who is told how it is.
+    manager: Option<ServiceManager>,
 }
 
 /// Forwards; returns the summary, and the result of the control thread.
@@ -119,7 +125,7 @@ fn forward(
     signals: &Signals,
     control: Control,
 ) -> anyhow::Result<(Summary, anyhow::Result<()>)> {
-    let Control { updates, vrf_specs, socket, feeds, cpus, settings: values } = control;
+    let Control { updates, vrf_specs, socket, feeds, cpus, settings: values, manager } = control;
     let forward = args.forward.spec();
     let settings = forward.settings(forwarder.main()).of_devices();
     let found = Ports::open(eal, &args.ports.ports)?;
@@ -132,8 +138,7 @@ fn forward(
     let table = table.with_kernel_interfaces(&args.feeds.kernel_interface)?;
     let (devices, links) = (Devices::new(&ports, &table), ports.links(&table.ports));
     forwarder.set_ports(table.clone())?;
-    let are_up = await_links(&ports, &table, &plan, signals)?;
-    links.iter().for_each(|link| forwarder.set_link(link.index, are_up[link.index]));
+    set_links(&forwarder, &links, &await_links(&ports, &table, &plan, signals)?);
     if let Some(feeds) = feeds {
         forwarder.set_feeds(feeds.over(Interfaces::of(&table.ports)))?;
     }
@@ -148,11 +153,7 @@ fn forward(
     let taken = cpus_of(eal, &plan);
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
     let punts = PuntRings::for_interfaces(eal, forwarder.ours().to_vec(), ports.tx_descriptors())?;
-    let shown = table.ports.iter().filter_map(|port| Some(format!("{}={}", port.id.0, port.tap.as_ref()?)));
-    let setup = Setup {
-        taps: shown.collect(),
-        ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages())
-    };
+    let setup = setup(eal, settings, &plan, &table);
     let steer = console::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let (router, asked) = RouterHandle::new();
     let console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
@@ -164,15 +165,21 @@ fn forward(
     let running = forwarder.start(&site)?;
     let handle = running.handle().clone();
     let (router, service) = start_router(args, (&site, &forwarder), taps, asked)?;
+    let supervised = Supervised::start(manager, (&handle, router.as_ref()), signals)?;
+    let Supervised { main, mut control, reporter } = supervised;
     let service = service
         .with_stream(updates, false)
         .with_reloads(signals.clone())
         .with_links(links, devices)
         .with_rates(sampler(eal, &ports, &plan))
-        .with_requests(move |forwarder| console.turn(forwarder));
+        .with_requests(move |forwarder| {
+            control.turn(forwarder);
+            console.turn(forwarder)
+        });
     let control = ControlThread::start(forwarder, move |forwarder, told| service.run(forwarder, told))?;
     let (start, mut ends) = (Instant::now(), Ends::default());
     let mut finished = running.run(idle, || {
+        main.beat();
         if signals.is_stopping() || args.duration.is_some_and(|limit| start.elapsed() >= limit) {
             handle.stop_rx();
         }
@@ -182,6 +189,8 @@ fn forward(
     });
     let routed = router.map(RouterThread::stop).transpose();
     let (forwarder, served) = control.stop()?;
+    // Its status line is gone with the control thread, so it ends.
+    let _ = reporter.map(JoinHandle::join);
     let served = served.and(routed.map(|outcome| finished.outcomes.extend(outcome)));
     let ended = Ended {
         finished,
@@ -259,6 +268,12 @@ fn queue_map(config: &QueueSpec, settings: Settings, eal: &Eal, ports: &[Port]) 
     Ok(config.resolve(&site).map_err(|error| ConfigError::from(PlanError::from(error)))?)
 }
 
+/// The setup, for the report.
+fn setup(eal: &Eal, settings: Settings, plan: &LcorePlan, table: &PortTable) -> Setup {
+    let taps = table.ports.iter().filter_map(|port| Some(format!("{}={}", port.id.0, port.tap.as_ref()?)));
+    Setup { taps: taps.collect(), ..Setup::new(settings, plan, plan.lcores.len(), eal.has_hugepages()) }
+}
+
 /// Starts the router, if a port is an interface; returns it, and a service for what it learns.
 fn start_router(
     args: &RunArgs,
@@ -294,6 +309,11 @@ fn await_links(
     Ok(are_up)
 }
 
+/// Brings the states of the links of all ports into service.
+fn set_links(forwarder: &Forwarder, links: &[Link], are_up: &[bool]) {
+    links.iter().for_each(|link| forwarder.set_link(link.index, are_up[link.index]));
+}
+
 /// The CPUs of the lcores. Lcores yield when they outnumber these.
 fn cpus_of(eal: &Eal, plan: &LcorePlan) -> Vec<u16> {
     let mut cpus: Vec<u16> = Vec::new();
@@ -325,6 +345,8 @@ fn cpus_for_threads(all: &[u16], taken: &[u16], has_router: bool) -> Vec<u16> {
 mod devices_test;
 #[cfg(test)]
 mod panics;
+#[cfg(test)]
+mod service_manager_test;
 
 #[cfg(test)]
 mod tests {
