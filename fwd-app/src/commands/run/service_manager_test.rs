@@ -6,6 +6,7 @@ use crate::forwarder::test_forwarder::{bundled, faulty_forwarder, forwarder};
 use crate::topology::Handle;
 use rusty_fork::rusty_fork_test;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The watchdog's time. The test waits for what is said, however long that takes.
@@ -15,6 +16,13 @@ const WATCHDOG: Duration = Duration::from_millis(400);
 struct Heard(UnixDatagram);
 
 impl Heard {
+    /// A socket at `path`. Whoever waits for a line in vain fails.
+    fn at(path: &Path) -> Self {
+        let socket = UnixDatagram::bind(path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self(socket)
+    }
+
     /// Waits for a line that starts with `start`, and returns it.
     fn until(&self, start: &str) -> String {
         let mut bytes = [0; 4096];
@@ -40,7 +48,7 @@ impl Heard {
 fn a_reload_is_told_when_it_begins_and_when_it_ends() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("notify");
-    let heard = Heard(UnixDatagram::bind(&path).unwrap());
+    let heard = Heard::at(&path);
     let manager = ServiceManager::at(path.as_os_str(), Some(WATCHDOG)).unwrap();
     let signals = Signals::default();
     let supervised = Supervised::start(Some(manager), (&Handle::default(), None), &signals).unwrap();
@@ -57,12 +65,12 @@ fn a_reload_is_told_when_it_begins_and_when_it_ends() {
             drop(control);
         });
         heard.until("READY=1");
+        let status = heard.until("STATUS=forwarding");
         signals.set_reloading(true);
         heard.until("RELOADING=1");
         signals.set_reloading(false);
         heard.until("READY=1");
         heard.until("WATCHDOG=1");
-        let status = heard.until("STATUS=forwarding");
         is_over.store(true, Ordering::Relaxed);
         beating.join().unwrap();
         assert!(status.ends_with("engine oracle, 0 of 0 ports up"), "{status}");
@@ -79,7 +87,7 @@ rusty_fork_test! {
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("notify");
-        let heard = Heard(UnixDatagram::bind(&path).unwrap());
+        let heard = Heard::at(&path);
         let rx = bundled("mix.pcap");
         // A file for each of two TX queues.
         let [one, two] = ["one", "two"].map(|queue| scratch.path().join(queue));
