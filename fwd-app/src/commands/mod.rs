@@ -30,10 +30,11 @@ mod replay;
 mod run;
 mod tables;
 
-use crate::cli::args::{REPLAY_EXAMPLES, RUN_EXAMPLES, ReplayArgs, RunArgs, UpdateArgs};
+use crate::cli::args::{ForwardArgs, REPLAY_EXAMPLES, RUN_EXAMPLES, ReplayArgs, RunArgs, UpdateArgs};
 use crate::cli::config::show::{self, Shown};
 use crate::cli::config::{DEFAULT_FILE, Layers, environment};
 use crate::console::server::Limits;
+use crate::console::server::access::CtlGroups;
 use crate::console::{Inbox, Server, SettingShown};
 use crate::error::ConfigError;
 use crate::forwarder::Signals;
@@ -209,12 +210,18 @@ fn updates(args: &UpdateArgs, vrfs: &[VrfSpec]) -> anyhow::Result<Option<Arc<[Vr
     (!streams.is_empty()).then(load).transpose()
 }
 
-/// The control socket at `path`, and the requests of its clients.
+/// Who may be a client of the control socket, and what clients may cost.
+fn clients(args: &ForwardArgs) -> Limits {
+    let groups = CtlGroups { all: args.ctl_group, read: args.ctl_read_group };
+    Limits { groups, ..Limits::default() }
+}
+
+/// The control socket at `path`, and the requests of its clients, who have these limits.
 ///
 /// # Errors
 /// [`ConfigError::Invalid`] when nothing can listen there.
-fn control_socket(path: &Path) -> Result<(Server, Inbox), ConfigError> {
-    Server::start(path, Limits::default()).map_err(|error| ConfigError::Invalid(format!("--ctl: {error}")))
+fn control_socket(path: &Path, limits: Limits) -> Result<(Server, Inbox), ConfigError> {
+    Server::start(path, limits).map_err(|error| ConfigError::Invalid(format!("--ctl: {error}")))
 }
 
 /// Starts DPDK, then installs the handlers with which SIGINT and SIGTERM drain.

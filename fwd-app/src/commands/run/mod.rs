@@ -3,9 +3,8 @@
 mod service_manager;
 
 use super::{start_eal, tables};
-use crate::cli::args::RunArgs;
+use crate::cli::args::{ForwardArgs, RunArgs};
 use crate::cli::config::show::Shown;
-use crate::console::server::Limits;
 use crate::console::server::socket::{self, SocketError};
 use crate::console::{self, Console, Telemetry};
 use crate::console::{Inbox, Server, SettingShown};
@@ -43,7 +42,6 @@ use crossbeam_channel::Receiver;
 use dpdk_ffi::{DpdkError, Eal, LcoreId, Port, SocketId};
 use service_manager::{ServiceManager, Supervised};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -61,7 +59,7 @@ pub(super) fn main(args: &RunArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let updates = updates.map(|updates| UpdateStream::new(updates, args.updates.spec(), Arc::default()));
     let forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
     // Before EAL pins this thread: what is started here runs on any CPU, until it is known which ones lcores have.
-    let socket = serve(args.forward.ctl.as_deref(), &words)?;
+    let socket = serve(&args.forward, &words)?;
     let (routes_max, has_taps) = (args.tables.engine.routes_max, !args.ports.tap.is_empty());
     let feeds = args.feeds.spec(&args.order, routes_max, has_taps);
     let feeds = feeds.for_vrfs(&vrf_specs, &args.feeds.vrf_table)?;
@@ -90,12 +88,12 @@ fn eal_arguments(args: &RunArgs) -> Result<Vec<String>, ConfigError> {
     args.eal.iter().map(word).collect()
 }
 
-/// The control socket at `path`, or at the default one, without which the forwarder goes on.
-fn serve(path: Option<&Path>, eal: &[String]) -> anyhow::Result<Option<(Server, Inbox)>> {
-    if let Some(path) = path {
-        return Ok(Some(super::control_socket(path)?));
+/// The control socket that is wanted, or the default one, without which the forwarder goes on.
+fn serve(wanted: &ForwardArgs, eal: &[String]) -> anyhow::Result<Option<(Server, Inbox)>> {
+    if let Some(path) = &wanted.ctl {
+        return Ok(Some(super::control_socket(path, super::clients(wanted))?));
     }
-    let served = Server::start(&socket::default_path(eal), Limits::default());
+    let served = Server::start(&socket::default_path(eal), super::clients(wanted));
     let warn = |error: &SocketError| {
         notice::warn(format_args!("{error}; fwd-app ctl cannot reach this forwarder (see --ctl)"));
     };
