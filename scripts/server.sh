@@ -17,7 +17,7 @@
 #   --work DIR    where logs are kept [TMPDIR, else /tmp]; those of a run without failures are removed
 #
 # Needs root, a Debian on x86-64, and its packages once: the image (400 MB) stays in ~/.cache/fwd-app/server, or FWD_SERVER_CACHE. KVM is
-# not used. FWD_APP names the program; unset, it is built. Where there is no QEMU and none can be had it prints SKIPPED and why.
+# not used. FWD_APP names the program and FWD_DEB the package; unset, they are built. Where there is no QEMU and none can be had it prints SKIPPED and why.
 # Exit 0: all checks passed, or SKIPPED. Exit 1: one did not. Exit 2: bad usage.
 
 set -euo pipefail
@@ -63,8 +63,8 @@ if [ "${1:-}" = build ]; then
   note "$image"
   exit 0
 fi
-if [ "$package" = yes ] && [ "${1:-}" != shell ]; then
-  deb=$(FWD_APP=$FWD_APP scripts/deb.sh) || die "the package could not be built"
+if [ "$package" = yes ] && [[ " $* " != *" shell "* && " $* " != *" docs "* ]]; then
+  deb=${FWD_DEB:-$(FWD_APP=$FWD_APP scripts/deb.sh)} || die "the package could not be built"
   set -- "$@" --deb "$deb"
 fi
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=scripts exec python3 -m server --image "$image" --app "$FWD_APP" "$@"

@@ -18,8 +18,9 @@ PINGS = 3
 CAPABILITIES = (1 << 12) | (1 << 13)
 # What a package may leave, and what changes by itself.
 UNCOUNTED = ("/proc", "/sys", "/run", "/tmp", "/srv", "/var/log", "/var/tmp", "/var/lib/dpkg", "/var/cache", "/etc/passwd*", "/etc/group*", "/etc/shadow*", "/etc/gshadow*", "/etc/.pwd.lock")
-# Stops one thread alone, which no signal does.
-HANG = "import ctypes, sys, time; ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0); time.sleep(300)"
+# Stops one thread alone, which no signal does (PTRACE_ATTACH). Waits for its stop, then for its end (__WALL): a process is not gone before
+# its tracer has taken notice.
+HANG = "import ctypes, os, sys; task = int(sys.argv[1]); ctypes.CDLL(None).ptrace(16, task, 0, 0); [os.waitpid(task, 1 << 30) for _ in range(2)]"
 
 
 class Service(Checks):

@@ -212,7 +212,7 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "GROUP", value_parser = values::group)]
     pub(crate) ctl_group: Option<u32>,
 
-    /// A group whose members may ask by the socket for what changes nothing: `show` and `route get`
+    /// A group whose members may ask by the socket for what changes nothing: `show`, `route get` and `route list`
     #[arg(long, value_name = "GROUP", value_parser = values::group)]
     pub(crate) ctl_read_group: Option<u32>,
 

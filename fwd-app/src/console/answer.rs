@@ -109,7 +109,7 @@ pub(crate) enum Refusal {
         waiting: usize,
     },
     /// The client may only ask for what changes nothing.
-    #[error("this user may read only: show, route get; see --ctl-group")]
+    #[error("this user may read only: show, route get, route list; see --ctl-group")]
     ReadOnly,
     /// The forwarder ended, or gave the request up, without an answer.
     #[error("the forwarder has ended without an answer")]
