@@ -67,6 +67,7 @@ fish fish/vendor_completions.d/fwd-app.fish
 END
   cp -r "$package/examples" "$doc/examples"
   install -m 644 "$TOP"/docs/*.md "$doc/"
+  install -m 644 "$TOP"/docs/*.toml "$doc/examples/"
   (cd "$TOP" && cargo tree --locked -p fwd-app -e normal --prefix none --format '{p}  {l}') |
     sed -E 's, \(\*\)$,,; s, \(/[^)]*\),,' | sort -u >"$doc/libraries.txt"
 }

@@ -53,8 +53,13 @@ def mount(machine):
 
 
 def bind(machine, binding):
-    """Puts the program into the guest, and hands all cards to user space in one call, since each call takes seconds."""
+    """Puts the program into the guest, and hands all cards to user space."""
     machine.guest(f"cp /srv/host/fwd-app {PROGRAM}", BIND_S)
+    bind_cards(machine, binding)
+
+
+def bind_cards(machine, binding):
+    """Hands all cards to user space in one call, since each call takes seconds."""
     addresses = " ".join(card.address for card in machine.cards)
     machine.guest(f"modprobe {binding} && dpdk-devbind.py -b {binding} {addresses}", BIND_S)
 
@@ -117,7 +122,7 @@ def serve(chosen, machine, pairs, binding):
         return 0
     results, service = {}, {}
     if chosen.deb:
-        package = Service(machine, next(iter(pairs.values())), say, (lambda: bind(machine, binding)) if chosen.long else None)
+        package = Service(machine, next(iter(pairs.values())), say, lambda: bind_cards(machine, binding), chosen.long)
         package.run()
         service = package.results
     for name, pair in pairs.items():

@@ -26,23 +26,23 @@ HANG = "import ctypes, os, sys; task = int(sys.argv[1]); ctypes.CDLL(None).ptrac
 class Service(Checks):
     """The checks of the package, on a machine that has it at `PACKAGE`."""
 
-    def __init__(self, machine, pair, say, bind_again=None):
+    def __init__(self, machine, pair, say, bind_again, is_long):
         super().__init__("service", say)
-        # What hands all cards to user space after a reboot; without it there are no long checks.
-        self.machine, self.pair, self.bind_again = machine, pair, bind_again
+        # `bind_again` hands all cards to user space, after a reboot and after the package is gone.
+        self.machine, self.pair, self.bind_again, self.is_long = machine, pair, bind_again, is_long
 
     def run(self):
         """All checks."""
         checks = {"install": self.install, "bind": self.bind, "start": self.start, "user": self.user, "forward": self.forward, "watchdog": self.watchdog}
-        if self.bind_again:
+        if self.is_long:
             checks |= {"upgrade": self.upgrade, "reboot": self.reboot}
         for name, body in (checks | {"stop": self.stop, "purge": self.purge}).items():
             self.check(name, body)
 
     def list_files(self, name):
-        """Lists all files of the guest that a package might leave, in a file of this name in /run."""
+        """Lists all files of the guest that a package might leave, in a file of this name in /var/tmp."""
         prune = " -o ".join(f"-path '{path}'" for path in UNCOUNTED)
-        self.machine.guest(f"(find / -xdev \\( {prune} \\) -prune -o -print; ls -d /dev/hugepages/* /run/fwd-app 2>/dev/null) | sort >/run/{name}", INSTALL_S)
+        self.machine.guest(f"(find / -xdev \\( {prune} \\) -prune -o -print; ls -d /dev/hugepages/* /run/fwd-app 2>/dev/null) | sort >/var/tmp/{name}", INSTALL_S)
 
     def unit(self, name):
         """A property of the service."""
@@ -139,9 +139,7 @@ class Service(Checks):
         self.machine.agent.get(BOOT_S)
         eventually(START_S, "the service is active", lambda: self.unit("ActiveState") == "active")
         self.forward()
-        status = self.unit("StatusText")
-        self.bind_again()
-        return status
+        return self.unit("StatusText")
 
     def stop(self):
         """It drains and ends well."""
@@ -154,8 +152,9 @@ class Service(Checks):
         """The service ends, and what the package brought is gone."""
         self.machine.guest("systemctl start fwd-app; dpkg --purge fwd-app", START_S)
         self.list_files("after")
-        left = self.machine.guest("comm -13 /run/before /run/after").split()
-        units = self.machine.guest("systemctl list-units --all --no-legend 'fwd-app.service'").strip()
+        left = self.machine.guest("comm -13 /var/tmp/before /var/tmp/after").split()
+        units = self.machine.guest("systemctl list-units --all --no-legend 'fwd-app*'").strip()
+        self.bind_again()
         if left or units:
             raise Failed(f"left behind: {' '.join(left[:20])} {units}")
         return "nothing is left"
