@@ -10,12 +10,14 @@
 #   scripts/server.sh docs                   the commands of docs/install.md in the guest, on virtio or the first of the drivers
 #   scripts/server.sh build                  makes the guest's image, and prints its folder
 #
+#   --no-package  without the checks of the Debian package and its service, which come first
+#   --long        of the package also an upgrade while packets flow, and a reboot
 #   --json FILE   what each check saw and how long it took
 #   --no-iommu    a guest without IOMMU; its cards are on uio_pci_generic, since Debian's kernel has no vfio there
 #   --work DIR    where logs are kept [TMPDIR, else /tmp]; those of a run without failures are removed
 #
 # Needs root, a Debian on x86-64, and its packages once: the image (400 MB) stays in ~/.cache/fwd-app/server, or FWD_SERVER_CACHE. KVM is
-# not used. FWD_APP names the program; unset, it is built. Where there is no QEMU and none can be had it prints SKIPPED and why.
+# not used. FWD_APP names the program and FWD_DEB the package; unset, they are built. Where there is no QEMU and none can be had it prints SKIPPED and why.
 # Exit 0: all checks passed, or SKIPPED. Exit 1: one did not. Exit 2: bad usage.
 
 set -euo pipefail
@@ -26,11 +28,17 @@ skip() {
   exit 0
 }
 
+arguments=() package=yes
 for argument in "$@"; do
   case "$argument" in
     -h | --help) usage && exit 0 ;;
+    # Without an IOMMU only root may use the cards.
+    --no-iommu) package=no && arguments+=("$argument") ;;
+    --no-package) package=no ;;
+    *) arguments+=("$argument") ;;
   esac
 done
+set -- "${arguments[@]}"
 [ "$(id -u)" = 0 ] || skip "needs root, for network namespaces and the guest's file system"
 [ "$(uname -m)" = x86_64 ] || skip "emulates a server like this host, and this one is $(uname -m)"
 # The program is linked to this host's DPDK, so the guest has the same release.
@@ -54,5 +62,9 @@ image=$(scripts/server/image.sh "$FWD_APP") || die "the guest's image could not 
 if [ "${1:-}" = build ]; then
   note "$image"
   exit 0
+fi
+if [ "$package" = yes ] && [[ " $* " != *" shell "* && " $* " != *" docs "* ]]; then
+  deb=${FWD_DEB:-$(FWD_APP=$FWD_APP scripts/deb.sh)} || die "the package could not be built"
+  set -- "$@" --deb "$deb"
 fi
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=scripts exec python3 -m server --image "$image" --app "$FWD_APP" "$@"

@@ -90,6 +90,17 @@ step_docs() {
   scripts/docs_check.py "$(target_dir)/release/fwd-app"
 }
 
+# The Debian package, which `server` then tries in its guest.
+step_package() {
+  if ! has dpkg-deb; then
+    note "SKIPPED: no Debian, no package"
+    return
+  fi
+  cargo build --release -p fwd-app || return 1
+  FWD_DEB=$(FWD_APP=$(target_dir)/release/fwd-app scripts/deb.sh --lint) || return 1
+  export FWD_DEB
+}
+
 # Real drivers, in a guest under emulation; prints SKIPPED where there can be none.
 step_server() {
   cargo build --release -p fwd-app || return 1
@@ -98,8 +109,8 @@ step_server() {
   scripts/server.sh && scripts/server.sh docs
 }
 
-# Cheap steps first; `isa` builds the release binary that `smoke`, `docs` and `server` use.
-STEPS=(fmt shell captures ptx clippy test doc isa smoke docs deny server)
+# Cheap steps first; `isa` builds the release binary that `smoke`, `docs`, `package` and `server` use.
+STEPS=(fmt shell captures ptx clippy test doc isa smoke docs deny package server)
 
 chosen=()
 for argument in "$@"; do

@@ -187,7 +187,7 @@ pub(crate) fn unowned() -> Vec<PortId> {
 pub(crate) fn name_of(port: PortId) -> String {
     let mut name = [c_char::default(); sys::DFFI_NAME_BYTES as usize];
     // SAFETY: the array has the longest length that DPDK allows for a name.
-    unsafe { sys::rte_eth_dev_get_name_by_port(port.0, name.as_mut_ptr()) };
+    unsafe { sys::dffi_port_name(port.0, name.as_mut_ptr()) };
     text_of(&name)
 }
 

@@ -250,6 +250,19 @@ int dffi_watch_ports(void)
 	return failed;
 }
 
+/* A later DPDK is told how long the name may be. Which one this is, its type says; a call by the type of the other one must compile too,
+ * so both go through a pointer. */
+int dffi_port_name(uint16_t port, char *name)
+{
+	typedef int (*without_size)(uint16_t, char *);
+	typedef int (*with_size)(uint16_t, char *, size_t);
+	void (*any)(void) = (void (*)(void))rte_eth_dev_get_name_by_port;
+
+	return _Generic(&rte_eth_dev_get_name_by_port,
+			without_size: ((without_size)any)(port, name),
+			with_size: ((with_size)any)(port, name, RTE_ETH_NAME_MAX_LEN));
+}
+
 int dffi_device_of(uint16_t port, struct dffi_device *out)
 {
 	struct rte_eth_dev_info info;

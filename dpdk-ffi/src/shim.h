@@ -106,6 +106,8 @@ struct dffi_device {
 	char bus[64], name[64], arguments[512];
 };
 int dffi_device_of(uint16_t port, struct dffi_device *device);
+/* A port's name into RTE_ETH_NAME_MAX_LEN bytes. */
+int dffi_port_name(uint16_t port, char *name);
 
 /* Telemetry: DPDK 23.03 renamed u64 to uint and later releases drop the old names. */
 int dffi_tel_start_u64_array(struct rte_tel_data *data);

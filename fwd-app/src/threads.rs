@@ -3,9 +3,12 @@
 //! The threads of the control socket and of the feeds start before EAL, which pins the main thread, and before it is known which CPUs
 //! lcores have. So each thread that [`spawn`] has started is moved to the CPUs that no lcore has once they are known ([`keep_to`]), and one
 //! that starts later moves there by itself. Threads that these start in turn have the CPUs that theirs had then.
+//!
+//! A [`Heartbeat`] shows other threads whether the loop of a thread, or of an lcore, still runs.
 
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
@@ -71,6 +74,23 @@ pub(crate) fn keep_to(cpus: &[u16]) {
         }
         beside.cpus = Some(set);
     });
+}
+
+/// Counts turns of a thread's loop.
+#[derive(Debug, Default)]
+pub(crate) struct Heartbeat(AtomicU64);
+
+impl Heartbeat {
+    /// Counts a turn. Only the thread whose loop it is calls this, so a load and a store are enough.
+    #[inline]
+    pub(crate) fn beat(&self) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// The turns so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 #[cfg(test)]

@@ -173,7 +173,7 @@ const MODULES: [(&str, &[&str]); 18] = [
     ("threads", &[]),
     ("datapath", &[]),
     ("engines", &["error", "notice"]),
-    ("topology", &["datapath", "error"]),
+    ("topology", &["datapath", "error", "threads"]),
     ("ports", &["datapath", "error", "notice", "topology"]),
     ("neighbours", &["datapath", "notice", "ports", "threads", "topology"]),
     ("routes", &["datapath", "engines", "error", "notice", "ports", "threads", "topology"]),

@@ -10,6 +10,7 @@
 | `forwarder` | one forwarder in the guest |
 | `docs` | the commands of docs/install.md |
 | `checks` | what is checked of each driver |
+| `service` | what is checked of the Debian package and its service |
 | `__main__` | command line, the order of drivers, the table at the end |
 
 `machine` and `hosts` know nothing of the checks, so that other checks of a server can stand on them. Only the standard library is used.

@@ -16,6 +16,7 @@ from .checks import Driver
 from .forwarder import PROGRAM
 from .hosts import Pair, run
 from .machine import MODELS, Failed, Machine
+from .service import Service
 
 BIND_S = 600
 HELP = """A line is a shell command in the guest; the program is /usr/local/bin/fwd-app. Lines that begin with a colon:
@@ -31,6 +32,8 @@ def arguments():
     parser.add_argument("--image", required=True)
     parser.add_argument("--app", required=True)
     parser.add_argument("--drivers")
+    parser.add_argument("--deb")
+    parser.add_argument("--long", action="store_true")
     parser.add_argument("--no-iommu", action="store_true")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--json")
@@ -50,8 +53,13 @@ def mount(machine):
 
 
 def bind(machine, binding):
-    """Puts the program into the guest, and hands all cards to user space in one call, since each call takes seconds."""
+    """Puts the program into the guest, and hands all cards to user space."""
     machine.guest(f"cp /srv/host/fwd-app {PROGRAM}", BIND_S)
+    bind_cards(machine, binding)
+
+
+def bind_cards(machine, binding):
+    """Hands all cards to user space in one call, since each call takes seconds."""
     addresses = " ".join(card.address for card in machine.cards)
     machine.guest(f"modprobe {binding} && dpdk-devbind.py -b {binding} {addresses}", BIND_S)
 
@@ -112,16 +120,20 @@ def serve(chosen, machine, pairs, binding):
     if chosen.mode == "shell":
         shell(machine, pairs.values())
         return 0
-    results = {}
+    results, service = {}, {}
+    if chosen.deb:
+        package = Service(machine, next(iter(pairs.values())), say, lambda: bind_cards(machine, binding), chosen.long)
+        package.run()
+        service = package.results
     for name, pair in pairs.items():
         driver = Driver(machine, pair, name, binding, say)
         driver.run()
         results[name] = driver.results
-    failed = sum(check["result"] == "FAILED" for checks in results.values() for check in checks.values())
+    failed = sum(check["result"] == "FAILED" for checks in [service, *results.values()] for check in checks.values())
     seconds = round(time.monotonic() - started)
     print(f"\n{table(results)}\n{'all checks passed' if not failed else f'{failed} checks FAILED'}, {seconds} s", flush=True)
     if chosen.json:
-        record = {"machine": seen, "binding": binding, "seconds": seconds, "failed": failed, "drivers": results}
+        record = {"machine": seen, "binding": binding, "seconds": seconds, "failed": failed, "service": service, "drivers": results}
         Path(chosen.json).write_text(json.dumps(record, indent=1) + "\n")
     if chosen.keep:
         shell(machine, pairs.values())
@@ -136,10 +148,12 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = Path(tempfile.mkdtemp(prefix="fwd-server.", dir=chosen.work))
     space = f"server-{os.getpid()}"
-    machine = Machine(work=work, image=chosen.image, drivers=chosen.drivers, space=space, has_iommu=not chosen.no_iommu)
+    machine = Machine(work=work, image=chosen.image, drivers=chosen.drivers, space=space, has_iommu=not chosen.no_iommu, may_reboot=chosen.long)
     pairs = {driver: Pair(machine, driver, space) for driver in chosen.drivers}
     # Without notes for debuggers, which are three quarters of it.
     run("strip", "--strip-debug", "-o", str(machine.share / "fwd-app"), chosen.app)
+    if chosen.deb:
+        shutil.copy(chosen.deb, machine.share / "fwd-app.deb")
     run("ip", "netns", "add", space)
     code = 1
     try:

@@ -40,22 +40,11 @@ def both_ways(pair, make):
     return f"{len(streams[0].sent)} and {len(streams[1].sent)} frames"
 
 
-class Driver:
-    """The checks of one driver, on a machine whose cards are bound to user space; `say` prints the line of a result."""
+class Checks:
+    """Checks of one kind, and their results by name; `say` prints the line of a result."""
 
-    def __init__(self, machine, pair, name, binding, say):
-        self.machine, self.pair, self.name, self.binding, self.say = machine, pair, name, binding, say
-        self.forwarder = None
-        self.jumbo_mtu = pair.left.card.model.jumbo_mtu
-        self.results = {}
-
-    def run(self):
-        """All checks."""
-        self.check("ready", self.is_ready)
-        self.phase((), {"ping": self.ping, "capture": self.capture, "vlan": self.vlan, "link": self.link, "own": self.own, "sigterm": self.sigterm})
-        self.check("queues", self.queues)
-        jumbo = [word for port in range(2) for word in ("--mtu", f"{port}={self.jumbo_mtu}")]
-        self.phase([*jumbo, *VRF], {"jumbo": self.jumbo, "vrf": self.vrf, "unplug": self.unplug})
+    def __init__(self, name, say):
+        self.name, self.say, self.results = name, say, {}
 
     def check(self, name, body):
         """Runs one check and notes its result."""
@@ -68,6 +57,24 @@ class Driver:
             result = NONE
         self.results[name] = {"result": result, "seen": seen, "seconds": round(time.monotonic() - started, 1)}
         self.say(self.name, name, self.results[name])
+
+
+class Driver(Checks):
+    """The checks of one driver, on a machine whose cards are bound to user space."""
+
+    def __init__(self, machine, pair, name, binding, say):
+        super().__init__(name, say)
+        self.machine, self.pair, self.binding = machine, pair, binding
+        self.forwarder = None
+        self.jumbo_mtu = pair.left.card.model.jumbo_mtu
+
+    def run(self):
+        """All checks."""
+        self.check("ready", self.is_ready)
+        self.phase((), {"ping": self.ping, "capture": self.capture, "vlan": self.vlan, "link": self.link, "own": self.own, "sigterm": self.sigterm})
+        self.check("queues", self.queues)
+        jumbo = [word for port in range(2) for word in ("--mtu", f"{port}={self.jumbo_mtu}")]
+        self.phase([*jumbo, *VRF], {"jumbo": self.jumbo, "vrf": self.vrf, "unplug": self.unplug})
 
     def phase(self, options, checks):
         """Runs checks with one forwarder; if it does not start, all of them fail for that reason."""

@@ -94,8 +94,8 @@ class Card:
 class Machine:
     """A guest that runs from `start` to `stop`. `work` is a folder for its sockets and logs, `work/share` is /srv/host in the guest."""
 
-    def __init__(self, image, work, drivers, space, has_iommu=True):
-        self.image, self.work, self.space, self.has_iommu = Path(image), Path(work), space, has_iommu
+    def __init__(self, image, work, drivers, space, has_iommu=True, may_reboot=False):
+        self.image, self.work, self.space, self.has_iommu, self.may_reboot = Path(image), Path(work), space, has_iommu, may_reboot
         self.share = self.work / "share"
         self.share.mkdir()
         pairs = [(driver, side) for driver in drivers for side in SIDES]
@@ -115,7 +115,7 @@ class Machine:
         kernel += " intel_iommu=on iommu=pt" if self.has_iommu else ""
         disk = f"file={self.image}/root.ext4,format=raw,if=virtio,snapshot=on,cache=unsafe"
         words = ["qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(CPUS), "-m", str(MEMORY_MB)]
-        words += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", f"file:{self.work}/console"]
+        words += ["-nodefaults", "-no-user-config", "-display", "none", *([] if self.may_reboot else ["-no-reboot"]), "-serial", f"file:{self.work}/console"]
         words += ["-kernel", f"{self.image}/vmlinuz", "-initrd", f"{self.image}/initrd.img", "-append", kernel]
         if self.has_iommu:
             # Before the devices it translates for.

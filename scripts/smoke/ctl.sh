@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A running forwarder is steered: a script of words, the default socket, DPDK's telemetry, another engine, SIGHUP, rates, and a link that
-# goes down and comes back.
+# A running forwarder is steered: groups of users, a script of words, the default socket, DPDK's telemetry, another engine, SIGHUP, rates,
+# and a link that goes down and comes back.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
@@ -36,7 +36,25 @@ stop() {
 }
 ctl() { expect 0 "$APP" ctl --socket "$socket" "$@"; }
 
-start "$APP" run --fib "$WORK/routes.txt" --config '(0,0,0)' --ctl "$socket" -- "${eal[@]}" "${receive[@]}" --vdev net_null1,no-rx=1
+# as NUMBER LINE : what a user and group of this number get for a line.
+as() {
+  setpriv --reuid "$1" --regid "$1" --clear-groups timeout 60 python3 -c '
+import json, socket, sys
+with socket.socket(socket.AF_UNIX) as client:
+    client.connect(sys.argv[1])
+    client.sendall(json.dumps({"line": sys.argv[2]}).encode() + b"\n")
+    print(client.makefile().readline())' "$socket" "$2"
+}
+
+groups=(--ctl-group 60001 --ctl-read-group 60002)
+start "$APP" run --fib "$WORK/routes.txt" --config '(0,0,0)' --ctl "$socket" "${groups[@]}" -- "${eal[@]}" "${receive[@]}" --vdev net_null1,no-rx=1
+# Others may come to the socket's folder, and the socket asks who they are.
+chmod 711 "$WORK"
+as 60001 'route add 240.0.0.0/8 7' | grep -q '"ok":true' || fail "a member of --ctl-group may not add a route"
+as 60002 'route get 240.1.1.1' | grep -q '240.0.0.0/8' || fail "a member of --ctl-read-group may not ask"
+as 60002 'route del 240.0.0.0/8' | grep -q 'may read only' || fail "a member of --ctl-read-group may delete a route"
+as 60003 'show drops' | grep -q 'may not use the socket' || fail "a member of neither group may ask"
+as 60001 'route del 240.0.0.0/8' | grep -q '"ok":true' || fail "a member of --ctl-group may not delete a route"
 printf '%s\n' '# a comment' 'show port info all' 'route add 240.0.0.0/8 7' 'set engine bloom' 'show engine' 'trace 2' >"$WORK/script"
 timeout 60 "$APP" ctl --socket "$socket" <"$WORK/script" >"$WORK/answers" 2>"$WORK/errors" || fail "$(cat "$WORK/errors")"
 says "$WORK/answers" 'engine +bloom'

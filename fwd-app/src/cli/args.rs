@@ -208,6 +208,14 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) ctl: Option<PathBuf>,
 
+    /// A group whose members may use the socket beside root and the user of this process, by name or number
+    #[arg(long, value_name = "GROUP", value_parser = values::group)]
+    pub(crate) ctl_group: Option<u32>,
+
+    /// A group whose members may ask by the socket for what changes nothing: `show`, `route get` and `route list`
+    #[arg(long, value_name = "GROUP", value_parser = values::group)]
+    pub(crate) ctl_read_group: Option<u32>,
+
     /// Write the first N dropped packets [default: 10000] to a pcapng file, the reason of each as its comment, as `fwd-app ctl capture
     /// drops` does later
     #[arg(long, value_name = "FILE[,N]", value_parser = values::capture_drops)]

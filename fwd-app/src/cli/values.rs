@@ -7,7 +7,7 @@ use crate::ports::dpdk::EthDest;
 use crate::topology::queue_map::QueueMapError;
 use crate::topology::queue_spec::{QueueEntry, QueueSpec};
 use fib::{PortRef, units};
-use nix::unistd::User;
+use nix::unistd::{Group, User};
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -69,6 +69,9 @@ pub(crate) enum ValueError {
     /// Not a user.
     #[error("'{text}' is neither the name of a user of this host nor a user's number")]
     User { text: String },
+    /// Not a group.
+    #[error("'{text}' is neither the name of a group of this host nor a group's number")]
+    Group { text: String },
     /// Not `NAME=VALUE`.
     #[error("'{text}' is not NAME=VALUE")]
     EngineArg { text: String },
@@ -247,6 +250,13 @@ pub(crate) fn user(text: &str) -> Result<u32, ValueError> {
     number.or_else(named).ok_or_else(|| ValueError::User { text: text.to_owned() })
 }
 
+/// The value of `--ctl-group`, a group's name or number.
+pub(crate) fn group(text: &str) -> Result<u32, ValueError> {
+    let named = || Group::from_name(text).ok().flatten().map(|group| group.gid.as_raw());
+    let number = digits(text).filter(|number| *number != u32::MAX);
+    number.or_else(named).ok_or_else(|| ValueError::Group { text: text.to_owned() })
+}
+
 /// `NAME=VALUE`, a parameter that an engine knows by name.
 pub(crate) fn engine_arg(text: &str) -> Result<(String, String), ValueError> {
     units::named_value(text).ok_or_else(|| ValueError::EngineArg { text: text.to_owned() })
@@ -406,6 +416,14 @@ mod tests {
         assert_eq!((user("root"), user("0"), user("65534")), (Ok(0), Ok(0), Ok(65_534)));
         for text in ["", "none of this name", "-1", "4294967295", "4294967296", "+1"] {
             assert_eq!(user(text), Err(ValueError::User { text: text.to_owned() }), "{text}");
+        }
+    }
+
+    #[test]
+    fn groups_by_name_and_number() {
+        assert_eq!((group("root"), group("7"), group("65534")), (Ok(0), Ok(7), Ok(65_534)));
+        for text in ["", "none of this name", "-1", "4294967295"] {
+            assert_eq!(group(text), Err(ValueError::Group { text: text.to_owned() }), "{text}");
         }
     }
 

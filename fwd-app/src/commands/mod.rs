@@ -13,6 +13,7 @@
 //! | [`ctl`] | `ctl`: steer a running forwarder |
 //! | [`config`] | `config`: the checked configuration, each value with its origin |
 //! | [`completions`] | `completions`: a script for shells |
+//! | [`man`] | `man`: the manual pages |
 //! | [`tables`] | loading of route files with a progress bar and warnings, for all commands |
 //! | [`exit`] | maps errors to exit codes |
 
@@ -25,15 +26,17 @@ mod docs_test;
 mod exit;
 mod fib;
 mod lookup;
+mod man;
 mod reload;
 mod replay;
 mod run;
 mod tables;
 
-use crate::cli::args::{REPLAY_EXAMPLES, RUN_EXAMPLES, ReplayArgs, RunArgs, UpdateArgs};
+use crate::cli::args::{ForwardArgs, REPLAY_EXAMPLES, RUN_EXAMPLES, ReplayArgs, RunArgs, UpdateArgs};
 use crate::cli::config::show::{self, Shown};
 use crate::cli::config::{DEFAULT_FILE, Layers, environment};
 use crate::console::server::Limits;
+use crate::console::server::access::CtlGroups;
 use crate::console::{Inbox, Server, SettingShown};
 use crate::error::ConfigError;
 use crate::forwarder::Signals;
@@ -52,7 +55,7 @@ use std::sync::Arc;
 
 /// Forwards IPv4 and IPv6 packets between DPDK ports by longest-prefix match, and measures how well.
 #[derive(Debug, Parser)]
-#[command(name = "fwd-app", version, propagate_version = true, max_term_width = 110, after_help = EXAMPLES)]
+#[command(name = "fwd-app", version = version(), propagate_version = true, max_term_width = 110, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -95,6 +98,15 @@ enum Command {
     /// Print a script with which a shell completes this command line.
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::CompletionsArgs),
+    /// Write the manual pages of all commands.
+    #[command(after_help = man::EXAMPLES)]
+    Man(man::ManArgs),
+}
+
+/// The version of this program, its commit where the build knew it, and the DPDK that is loaded.
+fn version() -> String {
+    let commit = option_env!("FWD_APP_COMMIT").map(|commit| format!("commit {commit}, "));
+    format!("{} ({}{})", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default(), dpdk_ffi::version())
 }
 
 /// Parses the command line, runs the command, and prints an error to stderr.
@@ -141,6 +153,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Ctl(args) => ctl::main(args),
         Command::Config(args) => config::main(args, &shown),
         Command::Completions(args) => completions::main(args, &Cli::command()),
+        Command::Man(args) => man::main(args, Cli::command()),
     });
     let code = code_of(result, |message| {
         let setting = layers.blame(&program, message)?;
@@ -203,12 +216,18 @@ fn updates(args: &UpdateArgs, vrfs: &[VrfSpec]) -> anyhow::Result<Option<Arc<[Vr
     (!streams.is_empty()).then(load).transpose()
 }
 
-/// The control socket at `path`, and the requests of its clients.
+/// Who may be a client of the control socket, and what clients may cost.
+fn clients(args: &ForwardArgs) -> Limits {
+    let groups = CtlGroups { all: args.ctl_group, read: args.ctl_read_group };
+    Limits { groups, ..Limits::default() }
+}
+
+/// The control socket at `path`, and the requests of its clients, who have these limits.
 ///
 /// # Errors
 /// [`ConfigError::Invalid`] when nothing can listen there.
-fn control_socket(path: &Path) -> Result<(Server, Inbox), ConfigError> {
-    Server::start(path, Limits::default()).map_err(|error| ConfigError::Invalid(format!("--ctl: {error}")))
+fn control_socket(path: &Path, limits: Limits) -> Result<(Server, Inbox), ConfigError> {
+    Server::start(path, limits).map_err(|error| ConfigError::Invalid(format!("--ctl: {error}")))
 }
 
 /// Starts DPDK, then installs the handlers with which SIGINT and SIGTERM drain.

@@ -66,7 +66,12 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let huge_pages = !args.harness.no_huge && is_free(sizes.memory_mb(true));
     let memory_mb = sizes.memory_mb(huge_pages);
     // Before EAL pins this thread.
-    let socket = args.forward.ctl.as_deref().map(super::control_socket).transpose()?;
+    let socket = args
+        .forward
+        .ctl
+        .as_deref()
+        .map(|path| super::control_socket(path, super::clients(&args.forward)))
+        .transpose()?;
     let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
     forwarder.set_ports(PortTable { ecmp_seed, ..ports.with_vrfs(port_vrfs) })?;
     tables::warn_of_neighbours(&forwarder);

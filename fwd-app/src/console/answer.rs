@@ -108,6 +108,9 @@ pub(crate) enum Refusal {
         /// How many.
         waiting: usize,
     },
+    /// The client may only ask for what changes nothing.
+    #[error("this user may read only: show, route get, route list; see --ctl-group")]
+    ReadOnly,
     /// The forwarder ended, or gave the request up, without an answer.
     #[error("the forwarder has ended without an answer")]
     Ended,

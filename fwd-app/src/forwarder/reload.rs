@@ -126,7 +126,7 @@ impl Reloads {
                 }
             }
         }
-        let is_busy = self.loading.is_some() || self.applying.is_some();
+        let is_busy = self.is_busy();
         if self.asked.try_recv().is_ok() {
             if is_busy {
                 let _ = self.answers.send(Err("a reload is running".to_owned()));
@@ -137,6 +137,12 @@ impl Reloads {
         } else if !is_busy && self.signals.reload_wanted() {
             self.start(forwarder);
         }
+        self.signals.set_reloading(self.is_busy());
+    }
+
+    /// Whether something is being read, or its difference applied.
+    fn is_busy(&self) -> bool {
+        self.loading.is_some() || self.applying.is_some()
     }
 
     /// Reads on a thread of its own.

@@ -12,6 +12,7 @@ pub(crate) struct Signals {
     stop: Arc<AtomicBool>,
     stats: Arc<AtomicBool>,
     reload: Arc<AtomicBool>,
+    is_reloading: Arc<AtomicBool>,
 }
 
 /// Exit code when a second signal ends the process before it has drained.
@@ -66,6 +67,16 @@ impl Signals {
     /// Whether statistics were requested since the last call.
     pub(crate) fn stats_wanted(&self) -> bool {
         self.stats.load(Ordering::Relaxed) && self.stats.swap(false, Ordering::Relaxed)
+    }
+
+    /// Records whether files are being read again.
+    pub(crate) fn set_reloading(&self, is_reloading: bool) {
+        self.is_reloading.store(is_reloading, Ordering::Relaxed);
+    }
+
+    /// Whether files are being read again, or their difference applied.
+    pub(crate) fn is_reloading(&self) -> bool {
+        self.is_reloading.load(Ordering::Relaxed)
     }
 
     /// Whether the files are to be read again, because of a SIGHUP since the last call.

@@ -41,10 +41,16 @@ pub(crate) fn forwarder_of(engine: &str, file: PathBuf) -> Forwarder {
 
 /// The bundled routes behind an engine whose lookups panic: those of reader number `reader`, or of all readers for `None`.
 pub(crate) fn dying_forwarder(reader: Option<u64>) -> Forwarder {
-    let mut forwarder = forwarder();
-    let faults = Arc::new(Faults::default());
-    forwarder.vrf_mut(0).replace_engine(Box::new(FaultyEngine::new(&faults)));
+    let (forwarder, faults) = faulty_forwarder();
     faults.reader.store(reader.unwrap_or(u64::MAX), Ordering::SeqCst);
     faults.die.store(true, Ordering::SeqCst);
     forwarder
+}
+
+/// The bundled routes behind an engine that fails on demand, and its switches.
+pub(crate) fn faulty_forwarder() -> (Forwarder, Arc<Faults>) {
+    let mut forwarder = forwarder();
+    let faults = Arc::new(Faults::default());
+    forwarder.vrf_mut(0).replace_engine(Box::new(FaultyEngine::new(&faults)));
+    (forwarder, faults)
 }

@@ -8,6 +8,7 @@ use crate::datapath::lookup::EngineFault;
 use crate::datapath::port_queues::{PortQueues, Queues};
 use crate::datapath::swap::{Swap, VrfReader};
 use crate::datapath::watch::Watch;
+use crate::threads::Heartbeat;
 use dpdk_ffi::{DpdkError, Port, QueueId};
 use fib::{EngineError, EngineWriter};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -63,6 +64,8 @@ pub(crate) struct LcoreLook {
     pub(crate) swap: Swap<Look>,
     /// Where it gives up and gets queues.
     pub(crate) queues: Swap<PortQueues>,
+    /// Counts once in so many turns of its loop, idle or not.
+    pub(crate) heartbeat: Heartbeat,
 }
 
 impl LcoreLook {
@@ -140,6 +143,11 @@ impl Handle {
     /// Whether receiving is paused.
     pub(crate) fn is_paused(&self) -> bool {
         self.control.is_paused()
+    }
+
+    /// Each lcore with stages, and its heartbeats so far. They go on while it is idle or paused, until its stages have ended.
+    pub(crate) fn heartbeats(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.lcores.iter().map(|look| (look.lcore, look.heartbeat.count()))
     }
 
     /// The sum of the published counters of all stages.

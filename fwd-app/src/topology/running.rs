@@ -67,13 +67,14 @@ impl Lcore {
         Self { stages, at: 0, ended: Ended::default(), control: Arc::clone(control), look }
     }
 
-    /// Polls until all stages are done, calling `housekeeping` every [`HOUSEKEEPING_TURNS`] turns.
+    /// Polls until all stages are done. Every [`HOUSEKEEPING_TURNS`] turns it counts a heartbeat and calls `housekeeping`.
     fn run(&mut self, idle: Idle, mut housekeeping: impl FnMut()) {
         let mut turn = 0_u32;
         while !self.stages.is_empty() {
             let worked = self.poll();
             turn = turn.wrapping_add(1);
             if turn.is_multiple_of(HOUSEKEEPING_TURNS) {
+                self.look.heartbeat.beat();
                 housekeeping();
             }
             if !worked {

@@ -35,6 +35,7 @@ fn sample(arg: &Arg) -> Vec<String> {
         "stats_period" | "duration" => &["1.5"],
         "json" | "hgrm" => &["007"],
         "out" | "ctl" | "drain_hook" => &["/tmp/x y"],
+        "ctl_group" | "ctl_read_group" => &["7"],
         "capture_drops" => &["drops.pcapng,5"],
         "updates" => &["updates.txt"],
         "vrf_updates" => &["red=u.txt"],

@@ -1,4 +1,4 @@
-//! CPUs, instruction sets, NUMA nodes, pages, memory, privilege.
+//! CPUs, instruction sets, NUMA nodes, pages, memory.
 
 use super::Finding;
 use crate::topology::QueueSpec;
@@ -152,19 +152,23 @@ pub(super) fn pages_1g(host: &Host) -> Finding {
 
 /// Where EAL puts its huge pages.
 pub(super) fn hugetlbfs(host: &Host) -> Finding {
-    let mounts = host.read("proc/mounts").unwrap_or_default();
-    let mut points = mounts.lines().filter_map(|line| {
-        let mut words = line.split(' ');
-        let (_, point, kind) = (words.next()?, words.next()?, words.next()?);
-        (kind == "hugetlbfs").then_some(point)
-    });
-    match points.next() {
+    match hugetlbfs_mounts(host).first() {
         Some(point) => Finding::ok(format!("mounted at {point}")),
         None => Finding::warn(
             "not mounted",
             "mkdir -p /dev/hugepages && mount -t hugetlbfs nodev /dev/hugepages, or give EAL --in-memory",
         ),
     }
+}
+
+/// Where huge pages are mounted.
+pub(super) fn hugetlbfs_mounts(host: &Host) -> Vec<String> {
+    let point = |line: &str| {
+        let mut words = line.split(' ');
+        let (_, point, kind) = (words.next()?, words.next()?, words.next()?);
+        (kind == "hugetlbfs").then(|| point.to_owned())
+    };
+    host.read("proc/mounts").unwrap_or_default().lines().filter_map(point).collect()
 }
 
 /// Whether `routes` routes fit: what the kernel can give, or less where a control group says so.
@@ -221,21 +225,6 @@ fn cgroup_room(host: &Host) -> Option<u64> {
         }
     }
     room
-}
-
-/// Whether this user may map devices and lock memory for them.
-pub(super) fn privilege(host: &Host) -> Finding {
-    let user = host.field("proc/self/status", "Uid").unwrap_or_default();
-    if user.split_whitespace().nth(1) == Some("0") {
-        return Finding::ok("root");
-    }
-    let limits = host.read("proc/self/limits").unwrap_or_default();
-    let locked = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
-    let soft = locked.and_then(|rest| rest.split_whitespace().next()).unwrap_or("unknown");
-    Finding::warn(
-        format!("not root; locked memory limit {soft} bytes"),
-        "virtual ports need no more; for NICs run as root, or give this user /dev/vfio and ulimit -l unlimited",
-    )
 }
 
 #[cfg(test)]
@@ -328,16 +317,15 @@ mod tests {
     }
 
     #[test]
-    fn mounts_privilege_and_isolation() {
+    fn mounts_and_isolation() {
         let tree = Tree::new();
         let statuses = |tree: &Tree| {
             let host = tree.host();
-            [hugetlbfs(&host).status, privilege(&host).status, isolated(&host).status]
+            [hugetlbfs(&host).status, isolated(&host).status]
         };
-        assert_eq!(statuses(&tree), [Status::Warn; 3]);
+        assert_eq!(statuses(&tree), [Status::Warn; 2]);
         tree.file("proc/mounts", "proc /proc proc rw 0 0\nnodev /mnt/huge hugetlbfs rw 0 0\n")
-            .file("proc/self/status", "Name:\tx\nUid:\t1000\t0\t0\t0\n")
             .file("sys/devices/system/cpu/isolated", "2-3\n");
-        assert_eq!(statuses(&tree), [Status::Ok; 3]);
+        assert_eq!(statuses(&tree), [Status::Ok; 2]);
     }
 }

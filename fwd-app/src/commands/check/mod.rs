@@ -4,10 +4,11 @@
 //! hint that says what to do. Nothing is changed: files are read, and a GPU's driver is asked for its devices, so `check`
 //! needs no privilege and no DPDK.
 //!
-//! [`compute`] looks at CPUs, pages and memory, [`devices`] at DPDK, NICs and the GPU.
+//! [`compute`] looks at CPUs, pages and memory, [`devices`] at DPDK, NICs and the GPU, [`privilege`] at the user.
 
 mod compute;
 mod devices;
+mod privilege;
 
 use crate::cli::values;
 use crate::report::output::{self, JsonDocument};
@@ -15,6 +16,7 @@ use crate::topology::QueueSpec;
 use clap::Args;
 use fib::host::Host;
 use lpm_gpu::cu::{Device, Facts, GpuError};
+use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -132,7 +134,7 @@ fn inspect(host: &Host, gpu: &Result<Facts, GpuError>, args: &CheckArgs) -> Chec
         ("hugetlbfs", compute::hugetlbfs(host)),
         ("tables", compute::tables(host, args.routes, args.table_node)),
         ("memory", compute::memory(host, args.routes)),
-        ("privilege", compute::privilege(host)),
+        ("privilege", privilege::privilege(host, &can_use)),
         ("dpdk", devices::dpdk(host, &compiled, &running)),
         ("iommu", devices::iommu(host)),
         ("drivers", devices::drivers(host)),
@@ -141,6 +143,11 @@ fn inspect(host: &Host, gpu: &Result<Facts, GpuError>, args: &CheckArgs) -> Chec
     ];
     let ready = items.iter().all(|(_, finding)| finding.status != Status::Fail);
     CheckReport { ready, items: items.map(|(name, finding)| CheckItem { name, finding }).into() }
+}
+
+/// Whether this process may read and write a file.
+fn can_use(path: &str) -> bool {
+    access(path, Access::READ_OK | Access::WRITE_OK).is_ok()
 }
 
 fn print(report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {

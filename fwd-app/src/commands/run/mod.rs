@@ -1,9 +1,10 @@
 //! `fwd-app run`: forward between DPDK ports.
 
+mod service_manager;
+
 use super::reload::ConfigReader;
 use super::{start_eal, tables};
-use crate::cli::args::RunArgs;
-use crate::console::server::Limits;
+use crate::cli::args::{ForwardArgs, RunArgs};
 use crate::console::server::socket::{self, SocketError};
 use crate::console::{self, Console, Telemetry};
 use crate::console::{Inbox, Server};
@@ -19,11 +20,11 @@ use crate::neighbours::thread::RouterThread;
 use crate::neighbours::thread::asked::{RouterHandle, ToRouter};
 use crate::notice;
 use crate::notice::LogLevel;
-use crate::ports::PortTable;
 use crate::ports::devices::Devices;
 use crate::ports::dpdk::Ended;
-use crate::ports::dpdk::{LINK_WAIT, PortCounts, Ports};
+use crate::ports::dpdk::{LINK_WAIT, Link, PortCounts, PortSpec, Ports};
 use crate::ports::taps::{Taps, netns};
+use crate::ports::{PortRecord, PortTable};
 use crate::report::console::line;
 use crate::report::periodic::Periodic;
 use crate::report::{Setup, Summary, text};
@@ -39,9 +40,10 @@ use crate::topology::{QueueMap, QueueSpec, Settings, TopologyKind};
 use anyhow::Context as _;
 use crossbeam_channel::Receiver;
 use dpdk_ffi::{DpdkError, Eal, LcoreId, Port, SocketId};
+use service_manager::{ServiceManager, Supervised};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Forwards until a signal or `--duration` ends it.
@@ -57,7 +59,7 @@ pub(super) fn main(args: &RunArgs, reader: ConfigReader) -> anyhow::Result<()> {
     let updates = updates.map(|updates| UpdateStream::new(updates, args.updates.spec(), Arc::default()));
     let forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
     // Before EAL pins this thread: what is started here runs on any CPU, until it is known which ones lcores have.
-    let socket = serve(args.forward.ctl.as_deref(), &words)?;
+    let socket = serve(&args.forward, &words)?;
     let (routes_max, has_taps) = (args.tables.engine.routes_max, !args.ports.tap.is_empty());
     let feeds = args.feeds.spec(&args.order, routes_max, has_taps);
     let feeds = feeds.for_vrfs(&vrf_specs, &args.feeds.vrf_table)?;
@@ -66,7 +68,8 @@ pub(super) fn main(args: &RunArgs, reader: ConfigReader) -> anyhow::Result<()> {
     let eal = start_eal(&words, &signals)?;
     // Fails where other processes cannot attach, which is how EAL was started.
     let _ = eal.allow_captures();
-    let control = Control { updates, vrf_specs, socket, feeds, cpus, reader };
+    let manager = ServiceManager::from_environment();
+    let control = Control { updates, vrf_specs, socket, feeds, cpus, reader, manager };
     let (summary, served) = forward(args, &eal, forwarder, &signals, control)?;
     // The ports are closed by now. Pools and EAL are released here, before any output is written.
     drop(eal);
@@ -85,12 +88,12 @@ fn eal_arguments(args: &RunArgs) -> Result<Vec<String>, ConfigError> {
     args.eal.iter().map(word).collect()
 }
 
-/// The control socket at `path`, or at the default one, without which the forwarder goes on.
-fn serve(path: Option<&Path>, eal: &[String]) -> anyhow::Result<Option<(Server, Inbox)>> {
-    if let Some(path) = path {
-        return Ok(Some(super::control_socket(path)?));
+/// The control socket that is wanted, or the default one, without which the forwarder goes on.
+fn serve(wanted: &ForwardArgs, eal: &[String]) -> anyhow::Result<Option<(Server, Inbox)>> {
+    if let Some(path) = &wanted.ctl {
+        return Ok(Some(super::control_socket(path, super::clients(wanted))?));
     }
-    let served = Server::start(&socket::default_path(eal), Limits::default());
+    let served = Server::start(&socket::default_path(eal), super::clients(wanted));
     let warn = |error: &SocketError| {
         notice::warn(format_args!("{error}; fwd-app ctl cannot reach this forwarder (see --ctl)"));
     };
@@ -108,6 +111,8 @@ struct Control {
     cpus: Vec<u16>,
     /// The configuration, for `show config`, and how it is read again.
     reader: ConfigReader,
+    /// Who is told how it is.
+    manager: Option<ServiceManager>,
 }
 
 /// Forwards; returns the summary, and the result of the control thread.
@@ -118,21 +123,17 @@ fn forward(
     signals: &Signals,
     control: Control,
 ) -> anyhow::Result<(Summary, anyhow::Result<()>)> {
-    let Control { updates, vrf_specs, socket, feeds, cpus, reader } = control;
+    let Control { updates, vrf_specs, socket, feeds, cpus, reader, manager } = control;
     let forward = args.forward.spec();
     let settings = forward.settings(forwarder.main()).of_devices();
     let found = Ports::open(eal, &args.ports.ports)?;
     let plan = plan(&forward, settings, eal, &found)?;
     let (spec, words) = (args.ports.spec(), eal_arguments(args)?);
     let (ports, records) = Ports::set_up(eal, found, &plan, &spec, settings.batch, &words)?;
-    let vrfs = vrfs_of_ports(&vrf_specs, &records)?;
-    let table = PortTable { ports: records, ecmp_seed: ecmp_seed(args), ..PortTable::default() };
-    let table = table.with_vrfs(vrfs).with_interfaces(&spec.addresses, &spec.taps)?;
-    let table = table.with_kernel_interfaces(&args.feeds.kernel_interface)?;
+    let table = port_table(args, &spec, &vrf_specs, records)?;
     let (devices, links) = (Devices::new(&ports, &table), ports.links(&table.ports));
     forwarder.set_ports(table.clone())?;
-    let are_up = await_links(&ports, &table, &plan, signals)?;
-    links.iter().for_each(|link| forwarder.set_link(link.index, are_up[link.index]));
+    set_links(&forwarder, &links, &await_links(&ports, &table, &plan, signals)?);
     if let Some(feeds) = feeds {
         forwarder.set_feeds(feeds.over(Interfaces::of(&table.ports)))?;
     }
@@ -147,11 +148,7 @@ fn forward(
     let taken = cpus_of(eal, &plan);
     let idle = if plan.lcores.len() > taken.len() { Idle::Yield } else { Idle::Spin };
     let punts = PuntRings::for_interfaces(eal, forwarder.ours().to_vec(), ports.tx_descriptors())?;
-    let shown = table.ports.iter().filter_map(|port| Some(format!("{}={}", port.id.0, port.tap.as_ref()?)));
-    let setup = Setup {
-        taps: shown.collect(),
-        ..Setup::new(settings, &plan, plan.lcores.len(), eal.has_hugepages())
-    };
+    let setup = setup(eal, settings, &plan, &table);
     let steer = console::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let (router, asked) = RouterHandle::new();
     let console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
@@ -163,14 +160,20 @@ fn forward(
     let running = forwarder.start(&site)?;
     let handle = running.handle().clone();
     let (router, service) = start_router(args, (&site, &forwarder), taps, asked)?;
+    let supervised = Supervised::start(manager, (&handle, router.as_ref()), signals)?;
+    let Supervised { main, control: mut heartbeat, reporter } = supervised;
     let service = service.with_stream(updates, false).with_links(links, devices);
     let service = service.with_rates(sampler(eal, &ports, &plan));
     let (service, reloads) = service.with_reloads(signals.clone(), Some(Arc::new(move || reader.read())));
     let mut console = console.with_reloads(reloads);
-    let service = service.with_requests(move |forwarder| console.turn(forwarder));
+    let service = service.with_requests(move |forwarder| {
+        heartbeat.turn(forwarder);
+        console.turn(forwarder)
+    });
     let control = ControlThread::start(forwarder, move |forwarder, told| service.run(forwarder, told))?;
     let (start, mut ends) = (Instant::now(), Ends::default());
     let mut finished = running.run(idle, || {
+        main.beat();
         if signals.is_stopping() || args.duration.is_some_and(|limit| start.elapsed() >= limit) {
             handle.stop_rx();
         }
@@ -180,6 +183,8 @@ fn forward(
     });
     let routed = router.map(RouterThread::stop).transpose();
     let (forwarder, served) = control.stop()?;
+    // Its status line is gone with the control thread, so it ends.
+    let _ = reporter.map(JoinHandle::join);
     let served = served.and(routed.map(|outcome| finished.outcomes.extend(outcome)));
     let ended = Ended {
         finished,
@@ -188,6 +193,19 @@ fn forward(
     };
     ports.close().context("cannot close the ports")?;
     Ok((Summary::new("run", &forwarder, &ended, setup, dpdk_ffi::tsc_hz(eal)), served))
+}
+
+/// The ports with their VRFs, addresses, TAPs and kernel interfaces.
+fn port_table(
+    args: &RunArgs,
+    spec: &PortSpec,
+    vrf_specs: &[VrfSpec],
+    records: Vec<PortRecord>,
+) -> anyhow::Result<PortTable> {
+    let vrfs = vrfs_of_ports(vrf_specs, &records)?;
+    let table = PortTable { ports: records, ecmp_seed: ecmp_seed(args), ..PortTable::default() };
+    let table = table.with_vrfs(vrfs).with_interfaces(&spec.addresses, &spec.taps)?;
+    Ok(table.with_kernel_interfaces(&args.feeds.kernel_interface)?)
 }
 
 /// The seed of the hash that chooses the path of a flow. Routers with one seed would use one part of their paths for what came by one path
@@ -257,6 +275,12 @@ fn queue_map(config: &QueueSpec, settings: Settings, eal: &Eal, ports: &[Port]) 
     Ok(config.resolve(&site).map_err(|error| ConfigError::from(PlanError::from(error)))?)
 }
 
+/// The setup, for the report.
+fn setup(eal: &Eal, settings: Settings, plan: &LcorePlan, table: &PortTable) -> Setup {
+    let taps = table.ports.iter().filter_map(|port| Some(format!("{}={}", port.id.0, port.tap.as_ref()?)));
+    Setup { taps: taps.collect(), ..Setup::new(settings, plan, plan.lcores.len(), eal.has_hugepages()) }
+}
+
 /// Starts the router, if a port is an interface; returns it, and a service for what it learns.
 fn start_router(
     args: &RunArgs,
@@ -292,6 +316,11 @@ fn await_links(
     Ok(are_up)
 }
 
+/// Brings the states of the links of all ports into service.
+fn set_links(forwarder: &Forwarder, links: &[Link], are_up: &[bool]) {
+    links.iter().for_each(|link| forwarder.set_link(link.index, are_up[link.index]));
+}
+
 /// The CPUs of the lcores. Lcores yield when they outnumber these.
 fn cpus_of(eal: &Eal, plan: &LcorePlan) -> Vec<u16> {
     let mut cpus: Vec<u16> = Vec::new();
@@ -323,6 +352,8 @@ fn cpus_for_threads(all: &[u16], taken: &[u16], has_router: bool) -> Vec<u16> {
 mod devices_test;
 #[cfg(test)]
 mod panics;
+#[cfg(test)]
+mod service_manager_test;
 
 #[cfg(test)]
 mod tests {

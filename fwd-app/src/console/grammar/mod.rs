@@ -263,12 +263,19 @@ impl From<Help> for Answer {
 pub(crate) fn help(start: &[&str]) -> Result<Help, WordsError> {
     let mut words = Words { words: start.to_vec(), at: 0, is_about_vrf: false };
     let (commands, _) = words.follow()?;
-    let line = |command: &&Command| {
-        let args = command.args.iter().map(|arg| arg.usage);
-        let usage: Vec<&str> = command.path.iter().copied().chain(args).collect();
-        HelpLine { usage: usage.join(" "), help: command.help }
-    };
+    let line = |command: &&Command| HelpLine { usage: usage(command), help: command.help };
     Ok(Help(commands.iter().map(line).collect()))
+}
+
+/// The words and arguments of a command.
+fn usage(command: &Command) -> String {
+    let args = command.args.iter().map(|arg| arg.usage);
+    command.path.iter().copied().chain(args).collect::<Vec<_>>().join(" ")
+}
+
+/// All commands: words and arguments, and what each does.
+pub(crate) fn all() -> impl Iterator<Item = (String, &'static str)> {
+    COMMANDS.iter().map(|command| (usage(command), command.help))
 }
 
 /// The words that may complete the last word of `line`, which is empty after a blank, and the byte at which that word starts.

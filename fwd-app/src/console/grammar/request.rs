@@ -269,6 +269,15 @@ impl Request {
         }
     }
 
+    /// Whether it changes nothing and takes nothing from others, so that whoever may only read may ask.
+    pub(crate) fn only_reads(&self) -> bool {
+        match self {
+            Self::Show(_) | Self::ShowPort { .. } | Self::RouteGet { .. } | Self::RouteList(_) => true,
+            Self::Vrf { request, .. } => request.only_reads(),
+            _ => false,
+        }
+    }
+
     /// Whether it asks for another engine.
     pub(crate) fn sets_engine(&self) -> bool {
         match self {

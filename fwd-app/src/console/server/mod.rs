@@ -2,6 +2,7 @@
 //!
 //! It starts before EAL pins the main thread, and runs where no lcore does ([`crate::forwarder::thread`]).
 
+pub(crate) mod access;
 pub(crate) mod connection;
 pub(crate) mod inbox;
 #[cfg(test)]
@@ -11,6 +12,7 @@ pub(crate) mod wire;
 
 use crate::console::answer::{Answer, Refusal};
 use crate::console::grammar::request::Request;
+use crate::console::server::access::{ClientRights, CtlGroups};
 use crate::console::server::connection::Connection;
 use crate::console::server::inbox::{ClientCommand, Inbox, Replies, WAITING_MAX};
 use crate::console::server::socket::{Socket, SocketError};
@@ -33,7 +35,7 @@ const READ_BYTES: usize = 16 << 10;
 /// Lines of a client that are looked at before others have their turn.
 const LINES_A_TURN: usize = 16;
 
-/// What clients may cost.
+/// Who may be a client, and what clients may cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Clients at once; one more gets an error and is closed.
@@ -42,11 +44,14 @@ pub(crate) struct Limits {
     pub(crate) idle: Duration,
     /// How long a client may read nothing of a reply.
     pub(crate) stalled: Duration,
+    /// Whose members may be clients.
+    pub(crate) groups: CtlGroups,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { clients_max: 16, idle: Duration::from_secs(60), stalled: Duration::from_secs(10) }
+        let (idle, stalled) = (Duration::from_secs(60), Duration::from_secs(10));
+        Self { clients_max: 16, idle, stalled, groups: CtlGroups::default() }
     }
 }
 
@@ -55,7 +60,7 @@ impl Default for Limits {
 pub(crate) struct ServerTally {
     /// Clients that connected.
     pub(crate) clients: u64,
-    /// Clients turned away because there were too many.
+    /// Clients turned away because there were too many, or they have no right.
     pub(crate) turned_away: u64,
     /// Clients disconnected because they neither wrote nor read for too long.
     pub(crate) timed_out: u64,
@@ -94,7 +99,7 @@ impl Server {
     /// [`SocketError`].
     pub(crate) fn start(path: &Path, limits: Limits) -> Result<(Self, Inbox), SocketError> {
         let failed = |source| SocketError::System { path: path.to_owned(), what: "cannot be served", source };
-        let socket = Socket::listen(path)?;
+        let socket = Socket::listen(path, limits.groups.is_some())?;
         let (woken, waker) = UnixStream::pair().map_err(failed)?;
         woken.set_nonblocking(true).and_then(|()| waker.set_nonblocking(true)).map_err(failed)?;
         let (commands, waiting) = bounded(WAITING_MAX);
@@ -146,6 +151,7 @@ struct Peer {
     id: u64,
     stream: UnixStream,
     connection: Connection,
+    rights: ClientRights,
     /// When it last did what is expected of it.
     since: Instant,
     /// Whether lines of it may be left that wait for its next turn only.
@@ -257,20 +263,25 @@ impl Serving {
         if stream.set_nonblocking(true).is_err() {
             return;
         }
-        if self.peers.len() >= self.limits.clients_max {
+        let rights = self.limits.groups.rights_of(&stream);
+        let limit = self.limits.clients_max;
+        let error = if rights == ClientRights::None {
+            "this user may not use the socket; see --ctl-group and --ctl-read-group".to_owned()
+        } else if self.peers.len() >= limit {
+            format!("{limit} clients are connected, which is the limit; try again")
+        } else {
+            String::new()
+        };
+        if !error.is_empty() {
             count(&self.shared.turned_away, 1);
             let mut line = Vec::new();
-            let limit = self.limits.clients_max;
-            wire::write_error(
-                &mut line,
-                &format!("{limit} clients are connected, which is the limit; try again"),
-            );
+            wire::write_error(&mut line, &error);
             let _ = (&stream).write(&line);
             return;
         }
         self.last_id += 1;
         let (connection, since) = (Connection::new(), Instant::now());
-        self.peers.push(Peer { id: self.last_id, stream, connection, since, unfinished: false });
+        self.peers.push(Peer { id: self.last_id, stream, connection, rights, since, unfinished: false });
     }
 }
 
@@ -325,6 +336,10 @@ impl Peer {
             }
             if let Some(request) = self.connection.next_request() {
                 self.since = Instant::now();
+                if self.rights == ClientRights::Read && !request.only_reads() {
+                    self.connection.answer(&Err(Refusal::ReadOnly));
+                    continue;
+                }
                 hand_over(request, self.id);
                 return true;
             }

@@ -1,17 +1,17 @@
 //! The socket file: where it is, who may use it, who owns it, and when it is removed.
 //!
-//! Only the user of the forwarder may use it: the socket gets its mode before it gets its name, so there is no moment at which
-//! others could connect. A file that no process listens at, left by a forwarder that died, is replaced; the folder is locked
+//! Only the user of the forwarder may use it, unless there are groups whose members may ([`super::access`]): the socket gets its mode
+//! before it gets its name, so there is no moment at which others could connect. A file that no process listens at, left by a forwarder that died, is replaced; the folder is locked
 //! meanwhile, so that two forwarders that start at once do not replace each other's. Anyone may lock a folder that he can read, so a
 //! lock that stays is an error.
 
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::fs::{DirBuilder, File, Metadata};
+use std::fs::{DirBuilder, File, Metadata, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -112,11 +112,11 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`, whose folder is made if it is missing.
+    /// Listens at `path`, whose folder is made if it is missing. Whether others may connect is `is_open`.
     ///
     /// # Errors
     /// [`SocketError`].
-    pub(super) fn listen(path: &Path) -> Result<Self, SocketError> {
+    pub(super) fn listen(path: &Path, is_open: bool) -> Result<Self, SocketError> {
         let failed =
             |what| move |source: io::Error| SocketError::System { path: path.to_owned(), what, source };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -142,6 +142,10 @@ impl Socket {
             // The name gets the mode that the socket has when it is bound.
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+            if is_open {
+                // Whatever the umask of this process is.
+                std::fs::set_permissions(path, Permissions::from_mode(0o666))?;
+            }
             net::listen(&socket, BACKLOG)?;
             Ok(socket.into())
         };
@@ -201,14 +205,16 @@ mod tests {
     fn only_the_owner_may_connect_and_the_file_goes_with_the_socket() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("a/b/x.sock");
-        let socket = Socket::listen(&path).unwrap();
+        let socket = Socket::listen(&path, false).unwrap();
         assert_eq!(path.symlink_metadata().unwrap().mode() & 0o777, 0o600);
-        let again = Socket::listen(&path).unwrap_err();
+        let again = Socket::listen(&path, false).unwrap_err();
         assert!(matches!(again, SocketError::InUse { .. }), "{again}");
         let live = || live_in(path.parent().unwrap());
         assert!(live().iter().eq([&path]));
         drop(socket);
         assert!(!path.exists() && live().is_empty());
+        let _open = Socket::listen(&path, true).unwrap();
+        assert_eq!(path.symlink_metadata().unwrap().mode() & 0o777, 0o666);
     }
 
     #[test]
@@ -218,7 +224,7 @@ mod tests {
         // As after a crash: the listener is closed, the file stays.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists() && live_in(scratch.path()).is_empty());
-        let socket = Socket::listen(&path).unwrap();
+        let socket = Socket::listen(&path, false).unwrap();
         connect(&path).unwrap();
         // Its file was replaced by another one, which must stay.
         std::fs::remove_file(&path).unwrap();
@@ -228,10 +234,10 @@ mod tests {
         drop(other);
         let file = scratch.path().join("file");
         std::fs::write(&file, "text").unwrap();
-        assert!(matches!(Socket::listen(&file).unwrap_err(), SocketError::NotASocket { .. }));
+        assert!(matches!(Socket::listen(&file, false).unwrap_err(), SocketError::NotASocket { .. }));
         assert_eq!(std::fs::read(&file).unwrap(), b"text");
         let long = scratch.path().join("x".repeat(200));
-        assert!(matches!(Socket::listen(&long).unwrap_err(), SocketError::System { .. }));
+        assert!(matches!(Socket::listen(&long, false).unwrap_err(), SocketError::System { .. }));
     }
 
     #[test]
@@ -241,7 +247,7 @@ mod tests {
         let other = File::open(scratch.path()).unwrap();
         flock(&other, FlockOperation::LockExclusive).unwrap();
         let start = Instant::now();
-        let error = Socket::listen(&path).unwrap_err();
+        let error = Socket::listen(&path, false).unwrap_err();
         assert!(matches!(&error, SocketError::Locked { folder } if folder == scratch.path()), "{error}");
         assert!(start.elapsed() >= LOCKED_MAX);
         // Another forwarder that starts has it for a moment only.
@@ -249,7 +255,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(50));
             drop(other);
         });
-        Socket::listen(&path).unwrap();
+        Socket::listen(&path, false).unwrap();
         unlock.join().unwrap();
     }
 

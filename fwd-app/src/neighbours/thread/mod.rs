@@ -30,7 +30,7 @@ use crate::neighbours::{Action, Router, RouterConfig};
 use crate::ports::InterfaceId;
 use crate::ports::table::SharedPorts;
 use crate::ports::taps::Taps;
-use crate::threads::spawn;
+use crate::threads::{Heartbeat, spawn};
 use crate::topology::StageOutcome;
 use crate::topology::punts::{PuntRings, RING_SLOTS, WAITING};
 use arc_swap::ArcSwap;
@@ -73,6 +73,7 @@ pub(crate) struct RouterThread {
     /// `None` once it has been joined.
     thread: Option<JoinHandle<StageOutcome>>,
     is_stopping: Arc<AtomicBool>,
+    heartbeat: Arc<Heartbeat>,
 }
 
 impl RouterThread {
@@ -91,9 +92,11 @@ impl RouterThread {
         let ends = (punts, seen, sender);
         let mut router = RouterLoop::new(eal, asked, neighbour_age, taps, ends)?;
         let is_stopping = Arc::new(AtomicBool::new(false));
-        let theirs = Arc::clone(&is_stopping);
+        let heartbeat = Arc::<Heartbeat>::default();
+        let (theirs, beating) = (Arc::clone(&is_stopping), Arc::clone(&heartbeat));
         let run = move || {
             while !theirs.load(Ordering::Acquire) {
+                beating.beat();
                 if !router.turn() {
                     router.taps.wait(NAP);
                 }
@@ -101,7 +104,12 @@ impl RouterThread {
             router.finish()
         };
         let thread = spawn("router", run)?;
-        Ok((Self { thread: Some(thread), is_stopping }, events))
+        Ok((Self { thread: Some(thread), is_stopping, heartbeat }, events))
+    }
+
+    /// Counts the turns of its loop.
+    pub(crate) fn heartbeat(&self) -> &Arc<Heartbeat> {
+        &self.heartbeat
     }
 
     /// Whether the thread has ended, which is a panic while nobody has stopped it.

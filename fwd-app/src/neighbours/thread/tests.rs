@@ -198,7 +198,8 @@ fn the_end_of_the_thread_is_seen_and_told() {
         }
         panic!("an invariant, broken on purpose")
     };
-    let thread = RouterThread { thread: Some(std::thread::spawn(run)), is_stopping };
+    let thread =
+        RouterThread { thread: Some(std::thread::spawn(run)), is_stopping, heartbeat: Arc::default() };
     assert!(!thread.has_ended());
     thread.is_stopping.store(true, Ordering::Release);
     while !thread.has_ended() {

@@ -1,0 +1,262 @@
+//! What the service manager is told, as `sd_notify(3)` of systemd has it: readiness, a status line, and the watchdog's heartbeats.
+//!
+//! A thread of its own looks at the heartbeats of all lcores, idle ones too, and of the main, the control and the router's thread. It
+//! feeds the watchdog only if each of them has moved since it was fed last: a forwarder of which one lcore hangs is restarted. Receiving
+//! that is paused (`ctl stop`) is no hang, since lcores go on polling.
+//!
+//! The protocol is a datagram of lines `NAME=VALUE`. It is sent with the standard library: crates for it read the address from the
+//! environment alone, which a test cannot set without unsafe code.
+
+use crate::forwarder::{Forwarder, Signals};
+use crate::neighbours::thread::RouterThread;
+use crate::notice;
+use crate::threads::{Heartbeat, spawn};
+use crate::topology::Handle;
+use anyhow::Context as _;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use rustix::time::{ClockId, clock_gettime};
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{env, io};
+
+/// How often the status line is made.
+const STATUS_PERIOD: Duration = Duration::from_secs(1);
+/// Heartbeats are looked at so many times in the watchdog's time.
+const LOOKS: u32 = 8;
+
+/// The service manager that has started this process.
+#[derive(Debug)]
+pub(super) struct ServiceManager {
+    socket: UnixDatagram,
+    address: SocketAddr,
+    /// It ends the process that has not fed it for so long.
+    watchdog: Option<Duration>,
+}
+
+impl ServiceManager {
+    /// The one of the environment variables `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`; `None` without.
+    pub(super) fn from_environment() -> Option<Self> {
+        let address = env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty())?;
+        let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
+        let is_ours = number("WATCHDOG_PID").is_none_or(|process| process == u64::from(std::process::id()));
+        let watchdog = number("WATCHDOG_USEC").filter(|us| is_ours && *us > 0).map(Duration::from_micros);
+        let manager = Self::at(&address, watchdog);
+        let warn = |error: &io::Error| {
+            notice::warn(format_args!("NOTIFY_SOCKET={}: {error}", address.to_string_lossy()));
+        };
+        manager.inspect_err(warn).ok()
+    }
+
+    /// The one that listens at `address`: a path, or an abstract name after `@`. It expects to be fed within `watchdog`.
+    ///
+    /// # Errors
+    /// When the address is too long, or the system refuses a socket.
+    pub(super) fn at(address: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
+        let address = match address.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+            _ => SocketAddr::from_pathname(address)?,
+        };
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, address, watchdog })
+    }
+
+    /// Sends `lines`. A manager that does not read is told nothing: the forwarder goes on without it.
+    fn tell(&self, lines: &str) {
+        let _ = self.socket.send_to_addr(lines.as_bytes(), &self.address);
+    }
+
+    /// Reports readiness, and starts the thread that reports on `watched` until the returned sender of status lines is dropped.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    fn follow(self, watched: Watched, signals: &Signals) -> anyhow::Result<(Sender<String>, JoinHandle<()>)> {
+        let (sender, status) = bounded(1);
+        self.tell("READY=1");
+        let reporter = Reporter {
+            fed: (watched.heartbeats(), Instant::now()),
+            manager: self,
+            watched,
+            signals: signals.clone(),
+            is_reloading: false,
+            is_stopping: false,
+            is_stuck: false,
+        };
+        let thread = spawn("service", move || reporter.run(&status));
+        Ok((sender, thread.context("cannot start the thread for systemd")?))
+    }
+}
+
+/// The heartbeats of the threads of `run`, and who reports them.
+pub(super) struct Supervised {
+    /// The main thread counts its own here.
+    pub(super) main: Arc<Heartbeat>,
+    /// For the control thread.
+    pub(super) control: ControlBeat,
+    /// The reporting thread, if there is a service manager. It ends with [`Self::control`].
+    pub(super) reporter: Option<JoinHandle<()>>,
+}
+
+impl Supervised {
+    /// Has the stages of a handle, the router and the two threads followed for `manager`, if there is one.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub(super) fn start(
+        manager: Option<ServiceManager>,
+        (handle, router): (&Handle, Option<&RouterThread>),
+        signals: &Signals,
+    ) -> anyhow::Result<Self> {
+        let [main, control] = [(); 2].map(|()| Arc::<Heartbeat>::default());
+        let mut threads = vec![("main", Arc::clone(&main)), ("control", Arc::clone(&control))];
+        threads.extend(router.map(|router| ("router", Arc::clone(router.heartbeat()))));
+        let watched = Watched { handle: handle.clone(), threads };
+        let follow = |manager: ServiceManager| manager.follow(watched, signals);
+        let (status, reporter) = manager.map(follow).transpose()?.unzip();
+        Ok(Self { main, control: ControlBeat { heartbeat: control, status, due: Instant::now() }, reporter })
+    }
+}
+
+/// The control thread's heartbeat, and what it says of the forwarder for `systemctl status`.
+pub(super) struct ControlBeat {
+    heartbeat: Arc<Heartbeat>,
+    status: Option<Sender<String>>,
+    /// When the next line is due.
+    due: Instant,
+}
+
+impl ControlBeat {
+    /// Counts a turn, and once a second gives the state of `forwarder` to the reporting thread. Never waits.
+    pub(super) fn turn(&mut self, forwarder: &Forwarder) {
+        self.heartbeat.beat();
+        let now = Instant::now();
+        let Some(status) = self.status.as_ref().filter(|_| now >= self.due) else { return };
+        self.due = now + STATUS_PERIOD;
+        // Full if the other thread is late, which takes the next one.
+        let _ = status.try_send(status_line(forwarder));
+    }
+}
+
+/// What a forwarder does, in a line.
+fn status_line(forwarder: &Forwarder) -> String {
+    let ribs = forwarder.vrfs().iter().map(|vrf| vrf.rib());
+    let (v4, v6) = ribs.fold((0, 0), |(v4, v6), rib| (v4 + rib.v4.len(), v6 + rib.v6.len()));
+    let table = forwarder.ports();
+    let up = table.ports.iter().filter(|port| port.is_up).count();
+    let does = if forwarder.running().is_paused() { "receiving is stopped" } else { "forwarding" };
+    let engine = forwarder.main().engine().info().name;
+    format!("{does}; {v4} IPv4 and {v6} IPv6 routes, engine {engine}, {up} of {} ports up", table.ports.len())
+}
+
+/// The threads whose loops must go on.
+struct Watched {
+    /// The lcores.
+    handle: Handle,
+    /// The other threads, by name.
+    threads: Vec<(&'static str, Arc<Heartbeat>)>,
+}
+
+impl Watched {
+    fn heartbeats(&self) -> Vec<u64> {
+        let threads = self.threads.iter().map(|(_, heartbeat)| heartbeat.count());
+        self.handle.heartbeats().map(|(_, count)| count).chain(threads).collect()
+    }
+
+    /// The names of those that have not moved between two lists of [`Self::heartbeats`].
+    fn stuck(&self, before: &[u64], after: &[u64]) -> Vec<String> {
+        let lcores = self.handle.heartbeats().map(|(lcore, _)| format!("lcore {lcore}"));
+        let names = lcores.chain(self.threads.iter().map(|(name, _)| format!("the {name} thread")));
+        names.zip(before.iter().zip(after)).filter(|(_, (b, a))| b == a).map(|(name, _)| name).collect()
+    }
+}
+
+/// Tells the service manager how the forwarder is.
+struct Reporter {
+    manager: ServiceManager,
+    watched: Watched,
+    signals: Signals,
+    /// The heartbeats with which the watchdog was fed last, and when.
+    fed: (Vec<u64>, Instant),
+    is_reloading: bool,
+    is_stopping: bool,
+    is_stuck: bool,
+}
+
+impl Reporter {
+    fn run(mut self, status: &Receiver<String>) {
+        let period = self.manager.watchdog.map_or(STATUS_PERIOD, |limit| (limit / LOOKS).min(STATUS_PERIOD));
+        let mut shown = String::new();
+        let mut due = Instant::now();
+        loop {
+            match status.recv_deadline(due) {
+                Ok(line) if line != shown && !self.is_stuck => {
+                    self.manager.tell(&format!("STATUS={line}"));
+                    shown = line;
+                }
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    due = Instant::now() + period;
+                    self.turn();
+                    if self.is_stuck {
+                        shown.clear();
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.stop();
+    }
+
+    /// Reports the end, once.
+    fn stop(&mut self) {
+        if !std::mem::replace(&mut self.is_stopping, true) {
+            self.manager.tell("STOPPING=1\nSTATUS=stopping");
+        }
+    }
+
+    fn turn(&mut self) {
+        if self.watched.handle.is_stopping() {
+            return self.stop();
+        }
+        let is_reloading = self.signals.is_reloading();
+        if std::mem::replace(&mut self.is_reloading, is_reloading) != is_reloading {
+            self.manager.tell(&if is_reloading { reloading() } else { "READY=1".to_owned() });
+        }
+        if let Some(limit) = self.manager.watchdog {
+            self.feed(limit);
+        }
+    }
+
+    /// Feeds the watchdog if all threads have moved since it was fed last. Says which ones have not before it bites, after `limit`.
+    fn feed(&mut self, limit: Duration) {
+        let now = self.watched.heartbeats();
+        let stuck = self.watched.stuck(&self.fed.0, &now);
+        if stuck.is_empty() {
+            self.manager.tell("WATCHDOG=1");
+            (self.fed, self.is_stuck) = ((now, Instant::now()), false);
+            return;
+        }
+        let since = self.fed.1.elapsed();
+        if since >= limit / 2 && !std::mem::replace(&mut self.is_stuck, true) {
+            let who = stuck.join(", ");
+            self.manager.tell(&format!("STATUS=stuck: {who}"));
+            notice::warn(format_args!(
+                "{who} stuck for {} ms: the watchdog is not fed, and ends the forwarder after {} ms",
+                since.as_millis(),
+                limit.as_millis()
+            ));
+        }
+    }
+}
+
+/// That the configuration is being read again, and when that began: systemd takes no earlier READY for its end.
+fn reloading() -> String {
+    let now = clock_gettime(ClockId::Monotonic);
+    let us = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;
+    format!("RELOADING=1\nMONOTONIC_USEC={us}")
+}

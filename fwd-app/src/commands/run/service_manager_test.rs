@@ -1,0 +1,132 @@
+//! What a service manager hears of a run, through a socket of its own: readiness, status, and a watchdog that is fed until an lcore hangs.
+
+use super::panics::arguments;
+use super::*;
+use crate::forwarder::test_forwarder::{bundled, faulty_forwarder, forwarder};
+use crate::topology::Handle;
+use rusty_fork::rusty_fork_test;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The watchdog's time. The test waits for what is said, however long that takes.
+const WATCHDOG: Duration = Duration::from_millis(400);
+
+/// The lines that a forwarder sends.
+struct Heard(UnixDatagram);
+
+impl Heard {
+    /// A socket at `path`. Whoever waits for a line in vain fails.
+    fn at(path: &Path) -> Self {
+        let socket = UnixDatagram::bind(path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self(socket)
+    }
+
+    /// Waits for a line that starts with `start`, and returns it.
+    fn until(&self, start: &str) -> String {
+        let mut bytes = [0; 4096];
+        loop {
+            let count = self.0.recv(&mut bytes).unwrap();
+            let text = std::str::from_utf8(&bytes[..count]).unwrap();
+            if let Some(line) = text.lines().find(|line| line.starts_with(start)) {
+                return line.to_owned();
+            }
+        }
+    }
+
+    /// Forgets what has come so far; returns whether there was anything.
+    fn has_more(&self) -> bool {
+        self.0.set_nonblocking(true).unwrap();
+        let messages = std::iter::from_fn(|| self.0.recv(&mut [0; 4096]).ok()).count();
+        self.0.set_nonblocking(false).unwrap();
+        messages > 0
+    }
+}
+
+#[test]
+fn a_reload_is_told_when_it_begins_and_when_it_ends() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("notify");
+    let heard = Heard::at(&path);
+    let manager = ServiceManager::at(path.as_os_str(), Some(WATCHDOG)).unwrap();
+    let signals = Signals::default();
+    let supervised = Supervised::start(Some(manager), (&Handle::default(), None), &signals).unwrap();
+    let Supervised { main, mut control, reporter } = supervised;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let beating = scope.spawn(|| {
+            let forwarder = forwarder();
+            while !is_over.load(Ordering::Relaxed) {
+                main.beat();
+                control.turn(&forwarder);
+                std::thread::sleep(WATCHDOG / 100);
+            }
+            drop(control);
+        });
+        heard.until("READY=1");
+        let status = heard.until("STATUS=forwarding");
+        signals.set_reloading(true);
+        heard.until("RELOADING=1");
+        signals.set_reloading(false);
+        heard.until("READY=1");
+        heard.until("WATCHDOG=1");
+        is_over.store(true, Ordering::Relaxed);
+        beating.join().unwrap();
+        assert!(status.ends_with("engine oracle, 0 of 0 ports up"), "{status}");
+    });
+    reporter.unwrap().join().unwrap();
+    heard.until("STOPPING=1");
+}
+
+rusty_fork_test! {
+    #![rusty_fork(timeout_ms = 60_000)]
+
+    #[test]
+    fn a_service_manager_hears_of_a_start_of_routes_and_of_an_lcore_that_hangs() {
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("notify");
+        let heard = Heard::at(&path);
+        let rx = bundled("mix.pcap");
+        // A file for each of two TX queues.
+        let [one, two] = ["one", "two"].map(|queue| scratch.path().join(queue));
+        let sent = format!("tx_pcap={},tx_pcap={}", one.display(), two.display());
+        let files = format!("rx_pcap={},infinite_rx=1,{sent}", rx.display());
+        eal.vdev_create("net_pcap0", &files).unwrap();
+        // An idle lcore has the other port, and lcore 3 nothing at all.
+        eal.vdev_create("net_null1", "no-rx=1").unwrap();
+        let (forwarder, faults) = faulty_forwarder();
+        faults.reader.store(0, Ordering::SeqCst);
+        let args = arguments(&["--config", "(0,0,1),(1,0,2)"]);
+        let signals = Signals::default();
+        let manager = ServiceManager::at(path.as_os_str(), Some(WATCHDOG)).unwrap();
+        let control = Control { manager: Some(manager), ..Control::default() };
+        std::thread::scope(|scope| {
+            let listener = scope.spawn(|| {
+                let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    heard.until("READY=1");
+                    let status = heard.until("STATUS=");
+                    assert!(status.contains("forwarding; "), "{status}");
+                    assert!(status.ends_with("engine fake, 2 of 2 ports up"), "{status}");
+                    heard.until("WATCHDOG=1");
+                    heard.until("WATCHDOG=1");
+                    faults.hang.store(true, Ordering::SeqCst);
+                    assert_eq!(heard.until("STATUS=stuck"), "STATUS=stuck: lcore 1");
+                    std::thread::sleep(WATCHDOG);
+                    assert!(!heard.has_more(), "an lcore hangs, and the watchdog is fed");
+                    faults.hang.store(false, Ordering::SeqCst);
+                    heard.until("WATCHDOG=1");
+                    heard.until("STATUS=forwarding");
+                }));
+                faults.hang.store(false, Ordering::SeqCst);
+                signals.stop();
+                result
+            });
+            let (summary, served) = forward(&args, eal, forwarder, &signals, control).unwrap();
+            listener.join().unwrap().unwrap();
+            assert!(served.is_ok() && summary.packets.is_conserved());
+            heard.until("STOPPING=1");
+        });
+    }
+}

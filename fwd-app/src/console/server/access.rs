@@ -1,0 +1,102 @@
+//! Who may use the control socket, and for what.
+//!
+//! The kernel says who has connected (`SO_PEERCRED`). Root and the forwarder's own user may do everything. Others are looked up among the
+//! members of two groups, as the host's name services know them: one whose members may do everything, and one whose members may ask.
+
+use nix::unistd::{Gid, Uid, User, getgrouplist};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+use std::ffi::CString;
+use std::os::unix::net::UnixStream;
+
+/// What a client may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientRights {
+    /// Nothing.
+    None,
+    /// Ask for what changes nothing.
+    Read,
+    /// Everything.
+    All,
+}
+
+/// The groups, by number, whose members may use the control socket beside root and the forwarder's own user.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CtlGroups {
+    /// May do everything.
+    pub(crate) all: Option<u32>,
+    /// May ask for what changes nothing.
+    pub(crate) read: Option<u32>,
+}
+
+impl CtlGroups {
+    /// Whether there is one, so that the socket's file must let others connect.
+    pub(super) const fn is_some(self) -> bool {
+        self.all.is_some() || self.read.is_some()
+    }
+
+    /// What the client at the other end of `stream` may do.
+    pub(super) fn rights_of(self, stream: &UnixStream) -> ClientRights {
+        // Without groups the socket's file lets nobody else connect.
+        if !self.is_some() {
+            return ClientRights::All;
+        }
+        let Ok(peer) = socket_peercred(stream) else { return ClientRights::None };
+        let user = peer.uid.as_raw();
+        if user == 0 || user == geteuid().as_raw() {
+            return ClientRights::All;
+        }
+        self.rights(&groups_of(user, peer.gid.as_raw()))
+    }
+
+    /// What a user of these groups may do.
+    fn rights(self, groups: &[u32]) -> ClientRights {
+        let is_in = |group: Option<u32>| group.is_some_and(|group| groups.contains(&group));
+        match (is_in(self.all), is_in(self.read)) {
+            (true, _) => ClientRights::All,
+            (false, true) => ClientRights::Read,
+            (false, false) => ClientRights::None,
+        }
+    }
+}
+
+/// The groups of a user, among them `group`, that of the process.
+fn groups_of(user: u32, group: u32) -> Vec<u32> {
+    let name =
+        User::from_uid(Uid::from_raw(user)).ok().flatten().and_then(|user| CString::new(user.name).ok());
+    let listed = name.and_then(|name| getgrouplist(&name, Gid::from_raw(group)).ok());
+    listed.into_iter().flatten().map(Gid::as_raw).chain([group]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_the_groups_may_do_what_these_may() {
+        let groups = CtlGroups { all: Some(10), read: Some(20) };
+        for (of, rights) in [
+            (&[5, 10][..], ClientRights::All),
+            (&[20, 10], ClientRights::All),
+            (&[20, 5], ClientRights::Read),
+            (&[5], ClientRights::None),
+        ] {
+            assert_eq!(groups.rights(of), rights, "{of:?}");
+        }
+        assert_eq!(CtlGroups { all: None, read: Some(20) }.rights(&[10]), ClientRights::None);
+    }
+
+    #[test]
+    fn a_process_has_its_own_group_whoever_its_user_is() {
+        assert!(groups_of(0, 4_000_000).contains(&4_000_000));
+        assert_eq!(groups_of(3_999_999, 7), [7]);
+    }
+
+    #[test]
+    fn the_own_user_may_do_everything() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let groups = CtlGroups { all: None, read: Some(1) };
+        assert_eq!(groups.rights_of(&one), ClientRights::All);
+        assert_eq!(CtlGroups::default().rights_of(&one), ClientRights::All);
+    }
+}

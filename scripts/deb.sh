@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Builds the Debian package fwd-app for this host's release, and prints its path: the program, its service and the unit that binds NICs,
+# user, udev rule, manual pages, completions, examples and documentation. See docs/service.md.
+#
+#   scripts/deb.sh                  into target/package
+#   scripts/deb.sh --out FOLDER     into another folder
+#   scripts/deb.sh --lint           and checks it with lintian, systemd-analyze verify and systemd-analyze security
+#
+# FWD_APP names the program; unset, it is built. The version is that of Cargo.toml with the time and the number of the commit, so that a
+# newer commit is an upgrade; FWD_COMMIT replaces the number where there is no git. Needs debhelper, and with --lint lintian, which are
+# installed if they are missing. Exit 0: done. Exit 1: failed. Exit 2: bad usage.
+
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# Any of these is a driver of NICs; the first one stands for all that Debian has.
+PMDS=(librte-meta-net net-ixgbe net-i40e net-ice net-iavf net-igc net-e1000- net-mlx5- net-bnxt net-ena net-virtio net-vmxnet3- net-af-packet
+  net-memif net-null)
+# The most a unit may be exposed, of 100: what systemd-analyze calls OK.
+EXPOSURE_MAX=30
+
+out="" lint=no
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h | --help) usage && exit 0 ;;
+    --out) out=${2:?--out FOLDER} && shift 2 ;;
+    --lint) lint=yes && shift ;;
+    *) printf 'deb.sh: no argument %s\n' "$1" >&2 && exit 2 ;;
+  esac
+done
+
+# pmds PROGRAM : the field Depends for the drivers and buses of the DPDK that PROGRAM is linked to.
+pmds() {
+  local eal abi name any=""
+  eal=$(ldd "$1" | grep -o 'librte_eal\.so\.[0-9]*') || die "$1 is not linked to DPDK's shared libraries"
+  abi=${eal##*.}
+  for name in "${PMDS[@]}"; do
+    # The ABI follows the name, after a hyphen where the name ends in a digit.
+    case "$name" in net-*) name=librte-$name$abi ;; esac
+    any+="${any:+ | }$name"
+  done
+  printf 'librte-bus-pci%s, librte-bus-vdev%s, librte-mempool-ring%s, %s' "$abi" "$abi" "$abi" "$any"
+}
+
+# version : of the package.
+version() {
+  local crate time
+  crate=$(sed -n 's/^version = "\(.*\)"/\1/p' "$TOP/Cargo.toml" | head -n 1)
+  time=$(git -C "$TOP" log -1 --format=%cd --date=format:%Y%m%d%H%M 2>/dev/null || date -u +%Y%m%d%H%M)
+  printf '%s+%s%s' "$crate" "$time" "${FWD_COMMIT:+.$FWD_COMMIT}"
+}
+
+# fill FOLDER : what the package installs, below FOLDER/files.
+fill() {
+  local files=$1/files doc=$1/files/usr/share/doc/fwd-app share=$1/files/usr/share package=$TOP/scripts/package shell
+  install -D -m 755 "$FWD_APP" "$files/usr/bin/fwd-app"
+  install -D -m 755 "$package/bind" "$files/usr/lib/fwd-app/bind"
+  install -d -m 755 "$files/etc/fwd-app" "$share/man/man8" "$doc"
+  "$FWD_APP" man "$share/man/man8"
+  while read -r shell path; do
+    mkdir -p "$(dirname "$share/$path")"
+    "$FWD_APP" completions "$shell" >"$share/$path"
+  done <<'END'
+bash bash-completion/completions/fwd-app
+zsh zsh/vendor-completions/_fwd-app
+fish fish/vendor_completions.d/fwd-app.fish
+END
+  cp -r "$package/examples" "$doc/examples"
+  install -m 644 "$TOP"/docs/*.md "$doc/"
+  install -m 644 "$TOP"/docs/*.toml "$doc/examples/"
+  (cd "$TOP" && cargo tree --locked -p fwd-app -e normal --prefix none --format '{p}  {l}') |
+    sed -E 's, \(\*\)$,,; s, \(/[^)]*\),,' | sort -u >"$doc/libraries.txt"
+}
+
+# describe FOLDER : debian/ and what its rules read.
+describe() {
+  local folder=$1
+  cp -r "$TOP/scripts/package/debian" "$folder/debian"
+  printf 'PMDS = %s\n' "$(pmds "$FWD_APP")" >"$folder/package.mk"
+  # The paragraphs of the license, indented, with a dot for each empty line.
+  sed '1,/^Copyright/d; s/^$/./; s/^/ /' "$TOP/LICENSE-MIT" | sed '1d' >>"$folder/debian/copyright"
+  cat >"$folder/debian/changelog" <<END
+fwd-app ($VERSION) $(. /etc/os-release && printf '%s' "$VERSION_CODENAME"); urgency=medium
+
+  * See CHANGELOG.md.
+
+ -- fwd-app developers <fwd-app@example.org>  $(git -C "$TOP" log -1 --format=%cD 2>/dev/null || date -R)
+END
+}
+
+# check_package PACKAGE FOLDER : no tag of lintian, and units that systemd takes and calls well confined.
+check_package() {
+  local root=$2/unpacked unit bad=0
+  lintian --fail-on error,warning --allow-root "$1" || bad=1
+  if ! has systemd-analyze; then
+    note "SKIPPED: the check of units: there is no systemd-analyze"
+    return "$bad"
+  fi
+  dpkg-deb -x "$1" "$root"
+  # The program is not installed here: any other one stands for it.
+  sed -E -i 's#^(Exec[A-Za-z]*=)/usr/(bin|lib)/fwd-app(/bind)?( |$)#\1/bin/true\4#' "$root"/lib/systemd/system/*.service
+  for unit in fwd-app.service fwd-app-bind@.service; do
+    systemd-analyze verify --man=no "$root/lib/systemd/system/$unit" || bad=1
+  done
+  systemd-analyze security --offline=yes --threshold="$EXPOSURE_MAX" --no-pager "$root/lib/systemd/system/fwd-app.service" >"$2/security" 2>&1 ||
+    { cat "$2/security" && bad=1; }
+  tail -n 1 "$2/security"
+  return "$bad"
+}
+
+cd "$TOP"
+[ -n "${FWD_COMMIT:-}" ] || FWD_COMMIT=$(git rev-parse --short=12 HEAD 2>/dev/null || true)
+export FWD_COMMIT
+tools=(debhelper)
+[ "$lint" = no ] || tools+=(lintian)
+need_all "${tools[@]}" >&2
+if [ -z "${FWD_APP:-}" ]; then
+  cargo build --release -p fwd-app >&2 || die "the build failed"
+  FWD_APP=$(target_dir)/release/fwd-app
+fi
+[ -x "$FWD_APP" ] || die "no program $FWD_APP"
+out=${out:-$(target_dir)/package}
+mkdir -p "$out"
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
+VERSION=$(version)
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+# Umask: what is packed is readable, whoever builds it.
+umask 022
+mkdir "$WORK/fwd-app"
+fill "$WORK/fwd-app"
+describe "$WORK/fwd-app"
+(cd "$WORK/fwd-app" && dpkg-buildpackage -b -us -uc) >"$WORK/log" 2>&1 || { tail -n 40 "$WORK/log" >&2 && die "dpkg-buildpackage failed"; }
+package=$out/fwd-app_${VERSION}_amd64.deb
+mv "$WORK"/fwd-app_*.deb "$package"
+mv "$WORK"/fwd-app-dbgsym_*.deb "$out"
+[ "$lint" = no ] || check_package "$package" "$WORK" >&2 || die "$package does not pass the checks above"
+printf '%s\n' "$package"
