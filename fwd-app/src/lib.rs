@@ -11,6 +11,7 @@
 //! | `harness` | replays a capture, measures, verifies |
 //! | `report` | summary as text and JSON, lines on stderr, output files |
 //! | `console` | the control socket: its grammar, server and client, and what it answers |
+//! | `metrics` | metrics over HTTP, and the page with them |
 //! | `forwarder` | ports, VRFs, feeds and the running topology, as one; the control thread, signals |
 //! | `routes` | VRFs: what sources say, who wins, commits, engines |
 //! | `neighbours` | the router: neighbours, ICMP, and its thread |
@@ -31,6 +32,7 @@ mod engines;
 mod error;
 mod forwarder;
 mod harness;
+mod metrics;
 mod neighbours;
 mod notice;
 mod ports;

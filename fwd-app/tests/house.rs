@@ -165,9 +165,9 @@ fn a_file_says_what_it_is_for_and_is_one_room() {
 
 /// The modules of `fwd-app`, lowest first, and the modules that each may use.
 ///
-/// The direction is `commands -> {console, harness, report} -> forwarder -> routes -> neighbours -> ports -> topology -> datapath`: the
+/// The direction is `commands -> {console, harness, metrics, report} -> forwarder -> routes -> neighbours -> ports -> topology -> datapath`: the
 /// harness drives a forwarder, a report describes one, and neither uses the other. Only the commands use the command line (`cli`).
-const MODULES: [(&str, &[&str]); 18] = [
+const MODULES: [(&str, &[&str]); 19] = [
     ("error", &[]),
     ("notice", &[]),
     ("threads", &[]),
@@ -198,6 +198,7 @@ const MODULES: [(&str, &[&str]); 18] = [
             "topology",
         ],
     ),
+    ("metrics", &["datapath", "forwarder", "ports", "report", "routes", "threads", "topology"]),
     ("cli", &["engines", "forwarder", "harness", "notice", "ports", "routes", "topology"]),
     (
         "commands",
@@ -208,6 +209,7 @@ const MODULES: [(&str, &[&str]); 18] = [
             "error",
             "forwarder",
             "harness",
+            "metrics",
             "neighbours",
             "notice",
             "ports",

@@ -291,6 +291,11 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) feeds: FeedArgs,
 
+    /// Serve metrics over HTTP: /metrics for Prometheus, and a page for people. With a port alone, to this host alone; port 0 is a free
+    /// one. Nobody is asked for a password
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = values::metrics_address, help_heading = "Forwarder")]
+    pub(crate) metrics: Option<SocketAddr>,
+
     /// Stop after S seconds [default: run until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = "Forwarder")]
     pub(crate) duration: Option<Duration>,

@@ -8,6 +8,7 @@ use crate::topology::queue_map::QueueMapError;
 use crate::topology::queue_spec::{QueueEntry, QueueSpec};
 use fib::{PortRef, units};
 use nix::unistd::{Group, User};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -45,6 +46,9 @@ pub(crate) enum ValueError {
     /// Not a time in seconds.
     #[error("'{text}' is not a number of seconds above 0, such as 1 or 0.5")]
     Seconds { text: String },
+    /// Not `[ADDRESS:]PORT`.
+    #[error("'{text}' is not PORT or ADDRESS:PORT such as 9100, 0.0.0.0:9100 or [::1]:9100")]
+    MetricsAddress { text: String },
     /// No port between two commas.
     #[error("a port is a name, a PCI address or an index, such as 0000:03:00.0 or 1")]
     Port,
@@ -177,6 +181,13 @@ fn in_range<T: TryFrom<u64>>(
 /// A number of bytes with an optional `K`, `M` or `G` (powers of 1024).
 pub(crate) fn bytes(text: &str) -> Result<u64, ValueError> {
     units::size(text).ok_or_else(|| ValueError::Bytes { text: text.to_owned() })
+}
+
+/// The value of `--metrics`, `[ADDRESS:]PORT`: an address of this host alone unless one is given.
+pub(crate) fn metrics_address(text: &str) -> Result<SocketAddr, ValueError> {
+    let port = |text: &str| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, digits(text)?)));
+    let parsed = port(text.strip_prefix(':').unwrap_or(text)).or_else(|| text.parse().ok());
+    parsed.ok_or_else(|| ValueError::MetricsAddress { text: text.to_owned() })
 }
 
 /// A time in seconds, fractions allowed, above 0.
@@ -408,6 +419,28 @@ mod tests {
         for text in ["", "1", "1=", "=tap1"] {
             assert!(matches!(tap(text), Err(ValueError::Tap { .. })), "{text}");
             assert!(matches!(kernel_interface(text), Err(ValueError::KernelInterface { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_metrics() {
+        for (text, wanted) in [
+            ("9100", "127.0.0.1:9100"),
+            (":9100", "127.0.0.1:9100"),
+            ("0", "127.0.0.1:0"),
+            ("0.0.0.0:9100", "0.0.0.0:9100"),
+            ("[::1]:9100", "[::1]:9100"),
+        ] {
+            assert_eq!(metrics_address(text), Ok(wanted.parse().unwrap()), "{text}");
+        }
+        for text in
+            ["", ":", "65536", "+1", "localhost:9100", "127.0.0.1", "::1:9100", "127.0.0.1:", "1.2.3.4:9100 "]
+        {
+            assert_eq!(
+                metrics_address(text),
+                Err(ValueError::MetricsAddress { text: text.to_owned() }),
+                "{text}"
+            );
         }
     }
 

@@ -346,10 +346,16 @@ impl Forwarder {
         self.feeds.as_ref().is_some_and(|feeds| feeds.interfaces().tap_has(port, address))
     }
 
-    /// The state of each feed, and what becomes of its routes in VRF `number`.
+    /// The state of each feed, with its routes in VRF `number`.
+    pub(crate) fn feed_states(&self, number: usize) -> Vec<FeedStatus> {
+        let status = |feeds: &Feeds| feeds.status(|source| self.vrf(number).count(source));
+        self.feeds.as_ref().map(status).unwrap_or_default()
+    }
+
+    /// The same, and what becomes of its routes there.
     pub(crate) fn feed_status(&self, number: usize) -> Vec<(FeedStatus, FeedOutcome)> {
         let Some(feeds) = &self.feeds else { return Vec::new() };
-        let (vrf, status) = (self.vrf(number), feeds.status(|source| self.vrf(number).count(source)));
+        let (vrf, status) = (self.vrf(number), self.feed_states(number));
         let outcome = |feed| vrf.feed_outcome(feeds.source(FeedId(feed)));
         (0..).zip(status).map(|(feed, status)| (status, outcome(feed))).collect()
     }

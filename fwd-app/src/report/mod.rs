@@ -138,6 +138,26 @@ pub(crate) struct Packets {
 }
 
 impl Packets {
+    /// Of these counters, with `held` packets inside.
+    pub(crate) fn new(counters: &Counters, held: u64) -> Self {
+        let Counters { rx_packets, tx_packets, rx_bytes, tx_bytes, originated, punted, .. } = *counters;
+        let Counters { fragmented, icmp_limited, lost, drops, .. } = counters;
+        Self {
+            rx: rx_packets,
+            tx: tx_packets,
+            originated,
+            punted,
+            fragmented: *fragmented,
+            icmp_limited: *icmp_limited,
+            punts_lost: lost.iter().map(|(class, count)| (class.name(), count)).collect(),
+            held,
+            drops: drops.iter().map(|(reason, count)| (reason.name(), count)).collect(),
+            rx_bytes,
+            tx_bytes,
+            reordered: None,
+        }
+    }
+
     /// Whether every packet is accounted for.
     pub(crate) fn is_conserved(&self) -> bool {
         let gone = self.tx + self.punted + self.drops.values().sum::<u64>();
@@ -458,23 +478,7 @@ impl PortReport {
 impl Totals {
     /// As the summary shows them.
     pub(crate) fn packets(&self) -> Packets {
-        let Counters { rx_packets, tx_packets, rx_bytes, tx_bytes, originated, punted, .. } = self.counters;
-        let Counters { fragmented, icmp_limited, lost, .. } = self.counters;
-        let drops = self.counters.drops.iter().map(|(reason, count)| (reason.name(), count)).collect();
-        Packets {
-            rx: rx_packets,
-            tx: tx_packets,
-            originated,
-            punted,
-            fragmented,
-            icmp_limited,
-            punts_lost: lost.iter().map(|(class, count)| (class.name(), count)).collect(),
-            held: self.held,
-            drops,
-            rx_bytes,
-            tx_bytes,
-            reordered: None,
-        }
+        Packets::new(&self.counters, self.held)
     }
 
     /// How fast, over `duration_s` and by the lcores' own time on a clock of `tsc_hz`.

@@ -118,7 +118,7 @@ pub(crate) struct Handle {
     pub(super) vrf_counts: Arc<[Vec<Arc<VrfCount>>]>,
     pub(super) readers: Arc<[Readers]>,
     pub(super) lcores: Arc<[Arc<LcoreLook>]>,
-    /// The latencies that [`Self::look`] has taken from the stages.
+    /// The latencies that were taken from the stages.
     pub(super) past: Arc<Mutex<Option<Latency>>>,
     pub(super) fault: Arc<EngineFault>,
     pub(super) watch: Arc<Watch>,
@@ -196,12 +196,7 @@ impl Handle {
     /// The counters of every lcore now, with its cycles by pass; its latencies are in [`Self::past`] then. Of an lcore that has ended or
     /// does not answer in time they are those that it published last.
     pub(crate) fn look(&self, tsc_hz: u64) -> Vec<LcoreCounts> {
-        // Clones write to all of their memory, so that recording meets no page for the first time.
-        let empty = Latency::new(tsc_hz);
-        for look in &*self.lcores {
-            let fresh = (0..look.stages).map(|_| empty.clone()).collect();
-            look.swap.offer(Look { fresh, outcomes: Vec::with_capacity(look.stages) });
-        }
+        (0..self.lcores.len()).for_each(|index| self.ask_latency(index, tsc_hz));
         let end = Instant::now() + LOOK_LIMIT;
         let is_waiting = || self.lcores.iter().any(|look| look.swap.is_offered());
         while is_waiting() && !self.is_stopping() && Instant::now() < end {
@@ -209,22 +204,57 @@ impl Handle {
         }
         let mut seen = Vec::with_capacity(self.lcores.len());
         for look in &*self.lcores {
-            let Some(Look { mut outcomes, .. }) =
-                look.swap.take_back().filter(|look| !look.outcomes.is_empty())
-            else {
-                seen.push(look.last(tsc_hz));
-                continue;
-            };
-            let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
-            let past = past.get_or_insert_with(|| Latency::new(tsc_hz));
-            let taken = outcomes.iter_mut().filter_map(|outcome| outcome.latency.take());
-            taken.for_each(|latency| past.merge(&latency));
-            seen.push(LcoreCounts { lcore: look.lcore, outcomes, age: None });
+            seen.push(match self.take(look) {
+                Some(outcomes) => LcoreCounts { lcore: look.lcore, outcomes, age: None },
+                None => look.last(tsc_hz),
+            });
         }
         seen
     }
 
-    /// The latencies that [`Self::look`] has taken from the stages.
+    /// How many lcores run stages.
+    pub(crate) fn lcore_count(&self) -> usize {
+        self.lcores.len()
+    }
+
+    /// Asks the lcore `index`, by their order here, for its counters and latencies, and does not wait for them.
+    pub(crate) fn ask_latency(&self, index: usize, tsc_hz: u64) {
+        let Some(look) = self.lcores.get(index) else { return };
+        // What it gave before must not be lost with a new offer.
+        self.take(look);
+        // Clones write to all of their memory, so that recording meets no page for the first time.
+        let empty = Latency::new(tsc_hz);
+        let fresh = (0..look.stages).map(|_| empty.clone()).collect();
+        look.swap.offer(Look { fresh, outcomes: Vec::with_capacity(look.stages) });
+    }
+
+    /// Takes what the lcore `index` has given since [`Self::ask_latency`], if it has: its latencies are in [`Self::past`] then.
+    pub(crate) fn take_latency(&self, index: usize) {
+        if let Some(look) = self.lcores.get(index) {
+            self.take(look);
+        }
+    }
+
+    /// Takes what all lcores have given.
+    pub(super) fn take_latencies(&self) {
+        (0..self.lcores.len()).for_each(|index| self.take_latency(index));
+    }
+
+    /// The outcomes that an lcore has given, without their latencies, which are in [`Self::past`] then; `None` if it has not answered.
+    fn take(&self, look: &LcoreLook) -> Option<Vec<StageOutcome>> {
+        // Held from before they are taken, so that nobody reads the past between.
+        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        let Look { mut outcomes, .. } = look.swap.take_back().filter(|look| !look.outcomes.is_empty())?;
+        for latency in outcomes.iter_mut().filter_map(|outcome| outcome.latency.take()) {
+            match &mut *past {
+                Some(past) => past.merge(&latency),
+                None => *past = Some(latency),
+            }
+        }
+        Some(outcomes)
+    }
+
+    /// The latencies that were taken from the stages.
     pub(crate) fn past(&self) -> Option<Latency> {
         self.past.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -329,5 +359,38 @@ mod tests {
         };
         assert_eq!((outcomes[0].counters.rx_packets, outcomes[0].counters.tx_packets), (9, 7));
         assert!((LOOK_LIMIT..LOOK_LIMIT * 100).contains(age), "{age:?}");
+    }
+
+    /// An lcore that has sent so many packets answers what it is asked.
+    fn answers(look: &LcoreLook, packets: u64) {
+        look.swap.exchange(|mut look| {
+            let mut latency = Latency::new(1_000_000_000);
+            latency.record(100, packets);
+            look.outcomes.push(StageOutcome { latency: Some(latency), ..StageOutcome::default() });
+            look
+        });
+    }
+
+    #[test]
+    fn latencies_are_taken_once_whoever_asks() {
+        let look = Arc::new(LcoreLook { lcore: 3, stages: 1, ..LcoreLook::default() });
+        let handle = Handle { lcores: Arc::new([Arc::clone(&look)]), ..Handle::default() };
+        let count = || handle.past().map_or(0, |past| past.histogram().len());
+        handle.ask_latency(0, 1_000_000_000);
+        handle.take_latency(0);
+        assert!(count() == 0 && !look.swap.is_offered(), "it has not answered, and needs not any more");
+        handle.ask_latency(0, 1_000_000_000);
+        answers(&look, 5);
+        handle.take_latency(0);
+        handle.take_latency(0);
+        assert_eq!(count(), 5);
+        // Somebody else asks before they are taken, or the lcore has ended.
+        handle.ask_latency(0, 1_000_000_000);
+        answers(&look, 7);
+        handle.ask_latency(0, 1_000_000_000);
+        assert_eq!(count(), 12);
+        answers(&look, 1);
+        handle.take_latencies();
+        assert_eq!(count(), 13);
     }
 }

@@ -248,6 +248,8 @@ impl Running {
         }
         let waiting = self.channels.iter().flat_map(Receiver::try_iter);
         let held = waiting.map(|batch| batch.packets.len() as u64).sum();
+        // What an lcore gave last may be left there.
+        self.handle.take_latencies();
         outcomes.push(StageOutcome { held, latency: self.handle.past(), ..StageOutcome::default() });
         Finished { outcomes, panicked: first }
     }

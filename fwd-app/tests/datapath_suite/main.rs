@@ -13,6 +13,7 @@
 //! | `run` | `run` over `net_null` and `net_pcap` ports |
 //! | `forwarder` | a running forwarder, for the tests that steer it |
 //! | `rates` | `show rates` against the counters of packets that are known |
+//! | `metrics` | what `--metrics` serves is what `ctl` says |
 //! | `routes` | the routes in service, as they are listed and compared |
 //! | `sockets` | garbage on every socket while packets flow, and routes over FPM |
 //! | `stream` | a real update stream at 100,000 updates a second with each engine, if `FWD_DATA` names its folder |
@@ -33,6 +34,8 @@ mod full_tables;
 mod golden;
 #[cfg(test)]
 mod gpu;
+#[cfg(test)]
+mod metrics;
 #[cfg(test)]
 mod pacing;
 #[cfg(test)]

@@ -41,6 +41,7 @@ fn sample(arg: &Arg) -> Vec<String> {
         "vrf_updates" => &["red=u.txt"],
         "update_rate" | "update_loops" | "update_batch" => &["9"],
         "fpm" => &["[::1]:2620"],
+        "metrics" => &["127.0.0.1:9100"],
         "prefer" => &["fpm,fib"],
         "fpm_hold" => &["60"],
         "fpm_user" => &["0", "root"],

@@ -16,6 +16,8 @@ use crate::forwarder::spec::ForwardSpec;
 use crate::forwarder::thread::ControlThread;
 use crate::forwarder::updates::UpdateStream;
 use crate::forwarder::{Forwarder, Site};
+use crate::metrics::MetricsServer;
+use crate::metrics::server::HttpLimits;
 use crate::neighbours::thread::RouterThread;
 use crate::neighbours::thread::asked::{RouterHandle, ToRouter};
 use crate::notice;
@@ -42,6 +44,7 @@ use crossbeam_channel::Receiver;
 use dpdk_ffi::{DpdkError, Eal, LcoreId, Port, SocketId};
 use service_manager::{ServiceManager, Supervised};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -60,6 +63,7 @@ pub(super) fn main(args: &RunArgs, reader: ConfigReader) -> anyhow::Result<()> {
     let forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
     // Before EAL pins this thread: what is started here runs on any CPU, until it is known which ones lcores have.
     let socket = serve(&args.forward, &words)?;
+    let metrics = args.metrics.map(serve_metrics).transpose()?;
     let (routes_max, has_taps) = (args.tables.engine.routes_max, !args.ports.tap.is_empty());
     let feeds = args.feeds.spec(&args.order, routes_max, has_taps);
     let feeds = feeds.for_vrfs(&vrf_specs, &args.feeds.vrf_table)?;
@@ -69,7 +73,7 @@ pub(super) fn main(args: &RunArgs, reader: ConfigReader) -> anyhow::Result<()> {
     // Fails where other processes cannot attach, which is how EAL was started.
     let _ = eal.allow_captures();
     let manager = ServiceManager::from_environment();
-    let control = Control { updates, vrf_specs, socket, feeds, cpus, reader, manager };
+    let control = Control { updates, vrf_specs, socket, metrics, feeds, cpus, reader, manager };
     let (summary, served) = forward(args, &eal, forwarder, &signals, control)?;
     // The ports are closed by now. Pools and EAL are released here, before any output is written.
     drop(eal);
@@ -100,12 +104,19 @@ fn serve(wanted: &ForwardArgs, eal: &[String]) -> anyhow::Result<Option<(Server,
     Ok(served.inspect_err(warn).ok())
 }
 
+/// The server of metrics at `address`.
+fn serve_metrics(address: SocketAddr) -> Result<MetricsServer, ConfigError> {
+    MetricsServer::start(address, HttpLimits::default())
+        .map_err(|error| ConfigError::Invalid(format!("--metrics: cannot listen on {address}: {error}")))
+}
+
 /// What steers the forwarder while it runs.
 #[derive(Default)]
 struct Control {
     updates: Option<UpdateStream>,
     vrf_specs: Vec<VrfSpec>,
     socket: Option<(Server, Inbox)>,
+    metrics: Option<MetricsServer>,
     feeds: Option<Feeds>,
     /// CPUs of this process.
     cpus: Vec<u16>,
@@ -123,7 +134,7 @@ fn forward(
     signals: &Signals,
     control: Control,
 ) -> anyhow::Result<(Summary, anyhow::Result<()>)> {
-    let Control { updates, vrf_specs, socket, feeds, cpus, reader, manager } = control;
+    let Control { updates, vrf_specs, socket, metrics, feeds, cpus, reader, manager } = control;
     let forward = args.forward.spec();
     let settings = forward.settings(forwarder.main()).of_devices();
     let found = Ports::open(eal, &args.ports.ports)?;
@@ -142,6 +153,7 @@ fn forward(
     tables::warn_of_neighbours(&forwarder);
     ports.warn_of_sockets(eal, &plan);
     text::banner(&forwarder, settings, &plan).into_iter().for_each(|text| line(LogLevel::Info, text));
+    metrics.iter().for_each(|at| line(LogLevel::Info, format_args!("metrics  http://{}/", at.address())));
     line(LogLevel::Info, "forwarding; Ctrl-C stops");
 
     let mut periodic = Periodic::new(args.forward.stats_period, forwarder.rates());
@@ -165,10 +177,10 @@ fn forward(
     let service = service.with_stream(updates, false).with_links(links, devices);
     let service = service.with_rates(sampler(eal, &ports, &plan));
     let (service, reloads) = service.with_reloads(signals.clone(), Some(Arc::new(move || reader.read())));
-    let mut console = console.with_reloads(reloads);
+    let mut answers = answers(console.with_reloads(reloads), metrics.as_ref(), dpdk_ffi::tsc_hz(eal));
     let service = service.with_requests(move |forwarder| {
         heartbeat.turn(forwarder);
-        console.turn(forwarder)
+        answers(forwarder)
     });
     let control = ControlThread::start(forwarder, move |forwarder, told| service.run(forwarder, told))?;
     let (start, mut ends) = (Instant::now(), Ends::default());
@@ -206,6 +218,19 @@ fn port_table(
     let table = PortTable { ports: records, ecmp_seed: ecmp_seed(args), ..PortTable::default() };
     let table = table.with_vrfs(vrfs).with_interfaces(&spec.addresses, &spec.taps)?;
     Ok(table.with_kernel_interfaces(&args.feeds.kernel_interface)?)
+}
+
+/// Answers the clients of `console`, and makes what `metrics` serves.
+fn answers(
+    mut console: Console,
+    metrics: Option<&MetricsServer>,
+    tsc_hz: u64,
+) -> impl FnMut(&mut Forwarder) -> bool + Send + use<> {
+    let mut publisher = metrics.map(|metrics| metrics.publisher(tsc_hz));
+    move |forwarder| {
+        publisher.iter_mut().for_each(|publisher| publisher.turn(forwarder));
+        console.turn(forwarder)
+    }
 }
 
 /// The seed of the hash that chooses the path of a flow. Routers with one seed would use one part of their paths for what came by one path
