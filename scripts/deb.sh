@@ -66,6 +66,7 @@ zsh zsh/vendor-completions/_fwd-app
 fish fish/vendor_completions.d/fwd-app.fish
 END
   cp -r "$package/examples" "$doc/examples"
+  cp -r "$TOP/scripts/monitoring" "$doc/examples/monitoring"
   install -m 644 "$TOP"/docs/*.md "$doc/"
   install -m 644 "$TOP"/docs/*.toml "$doc/examples/"
   (cd "$TOP" && cargo tree --locked -p fwd-app -e normal --prefix none --format '{p}  {l}') |
