@@ -22,11 +22,13 @@ pub(super) struct ConfigReader {
     pub(super) shown: Vec<Shown>,
 }
 
-/// Keys whose values a reload applies: those of route files and of addresses.
+/// Keys whose values a reload applies: those of route files and of addresses, and the log level.
 fn is_applied(path: &str) -> bool {
     let is_vrf = path.starts_with("vrf.") && path.ends_with(".fib");
     let is_port = path.starts_with("port.") && path.ends_with(".addresses");
-    is_vrf || is_port || ["sources.fib", "ports.address", "vrfs.vrf-fib"].contains(&path)
+    is_vrf
+        || is_port
+        || ["sources.fib", "ports.address", "vrfs.vrf-fib", "forwarder.log-level"].contains(&path)
 }
 
 /// Paths whose values differ, but for devices, which are named where an option is about them.
@@ -85,7 +87,8 @@ impl ConfigReader {
                 return Err(anyhow!("VRFs have changed ({}), which needs a restart", restart.join(", ")));
             }
             let (addresses, netns) = (args.ports.address.clone(), args.ports.taps().netns);
-            Ok(ReloadPlan { files, addresses, netns, applied, restart })
+            let log_level = Some(args.forward.log_level);
+            Ok(ReloadPlan { files, addresses, netns, log_level, applied, restart })
         };
         plan().map_err(blame)
     }
@@ -94,6 +97,7 @@ impl ConfigReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::notice::LogLevel;
 
     /// A reader of `file` whose forwarder was started with it.
     fn reader(file: &std::path::Path) -> ConfigReader {
@@ -118,9 +122,10 @@ mod tests {
         let reader = reader(&file);
         let same = reader.read().unwrap();
         assert!(same.applied.is_empty() && same.restart.is_empty(), "{same:?}");
-        write("[forwarder]\nrx-burst = 64\n", "192.0.2.2/24", "/dev/zero");
+        write("[forwarder]\nrx-burst = 64\nlog-level = \"debug\"\n", "192.0.2.2/24", "/dev/zero");
         let plan = reader.read().unwrap();
-        assert_eq!(plan.applied, ["port.p0.addresses", "sources.fib"]);
+        assert_eq!(plan.applied, ["forwarder.log-level", "port.p0.addresses", "sources.fib"]);
+        assert_eq!(plan.log_level, Some(LogLevel::Debug));
         assert_eq!(plan.restart, ["forwarder.rx-burst"]);
         assert_eq!((plan.files, plan.addresses.len()), (vec![vec![PathBuf::from("/dev/zero")]], 1));
         // A mistake is said with its line.

@@ -5,7 +5,7 @@
 
 use super::service::Applying;
 use super::{Forwarder, Signals};
-use crate::notice;
+use crate::notice::{self, LogLevel};
 use crate::ports::address::PortAddress;
 use crate::routes::files::load_rib;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -25,6 +25,8 @@ pub(crate) struct ReloadPlan {
     pub(crate) addresses: Vec<PortAddress>,
     /// The namespace of the TAPs.
     pub(crate) netns: Option<PathBuf>,
+    /// Messages below it are left out; `None` leaves that as it is.
+    pub(crate) log_level: Option<LogLevel>,
     /// Keys that have changed, and that are applied.
     pub(crate) applied: Vec<String>,
     /// Keys that have changed, and that need a restart.
@@ -175,11 +177,12 @@ impl Reloads {
         (plan, tables): (Option<ReloadPlan>, Vec<(Rib, NextHopTable)>),
     ) -> anyhow::Result<(Applying, ReloadReport)> {
         let mut report = ReloadReport::default();
-        if let Some(ReloadPlan { files, addresses, netns, applied, restart }) = plan {
+        if let Some(ReloadPlan { files, addresses, netns, log_level, applied, restart }) = plan {
             let ports = forwarder.with_addresses(&addresses)?;
             if let Err(error) = forwarder.set_addresses(&ports, netns.as_deref()) {
                 notice::warn(format_args!("{error:#}; the addresses are not all in service"));
             }
+            log_level.into_iter().for_each(notice::set_level);
             files
                 .into_iter()
                 .enumerate()
