@@ -76,7 +76,7 @@ class Service(Checks):
         eal = "--huge-dir /dev/hugepages/fwd-app -l 0,1" + "".join(f" -a {host.card.address}" for host in self.pair)
         self.machine.guest(
             f"printf '{ROUTES}' >/etc/fwd-app/routes; "
-            f"sed -i 's|^FWD_APP_ARGS=.*|FWD_APP_ARGS=\"{options}\"|; s|^FWD_APP_EAL=.*|FWD_APP_EAL=\"{eal}\"|' /etc/default/fwd-app"
+            f"sed -i 's|^OPTIONS=.*|OPTIONS=\"{options}\"|; s|^EAL=.*|EAL=\"{eal}\"|' /etc/default/fwd-app"
         )
         code, said = self.machine.ask("systemctl enable --now fwd-app 2>&1 || journalctl -u fwd-app -o cat -n 20", START_S)
         if code != 0 or self.unit("ActiveState") != "active":

@@ -39,11 +39,13 @@ ctl() { expect 0 "$APP" ctl --socket "$socket" "$@"; }
 # as NUMBER LINE : what a user and group of this number get for a line.
 as() {
   setpriv --reuid "$1" --regid "$1" --clear-groups timeout 60 python3 -c '
-import json, socket, sys
+import contextlib, json, socket, sys
 with socket.socket(socket.AF_UNIX) as client:
     client.connect(sys.argv[1])
-    client.sendall(json.dumps({"line": sys.argv[2]}).encode() + b"\n")
-    print(client.makefile().readline())' "$socket" "$2"
+    # Whoever may not ask is told so before he asks.
+    with contextlib.suppress(BrokenPipeError):
+        client.sendall(json.dumps({"line": sys.argv[2]}).encode() + b"\n")
+    print(client.makefile().readline(), end="")' "$socket" "$2"
 }
 
 groups=(--ctl-group 60001 --ctl-read-group 60002)
