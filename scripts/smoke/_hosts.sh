@@ -43,21 +43,28 @@ two_hosts() {
 # first_cpu : the first CPU that this process may use.
 first_cpu() { sed -n 's/^Cpus_allowed_list:\t\([0-9]*\).*/\1/p' /proc/self/status; }
 
-# forward DRIVER [OPTION..] : starts the forwarder between the hosts, on two ports of this driver, and waits until it forwards. It has a
-# session of its own, so that Ctrl-C is for the script alone, and ends when the script is killed. What DPDK leaves in its run-time folder
+# between_hosts DRIVER [OPTION..] : starts the forwarder between the hosts, on two ports of this driver, and waits until it forwards. It has
+# a session of its own, so that Ctrl-C is for the script alone, and ends when the script is killed. What DPDK leaves in its run-time folder
 # goes with $WORK.
-forward() {
+between_hosts() {
   local driver=$1
   shift
   [ -e "$(pkg-config --variable=libdir libdpdk)/librte_$driver.so" ] || skip "this DPDK has no $driver"
   # shellcheck disable=SC2154 # _forwarder.sh has the socket
   RUNTIME_DIRECTORY=$WORK setsid setpriv --pdeathsig TERM ip netns exec "$router" \
-    "$APP" run --config '(0,0,0),(1,0,0)' --json "$WORK/report.json" --ctl "$ctl_socket" \
-    --address 0=198.18.1.1/24 --address 0=fd00:1::1/64 --address 1=198.18.2.1/24 --address 1=fd00:2::1/64 "$@" -- \
+    "$APP" run --config '(0,0,0),(1,0,0)' --json "$WORK/report.json" --ctl "$ctl_socket" "$@" -- \
     --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "$router" --lcores "0@$(first_cpu)" \
     --vdev "${driver}1,iface=link1" --vdev "${driver}2,iface=link2" >"$WORK/out" 2>"$WORK/err" &
   process=$!
   forwards
+}
+
+# forward DRIVER [OPTION..] : the same with the addresses to which the default routes of the hosts lead.
+forward() {
+  local driver=$1
+  shift
+  between_hosts "$driver" \
+    --address 0=198.18.1.1/24 --address 0=fd00:1::1/64 --address 1=198.18.2.1/24 --address 1=fd00:2::1/64 "$@"
 }
 
 # on_left COMMAND.. : the command must succeed on the left host. What it says is in $WORK/said.

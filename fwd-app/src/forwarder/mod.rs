@@ -29,7 +29,6 @@ pub(crate) mod updates;
 pub(crate) use signals::Signals;
 pub(crate) use spec::ForwardSpec;
 
-use crate::datapath::egress::find_port;
 use crate::datapath::egress::learned::Learner;
 use crate::datapath::punt::PuntAddresses;
 use crate::datapath::watch::Watch;
@@ -39,7 +38,7 @@ use crate::error::ConfigError;
 use crate::neighbours::entries::{Key, Resolved};
 use crate::notice;
 use crate::ports::PortTable;
-use crate::ports::address::{InterfaceAddress, PortAddress};
+use crate::ports::address::InterfaceAddress;
 use crate::ports::own;
 use crate::ports::table::SharedPorts;
 use crate::ports::taps::Taps;
@@ -287,34 +286,7 @@ impl Forwarder {
         }
     }
 
-    /// The ports with other configured addresses.
-    ///
-    /// # Errors
-    /// [`ConfigError`] for a port that does not exist, or that would become an interface, and for an address that no host can have.
-    pub(crate) fn with_addresses(&self, addresses: &[PortAddress]) -> Result<PortTable, ConfigError> {
-        let mut table = PortTable::clone(&self.ports());
-        let mut by_port = vec![Vec::new(); table.ports.len()];
-        for PortAddress { port, address, prefix_len } in addresses {
-            let found = find_port(port, &table.ports, || format!("--address {port}={address}/{prefix_len}"));
-            let found = found.map_err(|error| ConfigError::NoDevice(error.to_string()))?;
-            let address = InterfaceAddress::new(*address, *prefix_len)
-                .map_err(|error| ConfigError::Invalid(format!("--address {port}: {error}")))?;
-            by_port[usize::from(found.unwrap_or(0))].push(address);
-        }
-        for (port, addresses) in table.ports.iter_mut().zip(by_port) {
-            if port.is_interface() {
-                let set = port.reconfigure(addresses);
-                set.map_err(|error| ConfigError::Invalid(format!("port {}: {error}", port.name)))?;
-            } else if !addresses.is_empty() {
-                let message =
-                    format!("--address: port {} has had none, and gets its first with a restart", port.name);
-                return Err(ConfigError::Invalid(message));
-            }
-        }
-        Ok(table)
-    }
-
-    /// Brings the addresses of `table`, which is that of [`Self::with_addresses`], into service; TAPs in `netns` get them, too.
+    /// Brings the addresses of `table`, which is that of [`PortTable::with_addresses`], into service; TAPs in `netns` get them, too.
     ///
     /// # Errors
     /// When a TAP or a VRF does not take them all; the others have theirs.

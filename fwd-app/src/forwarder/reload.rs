@@ -79,6 +79,14 @@ impl ReloadClient {
 
 type Loaded = anyhow::Result<(Option<ReloadPlan>, Vec<(Rib, NextHopTable)>)>;
 
+/// A reload whose routes are being applied.
+struct Pending {
+    applying: Applying,
+    report: ReloadReport,
+    /// Why the addresses are not all in service.
+    refused: Option<String>,
+}
+
 /// The reload in progress, and who may ask for one.
 pub(super) struct Reloads {
     signals: Signals,
@@ -88,7 +96,7 @@ pub(super) struct Reloads {
     /// Whether a client waits for the answer.
     has_client: bool,
     loading: Option<JoinHandle<Loaded>>,
-    applying: Option<(Applying, ReloadReport)>,
+    applying: Option<Pending>,
 }
 
 impl Reloads {
@@ -107,14 +115,17 @@ impl Reloads {
 
     /// Does a slice of the work.
     pub(super) fn turn(&mut self, forwarder: &mut Forwarder) {
-        if let Some((mut applying, mut report)) = self.applying.take() {
-            match applying.turn(forwarder) {
-                None => self.applying = Some((applying, report)),
-                Some(Ok((routes, changed))) => {
+        if let Some(Pending { mut applying, mut report, refused }) = self.applying.take() {
+            match (applying.turn(forwarder), refused) {
+                (None, refused) => self.applying = Some(Pending { applying, report, refused }),
+                (Some(Ok((routes, changed))), None) => {
                     (report.routes, report.changed) = (routes, changed);
                     self.end(Ok(report));
                 }
-                Some(Err(refused)) => self.end(Err(refused)),
+                (Some(routes), addresses) => {
+                    let refused: Vec<_> = addresses.into_iter().chain(routes.err()).collect();
+                    self.end(Err(refused.join("; ")));
+                }
             }
         }
         if let Some(loaded) = self.loading.take_if(|loading| loading.is_finished()) {
@@ -175,12 +186,14 @@ impl Reloads {
     fn begin(
         forwarder: &mut Forwarder,
         (plan, tables): (Option<ReloadPlan>, Vec<(Rib, NextHopTable)>),
-    ) -> anyhow::Result<(Applying, ReloadReport)> {
-        let mut report = ReloadReport::default();
+    ) -> anyhow::Result<Pending> {
+        let (mut report, mut refused) = (ReloadReport::default(), None);
         if let Some(ReloadPlan { files, addresses, netns, log_level, applied, restart }) = plan {
-            let ports = forwarder.with_addresses(&addresses)?;
+            let ports = forwarder.ports().with_addresses(&addresses)?;
             if let Err(error) = forwarder.set_addresses(&ports, netns.as_deref()) {
-                notice::warn(format_args!("{error:#}; the addresses are not all in service"));
+                let why = format!("{error:#}; the addresses are not all in service");
+                notice::warn(&why);
+                refused = Some(why);
             }
             log_level.into_iter().for_each(notice::set_level);
             files
@@ -194,12 +207,82 @@ impl Reloads {
             }
             (report.applied, report.restart) = (applied, restart);
         }
-        Ok((Applying::new(tables), report))
+        Ok(Pending { applying: Applying::new(tables), report, refused })
     }
 
     fn end(&mut self, result: ReloadResult) {
         if std::mem::take(&mut self.has_client) {
             let _ = self.answers.send(result);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forwarder::test_forwarder::forwarder;
+    use crate::ports::table::tests::ports;
+    use crate::ports::taps::TapSpec;
+    use fib::PortRef;
+
+    fn address(text: &str) -> PortAddress {
+        PortAddress { port: PortRef::Index(0), address: text.parse().unwrap(), prefix_len: 24 }
+    }
+
+    /// The answer to a client of a forwarder whose port 0 has 192.0.2.1, and maybe a TAP, and whose configuration has these addresses now.
+    fn reloaded(forwarder: &mut Forwarder, has_tap: bool, addresses: Vec<PortAddress>) -> ReloadResult {
+        let taps = has_tap.then(|| (PortRef::Index(0), "tap0".to_owned())).into_iter().collect();
+        let taps = TapSpec { taps, netns: None };
+        let table = ports(2).with_interfaces(&[address("192.0.2.1")], &taps).unwrap();
+        forwarder.set_ports(table).unwrap();
+        let files = vec![forwarder.main().files().to_vec()];
+        let netns = Some(PathBuf::from("/nonexistent"));
+        let applied = vec!["port.p0.addresses".to_owned()];
+        let plan = ReloadPlan { files, addresses, netns, applied, ..ReloadPlan::default() };
+        let read: ReadConfig = Arc::new(move || Ok(plan.clone()));
+        let (mut reloads, client) = Reloads::new(Signals::default(), Some(read));
+        client.ask();
+        loop {
+            reloads.turn(forwarder);
+            if let Ok(answer) = client.answers.try_recv() {
+                return answer;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn v4_of(forwarder: &Forwarder) -> Vec<String> {
+        forwarder.ports().ports[0].v4().map(|address| address.to_string()).collect()
+    }
+
+    #[test]
+    fn addresses_are_replaced_and_the_routes_to_them_follow() {
+        let mut forwarder = forwarder();
+        let routes = forwarder.main().rib().v4.len();
+        let answer = reloaded(&mut forwarder, false, vec![address("192.0.2.7"), address("198.51.100.7")]);
+        let report = answer.unwrap();
+        assert_eq!((report.applied, report.routes > 0), (vec!["port.p0.addresses".to_owned()], true));
+        assert_eq!(v4_of(&forwarder), ["192.0.2.7", "198.51.100.7"]);
+        let route = |text: &str| forwarder.main().longest(text.parse().unwrap()).unwrap().0;
+        assert_eq!(route("192.0.2.7").prefix.to_string(), "192.0.2.7/32");
+        assert_ne!(route("192.0.2.1").prefix.to_string(), "192.0.2.1/32", "the router is not there any more");
+        assert!(forwarder.main().rib().v4.len() > routes);
+    }
+
+    #[test]
+    fn an_address_of_a_port_that_had_none_changes_nothing() {
+        let mut forwarder = forwarder();
+        let first = PortAddress { port: PortRef::Index(1), ..address("192.0.2.9") };
+        let why = reloaded(&mut forwarder, false, vec![address("192.0.2.7"), first]).unwrap_err();
+        assert!(why.contains("port p1 has had none") && why.ends_with("everything stays as it was"), "{why}");
+        assert_eq!(v4_of(&forwarder), ["192.0.2.1"]);
+    }
+
+    #[test]
+    fn a_tap_that_refuses_is_in_the_answer() {
+        let mut forwarder = forwarder();
+        let why = reloaded(&mut forwarder, true, vec![address("192.0.2.7")]).unwrap_err();
+        assert!(why.ends_with("the addresses are not all in service"), "{why}");
+        assert_eq!(v4_of(&forwarder), ["192.0.2.7"], "the forwarder's own are");
     }
 }

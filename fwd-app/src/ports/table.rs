@@ -50,26 +50,51 @@ impl PortTable {
         addresses: &[PortAddress],
         taps: &TapSpec,
     ) -> Result<Self, ConfigError> {
-        let names = taps.of_ports(&self.ports)?;
-        let mut by_port: Vec<Option<Vec<InterfaceAddress>>> = vec![None; self.ports.len()];
-        for (port, name) in names {
-            by_port[usize::from(port)] = Some(Vec::new());
+        for (port, name) in taps.of_ports(&self.ports)? {
             self.ports[usize::from(port)].tap = Some(name);
         }
+        let by_port = self.by_port(addresses)?;
+        for (port, addresses) in self.ports.iter_mut().zip(by_port) {
+            if port.tap.is_some() || !addresses.is_empty() {
+                let made = port.configure(addresses);
+                made.map_err(|error| ConfigError::Invalid(format!("port {}: {error}", port.name)))?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// The same ports with other configured addresses.
+    ///
+    /// # Errors
+    /// As [`Self::with_interfaces`], and for a port that would become an interface.
+    pub(crate) fn with_addresses(&self, addresses: &[PortAddress]) -> Result<Self, ConfigError> {
+        let (mut table, by_port) = (self.clone(), self.by_port(addresses)?);
+        for (port, addresses) in table.ports.iter_mut().zip(by_port) {
+            if port.is_interface() {
+                let set = port.reconfigure(addresses);
+                set.map_err(|error| ConfigError::Invalid(format!("port {}: {error}", port.name)))?;
+            } else if !addresses.is_empty() {
+                let message =
+                    format!("--address: port {} has had none, and gets its first with a restart", port.name);
+                return Err(ConfigError::Invalid(message));
+            }
+        }
+        Ok(table)
+    }
+
+    /// The addresses of each port.
+    fn by_port(&self, addresses: &[PortAddress]) -> Result<Vec<Vec<InterfaceAddress>>, ConfigError> {
+        let mut by_port = vec![Vec::new(); self.ports.len()];
         for PortAddress { port, address, prefix_len } in addresses {
             let found = find_port(port, &self.ports, || format!("--address {port}={address}/{prefix_len}"));
             let found = found.map_err(|error| ConfigError::NoDevice(error.to_string()))?;
             let address = InterfaceAddress::new(*address, *prefix_len)
                 .map_err(|error| ConfigError::Invalid(format!("--address {port}: {error}")))?;
             if let Some(there) = found.and_then(|index| by_port.get_mut(usize::from(index))) {
-                there.get_or_insert_default().push(address);
+                there.push(address);
             }
         }
-        for (port, addresses) in self.ports.iter_mut().zip(by_port) {
-            let made = addresses.map_or(Ok(()), |addresses| port.configure(addresses));
-            made.map_err(|error| ConfigError::Invalid(format!("port {}: {error}", port.name)))?;
-        }
-        Ok(self)
+        Ok(by_port)
     }
 
     /// With kernel interfaces that lead to ports; of two ports the later one has the name.
