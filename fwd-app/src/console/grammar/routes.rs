@@ -6,7 +6,9 @@ use crate::datapath::flow::{Flow, has_ports};
 use std::net::IpAddr;
 
 const PROTOCOL: &str = "tcp, udp, icmp, icmp6, sctp or a number up to 255";
-const PROTOCOLS: [(&str, u8); 5] = [("tcp", 6), ("udp", 17), ("icmp", 1), ("icmp6", 58), ("sctp", 132)];
+pub(super) const PROTOCOL_NAMES: [&str; 5] = ["tcp", "udp", "icmp", "icmp6", "sctp"];
+/// Their numbers, in the same order (IANA).
+const PROTOCOL_NUMBERS: [u8; 5] = [6, 17, 1, 58, 132];
 const TWO_PORTS: &str = "two ports such as 49152,443";
 const LABEL: &str = "a flow label up to 1048575";
 
@@ -23,7 +25,8 @@ pub(super) fn flow(address: IpAddr, words: &mut Words<'_>) -> Result<Option<Flow
         match pick(word, &["proto", "ports", "label"])? {
             "proto" => {
                 let word = words.want(PROTOCOL)?;
-                let named = PROTOCOLS.iter().find(|(name, _)| *name == word).map(|(_, number)| *number);
+                let named =
+                    PROTOCOL_NAMES.iter().position(|name| *name == word).map(|at| PROTOCOL_NUMBERS[at]);
                 flow.protocol = named.or_else(|| word.parse().ok()).ok_or_else(|| wrong(word, PROTOCOL))?;
                 flow.ports = [0; 2];
             }

@@ -4,9 +4,9 @@
 //! No command's path is the beginning of another one's.
 
 use crate::console::grammar::request::{
-    Clear, PortCounters, PortFacts, Ports, Request, RouteList, Show, WatchFilter,
+    Clear, PortCounters, PortFacts, Ports, Request, RouteList, SOURCES, Show, WatchFilter,
 };
-use crate::console::grammar::routes::{flow, route_list};
+use crate::console::grammar::routes::{PROTOCOL_NAMES, flow, route_list};
 use crate::console::grammar::{
     self, COUNT_OPTION, Input, RouteDiff, Words, WordsError, address, pick, wrong,
 };
@@ -94,14 +94,16 @@ const HOP: Arg = Arg {
     ],
 };
 
-const SOURCE: Arg =
-    Arg { usage: "[source S]", choices: SOURCE_WORDS, after: &[], examples: &["source files", "source fpm"] };
-/// `source`, and all of [`SOURCES`].
-const SOURCE_WORDS: &[&str] = &["source", "addresses", "ctl", "files", "fpm", "kernel"];
+const SOURCE: Arg = Arg {
+    usage: "[source S]",
+    choices: &["source"],
+    after: &[("source", SOURCES)],
+    examples: &["source files", "source fpm"],
+};
 const LISTED: Arg = Arg {
     usage: "[PREFIX [longer]] [source S] [stale] [after PREFIX]",
-    choices: &["longer", "source", "stale", "after", "addresses", "ctl", "files", "fpm", "kernel"],
-    after: &[],
+    choices: &["longer", "source", "stale", "after"],
+    after: &[("source", SOURCES), ("after", &[])],
     examples: &[
         "198.51.100.0/24",
         "default longer",
@@ -116,8 +118,8 @@ const LISTED: Arg = Arg {
 
 const FLOW: Arg = Arg {
     usage: "[from ADDR [proto P] [ports A,B] [label N]]",
-    choices: &["from", "proto", "ports", "label", "tcp", "udp", "icmp", "icmp6", "sctp"],
-    after: &[],
+    choices: &["from", "proto", "ports", "label"],
+    after: &[("from", &[]), ("proto", &PROTOCOL_NAMES), ("ports", &[]), ("label", &[])],
     examples: &[
         "from 2001:db8::2",
         "from 2001:db8::2 proto icmp6",
