@@ -21,7 +21,7 @@ use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
 use crate::routes::Vrf;
 use crate::routes::spec::{VrfSpec, vrfs_of_ports};
 use crate::topology::plan::PlanError;
-use crate::topology::queue_spec::{QueueEntry, QueueSite};
+use crate::topology::queue_spec::{QueueEntry, QueuePort, QueueSite};
 use crate::topology::{Handle, QueueMap, QueueSpec, Settings};
 use anyhow::Context as _;
 use dpdk_ffi::Port;
@@ -107,7 +107,11 @@ fn queue_map(config: &QueueSpec, ports: &PortTable) -> Result<QueueMap, ConfigEr
         );
         return Err(ConfigError::Invalid(message));
     }
-    let ports: Vec<_> = ports.ports.iter().map(|port| (port.name.clone(), None, setup::QUEUES_MAX)).collect();
+    let ports: Vec<_> = ports
+        .ports
+        .iter()
+        .map(|port| QueuePort { name: port.name.clone(), node: None, queues_max: setup::QUEUES_MAX })
+        .collect();
     let site = QueueSite { ports: &ports, lcores: &[], queues_max: setup::QUEUES_MAX };
     Ok(config.resolve(&site).map_err(PlanError::from)?)
 }

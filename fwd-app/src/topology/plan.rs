@@ -42,7 +42,7 @@ pub(crate) struct LcorePlan {
 impl From<PlanError> for ConfigError {
     fn from(error: PlanError) -> Self {
         match error {
-            PlanError::NoPort { .. } | PlanError::NoPorts | PlanError::Map(QueueMapError::NoPort { .. }) => {
+            PlanError::NoPort { .. } | PlanError::NoPorts | PlanError::Map(QueueMapError::NoPort(_)) => {
                 Self::NoDevice(error.to_string())
             }
             PlanError::NoLcore { .. } | PlanError::Senders { .. } | PlanError::Map(_) => {

@@ -1,5 +1,6 @@
 //! Which lcore serves which RX queue.
 
+use crate::datapath::EgressError;
 use fib::PortRef;
 use std::fmt;
 
@@ -32,8 +33,8 @@ pub(crate) enum QueueMapError {
     #[error("port {port} has chosen lcores (auto) and others; it can have one of the two")]
     BesideAuto { port: String },
     /// A port does not exist.
-    #[error("--config names port {port}, which does not exist; there are: {known}")]
-    NoPort { port: String, known: String },
+    #[error(transparent)]
+    NoPort(#[from] EgressError),
 }
 
 impl QueueMapError {
@@ -43,8 +44,8 @@ impl QueueMapError {
             Self::TwoLcores { port, .. }
             | Self::Twice { port, .. }
             | Self::Hole { port, .. }
-            | Self::BesideAuto { port }
-            | Self::NoPort { port, .. } => *port = written.to_string(),
+            | Self::BesideAuto { port } => *port = written.to_string(),
+            Self::NoPort(_) => {}
         }
         self
     }

@@ -2,6 +2,7 @@
 //! when the ports and lcores are known.
 
 use super::queue_map::{QueueLcore, QueueMap, QueueMapError};
+use crate::datapath::egress::{Named, find_port};
 use fib::PortRef;
 use std::fmt;
 
@@ -14,11 +15,28 @@ pub(crate) enum QueueEntry {
     Auto { port: PortRef },
 }
 
+/// A port whose queues are dealt.
+#[derive(Clone, Debug)]
+pub(crate) struct QueuePort {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its NUMA node; `None`: on none in particular.
+    pub(crate) node: Option<u32>,
+    /// The most RX queues that it may have.
+    pub(crate) queues_max: u16,
+}
+
+impl Named for QueuePort {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 /// The ports and lcores among which queues are dealt.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueSite<'a> {
-    /// Name, NUMA node (`None`: on none in particular) and the most RX queues of each port.
-    pub(crate) ports: &'a [(String, Option<u32>, u16)],
+    /// The ports, by index.
+    pub(crate) ports: &'a [QueuePort],
     /// The lcores that may poll queues, and their NUMA nodes.
     pub(crate) lcores: &'a [(u16, u32)],
     /// The most queues that a port is given.
@@ -94,7 +112,7 @@ impl QueueSpec {
                 }
                 QueueEntry::Auto { port } => {
                     let port = site.index(port)?;
-                    chosen.push((port, site.ports[usize::from(port)].1));
+                    chosen.push((port, site.ports[usize::from(port)].node));
                 }
             }
         }
@@ -139,17 +157,8 @@ fn numbers(entries: &[&QueueEntry], port: u16) -> Vec<QueueLcore> {
 
 impl QueueSite<'_> {
     fn index(&self, port: &PortRef) -> Result<u16, QueueMapError> {
-        let index = match port {
-            PortRef::ById => None,
-            PortRef::Index(index) => Some(usize::from(*index)),
-            PortRef::Name(name) => self.ports.iter().position(|(known, ..)| fib::is_port_name(known, name)),
-        };
-        let found =
-            index.filter(|index| *index < self.ports.len()).and_then(|index| u16::try_from(index).ok());
-        found.ok_or_else(|| {
-            let known = self.ports.iter().enumerate().map(|(index, (name, ..))| format!("{index} ({name})"));
-            QueueMapError::NoPort { port: port.to_string(), known: known.collect::<Vec<_>>().join(", ") }
-        })
+        // Every port of --config is named.
+        Ok(find_port(port, self.ports, || "--config".to_owned())?.unwrap_or_default())
     }
 
     /// Deals `lcores` to `ports`, a queue for each, and any lcore to a port for which none is left.
@@ -157,7 +166,8 @@ impl QueueSite<'_> {
         let mut tuples: Vec<QueueLcore> = Vec::new();
         let queues =
             |tuples: &[QueueLcore], port: u16| tuples.iter().filter(|tuple| tuple.port == port).count();
-        let limit = |port: u16| usize::from(self.ports[usize::from(port)].2.min(self.queues_max).max(1));
+        let limit =
+            |port: u16| usize::from(self.ports[usize::from(port)].queues_max.min(self.queues_max).max(1));
         let all: Vec<u16> = self.lcores.iter().map(|(lcore, _)| *lcore).collect();
         for lcore in &lcores {
             let open = ports.iter().copied().filter(|port| queues(&tuples, *port) < limit(*port));
@@ -201,13 +211,17 @@ mod tests {
         QueueEntry::Queue { port: PortRef::parse(port), queue, lcore }
     }
 
+    fn port(index: usize, node: Option<u32>, queues_max: u16) -> QueuePort {
+        QueuePort { name: format!("p{index}"), node, queues_max }
+    }
+
     fn auto(port: &str) -> QueueEntry {
         QueueEntry::Auto { port: PortRef::parse(port) }
     }
 
     /// The map for ports `p0`, `p1`, .. of these nodes, of 16 queues each, in the syntax of `--config`.
     fn resolved(entries: Vec<QueueEntry>, nodes: &[Option<u32>], lcores: &[(u16, u32)]) -> String {
-        let ports: Vec<_> = nodes.iter().enumerate().map(|(i, node)| (format!("p{i}"), *node, 16)).collect();
+        let ports: Vec<_> = nodes.iter().enumerate().map(|(i, node)| port(i, *node, 16)).collect();
         let site = QueueSite { ports: &ports, lcores, queues_max: 16 };
         match QueueSpec::new(entries).and_then(|spec| spec.resolve(&site)) {
             Ok(map) => map.to_string(),
@@ -263,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_device_has_its_limit_and_a_pipeline_receives_on_one_lcore() {
-        let ports = [("p0".to_owned(), Some(0), 2), ("p1".to_owned(), Some(0), 16)];
+        let ports = [port(0, Some(0), 2), port(1, Some(0), 16)];
         let spec = QueueSpec::new(vec![auto("p0"), auto("p1")]).unwrap();
         let site = QueueSite { ports: &ports, lcores: &LCORES.map(|(lcore, _)| (lcore, 0)), queues_max: 16 };
         assert_eq!(

@@ -36,7 +36,7 @@ use crate::routes::spec::{VrfSpec, vrfs_of_ports};
 use crate::threads::keep_to;
 use crate::topology::plan::{LcorePlan, LcoreResources, PlanError};
 use crate::topology::punts::PuntRings;
-use crate::topology::queue_spec::QueueSite;
+use crate::topology::queue_spec::{QueuePort, QueueSite};
 use crate::topology::running::Idle;
 use crate::topology::{QueueMap, QueueSpec, Settings, TopologyKind};
 use anyhow::Context as _;
@@ -282,7 +282,7 @@ fn queue_map(config: &QueueSpec, settings: Settings, eal: &Eal, ports: &[Port]) 
     let place = |port: &Port| {
         let node = Some(port.socket()).filter(|node| *node != SocketId::ANY);
         let node = node.and_then(|node| u32::try_from(node.0).ok());
-        Ok((port.name().to_owned(), node, port.device_info()?.max_rx_queues))
+        Ok(QueuePort { name: port.name().to_owned(), node, queues_max: port.device_info()?.max_rx_queues })
     };
     let ports: Vec<_> = ports.iter().map(place).collect::<Result<_, DpdkError>>()?;
     let (main, mut workers) = (eal.main_lcore(), eal.lcores());
