@@ -61,7 +61,7 @@ pub(crate) use answer::{Answer, Refusal};
 pub(crate) use grammar::request::Request;
 pub(crate) use server::Server;
 pub(crate) use server::inbox::{ClientCommand, Inbox, Steer};
-pub(crate) use show::lcores::SettingShown;
+pub(crate) use show::config::SettingShown;
 pub(crate) use telemetry::Telemetry;
 
 use crate::datapath::Drops;

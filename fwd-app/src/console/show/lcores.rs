@@ -6,7 +6,7 @@ use crate::datapath::{Counters, Drops};
 use crate::ports::dpdk::Ended;
 use crate::ports::dpdk::PortCounts;
 use crate::report::columns::{Columns, grouped};
-use crate::report::{LatencyNs, Setup, SilentLcore, StageReport, Summary};
+use crate::report::{LatencyNs, SilentLcore, StageReport, Summary};
 use crate::topology::handle::{Direction, LcoreCounts};
 use crate::topology::running::Finished;
 use crate::topology::{StageOutcome, Totals};
@@ -96,15 +96,6 @@ impl Steering<'_> {
         summary.packets.rx = counters.rx_packets.max(gone.saturating_sub(originated));
         summary
     }
-
-    pub(in crate::console) fn config(&self) -> Answer {
-        Answer::new(ConfigShown {
-            setup: self.desk.site.setup.clone(),
-            sources: self.forwarder.source_order(),
-            values: self.desk.settings.iter().map(|at| (at.path.clone(), at.value.clone())).collect(),
-            origins: self.desk.settings.iter().map(|at| (at.path.clone(), at.origin.clone())).collect(),
-        })
-    }
 }
 
 fn empty() -> Histogram<u64> {
@@ -132,41 +123,6 @@ struct LatencyShown(LatencyNs);
 impl fmt::Display for LatencyShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&crate::report::text::latency(&self.0))
-    }
-}
-
-/// A value of the configuration.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct SettingShown {
-    /// Its table and key, such as `forwarder.rx-burst`.
-    pub(crate) path: String,
-    /// The value.
-    pub(crate) value: serde_json::Value,
-    /// Where it comes from: `flag`, a variable, a line of a file, or `default`.
-    pub(crate) origin: String,
-}
-
-#[derive(Serialize)]
-struct ConfigShown {
-    #[serde(flatten)]
-    setup: Setup,
-    /// The sources of routes, the most preferred first.
-    sources: Vec<&'static str>,
-    /// The options by table and key, and where each comes from.
-    values: BTreeMap<String, serde_json::Value>,
-    origins: BTreeMap<String, String>,
-}
-
-impl fmt::Display for ConfigShown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::report::text::setup(&self.setup))?;
-        writeln!(f, "sources  {} (the first is preferred)", self.sources.join(", "))?;
-        // Defaults are in `fwd-app config` and in JSON.
-        let mut columns = Columns::new([]);
-        for (path, value) in self.values.iter().filter(|(path, _)| self.origins[*path] != "default") {
-            columns.row([path.clone(), value.to_string(), self.origins[path].clone()]);
-        }
-        columns.fmt(f)
     }
 }
 

@@ -3,6 +3,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`addresses`] | addresses of ports |
+//! | [`config`] | how the forwarder is set up |
 //! | [`lcores`] | counters by lcore and queue, drops, latencies, the summary so far |
 //! | [`ports`] | devices, links, drivers' statistics |
 //! | [`rates`] | what ports, lcores and VRFs did over the last second and the last ten |
@@ -13,7 +14,8 @@
 //! | [`tables`] | counts of routes, feeds, next hops, the engine |
 
 mod addresses;
-pub(super) mod lcores;
+pub(super) mod config;
+mod lcores;
 mod neighbours;
 mod next_hops;
 mod ports;

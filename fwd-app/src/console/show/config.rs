@@ -1,0 +1,54 @@
+//! How the forwarder is set up: what came of its options, and where each comes from.
+
+use crate::console::{Answer, Steering};
+use crate::report::Setup;
+use crate::report::columns::Columns;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+impl Steering<'_> {
+    pub(in crate::console) fn config(&self) -> Answer {
+        Answer::new(ConfigShown {
+            setup: self.desk.site.setup.clone(),
+            sources: self.forwarder.source_order(),
+            values: self.desk.settings.iter().map(|at| (at.path.clone(), at.value.clone())).collect(),
+            origins: self.desk.settings.iter().map(|at| (at.path.clone(), at.origin.clone())).collect(),
+        })
+    }
+}
+
+/// A value of the configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SettingShown {
+    /// Its table and key, such as `forwarder.rx-burst`.
+    pub(crate) path: String,
+    /// The value.
+    pub(crate) value: serde_json::Value,
+    /// Where it comes from: `flag`, a variable, a line of a file, or `default`.
+    pub(crate) origin: String,
+}
+
+#[derive(Serialize)]
+struct ConfigShown {
+    #[serde(flatten)]
+    setup: Setup,
+    /// The sources of routes, the most preferred first.
+    sources: Vec<&'static str>,
+    /// The options by table and key, and where each comes from.
+    values: BTreeMap<String, serde_json::Value>,
+    origins: BTreeMap<String, String>,
+}
+
+impl fmt::Display for ConfigShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::report::text::setup(&self.setup))?;
+        writeln!(f, "sources  {} (the first is preferred)", self.sources.join(", "))?;
+        // Defaults are in `fwd-app config` and in JSON.
+        let mut columns = Columns::new([]);
+        for (path, value) in self.values.iter().filter(|(path, _)| self.origins[*path] != "default") {
+            columns.row([path.clone(), value.to_string(), self.origins[path].clone()]);
+        }
+        columns.fmt(f)
+    }
+}
