@@ -210,16 +210,28 @@ impl FileReader<'_> {
             DeValue::String(words) if arg.is_last_set() => {
                 Ok(words.split_whitespace().map(|word| (at, word.to_owned())).collect())
             }
-            _ if is_list(arg) => self.list(key, value),
-            _ => Ok(vec![(at, self.text(key, "a value", value)?)]),
+            _ => self.one_or_list(is_list(arg), key, value),
         }
     }
 
-    /// A list of values, or one value.
-    fn list(&self, key: &str, value: &Value<'_>) -> Result<Vec<(usize, String)>, ConfigMistake> {
+    /// One value or, if there may be several, a list of them, with their places.
+    fn one_or_list(
+        &self,
+        is_list: bool,
+        key: &str,
+        value: &Value<'_>,
+    ) -> Result<Vec<(usize, String)>, ConfigMistake> {
+        let wanted = if is_list { "a value or a list of values" } else { "a value" };
         let DeValue::Array(values) = value.get_ref() else {
-            return Ok(vec![(value.span().start, self.text(key, "a value or a list of values", value)?)]);
+            return Ok(vec![(value.span().start, self.text(key, wanted, value)?)]);
         };
+        if !is_list {
+            return Err(self.mistake(
+                value.span().start,
+                key,
+                format_args!("wanted {wanted}, {}", there(value)),
+            ));
+        }
         values.iter().map(|value| Ok((value.span().start, self.text(key, "a value", value)?))).collect()
     }
 
@@ -300,29 +312,18 @@ impl FileReader<'_> {
         if *id == "config" {
             let tuples = self.queues(port, &key, value)?;
             for (at, tuple) in &tuples {
-                let wrong = Setting {
-                    id: "config".to_owned(),
-                    key: key.clone(),
-                    value: tuple.clone(),
-                    origin: self.origin(*at),
-                };
                 // One alone has gaps among its queues.
                 if !tuple.ends_with(",auto)") && crate::cli::values::queue_tuple(tuple).is_err() {
                     let why = format_args!(
                         "'{tuple}' is not (port,queue,lcore) with numbers of a queue and an lcore"
                     );
-                    return Err(ConfigMistake::new(wrong.origin, Some(&wrong.key), why));
+                    return Err(self.mistake(*at, &key, why));
                 }
             }
             maps.extend(tuples);
             return Ok(());
         }
-        let values = if *is_list {
-            self.list(&key, value)?
-        } else {
-            vec![(value.span().start, self.text(&key, "a value", value)?)]
-        };
-        for (at, text) in values {
+        for (at, text) in self.one_or_list(*is_list, &key, value)? {
             match *id {
                 "vrf" => {
                     let index = self.vrf_index(&text, at);
@@ -388,12 +389,7 @@ impl FileReader<'_> {
                 let known = VRF_KEYS.iter().map(|(known, ..)| *known);
                 return Err(self.mistake(at, &key, format_args!("no such key{}", nearest(name, known))));
             };
-            let values = if *is_list {
-                self.list(&key, value)?
-            } else {
-                vec![(value.span().start, self.text(&key, "a value", value)?)]
-            };
-            for (at, text) in values {
+            for (at, text) in self.one_or_list(*is_list, &key, value)? {
                 match *id {
                     "vrf" => self.vrfs[index].ports.push(text),
                     _ => self.push(at, id, &key, format!("{vrf}={text}")),
