@@ -211,7 +211,7 @@ pub(crate) struct UpdateArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 
-    /// File of updates: MRT BGP4MP, `SECONDS a|w PREFIX PEER ORIGIN`, or `a PREFIX ID` / `w PREFIX`
+    /// File of updates: MRT BGP4MP, `SECONDS a|w PREFIX PEER ORIGIN`, `SECONDS a|w PREFIX NEXT-HOP`, or `a PREFIX ID` / `w PREFIX`
     #[arg(long, value_name = "FILE", conflicts_with = "generate_updates")]
     pub(crate) updates: Option<PathBuf>,
 

@@ -1,14 +1,16 @@
-//! Streams of route changes: MRT BGP4MP and BGP4MP_ET messages (RFC 6396 section 4.4), and two text forms.
+//! Streams of route changes: MRT BGP4MP and BGP4MP_ET messages (RFC 6396 section 4.4), and three text forms.
 //!
 //! ```text
 //! 1546300800 a 192.0.2.0/24 198.51.100.1 64496      SECONDS a|w PREFIX PEER ORIGIN
 //! 1546300801.5 w 192.0.2.0/24 198.51.100.1 0
+//! 1418774413 a 192.0.2.0/24 198.51.100.1            SECONDS a|w PREFIX NEXT-HOP, of one peer
+//! 1418774414 w 192.0.2.0/24 0.0.0.0
 //! a 192.0.2.0/24 17                                 a and a line of route text, or w PREFIX
 //! w 192.0.2.0/24
 //! ```
 //!
-//! The first text form has no next hop; an announcement gets the bare id 1 + ORIGIN mod 255. The next hop of an MRT announcement
-//! is its BGP next hop as a gateway whose port is derived from its id. The withdrawals of an UPDATE come before its
+//! With a peer and an origin there is no next hop; an announcement gets the bare id 1 + ORIGIN mod 255. The next hop of the second form
+//! and of an MRT announcement is a gateway whose port is derived from its id. The withdrawals of an UPDATE come before its
 //! announcements.
 
 use super::lines::{LineWords, Lines};
@@ -234,7 +236,7 @@ fn announcement(line: &[u8]) -> Result<Option<Update>, LineError> {
     }
 }
 
-/// Parses `SECONDS a|w PREFIX PEER ORIGIN`, after the seconds.
+/// Parses `SECONDS a|w PREFIX PEER ORIGIN` or `SECONDS a|w PREFIX NEXT-HOP`, after the seconds.
 fn timed(seconds: &str, mut words: LineWords<'_>) -> Result<Update, LineError> {
     let time_s = seconds
         .parse()
@@ -243,16 +245,24 @@ fn timed(seconds: &str, mut words: LineWords<'_>) -> Result<Update, LineError> {
         .ok_or_else(|| LineError::number(seconds, "a time in seconds"))?;
     let action = words.want("'a' or 'w'")?;
     let prefix = words.want("a prefix")?.parse()?;
-    let peer = text::address("the prefix", words.want("a peer")?)?;
-    let origin = words.want("an origin AS")?;
-    let origin: u32 = origin.parse().map_err(|_| LineError::number(origin, "an AS number"))?;
-    words.end()?;
+    let address = text::address("the prefix", words.want("a peer or a next hop")?)?;
+    let (hop, peer) = match words.next() {
+        Some(origin) => {
+            let origin: u32 = origin.parse().map_err(|_| LineError::number(origin, "an AS number"))?;
+            words.end()?;
+            (Hop::Id(NextHopId::new(1 + origin % 255)?), Some(address))
+        }
+        None => (Hop::Hop(NextHop::Gateway { gateway: address, port: PortRef::ById }), None),
+    };
     let action = match action {
-        "a" => Action::Announce(Hop::Id(NextHopId::new(1 + origin % 255)?)),
+        "a" if peer.is_none() && address.is_unspecified() => {
+            return Err(LineError::number(&address.to_string(), "a next hop"));
+        }
+        "a" => Action::Announce(hop),
         "w" => Action::Withdraw,
         _ => return Err(LineError::word(action, "'a' or 'w'")),
     };
-    Ok(Update { time_s, prefix, action, peer: Some(peer) })
+    Ok(Update { time_s, prefix, action, peer })
 }
 
 /// Appends the changes of a BGP4MP record to `ready`; other records have none.
@@ -316,6 +326,11 @@ mod tests {
         assert_eq!(update.peer, Some("2001:db8::1".parse().unwrap()));
         let update = parse(b"0 w 2001:db8::/32 192.0.2.1 0").unwrap().unwrap();
         assert_eq!((update.action, update.time_s), (Action::Withdraw, 0.0));
+        let update = parse(b"5 a 192.0.2.0/24 198.51.100.1").unwrap().unwrap();
+        let hop = NextHop::Gateway { gateway: "198.51.100.1".parse().unwrap(), port: PortRef::ById };
+        assert_eq!((update.action, update.peer), (Action::Announce(Hop::Hop(hop)), None));
+        let update = parse(b"5 w 192.0.2.0/24 0.0.0.0").unwrap().unwrap();
+        assert_eq!((update.action, update.peer), (Action::Withdraw, None));
         // The largest AS number still gives a valid id.
         assert!(parse(b"0 a ::/0 192.0.2.1 4294967295").unwrap().is_some());
     }
@@ -344,9 +359,10 @@ mod tests {
         assert_eq!(message("1 a 10.0.0.0/8 x 1"), "'x' after 'the prefix' is not an IP address");
         assert_eq!(message("1 a 10.0.0.0/8 192.0.2.1 4294967296"), "'4294967296' is not an AS number");
         assert_eq!(
-            message("1 a 10.0.0.0/8 192.0.2.1"),
-            "'192.0.2.1' is the last word, wanted an origin AS after it"
+            message("1 a 10.0.0.0/8"),
+            "'10.0.0.0/8' is the last word, wanted a peer or a next hop after it"
         );
+        assert_eq!(message("1 a 10.0.0.0/8 0.0.0.0"), "'0.0.0.0' is not a next hop");
         assert!(matches!(parse(b"a 10.0.0.0/8 proto static"), Err(LineError::NoNextHop)));
         for line in ["a neigh 192.0.2.1 lladdr 02:00:00:00:00:01 dev 1", "a nexthop dev 1"] {
             assert!(matches!(parse(line.as_bytes()), Err(LineError::Word { .. })), "{line}");

@@ -70,3 +70,17 @@ fn mrt_updates_are_what_another_decoder_read() {
     assert_eq!((in_text, in_mrt), (162_574, 162_574));
     assert!(counts.is_empty(), "{} differ", counts.len());
 }
+
+#[test]
+fn one_peer_s_updates_have_next_hops() {
+    let Some([path]) = data(["updates-linx-201412.txt.xz"]) else { return };
+    let (mut announced, mut withdrawn, mut hops) = (0, 0, fib::NextHopTable::new());
+    for update in feed::updates(&path, None).unwrap() {
+        let update = update.unwrap();
+        *if update.action == Action::Withdraw { &mut withdrawn } else { &mut announced } += 1;
+        assert!(update.peer.is_none() && update.next_hop(&mut hops).is_ok());
+    }
+    // As `awk` counts them.
+    assert_eq!((announced, withdrawn), (18_141, 5305));
+    assert!(hops.iter().all(|(_, hop)| matches!(hop, NextHop::Gateway { port: PortRef::ById, .. })));
+}
