@@ -326,9 +326,9 @@ impl PaperArgs {
         self.point_seconds.unwrap_or(if self.quick { 0.1 } else { 0.3 })
     }
 
-    /// Rounds of a contest: in each, every subject is measured once.
+    /// Rounds of a measurement, half of them with the keys of each seed.
     pub(crate) fn rounds(&self) -> usize {
-        if self.quick { 3 } else { 5 }
+        if self.quick { 4 } else { 6 }
     }
 
     /// Bytes of an engine's table at most.

@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use crate::peers::Peers;
 use crate::table::{EngineTable, Looker, Measurable};
 use crate::tables::RouteSet;
-use crate::threads::Threads;
+use crate::threads::{CALLS_A_PART, Threads};
 use crate::wanted::{Contender, ENGINES, Wanted};
 use fib::oracle::OracleEngine;
 use fib::{Details, EngineOptions, Family, Isa};
@@ -70,7 +70,7 @@ impl BuiltContender {
             return Ok(());
         }
         for (at, count) in counts.iter().enumerate() {
-            let threads = Box::new(Threads::new(&mut *self.table, *count, cpus)?);
+            let threads = Box::new(Threads::new(*count, cpus, CALLS_A_PART, || self.table.looker())?);
             if at == 0 {
                 self.looker = threads;
             } else {

@@ -1,4 +1,39 @@
-//! Median and quantiles of what was measured.
+//! Median, quantiles and spread of what was measured.
+
+use serde::Serialize;
+
+/// What the rounds of a measurement gave.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The median round.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of `rounds`, which are not empty.
+    #[must_use]
+    pub fn of(rounds: &[f64]) -> Self {
+        Self { median: median(rounds), min: quantile(rounds, 0.0), max: quantile(rounds, 1.0) }
+    }
+
+    /// The same in another unit: each value as `to` has it. Where `to` turns the order round, the least becomes the greatest.
+    #[must_use]
+    pub fn map(self, to: impl Fn(f64) -> f64) -> Self {
+        let (one, other) = (to(self.min), to(self.max));
+        Self { median: to(self.median), min: one.min(other), max: one.max(other) }
+    }
+}
+
+impl From<f64> for Spread {
+    /// A number that has no rounds, such as a count.
+    fn from(value: f64) -> Self {
+        Self { median: value, min: value, max: value }
+    }
+}
 
 /// The value that half of `values` are below. `values` is not empty.
 #[must_use]
@@ -35,5 +70,8 @@ mod tests {
             (2.0, 1.0, 5.0)
         );
         assert!(median(&[]).is_nan());
+        let spread = Spread::of(&[4.0, 1.0, 2.0]);
+        assert_eq!(spread, Spread { median: 2.0, min: 1.0, max: 4.0 });
+        assert_eq!(spread.map(|y| 8.0 / y), Spread { median: 4.0, min: 2.0, max: 8.0 });
     }
 }

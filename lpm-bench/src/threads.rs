@@ -6,14 +6,14 @@
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::measure::cpu_s;
-use crate::table::{Clock, Looker, Measurable, Sweep, calls};
+use crate::table::{Clock, Looker, Sweep, calls};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
 /// Calls that a thread takes at once: about 10 us of work, so that neither taking them nor the end of a sweep costs much.
-const CALLS_A_PART: usize = 16;
+pub(crate) const CALLS_A_PART: usize = 16;
 /// Spins between two yields of a thread that waits for the others.
 const SPINS_A_YIELD: u32 = 1 << 10;
 
@@ -26,6 +26,7 @@ struct PinnedLooker {
 /// Threads that share each sweep.
 pub(crate) struct Threads {
     lanes: Vec<PinnedLooker>,
+    calls_a_part: usize,
 }
 
 /// One thread's share of a sweep: when it ran, and its CPU seconds.
@@ -44,16 +45,22 @@ struct Deal {
 }
 
 impl Threads {
-    /// `count` threads (at least one) over `table`, pinned to `cpus` in turn, or not pinned if there are none.
+    /// `count` threads (at least one), each with a looker that `make` makes, pinned to `cpus` in turn, or not pinned if there are none.
+    /// A thread takes `calls_a_part` calls at once.
     ///
     /// # Errors
-    /// As [`Measurable::looker`].
-    pub(crate) fn new(table: &mut dyn Measurable, count: usize, cpus: &[usize]) -> Result<Self, Fault> {
+    /// What `make` says.
+    pub(crate) fn new(
+        count: usize,
+        cpus: &[usize],
+        calls_a_part: usize,
+        mut make: impl FnMut() -> Result<Box<dyn Looker>, Fault>,
+    ) -> Result<Self, Fault> {
         let mut lane = |at: usize| -> Result<PinnedLooker, Fault> {
             let cpu = (!cpus.is_empty()).then(|| cpus[at % cpus.len()]);
-            Ok(PinnedLooker { looker: table.looker()?, cpu })
+            Ok(PinnedLooker { looker: make()?, cpu })
         };
-        Ok(Self { lanes: (0..count.max(1)).map(&mut lane).collect::<Result<_, _>>()? })
+        Ok(Self { lanes: (0..count.max(1)).map(&mut lane).collect::<Result<_, _>>()?, calls_a_part })
     }
 }
 
@@ -103,7 +110,7 @@ impl Looker for Threads {
     }
 
     fn timed(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<Sweep, Fault> {
-        let (all, part) = (self.lanes.len(), call.max(1) * CALLS_A_PART);
+        let (all, part) = (self.lanes.len(), call.max(1) * self.calls_a_part);
         let deal = Deal { next: range.start.into(), end: range.end, part, ready: AtomicUsize::new(0) };
         let stints = each(&mut self.lanes, |_, lane| {
             let pinned = crate::pin(lane.cpu);
@@ -155,6 +162,7 @@ impl Looker for Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Measurable;
     use crate::table::tests::{Liar, oracle};
     use crate::tables::RouteSet;
     use fib::Family;
@@ -169,14 +177,21 @@ mod tests {
             let mut table = oracle(&tables, family, 64);
             let wanted = table.looker().unwrap().answers(&keys, 64).unwrap();
             for count in [1, 2, 3, 7] {
-                let mut threads = Threads::new(&mut table, count, &[]).unwrap();
+                let mut threads = Threads::new(count, &[], CALLS_A_PART, || table.looker()).unwrap();
                 assert_eq!(threads.answers(&keys, 64).unwrap(), wanted, "{count} threads");
                 assert_eq!((threads.threads(), threads.clock()), (count, Clock::Wall));
                 let sweep = threads.timed(&keys, 0..1000, 64).unwrap();
                 assert!(sweep.took_s > 0.0 && sweep.on_cpu > 0.0, "{sweep:?}");
             }
             let few = KeySet::make(&Traffic::Table, family, &tables, 3, 1, false).unwrap();
-            assert_eq!(Threads::new(&mut table, 7, &[]).unwrap().answers(&few, 64).unwrap().len(), 3);
+            assert_eq!(
+                Threads::new(7, &[], CALLS_A_PART, || table.looker())
+                    .unwrap()
+                    .answers(&few, 64)
+                    .unwrap()
+                    .len(),
+                3
+            );
         }
     }
 
@@ -185,7 +200,7 @@ mod tests {
         let tables = RouteSet::of_routes(&["10.0.0.0/8 1"]);
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 1000, 1, false).unwrap();
         let mut honest = oracle(&tables, Family::V4, 64);
-        let mut threads = Threads::new(&mut honest, 3, &[]).unwrap();
+        let mut threads = Threads::new(3, &[], CALLS_A_PART, || honest.looker()).unwrap();
         threads.lanes[2].looker = Liar(oracle(&tables, Family::V4, 64)).looker().unwrap();
         let answers = threads.answers(&keys, 64).unwrap();
         assert_eq!(answers.iter().filter(|answer| **answer != 1).count(), 1);
@@ -211,7 +226,8 @@ mod tests {
         let tables = RouteSet::of_routes(&["10.0.0.0/8 1"]);
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 10_000, 1, false).unwrap();
         let allowed: Vec<_> = core_affinity::get_core_ids().unwrap().iter().map(|core| core.id).collect();
-        let mut threads = Threads::new(&mut oracle(&tables, Family::V4, 64), 3, &allowed).unwrap();
+        let mut threads =
+            Threads::new(3, &allowed, CALLS_A_PART, || oracle(&tables, Family::V4, 64).looker()).unwrap();
         threads.lanes.iter_mut().for_each(|lane| lane.looker = Box::new(Scribe(&SWEPT)));
         threads.sweep(&keys, 10..9_999, 64).unwrap();
         let mut swept = SWEPT.lock().unwrap().clone();

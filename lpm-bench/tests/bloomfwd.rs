@@ -42,7 +42,9 @@ fn every_figure_is_made_and_every_answer_right() {
             (&document["quick"], document["paper"].as_str().unwrap().contains("Bloomfwd")),
             (&true.into(), true)
         );
-        assert!(!array(&document, "beside").is_empty() && !array(&document, "rows").is_empty(), "{name}");
+        assert!(!array(&document, "rows").is_empty(), "{name}");
+        every_number_is_a_claim_s(name, &document);
+        assert!(name.starts_with("table") || !array(&document, "traffic").is_empty(), "{name}");
         assert!(document["note"].as_str().is_some_and(|note| !note.is_empty()), "{name}");
         for panel in array(&document, "panels") {
             let points: Vec<_> =
@@ -73,16 +75,29 @@ fn every_figure_is_made_and_every_answer_right() {
     }
 }
 
+/// Every claim of a figure that was made got a number handed in, and every number without a claim has a unit of its own.
+fn every_number_is_a_claim_s(name: &str, document: &serde_json::Value) {
+    for claim in array(document, "claims") {
+        assert!(!array(claim, "ours").is_empty(), "{name}: {claim}");
+        assert!(claim["verdict"].is_string() && claim["section"].is_string(), "{name}: {claim}");
+    }
+    for own in array(document, "own") {
+        assert!(own["unit"] != "", "{name}: no claim has the words of {own}");
+    }
+}
+
 #[test]
 fn every_cell_of_table_5_is_the_paper_s() {
     let folder = tempfile::tempdir().unwrap();
     let done = bloomfwd("--generate v4=100 --figures table5", folder.path());
     assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
     let document = json(folder.path(), "table5");
-    let cells = array(&document, "beside");
+    let cells = array(&document, "claims");
     assert_eq!(cells.len(), 7 * 2 * 5 * 2, "tables, groups, rates, m and k");
     for cell in cells {
-        assert_eq!((&cell["paper"][0], array(cell, "paper").len()), (&cell["ours"], 1), "{cell}");
+        let paper = (&cell["paper"][0], array(cell, "paper").len());
+        assert_eq!(paper, (&cell["ours"][0]["value"], 1), "{cell}");
+        assert_eq!((&cell["verdict"], &cell["rule"]), (&"reproduced".into(), &"count".into()), "{cell}");
     }
     assert!(String::from_utf8_lossy(&done.stdout).contains("140 of 140 numbers are the paper's"));
 }

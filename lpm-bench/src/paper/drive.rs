@@ -7,10 +7,38 @@ use crate::table::Fed;
 use crate::updates::Player;
 use fib::{EngineError, EngineReader};
 use hdrhistogram::Histogram;
+use lpm_bench::stats::Spread;
+use serde::Serialize;
 use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// What the rounds of a closed loop gave.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct DrivenRounds {
+    /// Millions of lookups per second of wall time.
+    pub(super) mlps: Spread,
+    /// The mean time from submit to answers, microseconds.
+    pub(super) mean_us: Spread,
+    /// The 99th percentile of this time, microseconds.
+    pub(super) p99_us: Spread,
+    /// The number of batches.
+    batches: u64,
+}
+
+impl DrivenRounds {
+    /// Of `rounds`, at least one.
+    pub(super) fn of(rounds: &[Driven]) -> Self {
+        let spread = |of: fn(&Driven) -> f64| Spread::of(&rounds.iter().map(of).collect::<Vec<_>>());
+        Self {
+            mlps: spread(|one| one.mlps),
+            mean_us: spread(|one| one.mean_us),
+            p99_us: spread(|one| one.p99_us),
+            batches: rounds.iter().map(|one| one.batches).sum(),
+        }
+    }
+}
 
 /// The result of a closed loop.
 #[derive(Debug)]

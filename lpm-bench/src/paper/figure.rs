@@ -1,15 +1,17 @@
-//! The data of a figure: series of points, rows for tables, and the paper's numbers beside ours.
+//! The data of a figure: series of points, rows for tables, and our numbers for the paper's claims.
 
+use super::claims::{Claim, Judged, Ours};
 use crate::check::Sample;
 use crate::fault::Fault;
 use crate::host::{Build, HostFacts};
 use crate::table::Looker;
 use fib::Family;
-use serde::Serialize;
+use lpm_bench::stats::Spread;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// The most numbers of the paper that are all printed. Of a longer list, only those that differ from ours are.
+/// The most claims that are all printed. Of a longer list, only those are whose number is not exactly the paper's.
 const LIST_MAX: usize = 40;
 
 /// A figure or a table of the paper, made here.
@@ -23,13 +25,17 @@ pub(crate) struct Figure {
     pub(crate) x_log: bool,
     /// Names of the positions on the x axis if they are not numbers; position 0 has the first name.
     pub(crate) x_names: Vec<String>,
+    /// What was looked up or applied.
+    pub(crate) traffic: Vec<String>,
     /// Graphs over the same x axis.
     pub(crate) panels: Vec<Panel>,
     /// The measurements, row by row.
     pub(crate) rows: Vec<Value>,
-    /// The paper's numbers, and ours if they are comparable.
-    pub(crate) beside: Vec<Beside>,
-    /// An explanation of the numbers.
+    /// The paper's numbers, judged by ours.
+    pub(crate) claims: Vec<Judged>,
+    /// Our numbers, until they are sorted to claims; then those for which the paper has none.
+    pub(crate) own: Vec<Own>,
+    /// How to read the numbers.
     pub(crate) note: String,
     /// Why the figure, or a part that needs other hardware, was not made.
     pub(crate) skipped: Option<String>,
@@ -55,23 +61,35 @@ pub(crate) struct Panel {
 pub(crate) struct PanelLine {
     /// Its name.
     pub(crate) name: String,
-    /// x and y.
-    pub(crate) points: Vec<(f64, f64)>,
+    /// Its points.
+    pub(crate) points: Vec<Point>,
 }
 
-/// A number of the paper, and ours.
+/// A point; in JSON `[x, median, min, max]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Point {
+    /// Its place on the x axis.
+    pub(crate) x: f64,
+    /// What its rounds gave.
+    pub(crate) y: Spread,
+}
+
+impl Serialize for Point {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        [self.x, self.y.median, self.y.min, self.y.max].serialize(serializer)
+    }
+}
+
+/// A number of ours before it is sorted to a claim, or for which the paper states none.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Beside {
+pub(crate) struct Own {
+    /// The number.
+    #[serde(flatten)]
+    ours: Ours,
     /// What was counted or measured.
-    pub(crate) what: String,
-    /// The unit.
-    pub(crate) unit: &'static str,
-    /// The paper's number. Two are a range; none means that the paper shows the result but states no number.
-    pub(crate) paper: Vec<f64>,
-    /// The paper's section.
-    pub(crate) section: &'static str,
-    /// Our number.
-    pub(crate) ours: Option<f64>,
+    what: String,
+    /// Its unit.
+    unit: &'static str,
 }
 
 /// The file of a figure.
@@ -94,8 +112,8 @@ pub(crate) struct Document<'a> {
     pub(crate) build: Build,
     /// The command line.
     pub(crate) arguments: Vec<String>,
-    /// The seed.
-    pub(crate) seed: u64,
+    /// The seeds of each stream of keys.
+    pub(crate) seeds: [u64; 2],
     /// The data sets.
     pub(crate) data: Vec<Value>,
 }
@@ -120,16 +138,44 @@ impl Figure {
         Self { title: id.into(), skipped: Some(reason), ..Self::default() }
     }
 
-    /// Adds a number of the paper, and ours.
-    pub(crate) fn said(
+    /// Hands in our number for the claim with the words `what`.
+    pub(crate) fn ours(&mut self, what: &str, value: impl Into<Option<f64>>) {
+        self.ours_of(what, "", value);
+    }
+
+    /// As [`Self::ours`], of one of several forms: the paper's own form comes first.
+    pub(crate) fn ours_of(&mut self, what: &str, of: &str, value: impl Into<Option<f64>>) {
+        self.own(what, of, "", value);
+    }
+
+    /// Hands in a number for which the paper has none.
+    pub(crate) fn own(&mut self, what: &str, of: &str, unit: &'static str, value: impl Into<Option<f64>>) {
+        let ours = Ours { of: of.into(), value: value.into() };
+        self.own.push(Own { ours, what: what.into(), unit });
+    }
+
+    /// Adds a cell of the paper's `table`, beside ours.
+    pub(crate) fn cell(
         &mut self,
-        what: impl Into<String>,
-        paper: &[f64],
+        table: &'static str,
+        what: String,
+        paper: f64,
         unit: &'static str,
-        section: &'static str,
         ours: Option<f64>,
     ) {
-        self.beside.push(Beside { what: what.into(), unit, paper: paper.to_vec(), section, ours });
+        let ours = vec![Ours { of: String::new(), value: ours }];
+        self.claims.push(Judged::new(Claim::of_table(table, what, vec![paper], unit), ours));
+    }
+
+    /// Judges `claims` by the numbers that were handed in.
+    pub(crate) fn judge(&mut self, claims: impl IntoIterator<Item = Claim>) {
+        for claim in claims {
+            let (ours, own) =
+                std::mem::take(&mut self.own).into_iter().partition(|one| one.what == claim.what);
+            self.own = own;
+            let ours: Vec<Own> = ours;
+            self.claims.push(Judged::new(claim, ours.into_iter().map(|one| one.ours).collect()));
+        }
     }
 
     /// Compares a looker's answers with the oracle's, in calls as long as it takes, and counts them.
@@ -150,11 +196,6 @@ impl Figure {
         self
     }
 
-    /// The x at which the line `name` of a panel is greatest.
-    pub(crate) fn best_x(&self, panel: usize, name: &str) -> Option<f64> {
-        self.panels.get(panel)?.best(name).map(|(x, _)| x)
-    }
-
     /// Whether there is anything to draw.
     pub(crate) fn has_points(&self) -> bool {
         self.panels.iter().any(|panel| panel.series.iter().any(|line| !line.points.is_empty()))
@@ -165,24 +206,26 @@ impl Figure {
         let mut text = format!("{id}: {} ({took_s:.1} s)\n", self.title);
         for panel in &self.panels {
             for line in panel.series.iter().filter(|line| !line.points.is_empty()) {
-                let best = line.points.iter().map(|(_, y)| *y).fold(f64::NEG_INFINITY, f64::max);
-                let _ = writeln!(
-                    text,
-                    "  {}, {}: {} points, at most {best:.2}",
-                    line.name,
-                    panel.y,
-                    line.points.len()
-                );
+                let best = line.best().map_or(f64::NAN, |point| point.y.median);
+                let (name, y, count) = (&line.name, &panel.y, line.points.len());
+                let _ = writeln!(text, "  {name}, {y}: {count} points, at most {best:.2}");
             }
         }
-        // A long list is a table of the paper: numbers of ours that equal the paper's are not printed.
-        let shown = |beside: &&Beside| self.beside.len() <= LIST_MAX || !beside.is_equal();
-        for beside in self.beside.iter().filter(shown) {
-            let _ = writeln!(text, "  {}", beside.text());
+        let is_exact = |one: &&Judged| one.ratio.is_some_and(|ratio| ratio.total_cmp(&1.0).is_eq());
+        for claim in self.claims.iter().filter(|one| self.claims.len() <= LIST_MAX || !is_exact(one)) {
+            let _ = writeln!(text, "  {}", claim.text());
         }
-        let equal = self.beside.iter().filter(|beside| beside.is_equal()).count();
-        if self.beside.len() > LIST_MAX && equal > 0 {
-            let _ = writeln!(text, "  {equal} of {} numbers are the paper's", self.beside.len());
+        let exact = self.claims.iter().filter(is_exact).count();
+        if self.claims.len() > LIST_MAX && exact > 0 {
+            let _ = writeln!(text, "  {exact} of {} numbers are the paper's", self.claims.len());
+        }
+        for Own { ours: Ours { of, value, .. }, what, unit } in &self.own {
+            let of = if of.is_empty() { String::new() } else { format!("{of}: ") };
+            let value = value.map_or("-".to_owned(), |value| format!("{value:.2} {unit}"));
+            let _ = writeln!(text, "  {of}{what}: {}; the paper has no number", value.trim_end());
+        }
+        for traffic in &self.traffic {
+            let _ = writeln!(text, "  traffic: {traffic}");
         }
         if self.wrong > 0 {
             let _ = writeln!(text, "  WRONG: {} of {} answers", self.wrong, self.checked);
@@ -191,27 +234,6 @@ impl Figure {
             let _ = writeln!(text, "  {}", self.note);
         }
         text
-    }
-}
-
-impl Beside {
-    /// Whether our number equals the paper's exactly.
-    fn is_equal(&self) -> bool {
-        matches!((self.paper.as_slice(), self.ours), ([paper], Some(ours)) if paper.total_cmp(&ours).is_eq())
-    }
-
-    /// The printed line.
-    fn text(&self) -> String {
-        let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
-        let paper = match self.paper.as_slice() {
-            [] => "the paper has no number".to_owned(),
-            numbers => {
-                let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
-                format!("paper {}{unit}", numbers.join(" to "))
-            }
-        };
-        let ours = self.ours.map_or("-".to_owned(), |ours| format!("{ours:.2}{unit}"));
-        format!("{}: {paper}, here {ours}", self.what)
     }
 }
 
@@ -227,27 +249,59 @@ impl Panel {
     }
 
     /// Adds a point to the line `name`.
-    pub(crate) fn add(&mut self, name: &str, x: f64, y: f64) {
+    pub(crate) fn add(&mut self, name: &str, x: f64, y: impl Into<Spread>) {
+        let point = Point { x, y: y.into() };
         match self.series.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.points.push((x, y)),
-            None => self.series.push(PanelLine { name: name.into(), points: vec![(x, y)] }),
+            Some(line) => line.points.push(point),
+            None => self.series.push(PanelLine { name: name.into(), points: vec![point] }),
         }
     }
 
-    /// The y of the line `name` at `x`.
+    /// The line `name`.
+    pub(crate) fn line(&self, name: &str) -> Option<&PanelLine> {
+        self.series.iter().find(|line| line.name == name)
+    }
+
+    /// The median of the line `name` at `x`.
     pub(crate) fn at(&self, name: &str, x: f64) -> Option<f64> {
-        let line = self.series.iter().find(|line| line.name == name)?;
-        line.points.iter().find(|(at, _)| (*at - x).abs() < 1e-9).map(|(_, y)| *y)
+        self.line(name)?.points.iter().find(|point| (point.x - x).abs() < 1e-9).map(|point| point.y.median)
     }
 
-    /// The greatest y of the line `name`.
+    /// The greatest median of the line `name`.
     pub(crate) fn most(&self, name: &str) -> Option<f64> {
-        self.best(name).map(|(_, y)| y)
+        self.line(name)?.best().map(|point| point.y.median)
     }
 
-    /// The point of the line `name` with the greatest y.
-    pub(crate) fn best(&self, name: &str) -> Option<(f64, f64)> {
-        let line = self.series.iter().find(|line| line.name == name)?;
-        line.points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))
+    /// Where that is.
+    pub(crate) fn best_x(&self, name: &str) -> Option<f64> {
+        self.line(name)?.best().map(|point| point.x)
     }
+
+    /// The line `one` over the line `other`, where both have a point.
+    pub(crate) fn ratios(&self, one: &str, other: &str) -> Vec<f64> {
+        let points = self.line(one).into_iter().flat_map(|line| &line.points);
+        points.filter_map(|point| Some(point.y.median / self.at(other, point.x)?)).collect()
+    }
+}
+
+impl PanelLine {
+    /// The point with the greatest median.
+    pub(crate) fn best(&self) -> Option<&Point> {
+        self.points.iter().max_by(|a, b| a.y.median.total_cmp(&b.y.median))
+    }
+}
+
+/// The greatest of `values`, if there is any.
+pub(crate) fn most(values: &[f64]) -> Option<f64> {
+    values.iter().copied().reduce(f64::max)
+}
+
+/// The least of `values`, if there is any.
+pub(crate) fn least(values: &[f64]) -> Option<f64> {
+    values.iter().copied().reduce(f64::min)
+}
+
+/// `one` over `other`.
+pub(crate) fn over(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    Some(one? / other?)
 }

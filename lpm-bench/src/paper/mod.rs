@@ -1,18 +1,20 @@
 //! `lpm-bench paper`: the figures and tables of a paper on this host, beside the paper's own numbers.
 //!
 //! ```text
-//! data sets -> each figure's function -> figure: graphs, rows, the paper's numbers beside ours -> JSON, SVG
+//! data sets -> each figure's function -> figure: graphs, rows, our numbers -> judged by the claims -> JSON, SVG
 //! ```
 //! | module | what lives there |
 //! |---|---|
 //! | `gamt` | the series of the GAMT paper |
 //! | `bloomfwd` | the series of the Bloomfwd paper |
 //! | `data` | the data sets: routes and updates |
-//! | `figure` | the data of a figure: series, rows, the paper's numbers beside ours |
+//! | `claims` | the numbers that the documents state, and how ours are judged |
+//! | `figure` | the data of a figure: series, rows, our numbers for the claims |
 //! | `drive` | a closed loop of batches in flight on an engine, timed |
 //! | `picture` | a figure as SVG |
 
 mod bloomfwd;
+mod claims;
 mod data;
 mod drive;
 mod figure;
@@ -25,6 +27,7 @@ use crate::fault::{FAILED, Fault};
 use crate::host::{Build, HostFacts};
 use crate::keys::KeySet;
 use crate::tables::RouteSet;
+use claims::Claim;
 use data::DataSet;
 use fib::Family;
 use fib::output::write_json;
@@ -32,8 +35,9 @@ use fib::traffic::Traffic;
 use figure::{Document, Figure};
 use indicatif::ProgressBar;
 use lpm_bench::progress::wheel;
-use lpm_bench::stats::median;
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// The number of answers compared with the oracle's: the first of a stream, and as many drawn at random.
@@ -43,6 +47,8 @@ const CHECKED: usize = 4096;
 struct Paper {
     /// Its title, which is in every output file.
     title: &'static str,
+    /// The numbers that it states.
+    claims: &'static str,
     /// Data sets to generate if neither the command line nor `FWD_DATA` has any: name and specification.
     generated: &'static [(&'static str, &'static str)],
     /// Whether its data sets have updates.
@@ -90,6 +96,8 @@ struct Bench<'a> {
     host: HostFacts,
     /// The progress, which is drawn on a terminal only.
     progress: ProgressBar,
+    /// What the figure in the making has looked up and applied.
+    traffic: Mutex<BTreeSet<String>>,
 }
 
 impl Bench<'_> {
@@ -99,9 +107,35 @@ impl Bench<'_> {
     }
 
     /// The keys of a stream.
-    fn stream(&self, set: &DataSet, family: Family, traffic: &Traffic) -> Result<KeySet, Fault> {
+    fn stream(&self, set: &DataSet, family: Family, traffic: &Traffic) -> Result<Stream, Fault> {
         self.tell(format!("draws {traffic} keys"));
-        KeySet::make(traffic, family, &set.tables, self.args.keys(), self.args.table.seed, false)
+        let keys = |seed| KeySet::make(traffic, family, &set.tables, self.args.keys(), seed, false);
+        let keys = self.seeds().map(keys).into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(self.stream_of(keys))
+    }
+
+    /// Keys that were drawn elsewhere, one set a seed.
+    fn stream_of(&self, keys: Vec<KeySet>) -> Stream {
+        if let Some(first) = keys.first() {
+            let (seeds, count) = (keys.len(), first.len());
+            self.name_traffic(format!(
+                "{} keys of {}, {seeds} seeds of {count}",
+                first.traffic,
+                first.family()
+            ));
+        }
+        Stream(keys)
+    }
+
+    /// Has the figure name what it looks up or applies.
+    fn name_traffic(&self, what: String) {
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner).insert(what);
+    }
+
+    /// The seeds of each stream.
+    const fn seeds(&self) -> [u64; 2] {
+        let seed = self.args.table.seed;
+        [seed, seed.wrapping_add(1)]
     }
 
     /// The keys of a stream that are checked.
@@ -129,6 +163,21 @@ impl Bench<'_> {
     }
 }
 
+/// The keys of one traffic, drawn with each seed.
+struct Stream(Vec<KeySet>);
+
+impl Stream {
+    /// Those of a round: the seeds take turns.
+    fn of_round(&self, round: usize) -> &KeySet {
+        &self.0[round % self.0.len()]
+    }
+
+    /// The traffic, as on the command line.
+    fn traffic(&self) -> &str {
+        &self.of_round(0).traffic
+    }
+}
+
 /// Makes the requested figures, and writes their files.
 ///
 /// # Errors
@@ -136,6 +185,7 @@ impl Bench<'_> {
 pub(crate) fn run(args: &PaperArgs) -> Result<u8, Fault> {
     let paper = args.series.paper();
     let wanted = wanted(paper, &args.figures)?;
+    let claims = paper.claims();
     std::fs::create_dir_all(&args.out).map_err(|source| write_fault(&args.out, source))?;
     let host = HostFacts::read();
     let mut sets = data::load(args, paper)?;
@@ -151,6 +201,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<u8, Fault> {
         device,
         host,
         progress: wheel("figures {spinner} {pos}/{len} {prefix} {msg} {elapsed}", wanted.len()),
+        traffic: Mutex::default(),
     };
     if !Build::THIS.is_optimised() {
         eprintln!("lpm-bench: warning: built with {}; its figures mean nothing", Build::THIS.profile);
@@ -160,10 +211,13 @@ pub(crate) fn run(args: &PaperArgs) -> Result<u8, Fault> {
         let start = Instant::now();
         bench.progress.set_prefix(known.id);
         bench.tell("");
-        let figure = match (&bench.device, known.device) {
+        let mut figure = match (&bench.device, known.device) {
             (Err(reason), DeviceNeed::Needed) => Figure::skipped(known.id, reason),
             _ => (known.make)(&bench)?,
         };
+        let traffic = std::mem::take(&mut *bench.traffic.lock().unwrap_or_else(PoisonError::into_inner));
+        figure.traffic = traffic.into_iter().collect();
+        figure.judge(claims.iter().filter(|claim| claim.figure == Some(known.id)).cloned());
         wrong += figure.wrong;
         let (paper, took_s) = (paper.title, start.elapsed().as_secs_f64());
         bench.progress.suspend(|| report(&bench, paper, known.id, &figure, took_s))?;
@@ -171,6 +225,13 @@ pub(crate) fn run(args: &PaperArgs) -> Result<u8, Fault> {
     }
     bench.progress.finish_and_clear();
     Ok(if wrong > 0 { FAILED } else { 0 })
+}
+
+impl Paper {
+    /// The numbers that it states.
+    fn claims(&self) -> Vec<Claim> {
+        Claim::parse_all(self.claims).unwrap_or_else(|line| unreachable!("a test reads every line: {line}"))
+    }
 }
 
 /// Whether there is a device: its name, or why not.
@@ -214,7 +275,7 @@ fn report(
         host: &bench.host,
         build: Build::THIS,
         arguments: std::env::args().skip(1).collect(),
-        seed: bench.args.table.seed,
+        seeds: bench.seeds(),
         data: bench.sets.iter().map(DataSet::summary).collect(),
     };
     let path = bench.args.out.join(format!("{id}.json"));
@@ -232,4 +293,22 @@ fn report(
 
 fn write_fault(path: &Path, source: std::io::Error) -> Fault {
     Fault::Write { path: path.display().to_string(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_claim_is_read_once_and_names_a_figure() {
+        for paper in [&gamt::PAPER, &bloomfwd::PAPER] {
+            let claims = Claim::parse_all(paper.claims).unwrap();
+            for (at, claim) in claims.iter().enumerate() {
+                let is_known = |id: &str| paper.known.iter().any(|known| known.id == id);
+                assert!(claim.figure.is_none_or(is_known), "{claim:?}");
+                let same = |other: &&Claim| (other.figure, &other.what) == (claim.figure, &claim.what);
+                assert!(!claims[at + 1..].iter().any(|other| same(&other)), "{claim:?}");
+            }
+        }
+    }
 }

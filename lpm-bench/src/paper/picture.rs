@@ -1,18 +1,36 @@
-//! A figure as SVG: one graph below the other.
+//! The graphs of a figure as SVG: a line with the spread of its rounds for each series, hollow marks where the paper states a number.
+//!
+//! Black is the colour of the text around the picture (`currentColor`), and there is no background, so that one picture suits a light
+//! page and a dark one.
 
 use super::figure::{Figure, Panel};
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use std::error::Error;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 /// Size of one graph, including the names of its lines.
 const SIZE: (u32, u32) = (1120, 480);
 /// The part of the width, at the right, that is kept for the names of the lines, so that they cover no line.
 const NAMES_WIDTH: u32 = 240;
+/// Colours that people tell apart, also those who see few colours, on white as on black (Okabe and Ito).
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(128, 128, 128),
+];
 
-/// Draws `figure` into `path`.
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Draws all graphs of `figure` into `path`, one below the other.
 ///
 /// # Errors
 /// What the backend says, or the system when the file cannot be written.
@@ -21,98 +39,145 @@ pub(super) fn draw(figure: &Figure, path: &Path) -> io::Result<()> {
     fib::output::write_whole(path, |out| out.write_all(picture.as_bytes()))
 }
 
-fn picture(figure: &Figure) -> Result<String, Box<dyn Error + Send + Sync>> {
-    let panels: Vec<&Panel> = figure
-        .panels
-        .iter()
-        .filter(|panel| panel.series.iter().any(|line| !line.points.is_empty()))
-        .collect();
+fn picture(figure: &Figure) -> Drawn<String> {
+    let has_points = |panel: &Panel| panel.series.iter().any(|line| !line.points.is_empty());
+    let panels: Vec<_> = figure.panels.iter().enumerate().filter(|(_, panel)| has_points(panel)).collect();
     let height = SIZE.1 * u32::try_from(panels.len()).unwrap_or(1);
     let mut picture = String::new();
     let area = SVGBackend::with_string(&mut picture, (SIZE.0, height)).into_drawing_area();
-    area.fill(&WHITE).map_err(said)?;
-    for (panel, area) in panels.iter().zip(area.split_evenly((panels.len(), 1))) {
-        graph(figure, panel, &area)?;
+    for ((at, panel), area) in panels.iter().zip(area.split_evenly((panels.len(), 1))) {
+        let graph = Graph { figure, panel, marks: marks(figure, *at) };
+        graph.draw(&area)?;
     }
     area.present().map_err(said)?;
     drop(area);
-    Ok(picture)
+    Ok(picture.replace("\"#000000\"", "\"currentColor\""))
+}
+
+/// The numbers that the paper states of the graph `at`: x, y.
+fn marks(figure: &Figure, at: usize) -> Vec<(f64, f64)> {
+    let marks = figure.claims.iter().filter_map(|judged| Some((judged.claim.mark?, &judged.claim.paper)));
+    let of_this = marks.filter(|((panel, _), _)| *panel == at);
+    of_this.flat_map(|((_, x), paper)| paper.iter().map(move |y| (x, *y))).collect()
 }
 
 fn said(error: impl std::fmt::Display) -> Box<dyn Error + Send + Sync> {
     error.to_string().into()
 }
 
-fn graph(
-    figure: &Figure,
-    panel: &Panel,
-    area: &DrawingArea<SVGBackend<'_>, Shift>,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let (area, names) = area.split_horizontally(SIZE.0 - NAMES_WIDTH);
-    // A logarithmic axis is a linear axis of logarithms, with x at least 1, so that 0 updates and one key have a position.
-    let place = |x: f64| if figure.x_log { x.max(1.0).log2() } else { x };
-    let height = |y: f64| if panel.y_log { y.max(f64::MIN_POSITIVE).log10() } else { y };
-    let points = || panel.series.iter().flat_map(|line| line.points.iter());
-    let (low, high) =
-        points().map(|(x, _)| place(*x)).fold((f64::MAX, f64::MIN), |(a, b), x| (a.min(x), b.max(x)));
-    let heights = || points().map(|(_, y)| height(*y)).filter(|y| y.is_finite());
-    let y_range = if panel.y_log {
-        let (low, high) = heights().fold((f64::MAX, f64::MIN), |(a, b), y| (a.min(y), b.max(y)));
-        low.min(high) - 0.1..high.max(low.min(high) + 0.1) + 0.1
-    } else {
-        0.0..(heights().fold(0.0, f64::max) * 1.08).max(1e-9)
-    };
-    let margin = ((high - low) * 0.03).max(0.1);
-    let mut chart = ChartBuilder::on(&area)
-        .caption(&figure.title, ("sans-serif", 18))
-        .margin(12)
-        .x_label_area_size(40)
-        .y_label_area_size(70)
-        .build_cartesian_2d(low - margin..high + margin, y_range)
-        .map_err(said)?;
-    let label = |x: &f64| x_label(figure, *x);
-    let y_label = |y: &f64| if panel.y_log { digits(10_f64.powf(*y)) } else { digits(*y) };
-    chart
-        .configure_mesh()
-        .x_desc(figure.x.as_str())
-        .y_desc(panel.y.as_str())
-        .x_label_formatter(&label)
-        .y_label_formatter(&y_label)
-        .light_line_style(WHITE)
-        .draw()
-        .map_err(said)?;
-    for (at, line) in panel.series.iter().enumerate() {
-        let colour = Palette99::pick(at).to_rgba();
-        let points: Vec<_> = line.points.iter().map(|(x, y)| (place(*x), height(*y))).collect();
-        chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2))).map_err(said)?;
-        let dots = points.iter().map(|point| Circle::new(*point, 3, colour.filled()));
-        chart.draw_series(dots).map_err(said)?;
-    }
-    name_lines(panel, &names)
+/// One graph of a figure.
+struct Graph<'a> {
+    figure: &'a Figure,
+    panel: &'a Panel,
+    marks: Vec<(f64, f64)>,
 }
 
-/// The names of a graph's lines, one below the other.
-fn name_lines(
-    panel: &Panel,
-    area: &DrawingArea<SVGBackend<'_>, Shift>,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let style = ("sans-serif", 12).into_font();
-    for (at, line) in panel.series.iter().enumerate() {
-        let colour = Palette99::pick(at).to_rgba();
-        let y = 50 + 18 * i32::try_from(at).unwrap_or(0);
-        area.draw(&PathElement::new([(4, y), (22, y)], colour.stroke_width(2))).map_err(said)?;
-        area.draw(&Text::new(line.name.as_str(), (28, y - 6), style.clone())).map_err(said)?;
+impl Graph<'_> {
+    /// A logarithmic axis has no 0: 0 updates and one key stand at 1.
+    fn place(&self, x: f64) -> f64 {
+        if self.figure.x_log { x.max(1.0) } else { x }
     }
-    Ok(())
+
+    fn draw(&self, area: &Area<'_>) -> Drawn<()> {
+        let (area, names) = area.split_horizontally(SIZE.0 - NAMES_WIDTH);
+        self.name_lines(&names)?;
+        let points = || self.panel.series.iter().flat_map(|line| &line.points);
+        let xs = points().map(|point| point.x).chain(self.marks.iter().map(|(x, _)| *x));
+        let x = range(xs.map(|x| self.place(x)));
+        let ys =
+            points().flat_map(|point| [point.y.min, point.y.max]).chain(self.marks.iter().map(|(_, y)| *y));
+        let is_drawn = |y: &f64| y.is_finite() && (!self.panel.y_log || *y > 0.0);
+        let y = range(ys.filter(is_drawn));
+        let margin = ((x.end - x.start) * 0.03).max(0.1);
+        let x_linear = x.start - margin..x.end + margin;
+        let x_log = (x.start / 1.2..x.end * 1.2).log_scale().base(2.0);
+        let y_linear = y.start.min(0.0)..(y.end * 1.08).max(1e-9);
+        let y_log = (y.start / 1.2..y.end * 1.2).log_scale();
+        match (self.figure.x_log, self.panel.y_log) {
+            (false, false) => self.plot(&area, x_linear, y_linear),
+            (false, true) => self.plot(&area, x_linear, y_log),
+            (true, false) => self.plot(&area, x_log, y_linear),
+            (true, true) => self.plot(&area, x_log, y_log),
+        }
+    }
+
+    fn plot<X, Y>(&self, area: &Area<'_>, x: X, y: Y) -> Drawn<()>
+    where
+        X: AsRangedCoord<Value = f64>,
+        Y: AsRangedCoord<Value = f64>,
+        X::CoordDescType: ValueFormatter<f64>,
+        Y::CoordDescType: ValueFormatter<f64>,
+    {
+        let mut chart = ChartBuilder::on(area)
+            .caption(&self.figure.title, ("sans-serif", 18))
+            .margin(12)
+            .x_label_area_size(40)
+            .y_label_area_size(70)
+            .build_cartesian_2d(x, y)
+            .map_err(said)?;
+        chart
+            .configure_mesh()
+            .x_desc(self.figure.x.as_str())
+            .y_desc(self.panel.y.as_str())
+            .x_label_formatter(&|x| x_label(self.figure, *x))
+            .y_label_formatter(&|y| digits(*y))
+            .bold_line_style(BLACK.mix(0.15))
+            .light_line_style(TRANSPARENT)
+            .draw()
+            .map_err(said)?;
+        for (at, line) in self.panel.series.iter().enumerate() {
+            let colour = COLOURS[at % COLOURS.len()];
+            let points: Vec<_> = line.points.iter().map(|point| (self.place(point.x), point.y)).collect();
+            let medians = || points.iter().map(|(x, y)| (*x, y.median));
+            if at < COLOURS.len() {
+                chart.draw_series(LineSeries::new(medians(), colour.stroke_width(2))).map_err(said)?;
+            } else {
+                chart
+                    .draw_series(DashedLineSeries::new(medians(), 6, 4, colour.stroke_width(2)))
+                    .map_err(said)?;
+            }
+            chart.draw_series(medians().map(|point| Circle::new(point, 3, colour.filled()))).map_err(said)?;
+            let spread = points.iter().filter(|(_, y)| y.max > y.min);
+            let spread =
+                spread.map(|(x, y)| PathElement::new([(*x, y.min), (*x, y.max)], colour.stroke_width(1)));
+            chart.draw_series(spread).map_err(said)?;
+        }
+        let marks =
+            self.marks.iter().map(|(x, y)| Circle::new((self.place(*x), *y), 6, BLACK.stroke_width(2)));
+        chart.draw_series(marks).map_err(said)?;
+        Ok(())
+    }
+
+    /// The names of the lines, one below the other, and what a hollow mark is.
+    fn name_lines(&self, area: &Area<'_>) -> Drawn<()> {
+        let style = ("sans-serif", 12).into_font();
+        let place = |at: usize| 50 + 18 * i32::try_from(at).unwrap_or(0);
+        for (at, line) in self.panel.series.iter().enumerate() {
+            let (colour, y) = (COLOURS[at % COLOURS.len()], place(at));
+            // Half a line stands for a dashed one.
+            let end = if at < COLOURS.len() { 22 } else { 12 };
+            area.draw(&PathElement::new([(4, y), (end, y)], colour.stroke_width(2))).map_err(said)?;
+            area.draw(&Text::new(line.name.as_str(), (28, y - 6), style.clone())).map_err(said)?;
+        }
+        if !self.marks.is_empty() {
+            let y = place(self.panel.series.len());
+            area.draw(&Circle::new((13, y), 6, BLACK.stroke_width(2))).map_err(said)?;
+            area.draw(&Text::new("the paper's number", (28, y - 6), style)).map_err(said)?;
+        }
+        Ok(())
+    }
+}
+
+/// From the least to the greatest of `values`.
+fn range(values: impl Iterator<Item = f64>) -> Range<f64> {
+    let (low, high) =
+        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), one| (low.min(one), high.max(one)));
+    if low <= high { low..high } else { 1.0..1.0 }
 }
 
 fn x_label(figure: &Figure, x: f64) -> String {
-    if figure.x_log {
-        return human(x.exp2());
-    }
     if figure.x_names.is_empty() {
-        // A tick between two integers would be labelled like one of them, so it has no label.
-        return if (x - x.round()).abs() < 1e-6 { human(x) } else { String::new() };
+        return if figure.x_log { binary(x) } else { digits(x) };
     }
     #[expect(
         clippy::cast_possible_truncation,
@@ -121,22 +186,20 @@ fn x_label(figure: &Figure, x: f64) -> String {
     )]
     let at = x.round().max(0.0) as usize;
     // A tick between two positions has no label.
-    if (x - x.round()).abs() < 1e-6 {
-        figure.x_names.get(at).cloned().unwrap_or_default()
-    } else {
-        String::new()
+    let name = figure.x_names.get(at).filter(|_| (x - x.round()).abs() < 1e-6);
+    name.cloned().unwrap_or_default()
+}
+
+/// A power of two with a unit of 1024s.
+fn binary(x: f64) -> String {
+    match x {
+        x if x >= 1_048_576.0 => format!("{}Mi", digits(x / 1_048_576.0)),
+        x if x >= 1024.0 => format!("{}Ki", digits(x / 1024.0)),
+        _ => digits(x),
     }
 }
 
-fn human(x: f64) -> String {
-    match x.abs() {
-        x_abs if x_abs >= 1e6 => format!("{:.0}M", x / 1e6),
-        x_abs if x_abs >= 1e4 => format!("{:.0}k", x / 1e3),
-        _ => format!("{:.0}", x),
-    }
-}
-
-/// As [`human`], with up to two decimals, so that neighbours on an axis differ.
+/// A number with up to two decimals and a unit of thousands.
 fn digits(y: f64) -> String {
     let (value, unit) = match y.abs() {
         y_abs if y_abs >= 1e9 => (y / 1e9, "G"),
@@ -151,7 +214,9 @@ fn digits(y: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::claims::Claim;
     use super::*;
+    use lpm_bench::stats::Spread;
 
     #[test]
     fn a_figure_becomes_a_picture_with_its_lines_named() {
@@ -159,16 +224,32 @@ mod tests {
         let path = folder.path().join("f.svg");
         let mut panel = Panel::new("million lookups a second");
         for x in 0..5_u32 {
-            panel.add("GAMT", f64::from(1 << x), f64::from(x));
+            panel.add("GAMT", f64::from(1 << x), Spread::of(&[f64::from(x), f64::from(x + 1)]));
             panel.add("GALE", f64::from(1 << x), 2.0);
         }
         let mut figure = Figure::new("A title", "keys a batch");
         figure.x_log = true;
         figure.panels = vec![panel.clone(), Panel { y_log: true, ..panel }];
+        figure.judge(Claim::parse_all("fig | 1 | most | 7 | Mlps | rate | 0 at 4").unwrap());
         draw(&figure, &path).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        for words in ["<svg", "GAMT", "GALE", "A title", "keys a batch", "polyline"] {
+        for words in ["<svg", "GAMT", "GALE", "A title", "keys a batch", "polyline", "currentColor"] {
             assert!(text.contains(words), "{words}");
         }
+        // The mark and its name, in the first graph alone.
+        assert_eq!(
+            text.matches("the paper&apos;s number").count() + text.matches("the paper's number").count(),
+            1
+        );
+        assert_eq!(text.matches("r=\"6\"").count(), 2);
+    }
+
+    #[test]
+    fn ticks_have_short_names() {
+        for (value, name) in [(0.0, "0"), (4096.0, "4096"), (16_384.0, "16.38k"), (2e6, "2M"), (0.25, "0.25")]
+        {
+            assert_eq!(digits(value), name);
+        }
+        assert_eq!([4.0, 16_384.0, 16_777_216.0].map(binary), ["4", "16Ki", "16Mi"]);
     }
 }

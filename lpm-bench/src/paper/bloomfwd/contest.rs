@@ -1,55 +1,43 @@
 //! Timing: every subject looks the same keys up, in turn, round after round, on any number of threads.
 //!
-//! The load of a shared machine changes during a run; taking turns lets every subject see the same changes. A rate is per CPU second
-//! of each thread, as in `lpm-bench lookup`, summed over the threads; on a quiet host CPU time equals wall time. The rate per
-//! second of wall time is reported too. Threads are pinned, one per CPU; each begins at another position of the keys.
+//! The load of a shared machine changes during a run; taking turns lets every subject see the same changes, and each point has the
+//! least and the greatest of its rounds. Threads share the keys of a round as in the paper's OpenMP loops (`dynamic`, chunk 1: one call
+//! at a time), each pinned to a CPU, and a rate is per second of the wall, from the first thread's start to the last one's end. Rounds
+//! take the keys of both seeds in turn.
 
 use super::subject::{CALL, FilledEngine};
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::measure::sweep_until;
-use crate::paper::Bench;
 use crate::paper::figure::{Figure, Panel, with};
+use crate::paper::{Bench, Stream};
 use crate::table::Looker;
 use crate::tables::RouteSet;
-use crate::threads::each;
-use lpm_bench::stats::median;
+use crate::threads::Threads;
+use lpm_bench::stats::Spread;
 use serde_json::{Value, json};
-use std::sync::Barrier;
-use std::time::Duration;
 
-/// Keys between two readings of the clock.
-const STRETCH: usize = 64 * CALL;
-/// The warm-up, as a share of a run's time: the previous subject has evicted this one's tables from the caches.
-const WARM_SHARE: f64 = 0.25;
+/// Keys of the first measurement, whose rate tells how many a round takes.
+const PROBE: usize = 64 * CALL;
+/// The most passes over all keys in a round: each begins with the start of the threads.
+const PASSES_MAX: usize = 8;
+/// The warm-up, as a share of a round's keys: the previous subject has evicted this one's tables from the caches.
+const WARM_SHARE: usize = 4;
 
 /// The lookup rate of a subject.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LookupRate {
-    /// Millions of lookups per CPU second, all threads together; the median of the rounds.
-    pub(super) mlps: f64,
-    /// The same per second of wall time.
-    mlps_wall: f64,
-    /// The best round, per CPU second.
-    mlps_best: f64,
+    /// Millions of lookups a second, all threads together.
+    pub(super) mlps: Spread,
+    /// CPU seconds over wall seconds of a thread: below 1 something else had its CPU.
+    on_cpu: f64,
     /// Threads.
     pub(super) threads: usize,
 }
 
 impl LookupRate {
-    /// From Mlps per CPU second and per second of wall time, one pair for each round.
-    fn of(threads: usize, rounds: &[(f64, f64)]) -> Self {
-        let (cpu, wall): (Vec<_>, Vec<_>) = rounds.iter().copied().unzip();
-        let mlps_best = cpu.iter().copied().fold(0.0, f64::max);
-        Self { mlps: median(&cpu), mlps_wall: median(&wall), mlps_best, threads }
-    }
-
     /// The fields of a row.
     pub(super) fn fields(&self) -> Value {
-        json!({
-            "threads": self.threads, "mlps": self.mlps, "mlps_best": self.mlps_best, "mlps_wall": self.mlps_wall,
-            "clock": "cpu",
-        })
+        json!({ "threads": self.threads, "mlps": self.mlps, "on_cpu": self.on_cpu, "clock": "wall" })
     }
 }
 
@@ -61,7 +49,7 @@ pub(super) fn run(
     bench: &Bench<'_>,
     figure: &mut Figure,
     built: &mut [FilledEngine],
-    data: (&RouteSet, &KeySet),
+    data: (&RouteSet, &Stream),
     threads: usize,
 ) -> Result<Vec<LookupRate>, Fault> {
     run_counts(bench, figure, built, data, &[threads]).map(|rates| rates.into_iter().flatten().collect())
@@ -76,7 +64,7 @@ pub(super) fn show(
     (figure, panel): (&mut Figure, &mut Panel),
     x: f64,
     built: &mut [FilledEngine],
-    data: (&RouteSet, &KeySet),
+    data: (&RouteSet, &Stream),
     more: &Value,
 ) -> Result<(), Fault> {
     let rates = run(bench, figure, built, data, bench.threads_max())?;
@@ -90,62 +78,89 @@ pub(super) fn show(
 /// As [`run`], with each number of threads in `counts`, in turn. Returns for each of `built` one rate per number of threads.
 ///
 /// # Errors
-/// The error of an engine; [`Fault::Measurement`] when a thread panicked or its clock stood still.
+/// The error of an engine; [`Fault::Measurement`] when a thread panicked or the clock stood still.
 pub(super) fn run_counts(
     bench: &Bench<'_>,
     figure: &mut Figure,
     built: &mut [FilledEngine],
-    (tables, keys): (&RouteSet, &KeySet),
+    (tables, stream): (&RouteSet, &Stream),
     counts: &[usize],
 ) -> Result<Vec<Vec<LookupRate>>, Fault> {
-    let sample = bench.sample(keys, tables);
-    let most = counts.iter().copied().max().unwrap_or(0);
+    let sample = bench.sample(stream.of_round(0), tables);
+    let cpus = crate::cpus_allowed();
     let mut all = Vec::new();
-    for one in built.iter_mut() {
-        let mut lookers: Vec<Box<dyn Looker>> =
-            (0..most).map(|_| one.table.looker(CALL)).collect::<Result<_, _>>()?;
-        if let Some(first) = lookers.first_mut() {
-            figure.check(&sample, &mut **first)?;
+    for one in &*built {
+        let threads = |count: &usize| Threads::new(*count, cpus, 1, || one.table.looker(CALL));
+        let mut contestants =
+            counts.iter().map(|count| threads(count).map(Contestant::new)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(most) = contestants.iter_mut().max_by_key(|one| one.threads.threads()) {
+            figure.check(&sample, &mut most.threads)?;
         }
-        all.push((lookers, vec![Vec::new(); counts.len()]));
+        all.push(contestants);
     }
-    for round in 1..=bench.args.rounds() {
-        for ((lookers, rounds), one) in all.iter_mut().zip(&*built) {
-            for (threads, rounds) in counts.iter().zip(rounds) {
-                let name = &one.subject.name;
-                bench.tell(format!("{name}, {threads} threads, {}, round {round}", keys.traffic));
-                rounds.push(together(&mut lookers[..*threads], keys, bench.args.seconds())?);
+    for round in 0..bench.args.rounds() {
+        for (contestants, one) in all.iter_mut().zip(&*built) {
+            for contestant in contestants {
+                let (name, count) = (&one.subject.name, contestant.threads.threads());
+                bench.tell(format!("{name}, {count} threads, {}, round {}", stream.traffic(), round + 1));
+                contestant.measure(stream.of_round(round), bench.args.seconds())?;
             }
         }
     }
-    let rate = |(threads, rounds): (&usize, &Vec<(f64, f64)>)| LookupRate::of(*threads, rounds);
-    Ok(all.iter().map(|(_, rounds)| counts.iter().zip(rounds).map(rate).collect()).collect())
+    Ok(all.iter().map(|contestants| contestants.iter().map(Contestant::rate).collect()).collect())
 }
 
-/// Runs all lookers at once, each on its own thread and CPU. Returns millions of lookups per CPU second and per second of wall time.
-fn together(lookers: &mut [Box<dyn Looker>], keys: &KeySet, seconds: f64) -> Result<(f64, f64), Fault> {
-    let cpus = crate::cpus_allowed();
-    let barrier = Barrier::new(lookers.len());
-    let share = keys.len() / lookers.len().max(1);
-    let runs = each(lookers, |number, looker| {
-        // Where it may not be pinned, it runs where the system puts it.
-        let _ = crate::pin(cpus.get(number % cpus.len().max(1)).copied());
-        let mut at = number * share;
-        let mut sweep = |seconds| {
-            let limit = Duration::from_secs_f64(seconds);
-            sweep_until(&mut **looker, keys, &mut at, (STRETCH, CALL), |wall| wall >= limit)
-        };
-        let warm = sweep(seconds * WARM_SHARE);
-        barrier.wait();
-        warm.and_then(|_| sweep(seconds))
-    })?;
-    let (mut mlps, mut mlps_wall) = (0.0, 0.0);
-    for run in runs {
-        if run.cpu_s <= 0.0 {
-            return Err(Fault::Measurement(format!("{} keys took no time", run.keys)));
-        }
-        mlps += run.keys as f64 / run.cpu_s / 1e6;
-        mlps_wall += run.keys as f64 / run.wall_s / 1e6;
+/// Threads over a subject's table, and what their rounds gave.
+struct Contestant {
+    threads: Threads,
+    /// Where the next measurement begins.
+    at: usize,
+    mlps: Vec<f64>,
+    on_cpu: Vec<f64>,
+}
+
+impl Contestant {
+    const fn new(threads: Threads) -> Self {
+        Self { threads, at: 0, mlps: Vec::new(), on_cpu: Vec::new() }
     }
-    Ok((mlps, mlps_wall))
+
+    /// One round of about so many seconds.
+    fn measure(&mut self, keys: &KeySet, seconds: f64) -> Result<(), Fault> {
+        let probe = PROBE.min(keys.len());
+        let (mlps, _) = self.sweep(keys, probe)?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a positive count far below 2^53; saturates"
+        )]
+        let count = ((mlps * 1e6 * seconds) as usize).clamp(probe, PASSES_MAX * keys.len());
+        self.sweep(keys, count / WARM_SHARE)?;
+        let (mlps, on_cpu) = self.sweep(keys, count)?;
+        self.mlps.push(mlps);
+        self.on_cpu.push(on_cpu);
+        Ok(())
+    }
+
+    /// Looks up about `count` keys, from where the last sweep ended. Returns millions of lookups a second, and CPU seconds over wall
+    /// seconds.
+    fn sweep(&mut self, keys: &KeySet, count: usize) -> Result<(f64, f64), Fault> {
+        let (mut done, mut wall_s, mut cpu_s) = (0, 0.0, 0.0);
+        while done < count {
+            let end = keys.len().min(self.at + count - done);
+            let sweep = self.threads.timed(keys, self.at..end, CALL)?;
+            done += end - self.at;
+            self.at = end % keys.len().max(1);
+            wall_s += sweep.took_s;
+            cpu_s += sweep.took_s * sweep.on_cpu;
+        }
+        if wall_s <= 0.0 {
+            return Err(Fault::Measurement(format!("{done} keys took no time")));
+        }
+        Ok((done as f64 / wall_s / 1e6, cpu_s / wall_s))
+    }
+
+    fn rate(&self) -> LookupRate {
+        let on_cpu = Spread::of(&self.on_cpu).median;
+        LookupRate { mlps: Spread::of(&self.mlps), on_cpu, threads: self.threads.threads() }
+    }
 }

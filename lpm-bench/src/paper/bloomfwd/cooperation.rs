@@ -6,14 +6,14 @@
 use super::subject::Subject;
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::paper::Bench;
 use crate::paper::data::DataSet;
 use crate::paper::drive::{Driven, Load, drive};
-use crate::paper::figure::{Figure, Panel};
+use crate::paper::figure::{Figure, Panel, most, over};
+use crate::paper::{Bench, Stream};
 use crate::table::Fed;
 use fib::traffic::Traffic;
 use fib::{Family, Isa};
-use lpm_bench::stats::median;
+use lpm_bench::stats::Spread;
 use lpm_phi::coop::CoopEngine;
 use serde_json::json;
 
@@ -52,13 +52,13 @@ fn pairs(bench: &Bench<'_>, figure: &mut Figure) -> Vec<Pair> {
 fn ready(
     bench: &Bench<'_>,
     figure: &mut Figure,
-    (set, keys): (&DataSet, &KeySet),
+    (set, keys): (&DataSet, &Stream),
     subject: &Subject,
     batch: usize,
 ) -> Result<Fed, Fault> {
     let engine = subject.engine(bench.args.table_memory())?;
     let fed = Fed::filled(engine, &set.tables.told_of(Family::V4))?;
-    figure.check(&bench.sample(keys, &set.tables), &mut *fed.looker(batch)?)?;
+    figure.check(&bench.sample(keys.of_round(0), &set.tables), &mut *fed.looker(batch)?)?;
     Ok(fed)
 }
 
@@ -66,7 +66,7 @@ fn ready(
 fn coop(
     bench: &Bench<'_>,
     figure: &mut Figure,
-    data: (&DataSet, &KeySet),
+    data: (&DataSet, &Stream),
     pair: Pair,
     split: Option<f64>,
 ) -> Result<Fed, Fault> {
@@ -122,7 +122,7 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let all = if bench.args.quick { LOG2_QUICK.to_vec() } else { LOG2.collect() };
     let sizes: Vec<usize> =
-        all.into_iter().map(|log2| 1 << log2).filter(|size| *size <= keys.len()).collect();
+        all.into_iter().map(|log2| 1 << log2).filter(|size| *size <= bench.args.keys()).collect();
     for pair in pairs(bench, &mut figure) {
         let mut fed = coop(bench, &mut figure, (set, &keys), pair, None)?;
         for size in sizes.iter().copied() {
@@ -130,41 +130,36 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
             for round in 0..bench.args.rounds() {
                 bench.tell(format!("{}, buffers of {size}, round {}", pair.name, round + 1));
                 for ((slots, _), (mlps, mean_us)) in MODES.into_iter().zip(&mut rounds) {
-                    let driven = drive_coop(bench, &mut fed, &keys, (size, slots))?;
+                    let driven = drive_coop(bench, &mut fed, keys.of_round(round), (size, slots))?;
                     mlps.push(driven.mlps);
                     mean_us.push(driven.mean_us);
                 }
             }
             for ((slots, mode), (mlps, mean_us)) in MODES.into_iter().zip(&rounds) {
                 let name = format!("{}, {mode}", pair.name);
-                speed.add(&name, size as f64, median(mlps));
-                latency.add(&name, size as f64, median(mean_us));
+                speed.add(&name, size as f64, Spread::of(mlps));
+                latency.add(&name, size as f64, Spread::of(mean_us));
                 figure.rows.push(json!({
-                    "pair": pair.name, "mode": mode, "slots": slots, "batch": size, "mlps": median(mlps),
-                    "mean_us": median(mean_us), "clock": "wall",
+                    "pair": pair.name, "mode": mode, "slots": slots, "batch": size, "mlps": Spread::of(mlps),
+                    "mean_us": Spread::of(mean_us), "clock": "wall",
                 }));
             }
         }
-        said_9(&mut figure, pair, (&speed, &latency));
+        ours_9(&mut figure, pair, (&speed, &latency));
     }
     figure.panels = vec![speed, latency];
-    figure.note = "Between two threads there is no bus: a buffer pays only for handing it over, so it is best while its keys and \
-                   answers stay in the caches. One in flight (sync) lets the faster half wait; two hide that. On a host with one \
-                   CPU, or a busy one, both halves share it, and there is nothing to gain."
-        .into();
+    figure.note =
+        "sync has one buffer in flight, async two. On a host with one CPU both halves share it.".into();
     Ok(figure)
 }
 
-fn said_9(figure: &mut Figure, pair: Pair, (speed, latency): (&Panel, &Panel)) {
+fn ours_9(figure: &mut Figure, pair: Pair, (speed, latency): (&Panel, &Panel)) {
     let [sync, both] = MODES.map(|(_, mode)| format!("{}, {mode}", pair.name));
-    let best = speed.best(&both);
-    let mi = best.map(|(size, _)| size / f64::from(1 << 20));
-    figure.said(format!("{}: the best buffer", pair.name), &[4.0], "Mi keys", "6.7", mi);
-    let points = speed.series.iter().filter(|line| line.name == both).flat_map(|line| &line.points);
-    let gain = points.filter_map(|(x, mlps)| Some(mlps / speed.at(&sync, *x)?)).reduce(f64::max);
-    figure.said(format!("{}: async over sync, at most", pair.name), &[1.13], "times", "6.7", gain);
-    let at = latency.at(&both, f64::from(2 << 20)).map(|us| us / 1e3);
-    figure.said(format!("{}: time of a buffer of 2 Mi", pair.name), &[28.0], "ms", "6.7", at);
+    let best = speed.best_x(&both).map(|size| size / f64::from(1 << 20));
+    figure.own("the best buffer (there 4)", pair.name, "Mi keys", best);
+    figure.ours_of("async over sync, at most", pair.name, most(&speed.ratios(&both, &sync)));
+    let time_ms = latency.at(&both, f64::from(2 << 20)).map(|us| us / 1e3);
+    figure.own("time of a buffer of 2 Mi (there 28)", pair.name, "ms", time_ms);
 }
 
 /// Figure 10: lookup rate by the first engine's share.
@@ -188,33 +183,31 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
                 shares.iter().for_each(|share| panel.add(&name, f64::from(*share), *mlps));
             }
         }
-        said_10(&mut figure, &panel, pair, &rates);
+        ours_10(&mut figure, &panel, pair, &rates);
     }
     figure.panels = vec![panel];
-    figure.note = "Seconds are the wall's. Two groups are equal, so half and half is best, where the paper's Phi was worth four of its \
-                   CPUs. What two threads reach by themselves, each with its own batches of that size, is what cooperation can \
-                   reach at most."
-        .into();
+    figure.note =
+        "Two groups are equal halves of one host, where the paper's Phi was worth four of its CPUs.".into();
     Ok(figure)
 }
 
-/// Mlps per second of wall time, medians over the rounds.
+/// Mlps per second of wall time.
 struct Rates {
     /// Of each fixed share.
-    splits: Vec<f64>,
+    splits: Vec<Spread>,
     /// Of the share that `coop` finds by its profile.
-    by_itself: f64,
+    by_itself: Spread,
     /// Of the first engine alone with one batch in flight, the paper's sync execution.
-    alone: f64,
+    alone: Spread,
     /// Of `bloom` on one thread and on two, if there are as many CPUs.
-    threads: Vec<f64>,
+    threads: Vec<Spread>,
 }
 
 /// Measures a pair at each share, all in turn.
 fn by_share(
     bench: &Bench<'_>,
     figure: &mut Figure,
-    (set, keys): (&DataSet, &KeySet),
+    (set, keys): (&DataSet, &Stream),
     pair: Pair,
     shares: &[u32],
 ) -> Result<Rates, Fault> {
@@ -230,13 +223,13 @@ fn by_share(
         let last = made.len() - 1;
         for (at, (fed, mlps)) in made.iter_mut().zip(&mut rounds).enumerate() {
             let slots = if at == last { 1 } else { 2 };
-            mlps.push(drive_coop(bench, fed, keys, (pair.batch, slots))?.mlps);
+            mlps.push(drive_coop(bench, fed, keys.of_round(round), (pair.batch, slots))?.mlps);
         }
         for (threads, mlps) in (1..).zip(&mut bloom) {
-            mlps.push(drive_once(bench, &plain, keys, (pair.batch, 1), threads)?.mlps);
+            mlps.push(drive_once(bench, &plain, keys.of_round(round), (pair.batch, 1), threads)?.mlps);
         }
     }
-    let mut rates: Vec<_> = rounds.iter().map(|rounds| median(rounds)).collect();
+    let mut rates: Vec<_> = rounds.iter().map(|rounds| Spread::of(rounds)).collect();
     for (at, ((split, fed), mlps)) in splits.iter().zip(&made).zip(&rates).enumerate() {
         let details = fed.writer.stats().details;
         figure.rows.push(json!({
@@ -244,38 +237,29 @@ fn by_share(
             "slots": if at + 1 == splits.len() { 1 } else { 2 }, "clock": "wall", "details": details,
         }));
     }
-    let threads: Vec<_> = bloom.iter().map(|rounds| median(rounds)).collect();
+    let threads: Vec<_> = bloom.iter().map(|rounds| Spread::of(rounds)).collect();
     for (number, mlps) in (1..).zip(&threads) {
         let number: u32 = number;
         figure.rows.push(json!({
             "engine": "bloom", "threads": number, "batch": pair.batch, "mlps": mlps, "clock": "wall",
         }));
     }
-    let alone = rates.pop().unwrap_or(f64::NAN);
-    let by_itself = rates.pop().unwrap_or(f64::NAN);
+    let alone = rates.pop().unwrap_or(Spread::from(f64::NAN));
+    let by_itself = rates.pop().unwrap_or(Spread::from(f64::NAN));
     Ok(Rates { splits: rates, by_itself, alone, threads })
 }
 
-/// Adds the numbers of section 6.7.
-fn said_10(figure: &mut Figure, panel: &Panel, pair: Pair, rates: &Rates) {
-    let best = panel.best(pair.name);
-    let over = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
-    let (share, most) = (best.map(|(share, _)| share), best.map(|(_, mlps)| mlps));
-    let first = panel.at(pair.name, 100.0);
-    let of = |what: &str| format!("{}: {what}", pair.name);
-    figure.said(of("best share of the first"), &[80.0], "percent", "6.7", share);
-    figure.said(of("the best split over the first alone"), &[1.18], "times", "6.7", over(most, first));
-    let what = of("with double buffering over the first alone without");
-    figure.said(what, &[1.33], "times", "6.7", over(most, Some(rates.alone)));
-    figure.said(
-        of("split by its profile over the best split"),
-        &[],
-        "times",
-        "6.7",
-        over(Some(rates.by_itself), most),
-    );
+/// Hands in the numbers of section 6.7.
+fn ours_10(figure: &mut Figure, panel: &Panel, pair: Pair, rates: &Rates) {
+    let (best, first) = (panel.most(pair.name), panel.at(pair.name, 100.0));
+    figure.own("best share of the first (there 80)", pair.name, "percent", panel.best_x(pair.name));
+    figure.own("the best split over the first alone (there 1.18)", pair.name, "times", over(best, first));
+    let without = over(best, Some(rates.alone.median));
+    figure.own("with double buffering over the first alone without (there 1.33)", pair.name, "times", without);
+    let by_itself = over(Some(rates.by_itself.median), best);
+    figure.own("split by its profile over the best split", pair.name, "times", by_itself);
     if let (Some(two), CoopEngine::GROUP) = (rates.threads.get(1), pair.first) {
-        let times = over(most, Some(*two));
-        figure.said(of("the best split over two threads by themselves"), &[], "times", "6.7", times);
+        let times = over(best, Some(two.median));
+        figure.own("the best split over two threads by themselves", pair.name, "times", times);
     }
 }

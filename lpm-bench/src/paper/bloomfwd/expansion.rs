@@ -104,7 +104,7 @@ pub(super) fn table_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let Some((ours, made)) = same.or_else(|| all.iter().find(|(set, _)| *set == main.name)) else {
             continue;
         };
-        said(&mut figure, (name, &rows), (ours, made));
+        cells(&mut figure, (name, &rows), (ours, made));
     }
     figure.panels = vec![panel];
     figure.note = format!(
@@ -135,19 +135,18 @@ fn rows(figure: &mut Figure, set: &DataSet, made: &Made) {
 }
 
 /// Adds the paper's rows of one of its tables, beside ours.
-fn said(figure: &mut Figure, (name, rows): (&str, &[PaperRow]), (ours, made): (&str, &[Made])) {
+fn cells(figure: &mut Figure, (name, rows): (&str, &[PaperRow]), (ours, made): (&str, &[Made])) {
     for PaperRow { lengths, estimated: estimate, actual } in rows {
         let levels = lengths.len();
         let here = made.iter().find(|made| made.best.lengths.len() == levels);
         let thousands = |prefixes: u64| (prefixes as f64 / 1e3).round();
         let of = |what| format!("{name} ({ours} here), CPE{levels}, {what}");
         let estimated = here.map(|made| thousands(made.best.estimate));
-        figure.said(of("estimated"), &[*estimate], "thousand prefixes", "table 4", estimated);
-        let fits = here.filter(|made| made.refused.is_none());
-        let made = fits.map(|made| thousands(made.actual));
+        figure.cell("table 4", of("estimated"), *estimate, "thousand prefixes", estimated);
+        let made = here.filter(|made| made.refused.is_none()).map(|made| thousands(made.actual));
         match actual {
-            Some(actual) => figure.said(of("actual"), &[*actual], "thousand prefixes", "table 4", made),
-            None => figure.said(of("actual, not possible there"), &[], "thousand prefixes", "table 4", made),
+            Some(actual) => figure.cell("table 4", of("actual"), *actual, "thousand prefixes", made),
+            None => figure.own(&of("actual, not possible there"), "", "thousand prefixes", made),
         }
     }
 }

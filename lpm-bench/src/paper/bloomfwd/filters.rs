@@ -5,7 +5,7 @@ use super::subject::{Subject, build};
 use super::{isas, sets};
 use crate::fault::Fault;
 use crate::paper::Bench;
-use crate::paper::figure::{Figure, Panel, with};
+use crate::paper::figure::{Figure, Panel, over, with};
 use fib::traffic::Traffic;
 use fib::{Family, Isa};
 use lpm_phi::bloom::equations::FilterSize;
@@ -49,8 +49,8 @@ pub(super) fn table_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
         for ((percent, m), k) in PERCENTS.into_iter().zip(cells).zip(HASHES) {
             let ours = FilterSize::of(entries, percent / 100.0);
             let of = |what| format!("{name}, {percent} %, {what}");
-            figure.said(of("m"), &[m as f64], "bits", "table 5", Some(ours.bits as f64));
-            figure.said(of("k"), &[f64::from(k)], "", "table 5", Some(f64::from(ours.hashes)));
+            figure.cell("table 5", of("m"), m as f64, "bits", Some(ours.bits as f64));
+            figure.cell("table 5", of("k"), f64::from(k), "", Some(f64::from(ours.hashes)));
             figure.checked += 2;
             figure.wrong += u64::from(ours.bits != m) + u64::from(ours.hashes != k);
             if name.starts_with("AS65000 ") {
@@ -103,18 +103,15 @@ pub(super) fn figure_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
             let mut built = build(bench, &mut figure, &set.tables, Family::V4, &subjects)?;
             let rates = contest::run(bench, &mut figure, &mut built, (&set.tables, &keys), threads)?;
             for (one, rate) in built.iter().zip(&rates) {
-                panel.add(&one.subject.name, *percent, ADDRESSES / rate.mlps / 1e6);
+                panel.add(&one.subject.name, *percent, rate.mlps.map(|mlps| ADDRESSES / mlps / 1e6));
                 figure.rows.push(with(one.row(rate.fields()), json!({"fpr_percent": percent})));
             }
         }
-        said(&mut figure, &panel, isa, &percents);
+        ours(&mut figure, &panel, isa, &percents);
         figure.panels.push(panel);
     }
     figure.note = "\"Murmur + H2\" has Murmur in the filters and H2 for the hash tables; where both are one, the hash is made once. \
-                   Knuth keeps divisibility; an odd number of buckets takes the harm of that out of the hash tables here. A small \
-                   rate saves looks into hash tables that miss the caches, a large one filters that outgrow them. The engine \
-                   bloom has a key's filter bits in one word and its own answer to what lies below the direct array, so the rate \
-                   costs it little."
+                   The hash tables have odd numbers of buckets."
         .into();
     Ok(figure)
 }
@@ -148,19 +145,19 @@ fn word(hash: HashName) -> &'static str {
     }
 }
 
-/// Adds the numbers of section 6.2, for the pairs only.
-fn said(figure: &mut Figure, panel: &Panel, isa: Isa, percents: &[f64]) {
+/// Hands in the numbers of section 6.2, of the pairs only.
+fn ours(figure: &mut Figure, panel: &Panel, isa: Isa, percents: &[f64]) {
     let pairs: Vec<_> =
         panel.series.iter().map(|line| line.name.as_str()).filter(|name| name.contains(" + ")).collect();
     let mean = |percent: f64| {
         pairs.iter().filter_map(|name| panel.at(name, percent)).sum::<f64>() / pairs.len().max(1) as f64
     };
     let best = percents.iter().copied().min_by(|a, b| mean(*a).total_cmp(&mean(*b)));
-    figure.said(format!("least average time, {isa}, at"), &[30.0], "percent", "6.2", best);
+    figure.ours_of("least average time at", &isa.to_string(), best);
     let h2 = panel.at("H2 + H2", 30.0);
     let faster = |own: f64| pairs.iter().filter(|name| panel.at(name, 30.0).is_some_and(|s| s < own)).count();
     let place = h2.map(|own| 1.0 + faster(own) as f64);
-    figure.said(format!("place of H2 + H2 at 30 %, {isa}"), &[1.0], "of the pairs", "6.2", place);
-    let knuth = panel.at("Knuth + Knuth", 30.0).zip(h2).map(|(knuth, h2)| knuth / h2);
-    figure.said(format!("time of Knuth + Knuth over H2 + H2 at 30 %, {isa}"), &[], "times", "6.2", knuth);
+    figure.ours_of("place of H2 + H2 at 30 %", &isa.to_string(), place);
+    let knuth = over(panel.at("Knuth + Knuth", 30.0), h2);
+    figure.own("time of Knuth + Knuth over H2 + H2 at 30 %", &isa.to_string(), "times", knuth);
 }

@@ -6,7 +6,7 @@ use super::subject::{Subject, build};
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::Bench;
-use crate::paper::figure::{Figure, Panel};
+use crate::paper::figure::{Figure, Panel, least, most, over};
 use fib::traffic::Traffic;
 use fib::{Family, IpPrefix, Isa, NextHopId, Prefix4};
 use rand::{RngExt, SeedableRng};
@@ -105,27 +105,21 @@ pub(super) fn figure_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let ratios = if bench.args.quick { vec![0, 40, 80, 100] } else { RATIOS.to_vec() };
     for percent in ratios {
         bench.tell(format!("draws keys, {percent} % matching"));
-        let Some(keys) = space.keys(percent, bench.args.keys(), bench.args.table.seed) else { continue };
+        let keys = bench.seeds().map(|seed| space.keys(percent, bench.args.keys(), seed));
+        let Some(keys) = keys.into_iter().collect() else { continue };
+        let keys = bench.stream_of(keys);
         let shape = (&set.tables, &keys);
         let (place, more) = ((&mut figure, &mut panel), json!({"matching_percent": percent}));
         contest::show(bench, place, f64::from(percent), &mut built, shape, &more)?;
     }
     for one in &built {
-        let line = panel.series.iter().find(|line| line.name == one.subject.name);
-        let rates = || line.iter().flat_map(|line| line.points.iter().map(|(_, mlps)| *mlps));
-        let spread = rates().reduce(f64::max).zip(rates().reduce(f64::min)).map(|(most, least)| most / least);
-        figure.said(
-            format!("{}, most over least", one.subject.name),
-            &[],
-            "times (\"little impact\")",
-            "6.4",
-            spread,
-        );
+        let points = panel.line(&one.subject.name).into_iter().flat_map(|line| &line.points);
+        let rates: Vec<_> = points.map(|point| point.y.median).collect();
+        figure.own("most over least", &one.subject.name, "times", over(most(&rates), least(&rates)));
     }
     figure.panels = vec![panel];
-    figure.note = "Addresses that only the default route has are drawn evenly from all of them, reserved ones left out; in Bloomfwd they \
-                   ask every filter, in bloom the direct array mostly says that nothing lies below. Keys that match are drawn evenly \
-                   over the prefixes: the more match, the more hash tables are gone through, and the more of the table is touched."
+    figure.note = "Addresses that only the default route has are drawn evenly from all of them, reserved ones left out; keys that \
+                   match are drawn evenly over the prefixes."
         .into();
     Ok(figure)
 }
@@ -148,15 +142,14 @@ pub(super) fn figure_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
         contest::show(bench, place, f64::from(x), &mut built, shape, &more)?;
     }
     for name in [Subject::bloomfwd(best).name, Subject::best_bloom(bench).name] {
-        let real = panel.at(&name, 1.0).zip(panel.at(&name, 0.0)).map(|(real, random)| real / random);
-        figure.said(format!("{name}, real over random addresses"), &[1.16], "times", "6.4", real);
-        let over = panel.at(&name, 0.0).zip(panel.at("MIHT", 0.0)).map(|(own, miht)| own / miht);
-        figure.said(format!("{name} over MIHT, random addresses"), &[3.8], "times", "1", over);
+        let real = over(panel.at(&name, 1.0), panel.at(&name, 0.0));
+        figure.ours_of("real over random addresses", &name, real);
+        let times = over(panel.at(&name, 0.0), panel.at("MIHT", 0.0));
+        figure.ours_of("over MIHT, random addresses", &name, times);
     }
     figure.panels = vec![panel];
-    figure.note = "The paper's real addresses are CAIDA's of 2016, which may not be passed on; zipf stands in for them, 200,000 flows \
-                   where the k-th has a share of 1/k, or the capture that --trace names. What comes again is in a cache; but flows end \
-                   in prefixes, mostly long ones, where random addresses mostly end in the direct array or in no route."
+    figure.note = "The paper's real addresses are CAIDA's of 2016, which may not be passed on; the capture that --trace names stands in \
+                   for them, or zipf: 200,000 flows where the k-th has a share of 1/k."
         .into();
     Ok(figure)
 }

@@ -4,10 +4,9 @@ use super::contest::{self, LookupRate};
 use super::subject::{FilledEngine, Subject, build};
 use super::{PAPER_V6, isas, sets};
 use crate::fault::Fault;
-use crate::keys::KeySet;
 use crate::paper::Bench;
 use crate::paper::data::DataSet;
-use crate::paper::figure::{Figure, Panel, with};
+use crate::paper::figure::{Figure, Panel, over, with};
 use fib::traffic::Traffic;
 use fib::{Family, Isa};
 use serde_json::{Value, json};
@@ -65,7 +64,7 @@ pub(super) fn figure_7(bench: &Bench<'_>) -> Result<Figure, Fault> {
         .collect::<Result<Vec<_>, _>>()?;
     let mut panels: Vec<_> = streams
         .iter()
-        .map(|keys| Panel::log(&format!("million lookups a second, {}", keys.traffic)))
+        .map(|keys| Panel::log(&format!("million lookups a second, {}", keys.traffic())))
         .collect();
     let mut always = Subject::blooms(bench, &isas);
     always.push(Subject::miht());
@@ -79,44 +78,41 @@ pub(super) fn figure_7(bench: &Bench<'_>) -> Result<Figure, Fault> {
             let rates =
                 contest::run(bench, &mut figure, &mut built, (&set.tables, keys), bench.threads_max())?;
             for measured in built.iter().zip(&rates) {
-                let more = json!({"data": set.name, "traffic": keys.traffic, "cpe": name(levels)});
+                let more = json!({"data": set.name, "traffic": keys.traffic(), "cpe": name(levels)});
                 add(&mut figure, panel, f64::from(x), measured, more);
             }
         }
         built.truncate(kept);
     }
-    said_7(bench, &mut figure, &panels, isas.first().copied().unwrap_or(Isa::Scalar));
+    ours_7(bench, &mut figure, &panels, isas.first().copied().unwrap_or(Isa::Scalar));
     figure.panels = panels;
     figure.note = format!(
-        "{}: {} routes, where the paper's table has 31,645, so expansion takes more memory here. Random addresses lie in 2000::/3: \
-         nearly none has a route, so every filter is asked, and fewer levels are fewer filters. bloom has levels of its own; MIHT \
-         has none, and here 64 keys go down its trees together, which the paper's does not say of its own. What is not drawn was \
-         refused (rows).",
+        "{}: {} routes, where the paper's table has 31,645. Random addresses lie in 2000::/3. bloom has levels of its own; MIHT has \
+         none, and 64 keys go down its trees together. What is not drawn was refused (rows).",
         set.name,
         set.tables.v6.len()
     );
     Ok(figure)
 }
 
-/// Adds the numbers of section 6.6.
-fn said_7(bench: &Bench<'_>, figure: &mut Figure, panels: &[Panel], isa: Isa) {
+/// Hands in the numbers of section 6.6.
+fn ours_7(bench: &Bench<'_>, figure: &mut Figure, panels: &[Panel], isa: Isa) {
     let bloomfwd = Subject::bloomfwd(isa).name;
     let (Some(random), Some(trace)) = (panels.first(), panels.last()) else { return };
     let at = |name: &str, levels: Option<u32>| random.at(name, place(bench, levels)?);
-    let ratio = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
-    let (five, none) = (at(&bloomfwd, Some(5)), at(&bloomfwd, None));
-    let miht = at("MIHT", Some(5));
-    let most = random.most(&bloomfwd);
-    figure.said("Bloomfwd-v6, 5 levels over no CPE", &[5.1], "times", "6.6", ratio(five, none));
-    figure.said("Bloomfwd-v6, most over no CPE", &[5.1], "times", "6.6", ratio(most, none));
-    figure.said("Bloomfwd-v6, 5 levels over MIHT-v6", &[4.5], "times", "6.6", ratio(five, miht));
-    figure.said("Bloomfwd-v6, at most (Phi 7250)", &[182.75], "Mlps", "6.6", most);
-    let best = trace.most(&bloomfwd);
+    let (five, none, most) = (at(&bloomfwd, Some(5)), at(&bloomfwd, None), random.most(&bloomfwd));
+    figure.ours("Bloomfwd-v6, 5 levels over no CPE", over(five, none));
+    figure.ours("Bloomfwd-v6, most over no CPE", over(most, none));
+    for name in [bloomfwd.as_str(), &Subject::best_bloom(bench).name] {
+        let times = over(at(name, Some(5)), at("MIHT", Some(5)));
+        figure.ours_of("over MIHT-v6, 5 levels", name, times);
+    }
+    figure.ours("Bloomfwd-v6, at most (Phi 7250)", most);
     let miht = place(bench, Some(5)).and_then(|x| trace.at("MIHT", x));
-    figure.said("MIHT-v6, real addresses (Phi 7120P)", &[19.7], "Mlps", "6.6", miht);
-    figure.said("Bloomfwd-v6, real addresses (Phi 7120P, 7250)", &[83.76, 179.6], "Mlps", "6.6", best);
-    let own = at(&Subject::best_bloom(bench).name, Some(5));
-    figure.said("bloom over MIHT-v6", &[4.5], "times", "6.6", ratio(own, at("MIHT", Some(5))));
+    figure.ours("MIHT-v6, real addresses (Phi 7120P)", miht);
+    for processor in ["Phi 7120P", "Phi 7250"] {
+        figure.ours(&format!("Bloomfwd-v6, real addresses ({processor})"), trace.most(&bloomfwd));
+    }
 }
 
 /// Figure 8: the same for other tables.
@@ -136,7 +132,7 @@ pub(super) fn figure_8(bench: &Bench<'_>) -> Result<Figure, Fault> {
     }
     figure.x_names = places(bench).into_iter().map(name).collect();
     for set in chosen {
-        let keys: KeySet = bench.stream(set, Family::V6, &Traffic::Random)?;
+        let keys = bench.stream(set, Family::V6, &Traffic::Random)?;
         let subjects: Vec<_> = places(bench)
             .into_iter()
             .map(|levels| bloomfwd(best, levels).named(format!("{}, {}", set.name, name(levels))))
@@ -152,12 +148,12 @@ pub(super) fn figure_8(bench: &Bench<'_>) -> Result<Figure, Fault> {
             };
             let x = u32::try_from(at).map_or(0.0, f64::from);
             let cpe = name(places(bench).get(at).copied().flatten());
-            let more = json!({"data": set.name, "traffic": keys.traffic, "cpe": cpe});
+            let more = json!({"data": set.name, "traffic": keys.traffic(), "cpe": cpe});
             add(&mut figure, &mut line, x, measured, more);
             panel.add(&set.name, x, measured.1.mlps);
         }
-        let best = panel.best(&set.name).and_then(|(x, _)| levels_at(bench, x));
-        figure.said(format!("{}: the most lookups are with", set.name), &[5.0], "levels", "6.6", best);
+        let best = panel.best_x(&set.name).and_then(|x| levels_at(bench, x));
+        figure.ours_of("the most lookups are with", &set.name, best);
     }
     figure.panels = vec![panel];
     figure.note = "What the paper finds is that the pattern does not depend on the table. Its tables are not to be had: those named \

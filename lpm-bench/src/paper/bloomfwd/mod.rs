@@ -37,6 +37,7 @@ use fib::{Family, Isa};
 /// In the paper's order.
 pub(super) const PAPER: Paper = Paper {
     title: "Parallel IP lookup using Bloom filters on the Intel Xeon Phi (Bloomfwd)",
+    claims: include_str!("../claims/bloomfwd.txt"),
     // Tables as large as AS65000 and AS65000-V6 (table 3, section 6.1), and full tables of 2024.
     generated: &[("generated-2016", "v4=622607,v6=31645"), ("generated-2024", "v4=950000,v6=200000")],
     has_updates: false,

@@ -9,6 +9,7 @@ use crate::paper::figure::{Figure, Panel};
 use crate::tables::RouteSet;
 use fib::traffic::Traffic;
 use fib::{Family, IpPrefix, Isa, Rib};
+use lpm_bench::stats::median;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use serde_json::json;
@@ -38,15 +39,13 @@ pub(super) fn figure_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let last = f64::from(u32::try_from(figure.x_names.len()).unwrap_or(1)) - 1.0;
     for name in [Subject::bloomfwd(best).name, Subject::best_bloom(bench).name] {
         let (all, few) = (panel.at(&name, 0.0), panel.at(&name, last));
-        figure.said(format!("{name}, all prefixes"), &[68.0], "Mlps", "6.5", all);
-        figure.said(format!("{name}, 1/16 of them"), &[79.0], "Mlps", "6.5", few);
+        figure.ours_of("all prefixes", &name, all);
+        figure.ours_of("1/16 of them", &name, few);
         let times = few.zip(all).map(|(few, all)| few / all);
-        figure.said(format!("{name}, 1/16 of them over all"), &[1.16], "times", "6.5", times);
+        figure.ours_of("1/16 of them over all", &name, times);
     }
     figure.panels = vec![panel];
-    figure.note = "The direct array of 2^20 stays as large as it is, and random addresses reach every part of it; filters and hash \
-                   tables shrink, into caches that are larger here than the Phi's."
-        .into();
+    figure.note = "The direct array of 2^20 stays as large as it is; filters and hash tables shrink.".into();
     Ok(figure)
 }
 
@@ -80,32 +79,20 @@ pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
         contest::show(bench, (&mut figure, &mut panel), f64::from(x), &mut built, shape, &more)?;
     }
     let names = [Subject::bloomfwd(best).name, Subject::best_bloom(bench).name];
-    let ratio = |panel: &Panel, one: &str, other: &str| {
-        let places = (0..u32::try_from(figure.x_names.len()).unwrap_or(0)).map(f64::from);
-        let ratios: Vec<_> = places.filter_map(|x| Some(panel.at(one, x)? / panel.at(other, x)?)).collect();
-        (!ratios.is_empty()).then(|| crate::paper::median(&ratios))
+    let ratio = |one: &str, other: &str| {
+        let ratios = panel.ratios(one, other);
+        (!ratios.is_empty()).then(|| median(&ratios))
     };
-    let scalar = Subject::bloomfwd(Isa::Scalar).name;
-    let over: Vec<_> = names.iter().map(|name| ratio(&panel, name, "MIHT")).collect();
-    let second = if best == Isa::Scalar { None } else { ratio(&panel, &names[0], &scalar) };
-    for (name, over) in names.iter().zip(over) {
-        figure.said(format!("{name} over MIHT"), &[4.0], "times", "6.6", over);
-    }
-    figure.said(
-        "the second processor over the first; here vectors over scalar code",
-        &[2.4],
-        "times",
-        "6.6",
-        second,
-    );
     for name in &names {
-        let most = panel.most(name);
-        figure.said(format!("{name}, at most"), &[169.65], "Mlps", "6.6", most);
+        figure.ours_of("over MIHT", name, ratio(name, "MIHT"));
+        figure.ours_of("at most", name, panel.most(name));
     }
+    let second =
+        (best != Isa::Scalar).then(|| ratio(&names[0], &Subject::bloomfwd(Isa::Scalar).name)).flatten();
+    figure.own("vectors over scalar code", &names[0], "times", second);
     figure.panels = vec![panel];
     figure.note = "The paper's tables of five exchanges are not to be had; in a full run generated ones as large as three of them join \
-                   those that are loaded. Its two processors are a Phi of 2012 and one of 2016; one host has one, so its vectors and \
-                   its scalar code stand side by side."
+                   those that are loaded. Of its two processors, vectors and scalar code of one stand in the place here."
         .into();
     Ok(figure)
 }

@@ -6,13 +6,14 @@ use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::measure::cpu_s;
 use crate::paper::data::Hops;
-use crate::paper::drive::{Driven, Load, beside, drive};
-use crate::paper::figure::{Figure, Panel, with};
-use crate::paper::{Bench, CHECKED, data::DataSet};
+use crate::paper::drive::{DrivenRounds, Load, beside, drive};
+use crate::paper::figure::{Figure, Panel, most, over, with};
+use crate::paper::{Bench, CHECKED, Stream, data::DataSet};
 use crate::table::Fed;
 use crate::updates::Player;
 use fib::traffic::Traffic;
 use fib::{EngineReader, Family};
+use lpm_bench::stats::Spread;
 use lpm_gpu::gamt::strides::{Census, StridePlan};
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
@@ -102,7 +103,8 @@ impl Way {
     }
 
     fn load<'a>(&self, bench: &Bench<'_>, keys: &'a KeySet) -> Load<'a> {
-        Load { keys, batch: self.batch, slots: self.slots, seconds: bench.args.seconds() }
+        let rounds = f64::from(u32::try_from(bench.args.rounds()).unwrap_or(1));
+        Load { keys, batch: self.batch, slots: self.slots, seconds: 2.0 * bench.args.seconds() / rounds }
     }
 }
 
@@ -110,22 +112,24 @@ impl Way {
 fn measure(
     bench: &Bench<'_>,
     fed: &Fed,
-    keys: &KeySet,
+    keys: &Stream,
     (batch, slots): (usize, u16),
     threads: Option<usize>,
-) -> Result<Driven, Fault> {
-    let mut way = Way::new(bench, fed, (batch.min(keys.len()), slots), threads)?;
-    let load = way.load(bench, keys);
-    drive(&mut way.readers, load).map_err(|source| fed.refused(source))
+) -> Result<DrivenRounds, Fault> {
+    let mut way = Way::new(bench, fed, (batch.min(bench.args.keys()), slots), threads)?;
+    let round = |round| {
+        let load = way.load(bench, keys.of_round(round));
+        drive(&mut way.readers, load).map_err(|source| fed.refused(source))
+    };
+    Ok(DrivenRounds::of(&(0..bench.args.rounds()).map(round).collect::<Result<Vec<_>, _>>()?))
 }
 
 /// The fields of a row that every measurement has.
-fn row(set: &DataSet, subject: FigureEngine, batch: usize, driven: &Driven) -> Value {
-    json!({
+fn row(set: &DataSet, subject: FigureEngine, batch: usize, driven: &DrivenRounds) -> Value {
+    let own = json!({
         "data": set.name, "engine": subject.engine, "family": subject.family.to_string(), "batch": batch,
-        "mlps": driven.mlps, "latency_us_mean": driven.mean_us, "latency_us_p99": driven.p99_us,
-        "batches": driven.batches,
-    })
+    });
+    with(own, json!(driven))
 }
 
 /// Figure 9: lookup speed by batch size, on random traffic.
@@ -146,14 +150,11 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
             figure.rows.push(with(row(set, subject, size, &driven), json!({"slots": slots})));
         }
     }
-    for (subject, said) in [(GAMT, 1100.0), (GALE, 580.0), (MAMT, 50.0), (GAMT6, 680.0)] {
-        let best = panel.most(subject.name);
-        figure.said(format!("{}, at most", subject.name), &[said], "Mlps", "5.2.1", best);
+    for subject in [GAMT, GALE, MAMT, GAMT6] {
+        figure.ours(&format!("{}, at most", subject.name), panel.most(subject.name));
     }
     figure.panels.push(panel);
-    figure.note = "End to end: a batch is copied to the device and its answers back, so large batches are as fast as the bus, and \
-                   small ones as the driver's calls; with a table of 64 MB GALE's gathers miss the L2 cache where GAMT's hit."
-        .into();
+    figure.note = "End to end: a batch is copied to the device and its answers back.".into();
     Ok(figure)
 }
 
@@ -178,17 +179,12 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
             }
         }
     }
-    let ratio = |panel: &Panel, traffic: &str| {
-        let best = |subject: FigureEngine| panel.most(&format!("{}, {traffic}", subject.name));
-        Some(best(GAMT)? / best(GALE)?)
-    };
-    let ours = (ratio(&panel, "random"), ratio(&panel, "table"));
-    figure.said("GAMT over GALE, random traffic, at most", &[2.0], "times", "5.2.2", ours.0);
-    figure.said("GAMT over GALE, table traffic, at most", &[1.2], "times", "5.2.2", ours.1);
+    for traffic in [Traffic::Random, Traffic::Table] {
+        let name = |subject: FigureEngine| format!("{}, {traffic}", subject.name);
+        let ratios = panel.ratios(&name(GAMT), &name(GALE));
+        figure.ours(&format!("GAMT over GALE, {traffic} traffic, at most"), most(&ratios));
+    }
     figure.panels.push(panel);
-    figure.note =
-        "Traffic drawn from the table asks for neighbours more often, so a warp's gathers share lines."
-            .into();
     Ok(figure)
 }
 
@@ -259,8 +255,8 @@ fn by_levels(
     } else {
         let mut launcher = Launcher::open()?;
         for levels in bench.some(&all) {
-            let timed = launcher.gamt(set, subject.family, levels, &keys)?;
-            alone.add("GAMT", f64::from(levels), 1e3 * timed.glps_median);
+            let timed = launcher.gamt(set, subject.family, levels, keys.of_round(0))?;
+            alone.add("GAMT", f64::from(levels), timed.glps.map(|glps| 1e3 * glps));
             figure.rows.push(json!({"data": set.name, "levels": levels, "layout": "flat", "kernel": timed}));
             for (layout, name) in [("flat", "GAMT"), ("paper", "GAMT, paper's layout")] {
                 if layout == "paper" && bench.args.quick {
@@ -282,17 +278,13 @@ fn by_levels(
 /// Figure 11: the number of levels, IPv4.
 pub(super) fn figure_11(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = by_levels(bench, GAMT, 4..=20, "levels", Some(MAMT))?;
-    let memory =
-        figure.panels.get(1).and_then(|panel| panel.at("levels x array width, as the paper counts", 6.0));
-    let best = figure.best_x(0, "GAMT");
-    figure.said("6 levels", &[22.0], "bytes a prefix", "5.4.5", memory);
-    figure.said("the fastest trie has", &[6.0], "levels", "5.2.3", best);
-    let (alone, on_cpu) = (figure.best_x(2, "GAMT"), figure.best_x(0, "MAMT"));
-    figure.said("the fastest trie has, the kernel alone", &[6.0], "levels", "5.2.3", alone);
-    figure.said("the fastest trie on the CPU has", &[4.0], "levels", "5.2.3", on_cpu);
-    figure.note = "Fewer levels are fewer gathers, more levels a smaller table; the turning point is where the table leaves the \
-                   L2 cache, 768 KB on the paper's GPU. On the CPU more levels are slower, in the paper too."
-        .into();
+    let [speed, memory, alone] = figure.panels.as_slice() else { return Ok(figure) };
+    let bytes = memory.at("levels x array width, as the paper counts", 6.0);
+    let (best, alone, on_cpu) = (speed.best_x("GAMT"), alone.best_x("GAMT"), speed.best_x("MAMT"));
+    figure.ours("6 levels", bytes);
+    figure.ours("the fastest trie has", best);
+    figure.ours_of("the fastest trie has", "the kernel alone", alone);
+    figure.ours("the fastest trie on the CPU has", on_cpu);
     Ok(figure)
 }
 
@@ -300,11 +292,10 @@ pub(super) fn figure_11(bench: &Bench<'_>) -> Result<Figure, Fault> {
 pub(super) fn figure_15(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = by_levels(bench, GAMT6, 8..=30, "levels6", None)?;
     figure.title = "Lookup speed for IPv6".into();
-    let twenty = figure.panels.first().and_then(|panel| panel.at("GAMT", 20.0));
-    let best = figure.best_x(0, "GAMT");
-    figure.said("the fastest trie has", &[20.0], "levels", "5.4.1", best);
-    figure.said("20 levels", &[658.0], "Mlps", "5.4.1", twenty);
-    figure.note = "A key takes 8 bytes of the bus, and long IPv6 prefixes more steps.".into();
+    let Some(speed) = figure.panels.first() else { return Ok(figure) };
+    let (twenty, best) = (speed.at("GAMT", 20.0), speed.best_x("GAMT"));
+    figure.ours("the fastest trie has", best);
+    figure.ours("20 levels", twenty);
     Ok(figure)
 }
 
@@ -328,25 +319,16 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
                 // As many slots as streams: a batch queued behind another would overlap with it.
                 let driven = measure(bench, &fed, &keys, (BATCH, streams), Some(1))?;
                 panel.add(&format!("{streams} streams, {blocks} blocks"), f64::from(threads), driven.mlps);
-                speeds.push(driven.mlps);
+                speeds.push(driven.mlps.median);
                 let more = json!({"streams": streams, "blocks": blocks, "threads": threads});
                 figure.rows.push(with(row(set, GAMT, BATCH, &driven), more));
             }
         }
     }
-    let best = |speeds: &[f64]| speeds.iter().copied().reduce(f64::max);
-    let (one, two) = (best(&by_streams[0]), best(&by_streams[1]));
-    figure.said("two streams, at most", &[522.0], "Mlps", "5.2.4", two);
-    figure.said(
-        "two streams over one, at most",
-        &[1.5],
-        "times",
-        "5.2.4",
-        two.zip(one).map(|(two, one)| two / one),
-    );
+    let [one, two] = by_streams.map(|speeds| most(&speeds));
+    figure.ours("two streams, at most", two);
+    figure.ours("two streams over one, at most", over(two, one));
     figure.panels.push(panel);
-    figure.note =
-        "Few blocks leave multiprocessors idle; a second stream hides the copies of the first.".into();
     Ok(figure)
 }
 
@@ -364,14 +346,20 @@ fn under_updates(
         let keys = bench.stream(set, subject.family, &Traffic::Random)?;
         let deltas = set.deltas(subject.family, Some(UPDATES_A_DELTA), Hops::Peer);
         let mut round = Player::new(&deltas);
-        let batch = BATCH.min(keys.len());
+        let batch = BATCH.min(bench.args.keys());
         let mut way = Way::new(bench, &fed, (batch, in_flight(batch, IN_FLIGHT)), None)?;
-        let load = way.load(bench, &keys);
         for rate in rates {
-            let beside = beside(&mut fed, &mut way.readers, load, (&mut round, *rate))?;
-            panel.add(subject.name, *rate, beside.lookups.mlps);
-            let more = json!({"rate": rate, "updates_per_s": beside.updates_per_s});
-            figure.rows.push(with(row(set, *subject, batch, &beside.lookups), more));
+            let (mut lookups, mut updates_per_s) = (Vec::new(), Vec::new());
+            for number in 0..bench.args.rounds() {
+                let load = way.load(bench, keys.of_round(number));
+                let beside = beside(&mut fed, &mut way.readers, load, (&mut round, *rate))?;
+                lookups.push(beside.lookups);
+                updates_per_s.push(beside.updates_per_s);
+            }
+            let lookups = DrivenRounds::of(&lookups);
+            panel.add(subject.name, *rate, lookups.mlps);
+            let more = json!({"rate": rate, "updates_per_s": Spread::of(&updates_per_s)});
+            figure.rows.push(with(row(set, *subject, batch, &lookups), more));
         }
     }
     Ok(panel)
@@ -388,20 +376,12 @@ pub(super) fn figure_16(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let all = [0.0, 1e4, 2e4, 3e4, 4e4, 5e4, 6e4, 7e4, 1e5];
     let rates = if bench.args.quick { vec![0.0, 1e4, 7e4, 1e5] } else { all.to_vec() };
     let panel = under_updates(bench, &mut figure, &[GAMT, GALE, SAIL, GAMT6], &rates)?;
-    figure.said("GAMT, IPv4, lost at 70,000 a second", &[4.0], "percent", "5.4.2", lost(&panel, GAMT, 7e4));
-    figure.said("GAMT, IPv6, lost at 70,000 a second", &[8.0], "percent", "5.4.2", lost(&panel, GAMT6, 7e4));
-    figure.said(
-        "GALE, lost at 70,000 a second, more than",
-        &[80.0],
-        "percent",
-        "5.4.2",
-        lost(&panel, GALE, 7e4),
-    );
-    figure.said("GAMT, IPv4, at 70,000 a second", &[972.0], "Mlps", "5.4.2", panel.at(GAMT.name, 7e4));
+    figure.ours("GAMT, IPv4, lost at 70,000 a second", lost(&panel, GAMT, 7e4));
+    figure.ours("GAMT, IPv6, lost at 70,000 a second", lost(&panel, GAMT6, 7e4));
+    figure.ours("GALE, lost at 70,000 a second, more than", lost(&panel, GALE, 7e4));
+    figure.ours("GAMT, IPv4, at 70,000 a second", panel.at(GAMT.name, 7e4));
     figure.panels.push(panel);
-    figure.note = "GAMT writes a few words an update, in parallel; GALE's operations are one block's work, one after the other. Where \
-                   a rate is not reached, updates_per_s of the row tells."
-        .into();
+    figure.note = "Where a rate is not reached, updates_per_s of the row tells.".into();
     Ok(figure)
 }
 
@@ -409,11 +389,6 @@ pub(super) fn figure_16(bench: &Bench<'_>) -> Result<Figure, Fault> {
 pub(super) fn figure_17(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup speed on other GPUs", "updates a second");
     let panel = under_updates(bench, &mut figure, &[GAMT, GALE], &[0.0, 7e4])?;
-    for (subject, desktop, notebook) in [(GALE, 235.0, 107.0), (GAMT, 218.0, 111.0)] {
-        let ours = panel.at(subject.name, 0.0);
-        figure.said(format!("{}, GTS 450, at most", subject.name), &[desktop], "Mlps", "5.4.3", ours);
-        figure.said(format!("{}, GT 550M, at most", subject.name), &[notebook], "Mlps", "5.4.3", ours);
-    }
     figure.panels.push(panel);
     figure.note = "The device is the one named in this file; files of several hosts are the figure.".into();
     Ok(figure)
@@ -433,24 +408,21 @@ pub(super) fn figure_18(bench: &Bench<'_>) -> Result<Figure, Fault> {
             let mut parameters = subject.levels();
             parameters.push(("streams", streams.to_string()));
             let fed = ready(bench, &mut figure, set, subject, &parameters)?;
-            let batch = (REQUESTS / usize::from(streams)).min(keys.len());
+            let batch = (REQUESTS / usize::from(streams)).min(bench.args.keys());
             let driven = measure(bench, &fed, &keys, (batch, streams), Some(1))?;
             speed.add(subject.name, f64::from(streams), driven.mlps);
             latency.add(subject.name, f64::from(streams), driven.mean_us);
             figure.rows.push(with(row(set, subject, batch, &driven), json!({"streams": streams})));
         }
     }
-    for (subject, said) in [(GAMT, 339.0), (GALE, 248.0), (GAMT6, 240.0)] {
-        // The fastest number of streams whose mean latency stays below the paper's baseline.
-        let below =
-            latency.series.iter().filter(|line| line.name == subject.name).flat_map(|line| &line.points);
-        let streams = below.filter(|(_, us)| *us < 100.0).map(|(streams, _)| *streams);
-        let best = streams.filter_map(|streams| speed.at(subject.name, streams)).reduce(f64::max);
-        figure.said(format!("{}, below 100 microseconds", subject.name), &[said], "Mlps", "5.4.4", best);
+    for subject in [GAMT, GALE, GAMT6] {
+        // The fastest number of streams whose mean latency stays below the paper's limit.
+        let points = latency.line(subject.name).into_iter().flat_map(|line| &line.points);
+        let below = points.filter(|point| point.y.median < 100.0);
+        let speeds: Vec<_> = below.filter_map(|point| speed.at(subject.name, point.x)).collect();
+        figure.ours(&format!("{}, below 100 microseconds", subject.name), most(&speeds));
     }
     figure.panels = vec![speed, latency];
-    figure.note = "From submit to answers in this process. A batch of one stream waits for its own copies only; more streams \
-                   are smaller batches, until the calls for each cost more than the copies."
-        .into();
+    figure.note = "Latency is from submit to answers in this process.".into();
     Ok(figure)
 }

@@ -9,7 +9,7 @@ use crate::paper::figure::{Figure, Panel};
 use crate::updates::Deltas;
 use fib::host::Host;
 use fib::{Change, EngineError, Family, Key, NextHopId, Rib, RibTable};
-use lpm_bench::stats::median;
+use lpm_bench::stats::{Spread, median};
 use lpm_gpu::gale::model::{Accesses, GaleModel};
 use lpm_gpu::gale::{GaleOptions, GaleTable};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
@@ -153,13 +153,9 @@ pub(super) fn table_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
             }));
         }
     }
-    let rrc12 = "rrc12, IPv4:";
-    let main = bench.main_set(Family::V4).map(|set| set.tables.v4.len() as f64);
-    figure.said(format!("{rrc12} prefixes"), &[450_752.0], "routes", "table 1", main);
-    figure.said(format!("{rrc12} updates in a second, mean"), &[63.74], "updates", "table 1", None);
-    figure.said(format!("{rrc12} updates in a second, at most"), &[19_854.0], "updates", "table 1", None);
-    let v6 = bench.main_set(Family::V6).map(|set| set.tables.v6.len() as f64);
-    figure.said("rrc12, IPv6: prefixes", &[11_841.0], "routes", "table 1", v6);
+    let routes = |family| bench.main_set(family).map(|set| set.tables.routes(family) as f64);
+    figure.ours("rrc12, IPv4: prefixes", routes(Family::V4));
+    figure.ours("rrc12, IPv6: prefixes", routes(Family::V6));
     figure.note =
         "The paper's tables are of January 2013, its updates of one day; ours are named in data.".into();
     Ok(figure)
@@ -193,7 +189,6 @@ pub(super) fn figure_13(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut with_steps = Panel::new("million updates a second, steps for the device included");
     let mut with_routes =
         Panel::new("million updates a second, the RIB's part included for tables that read it");
-    let mut best_s = 0.0_f64;
     for (x, (set, (hops, by))) in (0_u32..).zip(both_hops(bench)) {
         figure.x_names.push(format!("{} {by}", set.name));
         let x = f64::from(x);
@@ -203,9 +198,6 @@ pub(super) fn figure_13(bench: &Bench<'_>) -> Result<Figure, Fault> {
             panel.add(kind.name(), x, offline.mups);
             with_steps.add(kind.name(), x, offline.mups_with_steps);
             with_routes.add(kind.name(), x, offline.mups_with_routes);
-            if kind == TableKind::GamtS {
-                best_s = best_s.max(offline.mups);
-            }
             figure.rows.push(json!({
                 "data": set.name, "next_hops": by, "table": kind.name(), "updates": deltas.changes(),
                 "mups": offline.mups, "mups_with_steps": offline.mups_with_steps,
@@ -213,7 +205,7 @@ pub(super) fn figure_13(bench: &Bench<'_>) -> Result<Figure, Fault> {
             }));
         }
     }
-    figure.said("GAMT_S at most", &[2.7], "million updates a second", "5.3", Some(best_s));
+    figure.ours("GAMT_S, at most", panel.most(TableKind::GamtS.name()));
     figure.panels = vec![panel, with_steps, with_routes];
     figure.note = "CPU seconds of one thread, 64 updates a delta. GAMT keeps its routes in its trie, and notes which units the device \
                    needs. GALE and SAIL_L read them in the router's RIB, which the last panel counts as theirs: GALE then only lists what \
@@ -223,9 +215,9 @@ pub(super) fn figure_13(bench: &Bench<'_>) -> Result<Figure, Fault> {
 }
 
 struct OffLine {
-    mups: f64,
-    mups_with_steps: f64,
-    mups_with_routes: f64,
+    mups: Spread,
+    mups_with_steps: Spread,
+    mups_with_routes: Spread,
     rebuilds: u64,
 }
 
@@ -267,7 +259,8 @@ fn off_line(kind: TableKind, set: &DataSet, deltas: &Deltas, passes: usize) -> R
             }
         }
     }
-    let [mups, mups_with_steps, mups_with_routes] = [&rates, &with_steps, &with_routes].map(|of| median(of));
+    let [mups, mups_with_steps, mups_with_routes] =
+        [rates, with_steps, with_routes].map(|of| Spread::of(&of));
     Ok(OffLine { mups, mups_with_steps, mups_with_routes, rebuilds })
 }
 
@@ -305,16 +298,9 @@ pub(super) fn figure_14(bench: &Bench<'_>) -> Result<Figure, Fault> {
             further.push(100.0 * (1.0 - s.1 / t.1));
         }
     }
-    let percent = "percent fewer";
-    figure.said("GAMT_T against GALE", &[94.7, 96.6], percent, "5.3", Some(median(&reductions)));
-    figure.said(
-        "GAMT_T against GALE's writes alone",
-        &[90.3, 92.5],
-        percent,
-        "5.3",
-        Some(median(&of_writes)),
-    );
-    figure.said("GAMT_S against GAMT_T", &[78.7, 88.2], percent, "5.3", Some(median(&further)));
+    figure.ours("GAMT_T against GALE", median(&reductions));
+    figure.ours("GAMT_T against GALE's writes alone", median(&of_writes));
+    figure.ours("GAMT_S against GAMT_T", median(&further));
     figure.panels = vec![panel];
     figure.note = "Updates of one second are one delta, so what several of them write to one unit is one bubble; GALE's accesses \
                    are those of its kernel run in plain Rust. Of next hops by peer most updates only change the next hop, as in \
@@ -414,17 +400,11 @@ pub(super) fn figure_19(bench: &Bench<'_>) -> Result<Figure, Fault> {
     }
     panel.add("GALE", 0.0, gale_mb);
     panel.add("GALE", deltas.changes() as f64, gale_mb);
-    figure.said("GALE", &[64.0], "MB", "5.4.5", Some(gale_mb));
-    figure.said("GAMT, 6 levels", &[22.0], "bytes a prefix", "5.4.5", Some(bytes_a_prefix));
-    figure.said("GAMT, 6 levels, head room and backup", &[19.1], "MB", "5.4.5", Some(total_mb));
-    figure.said("the same of GALE's", &[29.8], "percent", "5.4.5", Some(100.0 * total_mb / gale_mb));
-    figure.said(
-        "array width grown over the updates, less than",
-        &[8.0],
-        "percent",
-        "5.4.5",
-        grown.first().copied(),
-    );
+    figure.ours("GALE", gale_mb);
+    figure.ours("GAMT, 6 levels", bytes_a_prefix);
+    figure.ours("GAMT, 6 levels, head room and backup", total_mb);
+    figure.ours("the same of GALE's", 100.0 * total_mb / gale_mb);
+    figure.ours("array width grown over the updates, less than", grown.first().copied());
     figure.panels = vec![panel];
     figure.note = "The paper's rectangle is as wide as its widest level six times over; levels behind each other take what they \
                    need. Its updates are a week's, ours are those named in data."

@@ -9,7 +9,7 @@ use crate::paper::data::DataSet;
 use crate::paper::figure::{Figure, Panel};
 use fib::traffic::Traffic;
 use fib::{EngineError, Family, Key, Keys, Rib, RibTable};
-use lpm_bench::stats::median;
+use lpm_bench::stats::Spread;
 use lpm_gpu::cu::{
     Arg, Device, DeviceBuffer, DeviceWords, GpuError, Kernel, Module, Plain, Priority, Shape, Stream,
 };
@@ -41,10 +41,8 @@ const TARGETS: [(&str, Family, f64, f64); 4] = [
 /// The timing of one kernel.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Timed {
-    /// Billions of lookups a second, the median launch.
-    pub(super) glps_median: f64,
-    /// The best launch.
-    glps_best: f64,
+    /// Billions of lookups a second, of the launches.
+    pub(super) glps: Spread,
     /// Keys of a launch.
     keys: usize,
     /// Bytes of the table.
@@ -166,12 +164,7 @@ impl Launcher {
                 glps.push(count as f64 / us / 1e3);
             }
         }
-        Ok(Timed {
-            glps_median: median(&glps),
-            glps_best: glps.iter().copied().fold(0.0, f64::max),
-            keys: count,
-            table_bytes: 4 * on.words.len() as u64,
-        })
+        Ok(Timed { glps: Spread::of(&glps), keys: count, table_bytes: 4 * on.words.len() as u64 })
     }
 
     fn launch(
@@ -211,11 +204,12 @@ pub(super) fn table(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let Some(set) = bench.main_set(family) else { continue };
         let loaded = load_all(&mut launcher, set, family)?;
         for (x, traffic) in (0_u32..).zip(&traffics) {
-            let keys = bench.stream(set, family, traffic)?;
+            let stream = bench.stream(set, family, traffic)?;
+            let keys = stream.of_round(0);
             for (name, on) in &loaded {
                 for (live, kind) in [(false, "frozen"), (true, "live")] {
-                    let timed = launcher.time(on, live, &keys).map_err(fault)?;
-                    panel.add(&format!("{name}, {family}, {kind}"), f64::from(x), timed.glps_median);
+                    let timed = launcher.time(on, live, keys).map_err(fault)?;
+                    panel.add(&format!("{name}, {family}, {kind}"), f64::from(x), timed.glps);
                     let target =
                         TARGETS.iter().find(|target| (target.0, target.1) == (on.names.module, family));
                     figure.rows.push(json!({
@@ -228,8 +222,8 @@ pub(super) fn table(bench: &Bench<'_>) -> Result<Figure, Fault> {
         }
     }
     figure.panels.push(panel);
-    figure.note = "Keys and answers stay on the device, and each launch has other keys. What bounds these figures is gathers: \
-                   gpu-ceilings has the device's own, by footprint."
+    figure.note = "Keys and answers stay on the device, and each launch has other keys. gpu-ceilings has the device's own rate of \
+                   gathers, by footprint."
         .into();
     Ok(figure)
 }

@@ -21,6 +21,7 @@ use fib::{EngineOptions, EngineWriter};
 /// In the order in which they are made: figures without a device first.
 pub(super) const PAPER: Paper = Paper {
     title: "GAMT: A Fast and Scalable IP Lookup Engine for GPU-based Software Routers (ANCS 2013)",
+    claims: include_str!("../claims/gamt.txt"),
     generated: &[("generated-2013", "v4=450752,v6=11841"), ("generated-2024", "v4=950000,v6=200000")],
     has_updates: true,
     beside: |_| Ok(Vec::new()),

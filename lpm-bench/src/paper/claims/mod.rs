@@ -1,0 +1,304 @@
+//! The numbers that the documents state, and what ours say of them.
+//!
+//! Each document has a file here with a line a number:
+//! ```text
+//! FIGURE | SECTION | WHAT | NUMBER | UNIT | RULE
+//! FIGURE | SECTION | WHAT | NUMBER to NUMBER | UNIT | RULE | PANEL at X
+//! - | SECTION | WHAT | NUMBER | UNIT | RULE | why it cannot be made here
+//! ```
+//! FIGURE is the id of the figure that makes it (`fig09`), and WHAT the words by which that figure hands its number in. `PANEL at X` is
+//! where the number stands in the figure, for its mark. A line of two more words after `#` is a comment.
+
+use serde::Serialize;
+use std::borrow::Cow;
+
+/// A number of a document.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Claim {
+    /// The figure that makes it; `None` if nothing here can.
+    #[serde(skip)]
+    pub(crate) figure: Option<&'static str>,
+    /// The document's section, figure or table.
+    pub(crate) section: &'static str,
+    /// What was counted or measured.
+    pub(crate) what: Cow<'static, str>,
+    /// The number; two are a range.
+    pub(crate) paper: Vec<f64>,
+    /// Its unit; empty for a bare number.
+    pub(crate) unit: &'static str,
+    /// How ours is judged.
+    pub(crate) rule: Rule,
+    /// The graph and the position on its x axis where the number stands.
+    pub(crate) mark: Option<(usize, f64)>,
+    /// Why it cannot be made here.
+    pub(crate) reason: Option<&'static str>,
+}
+
+/// How a number of ours is compared with the document's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Rule {
+    /// What follows from the algorithm and the data alone.
+    Count,
+    /// One system over another, both measured here.
+    Ratio,
+    /// A share or a reduction in percent.
+    Percent,
+    /// The position of an optimum.
+    Best,
+    /// An upper bound.
+    AtMost,
+    /// A lower bound.
+    AtLeast,
+    /// A speed of the document's hardware.
+    Rate,
+    /// A time of the document's hardware.
+    Time,
+    /// A property of the document's data.
+    Data,
+}
+
+/// What a number of ours says of the document's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    /// It is the document's.
+    Reproduced,
+    /// The direction is the document's, the number is not.
+    ShapeOnly,
+    /// It speaks against the document's.
+    Contradicted,
+    /// What it takes is not on this host, or was not measured in this run.
+    CannotBeMadeHere,
+}
+
+impl Rule {
+    /// All of them, with their words in the files and what they ask.
+    pub(crate) const ALL: [(Self, &'static str, &'static str); 9] = [
+        (
+            Self::Count,
+            "count",
+            "reproduced within 2 %, shape only within a factor of 1.5, contradicted beyond",
+        ),
+        (
+            Self::Ratio,
+            "ratio",
+            "reproduced within a factor of 1.25, shape only on the same side of 1, contradicted on the other",
+        ),
+        (
+            Self::Percent,
+            "percent",
+            "reproduced within 5 points, shape only with the same sign and within a factor of 2, contradicted beyond",
+        ),
+        (
+            Self::Best,
+            "best",
+            "reproduced at the same position, shape only within a factor of 2, contradicted beyond",
+        ),
+        (Self::AtMost, "at-most", "reproduced if it holds (within 2 %), contradicted if not"),
+        (Self::AtLeast, "at-least", "reproduced if it holds (within 2 %), contradicted if not"),
+        (
+            Self::Rate,
+            "rate",
+            "reproduced if at least as fast here; slower hardware makes it neither true nor false",
+        ),
+        (Self::Time, "time", "reproduced if no longer here; slower hardware makes it neither true nor false"),
+        (Self::Data, "data", "the document's data are not to be had; those of this run stand beside them"),
+    ];
+
+    fn parse(word: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, name, _)| *name == word).map(|(rule, ..)| *rule)
+    }
+
+    /// Judges `ours` against one number or a range.
+    fn judge(self, paper: &[f64], ours: f64) -> Verdict {
+        use Verdict::{CannotBeMadeHere, Contradicted, Reproduced, ShapeOnly};
+        let low = paper.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = paper.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let within = |factor: f64| low / factor <= ours && ours <= high * factor;
+        let graded = |same: bool, shape: bool| match (same, shape) {
+            (true, _) => Reproduced,
+            (false, true) => ShapeOnly,
+            (false, false) => Contradicted,
+        };
+        match self {
+            Self::Count => graded(within(1.02), within(1.5)),
+            Self::Ratio => graded(within(1.25), (ours > 1.0) == (low > 1.0)),
+            Self::Percent => graded((low - 5.0..=high + 5.0).contains(&ours), within(2.0)),
+            Self::Best => graded((low..=high).contains(&ours), within(2.0)),
+            Self::AtMost => graded(ours <= high * 1.02, false),
+            Self::AtLeast => graded(ours >= low / 1.02, false),
+            Self::Rate if ours >= low => Reproduced,
+            Self::Time if ours <= high => Reproduced,
+            Self::Rate | Self::Time | Self::Data => CannotBeMadeHere,
+        }
+    }
+}
+
+impl Verdict {
+    /// Its words.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Reproduced => "reproduced",
+            Self::ShapeOnly => "shape only",
+            Self::Contradicted => "contradicted",
+            Self::CannotBeMadeHere => "cannot be made here",
+        }
+    }
+}
+
+impl Claim {
+    /// Those of the file `text`.
+    ///
+    /// # Errors
+    /// The first line that is none.
+    pub(crate) fn parse_all(text: &'static str) -> Result<Vec<Self>, &'static str> {
+        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        lines.map(|line| Self::parse(line).ok_or(line)).collect()
+    }
+
+    /// A number of one of the document's tables.
+    pub(crate) const fn of_table(
+        section: &'static str,
+        what: String,
+        paper: Vec<f64>,
+        unit: &'static str,
+    ) -> Self {
+        let (figure, mark, reason) = (None, None, None);
+        Self { figure, section, what: Cow::Owned(what), paper, unit, rule: Rule::Count, mark, reason }
+    }
+
+    fn parse(line: &'static str) -> Option<Self> {
+        let fields: Vec<_> = line.split('|').map(str::trim).collect();
+        let [figure, section, what, numbers, unit, rule, more @ ..] = fields.as_slice() else { return None };
+        let figure = (*figure != "-").then_some(*figure);
+        let paper: Vec<f64> =
+            numbers.split(" to ").map(|number| number.parse().ok()).collect::<Option<_>>()?;
+        let (mark, reason) = match (figure, more) {
+            (Some(_), []) => (None, None),
+            (Some(_), [mark]) => {
+                let (panel, x) = mark.split_once(" at ")?;
+                (Some((panel.parse().ok()?, x.parse().ok()?)), None)
+            }
+            (None, [reason]) => (None, Some(*reason)),
+            _ => return None,
+        };
+        Some(Self {
+            figure,
+            section,
+            what: Cow::Borrowed(what),
+            paper,
+            unit,
+            rule: Rule::parse(rule)?,
+            mark,
+            reason,
+        })
+    }
+}
+
+/// A number of ours.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Ours {
+    /// Which of several forms it is of; empty if there is one.
+    pub(crate) of: String,
+    /// The number; `None` if this run has not got it.
+    pub(crate) value: Option<f64>,
+}
+
+/// A claim, with our numbers for it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Judged {
+    /// The claim.
+    #[serde(flatten)]
+    pub(crate) claim: Claim,
+    /// Our numbers, the document's own form first.
+    pub(crate) ours: Vec<Ours>,
+    /// Our first number over the document's (over the nearer end of a range).
+    pub(crate) ratio: Option<f64>,
+    /// What the first number says.
+    pub(crate) verdict: Verdict,
+}
+
+impl Judged {
+    /// Judges `claim` by the first of `ours` that has a value.
+    pub(crate) fn new(claim: Claim, ours: Vec<Ours>) -> Self {
+        let value = ours.iter().find_map(|one| one.value).filter(|value| value.is_finite());
+        let near = |value: f64| {
+            let nearest =
+                claim.paper.iter().copied().min_by(|a, b| (a - value).abs().total_cmp(&(b - value).abs()));
+            nearest.filter(|paper| paper.abs() > 0.0).map(|paper| value / paper)
+        };
+        let verdict = value.map_or(Verdict::CannotBeMadeHere, |value| claim.rule.judge(&claim.paper, value));
+        Self { ratio: value.and_then(near), verdict, ours, claim }
+    }
+
+    /// The printed line.
+    pub(crate) fn text(&self) -> String {
+        let Claim { what, unit, section, paper, .. } = &self.claim;
+        let numbers: Vec<_> = paper.iter().map(ToString::to_string).collect();
+        let ours = self.ours.iter().map(|Ours { of, value, .. }| {
+            let value = value.map_or("-".to_owned(), |value| format!("{value:.2}"));
+            if of.is_empty() { value } else { format!("{of} {value}") }
+        });
+        let ours: Vec<_> = ours.collect();
+        let ours = if ours.is_empty() { "-".to_owned() } else { ours.join(", ") };
+        let paper = format!("{} {unit}", numbers.join(" to "));
+        format!("{what}: {} ({section}), here {ours}: {}", paper.trim_end(), self.verdict.words())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_and_refused() {
+        let text = "# a comment\nfig09 | 5.2.1 | GAMT, at most | 1100 | Mlps | rate | 0 at 16\n\
+                    fig14 | 5.3 | fewer | 94.7 to 96.6 | percent | percent\n- | 5.4.3 | GTS 450 | 235 | Mlps | rate | no such GPU\n";
+        let claims = Claim::parse_all(text).unwrap();
+        assert_eq!((claims[0].figure, claims[0].mark), (Some("fig09"), Some((0, 16.0))));
+        assert_eq!((claims[1].paper.as_slice(), claims[1].unit), ([94.7, 96.6].as_slice(), "percent"));
+        assert_eq!((claims[2].figure, claims[2].reason), (None, Some("no such GPU")));
+        for line in [
+            "fig09 | 5 | x | 1 | s",
+            "fig09 | 5 | x | one | s | rate",
+            "fig09 | 5 | x | 1 | s | guess",
+            "- | 5 | x | 1 | s | rate",
+        ] {
+            assert_eq!(Claim::parse_all(line).unwrap_err(), line);
+        }
+    }
+
+    #[test]
+    fn each_rule_has_its_verdicts() {
+        use Verdict::{
+            CannotBeMadeHere as Not, Contradicted as Against, Reproduced as Same, ShapeOnly as Shape,
+        };
+        for (rule, paper, ours, verdict) in [
+            (Rule::Count, vec![22.0], 22.4, Same),
+            (Rule::Count, vec![22.0], 30.0, Shape),
+            (Rule::Count, vec![22.0], 40.0, Against),
+            (Rule::Ratio, vec![4.0], 3.3, Same),
+            (Rule::Ratio, vec![4.0], 1.1, Shape),
+            (Rule::Ratio, vec![4.0], 0.9, Against),
+            (Rule::Ratio, vec![0.8], 0.3, Shape),
+            (Rule::Percent, vec![94.7, 96.6], 90.0, Same),
+            (Rule::Percent, vec![94.7, 96.6], 60.0, Shape),
+            (Rule::Percent, vec![94.7, 96.6], -3.0, Against),
+            (Rule::Best, vec![6.0], 6.0, Same),
+            (Rule::Best, vec![6.0], 4.0, Shape),
+            (Rule::Best, vec![6.0], 20.0, Against),
+            (Rule::AtMost, vec![8.0], 8.1, Same),
+            (Rule::AtMost, vec![8.0], 9.0, Against),
+            (Rule::AtLeast, vec![80.0], 95.0, Same),
+            (Rule::AtLeast, vec![80.0], 70.0, Against),
+            (Rule::Rate, vec![50.0], 60.0, Same),
+            (Rule::Rate, vec![50.0], 40.0, Not),
+            (Rule::Time, vec![28.0], 3.0, Same),
+            (Rule::Time, vec![28.0], 30.0, Not),
+            (Rule::Data, vec![450_752.0], 450_752.0, Not),
+        ] {
+            assert_eq!(rule.judge(&paper, ours), verdict, "{rule:?} {paper:?} {ours}");
+        }
+    }
+}
