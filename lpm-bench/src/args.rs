@@ -275,7 +275,7 @@ pub(crate) struct PaperArgs {
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Capture whose destinations stand for the real addresses of bloomfwd [default: zipf traffic]
+    /// Capture whose destinations stand for real addresses [default: zipf traffic]
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 

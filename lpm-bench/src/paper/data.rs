@@ -5,17 +5,20 @@ use super::Paper;
 use crate::args::{PaperArgs, TableArgs};
 use crate::fault::Fault;
 use crate::tables::RouteSet;
-use crate::updates::{Deltas, of_family, read_file};
-use fib::{Family, IpPrefix, NextHopId, generate};
+use crate::updates::{Deltas, read_file};
+use fib::{Family, IpPrefix, NextHopId, Rib, generate};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// Tables in the folder that `FWD_DATA` names, the one closest in time to the paper first.
-const KNOWN_TABLES: [&str; 3] = ["v4-201405.txt.xz", "v4-202401.txt.xz", "v6-202401.txt.xz"];
-/// The updates in that folder.
-const KNOWN_UPDATES: &str = "updates-ris-20190101.txt.xz";
+/// Tables in the folder that `FWD_DATA` names, the one closest in time to the paper first, each with the updates there that are closest
+/// in time to it.
+const KNOWN: [(&str, &str); 3] = [
+    ("v4-201405.txt.xz", "updates-linx-201412.txt.xz"),
+    ("v4-202401.txt.xz", "updates-ris-20190101.txt.xz"),
+    ("v6-202401.txt.xz", "updates-ris-20190101.txt.xz"),
+];
 /// The most updates to generate. A quick run uses at most half as many of any stream.
 const UPDATES: usize = 200_000;
 /// Generated updates per second of their time stamps: about the mean of one collector in the paper (table 1, rrc12).
@@ -49,6 +52,21 @@ impl Hops {
     pub(super) const ALL: [(Self, &'static str); 2] = [(Self::Origin, "by origin"), (Self::Peer, "by peer")];
 }
 
+/// The routes that updates begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// What the stream itself leads to: each prefix as the stream last says. The stream then changes what its own peers had.
+    OwnState,
+    /// The data set's table, which another router had: the stream also brings what that one lacked.
+    Table,
+}
+
+impl Start {
+    /// Both, with their names.
+    pub(super) const ALL: [(Self, &'static str); 2] =
+        [(Self::OwnState, "own state"), (Self::Table, "the table")];
+}
+
 /// Routes, and updates of them.
 #[derive(Debug)]
 pub(super) struct DataSet {
@@ -59,7 +77,7 @@ pub(super) struct DataSet {
     /// The updates, in order.
     pub(super) told: Vec<TimedUpdate>,
     /// The source of the updates.
-    updates_source: String,
+    pub(super) updates_source: String,
 }
 
 impl TimedUpdate {
@@ -85,24 +103,43 @@ impl DataSet {
         })
     }
 
+    /// The updates of `family`.
+    pub(super) fn told_of(&self, family: Family) -> impl Iterator<Item = &TimedUpdate> {
+        self.told.iter().filter(move |told| told.prefix.family() == family)
+    }
+
+    /// The routes of `family` that updates begin with; none is left out.
+    pub(super) fn start(&self, family: Family, hops: Hops, start: Start) -> Rib {
+        let mut rib = Rib::plain();
+        match start {
+            Start::Table => rib.tell(&self.tables.told_of(family)),
+            Start::OwnState => self.told_of(family).for_each(|told| {
+                rib.set(told.prefix, told.next_hop(hops));
+            }),
+        }
+        rib.take_delta();
+        rib
+    }
+
     /// The updates of `family` that change something, in deltas of `size` updates, or of one time stamp each if `None`.
-    pub(super) fn deltas(&self, family: Family, size: Option<usize>, hops: Hops) -> Deltas {
-        let told: Vec<&TimedUpdate> =
-            self.told.iter().filter(|told| told.prefix.family() == family).collect();
+    pub(super) fn deltas(&self, family: Family, size: Option<usize>, hops: Hops, start: Start) -> Deltas {
+        let told: Vec<&TimedUpdate> = self.told_of(family).collect();
         let parts: Vec<&[&TimedUpdate]> = match size {
             Some(size) => told.chunks(size.max(1)).collect(),
             None => told.chunk_by(|a, b| a.time_s.floor().total_cmp(&b.time_s.floor()).is_eq()).collect(),
         };
         let parts = parts.iter().map(|part| part.iter().map(|told| (told.prefix, told.next_hop(hops))));
-        Deltas::of(&mut of_family(&self.tables.rib, family), parts, |_, _, _| {})
+        Deltas::of(&mut self.start(family, hops, start), parts, |_, _, _| {})
     }
 
     fn read_updates(&mut self, path: &Path) -> Result<(), Fault> {
+        // No peer has the id of an origin: 1 + ORIGIN mod 255 ends at 255, and so do the tables that go with it.
+        const FIRST_PEER: usize = 256;
         let mut peers: BTreeMap<IpAddr, u32> = BTreeMap::new();
         read_file(path, &mut self.tables.hops, |update, by_origin| {
             let by_peer = match update.peer {
                 Some(peer) if !by_origin.is_none() => {
-                    let next = u32::try_from(peers.len() + 1).unwrap_or(u32::MAX);
+                    let next = u32::try_from(FIRST_PEER + peers.len()).unwrap_or(u32::MAX);
                     NextHopId::from_answer(*peers.entry(peer).or_insert(next))
                 }
                 _ => by_origin,
@@ -129,17 +166,19 @@ impl DataSet {
 /// As [`RouteSet::load`]; a file of updates that cannot be read.
 pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>, Fault> {
     let folder = std::env::var_os("FWD_DATA").map(PathBuf::from);
-    let mut files = args.table.fib.clone();
-    let mut updates = args.updates.clone();
+    let named = |path: &PathBuf| (path.clone(), args.updates.clone());
+    let mut files: Vec<_> = args.table.fib.iter().map(named).collect();
     let mut generated = Vec::new();
     if let Some(spec) = args.table.generate {
         generated.push(("generated".to_owned(), spec));
     } else if files.is_empty() {
         match &folder {
             Some(folder) => {
-                files =
-                    KNOWN_TABLES.iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect();
-                updates = updates.or_else(|| Some(folder.join(KNOWN_UPDATES)).filter(|path| path.exists()));
+                let exists = |name: &str| Some(folder.join(name)).filter(|path| path.exists());
+                let known = |(table, updates): &(&str, &str)| {
+                    Some((exists(table)?, args.updates.clone().or_else(|| exists(updates))))
+                };
+                files = KNOWN.iter().filter_map(known).collect();
             }
             None => {
                 for (name, spec) in paper.generated {
@@ -149,15 +188,18 @@ pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>, Faul
             }
         }
     }
-    let updates = paper.has_updates.then_some(updates.as_deref());
     let of = |fib, generate| TableArgs { fib, generate, ..args.table.clone() };
-    let of_file = |path: PathBuf| {
+    let of_file = |(path, updates): (PathBuf, Option<PathBuf>)| {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        (name.split('.').next().unwrap_or_default().to_owned(), of(vec![path], None))
+        (name.split('.').next().unwrap_or_default().to_owned(), of(vec![path], None), updates)
     };
-    let generated = generated.into_iter().map(|(name, spec)| (name, of(vec![], Some(spec))));
+    let generated =
+        generated.into_iter().map(|(name, spec)| (name, of(vec![], Some(spec)), args.updates.clone()));
     let tables = files.into_iter().map(of_file).chain(generated);
-    let sets = tables.map(|(name, table)| set(args, name, &table, updates)).collect::<Result<Vec<_>, _>>()?;
+    let make = |(name, table, updates): (_, TableArgs, Option<PathBuf>)| {
+        set(args, name, &table, paper.has_updates.then_some(updates.as_deref()))
+    };
+    let sets = tables.map(make).collect::<Result<Vec<_>, _>>()?;
     if sets.is_empty() {
         return Err(Fault::Usage("no table: give --fib FILE or --generate v4=950000,v6=200000".into()));
     }
@@ -221,7 +263,7 @@ mod tests {
         let set = &sets[0];
         assert_eq!((sets.len(), set.name.as_str()), (1, "generated"));
         for (family, size) in [(Family::V4, None), (Family::V4, Some(1)), (Family::V6, Some(10))] {
-            let deltas = set.deltas(family, size, Hops::Origin);
+            let deltas = set.deltas(family, size, Hops::Origin, Start::Table);
             assert!(deltas.changes() > 100 && deltas.forward.len() == deltas.backward.len());
             assert_eq!(size == Some(1), deltas.changes() == deltas.forward.len());
             let mut rib = set.tables.oracle.clone();
@@ -234,8 +276,24 @@ mod tests {
                 );
             }
         }
-        let kinds = set.deltas(Family::V4, Some(1), Hops::Origin).kinds();
+        let kinds = set.deltas(Family::V4, Some(1), Hops::Origin, Start::Table).kinds();
         assert!(kinds.iter().all(|kind| *kind > 0), "{kinds:?}");
+    }
+
+    #[test]
+    fn own_state_is_what_the_stream_leads_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (routes, updates) = (folder.path().join("r.txt"), folder.path().join("u.txt"));
+        std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
+        let lines = "1 a 10.1.0.0/16 192.0.2.1\n2 a 10.1.0.0/16 192.0.2.2\n2 a 10.2.0.0/16 192.0.2.1\n";
+        std::fs::write(&updates, lines).unwrap();
+        let args = args(&format!("--fib {} --updates {}", routes.display(), updates.display()));
+        let set = load(&args, &gamt::PAPER).unwrap().remove(0);
+        let deltas = |start| set.deltas(Family::V4, None, Hops::Origin, start);
+        // The route of the first line is there with the second's next hop; the third line changes nothing.
+        assert_eq!(set.start(Family::V4, Hops::Origin, Start::OwnState).len(), 2);
+        assert_eq!((deltas(Start::OwnState).changes(), deltas(Start::OwnState).kinds()), (2, [0, 2, 0]));
+        assert_eq!((deltas(Start::Table).changes(), deltas(Start::Table).kinds()), (3, [2, 1, 0]));
     }
 
     #[test]
@@ -249,9 +307,14 @@ mod tests {
         std::fs::write(&updates, lines).unwrap();
         let args = args(&format!("--fib {} --updates {}", routes.display(), updates.display()));
         let sets = load(&args, &gamt::PAPER).unwrap();
-        let told = |hops| sets[0].deltas(Family::V4, Some(1), hops);
-        assert_eq!((told(Hops::Origin).changes(), told(Hops::Peer).changes()), (2, 4));
-        assert_eq!(told(Hops::Peer).kinds(), [1, 2, 1]);
-        assert_eq!(sets[0].deltas(Family::V4, None, Hops::Peer).forward.len(), 3, "one delta a second");
+        let told = |hops, start| sets[0].deltas(Family::V4, Some(1), hops, start);
+        let changes = |hops, start| told(hops, start).changes();
+        assert_eq!((changes(Hops::Origin, Start::Table), changes(Hops::Peer, Start::Table)), (2, 4));
+        assert_eq!(told(Hops::Peer, Start::Table).kinds(), [1, 2, 1]);
+        let seconds = sets[0].deltas(Family::V4, None, Hops::Peer, Start::Table);
+        assert_eq!(seconds.forward.len(), 3, "one delta a second");
+        // The stream ends with a withdrawal, so it begins without the route.
+        assert!(sets[0].start(Family::V4, Hops::Peer, Start::OwnState).is_empty());
+        assert_eq!((changes(Hops::Origin, Start::OwnState), changes(Hops::Peer, Start::OwnState)), (2, 4));
     }
 }

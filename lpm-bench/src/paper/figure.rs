@@ -277,6 +277,12 @@ impl Panel {
         self.line(name)?.best().map(|point| point.x)
     }
 
+    /// Where the line `name` is least.
+    pub(crate) fn least_x(&self, name: &str) -> Option<f64> {
+        let points = self.line(name)?.points.iter();
+        points.min_by(|a, b| a.y.median.total_cmp(&b.y.median)).map(|point| point.x)
+    }
+
     /// The line `one` over the line `other`, where both have a point.
     pub(crate) fn ratios(&self, one: &str, other: &str) -> Vec<f64> {
         let points = self.line(one).into_iter().flat_map(|line| &line.points);

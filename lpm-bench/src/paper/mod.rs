@@ -114,6 +114,11 @@ impl Bench<'_> {
         Ok(self.stream_of(keys))
     }
 
+    /// The traffic that stands for real addresses: the capture that `--trace` names, or zipf.
+    fn trace(&self) -> Traffic {
+        self.args.trace.clone().map_or(Traffic::Zipf, Traffic::Capture)
+    }
+
     /// Keys that were drawn elsewhere, one set a seed.
     fn stream_of(&self, keys: Vec<KeySet>) -> Stream {
         if let Some(first) = keys.first() {

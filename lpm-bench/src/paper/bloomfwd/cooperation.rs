@@ -255,7 +255,12 @@ fn ours_10(figure: &mut Figure, panel: &Panel, pair: Pair, rates: &Rates) {
     figure.own("best share of the first (there 80)", pair.name, "percent", panel.best_x(pair.name));
     figure.own("the best split over the first alone (there 1.18)", pair.name, "times", over(best, first));
     let without = over(best, Some(rates.alone.median));
-    figure.own("with double buffering over the first alone without (there 1.33)", pair.name, "times", without);
+    figure.own(
+        "with double buffering over the first alone without (there 1.33)",
+        pair.name,
+        "times",
+        without,
+    );
     let by_itself = over(Some(rates.by_itself.median), best);
     figure.own("split by its profile over the best split", pair.name, "times", by_itself);
     if let (Some(two), CoopEngine::GROUP) = (rates.threads.get(1), pair.first) {

@@ -154,13 +154,6 @@ pub(super) fn figure_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
     Ok(figure)
 }
 
-impl Bench<'_> {
-    /// The traffic that replaces the paper's real addresses.
-    pub(super) fn trace(&self) -> Traffic {
-        self.args.trace.clone().map_or(Traffic::Zipf, Traffic::Capture)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

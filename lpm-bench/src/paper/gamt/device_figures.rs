@@ -5,14 +5,15 @@ use super::kernels::Launcher;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::measure::cpu_s;
-use crate::paper::data::Hops;
+use crate::paper::data::{Hops, Start};
 use crate::paper::drive::{DrivenRounds, Load, beside, drive};
-use crate::paper::figure::{Figure, Panel, most, over, with};
+use crate::paper::figure::{Figure, Panel, Point, least, most, over, with};
 use crate::paper::{Bench, CHECKED, Stream, data::DataSet};
 use crate::table::Fed;
 use crate::updates::Player;
+use crate::wanted::ENGINES;
 use fib::traffic::Traffic;
-use fib::{EngineReader, Family};
+use fib::{EngineReader, Family, Isa};
 use lpm_bench::stats::Spread;
 use lpm_gpu::gamt::strides::{Census, StridePlan};
 use serde_json::{Value, json};
@@ -37,26 +38,56 @@ struct FigureEngine {
     engine: &'static str,
     family: Family,
     name: &'static str,
+    /// Of an engine on the CPU; `None` is an engine on a device.
+    isa: Option<Isa>,
 }
 
-const GAMT: FigureEngine = FigureEngine { engine: "gamt", family: Family::V4, name: "GAMT, IPv4" };
-const GAMT6: FigureEngine = FigureEngine { engine: "gamt", family: Family::V6, name: "GAMT, IPv6" };
-const GALE: FigureEngine = FigureEngine { engine: "gale", family: Family::V4, name: "GALE" };
-const SAIL: FigureEngine = FigureEngine { engine: "sail-gpu", family: Family::V4, name: "SAIL_L" };
-const MAMT: FigureEngine = FigureEngine { engine: "mamt", family: Family::V4, name: "MAMT" };
+const fn on_device(engine: &'static str, family: Family, name: &'static str) -> FigureEngine {
+    FigureEngine { engine, family, name, isa: None }
+}
+
+const GAMT: FigureEngine = on_device("gamt", Family::V4, "GAMT, IPv4");
+const GAMT6: FigureEngine = on_device("gamt", Family::V6, "GAMT, IPv6");
+const GALE: FigureEngine = on_device("gale", Family::V4, "GALE");
+const SAIL: FigureEngine = on_device("sail-gpu", Family::V4, "SAIL_L");
+/// MAMT as in the paper: scalar code, a batch divided among a thread for each CPU (section 5.1.2).
+const MAMT: FigureEngine =
+    FigureEngine { engine: "mamt", family: Family::V4, name: "MAMT", isa: Some(Isa::Scalar) };
+const MAMT6: FigureEngine = FigureEngine { family: Family::V6, name: "MAMT, IPv6", ..MAMT };
+/// The same on vectors.
+const MAMT_VECTORS: FigureEngine = FigureEngine { name: "MAMT, avx512f", isa: Some(Isa::Avx512f), ..MAMT };
+const MAMT6_VECTORS: FigureEngine =
+    FigureEngine { family: Family::V6, name: "MAMT, IPv6, avx512f", ..MAMT_VECTORS };
 
 /// A parameter of an engine.
 type Parameter = (&'static str, String);
 
 impl FigureEngine {
+    /// The parameter for the number of levels.
+    const fn levels_parameter(self) -> &'static str {
+        match self.family {
+            Family::V4 => "levels",
+            Family::V6 => "levels6",
+        }
+    }
+
     /// The levels that the paper found best: six for IPv4, twenty for IPv6.
     fn levels(self) -> Vec<Parameter> {
         match (self.engine, self.family) {
             ("gamt" | "mamt", Family::V4) => vec![("levels", "6".into())],
-            ("gamt", Family::V6) => vec![("levels6", "20".into())],
+            ("gamt" | "mamt", Family::V6) => vec![("levels6", "20".into())],
             _ => Vec::new(),
         }
     }
+}
+
+/// Those of `all` that this host can run. Without a device, `figure` says what is missing.
+fn subjects(bench: &Bench<'_>, figure: &mut Figure, all: &[FigureEngine]) -> Vec<FigureEngine> {
+    if let Err(reason) = &bench.device {
+        figure.skipped = Some(format!("all lines but MAMT's take a GPU: {reason}"));
+    }
+    let is_here = |one: &FigureEngine| one.isa.map_or(bench.device.is_ok(), Isa::is_available);
+    all.iter().copied().filter(is_here).collect()
 }
 
 /// An engine with the routes of one family of a data set, checked.
@@ -67,7 +98,11 @@ fn ready(
     subject: FigureEngine,
     parameters: &[Parameter],
 ) -> Result<Fed, Fault> {
-    let engine = bench.engine(subject.engine, parameters)?;
+    let mut parameters = parameters.to_vec();
+    if subject.isa.is_some() {
+        parameters.push(("threads", bench.host.cpus.to_string()));
+    }
+    let engine = bench.engine(subject.engine, subject.isa, &parameters)?;
     let fed = Fed::filled(engine, &set.tables.told_of(subject.family))?;
     figure.check(&bench.sample_of(&set.tables, subject.family)?, &mut *fed.looker(CHECKED)?)?;
     Ok(fed)
@@ -116,6 +151,8 @@ fn measure(
     (batch, slots): (usize, u16),
     threads: Option<usize>,
 ) -> Result<DrivenRounds, Fault> {
+    // An engine on the CPU has threads of its own, and a batch is over when its call returns.
+    let (slots, threads) = if ENGINES.is_device(&fed.engine) { (slots, threads) } else { (1, Some(1)) };
     let mut way = Way::new(bench, fed, (batch.min(bench.args.keys()), slots), threads)?;
     let round = |round| {
         let load = way.load(bench, keys.of_round(round));
@@ -128,9 +165,13 @@ fn measure(
 fn row(set: &DataSet, subject: FigureEngine, batch: usize, driven: &DrivenRounds) -> Value {
     let own = json!({
         "data": set.name, "engine": subject.engine, "family": subject.family.to_string(), "batch": batch,
+        "isa": subject.isa.map(|isa| isa.to_string()),
     });
     with(own, json!(driven))
 }
+
+/// The lines of figures 9 and 10.
+const ALL: [FigureEngine; 6] = [GAMT, GALE, SAIL, MAMT, MAMT_VECTORS, GAMT6];
 
 /// Figure 9: lookup speed by batch size, on random traffic.
 pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
@@ -139,7 +180,7 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut panel = Panel::new("million lookups a second");
     let sizes: Vec<usize> =
         (0..=25).map(|log2| 1 << log2).filter(|size| *size <= bench.args.keys()).collect();
-    for subject in [GAMT, GALE, SAIL, MAMT, GAMT6] {
+    for subject in subjects(bench, &mut figure, &ALL) {
         let Some(set) = bench.main_set(subject.family) else { continue };
         let fed = ready(bench, &mut figure, set, subject, &subject.levels())?;
         let keys = bench.stream(set, subject.family, &Traffic::Random)?;
@@ -153,6 +194,16 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
     for subject in [GAMT, GALE, MAMT, GAMT6] {
         figure.ours(&format!("{}, at most", subject.name), panel.most(subject.name));
     }
+    figure.ours_of("MAMT, at most", "avx512f", panel.most(MAMT_VECTORS.name));
+    figure.ours("GAMT, IPv4, exceeded", panel.most(GAMT.name));
+    figure.ours("GAMT, IPv6, exceeded", panel.most(GAMT6.name));
+    let largest = |other: FigureEngine| panel.ratios(GAMT.name, other.name).last().copied();
+    figure.ours("GAMT over GALE, random traffic, large batches", largest(GALE));
+    figure.ours("GAMT over MAMT, random traffic, large batches", largest(MAMT));
+    let line = panel.line(GAMT.name).into_iter().flat_map(|line| &line.points);
+    let slower = |point: &&Point| panel.at(MAMT.name, point.x).is_some_and(|mamt| mamt > point.y.median);
+    let crossing = line.filter(slower).map(|point| 2.0 * point.x).reduce(f64::max);
+    figure.ours("batch size below which MAMT is the fastest, IPv4", crossing);
     figure.panels.push(panel);
     figure.note = "End to end: a batch is copied to the device and its answers back.".into();
     Ok(figure)
@@ -164,12 +215,12 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut panel = Panel::new("million lookups a second");
     for (at, set) in (0_u32..).zip(&bench.sets) {
         figure.x_names.push(set.name.clone());
-        for subject in [GAMT, GALE, SAIL, MAMT, GAMT6] {
+        for subject in subjects(bench, &mut figure, &ALL) {
             if set.tables.routes(subject.family) == 0 {
                 continue;
             }
             let fed = ready(bench, &mut figure, set, subject, &subject.levels())?;
-            for traffic in [Traffic::Random, Traffic::Table] {
+            for traffic in [Traffic::Random, Traffic::Table, bench.trace()] {
                 let keys = bench.stream(set, subject.family, &traffic)?;
                 let shape = (BATCH, in_flight(BATCH, IN_FLIGHT));
                 let driven = measure(bench, &fed, &keys, shape, None)?;
@@ -179,14 +230,25 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
             }
         }
     }
-    for traffic in [Traffic::Random, Traffic::Table] {
-        let name = |subject: FigureEngine| format!("{}, {traffic}", subject.name);
-        let ratios = panel.ratios(&name(GAMT), &name(GALE));
-        figure.ours(&format!("GAMT over GALE, {traffic} traffic, at most"), most(&ratios));
+    let name = |subject: FigureEngine, traffic: &Traffic| format!("{}, {traffic}", subject.name);
+    let both = [Traffic::Random, Traffic::Table];
+    let over = both.each_ref().map(|traffic| panel.ratios(&name(GAMT, traffic), &name(GALE, traffic)));
+    for (traffic, ratios) in both.iter().zip(&over) {
+        figure.ours(&format!("GAMT over GALE, {traffic} traffic, at most"), most(ratios));
+    }
+    figure.ours("GAMT over GALE, each table and traffic, always better", least(&over.concat()));
+    for (words, subject) in [("GAMT", GAMT), ("GALE", GALE)] {
+        let kept = panel.ratios(&name(subject, &both[0]), &name(subject, &both[1]));
+        let lost = most(&kept).map(|kept| 100.0 * (1.0 - kept));
+        let words = format!("{words}, lost from table to random traffic");
+        figure.ours(&if subject.engine == "gale" { format!("{words} (almost)") } else { words }, lost);
     }
     figure.panels.push(panel);
     Ok(figure)
 }
+
+/// The line of a trie's memory as the paper counts it.
+const PAPER_BYTES: &str = "levels x array width, as the paper counts";
 
 /// Bytes per prefix of a trie with `levels` levels: as the paper counts them, and as the sum of the levels' units.
 fn memory(census: &Census, levels: u8, routes: usize) -> (f64, f64) {
@@ -213,9 +275,9 @@ fn by_levels(
     bench: &Bench<'_>,
     subject: FigureEngine,
     levels: RangeInclusive<u8>,
-    parameter: &'static str,
-    on_cpu: Option<FigureEngine>,
+    on_cpu: [FigureEngine; 2],
 ) -> Result<Figure, Fault> {
+    let parameter = subject.levels_parameter();
     let mut figure = Figure::new("Lookup speed and memory efficiency vs. tree level", "levels");
     let (mut speed, mut bytes) = (Panel::new("million lookups a second"), Panel::new("bytes a prefix"));
     let mut alone = Panel::new("million lookups a second, kernel alone");
@@ -234,7 +296,7 @@ fn by_levels(
     let all: Vec<u8> = levels.collect();
     for levels in &all {
         let (paper, flat) = memory(&census, *levels, routes);
-        bytes.add("levels x array width, as the paper counts", f64::from(*levels), paper);
+        bytes.add(PAPER_BYTES, f64::from(*levels), paper);
         bytes.add("levels behind each other", f64::from(*levels), flat);
         figure.rows.push(json!({
             "data": set.name, "levels": levels, "bytes_a_prefix_paper": paper, "bytes_a_prefix_flat": flat,
@@ -242,7 +304,7 @@ fn by_levels(
     }
     let keys = bench.stream(set, subject.family, &Traffic::Random)?;
     let shape = (BATCH, in_flight(BATCH, IN_FLIGHT));
-    if let Some(subject) = on_cpu {
+    for subject in subjects(bench, &mut figure, &on_cpu) {
         for levels in bench.some(&all) {
             let fed = ready(bench, &mut figure, set, subject, &[(parameter, levels.to_string())])?;
             let driven = measure(bench, &fed, &keys, shape, None)?;
@@ -250,9 +312,7 @@ fn by_levels(
             figure.rows.push(with(row(set, subject, BATCH, &driven), json!({"levels": levels})));
         }
     }
-    if let Err(reason) = &bench.device {
-        figure.skipped = Some(format!("GAMT's lookup speed takes a GPU: {reason}"));
-    } else {
+    if bench.device.is_ok() {
         let mut launcher = Launcher::open()?;
         for levels in bench.some(&all) {
             let timed = launcher.gamt(set, subject.family, levels, keys.of_round(0))?;
@@ -277,23 +337,28 @@ fn by_levels(
 
 /// Figure 11: the number of levels, IPv4.
 pub(super) fn figure_11(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = by_levels(bench, GAMT, 4..=20, "levels", Some(MAMT))?;
+    let mut figure = by_levels(bench, GAMT, 4..=20, [MAMT, MAMT_VECTORS])?;
     let [speed, memory, alone] = figure.panels.as_slice() else { return Ok(figure) };
-    let bytes = memory.at("levels x array width, as the paper counts", 6.0);
-    let (best, alone, on_cpu) = (speed.best_x("GAMT"), alone.best_x("GAMT"), speed.best_x("MAMT"));
+    let (bytes, smallest) = (memory.at(PAPER_BYTES, 6.0), memory.least_x(PAPER_BYTES));
+    let (best, alone) = (speed.best_x("GAMT"), alone.best_x("GAMT"));
+    let on_cpu = [MAMT, MAMT_VECTORS].map(|subject| speed.best_x(subject.name));
     figure.ours("6 levels", bytes);
+    figure.ours("IPv4, the smallest trie has, about", smallest);
     figure.ours("the fastest trie has", best);
     figure.ours_of("the fastest trie has", "the kernel alone", alone);
-    figure.ours("the fastest trie on the CPU has", on_cpu);
+    figure.ours("the fastest trie on the CPU has", on_cpu[0]);
+    figure.ours_of("the fastest trie on the CPU has", "avx512f", on_cpu[1]);
     Ok(figure)
 }
 
 /// Figure 15: the number of levels, IPv6.
 pub(super) fn figure_15(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = by_levels(bench, GAMT6, 8..=30, "levels6", None)?;
+    let mut figure = by_levels(bench, GAMT6, 8..=30, [MAMT6, MAMT6_VECTORS])?;
     figure.title = "Lookup speed for IPv6".into();
-    let Some(speed) = figure.panels.first() else { return Ok(figure) };
-    let (twenty, best) = (speed.at("GAMT", 20.0), speed.best_x("GAMT"));
+    let [speed, memory, _] = figure.panels.as_slice() else { return Ok(figure) };
+    let (twenty, best, smallest) =
+        (speed.at("GAMT", 20.0), speed.best_x("GAMT"), memory.least_x(PAPER_BYTES));
+    figure.ours("IPv6, the smallest trie has, about", smallest);
     figure.ours("the fastest trie has", best);
     figure.ours("20 levels", twenty);
     Ok(figure)
@@ -308,7 +373,7 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
         return Ok(figure.without(Family::V4));
     };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
-    let mut by_streams = [Vec::new(), Vec::new()];
+    let (mut by_streams, mut light) = ([Vec::new(), Vec::new()], Vec::new());
     for (streams, speeds) in (1_u16..).zip(&mut by_streams) {
         for blocks in bench.some(&[16, 32, 48, 64]) {
             for threads in bench.some(&[128, 256, 512, 1024]) {
@@ -320,6 +385,9 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
                 let driven = measure(bench, &fed, &keys, (BATCH, streams), Some(1))?;
                 panel.add(&format!("{streams} streams, {blocks} blocks"), f64::from(threads), driven.mlps);
                 speeds.push(driven.mlps.median);
+                if blocks < 32 && threads < 256 {
+                    light.push(driven.mlps.median);
+                }
                 let more = json!({"streams": streams, "blocks": blocks, "threads": threads});
                 figure.rows.push(with(row(set, GAMT, BATCH, &driven), more));
             }
@@ -328,6 +396,9 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let [one, two] = by_streams.map(|speeds| most(&speeds));
     figure.ours("two streams, at most", two);
     figure.ours("two streams over one, at most", over(two, one));
+    let light = over(most(&light), two).map(|share| 100.0 * share);
+    figure
+        .ours("under 32 blocks of under 256 threads, of the fastest configuration's speed, less than", light);
     figure.panels.push(panel);
     Ok(figure)
 }
@@ -344,7 +415,7 @@ fn under_updates(
         let Some(set) = bench.main_set(subject.family) else { continue };
         let mut fed = ready(bench, figure, set, *subject, &subject.levels())?;
         let keys = bench.stream(set, subject.family, &Traffic::Random)?;
-        let deltas = set.deltas(subject.family, Some(UPDATES_A_DELTA), Hops::Peer);
+        let deltas = set.deltas(subject.family, Some(UPDATES_A_DELTA), Hops::Peer, Start::Table);
         let mut round = Player::new(&deltas);
         let batch = BATCH.min(bench.args.keys());
         let mut way = Way::new(bench, &fed, (batch, in_flight(batch, IN_FLIGHT)), None)?;
@@ -380,6 +451,10 @@ pub(super) fn figure_16(bench: &Bench<'_>) -> Result<Figure, Fault> {
     figure.ours("GAMT, IPv6, lost at 70,000 a second", lost(&panel, GAMT6, 7e4));
     figure.ours("GALE, lost at 70,000 a second, more than", lost(&panel, GALE, 7e4));
     figure.ours("GAMT, IPv4, at 70,000 a second", panel.at(GAMT.name, 7e4));
+    for subject in [GAMT, GAMT6] {
+        let words = format!("{}, at 70,000 a second, batch of 16 Mi", subject.name);
+        figure.ours(&words, panel.at(subject.name, 7e4));
+    }
     figure.panels.push(panel);
     figure.note = "Where a rate is not reached, updates_per_s of the row tells.".into();
     Ok(figure)
@@ -406,7 +481,10 @@ pub(super) fn figure_18(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let keys = bench.stream(set, subject.family, &Traffic::Random)?;
         for streams in bench.some(&all) {
             let mut parameters = subject.levels();
-            parameters.push(("streams", streams.to_string()));
+            // The paper's blocks and threads; the stream's number divides the requests.
+            let shape =
+                [("streams", streams.to_string()), ("blocks", "64".into()), ("threads", "1024".into())];
+            parameters.extend(shape);
             let fed = ready(bench, &mut figure, set, subject, &parameters)?;
             let batch = (REQUESTS / usize::from(streams)).min(bench.args.keys());
             let driven = measure(bench, &fed, &keys, (batch, streams), Some(1))?;
@@ -419,8 +497,19 @@ pub(super) fn figure_18(bench: &Bench<'_>) -> Result<Figure, Fault> {
         // The fastest number of streams whose mean latency stays below the paper's limit.
         let points = latency.line(subject.name).into_iter().flat_map(|line| &line.points);
         let below = points.filter(|point| point.y.median < 100.0);
-        let speeds: Vec<_> = below.filter_map(|point| speed.at(subject.name, point.x)).collect();
-        figure.ours(&format!("{}, below 100 microseconds", subject.name), most(&speeds));
+        let fast = below.filter_map(|point| Some((point, speed.at(subject.name, point.x)?)));
+        let best = fast.max_by(|a, b| a.1.total_cmp(&b.1));
+        let name = subject.name;
+        figure.ours(&format!("{name}, below 100 microseconds"), best.map(|(_, mlps)| mlps));
+        let streams = format!("{name}, streams that keep the latency below 100 microseconds");
+        figure.ours(&streams, best.map(|(point, _)| point.x));
+        let (number, comma) = match name {
+            "GALE" => (18.0, ""),
+            "GAMT, IPv4" => (12.0, ", below"),
+            _ => (16.0, ""),
+        };
+        let words = format!("{name}, mean latency with {number} streams{comma}");
+        figure.ours(&words, latency.at(name, number));
     }
     figure.panels = vec![speed, latency];
     figure.note = "Latency is from submit to answers in this process.".into();

@@ -1,11 +1,11 @@
 //! Lookup kernels alone: keys and answers stay on the device, and its own clock times them. The paper has no such figure, since its
 //! bus was not so much slower than its kernels; today the bus hides the differences between structures.
 
-use super::host_tables::{load, rib_of};
+use super::host_tables::load;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::Bench;
-use crate::paper::data::DataSet;
+use crate::paper::data::{DataSet, Hops, Start};
 use crate::paper::figure::{Figure, Panel};
 use fib::traffic::Traffic;
 use fib::{EngineError, Family, Key, Keys, Rib, RibTable};
@@ -98,7 +98,7 @@ impl Launcher {
         keys: &KeySet,
     ) -> Result<Timed, Fault> {
         let options = GamtOptions { levels: Some(levels), ..GamtOptions::default() };
-        let on = self.gamt_of(options, &rib_of(set, family), family)?;
+        let on = self.gamt_of(options, &set.start(family, Hops::Origin, Start::Table), family)?;
         self.time(&on, true, keys).map_err(fault)
     }
 
@@ -234,7 +234,7 @@ fn load_all(
     set: &DataSet,
     family: Family,
 ) -> Result<Vec<(String, OnDevice)>, Fault> {
-    let rib = rib_of(set, family);
+    let rib = set.start(family, Hops::Origin, Start::Table);
     let best = if family == Family::V4 { 6 } else { 20 };
     let levels = |levels| GamtOptions { levels, ..GamtOptions::default() };
     let paper = GamtOptions { layout: Layout::Paper, ..levels(Some(best)) };

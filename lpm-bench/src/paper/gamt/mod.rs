@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `host_tables` | figures about the tables on the host: memory, off-line updates, accesses on the device |
 //! | `kernels` | lookup kernels alone, by the device's clock |
-//! | `device_figures` | figures that need a device |
+//! | `device_figures` | figures that need a device, but for MAMT's lines |
 //!
 //! Without a device, a figure that needs one is skipped with a message, and its file says so. The paper measured on a Tesla C2075
 //! with PCIe 2, so only the shapes of its curves are comparable with this host's.
@@ -16,7 +16,7 @@ mod kernels;
 use super::{Bench, DeviceNeed, Known, Paper};
 use crate::fault::Fault;
 use crate::wanted::ENGINES;
-use fib::{EngineOptions, EngineWriter};
+use fib::{EngineOptions, EngineWriter, Isa};
 
 /// In the order in which they are made: figures without a device first.
 pub(super) const PAPER: Paper = Paper {
@@ -31,11 +31,11 @@ pub(super) const PAPER: Paper = Paper {
         Known { id: "fig13", device: DeviceNeed::Unused, make: host_tables::figure_13 },
         Known { id: "fig14", device: DeviceNeed::Unused, make: host_tables::figure_14 },
         Known { id: "fig19", device: DeviceNeed::Unused, make: host_tables::figure_19 },
+        Known { id: "fig09", device: DeviceNeed::Used, make: device_figures::figure_9 },
+        Known { id: "fig10", device: DeviceNeed::Used, make: device_figures::figure_10 },
         Known { id: "fig11", device: DeviceNeed::Used, make: device_figures::figure_11 },
         Known { id: "fig15", device: DeviceNeed::Used, make: device_figures::figure_15 },
         Known { id: "kernels", device: DeviceNeed::Needed, make: kernels::table },
-        Known { id: "fig09", device: DeviceNeed::Needed, make: device_figures::figure_9 },
-        Known { id: "fig10", device: DeviceNeed::Needed, make: device_figures::figure_10 },
         Known { id: "fig12", device: DeviceNeed::Needed, make: device_figures::figure_12 },
         Known { id: "fig16", device: DeviceNeed::Needed, make: device_figures::figure_16 },
         Known { id: "fig17", device: DeviceNeed::Needed, make: device_figures::figure_17 },
@@ -48,6 +48,7 @@ impl Bench<'_> {
     fn engine(
         &self,
         name: &'static str,
+        isa: Option<Isa>,
         parameters: &[(&str, String)],
     ) -> Result<Box<dyn EngineWriter>, Fault> {
         let own = parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
@@ -55,7 +56,7 @@ impl Bench<'_> {
         let is_told = |told: &str| ENGINES.is_device(name) && parameters.iter().all(|(own, _)| *own != told);
         let told = self.args.parameters.iter().filter(|(name, _)| is_told(name));
         let parameters = told.cloned().chain(own).collect();
-        let options = EngineOptions { parameters, ..EngineOptions::default() };
+        let options = EngineOptions { isa, parameters, ..EngineOptions::default() };
         ENGINES.make(name, &options).map_err(|source| Fault::Engine { engine: name.to_owned(), source })
     }
 }
