@@ -77,7 +77,7 @@ def tx_full(round):
 
 
 def mbufs(round):
-    """Fewer mbufs than packets want to be inside: they wait, and none is lost."""
+    """Fewer mbufs than packets want to be inside: they wait, and none is lost but a packet whose fragments found no mbuf."""
     one = round.material.small(round.seed)
     while True:
         for topology in TOPOLOGIES:
@@ -86,9 +86,13 @@ def mbufs(round):
             words = ["--topology", topology, "--lcores", lcores, "--mbufs", least + round.draw((0, 1, 100))]
             words += ["--batch", round.draw((32, 1024, 4096)), "--flush-us", round.draw((0, 20, 2000)), "--engine", "bloom"]
             process = round.replay("few", one, *words, "--loops", round.between(20, 60), updates=5000)
-            found = round.finish(process, START_S)
-            if not found["packets"]["tx"]:
+            packets = round.finish(process, START_S, faults=("tx_full",))["packets"]
+            if not packets["tx"]:
                 raise Failed(f"{process.name}: nothing was sent")
+            # Each loop of the trace has three packets that leave as fragments.
+            lost, fragmented = packets["drops"]["tx_full"], packets["fragmented"]
+            if lost > fragmented // 10:
+                raise Failed(f"{process.name}: {lost} packets dropped as tx_full, {fragmented} were fragmented")
         starved_port(round)
         if round.is_over():
             return ""
