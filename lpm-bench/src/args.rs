@@ -57,6 +57,18 @@ as the paper's. Without a GPU, or without AVX-512F, the figures or the halves th
 
 Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
 
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  lpm-bench report --quick
+  lpm-bench report --out report --fib v4.txt.xz --fib v6.txt.xz --updates updates.mrt.gz --trace trace.pcap
+  lpm-bench report --out report --resume
+  lpm-bench report --out report --against older/report.json
+
+Writes index.html, which needs no other file, report.json, and the figures of each paper in a folder of its own. Tables are as of
+`lpm-bench paper`.
+
+Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
+
 const UPDATE_EXAMPLES: &str = "\
 Examples:
   lpm-bench update --fib v4.txt.xz --updates updates.mrt.gz --engines bloom,rte_fib
@@ -78,6 +90,9 @@ pub(crate) enum BenchCommand {
     /// The figures and tables of a paper, on this host
     #[command(after_help = PAPER_EXAMPLES)]
     Paper(PaperArgs),
+    /// All papers on one page: every number that they state, ours, and what that says
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(ReportArgs),
 }
 
 /// Which routes.
@@ -303,6 +318,76 @@ pub(crate) struct PaperArgs {
     /// Write no SVG
     #[arg(long)]
     pub(crate) no_pictures: bool,
+
+    /// Keep figures whose files are in the folder already, of this build, these seeds, and as quick
+    #[arg(long)]
+    pub(crate) resume: bool,
+}
+
+/// `lpm-bench report`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Folder for the page, its JSON and the figures; made if it is not there
+    #[arg(long, value_name = "FOLDER", default_value = "report")]
+    pub(crate) out: PathBuf,
+
+    /// Routes.
+    #[command(flatten)]
+    table: TableArgs,
+
+    /// File of updates, for all data sets [default: those of the tables of FWD_DATA, else generated for each]
+    #[arg(long, value_name = "FILE")]
+    updates: Option<PathBuf>,
+
+    /// Fewer points, and a shorter time each
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Capture whose destinations stand for real addresses [default: zipf traffic]
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
+    /// Keys of each stream [default: as `lpm-bench paper`]
+    #[arg(long, value_name = "N[K|M]", value_parser = positive)]
+    keys: Option<usize>,
+
+    /// Threads [default: as `lpm-bench paper`]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+
+    /// Seconds of each measurement [default: 0.3, quick 0.1]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    point_seconds: Option<f64>,
+
+    /// Go on with a report that was interrupted: keep figures that are there already, of this build, these seeds, and as quick
+    #[arg(long)]
+    resume: bool,
+
+    /// An older report.json, whose numbers stand beside the new ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) against: Option<PathBuf>,
+}
+
+impl ReportArgs {
+    /// What makes the figures of `series`, in the folder `out`.
+    pub(crate) fn paper(&self, series: Series, out: PathBuf) -> PaperArgs {
+        PaperArgs {
+            series,
+            out,
+            table: self.table.clone(),
+            updates: self.updates.clone(),
+            figures: Vec::new(),
+            quick: self.quick,
+            trace: self.trace.clone(),
+            keys: self.keys,
+            threads: self.threads,
+            table_memory: None,
+            point_seconds: self.point_seconds,
+            parameters: Vec::new(),
+            no_pictures: false,
+            resume: self.resume,
+        }
+    }
 }
 
 impl PaperArgs {

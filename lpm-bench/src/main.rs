@@ -63,6 +63,7 @@ fn main() -> ExitCode {
             finish(&report, &report::update_table(&report.rows), args.engine.json.as_deref()).map(|()| code)
         }),
         BenchCommand::Paper(args) => paper::run(&args),
+        BenchCommand::Report(args) => paper::report::run(&args),
     };
     match done {
         Ok(code) => ExitCode::from(code),

@@ -280,3 +280,56 @@ fn a_paper_s_figures_become_files_and_those_that_take_a_gpu_say_so() {
     let refused = lpm_bench(&format!("paper gamt --figures fig99 --out {}", out.display()));
     assert!(refused.status.code() == Some(2) && stderr(&refused).contains("fig09"), "{}", stderr(&refused));
 }
+
+#[test]
+fn a_report_is_one_page_and_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!(
+        "report --quick --generate v4=500,v6=200 --keys 4K --threads 1 --point-seconds 0.001 --out {}",
+        folder.path().display()
+    );
+    success(&lpm_bench(&line));
+    let report = json(&folder.path().join("report.json"));
+    assert_eq!(
+        (&report["kind"], &report["schema"], &report["wrong"]),
+        (&"report".into(), &1.into(), &0.into())
+    );
+    let page = std::fs::read_to_string(folder.path().join("index.html")).unwrap();
+    let mut claims = 0;
+    for document in report["documents"].as_array().unwrap() {
+        claims += document["claims"].as_array().unwrap().len();
+        for figure in document["figures"].as_array().unwrap() {
+            let id =
+                format!("id=\"{}-{}\"", document["name"].as_str().unwrap(), figure["id"].as_str().unwrap());
+            assert!(page.contains(&id), "{id}");
+        }
+        for claim in document["claims"].as_array().unwrap() {
+            assert!(claim["verdict"].is_string() && claim["rule"].is_string(), "{claim}");
+            assert!(claim["command"].is_string() || claim["reason"].is_string(), "{claim}");
+        }
+    }
+    assert!(claims > 500, "{claims}");
+    for other_host in ["http://", "https://", "<script", "<link"] {
+        let found = page.replace("http://www.w3.org/2000/svg", "");
+        assert!(!found.contains(other_host), "{other_host}");
+    }
+    // One figure is missing: it alone is made again, and the older report's numbers stand beside the new ones.
+    let old = folder.path().join("old.json");
+    std::fs::rename(folder.path().join("report.json"), &old).unwrap();
+    std::fs::remove_file(folder.path().join("gamt/fig14.json")).unwrap();
+    let text = success(&lpm_bench(&format!("{line} --resume --against {}", old.display())));
+    assert!(
+        text.contains("fig13: kept") && text.contains("fig14: On-line") && text.contains("fig10: kept"),
+        "{text}"
+    );
+    let report = json(&folder.path().join("report.json"));
+    let claims = report["documents"][0]["claims"].as_array().unwrap();
+    let bytes = claims.iter().find(|claim| claim["what"] == "GAMT, 6 levels").unwrap();
+    assert!(bytes["before"].as_f64() > Some(0.0) && bytes["before"] == bytes["ours"][0]["value"], "{bytes}");
+    let refused = lpm_bench(&format!("{line} --against {}", folder.path().join("gamt/fig14.json").display()));
+    assert!(
+        refused.status.code() == Some(2) && stderr(&refused).contains("wanted a report"),
+        "{}",
+        stderr(&refused)
+    );
+}

@@ -136,6 +136,10 @@ impl Rule {
 }
 
 impl Verdict {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Reproduced, Self::ShapeOnly, Self::Contradicted, Self::CannotBeMadeHere];
+
     /// Its words.
     pub(crate) const fn words(self) -> &'static str {
         match self {

@@ -1,0 +1,287 @@
+//! The page: the verdict, every number, where the documents contradict themselves, the data, the figures, how to run it again.
+//!
+//! One file without requests elsewhere; light or dark as the reader's system is; tables that are long are folded.
+
+use super::{DocumentReport, Report, ReportClaim, ReportFigure};
+use crate::paper::claims::{Rule, Verdict};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Where a document contradicts itself or says what cannot be: a line begins with a letter and a number, or names a document.
+const CONTRADICTIONS: &str = include_str!("../claims/contradictions.txt");
+const STYLE: &str = include_str!("page.css");
+
+/// The page of `report`.
+pub(super) fn of(report: &Report) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "The papers on this host" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { "The papers on this host" }
+                nav {
+                    @for (id, words) in [("verdict", "Verdict"), ("claims", "Claims"), ("contradictions", "Contradictions"),
+                        ("data", "Data and host"), ("again", "Run it again")] {
+                        a href={ "#" (id) } { (words) } " "
+                    }
+                    @for document in report.documents.iter().filter(|document| !document.figures.is_empty()) {
+                        a href={ "#" (document.name) } { (document.name) } " "
+                    }
+                }
+                (verdict(report))
+                (claims(report))
+                (contradictions())
+                (data(report))
+                @for document in report.documents.iter().filter(|document| !document.figures.is_empty()) {
+                    (figures(document))
+                }
+                (again(report))
+            }
+        }
+    }
+}
+
+/// Five lines.
+fn verdict(report: &Report) -> Markup {
+    let all = || report.documents.iter().flat_map(|document| &document.claims);
+    let count = |verdict: Verdict| all().filter(|claim| claim.verdict() == verdict).count();
+    let counts = Verdict::ALL.map(|verdict| format!("{} {}", count(verdict), verdict.words())).join(", ");
+    let named = |verdict: Verdict| {
+        let claims = report.documents.iter().flat_map(|document| {
+            let of = document.claims.iter().filter(move |claim| claim.verdict() == verdict);
+            of.map(|claim| format!("{}: {}", document.name, text(&claim.judged["what"])))
+        });
+        let claims: Vec<_> = claims.collect();
+        if claims.is_empty() { "none".to_owned() } else { claims.join("; ") }
+    };
+    let figures = || report.documents.iter().flat_map(|document| &document.figures);
+    let skipped: Vec<_> =
+        figures().filter(|figure| !figure.document["skipped"].is_null()).map(|one| one.id.as_str()).collect();
+    let skipped = if skipped.is_empty() { "none".to_owned() } else { skipped.join(", ") };
+    html! {
+        section #verdict {
+            h2 { "Verdict" }
+            ol {
+                li { (all().count()) " numbers in " (report.documents.len()) " documents: " (counts) "." }
+                li { "Contradicted: " (named(Verdict::Contradicted)) "." }
+                li { (report.checked) " answers compared with the oracle's, " (report.wrong) " wrong." }
+                li { "Figures without some of their lines, or without all, for want of hardware: " (skipped) "." }
+                li { (report.host.summary()) @if report.quick { "; a quick run: fewer points, shorter times" } "." }
+            }
+        }
+    }
+}
+
+fn claims(report: &Report) -> Markup {
+    html! {
+        section #claims {
+            h2 { "Every number of the documents" }
+            p {
+                "A verdict is by rule, and of our first number, which is of the document's own form of its system. "
+                "A number that this host cannot make has its reason."
+            }
+            details {
+                summary { "The rules" }
+                dl { @for (_, word, asks) in Rule::ALL { dt { (word) } dd { (asks) } } }
+            }
+            @for document in &report.documents {
+                h3 { (document.title) }
+                @let (made, not): (Vec<_>, Vec<_>) = document.claims.iter().partition(|claim| claim.command.is_some());
+                (claim_table(&made))
+                details {
+                    summary { (not.len()) " numbers that no figure here makes" }
+                    (claim_table(&not))
+                }
+            }
+        }
+    }
+}
+
+fn claim_table(claims: &[&ReportClaim]) -> Markup {
+    html! {
+        @if !claims.is_empty() {
+            div .wide { table {
+                thead { tr {
+                    @for head in ["what", "section", "paper", "ours", "ratio", "rule", "verdict", "before", "command, minutes"] { th { (head) } }
+                } }
+                tbody { @for claim in claims {
+                    tr class=(text(&claim.judged["verdict"])) {
+                        td { (text(&claim.judged["what"])) }
+                        td { (text(&claim.judged["section"])) }
+                        td { (numbers(&claim.judged["paper"])) " " (text(&claim.judged["unit"])) }
+                        td { (ours(&claim.judged["ours"])) }
+                        td { (number(&claim.judged["ratio"])) }
+                        td { (text(&claim.judged["rule"])) }
+                        td { (claim.verdict().words()) @if let Some(reason) = claim.judged["reason"].as_str() { ": " (reason) } }
+                        td { @if let Some(before) = claim.before { (digits(before)) } }
+                        td {
+                            @if let Some(command) = &claim.command { code { (command) } }
+                            @if let Some(minutes) = claim.minutes { ", " (digits(minutes)) }
+                        }
+                    }
+                } }
+            } }
+        }
+    }
+}
+
+fn contradictions() -> Markup {
+    // A line that begins with a space goes on with the one before.
+    let joined = CONTRADICTIONS.replace("\n ", " ");
+    html! {
+        section #contradictions {
+            h2 { "Where the documents contradict themselves" }
+            p { "\"Computed\" is arithmetic on a document's own numbers." }
+            @for line in joined.lines().filter(|line| !line.trim().is_empty()) {
+                @if line.chars().nth(1).is_some_and(|second| second.is_ascii_digit()) { p .item { (line) } }
+                @else { p { strong { (line) } } }
+            }
+        }
+    }
+}
+
+fn data(report: &Report) -> Markup {
+    let sets: BTreeSet<String> = report
+        .documents
+        .iter()
+        .flat_map(|document| &document.figures)
+        .flat_map(|figure| figure.document["data"].as_array().into_iter().flatten())
+        .map(|set| {
+            let [name, routes, updates] = ["name", "routes", "updates"].map(|key| text(&set[key]));
+            let [v4, v6, told] = ["routes_v4", "routes_v6", "updates_told"].map(|key| number(&set[key]));
+            format!("{name}: {v4} IPv4 and {v6} IPv6 routes ({routes}), {told} updates ({updates})")
+        })
+        .collect();
+    html! {
+        section #data {
+            h2 { "Data, host, threats to validity" }
+            ul {
+                @for set in sets { li { (set) } }
+                li { "Host: " (report.host.summary()) }
+                li { "Build: " (report.build.commit) ", " (report.build.profile) ", " (report.build.flags) }
+            }
+            ul {
+                li { "The papers' tables and traces are not to be had; those above stand for them." }
+                li { "The papers' hardware is of 2011 to 2016; a speed of theirs is compared with ours, but says nothing about the algorithm alone." }
+                li { "Rounds of all subjects take turns on a shared host; a point has the least and the greatest of its rounds as a bar." }
+                li { "The documents have no plots in the form that was read: only numbers of their text have hollow marks." }
+            }
+        }
+    }
+}
+
+fn figures(document: &DocumentReport) -> Markup {
+    html! {
+        section id=(document.name) {
+            h2 { (document.title) }
+            @for figure in &document.figures { (one(document.name, figure)) }
+        }
+    }
+}
+
+fn one(name: &str, figure: &ReportFigure) -> Markup {
+    let rows: Vec<_> = figure.document["rows"].as_array().into_iter().flatten().collect();
+    html! {
+        figure id={ (name) "-" (figure.id) } {
+            h3 { (figure.id) ": " (text(&figure.document["title"])) }
+            @match &figure.picture {
+                Some(picture) => div .wide { (PreEscaped(picture)) },
+                None => div .frame { (text(&figure.document["skipped"])) " " code { (figure.command) } },
+            }
+            figcaption {
+                @for traffic in figure.document["traffic"].as_array().into_iter().flatten() { p { "Traffic: " (text(traffic)) } }
+                p { (text(&figure.document["note"])) }
+                @if figure.picture.is_some() && !figure.document["skipped"].is_null() { p { "Missing: " (text(&figure.document["skipped"])) } }
+                p { code { (figure.command) } }
+            }
+            @if !rows.is_empty() {
+                details { summary { (rows.len()) " rows" } (row_table(&rows)) }
+            }
+        }
+    }
+}
+
+fn row_table(rows: &[&Value]) -> Markup {
+    let keys: BTreeSet<_> =
+        rows.iter().filter_map(|row| row.as_object()).flat_map(|row| row.keys()).collect();
+    html! {
+        div .wide { table {
+            thead { tr { @for key in &keys { th { (key) } } } }
+            tbody { @for row in rows { tr { @for key in &keys { td { (cell(&row[key.as_str()])) } } } } }
+        } }
+    }
+}
+
+fn again(report: &Report) -> Markup {
+    let arguments = report.documents.iter().flat_map(|document| &document.figures).next();
+    let arguments = arguments.and_then(|figure| figure.document["arguments"].as_array());
+    let words: Vec<_> = arguments.into_iter().flatten().map(text).collect();
+    html! {
+        section #again {
+            h2 { "Run it again" }
+            pre { "lpm-bench " (words.join(" ")) }
+            p { "One figure alone: the command under it, with the same tables." }
+        }
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn number(value: &Value) -> String {
+    value.as_f64().map(digits).unwrap_or_default()
+}
+
+fn numbers(values: &Value) -> String {
+    values.as_array().into_iter().flatten().map(number).collect::<Vec<_>>().join(" to ")
+}
+
+fn ours(values: &Value) -> String {
+    let one = |ours: &Value| format!("{} {}", text(&ours["of"]), number(&ours["value"])).trim().to_owned();
+    let all: Vec<_> =
+        values.as_array().into_iter().flatten().map(one).filter(|one| !one.is_empty()).collect();
+    all.join(", ")
+}
+
+/// A cell of a row: what has rounds shows its median.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Object(spread) if spread.contains_key("median") => {
+            let [median, min, max] = ["median", "min", "max"].map(|key| number(&value[key]));
+            format!("{median} ({min} to {max})")
+        }
+        value => value.as_f64().map_or_else(|| value.to_string(), digits),
+    }
+}
+
+/// As many decimals as a reader needs: none from 1000 on, three below 10.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        _ if value == value.trunc() => format!("{value:.0}"),
+        size if size < 10.0 => format!("{value:.3}"),
+        size if size < 1000.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_long_as_they_need_be() {
+        let values = [3.0, 0.123_45, 1.5, 22.35, 450_752.0, 1234.5];
+        assert_eq!(values.map(digits), ["3", "0.123", "1.500", "22.4", "450752", "1234"]);
+        let spread = serde_json::json!({"median": 2.0, "min": 1.0, "max": 3.5});
+        assert_eq!(cell(&spread), "2 (1 to 3.500)");
+    }
+}
