@@ -271,7 +271,7 @@ pub(crate) struct PaperArgs {
     pub(crate) series: Series,
 
     /// Folder for the files, one JSON and one SVG a figure; made if it is not there
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", default_value = "figures")]
     pub(crate) out: PathBuf,
 
     /// Routes.

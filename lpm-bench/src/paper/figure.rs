@@ -154,17 +154,10 @@ impl Figure {
         self.own.push(Own { ours, what: what.into(), unit });
     }
 
-    /// Adds a cell of the paper's `table`, beside ours.
-    pub(crate) fn cell(
-        &mut self,
-        table: &'static str,
-        what: String,
-        paper: f64,
-        unit: &'static str,
-        ours: Option<f64>,
-    ) {
+    /// Adds a cell of one of the paper's tables, beside ours.
+    pub(crate) fn cell(&mut self, cell: Claim, ours: Option<f64>) {
         let ours = vec![Ours { of: String::new(), value: ours }];
-        self.claims.push(Judged::new(Claim::of_table(table, what, vec![paper], unit), ours));
+        self.claims.push(Judged::new(cell, ours));
     }
 
     /// Judges `claims` by the numbers that were handed in.

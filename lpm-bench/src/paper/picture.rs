@@ -129,12 +129,13 @@ impl Graph<'_> {
             let colour = COLOURS[at % COLOURS.len()];
             let points: Vec<_> = line.points.iter().map(|point| (self.place(point.x), point.y)).collect();
             let medians = || points.iter().map(|(x, y)| (*x, y.median));
-            if at < COLOURS.len() {
-                chart.draw_series(LineSeries::new(medians(), colour.stroke_width(2))).map_err(said)?;
+            let style = colour.stroke_width(2);
+            if !self.figure.x_names.is_empty() {
+                // What lies between two names is nothing.
+            } else if at < COLOURS.len() {
+                chart.draw_series(LineSeries::new(medians(), style)).map_err(said)?;
             } else {
-                chart
-                    .draw_series(DashedLineSeries::new(medians(), 6, 4, colour.stroke_width(2)))
-                    .map_err(said)?;
+                chart.draw_series(DashedLineSeries::new(medians(), 6, 4, style)).map_err(said)?;
             }
             chart.draw_series(medians().map(|point| Circle::new(point, 3, colour.filled()))).map_err(said)?;
             let spread = points.iter().filter(|(_, y)| y.max > y.min);

@@ -5,6 +5,7 @@ use super::subject::{Subject, build};
 use super::{isas, sets};
 use crate::fault::Fault;
 use crate::paper::Bench;
+use crate::paper::claims::{Claim, Rule};
 use crate::paper::figure::{Figure, Panel, over, with};
 use fib::traffic::Traffic;
 use fib::{Family, Isa};
@@ -49,8 +50,10 @@ pub(super) fn table_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
         for ((percent, m), k) in PERCENTS.into_iter().zip(cells).zip(HASHES) {
             let ours = FilterSize::of(entries, percent / 100.0);
             let of = |what| format!("{name}, {percent} %, {what}");
-            figure.cell("table 5", of("m"), m as f64, "bits", Some(ours.bits as f64));
-            figure.cell("table 5", of("k"), f64::from(k), "", Some(f64::from(ours.hashes)));
+            let cell =
+                |what, number, unit| Claim::of_table("table 5", of(what), vec![number], unit, Rule::Count);
+            figure.cell(cell("m", m as f64, "bits"), Some(ours.bits as f64));
+            figure.cell(cell("k", f64::from(k), ""), Some(f64::from(ours.hashes)));
             figure.checked += 2;
             figure.wrong += u64::from(ours.bits != m) + u64::from(ours.hashes != k);
             if name.starts_with("AS65000 ") {

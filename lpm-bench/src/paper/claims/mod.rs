@@ -167,9 +167,10 @@ impl Claim {
         what: String,
         paper: Vec<f64>,
         unit: &'static str,
+        rule: Rule,
     ) -> Self {
         let (figure, mark, reason) = (None, None, None);
-        Self { figure, section, what: Cow::Owned(what), paper, unit, rule: Rule::Count, mark, reason }
+        Self { figure, section, what: Cow::Owned(what), paper, unit, rule, mark, reason }
     }
 
     fn parse(line: &'static str) -> Option<Self> {

@@ -48,6 +48,8 @@ struct ReportClaim {
     /// The claim with our numbers, as in the figure's file.
     #[serde(flatten)]
     judged: Value,
+    /// The figure that makes it.
+    figure: Option<String>,
     /// What makes it again.
     command: Option<String>,
     /// Minutes that the figure took.
@@ -83,16 +85,22 @@ impl DocumentReport {
         for figure in &report.figures {
             let minutes = figure.document["took_s"].as_f64().map(|seconds| seconds / 60.0);
             for judged in figure.document["claims"].as_array().into_iter().flatten() {
-                let command = Some(figure.command.clone());
+                let (figure, command) = (Some(figure.id.clone()), Some(figure.command.clone()));
                 let before = before.get(&key(name, judged)).copied();
-                report.claims.push(ReportClaim { judged: judged.clone(), command, minutes, before });
+                report.claims.push(ReportClaim { judged: judged.clone(), figure, command, minutes, before });
             }
         }
         let all =
             Claim::parse_all(claims).unwrap_or_else(|line| unreachable!("a test reads every line: {line}"));
         for claim in all.into_iter().filter(|claim| claim.figure.is_none()) {
             let judged = serde_json::to_value(Judged::new(claim, Vec::new())).unwrap_or_default();
-            report.claims.push(ReportClaim { judged, command: None, minutes: None, before: None });
+            report.claims.push(ReportClaim {
+                judged,
+                figure: None,
+                command: None,
+                minutes: None,
+                before: None,
+            });
         }
         Ok(report)
     }
@@ -104,7 +112,7 @@ impl ReportFigure {
         let text = std::fs::read(&path).map_err(|source| write_fault(&path, source))?;
         let document = serde_json::from_slice(&text).map_err(|why| write_fault(&path, why.into()))?;
         let picture = std::fs::read_to_string(folder.join(format!("{id}.svg"))).ok();
-        let command = format!("lpm-bench paper {name} --figures {id} --out figures");
+        let command = format!("lpm-bench paper {name} --figures {id}");
         Ok(Self { id: id.to_owned(), command, document, picture })
     }
 }

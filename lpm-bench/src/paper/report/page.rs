@@ -93,17 +93,17 @@ fn claims(report: &Report) -> Markup {
             @for document in &report.documents {
                 h3 { (document.title) }
                 @let (made, not): (Vec<_>, Vec<_>) = document.claims.iter().partition(|claim| claim.command.is_some());
-                (claim_table(&made))
+                (claim_table(document.name, &made))
                 details {
                     summary { (not.len()) " numbers that no figure here makes" }
-                    (claim_table(&not))
+                    (claim_table(document.name, &not))
                 }
             }
         }
     }
 }
 
-fn claim_table(claims: &[&ReportClaim]) -> Markup {
+fn claim_table(document: &str, claims: &[&ReportClaim]) -> Markup {
     html! {
         @if !claims.is_empty() {
             div .wide { table {
@@ -121,7 +121,9 @@ fn claim_table(claims: &[&ReportClaim]) -> Markup {
                         td { (claim.verdict().words()) @if let Some(reason) = claim.judged["reason"].as_str() { ": " (reason) } }
                         td { @if let Some(before) = claim.before { (digits(before)) } }
                         td {
-                            @if let Some(command) = &claim.command { code { (command) } }
+                            @if let (Some(figure), Some(command)) = (&claim.figure, &claim.command) {
+                                a href={ "#" (document) "-" (figure) } { code { (command) } }
+                            }
                             @if let Some(minutes) = claim.minutes { ", " (digits(minutes)) }
                         }
                     }
