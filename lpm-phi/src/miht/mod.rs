@@ -11,7 +11,7 @@
 //! | `tree` | the index tree |
 //! | `trie` | priority tries |
 //! | `table` | a family's table: the tree, the tries behind it, the trie of short prefixes |
-//! | `search` | lookups, a chunk of keys at a time |
+//! | `search` | lookups, a chunk of keys at a time or one by one |
 //! | `family` | two copies of a table, changed in turn while lookups run |
 //!
 //! Lookups are scalar, as the paper's: it found that vectors gain nothing in so short a search (section 5.2.2).
@@ -65,22 +65,22 @@ impl<W: IndexKey> Algorithm for Miht<W> {
     fn scratch() {}
 
     fn lookup_v4(
-        _: &MihtParams,
+        params: &MihtParams,
         table: &Copies<MihtTable<u32, u32>>,
         (): &mut (),
         keys: &[u32],
         out: &mut [NextHopId],
     ) {
-        search::answer(table.live(), keys, out);
+        search::answer(table.live(), params.descent, keys, out);
     }
 
     fn lookup_v6(
-        _: &MihtParams,
+        params: &MihtParams,
         table: &Copies<MihtTable<u128, W>>,
         (): &mut (),
         keys: (&[u64], &[u64]),
         out: &mut [NextHopId],
     ) {
-        search::answer(table.live(), keys, out);
+        search::answer(table.live(), params.descent, keys, out);
     }
 }

@@ -16,6 +16,15 @@ pub struct Order {
     pub m: usize,
 }
 
+/// How the keys of a call are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Descent {
+    /// 64 at a time, level by level, so that their loads overlap.
+    Together,
+    /// One after the other without prefetches, as the paper describes a lookup (section 5.1).
+    Single,
+}
+
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct MihtParams {
@@ -25,6 +34,8 @@ pub struct MihtParams {
     pub v4: Order,
     /// Of IPv6; the paper's is (32, 32) (section 6.6).
     pub v6: Order,
+    /// How keys descend.
+    pub descent: Descent,
 }
 
 impl AsRef<Common> for MihtParams {
@@ -34,7 +45,7 @@ impl AsRef<Common> for MihtParams {
 }
 
 impl MihtParams {
-    /// Reads the parameters `k4` (1..32), `m4` (3..256), `k6` (1..128) and `m6` (3..256).
+    /// Reads the parameters `k4` (1..32), `m4` (3..256), `k6` (1..128), `m6` (3..256) and `descent` (together, single).
     ///
     /// # Errors
     /// [`EngineError::Parameter`] for one out of range or unknown.
@@ -43,6 +54,7 @@ impl MihtParams {
             common: Common::new(options, CheckedIsa::SCALAR),
             v4: Order { k: 16, m: 16 },
             v6: Order { k: 32, m: 32 },
+            descent: Descent::Together,
         };
         for parameter in Parameter::all(options) {
             params.set(parameter)?;
@@ -63,7 +75,17 @@ impl MihtParams {
             }
             "m4" => self.v4.m = order("m4")?,
             "m6" => self.v6.m = order("m6")?,
-            _ => return Err(parameter.refuse_name("the parameters of engine miht are k4, m4, k6 and m6")),
+            "descent" => {
+                self.descent = match parameter.value {
+                    "together" => Descent::Together,
+                    "single" => Descent::Single,
+                    _ => return Err(parameter.refuse("descent", "wanted together or single")),
+                }
+            }
+            _ => {
+                let wanted = "the parameters of engine miht are k4, m4, k6, m6 and descent";
+                return Err(parameter.refuse_name(wanted));
+            }
         }
         Ok(())
     }
@@ -83,6 +105,11 @@ mod tests {
         assert_eq!((params.v4, params.v6), (Order { k: 16, m: 16 }, Order { k: 32, m: 32 }));
         let params = with(&[("k4", "20"), ("m4", "3"), ("k6", "128"), ("m6", "256")]).unwrap();
         assert_eq!((params.v4, params.v6), (Order { k: 20, m: 3 }, Order { k: 128, m: 256 }));
+        let descent = |value| with(&[("descent", value)]).map(|params| params.descent);
+        assert_eq!(
+            ["together", "single"].map(|value| descent(value).unwrap()),
+            [Descent::Together, Descent::Single]
+        );
     }
 
     #[test]
@@ -96,6 +123,7 @@ mod tests {
             ("k6", "-1"),
             ("m6", ""),
             ("k", "16"),
+            ("descent", "one"),
         ] {
             let refused = with(&[(name, value)]);
             assert!(matches!(refused, Err(EngineError::Parameter { .. })), "{name}={value}");

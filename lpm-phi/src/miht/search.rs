@@ -4,7 +4,10 @@
 //! descend together, level by level: the loads of one level are independent and overlap, and a trie node is prefetched as soon as
 //! its number is known, one level before it is read. All leaves of the index tree are equally deep, so the descent of the tree has
 //! no branch that depends on a key; in the tries, finished lanes are removed from a list without such a branch.
+//!
+//! [`Descent::Single`] is the paper's own lookup, one key after the other.
 
+use super::params::Descent;
 use super::table::MihtTable;
 use super::trie::MihtTrie;
 use super::words::{IndexKey, TrieKey};
@@ -29,12 +32,54 @@ struct Lanes<K> {
 /// Writes the next hop of each key to `out`, which is as long.
 pub(super) fn answer<K: TrieKey, W: IndexKey>(
     table: &MihtTable<K, W>,
+    descent: Descent,
     keys: K::Arrays<'_>,
     out: &mut [NextHopId],
 ) {
+    if descent == Descent::Single {
+        for (at, out) in out.iter_mut().enumerate() {
+            *out = lookup(table, K::get(keys, at));
+        }
+        return;
+    }
     for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
         answer_chunk(table, |at| K::get(keys, chunk * CHUNK + at), out);
     }
+}
+
+/// The next hop of one key.
+#[inline]
+fn lookup<K: TrieKey, W: IndexKey>(table: &MihtTable<K, W>, key: K) -> NextHopId {
+    let word = key.index(table.k);
+    let (mut at, height) = table.tree.root();
+    for _ in 1..height {
+        at = table.tree.child(at, word);
+    }
+    let found = descend_trie(table.nodes(), key, table.tree.leaf_value(at, word), table.k);
+    if !found.is_none() {
+        return found;
+    }
+    let MihtTrie { root, base } = table.short();
+    descend_trie(table.nodes(), key, root, base)
+}
+
+/// The longest match of `key` in the trie at node `at`, which branches on bit `position`; 0 is no node.
+#[inline]
+fn descend_trie<K: TrieKey>(nodes: &[K::Raw], key: K, mut at: u32, mut position: u8) -> NextHopId {
+    let mut best = NextHopId::NONE;
+    while at != 0 {
+        let node = K::load(&nodes[at as usize]);
+        if key.is_covered(node) {
+            best = node.next_hop();
+            // A priority node has the longest prefix from here on: its match is the answer.
+            if node.len() > position {
+                break;
+            }
+        }
+        at = node.child(key.bit(position));
+        position += 1;
+    }
+    best
 }
 
 /// Answers `out.len()` keys, at most [`CHUNK`]; `key_at` returns each.

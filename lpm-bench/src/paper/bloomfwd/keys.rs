@@ -132,7 +132,7 @@ pub(super) fn figure_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let isas = isas(&mut figure);
     let best = isas.first().copied().unwrap_or(Isa::Scalar);
     let mut subjects = Subject::both(bench, &isas);
-    subjects.push(Subject::miht());
+    subjects.extend(Subject::mihts());
     let mut built = build(bench, &mut figure, &set.tables, Family::V4, &subjects)?;
     for (x, traffic) in (0_u32..).zip([Traffic::Random, bench.trace()]) {
         let keys = bench.stream(set, Family::V4, &traffic)?;

@@ -68,7 +68,7 @@ pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let isas = isas(&mut figure);
     let best = isas.first().copied().unwrap_or(Isa::Scalar);
     let mut subjects = Subject::both(bench, &isas);
-    subjects.push(Subject::miht());
+    subjects.extend(Subject::mihts());
     let Some(main) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
     let keys = bench.stream(main, Family::V4, &Traffic::Random)?;
     for (x, set) in (0_u32..).zip(sets(bench, Family::V4)) {

@@ -75,10 +75,12 @@ impl Subject {
         Self::new(format!("Naive, {isa}"), NAIVE, isa, &[("hash", "h2"), ("fpr", "0.3")])
     }
 
-    /// (16, 16) for IPv4, (32, 32) for IPv6.
-    pub(super) fn miht() -> Self {
+    /// MIHT as in the paper: (16, 16) for IPv4, (32, 32) for IPv6, one key after the other without prefetches (section 5.1). And
+    /// ours, in which 64 keys descend together.
+    pub(super) fn mihts() -> [Self; 2] {
         let parameters = [("k4", "16"), ("m4", "16"), ("k6", "32"), ("m6", "32")];
-        Self::new("MIHT".into(), miht::NAME, Isa::Scalar, &parameters)
+        let miht = |name: &str| Self::new(name.into(), miht::NAME, Isa::Scalar, &parameters);
+        [miht("MIHT").with("descent", &"single"), miht("MIHT, 64 keys together")]
     }
 
     /// Two engines that share each batch; the parameters `first` and `second` name them.
