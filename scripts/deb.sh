@@ -4,7 +4,8 @@
 #
 #   scripts/deb.sh                  into target/package
 #   scripts/deb.sh --out FOLDER     into another folder
-#   scripts/deb.sh --lint           and checks it with lintian, systemd-analyze verify and systemd-analyze security
+#   scripts/deb.sh --lint           and checks it with lintian, systemd-analyze verify and systemd-analyze security, and the examples
+#                                   with FRR and bird, where these are installed
 #
 # FWD_APP names the program; unset, it is built. The version is that of Cargo.toml with the time and the number of the commit, so that a
 # newer commit is an upgrade; FWD_COMMIT replaces the number where there is no git. Needs debhelper, and with --lint lintian, which are
@@ -109,6 +110,26 @@ check_package() {
   return "$bad"
 }
 
+# check_examples FOLDER : FRR and bird take their configuration files, and systemd the units with their drop-ins.
+check_examples() {
+  local examples=$TOP/scripts/package/examples units=$1/units daemon bad=0
+  mkdir -p "$units"
+  if has vtysh; then vtysh -C -f "$examples/frr/frr.conf" || bad=1; else note "SKIPPED: the check of frr.conf: there is no FRR"; fi
+  bash -n "$examples/frr/daemons" || bad=1
+  if has bird; then bird -p -c "$examples/bird/bird.conf" || bad=1; else note "SKIPPED: the check of bird.conf: there is no bird"; fi
+  has systemd-analyze || return "$bad"
+  cp "$examples/netns/routing-netns.service" "$units/"
+  cp "$1"/unpacked/lib/systemd/system/fwd-app.service "$units/"
+  for daemon in fwd-app frr bird; do
+    [ "$daemon" = fwd-app ] || cp "/lib/systemd/system/$daemon.service" "$units/" 2>/dev/null || continue
+    mkdir "$units/$daemon.service.d"
+    cp "$examples/netns/netns.conf" "$units/$daemon.service.d/"
+    [ "$daemon" = fwd-app ] || cp "$examples/$daemon/fwd-app.conf" "$units/$daemon.service.d/"
+    SYSTEMD_UNIT_PATH=$units: systemd-analyze verify --man=no "$units/$daemon.service" || bad=1
+  done
+  return "$bad"
+}
+
 cd "$TOP"
 [ -n "${FWD_COMMIT:-}" ] || FWD_COMMIT=$(git rev-parse --short=12 HEAD 2>/dev/null || true)
 export FWD_COMMIT
@@ -135,5 +156,5 @@ describe "$WORK/fwd-app"
 package=$out/fwd-app_${VERSION}_amd64.deb
 mv "$WORK"/fwd-app_*.deb "$package"
 mv "$WORK"/fwd-app-dbgsym_*.deb "$out"
-[ "$lint" = no ] || check_package "$package" "$WORK" >&2 || die "$package does not pass the checks above"
+[ "$lint" = no ] || { check_package "$package" "$WORK" && check_examples "$WORK"; } >&2 || die "$package does not pass the checks above"
 printf '%s\n' "$package"

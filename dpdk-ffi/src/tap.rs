@@ -8,7 +8,7 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 
-/// A TAP device. It exists as long as this value.
+/// A TAP device, to which one process is attached at a time. It exists as long as this value, or, once it persists, until it is deleted.
 #[derive(Debug)]
 pub struct Tap(File);
 
@@ -20,6 +20,19 @@ impl Tap {
     /// [`io::ErrorKind::InvalidInput`] for a name that no interface can have, `EBUSY` when there is an interface of this name, and what
     /// the system refuses.
     pub fn create(name: &str) -> io::Result<Self> {
+        Self::open(name, libc::IFF_TUN_EXCL)
+    }
+
+    /// Takes over the device `name`, which persists; if there is none, creates it. It is as it was left, but has a carrier.
+    ///
+    /// # Errors
+    /// As [`Self::create`]; `EBUSY` when another process is attached, and [`io::ErrorKind::InvalidInput`] for an interface that is no
+    /// TAP, or one of several queues.
+    pub fn attach(name: &str) -> io::Result<Self> {
+        Self::open(name, 0)
+    }
+
+    fn open(name: &str, more_flags: libc::c_int) -> io::Result<Self> {
         let is_name = !name.is_empty() && !matches!(name, "." | "..");
         if !is_name || name.len() >= libc::IFNAMSIZ || name.contains(['/', ':', '%', '\0', ' ']) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no interface can have this name"));
@@ -31,7 +44,7 @@ impl Tap {
         for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
             *to = libc::c_char::from_ne_bytes([from]);
         }
-        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_TUN_EXCL;
+        let flags = libc::IFF_TAP | libc::IFF_NO_PI | more_flags;
         // The flags are 16 bits wide; IFF_TUN_EXCL is the highest of them.
         request.ifr_ifru.ifru_flags = i16::from_ne_bytes([flags.to_le_bytes()[0], flags.to_le_bytes()[1]]);
         // SAFETY: the descriptor is open, and TUNSETIFF reads and writes one `ifreq`, which lives until the call returns.
@@ -65,6 +78,27 @@ impl Tap {
         let value = libc::c_int::from(has_carrier);
         // SAFETY: the descriptor is open, and TUNSETCARRIER reads one `int`, which lives until the call returns.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETCARRIER, &raw const value) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The device belongs to the user `uid`, who may attach to it without a privilege.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    pub fn set_owner(&self, uid: u32) -> io::Result<()> {
+        // SAFETY: the descriptor is open, and TUNSETOWNER takes a number.
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETOWNER, libc::c_ulong::from(uid)) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Sets whether the device stays when this value is dropped or the process ends. It has no carrier then.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    pub fn set_persistent(&self, persists: bool) -> io::Result<()> {
+        let value = libc::c_ulong::from(persists);
+        // SAFETY: the descriptor is open, and TUNSETPERSIST takes a number.
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETPERSIST, value) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 

@@ -20,10 +20,16 @@ arguments=(run --fib "$WORK/routes" --config '(0,0,0),(1,0,0)' --address '0=198.
 eal=(--no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-tap-$$" -l 0
   --vdev 'net_af_packet1,iface=link1' --vdev 'net_af_packet2,iface=link2')
 
-# A name that is taken, and a namespace that is not there.
+# A name that is taken, a TAP of nobody's, and a namespace that is not there.
 ip -n "$kernel" link add tap2 type veth peer name other
 expect 1 ip netns exec "$router" "$APP" "${arguments[@]}" --tap-netns "$kernel" -- "${eal[@]}"
-says "$WORK/err" 'tap2: cannot make the TAP: .*busy'
+says "$WORK/err" 'tap2: cannot make the TAP: there is an interface of the kind veth of this name'
+ip -n "$kernel" link del tap2
+# A TAP is taken over from the same user alone.
+ip netns exec "$kernel" ip tuntap add dev tap2 mode tap
+expect 1 ip netns exec "$router" "$APP" "${arguments[@]}" --tap-persist --tap-netns "$kernel" -- "${eal[@]}"
+says "$WORK/err" 'tap2: cannot make the TAP: there is a TAP of no user of this name'
+ip -n "$kernel" link show dev tap1 >/dev/null 2>&1 && fail "tap1 has stayed though the start failed"
 ip -n "$kernel" link del tap2
 expect 1 ip netns exec "$router" "$APP" "${arguments[@]}" --tap-netns "none-$$" -- "${eal[@]}"
 says "$WORK/err" "cannot enter the network namespace /run/netns/none-$$"

@@ -424,6 +424,12 @@ pub(crate) struct PortArgs {
     #[arg(long, value_name = "NAME", requires = "tap")]
     pub(crate) tap_netns: Option<String>,
 
+    /// TAPs stay when the forwarder ends, with their addresses and the routes over them, and its next start takes them over: those of
+    /// its own user to which no process is attached, if it has this option or not. Without this option they go with the forwarder;
+    /// `ip link del NAME` deletes them, too
+    #[arg(long, requires = "tap")]
+    pub(crate) tap_persist: bool,
+
     /// Mean time in seconds that the answer of a neighbour on a port with an --address counts. One that is not heard of for three
     /// times as long is asked again, and forgotten when it does not answer
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=3600))]
@@ -451,7 +457,8 @@ impl PortArgs {
 
     /// The TAPs.
     pub(crate) fn taps(&self) -> TapSpec {
-        TapSpec { taps: self.tap.clone(), netns: self.tap_netns.as_deref().map(netns::path_of) }
+        let netns = self.tap_netns.as_deref().map(netns::path_of);
+        TapSpec { taps: self.tap.clone(), netns, persist: self.tap_persist }
     }
 }
 

@@ -232,7 +232,7 @@ mod tests {
     /// The answer to a client of a forwarder whose port 0 has 192.0.2.1, and maybe a TAP, and whose configuration has these addresses now.
     fn reloaded(forwarder: &mut Forwarder, has_tap: bool, addresses: Vec<PortAddress>) -> ReloadResult {
         let taps = has_tap.then(|| (PortRef::Index(0), "tap0".to_owned())).into_iter().collect();
-        let taps = TapSpec { taps, netns: None };
+        let taps = TapSpec { taps, ..TapSpec::default() };
         let table = ports(2).with_interfaces(&[address("192.0.2.1")], &taps).unwrap();
         forwarder.set_ports(table).unwrap();
         let files = vec![forwarder.main().files().to_vec()];

@@ -195,7 +195,7 @@ pub(crate) mod tests {
 
     fn taps(taps: &[(&str, &str)]) -> TapSpec {
         let taps = taps.iter().map(|(port, name)| (PortRef::parse(port), (*name).to_owned())).collect();
-        TapSpec { taps, netns: None }
+        TapSpec { taps, ..TapSpec::default() }
     }
 
     /// Ports with these addresses and TAPs.

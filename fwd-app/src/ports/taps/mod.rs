@@ -5,9 +5,13 @@
 //! written to the TAP of the port it came by; what the kernel sends there leaves by that port as it is. Addresses that others give a
 //! TAP become addresses of the port ([`crate::forwarder`]).
 //!
+//! With `--tap-persist` TAPs outlive the forwarder, and its next start takes them over ([`existing`]).
+//!
 //! The router's thread owns the TAPs. A TAP that fails costs the frames for it, which are counted, and one warning.
 
+mod existing;
 pub(crate) mod netns;
+mod rtnetlink;
 mod settings;
 mod setup;
 
@@ -31,6 +35,8 @@ pub(crate) struct TapSpec {
     pub(crate) taps: Vec<(PortRef, String)>,
     /// The network namespace that they are made in; `None` for that of the process.
     pub(crate) netns: Option<PathBuf>,
+    /// Whether they stay when the forwarder ends.
+    pub(crate) persist: bool,
 }
 
 impl TapSpec {
@@ -80,10 +86,10 @@ struct PortTap {
 pub(crate) struct Taps(BTreeMap<InterfaceId, PortTap>);
 
 impl Taps {
-    /// Makes the TAPs of `ports` in the namespace of `spec`, and brings them up.
+    /// Makes the TAPs of `ports` in the namespace of `spec`, or takes over those that an earlier start has left there, and brings them up.
     ///
     /// # Errors
-    /// When a name is taken, when the namespace does not exist, and when the system refuses.
+    /// When a name is taken by something else, when the namespace does not exist, and when the system refuses.
     pub(crate) fn open(spec: &TapSpec, ports: &PortTable) -> anyhow::Result<Self> {
         let made = || {
             let mut taps = Self::default();
@@ -91,6 +97,11 @@ impl Taps {
                 let tap = setup::make(name, port).with_context(|| format!("--tap {}={name}", port.id.0))?;
                 taps.add(port.id, name, tap);
             }
+            // A start that fails leaves no TAP behind that was not there before.
+            taps.0
+                .values()
+                .filter_map(|at| at.tap.as_ref())
+                .try_for_each(|tap| setup::keep(tap, spec.persist))?;
             Ok(taps)
         };
         if spec.taps.is_empty() { Ok(Self::default()) } else { netns::within(spec.netns.as_deref(), made) }

@@ -1,18 +1,15 @@
 //! Makes a TAP what its port is: MAC, MTU and addresses, by rtnetlink; settings first.
 
-use super::settings;
+use super::rtnetlink::Rtnetlink;
+use super::{existing, settings};
 use crate::ports::PortRecord;
 use crate::ports::address::InterfaceAddress;
 use anyhow::Context as _;
 use dpdk_ffi::Tap;
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
-};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netlink_sys::protocols::NETLINK_ROUTE;
-use netlink_sys::{Socket, SocketAddr};
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
@@ -21,38 +18,58 @@ use std::time::Duration;
 /// How long a new TAP has no address yet: FRR's zebra loses the addresses of a link that it has not taken in.
 const SETTLING: Duration = Duration::from_millis(200);
 
-/// Makes the TAP `name` of `interface` in the namespace of the calling thread, and brings it up.
+/// Makes the TAP `name` of `interface` in the namespace of the calling thread, or takes over the one that is there, and brings it up.
 ///
 /// # Errors
-/// When there is an interface of this name, and when the system refuses something.
+/// When there is something else of this name, and when the system refuses something.
 pub(super) fn make(name: &str, interface: &PortRecord) -> anyhow::Result<Tap> {
-    let tap = Tap::create(name).context("cannot make the TAP")?;
+    let uid = rustix::process::geteuid().as_raw();
+    let mut kernel = Rtnetlink::open().context("no rtnetlink")?;
+    let left = kernel.link(name).context("no rtnetlink")?;
+    left.iter().try_for_each(|link| existing::check(link, uid)).context("cannot make the TAP")?;
+    let tap = match left {
+        Some(_) => Tap::attach(name).context("cannot take over the TAP that is there")?,
+        None => Tap::create(name).context("cannot make the TAP")?,
+    };
     settings::set(Path::new(settings::ROOT), name)?;
-    let mut socket = Socket::new(NETLINK_ROUTE).context("no rtnetlink")?;
-    socket.bind_auto().context("no rtnetlink")?;
-    let index = rustix::net::netdevice::name_to_index(&socket, name).context("the TAP has no index")?;
-    let mut ask = |message, flags, what: &str| {
-        request(&mut socket, message, flags).with_context(|| format!("cannot set {what} of the TAP"))
+    let index = kernel.link(name).context("no rtnetlink")?.context("the TAP is gone")?.header.index;
+    let mut set = |message, what: &str| {
+        let asked = kernel.change(RouteNetlinkMessage::SetLink(message), 0);
+        asked.with_context(|| format!("cannot set {what} of the TAP"))
     };
     let mut link = LinkMessage::default();
     link.header.index = index;
-    link.attributes = vec![
-        LinkAttribute::Address(interface.mac.0.to_vec()),
-        LinkAttribute::Mtu(u32::from(interface.mtu_bytes)),
-    ];
-    ask(RouteNetlinkMessage::SetLink(link.clone()), 0, "MAC and MTU")?;
+    let is_up = |flags| (flags, LinkFlags::Up);
+    let mac = LinkAttribute::Address(interface.mac.0.to_vec());
+    if left.as_ref().is_some_and(|left| !left.attributes.contains(&mac)) {
+        // The kernel makes the link-local address of a MAC when the link comes up.
+        (link.header.flags, link.header.change_mask) = is_up(LinkFlags::empty());
+        set(link.clone(), "the state")?;
+    }
+    link.attributes = vec![mac, LinkAttribute::Mtu(u32::from(interface.mtu_bytes))];
+    link.header.change_mask = LinkFlags::empty();
+    set(link.clone(), "MAC and MTU")?;
     link.attributes.clear();
-    (link.header.flags, link.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
-    ask(RouteNetlinkMessage::SetLink(link), 0, "the state")?;
-    std::thread::sleep(SETTLING);
+    (link.header.flags, link.header.change_mask) = is_up(LinkFlags::Up);
+    set(link, "the state")?;
+    if left.is_none() {
+        std::thread::sleep(SETTLING);
+    }
     // The kernel makes the link-local address of the MAC itself.
     let own = IpAddr::V6(interface.link_local());
-    for at in interface.addresses().iter().filter(|at| at.address() != own) {
-        let what = format!("the address {}/{}", at.address(), at.prefix_len());
-        let message = RouteNetlinkMessage::NewAddress(address(index, at));
-        ask(message, NLM_F_CREATE | NLM_F_REPLACE, &what)?;
-    }
+    let wanted: Vec<_> = interface.addresses().iter().copied().filter(|at| at.address() != own).collect();
+    let before = existing::ours(&kernel.addresses(index).context("cannot list the addresses of the TAP")?);
+    set_addresses(&mut kernel, index, &before, &wanted)?;
     Ok(tap)
+}
+
+/// Has `tap` stay when the process ends, for the next start of the same user, or go.
+///
+/// # Errors
+/// When the system refuses it.
+pub(super) fn keep(tap: &Tap, is_kept: bool) -> anyhow::Result<()> {
+    let kept = if is_kept { tap.set_owner(rustix::process::geteuid().as_raw()) } else { Ok(()) };
+    kept.and_then(|()| tap.set_persistent(is_kept)).context("cannot set whether the TAP persists")
 }
 
 /// Gives the TAP `name` in the namespace of the calling thread the addresses `after` in place of `before`.
@@ -64,24 +81,37 @@ pub(super) fn follow(
     before: &[InterfaceAddress],
     after: &[InterfaceAddress],
 ) -> anyhow::Result<()> {
-    let mut socket = Socket::new(NETLINK_ROUTE).context("no rtnetlink")?;
-    socket.bind_auto().context("no rtnetlink")?;
-    let index = rustix::net::netdevice::name_to_index(&socket, name).context("the TAP has no index")?;
-    // With an IPv4 address the kernel takes those away that came later to its prefix, so all are set again.
-    let added = after.iter().filter(|at| at.address().is_ipv4() || !before.contains(at));
-    let added = added
-        .map(|at| (at, RouteNetlinkMessage::NewAddress(address(index, at)), NLM_F_CREATE | NLM_F_REPLACE));
-    let removed = before.iter().filter(|at| !after.contains(at));
-    let removed = removed.map(|at| (at, RouteNetlinkMessage::DelAddress(address(index, at)), 0));
-    let mut result = Ok(());
-    for (at, message, flags) in removed.chain(added) {
-        let asked = request(&mut socket, message, flags);
+    let mut kernel = Rtnetlink::open().context("no rtnetlink")?;
+    let link = kernel.link(name).context("no rtnetlink")?.context("the TAP is gone")?;
+    set_addresses(&mut kernel, link.header.index, before, after)
+}
+
+/// Gives the interface `index` the addresses `after` in place of `before`.
+fn set_addresses(
+    kernel: &mut Rtnetlink,
+    index: u32,
+    before: &[InterfaceAddress],
+    after: &[InterfaceAddress],
+) -> anyhow::Result<()> {
+    let (mut result, mut has_removed_v4) = (Ok(()), false);
+    let mut change = |at: &InterfaceAddress, message, flags| {
+        let asked = kernel.change(message, flags);
         // Somebody else may have taken it away.
         let is_gone = asked.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable);
         let asked = if is_gone { Ok(()) } else { asked };
-        result = result.and(
-            asked.with_context(|| format!("cannot change the address {}/{}", at.address(), at.prefix_len())),
-        );
+        let asked =
+            asked.with_context(|| format!("cannot change the address {}/{}", at.address(), at.prefix_len()));
+        // The first error counts.
+        result = std::mem::replace(&mut result, Ok(())).and(asked);
+    };
+    for at in before.iter().filter(|at| !after.contains(at)) {
+        has_removed_v4 |= at.address().is_ipv4();
+        change(at, RouteNetlinkMessage::DelAddress(address(index, at)), 0);
+    }
+    // With an IPv4 address the kernel takes those away that came later to its prefix, so all are set again.
+    for at in after.iter().filter(|at| has_removed_v4 && at.address().is_ipv4() || !before.contains(at)) {
+        let message = RouteNetlinkMessage::NewAddress(address(index, at));
+        change(at, message, NLM_F_CREATE | NLM_F_REPLACE);
     }
     result
 }
@@ -97,7 +127,11 @@ fn address(index: u32, at: &InterfaceAddress) -> AddressMessage {
     message.header.prefix_len = at.prefix_len();
     message.header.index = index;
     message.header.scope = AddressScope::Universe;
-    message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+    message.attributes = vec![
+        AddressAttribute::Local(address),
+        AddressAttribute::Address(address),
+        AddressAttribute::Protocol(existing::OURS),
+    ];
     if let (IpAddr::V4(_), Some(broadcast)) = (address, at.broadcast()) {
         message.attributes.push(AddressAttribute::Broadcast(broadcast));
     } else {
@@ -105,22 +139,4 @@ fn address(index: u32, at: &InterfaceAddress) -> AddressMessage {
         message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
     }
     message
-}
-
-/// Sends a request and waits for its acknowledgement.
-fn request(socket: &mut Socket, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
-    let mut message = NetlinkMessage::from(message);
-    message.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    socket.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
-    let mut answer = Vec::with_capacity(1 << 15);
-    let (_, _) = socket.recv_from(&mut answer, 0)?;
-    let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).map_err(io::Error::other)?;
-    match answer.payload {
-        NetlinkPayload::Error(error) if error.code.is_none() => Ok(()),
-        NetlinkPayload::Error(error) => Err(error.to_io()),
-        _ => Err(io::Error::other("the kernel has not acknowledged it")),
-    }
 }
