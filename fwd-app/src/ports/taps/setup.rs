@@ -21,6 +21,9 @@ use std::time::Duration;
 /// How long a new TAP has no address yet: FRR's zebra loses the addresses of a link that it has not taken in.
 const SETTLING: Duration = Duration::from_millis(200);
 
+/// The least MTU of a link with IPv6, bytes (RFC 8200 5).
+const V6_MTU_MIN: u16 = 1280;
+
 /// Makes the TAP `name` of `interface` in the namespace of the calling thread, and brings it up.
 ///
 /// # Errors
@@ -55,25 +58,40 @@ pub(super) fn make(name: &str, interface: &PortRecord) -> anyhow::Result<Tap> {
     Ok(tap)
 }
 
-/// Gives the TAP `name` in the namespace of the calling thread the addresses `after` in place of `before`.
+/// Gives the TAP `name` in the namespace of the calling thread the MTU and the configured addresses of `after` in place of those of `before`.
 ///
 /// # Errors
 /// When the system refuses one; the others are set all the same.
-pub(super) fn follow(
-    name: &str,
-    before: &[InterfaceAddress],
-    after: &[InterfaceAddress],
-) -> anyhow::Result<()> {
+pub(super) fn follow(name: &str, before: &PortRecord, after: &PortRecord) -> anyhow::Result<()> {
     let mut socket = Socket::new(NETLINK_ROUTE).context("no rtnetlink")?;
     socket.bind_auto().context("no rtnetlink")?;
     let index = rustix::net::netdevice::name_to_index(&socket, name).context("the TAP has no index")?;
+    let mut result = Ok(());
+    if before.mtu_bytes != after.mtu_bytes {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes = vec![LinkAttribute::Mtu(u32::from(after.mtu_bytes))];
+        let asked = request(&mut socket, RouteNetlinkMessage::SetLink(link), 0);
+        result = asked.with_context(|| format!("cannot set the MTU {}", after.mtu_bytes));
+    }
+    // With an MTU below this the kernel has no IPv6 there, and has forgotten settings and addresses when it is raised again.
+    let has_v6_again = before.mtu_bytes < V6_MTU_MIN && after.mtu_bytes >= V6_MTU_MIN;
+    if has_v6_again {
+        result = result.and(settings::set(Path::new(settings::ROOT), name));
+    }
+    let own = IpAddr::V6(after.link_local());
+    let (before, after) = (before.configured(), after.configured());
+    if before == after && !has_v6_again {
+        return result;
+    }
     // With an IPv4 address the kernel takes those away that came later to its prefix, so all are set again.
-    let added = after.iter().filter(|at| at.address().is_ipv4() || !before.contains(at));
+    let added = after
+        .iter()
+        .filter(|at| at.address().is_ipv4() || !before.contains(at) || has_v6_again && at.address() != own);
     let added = added
         .map(|at| (at, RouteNetlinkMessage::NewAddress(address(index, at)), NLM_F_CREATE | NLM_F_REPLACE));
     let removed = before.iter().filter(|at| !after.contains(at));
     let removed = removed.map(|at| (at, RouteNetlinkMessage::DelAddress(address(index, at)), 0));
-    let mut result = Ok(());
     for (at, message, flags) in removed.chain(added) {
         let asked = request(&mut socket, message, flags);
         // Somebody else may have taken it away.
