@@ -161,6 +161,18 @@ impl Port {
         self.raw_mtu()
     }
 
+    /// Sets the MTU, bytes, of a port that has been configured. Many drivers do so while the port runs.
+    ///
+    /// # Errors
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the driver has no MTU to set, 16 (`EBUSY`) where it wants the port stopped,
+    /// and 22 (`EINVAL`) for one that the device or its queues cannot have.
+    pub fn set_mtu(&self, mtu: u16) -> Result<(), DpdkError> {
+        let _control = self.controlled()?;
+        // SAFETY: takes numbers; DPDK checks them.
+        let answer = unsafe { sys::rte_eth_dev_set_mtu(self.id().0, mtu) };
+        DpdkError::check_port(self.id(), "rte_eth_dev_set_mtu", answer).map(drop)
+    }
+
     /// Receives every frame (`true`) or only those for this port's MAC address.
     ///
     /// # Errors

@@ -124,6 +124,8 @@ fn what_a_port_lacks_is_not_granted() {
     assert!(!granted.rx_offloads.contains(RxOffloads::IPV4_CKSUM), "net_null has no checksum unit");
     assert_eq!(granted.rss, RssTypes::empty(), "one queue needs no RSS");
     assert_eq!((granted.mtu, port.mtu().unwrap()), (1400, 1400));
+    port.set_mtu(1300).unwrap();
+    assert_eq!(port.mtu(), Ok(1300));
     assert_eq!(port.granted(), Some(granted));
     port.start().unwrap();
     assert!(matches!(

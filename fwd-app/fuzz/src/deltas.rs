@@ -42,8 +42,7 @@ const SUBJECTS: [Subject; 30] = [
     ("bloom-baseline", Some(Isa::Avx512f), &[("hash", "h2"), ("levels", "auto")], EXPANDED),
     ("bloom-baseline", Some(Isa::Scalar), &[("levels", "3"), ("fpr", "0.9")], EXPANDED),
     ("miht", None, &[], ROOMY),
-    ("miht", None, &[("descent", "single")], ROOMY),
-    ("miht", None, &[("k4", "3"), ("m4", "3"), ("k6", "5"), ("m6", "3")], ROOMY),
+    ("miht", None, &[("k4", "3"), ("m4", "3"), ("k6", "5"), ("m6", "3"), ("descent", "single")], ROOMY),
     ("miht", None, &[("k4", "32"), ("m4", "3"), ("k6", "128"), ("m6", "4")], TIGHT),
     (
         "coop",

@@ -37,9 +37,10 @@ use crate::cli::config::show::{self, Shown};
 use crate::cli::config::{DEFAULT_FILE, Layers, environment};
 use crate::console::server::Limits;
 use crate::console::server::access::CtlGroups;
-use crate::console::{Inbox, Server, SettingShown};
+use crate::console::{Inbox, Server};
 use crate::error::ConfigError;
 use crate::forwarder::Signals;
+use crate::forwarder::in_effect::ConfigValue;
 use crate::forwarder::updates::{self, VrfUpdate};
 use crate::notice::{self, LogLevel};
 use crate::report::console::{self, Printer};
@@ -144,7 +145,7 @@ pub(crate) fn main() -> ExitCode {
     let result = layers.check_files().map_err(anyhow::Error::from).and_then(|()| match &cli.command {
         Command::Run(args) => {
             let (words, default) = (words.clone(), Some(PathBuf::from(DEFAULT_FILE)));
-            run::main(args, ConfigReader { words, default, shown: shown.clone() })
+            run::main(args, ConfigReader { words, default }, &shown)
         }
         Command::Replay(args) => replay::main(args, &shown),
         Command::Lookup(args) => lookup::main(args),
@@ -193,14 +194,14 @@ fn code_of(result: anyhow::Result<()>, blame: impl Fn(&str) -> Option<String>) -
     }
 }
 
-/// The configuration as the console shows it.
-fn settings(shown: &[Shown]) -> Vec<SettingShown> {
-    let setting = |shown: &Shown| SettingShown {
+/// The values of the configuration, as a forwarder has them in effect.
+fn config_values(shown: &[Shown]) -> Vec<ConfigValue> {
+    let value = |shown: &Shown| ConfigValue {
         path: shown.path(),
         value: serde_json::to_value(shown.value()).unwrap_or_default(),
         origin: shown.origin.to_string(),
     };
-    shown.iter().map(setting).collect()
+    shown.iter().map(value).collect()
 }
 
 /// The update streams of all VRFs; `None` without any.

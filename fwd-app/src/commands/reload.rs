@@ -1,60 +1,53 @@
 //! Reads the configuration of a running forwarder again, and finds what has changed.
 
 use super::{Cli, Command};
-use crate::cli::config::show::{self, Shown};
+use crate::cli::config::show;
 use crate::cli::config::{Layers, environment};
+use crate::forwarder::in_effect::{ConfigValue, changed_paths};
 use crate::forwarder::reload::ReloadPlan;
 use crate::routes::spec::VrfSpec;
 use anyhow::{Context as _, anyhow};
 use clap::{CommandFactory as _, FromArgMatches as _};
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The command line of a running forwarder, and what it came to at the start.
+/// The command line of a running forwarder.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConfigReader {
     /// With the program's name.
     pub(super) words: Vec<OsString>,
     /// The file that is read if the words name none.
     pub(super) default: Option<PathBuf>,
-    /// What was shown of it.
-    pub(super) shown: Vec<Shown>,
 }
 
-/// Keys whose values a reload applies: those of route files and of addresses, and the log level.
+/// The key of the order of sources.
+const ORDER: &str = "sources.prefer";
+/// Keys beside those of ports and VRFs whose values a reload applies.
+const APPLIED: [&str; 6] =
+    ["sources.fib", ORDER, "ports.address", "ports.mtu", "vrfs.vrf-fib", "forwarder.log-level"];
+
+/// Whether a reload applies the value of a key.
 fn is_applied(path: &str) -> bool {
     let is_vrf = path.starts_with("vrf.") && path.ends_with(".fib");
-    let is_port = path.starts_with("port.") && path.ends_with(".addresses");
-    is_vrf
-        || is_port
-        || ["sources.fib", "ports.address", "vrfs.vrf-fib", "forwarder.log-level"].contains(&path)
+    let is_port = path.starts_with("port.") && (path.ends_with(".addresses") || path.ends_with(".mtu"));
+    is_vrf || is_port || APPLIED.contains(&path)
 }
 
-/// Paths whose values differ, but for devices, which are named where an option is about them.
-fn changed(before: &[Shown], after: &[Shown]) -> Vec<String> {
-    let by_path = |shown: &[Shown]| -> BTreeMap<String, String> {
-        let shown = shown.iter().map(|shown| (shown.path(), shown.value().to_string()));
-        shown.filter(|(path, _)| !(path.starts_with("port.") && path.ends_with(".device"))).collect()
+/// Whether another source than files comes or goes between two configurations, which needs a restart.
+fn have_other_feeds(before: &[ConfigValue], after: &[ConfigValue]) -> bool {
+    let feeds = |values: &[ConfigValue]| {
+        ["sources.fpm", "sources.kernel-routes"]
+            .map(|path| values.iter().any(|at| at.path == path && at.value != serde_json::Value::Bool(false)))
     };
-    let (before, after) = (by_path(before), by_path(after));
-    let mut paths: Vec<_> = before
-        .keys()
-        .chain(after.keys())
-        .filter(|path| before.get(*path) != after.get(*path))
-        .cloned()
-        .collect();
-    paths.sort_unstable();
-    paths.dedup();
-    paths
+    feeds(before) != feeds(after)
 }
 
 impl ConfigReader {
-    /// Reads file and environment again, and checks the whole.
+    /// Reads file and environment again, checks the whole, and compares it with what is in effect.
     ///
     /// # Errors
     /// The first mistake, with its line.
-    pub(super) fn read(&self) -> anyhow::Result<ReloadPlan> {
+    pub(super) fn read(&self, in_effect: &[ConfigValue]) -> anyhow::Result<ReloadPlan> {
         let program = Cli::command();
         let layers = Layers::read(&program, &self.words, &environment(), self.default.as_deref())?;
         let merged = layers.merge(&program, &self.words);
@@ -75,20 +68,31 @@ impl ConfigReader {
             let vrfs = VrfSpec::all(&args.vrfs.vrf, &args.vrfs.vrf_fib)?;
             let feeds =
                 args.feeds.spec(&args.order, args.tables.engine.routes_max, !args.ports.tap.is_empty());
-            feeds.for_vrfs(&vrfs, &args.feeds.vrf_table)?;
+            let feeds = feeds.for_vrfs(&vrfs, &args.feeds.vrf_table)?;
             let (name, given) = matches.subcommand().context("there is a command")?;
             let command = program.find_subcommand(name).context("the command is known")?;
-            let paths = changed(&self.shown, &show::shown(command, given, &layers));
-            let (applied, restart): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| is_applied(path));
+            let config = super::config_values(&show::shown(command, given, &layers));
+            let has_order = !have_other_feeds(in_effect, &config);
+            let is_applied = |path: &String| is_applied(path) && (has_order || path != ORDER);
+            let (applied, restart): (Vec<_>, Vec<_>) =
+                changed_paths(in_effect, &config).into_iter().partition(is_applied);
             let mut files = vec![args.tables.fib.clone()];
             files.extend(vrfs.iter().map(|vrf| vrf.files.clone()));
             // Routes of VRFs that there will be after a restart have no place yet, and those of VRFs that go stay.
             if restart.iter().any(|path| path.starts_with("vrf.") || path.starts_with("vrfs.")) {
                 return Err(anyhow!("VRFs have changed ({}), which needs a restart", restart.join(", ")));
             }
-            let (addresses, netns) = (args.ports.address.clone(), args.ports.taps().netns);
-            let log_level = Some(args.forward.log_level);
-            Ok(ReloadPlan { files, addresses, netns, log_level, applied, restart })
+            Ok(ReloadPlan {
+                files,
+                addresses: args.ports.address.clone(),
+                mtus: args.ports.mtu.clone(),
+                order: has_order.then_some(feeds.sources),
+                netns: args.ports.taps().netns,
+                log_level: Some(args.forward.log_level),
+                applied,
+                restart,
+                config,
+            })
         };
         plan().map_err(blame)
     }
@@ -99,15 +103,53 @@ mod tests {
     use super::*;
     use crate::notice::LogLevel;
 
-    /// A reader of `file` whose forwarder was started with it.
-    fn reader(file: &std::path::Path) -> ConfigReader {
+    /// A reader of `file`, and the values of a forwarder that was started with it.
+    fn reader(file: &std::path::Path) -> (ConfigReader, Vec<ConfigValue>) {
         let program = Cli::command();
         let words: Vec<OsString> = vec!["fwd-app".into(), "run".into(), "--config-file".into(), file.into()];
         let layers = Layers::read(&program, &words, &[], None).unwrap();
         let matches = program.clone().try_get_matches_from(layers.merge(&program, &words)).unwrap();
         let (name, given) = matches.subcommand().unwrap();
         let shown = show::shown(program.find_subcommand(name).unwrap(), given, &layers);
-        ConfigReader { words, default: None, shown }
+        (ConfigReader { words, default: None }, crate::commands::config_values(&shown))
+    }
+
+    #[test]
+    fn the_order_of_sources_is_applied_unless_one_comes_or_goes() {
+        use crate::routes::feeds::running::FeedSource::{Files, Fpm, Kernel};
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("f.toml");
+        let write = |sources: &str| std::fs::write(&file, format!("[sources]\n{sources}")).unwrap();
+        write("fib = \"/dev/null\"\nkernel-routes = true\n");
+        let (reader, now) = reader(&file);
+        let plan = reader.read(&now).unwrap();
+        assert_eq!((plan.order, plan.applied.len()), (Some(vec![Files, Kernel]), 0));
+        write("prefer = [\"kernel-routes\", \"fib\"]\nfib = \"/dev/null\"\nkernel-routes = true\n");
+        let plan = reader.read(&now).unwrap();
+        assert_eq!((plan.order, plan.restart.len()), (Some(vec![Kernel, Files]), 0));
+        assert_eq!(plan.applied, ["sources.prefer"]);
+        // Another source needs a restart, and so does an order with it.
+        write("fib = \"/dev/null\"\nfpm = \"127.0.0.1:1\"\nkernel-routes = true\nprefer = [\"fpm\"]\n");
+        let plan = reader.read(&now).unwrap();
+        assert_eq!((plan.order, plan.restart), (None, vec!["sources.fpm".to_owned(), ORDER.to_owned()]));
+        // Files may come and go: they are a source of every forwarder.
+        write("kernel-routes = true\n");
+        let plan = reader.read(&now).unwrap();
+        assert_eq!(
+            (plan.order, plan.applied),
+            (Some(vec![Kernel]), vec!["sources.fib".to_owned(), ORDER.to_owned()])
+        );
+        let with_fpm = [now, vec![value_of("sources.fpm", "127.0.0.1:1")]].concat();
+        write("fib = \"/dev/null\"\nfpm = \"127.0.0.1:2\"\nkernel-routes = true\n");
+        let plan = reader.read(&with_fpm).unwrap();
+        assert_eq!(
+            (plan.order, plan.restart),
+            (Some(vec![Files, Fpm("127.0.0.1:2".parse().unwrap()), Kernel]), vec!["sources.fpm".to_owned()])
+        );
+    }
+
+    fn value_of(path: &str, value: &str) -> ConfigValue {
+        ConfigValue { path: path.to_owned(), value: value.into(), origin: String::new() }
     }
 
     #[test]
@@ -119,28 +161,28 @@ mod tests {
             std::fs::write(&file, format!("{more}{port}[sources]\nfib = \"{fib}\"\n")).unwrap();
         };
         write("", "192.0.2.1/24", "/dev/null");
-        let reader = reader(&file);
-        let same = reader.read().unwrap();
+        let (reader, now) = reader(&file);
+        let same = reader.read(&now).unwrap();
         assert!(same.applied.is_empty() && same.restart.is_empty(), "{same:?}");
         write("[forwarder]\nrx-burst = 64\nlog-level = \"debug\"\n", "192.0.2.2/24", "/dev/zero");
-        let plan = reader.read().unwrap();
+        let plan = reader.read(&now).unwrap();
         assert_eq!(plan.applied, ["forwarder.log-level", "port.p0.addresses", "sources.fib"]);
         assert_eq!(plan.log_level, Some(LogLevel::Debug));
         assert_eq!(plan.restart, ["forwarder.rx-burst"]);
         assert_eq!((plan.files, plan.addresses.len()), (vec![vec![PathBuf::from("/dev/zero")]], 1));
         // A mistake is said with its line.
         write("[forwarder]\nrx-burst = 9999\n", "192.0.2.2/24", "/dev/null");
-        let error = reader.read().unwrap_err().to_string();
+        let error = reader.read(&now).unwrap_err().to_string();
         assert!(
             error.ends_with("f.toml:2: forwarder.rx-burst: invalid value '9999': 9999 is not in 1..=4096"),
             "{error}"
         );
         write("[vrf.red]\nports = [1]\n", "192.0.2.1/24", "/dev/null");
-        assert!(reader.read().unwrap_err().to_string().contains("vrf.red.ports"));
+        assert!(reader.read(&now).unwrap_err().to_string().contains("vrf.red.ports"));
         write("", "192.0.2.1/24", "/absent");
         assert!(
             reader
-                .read()
+                .read(&now)
                 .unwrap_err()
                 .to_string()
                 .ends_with("sources.fib: /absent: No such file or directory (os error 2)")

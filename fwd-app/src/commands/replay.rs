@@ -74,6 +74,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
         .transpose()?;
     let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
     forwarder.set_ports(PortTable { ecmp_seed, ..ports.with_vrfs(port_vrfs) })?;
+    forwarder.set_config(super::config_values(shown));
     tables::warn_of_neighbours(&forwarder);
     let updates = updates.as_ref();
     let replay =
@@ -83,7 +84,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let telemetry = Telemetry::register(&eal)?;
     let serve = |service: Service, running: &Handle, ports: &[Port]| {
         let site = console::Site::new(ports, &plan, setup.clone(), tsc_hz);
-        let mut console = Console::new(socket, telemetry, site, None).with_settings(super::settings(shown));
+        let mut console = Console::new(socket, telemetry, site, None);
         console.capture_drops(args.forward.capture_drops.as_ref(), running)?;
         Ok(service.with_requests(move |forwarder| console.turn(forwarder)))
     };

@@ -61,7 +61,6 @@ pub(crate) use answer::{Answer, Refusal};
 pub(crate) use grammar::request::Request;
 pub(crate) use server::Server;
 pub(crate) use server::inbox::{ClientCommand, Inbox, Steer};
-pub(crate) use show::config::SettingShown;
 pub(crate) use telemetry::Telemetry;
 
 use crate::datapath::Drops;
@@ -134,8 +133,6 @@ struct Desk {
     site: Site,
     /// The router, if ports are interfaces.
     router: Option<RouterHandle>,
-    /// The configuration, with the origin of each value.
-    settings: Vec<SettingShown>,
     start: Instant,
     cleared: Cleared,
     watching: Watching,
@@ -159,7 +156,6 @@ impl Console {
             socket,
             site,
             router: None,
-            settings: Vec::new(),
             start: Instant::now(),
             cleared: Cleared::default(),
             watching: Watching::default(),
@@ -179,12 +175,6 @@ impl Console {
     /// Asks for reloads there.
     pub(crate) fn with_reloads(mut self, client: ReloadClient) -> Self {
         self.desk.reloads = Some((client, None));
-        self
-    }
-
-    /// Shows this configuration.
-    pub(crate) fn with_settings(mut self, settings: Vec<SettingShown>) -> Self {
-        self.desk.settings = settings;
         self
     }
 

@@ -10,12 +10,16 @@
 //! | module | what lives there |
 //! |---|---|
 //! | this one | [`Forwarder`]: what it consists of, and changes of it |
+//! | [`port_changes`] | addresses and MTUs of ports that change while packets flow |
+//! | [`reload`], [`in_effect`] | the configuration, read again, and its values in effect |
 //! | [`thread`], [`service`] | the control thread, and its loop: what changes routes and ports while packets flow |
 //! | [`rates`] | what ports, lcores and VRFs did over the last second and the last ten |
 //! | [`updates`] | `--updates`: a stream of route changes |
 //! | [`spec`] | [`ForwardSpec`]: topology, sizes |
 //! | [`signals`] | SIGINT, SIGTERM, SIGUSR1, SIGHUP |
 
+pub(crate) mod in_effect;
+mod port_changes;
 pub(crate) mod rates;
 pub(crate) mod reload;
 pub(crate) mod service;
@@ -36,18 +40,15 @@ use crate::datapath::{EgressError, EgressTable};
 use crate::engines::{EngineSpec, Made};
 use crate::error::ConfigError;
 use crate::neighbours::entries::{Key, Resolved};
-use crate::notice;
 use crate::ports::PortTable;
-use crate::ports::address::InterfaceAddress;
 use crate::ports::own;
 use crate::ports::table::SharedPorts;
-use crate::ports::taps::Taps;
 use crate::routes::Vrf;
 use crate::routes::candidates::{FeedOutcome, SourceId};
-use crate::routes::feeds::FeedId;
-use crate::routes::feeds::running::{FeedStatus, Feeds};
+use crate::routes::feeds::running::{FeedSource, FeedStatus, Feeds};
 use crate::routes::files::LoadProgress;
 use crate::routes::files::Replacement;
+use crate::routes::reorder::Reordering;
 use crate::routes::spec::{DEFAULT, TableSpec, VrfSpec};
 use crate::topology::Handle;
 use crate::topology::Settings;
@@ -59,10 +60,11 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use dpdk_ffi::{Eal, Port};
 use fib::{NextHopError, NextHopTable, Rib};
+use in_effect::ConfigValue;
 use lpm_core::retire::Retired;
 use rates::SharedRates;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Where a forwarder's topology runs.
@@ -116,6 +118,8 @@ pub(crate) struct Forwarder {
     running: Handle,
     /// The newest rates.
     rates: SharedRates,
+    /// The configuration in effect.
+    config: Vec<ConfigValue>,
 }
 
 impl Forwarder {
@@ -144,7 +148,7 @@ impl Forwarder {
         }
         let (ours, retired) = (Vec::new(), Retired::default());
         let (running, rates) = (Handle::default(), SharedRates::default());
-        Ok(Self { vrfs, ports, ours, retired, feeds: None, running, rates })
+        Ok(Self { vrfs, ports, ours, retired, feeds: None, running, rates, config: Vec::new() })
     }
 
     /// All VRFs.
@@ -191,6 +195,16 @@ impl Forwarder {
     /// The newest rates, for any thread; without any as long as nobody takes samples.
     pub(crate) const fn rates(&self) -> &SharedRates {
         &self.rates
+    }
+
+    /// The values of the configuration in effect.
+    pub(crate) fn config(&self) -> &[ConfigValue] {
+        &self.config
+    }
+
+    /// These are the values in effect from now on.
+    pub(crate) fn set_config(&mut self, config: Vec<ConfigValue>) {
+        self.config = config;
     }
 
     /// Sets the ports: makes the egress table of each VRF, and sets the routes that follow from addresses, which are in service after the next
@@ -242,7 +256,7 @@ impl Forwarder {
     /// [`NextHopError`] when no id is free.
     pub(crate) fn set_feeds(&mut self, feeds: Feeds) -> Result<(), NextHopError> {
         for vrf in &mut self.vrfs {
-            vrf.set_feeds(feeds.routes_max(), feeds.installs_unreachable())?;
+            vrf.set_feeds(&feeds)?;
         }
         self.feeds = Some(feeds);
         Ok(())
@@ -265,54 +279,6 @@ impl Forwarder {
         has_worked
     }
 
-    /// Takes addresses of TAPs that have come or gone: routes, datapath and router follow.
-    fn follow_addresses(&mut self) {
-        let Some(feeds) = &mut self.feeds else { return };
-        if !feeds.take_new_addresses() {
-            return;
-        }
-        let found = feeds.interfaces().tap_addresses();
-        // Others than those of hosts are none that a port can have.
-        let of = |id| found.iter().filter(move |(port, _)| *port == id);
-        let has_changed = PortTable::change(&self.ports, |table| {
-            for port in table.ports.iter_mut().filter(|port| port.tap.is_some()) {
-                port.learn(
-                    of(port.id.0).filter_map(|(_, at)| InterfaceAddress::new(at.address, at.len).ok()),
-                );
-            }
-        });
-        if has_changed && let Err(error) = self.addresses_have_changed() {
-            notice::warn(format_args!("{error:#}; the addresses of TAPs are not all in service"));
-        }
-    }
-
-    /// Brings the addresses of `table`, which is that of [`PortTable::with_addresses`], into service; TAPs in `netns` get them, too.
-    ///
-    /// # Errors
-    /// When a TAP or a VRF does not take them all; the others have theirs.
-    pub(crate) fn set_addresses(&mut self, table: &PortTable, netns: Option<&Path>) -> anyhow::Result<()> {
-        let before = self.ports();
-        let has_changed = PortTable::change(&self.ports, |now| now.ports.clone_from(&table.ports));
-        if !has_changed {
-            return Ok(());
-        }
-        let set = self.addresses_have_changed();
-        set.and(Taps::follow(netns, &before, table))
-    }
-
-    /// Routes, datapath and router follow the addresses of the ports.
-    fn addresses_have_changed(&mut self) -> anyhow::Result<()> {
-        let set = self.set_own_routes().map_err(anyhow::Error::from);
-        let ports = self.ports();
-        for (here, port) in self.ours.iter().zip(&ports.ports) {
-            if let (Some(here), Some(ours)) = (here, own::ours(&ports, port)) {
-                let bytes = here.load().bytes();
-                self.retired.replace(here, Arc::new(ours), bytes);
-            }
-        }
-        set.and_then(|()| self.commit())
-    }
-
     /// Whether the TAP of a port has an address itself. Else an interface of the host does, for which every TAP stands.
     pub(crate) fn tap_has(&self, port: u16, address: IpAddr) -> bool {
         self.feeds.as_ref().is_some_and(|feeds| feeds.interfaces().tap_has(port, address))
@@ -326,16 +292,35 @@ impl Forwarder {
 
     /// The same, and what becomes of its routes there.
     pub(crate) fn feed_status(&self, number: usize) -> Vec<(FeedStatus, FeedOutcome)> {
-        let Some(feeds) = &self.feeds else { return Vec::new() };
         let (vrf, status) = (self.vrf(number), self.feed_states(number));
-        let outcome = |feed| vrf.feed_outcome(feeds.source(FeedId(feed)));
+        let outcome = |feed| vrf.feed_outcome(SourceId::of_feed(feed));
         (0..).zip(status).map(|(feed, status)| (status, outcome(feed))).collect()
     }
 
     /// The names of the sources of routes, the most preferred first.
     pub(crate) fn source_order(&self) -> Vec<&'static str> {
-        let order = self.feeds.as_ref().map_or(&["files"][..], Feeds::order);
-        [&["ctl"], order].concat()
+        let order = self.feeds.as_ref().map_or(&[SourceId::FILES][..], Feeds::order);
+        [&[SourceId::CTL], order].concat().into_iter().filter_map(|source| self.source_name(source)).collect()
+    }
+
+    /// Has sources preferred as in `wanted` from now on, of which those count that run. Returns what chooses the routes anew, unless the
+    /// order was this one already.
+    pub(crate) fn set_source_order(&mut self, wanted: &[FeedSource]) -> Option<Reordering> {
+        let feeds = self.feeds.as_mut()?;
+        let (before, order) = (feeds.order().to_vec(), feeds.order_like(wanted));
+        (order != before).then(|| {
+            feeds.set_order(order.clone());
+            Reordering::new(&order, before, &mut self.vrfs)
+        })
+    }
+
+    /// As [`Reordering::turn`].
+    pub(crate) fn go_on_with_order(&mut self, reordering: &mut Reordering) -> Option<anyhow::Result<u64>> {
+        let result = reordering.turn(&mut self.vrfs)?;
+        if let (Err(_), Some(feeds)) = (&result, &mut self.feeds) {
+            feeds.set_order(reordering.before().to_vec());
+        }
+        Some(result)
     }
 
     /// The name of a source of routes.
@@ -391,6 +376,12 @@ impl Forwarder {
             first = first.and(if is_alone { result } else { result.with_context(|| of(vrf.name())) });
         }
         first
+    }
+
+    /// As [`Vrf::check_routes`], of the VRF with this number, which the error names.
+    pub(crate) fn check_routes(&self, number: usize, rib: &Rib, hops: &NextHopTable) -> anyhow::Result<()> {
+        let vrf = &self.vrfs[number];
+        vrf.check_routes(rib, hops).with_context(|| of(vrf.name()))
     }
 
     /// As [`Vrf::replace_routes`], of the VRF with this number, which the error names.

@@ -1,15 +1,20 @@
 //! Reloads: the configuration and the route files are read again, and what can change while packets flow is applied.
 //!
 //! SIGHUP and `ctl reload` start one. Everything is read and checked on a thread of its own first; if anything is wrong, nothing changes.
-//! Then the control thread sets addresses, and applies the difference of the routes in slices.
+//! Then the control thread sets MTUs, which a device may still refuse, and addresses. The order of sources and the difference of the routes
+//! follow in slices.
 
+use super::in_effect::{ConfigValue, in_effect};
+use super::port_changes::SetMtu;
 use super::service::Applying;
 use super::{Forwarder, Signals};
 use crate::notice::{self, LogLevel};
 use crate::ports::address::PortAddress;
+use crate::routes::feeds::running::FeedSource;
 use crate::routes::files::load_rib;
+use crate::routes::reorder::Reordering;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use fib::{NextHopTable, Rib};
+use fib::{NextHopTable, PortRef, Rib};
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -23,6 +28,10 @@ pub(crate) struct ReloadPlan {
     pub(crate) files: Vec<Vec<PathBuf>>,
     /// The addresses of ports.
     pub(crate) addresses: Vec<PortAddress>,
+    /// The MTUs of ports, bytes; the others get their default.
+    pub(crate) mtus: Vec<(PortRef, u16)>,
+    /// The order of sources; `None` leaves that as it is.
+    pub(crate) order: Option<Vec<FeedSource>>,
     /// The namespace of the TAPs.
     pub(crate) netns: Option<PathBuf>,
     /// Messages below it are left out; `None` leaves that as it is.
@@ -31,10 +40,12 @@ pub(crate) struct ReloadPlan {
     pub(crate) applied: Vec<String>,
     /// Keys that have changed, and that need a restart.
     pub(crate) restart: Vec<String>,
+    /// All values.
+    pub(crate) config: Vec<ConfigValue>,
 }
 
-/// Reads the configuration again.
-pub(crate) type ReadConfig = Arc<dyn Fn() -> anyhow::Result<ReloadPlan> + Send + Sync>;
+/// Reads the configuration again, and compares it with the values in effect.
+pub(crate) type ReadConfig = Arc<dyn Fn(&[ConfigValue]) -> anyhow::Result<ReloadPlan> + Send + Sync>;
 
 /// What a reload has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -46,14 +57,19 @@ pub(crate) struct ReloadReport {
     /// Routes in the files, and how many of them are new.
     pub(crate) routes: usize,
     pub(crate) changed: u64,
+    /// Routes in service that have changed with the order of sources.
+    pub(crate) reordered: u64,
 }
 
 impl fmt::Display for ReloadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { applied, restart, routes, changed } = self;
+        let Self { applied, restart, routes, changed, reordered } = self;
         let list = |keys: &[String]| if keys.is_empty() { "nothing".to_owned() } else { keys.join(", ") };
         writeln!(f, "applied          {}", list(applied))?;
         writeln!(f, "needs a restart  {}", list(restart))?;
+        if *reordered > 0 {
+            writeln!(f, "order of sources {reordered} routes changed")?;
+        }
         writeln!(f, "route files      {routes} routes, {changed} changed")
     }
 }
@@ -81,10 +97,65 @@ type Loaded = anyhow::Result<(Option<ReloadPlan>, Vec<(Rib, NextHopTable)>)>;
 
 /// A reload whose routes are being applied.
 struct Pending {
+    /// The order of sources, which comes first.
+    reordering: Option<Reordering>,
     applying: Applying,
     report: ReloadReport,
-    /// Why the addresses are not all in service.
-    refused: Option<String>,
+    /// The route files of each VRF, and all values.
+    read: Option<(Vec<Vec<PathBuf>>, Vec<ConfigValue>)>,
+    /// Why not all is in service.
+    refused: Vec<String>,
+    /// Keys that stay as they were.
+    stay: Vec<&'static str>,
+}
+
+impl Pending {
+    /// Does a slice of the work. Returns whether all is done.
+    fn turn(&mut self, forwarder: &mut Forwarder) -> bool {
+        if let Some(reordering) = &mut self.reordering {
+            let Some(result) = forwarder.go_on_with_order(reordering) else { return false };
+            self.reordering = None;
+            match result {
+                Ok(changed) => self.report.reordered = changed,
+                Err(error) => {
+                    self.refuse(&format!("{error:#}; the order of sources stays as it was"), "prefer")
+                }
+            }
+            return false;
+        }
+        let Some(result) = self.applying.turn(forwarder) else { return false };
+        match result {
+            Ok((routes, changed)) => (self.report.routes, self.report.changed) = (routes, changed),
+            Err(why) => {
+                self.refused.push(why);
+                self.stay.push("fib");
+            }
+        }
+        true
+    }
+
+    fn refuse(&mut self, why: &str, key: &'static str) {
+        notice::warn(why);
+        self.refused.push(why.to_owned());
+        self.stay.push(key);
+    }
+
+    /// The end: notes what is in effect now.
+    fn end(self, forwarder: &mut Forwarder) -> ReloadResult {
+        let Self { report, read, refused, stay, .. } = self;
+        if let Some((files, config)) = read {
+            if !stay.contains(&"fib") {
+                let numbered = files.into_iter().enumerate();
+                numbered.for_each(|(number, files)| forwarder.vrf_mut(number).set_files(files));
+            }
+            // Those of VRFs end in -fib.
+            let stays = |path: &str| {
+                report.restart.iter().any(|known| known == path) || stay.iter().any(|key| path.ends_with(key))
+            };
+            forwarder.set_config(in_effect(forwarder.config(), &config, stays));
+        }
+        if refused.is_empty() { Ok(report) } else { Err(refused.join("; ")) }
+    }
 }
 
 /// The reload in progress, and who may ask for one.
@@ -113,25 +184,15 @@ impl Reloads {
         self.applying.is_some()
     }
 
-    /// Does a slice of the work.
-    pub(super) fn turn(&mut self, forwarder: &mut Forwarder) {
-        if let Some(Pending { mut applying, mut report, refused }) = self.applying.take() {
-            match (applying.turn(forwarder), refused) {
-                (None, refused) => self.applying = Some(Pending { applying, report, refused }),
-                (Some(Ok((routes, changed))), None) => {
-                    (report.routes, report.changed) = (routes, changed);
-                    self.end(Ok(report));
-                }
-                (Some(routes), addresses) => {
-                    let refused: Vec<_> = addresses.into_iter().chain(routes.err()).collect();
-                    self.end(Err(refused.join("; ")));
-                }
-            }
+    /// Does a slice of the work. `device` sets the MTU of a device.
+    pub(super) fn turn(&mut self, forwarder: &mut Forwarder, device: SetMtu<'_>) {
+        if let Some(done) = self.applying.take_if(|pending| pending.turn(forwarder)) {
+            self.end(done.end(forwarder));
         }
         if let Some(loaded) = self.loading.take_if(|loading| loading.is_finished()) {
             let loaded =
                 loaded.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads has panicked")));
-            match loaded.and_then(|loaded| Self::begin(forwarder, loaded)) {
+            match loaded.and_then(|loaded| Self::begin(forwarder, loaded, device)) {
                 Ok(applying) => self.applying = Some(applying),
                 Err(error) => {
                     notice::warn(format_args!("{error:#}; everything stays as it was"));
@@ -162,9 +223,9 @@ impl Reloads {
     fn start(&mut self, forwarder: &Forwarder) {
         let read = self.read.clone();
         let files: Vec<_> = forwarder.vrfs().iter().map(|vrf| vrf.files().to_vec()).collect();
-        let has_files = !files.iter().all(Vec::is_empty);
+        let (has_files, config) = (!files.iter().all(Vec::is_empty), forwarder.config().to_vec());
         let load = move || {
-            let plan = read.map(|read| read()).transpose()?;
+            let plan = read.map(|read| read(&config)).transpose()?;
             let files = plan.as_ref().map_or(files, |plan| plan.files.clone());
             if !has_files && files.iter().all(Vec::is_empty) {
                 return Ok((plan, Vec::new()));
@@ -182,32 +243,45 @@ impl Reloads {
         }
     }
 
-    /// Checks the addresses, then applies them. The routes follow.
+    /// Checks all, then applies MTUs and addresses. The order of sources and the routes follow.
     fn begin(
         forwarder: &mut Forwarder,
         (plan, tables): (Option<ReloadPlan>, Vec<(Rib, NextHopTable)>),
+        device: SetMtu<'_>,
     ) -> anyhow::Result<Pending> {
-        let (mut report, mut refused) = (ReloadReport::default(), None);
-        if let Some(ReloadPlan { files, addresses, netns, log_level, applied, restart }) = plan {
-            let ports = forwarder.ports().with_addresses(&addresses)?;
-            if let Err(error) = forwarder.set_addresses(&ports, netns.as_deref()) {
-                let why = format!("{error:#}; the addresses are not all in service");
+        for (number, (rib, hops)) in tables.iter().enumerate() {
+            forwarder.check_routes(number, rib, hops)?;
+        }
+        let mut pending = Pending {
+            reordering: None,
+            applying: Applying::new(tables),
+            report: ReloadReport::default(),
+            read: None,
+            refused: Vec::new(),
+            stay: Vec::new(),
+        };
+        if let Some(plan) = plan {
+            let ReloadPlan { files, addresses, mtus, order, netns, log_level, applied, restart, config } =
+                plan;
+            let before = forwarder.ports();
+            let ports = before.with_addresses(&addresses)?.with_mtus(&mtus)?;
+            forwarder.set_mtus(&ports, device)?;
+            if let Err(error) = forwarder.set_addresses(&before, &ports, netns.as_deref()) {
+                let why = format!("{error:#}; the addresses and MTUs are not all in service");
                 notice::warn(&why);
-                refused = Some(why);
+                pending.refused.push(why);
             }
             log_level.into_iter().for_each(notice::set_level);
-            files
-                .into_iter()
-                .enumerate()
-                .for_each(|(number, files)| forwarder.vrf_mut(number).set_files(files));
+            pending.reordering = order.and_then(|order| forwarder.set_source_order(&order));
             for (what, keys) in [("applied", &applied), ("a restart is needed for", &restart)] {
                 if !keys.is_empty() {
                     notice::post(format_args!("configuration read again: {what} {}", keys.join(", ")));
                 }
             }
-            (report.applied, report.restart) = (applied, restart);
+            (pending.report.applied, pending.report.restart) = (applied, restart);
+            pending.read = Some((files, config));
         }
-        Ok(Pending { applying: Applying::new(tables), report, refused })
+        Ok(pending)
     }
 
     fn end(&mut self, result: ReloadResult) {
@@ -218,71 +292,5 @@ impl Reloads {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::forwarder::test_forwarder::forwarder;
-    use crate::ports::table::tests::ports;
-    use crate::ports::taps::TapSpec;
-    use fib::PortRef;
-
-    fn address(text: &str) -> PortAddress {
-        PortAddress { port: PortRef::Index(0), address: text.parse().unwrap(), prefix_len: 24 }
-    }
-
-    /// The answer to a client of a forwarder whose port 0 has 192.0.2.1, and maybe a TAP, and whose configuration has these addresses now.
-    fn reloaded(forwarder: &mut Forwarder, has_tap: bool, addresses: Vec<PortAddress>) -> ReloadResult {
-        let taps = has_tap.then(|| (PortRef::Index(0), "tap0".to_owned())).into_iter().collect();
-        let taps = TapSpec { taps, ..TapSpec::default() };
-        let table = ports(2).with_interfaces(&[address("192.0.2.1")], &taps).unwrap();
-        forwarder.set_ports(table).unwrap();
-        let files = vec![forwarder.main().files().to_vec()];
-        let netns = Some(PathBuf::from("/nonexistent"));
-        let applied = vec!["port.p0.addresses".to_owned()];
-        let plan = ReloadPlan { files, addresses, netns, applied, ..ReloadPlan::default() };
-        let read: ReadConfig = Arc::new(move || Ok(plan.clone()));
-        let (mut reloads, client) = Reloads::new(Signals::default(), Some(read));
-        client.ask();
-        loop {
-            reloads.turn(forwarder);
-            if let Ok(answer) = client.answers.try_recv() {
-                return answer;
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    fn v4_of(forwarder: &Forwarder) -> Vec<String> {
-        forwarder.ports().ports[0].v4().map(|address| address.to_string()).collect()
-    }
-
-    #[test]
-    fn addresses_are_replaced_and_the_routes_to_them_follow() {
-        let mut forwarder = forwarder();
-        let routes = forwarder.main().rib().v4.len();
-        let answer = reloaded(&mut forwarder, false, vec![address("192.0.2.7"), address("198.51.100.7")]);
-        let report = answer.unwrap();
-        assert_eq!((report.applied, report.routes > 0), (vec!["port.p0.addresses".to_owned()], true));
-        assert_eq!(v4_of(&forwarder), ["192.0.2.7", "198.51.100.7"]);
-        let route = |text: &str| forwarder.main().longest(text.parse().unwrap()).unwrap().0;
-        assert_eq!(route("192.0.2.7").prefix.to_string(), "192.0.2.7/32");
-        assert_ne!(route("192.0.2.1").prefix.to_string(), "192.0.2.1/32", "the router is not there any more");
-        assert!(forwarder.main().rib().v4.len() > routes);
-    }
-
-    #[test]
-    fn an_address_of_a_port_that_had_none_changes_nothing() {
-        let mut forwarder = forwarder();
-        let first = PortAddress { port: PortRef::Index(1), ..address("192.0.2.9") };
-        let why = reloaded(&mut forwarder, false, vec![address("192.0.2.7"), first]).unwrap_err();
-        assert!(why.contains("port p1 has had none") && why.ends_with("everything stays as it was"), "{why}");
-        assert_eq!(v4_of(&forwarder), ["192.0.2.1"]);
-    }
-
-    #[test]
-    fn a_tap_that_refuses_is_in_the_answer() {
-        let mut forwarder = forwarder();
-        let why = reloaded(&mut forwarder, true, vec![address("192.0.2.7")]).unwrap_err();
-        assert!(why.ends_with("the addresses are not all in service"), "{why}");
-        assert_eq!(v4_of(&forwarder), ["192.0.2.7"], "the forwarder's own are");
-    }
-}
+#[path = "reload_test.rs"]
+mod tests;

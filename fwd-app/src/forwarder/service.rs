@@ -105,7 +105,10 @@ impl Service {
                 Some(Err(error)) => notice::warn(format_args!("{error:#}; what it changes stays as it was")),
             }
             if let Some(reloads) = &mut self.reloads {
-                reloads.turn(forwarder);
+                let mut devices = self.links.as_mut().map(|links| &mut links.devices);
+                reloads.turn(forwarder, &mut |port, mtu_bytes| {
+                    devices.as_mut().map_or(Ok(()), |devices| devices.set_mtu(port, mtu_bytes))
+                });
             }
             if let Some(links) = &mut self.links {
                 links.turn(forwarder);

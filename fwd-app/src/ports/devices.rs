@@ -4,6 +4,8 @@
 //! ([`crate::topology::Handle::release_port`]), and the device is reset or let go. When it is there again, it is configured as at the
 //! start, lcores get its queues, and its link counts. Packets on their way to a port without queues are dropped as `tx_full`.
 //!
+//! What a running device may change here is its MTU ([`Devices::set_mtu`]).
+//!
 //! All of this happens on the control thread. Drivers report on a thread of EAL's, which sets flags alone.
 
 use super::dpdk::Ports;
@@ -11,7 +13,8 @@ use super::{PortRecord, PortTable};
 use crate::notice;
 use crate::topology::Handle;
 use anyhow::Context as _;
-use dpdk_ffi::{Mempool, Port, PortConfig, PortEvents};
+use dpdk_ffi::{DpdkError, Mempool, Port, PortConfig, PortEvents};
+use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
 /// How often a device is tried that is not there or not ready.
@@ -77,6 +80,28 @@ impl Devices {
     /// Whether the port with this index is out of use.
     pub(crate) fn is_out(&self, index: usize) -> bool {
         self.0.get(index).is_some_and(|device| device.out.is_some())
+    }
+
+    /// Sets the MTU, bytes, of the port with this index. A device that is out of use gets it when it is back.
+    ///
+    /// # Errors
+    /// When its driver refuses it while the port runs.
+    pub(crate) fn set_mtu(&mut self, index: u16, mtu_bytes: u16) -> anyhow::Result<()> {
+        let Some(device) = self.0.iter_mut().find(|device| device.index == index) else { return Ok(()) };
+        let set = if device.out.is_none() { device.port.set_mtu(mtu_bytes) } else { Ok(()) };
+        match set {
+            Ok(()) => {}
+            // The driver leaves the length of frames to who sends them.
+            Err(DpdkError::PortCall { errno, .. }) if errno == Errno::NOTSUP.raw_os_error() => {}
+            Err(error) => {
+                let name = device.name();
+                return Err(error).context(format!(
+                    "{name} cannot get an MTU of {mtu_bytes} bytes while it runs, which needs a restart"
+                ));
+            }
+        }
+        device.setup.config.mtu = Some(mtu_bytes);
+        Ok(())
     }
 
     /// Takes ports out of use whose devices are reset or removed, and brings those back that are there again. `set_link` is given the index

@@ -8,6 +8,7 @@
 use super::PortRecord;
 use super::address::PortAddress;
 use super::devices::PortSetup;
+use super::record::MtuRange;
 use super::taps::TapSpec;
 use crate::error::ConfigError;
 use crate::notice::warn;
@@ -221,10 +222,11 @@ impl Ports {
             }
             let mac = port.mac_addr().with_context(|| format!("port {name} has no MAC address"))?;
             let interface = interface_of(name, eal_arguments);
-            let kernel = interface.filter(|_| mtu.is_none()).and_then(|name| of_kernel(name, "mtu"));
+            let kernel = interface.and_then(|name| of_kernel(name, "mtu"));
             let kernel = kernel.and_then(|mtu| mtu.parse().ok()).unwrap_or(u16::MAX);
-            let mtu_bytes = mtu_of(&got, room(spec)).min(kernel);
+            let mtu_bytes = mtu_of(&got, room(spec)).min(if mtu.is_none() { kernel } else { u16::MAX });
             let mut record = PortRecord::new(index, name.to_owned(), MacAddr(mac), mtu_bytes);
+            record.mtu_range = mtu_range(spec, mtu_bytes, kernel);
             record.destination =
                 spec.eth_dest.iter().find(|dest| is(port, index, &dest.port)).map(|dest| dest.mac);
             record.driver_interface = interface.map(str::to_owned);
@@ -354,6 +356,13 @@ fn mtu_of(granted: &Granted, room: u16) -> u16 {
     }
     let headers = u16::try_from(ETHERNET_BYTES + TAGS_BYTES).unwrap_or(u16::MAX);
     granted.mtu.min(room.saturating_sub(headers))
+}
+
+/// What the MTU of a port may become that has `mtu_bytes` at the start, and whose kernel interface has `kernel`.
+fn mtu_range(spec: &PortSpec, mtu_bytes: u16, kernel: u16) -> MtuRange {
+    let max = u16::try_from(u32::from(room(spec)).saturating_sub(frame_bytes(0))).unwrap_or(0).max(mtu_bytes);
+    let default = config(spec, None, 0, 0).mtu.unwrap_or(MTU_BYTES);
+    MtuRange { default: default.min(kernel).min(max), max }
 }
 
 /// Whether `named` means this port.
@@ -554,6 +563,21 @@ mod tests {
         assert_eq!(asked(Some(9018), Some(1400)), none);
         assert_eq!(asked(Some(16_370), None), none);
         assert_eq!(asked(Some(16_384), None), both, "but not longer than 16 KiB");
+    }
+
+    #[test]
+    fn an_mtu_may_become_what_an_mbuf_holds_or_what_it_was() {
+        let range = |max_pkt_len, mtu_bytes, kernel| {
+            let MtuRange { default, max } =
+                mtu_range(&PortSpec { max_pkt_len, ..PortSpec::default() }, mtu_bytes, kernel);
+            (default, max)
+        };
+        assert_eq!(range(None, 1500, u16::MAX), (1500, 2022));
+        assert_eq!(range(None, 9000, u16::MAX), (1500, 9000), "it has chains");
+        assert_eq!(range(None, 1400, 1400), (1400, 2022));
+        // Mbufs are as long as the longest frame, in steps of 64 bytes.
+        assert_eq!(range(Some(9018), 1500, u16::MAX), (9004, 9062));
+        assert_eq!(range(Some(1018), 1004, u16::MAX), (1004, 2022));
     }
 
     #[test]

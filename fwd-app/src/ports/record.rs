@@ -18,6 +18,15 @@ pub(crate) struct InterfaceId(pub(crate) u16);
 /// The prefix of link-local addresses.
 const LINK_LOCAL: u128 = 0xfe80 << 112;
 
+/// What the MTU of a port may become while packets flow, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MtuRange {
+    /// What it is when nobody gives one.
+    pub(crate) default: u16,
+    /// The greatest: what an mbuf holds, or the MTU at the start. For longer packets queues and mempools would have to be others.
+    pub(crate) max: u16,
+}
+
 /// A port: all that is known of it beside its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortRecord {
@@ -29,6 +38,8 @@ pub(crate) struct PortRecord {
     pub(crate) mac: MacAddr,
     /// The longest IP packet that it sends, bytes.
     pub(crate) mtu_bytes: u16,
+    /// What that may become.
+    pub(crate) mtu_range: MtuRange,
     /// Destination MAC of every frame it sends, in place of the next hop's (`--eth-dest`).
     pub(crate) destination: Option<MacAddr>,
     /// Whether its link is up.
@@ -63,6 +74,7 @@ impl PortRecord {
             name,
             mac,
             mtu_bytes,
+            mtu_range: MtuRange { default: mtu_bytes, max: mtu_bytes },
             destination: None,
             is_up: true,
             is_stopped: false,

@@ -82,6 +82,27 @@ impl PortTable {
         Ok(table)
     }
 
+    /// The same ports with other MTUs; those that are not named get their default.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a port that does not exist, and for an MTU that a port cannot get while it runs.
+    pub(crate) fn with_mtus(mut self, mtus: &[(PortRef, u16)]) -> Result<Self, ConfigError> {
+        self.ports.iter_mut().for_each(|port| port.mtu_bytes = port.mtu_range.default);
+        for (named, mtu_bytes) in mtus {
+            let found = find_port(named, &self.ports, || format!("--mtu {named}={mtu_bytes}"));
+            let found = found.map_err(|error| ConfigError::NoDevice(error.to_string()))?;
+            let Some(port) = found.and_then(|index| self.ports.get_mut(usize::from(index))) else { continue };
+            let (max, name) = (port.mtu_range.max, &port.name);
+            if *mtu_bytes > max {
+                return Err(ConfigError::Invalid(format!(
+                    "--mtu {named}={mtu_bytes}: port {name} can get {max} bytes at most while it runs, by the size of its mbufs; a greater MTU needs a restart"
+                )));
+            }
+            port.mtu_bytes = *mtu_bytes;
+        }
+        Ok(self)
+    }
+
     /// The addresses of each port.
     fn by_port(&self, addresses: &[PortAddress]) -> Result<Vec<Vec<InterfaceAddress>>, ConfigError> {
         let mut by_port = vec![Vec::new(); self.ports.len()];
@@ -228,6 +249,26 @@ pub(crate) mod tests {
             assert!(matches!(configured(2, &[], &taps), Err(ConfigError::Invalid(_))));
         }
         assert!(matches!(configured(2, &[], &[("2", "a")]), Err(ConfigError::NoDevice(_))));
+    }
+
+    #[test]
+    fn mtus_are_the_given_ones_or_the_default_up_to_what_mbufs_hold() {
+        let mut table = ports(3);
+        table.ports[0].mtu_bytes = 1400;
+        table.ports[1].mtu_range.max = 2022;
+        let with = |mtus: &[(&str, u16)]| {
+            let mtus: Vec<_> = mtus.iter().map(|(port, mtu)| (PortRef::parse(port), *mtu)).collect();
+            let made = table.clone().with_mtus(&mtus).map_err(|error| error.to_string())?;
+            Ok(made.ports.iter().map(|port| port.mtu_bytes).collect::<Vec<_>>())
+        };
+        assert_eq!(with(&[]), Ok(vec![1500, 1500, 1500]));
+        assert_eq!(with(&[("1", 2022), ("p2", 68), ("2", 1300)]), Ok(vec![1500, 2022, 1300]));
+        let refused: Result<_, String> = with(&[("p1", 2023)]);
+        assert!(
+            refused.clone().unwrap_err().starts_with("--mtu p1=2023: port p1 can get 2022 bytes"),
+            "{refused:?}"
+        );
+        assert!(with(&[("p9", 1400)]).unwrap_err().contains("p9"));
     }
 
     #[test]

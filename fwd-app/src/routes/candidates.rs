@@ -1,7 +1,7 @@
 //! What every source says of each prefix, and which route wins: the one place where that is decided.
 //!
-//! The order of sources is that of [`SourceId`]: the addresses of ports, the control socket, then files and feeds as the command line
-//! names them. Of one feed the lowest metric comes first. The first route that has a next hop wins. When a prefix has routes of feeds
+//! The order of sources is: the addresses of ports, the control socket, then files and feeds as [`Candidates::set_order`] says, which may be
+//! called again at any time (see [`super::reorder`]). Of one feed the lowest metric comes first. The first route that has a next hop wins. When a prefix has routes of feeds
 //! alone and none of their paths leads to a port, the prefix is unreachable, or has no route ([`Candidates::set_unreachable`]).
 //!
 //! A route that only files have lies in the RIB and not here, so a forwarder without other sources has two empty tables. The first route
@@ -19,10 +19,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+/// How many sources there may be.
+const SOURCES: usize = 1 << u8::BITS;
 /// How many prefixes are looked at for each distinct route when unused ones are looked for, at most.
 const PREFIXES_PER_ROUTE: usize = 1 << 8;
 
-/// A source of routes. The lowest is preferred.
+/// A source of routes. Its number says nothing about which is preferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SourceId(u8);
 
@@ -32,17 +34,16 @@ impl SourceId {
     /// The control socket.
     pub(crate) const CTL: Self = Self(1);
     /// The route files and their updates.
-    pub(crate) const FILES: Self = Self(128);
+    pub(crate) const FILES: Self = Self(2);
 
-    /// Feed number `feed`, counted from 0 in the order of the command line, where the first `before_files` are named before files.
-    pub(crate) const fn of_feed(feed: u8, before_files: u8) -> Self {
-        let first = if feed < before_files { Self::CTL.0 + 1 } else { Self::FILES.0 + 1 - before_files };
-        Self(first.wrapping_add(feed))
+    /// Feed number `feed`, counted from 0.
+    pub(crate) const fn of_feed(feed: u8) -> Self {
+        Self((Self::FILES.0 + 1).wrapping_add(feed))
     }
 
     /// Whether it is a feed, which has metrics, stale routes and a limit.
     const fn is_feed(self) -> bool {
-        self.0 > Self::CTL.0 && self.0 != Self::FILES.0
+        self.0 > Self::FILES.0
     }
 
     /// Whether its routes are left out when the engine has no table for their family. Those of a user are refused.
@@ -139,6 +140,7 @@ struct Candidate {
     has_others: bool,
 }
 
+/// What tells the candidates of a prefix apart, and the order in which they are stored: the source, and the metric.
 type Rank = (SourceId, u32);
 
 impl Candidate {
@@ -147,7 +149,6 @@ impl Candidate {
         Self { route, metric: 0, epoch: 0, source: SourceId::FILES, has_others: false }
     }
 
-    /// The lowest rank comes first.
     fn rank(&self) -> Rank {
         (self.source, self.metric)
     }
@@ -161,7 +162,7 @@ impl Candidate {
 /// The candidates of one family.
 struct FamilyCandidates<K: Key> {
     first: FxHashMap<Prefix<K>, Candidate>,
-    /// The further candidates of prefixes with several, in order; never an empty list.
+    /// The further candidates of prefixes with several, by rank; never an empty list.
     others: FxHashMap<Prefix<K>, Vec<Candidate>>,
 }
 
@@ -182,7 +183,7 @@ struct Change {
 }
 
 impl<K: Key> FamilyCandidates<K> {
-    /// The candidates of a prefix, in order.
+    /// The candidates of a prefix, by rank.
     fn of(&self, prefix: Prefix<K>) -> impl Iterator<Item = &Candidate> {
         let first = self.first.get(&prefix);
         let has_others = first.is_some_and(|first| first.has_others);
@@ -272,28 +273,53 @@ struct Choice {
     routes: Distinct,
     unreachable: NextHopId,
     without_table: Vec<Family>,
+    /// The place of each source in the order of preference, by [`SourceId`]; the lowest comes first.
+    places: [u8; SOURCES],
 }
 
 impl Choice {
-    /// The first of a prefix's candidates that has a next hop.
+    /// The preferred one of a prefix's candidates that have a next hop.
     fn winner(&self, family: Family, candidates: &[Candidate]) -> Winner {
         let is_left_out = self.without_table.contains(&family);
-        let mut foreign = Winner::NONE;
-        for Candidate { route, metric, source, .. } in candidates {
+        let mut best: Option<(Preference, Winner)> = None;
+        for candidate @ Candidate { route, metric, source, .. } in candidates {
             if is_left_out && source.may_be_left_out() {
                 continue;
             }
             let Known { route, id, .. } = self.routes.get(*route);
             let winner = Winner { source: *source, metric: *metric, id: *id, is_foreign: false };
-            if !id.is_none() {
-                return winner;
-            }
-            if foreign == Winner::NONE && matches!(**route, Route::Paths(_)) {
-                foreign = Winner { id: self.unreachable, is_foreign: true, ..winner };
+            let winner = match **route {
+                _ if !id.is_none() => winner,
+                Route::Paths(_) => Winner { id: self.unreachable, is_foreign: true, ..winner },
+                _ => continue,
+            };
+            let preference = self.preference(candidate, winner.is_foreign);
+            if best.is_none_or(|(before, _)| preference < before) {
+                best = Some((preference, winner));
             }
         }
-        foreign
+        best.map_or(Winner::NONE, |(_, winner)| winner)
     }
+
+    /// The lowest wins: routes that lead to no port come after all others.
+    fn preference(&self, of: &Candidate, is_foreign: bool) -> Preference {
+        (is_foreign, self.places[usize::from(of.source.0)], of.metric)
+    }
+}
+
+/// Whether a route leads to no port, the place of its source, and its metric.
+type Preference = (bool, u8, u32);
+
+/// The place of each source: addresses, ctl, those of `order`, then the others by number.
+fn places(order: &[SourceId]) -> [u8; SOURCES] {
+    let fixed = [SourceId::OWN, SourceId::CTL];
+    let others = (0..=u8::MAX).map(SourceId).filter(|of| !fixed.contains(of) && !order.contains(of));
+    let ordered = order.iter().copied().filter(|of| !fixed.contains(of));
+    let mut places = [0; SOURCES];
+    for (place, SourceId(source)) in (0..=u8::MAX).zip(fixed.into_iter().chain(ordered).chain(others)) {
+        places[usize::from(source)] = place;
+    }
+    places
 }
 
 /// What a user's source said of a prefix before the changes since the last commit.
@@ -338,11 +364,12 @@ impl Default for Candidates {
         Self {
             v4: FamilyCandidates::default(),
             v6: FamilyCandidates::default(),
-            sources: vec![SourceState::default(); 1 << u8::BITS],
+            sources: vec![SourceState::default(); SOURCES],
             choice: Choice {
                 routes: Distinct::new(),
                 unreachable: NextHopId::NONE,
                 without_table: Vec::new(),
+                places: places(&[]),
             },
             undo: Vec::new(),
             stale: Vec::new(),
@@ -355,6 +382,12 @@ impl Candidates {
     /// The most routes of each feed.
     pub(crate) const fn set_routes_max(&mut self, routes_max: u64) {
         self.routes_max = routes_max;
+    }
+
+    /// Files and feeds are preferred in this order from now on; those that it lacks come after it. Prefixes with several candidates may have
+    /// another winner than before.
+    pub(crate) fn set_order(&mut self, order: &[SourceId]) {
+        self.choice.places = places(order);
     }
 
     /// The next hop of prefixes whose routes lead to no port; with [`NextHopId::NONE`] they have no route.
@@ -467,11 +500,13 @@ impl Candidates {
         let Some(winner) = self.winner(prefix) else {
             return Some(Origin { source: SourceId::FILES, metric: 0, is_stale: false });
         };
-        let rank = (winner.source, winner.metric);
-        let mut all = self.of(prefix).filter(|of| of.route != RouteId::NOTHING);
         let of = match winner.id == id {
-            true => all.find(|of| of.rank() == rank),
-            false => all.find(|of| self.choice.routes.get(of.route).id == id),
+            true => self.get(prefix, (winner.source, winner.metric)),
+            false => {
+                let all = self.of(prefix).filter(|of| of.route != RouteId::NOTHING);
+                let having_it = all.filter(|of| self.choice.routes.get(of.route).id == id);
+                having_it.min_by_key(|of| self.choice.preference(of, false))
+            }
         }?;
         let is_stale = of.source.is_feed() && of.epoch != self.sources[usize::from(of.source.0)].epoch;
         Some(Origin { source: of.source, metric: of.metric, is_stale })

@@ -74,14 +74,18 @@ struct Model {
     objects: [u32; 2],
     without_port: u32,
     without_v6: bool,
+    /// All sources, the most preferred first.
+    order: Vec<SourceId>,
 }
 
 impl Model {
     fn winner(&self, prefix: IpPrefix) -> NextHopId {
-        let all = self.said.get(&prefix).into_iter().flatten();
+        let all = self.said.get(&prefix);
+        let by_source = |of| all.into_iter().flatten().filter(move |((source, _), _)| *source == of);
         let is_left_out = self.without_v6 && prefix.family() == Family::V6;
         let counts = |source: SourceId| !is_left_out || matches!(source, SourceId::CTL | SourceId::FILES);
         let mut foreign = NextHopId::NONE;
+        let all = self.order.iter().flat_map(|of| by_source(*of));
         for ((source, _), (number, _)) in all.filter(|((source, _), _)| counts(*source)) {
             let is_object = source.is_feed() && *number >= OBJECTS;
             let number = if is_object { self.objects[(number - OBJECTS) as usize] } else { *number };
@@ -106,6 +110,7 @@ enum CandidateStep {
     Ports(u32),
     Object(u32, u32),
     WithoutV6(bool),
+    Order(Vec<usize>),
     Commit(bool),
 }
 
@@ -118,6 +123,7 @@ fn steps() -> impl Strategy<Value = Vec<CandidateStep>> {
         1 => (0..5_u32).prop_map(CandidateStep::Ports),
         2 => (0..2_u32, 0..5_u32).prop_map(|(object, route)| CandidateStep::Object(object, route)),
         1 => any::<bool>().prop_map(CandidateStep::WithoutV6),
+        2 => Just((2..6).collect::<Vec<_>>()).prop_shuffle().prop_map(CandidateStep::Order),
         3 => prop::bool::weighted(0.7).prop_map(CandidateStep::Commit),
     ];
     prop::collection::vec(step, 1..150)
@@ -130,14 +136,14 @@ proptest! {
     fn the_winner_of_each_prefix_is_what_the_rib_gets(steps in steps(), epoch in prop::sample::select(vec![0, u16::MAX - 2])) {
         let sources = [
             SourceId::OWN, SourceId::CTL, SourceId::FILES,
-            SourceId::of_feed(0, 1), SourceId::of_feed(1, 1), SourceId::of_feed(2, 1),
+            SourceId::of_feed(0), SourceId::of_feed(1), SourceId::of_feed(2),
         ];
-        prop_assert!(sources[3] > SourceId::CTL && sources[3] < SourceId::FILES && sources[4] > SourceId::FILES && sources[5] > sources[4]);
         let mut candidates = Candidates::default();
         candidates.sources.iter_mut().for_each(|source| source.epoch = epoch);
         candidates.set_unreachable(id(UNREACHABLE));
         let hops = Hops::default();
-        let mut model = Model { said: BTreeMap::new(), objects: [0, 3], without_port: 2, without_v6: false };
+        let (said, order) = (BTreeMap::new(), sources.to_vec());
+        let mut model = Model { said, objects: [0, 3], without_port: 2, without_v6: false, order };
         for (number, meant) in (0..).zip(model.objects) {
             assert!(!candidates.set_object(object(number), Some(&route(meant)), |_| panic!("no route names it")));
         }
@@ -236,6 +242,17 @@ proptest! {
                         if id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, id) };
                     }
                 }
+                CandidateStep::Order(places) => {
+                    let order: Vec<_> = places.into_iter().map(|place| sources[place]).collect();
+                    // One that is not named comes last; that is the case of the feed without routes.
+                    candidates.set_order(&order[..3]);
+                    let rest = sources.iter().filter(|of| !order[..3].contains(of) && sources[..2].iter().all(|fixed| fixed != *of));
+                    model.order = sources[..2].iter().chain(&order[..3]).chain(rest).copied().collect();
+                    for at in (0..8).map(prefix) {
+                        let Some(Winner { id, .. }) = candidates.winner(at) else { continue };
+                        if id.is_none() { rib.remove(&at) } else { rib.insert(at, id) };
+                    }
+                }
                 CandidateStep::Commit(is_taken) => {
                     if is_taken {
                         candidates.settle();
@@ -284,7 +301,7 @@ proptest! {
     }
 }
 
-const FEED: SourceId = SourceId::of_feed(0, 0);
+const FEED: SourceId = SourceId::of_feed(0);
 
 fn say_route(candidates: &mut Candidates, source: SourceId, at: u32, number: u32) -> Changed {
     let route = candidates.route(&route(number), |wanted| find(wanted.route, 1));
@@ -377,7 +394,7 @@ fn figures_of_a_full_table() {
         let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
     };
-    let second = SourceId::of_feed(1, 0);
+    let second = SourceId::of_feed(1);
     let announce = |candidates: &mut Candidates, source, shift: usize| {
         let mut changes = 0;
         for (i, at) in prefixes.iter().enumerate() {

@@ -131,12 +131,11 @@ impl Replacement {
 }
 
 impl Vrf {
-    /// Begins to replace the files' routes and neighbours by those of other tables. Until it has ended, no next hop is dropped.
+    /// Checks the routes and neighbours of files, before anything is changed.
     ///
     /// # Errors
-    /// [`EngineError::Full`](fib::EngineError::Full) for more routes than `--routes-max`, a port that does not exist, and no id that is
-    /// free.
-    pub(crate) fn replace_routes(&mut self, rib: Rib, hops: NextHopTable) -> anyhow::Result<Replacement> {
+    /// [`EngineError::Full`](fib::EngineError::Full) for more routes than `--routes-max`, and for a port that does not exist.
+    pub(crate) fn check_routes(&self, rib: &Rib, hops: &NextHopTable) -> anyhow::Result<()> {
         check_routes(rib.len() as u64, self.opened.routes_max)?;
         for (_, hop) in hops.iter() {
             self.check(hop)?;
@@ -144,6 +143,15 @@ impl Vrf {
         for Neighbour { address, port, .. } in hops.neighbours() {
             self.check(&NextHop::Gateway { gateway: *address, port: port.clone() })?;
         }
+        Ok(())
+    }
+
+    /// Begins to replace the files' routes and neighbours by those of other tables. Until it has ended, no next hop is dropped.
+    ///
+    /// # Errors
+    /// As [`Self::check_routes`], and when no id is free.
+    pub(crate) fn replace_routes(&mut self, rib: Rib, hops: NextHopTable) -> anyhow::Result<Replacement> {
+        self.check_routes(&rib, &hops)?;
         let mut ids = FxHashMap::default();
         for (id, hop) in hops.iter() {
             let hop = if *hop == NextHop::Bare { Hop::Id(id) } else { Hop::Hop(hop.clone()) };

@@ -28,7 +28,7 @@ fn all(vrf: &mut Vrf, filter: &RouteFilter) -> Vec<IpPrefix> {
 #[test]
 fn a_route_has_the_source_whose_route_is_in_service() {
     let mut rig = SourcesRig::with_feeds_before_files(1);
-    let (fpm, kernel) = (rig.feeds.source(FPM), rig.feeds.source(KERNEL));
+    let (fpm, kernel) = (SourceId::of_feed(FPM.0), SourceId::of_feed(KERNEL.0));
     let of = |rig: &SourcesRig| {
         let filter = RouteFilter { prefix: Some(prefix()), ..RouteFilter::default() };
         let found = rig.vrf.list(&filter, None).routes;

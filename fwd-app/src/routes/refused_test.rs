@@ -6,7 +6,7 @@ use crate::topology::Handle;
 use fib::faulty::{Call, Faults, FaultyEngine, How};
 
 /// A prefix of the tests about many routes, and the interface's route of it.
-fn numbered(number: u32) -> (IpPrefix, FeedEvent) {
+pub(super) fn numbered(number: u32) -> (IpPrefix, FeedEvent) {
     let prefix = IpPrefix::V4(fib::Prefix::truncating(0x2800_0000 + (number << 8), 24));
     let path = Path { gateway: Some(gateway(7)), ifindex: 10, weight: 1 };
     let route = Arc::new(Route::Paths(Box::new([path])));
@@ -15,7 +15,7 @@ fn numbered(number: u32) -> (IpPrefix, FeedEvent) {
 
 impl SourcesRig {
     /// The same over an engine behind switches.
-    fn with_faults() -> (Self, Arc<Faults>) {
+    pub(super) fn with_faults() -> (Self, Arc<Faults>) {
         let mut rig = Self::new();
         let faults = Arc::new(Faults::default());
         rig.vrf.replace_engine(Box::new(FaultyEngine::new(&faults)));
@@ -29,14 +29,14 @@ impl SourcesRig {
     }
 
     /// The time comes to try again what the engine has refused. Returns the turns that had work.
-    fn tries_again(&mut self) -> usize {
+    pub(super) fn tries_again(&mut self) -> usize {
         while self.learn() {}
         self.vrf.changes.due = self.vrf.changes.due.map(|_| Instant::now());
         std::iter::repeat_with(|| self.learn()).take_while(|worked| *worked).count()
     }
 
     /// How many of these numbered prefixes are in service.
-    fn in_service(&self, numbers: impl Iterator<Item = u32>) -> usize {
+    pub(super) fn in_service(&self, numbers: impl Iterator<Item = u32>) -> usize {
         let mut reader = self.vrf.engine().reader(1, 1).unwrap();
         let mut is_there = |number: &u32| {
             let mut answer = [NextHopId::NONE];
@@ -68,7 +68,7 @@ fn of_what_is_refused_withdrawals_are_tried_first() {
     faults.fail_from(Call::Apply, 0, How::Full);
     let interfaces = rig.feeds.interfaces().clone();
     let FeedEvent::Announce { prefix, route, .. } = numbered(2).1 else { panic!("not an announcement") };
-    let source = rig.feeds.source(FPM);
+    let source = SourceId::of_feed(FPM.0);
     rig.vrf.announce(source, (prefix, 0), &route, &interfaces);
     rig.vrf.withdraw(source, (numbered(1).0, 0));
     rig.vrf.commit().unwrap_err();

@@ -8,6 +8,7 @@ use super::distinct::Wanted;
 use super::feeds::ObjectId;
 use super::feeds::Route;
 use super::feeds::interfaces::Interfaces;
+use super::feeds::running::Feeds;
 use super::vrf::{Foreign, UpdateError};
 use super::{Vrf, route_in};
 use crate::notice;
@@ -47,13 +48,14 @@ impl Unused {
 }
 
 impl Vrf {
-    /// The most routes of each feed, and whether those without a port are installed as unreachable or left out.
+    /// The order of sources, the most routes of each feed, and whether those without a port are installed as unreachable or left out.
     ///
     /// # Errors
     /// [`NextHopError`] when no id is free.
-    pub(crate) fn set_feeds(&mut self, routes_max: u64, is_unreachable: bool) -> Result<(), NextHopError> {
-        self.candidates.set_routes_max(routes_max);
-        if is_unreachable {
+    pub(crate) fn set_feeds(&mut self, feeds: &Feeds) -> Result<(), NextHopError> {
+        self.candidates.set_order(feeds.order());
+        self.candidates.set_routes_max(feeds.routes_max());
+        if feeds.installs_unreachable() {
             let id = self.hops.intern(NextHop::Unreachable)?;
             self.candidates.set_unreachable(id);
         }
@@ -162,13 +164,15 @@ impl Vrf {
     }
 
     fn follow(&mut self, prefix: IpPrefix, Changed { winner, is_lone }: Changed, at_once: bool) {
-        match winner {
+        // What the RIB has when an entry ends is the file's route from then on, so it must be in there: the prefix may wait to be looked at
+        // again.
+        match winner.or_else(|| self.candidates.winner(prefix).filter(|_| is_lone)) {
             Some(winner) => {
                 self.notice(prefix, &winner);
                 self.put(prefix, winner, is_lone, at_once);
             }
             // What a user said may be taken back.
-            None if is_lone || at_once => self.may_end(prefix),
+            None if at_once => self.may_end(prefix),
             None => {}
         }
     }
@@ -208,13 +212,18 @@ impl Vrf {
             *again = Vec::new(); // it may have been as long as a full table
         }
         for prefix in some {
-            if let Some(winner) = self.candidates.winner(prefix)
-                && winner.id != self.route(prefix)
-            {
-                self.notice(prefix, &winner);
-                self.put(prefix, winner, false, false);
-            }
+            self.choose_again(prefix);
         }
+    }
+
+    /// Puts the winner of a prefix into the RIB if that has another route. Returns whether it had.
+    pub(super) fn choose_again(&mut self, prefix: IpPrefix) -> bool {
+        let winner = self.candidates.winner(prefix).filter(|winner| winner.id != self.route(prefix));
+        if let Some(winner) = &winner {
+            self.notice(prefix, winner);
+            self.put(prefix, *winner, false, false);
+        }
+        winner.is_some()
     }
 
     /// What becomes of the routes of a feed.

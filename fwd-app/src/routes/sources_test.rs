@@ -4,6 +4,8 @@
 mod listing_test;
 #[path = "refused_test.rs"]
 mod refused_test;
+#[path = "reorder_test.rs"]
+mod reorder_test;
 
 use super::*;
 use crate::datapath::test_frames;
@@ -83,7 +85,7 @@ impl SourcesRig {
         vrf.set_ports().unwrap();
         let (sender, receiver) = bounded(1000);
         let feeds = feeds(receiver, Interfaces::of(&ports(2).ports));
-        vrf.set_feeds(feeds.routes_max(), feeds.installs_unreachable()).unwrap();
+        vrf.set_feeds(&feeds).unwrap();
         vrf.changes.round_max = Duration::from_secs(3600);
         let mut rig = Self { vrf, feeds, ports: table, sender };
         rig.says(KERNEL, vec![link(10, "p0"), link(11, "p1"), link(12, "other")]);
@@ -98,7 +100,7 @@ impl SourcesRig {
 
     /// What becomes of the routes of a feed.
     fn outcome(&self, feed: FeedId) -> FeedOutcome {
-        self.vrf.feed_outcome(self.feeds.source(feed))
+        self.vrf.feed_outcome(SourceId::of_feed(feed.0))
     }
 
     fn says(&mut self, feed: FeedId, events: Vec<FeedEvent>) {
@@ -163,7 +165,7 @@ fn an_entry_ends_when_files_alone_have_a_route_again() {
 #[test]
 fn the_first_route_without_a_port_is_worth_a_warning() {
     let mut rig = SourcesRig::new();
-    let wanted = (prefix(), rig.feeds.source(FPM), 12);
+    let wanted = (prefix(), SourceId::of_feed(FPM.0), 12);
     rig.says(FPM, vec![announce(7, 12)]);
     let found = rig.vrf.take_foreign();
     assert_eq!(found.iter().map(|of| (of.prefix, of.source, of.ifindex)).collect::<Vec<_>>(), [wanted]);

@@ -15,6 +15,7 @@
 //! | `rates` | `show rates` against the counters of packets that are known |
 //! | `metrics` | what `--metrics` serves is what `ctl` says |
 //! | `routes` | the routes in service, as they are listed and compared |
+//! | `reload` | an MTU that changes while packets flow |
 //! | `sockets` | garbage on every socket while packets flow, and routes over FPM |
 //! | `stream` | a real update stream at 100,000 updates a second with each engine, if `FWD_DATA` names its folder |
 //! | `ports` | the ports of `run`: queues, mbufs, chains, neighbours; the DPDK release |
@@ -44,6 +45,8 @@ mod ports;
 mod rates;
 #[cfg(test)]
 mod refusals;
+#[cfg(test)]
+mod reload;
 #[cfg(test)]
 mod rewriter;
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod service_manager;
 use super::reload::ConfigReader;
 use super::{start_eal, tables};
 use crate::cli::args::{ForwardArgs, RunArgs};
+use crate::cli::config::show::Shown;
 use crate::console::server::socket::{self, SocketError};
 use crate::console::{self, Console, Telemetry};
 use crate::console::{Inbox, Server};
@@ -53,14 +54,15 @@ use std::time::{Duration, Instant};
 ///
 /// # Errors
 /// When it cannot be set up, and as [`Summary::judge`].
-pub(super) fn main(args: &RunArgs, reader: ConfigReader) -> anyhow::Result<()> {
+pub(super) fn main(args: &RunArgs, reader: ConfigReader, shown: &[Shown]) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
     signals.reload_on_hangup().context("cannot take over signals")?;
     let words = eal_arguments(args)?;
     let vrf_specs = VrfSpec::all(&args.vrfs.vrf, &args.vrfs.vrf_fib)?;
     let updates = super::updates(&args.updates, &vrf_specs)?;
     let updates = updates.map(|updates| UpdateStream::new(updates, args.updates.spec(), Arc::default()));
-    let forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
+    let mut forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
+    forwarder.set_config(super::config_values(shown));
     // Before EAL pins this thread: what is started here runs on any CPU, until it is known which ones lcores have.
     let socket = serve(&args.forward, &words)?;
     let metrics = args.metrics.map(serve_metrics).transpose()?;
@@ -120,7 +122,7 @@ struct Control {
     feeds: Option<Feeds>,
     /// CPUs of this process.
     cpus: Vec<u16>,
-    /// The configuration, for `show config`, and how it is read again.
+    /// How the configuration is read again.
     reader: ConfigReader,
     /// Who is told how it is.
     manager: Option<ServiceManager>,
@@ -164,8 +166,7 @@ fn forward(
     let steer = console::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let (router, asked) = RouterHandle::new();
     let console = Console::new(socket, Telemetry::register(eal)?, steer, args.drain_hook.clone());
-    let console = console.with_router(punts.is_some().then(|| router.clone()));
-    let mut console = console.with_settings(super::settings(&reader.shown));
+    let mut console = console.with_router(punts.is_some().then(|| router.clone()));
     console.capture_drops(args.forward.capture_drops.as_ref(), forwarder.running())?;
     let site = Site { eal, ports: &ports.ports, plan: &plan, settings, idle, punts: punts.as_ref() };
     keep_to(&cpus_for_threads(&cpus, &taken, punts.is_some()));
@@ -176,7 +177,8 @@ fn forward(
     let Supervised { main, control: mut heartbeat, reporter } = supervised;
     let service = service.with_stream(updates, false).with_links(links, devices);
     let service = service.with_rates(sampler(eal, &ports, &plan));
-    let (service, reloads) = service.with_reloads(signals.clone(), Some(Arc::new(move || reader.read())));
+    let (service, reloads) =
+        service.with_reloads(signals.clone(), Some(Arc::new(move |now| reader.read(now))));
     let mut answers = answers(console.with_reloads(reloads), metrics.as_ref(), dpdk_ffi::tsc_hz(eal));
     let service = service.with_requests(move |forwarder| {
         heartbeat.turn(forwarder);

@@ -1,4 +1,4 @@
-//! How the forwarder is set up: what came of its options, and where each comes from.
+//! How the forwarder is set up: the options in effect, and where each comes from.
 
 use crate::console::{Answer, Steering};
 use crate::report::Setup;
@@ -12,21 +12,10 @@ impl Steering<'_> {
         Answer::new(ConfigShown {
             setup: self.desk.site.setup.clone(),
             sources: self.forwarder.source_order(),
-            values: self.desk.settings.iter().map(|at| (at.path.clone(), at.value.clone())).collect(),
-            origins: self.desk.settings.iter().map(|at| (at.path.clone(), at.origin.clone())).collect(),
+            values: self.forwarder.config().iter().map(|at| (at.path.clone(), at.value.clone())).collect(),
+            origins: self.forwarder.config().iter().map(|at| (at.path.clone(), at.origin.clone())).collect(),
         })
     }
-}
-
-/// A value of the configuration.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct SettingShown {
-    /// Its table and key, such as `forwarder.rx-burst`.
-    pub(crate) path: String,
-    /// The value.
-    pub(crate) value: serde_json::Value,
-    /// Where it comes from: `flag`, a variable, a line of a file, or `default`.
-    pub(crate) origin: String,
 }
 
 #[derive(Serialize)]

@@ -197,7 +197,8 @@ impl RouterLoop {
         let neighbours = NeighbourConfig { waiting_max, incomplete_max, ..NeighbourConfig::default() };
         let neighbours = neighbours.with_reachable(neighbour_age);
         let router = Router::new(&RouterConfig { neighbours, ..RouterConfig::default() });
-        let longest = ports.load().interfaces().map(|interface| usize::from(interface.mtu_bytes)).max();
+        // An MTU may be raised later.
+        let longest = ports.load().interfaces().map(|interface| usize::from(interface.mtu_range.max)).max();
         let frame = vec![0; longest.unwrap_or(0) + HEADER_BYTES + 1];
         // Both this thread and the stage that sends free packets of it.
         let (mbufs, is_preemptible) = (own_packets(punts.kept_max), true);

@@ -107,23 +107,26 @@ impl Taps {
         if spec.taps.is_empty() { Ok(Self::default()) } else { netns::within(spec.netns.as_deref(), made) }
     }
 
-    /// Gives the TAPs in `netns` the configured addresses of `after` in place of those of `before`.
+    /// Gives the TAPs in `netns` the MTUs and the configured addresses of `after` in place of those of `before`.
     ///
     /// # Errors
-    /// When the namespace does not exist, and when the system refuses an address; the others are set all the same.
+    /// When the namespace does not exist, and when the system refuses something; the rest is set all the same.
     pub(crate) fn follow(netns: Option<&Path>, before: &PortTable, after: &PortTable) -> anyhow::Result<()> {
-        let changed = || {
-            let pairs = before.ports.iter().zip(&after.ports);
-            let pairs = pairs.filter(|(before, after)| before.configured() != after.configured());
+        let of = |port: &PortRecord| (port.mtu_bytes, port.configured().to_vec());
+        let pairs = before.ports.iter().zip(&after.ports).filter(|(before, after)| of(before) != of(after));
+        let taps = pairs.filter_map(|(before, after)| Some((after.tap.clone()?, (before, after))));
+        let taps: Vec<_> = taps.collect();
+        if taps.is_empty() {
+            return Ok(());
+        }
+        netns::within(netns, || {
             let mut result = Ok(());
-            for (name, pair) in pairs.filter_map(|pair| Some((pair.1.tap.as_ref()?, pair))) {
-                let set = setup::follow(name, pair.0.configured(), pair.1.configured());
+            for (name, (before, after)) in &taps {
+                let set = setup::follow(name, before, after);
                 result = result.and(set.with_context(|| format!("TAP {name}")));
             }
             result
-        };
-        let has_taps = after.ports.iter().any(|port| port.tap.is_some());
-        if has_taps { netns::within(netns, changed) } else { Ok(()) }
+        })
     }
 
     fn add(&mut self, id: InterfaceId, name: &str, tap: Tap) {

@@ -18,6 +18,9 @@ use std::time::Duration;
 /// How long a new TAP has no address yet: FRR's zebra loses the addresses of a link that it has not taken in.
 const SETTLING: Duration = Duration::from_millis(200);
 
+/// The least MTU of a link with IPv6, bytes (RFC 8200 5).
+const V6_MTU_MIN: u16 = 1280;
+
 /// Makes the TAP `name` of `interface` in the namespace of the calling thread, or takes over the one that is there, and brings it up.
 ///
 /// # Errors
@@ -72,18 +75,33 @@ pub(super) fn keep(tap: &Tap, is_kept: bool) -> anyhow::Result<()> {
     kept.and_then(|()| tap.set_persistent(is_kept)).context("cannot set whether the TAP persists")
 }
 
-/// Gives the TAP `name` in the namespace of the calling thread the addresses `after` in place of `before`.
+/// Gives the TAP `name` in the namespace of the calling thread the MTU and the configured addresses of `after` in place of those of
+/// `before`.
 ///
 /// # Errors
 /// When the system refuses one; the others are set all the same.
-pub(super) fn follow(
-    name: &str,
-    before: &[InterfaceAddress],
-    after: &[InterfaceAddress],
-) -> anyhow::Result<()> {
+pub(super) fn follow(name: &str, before: &PortRecord, after: &PortRecord) -> anyhow::Result<()> {
     let mut kernel = Rtnetlink::open().context("no rtnetlink")?;
-    let link = kernel.link(name).context("no rtnetlink")?.context("the TAP is gone")?;
-    set_addresses(&mut kernel, link.header.index, before, after)
+    let index = kernel.link(name).context("no rtnetlink")?.context("the TAP is gone")?.header.index;
+    let mut result = Ok(());
+    if before.mtu_bytes != after.mtu_bytes {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes = vec![LinkAttribute::Mtu(u32::from(after.mtu_bytes))];
+        let asked = kernel.change(RouteNetlinkMessage::SetLink(link), 0);
+        result = asked.with_context(|| format!("cannot set the MTU {}", after.mtu_bytes));
+    }
+    // With an MTU below this the kernel has no IPv6 there, and has forgotten settings and addresses when it is raised again.
+    let has_v6_again = before.mtu_bytes < V6_MTU_MIN && after.mtu_bytes >= V6_MTU_MIN;
+    if has_v6_again {
+        result = result.and(settings::set(Path::new(settings::ROOT), name));
+    }
+    let own = IpAddr::V6(after.link_local());
+    let there = |at: &&InterfaceAddress| !has_v6_again || at.address().is_ipv4();
+    let wanted = |at: &&InterfaceAddress| !has_v6_again || at.address() != own;
+    let before: Vec<_> = before.configured().iter().filter(there).copied().collect();
+    let after: Vec<_> = after.configured().iter().filter(wanted).copied().collect();
+    result.and(set_addresses(&mut kernel, index, &before, &after))
 }
 
 /// Gives the interface `index` the addresses `after` in place of `before`.

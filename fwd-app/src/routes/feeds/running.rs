@@ -165,10 +165,8 @@ pub(crate) struct Feeds {
     receiver: Receiver<ChangeSet>,
     /// By [`FeedId`].
     feeds: Vec<Feed>,
-    /// How many of them are preferred to files.
-    before_files: u8,
-    /// The names of all sources, the most preferred first.
-    order: Vec<&'static str>,
+    /// Files and those of them that have routes, the most preferred first.
+    order: Vec<SourceId>,
     /// The most routes of a feed.
     routes_max: u64,
     interfaces: Interfaces,
@@ -221,10 +219,12 @@ impl Feeds {
             let thread = thread.context("cannot watch the kernel's links and routes")?;
             Ok(feed(kind, "rtnetlink".to_owned(), Duration::ZERO, thread))
         };
-        let (mut feeds, mut before_files, mut next) = (Vec::new(), 0, 0);
+        let (mut feeds, mut order, mut next) = (Vec::new(), Vec::new(), 0);
         for source in &spec.sources {
+            let is_files = *source == FeedSource::Files;
+            order.push(if is_files { SourceId::FILES } else { SourceId::of_feed(next) });
             match source {
-                FeedSource::Files => before_files = next,
+                FeedSource::Files => {}
                 FeedSource::Fpm(address) => {
                     let (hold, tables) = (spec.fpm_hold, spec.tables.clone());
                     let users = spec.fpm_users.clone();
@@ -243,11 +243,9 @@ impl Feeds {
         if !has_kernel {
             feeds.push(kernel(FeedId(next), FeedKind::Links)?);
         }
-        let order = spec.sources.iter().map(|source| source.name()).collect();
         Ok(Some(Self {
             receiver,
             feeds,
-            before_files,
             order,
             routes_max,
             interfaces: Interfaces::default(),
@@ -279,7 +277,7 @@ impl Feeds {
             vrfs.iter_mut().for_each(Vrf::commit_updates);
         }
         for set in &sets {
-            let source = self.source(set.feed);
+            let source = SourceId::of_feed(set.feed.0);
             for event in &set.events {
                 match event {
                     FeedEvent::Announce { vrf, prefix, metric, route } => {
@@ -334,11 +332,6 @@ impl Feeds {
             }
         }
         Some(set)
-    }
-
-    /// The source of routes that a feed is.
-    pub(crate) const fn source(&self, feed: FeedId) -> SourceId {
-        SourceId::of_feed(feed.0, self.before_files)
     }
 
     /// The most routes of a feed.
@@ -411,7 +404,7 @@ impl Feeds {
     /// The name of the feed that a source of routes is.
     pub(crate) fn name_of(&self, source: SourceId) -> Option<&'static str> {
         let mut numbered = (0..).zip(&self.feeds);
-        let feed = numbered.find(|(feed, _)| self.source(FeedId(*feed)) == source);
+        let feed = numbered.find(|(feed, _)| SourceId::of_feed(*feed) == source);
         feed.map(|(_, feed)| feed.kind.name())
     }
 
@@ -419,18 +412,35 @@ impl Feeds {
     pub(crate) fn source_named(&self, name: &str) -> Option<SourceId> {
         let mut numbered = (0..).zip(&self.feeds);
         let feed = numbered.find(|(_, feed)| feed.kind.name() == name);
-        feed.map(|(feed, _)| self.source(FeedId(feed)))
+        feed.map(|(feed, _)| SourceId::of_feed(feed))
     }
 
-    /// The names of all sources beside the control socket, the most preferred first.
-    pub(crate) fn order(&self) -> &[&'static str] {
+    /// Files and the feeds that have routes, the most preferred first.
+    pub(crate) fn order(&self) -> &[SourceId] {
         &self.order
+    }
+
+    /// The order of `wanted`. Sources of it that do not run are left out; those that run and that it lacks come after it.
+    pub(crate) fn order_like(&self, wanted: &[FeedSource]) -> Vec<SourceId> {
+        let source = |wanted: &FeedSource| match wanted {
+            FeedSource::Files => Some(SourceId::FILES),
+            feed => self.source_named(feed.name()),
+        };
+        let mut order: Vec<_> = wanted.iter().filter_map(source).collect();
+        let others = self.order.iter().filter(|of| !order.contains(of)).copied().collect::<Vec<_>>();
+        order.extend(others);
+        order
+    }
+
+    /// Files and feeds are preferred in this order from now on.
+    pub(crate) fn set_order(&mut self, order: Vec<SourceId>) {
+        self.order = order;
     }
 
     /// The state of each feed; `count` says how many routes a source has.
     pub(crate) fn status(&self, count: impl Fn(SourceId) -> SourceRoutes) -> Vec<FeedStatus> {
         let of = |(id, feed): (u8, &Feed)| {
-            let routes = count(self.source(FeedId(id)));
+            let routes = count(SourceId::of_feed(id));
             let has_stale = routes.stale > 0;
             let left = feed.since.map(|since| feed.hold.saturating_sub(since.elapsed()).as_secs());
             let state = match feed.state {
@@ -459,14 +469,15 @@ impl Feeds {
         Self { foreign: ForeignRoutes::Ignore, ..self }
     }
 
-    /// Feeds that `sender`'s change sets come from, without threads; the first ones are preferred to files.
+    /// Feeds that `sender`'s change sets come from, without threads; the first `before_files` of two are preferred to files.
     #[cfg(test)]
     pub(crate) fn for_test(receiver: Receiver<ChangeSet>, before_files: u8, interfaces: Interfaces) -> Self {
+        let mut order: Vec<_> = (0..2).map(SourceId::of_feed).collect();
+        order.insert(before_files.into(), SourceId::FILES);
         Self {
             receiver,
             feeds: Vec::new(),
-            before_files,
-            order: Vec::new(),
+            order,
             routes_max: ROUTES_MAX,
             interfaces,
             foreign: ForeignRoutes::default(),

@@ -1,0 +1,217 @@
+//! Addresses and MTUs of ports that change while packets flow.
+
+use super::Forwarder;
+use crate::notice;
+use crate::ports::address::InterfaceAddress;
+use crate::ports::own;
+use crate::ports::taps::Taps;
+use crate::ports::{PortRecord, PortTable};
+use anyhow::Context as _;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Sets the MTU, bytes, of the device of the port with an index.
+pub(super) type SetMtu<'a> = &'a mut dyn FnMut(u16, u16) -> anyhow::Result<()>;
+
+impl Forwarder {
+    /// Takes addresses of TAPs that have come or gone: routes, datapath and router follow.
+    pub(super) fn follow_addresses(&mut self) {
+        let Some(feeds) = &mut self.feeds else { return };
+        if !feeds.take_new_addresses() {
+            return;
+        }
+        let found = feeds.interfaces().tap_addresses();
+        // Others than those of hosts are none that a port can have.
+        let of = |id| found.iter().filter(move |(port, _)| *port == id);
+        let has_changed = PortTable::change(&self.ports, |table| {
+            for port in table.ports.iter_mut().filter(|port| port.tap.is_some()) {
+                port.learn(
+                    of(port.id.0).filter_map(|(_, at)| InterfaceAddress::new(at.address, at.len).ok()),
+                );
+            }
+        });
+        if has_changed && let Err(error) = self.addresses_have_changed() {
+            notice::warn(format_args!("{error:#}; the addresses of TAPs are not all in service"));
+        }
+    }
+
+    /// Brings the configured addresses of `table`, which is that of [`PortTable::with_addresses`], into service. TAPs in `netns` get them, and
+    /// MTUs that are others than those `before`, too.
+    ///
+    /// # Errors
+    /// When a TAP or a VRF does not take them all; the others have theirs.
+    pub(super) fn set_addresses(
+        &mut self,
+        before: &PortTable,
+        table: &PortTable,
+        netns: Option<&Path>,
+    ) -> anyhow::Result<()> {
+        let has_changed = PortTable::change(&self.ports, |now| now.ports.clone_from(&table.ports));
+        let set = if has_changed { self.addresses_have_changed() } else { Ok(()) };
+        set.and(Taps::follow(netns, before, table))
+    }
+
+    /// Routes, datapath and router follow the addresses of the ports.
+    fn addresses_have_changed(&mut self) -> anyhow::Result<()> {
+        let set = self.set_own_routes().map_err(anyhow::Error::from);
+        let ports = self.ports();
+        for (here, port) in self.ours.iter().zip(&ports.ports) {
+            if let (Some(here), Some(ours)) = (here, own::ours(&ports, port)) {
+                let bytes = here.load().bytes();
+                self.retired.replace(here, Arc::new(ours), bytes);
+            }
+        }
+        set.and_then(|()| self.commit())
+    }
+
+    /// Brings the MTUs of `table`, which is that of [`PortTable::with_mtus`], into service: `device` sets that of a device. A device never
+    /// gets a longer packet than it takes: its own MTU is raised before that of the egress tables, and lowered after it.
+    ///
+    /// # Errors
+    /// When a device refuses its MTU, or a VRF its egress table. All MTUs are as before then.
+    pub(super) fn set_mtus(&mut self, table: &PortTable, device: SetMtu<'_>) -> anyhow::Result<()> {
+        let before = self.ports();
+        let changed: Vec<MtuChange> =
+            before.ports.iter().zip(&table.ports).filter_map(MtuChange::between).collect();
+        let mut done = Vec::new();
+        let set = self.change_mtus(&changed, device, &mut done);
+        if set.is_err() {
+            let back: Vec<_> = changed.iter().copied().map(MtuChange::reversed).collect();
+            let mut set_back = |port, mtu_bytes| {
+                let set = if done.contains(&port) { device(port, mtu_bytes) } else { Ok(()) };
+                set.inspect_err(|error| notice::warn(format_args!("{error:#}; it does not go back")))
+                    .or(Ok(()))
+            };
+            if let Err(error) = self.change_mtus(&back, &mut set_back, &mut Vec::new()) {
+                notice::warn(format_args!("{error:#}"));
+            }
+        }
+        set
+    }
+
+    /// Does the changes, and notes the ports whose devices have theirs.
+    fn change_mtus(
+        &mut self,
+        changes: &[MtuChange],
+        device: SetMtu<'_>,
+        done: &mut Vec<u16>,
+    ) -> anyhow::Result<()> {
+        let mut set = |is_raised: bool| {
+            changes.iter().filter(|change| change.is_raised() == is_raised).try_for_each(|change| {
+                device(change.port, change.after)?;
+                done.push(change.port);
+                anyhow::Ok(())
+            })
+        };
+        set(true)?;
+        let has_changed = PortTable::change(&self.ports, |now| {
+            for MtuChange { port, after, .. } in changes {
+                if let Some(port) = now.ports.get_mut(usize::from(*port)) {
+                    port.mtu_bytes = *after;
+                }
+            }
+        });
+        if has_changed {
+            self.commit().context("cannot bring the MTUs into service")?;
+        }
+        set(false)
+    }
+}
+
+/// Another MTU of a port, bytes.
+#[derive(Clone, Copy)]
+struct MtuChange {
+    port: u16,
+    before: u16,
+    after: u16,
+}
+
+impl MtuChange {
+    fn between((before, after): (&PortRecord, &PortRecord)) -> Option<Self> {
+        let change = Self { port: before.id.0, before: before.mtu_bytes, after: after.mtu_bytes };
+        (change.before != change.after).then_some(change)
+    }
+
+    fn is_raised(&self) -> bool {
+        self.after > self.before
+    }
+
+    fn reversed(self) -> Self {
+        Self { before: self.after, after: self.before, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forwarder::test_forwarder::forwarder;
+    use crate::ports::record::MtuRange;
+    use crate::ports::table::tests::ports;
+    use fib::{NextHopId, PortRef};
+
+    /// A forwarder with three ports, whose MTUs are 1500 and may become 2000.
+    fn with_ports() -> Forwarder {
+        let mut forwarder = forwarder();
+        let mut table = ports(3);
+        table.ports.iter_mut().for_each(|port| port.mtu_range = MtuRange { default: 1500, max: 2000 });
+        forwarder.set_ports(table).unwrap();
+        forwarder.commit().unwrap();
+        forwarder
+    }
+
+    fn with_mtus(forwarder: &Forwarder, mtus: [u16; 3]) -> PortTable {
+        let mtus: Vec<_> = (0..).map(PortRef::Index).zip(mtus).collect();
+        PortTable::clone(&forwarder.ports()).with_mtus(&mtus).unwrap()
+    }
+
+    /// Sets MTUs where the device of `refusing` takes none but 1500. Returns what devices were told, each with what the egress table had of
+    /// its port by then, and whether all took theirs.
+    fn set(forwarder: &mut Forwarder, mtus: [u16; 3], refusing: Option<u16>) -> (Vec<(u16, u16, u16)>, bool) {
+        let table = with_mtus(forwarder, mtus);
+        let egress = forwarder.main().egress_table().unwrap();
+        let mut told = Vec::new();
+        let set = forwarder.set_mtus(&table, &mut |port, mtu_bytes| {
+            told.push((port, mtu_bytes, in_egress(&egress.load())[usize::from(port)]));
+            anyhow::ensure!(refusing != Some(port) || mtu_bytes == 1500, "port {port} is busy");
+            Ok(())
+        });
+        (told, set.is_ok())
+    }
+
+    /// The MTU of each port in an egress table.
+    fn in_egress(table: &crate::datapath::EgressTable) -> [u16; 3] {
+        [1, 2, 3].map(|id| table.get(NextHopId::new(id).unwrap()).mtu_bytes)
+    }
+
+    fn mtus(forwarder: &Forwarder) -> [u16; 3] {
+        let of = |at: usize| forwarder.ports().ports[at].mtu_bytes;
+        assert_eq!([0, 1, 2].map(of), in_egress(&forwarder.main().egress_table().unwrap().load()));
+        [0, 1, 2].map(of)
+    }
+
+    #[test]
+    fn a_device_never_gets_longer_packets_than_it_takes() {
+        let mut forwarder = with_ports();
+        let (told, is_set) = set(&mut forwarder, [1400, 1600, 1500], None);
+        assert_eq!((told, is_set), (vec![(1, 1600, 1500), (0, 1400, 1400)], true));
+        assert_eq!(mtus(&forwarder), [1400, 1600, 1500]);
+        assert_eq!(set(&mut forwarder, [1400, 1600, 1500], None), (vec![], true), "nothing has changed");
+    }
+
+    #[test]
+    fn a_device_that_refuses_leaves_all_as_they_were() {
+        for refusing in 0..3 {
+            let mut forwarder = with_ports();
+            let (told, is_set) = set(&mut forwarder, [1600, 1700, 1400], Some(refusing));
+            assert!(!is_set);
+            assert_eq!(mtus(&forwarder), [1500; 3], "{refusing}");
+            for port in 0..3 {
+                let last =
+                    told.iter().rfind(|(of, mtu, _)| *of == port && (*mtu == 1500 || port != refusing));
+                assert_eq!(last.map_or(1500, |(_, mtu, _)| *mtu), 1500, "port {port}");
+            }
+            // On the way back, too, a device takes what the egress table lets through.
+            assert!(told.iter().all(|(_, mtu, in_egress)| mtu >= in_egress), "{told:?}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What a reload applies, what keeps it from applying anything, and what is in effect after it.
+
+use super::*;
+use crate::forwarder::test_forwarder::forwarder;
+use crate::ports::record::MtuRange;
+use crate::ports::table::tests::ports;
+use crate::ports::taps::TapSpec;
+use crate::routes::feeds::interfaces::Interfaces;
+use crate::routes::feeds::running::{FeedSpec, Feeds};
+
+fn address(text: &str) -> PortAddress {
+    PortAddress { port: PortRef::Index(0), address: text.parse().unwrap(), prefix_len: 24 }
+}
+
+fn value(path: &str, value: u32) -> ConfigValue {
+    ConfigValue { path: path.to_owned(), value: value.into(), origin: format!("f:{value}") }
+}
+
+/// A forwarder whose port 0 has 192.0.2.1, and maybe a TAP.
+fn with_ports(has_tap: bool) -> Forwarder {
+    let mut forwarder = forwarder();
+    let taps = has_tap.then(|| (PortRef::Index(0), "tap0".to_owned())).into_iter().collect();
+    let mut table =
+        ports(2).with_interfaces(&[address("192.0.2.1")], &TapSpec { taps, ..TapSpec::default() }).unwrap();
+    table.ports.iter_mut().for_each(|port| port.mtu_range = MtuRange { default: 1500, max: 2000 });
+    forwarder.set_ports(table).unwrap();
+    forwarder.commit().unwrap();
+    forwarder.set_config(vec![value("port.p0.mtu", 1), value("forwarder.batch", 1), value("sources.fib", 1)]);
+    forwarder
+}
+
+/// What the configuration says that has these addresses of port 0.
+fn plan(forwarder: &Forwarder, addresses: &[&str]) -> ReloadPlan {
+    ReloadPlan {
+        files: vec![forwarder.main().files().to_vec()],
+        addresses: addresses.iter().map(|text| address(text)).collect(),
+        netns: Some(PathBuf::from("/nonexistent")),
+        applied: vec!["port.p0.addresses".to_owned()],
+        ..ReloadPlan::default()
+    }
+}
+
+/// The answer to a client of a forwarder whose devices take MTUs up to `mtu_max`.
+fn reloaded(forwarder: &mut Forwarder, plan: ReloadPlan, mtu_max: u16) -> ReloadResult {
+    let read: ReadConfig = Arc::new(move |_: &[ConfigValue]| Ok(plan.clone()));
+    let (mut reloads, client) = Reloads::new(Signals::default(), Some(read));
+    client.ask();
+    loop {
+        reloads.turn(forwarder, &mut |_, mtu| {
+            anyhow::ensure!(mtu <= mtu_max, "the device is busy");
+            Ok(())
+        });
+        if let Ok(answer) = client.answers.try_recv() {
+            return answer;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The addresses and the MTU of port 0, and the values in effect.
+fn state(forwarder: &Forwarder) -> (Vec<String>, u16, Vec<ConfigValue>) {
+    let port = &forwarder.ports().ports[0];
+    (port.v4().map(|address| address.to_string()).collect(), port.mtu_bytes, forwarder.config().to_vec())
+}
+
+#[test]
+fn addresses_are_replaced_and_the_routes_to_them_follow() {
+    let mut forwarder = with_ports(false);
+    let routes = forwarder.main().rib().v4.len();
+    let plan = plan(&forwarder, &["192.0.2.7", "198.51.100.7"]);
+    let report = reloaded(&mut forwarder, plan, 1500).unwrap();
+    assert_eq!((report.applied, report.routes > 0), (vec!["port.p0.addresses".to_owned()], true));
+    assert_eq!(state(&forwarder).0, ["192.0.2.7", "198.51.100.7"]);
+    let route = |text: &str| forwarder.main().longest(text.parse().unwrap()).unwrap().0;
+    assert_eq!(route("192.0.2.7").prefix.to_string(), "192.0.2.7/32");
+    assert_ne!(route("192.0.2.1").prefix.to_string(), "192.0.2.1/32", "the router is not there any more");
+    assert!(forwarder.main().rib().v4.len() > routes);
+}
+
+#[test]
+fn an_mtu_is_applied_and_what_needs_a_restart_stays_in_effect() {
+    let mut forwarder = with_ports(false);
+    let mut plan = plan(&forwarder, &["192.0.2.1"]);
+    plan.mtus = vec![(PortRef::Name("p0".to_owned()), 1600)];
+    plan.restart = vec!["forwarder.batch".to_owned()];
+    plan.config = vec![value("port.p0.mtu", 2), value("forwarder.batch", 2), value("sources.fib", 2)];
+    reloaded(&mut forwarder, plan, 1600).unwrap();
+    let (_, mtu_bytes, config) = state(&forwarder);
+    assert_eq!(mtu_bytes, 1600);
+    assert_eq!(config, [value("port.p0.mtu", 2), value("sources.fib", 2), value("forwarder.batch", 1)]);
+}
+
+#[test]
+fn whatever_is_wrong_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let routes = folder.path().join("routes.txt");
+    std::fs::write(&routes, "10.0.0.0/8 via 192.0.2.2 dev p9\n").unwrap();
+    let first = PortAddress { port: PortRef::Index(1), ..address("192.0.2.9") };
+    type Change<'a> = &'a dyn Fn(&mut ReloadPlan);
+    let wrong: [(&str, Change<'_>); 5] = [
+        ("the device is busy", &|plan| plan.mtus = vec![(PortRef::Index(0), 1700)]),
+        ("can get 2000 bytes at most", &|plan| plan.mtus = vec![(PortRef::Index(0), 2001)]),
+        ("p9", &|plan| plan.mtus = vec![(PortRef::Name("p9".to_owned()), 1400)]),
+        ("port p1 has had none", &|plan| plan.addresses.push(first.clone())),
+        ("p9", &|plan| plan.files = vec![vec![routes.clone()]]),
+    ];
+    for (what, change) in wrong {
+        let mut forwarder = with_ports(false);
+        let before = state(&forwarder);
+        let routes = forwarder.main().rib().v4.sorted();
+        let mut plan = plan(&forwarder, &["192.0.2.7"]);
+        plan.config = vec![value("port.p0.mtu", 2)];
+        change(&mut plan);
+        let why = reloaded(&mut forwarder, plan, 1600).unwrap_err();
+        assert!(why.contains(what) && why.ends_with("; everything stays as it was"), "{why}");
+        assert_eq!(state(&forwarder), before, "{what}");
+        assert_eq!(forwarder.main().rib().v4.sorted(), routes, "{what}");
+    }
+}
+
+#[test]
+fn a_tap_that_refuses_is_in_the_answer() {
+    let mut forwarder = with_ports(true);
+    let mut plan = plan(&forwarder, &["192.0.2.7"]);
+    plan.mtus = vec![(PortRef::Index(0), 1400)];
+    let why = reloaded(&mut forwarder, plan, 1500).unwrap_err();
+    assert!(why.ends_with("the addresses and MTUs are not all in service"), "{why}");
+    assert_eq!(state(&forwarder).0, ["192.0.2.7"], "the forwarder's own are");
+}
+
+#[test]
+fn sources_are_preferred_as_the_configuration_says_now() {
+    let mut forwarder = with_ports(false);
+    let any = FeedSource::Fpm("127.0.0.1:0".parse().unwrap());
+    let spec = FeedSpec { sources: vec![any, FeedSource::Files, FeedSource::Kernel], ..FeedSpec::default() };
+    let feeds = Feeds::start(&spec).unwrap().unwrap();
+    forwarder.set_feeds(feeds.over(Interfaces::default())).unwrap();
+    assert_eq!(forwarder.source_order(), ["ctl", "fpm", "files", "kernel"]);
+    // One that the configuration lacks runs until a restart, after the others.
+    for (order, wanted) in [
+        (vec![FeedSource::Files, FeedSource::Kernel], ["ctl", "files", "kernel", "fpm"]),
+        (vec![FeedSource::Kernel, any, FeedSource::Files], ["ctl", "kernel", "fpm", "files"]),
+    ] {
+        let plan = ReloadPlan { order: Some(order), ..plan(&forwarder, &["192.0.2.1"]) };
+        reloaded(&mut forwarder, plan, 1500).unwrap();
+        assert_eq!(forwarder.source_order(), wanted);
+    }
+    let same = plan(&forwarder, &["192.0.2.1"]);
+    reloaded(&mut forwarder, same, 1500).unwrap();
+    assert_eq!(forwarder.source_order(), ["ctl", "kernel", "fpm", "files"], "it stays");
+}

@@ -1,0 +1,224 @@
+//! Another order of sources, beside their updates, against a forwarder that has had this order from the start.
+
+use super::refused_test::numbered;
+use super::*;
+use crate::routes::reorder::Reordering;
+use fib::faulty::{Call, How};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// The sources, by number.
+const SOURCES: [SourceId; 3] = [SourceId::FILES, SourceId::of_feed(FPM.0), SourceId::of_feed(KERNEL.0)];
+/// The prefixes of the tables; those from 8 on are of IPv6.
+const PREFIXES: u32 = 12;
+
+/// What a source says of a prefix: the number of a route, or that it has none.
+type Said = BTreeMap<(usize, u32), u8>;
+
+#[derive(Clone, Debug)]
+enum OrderStep {
+    Say { source: usize, at: u32, route: Option<u8> },
+    Order(Vec<SourceId>),
+    Slice,
+}
+
+fn steps() -> impl Strategy<Value = Vec<OrderStep>> {
+    let step = prop_oneof![
+        10 => (0..3_usize, 0..PREFIXES, prop::option::weighted(0.6, 1..20_u8))
+            .prop_map(|(source, at, route)| OrderStep::Say { source, at, route }),
+        1 => Just(SOURCES.to_vec()).prop_shuffle().prop_map(OrderStep::Order),
+        4 => Just(OrderStep::Slice),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+fn at(number: u32) -> IpPrefix {
+    let text = if number < 8 { format!("40.0.{number}.0/24") } else { format!("4000:{number}::/48") };
+    text.parse().unwrap()
+}
+
+impl SourcesRig {
+    /// A rig whose sources have this order from the start.
+    fn with_order(order: &[SourceId]) -> Self {
+        let mut rig = Self::new();
+        rig.feeds.set_order(order.to_vec());
+        rig.vrf.set_feeds(&rig.feeds).unwrap();
+        rig
+    }
+
+    fn say(&mut self, source: usize, prefix: IpPrefix, route: Option<u8>) {
+        let hop = |last| NextHop::Gateway { gateway: gateway(last), port: PortRef::Index(0) };
+        let feed = match source {
+            0 => {
+                let action = route.map_or(Action::Withdraw, |last| Action::Announce(Hop::Hop(hop(last))));
+                self.vrf.update(&Update { time_s: 0.0, prefix, action, peer: None }).unwrap();
+                self.vrf.commit().unwrap();
+                return;
+            }
+            1 => FPM,
+            _ => KERNEL,
+        };
+        let paths = |last| Box::new([Path { gateway: Some(gateway(last)), ifindex: 10, weight: 1 }]);
+        let event = match route {
+            Some(last) => {
+                let route = Arc::new(Route::Paths(paths(last)));
+                FeedEvent::Announce { vrf: 0, prefix, metric: 0, route }
+            }
+            None => FeedEvent::Withdraw { vrf: 0, prefix, metric: 0 },
+        };
+        self.says(feed, vec![event]);
+    }
+
+    /// Routes that have changed, when all slices are done.
+    fn finish(&mut self, mut reordering: Reordering) -> anyhow::Result<u64> {
+        loop {
+            if let Some(result) = reordering.turn(std::slice::from_mut(&mut self.vrf)) {
+                return result;
+            }
+            self.learn();
+        }
+    }
+
+    /// The next hop of each prefix, as the engine answers it.
+    fn hops_in_service(&self) -> Vec<Option<String>> {
+        let mut reader = self.vrf.engine().reader(1, 1).unwrap();
+        let hop = |number| {
+            let mut answer = [NextHopId::NONE];
+            match at(number) {
+                IpPrefix::V4(prefix) => reader.lookup(Keys::V4(&[prefix.address() + 1]), &mut answer),
+                IpPrefix::V6(prefix) => {
+                    let key = prefix.address() + 1;
+                    #[expect(clippy::cast_possible_truncation, reason = "the halves of an address")]
+                    let (hi, lo) = ((key >> 64) as u64, key as u64);
+                    reader.lookup(Keys::V6 { hi: &[hi], lo: &[lo] }, &mut answer)
+                }
+            }
+            .unwrap();
+            (!answer[0].is_none()).then(|| self.vrf.hops().get(answer[0]).unwrap().to_string())
+        };
+        (0..PREFIXES).map(hop).collect()
+    }
+
+    fn change_order(&mut self, order: &[SourceId], slice: usize) -> Reordering {
+        let before = self.feeds.order().to_vec();
+        self.feeds.set_order(order.to_vec());
+        let mut reordering = Reordering::new(order, before, std::slice::from_mut(&mut self.vrf));
+        reordering.slice = slice;
+        reordering
+    }
+}
+
+/// Whether a source has a route of each prefix.
+fn has_route(said: &Said) -> Vec<bool> {
+    (0..PREFIXES).map(|number| (0..3).any(|source| said.contains_key(&(source, number)))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever the sources say while their order changes, the routes in service become those of a forwarder that has had the last order
+    /// from the start, and a prefix that a source has a route of is never without one.
+    #[test]
+    fn the_winners_are_those_of_a_forwarder_started_with_the_order(
+        first in Just(SOURCES.to_vec()).prop_shuffle(),
+        steps in steps(),
+        slice in prop::sample::select(vec![7_usize, 60, 400]),
+    ) {
+        let mut rig = SourcesRig::with_order(&first);
+        let (mut said, mut order, mut running) = (Said::new(), first, None);
+        for step in steps {
+            match step {
+                OrderStep::Say { source, at: number, route } => {
+                    // The rig's feeds must have something to take.
+                    let before = match route {
+                        Some(route) => said.insert((source, number), route),
+                        None => said.remove(&(source, number)),
+                    };
+                    if before != route {
+                        rig.say(source, at(number), route);
+                    }
+                }
+                // The forwarder does one reload after the other.
+                OrderStep::Order(_) if running.is_some() => {}
+                OrderStep::Order(wanted) => {
+                    order = wanted;
+                    running = Some(rig.change_order(&order, slice));
+                }
+                OrderStep::Slice => {
+                    let done = running.as_mut().and_then(|at: &mut Reordering| at.turn(std::slice::from_mut(&mut rig.vrf)));
+                    if done.is_some_and(|result| { result.unwrap(); true }) {
+                        running = None;
+                    }
+                }
+            }
+            let in_service: Vec<_> = rig.hops_in_service().iter().map(Option::is_some).collect();
+            prop_assert_eq!(in_service, has_route(&said));
+        }
+        running.map(|at| rig.finish(at).unwrap());
+        let mut fresh = SourcesRig::with_order(&order);
+        for ((source, number), route) in said {
+            fresh.say(source, at(number), Some(route));
+        }
+        prop_assert_eq!(rig.hops_in_service(), fresh.hops_in_service());
+        prop_assert_eq!(rig.vrf.rib().len(), fresh.vrf.rib().len());
+    }
+}
+
+#[test]
+fn routes_that_change_are_counted_and_those_of_one_source_stay() {
+    let mut rig = SourcesRig::with_order(&SOURCES);
+    rig.say(0, at(1), Some(1));
+    rig.say(1, at(1), Some(2));
+    rig.say(1, at(2), Some(2));
+    rig.say(2, at(2), Some(2));
+    rig.say(0, at(3), Some(3));
+    let reordering = rig.change_order(&[SOURCES[2], SOURCES[1], SOURCES[0]], 2);
+    // Of the second prefix another source wins with the same next hop.
+    assert_eq!(rig.finish(reordering).unwrap(), 1);
+    assert_eq!(rig.hops_in_service()[1].as_deref(), Some("via 192.0.2.2 dev 0"));
+}
+
+#[test]
+fn an_entry_that_ends_before_its_slice_leaves_the_route_of_the_files() {
+    let mut rig = SourcesRig::with_order(&[SOURCES[1], SOURCES[2], SOURCES[0]]);
+    rig.say(0, at(1), Some(1));
+    rig.say(1, at(1), Some(2));
+    assert_eq!(rig.hops_in_service()[1].as_deref(), Some("via 192.0.2.2 dev 0"));
+    let reordering = rig.change_order(&SOURCES, 1);
+    rig.say(1, at(1), None);
+    assert_eq!(rig.hops_in_service()[1].as_deref(), Some("via 192.0.2.1 dev 0"));
+    assert!(!rig.vrf.candidates.has(at(1)), "the RIB alone has it");
+    assert_eq!(rig.finish(reordering).unwrap(), 0);
+}
+
+#[test]
+fn an_engine_that_refuses_the_order_keeps_order_and_routes() {
+    let (mut rig, faults) = SourcesRig::with_faults();
+    for number in 1..20 {
+        let FeedEvent::Announce { prefix, .. } = numbered(number).1 else { panic!("not an announcement") };
+        rig.says(FPM, vec![numbered(number).1]);
+        rig.say(0, prefix, Some(9));
+    }
+    let routes = rig.vrf.rib().v4.sorted();
+    let files_last = [SOURCES[1], SOURCES[2], SOURCES[0]];
+    // The second slice is refused, and what it means to go back for the first is not.
+    let mut reordering = rig.change_order(&files_last, 10);
+    let refused = faults.calls(Call::Apply) + 1;
+    faults.fail_from(Call::Apply, refused, How::Full);
+    let why = loop {
+        if let Some(result) = reordering.turn(std::slice::from_mut(&mut rig.vrf)) {
+            break result.unwrap_err();
+        }
+        if faults.calls(Call::Apply) > refused {
+            faults.fail_from(Call::Apply, u64::MAX, How::Full);
+        }
+    };
+    assert!(format!("{why:#}").contains("needed"), "{why:#}");
+    assert_eq!(reordering.before(), &SOURCES[..]);
+    assert_eq!(rig.vrf.rib().v4.sorted(), routes);
+    rig.tries_again();
+    assert_eq!((rig.vrf.rib().v4.sorted(), rig.vrf.refused()), (routes, 0));
+    // An entry that ends leaves the file's route.
+    rig.says(FPM, vec![FeedEvent::Stale, FeedEvent::Sweep]);
+    assert_eq!(rig.in_service(1..20), 0);
+}
