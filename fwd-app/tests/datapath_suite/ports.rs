@@ -194,9 +194,11 @@ fn a_dpdk_of_another_release_is_refused_before_it_starts() {
         assert!(text.contains(other) && text.contains(&format!("DPDK {compiled}")), "{text}");
         assert!(!text.contains("EAL:"), "EAL did not start: {text}");
     }
-    // A patch release keeps the ABI.
-    let release: Vec<_> = compiled.split('.').take(2).collect();
-    bench.summary(&run(&format!("DPDK {}.99", release.join("."))));
+    // A patch release keeps the ABI, which release candidates still change.
+    if !compiled.contains("-rc") {
+        let release: Vec<_> = compiled.split('.').take(2).collect();
+        bench.summary(&run(&format!("DPDK {}.99", release.join("."))));
+    }
 }
 
 #[test]
