@@ -224,15 +224,14 @@ fn a_property_that_only_informs_may_be_unknown() {
                     [facts.copy_engines, facts.clock_khz, facts.memory_clock_khz, facts.memory_bus_bits];
                 let sizes = [facts.l2_bytes, facts.l2_persisting_bytes_max];
                 let unknown = numbers.iter().filter(|number| number.is_none()).count()
-                    + sizes.iter().filter(|size| size.is_none()).count()
-                    + usize::from(!facts.memory_pools);
+                    + sizes.iter().filter(|size| size.is_none()).count();
                 assert_eq!(unknown, 1, "attribute {index}: {facts:?}");
             }
             Err(GpuError::Call { call: "cuDeviceGetAttribute", .. }) => fatal += 1,
             Err(other) => panic!("{other:?}"),
         }
     }
-    assert_eq!(fatal, 3, "capability, in two parts, and multiprocessors");
+    assert_eq!(fatal, 4, "capability, in two parts, multiprocessors and memory pools");
     mock.fail_call("cuDeviceGetName", 0, 1);
     assert_eq!(Device::open(0).unwrap().facts().name, "device 0, which has no name");
     mock.fail_call("cuDeviceTotalMem_v2", 0, 1);

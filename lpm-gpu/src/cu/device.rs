@@ -44,7 +44,7 @@ pub struct Facts {
     /// The part of the cache that can be reserved for persisting accesses, bytes; 0 where that is not supported.
     pub l2_persisting_bytes_max: Option<u64>,
     /// Whether device memory can be allocated and freed while persistent kernels run ([`Resident`](super::Resident)),
-    /// that is, whether the driver has stream-ordered memory pools. `false` where the driver does not tell.
+    /// that is, whether the driver has stream-ordered memory pools.
     pub memory_pools: bool,
 }
 
@@ -485,7 +485,7 @@ fn facts(
         memory_bytes: memory.is_ok().then_some(memory_bytes as u64),
         l2_bytes: told(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).map(u64::from),
         l2_persisting_bytes_max: told(A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE).map(u64::from),
-        memory_pools: told(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)
-            .is_some_and(|supported| supported != 0),
+        // Known to every driver that we support.
+        memory_pools: needed(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
     })
 }

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Words copied at a time (1 MB): batches of lookups that share the bus with a rebuild wait for one such piece at most.
-const PIECE_WORDS: usize = 1 << 18;
+/// Words copied at a time (4 MB): batches of lookups that share the bus with a rebuild wait for one such piece at most.
+const PIECE_WORDS: usize = 1 << 20;
 
 /// How long a piece, or what is left of a table, may take before the device is given up.
 const LIMIT: Duration = Duration::from_secs(30);
