@@ -5,9 +5,10 @@
 #   scripts/ptx.sh NAME..               only these
 #   scripts/ptx.sh --check              check that the committed .ptx are those of the sources: their source hash, what they
 #                                       must not hold, and byte for byte against clang-16, which is SKIPPED aloud without it
-#   scripts/ptx.sh --ptxas              assemble for sm_75/80/90/100/120; fail on stack, spills or calls. Takes ptxas from
-#                                       $PTXAS or PATH, else from a wheel of PyPI (about 50 MB, kept in target/ptxas); SKIPPED
-#                                       aloud when it cannot be had, failed when FWD_REQUIRE names ptxas
+#   scripts/ptx.sh --ptxas              assemble for sm_75/80/90/100/120; fail on stack, spills, calls, or more registers than a
+#                                       block of 1,024 threads has. Takes ptxas from $PTXAS or PATH, else from a wheel of
+#                                       PyPI (about 50 MB, kept in target/ptxas); SKIPPED aloud when it cannot be had, failed
+#                                       when FWD_REQUIRE names ptxas
 #   scripts/ptx.sh --registers          as --ptxas, and print registers and shared memory of each entry
 #
 # The PTX is committed, so that a build needs no compiler and every machine runs the same bytes. One compiler version makes
@@ -21,6 +22,8 @@ CLANG=clang-16
 # PTX 6.3 for sm_75: every driver since CUDA 10 loads it, and assembles it for newer devices too.
 FLAGS=(-x cuda --cuda-device-only --cuda-gpu-arch=sm_75 --cuda-path=/nonexistent -nocudainc -nocudalib -O3 -S -Wall -Wextra -Werror)
 ARCHITECTURES=(75 80 90 100 120)
+# Registers of a thread at most: any kernel may be launched with blocks of 1,024 threads, and a multiprocessor has 65,536.
+REGISTERS_MAX=64
 WHEEL=nvidia-cuda-nvcc==13.5.37
 
 scratch=$(mktemp -d)
@@ -35,11 +38,16 @@ compile() {
   (cd "$KERNELS" && "$CLANG" "${FLAGS[@]}" "$1.cu" -o -) >>"$2"
 }
 
-# sound FILE: fails if the PTX uses local memory or calls, which are slow on every device, or is not PTX 6.3 for sm_75.
+# sound FILE: fails if the PTX uses local memory or calls, which are slow on every device, is not PTX 6.3 for sm_75, or leaves it to the
+# driver's compiler how many registers a kernel takes.
 sound() {
   local bad=0
   if grep -nE '\.local|__local_depot|\.extern|call(\.uni)? ' "$1" | grep -v '^[0-9]*:[[:space:]]*//'; then
     note "$1: uses local memory, or calls a function"
+    bad=1
+  fi
+  if [ "$(grep -c '^\.visible \.entry' "$1")" != "$(grep -cx '\.maxntid 1024, 1, 1' "$1")" ]; then
+    note "$1: not every entry is bound to blocks of 1,024 threads (.maxntid)"
     bad=1
   fi
   if ! grep -qx '\.version 6\.3' "$1" || ! grep -qx '\.target sm_75' "$1"; then
@@ -116,6 +124,9 @@ PYTHON
   fi
 }
 
+# registers_most LOG: the most registers of any kernel, of what ptxas said.
+registers_most() { sed -n 's/.*Used \([0-9]*\) registers.*/\1/p' "$1" | sort -n | tail -n 1; }
+
 assemble_all() {
   local ptxas name arch log bad=0
   ptxas=$(find_ptxas)
@@ -130,13 +141,16 @@ assemble_all() {
       if ! "$ptxas" -v -arch="sm_$arch" "$KERNELS/$name.ptx" -o "$scratch/cubin" >"$log" 2>&1; then
         sed "s/^/$name sm_$arch: /" "$log"
         bad=1
+      elif [ "$(registers_most "$log")" -gt "$REGISTERS_MAX" ]; then
+        note "$name.ptx: $(registers_most "$log") registers on sm_$arch: a block of 1,024 threads has $REGISTERS_MAX a thread"
+        bad=1
       elif grep -E 'stack frame|spill' "$log" | grep -vE '^ *0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads'; then
         note "$name.ptx: stack or spills on sm_$arch"
         bad=1
       elif [ "$1" = registers ]; then
         sed -n "s/.*entry function '\(.*\)' for '\(.*\)'/\2 \1/p; s/.*Used/  Used/p" "$log" | paste - - | sort
       else
-        note "$name.ptx: sm_$arch, no stack, no spills, $(sed -n 's/.*Used \([0-9]*\) registers.*/\1/p' "$log" | sort -n | tail -n 1) registers at most"
+        note "$name.ptx: sm_$arch, no stack, no spills, $(registers_most "$log") registers at most"
       fi
     done
   done

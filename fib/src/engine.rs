@@ -70,6 +70,14 @@ pub enum EngineError {
         /// Whether the device is of no more use to this engine: every later call fails as well.
         lost: bool,
     },
+    /// The device has no room for another reader; those there are go on.
+    #[error("engine {engine} can have no more readers: {reason}")]
+    Reader {
+        /// The engine.
+        engine: &'static str,
+        /// What is short, what was wanted and what is left.
+        reason: String,
+    },
     /// The batch is larger than the slots were made for, or its arrays differ in length.
     #[error("a batch of {keys} keys does not fit a slot of {limit}")]
     Batch {

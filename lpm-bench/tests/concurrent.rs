@@ -6,9 +6,13 @@ use lpm_gpu::cu::testing::{self, TestDriver};
 use serde_json::Value;
 use std::process::{Command, Output};
 
+/// The connections to the device; the program asks for the most, 32, unless the environment says so.
+const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
+
 /// Runs it with `arguments` and `switches` of the mock; `None` if there is no driver.
 fn run(arguments: &[&str], switches: &[(&str, &str)]) -> Option<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-concurrent"));
+    command.env_remove(CONNECTIONS);
     command.args(["--routes", "300", "--batch", "96", "--slots", "4", "--seconds", "0"]).args(arguments);
     if let TestDriver::Mock(_) = testing::driver()? {
         command.env("LD_PRELOAD", testing::library().unwrap()).envs(switches.iter().copied());
@@ -35,6 +39,27 @@ fn every_mode_by_one_reader_and_by_four_answers_right() {
             submit("p50") > 0 && submit("p99") <= submit("p99_9") && submit("p99_9") <= submit("max"),
             "{row}"
         );
+    }
+}
+
+#[test]
+fn readers_beyond_the_connections_are_not_run_and_it_is_said() {
+    if testing::driver().and_then(TestDriver::mock).is_none() {
+        eprintln!("SKIPPED: what fits a real device is not known here");
+        return;
+    }
+    for (switches, connections, readers, wanted) in
+        [(&[][..], "32", "16", 34), (&[(CONNECTIONS, "8")], "8", "4", 10)]
+    {
+        let arguments = ["--modes", "persistent", "--readers", readers, "--json", "-"];
+        let Some(output) = run(&arguments, switches) else { return };
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["connections"], connections);
+        let why = report["rows"][0]["skipped"].as_str().unwrap();
+        let said =
+            format!("persistent kernels need {wanted} connections to the device and there are {connections}");
+        assert!(why.contains(&said), "{why}");
+        assert!(output.status.success());
     }
 }
 

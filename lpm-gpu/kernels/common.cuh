@@ -10,7 +10,8 @@
 //   stream  ld.global.cs / st.global.cs: read or written once, should not push the table out of L2.
 #pragma once
 
-#define GLOBAL extern "C" __attribute__((global)) void
+// Any kernel may be launched with blocks of 1,024 threads: the compiler of the driver keeps to the registers that leaves each (`.maxntid`).
+#define GLOBAL extern "C" __attribute__((global, launch_bounds(1024))) void
 #define DEVICE static __attribute__((device, always_inline)) inline
 #define METHOD __attribute__((device, always_inline)) inline
 #define SHARED __attribute__((shared))

@@ -72,7 +72,7 @@ pub enum Due {
 pub struct Image<'a> {
     /// The shape, for the kernels.
     pub header: [u32; HEADER_WORDS],
-    /// Runs of words: where each starts, and the words. What no run covers is zero.
+    /// Runs of words, in order of address: where each starts, and the words. What no run covers is zero.
     pub runs: Vec<(u32, &'a [u32])>,
     /// Words to allocate, head room included.
     pub words: usize,

@@ -4,9 +4,12 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use fib::EngineError;
-use lpm_gpu::cu::{Device, probe, testing};
+use lpm_gpu::cu::{Device, ask_for_connections, probe, testing};
 use std::path::PathBuf;
 use std::process::Command;
+
+/// What the driver reads when it is initialised.
+const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 /// What the child prints before the result.
 const MARK: &str = "probe says: ";
@@ -40,7 +43,7 @@ fn child() {
 fn in_a_child(name: &str, environment: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads", "1"]);
-    for variable in ["LPM_GPU", "LD_PRELOAD", "FWD_REQUIRE"] {
+    for variable in ["LPM_GPU", "LD_PRELOAD", "FWD_REQUIRE", CONNECTIONS] {
         command.env_remove(variable);
     }
     let output = command.envs(environment.iter().copied()).output().unwrap();
@@ -51,7 +54,12 @@ fn in_a_child(name: &str, environment: &[(&str, &str)]) -> String {
 
 /// The result line of [`child`].
 fn probed(environment: &[(&str, &str)]) -> String {
-    let text = in_a_child("child", environment);
+    told("child", environment)
+}
+
+/// The result line of the child `name`.
+fn told(name: &str, environment: &[(&str, &str)]) -> String {
+    let text = in_a_child(name, environment);
     let line = text.lines().find_map(|line| line.split_once(MARK));
     line.unwrap_or_else(|| panic!("no answer in: {text}")).1.to_owned()
 }
@@ -124,4 +132,19 @@ fn failing_child() {
         Ok(device) => println!("{}", device.facts().name),
         Err(error) => println!("{error} {error:?}"),
     }
+}
+
+/// The child of the test below.
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn connections_child() {
+    ask_for_connections();
+    println!("{MARK}{}", std::env::var(CONNECTIONS).unwrap_or_else(|_| "unset".to_owned()));
+}
+
+#[test]
+fn the_environment_is_not_changed_beside_other_threads_or_against_the_user() {
+    // A test is a second thread, beside that of `main`.
+    assert_eq!(told("connections_child", &[(CONNECTIONS, "5")]), "5", "what the user says counts");
+    assert_eq!(told("connections_child", &[]), "unset");
 }

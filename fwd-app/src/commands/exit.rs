@@ -83,6 +83,7 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         EngineError::Full { .. }
         | EngineError::Memory { .. }
         | EngineError::Device { .. }
+        | EngineError::Reader { .. }
         | EngineError::Batch { .. }
         | EngineError::NoFib { .. } => Some(FAILED),
     }

@@ -143,6 +143,8 @@ fn check_says_what_gpu_there_is_or_why_none() {
         found.starts_with("OK") && found.contains("multiprocessors") && found.contains("for CUDA"),
         "{found}"
     );
+    let two = gpu(mocked(&[("MOCKCUDA_DEVICES", "2")], &["check"], ""));
+    assert!(two.contains("device=0: mock") && two.contains("device=1: mockcuda interpreter 1"), "{two}");
     let old = gpu(mocked(&[("MOCKCUDA_DRIVER_VERSION", "11040")], &["check"], ""));
     assert!(old.contains("CUDA 11.4") && old.contains("CUDA 12.0"), "{old}");
     let none = gpu(mocked(&[("MOCKCUDA_NO_DEVICE", "1")], &["check"], ""));

@@ -4,6 +4,8 @@
 //! | environment | function | effect |
 //! |---|---|---|
 //! | `MOCKCUDA_NO_DEVICE=1` | | the driver finds no device |
+//! | `MOCKCUDA_DEVICES=N` | `mockcuda_set_devices` | the driver finds N devices, which share their memory (1) |
+//! | | `mockcuda_set_threads_block_max` | blocks of a kernel have at most that many threads, as if registers allowed no more |
 //! | `MOCKCUDA_DRIVER_VERSION=N` | | version of the driver, e.g. 12040 |
 //! | | `mockcuda_set_no_pools` | the device has no memory pools: `cuMemAllocAsync` returns 801 |
 //! | `MOCKCUDA_MEMORY_BYTES=N` | | memory of the device; to allocate more returns 2 |
@@ -35,7 +37,9 @@ const DRIVER_VERSION: u32 = 12_040;
 
 /// The switches and counters.
 pub(crate) struct MockControl {
-    pub(crate) no_device: bool,
+    no_device: bool,
+    devices: AtomicU32,
+    threads_block_max: AtomicU32,
     no_pools: AtomicBool,
     pub(crate) driver_version: u32,
     pub(crate) memory_bytes: u64,
@@ -56,6 +60,7 @@ pub(crate) struct MockControl {
     operations: AtomicU64,
     /// Index and name of the last calls; out of order where threads race.
     log: Mutex<Vec<(u64, &'static CStr)>>,
+    pub(crate) pageable_copies: AtomicU64,
     pub(crate) words_read: AtomicU64,
     pub(crate) words_written: AtomicU64,
     pub(crate) instructions: AtomicU64,
@@ -90,6 +95,8 @@ impl MockControl {
         let operation = numbers("MOCKCUDA_FAIL_OPERATION");
         let control = Self {
             no_device: flag("MOCKCUDA_NO_DEVICE"),
+            devices: AtomicU32::new(code_of(number("MOCKCUDA_DEVICES").as_ref(), 1)),
+            threads_block_max: AtomicU32::new(u32::MAX),
             no_pools: AtomicBool::new(false),
             driver_version: code_of(number("MOCKCUDA_DRIVER_VERSION").as_ref(), DRIVER_VERSION),
             memory_bytes: number("MOCKCUDA_MEMORY_BYTES").unwrap_or(MEMORY_BYTES),
@@ -109,6 +116,7 @@ impl MockControl {
             calls: AtomicU64::new(0),
             operations: AtomicU64::new(0),
             log: Mutex::default(),
+            pageable_copies: AtomicU64::new(0),
             words_read: AtomicU64::new(0),
             words_written: AtomicU64::new(0),
             instructions: AtomicU64::new(0),
@@ -119,6 +127,18 @@ impl MockControl {
             unsafe { libc::atexit(report_at_exit) };
         }
         control
+    }
+
+    pub(crate) fn devices(&self) -> i32 {
+        if self.no_device { 0 } else { self.devices.load(Relaxed).cast_signed() }
+    }
+
+    pub(crate) fn no_device(&self) -> bool {
+        self.devices() <= 0
+    }
+
+    pub(crate) fn threads_block_max(&self) -> u32 {
+        self.threads_block_max.load(Relaxed)
     }
 
     pub(crate) fn no_pools(&self) -> bool {
@@ -267,6 +287,24 @@ pub extern "C" fn mockcuda_fail_operation(index: u64, code: u32) {
     c.operation_failing.store(index, Relaxed);
 }
 
+/// The driver finds `devices` devices.
+#[unsafe(no_mangle)]
+pub extern "C" fn mockcuda_set_devices(devices: u32) {
+    control().devices.store(devices, Relaxed);
+}
+
+/// Blocks of a kernel have at most `threads` threads.
+#[unsafe(no_mangle)]
+pub extern "C" fn mockcuda_set_threads_block_max(threads: u32) {
+    control().threads_block_max.store(threads, Relaxed);
+}
+
+/// Copies between the device and pageable memory so far.
+#[unsafe(no_mangle)]
+pub extern "C" fn mockcuda_pageable_copies() -> u64 {
+    control().pageable_copies.load(Relaxed)
+}
+
 /// While not 0, the device has no memory pools.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_set_no_pools(on: u32) {
@@ -337,7 +375,15 @@ pub extern "C" fn mockcuda_violations() -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_reset() {
     let c = control();
-    for counter in [&c.calls, &c.operations, &c.words_read, &c.words_written, &c.instructions, &c.launches] {
+    for counter in [
+        &c.calls,
+        &c.operations,
+        &c.words_read,
+        &c.words_written,
+        &c.instructions,
+        &c.launches,
+        &c.pageable_copies,
+    ] {
         counter.store(0, Relaxed);
     }
     lock(&c.log).clear();
@@ -347,6 +393,8 @@ pub extern "C" fn mockcuda_reset() {
     c.delay_us.store(0, Relaxed);
     mockcuda_set_stalled(0);
     mockcuda_set_no_pools(0);
+    mockcuda_set_devices(1);
+    mockcuda_set_threads_block_max(u32::MAX);
     if let Some(m) = memory() {
         m.bad_reads.store(0, Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The driver's state: the device's primary context and all its objects, by checked handles.
+//! The driver's state: the primary context of each device and all its objects, by checked handles.
 
 use crate::control::control;
 use crate::error::{Answer, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NOT_INITIALIZED, OUT_OF_MEMORY};
@@ -42,8 +42,8 @@ pub(crate) struct Driver {
     initialised: AtomicBool,
     next: AtomicU64,
     objects: Mutex<HashMap<u64, Object>>,
-    /// The primary context and its retain count.
-    primary: Mutex<Option<(Arc<Context>, u32)>>,
+    /// The primary context of each device, and its retain count.
+    primary: Mutex<HashMap<i32, (Arc<Context>, u32)>>,
 }
 
 thread_local! {
@@ -93,7 +93,7 @@ impl Driver {
     /// Checks the number of a device.
     pub(crate) fn check_device(&self, device: i32) -> Answer {
         self.check_initialised()?;
-        if device == 0 && !control().no_device { Ok(()) } else { Err(INVALID_DEVICE) }
+        if (0..control().devices()).contains(&device) { Ok(()) } else { Err(INVALID_DEVICE) }
     }
 
     /// The memory arenas.
@@ -121,10 +121,10 @@ impl Driver {
         lock(&self.objects).remove(&handle);
     }
 
-    /// Retains the primary context, creating it if necessary.
-    pub(crate) fn retain_primary(&self) -> u64 {
+    /// Retains the primary context of `device`, creating it if necessary.
+    pub(crate) fn retain_primary(&self, device: i32) -> u64 {
         let mut primary = lock(&self.primary);
-        let (context, retains) = primary.get_or_insert_with(|| {
+        let (context, retains) = primary.entry(device).or_insert_with(|| {
             let context = Context { id: self.new_handle(), fate: Arc::default(), streams: Mutex::default() };
             (Arc::new(context), 0)
         });
@@ -133,21 +133,22 @@ impl Driver {
     }
 
     /// Releases the primary context; the last release, or `at_once`, ends it.
-    pub(crate) fn release_primary(&self, at_once: bool) -> Answer {
+    pub(crate) fn release_primary(&self, device: i32, at_once: bool) -> Answer {
         let mut primary = lock(&self.primary);
-        let Some((context, retains)) = primary.as_mut() else {
+        let others = primary.len() > 1;
+        let Some((context, retains)) = primary.get_mut(&device) else {
             return if at_once { Ok(()) } else { Err(INVALID_CONTEXT) };
         };
         *retains -= 1;
         if *retains == 0 || at_once {
-            self.end(context);
-            *primary = None;
+            self.end(context, others);
+            primary.remove(&device);
         }
         Ok(())
     }
 
-    /// Ends a context: its streams stop, its memory and objects are freed.
-    fn end(&self, context: &Context) {
+    /// Ends a context: its streams stop, its memory and objects are freed, unless `others` are there: then with the last of them.
+    fn end(&self, context: &Context, others: bool) {
         context.fate.leave();
         let streams = lock(&context.streams).clone();
         for stream in &streams {
@@ -156,6 +157,9 @@ impl Driver {
         // Before its memory is freed, because running kernels use it.
         for stream in &streams {
             stream.join();
+        }
+        if others {
+            return;
         }
         if let Ok(memory) = self.memory() {
             memory.free_all();
@@ -167,7 +171,7 @@ impl Driver {
     pub(crate) fn context(&self, handle: u64) -> Answer<Arc<Context>> {
         self.check_initialised()?;
         let primary = lock(&self.primary);
-        let context = primary.as_ref().map(|(context, _)| context).filter(|context| context.id == handle);
+        let context = primary.values().map(|(context, _)| context).find(|context| context.id == handle);
         context.map(Arc::clone).ok_or(INVALID_CONTEXT)
     }
 
@@ -178,10 +182,11 @@ impl Driver {
         Ok(context)
     }
 
-    /// The stream of a handle.
+    /// The stream of a handle, if it is the current context's.
     pub(crate) fn stream(&self, handle: u64) -> Answer<Arc<MockStream>> {
-        self.current()?;
-        self.any_stream(handle)
+        let context = self.current()?;
+        let stream = self.any_stream(handle)?;
+        if Arc::ptr_eq(&context.fate, &stream.fate) { Ok(stream) } else { Err(INVALID_HANDLE) }
     }
 }
 

@@ -98,6 +98,7 @@ fn child_reports() {
 fn switches_are_read_from_the_environment() {
     for (name, value, expected) in [
         ("MOCKCUDA_SEED", "7", "init 0 version 12040 alloc 0"),
+        ("MOCKCUDA_DEVICES", "0", "init 100 version 12040 alloc 3"),
         ("MOCKCUDA_NO_DEVICE", "1", "init 100 version 12040 alloc 3"),
         ("MOCKCUDA_DRIVER_VERSION", "11040", "init 0 version 11040 alloc 0"),
         ("MOCKCUDA_MEMORY_BYTES", "1000000", "init 0 version 12040 alloc 2"),

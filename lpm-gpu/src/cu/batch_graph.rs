@@ -89,7 +89,8 @@ impl<K: Plain> BatchGraph<K> {
     ///
     /// # Errors
     /// [`GpuError::Range`] when `count` is above the maximum; [`GpuError::Busy`] when the batch before is not known to
-    /// be done and ran on another stream; [`GpuError::Kernel`], [`GpuError::Foreign`], [`GpuError::Call`].
+    /// be done and ran on another stream; [`GpuError::Kernel`], [`GpuError::Threads`],
+    /// [`GpuError::Foreign`], [`GpuError::Call`].
     pub fn submit(
         &mut self,
         stream: &mut Stream,
@@ -107,6 +108,7 @@ impl<K: Plain> BatchGraph<K> {
         ] {
             stream.own(device, what)?;
         }
+        kernel.accepts_threads(shape.threads)?;
         if count == 0 {
             return Ok(()); // a copy node cannot copy 0 bytes
         }

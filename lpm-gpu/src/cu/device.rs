@@ -4,6 +4,7 @@ use super::driver::{Driver, NOT_READY, OUT_OF_MEMORY, SUCCESS, call};
 use super::error::GpuError;
 use super::probe;
 use super::reclaim::{Book, Failed, HostMemory, Memory};
+use super::room::Admitted;
 use super::stream::{StreamProgress, poll};
 use cudarc::driver::sys;
 use std::cell::Cell;
@@ -15,9 +16,11 @@ use std::time::{Duration, Instant};
 /// The oldest device the PTX is for: compute capability 7.5 (Turing).
 const CAPABILITY_MIN: (u32, u32) = (7, 5);
 
-/// Properties of a device.
+/// Properties of a device. Those that only inform are `None` where the driver does not tell them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
+    /// Its number among the devices that the driver shows to this process.
+    pub index: u32,
     /// Its name, as the driver reports it.
     pub name: String,
     /// Compute capability, major and minor.
@@ -26,24 +29,20 @@ pub struct Facts {
     pub driver: super::DriverVersion,
     /// Multiprocessors.
     pub multiprocessors: u32,
-    /// The most threads on one multiprocessor.
-    pub threads_multiprocessor_max: u32,
-    /// The most threads of a block.
-    pub threads_block_max: u32,
     /// Engines that copy while kernels run.
-    pub copy_engines: u32,
+    pub copy_engines: Option<u32>,
     /// Core clock, kHz.
-    pub clock_khz: u32,
+    pub clock_khz: Option<u32>,
     /// Memory clock, kHz.
-    pub memory_clock_khz: u32,
+    pub memory_clock_khz: Option<u32>,
     /// Width of the memory bus, bits.
-    pub memory_bus_bits: u32,
+    pub memory_bus_bits: Option<u32>,
     /// Memory, bytes.
-    pub memory_bytes: u64,
+    pub memory_bytes: Option<u64>,
     /// Second-level cache, bytes.
-    pub l2_bytes: u64,
+    pub l2_bytes: Option<u64>,
     /// The part of the cache that can be reserved for persisting accesses, bytes; 0 where that is not supported.
-    pub l2_persisting_bytes_max: u64,
+    pub l2_persisting_bytes_max: Option<u64>,
     /// Whether device memory can be allocated and freed while persistent kernels run ([`Resident`](super::Resident)),
     /// that is, whether the driver has stream-ordered memory pools.
     pub memory_pools: bool,
@@ -127,7 +126,7 @@ impl Device {
         let mut device = 0;
         // SAFETY: the driver is initialised; takes an out pointer for the handle and an ordinal within the count.
         unsafe { call!(driver, cuDeviceGet(&raw mut device, ordinal)) }?;
-        let facts = facts(driver, device, found.driver)?;
+        let facts = facts(driver, device, (index, found.driver))?;
         if facts.capability < CAPABILITY_MIN {
             return Err(GpuError::DeviceTooOld { have: facts.capability, want: CAPABILITY_MIN });
         }
@@ -163,10 +162,23 @@ impl Device {
     /// # Errors
     /// [`GpuError::Call`].
     pub fn free_bytes(&self) -> Result<u64, GpuError> {
+        self.memory_info().map(|(free, _)| free)
+    }
+
+    /// Device memory in use by all processes, bytes.
+    ///
+    /// # Errors
+    /// [`GpuError::Call`].
+    pub fn used_bytes(&self) -> Result<u64, GpuError> {
+        self.memory_info().map(|(free, total)| total.saturating_sub(free))
+    }
+
+    /// Device memory, bytes: free, and in all.
+    fn memory_info(&self) -> Result<(u64, u64), GpuError> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: takes two out pointers for sizes.
         unsafe { on!(self, cuMemGetInfo_v2(&raw mut free, &raw mut total)) }?;
-        Ok(free as u64)
+        Ok((free as u64, total as u64))
     }
 
     /// Whether both are the same context.
@@ -254,9 +266,21 @@ impl Device {
         error
     }
 
-    /// Registers a new stream.
-    pub(super) fn stream_opened(&self, raw: Handle<sys::CUstream>, progress: &Arc<StreamProgress>) {
-        self.book().opened(raw, progress);
+    /// Registers a new stream, which must not wait for persistent kernels if it is a `first` one.
+    pub(super) fn stream_opened(
+        &self,
+        raw: Handle<sys::CUstream>,
+        progress: &Arc<StreamProgress>,
+        first: bool,
+    ) {
+        self.book().opened(raw, progress, first);
+    }
+
+    /// Calls `change` with the persistent kernels that are admitted, and the number of streams that must not wait for them.
+    pub(super) fn with_admitted<R>(&self, change: impl FnOnce(&mut Admitted, usize) -> R) -> R {
+        let mut book = self.book();
+        let firsts = book.firsts();
+        change(&mut book.admitted, firsts)
     }
 
     /// The stream's owner dropped it: it is destroyed when its work is done.
@@ -423,40 +447,45 @@ pub(super) fn memory_error(error: GpuError, what: &'static str, bytes: usize) ->
     }
 }
 
-/// Reads the properties of `device`.
-fn facts(driver: &Driver, device: sys::CUdevice, version: super::DriverVersion) -> Result<Facts, GpuError> {
+/// Reads the properties of `device`. Only what kernels cannot be launched without may fail.
+fn facts(
+    driver: &Driver,
+    device: sys::CUdevice,
+    (index, version): (u32, super::DriverVersion),
+) -> Result<Facts, GpuError> {
     use sys::CUdevice_attribute as A;
     let mut name: [c_char; 128] = [0; 128];
     // SAFETY: takes a buffer of 128 characters and its length; writes a string that ends in zero.
-    unsafe { call!(driver, cuDeviceGetName(name.as_mut_ptr(), 127, device)) }?;
+    let named = unsafe { call!(driver, cuDeviceGetName(name.as_mut_ptr(), 127, device)) };
     // SAFETY: zeroed before, at most 127 characters written: there is a zero within.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
     let mut memory_bytes = 0;
     // SAFETY: takes an out pointer for a size.
-    unsafe { call!(driver, cuDeviceTotalMem_v2(&raw mut memory_bytes, device)) }?;
-    let attribute = |attribute| -> Result<u32, GpuError> {
+    let memory = unsafe { call!(driver, cuDeviceTotalMem_v2(&raw mut memory_bytes, device)) };
+    let needed = |attribute| -> Result<u32, GpuError> {
         let mut value = 0;
         // SAFETY: takes an out pointer for a number; `attribute` is one of the enum's.
         unsafe { call!(driver, cuDeviceGetAttribute(&raw mut value, attribute, device)) }?;
         Ok(u32::try_from(value).unwrap_or(0))
     };
+    let told = |attribute| needed(attribute).ok();
     Ok(Facts {
-        name,
+        index,
+        name: if named.is_ok() { name } else { format!("device {index}, which has no name") },
         capability: (
-            attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-            attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            needed(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            needed(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         ),
         driver: version,
-        multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-        threads_multiprocessor_max: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
-        threads_block_max: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-        copy_engines: attribute(A::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT)?,
-        clock_khz: attribute(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
-        memory_clock_khz: attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?,
-        memory_bus_bits: attribute(A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?,
-        memory_bytes: memory_bytes as u64,
-        l2_bytes: u64::from(attribute(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
-        l2_persisting_bytes_max: u64::from(attribute(A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE)?),
-        memory_pools: attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
+        multiprocessors: needed(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        copy_engines: told(A::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT),
+        clock_khz: told(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
+        memory_clock_khz: told(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE),
+        memory_bus_bits: told(A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH),
+        memory_bytes: memory.is_ok().then_some(memory_bytes as u64),
+        l2_bytes: told(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).map(u64::from),
+        l2_persisting_bytes_max: told(A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE).map(u64::from),
+        // Known to every driver that we support.
+        memory_pools: needed(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
     })
 }

@@ -5,6 +5,7 @@
 //! undefined behaviour. Here every function is looked up before the first call, return values are plain numbers, and
 //! the compiler checks each signature against cudarc's. cudarc finds and loads the library.
 
+use super::connections;
 use super::error::{GpuError, ends_context};
 use cudarc::driver::sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -160,5 +161,6 @@ pub(super) fn driver() -> Result<&'static Driver, GpuError> {
         return Err(GpuError::NoDriver { tried: "libcuda.so, libcuda.so.1".to_owned() });
     }
     let driver = Driver::look_up()?;
+    connections::settle(); // before `cuInit`, which nobody can call before we return
     Ok(DRIVER.get_or_init(|| driver))
 }

@@ -90,6 +90,42 @@ pub enum GpuError {
         /// What is wrong.
         reason: &'static str,
     },
+    /// A block of a kernel cannot have so many threads on this device.
+    #[error("{entry}: blocks of {wanted} threads, at most {max} fit with {registers} registers a thread")]
+    Threads {
+        /// The kernel's name.
+        entry: String,
+        /// The threads that were asked for.
+        wanted: u32,
+        /// The most threads of a block.
+        max: u32,
+        /// Registers of a thread.
+        registers: u32,
+    },
+    /// The blocks of a persistent kernel do not fit the device beside those that are there: they must all run at once.
+    #[error(
+        "the persistent kernels of a reader need {wanted} blocks of {threads} threads at once, {left} of {limit} are left on this device: use fewer readers, fewer slots or smaller blocks"
+    )]
+    NoRoom {
+        /// The fewest blocks that would do.
+        wanted: u64,
+        /// Threads of a block.
+        threads: u32,
+        /// Blocks of this kernel that would still fit.
+        left: u64,
+        /// Blocks of this kernel that would fit a device without other persistent kernels.
+        limit: u64,
+    },
+    /// There are more streams that must not wait for each other than connections to the device.
+    #[error(
+        "persistent kernels need {wanted} connections to the device and there are {limit}: set CUDA_DEVICE_MAX_CONNECTIONS in the environment (8 if unset, 32 at most), or use fewer readers"
+    )]
+    NoConnection {
+        /// The connections that would do.
+        wanted: usize,
+        /// The connections there are.
+        limit: usize,
+    },
     /// Page-locked memory was requested while the device may still use it.
     #[error("page-locked memory is still in use by the device")]
     Busy,
@@ -145,13 +181,15 @@ impl GpuError {
     }
 
     /// Converts to an error of engine `engine`: an absent GPU is [`EngineError::NoDevice`], a failed allocation
-    /// [`EngineError::Memory`], everything else [`EngineError::Device`].
+    /// [`EngineError::Memory`], no room for persistent kernels [`EngineError::Reader`], everything else
+    /// [`EngineError::Device`].
     #[must_use]
     pub fn into_engine(self, engine: &'static str) -> EngineError {
         let reason = self.to_string();
         match self {
             _ if self.is_absent() => EngineError::NoDevice { engine, device: "GPU", reason },
             Self::OutOfMemory { bytes, .. } => EngineError::Memory { bytes, reason },
+            Self::NoRoom { .. } | Self::NoConnection { .. } => EngineError::Reader { engine, reason },
             _ => EngineError::Device { engine, reason, lost: self.is_lost() },
         }
     }

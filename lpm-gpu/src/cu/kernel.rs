@@ -196,6 +196,19 @@ impl Kernel {
         self.0.raw == other.0.raw
     }
 
+    /// Checks that a block of it may have `threads` threads: registers limit them on some devices.
+    ///
+    /// # Errors
+    /// [`GpuError::Threads`].
+    #[inline]
+    pub fn accepts_threads(&self, threads: u32) -> Result<(), GpuError> {
+        let KernelFacts { threads_block_max: max, registers, .. } = self.0.facts;
+        if threads <= max {
+            return Ok(());
+        }
+        Err(GpuError::Threads { entry: self.0.entry.clone(), wanted: threads, max, registers })
+    }
+
     /// Checks that it takes arguments of this number and these sizes.
     #[inline]
     pub(super) fn accepts(&self, args: &[Arg<'_>]) -> Result<(), GpuError> {

@@ -11,7 +11,7 @@
 //! | ordered work | [`Stream`], [`Event`] | a [`Device`] |
 //! | code and its launch | [`Module`], [`Kernel`], [`Shape`], [`Arg`] | a [`Device`] |
 //! | a batch submitted by one call | [`BatchGraph`] | a [`Device`] |
-//! | a persistent kernel | [`Resident`] | a [`Stream`] |
+//! | a persistent kernel, and its room on the device | [`Resident`], [`ResidentRoom`] | a [`Stream`], a [`Device`] |
 //!
 //! Four rules make it sound:
 //!
@@ -32,9 +32,10 @@
 //! kernel stays within its arrays for the count it is given.
 
 // Files that the table above lacks: `driver` has the driver's functions; `probe` checks that they can be called;
-// `error` has the error type; `ptx` has the text of the kernels; `reclaim` frees memory when its last use is done;
+// `error` has the error type; `connections` is what streams share; `ptx` has the text of the kernels; `reclaim` frees memory when its last use is done;
 // `testing` chooses the driver of a test.
 mod batch_graph;
+mod connections;
 mod device;
 mod driver;
 mod error;
@@ -45,12 +46,14 @@ mod probe;
 mod ptx;
 mod reclaim;
 mod resident;
+mod room;
 mod shared;
 mod stream;
 #[cfg(feature = "testing")]
 pub mod testing;
 
 pub use batch_graph::BatchGraph;
+pub use connections::ask_for_connections;
 pub use device::{Device, Facts};
 pub use error::{DriverVersion, GpuError};
 pub use kernel::{Arg, Kernel, KernelFacts, Module, Shape};
@@ -58,5 +61,6 @@ pub use memory::{DeviceBuffer, DeviceWords, Plain};
 pub use pinned::{HostSide, Pinned};
 pub use probe::{DRIVER_MIN, Probe, probe};
 pub use resident::Resident;
+pub use room::ResidentRoom;
 pub use shared::{Element, Shared};
 pub use stream::{Event, Priority, Stream};

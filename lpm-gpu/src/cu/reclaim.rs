@@ -28,6 +28,7 @@
 
 use super::device::Handle;
 use super::driver::{Driver, NOT_READY, SUCCESS};
+use super::room::Admitted;
 use super::stream::StreamProgress;
 use cudarc::driver::sys;
 use std::ffi::c_void;
@@ -76,6 +77,8 @@ struct BookedStream {
     resident: Option<Vec<u64>>,
     /// Its owner was dropped: it is destroyed once it is idle.
     orphan: bool,
+    /// It must not wait for persistent kernels.
+    first: bool,
 }
 
 impl BookedStream {
@@ -111,6 +114,8 @@ pub(super) type Failed = (&'static str, u32);
 #[derive(Default)]
 pub(super) struct Book {
     lines: Vec<BookedStream>,
+    /// The persistent kernels of all readers, launched or not yet.
+    pub(super) admitted: Admitted,
     graves: Vec<Grave>,
     /// The stream of the pool's allocations and frees; created at first use.
     pool: Option<Handle<sys::CUstream>>,
@@ -134,9 +139,15 @@ impl Book {
         Ok(raw)
     }
 
-    /// Registers a new stream.
-    pub(super) fn opened(&mut self, raw: Handle<sys::CUstream>, progress: &Arc<StreamProgress>) {
-        self.lines.push(BookedStream { raw, progress: Arc::clone(progress), resident: None, orphan: false });
+    /// Registers a new stream, which must not wait for persistent kernels if it is a `first` one.
+    pub(super) fn opened(&mut self, raw: Handle<sys::CUstream>, progress: &Arc<StreamProgress>, first: bool) {
+        let progress = Arc::clone(progress);
+        self.lines.push(BookedStream { raw, progress, resident: None, orphan: false, first });
+    }
+
+    /// Streams that must not wait for persistent kernels.
+    pub(super) fn firsts(&self) -> usize {
+        self.lines.iter().filter(|line| line.first).count()
     }
 
     /// The stream's owner dropped it. With `destroy` it is destroyed once idle, otherwise (on a lost device) never.

@@ -19,7 +19,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(2);
 ///
 /// Streams share the driver's connections to the device (8, or `CUDA_DEVICE_MAX_CONNECTIONS`, at most 32): a stream on
 /// the connection of a resident kernel waits for that kernel. So launch one kernel for many slots rather than one per
-/// slot.
+/// slot. [`ResidentRoom`](super::ResidentRoom) tells whether there is a connection, and room for all its blocks at once.
 pub struct Resident {
     stream: Stream,
     stop: Box<dyn Fn() + Send>,

@@ -76,13 +76,14 @@ impl Stream {
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: takes two out pointers for numbers.
         unsafe { on!(device, cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest)) }?;
-        let priority = if priority == Priority::First { greatest } else { least };
+        let first = priority == Priority::First;
+        let priority = if first { greatest } else { least };
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         let mut raw = std::ptr::null_mut();
         // SAFETY: takes an out pointer for the handle, a flag of that call, and a priority within the range.
         unsafe { on!(device, cuStreamCreateWithPriority(&raw mut raw, flags, priority)) }?;
         let progress = Arc::default();
-        device.stream_opened(Handle(raw), &progress);
+        device.stream_opened(Handle(raw), &progress, first);
         Ok(Self { device: device.clone(), raw: Handle(raw), progress })
     }
 
@@ -183,7 +184,7 @@ impl Stream {
     }
 
     /// Copies `from`, memory of any kind, to `to`, from element `at` on; returns when the copy is done. The driver
-    /// copies through a buffer of its own: for tables and tests, not for batches.
+    /// copies through a buffer of its own, and may wait for a persistent kernel: for measurements and tests.
     ///
     /// # Errors
     /// As [`Self::upload`] and [`Self::finish`].
@@ -232,7 +233,8 @@ impl Stream {
         self.finish(COPY_LIMIT)
     }
 
-    /// Sets words `range` of `words` to `value`.
+    /// Sets words `range` of `words` to `value`, by a kernel of the driver's, which it may load only now and which then waits
+    /// for a persistent kernel: for measurements and tests.
     ///
     /// # Errors
     /// [`GpuError::Range`], [`GpuError::Foreign`], [`GpuError::Call`].
@@ -250,12 +252,13 @@ impl Stream {
     /// Launches `kernel` with `args`. Does not allocate.
     ///
     /// # Errors
-    /// [`GpuError::Kernel`] when the kernel takes other arguments; [`GpuError::Busy`] when another stream uses a
+    /// [`GpuError::Kernel`] when the kernel takes other arguments, [`GpuError::Threads`] fewer threads; [`GpuError::Busy`] when another stream uses a
     /// page-locked argument; [`GpuError::Foreign`], [`GpuError::Call`].
     #[inline]
     pub fn launch(&mut self, kernel: &Kernel, shape: Shape, args: &mut [Arg<'_>]) -> Result<(), GpuError> {
         self.own(kernel.device(), "a kernel")?;
         kernel.accepts(args)?;
+        kernel.accepts_threads(shape.threads)?;
         let number = self.next();
         for arg in args.iter_mut() {
             arg.note(&self.device, &self.progress, number)?;

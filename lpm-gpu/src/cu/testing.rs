@@ -4,7 +4,7 @@
 //! its path before anything looks up `libcuda.so`; because of its SONAME, that name then resolves to the mock in this
 //! process. `LPM_GPU=real` uses the real driver instead.
 
-use super::{Device, probe};
+use super::{Device, connections, probe};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
@@ -95,6 +95,9 @@ impl Drop for Exclusive {
             mock.set_delay_us(0);
             mock.set_stalled(0);
             mock.set_no_pools(0);
+            mock.set_devices(1);
+            mock.set_threads_block_max(u32::MAX);
+            connections::set(MOCK_CONNECTIONS);
             if std::thread::panicking() {
                 mock.reset_device(0); // state left by this test must not fail the next one
             }
@@ -113,8 +116,12 @@ fn load() -> Result<TestDriver, String> {
     if library.is_null() {
         return Err(format!("{} cannot be loaded", path.display()));
     }
+    connections::set(MOCK_CONNECTIONS);
     Ok(TestDriver::Mock(Mock { loaded: () }))
 }
+
+/// Streams of the mock share no connection.
+const MOCK_CONNECTIONS: usize = usize::MAX;
 
 /// The path of the mock: beside the test binary (`target/*/deps`), or in `deps` beside any other.
 #[must_use]
@@ -171,6 +178,12 @@ controls! {
     reset_device(index: i32) -> u32 = c"cuDevicePrimaryCtxReset_v2";
     /// Sets random delays of up to `max` microseconds before operations of a stream.
     set_delay_us(max: u32) = c"mockcuda_set_delay_us";
+    /// The driver finds that many devices.
+    set_devices(devices: u32) = c"mockcuda_set_devices";
+    /// Blocks of a kernel have at most that many threads, as if registers allowed no more.
+    set_threads_block_max(threads: u32) = c"mockcuda_set_threads_block_max";
+    /// Copies between the device and pageable memory so far.
+    pageable_copies() -> u64 = c"mockcuda_pageable_copies";
     /// While not 0, the device has no memory pools.
     set_no_pools(on: u32) = c"mockcuda_set_no_pools";
     /// Device memory that is allocated, bytes.
@@ -187,6 +200,11 @@ controls! {
 }
 
 impl Mock {
+    /// Makes readers share that many connections to the device, as those of a real driver do; until [`Exclusive`] is dropped.
+    pub fn set_connections(self, connections: usize) {
+        connections::set(connections);
+    }
+
     /// Call `index` of the function `name` (from 0, counted from now on) returns `code`, once. Unlike a call's number
     /// among all calls, this is the same call in every run, however often a stream is polled in between.
     pub fn fail_call(self, name: &str, index: u64, code: u32) {

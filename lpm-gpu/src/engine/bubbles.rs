@@ -1,9 +1,11 @@
 //! The update stream: steps are run on the device in order, while lookups go on in other streams (section 3.2).
 
 use super::gpu::Gpu;
-use super::tables::DeviceTable;
-use crate::cu::{Arg, DeviceBuffer, GpuError, HostSide, Kernel, Pinned, Plain, Priority, Shape, Stream};
-use crate::host::{PrefixOp, Step, Write};
+use super::tables::{DeviceTable, TableStaging};
+use crate::cu::{
+    Arg, DeviceBuffer, GpuError, HostSide, Kernel, Pinned, Plain, Priority, ResidentRoom, Shape, Stream,
+};
+use crate::host::{Image, PrefixOp, Step, Write};
 use serde::Serialize;
 use std::mem::discriminant;
 use std::time::Duration;
@@ -15,7 +17,7 @@ const STAGED: usize = 1 << 16;
 const WRITE_THREADS: u32 = 128;
 const WRITE_BLOCKS_MAX: u32 = 32;
 
-/// Threads of the one block that runs operations in order.
+/// Threads of the one block that runs operations in order, unless registers allow only fewer.
 const OPS_THREADS: u32 = 1024;
 
 /// How long the steps of one copy may take before the device is given up.
@@ -49,8 +51,9 @@ impl<T: Plain> Staging<T> {
 
 /// The update stream.
 pub(super) struct Bubbles {
-    /// The stream; rebuilt tables go up on it too.
-    pub(super) stream: Stream,
+    /// Rebuilt tables go up on it, too.
+    stream: Stream,
+    tables: TableStaging,
     write_words: Kernel,
     writes: Staging<Write>,
     /// Made for tables whose updates are operations.
@@ -62,13 +65,27 @@ pub(super) struct Bubbles {
 impl Bubbles {
     /// The stream, with operations when `with_ops`.
     pub(super) fn new(gpu: &Gpu, with_ops: bool) -> Result<Self, GpuError> {
+        let stream = Stream::new(&gpu.device, Priority::First)?;
         Ok(Self {
-            stream: Stream::new(&gpu.device, Priority::First)?,
+            tables: TableStaging::new(&gpu.device, &stream)?,
+            stream,
             write_words: gpu.kernel("gamt", "write_words")?,
             writes: Staging::new(gpu)?,
             ops: if with_ops { Some(Staging::new(gpu)?) } else { None },
             done: DeviceWork::default(),
         })
+    }
+
+    /// Writes `image` into `table`, which has room for it and is not in service. Returns when it is there.
+    pub(super) fn write_table(&mut self, table: &mut DeviceTable, image: &Image<'_>) -> Result<(), GpuError> {
+        self.tables.write(&mut self.stream, table, image)
+    }
+
+    /// Room beside persistent kernels for the kernels of updates: the one of writes, and those of operations.
+    pub(super) fn rooms(&self, ops: &[Option<&Kernel>]) -> Result<Vec<ResidentRoom>, GpuError> {
+        let ops = ops.iter().flatten().map(|kernel| (*kernel, ops_threads(kernel)));
+        let kernels = ops.chain([(&self.write_words, WRITE_THREADS)]);
+        kernels.map(|(kernel, threads)| ResidentRoom::for_one_block(kernel, threads)).collect()
     }
 
     /// Runs `steps` on `table` in order, each finished before the next starts, and returns when the last one is. `ops` is the kernel
@@ -132,7 +149,7 @@ impl Bubbles {
             done.update_launches += 1;
             stream.launch(
                 kernel,
-                Shape::new(1, OPS_THREADS),
+                Shape::new(1, ops_threads(kernel)),
                 &mut [
                     Arg::buffer(&table.words),
                     Arg::buffer(&table.header),
@@ -142,6 +159,11 @@ impl Bubbles {
             )
         })
     }
+}
+
+/// Threads of the block that runs operations; a multiple of a warp.
+fn ops_threads(kernel: &Kernel) -> u32 {
+    OPS_THREADS.min(kernel.facts().threads_block_max & !31).max(32)
 }
 
 /// Copies `parts` through `stage`, as much as fits at a time, and calls `launch` for each piece of a part in order; returns when

@@ -57,7 +57,7 @@ pub(super) fn plan(
     target_us: u64,
 ) -> Result<LaunchPlan, EngineError> {
     let host = HostTables::new(name, params)?;
-    let gpu = Gpu::open(name).map_err(|error| error.into_engine(name))?;
+    let gpu = Gpu::open(name, params.device).map_err(|error| error.into_engine(name))?;
     let mut engine = GpuEngine::assemble(name, params.clone(), host, gpu, plan)?;
     let mut rib = Rib::new();
     rib.tell(&Routes { v4: routes(ROUTES_V4), v6: routes(ROUTES_V6) });

@@ -153,7 +153,7 @@ impl FreedRig {
             v4: Box::new(WatchedTable { table: tables.v4, watch: v4, mock }),
             v6: Box::new(WatchedTable { table: tables.v6, watch: v6, mock }),
         };
-        let gpu = crate::engine::Gpu::open(GAMT).unwrap();
+        let gpu = crate::engine::Gpu::open(GAMT, 0).unwrap();
         let plan = LaunchPlan::new(&params, gpu.device.facts().multiprocessors);
         let engine = GpuEngine::assemble(GAMT, params, host, gpu, plan).unwrap();
         Some(Self { engine, rib: Rib::new(), watches, mock })

@@ -78,9 +78,14 @@ pub(super) struct Gpu {
 }
 
 impl Gpu {
-    /// Opens the first device.
-    pub(super) fn open(engine: &'static str) -> Result<Self, GpuError> {
-        Ok(Self { engine, device: Device::open(0)?, modules: Mutex::default(), kernels: Mutex::default() })
+    /// Opens device `index`.
+    pub(super) fn open(engine: &'static str, index: u32) -> Result<Self, GpuError> {
+        Ok(Self {
+            engine,
+            device: Device::open(index)?,
+            modules: Mutex::default(),
+            kernels: Mutex::default(),
+        })
     }
 
     /// The kernel `entry` of `module`, loaded once. For the control thread: loading takes its time.

@@ -72,18 +72,24 @@ impl<K: DeviceKey> BatchLane<K> {
         Ok(())
     }
 
-    /// Looks up the first `count` keys that were written, at least one, in `table`.
+    /// Looks up the first `count` keys that were written, at least one, in `table`. `on`: the stream that the batch runs on, and the
+    /// event that completes with it, unless a kernel that stays has the batch.
     #[inline]
     pub(super) fn launch(
         &mut self,
-        stream: &mut Stream,
-        event: &mut Event,
+        on: Option<(&mut Stream, &mut Event)>,
         table: &DeviceTable,
         plan: &LaunchPlan,
         count: u32,
     ) -> Result<(), GpuError> {
         let shape = plan.shape(count, K::A_THREAD_LOG2);
         let whole = 0..count as usize;
+        let Some((stream, event)) = on else {
+            return match self {
+                Self::Persistent(row) => row.ring(table, count),
+                _ => Err(GpuError::Foreign("a batch without a stream")),
+            };
+        };
         match self {
             Self::Copy { keys, raw, device_keys, device_raw } => {
                 stream.upload(device_keys, 0, keys, whole.clone())?;
@@ -119,17 +125,13 @@ impl<K: DeviceKey> BatchLane<K> {
         stream.record(event)
     }
 
-    /// Whether batches go to a kernel that stays, and nothing is enqueued on streams.
-    pub(super) const fn rings(&self) -> bool {
-        matches!(self, Self::Persistent(_))
-    }
-
     /// Whether the batch is over.
     #[inline]
-    pub(super) fn is_over(&mut self, event: &Event) -> Result<bool, GpuError> {
-        match self {
-            Self::Persistent(row) => row.is_over(),
-            _ => event.has_come(),
+    pub(super) fn is_over(&mut self, event: Option<&Event>) -> Result<bool, GpuError> {
+        match (self, event) {
+            (Self::Persistent(row), _) => row.is_over(),
+            (_, Some(event)) => event.has_come(),
+            (_, None) => Err(GpuError::Foreign("a batch without an event")),
         }
     }
 

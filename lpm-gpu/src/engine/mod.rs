@@ -40,7 +40,7 @@ mod side;
 mod slot;
 mod tables;
 
-use crate::cu::{GpuError, Kernel};
+use crate::cu::{GpuError, Kernel, ResidentRoom};
 use crate::gale::{GaleOptions, GaleTable};
 use crate::gamt::{GamtOptions, GamtTable};
 use crate::host::{HostTable, KernelNames};
@@ -68,6 +68,8 @@ pub const GALE: &str = "gale";
 pub const SAIL: &str = "sail-gpu";
 /// What writer and readers share.
 struct EngineShared {
+    /// Where kernels stay: room for those of updates beside them.
+    _update_rooms: Vec<ResidentRoom>,
     gpu: Gpu,
     plan: LaunchPlan,
     persistent: PersistentKernels,
@@ -125,7 +127,7 @@ impl GpuEngine {
     pub fn new(name: &'static str, options: &EngineOptions) -> Result<Self, EngineError> {
         let params = GpuParams::from_options(options)?;
         let host = HostTables::new(name, &params)?;
-        let gpu = Gpu::open(name).map_err(|error| error.into_engine(name))?;
+        let gpu = Gpu::open(name, params.device).map_err(|error| error.into_engine(name))?;
         let mut plan = LaunchPlan::new(&params, gpu.device.facts().multiprocessors);
         if plan.mode == Mode::Persistent && !gpu.device.facts().memory_pools {
             return Err(EngineError::Parameter {
@@ -153,13 +155,18 @@ impl GpuEngine {
     ) -> Result<Self, EngineError> {
         let (names_v4, names_v6) = (host.v4.kernels(), host.v6.kernels());
         let with_ops = names_v4.ops.is_some() || names_v6.ops.is_some();
+        check_threads(&gpu, &plan, &params, &[names_v4, names_v6])?;
         let mut bubbles = Bubbles::new(&gpu, with_ops).map_err(|error| gpu.fault(error))?;
         let persistent = persistent_kernels(&gpu, &plan, &names_v4, &names_v6)?;
         let limits = |others_bytes| Limits { table_bytes_max: params.gamt.table_bytes_max, others_bytes };
-        let stream = &mut bubbles.stream;
-        let v4 = Side::new(&gpu, stream, host.v4, params.frozen, limits(0))?;
-        let v6 = Side::new(&gpu, stream, host.v6, params.frozen, limits(v4.current.bytes()))?;
+        let v4 = Side::new(&gpu, &mut bubbles, host.v4, params.frozen, limits(0))?;
+        let v6 = Side::new(&gpu, &mut bubbles, host.v6, params.frozen, limits(v4.current.bytes()))?;
+        let update_rooms = match plan.mode {
+            Mode::Persistent => bubbles.rooms(&[v4.ops.as_ref(), v6.ops.as_ref()]),
+            Mode::Copy | Mode::Graph | Mode::Mapped => Ok(Vec::new()),
+        };
         let shared = EngineShared {
+            _update_rooms: update_rooms.map_err(|error| gpu.fault(error))?,
             plan,
             persistent,
             grace: Arc::default(),
@@ -295,6 +302,27 @@ impl GpuEngine {
         };
         Details::of(&figures).and(self.v4.host.details()).and(self.v6.host.details())
     }
+}
+
+/// Refuses blocks of more threads than the device runs of a lookup kernel.
+fn check_threads(
+    gpu: &Gpu,
+    plan: &LaunchPlan,
+    params: &GpuParams,
+    names: &[KernelNames],
+) -> Result<(), EngineError> {
+    for names in names {
+        let entry = if params.frozen { names.frozen } else { names.live };
+        let kernel = gpu.kernel(names.module, entry).map_err(|error| gpu.fault(error))?;
+        if kernel.accepts_threads(plan.threads).is_err() {
+            return Err(EngineError::Parameter {
+                parameter: "threads",
+                value: plan.threads.to_string(),
+                wanted: "fewer threads: a block of this engine's kernels has too few registers for so many on this device",
+            });
+        }
+    }
+    Ok(())
 }
 
 /// The kernels that stay on the device, when the mode wants them.

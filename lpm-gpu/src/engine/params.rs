@@ -9,6 +9,9 @@ use std::time::Duration;
 /// Most streams a reader uses: as many as the paper tried (section 5.4.4).
 pub const STREAMS_MAX: u16 = 24;
 
+/// The largest number of a device, beyond what a driver counts.
+const DEVICE_MAX: u32 = 1023;
+
 /// How a batch reaches the device and its answers come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -35,6 +38,8 @@ impl Mode {
 /// Parameters of a GPU engine. Fields that are `None` are chosen by the engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuParams {
+    /// The device, as the driver counts those that it shows to this process.
+    pub device: u32,
     /// How the IPv4 table is made, if it is GAMT's, and what it shares with others.
     pub gamt: GamtOptions,
     /// Levels of the IPv6 trie, 8..=30.
@@ -56,7 +61,7 @@ pub struct GpuParams {
 }
 
 /// The names, for messages.
-const KNOWN: &str = "the parameters are layout, next-hops, levels, levels6, transaction-bytes, headroom, streams, mode, blocks, \
+const KNOWN: &str = "the parameters are device, layout, next-hops, levels, levels6, transaction-bytes, headroom, streams, mode, blocks, \
                      threads, latency-target-us and frozen";
 
 impl GpuParams {
@@ -76,6 +81,10 @@ impl GpuParams {
     fn set(&mut self, parameter: Parameter<'_>) -> Result<(), EngineError> {
         let gamt = &mut self.gamt;
         match parameter.name {
+            "device" => {
+                let wanted = "wanted the number of a device, from 0 on";
+                self.device = parameter.within("device", &(0..=DEVICE_MAX), wanted)?;
+            }
             "layout" => {
                 let known = [(Layout::Flat, "flat"), (Layout::Paper, "paper")];
                 gamt.layout = choice(parameter, "layout", "wanted flat or paper", &known)?;
@@ -157,6 +166,7 @@ mod tests {
 
     #[test]
     fn every_parameter_is_read() {
+        assert_eq!(with("device", "3").unwrap().device, 3);
         assert_eq!(with("layout", "paper").unwrap().gamt.layout, Layout::Paper);
         assert_eq!(with("next-hops", "apart").unwrap().gamt.next_hops, NextHops::Apart);
         assert_eq!(with("levels", "6").unwrap().gamt.levels, Some(6));
@@ -178,6 +188,8 @@ mod tests {
     #[test]
     fn what_is_out_of_range_or_unknown_is_refused_by_name() {
         for (name, value) in [
+            ("device", "-1"),
+            ("device", "1024"),
             ("layout", "tall"),
             ("next-hops", ""),
             ("levels", "3"),

@@ -33,6 +33,7 @@ const PART_MIN: usize = 16 << 10;
 pub(super) struct GpuReader {
     // In the order in which they have to go: slots end persistent kernels, streams what they ran on.
     slots: Vec<Slot>,
+    /// None where kernels that stay have all batches: each stream takes a share of the connections to the device.
     streams: Vec<Stream>,
     /// The stream of each slot.
     stream_of: Vec<u8>,
@@ -59,19 +60,18 @@ impl GpuReader {
         // A batch is counted in 32 bits on its way; grids and copies of that size are out of reach anyway.
         let batch_max = batch_max.clamp(1, 1 << 30);
         let device: &Device = &shared.gpu.device;
-        // A kernel that stays has a stream of its own, and its batches need none: one, for the rest of a slot.
-        let streams = if plan.mode == Mode::Persistent { 1 } else { plan.streams.min(slot_count) };
+        let streams = if plan.mode == Mode::Persistent { 0 } else { plan.streams.min(slot_count) };
         let streams =
             (0..streams).map(|_| Stream::new(device, Priority::Usual)).collect::<Result<Vec<_>, _>>()?;
-        let stream_of: Vec<u8> = (0..streams.len())
+        let stream_of: Vec<u8> = (0..streams.len().max(1))
             .cycle()
             .take(slot_count.into())
             .map(|stream| u8::try_from(stream).unwrap_or(0))
             .collect();
         let copies = (answers.0.reads_keys(), answers.1.reads_keys());
-        let residences = Residences::new(device, &plan, &shared.persistent, slot_count, batch_max)?;
+        let residences = Residences::new(&plan, &shared.persistent, slot_count, batch_max)?;
         let make = |(row, stream): (usize, &u8)| {
-            let stream = &streams[usize::from(*stream)];
+            let stream = streams.get(usize::from(*stream));
             Slot::new(device, stream, &plan, (&residences, row), batch_max, copies)
         };
         let slots = stream_of.iter().enumerate().map(make).collect::<Result<Vec<_>, _>>()?;
@@ -117,7 +117,7 @@ impl GpuReader {
             Family::V4 => self.shared.v4.load_full(),
             Family::V6 => self.shared.v6.load_full(),
         };
-        let stream = &mut self.streams[usize::from(self.stream_of[at])];
+        let stream = self.streams.get_mut(usize::from(self.stream_of[at]));
         slot.launch(keys.family(), stream, &self.plan, table)
     }
 
@@ -225,7 +225,7 @@ impl GpuReader {
         };
         // Two parts a stream, so that a copy can begin when the one before ends. Both are powers of two or nearly so: no
         // division.
-        let share = keys.len() >> (1 + self.streams.len().ilog2());
+        let share = keys.len() >> (1 + self.streams.len().max(1).ilog2());
         share.max(PART_MIN).min(batch).min(self.batch_max)
     }
 }

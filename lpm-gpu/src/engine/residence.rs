@@ -8,15 +8,15 @@ use super::doorbell::{BatchNumber, Doorbells, Request};
 use super::gpu::LaunchPlan;
 use super::lane::DeviceKey;
 use super::tables::DeviceTable;
-use crate::cu::{Arg, Device, GpuError, Kernel, Priority, Resident, Shape, Shared, Stream};
+use crate::cu::{Arg, GpuError, Kernel, Priority, Resident, ResidentRoom, Shape, Shared, Stream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Blocks that serve a slot unless there is no room for them: 1,024 threads, a batch of 4 Ki IPv4 keys in one round.
 const PARTS: u32 = 4;
 
-/// The share of the device that the kernels of one reader and family may fill, as a shift: all of their blocks must be there at
-/// once, beside those of the other family, of other readers, and the write kernel.
+/// The share of the device that the kernel of one reader and family may fill, as a shift. What all readers take together is
+/// [`ResidentRoom`]'s to know.
 const SHARE_LOG2: u32 = 2;
 
 /// Polls between two questions whether the kernel still runs: a poll is a load, the question a call.
@@ -33,7 +33,9 @@ pub(super) struct Residence<K: DeviceKey> {
     raw: Shared<u32>,
     /// Keys from one slot's first to the next one's.
     pitch: usize,
+    // In this order: the kernel ends before its room is another's.
     state: Mutex<ResidentState>,
+    _room: ResidentRoom,
 }
 
 /// Whether the kernel is there yet. It is launched with the first batch, so that a family that is never asked for takes no room
@@ -45,18 +47,21 @@ enum ResidentState {
 }
 
 impl<K: DeviceKey> Residence<K> {
-    /// Memory for `slots` slots of `batch_max` keys, and `kernel` to be launched.
+    /// Memory and room for `slots` slots of `batch_max` keys, and `kernel` to be launched. `families`: how many such kernels the
+    /// reader still wants, with this one.
     pub(super) fn new(
-        device: &Device,
         plan: &LaunchPlan,
         kernel: &Kernel,
+        families: u32,
         slots: u16,
         batch_max: usize,
     ) -> Result<Self, GpuError> {
+        let device = kernel.device();
         let blocks_max = kernel.blocks_multiprocessor_max(plan.threads)? * device.facts().multiprocessors;
-        let room = blocks_max >> SHARE_LOG2;
         let rows = u32::from(slots.max(1));
-        let parts = (room / rows).clamp(1, PARTS).min(plan.blocks);
+        let parts = ((blocks_max >> SHARE_LOG2) / rows).clamp(1, PARTS).min(plan.blocks);
+        let room = ResidentRoom::for_rows(kernel, plan.threads, rows, parts, families)?;
+        let parts = room.parts();
         let pitch = batch_max.next_multiple_of(4); // kernels load 16 bytes at a time
         let count = rows as usize;
         Ok(Self {
@@ -72,6 +77,7 @@ impl<K: DeviceKey> Residence<K> {
             raw: Shared::new(device, pitch * count)?,
             pitch,
             state: Mutex::new(ResidentState::Waiting(Some(Stream::new(device, Priority::Usual)?))),
+            _room: room,
         })
     }
 

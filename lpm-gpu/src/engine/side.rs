@@ -2,8 +2,8 @@
 
 use super::bubbles::Bubbles;
 use super::gpu::Gpu;
-use super::tables::{self, DeviceTable, Spares, table_bytes};
-use crate::cu::{Kernel, Stream};
+use super::tables::{DeviceTable, Spares, table_bytes};
+use crate::cu::Kernel;
 use crate::host::{Due, HEADER_WORDS, HostTable, KernelNames, Step};
 use arc_swap::ArcSwap;
 use fib::{Change, EngineError, Key, Rib, RibTable};
@@ -46,7 +46,8 @@ pub(super) struct Side<K: Key> {
     /// The table in service.
     pub(super) current: Arc<DeviceTable>,
     spares: Spares,
-    ops: Option<Kernel>,
+    /// The kernel of operations, for tables that are updated by them.
+    pub(super) ops: Option<Kernel>,
     /// The host's table was built anew and its image is not in service: steps would not fit what is.
     stale: bool,
     /// Tables in service are not written.
@@ -62,7 +63,7 @@ impl<K: Key> Side<K> {
     /// Puts the table `host` on the device.
     pub(super) fn new(
         gpu: &Gpu,
-        stream: &mut Stream,
+        bubbles: &mut Bubbles,
         host: Box<dyn HostTable<K>>,
         frozen: bool,
         limits: Limits,
@@ -78,7 +79,7 @@ impl<K: Key> Side<K> {
         limits.check(image.words)?;
         let kernel = lookup_kernel(gpu, &names, frozen)?;
         let mut current = spares.reserve(gpu, image.words, kernel, u64::MAX)?;
-        tables::write(stream, &mut current, &image).map_err(|error| gpu.fault(error))?;
+        bubbles.write_table(&mut current, &image).map_err(|error| gpu.fault(error))?;
         drop(image);
         Ok(Self {
             host,
@@ -158,7 +159,7 @@ impl<K: Key> Side<K> {
         let done = match renewed {
             Some(table) => {
                 let image = self.host.image(routes); // with everything that is in the steps
-                tables::write(&mut bubbles.stream, table, &image)
+                bubbles.write_table(table, &image)
             }
             None => bubbles.run(&self.current, self.ops.as_ref(), &steps),
         };

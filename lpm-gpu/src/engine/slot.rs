@@ -44,31 +44,30 @@ pub(super) struct Residences {
 impl Residences {
     /// For `slots` slots of `batch_max` keys.
     pub(super) fn new(
-        device: &Device,
         plan: &LaunchPlan,
         kernels: &PersistentKernels,
         slots: u16,
         batch_max: usize,
     ) -> Result<Self, GpuError> {
         let (v4, v6) = (kernels.v4.as_ref(), kernels.v6.as_ref());
+        let families = u32::from(v6.is_some());
         Ok(Self {
             v4: v4
-                .map(|kernel| Residence::new(device, plan, kernel, slots, batch_max))
+                .map(|kernel| Residence::new(plan, kernel, 1 + families, slots, batch_max))
                 .transpose()?
                 .map(Arc::new),
-            v6: v6
-                .map(|kernel| Residence::new(device, plan, kernel, slots, batch_max))
-                .transpose()?
-                .map(Arc::new),
+            v6: v6.map(|kernel| Residence::new(plan, kernel, 1, slots, batch_max)).transpose()?.map(Arc::new),
         })
     }
 }
 
 /// A slot.
 pub(super) struct Slot {
+    device: Device,
     lane_v4: BatchLane<u32>,
     lane_v6: BatchLane<u64>,
-    event: Event,
+    /// Completes with the batch; none where kernels that stay have all batches.
+    event: Option<Event>,
     /// Copies of the keys for [`Answers`] that read them; page-locked keys are write-combined.
     keys_v4: Vec<u32>,
     hi: Vec<u64>,
@@ -83,10 +82,10 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Slot `row` of a reader, of `batch_max` keys, whose batches run on `stream`. `copies` says for each family whether answers read keys.
+    /// Slot `row` of a reader, of `batch_max` keys, whose batches run on `stream`, or on kernels that stay. `copies` says for each family whether answers read keys.
     pub(super) fn new(
         device: &Device,
-        stream: &Stream,
+        stream: Option<&Stream>,
         plan: &LaunchPlan,
         (residences, row): (&Residences, usize),
         batch_max: usize,
@@ -96,9 +95,10 @@ impl Slot {
         let row_v4 = residences.v4.as_ref().map(|residence| Row::new(residence, row, batch_max));
         let row_v6 = residences.v6.as_ref().map(|residence| Row::new(residence, row, batch_max));
         Ok(Self {
+            device: device.clone(),
             lane_v4: BatchLane::new(device, plan, row_v4, batch_max)?,
             lane_v6: BatchLane::new(device, plan, row_v6, batch_max)?,
-            event: stream.event(false)?,
+            event: stream.map(|stream| stream.event(false)).transpose()?,
             keys_v4: vec![0; v4],
             hi: vec![0; v6],
             lo: vec![0; v6],
@@ -136,7 +136,7 @@ impl Slot {
             if polls.is_multiple_of(64) {
                 let waited = self.since.get_or_insert_with(Instant::now).elapsed();
                 if waited > STALL_MAX {
-                    return Err(self.event.device().give_up("a batch", STALL_MAX));
+                    return Err(self.device.give_up("a batch", STALL_MAX));
                 }
                 if waited >= limit {
                     if let SlotState::Flying(family) = self.state {
@@ -188,16 +188,17 @@ impl Slot {
     pub(super) fn launch(
         &mut self,
         family: Family,
-        stream: &mut Stream,
+        mut stream: Option<&mut Stream>,
         plan: &LaunchPlan,
         table: Arc<DeviceTable>,
     ) -> Result<(), GpuError> {
         let count = u32::try_from(self.len).unwrap_or(u32::MAX);
         let table = self.table.insert(table);
         self.since = None;
+        let on = stream.as_deref_mut().zip(self.event.as_mut());
         let launched = match family {
-            Family::V4 => self.lane_v4.launch(stream, &mut self.event, table, plan, count),
-            Family::V6 => self.lane_v6.launch(stream, &mut self.event, table, plan, count),
+            Family::V4 => self.lane_v4.launch(on, table, plan, count),
+            Family::V6 => self.lane_v6.launch(on, table, plan, count),
         };
         match launched {
             Ok(()) => {
@@ -213,20 +214,17 @@ impl Slot {
 
     /// After a launch that failed: what was enqueued of it, if anything, is to be over before the slot is used again.
     #[cold]
-    fn withdraw(&mut self, family: Family, stream: &mut Stream) -> Result<(), GpuError> {
-        let rings = match family {
-            Family::V4 => self.lane_v4.rings(),
-            Family::V6 => self.lane_v6.rings(),
-        };
+    fn withdraw(&mut self, family: Family, stream: Option<&mut Stream>) -> Result<(), GpuError> {
         // A kernel that stays gets a batch whole or not at all.
-        if !rings && stream.record(&mut self.event).is_ok() {
-            self.state = SlotState::Abandoned(family);
-            return Ok(());
-        }
-        self.state = SlotState::Free;
-        if !rings {
+        if let Some((stream, event)) = stream.zip(self.event.as_mut()) {
+            if stream.record(event).is_ok() {
+                self.state = SlotState::Abandoned(family);
+                return Ok(());
+            }
+            self.state = SlotState::Free;
             stream.finish(LIMIT)?;
         }
+        self.state = SlotState::Free;
         self.table = None;
         Ok(())
     }
@@ -236,10 +234,10 @@ impl Slot {
     pub(super) fn is_over(&mut self) -> Result<bool, GpuError> {
         match self.state {
             SlotState::Flying(Family::V4) | SlotState::Abandoned(Family::V4) => {
-                self.lane_v4.is_over(&self.event)
+                self.lane_v4.is_over(self.event.as_ref())
             }
             SlotState::Flying(Family::V6) | SlotState::Abandoned(Family::V6) => {
-                self.lane_v6.is_over(&self.event)
+                self.lane_v6.is_over(self.event.as_ref())
             }
             SlotState::Free | SlotState::Ready => Ok(true),
         }

@@ -1,13 +1,18 @@
 //! Tables on the device: the one in service, the second one that a rebuild goes to, and the swap (section 4.3).
 
 use super::gpu::Gpu;
-use crate::cu::{DeviceWords, GpuError, Kernel, Stream};
+use crate::cu::{Device, DeviceWords, Event, GpuError, HostSide, Kernel, Pinned, Stream};
 use crate::host::{HEADER_WORDS, Image};
 use fib::EngineError;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Words copied at a time (4 MB): batches of lookups that share the bus with a rebuild wait for one such piece at most.
 const PIECE_WORDS: usize = 1 << 20;
+
+/// How long a piece, or what is left of a table, may take before the device is given up.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// A table on the device, and the kernel that looks up in it.
 #[derive(Debug)]
@@ -101,16 +106,84 @@ impl Spares {
     }
 }
 
-/// Writes `image` into `table`, which has room for it. Returns when it is there.
-pub(super) fn write(stream: &mut Stream, table: &mut DeviceTable, image: &Image<'_>) -> Result<(), GpuError> {
-    table.used = image.words;
-    stream.fill(&table.words, 0..image.words, 0)?;
-    for (start, run) in &image.runs {
-        let mut at = *start as usize;
-        for piece in run.chunks(PIECE_WORDS) {
-            stream.upload_now(&table.words, at, piece)?;
-            at += piece.len();
-        }
+/// Page-locked memory through which tables go to the device: a piece is filled while the one before is on its way.
+///
+/// Nothing here fills device memory by the driver (`cuMemset`) or copies from pageable memory. Either may wait for a persistent
+/// kernel, that is, for ever: a fill is a kernel of the driver's own, which it loads when it is first used, and a copy from pageable
+/// memory goes through a buffer that other streams share.
+#[derive(Debug)]
+pub(super) struct TableStaging {
+    pieces: [Piece; 2],
+    /// Zeros; never written.
+    zeros: Pinned<u32>,
+}
+
+/// A part of a table on its way.
+#[derive(Debug)]
+struct Piece {
+    words: Pinned<u32>,
+    /// Completes when the device has it.
+    gone: Event,
+}
+
+impl TableStaging {
+    /// For tables that go up on `stream`.
+    pub(super) fn new(device: &Device, stream: &Stream) -> Result<Self, GpuError> {
+        let words = || Pinned::new(device, PIECE_WORDS, HostSide::Writes);
+        let piece = || Ok(Piece { words: words()?, gone: stream.event(false)? });
+        Ok(Self { pieces: [piece()?, piece()?], zeros: words()? })
     }
-    stream.upload_now(&table.header, 0, &image.header)
+
+    /// Writes `image` into `table`, which has room for it. Returns when it is there.
+    pub(super) fn write(
+        &mut self,
+        stream: &mut Stream,
+        table: &mut DeviceTable,
+        image: &Image<'_>,
+    ) -> Result<(), GpuError> {
+        stream.finish(LIMIT)?; // after a write that failed half-way, its pieces are ours again
+        table.used = image.words;
+        let mut at = 0;
+        for (start, run) in &image.runs {
+            let start = *start as usize;
+            self.clear(stream, &table.words, at..start)?;
+            self.copy(stream, &table.words, start, run)?;
+            at = start + run.len();
+        }
+        self.clear(stream, &table.words, at..image.words)?;
+        self.copy(stream, &table.header, 0, &image.header)?;
+        stream.finish(LIMIT)
+    }
+
+    /// Zeros to words `range`.
+    fn clear(
+        &mut self,
+        stream: &mut Stream,
+        words: &DeviceWords,
+        range: Range<usize>,
+    ) -> Result<(), GpuError> {
+        for at in range.clone().step_by(PIECE_WORDS) {
+            stream.upload(words, at, &mut self.zeros, 0..PIECE_WORDS.min(range.end - at))?;
+        }
+        Ok(())
+    }
+
+    /// Copies `run` to `words`, from word `at` on.
+    fn copy(
+        &mut self,
+        stream: &mut Stream,
+        words: &DeviceWords,
+        at: usize,
+        run: &[u32],
+    ) -> Result<(), GpuError> {
+        for (at, part) in (at..).step_by(PIECE_WORDS).zip(run.chunks(PIECE_WORDS)) {
+            let [piece, next] = &mut self.pieces;
+            piece.gone.wait(LIMIT)?;
+            piece.words.slice_mut()?[..part.len()].copy_from_slice(part);
+            stream.upload(words, at, &mut piece.words, 0..part.len())?;
+            stream.record(&mut piece.gone)?;
+            std::mem::swap(piece, next);
+        }
+        Ok(())
+    }
 }

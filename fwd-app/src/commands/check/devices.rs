@@ -148,10 +148,10 @@ pub(super) fn nics(host: &Host) -> Finding {
     Finding::ok(found)
 }
 
-/// The GPU: its driver, device and versions, or why the GPU engines would not start. A host is ready without one.
-pub(super) fn gpu(host: &Host, found: &Result<Facts, GpuError>) -> Finding {
+/// The GPUs: driver, devices and versions, or why the GPU engines would not start. A host is ready without one.
+pub(super) fn gpu(host: &Host, found: &Result<Vec<Facts>, GpuError>) -> Finding {
     let error = match found {
-        Ok(gpu) => return Finding::ok(gpu_text(host, gpu)),
+        Ok(gpus) => return Finding::ok(gpus_text(host, gpus)),
         Err(error) => error,
     };
     let nodes = host.list("dev");
@@ -166,6 +166,15 @@ pub(super) fn gpu(host: &Host, found: &Result<Facts, GpuError>) -> Finding {
     )
 }
 
+/// All devices; of several each with the number that `--engine-arg device=N` takes.
+fn gpus_text(host: &Host, gpus: &[Facts]) -> String {
+    let text = |gpu: &Facts| match gpus.len() {
+        1 => gpu_text(host, gpu),
+        _ => format!("device={}: {}", gpu.index, gpu_text(host, gpu)),
+    };
+    gpus.iter().map(text).collect::<Vec<_>>().join("; ")
+}
+
 fn gpu_text(host: &Host, gpu: &Facts) -> String {
     let kernel_driver = host.read("proc/driver/nvidia/version").unwrap_or_default();
     // NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 ..
@@ -173,13 +182,12 @@ fn gpu_text(host: &Host, gpu: &Facts) -> String {
         kernel_driver.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
     let driver = kernel_driver.map_or_else(|| "driver".to_owned(), |version| format!("driver {version}"));
     let (major, minor) = gpu.capability;
+    let memory =
+        gpu.memory_bytes.map_or_else(String::new, |bytes| format!(", {:.1} GB", in_units(bytes, 1e9)));
+    let l2 = gpu.l2_bytes.map_or_else(String::new, |bytes| format!(", L2 {:.0} MB", in_units(bytes, 1e6)));
     format!(
-        "{}, sm_{major}{minor}, {} multiprocessors, {:.1} GB, L2 {:.0} MB; {driver} for {}",
-        gpu.name,
-        gpu.multiprocessors,
-        in_units(gpu.memory_bytes, 1e9),
-        in_units(gpu.l2_bytes, 1e6),
-        gpu.driver
+        "{}, sm_{major}{minor}, {} multiprocessors{memory}{l2}; {driver} for {}",
+        gpu.name, gpu.multiprocessors, gpu.driver
     )
 }
 
@@ -326,23 +334,28 @@ mod tests {
             "NVRM version: NVIDIA UNIX Kernel Module  550.54.14  Thu Feb 22\n",
         );
         let facts = Facts {
+            index: 0,
             name: "NVIDIA H200".into(),
             capability: (9, 0),
             driver: DriverVersion(12_040),
             multiprocessors: 132,
-            threads_multiprocessor_max: 2048,
-            threads_block_max: 1024,
-            copy_engines: 3,
-            clock_khz: 1_980_000,
-            memory_clock_khz: 3_201_000,
-            memory_bus_bits: 6144,
-            memory_bytes: 150_000_000_000,
-            l2_bytes: 62_914_560,
-            l2_persisting_bytes_max: 0,
+            copy_engines: Some(3),
+            clock_khz: None,
+            memory_clock_khz: None,
+            memory_bus_bits: None,
+            memory_bytes: Some(150_000_000_000),
+            l2_bytes: Some(62_914_560),
+            l2_persisting_bytes_max: None,
             memory_pools: true,
         };
         let wanted =
             "NVIDIA H200, sm_90, 132 multiprocessors, 150.0 GB, L2 63 MB; driver 550.54.14 for CUDA 12.4";
-        assert_eq!(gpu(&tree.host(), &Ok(facts)), Finding::ok(wanted));
+        assert_eq!(gpu(&tree.host(), &Ok(vec![facts.clone()])), Finding::ok(wanted));
+        let second =
+            Facts { index: 1, name: "Another".into(), memory_bytes: None, l2_bytes: None, ..facts.clone() };
+        let both = format!(
+            "device=0: {wanted}; device=1: Another, sm_90, 132 multiprocessors; driver 550.54.14 for CUDA 12.4"
+        );
+        assert_eq!(gpu(&tree.host(), &Ok(vec![facts, second])), Finding::ok(both));
     }
 }

@@ -15,7 +15,7 @@ use crate::report::output::{self, JsonDocument};
 use crate::topology::QueueSpec;
 use clap::Args;
 use fib::host::Host;
-use lpm_gpu::cu::{Device, Facts, GpuError};
+use lpm_gpu::cu::{Device, Facts, GpuError, probe};
 use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -104,8 +104,7 @@ struct CheckReport {
 
 /// Looks, prints, and fails when the host is not ready.
 pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
-    let gpu = Device::open(0).map(|device| device.facts().clone());
-    let report = inspect(&Host::here(), &gpu, args);
+    let report = inspect(&Host::here(), &gpus(), args);
     output::write_to(None, |out| {
         if args.json {
             serde_json::to_writer_pretty(&mut *out, &JsonDocument::new("check", &report))?;
@@ -121,8 +120,24 @@ pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `gpu`: what the driver said of its first device.
-fn inspect(host: &Host, gpu: &Result<Facts, GpuError>, args: &CheckArgs) -> CheckReport {
+/// The devices that GPU engines can use; why there is none, if so.
+fn gpus() -> Result<Vec<Facts>, GpuError> {
+    let mut usable = Vec::new();
+    let mut refused = None;
+    for index in 0..probe()?.devices {
+        match Device::open(index) {
+            Ok(device) => usable.push(device.facts().clone()),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    match refused {
+        Some(error) if usable.is_empty() => Err(error),
+        _ => Ok(usable),
+    }
+}
+
+/// `gpus`: what the driver said of its devices.
+fn inspect(host: &Host, gpus: &Result<Vec<Facts>, GpuError>, args: &CheckArgs) -> CheckReport {
     let (compiled, running) = (dpdk_ffi::version::compiled_text(), dpdk_ffi::version());
     let items = [
         ("cpus", compute::cpus(host, args.config.as_ref())),
@@ -139,7 +154,7 @@ fn inspect(host: &Host, gpu: &Result<Facts, GpuError>, args: &CheckArgs) -> Chec
         ("iommu", devices::iommu(host)),
         ("drivers", devices::drivers(host)),
         ("nics", devices::nics(host)),
-        ("gpu", devices::gpu(host, gpu)),
+        ("gpu", devices::gpu(host, gpus)),
     ];
     let ready = items.iter().all(|(_, finding)| finding.status != Status::Fail);
     CheckReport { ready, items: items.map(|(name, finding)| CheckItem { name, finding }).into() }
@@ -174,7 +189,7 @@ mod tests {
         CheckArgs { routes: 1000, config: None, table_node: None, json: false }
     }
 
-    fn no_gpu() -> Result<Facts, GpuError> {
+    fn no_gpu() -> Result<Vec<Facts>, GpuError> {
         Err(GpuError::NoDriver { tried: "libcuda.so".into() })
     }
 

@@ -132,8 +132,8 @@ impl CeilingsReport {
         let mut text = format!(
             "{name}: capability {}, {driver}, {multiprocessors} multiprocessors, L2 {}, memory {}\n",
             capability(&self.facts),
-            size_text(*l2_bytes),
-            size_text(*memory_bytes)
+            l2_bytes.map_or_else(|| "unknown".to_owned(), size_text),
+            memory_bytes.map_or_else(|| "unknown".to_owned(), size_text)
         );
         let columns: [Column<'_, KernelRow>; 4] = [
             ("entry", |row| row.entry.clone()),

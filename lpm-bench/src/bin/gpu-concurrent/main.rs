@@ -18,6 +18,7 @@ mod run;
 
 use clap::Parser;
 use cycle::Cycle;
+use fib::EngineError;
 use lpm_gpu::cu::GpuError;
 use report::{ConcurrencyReport, Row};
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ const EXAMPLES: &str = "Examples:
   gpu-concurrent                                      gamt in every mode, by 1, 4, 8 and 16 readers
   gpu-concurrent --modes persistent --readers 16 --seconds 10
   gpu-concurrent --engines gale,sail-gpu --modes copy --json concurrent.json
-  CUDA_DEVICE_MAX_CONNECTIONS=32 gpu-concurrent --modes persistent
+  CUDA_DEVICE_MAX_CONNECTIONS=8 gpu-concurrent --modes persistent --readers 2     32 unless it is set
 
 Exit codes: 0 all answers right, 1 a wrong answer or a device that failed, 2 wrong options, 3 no driver or no device.";
 
@@ -68,6 +69,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
+    lpm_gpu::cu::ask_for_connections(); // while there is one thread: it sets an environment variable
     let options = Options::parse();
     if let Err(error) = lpm_gpu::cu::probe() {
         eprintln!("gpu-concurrent: {error}");
@@ -95,8 +97,15 @@ fn run(options: &Options) -> anyhow::Result<bool> {
                 if let Some(at) = failed {
                     // More of the same would wait for the same device again.
                     row.skipped = Some(format!("{at} readers have failed"));
-                } else if let Err(error) = run::run(&mut row, options, &cycle) {
-                    row.error = Some(error.to_string());
+                } else {
+                    match run::run(&mut row, options, &cycle) {
+                        Ok(()) => {}
+                        // Refused before anything ran: so many do not fit, and that was said.
+                        Err(error @ EngineError::Reader { .. }) if row.batches == 0 => {
+                            row.skipped = Some(error.to_string());
+                        }
+                        Err(error) => row.error = Some(error.to_string()),
+                    }
                 }
                 if row.is_failed() && failed.is_none() {
                     failed = Some(readers);
@@ -110,6 +119,5 @@ fn run(options: &Options) -> anyhow::Result<bool> {
 
 /// Memory of the device that is in use, bytes, all processes' together.
 fn used_bytes() -> Result<u64, GpuError> {
-    let device = lpm_gpu::cu::Device::open(0)?;
-    Ok(device.facts().memory_bytes.saturating_sub(device.free_bytes()?))
+    lpm_gpu::cu::Device::open(0)?.used_bytes()
 }

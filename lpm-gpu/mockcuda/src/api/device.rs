@@ -1,21 +1,22 @@
 //! Initialisation, the device and its primary context, names of errors.
 
-use super::module::{THREADS_MAX, THREADS_OF_MULTIPROCESSOR};
 use super::{api, not_served, out};
 use crate::control::control;
 use crate::error::{Answer, INVALID_VALUE, NO_DEVICE, name};
 use crate::state::{driver, set_current};
 use std::ffi::{c_char, c_int, c_uint};
 
-/// The device's name.
-const NAME: &[u8] = b"mockcuda interpreter\0";
+/// The name of a device.
+fn name_of(device: c_int) -> String {
+    match device {
+        0 => "mockcuda interpreter\0".to_owned(),
+        _ => format!("mockcuda interpreter {device}\0"),
+    }
+}
 
 /// Device attributes by their number in `CUdevice_attribute`, with the values of an H200.
 fn attribute(number: u32) -> Answer<u32> {
     Ok(match number {
-        // Threads per block, and per multiprocessor.
-        1 => THREADS_MAX,
-        39 => THREADS_OF_MULTIPROCESSOR,
         // Clock, kHz.
         13 => 1_980_000,
         // Multiprocessors.
@@ -43,7 +44,7 @@ api! {
         if flags != 0 {
             return Err(INVALID_VALUE);
         }
-        if control().no_device {
+        if control().no_device() {
             return Err(NO_DEVICE);
         }
         driver().initialise();
@@ -56,11 +57,11 @@ api! {
         unsafe { out(version, control().driver_version.cast_signed()) }
     }
 
-    /// The number of devices: one, or none.
+    /// The number of devices.
     fn cuDeviceGetCount(count: *mut c_int) {
         driver().check_initialised()?;
         // SAFETY: an out pointer of the caller.
-        unsafe { out(count, c_int::from(!control().no_device)) }
+        unsafe { out(count, control().devices()) }
     }
 
     /// The device number.
@@ -74,7 +75,7 @@ api! {
     fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) {
         driver().check_device(device)?;
         let length = usize::try_from(length).map_err(|_| INVALID_VALUE)?;
-        for (i, byte) in NAME.iter().take(length).enumerate() {
+        for (i, byte) in name_of(device).bytes().take(length).enumerate() {
             // SAFETY: the caller gives room for `length` bytes, and `i` is below it.
             unsafe { out(name.wrapping_add(i), byte.cast_signed()) }?;
         }
@@ -102,19 +103,19 @@ api! {
             return Err(INVALID_VALUE);
         }
         // SAFETY: an out pointer of the caller.
-        unsafe { out(context, driver().retain_primary()) }
+        unsafe { out(context, driver().retain_primary(device)) }
     }
 
     /// Releases the primary context; the last release destroys it.
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
         driver().check_device(device)?;
-        driver().release_primary(false)
+        driver().release_primary(device, false)
     }
 
     /// Destroys the primary context at once, however often it is retained.
     fn cuDevicePrimaryCtxReset_v2(device: c_int) {
         driver().check_device(device)?;
-        driver().release_primary(true)
+        driver().release_primary(device, true)
     }
 
     /// Makes a context current in this thread.

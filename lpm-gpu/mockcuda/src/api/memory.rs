@@ -7,6 +7,7 @@ use crate::memory::MemoryKind;
 use crate::state::{Context, driver};
 use crate::stream::{Copy, End, Operation, lock};
 use std::ffi::{c_uint, c_void};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The longest copy from pageable memory that the driver stages, so that the call returns at once.
 const STAGED_MAX: usize = 64 << 10;
@@ -131,6 +132,7 @@ api! {
             return Err(INVALID_VALUE);
         }
         let pageable = !is_pinned(address_of(from))?;
+        control().pageable_copies.fetch_add(pageable.into(), Relaxed);
         let staged = pageable && bytes <= STAGED_MAX;
         let from = if staged {
             // SAFETY: the caller of the copy promises `bytes` readable bytes.
@@ -151,7 +153,11 @@ api! {
         }
         let to = address_of(to);
         let ticket = stream.submit(Operation::Copy(Copy { to: End::Host(to), from: End::Device(from), bytes }))?;
-        if is_pinned(to)? { Ok(()) } else { stream.wait(ticket, "a copy to the host") }
+        if is_pinned(to)? {
+            return Ok(());
+        }
+        control().pageable_copies.fetch_add(1, Relaxed);
+        stream.wait(ticket, "a copy to the host")
     }
 
     /// Fills memory with a 32-bit word.

@@ -3,7 +3,8 @@
 use super::{api, not_served, out};
 use crate::control::control;
 use crate::error::{
-    Answer, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NO_BINARY, NOT_FOUND, UNSUPPORTED_PTX,
+    Answer, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NO_BINARY, NOT_FOUND, OUT_OF_RESOURCES,
+    UNSUPPORTED_PTX,
 };
 use crate::exec::grid::Launch;
 use crate::ptx::code::PtxKernel;
@@ -15,8 +16,8 @@ use std::sync::Arc;
 
 /// Compute capability of the device, as in `sm_90`.
 const CAPABILITY: u32 = 90;
-pub(super) const THREADS_MAX: u32 = 1024;
-pub(super) const THREADS_OF_MULTIPROCESSOR: u32 = 2048;
+const THREADS_MAX: u32 = 1024;
+const THREADS_OF_MULTIPROCESSOR: u32 = 2048;
 /// Shared memory per block, and per multiprocessor.
 const SHARED_MAX: u32 = 48 << 10;
 const SHARED_OF_MULTIPROCESSOR: u32 = 228 << 10;
@@ -34,6 +35,11 @@ fn driver_for_ptx(version: (u32, u32)) -> u32 {
         (7, minor) => 11_000 + 10 * minor,
         (major, minor) => 12_000 + 10 * minor + 1_000 * (major - 8),
     }
+}
+
+/// The most threads of a block of `kernel`.
+fn threads_max(kernel: &PtxKernel) -> u32 {
+    kernel.threads_max.unwrap_or(THREADS_MAX).min(control().threads_block_max()).min(THREADS_MAX)
 }
 
 /// Loads `text`; the error has a message for the error log.
@@ -106,6 +112,9 @@ impl Launched {
         let fits = (1..=THREADS_MAX).contains(&threads) && kernel.shared_bytes <= SHARED_MAX as usize;
         if !size || !fits {
             return Err(INVALID_VALUE);
+        }
+        if threads > threads_max(&kernel) {
+            return Err(OUT_OF_RESOURCES);
         }
         let mut params = vec![0_u8; kernel.param_bytes];
         for (i, param) in kernel.params.iter().enumerate() {
@@ -191,7 +200,7 @@ api! {
         driver().current()?;
         let kernel = driver().function(function)?;
         let found = match attribute {
-            0 => THREADS_MAX,
+            0 => threads_max(&kernel),
             1 => u32::try_from(kernel.shared_bytes).unwrap_or(u32::MAX),
             3 => 0,
             4 => kernel.registers.min(255),
@@ -208,7 +217,7 @@ api! {
         // A block takes 1 KiB of shared memory beyond what it declares.
         let shared = u32::try_from(kernel.shared_bytes + shared).unwrap_or(SHARED_OF_MULTIPROCESSOR) + 1024;
         let found = match threads {
-            1..=THREADS_MAX => {
+            1.. if threads <= threads_max(&kernel) => {
                 let warps = THREADS_OF_MULTIPROCESSOR / threads.next_multiple_of(32);
                 warps.min(32).min(SHARED_OF_MULTIPROCESSOR / shared)
             }

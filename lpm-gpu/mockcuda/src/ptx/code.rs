@@ -155,4 +155,6 @@ pub(crate) struct PtxKernel {
     pub(crate) param_bytes: usize,
     /// 32-bit registers that the PTX declares and uses.
     pub(crate) registers: u32,
+    /// The most threads of a block, where the PTX says so.
+    pub(crate) threads_max: Option<u32>,
 }

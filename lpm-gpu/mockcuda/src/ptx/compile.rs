@@ -312,6 +312,7 @@ impl<'a> Compiler<'a> {
             shared_bytes: self.shared_bytes,
             param_bytes: self.entry.params.last().map_or(0, |p| p.offset + p.bytes),
             registers,
+            threads_max: self.entry.threads_max,
         })
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct PtxEntry {
     pub(crate) shared: Vec<Variable>,
     /// Registers: prefix or whole name, type, number (0: the name itself is the register).
     pub(crate) registers: Vec<(String, String, u32)>,
+    /// `.maxntid`: the most threads of a block, where it says so.
+    pub(crate) threads_max: Option<u32>,
     pub(crate) body: Vec<Statement>,
 }
 
@@ -207,6 +209,7 @@ impl Parser {
             params: Vec::new(),
             shared: Vec::new(),
             registers: Vec::new(),
+            threads_max: None,
             body: Vec::new(),
         };
         self.expect('(')?;
@@ -215,7 +218,9 @@ impl Parser {
             entry.params.push(param);
             self.accept(',');
         }
-        self.expect('{')?;
+        while !self.accept('{') {
+            self.performance(&mut entry)?;
+        }
         let mut depth = 1_u32;
         while depth > 0 {
             if self.accept('{') {
@@ -227,6 +232,20 @@ impl Parser {
             }
         }
         Ok(entry)
+    }
+
+    /// What an entry says beside its parameters: `.maxntid 1024, 1, 1`.
+    fn performance(&mut self, entry: &mut PtxEntry) -> Result<(), PtxError> {
+        let word = self.word()?;
+        if word != ".maxntid" {
+            return self.error(format!("`{word}` is not known to mockcuda"));
+        }
+        let mut threads = self.size()?;
+        while self.accept(',') {
+            threads = threads.saturating_mul(self.size()?);
+        }
+        entry.threads_max = Some(u32::try_from(threads).unwrap_or(u32::MAX));
+        Ok(())
     }
 
     /// The size in bytes of a type of parameters and variables.
@@ -349,7 +368,7 @@ mod tests {
     #[test]
     fn an_entry_with_all_kinds_of_lines() {
         let text = format!(
-            "{HEAD}.weak .shared .align 8 .b8 outer[488];\n.visible .entry k(\n.param .u32 k_0,\n.param .u64 k_1\n)\n{{\n\
+            "{HEAD}.weak .shared .align 8 .b8 outer[488];\n.visible .entry k(\n.param .u32 k_0,\n.param .u64 k_1\n)\n.maxntid 64, 2, 1\n{{\n\
              .reg .b32 %r<9>;\n.shared .align 8 .u64 s;\n.pragma \"nounroll\";\n@%p1 bra $L1;\n$L1:\n\
              ld.global.v2.u32 {{%r1, %r2}}, [%rd1+-4];\nsetp.eq.s32 %p1, %r1, -1;\n{{ .reg .pred p; @p ret; }}\n}}\n"
         );
@@ -361,6 +380,7 @@ mod tests {
         assert_eq!((entry.shared[0].bytes, entry.shared[0].align), (8, 8));
         let registers = [("%r".into(), ".b32".into(), 9), ("p".into(), ".pred".into(), 0)];
         assert_eq!(entry.registers, registers);
+        assert_eq!(entry.threads_max, Some(128));
         let [
             Statement::Instruction(bra),
             Statement::Label(label),
@@ -373,7 +393,7 @@ mod tests {
         };
         assert_eq!((bra.guard.as_deref(), label.as_str()), (Some("%p1"), "$L1"));
         assert_eq!(load.operands[1], Operand::Address("%rd1".into(), -4));
-        assert_eq!((setp.line, &setp.operands[2]), (16, &Operand::Int(u64::MAX)));
+        assert_eq!((setp.line, &setp.operands[2]), (17, &Operand::Int(u64::MAX)));
     }
 
     #[test]
@@ -385,6 +405,7 @@ mod tests {
             (".visible .entry k(.param .f32 k_0)", "type `.f32` is not known"),
             (".visible .entry k()\n{\n@!%p1 bra $L;\n}", "line 6: "),
             (".visible .entry k()\n{\nret", "expected"),
+            (".visible .entry k()\n.minnctapersm 2\n{\nret;\n}", "`.minnctapersm` is not known"),
             (".target compute_75", "target `compute_75`"),
         ] {
             let error = parse(&format!("{HEAD}{text}")).unwrap_err().to_string();

@@ -1,0 +1,234 @@
+//! Room for persistent kernels: all their blocks must be on the device at once, and their streams must share no connection.
+//!
+//! Every block of a persistent kernel stays, and one that finds no multiprocessor with room waits for ever. So kernels are
+//! admitted before they are launched, over all readers and engines of the process, by what the driver says of each: how many of
+//! its blocks a multiprocessor holds (its occupancy). A block takes one part in so many of a multiprocessor, of whatever
+//! resource is short. A set of kernels fits when one of these holds:
+//!
+//! - the blocks take no more than `1 - s` of the device, where `s` is the share that the largest block takes of a
+//!   multiprocessor: then some multiprocessor always has at least `s` free, so each block finds a place, in any order;
+//! - there are more multiprocessors than blocks, so that one is empty.
+//!
+//! Update kernels come and go, and count as one block that has not come yet ([`ResidentRoom::for_one_block`]).
+
+use super::connections::connections;
+use super::device::Device;
+use super::error::GpuError;
+use super::kernel::Kernel;
+
+/// A multiprocessor in parts that every occupancy divides: the least common multiple of 1 to 32, the most blocks of a
+/// multiprocessor of any device.
+const MULTIPROCESSOR: u64 = 144_403_552_893_600;
+
+/// Kernels that are admitted to a device.
+#[derive(Debug, Default)]
+pub(super) struct Admitted {
+    kernels: Vec<AdmittedKernel>,
+    last_id: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct AdmittedKernel {
+    id: u64,
+    /// What a block takes of a multiprocessor, of [`MULTIPROCESSOR`] parts.
+    share: u64,
+    /// Blocks that stay; 0 for a kernel of which one block comes and goes.
+    blocks: u64,
+}
+
+/// What all kernels take together, and one more.
+struct Sums {
+    /// The largest share of a block.
+    largest: u64,
+    /// What the blocks that stay take.
+    taken: u64,
+    /// Blocks that stay.
+    blocks: u64,
+}
+
+impl Admitted {
+    /// With another kernel, whose blocks take `share`.
+    fn sums(&self, share: u64) -> Sums {
+        let of = |take: fn(&AdmittedKernel) -> u64| self.kernels.iter().map(take);
+        Sums {
+            largest: of(|kernel| kernel.share).fold(share, u64::max),
+            taken: of(|kernel| kernel.share * kernel.blocks).sum(),
+            blocks: of(|kernel| kernel.blocks).sum(),
+        }
+    }
+
+    /// Blocks that fit beside those that are admitted, on `multiprocessors`, of a kernel whose blocks take `share`.
+    fn left(&self, share: u64, multiprocessors: u64) -> u64 {
+        let Sums { largest, taken, blocks } = self.sums(share);
+        let by_share = (multiprocessors * (MULTIPROCESSOR - largest)).saturating_sub(taken) / share;
+        by_share.max(multiprocessors.saturating_sub(blocks + 1))
+    }
+
+    /// Whether a block that takes `share`, and comes and goes, always finds a place.
+    fn is_open_to(&self, share: u64, multiprocessors: u64) -> bool {
+        let Sums { largest, taken, blocks } = self.sums(share);
+        taken <= multiprocessors * (MULTIPROCESSOR - largest) || blocks < multiprocessors
+    }
+
+    fn admit(&mut self, share: u64, blocks: u64) -> u64 {
+        self.last_id += 1;
+        self.kernels.push(AdmittedKernel { id: self.last_id, share, blocks });
+        self.last_id
+    }
+
+    /// Persistent kernels; each has a stream.
+    fn residents(&self) -> usize {
+        self.kernels.iter().filter(|kernel| kernel.blocks > 0).count()
+    }
+}
+
+/// Room on a device for the blocks of a kernel, until it is dropped.
+#[derive(Debug)]
+pub struct ResidentRoom {
+    device: Device,
+    id: u64,
+    parts: u32,
+    threads: u32,
+}
+
+impl ResidentRoom {
+    /// Room for `rows` rows of blocks of `threads`, each of `parts_max` blocks or as many as fit, `rooms` times: the others are
+    /// asked for next, so this one leaves them their share.
+    ///
+    /// # Errors
+    /// [`GpuError::NoRoom`] when one block a row does not fit; [`GpuError::NoConnection`]; [`GpuError::Threads`],
+    /// [`GpuError::Call`].
+    pub fn for_rows(
+        kernel: &Kernel,
+        threads: u32,
+        rows: u32,
+        parts_max: u32,
+        rooms: u32,
+    ) -> Result<Self, GpuError> {
+        let device = kernel.device();
+        let share = share(kernel, threads)?;
+        let multiprocessors = u64::from(device.facts().multiprocessors.max(1));
+        let wanted = u64::from(rows) * u64::from(rooms.max(1));
+        device.with_admitted(|admitted, others| {
+            // One more stream, those of updates, and that of the memory pool.
+            let streams = admitted.residents() + rooms.max(1) as usize + others + 1;
+            if streams > connections() {
+                return Err(GpuError::NoConnection { wanted: streams, limit: connections() });
+            }
+            let left = admitted.left(share, multiprocessors);
+            let parts = (left / wanted.max(1)).min(parts_max.into());
+            if parts == 0 {
+                let limit = Admitted::default().left(share, multiprocessors);
+                return Err(GpuError::NoRoom { wanted, threads, left, limit });
+            }
+            let id = admitted.admit(share, parts * u64::from(rows));
+            let parts = u32::try_from(parts).unwrap_or(parts_max);
+            Ok(Self { device: device.clone(), id, parts, threads })
+        })
+    }
+
+    /// Room in which one block of `threads` of `kernel` always finds a place, for a kernel that comes and goes beside persistent
+    /// ones.
+    ///
+    /// # Errors
+    /// [`GpuError::NoRoom`] when the persistent kernels leave none; [`GpuError::Threads`], [`GpuError::Call`].
+    pub fn for_one_block(kernel: &Kernel, threads: u32) -> Result<Self, GpuError> {
+        let device = kernel.device();
+        let share = share(kernel, threads)?;
+        let multiprocessors = u64::from(device.facts().multiprocessors.max(1));
+        device.with_admitted(|admitted, _| {
+            if !admitted.is_open_to(share, multiprocessors) {
+                let limit = Admitted::default().left(share, multiprocessors);
+                return Err(GpuError::NoRoom { wanted: 1, threads, left: 0, limit });
+            }
+            Ok(Self { device: device.clone(), id: admitted.admit(share, 0), parts: 0, threads })
+        })
+    }
+
+    /// Blocks of a row.
+    #[must_use]
+    pub const fn parts(&self) -> u32 {
+        self.parts
+    }
+
+    /// Threads of a block.
+    #[must_use]
+    pub const fn threads(&self) -> u32 {
+        self.threads
+    }
+}
+
+impl Drop for ResidentRoom {
+    fn drop(&mut self) {
+        let id = self.id;
+        self.device.with_admitted(|admitted, _| admitted.kernels.retain(|kernel| kernel.id != id));
+    }
+}
+
+/// What a block of `threads` of `kernel` takes of a multiprocessor.
+fn share(kernel: &Kernel, threads: u32) -> Result<u64, GpuError> {
+    kernel.accepts_threads(threads)?;
+    // None would be a kernel that cannot be launched; its launch says why.
+    Ok(MULTIPROCESSOR.div_ceil(u64::from(kernel.blocks_multiprocessor_max(threads)?.max(1))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether blocks find a place wherever the others have gone: tries the worst order, which fills multiprocessors evenly.
+    fn places_all(kernels: &[AdmittedKernel], multiprocessors: usize) -> bool {
+        let last = kernels.iter().map(|kernel| kernel.share).max().unwrap_or(0);
+        let mut free = vec![MULTIPROCESSOR; multiprocessors];
+        for kernel in kernels {
+            for _ in 0..kernel.blocks {
+                let Some(most) = free.iter_mut().max() else { return false };
+                if *most < kernel.share {
+                    return false;
+                }
+                *most -= kernel.share;
+            }
+        }
+        free.iter().any(|free| *free >= last)
+    }
+
+    #[test]
+    fn what_is_admitted_finds_places_and_leaves_one_for_the_largest_block() {
+        for multiprocessors in [1, 2, 5, 40, 132] {
+            for occupancies in [[8, 8, 2], [2, 8, 16], [1, 3, 5], [6, 6, 6], [32, 1, 1], [1, 1, 1]] {
+                let mut admitted = Admitted::default();
+                for occupancy in occupancies.into_iter().cycle().take(40) {
+                    let share = MULTIPROCESSOR / occupancy;
+                    // In pieces, as readers come.
+                    let piece = admitted.left(share, multiprocessors).min(7);
+                    if piece == 0 && !admitted.is_open_to(share, multiprocessors) {
+                        continue;
+                    }
+                    admitted.admit(share, piece);
+                    assert!(admitted.is_open_to(share, multiprocessors));
+                    let fits = places_all(&admitted.kernels, usize::try_from(multiprocessors).unwrap());
+                    assert!(fits, "{multiprocessors}: {:?}", admitted.kernels);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_are_summed_over_all_kernels() {
+        let (eighth, half) = (MULTIPROCESSOR / 8, MULTIPROCESSOR / 2);
+        let mut admitted = Admitted::default();
+        assert_eq!(admitted.left(eighth, 132), 132 * 7);
+        let first = admitted.admit(eighth, 924);
+        assert_eq!(admitted.left(eighth, 132), 0);
+        admitted.kernels.retain(|kernel| kernel.id != first);
+        admitted.admit(half, 0); // an update kernel with large blocks
+        assert_eq!(admitted.left(eighth, 132), 132 * 4);
+        admitted.admit(eighth, 500);
+        assert_eq!(admitted.left(eighth, 132), 28);
+        // Blocks that fill a multiprocessor each.
+        let mut large = Admitted::default();
+        assert_eq!(large.left(MULTIPROCESSOR, 40), 39);
+        large.admit(MULTIPROCESSOR, 39);
+        assert_eq!(large.left(MULTIPROCESSOR, 40), 0);
+    }
+}

@@ -1,0 +1,239 @@
+//! What limits a GPU engine on one host and not on another: connections to the device, room for persistent kernels, threads of a
+//! block, several devices, properties that a driver does not tell.
+//!
+//! All of it is the mock's to vary, and all tests take the mock for themselves.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod common;
+
+use common::{Parameters, draw_keys, engine, random_rib, right};
+use fib::oracle::OraclePair;
+use fib::random::Seeded;
+use fib::{EngineError, EngineReader, EngineWriter, IpPrefix, KeyBuffer, NextHopId, Prefix, Rib};
+use lpm_gpu::cu::testing;
+use lpm_gpu::cu::{Arg, Device, DeviceBuffer, DeviceWords, GpuError, Module, Priority, Shape, Stream};
+
+/// An engine with a table.
+struct LoadedEngine {
+    writer: Box<dyn EngineWriter>,
+    rib: Rib,
+    dice: Seeded,
+}
+
+impl LoadedEngine {
+    fn new(name: &str, parameters: Parameters<'_>) -> Self {
+        let mut dice = Seeded::new(0, 5);
+        let mut writer = engine(name, parameters).unwrap();
+        let mut rib = random_rib(300, &mut dice);
+        rib.commit_to(writer.as_mut()).unwrap();
+        Self { writer, rib, dice }
+    }
+
+    fn reader(&self, slots: u16) -> Result<Box<dyn EngineReader>, EngineError> {
+        self.writer.reader(slots, 64)
+    }
+
+    /// Why it has no more readers.
+    fn refusal(&self, slots: u16) -> String {
+        match self.reader(slots) {
+            Err(error @ EngineError::Reader { .. }) => error.to_string(),
+            Err(other) => panic!("{other:?}"),
+            Ok(_) => panic!("a reader of {slots} slots was not refused"),
+        }
+    }
+
+    fn check(&mut self, reader: &mut dyn EngineReader) {
+        let oracle = OraclePair::of(&self.rib);
+        for keys in draw_keys(&self.rib, 200, &mut self.dice) {
+            self.check_keys(reader, &keys, &right(&keys, &oracle));
+        }
+    }
+
+    fn check_keys(&self, reader: &mut dyn EngineReader, keys: &KeyBuffer, right: &[NextHopId]) {
+        let mut answers = vec![NextHopId::MAX; keys.len()];
+        reader.lookup(keys.keys(), &mut answers).unwrap();
+        assert!(answers == right);
+    }
+}
+
+const PERSISTENT: (&str, &str) = ("mode", "persistent");
+
+#[test]
+fn readers_beyond_the_connections_to_the_device_are_refused() {
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
+    mock.set_connections(8);
+    let mut loaded = LoadedEngine::new("gamt", &[PERSISTENT, ("threads", "32"), ("blocks", "1")]);
+    // Two kernels a reader, beside the streams of updates and of the memory pool.
+    let mut readers: Vec<_> = (0..3).map(|_| loaded.reader(2).unwrap()).collect();
+    let refusal = loaded.refusal(2);
+    assert_eq!(
+        refusal,
+        "engine gamt can have no more readers: persistent kernels need 10 connections to the device and there are 8: set \
+         CUDA_DEVICE_MAX_CONNECTIONS in the environment (8 if unset, 32 at most), or use fewer readers"
+    );
+    for reader in &mut readers {
+        loaded.check(reader.as_mut());
+    }
+    readers.remove(1);
+    let mut again = loaded.reader(2).unwrap();
+    loaded.check(again.as_mut());
+    loaded.refusal(2);
+    mock.set_connections(32);
+    readers.push(loaded.reader(2).unwrap());
+    // In other modes nothing stays on a connection.
+    mock.set_connections(8);
+    let copies = LoadedEngine::new("gamt", &[("mode", "copy")]);
+    let _readers: Vec<_> = (0..8).map(|_| copies.reader(2).unwrap()).collect();
+}
+
+#[test]
+fn blocks_of_all_readers_fit_the_device_at_once_or_the_reader_is_refused() {
+    let Some((_one, _mock)) = testing::exclusive_mock() else { return };
+    // Two blocks of 1,024 threads fit a multiprocessor of the mock, which has 132: half of it stays free, so 132 blocks may stay.
+    let parameters = [PERSISTENT, ("threads", "1024")];
+    let mut loaded = LoadedEngine::new("gamt", &parameters);
+    let mut first = loaded.reader(16).unwrap(); // 4 blocks a slot, 64 a family
+    let refusal = loaded.refusal(16);
+    assert_eq!(
+        refusal,
+        "engine gamt can have no more readers: the persistent kernels of a reader need 32 blocks of 1024 threads at once, 4 of 132 \
+         are left on this device: use fewer readers, fewer slots or smaller blocks"
+    );
+    let mut second = loaded.reader(2).unwrap(); // one block a slot is what is left
+    loaded.check(first.as_mut());
+    loaded.check(second.as_mut());
+    assert!(loaded.refusal(1).contains("need 2 blocks of 1024 threads at once, 0 of 132"));
+    // Another engine of the process has the same device.
+    let mut other = LoadedEngine::new("gamt", &parameters);
+    assert!(other.refusal(1).contains("0 of 132 are left"));
+    // What a reader had is there again when it has gone, and a refused reader has kept nothing.
+    drop(first);
+    let mut third = other.reader(16).unwrap();
+    other.check(third.as_mut());
+    loaded.check(second.as_mut());
+    drop((second, third));
+    let mut all = loaded.reader(16).unwrap();
+    loaded.check(all.as_mut());
+}
+
+#[test]
+fn blocks_have_no_more_threads_than_registers_allow() {
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
+    mock.set_threads_block_max(512);
+    for mode in ["copy", "graph", "mapped", "persistent"] {
+        match engine("gamt", &[("mode", mode), ("threads", "1024")]).err() {
+            Some(EngineError::Parameter { parameter: "threads", value, .. }) => assert_eq!(value, "1024"),
+            other => panic!("{mode}: {other:?}"),
+        }
+        let mut fits = LoadedEngine::new("gamt", &[("mode", mode), ("threads", "512")]);
+        let mut reader = fits.reader(2).unwrap();
+        fits.check(reader.as_mut());
+    }
+    // The kernel of operations has 1,024 threads where it may.
+    let mut gale = LoadedEngine::new("gale", &[]);
+    gale.rib.set(IpPrefix::V4(Prefix::truncating(0x0a01_0203, 32)), NextHopId::new(9).unwrap());
+    gale.rib.commit_to(gale.writer.as_mut()).unwrap();
+    let mut reader = gale.reader(2).unwrap();
+    gale.check(reader.as_mut());
+    assert!(gale.writer.stats().details.get("device_ops").unwrap() > 0.0);
+    // Whoever launches is told, before the driver is asked.
+    let device = Device::open(0).unwrap();
+    let write = Module::new(&device, "gamt").unwrap().kernel("write_words").unwrap();
+    assert_eq!(write.facts().threads_block_max, 512);
+    let (words, writes) = (
+        DeviceWords::new(&device, 8).unwrap(),
+        DeviceBuffer::<lpm_gpu::host::Write>::new(&device, 8).unwrap(),
+    );
+    let mut stream = Stream::new(&device, Priority::Usual).unwrap();
+    let mut launch = |threads| {
+        let args = &mut [Arg::buffer(&words), Arg::buffer(&writes), Arg::u32(0)];
+        stream.launch(&write, Shape::new(1, threads), args)
+    };
+    assert!(matches!(launch(544), Err(GpuError::Threads { wanted: 544, max: 512, .. })));
+    launch(512).unwrap();
+}
+
+/// The driver's fill kernel and its buffer for pageable memory may wait for a persistent kernel, so no engine uses either.
+#[test]
+fn tables_go_up_without_fills_and_pageable_copies() {
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
+    for (name, mode) in
+        [("gamt", "persistent"), ("gamt", "copy"), ("gale", "persistent"), ("sail-gpu", "persistent")]
+    {
+        let before = mock.pageable_copies();
+        let calls = mock.calls_of(|| {
+            let mut loaded = LoadedEngine::new(name, &[("mode", mode), ("headroom", "0")]);
+            let mut reader = loaded.reader(2).unwrap();
+            loaded.check(reader.as_mut());
+            let more = random_rib(2000, &mut loaded.dice);
+            more.v4.used().for_each(|(prefix, next_hop)| _ = loaded.rib.v4.set(prefix, next_hop));
+            more.v6.used().for_each(|(prefix, next_hop)| _ = loaded.rib.v6.set(prefix, next_hop));
+            loaded.rib.commit_to(loaded.writer.as_mut()).unwrap();
+            assert!(loaded.writer.stats().details.get("swaps").unwrap() > 0.0, "{name}: nothing was rebuilt");
+            loaded.check(reader.as_mut());
+        });
+        assert_eq!(mock.pageable_copies(), before, "{name}, {mode}");
+        let fills = calls.iter().find(|(call, _)| call.starts_with("cuMemset"));
+        assert_eq!(fills, None, "{name}, {mode}");
+    }
+}
+
+#[test]
+fn an_engine_runs_on_the_device_it_is_told() {
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
+    mock.set_devices(2);
+    for (name, mode) in
+        [("gamt", "copy"), ("gamt", "graph"), ("gamt", "mapped"), ("gamt", "persistent"), ("gale", "copy")]
+    {
+        match engine(name, &[("device", "2")]).err() {
+            Some(EngineError::NoDevice { reason, .. }) => {
+                assert_eq!(reason, "there is no device 2, the driver sees 2")
+            }
+            other => panic!("{other:?}"),
+        }
+        let mut first = LoadedEngine::new(name, &[("mode", mode)]);
+        let mut second = LoadedEngine::new(name, &[("mode", mode), ("device", "1")]);
+        let (mut on_first, mut on_second) = (first.reader(2).unwrap(), second.reader(2).unwrap());
+        first.check(on_first.as_mut());
+        second.check(on_second.as_mut());
+        // The end of one device is not that of the other.
+        mock.reset_device(0);
+        assert!(on_first.lookup(fib::Keys::V4(&[1]), &mut [NextHopId::NONE]).is_err(), "{name}, {mode}");
+        second.rib.set(IpPrefix::V4(Prefix::truncating(0x0a01_0203, 30)), NextHopId::new(9).unwrap());
+        second.rib.commit_to(second.writer.as_mut()).unwrap();
+        second.check(on_second.as_mut());
+    }
+    let device = Device::open(1).unwrap();
+    assert_eq!((device.facts().index, device.facts().name.as_str()), (1, "mockcuda interpreter 1"));
+}
+
+/// Of a device's properties only those fail that kernels cannot be launched without.
+#[test]
+fn a_property_that_only_informs_may_be_unknown() {
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
+    let calls = mock.calls_of(|| drop(Device::open(0).unwrap()));
+    let attributes = calls.iter().find(|(name, _)| name == "cuDeviceGetAttribute").unwrap().1;
+    let mut fatal = 0;
+    for index in 0..attributes {
+        mock.fail_call("cuDeviceGetAttribute", index, 1);
+        match Device::open(0) {
+            Ok(device) => {
+                let facts = device.facts();
+                let numbers =
+                    [facts.copy_engines, facts.clock_khz, facts.memory_clock_khz, facts.memory_bus_bits];
+                let sizes = [facts.l2_bytes, facts.l2_persisting_bytes_max];
+                let unknown = numbers.iter().filter(|number| number.is_none()).count()
+                    + sizes.iter().filter(|size| size.is_none()).count();
+                assert_eq!(unknown, 1, "attribute {index}: {facts:?}");
+            }
+            Err(GpuError::Call { call: "cuDeviceGetAttribute", .. }) => fatal += 1,
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(fatal, 4, "capability, in two parts, multiprocessors and memory pools");
+    mock.fail_call("cuDeviceGetName", 0, 1);
+    assert_eq!(Device::open(0).unwrap().facts().name, "device 0, which has no name");
+    mock.fail_call("cuDeviceTotalMem_v2", 0, 1);
+    assert_eq!(Device::open(0).unwrap().facts().memory_bytes, None);
+}
