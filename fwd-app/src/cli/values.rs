@@ -126,6 +126,7 @@ pub(crate) fn queue_tuple(tuple: &str) -> Result<QueueEntry, ValueError> {
 
 /// A port of `--ports`.
 pub(crate) fn port(text: &str) -> Result<PortRef, ValueError> {
+    let text = text.trim();
     if text.is_empty() { Err(ValueError::Port) } else { Ok(PortRef::parse(text)) }
 }
 
@@ -202,7 +203,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, ValueError> {
 /// The value of `--eth-dest`, `PORT,MAC`.
 pub(crate) fn eth_dest(text: &str) -> Result<EthDest, ValueError> {
     let parsed = text.split_once(',').and_then(|(port, mac)| {
-        Some(EthDest { port: self::port(port.trim()).ok()?, mac: mac.trim().parse().ok()? })
+        Some(EthDest { port: self::port(port).ok()?, mac: mac.trim().parse().ok()? })
     });
     parsed.ok_or_else(|| ValueError::EthDest { text: text.to_owned() })
 }

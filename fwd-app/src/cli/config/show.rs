@@ -154,6 +154,7 @@ impl Showing {
     /// The ports with a table: those of `--ports`, or else those that an option names.
     fn devices(&mut self, command: &Command, matches: &ArgMatches, layers: &Layers) -> DeviceNames {
         let listed = if self.has_ports { raw(matches, "ports").unwrap_or_default() } else { Vec::new() };
+        let listed: Vec<_> = listed.iter().map(|port| port.trim().to_owned()).collect();
         // One that is named twice cannot have two tables.
         self.has_ports &= (1..listed.len()).all(|at| !listed[..at].contains(&listed[at]));
         if !self.has_ports {
