@@ -45,7 +45,7 @@ has_config() {
 # reaches BYTES : a ping of so many bytes that must not be fragmented has an answer. What the left host has heard of MTUs it forgets before.
 reaches() {
   ip -n "$left" route flush cache
-  ip netns exec "$left" ping -n -M do -c 2 -W 5 -s "$1" 198.18.2.2 >"$WORK/sized" 2>&1
+  ip netns exec "$left" ping -n -M "do" -c 2 -W 5 -s "$1" 198.18.2.2 >"$WORK/sized" 2>&1
 }
 tap_mtu_is() { ip -n "$router" link show dev edge0 | grep -q "mtu $1 "; }
 leads_to() { ctl route get 203.0.113.200 | grep -q "$1"; }
