@@ -3,6 +3,12 @@
 #
 # FRR has a folder for each namespace, $WORK/SPACE, with a DAEMON.conf for each daemon. FRR's own user must be able to write there.
 
+# need_frr_and_bird : installs both, or skips the script.
+need_frr_and_bird() {
+  (need_all frr bird2) || skip "FRR and bird2 cannot be installed"
+  has vtysh && [ -x /usr/lib/frr/zebra ] && has bird || skip "no FRR or no bird2"
+}
+
 processes=()
 
 # inside SPACE COMMAND.. : starts a program, whose process is then $started.

@@ -24,6 +24,13 @@ skip() {
   exit 0
 }
 
+# need_af_packet, need_taps : skip the script where it cannot be done: ports on interfaces, and TAPs of these.
+need_af_packet() { [ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"; }
+need_taps() {
+  [ -e /dev/net/tun ] || skip "no /dev/net/tun"
+  need_af_packet
+}
+
 # expect CODE COMMAND.. : the exit code must be CODE. Output goes to $WORK/out and $WORK/err.
 expect() {
   local wanted=$1 code=0

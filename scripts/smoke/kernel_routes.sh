@@ -6,7 +6,7 @@
 
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
 has ip || skip "no ip (package iproute2)"
-[ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"
+need_af_packet
 
 space=smoke-kernel-$$
 cleanup() {

@@ -10,10 +10,8 @@
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_frr.sh"
 
-[ -e /dev/net/tun ] || skip "no /dev/net/tun"
-[ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"
-(need_all frr bird2) || skip "FRR and bird2 cannot be installed"
-has vtysh && [ -x /usr/lib/frr/zebra ] && has bird || skip "no FRR or no bird2"
+need_taps
+need_frr_and_bird
 
 ROUTES=${ROUTES:-20000} TAP_PERSIST=${TAP_PERSIST:-yes} LINK_DETECT=${LINK_DETECT:-no}
 RATE_PPS=1000

@@ -6,8 +6,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/_frr.sh"
 
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
-[ -e /dev/net/tun ] || skip "no /dev/net/tun"
-[ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"
+need_taps
 (need_all frr iproute2 ethtool) || skip "FRR cannot be installed"
 has vtysh && [ -x /usr/lib/frr/bfdd ] || skip "no FRR"
 

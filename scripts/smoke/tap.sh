@@ -6,8 +6,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
 
-[ -e /dev/net/tun ] || skip "no /dev/net/tun"
-[ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"
+need_taps
 two_hosts
 kernel=smoke-kernel-$$
 trap 'ip netns del "$kernel" 2>/dev/null; cleanup' EXIT

@@ -5,7 +5,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
 
-[ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"
+need_af_packet
 
 # The hosts of the VRF red are behind red1 and red2, and have the addresses of those of the VRF default behind main1 and main2.
 red_left=smoke-redleft-$$ red_right=smoke-redright-$$ daemons=()
