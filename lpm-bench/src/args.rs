@@ -294,7 +294,7 @@ pub(crate) struct PaperArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Keys of each stream, and of a batch at most [default: gamt 32M, quick 8M; bloomfwd 16M, quick 4M]
+    /// Keys of each stream, and of a batch at most [default: gamt 32M, quick 16M; bloomfwd 16M, quick 4M]
     #[arg(long, value_name = "N[K|M]", value_parser = positive)]
     pub(crate) keys: Option<usize>,
 
@@ -394,7 +394,7 @@ impl PaperArgs {
     /// Keys of each stream.
     pub(crate) fn keys(&self) -> usize {
         let (quick, full) = match self.series {
-            Series::Gamt => (8 << 20, 32 << 20),
+            Series::Gamt => (16 << 20, 32 << 20),
             Series::Bloomfwd => (4 << 20, 16 << 20),
         };
         self.keys.unwrap_or(if self.quick { quick } else { full })

@@ -133,7 +133,7 @@ impl DataSet {
     }
 
     fn read_updates(&mut self, path: &Path) -> Result<(), Fault> {
-        // No peer has the id of an origin: 1 + ORIGIN mod 255 ends at 255, and so do the tables that go with it.
+        // No peer has the id of an origin, which is 255 at most.
         const FIRST_PEER: usize = 256;
         let mut peers: BTreeMap<IpAddr, u32> = BTreeMap::new();
         read_file(path, &mut self.tables.hops, |update, by_origin| {

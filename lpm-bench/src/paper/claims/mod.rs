@@ -7,7 +7,7 @@
 //! - | SECTION | WHAT | NUMBER | UNIT | RULE | why it cannot be made here
 //! ```
 //! FIGURE is the id of the figure that makes it (`fig09`), and WHAT the words by which that figure hands its number in. `PANEL at X` is
-//! where the number stands in the figure, for its mark. A line of two more words after `#` is a comment.
+//! where the number stands in the figure, for its mark. A line that begins with `#` is a comment.
 
 use serde::Serialize;
 use std::borrow::Cow;
@@ -59,7 +59,7 @@ pub(crate) enum Rule {
 }
 
 /// What a number of ours says of the document's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
     /// It is the document's.

@@ -14,7 +14,7 @@ use crate::updates::Player;
 use crate::wanted::ENGINES;
 use fib::traffic::Traffic;
 use fib::{EngineReader, Family, Isa};
-use lpm_bench::stats::Spread;
+use lpm_bench::stats::{Spread, median};
 use lpm_gpu::gamt::strides::{Census, StridePlan};
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
@@ -200,9 +200,10 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let largest = |other: FigureEngine| panel.ratios(GAMT.name, other.name).last().copied();
     figure.ours("GAMT over GALE, random traffic, large batches", largest(GALE));
     figure.ours("GAMT over MAMT, random traffic, large batches", largest(MAMT));
-    let line = panel.line(GAMT.name).into_iter().flat_map(|line| &line.points);
-    let slower = |point: &&Point| panel.at(MAMT.name, point.x).is_some_and(|mamt| mamt > point.y.median);
-    let crossing = line.filter(slower).map(|point| 2.0 * point.x).reduce(f64::max);
+    let points = panel.line(GAMT.name).map_or(&[][..], |line| &line.points);
+    let is_slower = |point: &Point| panel.at(MAMT.name, point.x).is_some_and(|mamt| mamt > point.y.median);
+    let slower = points.iter().rposition(is_slower);
+    let crossing = slower.and_then(|last| points.get(last + 1)).map(|point| point.x);
     figure.ours("batch size below which MAMT is the fastest, IPv4", crossing);
     figure.panels.push(panel);
     figure.note = "End to end: a batch is copied to the device and its answers back.".into();
@@ -239,7 +240,7 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
     figure.ours("GAMT over GALE, each table and traffic, always better", least(&over.concat()));
     for (words, subject) in [("GAMT", GAMT), ("GALE", GALE)] {
         let kept = panel.ratios(&name(subject, &both[0]), &name(subject, &both[1]));
-        let lost = most(&kept).map(|kept| 100.0 * (1.0 - kept));
+        let lost = (!kept.is_empty()).then(|| 100.0 * (1.0 - median(&kept)));
         let words = format!("{words}, lost from table to random traffic");
         figure.ours(&if subject.engine == "gale" { format!("{words} (almost)") } else { words }, lost);
     }
