@@ -258,10 +258,16 @@ pub(crate) struct UpdateArgs {
 /// A paper whose figures there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Series {
-    /// GAMT: figures 9 to 19, tables 1 and 2.
-    Gamt,
+    /// SAIL: bytes on chip and accesses of `SAIL_B`, `SAIL_U`, `SAIL_L` and `SAIL_M`.
+    Sail,
     /// Bloomfwd: figures 1 to 10, tables 4 and 5.
     Bloomfwd,
+    /// GAMT: figures 9 to 19, tables 1 and 2.
+    Gamt,
+    /// The poster of GR, which the GAMT paper calls GALE: table 1.
+    Poster,
+    /// What no paper has: all engines and DPDK's tables on the same keys.
+    Engines,
 }
 
 /// `lpm-bench paper`.
@@ -294,7 +300,7 @@ pub(crate) struct PaperArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Keys of each stream, and of a batch at most [default: gamt 32M, quick 16M; bloomfwd 16M, quick 4M]
+    /// Keys of each stream, and of a batch at most [default: 16M, quick 4M; gamt 32M, quick 16M]
     #[arg(long, value_name = "N[K|M]", value_parser = positive)]
     pub(crate) keys: Option<usize>,
 
@@ -395,7 +401,7 @@ impl PaperArgs {
     pub(crate) fn keys(&self) -> usize {
         let (quick, full) = match self.series {
             Series::Gamt => (16 << 20, 32 << 20),
-            Series::Bloomfwd => (4 << 20, 16 << 20),
+            Series::Bloomfwd | Series::Sail | Series::Poster | Series::Engines => (4 << 20, 16 << 20),
         };
         self.keys.unwrap_or(if self.quick { quick } else { full })
     }

@@ -5,8 +5,8 @@
 //! ```
 //! | module | what lives there |
 //! |---|---|
-//! | `gamt` | the series of the GAMT paper |
-//! | `bloomfwd` | the series of the Bloomfwd paper |
+//! | `sail`, `bloomfwd`, `gamt`, `poster` | the series of each paper |
+//! | `engines` | a series that no paper has: every engine and DPDK's tables |
 //! | `data` | the data sets: routes and updates |
 //! | `claims` | the numbers that the documents state, and how ours are judged |
 //! | `figure` | the data of a figure: series, rows, our numbers for the claims |
@@ -18,10 +18,13 @@ mod bloomfwd;
 mod claims;
 mod data;
 mod drive;
+mod engines;
 mod figure;
 mod gamt;
 mod picture;
+mod poster;
 pub(crate) mod report;
+mod sail;
 
 use crate::args::{PaperArgs, Series};
 use crate::check::Sample;
@@ -30,6 +33,7 @@ use crate::host::{Build, HostFacts};
 use crate::keys::KeySet;
 use crate::tables::RouteSet;
 use claims::Claim;
+use clap::ValueEnum;
 use data::DataSet;
 use fib::Family;
 use fib::output::write_json;
@@ -82,10 +86,18 @@ enum DeviceNeed {
 }
 
 impl Series {
+    /// Its word on the command line.
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
     const fn paper(self) -> &'static Paper {
         match self {
-            Self::Gamt => &gamt::PAPER,
+            Self::Sail => &sail::PAPER,
             Self::Bloomfwd => &bloomfwd::PAPER,
+            Self::Gamt => &gamt::PAPER,
+            Self::Poster => &poster::PAPER,
+            Self::Engines => &engines::PAPER,
         }
     }
 }
@@ -331,11 +343,17 @@ mod tests {
 
     #[test]
     fn every_claim_is_read_once_and_names_a_figure() {
-        for paper in [&gamt::PAPER, &bloomfwd::PAPER] {
+        let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for paper in Series::value_variants().iter().map(|series| series.paper()) {
             let claims = Claim::parse_all(paper.claims).unwrap();
             for (at, claim) in claims.iter().enumerate() {
                 let is_known = |id: &str| paper.known.iter().any(|known| known.id == id);
                 assert!(claim.figure.is_none_or(is_known), "{claim:?}");
+                if let Some((file, name)) = claim.test {
+                    let text =
+                        std::fs::read_to_string(top.join(file)).unwrap_or_else(|why| panic!("{file}: {why}"));
+                    assert!(text.contains(&format!("fn {name}(")), "{claim:?}");
+                }
                 let same = |other: &&Claim| (other.figure, &other.what) == (claim.figure, &claim.what);
                 assert!(!claims[at + 1..].iter().any(|other| same(&other)), "{claim:?}");
             }

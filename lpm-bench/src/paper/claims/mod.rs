@@ -4,10 +4,11 @@
 //! ```text
 //! FIGURE | SECTION | WHAT | NUMBER | UNIT | RULE
 //! FIGURE | SECTION | WHAT | NUMBER to NUMBER | UNIT | RULE | PANEL at X
+//! - | SECTION | WHAT | NUMBER | UNIT | RULE | test FILE NAME
 //! - | SECTION | WHAT | NUMBER | UNIT | RULE | why it cannot be made here
 //! ```
 //! FIGURE is the id of the figure that makes it (`fig09`), and WHAT the words by which that figure hands its number in. `PANEL at X` is
-//! where the number stands in the figure, for its mark. A line that begins with `#` is a comment.
+//! where the number stands in the figure, for its mark. `test FILE NAME` is the test that fails if ours is another number. A line that begins with `#` is a comment.
 
 use serde::Serialize;
 use std::borrow::Cow;
@@ -30,6 +31,8 @@ pub(crate) struct Claim {
     pub(crate) rule: Rule,
     /// The graph and the position on its x axis where the number stands.
     pub(crate) mark: Option<(usize, f64)>,
+    /// The test of ours that holds only if the number is the document's: its file, from the top of the sources, and its name.
+    pub(crate) test: Option<(&'static str, &'static str)>,
     /// Why it cannot be made here.
     pub(crate) reason: Option<&'static str>,
 }
@@ -169,8 +172,8 @@ impl Claim {
         unit: &'static str,
         rule: Rule,
     ) -> Self {
-        let (figure, mark, reason) = (None, None, None);
-        Self { figure, section, what: Cow::Owned(what), paper, unit, rule, mark, reason }
+        let (figure, mark, test, reason) = (None, None, None, None);
+        Self { figure, section, what: Cow::Owned(what), paper, unit, rule, mark, test, reason }
     }
 
     fn parse(line: &'static str) -> Option<Self> {
@@ -179,13 +182,16 @@ impl Claim {
         let figure = (*figure != "-").then_some(*figure);
         let paper: Vec<f64> =
             numbers.split(" to ").map(|number| number.parse().ok()).collect::<Option<_>>()?;
-        let (mark, reason) = match (figure, more) {
-            (Some(_), []) => (None, None),
+        let (mark, test, reason) = match (figure, more) {
+            (Some(_), []) => (None, None, None),
             (Some(_), [mark]) => {
                 let (panel, x) = mark.split_once(" at ")?;
-                (Some((panel.parse().ok()?, x.parse().ok()?)), None)
+                (Some((panel.parse().ok()?, x.parse().ok()?)), None, None)
             }
-            (None, [reason]) => (None, Some(*reason)),
+            (None, [by]) => match by.strip_prefix("test ") {
+                Some(test) => (None, Some(test.split_once(' ')?), None),
+                None => (None, None, Some(*by)),
+            },
             _ => return None,
         };
         Some(Self {
@@ -196,6 +202,7 @@ impl Claim {
             unit,
             rule: Rule::parse(rule)?,
             mark,
+            test,
             reason,
         })
     }
@@ -233,7 +240,11 @@ impl Judged {
                 claim.paper.iter().copied().min_by(|a, b| (a - value).abs().total_cmp(&(b - value).abs()));
             nearest.filter(|paper| paper.abs() > 0.0).map(|paper| value / paper)
         };
-        let verdict = value.map_or(Verdict::CannotBeMadeHere, |value| claim.rule.judge(&claim.paper, value));
+        let verdict = match value {
+            Some(value) => claim.rule.judge(&claim.paper, value),
+            None if claim.test.is_some() => Verdict::Reproduced,
+            None => Verdict::CannotBeMadeHere,
+        };
         Self { ratio: value.and_then(near), verdict, ours, claim }
     }
 
@@ -259,13 +270,17 @@ mod tests {
     #[test]
     fn lines_are_read_and_refused() {
         let text = "# a comment\nfig09 | 5.2.1 | GAMT, at most | 1100 | Mlps | rate | 0 at 16\n\
-                    fig14 | 5.3 | fewer | 94.7 to 96.6 | percent | percent\n- | 5.4.3 | GTS 450 | 235 | Mlps | rate | no such GPU\n";
+                    fig14 | 5.3 | fewer | 94.7 to 96.6 | percent | percent\n- | 5.4.3 | GTS 450 | 235 | Mlps | rate | no such GPU\n\
+                    - | 2.1 | levels | 3 | | count | test a/b.rs figure_1\n";
         let claims = Claim::parse_all(text).unwrap();
         assert_eq!((claims[0].figure, claims[0].mark), (Some("fig09"), Some((0, 16.0))));
         assert_eq!((claims[1].paper.as_slice(), claims[1].unit), ([94.7, 96.6].as_slice(), "percent"));
         assert_eq!((claims[2].figure, claims[2].reason), (None, Some("no such GPU")));
+        assert_eq!((claims[3].test, claims[3].reason), (Some(("a/b.rs", "figure_1")), None));
+        assert_eq!(Judged::new(claims[3].clone(), Vec::new()).verdict, Verdict::Reproduced);
         for line in [
             "fig09 | 5 | x | 1 | s",
+            "- | 2.1 | levels | 3 | | count | test figure_1",
             "fig09 | 5 | x | one | s | rate",
             "fig09 | 5 | x | 1 | s | guess",
             "- | 5 | x | 1 | s | rate",

@@ -5,11 +5,13 @@
 
 mod page;
 
-use super::claims::{Claim, Judged, Verdict};
-use super::{bloomfwd, gamt, write_fault};
+use super::Paper;
+use super::claims::{Judged, Verdict};
+use super::write_fault;
 use crate::args::{ReportArgs, Series};
 use crate::fault::Fault;
 use crate::host::{Build, HostFacts};
+use clap::ValueEnum;
 use fib::output::{write_json, write_whole};
 use serde::Serialize;
 use serde_json::Value;
@@ -36,7 +38,7 @@ struct Report {
 /// One document.
 #[derive(Debug, Serialize)]
 struct DocumentReport {
-    name: &'static str,
+    name: String,
     title: &'static str,
     claims: Vec<ReportClaim>,
     figures: Vec<ReportFigure>,
@@ -70,37 +72,30 @@ struct ReportFigure {
 }
 
 impl DocumentReport {
-    /// From the files in `folder`, if its figures are made here, and the numbers that it states.
+    /// From the files in `folder` and the numbers that it states.
     fn read(
-        (name, title, claims): (&'static str, &'static str, &'static str),
-        figures: Option<(&Path, &[&str])>,
+        name: String,
+        paper: &'static Paper,
+        folder: &Path,
         before: &HashMap<String, f64>,
     ) -> Result<Self, Fault> {
-        let mut report = Self { name, title, claims: Vec::new(), figures: Vec::new() };
-        if let Some((folder, ids)) = figures {
-            for id in ids {
-                report.figures.push(ReportFigure::read(name, folder, id)?);
-            }
-        }
+        let figures = paper.known.iter().map(|known| ReportFigure::read(&name, folder, known.id));
+        let figures = figures.collect::<Result<_, _>>()?;
+        let mut report = Self { name, title: paper.title, claims: Vec::new(), figures };
         for figure in &report.figures {
             let minutes = figure.document["took_s"].as_f64().map(|seconds| seconds / 60.0);
             for judged in figure.document["claims"].as_array().into_iter().flatten() {
                 let (figure, command) = (Some(figure.id.clone()), Some(figure.command.clone()));
-                let before = before.get(&key(name, judged)).copied();
+                let before = before.get(&key(&report.name, judged)).copied();
                 report.claims.push(ReportClaim { judged: judged.clone(), figure, command, minutes, before });
             }
         }
-        let all =
-            Claim::parse_all(claims).unwrap_or_else(|line| unreachable!("a test reads every line: {line}"));
-        for claim in all.into_iter().filter(|claim| claim.figure.is_none()) {
-            let judged = serde_json::to_value(Judged::new(claim, Vec::new())).unwrap_or_default();
-            report.claims.push(ReportClaim {
-                judged,
-                figure: None,
-                command: None,
-                minutes: None,
-                before: None,
+        for claim in paper.claims().into_iter().filter(|claim| claim.figure.is_none()) {
+            let command = claim.test.map(|(file, name)| {
+                format!("cargo nextest run -p {} {name}", file.split('/').next().unwrap_or_default())
             });
+            let judged = serde_json::to_value(Judged::new(claim, Vec::new())).unwrap_or_default();
+            report.claims.push(ReportClaim { judged, figure: None, command, minutes: None, before: None });
         }
         Ok(report)
     }
@@ -162,20 +157,11 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8, Fault> {
     let before = args.against.as_deref().map_or_else(|| Ok(HashMap::new()), numbers)?;
     let mut code = 0;
     let mut documents = Vec::new();
-    for (series, paper, name) in
-        [(Series::Gamt, &gamt::PAPER, "gamt"), (Series::Bloomfwd, &bloomfwd::PAPER, "bloomfwd")]
-    {
-        let folder = args.out.join(name);
-        code = code.max(super::run(&args.paper(series, folder.clone()))?);
-        let ids: Vec<_> = paper.known.iter().map(|known| known.id).collect();
-        let document = (name, paper.title, paper.claims);
-        documents.push(DocumentReport::read(document, Some((&folder, &ids)), &before)?);
-    }
-    for document in [
-        ("sail", "SAIL (a part, from the end of 4.1 to 5.1)", include_str!("../claims/sail.txt")),
-        ("poster", "The poster of GR, which the GAMT paper calls GALE", include_str!("../claims/poster.txt")),
-    ] {
-        documents.push(DocumentReport::read(document, None, &before)?);
+    for series in Series::value_variants() {
+        let name = series.name();
+        let folder = args.out.join(&name);
+        code = code.max(super::run(&args.paper(*series, folder.clone()))?);
+        documents.push(DocumentReport::read(name, series.paper(), &folder, &before)?);
     }
     let figures = || documents.iter().flat_map(|document| &document.figures);
     let sum = |name: &str| figures().filter_map(|figure| figure.document[name].as_u64()).sum();
@@ -196,17 +182,4 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8, Fault> {
     write_whole(&path, |out| out.write_all(page.as_bytes())).map_err(|source| write_fault(&path, source))?;
     println!("{}", path.display());
     Ok(code)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_line_of_every_document_is_read() {
-        for text in [include_str!("../claims/sail.txt"), include_str!("../claims/poster.txt")] {
-            let claims = Claim::parse_all(text).unwrap();
-            assert!(claims.len() > 30 && claims.iter().all(|claim| claim.figure.is_none()));
-        }
-    }
 }

@@ -93,10 +93,10 @@ fn claims(report: &Report) -> Markup {
             @for document in &report.documents {
                 h3 { (document.title) }
                 @let (made, not): (Vec<_>, Vec<_>) = document.claims.iter().partition(|claim| claim.command.is_some());
-                (claim_table(document.name, &made))
+                (claim_table(&document.name, &made))
                 details {
-                    summary { (not.len()) " numbers that no figure here makes" }
-                    (claim_table(document.name, &not))
+                    summary { (not.len()) " numbers that are not made here" }
+                    (claim_table(&document.name, &not))
                 }
             }
         }
@@ -121,8 +121,10 @@ fn claim_table(document: &str, claims: &[&ReportClaim]) -> Markup {
                         td { (claim.verdict().words()) @if let Some(reason) = claim.judged["reason"].as_str() { ": " (reason) } }
                         td { @if let Some(before) = claim.before { (digits(before)) } }
                         td {
-                            @if let (Some(figure), Some(command)) = (&claim.figure, &claim.command) {
-                                a href={ "#" (document) "-" (figure) } { code { (command) } }
+                            @match (&claim.figure, &claim.command) {
+                                (Some(figure), Some(command)) => a href={ "#" (document) "-" (figure) } { code { (command) } },
+                                (None, Some(command)) => code { (command) },
+                                _ => {}
                             }
                             @if let Some(minutes) = claim.minutes { ", " (digits(minutes)) }
                         }
@@ -182,7 +184,7 @@ fn figures(document: &DocumentReport) -> Markup {
     html! {
         section id=(document.name) {
             h2 { (document.title) }
-            @for figure in &document.figures { (one(document.name, figure)) }
+            @for figure in &document.figures { (one(&document.name, figure)) }
         }
     }
 }
