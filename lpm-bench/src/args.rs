@@ -137,7 +137,7 @@ pub(crate) struct DeviceArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Engines")]
 pub(crate) struct EngineArgs {
-    /// Engines and peers, see below; `all` is every one
+    /// Engines and peers, see below; `all` is every one, `best` each in its best instruction set
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = DEFAULT_ENGINES)]
     pub(crate) engines: Vec<String>,
 
@@ -434,6 +434,24 @@ impl PaperArgs {
 pub(crate) struct Generate {
     v4: Option<usize>,
     v6: Option<usize>,
+}
+
+impl TableArgs {
+    /// The words that name the same routes.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let files = self.fib.iter().flat_map(|file| ["--fib".to_owned(), file.display().to_string()]);
+        let families = self.generate.iter().flat_map(|spec| spec.families());
+        let generated: Vec<_> = families
+            .map(|(family, routes)| match family {
+                Family::V4 => format!("v4={routes}"),
+                Family::V6 => format!("v6={routes}"),
+            })
+            .collect();
+        let generate = (!generated.is_empty()).then(|| ["--generate".to_owned(), generated.join(",")]);
+        let numbers = [("--next-hops", u64::from(self.next_hops)), ("--seed", self.seed)];
+        let numbers = numbers.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_string()]);
+        files.chain(generate.into_iter().flatten()).chain(numbers).collect()
+    }
 }
 
 impl Generate {

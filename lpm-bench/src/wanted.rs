@@ -1,6 +1,7 @@
 //! Which contenders the command line names: each engine with its instruction set, each peer with its variant.
 //!
-//! A bare name stands for every variant this host has. Naming one variant exactly (`bloom:avx512f`, `rte_fib-2b`) makes
+//! A bare name stands for every variant this host has, `all` for all of them, `best` for each in its last, which is its fastest,
+//! instruction set. Naming one variant exactly (`bloom:avx512f`, `rte_fib-2b`) makes
 //! its absence or refusal an error instead of a note.
 
 use crate::fault::Fault;
@@ -129,11 +130,17 @@ pub(crate) fn expand(names: &[String]) -> Result<Vec<Wanted>, Fault> {
 }
 
 fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
-    if name == "all" {
+    if matches!(name, "all" | "best") {
         let peers = PeerLibrary::ALL.iter().filter(|_| cfg!(feature = "dpdk")).map(|peer| peer.base());
         let names = ENGINES.names().into_iter().chain(peers);
         let mut all = names.map(expand_one).collect::<Result<Vec<_>, _>>()?.concat();
         all.iter_mut().for_each(|wanted| wanted.optional = true);
+        if name == "best" {
+            // Those of a contender stand together, instruction sets in ascending order.
+            all.reverse();
+            all.sort_by_key(|wanted| wanted.contender.to_string());
+            all.dedup_by_key(|wanted| wanted.contender);
+        }
         return Ok(all);
     }
     let (base, isa) = match name.split_once(':') {

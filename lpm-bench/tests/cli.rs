@@ -282,6 +282,35 @@ fn a_paper_s_figures_become_files_and_those_that_take_a_gpu_say_so() {
 }
 
 #[test]
+fn the_engines_of_all_papers_and_dpdk_s_tables_are_on_the_same_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "paper engines --quick --generate v4=3000,v6=500 --keys 4K --point-seconds 0.005 --out";
+    success(&lpm_bench(&format!("{line} {}", folder.path().display())));
+    for (name, panels) in [("lookups", 4), ("updates", 2)] {
+        let figure = json(&folder.path().join(format!("{name}.json")));
+        assert!(figure["wrong"] == 0 && figure["checked"].as_u64() > Some(10_000), "{figure}");
+        assert_eq!(figure["panels"].as_array().unwrap().len(), panels, "{name}");
+        for panel in figure["panels"].as_array().unwrap() {
+            let lines = panel["series"].as_array().unwrap();
+            let of = |engine: &str| {
+                let mut named =
+                    lines.iter().filter(|line| line["name"].as_str().unwrap().starts_with(engine));
+                (named.next(), named.next())
+            };
+            let peer = cfg!(feature = "dpdk").then_some("rte_fib");
+            for engine in ["host, ", "bloom, ", "oracle, "].into_iter().chain(peer) {
+                let (one, more) = of(engine);
+                assert!(one.is_some() && (more.is_none() || engine == "rte_fib"), "{name} {engine}: {panel}");
+                let points = one.unwrap()["points"].as_array().unwrap();
+                // Bytes of the table above 0; without updates, and at each rate.
+                assert!(points.len() == if name == "lookups" { 1 } else { 3 }, "{name} {engine}: {panel}");
+                assert!(points.iter().all(|point| point[1].as_f64() > Some(0.0)), "{name} {engine}: {panel}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_report_is_one_page_and_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let line = format!(
@@ -323,7 +352,9 @@ fn a_report_is_one_page_and_goes_on_where_it_was() {
         "{text}"
     );
     let report = json(&folder.path().join("report.json"));
-    let claims = report["documents"][0]["claims"].as_array().unwrap();
+    let gamt =
+        report["documents"].as_array().unwrap().iter().find(|document| document["name"] == "gamt").unwrap();
+    let claims = gamt["claims"].as_array().unwrap();
     let bytes = claims.iter().find(|claim| claim["what"] == "GAMT, 6 levels").unwrap();
     assert!(bytes["before"].as_f64() > Some(0.0) && bytes["before"] == bytes["ours"][0]["value"], "{bytes}");
     let refused = lpm_bench(&format!("{line} --against {}", folder.path().join("gamt/fig14.json").display()));

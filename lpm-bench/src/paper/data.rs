@@ -78,6 +78,8 @@ pub(super) struct DataSet {
     pub(super) told: Vec<TimedUpdate>,
     /// The source of the updates.
     pub(super) updates_source: String,
+    /// What its routes were loaded from.
+    pub(super) from: TableArgs,
 }
 
 impl TimedUpdate {
@@ -101,6 +103,15 @@ impl DataSet {
             "updates": self.updates_source,
             "updates_told": self.told.len(),
         })
+    }
+
+    /// The first `count` updates of `family`, as lines that `lpm-bench update` reads.
+    pub(super) fn told_lines(&self, family: Family, count: usize) -> String {
+        let line = |told: &TimedUpdate| match told.by_origin {
+            NextHopId::NONE => format!("w {}\n", told.prefix),
+            id => format!("a {} {}\n", told.prefix, id.get()),
+        };
+        self.told_of(family).take(count).map(line).collect()
     }
 
     /// The updates of `family`.
@@ -224,7 +235,8 @@ fn set(
     updates: Option<Option<&Path>>,
 ) -> Result<DataSet, Fault> {
     let tables = RouteSet::load(table)?;
-    let mut set = DataSet { name, tables, told: Vec::new(), updates_source: "none".into() };
+    let mut set =
+        DataSet { name, tables, told: Vec::new(), updates_source: "none".into(), from: table.clone() };
     let Some(file) = updates else { return Ok(set) };
     if let Some(path) = file {
         set.read_updates(path)?;

@@ -21,8 +21,10 @@ pub(crate) struct Figure {
     pub(crate) title: String,
     /// The label of the x axis.
     pub(crate) x: String,
-    /// Whether the x axis is logarithmic, to the base of two.
+    /// Whether the x axis is logarithmic.
     pub(crate) x_log: bool,
+    /// Whether it is so to the base of ten; else to that of two.
+    pub(crate) x_tens: bool,
     /// Names of the positions on the x axis if they are not numbers; position 0 has the first name.
     pub(crate) x_names: Vec<String>,
     /// What was looked up or applied.

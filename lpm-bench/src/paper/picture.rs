@@ -90,7 +90,8 @@ impl Graph<'_> {
         let y = range(ys.filter(is_drawn));
         let margin = ((x.end - x.start) * 0.03).max(0.1);
         let x_linear = x.start - margin..x.end + margin;
-        let x_log = (x.start / 1.2..x.end * 1.2).log_scale().base(2.0);
+        let base = if self.figure.x_tens { 10.0 } else { 2.0 };
+        let x_log = (x.start / 1.2..x.end * 1.2).log_scale().base(base);
         let y_linear = y.start.min(0.0)..(y.end * 1.08).max(1e-9);
         let y_log = (y.start / 1.2..y.end * 1.2).log_scale();
         match (self.figure.x_log, self.panel.y_log) {
@@ -137,7 +138,14 @@ impl Graph<'_> {
             } else {
                 chart.draw_series(DashedLineSeries::new(medians(), 6, 4, style)).map_err(said)?;
             }
-            chart.draw_series(medians().map(|point| Circle::new(point, 3, colour.filled()))).map_err(said)?;
+            match at / COLOURS.len() {
+                0 => chart.draw_series(medians().map(|at| Circle::new(at, 3, colour.filled()))).map(drop),
+                1 => chart
+                    .draw_series(medians().map(|at| TriangleMarker::new(at, 5, colour.filled())))
+                    .map(drop),
+                _ => chart.draw_series(medians().map(|at| Cross::new(at, 4, style))).map(drop),
+            }
+            .map_err(said)?;
             let spread = points.iter().filter(|(_, y)| y.max > y.min);
             let spread =
                 spread.map(|(x, y)| PathElement::new([(*x, y.min), (*x, y.max)], colour.stroke_width(1)));
@@ -158,6 +166,12 @@ impl Graph<'_> {
             // Half a line stands for a dashed one.
             let end = if at < COLOURS.len() { 22 } else { 12 };
             area.draw(&PathElement::new([(4, y), (end, y)], colour.stroke_width(2))).map_err(said)?;
+            match at / COLOURS.len() {
+                0 => area.draw(&Circle::new((13, y), 3, colour.filled())),
+                1 => area.draw(&TriangleMarker::new((13, y), 5, colour.filled())),
+                _ => area.draw(&Cross::new((13, y), 4, colour.stroke_width(2))),
+            }
+            .map_err(said)?;
             area.draw(&Text::new(line.name.as_str(), (28, y - 6), style.clone())).map_err(said)?;
         }
         if !self.marks.is_empty() {
@@ -178,7 +192,7 @@ fn range(values: impl Iterator<Item = f64>) -> Range<f64> {
 
 fn x_label(figure: &Figure, x: f64) -> String {
     if figure.x_names.is_empty() {
-        return if figure.x_log { binary(x) } else { digits(x) };
+        return if figure.x_log && !figure.x_tens { binary(x) } else { digits(x) };
     }
     #[expect(
         clippy::cast_possible_truncation,

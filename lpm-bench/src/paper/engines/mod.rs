@@ -1,6 +1,19 @@
-//! `lpm-bench paper engines`.
+//! `lpm-bench paper engines`: what no paper has. Every engine and every table of DPDK, each in its best instruction set, on the same keys
+//! of a full table of each family: lookups by the size of the table, and lookups while updates are applied.
+//!
+//! The measurements are those of `lpm-bench lookup` and `lpm-bench update`, run as processes of their own: DPDK keeps the memory and the
+//! CPU that it once took.
 
-use super::Paper;
+use super::data::DataSet;
+use super::figure::{Figure, Panel};
+use super::{Bench, DeviceNeed, Known, Paper, write_fault};
+use crate::fault::Fault;
+use crate::wanted::ENGINES;
+use fib::Family;
+use fib::output::write_whole;
+use lpm_bench::stats::Spread;
+use serde_json::{Value, json};
+use std::process::{Command, Stdio};
 
 /// In the order in which they are made.
 pub(super) const PAPER: Paper = Paper {
@@ -9,5 +22,145 @@ pub(super) const PAPER: Paper = Paper {
     generated: &[("generated-2024", "v4=950000,v6=200000")],
     has_updates: true,
     beside: |_| Ok(Vec::new()),
-    known: &[],
+    known: &[
+        Known { id: "lookups", device: DeviceNeed::Used, make: lookups },
+        Known { id: "updates", device: DeviceNeed::Used, make: updates },
+    ],
 };
+
+/// Updates a second that are asked for.
+const RATES: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
+/// Updates of a family at most; a quick run has a tenth. Some tables take a millisecond for one.
+const UPDATES: usize = 50_000;
+
+/// Lookup rate by the bytes that lookups may read.
+fn lookups(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Lookups by size of the table", "bytes that lookups may read");
+    figure.x_log = true;
+    let traffic = ["table".to_owned(), bench.trace().to_string()];
+    for (family, set) in largest(bench) {
+        let options =
+            ["--traffic", &traffic.join(","), "--rounds", &bench.args.rounds().to_string()].map(String::from);
+        let rows = measure(bench, &mut figure, "lookup", (family, set), &options)?;
+        for traffic in &traffic {
+            let mut panel = Panel::log(&format!("million {family} lookups a second, {traffic}"));
+            for row in rows.iter().filter(|row| row["traffic"] == *traffic) {
+                let [median, min, max] =
+                    ["mlps_median", "mlps_worst", "mlps_best"].map(|key| number(row, key));
+                panel.add(&name(row), number(row, "table_bytes"), Spread { median, min, max });
+            }
+            figure.panels.push(panel);
+        }
+        figure.rows.extend(rows);
+    }
+    figure.note = "Each in its best instruction set, 256 keys a call, by CPU seconds of one thread; coop and what is on a device by the \
+                   wall's seconds of all their threads. Bytes of a DPDK table are those of its arrays."
+        .into();
+    Ok(figure)
+}
+
+/// Lookup rate beside updates.
+fn updates(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new(
+        "Lookups while updates are applied",
+        "updates a second that were applied; 1 stands for none",
+    );
+    figure.x_log = true;
+    figure.x_tens = true;
+    for (family, set) in largest(bench) {
+        let file = bench.args.out.join(format!("updates-{family}.txt"));
+        let count = if bench.args.quick { UPDATES / 10 } else { UPDATES };
+        write_whole(&file, |out| out.write_all(set.told_lines(family, count).as_bytes()))
+            .map_err(|source| write_fault(&file, source))?;
+        bench.name_traffic(format!(
+            "{family}: the first {count} updates of {}, one a delta, there and back",
+            set.updates_source
+        ));
+        let rates = bench.some(&RATES).iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let seconds = (2.0 * bench.args.seconds()).to_string();
+        let options = ["--updates", &file.display().to_string(), "--rates", &rates, "--seconds", &seconds]
+            .map(String::from);
+        let rows = measure(bench, &mut figure, "update", (family, set), &options)?;
+        let mut panel = Panel::log(&format!("million {family} lookups a second"));
+        for row in &rows {
+            if panel.line(&name(row)).is_none() {
+                panel.add(&name(row), 0.0, number(row, "lookup_mlps_idle"));
+            }
+            panel.add(&name(row), number(row, "updates_per_s_under"), number(row, "lookup_mlps_under"));
+        }
+        figure.panels.push(panel);
+        figure.rows.extend(rows);
+    }
+    figure.note = "Updates and lookups are on threads of their own. A line ends at the rate that the table reaches; an engine's rate has the \
+                   RIB in it, as that of a DPDK table has. Points are medians of three turns; the rows have the rest."
+        .into();
+    Ok(figure)
+}
+
+/// The data set of each family that has the most routes.
+fn largest<'a>(bench: &'a Bench<'_>) -> impl Iterator<Item = (Family, &'a DataSet)> {
+    let of = |family| bench.sets.iter().max_by_key(|set| set.tables.routes(family)).map(|set| (family, set));
+    let all = [Family::V4, Family::V6].into_iter().filter_map(of);
+    all.filter(|(family, set)| set.tables.routes(*family) > 0)
+}
+
+/// The rows of a run of `lpm-bench KIND` over a data set. What cannot be measured here is left out, and the figure says so.
+fn measure(
+    bench: &Bench<'_>,
+    figure: &mut Figure,
+    kind: &str,
+    (family, set): (Family, &DataSet),
+    options: &[String],
+) -> Result<Vec<Value>, Fault> {
+    let json = bench.args.out.join(format!("{kind}-{family}.json"));
+    let mut line = vec![kind.to_owned(), "--engines".into(), "best".into(), "--family".into()];
+    line.push(if family == Family::V4 { "v4" } else { "v6" }.into());
+    line.extend(set.from.words());
+    line.extend([
+        "--keys".into(),
+        bench.args.keys().to_string(),
+        "--json".into(),
+        json.display().to_string(),
+    ]);
+    line.extend_from_slice(options);
+    bench.tell(format!("lpm-bench {}", line.join(" ")));
+    // What an earlier run has left says nothing about this one.
+    let _ = std::fs::remove_file(&json);
+    let program = std::env::current_exe().map_err(|why| Fault::Measurement(why.to_string()))?;
+    let done = Command::new(program).args(&line).stdin(Stdio::null()).output();
+    let done = done.map_err(|why| Fault::Measurement(why.to_string()))?;
+    let Ok(text) = std::fs::read(&json) else {
+        let said = String::from_utf8_lossy(&done.stderr);
+        let why = said.lines().last().unwrap_or_default();
+        figure.skipped = Some(format!("{family}: {why}"));
+        return Ok(Vec::new());
+    };
+    let run: Value = serde_json::from_slice(&text).map_err(|why| write_fault(&json, why.into()))?;
+    let list = |key: &str| run[key].as_array().cloned().unwrap_or_default();
+    let rows = list("rows");
+    let sum = |key: &str| rows.iter().filter_map(|row| row[key].as_u64()).sum::<u64>();
+    figure.checked += sum("checked");
+    figure.wrong += sum("wrong");
+    let absent: Vec<_> =
+        list("refused").iter().filter_map(|one| Some(one["engine"].as_str()?.to_owned())).collect();
+    let on_device = absent.iter().filter(|name| ENGINES.is_device(name)).cloned().collect::<Vec<_>>();
+    let mut lacks =
+        if on_device.is_empty() { vec![] } else { vec![format!("{} take a GPU", on_device.join(", "))] };
+    if !cfg!(feature = "dpdk") {
+        lacks.push("DPDK's tables: built without --features dpdk".into());
+    }
+    figure.skipped = (!lacks.is_empty()).then(|| lacks.join("; "));
+    figure.rows.extend(list("refused").into_iter().map(|one| json!({"refused": one})));
+    bench.name_traffic(format!("{family}: lpm-bench {}", line.join(" ")));
+    Ok(rows)
+}
+
+/// The name of a row's line.
+fn name(row: &Value) -> String {
+    let word = |key: &str| row[key].as_str().unwrap_or_default();
+    format!("{}, {}", word("engine"), word("isa"))
+}
+
+fn number(row: &Value, key: &str) -> f64 {
+    row[key].as_f64().unwrap_or(f64::NAN)
+}
