@@ -64,7 +64,7 @@ Examples:
   lpm-bench report --out report --resume
   lpm-bench report --out report --against older/report.json
 
-Writes index.html, which needs no other file, report.json, and the figures of each paper in a folder of its own. Tables are as of
+Writes index.html, which needs no other file, report.json with its JSON Schema, and the figures of each paper in a folder of its own. Tables are as of
 `lpm-bench paper`.
 
 Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";

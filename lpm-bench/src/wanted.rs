@@ -227,6 +227,13 @@ mod tests {
         assert_eq!(names(&["bloom:scalar"]), ["bloom:scalar"]);
         let all = Isa::ALL.iter().filter(|isa| isa.is_available()).count();
         assert_eq!(names(&["bloom"]).len(), all);
+        let best = names(&["best"]);
+        assert!(
+            best.contains(&format!("host:{}", Isa::detect())) && best.contains(&"oracle:scalar".to_owned())
+        );
+        let mut once: Vec<_> = best.iter().filter_map(|name| name.split(':').next()).collect();
+        once.dedup();
+        assert_eq!(once.len(), best.len(), "{best:?}");
         assert!(refused("orakel").contains("oracle, host, sail-b"));
         assert!(refused("oracle:sse9").contains("avx512f"));
         if Isa::Avx512f.is_available() {

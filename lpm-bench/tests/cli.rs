@@ -323,6 +323,19 @@ fn a_report_is_one_page_and_goes_on_where_it_was() {
         (&report["kind"], &report["schema"], &report["wrong"]),
         (&"report".into(), &1.into(), &0.into())
     );
+    let schema = jsonschema::validator_for(&json(&folder.path().join("report.schema.json"))).unwrap();
+    let faults: Vec<_> =
+        schema.iter_errors(&report).map(|why| format!("{}: {why}", why.instance_path())).collect();
+    assert!(faults.is_empty(), "{faults:?}");
+    for (place, value) in [
+        ("/documents/1/claims/0/verdict", "perhaps"),
+        ("/documents/1/figures/0/panels", "none"),
+        ("/kind", "table"),
+    ] {
+        let mut other = report.clone();
+        *other.pointer_mut(place).unwrap() = value.into();
+        assert!(!schema.is_valid(&other), "{place}");
+    }
     let page = std::fs::read_to_string(folder.path().join("index.html")).unwrap();
     let mut claims = 0;
     for document in report["documents"].as_array().unwrap() {

@@ -20,6 +20,8 @@ use std::path::Path;
 
 /// The version of `report.json`: a key that goes or changes its meaning makes it greater.
 const SCHEMA: u32 = 1;
+/// Its JSON Schema, which is written beside it.
+const SCHEMA_TEXT: &str = include_str!("schema.json");
 
 /// All papers on this host.
 #[derive(Debug, Serialize)]
@@ -179,7 +181,10 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8, Fault> {
     write_json(&path, &report).map_err(|source| write_fault(&path, source))?;
     let path = args.out.join("index.html");
     let page = page::of(&report).into_string();
-    write_whole(&path, |out| out.write_all(page.as_bytes())).map_err(|source| write_fault(&path, source))?;
+    for (path, text) in [(args.out.join("report.schema.json"), SCHEMA_TEXT), (path.clone(), &page)] {
+        write_whole(&path, |out| out.write_all(text.as_bytes()))
+            .map_err(|source| write_fault(&path, source))?;
+    }
     println!("{}", path.display());
     Ok(code)
 }
