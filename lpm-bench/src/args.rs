@@ -48,9 +48,10 @@ Examples:
   lpm-bench paper bloomfwd --out figures --quick
   lpm-bench paper bloomfwd --out figures --fib v4.txt.xz --fib v6.txt.xz --figures table4,fig02,fig07 --threads 4
   lpm-bench paper bloomfwd --out figures --figures fig04 --trace trace.pcap
+  lpm-bench paper engines --out figures --quick
 
-Figures: gamt has table1, table2, fig09 to fig19 and kernels; bloomfwd has table4, table5 and fig01 to fig10. Each becomes NAME.json
-and NAME.svg, with the paper's numbers beside ours.
+Each figure becomes NAME.json and NAME.svg, with the paper's numbers beside ours; a wrong name in --figures brings the list of those there
+are.
 Tables: each --fib file is a data set, and what --generate makes; without either the known files of the folder that the
 environment variable FWD_DATA names, without that two generated sets; where none are named, bloomfwd adds generated ones as large
 as the paper's. Without a GPU, or without AVX-512F, the figures or the halves that take it are skipped, and say so.
@@ -404,6 +405,12 @@ impl PaperArgs {
             Series::Bloomfwd | Series::Sail | Series::Poster | Series::Engines => (4 << 20, 16 << 20),
         };
         self.keys.unwrap_or(if self.quick { quick } else { full })
+    }
+
+    /// The number of the device: the parameter `device`, which engines check.
+    pub(crate) fn device(&self) -> u32 {
+        let told = self.parameters.iter().rev().find(|(name, _)| name == "device");
+        told.and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
     }
 
     /// Threads of a large batch.

@@ -351,6 +351,9 @@ fn a_report_is_one_page_and_goes_on_where_it_was() {
         }
     }
     assert!(claims > 500, "{claims}");
+    for link in page.split("href=\"#").skip(1).filter_map(|rest| rest.split('"').next()) {
+        assert!(page.contains(&format!("id=\"{link}\"")), "a link to {link}, which is not there");
+    }
     for other_host in ["http://", "https://", "<script", "<link"] {
         let found = page.replace("http://www.w3.org/2000/svg", "");
         assert!(!found.contains(other_host), "{other_host}");

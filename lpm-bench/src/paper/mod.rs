@@ -211,7 +211,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<u8, Fault> {
     let mut sets = data::load(args, paper)?;
     sets.extend((paper.beside)(args)?);
     let device = if wanted.iter().any(|known| matches!(known.device, DeviceNeed::Used | DeviceNeed::Needed)) {
-        probe()
+        probe(args.device())
     } else {
         Err("not asked for".into())
     };
@@ -276,10 +276,10 @@ impl Paper {
     }
 }
 
-/// Whether there is a device: its name, or why not.
-fn probe() -> Result<String, String> {
+/// Whether there is the device with this number: its name, or why not.
+fn probe(device: u32) -> Result<String, String> {
     lpm_gpu::cu::probe().map_err(|error| error.to_string())?;
-    let device = lpm_gpu::cu::Device::open(0).map_err(|error| error.to_string())?;
+    let device = lpm_gpu::cu::Device::open(device).map_err(|error| error.to_string())?;
     let facts = device.facts();
     Ok(format!(
         "{}, {} multiprocessors, capability {}.{}",

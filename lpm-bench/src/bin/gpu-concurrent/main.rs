@@ -60,6 +60,9 @@ struct Options {
     /// Slots of a reader; half of them hold IPv6 keys.
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=64))]
     slots: u16,
+    /// The device, as the driver counts those that it shows to this process.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    device: u32,
     /// Where the figures go as JSON; `-` is standard output, and no lines then.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -94,6 +97,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
             let mut failed = None;
             for &readers in &options.readers {
                 let mut row = Row::new(name, mode, readers);
+                row.device = options.device;
                 if let Some(at) = failed {
                     // More of the same would wait for the same device again.
                     row.skipped = Some(format!("{at} readers have failed"));
@@ -117,7 +121,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     report.finish()
 }
 
-/// Memory of the device that is in use, bytes, all processes' together.
-fn used_bytes() -> Result<u64, GpuError> {
-    lpm_gpu::cu::Device::open(0)?.used_bytes()
+/// Memory of `device` that is in use, bytes, all processes' together.
+fn used_bytes(device: u32) -> Result<u64, GpuError> {
+    lpm_gpu::cu::Device::open(device)?.used_bytes()
 }

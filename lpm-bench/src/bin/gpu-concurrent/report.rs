@@ -30,6 +30,7 @@ impl Times {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Row {
     pub(crate) engine: String,
+    pub(crate) device: u32,
     pub(crate) mode: String,
     pub(crate) readers: u16,
     pub(crate) seconds: f64,

@@ -36,7 +36,8 @@ struct ReaderCounts {
 
 /// Runs the engine, mode and readers of `row` over `cycle`, and notes what came of it there.
 pub(crate) fn run(row: &mut Row, options: &Options, cycle: &Cycle) -> Result<(), EngineError> {
-    let parameters = EngineOptions::of(&[("mode", &row.mode), ("headroom", "0")]);
+    let parameters =
+        EngineOptions::of(&[("mode", &row.mode), ("headroom", "0"), ("device", &row.device.to_string())]);
     let mut writer = fib::Registry::new(&[lpm_gpu::ENGINES]).make(&row.engine, &parameters)?;
     let mut rib = Rib::plain();
     tell(&mut rib, &cycle.first);
@@ -132,7 +133,7 @@ fn write(
             break;
         }
         if generation.is_multiple_of(cycle.len())
-            && let Ok(used) = used_bytes()
+            && let Ok(used) = used_bytes(row.device)
         {
             row.note_memory(used);
         }
