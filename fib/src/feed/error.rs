@@ -58,7 +58,7 @@ pub enum FeedErrorKind {
     #[error("is neither route text nor `ip -j route` JSON nor MRT")]
     UnknownFormat,
     /// The file is compressed in an unsupported format.
-    #[error("is compressed with {name}; wanted plain, gzip, bzip2 or xz")]
+    #[error("is compressed with {name}; wanted plain, gzip, bzip2, xz or zstd")]
     UnknownCompression {
         /// The format's name.
         name: &'static str,

@@ -1,7 +1,7 @@
 //! Route feeds: files in, routes out.
 //!
 //! ```text
-//! file -> FeedSource (plain, gzip, bzip2, xz) -> text | json | table_dump -> Collected -> Rib + NextHopTable
+//! file -> FeedSource (plain, gzip, bzip2, xz, zstd) -> text | json | table_dump -> Collected -> Rib + NextHopTable
 //! ```
 //!
 //! | module | what lives there |

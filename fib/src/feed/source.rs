@@ -1,4 +1,4 @@
-//! A feed's bytes: plain, gzip, bzip2 or xz, recognized by the first bytes, never by the file name.
+//! A feed's bytes: plain, gzip, bzip2, xz or zstd, recognized by the first bytes, never by the file name.
 //!
 //! [`FeedSource`] is a buffered reader that can look ahead without consuming. It counts the bytes read, for a progress bar and for
 //! error messages, and it records whether a compressed file was cut short.
@@ -30,6 +30,8 @@ pub enum Compression {
     Bzip2,
     /// xz, with one or more streams.
     Xz,
+    /// zstd, with one or more frames.
+    Zstd,
 }
 
 impl fmt::Display for Compression {
@@ -39,6 +41,7 @@ impl fmt::Display for Compression {
             Self::Gzip => "gzip",
             Self::Bzip2 => "bzip2",
             Self::Xz => "xz",
+            Self::Zstd => "zstd",
         })
     }
 }
@@ -89,11 +92,11 @@ pub struct FeedSource {
     bytes_total: u64,
 }
 
-/// Opens a feed, and recognizes its compression (none, gzip, bzip2 or xz) by its first bytes.
+/// Opens a feed, and recognizes its compression (none, gzip, bzip2, xz or zstd) by its first bytes.
 ///
 /// # Errors
 /// [`FeedErrorKind::Open`] when the file does not exist or cannot be read, [`FeedErrorKind::Directory`],
-/// [`FeedErrorKind::UnknownCompression`] for zstd and lz4. An empty file is accepted.
+/// [`FeedErrorKind::UnknownCompression`] for lz4. An empty file is accepted.
 pub fn open(path: &Path) -> Result<FeedSource, FeedError> {
     let fail = |source| FeedErrorKind::Open { source }.of(path);
     let file = File::open(path).map_err(fail)?;
@@ -109,9 +112,7 @@ pub fn open(path: &Path) -> Result<FeedSource, FeedError> {
         [0x1f, 0x8b, ..] => Compression::Gzip,
         [b'B', b'Z', b'h', ..] => Compression::Bzip2,
         [0xfd, b'7', b'z', b'X', b'Z', 0] => Compression::Xz,
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-            return Err(FeedErrorKind::UnknownCompression { name: "zstd" }.of(path));
-        }
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
         [0x04, 0x22, 0x4d, 0x18, ..] => {
             return Err(FeedErrorKind::UnknownCompression { name: "lz4" }.of(path));
         }
@@ -124,6 +125,7 @@ pub fn open(path: &Path) -> Result<FeedSource, FeedError> {
         Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(whole))),
         Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(whole))),
         Compression::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(buffered(whole))),
+        Compression::Zstd => Box::new(zstd::Decoder::with_buffer(buffered(whole)).map_err(fail)?),
     };
     Ok(FeedSource {
         path: path.to_owned(),

@@ -2,12 +2,10 @@
 
 use crate::Family;
 use crate::capture::{self, CaptureError};
-use pcap_parser::Linktype;
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::path::Path;
 
-/// Raw IP, as some BSDs number it in their captures.
-const RAW_BSD: [i32; 2] = [12, 14];
 /// IEEE 802.1Q, 802.1ad, and the number that QinQ had before.
 const VLAN_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
@@ -20,25 +18,16 @@ pub struct Destinations {
     pub v6: Vec<u128>,
     /// Frames read.
     pub frames: u64,
-    /// Frames without a destination address: not IP, cut before the address, or of a link type other than Ethernet and raw
-    /// IP.
+    /// Frames without a destination address: not IP, cut before the address, or of a link type that is not read.
     pub others: u64,
     /// Whether the capture ends within a frame; what came before it was read.
     pub truncated: bool,
 }
 
 impl Destinations {
-    fn frame(&mut self, link: Linktype, frame: &[u8]) {
+    fn frame(&mut self, frame: Option<&[u8]>) {
         self.frames += 1;
-        let packet = match link {
-            Linktype::ETHERNET => ethernet(frame),
-            Linktype::RAW => by_version(frame),
-            Linktype::IPV4 => Some((Family::V4, frame)),
-            Linktype::IPV6 => Some((Family::V6, frame)),
-            Linktype(number) if RAW_BSD.contains(&number) => by_version(frame),
-            _ => None,
-        };
-        match packet.and_then(destination) {
+        match frame.and_then(ethernet).and_then(destination) {
             Some(IpAddr::V4(address)) => self.v4.push(address.to_bits()),
             Some(IpAddr::V6(address)) => self.v6.push(address.to_bits()),
             None => self.others += 1,
@@ -48,10 +37,10 @@ impl Destinations {
 
 /// The destination of a packet of `family`; `None` when its version says otherwise, or when it is cut before the address.
 fn destination((family, packet): (Family, &[u8])) -> Option<IpAddr> {
-    by_version(packet).filter(|(found, _)| *found == family)?;
-    Some(match family {
-        Family::V4 => IpAddr::from(*packet.get(16..)?.first_chunk::<4>()?),
-        Family::V6 => IpAddr::from(*packet.get(24..)?.first_chunk::<16>()?),
+    Some(match (family, packet.first()? >> 4) {
+        (Family::V4, 4) => IpAddr::from(*packet.get(16..)?.first_chunk::<4>()?),
+        (Family::V6, 6) => IpAddr::from(*packet.get(24..)?.first_chunk::<16>()?),
+        _ => return None,
     })
 }
 
@@ -71,23 +60,16 @@ fn ethernet(frame: &[u8]) -> Option<(Family, &[u8])> {
     }
 }
 
-fn by_version(packet: &[u8]) -> Option<(Family, &[u8])> {
-    match packet.first()? >> 4 {
-        4 => Some((Family::V4, packet)),
-        6 => Some((Family::V6, packet)),
-        _ => None,
-    }
-}
-
-/// Reads the destination addresses of the capture `path`: pcap or pcapng, Ethernet (with at most two VLAN tags) or raw IP.
+/// Reads the destination addresses of the capture `path`, of every link type that becomes Ethernet frames; at most two VLAN tags.
 ///
 /// # Errors
 /// [`CaptureError`]. A capture that is only cut short is no error: [`Destinations::truncated`] says so.
 pub fn capture_destinations(path: &Path) -> Result<Destinations, CaptureError> {
     let mut found = Destinations::default();
-    found.truncated = capture::read(path, |packet| -> Result<(), CaptureError> {
-        found.frame(Linktype(packet.link), packet.bytes);
-        Ok(())
+    let mut made = Vec::new();
+    found.truncated = capture::read(path, |packet| -> Result<_, CaptureError> {
+        found.frame(packet.ethernet(&mut made).ok());
+        Ok(ControlFlow::Continue(()))
     })?;
     Ok(found)
 }
@@ -189,8 +171,8 @@ mod tests {
         assert!(read(b"").unwrap_err().to_string().contains("empty"));
         assert!(matches!(read(b"\xd4\xc3\xb2\xa1\x02"), Err(CaptureError::Format { .. })));
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(capture_destinations(folder.path()), Err(CaptureError::Io { .. })));
-        assert!(matches!(capture_destinations(&folder.path().join("none")), Err(CaptureError::Io { .. })));
+        assert!(matches!(capture_destinations(folder.path()), Err(CaptureError::Source(_))));
+        assert!(matches!(capture_destinations(&folder.path().join("none")), Err(CaptureError::Source(_))));
     }
 
     #[test]

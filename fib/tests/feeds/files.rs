@@ -30,10 +30,12 @@ fn compress(compression: Compression, content: &[u8]) -> Vec<u8> {
             encoder.write_all(content).unwrap();
             encoder.finish().unwrap()
         }
+        Compression::Zstd => zstd::encode_all(content, 1).unwrap(),
     }
 }
 
-const COMPRESSED: [Compression; 3] = [Compression::Gzip, Compression::Bzip2, Compression::Xz];
+const COMPRESSED: [Compression; 4] =
+    [Compression::Gzip, Compression::Bzip2, Compression::Xz, Compression::Zstd];
 
 /// Several thousand routes that compress badly, so that the compressed file can be cut in many places.
 fn many_routes() -> String {
@@ -45,7 +47,7 @@ fn many_routes() -> String {
 fn compression_is_found_by_content_not_by_name() {
     let folder = Folder::new();
     let text = many_routes();
-    for compression in [Compression::None, Compression::Gzip, Compression::Bzip2, Compression::Xz] {
+    for compression in COMPRESSED.into_iter().chain([Compression::None]) {
         // The wrong file extension is deliberate.
         let path = folder.file("routes.mrt.zip", compress(compression, text.as_bytes()));
         let (loaded, tables) = load(&path).unwrap();
@@ -135,8 +137,8 @@ fn what_is_no_route_file_is_refused_by_name() {
     {
         assert_eq!(refusal(&folder.file("f", garbage)), unknown, "{garbage:?}");
     }
-    let zstd = folder.file("f", b"\x28\xb5\x2f\xfd\x04\x00\x59\x00\x00");
-    assert_eq!(refusal(&zstd), "FILE: is compressed with zstd; wanted plain, gzip, bzip2 or xz");
+    let lz4 = folder.file("f", b"\x04\x22\x4d\x18\x64\x40\xa7\x00\x00");
+    assert_eq!(refusal(&lz4), "FILE: is compressed with lz4; wanted plain, gzip, bzip2, xz or zstd");
 }
 
 #[test]

@@ -32,7 +32,7 @@ use std::time::Duration;
 #[command(next_help_heading = "Routes and engine")]
 pub(crate) struct TableArgs {
     /// File of routes: `PREFIX ID`, `PREFIX via GATEWAY dev PORT`, `ip -j route`, l3fwd `R` lines or MRT; plain, gzip,
-    /// bzip2 or xz. May be given several times
+    /// bzip2, xz or zstd. May be given several times
     #[arg(long = "fib", value_name = "FILE", required = true)]
     pub(crate) fib: Vec<PathBuf>,
 
@@ -465,7 +465,8 @@ impl PortArgs {
 /// `fwd-app replay`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// Capture to replay, pcap or pcapng
+    /// Capture to replay: pcap or pcapng, plain or packed by gzip, bzip2, xz or zstd; of Ethernet, raw IP, loopback or Linux cooked
+    /// interfaces
     #[arg(value_name = "TRACE.pcap")]
     pub(crate) trace: PathBuf,
 
@@ -492,6 +493,10 @@ pub(crate) struct HarnessArgs {
     /// Ports of the forwarder
     #[arg(long, value_name = "P", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
     pub(crate) ports: u16,
+
+    /// Take the first N packets of the trace [default: all]
+    #[arg(long, value_name = "N", value_parser = values::count::<usize>(1..=u64::MAX))]
+    pub(crate) limit: Option<usize>,
 
     /// Times the trace is sent
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::count::<u64>(1..=u64::MAX))]
@@ -563,6 +568,7 @@ Examples:
   fwd-app replay trace.pcap --fib routes.txt --rate 100kpps --hgrm latency.hgrm
   fwd-app replay trace.pcap --fib routes.txt --verify --loops 1000 --updates updates.txt --update-rate 5000 --update-loops 100
   fwd-app replay trace.pcap --fib routes.txt --out sent/ --ports 2
+  fwd-app replay anonymised.pcap.gz --fib routes.txt --limit 1M
 
 A gateway without a neighbour gets no packet, as in run. A table from MRT names gateways alone; to measure with it, make
 ids of them: fwd-app fib convert rib.mrt.bz2 --to text -o routes.txt";

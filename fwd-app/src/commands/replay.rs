@@ -41,7 +41,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let ports = ports(spec.ports);
     let map = forward.config.as_ref().map(|config| queue_map(config, &ports)).transpose()?;
     let lcores = Lcores::new(&spec, topology, map.as_ref(), cpus.len())?;
-    let trace = Arc::new(Trace::load(&args.trace)?);
+    let trace = Arc::new(Trace::load(&args.trace, args.harness.limit)?);
     warn_of(args, &trace);
     let vrf_specs = VrfSpec::all(&args.vrfs.vrf, &args.vrfs.vrf_fib)?;
     let port_vrfs = vrfs_of_ports(&vrf_specs, &ports.ports)?;

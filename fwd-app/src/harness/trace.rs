@@ -1,10 +1,8 @@
 //! The capture that is replayed: its frames in one block of memory, with their times.
 
-use fib::capture::{self, CaptureError, Packet};
+use fib::capture::{self, CaptureError, UnknownLink};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-
-/// The link type of Ethernet.
-const ETHERNET: i32 = 1;
 
 /// Why a capture cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -12,9 +10,9 @@ pub(crate) enum TraceError {
     /// It cannot be read, or is damaged.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// Its frames have no Ethernet header.
-    #[error("{path}: packet {packet} has link type {link}; only Ethernet (1) can be replayed")]
-    LinkType { path: PathBuf, packet: usize, link: i32 },
+    /// No Ethernet frame can be made of a packet.
+    #[error("{path}: packet {packet}: {source}")]
+    Link { path: PathBuf, packet: usize, source: UnknownLink },
     /// It has no packet.
     #[error("{path}: there is no packet in it")]
     Empty { path: PathBuf },
@@ -43,19 +41,19 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Reads a pcap or pcapng file, microseconds or nanoseconds, either byte order. A file that is cut short gives what is
-    /// whole, if that is at least one packet.
+    /// Reads the first `limit` packets, or all, of a pcap or pcapng file, compressed or not, as Ethernet frames. A file that is cut short
+    /// gives what is whole, if that is at least one packet.
     ///
     /// # Errors
     /// [`TraceError`].
-    pub(crate) fn load(path: &Path) -> Result<Self, TraceError> {
-        let mut trace = Self::default();
-        trace.truncated = capture::read(path, |packet| match packet.link {
-            ETHERNET => {
-                trace.push(packet);
-                Ok(())
-            }
-            link => Err(TraceError::LinkType { path: path.to_owned(), packet: packet.number, link }),
+    pub(crate) fn load(path: &Path, limit: Option<usize>) -> Result<Self, TraceError> {
+        let (mut trace, mut made) = (Self::default(), Vec::new());
+        trace.truncated = capture::read(path, |packet| {
+            let fault = |source| TraceError::Link { path: path.to_owned(), packet: packet.number, source };
+            trace.push(packet.ethernet(&mut made).map_err(fault)?, packet.time_ns);
+            trace.snapped += usize::from(packet.wire_bytes > packet.bytes.len());
+            let is_full = limit.is_some_and(|limit| trace.len() >= limit);
+            Ok::<_, TraceError>(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         match (trace.frames.is_empty(), trace.truncated) {
             (true, true) => Err(TraceError::CutShort { path: path.to_owned() }),
@@ -64,12 +62,11 @@ impl Trace {
         }
     }
 
-    fn push(&mut self, Packet { bytes, time_ns, wire_bytes, .. }: Packet<'_>) {
+    fn push(&mut self, bytes: &[u8], time_ns: u64) {
         // A clock that steps back would make a packet due before the one ahead of it.
         let time_ns = time_ns.max(self.frames.last().map_or(0, |frame| frame.time_ns));
         self.frames.push(Frame { start: self.bytes.len(), bytes: bytes.len(), time_ns });
         self.bytes.extend_from_slice(bytes);
-        self.snapped += usize::from(wire_bytes > bytes.len());
     }
 
     /// How many frames.
@@ -117,7 +114,7 @@ mod tests {
     fn load(bytes: &[u8]) -> Result<Trace, TraceError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
-        Trace::load(file.path())
+        Trace::load(file.path(), None)
     }
 
     #[test]
@@ -149,8 +146,25 @@ mod tests {
     }
 
     #[test]
-    fn only_ethernet_is_replayed() {
-        let error = load(&pcap(101, &[&[0x45; 20]])).unwrap_err();
-        assert!(matches!(error, TraceError::LinkType { packet: 1, link: 101, .. }), "{error}");
+    fn what_has_no_ethernet_header_gets_one_or_is_refused_by_name() {
+        let trace = load(&pcap(101, &[&[0x45; 20]])).unwrap();
+        assert_eq!((trace.len(), &trace.frame(0)[12..]), (1, &[&[8, 0][..], &[0x45; 20]].concat()[..]));
+        let error = load(&pcap(105, &[&[0x45; 20]])).unwrap_err();
+        assert!(error.to_string().contains("packet 1: link type 105 (IEEE 802.11)"), "{error}");
+    }
+
+    #[test]
+    fn no_more_than_the_limit_is_read() {
+        let mut whole = pcap(1, &[&[1; 60], &[2; 60], &[3; 60]]);
+        // What comes behind is not looked at.
+        whole.truncate(whole.len() - 10);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), whole).unwrap();
+        for (limit, frames, truncated) in
+            [(Some(1), 1, false), (Some(2), 2, false), (Some(3), 2, true), (None, 2, true)]
+        {
+            let trace = Trace::load(file.path(), limit).unwrap();
+            assert_eq!((trace.len(), trace.truncated), (frames, truncated), "{limit:?}");
+        }
     }
 }

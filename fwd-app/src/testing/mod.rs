@@ -399,7 +399,7 @@ pub struct Capture {
 /// # Errors
 /// Why it cannot be replayed.
 pub fn read_capture(path: &Path) -> anyhow::Result<Capture> {
-    let trace = Trace::load(path)?;
+    let trace = Trace::load(path, None)?;
     let frames = (0..trace.len()).map(|i| (trace.time_ns(i), trace.frame(i).to_vec())).collect();
     Ok(Capture { frames, snapped: trace.snapped, is_truncated: trace.truncated })
 }

@@ -1,9 +1,11 @@
 //! The golden results in `pcap/`: every packet's verdict, port and bytes, computed by an independent forwarder in Python.
 
-use crate::support::{bundled, drops, number, read_pcap, replay};
+use crate::support::{bundled, drops, number, read_pcap, read_records, replay, write_pcap_of};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -23,13 +25,19 @@ fn golden_of(name: &str) -> Value {
 /// Replays `capture` and compares with the first `count` entries of `golden`, or with all of them for `None`.
 fn compare(capture: &str, golden: &str, count: Option<usize>, extra: &[&str]) {
     let golden = golden_of(golden);
+    let entries: Vec<_> =
+        golden["packets"].as_array().unwrap().iter().take(count.unwrap_or(usize::MAX)).collect();
+    compare_packets(&bundled(capture), &golden, &entries, extra);
+}
+
+/// Replays `capture` and compares with `entries` of `golden`.
+fn compare_packets(capture: &Path, golden: &Value, entries: &[&Value], extra: &[&str]) {
     let scratch = tempfile::tempdir().unwrap();
     let out = scratch.path().join("out");
     let mut arguments = vec!["--verify", "--out", out.to_str().unwrap()];
     arguments.extend(extra);
-    let Some(summary) = replay(&bundled(capture), &bundled("routes.txt"), &arguments) else { return };
-    let entries = golden["packets"].as_array().unwrap();
-    let entries = &entries[..count.unwrap_or(entries.len())];
+    let Some(summary) = replay(capture, &bundled("routes.txt"), &arguments) else { return };
+    let capture = capture.display();
     assert_eq!(number(&summary, "/packets/rx"), entries.len() as u64);
     assert_eq!(number(&summary, "/verify/checked"), entries.len() as u64);
     assert_eq!(summary["trace"]["packets_from"], "copies");
@@ -80,6 +88,53 @@ fn the_mix_in_every_capture_format() {
     compare("mix-ns.pcap", "mix.golden.json", Some(500), &[]);
     compare("mix-be.pcap", "mix.golden.json", Some(200), &[]);
     compare("mix-be.pcapng", "mix.golden.json", Some(200), &["--batch", "256", "--flush-us", "0"]);
+}
+
+/// The frame as a capture of another link type has it, with the same packet: `None` if that cannot say what the frame holds.
+fn of_link(link: u32, frame: &[u8]) -> Option<Vec<u8>> {
+    let (kind, packet) = (&frame[12..14], &frame[14..]);
+    let family: u32 = match kind {
+        [0x08, 0x00] => 2,
+        [0x86, 0xdd] => 10,
+        _ => 0,
+    };
+    let is_group = frame[0] % 2 == 1;
+    Some(match link {
+        0 if family > 0 => [&family.to_le_bytes()[..], packet].concat(),
+        101 if family > 0 && matches!((family, packet.first()? >> 4), (2, 4) | (10, 6)) => packet.to_vec(),
+        113 => [&[0, 2 * u8::from(is_group), 0, 1, 0, 6], &frame[6..12], &[0, 0], kind, packet].concat(),
+        276 => [kind, &[0, 0, 0, 0, 0, 1, 0, 1, 2 * u8::from(is_group), 6], &frame[6..12], &[0, 0], packet]
+            .concat(),
+        _ => return None,
+    })
+}
+
+#[test]
+fn the_same_packets_of_other_links_and_packed() {
+    let folder = tempfile::tempdir().unwrap();
+    for capture in ["mix", "bad"] {
+        let golden = golden_of(&format!("{capture}.golden.json"));
+        let entries = golden["packets"].as_array().unwrap();
+        let frames = read_records(&bundled(&format!("{capture}.pcap")));
+        for (link, packer) in [(0, "gzip"), (101, "xz"), (113, "bzip2"), (276, "gzip")] {
+            let made = frames.iter().map(|(_, frame, _)| frame.get(14..).and_then(|_| of_link(link, frame)));
+            let (made, kept): (Vec<_>, Vec<_>) =
+                made.zip(entries).filter_map(|(frame, entry)| Some((frame?, entry))).unzip();
+            assert!(kept.len() * 2 > entries.len(), "{capture} of link type {link}: {}", kept.len());
+            let path = folder.path().join(format!("{capture}-{link}.pcap"));
+            write_pcap_of(&path, link, &made);
+            compare_packets(&path, &golden, &kept, &[]);
+            assert!(Command::new(packer).arg("-f").arg(&path).status().unwrap().success(), "{packer}");
+            let ending = if packer == "gzip" {
+                "gz"
+            } else if packer == "xz" {
+                "xz"
+            } else {
+                "bz2"
+            };
+            compare_packets(&path.with_extension(format!("pcap.{ending}")), &golden, &kept, &[]);
+        }
+    }
 }
 
 /// At full speed, unseen: nothing but counts tells what became of the packets, which come round several times.

@@ -144,6 +144,16 @@ pub(crate) fn dropped(summary: &Value) -> u64 {
 
 /// Frames of a little-endian nanosecond or microsecond pcap, each with its time in nanoseconds.
 pub(crate) fn read_pcap(path: &Path) -> Vec<(u64, Vec<u8>)> {
+    let records = read_records(path).into_iter();
+    let whole = |(time_ns, bytes, wire_bytes): (u64, Vec<u8>, usize)| {
+        assert_eq!(wire_bytes, bytes.len(), "nothing is cut");
+        (time_ns, bytes)
+    };
+    records.map(whole).collect()
+}
+
+/// The same, with each frame's length on the wire.
+pub(crate) fn read_records(path: &Path) -> Vec<(u64, Vec<u8>, usize)> {
     let file = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
     let unit = match word(0) {
@@ -156,9 +166,8 @@ pub(crate) fn read_pcap(path: &Path) -> Vec<(u64, Vec<u8>)> {
     let mut at = 24;
     while at < file.len() {
         let bytes = word(at + 8) as usize;
-        assert_eq!(word(at + 12) as usize, bytes, "nothing is cut");
         let time_ns = u64::from(word(at)) * 1_000_000_000 + u64::from(word(at + 4)) * unit;
-        frames.push((time_ns, file[at + 16..at + 16 + bytes].to_vec()));
+        frames.push((time_ns, file[at + 16..at + 16 + bytes].to_vec(), word(at + 12) as usize));
         at += 16 + bytes;
     }
     frames
@@ -172,8 +181,13 @@ pub(crate) fn comments(path: &Path, comment: &str) -> usize {
 
 /// Writes `frames` as a little-endian nanosecond pcap, 1 us apart.
 pub(crate) fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
+    write_pcap_of(path, 1, frames);
+}
+
+/// The same of another link type.
+pub(crate) fn write_pcap_of(path: &Path, link: u32, frames: &[Vec<u8>]) {
     let mut file = Vec::new();
-    for word in [0xa1b2_3c4d_u32, 4 << 16 | 2, 0, 0, 1 << 18, 1] {
+    for word in [0xa1b2_3c4d_u32, 4 << 16 | 2, 0, 0, 1 << 18, link] {
         file.extend(word.to_le_bytes());
     }
     for (i, frame) in (0_u32..).zip(frames) {

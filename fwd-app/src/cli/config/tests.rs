@@ -61,7 +61,7 @@ fn sample(arg: &Arg) -> Vec<String> {
         "neigh_age" => &["10"],
         "vrf" => &["red=net_null1,net_null0.7", "blue=net_null0.8"],
         "vrf_fib" => &["red=r.txt", "red=s.txt", "blue=b.txt"],
-        "loops" | "tx_slow" => &["3"],
+        "loops" | "tx_slow" | "limit" => &["3"],
         "rate" => &["100kpps"],
         "lcores" => &["2"],
         "trace" => return vec!["trace.pcap".to_owned()],

@@ -1,11 +1,18 @@
-//! Captures: the packets of a pcap or pcapng file, microseconds or nanoseconds, either byte order.
+//! Captures: the packets of a pcap or pcapng file, microseconds or nanoseconds, either byte order, plain or compressed.
 //!
-//! A file that is cut short gives what is whole. Damage is an error that says after how many packets, and at which byte.
+//! A file that is cut short, or is still being written, gives what is whole. Damage is an error that says after how many packets, and at
+//! which byte.
 
+mod link;
+
+pub use link::{ROUTER, SENDER, UnknownLink};
+
+use crate::feed::{self, FeedError, FeedErrorKind, FeedSource};
 use pcap_parser::nom::error::ErrorKind;
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
-use std::fs::File;
+use std::io::{self, BufRead as _, Read};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// What the reader's buffer starts with: above any frame of a network.
@@ -18,14 +25,9 @@ const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// Why a capture cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// The system does not give it.
-    #[error("{path}: {source}", path = path.display())]
-    Io {
-        /// The capture.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    /// The system does not give it, or its compressed bytes are damaged.
+    #[error(transparent)]
+    Source(#[from] FeedError),
     /// The file is no capture, or is damaged.
     #[error("{path}: after {packets} packets, at byte {offset}: {reason}", path = path.display())]
     Format {
@@ -74,33 +76,87 @@ impl Interface {
     }
 }
 
-/// Gives the packets of the capture `path` to `each`, in order, until that fails. Returns whether the file ends within a packet.
+/// Why the bytes of a capture end before it does.
+#[derive(Debug)]
+enum End {
+    /// It is cut short, or is still being written.
+    CutShort,
+    /// It cannot be read on.
+    Failed(FeedError),
+}
+
+/// The bytes of a capture. They end where they can be read no further; `end` says why, if that is not the end of the file.
+struct Bytes {
+    source: FeedSource,
+    end: Option<End>,
+}
+
+impl Read for Bytes {
+    /// Fills `buffer` as far as there are bytes: the parser takes what it is given for all that there is.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() && self.end.is_none() {
+            match self.source.fill_buf() {
+                Ok([]) => break,
+                Ok(bytes) => {
+                    let count = bytes.len().min(buffer.len() - done);
+                    buffer[done..done + count].copy_from_slice(&bytes[..count]);
+                    self.source.consume(count);
+                    done += count;
+                }
+                Err(error) => {
+                    let error = self.source.error(error);
+                    let is_cut =
+                        matches!(error.kind, FeedErrorKind::CutShort { .. } | FeedErrorKind::Changed { .. });
+                    self.end = Some(if is_cut { End::CutShort } else { End::Failed(error) });
+                }
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Gives the packets of the capture `path` to `each`, in order, until that breaks off or fails. The file may be compressed as a feed may be.
+/// Returns whether it ends within a packet.
 ///
 /// # Errors
 /// [`CaptureError`], and what `each` says.
 pub fn read<E: From<CaptureError>>(
     path: &Path,
-    mut each: impl FnMut(Packet<'_>) -> Result<(), E>,
+    each: impl FnMut(Packet<'_>) -> Result<ControlFlow<()>, E>,
 ) -> Result<bool, E> {
-    let io = |source| CaptureError::Io { path: path.to_owned(), source };
-    let file = File::open(path).map_err(io)?;
-    if file.metadata().map_err(io)?.is_dir() {
-        return Err(io(std::io::ErrorKind::IsADirectory.into()).into());
+    let source = feed::open(path).map_err(CaptureError::from)?;
+    let mut bytes = Bytes { source, end: None };
+    let cut = read_from(path, &mut bytes, each)?;
+    match bytes.end {
+        // What is damaged looks like the end of the file to the parser.
+        Some(End::Failed(error)) => Err(CaptureError::from(error).into()),
+        Some(End::CutShort) => Ok(true),
+        None => Ok(cut),
     }
+}
+
+fn read_from<E: From<CaptureError>>(
+    path: &Path,
+    bytes: &mut Bytes,
+    mut each: impl FnMut(Packet<'_>) -> Result<ControlFlow<()>, E>,
+) -> Result<bool, E> {
     let format = |packets: usize, offset: usize, error: &PcapError<&[u8]>| CaptureError::Format {
         path: path.to_owned(),
         packets,
         offset: offset as u64,
         reason: reason(error, packets),
     };
-    let mut reader = create_reader(BUFFER_BYTES, file).map_err(|error| format(0, 0, &error))?;
+    let mut reader = create_reader(BUFFER_BYTES, bytes).map_err(|error| format(0, 0, &error))?;
     let (mut interfaces, mut packets) = (Vec::new(), 0);
     let (mut buffer_bytes, mut is_big_endian) = (BUFFER_BYTES, None);
     loop {
         match next_block(reader.as_mut(), &mut is_big_endian) {
             Ok((bytes, block)) => {
                 if let Some(packet) = packet(&block, &mut interfaces, packets + 1) {
-                    each(packet)?;
+                    if each(packet)?.is_break() {
+                        return Ok(false);
+                    }
                     packets += 1;
                 }
                 reader.consume(bytes);
@@ -218,4 +274,66 @@ fn packet<'a>(
     let interface = interfaces.get(interface).copied().unwrap_or(Interface::UNKNOWN);
     let (link, time_ns) = (interface.link.0, interface.time_ns(ticks));
     Some(Packet { number, link, time_ns, bytes, wire_bytes: on_wire as usize })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    /// The number and bytes of each packet, and whether the file ends within one.
+    fn packets(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, bool), CaptureError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let mut packets = Vec::new();
+        let cut = read(file.path(), |packet| -> Result<_, CaptureError> {
+            packets.push(packet.bytes.to_vec());
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok((packets, cut))
+    }
+
+    fn packed(bytes: &[u8]) -> [Vec<u8>; 3] {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(bytes).unwrap();
+        let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
+        xz.write_all(bytes).unwrap();
+        [gzip.finish().unwrap(), xz.finish().unwrap(), zstd::encode_all(bytes, 1).unwrap()]
+    }
+
+    #[test]
+    fn a_packed_capture_is_the_capture_and_one_that_is_cut_its_beginning() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcap/");
+        for name in ["mix.pcap", "mix.pcapng"] {
+            let bytes = std::fs::read(format!("{folder}{name}")).unwrap();
+            let (whole, cut) = packets(&bytes).unwrap();
+            assert!(whole.len() == 2000 && !cut);
+            for file in packed(&bytes) {
+                assert_eq!(packets(&file).unwrap(), (whole.clone(), false));
+                for bytes in (1..8).map(|eighths| file.len() * eighths / 8) {
+                    // What a stream gives before it is unpacked far enough to be a capture may be nothing.
+                    let Ok((some, cut)) = packets(&file[..bytes]) else { continue };
+                    assert!(cut && some.len() < whole.len() && whole.starts_with(&some), "{name} {bytes}");
+                }
+                let mut damaged = file.clone();
+                let at = file.len() / 2;
+                damaged[at..at + 16].iter_mut().for_each(|byte| *byte ^= 0x5a);
+                // No frame that was not there; a stream without checksums may give wrong bytes, which the capture's own lengths may not show.
+                if let Ok((some, _)) = packets(&damaged) {
+                    assert!(some.len() <= whole.len() + 1, "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn reading_ends_where_it_is_told_to() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcap/mix.pcap");
+        let mut seen = 0;
+        let cut = read(Path::new(path), |packet| -> Result<_, CaptureError> {
+            seen = packet.number;
+            Ok(if packet.number == 7 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        });
+        assert_eq!((cut.unwrap(), seen), (false, 7));
+    }
 }
