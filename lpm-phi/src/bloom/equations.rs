@@ -27,6 +27,9 @@ pub const FPR_RANGE: std::ops::RangeInclusive<f64> = 0.01..=0.9;
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive numbers")]
 #[expect(clippy::cast_precision_loss, reason = "2^52 entries are out of reach")]
 impl FilterSize {
+    /// Entries that a filter of `bloom-naive` or `bloom-baseline` is sized for at least.
+    pub const ENTRIES_MIN: u64 = 256;
+
     /// Equations 1-3 without correction, as in table 5.
     #[must_use]
     pub fn of(entries: u64, fpr: f64) -> Self {

@@ -31,7 +31,8 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    fn new(name: String, engine: &'static str, isa: Isa, parameters: &[(&str, &str)]) -> Self {
+    /// The engine `engine` with `parameters`.
+    pub(super) fn new(name: String, engine: &'static str, isa: Isa, parameters: &[(&str, &str)]) -> Self {
         Self { name, engine, isa, parameters: EngineOptions::of(parameters).parameters }
     }
 
@@ -39,11 +40,6 @@ impl Subject {
     pub(super) fn bloom(bench: &Bench<'_>, isa: Isa) -> Self {
         let parameters = bench.args.parameters.clone();
         Self { name: format!("bloom, {isa}"), engine: bloom::NAME, isa, parameters }
-    }
-
-    /// The engine `bloom` on the best instruction set of this CPU.
-    pub(super) fn best_bloom(bench: &Bench<'_>) -> Self {
-        Self::bloom(bench, Isa::detect())
     }
 
     /// The engine `bloom` on each of `isas`, and first on the best instruction set of this CPU if that is not among them.
@@ -59,20 +55,25 @@ impl Subject {
         subjects
     }
 
-    /// Bloomfwd as in the paper: 30 % false positives, H2, and Murmur for IPv6 (section 6.2).
+    /// Bloomfwd as in the paper: 30 % false positives by table 5, H2, and Murmur for IPv6 (section 6.2); greedy levels.
     pub(super) fn bloomfwd(isa: Isa) -> Self {
-        let parameters = [("hash", "h2"), ("fpr", "0.3")];
-        Self::new(format!("Bloomfwd, {isa}"), BASELINE, isa, &parameters)
+        Self::paper(format!("Bloomfwd, {isa}"), BASELINE, isa, "h2").with("dpcpe", &"greedy")
     }
 
     /// Section 3.2 with the C library's `rand`, unvectorised.
     pub(super) fn baseline() -> Self {
-        Self::new("Baseline".into(), BASELINE, Isa::Scalar, &[("hash", "rand"), ("fpr", "0.3")])
+        Self::paper("Baseline".into(), BASELINE, Isa::Scalar, "rand")
     }
 
     /// A filter and table for each length (section 3.1).
     pub(super) fn naive(isa: Isa) -> Self {
-        Self::new(format!("Naive, {isa}"), NAIVE, isa, &[("hash", "h2"), ("fpr", "0.3")])
+        Self::paper(format!("Naive, {isa}"), NAIVE, isa, "h2")
+    }
+
+    /// In the paper's form where it differs from ours.
+    fn paper(name: String, engine: &'static str, isa: Isa, hash: &str) -> Self {
+        let parameters = [("hash", hash), ("fpr", "0.3"), ("filters", "paper"), ("buckets", "even")];
+        Self::new(name, engine, isa, &parameters)
     }
 
     /// MIHT as in the paper: (16, 16) for IPv4, (32, 32) for IPv6, one key after the other without prefetches (section 5.1). And
@@ -121,6 +122,12 @@ impl Subject {
             "name": self.name, "engine": self.engine, "isa": self.isa.to_string(), "parameters": parameters,
         })
     }
+}
+
+/// The names of the two lines that figures compare with others: Bloomfwd on the first of `isas`, and `bloom` on the best of this CPU.
+pub(super) fn leaders(bench: &Bench<'_>, isas: &[Isa]) -> [String; 2] {
+    let first = isas.first().copied().unwrap_or(Isa::Scalar);
+    [Subject::bloomfwd(first).name, Subject::bloom(bench, Isa::detect()).name]
 }
 
 /// A subject whose table is built.
