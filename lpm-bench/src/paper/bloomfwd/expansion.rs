@@ -1,19 +1,16 @@
 //! Table 4: the prefixes that DPCPE makes of IPv6 tables, by the number of levels: the paper's greedy choice, and the optimum.
 //!
 //! The properties that the table shows are checked: prefix capture only removes prefixes, fewer levels never make fewer prefixes,
-//! 64 is always a level, the optimum is no worse than the greedy choice, whose levels hold those of fewer. One expansion of each table is
-//! carried out, and its answers are compared with the oracle's.
+//! 64 is always a level, the optimum is no worse than the greedy choice, whose levels hold those of fewer. Figures 7 and 8 build tables of
+//! these levels and check their answers.
 
-use super::{sets, stand_in};
+use super::{rows_of, sets, stand_in};
 use crate::fault::Fault;
-use crate::keys::KeySet;
+use crate::paper::Bench;
 use crate::paper::claims::{Claim, Judged, Ours, Rule};
 use crate::paper::data::DataSet;
 use crate::paper::figure::{Figure, Panel, most};
-use crate::paper::{Bench, CHECKED};
-use fib::oracle::Oracle6;
-use fib::traffic::Traffic;
-use fib::{Family, NextHopId};
+use fib::Family;
 use lpm_bench::stats::median;
 use lpm_phi::cpe::CpeError;
 use lpm_phi::cpe::dpcpe::{Dpcpe, LevelSearch, Levels};
@@ -23,42 +20,14 @@ use lpm_phi::cpe::model::{ExpandedLayout, HostModel};
 use lpm_phi::variants::ENTRY_BYTES;
 use serde_json::json;
 
-/// A row of the paper's table: levels, estimated and actual prefixes in thousands; `None` is "not possible" in the paper.
-struct PaperRow {
-    lengths: Vec<u8>,
-    estimated: f64,
-    actual: Option<f64>,
-}
-
-/// The paper's table: the name of each of its tables, and the rows, 8 levels to 3.
-fn table_of_the_paper() -> Vec<(&'static str, Vec<PaperRow>)> {
-    let mut tables: Vec<(_, Vec<_>)> = Vec::new();
-    for line in include_str!("table4.txt").lines().filter(|line| !line.starts_with('#')) {
-        let Some((lengths, prefixes)) = line.split_once(" : ") else {
-            tables.push((line, Vec::new()));
-            continue;
-        };
-        let lengths = lengths.split(' ').filter_map(|len| len.parse().ok()).collect();
-        let mut prefixes = prefixes.split(' ').map(|number| number.parse().ok());
-        let (estimated, actual) = (prefixes.next().flatten().unwrap_or(f64::NAN), prefixes.next().flatten());
-        if let Some((_, rows)) = tables.last_mut() {
-            rows.push(PaperRow { lengths, estimated, actual });
-        }
-    }
-    tables
-}
-
+/// The paper's table: levels, estimated and actual prefixes in thousands, of which there are none where it was not possible.
+const TABLE_4: &str = include_str!("table4.txt");
 /// The most levels of the paper's table.
 const LEVELS_MAX: usize = 8;
-/// The fewest levels of the paper's table, which the paper refused.
-#[cfg(test)]
-const PAPER_LEVELS_MIN: usize = 3;
 /// The fewest here: more fits in memory today, and the table should show what is refused.
 const LEVELS_MIN: usize = 1;
 /// The most levels of a full run: beyond them, nearly every route has its own length.
 const LEVELS_MORE: usize = 12;
-/// The largest expansion that is carried out, in prefixes.
-const EXPANDED_MAX: u64 = 2_000_000;
 /// The paper's search first.
 const SEARCHES: [(LevelSearch, &str); 2] =
     [(LevelSearch::Greedy, "greedy"), (LevelSearch::Optimum, "optimum")];
@@ -106,17 +75,16 @@ pub(super) fn table_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
             }
         }
         check_table(&mut figure, &made);
-        check_answers(bench, &mut figure, set, &made)?;
         // The engines' own choice: the shortest modelled lookup among the levels that fit.
         let chosen = HostModel::detect().choose(LevelSearch::Optimum, &histogram, &layout);
         let chosen = chosen.ok().map(|levels| levels.lengths);
         figure.rows.push(json!({ "data": set.name, "chosen_by_model": chosen }));
         all.push((set.name.as_str(), made));
     }
-    for (name, rows) in table_of_the_paper() {
+    for (name, row) in rows_of(TABLE_4) {
         let set = stand_in(bench, Family::V6, name).unwrap_or(main);
         if let Some((ours, made)) = all.iter().find(|(other, _)| *other == set.name) {
-            cells(&mut figure, (name, &rows), (ours, made));
+            cells(&mut figure, (name, &row), (ours, made));
         }
     }
     for ((_, search), at) in SEARCHES.into_iter().zip(0..) {
@@ -153,9 +121,9 @@ impl Made {
     }
 }
 
-/// Adds the paper's rows of one of its tables, beside ours.
-fn cells(figure: &mut Figure, (name, rows): (&str, &[PaperRow]), (ours, made): (&str, &Expansions)) {
-    for PaperRow { lengths, estimated, actual } in rows {
+/// Adds a row of the paper's table, beside ours.
+fn cells(figure: &mut Figure, (name, row): (&str, &[Vec<u64>]), (ours, made): (&str, &Expansions)) {
+    if let [lengths, estimated, actual] = row {
         let of = |what| format!("{name} ({ours} here), CPE{} {lengths:?}, {what}", lengths.len());
         let both = |number: &dyn Fn(&Made) -> Option<f64>| {
             let both = SEARCHES.iter().zip(made).map(|((_, search), made)| {
@@ -165,18 +133,20 @@ fn cells(figure: &mut Figure, (name, rows): (&str, &[PaperRow]), (ours, made): (
             both.collect::<Vec<_>>()
         };
         // Its tables are not to be had, so its numbers say nothing of ours.
-        let mut cell = |what, number, unit, ours| {
-            let claim = Claim::of_table("table 4", of(what), vec![number], unit, Rule::Data);
+        let mut cell = |what, paper: u64, unit, ours| {
+            let claim = Claim::of_table("table 4", of(what), vec![paper as f64], unit, Rule::Data);
             figure.claims.push(Judged::new(claim, ours));
         };
         let thousands = |prefixes: u64| (prefixes as f64 / 1e3).round();
-        let same = |one: &Made| lengths.iter().filter(|len| one.levels.lengths.contains(len)).count() as f64;
-        cell("levels that are ours, too", lengths.len() as f64, "levels", both(&|one| Some(same(one))));
-        cell("estimated", *estimated, "thousand prefixes", both(&|one| Some(thousands(one.levels.estimate))));
+        let is_ours = |one: &Made, len: &u64| one.levels.lengths.iter().any(|own| u64::from(*own) == *len);
+        let same = |one: &Made| lengths.iter().filter(|len| is_ours(one, len)).count() as f64;
+        cell("levels that are ours, too", lengths.len() as u64, "levels", both(&|one| Some(same(one))));
+        let here = both(&|one| Some(thousands(one.levels.estimate)));
+        cell("estimated", estimated[0], "thousand prefixes", here);
         let made = both(&|one| one.refused.is_none().then(|| thousands(one.actual)));
-        match actual {
-            Some(actual) => cell("actual", *actual, "thousand prefixes", made),
-            None => made.into_iter().for_each(|Ours { of: search, value }| {
+        match actual.as_slice() {
+            [actual] => cell("actual", *actual, "thousand prefixes", made),
+            _ => made.into_iter().for_each(|Ours { of: search, value }| {
                 figure.own(&of("actual, not possible there"), &search, "thousand prefixes", value);
             }),
         }
@@ -204,34 +174,8 @@ fn check_table(figure: &mut Figure, [greedy, optimum]: &Expansions) {
 }
 
 /// Whether `more` has all levels of `fewer`.
-fn holds(more: &[u8], fewer: &[u8]) -> bool {
+fn holds<T: PartialEq>(more: &[T], fewer: &[T]) -> bool {
     fewer.iter().all(|len| more.contains(len))
-}
-
-/// Carries the smallest expansion of each search out, and checks that it has as many prefixes as counted and answers as before.
-fn check_answers(
-    bench: &Bench<'_>,
-    figure: &mut Figure,
-    set: &DataSet,
-    made: &Expansions,
-) -> Result<(), Fault> {
-    for made in made.iter().filter_map(|made| made.last()).filter(|made| made.actual <= EXPANDED_MAX) {
-        let expanded = expand::expand(&set.tables.v6, 1, &made.levels.lengths, made.actual)
-            .map_err(|why| Fault::Measurement(format!("{}: {why}", set.name)))?;
-        let within = expanded.iter().filter(|(prefix, _)| (1..=64).contains(&prefix.len())).count() as u64;
-        figure.checked += 1;
-        figure.wrong += u64::from(within != made.actual);
-        let oracle: Oracle6 = expanded.into_iter().collect();
-        let keys =
-            KeySet::make(&Traffic::Table, Family::V6, &set.tables, CHECKED, bench.args.table.seed, false)?;
-        for at in 0..keys.len() {
-            let answers: [NextHopId; 2] =
-                [oracle.lookup(keys.high_bits(at)), set.tables.oracle.v6.lookup(keys.high_bits(at))];
-            figure.checked += 1;
-            figure.wrong += u64::from(answers[0] != answers[1]);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -241,18 +185,20 @@ mod tests {
     /// Fewer levels never make fewer prefixes, and every level set holds the next smaller one: the paper's choice is greedy.
     #[test]
     fn the_paper_s_level_sets_are_nested() {
-        let tables = table_of_the_paper();
-        assert_eq!(tables.iter().map(|(_, rows)| rows.len()).collect::<Vec<_>>(), [6; 4]);
-        for (name, rows) in tables {
-            for (levels, PaperRow { lengths, .. }) in (PAPER_LEVELS_MIN..=LEVELS_MAX).rev().zip(&rows) {
-                assert_eq!((lengths.len(), lengths.last()), (levels, Some(&64)), "{name}");
+        let all: Vec<_> = rows_of(TABLE_4).collect();
+        assert_eq!(all.len(), 4 * 6);
+        for rows in all.chunks(6) {
+            for ((name, row), levels) in rows.iter().zip((3..=8).rev()) {
+                let [lengths, estimated, actual] = row.as_slice() else { panic!("{name}: {row:?}") };
+                assert_eq!((lengths.len(), lengths.last(), *name), (levels, Some(&64), rows[0].0));
                 assert!(lengths.is_sorted_by(|a, b| a < b), "{name}: {lengths:?}");
+                assert_eq!((estimated.len(), actual.len()), (1, usize::from(levels > 3)), "{name}");
             }
             for pair in rows.windows(2) {
-                assert!(pair[0].estimated <= pair[1].estimated, "{name}");
-                assert!(holds(&pair[0].lengths, &pair[1].lengths), "{name}: {:?}", pair[1].lengths);
+                let ((name, more), (_, fewer)) = (&pair[0], &pair[1]);
+                assert!(more[1] <= fewer[1], "{name}");
+                assert!(holds(&more[0], &fewer[0]), "{name}: {fewer:?}");
             }
-            assert!(rows[..5].iter().all(|row| row.actual.is_some()) && rows[5].actual.is_none(), "{name}");
         }
     }
 

@@ -102,6 +102,15 @@ fn stand_in<'a>(bench: &'a Bench<'_>, family: Family, name: &str) -> Option<&'a 
     sets(bench, family).find(|set| set.name.ends_with(name)).or_else(|| bench.main_set(family))
 }
 
+/// The rows of one of the paper's tables: a name, and the numbers of each column.
+fn rows_of(text: &'static str) -> impl Iterator<Item = (&'static str, Vec<Vec<u64>>)> {
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let (name, columns) = line.split_once(" : ")?;
+        let numbers = |column: &str| column.split(' ').filter_map(|number| number.parse().ok()).collect();
+        Some((name, columns.split(" : ").map(numbers).collect()))
+    })
+}
+
 /// The label of lookup rates.
 const MLPS: &str = "million lookups a second";
 

@@ -5,8 +5,9 @@ use super::keys::Space;
 use super::subject::{Subject, build, leaders};
 use super::{MLPS, figure_of, isas, sets};
 use crate::fault::Fault;
-use crate::paper::Bench;
+use crate::paper::data::DataSet;
 use crate::paper::figure::{Figure, Panel, least, most, over};
+use crate::paper::{Bench, Stream};
 use crate::tables::RouteSet;
 use fib::traffic::Traffic;
 use fib::{Family, IpPrefix, Rib};
@@ -14,6 +15,7 @@ use lpm_bench::stats::median;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use serde_json::json;
+use std::borrow::Borrow;
 
 /// Matching ratios, percent.
 const RATIOS: [u32; 6] = [0, 20, 40, 60, 80, 100];
@@ -25,9 +27,8 @@ pub(super) fn figure_2(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let title = "Lookup rate and scalability of the IPv4 algorithms";
     figure_of(bench, Family::V4, title, "threads", |figure, set| {
         let isas = isas(figure);
-        let mut subjects = Subject::both(bench, &isas);
+        let mut subjects = Subject::both_and_mihts(bench, &isas);
         subjects.extend([Subject::baseline(), Subject::naive(isas[0])]);
-        subjects.extend(Subject::mihts());
         let mut built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
         let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
         let (mut rates, mut speedups) = (Panel::log(MLPS), Panel::new("times one thread"));
@@ -62,26 +63,41 @@ pub(super) fn figure_2(bench: &Bench<'_>) -> Result<Figure, Fault> {
     })
 }
 
+/// The lookup rate of `subjects` over `set` on each of `streams`, which come with their position.
+fn by_keys(
+    bench: &Bench<'_>,
+    figure: &mut Figure,
+    set: &DataSet,
+    subjects: &[Subject],
+    streams: impl Iterator<Item = Result<(f64, Stream), Fault>>,
+) -> Result<Panel, Fault> {
+    let mut panel = Panel::log(MLPS);
+    let mut built = build(bench, figure, &set.tables, Family::V4, subjects)?;
+    for stream in streams {
+        let (x, keys) = stream?;
+        let more = json!({"traffic": keys.traffic()});
+        contest::show(bench, (figure, &mut panel), x, &mut built, (&set.tables, &keys), &more)?;
+    }
+    Ok(panel)
+}
+
 /// Figure 3: lookup rate by matching ratio.
 pub(super) fn figure_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let title = "Performance as matching ratio is varied";
     figure_of(bench, Family::V4, title, "matching ratio, percent", |figure, set| {
-        let mut panel = Panel::log(MLPS);
         let subjects = Subject::both(bench, &isas(figure));
-        let mut built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
         let space = Space::of(&set.tables.v4);
-        for percent in if bench.args.quick { vec![0, 40, 80, 100] } else { RATIOS.to_vec() } {
+        let ratios = if bench.args.quick { &[0, 40, 80, 100][..] } else { &RATIOS };
+        let streams = ratios.iter().filter_map(|percent| {
             bench.tell(format!("draws keys, {percent} % matching"));
-            let keys = bench.seeds().map(|seed| space.keys(percent, bench.args.keys(), seed));
-            let Some(keys) = keys.into_iter().collect() else { continue };
-            let data = (&set.tables, &bench.stream_of(keys));
-            let more = json!({"matching_percent": percent});
-            contest::show(bench, (figure, &mut panel), f64::from(percent), &mut built, data, &more)?;
-        }
-        for one in &built {
-            let points = panel.line(&one.subject.name).into_iter().flat_map(|line| &line.points);
-            let rates: Vec<_> = points.map(|point| point.y.median).collect();
-            figure.own("most over least", &one.subject.name, "times", over(most(&rates), least(&rates)));
+            let keys = bench.seeds().map(|seed| space.keys(*percent, bench.args.keys(), seed));
+            let keys = keys.into_iter().collect::<Option<Vec<_>>>()?;
+            Some(Ok((f64::from(*percent), bench.stream_of(keys))))
+        });
+        let panel = by_keys(bench, figure, set, &subjects, streams)?;
+        for line in &panel.series {
+            let rates: Vec<_> = line.points.iter().map(|point| point.y.median).collect();
+            figure.own("most over least", &line.name, "times", over(most(&rates), least(&rates)));
         }
         figure.note = "Addresses that only the default route has are drawn evenly from all of them, reserved ones left out; keys that \
                        match are drawn evenly over the prefixes."
@@ -94,20 +110,14 @@ pub(super) fn figure_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
 pub(super) fn figure_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let title = "Bloomfwd vs. MIHT using random and real IPs";
     figure_of(bench, Family::V4, title, "addresses", |figure, set| {
-        let mut panel = Panel::log(MLPS);
         let isas = isas(figure);
-        let mut subjects = Subject::both(bench, &isas);
-        subjects.extend(Subject::mihts());
-        let mut built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
-        let capture = bench.args.trace.clone().map(Traffic::Capture);
-        let mut real = 0.0;
-        for (x, traffic) in (0_u32..).zip([Traffic::Random, Traffic::Zipf].into_iter().chain(capture)) {
-            let keys = bench.stream(set, Family::V4, &traffic)?;
-            figure.x_names.push(traffic.to_string());
-            let more = json!({"traffic": traffic.to_string()});
-            real = f64::from(x);
-            contest::show(bench, (figure, &mut panel), real, &mut built, (&set.tables, &keys), &more)?;
-        }
+        let mut traffic = vec![Traffic::Random, Traffic::Zipf];
+        traffic.extend(bench.args.trace.clone().map(Traffic::Capture));
+        figure.x_names = traffic.iter().map(ToString::to_string).collect();
+        let streams = traffic.iter().enumerate();
+        let streams = streams.map(|(x, traffic)| Ok((x as f64, bench.stream(set, Family::V4, traffic)?)));
+        let panel = by_keys(bench, figure, set, &Subject::both_and_mihts(bench, &isas), streams)?;
+        let real = traffic.len() as f64 - 1.0;
         for name in leaders(bench, &isas) {
             let times = over(panel.at(&name, real), panel.at(&name, 0.0));
             figure.ours_of("real over random addresses", &name, times);
@@ -121,25 +131,37 @@ pub(super) fn figure_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
     })
 }
 
+/// The lookup rate of `subjects` over each of `tables`, on random addresses; `main` is the set they are named after.
+fn by_table<T: Borrow<RouteSet>>(
+    bench: &Bench<'_>,
+    figure: &mut Figure,
+    main: &DataSet,
+    subjects: &[Subject],
+    tables: impl Iterator<Item = (String, T)>,
+) -> Result<Panel, Fault> {
+    let mut panel = Panel::log(MLPS);
+    let keys = bench.stream(main, Family::V4, &Traffic::Random)?;
+    for (x, (name, tables)) in tables.enumerate() {
+        let tables = tables.borrow();
+        let mut built = build(bench, figure, tables, Family::V4, subjects)?;
+        let more = json!({"data": name, "prefixes": tables.v4.len()});
+        figure.x_names.push(name);
+        contest::show(bench, (figure, &mut panel), x as f64, &mut built, (tables, &keys), &more)?;
+    }
+    Ok(panel)
+}
+
 /// Figure 5: fewer prefixes.
 pub(super) fn figure_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let title = "Performance of Bloomfwd as the number of prefixes in the forwarding table decreases";
     figure_of(bench, Family::V4, title, "prefixes", |figure, set| {
-        let mut panel = Panel::log(MLPS);
         let isas = isas(figure);
-        let subjects = Subject::both(bench, &isas);
-        let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
-        let mut last = 0.0;
-        for (x, part) in (0_u32..).zip(bench.some(&PARTS)) {
-            bench.tell(format!("removes prefixes, 1/{part} stays"));
-            let fewer = (part > 1).then(|| thinned(&set.tables, part, bench.args.table.seed));
-            let tables = fewer.as_ref().unwrap_or(&set.tables);
-            figure.x_names.push(if part == 1 { "all".into() } else { format!("1/{part}") });
-            let mut built = build(bench, figure, tables, Family::V4, &subjects)?;
-            let more = json!({"prefixes": tables.v4.len()});
-            last = f64::from(x);
-            contest::show(bench, (figure, &mut panel), last, &mut built, (tables, &keys), &more)?;
-        }
+        let tables = bench.some(&PARTS).into_iter().map(|part| {
+            let name = if part == 1 { "all".into() } else { format!("1/{part}") };
+            (name, thinned(&set.tables, part, bench.args.table.seed))
+        });
+        let panel = by_table(bench, figure, set, &Subject::both(bench, &isas), tables)?;
+        let last = figure.x_names.len() as f64 - 1.0;
         for name in leaders(bench, &isas) {
             let (all, few) = (panel.at(&name, 0.0), panel.at(&name, last));
             figure.ours_of("all prefixes", &name, all);
@@ -168,18 +190,9 @@ fn thinned(tables: &RouteSet, part: u32, seed: u64) -> RouteSet {
 pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let title = "Performance of Bloomfwd and MIHT for IPv4 prefix datasets";
     figure_of(bench, Family::V4, title, "routing data", |figure, main| {
-        let mut panel = Panel::log(MLPS);
         let isas = isas(figure);
-        let mut subjects = Subject::both(bench, &isas);
-        subjects.extend(Subject::mihts());
-        let keys = bench.stream(main, Family::V4, &Traffic::Random)?;
-        for (x, set) in (0_u32..).zip(sets(bench, Family::V4)) {
-            figure.x_names.push(set.name.clone());
-            let mut built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
-            let more = json!({"data": set.name, "prefixes": set.tables.v4.len()});
-            let data = (&set.tables, &keys);
-            contest::show(bench, (figure, &mut panel), f64::from(x), &mut built, data, &more)?;
-        }
+        let tables = sets(bench, Family::V4).map(|set| (set.name.clone(), &set.tables));
+        let panel = by_table(bench, figure, main, &Subject::both_and_mihts(bench, &isas), tables)?;
         let ratio = |one: &str, other: &str| {
             Some(panel.ratios(one, other)).filter(|ratios| !ratios.is_empty()).map(|ratios| median(&ratios))
         };

@@ -13,8 +13,6 @@ use lpm_phi::coop::CoopEngine;
 use lpm_phi::miht;
 use lpm_phi::variants::{BASELINE, NAIVE};
 use serde_json::{Map, Value, json};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Keys of a call, as in a forwarder's batch.
@@ -52,6 +50,13 @@ impl Subject {
     pub(super) fn both(bench: &Bench<'_>, isas: &[Isa]) -> Vec<Self> {
         let mut subjects = Self::blooms(bench, isas);
         subjects.extend(isas.iter().map(|isa| Self::bloomfwd(*isa)));
+        subjects
+    }
+
+    /// These, and MIHT.
+    pub(super) fn both_and_mihts(bench: &Bench<'_>, isas: &[Isa]) -> Vec<Self> {
+        let mut subjects = Self::both(bench, isas);
+        subjects.extend(Self::mihts());
         subjects
     }
 
@@ -173,34 +178,33 @@ pub(super) fn build(
         let (table_bytes, details) = (stats.table_bytes, stats.details);
         Ok(FilledEngine { subject: subject.clone(), table, table_bytes, build_s, details })
     };
-    let places: Vec<_> = subjects.iter().map(|_| Mutex::new(None)).collect();
-    let (work, next) = (subjects.iter().zip(&places).collect::<Vec<_>>(), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..bench.host.cpus.min(subjects.len()) {
-            scope.spawn(|| {
-                while let Some((subject, place)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    bench.tell(format!("builds {}", subject.name));
-                    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(one(subject));
-                }
-            });
-        }
-    });
-    let sample = bench.sample_of(tables, family)?;
     let mut built = Vec::new();
-    for (subject, place) in subjects.iter().zip(places) {
-        let made = place.into_inner().unwrap_or_else(PoisonError::into_inner);
-        match made.unwrap_or_else(|| Err(Fault::Measurement(format!("{} was not built", subject.name)))) {
+    for some in subjects.chunks(bench.host.cpus) {
+        let made: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = some
+                .iter()
+                .map(|subject| {
+                    bench.tell(format!("builds {}", subject.name));
+                    scope.spawn(|| one(subject))
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().map_err(Fault::panicked)).collect::<Result<_, _>>()
+        })?;
+        built.extend(some.iter().zip(made));
+    }
+    let sample = bench.sample_of(tables, family)?;
+    let mut checked = Vec::new();
+    for (subject, made) in built {
+        match made {
             Ok(one) => {
                 figure.check(&sample, &mut *one.table.looker(CALL)?)?;
-                built.push(one);
+                checked.push(one);
             }
-            Err(why) if why.is_refusal() => refused(figure, subject, &why),
+            Err(why) if why.is_refusal() => {
+                figure.rows.push(with(subject.fields(), json!({"refused": why.to_string()})));
+            }
             Err(why) => return Err(why),
         }
     }
-    Ok(built)
-}
-
-fn refused(figure: &mut Figure, subject: &Subject, why: &Fault) {
-    figure.rows.push(with(subject.fields(), json!({"refused": why.to_string()})));
+    Ok(checked)
 }
