@@ -262,6 +262,30 @@ mod tests {
         assert_eq!(shape.levels[0].filter.start, 1_048_576, "direct entries come first");
     }
 
+    /// A table with as many prefixes in G1 and G2 as AS65000 (table 3) gets its filters of table 5.
+    #[test]
+    fn as65000_has_the_filters_of_table_5() {
+        let hop = NextHopId::new(1).unwrap();
+        let g1 = (0..971_555_u32).map(|at| (Prefix::truncating(at << 8, 24), hop));
+        let g2 = (0..113_397_u32).map(|at| (Prefix::truncating(0xf000_0000 | at, 32), hop));
+        let routes: Vec<_> = g1.chain(g2).collect();
+        let m = [
+            [9_312_412, 4_656_206, 2_434_631, 1_032_974, 213_057],
+            [1_086_917, 543_459, 284_163, 120_566, 24_868],
+        ];
+        for (at, (fpr, k)) in
+            [("0.01", 7), ("0.1", 4), ("0.3", 2), ("0.6", 1), ("0.9", 1)].into_iter().enumerate()
+        {
+            let shape = planned(&routes, Variant::Baseline, &[("fpr", fpr), ("filters", "paper")]).shape;
+            let made = [0, 1].map(|group: usize| shape.levels[group].filter);
+            assert_eq!(
+                made.map(|filter| (filter.bits.n, filter.hashes)),
+                [(m[0][at], k), (m[1][at], k)],
+                "{fpr}"
+            );
+        }
+    }
+
     /// The buckets of G2 that Knuth's hash gives to keys divisible by `step`, in percent of all.
     fn reached(buckets: &str, step: u32) -> f64 {
         let VariantPlan { shape, .. } =

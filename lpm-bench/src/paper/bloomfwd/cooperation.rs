@@ -82,30 +82,6 @@ fn coop(
     ready(bench, figure, data, &subject, pair.batch)
 }
 
-/// One measurement of `threads` threads, each with its own reader: the helper thread of an idle reader of `coop` would disturb others.
-fn drive_once(
-    bench: &Bench<'_>,
-    fed: &Fed,
-    keys: &KeySet,
-    (batch, slots): (usize, u16),
-    threads: usize,
-) -> Result<Driven, Fault> {
-    let batch = batch.min(keys.len());
-    let readers: Result<Vec<_>, _> = (0..threads).map(|_| fed.reader(slots, batch)).collect();
-    let load = Load { keys, batch, slots, seconds: bench.args.seconds() };
-    drive(&mut readers?, load).map_err(|source| fed.refused(source))
-}
-
-/// As [`drive_once`], of `coop`: the calling thread runs on the first CPU of this process, the helper on another one, if there is one.
-fn drive_coop(bench: &Bench<'_>, fed: &mut Fed, keys: &KeySet, shape: (usize, u16)) -> Result<Driven, Fault> {
-    let caller = move || {
-        // Where it may not be pinned, it runs where the system puts it.
-        let _ = crate::pin(crate::cpus_allowed().first().copied());
-        drive_once(bench, fed, keys, shape, 1)
-    };
-    std::thread::scope(|scope| scope.spawn(caller).join()).map_err(Fault::panicked)?
-}
-
 /// The CPUs for helper threads: all but the caller's.
 fn helper_cpus() -> Option<String> {
     let cpus = crate::cpus_allowed().get(1..).unwrap_or_default();
@@ -139,16 +115,30 @@ fn take_turns(
     for round in 0..bench.args.rounds() {
         for (turn, [mlps, mean_us]) in turns.iter().zip(&mut rounds) {
             bench.tell(format!("{}, batches of {}, round {}", turn.name, turn.batch, round + 1));
-            let (fed, shape) = (&mut engines[turn.engine], (turn.batch, turn.slots));
-            let driven = match turn.threads {
-                Some(threads) => drive_once(bench, fed, keys.of_round(round), shape, threads)?,
-                None => drive_coop(bench, fed, keys.of_round(round), shape)?,
-            };
+            let driven = turn.measure(bench, &mut engines[turn.engine], keys.of_round(round))?;
             mlps.push(driven.mlps);
             mean_us.push(driven.mean_us);
         }
     }
     Ok(rounds.iter().map(|rounds| rounds.each_ref().map(|rounds| Spread::of(rounds))).collect())
+}
+
+impl Turn {
+    /// One measurement, with readers of its own: the helper thread of an idle reader of `coop` would disturb others. The thread that
+    /// calls `coop` runs on the first CPU of this process, the helper on another one, if there is one.
+    fn measure(&self, bench: &Bench<'_>, fed: &mut Fed, keys: &KeySet) -> Result<Driven, Fault> {
+        let (slots, batch) = (self.slots, self.batch.min(keys.len()));
+        let load = Load { keys, batch, slots, seconds: bench.args.seconds() };
+        let caller = move || {
+            if self.threads.is_none() {
+                // Where it may not be pinned, it runs where the system puts it.
+                let _ = crate::pin(crate::cpus_allowed().first().copied());
+            }
+            let readers = (0..self.threads.unwrap_or(1)).map(|_| fed.reader(slots, batch));
+            drive(&mut readers.collect::<Result<Vec<_>, _>>()?, load).map_err(|source| fed.refused(source))
+        };
+        std::thread::scope(|scope| scope.spawn(caller).join()).map_err(Fault::panicked)?
+    }
 }
 
 /// Figure 9: lookup rate and latency by size of the buffer.

@@ -4,7 +4,7 @@
 //! 64 is always a level, the optimum is no worse than the greedy choice, whose levels hold those of fewer. Figures 7 and 8 build tables of
 //! these levels and check their answers.
 
-use super::{rows_of, sets, stand_in};
+use super::{figure_of, rows_of, sets, stand_in};
 use crate::fault::Fault;
 use crate::paper::Bench;
 use crate::paper::claims::{Claim, Judged, Ours, Rule};
@@ -46,70 +46,70 @@ type Expansions = [Vec<Made>; 2];
 
 /// Table 4: levels against expanded prefixes.
 pub(super) fn table_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Results of performing CPE in real IPv6 prefix datasets", "levels");
-    let mut panel = Panel::log("prefixes after expansion");
-    let Some(main) = bench.main_set(Family::V6) else { return Ok(figure.without(Family::V6)) };
-    let layout =
-        ExpandedLayout { fpr: 0.3, entry_bytes: ENTRY_BYTES, table_bytes_max: bench.args.table_memory() };
-    let mut all = Vec::new();
-    for set in sets(bench, Family::V6) {
-        bench.tell(&set.name);
-        let fault = |why: CpeError| Fault::Measurement(format!("{}: {why}", set.name));
-        let histogram = LengthHistogram::of(1, 64, set.tables.v6.iter().map(|(prefix, _)| *prefix));
-        let mut made: Expansions = Default::default();
-        for ((search, name), made) in SEARCHES.into_iter().zip(&mut made) {
-            let solved = Dpcpe::solve(search, &histogram);
-            for number in LEVELS_MIN..=if bench.args.quick { LEVELS_MAX } else { LEVELS_MORE } {
-                let one = Made::of(set, solved.levels(number).map_err(fault)?, layout.entries_max());
-                let line = |what| format!("{}, {name}, {what}", set.name);
-                panel.add(&line("estimated"), number as f64, one.levels.estimate as f64);
-                if one.refused.is_none() {
-                    panel.add(&line("actual"), number as f64, one.actual as f64);
+    let title = "Results of performing CPE in real IPv6 prefix datasets";
+    figure_of(bench, Family::V6, title, "levels", |figure, main| {
+        let mut panel = Panel::log("prefixes after expansion");
+        let layout =
+            ExpandedLayout { fpr: 0.3, entry_bytes: ENTRY_BYTES, table_bytes_max: bench.args.table_memory() };
+        let mut all = Vec::new();
+        for set in sets(bench, Family::V6) {
+            bench.tell(&set.name);
+            let fault = |why: CpeError| Fault::Measurement(format!("{}: {why}", set.name));
+            let histogram = LengthHistogram::of(1, 64, set.tables.v6.iter().map(|(prefix, _)| *prefix));
+            let mut made: Expansions = Default::default();
+            for ((search, name), made) in SEARCHES.into_iter().zip(&mut made) {
+                let solved = Dpcpe::solve(search, &histogram);
+                for number in LEVELS_MIN..=if bench.args.quick { LEVELS_MAX } else { LEVELS_MORE } {
+                    let one = Made::of(set, solved.levels(number).map_err(fault)?, layout.entries_max());
+                    let line = |what| format!("{}, {name}, {what}", set.name);
+                    panel.add(&line("estimated"), number as f64, one.levels.estimate as f64);
+                    if one.refused.is_none() {
+                        panel.add(&line("actual"), number as f64, one.actual as f64);
+                    }
+                    figure.rows.push(json!({
+                        "data": set.name, "routes": set.tables.v6.len(), "search": name, "levels": number,
+                        "lengths": one.levels.lengths, "estimated": one.levels.estimate, "actual": one.actual,
+                        "refused": one.refused.map(|why| why.to_string()),
+                    }));
+                    made.push(one);
                 }
-                figure.rows.push(json!({
-                    "data": set.name, "routes": set.tables.v6.len(), "search": name, "levels": number,
-                    "lengths": one.levels.lengths, "estimated": one.levels.estimate, "actual": one.actual,
-                    "refused": one.refused.map(|why| why.to_string()),
-                }));
-                made.push(one);
+            }
+            check_table(figure, &made);
+            // The engines' own choice: the shortest modelled lookup among the levels that fit.
+            let chosen = HostModel::detect().choose(LevelSearch::Optimum, &histogram, &layout);
+            let chosen = chosen.ok().map(|levels| levels.lengths);
+            figure.rows.push(json!({ "data": set.name, "chosen_by_model": chosen }));
+            all.push((set.name.as_str(), made));
+        }
+        for (name, row) in rows_of(TABLE_4) {
+            let set = stand_in(bench, Family::V6, name).unwrap_or(main);
+            if let Some((ours, made)) = all.iter().find(|(other, _)| *other == set.name) {
+                cells(figure, (name, &row), (ours, made));
             }
         }
-        check_table(&mut figure, &made);
-        // The engines' own choice: the shortest modelled lookup among the levels that fit.
-        let chosen = HostModel::detect().choose(LevelSearch::Optimum, &histogram, &layout);
-        let chosen = chosen.ok().map(|levels| levels.lengths);
-        figure.rows.push(json!({ "data": set.name, "chosen_by_model": chosen }));
-        all.push((set.name.as_str(), made));
-    }
-    for (name, row) in rows_of(TABLE_4) {
-        let set = stand_in(bench, Family::V6, name).unwrap_or(main);
-        if let Some((ours, made)) = all.iter().find(|(other, _)| *other == set.name) {
-            cells(&mut figure, (name, &row), (ours, made));
+        for ((_, search), at) in SEARCHES.into_iter().zip(0..) {
+            let made = all.iter().flat_map(|(_, made)| &made[at]).filter(|one| one.actual < u64::MAX);
+            let ratios: Vec<_> = made.map(|one| one.levels.estimate as f64 / one.actual as f64).collect();
+            let of_main = all.iter().find(|(name, _)| *name == main.name).map(|(_, made)| &made[at]);
+            let fewest = of_main.into_iter().flatten().find(|one| one.refused.is_none());
+            let fewest = fewest.map(|one| one.levels.lengths.len() as f64);
+            figure.ours_of("estimated over actual prefixes, most configurations", search, median(&ratios));
+            figure.ours_of(
+                "estimated over actual prefixes, a lower bound of what is made",
+                search,
+                most(&ratios),
+            );
+            figure.ours_of("the fewest levels that fit the memory", search, fewest);
         }
-    }
-    for ((_, search), at) in SEARCHES.into_iter().zip(0..) {
-        let made = all.iter().flat_map(|(_, made)| &made[at]).filter(|one| one.actual < u64::MAX);
-        let ratios: Vec<_> = made.map(|one| one.levels.estimate as f64 / one.actual as f64).collect();
-        let of_main = all.iter().find(|(name, _)| *name == main.name).map(|(_, made)| &made[at]);
-        let fewest = of_main.into_iter().flatten().find(|one| one.refused.is_none());
-        let fewest = fewest.map(|one| one.levels.lengths.len() as f64);
-        figure.ours_of("estimated over actual prefixes, most configurations", search, median(&ratios));
-        figure.ours_of(
-            "estimated over actual prefixes, a lower bound of what is made",
-            search,
-            most(&ratios),
-        );
-        figure.ours_of("the fewest levels that fit the memory", search, fewest);
-    }
-    figure.panels = vec![panel];
-    figure.note = format!(
-        "Levels are refused whose filters and tables do not fit {} MiB, {} prefixes. Most of the paper's estimates for three of its \
+        figure.note = format!(
+            "Levels are refused whose filters and tables do not fit {} MiB, {} prefixes. Most of the paper's estimates for three of its \
          tables lie below what was really made, although prefix capture can only take away; ours never do. Its tables are not to be \
          had: those named after them are generated, as large as they were.",
-        layout.table_bytes_max >> 20,
-        layout.entries_max()
-    );
-    Ok(figure)
+            layout.table_bytes_max >> 20,
+            layout.entries_max()
+        );
+        Ok(vec![panel])
+    })
 }
 
 impl Made {
