@@ -153,25 +153,20 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let sizes: Vec<usize> = sizes.collect();
         for pair in pairs(bench, figure) {
             let mut fed = [coop(bench, figure, (set, &keys), pair, None)?];
-            let turns = sizes.iter().flat_map(|size| {
-                MODES.map(|(slots, mode)| Turn {
-                    name: format!("{}, {mode}", pair.name),
-                    x: Some(*size as f64),
-                    engine: 0,
-                    batch: *size,
-                    slots,
-                    threads: None,
-                })
-            });
-            let turns: Vec<_> = turns.collect();
-            let measured = take_turns(bench, &keys, &mut fed, &turns)?;
-            for (Turn { name, batch, slots, .. }, [mlps, mean_us]) in turns.iter().zip(measured) {
-                speed.add(name, *batch as f64, mlps);
-                latency.add(name, *batch as f64, mean_us);
-                figure.rows.push(json!({
-                    "pair": pair.name, "name": name, "slots": slots, "batch": batch, "mlps": mlps,
-                    "mean_us": mean_us, "clock": "wall",
-                }));
+            // One size after the other: coop's split is that of the size.
+            for batch in sizes.iter().copied() {
+                let turns = MODES.map(|(slots, mode)| {
+                    let (name, x) = (format!("{}, {mode}", pair.name), Some(batch as f64));
+                    Turn { name, x, engine: 0, batch, slots, threads: None }
+                });
+                for (turn, [mlps, mean_us]) in turns.iter().zip(take_turns(bench, &keys, &mut fed, &turns)?) {
+                    speed.add(&turn.name, batch as f64, mlps);
+                    latency.add(&turn.name, batch as f64, mean_us);
+                    figure.rows.push(json!({
+                        "pair": pair.name, "name": turn.name, "slots": turn.slots, "batch": batch, "mlps": mlps,
+                        "mean_us": mean_us, "clock": "wall",
+                    }));
+                }
             }
             let [sync, both] = MODES.map(|(_, mode)| format!("{}, {mode}", pair.name));
             let best = speed.best_x(&both).map(|size| size / f64::from(1 << 20));
