@@ -134,6 +134,7 @@ mod tests {
             let writer = VariantWriter::build(plan, routes.clone(), &params).unwrap();
             let table = writer.shared();
             let levels = &table.shape.levels;
+            assert_eq!(levels.len(), 2);
             let places = |at: usize, address: u32| {
                 let key = address.first_bits(levels[at].len);
                 levels[at].filter.places(HashName::H2, key.hash(HashName::H2))
