@@ -161,6 +161,14 @@ fn baseline_of_twelve_levels() {
     with_parameters(Variant::Baseline, &[("levels", "12"), ("hash", "murmur")]);
 }
 
+/// Filters, buckets and levels as the paper has them; many levels, as above.
+#[test]
+fn baseline_in_the_paper_s_form() {
+    let paper = [("filters", "paper"), ("buckets", "even"), ("dpcpe", "greedy")];
+    with_parameters(Variant::Baseline, &[&paper[..], &[("levels", "24"), ("hash", "knuth")]].concat());
+    with_parameters(Variant::Naive, &[&paper[..2], &[("fpr", "0.9")]].concat());
+}
+
 #[test]
 fn memory_limits() {
     for variant in [Variant::Naive, Variant::Baseline] {

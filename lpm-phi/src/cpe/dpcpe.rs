@@ -1,8 +1,8 @@
 //! DPCPE (section 4.2): chooses the levels to expand to, so that expansion makes as few prefixes as possible.
 //!
-//! The paper begins with the longest length alone and adds one length at a time, always the cheapest; so every choice in its
-//! table 4 contains the next smaller choice. That is [`one_by_one`]. The best choice of n levels need not contain the best choice
-//! of n - 1: [`Dpcpe`] finds it with a dynamic programme over (levels, longest length). Let `cost(a, b)` be the number of
+//! The paper begins with the longest length alone and adds one length at a time, always the cheapest ([`LevelSearch::Greedy`]); so
+//! every choice in its table 4 contains the next smaller choice. The best choice of n levels need not contain the best choice of
+//! n - 1: [`LevelSearch::Optimum`] finds it with a dynamic programme over (levels, longest length). Let `cost(a, b)` be the number of
 //! prefixes that routes of the lengths `a+1..=b` make when expanded to b:
 //!
 //! ```text
@@ -42,56 +42,77 @@ impl Levels {
     }
 }
 
-/// The dynamic programme, solved for every number of levels.
-#[derive(Clone, Debug)]
-pub struct Dpcpe<'a> {
-    histogram: &'a LengthHistogram,
-    /// `last_but_one[n][b]`: in the best choice of n+1 levels that ends at length index b, the index of the level before the last.
-    last_but_one: Vec<Vec<usize>>,
+/// How levels are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LevelSearch {
+    /// The fewest prefixes of all choices.
+    Optimum,
+    /// The paper's own: beginning with the longest length, each step adds the length that leaves the fewest prefixes.
+    Greedy,
 }
 
-impl<'a> Dpcpe<'a> {
-    /// Solves for `histogram`. The number of steps is the number of lengths cubed: a quarter million for IPv6.
+/// The choice of each number of levels.
+#[derive(Clone, Debug)]
+pub struct Dpcpe {
+    /// Of 1 level, 2 levels, .. to one level a length.
+    choices: Vec<Levels>,
+}
+
+impl Dpcpe {
+    /// Chooses for `histogram`. The number of steps is at most the number of lengths cubed: a quarter million for IPv6.
     #[must_use]
-    pub fn solve(histogram: &'a LengthHistogram) -> Self {
-        let lengths = histogram.lengths();
-        let costs = costs(histogram);
-        let mut best: Vec<u128> = costs.iter().map(|row| row[0]).collect();
-        let mut last_but_one = vec![vec![0; lengths]];
-        for levels in 1..lengths {
-            let mut next = vec![u128::MAX; lengths];
-            let mut from = vec![0; lengths];
-            // With `levels` levels before it, the last is at index `levels` at least.
-            for to in levels..lengths {
-                for before in levels - 1..to {
-                    let cost = best[before].saturating_add(costs[to][before + 1]);
-                    if cost < next[to] {
-                        (next[to], from[to]) = (cost, before);
-                    }
-                }
-            }
-            last_but_one.push(from);
-            best = next;
-        }
-        Self { histogram, last_but_one }
+    pub fn solve(search: LevelSearch, histogram: &LengthHistogram) -> Self {
+        let choices = match search {
+            LevelSearch::Optimum => optimum(histogram),
+            LevelSearch::Greedy => greedy(histogram),
+        };
+        Self { choices: choices.into_iter().map(|lengths| Levels::of(histogram, lengths)).collect() }
     }
 
-    /// The best choice of `levels` levels.
+    /// The choice of `levels` levels.
     ///
     /// # Errors
     /// [`CpeError::Levels`] for 0 levels, or for more levels than lengths.
-    #[expect(clippy::cast_possible_truncation, reason = "an index of at most 256 lengths")]
     pub fn levels(&self, levels: usize) -> Result<Levels, CpeError> {
-        self.histogram.check_levels(levels)?;
-        let mut at = self.histogram.lengths() - 1;
-        let mut lengths = Vec::with_capacity(levels);
-        for from in self.last_but_one[..levels].iter().rev() {
-            lengths.push(self.histogram.first() + at as u8);
-            at = from[at];
-        }
-        lengths.reverse();
-        Ok(Levels::of(self.histogram, lengths))
+        let choice = levels.checked_sub(1).and_then(|at| self.choices.get(at));
+        choice.cloned().ok_or(CpeError::Levels { asked: levels, most: self.choices.len() })
     }
+}
+
+/// The dynamic programme.
+fn optimum(histogram: &LengthHistogram) -> Vec<Vec<u8>> {
+    let lengths = histogram.lengths();
+    let costs = costs(histogram);
+    let mut best: Vec<u128> = costs.iter().map(|row| row[0]).collect();
+    // `last_but_one[n][b]`: in the best choice of n+1 levels that ends at length index b, the index of the level before the last.
+    let mut last_but_one = vec![vec![0; lengths]];
+    for levels in 1..lengths {
+        let mut next = vec![u128::MAX; lengths];
+        let mut from = vec![0; lengths];
+        // With `levels` levels before it, the last is at index `levels` at least.
+        for to in levels..lengths {
+            for before in levels - 1..to {
+                let cost = best[before].saturating_add(costs[to][before + 1]);
+                if cost < next[to] {
+                    (next[to], from[to]) = (cost, before);
+                }
+            }
+        }
+        last_but_one.push(from);
+        best = next;
+    }
+    (1..=lengths)
+        .map(|levels| {
+            let (mut at, mut chosen) = (lengths - 1, Vec::with_capacity(levels));
+            for from in last_but_one[..levels].iter().rev() {
+                #[expect(clippy::cast_possible_truncation, reason = "an index of at most 256 lengths")]
+                chosen.push(histogram.first() + at as u8);
+                at = from[at];
+            }
+            chosen.reverse();
+            chosen
+        })
+        .collect()
 }
 
 /// `costs[b][a]`: prefixes that routes with length indices `a..=b` make when expanded to length index b.
@@ -102,33 +123,26 @@ fn costs(histogram: &LengthHistogram) -> Vec<Vec<u128>> {
         .collect()
 }
 
-/// The paper's own choice: beginning with the longest length, each step adds the length that leaves the fewest prefixes.
-///
-/// # Errors
-/// [`CpeError::Levels`] for 0 levels, or for more levels than lengths.
-pub fn one_by_one(histogram: &LengthHistogram, levels: usize) -> Result<Levels, CpeError> {
-    histogram.check_levels(levels)?;
-    let mut chosen = vec![histogram.last()];
-    while chosen.len() < levels {
+/// One length at a time, until every length is a level. Of equally good lengths the shortest is added.
+fn greedy(histogram: &LengthHistogram) -> Vec<Vec<u8>> {
+    let next = |chosen: &Vec<u8>| {
         let candidates = (histogram.first()..histogram.last()).filter(|len| !chosen.contains(len));
-        let with = |len: u8| {
+        let with = |len| {
             let mut lengths = chosen.clone();
-            lengths.push(len);
-            lengths.sort_unstable();
+            lengths.insert(lengths.partition_point(|level| *level < len), len);
             lengths
         };
-        let Some(best) = candidates.map(with).min_by_key(|lengths| histogram.estimate(lengths)) else {
-            break; // unreachable: `check_levels` has made sure that there is a candidate
-        };
-        chosen = best;
-    }
-    Ok(Levels::of(histogram, chosen))
+        candidates.map(with).min_by_key(|lengths| histogram.estimate(lengths))
+    };
+    std::iter::successors(Some(vec![histogram.last()]), next).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const SEARCHES: [LevelSearch; 2] = [LevelSearch::Optimum, LevelSearch::Greedy];
 
     /// The smallest estimate of all choices of `levels` lengths that contain the longest.
     fn brute_force(histogram: &LengthHistogram, levels: usize) -> u128 {
@@ -161,14 +175,14 @@ mod tests {
             counts in prop::collection::vec(prop_oneof![Just(0_u64), 0_u64..50, 0_u64..100_000], 1..=10),
         ) {
             let histogram = histogram(first, &counts);
-            let solved = Dpcpe::solve(&histogram);
+            let [solved, greedy] = SEARCHES.map(|search| Dpcpe::solve(search, &histogram));
             for levels in 1..=counts.len() {
                 let found = solved.levels(levels).unwrap();
                 prop_assert_eq!(found.lengths.len(), levels);
                 prop_assert!(found.lengths.is_sorted_by(|a, b| a < b));
                 prop_assert_eq!(*found.lengths.last().unwrap(), histogram.last());
                 prop_assert_eq!(u128::from(found.estimate), brute_force(&histogram, levels));
-                let greedy = one_by_one(&histogram, levels).unwrap();
+                let greedy = greedy.levels(levels).unwrap();
                 prop_assert_eq!(greedy.lengths.len(), levels);
                 prop_assert!(greedy.estimate >= found.estimate);
             }
@@ -178,28 +192,52 @@ mod tests {
         #[test]
         fn fewer_levels_never_make_fewer_prefixes(counts in prop::collection::vec(0_u64..50_000, 64)) {
             let histogram = histogram(1, &counts);
-            let solved = Dpcpe::solve(&histogram);
-            for choose in [&|n| solved.levels(n), &|n| one_by_one(&histogram, n)] as [&dyn Fn(usize) -> _; 2] {
+            for search in SEARCHES {
+                let solved = Dpcpe::solve(search, &histogram);
                 let mut last = u64::MAX;
                 for levels in 1..=12 {
-                    let found = choose(levels)?;
+                    let found = solved.levels(levels)?;
                     prop_assert!(found.lengths.contains(&64));
                     prop_assert!(found.estimate <= last, "{} levels make {}", levels, found.estimate);
                     last = found.estimate;
                 }
+                prop_assert_eq!(solved.levels(64).unwrap().estimate, histogram.total());
             }
-            prop_assert_eq!(solved.levels(64).unwrap().estimate, histogram.total());
+        }
+
+        /// The property that table 4 has because the paper's choice is greedy.
+        #[test]
+        fn each_greedy_choice_holds_the_one_before(counts in prop::collection::vec(0_u64..50_000, 64)) {
+            let solved = Dpcpe::solve(LevelSearch::Greedy, &histogram(1, &counts));
+            for levels in 1..64 {
+                let [fewer, more] = [levels, levels + 1].map(|levels| solved.levels(levels).unwrap().lengths);
+                prop_assert!(fewer.iter().all(|len| more.contains(len)), "{:?} in {:?}", fewer, more);
+            }
+        }
+    }
+
+    /// 64 is always a level; each of the other 63 lengths is chosen next where all routes have it.
+    #[test]
+    fn each_of_the_63_candidates_can_be_the_next_level() {
+        for search in SEARCHES {
+            let next = (1..=64).map(|len| {
+                let mut histogram = LengthHistogram::new(1, 64);
+                histogram.add(len, 9);
+                Dpcpe::solve(search, &histogram).levels(2).unwrap().lengths[0]
+            });
+            let candidates: std::collections::BTreeSet<u8> = next.collect();
+            assert_eq!((candidates.len(), candidates.contains(&64)), (63, false));
         }
     }
 
     #[test]
     fn the_best_of_all_need_not_hold_the_best_of_fewer() {
         let histogram = histogram(1, &[9, 5, 5, 5, 2]);
-        let solved = Dpcpe::solve(&histogram);
+        let [solved, greedy] = SEARCHES.map(|search| Dpcpe::solve(search, &histogram));
         let [two, three] = [2, 3].map(|levels| solved.levels(levels).unwrap());
         assert_eq!((two.lengths.as_slice(), two.estimate), (&[2, 5][..], 55));
         assert_eq!((three.lengths.as_slice(), three.estimate), (&[1, 3, 5][..], 36));
-        let paper = one_by_one(&histogram, 3).unwrap();
+        let paper = greedy.levels(3).unwrap();
         assert!(paper.lengths.contains(&2) && paper.estimate > 36);
     }
 
@@ -209,7 +247,7 @@ mod tests {
         for (len, routes) in [(32, 10_000), (40, 1000), (44, 2000), (48, 20_000), (64, 10)] {
             histogram.add(len, routes);
         }
-        let solved = Dpcpe::solve(&histogram);
+        let solved = Dpcpe::solve(LevelSearch::Optimum, &histogram);
         let five = solved.levels(5).unwrap();
         assert_eq!((five.lengths.as_slice(), five.estimate), (&[32, 40, 44, 48, 64][..], 33_010));
         assert!(five.within(33_010).is_ok());
@@ -226,7 +264,7 @@ mod tests {
         // AS65000's shape: nearly all routes longer than /20 are /24s, few are longer.
         let histogram =
             histogram(21, &[30_000, 60_000, 60_000, 366_699, 500, 300, 200, 150, 150, 150, 75, 100]);
-        let solved = Dpcpe::solve(&histogram);
+        let solved = Dpcpe::solve(LevelSearch::Optimum, &histogram);
         assert_eq!(solved.levels(2).unwrap().lengths, [24, 32], "the paper's G1 and G2");
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn entries<K: Key>(prefix: Prefix<K>, to: u8) -> impl Iterator<Item =
 
 #[cfg(test)]
 mod tests {
-    use super::super::dpcpe::Dpcpe;
+    use super::super::dpcpe::{Dpcpe, LevelSearch};
     use super::super::histogram::LengthHistogram;
     use super::*;
     use fib::generate::{TableSpec, table};
@@ -110,7 +110,11 @@ mod tests {
         let v6 = generated::<u128>(3000);
         let histogram = LengthHistogram::of(1, 64, v6.iter().map(|(prefix, _)| *prefix));
         for levels in [6, 8, 64] {
-            expands_right(&v6, 1, &Dpcpe::solve(&histogram).levels(levels).unwrap().lengths);
+            expands_right(
+                &v6,
+                1,
+                &Dpcpe::solve(LevelSearch::Optimum, &histogram).levels(levels).unwrap().lengths,
+            );
         }
     }
 
@@ -136,7 +140,7 @@ mod tests {
         tables.extend(real_v6().map(|real| ("real", real)));
         for (name, routes) in tables {
             let histogram = LengthHistogram::of(1, 64, routes.iter().map(|(prefix, _)| *prefix));
-            let solved = Dpcpe::solve(&histogram);
+            let solved = Dpcpe::solve(LevelSearch::Optimum, &histogram);
             let mut fewer = u64::MAX;
             for levels in 1..=12 {
                 let choice = solved.levels(levels).unwrap();

@@ -1,6 +1,5 @@
 //! How many routes there are of each length: `L = {l1, l2, ..}` of section 4.2.
 
-use super::CpeError;
 use fib::{Key, Prefix};
 
 /// The number of routes of each length to be expanded: `first..=last`.
@@ -91,14 +90,6 @@ impl LengthHistogram {
             from = level.saturating_add(1);
         }
         sum
-    }
-
-    /// Refuses a number of levels outside 1 to the number of lengths.
-    pub(super) fn check_levels(&self, asked: usize) -> Result<(), CpeError> {
-        if asked == 0 || asked > self.lengths() {
-            return Err(CpeError::Levels { asked, most: self.lengths() });
-        }
-        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`histogram`] | how many routes there are of each length |
-//! | [`dpcpe`] | the dynamic programme over the histogram, and the paper's one-by-one choice |
+//! | [`dpcpe`] | the best levels by a dynamic programme, and the paper's greedy choice |
 //! | [`expand`] | the expansion itself, and its exact size with prefix capture counted |
 //! | [`model`] | the number of levels by modelled lookup time |
 

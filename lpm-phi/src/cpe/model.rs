@@ -13,7 +13,7 @@
 //! Only the ranking of the choices matters, so the load times need not be exact for this host.
 
 use super::CpeError;
-use super::dpcpe::{Dpcpe, Levels};
+use super::dpcpe::{Dpcpe, LevelSearch, Levels};
 use super::histogram::LengthHistogram;
 use crate::bloom::equations::FilterSize;
 use lpm_core::caches::Caches;
@@ -110,12 +110,18 @@ impl HostModel {
         if routes == 0 { levels.lengths.len() as f64 * miss_ns } else { ns / routes as f64 }
     }
 
-    /// The levels with the shortest modelled lookup time among all numbers of levels that fit; on a tie, fewer levels.
+    /// The levels with the shortest modelled lookup time among all numbers of levels that fit, each chosen by `search`; on a tie, fewer
+    /// levels.
     ///
     /// # Errors
     /// [`CpeError::TooLarge`] when not even one level for each length fits.
-    pub fn choose(&self, histogram: &LengthHistogram, layout: &ExpandedLayout) -> Result<Levels, CpeError> {
-        let solved = Dpcpe::solve(histogram);
+    pub fn choose(
+        &self,
+        search: LevelSearch,
+        histogram: &LengthHistogram,
+        layout: &ExpandedLayout,
+    ) -> Result<Levels, CpeError> {
+        let solved = Dpcpe::solve(search, histogram);
         let limit = layout.entries_max();
         let mut best: Option<(f64, Levels)> = None;
         for number in 1..=histogram.lengths() {
@@ -171,9 +177,9 @@ mod tests {
     #[test]
     fn the_choice_is_the_quickest_that_fits() {
         let (histogram, model) = (histogram(), HostModel::default());
-        let chosen = model.choose(&histogram, &LAYOUT).unwrap();
+        let chosen = model.choose(LevelSearch::Optimum, &histogram, &LAYOUT).unwrap();
         let ns = model.lookup_ns(&histogram, &chosen, &LAYOUT);
-        let solved = Dpcpe::solve(&histogram);
+        let solved = Dpcpe::solve(LevelSearch::Optimum, &histogram);
         for number in 1..=64 {
             let other = solved.levels(number).unwrap();
             if other.estimate <= LAYOUT.entries_max() {
@@ -187,13 +193,13 @@ mod tests {
     #[test]
     fn little_memory_takes_more_levels_and_too_little_is_refused() {
         let (histogram, model) = (histogram(), HostModel::default());
-        let free = model.choose(&histogram, &LAYOUT).unwrap();
+        let free = model.choose(LevelSearch::Optimum, &histogram, &LAYOUT).unwrap();
         let tight = ExpandedLayout { table_bytes_max: 22 * histogram.total(), ..LAYOUT };
-        let chosen = model.choose(&histogram, &tight).unwrap();
+        let chosen = model.choose(LevelSearch::Optimum, &histogram, &tight).unwrap();
         assert!(chosen.estimate <= tight.entries_max());
         assert!(chosen.lengths.len() > free.lengths.len(), "{chosen:?}, without a limit {free:?}");
         let none = ExpandedLayout { table_bytes_max: 1000, ..LAYOUT };
-        let refused = model.choose(&histogram, &none);
+        let refused = model.choose(LevelSearch::Optimum, &histogram, &none);
         assert!(matches!(refused, Err(CpeError::TooLarge { levels: 64, .. })), "{refused:?}");
     }
 
@@ -206,7 +212,8 @@ mod tests {
             memory_ns: 80.0,
             hash_ns: 1.0,
         };
-        let levels = |model: HostModel| model.choose(&histogram, &LAYOUT).unwrap().lengths.len();
+        let levels =
+            |model: HostModel| model.choose(LevelSearch::Optimum, &histogram, &LAYOUT).unwrap().lengths.len();
         assert!(levels(slow) >= levels(fast));
     }
 }

@@ -516,6 +516,21 @@ mod tests {
         }
     }
 
+    /// Section 5.1: a node of order 16 holds sixteen keys of 32 bits, which are one cache line, fetched by one access.
+    #[test]
+    fn a_node_of_the_paper_is_one_line_of_sixteen_keys() {
+        let mut tree = Followed::<u32>::new(16, 400);
+        (1..=16).for_each(|key| tree.flip(key, 1));
+        assert_eq!((tree.store.places, tree.store.root().1), (16, 1), "sixteen keys are in one node");
+        tree.flip(17, 1);
+        assert_eq!(tree.store.root().1, 2, "the seventeenth splits it");
+        // Each step checks that no node has more than sixteen children; with seventeen the root would have no level above it.
+        (18..=400).for_each(|key| tree.flip(key, 1));
+        assert_eq!(tree.store.root().1, 3);
+        let keys = &tree.store.keys[..tree.store.places];
+        assert_eq!((size_of_val(keys), keys.as_ptr().addr() % 64), (64, 0));
+    }
+
     #[test]
     fn a_copy_is_the_same() {
         let mut tree = Followed::<u64>::new(8, 500);

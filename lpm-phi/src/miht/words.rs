@@ -301,6 +301,13 @@ mod tests {
         }
     }
 
+    /// Section 5.1: the 4-prefix key of 00010* and of 00011* is 0001.
+    #[test]
+    fn the_paper_s_example_of_an_index_key() {
+        let keys = [0b00010_u32 << 27, 0b00011 << 27].map(|address| address.index::<u32>(4));
+        assert_eq!(keys, [1, 1]);
+    }
+
     #[test]
     fn keys_of_every_width_are_stored() {
         let narrow: Vec<_> = (0..4).map(|_| AtomicU32::default()).collect();

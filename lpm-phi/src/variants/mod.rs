@@ -24,7 +24,7 @@ pub mod hash;
 pub mod params;
 mod shape;
 pub(crate) mod table;
-mod writer;
+pub(crate) mod writer;
 
 use crate::kernel::variants::{lookup_v4, lookup_v6};
 use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};

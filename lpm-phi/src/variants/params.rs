@@ -2,6 +2,7 @@
 
 use super::hash::HashName;
 use crate::bloom::equations::FPR_RANGE;
+use crate::cpe::dpcpe::LevelSearch;
 use fib::{CheckedIsa, EngineError, EngineOptions, Isa};
 use lpm_core::params::{Common, Parameter};
 
@@ -34,6 +35,25 @@ pub enum LevelChoice {
     Fixed(usize),
 }
 
+/// How a filter is sized for its keys and its false-positive rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterSizing {
+    /// So that it has the rate.
+    Exact,
+    /// By equations 1 and 3, as in table 5: k is rounded up, and the rate is another (99 % in place of 90 %).
+    Paper,
+}
+
+/// How many buckets a hash table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BucketCount {
+    /// An odd number: a hash that preserves divisibility (Knuth's) reaches every bucket.
+    Odd,
+    /// Four times an odd number: of keys that are divisible by 2, such a hash reaches half of the buckets, by 4 a quarter
+    /// (section 6.2).
+    Even,
+}
+
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct VariantParams {
@@ -47,8 +67,14 @@ pub struct VariantParams {
     pub filter_hash: HashName,
     /// The hash of the hash tables.
     pub table_hash: HashName,
+    /// The sizes of filters.
+    pub filters: FilterSizing,
+    /// The numbers of buckets.
+    pub buckets: BucketCount,
     /// The levels of IPv6; `bloom-baseline` only.
     pub levels: LevelChoice,
+    /// How these are chosen; `bloom-baseline` only.
+    pub dpcpe: LevelSearch,
 }
 
 impl AsRef<Common> for VariantParams {
@@ -58,8 +84,9 @@ impl AsRef<Common> for VariantParams {
 }
 
 impl VariantParams {
-    /// Reads the parameters `fpr` (0.01..0.9), `filter-hash`, `table-hash` or both as `hash` (`murmur`, `knuth`, `h2`, `rand`)
-    /// and, for `bloom-baseline`, `levels` (`auto`, 1..64).
+    /// Reads the parameters `fpr` (0.01..0.9), `filter-hash`, `table-hash` or both as `hash` (`murmur`, `knuth`, `h2`, `rand`),
+    /// `filters` (`exact`, `paper`), `buckets` (`odd`, `even`) and, for `bloom-baseline`, `levels` (`auto`, 1..64) and `dpcpe`
+    /// (`optimum`, `greedy`).
     ///
     /// `bloom-naive` hashes by H2 and runs on the best instruction set that its hashes are written for. `bloom-baseline` hashes
     /// by `rand` and is scalar, as the paper's, unless told otherwise.
@@ -78,7 +105,10 @@ impl VariantParams {
             fpr: 0.3,
             filter_hash: hash,
             table_hash: hash,
+            filters: FilterSizing::Exact,
+            buckets: BucketCount::Odd,
             levels: LevelChoice::Auto,
+            dpcpe: LevelSearch::Optimum,
         };
         for parameter in Parameter::all(options) {
             params.set(parameter)?;
@@ -103,6 +133,27 @@ impl VariantParams {
             }
             ("filter-hash", _) => self.filter_hash = hash("filter-hash")?,
             ("table-hash", _) => self.table_hash = hash("table-hash")?,
+            ("filters", _) => {
+                self.filters = match parameter.value {
+                    "exact" => FilterSizing::Exact,
+                    "paper" => FilterSizing::Paper,
+                    _ => return Err(parameter.refuse("filters", "wanted exact or paper")),
+                }
+            }
+            ("buckets", _) => {
+                self.buckets = match parameter.value {
+                    "odd" => BucketCount::Odd,
+                    "even" => BucketCount::Even,
+                    _ => return Err(parameter.refuse("buckets", "wanted odd or even")),
+                }
+            }
+            ("dpcpe", Variant::Baseline) => {
+                self.dpcpe = match parameter.value {
+                    "optimum" => LevelSearch::Optimum,
+                    "greedy" => LevelSearch::Greedy,
+                    _ => return Err(parameter.refuse("dpcpe", "wanted optimum or greedy")),
+                }
+            }
             ("levels", Variant::Baseline) => {
                 let wanted = "wanted auto or a number from 1 to 64";
                 let fixed = parameter.auto_or_within("levels", &(1..=64), wanted)?;
@@ -111,10 +162,10 @@ impl VariantParams {
             _ => {
                 let wanted = match self.variant {
                     Variant::Naive => {
-                        "the parameters of engine bloom-naive are fpr, hash, filter-hash and table-hash"
+                        "the parameters of engine bloom-naive are fpr, hash, filter-hash, table-hash, filters and buckets"
                     }
                     Variant::Baseline => {
-                        "the parameters of engine bloom-baseline are fpr, hash, filter-hash, table-hash and levels"
+                        "the parameters of engine bloom-baseline are fpr, hash, filter-hash, table-hash, filters, buckets, levels and dpcpe"
                     }
                 };
                 return Err(parameter.refuse_name(wanted));
@@ -158,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_papers() {
+    fn defaults_and_the_paper_s_form() {
         let baseline = with(Variant::Baseline, None, &[]).unwrap();
         assert_eq!(
             (baseline.common.isa.get(), baseline.filter_hash, baseline.table_hash),
@@ -171,6 +222,12 @@ mod tests {
         );
         assert_eq!(with(Variant::Naive, None, &[("hash", "rand")]).unwrap().common.isa, CheckedIsa::SCALAR);
         assert_eq!(with(Variant::Baseline, None, &[("levels", "5")]).unwrap().levels, LevelChoice::Fixed(5));
+        let ours = (baseline.filters, baseline.buckets, baseline.dpcpe);
+        assert_eq!(ours, (FilterSizing::Exact, BucketCount::Odd, LevelSearch::Optimum));
+        let paper = [("filters", "paper"), ("buckets", "even"), ("dpcpe", "greedy")];
+        let paper = with(Variant::Baseline, None, &paper).unwrap();
+        let paper = (paper.filters, paper.buckets, paper.dpcpe);
+        assert_eq!(paper, (FilterSizing::Paper, BucketCount::Even, LevelSearch::Greedy));
     }
 
     #[test]
@@ -182,12 +239,17 @@ mod tests {
             ("hash", "md5"),
             ("levels", "0"),
             ("levels", "65"),
+            ("filters", "table5"),
+            ("buckets", "4"),
+            ("dpcpe", "best"),
             ("size", "1"),
         ] {
             let refused = with(Variant::Baseline, None, &[(name, value)]);
             assert!(matches!(refused, Err(EngineError::Parameter { .. })), "{name}={value}");
         }
-        assert!(with(Variant::Naive, None, &[("levels", "5")]).is_err());
+        for (name, value) in [("levels", "5"), ("dpcpe", "greedy")] {
+            assert!(with(Variant::Naive, None, &[(name, value)]).is_err(), "{name}");
+        }
         if Isa::Avx512f.is_available() {
             assert!(with(Variant::Baseline, Some(Isa::Avx512f), &[]).is_err());
             assert!(with(Variant::Baseline, Some(Isa::Avx512f), &[("hash", "h2")]).is_ok());

@@ -6,7 +6,7 @@
 use super::ENTRY_BYTES;
 use super::divisor::Divisor;
 use super::hash::LevelKey;
-use super::params::{LevelChoice, Variant, VariantParams};
+use super::params::{BucketCount, FilterSizing, LevelChoice, Variant, VariantParams};
 use super::table::{ENTRY_WORDS, Filter, VariantLevel, VariantShape};
 use crate::bloom::equations::FilterSize;
 use crate::bloom::update::expanded_entries;
@@ -19,7 +19,7 @@ use lpm_core::engine::Budget;
 use std::ops::RangeInclusive;
 
 /// Entries that every level has room for.
-const ROOM_MIN: u64 = 256;
+const ROOM_MIN: u64 = FilterSize::ENTRIES_MIN;
 /// A gather's index is a signed 32-bit number of words.
 const WORDS_MAX: u64 = (1 << 31) - 1;
 /// Bits of the baseline's direct lookup array (section 3.2).
@@ -73,11 +73,11 @@ impl TableKey for u128 {
     ) -> Result<(u8, Vec<u8>), EngineError> {
         let histogram = LengthHistogram::of(1, 64, routes.iter().map(|(prefix, _)| *prefix));
         let levels = match params.levels {
-            LevelChoice::Fixed(levels) => Dpcpe::solve(&histogram).levels(levels),
+            LevelChoice::Fixed(levels) => Dpcpe::solve(params.dpcpe, &histogram).levels(levels),
             LevelChoice::Auto => {
                 let (fpr, table_bytes_max) = (params.fpr, params.common.table_bytes_max);
                 let layout = ExpandedLayout { fpr, entry_bytes: ENTRY_BYTES, table_bytes_max };
-                HostModel::detect().choose(&histogram, &layout)
+                HostModel::detect().choose(params.dpcpe, &histogram, &layout)
             }
         };
         Ok((0, levels.map_err(full)?.lengths))
@@ -149,12 +149,17 @@ fn lay_out<K: TableKey>(
     (entries, rooms): (&[u64], &[u64]),
     params: &VariantParams,
 ) -> Result<VariantShape, EngineError> {
-    let bits = |entries: u64| FilterSize::for_rate(entries.max(ROOM_MIN), params.fpr);
+    let bits = |entries: u64| match params.filters {
+        FilterSizing::Exact => FilterSize::for_rate(entries.max(ROOM_MIN), params.fpr),
+        FilterSizing::Paper => FilterSize::of(entries.max(ROOM_MIN), params.fpr),
+    };
     let filters: Vec<FilterSize> = entries.iter().map(|entries| bits(*entries)).collect();
     let rooms = &rooms[..lengths.len()];
     let listed = rooms.iter().fold(1_u64, |sum, room| sum.saturating_add(*room));
-    // Odd, so that a hash that preserves divisibility (Knuth's) still reaches every bucket.
-    let bucket_count = |room: &u64| room | 1;
+    let bucket_count = |room: &u64| match params.buckets {
+        BucketCount::Odd => room | 1,
+        BucketCount::Even => 4 * ((room / 4) | 1),
+    };
     let buckets = rooms.iter().fold(0, |sum: u64, room| sum.saturating_add(bucket_count(room)));
     let filter_words: u64 = filters.iter().map(|size| size.bits.div_ceil(32)).fold(0, u64::saturating_add);
     let words = listed
@@ -193,41 +198,118 @@ fn lay_out<K: TableKey>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::hash::HashName;
     use super::*;
     use fib::EngineOptions;
     use fib::generate::{TableSpec, table};
+    use std::collections::BTreeSet;
+
+    fn planned<K: TableKey>(
+        routes: &[(Prefix<K>, NextHopId)],
+        variant: Variant,
+        parameters: &[(&str, &str)],
+    ) -> VariantPlan {
+        let params = VariantParams::from_options(variant, &EngineOptions::of(parameters)).unwrap();
+        VariantPlan::of(routes, &params, Budget::Ample).unwrap()
+    }
+
+    fn generated<K: Key>() -> Vec<(Prefix<K>, NextHopId)> {
+        let mut routes =
+            table(&TableSpec { family: K::FAMILY, routes: 20_000, seed: 3, next_hops: 9 }).unwrap();
+        routes.sort_unstable();
+        routes
+    }
 
     /// Asymmetric filters: each level's is made for what that level holds, so their sizes differ while the rate is one.
     #[test]
     fn each_level_has_a_filter_for_what_it_holds() {
-        let spec = |family, routes| TableSpec { family, routes, seed: 3, next_hops: 9 };
-        let routes_v4 = table::<u32>(&spec(fib::Family::V4, 20_000)).unwrap();
-        let routes_v6 = table::<u128>(&spec(fib::Family::V6, 20_000)).unwrap();
-        for (variant, fpr) in
-            [(Variant::Naive, "0.3"), (Variant::Baseline, "0.01"), (Variant::Baseline, "0.9")]
-        {
-            let parameters = vec![("fpr".to_owned(), fpr.to_owned())];
-            let options = EngineOptions { parameters, ..EngineOptions::default() };
-            let params = VariantParams::from_options(variant, &options).unwrap();
-            check(&routes_v4, &params);
-            check(&routes_v6, &params);
+        for variant in [Variant::Naive, Variant::Baseline] {
+            for fpr in ["0.01", "0.3", "0.9"] {
+                for filters in ["exact", "paper"] {
+                    check(&generated::<u32>(), variant, fpr, filters);
+                    check(&generated::<u128>(), variant, fpr, filters);
+                }
+            }
         }
     }
 
-    fn check<K: TableKey>(routes: &[(Prefix<K>, NextHopId)], params: &VariantParams) {
-        let mut routes = routes.to_vec();
-        routes.sort_unstable();
-        let VariantPlan { shape, groups, .. } = VariantPlan::of(&routes, params, Budget::Ample).unwrap();
+    fn check<K: TableKey>(routes: &[(Prefix<K>, NextHopId)], variant: Variant, fpr: &str, filters: &str) {
+        let VariantPlan { shape, groups, .. } =
+            planned(routes, variant, &[("fpr", fpr), ("filters", filters)]);
+        let fpr = fpr.parse().unwrap();
         assert_eq!(shape.levels.last().map(|level| u32::from(level.len)), Some(K::Word::BITS.into()));
         let mut sizes = Vec::new();
         for (level, lengths) in shape.levels.iter().zip(&groups[1..]) {
-            let entries = expanded_entries(&routes, lengths).max(ROOM_MIN);
-            let size = FilterSize::for_rate(entries, params.fpr);
+            let entries = expanded_entries(routes, lengths).max(ROOM_MIN);
+            let size = match filters {
+                "exact" => FilterSize::for_rate(entries, fpr),
+                _ => FilterSize::of(entries, fpr),
+            };
             assert_eq!((u64::from(level.filter.bits.n), level.filter.hashes), (size.bits, size.hashes));
-            assert!((size.rate(entries) / params.fpr - 1.0).abs() < 0.1, "{lengths:?}: {size:?}");
+            assert!(filters == "paper" || (size.rate(entries) / fpr - 1.0).abs() < 0.1, "{lengths:?}");
             sizes.push(size.bits);
         }
         sizes.sort_unstable();
         assert!(sizes.first() < sizes.last(), "{sizes:?}");
+    }
+
+    /// Sections 3.2 and 4.2: lengths to 20 lie in the direct array, 21 to 24 are expanded to G1, 25 to 32 to G2.
+    #[test]
+    fn ipv4_has_a_direct_array_of_20_bits_and_two_groups() {
+        let VariantPlan { shape, groups, .. } = planned(&generated::<u32>(), Variant::Baseline, &[]);
+        assert_eq!((shape.direct_bits, groups), (20, vec![0..=20, 21..=24, 25..=32]));
+        assert_eq!(shape.levels.iter().map(|level| level.len).collect::<Vec<_>>(), [24, 32]);
+        assert_eq!(shape.levels[0].filter.start, 1_048_576, "direct entries come first");
+    }
+
+    /// A table with as many prefixes in G1 and G2 as AS65000 (table 3) gets its filters of table 5.
+    #[test]
+    fn as65000_has_the_filters_of_table_5() {
+        let hop = NextHopId::new(1).unwrap();
+        let g1 = (0..971_555_u32).map(|at| (Prefix::truncating(at << 8, 24), hop));
+        let g2 = (0..113_397_u32).map(|at| (Prefix::truncating(0xf000_0000 | at, 32), hop));
+        let routes: Vec<_> = g1.chain(g2).collect();
+        let m = [
+            [9_312_412, 4_656_206, 2_434_631, 1_032_974, 213_057],
+            [1_086_917, 543_459, 284_163, 120_566, 24_868],
+        ];
+        for (at, (fpr, k)) in
+            [("0.01", 7), ("0.1", 4), ("0.3", 2), ("0.6", 1), ("0.9", 1)].into_iter().enumerate()
+        {
+            let shape = planned(&routes, Variant::Baseline, &[("fpr", fpr), ("filters", "paper")]).shape;
+            let made = [0, 1].map(|group: usize| shape.levels[group].filter);
+            assert_eq!(
+                made.map(|filter| (filter.bits.n, filter.hashes)),
+                [(m[0][at], k), (m[1][at], k)],
+                "{fpr}"
+            );
+        }
+    }
+
+    /// The buckets of G2 that Knuth's hash gives to keys divisible by `step`, in percent of all.
+    fn reached(buckets: &str, step: u32) -> f64 {
+        let VariantPlan { shape, .. } =
+            planned::<u32>(&[], Variant::Baseline, &[("hash", "knuth"), ("buckets", buckets)]);
+        let level = &shape.levels[1];
+        let keys = (0..400_000).map(|at: u32| at * step);
+        let reached: BTreeSet<_> =
+            keys.map(|key| shape.bucket(level, key, key.hash(HashName::Knuth))).collect();
+        assert!(reached.iter().all(|at| level.bucket_words().contains(at)));
+        100.0 * reached.len() as f64 / f64::from(level.bucket_count.n)
+    }
+
+    /// The paper's explanation of Knuth's collisions (section 6.2).
+    #[test]
+    fn knuth_leaves_half_of_an_even_number_of_buckets_unused() {
+        assert_eq!(reached("even", 1), 100.0);
+        assert_eq!(reached("even", 2), 50.0);
+        assert_eq!(reached("odd", 2), 100.0);
+    }
+
+    /// As above, of keys divisible by 4.
+    #[test]
+    fn knuth_leaves_three_quarters_of_an_even_number_of_buckets_unused() {
+        assert_eq!(reached("even", 4), 25.0);
+        assert_eq!(reached("odd", 4), 100.0);
     }
 }

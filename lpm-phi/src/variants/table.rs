@@ -17,6 +17,12 @@ use lpm_core::copies::Copies;
 use lpm_core::memory::Array;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+#[cfg(test)]
+thread_local! {
+    /// The indexes of the words that this thread has read by [`VariantWords::get`].
+    pub(crate) static READS: std::cell::RefCell<Vec<usize>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
 /// Words of an entry.
 pub(crate) const ENTRY_WORDS: usize = 4;
 /// The next-hop id of an entry.
@@ -98,6 +104,13 @@ impl Filter {
     }
 }
 
+impl VariantLevel {
+    /// The word indexes of its buckets.
+    pub(crate) const fn bucket_words(&self) -> std::ops::Range<usize> {
+        self.buckets..self.buckets + self.bucket_count.n as usize
+    }
+}
+
 impl VariantShape {
     /// Whether a key's filter hash also selects its bucket (section 4.1): if both use the same function, and it is cheap. The
     /// costly hash of the baseline is computed again, as in the paper.
@@ -124,6 +137,8 @@ impl VariantWords {
     /// The word at index `at`.
     #[inline]
     pub(crate) fn get(&self, at: usize) -> u32 {
+        #[cfg(test)]
+        READS.with_borrow_mut(|reads| reads.push(at));
         // The writer never changes a copy that lookups read: `live` and the epochs order these loads.
         self.words[at].load(Ordering::Relaxed)
     }
@@ -161,5 +176,34 @@ impl VariantTable {
     #[inline]
     pub(crate) fn live(&self) -> &VariantWords {
         self.copies.live()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Section 4.1: the key's hash, which also selects the bucket, and the hash of that hash.
+    #[test]
+    fn two_hashes_make_every_place_of_a_key() {
+        let filter = Filter { start: 0, bits: Divisor::new(2_434_631), hashes: 7 };
+        let level = VariantLevel { len: 24, filter, buckets: 100, bucket_count: Divisor::new(971_555) };
+        for name in [HashName::Murmur, HashName::Knuth, HashName::H2] {
+            let shape = VariantShape {
+                direct_bits: 20,
+                levels: vec![level],
+                deep: None,
+                entries: 0,
+                words: 0,
+                filter_hash: name,
+                table_hash: name,
+            };
+            let first = 0x0a01_0200_u32.hash(name);
+            let second = first.hash(name);
+            let wanted = (0..7).map(|i: u32| first.wrapping_add(i.wrapping_mul(second)) % 2_434_631);
+            assert!(filter.places(name, first).eq(wanted), "{name}");
+            let bucket = shape.bucket(&level, 0x0a01_0200_u32, first);
+            assert_eq!(bucket, 100 + (first % 971_555) as usize, "{name}");
+        }
     }
 }

@@ -8,7 +8,9 @@ use super::counters::Counters;
 use super::hash::LevelKey;
 use super::params::VariantParams;
 use super::shape::{TableKey, VariantPlan};
-use super::table::{ENTRY_WORDS, HOP_MASK, OWNER_SHIFT, VariantShape, VariantTable, VariantWords};
+use super::table::{
+    ENTRY_WORDS, HOP_MASK, OWNER_SHIFT, VariantLevel, VariantShape, VariantTable, VariantWords,
+};
 use crate::bloom::deep::Deep;
 use crate::bloom::update::{self, Grace, Store, expansion};
 use fib::{Change, Details, EngineError, Family, NextHopId, Prefix, Prefix6, RibTable};
@@ -214,11 +216,15 @@ impl<K: TableKey> FibTable<K> for VariantWriter<K> {
 
     fn details(&self) -> Details {
         let levels = self.shape().levels.len();
+        let buckets = || self.shape().levels.iter().flat_map(VariantLevel::bucket_words);
         let bits: u64 = self.shape().levels.iter().map(|level| u64::from(level.filter.bits.n)).sum();
         let deep_bits = self.shape().deep.map_or(0, |filter| u64::from(filter.bits.n));
         let mut details = Details::from([
+            ("direct_entries", self.direct_owner.len().into()),
             ("levels", levels.into()),
             ("entries", self.used[..levels].iter().sum::<u64>().into()),
+            ("buckets", buckets().count().into()),
+            ("buckets_used", buckets().filter(|at| self.spare().get(*at) != 0).count().into()),
             ("filter_bits", (bits + deep_bits).into()),
             ("filter_occupied", self.counters.iter().map(Counters::occupied).sum::<u64>().into()),
             ("filter_saturated", self.counters.iter().map(Counters::saturated).sum::<u64>().into()),

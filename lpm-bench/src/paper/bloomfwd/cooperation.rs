@@ -4,6 +4,7 @@
 //! same table, and the second is the calling thread. On a host with a GPU there is a second pair: GPU and CPU.
 
 use super::subject::Subject;
+use super::{MLPS, figure_of};
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::paper::data::DataSet;
@@ -81,30 +82,6 @@ fn coop(
     ready(bench, figure, data, &subject, pair.batch)
 }
 
-/// One measurement of `threads` threads, each with its own reader: the helper thread of an idle reader of `coop` would disturb others.
-fn drive_once(
-    bench: &Bench<'_>,
-    fed: &Fed,
-    keys: &KeySet,
-    (batch, slots): (usize, u16),
-    threads: usize,
-) -> Result<Driven, Fault> {
-    let batch = batch.min(keys.len());
-    let readers: Result<Vec<_>, _> = (0..threads).map(|_| fed.reader(slots, batch)).collect();
-    let load = Load { keys, batch, slots, seconds: bench.args.seconds() };
-    drive(&mut readers?, load).map_err(|source| fed.refused(source))
-}
-
-/// As [`drive_once`], of `coop`: the calling thread runs on the first CPU of this process, the helper on another one, if there is one.
-fn drive_coop(bench: &Bench<'_>, fed: &mut Fed, keys: &KeySet, shape: (usize, u16)) -> Result<Driven, Fault> {
-    let caller = move || {
-        // Where it may not be pinned, it runs where the system puts it.
-        let _ = crate::pin(crate::cpus_allowed().first().copied());
-        drive_once(bench, fed, keys, shape, 1)
-    };
-    std::thread::scope(|scope| scope.spawn(caller).join()).map_err(Fault::panicked)?
-}
-
 /// The CPUs for helper threads: all but the caller's.
 fn helper_cpus() -> Option<String> {
     let cpus = crate::cpus_allowed().get(1..).unwrap_or_default();
@@ -112,159 +89,159 @@ fn helper_cpus() -> Option<String> {
     (!cpus.is_empty()).then(|| cpus.join(","))
 }
 
-/// Figure 9: lookup rate and latency by size of the buffer.
-pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Performance of async for different buffer sizes", "keys a buffer");
-    figure.x_log = true;
-    let (mut speed, mut latency) =
-        (Panel::new("million lookups a second"), Panel::log("mean time of a buffer, microseconds"));
-    let Some(set) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
-    let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
-    let all = if bench.args.quick { LOG2_QUICK.to_vec() } else { LOG2.collect() };
-    let sizes: Vec<usize> =
-        all.into_iter().map(|log2| 1 << log2).filter(|size| *size <= bench.args.keys()).collect();
-    for pair in pairs(bench, &mut figure) {
-        let mut fed = coop(bench, &mut figure, (set, &keys), pair, None)?;
-        for size in sizes.iter().copied() {
-            let mut rounds = MODES.map(|_| (Vec::new(), Vec::new()));
-            for round in 0..bench.args.rounds() {
-                bench.tell(format!("{}, buffers of {size}, round {}", pair.name, round + 1));
-                for ((slots, _), (mlps, mean_us)) in MODES.into_iter().zip(&mut rounds) {
-                    let driven = drive_coop(bench, &mut fed, keys.of_round(round), (size, slots))?;
-                    mlps.push(driven.mlps);
-                    mean_us.push(driven.mean_us);
-                }
-            }
-            for ((slots, mode), (mlps, mean_us)) in MODES.into_iter().zip(&rounds) {
-                let name = format!("{}, {mode}", pair.name);
-                speed.add(&name, size as f64, Spread::of(mlps));
-                latency.add(&name, size as f64, Spread::of(mean_us));
-                figure.rows.push(json!({
-                    "pair": pair.name, "mode": mode, "slots": slots, "batch": size, "mlps": Spread::of(mlps),
-                    "mean_us": Spread::of(mean_us), "clock": "wall",
-                }));
-            }
-        }
-        ours_9(&mut figure, pair, (&speed, &latency));
-    }
-    figure.panels = vec![speed, latency];
-    figure.note =
-        "sync has one buffer in flight, async two. On a host with one CPU both halves share it.".into();
-    Ok(figure)
+/// Something that takes its turn in each round.
+struct Turn {
+    /// Its line.
+    name: String,
+    /// Its position on the x axis; what has none is drawn at each.
+    x: Option<f64>,
+    /// Which of the engines.
+    engine: usize,
+    batch: usize,
+    /// Batches in flight.
+    slots: u16,
+    /// Threads with a reader each; `None` is `coop`, with its helper thread.
+    threads: Option<usize>,
 }
 
-fn ours_9(figure: &mut Figure, pair: Pair, (speed, latency): (&Panel, &Panel)) {
-    let [sync, both] = MODES.map(|(_, mode)| format!("{}, {mode}", pair.name));
-    let best = speed.best_x(&both).map(|size| size / f64::from(1 << 20));
-    figure.own("the best buffer (there 4)", pair.name, "Mi keys", best);
-    figure.ours_of("async over sync, at most", pair.name, most(&speed.ratios(&both, &sync)));
-    let time_ms = latency.at(&both, f64::from(2 << 20)).map(|us| us / 1e3);
-    figure.own("time of a buffer of 2 Mi (there 28)", pair.name, "ms", time_ms);
+/// Measures each of `turns` in each round. Returns its rates in Mlps, and the mean times of a batch in microseconds.
+fn take_turns(
+    bench: &Bench<'_>,
+    keys: &Stream,
+    engines: &mut [Fed],
+    turns: &[Turn],
+) -> Result<Vec<[Spread; 2]>, Fault> {
+    let mut rounds: Vec<_> = turns.iter().map(|_| [Vec::new(), Vec::new()]).collect();
+    for round in 0..bench.args.rounds() {
+        for (turn, [mlps, mean_us]) in turns.iter().zip(&mut rounds) {
+            bench.tell(format!("{}, batches of {}, round {}", turn.name, turn.batch, round + 1));
+            let driven = turn.measure(bench, &mut engines[turn.engine], keys.of_round(round))?;
+            mlps.push(driven.mlps);
+            mean_us.push(driven.mean_us);
+        }
+    }
+    Ok(rounds.iter().map(|rounds| rounds.each_ref().map(|rounds| Spread::of(rounds))).collect())
+}
+
+impl Turn {
+    /// One measurement, with readers of its own: the helper thread of an idle reader of `coop` would disturb others. The thread that
+    /// calls `coop` runs on the first CPU of this process, the helper on another one, if there is one.
+    fn measure(&self, bench: &Bench<'_>, fed: &mut Fed, keys: &KeySet) -> Result<Driven, Fault> {
+        let (slots, batch) = (self.slots, self.batch.min(keys.len()));
+        let load = Load { keys, batch, slots, seconds: bench.args.seconds() };
+        let caller = move || {
+            if self.threads.is_none() {
+                // Where it may not be pinned, it runs where the system puts it.
+                let _ = crate::pin(crate::cpus_allowed().first().copied());
+            }
+            let readers = (0..self.threads.unwrap_or(1)).map(|_| fed.reader(slots, batch));
+            drive(&mut readers.collect::<Result<Vec<_>, _>>()?, load).map_err(|source| fed.refused(source))
+        };
+        std::thread::scope(|scope| scope.spawn(caller).join()).map_err(Fault::panicked)?
+    }
+}
+
+/// Figure 9: lookup rate and latency by size of the buffer.
+pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let title = "Performance of async for different buffer sizes";
+    figure_of(bench, Family::V4, title, "keys a buffer", |figure, set| {
+        figure.x_log = true;
+        let (mut speed, mut latency) = (Panel::new(MLPS), Panel::log("mean time of a buffer, microseconds"));
+        let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
+        let all = if bench.args.quick { LOG2_QUICK.to_vec() } else { LOG2.collect() };
+        let sizes = all.into_iter().map(|log2| 1 << log2).filter(|size| *size <= bench.args.keys());
+        let sizes: Vec<usize> = sizes.collect();
+        for pair in pairs(bench, figure) {
+            let mut fed = [coop(bench, figure, (set, &keys), pair, None)?];
+            // One size after the other: coop's split is that of the size.
+            for batch in sizes.iter().copied() {
+                let turns = MODES.map(|(slots, mode)| {
+                    let (name, x) = (format!("{}, {mode}", pair.name), Some(batch as f64));
+                    Turn { name, x, engine: 0, batch, slots, threads: None }
+                });
+                for (turn, [mlps, mean_us]) in turns.iter().zip(take_turns(bench, &keys, &mut fed, &turns)?) {
+                    speed.add(&turn.name, batch as f64, mlps);
+                    latency.add(&turn.name, batch as f64, mean_us);
+                    figure.rows.push(json!({
+                        "pair": pair.name, "name": turn.name, "slots": turn.slots, "batch": batch, "mlps": mlps,
+                        "mean_us": mean_us, "clock": "wall",
+                    }));
+                }
+            }
+            let [sync, both] = MODES.map(|(_, mode)| format!("{}, {mode}", pair.name));
+            let best = speed.best_x(&both).map(|size| size / f64::from(1 << 20));
+            figure.own("the best buffer (there 4)", pair.name, "Mi keys", best);
+            figure.ours_of("async over sync, at most", pair.name, most(&speed.ratios(&both, &sync)));
+            let [two, four] = [2 << 20, 4 << 20].map(|size| latency.at(&both, f64::from(size)));
+            figure.own("time of a buffer of 2 Mi (there 28)", pair.name, "ms", two.map(|us| us / 1e3));
+            let times = over(four, two);
+            figure.ours_of("time of a buffer of 4 Mi over one of 2 Mi (nearly)", pair.name, times);
+        }
+        figure.note =
+            "sync has one buffer in flight, async two. On a host with one CPU both halves share it.".into();
+        Ok(vec![speed, latency])
+    })
 }
 
 /// Figure 10: lookup rate by the first engine's share.
 pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Cooperative execution", "share of the first engine, percent");
-    let mut panel = Panel::new("million lookups a second");
-    let Some(set) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
-    let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
-    let all: Vec<u32> = (0..=100).step_by(10).collect();
-    let shares = if bench.args.quick { vec![0, 20, 40, 50, 60, 80, 100] } else { all };
-    for pair in pairs(bench, &mut figure) {
-        let rates = by_share(bench, &mut figure, (set, &keys), pair, &shares)?;
-        for (share, mlps) in shares.iter().zip(&rates.splits) {
-            panel.add(pair.name, f64::from(*share), *mlps);
-        }
-        let name = format!("{}, split by its profile", pair.name);
-        shares.iter().for_each(|share| panel.add(&name, f64::from(*share), rates.by_itself));
-        if pair.first == CoopEngine::GROUP {
-            for (threads, mlps) in (1_u32..).zip(&rates.threads) {
-                let name = format!("bloom by itself, threads: {threads}");
-                shares.iter().for_each(|share| panel.add(&name, f64::from(*share), *mlps));
+    let title = "Cooperative execution";
+    figure_of(bench, Family::V4, title, "share of the first engine, percent", |figure, set| {
+        let mut panel = Panel::new(MLPS);
+        let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
+        let all: Vec<u32> = (0..=100).step_by(10).collect();
+        let shares = if bench.args.quick { vec![0, 20, 40, 50, 60, 80, 100] } else { all };
+        for pair in pairs(bench, figure) {
+            let (mut engines, mut turns) = (Vec::new(), Vec::new());
+            let [by_itself, alone] =
+                ["split by its profile", "first alone, sync"].map(|what| format!("{}, {what}", pair.name));
+            let shared = shares.iter().map(|share| (pair.name, Some(f64::from(*share)), Some(*share), 2));
+            for (name, x, share, slots) in
+                shared.chain([(by_itself.as_str(), None, None, 2), (&alone, None, Some(100), 1)])
+            {
+                let split = share.map(|share| f64::from(share) / 100.0);
+                engines.push(coop(bench, figure, (set, &keys), pair, split)?);
+                let (name, engine, batch) = (name.to_owned(), engines.len() - 1, pair.batch);
+                turns.push(Turn { name, x, engine, batch, slots, threads: None });
+            }
+            if pair.first == CoopEngine::GROUP {
+                let bloom = Subject::bloom(bench, Isa::detect());
+                engines.push(ready(bench, figure, (set, &keys), &bloom, pair.batch)?);
+                for threads in 1..=bench.host.cpus.min(2) {
+                    let (name, engine) = (format!("bloom by itself, threads: {threads}"), engines.len() - 1);
+                    let (batch, slots, threads) = (pair.batch, 1, Some(threads));
+                    turns.push(Turn { name, x: None, engine, batch, slots, threads });
+                }
+            }
+            let measured = take_turns(bench, &keys, &mut engines, &turns)?;
+            for (Turn { name, x, engine, batch, slots, threads }, [mlps, _]) in turns.iter().zip(measured) {
+                let everywhere = || shares.iter().map(|share| f64::from(*share)).collect();
+                let places = x.map_or_else(everywhere, |x| vec![x]);
+                places.into_iter().for_each(|x| panel.add(name, x, mlps));
+                figure.rows.push(json!({
+                    "pair": pair.name, "name": name, "first": pair.first, "share_percent": x, "batch": batch,
+                    "slots": slots, "threads": threads, "mlps": mlps, "clock": "wall",
+                    "details": engines[*engine].writer.stats().details,
+                }));
+            }
+            let (best, name) = (panel.most(pair.name), pair.name);
+            figure.own("best share of the first (there 80)", name, "percent", panel.best_x(name));
+            for (what, one, other) in [
+                ("the best split over the first alone (there 1.18)", best, panel.at(name, 100.0)),
+                ("with double buffering over the first alone without (there 1.33)", best, panel.most(&alone)),
+                ("split by its profile over the best split", panel.most(&by_itself), best),
+                (
+                    "the best split over two threads by themselves",
+                    best,
+                    panel.most("bloom by itself, threads: 2").filter(|_| pair.first == CoopEngine::GROUP),
+                ),
+            ] {
+                figure.own(what, name, "times", over(one, other));
             }
         }
-        ours_10(&mut figure, &panel, pair, &rates);
-    }
-    figure.panels = vec![panel];
-    figure.note =
-        "Two groups are equal halves of one host, where the paper's Phi was worth four of its CPUs.".into();
-    Ok(figure)
-}
-
-/// Mlps per second of wall time.
-struct Rates {
-    /// Of each fixed share.
-    splits: Vec<Spread>,
-    /// Of the share that `coop` finds by its profile.
-    by_itself: Spread,
-    /// Of the first engine alone with one batch in flight, the paper's sync execution.
-    alone: Spread,
-    /// Of `bloom` on one thread and on two, if there are as many CPUs.
-    threads: Vec<Spread>,
-}
-
-/// Measures a pair at each share, all in turn.
-fn by_share(
-    bench: &Bench<'_>,
-    figure: &mut Figure,
-    (set, keys): (&DataSet, &Stream),
-    pair: Pair,
-    shares: &[u32],
-) -> Result<Rates, Fault> {
-    let splits: Vec<_> =
-        shares.iter().map(|share| Some(f64::from(*share) / 100.0)).chain([None, Some(1.0)]).collect();
-    let made = splits.iter().map(|split| coop(bench, figure, (set, keys), pair, *split));
-    let mut made = made.collect::<Result<Vec<_>, _>>()?;
-    let plain = ready(bench, figure, (set, keys), &Subject::best_bloom(bench), pair.batch)?;
-    let threads = bench.host.cpus.min(2);
-    let (mut rounds, mut bloom) = (vec![Vec::new(); made.len()], vec![Vec::new(); threads]);
-    for round in 0..bench.args.rounds() {
-        bench.tell(format!("{}, round {}", pair.name, round + 1));
-        let last = made.len() - 1;
-        for (at, (fed, mlps)) in made.iter_mut().zip(&mut rounds).enumerate() {
-            let slots = if at == last { 1 } else { 2 };
-            mlps.push(drive_coop(bench, fed, keys.of_round(round), (pair.batch, slots))?.mlps);
-        }
-        for (threads, mlps) in (1..).zip(&mut bloom) {
-            mlps.push(drive_once(bench, &plain, keys.of_round(round), (pair.batch, 1), threads)?.mlps);
-        }
-    }
-    let mut rates: Vec<_> = rounds.iter().map(|rounds| Spread::of(rounds)).collect();
-    for (at, ((split, fed), mlps)) in splits.iter().zip(&made).zip(&rates).enumerate() {
-        let details = fed.writer.stats().details;
-        figure.rows.push(json!({
-            "pair": pair.name, "first": pair.first, "split": split, "batch": pair.batch, "mlps": mlps,
-            "slots": if at + 1 == splits.len() { 1 } else { 2 }, "clock": "wall", "details": details,
-        }));
-    }
-    let threads: Vec<_> = bloom.iter().map(|rounds| Spread::of(rounds)).collect();
-    for (number, mlps) in (1..).zip(&threads) {
-        let number: u32 = number;
-        figure.rows.push(json!({
-            "engine": "bloom", "threads": number, "batch": pair.batch, "mlps": mlps, "clock": "wall",
-        }));
-    }
-    let alone = rates.pop().unwrap_or(Spread::from(f64::NAN));
-    let by_itself = rates.pop().unwrap_or(Spread::from(f64::NAN));
-    Ok(Rates { splits: rates, by_itself, alone, threads })
-}
-
-/// Hands in the numbers of section 6.7.
-fn ours_10(figure: &mut Figure, panel: &Panel, pair: Pair, rates: &Rates) {
-    let (best, first) = (panel.most(pair.name), panel.at(pair.name, 100.0));
-    figure.own("best share of the first (there 80)", pair.name, "percent", panel.best_x(pair.name));
-    figure.own("the best split over the first alone (there 1.18)", pair.name, "times", over(best, first));
-    let without = over(best, Some(rates.alone.median));
-    figure.own(
-        "with double buffering over the first alone without (there 1.33)",
-        pair.name,
-        "times",
-        without,
-    );
-    let by_itself = over(Some(rates.by_itself.median), best);
-    figure.own("split by its profile over the best split", pair.name, "times", by_itself);
-    if let (Some(two), CoopEngine::GROUP) = (rates.threads.get(1), pair.first) {
-        let times = over(best, Some(two.median));
-        figure.own("the best split over two threads by themselves", pair.name, "times", times);
-    }
+        figure.note =
+            "Two groups are equal halves of one host, where the paper's Phi was worth four of its CPUs."
+                .into();
+        Ok(vec![panel])
+    })
 }

@@ -1,12 +1,14 @@
-//! Table 5: m and k of the filters by false-positive rate. Figure 1: lookup time by hash function and rate.
+//! Table 3: IPv4 prefixes before and after expansion. Table 5: m and k of the filters by false-positive rate. Figure 1: lookup time by
+//! hash function and rate.
 
 use super::contest;
 use super::subject::{Subject, build};
-use super::{isas, sets};
+use super::{figure_of, isas, rows_of, sets, stand_in};
 use crate::fault::Fault;
 use crate::paper::Bench;
 use crate::paper::claims::{Claim, Rule};
 use crate::paper::figure::{Figure, Panel, over, with};
+use crate::tables::RouteSet;
 use fib::traffic::Traffic;
 use fib::{Family, Isa};
 use lpm_phi::bloom::equations::FilterSize;
@@ -17,28 +19,70 @@ use serde_json::json;
 /// The rates of table 5 and figure 1, percent.
 const PERCENTS: [f64; 5] = [1.0, 10.0, 30.0, 60.0, 90.0];
 /// The k of table 5, the same for all its tables.
-const HASHES: [u32; 5] = [7, 4, 2, 1, 1];
+const HASHES: [u64; 5] = [7, 4, 2, 1, 1];
 /// Addresses of the paper's figures: 2^26.
 const ADDRESSES: f64 = 67_108_864.0;
+/// Tables 3 and 5 of the paper: the columns of table 3 before and after expansion, and m of G1 and of G2 by rate.
+const TABLES_3_5: &str = include_str!("tables35.txt");
+/// The columns of table 3: before and after expansion.
+const COLUMNS: [&str; 3] = ["lengths to 20", "lengths 21 to 24", "lengths 25 to 32"];
+const EXPANDED: [&str; 3] = ["direct array", "G1", "G2"];
 
-/// A row of table 5.
-struct PaperFilters {
-    /// A table and one of its groups, such as `AS65000 G1`.
-    name: String,
-    /// The prefixes of the group.
-    entries: u64,
-    /// m by rate.
-    bits: Vec<u64>,
+/// The IPv4 prefixes of `tables` by column: those that are there, and those that are made of them for G1 and G2.
+fn prefixes(tables: &RouteSet) -> ([u64; 3], [u64; 2]) {
+    let count = |lens: std::ops::RangeInclusive<u8>| {
+        tables.v4.iter().filter(|(prefix, _)| lens.contains(&prefix.len())).count() as u64
+    };
+    let after = expand::actual(&tables.v4, 21, &[24, 32]);
+    ([count(0..=20), count(21..=24), count(25..=32)], [after[0], after[1]])
 }
 
-/// Table 5 of the paper.
-fn table_of_the_paper() -> impl Iterator<Item = PaperFilters> {
-    let rows = include_str!("table5.txt").lines().filter(|line| !line.starts_with('#'));
-    rows.filter_map(|line| {
-        let mut words = line.split(' ');
-        let name = format!("{} {}", words.next()?, words.next()?);
-        let mut numbers = words.filter_map(|word| word.parse().ok());
-        Some(PaperFilters { name, entries: numbers.next()?, bits: numbers.collect() })
+/// Table 3: prefixes before and after expansion. The engine's direct array, entries and filters are counted, too: each that differs
+/// is a wrong answer.
+pub(super) fn table_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let title = "Characteristics of the IPv4 prefix datasets used";
+    figure_of(bench, Family::V4, title, "routing data", |figure, _| {
+        let mut panel = Panel::log("prefixes");
+        let subjects = [Subject::bloomfwd(Isa::Scalar)];
+        let mut all = Vec::new();
+        for (x, set) in (0_u32..).zip(sets(bench, Family::V4)) {
+            bench.tell(&set.name);
+            figure.x_names.push(set.name.clone());
+            let (before, [g1, g2]) = prefixes(&set.tables);
+            let built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
+            let detail = |name| built.first().and_then(|one| one.details.get(name));
+            let direct = detail("v4_direct_entries");
+            let m = [g1, g2].map(|entries| FilterSize::of(entries.max(FilterSize::ENTRIES_MIN), 0.3).bits);
+            for (name, counted) in [("v4_entries", g1 + g2), ("v4_filter_bits", m.iter().sum())] {
+                figure.checked += 1;
+                figure.wrong += u64::from(detail(name) != Some(counted as f64));
+            }
+            let before = before.map(|count| Some(count as f64));
+            let after = [direct, Some(g1 as f64), Some(g2 as f64)];
+            for (name, count) in COLUMNS.iter().zip(before).chain(EXPANDED.iter().zip(after)) {
+                panel.add(name, f64::from(x), count.unwrap_or(f64::NAN));
+            }
+            figure
+                .rows
+                .push(json!({"data": set.name, "before": before, "after": after, "m_at_30_percent": m}));
+            all.push((set.name.as_str(), before, after));
+        }
+        for (name, columns) in rows_of(TABLES_3_5) {
+            let Some(set) = stand_in(bench, Family::V4, name) else { continue };
+            let Some((ours, here, made)) = all.iter().find(|(other, ..)| *other == set.name) else {
+                continue;
+            };
+            let columns = columns[0].iter().chain(&columns[1]).zip(COLUMNS.iter().chain(&EXPANDED));
+            for ((paper, column), value) in columns.zip(here.iter().chain(made)) {
+                let what = format!("{name} ({ours} here), {column}");
+                let rule = if *column == "direct array" { Rule::Count } else { Rule::Data };
+                figure.cell(Claim::of_table("table 3", what, vec![*paper as f64], "prefixes", rule), *value);
+            }
+        }
+        figure.note = "The paper's tables are not to be had: those that stand for them are generated, as large as they were, or the first \
+                       that was loaded."
+            .into();
+        Ok(vec![panel])
     })
 }
 
@@ -46,32 +90,33 @@ fn table_of_the_paper() -> impl Iterator<Item = PaperFilters> {
 pub(super) fn table_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Bloom filters parameters as FPR is varied", "false-positive rate, percent");
     let (mut bits, mut hashes) = (Panel::log("m, bits of the filter"), Panel::new("k, hash functions"));
-    for PaperFilters { name, entries, bits: cells } in table_of_the_paper() {
-        for ((percent, m), k) in PERCENTS.into_iter().zip(cells).zip(HASHES) {
-            let ours = FilterSize::of(entries, percent / 100.0);
-            let of = |what| format!("{name}, {percent} %, {what}");
-            let cell =
-                |what, number, unit| Claim::of_table("table 5", of(what), vec![number], unit, Rule::Count);
-            figure.cell(cell("m", m as f64, "bits"), Some(ours.bits as f64));
-            figure.cell(cell("k", f64::from(k), ""), Some(f64::from(ours.hashes)));
-            figure.checked += 2;
-            figure.wrong += u64::from(ours.bits != m) + u64::from(ours.hashes != k);
-            if name.starts_with("AS65000 ") {
-                bits.add(&name, percent, ours.bits as f64);
-            }
-            if name == "AS65000 G1" {
-                hashes.add("all", percent, f64::from(ours.hashes));
+    for (table, columns) in rows_of(TABLES_3_5) {
+        for ((group, entries), cells) in ["G1", "G2"].into_iter().zip(&columns[1][1..]).zip(&columns[2..]) {
+            let name = format!("{table} {group}");
+            for ((percent, m), k) in PERCENTS.into_iter().zip(cells).zip(HASHES) {
+                let ours = FilterSize::of(*entries, percent / 100.0);
+                for (what, paper, unit, ours) in
+                    [("m", *m, "bits", ours.bits), ("k", k, "", ours.hashes.into())]
+                {
+                    let what = format!("{name}, {percent} %, {what}");
+                    figure.cell(
+                        Claim::of_table("table 5", what, vec![paper as f64], unit, Rule::Count),
+                        Some(ours as f64),
+                    );
+                    figure.checked += 1;
+                    figure.wrong += u64::from(ours != paper);
+                }
+                if table == "AS65000" {
+                    bits.add(&name, percent, ours.bits as f64);
+                    hashes.add(group, percent, f64::from(ours.hashes));
+                }
             }
         }
     }
     for set in sets(bench, Family::V4) {
         bench.tell(&set.name);
-        let entries = expand::actual(&set.tables.v4, 21, &[24, 32]);
-        let before = |lens: std::ops::RangeInclusive<u8>| {
-            set.tables.v4.iter().filter(|(prefix, _)| lens.contains(&prefix.len())).count()
-        };
-        for ((group, lens), entries) in [("G1", 21..=24), ("G2", 25..=32)].into_iter().zip(entries) {
-            let routes = before(lens);
+        let (before, after) = prefixes(&set.tables);
+        for ((group, routes), entries) in ["G1", "G2"].into_iter().zip(&before[1..]).zip(after) {
             for percent in PERCENTS {
                 let size = FilterSize::of(entries, percent / 100.0);
                 let exact = FilterSize::for_rate(entries, percent / 100.0);
@@ -86,7 +131,7 @@ pub(super) fn table_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
     }
     figure.panels = vec![bits, hashes];
     figure.note = "Equations 1 to 3 for the paper's n, all cells, and for our tables. Rounding k up moves the rate: rate_percent is \
-                   what such a filter really has, m_exact what the engines take to have the asked one."
+                   what such a filter really has, m_exact what the engines take to have the asked one, unless told filters=paper."
         .into();
     Ok(figure)
 }
@@ -94,48 +139,66 @@ pub(super) fn table_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
 /// Figure 1: hash functions and rates.
 pub(super) fn figure_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let title = "Execution times for multiple hash functions and FPRs";
-    let mut figure = Figure::new(title, "false-positive rate, percent");
-    let Some(set) = bench.main_set(Family::V4) else { return Ok(figure.without(Family::V4)) };
-    let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
-    let threads = bench.threads_max();
-    let percents = if bench.args.quick { vec![1.0, 30.0, 90.0] } else { PERCENTS.to_vec() };
-    for isa in isas(&mut figure) {
-        let mut panel = Panel::new(&format!("seconds for 2^26 addresses, {isa}"));
-        for percent in &percents {
-            let subjects = subjects(bench, isa, *percent);
-            let mut built = build(bench, &mut figure, &set.tables, Family::V4, &subjects)?;
-            let rates = contest::run(bench, &mut figure, &mut built, (&set.tables, &keys), threads)?;
-            for (one, rate) in built.iter().zip(&rates) {
-                panel.add(&one.subject.name, *percent, rate.mlps.map(|mlps| ADDRESSES / mlps / 1e6));
-                figure.rows.push(with(one.row(rate.fields()), json!({"fpr_percent": percent})));
+    figure_of(bench, Family::V4, title, "false-positive rate, percent", |figure, set| {
+        let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
+        let threads = bench.threads_max();
+        let percents = if bench.args.quick { vec![1.0, 30.0, 90.0] } else { PERCENTS.to_vec() };
+        let mut panels = Vec::new();
+        for isa in isas(figure) {
+            let mut panel = Panel::new(&format!("seconds for 2^26 addresses, {isa}"));
+            for percent in &percents {
+                let subjects = subjects(bench, isa, *percent);
+                let mut built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
+                let rates = contest::run(bench, figure, &mut built, (&set.tables, &keys), threads)?;
+                for (one, rate) in built.iter().zip(&rates) {
+                    panel.add(&one.subject.name, *percent, rate.mlps.map(|mlps| ADDRESSES / mlps / 1e6));
+                    let detail = |name| one.details.get(name);
+                    let used = over(detail("v4_buckets_used"), detail("v4_buckets")).map(|part| 100.0 * part);
+                    let more = json!({
+                        "fpr_percent": percent, "filter_bits": detail("v4_filter_bits"), "buckets_used_percent": used,
+                    });
+                    figure.rows.push(with(one.row(rate.fields()), more));
+                    if *percent == 30.0 && [KNUTH, KNUTH_ODD, H2].contains(&one.subject.name.as_str()) {
+                        let of = format!("{}, {isa}", one.subject.name);
+                        figure.own("buckets in use", &of, "percent", used);
+                    }
+                }
             }
+            ours(figure, &panel, isa, &percents);
+            panels.push(panel);
         }
-        ours(&mut figure, &panel, isa, &percents);
-        figure.panels.push(panel);
-    }
-    figure.note = "\"Murmur + H2\" has Murmur in the filters and H2 for the hash tables; where both are one, the hash is made once. \
-                   The hash tables have odd numbers of buckets."
-        .into();
-    Ok(figure)
+        figure.note = "\"Murmur + H2\" has Murmur in the filters and H2 for the hash tables; where both are one, the hash is made once. \
+                       As in the paper the filters are those of table 5, and the numbers of buckets are even: the /24s of G1 are numbers \
+                       divisible by 256. The lines after the pairs have one of the two otherwise."
+            .into();
+        Ok(panels)
+    })
 }
 
-/// Every pair of hash functions, and the engine `bloom`.
+/// The pairs whose buckets are counted.
+const KNUTH: &str = "Knuth + Knuth";
+const KNUTH_ODD: &str = "Knuth + Knuth, odd buckets";
+const H2: &str = "H2 + H2";
+
+/// Every pair of hash functions, two of them in our form, and the engine `bloom`.
 fn subjects(bench: &Bench<'_>, isa: Isa, percent: f64) -> Vec<Subject> {
     let vectorised = HashName::ALL.into_iter().filter(|hash| hash.is_vectorised());
     // In a quick run, scalar code has only the pairs of a function with itself.
     let few = bench.args.quick && isa == Isa::Scalar;
+    let pair = |filter: HashName, table: HashName| {
+        let name = format!("{} + {}", word(filter), word(table));
+        Subject::bloomfwd(isa).with("hash", &filter).with("table-hash", &table).named(name)
+    };
     let pairs = vectorised.clone().flat_map(|filter| vectorised.clone().map(move |table| (filter, table)));
-    let mut subjects: Vec<_> = pairs
-        .filter(|(filter, table)| !few || filter == table)
-        .map(|(filter, table)| {
-            Subject::bloomfwd(isa).with("hash", &filter).with("table-hash", &table).named(format!(
-                "{} + {}",
-                word(filter),
-                word(table)
-            ))
-        })
-        .collect();
-    subjects.push(Subject::bloom(bench, isa));
+    let pairs = pairs.filter(|(filter, table)| !few || filter == table);
+    let mut subjects: Vec<_> = pairs.map(|(filter, table)| pair(filter, table)).collect();
+    subjects.extend([
+        pair(HashName::Knuth, HashName::Knuth).with("buckets", &"odd").named(KNUTH_ODD),
+        pair(HashName::H2, HashName::H2)
+            .with("filters", &"exact")
+            .named("H2 + H2, filters of the exact rate"),
+        Subject::bloom(bench, isa),
+    ]);
     subjects.into_iter().map(|subject| subject.with("fpr", &(percent / 100.0))).collect()
 }
 
@@ -150,17 +213,43 @@ fn word(hash: HashName) -> &'static str {
 
 /// Hands in the numbers of section 6.2, of the pairs only.
 fn ours(figure: &mut Figure, panel: &Panel, isa: Isa, percents: &[f64]) {
-    let pairs: Vec<_> =
-        panel.series.iter().map(|line| line.name.as_str()).filter(|name| name.contains(" + ")).collect();
+    let names = panel.series.iter().map(|line| line.name.as_str());
+    let pairs: Vec<_> = names.filter(|name| name.contains(" + ") && !name.contains(',')).collect();
     let mean = |percent: f64| {
         pairs.iter().filter_map(|name| panel.at(name, percent)).sum::<f64>() / pairs.len().max(1) as f64
     };
     let best = percents.iter().copied().min_by(|a, b| mean(*a).total_cmp(&mean(*b)));
     figure.ours_of("least average time at", &isa.to_string(), best);
-    let h2 = panel.at("H2 + H2", 30.0);
+    let h2 = panel.at(H2, 30.0);
     let faster = |own: f64| pairs.iter().filter(|name| panel.at(name, 30.0).is_some_and(|s| s < own)).count();
     let place = h2.map(|own| 1.0 + faster(own) as f64);
     figure.ours_of("place of H2 + H2 at 30 %", &isa.to_string(), place);
-    let knuth = over(panel.at("Knuth + Knuth", 30.0), h2);
-    figure.own("time of Knuth + Knuth over H2 + H2 at 30 %", &isa.to_string(), "times", knuth);
+    for name in [KNUTH, KNUTH_ODD] {
+        let times = over(panel.at(name, 30.0), h2);
+        figure.own("time at 30 % over H2 + H2", &format!("{name}, {isa}"), "times", times);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_counted_before_and_after_expansion() {
+        // A /22 and the /24 within it are four /24s, a /23 is two; a /30 is four /32s, of which a /32 is one.
+        let lines = ["0.0.0.0/0 1", "10.0.0.0/20 1", "10.1.0.0/22 1", "10.1.1.0/24 2", "10.2.0.0/23 1"];
+        let tables = RouteSet::of_routes(&[&lines[..], &["10.3.0.4/30 1", "10.3.0.5/32 2"]].concat());
+        assert_eq!(prefixes(&tables), ([2, 3, 2], [6, 4]));
+    }
+
+    #[test]
+    fn the_paper_s_tables_are_whole() {
+        let rows: Vec<_> = rows_of(TABLES_3_5).collect();
+        assert_eq!(rows.len(), 7);
+        for (name, columns) in rows {
+            let [before, after, bits @ ..] = columns.as_slice() else { panic!("{name}: {columns:?}") };
+            assert_eq!((before.len(), after.len(), after[0]), (3, 3, 1 << 20), "{name}");
+            assert!(bits.len() == 2 && bits.iter().all(|m| m.len() == 5 && m.is_sorted_by(|a, b| a > b)));
+        }
+    }
 }

@@ -1,19 +1,18 @@
-//! `lpm-bench paper bloomfwd`: tables 4 and 5 and figures 1 to 10 of the Bloomfwd paper (section 6).
+//! `lpm-bench paper bloomfwd`: tables 1 to 5 and figures 1 to 10 of the Bloomfwd paper.
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | `subject` | what a figure compares: an engine, an instruction set, parameters; built and checked |
 //! | `contest` | timing: subjects in turn, on any number of threads |
-//! | `expansion` | table 4: DPCPE |
-//! | `filters` | table 5: m and k; figure 1: hash functions and false-positive rates |
-//! | `threads` | figure 2: naive, baseline, Bloomfwd and MIHT by threads |
-//! | `keys` | figures 3 and 4: lookup rate by keys |
-//! | `sizes` | figures 5 and 6: lookup rate by IPv4 table |
+//! | `machines` | tables 1 and 2: this host and its engines, where the paper has other machines and other systems |
+//! | `filters` | tables 3 and 5: prefixes before and after expansion, m and k; figure 1: hash functions and false-positive rates |
+//! | `expansion` | table 4: DPCPE, greedy and optimum |
+//! | `rates`, `keys` | figures 2 to 6: lookup rate by threads, keys and IPv4 table |
 //! | `levels` | figures 7 and 8: IPv6 by levels of expansion |
 //! | `cooperation` | figures 9 and 10: two engines that share each batch |
 //!
 //! The paper's *Bloomfwd* is `bloom-baseline` with the paper's hashes, vectorised by hand (section 6.3: these are the only
-//! differences). The engine `bloom`, our development of it, is measured beside it. The paper has two processors, a Xeon Phi and a
+//! differences), with its filters (table 5) and greedy levels. The engine `bloom`, our development of it, is measured beside it. The paper has two processors, a Xeon Phi and a
 //! CPU; here there are two instruction sets: AVX-512F, which is the Phi's, and scalar code. The paper uses 244 threads; here there
 //! are as many as this host has CPUs. On a CPU without AVX-512F the AVX-512F half is skipped with a message.
 
@@ -23,12 +22,12 @@ mod expansion;
 mod filters;
 mod keys;
 mod levels;
-mod sizes;
+mod machines;
+mod rates;
 mod subject;
-mod threads;
 
 use super::data::{self, DataSet};
-use super::figure::Figure;
+use super::figure::{Figure, Panel};
 use super::{Bench, DeviceNeed, Known, Paper};
 use crate::args::PaperArgs;
 use crate::fault::Fault;
@@ -43,14 +42,17 @@ pub(super) const PAPER: Paper = Paper {
     has_updates: false,
     beside,
     known: &[
+        Known { id: "table1", device: DeviceNeed::Unused, make: machines::table_1 },
+        Known { id: "table2", device: DeviceNeed::Unused, make: machines::table_2 },
+        Known { id: "table3", device: DeviceNeed::Unused, make: filters::table_3 },
         Known { id: "table4", device: DeviceNeed::Unused, make: expansion::table_4 },
         Known { id: "table5", device: DeviceNeed::Unused, make: filters::table_5 },
         Known { id: "fig01", device: DeviceNeed::Unused, make: filters::figure_1 },
-        Known { id: "fig02", device: DeviceNeed::Unused, make: threads::figure_2 },
-        Known { id: "fig03", device: DeviceNeed::Unused, make: keys::figure_3 },
-        Known { id: "fig04", device: DeviceNeed::Unused, make: keys::figure_4 },
-        Known { id: "fig05", device: DeviceNeed::Unused, make: sizes::figure_5 },
-        Known { id: "fig06", device: DeviceNeed::Unused, make: sizes::figure_6 },
+        Known { id: "fig02", device: DeviceNeed::Unused, make: rates::figure_2 },
+        Known { id: "fig03", device: DeviceNeed::Unused, make: rates::figure_3 },
+        Known { id: "fig04", device: DeviceNeed::Unused, make: rates::figure_4 },
+        Known { id: "fig05", device: DeviceNeed::Unused, make: rates::figure_5 },
+        Known { id: "fig06", device: DeviceNeed::Unused, make: rates::figure_6 },
         Known { id: "fig07", device: DeviceNeed::Unused, make: levels::figure_7 },
         Known { id: "fig08", device: DeviceNeed::Unused, make: levels::figure_8 },
         Known { id: "fig09", device: DeviceNeed::Used, make: cooperation::figure_9 },
@@ -93,6 +95,37 @@ fn beside(args: &PaperArgs) -> Result<Vec<DataSet>, Fault> {
 /// The data sets with routes of `family`.
 fn sets<'a>(bench: &'a Bench<'_>, family: Family) -> impl Iterator<Item = &'a DataSet> {
     bench.sets.iter().filter(move |set| set.tables.routes(family) > 0)
+}
+
+/// The data set that stands for the paper's table `name`: one of its size if there is one, else the first with routes of `family`.
+fn stand_in<'a>(bench: &'a Bench<'_>, family: Family, name: &str) -> Option<&'a DataSet> {
+    sets(bench, family).find(|set| set.name.ends_with(name)).or_else(|| bench.main_set(family))
+}
+
+/// The rows of one of the paper's tables: a name, and the numbers of each column.
+fn rows_of(text: &'static str) -> impl Iterator<Item = (&'static str, Vec<Vec<u64>>)> {
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let (name, columns) = line.split_once(" : ")?;
+        let numbers = |column: &str| column.split(' ').filter_map(|number| number.parse().ok()).collect();
+        Some((name, columns.split(" : ").map(numbers).collect()))
+    })
+}
+
+/// The label of lookup rates.
+const MLPS: &str = "million lookups a second";
+
+/// A figure over the first data set with routes of `family`. `make` returns its graphs.
+fn figure_of(
+    bench: &Bench<'_>,
+    family: Family,
+    title: &str,
+    x: &str,
+    make: impl FnOnce(&mut Figure, &DataSet) -> Result<Vec<Panel>, Fault>,
+) -> Result<Figure, Fault> {
+    let mut figure = Figure::new(title, x);
+    let Some(set) = bench.main_set(family) else { return Ok(figure.without(family)) };
+    figure.panels = make(&mut figure, set)?;
+    Ok(figure)
 }
 
 /// Those of the paper's two instruction sets that this CPU has. Without AVX-512F the figure is marked as half skipped.

@@ -13,8 +13,6 @@ use lpm_phi::coop::CoopEngine;
 use lpm_phi::miht;
 use lpm_phi::variants::{BASELINE, NAIVE};
 use serde_json::{Map, Value, json};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Keys of a call, as in a forwarder's batch.
@@ -31,7 +29,8 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    fn new(name: String, engine: &'static str, isa: Isa, parameters: &[(&str, &str)]) -> Self {
+    /// The engine `engine` with `parameters`.
+    pub(super) fn new(name: String, engine: &'static str, isa: Isa, parameters: &[(&str, &str)]) -> Self {
         Self { name, engine, isa, parameters: EngineOptions::of(parameters).parameters }
     }
 
@@ -39,11 +38,6 @@ impl Subject {
     pub(super) fn bloom(bench: &Bench<'_>, isa: Isa) -> Self {
         let parameters = bench.args.parameters.clone();
         Self { name: format!("bloom, {isa}"), engine: bloom::NAME, isa, parameters }
-    }
-
-    /// The engine `bloom` on the best instruction set of this CPU.
-    pub(super) fn best_bloom(bench: &Bench<'_>) -> Self {
-        Self::bloom(bench, Isa::detect())
     }
 
     /// The engine `bloom` on each of `isas`, and first on the best instruction set of this CPU if that is not among them.
@@ -59,20 +53,32 @@ impl Subject {
         subjects
     }
 
-    /// Bloomfwd as in the paper: 30 % false positives, H2, and Murmur for IPv6 (section 6.2).
+    /// These, and MIHT.
+    pub(super) fn both_and_mihts(bench: &Bench<'_>, isas: &[Isa]) -> Vec<Self> {
+        let mut subjects = Self::both(bench, isas);
+        subjects.extend(Self::mihts());
+        subjects
+    }
+
+    /// Bloomfwd as in the paper: 30 % false positives by table 5, H2, and Murmur for IPv6 (section 6.2); greedy levels.
     pub(super) fn bloomfwd(isa: Isa) -> Self {
-        let parameters = [("hash", "h2"), ("fpr", "0.3")];
-        Self::new(format!("Bloomfwd, {isa}"), BASELINE, isa, &parameters)
+        Self::paper(format!("Bloomfwd, {isa}"), BASELINE, isa, "h2").with("dpcpe", &"greedy")
     }
 
     /// Section 3.2 with the C library's `rand`, unvectorised.
     pub(super) fn baseline() -> Self {
-        Self::new("Baseline".into(), BASELINE, Isa::Scalar, &[("hash", "rand"), ("fpr", "0.3")])
+        Self::paper("Baseline".into(), BASELINE, Isa::Scalar, "rand")
     }
 
     /// A filter and table for each length (section 3.1).
     pub(super) fn naive(isa: Isa) -> Self {
-        Self::new(format!("Naive, {isa}"), NAIVE, isa, &[("hash", "h2"), ("fpr", "0.3")])
+        Self::paper(format!("Naive, {isa}"), NAIVE, isa, "h2")
+    }
+
+    /// In the paper's form where it differs from ours.
+    fn paper(name: String, engine: &'static str, isa: Isa, hash: &str) -> Self {
+        let parameters = [("hash", hash), ("fpr", "0.3"), ("filters", "paper"), ("buckets", "even")];
+        Self::new(name, engine, isa, &parameters)
     }
 
     /// MIHT as in the paper: (16, 16) for IPv4, (32, 32) for IPv6, one key after the other without prefetches (section 5.1). And
@@ -123,6 +129,12 @@ impl Subject {
     }
 }
 
+/// The names of the two lines that figures compare with others: Bloomfwd on the first of `isas`, and `bloom` on the best of this CPU.
+pub(super) fn leaders(bench: &Bench<'_>, isas: &[Isa]) -> [String; 2] {
+    let first = isas.first().copied().unwrap_or(Isa::Scalar);
+    [Subject::bloomfwd(first).name, Subject::bloom(bench, Isa::detect()).name]
+}
+
 /// A subject whose table is built.
 pub(super) struct FilledEngine {
     /// What it is.
@@ -166,34 +178,33 @@ pub(super) fn build(
         let (table_bytes, details) = (stats.table_bytes, stats.details);
         Ok(FilledEngine { subject: subject.clone(), table, table_bytes, build_s, details })
     };
-    let places: Vec<_> = subjects.iter().map(|_| Mutex::new(None)).collect();
-    let (work, next) = (subjects.iter().zip(&places).collect::<Vec<_>>(), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..bench.host.cpus.min(subjects.len()) {
-            scope.spawn(|| {
-                while let Some((subject, place)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    bench.tell(format!("builds {}", subject.name));
-                    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(one(subject));
-                }
-            });
-        }
-    });
-    let sample = bench.sample_of(tables, family)?;
     let mut built = Vec::new();
-    for (subject, place) in subjects.iter().zip(places) {
-        let made = place.into_inner().unwrap_or_else(PoisonError::into_inner);
-        match made.unwrap_or_else(|| Err(Fault::Measurement(format!("{} was not built", subject.name)))) {
+    for some in subjects.chunks(bench.host.cpus) {
+        let made: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = some
+                .iter()
+                .map(|subject| {
+                    bench.tell(format!("builds {}", subject.name));
+                    scope.spawn(|| one(subject))
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().map_err(Fault::panicked)).collect::<Result<_, _>>()
+        })?;
+        built.extend(some.iter().zip(made));
+    }
+    let sample = bench.sample_of(tables, family)?;
+    let mut checked = Vec::new();
+    for (subject, made) in built {
+        match made {
             Ok(one) => {
                 figure.check(&sample, &mut *one.table.looker(CALL)?)?;
-                built.push(one);
+                checked.push(one);
             }
-            Err(why) if why.is_refusal() => refused(figure, subject, &why),
+            Err(why) if why.is_refusal() => {
+                figure.rows.push(with(subject.fields(), json!({"refused": why.to_string()})));
+            }
             Err(why) => return Err(why),
         }
     }
-    Ok(built)
-}
-
-fn refused(figure: &mut Figure, subject: &Subject, why: &Fault) {
-    figure.rows.push(with(subject.fields(), json!({"refused": why.to_string()})));
+    Ok(checked)
 }
