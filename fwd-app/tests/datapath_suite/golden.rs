@@ -120,7 +120,7 @@ fn the_same_packets_of_other_links_and_packed() {
             let made = frames.iter().map(|(_, frame, _)| frame.get(14..).and_then(|_| of_link(link, frame)));
             let (made, kept): (Vec<_>, Vec<_>) =
                 made.zip(entries).filter_map(|(frame, entry)| Some((frame?, entry))).unzip();
-            assert!(kept.len() * 2 > entries.len(), "{capture} of link type {link}: {}", kept.len());
+            assert!(kept.len() > 150, "{capture} of link type {link}: {}", kept.len());
             let path = folder.path().join(format!("{capture}-{link}.pcap"));
             write_pcap_of(&path, link, &made);
             compare_packets(&path, &golden, &kept, &[]);

@@ -292,12 +292,18 @@ fn what_the_router_gets_is_traced() {
             ["--fib", routes.to_str().unwrap(), "--address", "0=198.18.1.1/24", "--topology", topology];
         let name = format!("seen-{topology}");
         let Some(forwarder) = Steered::over(scratch.path(), &name, &options, &vdevs) else { return };
-        let trace = forwarder.ask("trace 90");
         let mut punted = std::collections::BTreeSet::new();
-        for packet in trace.as_array().unwrap() {
-            assert!(packet["out"].is_null(), "two ports, and nothing is sent: {packet}");
-            assert_ne!(packet["punted"].is_null(), packet["dropped"].is_null(), "{packet}");
-            punted.extend(packet["punted"].as_str().map(str::to_owned));
+        // On a busy host the router takes so few that all of a trace may be dropped as punt_full.
+        for _ in 0..100 {
+            let trace = forwarder.ask("trace 90");
+            for packet in trace.as_array().unwrap() {
+                assert!(packet["out"].is_null(), "two ports, and nothing is sent: {packet}");
+                assert_ne!(packet["punted"].is_null(), packet["dropped"].is_null(), "{packet}");
+                punted.extend(packet["punted"].as_str().map(str::to_owned));
+            }
+            if punted.contains("for_us") {
+                break;
+            }
         }
         assert!(punted.contains("for_us"), "{punted:?}");
         let text =
