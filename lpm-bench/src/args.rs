@@ -263,7 +263,7 @@ pub(crate) enum Series {
     Sail,
     /// Bloomfwd: figures 1 to 10, tables 4 and 5.
     Bloomfwd,
-    /// GAMT: figures 9 to 19, tables 1 and 2.
+    /// GAMT: figures 6 and 8 to 19, tables 1 and 2.
     Gamt,
     /// The poster of GR, which the GAMT paper calls GALE: table 1.
     Poster,

@@ -228,10 +228,10 @@ fn a_paper_s_figures_are_whole_over_the_mock_driver() {
     let line =
         "paper gamt --quick --generate v4=1000,v6=300 --keys 4K --threads 2 --point-seconds 0.003 --out";
     success(&mocked(&format!("{line} {}", folder.path().display())).output().unwrap());
-    for name in ["fig09", "fig10", "fig11", "fig12", "fig15", "fig16", "fig17", "fig18", "kernels"] {
+    for name in ["fig08", "fig09", "fig10", "fig11", "fig12", "fig15", "fig16", "fig17", "fig18", "kernels"] {
         let document = json(&folder.path().join(format!("{name}.json")));
         assert!(document["skipped"].is_null() && document["wrong"] == 0, "{document}");
-        assert!(name == "kernels" || document["checked"].as_u64() > Some(0), "{name}");
+        assert!(["fig08", "kernels"].contains(&name) || document["checked"].as_u64() > Some(0), "{name}");
         for claim in document["claims"].as_array().unwrap() {
             assert!(!claim["ours"].as_array().unwrap().is_empty(), "{name}: {claim}");
         }
@@ -247,9 +247,80 @@ fn a_paper_s_figures_are_whole_over_the_mock_driver() {
         }
         assert!(folder.path().join(format!("{name}.svg")).exists(), "{name}");
     }
+    // Each step of a batch ends where the next one begins, and each batch has all three.
+    let timeline = json(&folder.path().join("fig08.json"));
+    let steps = timeline["rows"].as_array().unwrap();
+    assert_eq!(steps.len(), 2 * 8 * 3);
+    for batch in steps.chunks(3) {
+        let of = |step: usize, at: &str| batch[step][at].as_f64().unwrap();
+        assert_eq!(
+            ["copy in", "kernel", "copy out"],
+            [0, 1, 2].map(|step| batch[step]["step"].as_str().unwrap())
+        );
+        assert!((0..3).all(|step| of(step, "begin_us") <= of(step, "end_us")), "{batch:?}");
+        assert_eq!([of(0, "end_us"), of(1, "end_us")], [of(1, "begin_us"), of(2, "begin_us")]);
+    }
+    assert_eq!(steps.iter().filter(|step| step["stream"] == 4).count(), 2 * 3);
+    numbers_are_those_of_the_rows(folder.path());
     let figure = json(&folder.path().join("fig16.json"));
     let asked = figure["rows"].as_array().unwrap().iter().find(|row| row["rate"] == 1e5).unwrap();
     assert!(asked["updates_per_s"]["median"].as_f64() > Some(0.0), "{asked}");
+}
+
+/// What the figures over the device hand in, from their rows.
+fn numbers_are_those_of_the_rows(folder: &Path) {
+    let mlps = |figure: &serde_json::Value, is_it: &dyn Fn(&serde_json::Value) -> bool| {
+        let rows = figure["rows"].as_array().unwrap().iter().filter(|row| is_it(row));
+        rows.map(|row| row["mlps"]["median"].as_f64().unwrap()).collect::<Vec<_>>()
+    };
+    let most = |all: &[f64]| all.iter().copied().fold(f64::NAN, f64::max);
+    let same = |figure: &serde_json::Value, what: &str, wanted: f64| {
+        let claims = figure["claims"].as_array().unwrap();
+        let claim = claims.iter().find(|claim| claim["what"] == what).unwrap();
+        let ours = claim["ours"][0]["value"].as_f64().unwrap();
+        assert!((ours - wanted).abs() < 1e-6 * wanted.abs().max(1.0), "{what}: {ours} {wanted}");
+    };
+    let of = |name: &str| json(&folder.join(format!("{name}.json")));
+    let figure = of("fig10");
+    let [[gamt_random, gale_random], [gamt_table, gale_table]] = ["random", "table"].map(|traffic| {
+        ["gamt", "gale"].map(|engine| {
+            most(&mlps(&figure, &|row| {
+                row["engine"] == engine && row["family"] == "ipv4" && row["traffic"] == traffic
+            }))
+        })
+    });
+    same(&figure, "GAMT over GALE, random traffic, at most", gamt_random / gale_random);
+    same(&figure, "GAMT over GALE, table traffic, at most", gamt_table / gale_table);
+    let least = (gamt_random / gale_random).min(gamt_table / gale_table);
+    same(&figure, "GAMT over GALE, each table and traffic, always better", least);
+    same(&figure, "GAMT, lost from table to random traffic", 100.0 * (1.0 - gamt_random / gamt_table));
+    same(
+        &figure,
+        "GALE, lost from table to random traffic (almost)",
+        100.0 * (1.0 - gale_random / gale_table),
+    );
+    let figure = of("fig12");
+    let [one, two] = [1, 2].map(|streams| mlps(&figure, &|row| row["streams"] == streams));
+    same(&figure, "two streams, at most", most(&two));
+    same(&figure, "two streams over one, at most", most(&two) / most(&one));
+    let share = |speeds: &[f64], from: f64| {
+        let inside = speeds.iter().map(|mlps| mlps / most(&two) * 522.0);
+        100.0 * inside.filter(|mlps| (from..from + 100.0).contains(mlps)).count() as f64 / speeds.len() as f64
+    };
+    same(&figure, "one stream, share of configurations at 300 to 400 Mlps", share(&one, 300.0));
+    same(&figure, "two streams, share of configurations at 400 to 500 Mlps", share(&two, 400.0));
+    same(&figure, "two streams, share of configurations at 500 to 600 Mlps", share(&two, 500.0));
+    let figure = of("fig16");
+    for (engine, family, what) in [
+        ("gamt", "ipv4", "GAMT, IPv4, lost at 70,000 a second"),
+        ("gamt", "ipv6", "GAMT, IPv6, lost at 70,000 a second"),
+        ("gale", "ipv4", "GALE, lost at 70,000 a second, more than"),
+    ] {
+        let at = |rate: f64| {
+            mlps(&figure, &|row| row["engine"] == engine && row["family"] == family && row["rate"] == rate)[0]
+        };
+        same(&figure, what, 100.0 * (1.0 - at(7e4) / at(0.0)));
+    }
 }
 
 #[test]
@@ -259,7 +330,7 @@ fn a_paper_s_figures_become_files_and_those_that_take_a_gpu_say_so() {
     let line = "paper gamt --quick --generate v4=3000,v6=500 --keys 4K --point-seconds 0.005 --out";
     let done = lpm_bench(&format!("{line} {}", out.display()));
     success(&done);
-    let names = ["table1", "table2", "fig13", "fig14", "fig19", "fig09", "fig10", "fig11", "fig15"];
+    let names = ["table1", "table2", "fig06", "fig13", "fig14", "fig19", "fig09", "fig10", "fig11", "fig15"];
     for name in names.into_iter().chain(["fig12", "fig16", "fig17", "fig18"]) {
         let document = json(&out.join(format!("{name}.json")));
         assert_eq!(document["quick"], true, "{name}");

@@ -10,6 +10,7 @@
 //! | [`host`] | the contract between a host table and the engine that drives it |
 //! | [`gamt`], [`gale`], [`sail`] | the host tables, independent of CUDA |
 //! | [`direct`] | code that GALE and SAIL_L share |
+//! | [`model`] | the lookup kernels in plain Rust, load by load; memory transactions of a warp |
 //! | [`engine`] | the engines: writer, readers, grace periods, device tables |
 //! | [`mamt`] | the engine of GAMT's trie that needs no GPU |
 //! | [`cu`] | a safe wrapper around the CUDA driver |
@@ -30,6 +31,7 @@ pub mod gamt;
 pub mod hardware {}
 pub mod host;
 pub mod mamt;
+pub mod model;
 pub mod sail;
 mod sync;
 #[cfg(feature = "testing")]

@@ -167,8 +167,8 @@ fn tables_go_up_without_fills_and_pageable_copies() {
             let mut reader = loaded.reader(2).unwrap();
             loaded.check(reader.as_mut());
             let more = random_rib(2000, &mut loaded.dice);
-            more.v4.used().for_each(|(prefix, next_hop)| _ = loaded.rib.v4.set(prefix, next_hop));
-            more.v6.used().for_each(|(prefix, next_hop)| _ = loaded.rib.v6.set(prefix, next_hop));
+            more.v4.iter().for_each(|(prefix, next_hop)| _ = loaded.rib.v4.set(prefix, next_hop));
+            more.v6.iter().for_each(|(prefix, next_hop)| _ = loaded.rib.v6.set(prefix, next_hop));
             loaded.rib.commit_to(loaded.writer.as_mut()).unwrap();
             assert!(loaded.writer.stats().details.get("swaps").unwrap() > 0.0, "{name}: nothing was rebuilt");
             loaded.check(reader.as_mut());
@@ -177,6 +177,54 @@ fn tables_go_up_without_fills_and_pageable_copies() {
         let fills = calls.iter().find(|(call, _)| call.starts_with("cuMemset"));
         assert_eq!(fills, None, "{name}, {mode}");
     }
+}
+
+/// Section 4.4: keys to the device, lookup, answers back; of IPv6 the first 64 bits of a key alone go there.
+#[test]
+fn a_batch_is_a_copy_a_kernel_and_a_copy() {
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
+    let mut loaded = LoadedEngine::new("gamt", &[("mode", "copy")]);
+    let mut reader = loaded.reader(2).unwrap();
+    for (keys, key_bytes) in draw_keys(&loaded.rib, 50, &mut loaded.dice).iter().zip([4, 8]) {
+        let right = right(keys, &OraclePair::of(&loaded.rib));
+        loaded.check_keys(reader.as_mut(), keys, &right);
+        let before = mock.bytes_copied_in();
+        let calls = mock.calls_of(|| loaded.check_keys(reader.as_mut(), keys, &right));
+        let steps = ["cuMemcpyHtoDAsync_v2", "cuLaunchKernel", "cuMemcpyDtoHAsync_v2"];
+        let work: Vec<_> = calls
+            .iter()
+            .filter(|(call, _)| call.starts_with("cuMemcpy") || call.starts_with("cuLaunch"))
+            .collect();
+        assert_eq!(
+            work.iter().map(|(call, count)| (call.as_str(), *count)).collect::<Vec<_>>(),
+            steps.map(|step| (step, 1))
+        );
+        assert_eq!(mock.bytes_copied_in() - before, key_bytes * keys.len() as u64);
+    }
+}
+
+/// Section 4.3: two tables, one for lookups and one that is built anew meanwhile.
+#[test]
+fn a_table_that_is_built_anew_goes_up_beside_the_one_in_service() {
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
+    let mut loaded = LoadedEngine::new("gamt", &[("mode", "copy"), ("headroom", "0")]);
+    let mut reader = loaded.reader(2).unwrap();
+    loaded.check(reader.as_mut());
+    let more = random_rib(6000, &mut loaded.dice);
+    let (mut used, mut swaps) = (Vec::new(), Vec::new());
+    for round in 1..=4 {
+        // So many next hops change that the table is built anew; its size stays.
+        for (prefix, number) in more.v4.prefixes().zip(1_u32..) {
+            loaded.rib.v4.set(prefix, NextHopId::from_answer(round << 20 | number));
+        }
+        loaded.rib.commit_to(loaded.writer.as_mut()).unwrap();
+        used.push(mock.memory_used());
+        swaps.push(loaded.writer.stats().details.get("swaps").unwrap());
+        loaded.check(reader.as_mut());
+    }
+    assert!(swaps.windows(2).all(|pair| pair[1] > pair[0]), "{swaps:?}");
+    // The second table comes with the first rebuild of that size; then the two change their roles.
+    assert!(used[1] > used[0] && used[2] == used[1] && used[3] == used[1], "{used:?}");
 }
 
 #[test]

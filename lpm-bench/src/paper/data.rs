@@ -255,13 +255,14 @@ fn set(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::gamt;
     use super::*;
     use crate::args::{BenchCommand, Cli};
     use clap::Parser;
 
-    fn args(line: &str) -> PaperArgs {
+    /// The arguments of `lpm-bench paper gamt` with `line`.
+    pub(in crate::paper) fn args(line: &str) -> PaperArgs {
         let line = format!("lpm-bench paper gamt --out none {line}");
         let BenchCommand::Paper(args) = Cli::parse_from(line.split_whitespace()).command else {
             panic!("{line}")

@@ -156,6 +156,12 @@ impl Figure {
         self.own.push(Own { ours, what: what.into(), unit });
     }
 
+    /// The number that was handed in with these words, before it is sorted to a claim.
+    #[cfg(test)]
+    pub(crate) fn ours_at(&self, what: &str, of: &str) -> Option<f64> {
+        self.own.iter().find(|own| own.what == what && own.ours.of == of)?.ours.value
+    }
+
     /// Adds a cell of one of the paper's tables, beside ours.
     pub(crate) fn cell(&mut self, cell: Claim, ours: Option<f64>) {
         let ours = vec![Ours { of: String::new(), value: ours }];

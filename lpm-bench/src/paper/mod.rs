@@ -115,7 +115,26 @@ struct Bench<'a> {
     traffic: Mutex<BTreeSet<String>>,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    /// Loads the data sets, for `figures` figures of `paper`.
+    fn new(
+        args: &'a PaperArgs,
+        paper: &Paper,
+        device: Result<String, String>,
+        figures: usize,
+    ) -> Result<Self, Fault> {
+        let mut sets = data::load(args, paper)?;
+        sets.extend((paper.beside)(args)?);
+        Ok(Self {
+            args,
+            sets,
+            device,
+            host: HostFacts::read(),
+            progress: wheel("figures {spinner} {pos}/{len} {prefix} {msg} {elapsed}", figures),
+            traffic: Mutex::default(),
+        })
+    }
+
     /// The first data set with routes of `family`: what the GAMT paper calls rrc12, and the Bloomfwd paper AS65000.
     fn main_set(&self, family: Family) -> Option<&DataSet> {
         self.sets.iter().find(|set| set.tables.routes(family) > 0)
@@ -192,6 +211,16 @@ impl Stream {
         &self.0[round % self.0.len()]
     }
 
+    /// The keys of each seed.
+    fn all(&self) -> impl Iterator<Item = &KeySet> {
+        self.0.iter()
+    }
+
+    /// Keys of each seed.
+    fn len(&self) -> usize {
+        self.of_round(0).len()
+    }
+
     /// The traffic, as on the command line.
     fn traffic(&self) -> &str {
         &self.of_round(0).traffic
@@ -207,22 +236,12 @@ pub(crate) fn run(args: &PaperArgs) -> Result<u8, Fault> {
     let wanted = wanted(paper, &args.figures)?;
     let claims = paper.claims();
     std::fs::create_dir_all(&args.out).map_err(|source| write_fault(&args.out, source))?;
-    let host = HostFacts::read();
-    let mut sets = data::load(args, paper)?;
-    sets.extend((paper.beside)(args)?);
-    let device = if wanted.iter().any(|known| matches!(known.device, DeviceNeed::Used | DeviceNeed::Needed)) {
+    let device = if wanted.iter().any(|known| known.device != DeviceNeed::Unused) {
         probe(args.device())
     } else {
         Err("not asked for".into())
     };
-    let bench = Bench {
-        args,
-        sets,
-        device,
-        host,
-        progress: wheel("figures {spinner} {pos}/{len} {prefix} {msg} {elapsed}", wanted.len()),
-        traffic: Mutex::default(),
-    };
+    let bench = Bench::new(args, paper, device, wanted.len())?;
     if !Build::THIS.is_optimised() {
         eprintln!("lpm-bench: warning: built with {}; its figures mean nothing", Build::THIS.profile);
     }

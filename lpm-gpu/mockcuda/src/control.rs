@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `MOCKCUDA_NO_DEVICE=1` | | the driver finds no device |
 //! | `MOCKCUDA_DEVICES=N` | `mockcuda_set_devices` | the driver finds N devices, which share their memory (1) |
+//! | | `mockcuda_watch_loads` | memory transactions of loads from that memory are counted (none) |
 //! | | `mockcuda_set_threads_block_max` | blocks of a kernel have at most that many threads, as if registers allowed no more |
 //! | `MOCKCUDA_DRIVER_VERSION=N` | | version of the driver, e.g. 12040 |
 //! | | `mockcuda_set_no_pools` | the device has no memory pools: `cuMemAllocAsync` returns 801 |
@@ -21,9 +22,11 @@
 //! | `MOCKCUDA_REPORT=1` | | calls, words and violations on standard error when the process ends |
 
 use crate::error::{Code, LAUNCH_FAILED, UNKNOWN, ends_context};
+use crate::exec::warp::TRANSACTION_BYTES;
 use crate::memory::{MemoryKind, memory};
 use crate::stream::lock;
 use std::ffi::{CStr, c_char};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
@@ -61,8 +64,13 @@ pub(crate) struct MockControl {
     /// Index and name of the last calls; out of order where threads race.
     log: Mutex<Vec<(u64, &'static CStr)>>,
     pub(crate) pageable_copies: AtomicU64,
+    pub(crate) bytes_copied_in: AtomicU64,
     pub(crate) words_read: AtomicU64,
     pub(crate) words_written: AtomicU64,
+    /// First address and end of the watched memory; empty if none is.
+    watched: [AtomicU64; 2],
+    /// By size, as [`TRANSACTION_BYTES`].
+    pub(crate) transactions: [AtomicU64; 2],
     pub(crate) instructions: AtomicU64,
     pub(crate) launches: AtomicU64,
 }
@@ -117,8 +125,11 @@ impl MockControl {
             operations: AtomicU64::new(0),
             log: Mutex::default(),
             pageable_copies: AtomicU64::new(0),
+            bytes_copied_in: AtomicU64::new(0),
             words_read: AtomicU64::new(0),
             words_written: AtomicU64::new(0),
+            watched: Default::default(),
+            transactions: Default::default(),
             instructions: AtomicU64::new(0),
             launches: AtomicU64::new(0),
         };
@@ -143,6 +154,12 @@ impl MockControl {
 
     pub(crate) fn no_pools(&self) -> bool {
         self.no_pools.load(Relaxed)
+    }
+
+    /// Memory from which the transactions of loads are counted.
+    pub(crate) fn watched(&self) -> Option<Range<u64>> {
+        let [first, end] = self.watched.each_ref().map(|address| address.load(Relaxed));
+        (first < end).then_some(first..end)
     }
 
     pub(crate) fn delay_us(&self) -> u32 {
@@ -305,6 +322,12 @@ pub extern "C" fn mockcuda_pageable_copies() -> u64 {
     control().pageable_copies.load(Relaxed)
 }
 
+/// Bytes of all copies to device memory so far.
+#[unsafe(no_mangle)]
+pub extern "C" fn mockcuda_bytes_copied_in() -> u64 {
+    control().bytes_copied_in.load(Relaxed)
+}
+
 /// While not 0, the device has no memory pools.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_set_no_pools(on: u32) {
@@ -348,6 +371,23 @@ pub extern "C" fn mockcuda_words_read() -> u64 {
     control().words_read.load(Relaxed)
 }
 
+/// From now on the memory transactions of loads from the `bytes` bytes at device address `address` are counted, from 0; 0 bytes: none.
+#[unsafe(no_mangle)]
+pub extern "C" fn mockcuda_watch_loads(address: u64, bytes: u64) {
+    let c = control();
+    c.watched[0].store(address, Relaxed);
+    c.watched[1].store(address.saturating_add(bytes), Relaxed);
+    c.transactions.iter().for_each(|count| count.store(0, Relaxed));
+}
+
+/// Transactions of `bytes` bytes (32 or 128) of loads from the watched memory: for each load of a warp, the aligned pieces of that
+/// size that its lanes' addresses lie in.
+#[unsafe(no_mangle)]
+pub extern "C" fn mockcuda_transactions(bytes: u64) -> u64 {
+    let counts = TRANSACTION_BYTES.iter().zip(&control().transactions);
+    counts.filter(|(size, _)| **size == bytes).map(|(_, count)| count.load(Relaxed)).sum()
+}
+
 /// Marks `words` words from device address `address` on as freed: kernels must not read them until they are written or
 /// unmarked.
 #[unsafe(no_mangle)]
@@ -383,6 +423,7 @@ pub extern "C" fn mockcuda_reset() {
         &c.instructions,
         &c.launches,
         &c.pageable_copies,
+        &c.bytes_copied_in,
     ] {
         counter.store(0, Relaxed);
     }
@@ -391,6 +432,7 @@ pub extern "C" fn mockcuda_reset() {
     c.fail_first.store(NEVER, Relaxed);
     c.operation_failing.store(NEVER, Relaxed);
     c.delay_us.store(0, Relaxed);
+    mockcuda_watch_loads(0, 0);
     mockcuda_set_stalled(0);
     mockcuda_set_no_pools(0);
     mockcuda_set_devices(1);

@@ -308,6 +308,9 @@ impl Worker {
         let c = control();
         c.words_read.fetch_add(counters.loads, Ordering::Relaxed);
         c.words_written.fetch_add(counters.stores, Ordering::Relaxed);
+        for (all, of_launch) in c.transactions.iter().zip(counters.transactions) {
+            all.fetch_add(of_launch, Ordering::Relaxed);
+        }
         c.instructions.fetch_add(counters.instructions, Ordering::Relaxed);
         c.launches.fetch_add(1, Ordering::Relaxed);
         if let Err(fault) = outcome
@@ -384,6 +387,7 @@ fn run_copy(memory: &Memory, copy: &Copy) -> Answer {
         (host_address(memory, &copy.to, copy.bytes)?, host_address(memory, &copy.from, copy.bytes)?);
     if let End::Device(address) = copy.to {
         written(memory, address, copy.bytes);
+        control().bytes_copied_in.fetch_add(copy.bytes as u64, Ordering::Relaxed);
     }
     memory::copy(to, from, copy.bytes);
     Ok(())

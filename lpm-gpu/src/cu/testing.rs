@@ -95,6 +95,7 @@ impl Drop for Exclusive {
             mock.set_delay_us(0);
             mock.set_stalled(0);
             mock.set_no_pools(0);
+            mock.watch_loads(0, 0);
             mock.set_devices(1);
             mock.set_threads_block_max(u32::MAX);
             connections::set(MOCK_CONNECTIONS);
@@ -184,12 +185,19 @@ controls! {
     set_threads_block_max(threads: u32) = c"mockcuda_set_threads_block_max";
     /// Copies between the device and pageable memory so far.
     pageable_copies() -> u64 = c"mockcuda_pageable_copies";
+    /// Bytes of all copies to device memory so far.
+    bytes_copied_in() -> u64 = c"mockcuda_bytes_copied_in";
     /// While not 0, the device has no memory pools.
     set_no_pools(on: u32) = c"mockcuda_set_no_pools";
     /// Device memory that is allocated, bytes.
     memory_used() -> u64 = c"mockcuda_memory_used";
     /// Page-locked host memory that is allocated, bytes.
     host_used() -> u64 = c"mockcuda_host_used";
+    /// Counts the memory transactions of loads from the `bytes` bytes at device address `address`, from 0 on; 0 bytes: none.
+    watch_loads(address: u64, bytes: u64) = c"mockcuda_watch_loads";
+    /// Transactions of `bytes` bytes, 32 or 128, of loads from the watched memory: for each load of a warp, the aligned pieces of memory
+    /// that its lanes' addresses lie in.
+    transactions(bytes: u64) -> u64 = c"mockcuda_transactions";
     /// Marks `words` words from device address `address` on as freed: kernels must not read them until they are written
     /// or unmarked.
     mark_freed(address: u64, words: u64) = c"mockcuda_mark_freed";

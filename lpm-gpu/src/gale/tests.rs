@@ -13,6 +13,18 @@ fn rig(options: GaleOptions, seed: u64) -> GaleRig {
     HostRig::new(Box::new(GaleTable::new(options).unwrap()), seed)
 }
 
+#[test]
+fn the_direct_table_has_every_prefix_up_to_24_bits_and_takes_one_access() {
+    assert_eq!((DIRECT_UNITS, DIRECT_UNITS * size_of::<u32>()), (16_777_216, 64 << 20));
+    let mut rig = rig(GaleOptions::default(), 1);
+    rig.apply(&[told(0x0a00_0100, 24, 1), told(0x0a00_0200, 25, 2)]).unwrap();
+    rig.load();
+    let table = rig.device.last().unwrap();
+    let loads = |address: u32| table.loads_by_step([u64::from(address) << 32]).len();
+    // The key of a /24 takes one access, also where there is no route; that of a longer route, whose /24 is a chunk, two.
+    assert_eq!([0x0a00_01ff, 0x0b00_0000, 0x0a00_0201, 0x0a00_02ff].map(loads), [1, 1, 2, 2]);
+}
+
 fn nothing_is_left(rig: &GaleRig) {
     assert!(rig.device.last().unwrap().words[..DIRECT_UNITS].iter().all(|word| *word == 0));
 }

@@ -20,6 +20,9 @@ pub const LEVEL_UNITS_MAX: u64 = INF_MAX as u64 + 1;
 /// Longest stride of a level that the kernels take, bits: a node of more would not fit a level.
 pub const STRIDE_MAX: u8 = 24;
 
+/// The code that a lookup begins with: it leads to the root.
+pub const ROOT: u32 = child(0, 1);
+
 /// The code of a leaf.
 #[must_use]
 pub const fn leaf(inf: u32) -> u32 {
@@ -71,7 +74,7 @@ pub fn search_by<E>(
     key: u64,
     mut load: impl FnMut(usize) -> Result<u32, E>,
 ) -> Result<u32, E> {
-    let (mut left, mut level, mut inf_code, mut unit) = (key, 1, 0, 0);
+    let (mut left, mut level, mut inf_code, mut unit) = (key, jump(ROOT), inf(ROOT), 0);
     while level <= header[0] {
         let at = stride_at(level as usize);
         let (stride, base) = (header[at], header[at + 1]);
@@ -124,8 +127,28 @@ mod tests {
         assert_eq!([(inf(2), jump(2)), (inf(3), jump(3)), (inf(1280), jump(1280))], [(0, 2), (0, 3), (5, 0)]);
         assert!(!is_leaf(2) && !is_leaf(3) && is_leaf(1280));
         assert_eq!(search(&words, &header, Layout::Paper, 0b10001 << 59), 5);
+        assert_eq!((ROOT, inf(ROOT), jump(ROOT)), (1, 0, 1));
+        let mut loads = Vec::new();
+        let Ok(_) = search_by::<std::convert::Infallible>(&header, Layout::Paper, 0b10001 << 59, |at| {
+            loads.push(at);
+            Ok(words[at])
+        });
+        assert_eq!(
+            loads,
+            [8 + 1, 2 * 8, 3 * 8 + 1],
+            "unit 1 of level 1, unit 0 of level 2, unit 1 of level 3"
+        );
         assert_eq!(search(&words, &header, Layout::Paper, 0b10000 << 59), 2);
         assert_eq!(search(&words, &header, Layout::Paper, 0b01111 << 59), 1);
+    }
+
+    #[test]
+    fn a_code_has_three_bytes_of_inf_and_one_of_jump() {
+        let [jump_code, inf_code @ ..] = child(0x00ab_cdef, 0x12).to_le_bytes();
+        assert_eq!((jump_code, inf_code), (0x12, [0xef, 0xcd, 0xab]));
+        assert_eq!(leaf(INF_MAX) | 0xff, u32::MAX, "no bit is left over");
+        // Next hops, and units of a level.
+        assert_eq!((u64::from(INF_MAX) + 1, LEVEL_UNITS_MAX), (16_777_216, 16_777_216));
     }
 
     #[test]

@@ -242,7 +242,13 @@ impl Recurrence {
 
 #[cfg(test)]
 mod tests {
+    use super::super::build::build;
+    use super::super::code::leaf;
+    use super::super::options::Layout;
+    use super::super::shape::TrieShape;
+    use super::super::trie::TrieEntry;
     use super::*;
+    use crate::model::{LoadedTable, LookupModel, transactions};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -290,19 +296,40 @@ mod tests {
         table[levels][bits]
     }
 
-    /// A trie that the text on figures 1 and 7 is true of: five bits, all that is long lies below 10*.
-    fn figure_1() -> Census {
-        census(5, &[(0b0, 1), (0b1, 1), (0b11, 2), (0b10001, 5), (0b10010, 5), (0b10101, 5), (0b10111, 5)])
+    /// Routes that the text on figures 1 and 7 is true of: five bits, all that is long lies below 10*.
+    const FIGURE_1: [(u64, u8); 7] =
+        [(0b0, 1), (0b1, 1), (0b10001, 5), (0b10010, 5), (0b10101, 5), (0b10111, 5), (0b11, 2)];
+
+    /// Transactions of four units when all addresses of figure 1's trie with these strides are looked up at once.
+    fn counted(census: &Census, strides: &[u8]) -> usize {
+        let plan = StridePlan::rate(census, strides.to_vec(), 4);
+        let shape = TrieShape::fit(census, &plan, Layout::Flat, 0, 1 << 20).unwrap();
+        let entries: Vec<_> = (1..)
+            .zip(FIGURE_1)
+            .map(|(code, (value, len))| TrieEntry { key: value << (64 - len), len, code: leaf(code) })
+            .collect();
+        let trie = build(shape, &entries).unwrap();
+        let shape = trie.shape();
+        let mut words = vec![0; usize::try_from(shape.words).unwrap()];
+        for (base, level) in shape.bases.iter().zip(&trie.levels) {
+            let units = level.used() as usize;
+            words[*base as usize..*base as usize + units].copy_from_slice(&level.units[..units]);
+        }
+        let table = LoadedTable { words, header: shape.header(), kernel: LookupModel::Gamt(Layout::Flat) };
+        let steps = table.loads_by_step((0..32).map(|address| address << 59));
+        assert_eq!(steps.len(), strides.len(), "every level is used");
+        steps.iter().map(|words| transactions(words, 4 * size_of::<u32>())).sum()
     }
 
     #[test]
     fn figures_1_and_7_have_one_width_and_five_transactions_or_four() {
-        let census = figure_1();
+        let census = census(5, &FIGURE_1);
         assert_eq!([0, 1, 2, 3, 4].map(|depth| census.nodes(depth)), [1, 1, 1, 2, 4]);
         let figure_1 = StridePlan::rate(&census, vec![1, 3, 1], 4);
         assert_eq!((figure_1.width, figure_1.transactions), (8, 5));
         let figure_7 = StridePlan::of_levels(&census, 3, 4);
         assert_eq!((figure_7.width, figure_7.transactions), (8, 4));
+        assert_eq!((counted(&census, &[1, 3, 1]), counted(&census, &figure_7.strides)), (5, 4));
         let brute = arrays(5, 3).into_iter().map(|array| StridePlan::rate(&census, array, 4));
         assert_eq!(brute.map(|plan| (plan.width, plan.transactions)).min(), Some((8, 4)));
     }

@@ -21,12 +21,11 @@
 //!
 //! | file | what lives there |
 //! |---|---|
-//! | `model` | what the kernels do, in plain Rust: for tests |
+//! | `model` | what the lookup kernel does, in plain Rust |
 //! | [`arrays`] | BCN, BN24 and N32, and routes drawn over them |
 //! | [`table`] | [`SailTable`]: the routes told, the words to write, head room, rebuild |
 
 pub mod arrays;
-#[cfg(feature = "testing")]
 pub mod model;
 pub mod table;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What SAIL_L's kernels do, in plain Rust, a load at a time: for tests without a device.
+//! What SAIL_L's kernels do, in plain Rust, a load at a time.
 
 use super::BCN_WORDS;
 use crate::direct::{CHUNK_UNITS, Unit};

@@ -1,72 +1,13 @@
-//! A table as the device has it, and the lookups of its kernels.
+//! Whole lookups in a table as the device has it, and what they can reach.
 
 use crate::gamt::{Layout, code};
-use crate::host::{Answers, HEADER_WORDS, HostTable, KeySlice, RAW_DEEP};
-use crate::{gale, sail};
-use fib::{Key, NextHopId, RibTable};
+use crate::host::{Answers, KeySlice, RAW_DEEP};
+use crate::model::{LoadedTable, LookupModel, high_bits};
+use fib::{Key, NextHopId};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 
-/// Which kernel looks up in a table. The models are those that tests of the kernels hold the PTX against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LookupModel {
-    /// Algorithm 1.
-    Gamt(Layout),
-    /// One table for the first 24 bits.
-    Gale,
-    /// SAIL_L.
-    Sail,
-}
-
-impl LookupModel {
-    /// The raw answer to a key whose first 64 bits are `high`, with the loads done by `load`, one at a time and in the kernel's order.
-    ///
-    /// # Errors
-    /// What `load` answers.
-    pub fn search_by<E>(
-        self,
-        header: &[u32; HEADER_WORDS],
-        high: u64,
-        load: impl FnMut(usize) -> Result<u32, E>,
-    ) -> Result<u32, E> {
-        let first = (high >> 32) as u32;
-        match self {
-            Self::Gamt(layout) => code::search_by(header, layout, high, load),
-            Self::Gale => gale::model::search_by(first, load),
-            Self::Sail => sail::model::search_by(header, first, load),
-        }
-    }
-}
-
-/// The first 64 bits of a key, left-aligned.
-pub fn high_bits<K: Key>(key: K) -> u64 {
-    (key.to_high_bits() >> 64) as u64
-}
-
-/// A table on a device in plain Rust.
-#[derive(Clone, Debug)]
-pub struct LoadedTable {
-    /// The words.
-    pub words: Vec<u32>,
-    /// The shape.
-    pub header: [u32; HEADER_WORDS],
-    /// The kernel of its lookups.
-    pub kernel: LookupModel,
-}
-
 impl LoadedTable {
-    /// The image of `table`, which has `routes`.
-    pub fn new<K: Key>(table: &(impl HostTable<K> + ?Sized), routes: &RibTable<K>) -> Self {
-        let (image, names) = (table.image(routes), table.kernels());
-        let kernel = match names.module {
-            "gale" => LookupModel::Gale,
-            "sail" => LookupModel::Sail,
-            _ if names.frozen.contains("paper") => LookupModel::Gamt(Layout::Paper),
-            _ => LookupModel::Gamt(Layout::Flat),
-        };
-        Self { words: image.to_words(), header: image.header, kernel }
-    }
-
     /// The next hop of `key`.
     pub fn lookup<K: Key>(&self, answers: &dyn Answers<K>, key: K) -> NextHopId {
         let Ok(raw) =

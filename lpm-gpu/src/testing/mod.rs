@@ -2,7 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `device` | a table as the device has it: its words, and the lookups of its kernels, load by load |
+//! | `device` | whole lookups in a table as the device has it |
 //! | `rig` | drives a host table as the engine does, store by store, beside lookups in flight |
 
 #![expect(
@@ -19,7 +19,7 @@ mod rig;
 use fib::testing::{data, load};
 use fib::{IpPrefix, NextHopTable, Route, Routes, feed};
 
-pub use device::{LoadedTable, LookupModel, high_bits};
+pub use crate::model::{LoadedTable, LookupModel, high_bits};
 pub use rig::HostRig;
 
 /// Full tables of both families, and the updates of a real stream; `None`, said aloud, unless `FWD_DATA` names their folder.

@@ -3,9 +3,10 @@
 //! After every single store each lookup must find the old or the new answer of its key. Lookups in flight advance load by load, some
 //! fast and some outliving many updates; each must end with the answer of a generation that was current since it began.
 
-use super::device::{LoadedTable, LookupModel, high_bits, resolve};
+use super::device::resolve;
 use crate::gale::model::{self, OpMemory};
 use crate::host::{Answers, Due, HostTable, Step, reverse};
+use crate::model::{LoadedTable, LookupModel, high_bits};
 use fib::oracle::Oracle;
 use fib::random::Seeded;
 use fib::{Change, EngineError, Key, NextHopId, Rib, Route};

@@ -7,6 +7,7 @@
 //! | `gamt` | GAMT's lookups, and the kernel that writes words |
 //! | `direct` | the lookups of GALE and SAIL_L, and GALE's operations |
 //! | `persistent` | the persistent kernels |
+//! | `transactions` | memory transactions of a warp, counted in the mock's loads and by the model |
 //! | `ceilings` | the benchmark kernels |
 
 #![expect(clippy::unwrap_used, reason = "a test")]
@@ -16,6 +17,7 @@ mod direct;
 mod gamt;
 mod model;
 mod persistent;
+mod transactions;
 
 use fib::random::Seeded;
 use lpm_gpu::cu::testing::{self, Exclusive};

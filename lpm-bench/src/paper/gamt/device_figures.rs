@@ -205,9 +205,18 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let slower = points.iter().rposition(is_slower);
     let crossing = slower.and_then(|last| points.get(last + 1)).map(|point| point.x);
     figure.ours("batch size below which MAMT is the fastest, IPv4", crossing);
+    let gale = panel.line(GALE.name).and_then(|line| rises_slowly(&line.points));
+    figure.ours("batch size from which GALE's speed rises slowly", gale);
     figure.panels.push(panel);
     figure.note = "End to end: a batch is copied to the device and its answers back.".into();
     Ok(figure)
+}
+
+/// The batch from which on a larger one is not worth it: twice the keys never gain the root of two in speed.
+fn rises_slowly(points: &[Point]) -> Option<f64> {
+    let rises = |pair: &[Point]| (pair[1].y.median / pair[0].y.median).powi(2) >= pair[1].x / pair[0].x;
+    let last = points.windows(2).rposition(rises).map_or(0, |last| last + 1);
+    points.get(last).map(|point| point.x)
 }
 
 /// Figure 10: lookup speed by routing data, on random and on table traffic.
@@ -365,6 +374,14 @@ pub(super) fn figure_15(bench: &Bench<'_>) -> Result<Figure, Fault> {
     Ok(figure)
 }
 
+/// The percentage of `speeds` that lie in the paper's interval from `from` Mlps on, which is 100 wide, on a scale where the fastest
+/// configuration has the paper's 522.
+fn share(speeds: &[f64], fastest: Option<f64>, from: f64) -> Option<f64> {
+    let scale = 522.0 / fastest?;
+    let inside = speeds.iter().filter(|speed| (from..from + 100.0).contains(&(*speed * scale))).count();
+    Some(100.0 * inside as f64 / speeds.len().max(1) as f64)
+}
+
 /// Figure 12: lookup speed by blocks, threads and streams.
 pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup speed with different CUDA configurations", "threads a block");
@@ -394,9 +411,20 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
             }
         }
     }
-    let [one, two] = by_streams.map(|speeds| most(&speeds));
+    let [one, two] = by_streams.each_ref().map(|speeds| most(speeds));
     figure.ours("two streams, at most", two);
     figure.ours("two streams over one, at most", over(two, one));
+    for (streams, speeds, from) in [
+        ("one stream", &by_streams[0], 300),
+        ("two streams", &by_streams[1], 400),
+        ("two streams", &by_streams[1], 500),
+    ] {
+        let words = format!("{streams}, share of configurations at {from} to {} Mlps", from + 100);
+        figure.ours_of(&words, "with the fastest at 522", share(speeds, two, f64::from(from)));
+    }
+    for (streams, speeds) in ["one stream", "two streams"].iter().zip(&by_streams) {
+        figure.ours_of(&format!("{streams}, where most configurations lie"), "median", median(speeds));
+    }
     let light = over(most(&light), two).map(|share| 100.0 * share);
     figure
         .ours("under 32 blocks of under 256 threads, of the fastest configuration's speed, less than", light);
@@ -515,4 +543,84 @@ pub(super) fn figure_18(bench: &Bench<'_>) -> Result<Figure, Fault> {
     figure.panels = vec![speed, latency];
     figure.note = "Latency is from submit to answers in this process.".into();
     Ok(figure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PAPER;
+    use super::super::host_tables::load;
+    use super::*;
+    use crate::paper::data::tests::args;
+    use fib::{Key, RibTable};
+    use lpm_gpu::gamt::{GamtOptions, GamtTable};
+
+    /// The bytes of a trie that was built with these levels: as the paper counts them, and of its units.
+    fn built<K: Key>(levels: u8, routes: &RibTable<K>) -> [f64; 2] {
+        let mut table =
+            GamtTable::<K>::new(GamtOptions { levels: Some(levels), ..GamtOptions::default() }).unwrap();
+        load(&mut table, routes).unwrap();
+        [table.paper_bytes_per_prefix(), table.flat_bytes_per_prefix()]
+    }
+
+    #[test]
+    fn bytes_by_levels_are_those_of_the_tries_and_the_width_never_grows_with_levels() {
+        let args = args("--quick --generate v4=3000,v6=800 --keys 1K --threads 1 --point-seconds 0.001");
+        let bench = Bench::new(&args, &PAPER, Err("none".into()), 1).unwrap();
+        let set = &bench.sets[0];
+        for (figure, levels, family) in [
+            (figure_11(&bench).unwrap(), 4..=20_u8, Family::V4),
+            (figure_15(&bench).unwrap(), 8..=30, Family::V6),
+        ] {
+            let memory = &figure.panels[1];
+            let at = |name: &str, levels: u8| memory.at(name, levels.into()).unwrap();
+            let rib = set.start(family, Hops::Origin, Start::Table);
+            let mut width_before = f64::INFINITY;
+            for levels in levels.clone() {
+                let found = [PAPER_BYTES, "levels behind each other"].map(|name| at(name, levels));
+                let wanted =
+                    if family == Family::V4 { built(levels, &rib.v4) } else { built(levels, &rib.v6) };
+                // A generated IPv6 table has no route longer than 64 bits, so both count the same prefixes.
+                assert!(
+                    (found[0] - wanted[0]).abs() < 1e-6 && (found[1] - wanted[1]).abs() < 1e-6,
+                    "{levels}: {found:?} {wanted:?}"
+                );
+                let width = found[0] / f64::from(levels);
+                assert!(width <= width_before + 1e-9, "{levels} levels are wider than one less");
+                width_before = width;
+            }
+            let least =
+                levels.min_by(|a, b| at(PAPER_BYTES, *a).total_cmp(&at(PAPER_BYTES, *b))).map(f64::from);
+            assert_eq!(
+                figure.ours_at(
+                    &format!(
+                        "{}, the smallest trie has, about",
+                        if family == Family::V4 { "IPv4" } else { "IPv6" }
+                    ),
+                    ""
+                ),
+                least
+            );
+        }
+    }
+
+    #[test]
+    fn a_speed_rises_slowly_once_it_gains_less_than_the_root_of_the_keys() {
+        let points = |speeds: &[f64]| {
+            let point = |(at, mlps): (u32, &f64)| Point { x: f64::from(1 << at), y: (*mlps).into() };
+            (0..).zip(speeds).map(point).collect::<Vec<_>>()
+        };
+        assert_eq!(rises_slowly(&points(&[1.0, 2.0, 4.0, 5.0, 5.5, 5.4])), Some(4.0));
+        assert_eq!(rises_slowly(&points(&[5.0, 5.0])), Some(1.0));
+        assert_eq!(rises_slowly(&points(&[1.0, 1.1, 2.2])), Some(4.0), "a late jump counts");
+        assert_eq!(rises_slowly(&[]), None);
+    }
+
+    #[test]
+    fn shares_are_on_the_paper_s_scale() {
+        // Twice as fast as the paper's: 800 are its 400.
+        let speeds = [600.0, 799.0, 800.0, 1044.0];
+        let shares = [300.0, 400.0, 500.0].map(|from| share(&speeds, Some(1044.0), from));
+        assert_eq!(shares, [Some(50.0), Some(25.0), Some(25.0)]);
+        assert_eq!(share(&speeds, None, 300.0), None);
+    }
 }

@@ -1,35 +1,33 @@
-//! Figures that need no device: the data, the platform, off-line updates (figure 13), accesses on the device (figure 14, the device's
-//! kernels in plain Rust), memory (figure 19).
+//! Updates of the tables on the host: off line (figure 13), and accesses on the device (figure 14, the device's kernels in plain Rust).
 
 use crate::fault::Fault;
 use crate::paper::Bench;
 use crate::paper::data::{DataSet, Hops, Start};
 use crate::paper::figure::{Figure, Panel, with};
 use crate::updates::Deltas;
-use fib::host::Host;
 use fib::{Change, EngineError, Family, Key, NextHopId, Rib, RibTable};
 use lpm_bench::stats::{Spread, median};
 use lpm_gpu::gale::model::{Accesses, GaleModel};
 use lpm_gpu::gale::{GaleOptions, GaleTable};
-use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
+use lpm_gpu::gamt::{GamtOptions, GamtTable, NextHops};
 use lpm_gpu::host::{Due, HostTable, Image, Step};
 use lpm_gpu::sail::{SailOptions, SailTable};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Levels of the paper's IPv4 trie.
-const LEVELS: u8 = 6;
+pub(super) const LEVELS: u8 = 6;
 /// Updates of a delta off line: the mean number of updates in a second at the paper's rrc12 (table 1).
 const UPDATES_A_DELTA: usize = 64;
 /// Passes over the stream, forward and backward; their median is reported.
 const PASSES: usize = 5;
 
 /// The tables that are compared.
-const KINDS: [TableKind; 4] = [TableKind::GamtS, TableKind::GamtT, TableKind::Gale, TableKind::Sail];
+pub(super) const KINDS: [TableKind; 4] =
+    [TableKind::GamtS, TableKind::GamtT, TableKind::Gale, TableKind::Sail];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TableKind {
+pub(super) enum TableKind {
     GamtS,
     GamtT,
     Gale,
@@ -37,7 +35,7 @@ enum TableKind {
 }
 
 impl TableKind {
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::GamtS => "GAMT_S",
             Self::GamtT => "GAMT_T",
@@ -47,7 +45,7 @@ impl TableKind {
     }
 
     /// The table with the routes of `rib`, in the state just after an upload.
-    fn subject(self, rib: Rib) -> Result<LoadedTable, Fault> {
+    pub(super) fn subject(self, rib: Rib) -> Result<LoadedTable, Fault> {
         let gamt = |next_hops| GamtOptions { next_hops, levels: Some(LEVELS), ..GamtOptions::default() };
         // The paper's GALE never uploads a rebuilt table: every update is an operation on the device.
         let gale = GaleOptions { rebuild_turns: u64::MAX, ..GaleOptions::default() };
@@ -64,16 +62,16 @@ impl TableKind {
         Ok(LoadedTable { kind: self, table, rib })
     }
 
-    fn fault(self, source: EngineError) -> Fault {
+    pub(super) fn fault(self, source: EngineError) -> Fault {
         Fault::Engine { engine: self.name().to_owned(), source }
     }
 }
 
 /// A table and the routes in it.
-struct LoadedTable {
+pub(super) struct LoadedTable {
     kind: TableKind,
-    table: Box<dyn HostTable<u32>>,
-    rib: Rib,
+    pub(super) table: Box<dyn HostTable<u32>>,
+    pub(super) rib: Rib,
 }
 
 impl LoadedTable {
@@ -100,7 +98,7 @@ impl LoadedTable {
         steps
     }
 
-    fn image(&self) -> Image<'_> {
+    pub(super) fn image(&self) -> Image<'_> {
         self.table.image(&self.rib.v4)
     }
 }
@@ -118,88 +116,12 @@ fn boxed<T: HostTable<u32> + 'static>(table: T) -> Box<dyn HostTable<u32>> {
     Box::new(table)
 }
 
-/// Table 1: the data sets.
-pub(super) fn table_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Routing data", "");
-    for set in &bench.sets {
-        for family in [Family::V4, Family::V6] {
-            let lens = set.tables.lens(family);
-            if lens.is_empty() {
-                continue;
-            }
-            let counts = UpdateCounts::of(set, family);
-            figure.rows.push(json!({
-                "name": set.name, "family": family.to_string(), "prefix": lens.len(),
-                "length": lens.iter().max(), "stamp": counts.seconds, "total": counts.total,
-                "max": counts.most, "avg": counts.mean(),
-            }));
-        }
-    }
-    for (family, words) in [(Family::V4, "rrc12, IPv4:"), (Family::V6, "rrc12, IPv6:")] {
-        let Some(set) = bench.main_set(family) else { continue };
-        let counts = UpdateCounts::of(set, family);
-        let mut ours = |what: &str, value: f64| figure.ours(&format!("{words} {what}"), value);
-        ours("prefixes", set.tables.routes(family) as f64);
-        ours("longest prefix", set.tables.lens(family).iter().max().map_or(0.0, |len| f64::from(*len)));
-        ours("seconds with updates", counts.seconds as f64);
-        ours("updates of a day", counts.total as f64);
-        ours("updates in a second, at most", counts.most as f64);
-        ours("updates in a second, mean", counts.mean());
-    }
-    figure.note =
-        "The paper's tables are of January 2013, its updates of one day; ours, and how long they are, are named in data."
-            .into();
-    Ok(figure)
-}
-
-/// The updates of one family in a stream.
-struct UpdateCounts {
-    /// Seconds with at least one.
-    seconds: u64,
-    total: u64,
-    /// In one second.
-    most: u64,
-}
-
-impl UpdateCounts {
-    fn of(set: &DataSet, family: Family) -> Self {
-        let mut stamps: BTreeMap<i64, u64> = BTreeMap::new();
-        for told in set.told_of(family) {
-            #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
-            let second = told.time_s.floor() as i64;
-            *stamps.entry(second).or_default() += 1;
-        }
-        let most = stamps.values().copied().max().unwrap_or(0);
-        Self { seconds: stamps.len() as u64, total: stamps.values().sum(), most }
-    }
-
-    /// A second that has any.
-    fn mean(&self) -> f64 {
-        self.total as f64 / self.seconds.max(1) as f64
-    }
-}
-
-/// Table 2: the platform.
-pub(super) fn table_2(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Experiment platform specification", "");
-    let kib = Host::here().field("proc/meminfo", "MemTotal");
-    figure.rows.push(json!({
-        "platform": "this host", "cpu": bench.host.cpu_model, "cpus": bench.host.cpus, "ram": kib,
-        "gpu": bench.device.as_ref().ok(), "no_gpu": bench.device.as_ref().err(),
-    }));
-    figure.rows.push(json!({
-        "platform": "the paper's server", "cpu": "Intel Xeon E5-2630 (2.30 GHz, 6 cores)", "cpus": 12,
-        "ram": "2 RDIMM 8 GB (1333 MHz)", "gpu": "NVIDIA Tesla C2075 (1.15 GHz, 5376 MB, 14 x 32 cores)",
-    }));
-    Ok(figure)
-}
-
 /// What updates are applied to and how their next hops are told: a position on the axis of figures 13 and 14.
-struct Case<'a> {
-    set: &'a DataSet,
-    hops: Hops,
-    start: Start,
-    name: String,
+pub(super) struct Case<'a> {
+    pub(super) set: &'a DataSet,
+    pub(super) hops: Hops,
+    pub(super) start: Start,
+    pub(super) name: String,
 }
 
 impl Case<'_> {
@@ -217,17 +139,17 @@ impl Case<'_> {
     }
 
     /// The routes before the first update.
-    fn routes(&self) -> Rib {
+    pub(super) fn routes(&self) -> Rib {
         self.set.start(Family::V4, self.hops, self.start)
     }
 
     /// The updates, in deltas of `size` or of one second.
-    fn deltas(&self, size: Option<usize>) -> Deltas {
+    pub(super) fn deltas(&self, size: Option<usize>) -> Deltas {
         self.set.deltas(Family::V4, size, self.hops, self.start)
     }
 
     /// The fields of a row: updates of the stream, those that change something, and the share of the others.
-    fn fields(&self, deltas: &Deltas) -> Value {
+    pub(super) fn fields(&self, deltas: &Deltas) -> Value {
         let told = self.set.told_of(Family::V4).count();
         json!({
             "data": self.set.name, "case": self.name, "updates": told, "changes": deltas.changes(),
@@ -399,108 +321,105 @@ fn on_line(kind: TableKind, case: &Case<'_>, deltas: &[Vec<Change<u32>>]) -> Res
     Ok(online)
 }
 
-/// Figure 19: memory on the device, over the updates.
-pub(super) fn figure_19(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Memory consumptions", "updates");
-    let mut panel = Panel::new("MB on the device");
-    let Some(set) = bench.main_set(Family::V4) else {
-        return Ok(figure.without(Family::V4));
-    };
-    let mb = |words: f64| words * 4.0 / f64::from(1 << 20);
-    let gale_mb =
-        mb(TableKind::Gale.subject(set.start(Family::V4, Hops::Peer, Start::Table))?.image().words as f64);
-    for (start, from) in Start::ALL {
-        let case = Case { set, hops: Hops::Peer, start, name: from.into() };
-        let deltas = case.deltas(None);
-        for (layout, name) in [(Layout::Paper, "paper's layout"), (Layout::Flat, "flat layout")] {
-            let name = format!("GAMT, {LEVELS} levels, {name}, from {from}");
-            let grown = grow(&mut panel, &name, layout, &case, &deltas)?;
-            let one_mb = mb(grown.width * f64::from(LEVELS));
-            if (layout, start) == (Layout::Paper, Start::Table) {
-                figure.ours("GAMT, 6 levels", grown.bytes_a_prefix);
-                figure.ours("GAMT, 6 levels, head room and backup", 2.0 * mb(grown.words));
-                figure.ours("the same of GALE's", 200.0 * mb(grown.words) / gale_mb);
-                // 22 bytes a prefix are one trie, which is 85 % less than GALE; the paper's 70.3 % are two with head room.
-                let less = |mb: f64| 100.0 * (1.0 - mb / gale_mb);
-                figure.ours_of(
-                    "GAMT, 6 levels, less than GALE by",
-                    "two with head room",
-                    less(2.0 * mb(grown.words)),
-                );
-                figure.ours_of("GAMT, 6 levels, less than GALE by", "one without", less(one_mb));
-            }
-            if layout == Layout::Paper {
-                figure.ours_of("array width grown over the updates, less than", from, grown.percent);
-            }
-            let own = json!({
-                "table": name, "routes": grown.routes, "width_units": grown.width, "grown_percent": grown.percent,
-                "rebuilds": grown.rebuilds, "mb": one_mb, "mb_with_head_room_twice": 2.0 * mb(grown.words),
-                "bytes_a_prefix_paper": grown.bytes_a_prefix, "bytes_a_prefix_flat": grown.bytes_a_prefix_flat,
-            });
-            figure.rows.push(with(case.fields(&deltas), own));
-        }
-        panel.add("GALE", 0.0, gale_mb);
-        panel.add("GALE", deltas.changes() as f64, gale_mb);
-    }
-    bench.name_traffic(format!("updates of {}, a second a delta", set.updates_source));
-    figure.ours("GALE", gale_mb);
-    figure.panels = vec![panel];
-    figure.note = "Width and bytes a prefix are as the paper counts them: without head room and without the row that no code leads \
-                   to. The graph has both tables with head room. The paper's updates are a week's."
-        .into();
-    Ok(figure)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paper::data::tests::args;
+    use crate::paper::gamt::PAPER;
 
-/// A trie before its updates, and how it grew.
-struct Grown {
-    routes: usize,
-    /// Units of the widest level, in use.
-    width: f64,
-    /// 32-bit words of one table on the device, head room included.
-    words: f64,
-    bytes_a_prefix: f64,
-    bytes_a_prefix_flat: f64,
-    /// How much wider the widest level was at the end.
-    percent: f64,
-    rebuilds: u64,
-}
+    /// A /8, a /16 in it that comes and goes again, another next hop of the /8, and an update that says what is known. Origins differ
+    /// where the peers do.
+    const UPDATES: &str = "1.0 a 10.1.0.0/16 192.0.2.1 64501\n2.0 a 10.0.0.0/8 192.0.2.2 64502\n\
+                           2.5 a 10.0.0.0/8 192.0.2.2 64502\n3.0 w 10.1.0.0/16 192.0.2.1 64501\n\
+                           4.0 a 10.0.0.0/8 192.0.2.2 64502\n";
 
-/// Applies `deltas` to a GAMT trie, whose memory becomes the line `name`.
-fn grow(
-    panel: &mut Panel,
-    name: &str,
-    layout: Layout,
-    case: &Case<'_>,
-    deltas: &Deltas,
-) -> Result<Grown, Fault> {
-    let (rib, [forward, _]) = (case.routes(), deltas.updates_v4());
-    let options = GamtOptions { layout, levels: Some(LEVELS), ..GamtOptions::default() };
-    let fault = |source| TableKind::GamtT.fault(source);
-    let mut table = GamtTable::<u32>::new(options).map_err(fault)?;
-    load(&mut table, &rib.v4).map_err(fault)?;
-    table.take_steps(0, &rib.v4);
-    let width = |table: &GamtTable<u32>| f64::from(table.units_used().into_iter().max().unwrap_or(0));
-    let mut grown = Grown {
-        routes: rib.v4.len(),
-        width: width(&table),
-        words: table.shape().words as f64,
-        bytes_a_prefix: table.paper_bytes_per_prefix(),
-        bytes_a_prefix_flat: table.flat_bytes_per_prefix(),
-        percent: 0.0,
-        rebuilds: 0,
-    };
-    let mut done = 0_u32;
-    let every = forward.len().div_ceil(50).max(1);
-    for (at, delta) in forward.iter().enumerate() {
-        if at % every == 0 {
-            panel.add(name, f64::from(done), 2.0 * table.shape().words as f64 * 4.0 / f64::from(1 << 20));
-        }
-        let due = table.apply(delta, &rib.v4, usize::MAX).map_err(fault)?;
-        grown.rebuilds += u64::from(due == Due::Image);
-        table.take_steps(at as u64 + 1, &rib.v4);
-        table.reclaim(at as u64 + 1);
-        done += u32::try_from(delta.len()).unwrap_or(0);
+    fn accesses() -> Figure {
+        let folder = tempfile::tempdir().unwrap();
+        let (routes, updates) = (folder.path().join("r.txt"), folder.path().join("u.txt"));
+        std::fs::write(&routes, "10.0.0.0/8 1\n11.0.0.0/8 1\n").unwrap();
+        std::fs::write(&updates, UPDATES).unwrap();
+        let args = args(&format!("--quick --fib {} --updates {}", routes.display(), updates.display()));
+        figure_14(&Bench::new(&args, &PAPER, Err("none".into()), 1).unwrap()).unwrap()
     }
-    grown.percent = 100.0 * (width(&table) / grown.width.max(1.0) - 1.0);
-    Ok(grown)
+
+    fn row<'a>(figure: &'a Figure, case: &str, table: &str) -> &'a Value {
+        let is_it = |row: &&Value| row["case"].as_str().unwrap().ends_with(case) && row["table"] == table;
+        figure.rows.iter().find(is_it).unwrap_or_else(|| panic!("{case}, {table}"))
+    }
+
+    fn number(row: &Value, column: &str) -> f64 {
+        row[column].as_f64().unwrap()
+    }
+
+    /// GALE's accesses by hand: it loads each /24 of a prefix, and writes those that no longer route has.
+    #[test]
+    fn accesses_are_those_of_every_unit_and_are_divided_by_all_updates() {
+        let figure = accesses();
+        let (small, large) = (f64::from(1 << 8), f64::from(1 << 16));
+        let gale = row(&figure, "the table, by peer", "GALE");
+        let (loads, writes) = (small + large + small, small + (large - small) + small);
+        assert_eq!((number(gale, "updates"), number(gale, "changes")), (5.0, 3.0));
+        assert_eq!(number(gale, "unchanged_percent"), 40.0);
+        for (column, wanted) in [
+            ("loads_an_update", loads / 5.0),
+            ("writes_an_update", writes / 5.0),
+            ("loads_a_change", loads / 3.0),
+            ("writes_a_change", writes / 3.0),
+        ] {
+            assert!((number(gale, column) - wanted).abs() < 1e-6, "{column}: {gale}");
+        }
+        // From the stream's own state the /8 has its last next hop from the beginning, so only the /16 comes and goes.
+        let own = row(&figure, "own state, by peer", "GALE");
+        assert_eq!((number(own, "changes"), number(own, "loads_a_change")), (2.0, small));
+        let at = |case: &str, table: &str| number(row(&figure, case, table), "writes_an_update");
+        for case in
+            ["own state, by origin", "own state, by peer", "the table, by origin", "the table, by peer"]
+        {
+            assert!(
+                at(case, "GAMT_S") <= at(case, "GAMT_T") && at(case, "GAMT_T") < at(case, "GALE"),
+                "{case}"
+            );
+        }
+        // With next hops apart, the /8's new next hop is written nowhere on the device: the /16 alone costs units.
+        assert!(at("the table, by peer", "GAMT_S") < at("the table, by peer", "GAMT_T"));
+        let x = figure.x_names.iter().position(|name| name.ends_with("the table, by peer")).unwrap() as f64;
+        let [an_update, a_change] =
+            [0, 1].map(|panel: usize| figure.panels[panel].at("GALE loads", x).unwrap());
+        assert!((an_update - loads / 5.0).abs() < 1e-6 && (a_change - loads / 3.0).abs() < 1e-6);
+        // The paper's reductions are those of the stream's own peers, on their own state.
+        let case = "own state, by peer";
+        let of = |table: &str, column: &str| number(row(&figure, case, table), column);
+        let (s, t) = (of("GAMT_S", "writes_an_update"), of("GAMT_T", "writes_an_update"));
+        let (loads, writes) = (of("GALE", "loads_an_update"), of("GALE", "writes_an_update"));
+        for (words, wanted) in [
+            ("GAMT_T against GALE", 1.0 - t / (loads + writes)),
+            ("GAMT_T against GALE's writes alone", 1.0 - t / writes),
+            ("GAMT_S against GAMT_T", 1.0 - s / t),
+        ] {
+            assert!((figure.ours_at(words, "").unwrap() - 100.0 * wanted).abs() < 1e-6, "{words}");
+        }
+    }
+
+    /// Of the same pass: what is done besides makes it slower, and the speed of the paper's claim is the fastest case's.
+    #[test]
+    fn off_line_speeds_are_changes_over_their_time() {
+        let args = args("--quick --generate v4=300");
+        let figure = figure_13(&Bench::new(&args, &PAPER, Err("none".into()), 1).unwrap()).unwrap();
+        let median = |row: &Value, column: &str| row[column]["median"].as_f64().unwrap();
+        let mut fastest = 0.0_f64;
+        for row in &figure.rows {
+            let alone = median(row, "mups");
+            assert!(
+                alone > 0.0
+                    && median(row, "mups_with_steps") <= alone
+                    && median(row, "mups_with_routes") <= alone
+            );
+            if row["table"] == "GAMT_S" {
+                fastest = fastest.max(alone);
+            }
+        }
+        assert_eq!(figure.rows.len(), 4 * KINDS.len());
+        assert_eq!(figure.ours_at("GAMT_S, at most", ""), Some(fastest));
+        assert_eq!(figure.panels[0].most("GAMT_S"), Some(fastest));
+    }
 }

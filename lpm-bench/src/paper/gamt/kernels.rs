@@ -22,7 +22,7 @@ use serde_json::json;
 use std::time::Duration;
 
 /// How long any operation may take before the device is given up.
-const LIMIT: Duration = Duration::from_secs(30);
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
 /// Keys of a launch: enough to fill the largest device many times over.
 const KEYS: usize = 4 << 20;
 /// Launches that are timed, each with other keys if there are enough.
@@ -51,15 +51,15 @@ pub(super) struct Timed {
 
 /// A device to launch on.
 pub(super) struct Launcher {
-    device: Device,
+    pub(super) device: Device,
     stream: Stream,
 }
 
 /// A table on the device.
-struct OnDevice {
-    words: DeviceWords,
-    header: DeviceWords,
-    names: KernelNames,
+pub(super) struct OnDevice {
+    pub(super) words: DeviceWords,
+    pub(super) header: DeviceWords,
+    pub(super) names: KernelNames,
 }
 
 /// Keys on the device.
@@ -77,7 +77,7 @@ impl DeviceKeys {
     }
 }
 
-fn fault(error: GpuError) -> Fault {
+pub(super) fn fault(error: GpuError) -> Fault {
     Fault::Engine { engine: "kernels".into(), source: error.into_engine("kernels") }
 }
 
@@ -102,7 +102,12 @@ impl Launcher {
         self.time(&on, true, keys).map_err(fault)
     }
 
-    fn gamt_of(&mut self, options: GamtOptions, rib: &Rib, family: Family) -> Result<OnDevice, Fault> {
+    pub(super) fn gamt_of(
+        &mut self,
+        options: GamtOptions,
+        rib: &Rib,
+        family: Family,
+    ) -> Result<OnDevice, Fault> {
         match family {
             Family::V4 => self.load(GamtTable::new(options), &rib.v4),
             Family::V6 => self.load(GamtTable::new(options), &rib.v6),

@@ -2,8 +2,12 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `host_tables` | figures about the tables on the host: memory, off-line updates, accesses on the device |
+//! | `routing` | tables 1 and 2 |
+//! | `host_tables` | updates of the tables on the host: off line, and accesses on the device |
+//! | `memory` | memory on the device |
+//! | `transactions` | memory transactions of a warp |
 //! | `kernels` | lookup kernels alone, by the device's clock |
+//! | `timeline` | copies and kernels of streams, by the device's clock |
 //! | `device_figures` | figures that need a device, but for MAMT's lines |
 //!
 //! Without a device, a figure that needs one is skipped with a message, and its file says so. The paper measured on a Tesla C2075
@@ -12,6 +16,10 @@
 mod device_figures;
 mod host_tables;
 mod kernels;
+mod memory;
+mod routing;
+mod timeline;
+mod transactions;
 
 use super::{Bench, DeviceNeed, Known, Paper};
 use crate::fault::Fault;
@@ -26,15 +34,17 @@ pub(super) const PAPER: Paper = Paper {
     has_updates: true,
     beside: |_| Ok(Vec::new()),
     known: &[
-        Known { id: "table1", device: DeviceNeed::Unused, make: host_tables::table_1 },
-        Known { id: "table2", device: DeviceNeed::Unused, make: host_tables::table_2 },
+        Known { id: "table1", device: DeviceNeed::Unused, make: routing::table_1 },
+        Known { id: "table2", device: DeviceNeed::Used, make: routing::table_2 },
+        Known { id: "fig06", device: DeviceNeed::Unused, make: transactions::figure_6 },
         Known { id: "fig13", device: DeviceNeed::Unused, make: host_tables::figure_13 },
         Known { id: "fig14", device: DeviceNeed::Unused, make: host_tables::figure_14 },
-        Known { id: "fig19", device: DeviceNeed::Unused, make: host_tables::figure_19 },
+        Known { id: "fig19", device: DeviceNeed::Unused, make: memory::figure_19 },
         Known { id: "fig09", device: DeviceNeed::Used, make: device_figures::figure_9 },
         Known { id: "fig10", device: DeviceNeed::Used, make: device_figures::figure_10 },
         Known { id: "fig11", device: DeviceNeed::Used, make: device_figures::figure_11 },
         Known { id: "fig15", device: DeviceNeed::Used, make: device_figures::figure_15 },
+        Known { id: "fig08", device: DeviceNeed::Needed, make: timeline::figure_8 },
         Known { id: "kernels", device: DeviceNeed::Needed, make: kernels::table },
         Known { id: "fig12", device: DeviceNeed::Needed, make: device_figures::figure_12 },
         Known { id: "fig16", device: DeviceNeed::Needed, make: device_figures::figure_16 },

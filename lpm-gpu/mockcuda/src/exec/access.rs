@@ -1,10 +1,12 @@
 //! A warp's memory accesses: parameters, loads and stores, each checked.
 
 use super::lanes::{Files, lanes_of};
-use super::warp::{Surroundings, Warp};
+use super::warp::{Surroundings, TRANSACTION_BYTES, Warp};
 use crate::control::control;
 use crate::memory;
 use crate::ptx::code::{Access, Ins, Op, Space};
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 
 /// Code, lane and description of an access that failed.
@@ -37,6 +39,11 @@ impl Warp {
                         at.owner.before_load();
                     }
                     at.counters.loads += words(access, run);
+                    if let Some(watched) = &at.watched {
+                        let pieces = transactions(&self.files, ins, run, watched);
+                        at.counters.transactions[0] += pieces[0];
+                        at.counters.transactions[1] += pieces[1];
+                    }
                 }
                 match access {
                     // The most common access has its own loop.
@@ -62,6 +69,17 @@ impl Warp {
 /// 32-bit words that an access by the lanes `run` moves.
 fn words(access: Access, run: u32) -> u64 {
     u64::from(run.count_ones()) * u64::from(access.count) * u64::from(access.bytes / 4)
+}
+
+/// Transactions, of each size, of one load by the lanes `run`: the aligned pieces of memory that their addresses within `watched` lie in. No
+/// element crosses the end of a piece, since it is aligned.
+#[cold]
+fn transactions(files: &Files, ins: &Ins, run: u32, watched: &Range<u64>) -> [u64; 2] {
+    let address = |lane: usize| files.wide[usize::from(ins.a)][lane].wrapping_add_signed(ins.imm);
+    TRANSACTION_BYTES.map(|bytes| {
+        let inside = lanes_of(run).map(address).filter(|address| watched.contains(address));
+        inside.map(|address| address / bytes).collect::<BTreeSet<_>>().len() as u64
+    })
 }
 
 #[inline(always)]

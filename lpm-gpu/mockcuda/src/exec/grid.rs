@@ -5,6 +5,7 @@
 //! are resident. When all blocks only poll, the thread yields the CPU, then sleeps.
 
 use super::warp::{Counters, KernelFault, Pause, Surroundings, Warp};
+use crate::control::control;
 use crate::memory::{Memory, POISON};
 use crate::ptx::code::PtxKernel;
 use std::sync::Arc;
@@ -71,7 +72,7 @@ impl ThreadBlock {
         owner: &mut dyn Owner,
         counters: &mut Counters,
     ) -> Result<BlockEnd, KernelFault> {
-        let delays = owner.delays();
+        let (delays, watched) = (owner.delays(), control().watched());
         loop {
             let (mut yielded, mut at_barrier) = (false, false);
             for warp in self.warps.iter_mut().filter(|w| w.live() != 0) {
@@ -83,6 +84,7 @@ impl ThreadBlock {
                     counters,
                     owner,
                     delays,
+                    watched: watched.clone(),
                 };
                 match warp.run(&mut at)? {
                     Pause::Done => {}

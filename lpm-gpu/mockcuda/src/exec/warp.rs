@@ -8,6 +8,7 @@ use super::grid::{Launch, Owner};
 use super::lanes::{Arithmetic, Files, arithmetic};
 use crate::memory::Memory;
 use crate::ptx::code::{LANES, Op, PtxKernel, Special, UNGUARDED};
+use std::ops::Range;
 
 #[derive(Clone, Copy, Debug)]
 struct LaneGroup {
@@ -37,11 +38,16 @@ pub(crate) struct KernelFault {
     pub(crate) what: String,
 }
 
+/// Sizes of memory transactions that are counted: the least and the most of a device.
+pub(crate) const TRANSACTION_BYTES: [u64; 2] = [32, 128];
+
 /// Memory accesses and instructions of a launch's kernels.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
     /// 32-bit words loaded from global memory; a wider element counts as several.
     pub(crate) loads: u64,
+    /// Memory transactions of loads from the watched memory, by their size: those of [`TRANSACTION_BYTES`].
+    pub(crate) transactions: [u64; 2],
     /// Words stored.
     pub(crate) stores: u64,
     /// Warp instructions executed.
@@ -59,6 +65,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) owner: &'a mut dyn Owner,
     /// Whether the owner delays loads.
     pub(crate) delays: bool,
+    /// Memory from which the transactions of loads are counted.
+    pub(crate) watched: Option<Range<u64>>,
 }
 
 /// A warp of a block.

@@ -1,0 +1,246 @@
+//! Memory transactions of a warp by step (figure 6), counted by the lookup kernels in plain Rust. The paper's central explanation is that
+//! GAMT takes fewer than GALE, although its lookups take more steps (section 4.1).
+
+use super::host_tables::TableKind;
+use crate::fault::Fault;
+use crate::keys::KeySet;
+use crate::paper::data::{DataSet, Hops, Start};
+use crate::paper::figure::{Figure, Panel};
+use crate::paper::{Bench, Stream};
+use fib::Family;
+use fib::traffic::Traffic;
+use lpm_bench::stats::Spread;
+use lpm_gpu::model::{LoadedTable, transactions};
+use serde_json::json;
+
+/// Lanes of a warp.
+const LANES: usize = 32;
+/// Bytes of a transaction: in the paper's example, and of the paper's GPU.
+const BYTES: [usize; 2] = [32, 128];
+/// Keys of a stream at most: 8,192 warps.
+const KEYS: usize = 256 << 10;
+
+/// What the warps of one stream load.
+struct Loads {
+    /// Transactions of a warp, mean, by size, then by step.
+    by_step: [Vec<f64>; 2],
+    /// Accesses of a lookup, mean.
+    accesses: f64,
+    /// Memory that all of them together touch, in pieces of the larger size, MiB.
+    touched_mb: f64,
+}
+
+impl Loads {
+    /// Each 32 neighbours of `keys` are a warp's, as Algorithm 1 deals them.
+    fn count(table: &LoadedTable, keys: &[u32]) -> Self {
+        let (mut by_step, mut accesses) = ([Vec::new(), Vec::new()], 0);
+        let mut touched = vec![false; table.words.len().div_ceil(BYTES[1] / 4)];
+        let warps = keys.chunks_exact(LANES);
+        let count = warps.len().max(1) as f64;
+        for warp in warps {
+            let steps = table.loads_by_step(warp.iter().map(|key| u64::from(*key) << 32));
+            for (step, words) in steps.iter().enumerate() {
+                accesses += words.len();
+                words.iter().for_each(|at| touched[at / (BYTES[1] / 4)] = true);
+                for (sums, bytes) in by_step.iter_mut().zip(BYTES) {
+                    sums.resize(sums.len().max(step + 1), 0.0);
+                    sums[step] += transactions(words, bytes) as f64;
+                }
+            }
+        }
+        by_step.iter_mut().flatten().for_each(|sum| *sum /= count);
+        let pieces = touched.iter().filter(|is_touched| **is_touched).count();
+        Self {
+            by_step,
+            accesses: accesses as f64 / (count * LANES as f64),
+            touched_mb: (pieces * BYTES[1]) as f64 / f64::from(1 << 20),
+        }
+    }
+
+    /// Of all steps.
+    fn total(&self, size: usize) -> f64 {
+        self.by_step[size].iter().sum()
+    }
+}
+
+/// The streams of a data set. The last one has the keys of table traffic sorted, which is the most that neighbours can have in common.
+fn streams(bench: &Bench<'_>, set: &DataSet) -> Result<[Stream; 4], Fault> {
+    let count = KEYS.min(bench.args.keys());
+    let draw = |traffic: Traffic| -> Result<Stream, Fault> {
+        let keys = |seed| KeySet::make(&traffic, Family::V4, &set.tables, count, seed, false);
+        Ok(bench.stream_of(bench.seeds().map(keys).into_iter().collect::<Result<_, _>>()?))
+    };
+    let table = draw(Traffic::Table)?;
+    let sorted = table.all().map(|keys| {
+        let mut sorted = keys.v4().to_vec();
+        sorted.sort_unstable();
+        KeySet::of("sorted table".into(), sorted.into())
+    });
+    let sorted = bench.stream_of(sorted.collect());
+    Ok([draw(Traffic::Random)?, table, draw(bench.trace())?, sorted])
+}
+
+/// Figure 6: transactions of a warp by step.
+pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure =
+        Figure::new("Memory transactions produced by processing 32 lookups within a warp", "step");
+    let mut panels = BYTES.map(|bytes| Panel::new(&format!("transactions of {bytes} bytes a warp")));
+    let mut said = Vec::new();
+    for (at, set) in bench.sets.iter().filter(|set| !set.tables.v4.is_empty()).enumerate() {
+        let streams = streams(bench, set)?;
+        let mut totals = Vec::new();
+        for kind in [TableKind::GamtT, TableKind::Gale, TableKind::Sail] {
+            let name = if kind == TableKind::GamtT { "GAMT" } else { kind.name() };
+            bench.tell(format!("counts the transactions of {name}, {}", set.name));
+            let table = kind.subject(set.start(Family::V4, Hops::Origin, Start::Table))?;
+            let table = LoadedTable::new(&*table.table, &table.rib.v4);
+            for stream in &streams {
+                let loads = stream.all().map(|keys| Loads::count(&table, keys.v4())).collect::<Vec<_>>();
+                let of =
+                    |value: &dyn Fn(&Loads) -> f64| Spread::of(&loads.iter().map(value).collect::<Vec<_>>());
+                let line = format!("{name}, {}", stream.traffic());
+                for (size, panel) in panels.iter_mut().enumerate().filter(|_| at == 0) {
+                    for step in 0..loads.iter().map(|one| one.by_step[size].len()).max().unwrap_or(0) {
+                        let of_step = of(&|one| one.by_step[size].get(step).copied().unwrap_or(0.0));
+                        panel.add(&line, step as f64 + 1.0, of_step);
+                    }
+                }
+                let all = [0, 1].map(|size| of(&|one| one.total(size)).median);
+                let (accesses, touched) = (of(&|one| one.accesses), of(&|one| one.touched_mb));
+                figure.rows.push(json!({
+                    "data": set.name, "table": name, "traffic": stream.traffic(), "accesses_a_lookup": accesses,
+                    "transactions_32": all[0], "transactions_128": all[1], "touched_mb": touched,
+                    "table_mb": table.words.len() as f64 * 4.0 / f64::from(1 << 20),
+                }));
+                let what = format!("{}, {} traffic", set.name, stream.traffic());
+                if stream.traffic() == "random" {
+                    let words = format!("{name}, memory that {} keys touch", stream.len());
+                    figure.own(&words, &what, "MB", touched.median);
+                }
+                if name == "GALE" {
+                    figure.ours_of("GALE, accesses of a lookup", &what, accesses.median);
+                }
+                totals.push((name, stream.traffic().to_owned(), all, loads));
+            }
+        }
+        compare(&mut figure, &set.name, &totals, &mut said);
+    }
+    figure.panels = panels.to_vec();
+    figure.note = format!(
+        "Each 32 neighbours of a stream are a warp's, as Algorithm 1 deals them; a lane that has its answer loads nothing any more. GAMT has 6 \
+         levels. {}",
+        said.join(" ")
+    );
+    Ok(figure)
+}
+
+/// Hands in GAMT's transactions over GALE's, and those of random traffic over those of table traffic, of the data set `set`.
+fn compare(
+    figure: &mut Figure,
+    set: &str,
+    totals: &[(&str, String, [f64; 2], Vec<Loads>)],
+    said: &mut Vec<String>,
+) {
+    let mut pairs = Vec::new();
+    let find = |name: &str, traffic: &str| totals.iter().find(|one| one.0 == name && one.1 == traffic);
+    for (size, bytes) in BYTES.into_iter().enumerate().rev() {
+        let gamt = totals.iter().filter(|one| one.0 == "GAMT");
+        for (gamt, gale) in gamt.filter_map(|gamt| Some((gamt, find("GALE", &gamt.1)?))) {
+            let what = format!("{set}, {} traffic, {bytes} bytes", gamt.1);
+            let (ours, theirs) = (gamt.2[size], gale.2[size]);
+            figure.ours_of("GAMT over GALE, transactions of a warp, all steps", &what, ours / theirs);
+            let most = |loads: &[Loads]| {
+                loads.iter().flat_map(|one| &one.by_step[size]).copied().fold(0.0, f64::max)
+            };
+            let step = most(&gamt.3) / most(&gale.3);
+            figure.ours_of("GAMT over GALE, transactions of a warp in a step, at most", &what, step);
+            if size == BYTES.len() - 1 {
+                pairs.push((&gamt.1, ours, theirs));
+            }
+        }
+        for name in ["GAMT", "GALE"] {
+            let of = |traffic: &str| find(name, traffic).map(|one| one.2[size]);
+            let less = of("table").zip(of("random")).map(|(table, random)| table / random);
+            let what = format!("{name}, transactions of table traffic over those of random traffic");
+            figure.ours_of(&what, &format!("{set}, {bytes} bytes"), less);
+        }
+    }
+    let numbers: Vec<_> = pairs
+        .iter()
+        .map(|(traffic, ours, theirs)| format!("{traffic} {ours:.1} against {theirs:.1}"))
+        .collect();
+    let fewer = pairs.iter().filter(|(_, ours, theirs)| ours < theirs).count();
+    said.push(format!(
+        "{set}: transactions of {} bytes a warp in all steps, GAMT against GALE: {}; GAMT has fewer on {fewer} of {} streams.",
+        BYTES[BYTES.len() - 1],
+        numbers.join(", "),
+        pairs.len()
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paper::data::tests::args;
+    use crate::paper::gamt::PAPER;
+    use std::collections::BTreeSet;
+
+    /// The figure's numbers of random traffic by the definition: the pieces of the words that the lanes load, as a set.
+    #[test]
+    fn transactions_are_the_pieces_that_brute_force_finds() {
+        let args = args("--generate v4=3000 --keys 640");
+        let bench = Bench::new(&args, &PAPER, Err("none".into()), 1).unwrap();
+        let figure = figure_6(&bench).unwrap();
+        let set = &bench.sets[0];
+        let [random, ..] = streams(&bench, set).unwrap();
+        for (kind, name) in
+            [(TableKind::GamtT, "GAMT"), (TableKind::Gale, "GALE"), (TableKind::Sail, "SAIL_L")]
+        {
+            let table = kind.subject(set.start(Family::V4, Hops::Origin, Start::Table)).unwrap();
+            let table = LoadedTable::new(&*table.table, &table.rib.v4);
+            let mut totals = [0.0; 2];
+            for (size, bytes) in BYTES.into_iter().enumerate() {
+                let of = |keys: &KeySet| {
+                    let mut pieces = BTreeSet::new();
+                    let mut loads = 0;
+                    for (at, key) in keys.v4().iter().enumerate() {
+                        let mut step = 0;
+                        let done = table.kernel.search_by(&table.header, u64::from(*key) << 32, |word| {
+                            pieces.insert((at / LANES, step, 4 * word / bytes));
+                            (step, loads) = (step + 1, loads + 1);
+                            Ok::<_, ()>(table.words[word])
+                        });
+                        assert!(done.is_ok());
+                    }
+                    (pieces.len() as f64 / 20.0, f64::from(loads) / 640.0)
+                };
+                let both: Vec<_> = random.all().map(of).collect();
+                totals[size] = f64::midpoint(both[0].0, both[1].0);
+                let row = figure
+                    .rows
+                    .iter()
+                    .find(|row| row["table"] == name && row["traffic"] == "random")
+                    .unwrap();
+                let found = row[format!("transactions_{bytes}")].as_f64().unwrap();
+                assert!((found - totals[size]).abs() < 1e-6, "{name}, {bytes}: {found} {totals:?}");
+                let accesses = row["accesses_a_lookup"]["median"].as_f64().unwrap();
+                assert!((accesses - f64::midpoint(both[0].1, both[1].1)).abs() < 1e-6);
+                let line = figure.panels[size].line(&format!("{name}, random")).unwrap();
+                let sum: f64 = line.points.iter().map(|point| point.y.median).sum();
+                assert!((sum - found).abs() < 1e-6, "{sum} {found}");
+            }
+            // A larger transaction takes in what smaller ones do, and no step of a warp has more than its lanes.
+            assert!(totals[1] <= totals[0]);
+            let points = figure.panels.iter().flat_map(|panel| &panel.series).flat_map(|line| &line.points);
+            assert!(points.into_iter().all(|point| point.y.max <= LANES as f64));
+        }
+        let over = |row: &str| {
+            figure.rows.iter().find(|one| one["table"] == row && one["traffic"] == "random").unwrap()["transactions_128"].as_f64().unwrap()
+        };
+        let ours = figure.ours_at(
+            "GAMT over GALE, transactions of a warp, all steps",
+            "generated, random traffic, 128 bytes",
+        );
+        assert!((ours.unwrap() - over("GAMT") / over("GALE")).abs() < 1e-9);
+    }
+}
