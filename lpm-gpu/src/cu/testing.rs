@@ -184,6 +184,8 @@ controls! {
     set_threads_block_max(threads: u32) = c"mockcuda_set_threads_block_max";
     /// Copies between the device and pageable memory so far.
     pageable_copies() -> u64 = c"mockcuda_pageable_copies";
+    /// 32-bit words that kernels have read from global memory.
+    words_read() -> u64 = c"mockcuda_words_read";
     /// While not 0, the device has no memory pools.
     set_no_pools(on: u32) = c"mockcuda_set_no_pools";
     /// Device memory that is allocated, bytes.
