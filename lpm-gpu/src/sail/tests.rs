@@ -171,5 +171,5 @@ fn what_is_taken_back_is_as_it_was() {
 
 #[test]
 fn real_tables_and_the_real_stream() {
-    rig(SailOptions::default(), 11).real_table_and_stream();
+    LAYOUTS.into_iter().for_each(|layout| rig(of(layout), 11).real_table_and_stream());
 }

@@ -76,9 +76,14 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
         self.check_all();
     }
 
-    /// A full table, and the real stream on top of it.
+    /// A full table, and the real stream on top of it, with as many next hops as the table holds.
     pub(crate) fn real_table_and_stream(mut self) {
-        let Some((routes, updates)) = real_routes() else { return };
+        let Some((mut routes, mut updates)) = real_routes() else { return };
+        let most = u32::try_from(self.table.next_hops_max()).unwrap();
+        for Route { next_hop, .. } in routes.v4.iter_mut().chain(&mut updates.v4) {
+            *next_hop =
+                NextHopId::from_answer(next_hop.get() - next_hop.get().saturating_sub(1) / most * most);
+        }
         self.follow(&routes.v4, &updates.v4[..28_000.min(updates.v4.len())], 7);
         self.withdraw_all();
     }

@@ -515,7 +515,7 @@ pub(super) fn figure_16(bench: &Bench<'_>) -> Result<Figure, Fault> {
 /// Figure 17: lookup speed on other devices. One run has one device, which is measured without and with updates.
 pub(super) fn figure_17(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup speed on other GPUs", "updates a second");
-    let panel = under_updates(bench, &mut figure, &[GAMT, GALE], &[0.0, 7e4])?;
+    let panel = under_updates(bench, &mut figure, &[GAMT, GAMT_PAPER, GALE, GALE_PAPER], &[0.0, 7e4])?;
     figure.panels.push(panel);
     figure.note = "The device is the one named in this file; files of several hosts are the figure.".into();
     Ok(figure)
@@ -528,7 +528,8 @@ pub(super) fn figure_18(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let (mut speed, mut latency) =
         (Panel::new("million lookups a second"), Panel::new("mean latency, microseconds"));
     let all = [1_u16, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24];
-    for subject in [GAMT, GALE, GAMT6] {
+    let papers = [GAMT_PAPER, GALE_PAPER].into_iter().filter(|_| !bench.args.quick);
+    for subject in [GAMT, GALE, GAMT6].into_iter().chain(papers) {
         let Some(set) = bench.main_set(subject.family) else { continue };
         let keys = bench.stream(set, subject.family, &Traffic::Random)?;
         for streams in bench.some(&all) {
