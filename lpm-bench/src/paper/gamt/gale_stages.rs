@@ -81,7 +81,7 @@ pub(super) fn figure(bench: &Bench<'_>) -> Result<Figure, Fault> {
                 let stream = bench.stream(set, Family::V4, traffic)?;
                 let of_round = |round| loads_a_key(&device, stream.of_round(round).v4());
                 let loads = Spread::of(&(0..bench.seeds().len()).map(of_round).collect::<Vec<_>>());
-                panel.add(&format!("{}, {stages} stages", set.name), f64::from(x), loads);
+                panel.add(&format!("{}, stages={stages}", set.name), f64::from(x), loads);
                 figure.rows.push(json!({
                     "data": set.name, "stages": stages, "traffic": traffic.to_string(), "loads_a_lookup": loads,
                     "lookups_that_end_in_stage_2_percent": 100.0 * (loads.median - 1.0), "bytes": bytes,
@@ -99,7 +99,8 @@ pub(super) fn figure(bench: &Bench<'_>) -> Result<Figure, Fault> {
         }
     }
     figure.panels.push(panel);
-    figure.note = "The poster's table has one stage, for the routes up to /24; a second one has the /24s with longer routes.".into();
+    figure.note = "The poster's table has one stage, for the routes up to /24; a second one has the /24s with longer routes. Bytes are \
+                   with head room.".into();
     Ok(figure)
 }
 
