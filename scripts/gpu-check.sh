@@ -48,10 +48,10 @@ TESTS=(cu:10:60 kernels:20:120 conformance:60:300 pipeline:30:180 residents:10:6
 # Under the mock driver: one test of each kind, since it takes minutes for all. Parts of test names.
 FILTERS_MOCK=(gamt::boundaries an_engine_error figures_say a_wrong_answer words_are_filled details_name driver_lacks)
 # Under compute-sanitizer.
-FILTERS_SANITIZER=(gamt::batches gale::batches)
+FILTERS_SANITIZER=(gamt::batches gale::batches gale_one_stage::batches sail_gpu_paper::batches)
 # Figures of `lpm-bench paper gamt`.
-FIGURES_1=(kernels fig09 fig10 fig12)
-FIGURES_2=(fig18 fig17 fig16 fig15 fig11)
+FIGURES_1=(kernels blocks fig09 fig10 fig12)
+FIGURES_2=(fig18 fig17 fig16 fig15 fig11 fig08)
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
 note() { printf '%s\n' "$*"; }

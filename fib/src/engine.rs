@@ -10,7 +10,9 @@
 //!
 //! Every answer is the answer of some generation between the one current at `submit` and the one current at `collect`.
 
-use crate::{Details, Family, FibDelta, FibId, Fibs, Generation, Isa, IsaError, Keys, NextHopId, Rib};
+use crate::{
+    Details, Family, FibDelta, FibId, Fibs, Generation, IpPrefix, Isa, IsaError, Keys, NextHopId, Rib,
+};
 use std::task::Poll;
 
 /// A slot of a reader, `0..slots()`.
@@ -29,6 +31,14 @@ pub enum EngineError {
         used: u64,
         /// What the engine can hold.
         limit: u64,
+    },
+    /// A prefix that the engine, as it was made, cannot hold; the old table is still in service.
+    #[error("{prefix}: {wanted}")]
+    Prefix {
+        /// The prefix.
+        prefix: IpPrefix,
+        /// What it would have to be.
+        wanted: &'static str,
     },
     /// Memory for the table could not be had; the old table is still in service.
     #[error("no memory for a table of {bytes} bytes: {reason}")]

@@ -228,10 +228,13 @@ fn a_paper_s_figures_are_whole_over_the_mock_driver() {
     let line =
         "paper gamt --quick --generate v4=1000,v6=300 --keys 4K --threads 2 --point-seconds 0.003 --out";
     success(&mocked(&format!("{line} {}", folder.path().display())).output().unwrap());
-    for name in ["fig08", "fig09", "fig10", "fig11", "fig12", "fig15", "fig16", "fig17", "fig18", "kernels"] {
+    for name in
+        ["fig08", "fig09", "fig10", "fig11", "fig12", "fig15", "fig16", "fig17", "fig18", "kernels", "blocks"]
+    {
         let document = json(&folder.path().join(format!("{name}.json")));
         assert!(document["skipped"].is_null() && document["wrong"] == 0, "{document}");
-        assert!(["fig08", "kernels"].contains(&name) || document["checked"].as_u64() > Some(0), "{name}");
+        let unchecked = ["fig08", "kernels", "blocks"].contains(&name);
+        assert!(unchecked || document["checked"].as_u64() > Some(0), "{name}");
         for claim in document["claims"].as_array().unwrap() {
             assert!(!claim["ours"].as_array().unwrap().is_empty(), "{name}: {claim}");
         }
@@ -265,6 +268,23 @@ fn a_paper_s_figures_are_whole_over_the_mock_driver() {
     let figure = json(&folder.path().join("fig16.json"));
     let asked = figure["rows"].as_array().unwrap().iter().find(|row| row["rate"] == 1e5).unwrap();
     assert!(asked["updates_per_s"]["median"].as_f64() > Some(0.0), "{asked}");
+    // The papers' forms stand beside ours.
+    for (name, ends) in
+        [("fig09", [""; 3]), ("fig16", [""; 3]), ("kernels", [", ipv4, live"; 3]), ("blocks", [", ipv4"; 3])]
+    {
+        let figure = json(&folder.path().join(format!("{name}.json")));
+        let lines = figure["panels"][0]["series"].as_array().unwrap();
+        let forms = match name {
+            "fig09" | "fig16" => {
+                ["GAMT, IPv4, paper's layout", "GALE, one stage, up to /24", "SAIL_L, paper's layout"]
+            }
+            _ => ["GAMT, 6 levels, paper's layout", "GALE, one stage, up to /24", "SAIL_L, paper's layout"],
+        };
+        for (form, end) in forms.iter().zip(ends) {
+            let wanted = format!("{form}{end}");
+            assert!(lines.iter().any(|line| line["name"] == *wanted), "{name}: no line {wanted}: {figure}");
+        }
+    }
 }
 
 /// What the figures over the device hand in, from their rows.
@@ -283,11 +303,9 @@ fn numbers_are_those_of_the_rows(folder: &Path) {
     let of = |name: &str| json(&folder.join(format!("{name}.json")));
     let figure = of("fig10");
     let [[gamt_random, gale_random], [gamt_table, gale_table]] = ["random", "table"].map(|traffic| {
-        ["gamt", "gale"].map(|engine| {
-            most(&mlps(&figure, &|row| {
-                row["engine"] == engine && row["family"] == "ipv4" && row["traffic"] == traffic
-            }))
-        })
+        // The papers' forms come first.
+        ["GAMT, IPv4, paper's layout", "GALE, one stage, up to /24"]
+            .map(|line| most(&mlps(&figure, &|row| row["line"] == line && row["traffic"] == traffic)))
     });
     same(&figure, "GAMT over GALE, random traffic, at most", gamt_random / gale_random);
     same(&figure, "GAMT over GALE, table traffic, at most", gamt_table / gale_table);
@@ -311,14 +329,12 @@ fn numbers_are_those_of_the_rows(folder: &Path) {
     same(&figure, "two streams, share of configurations at 400 to 500 Mlps", share(&two, 400.0));
     same(&figure, "two streams, share of configurations at 500 to 600 Mlps", share(&two, 500.0));
     let figure = of("fig16");
-    for (engine, family, what) in [
-        ("gamt", "ipv4", "GAMT, IPv4, lost at 70,000 a second"),
-        ("gamt", "ipv6", "GAMT, IPv6, lost at 70,000 a second"),
-        ("gale", "ipv4", "GALE, lost at 70,000 a second, more than"),
+    for (line, what) in [
+        ("GAMT, IPv4, paper's layout", "GAMT, IPv4, lost at 70,000 a second"),
+        ("GAMT, IPv6", "GAMT, IPv6, lost at 70,000 a second"),
+        ("GALE, one stage, up to /24", "GALE, lost at 70,000 a second, more than"),
     ] {
-        let at = |rate: f64| {
-            mlps(&figure, &|row| row["engine"] == engine && row["family"] == family && row["rate"] == rate)[0]
-        };
+        let at = |rate: f64| mlps(&figure, &|row| row["line"] == line && row["rate"] == rate)[0];
         same(&figure, what, 100.0 * (1.0 - at(7e4) / at(0.0)));
     }
 }
@@ -330,7 +346,9 @@ fn a_paper_s_figures_become_files_and_those_that_take_a_gpu_say_so() {
     let line = "paper gamt --quick --generate v4=3000,v6=500 --keys 4K --point-seconds 0.005 --out";
     let done = lpm_bench(&format!("{line} {}", out.display()));
     success(&done);
-    let names = ["table1", "table2", "fig06", "fig13", "fig14", "fig19", "fig09", "fig10", "fig11", "fig15"];
+    let names = [
+        "table1", "table2", "fig06", "fig13", "fig14", "fig19", "stages", "fig09", "fig10", "fig11", "fig15",
+    ];
     for name in names.into_iter().chain(["fig12", "fig16", "fig17", "fig18"]) {
         let document = json(&out.join(format!("{name}.json")));
         assert_eq!(document["quick"], true, "{name}");
@@ -347,6 +365,12 @@ fn a_paper_s_figures_become_files_and_those_that_take_a_gpu_say_so() {
         rows.iter().find(|row| row["table"] == table).unwrap()["writes_an_update"].as_f64().unwrap()
     };
     assert!(of("GAMT_S") < of("GAMT_T") && of("GAMT_T") < of("GALE"), "{figure}");
+    let stages = json(&out.join("stages.json"));
+    for row in stages["rows"].as_array().unwrap() {
+        let (loads, is_one) = (row["loads_a_lookup"]["max"].as_f64().unwrap(), row["stages"] == 1);
+        assert!(if is_one { loads == 1.0 } else { (1.0..=2.0).contains(&loads) }, "{row}");
+        assert!(row["bytes"][0] == f64::from(64 << 20) && (row["bytes"][1] == 0.0) == is_one, "{row}");
+    }
     assert!(out.join("fig11.svg").exists() && figure["claims"][0]["paper"][0] == 94.7);
     let refused = lpm_bench(&format!("paper gamt --figures fig99 --out {}", out.display()));
     assert!(refused.status.code() == Some(2) && stderr(&refused).contains("fig09"), "{}", stderr(&refused));

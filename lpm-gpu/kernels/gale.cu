@@ -2,10 +2,11 @@
 //
 // A unit is `value << 8 | chunk << 7 | depth` (src/direct/unit.rs): next hop and length of the route that it came from, or
 // the number of a chunk. Words 0..2^24 are indexed by the key's first 24 bits; chunk c is the 256 words from
-// 2^24 + 256 c, indexed by the last 8. The kernels need nothing of the header ([0]: chunks there is room for).
+// 2^24 + 256 c, indexed by the last 8. The kernels need nothing of the header.
 //
-// Entries: gale_lookup_v4_{frozen|live}(words, header, keys, raw, count), gale_persistent_v4(slots, done, parts) and
-// gale_operations(words, header, ops, count), which is to be launched as one block.
+// Entries: gale_lookup_v4_{frozen|live}(words, header, keys, raw, count), gale_persistent_v4(slots, done, parts); the same with
+// `v4_direct` for tables without a second stage, as in the poster; gale_operations(words, header, ops, count), which is to be
+// launched as one block.
 #include "common.cuh"
 
 enum { DIRECT_UNITS = 1 << 24, CHUNK_UNITS = 256, CHUNK = 0x80, DEPTH = 0x3f };
@@ -29,18 +30,35 @@ template <class Load> struct Search {
     }
 };
 
-#define LOOKUP(NAME, LOAD)                                                                                          \
+// The poster's lookup: one load a key, and nothing to test.
+template <class Load> struct SearchDirect {
+    const u32 *words;
+
+    template <int K> METHOD void run(u32 (&key)[K], u32 (&raw)[K]) const {
+#pragma unroll
+        for (int k = 0; k < K; k++) raw[k] = Load::load(words + (key[k] >> 8)) >> 8;
+    }
+};
+
+#define LOOKUP(NAME, SEARCH)                                                                                        \
     GLOBAL NAME(const u32 *words, const u32 *, const u32 *keys, u32 *raw, u32 count) {                              \
-        for_keys<Stream>(Search<LOAD>{words}, keys, raw, count, thread_in_grid(), grid_threads());                  \
+        for_keys<Stream>(SEARCH{words}, keys, raw, count, thread_in_grid(), grid_threads());                        \
     }
 
-LOOKUP(gale_lookup_v4_frozen, Frozen)
-LOOKUP(gale_lookup_v4_live, Live)
+LOOKUP(gale_lookup_v4_frozen, Search<Frozen>)
+LOOKUP(gale_lookup_v4_live, Search<Live>)
+LOOKUP(gale_lookup_v4_direct_frozen, SearchDirect<Frozen>)
+LOOKUP(gale_lookup_v4_direct_live, SearchDirect<Live>)
 
-struct Open {
-    DEVICE Search<Live> open(const u32 *words, const u32 *) { return Search<Live>{words}; }
+template <class Search> struct Open {
+    DEVICE Search open(const u32 *words, const u32 *) { return {words}; }
 };
-GLOBAL gale_persistent_v4(const Slot *slots, u32 *done, u32 parts) { serve<Open, u32>(slots, done, parts); }
+
+#define PERSISTENT(NAME, SEARCH) \
+    GLOBAL NAME(const Slot *slots, u32 *done, u32 parts) { serve<Open<SEARCH>, u32>(slots, done, parts); }
+
+PERSISTENT(gale_persistent_v4, Search<Live>)
+PERSISTENT(gale_persistent_v4_direct, SearchDirect<Live>)
 
 // A route over a run of units: the depth test, and what passes it becomes. The poster's delete needs a second pass over the
 // stencil buffer, since OpenGL's depth test knows no "exactly this depth with another depth written"; here a unit is one

@@ -178,6 +178,11 @@ pub trait HostTable<K: Key>: Send {
     /// From its raw answers to next hops.
     fn answers(&self) -> Arc<dyn Answers<K>>;
 
+    /// Distinct next hops that it can hold.
+    fn next_hops_max(&self) -> u64 {
+        NextHopId::MAX.get().into()
+    }
+
     /// Routes in it.
     fn routes(&self) -> u64;
 

@@ -14,7 +14,7 @@ pub enum LookupModel {
     /// One table for the first 24 bits.
     Gale,
     /// SAIL_L.
-    Sail,
+    Sail(Layout),
 }
 
 impl LookupModel {
@@ -32,7 +32,7 @@ impl LookupModel {
         match self {
             Self::Gamt(layout) => code::search_by(header, layout, high, load),
             Self::Gale => gale::model::search_by(first, load),
-            Self::Sail => sail::model::search_by(header, first, load),
+            Self::Sail(layout) => sail::model::search_by(header, layout, first, load),
         }
     }
 }
@@ -57,11 +57,11 @@ impl LoadedTable {
     /// The image of `table`, which has `routes`.
     pub fn new<K: Key>(table: &(impl HostTable<K> + ?Sized), routes: &RibTable<K>) -> Self {
         let (image, names) = (table.image(routes), table.kernels());
+        let layout = if names.frozen.contains("paper") { Layout::Paper } else { Layout::Flat };
         let kernel = match names.module {
             "gale" => LookupModel::Gale,
-            "sail" => LookupModel::Sail,
-            _ if names.frozen.contains("paper") => LookupModel::Gamt(Layout::Paper),
-            _ => LookupModel::Gamt(Layout::Flat),
+            "sail" => LookupModel::Sail(layout),
+            _ => LookupModel::Gamt(layout),
         };
         Self { words: image.to_words(), header: image.header, kernel }
     }

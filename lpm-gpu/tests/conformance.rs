@@ -1,6 +1,6 @@
 //! The conformance suite for `gamt`, `gale` and `sail-gpu`, over the mock driver or, with `LPM_GPU=real`, on a GPU.
 //!
-//! Four engines run every group. The other level counts, layouts and next-hop options run the groups that the shape of
+//! Six engines run every group, GALE without its second stage on prefixes that this holds. The other level counts, layouts and next-hop options run the groups that the shape of
 //! a trie can break; the other modes run the groups that the path of a batch can break. `FWD_CONFORMANCE=full` runs
 //! every group on every combination.
 
@@ -16,7 +16,11 @@ fib::conformance_tests!(gamt_paper_apart, || {
     engine("gamt", &[("layout", "paper"), ("next-hops", "apart"), ("levels", "6"), ("levels6", "20")])
 });
 fib::conformance_tests!(gale, slow_updates, || engine("gale", &[]));
+fib::conformance_tests!(gale_one_stage, slow_updates_to_24, || {
+    engine("gale", &[("stages", "1"), ("update-threads", "256")])
+});
 fib::conformance_tests!(sail_gpu, || engine("sail-gpu", &[]));
+fib::conformance_tests!(sail_gpu_paper, || engine("sail-gpu", &[("layout", "paper")]));
 
 /// Runs `groups` on `name` with `parameters`, or all groups with `FWD_CONFORMANCE=full`.
 fn run(name: &str, parameters: &[(&str, &str)], groups: &[fn(Make<'_>, Options)]) {
@@ -24,14 +28,19 @@ fn run(name: &str, parameters: &[(&str, &str)], groups: &[fn(Make<'_>, Options)]
     if conformance::skipped(&make) {
         return;
     }
+    let options = Options::from_env();
+    let options = if parameters.contains(&GALE_ALONE) { options.slow_updates_to_24() } else { options };
     if is_full() {
-        conformance::run(&make, Options::from_env());
+        conformance::run(&make, options);
         return;
     }
     for group in groups {
-        group(&make, Options::default());
+        group(&make, options);
     }
 }
+
+/// GALE without its second stage.
+const GALE_ALONE: (&str, &str) = ("stages", "1");
 
 /// Shapes of the tries: layout, next hops, levels of IPv4 and IPv6.
 macro_rules! shapes {
@@ -62,9 +71,12 @@ macro_rules! modes {
         $(
             #[test]
             fn $test() {
-                for name in lpm_gpu::ENGINES.iter().filter(|engine| engine.is_device).map(|engine| engine.name) {
+                let engines = lpm_gpu::ENGINES.iter().filter(|engine| engine.is_device);
+                let forms = engines.map(|engine| (engine.name, None));
+                for (name, form) in forms.chain([("gale", Some(GALE_ALONE)), ("sail-gpu", Some(("layout", "paper")))]) {
                     let groups: [fn(Make<'_>, Options); 2] = [conformance::batches, conformance::concurrent];
-                    run(name, &[("mode", $mode), ("streams", "3")], &groups);
+                    let parameters = [("mode", $mode), ("streams", "3")];
+                    run(name, &parameters.into_iter().chain(form).collect::<Vec<_>>(), &groups);
                 }
             }
         )*
@@ -96,6 +108,7 @@ fn tables_above_their_limit_are_refused() {
         ("gamt", &[("layout", "paper"), ("next-hops", "apart")][..]),
         ("gale", &[][..]),
         ("sail-gpu", &[][..]),
+        ("sail-gpu", &[("layout", "paper")][..]),
     ] {
         let make = |table_bytes_max| engine_within(name, parameters, table_bytes_max);
         if conformance::skipped(&|| make(u64::MAX)) {

@@ -53,6 +53,8 @@ pub struct Options {
     pub full: bool,
     /// The engine has a table of IPv4 alone: it is told no IPv6 route, and answers IPv6 keys with "no route".
     pub ipv4_only: bool,
+    /// The longest IPv4 prefixes that the engine holds: it is told no longer ones.
+    pub len_v4_max: u8,
     /// An update takes the engine so long (it writes millions of entries for a short prefix, or is two engines) that half of the
     /// random deltas is what a quick run has time for.
     pub slow_updates: bool,
@@ -60,7 +62,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 20_240_101, full: false, ipv4_only: false, slow_updates: false }
+        Self { seed: 20_240_101, full: false, ipv4_only: false, len_v4_max: 32, slow_updates: false }
     }
 }
 
@@ -76,6 +78,12 @@ impl Options {
     #[must_use]
     pub fn ipv4_only(self) -> Self {
         Self { ipv4_only: true, ..self }
+    }
+
+    /// For an engine that holds IPv4 prefixes up to /24 alone, and whose updates are slow.
+    #[must_use]
+    pub fn slow_updates_to_24(self) -> Self {
+        Self { len_v4_max: 24, ..self.slow_updates() }
     }
 
     /// For an engine whose updates are slow.

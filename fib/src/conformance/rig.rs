@@ -44,6 +44,7 @@ pub(super) struct TestRig {
     case: String,
     turn: usize,
     ipv4_only: bool,
+    len_v4_max: u8,
 }
 
 impl TestRig {
@@ -72,6 +73,7 @@ impl TestRig {
             case: group.to_owned(),
             turn: 0,
             ipv4_only: options.ipv4_only,
+            len_v4_max: options.len_v4_max,
         };
         assert_eq!(rig.writer.generation(), Generation(0), "{}: a new engine is at generation 0", rig.name());
         rig.check_stats();
@@ -107,13 +109,13 @@ impl TestRig {
         self
     }
 
-    /// `told` without the routes of a family that the engine has no table for.
+    /// `told` without the routes that the engine is made not to hold: those of a family, or longer ones.
     pub(super) fn offered<'a>(&self, told: &'a Routes) -> Cow<'a, Routes> {
-        if self.ipv4_only {
-            Cow::Owned(Routes { v4: told.v4.clone(), v6: Vec::new() })
-        } else {
-            Cow::Borrowed(told)
+        if !self.ipv4_only && self.len_v4_max == 32 {
+            return Cow::Borrowed(told);
         }
+        let v4 = told.v4.iter().filter(|route| route.prefix.len() <= self.len_v4_max).copied().collect();
+        Cow::Owned(Routes { v4, v6: if self.ipv4_only { Vec::new() } else { told.v6.clone() } })
     }
 
     /// Updates the RIB with `told` and applies the resulting delta to the engine. The oracle is updated only if the engine

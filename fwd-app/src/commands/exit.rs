@@ -81,6 +81,7 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         EngineError::Isa(_) | EngineError::Unknown { .. } | EngineError::Parameter { .. } => Some(USAGE),
         EngineError::NoDevice { .. } => Some(NO_DEVICE),
         EngineError::Full { .. }
+        | EngineError::Prefix { .. }
         | EngineError::Memory { .. }
         | EngineError::Device { .. }
         | EngineError::Reader { .. }

@@ -114,6 +114,22 @@ impl DataSet {
         self.told_of(family).take(count).map(line).collect()
     }
 
+    /// Its IPv4 routes up to /24, and the updates of such.
+    pub(super) fn up_to_24(&self) -> Self {
+        let mut rib = Rib::new();
+        let routes = self.tables.v4.iter().filter(|(prefix, _)| prefix.len() <= 24);
+        routes.for_each(|(prefix, next_hop)| _ = rib.set(IpPrefix::V4(*prefix), *next_hop));
+        let is_short =
+            |told: &&TimedUpdate| matches!(told.prefix, IpPrefix::V4(prefix) if prefix.len() <= 24);
+        Self {
+            name: format!("{}, up to /24", self.name),
+            tables: RouteSet::of_rib(rib, self.tables.source.clone()),
+            told: self.told.iter().filter(is_short).copied().collect(),
+            updates_source: self.updates_source.clone(),
+            from: self.from.clone(),
+        }
+    }
+
     /// The updates of `family`.
     pub(super) fn told_of(&self, family: Family) -> impl Iterator<Item = &TimedUpdate> {
         self.told.iter().filter(move |told| told.prefix.family() == family)

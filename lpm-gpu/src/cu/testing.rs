@@ -187,6 +187,8 @@ controls! {
     pageable_copies() -> u64 = c"mockcuda_pageable_copies";
     /// Bytes of all copies to device memory so far.
     bytes_copied_in() -> u64 = c"mockcuda_bytes_copied_in";
+    /// 32-bit words that kernels have read from global memory.
+    words_read() -> u64 = c"mockcuda_words_read";
     /// While not 0, the device has no memory pools.
     set_no_pools(on: u32) = c"mockcuda_set_no_pools";
     /// Device memory that is allocated, bytes.

@@ -17,9 +17,6 @@ const STAGED: usize = 1 << 16;
 const WRITE_THREADS: u32 = 128;
 const WRITE_BLOCKS_MAX: u32 = 32;
 
-/// Threads of the one block that runs operations in order, unless registers allow only fewer.
-const OPS_THREADS: u32 = 1024;
-
 /// How long the steps of one copy may take before the device is given up.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -58,20 +55,23 @@ pub(super) struct Bubbles {
     writes: Staging<Write>,
     /// Made for tables whose updates are operations.
     ops: Option<Staging<PrefixOp>>,
+    /// Threads of the one block that runs operations in order, unless registers allow only fewer.
+    ops_threads: u32,
     /// What was done so far.
     pub(super) done: DeviceWork,
 }
 
 impl Bubbles {
-    /// The stream, with operations when `with_ops`.
-    pub(super) fn new(gpu: &Gpu, with_ops: bool) -> Result<Self, GpuError> {
+    /// The stream, with operations by so many threads if there are any.
+    pub(super) fn new(gpu: &Gpu, ops_threads: Option<u32>) -> Result<Self, GpuError> {
         let stream = Stream::new(&gpu.device, Priority::First)?;
         Ok(Self {
             tables: TableStaging::new(&gpu.device, &stream)?,
             stream,
             write_words: gpu.kernel("gamt", "write_words")?,
             writes: Staging::new(gpu)?,
-            ops: if with_ops { Some(Staging::new(gpu)?) } else { None },
+            ops: ops_threads.map(|_| Staging::new(gpu)).transpose()?,
+            ops_threads: ops_threads.unwrap_or(0),
             done: DeviceWork::default(),
         })
     }
@@ -83,7 +83,7 @@ impl Bubbles {
 
     /// Room beside persistent kernels for the kernels of updates: the one of writes, and those of operations.
     pub(super) fn rooms(&self, ops: &[Option<&Kernel>]) -> Result<Vec<ResidentRoom>, GpuError> {
-        let ops = ops.iter().flatten().map(|kernel| (*kernel, ops_threads(kernel)));
+        let ops = ops.iter().flatten().map(|kernel| (*kernel, fitting(self.ops_threads, kernel)));
         let kernels = ops.chain([(&self.write_words, WRITE_THREADS)]);
         kernels.map(|(kernel, threads)| ResidentRoom::for_one_block(kernel, threads)).collect()
     }
@@ -143,13 +143,13 @@ impl Bubbles {
             Step::Ops(ops) => Some(ops.as_slice()),
             Step::Writes(_) => None,
         });
-        let done = &mut self.done;
+        let (done, threads) = (&mut self.done, fitting(self.ops_threads, kernel));
         staged(&mut self.stream, stage, ops, |stream, staged, count| {
             done.device_ops += u64::from(count);
             done.update_launches += 1;
             stream.launch(
                 kernel,
-                Shape::new(1, ops_threads(kernel)),
+                Shape::new(1, threads),
                 &mut [
                     Arg::buffer(&table.words),
                     Arg::buffer(&table.header),
@@ -161,9 +161,9 @@ impl Bubbles {
     }
 }
 
-/// Threads of the block that runs operations; a multiple of a warp.
-fn ops_threads(kernel: &Kernel) -> u32 {
-    OPS_THREADS.min(kernel.facts().threads_block_max & !31).max(32)
+/// Of `threads`, those that a block of `kernel` can have; a multiple of a warp.
+fn fitting(threads: u32, kernel: &Kernel) -> u32 {
+    threads.min(kernel.facts().threads_block_max & !31).max(32)
 }
 
 /// Copies `parts` through `stage`, as much as fits at a time, and calls `launch` for each piece of a part in order; returns when

@@ -88,13 +88,20 @@ impl HostTables {
     /// Empty tables.
     fn new(name: &'static str, params: &GpuParams) -> Result<Self, EngineError> {
         let GamtOptions { headroom_percent, table_bytes_max, .. } = params.gamt;
+        let gale = GaleOptions::default();
+        params.check_engine(name)?;
         let v4: Box<dyn HostTable<u32>> = match name {
             GALE => Box::new(GaleTable::new(GaleOptions {
                 table_bytes_max,
                 headroom_percent,
-                ..GaleOptions::default()
+                update_threads: params.update_threads.unwrap_or(gale.update_threads),
+                stages: params.stages.unwrap_or(gale.stages),
+                ..gale
             })?),
-            SAIL => Box::new(SailTable::new(SailOptions { table_bytes_max, headroom_percent })?),
+            SAIL => {
+                let layout = params.gamt.layout;
+                Box::new(SailTable::new(SailOptions { table_bytes_max, headroom_percent, layout })?)
+            }
             _ => Box::new(GamtTable::<u32>::new(params.gamt.clone())?),
         };
         let options = GamtOptions { levels: params.levels6, ..params.gamt.clone() };
@@ -154,9 +161,10 @@ impl GpuEngine {
         plan: LaunchPlan,
     ) -> Result<Self, EngineError> {
         let (names_v4, names_v6) = (host.v4.kernels(), host.v6.kernels());
-        let with_ops = names_v4.ops.is_some() || names_v6.ops.is_some();
         check_threads(&gpu, &plan, &params, &[names_v4, names_v6])?;
-        let mut bubbles = Bubbles::new(&gpu, with_ops).map_err(|error| gpu.fault(error))?;
+        let ops_threads =
+            names_v4.ops.map(|_| params.update_threads.unwrap_or(GaleOptions::default().update_threads));
+        let mut bubbles = Bubbles::new(&gpu, ops_threads).map_err(|error| gpu.fault(error))?;
         let persistent = persistent_kernels(&gpu, &plan, &names_v4, &names_v6)?;
         let limits = |others_bytes| Limits { table_bytes_max: params.gamt.table_bytes_max, others_bytes };
         let v4 = Side::new(&gpu, &mut bubbles, host.v4, params.frozen, limits(0))?;
@@ -353,7 +361,10 @@ impl EngineWriter for GpuEngine {
         EngineInfo {
             // The driver compiles the kernels for the device there is.
             isa_name: "ptx".to_owned(),
-            capacity: Capacity::of_bytes(self.params.gamt.table_bytes_max),
+            capacity: Capacity {
+                next_hops_max: self.v4.host.next_hops_max(),
+                ..Capacity::of_bytes(self.params.gamt.table_bytes_max)
+            },
             may_hang: true,
             ..EngineInfo::new(self.name, Isa::Scalar)
         }

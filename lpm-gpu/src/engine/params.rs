@@ -1,5 +1,6 @@
 //! Parameters of the GPU engines, from the command line's `name=value` pairs.
 
+use super::GALE;
 use crate::gamt::options::{LEVELS_V4, LEVELS_V6};
 pub use crate::gamt::{GamtOptions, Layout, NextHops};
 use fib::{EngineError, EngineOptions};
@@ -52,6 +53,10 @@ pub struct GpuParams {
     pub blocks: Option<u32>,
     /// Threads of a block, a multiple of 32.
     pub threads: Option<u32>,
+    /// Stages of GALE's table, 1 or 2.
+    pub stages: Option<u8>,
+    /// Threads of the block that runs GALE's operations, a multiple of 32.
+    pub update_threads: Option<u32>,
     /// The latency that a batch should stay under; batch size and stream count are measured out for it at start.
     pub latency_target_us: Option<u64>,
     /// Whether tables in service are never written: each delta goes to the second table and the two swap.
@@ -61,8 +66,8 @@ pub struct GpuParams {
 }
 
 /// The names, for messages.
-const KNOWN: &str = "the parameters are device, layout, next-hops, levels, levels6, transaction-bytes, headroom, streams, mode, blocks, \
-                     threads, latency-target-us and frozen";
+const KNOWN: &str = "the parameters are device, layout, next-hops, levels, levels6, transaction-bytes, headroom, stages, \
+                     update-threads, streams, mode, blocks, threads, latency-target-us and frozen";
 
 impl GpuParams {
     /// Reads `options`.
@@ -76,6 +81,25 @@ impl GpuParams {
             params.set(parameter)?;
         }
         Ok(params)
+    }
+
+    /// Refuses parameters that `engine` would not look at.
+    ///
+    /// # Errors
+    /// [`EngineError::Parameter`].
+    pub fn check_engine(&self, engine: &str) -> Result<(), EngineError> {
+        let given = [
+            ("stages", self.stages.map(|stages| stages.to_string())),
+            ("update-threads", self.update_threads.map(|threads| threads.to_string())),
+        ];
+        match given.into_iter().find_map(|(parameter, value)| Some((parameter, value?))) {
+            Some((parameter, value)) if engine != GALE => Err(EngineError::Parameter {
+                parameter,
+                value,
+                wanted: "it is a parameter of engine gale alone",
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn set(&mut self, parameter: Parameter<'_>) -> Result<(), EngineError> {
@@ -123,13 +147,10 @@ impl GpuParams {
             "blocks" => {
                 self.blocks = Some(parameter.within("blocks", &(1..=65_535), "wanted 1 to 65535 blocks")?);
             }
-            "threads" => {
-                let wanted = "wanted a multiple of 32 from 32 to 1024";
-                let threads: u32 = parameter.within("threads", &(32..=1024), wanted)?;
-                if !threads.is_multiple_of(32) {
-                    return Err(parameter.refuse("threads", wanted));
-                }
-                self.threads = Some(threads);
+            "threads" => self.threads = Some(threads(parameter, "threads")?),
+            "update-threads" => self.update_threads = Some(threads(parameter, "update-threads")?),
+            "stages" => {
+                self.stages = Some(parameter.within("stages", &(1..=2), "wanted 1 or 2 stages")?);
             }
             "latency-target-us" => {
                 let wanted = "wanted 1 to 1000000 microseconds";
@@ -144,6 +165,13 @@ impl GpuParams {
         }
         Ok(())
     }
+}
+
+/// Threads of a block.
+fn threads(parameter: Parameter<'_>, name: &'static str) -> Result<u32, EngineError> {
+    let wanted = "wanted a multiple of 32 from 32 to 1024";
+    let threads: u32 = parameter.within(name, &(32..=1024), wanted)?;
+    if threads.is_multiple_of(32) { Ok(threads) } else { Err(parameter.refuse(name, wanted)) }
 }
 
 fn choice<T: Copy>(
@@ -177,12 +205,22 @@ mod tests {
         assert_eq!(with("streams", "24").unwrap().streams, Some(24));
         assert_eq!(with("blocks", "64").unwrap().blocks, Some(64));
         assert_eq!(with("threads", "1024").unwrap().threads, Some(1024));
+        assert_eq!(with("stages", "1").unwrap().stages, Some(1));
+        assert_eq!(with("update-threads", "64").unwrap().update_threads, Some(64));
         assert_eq!(with("latency-target-us", "100").unwrap().latency_target_us, Some(100));
         assert!(with("frozen", "1").unwrap().frozen);
         for (mode, name) in Mode::ALL {
             assert_eq!(with("mode", name).unwrap().mode, Some(mode));
             assert_eq!(Mode::ALL[mode as usize].0, mode);
         }
+    }
+
+    #[test]
+    fn parameters_of_gale_are_refused_elsewhere() {
+        let params = with("stages", "1").unwrap();
+        assert!(params.check_engine(GALE).is_ok());
+        let refused = params.check_engine("gamt").unwrap_err().to_string();
+        assert!(refused.contains("stages = 1") && refused.contains("gale"), "{refused}");
     }
 
     #[test]
@@ -205,6 +243,9 @@ mod tests {
             ("blocks", "0"),
             ("threads", "48"),
             ("threads", "2048"),
+            ("update-threads", "33"),
+            ("stages", "0"),
+            ("stages", "3"),
             ("latency-target-us", "0"),
             ("frozen", "yes"),
         ] {

@@ -5,14 +5,14 @@
 //! ([`crate::direct::Draw`] has the rules). What differs here:
 //!
 //! - Prefixes longer than /24, which the poster leaves out, lie in a second stage: chunks of 256 units, one for each /24
-//!   that has such prefixes.
+//!   that has such prefixes. With `stages=1` there is none, as in the poster: a lookup is one load, and nothing is tested.
 //! - Units lie in order of address, not along a quadtree curve: that was for squares of a texture, and a kernel draws runs.
 //! - Depth and next hop share a word, so that a lookup sees both or neither.
 //! - Operations of one update run in an order in which no lookup sees anything but the old or the new answer
 //!   ([`GaleTable::take_steps`](crate::host::HostTable::take_steps)); the poster does not say what a lookup sees.
 //!
 //! Operations must run one after the other, as the paper says: breaking their order breaks the table. So an update is one
-//! launch of one block, with a barrier behind each operation.
+//! launch of one block, of `update-threads`, with a barrier behind each operation.
 //!
 //! ```text
 //! change -> table -> Step::Ops -> the update kernel (`model` in Rust) -> words on the device

@@ -5,14 +5,14 @@ use super::paint::Painted;
 use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY, operation};
 use crate::direct::{CHUNK_UNITS, Chunk, Chunks, PlainAnswers, Unit, check_words, parent, words_max};
 use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step, reverse};
-use fib::{Change, Details, EngineError, Prefix4, RibTable};
+use fib::{Change, Details, EngineError, IpPrefix, Prefix4, RibTable};
 use serde::Serialize;
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Units that one block draws in the time of one small operation, about: 1024 threads with four units each.
-const UNITS_PER_TURN: u64 = 4096;
+/// Units that a thread of the update kernel draws in the time of one small operation, about.
+const UNITS_A_THREAD: u64 = 4;
 /// Chunks of head room at least: a mebibyte beside the direct table's 64.
 const CHUNKS_SPARE_MIN: u64 = 1024;
 
@@ -23,14 +23,24 @@ pub struct GaleOptions {
     pub table_bytes_max: u64,
     /// Chunks to keep free at a rebuild, in percent of those in use.
     pub headroom_percent: u32,
-    /// Turns of the update kernel (an operation, or 4096 units of one) beyond which the table is painted on the host and
+    /// Turns of the update kernel (an operation, or four units a thread of one) beyond which the table is painted on the host and
     /// uploaded instead: 64 MiB take some milliseconds on the wire, a turn about a microsecond.
     pub rebuild_turns: u64,
+    /// Threads of the one block that runs operations.
+    pub update_threads: u32,
+    /// 2, or 1 for the poster's table, which ends at /24: it has no chunks, and a lookup is one load.
+    pub stages: u8,
 }
 
 impl Default for GaleOptions {
     fn default() -> Self {
-        Self { table_bytes_max: 4 << 30, headroom_percent: 25, rebuild_turns: 4096 }
+        Self {
+            table_bytes_max: 4 << 30,
+            headroom_percent: 25,
+            rebuild_turns: 4096,
+            update_threads: 1024,
+            stages: 2,
+        }
     }
 }
 
@@ -51,8 +61,9 @@ struct GaleWork {
     deletes: u64,
     extends: u64,
     folds: u64,
-    /// Units that it loads for them.
-    device_loads: u64,
+    /// Units that it loads for them, by stage.
+    stage1_loads: u64,
+    stage2_loads: u64,
 }
 
 /// GALE over IPv4.
@@ -123,8 +134,28 @@ impl GaleTable {
         check_words(words, self.words_max)
     }
 
+    /// Chunks that the device's array has.
+    fn room(&self) -> u64 {
+        self.capacity.max(self.chunks.high_water() as u64)
+    }
+
+    /// Refuses prefixes that need a second stage where there is none.
+    fn check_lengths(&self, changes: &[Change<u32>]) -> Result<(), EngineError> {
+        let is_long = |change: &&Change<u32>| change.prefix.len() > 24;
+        match changes.iter().find(is_long) {
+            Some(change) if self.options.stages == 1 => Err(EngineError::Prefix {
+                prefix: IpPrefix::V4(change.prefix),
+                wanted: "gale with stages=1 has prefixes up to /24 alone; stages=2 has all",
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Chunks to make room for when `used` are in use.
     fn capacity_for(&self, used: u64) -> u64 {
+        if self.options.stages == 1 {
+            return 0;
+        }
         let wanted = used + (used * u64::from(self.options.headroom_percent) / 100).max(CHUNKS_SPARE_MIN);
         let fit = self.words_max.saturating_sub(DIRECT_UNITS as u64) / CHUNK_UNITS as u64;
         wanted.min(fit)
@@ -220,33 +251,40 @@ impl GaleTable {
         self.pending.clear();
     }
 
-    /// Units that the device loads to draw `prefix`.
-    fn loads(&self, prefix: Prefix4) -> u64 {
+    /// Units of each stage that the device loads to draw `prefix`.
+    fn loads(&self, prefix: Prefix4) -> [u64; 2] {
         if prefix.len() > 24 {
-            return 1 + units(prefix) as u64;
+            return [1, units(prefix) as u64];
         }
         let first = prefix.address() >> 8;
         let last = prefix.last_address() >> 8;
-        let chunks = self.longs.range(first..=last).count() * CHUNK_UNITS;
-        (units(prefix) + chunks) as u64
+        let chunks = self.longs.range(first..=last).count();
+        [units(prefix) as u64, (chunks * CHUNK_UNITS) as u64]
     }
 
     fn draw(&mut self, ops: &mut Vec<PrefixOp>, kind: u32, prefix: Prefix4, unit: Unit) {
-        self.given.device_loads += self.loads(prefix);
+        let [stage1, stage2] = self.loads(prefix);
+        self.given.stage1_loads += stage1;
+        self.given.stage2_loads += stage2;
         ops.push(operation(kind, prefix, unit));
     }
 
     fn count_kinds(&mut self, ops: &[PrefixOp]) {
+        let given = &mut self.given;
+        let extends_before = given.extends;
+        let folds_before = given.folds;
         for op in ops {
             let counter = match op.how & 0xff {
-                INSERT => &mut self.given.inserts,
-                MODIFY => &mut self.given.modifies,
-                DELETE => &mut self.given.deletes,
-                EXTEND => &mut self.given.extends,
-                _ => &mut self.given.folds,
+                INSERT => &mut given.inserts,
+                MODIFY => &mut given.modifies,
+                DELETE => &mut given.deletes,
+                EXTEND => &mut given.extends,
+                _ => &mut given.folds,
             };
             *counter += 1;
         }
+        given.stage1_loads += given.extends - extends_before;
+        given.stage2_loads += given.folds - folds_before;
     }
 }
 
@@ -265,6 +303,10 @@ impl HostTable<u32> for GaleTable {
     ) -> Result<Due, EngineError> {
         self.settle();
         self.limit(words_max);
+        if let Err(error) = self.check_lengths(changes) {
+            self.made = false;
+            return Err(error);
+        }
         let before = self.extended;
         changes.iter().for_each(|change| self.count(change));
         if self.extended > before
@@ -276,8 +318,9 @@ impl HostTable<u32> for GaleTable {
         }
         self.made = true;
         self.painted = OnceCell::new();
+        let units_a_turn = UNITS_A_THREAD * u64::from(self.options.update_threads);
         self.turns +=
-            changes.iter().map(|change| 1 + units(change.prefix) as u64 / UNITS_PER_TURN).sum::<u64>();
+            changes.iter().map(|change| 1 + units(change.prefix) as u64 / units_a_turn).sum::<u64>();
         self.pending.extend_from_slice(changes);
         if self.chunks.high_water() as u64 <= self.capacity && self.turns <= self.options.rebuild_turns {
             return Ok(Due::Steps);
@@ -331,8 +374,6 @@ impl HostTable<u32> for GaleTable {
         }
         self.chunks.publish(update);
         self.count_kinds(&ops);
-        let folds_and_extends = ops.iter().filter(|op| op.how & 0xff >= EXTEND).count();
-        self.given.device_loads += folds_and_extends as u64;
         if ops.is_empty() { Vec::new() } else { vec![Step::Ops(ops)] }
     }
 
@@ -341,26 +382,22 @@ impl HostTable<u32> for GaleTable {
     }
 
     fn image(&self, routes: &RibTable<u32>) -> Image<'_> {
-        let mut header = [0; HEADER_WORDS];
-        let capacity = self.capacity.max(self.chunks.high_water() as u64);
-        header[0] = u32::try_from(capacity).unwrap_or(u32::MAX);
-        let words = DIRECT_UNITS + usize::try_from(capacity).unwrap_or(0) * CHUNK_UNITS;
+        let words = DIRECT_UNITS + usize::try_from(self.room()).unwrap_or(0) * CHUNK_UNITS;
         let runs = if self.routes == 0 {
             Vec::new()
         } else {
             self.painted.get_or_init(|| Painted::new(routes, &self.longs)).runs()
         };
         self.imaged.set(true);
-        Image { header, runs, words }
+        Image { header: [0; HEADER_WORDS], runs, words }
     }
 
     fn kernels(&self) -> KernelNames {
-        KernelNames {
-            module: "gale",
-            frozen: "gale_lookup_v4_frozen",
-            live: "gale_lookup_v4_live",
-            ops: Some("gale_operations"),
-        }
+        let (frozen, live) = match self.options.stages {
+            1 => ("gale_lookup_v4_direct_frozen", "gale_lookup_v4_direct_live"),
+            _ => ("gale_lookup_v4_frozen", "gale_lookup_v4_live"),
+        };
+        KernelNames { module: "gale", frozen, live, ops: Some("gale_operations") }
     }
 
     fn answers(&self) -> Arc<dyn Answers<u32>> {
@@ -381,6 +418,10 @@ impl HostTable<u32> for GaleTable {
     fn details(&self) -> Details {
         #[derive(Serialize)]
         struct GaleFigures {
+            stages: u8,
+            update_threads: u32,
+            stage1_bytes: u64,
+            stage2_bytes: u64,
             chunks: u32,
             chunks_max: u64,
             chunks_waiting: usize,
@@ -388,6 +429,10 @@ impl HostTable<u32> for GaleTable {
             work: GaleWork,
         }
         let figures = GaleFigures {
+            stages: self.options.stages,
+            update_threads: self.options.update_threads,
+            stage1_bytes: 4 * DIRECT_UNITS as u64,
+            stage2_bytes: 4 * self.room() * CHUNK_UNITS as u64,
             chunks: self.chunks.used(),
             chunks_max: self.capacity,
             chunks_waiting: self.chunks.waiting(),

@@ -43,7 +43,7 @@ fn no_store_shows_a_lookup_anything_but_old_or_new() {
     let options = GaleOptions { rebuild_turns: u64::MAX, ..GaleOptions::default() };
     for seed in 0..4 {
         let mut rig = rig(options, seed);
-        rig.churn(400, 12);
+        rig.churn(400, &(12..=32));
         assert_eq!(rig.rebuilds, 0);
         assert!(rig.stores > 100_000);
         rig.withdraw_all();
@@ -83,12 +83,18 @@ fn ops(rig: &mut GaleRig) -> Vec<PrefixOp> {
     rig.steps().into_iter().flat_map(ops).collect()
 }
 
+/// Units that the device loaded for updates, by stage, as the table counts them.
+fn loads(rig: &GaleRig) -> [f64; 2] {
+    let details = rig.table.details();
+    ["gale_stage1_loads", "gale_stage2_loads"].map(|name| details.get(name).unwrap())
+}
+
 #[test]
 fn what_is_taken_back_costs_the_device_nothing() {
     let mut gale = rig(GaleOptions::default(), 1);
     gale.apply_and_take_back(&[told(0x0a00_0000, 8, 5), told(0x0a00_0001, 32, 6)]);
     assert_eq!((gale.stores, gale.rebuilds), (0, 0));
-    assert_eq!(gale.table.details().get("gale_device_loads"), Some(0.0));
+    assert_eq!(loads(&gale), [0.0; 2]);
 }
 
 #[test]
@@ -116,8 +122,8 @@ fn accesses_are_counted_as_the_device_makes_them() {
         let ops = ops(&mut gale);
         let before = model.accesses;
         model.run(&ops);
-        let loads = gale.table.details().get("gale_device_loads").unwrap();
-        assert_eq!(model.accesses.loads as f64, loads, "what the host counts is what the device reads");
+        let [stage1, stage2] = loads(&gale);
+        assert_eq!(model.accesses.loads as f64, stage1 + stage2, "the host counts what the device reads");
         Accesses { loads: model.accesses.loads - before.loads, writes: model.accesses.writes - before.writes }
     };
     assert_eq!(run(told(0x0a01_0200, 24, 1)), Accesses { loads: 1, writes: 1 });
@@ -126,6 +132,56 @@ fn accesses_are_counted_as_the_device_makes_them() {
     assert_eq!(run(told(0x0a01_0200, 25, 3)), Accesses { loads: 130, writes: 385 });
     assert_eq!(run(told(0x0a01_0000, 16, 4)), Accesses { loads: 512, writes: 255 });
     assert_eq!(run(told(0x0a01_0200, 25, 0)), Accesses { loads: 130, writes: 129 });
+    // 1 + 256, and for the /25: the extension's and the slot's, 256 of the /16, the slot's again.
+    assert_eq!(loads(&gale), [(1 + 256 + 2 + 256 + 1) as f64, (128 + 256 + 128 + 1) as f64]);
+}
+
+/// Words that the lookup of `key` loads.
+fn loads_of(rig: &GaleRig, key: u32) -> u32 {
+    let (mut loads, table) = (0, rig.device.last().unwrap());
+    let Ok(_) = super::model::search_by::<std::convert::Infallible>(key, |at| {
+        loads += 1;
+        Ok(table.words[at])
+    });
+    loads
+}
+
+#[test]
+fn one_stage_is_one_load_a_lookup_and_ends_at_24_bits() {
+    let one = GaleOptions { stages: 1, rebuild_turns: u64::MAX, ..GaleOptions::default() };
+    let mut gale = rig(one, 9);
+    gale.churn(200, &(10..=24));
+    let long = gale.apply(&[told(0x0a01_0200, 24, 3), told(0x0a01_0280, 25, 4)]).unwrap_err().to_string();
+    assert!(long.contains("10.1.2.128/25") && long.contains("stages=1"), "{long}");
+    gale.check_all();
+    let details = gale.table.details();
+    let bytes = ["gale_stage1_bytes", "gale_stage2_bytes"].map(|name| details.get(name).unwrap());
+    assert_eq!(bytes, [f64::from(64 << 20), 0.0], "the paper's 64 MB (section 5.4.5)");
+    let [_, stage2] = loads(&gale);
+    assert_eq!((stage2, loads_of(&gale, 0x0a01_0280)), (0.0, 1));
+    gale.withdraw_all();
+    nothing_is_left(&gale);
+}
+
+#[test]
+fn a_lookup_ends_in_the_second_stage_where_a_24_has_longer_prefixes() {
+    let mut gale = rig(GaleOptions::default(), 1);
+    gale.apply(&[told(0x0a01_0200, 24, 1), told(0x0a01_0300, 25, 2)]).unwrap();
+    for (key, right) in [(0x0a01_0201, 1), (0x0a01_0301, 2), (0x0a01_03ff, 2), (0x0b00_0000, 1)] {
+        assert_eq!(loads_of(&gale, key), right, "{key:#x}");
+    }
+}
+
+#[test]
+fn fewer_threads_draw_fewer_units_in_a_turn() {
+    let rebuilds = |update_threads| {
+        let options = GaleOptions { update_threads, rebuild_turns: 300, ..GaleOptions::default() };
+        let mut gale = rig(options, 1);
+        gale.apply(&[told(0x0a00_0000, 8, 1)]).unwrap();
+        gale.rebuilds
+    };
+    // 65,536 units: 17 turns of 1,024 threads, 513 of 32.
+    assert_eq!((rebuilds(1024), rebuilds(32)), (0, 1));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! BCN, BN24 and N32 on the host, and routes drawn over them.
 
-use super::BCN_WORDS;
+use super::BCN_UNITS;
 use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunks, Draw, Unit};
 use fib::Prefix4;
 
@@ -34,7 +34,7 @@ pub(super) struct SailArrays {
 impl SailArrays {
     pub(super) fn new() -> Self {
         Self {
-            bcn: vec![0; BCN_WORDS],
+            bcn: vec![0; BCN_UNITS],
             bn24: Vec::new(),
             n32: Vec::new(),
             chunks24: Chunks::default(),

@@ -3,7 +3,7 @@
 //! The paper's arrays for CPU and GPU are BCN (B16, C16 and N16 in one), BN24 (B24 and N24 in one), C24 and N32 (section
 //! 4.2). They are as wide there as its FIBs need: 16 bits an entry of BCN, one of them B16, which leaves 15 for a chunk's
 //! number and 8 for a next hop; a next hop of 0 in BN24 says "look in N32", so no prefix may be without a next hop there.
-//! What differs here:
+//! `layout=paper` has them so (file `layout`); there, a 0 in C24 or N32 is "no route". What differs in the default layout:
 //!
 //! - Words have 32 bits: next hops of 24 bits, and every table fits, 2^16 chunks of BN24 and more of N32 than there is memory.
 //! - BN24 holds C24 as well, as BCN holds C16: one word is next hop or chunk. So a lookup reads one array less, and a
@@ -21,11 +21,15 @@
 //!
 //! | file | what lives there |
 //! |---|---|
-//! | `model` | what the lookup kernel does, in plain Rust |
+//! | `model` | what the kernels do, in plain Rust |
+//! | `codes` | what stands for a next hop in the paper's layout |
+//! | `layout` | how the arrays lie in the device's words |
 //! | [`arrays`] | BCN, BN24 and N32, and routes drawn over them |
 //! | [`table`] | [`SailTable`]: the routes told, the words to write, head room, rebuild |
 
 pub mod arrays;
+mod codes;
+mod layout;
 pub mod model;
 pub mod table;
 #[cfg(test)]
@@ -33,5 +37,5 @@ mod tests;
 
 pub use table::{SailOptions, SailTable};
 
-/// Words of BCN.
-pub const BCN_WORDS: usize = 1 << 16;
+/// Entries of BCN.
+pub const BCN_UNITS: usize = 1 << 16;

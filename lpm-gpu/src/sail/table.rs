@@ -1,15 +1,16 @@
 //! SAIL_L's table on the host, and the words that the device has to write.
 
-use super::BCN_WORDS;
+use super::BCN_UNITS;
 use super::arrays::{SailArrays, WordPlace};
-use crate::direct::{
-    CHUNK_STEP, CHUNK_UNITS, Chunk, Chunks, Draw, PlainAnswers, Unit, check_words, parent, words_max,
-};
+use super::codes::CODE_MAX;
+use super::layout::{ChunkRoom, PaperParts, WordMap, chunks_max, words};
+use crate::direct::{CHUNK_STEP, Chunk, Chunks, Draw, PlainAnswers, Unit, check_words, parent, words_max};
+use crate::gamt::Layout;
 use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write, reverse};
-use fib::{Change, Details, EngineError, RibTable};
+use fib::{Change, Details, EngineError, NextHopId, RibTable};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 
 /// Chunks of head room at least, of each array.
@@ -26,11 +27,13 @@ pub struct SailOptions {
     pub table_bytes_max: u64,
     /// Chunks to keep free at a rebuild, in percent of those in use.
     pub headroom_percent: u32,
+    /// How the arrays lie in the device's words.
+    pub layout: Layout,
 }
 
 impl Default for SailOptions {
     fn default() -> Self {
-        Self { table_bytes_max: 4 << 30, headroom_percent: 25 }
+        Self { table_bytes_max: 4 << 30, headroom_percent: 25, layout: Layout::Flat }
     }
 }
 
@@ -62,6 +65,10 @@ pub struct SailTable {
     /// Chunks that the device's arrays have room for.
     capacity24: u64,
     capacity32: u64,
+    /// Of the paper's layout.
+    paper: Option<PaperParts>,
+    /// The image of the paper's layout, from when it is asked for to the next change.
+    packed: OnceCell<Vec<u32>>,
     /// Whether the device got an image with all that is dirty in it.
     imaged: Cell<bool>,
     /// Whether the changes of the last delta are made, and were not refused.
@@ -69,11 +76,9 @@ pub struct SailTable {
     given: SailWork,
 }
 
-/// Chunks of both arrays.
-#[derive(Clone, Copy)]
-struct ChunkRoom {
-    bn24: u64,
-    n32: u64,
+/// The entries of a chunk of BN24.
+fn entries(chunk: u32) -> impl Iterator<Item = WordPlace> {
+    (chunk * CHUNK_STEP..(chunk + 1) * CHUNK_STEP).map(WordPlace::Bn24)
 }
 
 impl SailTable {
@@ -87,13 +92,15 @@ impl SailTable {
             words_max: words_max(options.table_bytes_max),
             routes: 0,
             arrays: SailArrays::new(),
-            long16: vec![0; BCN_WORDS],
+            long16: vec![0; BCN_UNITS],
             extended16: 0,
             long24: FxHashMap::default(),
             dirty: Vec::new(),
             overflowed: false,
             capacity24: 0,
             capacity32: 0,
+            paper: (options.layout == Layout::Paper).then(PaperParts::new),
+            packed: OnceCell::new(),
             imaged: Cell::new(false),
             made: false,
             given: SailWork::default(),
@@ -117,21 +124,23 @@ impl SailTable {
     }
 
     fn check_room(&self, room: ChunkRoom) -> Result<(), EngineError> {
-        let words = BCN_WORDS as u64 + (room.bn24 + room.n32) * CHUNK_UNITS as u64;
-        check_words(words, self.words_max)
+        room.check(self.options.layout)?;
+        check_words(room.words(self.options.layout), self.words_max)
     }
 
     /// Head room for both arrays, shared out if memory is short.
     fn make_room(&mut self) {
         let used = self.used();
         let percent = u64::from(self.options.headroom_percent);
-        let fit = self.words_max.saturating_sub(BCN_WORDS as u64) / CHUNK_UNITS as u64;
-        let left = fit.saturating_sub(used.bn24 + used.n32);
-        let spare24 = (used.bn24 * percent / 100).max(CHUNKS_SPARE_MIN).min(BCN_WORDS as u64 - used.bn24);
-        let spare32 = (used.n32 * percent / 100).max(CHUNKS_SPARE_MIN);
-        let spare24 = if spare24 + spare32 > left { spare24.min(left / 2) } else { spare24 };
+        let [_, chunk24, chunk32] = words(self.options.layout).map(|words| words as u64);
+        let left = self.words_max.saturating_sub(used.words(self.options.layout));
+        let max = chunks_max(self.options.layout);
+        let spare = |used: u64, max: u64| (used * percent / 100).max(CHUNKS_SPARE_MIN).min(max - used);
+        let (spare24, spare32) = (spare(used.bn24, max.bn24), spare(used.n32, max.n32));
+        let is_short = spare24 * chunk24 + spare32 * chunk32 > left;
+        let spare24 = if is_short { spare24.min(left / 2 / chunk24) } else { spare24 };
         self.capacity24 = used.bn24 + spare24;
-        self.capacity32 = used.n32 + spare32.min(left - spare24);
+        self.capacity32 = used.n32 + spare32.min((left - spare24 * chunk24) / chunk32);
     }
 
     /// Chunks that the routes need.
@@ -167,7 +176,7 @@ impl SailTable {
     fn draw(&mut self, change: &Change<u32>, routes: &RibTable<u32>) {
         let Change { prefix, new, .. } = *change;
         let (len, address) = (prefix.len(), prefix.address());
-        let draw = if new.is_none() {
+        let mut draw = if new.is_none() {
             Draw::delete(len, parent(routes, prefix))
         } else if change.adds() {
             if len > 16 {
@@ -182,6 +191,10 @@ impl SailTable {
         } else {
             Draw::modify(len, new)
         };
+        if let Some(paper) = &self.paper {
+            let code = paper.codes.code(NextHopId::from_answer(draw.unit.value()));
+            draw.unit = Unit(code << 8 | draw.unit.depth());
+        }
         self.arrays.draw(prefix, draw, &mut self.dirty);
         if self.overflowed || self.dirty.len() > self.dirty_max() {
             self.overflowed = true;
@@ -219,6 +232,10 @@ impl SailTable {
         self.check_room(self.used())?;
         self.arrays.pack();
         self.make_room();
+        self.packed = OnceCell::new();
+        if let Some(paper) = &mut self.paper {
+            paper.restart(&self.arrays);
+        }
         self.dirty.clear();
         self.overflowed = false;
         self.imaged.set(false);
@@ -235,35 +252,35 @@ impl SailTable {
     /// Forgets what is dirty, if an image told the device of it.
     fn settle(&mut self) {
         if self.imaged.replace(false) {
+            let new = self.arrays.chunks24.adopt();
+            if let Some(paper) = &mut self.paper {
+                let new = new.into_iter().flat_map(entries);
+                for place in self.dirty.drain(..).chain(new) {
+                    paper.follow(place, &self.arrays);
+                }
+            }
             self.dirty.clear();
             self.overflowed = false;
-            self.arrays.chunks24.adopt();
             self.arrays.chunks32.adopt();
         }
     }
 
-    /// First words of BN24 and N32 on the device.
-    fn bases(&self) -> (usize, usize) {
-        let bn24 = usize::try_from(self.capacity24).unwrap_or(0).max(self.arrays.chunks24.high_water());
-        (BCN_WORDS, BCN_WORDS + bn24 * CHUNK_UNITS)
+    /// Where the arrays begin on the device.
+    fn map(&self) -> WordMap {
+        let room =
+            |capacity, chunks: &Chunks| usize::try_from(capacity).unwrap_or(0).max(chunks.high_water());
+        let SailArrays { chunks24, chunks32, .. } = &self.arrays;
+        WordMap::new(self.options.layout, room(self.capacity24, chunks24), room(self.capacity32, chunks32))
     }
 
-    fn write(&self, place: WordPlace) -> Write {
-        let (bn24, n32) = self.bases();
-        let at = match place {
-            WordPlace::Bcn(at) => at as usize,
-            WordPlace::Bn24(at) => bn24 + at as usize,
-            WordPlace::N32(at) => n32 + at as usize,
-        };
-        Write { at: u32::try_from(at).unwrap_or(u32::MAX), value: self.arrays.word(place) }
+    /// What its answers are resolved with, in the paper's layout.
+    #[cfg(test)]
+    pub(crate) fn codes(&self) -> Option<Arc<super::codes::CodeAnswers>> {
+        self.paper.as_ref().map(|paper| paper.codes.shared())
     }
 
-    /// Whether the word is one that lookups reach by now, and which leads to a chunk that they do not reach yet.
-    fn leads_to_new(&self, place: WordPlace) -> bool {
-        let Some(chunk) = Unit(self.arrays.word(place)).to_chunk() else { return false };
-        let chunks =
-            if matches!(place, WordPlace::Bcn(_)) { &self.arrays.chunks24 } else { &self.arrays.chunks32 };
-        chunks.state(chunk) == Chunk::New
+    fn c24(&self) -> &[u16] {
+        self.paper.as_ref().map_or(&[], |paper| paper.c24())
     }
 
     /// Whether lookups reach the chunk that the word lies in by now, and go on doing so.
@@ -288,14 +305,17 @@ impl HostTable<u32> for SailTable {
         let before = self.needed();
         changes.iter().for_each(|change| self.count(change));
         let needed = self.needed();
-        if needed.bn24 + needed.n32 > before.bn24 + before.n32
-            && let Err(error) = self.check_room(needed)
-        {
-            changes.iter().for_each(|change| self.count(&change.reversed()));
-            self.made = false;
-            return Err(error);
+        let grows = needed.bn24 > before.bn24 || needed.n32 > before.n32;
+        let mut fits = if grows { self.check_room(needed) } else { Ok(()) };
+        if let Some(paper) = &mut self.paper {
+            fits = fits.and_then(|()| paper.codes.count(changes));
         }
-        self.made = true;
+        self.made = fits.is_ok();
+        if fits.is_err() {
+            changes.iter().for_each(|change| self.count(&change.reversed()));
+            return fits.map(|()| Due::Steps);
+        }
+        self.packed = OnceCell::new();
         changes.iter().for_each(|change| self.draw(change, routes));
         self.fold(changes);
         let fits = |chunks: &Chunks, capacity| chunks.high_water() as u64 <= capacity;
@@ -319,76 +339,103 @@ impl HostTable<u32> for SailTable {
         self.build()
     }
 
-    /// Two steps at most: what no lookup can reach, the new chunks, beside the words that change from next hop to next
-    /// hop; then the words that lead to new chunks.
+    /// Three steps at most: what no lookup can reach, the new chunks, beside the entries that change from next hop to next
+    /// hop; in the paper's layout, C24; then the entries that have lookups read on.
     ///
-    /// All words get the value they have after the last change, so the first step and each single write move a key from
-    /// its old answer to its new one or not at all. A chunk that was unlinked keeps its words as they were.
+    /// All words get the value they have after the last change, so each single write moves a key from its old answer to its new
+    /// one or not at all. A chunk that was unlinked keeps its words as they were, and the entry of C24 that led there too: a lookup
+    /// that read the 0 in BN24 before finds the old chunk by it, or a newer answer.
     fn take_steps(&mut self, update: u64, _: &RibTable<u32>) -> Vec<Step> {
         self.settle();
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.sort_unstable();
         dirty.dedup();
         dirty.retain(|place| self.reached(*place));
-        let (pointers, plain): (Vec<WordPlace>, Vec<WordPlace>) =
-            dirty.iter().copied().partition(|place| self.leads_to_new(*place));
-        let mut first: Vec<Write> = plain.into_iter().map(|place| self.write(place)).collect();
-        let places = |chunk: u32| chunk * CHUNK_STEP..(chunk + 1) * CHUNK_STEP;
+        let map = self.map();
+        let [mut first, mut c24, mut last] = [const { Vec::new() }; 3];
+        for place in dirty.drain(..) {
+            let leads_on = map.leads_on(place, Unit(self.arrays.word(place)));
+            if leads_on { &mut last } else { &mut first }.push(map.word_of(place));
+            let paper = self.paper.as_mut();
+            c24.extend(
+                paper.and_then(|paper| paper.follow(place, &self.arrays)).map(|at| map.word_of_c24(at)),
+            );
+        }
+        self.dirty = dirty;
         for chunk in self.arrays.chunks24.publish(update) {
-            first.extend(places(chunk).map(|at| self.write(WordPlace::Bn24(at))));
+            if let Some(paper) = &mut self.paper {
+                entries(chunk).for_each(|place| _ = paper.follow(place, &self.arrays));
+            }
+            first.extend(map.chunk_words(WordPlace::Bn24(chunk * CHUNK_STEP)));
         }
         for chunk in self.arrays.chunks32.publish(update) {
-            first.extend(places(chunk).map(|at| self.write(WordPlace::N32(at))));
+            first.extend(map.chunk_words(WordPlace::N32(chunk * CHUNK_STEP)));
         }
-        let second: Vec<Write> = pointers.into_iter().map(|place| self.write(place)).collect();
-        dirty.clear();
-        self.dirty = dirty;
-        let steps: Vec<Step> =
-            [first, second].into_iter().filter(|writes| !writes.is_empty()).map(Step::Writes).collect();
-        for step in &steps {
-            if let Step::Writes(writes) = step {
-                self.given.writes += writes.len() as u64;
-            }
+        if let Some(paper) = &mut self.paper {
+            paper.codes.publish(update);
         }
+        // Several entries of a word change with it, in the last step of any.
+        [&mut first, &mut c24, &mut last].into_iter().for_each(|words| {
+            words.sort_unstable();
+            words.dedup();
+        });
+        first.retain(|at| last.binary_search(at).is_err());
+        let write = |at: usize| {
+            let value = map.value(at, &self.arrays, self.c24());
+            Write { at: u32::try_from(at).unwrap_or(u32::MAX), value }
+        };
+        let steps = [first, c24, last].map(|words| words.into_iter().map(write).collect::<Vec<_>>());
+        let steps: Vec<_> = steps.into_iter().filter(|writes| !writes.is_empty()).collect();
+        self.given.writes += steps.iter().map(|writes| writes.len() as u64).sum::<u64>();
         self.given.steps += steps.len() as u64;
-        steps
+        steps.into_iter().map(Step::Writes).collect()
     }
 
     fn reclaim(&mut self, update: u64) {
         self.arrays.chunks24.reclaim(update);
         self.arrays.chunks32.reclaim(update);
+        if let Some(paper) = &mut self.paper {
+            paper.codes.reclaim(update);
+        }
     }
 
     fn image(&self, _: &RibTable<u32>) -> Image<'_> {
-        let (bn24, n32) = self.bases();
-        let room32 = usize::try_from(self.capacity32).unwrap_or(0).max(self.arrays.chunks32.high_water());
+        let map = self.map();
         let word = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let mut header = [0; HEADER_WORDS];
-        header[0] = word(n32);
-        header[1] = word((n32 - bn24) / CHUNK_UNITS);
-        header[2] = word(room32);
-        let mut runs = Vec::new();
-        if self.routes != 0 {
-            runs.push((0, &self.arrays.bcn[..]));
-            runs.push((word(bn24), &self.arrays.bn24[..]));
-            runs.push((word(n32), &self.arrays.n32[..]));
-            runs.retain(|(_, words)| !words.is_empty());
-        }
+        [header[0], header[1]] = [map.n32, map.c24].map(word);
+        let mut runs = match self.options.layout {
+            _ if self.routes == 0 => Vec::new(),
+            Layout::Flat => {
+                let arrays = &self.arrays;
+                vec![(0, &arrays.bcn[..]), (word(map.bn24), &arrays.bn24), (word(map.n32), &arrays.n32)]
+            }
+            Layout::Paper => {
+                vec![(0, &self.packed.get_or_init(|| map.pack(&self.arrays, self.c24()))[..])]
+            }
+        };
+        runs.retain(|(_, words)| !words.is_empty());
         self.imaged.set(true);
-        Image { header, runs, words: n32 + room32 * CHUNK_UNITS }
+        Image { header, runs, words: map.words }
     }
 
     fn kernels(&self) -> KernelNames {
-        KernelNames {
-            module: "sail",
-            frozen: "sail_lookup_v4_frozen",
-            live: "sail_lookup_v4_live",
-            ops: None,
-        }
+        let (frozen, live) = match self.options.layout {
+            Layout::Flat => ("sail_lookup_v4_frozen", "sail_lookup_v4_live"),
+            Layout::Paper => ("sail_lookup_v4_paper_frozen", "sail_lookup_v4_paper_live"),
+        };
+        KernelNames { module: "sail", frozen, live, ops: None }
     }
 
     fn answers(&self) -> Arc<dyn Answers<u32>> {
-        Arc::new(PlainAnswers)
+        match &self.paper {
+            None => Arc::new(PlainAnswers),
+            Some(paper) => paper.codes.shared(),
+        }
+    }
+
+    fn next_hops_max(&self) -> u64 {
+        if self.paper.is_some() { CODE_MAX as u64 } else { NextHopId::MAX.get().into() }
     }
 
     fn routes(&self) -> u64 {
@@ -397,7 +444,9 @@ impl HostTable<u32> for SailTable {
 
     fn host_bytes(&self) -> u64 {
         let counts = 4 * self.long16.capacity() + 9 * self.long24.capacity();
-        self.arrays.bytes() + counts as u64
+        let packed = 4 * self.packed.get().map_or(0, Vec::capacity) + 2 * self.c24().len();
+        let codes = self.paper.as_ref().map_or(0, |paper| paper.codes.bytes());
+        self.arrays.bytes() + (counts + packed) as u64 + codes
     }
 
     fn details(&self) -> Details {

@@ -133,8 +133,12 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         self.unlinked = Some(Vec::new());
     }
 
-    /// A next hop: few bits or many.
+    /// A next hop: few bits or many, or one of a few where the table holds only a few.
     pub fn next_hop(&mut self) -> NextHopId {
+        let few = usize::try_from(self.table.next_hops_max() / 2).unwrap_or(usize::MAX);
+        if few < 1 << 16 {
+            return NextHopId::from_answer(1 + self.random.below(few) as u32);
+        }
         let bits = 1 + self.random.below(24);
         NextHopId::from_answer((self.random.u32() >> (32 - bits)).max(1))
     }
@@ -173,6 +177,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         let made = if self.detours { self.wander(&changes) } else { self.make(&changes) };
         match &made {
             Ok(()) => changes.iter().for_each(|change| self.oracle.set(change.prefix, change.new)),
+            Err(EngineError::Prefix { .. }) => {}
             Err(EngineError::Full { used, limit, .. }) => assert!(used > limit, "full at {used} of {limit}"),
             Err(error) => panic!("{error}"),
         }

@@ -4,6 +4,7 @@ use crate::host::HostTable;
 use crate::testing::{HostRig, real_routes};
 use fib::{NextHopId, Prefix4, Route};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 impl<T: HostTable<u32>> HostRig<u32, T> {
     fn below(&mut self, limit: u32) -> u32 {
@@ -11,11 +12,11 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
     }
 
     /// A delta of random changes to prefixes nested around few addresses: each prefix once.
-    fn draw(&mut self, changes: usize, len_min: u8) -> Vec<Route<u32>> {
+    fn draw(&mut self, changes: usize, lens: &RangeInclusive<u8>) -> Vec<Route<u32>> {
         let mut drawn = BTreeMap::new();
         while drawn.len() < changes {
             let near = 0x0a01_0000 | self.below(4) << 14 | [0x0, 0x100, 0x200, 0x3f00][self.random.below(4)];
-            let len = len_min + u8::try_from(self.below(33 - u32::from(len_min))).unwrap();
+            let len = self.random.between(*lens.start(), *lens.end());
             let prefix = Prefix4::truncating(near | self.below(256), len);
             let withdraw = self.below(100) < 45;
             let id = self.next_hop();
@@ -75,18 +76,23 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
         self.check_all();
     }
 
-    /// A full table, and the real stream on top of it.
+    /// A full table, and the real stream on top of it, with as many next hops as the table holds.
     pub(crate) fn real_table_and_stream(mut self) {
-        let Some((routes, updates)) = real_routes() else { return };
+        let Some((mut routes, mut updates)) = real_routes() else { return };
+        let most = u32::try_from(self.table.next_hops_max()).unwrap();
+        for Route { next_hop, .. } in routes.v4.iter_mut().chain(&mut updates.v4) {
+            *next_hop =
+                NextHopId::from_answer(next_hop.get() - next_hop.get().saturating_sub(1) / most * most);
+        }
         self.follow(&routes.v4, &updates.v4[..28_000.min(updates.v4.len())], 7);
         self.withdraw_all();
     }
 
     /// Random deltas, some taken back, some large, all checked.
-    pub(crate) fn churn(&mut self, deltas: u32, len_min: u8) {
+    pub(crate) fn churn(&mut self, deltas: u32, lens: &RangeInclusive<u8>) {
         for n in 0..deltas {
             let changes = [1, 1, 1, 2, 3, 5, 9, 40][self.random.below(8)];
-            let delta = self.draw(changes, len_min);
+            let delta = self.draw(changes, lens);
             if self.below(6) == 0 {
                 self.apply_and_take_back(&delta);
             } else {

@@ -11,6 +11,7 @@
 
 use crate::gale::model::{self, OpMemory};
 use crate::gale::{GaleOptions, GaleTable};
+use crate::gamt::Layout;
 use crate::host::{Due, HostTable, Step};
 use crate::sail::{SailOptions, SailTable};
 use crate::testing::{LoadedTable, high_bits};
@@ -221,9 +222,13 @@ fn plain(raw: u32, _: u32, _: &mut Steps<'_>) -> Result<NextHopId, Stopped> {
     Ok(NextHopId::from_answer(raw))
 }
 
-fn sail(wrong: Wrong) -> StoreRig<u32, SailTable> {
-    let options = SailOptions { headroom_percent: 0, ..SailOptions::default() };
-    StoreRig::new(SailTable::new(options).unwrap(), wrong, plain)
+fn sail(wrong: Wrong, layout: Layout) -> StoreRig<u32, SailTable> {
+    let table =
+        SailTable::new(SailOptions { headroom_percent: 0, layout, ..SailOptions::default() }).unwrap();
+    match table.codes() {
+        None => StoreRig::new(table, wrong, plain),
+        Some(codes) => StoreRig::new(table, wrong, move |raw, _, steps| codes.get(raw, steps)),
+    }
 }
 
 #[test]
@@ -235,18 +240,32 @@ fn gale_sequences() {
 
 #[test]
 fn sail_sequences() {
-    let (stores, _) = sail(Wrong::Nothing).run(600, &[12..=32, 15..=26, 23..=32]);
-    assert!(stores > 100_000);
+    for (layout, least) in [(Layout::Flat, 100_000), (Layout::Paper, 30_000)] {
+        let (stores, _) = sail(Wrong::Nothing, layout).run(600, &[12..=32, 15..=26, 23..=32]);
+        assert!(stores > least, "{layout:?}: {stores}");
+    }
 }
 
 #[test]
 #[should_panic(expected = "were right since the lookup began")]
 fn sail_pointers_before_chunks_are_found() {
-    sail(Wrong::Backwards).run(600, &[12..=32]);
+    sail(Wrong::Backwards, Layout::Flat).run(600, &[12..=32]);
 }
 
 #[test]
 #[should_panic(expected = "were right since the lookup began")]
 fn sail_chunks_used_again_too_early_are_found() {
-    sail(Wrong::NoGrace).run(600, &[23..=32]);
+    sail(Wrong::NoGrace, Layout::Flat).run(600, &[23..=32]);
+}
+
+#[test]
+#[should_panic(expected = "were right since the lookup began")]
+fn sail_bn24_before_c24_is_found() {
+    sail(Wrong::Backwards, Layout::Paper).run(600, &[23..=32]);
+}
+
+#[test]
+#[should_panic(expected = "were right since the lookup began")]
+fn sail_packed_chunks_used_again_too_early_are_found() {
+    sail(Wrong::NoGrace, Layout::Paper).run(600, &[23..=32]);
 }

@@ -7,8 +7,11 @@ use lpm_gpu::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY};
 use lpm_gpu::direct::{CHUNK_UNITS, Unit};
 use lpm_gpu::gale::DIRECT_UNITS;
 use lpm_gpu::gale::model::GaleModel;
+use lpm_gpu::gamt::Layout;
 use lpm_gpu::host::{HEADER_WORDS, Image, PrefixOp};
-use lpm_gpu::sail::BCN_WORDS;
+use lpm_gpu::sail::BCN_UNITS;
+use lpm_gpu::sail::model::search_by;
+use std::convert::Infallible;
 
 /// The number of chunks in these tables.
 const CHUNKS: u32 = 40;
@@ -48,10 +51,33 @@ fn gale_reads_a_word_or_two() {
     });
 }
 
+/// Chunk bits here and there, which are not looked at.
+#[test]
+fn gale_of_one_stage_reads_a_word_and_tests_nothing() {
+    let Some(mut rig) = KernelRig::new(14) else { return };
+    let mut words = vec![0_u32; DIRECT_UNITS];
+    let slots: Vec<usize> = (0..2000).map(|_| below(&mut rig.random, 1 << 24) as usize).collect();
+    slots.iter().for_each(|slot| words[*slot] = rig.random.u32());
+    let (there, header) = (rig.upload(&words), rig.upload(&[0_u32; HEADER_WORDS]));
+    let key = |random: &mut Seeded, at: usize| match slots.get(at / 2 * 7 % 2000) {
+        Some(&slot) if at.is_multiple_of(2) => u32::try_from(slot << 8).unwrap() | below(random, 256),
+        _ => random.u32(),
+    };
+    rig.compare(("gale", "gale_lookup_v4_direct"), (&there, &header), &sizes(), key, |key| {
+        words[(key >> 8) as usize] >> 8
+    });
+    // GAMT, section 4.1: "one lookup requires only one global memory access".
+    let keys: Vec<u32> = (0..1000).map(|at| key(&mut rig.random, at)).collect();
+    for entry in ["gale_lookup_v4_direct_frozen", "gale_lookup_v4_direct_live"] {
+        let loads = rig.table_loads(("gale", entry), (&there, &header), &keys, 0);
+        assert!(loads.is_none_or(|loads| loads == 1000), "{loads:?}");
+    }
+}
+
 #[test]
 fn sail_reads_three_words_at_most() {
     let Some(mut rig) = KernelRig::new(12) else { return };
-    let n32 = BCN_WORDS + CHUNKS as usize * CHUNK_UNITS;
+    let n32 = BCN_UNITS + CHUNKS as usize * CHUNK_UNITS;
     let mut words = vec![0_u32; n32 + CHUNKS as usize * CHUNK_UNITS];
     for (at, word) in words.iter_mut().enumerate() {
         let chunk = at < n32 && rig.random.u32().is_multiple_of(4);
@@ -71,7 +97,7 @@ fn sail_reads_three_words_at_most() {
         |key| {
             let mut unit = Unit(words[(key >> 16) as usize]);
             if unit.to_chunk().is_some() {
-                unit = chunk(BCN_WORDS, unit, key >> 8 & 0xff);
+                unit = chunk(BCN_UNITS, unit, key >> 8 & 0xff);
                 if unit.to_chunk().is_some() {
                     unit = chunk(n32, unit, key & 0xff);
                 }
@@ -79,6 +105,56 @@ fn sail_reads_three_words_at_most() {
             unit.value()
         },
     );
+}
+
+/// Entries of 16 and 8 bits, in arrays of any content: chunks that exist, codes, and no route.
+#[test]
+fn sail_in_the_paper_s_layout_reads_four_entries_at_most() {
+    let Some(mut rig) = KernelRig::new(15) else { return };
+    let bytes = CHUNK_UNITS * CHUNKS as usize;
+    let (bcn, c24) = (BCN_UNITS / 2, BCN_UNITS / 2 + bytes / 4);
+    let n32 = c24 + bytes / 2;
+    let half = |random: &mut Seeded, b16: u32| match below(random, 4) {
+        0 => below(random, CHUNKS + 1),
+        _ => b16 | below(random, 256),
+    };
+    let byte = |random: &mut Seeded| if random.u32().is_multiple_of(3) { 0 } else { below(random, 256) };
+    let mut words = Vec::with_capacity(n32 + bytes / 4);
+    for at in 0..n32 + bytes / 4 {
+        words.push(match at {
+            _ if at < bcn => half(&mut rig.random, 0x8000) | half(&mut rig.random, 0x8000) << 16,
+            _ if (c24..n32).contains(&at) => {
+                below(&mut rig.random, CHUNKS + 1) | below(&mut rig.random, CHUNKS + 1) << 16
+            }
+            _ => (0..4).fold(0, |word, _| word << 8 | byte(&mut rig.random)),
+        });
+    }
+    let mut header = [0; HEADER_WORDS];
+    [header[0], header[1]] = [n32, c24].map(|at| u32::try_from(at).unwrap());
+    let (there, header_there) = (rig.upload(&words), rig.upload(&header));
+    rig.compare(
+        ("sail", "sail_lookup_v4_paper"),
+        (&there, &header_there),
+        &sizes(),
+        |random, _| random.u32(),
+        |key| {
+            let Ok(code) = search_by::<Infallible>(&header, Layout::Paper, key, |at| Ok(words[at]));
+            code
+        },
+    );
+    // As many words as the model loads.
+    let keys: Vec<u32> = (0..1000).map(|_| rig.random.u32()).collect();
+    let mut wanted = 0;
+    for key in &keys {
+        let Ok(_) = search_by::<Infallible>(&header, Layout::Paper, *key, |at| {
+            wanted += 1;
+            Ok(words[at])
+        });
+    }
+    assert!(wanted > 1200, "{wanted}");
+    let (entry, table) = ("sail_lookup_v4_paper_live", (&there, &header_there));
+    let loads = rig.table_loads(("sail", entry), table, &keys, 2);
+    assert!(loads.is_none_or(|loads| loads == wanted), "{loads:?}, {wanted}");
 }
 
 /// Runs operations of all kinds and lengths, in one launch after another. The words must equal those of the model,

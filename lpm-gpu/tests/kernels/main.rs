@@ -103,6 +103,21 @@ impl KernelRig {
         answers.to_vec()
     }
 
+    /// Words of the table that a lookup kernel reads for `keys`, which it reads, too, beside so many of the header a thread; `None` on a
+    /// real device.
+    fn table_loads(
+        &mut self,
+        (module, entry): (&str, &str),
+        table: (&DeviceWords, &DeviceWords),
+        keys: &[u32],
+        header_words: usize,
+    ) -> Option<u64> {
+        let mock = testing::driver()?.mock()?;
+        let (kernel, shape, before) = (self.kernel(module, entry), Shape::new(1, 32), mock.words_read());
+        self.lookup(&kernel, shape, table, keys, (0, 0));
+        Some(mock.words_read() - before - (keys.len() + 32 * header_words) as u64)
+    }
+
     /// Compares the frozen and the live kernel `entry` with `model`, in batches of so many keys with such offsets.
     fn compare<K: Plain + Default + LowerHex>(
         &mut self,

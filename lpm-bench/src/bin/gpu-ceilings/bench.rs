@@ -76,8 +76,24 @@ const KERNELS: [(&str, &[&str]); 4] = [
             "gamt_persistent_v6_flat",
         ],
     ),
-    ("gale", &["gale_lookup_v4_frozen", "gale_lookup_v4_live"]),
-    ("sail", &["sail_lookup_v4_frozen", "sail_lookup_v4_live"]),
+    (
+        "gale",
+        &[
+            "gale_lookup_v4_frozen",
+            "gale_lookup_v4_live",
+            "gale_lookup_v4_direct_frozen",
+            "gale_lookup_v4_direct_live",
+        ],
+    ),
+    (
+        "sail",
+        &[
+            "sail_lookup_v4_frozen",
+            "sail_lookup_v4_live",
+            "sail_lookup_v4_paper_frozen",
+            "sail_lookup_v4_paper_live",
+        ],
+    ),
     ("ceilings", &["gather_4_frozen", "gather_16_frozen", "chase"]),
 ];
 

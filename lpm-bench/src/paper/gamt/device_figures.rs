@@ -13,7 +13,7 @@ use crate::table::Fed;
 use crate::updates::Player;
 use crate::wanted::ENGINES;
 use fib::traffic::Traffic;
-use fib::{EngineReader, Family, Isa};
+use fib::{EngineError, EngineReader, Family, Isa};
 use lpm_bench::stats::{Spread, median};
 use lpm_gpu::gamt::strides::{Census, StridePlan};
 use serde_json::{Value, json};
@@ -40,24 +40,39 @@ struct FigureEngine {
     name: &'static str,
     /// Of an engine on the CPU; `None` is an engine on a device.
     isa: Option<Isa>,
+    /// Its form, of an engine that has several.
+    form: Option<(&'static str, &'static str)>,
 }
 
 const fn on_device(engine: &'static str, family: Family, name: &'static str) -> FigureEngine {
-    FigureEngine { engine, family, name, isa: None }
+    FigureEngine { engine, family, name, isa: None, form: None }
 }
 
 const GAMT: FigureEngine = on_device("gamt", Family::V4, "GAMT, IPv4");
 const GAMT6: FigureEngine = on_device("gamt", Family::V6, "GAMT, IPv6");
+const GAMT_PAPER: FigureEngine =
+    FigureEngine { name: "GAMT, IPv4, paper's layout", form: Some(("layout", "paper")), ..GAMT };
 const GALE: FigureEngine = on_device("gale", Family::V4, "GALE");
+/// The poster's: one load a lookup, with the routes up to /24.
+const GALE_PAPER: FigureEngine =
+    FigureEngine { name: "GALE, one stage, up to /24", form: Some(("stages", "1")), ..GALE };
 const SAIL: FigureEngine = on_device("sail-gpu", Family::V4, "SAIL_L");
+const SAIL_PAPER: FigureEngine =
+    FigureEngine { name: "SAIL_L, paper's layout", form: Some(("layout", "paper")), ..SAIL };
+/// On the CPU, where a batch is divided among the bench's threads.
+const SAIL_CPU: FigureEngine =
+    FigureEngine { engine: "sail-l", name: "SAIL_L, CPU", isa: Some(Isa::Scalar), ..SAIL };
 /// MAMT as in the paper: scalar code, a batch divided among a thread for each CPU (section 5.1.2).
-const MAMT: FigureEngine =
-    FigureEngine { engine: "mamt", family: Family::V4, name: "MAMT", isa: Some(Isa::Scalar) };
+const MAMT: FigureEngine = FigureEngine { engine: "mamt", name: "MAMT", isa: Some(Isa::Scalar), ..SAIL };
 const MAMT6: FigureEngine = FigureEngine { family: Family::V6, name: "MAMT, IPv6", ..MAMT };
 /// The same on vectors.
 const MAMT_VECTORS: FigureEngine = FigureEngine { name: "MAMT, avx512f", isa: Some(Isa::Avx512f), ..MAMT };
 const MAMT6_VECTORS: FigureEngine =
     FigureEngine { family: Family::V6, name: "MAMT, IPv6, avx512f", ..MAMT_VECTORS };
+
+/// GAMT and GALE as in their papers, whose numbers come first, and as they are here.
+const FORMS: [(&str, FigureEngine, FigureEngine); 2] =
+    [("", GAMT_PAPER, GALE_PAPER), ("as here", GAMT, GALE)];
 
 /// A parameter of an engine.
 type Parameter = (&'static str, String);
@@ -71,20 +86,32 @@ impl FigureEngine {
         }
     }
 
-    /// The levels that the paper found best: six for IPv4, twenty for IPv6.
-    fn levels(self) -> Vec<Parameter> {
-        match (self.engine, self.family) {
-            ("gamt" | "mamt", Family::V4) => vec![("levels", "6".into())],
-            ("gamt" | "mamt", Family::V6) => vec![("levels6", "20".into())],
-            _ => Vec::new(),
-        }
+    /// Its form, and the levels that the paper found best: six for IPv4, twenty for IPv6.
+    fn parameters(self) -> Vec<Parameter> {
+        let levels = match (self.engine, self.family) {
+            ("gamt" | "mamt", Family::V4) => Some(("levels", "6")),
+            ("gamt" | "mamt", Family::V6) => Some(("levels6", "20")),
+            _ => None,
+        };
+        self.form.into_iter().chain(levels).map(|(name, value)| (name, value.to_owned())).collect()
+    }
+
+    /// The part of `set` that it takes, unless it takes all.
+    fn part_of(self, set: &DataSet) -> Option<DataSet> {
+        (self.name == GALE_PAPER.name).then(|| set.up_to_24())
+    }
+
+    /// What counts as the next hop of its updates.
+    fn hops(self) -> Hops {
+        // Origins and peers together are more than the paper's entries of 8 bits name.
+        if self.name == SAIL_PAPER.name { Hops::Origin } else { Hops::Peer }
     }
 }
 
 /// Those of `all` that this host can run. Without a device, `figure` says what is missing.
 fn subjects(bench: &Bench<'_>, figure: &mut Figure, all: &[FigureEngine]) -> Vec<FigureEngine> {
     if let Err(reason) = &bench.device {
-        figure.skipped = Some(format!("all lines but MAMT's take a GPU: {reason}"));
+        figure.skipped = Some(format!("all lines but those of engines on the CPU take a GPU: {reason}"));
     }
     let is_here = |one: &FigureEngine| one.isa.map_or(bench.device.is_ok(), Isa::is_available);
     all.iter().copied().filter(is_here).collect()
@@ -99,13 +126,31 @@ fn ready(
     parameters: &[Parameter],
 ) -> Result<Fed, Fault> {
     let mut parameters = parameters.to_vec();
-    if subject.isa.is_some() {
+    if subject.engine == MAMT.engine {
         parameters.push(("threads", bench.host.cpus.to_string()));
     }
+    let part = subject.part_of(set);
+    let tables = &part.as_ref().unwrap_or(set).tables;
     let engine = bench.engine(subject.engine, subject.isa, &parameters)?;
-    let fed = Fed::filled(engine, &set.tables.told_of(subject.family))?;
-    figure.check(&bench.sample_of(&set.tables, subject.family)?, &mut *fed.looker(CHECKED)?)?;
+    let fed = Fed::filled(engine, &tables.told_of(subject.family))?;
+    figure.check(&bench.sample_of(tables, subject.family)?, &mut *fed.looker(CHECKED)?)?;
     Ok(fed)
+}
+
+/// As [`ready`], with the subject's own parameters. A table that its form cannot hold is a row of the figure, and no line.
+fn ready_unless_refused(
+    bench: &Bench<'_>,
+    figure: &mut Figure,
+    set: &DataSet,
+    subject: FigureEngine,
+) -> Result<Option<Fed>, Fault> {
+    match ready(bench, figure, set, subject, &subject.parameters()) {
+        Err(Fault::Engine { source: source @ EngineError::Full { .. }, .. }) if subject.form.is_some() => {
+            figure.rows.push(json!({"data": set.name, "line": subject.name, "refused": source.to_string()}));
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
 }
 
 /// Batches in flight: as many as wanted, or fewer if their keys exceed [`KEYS_IN_FLIGHT_MAX`], but at least 2.
@@ -151,8 +196,12 @@ fn measure(
     (batch, slots): (usize, u16),
     threads: Option<usize>,
 ) -> Result<DrivenRounds, Fault> {
-    // An engine on the CPU has threads of its own, and a batch is over when its call returns.
-    let (slots, threads) = if ENGINES.is_device(&fed.engine) { (slots, threads) } else { (1, Some(1)) };
+    // Of an engine on the CPU a batch is over when its call returns, and MAMT has threads of its own.
+    let (slots, threads) = match fed.engine.as_str() {
+        engine if ENGINES.is_device(engine) => (slots, threads),
+        "mamt" => (1, Some(1)),
+        _ => (1, None),
+    };
     let mut way = Way::new(bench, fed, (batch.min(bench.args.keys()), slots), threads)?;
     let round = |round| {
         let load = way.load(bench, keys.of_round(round));
@@ -164,14 +213,15 @@ fn measure(
 /// The fields of a row that every measurement has.
 fn row(set: &DataSet, subject: FigureEngine, batch: usize, driven: &DrivenRounds) -> Value {
     let own = json!({
-        "data": set.name, "engine": subject.engine, "family": subject.family.to_string(), "batch": batch,
+        "data": set.name, "engine": subject.engine, "line": subject.name, "family": subject.family.to_string(), "batch": batch,
         "isa": subject.isa.map(|isa| isa.to_string()),
     });
     with(own, json!(driven))
 }
 
 /// The lines of figures 9 and 10.
-const ALL: [FigureEngine; 6] = [GAMT, GALE, SAIL, MAMT, MAMT_VECTORS, GAMT6];
+const ALL: [FigureEngine; 10] =
+    [GAMT, GAMT_PAPER, GALE, GALE_PAPER, SAIL, SAIL_PAPER, SAIL_CPU, MAMT, MAMT_VECTORS, GAMT6];
 
 /// Figure 9: lookup speed by batch size, on random traffic.
 pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
@@ -182,7 +232,7 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
         (0..=25).map(|log2| 1 << log2).filter(|size| *size <= bench.args.keys()).collect();
     for subject in subjects(bench, &mut figure, &ALL) {
         let Some(set) = bench.main_set(subject.family) else { continue };
-        let fed = ready(bench, &mut figure, set, subject, &subject.levels())?;
+        let Some(fed) = ready_unless_refused(bench, &mut figure, set, subject)? else { continue };
         let keys = bench.stream(set, subject.family, &Traffic::Random)?;
         for size in bench.some(&sizes) {
             let slots = in_flight(size, 8);
@@ -197,9 +247,11 @@ pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
     figure.ours_of("MAMT, at most", "avx512f", panel.most(MAMT_VECTORS.name));
     figure.ours("GAMT, IPv4, exceeded", panel.most(GAMT.name));
     figure.ours("GAMT, IPv6, exceeded", panel.most(GAMT6.name));
-    let largest = |other: FigureEngine| panel.ratios(GAMT.name, other.name).last().copied();
-    figure.ours("GAMT over GALE, random traffic, large batches", largest(GALE));
-    figure.ours("GAMT over MAMT, random traffic, large batches", largest(MAMT));
+    let largest = |one: FigureEngine, other: FigureEngine| panel.ratios(one.name, other.name).last().copied();
+    for (of, gamt, gale) in FORMS {
+        figure.ours_of("GAMT over GALE, random traffic, large batches", of, largest(gamt, gale));
+    }
+    figure.ours("GAMT over MAMT, random traffic, large batches", largest(GAMT, MAMT));
     let points = panel.line(GAMT.name).map_or(&[][..], |line| &line.points);
     let is_slower = |point: &Point| panel.at(MAMT.name, point.x).is_some_and(|mamt| mamt > point.y.median);
     let slower = points.iter().rposition(is_slower);
@@ -229,7 +281,7 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
             if set.tables.routes(subject.family) == 0 {
                 continue;
             }
-            let fed = ready(bench, &mut figure, set, subject, &subject.levels())?;
+            let Some(fed) = ready_unless_refused(bench, &mut figure, set, subject)? else { continue };
             for traffic in [Traffic::Random, Traffic::Table, bench.trace()] {
                 let keys = bench.stream(set, subject.family, &traffic)?;
                 let shape = (BATCH, in_flight(BATCH, IN_FLIGHT));
@@ -242,16 +294,19 @@ pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
     }
     let name = |subject: FigureEngine, traffic: &Traffic| format!("{}, {traffic}", subject.name);
     let both = [Traffic::Random, Traffic::Table];
-    let over = both.each_ref().map(|traffic| panel.ratios(&name(GAMT, traffic), &name(GALE, traffic)));
-    for (traffic, ratios) in both.iter().zip(&over) {
-        figure.ours(&format!("GAMT over GALE, {traffic} traffic, at most"), most(ratios));
-    }
-    figure.ours("GAMT over GALE, each table and traffic, always better", least(&over.concat()));
-    for (words, subject) in [("GAMT", GAMT), ("GALE", GALE)] {
-        let kept = panel.ratios(&name(subject, &both[0]), &name(subject, &both[1]));
-        let lost = (!kept.is_empty()).then(|| 100.0 * (1.0 - median(&kept)));
-        let words = format!("{words}, lost from table to random traffic");
-        figure.ours(&if subject.engine == "gale" { format!("{words} (almost)") } else { words }, lost);
+    for (of, gamt, gale) in FORMS {
+        let over = both.each_ref().map(|traffic| panel.ratios(&name(gamt, traffic), &name(gale, traffic)));
+        for (traffic, ratios) in both.iter().zip(&over) {
+            figure.ours_of(&format!("GAMT over GALE, {traffic} traffic, at most"), of, most(ratios));
+        }
+        figure.ours_of("GAMT over GALE, each table and traffic, always better", of, least(&over.concat()));
+        for (words, subject) in [
+            ("GAMT, lost from table to random traffic", gamt),
+            ("GALE, lost from table to random traffic (almost)", gale),
+        ] {
+            let kept = panel.ratios(&name(subject, &both[0]), &name(subject, &both[1]));
+            figure.ours_of(words, of, (!kept.is_empty()).then(|| 100.0 * (1.0 - median(&kept))));
+        }
     }
     figure.panels.push(panel);
     Ok(figure)
@@ -395,7 +450,7 @@ pub(super) fn figure_12(bench: &Bench<'_>) -> Result<Figure, Fault> {
     for (streams, speeds) in (1_u16..).zip(&mut by_streams) {
         for blocks in bench.some(&[16, 32, 48, 64]) {
             for threads in bench.some(&[128, 256, 512, 1024]) {
-                let mut parameters = GAMT.levels();
+                let mut parameters = GAMT.parameters();
                 parameters.extend([("streams", streams.to_string()), ("blocks", blocks.to_string())]);
                 parameters.push(("threads", threads.to_string()));
                 let fed = ready(bench, &mut figure, set, GAMT, &parameters)?;
@@ -442,9 +497,11 @@ fn under_updates(
     let mut panel = Panel::new("million lookups a second");
     for subject in subjects {
         let Some(set) = bench.main_set(subject.family) else { continue };
-        let mut fed = ready(bench, figure, set, *subject, &subject.levels())?;
+        let Some(mut fed) = ready_unless_refused(bench, figure, set, *subject)? else { continue };
         let keys = bench.stream(set, subject.family, &Traffic::Random)?;
-        let deltas = set.deltas(subject.family, Some(UPDATES_A_DELTA), Hops::Peer, Start::Table);
+        let part = subject.part_of(set);
+        let told = part.as_ref().unwrap_or(set);
+        let deltas = told.deltas(subject.family, Some(UPDATES_A_DELTA), subject.hops(), Start::Table);
         let mut round = Player::new(&deltas);
         let batch = BATCH.min(bench.args.keys());
         let mut way = Way::new(bench, &fed, (batch, in_flight(batch, IN_FLIGHT)), None)?;
@@ -473,26 +530,31 @@ fn lost(panel: &Panel, subject: FigureEngine, rate: f64) -> Option<f64> {
 /// Figure 16: lookup speed under frequent updates.
 pub(super) fn figure_16(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup speed under frequent updates", "updates a second");
+    let all_lines = [GAMT, GAMT_PAPER, GALE, GALE_PAPER, SAIL, SAIL_PAPER, GAMT6];
     let all = [0.0, 1e4, 2e4, 3e4, 4e4, 5e4, 6e4, 7e4, 1e5];
     let rates = if bench.args.quick { vec![0.0, 1e4, 7e4, 1e5] } else { all.to_vec() };
-    let panel = under_updates(bench, &mut figure, &[GAMT, GALE, SAIL, GAMT6], &rates)?;
-    figure.ours("GAMT, IPv4, lost at 70,000 a second", lost(&panel, GAMT, 7e4));
+    let panel = under_updates(bench, &mut figure, &all_lines, &rates)?;
+    for (of, gamt, gale) in FORMS {
+        figure.ours_of("GAMT, IPv4, lost at 70,000 a second", of, lost(&panel, gamt, 7e4));
+        figure.ours_of("GALE, lost at 70,000 a second, more than", of, lost(&panel, gale, 7e4));
+    }
     figure.ours("GAMT, IPv6, lost at 70,000 a second", lost(&panel, GAMT6, 7e4));
-    figure.ours("GALE, lost at 70,000 a second, more than", lost(&panel, GALE, 7e4));
     figure.ours("GAMT, IPv4, at 70,000 a second", panel.at(GAMT.name, 7e4));
     for subject in [GAMT, GAMT6] {
         let words = format!("{}, at 70,000 a second, batch of 16 Mi", subject.name);
         figure.ours(&words, panel.at(subject.name, 7e4));
     }
     figure.panels.push(panel);
-    figure.note = "Where a rate is not reached, updates_per_s of the row tells.".into();
+    figure.note = "Where a rate is not reached, updates_per_s of the row tells. Updates are by peer; those of SAIL_L in the paper's \
+                   layout are by origin, which its next hops of 8 bits can name."
+        .into();
     Ok(figure)
 }
 
 /// Figure 17: lookup speed on other devices. One run has one device, which is measured without and with updates.
 pub(super) fn figure_17(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup speed on other GPUs", "updates a second");
-    let panel = under_updates(bench, &mut figure, &[GAMT, GALE], &[0.0, 7e4])?;
+    let panel = under_updates(bench, &mut figure, &[GAMT, GAMT_PAPER, GALE, GALE_PAPER], &[0.0, 7e4])?;
     figure.panels.push(panel);
     figure.note = "The device is the one named in this file; files of several hosts are the figure.".into();
     Ok(figure)
@@ -505,11 +567,12 @@ pub(super) fn figure_18(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let (mut speed, mut latency) =
         (Panel::new("million lookups a second"), Panel::new("mean latency, microseconds"));
     let all = [1_u16, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24];
-    for subject in [GAMT, GALE, GAMT6] {
+    let papers = [GAMT_PAPER, GALE_PAPER].into_iter().filter(|_| !bench.args.quick);
+    for subject in [GAMT, GALE, GAMT6].into_iter().chain(papers) {
         let Some(set) = bench.main_set(subject.family) else { continue };
         let keys = bench.stream(set, subject.family, &Traffic::Random)?;
         for streams in bench.some(&all) {
-            let mut parameters = subject.levels();
+            let mut parameters = subject.parameters();
             // The paper's blocks and threads; the stream's number divides the requests.
             let shape =
                 [("streams", streams.to_string()), ("blocks", "64".into()), ("threads", "1024".into())];

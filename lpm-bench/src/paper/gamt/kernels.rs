@@ -27,8 +27,11 @@ pub(super) const LIMIT: Duration = Duration::from_secs(30);
 const KEYS: usize = 4 << 20;
 /// Launches that are timed, each with other keys if there are enough.
 const LAUNCHES: usize = 11;
-/// Threads per block, and blocks per multiprocessor, as in the engines' launches.
-const SHAPE: (u32, u32) = (256, 8);
+/// Threads of a block in the engines' launches, and of all blocks of a multiprocessor.
+const THREADS: u32 = 256;
+const THREADS_A_MULTIPROCESSOR: u32 = 2048;
+/// Threads of a block, for the figure that varies them: as many as the paper tried (section 5.1.3).
+const BLOCKS: [u32; 4] = [128, 256, 512, 1024];
 
 /// Targets of the kernels on an H200, billions of lookups a second: required, and stretch.
 const TARGETS: [(&str, Family, f64, f64); 4] = [
@@ -99,7 +102,7 @@ impl Launcher {
     ) -> Result<Timed, Fault> {
         let options = GamtOptions { levels: Some(levels), ..GamtOptions::default() };
         let on = self.gamt_of(options, &set.start(family, Hops::Origin, Start::Table), family)?;
-        self.time(&on, true, keys).map_err(fault)
+        self.time(&on, true, keys, THREADS).map_err(fault)
     }
 
     pub(super) fn gamt_of(
@@ -150,8 +153,8 @@ impl Launcher {
         Ok(buffer)
     }
 
-    /// Times several launches of the lookup kernel, after one to warm up.
-    fn time(&mut self, on: &OnDevice, live: bool, keys: &KeySet) -> Result<Timed, GpuError> {
+    /// Times several launches of the lookup kernel with blocks of so many threads, after one to warm up.
+    fn time(&mut self, on: &OnDevice, live: bool, keys: &KeySet, threads: u32) -> Result<Timed, GpuError> {
         let entry = if live { on.names.live } else { on.names.frozen };
         let kernel = Module::new(&self.device, on.names.module)?.kernel(entry)?;
         let all = match keys.keys(0..keys.len()) {
@@ -162,9 +165,12 @@ impl Launcher {
         let raw = DeviceWords::new(&self.device, count)?;
         // Batches begin at multiples of 16 bytes, for 16-byte loads.
         let places = (keys.len() / count.max(1)).max(1);
+        let blocks = self.device.facts().multiprocessors.max(1) * THREADS_A_MULTIPROCESSOR / threads;
+        let shape = Shape::new(blocks, threads);
         let mut glps = Vec::new();
         for launch in 0..=LAUNCHES {
-            let us = self.launch(&kernel, on, (&all, launch % places * (count & !3)), &raw, count)?;
+            let keys = (&all, launch % places * (count & !3));
+            let us = self.launch((&kernel, shape), on, keys, &raw, count)?;
             if launch > 0 {
                 glps.push(count as f64 / us / 1e3);
             }
@@ -174,14 +180,13 @@ impl Launcher {
 
     fn launch(
         &mut self,
-        kernel: &Kernel,
+        (kernel, shape): (&Kernel, Shape),
         on: &OnDevice,
         (keys, at): (&DeviceKeys, usize),
         raw: &DeviceWords,
         count: usize,
     ) -> Result<f64, GpuError> {
         let (mut start, mut end) = (self.stream.event(true)?, self.stream.event(true)?);
-        let shape = Shape::new(self.device.facts().multiprocessors.max(1) * SHAPE.1, SHAPE.0);
         let count = Arg::u32(u32::try_from(count).unwrap_or(u32::MAX));
         let mut args =
             [Arg::buffer(&on.words), Arg::buffer(&on.header), keys.from(at)?, Arg::buffer(raw), count];
@@ -213,7 +218,7 @@ pub(super) fn table(bench: &Bench<'_>) -> Result<Figure, Fault> {
             let keys = stream.of_round(0);
             for (name, on) in &loaded {
                 for (live, kind) in [(false, "frozen"), (true, "live")] {
-                    let timed = launcher.time(on, live, keys).map_err(fault)?;
+                    let timed = launcher.time(on, live, keys, THREADS).map_err(fault)?;
                     panel.add(&format!("{name}, {family}, {kind}"), f64::from(x), timed.glps);
                     let target =
                         TARGETS.iter().find(|target| (target.0, target.1) == (on.names.module, family));
@@ -230,6 +235,30 @@ pub(super) fn table(bench: &Bench<'_>) -> Result<Figure, Fault> {
     figure.note = "Keys and answers stay on the device, and each launch has other keys. gpu-ceilings has the device's own rate of \
                    gathers, by footprint."
         .into();
+    Ok(figure)
+}
+
+/// The kernels for tables that are updated, on random traffic, by the size of their blocks.
+pub(super) fn by_block_size(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure = Figure::new("Lookup kernels alone, by block size", "threads a block");
+    figure.x_log = true;
+    let mut panel = Panel::new("billion lookups a second");
+    let mut launcher = Launcher::open()?;
+    for family in [Family::V4, Family::V6] {
+        let Some(set) = bench.main_set(family) else { continue };
+        let stream = bench.stream(set, family, &Traffic::Random)?;
+        for (name, on) in load_all(&mut launcher, set, family)? {
+            for threads in BLOCKS {
+                let timed = launcher.time(&on, true, stream.of_round(0), threads).map_err(fault)?;
+                panel.add(&format!("{name}, {family}"), f64::from(threads), timed.glps);
+                figure.rows.push(json!({
+                    "data": set.name, "table": name, "family": family.to_string(), "threads": threads, "kernel": timed,
+                }));
+            }
+        }
+    }
+    figure.panels.push(panel);
+    figure.note = "As many blocks as fill the device.".into();
     Ok(figure)
 }
 
@@ -253,8 +282,22 @@ fn load_all(
     }
     if family == Family::V4 {
         let gale = launcher.load(GaleTable::new(GaleOptions::default()), &rib.v4)?;
-        let sail = launcher.load(SailTable::new(SailOptions::default()), &rib.v4)?;
-        loaded.extend([("GALE".to_owned(), gale), ("SAIL_L".to_owned(), sail)]);
+        let one_stage = GaleTable::new(GaleOptions { stages: 1, ..GaleOptions::default() });
+        let up_to_24 = set.up_to_24().start(family, Hops::Origin, Start::Table);
+        let one_stage = launcher.load(one_stage, &up_to_24.v4)?;
+        let sail = |layout| SailTable::new(SailOptions { layout, ..SailOptions::default() });
+        let flat = launcher.load(sail(Layout::Flat), &rib.v4)?;
+        loaded.extend([
+            ("GALE".to_owned(), gale),
+            ("GALE, one stage, up to /24".to_owned(), one_stage),
+            ("SAIL_L".to_owned(), flat),
+        ]);
+        match launcher.load(sail(Layout::Paper), &rib.v4) {
+            Ok(paper) => loaded.push(("SAIL_L, paper's layout".to_owned(), paper)),
+            // Its entries are too small for the table.
+            Err(Fault::Engine { source: EngineError::Full { .. }, .. }) => {}
+            Err(other) => return Err(other),
+        }
     }
     Ok(loaded)
 }

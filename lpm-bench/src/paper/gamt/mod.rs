@@ -6,6 +6,7 @@
 //! | `host_tables` | updates of the tables on the host: off line, and accesses on the device |
 //! | `memory` | memory on the device |
 //! | `transactions` | memory transactions of a warp |
+//! | `gale_stages` | GALE's two stages, and the poster's one: bytes, accesses of lookups and updates |
 //! | `kernels` | lookup kernels alone, by the device's clock |
 //! | `timeline` | copies and kernels of streams, by the device's clock |
 //! | `device_figures` | figures that need a device, but for MAMT's lines |
@@ -14,6 +15,7 @@
 //! with PCIe 2, so only the shapes of its curves are comparable with this host's.
 
 mod device_figures;
+mod gale_stages;
 mod host_tables;
 mod kernels;
 mod memory;
@@ -40,12 +42,14 @@ pub(super) const PAPER: Paper = Paper {
         Known { id: "fig13", device: DeviceNeed::Unused, make: host_tables::figure_13 },
         Known { id: "fig14", device: DeviceNeed::Unused, make: host_tables::figure_14 },
         Known { id: "fig19", device: DeviceNeed::Unused, make: memory::figure_19 },
+        Known { id: "stages", device: DeviceNeed::Unused, make: gale_stages::figure },
         Known { id: "fig09", device: DeviceNeed::Used, make: device_figures::figure_9 },
         Known { id: "fig10", device: DeviceNeed::Used, make: device_figures::figure_10 },
         Known { id: "fig11", device: DeviceNeed::Used, make: device_figures::figure_11 },
         Known { id: "fig15", device: DeviceNeed::Used, make: device_figures::figure_15 },
         Known { id: "fig08", device: DeviceNeed::Needed, make: timeline::figure_8 },
         Known { id: "kernels", device: DeviceNeed::Needed, make: kernels::table },
+        Known { id: "blocks", device: DeviceNeed::Needed, make: kernels::by_block_size },
         Known { id: "fig12", device: DeviceNeed::Needed, make: device_figures::figure_12 },
         Known { id: "fig16", device: DeviceNeed::Needed, make: device_figures::figure_16 },
         Known { id: "fig17", device: DeviceNeed::Needed, make: device_figures::figure_17 },
