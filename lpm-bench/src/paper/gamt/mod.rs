@@ -21,6 +21,8 @@ mod routing;
 mod timeline;
 mod transactions;
 
+pub(super) use device_figures::measure;
+
 use super::{Bench, DeviceNeed, Known, Paper};
 use crate::fault::Fault;
 use crate::wanted::ENGINES;
@@ -55,7 +57,7 @@ pub(super) const PAPER: Paper = Paper {
 
 impl Bench<'_> {
     /// Makes an empty engine.
-    fn engine(
+    pub(super) fn engine(
         &self,
         name: &'static str,
         isa: Option<Isa>,
