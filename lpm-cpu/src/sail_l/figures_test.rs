@@ -3,8 +3,8 @@
 use super::SailL;
 use super::layout::{ENTRIES16, Paper, SailLayout, SailLevel, SailRoom, Wide};
 use super::writer::{SailWriter, onchip_bits};
-use crate::chunks::entries_of;
 use crate::accesses::CountedLoads;
+use crate::chunks::entries_of;
 use crate::kernel::scalar::{paper_one, wide_one};
 use crate::params::SailParams;
 use fib::generate::{TableSpec, table};

@@ -22,6 +22,7 @@ mod timeline;
 mod transactions;
 
 pub(super) use device_figures::measure;
+pub(super) use host_tables::load;
 
 use super::{Bench, DeviceNeed, Known, Paper};
 use crate::fault::Fault;

@@ -1,7 +1,4 @@
 //! `lpm-bench paper sail`: what the part of the SAIL paper states, counted in the engines' own tables, and their lookup rates here.
-//!
-//! The part begins at the end of section 4.1 and ends within 5.1. It lacks the abstract, sections 1 to 3, most of 4.1, the
-//! implementations on CPU, GPU and many-core (5.2 to 5.4), and all of section 6: every rate that the paper measured.
 
 use super::data::{DataSet, Hops, Start};
 use super::figure::{Figure, Panel, most, with};
@@ -11,9 +8,9 @@ use crate::fault::Fault;
 use crate::table::Fed;
 use crate::tables::RouteSet;
 use fib::traffic::Traffic;
-use fib::{Details, EngineError, Family, NextHopId, Rib};
+use fib::{EngineError, Family, NextHopId, Rib};
 use lpm_bench::stats::Spread;
-use lpm_cpu::accesses::{Counter, Sail, counter};
+use lpm_cpu::accesses::{Sail, counter};
 use lpm_cpu::{sail_b, sail_l, sail_m, sail_u};
 use serde_json::json;
 
@@ -26,366 +23,296 @@ pub(super) const PAPER: Paper = Paper {
     beside: |_| Ok(Vec::new()),
     known: &[
         Known { id: "onchip", device: DeviceNeed::Unused, make: on_chip },
-        Known { id: "fibs", device: DeviceNeed::Unused, make: by_fibs },
-        Known { id: "accesses", device: DeviceNeed::Unused, make: by_traffic },
-        Known { id: "levels", device: DeviceNeed::Unused, make: by_level },
+        Known { id: "accesses", device: DeviceNeed::Unused, make: accesses },
         Known { id: "updates", device: DeviceNeed::Unused, make: updates },
         Known { id: "rates", device: DeviceNeed::Used, make: rates },
     ],
 };
 
-/// The algorithms and their engines.
-const ALL: [(Sail, &str, &str); 4] = [
-    (Sail::B, "SAIL_B", sail_b::NAME),
-    (Sail::U, "SAIL_U", sail_u::NAME),
-    (Sail::L, "SAIL_L", sail_l::NAME),
-    (Sail::M, "SAIL_M", sail_m::NAME),
+/// An engine: the name of its line, its own, and its parameter.
+type Subject = (&'static str, &'static str, Option<(&'static str, &'static str)>);
+/// The paper's algorithms.
+const ALL: [(Sail, Subject); 4] = [
+    (Sail::B, ("SAIL_B", sail_b::NAME, None)),
+    (Sail::U, ("SAIL_U", sail_u::NAME, None)),
+    (Sail::L, ("SAIL_L", sail_l::NAME, Some(("layout", "paper")))),
+    (Sail::M, ("SAIL_M", sail_m::NAME, None)),
+];
+/// SAIL_L with an entry for every next hop.
+const WIDE: Subject = ("SAIL_L, wide", sail_l::NAME, None);
+const ON_GPU: Subject = ("SAIL_L, GPU", "sail-gpu", None);
+/// SAIL_M for more FIBs: each further one lacks one route in 16, and has other next hops for half of the rest.
+const FIBS: [Subject; 2] = [
+    ("SAIL_M, 3 FIBs", sail_m::NAME, Some(("fibs", "3"))),
+    ("SAIL_M, 8 FIBs", sail_m::NAME, Some(("fibs", "8"))),
 ];
 /// Next hops that the paper's layout of SAIL_L has room for.
 const NEXT_HOPS_MAX: u32 = 254;
-/// Keys of a call on a CPU, as in a forwarder's batch.
-const CALL: usize = 256;
-/// Keys of a batch on a device, and batches in flight.
-const DEVICE_BATCH: (usize, u16) = (16 << 20, 4);
+/// Keys of a call on a CPU, as in a forwarder's batch; keys of a batch on a device, and batches in flight.
+const SHAPES: [(usize, u16); 2] = [(256, 1), (16 << 20, 4)];
 /// Parts of a stream of updates, which are counted apart.
 const PARTS: usize = 8;
 
-/// The data sets with IPv4 routes, with their positions on an axis.
-fn sets<'a>(bench: &'a Bench<'_>) -> impl Iterator<Item = (f64, &'a DataSet)> {
+/// The data sets with IPv4 routes of at most [`NEXT_HOPS_MAX`] next hops, with their positions on an axis.
+fn sets<'a>(bench: &'a Bench<'_>) -> impl Iterator<Item = (f64, &'a DataSet, RouteSet)> {
+    let few = |set: &DataSet| {
+        let mut rib = Rib::plain();
+        for (prefix, id) in &set.tables.v4 {
+            rib.v4.set(*prefix, NextHopId::from_answer((id.get() - 1) % NEXT_HOPS_MAX + 1));
+        }
+        RouteSet::of_rib(rib, set.tables.source.clone())
+    };
     let with_v4 = bench.sets.iter().filter(|set| set.tables.routes(Family::V4) > 0);
-    (0_u32..).zip(with_v4).map(|(x, set)| (x.into(), set))
+    (0_u32..).zip(with_v4).map(move |(x, set)| (x.into(), set, few(set)))
 }
 
-/// A number of an engine's details.
-fn detail(details: &Details, name: &str) -> f64 {
-    details.get(name).unwrap_or(f64::NAN)
-}
-
-fn mib(bytes: f64) -> f64 {
-    bytes / f64::from(1 << 20)
-}
-
-/// The bits of a chunk id where there are so many chunks: ids start from 1.
-fn id_bits(chunks: f64) -> f64 {
-    (chunks + 1.0).log2().ceil()
-}
-
-/// An engine with the IPv4 routes of `tables`, checked.
+/// An engine with the routes of `tables`, checked.
 fn filled(
     bench: &Bench<'_>,
     figure: &mut Figure,
     tables: &RouteSet,
-    (engine, parameters): (&'static str, &[(&str, String)]),
+    (name, engine, parameter): Subject,
 ) -> Result<Fed, Fault> {
-    bench.tell(format!("builds {engine}"));
-    let fed = Fed::filled(bench.engine(engine, None, parameters)?, &tables.told_of(Family::V4))?;
-    figure.check(&bench.sample_of(tables, Family::V4)?, &mut *fed.looker(CALL)?)?;
+    bench.tell(format!("builds {name}"));
+    let parameters: Vec<_> = parameter.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
+    let fed = Fed::filled(bench.engine(engine, None, &parameters)?, &tables.told_of(Family::V4))?;
+    figure.check(&bench.sample_of(tables, Family::V4)?, &mut *fed.looker(SHAPES[0].0)?)?;
     Ok(fed)
+}
+
+/// Numbers of an engine's details.
+fn details<const N: usize>(fed: &Fed, names: [&str; N]) -> [f64; N] {
+    let details = fed.writer.stats().details;
+    names.map(|name| details.get(name).unwrap_or(f64::NAN))
 }
 
 /// Memory on chip by table.
 fn on_chip(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Memory on chip by table", "routing data");
-    let mut panel = Panel::new("MiB on chip");
-    let mut chunks = Vec::new();
-    for (x, set) in sets(bench) {
-        figure.x_names.push(set.name.clone());
-        for (_, name, engine) in ALL {
-            let stats = filled(bench, &mut figure, &set.tables, (engine, &[]))?.writer.stats();
-            let onchip = mib(detail(&stats.details, "sail_onchip_bytes"));
-            panel.add(name, x, onchip);
-            let chunks24 = stats.details.get("sail_chunks24");
-            figure.rows.push(json!({
-                "data": set.name, "routes": set.tables.v4.len(), "algorithm": name, "onchip_mib": onchip,
-                "chunks24": chunks24, "chunks32": stats.details.get("sail_chunks32"), "table_bytes": stats.table_bytes,
-            }));
-            chunks.extend(chunks24);
-        }
-    }
-    for (_, name, _) in &ALL[..3] {
-        figure.ours(&format!("{name}, memory on chip, fits"), panel.most(name));
-    }
-    figure.ours("SAIL_M, memory on chip of a table, at most (MiB)", panel.most("SAIL_M"));
-    figure.ours("SAIL_L, bits of C16 that real tables need", most(&chunks).map(id_bits));
-    figure.panels = vec![panel];
-    figure.note = "The bit maps of SAIL_B and SAIL_U are as large for every table; SAIL_L and SAIL_M have 17 bits for each /16, and 256 \
-                   for each that has longer routes, which the engines count. The mark is the memory of the paper's FPGA."
-        .into();
-    Ok(figure)
-}
-
-/// Memory of SAIL_M by the number of FIBs: the further ones are variations of the table.
-fn by_fibs(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Memory of SAIL_M for multiple FIBs", "FIBs");
     let [mut onchip, mut all] = ["MiB on chip", "MiB of the whole table"].map(Panel::new);
-    for (_, set) in sets(bench) {
-        for fibs in bench.some(&[1_u32, 2, 4, 8]) {
-            let parameters = [("fibs", fibs.to_string())];
-            let stats = filled(bench, &mut figure, &set.tables, (sail_m::NAME, &parameters))?.writer.stats();
-            let bytes = detail(&stats.details, "sail_onchip_bytes");
-            onchip.add(&set.name, fibs.into(), mib(bytes));
-            all.add(&set.name, fibs.into(), mib(stats.table_bytes as f64));
+    let mut id_bits = Vec::new();
+    for (x, set, tables) in sets(bench) {
+        figure.x_names.push(set.name.clone());
+        for subject in ALL.map(|(_, subject)| subject).into_iter().chain(FIBS) {
+            let fed = filled(bench, &mut figure, &tables, subject)?;
+            let [bytes, chunks24, chunks32] =
+                details(&fed, ["sail_onchip_bytes", "sail_chunks24", "sail_chunks32"]);
+            let [onchip_mib, mib] =
+                [bytes, fed.writer.stats().table_bytes as f64].map(|one| one / f64::from(1 << 20));
+            onchip.add(subject.0, x, onchip_mib);
+            all.add(subject.0, x, mib);
+            // Ids start from 1. The bit maps have no such chunks.
+            id_bits.extend((!chunks24.is_nan()).then(|| (chunks24 + 1.0).log2().ceil()));
             figure.rows.push(json!({
-                "data": set.name, "fibs": fibs, "routes": stats.routes_v4, "onchip_bytes": bytes,
-                "table_bytes": stats.table_bytes,
+                "data": set.name, "routes": tables.v4.len(), "algorithm": subject.0, "onchip_mib": onchip_mib,
+                "table_mib": mib, "chunks24": chunks24, "chunks32": chunks32,
             }));
         }
     }
+    for (_, (name, ..)) in &ALL[..3] {
+        figure.ours(&format!("{name}, memory on chip, fits"), onchip.most(name));
+    }
+    for (name, ..) in [ALL[3].1].into_iter().chain(FIBS) {
+        figure.ours_of("SAIL_M, memory on chip of a table, at most (MiB)", name, onchip.most(name));
+    }
+    figure.ours("SAIL_L, bits of C16 that real tables need", most(&id_bits));
     figure.panels = vec![onchip, all];
-    figure.note = "Each further FIB lacks one route in 16, and has another next hop for half of the others. On chip is what all FIBs \
-                   share; off chip each leaf has a next hop for each."
+    figure.note = "The bit maps of SAIL_B and SAIL_U have one size for all tables. SAIL_L and SAIL_M have 17 bits for each /16, and 256 more for \
+                   each that has longer routes, which the engines count; all FIBs of SAIL_M share these. The marks are the memory of the paper's FPGA, \
+                   8.26 MB, and the bound for any table, 2.13 MB."
         .into();
     Ok(figure)
 }
 
-/// A lookup: the length of its match, 0 without one, and each algorithm's accesses on chip and off.
-struct Looked {
-    len: u8,
-    accesses: [[usize; 2]; ALL.len()],
-}
-
-/// Tables of the algorithms in which accesses are counted, with routes of at most [`NEXT_HOPS_MAX`] next hops.
-struct CountedTables {
-    tables: RouteSet,
-    counters: Vec<Counter>,
-}
-
-/// The routes of `tables` with ids of next hops up to [`NEXT_HOPS_MAX`].
-fn few_next_hops(tables: &RouteSet) -> RouteSet {
-    let mut rib = Rib::plain();
-    for (prefix, id) in &tables.v4 {
-        rib.v4.set(*prefix, NextHopId::from_answer((id.get() - 1) % NEXT_HOPS_MAX + 1));
-    }
-    RouteSet::of_rib(rib, tables.source.clone())
-}
-
-impl CountedTables {
-    fn new(tables: &RouteSet) -> Result<Self, Fault> {
-        let tables = few_next_hops(tables);
-        let of = |(sail, _, engine): &(Sail, &str, &str)| {
-            let refused = |source: EngineError| Fault::Engine { engine: (*engine).to_owned(), source };
-            // A plain copy of the routes, none of which is committed.
-            let mut rib = Rib::plain();
-            rib.tell(&tables.told_of(Family::V4));
-            counter(*sail, &mut rib).map_err(refused)
-        };
-        let counters = ALL.iter().map(of).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { tables, counters })
-    }
-
-    /// Looks `keys` up, and checks every answer.
-    fn look_up(&self, figure: &mut Figure, keys: &[u32]) -> Vec<Looked> {
-        let one = |key: &u32| {
-            let (len, id) = self.tables.oracle.v4.longest_match(*key).map_or((0, 0), |(len, id)| (len, id.get()));
-            let mut accesses = [[0; 2]; ALL.len()];
-            for (counter, accesses) in self.counters.iter().zip(&mut accesses) {
-                let answer;
-                (answer, *accesses) = counter(*key);
-                figure.checked += 1;
-                figure.wrong += u64::from(answer != id);
-            }
-            Looked { len, accesses }
-        };
-        keys.iter().map(one).collect()
-    }
-}
-
-/// The lookups of each seed of each traffic that accesses are counted of.
-fn looked_up(
-    bench: &Bench<'_>,
-    figure: &mut Figure,
-    set: &DataSet,
-) -> Result<Vec<(Traffic, Vec<Vec<Looked>>)>, Fault> {
-    let counted = CountedTables::new(&set.tables)?;
+/// Accesses of lookups, by the length of the longest match and by traffic.
+fn accesses(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    let mut figure =
+        Figure::new("Accesses of a lookup by level", "length of the longest match, 0 without one");
+    let Some((_, _, tables)) = sets(bench).next() else { return Ok(figure.without(Family::V4)) };
     let count = bench.args.keys().min(if bench.args.quick { 1 << 16 } else { 1 << 19 });
-    let mut all = Vec::new();
-    for traffic in [Traffic::Random, Traffic::Table, bench.trace()] {
-        let stream = bench.draw(&counted.tables, Family::V4, &traffic, count)?;
-        let looked = stream.0.iter().map(|keys| counted.look_up(figure, keys.v4())).collect();
-        all.push((traffic, looked));
-    }
-    Ok(all)
-}
-
-/// The accesses of an algorithm, on chip (0) or off (1), of some lookups.
-fn accesses_of<'a>(
-    looked: impl IntoIterator<Item = &'a Looked>,
-    (algorithm, place): (usize, usize),
-) -> Vec<f64> {
-    looked.into_iter().map(|one| one.accesses[algorithm][place] as f64).collect()
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-/// The graphs of accesses on chip and off chip.
-fn places(of: &str) -> [Panel; 2] {
-    ["on chip", "off chip"].map(|place| Panel::new(&format!("accesses {place}, {of}")))
-}
-
-/// Accesses by traffic.
-fn by_traffic(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Accesses of a lookup by traffic", "traffic");
-    let Some((_, set)) = sets(bench).next() else { return Ok(figure.without(Family::V4)) };
-    let (mut panels, mut greatest) = (places("mean of a lookup"), [[0.0_f64; 2]; ALL.len()]);
-    for (x, (traffic, seeds)) in (0_u32..).zip(looked_up(bench, &mut figure, set)?) {
-        figure.x_names.push(traffic.to_string());
-        for (algorithm, (_, name, _)) in ALL.iter().enumerate() {
-            for (place, panel) in panels.iter_mut().enumerate() {
-                let of_seeds: Vec<_> = seeds.iter().map(|one| accesses_of(one, (algorithm, place))).collect();
-                let means: Vec<_> = of_seeds.iter().map(|one| mean(one)).collect();
-                panel.add(name, x.into(), Spread::of(&means));
-                let greatest = &mut greatest[algorithm][place];
-                *greatest = of_seeds.concat().into_iter().fold(*greatest, f64::max);
-            }
-        }
-    }
-    for ((_, name, _), [onchip, offchip]) in ALL.iter().zip(greatest) {
-        figure.ours(&format!("{name}, accesses on chip of a lookup, at most"), onchip);
-        figure.ours(&format!("{name}, accesses off chip of a lookup, at most"), offchip);
-    }
-    figure.panels = panels.into();
-    figure.note = "Every load of the kernels is counted, and every answer is checked. B16, C16 and the bit maps are on chip (figure 4); N16 \
-                   and N24 are off chip, also where they share a word with them. Ids of next hops are folded to 254, which the paper's \
-                   layout has room for."
-        .into();
-    Ok(figure)
-}
-
-/// Accesses by the length of the longest match.
-fn by_level(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Accesses of a lookup by level", "length of the longest match, 0 without one");
-    let Some((_, set)) = sets(bench).next() else { return Ok(figure.without(Family::V4)) };
-    let mut panels = places("lookups of all traffics");
-    let mut share = Panel::new("percent of lookups");
-    let all = looked_up(bench, &mut figure, set)?;
-    for len in 0..=32_u8 {
-        let of_len = |looked: &[Looked]| looked.iter().filter(|one| one.len == len).count();
-        for (traffic, seeds) in &all {
-            let shares: Vec<_> =
-                seeds.iter().map(|one| 100.0 * of_len(one) as f64 / one.len().max(1) as f64).collect();
-            share.add(&traffic.to_string(), len.into(), Spread::of(&shares));
-        }
-        let looked = || all.iter().flat_map(|(_, seeds)| seeds.iter().flatten()).filter(|one| one.len == len);
-        for (algorithm, (_, name, _)) in ALL.iter().enumerate() {
-            for (place, panel) in panels.iter_mut().enumerate() {
-                let values = accesses_of(looked(), (algorithm, place));
-                if !values.is_empty() {
-                    panel.add(name, len.into(), Spread::of(&values));
+    let draw = |traffic: &Traffic| bench.draw(&tables, Family::V4, traffic, count);
+    let streams = [&Traffic::Random, &Traffic::Table, &bench.trace()].map(draw);
+    let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let places = ["on chip", "off chip"];
+    let mut panels = places.map(|place| Panel::new(&format!("accesses {place} of a lookup")));
+    for (sail, (name, ..)) in ALL {
+        let mut rib = Rib::plain();
+        rib.tell(&tables.told_of(Family::V4));
+        let refused = |source: EngineError| Fault::Engine { engine: name.into(), source };
+        let counter = counter(sail, &mut rib).map_err(refused)?;
+        let mut by_len = [const { [const { Vec::new() }; 33] }; 2];
+        for (stream, keys) in streams.iter().flat_map(|stream| stream.all().map(move |keys| (stream, keys))) {
+            let mut sums = [0; 2];
+            for key in keys.v4() {
+                let (len, right) = tables.oracle.v4.longest_match(*key).unwrap_or((0, NextHopId::NONE));
+                let (answer, accesses) = counter(*key);
+                figure.checked += 1;
+                figure.wrong += u64::from(answer != right.get());
+                for (place, accesses) in accesses.into_iter().enumerate() {
+                    sums[place] += accesses;
+                    by_len[place][usize::from(len)].push(accesses as f64);
                 }
             }
+            let [onchip, offchip] = sums.map(|sum| sum as f64 / stream.len() as f64);
+            let traffic = stream.traffic();
+            figure.rows.push(json!({ "algorithm": name, "traffic": traffic, "onchip_mean": onchip, "offchip_mean": offchip }));
+        }
+        for ((panel, place), by_len) in panels.iter_mut().zip(places).zip(&by_len) {
+            for (len, counts) in (0_u32..).zip(by_len).filter(|(_, counts)| !counts.is_empty()) {
+                panel.add(name, len.into(), Spread::of(counts));
+            }
+            figure.ours(&format!("{name}, accesses {place} of a lookup, at most"), most(&by_len.concat()));
         }
     }
-    figure.panels = panels.into_iter().chain([share]).collect();
-    figure.note = "Median, least and most of the lookups that end at a length. Routes are pushed down, so a short match may be found deep."
+    figure.panels = panels.into();
+    figure.note = "Median, least and most of the lookups that end at a length; means by traffic, one a seed, are in the rows. Every load of the kernels \
+                   is counted, every answer checked. B16, C16 and the bit maps are on chip (figure 4); N16 and N24 are off chip, also where they \
+                   share a word with them. Routes are pushed down, so a short match may be found deep."
         .into();
     Ok(figure)
 }
 
 /// Accesses of updates.
 fn updates(bench: &Bench<'_>) -> Result<Figure, Fault> {
+    const COUNTED: [&str; 4] =
+        ["sail_updates", "sail_onchip_writes", "sail_offchip_writes", "sail_onchip_writes_max"];
     let mut figure = Figure::new("Accesses of an update", "routing data");
-    let [onchip, offchip] = places("mean of an update");
-    let mut panels = [onchip, offchip, Panel::new("accesses on chip of an update, at most")];
-    for (x, set) in sets(bench) {
+    let mut panels = ["on chip, mean", "off chip, mean", "on chip, at most"]
+        .map(|of| Panel::new(&format!("accesses of an update {of}")));
+    for (x, set, tables) in sets(bench) {
         figure.x_names.push(set.name.clone());
         bench.name_traffic(format!("updates of {}, one a delta", set.updates_source));
         let deltas = set.deltas(Family::V4, Some(1), Hops::Peer, Start::Table).forward;
-        for (_, name, engine) in ALL {
-            let mut fed = filled(bench, &mut figure, &set.tables, (engine, &[]))?;
-            let (mut counts, mut greatest) = ([Vec::new(), Vec::new()], 0.0_f64);
+        for subject in [ALL[0].1, ALL[1].1, WIDE, ALL[3].1] {
+            let mut fed = filled(bench, &mut figure, &tables, subject)?;
+            let (mut onchip, mut offchip, mut greatest) = (Vec::new(), Vec::new(), Vec::new());
             for part in deltas.chunks(deltas.len().div_ceil(PARTS).max(1)) {
-                let before = Writes::of(&fed);
-                for delta in part {
-                    fed.apply(delta)?;
-                }
-                let after = Writes::of(&fed);
-                greatest = greatest.max(after.onchip_max);
-                let updates = after.updates - before.updates;
-                // A table that was built anew begins to count anew.
-                if updates > 0.0 {
-                    counts[0].push((after.onchip - before.onchip) / updates);
-                    counts[1].push((after.offchip - before.offchip) / updates);
+                let before = details(&fed, COUNTED);
+                part.iter().try_for_each(|delta| fed.apply(delta).map(|_| ()))?;
+                let after = details(&fed, COUNTED);
+                greatest.push(after[3]);
+                // A table that was built anew begins to count anew: that part is left out.
+                if after[0] > before[0] {
+                    onchip.push((after[1] - before[1]) / (after[0] - before[0]));
+                    offchip.push((after[2] - before[2]) / (after[0] - before[0]));
                 }
             }
-            let points = counts.iter().map(|of| Spread::of(of)).chain([greatest.into()]);
-            for (panel, point) in panels.iter_mut().zip(points) {
-                panel.add(name, x, point);
+            let greatest = most(&greatest).unwrap_or(0.0);
+            for (panel, point) in
+                panels.iter_mut().zip([Spread::of(&onchip), Spread::of(&offchip), greatest.into()])
+            {
+                panel.add(subject.0, x, point);
             }
-            let own = json!({ "data": set.name, "algorithm": name, "updates": deltas.len() });
-            figure.rows.push(with(own, json!({ "onchip": counts[0], "offchip": counts[1], "onchip_most": greatest })));
+            figure.rows.push(json!({
+                "data": set.name, "algorithm": subject.0, "updates": deltas.len(), "onchip_most": greatest,
+                "onchip": onchip, "offchip": offchip,
+            }));
         }
     }
     let greatest = panels[2].most("SAIL_U");
     figure.ours("SAIL_U, accesses on chip of an update, at most", greatest);
     figure.ours("SAIL_U, bits that an update modifies on chip, at most", greatest.map(|words| words * 64.0));
     figure.panels = panels.into();
-    figure.note = "Stores of 64 bits or less, counted by the engines; next hops are the peers that sent the updates, and those that change \
-                   nothing are left out. SAIL_L and SAIL_M write more on chip when a /16 gets its first route longer than 16 bits, or \
-                   loses its last one."
+    figure.note = "Stores of 64 bits or less, counted by the engines. Next hops are the peers that sent the updates; those that change nothing are \
+                   left out. SAIL_L and SAIL_M write more on chip when a /16 gets its first route longer than 16 bits."
         .into();
     Ok(figure)
-}
-
-/// What an engine has stored since its table was built.
-struct Writes {
-    updates: f64,
-    onchip: f64,
-    onchip_max: f64,
-    offchip: f64,
-}
-
-impl Writes {
-    fn of(fed: &Fed) -> Self {
-        let details = fed.writer.stats().details;
-        let of = |name: &str| detail(&details, name);
-        Self {
-            updates: of("sail_updates"),
-            onchip: of("sail_onchip_writes"),
-            onchip_max: of("sail_onchip_writes_max"),
-            offchip: of("sail_offchip_writes"),
-        }
-    }
 }
 
 /// Lookup rates on this host.
 fn rates(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup rates on this host", "traffic");
     let mut panel = Panel::log("million lookups a second");
-    let Some((_, set)) = sets(bench).next() else { return Ok(figure.without(Family::V4)) };
-    let tables = few_next_hops(&set.tables);
-    let paper = [("layout", "paper".to_owned())];
-    let mut all: Vec<(&str, &'static str, &[(&str, String)])> =
-        ALL.iter().map(|(_, name, engine)| (*name, *engine, &[][..])).collect();
-    all[2].0 = "SAIL_L, wide layout";
-    all.insert(2, ("SAIL_L", sail_l::NAME, &paper));
+    let Some((_, set, tables)) = sets(bench).next() else { return Ok(figure.without(Family::V4)) };
+    let mut subjects: Vec<_> = ALL.iter().map(|(_, subject)| *subject).chain([WIDE]).collect();
     match &bench.device {
-        Ok(_) => all.push((ON_GPU, "sail-gpu", &[])),
+        Ok(_) => subjects.push(ON_GPU),
         Err(reason) => figure.skipped = Some(format!("the line of sail-gpu takes a GPU: {reason}")),
     }
-    let traffics = [Traffic::Random, Traffic::Table, bench.trace()];
-    figure.x_names = traffics.iter().map(ToString::to_string).collect();
-    let streams = traffics.iter().map(|traffic| bench.draw(&tables, Family::V4, traffic, bench.args.keys()));
-    let streams = streams.collect::<Result<Vec<_>, _>>()?;
-    for (name, engine, parameters) in all {
-        let fed = filled(bench, &mut figure, &tables, (engine, parameters))?;
-        let shape = if name == ON_GPU { DEVICE_BATCH } else { (CALL, 1) };
+    let draw = |traffic: &Traffic| bench.draw(&tables, Family::V4, traffic, bench.args.keys());
+    let streams = [&Traffic::Random, &Traffic::Table, &bench.trace()].map(draw);
+    let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
+    figure.x_names = streams.iter().map(|stream| stream.traffic().to_owned()).collect();
+    for subject in subjects {
+        let fed = filled(bench, &mut figure, &tables, subject)?;
         for (x, keys) in (0_u32..).zip(&streams) {
-            let driven = measure(bench, &fed, keys, shape, None)?;
-            panel.add(name, x.into(), driven.mlps);
-            let own = json!({ "data": set.name, "engine": engine, "name": name, "traffic": keys.traffic() });
+            let driven = measure(bench, &fed, keys, SHAPES[usize::from(subject == ON_GPU)], None)?;
+            panel.add(subject.0, x.into(), driven.mlps);
+            let own = json!({ "data": set.name, "name": subject.0, "traffic": keys.traffic() });
             figure.rows.push(with(own, json!(driven)));
         }
     }
-    figure.ours("SAIL_L on a GPU (Tesla C2075)", panel.most(ON_GPU));
+    figure.ours("SAIL_L on a GPU (Tesla C2075)", panel.most(ON_GPU.0));
     figure.panels = vec![panel];
-    figure.note = "One thread on the CPU, calls of 256 keys. The part that we have of the paper lacks its measurements (5.2 to 6); 547 is what the \
-                   Bloomfwd paper says of it. It lacks sections 1 to 3 and most of 4.1 as well: SAIL_B and the levels of SAIL_U are as \
-                   published."
+    figure.note = "One thread on the CPU, calls of 256 keys. The part of the paper that there is has no rate: it lacks sections 1 to 3, most of 4.1 \
+                   (the levels of SAIL_B and SAIL_U are as published), the implementations on CPU, GPU and many-core, and the measurements. 547 is \
+                   what the Bloomfwd paper says of SAIL_L."
         .into();
     Ok(figure)
 }
 
-/// The line of `sail-gpu`.
-const ON_GPU: &str = "SAIL_L, GPU";
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paper::data::tests::args;
+
+    #[test]
+    fn memory_accesses_and_rates_are_those_of_the_routes() {
+        let args = args("--quick --keys 2048 --point-seconds 0.01 --generate v4=3000");
+        let bench = Bench::new(&args, &PAPER, Err("a test".into()), 1).unwrap();
+        let figure = on_chip(&bench).unwrap();
+        let long = bench.sets[0].tables.v4.iter().filter(|(prefix, _)| prefix.len() > 16);
+        let mut nodes: Vec<_> = long.map(|(prefix, _)| prefix.address() >> 16).collect();
+        nodes.dedup();
+        let bytes = |bits: usize| Some(bits.div_ceil(8) as f64 / f64::from(1 << 20));
+        let of_l = bytes((17 << 16) + 256 * nodes.len());
+        let of_u = bytes((1 << 6) + (1 << 12) + (1 << 18) + (1 << 24));
+        for (name, right) in
+            [("SAIL_B", bytes((1 << 25) - 1)), ("SAIL_U", of_u), ("SAIL_L", of_l), ("SAIL_M", of_l)]
+        {
+            assert_eq!(figure.panels[0].at(name, 0.0), right, "{name}");
+        }
+        assert_eq!(figure.panels[0].at("SAIL_M, 8 FIBs", 0.0), of_l, "all FIBs share it");
+        let bits = figure.ours_at("SAIL_L, bits of C16 that real tables need", "");
+        assert_eq!(bits, Some((nodes.len() as f64 + 1.0).log2().ceil()));
+
+        let figure = accesses(&bench).unwrap();
+        assert_eq!((figure.wrong, figure.checked), (0, 3 * 2 * 2048 * 4));
+        let most = |what: &str| figure.ours_at(&format!("{what} chip of a lookup, at most"), "");
+        assert_eq!(
+            ["SAIL_B, accesses on", "SAIL_U, accesses on", "SAIL_M, accesses on"].map(most),
+            [24.0, 4.0, 2.0].map(Some)
+        );
+        assert!(most("SAIL_M, accesses off").is_some_and(|most| most <= 2.0));
+        for name in ["SAIL_B", "SAIL_U"] {
+            let points = figure.panels[0].line(name).unwrap().points.iter();
+            let most: Vec<_> = points.filter(|point| point.x <= 24.0).map(|point| point.y.max).collect();
+            assert!(
+                most.windows(2).all(|two| two[0] >= two[1]),
+                "{name}: longer matches are found no later: {most:?}"
+            );
+        }
+
+        let figure = rates(&bench).unwrap();
+        assert_eq!((figure.wrong, figure.panels[0].series.len(), figure.rows.len()), (0, 5, 15));
+        assert!(figure.skipped.is_some() && figure.ours_at("SAIL_L on a GPU (Tesla C2075)", "").is_none());
+    }
+
+    #[test]
+    fn updates_are_counted_by_the_engines() {
+        let folder = tempfile::tempdir().unwrap();
+        let [routes, stream] = ["r.txt", "u.txt"].map(|name| folder.path().join(name));
+        std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
+        // A /19, which SAIL_U pushes to 32 entries; a /24, a change of its next hop, which is off chip, and its end.
+        let lines = "1 a 10.1.0.0/19 192.0.2.1\n2 a 11.1.2.0/24 192.0.2.1\n3 a 11.1.2.0/24 192.0.2.2\n4 w 11.1.2.0/24 0.0.0.0\n";
+        std::fs::write(&stream, lines).unwrap();
+        let args = args(&format!("--fib {} --updates {}", routes.display(), stream.display()));
+        let bench = Bench::new(&args, &PAPER, Err("a test".into()), 1).unwrap();
+        let figure = updates(&bench).unwrap();
+        let row = |at: usize| ["onchip", "offchip"].map(|name| figure.rows[at][name].to_string());
+        assert_eq!(row(0), ["[1.0,1.0,0.0,1.0]", "[1.0,1.0,1.0,0.0]"], "SAIL_B");
+        assert_eq!(row(1), ["[1.0,1.0,0.0,1.0]", "[16.0,1.0,1.0,0.0]"], "SAIL_U");
+        assert_eq!(figure.ours_at("SAIL_U, accesses on chip of an update, at most", ""), Some(1.0));
+        assert!(figure.panels[2].most(WIDE.0).is_some_and(|most| most > 1.0), "a chunk of B24");
+    }
+}
