@@ -267,7 +267,9 @@ fn drawings(bench: &Bench<'_>) -> Result<Figure, Fault> {
         "touched to delete it, two passes",
     ];
     let mut figure = Figure::new("Drawings of a route by layout and passes", "prefix length");
-    let (mut panel, mut shapes) = (Panel::log("entries"), Panel::new("rectangles of a route"));
+    let mut panel = Panel::log("entries");
+    let mut shapes =
+        [Panel::new("rectangles of a route"), Panel::log("transactions of 128 bytes of a route")];
     let Some((_, tables)) = tables(bench).pop() else { return Ok(figure.without(Family::V4)) };
     let mut model = GaleModel::new(&gr(&tables)?.image(&tables.rib.v4));
     let (mut passes, mut oblong) = ([0, 0], 0);
@@ -275,7 +277,7 @@ fn drawings(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let of_len: Vec<_> = tables.v4.iter().filter(|(prefix, _)| prefix.len() == len).collect();
         let step = of_len.len().div_ceil(if bench.args.quick { 8 } else { 64 }).max(1);
         let mut lines = [const { Vec::new() }; LINES.len()];
-        let mut found = ORDERS.map(|_| Vec::new());
+        let mut found = ORDERS.map(|_| [const { Vec::new() }; 2]);
         for (prefix, id) in of_len.iter().copied().step_by(step) {
             let parent = tables.rib.v4.used_above(*prefix).map_or(Unit(0), |(len, id)| Unit::route(id, len));
             let [insertion, one_pass, two_passes] = draw(&mut model, (*prefix, *id), parent);
@@ -284,20 +286,24 @@ fn drawings(bench: &Bench<'_>) -> Result<Figure, Fault> {
             lines.iter_mut().zip(values).for_each(|(line, value)| line.push(value as f64));
             passes = [two_passes, one_pass].map(|of| of.loads / insertion.loads);
             for ((_, order), found) in ORDERS.iter().zip(&mut found) {
-                found.push(rectangles(entries(*prefix, *order)).len() as f64);
+                let words: Vec<_> = entries(*prefix, *order).map(word).collect();
+                found[0].push(rectangles(entries(*prefix, *order)).len() as f64);
+                found[1].push(transactions(&words, BYTES[1]) as f64);
             }
         }
         let Some((prefix, _)) = of_len.first() else { continue };
         let is_square = rectangles(entries(*prefix, square_hash)).iter().all(|[wide, high]| wide == high);
         oblong += if is_square { 0 } else { of_len.len() };
         LINES.iter().zip(&lines).for_each(|(name, line)| panel.add(name, len.into(), Spread::of(line)));
-        ORDERS
-            .iter()
-            .zip(&found)
-            .for_each(|((name, _), found)| shapes.add(name, len.into(), Spread::of(found)));
+        for ((name, _), found) in ORDERS.iter().zip(&found) {
+            shapes
+                .iter_mut()
+                .zip(found)
+                .for_each(|(panel, found)| panel.add(name, len.into(), Spread::of(found)));
+        }
     }
     for (name, _) in ORDERS {
-        figure.ours_of("GR, squares drawn for an insertion", name, shapes.most(name));
+        figure.ours_of("GR, squares drawn for an insertion", name, shapes[0].most(name));
     }
     for (name, passes) in ["the poster's", "the engine's"].into_iter().zip(passes) {
         figure.ours_of("GR, passes of a deletion", name, passes as f64);
@@ -308,7 +314,7 @@ fn drawings(bench: &Bench<'_>) -> Result<Figure, Fault> {
         "percent",
         100.0 * oblong as f64 / tables.v4.len() as f64,
     );
-    figure.panels = vec![panel, shapes];
+    figure.panels = [panel].into_iter().chain(shapes).collect();
     figure.note = "Of some routes of each length of the table that stands for RIS. In linear order a route is one rectangle as well: it lies in one row, or \
                    fills whole rows. The square hash makes a square of even lengths alone."
         .into();
@@ -352,6 +358,10 @@ mod tests {
             assert_eq!((hashed.len(), wide * high, wide == high), (1, count, len % 2 == 0), "/{len}");
         }
         assert_eq!(rectangles([[0, 0], [1, 0], [3, 0], [0, 1], [1, 1]].into_iter()), [[2, 2], [1, 1]]);
+        // A /16: 16 rows of 64 bytes, or 1,024 bytes of a row.
+        let words =
+            |order| entries(Prefix4::truncating(0xdead_beef, 16), order).map(word).collect::<Vec<_>>();
+        assert_eq!(ORDERS.map(|(_, order)| transactions(&words(order), 128)), [16, 8]);
     }
 
     #[test]
