@@ -18,6 +18,13 @@ impl Place {
         Self(std::ptr::from_ref(word).addr())
     }
 
+    /// Whether it is one of `words`.
+    #[must_use]
+    pub fn is_in<T>(self, words: &[T]) -> bool {
+        let ends = words.as_ptr_range();
+        (ends.start.addr()..ends.end.addr()).contains(&self.0)
+    }
+
     /// A location in a modelled memory, by index.
     #[must_use]
     pub const fn modelled(index: usize) -> Self {

@@ -48,6 +48,8 @@ Examples:
   lpm-bench paper bloomfwd --out figures --quick
   lpm-bench paper bloomfwd --out figures --fib v4.txt.xz --fib v6.txt.xz --figures table4,fig02,fig07 --threads 4
   lpm-bench paper bloomfwd --out figures --figures fig04 --trace trace.pcap
+  lpm-bench paper sail --out figures --quick
+  lpm-bench paper poster --out figures --figures layout,drawings
   lpm-bench paper engines --out figures --quick
 
 Each figure becomes NAME.json and NAME.svg, with the paper's numbers beside ours; a wrong name in --figures brings the list of those there

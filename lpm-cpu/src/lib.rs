@@ -14,6 +14,7 @@
 //! | [`sail_m`] | the engine of many FIBs in one overlay trie |
 //! | `kernel` | the lookup kernels of SAIL, one file an instruction set |
 //! | `packed`, `chunks`, `codes` | arrays of small entries; chunks of 256 of them; what stands for a next hop in them |
+//! | [`accesses`] | the accesses of lookups, on chip and off, counted |
 //! | `pushing`, `writes` | what a change of a route does to the entries it is pushed to; what updates store |
 //!
 //! The SAIL engines have a table of IPv4 alone and refuse IPv6 routes ([`lpm_core::no_table`]).
@@ -22,11 +23,10 @@
 
 #![deny(unsafe_code)]
 
+pub mod accesses;
 mod bit_maps;
 mod chunks;
 mod codes;
-#[cfg(test)]
-mod counted_test;
 pub mod host;
 #[expect(unsafe_code, reason = "gathers take raw pointers")]
 mod kernel;

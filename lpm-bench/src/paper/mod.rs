@@ -142,8 +142,19 @@ impl<'a> Bench<'a> {
 
     /// The keys of a stream.
     fn stream(&self, set: &DataSet, family: Family, traffic: &Traffic) -> Result<Stream, Fault> {
+        self.draw(&set.tables, family, traffic, self.args.keys())
+    }
+
+    /// As [`Self::stream`], with `count` keys for each seed.
+    fn draw(
+        &self,
+        tables: &RouteSet,
+        family: Family,
+        traffic: &Traffic,
+        count: usize,
+    ) -> Result<Stream, Fault> {
         self.tell(format!("draws {traffic} keys"));
-        let keys = |seed| KeySet::make(traffic, family, &set.tables, self.args.keys(), seed, false);
+        let keys = |seed| KeySet::make(traffic, family, tables, count, seed, false);
         let keys = self.seeds().map(keys).into_iter().collect::<Result<Vec<_>, _>>()?;
         Ok(self.stream_of(keys))
     }

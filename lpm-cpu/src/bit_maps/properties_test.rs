@@ -2,7 +2,7 @@
 //! table that is built anew is.
 
 use super::{BitMapEngine, BitMaps, Levels, PIVOT, onchip_bits};
-use crate::counted_test::CountedLoads;
+use crate::accesses::CountedLoads;
 use crate::kernel::scalar::bit_maps_one;
 use crate::params::SailParams;
 use crate::sail_b::EveryLevel;
@@ -57,7 +57,7 @@ fn accesses<S: Levels>() -> [Vec<[usize; 2]>; 2] {
     let keys = [0xc0a8_0101, 0x0a01_0101, 0x0b01_0101, 0x0c01_0101, 0x0d01_0199];
     let loads = |engine: &CpuEngine<BitMapEngine<S>>| {
         keys.map(|key| {
-            let mut counted = CountedLoads::of(table(engine).bits.words().iter());
+            let mut counted = CountedLoads::of([table(engine).bits.words(), &[]]);
             let Ok(_) = bit_maps_one(table(engine), key, &mut counted);
             counted.loads
         })

@@ -86,7 +86,8 @@ pub(crate) fn paper_one<L: Loads>(table: &Paper, key: u32, loads: &mut L) -> Res
     loads.word(&table.ids[code as usize])
 }
 
-fn paper_code<L: Loads>(table: &Paper, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
+/// As [`paper_one`], the code of the next hop.
+pub(crate) fn paper_code<L: Loads>(table: &Paper, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
     let entry = table.bcn.load((key >> 16) as usize, loads)?;
     if entry & Paper::B16 != 0 {
         return Ok(entry & !Paper::B16);

@@ -1,10 +1,10 @@
 //! SAIL_L against the paper: the examples of figures 3 and 4, Algorithm 2 over its separate arrays, and the invariant between them.
 
 use super::SailL;
-use super::layout::{ENTRIES16, Paper, SailLayout, SailLevel, Wide};
+use super::layout::{ENTRIES16, Paper, SailLayout, SailLevel, SailRoom, Wide};
 use super::writer::{SailWriter, onchip_bits};
+use crate::accesses::CountedLoads;
 use crate::chunks::entries_of;
-use crate::counted_test::CountedLoads;
 use crate::kernel::scalar::{paper_one, wide_one};
 use crate::params::SailParams;
 use fib::generate::{TableSpec, table};
@@ -188,6 +188,16 @@ fn the_invariant_holds_and_algorithm_2_agrees() {
             assert_eq!((combined, algorithm_2(table, key)), (right, right), "{key:#x}");
         }
     }
+}
+
+/// An entry of BCN has 16 bits, one of BN24 and of N32 has 8: each level is so many bytes (section 4.2).
+#[test]
+fn entries_of_the_paper_s_layout_have_its_widths() {
+    let bytes = |chunks24, chunks32| Paper::bytes_for(SailRoom { chunks24, chunks32 });
+    let ids = 4 << 8;
+    assert_eq!(bytes(0, 0), (16 << 16) / 8 + ids);
+    // C24, of 16 bits, is apart.
+    assert_eq!([bytes(1, 0), bytes(0, 1)].map(|with| with - bytes(0, 0)), [(8 + 16) << 5, 8 << 5]);
 }
 
 /// Entries that own a next hop in the wide layout hold it, and those that are split hold a chunk's id: the flag tells which.

@@ -59,7 +59,6 @@ impl SailM {
     }
 
     /// Where readers find the table in service.
-    #[cfg(test)]
     pub(crate) fn place(&self) -> Place {
         Arc::clone(&self.place)
     }

@@ -48,7 +48,7 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
     Ok(Box::new(from_options(options)?))
 }
 
-fn from_options(options: &EngineOptions) -> Result<SailM, EngineError> {
+pub(crate) fn from_options(options: &EngineOptions) -> Result<SailM, EngineError> {
     let mut fibs = 1;
     for parameter in Parameter::all(options) {
         match parameter.name {

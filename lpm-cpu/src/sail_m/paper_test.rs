@@ -2,7 +2,7 @@
 
 use super::from_options;
 use super::table::OverlayTable;
-use crate::counted_test::CountedLoads;
+use crate::accesses::CountedLoads;
 use crate::kernel::scalar::many_one;
 use crate::sail_l::figures_test::{figure_rib, stretched};
 use fib::loads::Plain;
@@ -73,7 +73,7 @@ fn accesses_of_a_lookup() {
     }
     let engine = engine(&mut ribs);
     let table = engine.place().load_full();
-    let mut counted = CountedLoads::of(table.bc16.words().iter().chain(table.b24.words()));
+    let mut counted = CountedLoads::of([table.bc16.words(), table.b24.words()]);
     for (key, right, accesses) in [
         (0x0a09_0909, 1, [1, 1]),
         (0x0a01_0909, 2, [1, 1]),

@@ -189,7 +189,7 @@ impl Way {
 }
 
 /// Looks `keys` up in batches of this many keys, so many in flight; with one thread for figures about streams.
-fn measure(
+pub(in crate::paper) fn measure(
     bench: &Bench<'_>,
     fed: &Fed,
     keys: &Stream,

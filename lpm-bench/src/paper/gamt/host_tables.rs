@@ -104,7 +104,10 @@ impl LoadedTable {
 }
 
 /// Has the empty `table` take `routes`, to be had as an image.
-pub(super) fn load<K: Key>(table: &mut dyn HostTable<K>, routes: &RibTable<K>) -> Result<(), EngineError> {
+pub(in crate::paper) fn load<K: Key>(
+    table: &mut dyn HostTable<K>,
+    routes: &RibTable<K>,
+) -> Result<(), EngineError> {
     let added = |(prefix, new)| Change { prefix, old: NextHopId::NONE, new };
     match table.apply(&routes.used().map(added).collect::<Vec<_>>(), routes, usize::MAX)? {
         Due::Image => Ok(()),

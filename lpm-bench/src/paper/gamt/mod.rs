@@ -23,6 +23,9 @@ mod routing;
 mod timeline;
 mod transactions;
 
+pub(super) use device_figures::measure;
+pub(super) use host_tables::load;
+
 use super::{Bench, DeviceNeed, Known, Paper};
 use crate::fault::Fault;
 use crate::wanted::ENGINES;
@@ -59,7 +62,7 @@ pub(super) const PAPER: Paper = Paper {
 
 impl Bench<'_> {
     /// Makes an empty engine.
-    fn engine(
+    pub(super) fn engine(
         &self,
         name: &'static str,
         isa: Option<Isa>,
