@@ -378,7 +378,7 @@ fn by_levels(
         }
     }
     if bench.device.is_ok() {
-        let mut launcher = Launcher::open()?;
+        let mut launcher = Launcher::open(bench.args.device())?;
         for levels in bench.some(&all) {
             let timed = launcher.gamt(set, subject.family, levels, keys.of_round(0))?;
             alone.add("GAMT", f64::from(levels), timed.glps.map(|glps| 1e3 * glps));

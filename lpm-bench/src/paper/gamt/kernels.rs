@@ -85,9 +85,9 @@ pub(super) fn fault(error: GpuError) -> Fault {
 }
 
 impl Launcher {
-    /// Opens the first device.
-    pub(super) fn open() -> Result<Self, Fault> {
-        let device = Device::open(0).map_err(fault)?;
+    /// Opens the device with this number.
+    pub(super) fn open(device: u32) -> Result<Self, Fault> {
+        let device = Device::open(device).map_err(fault)?;
         let stream = Stream::new(&device, Priority::Usual).map_err(fault)?;
         Ok(Self { device, stream })
     }
@@ -207,7 +207,7 @@ fn refused(source: EngineError) -> Fault {
 pub(super) fn table(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup kernels alone", "traffic");
     let mut panel = Panel::new("billion lookups a second");
-    let mut launcher = Launcher::open()?;
+    let mut launcher = Launcher::open(bench.args.device())?;
     let traffics = [Traffic::Random, Traffic::Table];
     figure.x_names = traffics.iter().map(ToString::to_string).collect();
     for family in [Family::V4, Family::V6] {
@@ -243,7 +243,7 @@ pub(super) fn by_block_size(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let mut figure = Figure::new("Lookup kernels alone, by block size", "threads a block");
     figure.x_log = true;
     let mut panel = Panel::new("billion lookups a second");
-    let mut launcher = Launcher::open()?;
+    let mut launcher = Launcher::open(bench.args.device())?;
     for family in [Family::V4, Family::V6] {
         let Some(set) = bench.main_set(family) else { continue };
         let stream = bench.stream(set, family, &Traffic::Random)?;

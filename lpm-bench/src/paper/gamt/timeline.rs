@@ -151,7 +151,7 @@ pub(super) fn figure_8(bench: &Bench<'_>) -> Result<Figure, Fault> {
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let keys = keys.of_round(0).v4();
     let keys = &keys[..keys.len().min(KEYS)];
-    let mut launcher = Launcher::open()?;
+    let mut launcher = Launcher::open(bench.args.device())?;
     let options = GamtOptions { levels: Some(LEVELS), ..GamtOptions::default() };
     let on = launcher.gamt_of(options, &set.start(Family::V4, Hops::Origin, Start::Table), Family::V4)?;
     let mut ends = Vec::new();
