@@ -90,13 +90,13 @@ fn claims(report: &Report) -> Markup {
                 summary { "The rules" }
                 dl { @for (_, word, asks) in Rule::ALL { dt { (word) } dd { (asks) } } }
             }
-            @for document in &report.documents {
+            @for document in report.documents.iter().filter(|document| !document.claims.is_empty()) {
                 h3 { (document.title) }
-                @let (made, not): (Vec<_>, Vec<_>) = document.claims.iter().partition(|claim| claim.command.is_some());
+                @let (made, rest): (Vec<_>, Vec<_>) = document.claims.iter().partition(|claim| claim.figure.is_some());
+                @let (held, not): (Vec<_>, Vec<_>) = rest.into_iter().partition(|claim| claim.command.is_some());
                 (claim_table(&document.name, &made))
-                details {
-                    summary { (not.len()) " numbers that are not made here" }
-                    (claim_table(&document.name, &not))
+                @for (claims, words) in [(held, " numbers that tests hold"), (not, " numbers that are not made here")] {
+                    @if !claims.is_empty() { details { summary { (claims.len()) (words) } (claim_table(&document.name, &claims)) } }
                 }
             }
         }
@@ -106,7 +106,7 @@ fn claims(report: &Report) -> Markup {
 fn claim_table(document: &str, claims: &[&ReportClaim]) -> Markup {
     html! {
         @if !claims.is_empty() {
-            div .wide { table {
+            div .wide { table .claims {
                 thead { tr {
                     @for head in ["what", "section", "paper", "ours", "ratio", "rule", "verdict", "before", "command, minutes"] { th { (head) } }
                 } }
