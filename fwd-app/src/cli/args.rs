@@ -502,6 +502,10 @@ pub(crate) struct HarnessArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::count::<u64>(1..=u64::MAX))]
     pub(crate) loops: u64,
 
+    /// Send the trace over and over for so many seconds instead
+    #[arg(long, value_name = "S", value_parser = values::seconds, conflicts_with = "loops")]
+    pub(crate) duration: Option<Duration>,
+
     /// Speed the trace is offered at; below max, latency counts from the intended send time. At max, without --verify and --out,
     /// packets lie ready in mbufs and are not copied
     #[arg(long, value_name = "max|N[k|M|G]pps|N[k|M|G]bps|original|xF", default_value = "max", value_parser = values::rate)]
@@ -539,9 +543,10 @@ pub(crate) struct HarnessArgs {
 impl HarnessArgs {
     /// The spec for the harness, which applies updates as `updates` says.
     pub(crate) fn spec(&self, updates: UpdateSpec) -> HarnessSpec {
-        let Self { ports, loops, rate, spread, lcores, tx_slow, mbufs, .. } = *self;
+        let Self { ports, loops, duration, rate, spread, lcores, tx_slow, mbufs, .. } = *self;
+        let loops = if duration.is_some() { u64::MAX } else { loops };
         let out = self.out.clone();
-        HarnessSpec { ports, loops, rate, spread, out, lcores, tx_slow, updates, mbufs }
+        HarnessSpec { ports, loops, duration, rate, spread, out, lcores, tx_slow, updates, mbufs }
     }
 }
 
@@ -568,7 +573,7 @@ Examples:
   fwd-app replay trace.pcap --fib routes.txt --rate 100kpps --hgrm latency.hgrm
   fwd-app replay trace.pcap --fib routes.txt --verify --loops 1000 --updates updates.txt --update-rate 5000 --update-loops 100
   fwd-app replay trace.pcap --fib routes.txt --out sent/ --ports 2
-  fwd-app replay anonymised.pcap.gz --fib routes.txt --limit 1M
+  fwd-app replay anonymised.pcap.gz --fib routes.txt --limit 1M --duration 30
 
 A gateway without a neighbour gets no packet, as in run. A table from MRT names gateways alone; to measure with it, make
 ids of them: fwd-app fib convert rib.mrt.bz2 --to text -o routes.txt";

@@ -173,7 +173,7 @@ fn summary(
         file: args.trace.display().to_string(),
         packets: trace.len(),
         snapped: trace.snapped,
-        loops: args.harness.loops,
+        loops: args.harness.duration.map_or(args.harness.loops, |_| fed.div_ceil(trace.len().max(1) as u64)),
         rate: args.harness.rate.to_string(),
         packets_from: if sizes.ready_turns.is_some() { "ready mbufs" } else { "copies" },
         fed,

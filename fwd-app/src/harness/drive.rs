@@ -141,11 +141,16 @@ impl Replay<'_> {
         let service = serve(service, forwarder.running(), &wiring.ports)?;
         let running = forwarder.start(&site)?;
         let updates = ControlThread::start(forwarder, move |forwarder, told| service.run(forwarder, told))?;
+        let start = Instant::now();
+        let is_over = || {
+            signals.is_stopping()
+                || updates.has_panicked()
+                || self.spec.duration.is_some_and(|limit| start.elapsed() >= limit)
+        };
         let driven = match copied {
-            None => Ok(watch(running, &mut wiring.ready, &updates, housekeeping, signals, idle)),
+            None => Ok(watch(running, &mut wiring.ready, housekeeping, is_over, idle)),
             Some((feeder, sink)) => {
-                let updates = &updates;
-                let turns = Loop { feeder, sink, verifier, running, updates, housekeeping, signals, idle };
+                let turns = Loop { feeder, sink, verifier, running, housekeeping, is_over, idle };
                 self.feed(eal, turns)
             }
         };
@@ -170,7 +175,11 @@ impl Replay<'_> {
     }
 
     /// Runs `turns` to the end and waits for the lcores, whatever happens.
-    fn feed<H: FnMut(&Handle)>(&self, eal: &Eal, mut turns: Loop<'_, H>) -> anyhow::Result<Driven> {
+    fn feed<H: FnMut(&Handle), O: Fn() -> bool>(
+        &self,
+        eal: &Eal,
+        mut turns: Loop<H, O>,
+    ) -> anyhow::Result<Driven> {
         let start = Instant::now();
         // A panic here ends as one of a stage does: with all that runs stopped, and a report.
         let result = catch_unwind(AssertUnwindSafe(|| turns.run())).unwrap_or_else(|panic| {
@@ -307,13 +316,12 @@ impl Replay<'_> {
     }
 }
 
-/// Waits until all that is `ready` has been received and has left, and every stage is drained.
+/// Waits until all that is `ready`, or was until `is_over`, has been received and has left, and every stage is drained.
 fn watch(
     running: Running,
     ready: &mut ReadyQueues,
-    updates: &ControlThread<Forwarder>,
     mut housekeeping: impl FnMut(&Handle),
-    signals: &Signals,
+    is_over: impl Fn() -> bool,
     idle: Idle,
 ) -> Driven {
     let handle = running.handle().clone();
@@ -321,7 +329,7 @@ fn watch(
     let (mut last_gone, mut last_move, mut end) = (0, start, None);
     let finished = running.run(idle, || {
         housekeeping(&handle);
-        if signals.is_stopping() || updates.has_panicked() {
+        if is_over() {
             ready.stop();
         }
         let counters = handle.counters();
@@ -349,20 +357,19 @@ fn is_stuck(unmoved: Duration) -> bool {
 }
 
 /// The main lcore's loop.
-struct Loop<'a, H> {
+struct Loop<H, O> {
     feeder: Feeder,
     sink: Sink,
     verifier: Option<Verifier>,
     /// The forwarder; its stages of this lcore, on a single CPU, are polled here.
     running: Running,
-    /// Who changes the routes.
-    updates: &'a ControlThread<Forwarder>,
     housekeeping: H,
-    signals: &'a Signals,
+    /// Whether nothing more is to be fed.
+    is_over: O,
     idle: Idle,
 }
 
-impl<H: FnMut(&Handle)> Loop<'_, H> {
+impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<H, O> {
     /// Feeds, polls and takes until everything fed is accounted for and every stage is drained.
     fn run(&mut self) -> anyhow::Result<()> {
         let (mut turn, mut gone, mut taken) = (0_u32, 0, 0);
@@ -380,7 +387,7 @@ impl<H: FnMut(&Handle)> Loop<'_, H> {
             gone = (taken + counters.drops.total() + counters.punted).saturating_sub(counters.originated);
             if turn.is_multiple_of(HOUSEKEEPING_TURNS) || !moved {
                 (self.housekeeping)(self.running.handle());
-                if self.signals.is_stopping() || self.updates.has_panicked() {
+                if (self.is_over)() {
                     self.feeder.stop();
                 }
                 let now = Instant::now();

@@ -45,6 +45,7 @@ use crate::ports::{PortRecord, PortTable};
 use fib::MacAddr;
 use reference::checked;
 use std::path::PathBuf;
+use std::time::Duration;
 use trace::Trace;
 
 /// How a capture is replayed.
@@ -52,8 +53,10 @@ use trace::Trace;
 pub(crate) struct HarnessSpec {
     /// Ports of the forwarder.
     pub(crate) ports: u16,
-    /// Times the trace is sent.
+    /// Times the trace is sent, at most.
     pub(crate) loops: u64,
+    /// How long it is sent, at most.
+    pub(crate) duration: Option<Duration>,
     /// Speed the trace is offered at.
     pub(crate) rate: OfferedRate,
     /// Whether the trace is dealt by flow over all ports; else all of it arrives on port 0.
@@ -98,6 +101,7 @@ impl HarnessSpec {
         Self {
             ports: 4,
             loops: 1,
+            duration: None,
             rate: OfferedRate::Max,
             spread: false,
             out: None,

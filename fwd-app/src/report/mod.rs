@@ -420,7 +420,7 @@ pub(crate) struct TraceReport {
     pub(crate) packets: usize,
     /// Packets of which it has less than was on the wire.
     pub(crate) snapped: usize,
-    /// Times it was to be sent.
+    /// Times it was to be sent; where a duration was given, how often that was.
     pub(crate) loops: u64,
     /// The rate it was offered at.
     pub(crate) rate: String,

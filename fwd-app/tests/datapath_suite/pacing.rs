@@ -68,3 +68,18 @@ fn the_text_and_the_histogram_file() {
     let hgrm = std::fs::read_to_string(&hgrm).unwrap();
     assert!(hgrm.contains("1.000000000000     187500"), "{hgrm}");
 }
+
+/// However fast the host is, a trace that takes no time is sent for as long as it was asked for.
+#[test]
+fn a_duration_ends_what_would_go_on() {
+    for extra in [&[][..], &["--verify"], &["--rate", "20kpps"]] {
+        let arguments = [&["--duration", "0.4"], extra].concat();
+        let Some(summary) = replay_mix(&arguments) else { return };
+        let (fed, loops) = (number(&summary, "/trace/fed"), number(&summary, "/trace/loops"));
+        assert!(summary["rate"]["duration_s"].as_f64() >= Some(0.4), "{extra:?}: {}", summary["rate"]);
+        assert!(fed > 200 && loops == fed.div_ceil(2000), "{extra:?}: {loops} loops, {fed} packets");
+        let checked = number(&summary, "/verify/checked");
+        assert_eq!(checked, if extra == ["--verify"] { fed } else { 0 }, "{extra:?}");
+        assert_eq!(number(&summary, "/packets/rx"), fed, "{extra:?}");
+    }
+}

@@ -30,8 +30,8 @@ pub(super) const PAPER: Paper = Paper {
 
 /// Updates a second that are asked for.
 const RATES: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// Updates of a family at most; a quick run has a tenth. Some tables take a millisecond for one.
-const UPDATES: usize = 50_000;
+/// Updates of a family at most: some tables take milliseconds for one.
+const UPDATES: usize = 2_000;
 
 /// Lookup rate by the bytes that lookups may read.
 fn lookups(bench: &Bench<'_>) -> Result<Figure, Fault> {
@@ -69,11 +69,10 @@ fn updates(bench: &Bench<'_>) -> Result<Figure, Fault> {
     figure.x_tens = true;
     for (family, set) in largest(bench) {
         let file = bench.args.out.join(format!("updates-{family}.txt"));
-        let count = if bench.args.quick { UPDATES / 10 } else { UPDATES };
-        write_whole(&file, |out| out.write_all(set.told_lines(family, count).as_bytes()))
+        write_whole(&file, |out| out.write_all(set.told_lines(family, UPDATES).as_bytes()))
             .map_err(|source| write_fault(&file, source))?;
         bench.name_traffic(format!(
-            "{family}: the first {count} updates of {}, one a delta, there and back",
+            "{family}: the first {UPDATES} updates of {}, one a delta, there and back",
             set.updates_source
         ));
         let rates = bench.some(&RATES).iter().map(u32::to_string).collect::<Vec<_>>().join(",");

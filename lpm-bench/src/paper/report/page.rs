@@ -196,7 +196,10 @@ fn one(name: &str, figure: &ReportFigure) -> Markup {
             h3 { (figure.id) ": " (text(&figure.document["title"])) }
             @match &figure.picture {
                 Some(picture) => div .wide { (PreEscaped(picture)) },
-                None => div .frame { (text(&figure.document["skipped"])) " " code { (figure.command) } },
+                None if !figure.document["skipped"].is_null() => {
+                    div .frame { (text(&figure.document["skipped"])) " " code { (figure.command) } }
+                }
+                None => {}
             }
             figcaption {
                 @for traffic in figure.document["traffic"].as_array().into_iter().flatten() { p { "Traffic: " (text(traffic)) } }
