@@ -31,7 +31,7 @@ pub(super) const PAPER: Paper = Paper {
 /// Updates a second that are asked for.
 const RATES: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
 /// Updates of a family at most: some tables take milliseconds for one.
-const UPDATES: usize = 2_000;
+const UPDATES: usize = 500;
 
 /// Lookup rate by the bytes that lookups may read.
 fn lookups(bench: &Bench<'_>) -> Result<Figure, Fault> {

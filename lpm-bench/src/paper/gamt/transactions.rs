@@ -66,10 +66,7 @@ impl Loads {
 /// The streams of a data set. The last one has the keys of table traffic sorted, which is the most that neighbours can have in common.
 fn streams(bench: &Bench<'_>, set: &DataSet) -> Result<[Stream; 4], Fault> {
     let count = KEYS.min(bench.args.keys());
-    let draw = |traffic: Traffic| -> Result<Stream, Fault> {
-        let keys = |seed| KeySet::make(&traffic, Family::V4, &set.tables, count, seed, false);
-        Ok(bench.stream_of(bench.seeds().map(keys).into_iter().collect::<Result<_, _>>()?))
-    };
+    let draw = |traffic| bench.draw(&set.tables, Family::V4, &traffic, count);
     let table = draw(Traffic::Table)?;
     let sorted = table.all().map(|keys| {
         let mut sorted = keys.v4().to_vec();
