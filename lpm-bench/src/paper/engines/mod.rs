@@ -32,6 +32,8 @@ pub(super) const PAPER: Paper = Paper {
 const RATES: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
 /// Updates of a family at most: some tables take milliseconds for one.
 const UPDATES: usize = 500;
+/// Keys of the lookups beside them at most: each turn begins with all of them, to warm up, and some tables have 3 million lookups a second.
+const KEYS_BESIDE: usize = 1 << 20;
 
 /// Lookup rate by the bytes that lookups may read.
 fn lookups(bench: &Bench<'_>) -> Result<Figure, Fault> {
@@ -39,8 +41,9 @@ fn lookups(bench: &Bench<'_>) -> Result<Figure, Fault> {
     figure.x_log = true;
     let traffic = ["table".to_owned(), bench.trace().to_string()];
     for (family, set) in largest(bench) {
+        let (keys, rounds) = (bench.args.keys().to_string(), bench.args.rounds().to_string());
         let options =
-            ["--traffic", &traffic.join(","), "--rounds", &bench.args.rounds().to_string()].map(String::from);
+            ["--keys", &keys, "--traffic", &traffic.join(","), "--rounds", &rounds].map(String::from);
         let rows = measure(bench, &mut figure, "lookup", (family, set), &options)?;
         for traffic in &traffic {
             let mut panel = Panel::log(&format!("million {family} lookups a second, {traffic}"));
@@ -77,8 +80,9 @@ fn updates(bench: &Bench<'_>) -> Result<Figure, Fault> {
         ));
         let rates = bench.some(&RATES).iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let seconds = (2.0 * bench.args.seconds()).to_string();
-        let options = ["--updates", &file.display().to_string(), "--rates", &rates, "--seconds", &seconds]
-            .map(String::from);
+        let (file, keys) = (file.display().to_string(), bench.args.keys().min(KEYS_BESIDE).to_string());
+        let options = ["--keys", &keys, "--updates", &file, "--rates", &rates, "--seconds", &seconds];
+        let options = options.map(String::from);
         let rows = measure(bench, &mut figure, "update", (family, set), &options)?;
         let mut panel = Panel::log(&format!("million {family} lookups a second"));
         for row in &rows {
@@ -115,12 +119,7 @@ fn measure(
     let mut line = vec![kind.to_owned(), "--engines".into(), "best".into(), "--family".into()];
     line.push(if family == Family::V4 { "v4" } else { "v6" }.into());
     line.extend(set.from.words());
-    line.extend([
-        "--keys".into(),
-        bench.args.keys().to_string(),
-        "--json".into(),
-        json.display().to_string(),
-    ]);
+    line.extend(["--json".into(), json.display().to_string()]);
     line.extend_from_slice(options);
     bench.tell(format!("lpm-bench {}", line.join(" ")));
     // What an earlier run has left says nothing about this one.
@@ -130,8 +129,7 @@ fn measure(
     let done = done.map_err(|why| Fault::Measurement(why.to_string()))?;
     let Ok(text) = std::fs::read(&json) else {
         let said = String::from_utf8_lossy(&done.stderr);
-        let why = said.lines().last().unwrap_or_default();
-        figure.skipped = Some(format!("{family}: {why}"));
+        lacks(figure, format!("{family}: {}", said.lines().last().unwrap_or_default()));
         return Ok(Vec::new());
     };
     let run: Value = serde_json::from_slice(&text).map_err(|why| write_fault(&json, why.into()))?;
@@ -140,18 +138,27 @@ fn measure(
     let sum = |key: &str| rows.iter().filter_map(|row| row[key].as_u64()).sum::<u64>();
     figure.checked += sum("checked");
     figure.wrong += sum("wrong");
-    let absent: Vec<_> =
-        list("refused").iter().filter_map(|one| Some(one["engine"].as_str()?.to_owned())).collect();
-    let on_device = absent.iter().filter(|name| ENGINES.is_device(name)).cloned().collect::<Vec<_>>();
-    let mut lacks =
-        if on_device.is_empty() { vec![] } else { vec![format!("{} take a GPU", on_device.join(", "))] };
-    if !cfg!(feature = "dpdk") {
-        lacks.push("DPDK's tables: built without --features dpdk".into());
+    for one in list("refused") {
+        let engine = one["engine"].as_str().unwrap_or_default();
+        if ENGINES.is_device(engine) {
+            lacks(figure, format!("{engine} takes a GPU"));
+        }
+        figure.rows.push(json!({ "refused": one }));
     }
-    figure.skipped = (!lacks.is_empty()).then(|| lacks.join("; "));
-    figure.rows.extend(list("refused").into_iter().map(|one| json!({"refused": one})));
+    if !cfg!(feature = "dpdk") {
+        lacks(figure, "DPDK's tables: built without --features dpdk".into());
+    }
     bench.name_traffic(format!("{family}: lpm-bench {}", line.join(" ")));
     Ok(rows)
+}
+
+/// Says once that the figure lacks `what`.
+fn lacks(figure: &mut Figure, what: String) {
+    match &mut figure.skipped {
+        Some(said) if said.contains(&what) => {}
+        Some(said) => *said = format!("{said}; {what}"),
+        None => figure.skipped = Some(what),
+    }
 }
 
 /// The name of a row's line.
