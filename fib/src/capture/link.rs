@@ -1,15 +1,15 @@
 //! Link types: what the first byte of a captured packet belongs to, and the Ethernet frame that carries the same packet.
 //!
 //! A capture of raw IP, of a loopback interface or of all interfaces together (Linux cooked) has no Ethernet header. One is made: to
-//! [`ROUTER`], or to the broadcast or a group address where the capture says that the packet came so; from the sender where the capture
-//! has its address, else from [`SENDER`].
+//! 02:f0:00:00:00:00, or to the broadcast or a group address where the capture says that the packet came so; from the sender where the
+//! capture has its address, else from 02:00:00:00:00:01.
 
 use super::Packet;
 
 /// The router's MAC address in a frame that is made.
-pub const ROUTER: [u8; 6] = [0x02, 0xf0, 0, 0, 0, 0];
+const ROUTER: [u8; 6] = [0x02, 0xf0, 0, 0, 0, 0];
 /// The sender's, where the capture has none.
-pub const SENDER: [u8; 6] = [0x02, 0, 0, 0, 0, 1];
+const SENDER: [u8; 6] = [0x02, 0, 0, 0, 0, 1];
 /// The type of a frame that is made for what is no IP packet. It is reserved (IEEE 802), so nobody takes it for anything.
 const NOT_IP: u16 = 0xffff;
 
@@ -125,8 +125,8 @@ fn header(link: Link, bytes: &[u8]) -> Option<([u8; 6], [u8; 6], u16, usize)> {
 }
 
 impl Packet<'_> {
-    /// The packet as an Ethernet frame: its own, or one that is made in `frame`. Of a packet that is cut within the header before it, it is
-    /// a header without type.
+    /// The packet as an Ethernet frame: its own, or one that is made in `frame`. If the capture has not all of the header before
+    /// the packet, there are two addresses and no more.
     ///
     /// # Errors
     /// [`UnknownLink`].

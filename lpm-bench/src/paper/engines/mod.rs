@@ -57,7 +57,8 @@ fn lookups(bench: &Bench<'_>) -> Result<Figure, Fault> {
         figure.rows.extend(rows);
     }
     figure.note = "Each in its best instruction set, 256 keys a call, by CPU seconds of one thread; coop and what is on a device by the \
-                   wall's seconds of all their threads. Bytes of a DPDK table are those of its arrays."
+                   wall's seconds of all their threads. Bytes of a DPDK table are those of its arrays. \
+                   bloom-baseline is that paper's Baseline, without vectors."
         .into();
     Ok(figure)
 }
