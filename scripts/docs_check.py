@@ -15,6 +15,7 @@ Every block between ``` has a mark in the line before it, an HTML comment. A blo
   <!-- not run: WHY -->          commands that run nowhere; scripts that WHY names must be there
   <!-- output -->                what the block above prints: its lines must be there; numbers and MAC addresses may differ
   <!-- file: NAME -->            a file, which the blocks below find
+  <!-- part of: FILE -->         lines of a file of this repository, as they stand there
   <!-- no commands -->           a picture, a configuration, a syntax
 
 Comments above the mark that say more:
@@ -39,7 +40,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 PAGE_S = 100
-KINDS = ("run: namespace", "run: prompt", "run: terminal ", "run: guest", "not run: ", "output", "file: ", "no commands")
+KINDS = ("run: namespace", "run: prompt", "run: terminal ", "run: guest", "not run: ", "output", "file: ", "part of: ", "no commands")
 ESCAPES = re.compile(r"\x1b\[[^a-zA-Z]*[a-zA-Z]|\r")
 MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
 
@@ -132,6 +133,14 @@ def check_scripts(block):
                     raise Wrong(f"{block.place}: {word} has no option {option}")
 
 
+def check_part(block):
+    """Lines that a page shows of a file must stand there, one after the other."""
+    if block.is_a("part of: "):
+        path = TOP / block.rest("part of: ")
+        if not path.is_file() or "\n".join(["", *block.lines, ""]) not in path.read_text():
+            raise Wrong(f"{block.place}: these lines are not in {block.rest('part of: ')}")
+
+
 def script_of(block, number, folder):
     """The lines of bash that run a block, with what it prints in a file."""
     lines = [f"echo {number} >{folder}/at", "{ :", *block.before]
@@ -219,7 +228,7 @@ def run_page(blocks, program):
                 if last is None:
                     raise Wrong(f"{block.place}: output of a block that has not run")
                 check_output(block, (out / f"printed{last}").read_text(errors="replace"))
-            elif not block.is_a("no commands") and not block.is_a("file: "):
+            elif not block.mark.startswith(("no commands", "file: ", "part of: ")):
                 last = None
         return len(ran)
 
@@ -237,6 +246,7 @@ def main():
             blocks = blocks_of(page)
             for block in blocks:
                 check_scripts(block)
+                check_part(block)
                 if arguments[0] == "--list":
                     print(f"{block.place:28} {block.mark}")
             if arguments[0] == "--list":

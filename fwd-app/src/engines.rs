@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn messages_list_the_engines_in_this_order() {
-        let names = "auto, oracle, host, sail-b, sail-u, sail-l, sail-m, bloom, bloom-baseline, bloom-naive, miht, coop, gamt, gale, sail-gpu, mamt";
+        let names = "auto, oracle, host, sail-b, sail-u, sail-l, sail-m, linear, bloom, bloom-baseline, bloom-naive, miht, coop, gamt, gale, sail-gpu, mamt";
         assert_eq!(ENGINES.names().join(", "), names);
     }
 

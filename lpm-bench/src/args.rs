@@ -30,7 +30,7 @@ Examples:
   lpm-bench lookup --fib v4.txt.xz --engines bloom:avx512f,miht,coop --threads 1,2 --table-node 0
   lpm-bench lookup --fib v4.txt.xz --engines oracle,sail-m --engine-arg fibs=16
 
-Engines: oracle, host, sail-b, sail-u, sail-l, sail-m, bloom, bloom-baseline, bloom-naive, miht, coop, mamt, on a GPU gamt, gale, sail-gpu, and
+Engines: oracle, host, sail-b, sail-u, sail-l, sail-m, linear, bloom, bloom-baseline, bloom-naive, miht, coop, mamt, on a GPU gamt, gale, sail-gpu, and
 with DPDK built in (--features dpdk) rte_fib, rte_fib6, rte_lpm, rte_lpm6.
   NAME        every variant this host has: each instruction set, and rte_fib with 4-byte and 2-byte entries
   NAME:ISA    one instruction set: scalar, avx2, avx512f     rte_fib-2b, rte_fib-4b    one entry size

@@ -163,7 +163,7 @@ fn bad_usage_is_2_and_says_what_would_be_right() {
         ("lookup", "--fib FILE or --generate"),
         (
             "lookup --generate v4=10 --engines blom",
-            "known are: oracle, host, sail-b, sail-u, sail-l, sail-m, bloom, bloom-baseline, bloom-naive",
+            "known are: oracle, host, sail-b, sail-u, sail-l, sail-m, linear, bloom, bloom-baseline, bloom-naive",
         ),
         ("lookup --generate v4=10 --engines bloom:sse9", "no instruction set"),
         ("lookup --generate v4=10 --engines oracle --family v6", "no route of ipv6"),

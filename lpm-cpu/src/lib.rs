@@ -12,6 +12,7 @@
 //! | `bit_maps` | what these two share: the table, and updates in place |
 //! | [`sail_l`] | the engine of three levels, 16, 24 and 32, in two layouts |
 //! | [`sail_m`] | the engine of many FIBs in one overlay trie |
+//! | [`linear`] | the smallest engine, to begin another one with |
 //! | `kernel` | the lookup kernels of SAIL, one file an instruction set |
 //! | `packed`, `chunks`, `codes` | arrays of small entries; chunks of 256 of them; what stands for a next hop in them |
 //! | [`accesses`] | the accesses of lookups, on chip and off, counted |
@@ -30,6 +31,7 @@ mod codes;
 pub mod host;
 #[expect(unsafe_code, reason = "gathers take raw pointers")]
 mod kernel;
+pub mod linear;
 mod packed;
 mod params;
 mod pushing;
@@ -50,4 +52,5 @@ pub const ENGINES: &[Engine] = &[
     Engine::cpu(sail_u::NAME, &[Isa::Scalar], |options, _| sail_u::make(options)).ipv4_only(),
     Engine::cpu(sail_l::NAME, &Isa::ALL, |options, _| sail_l::make(options)).ipv4_only(),
     Engine::cpu(sail_m::NAME, &Isa::ALL, |options, _| sail_m::make(options)).ipv4_only().with_fibs(),
+    Engine::cpu(linear::NAME, &[Isa::Scalar], |options, _| linear::make(options)),
 ];

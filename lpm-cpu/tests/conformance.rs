@@ -1,7 +1,7 @@
 //! The engines against the conformance suite, on IPv4: every layout and instruction set that there are kernels for.
 
 use fib::{EngineError, EngineOptions, EngineWriter, Isa, conformance};
-use lpm_cpu::{host, sail_b, sail_l, sail_m, sail_u};
+use lpm_cpu::{host, linear, sail_b, sail_l, sail_m, sail_u};
 
 fn sail_l(isa: Isa, layout: &str, table_bytes_max: u64) -> Result<Box<dyn EngineWriter>, EngineError> {
     let parameters = vec![("layout".to_owned(), layout.to_owned())];
@@ -20,6 +20,7 @@ fib::conformance_tests!(l_avx512f, ipv4_only, || sail_l(Isa::Avx512f, "wide", 4 
 fib::conformance_tests!(l_paper_scalar, ipv4_only, || sail_l(Isa::Scalar, "paper", 4 << 30));
 fib::conformance_tests!(l_paper_avx2, ipv4_only, || sail_l(Isa::Avx2, "paper", 4 << 30));
 fib::conformance_tests!(l_paper_avx512f, ipv4_only, || sail_l(Isa::Avx512f, "paper", 4 << 30));
+fib::conformance_tests!(linear_scan, || linear::make(&EngineOptions::of(&[("routes", "1000000")])));
 fib::conformance_tests!(host_scalar, ipv4_only, || host(Isa::Scalar, &[]));
 fib::conformance_tests!(host_avx2, ipv4_only, || host(Isa::Avx2, &[]));
 fib::conformance_tests!(host_avx512f, ipv4_only, || host(Isa::Avx512f, &[("popcount", "arithmetic")]));
@@ -66,6 +67,7 @@ fn memory_limits() {
     conformance::limited(&|bytes| sail_u::make(&bounded(bytes)), options);
     conformance::limited(&|bytes| sail_m::make(&bounded(bytes)), options);
     conformance::limited(&|bytes| host::make(&bounded(bytes)), options);
+    conformance::limited(&|bytes| linear::make(&bounded(bytes)), options);
     for layout in ["wide", "paper"] {
         conformance::limited(&|bytes| sail_l(Isa::Scalar, layout, bytes), options);
     }

@@ -84,7 +84,7 @@ fn an_engine_or_instruction_set_that_is_not_there() {
         2,
         &[
             "'warp' is no engine",
-            "auto, oracle, host, sail-b, sail-u, sail-l, sail-m, bloom, bloom-baseline, bloom-naive, miht, coop, gamt, gale, sail-gpu, mamt",
+            "auto, oracle, host, sail-b, sail-u, sail-l, sail-m, linear, bloom, bloom-baseline, bloom-naive, miht, coop, gamt, gale, sail-gpu, mamt",
         ],
     );
     assert_eq!(out.stdout, "");
