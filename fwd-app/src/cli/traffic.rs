@@ -2,7 +2,7 @@
 
 use super::values;
 use crate::harness::make::FrameChanges;
-use crate::harness::make::generate::TrafficKind;
+use crate::harness::make::generate::{PACKETS_MAX, TrafficKind};
 use crate::harness::make::sizes::SizeMix;
 use clap::{ArgGroup, Args};
 use fib::Rib;
@@ -27,7 +27,7 @@ pub(crate) struct TrafficArgs {
     pub(crate) generate: Option<TrafficKind>,
 
     /// Packets that are made; each takes its bytes and 24 more of memory [default: 65536, or one a flow]
-    #[arg(long, value_name = "N", requires = "generate", conflicts_with = "trace", value_parser = values::count::<usize>(1..=u64::MAX))]
+    #[arg(long, value_name = "N", requires = "generate", conflicts_with = "trace", value_parser = values::count::<usize>(1..=PACKETS_MAX as u64))]
     pub(crate) packets: Option<usize>,
 
     /// Percent of the packets that are made, or of their flows, that are IPv6 [default: 50 where both families have routes]

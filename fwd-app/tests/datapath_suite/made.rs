@@ -41,6 +41,16 @@ fn packets_of_each_kind_have_routes_and_are_verified() {
     }
 }
 
+#[test]
+fn packets_above_the_mtu_are_fragmented_or_too_long_by_their_family() {
+    let words = ["--packets", "1000", "--v6-share", "30", "--sizes", "1518,9000", "--verify"];
+    let Some((summary, _)) = report(made("table", &words), 0) else { return };
+    let too_long = summary["packets"]["drops"]["mtu_exceeded"].as_u64().unwrap();
+    let fragmented = number(&summary, "/packets/fragmented");
+    assert_eq!(too_long + fragmented, 500);
+    assert!(too_long.abs_diff(150) < 60, "{too_long}");
+}
+
 /// Without `--verify` the packets lie ready in mbufs; the same seed makes the same packets.
 #[test]
 fn a_seed_is_a_trace() {

@@ -20,6 +20,8 @@ use std::str::FromStr;
 
 /// Packets when nobody says how many: enough for a window of them, and for proportions.
 const PACKETS: usize = 65_536;
+/// Packets, or flows, at most: at 64 bytes, some 90 GB.
+pub(crate) const PACKETS_MAX: usize = 1_000_000_000;
 /// The sizes of frames when nobody says which.
 const FRAME_BYTES: usize = 60;
 /// An Ethernet, an IPv6 and a UDP header.
@@ -45,7 +47,7 @@ pub(crate) enum TrafficKind {
 /// Not a value of `--generate`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{text}' is no traffic; wanted uniform, table, zipf or flows=N with N above 0, such as flows=1000 or flows=10k"
+    "'{text}' is no traffic; wanted uniform, table, zipf or flows=N with N of 1 to {PACKETS_MAX}, such as flows=10k"
 )]
 pub(crate) struct TrafficKindError {
     text: String,
@@ -56,7 +58,7 @@ impl FromStr for TrafficKind {
 
     fn from_str(text: &str) -> Result<Self, TrafficKindError> {
         if let Some(flows) = text.strip_prefix("flows=").and_then(fib::units::count) {
-            let flows = usize::try_from(flows).ok().filter(|flows| *flows > 0);
+            let flows = usize::try_from(flows).ok().filter(|flows| (1..=PACKETS_MAX).contains(flows));
             return flows.map(Self::Flows).ok_or_else(|| TrafficKindError { text: text.to_owned() });
         }
         match Traffic::parse(text) {
@@ -192,7 +194,7 @@ impl GenerateSpec {
     }
 }
 
-/// Where a packet comes from: hosts of 198.18.0.0/15 (RFC 2544) or 2001:2::/48 (RFC 5180), ports as RFC 4814 section 4.5 says.
+/// Where a packet comes from: hosts of 198.18.0.0/15 (RFC 2544) or 2001:2::/48 (RFC 5180), ports as RFC 4814 says.
 fn flow(family: Family, rng: &mut Seeded) -> Flow {
     let source: IpAddr = match family {
         Family::V4 => Ipv4Addr::from_bits(0xc612_0000 | rng.u32() >> 15).into(),
@@ -297,7 +299,9 @@ mod tests {
             assert_eq!(kind.to_string(), shown);
             assert_eq!(shown.parse(), Ok(kind));
         }
-        for text in ["", "flows", "flows=", "flows=0", "flows=-1", "flows=x", "Table", "capture:x.pcap"] {
+        for text in
+            ["", "flows", "flows=", "flows=0", "flows=-1", "flows=2G", "flows=x", "Table", "capture:x.pcap"]
+        {
             let error = text.parse::<TrafficKind>().unwrap_err().to_string();
             assert!(error.contains("flows=N"), "{text}: {error}");
         }

@@ -62,7 +62,7 @@ impl SizeMix {
     }
 }
 
-/// RFC 6985 section 4. `z`, the MTU, is that of a replay's ports, whose longest frames have 1518 bytes.
+/// RFC 6985. `z`, the MTU, is that of a replay's ports, whose longest frames have 1518 bytes.
 const fn size_of_letter(letter: char) -> Option<usize> {
     Some(match letter {
         'a' => 64,
