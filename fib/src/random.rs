@@ -65,11 +65,18 @@ impl Seeded {
 }
 
 /// Ranks `0..n`, each with a weight. Integer arithmetic, so that every host draws the same.
-pub(crate) struct WeightedRanks {
+#[derive(Clone, Debug)]
+pub struct WeightedRanks {
     cumulative: Vec<u64>,
 }
 
 impl WeightedRanks {
+    /// Zipf(1.0): rank k, counted from 1, has a weight proportional to 1/k.
+    #[must_use]
+    pub fn zipf(ranks: usize) -> Self {
+        Self::new((1..=ranks as u64).map(|rank| (1 << 40) / rank))
+    }
+
     pub(crate) fn new(weights: impl Iterator<Item = u64>) -> Self {
         let sums = weights.scan(0, |sum, weight| {
             *sum += weight;
@@ -78,7 +85,8 @@ impl WeightedRanks {
         Self { cumulative: sums.collect() }
     }
 
-    pub(crate) fn draw(&self, rng: &mut Seeded) -> usize {
+    /// A rank, counted from 0.
+    pub fn draw(&self, rng: &mut Seeded) -> usize {
         let total = self.cumulative.last().copied().unwrap_or(0);
         let at = rng.below(usize::try_from(total).unwrap_or(usize::MAX)) as u64;
         self.cumulative.partition_point(|sum| *sum <= at)

@@ -200,7 +200,7 @@ pub(crate) struct LookupArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 
-    /// Traffic: random, table, zipf, capture:FILE
+    /// Traffic: random (or uniform), table, zipf, capture:FILE
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "random,table,zipf", value_parser = traffic)]
     pub(crate) traffic: Vec<Traffic>,
 

@@ -12,6 +12,7 @@ use crate::capture::CaptureError;
 use crate::random::{Seeded, WeightedRanks};
 use crate::{Family, Key, NextHopId, Prefix};
 use std::fmt;
+use std::iter::repeat_with;
 use std::path::PathBuf;
 
 /// A kind of traffic.
@@ -61,13 +62,13 @@ pub enum TrafficError {
 }
 
 impl Traffic {
-    /// Parses `random`, `table`, `zipf` or `capture:FILE`.
+    /// Parses `random` (or `uniform`), `table`, `zipf` or `capture:FILE`.
     ///
     /// # Errors
     /// [`TrafficError::Unknown`] for anything else.
     pub fn parse(text: &str) -> Result<Self, TrafficError> {
         match text {
-            "random" => Ok(Self::Random),
+            "random" | "uniform" => Ok(Self::Random),
             "table" => Ok(Self::Table),
             "zipf" => Ok(Self::Zipf),
             _ => match text.strip_prefix("capture:") {
@@ -77,60 +78,70 @@ impl Traffic {
         }
     }
 
-    /// `count` keys. [`Traffic::Table`] and [`Traffic::Zipf`] draw from `table`; the other kinds ignore it.
+    /// The first `count` keys of [`Self::stream`].
     ///
     /// # Errors
-    /// [`TrafficError::NoPrefixes`] for an empty table; for a capture as [`capture_destinations`], and
-    /// [`TrafficError::NoPackets`] when it has no packet of the family.
+    /// As [`Self::stream`].
     pub fn keys<K: Key>(
         &self,
         table: &[(Prefix<K>, NextHopId)],
         count: usize,
         seed: u64,
     ) -> Result<Vec<K>, TrafficError> {
-        let Self::Capture(path) = self else { return self.drawn(table, count, seed) };
-        let Destinations { v4, v6, frames, .. } = capture_destinations(path)?;
-        let found: Vec<K> = match K::FAMILY {
-            Family::V4 => v4.into_iter().map(|key| K::from_high_bits(key.to_high_bits())).collect(),
-            Family::V6 => v6.into_iter().map(K::from_high_bits).collect(),
-        };
-        if found.is_empty() {
-            return Err(TrafficError::NoPackets { path: path.clone(), frames, family: K::FAMILY });
-        }
-        Ok(found.into_iter().cycle().take(count).collect())
+        Ok(self.stream(table, seed)?.take(count).collect())
     }
 
-    fn drawn<K: Key>(
+    /// Keys without end. [`Traffic::Table`] and [`Traffic::Zipf`] draw from `table`; the other kinds ignore it.
+    ///
+    /// # Errors
+    /// [`TrafficError::NoPrefixes`] for an empty table; for a capture as [`capture_destinations`], and
+    /// [`TrafficError::NoPackets`] when it has no packet of the family.
+    pub fn stream<'t, K: Key>(
         &self,
-        table: &[(Prefix<K>, NextHopId)],
-        count: usize,
+        table: &'t [(Prefix<K>, NextHopId)],
         seed: u64,
-    ) -> Result<Vec<K>, TrafficError> {
+    ) -> Result<Box<dyn Iterator<Item = K> + 't>, TrafficError> {
         let uniform = |rng: &mut Seeded| match K::FAMILY {
             Family::V4 => K::from_high_bits(rng.u32().to_high_bits()),
             Family::V6 => K::from_high_bits(1 << 125 | rng.u128() >> 3),
         };
-        let mut rng = Seeded::new(seed, 0x6b65_7973 + u64::from(K::BITS));
-        if *self == Self::Random {
-            return Ok((0..count).map(|_| uniform(&mut rng)).collect());
-        }
-        if table.is_empty() {
-            return Err(TrafficError::NoPrefixes { traffic: self.clone(), family: K::FAMILY });
-        }
         let from_table = |rng: &mut Seeded| {
             let (prefix, _) = table[rng.below(table.len())];
             rng.inside(prefix)
         };
-        if *self == Self::Table {
-            return Ok((0..count).map(|_| from_table(&mut rng)).collect());
+        if table.is_empty() && matches!(self, Self::Table | Self::Zipf) {
+            return Err(TrafficError::NoPrefixes { traffic: self.clone(), family: K::FAMILY });
         }
-        let flows = match K::FAMILY {
-            Family::V4 => 200_000,
-            Family::V6 => 100_000,
-        };
-        let flows: Vec<_> = (0..flows).map(|_| from_table(&mut rng)).collect();
-        let ranks = WeightedRanks::new((1..=flows.len() as u64).map(|rank| (1 << 40) / rank));
-        Ok((0..count).map(|_| flows[ranks.draw(&mut rng)]).collect())
+        let mut rng = Seeded::new(seed, 0x6b65_7973 + u64::from(K::BITS));
+        Ok(match self {
+            Self::Random => Box::new(repeat_with(move || uniform(&mut rng))),
+            Self::Table => Box::new(repeat_with(move || from_table(&mut rng))),
+            Self::Zipf => {
+                let flows: Vec<_> = (0..zipf_flows(K::FAMILY)).map(|_| from_table(&mut rng)).collect();
+                let ranks = WeightedRanks::zipf(flows.len());
+                Box::new(repeat_with(move || flows[ranks.draw(&mut rng)]))
+            }
+            Self::Capture(path) => {
+                let Destinations { v4, v6, frames, .. } = capture_destinations(path)?;
+                let found: Vec<K> = match K::FAMILY {
+                    Family::V4 => v4.into_iter().map(|key| K::from_high_bits(key.to_high_bits())).collect(),
+                    Family::V6 => v6.into_iter().map(K::from_high_bits).collect(),
+                };
+                if found.is_empty() {
+                    return Err(TrafficError::NoPackets { path: path.clone(), frames, family: K::FAMILY });
+                }
+                Box::new(found.into_iter().cycle())
+            }
+        })
+    }
+}
+
+/// The number of flows of [`Traffic::Zipf`].
+#[must_use]
+pub const fn zipf_flows(family: Family) -> usize {
+    match family {
+        Family::V4 => 200_000,
+        Family::V6 => 100_000,
     }
 }
 
@@ -168,6 +179,7 @@ mod tests {
 
     #[test]
     fn random_spans_the_space() {
+        assert_eq!(Traffic::parse("uniform").unwrap(), Traffic::Random);
         let v4 = Traffic::Random.keys::<u32>(&[], 10_000, 1).unwrap();
         let firsts: std::collections::HashSet<_> = v4.iter().map(|key| key >> 24).collect();
         assert_eq!(firsts.len(), 256);

@@ -3,6 +3,7 @@
 //! Option names are a stable interface. The doc comment of an option is its `--help` text, so that `--help` and the code agree.
 
 use super::sources::{SourceOption, SourceOrder};
+use super::traffic::TrafficArgs;
 use super::values;
 use super::vrfs::{VrfArgs, named_file, named_table};
 use crate::engines::{EngineSpec, STALL_US_MAX};
@@ -466,9 +467,9 @@ impl PortArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
     /// Capture to replay: pcap or pcapng, plain or packed by gzip, bzip2, xz or zstd; of Ethernet, raw IP, loopback or Linux cooked
-    /// interfaces
-    #[arg(value_name = "TRACE.pcap")]
-    pub(crate) trace: PathBuf,
+    /// interfaces. None with --generate
+    #[arg(value_name = "TRACE.pcap", required_unless_present = "generate")]
+    pub(crate) trace: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) tables: TableArgs,
@@ -478,6 +479,9 @@ pub(crate) struct ReplayArgs {
 
     #[command(flatten)]
     pub(crate) harness: HarnessArgs,
+
+    #[command(flatten)]
+    pub(crate) traffic: TrafficArgs,
 
     #[command(flatten)]
     pub(crate) vrfs: VrfArgs,
@@ -573,7 +577,9 @@ Examples:
   fwd-app replay trace.pcap --fib routes.txt --rate 100kpps --hgrm latency.hgrm
   fwd-app replay trace.pcap --fib routes.txt --verify --loops 1000 --updates updates.txt --update-rate 5000 --update-loops 100
   fwd-app replay trace.pcap --fib routes.txt --out sent/ --ports 2
-  fwd-app replay anonymised.pcap.gz --fib routes.txt --limit 1M --duration 30
+  fwd-app replay anonymised.pcap.gz --fib routes.txt --limit 1M --duration 30 --remap --sizes original
+  fwd-app replay --generate zipf --packets 1M --imix --fib routes.txt --duration 10
+  fwd-app replay --generate flows=10k --sizes 64,128,1518 --fib routes.txt --verify --save-trace made.pcap
 
 A gateway without a neighbour gets no packet, as in run. A table from MRT names gateways alone; to measure with it, make
 ids of them: fwd-app fib convert rib.mrt.bz2 --to text -o routes.txt";

@@ -8,11 +8,13 @@
 //! | [`args`] | the options of `run` and `replay`, and the groups that commands share |
 //! | [`config`] | options from the environment and from a file; the result as TOML |
 //! | [`sources`] | in which order the sources of routes are preferred |
+//! | [`traffic`] | the options of `replay` for packets that are made or changed |
 //! | [`vrfs`] | the options of VRFs |
 //! | [`values`] | parsers of option values |
 
 pub(crate) mod args;
 pub(crate) mod config;
 pub(crate) mod sources;
+pub(crate) mod traffic;
 pub(crate) mod values;
 pub(crate) mod vrfs;

@@ -15,6 +15,7 @@
 //! | [`completions`] | `completions`: a script for shells |
 //! | [`man`] | `man`: the manual pages |
 //! | [`tables`] | loading of route files with a progress bar and warnings, for all commands |
+//! | [`traffic`] | the packets of a replay |
 //! | [`exit`] | maps errors to exit codes |
 
 mod check;
@@ -31,6 +32,7 @@ mod reload;
 mod replay;
 mod run;
 mod tables;
+mod traffic;
 
 use crate::cli::args::{ForwardArgs, REPLAY_EXAMPLES, RUN_EXAMPLES, ReplayArgs, RunArgs, UpdateArgs};
 use crate::cli::config::show::{self, Shown};

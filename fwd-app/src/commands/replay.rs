@@ -1,6 +1,6 @@
 //! `fwd-app replay`: drives the forwarder with a capture, and measures it.
 
-use super::{start_eal, tables};
+use super::{start_eal, tables, traffic};
 use crate::cli::args::ReplayArgs;
 use crate::cli::config::show::Shown;
 use crate::console::{self, Console, Telemetry};
@@ -16,6 +16,7 @@ use crate::harness::verify::{Verifier, VrfReferences};
 use crate::harness::{HarnessSpec, Replay, ReplayOutcome, has_fragments, ports};
 use crate::ports::PortTable;
 use crate::report::console::warn;
+use crate::report::made::MadeReport;
 use crate::report::periodic::Periodic;
 use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
 use crate::routes::Vrf;
@@ -41,12 +42,13 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let ports = ports(spec.ports);
     let map = forward.config.as_ref().map(|config| queue_map(config, &ports)).transpose()?;
     let lcores = Lcores::new(&spec, topology, map.as_ref(), cpus.len())?;
-    let trace = Arc::new(Trace::load(&args.trace, args.harness.limit)?);
-    warn_of(args, &trace);
     let vrf_specs = VrfSpec::all(&args.vrfs.vrf, &args.vrfs.vrf_fib)?;
     let port_vrfs = vrfs_of_ports(&vrf_specs, &ports.ports)?;
     let updates = super::updates(&args.updates, &vrf_specs)?;
     let mut forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
+    let (trace, made) = traffic::packets(args, forwarder.main().rib(), ports.ports[0].mac)?;
+    let (trace, file) = (Arc::new(trace), source(args));
+    warn_of(&file, &trace);
     let ecmp_seed = args.forward.ecmp_seed.unwrap_or(0);
     // Without a limit by time, so that the same packets are fragmented each time.
     let settings = Settings { fragments_max: None, ..forward.settings(forwarder.main()) };
@@ -92,7 +94,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let housekeeping = |running: &_| periodic.tick(running, signals.stats_wanted());
     let mut outcome = replay.run(&eal, forwarder, verifier, &signals, housekeeping, serve)?;
     let update_error = outcome.update_error.take();
-    let mut summary = summary(args, &trace, sizes, outcome, setup, tsc_hz);
+    let mut summary = summary(args, (&trace, file, made), sizes, outcome, setup, tsc_hz);
     summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
     summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
     summary.judge()?;
@@ -117,8 +119,14 @@ fn queue_map(config: &QueueSpec, ports: &PortTable) -> Result<QueueMap, ConfigEr
     Ok(config.resolve(&site).map_err(PlanError::from)?)
 }
 
-fn warn_of(args: &ReplayArgs, trace: &Trace) {
-    let path = args.trace.display();
+/// Where the packets come from, for people.
+fn source(args: &ReplayArgs) -> String {
+    let made =
+        || format!("generated {}", args.traffic.generate.map(|kind| kind.to_string()).unwrap_or_default());
+    args.trace.as_ref().map_or_else(made, |path| path.display().to_string())
+}
+
+fn warn_of(path: &str, trace: &Trace) {
     if trace.truncated {
         warn(format_args!(
             "{path} is cut short in packet {}; the {} before it are replayed",
@@ -127,7 +135,10 @@ fn warn_of(args: &ReplayArgs, trace: &Trace) {
         ));
     }
     if trace.snapped > 0 {
-        warn(format_args!("{path} has only the first bytes of {} packets", trace.snapped));
+        warn(format_args!(
+            "{path} has only the first bytes of {} packets; --sizes original fills them with zeros",
+            trace.snapped
+        ));
     }
 }
 
@@ -150,7 +161,7 @@ fn verifier(
 /// The summary of the forwarder, with the numbers that only the harness has.
 fn summary(
     args: &ReplayArgs,
-    trace: &Trace,
+    (trace, file, made): (&Trace, String, MadeReport),
     sizes: Sizes,
     outcome: ReplayOutcome,
     setup: Setup,
@@ -170,7 +181,8 @@ fn summary(
     summary.verify = Verify { checked: verified.checked, mismatches: verified.mismatches };
     summary.truncated = trace.truncated;
     summary.trace = Some(TraceReport {
-        file: args.trace.display().to_string(),
+        file,
+        made,
         packets: trace.len(),
         snapped: trace.snapped,
         loops: args.harness.duration.map_or(args.harness.loops, |_| fed.div_ceil(trace.len().max(1) as u64)),

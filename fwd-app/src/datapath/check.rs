@@ -71,7 +71,7 @@ pub(super) fn destination(head: &[u8]) -> Option<Destination> {
 }
 
 /// The ethertype after at most two tags, and the offset of its payload. A frame with a third tag is `not_ip`.
-pub(super) fn layer2(head: &[u8]) -> Result<(u16, usize), DropReason> {
+pub(crate) fn layer2(head: &[u8]) -> Result<(u16, usize), DropReason> {
     let mut at = ETHERNET_BYTES - 2;
     let mut ethertype = be16(head, at)?;
     for _ in 0..TAGS_MAX {
@@ -151,6 +151,14 @@ fn ipv6(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
         return Err(DropReason::TtlExpired);
     }
     Ok((Destination::V6(destination), ip_bytes))
+}
+
+/// Whether packets to this address may be forwarded: it is neither a martian nor multicast.
+pub(crate) const fn is_unicast(destination: Destination) -> bool {
+    match destination {
+        Destination::V4(address) => unicast_v4(address),
+        Destination::V6(address) => unicast_v6(address),
+    }
 }
 
 /// RFC 4291 2.5.2, 2.5.3, 2.5.5.2, 2.5.6, 2.7: not `::`, `::1`, `fe80::/10`, an IPv4-mapped address (`::ffff:0:0/96`), or

@@ -8,6 +8,8 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`trace`] | the capture in memory |
+//! | [`make`] | packets that are made, and changes to those of a capture |
+//! | [`pcap_file`] | captures that are written |
 //! | [`setup`] | lcores, queues, sizes, EAL arguments |
 //! | [`schedule`] | when each packet is meant to be sent |
 //! | [`feeder`] | packets into the forwarder |
@@ -21,8 +23,10 @@
 pub(crate) mod drive;
 mod feeder;
 pub(crate) mod history;
+pub(crate) mod make;
 #[cfg(test)]
 mod panics;
+mod pcap_file;
 mod ready;
 pub(crate) mod reference;
 #[cfg(test)]

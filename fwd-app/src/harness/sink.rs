@@ -1,19 +1,14 @@
 //! The sink: takes what the forwarder sent from the TX rings of its ports, and judges, times and writes it.
 
 use super::feeder::{Feeder, Tag};
+use super::pcap_file::PcapFile;
 use super::trace::Trace;
 use super::verify::{Sent, Verifier};
 use crate::datapath::Latency;
 use anyhow::Context as _;
 use dpdk_ffi::{Burst, Eal, RingConsumer};
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
-use pcap_file::{DataLink, Endianness, TsResolution};
-use std::borrow::Cow;
-use std::fs::File;
-use std::io::BufWriter;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Packets taken at once.
 const BURST: usize = 256;
@@ -33,7 +28,8 @@ pub(crate) struct Sink {
     vrf_of: Arc<[usize]>,
     /// The last sequence number seen, by port, then by VRF and input, plus one.
     last: Vec<Vec<Vec<u64>>>,
-    writers: Vec<(PathBuf, PcapWriter<BufWriter<File>>)>,
+    /// By port, if what leaves is written.
+    writers: Vec<PcapFile>,
     scratch: Vec<u8>,
     /// Latencies from the intended send time.
     pub(crate) latency: Latency,
@@ -75,18 +71,7 @@ impl Sink {
     pub(crate) fn write_to(&mut self, dir: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make the folder {}", dir.display()))?;
         for port in 0..self.last.len() {
-            let path = dir.join(format!("port{port}.pcap"));
-            let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-            let header = PcapHeader {
-                snaplen: 1 << 18,
-                datalink: DataLink::ETHERNET,
-                ts_resolution: TsResolution::NanoSecond,
-                endianness: Endianness::Little,
-                ..PcapHeader::default()
-            };
-            let writer = PcapWriter::with_header(BufWriter::new(file), header)
-                .with_context(|| format!("cannot write {}", path.display()))?;
-            self.writers.push((path, writer));
+            self.writers.push(PcapFile::create(&dir.join(format!("port{port}.pcap")))?);
         }
         Ok(())
     }
@@ -165,13 +150,8 @@ impl Sink {
             let updates = (tag.updates_done(begun), begun);
             verifier.sent(Sent { sequence, frame }, self.trace.frame(frame), port, bytes, updates);
         }
-        if let Some((path, writer)) = self.writers.get_mut(port) {
-            let packet = PcapPacket {
-                timestamp: Duration::from_nanos(self.trace.time_ns(frame)),
-                orig_len: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-                data: Cow::Borrowed(bytes),
-            };
-            writer.write_packet(&packet).with_context(|| format!("cannot write {}", path.display()))?;
+        if let Some(writer) = self.writers.get_mut(port) {
+            writer.write(self.trace.time_ns(frame), bytes)?;
         }
         Ok(())
     }
@@ -181,11 +161,6 @@ impl Sink {
     /// # Errors
     /// When a file cannot be written to its end.
     pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
-        for (path, writer) in self.writers.drain(..) {
-            let mut buffered = writer.into_writer();
-            std::io::Write::flush(&mut buffered)
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        Ok(())
+        self.writers.drain(..).try_for_each(PcapFile::finish)
     }
 }

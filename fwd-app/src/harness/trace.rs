@@ -1,5 +1,7 @@
 //! The capture that is replayed: its frames in one block of memory, with their times.
 
+use super::make::FrameChanges;
+use super::pcap_file::PcapFile;
 use fib::capture::{self, CaptureError, UnknownLink};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -62,11 +64,38 @@ impl Trace {
         }
     }
 
-    fn push(&mut self, bytes: &[u8], time_ns: u64) {
+    /// Adds a frame.
+    pub(crate) fn push(&mut self, bytes: &[u8], time_ns: u64) {
         // A clock that steps back would make a packet due before the one ahead of it.
         let time_ns = time_ns.max(self.frames.last().map_or(0, |frame| frame.time_ns));
         self.frames.push(Frame { start: self.bytes.len(), bytes: bytes.len(), time_ns });
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// With these changes to its frames, in order.
+    pub(crate) fn changed(self, changes: &mut FrameChanges) -> Self {
+        if changes.is_none() {
+            return self;
+        }
+        let mut changed = Self { snapped: self.snapped, truncated: self.truncated, ..Self::default() };
+        let mut frame = Vec::new();
+        for i in 0..self.len() {
+            frame.clear();
+            frame.extend_from_slice(self.frame(i));
+            changes.apply(&mut frame);
+            changed.push(&frame, self.time_ns(i));
+        }
+        changed
+    }
+
+    /// Writes it as pcap to `path`.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn save(&self, path: &Path) -> anyhow::Result<()> {
+        let mut file = PcapFile::create(path)?;
+        (0..self.len()).try_for_each(|i| file.write(self.time_ns(i), self.frame(i)))?;
+        file.finish()
     }
 
     /// How many frames.

@@ -8,6 +8,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`text`] | the summary as text, and how the forwarder is set up |
+//! | [`made`] | packets that a replay made or changed |
 //! | [`vrfs`] | the VRFs: routes, engines, memory |
 //! | [`histogram`] | latencies as bars, and in HdrHistogram's text form |
 //! | [`periodic`] | rates and drops while packets flow |
@@ -19,6 +20,7 @@
 pub(crate) mod columns;
 pub(crate) mod console;
 pub(crate) mod histogram;
+pub(crate) mod made;
 pub(crate) mod output;
 pub(crate) mod periodic;
 pub(crate) mod progress;
@@ -42,6 +44,7 @@ use fib::host::Host;
 use hdrhistogram::Histogram;
 use lpm_core::memory::{self, Mapped};
 use lpm_core::pair::{FIRST, Service};
+use made::MadeReport;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -414,8 +417,11 @@ pub(crate) struct Verify {
 /// The trace of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TraceReport {
-    /// The file.
+    /// The file; `generated`, where the packets were made.
     pub(crate) file: String,
+    /// What was made, or changed.
+    #[serde(flatten)]
+    pub(crate) made: MadeReport,
     /// Packets in it.
     pub(crate) packets: usize,
     /// Packets of which it has less than was on the wire.

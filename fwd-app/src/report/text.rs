@@ -114,8 +114,9 @@ pub(crate) fn render(summary: &Summary) -> String {
     if let Some(trace) = &summary.trace {
         let _ = writeln!(
             out,
-            "source   {}, {} packets from {}",
+            "source   {}{}, {} packets from {}",
             trace.file,
+            trace.made,
             grouped(trace.fed),
             trace.packets_from
         );

@@ -6,6 +6,7 @@
 //! | `rewriter` | byte-exact output captures, against an independent rewriter |
 //! | `topologies` | both topologies, batch sizes, more lcores than CPUs, order, a slow TX side |
 //! | `pacing` | rates, latency from the intended send time, the report's files |
+//! | `made` | packets that are made, and traces that are changed |
 //! | `updates` | routes that change while packets flow |
 //! | `signals` | SIGTERM drains, a second one ends at once |
 //! | `terminal` | a stderr or stdout that is closed, or that nobody reads |
@@ -35,6 +36,8 @@ mod full_tables;
 mod golden;
 #[cfg(test)]
 mod gpu;
+#[cfg(test)]
+mod made;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]

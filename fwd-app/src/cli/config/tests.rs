@@ -61,7 +61,11 @@ fn sample(arg: &Arg) -> Vec<String> {
         "neigh_age" => &["10"],
         "vrf" => &["red=net_null1,net_null0.7", "blue=net_null0.8"],
         "vrf_fib" => &["red=r.txt", "red=s.txt", "blue=b.txt"],
-        "loops" | "tx_slow" | "limit" => &["3"],
+        "loops" | "tx_slow" | "limit" | "packets" | "seed" => &["3"],
+        "generate" => &["table"],
+        "v6_share" => &["30"],
+        "sizes" => &["64:7,1518:1"],
+        "save_trace" => &["made.pcap"],
         "rate" => &["100kpps"],
         "lcores" => &["2"],
         "trace" => return vec!["trace.pcap".to_owned()],
@@ -141,14 +145,17 @@ fn every_option_goes_into_a_file_and_back() {
     let folder = tempfile::tempdir().unwrap();
     let program = test_program();
     for command in COMMANDS {
-        // A replay lasts either for a duration or for a number of loops.
-        let all = line(command, |id| command == "run" || id != "duration");
+        // A replay lasts either for a duration or for a number of loops, and its packets are those of a trace, or made.
+        let made = ["generate", "packets", "v6_share"];
+        let others = ["duration", "imix"];
+        let all = line(command, |id| command == "run" || !others.contains(&id) && !made.contains(&id));
         let text = check_round_trip(&folder, &all);
         for arg in options(program.find_subcommand(command).unwrap()) {
             let id = arg.get_id().as_str();
             // Alone, with a source of routes and with what replay must have; then with the options that it may need.
-            let least = ["fib", "trace"];
-            let more = ["fib", "trace", "vrf", "tap", "fpm", "updates"];
+            let source = if made.contains(&id) { "generate" } else { "trace" };
+            let least = ["fib", source];
+            let more = ["fib", source, "vrf", "tap", "fpm", "updates", "remap"];
             let alone = line(command, |other| other == id || least.contains(&other));
             let words = if outcome(&alone, &[]).is_ok() {
                 alone
