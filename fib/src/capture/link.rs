@@ -153,7 +153,9 @@ mod tests {
     use super::*;
 
     fn framed(link: i32, bytes: &[u8]) -> Result<Vec<u8>, UnknownLink> {
-        let packet = Packet { number: 1, link, time_ns: 0, bytes, wire_bytes: bytes.len() };
+        let (interface, interface_name) = (0, None);
+        let packet =
+            Packet { number: 1, link, interface, interface_name, time_ns: 0, bytes, wire_bytes: bytes.len() };
         packet.ethernet(&mut Vec::new()).map(<[u8]>::to_vec)
     }
 
