@@ -254,7 +254,9 @@ fn packet<'a>(
     let (interface, ticks, bytes, on_wire) = match block {
         PcapBlockOwned::LegacyHeader(header) => {
             let ticks_per_second = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
-            interfaces.push(Interface::unnamed(header.network, ticks_per_second));
+            // The upper bits are of other things, such as the length of a checksum behind each frame.
+            let link = Linktype(header.network.0 & 0xffff);
+            interfaces.push(Interface::unnamed(link, ticks_per_second));
             return None;
         }
         PcapBlockOwned::NG(Block::SectionHeader(_)) => {
@@ -338,6 +340,34 @@ mod tests {
                 // Without a checksum wrong bytes may be given, which the capture's own lengths may not show.
                 assert!(!has_checksum || packets(&damaged).is_err(), "{name}");
             }
+        }
+    }
+
+    #[test]
+    fn a_link_type_is_half_a_word() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcap/");
+        let mut bytes = std::fs::read(format!("{folder}mix.pcap")).unwrap();
+        // Checksums of 4 bytes, as libpcap once wrote it, and flags.
+        bytes[23] = 0xf4;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let cut = read(file.path(), |packet| -> Result<_, CaptureError> {
+            assert_eq!(packet.link, 1);
+            Ok(ControlFlow::Break(()))
+        });
+        assert!(!cut.unwrap());
+    }
+
+    #[test]
+    fn interfaces_have_numbers_and_names() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcap/");
+        for name in ["mix.pcapng", "mix.pcap"] {
+            let cut = read(&Path::new(folder).join(name), |packet| -> Result<_, CaptureError> {
+                let called = name.ends_with("ng").then_some("port0");
+                assert_eq!((packet.interface, packet.interface_name), (0, called), "{name}");
+                Ok(ControlFlow::Continue(()))
+            });
+            assert!(!cut.unwrap(), "{name}");
         }
     }
 
