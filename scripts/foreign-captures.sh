@@ -9,9 +9,10 @@
 #   FOLDER..      folders of captures of your own instead
 #
 # The captures are those of the distribution's source packages, downloaded to target/foreign-captures and not part of this repository.
-# Each goes through `replay --verify`, over routes for all addresses. Its packets are forwarded or dropped as the reference says, or it is
-# refused with the reason; anything else is a fault: a mismatch, a panic, a run that does not end. Prints a table of the outcomes. Exit 1
-# if there was a fault. Without the network it says SKIPPED. Takes about 10 minutes; no hugepages and no privileges are needed.
+# Each goes through `replay --verify`, over routes for all addresses, and what leaves is compared with a second forwarder, in Python (not with
+# --stream). Its packets are forwarded or dropped as both say, or it is refused with the reason. Anything else is a fault: a mismatch, a
+# panic, a run that does not end. Prints a table of the outcomes; exit 1 if there was a fault. Without the network it says SKIPPED.
+# Takes some minutes; no hugepages and no privileges are needed.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"

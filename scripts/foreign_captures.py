@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Replays every capture of some folders with --verify and sorts them by what came of it; see foreign-captures.sh."""
+"""Replays every capture of some folders with --verify and sorts them by what came of it; see foreign-captures.sh.
+
+Beside --verify there is a second opinion: that of `captures.forwarder`, which shares no code with the forwarder and its oracle, on every packet
+as it was received (--save-trace): what leaves by each port (--out), in order and byte for byte, and the drops.
+"""
 
 import argparse
 import json
@@ -10,12 +14,25 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from captures.formats import read_pcap
+from captures.forwarder import PORTS, Table, forward, ip_offset
+from captures.packets import ETHERTYPE_IPV4
+
 # A capture of a test suite has a few packets; one that takes longer hangs.
 LIMIT_S = 120
 # What captures are called; a folder of tests has more than captures.
 CAPTURES = {".pcap", ".pcapng", ".cap", ".dmp", ".gz", ".bz2", ".xz", ".zst"}
 # All addresses have a route; some of them several.
-ROUTES = "0.0.0.0/1 1\n128.0.0.0/1 2\n10.0.0.0/8 3\n192.168.0.0/16 4\n192.168.1.0/24 5\n::/0 2\nfe80::/10 3\n2001::/16 4\n"
+ROUTES = [
+    ("0.0.0.0/1", 1),
+    ("128.0.0.0/1", 2),
+    ("10.0.0.0/8", 3),
+    ("192.168.0.0/16", 4),
+    ("192.168.1.0/24", 5),
+    ("::/0", 2),
+    ("fe80::/10", 3),
+    ("2001::/16", 4),
+]
 # A refusal, by what its message says; the first that fits.
 REFUSALS = [
     (r"link type (-?\d+)( \([^)]*\))?", "link type {0}{1}"),
@@ -28,31 +45,58 @@ REFUSALS = [
 ]
 
 
-def outcome(app, capture, routes, stream):
+def may_be_cut(frame):
+    """Whether a packet above the MTU leaves as fragments, which `captures.forwarder` does not make: "don't fragment" is not set."""
+    ethertype, at = ip_offset(frame)
+    return ethertype == ETHERTYPE_IPV4 and not frame[at + 6] & 0x40
+
+
+def second_opinion(received, sent, drops, table):
+    """What `captures.forwarder` says against the packets sent, by port, and the drops; None where it agrees, or has fragments to judge."""
+    wanted, wanted_drops = [[] for _ in range(PORTS)], Counter()
+    for _, frame, _ in read_pcap(received.read_bytes()):
+        verdict, port, _, out = forward(frame, table)
+        if verdict == "tx":
+            wanted[port].append(out)
+        elif verdict == "mtu_exceeded" and may_be_cut(frame):
+            return None
+        else:
+            wanted_drops[verdict] += 1
+    for port in range(PORTS):
+        frames = [frame for _, frame, _ in read_pcap((sent / f"port{port}.pcap").read_bytes())]
+        if frames != wanted[port]:
+            return f"port {port} sent {len(frames)} packets that are not the {len(wanted[port])} of captures.forwarder"
+    counted = {reason: count for reason, count in drops.items() if count}
+    return None if counted == wanted_drops else f"dropped {counted}; captures.forwarder drops {dict(wanted_drops)}"
+
+
+def outcome(app, capture, routes, table, stream):
     """What came of a capture: a kind, details, and the packets that were checked."""
-    with tempfile.NamedTemporaryFile(suffix=".json") as report:
-        command = [app, "replay", capture, "--fib", routes, "--no-huge", "--verify", "--json", report.name]
-        command += ["--stream", "always"] if stream else []
+    with tempfile.TemporaryDirectory() as folder:
+        report, received, sent = (Path(folder) / name for name in ("report.json", "received.pcap", "sent"))
+        command = [app, "replay", capture, "--fib", routes, "--no-huge", "--verify", "--json", report, "--out", sent]
+        command += ["--stream", "always"] if stream else ["--save-trace", received]
         try:
             ran = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             return "FAULT", f"runs for more than {LIMIT_S} s", 0
-        # It was replaced as a whole.
-        text = Path(report.name).read_text()
-    said = ran.stderr.strip()
-    if ran.returncode not in (0, 1):
-        return "FAULT", f"exit code {ran.returncode}: {said}", 0
-    if text:
-        summary = json.loads(text)
-        packets, verify = summary["packets"], summary["verify"]
-        if verify["mismatches"] or packets["held"] or verify["checked"] < packets["rx"]:
-            return "FAULT", said or f"{verify}", verify["checked"]
-        stream_error = (summary["trace"].get("stream") or {}).get("error")
-        if stream_error and packets["rx"]:
-            return "forwarded up to its damage", refusal(stream_error) or stream_error, packets["rx"]
-        if not stream_error and (ran.returncode == 0 or "nothing was sent" in said):
-            kind = "forwarded" if packets["tx"] else "all dropped, as the reference says"
-            return kind, "cut short at its end" if summary["truncated"] else "", packets["rx"]
+        said = ran.stderr.strip()
+        if ran.returncode not in (0, 1):
+            return "FAULT", f"exit code {ran.returncode}: {said}", 0
+        if report.exists():
+            summary = json.loads(report.read_text())
+            packets, verify = summary["packets"], summary["verify"]
+            if verify["mismatches"] or packets["held"] or verify["checked"] < packets["rx"]:
+                return "FAULT", said or f"{verify}", verify["checked"]
+            other = None if stream else second_opinion(received, sent, packets["drops"], table)
+            if other:
+                return "FAULT", other, packets["rx"]
+            stream_error = (summary["trace"].get("stream") or {}).get("error")
+            if stream_error and packets["rx"]:
+                return "forwarded up to its damage", refusal(stream_error) or stream_error, packets["rx"]
+            if not stream_error and (ran.returncode == 0 or "nothing was sent" in said):
+                kind = "forwarded" if packets["tx"] else "all dropped, as the reference says"
+                return kind, "cut short at its end" if summary["truncated"] else "", packets["rx"]
     why = refusal(said)
     return ("refused", why, 0) if why and ran.returncode == 1 else ("FAULT", f"exit code {ran.returncode}: {said}", 0)
 
@@ -72,14 +116,14 @@ def main():
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("folders", nargs="+", type=Path)
     arguments = parser.parse_args()
-    results, kinds, faults = [], Counter(), 0
+    results, kinds, faults, table = [], Counter(), 0, Table(ROUTES)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as routes:
-        routes.write(ROUTES)
+        routes.writelines(f"{prefix} {hop}\n" for prefix, hop in ROUTES)
         routes.flush()
         for folder in arguments.folders:
             files = sorted(file for file in folder.rglob("*") if file.is_file() and file.suffix in CAPTURES)
             for file in files:
-                kind, detail, packets = outcome(arguments.app, str(file), routes.name, arguments.stream)
+                kind, detail, packets = outcome(arguments.app, str(file), routes.name, table, arguments.stream)
                 results.append({"capture": str(file), "outcome": kind, "detail": detail, "packets": packets})
                 kinds[kind, detail if kind != "FAULT" else ""] += 1
                 if kind == "FAULT":

@@ -9,6 +9,7 @@ use crate::threads;
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, Sender};
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of frames in a chunk, at most, unless it holds one frame alone.
@@ -116,7 +117,14 @@ pub(super) fn start(
         chunk: None,
         before: 0,
     };
-    threads::spawn("trace", move || reader.run()).context("cannot start the thread that reads the trace")?;
+    let work = move || {
+        // Else a parser that panics would look like the end of the trace.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| reader.run())) {
+            let (path, message) = (reader.spec.trace.path.clone(), dpdk_ffi::panic_message(panic.as_ref()));
+            let _ = reader.full.send(Err(TraceError::Panicked { path, message }));
+        }
+    };
+    threads::spawn("trace", work).context("cannot start the thread that reads the trace")?;
     Ok(())
 }
 

@@ -51,7 +51,7 @@ impl StreamWhen {
         match (self, file_bytes) {
             (Self::Always, _) => Ok(None),
             (Self::Never, _) | (Self::Auto, None) => Trace::load_within(spec, usize::MAX),
-            // What is packed has no fewer bytes when it is unpacked.
+            // Of a file that long the frames are longer than that, for the headers of packets are short; what is packed has yet more.
             (Self::Auto, Some(bytes)) if spec.limit.is_none() && bytes / 2 > MEMORY_BYTES_MAX as u64 => {
                 Ok(None)
             }

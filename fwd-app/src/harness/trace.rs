@@ -22,6 +22,9 @@ pub(crate) enum TraceError {
     /// It ends before its first packet does.
     #[error("{path}: the file is cut short within its first packet")]
     CutShort { path: PathBuf },
+    /// The thread that reads it panicked.
+    #[error("{path}: reading it panicked: {message}")]
+    Panicked { path: PathBuf, message: String },
     /// No packet came by an interface that `--port-of` names.
     #[error("--port-of {interface}: no packet of {path} came by that interface; there are {there}")]
     NoInterface { path: PathBuf, interface: String, there: String },
