@@ -37,6 +37,24 @@ apt_install() {
   rm -f "$log"
 }
 
+# apt_source FOLDER PACKAGE..: the sources of these packages of the distribution, in FOLDER; `--download-only` before the names does not
+# unpack them. Through lists of its own: the host's are left alone.
+apt_source() {
+  local folder apt list
+  folder=$(cd "$1" && pwd) apt=$folder/apt
+  shift
+  mkdir -p "$apt/lists" "$apt/sources.d"
+  { sed -n 's/^deb /deb-src /p' /etc/apt/sources.list 2>/dev/null || true; } >"$apt/sources.list"
+  for list in /etc/apt/sources.list.d/*.sources; do
+    if grep -qs '^Types: *deb\( \|$\)' "$list"; then
+      sed 's/^Types:.*/Types: deb-src/' "$list" >"$apt/sources.d/$(basename "$list")"
+    fi
+  done
+  local options=(-qq -o "Dir::Etc::SourceList=$apt/sources.list" -o "Dir::Etc::SourceParts=$apt/sources.d"
+    -o "Dir::State::Lists=$apt/lists" -o APT::Sandbox::User=root)
+  apt-get "${options[@]}" update && (cd "$folder" && apt-get "${options[@]}" source "$@" >/dev/null)
+}
+
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
 # bindgen loads libclang at build time; if several are installed it takes the first it finds unless LIBCLANG_PATH is set.

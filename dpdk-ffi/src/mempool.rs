@@ -147,6 +147,12 @@ impl Mempool {
         self.size().saturating_sub(self.available())
     }
 
+    /// Whether no mbuf is in use, for certain. DPDK's count has mbufs twice while another thread refills its cache, so it is taken twice.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.in_use() == 0 && self.in_use() == 0
+    }
+
     /// DPDK's name of what moves its mbufs to and from the caches of lcores.
     #[must_use]
     pub fn operations(&self) -> String {

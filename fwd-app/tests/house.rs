@@ -181,7 +181,7 @@ const MODULES: [(&str, &[&str]); 19] = [
         "forwarder",
         &["datapath", "engines", "error", "neighbours", "notice", "ports", "routes", "threads", "topology"],
     ),
-    ("harness", &["datapath", "error", "forwarder", "notice", "ports", "routes", "topology"]),
+    ("harness", &["datapath", "error", "forwarder", "notice", "ports", "routes", "threads", "topology"]),
     ("report", &["datapath", "forwarder", "notice", "ports", "routes", "topology"]),
     (
         "console",

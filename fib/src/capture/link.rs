@@ -44,14 +44,21 @@ pub struct UnknownLink {
 /// The names of those that people have captures of.
 fn name(number: i32) -> Option<&'static str> {
     Some(match number {
+        6 => "Token Ring",
+        8 => "SLIP",
         9 | 50 => "PPP",
+        10 => "FDDI",
         51 => "PPPoE",
+        104 => "Cisco HDLC",
         105 => "IEEE 802.11",
+        107 => "Frame Relay",
         119 => "IEEE 802.11 with a Prism header",
         127 => "IEEE 802.11 with a radiotap header",
         163 => "IEEE 802.11 with an AVS header",
+        182 => "multi-link Frame Relay",
         187 | 201 | 254 => "Bluetooth",
         189 | 220 => "USB",
+        239 => "NFLOG",
         195 | 230 | 283 => "IEEE 802.15.4",
         _ => return None,
     })
@@ -153,7 +160,9 @@ mod tests {
     use super::*;
 
     fn framed(link: i32, bytes: &[u8]) -> Result<Vec<u8>, UnknownLink> {
-        let packet = Packet { number: 1, link, time_ns: 0, bytes, wire_bytes: bytes.len() };
+        let (interface, interface_name) = (0, None);
+        let packet =
+            Packet { number: 1, link, interface, interface_name, time_ns: 0, bytes, wire_bytes: bytes.len() };
         packet.ethernet(&mut Vec::new()).map(<[u8]>::to_vec)
     }
 

@@ -49,6 +49,10 @@ pub struct Packet<'a> {
     pub number: usize,
     /// What its first byte belongs to (1: an Ethernet frame); -1 on an interface that the capture does not describe.
     pub link: i32,
+    /// The number of the interface that it was captured on, in its section of a pcapng file; 0 in a pcap file.
+    pub interface: usize,
+    /// The name of that interface, where the capture has it (`if_name`).
+    pub interface_name: Option<&'a str>,
     /// When it was captured, nanoseconds since 1970; 0 where the capture does not say.
     pub time_ns: u64,
     /// What the capture has of it.
@@ -57,18 +61,23 @@ pub struct Packet<'a> {
     pub wire_bytes: usize,
 }
 
-/// What an interface of the capture is: link type, ticks a second, offset in seconds.
-#[derive(Clone, Copy)]
+/// What an interface of the capture is: name, link type, ticks a second, offset in seconds.
 struct Interface {
+    name: Option<String>,
     link: Linktype,
     ticks_per_second: u64,
     offset_s: i64,
 }
 
-impl Interface {
-    const UNKNOWN: Self = Self { link: Linktype(-1), ticks_per_second: 1_000_000, offset_s: 0 };
+/// An interface that the capture does not describe.
+static UNDESCRIBED: Interface = Interface::unnamed(Linktype(-1), 1_000_000);
 
-    fn time_ns(self, ticks: u64) -> u64 {
+impl Interface {
+    const fn unnamed(link: Linktype, ticks_per_second: u64) -> Self {
+        Self { name: None, link, ticks_per_second, offset_s: 0 }
+    }
+
+    fn time_ns(&self, ticks: u64) -> u64 {
         let per_second = u128::from(self.ticks_per_second.max(1));
         let ns = u128::from(ticks) * 1_000_000_000 / per_second;
         let ns = i128::try_from(ns).unwrap_or(i128::MAX) + i128::from(self.offset_s) * 1_000_000_000;
@@ -239,13 +248,15 @@ fn reason(error: &PcapError<&[u8]>, packets: usize) -> String {
 /// The packet in `block`, if it is one; `interfaces` are those described so far.
 fn packet<'a>(
     block: &'a PcapBlockOwned<'_>,
-    interfaces: &mut Vec<Interface>,
+    interfaces: &'a mut Vec<Interface>,
     number: usize,
 ) -> Option<Packet<'a>> {
     let (interface, ticks, bytes, on_wire) = match block {
         PcapBlockOwned::LegacyHeader(header) => {
             let ticks_per_second = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
-            interfaces.push(Interface { link: header.network, ticks_per_second, offset_s: 0 });
+            // The upper bits are of other things, such as the length of a checksum behind each frame.
+            let link = Linktype(header.network.0 & 0xffff);
+            interfaces.push(Interface::unnamed(link, ticks_per_second));
             return None;
         }
         PcapBlockOwned::NG(Block::SectionHeader(_)) => {
@@ -254,8 +265,9 @@ fn packet<'a>(
         }
         PcapBlockOwned::NG(Block::InterfaceDescription(block)) => {
             let ticks_per_second = block.ts_resolution().unwrap_or(1_000_000);
-            let offset_s = block.ts_offset();
-            interfaces.push(Interface { link: block.linktype, ticks_per_second, offset_s });
+            let (link, offset_s) = (block.linktype, block.ts_offset());
+            let name = block.if_name().and_then(Result::ok).map(str::to_owned);
+            interfaces.push(Interface { name, link, ticks_per_second, offset_s });
             return None;
         }
         PcapBlockOwned::Legacy(packet) => {
@@ -271,9 +283,16 @@ fn packet<'a>(
         PcapBlockOwned::NG(Block::SimplePacket(packet)) => (0, 0, packet.packet_data(), packet.origlen),
         PcapBlockOwned::NG(_) => return None,
     };
-    let interface = interfaces.get(interface).copied().unwrap_or(Interface::UNKNOWN);
-    let (link, time_ns) = (interface.link.0, interface.time_ns(ticks));
-    Some(Packet { number, link, time_ns, bytes, wire_bytes: on_wire as usize })
+    let described = interfaces.get(interface).unwrap_or(&UNDESCRIBED);
+    Some(Packet {
+        number,
+        link: described.link.0,
+        interface,
+        interface_name: described.name.as_deref(),
+        time_ns: described.time_ns(ticks),
+        bytes,
+        wire_bytes: on_wire as usize,
+    })
 }
 
 #[cfg(test)]
@@ -321,6 +340,34 @@ mod tests {
                 // Without a checksum wrong bytes may be given, which the capture's own lengths may not show.
                 assert!(!has_checksum || packets(&damaged).is_err(), "{name}");
             }
+        }
+    }
+
+    #[test]
+    fn a_link_type_is_half_a_word() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcap/");
+        let mut bytes = std::fs::read(format!("{folder}mix.pcap")).unwrap();
+        // Checksums of 4 bytes, as libpcap once wrote it, and flags.
+        bytes[23] = 0xf4;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let cut = read(file.path(), |packet| -> Result<_, CaptureError> {
+            assert_eq!(packet.link, 1);
+            Ok(ControlFlow::Break(()))
+        });
+        assert!(!cut.unwrap());
+    }
+
+    #[test]
+    fn interfaces_have_numbers_and_names() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcap/");
+        for name in ["mix.pcapng", "mix.pcap"] {
+            let cut = read(&Path::new(folder).join(name), |packet| -> Result<_, CaptureError> {
+                let called = name.ends_with("ng").then_some("port0");
+                assert_eq!((packet.interface, packet.interface_name), (0, called), "{name}");
+                Ok(ControlFlow::Continue(()))
+            });
+            assert!(!cut.unwrap(), "{name}");
         }
     }
 

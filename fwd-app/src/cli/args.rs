@@ -10,6 +10,10 @@ use crate::engines::{EngineSpec, STALL_US_MAX};
 use crate::forwarder::ForwardSpec;
 use crate::forwarder::spec::BATCH_MAX;
 use crate::forwarder::updates::UpdateSpec;
+use crate::harness::interfaces::PortOf;
+use crate::harness::make::FrameChanges;
+use crate::harness::stream::StreamWhen;
+use crate::harness::trace::TraceSpec;
 use crate::harness::{HarnessSpec, OfferedRate};
 use crate::notice::LogLevel;
 use crate::ports::address::PortAddress;
@@ -25,7 +29,7 @@ use fib::{EngineOptions, Isa, PortRef};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Which routes, and which engine looks them up.
@@ -152,6 +156,20 @@ impl ValueEnum for ForeignRoutes {
                 .help("They are installed as unreachable: packets for a VPN never leave by a port"),
             Self::Ignore => PossibleValue::new("ignore")
                 .help("They are left out, and their packets take a shorter route, if there is one"),
+        })
+    }
+}
+
+impl ValueEnum for StreamWhen {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Auto, Self::Always, Self::Never]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Auto => PossibleValue::new("auto").help("If its packets have more than 1 GiB"),
+            Self::Always => PossibleValue::new("always"),
+            Self::Never => PossibleValue::new("never").help("All packets are held in memory"),
         })
     }
 }
@@ -516,8 +534,17 @@ pub(crate) struct HarnessArgs {
     pub(crate) rate: OfferedRate,
 
     /// Deal the trace by flow over all ports [default: all of it arrives on port 0]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "port_of")]
     pub(crate) spread: bool,
+
+    /// Packets that were captured on interface IFACE of a pcapng file, its name or its number from 0 on, arrive on port PORT; all others on
+    /// port 0. May be given several times
+    #[arg(long, value_name = "IFACE=PORT", conflicts_with = "generate", value_parser = values::port_of)]
+    pub(crate) port_of: Vec<PortOf>,
+
+    /// Whether the trace is read while it is replayed, in a bounded amount of memory; at full speed its packets are then copied
+    #[arg(long, value_name = "WHEN", default_value = "auto", conflicts_with = "generate", value_enum)]
+    pub(crate) stream: StreamWhen,
 
     /// Write what leaves by port N to DIR/portN.pcap
     #[arg(long, value_name = "DIR")]
@@ -549,8 +576,13 @@ impl HarnessArgs {
     pub(crate) fn spec(&self, updates: UpdateSpec) -> HarnessSpec {
         let Self { ports, loops, duration, rate, spread, lcores, tx_slow, mbufs, .. } = *self;
         let loops = if duration.is_some() { u64::MAX } else { loops };
-        let out = self.out.clone();
-        HarnessSpec { ports, loops, duration, rate, spread, out, lcores, tx_slow, updates, mbufs }
+        let (port_of, out) = (self.port_of.clone(), self.out.clone());
+        HarnessSpec { ports, loops, duration, rate, spread, port_of, out, lcores, tx_slow, updates, mbufs }
+    }
+
+    /// Which packets of the capture `path` are replayed, and with which changes.
+    pub(crate) fn trace(&self, path: &Path, changes: FrameChanges) -> TraceSpec {
+        TraceSpec { path: path.to_owned(), limit: self.limit, port_of: self.port_of.clone(), changes }
     }
 }
 
@@ -580,6 +612,7 @@ Examples:
   fwd-app replay anonymised.pcap.gz --fib routes.txt --limit 1M --duration 30 --remap --sizes original
   fwd-app replay --generate zipf --packets 1M --imix --fib routes.txt --duration 10
   fwd-app replay --generate flows=10k --sizes 64,128,1518 --fib routes.txt --verify --save-trace made.pcap
+  fwd-app replay both-sides.pcapng --fib routes.txt --port-of eth0=0 --port-of eth1=1
 
 A gateway without a neighbour gets no packet, as in run. A table from MRT names gateways alone; to measure with it, make
 ids of them: fwd-app fib convert rib.mrt.bz2 --to text -o routes.txt";

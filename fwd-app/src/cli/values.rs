@@ -2,6 +2,7 @@
 //! code 2.
 
 use crate::harness::OfferedRate;
+use crate::harness::interfaces::PortOf;
 use crate::ports::address::PortAddress;
 use crate::ports::dpdk::EthDest;
 use crate::topology::queue_map::QueueMapError;
@@ -64,6 +65,9 @@ pub(crate) enum ValueError {
     /// Not `PORT=NAME`.
     #[error("'{text}' is not PORT=NAME such as 0=tap0")]
     Tap { text: String },
+    /// Not `IFACE=PORT`.
+    #[error("'{text}' is not IFACE=PORT such as eth1=1, with the index of a port")]
+    PortOf { text: String },
     /// Not `PORT=BYTES`.
     #[error("'{text}' is not PORT=BYTES such as 0=1400, with 68 to 65535 bytes")]
     PortMtu { text: String },
@@ -232,6 +236,15 @@ pub(crate) fn tap(text: &str) -> Result<(PortRef, String), ValueError> {
 fn port_and_name(text: &str) -> Option<(PortRef, String)> {
     let (port, name) = text.split_once('=').filter(|(port, name)| !port.is_empty() && !name.is_empty())?;
     Some((PortRef::parse(port), name.to_owned()))
+}
+
+/// The value of `--port-of`, `IFACE=PORT`.
+pub(crate) fn port_of(text: &str) -> Result<PortOf, ValueError> {
+    let parsed = text.rsplit_once('=').filter(|(interface, _)| !interface.is_empty());
+    let parsed = parsed.and_then(|(interface, port)| Some((interface.to_owned(), digits(port)?)));
+    parsed
+        .map(|(interface, port)| PortOf { interface, port })
+        .ok_or_else(|| ValueError::PortOf { text: text.to_owned() })
 }
 
 /// The value of `--mtu`, `PORT=BYTES`. IPv4 forwards 68 bytes in one piece on every link (RFC 791 3.2).

@@ -1,6 +1,7 @@
 //! `fwd-app replay`: drives the forwarder with a capture, and measures it.
 
-use super::{start_eal, tables, traffic};
+use super::traffic::{self, Packets};
+use super::{start_eal, tables};
 use crate::cli::args::ReplayArgs;
 use crate::cli::config::show::Shown;
 use crate::console::{self, Console, Telemetry};
@@ -9,15 +10,20 @@ use crate::forwarder::Forwarder;
 use crate::forwarder::Signals;
 use crate::forwarder::service::Service;
 use crate::forwarder::updates::VrfUpdate;
-use crate::harness::reference::{Reference, vrfs_of_frames};
+use crate::harness::deal::Dealer;
+use crate::harness::feeder::ReadWaits;
+use crate::harness::reference::Reference;
 use crate::harness::setup::{self, Lcores, Sizes};
-use crate::harness::trace::Trace;
+use crate::harness::source::{Source, TracePart};
+use crate::harness::stream::{StreamSpec, Streamed, TraceStream};
+use crate::harness::trace::{Trace, TraceFacts};
 use crate::harness::verify::{Verifier, VrfReferences};
 use crate::harness::{HarnessSpec, Replay, ReplayOutcome, has_fragments, ports};
 use crate::ports::PortTable;
 use crate::report::console::warn;
-use crate::report::made::MadeReport;
+use crate::report::made::GeneratedReport;
 use crate::report::periodic::Periodic;
+use crate::report::stream::StreamReport;
 use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
 use crate::routes::Vrf;
 use crate::routes::spec::{VrfSpec, vrfs_of_ports};
@@ -46,23 +52,21 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let port_vrfs = vrfs_of_ports(&vrf_specs, &ports.ports)?;
     let updates = super::updates(&args.updates, &vrf_specs)?;
     let mut forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
-    let (trace, made) = traffic::packets(args, forwarder.main().rib(), ports.ports[0].mac)?;
-    let (trace, file) = (Arc::new(trace), source(args));
-    warn_of(&file, &trace);
+    let (packets, generated) = traffic::packets(args, forwarder.main().rib(), ports.ports[0].mac)?;
+    let file = named(args);
+    if let Some(trace) = packets.in_memory() {
+        warn_of(&file, &trace.facts);
+    }
     let ecmp_seed = args.forward.ecmp_seed.unwrap_or(0);
     // Without a limit by time, so that the same packets are fragmented each time.
     let settings = Settings { fragments_max: None, ..forward.settings(forwarder.main()) };
     let plan = lcores.plan(settings.topology, spec.ports)?;
-    let vrf_of = vrfs_of_frames(&trace, &plan.inputs, &port_vrfs);
-    let verifier = if args.harness.verify {
-        Some(verifier(&spec, (&forwarder, ecmp_seed), Arc::clone(&vrf_of), &trace, updates.as_deref())?)
-    } else {
-        None
-    };
-    // Fragments are copies, for which packets that lie ready leave no mbufs.
-    let is_seen = verifier.is_some() || spec.out.is_some() || has_fragments(&trace);
-    let frames = (trace.len(), trace.frame_bytes_max());
-    let sizes = Sizes::new(&spec, &lcores, settings.batch, frames, is_seen)?;
+    let dealer = Dealer::new(&plan.inputs, spec.spread, &port_vrfs);
+    let tables = args.harness.verify.then(|| references(&spec, &forwarder, ecmp_seed));
+    let sizes =
+        sizes((&spec, &lcores), settings.batch, packets.in_memory().map(Arc::as_ref), tables.is_some())?;
+    let vrfs = dealer.vrfs();
+    let input = source((packets, &spec), dealer, tables, updates.as_deref(), &signals)?;
     // Counts 2 MB pages.
     let is_free = |memory_mb: u32| host.huge_pages(2048).1 * 2 > u64::from(memory_mb);
     let huge_pages = !args.harness.no_huge && is_free(sizes.memory_mb(true));
@@ -79,8 +83,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     forwarder.set_config(super::config_values(shown));
     tables::warn_of_neighbours(&forwarder);
     let updates = updates.as_ref();
-    let replay =
-        Replay { spec: &spec, settings, trace: &trace, lcores: &lcores, plan: &plan, sizes, updates, vrf_of };
+    let replay = Replay { spec: &spec, settings, lcores: &lcores, plan: &plan, sizes, updates, vrfs };
     let tsc_hz = dpdk_ffi::tsc_hz(&eal);
     let setup = Setup::new(settings, &plan, lcores.workers.len(), huge_pages);
     let telemetry = Telemetry::register(&eal)?;
@@ -92,11 +95,19 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     };
     let mut periodic = Periodic::new(args.forward.stats_period, forwarder.rates());
     let housekeeping = |running: &_| periodic.tick(running, signals.stats_wanted());
-    let mut outcome = replay.run(&eal, forwarder, verifier, &signals, housekeeping, serve)?;
+    let mut outcome = replay.run(&eal, forwarder, input, &signals, housekeeping, serve)?;
     let update_error = outcome.update_error.take();
-    let mut summary = summary(args, (&trace, file, made), sizes, outcome, setup, tsc_hz);
+    let streamed = outcome.streamed.take();
+    let stream = streamed.as_ref().map(|streamed| stream_report(streamed, tsc_hz));
+    if stream.is_some() {
+        warn_of(&file, &outcome.trace);
+    }
+    let mut summary = summary(args, (file, generated), sizes, outcome, (setup, stream), tsc_hz);
     summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
     summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
+    if let Some(error) = streamed.and_then(|streamed| streamed.error) {
+        return Err(error.into());
+    }
     summary.judge()?;
     update_error.map_or(Ok(()), Err)
 }
@@ -119,55 +130,111 @@ fn queue_map(config: &QueueSpec, ports: &PortTable) -> Result<QueueMap, ConfigEr
     Ok(config.resolve(&site).map_err(PlanError::from)?)
 }
 
+/// Sizes of rings and pools for batches of at most `batch` packets of `trace`, or of a file; `is_verified`: with `--verify`.
+fn sizes(
+    (spec, lcores): (&HarnessSpec, &Lcores),
+    batch: usize,
+    trace: Option<&Trace>,
+    is_verified: bool,
+) -> Result<Sizes, ConfigError> {
+    // Fragments are copies, for which packets that lie ready leave no mbufs.
+    let is_seen = is_verified || spec.out.is_some() || trace.is_some_and(has_fragments);
+    let frames = trace.map(|trace| (trace.len(), trace.frame_bytes_max()));
+    Sizes::new(spec, lcores, batch, frames, is_seen)
+}
+
 /// Where the packets come from, for people.
-fn source(args: &ReplayArgs) -> String {
+fn named(args: &ReplayArgs) -> String {
     let made =
         || format!("generated {}", args.traffic.generate.map(|kind| kind.to_string()).unwrap_or_default());
     args.trace.as_ref().map_or_else(made, |path| path.display().to_string())
 }
 
-fn warn_of(path: &str, trace: &Trace) {
-    if trace.truncated {
+fn warn_of(path: &str, trace: &TraceFacts) {
+    let TraceFacts { frames, snapped, truncated, .. } = *trace;
+    if truncated {
         warn(format_args!(
-            "{path} is cut short in packet {}; the {} before it are replayed",
-            trace.len() + 1,
-            trace.len()
+            "{path} is cut short in packet {}; the {frames} before it are replayed",
+            frames + 1
         ));
     }
-    if trace.snapped > 0 {
+    if snapped > 0 {
         warn(format_args!(
-            "{path} has only the first bytes of {} packets; --sizes original fills them with zeros",
-            trace.snapped
+            "{path} has only the first bytes of {snapped} packets; --sizes original fills them with zeros"
         ));
     }
 }
 
-fn verifier(
-    spec: &HarnessSpec,
-    (forwarder, ecmp_seed): (&Forwarder, u64),
-    vrf_of: Arc<[usize]>,
-    trace: &Trace,
-    updates: Option<&[VrfUpdate]>,
-) -> anyhow::Result<Verifier> {
+/// What the packets of each VRF are judged by.
+fn references(spec: &HarnessSpec, forwarder: &Forwarder, ecmp_seed: u64) -> VrfReferences {
     let reference = |vrf: &Vrf| {
         let reference = Reference::new(vrf.rib(), ports(spec.ports).egress(), ecmp_seed);
         (reference, vrf.hops().clone())
     };
-    let tables = VrfReferences::new(forwarder.vrfs().iter().map(reference).collect(), vrf_of);
-    let updates = updates.map(|updates| (updates, spec.updates.loops));
-    Verifier::new(tables, trace, updates)
+    VrfReferences { vrfs: forwarder.vrfs().iter().map(reference).collect() }
+}
+
+/// What is fed, dealt by `dealer`, and what checks the results by `tables`, if there are any.
+///
+/// # Errors
+/// When the file cannot be read, or not so.
+fn source(
+    (packets, spec): (Packets, &HarnessSpec),
+    dealer: Dealer,
+    tables: Option<VrfReferences>,
+    updates: Option<&[VrfUpdate]>,
+    signals: &Signals,
+) -> anyhow::Result<(Source, Option<Verifier>)> {
+    match packets {
+        Packets::InMemory(trace) => {
+            let part = TracePart::new(trace, &dealer, tables.as_ref());
+            let verifier = |tables| match updates {
+                Some(updates) => Verifier::with_updates(tables, &part, (updates, spec.updates.loops)),
+                None => Ok(Verifier::new(Arc::new(tables))),
+            };
+            let verifier = tables.map(verifier).transpose()?;
+            Ok((Source::memory(part, spec.loops), verifier))
+        }
+        Packets::InFile(trace) if tables.is_some() && updates.is_some() => {
+            let message = format!(
+                "--verify with --updates wants all of {} in memory, to know how updates change each packet's route: --limit N takes a part of it, --stream never all of it",
+                trace.path.display()
+            );
+            Err(ConfigError::Invalid(message).into())
+        }
+        Packets::InFile(trace) => {
+            let tables = tables.map(Arc::new);
+            let verifier = tables.clone().map(Verifier::new);
+            let stream = StreamSpec { trace: *trace, loops: spec.loops, rate: spec.rate, dealer, tables };
+            Ok((Source::Stream(TraceStream::open(stream, || signals.is_stopping())?), verifier))
+        }
+    }
+}
+
+/// How the file was read, on a clock of `tsc_hz`.
+#[expect(clippy::cast_precision_loss, reason = "times of days in cycles fit 53 bits")]
+fn stream_report(streamed: &Streamed, tsc_hz: u64) -> StreamReport {
+    let seconds = |cycles: u64| cycles as f64 / tsc_hz as f64;
+    let ReadWaits { count, cycles, cycles_max } = streamed.waits;
+    StreamReport {
+        waits: count,
+        waited_s: seconds(cycles),
+        waited_max_s: seconds(cycles_max),
+        chunks_max: streamed.chunks_max,
+        error: streamed.error.as_ref().map(ToString::to_string),
+    }
 }
 
 /// The summary of the forwarder, with the numbers that only the harness has.
 fn summary(
     args: &ReplayArgs,
-    (trace, file, made): (&Trace, String, MadeReport),
+    (file, generated): (String, Option<GeneratedReport>),
     sizes: Sizes,
     outcome: ReplayOutcome,
-    setup: Setup,
+    (setup, stream): (Setup, Option<StreamReport>),
     tsc_hz: u64,
 ) -> Summary {
-    let ReplayOutcome { ended, forwarder, fed, reordered, latency, verified, .. } = outcome;
+    let ReplayOutcome { ended, forwarder, fed, reordered, latency, verified, trace, .. } = outcome;
     let mut summary = Summary::new("replay", &forwarder, &ended, setup, tsc_hz);
     let packets = &mut summary.packets;
     packets.reordered = reordered;
@@ -182,12 +249,17 @@ fn summary(
     summary.truncated = trace.truncated;
     summary.trace = Some(TraceReport {
         file,
-        made,
-        packets: trace.len(),
+        made: traffic::made(&args.traffic, generated, &trace),
+        packets: trace.frames,
         snapped: trace.snapped,
-        loops: args.harness.duration.map_or(args.harness.loops, |_| fed.div_ceil(trace.len().max(1) as u64)),
+        loops: args.harness.duration.map_or(args.harness.loops, |_| fed.div_ceil(trace.frames.max(1) as u64)),
         rate: args.harness.rate.to_string(),
-        packets_from: if sizes.ready_turns.is_some() { "ready mbufs" } else { "copies" },
+        packets_from: match (&stream, sizes.ready_turns) {
+            (Some(_), _) => "the file",
+            (None, Some(_)) => "ready mbufs",
+            (None, None) => "copies",
+        },
+        stream,
         fed,
     });
     summary

@@ -1,21 +1,43 @@
 //! The packets of a replay: those of a trace, or made for the routes of a table.
 
 use crate::cli::args::ReplayArgs;
+use crate::cli::traffic::TrafficArgs;
 use crate::error::ConfigError;
 use crate::harness::OfferedRate;
-use crate::harness::make::FrameChanges;
 use crate::harness::make::generate::GenerateSpec;
-use crate::harness::trace::Trace;
+use crate::harness::trace::{Captured, Trace, TraceFacts, TraceSpec};
 use crate::report::made::{GeneratedReport, MadeReport, RemappedReport, SizesReport};
 use fib::{MacAddr, Rib};
+use std::sync::Arc;
 
-/// The packets that `args` says, over the routes of `rib` and for a router with this MAC address; and what was made or changed.
+/// The packets of a replay.
+pub(super) enum Packets {
+    /// They are in memory.
+    InMemory(Arc<Trace>),
+    /// They are read while they are sent.
+    InFile(Box<TraceSpec>),
+}
+
+impl Packets {
+    /// Those in memory.
+    pub(super) fn in_memory(&self) -> Option<&Arc<Trace>> {
+        match self {
+            Self::InMemory(trace) => Some(trace),
+            Self::InFile(_) => None,
+        }
+    }
+}
+
+/// The packets that `args` says, over the routes of `rib` and for a router with this MAC address; and how they were made, if they were.
 ///
 /// # Errors
 /// When there are no such packets, or they cannot be saved.
-pub(super) fn packets(args: &ReplayArgs, rib: &Rib, router: MacAddr) -> anyhow::Result<(Trace, MadeReport)> {
-    let traffic = &args.traffic;
-    let (seed, mut changes) = (traffic.seed, traffic.changes(rib));
+pub(super) fn packets(
+    args: &ReplayArgs,
+    rib: &Rib,
+    router: MacAddr,
+) -> anyhow::Result<(Packets, Option<GeneratedReport>)> {
+    let (traffic, mut changes) = (&args.traffic, args.traffic.changes(rib));
     let mut generated = None;
     let trace = match (traffic.generate, &args.trace) {
         (Some(kind), _) => {
@@ -24,22 +46,44 @@ pub(super) fn packets(args: &ReplayArgs, rib: &Rib, router: MacAddr) -> anyhow::
                     format!("--rate {rate}: packets that --generate makes have no times of their own");
                 return Err(ConfigError::Invalid(message).into());
             }
+            let seed = traffic.seed;
             let spec = GenerateSpec::new(kind, traffic.packets, traffic.v6_share, seed, rib)?;
             let (kind, packets, v6_share) = (kind.to_string(), spec.packets, spec.v6_share);
             generated = Some(GeneratedReport { kind, seed, packets, v6_share });
             let mut trace = Trace::default();
-            spec.frames(rib, router, &mut changes, |frame, time_ns| trace.push(frame, time_ns))?;
+            spec.frames(rib, router, &mut changes, |bytes, time_ns| {
+                trace.push(&Captured { bytes, time_ns, port: 0 });
+            })?;
+            trace.facts.longer = changes.longer;
             trace
         }
-        (None, Some(path)) => Trace::load(path, args.harness.limit)?.changed(&mut changes),
+        (None, Some(path)) => {
+            let spec = args.harness.trace(path, changes);
+            match args.harness.stream.load(&spec)? {
+                Some(trace) => trace,
+                None if traffic.save_trace.is_some() => {
+                    let message = format!(
+                        "--save-trace wants the packets of {} in memory: see --limit and --stream never",
+                        path.display()
+                    );
+                    return Err(ConfigError::Invalid(message).into());
+                }
+                None => return Ok((Packets::InFile(spec.into()), None)),
+            }
+        }
         // The command line wants one of them.
         (None, None) => return Err(ConfigError::Invalid("wanted a trace, or --generate".into()).into()),
     };
     if let Some(path) = &traffic.save_trace {
         trace.save(path)?;
     }
-    let FrameChanges { remapped, longer, .. } = changes;
-    let sizes = traffic.sizes().map(|mix| SizesReport { mix: mix.to_string(), seed, longer });
-    let remapped = traffic.remap.then_some(RemappedReport { seed, packets: remapped });
-    Ok((trace, MadeReport { generated, sizes, remapped }))
+    Ok((Packets::InMemory(Arc::new(trace)), generated))
+}
+
+/// What was made of the packets of a replay, of which `facts` are known.
+pub(super) fn made(args: &TrafficArgs, generated: Option<GeneratedReport>, facts: &TraceFacts) -> MadeReport {
+    let (seed, TraceFacts { remapped, longer, .. }) = (args.seed, *facts);
+    let sizes = args.sizes().map(|mix| SizesReport { mix: mix.to_string(), seed, longer });
+    let remapped = args.remap.then_some(RemappedReport { seed, packets: remapped });
+    MadeReport { generated, sizes, remapped }
 }

@@ -1,12 +1,14 @@
 //! The ports, rings and pools of a replay, and the loop of its main lcore.
 
 use super::HarnessSpec;
-use super::feeder::{Feeder, Load, deal};
+use super::feeder::Feeder;
 use super::ready::ReadyQueues;
-use super::schedule::{OfferedRate, Schedule};
+use super::schedule::OfferedRate;
 use super::setup::{CACHE_MBUFS, Lcores, Sizes};
 use super::sink::Sink;
-use super::trace::Trace;
+use super::source::{Source, TracePart};
+use super::stream::Streamed;
+use super::trace::TraceFacts;
 use super::verify::{Verified, Verifier};
 use crate::datapath::Latency;
 use crate::forwarder::Signals;
@@ -41,8 +43,6 @@ pub(crate) struct Replay<'a> {
     pub(crate) spec: &'a HarnessSpec,
     /// Sizes of bursts and batches.
     pub(crate) settings: Settings,
-    /// The capture.
-    pub(crate) trace: &'a Arc<Trace>,
     /// Which lcores there are.
     pub(crate) lcores: &'a Lcores,
     /// What runs on them.
@@ -51,8 +51,8 @@ pub(crate) struct Replay<'a> {
     pub(crate) sizes: Sizes,
     /// The update stream, if there is one.
     pub(crate) updates: Option<&'a Arc<[VrfUpdate]>>,
-    /// The number of the VRF that each frame of the capture comes in; all of them are 0 when it is empty.
-    pub(crate) vrf_of: Arc<[usize]>,
+    /// VRFs that packets can be in: their numbers are below this.
+    pub(crate) vrfs: usize,
 }
 
 /// What came of it.
@@ -71,6 +71,10 @@ pub(crate) struct ReplayOutcome {
     pub(crate) verified: Verified,
     /// Why the updates ended before their time, if they did.
     pub(crate) update_error: Option<anyhow::Error>,
+    /// What is known of the capture.
+    pub(crate) trace: TraceFacts,
+    /// How a capture was read that was not in memory.
+    pub(crate) streamed: Option<Streamed>,
 }
 
 /// Ports and the far ends of their rings.
@@ -106,10 +110,11 @@ struct Driven {
     reordered: Option<u64>,
     latency: Option<Latency>,
     verified: Verified,
+    streamed: Option<Streamed>,
 }
 
 impl Replay<'_> {
-    /// Builds everything, feeds the trace, and waits until the last packet is accounted for. `forwarder` knows the ports;
+    /// Builds everything, feeds `source`, whose results `verifier` checks, and waits until the last packet is accounted for. `forwarder` knows the ports;
     /// `housekeeping` is called now and then meanwhile. `serve` may add to what serves them, before their topology starts.
     ///
     /// # Errors
@@ -118,19 +123,20 @@ impl Replay<'_> {
         &self,
         eal: &Eal,
         mut forwarder: Forwarder,
-        verifier: Option<Verifier>,
+        (mut source, verifier): (Source, Option<Verifier>),
         signals: &Signals,
         housekeeping: impl FnMut(&Handle),
         serve: impl FnOnce(Service, &Handle, &[Port]) -> anyhow::Result<Service>,
     ) -> anyhow::Result<ReplayOutcome> {
-        let pool = self.pool(eal)?;
-        let mut wiring = self.wire(eal, &pool)?;
+        let pools = self.pools(eal)?;
+        source.pace(self.spec.rate, dpdk_ffi::tsc_hz(eal));
+        let mut wiring = self.wire(eal, &pools[0], &source)?;
         let applied = Arc::new(Applied::default());
         let is_ready = self.sizes.ready_turns.is_some();
         let copied = if is_ready {
             None
         } else {
-            Some((self.feeder(eal, &wiring, pool, Arc::clone(&applied))?, self.sink(eal, &wiring)?))
+            Some((self.feeder(eal, &wiring, pools, Arc::clone(&applied))?, self.sink(eal, &wiring)?))
         };
         let idle = if self.lcores.shared { Idle::Yield } else { Idle::Spin };
         let site =
@@ -150,13 +156,22 @@ impl Replay<'_> {
         let driven = match copied {
             None => Ok(watch(running, &mut wiring.ready, housekeeping, is_over, idle)),
             Some((feeder, sink)) => {
-                let turns = Loop { feeder, sink, verifier, running, housekeeping, is_over, idle };
+                let turns = Loop {
+                    feeder,
+                    source: &mut source,
+                    sink,
+                    verifier,
+                    running,
+                    housekeeping,
+                    is_over,
+                    idle,
+                };
                 self.feed(eal, turns)
             }
         };
         // The updates must be stopped in any case, or EAL would end under them.
         let (forwarder, updated) = updates.stop()?;
-        let Driven { finished, duration_s, fed, reordered, latency, verified } = driven?;
+        let Driven { finished, duration_s, fed, reordered, latency, verified, streamed } = driven?;
         let mut ports = PortCounts::of(&wiring.ports, &self.plan.receives(wiring.ports.len()));
         for (index, port) in ports.iter_mut().enumerate() {
             port.stats.iter_mut().for_each(|stats| wiring.ready.add_received(index, stats));
@@ -169,6 +184,8 @@ impl Replay<'_> {
             latency,
             verified,
             update_error: updated.err().map(ended_after),
+            trace: source.facts(),
+            streamed,
             ended: Ended { finished, duration_s, ports },
             forwarder,
         })
@@ -178,7 +195,7 @@ impl Replay<'_> {
     fn feed<H: FnMut(&Handle), O: Fn() -> bool>(
         &self,
         eal: &Eal,
-        mut turns: Loop<H, O>,
+        mut turns: Loop<'_, H, O>,
     ) -> anyhow::Result<Driven> {
         let start = Instant::now();
         // A panic here ends as one of a stage does: with all that runs stopped, and a report.
@@ -187,7 +204,7 @@ impl Replay<'_> {
             Err(DpdkError::Panicked { lcore: eal.main_lcore(), message }.into())
         });
         let duration_s = start.elapsed().as_secs_f64();
-        let Loop { running, feeder, mut sink, verifier, .. } = turns;
+        let Loop { running, feeder, source, mut sink, mut verifier, .. } = turns;
         running.handle().stop_rx();
         let mut finished = running.wait();
         match result.map_err(anyhow::Error::downcast) {
@@ -198,13 +215,17 @@ impl Replay<'_> {
         }
         sink.finish()?;
         let drops = Totals::new(&finished.outcomes, dpdk_ffi::tsc_hz(eal)).counters.drops;
+        if let Some(verifier) = &mut verifier {
+            source.close(feeder.fed(), verifier);
+        }
         Ok(Driven {
             finished,
             duration_s,
             fed: feeder.fed(),
             reordered: Some(sink.reordered),
             latency: (self.spec.rate != OfferedRate::Max).then_some(sink.latency),
-            verified: verifier.map(|verifier| verifier.finish(feeder.fed(), &drops)).unwrap_or_default(),
+            verified: verifier.map(|verifier| verifier.finish(&drops)).unwrap_or_default(),
+            streamed: source.streamed(feeder.read_waits()),
         })
     }
 
@@ -212,20 +233,16 @@ impl Replay<'_> {
         &self,
         eal: &Eal,
         wiring: &Wiring,
-        pool: Mempool,
+        pools: Vec<Mempool>,
         applied: Arc<Applied>,
     ) -> anyhow::Result<Feeder> {
-        let load = Load {
-            trace: Arc::clone(self.trace),
-            schedule: Schedule::new(self.trace, self.spec.rate, dpdk_ffi::tsc_hz(eal)),
-            ring_of: deal(self.trace, u16::try_from(wiring.rx_rings.len()).unwrap_or(u16::MAX)),
-            loops: self.spec.loops,
-        };
         let producers = wiring.rx_rings.iter().map(Ring::producer).collect::<Result<_, _>>()?;
-        Ok(Feeder::new(eal, load, pool, producers, self.sizes.window, applied))
+        let is_paced = self.spec.rate != OfferedRate::Max;
+        Ok(Feeder::new(eal, pools, producers, (is_paced, self.sizes.window), applied))
     }
 
-    fn pool(&self, eal: &Eal) -> anyhow::Result<Mempool> {
+    /// The pools that packets are from: see [`Sizes::pools`].
+    fn pools(&self, eal: &Eal) -> anyhow::Result<Vec<Mempool>> {
         let config = MempoolConfig {
             mbufs: self.sizes.mbufs,
             // Mbufs that lie ready never come back to their pool.
@@ -233,12 +250,15 @@ impl Replay<'_> {
             data_room_bytes: self.sizes.data_room_bytes,
             ..MempoolConfig::default()
         };
-        Mempool::new(eal, "replay", &config)
-            .with_context(|| no_memory(eal, config.mbufs, config.data_room_bytes))
+        let pool = |number| {
+            Mempool::new(eal, &format!("replay{number}"), &config)
+                .with_context(|| no_memory(eal, config.mbufs, config.data_room_bytes))
+        };
+        (0..self.sizes.pools).map(pool).collect()
     }
 
     /// Makes the rings and the ports over them, and starts the ports.
-    fn wire(&self, eal: &Eal, pool: &Mempool) -> anyhow::Result<Wiring> {
+    fn wire(&self, eal: &Eal, pool: &Mempool, source: &Source) -> anyhow::Result<Wiring> {
         let ring = |name: String, size| Ring::new(eal, &name, size, RingSync::SpSc, SocketId::ANY);
         let mut wiring = Wiring {
             ports: Vec::new(),
@@ -247,8 +267,7 @@ impl Replay<'_> {
             ready: ReadyQueues::default(),
         };
         let mut by_input: Vec<(Input, Ring)> = Vec::new();
-        let inputs = u16::try_from(self.plan.inputs.len()).unwrap_or(u16::MAX);
-        let ring_of = self.sizes.ready_turns.map(|_| deal(self.trace, inputs)).unwrap_or_default();
+        let ready = self.sizes.ready_turns.zip(source.in_memory());
         for port in 0..self.spec.ports {
             // A port that nobody receives on has a queue all the same: a ring port is made of rings. Nothing is fed to that one.
             let rx_queues = self.plan.rx_queues(port).max(1);
@@ -265,8 +284,8 @@ impl Replay<'_> {
             let made = RingPort::from_rings(eal, &format!("port{port}"), &rx, &tx, SocketId::ANY)?;
             let config = PortConfig { rx_queues, tx_queues, ..PortConfig::default() };
             made.configure(&config, std::slice::from_ref(pool))?;
-            if let Some(turns) = self.sizes.ready_turns {
-                self.lay_ready(eal, (port, &made), pool, turns, &ring_of, &mut wiring.ready)?;
+            if let Some((turns, part)) = ready {
+                self.lay_ready(eal, (port, &made), pool, (turns, part), &mut wiring.ready)?;
                 for (queue, ring) in (0..).zip(&tx) {
                     made.discard_sent(QueueId(queue), ring.consumer()?)?;
                 }
@@ -281,20 +300,20 @@ impl Replay<'_> {
         Ok(wiring)
     }
 
-    /// Gives each input of port `port.0` its part of the trace, `turns` times in a row; frame `i` belongs to input `ring_of[i]`.
+    /// Gives each input of port `port.0` its frames of `part`, `turns` times in a row.
     fn lay_ready(
         &self,
         eal: &Eal,
         port: (u16, &Port),
         pool: &Mempool,
-        turns: u64,
-        ring_of: &[u16],
+        (turns, part): (u64, &TracePart),
         ready: &mut ReadyQueues,
     ) -> anyhow::Result<()> {
         let inputs = &self.plan.inputs;
         for (index, input) in (0..).zip(inputs).filter(|(_, input)| input.port == port.0) {
-            let numbers: Vec<_> = (0..self.trace.len()).filter(|frame| ring_of[*frame] == index).collect();
-            let packets = super::ready::packets(eal, pool, self.trace, &numbers, turns)?;
+            let numbers: Vec<_> =
+                (0..part.trace.len()).filter(|frame| part.ring_of[*frame] == index).collect();
+            let packets = super::ready::packets(eal, pool, &part.trace, &numbers, turns)?;
             let count = (numbers.len() as u64).saturating_mul(self.spec.loops);
             let queue = port.1.receive_ready(QueueId(input.queue), packets, count)?;
             ready.add(usize::from(port.0), queue, count);
@@ -306,9 +325,7 @@ impl Replay<'_> {
         let outlet = |(port, ring): &(usize, Ring)| ring.consumer().map(|ring| (*port, ring));
         let outlets = wiring.tx_rings.iter().map(outlet).collect::<Result<Vec<_>, _>>()?;
         let (ports, inputs) = (usize::from(self.spec.ports), wiring.rx_rings.len());
-        let slow = self.spec.tx_slow;
-        let mut sink =
-            Sink::new(eal, outlets, ports, inputs, slow, (Arc::clone(self.trace), Arc::clone(&self.vrf_of)));
+        let mut sink = Sink::new(eal, outlets, (ports, inputs, self.vrfs), self.spec.tx_slow);
         if let Some(dir) = &self.spec.out {
             sink.write_to(dir)?;
         }
@@ -344,7 +361,15 @@ fn watch(
     });
     let duration_s = end.map_or_else(|| start.elapsed(), |end| end - start).as_secs_f64();
     let verified = Verified::default();
-    Driven { finished, duration_s, fed: ready.fed(), reordered: None, latency: None, verified }
+    Driven {
+        finished,
+        duration_s,
+        fed: ready.fed(),
+        reordered: None,
+        latency: None,
+        verified,
+        streamed: None,
+    }
 }
 
 /// Whether nothing has moved for so long that packets are given up.
@@ -357,8 +382,9 @@ fn is_stuck(unmoved: Duration) -> bool {
 }
 
 /// The main lcore's loop.
-struct Loop<H, O> {
+struct Loop<'a, H, O> {
     feeder: Feeder,
+    source: &'a mut Source,
     sink: Sink,
     verifier: Option<Verifier>,
     /// The forwarder; its stages of this lcore, on a single CPU, are polled here.
@@ -369,16 +395,17 @@ struct Loop<H, O> {
     idle: Idle,
 }
 
-impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<H, O> {
+impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
     /// Feeds, polls and takes until everything fed is accounted for and every stage is drained.
     fn run(&mut self) -> anyhow::Result<()> {
         let (mut turn, mut gone, mut taken) = (0_u32, 0, 0);
         let mut last_move = Instant::now();
         let mut draining = false;
         loop {
-            let fed = if draining { 0 } else { self.feeder.poll(gone)? };
+            let fed = if draining { 0 } else { self.feeder.poll(self.source, gone)? };
             let worked = self.running.poll();
-            let came = self.sink.poll(&self.feeder, self.verifier.as_mut())?;
+            let came = self.sink.poll(&self.feeder, self.source, self.verifier.as_mut())?;
+            self.source.recycle(self.feeder.pools(), self.verifier.as_mut());
             taken += came;
             let moved = fed > 0 || worked || came > 0;
             turn = turn.wrapping_add(1);
@@ -388,7 +415,7 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<H, O> {
             if turn.is_multiple_of(HOUSEKEEPING_TURNS) || !moved {
                 (self.housekeeping)(self.running.handle());
                 if (self.is_over)() {
-                    self.feeder.stop();
+                    self.source.stop();
                 }
                 let now = Instant::now();
                 if moved {
@@ -396,8 +423,11 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<H, O> {
                 }
                 // A stage counts a fragment after it has sent it, so `gone` is right once the stages have counted all that was fed.
                 let has_left = |fed| counters.gone() >= fed && gone >= fed;
-                let is_gone = || has_left(self.feeder.fed()) || is_stuck(now - last_move);
-                if !draining && self.feeder.is_done() && is_gone() {
+                let is_done = self.feeder.is_done(self.source);
+                let is_held_up = is_done || self.source.is_held_up();
+                if !draining
+                    && (is_done && has_left(self.feeder.fed()) || is_held_up && is_stuck(now - last_move))
+                {
                     self.running.handle().stop_rx();
                     draining = true;
                 }
@@ -405,7 +435,7 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<H, O> {
                 draining |= self.running.handle().is_stopping();
                 if draining && !moved && self.running.is_finished() {
                     // A last look at the rings, in case the last packets came after the last poll.
-                    while self.sink.drain(&self.feeder, self.verifier.as_mut())? > 0 {}
+                    while self.sink.drain(&self.feeder, self.source, self.verifier.as_mut())? > 0 {}
                     return Ok(());
                 }
             }

@@ -3,29 +3,13 @@
 //! At full speed it keeps at most a window of packets inside the forwarder, no more than a TX ring holds, so that full
 //! speed alone never costs a packet. Under a rate it sends what is due and is held up by nothing but an empty mempool.
 
-use super::schedule::Schedule;
-use super::trace::Trace;
-use crate::datapath::check::{self, Destination};
+use super::source::{NextFrame, Source};
 use crate::forwarder::updates::Applied;
 use dpdk_ffi::{Burst, DpdkError, Eal, Mempool, RingProducer};
-use rustc_hash::FxHasher;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Packets fed at once, at most: large enough to be cheap, small enough that the sink gets its turn.
 const BURST: usize = 256;
-
-/// What is fed.
-pub(crate) struct Load {
-    /// The frames.
-    pub(crate) trace: Arc<Trace>,
-    /// When.
-    pub(crate) schedule: Schedule,
-    /// Which ring each frame goes to.
-    pub(crate) ring_of: Vec<u16>,
-    /// How often.
-    pub(crate) loops: u64,
-}
 
 /// What a packet carries with it: its number over all loops, and how many updates were in service when it was fed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,82 +43,82 @@ impl Tag {
     }
 }
 
+/// Times that a packet was due and had not been read from the file yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReadWaits {
+    /// How many times.
+    pub(crate) count: u64,
+    /// How long together, cycles.
+    pub(crate) cycles: u64,
+    /// How long the longest of them was, cycles.
+    pub(crate) cycles_max: u64,
+}
+
 /// See the module.
 pub(crate) struct Feeder {
-    trace: Arc<Trace>,
-    schedule: Schedule,
-    pool: Mempool,
+    /// Those that mbufs are from, as the source says: one, or two for a trace that is read meanwhile.
+    pools: Vec<Mempool>,
     rings: Vec<RingProducer>,
-    /// Which ring each frame goes to.
-    ring_of: Vec<u16>,
     /// Packets on their way to each ring.
     bursts: Vec<Burst>,
-    next: Position,
-    /// Packets to be fed in all.
-    total: u64,
+    /// Whether packets are due at times.
+    is_paced: bool,
     /// Packets inside the forwarder at most.
     window: u64,
     /// Packets that are in a ring or beyond.
     fed: u64,
     /// When the first packet was due.
     start_tsc: Option<u64>,
+    /// Since when there is room for a packet that has not been read.
+    behind_tsc: Option<u64>,
+    read_waits: ReadWaits,
     /// How far the updates are.
     applied: Arc<Applied>,
 }
 
-/// The next packet: its number, and the same as frame and loop.
-#[derive(Clone, Copy, Debug, Default)]
-struct Position {
-    sequence: u64,
-    frame: usize,
-    turn: u64,
-}
-
 impl Feeder {
-    /// Over `rings`, with mbufs of `pool`, of which `window` are inside the forwarder at most.
+    /// Over `rings`, with mbufs of `pools`, of which `window` are inside the forwarder at most.
     pub(crate) fn new(
         eal: &Eal,
-        load: Load,
-        pool: Mempool,
+        pools: Vec<Mempool>,
         rings: Vec<RingProducer>,
-        window: u64,
+        (is_paced, window): (bool, u64),
         applied: Arc<Applied>,
     ) -> Self {
         let bursts = rings.iter().map(|_| Burst::with_capacity(eal, BURST)).collect();
-        let total = (load.trace.len() as u64).saturating_mul(load.loops).min(1 << SEQUENCE_BITS);
-        let Load { trace, schedule, ring_of, .. } = load;
-        let (next, fed, start_tsc) = (Position::default(), 0, None);
-        Self { trace, schedule, pool, rings, ring_of, bursts, next, total, window, fed, start_tsc, applied }
+        let (start_tsc, behind_tsc, read_waits) = (None, None, ReadWaits::default());
+        Self { pools, rings, bursts, is_paced, window, fed: 0, start_tsc, behind_tsc, read_waits, applied }
     }
 
-    /// Feeds what may be fed now, with `gone` packets sent or dropped so far. Answers how many packets went in.
+    /// Feeds what may be fed now of `source`, with `gone` packets sent or dropped so far. Answers how many packets went in.
     ///
     /// # Errors
     /// [`DpdkError`] when a frame fits no chain of mbufs; an empty pool is no error unless nothing is on its way back.
-    pub(crate) fn poll(&mut self, gone: u64) -> Result<u64, DpdkError> {
+    pub(crate) fn poll(&mut self, source: &mut Source, gone: u64) -> Result<u64, DpdkError> {
         let now = dpdk_ffi::tsc();
-        let start = *self.start_tsc.get_or_insert(now);
-        let inside = self.next.sequence - gone.min(self.next.sequence);
+        let sequence = source.sequence();
+        let inside = sequence - gone.min(sequence);
         let room = self.window.saturating_sub(inside).min(BURST as u64);
         let mut copied = 0;
-        while copied < room && self.next.sequence < self.total {
-            let Position { sequence, frame, turn } = self.next;
-            if self.schedule.is_paced() && start + self.schedule.due(sequence, frame, turn) > now {
+        while copied < room {
+            let Some(next) = source.next() else {
+                self.note_behind(source, now);
+                break;
+            };
+            let start = *self.start_tsc.get_or_insert(now);
+            if self.behind_tsc.is_some() {
+                self.note_read(start + next.due, now);
+            }
+            if self.is_paced && start + next.due > now {
                 break;
             }
-            let ring = usize::from(self.ring_of[frame]);
-            match self.copy(ring, frame, sequence) {
+            match self.copy(next) {
                 Ok(()) => {}
                 Err(DpdkError::Exhausted { .. }) if copied > 0 || inside > 0 => break,
                 Err(error) => return Err(error),
             }
             copied += 1;
-            let wraps = frame + 1 == self.trace.len();
-            self.next = Position {
-                sequence: sequence + 1,
-                frame: if wraps { 0 } else { frame + 1 },
-                turn: turn + u64::from(wraps),
-            };
+            source.advance();
         }
         let mut moved = 0;
         for (burst, ring) in self.bursts.iter_mut().zip(&mut self.rings) {
@@ -146,15 +130,16 @@ impl Feeder {
         Ok(moved)
     }
 
-    fn copy(&mut self, ring: usize, frame: usize, sequence: u64) -> Result<(), DpdkError> {
-        let burst = &mut self.bursts[ring];
+    fn copy(&mut self, next: NextFrame<'_>) -> Result<(), DpdkError> {
+        let NextFrame { sequence, ring, pool, bytes, .. } = next;
+        let (burst, pool) = (&mut self.bursts[ring], &self.pools[pool]);
         let at = burst.len();
         if burst.room() == 0 {
             // A ring that is full: its packets are still here, and its next one must wait behind them.
             return Err(DpdkError::Exhausted { pool: "burst".into(), wanted: 1, available: 0, size: BURST });
         }
-        self.pool.alloc_burst(burst, 1)?;
-        if let Err(error) = burst.append_data(at, self.trace.frame(frame), &self.pool) {
+        pool.alloc_burst(burst, 1)?;
+        if let Err(error) = burst.append_data(at, bytes, pool) {
             burst.truncate_free(at);
             return Err(error);
         }
@@ -162,14 +147,28 @@ impl Feeder {
         Ok(())
     }
 
-    /// Feeds nothing more.
-    pub(crate) fn stop(&mut self) {
-        self.total = self.next.sequence;
+    /// There is room for a packet at `now`, and none has been read.
+    fn note_behind(&mut self, source: &Source, now: u64) {
+        if self.start_tsc.is_some() && source.is_behind() {
+            self.behind_tsc.get_or_insert(now);
+        }
     }
 
-    /// Whether every packet that is to be fed has been.
-    pub(crate) fn is_done(&self) -> bool {
-        self.fed == self.total
+    /// The packet that there was room for has been read at `now`; it was due at `due_tsc`.
+    fn note_read(&mut self, due_tsc: u64, now: u64) {
+        let Some(since) = self.behind_tsc.take() else { return };
+        let cycles = now.saturating_sub(since.max(due_tsc));
+        if cycles > 0 {
+            let ReadWaits { count, cycles: sum, cycles_max } = &mut self.read_waits;
+            *count += 1;
+            *sum += cycles;
+            *cycles_max = cycles.max(*cycles_max);
+        }
+    }
+
+    /// Whether every packet of `source` has been fed.
+    pub(crate) fn is_done(&self, source: &Source) -> bool {
+        source.is_over() && self.fed == source.sequence()
     }
 
     /// Packets fed.
@@ -177,48 +176,25 @@ impl Feeder {
         self.fed
     }
 
-    /// When packet `sequence` was meant to be sent, cycles; `None` at full speed.
-    pub(crate) fn intended_tsc(&self, sequence: u64) -> Option<u64> {
-        if !self.schedule.is_paced() {
-            return None;
-        }
-        let frames = self.trace.len() as u64;
-        let (turn, frame) = (sequence / frames, usize::try_from(sequence % frames).unwrap_or(0));
-        Some(self.start_tsc? + self.schedule.due(sequence, frame, turn))
+    /// When a packet that is due `due` cycles after the start was meant to be sent, cycles; `None` at full speed.
+    pub(crate) fn intended_tsc(&self, due: u64) -> Option<u64> {
+        self.start_tsc.filter(|_| self.is_paced).map(|start| start + due)
+    }
+
+    /// The pools that mbufs are from.
+    pub(crate) fn pools(&self) -> &[Mempool] {
+        &self.pools
+    }
+
+    /// Times that it waited for the file.
+    pub(crate) fn read_waits(&self) -> ReadWaits {
+        self.read_waits
     }
 
     /// Updates that may be in service now.
     pub(crate) fn updates_begun(&self) -> u64 {
         self.applied.begun()
     }
-
-    /// Which ring a frame goes to.
-    pub(crate) fn ring_of(&self, frame: usize) -> usize {
-        usize::from(self.ring_of[frame])
-    }
-}
-
-/// Which of `rings` each frame of the trace goes to: by its addresses, so that a flow (fragments included) stays in one
-/// ring; what is no IP packet goes to the first.
-pub(crate) fn deal(trace: &Trace, rings: u16) -> Vec<u16> {
-    let deal_one = |i| {
-        let frame = trace.frame(i);
-        let ip_at = match super::reference::checked(frame) {
-            Ok(checked) => usize::from(checked.ip_at),
-            Err(_) => check::ETHERNET_BYTES,
-        };
-        let addresses = match super::reference::checked(frame).map(|checked| checked.destination) {
-            Ok(Destination::V4(_)) => frame.get(ip_at + 12..ip_at + 20),
-            Ok(Destination::V6(_)) => frame.get(ip_at + 8..ip_at + 40),
-            Err(_) => None,
-        };
-        let Some(addresses) = addresses else { return 0 };
-        let mut hasher = FxHasher::default();
-        addresses.hash(&mut hasher);
-        // The upper bits are the good ones of this hash.
-        u16::try_from((u128::from(hasher.finish()) * u128::from(rings)) >> 64).unwrap_or(0)
-    };
-    (0..trace.len()).map(deal_one).collect()
 }
 
 #[cfg(test)]

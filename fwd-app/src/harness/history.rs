@@ -2,7 +2,7 @@
 //! verifier knows what was right between the feeding of a packet and its arrival.
 
 use super::reference::{Reference, checked};
-use super::trace::Trace;
+use super::source::TracePart;
 use super::verify::VrfReferences;
 use crate::datapath::check::Destination;
 use crate::forwarder::updates::VrfUpdate;
@@ -30,7 +30,7 @@ struct Destinations {
 }
 
 impl History {
-    /// Applies the stream, `loops` times, to the references and notes what changes for the frames of `trace`.
+    /// Applies the stream, `loops` times, to the references and notes what changes for the frames of `part`.
     ///
     /// # Errors
     /// `NextHopError` for an id that means something else.
@@ -38,12 +38,12 @@ impl History {
         updates: &[VrfUpdate],
         loops: u64,
         tables: &mut VrfReferences,
-        trace: &Trace,
+        part: &TracePart,
     ) -> anyhow::Result<Self> {
-        let VrfReferences { vrfs, vrf_of } = tables;
+        let VrfReferences { vrfs } = tables;
         let mut destinations: Vec<_> = vrfs.iter().map(|_| Destinations::default()).collect();
-        for (i, vrf) in vrf_of.iter().enumerate() {
-            match checked(trace.frame(i)).map(|checked| checked.destination) {
+        for (i, vrf) in part.vrf_of.iter().enumerate() {
+            match checked(part.trace.frame(i)).map(|checked| checked.destination) {
                 Ok(Destination::V4(key)) => destinations[*vrf].v4.push((key, i)),
                 Ok(Destination::V6(key)) => destinations[*vrf].v6.push((key, i)),
                 Err(_) => {}

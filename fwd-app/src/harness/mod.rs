@@ -8,6 +8,10 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`trace`] | the capture in memory |
+//! | [`interfaces`] | `--port-of`: ports by interface of the capture |
+//! | [`deal`] | the input and the VRF of each frame |
+//! | [`source`] | what is fed: a trace in memory, or one that is read meanwhile |
+//! | [`stream`], [`read_ahead`] | a trace that is read while it is replayed |
 //! | [`make`] | packets that are made, and changes to those of a capture |
 //! | [`pcap_file`] | captures that are written |
 //! | [`setup`] | lcores, queues, sizes, EAL arguments |
@@ -20,13 +24,16 @@
 //! | [`history`] | for `--verify`: the next hops that a frame can have while `--updates` are applied |
 //! | [`drive`] | the ports, rings and pools, and the loop |
 
+pub(crate) mod deal;
 pub(crate) mod drive;
-mod feeder;
+pub(crate) mod feeder;
 pub(crate) mod history;
+pub(crate) mod interfaces;
 pub(crate) mod make;
 #[cfg(test)]
 mod panics;
 mod pcap_file;
+mod read_ahead;
 mod ready;
 pub(crate) mod reference;
 #[cfg(test)]
@@ -34,19 +41,21 @@ mod retired;
 pub(crate) mod schedule;
 pub(crate) mod setup;
 mod sink;
+pub(crate) mod source;
+pub(crate) mod stream;
 #[cfg(test)]
 mod test_replay;
 pub(crate) mod trace;
 pub(crate) mod verify;
 
 pub(crate) use drive::{Replay, ReplayOutcome};
-use feeder::deal;
 pub(crate) use schedule::OfferedRate;
 
 use crate::datapath::fragment::Cut;
 use crate::forwarder::updates::UpdateSpec;
 use crate::ports::{PortRecord, PortTable};
 use fib::MacAddr;
+use interfaces::PortOf;
 use reference::checked;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -63,8 +72,10 @@ pub(crate) struct HarnessSpec {
     pub(crate) duration: Option<Duration>,
     /// Speed the trace is offered at.
     pub(crate) rate: OfferedRate,
-    /// Whether the trace is dealt by flow over all ports; else all of it arrives on port 0.
+    /// Whether the trace is dealt by flow over all ports.
     pub(crate) spread: bool,
+    /// Else packets of these interfaces of the capture arrive on these ports, and all others on port 0.
+    pub(crate) port_of: Vec<PortOf>,
     /// Where to write what leaves by each port.
     pub(crate) out: Option<PathBuf>,
     /// Lcores of the forwarder when no queue map says.
@@ -108,6 +119,7 @@ impl HarnessSpec {
             duration: None,
             rate: OfferedRate::Max,
             spread: false,
+            port_of: Vec::new(),
             out: None,
             lcores: None,
             tx_slow: 1,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// `is_seen`: whether the feeder copies them.
 fn replay_and_die(lcores: &[u32], cpus: usize, topology: TopologyKind, spec: HarnessSpec, is_seen: bool) {
     let spec = HarnessSpec { loops: 1_000_000_000, ..spec };
-    let trace = Arc::new(Trace::load(&bundled("mix.pcap"), None).unwrap());
+    let trace = Arc::new(Trace::load(&bundled("mix.pcap")).unwrap());
     let (what, signals) = ((&trace, &spec, cpus, is_seen), Signals::default());
     let outcome = replay_in_process(what, topology, dying_forwarder(None), &signals, |service| service);
     let Some(outcome) = outcome else { return };

@@ -66,7 +66,7 @@ fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcore
     let mut routes = tempfile::Builder::new().suffix(".txt").tempfile().unwrap();
     writeln!(routes, "0.0.0.0/0 1").unwrap();
     let forwarder = forwarder_of(engine, routes.path().to_owned());
-    let trace = Arc::new(Trace::load(&bundled("mix.pcap"), None).unwrap());
+    let trace = Arc::new(Trace::load(&bundled("mix.pcap")).unwrap());
     let hosts = if has_v6 { hosts(&trace) } else { Vec::new() };
     assert_eq!(hosts.is_empty(), !has_v6);
     let signals = Signals::default();

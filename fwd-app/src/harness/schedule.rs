@@ -95,9 +95,4 @@ impl Schedule {
             Self::Timed { offsets, loop_cycles } => offsets[frame] + turn * loop_cycles,
         }
     }
-
-    /// Whether packets have times at all.
-    pub(crate) fn is_paced(&self) -> bool {
-        !matches!(self, Self::Max)
-    }
 }

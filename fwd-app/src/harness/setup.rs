@@ -1,5 +1,6 @@
 //! How a replay is laid out: lcores, queues, EAL arguments, sizes of rings and pools. Pure: what the host has is a parameter.
 
+use super::interfaces::PortOf;
 use super::{HarnessSpec, OfferedRate};
 use crate::error::ConfigError;
 use crate::topology::plan::{LcorePlan, LcoreResources, PlanError};
@@ -45,18 +46,18 @@ impl Lcores {
         config: Option<&QueueMap>,
         cpus: usize,
     ) -> Result<Self, ConfigError> {
-        let ports = spec.ports;
+        let receives = receives(spec)?;
         if let Some(map) = config {
-            return Self::of_config(spec, topology, map, cpus);
+            return Self::of_config(spec, &receives, topology, map, cpus);
         }
         let spare = u16::try_from(cpus.saturating_sub(1)).unwrap_or(u16::MAX);
         let pipeline = topology == TopologyKind::Pipeline;
-        let inputs_min = if spec.spread { ports } else { 1 };
+        let inputs_min = u16::try_from(receives.len()).unwrap_or(u16::MAX);
         let useful = if pipeline { 3 } else { inputs_min };
         let count = spec.lcores.unwrap_or(useful.min(spare));
         if count == 0 {
             // One CPU: everything is polled in turn by one lcore, a step each.
-            let config = deal(ports, spec.spread, 1, &[0])?;
+            let config = deal(&receives, 1, &[0])?;
             return Ok(Self { config, workers: vec![0], main: 0, shared: false });
         }
         let workers: Vec<u16> = (1..=count).collect();
@@ -67,12 +68,13 @@ impl Lcores {
                 "--lcores {count}: at most {QUEUES_MAX} lcores can receive and send in a replay"
             )));
         }
-        let config = deal(ports, spec.spread, queues, receiving)?;
+        let config = deal(&receives, queues, receiving)?;
         Ok(Self { config, shared: workers.len() + 1 > cpus, workers, main: 0 })
     }
 
     fn of_config(
         spec: &HarnessSpec,
+        receives: &[u16],
         topology: TopologyKind,
         map: &QueueMap,
         cpus: usize,
@@ -95,10 +97,11 @@ impl Lcores {
                 )));
             }
         }
-        if !spec.spread && !tuples.iter().any(|tuple| tuple.port == 0) {
-            let message =
-                "the trace is received on port 0, which --config gives to no lcore; or use --spread";
-            return Err(ConfigError::Invalid(message.into()));
+        let is_served = |port: &&u16| tuples.iter().any(|tuple| tuple.port == **port);
+        if let Some(port) = receives.iter().find(|port| !spec.spread && !is_served(port)) {
+            return Err(ConfigError::Invalid(format!(
+                "packets of the trace are received on port {port}, which --config gives to no lcore; see --port-of and --spread"
+            )));
         }
         let mut workers = map.lcores();
         workers.sort_unstable();
@@ -155,13 +158,37 @@ impl Lcores {
     }
 }
 
-/// Inputs for lcores that receive: queues of port 0, or of all ports when the trace is spread.
-fn deal(ports: u16, spread: bool, lcores: u16, ids: &[u16]) -> Result<QueueMap, ConfigError> {
-    let width = if spread { ports } else { 1 };
+/// The ports that packets of the trace arrive on.
+///
+/// # Errors
+/// [`ConfigError::NoDevice`] when `--port-of` names a port that is not there.
+fn receives(spec: &HarnessSpec) -> Result<Vec<u16>, ConfigError> {
+    if let Some(PortOf { interface, port }) = spec.port_of.iter().find(|of| of.port >= spec.ports) {
+        return Err(ConfigError::NoDevice(format!(
+            "--port-of {interface}={port}: there are {} ports (0 to {}); see --ports",
+            spec.ports,
+            spec.ports - 1
+        )));
+    }
+    if spec.spread {
+        return Ok((0..spec.ports).collect());
+    }
+    let mut receives: Vec<_> = spec.port_of.iter().map(|of| of.port).chain([0]).collect();
+    receives.sort_unstable();
+    receives.dedup();
+    Ok(receives)
+}
+
+/// Inputs for lcores that receive: queues of the ports `receives`.
+fn deal(receives: &[u16], lcores: u16, ids: &[u16]) -> Result<QueueMap, ConfigError> {
+    let width = u16::try_from(receives.len()).unwrap_or(u16::MAX);
     // Every port has a queue, every lcore has work, and each port has as many queues as the next.
     let queues = lcores.div_ceil(width).max(1);
-    let tuple =
-        |i: u16| QueueLcore { port: i % width, queue: i / width, lcore: ids[usize::from(i % lcores)] };
+    let tuple = |i: u16| QueueLcore {
+        port: receives[usize::from(i % width)],
+        queue: i / width,
+        lcore: ids[usize::from(i % lcores)],
+    };
     QueueMap::new((0..width * queues).map(tuple).collect()).map_err(|error| PlanError::from(error).into())
 }
 
@@ -174,8 +201,10 @@ pub(crate) struct Sizes {
     pub(crate) rx_ring: u32,
     /// Slots of a TX ring.
     pub(crate) tx_ring: u32,
-    /// Mbufs of the pool.
+    /// Mbufs of a pool.
     pub(crate) mbufs: u32,
+    /// Pools that packets are from: one, or two for a trace that is not in memory.
+    pub(crate) pools: u32,
     /// Bytes of packet an mbuf holds.
     pub(crate) data_room_bytes: u16,
     /// Rings in all.
@@ -185,8 +214,8 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// For batches of at most `batch` packets, so many frames of at most so many bytes, and the lcores and queues of `layout`.
-    /// `is_seen`: whether somebody looks at what leaves.
+    /// For batches of at most `batch` packets, and the lcores and queues of `layout`. `frames`: how many there are, and the bytes of the
+    /// longest; `None` for a trace that is not in memory. `is_seen`: whether somebody looks at what leaves.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] for fewer mbufs than a replay gets on with.
@@ -194,13 +223,14 @@ impl Sizes {
         spec: &HarnessSpec,
         layout: &Lcores,
         batch: usize,
-        (frames, frame_bytes_max): (usize, usize),
+        frames: Option<(usize, usize)>,
         is_seen: bool,
     ) -> Result<Self, ConfigError> {
         let (inputs, lcores, batch) = (layout.config.tuples().len(), layout.workers.len(), batch as u64);
         let rings = u64::from(spec.ports) * (lcores as u64 + 1) + inputs as u64;
         let window = (batch * inputs as u64 * 2).next_power_of_two().clamp(WINDOW_MIN, WINDOW_MAX);
         let ring = u32::try_from(window * 2).unwrap_or(u32::MAX);
+        let (frame_count, frame_bytes_max) = frames.unwrap_or((1, 0));
         let room = frame_bytes_max.next_multiple_of(64).clamp(2048, ROOM_MAX);
         // A longer frame is a chain: room for a window of those would be gigabytes, so fewer are inside then.
         let cached = u64::from(CACHE_MBUFS) * 3 / 2 * (lcores as u64 + 1);
@@ -213,10 +243,13 @@ impl Sizes {
             )));
         }
         // As many as may be inside, so that none has to wait for itself.
-        let turns = window.div_ceil(frames as u64).min(spec.loops);
-        let ready = turns.saturating_mul(frames as u64);
-        let is_at_ease =
-            spec.rate == OfferedRate::Max && spec.tx_slow == 1 && spec.mbufs.is_none() && !is_seen;
+        let turns = window.div_ceil(frame_count as u64).min(spec.loops);
+        let ready = turns.saturating_mul(frame_count as u64);
+        let is_at_ease = spec.rate == OfferedRate::Max
+            && spec.tx_slow == 1
+            && spec.mbufs.is_none()
+            && frames.is_some()
+            && !is_seen;
         let fits = frame_bytes_max <= ROOM_MAX && ready.saturating_mul(room as u64) <= READY_BYTES_MAX;
         let ready_turns = (is_at_ease && fits).then_some(turns);
         let mbufs = if ready_turns.is_some() { ready } else { mbufs };
@@ -226,6 +259,7 @@ impl Sizes {
             rx_ring: ring,
             tx_ring: if spec.tx_slow > 1 { SLOW_RING } else { ring },
             mbufs: u32::try_from(mbufs).unwrap_or(u32::MAX),
+            pools: if frames.is_some() { 1 } else { 2 },
             data_room_bytes: u16::try_from(room).unwrap_or(u16::MAX),
             rings,
         })
@@ -238,7 +272,7 @@ impl Sizes {
         let mbuf = u64::from(self.data_room_bytes) + 448;
         let mbuf = if huge_pages { mbuf } else { mbuf.next_multiple_of(4096) };
         let rings = self.rings * (u64::from(self.rx_ring.max(self.tx_ring)) * 8 + 4096);
-        let bytes = (u64::from(self.mbufs) * mbuf + rings) * 9 / 8 + (64 << 20);
+        let bytes = (u64::from(self.mbufs) * u64::from(self.pools) * mbuf + rings) * 9 / 8 + (64 << 20);
         u32::try_from(bytes >> 20).unwrap_or(u32::MAX)
     }
 }
@@ -320,7 +354,7 @@ mod tests {
     fn sizes(spec: HarnessSpec, lcores: u16, batch: usize, frame_bytes: usize) -> Result<Sizes, ConfigError> {
         let spec = HarnessSpec { lcores: Some(lcores), ..spec };
         let layout = Lcores::new(&spec, RunToCompletion, None, 64).unwrap();
-        Sizes::new(&spec, &layout, batch, (1000, frame_bytes), true)
+        Sizes::new(&spec, &layout, batch, Some((1000, frame_bytes)), true)
     }
 
     #[test]
@@ -338,7 +372,7 @@ mod tests {
     fn packets_lie_ready_where_nobody_sees_them_leave() {
         let turns = |spec: HarnessSpec, frames, frame_bytes, is_seen| {
             let layout = Lcores::new(&spec, RunToCompletion, None, 2).unwrap();
-            Sizes::new(&spec, &layout, 128, (frames, frame_bytes), is_seen).unwrap().ready_turns
+            Sizes::new(&spec, &layout, 128, Some((frames, frame_bytes)), is_seen).unwrap().ready_turns
         };
         let usual = || HarnessSpec { loops: 100, ..HarnessSpec::usual() };
         assert_eq!(turns(usual(), 1000, 1514, false), Some(5), "a window's worth");

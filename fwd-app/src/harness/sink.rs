@@ -2,13 +2,12 @@
 
 use super::feeder::{Feeder, Tag};
 use super::pcap_file::PcapFile;
-use super::trace::Trace;
-use super::verify::{Sent, Verifier};
+use super::source::{FedFrame, Source};
+use super::verify::Verifier;
 use crate::datapath::Latency;
 use anyhow::Context as _;
 use dpdk_ffi::{Burst, Eal, RingConsumer};
 use std::path::Path;
-use std::sync::Arc;
 
 /// Packets taken at once.
 const BURST: usize = 256;
@@ -23,9 +22,6 @@ pub(crate) struct Sink {
     /// Packets are taken on one poll in so many.
     slow: u32,
     polls: u32,
-    trace: Arc<Trace>,
-    /// The number of the VRF that each frame of the trace comes in; all of them are 0 when it is empty.
-    vrf_of: Arc<[usize]>,
     /// The last sequence number seen, by port, then by VRF and input, plus one.
     last: Vec<Vec<Vec<u64>>>,
     /// By port, if what leaves is written.
@@ -38,24 +34,19 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Over `outlets` of `ports` ports, fed by `inputs` rings.
+    /// Over `outlets` of `ports` ports, fed by `inputs` rings with packets of `vrfs` VRFs.
     pub(crate) fn new(
         eal: &Eal,
         outlets: Vec<(usize, RingConsumer)>,
-        ports: usize,
-        inputs: usize,
+        (ports, inputs, vrfs): (usize, usize, usize),
         slow: u32,
-        (trace, vrf_of): (Arc<Trace>, Arc<[usize]>),
     ) -> Self {
-        let vrfs = 1 + vrf_of.iter().copied().max().unwrap_or(0);
         let capacity = if slow > 1 { SLOW_BURST } else { BURST };
         Self {
             outlets,
             burst: Burst::with_capacity(eal, capacity),
             slow,
             polls: 0,
-            trace,
-            vrf_of,
             last: vec![vec![vec![0; inputs]; vrfs]; ports],
             writers: Vec::new(),
             scratch: Vec::new(),
@@ -80,12 +71,17 @@ impl Sink {
     ///
     /// # Errors
     /// When a capture cannot be written.
-    pub(crate) fn poll(&mut self, feeder: &Feeder, verifier: Option<&mut Verifier>) -> anyhow::Result<u64> {
+    pub(crate) fn poll(
+        &mut self,
+        feeder: &Feeder,
+        source: &mut Source,
+        verifier: Option<&mut Verifier>,
+    ) -> anyhow::Result<u64> {
         self.polls = self.polls.wrapping_add(1);
         if self.slow > 1 && !self.polls.is_multiple_of(self.slow) {
             return Ok(0);
         }
-        self.drain(feeder, verifier)
+        self.drain(feeder, source, verifier)
     }
 
     /// As [`Self::poll`], however slow the sink is meant to be.
@@ -95,6 +91,7 @@ impl Sink {
     pub(crate) fn drain(
         &mut self,
         feeder: &Feeder,
+        source: &mut Source,
         mut verifier: Option<&mut Verifier>,
     ) -> anyhow::Result<u64> {
         let mut taken = 0;
@@ -107,7 +104,7 @@ impl Sink {
             let now_tsc = dpdk_ffi::tsc();
             taken += came as u64;
             for i in 0..came {
-                self.judge((i, now_tsc), port, feeder, verifier.as_deref_mut())?;
+                self.judge((i, now_tsc), port, (feeder, source), verifier.as_deref_mut())?;
             }
             self.burst.free_all();
         }
@@ -118,22 +115,23 @@ impl Sink {
         &mut self,
         (i, now_tsc): (usize, u64),
         port: usize,
-        feeder: &Feeder,
+        (feeder, source): (&Feeder, &mut Source),
         verifier: Option<&mut Verifier>,
     ) -> anyhow::Result<()> {
         let tag = Tag::unpack(self.burst.tag(i));
         let sequence = tag.sequence;
-        let frames = self.trace.len() as u64;
-        let frame = usize::try_from(sequence % frames).unwrap_or(0);
-        let vrf = self.vrf_of.get(frame).copied().unwrap_or(0);
+        let Some(FedFrame { part, frame, due }) = source.find(sequence) else {
+            verifier.into_iter().for_each(|verifier| verifier.came_too_late(sequence));
+            return Ok(());
+        };
         // Fragments leave after the other packets of their batch. Nothing else makes a frame shorter.
-        let is_fragment = (self.burst.pkt_len(i) as usize) < self.trace.frame(frame).len();
+        let is_fragment = (self.burst.pkt_len(i) as usize) < part.trace.frame(frame).len();
         if !is_fragment {
-            let last = &mut self.last[port][vrf][feeder.ring_of(frame)];
+            let last = &mut self.last[port][part.vrf_of[frame]][usize::from(part.ring_of[frame])];
             self.reordered += u64::from(sequence < *last);
             *last = sequence + 1;
         }
-        if let Some(intended) = feeder.intended_tsc(sequence) {
+        if let Some(intended) = feeder.intended_tsc(due) {
             self.latency.record(now_tsc.saturating_sub(intended), 1);
         }
         if verifier.is_none() && self.writers.is_empty() {
@@ -148,10 +146,10 @@ impl Sink {
         if let Some(verifier) = verifier {
             let begun = feeder.updates_begun();
             let updates = (tag.updates_done(begun), begun);
-            verifier.sent(Sent { sequence, frame }, self.trace.frame(frame), port, bytes, updates);
+            verifier.sent((sequence, &mut *part, frame), port, bytes, updates);
         }
         if let Some(writer) = self.writers.get_mut(port) {
-            writer.write(self.trace.time_ns(frame), bytes)?;
+            writer.write(part.trace.time_ns(frame), bytes)?;
         }
         Ok(())
     }

@@ -1,7 +1,9 @@
 //! Replays of the bundled capture within the process of a test.
 
+use super::deal::Dealer;
 use super::drive::{Replay, ReplayOutcome};
 use super::setup::{Lcores, Sizes};
+use super::source::{Source, TracePart};
 use super::trace::Trace;
 use super::{HarnessSpec, ports};
 use crate::forwarder::Forwarder;
@@ -24,16 +26,22 @@ pub(super) fn replay_in_process(
     let settings = forward_spec(topology, &[]).settings(forwarder.main());
     forwarder.set_ports(ports(spec.ports)).unwrap();
     let layout = Lcores::new(spec, topology, None, cpus).unwrap();
-    let frames = (trace.len(), trace.frame_bytes_max());
+    let frames = Some((trace.len(), trace.frame_bytes_max()));
+    let plan = layout.plan(topology, spec.ports).unwrap();
+    let dealer = Dealer::new(&plan.inputs, spec.spread, &[]);
+    let source = Source::memory(TracePart::new(Arc::clone(trace), &dealer, None), spec.loops);
     let replay = Replay {
         spec,
         settings,
-        trace,
         lcores: &layout,
-        plan: &layout.plan(topology, spec.ports).unwrap(),
+        plan: &plan,
         sizes: Sizes::new(spec, &layout, settings.batch, frames, is_seen).unwrap(),
         updates: None,
-        vrf_of: Arc::default(),
+        vrfs: dealer.vrfs(),
     };
-    Some(replay.run(eal, forwarder, None, signals, |_| (), |service, _, _| Ok(serve(service))).unwrap())
+    Some(
+        replay
+            .run(eal, forwarder, (source, None), signals, |_| (), |service, _, _| Ok(serve(service)))
+            .unwrap(),
+    )
 }

@@ -1,5 +1,6 @@
 //! The capture that is replayed: its frames in one block of memory, with their times.
 
+use super::interfaces::{InterfacePorts, PortOf};
 use super::make::FrameChanges;
 use super::pcap_file::PcapFile;
 use fib::capture::{self, CaptureError, UnknownLink};
@@ -21,71 +22,164 @@ pub(crate) enum TraceError {
     /// It ends before its first packet does.
     #[error("{path}: the file is cut short within its first packet")]
     CutShort { path: PathBuf },
+    /// The thread that reads it panicked.
+    #[error("{path}: reading it panicked: {message}")]
+    Panicked { path: PathBuf, message: String },
+    /// No packet came by an interface that `--port-of` names.
+    #[error("--port-of {interface}: no packet of {path} came by that interface; there are {there}")]
+    NoInterface { path: PathBuf, interface: String, there: String },
+}
+
+/// Which packets of which file are replayed.
+#[derive(Clone, Debug)]
+pub(crate) struct TraceSpec {
+    /// The capture.
+    pub(crate) path: PathBuf,
+    /// Packets that are taken, at most.
+    pub(crate) limit: Option<usize>,
+    /// The ports of its interfaces.
+    pub(crate) port_of: Vec<PortOf>,
+    /// What is changed in its frames, from the first one on.
+    pub(crate) changes: FrameChanges,
+}
+
+/// What is known of a capture that was read, or of the part that was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TraceFacts {
+    /// Frames.
+    pub(crate) frames: usize,
+    /// Frames of which the capture has less than was on the wire.
+    pub(crate) snapped: usize,
+    /// Whether the file ends within a packet; what came before it is replayed.
+    pub(crate) truncated: bool,
+    /// Packets that have got another destination.
+    pub(crate) remapped: u64,
+    /// Packets that are longer than the size that they were to have, since their headers are.
+    pub(crate) longer: u64,
 }
 
 /// One frame of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Frame {
     start: usize,
-    bytes: usize,
+    bytes: u32,
+    port: u16,
     time_ns: u64,
 }
 
-/// A capture in memory.
+/// A frame that is read.
+pub(crate) struct Captured<'a> {
+    /// The frame.
+    pub(crate) bytes: &'a [u8],
+    /// When it was captured, nanoseconds since 1970.
+    pub(crate) time_ns: u64,
+    /// The port that it arrives on.
+    pub(crate) port: u16,
+}
+
+impl TraceSpec {
+    /// Gives each packet of a pcap or pcapng file, compressed or not, to `each` as an Ethernet frame, with what is known so far, until that
+    /// breaks off. Returns what is known then.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub(crate) fn frames(
+        &self,
+        ports: &mut InterfacePorts,
+        mut each: impl FnMut(Captured<'_>, &TraceFacts) -> ControlFlow<()>,
+    ) -> Result<TraceFacts, TraceError> {
+        let (mut made, mut changed, mut changes) = (Vec::new(), Vec::new(), self.changes.clone());
+        let (mut facts, mut last_ns) = (TraceFacts::default(), 0);
+        facts.truncated = capture::read(&self.path, |packet| {
+            let fault = |source| TraceError::Link { path: self.path.clone(), packet: packet.number, source };
+            let mut bytes = packet.ethernet(&mut made).map_err(fault)?;
+            if !changes.is_none() {
+                changed.clear();
+                changed.extend_from_slice(bytes);
+                changes.apply(&mut changed);
+                bytes = &changed;
+            }
+            // A clock that steps back would make a packet due before the one ahead of it.
+            last_ns = packet.time_ns.max(last_ns);
+            facts.frames += 1;
+            facts.snapped += usize::from(packet.wire_bytes > packet.bytes.len());
+            (facts.remapped, facts.longer) = (changes.remapped, changes.longer);
+            let flow = each(Captured { bytes, time_ns: last_ns, port: ports.port(&packet) }, &facts);
+            let is_full = self.limit.is_some_and(|limit| facts.frames >= limit);
+            Ok::<_, TraceError>(if is_full { ControlFlow::Break(()) } else { flow })
+        })?;
+        match (facts.frames, facts.truncated) {
+            (0, true) => Err(TraceError::CutShort { path: self.path.clone() }),
+            (0, false) => Err(TraceError::Empty { path: self.path.clone() }),
+            _ => Ok(facts),
+        }
+    }
+
+    /// Checks that packets came by every interface that is named, once all have been read.
+    ///
+    /// # Errors
+    /// [`TraceError::NoInterface`].
+    pub(crate) fn check_interfaces(&self, ports: &InterfacePorts) -> Result<(), TraceError> {
+        ports.unmet().map_or(Ok(()), |(interface, there)| {
+            Err(TraceError::NoInterface { path: self.path.clone(), interface, there })
+        })
+    }
+}
+
+/// A capture in memory, or a part of one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trace {
     bytes: Vec<u8>,
     frames: Vec<Frame>,
-    /// Frames of which the capture has less than was on the wire.
-    pub(crate) snapped: usize,
-    /// Whether the file ends within a packet; what came before it is here.
-    pub(crate) truncated: bool,
+    /// What is known of the capture that it is, or of the frames that were made.
+    pub(crate) facts: TraceFacts,
 }
 
 impl Trace {
-    /// Reads the first `limit` packets, or all, of a pcap or pcapng file, compressed or not, as Ethernet frames. A file that is cut short
-    /// gives what is whole, if that is at least one packet.
+    /// Reads the frames of `spec`, if they have `bytes_max` bytes at most. A file that is cut short gives what is whole, if that is at
+    /// least one packet.
     ///
     /// # Errors
     /// [`TraceError`].
-    pub(crate) fn load(path: &Path, limit: Option<usize>) -> Result<Self, TraceError> {
-        let (mut trace, mut made) = (Self::default(), Vec::new());
-        trace.truncated = capture::read(path, |packet| {
-            let fault = |source| TraceError::Link { path: path.to_owned(), packet: packet.number, source };
-            trace.push(packet.ethernet(&mut made).map_err(fault)?, packet.time_ns);
-            trace.snapped += usize::from(packet.wire_bytes > packet.bytes.len());
-            let is_full = limit.is_some_and(|limit| trace.len() >= limit);
-            Ok::<_, TraceError>(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    pub(crate) fn load_within(spec: &TraceSpec, bytes_max: usize) -> Result<Option<Self>, TraceError> {
+        let (mut trace, mut ports) = (Self::default(), InterfacePorts::new(&spec.port_of));
+        let mut fits = true;
+        trace.facts = spec.frames(&mut ports, |captured, _| {
+            fits = captured.bytes.len() <= bytes_max - trace.bytes.len();
+            if !fits {
+                return ControlFlow::Break(());
+            }
+            trace.push(&captured);
+            ControlFlow::Continue(())
         })?;
-        match (trace.frames.is_empty(), trace.truncated) {
-            (true, true) => Err(TraceError::CutShort { path: path.to_owned() }),
-            (true, false) => Err(TraceError::Empty { path: path.to_owned() }),
-            (false, _) => Ok(trace),
+        if !fits {
+            return Ok(None);
         }
+        spec.check_interfaces(&ports)?;
+        Ok(Some(trace))
     }
 
     /// Adds a frame.
-    pub(crate) fn push(&mut self, bytes: &[u8], time_ns: u64) {
-        // A clock that steps back would make a packet due before the one ahead of it.
-        let time_ns = time_ns.max(self.frames.last().map_or(0, |frame| frame.time_ns));
-        self.frames.push(Frame { start: self.bytes.len(), bytes: bytes.len(), time_ns });
+    pub(crate) fn push(&mut self, captured: &Captured<'_>) {
+        let Captured { bytes, time_ns, port } = *captured;
+        let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
+        self.facts.frames += 1;
+        self.frames.push(Frame {
+            start,
+            bytes: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            port,
+            time_ns,
+        });
     }
 
-    /// With these changes to its frames, in order.
-    pub(crate) fn changed(self, changes: &mut FrameChanges) -> Self {
-        if changes.is_none() {
-            return self;
-        }
-        let mut changed = Self { snapped: self.snapped, truncated: self.truncated, ..Self::default() };
-        let mut frame = Vec::new();
-        for i in 0..self.len() {
-            frame.clear();
-            frame.extend_from_slice(self.frame(i));
-            changes.apply(&mut frame);
-            changed.push(&frame, self.time_ns(i));
-        }
-        changed
+    /// Forgets all frames; memory for `bytes` bytes of frames stays.
+    pub(crate) fn clear(&mut self, bytes: usize) {
+        self.bytes.clear();
+        self.bytes.shrink_to(bytes);
+        self.bytes.reserve(bytes);
+        self.frames.clear();
+        self.facts = TraceFacts::default();
     }
 
     /// Writes it as pcap to `path`.
@@ -103,10 +197,15 @@ impl Trace {
         self.frames.len()
     }
 
+    /// Bytes of all frames.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The bytes of frame `i`.
     pub(crate) fn frame(&self, i: usize) -> &[u8] {
         let Frame { start, bytes, .. } = self.frames[i];
-        &self.bytes[start..start + bytes]
+        &self.bytes[start..start + bytes as usize]
     }
 
     /// When frame `i` was captured, nanoseconds since 1970.
@@ -114,9 +213,30 @@ impl Trace {
         self.frames[i].time_ns
     }
 
+    /// The port that frame `i` arrives on.
+    pub(crate) fn port(&self, i: usize) -> u16 {
+        self.frames[i].port
+    }
+
     /// Bytes of the longest frame.
     pub(crate) fn frame_bytes_max(&self) -> usize {
-        self.frames.iter().map(|frame| frame.bytes).max().unwrap_or(0)
+        self.frames.iter().map(|frame| frame.bytes as usize).max().unwrap_or(0)
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Trace {
+    /// Reads all packets of a file, all of which arrive on port 0.
+    pub(crate) fn load(path: &Path) -> Result<Self, TraceError> {
+        Self::load_within(&TraceSpec::of(path), usize::MAX).map(Option::unwrap_or_default)
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl TraceSpec {
+    /// All packets of a file, all of which arrive on port 0.
+    pub(crate) fn of(path: &Path) -> Self {
+        Self { path: path.to_owned(), limit: None, port_of: Vec::new(), changes: FrameChanges::default() }
     }
 }
 
@@ -143,13 +263,16 @@ mod tests {
     fn load(bytes: &[u8]) -> Result<Trace, TraceError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
-        Trace::load(file.path(), None)
+        Trace::load(file.path())
     }
 
     #[test]
     fn frames_and_times() {
         let trace = load(&pcap(1, &[&[1; 60], &[], &[3; 9000]])).unwrap();
-        assert_eq!((trace.len(), trace.frame_bytes_max(), trace.truncated), (3, 9000, false));
+        assert_eq!(
+            (trace.facts, trace.frame_bytes_max()),
+            (TraceFacts { frames: 3, ..TraceFacts::default() }, 9000)
+        );
         assert_eq!((trace.frame(0), trace.frame(1).len(), trace.frame(2)[8999]), (&[1; 60][..], 0, 3));
         assert_eq!(trace.time_ns(2), 5_002_000_000);
     }
@@ -167,8 +290,8 @@ mod tests {
                 24 => assert!(matches!(result, Err(TraceError::Empty { .. }))),
                 25..100 => assert!(matches!(result, Err(TraceError::CutShort { .. })), "{bytes}"),
                 _ => {
-                    let trace = result.unwrap();
-                    assert_eq!((trace.len(), trace.truncated), (1, bytes != 100), "{bytes}");
+                    let facts = result.unwrap().facts;
+                    assert_eq!((facts.frames, facts.truncated), (1, bytes != 100), "{bytes}");
                 }
             }
         }
@@ -192,8 +315,10 @@ mod tests {
         for (limit, frames, truncated) in
             [(Some(1), 1, false), (Some(2), 2, false), (Some(3), 2, true), (None, 2, true)]
         {
-            let trace = Trace::load(file.path(), limit).unwrap();
-            assert_eq!((trace.len(), trace.truncated), (frames, truncated), "{limit:?}");
+            let spec = TraceSpec { limit, ..TraceSpec::of(file.path()) };
+            let facts = Trace::load_within(&spec, 60 * frames).unwrap().unwrap().facts;
+            assert_eq!((facts.frames, facts.truncated), (frames, truncated), "{limit:?}");
+            assert!(Trace::load_within(&spec, 60 * frames - 1).unwrap().is_none(), "{limit:?}");
         }
     }
 }

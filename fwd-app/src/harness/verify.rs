@@ -8,6 +8,7 @@
 
 use super::history::History;
 use super::reference::{Reference, Verdict, checked};
+use super::source::TracePart;
 use super::trace::Trace;
 use crate::datapath::{DropReason, Drops};
 use crate::forwarder::updates::VrfUpdate;
@@ -22,46 +23,68 @@ const SHOWN: u64 = 5;
 /// The references of all VRFs.
 pub(crate) struct VrfReferences {
     /// By the number of the VRF: its routes, and what its next hops mean.
-    pub(super) vrfs: Vec<(Reference, NextHopTable)>,
-    /// The number of the VRF that each frame of the trace comes in.
-    pub(super) vrf_of: Arc<[usize]>,
+    pub(crate) vrfs: Vec<(Reference, NextHopTable)>,
 }
 
-impl VrfReferences {
-    /// `vrfs` by number; frame `i` of the trace comes in VRF `vrf_of[i]`.
-    pub(crate) fn new(vrfs: Vec<(Reference, NextHopTable)>, vrf_of: Arc<[usize]>) -> Self {
-        Self { vrfs, vrf_of }
-    }
+/// The fragments of a frame, and how often each came.
+type Pieces = Vec<(Vec<u8>, u64)>;
 
-    /// Those of a frame of the trace.
-    fn of(&self, frame: usize) -> &(Reference, NextHopTable) {
-        &self.vrfs[self.vrf_of[frame]]
+/// What must become of the frames of a [`TracePart`], and what has, by frame.
+#[derive(Default)]
+pub(crate) struct Expected {
+    /// With the routes as loaded.
+    verdicts: Vec<Verdict>,
+    /// Frames that came whole so far: sent packets.
+    sent: Vec<u64>,
+    /// Of frames that leave as fragments with the routes as loaded.
+    pieces: FxHashMap<usize, Pieces>,
+}
+
+impl Expected {
+    /// Becomes that of the frames of `trace`, each of which is in VRF `vrf_of` of it.
+    pub(super) fn judge(&mut self, tables: &VrfReferences, trace: &Trace, vrf_of: &[usize]) {
+        let Self { verdicts, sent, pieces } = self;
+        verdicts.clear();
+        pieces.clear();
+        for (frame, vrf) in vrf_of.iter().enumerate() {
+            let (original, (reference, hops)) = (trace.frame(frame), &tables.vrfs[*vrf]);
+            let verdict = reference.verdict(original, hops);
+            if let Verdict::Fragments { port, destination, ip_at, mtu_bytes } = verdict {
+                let made = reference.fragments(original, port, destination, ip_at, mtu_bytes);
+                pieces.insert(frame, made.into_iter().map(|piece| (piece, 0)).collect());
+            }
+            verdicts.push(verdict);
+        }
+        sent.clear();
+        sent.resize(verdicts.len(), 0);
     }
 }
 
 /// See the module.
 pub(crate) struct Verifier {
-    tables: VrfReferences,
-    /// By frame of the trace, with the routes as loaded.
-    verdicts: Vec<Verdict>,
+    tables: Arc<VrfReferences>,
     /// What the updates change, if there are any.
-    history: Option<Arc<History>>,
-    /// Frames that came whole so far, by frame of the trace: sent packets.
-    sent: Vec<u64>,
-    /// Frames of the trace that leave as fragments with the routes as loaded: each fragment, and how often it came.
-    pieces: FxHashMap<usize, Vec<(Vec<u8>, u64)>>,
+    history: Option<History>,
     /// Frames of the trace that leave as fragments by a route that updates change: the most fragments of each.
     fragments_max: FxHashMap<usize, u64>,
     scratch: Vec<u8>,
     mismatches: u64,
     checked: u64,
+    /// What those of the packets must come to that were counted and not seen.
+    unseen: Unseen,
 }
 
-/// Which packet: its number over all loops, and its frame of the trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sent {
-    pub(crate) sequence: u64,
-    pub(crate) frame: usize,
+/// Packets that the sink saw nothing of.
+#[derive(Debug, Default)]
+struct Unseen {
+    /// Those that the oracle drops.
+    wanted: Drops,
+    /// Those that it sends.
+    missing: u64,
+    /// Those whose route changed, and fragments, which may lie under any reason.
+    unsure: u64,
+    /// Fragments that came more often than their packets were fed.
+    more_than_fed: u64,
 }
 
 /// What came of it.
@@ -74,67 +97,62 @@ pub(crate) struct Verified {
 }
 
 impl Verifier {
-    /// For `trace` and the routes of `tables`, which the update stream changes as often as `updates` says.
+    /// For the routes of `tables`, which do not change.
+    pub(crate) fn new(tables: Arc<VrfReferences>) -> Self {
+        Self {
+            tables,
+            history: None,
+            fragments_max: FxHashMap::default(),
+            scratch: Vec::new(),
+            mismatches: 0,
+            checked: 0,
+            unseen: Unseen::default(),
+        }
+    }
+
+    /// For the routes of `tables`, which the stream of `updates.0` changes `updates.1` times, and the frames of `part`.
     ///
     /// # Errors
     /// As [`History::new`].
-    pub(crate) fn new(
+    pub(crate) fn with_updates(
         mut tables: VrfReferences,
-        trace: &Trace,
-        updates: Option<(&[VrfUpdate], u64)>,
+        part: &TracePart,
+        updates: (&[VrfUpdate], u64),
     ) -> anyhow::Result<Self> {
-        let verdict = |frame| {
-            let (reference, hops) = tables.of(frame);
-            reference.verdict(trace.frame(frame), hops)
-        };
-        let verdicts: Vec<_> = (0..trace.len()).map(verdict).collect();
-        let pieces = |(frame, verdict): (usize, &Verdict)| {
-            let Verdict::Fragments { port, destination, ip_at, mtu_bytes } = *verdict else { return None };
-            let (reference, _) = tables.of(frame);
-            let pieces = reference.fragments(trace.frame(frame), port, destination, ip_at, mtu_bytes);
-            Some((frame, pieces.into_iter().map(|piece| (piece, 0)).collect()))
-        };
-        let pieces = verdicts.iter().enumerate().filter_map(pieces).collect();
-        let history = updates
-            .map(|(updates, loops)| History::new(updates, loops, &mut tables, trace))
-            .transpose()?
-            .map(Arc::new);
-        let fragments_max = history
-            .as_ref()
-            .map_or_else(FxHashMap::default, |history| fragments_max(history, &tables, trace));
-        let (sent, scratch) = (vec![0; trace.len()], Vec::new());
-        Ok(Self {
-            tables,
-            verdicts,
-            history,
-            sent,
-            pieces,
-            fragments_max,
-            scratch,
-            mismatches: 0,
-            checked: 0,
-        })
+        let history = History::new(updates.0, updates.1, &mut tables, part)?;
+        let fragments_max = fragments_max(&history, &tables, part);
+        Ok(Self { history: Some(history), fragments_max, ..Self::new(Arc::new(tables)) })
     }
 
-    /// A packet has left by `port` with these bytes.
+    /// Packet `sequence`, frame `frame` of `part`, has left by `port` with these bytes.
     ///
     /// `updates`: how many were certainly in service when it was fed, and how many may have been when it came.
-    pub(crate) fn sent(&mut self, at: Sent, original: &[u8], port: usize, bytes: &[u8], updates: (u64, u64)) {
-        let Sent { sequence, frame } = at;
-        self.sent[frame] += 1;
+    pub(crate) fn sent(
+        &mut self,
+        (sequence, part, frame): (u64, &mut TracePart, usize),
+        port: usize,
+        bytes: &[u8],
+        updates: (u64, u64),
+    ) {
+        let TracePart { trace, vrf_of, expected: Some(expected), .. } = part else { return };
+        let original = trace.frame(frame);
+        expected.sent[frame] += 1;
         self.checked += 1;
-        let verdict = self.verdicts[frame];
+        let verdict = expected.verdicts[frame];
+        let (reference, hops) = &self.tables.vrfs[vrf_of[frame]];
         let steady = self.history.as_ref().is_none_or(|history| !history.has_changes(frame));
-        if steady && self.is_right(frame, verdict, original, port, bytes) {
+        let mut is_right = |verdict| {
+            let pieces = expected.pieces.get_mut(&frame).filter(|_| verdict == expected.verdicts[frame]);
+            is_right(reference, verdict, (original, pieces), (port, bytes), &mut self.scratch)
+        };
+        if steady && is_right(verdict) {
             return;
         }
         if let Some(history) = &self.history
             && let Ok(checked) = checked(original)
-            && Arc::clone(history).next_hops(frame, updates.0, updates.1).any(|id| {
-                let (reference, hops) = self.tables.of(frame);
-                let verdict = reference.verdict_by(original, checked, id, hops);
-                self.is_right(frame, verdict, original, port, bytes)
-            })
+            && history
+                .next_hops(frame, updates.0, updates.1)
+                .any(|id| is_right(reference.verdict_by(original, checked, id, hops)))
         {
             return;
         }
@@ -142,9 +160,20 @@ impl Verifier {
         if self.mismatches <= SHOWN {
             post(format_args!(
                 "mismatch: packet {sequence} (frame {} of the trace) left by port {port}{}; the oracle says {verdict:?}{}",
-                frame + 1,
+                part.first + frame + 1,
                 bytes.first_chunk().map_or_else(String::new, |mac| format!(" to {}", MacAddr(*mac))),
                 self.in_between(frame, updates)
+            ));
+        }
+    }
+
+    /// Packet `sequence` has left after its mbuf was seen to be free: it left twice, and what it was is not known any more.
+    pub(crate) fn came_too_late(&mut self, sequence: u64) {
+        self.checked += 1;
+        self.mismatches += 1;
+        if self.mismatches <= SHOWN {
+            post(format_args!(
+                "mismatch: packet {sequence} left after all that was fed with it had left or was dropped"
             ));
         }
     }
@@ -158,66 +187,39 @@ impl Verifier {
         format!(", and between updates {low} and {high} next hops {}", ids.join(", "))
     }
 
-    fn is_right(
-        &mut self,
-        frame: usize,
-        verdict: Verdict,
-        original: &[u8],
-        port: usize,
-        bytes: &[u8],
-    ) -> bool {
-        let (reference, _) = self.tables.of(frame);
-        match verdict {
-            Verdict::Tx { port: wanted, destination, ip_at } if wanted == port => {
-                reference.rewrite(original, port, destination, ip_at, &mut self.scratch);
-                self.scratch == bytes
-            }
-            Verdict::Fragments { port: wanted, .. } if wanted == port && verdict == self.verdicts[frame] => {
-                let pieces = self.pieces.get_mut(&frame);
-                let piece = pieces.and_then(|pieces| pieces.iter_mut().find(|(piece, _)| piece == bytes));
-                piece.is_some_and(|(_, came)| {
-                    *came += 1;
-                    true
-                })
-            }
-            // By another route than the one loaded.
-            Verdict::Fragments { port: wanted, destination, ip_at, mtu_bytes } if wanted == port => {
-                let pieces = reference.fragments(original, port, destination, ip_at, mtu_bytes);
-                pieces.iter().any(|piece| piece == bytes)
-            }
-            _ => false,
-        }
-    }
-
-    /// The result, after `fed` packets were fed (a prefix of the loops of the trace) and `drops` counted.
-    pub(crate) fn finish(mut self, fed: u64, drops: &Drops) -> Verified {
-        let frames = self.verdicts.len() as u64;
-        let mut wanted = Drops::default();
-        let (mut missing, mut unsure, mut more_than_fed) = (0, 0, 0);
-        for (frame, verdict) in self.verdicts.iter().enumerate() {
-            let times = fed / frames + u64::from((frame as u64) < fed % frames);
+    /// Counts what did not come of the frames of `part`, none of which is inside any more; frame `i` was fed `times(i)` times.
+    pub(super) fn close(&mut self, part: &TracePart, times: impl Fn(usize) -> u64) {
+        let Some(Expected { verdicts, sent, pieces }) = &part.expected else { return };
+        let Unseen { wanted, missing, unsure, more_than_fed } = &mut self.unseen;
+        for (frame, verdict) in verdicts.iter().enumerate() {
+            let times = times(frame);
             let changes = self.history.as_ref().is_some_and(|history| history.has_changes(frame));
             match verdict {
                 _ if changes => {
                     // Each fragment may lie under a reason.
-                    unsure += match self.fragments_max.get(&frame) {
+                    *unsure += match self.fragments_max.get(&frame) {
                         Some(fragments) => times * fragments,
-                        None => times - self.sent[frame].min(times),
+                        None => times - sent[frame].min(times),
                     };
                 }
                 Verdict::Drop(reason) => wanted.add(*reason, times),
                 Verdict::Fragments { .. } => {
-                    let came = || self.pieces.get(&frame).into_iter().flatten().map(|(_, came)| *came);
+                    let came = || pieces.get(&frame).into_iter().flatten().map(|(_, came)| *came);
                     // A packet that is lost may count once, as what it came, or a fragment at a time.
                     let packets = times - came().min().unwrap_or(0).min(times);
                     let fragments: u64 = came().map(|came| times - came.min(times)).sum();
-                    missing += packets;
-                    unsure += fragments.saturating_sub(packets);
-                    more_than_fed += came().map(|came| came.saturating_sub(times)).sum::<u64>();
+                    *missing += packets;
+                    *unsure += fragments.saturating_sub(packets);
+                    *more_than_fed += came().map(|came| came.saturating_sub(times)).sum::<u64>();
                 }
-                Verdict::Tx { .. } => missing += times - self.sent[frame].min(times),
+                Verdict::Tx { .. } => *missing += times - sent[frame].min(times),
             }
         }
+    }
+
+    /// The result, after all parts are closed and `drops` are counted.
+    pub(crate) fn finish(mut self, drops: &Drops) -> Verified {
+        let Unseen { mut wanted, missing, unsure, more_than_fed } = self.unseen;
         let wrong = misplaced(&wanted, missing, unsure, drops) + more_than_fed;
         if wrong > 0 {
             post(format_args!(
@@ -237,10 +239,41 @@ impl Verifier {
     }
 }
 
-/// The most fragments of each frame of `trace` that leaves as fragments by any of the routes that `history` has for it.
-fn fragments_max(history: &History, tables: &VrfReferences, trace: &Trace) -> FxHashMap<usize, u64> {
+/// Whether a frame that left by `sent.0` with the bytes `sent.1` is what `verdict` makes of the one that came, `came.0`. `came.1`: its
+/// fragments, which are counted, by the route as loaded.
+fn is_right(
+    reference: &Reference,
+    verdict: Verdict,
+    came: (&[u8], Option<&mut Pieces>),
+    (port, bytes): (usize, &[u8]),
+    scratch: &mut Vec<u8>,
+) -> bool {
+    let (original, pieces) = came;
+    match verdict {
+        Verdict::Tx { port: wanted, destination, ip_at } if wanted == port => {
+            reference.rewrite(original, port, destination, ip_at, scratch);
+            scratch == bytes
+        }
+        Verdict::Fragments { port: wanted, destination, ip_at, mtu_bytes } if wanted == port => {
+            let Some(pieces) = pieces else {
+                // By another route than the one loaded.
+                let pieces = reference.fragments(original, port, destination, ip_at, mtu_bytes);
+                return pieces.iter().any(|piece| piece == bytes);
+            };
+            let piece = pieces.iter_mut().find(|(piece, _)| piece == bytes);
+            piece.is_some_and(|(_, came)| {
+                *came += 1;
+                true
+            })
+        }
+        _ => false,
+    }
+}
+
+/// The most fragments of each frame of `part` that leaves as fragments by any of the routes that `history` has for it.
+fn fragments_max(history: &History, tables: &VrfReferences, part: &TracePart) -> FxHashMap<usize, u64> {
     let fragments = |frame: usize| {
-        let (original, (reference, hops)) = (trace.frame(frame), tables.of(frame));
+        let (original, (reference, hops)) = (part.trace.frame(frame), &tables.vrfs[part.vrf_of[frame]]);
         let checked = checked(original).ok()?;
         let ids = history.next_hops(frame, 0, u64::MAX);
         let counts = ids.filter_map(|id| match reference.verdict_by(original, checked, id, hops) {
@@ -251,7 +284,7 @@ fn fragments_max(history: &History, tables: &VrfReferences, trace: &Trace) -> Fx
         });
         counts.max().map(|count| (frame, count))
     };
-    (0..trace.len()).filter_map(fragments).collect()
+    (0..part.trace.len()).filter_map(fragments).collect()
 }
 
 /// How many packets that were not sent lie under a wrong reason, or under none.

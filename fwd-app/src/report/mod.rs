@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`text`] | the summary as text, and how the forwarder is set up |
 //! | [`made`] | packets that a replay made or changed |
+//! | [`stream`] | how a trace was read that was not in memory |
 //! | [`vrfs`] | the VRFs: routes, engines, memory |
 //! | [`histogram`] | latencies as bars, and in HdrHistogram's text form |
 //! | [`periodic`] | rates and drops while packets flow |
@@ -25,6 +26,7 @@ pub(crate) mod output;
 pub(crate) mod periodic;
 pub(crate) mod progress;
 mod repeats;
+pub(crate) mod stream;
 pub(crate) mod text;
 pub(crate) mod vrfs;
 
@@ -49,6 +51,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use stream::StreamReport;
 use vrfs::VrfReports;
 
 /// Bytes of a frame on the wire that are not in memory: preamble 7, start 1, checksum 4, gap 12.
@@ -430,8 +433,11 @@ pub(crate) struct TraceReport {
     pub(crate) loops: u64,
     /// The rate it was offered at.
     pub(crate) rate: String,
-    /// `ready mbufs`, or `copies` where somebody had to see what left, or packets were to be paced.
+    /// `ready mbufs`, or `copies` where somebody had to see what left, or packets were to be paced; `the file` where it was read meanwhile.
     pub(crate) packets_from: &'static str,
+    /// How it was read, if that was meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stream: Option<StreamReport>,
     /// Packets that were fed.
     pub(crate) fed: u64,
 }

@@ -114,11 +114,12 @@ pub(crate) fn render(summary: &Summary) -> String {
     if let Some(trace) = &summary.trace {
         let _ = writeln!(
             out,
-            "source   {}{}, {} packets from {}",
+            "source   {}{}, {} packets from {}{}",
             trace.file,
             trace.made,
             grouped(trace.fed),
-            trace.packets_from
+            trace.packets_from,
+            trace.stream.as_ref().map(ToString::to_string).unwrap_or_default()
         );
     }
     out.push_str(&latency(latency_ns));

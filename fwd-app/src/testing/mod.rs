@@ -399,9 +399,10 @@ pub struct Capture {
 /// # Errors
 /// Why it cannot be replayed.
 pub fn read_capture(path: &Path) -> anyhow::Result<Capture> {
-    let trace = Trace::load(path, None)?;
+    let trace = Trace::load(path)?;
+    let facts = trace.facts;
     let frames = (0..trace.len()).map(|i| (trace.time_ns(i), trace.frame(i).to_vec())).collect();
-    Ok(Capture { frames, snapped: trace.snapped, is_truncated: trace.truncated })
+    Ok(Capture { frames, snapped: facts.snapped, is_truncated: facts.truncated })
 }
 
 /// The request that a line of `fwd-app ctl` is, as a line again; `None` when it is refused, and for what needs no session.

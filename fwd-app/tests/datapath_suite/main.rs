@@ -19,6 +19,7 @@
 //! | `reload` | an MTU that changes while packets flow |
 //! | `sockets` | garbage on every socket while packets flow, and routes over FPM |
 //! | `stream` | a real update stream at 100,000 updates a second with each engine, if `FWD_DATA` names its folder |
+//! | `streaming` | traces that are read while they are replayed, and interfaces of captures |
 //! | `ports` | the ports of `run`: queues, mbufs, chains, neighbours; the DPDK release |
 //! | `fragments` | IPv4 packets above the MTU of a port |
 //! | `taps` | `--tap`: frames to and from the kernel |
@@ -64,6 +65,8 @@ mod sockets;
 mod steer;
 #[cfg(test)]
 mod stream;
+#[cfg(test)]
+mod streaming;
 #[cfg(test)]
 mod support;
 #[cfg(test)]

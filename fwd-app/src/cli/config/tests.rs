@@ -67,6 +67,8 @@ fn sample(arg: &Arg) -> Vec<String> {
         "sizes" => &["64:7,1518:1"],
         "save_trace" => &["made.pcap"],
         "rate" => &["100kpps"],
+        "port_of" => &["eth0=1", "1=2"],
+        "stream" => &["always"],
         "lcores" => &["2"],
         "trace" => return vec!["trace.pcap".to_owned()],
         "eal" => return ["--", "-l", "0-2", "--vdev", "net_null0", "--no-huge"].map(str::to_owned).to_vec(),
@@ -145,9 +147,10 @@ fn every_option_goes_into_a_file_and_back() {
     let folder = tempfile::tempdir().unwrap();
     let program = test_program();
     for command in COMMANDS {
-        // A replay lasts either for a duration or for a number of loops, and its packets are those of a trace, or made.
+        // A replay lasts either for a duration or for a number of loops, and its packets are those of a trace, or made; they are
+        // dealt by flow or by interface.
         let made = ["generate", "packets", "v6_share"];
-        let others = ["duration", "imix"];
+        let others = ["duration", "imix", "spread"];
         let all = line(command, |id| command == "run" || !others.contains(&id) && !made.contains(&id));
         let text = check_round_trip(&folder, &all);
         for arg in options(program.find_subcommand(command).unwrap()) {

@@ -14,6 +14,7 @@ use super::forwardable;
 use crate::datapath::check::{Destination, is_unicast};
 use fib::random::SplitMix64;
 use fib::{Family, Key, NextHopId, Prefix, Rib};
+use std::sync::Arc;
 
 /// Addresses of a prefix that are tried, at most, until one is a unicast address.
 const TRIES: usize = 64;
@@ -21,15 +22,19 @@ const TRIES: usize = 64;
 /// Maps addresses into the prefixes of a table.
 #[derive(Clone, Debug)]
 pub(super) struct AddressMap {
-    v4: Vec<(Prefix<u32>, NextHopId)>,
-    v6: Vec<(Prefix<u128>, NextHopId)>,
+    v4: Arc<[(Prefix<u32>, NextHopId)]>,
+    v6: Arc<[(Prefix<u128>, NextHopId)]>,
     seed: u64,
 }
 
 impl AddressMap {
     /// Into the prefixes of `rib`.
     pub(super) fn new(rib: &Rib, seed: u64) -> Self {
-        Self { v4: forwardable(&rib.v4), v6: forwardable(&rib.v6), seed: SplitMix64(seed).u64() }
+        Self {
+            v4: forwardable(&rib.v4).into(),
+            v6: forwardable(&rib.v6).into(),
+            seed: SplitMix64(seed).u64(),
+        }
     }
 
     /// The address for `destination`; `None` where it stays.

@@ -10,17 +10,12 @@ mod flows_test;
 mod fragments;
 mod paths;
 
-use super::deal;
-use super::trace::Trace;
 use crate::datapath::check::{self, Checked, Destination};
-use crate::datapath::vlans::PortVrfs;
 use crate::datapath::{DropReason, EgressPort};
-use crate::topology::plan::Input;
 use fib::oracle::OraclePair;
 use fib::{Group, MacAddr, NextHop, NextHopId, NextHopTable, PortRef, Rib};
 use paths::AlivePath;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
 /// What must become of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,24 +36,6 @@ pub(crate) struct Reference {
     oracle: OraclePair,
     ports: Vec<EgressPort>,
     ecmp_seed: u64,
-}
-
-/// The number of the VRF that each frame of `trace` comes in, when it is dealt over `inputs` and the ports have these VRFs: by the
-/// outermost tag that it has, else that of the port.
-pub(crate) fn vrfs_of_frames(trace: &Trace, inputs: &[Input], vrfs: &[PortVrfs]) -> Arc<[usize]> {
-    let dealt = deal(trace, u16::try_from(inputs.len()).unwrap_or(u16::MAX));
-    let vrf = |(frame, input): (usize, u16)| {
-        let PortVrfs { own, vlans } = &vrfs[usize::from(inputs[usize::from(input)].port)];
-        let id = vlan(trace.frame(frame));
-        id.and_then(|id| vlans.get(&id)).copied().unwrap_or(*own)
-    };
-    dealt.into_iter().enumerate().map(vrf).collect()
-}
-
-/// The VLAN id of the tag that follows the MACs of a frame (IEEE 802.1Q 9.6).
-fn vlan(frame: &[u8]) -> Option<u16> {
-    let word = |at: usize| Some(u16::from(*frame.get(at)?) << 8 | u16::from(*frame.get(at + 1)?));
-    matches!(word(12)?, 0x8100 | 0x88a8 | 0x9100).then(|| word(14))?.map(|tci| tci % 4096)
 }
 
 /// Next hops that the way of a gateway may lead through.

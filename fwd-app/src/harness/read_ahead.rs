@@ -1,0 +1,240 @@
+//! The thread that reads a trace ahead of the clock: frames into chunks, with all that is known of each before it is fed.
+
+use super::interfaces::InterfacePorts;
+use super::schedule::OfferedRate;
+use super::source::TracePart;
+use super::stream::StreamSpec;
+use super::trace::{Captured, TraceError, TraceFacts};
+use crate::threads;
+use anyhow::Context as _;
+use crossbeam_channel::{Receiver, Sender};
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of frames in a chunk, at most, unless it holds one frame alone.
+const CHUNK_BYTES: usize = 4 << 20;
+/// Frames in a chunk, at most: what is known of them has memory, too.
+const CHUNK_FRAMES: usize = 1 << 15;
+
+/// A chunk, or why there are no more.
+pub(super) type Read = Result<Chunk, TraceError>;
+
+/// Frames that follow each other.
+#[derive(Default)]
+pub(super) struct Chunk {
+    /// The frames.
+    pub(super) part: TracePart,
+    /// When each is due, nanoseconds from the start; empty at full speed.
+    pub(super) due_ns: Vec<f64>,
+    /// The number of the first packet over all loops.
+    pub(super) first: u64,
+}
+
+impl Chunk {
+    /// Frames in it.
+    pub(super) fn len(&self) -> usize {
+        self.part.trace.len()
+    }
+
+    /// Forgets its frames; its memory is that of a usual chunk then.
+    pub(super) fn clear(&mut self) {
+        Arc::make_mut(&mut self.part.trace).clear(CHUNK_BYTES);
+        self.due_ns.clear();
+    }
+
+    fn is_full_with(&self, bytes: usize) -> bool {
+        let trace = &self.part.trace;
+        trace.len() >= CHUNK_FRAMES || trace.len() > 0 && trace.bytes() + bytes > CHUNK_BYTES
+    }
+}
+
+/// When frames are due, one after the other, as [`super::schedule::Schedule`] has it of a trace in memory; but bits a second are paced by
+/// the bits of each frame, for the mean is not known in advance.
+struct DueClock {
+    rate: OfferedRate,
+    packets: u64,
+    bytes: u64,
+    /// When this reading of the file began, and the next one does, nanoseconds.
+    turn_ns: f64,
+    /// Its times so far: the first and the last frame's, and how many there were.
+    first_ns: Option<u64>,
+    last_ns: u64,
+    frames: u64,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "times of days in nanoseconds and counts below 2^53")]
+impl DueClock {
+    fn new(rate: OfferedRate) -> Self {
+        Self { rate, packets: 0, bytes: 0, turn_ns: 0.0, first_ns: None, last_ns: 0, frames: 0 }
+    }
+
+    /// When the next frame is due, nanoseconds from the start; `None` at full speed.
+    fn due_ns(&mut self, captured: &Captured<'_>) -> Option<f64> {
+        let first_ns = *self.first_ns.get_or_insert(captured.time_ns);
+        let due = match self.rate {
+            OfferedRate::Max => None,
+            OfferedRate::Pps(pps) => Some(self.packets as f64 * 1e9 / pps),
+            OfferedRate::Bps(bps) => Some(self.bytes as f64 * 8e9 / bps),
+            OfferedRate::Times(factor) => {
+                Some(self.turn_ns + captured.time_ns.saturating_sub(first_ns) as f64 / factor)
+            }
+        };
+        self.packets += 1;
+        self.bytes += captured.bytes.len() as u64;
+        self.last_ns = captured.time_ns;
+        self.frames += 1;
+        due
+    }
+
+    /// The file is read again: its first packet follows the last by the mean gap.
+    fn turn(&mut self) {
+        if let (OfferedRate::Times(factor), Some(first_ns)) = (self.rate, self.first_ns) {
+            let length = self.last_ns.saturating_sub(first_ns) as f64 / factor;
+            self.turn_ns += length + length / self.frames.saturating_sub(1).max(1) as f64;
+        }
+        (self.first_ns, self.frames) = (None, 0);
+    }
+}
+
+/// Starts the thread: it reads to chunks from `empty` and sends them to `full`, until the trace or its reader's other end is gone.
+///
+/// # Errors
+/// When the system refuses a thread.
+pub(super) fn start(
+    spec: StreamSpec,
+    full: Sender<Read>,
+    empty: Receiver<Chunk>,
+    facts: Arc<Mutex<TraceFacts>>,
+) -> anyhow::Result<()> {
+    let mut reader = ReadAhead {
+        clock: DueClock::new(spec.rate),
+        spec,
+        full,
+        empty,
+        facts,
+        seen: TraceFacts::default(),
+        chunk: None,
+        before: 0,
+    };
+    let work = move || {
+        // Else a parser that panics would look like the end of the trace.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| reader.run())) {
+            let (path, message) = (reader.spec.trace.path.clone(), dpdk_ffi::panic_message(panic.as_ref()));
+            let _ = reader.full.send(Err(TraceError::Panicked { path, message }));
+        }
+    };
+    threads::spawn("trace", work).context("cannot start the thread that reads the trace")?;
+    Ok(())
+}
+
+/// The thread.
+struct ReadAhead {
+    spec: StreamSpec,
+    clock: DueClock,
+    full: Sender<Read>,
+    empty: Receiver<Chunk>,
+    facts: Arc<Mutex<TraceFacts>>,
+    /// What is known of the file, or of as much as was read.
+    seen: TraceFacts,
+    /// The one that is being filled.
+    chunk: Option<Chunk>,
+    /// Frames of the file before it.
+    before: usize,
+}
+
+impl ReadAhead {
+    fn run(&mut self) {
+        let mut ports = InterfacePorts::new(&self.spec.trace.port_of);
+        for turn in 0..self.spec.loops {
+            let mut is_told_to_end = false;
+            let trace = self.spec.trace.clone();
+            let read = trace.frames(&mut ports, |captured, facts| {
+                if turn == 0 {
+                    self.seen = *facts;
+                }
+                is_told_to_end = self.take(&captured).is_none();
+                if is_told_to_end { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            if is_told_to_end || self.send().is_none() {
+                return;
+            }
+            match read.and_then(|facts| trace.check_interfaces(&ports).map(|()| facts)) {
+                Ok(facts) if turn == 0 => self.seen = facts,
+                Ok(_) => {}
+                Err(error) => {
+                    let _ = self.full.send(Err(error));
+                    return;
+                }
+            }
+            self.tell_facts();
+            self.clock.turn();
+            self.before = 0;
+        }
+    }
+
+    /// Takes a frame; `None` when nobody wants it.
+    fn take(&mut self, captured: &Captured<'_>) -> Option<()> {
+        if self.chunk.as_ref().is_some_and(|chunk| chunk.is_full_with(captured.bytes.len())) {
+            self.send()?;
+        }
+        let chunk = match &mut self.chunk {
+            Some(chunk) => chunk,
+            None => self.chunk.insert(self.empty.recv().ok()?),
+        };
+        Arc::make_mut(&mut chunk.part.trace).push(captured);
+        chunk.due_ns.extend(self.clock.due_ns(captured));
+        Some(())
+    }
+
+    /// Sends the chunk that is being filled, if there is one; `None` when nobody wants it.
+    fn send(&mut self) -> Option<()> {
+        let Some(mut chunk) = self.chunk.take() else { return Some(()) };
+        chunk.part.first = self.before;
+        chunk.part.deal(&self.spec.dealer, self.spec.tables.as_deref());
+        self.before += chunk.len();
+        self.tell_facts();
+        self.full.send(Ok(chunk)).ok()
+    }
+
+    fn tell_facts(&self) {
+        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = self.seen;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forwarder::test_forwarder::bundled;
+    use crate::harness::schedule::Schedule;
+    use crate::harness::trace::Trace;
+
+    #[test]
+    fn frames_are_due_as_those_of_a_trace_in_memory() {
+        let trace = Trace::load(&bundled("mix.pcap")).unwrap();
+        for rate in [OfferedRate::Pps(123.0), OfferedRate::Times(1.0), OfferedRate::Times(0.5)] {
+            let schedule = Schedule::new(&trace, rate, 1_000_000_000);
+            let (mut clock, mut sequence) = (DueClock::new(rate), 0);
+            for turn in 0..3 {
+                for frame in 0..trace.len() {
+                    let (bytes, time_ns) = (trace.frame(frame), trace.time_ns(frame));
+                    let due = clock.due_ns(&Captured { bytes, time_ns, port: 0 }).unwrap();
+                    let wanted = schedule.due(sequence, frame, turn) as f64;
+                    assert!((due - wanted).abs() < 4.0, "{rate}: {turn} {frame}: {due}, in memory {wanted}");
+                    sequence += 1;
+                }
+                clock.turn();
+            }
+        }
+    }
+
+    #[test]
+    fn bits_a_second_are_those_of_the_frames() {
+        let mut clock = DueClock::new(OfferedRate::Bps(8000.0));
+        let due = [60, 1514, 60].map(|bytes| {
+            let bytes = &vec![0; bytes][..];
+            clock.due_ns(&Captured { bytes, time_ns: 7, port: 0 }).unwrap()
+        });
+        assert_eq!(due, [0.0, 60e6, 1574e6]);
+    }
+}
