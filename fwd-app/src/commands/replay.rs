@@ -48,7 +48,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let mut forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
     let (trace, made) = traffic::packets(args, forwarder.main().rib(), ports.ports[0].mac)?;
     let (trace, file) = (Arc::new(trace), source(args));
-    warn_of(&file, &trace);
+    warn_of(&file, &trace, args.traffic.sizes().is_some());
     let ecmp_seed = args.forward.ecmp_seed.unwrap_or(0);
     // Without a limit by time, so that the same packets are fragmented each time.
     let settings = Settings { fragments_max: None, ..forward.settings(forwarder.main()) };
@@ -126,7 +126,8 @@ fn source(args: &ReplayArgs) -> String {
     args.trace.as_ref().map_or_else(made, |path| path.display().to_string())
 }
 
-fn warn_of(path: &str, trace: &Trace) {
+/// Warns about packets that are not there, or not whole; `are_filled`, where they have other sizes now.
+fn warn_of(path: &str, trace: &Trace, are_filled: bool) {
     if trace.truncated {
         warn(format_args!(
             "{path} is cut short in packet {}; the {} before it are replayed",
@@ -134,7 +135,7 @@ fn warn_of(path: &str, trace: &Trace) {
             trace.len()
         ));
     }
-    if trace.snapped > 0 {
+    if trace.snapped > 0 && !are_filled {
         warn(format_args!(
             "{path} has only the first bytes of {} packets; --sizes original fills them with zeros",
             trace.snapped
