@@ -55,7 +55,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let (packets, generated) = traffic::packets(args, forwarder.main().rib(), ports.ports[0].mac)?;
     let file = named(args);
     if let Some(trace) = packets.in_memory() {
-        warn_of(&file, &trace.facts);
+        warn_of(&file, &trace.facts, args.traffic.sizes().is_some());
     }
     let ecmp_seed = args.forward.ecmp_seed.unwrap_or(0);
     // Without a limit by time, so that the same packets are fragmented each time.
@@ -100,7 +100,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let streamed = outcome.streamed.take();
     let stream = streamed.as_ref().map(|streamed| stream_report(streamed, tsc_hz));
     if stream.is_some() {
-        warn_of(&file, &outcome.trace);
+        warn_of(&file, &outcome.trace, args.traffic.sizes().is_some());
     }
     let mut summary = summary(args, (file, generated), sizes, outcome, (setup, stream), tsc_hz);
     summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
@@ -150,7 +150,8 @@ fn named(args: &ReplayArgs) -> String {
     args.trace.as_ref().map_or_else(made, |path| path.display().to_string())
 }
 
-fn warn_of(path: &str, trace: &TraceFacts) {
+/// Warns about packets that are not there, or not whole; `are_filled`, where they have other sizes now.
+fn warn_of(path: &str, trace: &TraceFacts, are_filled: bool) {
     let TraceFacts { frames, snapped, truncated, .. } = *trace;
     if truncated {
         warn(format_args!(
@@ -158,7 +159,7 @@ fn warn_of(path: &str, trace: &TraceFacts) {
             frames + 1
         ));
     }
-    if snapped > 0 {
+    if snapped > 0 && !are_filled {
         warn(format_args!(
             "{path} has only the first bytes of {snapped} packets; --sizes original fills them with zeros"
         ));

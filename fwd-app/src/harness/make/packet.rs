@@ -115,10 +115,7 @@ impl IpLayout {
         self.ip_at + if self.family == Family::V4 { 16 } else { 24 }
     }
 
-    /// Gives the packet another destination. Checksums change by the difference (RFC 1624), so that wrong ones stay wrong.
-    ///
-    /// # Panics
-    /// If `destination` is of another family than the packet.
+    /// Gives the packet another destination, of its family. Checksums change by the difference (RFC 1624), so that wrong ones stay wrong.
     pub(super) fn set_destination(&self, frame: &mut [u8], destination: Destination) {
         let (new, bytes) = match destination {
             Destination::V4(address) => (u128::from(address) << 96, 4),
