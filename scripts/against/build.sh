@@ -1,0 +1,176 @@
+# shellcheck shell=bash
+# Sourced by scripts/against.sh: builds the peers in $FOLDER, from folders of their sources (`source_of NAME`).
+
+FLAVOUR=(-Dbuildtype=release -Dwerror=false)
+# Debian's python3 has the modules that Debian's packages install, another one that comes first has not.
+SYSTEM_PATH=/usr/sbin:/usr/bin:/sbin:/bin
+
+# The folder or git repository that --source gives for NAME, without the revision.
+source_of() { printf '%s' "${SOURCES[$1]:-}" | sed 's/@[^@/]*$//'; }
+revision_of() { printf '%s' "${SOURCES[$1]:-}" | sed -n 's/.*@\([^@/]*\)$/\1/p'; }
+need_source() { [ -n "${SOURCES[$1]:-}" ] || die "--source $1=FOLDER is wanted: $2"; }
+
+is_repository() { [ -e "$1/.git" ] || { [ -f "$1/HEAD" ] && [ -d "$1/objects" ]; }; }
+
+# version_of NAME : what the source is.
+version_of() {
+  local folder revision
+  folder=$(source_of "$1")
+  revision=$(revision_of "$1")
+  if is_repository "$folder"; then
+    git -C "$folder" describe --tags --always "${revision:-HEAD}"
+  else
+    head -n 1 "$folder/VERSION" 2>/dev/null || basename "$folder"
+  fi
+}
+
+# copy_source NAME : a copy in $FOLDER/src/NAME, which may be changed. It is made once for each version.
+copy_source() {
+  local folder copy=$FOLDER/src/$1 version revision
+  folder=$(source_of "$1")
+  version=$(version_of "$1")
+  [ -d "$folder" ] || die "--source $1: there is no folder $folder"
+  [ "$(cat "$copy.version" 2>/dev/null)" = "$version" ] && return
+  say "the source of $1 $version"
+  rm -rf "$copy" "$copy.version"
+  mkdir -p "$copy"
+  if is_repository "$folder"; then
+    revision=$(revision_of "$1")
+    git -C "$folder" archive "${revision:-HEAD}" | tar -x -C "$copy"
+  else
+    cp -r "$folder/." "$copy"
+  fi
+  printf '%s' "$version" >"$copy.version"
+}
+
+# Names the compiler in $CC: grout wants one of C23, and all peers get the same.
+need_c23() {
+  local one
+  for one in ${CC:-} gcc gcc-{16..13} clang-{23..18} clang; do
+    if has "$one" && printf 'enum e : unsigned char { A };\nint main(void) { return A; }\n' | "$one" -std=gnu2x -x c -fsyntax-only - 2>/dev/null; then
+      CC=$(command -v "$one")
+      export CC
+      return
+    fi
+  done
+  die "grout and VPP want a compiler of C23, gcc 13 or clang 18 or newer; name one with CC"
+}
+
+# The source package that the installed DPDK was built from, through lists of our own: the host's are left alone.
+fetch_dpdk_source() {
+  local apt=$FOLDER/apt
+  mkdir -p "$apt/lists" "$apt/sources.d" "$FOLDER/package"
+  { sed -n 's/^deb /deb-src /p' /etc/apt/sources.list 2>/dev/null || true; } >"$apt/sources.list"
+  for list in /etc/apt/sources.list.d/*.sources; do
+    if grep -qs '^Types: *deb\( \|$\)' "$list"; then
+      sed 's/^Types:.*/Types: deb-src/' "$list" >"$apt/sources.d/$(basename "$list")"
+    fi
+  done
+  local options=(-qq -o "Dir::Etc::SourceList=$apt/sources.list" -o "Dir::Etc::SourceParts=$apt/sources.d"
+    -o "Dir::State::Lists=$apt/lists" -o APT::Sandbox::User=root)
+  apt-get "${options[@]}" update
+  (cd "$FOLDER/package" && apt-get "${options[@]}" source "dpdk=$(dpkg-query -W -f '${source:Version}' libdpdk-dev)" >/dev/null)
+}
+
+# The driver as a plugin of the installed DPDK, for fwd-app, l3fwd and testpmd.
+build_driver() {
+  local source=$1 flags libraries
+  read -r -a flags <<<"$(pkg-config --cflags libdpdk)"
+  read -r -a libraries <<<"$(pkg-config --libs libdpdk)"
+  gcc -O3 -shared -fPIC -o "$FOLDER/librte_net_capture.so" "$HERE/net_capture.c" "${flags[@]}" -DALLOW_INTERNAL_API \
+    -DALLOW_EXPERIMENTAL_API -I"$source/lib/ethdev" -I"$source/drivers/bus/vdev" -I"$source/lib/eal/include" \
+    -Wno-zero-length-bounds "${libraries[@]}" -lrte_bus_vdev
+}
+
+# l3fwd with room for full tables in its tables and its mempool, and no offload that a port lacks.
+build_l3fwd() {
+  local source=$1
+  (
+    cd "$source/examples/l3fwd" || exit
+    sed -i -E 's/(config_ipv4\.max_routes) = .*;/\1 = 1 << 21;/; s/(config\.max_routes) = .*;/\1 = 1 << 19;/
+      s/(config_ipv4\.dir24_8\.num_tbl8) = .*;/\1 = 1 << 16;/
+      s/(config\.trie\.num_tbl8) = .*;/\1 = 1 << 19;/' l3fwd_fib.c
+    sed -i -E 's/(_L3FWD_LPM_MAX_RULES +).*/\11048576/; s/(IPV4_L3FWD_LPM_NUMBER_TBL8S +).*/\165536/
+      s/(IPV6_L3FWD_LPM_NUMBER_TBL8S +).*/\1262144/' l3fwd_lpm.c
+    sed -i -E 's/\(unsigned\)8192\)/(unsigned)131072)/
+      s/(rxq_conf\.offloads = port_conf\.rxmode\.offloads);/\1 \& dev_info.rx_offload_capa;/
+      s/^(\t*)(ret = rte_eth_dev_configure\(portid, nb_rx_queue,)/\1local_port_conf.rxmode.offloads \&= dev_info.rx_offload_capa;\n\1\2/' main.c
+    make -s shared
+  )
+  cp -L "$source/examples/l3fwd/build/l3fwd" "$FOLDER/l3fwd"
+}
+
+# A static DPDK with the driver in it, for grout and VPP: what both need of it, and no more.
+build_dpdk() {
+  need_source dpdk "grout and VPP are built with a DPDK of their own, 25.11 or newer"
+  copy_source dpdk
+  local source=$FOLDER/src/dpdk build=$FOLDER/dpdk-build
+  local -x PATH=$SYSTEM_PATH
+  mkdir -p "$source/drivers/net/capture"
+  cmp -s "$HERE/net_capture.c" "$source/drivers/net/capture/net_capture.c" || cp "$HERE/net_capture.c" "$source/drivers/net/capture/"
+  printf "sources = files('net_capture.c')\nrequire_iova_in_mbuf = false\n" >"$source/drivers/net/capture/meson.build"
+  grep -q "'capture'" "$source/drivers/net/meson.build" || sed -i "s/^        'cnxk',/        'capture',\n        'cnxk',/" "$source/drivers/net/meson.build"
+  say "DPDK $(cat "$FOLDER/src/dpdk.version")"
+  [ "$(cat "$build/version" 2>/dev/null)" = "$(cat "$FOLDER/src/dpdk.version")" ] || rm -rf "$build"
+  [ -f "$build/build.ninja" ] || meson setup "$build" "$source" --prefix="$FOLDER/dpdk" --libdir=lib "${FLAVOUR[@]}" -Ddefault_library=static -Db_staticpic=true \
+    -Dc_std=c11 -Dtests=false -Denable_docs=false -Ddeveloper_mode=disabled -Ddisable_apps='*' -Dcpu_instruction_set=native -Denable_driver_sdk=true \
+    -Denable_libs=cryptodev,dmadev,fib,graph,gso,hash,pcapng,rib,security,vhost,timer,pci,net,meter \
+    -Denable_drivers=bus/pci,bus/vdev,bus/vmbus,mempool/ring,net/null,net/tap,net/vhost,net/virtio,net/capture
+  cp "$FOLDER/src/dpdk.version" "$build/version"
+  ninja -C "$build" install >"$FOLDER/dpdk.log" || { tail -n 30 "$FOLDER/dpdk.log" >&2 && die "DPDK does not build: $FOLDER/dpdk.log"; }
+}
+
+# grout, its command line, and grout_routes. With GROUT_RX_BURST the port that receives gets whole vectors, whatever the number of ports.
+build_grout() {
+  need_source grout "a folder of grout's source"
+  need_source libecoli "a folder of libecoli's source, which grout's command line is made with"
+  copy_source grout
+  copy_source libecoli
+  local source=$FOLDER/src/grout build=$FOLDER/grout-build ecoli file
+  local -x PATH=$SYSTEM_PATH
+  ecoli=$source/subprojects/$(sed -n 's/^directory *= *//p' "$source/subprojects/ecoli.wrap")
+  [ -d "$ecoli" ] || cp -r "$FOLDER/src/libecoli" "$ecoli"
+  file=$source/modules/infra/control/graph.c
+  if ! grep -q GROUT_RX_BURST "$file"; then
+    sed -i 's/burst_size = RTE_MAX(1u, \(.*\));/burst_size = getenv("GROUT_RX_BURST") ? atoi(getenv("GROUT_RX_BURST")) : RTE_MAX(1u, \1);/
+      s/^#include <rte_graph.h>/#include <stdlib.h>\n&/' "$file"
+    grep -q GROUT_RX_BURST "$file" || die "grout: $file has no line for the burst that is known here"
+  fi
+  say "grout $(cat "$FOLDER/src/grout.version")"
+  export PKG_CONFIG_PATH=$FOLDER/dpdk/lib/pkgconfig
+  [ "$(cat "$build/version" 2>/dev/null)" = "$(cat "$FOLDER/src/grout.version")" ] || rm -rf "$build"
+  [ -f "$build/build.ninja" ] || GROUT_VERSION=$(cat "$FOLDER/src/grout.version") meson setup "$build" "$source" --wrap-mode=nodownload "${FLAVOUR[@]}" \
+    -Dfrr=disabled -Dtests=disabled -Ddocs=disabled
+  cp "$FOLDER/src/grout.version" "$build/version"
+  ninja -C "$build" grout grcli >"$FOLDER/grout.log" || { tail -n 30 "$FOLDER/grout.log" >&2 && die "grout does not build: $FOLDER/grout.log"; }
+  mkdir -p "$FOLDER/grout/bin"
+  cp "$build/grout" "$build/grcli" "$FOLDER/grout/bin/"
+  local includes flags
+  mapfile -t includes < <(cd "$source" && find "$source" -path "$source/subprojects" -prune -o -name 'gr_*.h' -printf '-I%h\n' | sort -u)
+  read -r -a flags <<<"$(pkg-config --cflags libdpdk)"
+  "$CC" -std=gnu2x -O2 -D_GNU_SOURCE -DALLOW_EXPERIMENTAL_API -fms-extensions -Wno-microsoft -o "$FOLDER/grout/bin/grout_routes" "$HERE/grout_routes.c" \
+    "${includes[@]}" -I"$build" -I"$build/api" "${flags[@]}"
+}
+
+# VPP with the dpdk plugin alone, for this CPU.
+build_vpp() {
+  need_source vpp "a folder of VPP's source"
+  copy_source vpp
+  local source=$FOLDER/src/vpp build=$FOLDER/vpp plugin arch=native
+  local -x PATH=$SYSTEM_PATH
+  plugin=$source/src/plugins/dpdk/CMakeLists.txt
+  # Its rule for a DPDK of the system is for a shared one.
+  # shellcheck disable=SC2016
+  sed -i 's/set(DPDK_LINK_FLAGS ${DPDK_LDFLAGS})/string(REPLACE ";" " " DPDK_LINK_FLAGS "${DPDK_STATIC_LDFLAGS}")/' "$plugin"
+  grep -q DPDK_STATIC_LDFLAGS "$plugin" || die "VPP: $plugin has no line for the system's DPDK that is known here"
+  # As `git describe --long` says it.
+  sed '/-g[0-9a-f]*$/! s/$/-0-g0/' "$FOLDER/src/vpp.version" >"$source/src/scripts/.version"
+  grep -qw avx512f /proc/cpuinfo && arch+=" -mprefer-vector-width=512"
+  say "VPP $(cat "$FOLDER/src/vpp.version")"
+  [ "$(cat "$build/version" 2>/dev/null)" = "$(cat "$FOLDER/src/vpp.version")" ] || rm -rf "$build"
+  [ -f "$build/build.ninja" ] || PKG_CONFIG_PATH=$FOLDER/dpdk/lib/pkgconfig cmake -G Ninja -S "$source/src" -B "$build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_BUILD_TYPE=release \
+    -DVPP_USE_LTO=OFF -DVPP_BUILD_NATIVE_ONLY=ON "-DVPP_BUILD_NATIVE_ARCH=$arch" -DVPP_PLUGINS=dpdk -DVPP_TOOLS=vppctl -DVPP_DRIVERS=none \
+    -DVPP_CRYPTO_ENGINES=none -DVPP_TESTS=none -DVPP_USE_SYSTEM_DPDK=ON >"$FOLDER/vpp.log" 2>&1 || { tail -n 30 "$FOLDER/vpp.log" >&2 && die "VPP: $FOLDER/vpp.log"; }
+  cp "$FOLDER/src/vpp.version" "$build/version"
+  ninja -C "$build" vpp vppctl dpdk_plugin >>"$FOLDER/vpp.log" || { tail -n 30 "$FOLDER/vpp.log" >&2 && die "VPP does not build: $FOLDER/vpp.log"; }
+}
