@@ -10,6 +10,7 @@
 | `check` | every packet that a forwarder sends, compared with what it should be |
 | `contest` | rates, all at once |
 | `latency` | latencies at fractions of a rate, one after the other |
+| `selftest` | tests of all this |
 | `table` | the table in docs and the line in README.md, from the JSONs |
 
 `net_capture.c` is the source and sink of packets, `grout_routes.c` puts routes into grout, `build.sh` builds the peers.

@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import check, contest, latency, table, traffic
+from . import check, contest, latency, selftest, table, traffic
 from .forwarder import Failed
 from .page import Page
 from .peers import PEERS, FwdApp, Testpmd
@@ -159,6 +159,7 @@ def parse():
 
 def main():
     options = parse()
+    selftest.run()
     # EAL takes no plugin and no file of a folder that all may write.
     scratch = Path(tempfile.mkdtemp(prefix="run-", dir=options.folder))
     order = Order(options, scratch)

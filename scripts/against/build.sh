@@ -18,7 +18,7 @@ version_of() {
   folder=$(source_of "$1")
   revision=$(revision_of "$1")
   if is_repository "$folder"; then
-    git -C "$folder" describe --tags --always "${revision:-HEAD}"
+    git -C "$folder" describe --tags --match 'v[0-9]*' --always "${revision:-HEAD}"
   else
     head -n 1 "$folder/VERSION" 2>/dev/null || basename "$folder"
   fi

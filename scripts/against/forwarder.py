@@ -37,6 +37,7 @@ class Forwarder:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
+        self.peer.clean_up()
 
     def fail(self, what):
         raise Failed(f"{self.name}: {what}; its log is {self.log}\n{self.log.read_text(errors='replace')[-3000:]}")

@@ -5,6 +5,7 @@ is a forwarder, `form` what it is told: `stock` as its documentation starts it, 
 
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from . import traffic
@@ -18,8 +19,6 @@ class Peer:
     forms = ("best", "stock")
     # Differences from what a router does to a packet (words of `check`) that this one is known for.
     known = frozenset()
-    # 2 MB pages that one process of it needs.
-    pages = 500
     looks_up = True
     # What the report says of how it was built and of the form.
     notes = {}
@@ -54,6 +53,9 @@ class Peer:
 
     def set_up(self, process):
         """After the start: routes and ports, where that is not the command line's."""
+
+    def clean_up(self):
+        """After the end."""
 
     def next_hop_mac(self, port):
         """The destination of what leaves by this port."""
@@ -101,7 +103,6 @@ class L3fwd(Peer):
     """DPDK's example. `best` looks up in rte_fib with AVX-512, `stock` in rte_lpm, its default."""
 
     name = "l3fwd"
-    pages = 1350
     known = frozenset({"hop limit kept"})
     notes = {"best": "--lookup=fib, AVX-512", "stock": "--lookup=lpm"}
 
@@ -150,7 +151,7 @@ class Grout(Peer):
     """DPDK's router. It runs in a network namespace of its own, since it makes interfaces there."""
 
     name = "grout"
-    pages = 1300
+    links = None
     notes = {
         "best": "GROUT_POLL_MODE, bursts of 256 from the port that receives (as shipped 256 is divided by the number of ports), checksums marked as checked",
         "stock": "as its README starts it, checksums summed by grout",
@@ -158,6 +159,7 @@ class Grout(Peer):
 
     def command(self):
         run = self.run
+        self.socket().unlink(missing_ok=True)
         inner = 'ip link set lo up; exec taskset -c "$0" "$@"'
         words = ["unshare", "--net", "bash", "-c", inner, f"{run.other_cpu},{run.cpu}", run.folder / "grout" / "bin" / "grout"]
         return words + ["--", "--file-prefix", f"against-{run.name}", "--iova-mode=va"]
@@ -170,11 +172,29 @@ class Grout(Peer):
     def socket(self):
         return self.run.scratch / f"{self.run.name}.sock"
 
+    def short_vdevs(self, **options):
+        """Its command line takes no more than 127 bytes of arguments of a device: links with short names stand for the files."""
+        folder = Path(tempfile.mkdtemp(prefix="g", dir="/run"))
+        self.links = folder
+        links = []
+        for name, path in (("c", self.run.capture), ("p", self.run.page.path), ("s", self.run.sent)):
+            if path is not None:
+                (folder / name).symlink_to(path)
+                links.append((str(path), str(folder / name)))
+        vdevs = self.vdevs(**options)
+        for path, link in sorted(links, key=lambda pair: -len(pair[0])):
+            vdevs = [vdev.replace(path, link) for vdev in vdevs]
+        return vdevs
+
+    def clean_up(self):
+        if self.links is not None:
+            shutil.rmtree(self.links)
+
     def set_up(self, process):
         run, tools = self.run, self.run.folder / "grout" / "bin"
         process.wait_for(self.socket().exists, START_S)
         lines = []
-        vdevs = self.vdevs(checked=1) if self.form == "best" else self.vdevs()
+        vdevs = self.short_vdevs(checked=1) if self.form == "best" else self.short_vdevs()
         # The port that receives comes last.
         for number, vdev in list(enumerate(vdevs))[1:] + [(0, vdevs[0])]:
             lines.append(f"interface add port p{number} devargs {vdev} rxqs 1 qsize 512")
@@ -195,7 +215,6 @@ class Vpp(Peer):
     """FD.io VPP with its dpdk plugin."""
 
     name = "vpp"
-    pages = 1400
     known = frozenset()
     notes = {
         "best": "no-multi-seg, 4,194,304 buckets for IPv6 prefixes, heap in 2 MB pages",
@@ -208,6 +227,7 @@ class Vpp(Peer):
     def command(self):
         run, build, folder = self.run, self.run.folder / "vpp", self.folder()
         folder.mkdir(exist_ok=True)
+        (folder / "cli.sock").unlink(missing_ok=True)
         best = self.form == "best"
         config = [
             f"unix {{ nodaemon nosyslog nocolor cli-no-pager cli-listen {folder}/cli.sock runtime-dir {folder} log {folder}/vpp.log }}",

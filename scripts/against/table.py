@@ -130,6 +130,10 @@ def put(path, text):
 
 
 def main():
+    if "--check" in sys.argv:
+        from . import selftest  # it tests this module, too
+
+        selftest.run()
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("against-*.json"))]
     failed = 0
     for path, text in ((PAGE, "\n" + of_reports(reports) + "\n"), (README, sentence(reports))):
