@@ -80,10 +80,10 @@ if [ ! -x "$FOLDER/l3fwd" ] || [ ! "$FOLDER/librte_net_capture.so" -nt "$HERE/ne
     copy_source dpdk
     source=$FOLDER/src/dpdk
   else
-    say "the source of DPDK $DPDK"
     compgen -G "$FOLDER/package/dpdk-*/lib" >/dev/null || fetch_dpdk_source
     source=$(echo "$FOLDER"/package/dpdk-*/)
   fi
+  say "the driver, and l3fwd, for DPDK $DPDK"
   build_driver "$source"
   [ -x "$FOLDER/l3fwd" ] || build_l3fwd "$source"
 fi

@@ -61,6 +61,10 @@ class Peer:
         """The destination of what leaves by this port."""
         return bytes((2, 0, 0, 0, 0, port + 1))
 
+    def is_next_hop(self, mac, port):
+        """Whether a packet that leaves by this port may have this destination. None: it has that of `expected`."""
+        return None
+
     def expected(self, frame, port):
         """The port and the frame that a router sends for this one, to whose address the routes give `port`."""
         return port, self.next_hop_mac(port) + port_mac(port) + traffic.forwarded(frame[12:])
@@ -94,9 +98,12 @@ class FwdApp(Peer):
     def set_up(self, process):
         process.wait_for_line("forwarding; Ctrl-C stops", START_S)
 
-    # As many next hops as there are ports, or with --hops as many as it says: which of them a route has is then its own matter.
-    def next_hop_mac(self, port):
-        return None if self.run.hops else super().next_hop_mac(port)
+    def is_next_hop(self, mac, port):
+        # With --hops the routes have next hops of their own, and id N leaves by port (N-1) mod P.
+        if not self.run.hops:
+            return None
+        number = int.from_bytes(mac[3:], "big")
+        return mac[:3] == b"\2\0\0" and 1 <= number <= self.run.hops and (number - 1) % self.run.ports == port
 
 
 class L3fwd(Peer):
