@@ -32,7 +32,7 @@ set -euo pipefail
 
 HERE=$TOP/scripts/against
 declare -A SOURCES=()
-PEERS=() ENGINES=host,bloom CPU=1 HOPS=0 PORTS=4 FORM=best JSON='' MACHINE='' LATENCY='' FIB=() PASSED=()
+PEERS=() ENGINES=host,bloom CPU=1 HOPS=0 PORTS=4 FORM=best JSON='' MACHINE='' LATENCY='' UPDATES='' FIB=() PASSED=()
 while [ $# -gt 0 ]; do
   case $1 in
     --help | -h) usage && exit 0 ;;
@@ -51,7 +51,7 @@ while [ $# -gt 0 ]; do
     --fib) FIB+=("$2") ;;
     --machine) MACHINE=$2 ;;
     --json) JSON=$(realpath -m "$2") ;;
-    --updates) PASSED+=("$1" "$(realpath "$2")") ;;
+    --updates) UPDATES=$(realpath "$2") ;;
     --traffic | --packets | --burst | --seconds) PASSED+=("$1" "$2") ;;
     l3fwd | testpmd | grout | vpp) PEERS+=("$1") && shift && continue ;;
     *) die "unknown argument $1; see --help" ;;
@@ -62,6 +62,10 @@ done
 [[ $FORM =~ ^(best|stock|both)$ ]] || die "--form: best, stock or both is wanted, not $FORM"
 is_peer() { [[ " ${PEERS[*]} " == *" $1 "* ]]; }
 [ -z "$LATENCY" ] || [ "${PEERS[*]}" = l3fwd ] || die "--latency is for l3fwd alone"
+if [ -n "$UPDATES" ]; then
+  [ -n "$LATENCY" ] || die "--updates goes with --latency"
+  PASSED+=(--updates "$UPDATES")
+fi
 [ "$(id -u)" = 0 ] || die "needs root: DPDK's hugepages are root's"
 packages=(dpkg-dev make)
 if is_peer grout || is_peer vpp; then packages+=(meson ninja-build libnuma-dev python3-pyelftools); fi
@@ -144,7 +148,8 @@ model=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)
 name=$(tr -cs 'A-Za-z0-9\n' - <<<"${MACHINE:-$model}" | tr 'A-Z' 'a-z' | sed 's/-*$//')
 peers=$(IFS=- && printf '%s' "${PEERS[*]}")
 JSON=${JSON:-$TOP/lpm-bench/results/against-$peers${LATENCY:+-latency}-$name.json}
-facts="{\"machine\": \"${MACHINE:-$model}\", \"cpu\": \"$model\", \"commit\": \"$(git -C "$TOP" rev-parse --short HEAD 2>/dev/null || echo unknown)\", $BUILT}"
+commit=$("$APP" --version | sed -n 's/.*commit \([0-9a-f]*\).*/\1/p')
+facts="{\"machine\": \"${MACHINE:-$model}\", \"cpu\": \"$model\", \"commit\": \"${commit:-unknown}\", $BUILT}"
 cd "$TOP"
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=scripts python3 -m against "${PEERS[@]}" --app "$APP" --folder "$FOLDER" --rules "${RULES[@]}" --form "$FORM" \
   --engines "$ENGINES" --cpu "$CPU" --ports "$PORTS" --hops "$HOPS" --facts "$facts" --json "$JSON" "${PASSED[@]}"

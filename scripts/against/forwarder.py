@@ -63,6 +63,12 @@ class Forwarder:
     def wait_for_line(self, text, seconds):
         self.wait_for(lambda: text in self.log.read_text(errors="replace"), seconds)
 
+    def wait_for_answer(self, command, seconds):
+        """Until a program that asks this forwarder succeeds."""
+        command = [str(word) for word in command]
+        environment = {**os.environ, **self.peer.environment()}
+        self.wait_for(lambda: subprocess.run(command, capture_output=True, check=False, env=environment).returncode == 0, seconds)
+
     def prepare(self):
         """Until it has its table and asks for packets, which it does not get yet."""
         self.peer.set_up(self)

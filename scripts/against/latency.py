@@ -74,7 +74,7 @@ def latencies(peer, base_pps, seconds, what, change_engine=False):
                 packets, found, most = one.run.page.latencies_ns(PERCENTILES)
                 if one.process.poll() is not None or packets == 0:
                     one.fail("forwards nothing")
-                row = {"name": one.name, "beside": what, "percent": percent, "mpps": round(rate / 1e6, 3), "packets": packets}
+                row = {"name": peer.title(peer.form), "beside": what, "percent": percent, "mpps": round(rate / 1e6, 3), "packets": packets}
                 # Below 1 others had the CPU meanwhile, and the latencies are theirs, too.
                 row["cpu_share"] = round(cpu_share, 3)
                 row.update(zip(("p50_ns", "p99_ns", "p99_9_ns"), found), max_ns=most)

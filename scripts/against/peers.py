@@ -4,7 +4,6 @@ All get the same routes: port P of a rule file is the P-th port. Port 0 receives
 is a forwarder, `form` what it is told: `stock` as its documentation starts it, with room for a full table, `best` tuned for this work."""
 
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -199,7 +198,7 @@ class Grout(Peer):
 
     def set_up(self, process):
         run, tools = self.run, self.run.folder / "grout" / "bin"
-        process.wait_for(self.socket().exists, START_S)
+        process.wait_for_answer([tools / "grcli", "-s", self.socket(), "interface", "show"], START_S)
         lines = []
         vdevs = self.short_vdevs(checked=1) if self.form == "best" else self.short_vdevs()
         # The port that receives comes last.
@@ -257,8 +256,7 @@ class Vpp(Peer):
     def set_up(self, process):
         run, folder = self.run, self.folder()
         control = [run.folder / "vpp" / "bin" / "vppctl", "-s", folder / "cli.sock"]
-        process.wait_for((folder / "cli.sock").exists, START_S)
-        process.wait_for(lambda: subprocess.run([*control, "show", "version"], capture_output=True, check=False).returncode == 0, START_S)
+        process.wait_for_answer([*control, "show", "version"], START_S)
         lines = []
         for number in range(run.ports):
             port, mac = f"Ethernet{number}", self.next_hop_mac(number).hex(":")
