@@ -82,7 +82,7 @@ DPDK=$(pkg-config --modversion libdpdk)
 if [ ! -x "$FOLDER/l3fwd" ] || [ ! "$FOLDER/librte_net_capture.so" -nt "$HERE/net_capture.c" ]; then
   if [ -n "${SOURCES[dpdk]:-}" ] && [[ $(version_of dpdk) =~ ^v?$DPDK$ ]]; then
     copy_source dpdk
-    source=$FOLDER/src/dpdk
+    source=$(copy_of dpdk)
   else
     compgen -G "$FOLDER/package/dpdk-*/lib" >/dev/null || fetch_dpdk_source
     source=$(echo "$FOLDER"/package/dpdk-*/)

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shutil
 import sys
 import tempfile
 from dataclasses import dataclass, replace
@@ -160,7 +161,8 @@ def parse():
 def main():
     options = parse()
     selftest.run()
-    # EAL takes no plugin and no file of a folder that all may write.
+    for old in options.folder.glob("run-*"):
+        shutil.rmtree(old)
     scratch = Path(tempfile.mkdtemp(prefix="run-", dir=options.folder))
     order = Order(options, scratch)
     print("\n== every packet of each", flush=True)

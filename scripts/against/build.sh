@@ -24,23 +24,36 @@ version_of() {
   fi
 }
 
-# copy_source NAME : a copy in $FOLDER/src/NAME, which may be changed. It is made once for each version.
+# copy_of NAME : where a copy of the source is, which may be changed. There is one for each version.
+copy_of() { printf '%s/src/%s-%s' "$FOLDER" "$1" "$(version_of "$1")"; }
+
+# copy_source NAME : makes that copy, once.
 copy_source() {
-  local folder copy=$FOLDER/src/$1 version revision
+  local folder copy revision
   folder=$(source_of "$1")
-  version=$(version_of "$1")
   [ -d "$folder" ] || die "--source $1: there is no folder $folder"
-  [ "$(cat "$copy.version" 2>/dev/null)" = "$version" ] && return
-  say "the source of $1 $version"
-  rm -rf "$copy" "$copy.version"
-  mkdir -p "$copy"
+  copy=$(copy_of "$1")
+  [ -d "$copy" ] && return
+  say "the source of $1 $(version_of "$1")"
+  rm -rf "$copy.part"
+  mkdir -p "$copy.part"
   if is_repository "$folder"; then
     revision=$(revision_of "$1")
-    git -C "$folder" archive "${revision:-HEAD}" | tar -x -C "$copy"
+    git -C "$folder" archive "${revision:-HEAD}" | tar -x -C "$copy.part"
   else
-    cp -r "$folder/." "$copy"
+    cp -r "$folder/." "$copy.part"
   fi
-  printf '%s' "$version" >"$copy.version"
+  mv "$copy.part" "$copy"
+}
+
+# begin NAME OF.. : $FOLDER/build-NAME is where NAME is built; it is begun anew when that or what it is built of has another version.
+begin() {
+  local build=$FOLDER/build-$1 wanted=''
+  for one in "$@"; do wanted+="$one $(version_of "$one"), "; done
+  wanted+=$CC
+  [ "$(cat "$build.of" 2>/dev/null)" = "$wanted" ] || rm -rf "$build"
+  printf '%s' "$wanted" >"$build.of"
+  say "$wanted"
 }
 
 # Names the compiler in $CC: grout wants one of C23, and all peers get the same.
@@ -104,20 +117,25 @@ build_l3fwd() {
 build_dpdk() {
   need_source dpdk "grout and VPP are built with a DPDK of their own, 25.11 or newer"
   copy_source dpdk
-  local source=$FOLDER/src/dpdk build=$FOLDER/dpdk-build
+  local source build=$FOLDER/build-dpdk
+  source=$(copy_of dpdk)
   local -x PATH=$SYSTEM_PATH
   mkdir -p "$source/drivers/net/capture"
   cmp -s "$HERE/net_capture.c" "$source/drivers/net/capture/net_capture.c" || cp "$HERE/net_capture.c" "$source/drivers/net/capture/"
   printf "sources = files('net_capture.c')\nrequire_iova_in_mbuf = false\n" >"$source/drivers/net/capture/meson.build"
   grep -q "'capture'" "$source/drivers/net/meson.build" || sed -i "s/^        'cnxk',/        'capture',\n        'cnxk',/" "$source/drivers/net/meson.build"
-  say "DPDK $(cat "$FOLDER/src/dpdk.version")"
-  [ "$(cat "$build/version" 2>/dev/null)" = "$(cat "$FOLDER/src/dpdk.version")" ] || rm -rf "$build"
+  begin dpdk
   [ -f "$build/build.ninja" ] || meson setup "$build" "$source" --prefix="$FOLDER/dpdk" --libdir=lib "${FLAVOUR[@]}" -Ddefault_library=static -Db_staticpic=true \
     -Dc_std=c11 -Dtests=false -Denable_docs=false -Ddeveloper_mode=disabled -Ddisable_apps='*' -Dcpu_instruction_set=native -Denable_driver_sdk=true \
     -Denable_libs=cryptodev,dmadev,fib,graph,gso,hash,pcapng,rib,security,vhost,timer,pci,net,meter \
-    -Denable_drivers=bus/pci,bus/vdev,bus/vmbus,mempool/ring,net/null,net/tap,net/vhost,net/virtio,net/capture
-  cp "$FOLDER/src/dpdk.version" "$build/version"
-  ninja -C "$build" install >"$FOLDER/dpdk.log" || { tail -n 30 "$FOLDER/dpdk.log" >&2 && die "DPDK does not build: $FOLDER/dpdk.log"; }
+    -Denable_drivers=bus/pci,bus/vdev,bus/vmbus,mempool/ring,net/null,net/tap,net/vhost,net/virtio,net/capture >"$FOLDER/dpdk.log" || broken DPDK dpdk
+  ninja -C "$build" install >>"$FOLDER/dpdk.log" || broken DPDK dpdk
+}
+
+# broken WHAT LOG : ends the script with the end of the log.
+broken() {
+  tail -n 30 "$FOLDER/$2.log" >&2
+  die "$1 does not build: $FOLDER/$2.log"
 }
 
 # grout, its command line, and grout_routes. With GROUT_RX_BURST the port that receives gets whole vectors, whatever the number of ports.
@@ -126,51 +144,50 @@ build_grout() {
   need_source libecoli "a folder of libecoli's source, which grout's command line is made with"
   copy_source grout
   copy_source libecoli
-  local source=$FOLDER/src/grout build=$FOLDER/grout-build ecoli file
-  local -x PATH=$SYSTEM_PATH
+  local source build=$FOLDER/build-grout ecoli file includes flags
+  local -x PATH=$SYSTEM_PATH PKG_CONFIG_PATH=$FOLDER/dpdk/lib/pkgconfig
+  source=$(copy_of grout)
   ecoli=$source/subprojects/$(sed -n 's/^directory *= *//p' "$source/subprojects/ecoli.wrap")
-  [ -d "$ecoli" ] || cp -r "$FOLDER/src/libecoli" "$ecoli"
+  rm -rf "$ecoli"
+  cp -r "$(copy_of libecoli)" "$ecoli"
   file=$source/modules/infra/control/graph.c
   if ! grep -q GROUT_RX_BURST "$file"; then
     sed -i 's/burst_size = RTE_MAX(1u, \(.*\));/burst_size = getenv("GROUT_RX_BURST") ? atoi(getenv("GROUT_RX_BURST")) : RTE_MAX(1u, \1);/
       s/^#include <rte_graph.h>/#include <stdlib.h>\n&/' "$file"
     grep -q GROUT_RX_BURST "$file" || die "grout: $file has no line for the burst that is known here"
   fi
-  say "grout $(cat "$FOLDER/src/grout.version")"
-  export PKG_CONFIG_PATH=$FOLDER/dpdk/lib/pkgconfig
-  [ "$(cat "$build/version" 2>/dev/null)" = "$(cat "$FOLDER/src/grout.version")" ] || rm -rf "$build"
-  [ -f "$build/build.ninja" ] || GROUT_VERSION=$(cat "$FOLDER/src/grout.version") meson setup "$build" "$source" --wrap-mode=nodownload "${FLAVOUR[@]}" \
-    -Dfrr=disabled -Dtests=disabled -Ddocs=disabled
-  cp "$FOLDER/src/grout.version" "$build/version"
-  ninja -C "$build" grout grcli >"$FOLDER/grout.log" || { tail -n 30 "$FOLDER/grout.log" >&2 && die "grout does not build: $FOLDER/grout.log"; }
+  begin grout libecoli dpdk
+  [ -f "$build/build.ninja" ] || GROUT_VERSION=$(version_of grout) meson setup "$build" "$source" --wrap-mode=nodownload "${FLAVOUR[@]}" \
+    -Dfrr=disabled -Dtests=disabled -Ddocs=disabled >"$FOLDER/grout.log" || broken grout grout
+  ninja -C "$build" grout grcli >>"$FOLDER/grout.log" || broken grout grout
   mkdir -p "$FOLDER/grout/bin"
   cp "$build/grout" "$build/grcli" "$FOLDER/grout/bin/"
-  local includes flags
-  mapfile -t includes < <(cd "$source" && find "$source" -path "$source/subprojects" -prune -o -name 'gr_*.h' -printf '-I%h\n' | sort -u)
+  mapfile -t includes < <(find "$source" -path "$source/subprojects" -prune -o -name 'gr_*.h' -printf '-I%h\n' | sort -u)
   read -r -a flags <<<"$(pkg-config --cflags libdpdk)"
   "$CC" -std=gnu2x -O2 -D_GNU_SOURCE -DALLOW_EXPERIMENTAL_API -fms-extensions -Wno-microsoft -o "$FOLDER/grout/bin/grout_routes" "$HERE/grout_routes.c" \
     "${includes[@]}" -I"$build" -I"$build/api" "${flags[@]}"
 }
 
-# VPP with the dpdk plugin alone, for this CPU.
+# VPP with the dpdk plugin alone, for this CPU. It runs from where it is built.
 build_vpp() {
   need_source vpp "a folder of VPP's source"
   copy_source vpp
-  local source=$FOLDER/src/vpp build=$FOLDER/vpp plugin arch=native
-  local -x PATH=$SYSTEM_PATH
+  local source build=$FOLDER/build-vpp plugin version arch=native
+  local -x PATH=$SYSTEM_PATH PKG_CONFIG_PATH=$FOLDER/dpdk/lib/pkgconfig
+  source=$(copy_of vpp)
   plugin=$source/src/plugins/dpdk/CMakeLists.txt
   # Its rule for a DPDK of the system is for a shared one.
   # shellcheck disable=SC2016
   sed -i 's/set(DPDK_LINK_FLAGS ${DPDK_LDFLAGS})/string(REPLACE ";" " " DPDK_LINK_FLAGS "${DPDK_STATIC_LDFLAGS}")/' "$plugin"
   grep -q DPDK_STATIC_LDFLAGS "$plugin" || die "VPP: $plugin has no line for the system's DPDK that is known here"
   # As `git describe --long` says it.
-  sed '/-g[0-9a-f]*$/! s/$/-0-g0/' "$FOLDER/src/vpp.version" >"$source/src/scripts/.version"
+  version=$(version_of vpp)
+  [[ $version = *-g* ]] || version+=-0-g0
+  printf '%s\n' "$version" >"$source/src/scripts/.version"
   grep -qw avx512f /proc/cpuinfo && arch+=" -mprefer-vector-width=512"
-  say "VPP $(cat "$FOLDER/src/vpp.version")"
-  [ "$(cat "$build/version" 2>/dev/null)" = "$(cat "$FOLDER/src/vpp.version")" ] || rm -rf "$build"
-  [ -f "$build/build.ninja" ] || PKG_CONFIG_PATH=$FOLDER/dpdk/lib/pkgconfig cmake -G Ninja -S "$source/src" -B "$build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_BUILD_TYPE=release \
+  begin vpp dpdk
+  [ -f "$build/build.ninja" ] || cmake -G Ninja -S "$source/src" -B "$build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_BUILD_TYPE=release \
     -DVPP_USE_LTO=OFF -DVPP_BUILD_NATIVE_ONLY=ON "-DVPP_BUILD_NATIVE_ARCH=$arch" -DVPP_PLUGINS=dpdk -DVPP_TOOLS=vppctl -DVPP_DRIVERS=none \
-    -DVPP_CRYPTO_ENGINES=none -DVPP_TESTS=none -DVPP_USE_SYSTEM_DPDK=ON >"$FOLDER/vpp.log" 2>&1 || { tail -n 30 "$FOLDER/vpp.log" >&2 && die "VPP: $FOLDER/vpp.log"; }
-  cp "$FOLDER/src/vpp.version" "$build/version"
-  ninja -C "$build" vpp vppctl dpdk_plugin >>"$FOLDER/vpp.log" || { tail -n 30 "$FOLDER/vpp.log" >&2 && die "VPP does not build: $FOLDER/vpp.log"; }
+    -DVPP_CRYPTO_ENGINES=none -DVPP_TESTS=none -DVPP_USE_SYSTEM_DPDK=ON >"$FOLDER/vpp.log" 2>&1 || broken VPP vpp
+  ninja -C "$build" vpp vppctl dpdk_plugin >>"$FOLDER/vpp.log" || broken VPP vpp
 }

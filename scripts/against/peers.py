@@ -231,7 +231,7 @@ class Vpp(Peer):
         return self.run.scratch / self.run.name
 
     def command(self):
-        run, build, folder = self.run, self.run.folder / "vpp", self.folder()
+        run, build, folder = self.run, self.run.folder / "build-vpp", self.folder()
         folder.mkdir(exist_ok=True)
         (folder / "cli.sock").unlink(missing_ok=True)
         best = self.form == "best"
@@ -251,11 +251,11 @@ class Vpp(Peer):
         return [build / "bin" / "vpp", "-c", folder / "startup.conf"]
 
     def environment(self):
-        return {"LD_LIBRARY_PATH": str(self.run.folder / "vpp" / "lib" / "x86_64-linux-gnu")}
+        return {"LD_LIBRARY_PATH": str(self.run.folder / "build-vpp" / "lib" / "x86_64-linux-gnu")}
 
     def set_up(self, process):
         run, folder = self.run, self.folder()
-        control = [run.folder / "vpp" / "bin" / "vppctl", "-s", folder / "cli.sock"]
+        control = [run.folder / "build-vpp" / "bin" / "vppctl", "-s", folder / "cli.sock"]
         process.wait_for_answer([*control, "show", "version"], START_S)
         lines = []
         for number in range(run.ports):
