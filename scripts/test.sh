@@ -27,10 +27,10 @@ step_fmt() { cargo fmt --all --check; }
 step_captures() { python3 scripts/make_captures.py --self-test && python3 scripts/make_captures.py --check; }
 step_shell() {
   local file bad=0
-  for file in .ci/run scripts/*.sh scripts/smoke/*.sh scripts/server/*.sh; do
+  for file in .ci/run scripts/*.sh scripts/{smoke,server,against}/*.sh; do
     bash -n "$file" || bad=1
   done
-  if has shellcheck; then shellcheck -x -P scripts:scripts/smoke -S warning scripts/*.sh scripts/smoke/*.sh scripts/server/*.sh .ci/run || bad=1; fi
+  if has shellcheck; then shellcheck -x -P scripts:scripts/smoke -S warning scripts/*.sh scripts/{smoke,server,against}/*.sh .ci/run || bad=1; fi
   return "$bad"
 }
 step_clippy() { cargo clippy --workspace --all-targets --features "$(features)" -- -D warnings; }
@@ -83,8 +83,9 @@ step_smoke() {
   return "$failed"
 }
 
-# The commands of README.md and docs. Those of docs/install.md want NICs: the step `server` runs them.
+# The commands of README.md and docs, and the tables of results in them. Those of docs/install.md want NICs: the step `server` runs them.
 step_docs() {
+  scripts/against.sh --table --check || return 1
   cargo build --release -p fwd-app || return 1
   (need_packages frr) || note "without FRR some of them fail"
   scripts/docs_check.py "$(target_dir)/release/fwd-app"

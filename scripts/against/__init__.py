@@ -1,0 +1,17 @@
+"""Parts of scripts/against.sh: other forwarders and fwd-app on the same packets and routes, at once on one CPU.
+
+| module | what lives there |
+|---|---|
+| `__main__` | command line, the order of the parts, the JSON |
+| `traffic` | captures, drawn from the routes |
+| `page` | the memory that `net_capture.c` shares with us: orders, counters, latencies |
+| `peers` | how each forwarder is started, what it does to a packet, what it is known not to do |
+| `forwarder` | one process: its start, its CPU time, its end |
+| `check` | every packet that a forwarder sends, compared with what it should be |
+| `contest` | rates, all at once |
+| `latency` | latencies at fractions of a rate, one after the other |
+| `selftest` | tests of all this |
+| `table` | the table in docs and the line in README.md, from the JSONs |
+
+`net_capture.c` is the source and sink of packets, `grout_routes.c` puts routes into grout, `build.sh` builds the peers.
+"""

@@ -1,0 +1,151 @@
+"""The tables of docs/peers.md and the line of README.md, from the reports in lpm-bench/results.
+
+usage: python3 -m against.table [--check]     --check: exit 1 if they are not as the reports say"""
+
+import json
+import sys
+from pathlib import Path
+
+RESULTS, PAGE, README = Path("lpm-bench/results"), Path("docs/peers.md"), Path("README.md")
+TRAFFIC = {"v4": "IPv4", "v6": "IPv6", "mix": "both"}
+BEGIN, END = "<!-- written by scripts/against.sh --table -->", "<!-- end of what is written -->"
+ENGINE = "host"
+NAMES = {"l3fwd": "l3fwd", "testpmd": "testpmd", "grout": "grout", "vpp": "VPP"}
+
+
+def table(heads, rows):
+    """A table of Markdown."""
+    return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *rows])
+
+
+def rates_of(report):
+    """Mpps of each peer's form: {(title, packets): {traffic: (peer, ours)}}. Ours is what ran beside it."""
+    found = {}
+    group = []
+    for row in report.get("rows", []) + [None]:
+        # The rows of one comparison end with those of our engines.
+        if row is None or (group and row["peer"] != "fwd-app" and group[-1]["peer"] == "fwd-app"):
+            ours = next((r["mpps"] for r in group if r["peer"] == "fwd-app" and r["form"] == ENGINE), None)
+            for one in group:
+                if one["peer"] != "fwd-app" and ours:
+                    found.setdefault((one["name"], one["packets"]), {})[one["traffic"]] = (one["mpps"], ours)
+            group = []
+        if row is not None:
+            group.append(row)
+    return found
+
+
+def peer_of(report, title):
+    return next(row["peer"] for row in report["rows"] if row["name"] == title)
+
+
+def rate_table(reports):
+    """`ratio (ours / peer)` by traffic."""
+    rows = []
+    for report in reports:
+        for (title, packets), by_traffic in rates_of(report).items():
+            cells = []
+            for kind in TRAFFIC:
+                peer, ours = by_traffic.get(kind, (None, None))
+                cells.append(f"**{ours / peer:.1f}** ({ours:.1f} / {peer:.1f})" if peer else "")
+            ports, hops = report.get("ports", 4), report.get("next_hops", 4)
+            order = (list(NAMES).index(title.split()[0]), title, report["machine"], ports, packets)
+            rows.append((order, [title, report["machine"], f"{packets:,}", f"{ports}", f"{hops:,}", *cells]))
+    return table(["beside", "machine", "packets", "ports", "next hops", *TRAFFIC.values()], [row for _, row in sorted(rows)])
+
+
+def check_table(reports):
+    """What became of the packets of the checks: the newest report that has one of each form."""
+    checks = {}
+    for report in reports:
+        for title, check in report.get("checks", {}).items():
+            checks[title] = check
+    rows = []
+    for title, check in checks.items():
+        differences = ", ".join(f"{what}: {count:,}" for what, count in check["differences"].items()) or "none"
+        forwards = ", ".join(check["forwards"]) or "nothing"
+        if title.startswith("testpmd"):
+            forwards = "it looks nothing up, and forwards everything"
+        rows.append([title, f"{check['right']:,} of {check['packets']:,}", differences, forwards])
+    return table(["forwarder", "right", "differences", "forwards though"], rows) if rows else ""
+
+
+def latency_table(reports):
+    """Percentiles in microseconds."""
+    rows = []
+    for report in reports:
+        for row in report.get("latency", {}).get("rows", []):
+            cells = [f"{row[key] / 1e3:,.1f}" for key in ("p50_ns", "p99_ns", "p99_9_ns", "max_ns")]
+            share = f"{row['percent']} % ({row['mpps']:.2f} Mpps)"
+            rows.append([row["name"], report["machine"], row["beside"], share, *cells, f"{row['cpu_share']:.1%}"])
+    return table(["forwarder", "machine", "beside", "load", "p50", "p99", "p99.9", "greatest", "share of the CPU"], rows) if rows else ""
+
+
+def built_table(reports):
+    """What was built, and how each form is started."""
+    rows = {}
+    for report in reports:
+        for title, note in report.get("forms", {}).items():
+            name = title.split()[0]
+            version = report.get(name, f"DPDK {report['dpdk']}" if name in ("l3fwd", "testpmd") else "")
+            rows[title] = [title, version, note]
+    return table(["forwarder", "version", "started with"], list(rows.values())) if rows else ""
+
+
+def of_reports(reports):
+    """All tables that these reports give."""
+    found = {
+        "Mpps a second of CPU: `host` over the forwarder beside it": rate_table([report for report in reports if "rows" in report]),
+        "Every packet of a check": check_table(reports),
+        "Latencies in µs, load as a part of what l3fwd forwards alone": latency_table(reports),
+        "The forwarders": built_table(reports),
+    }
+    return "\n\n".join(f"### {head}\n\n{text}" for head, text in found.items() if text and text.count("\n") > 1)
+
+
+def sentence(reports):
+    """For README.md: the least and the greatest ratio to each peer's best form, by machine."""
+    ratios = {}
+    for report in reports:
+        if "rows" not in report:
+            continue
+        for (title, _), by_traffic in rates_of(report).items():
+            if title.endswith(" best"):
+                values = ratios.setdefault((peer_of(report, title), report["machine"]), [])
+                values += [ours / peer for peer, ours in by_traffic.values()]
+    parts = []
+    for peer, name in NAMES.items():
+        machines = [f"{min(v):.1f} to {max(v):.1f} on {machine}" for (p, machine), v in sorted(ratios.items()) if p == peer]
+        if machines:
+            parts.append(f"{name} {', '.join(machines)}")
+    return f"`{ENGINE}` forwards this many times as much, by traffic: {'; '.join(parts)}."
+
+
+def put(path, text):
+    """The file's text with this between its two marks."""
+    old = path.read_text(encoding="utf-8")
+    before, rest = old.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    return old, f"{before}{BEGIN}\n{text}\n{END}{after}"
+
+
+def main():
+    if "--check" in sys.argv:
+        from . import selftest  # it tests this module, too
+
+        selftest.run()
+    reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("against-*.json"))]
+    failed = 0
+    for path, text in ((PAGE, "\n" + of_reports(reports) + "\n"), (README, sentence(reports))):
+        old, new = put(path, text)
+        if "--check" in sys.argv:
+            if old != new:
+                print(f"{path} is not as the reports in {RESULTS} say: scripts/against.sh --table")
+                failed = 1
+        else:
+            path.write_text(new, encoding="utf-8")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
