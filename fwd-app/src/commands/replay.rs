@@ -30,7 +30,7 @@ use crate::routes::spec::{VrfSpec, vrfs_of_ports};
 use crate::topology::plan::PlanError;
 use crate::topology::queue_spec::{QueueEntry, QueuePort, QueueSite};
 use crate::topology::{Handle, QueueMap, QueueSpec, Settings};
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use dpdk_ffi::Port;
 use fib::host::Host;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     if stream.is_some() {
         warn_of(&file, &outcome.trace);
     }
-    let failure = trials::failure(&outcome.conducted);
+    let searched = trials::judge(&outcome.conducted);
     let mut summary = summary((args, &spec), (file, generated), sizes, outcome, (setup, stream), tsc_hz);
     summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
     summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
@@ -111,9 +111,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
         return Err(error.into());
     }
     summary.judge()?;
-    if let Some(failure) = failure {
-        bail!("{failure}");
-    }
+    searched?;
     update_error.map_or(Ok(()), Err)
 }
 

@@ -11,6 +11,7 @@ use crate::report::search::{
     TrialReport, gbps_l1,
 };
 use crate::report::{LatencyNs, PacketRate, Summary};
+use anyhow::bail;
 
 /// From where to where latencies under a rate are measured.
 const MEASURED: &str = "intended send time to arrival";
@@ -47,18 +48,22 @@ fn show_latency(summary: &mut Summary, latency: &Latency) {
     summary.histogram = latency.histogram().clone();
 }
 
-/// Why no rate was found, if none was.
-pub(super) fn failure(conducted: &Conducted) -> Option<String> {
+/// Whether what was searched was found.
+///
+/// # Errors
+/// When it was not, and nobody ended the search before its time.
+pub(super) fn judge(conducted: &Conducted) -> anyhow::Result<()> {
+    if let Some(failure) = &conducted.failure {
+        bail!("{failure}");
+    }
     let is_missing = |found: &&GoalFound| found.throughput_pps.is_none();
     let missing = conducted.searches.iter().flatten().find(is_missing).filter(|_| !conducted.is_cut);
-    let of_goal = |found: &GoalFound| {
-        let (min_pps, _) = conducted.limits_pps.unwrap_or_default();
-        format!(
-            "no rate was found with a loss of {} % or less: even {min_pps:.0} pps, the lowest, lose more",
-            found.loss_ratio * 100.0
-        )
-    };
-    conducted.failure.clone().or_else(|| missing.map(of_goal))
+    let Some(GoalFound { loss_ratio, .. }) = missing else { return Ok(()) };
+    let (min_pps, _) = conducted.limits_pps.unwrap_or_default();
+    bail!(
+        "no rate was found with a loss of {} % or less: even {min_pps:.0} pps, the lowest, lose more",
+        loss_ratio * 100.0
+    )
 }
 
 fn report(conducted: &Conducted, spec: &SearchSpec, queue_packets: u64) -> SearchReport {
