@@ -2,6 +2,7 @@
 //!
 //! Option names are a stable interface. The doc comment of an option is its `--help` text, so that `--help` and the code agree.
 
+use super::search::SearchArgs;
 use super::sources::{SourceOption, SourceOrder};
 use super::traffic::TrafficArgs;
 use super::values;
@@ -502,6 +503,9 @@ pub(crate) struct ReplayArgs {
     pub(crate) traffic: TrafficArgs,
 
     #[command(flatten)]
+    pub(crate) search: SearchArgs,
+
+    #[command(flatten)]
     pub(crate) vrfs: VrfArgs,
 
     #[command(flatten)]
@@ -528,10 +532,21 @@ pub(crate) struct HarnessArgs {
     #[arg(long, value_name = "S", value_parser = values::seconds, conflicts_with = "loops")]
     pub(crate) duration: Option<Duration>,
 
+    /// Send the trace for S seconds more before that. What is sent then is among the packets and verified, but in no rate and in no
+    /// latency; cycles by pass are of all packets
+    #[arg(long, value_name = "S", value_parser = values::seconds)]
+    pub(crate) warmup: Option<Duration>,
+
     /// Speed the trace is offered at; below max, latency counts from the intended send time. At max, without --verify and --out,
-    /// packets lie ready in mbufs and are not copied
-    #[arg(long, value_name = "max|N[k|M|G]pps|N[k|M|G]bps|original|xF", default_value = "max", value_parser = values::rate)]
+    /// packets lie ready in mbufs and are not copied. N% is of the rate that is forwarded without loss, which a search of a few seconds
+    /// finds first. A rate A..B changes evenly from A to B within --ramp, or else within --duration
+    #[arg(long, value_name = "max|N[k|M|G]pps|N[k|M|G]bps|N%|A..B|original|xF", default_value = "max", value_parser = values::rate)]
     pub(crate) rate: OfferedRate,
+
+    /// Raise the rate evenly within the first S seconds, from 0 or the first rate of --rate A..B, and keep it then. With a --warmup as
+    /// long, only what comes then is measured
+    #[arg(long, value_name = "S", value_parser = values::seconds)]
+    pub(crate) ramp: Option<Duration>,
 
     /// Deal the trace by flow over all ports [default: all of it arrives on port 0]
     #[arg(long, conflicts_with = "port_of")]
@@ -566,18 +581,40 @@ pub(crate) struct HarnessArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::count::<u32>(1..=u32::MAX.into()))]
     pub(crate) tx_slow: u32,
 
+    /// Make the receiving side of each port take no more than a link of this rate, in packets or in bits of frames
+    #[arg(long, value_name = "N[k|M|G]pps|N[k|M|G]bps", value_parser = values::load)]
+    pub(crate) tx_rate: Option<OfferedRate>,
+
     /// Mbufs for packets [default: as many as may be inside]; with fewer, packets wait for mbufs to come back
     #[arg(long, value_name = "N", value_parser = values::count::<u32>(1..=u32::MAX.into()))]
     pub(crate) mbufs: Option<u32>,
 }
 
 impl HarnessArgs {
-    /// The spec for the harness, which applies updates as `updates` says.
-    pub(crate) fn spec(&self, updates: UpdateSpec) -> HarnessSpec {
-        let Self { ports, loops, duration, rate, spread, lcores, tx_slow, mbufs, .. } = *self;
+    /// The spec for the harness, which applies updates as `updates` says and searches as `search` does.
+    pub(crate) fn spec(&self, updates: UpdateSpec, search: &SearchArgs) -> HarnessSpec {
+        let Self {
+            ports, loops, duration, rate, spread, lcores, tx_slow, tx_rate, mbufs, warmup, ramp, ..
+        } = *self;
         let loops = if duration.is_some() { u64::MAX } else { loops };
-        let (port_of, out) = (self.port_of.clone(), self.out.clone());
-        HarnessSpec { ports, loops, duration, rate, spread, port_of, out, lcores, tx_slow, updates, mbufs }
+        let (port_of, out, search) = (self.port_of.clone(), self.out.clone(), search.spec());
+        HarnessSpec {
+            ports,
+            loops,
+            duration,
+            warmup,
+            ramp,
+            search,
+            rate,
+            spread,
+            port_of,
+            out,
+            lcores,
+            tx_slow,
+            tx_rate,
+            updates,
+            mbufs,
+        }
     }
 
     /// Which packets of the capture `path` are replayed, and with which changes.
@@ -609,10 +646,12 @@ Examples:
   fwd-app replay trace.pcap --fib routes.txt --rate 100kpps --hgrm latency.hgrm
   fwd-app replay trace.pcap --fib routes.txt --verify --loops 1000 --updates updates.txt --update-rate 5000 --update-loops 100
   fwd-app replay trace.pcap --fib routes.txt --out sent/ --ports 2
-  fwd-app replay anonymised.pcap.gz --fib routes.txt --limit 1M --duration 30 --remap --sizes original
+  fwd-app replay anonymised.pcap.gz --fib routes.txt --limit 1M --duration 30 --warmup 2 --remap --sizes original
   fwd-app replay --generate zipf --packets 1M --imix --fib routes.txt --duration 10
   fwd-app replay --generate flows=10k --sizes 64,128,1518 --fib routes.txt --verify --save-trace made.pcap
   fwd-app replay both-sides.pcapng --fib routes.txt --port-of eth0=0 --port-of eth1=1
+  fwd-app replay trace.pcap --fib routes.txt --search loss=0,0.1% --curve --json rate.json
+  fwd-app replay trace.pcap --fib routes.txt --rate 50% --duration 10
 
 A gateway without a neighbour gets no packet, as in run. A table from MRT names gateways alone; to measure with it, make
 ids of them: fwd-app fib convert rib.mrt.bz2 --to text -o routes.txt";

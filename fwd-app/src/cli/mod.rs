@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`args`] | the options of `run` and `replay`, and the groups that commands share |
 //! | [`config`] | options from the environment and from a file; the result as TOML |
+//! | [`search`] | the options of a search for a rate |
 //! | [`sources`] | in which order the sources of routes are preferred |
 //! | [`traffic`] | the options of `replay` for packets that are made or changed |
 //! | [`vrfs`] | the options of VRFs |
@@ -14,6 +15,7 @@
 
 pub(crate) mod args;
 pub(crate) mod config;
+pub(crate) mod search;
 pub(crate) mod sources;
 pub(crate) mod traffic;
 pub(crate) mod values;

@@ -1,8 +1,8 @@
 //! Parsers of option values. Each gives a message that says what was wanted and what was there; clap turns it into exit
 //! code 2.
 
-use crate::harness::OfferedRate;
 use crate::harness::interfaces::PortOf;
+use crate::harness::{OfferedRate, RateUnit};
 use crate::ports::address::PortAddress;
 use crate::ports::dpdk::EthDest;
 use crate::topology::queue_map::QueueMapError;
@@ -41,9 +41,16 @@ pub(crate) enum ValueError {
     Range { text: String, min: u64, max: u64 },
     /// Not a rate.
     #[error(
-        "'{text}' is not a rate: max, original, xF (times the original, F above 0), or N, Nk, NM or NG with pps or bps, such as 100kpps or 5Gbps"
+        "'{text}' is not a rate: max, original, xF (times the original, F above 0), N% of the rate without loss, or N, Nk, NM or NG with pps or \
+         bps, such as 100kpps or 5Gbps; from one to another: 1Mpps..5Mpps"
     )]
     Rate { text: String },
+    /// Not a load.
+    #[error("'{text}' is not a rate such as 100kpps or 5Gbps: N, Nk, NM or NG with pps or bps")]
+    Load { text: String },
+    /// Not a part.
+    #[error("'{text}' is not a part from 0 to less than 1, such as 0, 0.001 or 0.1%")]
+    Part { text: String },
     /// Not a time in seconds.
     #[error("'{text}' is not a number of seconds above 0, such as 1 or 0.5")]
     Seconds { text: String },
@@ -145,17 +152,53 @@ pub(crate) fn rate(text: &str) -> Result<OfferedRate, ValueError> {
     let rate = match lower.as_str() {
         "max" => Some(OfferedRate::Max),
         "original" => Some(OfferedRate::Times(1.0)),
-        _ => match (lower.strip_prefix('x'), lower.strip_suffix("pps"), lower.strip_suffix("bps")) {
+        _ => match (lower.strip_prefix('x'), lower.split_once("..")) {
             // A factor has no unit.
-            (Some(factor), ..) if !factor.ends_with(['k', 'm', 'g']) => {
+            (Some(factor), _) if !factor.ends_with(['k', 'm', 'g']) => {
                 units::rate(factor).map(OfferedRate::Times)
             }
-            (None, Some(number), _) => units::rate(number).map(OfferedRate::Pps),
-            (None, None, Some(number)) => units::rate(number).map(OfferedRate::Bps),
-            _ => None,
+            (_, Some((from, to))) => match (rate_and_unit(from), rate_and_unit(to)) {
+                (Some((from, unit)), Some((to, same))) if unit == same => {
+                    Some(OfferedRate::Between(from, to, unit))
+                }
+                _ => None,
+            },
+            _ => rate_and_unit(&lower).map(|(rate, unit)| match unit {
+                RateUnit::Pps => OfferedRate::Pps(rate),
+                RateUnit::Bps => OfferedRate::Bps(rate),
+                RateUnit::Percent => OfferedRate::Percent(rate),
+            }),
         },
     };
     rate.ok_or_else(|| ValueError::Rate { text: text.to_owned() })
+}
+
+/// A rate in lower case with its unit behind it.
+fn rate_and_unit(text: &str) -> Option<(f64, RateUnit)> {
+    let units = [("pps", RateUnit::Pps), ("bps", RateUnit::Bps), ("%", RateUnit::Percent)];
+    let (number, unit) = units.iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))?;
+    // A percentage has no thousands.
+    let is_plain = unit != RateUnit::Percent || !number.ends_with(['k', 'm', 'g']);
+    units::rate(number).filter(|_| is_plain).map(|rate| (rate, unit))
+}
+
+/// A rate of packets or bits a second, such as the value of `--tx-rate`.
+pub(crate) fn load(text: &str) -> Result<OfferedRate, ValueError> {
+    let load = rate(text).ok().filter(|rate| matches!(rate, OfferedRate::Pps(_) | OfferedRate::Bps(_)));
+    load.ok_or_else(|| ValueError::Load { text: text.to_owned() })
+}
+
+/// A part of a whole from 0 to less than 1, or in percent.
+pub(crate) fn part(text: &str) -> Result<f64, ValueError> {
+    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 100.0));
+    let is_plain = number.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    let part = number.parse::<f64>().ok().filter(|_| is_plain).map(|part| part / whole);
+    part.filter(|part| *part < 1.0).ok_or_else(|| ValueError::Part { text: text.to_owned() })
+}
+
+/// A goal of `--search`: `loss=PART`, or the part alone.
+pub(crate) fn loss_goal(text: &str) -> Result<f64, ValueError> {
+    part(text.strip_prefix("loss=").unwrap_or(text))
 }
 
 /// A parser of whole numbers in a range, with an optional `k`, `M` or `G` (powers of 1000), in either case.
@@ -364,16 +407,63 @@ mod tests {
             ("2gPPS", OfferedRate::Pps(2e9)),
             ("5gbps", OfferedRate::Bps(5e9)),
             ("1.5Mbps", OfferedRate::Bps(1.5e6)),
+            ("10%", OfferedRate::Percent(10.0)),
+            ("2.5%", OfferedRate::Percent(2.5)),
+            ("1Mpps..5mpps", OfferedRate::Between(1e6, 5e6, RateUnit::Pps)),
+            ("5gbps..1Gbps", OfferedRate::Between(5e9, 1e9, RateUnit::Bps)),
+            ("10%..100%", OfferedRate::Between(10.0, 100.0, RateUnit::Percent)),
             ("MAX", OfferedRate::Max),
         ] {
             assert_eq!(rate(text), Ok(wanted), "{text}");
             assert_eq!(rate(&wanted.to_string()), Ok(wanted), "{text}");
         }
         for text in [
-            "", "x", "x0", "x-1", "xinf", "xnan", "pps", "kpps", "100", "100k", "0pps", "-5pps", "+5pps",
-            "1Tpps", "infpps", "x1k", "bps", "5g", "0bps",
+            "",
+            "x",
+            "x0",
+            "x-1",
+            "xinf",
+            "xnan",
+            "pps",
+            "kpps",
+            "100",
+            "100k",
+            "0pps",
+            "-5pps",
+            "+5pps",
+            "1Tpps",
+            "infpps",
+            "x1k",
+            "bps",
+            "5g",
+            "0bps",
+            "%",
+            "0%",
+            "-1%",
+            "5k%",
+            "1mpps..",
+            "..1mpps",
+            "1..5mpps",
+            "1mpps..5gbps",
+            "1mpps..max",
+            "x1..x2",
         ] {
             assert!(rate(text).is_err(), "{text}");
+        }
+        assert_eq!((load("5kpps"), load("1gbps")), (Ok(OfferedRate::Pps(5e3)), Ok(OfferedRate::Bps(1e9))));
+        for text in ["max", "5%", "x2", "1pps..2pps", "5", ""] {
+            assert!(matches!(load(text), Err(ValueError::Load { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn parts_and_goals() {
+        for (text, wanted) in [("0", 0.0), ("0.001", 0.001), ("0.1%", 0.001), ("50%", 0.5), (".25", 0.25)] {
+            assert_eq!(part(text), Ok(wanted), "{text}");
+            assert_eq!(loss_goal(&format!("loss={text}")), Ok(wanted), "{text}");
+        }
+        for text in ["", "%", "1", "100%", "-0.1", "+0.1", "nan", "inf", "1e", "loss=0"] {
+            assert!(matches!(part(text), Err(ValueError::Part { .. })), "{text}");
         }
     }
 

@@ -16,6 +16,7 @@
 //! | [`man`] | `man`: the manual pages |
 //! | [`tables`] | loading of route files with a progress bar and warnings, for all commands |
 //! | [`traffic`] | the packets of a replay |
+//! | [`trials`] | the trials of a replay, as the summary shows them |
 //! | [`exit`] | maps errors to exit codes |
 
 mod check;
@@ -33,6 +34,7 @@ mod replay;
 mod run;
 mod tables;
 mod traffic;
+mod trials;
 
 use crate::cli::args::{ForwardArgs, REPLAY_EXAMPLES, RUN_EXAMPLES, ReplayArgs, RunArgs, UpdateArgs};
 use crate::cli::config::show::{self, Shown};

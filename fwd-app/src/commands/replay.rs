@@ -1,7 +1,7 @@
 //! `fwd-app replay`: drives the forwarder with a capture, and measures it.
 
 use super::traffic::{self, Packets};
-use super::{start_eal, tables};
+use super::{start_eal, tables, trials};
 use crate::cli::args::ReplayArgs;
 use crate::cli::config::show::Shown;
 use crate::console::{self, Console, Telemetry};
@@ -24,7 +24,7 @@ use crate::report::console::warn;
 use crate::report::made::GeneratedReport;
 use crate::report::periodic::Periodic;
 use crate::report::stream::StreamReport;
-use crate::report::{LatencyNs, Setup, Summary, TraceReport, Verify};
+use crate::report::{Setup, Summary, TraceReport, Verify};
 use crate::routes::Vrf;
 use crate::routes::spec::{VrfSpec, vrfs_of_ports};
 use crate::topology::plan::PlanError;
@@ -41,7 +41,8 @@ use std::sync::Arc;
 /// When the replay cannot be set up or run, and as [`Summary::judge`].
 pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
-    let (spec, forward) = (args.harness.spec(args.updates.spec()), args.forward.spec());
+    let (spec, forward) = (args.harness.spec(args.updates.spec(), &args.search), args.forward.spec());
+    spec.check()?;
     let topology = forward.topology(&args.tables.spec().engine);
     let host = Host::here();
     let cpus = host.cpus_allowed();
@@ -102,13 +103,15 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     if stream.is_some() {
         warn_of(&file, &outcome.trace, args.traffic.sizes().is_some());
     }
-    let mut summary = summary(args, (file, generated), sizes, outcome, (setup, stream), tsc_hz);
+    let searched = trials::judge(&outcome.conducted);
+    let mut summary = summary((args, &spec), (file, generated), sizes, outcome, (setup, stream), tsc_hz);
     summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
     summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
     if let Some(error) = streamed.and_then(|streamed| streamed.error) {
         return Err(error.into());
     }
     summary.judge()?;
+    searched?;
     update_error.map_or(Ok(()), Err)
 }
 
@@ -194,7 +197,7 @@ fn source(
                 None => Ok(Verifier::new(Arc::new(tables))),
             };
             let verifier = tables.map(verifier).transpose()?;
-            Ok((Source::memory(part, spec.loops), verifier))
+            Ok((Source::memory(part, spec.source_loops()), verifier))
         }
         Packets::InFile(trace) if tables.is_some() && updates.is_some() => {
             let message = format!(
@@ -206,7 +209,8 @@ fn source(
         Packets::InFile(trace) => {
             let tables = tables.map(Arc::new);
             let verifier = tables.clone().map(Verifier::new);
-            let stream = StreamSpec { trace: *trace, loops: spec.loops, rate: spec.rate, dealer, tables };
+            let stream =
+                StreamSpec { trace: *trace, loops: spec.source_loops(), rate: spec.rate, dealer, tables };
             Ok((Source::Stream(TraceStream::open(stream, || signals.is_stopping())?), verifier))
         }
     }
@@ -228,24 +232,21 @@ fn stream_report(streamed: &Streamed, tsc_hz: u64) -> StreamReport {
 
 /// The summary of the forwarder, with the numbers that only the harness has.
 fn summary(
-    args: &ReplayArgs,
+    (args, spec): (&ReplayArgs, &HarnessSpec),
     (file, generated): (String, Option<GeneratedReport>),
     sizes: Sizes,
     outcome: ReplayOutcome,
     (setup, stream): (Setup, Option<StreamReport>),
     tsc_hz: u64,
 ) -> Summary {
-    let ReplayOutcome { ended, forwarder, fed, reordered, latency, verified, trace, .. } = outcome;
+    let ReplayOutcome { ended, forwarder, fed, reordered, conducted, verified, trace, .. } = outcome;
     let mut summary = Summary::new("replay", &forwarder, &ended, setup, tsc_hz);
     let packets = &mut summary.packets;
     packets.reordered = reordered;
     // The forwarder counts packets it received, the harness packets it fed: the difference is still in a ring, and counts as held.
     packets.held += fed.saturating_sub(packets.rx);
     packets.rx = packets.rx.max(fed);
-    if let Some(latency) = latency {
-        summary.latency_ns = LatencyNs::new(latency.histogram(), "intended send time to arrival");
-        summary.histogram = latency.histogram().clone();
-    }
+    trials::add(&mut summary, &conducted, spec, sizes.window, tsc_hz);
     summary.verify = Verify { checked: verified.checked, mismatches: verified.mismatches };
     summary.truncated = trace.truncated;
     summary.trace = Some(TraceReport {
@@ -253,8 +254,14 @@ fn summary(
         made: traffic::made(&args.traffic, generated, &trace),
         packets: trace.frames,
         snapped: trace.snapped,
-        loops: args.harness.duration.map_or(args.harness.loops, |_| fed.div_ceil(trace.frames.max(1) as u64)),
+        loops: if spec.loops == u64::MAX || spec.has_lossy_trials() {
+            fed.div_ceil(trace.frames.max(1) as u64)
+        } else {
+            spec.loops
+        },
         rate: args.harness.rate.to_string(),
+        warmup_s: conducted.warmup_s,
+        lossless_pps: conducted.reference_pps,
         packets_from: match (&stream, sizes.ready_turns) {
             (Some(_), _) => "the file",
             (None, Some(_)) => "ready mbufs",

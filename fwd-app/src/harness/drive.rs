@@ -2,15 +2,18 @@
 
 use super::HarnessSpec;
 use super::feeder::Feeder;
+use super::link::Link;
 use super::ready::ReadyQueues;
-use super::schedule::OfferedRate;
 use super::setup::{CACHE_MBUFS, Lcores, Sizes};
 use super::sink::Sink;
 use super::source::{Source, TracePart};
 use super::stream::Streamed;
 use super::trace::TraceFacts;
+use super::trials::conductor::{Conducted, Conductor};
+use super::trials::pacer::Pacer;
+use super::trials::{Trial, TrialResult, between};
 use super::verify::{Verified, Verifier};
-use crate::datapath::Latency;
+use crate::datapath::{Counters, Latency};
 use crate::forwarder::Signals;
 use crate::forwarder::rates::sampler::Sampler;
 use crate::forwarder::service::Service;
@@ -34,6 +37,8 @@ use std::time::{Duration, Instant};
 
 /// How long nothing may move, with all packets fed and some not back, before they are given up.
 const STUCK: Duration = Duration::from_secs(30);
+/// How long stages may take to forget their latencies after a warm-up; idle ones do at once.
+const FORGET_LIMIT: Duration = Duration::from_millis(500);
 /// Turns of the loop between two looks at clock and signals.
 const HOUSEKEEPING_TURNS: u32 = 256;
 
@@ -65,8 +70,8 @@ pub(crate) struct ReplayOutcome {
     pub(crate) fed: u64,
     /// Packets that were overtaken, if the sink saw them leave.
     pub(crate) reordered: Option<u64>,
-    /// Latencies from the intended send time, under a rate.
-    pub(crate) latency: Option<Latency>,
+    /// What the trials came to.
+    pub(crate) conducted: Conducted,
     /// Results against the oracle.
     pub(crate) verified: Verified,
     /// Why the updates ended before their time, if they did.
@@ -108,7 +113,7 @@ struct Driven {
     duration_s: f64,
     fed: u64,
     reordered: Option<u64>,
-    latency: Option<Latency>,
+    conducted: Conducted,
     verified: Verified,
     streamed: Option<Streamed>,
 }
@@ -147,15 +152,16 @@ impl Replay<'_> {
         let service = serve(service, forwarder.running(), &wiring.ports)?;
         let running = forwarder.start(&site)?;
         let updates = ControlThread::start(forwarder, move |forwarder, told| service.run(forwarder, told))?;
-        let start = Instant::now();
-        let is_over = || {
-            signals.is_stopping()
-                || updates.has_panicked()
-                || self.spec.duration.is_some_and(|limit| start.elapsed() >= limit)
-        };
+        let is_over = || signals.is_stopping() || updates.has_panicked();
+        let tsc_hz = dpdk_ffi::tsc_hz(eal);
         let driven = match copied {
-            None => Ok(watch(running, &mut wiring.ready, housekeeping, is_over, idle)),
+            None => {
+                let times = Times { warmup: self.spec.warmup, duration: self.spec.duration, tsc_hz };
+                Ok(watch(running, &mut wiring.ready, housekeeping, is_over, idle, times))
+            }
             Some((feeder, sink)) => {
+                let is_streamed = source.in_memory().is_none();
+                let conductor = Conductor::new(self.spec, source.frame_bytes_mean(), is_streamed);
                 let turns = Loop {
                     feeder,
                     source: &mut source,
@@ -165,13 +171,16 @@ impl Replay<'_> {
                     housekeeping,
                     is_over,
                     idle,
+                    conductor,
+                    tsc_hz,
+                    current: None,
                 };
                 self.feed(eal, turns)
             }
         };
         // The updates must be stopped in any case, or EAL would end under them.
         let (forwarder, updated) = updates.stop()?;
-        let Driven { finished, duration_s, fed, reordered, latency, verified, streamed } = driven?;
+        let Driven { finished, duration_s, fed, reordered, conducted, verified, streamed } = driven?;
         let mut ports = PortCounts::of(&wiring.ports, &self.plan.receives(wiring.ports.len()));
         for (index, port) in ports.iter_mut().enumerate() {
             port.stats.iter_mut().for_each(|stats| wiring.ready.add_received(index, stats));
@@ -181,7 +190,7 @@ impl Replay<'_> {
         Ok(ReplayOutcome {
             fed,
             reordered,
-            latency,
+            conducted,
             verified,
             update_error: updated.err().map(ended_after),
             trace: source.facts(),
@@ -204,7 +213,7 @@ impl Replay<'_> {
             Err(DpdkError::Panicked { lcore: eal.main_lcore(), message }.into())
         });
         let duration_s = start.elapsed().as_secs_f64();
-        let Loop { running, feeder, source, mut sink, mut verifier, .. } = turns;
+        let Loop { running, feeder, source, mut sink, mut verifier, conductor, .. } = turns;
         running.handle().stop_rx();
         let mut finished = running.wait();
         match result.map_err(anyhow::Error::downcast) {
@@ -223,7 +232,7 @@ impl Replay<'_> {
             duration_s,
             fed: feeder.fed(),
             reordered: Some(sink.reordered),
-            latency: (self.spec.rate != OfferedRate::Max).then_some(sink.latency),
+            conducted: conductor.finish(),
             verified: verifier.map(|verifier| verifier.finish(&drops)).unwrap_or_default(),
             streamed: source.streamed(feeder.read_waits()),
         })
@@ -237,8 +246,9 @@ impl Replay<'_> {
         applied: Arc<Applied>,
     ) -> anyhow::Result<Feeder> {
         let producers = wiring.rx_rings.iter().map(Ring::producer).collect::<Result<_, _>>()?;
-        let is_paced = self.spec.rate != OfferedRate::Max;
-        Ok(Feeder::new(eal, pools, producers, (is_paced, self.sizes.window), applied))
+        let inside_max = self.sizes.mbufs as usize * pools.len();
+        let pacer = Pacer::new(inside_max, dpdk_ffi::tsc_hz(eal));
+        Ok(Feeder::new(eal, pools, producers, (pacer, self.sizes.window), applied))
     }
 
     /// The pools that packets are from: see [`Sizes::pools`].
@@ -326,6 +336,9 @@ impl Replay<'_> {
         let outlets = wiring.tx_rings.iter().map(outlet).collect::<Result<Vec<_>, _>>()?;
         let (ports, inputs) = (usize::from(self.spec.ports), wiring.rx_rings.len());
         let mut sink = Sink::new(eal, outlets, (ports, inputs, self.vrfs), self.spec.tx_slow);
+        if let Some(link) = self.spec.tx_rate.and_then(|rate| Link::new(rate, dpdk_ffi::tsc_hz(eal))) {
+            sink.limit_to(eal, &link);
+        }
         if let Some(dir) = &self.spec.out {
             sink.write_to(dir)?;
         }
@@ -333,40 +346,72 @@ impl Replay<'_> {
     }
 }
 
-/// Waits until all that is `ready`, or was until `is_over`, has been received and has left, and every stage is drained.
+/// The time of a replay of ready packets.
+#[derive(Clone, Copy)]
+struct Times {
+    /// What is received before the measurement, and how long that is at most.
+    warmup: Option<Duration>,
+    duration: Option<Duration>,
+    tsc_hz: u64,
+}
+
+/// Waits until all that is `ready`, or was until `is_over` or the time is, has been received and has left, and every stage is drained.
 fn watch(
     running: Running,
     ready: &mut ReadyQueues,
     mut housekeeping: impl FnMut(&Handle),
     is_over: impl Fn() -> bool,
     idle: Idle,
+    times: Times,
 ) -> Driven {
     let handle = running.handle().clone();
     let start = Instant::now();
+    let limit = times.duration.map(|duration| duration + times.warmup.unwrap_or_default());
     let (mut last_gone, mut last_move, mut end) = (0, start, None);
+    // When the warm-up ended, and what had been counted then.
+    let mut warmed: Option<(Instant, Counters, u64)> = None;
+    let mut has_forgotten = false;
+    let mut last = Counters::default();
     let finished = running.run(idle, || {
         housekeeping(&handle);
-        if is_over() {
+        let (counters, now) = (handle.counters(), Instant::now());
+        if is_over() || limit.is_some_and(|limit| now - start >= limit) {
             ready.stop();
         }
-        let counters = handle.counters();
-        let (gone, now) = (counters.gone(), Instant::now());
+        match (&warmed, times.warmup) {
+            (None, Some(warmup)) if now - start >= warmup && end.is_none() => {
+                warmed = Some((now, counters, ready.fed()));
+                handle.ask_latencies(times.tsc_hz);
+            }
+            (Some(_), _) if !has_forgotten => has_forgotten = handle.forget_latencies(),
+            _ => {}
+        }
+        let gone = counters.gone();
         if gone != last_gone {
             (last_gone, last_move) = (gone, now);
         }
         if end.is_none() && (ready.is_done(gone) || is_stuck(now - last_move)) {
-            end = Some(now);
+            (end, last) = (Some(now), counters);
             handle.stop_rx();
         }
     });
-    let duration_s = end.map_or_else(|| start.elapsed(), |end| end - start).as_secs_f64();
+    let end = end.unwrap_or_else(Instant::now);
+    let mut conducted = Conducted::default();
+    if let Some((from, before, fed)) = warmed {
+        conducted.warmup_s = Some((from - start).as_secs_f64());
+        conducted.measured = Some(TrialResult::at_full_speed(
+            ready.fed() - fed,
+            (end - from).as_secs_f64(),
+            between(&before, &last),
+        ));
+    }
     let verified = Verified::default();
     Driven {
         finished,
-        duration_s,
+        duration_s: (end - start).as_secs_f64(),
         fed: ready.fed(),
         reordered: None,
-        latency: None,
+        conducted,
         verified,
         streamed: None,
     }
@@ -393,17 +438,32 @@ struct Loop<'a, H, O> {
     /// Whether nothing more is to be fed.
     is_over: O,
     idle: Idle,
+    conductor: Conductor,
+    tsc_hz: u64,
+    current: Option<CurrentTrial>,
+}
+
+/// The trial that is under way.
+struct CurrentTrial {
+    trial: Trial,
+    start: Instant,
+    /// What had been counted before it.
+    before: Counters,
+    /// Packets that had been fed before it.
+    fed: u64,
 }
 
 impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
-    /// Feeds, polls and takes until everything fed is accounted for and every stage is drained.
+    /// Feeds, polls and takes, one trial after the other, until everything fed is accounted for and every stage is drained.
     fn run(&mut self) -> anyhow::Result<()> {
         let (mut turn, mut gone, mut taken) = (0_u32, 0, 0);
+        let (mut draining, mut stage_cycles) = (!self.begin(), 0);
         let mut last_move = Instant::now();
-        let mut draining = false;
         loop {
-            let fed = if draining { 0 } else { self.feeder.poll(self.source, gone)? };
+            let fed = if draining { 0 } else { self.feeder.poll(self.source, gone, stage_cycles)? };
+            let before_tsc = dpdk_ffi::tsc();
             let worked = self.running.poll();
+            stage_cycles = dpdk_ffi::tsc() - before_tsc;
             let came = self.sink.poll(&self.feeder, self.source, self.verifier.as_mut())?;
             self.source.recycle(self.feeder.pools(), self.verifier.as_mut());
             taken += came;
@@ -415,6 +475,8 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
             if turn.is_multiple_of(HOUSEKEEPING_TURNS) || !moved {
                 (self.housekeeping)(self.running.handle());
                 if (self.is_over)() {
+                    self.conductor.stop();
+                    self.feeder.stop();
                     self.source.stop();
                 }
                 let now = Instant::now();
@@ -424,24 +486,75 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
                 // A stage counts a fragment after it has sent it, so `gone` is right once the stages have counted all that was fed.
                 let has_left = |fed| counters.gone() >= fed && gone >= fed;
                 let is_done = self.feeder.is_done(self.source);
+                let is_settled = is_done && has_left(self.feeder.fed());
                 let is_held_up = is_done || self.source.is_held_up();
-                if !draining
-                    && (is_done && has_left(self.feeder.fed()) || is_held_up && is_stuck(now - last_move))
-                {
-                    self.running.handle().stop_rx();
-                    draining = true;
+                if !draining && (is_settled || is_held_up && is_stuck(now - last_move)) {
+                    if !is_settled || self.source.is_over() {
+                        self.conductor.stop();
+                    }
+                    self.end(&counters);
+                    draining = !self.begin();
+                    last_move = Instant::now();
                 }
                 // Only a stage that panicked stops the others by itself.
                 draining |= self.running.handle().is_stopping();
                 if draining && !moved && self.running.is_finished() {
                     // A last look at the rings, in case the last packets came after the last poll.
                     while self.sink.drain(&self.feeder, self.source, self.verifier.as_mut())? > 0 {}
+                    self.conductor.stop();
+                    self.end(&counters);
                     return Ok(());
                 }
             }
             if !moved {
                 self.idle.wait();
             }
+        }
+    }
+
+    /// Begins the next trial. When there is none, receiving stops, and it returns false.
+    fn begin(&mut self) -> bool {
+        let handle = self.running.handle().clone();
+        let Some(trial) = self.conductor.next() else {
+            handle.stop_rx();
+            return false;
+        };
+        self.feeder.begin(trial.paced(self.tsc_hz));
+        let (start, before, fed) = (Instant::now(), handle.counters(), self.feeder.fed());
+        self.current = Some(CurrentTrial { trial, start, before, fed });
+        true
+    }
+
+    /// Ends the trial that is under way, if there is one: all its packets are accounted for, and `counters` are exact.
+    fn end(&mut self, counters: &Counters) {
+        let Some(CurrentTrial { trial, start, before, fed }) = self.current.take() else { return };
+        let duration_s = start.elapsed().as_secs_f64();
+        let latency = std::mem::replace(&mut self.sink.latency, Latency::new(self.tsc_hz));
+        let pacer = self.feeder.pacer();
+        self.conductor.record(TrialResult {
+            trial,
+            fed: self.feeder.fed() - fed,
+            missed: pacer.missed(),
+            unsent: if trial.loses { pacer.unsent() } else { 0 },
+            feeding_s: pacer.feeding_s(self.tsc_hz),
+            paused_s: pacer.paused_s(self.tsc_hz),
+            duration_s,
+            counters: between(&before, counters),
+            latency: pacer.is_paced().then_some(latency),
+        });
+        if trial.is_warmup {
+            self.forget_latencies();
+        }
+    }
+
+    /// Has the stages forget the latencies that they have recorded. Nothing is inside meanwhile.
+    fn forget_latencies(&mut self) {
+        let handle = self.running.handle().clone();
+        handle.ask_latencies(self.tsc_hz);
+        let end = Instant::now() + FORGET_LIMIT;
+        while !handle.forget_latencies() && Instant::now() < end {
+            self.running.poll();
+            self.idle.wait();
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The feeder: copies frames of the trace into fresh mbufs and puts them in the RX rings of the forwarder's ports.
 //!
 //! At full speed it keeps at most a window of packets inside the forwarder, no more than a TX ring holds, so that full
-//! speed alone never costs a packet. Under a rate it sends what is due and is held up by nothing but an empty mempool.
+//! speed alone never costs a packet. Under a rate it sends what is due and is held up by nothing but an empty mempool; in a trial of a
+//! search nothing holds it up, see [`Pacer`].
 
 use super::source::{NextFrame, Source};
+use super::trials::pacer::{Paced, Pacer};
 use crate::forwarder::updates::Applied;
 use dpdk_ffi::{Burst, DpdkError, Eal, Mempool, RingProducer};
 use std::sync::Arc;
@@ -61,14 +63,14 @@ pub(crate) struct Feeder {
     rings: Vec<RingProducer>,
     /// Packets on their way to each ring.
     bursts: Vec<Burst>,
-    /// Whether packets are due at times.
-    is_paced: bool,
+    /// When they are due.
+    pacer: Pacer,
+    /// Whether nothing more is to be fed in this trial.
+    is_over: bool,
     /// Packets inside the forwarder at most.
     window: u64,
     /// Packets that are in a ring or beyond.
     fed: u64,
-    /// When the first packet was due.
-    start_tsc: Option<u64>,
     /// Since when there is room for a packet that has not been read.
     behind_tsc: Option<u64>,
     read_waits: ReadWaits,
@@ -77,48 +79,72 @@ pub(crate) struct Feeder {
 }
 
 impl Feeder {
-    /// Over `rings`, with mbufs of `pools`, of which `window` are inside the forwarder at most.
+    /// Over `rings`, with mbufs of `pools`, of which `window` are inside the forwarder at most, when `pacer` says.
     pub(crate) fn new(
         eal: &Eal,
         pools: Vec<Mempool>,
         rings: Vec<RingProducer>,
-        (is_paced, window): (bool, u64),
+        (pacer, window): (Pacer, u64),
         applied: Arc<Applied>,
     ) -> Self {
         let bursts = rings.iter().map(|_| Burst::with_capacity(eal, BURST)).collect();
-        let (start_tsc, behind_tsc, read_waits) = (None, None, ReadWaits::default());
-        Self { pools, rings, bursts, is_paced, window, fed: 0, start_tsc, behind_tsc, read_waits, applied }
+        let (is_over, behind_tsc, read_waits) = (true, None, ReadWaits::default());
+        Self { pools, rings, bursts, pacer, is_over, window, fed: 0, behind_tsc, read_waits, applied }
+    }
+
+    /// Begins a trial.
+    pub(crate) fn begin(&mut self, paced: Paced) {
+        self.pacer.begin(paced, dpdk_ffi::tsc());
+        self.is_over = false;
     }
 
     /// Feeds what may be fed now of `source`, with `gone` packets sent or dropped so far. Answers how many packets went in.
+    /// `stage_cycles`: how long the forwarder's stages took since the last call, where they share the lcore.
     ///
     /// # Errors
     /// [`DpdkError`] when a frame fits no chain of mbufs; an empty pool is no error unless nothing is on its way back.
-    pub(crate) fn poll(&mut self, source: &mut Source, gone: u64) -> Result<u64, DpdkError> {
+    pub(crate) fn poll(
+        &mut self,
+        source: &mut Source,
+        gone: u64,
+        stage_cycles: u64,
+    ) -> Result<u64, DpdkError> {
         let now = dpdk_ffi::tsc();
+        if !self.is_over {
+            self.pacer.wake(now, stage_cycles);
+            self.is_over = self.pacer.is_over(now) || source.is_over();
+        }
         let sequence = source.sequence();
         let inside = sequence - gone.min(sequence);
-        let room = self.window.saturating_sub(inside).min(BURST as u64);
-        let mut copied = 0;
-        while copied < room {
+        let free = self.window.saturating_sub(inside);
+        let (room, mut copied, mut is_full) = (free.min(BURST as u64), 0, false);
+        while copied < room && !self.is_over {
             let Some(next) = source.next() else {
                 self.note_behind(source, now);
                 break;
             };
-            let start = *self.start_tsc.get_or_insert(now);
+            let Some(due) = self.pacer.due(next.due) else { break };
             if self.behind_tsc.is_some() {
-                self.note_read(start + next.due, now);
+                self.note_read(due, now);
             }
-            if self.is_paced && start + next.due > now {
+            if due > now {
                 break;
             }
+            let sequence = next.sequence;
             match self.copy(next) {
                 Ok(()) => {}
-                Err(DpdkError::Exhausted { .. }) if copied > 0 || inside > 0 => break,
+                Err(DpdkError::Exhausted { .. }) if copied > 0 || inside > 0 => {
+                    is_full = true;
+                    break;
+                }
                 Err(error) => return Err(error),
             }
+            self.pacer.feed(sequence, due);
             copied += 1;
             source.advance();
+        }
+        if !self.is_over && (is_full || copied == free) {
+            self.pacer.find_full(now);
         }
         let mut moved = 0;
         for (burst, ring) in self.bursts.iter_mut().zip(&mut self.rings) {
@@ -149,7 +175,7 @@ impl Feeder {
 
     /// There is room for a packet at `now`, and none has been read.
     fn note_behind(&mut self, source: &Source, now: u64) {
-        if self.start_tsc.is_some() && source.is_behind() {
+        if source.is_behind() {
             self.behind_tsc.get_or_insert(now);
         }
     }
@@ -166,9 +192,19 @@ impl Feeder {
         }
     }
 
-    /// Whether every packet of `source` has been fed.
+    /// Feeds nothing more in this trial.
+    pub(crate) fn stop(&mut self) {
+        self.is_over = true;
+    }
+
+    /// Whether every packet of the trial has been fed.
     pub(crate) fn is_done(&self, source: &Source) -> bool {
-        source.is_over() && self.fed == source.sequence()
+        (self.is_over || source.is_over()) && self.fed == source.sequence()
+    }
+
+    /// Which of the trial's packets were not fed, and why.
+    pub(crate) fn pacer(&self) -> &Pacer {
+        &self.pacer
     }
 
     /// Packets fed.
@@ -176,9 +212,9 @@ impl Feeder {
         self.fed
     }
 
-    /// When a packet that is due `due` cycles after the start was meant to be sent, cycles; `None` at full speed.
-    pub(crate) fn intended_tsc(&self, due: u64) -> Option<u64> {
-        self.start_tsc.filter(|_| self.is_paced).map(|start| start + due)
+    /// When packet `sequence`, which is inside the forwarder, was meant to be sent, cycles; `None` at full speed.
+    pub(crate) fn intended_tsc(&self, sequence: u64) -> Option<u64> {
+        self.pacer.intended_tsc(sequence)
     }
 
     /// The pools that mbufs are from.

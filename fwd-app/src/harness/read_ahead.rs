@@ -49,11 +49,10 @@ impl Chunk {
     }
 }
 
-/// When frames are due, one after the other, as [`super::schedule::Schedule`] has it of a trace in memory; but bits a second are paced by
-/// the bits of each frame, for the mean is not known in advance.
+/// When frames are due, one after the other, as [`super::schedule::TraceTimes`] has it of a trace in memory; and bits a second by the bits of
+/// each frame, for the mean is not known in advance.
 struct DueClock {
     rate: OfferedRate,
-    packets: u64,
     bytes: u64,
     /// When this reading of the file began, and the next one does, nanoseconds.
     turn_ns: f64,
@@ -66,21 +65,19 @@ struct DueClock {
 #[expect(clippy::cast_precision_loss, reason = "times of days in nanoseconds and counts below 2^53")]
 impl DueClock {
     fn new(rate: OfferedRate) -> Self {
-        Self { rate, packets: 0, bytes: 0, turn_ns: 0.0, first_ns: None, last_ns: 0, frames: 0 }
+        Self { rate, bytes: 0, turn_ns: 0.0, first_ns: None, last_ns: 0, frames: 0 }
     }
 
-    /// When the next frame is due, nanoseconds from the start; `None` at full speed.
+    /// When the next frame is due, nanoseconds from the start; `None` where neither its time nor its bits say.
     fn due_ns(&mut self, captured: &Captured<'_>) -> Option<f64> {
         let first_ns = *self.first_ns.get_or_insert(captured.time_ns);
         let due = match self.rate {
-            OfferedRate::Max => None,
-            OfferedRate::Pps(pps) => Some(self.packets as f64 * 1e9 / pps),
             OfferedRate::Bps(bps) => Some(self.bytes as f64 * 8e9 / bps),
             OfferedRate::Times(factor) => {
                 Some(self.turn_ns + captured.time_ns.saturating_sub(first_ns) as f64 / factor)
             }
+            _ => None,
         };
-        self.packets += 1;
         self.bytes += captured.bytes.len() as u64;
         self.last_ns = captured.time_ns;
         self.frames += 1;
@@ -206,22 +203,24 @@ impl ReadAhead {
 mod tests {
     use super::*;
     use crate::forwarder::test_forwarder::bundled;
-    use crate::harness::schedule::Schedule;
+    use crate::harness::schedule::TraceTimes;
     use crate::harness::trace::Trace;
 
     #[test]
     fn frames_are_due_as_those_of_a_trace_in_memory() {
         let trace = Trace::load(&bundled("mix.pcap")).unwrap();
-        for rate in [OfferedRate::Pps(123.0), OfferedRate::Times(1.0), OfferedRate::Times(0.5)] {
-            let schedule = Schedule::new(&trace, rate, 1_000_000_000);
-            let (mut clock, mut sequence) = (DueClock::new(rate), 0);
+        for factor in [1.0, 0.5] {
+            let times = TraceTimes::new(&trace, factor, 1_000_000_000);
+            let mut clock = DueClock::new(OfferedRate::Times(factor));
             for turn in 0..3 {
                 for frame in 0..trace.len() {
                     let (bytes, time_ns) = (trace.frame(frame), trace.time_ns(frame));
                     let due = clock.due_ns(&Captured { bytes, time_ns, port: 0 }).unwrap();
-                    let wanted = schedule.due(sequence, frame, turn) as f64;
-                    assert!((due - wanted).abs() < 4.0, "{rate}: {turn} {frame}: {due}, in memory {wanted}");
-                    sequence += 1;
+                    let wanted = times.due(frame, turn) as f64;
+                    assert!(
+                        (due - wanted).abs() < 4.0,
+                        "x{factor}: {turn} {frame}: {due}, in memory {wanted}"
+                    );
                 }
                 clock.turn();
             }

@@ -11,6 +11,8 @@ use std::fmt::Write as _;
 pub(crate) const QUEUES_MAX: u16 = 16;
 /// Packets inside the forwarder at most, where batches need no more: what fits the cache keeps the pace.
 const WINDOW_MIN: u64 = 4096;
+/// The same where what finds no room is lost: the descriptors of an RX queue of `run`.
+const QUEUE_MIN: u64 = 1024;
 /// And where they need more: 64 K mbufs are 160 MB.
 const WINDOW_MAX: u64 = 1 << 16;
 /// Memory for packets that lie ready, at most.
@@ -19,6 +21,8 @@ const READY_BYTES_MAX: u64 = 1 << 30;
 const ROOM_MAX: usize = 16_384;
 /// Slots of a TX ring when the sink is slow on purpose.
 const SLOW_RING: u32 = 256;
+/// Slots of the TX ring of a port with a link of a known rate: the descriptors of a TX queue of `run`.
+const LINK_RING: u32 = 1024;
 /// Mbufs that an lcore may keep in its cache; DPDK lets it hold half as many again.
 pub(crate) const CACHE_MBUFS: u32 = 256;
 
@@ -228,7 +232,8 @@ impl Sizes {
     ) -> Result<Self, ConfigError> {
         let (inputs, lcores, batch) = (layout.config.tuples().len(), layout.workers.len(), batch as u64);
         let rings = u64::from(spec.ports) * (lcores as u64 + 1) + inputs as u64;
-        let window = (batch * inputs as u64 * 2).next_power_of_two().clamp(WINDOW_MIN, WINDOW_MAX);
+        let window_min = if spec.has_lossy_trials() { QUEUE_MIN } else { WINDOW_MIN };
+        let window = (batch * inputs as u64 * 2).next_power_of_two().clamp(window_min, WINDOW_MAX);
         let ring = u32::try_from(window * 2).unwrap_or(u32::MAX);
         let (frame_count, frame_bytes_max) = frames.unwrap_or((1, 0));
         let room = frame_bytes_max.next_multiple_of(64).clamp(2048, ROOM_MAX);
@@ -246,7 +251,8 @@ impl Sizes {
         let turns = window.div_ceil(frame_count as u64).min(spec.loops);
         let ready = turns.saturating_mul(frame_count as u64);
         let is_at_ease = spec.rate == OfferedRate::Max
-            && spec.tx_slow == 1
+            && spec.search.is_none()
+            && !spec.has_slow_sink()
             && spec.mbufs.is_none()
             && frames.is_some()
             && !is_seen;
@@ -257,7 +263,11 @@ impl Sizes {
             ready_turns,
             window,
             rx_ring: ring,
-            tx_ring: if spec.tx_slow > 1 { SLOW_RING } else { ring },
+            tx_ring: match spec {
+                _ if spec.tx_rate.is_some() => LINK_RING,
+                _ if spec.tx_slow > 1 => SLOW_RING,
+                _ => ring,
+            },
             mbufs: u32::try_from(mbufs).unwrap_or(u32::MAX),
             pools: if frames.is_some() { 1 } else { 2 },
             data_room_bytes: u16::try_from(room).unwrap_or(u16::MAX),

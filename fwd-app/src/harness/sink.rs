@@ -1,6 +1,7 @@
 //! The sink: takes what the forwarder sent from the TX rings of its ports, and judges, times and writes it.
 
 use super::feeder::{Feeder, Tag};
+use super::link::Link;
 use super::pcap_file::PcapFile;
 use super::source::{FedFrame, Source};
 use super::verify::Verifier;
@@ -22,6 +23,10 @@ pub(crate) struct Sink {
     /// Packets are taken on one poll in so many.
     slow: u32,
     polls: u32,
+    /// What each port sends to, when that has a rate.
+    links: Vec<Link>,
+    /// How long the trial has paused, as the links know it, cycles.
+    paused_cycles: u64,
     /// The last sequence number seen, by port, then by VRF and input, plus one.
     last: Vec<Vec<Vec<u64>>>,
     /// By port, if what leaves is written.
@@ -47,12 +52,20 @@ impl Sink {
             burst: Burst::with_capacity(eal, capacity),
             slow,
             polls: 0,
+            links: Vec::new(),
+            paused_cycles: 0,
             last: vec![vec![vec![0; inputs]; vrfs]; ports],
             writers: Vec::new(),
             scratch: Vec::new(),
             latency: Latency::new(dpdk_ffi::tsc_hz(eal)),
             reordered: 0,
         }
+    }
+
+    /// Takes no more from each port than a link like `link` does.
+    pub(crate) fn limit_to(&mut self, eal: &Eal, link: &Link) {
+        self.links = vec![link.clone(); self.last.len()];
+        self.burst = Burst::with_capacity(eal, 1);
     }
 
     /// Writes what leaves by port N to `dir`/portN.pcap, nanoseconds, with the times of the trace.
@@ -81,7 +94,39 @@ impl Sink {
         if self.slow > 1 && !self.polls.is_multiple_of(self.slow) {
             return Ok(0);
         }
-        self.drain(feeder, source, verifier)
+        if self.links.is_empty() {
+            self.drain(feeder, source, verifier)
+        } else {
+            self.take_by_links(feeder, source, verifier)
+        }
+    }
+
+    /// Takes what the links have time for, from all rings of a port in turn.
+    fn take_by_links(
+        &mut self,
+        feeder: &Feeder,
+        source: &mut Source,
+        mut verifier: Option<&mut Verifier>,
+    ) -> anyhow::Result<u64> {
+        // The links are a part of the harness: while it is away, nothing goes over them.
+        let paused_cycles = feeder.pacer().paused_cycles();
+        let pause = paused_cycles.saturating_sub(std::mem::replace(&mut self.paused_cycles, paused_cycles));
+        self.links.iter_mut().for_each(|link| link.pause(pause));
+        let now_tsc = dpdk_ffi::tsc();
+        let mut taken = 0;
+        loop {
+            let before = taken;
+            for at in 0..self.outlets.len() {
+                if self.links[self.outlets[at].0].is_free(now_tsc) {
+                    taken += self.take(at, (feeder, source), verifier.as_deref_mut())?;
+                }
+            }
+            if taken == before {
+                break;
+            }
+        }
+        self.links.iter_mut().filter(|link| link.is_free(now_tsc)).for_each(|link| link.idle(now_tsc));
+        Ok(taken)
     }
 
     /// As [`Self::poll`], however slow the sink is meant to be.
@@ -96,19 +141,32 @@ impl Sink {
     ) -> anyhow::Result<u64> {
         let mut taken = 0;
         for at in 0..self.outlets.len() {
-            let (port, ring) = &mut self.outlets[at];
-            let (port, came) = (*port, ring.dequeue_burst(&mut self.burst));
-            if came == 0 {
-                continue;
-            }
-            let now_tsc = dpdk_ffi::tsc();
-            taken += came as u64;
-            for i in 0..came {
-                self.judge((i, now_tsc), port, (feeder, source), verifier.as_deref_mut())?;
-            }
-            self.burst.free_all();
+            taken += self.take(at, (feeder, source), verifier.as_deref_mut())?;
         }
         Ok(taken)
+    }
+
+    /// Takes a burst from an outlet.
+    fn take(
+        &mut self,
+        at: usize,
+        (feeder, source): (&Feeder, &mut Source),
+        mut verifier: Option<&mut Verifier>,
+    ) -> anyhow::Result<u64> {
+        let (port, ring) = &mut self.outlets[at];
+        let (port, came) = (*port, ring.dequeue_burst(&mut self.burst));
+        if came == 0 {
+            return Ok(0);
+        }
+        let now_tsc = dpdk_ffi::tsc();
+        for i in 0..came {
+            self.judge((i, now_tsc), port, (feeder, source), verifier.as_deref_mut())?;
+            if let Some(link) = self.links.get_mut(port) {
+                link.take(self.burst.pkt_len(i) as usize);
+            }
+        }
+        self.burst.free_all();
+        Ok(came as u64)
     }
 
     fn judge(
@@ -120,7 +178,7 @@ impl Sink {
     ) -> anyhow::Result<()> {
         let tag = Tag::unpack(self.burst.tag(i));
         let sequence = tag.sequence;
-        let Some(FedFrame { part, frame, due }) = source.find(sequence) else {
+        let Some(FedFrame { part, frame }) = source.find(sequence) else {
             verifier.into_iter().for_each(|verifier| verifier.came_too_late(sequence));
             return Ok(());
         };
@@ -131,7 +189,7 @@ impl Sink {
             self.reordered += u64::from(sequence < *last);
             *last = sequence + 1;
         }
-        if let Some(intended) = feeder.intended_tsc(due) {
+        if let Some(intended) = feeder.intended_tsc(sequence) {
             self.latency.record(now_tsc.saturating_sub(intended), 1);
         }
         if verifier.is_none() && self.writers.is_empty() {

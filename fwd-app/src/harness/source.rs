@@ -4,7 +4,7 @@
 
 use super::deal::Dealer;
 use super::feeder::ReadWaits;
-use super::schedule::{OfferedRate, Schedule};
+use super::schedule::{OfferedRate, TraceTimes};
 use super::stream::{Streamed, TraceStream};
 use super::trace::{Trace, TraceFacts};
 use super::verify::{Expected, Verifier, VrfReferences};
@@ -52,7 +52,7 @@ impl TracePart {
 pub(super) struct NextFrame<'a> {
     /// Its number over all loops.
     pub(super) sequence: u64,
-    /// When it is due, cycles from the start; 0 at full speed.
+    /// When it is due by the times of the trace, cycles from the first one; 0 where these do not matter.
     pub(super) due: u64,
     /// Which input it goes to.
     pub(super) ring: usize,
@@ -68,8 +68,6 @@ pub(super) struct FedFrame<'a> {
     pub(super) part: &'a mut TracePart,
     /// Which of the part it is.
     pub(super) frame: usize,
-    /// When it was due, cycles from the start; 0 at full speed.
-    pub(super) due: u64,
 }
 
 /// See the module.
@@ -83,7 +81,8 @@ pub(crate) enum Source {
 /// A trace in memory, several times in a row.
 pub(crate) struct TraceInMemory {
     pub(super) part: TracePart,
-    schedule: Schedule,
+    /// When frames are due, if the capture's times say.
+    times: Option<TraceTimes>,
     /// The next packet: its number, and the same as frame and loop.
     sequence: u64,
     frame: usize,
@@ -94,10 +93,10 @@ pub(crate) struct TraceInMemory {
 
 impl TraceInMemory {
     fn next(&self) -> Option<NextFrame<'_>> {
-        let Self { part, schedule, sequence, frame, turn, total } = self;
+        let Self { part, times, sequence, frame, turn, total } = self;
         let next = || NextFrame {
             sequence: *sequence,
-            due: schedule.due(*sequence, *frame, *turn),
+            due: times.as_ref().map_or(0, |times| times.due(*frame, *turn)),
             ring: usize::from(part.ring_of[*frame]),
             pool: 0,
             bytes: part.trace.frame(*frame),
@@ -113,9 +112,8 @@ impl TraceInMemory {
     }
 
     fn find(&mut self, sequence: u64) -> FedFrame<'_> {
-        let frames = self.part.trace.len() as u64;
-        let (turn, frame) = (sequence / frames, usize::try_from(sequence % frames).unwrap_or(0));
-        FedFrame { due: self.schedule.due(sequence, frame, turn), part: &mut self.part, frame }
+        let frame = usize::try_from(sequence % self.part.trace.len() as u64).unwrap_or(0);
+        FedFrame { part: &mut self.part, frame }
     }
 }
 
@@ -123,13 +121,18 @@ impl Source {
     /// The frames of `part`, `loops` times.
     pub(crate) fn memory(part: TracePart, loops: u64) -> Self {
         let total = (part.trace.len() as u64).saturating_mul(loops).min(PACKETS_MAX);
-        Self::Memory(TraceInMemory { part, schedule: Schedule::Max, sequence: 0, frame: 0, turn: 0, total })
+        Self::Memory(TraceInMemory { part, times: None, sequence: 0, frame: 0, turn: 0, total })
     }
 
-    /// Offers the packets at `rate`, on a clock of `tsc_hz`.
+    /// Says when packets are due where `rate` leaves that to the trace, on a clock of `tsc_hz`.
     pub(super) fn pace(&mut self, rate: OfferedRate, tsc_hz: u64) {
         match self {
-            Self::Memory(memory) => memory.schedule = Schedule::new(&memory.part.trace, rate, tsc_hz),
+            Self::Memory(memory) => {
+                memory.times = match rate {
+                    OfferedRate::Times(factor) => Some(TraceTimes::new(&memory.part.trace, factor, tsc_hz)),
+                    _ => None,
+                };
+            }
             Self::Stream(stream) => stream.set_clock(tsc_hz),
         }
     }
@@ -139,6 +142,14 @@ impl Source {
         match self {
             Self::Memory(memory) => Some(&memory.part),
             Self::Stream(_) => None,
+        }
+    }
+
+    /// Bytes of a frame, the mean; of a trace that is read meanwhile, of what has been read.
+    pub(super) fn frame_bytes_mean(&self) -> f64 {
+        match self {
+            Self::Memory(memory) => memory.part.trace.frame_bytes_mean(),
+            Self::Stream(stream) => stream.frame_bytes_mean(),
         }
     }
 

@@ -230,9 +230,14 @@ impl TraceStream {
     /// What packet `sequence` was; `None` when nothing fed with it was inside any more.
     pub(super) fn find(&mut self, sequence: u64) -> Option<FedFrame<'_>> {
         let at = self.chunks.partition_point(|chunk| chunk.first <= sequence).checked_sub(1)?;
-        let (chunk, cycles_per_ns) = (&mut self.chunks[at], self.cycles_per_ns);
+        let chunk = &mut self.chunks[at];
         let frame = usize::try_from(sequence - chunk.first).ok().filter(|frame| *frame < chunk.len())?;
-        Some(FedFrame { due: due(chunk, frame, cycles_per_ns), part: &mut chunk.part, frame })
+        Some(FedFrame { part: &mut chunk.part, frame })
+    }
+
+    /// Bytes of a frame of the chunk that frames are fed from, the mean.
+    pub(super) fn frame_bytes_mean(&self) -> f64 {
+        self.chunks.back().map_or(0.0, |chunk| chunk.part.trace.frame_bytes_mean())
     }
 
     /// Gives chunks to the reader of which no packet is inside any more, and closes their account. `is_whole` says of a pool whether no

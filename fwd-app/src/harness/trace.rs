@@ -218,6 +218,12 @@ impl Trace {
         self.frames[i].port
     }
 
+    /// Bytes of a frame, the mean.
+    #[expect(clippy::cast_precision_loss, reason = "bytes and frames below 2^53")]
+    pub(crate) fn frame_bytes_mean(&self) -> f64 {
+        self.bytes() as f64 / self.len().max(1) as f64
+    }
+
     /// Bytes of the longest frame.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         self.frames.iter().map(|frame| frame.bytes as usize).max().unwrap_or(0)

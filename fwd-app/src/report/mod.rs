@@ -7,6 +7,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`search`] | the rate that was searched, its trials, and the curve by load |
 //! | [`text`] | the summary as text, and how the forwarder is set up |
 //! | [`made`] | packets that a replay made or changed |
 //! | [`stream`] | how a trace was read that was not in memory |
@@ -26,6 +27,7 @@ pub(crate) mod output;
 pub(crate) mod periodic;
 pub(crate) mod progress;
 mod repeats;
+pub(crate) mod search;
 pub(crate) mod stream;
 pub(crate) mod text;
 pub(crate) mod vrfs;
@@ -47,6 +49,7 @@ use hdrhistogram::Histogram;
 use lpm_core::memory::{self, Mapped};
 use lpm_core::pair::{FIRST, Service};
 use made::MadeReport;
+use search::{CurvePoint, SearchReport};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,7 +58,7 @@ use stream::StreamReport;
 use vrfs::VrfReports;
 
 /// Bytes of a frame on the wire that are not in memory: preamble 7, start 1, checksum 4, gap 12.
-const WIRE_BYTES: u64 = 24;
+pub(crate) const WIRE_BYTES: u64 = 24;
 
 /// The summary.
 #[derive(Clone, Debug, Serialize)]
@@ -84,6 +87,12 @@ pub(crate) struct Summary {
     /// The trace, of a replay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<TraceReport>,
+    /// The rate that was searched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) search: Option<SearchReport>,
+    /// Latency by load.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) curve: Vec<CurvePoint>,
     /// Whether the capture was cut short.
     pub(crate) truncated: bool,
     /// What the drivers counted, by port.
@@ -184,6 +193,22 @@ pub(crate) struct PacketRate {
     pub(crate) mpps_busy: f64,
     /// The time measured, seconds.
     pub(crate) duration_s: f64,
+}
+
+impl PacketRate {
+    /// Of what was counted over `duration_s`, and by the lcores' own time on a clock of `tsc_hz`.
+    #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
+    pub(crate) fn new(counters: &Counters, duration_s: f64, tsc_hz: u64) -> Self {
+        let per = |count: u64, seconds: f64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let Counters { rx_packets, tx_packets, tx_bytes, busy_cycles, .. } = *counters;
+        Self {
+            mpps: per(rx_packets, duration_s) / 1e6,
+            gbps: per(tx_bytes * 8, duration_s) / 1e9,
+            gbps_l1: per((tx_bytes + tx_packets * WIRE_BYTES) * 8, duration_s) / 1e9,
+            mpps_busy: per(rx_packets, busy_cycles as f64 / tsc_hz as f64) / 1e6,
+            duration_s,
+        }
+    }
 }
 
 /// Latency percentiles, nanoseconds.
@@ -433,6 +458,12 @@ pub(crate) struct TraceReport {
     pub(crate) loops: u64,
     /// The rate it was offered at.
     pub(crate) rate: String,
+    /// What is sent of it before the measurement: in no rate and no latency, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) warmup_s: Option<f64>,
+    /// The rate without loss that a rate in percent is of, packets a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lossless_pps: Option<f64>,
     /// `ready mbufs`, or `copies` where somebody had to see what left, or packets were to be paced; `the file` where it was read meanwhile.
     pub(crate) packets_from: &'static str,
     /// How it was read, if that was meanwhile.
@@ -493,20 +524,6 @@ impl Totals {
         Packets::new(&self.counters, self.held)
     }
 
-    /// How fast, over `duration_s` and by the lcores' own time on a clock of `tsc_hz`.
-    #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
-    fn rate(&self, duration_s: f64, tsc_hz: u64) -> PacketRate {
-        let per = |count: u64, seconds: f64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
-        let Counters { rx_packets, tx_packets, tx_bytes, busy_cycles, .. } = self.counters;
-        PacketRate {
-            mpps: per(rx_packets, duration_s) / 1e6,
-            gbps: per(tx_bytes * 8, duration_s) / 1e9,
-            gbps_l1: per((tx_bytes + tx_packets * WIRE_BYTES) * 8, duration_s) / 1e9,
-            mpps_busy: per(rx_packets, busy_cycles as f64 / tsc_hz as f64) / 1e6,
-            duration_s,
-        }
-    }
-
     /// The passes that were timed.
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
     pub(crate) fn stages(&self, tsc_hz: u64) -> Vec<StageReport> {
@@ -548,7 +565,7 @@ impl Summary {
             command,
             version: env!("CARGO_PKG_VERSION"),
             packets: totals.packets(),
-            rate: totals.rate(ended.duration_s, tsc_hz),
+            rate: PacketRate::new(&totals.counters, ended.duration_s, tsc_hz),
             latency_ns: LatencyNs::new(histogram, "rx to tx"),
             stages: totals.stages(tsc_hz),
             engine: EngineReport::new(forwarder.main(), forwarder.running()),
@@ -556,6 +573,8 @@ impl Summary {
             setup,
             verify: Verify::default(),
             trace: None,
+            search: None,
+            curve: Vec::new(),
             truncated: false,
             ports: ended.ports.iter().map(PortReport::new).collect(),
             silent_lcores: Vec::new(),
@@ -648,7 +667,7 @@ mod tests {
         let packets = totals.packets();
         assert!(packets.is_conserved());
         assert_eq!((packets.drops["no_route"], packets.drops.len()), (3, DropReason::COUNT));
-        let rate = totals.rate(1e-6, 1_000_000_000);
+        let rate = PacketRate::new(&totals.counters, 1e-6, 1_000_000_000);
         assert!((rate.mpps - 10.0).abs() < 1e-9 && (rate.gbps - 4.8).abs() < 1e-9);
         assert!((rate.gbps_l1 - 5.952).abs() < 1e-9 && (rate.mpps_busy - 10.0).abs() < 1e-9);
         let stages = totals.stages(1_000_000_000);

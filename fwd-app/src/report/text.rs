@@ -2,6 +2,7 @@
 
 use super::columns::{Columns, grouped, grouped_or_dash};
 use super::histogram::bars;
+use super::search::curve;
 use super::vrfs::VrfReports;
 use super::{EngineReport, LatencyNs, Packets, PortReport, Setup, SilentLcore, Summary};
 use crate::forwarder::Forwarder;
@@ -122,6 +123,10 @@ pub(crate) fn render(summary: &Summary) -> String {
             trace.stream.as_ref().map(ToString::to_string).unwrap_or_default()
         );
     }
+    if let Some(search) = &summary.search {
+        out.push_str(&search.to_string());
+    }
+    out.push_str(&curve(&summary.curve));
     out.push_str(&latency(latency_ns));
     out.push_str(&bars(&summary.histogram));
     if !summary.stages.is_empty() {

@@ -196,7 +196,7 @@ impl Handle {
     /// The counters of every lcore now, with its cycles by pass; its latencies are in [`Self::past`] then. Of an lcore that has ended or
     /// does not answer in time they are those that it published last.
     pub(crate) fn look(&self, tsc_hz: u64) -> Vec<LcoreCounts> {
-        (0..self.lcores.len()).for_each(|index| self.ask_latency(index, tsc_hz));
+        self.ask_latencies(tsc_hz);
         let end = Instant::now() + LOOK_LIMIT;
         let is_waiting = || self.lcores.iter().any(|look| look.swap.is_offered());
         while is_waiting() && !self.is_stopping() && Instant::now() < end {
@@ -226,6 +226,21 @@ impl Handle {
         let empty = Latency::new(tsc_hz);
         let fresh = (0..look.stages).map(|_| empty.clone()).collect();
         look.swap.offer(Look { fresh, outcomes: Vec::with_capacity(look.stages) });
+    }
+
+    /// As [`Self::ask_latency`] of all lcores.
+    pub(crate) fn ask_latencies(&self, tsc_hz: u64) {
+        (0..self.lcores.len()).for_each(|index| self.ask_latency(index, tsc_hz));
+    }
+
+    /// Forgets the latencies that all lcores have given since [`Self::ask_latencies`]. Returns false, and does nothing, while one has not.
+    pub(crate) fn forget_latencies(&self) -> bool {
+        if self.lcores.iter().any(|look| look.swap.is_offered()) {
+            return false;
+        }
+        self.take_latencies();
+        *self.past.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        true
     }
 
     /// Takes what the lcore `index` has given since [`Self::ask_latency`], if it has: its latencies are in [`Self::past`] then.

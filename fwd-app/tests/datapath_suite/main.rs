@@ -7,6 +7,7 @@
 //! | `topologies` | both topologies, batch sizes, more lcores than CPUs, order, a slow TX side |
 //! | `pacing` | rates, latency from the intended send time, the report's files |
 //! | `made` | packets that are made, and traces that are changed |
+//! | `trials` | warm-up, ramps, rates in percent, and searches for a rate |
 //! | `updates` | routes that change while packets flow |
 //! | `signals` | SIGTERM drains, a second one ends at once |
 //! | `terminal` | a stderr or stdout that is closed, or that nobody reads |
@@ -78,6 +79,8 @@ mod terminal;
 mod test_peers;
 #[cfg(test)]
 mod topologies;
+#[cfg(test)]
+mod trials;
 #[cfg(test)]
 mod updates;
 #[cfg(test)]

@@ -17,7 +17,7 @@ fn endless(json: &Path, extra: &[&str]) -> Child {
 }
 
 /// Waits until packets flow: some time after the threads of its lcores exist.
-fn wait_until_it_runs(child: &Child) {
+pub(crate) fn wait_until_it_runs(child: &Child) {
     let end = Instant::now() + Duration::from_secs(60);
     let tasks = format!("/proc/{}/task", child.id());
     let name =

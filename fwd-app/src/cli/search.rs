@@ -1,0 +1,83 @@
+//! The options of a search for a rate.
+
+use super::values;
+use crate::harness::trials::search::SearchRules;
+use crate::harness::{OfferedRate, SearchSpec};
+use clap::Args;
+use std::time::Duration;
+
+/// How `replay` searches the rate that the forwarder takes.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Search")]
+pub(crate) struct SearchArgs {
+    /// Find the highest rate at which no more than a part of the packets is lost: `loss=0`, `loss=0.1%` or several, which share their trials
+    /// (draft-ietf-bmwg-mlrsearch). Packets that find no room in the forwarder are lost, and those dropped as tx_full or engine_stall.
+    /// It is the rate of a software path over rings in memory, not RFC 2544 on a wire
+    #[arg(
+        long,
+        value_name = "[loss=]PART[%],..",
+        value_delimiter = ',',
+        value_parser = values::loss_goal
+    )]
+    pub(crate) search: Vec<f64>,
+
+    /// Measure latency at 10, 20, .. 100 % of the rate found, two trials long each; without --search, of the rate with loss=0
+    #[arg(long)]
+    pub(crate) curve: bool,
+
+    /// Search N times, for the spread of the results
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) search_repeats: u32,
+
+    /// Length of a trial in the end, seconds; the first ones are a fifth of it
+    #[arg(long, value_name = "S", default_value = "1", value_parser = values::seconds)]
+    pub(crate) search_trial: Duration,
+
+    /// Seconds of trials that are enough to judge a rate [default: five trials]
+    #[arg(long, value_name = "S", value_parser = values::seconds)]
+    pub(crate) search_sum: Option<Duration>,
+
+    /// Part of a rate's trials, by time, that may lose more than the goal allows: what a busy host spoils. 0 is RFC 2544's rule
+    #[arg(long, value_name = "PART[%]", default_value = "50%", value_parser = values::part)]
+    pub(crate) search_exceed: f64,
+
+    /// How near the highest rate that reaches a goal and the lowest that does not are in the end
+    #[arg(long, value_name = "PART[%]", default_value = "0.5%", value_parser = values::part)]
+    pub(crate) search_width: f64,
+
+    /// Lowest rate that is tried
+    #[arg(long, value_name = "N[k|M|G]pps|N[k|M|G]bps", default_value = "1kpps", value_parser = values::load)]
+    pub(crate) search_min: OfferedRate,
+
+    /// Highest rate that is tried [default: a tenth above full speed, which is measured first]
+    #[arg(long, value_name = "N[k|M|G]pps|N[k|M|G]bps", value_parser = values::load)]
+    pub(crate) search_max: Option<OfferedRate>,
+}
+
+/// The first trials are this part of the last ones.
+const INITIAL_PART: f64 = 0.2;
+/// Trials that are enough to judge a rate, when nothing else is said.
+const SUM_TRIALS: f64 = 5.0;
+
+impl SearchArgs {
+    /// The search, if there is to be one.
+    pub(crate) fn spec(&self) -> Option<SearchSpec> {
+        if self.search.is_empty() && !self.curve {
+            return None;
+        }
+        let final_trial_s = self.search_trial.as_secs_f64();
+        let mut loss_ratios = if self.search.is_empty() { vec![0.0] } else { self.search.clone() };
+        loss_ratios.sort_by(f64::total_cmp);
+        loss_ratios.dedup();
+        let rules = SearchRules {
+            loss_ratios,
+            exceed_ratio: self.search_exceed,
+            initial_trial_s: final_trial_s * INITIAL_PART,
+            final_trial_s,
+            duration_sum_s: self.search_sum.map_or(final_trial_s * SUM_TRIALS, |sum| sum.as_secs_f64()),
+            width: self.search_width,
+        };
+        let (min, max, repeats, curve) = (self.search_min, self.search_max, self.search_repeats, self.curve);
+        Some(SearchSpec { rules, min, max, repeats, curve })
+    }
+}
