@@ -20,6 +20,8 @@
 //! | [`isa`] | [`Isa`]: the instruction sets kernels are written for; [`CheckedIsa`]: one that this CPU has |
 //! | [`loads`] | [`Loads`]: how a lookup reads its table, so that tests can stop it between two loads |
 //! | [`units`] | sizes, rates and times as people write and read them |
+//! | [`digest`] | hashes of tables and packets |
+//! | [`picture`] | graphs as SVG |
 //! | [`output`] | files that appear whole or not at all |
 //! | [`host`] | what Linux says of this host, read from its files |
 //! | [`feed`] | route files and update streams: text, iproute2, l3fwd, JSON, MRT; writers |
@@ -42,6 +44,7 @@ pub mod capture;
 pub mod conformance;
 pub mod delta;
 pub mod details;
+pub mod digest;
 pub mod engine;
 #[cfg(feature = "testing")]
 pub mod faulty;
@@ -56,6 +59,7 @@ pub mod loads;
 pub mod next_hop;
 pub mod oracle;
 pub mod output;
+pub mod picture;
 pub mod prefix;
 pub mod random;
 pub mod reader;

@@ -5,6 +5,7 @@
 use crate::args::TableArgs;
 use crate::fault::Fault;
 use crate::keys::KeySet;
+use fib::digest::table_hash;
 use fib::feed::{self, LoadOptions};
 use fib::generate::TableSpec;
 use fib::oracle::OraclePair;
@@ -12,7 +13,6 @@ use fib::{Family, IpPrefix, NextHopId, NextHopTable, Prefix4, Prefix6, Rib, Rout
 use lpm_bench::progress::bar;
 use std::fmt::Write as _;
 use std::time::Instant;
-use xxhash_rust::xxh3::Xxh3;
 
 /// The routes of a run.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct RouteSet {
     pub(crate) oracle: OraclePair,
     /// Where the routes came from, for the report.
     pub(crate) source: String,
-    /// XXH3 (64 bits) over the sorted routes: the same on every host for the same table.
+    /// As [`table_hash`].
     pub(crate) hash: String,
     /// Seconds to read or generate the routes.
     pub(crate) load_s: f64,
@@ -77,6 +77,7 @@ impl RouteSet {
             return Err(Fault::Usage("no table: give --fib FILE or --generate v4=950000,v6=200000".into()));
         }
         let mut tables = Self::of_rib(rib, sources.join("; "));
+        tables.hash = table_hash(&tables.rib, &hops);
         tables.hops = hops;
         tables.load_s = start.elapsed().as_secs_f64();
         Ok(tables)
@@ -87,7 +88,7 @@ impl RouteSet {
         rib.take_delta();
         let (v4, v6) = (rib.v4.sorted(), rib.v6.sorted());
         let oracle = OraclePair { v4: v4.iter().copied().collect(), v6: v6.iter().copied().collect() };
-        let hash = hash(&v4, &v6);
+        let hash = table_hash(&rib, &NextHopTable::new());
         Self { v4, v6, rib, hops: NextHopTable::new(), oracle, source, hash, load_s: 0.0 }
     }
 
@@ -145,16 +146,6 @@ impl RouteSet {
         };
         largest.unwrap_or(0)
     }
-}
-
-fn hash(v4: &[(Prefix4, NextHopId)], v6: &[(Prefix6, NextHopId)]) -> String {
-    let mut hash = Xxh3::new();
-    let mut add = |address: &[u8], version_and_len: [u8; 2], id: NextHopId| {
-        [address, &version_and_len, &id.get().to_be_bytes()].iter().for_each(|bytes| hash.update(bytes));
-    };
-    v4.iter().for_each(|(prefix, id)| add(&prefix.address().to_be_bytes(), [4, prefix.len()], *id));
-    v6.iter().for_each(|(prefix, id)| add(&prefix.address().to_be_bytes(), [6, prefix.len()], *id));
-    format!("{:016x}", hash.digest())
 }
 
 #[cfg(test)]

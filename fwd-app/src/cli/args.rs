@@ -244,6 +244,10 @@ pub(crate) struct ForwardArgs {
     /// Write the latency histogram in HdrHistogram's percentile text form
     #[arg(long, value_name = "FILE")]
     pub(crate) hgrm: Option<PathBuf>,
+
+    /// Write latencies as a picture, SVG: by percentile; of packets sent at a rate by size of frame, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
 }
 
 impl ForwardArgs {
@@ -569,6 +573,11 @@ pub(crate) struct HarnessArgs {
     #[arg(long)]
     pub(crate) verify: bool,
 
+    /// Print the numbers of this run beside those that --json wrote in an earlier one. Refused unless routes, packets and the way they
+    /// are offered are the same
+    #[arg(long, value_name = "OLD.json")]
+    pub(crate) compare: Option<PathBuf>,
+
     /// Lcores of the forwarder when there is no --config; more than CPUs is allowed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=127))]
     pub(crate) lcores: Option<u16>,
@@ -643,7 +652,8 @@ pub(crate) const REPLAY_EXAMPLES: &str = "\
 Examples:
   fwd-app replay trace.pcap --fib routes.txt
   fwd-app replay trace.pcap --fib routes.txt --verify --loops 100 --topology pipeline --json result.json
-  fwd-app replay trace.pcap --fib routes.txt --rate 100kpps --hgrm latency.hgrm
+  fwd-app replay trace.pcap --fib routes.txt --rate 100kpps --hgrm latency.hgrm --svg latency.svg
+  fwd-app replay trace.pcap --fib routes.txt --duration 10 --batch 64 --compare result.json
   fwd-app replay trace.pcap --fib routes.txt --verify --loops 1000 --updates updates.txt --update-rate 5000 --update-loops 100
   fwd-app replay trace.pcap --fib routes.txt --out sent/ --ports 2
   fwd-app replay anonymised.pcap.gz --fib routes.txt --limit 1M --duration 30 --warmup 2 --remap --sizes original

@@ -67,6 +67,11 @@ impl TrafficArgs {
         if self.imix { Some(SizeMix::imix()) } else { self.sizes.clone() }
     }
 
+    /// The seed, if anything is drawn from it.
+    pub(crate) fn seed_used(&self) -> Option<u64> {
+        (self.generate.is_some() || self.remap || self.imix || self.sizes.is_some()).then_some(self.seed)
+    }
+
     /// The changes to frames, over the routes of `rib`.
     pub(crate) fn changes(&self, rib: &Rib) -> FrameChanges {
         FrameChanges::new(self.sizes().as_ref(), self.remap.then_some(rib), self.seed)

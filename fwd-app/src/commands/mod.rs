@@ -7,6 +7,7 @@
 //! | [`run`] | `run`: forward between DPDK ports |
 //! | [`replay`] | `replay`: drive the forwarder with a capture, and measure it |
 //! | [`reload`] | what `run` reads again while it forwards |
+//! | [`compare`] | `compare`: the reports of two runs beside each other |
 //! | [`lookup`] | `lookup`: look addresses up, one output line for each |
 //! | [`fib`] | `fib`: inspect, convert or generate a table |
 //! | [`check`] | `check`: whether this host is ready |
@@ -20,6 +21,7 @@
 //! | [`exit`] | maps errors to exit codes |
 
 mod check;
+mod compare;
 mod completions;
 mod config;
 mod ctl;
@@ -47,6 +49,7 @@ use crate::forwarder::Signals;
 use crate::forwarder::in_effect::ConfigValue;
 use crate::forwarder::updates::{self, VrfUpdate};
 use crate::notice::{self, LogLevel};
+use crate::report::SummaryFiles;
 use crate::report::console::{self, Printer};
 use crate::routes::spec::VrfSpec;
 use anyhow::Context as _;
@@ -85,6 +88,9 @@ enum Command {
     /// Drive the forwarder with a capture, and measure it.
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Box<ReplayArgs>),
+    /// Print the numbers of two reports of run or replay beside each other.
+    #[command(after_help = compare::EXAMPLES)]
+    Compare(compare::CompareArgs),
     /// Look addresses up: one line an address, `ADDR<TAB>NEXT-HOP-ID`.
     #[command(after_help = lookup::EXAMPLES)]
     Lookup(Box<lookup::LookupArgs>),
@@ -108,9 +114,12 @@ enum Command {
     Man(man::ManArgs),
 }
 
+/// The commit that this program was built from, where the build knew it.
+const COMMIT: Option<&str> = option_env!("FWD_APP_COMMIT");
+
 /// The version of this program, its commit where the build knew it, and the DPDK that is loaded.
 fn version() -> String {
-    let commit = option_env!("FWD_APP_COMMIT").map(|commit| format!("commit {commit}, "));
+    let commit = COMMIT.map(|commit| format!("commit {commit}, "));
     format!("{} ({}{})", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default(), dpdk_ffi::version())
 }
 
@@ -152,6 +161,7 @@ pub(crate) fn main() -> ExitCode {
             run::main(args, ConfigReader { words, default }, &shown)
         }
         Command::Replay(args) => replay::main(args, &shown),
+        Command::Compare(args) => compare::main(args),
         Command::Lookup(args) => lookup::main(args),
         Command::Fib(args) => fib::main(args),
         Command::Check(args) => check::main(args),
@@ -219,6 +229,11 @@ fn updates(args: &UpdateArgs, vrfs: &[VrfSpec]) -> anyhow::Result<Option<Arc<[Vr
     }
     let load = || updates::load(&streams, args.update_rate.is_some());
     (!streams.is_empty()).then(load).transpose()
+}
+
+/// The files that a summary is written to.
+fn files(args: &ForwardArgs) -> SummaryFiles<'_> {
+    SummaryFiles { json: args.json.as_deref(), hgrm: args.hgrm.as_deref(), svg: args.svg.as_deref() }
 }
 
 /// Who may be a client of the control socket, and what clients may cost.

@@ -20,9 +20,11 @@ use crate::harness::trace::{Trace, TraceFacts};
 use crate::harness::verify::{Verifier, VrfReferences};
 use crate::harness::{HarnessSpec, Replay, ReplayOutcome, has_fragments, ports};
 use crate::ports::PortTable;
+use crate::report::compare::{Comparison, ReportFile};
 use crate::report::console::warn;
 use crate::report::made::GeneratedReport;
 use crate::report::periodic::Periodic;
+use crate::report::ran::{Ran, Work};
 use crate::report::stream::StreamReport;
 use crate::report::{Setup, Summary, TraceReport, Verify};
 use crate::routes::Vrf;
@@ -41,6 +43,9 @@ use std::sync::Arc;
 /// When the replay cannot be set up or run, and as [`Summary::judge`].
 pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
+    let ecmp_seed = args.forward.ecmp_seed.unwrap_or(0);
+    let mut ran = Ran::new(&super::config_values(shown), super::COMMIT).with_seed("ecmp", ecmp_seed);
+    let old = args.harness.compare.as_deref().map(ReportFile::read).transpose()?;
     let (spec, forward) = (args.harness.spec(args.updates.spec(), &args.search), args.forward.spec());
     spec.check()?;
     let topology = forward.topology(&args.tables.spec().engine);
@@ -58,7 +63,6 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     if let Some(trace) = packets.in_memory() {
         warn_of(&file, &trace.facts, args.traffic.sizes().is_some());
     }
-    let ecmp_seed = args.forward.ecmp_seed.unwrap_or(0);
     // Without a limit by time, so that the same packets are fragmented each time.
     let settings = Settings { fragments_max: None, ..forward.settings(forwarder.main()) };
     let plan = lcores.plan(settings.topology, spec.ports)?;
@@ -66,6 +70,9 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let tables = args.harness.verify.then(|| references(&spec, &forwarder, ecmp_seed));
     let sizes =
         sizes((&spec, &lcores), settings.batch, packets.in_memory().map(Arc::as_ref), tables.is_some())?;
+    ran.seeds.extend(args.traffic.seed_used().map(|seed| ("traffic", seed)));
+    ran.work = work(&spec, &forwarder, packets.in_memory().map(Arc::as_ref), sizes, updates.as_deref());
+    old.iter().try_for_each(|old| check_work(old, &ran.work))?;
     let vrfs = dealer.vrfs();
     let input = source((packets, &spec), dealer, tables, updates.as_deref(), &signals)?;
     // Counts 2 MB pages.
@@ -106,13 +113,63 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let searched = trials::judge(&outcome.conducted);
     let mut summary = summary((args, &spec), (file, generated), sizes, outcome, (setup, stream), tsc_hz);
     summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
-    summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
+    add_ran(&mut summary, ran, old.as_ref())?;
+    summary.publish(super::files(&args.forward), &signals)?;
     if let Some(error) = streamed.and_then(|streamed| streamed.error) {
         return Err(error.into());
     }
     summary.judge()?;
     searched?;
     update_error.map_or(Ok(()), Err)
+}
+
+/// What is to be done.
+fn work(
+    spec: &HarnessSpec,
+    forwarder: &Forwarder,
+    trace: Option<&Trace>,
+    sizes: Sizes,
+    updates: Option<&[VrfUpdate]>,
+) -> Work {
+    Work::from([
+        ("command", "replay".into()),
+        ("table_hash", tables::hash(forwarder).into()),
+        ("trace_hash", trace.map(Trace::hash).into()),
+        ("rate", spec.rate.to_string().into()),
+        ("ramp_s", spec.ramp.map(|ramp| ramp.as_secs_f64()).into()),
+        ("search", spec.search.is_some().into()),
+        ("tx_rate", spec.tx_rate.map(|rate| rate.to_string()).into()),
+        ("ports", spec.ports.into()),
+        ("spread", spec.spread.into()),
+        ("packets_from", packets_from(trace.is_some(), sizes).into()),
+        ("tx_slow", spec.tx_slow.into()),
+        ("updates", updates.map(<[_]>::len).into()),
+        ("update_rate", updates.and(spec.updates.rate).into()),
+    ])
+}
+
+/// Checks that a report which is to be compared is of this work.
+fn check_work(old: &ReportFile, work: &Work) -> anyhow::Result<()> {
+    let work = serde_json::to_value(work).context("the work as JSON")?;
+    Ok(old.check(&work).map_err(|error| ConfigError::Invalid(format!("--compare: {error}")))?)
+}
+
+/// Adds what ran to `summary`, and what `old` says beside it.
+fn add_ran(summary: &mut Summary, ran: Ran, old: Option<&ReportFile>) -> anyhow::Result<()> {
+    summary.ran = Some(ran);
+    if let Some(old) = old {
+        summary.compared = Some(Comparison::new(old, &summary.json()?));
+    }
+    Ok(())
+}
+
+/// Where the packets of a replay come from.
+fn packets_from(are_in_memory: bool, sizes: Sizes) -> &'static str {
+    match (are_in_memory, sizes.ready_turns) {
+        (false, _) => "the file",
+        (true, Some(_)) => "ready mbufs",
+        (true, None) => "copies",
+    }
 }
 
 /// Which lcore serves which queue of the ports of a replay.
@@ -262,11 +319,7 @@ fn summary(
         rate: args.harness.rate.to_string(),
         warmup_s: conducted.warmup_s,
         lossless_pps: conducted.reference_pps,
-        packets_from: match (&stream, sizes.ready_turns) {
-            (Some(_), _) => "the file",
-            (None, Some(_)) => "ready mbufs",
-            (None, None) => "copies",
-        },
+        packets_from: packets_from(stream.is_none(), sizes),
         stream,
         fed,
     });

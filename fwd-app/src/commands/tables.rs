@@ -6,6 +6,7 @@ use crate::report::console::warn;
 use crate::report::progress::Bar;
 use crate::routes::files::{self, LoadProgress};
 use crate::routes::spec::{TableSpec, VrfSpec};
+use fib::digest::{table_hash, tables_hash};
 use fib::feed::Loaded;
 use fib::{NextHopTable, Rib};
 use lpm_core::memory::{self, Mapped};
@@ -38,6 +39,11 @@ pub(super) fn open_to_forward(args: &TableArgs, vrfs: &[VrfSpec]) -> anyhow::Res
 pub(super) fn load_rib(paths: &[PathBuf]) -> anyhow::Result<(Rib, NextHopTable, Vec<Loaded>)> {
     let bar = Bar::new("loading", 0);
     files::load_rib(paths, &mut |progress| show(&bar, progress))
+}
+
+/// The hash of the routes of all VRFs as they are now.
+pub(super) fn hash(forwarder: &Forwarder) -> String {
+    tables_hash(forwarder.vrfs().iter().map(|vrf| (vrf.name(), table_hash(vrf.rib(), vrf.hops()))))
 }
 
 fn show(bar: &Bar, progress: LoadProgress<'_>) {

@@ -1,16 +1,16 @@
 //! The trials of a replay, as the summary shows them.
 
-use crate::datapath::Latency;
+use crate::datapath::latency::LatencyBySize;
 use crate::harness::HarnessSpec;
 use crate::harness::schedule::Pace;
 use crate::harness::trials::conductor::{Conducted, SearchTrial};
 use crate::harness::trials::search::GoalFound;
 use crate::harness::trials::{SearchSpec, TrialResult};
+use crate::report::curve::CurvePoint;
 use crate::report::search::{
-    BOUND_FEEDER, BOUND_FORWARDER, BOUND_MAX, CurvePoint, GoalReport, SearchReport, TrialLatency,
-    TrialReport, gbps_l1,
+    BOUND_FEEDER, BOUND_FORWARDER, BOUND_MAX, GoalReport, SearchReport, TrialLatency, TrialReport, gbps_l1,
 };
-use crate::report::{LatencyNs, PacketRate, Summary};
+use crate::report::{LatencyNs, PacketRate, SizeLatency, Summary};
 use anyhow::bail;
 
 /// From where to where latencies under a rate are measured.
@@ -43,9 +43,10 @@ pub(super) fn add(
     summary.curve = conducted.curve.iter().map(|(percent, result)| point(*percent, result)).collect();
 }
 
-fn show_latency(summary: &mut Summary, latency: &Latency) {
-    summary.latency_ns = LatencyNs::new(latency.histogram(), MEASURED);
-    summary.histogram = latency.histogram().clone();
+fn show_latency(summary: &mut Summary, latency: &LatencyBySize) {
+    summary.histogram = latency.total().histogram().clone();
+    summary.latency_ns = LatencyNs::new(&summary.histogram, MEASURED);
+    summary.latency_by_size = SizeLatency::all(latency, MEASURED);
 }
 
 /// Whether what was searched was found.
@@ -146,10 +147,10 @@ fn trial_report(trial: &SearchTrial) -> TrialReport {
 
 fn point(percent: u32, result: &TrialResult) -> CurvePoint {
     let loss_ratio = result.loss_ratio(true);
-    let latency_ns = result
-        .latency
-        .as_ref()
-        .map_or_else(LatencyNs::default, |latency| LatencyNs::new(latency.histogram(), MEASURED));
+    let latency_ns = result.latency.as_ref().map_or_else(
+        || LatencyNs { measured: MEASURED, ..LatencyNs::default() },
+        |latency| LatencyNs::new(latency.total().histogram(), MEASURED),
+    );
     CurvePoint {
         percent,
         offered_pps: offered_pps(result),

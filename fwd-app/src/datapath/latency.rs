@@ -53,9 +53,71 @@ impl Latency {
     }
 }
 
+/// The frame sizes that latency is told apart by, bytes with the checksum: those that RFC 2544 (9.1) has for Ethernet. A frame belongs to
+/// the first that is not shorter; longer ones than all are a class of their own.
+pub(crate) const FRAME_BYTES_MAX: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
+/// Bytes of an Ethernet frame's checksum, which no mbuf holds.
+const CHECKSUM_BYTES: u32 = 4;
+/// Classes of frame sizes.
+const CLASSES: usize = FRAME_BYTES_MAX.len() + 1;
+
+/// A histogram for each class of frame sizes. To record a packet costs as much as in one histogram.
+#[derive(Clone, Debug)]
+pub(crate) struct LatencyBySize {
+    classes: [Latency; CLASSES],
+}
+
+impl LatencyBySize {
+    /// Empty histograms, as [`Latency::new`].
+    pub(crate) fn new(tsc_hz: u64) -> Self {
+        Self { classes: std::array::from_fn(|_| Latency::new(tsc_hz)) }
+    }
+
+    /// Counts a packet of `frame_bytes`, without the checksum, that took `cycles`.
+    #[inline]
+    pub(crate) fn record(&mut self, cycles: u64, frame_bytes: u32) {
+        let bytes = frame_bytes.saturating_add(CHECKSUM_BYTES);
+        let class = FRAME_BYTES_MAX.iter().filter(|max| bytes > **max).count();
+        self.classes[class].record(cycles, 1);
+    }
+
+    /// The histograms, in the order of [`FRAME_BYTES_MAX`], that of longer frames last.
+    pub(crate) const fn classes(&self) -> &[Latency; CLASSES] {
+        &self.classes
+    }
+
+    /// Adds the counts of `other`.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.classes.iter_mut().zip(&other.classes).for_each(|(class, other)| class.merge(other));
+    }
+
+    /// All packets.
+    pub(crate) fn total(&self) -> Latency {
+        let mut total = self.classes[0].clone();
+        self.classes[1..].iter().for_each(|class| total.merge(class));
+        total
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_packet_counts_in_the_class_of_its_frame() {
+        for (frame_bytes, class) in
+            [(0, 0), (60, 0), (61, 1), (124, 1), (1514, 6), (1515, 7), (9000, 7), (u32::MAX, 7)]
+        {
+            let mut latency = LatencyBySize::new(1_000_000_000);
+            latency.record(100, frame_bytes);
+            let counts = latency.classes().each_ref().map(|class| class.histogram().len());
+            assert_eq!(
+                (counts[class], latency.total().histogram().len()),
+                (1, 1),
+                "{frame_bytes}: {counts:?}"
+            );
+        }
+    }
 
     #[test]
     fn cycles_become_nanoseconds() {

@@ -13,7 +13,8 @@ use super::trials::conductor::{Conducted, Conductor};
 use super::trials::pacer::Pacer;
 use super::trials::{Trial, TrialResult, between};
 use super::verify::{Verified, Verifier};
-use crate::datapath::{Counters, Latency};
+use crate::datapath::Counters;
+use crate::datapath::latency::LatencyBySize;
 use crate::forwarder::Signals;
 use crate::forwarder::rates::sampler::Sampler;
 use crate::forwarder::service::Service;
@@ -529,7 +530,7 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
     fn end(&mut self, counters: &Counters) {
         let Some(CurrentTrial { trial, start, before, fed }) = self.current.take() else { return };
         let duration_s = start.elapsed().as_secs_f64();
-        let latency = std::mem::replace(&mut self.sink.latency, Latency::new(self.tsc_hz));
+        let latency = std::mem::replace(&mut self.sink.latency, LatencyBySize::new(self.tsc_hz));
         let pacer = self.feeder.pacer();
         self.conductor.record(TrialResult {
             trial,

@@ -5,7 +5,7 @@ use super::link::Link;
 use super::pcap_file::PcapFile;
 use super::source::{FedFrame, Source};
 use super::verify::Verifier;
-use crate::datapath::Latency;
+use crate::datapath::latency::LatencyBySize;
 use anyhow::Context as _;
 use dpdk_ffi::{Burst, Eal, RingConsumer};
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(crate) struct Sink {
     writers: Vec<PcapFile>,
     scratch: Vec<u8>,
     /// Latencies from the intended send time.
-    pub(crate) latency: Latency,
+    pub(crate) latency: LatencyBySize,
     /// Packets that overtook one of their own input, VRF and port.
     pub(crate) reordered: u64,
 }
@@ -57,7 +57,7 @@ impl Sink {
             last: vec![vec![vec![0; inputs]; vrfs]; ports],
             writers: Vec::new(),
             scratch: Vec::new(),
-            latency: Latency::new(dpdk_ffi::tsc_hz(eal)),
+            latency: LatencyBySize::new(dpdk_ffi::tsc_hz(eal)),
             reordered: 0,
         }
     }
@@ -183,14 +183,15 @@ impl Sink {
             return Ok(());
         };
         // Fragments leave after the other packets of their batch. Nothing else makes a frame shorter.
-        let is_fragment = (self.burst.pkt_len(i) as usize) < part.trace.frame(frame).len();
+        let frame_bytes = self.burst.pkt_len(i);
+        let is_fragment = (frame_bytes as usize) < part.trace.frame(frame).len();
         if !is_fragment {
             let last = &mut self.last[port][part.vrf_of[frame]][usize::from(part.ring_of[frame])];
             self.reordered += u64::from(sequence < *last);
             *last = sequence + 1;
         }
         if let Some(intended) = feeder.intended_tsc(sequence) {
-            self.latency.record(now_tsc.saturating_sub(intended), 1);
+            self.latency.record(now_tsc.saturating_sub(intended), frame_bytes);
         }
         if verifier.is_none() && self.writers.is_empty() {
             return Ok(());

@@ -4,6 +4,7 @@ use super::interfaces::{InterfacePorts, PortOf};
 use super::make::FrameChanges;
 use super::pcap_file::PcapFile;
 use fib::capture::{self, CaptureError, UnknownLink};
+use fib::digest::PacketsHash;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -222,6 +223,13 @@ impl Trace {
     #[expect(clippy::cast_precision_loss, reason = "bytes and frames below 2^53")]
     pub(crate) fn frame_bytes_mean(&self) -> f64 {
         self.bytes() as f64 / self.len().max(1) as f64
+    }
+
+    /// The hash of its packets.
+    pub(crate) fn hash(&self) -> String {
+        let mut hash = PacketsHash::default();
+        (0..self.len()).for_each(|i| hash.add(self.frame(i)));
+        hash.finish()
     }
 
     /// Bytes of the longest frame.

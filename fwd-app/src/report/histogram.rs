@@ -1,14 +1,18 @@
-//! Histograms for people: bars for the terminal, and a latency histogram in HdrHistogram's percentile text form.
+//! Histograms for people: bars and marks for the terminal, and a latency histogram in HdrHistogram's percentile text form.
 
 use super::columns::grouped;
+use super::latency::LatencyNs;
 use fib::units::time_text;
 use hdrhistogram::Histogram;
 use std::fmt::Write as _;
 
 /// Characters of the longest bar.
 const BAR: usize = 50;
-/// Buckets at most; wider ones are used when there would be more. The summary is to fit a terminal of 25 lines.
-const ROWS: usize = 8;
+/// Buckets at most, unless there is less room; wider ones are used when there would be more. The summary is to fit a terminal of 25
+/// lines.
+pub(crate) const ROWS: usize = 8;
+/// Characters of the axis on which percentiles are marked.
+const AXIS: usize = 40;
 
 /// A bar for `count`, where `largest` is the largest count there is: a count above 0 has at least one character.
 pub(crate) fn bar(count: u64, largest: u64) -> String {
@@ -16,10 +20,56 @@ pub(crate) fn bar(count: u64, largest: u64) -> String {
     "#".repeat(usize::try_from(characters).unwrap_or(BAR))
 }
 
-/// The histogram drawn as bars over buckets of equal width on a logarithmic scale; empty for an empty histogram.
-pub(crate) fn bars(histogram: &Histogram<u64>) -> String {
+/// A logarithmic axis of time, on which p50, p99 and p99.9 are marked in rows below each other.
+pub(crate) struct MarkAxis {
+    low: u64,
+    high: u64,
+}
+
+impl MarkAxis {
+    /// What the marks are.
+    pub(crate) const HEADING: &str = "p50 o, p99 +, p99.9 x, log scale";
+
+    /// An axis on which all of these have a place.
+    pub(crate) fn new<'a>(latencies: impl Iterator<Item = &'a LatencyNs>) -> Self {
+        let there = latencies.filter(|latency| latency.count > 0);
+        let ends = there.map(|latency| (latency.p50.max(1), latency.p99_9));
+        let ends = ends.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+        let (low, high) = ends.unwrap_or((1, 1));
+        Self { low, high }
+    }
+
+    /// The row of marks of `latency`; of none, nothing.
+    pub(crate) fn row(&self, latency: &LatencyNs) -> String {
+        let mut row = [' '; AXIS];
+        if latency.count > 0 {
+            // Where two are in one place, the lower percentile is seen.
+            for (mark, ns) in [('x', latency.p99_9), ('+', latency.p99), ('o', latency.p50)] {
+                row[self.place(ns)] = mark;
+            }
+        }
+        let row: String = row.iter().collect();
+        format!("|{}", row.trim_end())
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "nanoseconds below 2^53; a place on the axis is 0 or more"
+    )]
+    fn place(&self, ns: u64) -> usize {
+        let (low, end) = (self.low as f64, AXIS - 1);
+        let width = (self.high as f64 / low).ln();
+        let share = if width > 0.0 { (ns.max(self.low) as f64 / low).ln() / width } else { 0.0 };
+        ((share * end as f64).round() as usize).min(end)
+    }
+}
+
+/// The histogram drawn as bars over buckets of equal width on a logarithmic scale, `rows_max` at most; empty for an empty histogram.
+pub(crate) fn bars(histogram: &Histogram<u64>, rows_max: usize) -> String {
     let mut out = String::new();
-    let rows = rows(histogram);
+    let rows = rows(histogram, rows_max);
     let most = rows.iter().map(|(_, _, count)| *count).max().unwrap_or(0);
     let mut below = 0;
     for (from, to, count) in rows {
@@ -39,15 +89,15 @@ pub(crate) fn bars(histogram: &Histogram<u64>) -> String {
 }
 
 /// Bucket limits and counts, from the first to the last that is not empty.
-fn rows(histogram: &Histogram<u64>) -> Vec<(u64, u64, u64)> {
-    if histogram.is_empty() {
+fn rows(histogram: &Histogram<u64>, rows_max: usize) -> Vec<(u64, u64, u64)> {
+    if histogram.is_empty() || rows_max == 0 {
         return Vec::new();
     }
     let (low, high) = (histogram.min().max(1), histogram.max().max(1));
     let mut base = 1.25_f64;
     loop {
         let rows = rows_by(histogram, low, high, base);
-        if rows.len() <= ROWS {
+        if rows.len() <= rows_max {
             return rows;
         }
         base *= 1.25;
@@ -120,13 +170,29 @@ mod tests {
             [&[(1, 1)][..], &[(100, 5), (110, 7), (5_000, 1)], &[(1, 3), (59_000_000_000, 2)], &[(777, 9)]]
         {
             let histogram = histogram(values);
-            let rows = rows(&histogram);
+            let rows = rows(&histogram, ROWS);
             assert!(rows.len() <= ROWS && !rows.is_empty());
             assert_eq!(rows.iter().map(|(_, _, count)| count).sum::<u64>(), histogram.len());
             assert!(rows[0].2 > 0 && rows.windows(2).all(|pair| pair[0].1 == pair[1].0));
-            assert_eq!(bars(&histogram).lines().count(), rows.len());
+            assert_eq!(bars(&histogram, ROWS).lines().count(), rows.len());
+            assert_eq!(bars(&histogram, 1).lines().count(), 1);
         }
-        assert_eq!(bars(&histogram(&[])), "");
+        assert_eq!(bars(&histogram(&[]), ROWS), "");
+    }
+
+    #[test]
+    fn marks_are_in_the_order_of_percentiles_and_stay_on_the_axis() {
+        let of =
+            |p50: u64| LatencyNs { p50, p99: p50 * 4, p99_9: p50 * 10, count: 9, ..LatencyNs::default() };
+        let both = [of(1000), of(2000)];
+        let axis = MarkAxis::new(both.iter());
+        let [first, last] = both.each_ref().map(|latency| axis.row(latency));
+        let at = |row: &str, mark| row.find(mark).unwrap();
+        assert!(at(&first, 'o') == 1 && at(&first, '+') < at(&first, 'x'), "{first}");
+        assert_eq!((at(&last, 'x'), last.len()), (AXIS, AXIS + 1));
+        assert!(axis.row(&of(1)).len() < AXIS && axis.row(&of(1 << 40)).len() == AXIS + 1);
+        assert_eq!(MarkAxis::new([].iter()).row(&LatencyNs::default()), "|");
+        assert_eq!(MarkAxis::new([of(0)].iter()).row(&of(0)), "|o");
     }
 
     #[test]

@@ -12,7 +12,13 @@
 //! | [`made`] | packets that a replay made or changed |
 //! | [`stream`] | how a trace was read that was not in memory |
 //! | [`vrfs`] | the VRFs: routes, engines, memory |
+//! | [`ran`] | what ran: arguments, seeds, host, the work |
+//! | [`engine`] | the engine, its memory and its fallback |
+//! | [`latency`] | latency percentiles, of all packets and by frame size |
+//! | [`curve`] | latency by load |
 //! | [`histogram`] | latencies as bars, and in HdrHistogram's text form |
+//! | [`picture`] | latencies as SVG |
+//! | [`compare`] | two summaries beside each other |
 //! | [`periodic`] | rates and drops while packets flow |
 //! | [`progress`] | the bar of a long load |
 //! | [`console`] | stderr and stdout: nobody waits for them while packets flow |
@@ -20,36 +26,46 @@
 //! | [`output`] | results to stdout, or to files that appear whole |
 
 pub(crate) mod columns;
+pub(crate) mod compare;
 pub(crate) mod console;
+pub(crate) mod curve;
+mod engine;
 pub(crate) mod histogram;
+mod latency;
 pub(crate) mod made;
 pub(crate) mod output;
 pub(crate) mod periodic;
+mod picture;
 pub(crate) mod progress;
+pub(crate) mod ran;
 mod repeats;
 pub(crate) mod search;
 pub(crate) mod stream;
 pub(crate) mod text;
 pub(crate) mod vrfs;
 
+pub(crate) use engine::EngineReport;
+#[cfg(test)]
+pub(crate) use engine::FallbackReport;
+pub(crate) use latency::{LatencyNs, SizeLatency};
+
 use crate::datapath::{Counters, StageName};
 use crate::forwarder::Forwarder;
 use crate::forwarder::Signals;
 use crate::ports::dpdk::Ended;
 use crate::ports::dpdk::PortCounts;
-use crate::routes::Vrf;
-use crate::topology::Handle;
 use crate::topology::handle::LcoreCounts;
 use crate::topology::plan::LcorePlan;
 use crate::topology::{Settings, Totals};
 use anyhow::{Context as _, bail};
+use compare::Comparison;
+use curve::CurvePoint;
 use dpdk_ffi::PortStats;
 use fib::host::Host;
 use hdrhistogram::Histogram;
-use lpm_core::memory::{self, Mapped};
-use lpm_core::pair::{FIRST, Service};
 use made::MadeReport;
-use search::{CurvePoint, SearchReport};
+use ran::Ran;
+use search::SearchReport;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,12 +83,21 @@ pub(crate) struct Summary {
     pub(crate) command: &'static str,
     /// This program's version.
     pub(crate) version: &'static str,
+    /// What ran; not of a forwarder that is still running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ran: Option<Ran>,
     /// What came, left and was dropped.
     pub(crate) packets: Packets,
     /// How fast.
     pub(crate) rate: PacketRate,
     /// How long packets stayed.
     pub(crate) latency_ns: LatencyNs,
+    /// The same by size of frame, where packets were sent at a rate.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) latency_by_size: Vec<SizeLatency>,
+    /// Latency by load, where several were tried.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) curve: Vec<CurvePoint>,
     /// Cycles by pass.
     pub(crate) stages: Vec<StageReport>,
     /// Who looked up.
@@ -90,9 +115,6 @@ pub(crate) struct Summary {
     /// The rate that was searched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) search: Option<SearchReport>,
-    /// Latency by load.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) curve: Vec<CurvePoint>,
     /// Whether the capture was cut short.
     pub(crate) truncated: bool,
     /// What the drivers counted, by port.
@@ -102,9 +124,23 @@ pub(crate) struct Summary {
     pub(crate) silent_lcores: Vec<SilentLcore>,
     /// The first panic of an lcore: the others were stopped, and packets that it had are held or lost.
     pub(crate) panic: Option<String>,
+    /// What an older summary says beside this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) compared: Option<Comparison>,
     /// The histogram behind `latency_ns`.
     #[serde(skip)]
     pub(crate) histogram: Histogram<u64>,
+}
+
+/// The files that a summary is written to, each if it was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SummaryFiles<'a> {
+    /// The summary as JSON.
+    pub(crate) json: Option<&'a Path>,
+    /// The latency histogram, in HdrHistogram's percentile text form.
+    pub(crate) hgrm: Option<&'a Path>,
+    /// Latencies as pictures.
+    pub(crate) svg: Option<&'a Path>,
 }
 
 /// An lcore that did not answer while it runs: its counters here are those that it published last.
@@ -211,44 +247,6 @@ impl PacketRate {
     }
 }
 
-/// Latency percentiles, nanoseconds.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct LatencyNs {
-    pub(crate) min: u64,
-    pub(crate) p50: u64,
-    pub(crate) p90: u64,
-    pub(crate) p99: u64,
-    pub(crate) p99_9: u64,
-    pub(crate) p99_99: u64,
-    pub(crate) max: u64,
-    pub(crate) mean: f64,
-    pub(crate) count: u64,
-    /// From where to where: `rx to tx`, or `intended send time to arrival`.
-    pub(crate) measured: &'static str,
-}
-
-impl LatencyNs {
-    /// The percentiles of `histogram`.
-    pub(crate) fn new(histogram: &Histogram<u64>, measured: &'static str) -> Self {
-        let at = |quantile| histogram.value_at_quantile(quantile);
-        if histogram.is_empty() {
-            return Self { measured, ..Self::default() };
-        }
-        Self {
-            min: histogram.min(),
-            p50: at(0.5),
-            p90: at(0.9),
-            p99: at(0.99),
-            p99_9: at(0.999),
-            p99_99: at(0.9999),
-            max: histogram.max(),
-            mean: histogram.mean(),
-            count: histogram.len(),
-            measured,
-        }
-    }
-}
-
 /// One pass.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct StageReport {
@@ -262,131 +260,6 @@ pub(crate) struct StageReport {
     pub(crate) packets: u64,
     /// Packets a burst, on average.
     pub(crate) packets_per_burst: f64,
-}
-
-/// The engine.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct EngineReport {
-    /// Its name; of the one in service, with a fallback.
-    pub(crate) name: &'static str,
-    /// Why `--engine auto` stands for it; `None` when the user named an engine.
-    pub(crate) auto: Option<&'static str>,
-    /// The instruction set of its lookups; `ptx` on a GPU, `ptx+avx512f` for `coop` over a GPU and the CPU.
-    pub(crate) isa: String,
-    /// Memory that lookups read, bytes.
-    pub(crate) table_bytes: u64,
-    /// Memory of tables of the engine that were replaced and not freed yet, since an lcore may still read them, bytes.
-    pub(crate) retired_bytes: u64,
-    /// The same of egress tables.
-    pub(crate) retired_egress_bytes: u64,
-    /// What the memory of all tables and their copies lies in.
-    pub(crate) pages: PagesReport,
-    /// IPv4 routes.
-    pub(crate) routes_v4: u64,
-    /// IPv6 routes.
-    pub(crate) routes_v6: u64,
-    /// The generation in service at the end.
-    pub(crate) generation: u64,
-    /// Generations applied while packets flowed.
-    pub(crate) generations_applied: u64,
-    /// Updates in them.
-    pub(crate) updates_applied: u64,
-    /// Why the update stream ended before its time; what came before stays in service.
-    pub(crate) update_error: Option<String>,
-    /// Time to read the route files, seconds.
-    pub(crate) load_s: f64,
-    /// Time to build the table, seconds.
-    pub(crate) build_s: f64,
-    /// What went wrong first when packets were looked up; their packets are dropped as `engine_stall`.
-    pub(crate) error: Option<String>,
-    /// With `--fallback`, how that went.
-    pub(crate) fallback: Option<FallbackReport>,
-}
-
-/// The pages that CPU tables of a megabyte and more lie in, bytes of each kind.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct PagesReport {
-    /// Reserved pages of 2 MB.
-    pub(crate) huge_bytes: u64,
-    /// Where the kernel was asked for transparent huge pages.
-    pub(crate) transparent_bytes: u64,
-    /// Pages of 4 KB.
-    pub(crate) small_bytes: u64,
-}
-
-impl PagesReport {
-    /// As it is now.
-    fn new() -> Self {
-        let Mapped { huge_bytes, transparent_bytes, small_bytes } = memory::mapped();
-        Self { huge_bytes, transparent_bytes, small_bytes }
-    }
-
-    /// The kinds there are, for people.
-    pub(crate) fn words(self) -> String {
-        let kinds = [
-            (self.huge_bytes, "2 MB pages"),
-            (self.transparent_bytes, "transparent huge pages"),
-            (self.small_bytes, "4 KB pages"),
-        ];
-        let there: Vec<_> = kinds.into_iter().filter(|(bytes, _)| *bytes > 0).map(|(_, name)| name).collect();
-        there.join(" and ")
-    }
-}
-
-/// The engine behind the engine.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct FallbackReport {
-    /// The engine that was to answer.
-    pub(crate) engine: &'static str,
-    /// The one behind it.
-    pub(crate) fallback: &'static str,
-    /// Whether the one behind it is in service.
-    pub(crate) in_service: bool,
-    /// Why.
-    pub(crate) reason: Option<String>,
-    /// Packets that were in flight then and were looked up again.
-    pub(crate) looked_up_again: u64,
-}
-
-impl FallbackReport {
-    fn new(service: &Service) -> Self {
-        let [engine, fallback] = service.names();
-        let why = service.why()[FIRST];
-        Self {
-            engine,
-            fallback,
-            in_service: why.is_some(),
-            reason: why.map(ToString::to_string),
-            looked_up_again: service.looked_up_again(),
-        }
-    }
-}
-
-impl EngineReport {
-    /// Of the engine of `vrf` as it is now, which the lcores of `running` use.
-    pub(crate) fn new(vrf: &Vrf, running: &Handle) -> Self {
-        let (engine, tally) = (vrf.engine(), vrf.tally());
-        let stats = engine.stats();
-        Self {
-            name: engine.info().name,
-            auto: vrf.spec().auto_reason(),
-            isa: engine.info().isa_name,
-            table_bytes: stats.table_bytes,
-            retired_bytes: stats.retired_bytes,
-            retired_egress_bytes: vrf.retired_egress_bytes(),
-            pages: PagesReport::new(),
-            routes_v4: stats.routes_v4,
-            routes_v6: stats.routes_v6,
-            generation: engine.generation().0,
-            generations_applied: tally.deltas,
-            updates_applied: tally.updates,
-            update_error: None,
-            load_s: tally.load_s,
-            build_s: tally.build_s,
-            error: running.fault().first().map(ToString::to_string),
-            fallback: vrf.failover().map(FallbackReport::new),
-        }
-    }
 }
 
 /// How the forwarder was set up.
@@ -564,9 +437,12 @@ impl Summary {
         Self {
             command,
             version: env!("CARGO_PKG_VERSION"),
+            ran: None,
             packets: totals.packets(),
             rate: PacketRate::new(&totals.counters, ended.duration_s, tsc_hz),
             latency_ns: LatencyNs::new(histogram, "rx to tx"),
+            latency_by_size: Vec::new(),
+            curve: Vec::new(),
             stages: totals.stages(tsc_hz),
             engine: EngineReport::new(forwarder.main(), forwarder.running()),
             vrfs: VrfReports::of_several(forwarder),
@@ -574,11 +450,11 @@ impl Summary {
             verify: Verify::default(),
             trace: None,
             search: None,
-            curve: Vec::new(),
             truncated: false,
             ports: ended.ports.iter().map(PortReport::new).collect(),
             silent_lcores: Vec::new(),
             panic: ended.finished.panicked.as_ref().map(ToString::to_string),
+            compared: None,
             histogram: histogram.clone(),
         }
     }
@@ -623,22 +499,29 @@ impl Summary {
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub(crate) fn publish(
-        &self,
-        json: Option<&Path>,
-        hgrm: Option<&Path>,
-        signals: &Signals,
-    ) -> anyhow::Result<()> {
-        let written = self.write_files(json, hgrm);
+    pub(crate) fn publish(&self, files: SummaryFiles<'_>, signals: &Signals) -> anyhow::Result<()> {
+        let written = self.write_files(files);
         console::print(text::render(self), || signals.is_stopping());
         written
     }
 
-    fn write_files(&self, json: Option<&Path>, hgrm: Option<&Path>) -> anyhow::Result<()> {
+    /// As JSON.
+    ///
+    /// # Errors
+    /// Where a value has no form in JSON.
+    pub(crate) fn json(&self) -> anyhow::Result<serde_json::Value> {
+        serde_json::to_value(output::JsonDocument::new("report", self)).context("the summary as JSON")
+    }
+
+    fn write_files(&self, SummaryFiles { json, hgrm, svg }: SummaryFiles<'_>) -> anyhow::Result<()> {
         if json.is_some() {
             let text = serde_json::to_string_pretty(&output::JsonDocument::new("report", self))
                 .context("the summary as JSON")?;
             output::write_to(json, |out| Ok(writeln!(out, "{text}")?))?;
+        }
+        if svg.is_some() {
+            let picture = picture::latencies(self).context("the picture")?;
+            output::write_to(svg, |out| Ok(out.write_all(picture.as_bytes())?))?;
         }
         if hgrm.is_some() {
             let text = histogram::hgrm(&self.histogram);
@@ -685,16 +568,5 @@ mod tests {
         counts.stats = Some(PortStats { imissed: 3, ..PortStats::default() });
         let report = PortReport::new(&counts);
         assert_eq!((report.rx, report.rx_missed), (Some(0), Some(3)));
-    }
-
-    #[test]
-    fn percentiles_and_an_empty_histogram() {
-        let mut latency = Latency::new(1_000_000_000);
-        assert_eq!(LatencyNs::new(latency.histogram(), "rx to tx").count, 0);
-        latency.record(100, 990);
-        latency.record(1000, 10);
-        let told = LatencyNs::new(latency.histogram(), "rx to tx");
-        assert_eq!((told.min, told.p50, told.p99, told.max, told.count), (100, 100, 100, 1000, 1000));
-        assert_eq!(told.p99_9, 1000);
     }
 }

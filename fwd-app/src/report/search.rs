@@ -1,8 +1,7 @@
-//! The result of a search for a rate: what was found for each goal, every trial, and the curve of latency by load.
+//! The result of a search for a rate: what was found for each goal, and every trial.
 
-use super::columns::{Columns, grouped};
-use super::{LatencyNs, WIRE_BYTES};
-use fib::units::{count_text, time_text};
+use super::WIRE_BYTES;
+use super::columns::grouped;
 use serde::Serialize;
 use std::fmt;
 
@@ -117,21 +116,6 @@ pub(crate) struct TrialLatency {
     pub(crate) max: u64,
 }
 
-/// A point of the curve.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct CurvePoint {
-    /// Percent of the rate found.
-    pub(crate) percent: u32,
-    /// That load.
-    pub(crate) offered_pps: f64,
-    /// Packets a second that went in and were not lost.
-    pub(crate) pps: f64,
-    /// The part of the packets that were lost or unsent.
-    pub(crate) loss_ratio: f64,
-    /// Latency from the intended send time.
-    pub(crate) latency_ns: LatencyNs,
-}
-
 impl SearchReport {
     /// The constant keys.
     pub(crate) const WORDS: (&str, &str) = (METHOD, MEASURED);
@@ -193,20 +177,4 @@ impl fmt::Display for GoalReport {
             _ => writeln!(f, "; bound by the highest load that was to be tried"),
         }
     }
-}
-
-/// The curve as text.
-pub(crate) fn curve(points: &[CurvePoint]) -> String {
-    if points.is_empty() {
-        return String::new();
-    }
-    let mut columns = Columns::new(["load", "pps", "loss", "p50", "p90", "p99", "p99.9", "max"]);
-    for point in points {
-        let LatencyNs { p50, p90, p99, p99_9, max, .. } = point.latency_ns;
-        let [p50, p90, p99, p99_9, max] = [p50, p90, p99, p99_9, max].map(time_text);
-        let load = format!("{} %", point.percent);
-        let loss = format!("{:.4} %", point.loss_ratio * 100.0);
-        columns.row([load, count_text(point.pps), loss, p50, p90, p99, p99_9, max]);
-    }
-    columns.to_string()
 }

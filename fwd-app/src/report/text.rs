@@ -1,8 +1,9 @@
 //! For people: how the forwarder is set up, before the first packet, and the summary, after the last.
 
 use super::columns::{Columns, grouped, grouped_or_dash};
-use super::histogram::bars;
-use super::search::curve;
+use super::curve;
+use super::histogram::{ROWS, bars};
+use super::latency::{sizes_lines, sizes_text};
 use super::vrfs::VrfReports;
 use super::{EngineReport, LatencyNs, Packets, PortReport, Setup, SilentLcore, Summary};
 use crate::forwarder::Forwarder;
@@ -126,9 +127,14 @@ pub(crate) fn render(summary: &Summary) -> String {
     if let Some(search) = &summary.search {
         out.push_str(&search.to_string());
     }
-    out.push_str(&curve(&summary.curve));
     out.push_str(&latency(latency_ns));
-    out.push_str(&bars(&summary.histogram));
+    if summary.curve.is_empty() {
+        let sizes = &summary.latency_by_size;
+        out.push_str(&bars(&summary.histogram, ROWS.saturating_sub(sizes_lines(sizes))));
+        out.push_str(&sizes_text(sizes));
+    } else {
+        out.push_str(&curve::text(&summary.curve));
+    }
     if !summary.stages.is_empty() {
         let _ = write!(out, "cycles   a packet:");
         for stage in &summary.stages {
@@ -151,6 +157,9 @@ pub(crate) fn render(summary: &Summary) -> String {
             grouped(verify.checked),
             grouped(verify.mismatches)
         );
+    }
+    if let Some(compared) = &summary.compared {
+        let _ = write!(out, "{compared}");
     }
     out
 }

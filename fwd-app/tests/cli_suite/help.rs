@@ -8,6 +8,7 @@ fn every_command_helps_with_examples() {
         "",
         "run",
         "replay",
+        "compare",
         "lookup",
         "fib",
         "fib stat",

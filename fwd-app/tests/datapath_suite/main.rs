@@ -8,6 +8,7 @@
 //! | `pacing` | rates, latency from the intended send time, the report's files |
 //! | `made` | packets that are made, and traces that are changed |
 //! | `trials` | warm-up, ramps, rates in percent, and searches for a rate |
+//! | `reports` | what a report says of its run, and reports beside each other |
 //! | `updates` | routes that change while packets flow |
 //! | `signals` | SIGTERM drains, a second one ends at once |
 //! | `terminal` | a stderr or stdout that is closed, or that nobody reads |
@@ -52,6 +53,8 @@ mod rates;
 mod refusals;
 #[cfg(test)]
 mod reload;
+#[cfg(test)]
+mod reports;
 #[cfg(test)]
 mod rewriter;
 #[cfg(test)]

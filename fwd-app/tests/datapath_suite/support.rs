@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// The folder of the bundled captures.
@@ -87,9 +88,19 @@ pub(crate) fn mix_command() -> Command {
     replay_command(&bundled("mix.pcap"), &bundled("routes.txt"))
 }
 
-/// The JSON of a run: every packet is accounted for, and every result that was checked is the oracle's.
+/// Checks a report against the schema of reports.
+pub(crate) fn check_schema(summary: &Value) -> Result<(), String> {
+    static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
+        let schema = serde_json::from_str(include_str!("../../src/report/schema.json")).unwrap();
+        jsonschema::validator_for(&schema).unwrap()
+    });
+    SCHEMA.validate(summary).map_err(|error| format!("{}: {error}", error.instance_path()))
+}
+
+/// The JSON of a run: it is of the schema, every packet is accounted for, and every result that was checked is the oracle's.
 pub(crate) fn json(path: &Path) -> Value {
     let summary = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    check_schema(&summary).unwrap_or_else(|error| panic!("{error}: {summary}"));
     let count = |name| number(&summary, &format!("/packets/{name}"));
     let gone = count("tx") + count("punted") + dropped(&summary);
     assert_eq!((count("rx") + count("originated"), count("held")), (gone, 0), "{summary}");

@@ -33,7 +33,7 @@ fn sample(arg: &Arg) -> Vec<String> {
         "log_level" => &["warn"],
         "ecmp_seed" => &["18446744073709551615"],
         "stats_period" | "duration" => &["1.5"],
-        "json" | "hgrm" => &["007"],
+        "json" | "hgrm" | "svg" | "compare" => &["007"],
         "out" | "ctl" | "drain_hook" => &["/tmp/x y"],
         "ctl_group" | "ctl_read_group" => &["7"],
         "capture_drops" => &["drops.pcapng,5"],

@@ -30,6 +30,7 @@ use crate::ports::taps::{Taps, netns};
 use crate::ports::{PortRecord, PortTable};
 use crate::report::console::line;
 use crate::report::periodic::Periodic;
+use crate::report::ran::Ran;
 use crate::report::{Setup, Summary, text};
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::Feeds;
@@ -63,6 +64,11 @@ pub(super) fn main(args: &RunArgs, reader: ConfigReader, shown: &[Shown]) -> any
     let updates = updates.map(|updates| UpdateStream::new(updates, args.updates.spec(), Arc::default()));
     let mut forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
     forwarder.set_config(super::config_values(shown));
+    let mut ran = Ran::new(&super::config_values(shown), super::COMMIT);
+    ran.work.insert("command", "run".into());
+    // What feeds announce is not known yet.
+    let is_known = args.feeds.fpm.is_none() && !args.feeds.kernel_routes;
+    ran.work.insert("table_hash", is_known.then(|| tables::hash(&forwarder)).into());
     // Before EAL pins this thread: what is started here runs on any CPU, until it is known which ones lcores have.
     let socket = serve(&args.forward, &words)?;
     let metrics = args.metrics.map(serve_metrics).transpose()?;
@@ -75,11 +81,12 @@ pub(super) fn main(args: &RunArgs, reader: ConfigReader, shown: &[Shown]) -> any
     // Fails where other processes cannot attach, which is how EAL was started.
     let _ = eal.allow_captures();
     let manager = ServiceManager::from_environment();
-    let control = Control { updates, vrf_specs, socket, metrics, feeds, cpus, reader, manager };
+    let ran = Some(ran);
+    let control = Control { ran, updates, vrf_specs, socket, metrics, feeds, cpus, reader, manager };
     let (summary, served) = forward(args, &eal, forwarder, &signals, control)?;
     // The ports are closed by now. Pools and EAL are released here, before any output is written.
     drop(eal);
-    summary.publish(args.forward.json.as_deref(), args.forward.hgrm.as_deref(), &signals)?;
+    summary.publish(super::files(&args.forward), &signals)?;
     summary.judge()?;
     served
 }
@@ -115,6 +122,8 @@ fn serve_metrics(address: SocketAddr) -> Result<MetricsServer, ConfigError> {
 /// What steers the forwarder while it runs.
 #[derive(Default)]
 struct Control {
+    /// What runs, for the report.
+    ran: Option<Ran>,
     updates: Option<UpdateStream>,
     vrf_specs: Vec<VrfSpec>,
     socket: Option<(Server, Inbox)>,
@@ -136,7 +145,7 @@ fn forward(
     signals: &Signals,
     control: Control,
 ) -> anyhow::Result<(Summary, anyhow::Result<()>)> {
-    let Control { updates, vrf_specs, socket, metrics, feeds, cpus, reader, manager } = control;
+    let Control { ran, updates, vrf_specs, socket, metrics, feeds, cpus, reader, manager } = control;
     let forward = args.forward.spec();
     let settings = forward.settings(forwarder.main()).of_devices();
     let found = Ports::open(eal, &args.ports.ports)?;
@@ -206,7 +215,8 @@ fn forward(
         ports: PortCounts::of(&ports.ports, &plan.receives(ports.ports.len())),
     };
     ports.close().context("cannot close the ports")?;
-    Ok((Summary::new("run", &forwarder, &ended, setup, dpdk_ffi::tsc_hz(eal)), served))
+    let ran = ran.map(|ran| ran.with_seed("ecmp", forwarder.ports().ecmp_seed));
+    Ok((Summary { ran, ..Summary::new("run", &forwarder, &ended, setup, dpdk_ffi::tsc_hz(eal)) }, served))
 }
 
 /// The ports with their VRFs, addresses, TAPs and kernel interfaces.

@@ -7,7 +7,8 @@ use super::super::HarnessSpec;
 use super::super::schedule::{OfferedRate, Pace, RateUnit};
 use super::search::{GoalFound, LossSearch, SearchRules, WantedTrial};
 use super::{SearchSpec, Trial, TrialResult};
-use crate::datapath::{Counters, Latency};
+use crate::datapath::Counters;
+use crate::datapath::latency::LatencyBySize;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -86,7 +87,7 @@ pub(crate) struct Conducted {
 #[derive(Clone, Debug)]
 pub(crate) struct LoadSum {
     /// Latencies from the intended send time.
-    pub(crate) latency: Latency,
+    pub(crate) latency: LatencyBySize,
     /// What the forwarder counted.
     pub(crate) counters: Counters,
     /// How long they were fed, seconds.
@@ -295,8 +296,8 @@ impl Conductor {
     /// Keeps the result of a trial of a search; of the longest ones, whose loads are results, all latencies.
     fn keep(&mut self, mut result: TrialResult) {
         let Some(latency) = result.latency.take() else { return };
-        let histogram = latency.histogram();
-        let latency_ns = QUANTILES.map(|quantile| histogram.value_at_quantile(quantile));
+        let total = latency.total();
+        let latency_ns = QUANTILES.map(|quantile| total.histogram().value_at_quantile(quantile));
         let final_s = self.search.as_ref().map(|search| search.rules.final_trial_s);
         if let Pace::Even { pps, .. } = result.trial.pace
             && result.trial.seconds >= final_s

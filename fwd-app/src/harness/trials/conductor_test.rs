@@ -5,7 +5,8 @@ use super::super::schedule::{OfferedRate, Pace};
 use super::conductor::{CURVE, Conducted, Conductor, reference_rules};
 use super::search::SearchRules;
 use super::{SearchSpec, Trial, TrialResult};
-use crate::datapath::{Counters, Latency};
+use crate::datapath::Counters;
+use crate::datapath::latency::LatencyBySize;
 use std::time::Duration;
 
 /// What a forwarder of so many packets a second makes of a trial.
@@ -23,7 +24,7 @@ fn result(trial: Trial, capacity_pps: f64) -> TrialResult {
     let [offered, fed] = [pps, pps.min(capacity_pps)].map(|pps| (pps * seconds) as u64);
     let mut result = TrialResult::at_full_speed(fed, seconds, Counters::default());
     result.missed = if trial.loses { offered - fed } else { 0 };
-    result.latency = Some(Latency::new(1_000_000_000));
+    result.latency = Some(LatencyBySize::new(1_000_000_000));
     result.trial = trial;
     result
 }

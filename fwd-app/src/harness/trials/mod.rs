@@ -20,7 +20,8 @@ mod search_test;
 pub(crate) mod target;
 
 use super::schedule::{OfferedRate, Pace, Schedule};
-use crate::datapath::{Counters, DropReason, Drops, Latency};
+use crate::datapath::latency::LatencyBySize;
+use crate::datapath::{Counters, DropReason, Drops};
 use pacer::Paced;
 use search::SearchRules;
 
@@ -103,7 +104,7 @@ pub(crate) struct TrialResult {
     /// What the forwarder counted meanwhile.
     pub(crate) counters: Counters,
     /// From the intended send time, under a rate; `None` where it is kept elsewhere.
-    pub(crate) latency: Option<Latency>,
+    pub(crate) latency: Option<LatencyBySize>,
 }
 
 impl TrialResult {

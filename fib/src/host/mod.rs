@@ -2,6 +2,10 @@
 //! tests can lay out a host of their own. What cannot be read is absent. Lists of CPUs and of NUMA nodes are as Linux prints them,
 //! `0-3,8`.
 
+mod facts;
+
+pub use facts::HostFacts;
+
 use crate::units::size;
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,0 +1,49 @@
+//! `fwd-app compare`: the reports of two runs beside each other.
+
+use crate::error::ConfigError;
+use crate::report::compare::{Comparison, ReportFile};
+use crate::report::output::{JsonDocument, write_to};
+use anyhow::Context as _;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Examples below `fwd-app compare --help`.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  fwd-app compare old.json new.json
+  fwd-app compare old.json new.json --json compared.json
+
+Both are what --json of run or replay has written. Reports of other routes or packets, or of packets that were offered in another way,
+are refused.";
+
+/// `fwd-app compare`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// The older report
+    #[arg(value_name = "OLD.json")]
+    old: PathBuf,
+
+    /// The newer report
+    #[arg(value_name = "NEW.json")]
+    new: PathBuf,
+
+    /// Write the comparison as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Prints the comparison.
+///
+/// # Errors
+/// When a file cannot be read or is no report; [`ConfigError::Invalid`] for reports of other work.
+pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<()> {
+    let (old, new) = (ReportFile::read(&args.old)?, ReportFile::read(&args.new)?);
+    old.check(new.work()).map_err(|error| ConfigError::Invalid(error.to_string()))?;
+    let comparison = Comparison::new(&old, new.value());
+    if args.json.is_some() {
+        let text = serde_json::to_string_pretty(&JsonDocument::new("comparison", &comparison))
+            .context("the comparison as JSON")?;
+        write_to(args.json.as_deref(), |out| Ok(writeln!(out, "{text}")?))?;
+    }
+    write_to(None, |out| Ok(write!(out, "{comparison}")?))
+}

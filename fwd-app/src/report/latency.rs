@@ -1,0 +1,140 @@
+//! Latency in the report: percentiles of all packets, and of each size of frame.
+
+use super::columns::{Columns, grouped};
+use super::histogram::MarkAxis;
+use crate::datapath::Latency;
+use crate::datapath::latency::{FRAME_BYTES_MAX, LatencyBySize};
+use fib::units::time_text;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// Latency percentiles, nanoseconds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct LatencyNs {
+    pub(crate) min: u64,
+    pub(crate) p50: u64,
+    pub(crate) p90: u64,
+    pub(crate) p99: u64,
+    pub(crate) p99_9: u64,
+    pub(crate) p99_99: u64,
+    pub(crate) max: u64,
+    pub(crate) mean: f64,
+    pub(crate) count: u64,
+    /// From where to where: `rx to tx`, or `intended send time to arrival`.
+    pub(crate) measured: &'static str,
+}
+
+impl LatencyNs {
+    /// The percentiles of `histogram`.
+    pub(crate) fn new(histogram: &Histogram<u64>, measured: &'static str) -> Self {
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        if histogram.is_empty() {
+            return Self { measured, ..Self::default() };
+        }
+        Self {
+            min: histogram.min(),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            p99_99: at(0.9999),
+            max: histogram.max(),
+            mean: histogram.mean(),
+            count: histogram.len(),
+            measured,
+        }
+    }
+}
+
+/// Latency of the frames of one size.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SizeLatency {
+    /// Bytes of the longest frame that is counted here, its checksum included; `None` for those longer than all sizes.
+    pub(crate) bytes_max: Option<u32>,
+    /// Packets counted.
+    pub(crate) packets: u64,
+    /// Their percentiles.
+    pub(crate) latency_ns: LatencyNs,
+    /// What the percentiles are of.
+    #[serde(skip)]
+    pub(crate) histogram: Histogram<u64>,
+}
+
+impl SizeLatency {
+    /// The sizes of which there are packets, shortest first.
+    pub(crate) fn all(latency: &LatencyBySize, measured: &'static str) -> Vec<Self> {
+        let sizes = FRAME_BYTES_MAX.into_iter().map(Some).chain([None]);
+        let there = sizes.zip(latency.classes()).filter(|(_, latency)| !latency.histogram().is_empty());
+        let one = |(bytes_max, latency): (Option<u32>, &Latency)| Self {
+            bytes_max,
+            packets: latency.histogram().len(),
+            latency_ns: LatencyNs::new(latency.histogram(), measured),
+            histogram: latency.histogram().clone(),
+        };
+        there.map(one).collect()
+    }
+
+    /// What frames are counted here, for people.
+    pub(crate) fn name(&self) -> String {
+        let largest = FRAME_BYTES_MAX.last().copied().unwrap_or(0);
+        self.bytes_max.map_or_else(|| format!("above {largest} B"), |bytes| format!("to {bytes} B"))
+    }
+}
+
+/// The number of lines of [`sizes_text`].
+pub(crate) fn sizes_lines(sizes: &[SizeLatency]) -> usize {
+    if sizes.len() > 1 { sizes.len() + 1 } else { 0 }
+}
+
+/// A row for each size of frame; empty where there is one alone, of which all is said.
+pub(crate) fn sizes_text(sizes: &[SizeLatency]) -> String {
+    if sizes_lines(sizes) == 0 {
+        return String::new();
+    }
+    let axis = MarkAxis::new(sizes.iter().map(|size| &size.latency_ns));
+    let mut rows = Columns::new(["frames", "packets", "p50", "p99", "p99.9", MarkAxis::HEADING]);
+    for size in sizes {
+        let LatencyNs { p50, p99, p99_9, .. } = size.latency_ns;
+        let [p50, p99, p99_9] = [p50, p99, p99_9].map(time_text);
+        rows.row([size.name(), grouped(size.packets), p50, p99, p99_9, axis.row(&size.latency_ns)]);
+    }
+    rows.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_and_an_empty_histogram() {
+        let mut latency = Latency::new(1_000_000_000);
+        assert_eq!(LatencyNs::new(latency.histogram(), "rx to tx").count, 0);
+        latency.record(100, 990);
+        latency.record(1000, 10);
+        let told = LatencyNs::new(latency.histogram(), "rx to tx");
+        assert_eq!((told.min, told.p50, told.p99, told.max, told.count), (100, 100, 100, 1000, 1000));
+        assert_eq!(told.p99_9, 1000);
+    }
+
+    #[test]
+    fn each_size_of_frame_has_its_own_percentiles() {
+        let mut latency = LatencyBySize::new(1_000_000_000);
+        for _ in 0..10 {
+            latency.record(100, 60);
+            latency.record(900, 1514);
+        }
+        let sizes = SizeLatency::all(&latency, "x");
+        let told: Vec<_> =
+            sizes.iter().map(|size| (size.bytes_max, size.packets, size.latency_ns.p50)).collect();
+        assert_eq!(told, [(Some(64), 10, 100), (Some(1518), 10, 900)]);
+        let text = sizes_text(&sizes);
+        assert_eq!(text.lines().count(), sizes_lines(&sizes));
+        assert!(text.contains("to 64 B") && text.contains("to 1518 B"), "{text}");
+        latency.record(5, 9000);
+        assert_eq!(SizeLatency::all(&latency, "x")[2].name(), "above 1518 B");
+        assert_eq!(
+            (sizes_text(&sizes[..1]), SizeLatency::all(&LatencyBySize::new(1), "x").len()),
+            (String::new(), 0)
+        );
+    }
+}
