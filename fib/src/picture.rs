@@ -146,6 +146,15 @@ impl Axis<'_> {
     }
 }
 
+/// The range of a logarithmic axis with a margin. A short one ends at powers of the base: it would have no ticks within.
+fn wider(range: &Range<f64>, base: f64) -> Range<f64> {
+    let Range { start, end } = *range;
+    if end / start < base * base {
+        return base.powf(start.log(base).floor())..base.powf((end.log(base) + 1e-9).ceil());
+    }
+    start / 1.2..end * 1.2
+}
+
 impl Graph<'_> {
     fn draw(&self, area: &Area<'_>) -> Drawn<()> {
         let (area, names) = area.split_horizontally(SIZE.0 - NAMES_WIDTH);
@@ -155,17 +164,15 @@ impl Graph<'_> {
         let x = self.x.range(points().map(|point| point.x).chain(marks().map(|(x, _)| *x)));
         let spreads = points().flat_map(|point| [point.y, point.spread.0, point.spread.1]);
         let y = self.y.range(spreads.chain(marks().map(|(_, y)| *y)));
-        let margin = ((x.end - x.start) * 0.03).max(0.1);
+        let margin = if x.end > x.start { (x.end - x.start) * 0.03 } else { 0.1 };
         let x_linear = x.start - margin..x.end + margin;
         let y_linear = y.start.min(0.0)..(y.end * 1.08).max(1e-9);
-        let wider = |range: &Range<f64>| range.start / 1.2..range.end * 1.2;
+        let log = |range: &Range<f64>, base| wider(range, base).log_scale().base(base);
         match (self.x.scale, self.y.scale) {
             (Scale::Linear, Scale::Linear) => self.plot(&area, x_linear, y_linear),
-            (Scale::Linear, Scale::Log(base)) => self.plot(&area, x_linear, wider(&y).log_scale().base(base)),
-            (Scale::Log(base), Scale::Linear) => self.plot(&area, wider(&x).log_scale().base(base), y_linear),
-            (Scale::Log(x_base), Scale::Log(y_base)) => {
-                self.plot(&area, wider(&x).log_scale().base(x_base), wider(&y).log_scale().base(y_base))
-            }
+            (Scale::Linear, Scale::Log(base)) => self.plot(&area, x_linear, log(&y, base)),
+            (Scale::Log(base), Scale::Linear) => self.plot(&area, log(&x, base), y_linear),
+            (Scale::Log(x_base), Scale::Log(y_base)) => self.plot(&area, log(&x, x_base), log(&y, y_base)),
         }
     }
 
@@ -283,6 +290,12 @@ mod tests {
         assert!(!picture.contains("<style>"));
         let alone = standalone(&picture);
         assert!(alone.len() > picture.len() && alone.starts_with("<svg") && alone.contains("dark"));
+        // A short logarithmic axis has ticks all the same.
+        let mut short = graph(Scale::Linear, Vec::new());
+        short.y.scale = Scale::Log(10.0);
+        short.lines.truncate(1);
+        let picture = svg(&[short]).unwrap();
+        assert!(["\n1\n", "\n10\n"].iter().all(|tick| picture.contains(tick)), "{picture}");
         assert_eq!(standalone("no picture").matches("no picture").count(), 1);
     }
 }

@@ -44,8 +44,7 @@ use std::sync::Arc;
 pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
     let ecmp_seed = args.forward.ecmp_seed.unwrap_or(0);
-    let mut ran = Ran::new(&super::config_values(shown), super::COMMIT).with_seed("ecmp", ecmp_seed);
-    let old = args.harness.compare.as_deref().map(ReportFile::read).transpose()?;
+    let (mut ran, old) = begin(args, shown, ecmp_seed)?;
     let (spec, forward) = (args.harness.spec(args.updates.spec(), &args.search), args.forward.spec());
     spec.check()?;
     let topology = forward.topology(&args.tables.spec().engine);
@@ -60,9 +59,8 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let mut forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
     let (packets, generated) = traffic::packets(args, forwarder.main().rib(), ports.ports[0].mac)?;
     let file = named(args);
-    if let Some(trace) = packets.in_memory() {
-        warn_of(&file, &trace.facts, args.traffic.sizes().is_some());
-    }
+    let warn_of = |facts: &_| warn_of(&file, facts, args.traffic.sizes().is_some());
+    packets.in_memory().into_iter().for_each(|trace| warn_of(&trace.facts));
     // Without a limit by time, so that the same packets are fragmented each time.
     let settings = Settings { fragments_max: None, ..forward.settings(forwarder.main()) };
     let plan = lcores.plan(settings.topology, spec.ports)?;
@@ -70,7 +68,6 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let tables = args.harness.verify.then(|| references(&spec, &forwarder, ecmp_seed));
     let sizes =
         sizes((&spec, &lcores), settings.batch, packets.in_memory().map(Arc::as_ref), tables.is_some())?;
-    ran.seeds.extend(args.traffic.seed_used().map(|seed| ("traffic", seed)));
     ran.work = work(&spec, &forwarder, packets.in_memory().map(Arc::as_ref), sizes, updates.as_deref());
     old.iter().try_for_each(|old| check_work(old, &ran.work))?;
     let vrfs = dealer.vrfs();
@@ -107,20 +104,27 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let update_error = outcome.update_error.take();
     let streamed = outcome.streamed.take();
     let stream = streamed.as_ref().map(|streamed| stream_report(streamed, tsc_hz));
-    if stream.is_some() {
-        warn_of(&file, &outcome.trace, args.traffic.sizes().is_some());
-    }
+    stream.iter().for_each(|_| warn_of(&outcome.trace));
     let searched = trials::judge(&outcome.conducted);
     let mut summary = summary((args, &spec), (file, generated), sizes, outcome, (setup, stream), tsc_hz);
     summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
     add_ran(&mut summary, ran, old.as_ref())?;
     summary.publish(super::files(&args.forward), &signals)?;
-    if let Some(error) = streamed.and_then(|streamed| streamed.error) {
-        return Err(error.into());
-    }
+    streamed.and_then(|streamed| streamed.error).map_or(Ok(()), Err)?;
     summary.judge()?;
     searched?;
     update_error.map_or(Ok(()), Err)
+}
+
+/// What runs, and the report that it is to be compared with, if there is one.
+///
+/// # Errors
+/// As [`ReportFile::read`].
+fn begin(args: &ReplayArgs, shown: &[Shown], ecmp_seed: u64) -> anyhow::Result<(Ran, Option<ReportFile>)> {
+    let mut ran = Ran::new(&super::config_values(shown), super::COMMIT).with_seed("ecmp", ecmp_seed);
+    ran.seeds.extend(args.traffic.seed_used().map(|seed| ("traffic", seed)));
+    let old = args.harness.compare.as_deref().map(ReportFile::read).transpose()?;
+    Ok((ran, old))
 }
 
 /// What is to be done.

@@ -1,6 +1,5 @@
 //! The trials of a replay, as the summary shows them.
 
-use crate::datapath::latency::LatencyBySize;
 use crate::harness::HarnessSpec;
 use crate::harness::schedule::Pace;
 use crate::harness::trials::conductor::{Conducted, SearchTrial};
@@ -10,7 +9,7 @@ use crate::report::curve::CurvePoint;
 use crate::report::search::{
     BOUND_FEEDER, BOUND_FORWARDER, BOUND_MAX, GoalReport, SearchReport, TrialLatency, TrialReport, gbps_l1,
 };
-use crate::report::{LatencyNs, PacketRate, SizeLatency, Summary};
+use crate::report::{LatencyNs, PacketRate, Summary};
 use anyhow::bail;
 
 /// From where to where latencies under a rate are measured.
@@ -30,23 +29,17 @@ pub(super) fn add(
             summary.rate = PacketRate::new(&measured.counters, measured.duration_s, tsc_hz);
         }
         if let Some(latency) = &measured.latency {
-            show_latency(summary, latency);
+            summary.show_latency(latency, MEASURED);
         }
     }
     let Some(search) = &spec.search else { return };
     let report = report(conducted, search, queue_packets);
     if let Some(sum) = report.goals.first().and_then(|goal| conducted.at_load(goal.lower_pps?)) {
         summary.rate = PacketRate::new(&sum.counters, sum.feeding_s, tsc_hz);
-        show_latency(summary, &sum.latency);
+        summary.show_latency(&sum.latency, MEASURED);
     }
     summary.search = Some(report);
     summary.curve = conducted.curve.iter().map(|(percent, result)| point(*percent, result)).collect();
-}
-
-fn show_latency(summary: &mut Summary, latency: &LatencyBySize) {
-    summary.histogram = latency.total().histogram().clone();
-    summary.latency_ns = LatencyNs::new(&summary.histogram, MEASURED);
-    summary.latency_by_size = SizeLatency::all(latency, MEASURED);
 }
 
 /// Whether what was searched was found.

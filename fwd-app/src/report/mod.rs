@@ -49,6 +49,7 @@ pub(crate) use engine::EngineReport;
 pub(crate) use engine::FallbackReport;
 pub(crate) use latency::{LatencyNs, SizeLatency};
 
+use crate::datapath::latency::LatencyBySize;
 use crate::datapath::{Counters, StageName};
 use crate::forwarder::Forwarder;
 use crate::forwarder::Signals;
@@ -457,6 +458,13 @@ impl Summary {
             compared: None,
             histogram: histogram.clone(),
         }
+    }
+
+    /// Replaces the latencies by `latency`, of packets timed one by one.
+    pub(crate) fn show_latency(&mut self, latency: &LatencyBySize, measured: &'static str) {
+        self.histogram = latency.total().histogram().clone();
+        self.latency_ns = LatencyNs::new(&self.histogram, measured);
+        self.latency_by_size = SizeLatency::all(latency, measured);
     }
 
     /// Whether the forwarder did what it is for.
