@@ -61,7 +61,8 @@ def check_table(reports):
         for title, check in report.get("checks", {}).items():
             checks[title] = check
     rows = []
-    for title, check in checks.items():
+    order = list(NAMES)
+    for title, check in sorted(checks.items(), key=lambda item: order.index(item[0].split()[0]) if item[0].split()[0] in order else -1):
         differences = ", ".join(f"{what}: {count:,}" for what, count in check["differences"].items()) or "none"
         forwards = ", ".join(check["forwards"]) or "nothing"
         if title.startswith("testpmd"):
