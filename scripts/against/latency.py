@@ -46,8 +46,8 @@ class EngineChanges(threading.Thread):
     def end(self):
         self.over.set()
         self.join()
-        if self.failure is not None:
-            self.one.fail(f"set engine: {self.failure}")
+        if self.failure is not None or self.changes == 0:
+            self.one.fail(f"set engine: {self.failure or 'not once in this time'}")
 
 
 def latencies(peer, base_pps, seconds, what, change_engine=False):

@@ -95,7 +95,7 @@ def of_tables():
     report = {"machine": "M", "dpdk": "1", "rows": first + second}
     wanted = {("l3fwd best", 4096): {"v4": (10.0, 15.0)}, ("l3fwd stock", 4096): {"v4": (5.0, 20.0)}}
     must(table.rates_of(report) == wanted, "rates of two comparisons")
-    must("1.5 to 1.5 on M" in table.sentence([report]), "the line of README.md")
+    must("l3fwd 1.5 to 1.5 on M" in table.sentence([report]), "the line of README.md is about the faster form")
 
 
 def run():

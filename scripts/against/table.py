@@ -61,7 +61,8 @@ def check_table(reports):
         for title, check in report.get("checks", {}).items():
             checks[title] = check
     rows = []
-    for title, check in checks.items():
+    order = list(NAMES)
+    for title, check in sorted(checks.items(), key=lambda item: order.index(item[0].split()[0]) if item[0].split()[0] in order else -1):
         differences = ", ".join(f"{what}: {count:,}" for what, count in check["differences"].items()) or "none"
         forwards = ", ".join(check["forwards"]) or "nothing"
         if title.startswith("testpmd"):
@@ -104,19 +105,20 @@ def of_reports(reports):
 
 
 def sentence(reports):
-    """For README.md: the least and the greatest ratio to each peer's best form, by machine."""
+    """For README.md: the least and the greatest ratio to the faster form of each forwarder that looks routes up, by machine."""
     ratios = {}
-    for report in reports:
-        if "rows" not in report:
-            continue
-        for (title, _), by_traffic in rates_of(report).items():
-            if title.endswith(" best"):
-                values = ratios.setdefault((peer_of(report, title), report["machine"]), [])
-                values += [ours / peer for peer, ours in by_traffic.values()]
+    for report in (report for report in reports if "rows" in report):
+        least = {}
+        for (title, packets), by_traffic in rates_of(report).items():
+            for kind, (peer, ours) in by_traffic.items():
+                at = (peer_of(report, title), packets, kind)
+                least[at] = min(ours / peer, least.get(at, ours / peer))
+        for (peer, _, _), ratio in least.items():
+            ratios.setdefault((peer, report["machine"]), []).append(ratio)
     parts = []
     for peer, name in NAMES.items():
         machines = [f"{min(v):.1f} to {max(v):.1f} on {machine}" for (p, machine), v in sorted(ratios.items()) if p == peer]
-        if machines:
+        if machines and peer != "testpmd":
             parts.append(f"{name} {', '.join(machines)}")
     return f"`{ENGINE}` forwards this many times as much, by traffic: {'; '.join(parts)}."
 
