@@ -2,7 +2,7 @@
 
 use super::HarnessSpec;
 use super::feeder::Feeder;
-use super::link::Link;
+use super::link::TxLink;
 use super::ready::ReadyQueues;
 use super::setup::{CACHE_MBUFS, Lcores, Sizes};
 use super::sink::Sink;
@@ -337,7 +337,7 @@ impl Replay<'_> {
         let outlets = wiring.tx_rings.iter().map(outlet).collect::<Result<Vec<_>, _>>()?;
         let (ports, inputs) = (usize::from(self.spec.ports), wiring.rx_rings.len());
         let mut sink = Sink::new(eal, outlets, (ports, inputs, self.vrfs), self.spec.tx_slow);
-        if let Some(link) = self.spec.tx_rate.and_then(|rate| Link::new(rate, dpdk_ffi::tsc_hz(eal))) {
+        if let Some(link) = self.spec.tx_rate.and_then(|rate| TxLink::new(rate, dpdk_ffi::tsc_hz(eal))) {
             sink.limit_to(eal, &link);
         }
         if let Some(dir) = &self.spec.out {

@@ -5,14 +5,14 @@ use super::schedule::OfferedRate;
 
 /// The link of one port, in cycles of the time stamp counter.
 #[derive(Clone, Debug)]
-pub(super) struct Link {
+pub(super) struct TxLink {
     cycles_per_packet: f64,
     cycles_per_byte: f64,
     /// When the last packet has left.
     free_tsc: f64,
 }
 
-impl Link {
+impl TxLink {
     /// Of this rate, on a clock of `tsc_hz`; `None` for one that is not so many packets or bits a second.
     #[expect(clippy::cast_precision_loss, reason = "a frequency below 2^53")]
     pub(super) fn new(rate: OfferedRate, tsc_hz: u64) -> Option<Self> {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     /// Packets of 125 bytes that a link takes of `waiting` ones at `now`.
-    fn takes(link: &mut Link, now: u64, waiting: u64) -> u64 {
+    fn takes(link: &mut TxLink, now: u64, waiting: u64) -> u64 {
         let mut taken = 0;
         while link.is_free(now) && taken < waiting {
             link.take(125);
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn a_link_takes_its_rate_and_saves_no_time() {
         for rate in [OfferedRate::Pps(1e6), OfferedRate::Bps(1e9)] {
-            let mut link = Link::new(rate, 1_000_000_000).unwrap();
+            let mut link = TxLink::new(rate, 1_000_000_000).unwrap();
             link.idle(1_000_000);
             assert_eq!(takes(&mut link, 1_000_000, 0), 0);
             // A millisecond has passed without a packet; then there are more than it takes, whatever the intervals.
@@ -89,6 +89,6 @@ mod tests {
                 [0, 10]
             );
         }
-        assert!(Link::new(OfferedRate::Max, 1_000_000_000).is_none());
+        assert!(TxLink::new(OfferedRate::Max, 1_000_000_000).is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! The sink: takes what the forwarder sent from the TX rings of its ports, and judges, times and writes it.
 
 use super::feeder::{Feeder, Tag};
-use super::link::Link;
+use super::link::TxLink;
 use super::pcap_file::PcapFile;
 use super::source::{FedFrame, Source};
 use super::verify::Verifier;
@@ -24,7 +24,7 @@ pub(crate) struct Sink {
     slow: u32,
     polls: u32,
     /// What each port sends to, when that has a rate.
-    links: Vec<Link>,
+    links: Vec<TxLink>,
     /// How long the trial has paused, as the links know it, cycles.
     paused_cycles: u64,
     /// The last sequence number seen, by port, then by VRF and input, plus one.
@@ -63,7 +63,7 @@ impl Sink {
     }
 
     /// Takes no more from each port than a link like `link` does.
-    pub(crate) fn limit_to(&mut self, eal: &Eal, link: &Link) {
+    pub(crate) fn limit_to(&mut self, eal: &Eal, link: &TxLink) {
         self.links = vec![link.clone(); self.last.len()];
         self.burst = Burst::with_capacity(eal, 1);
     }
