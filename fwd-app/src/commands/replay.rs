@@ -60,9 +60,8 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let mut forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
     let (packets, generated) = traffic::packets(args, forwarder.main().rib(), ports.ports[0].mac)?;
     let file = named(args);
-    if let Some(trace) = packets.in_memory() {
-        warn_of(&file, &trace.facts, args.traffic.sizes().is_some());
-    }
+    let warn_of_it = |trace: &Arc<Trace>| warn_of(&file, &trace.facts, args.traffic.sizes().is_some());
+    packets.in_memory().into_iter().for_each(warn_of_it);
     // Without a limit by time, so that the same packets are fragmented each time.
     let settings = Settings { fragments_max: None, ..forward.settings(forwarder.main()) };
     let plan = lcores.plan(settings.topology, spec.ports)?;
@@ -80,23 +79,20 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let huge_pages = !args.harness.no_huge && is_free(sizes.memory_mb(true));
     let memory_mb = sizes.memory_mb(huge_pages);
     // Before EAL pins this thread.
-    let socket = args
-        .forward
-        .ctl
-        .as_deref()
-        .map(|path| super::control_socket(path, super::clients(&args.forward)))
-        .transpose()?;
+    let clients = || super::clients(&args.forward);
+    let socket = args.forward.ctl.as_deref().map(|path| super::control_socket(path, clients()));
+    let socket = socket.transpose()?;
     let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
     forwarder.set_ports(PortTable { ecmp_seed, ..ports.with_vrfs(port_vrfs) })?;
     forwarder.set_config(super::config_values(shown));
     tables::warn_of_neighbours(&forwarder);
-    let updates = updates.as_ref();
-    let replay = Replay { spec: &spec, settings, lcores: &lcores, plan: &plan, sizes, updates, vrfs };
+    let (spec, updates) = (&spec, updates.as_ref());
+    let replay = Replay { spec, settings, lcores: &lcores, plan: &plan, sizes, updates, vrfs };
     let tsc_hz = dpdk_ffi::tsc_hz(&eal);
     let setup = Setup::new(settings, &plan, lcores.workers.len(), huge_pages);
-    let telemetry = Telemetry::register(&eal)?;
+    let (telemetry, shown_setup) = (Telemetry::register(&eal)?, setup.clone());
     let serve = |service: Service, running: &Handle, ports: &[Port]| {
-        let site = console::Site::new(ports, &plan, setup.clone(), tsc_hz);
+        let site = console::Site::new(ports, &plan, shown_setup, tsc_hz);
         let mut console = Console::new(socket, telemetry, site, None);
         console.capture_drops(args.forward.capture_drops.as_ref(), running)?;
         Ok(service.with_requests(move |forwarder| console.turn(forwarder)))
@@ -104,20 +100,18 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let mut periodic = Periodic::new(args.forward.stats_period, forwarder.rates());
     let housekeeping = |running: &_| periodic.tick(running, signals.stats_wanted());
     let mut outcome = replay.run(&eal, forwarder, input, &signals, housekeeping, serve)?;
-    let update_error = outcome.update_error.take();
-    let streamed = outcome.streamed.take();
-    let stream = streamed.as_ref().map(|streamed| stream_report(streamed, tsc_hz));
-    if stream.is_some() {
+    let (update_error, streamed) = (outcome.update_error.take(), outcome.streamed.take());
+    let report = |streamed: &_| {
         warn_of(&file, &outcome.trace, args.traffic.sizes().is_some());
-    }
+        stream_report(streamed, tsc_hz)
+    };
+    let stream = streamed.as_ref().map(report);
     let searched = trials::judge(&outcome.conducted);
-    let mut summary = summary((args, &spec), (file, generated), sizes, outcome, (setup, stream), tsc_hz);
+    let mut summary = summary((args, spec), (file, generated), sizes, outcome, (setup, stream), tsc_hz);
     summary.engine.update_error = update_error.as_ref().map(|error| format!("{error:#}"));
     add_ran(&mut summary, ran, old.as_ref())?;
     summary.publish(super::files(&args.forward), &signals)?;
-    if let Some(error) = streamed.and_then(|streamed| streamed.error) {
-        return Err(error.into());
-    }
+    streamed.and_then(|streamed| streamed.error).map_or(Ok(()), Err)?;
     summary.judge()?;
     searched?;
     update_error.map_or(Ok(()), Err)
