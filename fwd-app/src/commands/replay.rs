@@ -73,16 +73,12 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let vrfs = dealer.vrfs();
     let input = source((packets, &spec), dealer, tables, updates.as_deref(), &signals)?;
     // Counts 2 MB pages.
-    let is_free = |memory_mb: u32| host.huge_pages(2048).1 * 2 > u64::from(memory_mb);
-    let huge_pages = !args.harness.no_huge && is_free(sizes.memory_mb(true));
+    let is_free = host.huge_pages(2048).1 * 2 > u64::from(sizes.memory_mb(true));
+    let huge_pages = !args.harness.no_huge && is_free;
     let memory_mb = sizes.memory_mb(huge_pages);
     // Before EAL pins this thread.
-    let socket = args
-        .forward
-        .ctl
-        .as_deref()
-        .map(|path| super::control_socket(path, super::clients(&args.forward)))
-        .transpose()?;
+    let socket = args.forward.ctl.as_deref();
+    let socket = socket.map(|path| super::control_socket(path, super::clients(&args.forward))).transpose()?;
     let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
     forwarder.set_ports(PortTable { ecmp_seed, ..ports.with_vrfs(port_vrfs) })?;
     forwarder.set_config(super::config_values(shown));

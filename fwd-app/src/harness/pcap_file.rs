@@ -9,6 +9,9 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The last time that a pcap file can say, in 2106: its seconds have 32 bits. Damaged captures have later ones.
+const TIME_NS_MAX: u64 = (u32::MAX as u64) * 1_000_000_000 + 999_999_999;
+
 /// A pcap file that is being written.
 pub(super) struct PcapFile {
     path: PathBuf,
@@ -40,7 +43,7 @@ impl PcapFile {
     /// When it cannot be written.
     pub(super) fn write(&mut self, time_ns: u64, frame: &[u8]) -> anyhow::Result<()> {
         let packet = PcapPacket {
-            timestamp: Duration::from_nanos(time_ns),
+            timestamp: Duration::from_nanos(time_ns.min(TIME_NS_MAX)),
             orig_len: u32::try_from(frame.len()).unwrap_or(u32::MAX),
             data: Cow::Borrowed(frame),
         };
@@ -54,5 +57,23 @@ impl PcapFile {
     /// When it cannot be written to its end.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         self.writer.into_writer().flush().with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::trace::Trace;
+
+    #[test]
+    fn frames_of_any_time_are_written() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut pcap = PcapFile::create(file.path()).unwrap();
+        for time_ns in [0, TIME_NS_MAX, u64::MAX] {
+            pcap.write(time_ns, &[7; 60]).unwrap();
+        }
+        pcap.finish().unwrap();
+        let trace = Trace::load(file.path()).unwrap();
+        assert_eq!([0, 1, 2].map(|frame| trace.time_ns(frame)), [0, TIME_NS_MAX, TIME_NS_MAX]);
     }
 }
