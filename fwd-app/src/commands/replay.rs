@@ -120,6 +120,10 @@ fn begin(args: &ReplayArgs, shown: &[Shown], ecmp_seed: u64) -> anyhow::Result<(
     let mut ran = Ran::new(&super::config_values(shown), super::COMMIT).with_seed("ecmp", ecmp_seed);
     ran.seeds.extend(args.traffic.seed_used().map(|seed| ("traffic", seed)));
     let old = args.harness.compare.as_deref().map(ReportFile::read).transpose()?;
+    // The table is loaded before the trace is read, which takes a while for nothing if there is none.
+    if let Some(path) = &args.trace {
+        std::fs::metadata(path).with_context(|| format!("{}: cannot be opened", path.display()))?;
+    }
     Ok((ran, old))
 }
 

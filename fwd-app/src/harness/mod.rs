@@ -24,7 +24,8 @@
 //! | [`mod@reference`] | what must become of a packet, by the definition |
 //! | [`verify`] | `--verify`: the results against the reference |
 //! | [`history`] | for `--verify`: the next hops that a frame can have while `--updates` are applied |
-//! | [`drive`] | the ports, rings and pools, and the loop |
+//! | [`drive`] | the ports, rings and pools |
+//! | [`turns`] | the loop of the main lcore |
 
 pub(crate) mod deal;
 pub(crate) mod drive;
@@ -50,6 +51,7 @@ pub(crate) mod stream;
 mod test_replay;
 pub(crate) mod trace;
 pub(crate) mod trials;
+mod turns;
 pub(crate) mod verify;
 
 pub(crate) use drive::{Replay, ReplayOutcome};

@@ -123,7 +123,7 @@ fn without_a_gpu_there_is_one_clear_line_and_exit_code_3() {
         }
     }
     if no_driver {
-        // In every command the engine is made before the routes are read; `replay` loads its trace even earlier.
+        // In every command the engine is made before the routes are read; `replay` looks for its trace even earlier.
         fwd(&["replay", "/absent.pcap", "--fib", "/absent", "--engine", "gamt"]).fails(1, &["/absent.pcap"]);
         fwd(&["lookup", "--fib", "/absent", "--engine", "gamt", "10.0.0.1"]).fails(3, &["no CUDA driver"]);
         fwd(&["run", "--fib", "/absent", "--engine", "gamt"]).fails(3, &["no CUDA driver"]);

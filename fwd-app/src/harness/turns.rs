@@ -1,0 +1,163 @@
+//! The loop of the main lcore: feeds, polls and takes, one trial after the other.
+
+use super::feeder::Feeder;
+use super::sink::Sink;
+use super::source::Source;
+use super::trials::conductor::Conductor;
+use super::trials::{Trial, TrialResult, between};
+use super::verify::Verifier;
+use crate::datapath::Counters;
+use crate::datapath::latency::LatencyBySize;
+use crate::notice::warn;
+use crate::topology::Handle;
+use crate::topology::running::{Idle, Running};
+use std::time::{Duration, Instant};
+
+/// How long nothing may move, with all packets fed and some not back, before they are given up.
+const STUCK: Duration = Duration::from_secs(30);
+/// How long stages may take to forget their latencies after a warm-up; idle ones do at once.
+const FORGET_LIMIT: Duration = Duration::from_millis(500);
+/// Turns of the loop between two looks at clock and signals.
+const HOUSEKEEPING_TURNS: u32 = 256;
+
+/// Whether nothing has moved for so long that packets are given up.
+pub(super) fn is_stuck(unmoved: Duration) -> bool {
+    let stuck = unmoved > STUCK;
+    if stuck {
+        warn(format_args!("packets did not come back for {STUCK:?}; they are given up"));
+    }
+    stuck
+}
+
+/// The main lcore's loop.
+pub(super) struct Loop<'a, H, O> {
+    pub(super) feeder: Feeder,
+    pub(super) source: &'a mut Source,
+    pub(super) sink: Sink,
+    pub(super) verifier: Option<Verifier>,
+    /// The forwarder; its stages of this lcore, on a single CPU, are polled here.
+    pub(super) running: Running,
+    pub(super) housekeeping: H,
+    /// Whether nothing more is to be fed.
+    pub(super) is_over: O,
+    pub(super) idle: Idle,
+    pub(super) conductor: Conductor,
+    pub(super) tsc_hz: u64,
+    pub(super) current: Option<CurrentTrial>,
+}
+
+/// The trial that is under way.
+pub(super) struct CurrentTrial {
+    trial: Trial,
+    start: Instant,
+    /// What had been counted before it.
+    before: Counters,
+    /// Packets that had been fed before it.
+    fed: u64,
+}
+
+impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
+    /// Feeds, polls and takes, one trial after the other, until everything fed is accounted for and every stage is drained.
+    pub(super) fn run(&mut self) -> anyhow::Result<()> {
+        let (mut turn, mut gone, mut taken) = (0_u32, 0, 0);
+        let (mut draining, mut stage_cycles) = (!self.begin(), 0);
+        let mut last_move = Instant::now();
+        loop {
+            let fed = if draining { 0 } else { self.feeder.poll(self.source, gone, stage_cycles)? };
+            let before_tsc = dpdk_ffi::tsc();
+            let worked = self.running.poll();
+            stage_cycles = dpdk_ffi::tsc() - before_tsc;
+            let came = self.sink.poll(&self.feeder, self.source, self.verifier.as_mut())?;
+            self.source.recycle(self.feeder.pools(), self.verifier.as_mut());
+            taken += came;
+            let moved = fed > 0 || worked || came > 0;
+            turn = turn.wrapping_add(1);
+            let counters = self.running.handle().counters();
+            // What was dropped as tx_full or earlier never reaches the sink. A packet that left as fragments was fed once.
+            gone = (taken + counters.drops.total() + counters.punted).saturating_sub(counters.originated);
+            if turn.is_multiple_of(HOUSEKEEPING_TURNS) || !moved {
+                (self.housekeeping)(self.running.handle());
+                if (self.is_over)() {
+                    self.conductor.stop();
+                    self.feeder.stop();
+                    self.source.stop();
+                }
+                let now = Instant::now();
+                if moved {
+                    last_move = now;
+                }
+                // A stage counts a fragment after it has sent it, so `gone` is right once the stages have counted all that was fed.
+                let has_left = |fed| counters.gone() >= fed && gone >= fed;
+                let is_done = self.feeder.is_done(self.source);
+                let is_settled = is_done && has_left(self.feeder.fed());
+                let is_held_up = is_done || self.source.is_held_up();
+                if !draining && (is_settled || is_held_up && is_stuck(now - last_move)) {
+                    if !is_settled || self.source.is_over() {
+                        self.conductor.stop();
+                    }
+                    self.end(&counters);
+                    draining = !self.begin();
+                    last_move = Instant::now();
+                }
+                // Only a stage that panicked stops the others by itself.
+                draining |= self.running.handle().is_stopping();
+                if draining && !moved && self.running.is_finished() {
+                    // A last look at the rings, in case the last packets came after the last poll.
+                    while self.sink.drain(&self.feeder, self.source, self.verifier.as_mut())? > 0 {}
+                    self.conductor.stop();
+                    self.end(&counters);
+                    return Ok(());
+                }
+            }
+            if !moved {
+                self.idle.wait();
+            }
+        }
+    }
+
+    /// Begins the next trial. When there is none, receiving stops, and it returns false.
+    fn begin(&mut self) -> bool {
+        let handle = self.running.handle().clone();
+        let Some(trial) = self.conductor.next() else {
+            handle.stop_rx();
+            return false;
+        };
+        self.feeder.begin(trial.paced(self.tsc_hz));
+        let (start, before, fed) = (Instant::now(), handle.counters(), self.feeder.fed());
+        self.current = Some(CurrentTrial { trial, start, before, fed });
+        true
+    }
+
+    /// Ends the trial that is under way, if there is one: all its packets are accounted for, and `counters` are exact.
+    fn end(&mut self, counters: &Counters) {
+        let Some(CurrentTrial { trial, start, before, fed }) = self.current.take() else { return };
+        let duration_s = start.elapsed().as_secs_f64();
+        let latency = std::mem::replace(&mut self.sink.latency, LatencyBySize::new(self.tsc_hz));
+        let pacer = self.feeder.pacer();
+        self.conductor.record(TrialResult {
+            trial,
+            fed: self.feeder.fed() - fed,
+            missed: pacer.missed(),
+            unsent: if trial.loses { pacer.unsent() } else { 0 },
+            feeding_s: pacer.feeding_s(self.tsc_hz),
+            paused_s: pacer.paused_s(self.tsc_hz),
+            duration_s,
+            counters: between(&before, counters),
+            latency: pacer.is_paced().then_some(latency),
+        });
+        if trial.is_warmup {
+            self.forget_latencies();
+        }
+    }
+
+    /// Has the stages forget the latencies that they have recorded. Nothing is inside meanwhile.
+    fn forget_latencies(&mut self) {
+        let handle = self.running.handle().clone();
+        handle.ask_latencies(self.tsc_hz);
+        let end = Instant::now() + FORGET_LIMIT;
+        while !handle.forget_latencies() && Instant::now() < end {
+            self.running.poll();
+            self.idle.wait();
+        }
+    }
+}
