@@ -144,7 +144,7 @@ def main():
             print(f"; {report['paused_s']:.2f} s without a CPU", flush=True)
     if not MultipleLossRatioSearch:
         print("SKIPPED: the package MLRsearch is not there (pip install MLRsearch)")
-    sys.exit("\n".join(wrong))
+    sys.exit("\n".join(wrong) or 0)
 
 
 if __name__ == "__main__":
