@@ -60,9 +60,9 @@ step_deny() {
     note "SKIPPED: cargo-deny is not installed (cargo install cargo-deny)"
   fi
 }
-# Two scripts at a time, the longest first: they wait for timers of routing daemons more than they work. Those that measure or use every
-# CPU are alone.
-ALONE=(scale_out soak)
+# Two scripts at a time, the longest first: they wait for timers of routing daemons more than they work. Those that measure, use every
+# CPU or count every fragment of a ping are alone.
+ALONE=(scale_out soak router)
 LONGEST=bgp
 step_smoke() {
   local script name together=() failed=0

@@ -147,7 +147,8 @@ impl Mempool {
         self.size().saturating_sub(self.available())
     }
 
-    /// Whether no mbuf is in use, for certain. DPDK's count has mbufs twice while another thread refills its cache, so it is taken twice.
+    /// Whether no mbuf is in use. DPDK counts mbufs twice while another thread moves them from its full cache to the pool, so the count is taken
+    /// twice; it is wrong all the same if that thread loses its CPU in between.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.in_use() == 0 && self.in_use() == 0

@@ -69,20 +69,10 @@ need_c23() {
   die "grout and VPP want a compiler of C23, gcc 13 or clang 18 or newer; name one with CC"
 }
 
-# The source package that the installed DPDK was built from, through lists of our own: the host's are left alone.
+# The source package that the installed DPDK was built from.
 fetch_dpdk_source() {
-  local apt=$FOLDER/apt
-  mkdir -p "$apt/lists" "$apt/sources.d" "$FOLDER/package"
-  { sed -n 's/^deb /deb-src /p' /etc/apt/sources.list 2>/dev/null || true; } >"$apt/sources.list"
-  for list in /etc/apt/sources.list.d/*.sources; do
-    if grep -qs '^Types: *deb\( \|$\)' "$list"; then
-      sed 's/^Types:.*/Types: deb-src/' "$list" >"$apt/sources.d/$(basename "$list")"
-    fi
-  done
-  local options=(-qq -o "Dir::Etc::SourceList=$apt/sources.list" -o "Dir::Etc::SourceParts=$apt/sources.d"
-    -o "Dir::State::Lists=$apt/lists" -o APT::Sandbox::User=root)
-  apt-get "${options[@]}" update
-  (cd "$FOLDER/package" && apt-get "${options[@]}" source "dpdk=$(dpkg-query -W -f '${source:Version}' libdpdk-dev)" >/dev/null)
+  mkdir -p "$FOLDER/package"
+  apt_source "$FOLDER/package" "dpdk=$(dpkg-query -W -f '${source:Version}' libdpdk-dev)"
 }
 
 # The driver as a plugin of the installed DPDK, for fwd-app, l3fwd and testpmd.

@@ -167,7 +167,7 @@ impl Verifier {
         }
     }
 
-    /// Packet `sequence` has left after its mbuf was seen to be free: it left twice, and what it was is not known any more.
+    /// Packet `sequence` has left after all mbufs of its pool were counted as free: it left twice, or the count was wrong (`Mempool::is_whole`).
     pub(crate) fn came_too_late(&mut self, sequence: u64) {
         self.checked += 1;
         self.mismatches += 1;
