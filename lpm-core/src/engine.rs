@@ -98,18 +98,25 @@ pub trait FibTable<K: Key>: Sized + Send {
     /// Figures for [`EngineStats::details`].
     fn details(&self) -> Details;
 
-    /// Whether `changes`, which lead to `routes`, fit in place. [`Self::update`] cannot fail then.
-    fn admits(&self, changes: &[Change<K>], routes: &RibTable<K>) -> bool;
+    /// Whether `changes`, which lead to `routes`, fit in place. [`Self::update`] cannot fail then. A table that admits none is built anew for
+    /// each delta, and needs no more of what follows.
+    fn admits(&self, _changes: &[Change<K>], _routes: &RibTable<K>) -> bool {
+        false
+    }
 
     /// Whether a grace period must end before the next [`Self::update`].
-    fn owes_grace(&self) -> bool;
+    fn owes_grace(&self) -> bool {
+        false
+    }
 
     /// Every lookup that ran when [`Self::update`] last returned is over.
-    fn grace_over(&mut self);
+    fn grace_over(&mut self) {}
 
     /// Applies `changes`, which lead to `routes` and fit, while lookups run. `synchronize` returns when every lookup that runs at its
     /// call is over.
-    fn update(&mut self, changes: &[Change<K>], routes: &RibTable<K>, synchronize: &dyn Fn());
+    fn update(&mut self, _changes: &[Change<K>], _routes: &RibTable<K>, _synchronize: &dyn Fn()) {
+        unreachable!("a table that admits changes says how they are made");
+    }
 }
 
 /// What an engine brings to the shell.

@@ -1,7 +1,7 @@
 //! The table of a family that an engine does not have: it refuses every route, and its engine answers "no route".
 
 use crate::engine::{Budget, FibTable, Routes};
-use fib::{Change, Details, EngineError, Key, NextHopId, Prefix, RibTable};
+use fib::{Details, EngineError, Key, NextHopId, Prefix};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -55,17 +55,4 @@ impl<K: Key, P: OneFamily> FibTable<K> for NoTable<P> {
     fn details(&self) -> Details {
         Details::default()
     }
-
-    /// Never: [`FibTable::size`] then says why.
-    fn admits(&self, _: &[Change<K>], _: &RibTable<K>) -> bool {
-        false
-    }
-
-    fn owes_grace(&self) -> bool {
-        false
-    }
-
-    fn grace_over(&mut self) {}
-
-    fn update(&mut self, _: &[Change<K>], _: &RibTable<K>, _: &dyn Fn()) {}
 }

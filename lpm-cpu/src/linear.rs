@@ -1,7 +1,7 @@
 //! The engine `linear`: a scan of all routes for each key. It is the smallest engine there is, to begin another one with;
 //! `docs/add-an-engine.md` goes through it. It has no use on a router.
 
-use fib::{Change, Details, EngineError, EngineOptions, EngineWriter, Isa, Key, NextHopId, Prefix, RibTable};
+use fib::{Details, EngineError, EngineOptions, EngineWriter, Isa, Key, NextHopId, Prefix};
 use lpm_core::engine::{Algorithm, Budget, CpuEngine, FibTable, Routes};
 use lpm_core::params::{Common, Parameter};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn scan<K: Key>(routes: &Scan<K>, key: K) -> NextHopId {
     routes.iter().find(|(prefix, _)| prefix.contains(key)).map_or(NextHopId::NONE, |(_, next_hop)| *next_hop)
 }
 
-/// The table of a family. It is built anew for each delta.
+/// The table of a family. It admits no changes, so it is built anew for each delta.
 struct LinearTable<K: Key>(Arc<Scan<K>>);
 
 impl<K: Key> FibTable<K> for LinearTable<K> {
@@ -94,19 +94,6 @@ impl<K: Key> FibTable<K> for LinearTable<K> {
     fn details(&self) -> Details {
         Details::default()
     }
-
-    /// Never, so that every delta builds a table, and `update` is not called.
-    fn admits(&self, _: &[Change<K>], _: &RibTable<K>) -> bool {
-        false
-    }
-
-    fn owes_grace(&self) -> bool {
-        false
-    }
-
-    fn grace_over(&mut self) {}
-
-    fn update(&mut self, _: &[Change<K>], _: &RibTable<K>, _: &dyn Fn()) {}
 }
 
 /// The engine, for the shell.
