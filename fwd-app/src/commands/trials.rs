@@ -76,6 +76,7 @@ fn report(conducted: &Conducted, spec: &SearchSpec, queue_packets: u64) -> Searc
         width: spec.rules.width,
         min_pps,
         max_pps,
+        frame_bytes_mean: conducted.frame_bytes,
         full_speed_pps: conducted.full_speed_pps,
         queue_packets,
         duration_s: conducted.trials.iter().map(|trial| trial.result.duration_s).sum(),

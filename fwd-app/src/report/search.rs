@@ -7,6 +7,8 @@ use std::fmt;
 
 /// What the rates are, and what they are not.
 const MEASURED: &str = "a software path over rings in memory, not RFC 2544 on a wire";
+/// Bytes behind a frame, which captures do not have.
+const FCS_BYTES: f64 = 4.0;
 /// By which rules.
 const METHOD: &str = "MLRsearch (draft-ietf-bmwg-mlrsearch)";
 
@@ -35,6 +37,8 @@ pub(crate) struct SearchReport {
     pub(crate) min_pps: f64,
     /// The highest load.
     pub(crate) max_pps: f64,
+    /// Bytes of a frame without FCS, on average.
+    pub(crate) frame_bytes_mean: f64,
     /// Full speed, where that was measured.
     pub(crate) full_speed_pps: Option<f64>,
     /// Packets inside the forwarder, beyond which they are lost.
@@ -147,10 +151,20 @@ impl fmt::Display for SearchReport {
                 "  PAUSED {paused_s:.1} s, while the harness had no CPU of its own: the results are less certain"
             )?;
         }
-        writeln!(
-            f,
-            "         on a wire: fwd-app run between the ports of TRex or testpmd, see docs/measuring.md"
-        )
+        self.recipes(f)
+    }
+}
+
+impl SearchReport {
+    /// How frames of this size are sent to the forwarder over a wire.
+    fn recipes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let frame_bytes = self.frame_bytes_mean.max(60.0);
+        writeln!(f, "  wire   fwd-app run between two ports of TRex or testpmd, as docs/measuring.md says:")?;
+        write!(f, "         ./ndr --stl --port 0 1 -v --profile stl/bench.py ")?;
+        // TRex counts the FCS, testpmd does not.
+        writeln!(f, "--prof-tun size={:.0} --opt-bin-search", frame_bytes + FCS_BYTES)?;
+        write!(f, "         dpdk-testpmd -l 3,4 -a PCI -a PCI -- --forward-mode=flowgen --flowgen-flows=10000 ")?;
+        writeln!(f, "--txpkts={frame_bytes:.0} --eth-peer=0,MAC --eth-peer=1,MAC --stats-period 1")
     }
 }
 
