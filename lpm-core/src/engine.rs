@@ -138,6 +138,11 @@ pub trait Algorithm: 'static {
     /// The engine's name on the command line.
     fn name(params: &Self::Params) -> &'static str;
 
+    /// Figures of its parameters for [`EngineStats::details`].
+    fn details(_params: &Self::Params) -> Details {
+        Details::default()
+    }
+
     /// The scratch memory of a new reader.
     fn scratch() -> Self::Scratch;
 
@@ -408,7 +413,7 @@ impl<A: Algorithm> EngineWriter for CpuEngine<A> {
             table_bytes: self.table_bytes(),
             writer_bytes: v4.writer_bytes() + v6.writer_bytes(),
             retired_bytes: self.v4.retired_bytes() + self.v6.retired_bytes(),
-            details: v4.details().and(v6.details()),
+            details: A::details(&self.params).and(v4.details()).and(v6.details()),
         }
     }
 

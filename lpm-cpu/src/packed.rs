@@ -55,7 +55,8 @@ impl<const BITS: u32> Packed<BITS> {
         Ok(Self::entry(loads.wide_word(&self.0[at / Self::A_WORD])?, at))
     }
 
-    /// Entry `at`, for the writer.
+    /// Entry `at`, for the writer, or for a lookup with a fence behind.
+    #[inline(always)]
     pub(crate) fn get(&self, at: usize) -> u32 {
         Self::entry(self.0[at / Self::A_WORD].load(Ordering::Relaxed), at)
     }

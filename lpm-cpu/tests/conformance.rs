@@ -12,6 +12,10 @@ fn host(isa: Isa, parameters: &[(&str, &str)]) -> Result<Box<dyn EngineWriter>, 
     host::make(&EngineOptions { isa: Some(isa), ..EngineOptions::of(parameters) })
 }
 
+const ARITHMETIC: [(&str, &str); 1] = [("popcount", "arithmetic")];
+const GATHER: [(&str, &str); 1] = [("gather", "yes")];
+const SINGLES: [(&str, &str); 1] = [("gather", "no")];
+
 fib::conformance_tests!(b, ipv4_only, || sail_b::make(&EngineOptions::default()));
 fib::conformance_tests!(u, ipv4_only, || sail_u::make(&EngineOptions::default()));
 fib::conformance_tests!(l_scalar, ipv4_only, || sail_l(Isa::Scalar, "wide", 4 << 30));
@@ -22,18 +26,23 @@ fib::conformance_tests!(l_paper_avx2, ipv4_only, || sail_l(Isa::Avx2, "paper", 4
 fib::conformance_tests!(l_paper_avx512f, ipv4_only, || sail_l(Isa::Avx512f, "paper", 4 << 30));
 fib::conformance_tests!(linear_scan, || linear::make(&EngineOptions::of(&[("routes", "1000000")])));
 fib::conformance_tests!(host_scalar, ipv4_only, || host(Isa::Scalar, &[]));
-fib::conformance_tests!(host_avx2, ipv4_only, || host(Isa::Avx2, &[]));
-fib::conformance_tests!(host_avx512f, ipv4_only, || host(Isa::Avx512f, &[("popcount", "arithmetic")]));
-fib::conformance_tests!(host_vpopcntdq, ipv4_only, || host(Isa::Avx512f, &[]));
+fib::conformance_tests!(host_scalar_arithmetic, ipv4_only, || host(Isa::Scalar, &ARITHMETIC));
+fib::conformance_tests!(host_avx2, ipv4_only, || host(Isa::Avx2, &GATHER));
+fib::conformance_tests!(host_avx512f, ipv4_only, || host(Isa::Avx512f, &[ARITHMETIC[0], GATHER[0]]));
+fib::conformance_tests!(host_avx512f_singles, ipv4_only, || host(Isa::Avx512f, &[ARITHMETIC[0], SINGLES[0]]));
+fib::conformance_tests!(host_vpopcntdq, ipv4_only, || host(Isa::Avx512f, &GATHER));
+fib::conformance_tests!(host_vpopcntdq_singles, ipv4_only, || host(Isa::Avx512f, &SINGLES));
 
 /// Updates are the same code for all instruction sets, so one of them does for the wider codes; lookups differ. Churn of the widest takes
 /// long and is for `FWD_CONFORMANCE=full`.
 fn host_with_codes(code_bits: &str) {
     let options = conformance::Options::from_env().ipv4_only();
-    for (isa, popcount) in
-        [(Isa::Scalar, "auto"), (Isa::Avx2, "auto"), (Isa::Avx512f, "arithmetic"), (Isa::Avx512f, "auto")]
-    {
-        let make = || host(isa, &[("code-bits", code_bits), ("popcount", popcount)]);
+    let kernels = [Isa::Scalar, Isa::Avx2, Isa::Avx512f].into_iter().flat_map(|isa| {
+        let popcounts = ["auto", "arithmetic"].into_iter();
+        popcounts.flat_map(move |popcount| ["yes", "no"].map(|gather| (isa, popcount, gather)))
+    });
+    for (isa, popcount, gather) in kernels {
+        let make = || host(isa, &[("code-bits", code_bits), ("popcount", popcount), ("gather", gather)]);
         if !conformance::skipped(&make) {
             conformance::shapes(&make, options);
             conformance::batches(&make, options);

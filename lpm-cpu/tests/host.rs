@@ -8,9 +8,16 @@ use fib::{
 };
 use lpm_cpu::host;
 
-/// Instruction set and popcount of every kernel.
-const KERNELS: [(Isa, &str); 4] =
-    [(Isa::Scalar, "auto"), (Isa::Avx2, "auto"), (Isa::Avx512f, "arithmetic"), (Isa::Avx512f, "auto")];
+/// Instruction set, popcount and gather of every kernel.
+const KERNELS: [(Isa, &str, &str); 7] = [
+    (Isa::Scalar, "auto", "no"),
+    (Isa::Scalar, "arithmetic", "no"),
+    (Isa::Avx2, "auto", "yes"),
+    (Isa::Avx512f, "arithmetic", "yes"),
+    (Isa::Avx512f, "auto", "yes"),
+    (Isa::Avx512f, "arithmetic", "no"),
+    (Isa::Avx512f, "auto", "no"),
+];
 
 /// An engine under test, with the same routes in an oracle.
 struct HostRig {
@@ -65,8 +72,8 @@ fn block(at: u32) -> Prefix4 {
 
 #[test]
 fn codes_widen_as_next_hops_come_and_narrow_again() {
-    for (isa, popcount) in KERNELS {
-        let make = || host::make(&parameters(isa, &[("popcount", popcount)]));
+    for (isa, popcount, gather) in KERNELS {
+        let make = || host::make(&parameters(isa, &[("popcount", popcount), ("gather", gather)]));
         if conformance::skipped(&make) {
             continue;
         }
@@ -119,9 +126,14 @@ fn codes_are_used_again() {
 /// every size, so every lane of a kernel finds an escape now and then.
 #[test]
 fn tables_full_of_routes_longer_than_24() {
-    for (isa, popcount) in KERNELS {
+    for (isa, popcount, gather) in KERNELS {
         for code_bits in ["8", "16", "32"] {
-            let make = || host::make(&parameters(isa, &[("popcount", popcount), ("code-bits", code_bits)]));
+            let make = || {
+                host::make(&parameters(
+                    isa,
+                    &[("popcount", popcount), ("gather", gather), ("code-bits", code_bits)],
+                ))
+            };
             if conformance::skipped(&make) {
                 continue;
             }
@@ -185,9 +197,18 @@ fn cells_are_used_again() {
 
 #[test]
 fn parameters_are_checked() {
-    for (name, value) in [("code-bits", "12"), ("popcount", "x"), ("layout", "wide")] {
+    for (name, value) in [("code-bits", "12"), ("popcount", "x"), ("gather", "x"), ("layout", "wide")] {
         let refused = host::make(&EngineOptions::of(&[(name, value)]));
         assert!(matches!(refused, Err(EngineError::Parameter { .. })), "{name}={value}");
     }
     assert_eq!(host::make(&EngineOptions::default()).unwrap().info().name, "host");
+    for (gather, wanted) in [("yes", vec![1.0]), ("no", vec![0.0]), ("auto", vec![0.0, 1.0])] {
+        let make = || host::make(&parameters(Isa::Avx2, &[("gather", gather)]));
+        if !conformance::skipped(&make) {
+            let rig = HostRig::new(make().unwrap());
+            for figure in rig.figures(["v4_gathers", "v6_gathers"]) {
+                assert!(wanted.contains(&figure), "gather={gather}");
+            }
+        }
+    }
 }

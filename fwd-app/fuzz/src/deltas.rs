@@ -59,7 +59,7 @@ const SUBJECTS: [Subject; 30] = [
     ("bloom", Some(Isa::Scalar), &[("fpr", "0.5")], TIGHT),
     ("host", Some(Isa::Scalar), &[], ROOMY),
     ("host", Some(Isa::Avx2), &[("code-bits", "16")], ROOMY),
-    ("host", Some(Isa::Avx512f), &[], ROOMY),
+    ("host", Some(Isa::Avx512f), &[("gather", "no")], ROOMY),
     ("host", Some(Isa::Avx512f), &[("code-bits", "32"), ("popcount", "arithmetic")], ROOMY),
     ("host", None, &[], TIGHT),
     ("sail-b", None, &[], ROOMY),

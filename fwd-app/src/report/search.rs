@@ -163,7 +163,10 @@ impl SearchReport {
         write!(f, "         ./ndr --stl --port 0 1 -v --profile stl/bench.py ")?;
         // TRex counts the FCS, testpmd does not.
         writeln!(f, "--prof-tun size={:.0} --opt-bin-search", frame_bytes + FCS_BYTES)?;
-        write!(f, "         dpdk-testpmd -l 3,4 -a PCI -a PCI -- --forward-mode=flowgen --flowgen-flows=10000 ")?;
+        write!(
+            f,
+            "         dpdk-testpmd -l 3,4 -a PCI -a PCI -- --forward-mode=flowgen --flowgen-flows=10000 "
+        )?;
         writeln!(f, "--txpkts={frame_bytes:.0} --eth-peer=0,MAC --eth-peer=1,MAC --stats-period 1")
     }
 }

@@ -19,15 +19,17 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | `gathers` | whether a CPU's gathers are faster than single loads |
 //! | `params` | parameters of the engine |
 //! | `v4` | the table of IPv4: layout, writer, lookup kernels |
 //! | `v6` | the table of IPv6, likewise |
 
+mod gathers;
 pub(crate) mod params;
 pub(crate) mod v4;
 pub(crate) mod v6;
 
-use fib::{Change, EngineError, EngineOptions, EngineWriter, Key, NextHopId, Prefix};
+use fib::{Change, CheckedIsa, Details, EngineError, EngineOptions, EngineWriter, Key, NextHopId, Prefix};
 use lpm_core::engine::{Algorithm, CpuEngine};
 use params::HostParams;
 use std::marker::PhantomData;
@@ -62,6 +64,14 @@ impl<F: Forms> Algorithm for HostEngine<F> {
         NAME
     }
 
+    fn details(params: &HostParams) -> Details {
+        if params.common.isa == CheckedIsa::SCALAR {
+            Details::default()
+        } else {
+            params.kernel.gathers.details()
+        }
+    }
+
     fn scratch() -> Box<RowLists> {
         Box::default()
     }
@@ -85,7 +95,7 @@ impl<F: Forms> Algorithm for HostEngine<F> {
         keys: (&[u64], &[u64]),
         out: &mut [NextHopId],
     ) {
-        v6::kernel::lookup(params.common.isa, table, lists, keys, out);
+        v6::kernel::lookup(params.kernel, table, lists, keys, out);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Parameters of the engine `host`.
 
+use super::gathers::{Gathers, measured};
 use super::v4::codes::Width;
-use super::v4::kernel::HostKernel;
-use fib::{EngineError, EngineOptions};
+use fib::{CheckedIsa, EngineError, EngineOptions};
 use lpm_core::params::{Common, Parameter};
 
 /// Parameters, from the command line's `name=value` pairs.
@@ -10,10 +10,24 @@ use lpm_core::params::{Common, Parameter};
 pub(crate) struct HostParams {
     /// Those that every engine has.
     pub(crate) common: Common,
-    /// The kernel of IPv4 lookups.
+    /// The kernels of lookups.
     pub(crate) kernel: HostKernel,
     /// The least width of next-hop codes.
     pub(crate) width_min: Width,
+}
+
+/// Which kernels look up: those that this CPU can run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostKernel {
+    pub(crate) isa: CheckedIsa,
+    /// Whether they gather; else their loads are single ones.
+    pub(crate) gathers: Gathers,
+    /// This CPU counts the bits of vectors by VPOPCNTDQ.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) has_vpopcntdq: bool,
+    /// This CPU counts the bits of a word by POPCNT.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) has_popcnt: bool,
 }
 
 impl AsRef<Common> for HostParams {
@@ -23,13 +37,13 @@ impl AsRef<Common> for HostParams {
 }
 
 impl HostParams {
-    /// Reads the parameters `code-bits` (8, 16 or 32: next-hop codes have at least so many bits) and `popcount` (`auto`, or `arithmetic`:
-    /// AVX-512 kernels do without VPOPCNTDQ).
+    /// Reads the parameters `code-bits` (8, 16 or 32: next-hop codes have at least so many bits), `popcount` (`auto`, or `arithmetic`:
+    /// kernels do without instructions that count bits) and `gather` (`yes`, `no`, or `auto`: what is faster here, which is measured once).
     ///
     /// # Errors
     /// [`EngineError::Parameter`] for one out of range or unknown, [`EngineError::Isa`] for an instruction set that this CPU lacks.
     pub(crate) fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
-        let (mut width_min, mut arithmetic) = (Width::Bits8, false);
+        let (mut width_min, mut arithmetic, mut gathers) = (Width::Bits8, false, None);
         for parameter in Parameter::all(options) {
             match (parameter.name, parameter.value) {
                 ("code-bits", "8") => width_min = Width::Bits8,
@@ -39,13 +53,29 @@ impl HostParams {
                 ("popcount", "auto") => arithmetic = false,
                 ("popcount", "arithmetic") => arithmetic = true,
                 ("popcount", _) => return Err(parameter.refuse("popcount", "wanted auto or arithmetic")),
+                ("gather", "auto") => gathers = None,
+                ("gather", "yes") => gathers = Some(Gathers::BOTH),
+                ("gather", "no") => gathers = Some(Gathers::NONE),
+                ("gather", _) => return Err(parameter.refuse("gather", "wanted yes, no or auto")),
                 _ => {
-                    let wanted = "the parameters of engine host are code-bits and popcount";
+                    let wanted = "the parameters of engine host are code-bits, popcount and gather";
                     return Err(parameter.refuse_name(wanted));
                 }
             }
         }
         let common = Common::with_best_isa(options)?;
-        Ok(Self { common, kernel: HostKernel::of(common.isa, arithmetic), width_min })
+        let kernel = HostKernel {
+            isa: common.isa,
+            gathers: gathers.unwrap_or(Gathers::BOTH),
+            #[cfg(target_arch = "x86_64")]
+            has_vpopcntdq: !arithmetic && is_x86_feature_detected!("avx512vpopcntdq"),
+            #[cfg(target_arch = "x86_64")]
+            has_popcnt: !arithmetic && is_x86_feature_detected!("popcnt"),
+        };
+        let mut params = Self { common, kernel, width_min };
+        if gathers.is_none() && common.isa != CheckedIsa::SCALAR {
+            params.kernel.gathers = measured(params);
+        }
+        Ok(params)
     }
 }

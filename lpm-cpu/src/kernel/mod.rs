@@ -19,6 +19,8 @@ pub(crate) mod avx512f;
 #[cfg(target_arch = "x86_64")]
 mod sail;
 pub(crate) mod scalar;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod singles;
 
 use crate::sail_l::layout::{Paper, Wide};
 use crate::sail_m::table::OverlayTable;
@@ -44,7 +46,6 @@ macro_rules! by_isa {
         }
     };
 }
-pub(crate) use by_isa;
 
 /// SAIL_L in the wide layout: answers `keys` into `out`, equally long.
 #[inline]

@@ -61,9 +61,10 @@ impl Record {
         Self((first.wrapping_sub(1) as u64) << 32 | map as u64)
     }
 
-    /// The record in a word; `None` for a word that has never held one. Every map has its first bit set.
-    pub(super) const fn of(word: u64) -> Option<Self> {
-        if word == 0 { None } else { Some(Self(word)) }
+    /// The record in a word. One that has never held a record, 0, has cell 0 everywhere.
+    #[inline(always)]
+    pub(super) const fn at(word: u64) -> Self {
+        Self(word)
     }
 
     pub(super) const fn word(self) -> u64 {
@@ -153,9 +154,10 @@ impl Table4 {
             + self.ids.bytes()
     }
 
-    /// Record `at`, for the writer.
+    /// Record `at`, for the writer; `None` where there has never been one. Every map has its first bit set.
     pub(super) fn record(&self, at: u32) -> Option<Record> {
-        Record::of(self.records[at as usize].load(Ordering::Relaxed))
+        Some(Record::at(self.records[at as usize].load(Ordering::Relaxed)))
+            .filter(|record| record.word() != 0)
     }
 
     /// Puts record `at` in service.

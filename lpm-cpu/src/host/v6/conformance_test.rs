@@ -26,13 +26,25 @@ pub(super) fn engine<F: Forms>(options: &EngineOptions) -> Result<CpuEngine<Host
 }
 
 fn bounded<F: Forms>(isa: Isa, table_bytes_max: u64) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let options = EngineOptions { isa: Some(isa), table_bytes_max, ..EngineOptions::default() };
+    with_gather::<F>(isa, table_bytes_max, "yes")
+}
+
+/// The same, with `gather` as told.
+fn with_gather<F: Forms>(
+    isa: Isa,
+    table_bytes_max: u64,
+    gather: &str,
+) -> Result<Box<dyn EngineWriter>, EngineError> {
+    let options =
+        EngineOptions { isa: Some(isa), table_bytes_max, ..EngineOptions::of(&[("gather", gather)]) };
     Ok(Box::new(engine::<F>(&options)?))
 }
 
 fib::conformance_tests!(scalar, slow_updates, || bounded::<EveryForm>(Isa::Scalar, 4 << 30));
 fib::conformance_tests!(avx2, slow_updates, || bounded::<EveryForm>(Isa::Avx2, 4 << 30));
 fib::conformance_tests!(avx512f, || bounded::<EveryForm>(Isa::Avx512f, 4 << 30));
+fib::conformance_tests!(singles, || with_gather::<EveryForm>(Isa::Avx512f, 4 << 30, "no"));
+fib::conformance_tests!(wide_singles, slow_updates, || with_gather::<WideForms>(Isa::Avx512f, 4 << 30, "no"));
 fib::conformance_tests!(wide_scalar, || bounded::<WideForms>(Isa::Scalar, 4 << 30));
 fib::conformance_tests!(wide_avx2, slow_updates, || bounded::<WideForms>(Isa::Avx2, 4 << 30));
 fib::conformance_tests!(wide_avx512f, slow_updates, || bounded::<WideForms>(Isa::Avx512f, 4 << 30));

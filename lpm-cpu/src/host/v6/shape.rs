@@ -119,7 +119,7 @@ impl NodeShape {
 
     /// Address bits above a level.
     #[inline]
-    const fn base(&self, level: usize) -> u32 {
+    pub(crate) const fn base(&self, level: usize) -> u32 {
         match level {
             0 => 0,
             1 => TOP_BITS,
@@ -129,7 +129,7 @@ impl NodeShape {
 
     /// Address bits of a level.
     #[inline]
-    const fn stride(&self, level: usize) -> u32 {
+    pub(crate) const fn stride(&self, level: usize) -> u32 {
         match level {
             0 => TOP_BITS,
             1 => self.direct_bits - TOP_BITS,

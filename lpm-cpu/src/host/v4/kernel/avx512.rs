@@ -9,16 +9,16 @@ macro_rules! avx512_kernel {
         /// The table has these records.
         #[target_feature(enable = $features)]
         #[inline]
-        unsafe fn cells(table: &Table4, records: __m512i, keys: __m512i) -> __m512i {
+        unsafe fn cells<const GATHER: bool>(table: &Table4, records: __m512i, keys: __m512i) -> __m512i {
             // SAFETY: as the caller says.
-            let (maps, before) = unsafe { gather_records(table, records) };
+            let (maps, before) = unsafe { gather_records::<GATHER>(table, records) };
             let behind = _mm512_andnot_si512(_mm512_srli_epi32::<10>(keys), _mm512_set1_epi32(31));
             _mm512_add_epi32(before, $ones(_mm512_sllv_epi32(maps, behind)))
         }
 
         /// Answers `keys` into `out`, equally long.
         #[target_feature(enable = $features)]
-        pub(super) fn lookup<const BITS: u32, const INDEXED: bool>(
+        pub(super) fn lookup<const GATHER: bool, const BITS: u32, const INDEXED: bool>(
             table: &Table4,
             keys: &[u32],
             out: &mut [NextHopId],
@@ -28,16 +28,16 @@ macro_rules! avx512_kernel {
                 for at in (0..keys.len()).step_by(16) {
                     let key = load(keys, at).0;
                     // SAFETY: there is a record for each /17.
-                    scratch.set(at, unsafe { cells(table, _mm512_srli_epi32::<15>(key), key) });
+                    scratch.set(at, unsafe { cells::<GATHER>(table, _mm512_srli_epi32::<15>(key), key) });
                 }
                 // The keys in blocks, by place: they overwrite what has been read.
                 let mut aside = 0;
                 for at in (0..keys.len()).step_by(16) {
                     let (key, live) = load(keys, at);
                     // SAFETY: the cells of records in service.
-                    let code = unsafe { gather_codes::<BITS>(table, scratch.get(at), key) };
+                    let code = unsafe { gather_codes::<GATHER, BITS>(table, scratch.get(at), key) };
                     // SAFETY: likewise their codes.
-                    store(out, at, live, unsafe { gather_ids::<INDEXED>(table, code) });
+                    store(out, at, live, unsafe { gather_ids::<GATHER, INDEXED>(table, code) });
                     let escaped = _mm512_mask_cmpeq_epi32_mask(live, code, escape::<BITS>());
                     if escaped != 0 {
                         scratch.set(aside, places(at, escaped));
@@ -51,8 +51,9 @@ macro_rules! avx512_kernel {
                     let key = _mm512_slli_epi32::<8>(key);
                     // SAFETY: the records of blocks in service, their cells, and the codes in those; other lanes have record 0.
                     unsafe {
-                        let code = gather_codes::<BITS>(table, cells(table, record, key), key);
-                        scatter(out, place, live, gather_ids::<INDEXED>(table, code));
+                        let code =
+                            gather_codes::<GATHER, BITS>(table, cells::<GATHER>(table, record, key), key);
+                        scatter(out, place, live, gather_ids::<GATHER, INDEXED>(table, code));
                     }
                 }
             }

@@ -4,8 +4,10 @@ use super::PIECE;
 use crate::chunks::CHUNK_ENTRIES;
 use crate::host::v4::table::{RECORDS, Table4};
 use crate::kernel::avx512f::lanes;
+use crate::kernel::singles::{wide_words8, words16};
 use fib::NextHopId;
 use std::arch::x86_64::*;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 avx512_kernel!("avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2", ones);
 
@@ -64,18 +66,46 @@ impl PieceWords {
     }
 }
 
+/// The words at sixteen places.
+///
+/// # Safety
+/// There are such places.
+#[target_feature(enable = "avx512f")]
+#[inline]
+unsafe fn gather<const GATHER: bool>(words: &[AtomicU32], at: __m512i) -> __m512i {
+    if GATHER {
+        // SAFETY: as the caller says.
+        unsafe { _mm512_i32gather_epi32::<4>(at, words.as_ptr().cast()) }
+    } else {
+        // SAFETY: likewise.
+        words16(at, |at| unsafe { words.get_unchecked(at as usize) }.load(Ordering::Acquire))
+    }
+}
+
 /// The maps of sixteen records, and the cells before the first of their runs. Each record is one load of 64 bits.
 ///
 /// # Safety
 /// The table has these records.
 #[target_feature(enable = "avx512f")]
 #[inline]
-pub(super) unsafe fn gather_records(table: &Table4, records: __m512i) -> (__m512i, __m512i) {
+pub(super) unsafe fn gather_records<const GATHER: bool>(
+    table: &Table4,
+    records: __m512i,
+) -> (__m512i, __m512i) {
     let words = table.records.as_ptr().cast();
-    // SAFETY: as the caller says.
-    let low = unsafe { _mm512_i32gather_epi64::<8>(_mm512_castsi512_si256(records), words) };
-    // SAFETY: likewise.
-    let high = unsafe { _mm512_i32gather_epi64::<8>(_mm512_extracti64x4_epi64::<1>(records), words) };
+    let eight = |records: __m256i| {
+        if GATHER {
+            // SAFETY: as the caller says.
+            unsafe { _mm512_i32gather_epi64::<8>(records, words) }
+        } else {
+            // SAFETY: likewise.
+            wide_words8(records, |at| {
+                unsafe { table.records.get_unchecked(at as usize) }.load(Ordering::Acquire)
+            })
+        }
+    };
+    let low = eight(_mm512_castsi512_si256(records));
+    let high = eight(_mm512_extracti64x4_epi64::<1>(records));
     let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     let odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
     (_mm512_permutex2var_epi32(low, even, high), _mm512_permutex2var_epi32(low, odd, high))
@@ -87,7 +117,11 @@ pub(super) unsafe fn gather_records(table: &Table4, records: __m512i) -> (__m512
 /// The table has these cells, and `BITS` is the width of its codes.
 #[target_feature(enable = "avx512f")]
 #[inline]
-pub(super) unsafe fn gather_codes<const BITS: u32>(table: &Table4, cells: __m512i, keys: __m512i) -> __m512i {
+pub(super) unsafe fn gather_codes<const GATHER: bool, const BITS: u32>(
+    table: &Table4,
+    cells: __m512i,
+    keys: __m512i,
+) -> __m512i {
     let four = _mm512_and_si512(_mm512_srli_epi32::<8>(keys), _mm512_set1_epi32(3));
     let words = match BITS {
         8 => cells,
@@ -95,7 +129,7 @@ pub(super) unsafe fn gather_codes<const BITS: u32>(table: &Table4, cells: __m512
         _ => _mm512_or_si512(_mm512_slli_epi32::<2>(cells), four),
     };
     // SAFETY: as the caller says.
-    let words = unsafe { _mm512_i32gather_epi32::<4>(words, table.cells.as_ptr().cast()) };
+    let words = unsafe { gather::<GATHER>(&table.cells, words) };
     let shift = match BITS {
         8 => _mm512_slli_epi32::<3>(four),
         16 => _mm512_slli_epi32::<4>(_mm512_and_si512(four, _mm512_set1_epi32(1))),
@@ -110,12 +144,15 @@ pub(super) unsafe fn gather_codes<const BITS: u32>(table: &Table4, cells: __m512
 /// Where codes are indices, the table has an id for each.
 #[target_feature(enable = "avx512f")]
 #[inline]
-pub(super) unsafe fn gather_ids<const INDEXED: bool>(table: &Table4, codes: __m512i) -> __m512i {
+pub(super) unsafe fn gather_ids<const GATHER: bool, const INDEXED: bool>(
+    table: &Table4,
+    codes: __m512i,
+) -> __m512i {
     if !INDEXED {
         return codes;
     }
     // SAFETY: as the caller says.
-    unsafe { _mm512_i32gather_epi32::<4>(codes, table.ids.as_ptr().cast()) }
+    unsafe { gather::<GATHER>(&table.ids, codes) }
 }
 
 /// The escape code.

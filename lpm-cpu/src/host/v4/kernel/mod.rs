@@ -40,44 +40,25 @@ pub(crate) mod scalar;
 #[cfg(target_arch = "x86_64")]
 use super::codes::Width;
 use super::table::Table4;
+use crate::host::params::HostKernel;
 use crate::kernel::or_default;
-use fib::{CheckedIsa, Isa, NextHopId};
+use fib::{Isa, NextHopId};
 
-/// Keys that a vector kernel takes through one step before the next.
-#[cfg(target_arch = "x86_64")]
+/// Keys that a kernel takes through one step before the next.
 const PIECE: usize = 128;
 
-/// Which kernel looks up: one that this CPU can run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HostKernel {
-    isa: CheckedIsa,
-    /// This CPU counts bits by VPOPCNTDQ.
-    has_vpopcntdq: bool,
-}
-
-impl HostKernel {
-    /// The best kernel for an instruction set; `arithmetic` does without VPOPCNTDQ.
-    pub(crate) fn of(isa: CheckedIsa, arithmetic: bool) -> Self {
-        #[cfg(target_arch = "x86_64")]
-        let has_vpopcntdq = !arithmetic && is_x86_feature_detected!("avx512vpopcntdq");
-        #[cfg(not(target_arch = "x86_64"))]
-        let has_vpopcntdq = false && arithmetic;
-        Self { isa, has_vpopcntdq }
-    }
-}
-
-/// Calls a vector kernel for the form of a table's codes.
+/// Calls a vector kernel for the form of a table's codes; one of AVX-512 with gathers or without them.
 #[cfg(target_arch = "x86_64")]
 macro_rules! by_form {
-    ($module:ident, $table:ident, $keys:ident, $out:ident) => {
+    ($module:ident $(, $gather:literal)?; $table:ident, $keys:ident, $out:ident) => {
         // SAFETY: a `CheckedIsa` is one that this CPU has, and so is VPOPCNTDQ where it is used.
         unsafe {
             match ($table.form.width, $table.form.is_indexed) {
-                (Width::Bits8, false) => $module::lookup::<8, false>($table, $keys, $out),
-                (Width::Bits8, true) => $module::lookup::<8, true>($table, $keys, $out),
-                (Width::Bits16, false) => $module::lookup::<16, false>($table, $keys, $out),
-                (Width::Bits16, true) => $module::lookup::<16, true>($table, $keys, $out),
-                (Width::Bits32, _) => $module::lookup::<32, false>($table, $keys, $out),
+                (Width::Bits8, false) => $module::lookup::<$($gather,)? 8, false>($table, $keys, $out),
+                (Width::Bits8, true) => $module::lookup::<$($gather,)? 8, true>($table, $keys, $out),
+                (Width::Bits16, false) => $module::lookup::<$($gather,)? 16, false>($table, $keys, $out),
+                (Width::Bits16, true) => $module::lookup::<$($gather,)? 16, true>($table, $keys, $out),
+                (Width::Bits32, _) => $module::lookup::<$($gather,)? 32, false>($table, $keys, $out),
             }
         }
     };
@@ -88,13 +69,20 @@ macro_rules! by_form {
 pub(crate) fn lookup(kernel: HostKernel, table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
     let default = table.default_route();
-    match kernel.isa.get() {
+    match (kernel.isa.get(), kernel.gathers.v4) {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512f if kernel.has_vpopcntdq => by_form!(avx512_vpopcntdq, table, keys, out),
+        (Isa::Avx512f, true) if kernel.has_vpopcntdq => by_form!(avx512_vpopcntdq, true; table, keys, out),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512f => by_form!(avx512f, table, keys, out),
+        (Isa::Avx512f, false) if kernel.has_vpopcntdq => by_form!(avx512_vpopcntdq, false; table, keys, out),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => by_form!(avx2, table, keys, out),
+        (Isa::Avx512f, true) => by_form!(avx512f, true; table, keys, out),
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512f, false) => by_form!(avx512f, false; table, keys, out),
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, true) => by_form!(avx2; table, keys, out),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: this CPU has POPCNT.
+        _ if kernel.has_popcnt => unsafe { scalar::lookup_popcnt(table, keys, out) },
         _ => scalar::lookup(table, keys, out),
     }
     or_default(kernel.isa, default, out);

@@ -1,20 +1,77 @@
-//! The scalar kernel: the lookup as it reads, one key at a time. Never tuned.
+//! The kernel without vectors, and the lookup of one key as it reads.
 //!
-//! It is written over [`Loads`], so that tests can stop a lookup between any two loads. The vector kernels load what a key needs in the
+//! The batch kernel has no branch that depends on what a key finds, so that a CPU has the loads of many keys in flight: the records of a
+//! piece of keys, then the codes in their cells. Only keys in blocks, few in real tables, are looked up one by one.
+//!
+//! [`one`] is written over [`Loads`], so that tests can stop a lookup between any two loads. All kernels load what a key needs in the
 //! same order.
 
+const PIECE: usize = 64;
 use crate::chunks::entries_of;
+use crate::host::v4::codes::Width;
 use crate::host::v4::table::{CELL_CODES, RECORD_CELLS, Record, Table4, record_in, record_of};
 use fib::NextHopId;
 use fib::loads::{Loads, Plain};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::fence;
 
+/// Answers `keys` into `out`, equally long.
+#[inline(always)]
 pub(super) fn lookup(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
-    for (key, answer) in keys.iter().zip(out) {
-        let Ok(next_hop) = one(table, *key, &mut Plain);
-        *answer = NextHopId::from_answer(next_hop);
+    match (table.form.width, table.form.is_indexed) {
+        (Width::Bits8, false) => pieces::<8, false>(table, keys, out),
+        (Width::Bits8, true) => pieces::<8, true>(table, keys, out),
+        (Width::Bits16, false) => pieces::<16, false>(table, keys, out),
+        (Width::Bits16, true) => pieces::<16, true>(table, keys, out),
+        (Width::Bits32, _) => pieces::<32, false>(table, keys, out),
     }
 }
 
+/// [`lookup`] on a CPU that counts bits by an instruction, as every x86-64 since 2009 does.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "popcnt")]
+pub(super) fn lookup_popcnt(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
+    lookup(table, keys, out);
+}
+
+/// The kernel for codes of so many bits, which are indices or not.
+#[inline(always)]
+fn pieces<const BITS: u32, const INDEXED: bool>(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
+    let mut cells = [0; PIECE];
+    // The places of keys in blocks.
+    let mut aside = [0_u16; PIECE];
+    for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
+        for (key, cell) in keys.iter().zip(&mut cells) {
+            // SAFETY: there is a record for each /17.
+            let record = unsafe { table.records.get_unchecked(record_of(*key) as usize) };
+            *cell = Record::at(record.load(Relaxed)).cell(key >> 10 & (RECORD_CELLS - 1));
+        }
+        // What the records lead to was stored before them.
+        fence(Acquire);
+        let mut len = 0;
+        for (place, ((key, cell), answer)) in (0..).zip(keys.iter().zip(&cells).zip(out.iter_mut())) {
+            let bit = (key >> 8) % CELL_CODES * BITS;
+            let word = cell * (CELL_CODES * BITS / 32) + bit / 32;
+            // SAFETY: the cells of records in service.
+            let word = unsafe { table.cells.get_unchecked(word as usize) }.load(Relaxed);
+            let code = word >> (bit % 32) & (u32::MAX >> (32 - BITS));
+            *answer = NextHopId::from_answer(code);
+            aside[len] = place;
+            len += usize::from(code == u32::MAX >> (32 - BITS));
+        }
+        if INDEXED {
+            fence(Acquire);
+            for answer in &mut *out {
+                *answer = NextHopId::from_answer(table.ids[answer.get() as usize].load(Relaxed));
+            }
+        }
+        for place in &aside[..len] {
+            let place = usize::from(*place);
+            let Ok(next_hop) = one(table, keys[place], &mut Plain);
+            out[place] = NextHopId::from_answer(next_hop);
+        }
+    }
+}
 /// The next hop of a key as the engine answers it: the default route is loaded first.
 #[cfg(test)]
 pub(crate) fn one_or_default<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
@@ -37,7 +94,7 @@ pub(super) fn one<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u
 fn code_at<L: Loads>(table: &Table4, record: u32, at: u32, loads: &mut L) -> Result<u32, L::Stop> {
     let bits = table.form.width.bits();
     let record = loads.wide_word(&table.records[record as usize])?;
-    let cell = Record::of(record).map_or(0, |record| record.cell(at / CELL_CODES % RECORD_CELLS));
+    let cell = Record::at(record).cell(at / CELL_CODES % RECORD_CELLS);
     // Where in the cell, in words of 32 bits.
     let at = at % CELL_CODES;
     let word = cell * table.form.width.words() + at * bits / 32;

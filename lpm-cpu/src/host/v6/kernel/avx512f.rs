@@ -2,10 +2,11 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "masks are cut in halves")]
 
-use super::lists::{PIECE, RowLists, level, rows_of};
+use super::lists::{PIECE, RowLists, level, load_entry, rows_of};
 use crate::host::v6::ROW_BITS;
 use crate::host::v6::table::NodeTable;
 use crate::kernel::avx512f::lanes;
+use crate::kernel::singles::words16;
 use fib::NextHopId;
 use std::arch::x86_64::*;
 
@@ -16,7 +17,7 @@ const LISTED: usize = 4;
 
 /// Answers keys, given as their first and last 64 bits, into `out`, all equally long: codes, where the table has an array of ids.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-pub(super) fn lookup<const BITS: u32>(
+pub(super) fn lookup<const GATHER: bool, const BITS: u32>(
     table: &NodeTable<BITS>,
     lists: &mut RowLists,
     (hi, lo): (&[u64], &[u64]),
@@ -25,18 +26,18 @@ pub(super) fn lookup<const BITS: u32>(
     for ((hi, lo), out) in hi.chunks(GROUP).zip(lo.chunks(GROUP)).zip(out.chunks_mut(GROUP)) {
         // One function for each number of vectors, so that their loops are unrolled.
         let is_left = match hi.len().div_ceil(16) {
-            1 => group::<BITS, 1>(table, lists, hi, out),
-            2 => group::<BITS, 2>(table, lists, hi, out),
-            3 => group::<BITS, 3>(table, lists, hi, out),
-            4 => group::<BITS, 4>(table, lists, hi, out),
-            5 => group::<BITS, 5>(table, lists, hi, out),
-            6 => group::<BITS, 6>(table, lists, hi, out),
-            7 => group::<BITS, 7>(table, lists, hi, out),
-            _ => group::<BITS, 8>(table, lists, hi, out),
+            1 => group::<GATHER, BITS, 1>(table, lists, hi, out),
+            2 => group::<GATHER, BITS, 2>(table, lists, hi, out),
+            3 => group::<GATHER, BITS, 3>(table, lists, hi, out),
+            4 => group::<GATHER, BITS, 4>(table, lists, hi, out),
+            5 => group::<GATHER, BITS, 5>(table, lists, hi, out),
+            6 => group::<GATHER, BITS, 6>(table, lists, hi, out),
+            7 => group::<GATHER, BITS, 7>(table, lists, hi, out),
+            _ => group::<GATHER, BITS, 8>(table, lists, hi, out),
         };
         if is_left {
             lists.finish(table, (hi, lo), out, |lists, window, len| {
-                rows(table, lists, window, len);
+                rows::<GATHER, BITS>(table, lists, window, len);
             });
         }
     }
@@ -45,10 +46,23 @@ pub(super) fn lookup<const BITS: u32>(
 /// The entries at `at` in the lanes of `mask`; those of `other` in the others.
 ///
 /// # Safety
-/// In the lanes of `mask`, entry `at` from `base` on is one of a table, which has two more behind the last.
+/// In the lanes of `mask`, entry `at` from `base` on is one of a table, which has two more behind the last. `anyone` is the place of any of
+/// these, which single loads take in the other lanes.
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn gather<const BITS: u32>(base: *const u8, at: __m512i, mask: __mmask16, other: __m512i) -> __m512i {
+unsafe fn gather<const GATHER: bool, const BITS: u32>(
+    base: *const u8,
+    at: __m512i,
+    mask: __mmask16,
+    other: __m512i,
+    anyone: u32,
+) -> __m512i {
+    if !GATHER {
+        let at = _mm512_mask_mov_epi32(_mm512_set1_epi32(anyone.cast_signed()), mask, at);
+        // SAFETY: as the caller says.
+        let words = words16(at, |at| unsafe { load_entry::<BITS>(base, at) });
+        return _mm512_mask_mov_epi32(other, mask, words);
+    }
     if BITS == 16 {
         // SAFETY: as the caller says. Four bytes are loaded where an entry of two begins, and those behind it are cleared. The entry
         // itself is aligned, so it is read whole.
@@ -86,23 +100,24 @@ fn load(hi: &[u64], at: usize) -> ([__m512i; 2], __mmask16) {
 /// Answers a group of keys, `N` vectors of them, as far as the first eight levels of rows; lists those that have no answer then, and
 /// returns whether there are any.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-fn group<const BITS: u32, const N: usize>(
+fn group<const GATHER: bool, const BITS: u32, const N: usize>(
     table: &NodeTable<BITS>,
     lists: &mut RowLists,
     hi: &[u64],
     out: &mut [NextHopId],
 ) -> bool {
-    let (mut entries, bits, len) = direct::<BITS, N>(table, hi);
+    let (mut entries, bits, len) = direct::<GATHER, BITS, N>(table, hi);
     let mut is_left = false;
-    if len > hi.len() / 2 {
-        is_left = descend(table, 0, &mut entries, bits);
+    // Single loads are for nothing in lanes that have their answer, so then keys are packed in any case.
+    if GATHER && len > hi.len() / 2 {
+        is_left = descend::<GATHER, BITS, N>(table, 0, &mut entries, bits);
         if is_left {
             list(table, lists, &entries, &bits);
         }
     } else if len > 0 {
         // Few keys are packed first.
         list(table, lists, &entries, &bits);
-        is_left = rows(table, lists, 0, len);
+        is_left = rows::<GATHER, BITS>(table, lists, 0, len);
         answer(lists, &mut entries);
     }
     for (at, entry) in entries.iter().enumerate() {
@@ -117,7 +132,7 @@ fn group<const BITS: u32, const N: usize>(
 /// have code 0.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn direct<const BITS: u32, const N: usize>(
+fn direct<const GATHER: bool, const BITS: u32, const N: usize>(
     table: &NodeTable<BITS>,
     hi: &[u64],
 ) -> ([__m512i; N], [__m512i; N], usize) {
@@ -133,7 +148,7 @@ fn direct<const BITS: u32, const N: usize>(
         let (keys, live) = load(hi, at * 16);
         let place = _mm512_srli_epi32::<16>(high_words(keys));
         // SAFETY: the top has an entry for each 16 bits.
-        *entry = unsafe { gather::<BITS>(top, place, live, zero) };
+        *entry = unsafe { gather::<GATHER, BITS>(top, place, live, zero, 0) };
     }
     let mut len = 0;
     for (at, (entry, bits)) in entries.iter_mut().zip(&mut bits).enumerate() {
@@ -143,8 +158,9 @@ fn direct<const BITS: u32, const N: usize>(
         if split != 0 {
             let first = _mm512_sll_epi32(_mm512_sub_epi32(*entry, codes), chunk_bits);
             let within = _mm512_srl_epi32(_mm512_slli_epi32::<16>(high_words(keys)), skipped_bits);
+            let place = _mm512_or_si512(first, within);
             // SAFETY: a link of the top leads to a chunk.
-            *entry = unsafe { gather::<BITS>(chunks, _mm512_or_si512(first, within), split, *entry) };
+            *entry = unsafe { gather::<GATHER, BITS>(chunks, place, split, *entry, 0) };
             *bits = high_words(keys.map(|keys| _mm512_sll_epi64(keys, key_bits)));
             len += links(table, *entry).count_ones() as usize;
         }
@@ -180,7 +196,12 @@ fn list<const BITS: u32, const N: usize>(
 /// Takes the first `len` listed keys, which have links, through the eight levels of a window. Returns whether one has a link still.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn rows<const BITS: u32>(table: &NodeTable<BITS>, lists: &mut RowLists, window: usize, len: usize) -> bool {
+fn rows<const GATHER: bool, const BITS: u32>(
+    table: &NodeTable<BITS>,
+    lists: &mut RowLists,
+    window: usize,
+    len: usize,
+) -> bool {
     let zero = _mm512_setzero_si512();
     let mut is_left = false;
     for start in (0..len.min(PIECE)).step_by(LISTED * 16) {
@@ -194,7 +215,7 @@ fn rows<const BITS: u32>(table: &NodeTable<BITS>, lists: &mut RowLists, window: 
                 *bits = _mm512_loadu_si512(lists.bits.as_ptr().add(at).cast());
             }
         }
-        is_left |= descend(table, window, &mut entries, bits);
+        is_left |= descend::<GATHER, BITS, LISTED>(table, window, &mut entries, bits);
         for (at, entry) in (start..).step_by(16).zip(entries) {
             // SAFETY: as above.
             unsafe { _mm512_storeu_si512(lists.entry.as_mut_ptr().add(at).cast(), entry) };
@@ -207,7 +228,7 @@ fn rows<const BITS: u32>(table: &NodeTable<BITS>, lists: &mut RowLists, window: 
 /// level before the next, so that the loads of a level are independent. Returns whether one has a link still.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
-fn descend<const BITS: u32, const N: usize>(
+fn descend<const GATHER: bool, const BITS: u32, const N: usize>(
     table: &NodeTable<BITS>,
     window: usize,
     entries: &mut [__m512i; N],
@@ -219,7 +240,7 @@ fn descend<const BITS: u32, const N: usize>(
         let mut left = 0;
         for (entry, bits) in entries.iter_mut().zip(&mut bits) {
             // SAFETY: the rows of this level.
-            *entry = unsafe { step(table, rows, *entry, *bits) };
+            *entry = unsafe { step::<GATHER, BITS>(table, rows, *entry, *bits) };
             *bits = _mm512_slli_epi32::<ROW_BITS>(*bits);
             left |= links(table, *entry);
         }
@@ -236,7 +257,7 @@ fn descend<const BITS: u32, const N: usize>(
 /// `rows` is of the level that the links lead to.
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn step<const BITS: u32>(
+unsafe fn step<const GATHER: bool, const BITS: u32>(
     table: &NodeTable<BITS>,
     rows: *const u8,
     entry: __m512i,
@@ -245,7 +266,7 @@ unsafe fn step<const BITS: u32>(
     let slot = _mm512_srli_epi32::<{ 32 - ROW_BITS }>(bits);
     let place = _mm512_or_si512(_mm512_slli_epi32::<ROW_BITS>(entry), slot);
     // SAFETY: a link leads to a row of the next level.
-    unsafe { gather::<BITS>(rows, place, links(table, entry), entry) }
+    unsafe { gather::<GATHER, BITS>(rows, place, links(table, entry), entry, table.codes << ROW_BITS) }
 }
 
 /// The lanes whose entry is a link.

@@ -25,9 +25,10 @@ mod avx512f;
 mod lists;
 pub(crate) mod scalar;
 
+use crate::host::params::HostKernel;
 use crate::host::v6::table::{NodeTable, Shared6};
-use crate::kernel::{by_isa, or_default};
-use fib::{CheckedIsa, NextHopId};
+use crate::kernel::or_default;
+use fib::{Isa, NextHopId};
 use std::sync::atomic::Ordering;
 
 #[cfg(target_arch = "x86_64")]
@@ -41,7 +42,7 @@ pub(crate) struct RowLists;
 /// Answers keys, given as their first and last 64 bits, into `out`, all equally long.
 #[inline]
 pub(crate) fn lookup(
-    isa: CheckedIsa,
+    kernel: HostKernel,
     table: &Shared6,
     lists: &mut RowLists,
     keys: (&[u64], &[u64]),
@@ -50,23 +51,34 @@ pub(crate) fn lookup(
     assert!(keys.0.len() == out.len() && keys.1.len() == out.len(), "as many answers as keys");
     let default = table.default_route();
     match table {
-        Shared6::Narrow(table) => lookup_in(isa, table, lists, keys, out),
-        Shared6::Wide(table) => lookup_in(isa, table, lists, keys, out),
+        Shared6::Narrow(table) => lookup_in(kernel, table, lists, keys, out),
+        Shared6::Wide(table) => lookup_in(kernel, table, lists, keys, out),
     }
-    or_default(isa, default, out);
+    or_default(kernel.isa, default, out);
 }
 
 #[inline]
 fn lookup_in<const BITS: u32>(
-    isa: CheckedIsa,
+    kernel: HostKernel,
     table: &NodeTable<BITS>,
     lists: &mut RowLists,
     keys: (&[u64], &[u64]),
     out: &mut [NextHopId],
 ) {
-    by_isa!(isa, lookup(table, lists, keys, out));
-    // Vector kernels leave codes where these are not the ids.
-    if let (true, Some(ids)) = (isa != CheckedIsa::SCALAR, &table.ids) {
+    match (kernel.isa.get(), kernel.gathers.v6) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
+        (Isa::Avx512f, true) => unsafe { avx512f::lookup::<true, BITS>(table, lists, keys, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: likewise.
+        (Isa::Avx512f, false) => unsafe { avx512f::lookup::<false, BITS>(table, lists, keys, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: likewise.
+        (Isa::Avx2, true) => unsafe { avx2::lookup(table, lists, keys, out) },
+        _ => scalar::lookup(table, lists, keys, out),
+    }
+    // Kernels leave codes where these are not the ids.
+    if let Some(ids) = &table.ids {
         for answer in out {
             *answer = NextHopId::from_answer(ids[answer.get() as usize].load(Ordering::Acquire));
         }
