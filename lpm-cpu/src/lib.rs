@@ -29,7 +29,7 @@ mod bit_maps;
 mod chunks;
 mod codes;
 pub mod host;
-#[expect(unsafe_code, reason = "gathers take raw pointers")]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "gathers take raw pointers"))]
 mod kernel;
 pub mod linear;
 mod packed;

@@ -20,7 +20,10 @@
 pub mod bloom;
 pub mod coop;
 pub mod cpe;
-#[expect(unsafe_code, reason = "vector loads and gathers take raw pointers")]
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "vector loads and gathers take raw pointers")
+)]
 mod kernel;
 pub mod miht;
 pub mod variants;

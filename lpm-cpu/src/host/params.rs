@@ -17,16 +17,15 @@ pub(crate) struct HostParams {
 }
 
 /// Which kernels look up: those that this CPU can run.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "there is one kernel"))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostKernel {
     pub(crate) isa: CheckedIsa,
     /// Whether they gather; else their loads are single ones.
     pub(crate) gathers: Gathers,
     /// This CPU counts the bits of vectors by VPOPCNTDQ.
-    #[cfg(target_arch = "x86_64")]
     pub(crate) has_vpopcntdq: bool,
     /// This CPU counts the bits of a word by POPCNT.
-    #[cfg(target_arch = "x86_64")]
     pub(crate) has_popcnt: bool,
 }
 
@@ -64,13 +63,17 @@ impl HostParams {
             }
         }
         let common = Common::with_best_isa(options)?;
+        #[cfg(target_arch = "x86_64")]
+        let (has_vpopcntdq, has_popcnt) =
+            (is_x86_feature_detected!("avx512vpopcntdq"), is_x86_feature_detected!("popcnt"));
+        // Elsewhere the compiler has an instruction for it, or the CPU has none.
+        #[cfg(not(target_arch = "x86_64"))]
+        let (has_vpopcntdq, has_popcnt) = (false, false);
         let kernel = HostKernel {
             isa: common.isa,
             gathers: gathers.unwrap_or(Gathers::BOTH),
-            #[cfg(target_arch = "x86_64")]
-            has_vpopcntdq: !arithmetic && is_x86_feature_detected!("avx512vpopcntdq"),
-            #[cfg(target_arch = "x86_64")]
-            has_popcnt: !arithmetic && is_x86_feature_detected!("popcnt"),
+            has_vpopcntdq: !arithmetic && has_vpopcntdq,
+            has_popcnt: !arithmetic && has_popcnt,
         };
         let mut params = Self { common, kernel, width_min };
         if gathers.is_none() && common.isa != CheckedIsa::SCALAR {

@@ -16,7 +16,7 @@
 //! | `kernel` | the lookup kernels, one file an instruction set |
 //! | `threads` | a batch dealt out to several threads |
 
-#[expect(unsafe_code, reason = "gathers take raw pointers")]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "gathers take raw pointers"))]
 mod kernel;
 mod params;
 #[cfg(test)]

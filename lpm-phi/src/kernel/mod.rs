@@ -45,7 +45,7 @@ impl BloomLists {
 
 use crate::bloom::v4::Table4;
 use crate::bloom::v6::Table6;
-use fib::{CheckedIsa, Isa, NextHopId};
+use fib::{CheckedIsa, NextHopId};
 
 /// Prefetches the cache line of `item`.
 #[inline]
@@ -74,10 +74,10 @@ pub(crate) fn lookup_v4(
     match isa.get() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
-        Isa::Avx512f => unsafe { avx512f::lookup_v4(table, lists, keys, out) },
+        fib::Isa::Avx512f => unsafe { avx512f::lookup_v4(table, lists, keys, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: likewise.
-        Isa::Avx2 => unsafe { avx2::lookup_v4(table, lists, keys, out) },
+        fib::Isa::Avx2 => unsafe { avx2::lookup_v4(table, lists, keys, out) },
         _ => scalar::lookup_v4(table, lists, keys, out),
     }
 }
@@ -96,10 +96,10 @@ pub(crate) fn lookup_v6(
     match isa.get() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
-        Isa::Avx512f => unsafe { avx512f::lookup_v6(table, lists, hi, lo, out) },
+        fib::Isa::Avx512f => unsafe { avx512f::lookup_v6(table, lists, hi, lo, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: likewise.
-        Isa::Avx2 => unsafe { avx2::lookup_v6(table, lists, hi, lo, out) },
+        fib::Isa::Avx2 => unsafe { avx2::lookup_v6(table, lists, hi, lo, out) },
         _ => scalar::lookup_v6(table, lists, hi, lo, out),
     }
 }
@@ -114,7 +114,7 @@ pub(crate) fn lookup_both(
     ((hi, lo), out6): ((&[u64], &[u64]), &mut [NextHopId]),
 ) {
     #[cfg(target_arch = "x86_64")]
-    if isa.get() == Isa::Avx512f && keys.len() <= lists::PIECE && hi.len() <= lists::PIECE {
+    if isa.get() == fib::Isa::Avx512f && keys.len() <= lists::PIECE && hi.len() <= lists::PIECE {
         assert!(keys.len() == out4.len() && hi.len() == out6.len() && lo.len() == hi.len());
         // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
         return unsafe {

@@ -5,7 +5,7 @@
 
 use crate::variants::hash::LevelKey;
 use crate::variants::table::{HOP_MASK, VariantLevel, VariantTable, VariantWords};
-use fib::{CheckedIsa, Isa, NextHopId};
+use fib::{CheckedIsa, NextHopId};
 
 /// Writes the next hop of each IPv4 key to `out`, which is as long.
 #[inline]
@@ -14,7 +14,7 @@ pub(crate) fn lookup_v4(isa: CheckedIsa, table: &VariantTable, keys: &[u32], out
     match isa.get() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
-        Isa::Avx512f => unsafe { super::avx512f::variants::lookup_v4(table, keys, out) },
+        fib::Isa::Avx512f => unsafe { super::avx512f::variants::lookup_v4(table, keys, out) },
         _ => {
             let words = table.live();
             for (key, answer) in keys.iter().zip(out) {
@@ -37,7 +37,7 @@ pub(crate) fn lookup_v6(
     match isa.get() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
-        Isa::Avx512f => unsafe { super::avx512f::variants::lookup_v6(table, hi, lo, out) },
+        fib::Isa::Avx512f => unsafe { super::avx512f::variants::lookup_v6(table, hi, lo, out) },
         _ => {
             let words = table.live();
             for ((hi, lo), answer) in hi.iter().zip(lo).zip(out) {

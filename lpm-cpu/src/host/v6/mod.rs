@@ -52,7 +52,7 @@
 
 #[cfg(test)]
 mod conformance_test;
-#[expect(unsafe_code, reason = "gathers take raw pointers")]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "gathers take raw pointers"))]
 pub(crate) mod kernel;
 mod shape;
 #[cfg(test)]
@@ -66,6 +66,7 @@ use fib::{Change, Details, EngineError, NextHopId, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use rustc_hash::FxHashSet;
 use shape::NodeShape;
+#[cfg(target_arch = "x86_64")]
 pub(crate) use shape::ROW_BITS;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;

@@ -7,7 +7,7 @@ mod scalar;
 
 use super::table::Words;
 use crate::host::{Answers, KeySlice};
-use fib::{CheckedIsa, Isa, NextHopId};
+use fib::{CheckedIsa, NextHopId};
 
 /// Keys that go through one level before the next. 128 were a tenth to a fifth slower for IPv4, 64 a third slower for IPv6.
 const PIECE: usize = 256;
@@ -22,7 +22,7 @@ pub(super) fn lookup_v4(isa: CheckedIsa, table: &Words, keys: &[u32], out: &mut 
         match isa.get() {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
-            Isa::Avx512f => unsafe { avx512f::search(table, keys, raw) },
+            fib::Isa::Avx512f => unsafe { avx512f::search(table, keys, raw) },
             _ => scalar::search(table, keys, raw),
         }
         Answers::<u32>::resolve(&*table.answers, KeySlice::Whole(keys), raw, out);
@@ -39,7 +39,7 @@ pub(super) fn lookup_v6(isa: CheckedIsa, table: &Words, (hi, lo): (&[u64], &[u64
         match isa.get() {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
-            Isa::Avx512f => unsafe { avx512f::search(table, hi, raw) },
+            fib::Isa::Avx512f => unsafe { avx512f::search(table, hi, raw) },
             _ => scalar::search(table, hi, raw),
         }
         Answers::<u128>::resolve(&*table.answers, KeySlice::Halves(hi, lo), raw, out);

@@ -42,9 +42,10 @@ use super::codes::Width;
 use super::table::Table4;
 use crate::host::params::HostKernel;
 use crate::kernel::or_default;
-use fib::{Isa, NextHopId};
+use fib::NextHopId;
 
-/// Keys that a kernel takes through one step before the next.
+/// Keys that a vector kernel takes through one step before the next.
+#[cfg(target_arch = "x86_64")]
 const PIECE: usize = 128;
 
 /// Calls a vector kernel for the form of a table's codes; one of AVX-512 with gathers or without them.
@@ -71,15 +72,19 @@ pub(crate) fn lookup(kernel: HostKernel, table: &Table4, keys: &[u32], out: &mut
     let default = table.default_route();
     match (kernel.isa.get(), kernel.gathers.v4) {
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx512f, true) if kernel.has_vpopcntdq => by_form!(avx512_vpopcntdq, true; table, keys, out),
+        (fib::Isa::Avx512f, true) if kernel.has_vpopcntdq => {
+            by_form!(avx512_vpopcntdq, true; table, keys, out)
+        }
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx512f, false) if kernel.has_vpopcntdq => by_form!(avx512_vpopcntdq, false; table, keys, out),
+        (fib::Isa::Avx512f, false) if kernel.has_vpopcntdq => {
+            by_form!(avx512_vpopcntdq, false; table, keys, out)
+        }
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx512f, true) => by_form!(avx512f, true; table, keys, out),
+        (fib::Isa::Avx512f, true) => by_form!(avx512f, true; table, keys, out),
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx512f, false) => by_form!(avx512f, false; table, keys, out),
+        (fib::Isa::Avx512f, false) => by_form!(avx512f, false; table, keys, out),
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx2, true) => by_form!(avx2; table, keys, out),
+        (fib::Isa::Avx2, true) => by_form!(avx2; table, keys, out),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: this CPU has POPCNT.
         _ if kernel.has_popcnt => unsafe { scalar::lookup_popcnt(table, keys, out) },

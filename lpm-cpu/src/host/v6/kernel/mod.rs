@@ -28,7 +28,7 @@ pub(crate) mod scalar;
 use crate::host::params::HostKernel;
 use crate::host::v6::table::{NodeTable, Shared6};
 use crate::kernel::or_default;
-use fib::{Isa, NextHopId};
+use fib::NextHopId;
 use std::sync::atomic::Ordering;
 
 #[cfg(target_arch = "x86_64")]
@@ -68,13 +68,13 @@ fn lookup_in<const BITS: u32>(
     match (kernel.isa.get(), kernel.gathers.v6) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
-        (Isa::Avx512f, true) => unsafe { avx512f::lookup::<true, BITS>(table, lists, keys, out) },
+        (fib::Isa::Avx512f, true) => unsafe { avx512f::lookup::<true, BITS>(table, lists, keys, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: likewise.
-        (Isa::Avx512f, false) => unsafe { avx512f::lookup::<false, BITS>(table, lists, keys, out) },
+        (fib::Isa::Avx512f, false) => unsafe { avx512f::lookup::<false, BITS>(table, lists, keys, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: likewise.
-        (Isa::Avx2, true) => unsafe { avx2::lookup(table, lists, keys, out) },
+        (fib::Isa::Avx2, true) => unsafe { avx2::lookup(table, lists, keys, out) },
         _ => scalar::lookup(table, lists, keys, out),
     }
     // Kernels leave codes where these are not the ids.
