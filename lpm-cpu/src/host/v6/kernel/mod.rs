@@ -14,6 +14,18 @@
 //!
 //! The few keys that are left then are listed, with the next 32 bits of their addresses, until all have an answer.
 //!
+//! With AVX-512, loads are gathers or single ones, put together in vectors. Single ones in lanes that have their answer are for nothing, so
+//! then keys are always listed. The scalar kernel lists the keys that are left after each level; it also stands in for AVX2 where gathers are
+//! slow (`gathers`). Cycles a lookup on one core of an AMD EPYC (family 26, 1 MB of L2), full table of 2024, calls of 256 keys:
+//!
+//! | kernel | random | table | zipf |
+//! |---|---|---|---|
+//! | AVX-512F | 5.4 | 16.7 | 16.8 |
+//! | AVX-512F, single loads | 6.1 | 29.0 | 31.8 |
+//! | AVX2 | 9.1 | 40.3 | 35.3 |
+//! | scalar | 7.2 | 43.5 | 37.7 |
+//! | `rte_fib6`, scalar | 31.1 | 96.0 | 61.7 |
+//!
 //! The AVX-512 kernel computes the mask of a vector from its entries where it is used. Masks kept in an array are packed into one vector
 //! register by the compiler, and each gather then waits for all of the level before.
 
