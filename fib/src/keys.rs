@@ -236,8 +236,9 @@ impl<K: Key> FromIterator<K> for KeyBuffer {
 
 /// The first and the last 64 bits of `key`.
 #[inline]
+#[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "a key is split into its two halves")]
-pub(crate) const fn halves(key: u128) -> (u64, u64) {
+pub const fn halves(key: u128) -> (u64, u64) {
     ((key >> 64) as u64, key as u64)
 }
 

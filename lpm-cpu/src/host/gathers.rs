@@ -6,8 +6,10 @@ use super::{
     v4::Writer4,
     v6::{EveryForm, Table6},
 };
-use fib::{Details, EngineError, Isa, Key, NextHopId, Prefix};
-use lpm_core::engine::{Algorithm, Budget, FibTable, Routes};
+use fib::generate::{self, DEFAULT_NEXT_HOPS, TableSpec};
+use fib::traffic::Traffic;
+use fib::{Details, Isa, Key, NextHopId};
+use lpm_core::engine::{Algorithm, Budget, FibTable};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -45,46 +47,33 @@ pub(crate) fn measured(params: HostParams) -> Gathers {
     *once.get_or_init(|| measure(params).unwrap_or(Gathers::BOTH))
 }
 
-fn measure(params: HostParams) -> Result<Gathers, EngineError> {
-    let mut random = 1_u64;
-    let mut draw = || {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        random >> 32
-    };
-    // /24s anywhere, and /48s in a few /16s, as routes are.
-    let routes4 = routes(|| Prefix::truncating(draw() as u32, 24));
-    let routes6 = routes(|| Prefix::truncating(u128::from(draw() % 8 << 48 | draw() << 16) << 64, 48));
-    let keys4: Vec<_> = (0..KEYS).map(|at| routes4[at * 7919 % routes4.len()].0.address()).collect();
-    let keys6: Vec<_> =
-        (0..KEYS).map(|at| (routes6[at * 7919 % routes6.len()].0.address() >> 64) as u64).collect();
-    let zeros = vec![0; CALL];
-    let v4 = Writer4::build(Writer4::size(&routes4, &params, Budget::Tight)?, routes4, &params)?;
-    let v6 = Table6::<EveryForm>::build(
-        Table6::<EveryForm>::size(&routes6, &params, Budget::Tight)?,
-        routes6,
-        &params,
-    )?;
+/// `None` where the tables do not fit what `params` allow.
+fn measure(params: HostParams) -> Option<Gathers> {
     let (mut scratch, mut out) = (<HostEngine>::scratch(), [NextHopId::NONE; CALL]);
-    Ok(Gathers {
+    let (table4, keys4) = table::<u32, Writer4>(params)?;
+    let (table6, keys6) = table::<u128, Table6<EveryForm>>(params)?;
+    let (hi, lo): (Vec<_>, Vec<_>) = keys6.into_iter().map(fib::keys::halves).unzip();
+    Some(Gathers {
         v4: is_faster(params, |params| {
-            for keys in keys4.chunks(CALL) {
-                <HostEngine>::lookup_v4(params, v4.shared(), &mut scratch, keys, &mut out);
+            for keys in keys4.chunks_exact(CALL) {
+                <HostEngine>::lookup_v4(params, table4.shared(), &mut scratch, keys, &mut out);
             }
         }),
         v6: is_faster(params, |params| {
-            for keys in keys6.chunks(CALL) {
-                <HostEngine>::lookup_v6(params, v6.shared(), &mut scratch, (keys, &zeros), &mut out);
+            for keys in hi.chunks_exact(CALL).zip(lo.chunks_exact(CALL)) {
+                <HostEngine>::lookup_v6(params, table6.shared(), &mut scratch, keys, &mut out);
             }
         }),
     })
 }
 
-/// [`ROUTES`] routes or a few less, in order.
-fn routes<K: Key>(draw: impl FnMut() -> Prefix<K>) -> Routes<K> {
-    let mut prefixes: Vec<_> = std::iter::repeat_with(draw).take(ROUTES).collect();
-    prefixes.sort_unstable();
-    prefixes.dedup();
-    (1..).zip(prefixes).map(|(at, prefix)| (prefix, NextHopId::from_answer(1 + at % 200))).collect()
+/// A small table of the Internet's shape, and addresses in its routes.
+fn table<K: Key, T: FibTable<K, Params = HostParams>>(params: HostParams) -> Option<(T, Vec<K>)> {
+    let spec = TableSpec { family: K::FAMILY, routes: ROUTES, seed: 1, next_hops: DEFAULT_NEXT_HOPS };
+    let routes = generate::table(&spec).ok()?;
+    let keys = Traffic::Table.keys(&routes, KEYS, 1).ok()?;
+    let table = T::size(&routes, &params, Budget::Tight).and_then(|size| T::build(size, routes, &params));
+    Some((table.ok()?, keys))
 }
 
 /// Whether a pass with gathers is faster than one without.

@@ -98,8 +98,8 @@ pub(super) unsafe fn gather_records<const GATHER: bool>(
             // SAFETY: as the caller says.
             unsafe { _mm512_i32gather_epi64::<8>(records, words) }
         } else {
-            // SAFETY: likewise.
             wide_words8(records, |at| {
+                // SAFETY: likewise.
                 unsafe { table.records.get_unchecked(at as usize) }.load(Ordering::Acquire)
             })
         }
