@@ -89,3 +89,23 @@ fn is_faster(params: HostParams, mut pass: impl FnMut(&HostParams)) -> bool {
     }
     best[0] <= best[1]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fib::EngineOptions;
+
+    #[test]
+    fn every_vector_kernel_that_this_cpu_has_is_measured() {
+        for isa in [Isa::Avx2, Isa::Avx512f] {
+            let options = EngineOptions { isa: Some(isa), ..EngineOptions::of(&[("gather", "yes")]) };
+            let Ok(params) = HostParams::from_options(&options) else {
+                println!("skipped: this CPU has no {isa}");
+                continue;
+            };
+            assert_eq!(params.kernel.gathers, Gathers::BOTH);
+            assert!(measure(params).is_some(), "{isa}");
+            assert_eq!(measured(params), measured(params), "{isa}: once a process");
+        }
+    }
+}
