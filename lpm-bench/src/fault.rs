@@ -101,6 +101,11 @@ impl Fault {
         }
     }
 
+    /// What `engine` refused.
+    pub(crate) fn refused_by(engine: &str) -> impl Fn(EngineError) -> Self {
+        move |source| Self::Engine { engine: engine.to_owned(), source }
+    }
+
     /// What a thread that was joined says when it has panicked.
     pub(crate) fn panicked(_: Box<dyn Any + Send>) -> Self {
         Self::Measurement("a thread of the lookups panicked".into())

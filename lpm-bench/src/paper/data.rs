@@ -1,13 +1,10 @@
 //! The data sets: routes, and updates of them if the paper uses any. The GAMT paper has four route collectors of 2013 with a day's
 //! updates each, the Bloomfwd paper seven IPv4 tables and four IPv6 ones of 2016.
 
-use super::Paper;
-use crate::args::{PaperArgs, TableArgs};
-use crate::fault::Fault;
-use crate::tables::RouteSet;
+use super::{Family, Fault, NextHopId, Paper, PaperArgs, Rib, RouteSet, Value, json};
+use crate::args::TableArgs;
 use crate::updates::{Deltas, read_file};
-use fib::{Family, IpPrefix, NextHopId, Rib, generate};
-use serde_json::{Value, json};
+use fib::{IpPrefix, generate};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -272,18 +269,23 @@ fn set(
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::gamt;
+    use super::super::{Bench, gamt};
     use super::*;
     use crate::args::{BenchCommand, Cli};
     use clap::Parser;
 
     /// The arguments of `lpm-bench paper gamt` with `line`.
-    pub(in crate::paper) fn args(line: &str) -> PaperArgs {
+    fn args(line: &str) -> PaperArgs {
         let line = format!("lpm-bench paper gamt --out none {line}");
         let BenchCommand::Paper(args) = Cli::parse_from(line.split_whitespace()).command else {
             panic!("{line}")
         };
         args
+    }
+
+    /// What figures of `paper` are made with, without a device.
+    pub(in crate::paper) fn bench(line: &str, paper: &Paper) -> Bench {
+        Bench::new(args(line), paper, Err("a test".into()), 1).unwrap()
     }
 
     #[test]

@@ -6,15 +6,10 @@
 //! take the keys of both seeds in turn.
 
 use super::subject::{CALL, FilledEngine};
-use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::paper::figure::{Figure, Panel, with};
-use crate::paper::{Bench, Stream};
+use crate::paper::{Bench, Fault, Figure, RouteSet, Spread, Stream, Value, json, with};
 use crate::table::Looker;
-use crate::tables::RouteSet;
 use crate::threads::Threads;
-use lpm_bench::stats::Spread;
-use serde_json::{Value, json};
 
 /// Keys of the first measurement, whose rate tells how many a round takes.
 const PROBE: usize = 64 * CALL;
@@ -41,46 +36,34 @@ impl LookupRate {
     }
 }
 
-/// Measures each of `built` on `keys` with `threads` threads, and checks a sample of its answers first.
-///
-/// # Errors
-/// As [`run_counts`].
-pub(super) fn run(
-    bench: &Bench<'_>,
-    figure: &mut Figure,
-    built: &mut [FilledEngine],
-    data: (&RouteSet, &Stream),
-    threads: usize,
-) -> Result<Vec<LookupRate>, Fault> {
-    run_counts(bench, figure, built, data, &[threads]).map(|rates| rates.into_iter().flatten().collect())
-}
-
-/// As [`run`], with all CPUs; adds the rates to `panel` at `x`, and a row of each with the fields `more` to `figure`.
+/// Measures each of `built` on a stream with all CPUs, and checks a sample of its answers first. Adds the rates to graph `panel` at `x`,
+/// and a row of each with the fields that `more` has for it.
 ///
 /// # Errors
 /// As [`run_counts`].
 pub(super) fn show(
-    bench: &Bench<'_>,
-    (figure, panel): (&mut Figure, &mut Panel),
-    x: f64,
+    bench: &Bench,
+    figure: &mut Figure,
+    (panel, x): (usize, f64),
     built: &mut [FilledEngine],
     data: (&RouteSet, &Stream),
-    more: &Value,
+    more: impl Fn(&FilledEngine) -> Value,
 ) -> Result<(), Fault> {
-    let rates = run(bench, figure, built, data, bench.threads_max())?;
-    for (one, rate) in built.iter().zip(&rates) {
-        panel.add(&one.subject.name, x, rate.mlps);
-        figure.rows.push(with(one.row(rate.fields()), more.clone()));
+    let rates = run_counts(bench, figure, built, data, &[bench.threads_max()])?;
+    for (one, rate) in built.iter().zip(rates.iter().flatten()) {
+        figure.add(panel, &one.subject.name, x, rate.mlps);
+        figure.rows.push(with(one.row(rate.fields()), more(one)));
     }
     Ok(())
 }
 
-/// As [`run`], with each number of threads in `counts`, in turn. Returns for each of `built` one rate per number of threads.
+/// Measures each of `built` on a stream with each number of threads in `counts`, in turn, and checks a sample of its answers first.
+/// Returns for each of `built` one rate per number of threads.
 ///
 /// # Errors
 /// The error of an engine; [`Fault::Measurement`] when a thread panicked or the clock stood still.
 pub(super) fn run_counts(
-    bench: &Bench<'_>,
+    bench: &Bench,
     figure: &mut Figure,
     built: &mut [FilledEngine],
     (tables, stream): (&RouteSet, &Stream),

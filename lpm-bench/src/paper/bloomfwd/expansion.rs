@@ -4,21 +4,15 @@
 //! 64 is always a level, the optimum is no worse than the greedy choice, whose levels hold those of fewer. Figures 7 and 8 build tables of
 //! these levels and check their answers.
 
-use super::{figure_of, rows_of, sets, stand_in};
-use crate::fault::Fault;
-use crate::paper::Bench;
-use crate::paper::claims::{Claim, Judged, Ours, Rule};
-use crate::paper::data::DataSet;
-use crate::paper::figure::{Figure, Panel, most};
-use fib::Family;
-use lpm_bench::stats::median;
+use super::{rows_of, stand_in};
+use crate::paper::claims::Rule;
+use crate::paper::{Bench, Claim, DataSet, Family, Fault, Figure, json, median, most};
 use lpm_phi::cpe::CpeError;
 use lpm_phi::cpe::dpcpe::{Dpcpe, LevelSearch, Levels};
 use lpm_phi::cpe::expand;
 use lpm_phi::cpe::histogram::LengthHistogram;
 use lpm_phi::cpe::model::{ExpandedLayout, HostModel};
 use lpm_phi::variants::ENTRY_BYTES;
-use serde_json::json;
 
 /// The paper's table: levels, estimated and actual prefixes in thousands, of which there are none where it was not possible.
 const TABLE_4: &str = include_str!("table4.txt");
@@ -45,72 +39,69 @@ struct Made {
 type Expansions = [Vec<Made>; 2];
 
 /// Table 4: levels against expanded prefixes.
-pub(super) fn table_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let title = "Results of performing CPE in real IPv6 prefix datasets";
-    figure_of(bench, Family::V6, title, "levels", |figure, main| {
-        let (mut actual, mut estimated) =
-            (Panel::log("prefixes after expansion"), Panel::log("prefixes after expansion, estimated"));
-        let layout =
-            ExpandedLayout { fpr: 0.3, entry_bytes: ENTRY_BYTES, table_bytes_max: bench.args.table_memory() };
-        let mut all = Vec::new();
-        for set in sets(bench, Family::V6) {
-            bench.tell(&set.name);
-            let fault = |why: CpeError| Fault::Measurement(format!("{}: {why}", set.name));
-            let histogram = LengthHistogram::of(1, 64, set.tables.v6.iter().map(|(prefix, _)| *prefix));
-            let mut made: Expansions = Default::default();
-            for ((search, name), made) in SEARCHES.into_iter().zip(&mut made) {
-                let solved = Dpcpe::solve(search, &histogram);
-                for number in LEVELS_MIN..=if bench.args.quick { LEVELS_MAX } else { LEVELS_MORE } {
-                    let one = Made::of(set, solved.levels(number).map_err(fault)?, layout.entries_max());
-                    let line = format!("{}, {name}", set.name);
-                    estimated.add(&line, number as f64, one.levels.estimate as f64);
-                    if one.refused.is_none() {
-                        actual.add(&line, number as f64, one.actual as f64);
-                    }
-                    figure.rows.push(json!({
-                        "data": set.name, "routes": set.tables.v6.len(), "search": name, "levels": number,
-                        "lengths": one.levels.lengths, "estimated": one.levels.estimate, "actual": one.actual,
-                        "refused": one.refused.map(|why| why.to_string()),
-                    }));
-                    made.push(one);
-                }
+pub(super) fn table_4(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+    let Some(main) = bench.main_set(Family::V6) else { return figure.without(Family::V6) };
+    let layout =
+        ExpandedLayout { fpr: 0.3, entry_bytes: ENTRY_BYTES, table_bytes_max: bench.args.table_memory() };
+    let mut all = Vec::new();
+    for set in bench.sets(Family::V6) {
+        bench.tell(&set.name);
+        all.push((set.name.as_str(), expansions(bench, figure, set, &layout)?));
+    }
+    let of = |set: &DataSet| all.iter().find(|(name, _)| *name == set.name);
+    for (name, row) in rows_of(TABLE_4) {
+        if let Some((ours, made)) = of(stand_in(bench, Family::V6, name).unwrap_or(main)) {
+            cells(figure, (name, &row), (ours, made));
+        }
+    }
+    for ((_, search), at) in SEARCHES.into_iter().zip(0..) {
+        let made = all.iter().flat_map(|(_, made)| &made[at]).filter(|one| one.actual < u64::MAX);
+        let ratios: Vec<_> = made.map(|one| one.levels.estimate as f64 / one.actual as f64).collect();
+        let of_main = of(main).into_iter().flat_map(|(_, made)| &made[at]);
+        let fewest = of_main.filter(|one| one.refused.is_none()).map(|one| one.levels.lengths.len()).next();
+        figure.ours_of("estimated over actual prefixes, most configurations", search, median(&ratios));
+        let bound = "estimated over actual prefixes, a lower bound of what is made";
+        figure.ours_of(bound, search, most(&ratios));
+        figure.ours_of("the fewest levels that fit the memory", search, fewest.map(|levels| levels as f64));
+    }
+    figure.fill("memory", &(layout.table_bytes_max >> 20));
+    figure.fill("entries", &layout.entries_max());
+    Ok(())
+}
+
+/// The expansions of a data set, in rows and graphs: prefixes, and prefixes by estimate.
+fn expansions(
+    bench: &Bench,
+    figure: &mut Figure,
+    set: &DataSet,
+    layout: &ExpandedLayout,
+) -> Result<Expansions, Fault> {
+    let fault = |why: CpeError| Fault::Measurement(format!("{}: {why}", set.name));
+    let histogram = LengthHistogram::of(1, 64, set.tables.v6.iter().map(|(prefix, _)| *prefix));
+    let mut expansions = Expansions::default();
+    for ((search, name), made) in SEARCHES.into_iter().zip(&mut expansions) {
+        let solved = Dpcpe::solve(search, &histogram);
+        let line = format!("{}, {name}", set.name);
+        for number in LEVELS_MIN..=if bench.args.quick { LEVELS_MAX } else { LEVELS_MORE } {
+            let one = Made::of(set, solved.levels(number).map_err(fault)?, layout.entries_max());
+            if one.refused.is_none() {
+                figure.add(0, &line, number as f64, one.actual as f64);
             }
-            check_table(figure, &made);
-            // The engines' own choice: the shortest modelled lookup among the levels that fit.
-            let chosen = HostModel::detect().choose(LevelSearch::Optimum, &histogram, &layout);
-            let chosen = chosen.ok().map(|levels| levels.lengths);
-            figure.rows.push(json!({ "data": set.name, "chosen_by_model": chosen }));
-            all.push((set.name.as_str(), made));
+            figure.add(1, &line, number as f64, one.levels.estimate as f64);
+            figure.rows.push(json!({
+                "data": set.name, "routes": set.tables.v6.len(), "search": name, "levels": number,
+                "lengths": one.levels.lengths, "estimated": one.levels.estimate, "actual": one.actual,
+                "refused": one.refused.map(|why| why.to_string()),
+            }));
+            made.push(one);
         }
-        for (name, row) in rows_of(TABLE_4) {
-            let set = stand_in(bench, Family::V6, name).unwrap_or(main);
-            if let Some((ours, made)) = all.iter().find(|(other, _)| *other == set.name) {
-                cells(figure, (name, &row), (ours, made));
-            }
-        }
-        for ((_, search), at) in SEARCHES.into_iter().zip(0..) {
-            let made = all.iter().flat_map(|(_, made)| &made[at]).filter(|one| one.actual < u64::MAX);
-            let ratios: Vec<_> = made.map(|one| one.levels.estimate as f64 / one.actual as f64).collect();
-            let of_main = all.iter().find(|(name, _)| *name == main.name).map(|(_, made)| &made[at]);
-            let fewest = of_main.into_iter().flatten().find(|one| one.refused.is_none());
-            let fewest = fewest.map(|one| one.levels.lengths.len() as f64);
-            figure.ours_of("estimated over actual prefixes, most configurations", search, median(&ratios));
-            figure.ours_of(
-                "estimated over actual prefixes, a lower bound of what is made",
-                search,
-                most(&ratios),
-            );
-            figure.ours_of("the fewest levels that fit the memory", search, fewest);
-        }
-        figure.note = format!(
-            "Levels are refused whose filters and tables do not fit {} MiB, {} prefixes. Most of the paper's estimates for three of its \
-             tables lie below what was really made, although prefix capture can only take away; ours never do. Its tables are not to be \
-             had: those named after them are generated, as large as they were.",
-            layout.table_bytes_max >> 20,
-            layout.entries_max()
-        );
-        Ok(vec![actual, estimated])
-    })
+    }
+    check_table(figure, &expansions);
+    // The engines' own choice: the shortest modelled lookup among the levels that fit.
+    let chosen = HostModel::detect().choose(LevelSearch::Optimum, &histogram, layout);
+    let chosen = chosen.ok().map(|levels| levels.lengths);
+    figure.rows.push(json!({ "data": set.name, "chosen_by_model": chosen }));
+    Ok(expansions)
 }
 
 impl Made {
@@ -124,53 +115,49 @@ impl Made {
 
 /// Adds a row of the paper's table, beside ours.
 fn cells(figure: &mut Figure, (name, row): (&str, &[Vec<u64>]), (ours, made): (&str, &Expansions)) {
-    if let [lengths, estimated, actual] = row {
-        let of = |what| format!("{name} ({ours} here), CPE{} {lengths:?}, {what}", lengths.len());
-        let both = |number: &dyn Fn(&Made) -> Option<f64>| {
-            let both = SEARCHES.iter().zip(made).map(|((_, search), made)| {
-                let here = made.iter().find(|made| made.levels.lengths.len() == lengths.len());
-                Ours { of: (*search).to_owned(), value: here.and_then(number) }
-            });
-            both.collect::<Vec<_>>()
-        };
-        // Its tables are not to be had, so its numbers say nothing of ours.
-        let mut cell = |what, paper: u64, unit, ours| {
-            let claim = Claim::of_table("table 4", of(what), vec![paper as f64], unit, Rule::Data);
-            figure.claims.push(Judged::new(claim, ours));
-        };
-        let thousands = |prefixes: u64| (prefixes as f64 / 1e3).round();
-        let is_ours = |one: &Made, len: &u64| one.levels.lengths.iter().any(|own| u64::from(*own) == *len);
-        let same = |one: &Made| lengths.iter().filter(|len| is_ours(one, len)).count() as f64;
-        cell("levels that are ours, too", lengths.len() as u64, "levels", both(&|one| Some(same(one))));
-        let here = both(&|one| Some(thousands(one.levels.estimate)));
-        cell("estimated", estimated[0], "thousand prefixes", here);
-        let made = both(&|one| one.refused.is_none().then(|| thousands(one.actual)));
-        match actual.as_slice() {
-            [actual] => cell("actual", *actual, "thousand prefixes", made),
-            _ => made.into_iter().for_each(|Ours { of: search, value }| {
-                figure.own(&of("actual, not possible there"), &search, "thousand prefixes", value);
-            }),
+    let [lengths, estimated, actual] = row else { return };
+    let of = |what| format!("{name} ({ours} here), CPE{} {lengths:?}, {what}", lengths.len());
+    let both = |number: &dyn Fn(&Made) -> Option<f64>| {
+        let mut both = SEARCHES.map(|(_, search)| (search, None));
+        for ((_, value), made) in both.iter_mut().zip(made) {
+            *value = made.iter().find(|made| made.levels.lengths.len() == lengths.len()).and_then(number);
         }
+        both
+    };
+    // Its tables are not to be had, so its numbers say nothing of ours.
+    let mut cell = |what, paper: u64, unit, ours: [(&str, Option<f64>); 2]| {
+        figure.cell(Claim::of_table("table 4", of(what), paper as f64, unit, Rule::Data), ours);
+    };
+    let thousands = |prefixes: u64| (prefixes as f64 / 1e3).round();
+    let is_ours = |one: &Made, len: &u64| one.levels.lengths.iter().any(|own| u64::from(*own) == *len);
+    let same = |one: &Made| lengths.iter().filter(|len| is_ours(one, len)).count() as f64;
+    cell("levels that are ours, too", lengths.len() as u64, "levels", both(&|one| Some(same(one))));
+    let here = both(&|one| Some(thousands(one.levels.estimate)));
+    cell("estimated", estimated[0], "thousand prefixes", here);
+    let made = both(&|one| one.refused.is_none().then(|| thousands(one.actual)));
+    match actual.as_slice() {
+        [actual] => cell("actual", *actual, "thousand prefixes", made),
+        _ => made.into_iter().for_each(|(search, value)| {
+            figure.own(&of("actual, not possible there"), search, "thousand prefixes", value);
+        }),
     }
 }
 
 /// Checks the properties of table 4, from few levels to many.
 fn check_table(figure: &mut Figure, [greedy, optimum]: &Expansions) {
-    let mut check = |holds: bool| {
-        figure.checked += 1;
-        figure.wrong += u64::from(!holds);
-    };
     for one in greedy.iter().chain(optimum) {
-        check(one.levels.lengths.contains(&64) && one.actual <= one.levels.estimate);
+        figure.check_that(one.levels.lengths.contains(&64) && one.actual <= one.levels.estimate);
     }
     for (greedy, best) in greedy.iter().zip(optimum) {
-        check(best.levels.estimate <= greedy.levels.estimate);
+        figure.check_that(best.levels.estimate <= greedy.levels.estimate);
     }
     for pair in greedy.windows(2).chain(optimum.windows(2)) {
-        check(pair[1].levels.estimate <= pair[0].levels.estimate && pair[1].actual <= pair[0].actual);
+        figure.check_that(
+            pair[1].levels.estimate <= pair[0].levels.estimate && pair[1].actual <= pair[0].actual,
+        );
     }
     for pair in greedy.windows(2) {
-        check(holds(&pair[1].levels.lengths, &pair[0].levels.lengths));
+        figure.check_that(holds(&pair[1].levels.lengths, &pair[0].levels.lengths));
     }
 }
 

@@ -1,18 +1,14 @@
 //! What a figure compares: an engine on an instruction set with parameters, over the routes of one family. It is built, and its answers
 //! are checked, before it is timed.
 
-use crate::fault::Fault;
-use crate::paper::Bench;
-use crate::paper::figure::{Figure, with};
-use crate::table::Fed;
-use crate::tables::RouteSet;
+use crate::paper::{Bench, Family, Fault, Fed, Figure, Isa, RouteSet, Value, json, with};
 use crate::wanted::ENGINES;
-use fib::{Details, EngineOptions, EngineWriter, Family, Isa};
+use fib::{Details, EngineOptions, EngineWriter};
 use lpm_phi::bloom;
 use lpm_phi::coop::CoopEngine;
 use lpm_phi::miht;
 use lpm_phi::variants::{BASELINE, NAIVE};
-use serde_json::{Map, Value, json};
+use serde_json::Map;
 use std::time::Instant;
 
 /// Keys of a call, as in a forwarder's batch.
@@ -35,26 +31,26 @@ impl Subject {
     }
 
     /// The engine `bloom`, with the parameters of `--engine-arg`.
-    pub(super) fn bloom(bench: &Bench<'_>, isa: Isa) -> Self {
+    pub(super) fn bloom(bench: &Bench, isa: Isa) -> Self {
         let parameters = bench.args.parameters.clone();
         Self { name: format!("bloom, {isa}"), engine: bloom::NAME, isa, parameters }
     }
 
     /// The engine `bloom` on each of `isas`, and first on the best instruction set of this CPU if that is not among them.
-    pub(super) fn blooms(bench: &Bench<'_>, isas: &[Isa]) -> Vec<Self> {
+    pub(super) fn blooms(bench: &Bench, isas: &[Isa]) -> Vec<Self> {
         let best = [Isa::detect()].into_iter().filter(|best| !isas.contains(best));
         best.chain(isas.iter().copied()).map(|isa| Self::bloom(bench, isa)).collect()
     }
 
     /// `bloom` and Bloomfwd on each of `isas`.
-    pub(super) fn both(bench: &Bench<'_>, isas: &[Isa]) -> Vec<Self> {
+    pub(super) fn both(bench: &Bench, isas: &[Isa]) -> Vec<Self> {
         let mut subjects = Self::blooms(bench, isas);
         subjects.extend(isas.iter().map(|isa| Self::bloomfwd(*isa)));
         subjects
     }
 
     /// These, and MIHT.
-    pub(super) fn both_and_mihts(bench: &Bench<'_>, isas: &[Isa]) -> Vec<Self> {
+    pub(super) fn both_and_mihts(bench: &Bench, isas: &[Isa]) -> Vec<Self> {
         let mut subjects = Self::both(bench, isas);
         subjects.extend(Self::mihts());
         subjects
@@ -114,38 +110,31 @@ impl Subject {
             parameters: self.parameters.clone(),
             ..EngineOptions::default()
         };
-        ENGINES
-            .make(self.engine, &options)
-            .map_err(|source| Fault::Engine { engine: self.engine.to_owned(), source })
+        ENGINES.make(self.engine, &options).map_err(Fault::refused_by(self.engine))
     }
 
     /// The fields that describe it in rows.
     fn fields(&self) -> Value {
         let parameters: Map<_, Value> =
             self.parameters.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
-        json!({
-            "name": self.name, "engine": self.engine, "isa": self.isa.to_string(), "parameters": parameters,
-        })
+        json!({"name": self.name, "engine": self.engine, "isa": self.isa.to_string(), "parameters": parameters})
     }
 }
 
 /// The names of the two lines that figures compare with others: Bloomfwd on the first of `isas`, and `bloom` on the best of this CPU.
-pub(super) fn leaders(bench: &Bench<'_>, isas: &[Isa]) -> [String; 2] {
+pub(super) fn leaders(bench: &Bench, isas: &[Isa]) -> [String; 2] {
     let first = isas.first().copied().unwrap_or(Isa::Scalar);
     [Subject::bloomfwd(first).name, Subject::bloom(bench, Isa::detect()).name]
 }
 
 /// A subject whose table is built.
 pub(super) struct FilledEngine {
-    /// What it is.
     pub(super) subject: Subject,
-    /// Its table.
     pub(super) table: Fed,
     /// Bytes that lookups read.
     table_bytes: u64,
     /// Seconds to build it; others may have been built at the same time.
     build_s: f64,
-    /// Engine-specific figures.
     pub(super) details: Details,
 }
 
@@ -163,7 +152,7 @@ impl FilledEngine {
 /// # Errors
 /// Any fault besides a refusal.
 pub(super) fn build(
-    bench: &Bench<'_>,
+    bench: &Bench,
     figure: &mut Figure,
     tables: &RouteSet,
     family: Family,
@@ -178,33 +167,29 @@ pub(super) fn build(
         let (table_bytes, details) = (stats.table_bytes, stats.details);
         Ok(FilledEngine { subject: subject.clone(), table, table_bytes, build_s, details })
     };
+    let sample = bench.sample_of(tables, family)?;
     let mut built = Vec::new();
     for some in subjects.chunks(bench.host.cpus) {
         let made: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> = some
-                .iter()
-                .map(|subject| {
-                    bench.tell(format!("builds {}", subject.name));
-                    scope.spawn(|| one(subject))
-                })
-                .collect();
+            let mut threads = Vec::new();
+            for subject in some {
+                bench.tell(format!("builds {}", subject.name));
+                threads.push(scope.spawn(|| one(subject)));
+            }
             threads.into_iter().map(|thread| thread.join().map_err(Fault::panicked)).collect::<Result<_, _>>()
         })?;
-        built.extend(some.iter().zip(made));
-    }
-    let sample = bench.sample_of(tables, family)?;
-    let mut checked = Vec::new();
-    for (subject, made) in built {
-        match made {
-            Ok(one) => {
-                figure.check(&sample, &mut *one.table.looker(CALL)?)?;
-                checked.push(one);
+        for (subject, made) in some.iter().zip(made) {
+            match made {
+                Ok(one) => {
+                    figure.check(&sample, &mut *one.table.looker(CALL)?)?;
+                    built.push(one);
+                }
+                Err(why) if why.is_refusal() => {
+                    figure.rows.push(with(subject.fields(), json!({"refused": why.to_string()})));
+                }
+                Err(why) => return Err(why),
             }
-            Err(why) if why.is_refusal() => {
-                figure.rows.push(with(subject.fields(), json!({"refused": why.to_string()})));
-            }
-            Err(why) => return Err(why),
         }
     }
-    Ok(checked)
+    Ok(built)
 }

@@ -1,25 +1,14 @@
 //! GALE's two stages, counted apart, beside the poster's one. No device is needed: the words are counted that the kernels load.
 
 use super::host_tables::load;
-use crate::fault::Fault;
-use crate::paper::Bench;
-use crate::paper::data::{DataSet, Hops, Start};
-use crate::paper::figure::{Figure, Panel};
-use fib::traffic::Traffic;
-use fib::{EngineError, Family};
-use lpm_bench::stats::Spread;
+use crate::paper::{Bench, DataSet, Family, Fault, Figure, Hops, Spread, Start, json};
 use lpm_gpu::gale::model::{GaleModel, search_by};
 use lpm_gpu::gale::{GaleOptions, GaleTable};
 use lpm_gpu::host::HostTable;
-use serde_json::json;
 use std::convert::Infallible;
 
 /// Updates of a delta: the mean number of updates in a second at the paper's rrc12 (table 1).
 const UPDATES_A_DELTA: usize = 64;
-
-fn refused(source: EngineError) -> Fault {
-    Fault::Engine { engine: "gale".into(), source }
-}
 
 /// GALE with the routes of a data set. Arrays are by stage.
 struct Stages {
@@ -32,16 +21,17 @@ struct Stages {
 
 fn measured(set: &DataSet, stages: u8) -> Result<Stages, Fault> {
     let options = GaleOptions { stages, rebuild_turns: u64::MAX, ..GaleOptions::default() };
-    let mut table = GaleTable::new(options).map_err(refused)?;
+    let refused = Fault::refused_by("gale");
+    let mut table = GaleTable::new(options).map_err(&refused)?;
     let mut rib = set.start(Family::V4, Hops::Peer, Start::Table);
-    load(&mut table, &rib.v4).map_err(refused)?;
+    load(&mut table, &rib.v4).map_err(&refused)?;
     let (device, bytes) = (GaleModel::new(&table.image(&rib.v4)), details(&table, "bytes"));
     table.take_steps(0, &rib.v4);
     let deltas = set.deltas(Family::V4, Some(UPDATES_A_DELTA), Hops::Peer, Start::Table);
     for (update, delta) in (1..).zip(&deltas.forward) {
         rib.tell(delta);
         let changes = rib.take_delta().v4;
-        table.apply(&changes, &rib.v4, usize::MAX).map_err(refused)?;
+        table.apply(&changes, &rib.v4, usize::MAX).map_err(&refused)?;
         table.take_steps(update, &rib.v4);
         table.reclaim(update);
     }
@@ -68,46 +58,36 @@ fn loads_a_key(device: &GaleModel, keys: &[u32]) -> f64 {
 }
 
 /// Bytes, accesses of a lookup by traffic, and accesses of an update, by stage.
-pub(super) fn figure(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("GALE by stage", "traffic");
-    let mut panel = Panel::new("loads a lookup");
-    let traffics = [Traffic::Random, Traffic::Table, bench.trace()];
-    figure.x_names = traffics.iter().map(ToString::to_string).collect();
-    for set in bench.sets.iter().filter(|set| set.tables.routes(Family::V4) > 0) {
+pub(super) fn figure(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+    figure.name_places(bench.traffics());
+    for set in bench.sets(Family::V4) {
         let short = set.up_to_24();
         for (stages, set) in [(2, set), (1, &short)] {
             let Stages { device, bytes, loads_an_update } = measured(set, stages)?;
-            for (x, traffic) in (0_u32..).zip(&traffics) {
-                let stream = bench.stream(set, Family::V4, traffic)?;
-                let of_round = |round| loads_a_key(&device, stream.of_round(round).v4());
-                let loads = Spread::of(&(0..bench.seeds().len()).map(of_round).collect::<Vec<_>>());
-                panel.add(&format!("{}, stages={stages}", set.name), f64::from(x), loads);
+            for (x, stream) in (0_u32..).zip(bench.streams(&set.tables, bench.args.keys())) {
+                let stream = stream?;
+                let loads: Spread = stream.all().map(|keys| loads_a_key(&device, keys.v4())).collect();
+                figure.add(0, &format!("{}, stages={stages}", set.name), x, loads);
                 figure.rows.push(json!({
-                    "data": set.name, "stages": stages, "traffic": traffic.to_string(), "loads_a_lookup": loads,
+                    "data": set.name, "stages": stages, "traffic": stream.traffic(), "loads_a_lookup": loads,
                     "lookups_that_end_in_stage_2_percent": 100.0 * (loads.median - 1.0), "bytes": bytes,
                     "loads_an_update": loads_an_update,
                 }));
                 if stages == 1 {
-                    figure.own(
-                        "GALE, accesses of a lookup",
-                        &format!("{}, {traffic}", set.name),
-                        "accesses",
-                        loads.max,
-                    );
+                    let of = format!("{}, {}", set.name, stream.traffic());
+                    figure.own("GALE, accesses of a lookup", &of, "accesses", loads.max);
                 }
             }
         }
     }
-    figure.panels.push(panel);
-    figure.note = "The poster's table has one stage, for the routes up to /24; a second one has the /24s with longer routes. Bytes are \
-                   with head room.".into();
-    Ok(figure)
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fib::{NextHopId, Prefix4, Rib};
+    use crate::paper::{NextHopId, Rib};
+    use fib::Prefix4;
 
     #[test]
     fn a_lookup_that_ends_in_the_second_stage_is_two_loads() {

@@ -2,14 +2,11 @@
 //! bus was not so much slower than its kernels; today the bus hides the differences between structures.
 
 use super::host_tables::load;
-use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::paper::Bench;
-use crate::paper::data::{DataSet, Hops, Start};
-use crate::paper::figure::{Figure, Panel};
-use fib::traffic::Traffic;
-use fib::{EngineError, Family, Key, Keys, Rib, RibTable};
-use lpm_bench::stats::Spread;
+use crate::paper::{
+    Bench, DataSet, EngineError, Family, Fault, Figure, Hops, Rib, Spread, Start, Traffic, json,
+};
+use fib::{Key, Keys, RibTable};
 use lpm_gpu::cu::{
     Arg, Device, DeviceBuffer, DeviceWords, GpuError, Kernel, Module, Plain, Priority, Shape, Stream,
 };
@@ -18,7 +15,6 @@ use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout};
 use lpm_gpu::host::{HostTable, Image, KernelNames};
 use lpm_gpu::sail::{SailOptions, SailTable};
 use serde::Serialize;
-use serde_json::json;
 use std::time::Duration;
 
 /// How long any operation may take before the device is given up.
@@ -81,7 +77,7 @@ impl DeviceKeys {
 }
 
 pub(super) fn fault(error: GpuError) -> Fault {
-    Fault::Engine { engine: "kernels".into(), source: error.into_engine("kernels") }
+    Fault::refused_by("kernels")(error.into_engine("kernels"))
 }
 
 impl Launcher {
@@ -123,8 +119,9 @@ impl Launcher {
         table: Result<T, EngineError>,
         routes: &RibTable<K>,
     ) -> Result<OnDevice, Fault> {
-        let mut table = table.map_err(refused)?;
-        load(&mut table, routes).map_err(refused)?;
+        let refused = Fault::refused_by("kernels");
+        let mut table = table.map_err(&refused)?;
+        load(&mut table, routes).map_err(&refused)?;
         self.upload_table(&table, routes).map_err(fault)
     }
 
@@ -199,29 +196,21 @@ impl Launcher {
     }
 }
 
-fn refused(source: EngineError) -> Fault {
-    Fault::Engine { engine: "kernels".into(), source }
-}
-
 /// Each structure's kernels on the main tables, on random and on table traffic.
-pub(super) fn table(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Lookup kernels alone", "traffic");
-    let mut panel = Panel::new("billion lookups a second");
-    let mut launcher = Launcher::open(bench.args.device())?;
+pub(super) fn table(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
     let traffics = [Traffic::Random, Traffic::Table];
-    figure.x_names = traffics.iter().map(ToString::to_string).collect();
+    figure.name_places(&traffics);
+    let mut launcher = Launcher::open(bench.args.device())?;
     for family in [Family::V4, Family::V6] {
         let Some(set) = bench.main_set(family) else { continue };
         let loaded = load_all(&mut launcher, set, family)?;
         for (x, traffic) in (0_u32..).zip(&traffics) {
             let stream = bench.stream(set, family, traffic)?;
-            let keys = stream.of_round(0);
             for (name, on) in &loaded {
+                let target = TARGETS.iter().find(|target| (target.0, target.1) == (on.names.module, family));
                 for (live, kind) in [(false, "frozen"), (true, "live")] {
-                    let timed = launcher.time(on, live, keys, THREADS).map_err(fault)?;
-                    panel.add(&format!("{name}, {family}, {kind}"), f64::from(x), timed.glps);
-                    let target =
-                        TARGETS.iter().find(|target| (target.0, target.1) == (on.names.module, family));
+                    let timed = launcher.time(on, live, stream.of_round(0), THREADS).map_err(fault)?;
+                    figure.add(0, &format!("{name}, {family}, {kind}"), x, timed.glps);
                     figure.rows.push(json!({
                         "data": set.name, "table": name, "family": family.to_string(), "traffic": traffic.to_string(),
                         "kind": kind, "kernel": timed, "target_must_glps": target.map(|target| target.2),
@@ -231,18 +220,11 @@ pub(super) fn table(bench: &Bench<'_>) -> Result<Figure, Fault> {
             }
         }
     }
-    figure.panels.push(panel);
-    figure.note = "Keys and answers stay on the device, and each launch has other keys. gpu-ceilings has the device's own rate of \
-                   gathers, by footprint."
-        .into();
-    Ok(figure)
+    Ok(())
 }
 
 /// The kernels for tables that are updated, on random traffic, by the size of their blocks.
-pub(super) fn by_block_size(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Lookup kernels alone, by block size", "threads a block");
-    figure.x_log = true;
-    let mut panel = Panel::new("billion lookups a second");
+pub(super) fn by_block_size(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
     let mut launcher = Launcher::open(bench.args.device())?;
     for family in [Family::V4, Family::V6] {
         let Some(set) = bench.main_set(family) else { continue };
@@ -250,16 +232,14 @@ pub(super) fn by_block_size(bench: &Bench<'_>) -> Result<Figure, Fault> {
         for (name, on) in load_all(&mut launcher, set, family)? {
             for threads in BLOCKS {
                 let timed = launcher.time(&on, true, stream.of_round(0), threads).map_err(fault)?;
-                panel.add(&format!("{name}, {family}"), f64::from(threads), timed.glps);
+                figure.add(0, &format!("{name}, {family}"), threads, timed.glps);
                 figure.rows.push(json!({
                     "data": set.name, "table": name, "family": family.to_string(), "threads": threads, "kernel": timed,
                 }));
             }
         }
     }
-    figure.panels.push(panel);
-    figure.note = "As many blocks as fill the device.".into();
-    Ok(figure)
+    Ok(())
 }
 
 /// The tables of a family, on the device: GAMT with the levels that it chooses, and with those that the paper found best.
@@ -280,24 +260,23 @@ fn load_all(
     ] {
         loaded.push((name, launcher.gamt_of(options, &rib, family)?));
     }
-    if family == Family::V4 {
-        let gale = launcher.load(GaleTable::new(GaleOptions::default()), &rib.v4)?;
-        let one_stage = GaleTable::new(GaleOptions { stages: 1, ..GaleOptions::default() });
-        let up_to_24 = set.up_to_24().start(family, Hops::Origin, Start::Table);
-        let one_stage = launcher.load(one_stage, &up_to_24.v4)?;
-        let sail = |layout| SailTable::new(SailOptions { layout, ..SailOptions::default() });
-        let flat = launcher.load(sail(Layout::Flat), &rib.v4)?;
-        loaded.extend([
-            ("GALE".to_owned(), gale),
-            ("GALE, one stage, up to /24".to_owned(), one_stage),
-            ("SAIL_L".to_owned(), flat),
-        ]);
-        match launcher.load(sail(Layout::Paper), &rib.v4) {
-            Ok(paper) => loaded.push(("SAIL_L, paper's layout".to_owned(), paper)),
-            // Its entries are too small for the table.
-            Err(Fault::Engine { source: EngineError::Full { .. }, .. }) => {}
-            Err(other) => return Err(other),
-        }
+    if family == Family::V6 {
+        return Ok(loaded);
+    }
+    let gale = launcher.load(GaleTable::new(GaleOptions::default()), &rib.v4)?;
+    let one_stage = GaleTable::new(GaleOptions { stages: 1, ..GaleOptions::default() });
+    let up_to_24 = set.up_to_24().start(family, Hops::Origin, Start::Table);
+    let one_stage = launcher.load(one_stage, &up_to_24.v4)?;
+    let sail = |layout| SailTable::new(SailOptions { layout, ..SailOptions::default() });
+    let flat = launcher.load(sail(Layout::Flat), &rib.v4)?;
+    for (name, on) in [("GALE", gale), ("GALE, one stage, up to /24", one_stage), ("SAIL_L", flat)] {
+        loaded.push((name.to_owned(), on));
+    }
+    match launcher.load(sail(Layout::Paper), &rib.v4) {
+        Ok(paper) => loaded.push(("SAIL_L, paper's layout".to_owned(), paper)),
+        // Its entries are too small for the table.
+        Err(why) if why.is_refusal() => {}
+        Err(other) => return Err(other),
     }
     Ok(loaded)
 }

@@ -9,6 +9,7 @@
 //! | `gale_stages` | GALE's two stages, and the poster's one: bytes, accesses of lookups and updates |
 //! | `kernels` | lookup kernels alone, by the device's clock |
 //! | `timeline` | copies and kernels of streams, by the device's clock |
+//! | `subjects` | the engines over a device, and a measurement of one |
 //! | `device_figures` | figures that need a device, but for MAMT's lines |
 //!
 //! Without a device, a figure that needs one is skipped with a message, and its file says so. The paper measured on a Tesla C2075
@@ -20,21 +21,22 @@ mod host_tables;
 mod kernels;
 mod memory;
 mod routing;
+mod subjects;
 mod timeline;
 mod transactions;
 
-pub(super) use device_figures::measure;
 pub(super) use host_tables::load;
+pub(super) use subjects::measure;
 
-use super::{Bench, DeviceNeed, Known, Paper};
-use crate::fault::Fault;
+use super::{Bench, DeviceNeed, Fault, Isa, Known, Paper};
 use crate::wanted::ENGINES;
-use fib::{EngineOptions, EngineWriter, Isa};
+use fib::{EngineOptions, EngineWriter};
 
 /// In the order in which they are made: figures without a device first.
 pub(super) const PAPER: Paper = Paper {
     title: "GAMT: A Fast and Scalable IP Lookup Engine for GPU-based Software Routers (ANCS 2013)",
     claims: include_str!("../claims/gamt.txt"),
+    figures: include_str!("figures.toml"),
     generated: &[("generated-2013", "v4=450752,v6=11841"), ("generated-2024", "v4=950000,v6=200000")],
     has_updates: true,
     beside: |_| Ok(Vec::new()),
@@ -60,7 +62,7 @@ pub(super) const PAPER: Paper = Paper {
     ],
 };
 
-impl Bench<'_> {
+impl Bench {
     /// Makes an empty engine.
     pub(super) fn engine(
         &self,
@@ -74,6 +76,6 @@ impl Bench<'_> {
         let told = self.args.parameters.iter().filter(|(name, _)| is_told(name));
         let parameters = told.cloned().chain(own).collect();
         let options = EngineOptions { isa, parameters, ..EngineOptions::default() };
-        ENGINES.make(name, &options).map_err(|source| Fault::Engine { engine: name.to_owned(), source })
+        ENGINES.make(name, &options).map_err(Fault::refused_by(name))
     }
 }

@@ -2,16 +2,9 @@
 //! GAMT takes fewer than GALE, although its lookups take more steps (section 4.1).
 
 use super::host_tables::TableKind;
-use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::paper::data::{DataSet, Hops, Start};
-use crate::paper::figure::{Figure, Panel};
-use crate::paper::{Bench, Stream};
-use fib::Family;
-use fib::traffic::Traffic;
-use lpm_bench::stats::Spread;
+use crate::paper::{Bench, DataSet, Family, Fault, Figure, Hops, Spread, Start, Stream, Traffic, json, over};
 use lpm_gpu::model::{LoadedTable, transactions};
-use serde_json::json;
 
 /// Lanes of a warp.
 const LANES: usize = 32;
@@ -56,15 +49,10 @@ impl Loads {
             touched_mb: (pieces * BYTES[1]) as f64 / f64::from(1 << 20),
         }
     }
-
-    /// Of all steps.
-    fn total(&self, size: usize) -> f64 {
-        self.by_step[size].iter().sum()
-    }
 }
 
 /// The streams of a data set. The last one has the keys of table traffic sorted, which is the most that neighbours can have in common.
-fn streams(bench: &Bench<'_>, set: &DataSet) -> Result<[Stream; 4], Fault> {
+fn streams(bench: &Bench, set: &DataSet) -> Result<[Stream; 4], Fault> {
     let count = KEYS.min(bench.args.keys());
     let draw = |traffic| bench.draw(&set.tables, Family::V4, &traffic, count);
     let table = draw(Traffic::Table)?;
@@ -77,117 +65,121 @@ fn streams(bench: &Bench<'_>, set: &DataSet) -> Result<[Stream; 4], Fault> {
     Ok([draw(Traffic::Random)?, table, draw(bench.trace())?, sorted])
 }
 
+/// What the seeds of a stream load from a table.
+struct StreamLoads {
+    table: &'static str,
+    traffic: String,
+    seeds: Vec<Loads>,
+}
+
+impl StreamLoads {
+    fn spread(&self, of: impl Fn(&Loads) -> f64) -> Spread {
+        self.seeds.iter().map(of).collect()
+    }
+
+    /// Transactions of a warp in all steps.
+    fn all(&self, size: usize) -> f64 {
+        self.spread(|one| one.by_step[size].iter().sum()).median
+    }
+
+    /// Transactions of a warp in a step, at most.
+    fn most(&self, size: usize) -> f64 {
+        self.seeds.iter().flat_map(|one| &one.by_step[size]).copied().fold(0.0, f64::max)
+    }
+}
+
 /// Figure 6: transactions of a warp by step.
-pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure =
-        Figure::new("Memory transactions produced by processing 32 lookups within a warp", "step");
-    let mut panels = BYTES.map(|bytes| Panel::new(&format!("transactions of {bytes} bytes a warp")));
+pub(super) fn figure_6(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
     let mut said = Vec::new();
-    for (at, set) in bench.sets.iter().filter(|set| !set.tables.v4.is_empty()).enumerate() {
+    for (at, set) in bench.sets(Family::V4).enumerate() {
         let streams = streams(bench, set)?;
-        let mut totals = Vec::new();
+        let mut all = Vec::new();
         for kind in [TableKind::GamtT, TableKind::Gale, TableKind::Sail] {
             let name = if kind == TableKind::GamtT { "GAMT" } else { kind.name() };
             bench.tell(format!("counts the transactions of {name}, {}", set.name));
             let table = kind.subject(set.start(Family::V4, Hops::Origin, Start::Table))?;
             let table = LoadedTable::new(&*table.table, &table.rib.v4);
             for stream in &streams {
-                let loads = stream.all().map(|keys| Loads::count(&table, keys.v4())).collect::<Vec<_>>();
-                let of =
-                    |value: &dyn Fn(&Loads) -> f64| Spread::of(&loads.iter().map(value).collect::<Vec<_>>());
-                let line = format!("{name}, {}", stream.traffic());
-                for (size, panel) in panels.iter_mut().enumerate().filter(|_| at == 0) {
-                    for step in 0..loads.iter().map(|one| one.by_step[size].len()).max().unwrap_or(0) {
-                        let of_step = of(&|one| one.by_step[size].get(step).copied().unwrap_or(0.0));
-                        panel.add(&line, step as f64 + 1.0, of_step);
+                let seeds = stream.all().map(|keys| Loads::count(&table, keys.v4())).collect();
+                let loads = StreamLoads { table: name, traffic: stream.traffic().to_owned(), seeds };
+                let line = format!("{name}, {}", loads.traffic);
+                for size in (0..BYTES.len()).filter(|_| at == 0) {
+                    let steps = loads.seeds.iter().map(|one| one.by_step[size].len()).max().unwrap_or(0);
+                    for step in 0..steps {
+                        let of_step = |one: &Loads| one.by_step[size].get(step).copied().unwrap_or(0.0);
+                        figure.add(size, &line, step as f64 + 1.0, loads.spread(of_step));
                     }
                 }
-                let all = [0, 1].map(|size| of(&|one| one.total(size)).median);
-                let (accesses, touched) = (of(&|one| one.accesses), of(&|one| one.touched_mb));
+                let (accesses, touched) =
+                    (loads.spread(|one| one.accesses), loads.spread(|one| one.touched_mb));
                 figure.rows.push(json!({
-                    "data": set.name, "table": name, "traffic": stream.traffic(), "accesses_a_lookup": accesses,
-                    "transactions_32": all[0], "transactions_128": all[1], "touched_mb": touched,
+                    "data": set.name, "table": name, "traffic": loads.traffic, "accesses_a_lookup": accesses,
+                    "transactions_32": loads.all(0), "transactions_128": loads.all(1), "touched_mb": touched,
                     "table_mb": table.words.len() as f64 * 4.0 / f64::from(1 << 20),
                 }));
-                let what = format!("{}, {} traffic", set.name, stream.traffic());
-                if stream.traffic() == "random" {
+                let what = format!("{}, {} traffic", set.name, loads.traffic);
+                if loads.traffic == "random" {
                     let words = format!("{name}, memory that {} keys touch", stream.len());
                     figure.own(&words, &what, "MB", touched.median);
                 }
                 if name == "GALE" {
                     figure.ours_of("GALE, accesses of a lookup", &what, accesses.median);
                 }
-                totals.push((name, stream.traffic().to_owned(), all, loads));
+                all.push(loads);
             }
         }
-        compare(&mut figure, &set.name, &totals, &mut said);
+        said.push(compare(figure, &set.name, &all));
     }
-    figure.panels = panels.to_vec();
-    figure.note = format!(
-        "Each 32 neighbours of a stream are a warp's, as Algorithm 1 deals them; a lane that has its answer loads nothing any more. GAMT has 6 \
-         levels. {}",
-        said.join(" ")
-    );
-    Ok(figure)
+    figure.fill("said", &said.join(" "));
+    Ok(())
 }
 
-/// Hands in GAMT's transactions over GALE's, and those of random traffic over those of table traffic, of the data set `set`.
-fn compare(
-    figure: &mut Figure,
-    set: &str,
-    totals: &[(&str, String, [f64; 2], Vec<Loads>)],
-    said: &mut Vec<String>,
-) {
-    let mut pairs = Vec::new();
-    let find = |name: &str, traffic: &str| totals.iter().find(|one| one.0 == name && one.1 == traffic);
+/// Hands in GAMT's transactions over GALE's, and those of random traffic over those of table traffic, of the data set `set`. Returns the
+/// comparison in words.
+fn compare(figure: &mut Figure, set: &str, all: &[StreamLoads]) -> String {
+    let find = |table: &str, traffic: &str| {
+        all.iter().find(|one| (one.table, one.traffic.as_str()) == (table, traffic))
+    };
+    let (mut numbers, mut fewer) = (Vec::new(), 0);
     for (size, bytes) in BYTES.into_iter().enumerate().rev() {
-        let gamt = totals.iter().filter(|one| one.0 == "GAMT");
-        for (gamt, gale) in gamt.filter_map(|gamt| Some((gamt, find("GALE", &gamt.1)?))) {
-            let what = format!("{set}, {} traffic, {bytes} bytes", gamt.1);
-            let (ours, theirs) = (gamt.2[size], gale.2[size]);
+        let gamt = all.iter().filter(|one| one.table == "GAMT");
+        for (gamt, gale) in gamt.filter_map(|gamt| Some((gamt, find("GALE", &gamt.traffic)?))) {
+            let what = format!("{set}, {} traffic, {bytes} bytes", gamt.traffic);
+            let (ours, theirs) = (gamt.all(size), gale.all(size));
             figure.ours_of("GAMT over GALE, transactions of a warp, all steps", &what, ours / theirs);
-            let most = |loads: &[Loads]| {
-                loads.iter().flat_map(|one| &one.by_step[size]).copied().fold(0.0, f64::max)
-            };
-            let step = most(&gamt.3) / most(&gale.3);
+            let step = gamt.most(size) / gale.most(size);
             figure.ours_of("GAMT over GALE, transactions of a warp in a step, at most", &what, step);
             if size == BYTES.len() - 1 {
-                pairs.push((&gamt.1, ours, theirs));
+                numbers.push(format!("{} {ours:.1} against {theirs:.1}", gamt.traffic));
+                fewer += usize::from(ours < theirs);
             }
         }
         for name in ["GAMT", "GALE"] {
-            let of = |traffic: &str| find(name, traffic).map(|one| one.2[size]);
-            let less = of("table").zip(of("random")).map(|(table, random)| table / random);
+            let of = |traffic: &str| find(name, traffic).map(|one| one.all(size));
             let what = format!("{name}, transactions of table traffic over those of random traffic");
-            figure.ours_of(&what, &format!("{set}, {bytes} bytes"), less);
+            figure.ours_of(&what, &format!("{set}, {bytes} bytes"), over(of("table"), of("random")));
         }
     }
-    let numbers: Vec<_> = pairs
-        .iter()
-        .map(|(traffic, ours, theirs)| format!("{traffic} {ours:.1} against {theirs:.1}"))
-        .collect();
-    let fewer = pairs.iter().filter(|(_, ours, theirs)| ours < theirs).count();
-    said.push(format!(
+    format!(
         "{set}: transactions of {} bytes a warp in all steps, GAMT against GALE: {}; GAMT has fewer on {fewer} of {} streams.",
         BYTES[BYTES.len() - 1],
         numbers.join(", "),
-        pairs.len()
-    ));
+        numbers.len()
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::data::tests::args;
+    use crate::paper::data::tests::bench;
     use crate::paper::gamt::PAPER;
     use std::collections::BTreeSet;
 
     /// The figure's numbers of random traffic by the definition: the pieces of the words that the lanes load, as a set.
     #[test]
     fn transactions_are_the_pieces_that_brute_force_finds() {
-        let args = args("--generate v4=3000 --keys 640");
-        let bench = Bench::new(&args, &PAPER, Err("none".into()), 1).unwrap();
-        let figure = figure_6(&bench).unwrap();
+        let bench = bench("--generate v4=3000 --keys 640", &PAPER);
+        let figure = PAPER.make("fig06", &bench).unwrap();
         let set = &bench.sets[0];
         let [random, ..] = streams(&bench, set).unwrap();
         for (kind, name) in
@@ -222,8 +214,8 @@ mod tests {
                 assert!((found - totals[size]).abs() < 1e-6, "{name}, {bytes}: {found} {totals:?}");
                 let accesses = row["accesses_a_lookup"]["median"].as_f64().unwrap();
                 assert!((accesses - f64::midpoint(both[0].1, both[1].1)).abs() < 1e-6);
-                let line = figure.panels[size].line(&format!("{name}, random")).unwrap();
-                let sum: f64 = line.points.iter().map(|point| point.y.median).sum();
+                let points = figure.panels[size].points(&format!("{name}, random"));
+                let sum: f64 = points.iter().map(|point| point.y.median).sum();
                 assert!((sum - found).abs() < 1e-6, "{sum} {found}");
             }
             // A larger transaction takes in what smaller ones do, and no step of a warp has more than its lanes.
