@@ -24,9 +24,7 @@ const UPDATES_A_STAMP: usize = 64;
 /// An update, as both kinds of next hops have it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimedUpdate {
-    /// Its time, in seconds.
     pub(super) time_s: f64,
-    /// The prefix of its route.
     pub(super) prefix: IpPrefix,
     /// The new next hop if next hops are origins of routes (as in the tables).
     by_origin: NextHopId,
@@ -38,7 +36,6 @@ pub(super) struct TimedUpdate {
 /// change nothing; by peer, each one changes the next hop, as in a router that forwards to the peer it heard from last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hops {
-    /// The route's origin.
     Origin,
     /// The peer; the origin if the feed does not name peers.
     Peer,
@@ -67,15 +64,10 @@ impl Start {
 /// Routes, and updates of them.
 #[derive(Debug)]
 pub(super) struct DataSet {
-    /// Its name in figures.
     pub(super) name: String,
-    /// The routes.
     pub(super) tables: RouteSet,
-    /// The updates, in order.
     pub(super) told: Vec<TimedUpdate>,
-    /// The source of the updates.
     pub(super) updates_source: String,
-    /// What its routes were loaded from.
     pub(super) from: TableArgs,
 }
 
@@ -89,7 +81,6 @@ impl TimedUpdate {
 }
 
 impl DataSet {
-    /// A summary for the output files.
     pub(super) fn summary(&self) -> Value {
         json!({
             "name": self.name,
@@ -127,7 +118,6 @@ impl DataSet {
         }
     }
 
-    /// The updates of `family`.
     pub(super) fn told_of(&self, family: Family) -> impl Iterator<Item = &TimedUpdate> {
         self.told.iter().filter(move |told| told.prefix.family() == family)
     }
@@ -185,55 +175,36 @@ impl DataSet {
 
 /// All data sets: each `--fib` file and the `--generate` table; without either, the files of `FWD_DATA`; without these, the sets
 /// that the paper generates.
-///
-/// # Errors
-/// As [`RouteSet::load`]; a file of updates that cannot be read.
 pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>, Fault> {
-    let folder = std::env::var_os("FWD_DATA").map(PathBuf::from);
-    let named = |path: &PathBuf| (path.clone(), args.updates.clone());
-    let mut files: Vec<_> = args.table.fib.iter().map(named).collect();
-    let mut generated = Vec::new();
+    let of = |fib, generate| TableArgs { fib, generate, ..args.table.clone() };
+    let file = |path: &Path, updates: Option<PathBuf>| {
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let name = name.split('.').next().unwrap_or_default().to_owned();
+        (name, of(vec![path.to_owned()], None), args.updates.clone().or(updates))
+    };
+    let generated = |name: &str, spec| (name.to_owned(), of(vec![], Some(spec)), args.updates.clone());
+    let mut tables: Vec<_> = args.table.fib.iter().map(|path| file(path, None)).collect();
     if let Some(spec) = args.table.generate {
-        generated.push(("generated".to_owned(), spec));
-    } else if files.is_empty() {
-        match &folder {
-            Some(folder) => {
-                let exists = |name: &str| Some(folder.join(name)).filter(|path| path.exists());
-                let known = |(table, updates): &(&str, &str)| {
-                    Some((exists(table)?, args.updates.clone().or_else(|| exists(updates))))
-                };
-                files = KNOWN.iter().filter_map(known).collect();
-            }
-            None => {
-                for (name, spec) in paper.generated {
-                    let spec = crate::args::generate(spec).map_err(Fault::Usage)?;
-                    generated.push(((*name).to_owned(), spec));
-                }
-            }
+        tables.push(generated("generated", spec));
+    } else if let (true, Some(folder)) = (tables.is_empty(), std::env::var_os("FWD_DATA")) {
+        let exists = |name: &str| Some(Path::new(&folder).join(name)).filter(|path| path.exists());
+        let known = KNOWN.iter().filter_map(|(table, updates)| Some(file(&exists(table)?, exists(updates))));
+        tables.extend(known);
+    } else if tables.is_empty() {
+        for (name, spec) in paper.generated {
+            tables.push(generated(name, crate::args::generate(spec).map_err(Fault::Usage)?));
         }
     }
-    let of = |fib, generate| TableArgs { fib, generate, ..args.table.clone() };
-    let of_file = |(path, updates): (PathBuf, Option<PathBuf>)| {
-        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        (name.split('.').next().unwrap_or_default().to_owned(), of(vec![path], None), updates)
-    };
-    let generated =
-        generated.into_iter().map(|(name, spec)| (name, of(vec![], Some(spec)), args.updates.clone()));
-    let tables = files.into_iter().map(of_file).chain(generated);
+    if tables.is_empty() {
+        return Err(Fault::Usage("no table: give --fib FILE or --generate v4=950000,v6=200000".into()));
+    }
     let make = |(name, table, updates): (_, TableArgs, Option<PathBuf>)| {
         set(args, name, &table, paper.has_updates.then_some(updates.as_deref()))
     };
-    let sets = tables.map(make).collect::<Result<Vec<_>, _>>()?;
-    if sets.is_empty() {
-        return Err(Fault::Usage("no table: give --fib FILE or --generate v4=950000,v6=200000".into()));
-    }
-    Ok(sets)
+    tables.into_iter().map(make).collect()
 }
 
 /// A further data set: a table generated with its own `seed`, without updates.
-///
-/// # Errors
-/// As [`RouteSet::load`].
 pub(super) fn generated(args: &PaperArgs, name: &str, spec: &str, seed: u64) -> Result<DataSet, Fault> {
     let spec = crate::args::generate(spec).map_err(Fault::Usage)?;
     let table = TableArgs { fib: vec![], generate: Some(spec), seed, ..args.table.clone() };
@@ -258,10 +229,8 @@ fn set(
     let has = |family| set.told.iter().any(|told| told.prefix.family() == family);
     let lacks = |family| set.tables.routes(family) > 0 && !has(family);
     if lacks(Family::V4) || lacks(Family::V6) {
-        set.generate_updates(
-            UPDATES.min(20 * (set.tables.v4.len() + set.tables.v6.len()).max(1)),
-            args.table.seed,
-        );
+        let count = UPDATES.min(20 * (set.tables.v4.len() + set.tables.v6.len()).max(1));
+        set.generate_updates(count, args.table.seed);
     }
     set.told.truncate(if args.quick { UPDATES / 2 } else { usize::MAX });
     Ok(set)

@@ -54,7 +54,6 @@ pub(crate) struct Figure {
     pub(crate) wrong: u64,
 }
 
-/// One graph.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Panel {
@@ -66,7 +65,6 @@ pub(crate) struct Panel {
     pub(crate) series: Vec<PanelLine>,
 }
 
-/// One line of a graph.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct PanelLine {
     pub(crate) name: String,
@@ -92,7 +90,6 @@ impl Serialize for Point {
 pub(crate) struct Own {
     #[serde(flatten)]
     ours: Ours,
-    /// What was counted or measured.
     what: String,
     unit: &'static str,
 }
@@ -109,10 +106,8 @@ pub(crate) struct Document<'a> {
     pub(crate) device: Option<&'a str>,
     pub(crate) host: &'a HostFacts,
     pub(crate) build: Build,
-    /// The command line.
     pub(crate) arguments: Vec<String>,
     pub(crate) seeds: [u64; 2],
-    /// The data sets.
     pub(crate) data: Vec<Value>,
 }
 
@@ -125,7 +120,6 @@ pub(crate) fn with(mut row: Value, more: Value) -> Value {
 }
 
 impl Figure {
-    /// A figure that cannot be made here.
     pub(crate) fn skipped(id: &str, reason: &str) -> Self {
         let reason = format!("takes a GPU: {reason}");
         Self { title: id.into(), skipped: Some(reason), ..Self::default() }
@@ -191,9 +185,6 @@ impl Figure {
     }
 
     /// Compares a looker's answers with the oracle's, in calls as long as it takes, and counts them.
-    ///
-    /// # Errors
-    /// What the looker says.
     pub(crate) fn check(&mut self, sample: &Sample, looker: &mut dyn Looker) -> Result<(), Fault> {
         let found = sample.check(looker, usize::MAX)?;
         self.checked += found.checked;
@@ -208,12 +199,10 @@ impl Figure {
         self.wrong += u64::from(!holds);
     }
 
-    /// Whether there is anything to draw.
     pub(crate) fn has_points(&self) -> bool {
         self.panels.iter().any(Panel::has_points)
     }
 
-    /// The printed summary.
     pub(crate) fn text(&self, id: &str, took_s: f64) -> String {
         let mut text = format!("{id}: {} ({took_s:.1} s)\n", self.title);
         for panel in &self.panels {
@@ -249,7 +238,6 @@ impl Figure {
 }
 
 impl Panel {
-    /// A graph without lines.
     pub(crate) fn new(y: impl Into<String>) -> Self {
         Self { y: y.into(), ..Self::default() }
     }
@@ -263,7 +251,6 @@ impl Panel {
         self.series.iter().any(|line| !line.points.is_empty())
     }
 
-    /// Adds a point to the line `name`.
     pub(crate) fn add(&mut self, name: &str, x: impl Into<f64>, y: impl Into<Spread>) {
         let point = Point { x: x.into(), y: y.into() };
         match self.series.iter_mut().find(|line| line.name == name) {

@@ -53,7 +53,6 @@ use std::time::Instant;
 /// The number of answers compared with the oracle's: the first of a stream, and as many drawn at random.
 const CHECKED: usize = 4096;
 
-/// A paper whose figures are made here.
 struct Paper {
     /// Its title, which is in every output file.
     title: &'static str,
@@ -62,7 +61,6 @@ struct Paper {
     figures: &'static str,
     /// Data sets to generate if neither the command line nor `FWD_DATA` has any: name and specification.
     generated: &'static [(&'static str, &'static str)],
-    /// Whether its data sets have updates.
     has_updates: bool,
     /// Makes further data sets, which are appended to those that were loaded.
     beside: fn(&PaperArgs) -> Result<Vec<DataSet>, Fault>,
@@ -70,7 +68,6 @@ struct Paper {
     known: &'static [Known],
 }
 
-/// A figure of a paper.
 struct Known {
     /// Its name in `--figures` and in file names.
     id: &'static str,
@@ -85,12 +82,10 @@ enum DeviceNeed {
     Unused,
     /// A part of it is made only if there is one.
     Used,
-    /// It is not made without one.
     Needed,
 }
 
 impl Series {
-    /// Its word on the command line.
     fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
@@ -107,17 +102,14 @@ impl Series {
 }
 
 impl Paper {
-    /// The numbers that it states.
     fn claims(&self) -> Vec<Claim> {
         Claim::parse_all(self.claims).unwrap_or_else(|line| unreachable!("a test reads every line: {line}"))
     }
 
-    /// The texts of its figures, by id.
     fn texts(&self) -> BTreeMap<String, Figure> {
         toml::from_str(self.figures).unwrap_or_else(|why| unreachable!("a test reads them: {why}"))
     }
 
-    /// Makes the figure `id`.
     fn make(&self, id: &str, bench: &Bench) -> Result<Figure, Fault> {
         let known = self.known.iter().find(|known| known.id == id);
         let Known { device, make, .. } = known.unwrap_or_else(|| unreachable!("{id} was looked up"));
@@ -143,7 +135,6 @@ impl Paper {
     }
 }
 
-/// The context in which figures are made.
 struct Bench {
     args: PaperArgs,
     sets: Vec<DataSet>,
@@ -170,7 +161,6 @@ impl Bench {
         Ok(Self { args, sets, device, host: HostFacts::read(), progress, traffic: Mutex::default() })
     }
 
-    /// The data sets with routes of `family`.
     fn sets(&self, family: Family) -> impl Iterator<Item = &DataSet> {
         self.sets.iter().filter(move |set| set.tables.routes(family) > 0)
     }
@@ -180,7 +170,6 @@ impl Bench {
         self.sets(family).next()
     }
 
-    /// The keys of a stream.
     fn stream(&self, set: &DataSet, family: Family, traffic: &Traffic) -> Result<Stream, Fault> {
         self.draw(&set.tables, family, traffic, self.args.keys())
     }
@@ -226,12 +215,10 @@ impl Bench {
         Stream(keys)
     }
 
-    /// Has the figure name what it looks up or applies.
     fn name_traffic(&self, what: String) {
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner).insert(what);
     }
 
-    /// The seeds of each stream.
     const fn seeds(&self) -> [u64; 2] {
         let seed = self.args.table.seed;
         [seed, seed.wrapping_add(1)]
@@ -249,7 +236,6 @@ impl Bench {
         Ok(self.sample(&keys, tables))
     }
 
-    /// Shows `what` as the progress message.
     fn tell(&self, what: impl Into<String>) {
         self.progress.set_message(what.into());
     }
@@ -274,7 +260,6 @@ impl Bench {
         (self.args.resume && same && !lacks_device).then(|| there["wrong"].as_u64().unwrap_or(0))
     }
 
-    /// Writes a figure's files and prints a summary.
     fn report(&self, paper: &'static str, id: &str, figure: &Figure, took_s: f64) -> Result<(), Fault> {
         let document = Document {
             figure,
@@ -311,12 +296,10 @@ impl Stream {
         &self.0[round % self.0.len()]
     }
 
-    /// The keys of each seed.
     fn all(&self) -> impl Iterator<Item = &KeySet> {
         self.0.iter()
     }
 
-    /// Keys of each seed.
     fn len(&self) -> usize {
         self.of_round(0).len()
     }

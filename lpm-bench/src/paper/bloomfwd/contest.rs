@@ -1,15 +1,193 @@
-//! Timing: every subject looks the same keys up, in turn, round after round, on any number of threads.
+//! What a figure compares: engines on an instruction set with parameters, over the routes of one family. Each is built, and its answers are
+//! checked, before it is timed.
 //!
-//! The load of a shared machine changes during a run; taking turns lets every subject see the same changes, and each point has the
-//! least and the greatest of its rounds. Threads share the keys of a round as in the paper's OpenMP loops (`dynamic`, chunk 1: one call
-//! at a time), each pinned to a CPU, and a rate is per second of the wall, from the first thread's start to the last one's end. Rounds
-//! take the keys of both seeds in turn.
+//! Every subject looks the same keys up, in turn, round after round, on any number of threads. The load of a shared machine changes
+//! during a run; taking turns lets every subject see the same changes, and each point has the least and the greatest of its rounds.
+//! Threads share the keys of a round as in the paper's OpenMP loops (`dynamic`, chunk 1: one call at a time), each pinned to a CPU, and a
+//! rate is per second of the wall, from the first thread's start to the last one's end. Rounds take the keys of both seeds in turn.
 
-use super::subject::{CALL, FilledEngine};
-use crate::keys::KeySet;
-use crate::paper::{Bench, Fault, Figure, RouteSet, Spread, Stream, Value, json, with};
+use crate::paper::{
+    Bench, Family, Fault, Fed, Figure, Isa, KeySet, RouteSet, Spread, Stream, Value, json, with,
+};
 use crate::table::Looker;
 use crate::threads::Threads;
+use crate::wanted::ENGINES;
+use fib::{Details, EngineOptions, EngineWriter};
+use lpm_phi::bloom;
+use lpm_phi::coop::CoopEngine;
+use lpm_phi::miht;
+use lpm_phi::variants::{BASELINE, NAIVE};
+use serde_json::Map;
+use std::time::Instant;
+
+/// Keys of a call, as in a forwarder's batch.
+pub(super) const CALL: usize = 256;
+
+/// An engine with its configuration, which a figure compares with others.
+#[derive(Clone, Debug)]
+pub(super) struct Subject {
+    pub(super) name: String,
+    engine: &'static str,
+    isa: Isa,
+    parameters: Vec<(String, String)>,
+}
+
+impl Subject {
+    pub(super) fn new(name: String, engine: &'static str, isa: Isa, parameters: &[(&str, &str)]) -> Self {
+        Self { name, engine, isa, parameters: EngineOptions::of(parameters).parameters }
+    }
+
+    /// The engine `bloom`, with the parameters of `--engine-arg`.
+    pub(super) fn bloom(bench: &Bench, isa: Isa) -> Self {
+        let parameters = bench.args.parameters.clone();
+        Self { name: format!("bloom, {isa}"), engine: bloom::NAME, isa, parameters }
+    }
+
+    /// The engine `bloom` on each of `isas`, and first on the best instruction set of this CPU if that is not among them.
+    pub(super) fn blooms(bench: &Bench, isas: &[Isa]) -> Vec<Self> {
+        let best = [Isa::detect()].into_iter().filter(|best| !isas.contains(best));
+        best.chain(isas.iter().copied()).map(|isa| Self::bloom(bench, isa)).collect()
+    }
+
+    /// `bloom` and Bloomfwd on each of `isas`.
+    pub(super) fn both(bench: &Bench, isas: &[Isa]) -> Vec<Self> {
+        let blooms = Self::blooms(bench, isas).into_iter();
+        blooms.chain(isas.iter().map(|isa| Self::bloomfwd(*isa))).collect()
+    }
+
+    /// These, and MIHT.
+    pub(super) fn both_and_mihts(bench: &Bench, isas: &[Isa]) -> Vec<Self> {
+        Self::both(bench, isas).into_iter().chain(Self::mihts()).collect()
+    }
+
+    /// Bloomfwd as in the paper: 30 % false positives by table 5, H2, and Murmur for IPv6 (section 6.2); greedy levels.
+    pub(super) fn bloomfwd(isa: Isa) -> Self {
+        Self::paper(format!("Bloomfwd, {isa}"), BASELINE, isa, "h2").with("dpcpe", &"greedy")
+    }
+
+    /// Section 3.2 with the C library's `rand`, unvectorised.
+    pub(super) fn baseline() -> Self {
+        Self::paper("Baseline".into(), BASELINE, Isa::Scalar, "rand")
+    }
+
+    /// A filter and table for each length (section 3.1).
+    pub(super) fn naive(isa: Isa) -> Self {
+        Self::paper(format!("Naive, {isa}"), NAIVE, isa, "h2")
+    }
+
+    /// In the paper's form where it differs from ours.
+    fn paper(name: String, engine: &'static str, isa: Isa, hash: &str) -> Self {
+        let parameters = [("hash", hash), ("fpr", "0.3"), ("filters", "paper"), ("buckets", "even")];
+        Self::new(name, engine, isa, &parameters)
+    }
+
+    /// MIHT as in the paper: (16, 16) for IPv4, (32, 32) for IPv6, one key after the other without prefetches (section 5.1). And
+    /// ours, in which 64 keys descend together.
+    pub(super) fn mihts() -> [Self; 2] {
+        let parameters = [("k4", "16"), ("m4", "16"), ("k6", "32"), ("m6", "32")];
+        let miht = |name: &str| Self::new(name.into(), miht::NAME, Isa::Scalar, &parameters);
+        [miht("MIHT").with("descent", &"single"), miht("MIHT, 64 keys together")]
+    }
+
+    /// Two engines that share each batch; the parameters `first` and `second` name them.
+    pub(super) fn coop(isa: Isa) -> Self {
+        Self::new("coop".into(), CoopEngine::NAME, isa, &[])
+    }
+
+    pub(super) fn with(mut self, name: &str, value: &dyn ToString) -> Self {
+        self.parameters.retain(|(old, _)| old != name);
+        self.parameters.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    pub(super) fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    pub(super) fn engine(&self, table_bytes_max: u64) -> Result<Box<dyn EngineWriter>, Fault> {
+        let options = EngineOptions {
+            isa: Some(self.isa),
+            table_bytes_max,
+            parameters: self.parameters.clone(),
+            ..EngineOptions::default()
+        };
+        ENGINES.make(self.engine, &options).map_err(Fault::refused_by(self.engine))
+    }
+
+    fn fields(&self) -> Value {
+        let parameters: Map<_, Value> =
+            self.parameters.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+        json!({"name": self.name, "engine": self.engine, "isa": self.isa.to_string(), "parameters": parameters})
+    }
+}
+
+/// The names of the two lines that figures compare with others: Bloomfwd on the first of `isas`, and `bloom` on the best of this CPU.
+pub(super) fn leaders(bench: &Bench, isas: &[Isa]) -> [String; 2] {
+    let first = isas.first().copied().unwrap_or(Isa::Scalar);
+    [Subject::bloomfwd(first).name, Subject::bloom(bench, Isa::detect()).name]
+}
+
+pub(super) struct FilledEngine {
+    pub(super) subject: Subject,
+    pub(super) table: Fed,
+    table_bytes: u64,
+    /// Seconds to build it; others may have been built at the same time.
+    build_s: f64,
+    pub(super) details: Details,
+}
+
+impl FilledEngine {
+    /// The fields of a row that every measurement has.
+    pub(super) fn row(&self, more: Value) -> Value {
+        let own = json!({"table_bytes": self.table_bytes, "build_s": self.build_s});
+        with(with(self.subject.fields(), own), more)
+    }
+}
+
+/// Builds `subjects` over the routes of `family` in `tables`, as many at a time as this host has CPUs, and checks each on
+/// traffic drawn from the table. A subject that refuses the table gets a row with the reason, and is left out.
+pub(super) fn build(
+    bench: &Bench,
+    figure: &mut Figure,
+    tables: &RouteSet,
+    family: Family,
+    subjects: &[Subject],
+) -> Result<Vec<FilledEngine>, Fault> {
+    let delta = tables.told_of(family);
+    let limit = bench.args.table_memory();
+    let one = |subject: &Subject| -> Result<FilledEngine, Fault> {
+        let start = Instant::now();
+        let table = Fed::filled(subject.engine(limit)?, &delta)?;
+        let (build_s, stats) = (start.elapsed().as_secs_f64(), table.writer.stats());
+        let (table_bytes, details) = (stats.table_bytes, stats.details);
+        Ok(FilledEngine { subject: subject.clone(), table, table_bytes, build_s, details })
+    };
+    let sample = bench.sample_of(tables, family)?;
+    let mut built = Vec::new();
+    for some in subjects.chunks(bench.host.cpus) {
+        let made: Vec<_> = std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for subject in some {
+                bench.tell(format!("builds {}", subject.name));
+                threads.push(scope.spawn(|| one(subject)));
+            }
+            threads.into_iter().map(|thread| thread.join().map_err(Fault::panicked)).collect::<Result<_, _>>()
+        })?;
+        for (subject, made) in some.iter().zip(made) {
+            match made {
+                Ok(one) => {
+                    figure.check(&sample, &mut *one.table.looker(CALL)?)?;
+                    built.push(one);
+                }
+                Err(why) if why.is_refusal() => {
+                    figure.rows.push(with(subject.fields(), json!({"refused": why.to_string()})));
+                }
+                Err(why) => return Err(why),
+            }
+        }
+    }
+    Ok(built)
+}
 
 /// Keys of the first measurement, whose rate tells how many a round takes.
 const PROBE: usize = 64 * CALL;
@@ -25,12 +203,10 @@ pub(super) struct LookupRate {
     pub(super) mlps: Spread,
     /// CPU seconds over wall seconds of a thread: below 1 something else had its CPU.
     on_cpu: f64,
-    /// Threads.
     pub(super) threads: usize,
 }
 
 impl LookupRate {
-    /// The fields of a row.
     pub(super) fn fields(&self) -> Value {
         json!({ "threads": self.threads, "mlps": self.mlps, "on_cpu": self.on_cpu, "clock": "wall" })
     }
@@ -38,9 +214,6 @@ impl LookupRate {
 
 /// Measures each of `built` on a stream with all CPUs, and checks a sample of its answers first. Adds the rates to graph `panel` at `x`,
 /// and a row of each with the fields that `more` has for it.
-///
-/// # Errors
-/// As [`run_counts`].
 pub(super) fn show(
     bench: &Bench,
     figure: &mut Figure,

@@ -3,7 +3,7 @@
 //! The paper's two are a Xeon Phi behind PCIe and a CPU. Here the first is a helper thread with its own AVX-512 unit, over the
 //! same table, and the second is the calling thread. On a host with a GPU there is a second pair: GPU and CPU.
 
-use super::subject::Subject;
+use super::contest::Subject;
 use crate::keys::KeySet;
 use crate::paper::drive::{Driven, Load, drive};
 use crate::paper::{
@@ -13,7 +13,6 @@ use lpm_phi::coop::CoopEngine;
 
 /// Buffer sizes of figure 9, in keys, as powers of two. The paper's best is 4 Mi; it uses 2 Mi.
 const LOG2: std::ops::RangeInclusive<u32> = 8..=22;
-/// The buffer sizes of a quick run.
 const LOG2_QUICK: [u32; 8] = [8, 10, 12, 14, 16, 17, 21, 22];
 /// Batches in flight: one is the paper's sync, two its async, which is double buffering.
 const MODES: [(u16, &str); 2] = [(1, "sync"), (2, "async")];
@@ -84,14 +83,11 @@ fn helper_cpus() -> Option<String> {
 
 /// Something that takes its turn in each round.
 struct Turn {
-    /// Its line.
     name: String,
     /// Its position on the x axis; what has none is drawn at each.
     x: Option<f64>,
-    /// Which of the engines.
     engine: usize,
     batch: usize,
-    /// Batches in flight.
     slots: u16,
     /// Threads with a reader each; `None` is `coop`, with its helper thread.
     threads: Option<usize>,

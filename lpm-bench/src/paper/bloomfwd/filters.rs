@@ -1,8 +1,7 @@
 //! Table 3: IPv4 prefixes before and after expansion. Table 5: m and k of the filters by false-positive rate. Figure 1: lookup time by
 //! hash function and rate.
 
-use super::contest;
-use super::subject::{Subject, build};
+use super::contest::{Subject, build, run_counts};
 use super::{isas, rows_of, stand_in};
 use crate::paper::claims::Rule;
 use crate::paper::{Bench, Claim, Family, Fault, Figure, Isa, Panel, RouteSet, Traffic, json, over, with};
@@ -121,8 +120,7 @@ pub(super) fn figure_1(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> 
         for percent in percents {
             let subjects = subjects(bench, isa, *percent);
             let mut built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
-            let rates =
-                contest::run_counts(bench, figure, &mut built, (&set.tables, &keys), &[bench.threads_max()])?;
+            let rates = run_counts(bench, figure, &mut built, (&set.tables, &keys), &[bench.threads_max()])?;
             for (one, rate) in built.iter().zip(rates.iter().flatten()) {
                 let (name, detail) = (&one.subject.name, |name| one.details.get(name));
                 panel.add(name, *percent, rate.mlps.map(|mlps| ADDRESSES / mlps / 1e6));

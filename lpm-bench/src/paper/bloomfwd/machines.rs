@@ -1,8 +1,7 @@
 //! Table 1: the machines. Table 2: what other systems reached, beside those of them that are engines here.
 
-use super::contest;
+use super::contest::{Subject, build, run_counts};
 use super::isas;
-use super::subject::{Subject, build};
 use crate::paper::{Bench, Family, Fault, Figure, Spread, Traffic, json};
 use std::time::Instant;
 
@@ -78,8 +77,7 @@ pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
         if let Some(set) = bench.main_set(family) {
             let mut built = build(bench, figure, &set.tables, family, subjects)?;
             let keys = bench.stream(set, family, &Traffic::Random)?;
-            let rates =
-                contest::run_counts(bench, figure, &mut built, (&set.tables, &keys), &[bench.threads_max()])?;
+            let rates = run_counts(bench, figure, &mut built, (&set.tables, &keys), &[bench.threads_max()])?;
             for (one, rate) in built.iter().zip(rates.iter().flatten()) {
                 figure.add(panel, LINE, place(&one.subject.name), rate.mlps);
                 figure.rows.push(one.row(rate.fields()));

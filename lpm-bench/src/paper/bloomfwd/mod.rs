@@ -2,13 +2,11 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `subject` | what a figure compares: an engine, an instruction set, parameters; built and checked |
-//! | `contest` | timing: subjects in turn, on any number of threads |
+//! | `contest` | what a figure compares: engines, instruction sets, parameters; built, checked, and timed in turn on any number of threads |
 //! | `machines` | tables 1 and 2: this host and its engines, where the paper has other machines and other systems |
 //! | `filters` | tables 3 and 5: prefixes before and after expansion, m and k; figure 1: hash functions and false-positive rates |
-//! | `expansion` | table 4: DPCPE, greedy and optimum |
 //! | `rates`, `keys` | figures 2 to 6: lookup rate by threads, keys and IPv4 table |
-//! | `levels` | figures 7 and 8: IPv6 by levels of expansion |
+//! | `levels` | table 4: DPCPE, greedy and optimum; figures 7 and 8: IPv6 by levels of expansion |
 //! | `cooperation` | figures 9 and 10: two engines that share each batch |
 //!
 //! The paper's *Bloomfwd* is `bloom-baseline` with the paper's hashes, vectorised by hand (section 6.3: these are the only
@@ -18,13 +16,11 @@
 
 mod contest;
 mod cooperation;
-mod expansion;
 mod filters;
 mod keys;
 mod levels;
 mod machines;
 mod rates;
-mod subject;
 
 use super::{Bench, DataSet, DeviceNeed, Family, Fault, Figure, Isa, Known, Paper, PaperArgs, data};
 
@@ -41,7 +37,7 @@ pub(super) const PAPER: Paper = Paper {
         Known { id: "table1", device: DeviceNeed::Unused, make: machines::table_1 },
         Known { id: "table2", device: DeviceNeed::Unused, make: machines::table_2 },
         Known { id: "table3", device: DeviceNeed::Unused, make: filters::table_3 },
-        Known { id: "table4", device: DeviceNeed::Unused, make: expansion::table_4 },
+        Known { id: "table4", device: DeviceNeed::Unused, make: levels::table_4 },
         Known { id: "table5", device: DeviceNeed::Unused, make: filters::table_5 },
         Known { id: "fig01", device: DeviceNeed::Unused, make: filters::figure_1 },
         Known { id: "fig02", device: DeviceNeed::Unused, make: rates::figure_2 },
@@ -91,7 +87,6 @@ fn rows_of(text: &'static str) -> impl Iterator<Item = (&'static str, Vec<Vec<u6
     })
 }
 
-/// The label of lookup rates.
 const MLPS: &str = "million lookups a second";
 
 /// Those of the paper's two instruction sets that this CPU has. Without AVX-512F the figure is marked as half skipped.

@@ -1,8 +1,8 @@
 //! Figures 2 to 6: the lookup rate of the IPv4 algorithms by threads, by keys, and by table.
 
+use super::contest::{FilledEngine, Subject, build, leaders, run_counts, show};
+use super::isas;
 use super::keys::Space;
-use super::subject::{FilledEngine, Subject, build, leaders};
-use super::{contest, isas};
 use crate::paper::{
     Bench, DataSet, Family, Fault, Figure, Rib, RouteSet, Stream, Traffic, json, least, median, most, over,
 };
@@ -11,7 +11,6 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use std::borrow::Borrow;
 
-/// Matching ratios, percent.
 const RATIOS: [u32; 6] = [0, 20, 40, 60, 80, 100];
 /// The part of the table that is kept: 1 over each of these.
 const PARTS: [u32; 5] = [1, 2, 4, 8, 16];
@@ -25,7 +24,7 @@ pub(super) fn figure_2(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> 
     let mut built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let threads = bench.threads();
-    let measured = contest::run_counts(bench, figure, &mut built, (&set.tables, &keys), &threads)?;
+    let measured = run_counts(bench, figure, &mut built, (&set.tables, &keys), &threads)?;
     for (one, measured) in built.iter().zip(&measured) {
         for rate in measured {
             let (name, x) = (&one.subject.name, rate.threads as f64);
@@ -64,7 +63,7 @@ fn by_keys(
     for (x, keys) in streams {
         let keys = keys?;
         let more = |_: &FilledEngine| json!({"traffic": keys.traffic()});
-        contest::show(bench, figure, (0, x), &mut built, (&set.tables, &keys), more)?;
+        show(bench, figure, (0, x), &mut built, (&set.tables, &keys), more)?;
     }
     Ok(())
 }
@@ -121,7 +120,7 @@ fn by_table<T: Borrow<RouteSet>>(
         let tables = tables.borrow();
         let mut built = build(bench, figure, tables, Family::V4, subjects)?;
         let more = |_: &FilledEngine| json!({"data": name, "prefixes": tables.v4.len()});
-        contest::show(bench, figure, (0, x as f64), &mut built, (tables, &keys), more)?;
+        show(bench, figure, (0, x as f64), &mut built, (tables, &keys), more)?;
         figure.x_names.push(name);
     }
     Ok(())

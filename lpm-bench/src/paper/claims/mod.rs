@@ -21,19 +21,15 @@ pub(crate) struct Claim {
     pub(crate) figure: Option<&'static str>,
     /// The document's section, figure or table.
     pub(crate) section: &'static str,
-    /// What was counted or measured.
     pub(crate) what: Cow<'static, str>,
     /// The number; two are a range.
     pub(crate) paper: Vec<f64>,
-    /// Its unit; empty for a bare number.
     pub(crate) unit: &'static str,
-    /// How ours is judged.
     pub(crate) rule: Rule,
     /// The graph and the position on its x axis where the number stands.
     pub(crate) mark: Option<(usize, f64)>,
     /// The test of ours that holds only if the number is the document's: its file, from the top of the sources, and its name.
     pub(crate) test: Option<(&'static str, &'static str)>,
-    /// Why it cannot be made here.
     pub(crate) reason: Option<&'static str>,
 }
 
@@ -50,9 +46,7 @@ pub(crate) enum Rule {
     Percent,
     /// The position of an optimum.
     Best,
-    /// An upper bound.
     AtMost,
-    /// A lower bound.
     AtLeast,
     /// A speed of the document's hardware.
     Rate,
@@ -66,7 +60,6 @@ pub(crate) enum Rule {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
-    /// It is the document's.
     Reproduced,
     /// The direction is the document's, the number is not.
     ShapeOnly,
@@ -127,9 +120,6 @@ impl Verdict {
 
 impl Claim {
     /// Those of the file `text`.
-    ///
-    /// # Errors
-    /// The first line that is none.
     pub(crate) fn parse_all(text: &'static str) -> Result<Vec<Self>, &'static str> {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines.map(|line| Self::parse(line).ok_or(line)).collect()
@@ -171,12 +161,10 @@ impl Claim {
     }
 }
 
-/// A number of ours.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Ours {
     /// Which of several forms it is of; empty if there is one.
     pub(crate) of: String,
-    /// The number; `None` if this run has not got it.
     pub(crate) value: Option<f64>,
 }
 
@@ -189,7 +177,6 @@ pub(crate) struct Judged {
     pub(crate) ours: Vec<Ours>,
     /// Our first number over the document's (over the nearer end of a range).
     pub(crate) ratio: Option<f64>,
-    /// What the first number says.
     pub(crate) verdict: Verdict,
 }
 

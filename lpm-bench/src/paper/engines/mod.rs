@@ -11,7 +11,6 @@ use crate::wanted::ENGINES;
 use fib::output::write_whole;
 use std::process::{Command, Stdio};
 
-/// In the order in which they are made.
 pub(super) const PAPER: Paper = Paper {
     title: "Every engine and DPDK's own tables on the same keys",
     claims: "",
@@ -25,7 +24,6 @@ pub(super) const PAPER: Paper = Paper {
     ],
 };
 
-/// Updates a second that are asked for.
 const RATES: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
 /// Updates of a family at most: some tables take milliseconds for one.
 const UPDATES: usize = 500;
@@ -156,7 +154,6 @@ fn lacks(figure: &mut Figure, what: String) {
     }
 }
 
-/// The name of a row's line.
 fn name(row: &Value) -> String {
     let word = |key: &str| row[key].as_str().unwrap_or_default();
     format!("{}, {}", word("engine"), word("isa"))

@@ -60,7 +60,6 @@ impl TableKind {
     }
 }
 
-/// A table and the routes in it.
 pub(super) struct LoadedTable {
     kind: TableKind,
     pub(super) table: Box<dyn HostTable<u32>>,
@@ -138,7 +137,6 @@ impl Case<'_> {
         all
     }
 
-    /// The routes before the first update.
     pub(super) fn routes(&self) -> Rib {
         self.set.start(Family::V4, self.hops, self.start)
     }

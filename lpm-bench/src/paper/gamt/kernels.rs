@@ -37,31 +37,25 @@ const TARGETS: [(&str, Family, f64, f64); 4] = [
     ("sail", Family::V4, 25.0, 50.0),
 ];
 
-/// The timing of one kernel.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Timed {
     /// Billions of lookups a second, of the launches.
     pub(super) glps: Spread,
-    /// Keys of a launch.
     keys: usize,
-    /// Bytes of the table.
     table_bytes: u64,
 }
 
-/// A device to launch on.
 pub(super) struct Launcher {
     pub(super) device: Device,
     stream: Stream,
 }
 
-/// A table on the device.
 pub(super) struct OnDevice {
     pub(super) words: DeviceWords,
     pub(super) header: DeviceWords,
     pub(super) names: KernelNames,
 }
 
-/// Keys on the device.
 enum DeviceKeys {
     V4(DeviceBuffer<u32>),
     V6(DeviceBuffer<u64>),
@@ -81,7 +75,6 @@ pub(super) fn fault(error: GpuError) -> Fault {
 }
 
 impl Launcher {
-    /// Opens the device with this number.
     pub(super) fn open(device: u32) -> Result<Self, Fault> {
         let device = Device::open(device).map_err(fault)?;
         let stream = Stream::new(&device, Priority::Usual).map_err(fault)?;

@@ -1,10 +1,10 @@
 //! The engines that the figures over a device compare, and a measurement of one: batches of keys in flight, on as many threads as a
 //! batch is worth.
 
-use crate::keys::KeySet;
-use crate::paper::drive::{DrivenRounds, Load, drive};
+use crate::paper::drive::{Driven, Load, drive};
 use crate::paper::{
-    Bench, CHECKED, DataSet, EngineError, Family, Fault, Fed, Figure, Hops, Isa, Stream, Value, json, with,
+    Bench, CHECKED, DataSet, EngineError, Family, Fault, Fed, Figure, Hops, Isa, KeySet, Spread, Stream,
+    Value, json, with,
 };
 use crate::wanted::ENGINES;
 use fib::EngineReader;
@@ -173,7 +173,7 @@ pub(in crate::paper) fn measure(
     keys: &Stream,
     (batch, slots): (usize, u16),
     threads: Option<usize>,
-) -> Result<DrivenRounds, Fault> {
+) -> Result<Driven<Spread>, Fault> {
     // Of an engine on the CPU a batch is over when its call returns, and MAMT has threads of its own.
     let (slots, threads) = match fed.engine.as_str() {
         engine if ENGINES.is_device(engine) => (slots, threads),
@@ -185,7 +185,7 @@ pub(in crate::paper) fn measure(
         let load = way.load(bench, keys.of_round(round));
         drive(&mut way.readers, load).map_err(|source| fed.refused(source))
     };
-    Ok(DrivenRounds::of(&(0..bench.args.rounds()).map(round).collect::<Result<Vec<_>, _>>()?))
+    Ok(Driven::of(&(0..bench.args.rounds()).map(round).collect::<Result<Vec<_>, _>>()?))
 }
 
 /// Adds a measurement to the first graph, a point at `x` of the line `line`, and to the rows, with the fields `more`.
@@ -193,7 +193,7 @@ pub(super) fn show(
     figure: &mut Figure,
     (line, x): (&str, f64),
     (set, subject, batch): (&DataSet, FigureEngine, usize),
-    driven: &DrivenRounds,
+    driven: &Driven<Spread>,
     more: Value,
 ) {
     figure.add(0, line, x, driven.mlps);

@@ -13,11 +13,9 @@ use lpm_gpu::gamt::GamtOptions;
 const STREAMS: usize = 4;
 /// Batches, which the streams share.
 const BATCHES: usize = 8;
-/// Keys of a batch at most.
 const KEYS: usize = 256 << 10;
 /// Threads of a block, and blocks of a multiprocessor.
 const SHAPE: (u32, u32) = (256, 8);
-/// What is done for a batch, in order.
 const STEPS: [&str; 3] = ["copy in", "kernel", "copy out"];
 
 /// A stream, and the memory of its batches, which follow each other.

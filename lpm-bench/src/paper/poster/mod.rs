@@ -15,7 +15,6 @@ use lpm_gpu::mamt;
 use lpm_gpu::model::{LoadedTable, transactions};
 use std::time::Instant;
 
-/// In the order in which they are made.
 pub(super) const PAPER: Paper = Paper {
     title: "GR, which the GAMT paper calls GALE (a poster)",
     claims: include_str!("../claims/poster.txt"),
@@ -62,7 +61,6 @@ fn tables(bench: &Bench) -> Vec<(&'static str, RouteSet)> {
     funet.into_iter().chain(ris).map(cut).collect()
 }
 
-/// GR's table on the host.
 fn gr(tables: &RouteSet) -> Result<GaleTable, Fault> {
     let refused = Fault::refused_by("gale");
     let mut table = GaleTable::new(GaleOptions::default()).map_err(&refused)?;
@@ -154,7 +152,6 @@ fn word([x, y]: [u32; 2]) -> usize {
     (y * SIDE.0 + x) as usize
 }
 
-/// The entries of a route.
 fn entries(prefix: Prefix4, order: Order) -> impl Iterator<Item = [u32; 2]> {
     (prefix.address() >> 8..=prefix.last_address() >> 8).map(order)
 }

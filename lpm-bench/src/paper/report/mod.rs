@@ -28,7 +28,6 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// All papers on this host.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: u32,
@@ -66,17 +65,12 @@ struct ReportClaim {
     /// The claim with our numbers, as in the figure's file.
     #[serde(flatten)]
     judged: Value,
-    /// The figure that makes it.
     figure: Option<String>,
-    /// What makes it again.
     command: Option<String>,
-    /// Minutes that the figure took.
     minutes: Option<f64>,
-    /// Our number in the older report.
     before: Option<f64>,
 }
 
-/// A figure's file and picture.
 #[derive(Debug, Serialize)]
 struct ReportFigure {
     id: String,
@@ -130,7 +124,6 @@ impl ReportFigure {
 }
 
 impl ReportClaim {
-    /// What our first number says.
     fn verdict(&self) -> Verdict {
         Verdict::deserialize(&self.judged["verdict"]).unwrap_or(Verdict::CannotBeMadeHere)
     }

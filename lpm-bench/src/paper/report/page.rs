@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 const CONTRADICTIONS: &str = include_str!("../claims/contradictions.txt");
 const STYLE: &str = include_str!("page.css");
 
-/// The page of `report`.
 pub(super) fn of(report: &Report) -> Markup {
     html! {
         (DOCTYPE)
@@ -47,7 +46,6 @@ pub(super) fn of(report: &Report) -> Markup {
     }
 }
 
-/// Five lines.
 fn verdict(report: &Report) -> Markup {
     let count = |verdict: Verdict| report.claims().filter(|claim| claim.verdict() == verdict).count();
     let counts = Verdict::ALL.map(|verdict| format!("{} {}", count(verdict), verdict.words())).join(", ");

@@ -8,7 +8,6 @@ use super::{
 use lpm_cpu::accesses::{Sail, counter};
 use lpm_cpu::{sail_b, sail_l, sail_m, sail_u};
 
-/// In the order in which they are made.
 pub(super) const PAPER: Paper = Paper {
     title: "Guarantee IP Lookup Performance with FIB Explosion (SAIL, a part: from the end of 4.1 to 5.1)",
     claims: include_str!("../claims/sail.txt"),
@@ -26,7 +25,6 @@ pub(super) const PAPER: Paper = Paper {
 
 /// An engine: the name of its line, its own, and its parameter.
 type Subject = (&'static str, &'static str, Option<(&'static str, &'static str)>);
-/// The paper's algorithms.
 const ALL: [(Sail, Subject); 4] = [
     (Sail::B, ("SAIL_B", sail_b::NAME, None)),
     (Sail::U, ("SAIL_U", sail_u::NAME, None)),
