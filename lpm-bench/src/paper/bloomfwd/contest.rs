@@ -14,7 +14,6 @@ use crate::threads::Threads;
 use crate::wanted::ENGINES;
 use fib::{Details, EngineOptions, EngineWriter};
 use lpm_phi::bloom;
-use lpm_phi::coop::CoopEngine;
 use lpm_phi::miht;
 use lpm_phi::variants::{BASELINE, NAIVE};
 use serde_json::Map;
@@ -89,11 +88,6 @@ impl Subject {
         [miht("MIHT").with("descent", &"single"), miht("MIHT, 64 keys together")]
     }
 
-    /// Two engines that share each batch; the parameters `first` and `second` name them.
-    pub(super) fn coop(isa: Isa) -> Self {
-        Self::new("coop".into(), CoopEngine::NAME, isa, &[])
-    }
-
     pub(super) fn with(mut self, name: &str, value: &dyn ToString) -> Self {
         self.parameters.retain(|(old, _)| old != name);
         self.parameters.push((name.to_owned(), value.to_string()));
@@ -127,20 +121,22 @@ pub(super) fn leaders(bench: &Bench, isas: &[Isa]) -> [String; 2] {
     [Subject::bloomfwd(first).name, Subject::bloom(bench, Isa::detect()).name]
 }
 
+/// A subject with its routes.
 pub(super) struct FilledEngine {
-    pub(super) subject: Subject,
-    pub(super) table: Fed,
-    table_bytes: u64,
-    /// Seconds to build it; others may have been built at the same time.
-    build_s: f64,
+    /// That of its line.
+    pub(super) name: String,
+    table: Fed,
     pub(super) details: Details,
+    /// The fields of a row that every measurement has.
+    fields: Value,
 }
 
 impl FilledEngine {
-    /// The fields of a row that every measurement has.
-    pub(super) fn row(&self, more: Value) -> Value {
-        let own = json!({"table_bytes": self.table_bytes, "build_s": self.build_s});
-        with(with(self.subject.fields(), own), more)
+    /// The row of a measurement.
+    pub(super) fn row(&self, rate: &LookupRate) -> Value {
+        let LookupRate { mlps, on_cpu, threads } = rate;
+        let rate = json!({ "threads": threads, "mlps": mlps, "on_cpu": on_cpu, "clock": "wall" });
+        with(self.fields.clone(), rate)
     }
 }
 
@@ -158,9 +154,11 @@ pub(super) fn build(
     let one = |subject: &Subject| -> Result<FilledEngine, Fault> {
         let start = Instant::now();
         let table = Fed::filled(subject.engine(limit)?, &delta)?;
+        // Others may have been built at the same time.
         let (build_s, stats) = (start.elapsed().as_secs_f64(), table.writer.stats());
-        let (table_bytes, details) = (stats.table_bytes, stats.details);
-        Ok(FilledEngine { subject: subject.clone(), table, table_bytes, build_s, details })
+        let built = json!({"table_bytes": stats.table_bytes, "build_s": build_s});
+        let fields = with(subject.fields(), built);
+        Ok(FilledEngine { name: subject.name.clone(), table, details: stats.details, fields })
     };
     let sample = bench.sample_of(tables, family)?;
     let mut built = Vec::new();
@@ -206,12 +204,6 @@ pub(super) struct LookupRate {
     pub(super) threads: usize,
 }
 
-impl LookupRate {
-    pub(super) fn fields(&self) -> Value {
-        json!({ "threads": self.threads, "mlps": self.mlps, "on_cpu": self.on_cpu, "clock": "wall" })
-    }
-}
-
 /// Measures each of `built` on a stream with all CPUs, and checks a sample of its answers first. Adds the rates to graph `panel` at `x`,
 /// and a row of each with the fields that `more` has for it.
 pub(super) fn show(
@@ -224,8 +216,8 @@ pub(super) fn show(
 ) -> Result<(), Fault> {
     let rates = run_counts(bench, figure, built, data, &[bench.threads_max()])?;
     for (one, rate) in built.iter().zip(rates.iter().flatten()) {
-        figure.add(panel, &one.subject.name, x, rate.mlps);
-        figure.rows.push(with(one.row(rate.fields()), more(one)));
+        figure.add(panel, &one.name, x, rate.mlps);
+        figure.rows.push(with(one.row(rate), more(one)));
     }
     Ok(())
 }
@@ -246,9 +238,11 @@ pub(super) fn run_counts(
     let cpus = crate::cpus_allowed();
     let mut all = Vec::new();
     for one in &*built {
-        let threads = |count: &usize| Threads::new(*count, cpus, 1, || one.table.looker(CALL));
-        let mut contestants =
-            counts.iter().map(|count| threads(count).map(Contestant::new)).collect::<Result<Vec<_>, _>>()?;
+        let contestant = |count: &usize| {
+            let threads = Threads::new(*count, cpus, 1, || one.table.looker(CALL))?;
+            Ok(Contestant { threads, at: 0, mlps: Vec::new(), on_cpu: Vec::new() })
+        };
+        let mut contestants = counts.iter().map(contestant).collect::<Result<Vec<_>, Fault>>()?;
         if let Some(most) = contestants.iter_mut().max_by_key(|one| one.threads.threads()) {
             figure.check(&sample, &mut most.threads)?;
         }
@@ -257,8 +251,8 @@ pub(super) fn run_counts(
     for round in 0..bench.args.rounds() {
         for (contestants, one) in all.iter_mut().zip(&*built) {
             for contestant in contestants {
-                let (name, count) = (&one.subject.name, contestant.threads.threads());
-                bench.tell(format!("{name}, {count} threads, {}, round {}", stream.traffic(), round + 1));
+                let (count, traffic) = (contestant.threads.threads(), stream.traffic());
+                bench.tell(format!("{}, {count} threads, {traffic}, round {}", one.name, round + 1));
                 contestant.measure(stream.of_round(round), bench.args.seconds())?;
             }
         }
@@ -276,10 +270,6 @@ struct Contestant {
 }
 
 impl Contestant {
-    const fn new(threads: Threads) -> Self {
-        Self { threads, at: 0, mlps: Vec::new(), on_cpu: Vec::new() }
-    }
-
     /// One round of about so many seconds.
     fn measure(&mut self, keys: &KeySet, seconds: f64) -> Result<(), Fault> {
         let probe = PROBE.min(keys.len());

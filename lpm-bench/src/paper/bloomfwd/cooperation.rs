@@ -64,21 +64,17 @@ fn coop(
     split: Option<f64>,
 ) -> Result<Fed, Fault> {
     bench.tell(format!("builds coop, {}", pair.name));
-    let mut subject = Subject::coop(Isa::detect()).with("first", &pair.first);
+    let coop = Subject::new("coop".into(), CoopEngine::NAME, Isa::detect(), &[]);
+    let mut subject = coop.with("first", &pair.first);
     if let Some(split) = split {
         subject = subject.with("split", &split);
     }
-    if let Some(cpus) = helper_cpus() {
-        subject = subject.with("cpus", &cpus);
+    // The helper threads have all CPUs but the caller's.
+    let cpus: Vec<_> = crate::cpus_allowed().iter().skip(1).map(usize::to_string).collect();
+    if !cpus.is_empty() {
+        subject = subject.with("cpus", &cpus.join(","));
     }
     ready(bench, figure, data, &subject, pair.batch)
-}
-
-/// The CPUs for helper threads: all but the caller's.
-fn helper_cpus() -> Option<String> {
-    let cpus = crate::cpus_allowed().get(1..).unwrap_or_default();
-    let cpus: Vec<_> = cpus.iter().map(usize::to_string).collect();
-    (!cpus.is_empty()).then(|| cpus.join(","))
 }
 
 /// Something that takes its turn in each round.

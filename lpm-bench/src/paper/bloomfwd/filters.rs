@@ -122,13 +122,13 @@ pub(super) fn figure_1(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> 
             let mut built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
             let rates = run_counts(bench, figure, &mut built, (&set.tables, &keys), &[bench.threads_max()])?;
             for (one, rate) in built.iter().zip(rates.iter().flatten()) {
-                let (name, detail) = (&one.subject.name, |name| one.details.get(name));
+                let (name, detail) = (&one.name, |name| one.details.get(name));
                 panel.add(name, *percent, rate.mlps.map(|mlps| ADDRESSES / mlps / 1e6));
                 let used = over(detail("v4_buckets_used"), detail("v4_buckets")).map(|part| 100.0 * part);
                 let more = json!({
                     "fpr_percent": percent, "filter_bits": detail("v4_filter_bits"), "buckets_used_percent": used,
                 });
-                figure.rows.push(with(one.row(rate.fields()), more));
+                figure.rows.push(with(one.row(rate), more));
                 if *percent == 30.0 && [KNUTH, KNUTH_ODD, H2].contains(&name.as_str()) {
                     figure.own("buckets in use", &format!("{name}, {isa}"), "percent", used);
                 }

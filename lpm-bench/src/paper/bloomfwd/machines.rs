@@ -79,8 +79,8 @@ pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
             let keys = bench.stream(set, family, &Traffic::Random)?;
             let rates = run_counts(bench, figure, &mut built, (&set.tables, &keys), &[bench.threads_max()])?;
             for (one, rate) in built.iter().zip(rates.iter().flatten()) {
-                figure.add(panel, LINE, place(&one.subject.name), rate.mlps);
-                figure.rows.push(one.row(rate.fields()));
+                figure.add(panel, LINE, place(&one.name), rate.mlps);
+                figure.rows.push(one.row(rate));
             }
         }
         for name in subjects.iter().map(|subject| &subject.name) {

@@ -27,11 +27,11 @@ pub(super) fn figure_2(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> 
     let measured = run_counts(bench, figure, &mut built, (&set.tables, &keys), &threads)?;
     for (one, measured) in built.iter().zip(&measured) {
         for rate in measured {
-            let (name, x) = (&one.subject.name, rate.threads as f64);
+            let (name, x) = (&one.name, rate.threads as f64);
             figure.add(0, name, x, rate.mlps);
             let alone = figure.panels[0].at(name, 1.0).unwrap_or(rate.mlps.median);
             figure.add(1, name, x, rate.mlps.map(|mlps| mlps / alone));
-            figure.rows.push(one.row(rate.fields()));
+            figure.rows.push(one.row(rate));
         }
     }
     let [rates, speedups] = &figure.panels.clone()[..] else { return Ok(()) };

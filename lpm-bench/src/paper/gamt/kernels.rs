@@ -7,18 +7,14 @@ use crate::paper::{
     Bench, DataSet, EngineError, Family, Fault, Figure, Hops, Rib, Spread, Start, Traffic, json,
 };
 use fib::{Key, Keys, RibTable};
-use lpm_gpu::cu::{
-    Arg, Device, DeviceBuffer, DeviceWords, GpuError, Kernel, Module, Plain, Priority, Shape, Stream,
-};
+use lpm_bench::launch::time_us;
+use lpm_gpu::cu::{Arg, Device, DeviceBuffer, DeviceWords, GpuError, Module, Plain, Priority, Shape, Stream};
 use lpm_gpu::gale::{GaleOptions, GaleTable};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout};
 use lpm_gpu::host::{HostTable, Image, KernelNames};
 use lpm_gpu::sail::{SailOptions, SailTable};
 use serde::Serialize;
-use std::time::Duration;
 
-/// How long any operation may take before the device is given up.
-pub(super) const LIMIT: Duration = Duration::from_secs(30);
 /// Keys of a launch: enough to fill the largest device many times over.
 const KEYS: usize = 4 << 20;
 /// Launches that are timed, each with other keys if there are enough.
@@ -56,20 +52,6 @@ pub(super) struct OnDevice {
     pub(super) names: KernelNames,
 }
 
-enum DeviceKeys {
-    V4(DeviceBuffer<u32>),
-    V6(DeviceBuffer<u64>),
-}
-
-impl DeviceKeys {
-    fn from(&self, at: usize) -> Result<Arg<'_>, GpuError> {
-        match self {
-            Self::V4(keys) => Arg::buffer_from(keys, at),
-            Self::V6(keys) => Arg::buffer_from(keys, at),
-        }
-    }
-}
-
 pub(super) fn fault(error: GpuError) -> Fault {
     Fault::refused_by("kernels")(error.into_engine("kernels"))
 }
@@ -91,7 +73,7 @@ impl Launcher {
     ) -> Result<Timed, Fault> {
         let options = GamtOptions { levels: Some(levels), ..GamtOptions::default() };
         let on = self.gamt_of(options, &set.start(family, Hops::Origin, Start::Table), family)?;
-        self.time(&on, true, keys, THREADS).map_err(fault)
+        self.time(&on, true, keys, THREADS)
     }
 
     pub(super) fn gamt_of(
@@ -115,77 +97,54 @@ impl Launcher {
         let refused = Fault::refused_by("kernels");
         let mut table = table.map_err(&refused)?;
         load(&mut table, routes).map_err(&refused)?;
-        self.upload_table(&table, routes).map_err(fault)
+        self.upload(&table.image(routes), table.kernels()).map_err(fault)
     }
 
-    fn upload_table<K: Key>(
-        &mut self,
-        table: &dyn HostTable<K>,
-        routes: &RibTable<K>,
-    ) -> Result<OnDevice, GpuError> {
-        let Image { header, runs, words } = table.image(routes);
-        let on = OnDevice {
-            words: DeviceWords::new(&self.device, words.max(1))?,
-            header: DeviceWords::new(&self.device, header.len())?,
-            names: table.kernels(),
-        };
-        self.stream.fill(&on.words, 0..words, 0)?;
-        self.stream.upload_now(&on.header, 0, &header)?;
-        for (at, run) in runs {
-            self.stream.upload_now(&on.words, at as usize, run)?;
+    fn upload(&mut self, image: &Image<'_>, names: KernelNames) -> Result<OnDevice, GpuError> {
+        let words = DeviceWords::new(&self.device, image.words.max(1))?;
+        let header = DeviceWords::new(&self.device, image.header.len())?;
+        self.stream.fill(&words, 0..image.words, 0)?;
+        self.stream.upload_now(&header, 0, &image.header)?;
+        for (at, run) in &image.runs {
+            self.stream.upload_now(&words, *at as usize, run)?;
         }
-        Ok(on)
-    }
-
-    fn upload<T: Plain>(&mut self, keys: &[T]) -> Result<DeviceBuffer<T>, GpuError> {
-        let buffer = DeviceBuffer::new(&self.device, keys.len().max(1))?;
-        self.stream.upload_now(&buffer, 0, keys)?;
-        Ok(buffer)
+        Ok(OnDevice { words, header, names })
     }
 
     /// Times several launches of the lookup kernel with blocks of so many threads, after one to warm up.
-    fn time(&mut self, on: &OnDevice, live: bool, keys: &KeySet, threads: u32) -> Result<Timed, GpuError> {
+    fn time(&mut self, on: &OnDevice, live: bool, keys: &KeySet, threads: u32) -> Result<Timed, Fault> {
         let entry = if live { on.names.live } else { on.names.frozen };
-        let kernel = Module::new(&self.device, on.names.module)?.kernel(entry)?;
-        let all = match keys.keys(0..keys.len()) {
-            Keys::V4(keys) => DeviceKeys::V4(self.upload(keys)?),
-            Keys::V6 { hi, .. } => DeviceKeys::V6(self.upload(hi)?),
+        let timed = match keys.keys(0..keys.len()) {
+            Keys::V4(keys) => self.time_on(on, entry, keys, threads),
+            Keys::V6 { hi, .. } => self.time_on(on, entry, hi, threads),
         };
-        let count = KEYS.min(keys.len());
-        let raw = DeviceWords::new(&self.device, count)?;
-        // Batches begin at multiples of 16 bytes, for 16-byte loads.
-        let places = (keys.len() / count.max(1)).max(1);
-        let blocks = self.device.facts().multiprocessors.max(1) * THREADS_A_MULTIPROCESSOR / threads;
-        let shape = Shape::new(blocks, threads);
-        let mut glps = Vec::new();
-        for launch in 0..=LAUNCHES {
-            let keys = (&all, launch % places * (count & !3));
-            let us = self.launch((&kernel, shape), on, keys, &raw, count)?;
-            if launch > 0 {
-                glps.push(count as f64 / us / 1e3);
-            }
-        }
-        Ok(Timed { glps: Spread::of(&glps), keys: count, table_bytes: 4 * on.words.len() as u64 })
+        timed.map_err(fault)
     }
 
-    fn launch(
+    fn time_on<Word: Plain>(
         &mut self,
-        (kernel, shape): (&Kernel, Shape),
         on: &OnDevice,
-        (keys, at): (&DeviceKeys, usize),
-        raw: &DeviceWords,
-        count: usize,
-    ) -> Result<f64, GpuError> {
-        let (mut start, mut end) = (self.stream.event(true)?, self.stream.event(true)?);
-        let count = Arg::u32(u32::try_from(count).unwrap_or(u32::MAX));
-        let mut args =
-            [Arg::buffer(&on.words), Arg::buffer(&on.header), keys.from(at)?, Arg::buffer(raw), count];
-        self.stream.record(&mut start)?;
-        self.stream.launch(kernel, shape, &mut args)?;
-        self.stream.record(&mut end)?;
-        end.wait(LIMIT)?;
-        // The clock counts half microseconds: a time below one tick counts as one.
-        end.elapsed_us_since(&start).map(|us| us.max(0.5))
+        entry: &'static str,
+        keys: &[Word],
+        threads: u32,
+    ) -> Result<Timed, GpuError> {
+        let kernel = Module::new(&self.device, on.names.module)?.kernel(entry)?;
+        let all = DeviceBuffer::new(&self.device, keys.len().max(1))?;
+        self.stream.upload_now(&all, 0, keys)?;
+        let count = KEYS.min(keys.len());
+        let raw = DeviceWords::new(&self.device, count)?;
+        let places = (keys.len() / count.max(1)).max(1);
+        let blocks = self.device.facts().multiprocessors.max(1) * THREADS_A_MULTIPROCESSOR / threads;
+        let (shape, number) = (Shape::new(blocks, threads), u32::try_from(count).unwrap_or(u32::MAX));
+        let mut glps = Vec::new();
+        for launch in 0..=LAUNCHES {
+            // Batches begin at multiples of 16 bytes, for 16-byte loads.
+            let keys = Arg::buffer_from(&all, launch % places * (count & !3))?;
+            let (words, header) = (Arg::buffer(&on.words), Arg::buffer(&on.header));
+            let mut args = [words, header, keys, Arg::buffer(&raw), Arg::u32(number)];
+            glps.push(count as f64 / time_us(&mut self.stream, &kernel, shape, &mut args)? / 1e3);
+        }
+        Ok(Timed { glps: Spread::of(&glps[1..]), keys: count, table_bytes: 4 * on.words.len() as u64 })
     }
 }
 
@@ -202,7 +161,7 @@ pub(super) fn table(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
             for (name, on) in &loaded {
                 let target = TARGETS.iter().find(|target| (target.0, target.1) == (on.names.module, family));
                 for (live, kind) in [(false, "frozen"), (true, "live")] {
-                    let timed = launcher.time(on, live, stream.of_round(0), THREADS).map_err(fault)?;
+                    let timed = launcher.time(on, live, stream.of_round(0), THREADS)?;
                     figure.add(0, &format!("{name}, {family}, {kind}"), x, timed.glps);
                     figure.rows.push(json!({
                         "data": set.name, "table": name, "family": family.to_string(), "traffic": traffic.to_string(),
@@ -224,7 +183,7 @@ pub(super) fn by_block_size(bench: &Bench, figure: &mut Figure) -> Result<(), Fa
         let stream = bench.stream(set, family, &Traffic::Random)?;
         for (name, on) in load_all(&mut launcher, set, family)? {
             for threads in BLOCKS {
-                let timed = launcher.time(&on, true, stream.of_round(0), threads).map_err(fault)?;
+                let timed = launcher.time(&on, true, stream.of_round(0), threads)?;
                 figure.add(0, &format!("{name}, {family}"), threads, timed.glps);
                 figure.rows.push(json!({
                     "data": set.name, "table": name, "family": family.to_string(), "threads": threads, "kernel": timed,

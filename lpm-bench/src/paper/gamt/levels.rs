@@ -7,7 +7,7 @@ use super::subjects::{
     FigureEngine, GAMT, GAMT6, MAMT, MAMT_VECTORS, MAMT6, MAMT6_VECTORS, in_flight, measure, show, subjects,
 };
 use crate::measure::cpu_s;
-use crate::paper::{Bench, DataSet, Family, Fault, Figure, Start, Traffic, json};
+use crate::paper::{Bench, DataSet, Family, Fault, Figure, Traffic, json};
 use lpm_gpu::gamt::strides::{Census, StridePlan};
 use std::ops::RangeInclusive;
 
@@ -126,7 +126,7 @@ mod tests {
     use super::super::PAPER;
     use super::super::host_tables::load;
     use super::*;
-    use crate::paper::Hops;
+    use crate::paper::{Hops, Start};
     use crate::paper::data::tests::bench;
     use fib::{Key, RibTable};
     use lpm_gpu::gamt::{GamtOptions, GamtTable};

@@ -1,8 +1,9 @@
 //! The timeline of streams (figure 8): when each batch is copied to the device, looked up and copied back, by the device's own clock.
 
 use super::host_tables::LEVELS;
-use super::kernels::{LIMIT, Launcher, OnDevice, fault};
+use super::kernels::{Launcher, OnDevice, fault};
 use crate::paper::{Bench, Family, Fault, Figure, Hops, Panel, Start, Traffic, json};
+use lpm_bench::launch::LIMIT;
 use lpm_gpu::cu::{
     Arg, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, Kernel, Module, Pinned, Priority, Shape,
     Stream,
