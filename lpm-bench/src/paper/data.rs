@@ -257,6 +257,15 @@ pub(super) mod tests {
         Bench::new(args(line), paper, Err("a test".into()), 1).unwrap()
     }
 
+    /// The same with these routes and updates, the lines of two files.
+    pub(in crate::paper) fn bench_of(routes: &str, updates: &str, paper: &Paper) -> Bench {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["r.txt", "u.txt"].map(|name| folder.path().join(name));
+        std::fs::write(&files[0], routes).unwrap();
+        std::fs::write(&files[1], updates).unwrap();
+        bench(&format!("--fib {} --updates {}", files[0].display(), files[1].display()), paper)
+    }
+
     #[test]
     fn deltas_lead_there_and_back() {
         let sets = load(&args("--generate v4=500,v6=100"), &gamt::PAPER).unwrap();
@@ -282,13 +291,8 @@ pub(super) mod tests {
 
     #[test]
     fn own_state_is_what_the_stream_leads_to() {
-        let folder = tempfile::tempdir().unwrap();
-        let (routes, updates) = (folder.path().join("r.txt"), folder.path().join("u.txt"));
-        std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
         let lines = "1 a 10.1.0.0/16 192.0.2.1\n2 a 10.1.0.0/16 192.0.2.2\n2 a 10.2.0.0/16 192.0.2.1\n";
-        std::fs::write(&updates, lines).unwrap();
-        let args = args(&format!("--fib {} --updates {}", routes.display(), updates.display()));
-        let set = load(&args, &gamt::PAPER).unwrap().remove(0);
+        let set = bench_of("10.0.0.0/8 1\n", lines, &gamt::PAPER).sets.remove(0);
         let deltas = |start| set.deltas(Family::V4, None, Hops::Origin, start);
         // The route of the first line is there with the second's next hop; the third line changes nothing.
         assert_eq!(set.start(Family::V4, Hops::Origin, Start::OwnState).len(), 2);
@@ -298,15 +302,10 @@ pub(super) mod tests {
 
     #[test]
     fn by_peer_each_peer_s_word_is_a_change() {
-        let folder = tempfile::tempdir().unwrap();
-        let (routes, updates) = (folder.path().join("r.txt"), folder.path().join("u.txt"));
-        std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
         // Two peers announce the same route with the same origin; then one of them announces it again, and withdraws it.
         let lines = "1.0 a 10.1.0.0/16 192.0.2.1 64500\n1.5 a 10.1.0.0/16 192.0.2.2 64500\n\
                      2.0 a 10.1.0.0/16 192.0.2.1 64500\n3.0 w 10.1.0.0/16 192.0.2.1 64500\n";
-        std::fs::write(&updates, lines).unwrap();
-        let args = args(&format!("--fib {} --updates {}", routes.display(), updates.display()));
-        let sets = load(&args, &gamt::PAPER).unwrap();
+        let sets = bench_of("10.0.0.0/8 1\n", lines, &gamt::PAPER).sets;
         let told = |hops, start| sets[0].deltas(Family::V4, Some(1), hops, start);
         let changes = |hops, start| told(hops, start).changes();
         assert_eq!((changes(Hops::Origin, Start::Table), changes(Hops::Peer, Start::Table)), (2, 4));

@@ -300,7 +300,7 @@ fn on_line(kind: TableKind, case: &Case<'_>, deltas: &[Vec<Change<u32>>]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::data::tests::bench;
+    use crate::paper::data::tests::{bench, bench_of};
     use crate::paper::gamt::PAPER;
 
     /// A /8, a /16 in it that comes and goes again, another next hop of the /8, and an update that says what is known. Origins differ
@@ -310,12 +310,7 @@ mod tests {
                            4.0 a 10.0.0.0/8 192.0.2.2 64502\n";
 
     fn accesses() -> Figure {
-        let folder = tempfile::tempdir().unwrap();
-        let (routes, updates) = (folder.path().join("r.txt"), folder.path().join("u.txt"));
-        std::fs::write(&routes, "10.0.0.0/8 1\n11.0.0.0/8 1\n").unwrap();
-        std::fs::write(&updates, UPDATES).unwrap();
-        let line = format!("--quick --fib {} --updates {}", routes.display(), updates.display());
-        PAPER.make("fig14", &bench(&line, &PAPER)).unwrap()
+        PAPER.make("fig14", &bench_of("10.0.0.0/8 1\n11.0.0.0/8 1\n", UPDATES, &PAPER)).unwrap()
     }
 
     fn row<'a>(figure: &'a Figure, case: &str, table: &str) -> &'a Value {

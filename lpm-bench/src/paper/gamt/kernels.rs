@@ -20,7 +20,7 @@ const KEYS: usize = 4 << 20;
 /// Launches that are timed, each with other keys if there are enough.
 const LAUNCHES: usize = 11;
 /// Threads of a block in the engines' launches, and of all blocks of a multiprocessor.
-const THREADS: u32 = 256;
+pub(super) const THREADS: u32 = 256;
 const THREADS_A_MULTIPROCESSOR: u32 = 2048;
 /// Threads of a block, for the figure that varies them: as many as the paper tried (section 5.1.3).
 const BLOCKS: [u32; 4] = [128, 256, 512, 1024];
@@ -63,28 +63,16 @@ impl Launcher {
         Ok(Self { device, stream })
     }
 
-    /// Times GAMT's kernel for tables that are updated during lookups, in the flat layout with `levels` levels.
+    /// Puts GAMT with `routes` on the device.
     pub(super) fn gamt(
         &mut self,
-        set: &DataSet,
-        family: Family,
-        levels: u8,
-        keys: &KeySet,
-    ) -> Result<Timed, Fault> {
-        let options = GamtOptions { levels: Some(levels), ..GamtOptions::default() };
-        let on = self.gamt_of(options, &set.start(family, Hops::Origin, Start::Table), family)?;
-        self.time(&on, true, keys, THREADS)
-    }
-
-    pub(super) fn gamt_of(
-        &mut self,
         options: GamtOptions,
-        rib: &Rib,
+        routes: &Rib,
         family: Family,
     ) -> Result<OnDevice, Fault> {
         match family {
-            Family::V4 => self.load(GamtTable::new(options), &rib.v4),
-            Family::V6 => self.load(GamtTable::new(options), &rib.v6),
+            Family::V4 => self.load(GamtTable::new(options), &routes.v4),
+            Family::V6 => self.load(GamtTable::new(options), &routes.v6),
         }
     }
 
@@ -112,7 +100,13 @@ impl Launcher {
     }
 
     /// Times several launches of the lookup kernel with blocks of so many threads, after one to warm up.
-    fn time(&mut self, on: &OnDevice, live: bool, keys: &KeySet, threads: u32) -> Result<Timed, Fault> {
+    pub(super) fn time(
+        &mut self,
+        on: &OnDevice,
+        live: bool,
+        keys: &KeySet,
+        threads: u32,
+    ) -> Result<Timed, Fault> {
         let entry = if live { on.names.live } else { on.names.frozen };
         let timed = match keys.keys(0..keys.len()) {
             Keys::V4(keys) => self.time_on(on, entry, keys, threads),
@@ -210,7 +204,7 @@ fn load_all(
         (format!("GAMT, {best} levels"), levels(Some(best))),
         (format!("GAMT, {best} levels, paper's layout"), paper),
     ] {
-        loaded.push((name, launcher.gamt_of(options, &rib, family)?));
+        loaded.push((name, launcher.gamt(options, &rib, family)?));
     }
     if family == Family::V6 {
         return Ok(loaded);

@@ -2,12 +2,13 @@
 //! are made on any host.
 
 use super::device_figures::{BATCH, IN_FLIGHT};
-use super::kernels::Launcher;
+use super::kernels::{Launcher, THREADS};
 use super::subjects::{
     FigureEngine, GAMT, GAMT6, MAMT, MAMT_VECTORS, MAMT6, MAMT6_VECTORS, in_flight, measure, show, subjects,
 };
 use crate::measure::cpu_s;
-use crate::paper::{Bench, DataSet, Family, Fault, Figure, Traffic, json};
+use crate::paper::{Bench, DataSet, Family, Fault, Figure, Hops, Start, Traffic, json};
+use lpm_gpu::gamt::GamtOptions;
 use lpm_gpu::gamt::strides::{Census, StridePlan};
 use std::ops::RangeInclusive;
 
@@ -86,8 +87,11 @@ fn by_levels(
         return Ok(());
     }
     let mut launcher = Launcher::open(bench.args.device())?;
+    let routes = set.start(family, Hops::Origin, Start::Table);
     for levels in bench.some(&all) {
-        let timed = launcher.gamt(set, family, levels, keys.of_round(0))?;
+        let options = GamtOptions { levels: Some(levels), ..GamtOptions::default() };
+        let on = launcher.gamt(options, &routes, family)?;
+        let timed = launcher.time(&on, true, keys.of_round(0), THREADS)?;
         figure.add(2, "GAMT", levels, timed.glps.map(|glps| 1e3 * glps));
         figure.rows.push(json!({"data": set.name, "levels": levels, "layout": "flat", "kernel": timed}));
         speed(figure, subject, "GAMT", levels, Some("flat"))?;
@@ -126,10 +130,9 @@ mod tests {
     use super::super::PAPER;
     use super::super::host_tables::load;
     use super::*;
-    use crate::paper::{Hops, Start};
     use crate::paper::data::tests::bench;
     use fib::{Key, RibTable};
-    use lpm_gpu::gamt::{GamtOptions, GamtTable};
+    use lpm_gpu::gamt::GamtTable;
 
     /// The bytes of a trie that was built with these levels: as the paper counts them, and of its units.
     fn built<K: Key>(levels: u8, routes: &RibTable<K>) -> [f64; 2] {

@@ -86,19 +86,15 @@ pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::data::tests::bench;
+    use crate::paper::data::tests::bench_of;
     use crate::paper::gamt::PAPER;
 
     #[test]
     fn table_1_counts_the_updates_of_each_second() {
-        let folder = tempfile::tempdir().unwrap();
-        let (routes, updates) = (folder.path().join("r.txt"), folder.path().join("u.txt"));
-        std::fs::write(&routes, "10.0.0.0/8 1\n10.1.0.0/17 1\n2001:db8::/32 1\n").unwrap();
+        let routes = "10.0.0.0/8 1\n10.1.0.0/17 1\n2001:db8::/32 1\n";
         let lines = "60.1 a 10.1.0.0/16 192.0.2.1\n60.9 w 10.1.0.0/16 192.0.2.1\n60.9 a 10.2.0.0/16 192.0.2.1\n\
                      180.0 a 10.3.0.0/16 192.0.2.1\n90.0 a 2001:db8:1::/48 2001:db8::1\n";
-        std::fs::write(&updates, lines).unwrap();
-        let line = format!("--fib {} --updates {}", routes.display(), updates.display());
-        let figure = PAPER.make("table1", &bench(&line, &PAPER)).unwrap();
+        let figure = PAPER.make("table1", &bench_of(routes, lines, &PAPER)).unwrap();
         for (family, row) in
             [("IPv4", [2.0, 17.0, 2.0, 4.0, 3.0, 2.0, 2.0]), ("IPv6", [1.0, 32.0, 1.0, 1.0, 1.0, 1.0, 0.0])]
         {

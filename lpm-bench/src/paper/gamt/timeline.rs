@@ -135,7 +135,7 @@ pub(super) fn figure_8(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> 
     let keys = &keys[..keys.len().min(KEYS)];
     let mut launcher = Launcher::open(bench.args.device())?;
     let options = GamtOptions { levels: Some(LEVELS), ..GamtOptions::default() };
-    let on = launcher.gamt_of(options, &set.start(Family::V4, Hops::Origin, Start::Table), Family::V4)?;
+    let on = launcher.gamt(options, &set.start(Family::V4, Hops::Origin, Start::Table), Family::V4)?;
     let mut ends = Vec::new();
     for streams in [1, STREAMS] {
         let batches = run(&launcher, &on, streams, keys).map_err(fault)?;

@@ -208,7 +208,7 @@ fn rates(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::data::tests::bench;
+    use crate::paper::data::tests::{bench, bench_of};
 
     #[test]
     fn memory_accesses_and_rates_are_those_of_the_routes() {
@@ -253,14 +253,9 @@ mod tests {
 
     #[test]
     fn updates_are_counted_by_the_engines() {
-        let folder = tempfile::tempdir().unwrap();
-        let [routes, stream] = ["r.txt", "u.txt"].map(|name| folder.path().join(name));
-        std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
         // A /19, which SAIL_U pushes to 32 entries; a /24, a change of its next hop, which is off chip, and its end.
         let lines = "1 a 10.1.0.0/19 192.0.2.1\n2 a 11.1.2.0/24 192.0.2.1\n3 a 11.1.2.0/24 192.0.2.2\n4 w 11.1.2.0/24 0.0.0.0\n";
-        std::fs::write(&stream, lines).unwrap();
-        let line = format!("--fib {} --updates {}", routes.display(), stream.display());
-        let figure = PAPER.make("updates", &bench(&line, &PAPER)).unwrap();
+        let figure = PAPER.make("updates", &bench_of("10.0.0.0/8 1\n", lines, &PAPER)).unwrap();
         let row = |at: usize| ["onchip", "offchip"].map(|name| figure.rows[at][name].to_string());
         assert_eq!(row(0), ["[1.0,1.0,0.0,1.0]", "[1.0,1.0,1.0,0.0]"], "SAIL_B");
         assert_eq!(row(1), ["[1.0,1.0,0.0,1.0]", "[16.0,1.0,1.0,0.0]"], "SAIL_U");
