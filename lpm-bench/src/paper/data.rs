@@ -1,7 +1,7 @@
 //! The data sets: routes, and updates of them if the paper uses any. The GAMT paper has four route collectors of 2013 with a day's
 //! updates each, the Bloomfwd paper seven IPv4 tables and four IPv6 ones of 2016.
 
-use super::{Family, Fault, NextHopId, Paper, PaperArgs, Rib, RouteSet, Value, json};
+use super::{Family, Fault, NextHopId, Paper, PaperArgs, Result, Rib, RouteSet, Value, json};
 use crate::args::TableArgs;
 use crate::updates::{Deltas, read_file};
 use fib::{IpPrefix, generate};
@@ -146,7 +146,7 @@ impl DataSet {
         Deltas::of(&mut self.start(family, hops, start), parts, |_, _, _| {})
     }
 
-    fn read_updates(&mut self, path: &Path) -> Result<(), Fault> {
+    fn read_updates(&mut self, path: &Path) -> Result<()> {
         // No peer has the id of an origin, which is 255 at most.
         const FIRST_PEER: usize = 256;
         let mut peers: BTreeMap<IpAddr, u32> = BTreeMap::new();
@@ -175,7 +175,7 @@ impl DataSet {
 
 /// All data sets: each `--fib` file and the `--generate` table; without either, the files of `FWD_DATA`; without these, the sets
 /// that the paper generates.
-pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>, Fault> {
+pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>> {
     let of = |fib, generate| TableArgs { fib, generate, ..args.table.clone() };
     let file = |path: &Path, updates: Option<PathBuf>| {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -205,19 +205,14 @@ pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>, Faul
 }
 
 /// A further data set: a table generated with its own `seed`, without updates.
-pub(super) fn generated(args: &PaperArgs, name: &str, spec: &str, seed: u64) -> Result<DataSet, Fault> {
+pub(super) fn generated(args: &PaperArgs, name: &str, spec: &str, seed: u64) -> Result<DataSet> {
     let spec = crate::args::generate(spec).map_err(Fault::Usage)?;
     let table = TableArgs { fib: vec![], generate: Some(spec), seed, ..args.table.clone() };
     set(args, name.to_owned(), &table, None)
 }
 
 /// A data set. `updates` is `None` if the paper uses no updates, else the file of updates, if there is one.
-fn set(
-    args: &PaperArgs,
-    name: String,
-    table: &TableArgs,
-    updates: Option<Option<&Path>>,
-) -> Result<DataSet, Fault> {
+fn set(args: &PaperArgs, name: String, table: &TableArgs, updates: Option<Option<&Path>>) -> Result<DataSet> {
     let tables = RouteSet::load(table)?;
     let mut set =
         DataSet { name, tables, told: Vec::new(), updates_source: "none".into(), from: table.clone() };

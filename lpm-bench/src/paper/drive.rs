@@ -1,6 +1,6 @@
 //! A closed loop of batches in flight on an engine: its rate and its latency, also beside updates.
 
-use super::{EngineError, Fault, Fed, KeySet, Spread};
+use super::{EngineError, Fault, Fed, KeySet, Result, Spread};
 use crate::device::in_flight;
 use crate::updates::Player;
 use fib::EngineReader;
@@ -115,7 +115,7 @@ fn run(
 }
 
 /// Applies deltas at `rate` changes a second until told to stop. Returns changes a second.
-fn follow(player: &mut Player<'_>, fed: &mut Fed, rate: f64, done: &AtomicBool) -> Result<f64, Fault> {
+fn follow(player: &mut Player<'_>, fed: &mut Fed, rate: f64, done: &AtomicBool) -> Result<f64> {
     let start = Instant::now();
     let mut changes = 0;
     while !done.load(Ordering::Acquire) {
@@ -136,7 +136,7 @@ pub(super) fn beside(
     readers: &mut [Box<dyn EngineReader>],
     load: Load<'_>,
     (player, rate): (&mut Player<'_>, f64),
-) -> Result<(Driven, f64), Fault> {
+) -> Result<(Driven, f64)> {
     let done = AtomicBool::new(false);
     let (driven, updates) = std::thread::scope(|scope| {
         let lookups = scope.spawn(|| {

@@ -3,7 +3,7 @@
 
 use super::claims::{Claim, Judged, Ours};
 use crate::check::Sample;
-use crate::fault::Fault;
+use crate::fault::Result;
 use crate::host::{Build, HostFacts};
 use crate::table::Looker;
 use fib::Family;
@@ -126,7 +126,7 @@ impl Figure {
     }
 
     /// Skips the figure because no data set has routes of `family`.
-    pub(crate) fn without(&mut self, family: Family) -> Result<(), Fault> {
+    pub(crate) fn without(&mut self, family: Family) -> Result<()> {
         self.skipped = Some(format!("no data set has {family} routes"));
         self.panels.clear();
         self.note.clear();
@@ -185,7 +185,7 @@ impl Figure {
     }
 
     /// Compares a looker's answers with the oracle's, in calls as long as it takes, and counts them.
-    pub(crate) fn check(&mut self, sample: &Sample, looker: &mut dyn Looker) -> Result<(), Fault> {
+    pub(crate) fn check(&mut self, sample: &Sample, looker: &mut dyn Looker) -> Result<()> {
         let found = sample.check(looker, usize::MAX)?;
         self.checked += found.checked;
         self.wrong += found.wrong;

@@ -29,7 +29,7 @@ mod sail;
 // The modules of the papers have these names from here.
 use crate::args::{PaperArgs, Series};
 use crate::check::Sample;
-use crate::fault::{FAILED, Fault};
+use crate::fault::{FAILED, Fault, Result};
 use crate::host::{Build, HostFacts};
 use crate::keys::KeySet;
 use crate::table::Fed;
@@ -63,7 +63,7 @@ struct Paper {
     generated: &'static [(&'static str, &'static str)],
     has_updates: bool,
     /// Makes further data sets, which are appended to those that were loaded.
-    beside: fn(&PaperArgs) -> Result<Vec<DataSet>, Fault>,
+    beside: fn(&PaperArgs) -> Result<Vec<DataSet>>,
     /// Its figures, in the order in which they are made.
     known: &'static [Known],
 }
@@ -73,7 +73,7 @@ struct Known {
     id: &'static str,
     device: DeviceNeed,
     /// Measures what the figure shows, which has its texts already.
-    make: fn(&Bench, &mut Figure) -> Result<(), Fault>,
+    make: fn(&Bench, &mut Figure) -> Result<()>,
 }
 
 /// Whether a figure needs a GPU.
@@ -110,7 +110,7 @@ impl Paper {
         toml::from_str(self.figures).unwrap_or_else(|why| unreachable!("a test reads them: {why}"))
     }
 
-    fn make(&self, id: &str, bench: &Bench) -> Result<Figure, Fault> {
+    fn make(&self, id: &str, bench: &Bench) -> Result<Figure> {
         let known = self.known.iter().find(|known| known.id == id);
         let Known { device, make, .. } = known.unwrap_or_else(|| unreachable!("{id} was looked up"));
         if let (Err(reason), DeviceNeed::Needed) = (&bench.device, device) {
@@ -122,7 +122,7 @@ impl Paper {
     }
 
     /// The figures with these `names`, or all if there are no names, in the order in which they are made.
-    fn wanted(&self, names: &[String]) -> Result<Vec<&'static Known>, Fault> {
+    fn wanted(&self, names: &[String]) -> Result<Vec<&'static Known>> {
         let ids: Vec<_> = self.known.iter().map(|known| known.id).collect();
         if let Some(name) = names.iter().find(|name| !ids.contains(&name.as_str())) {
             let all = ids.join(", ");
@@ -149,12 +149,7 @@ struct Bench {
 
 impl Bench {
     /// Loads the data sets, for `figures` figures of `paper`.
-    fn new(
-        args: PaperArgs,
-        paper: &Paper,
-        device: Result<String, String>,
-        figures: usize,
-    ) -> Result<Self, Fault> {
+    fn new(args: PaperArgs, paper: &Paper, device: Result<String, String>, figures: usize) -> Result<Self> {
         let mut sets = data::load(&args, paper)?;
         sets.extend((paper.beside)(&args)?);
         let progress = wheel("figures {spinner} {pos}/{len} {prefix} {msg} {elapsed}", figures);
@@ -170,18 +165,12 @@ impl Bench {
         self.sets(family).next()
     }
 
-    fn stream(&self, set: &DataSet, family: Family, traffic: &Traffic) -> Result<Stream, Fault> {
+    fn stream(&self, set: &DataSet, family: Family, traffic: &Traffic) -> Result<Stream> {
         self.draw(&set.tables, family, traffic, self.args.keys())
     }
 
     /// As [`Self::stream`], with `count` keys for each seed.
-    fn draw(
-        &self,
-        tables: &RouteSet,
-        family: Family,
-        traffic: &Traffic,
-        count: usize,
-    ) -> Result<Stream, Fault> {
+    fn draw(&self, tables: &RouteSet, family: Family, traffic: &Traffic, count: usize) -> Result<Stream> {
         self.tell(format!("draws {traffic} keys"));
         let keys = |seed| KeySet::make(traffic, family, tables, count, seed, false);
         let keys = self.seeds().map(keys).into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -189,7 +178,7 @@ impl Bench {
     }
 
     /// A stream of each of [`Self::traffics`], of IPv4.
-    fn streams(&self, tables: &RouteSet, count: usize) -> impl Iterator<Item = Result<Stream, Fault>> {
+    fn streams(&self, tables: &RouteSet, count: usize) -> impl Iterator<Item = Result<Stream>> {
         self.traffics().into_iter().map(move |traffic| self.draw(tables, Family::V4, &traffic, count))
     }
 
@@ -230,7 +219,7 @@ impl Bench {
     }
 
     /// As [`Self::sample`], of keys drawn from the table.
-    fn sample_of(&self, tables: &RouteSet, family: Family) -> Result<Sample, Fault> {
+    fn sample_of(&self, tables: &RouteSet, family: Family) -> Result<Sample> {
         let (count, seed) = (CHECKED.min(self.args.keys()), self.args.table.seed);
         let keys = KeySet::make(&Traffic::Table, family, tables, count, seed, false)?;
         Ok(self.sample(&keys, tables))
@@ -260,7 +249,7 @@ impl Bench {
         (self.args.resume && same && !lacks_device).then(|| there["wrong"].as_u64().unwrap_or(0))
     }
 
-    fn report(&self, paper: &'static str, id: &str, figure: &Figure, took_s: f64) -> Result<(), Fault> {
+    fn report(&self, paper: &'static str, id: &str, figure: &Figure, took_s: f64) -> Result<()> {
         let document = Document {
             figure,
             paper,
@@ -314,7 +303,7 @@ impl Stream {
 ///
 /// # Errors
 /// Any [`Fault`] besides the absence of a device.
-pub(crate) fn run(args: &PaperArgs) -> Result<u8, Fault> {
+pub(crate) fn run(args: &PaperArgs) -> Result<u8> {
     let paper = args.series.paper();
     let wanted = paper.wanted(&args.figures)?;
     let claims = paper.claims();

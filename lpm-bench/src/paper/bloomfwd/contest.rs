@@ -7,7 +7,7 @@
 //! rate is per second of the wall, from the first thread's start to the last one's end. Rounds take the keys of both seeds in turn.
 
 use crate::paper::{
-    Bench, Family, Fault, Fed, Figure, Isa, KeySet, RouteSet, Spread, Stream, Value, json, with,
+    Bench, Family, Fault, Fed, Figure, Isa, KeySet, Result, RouteSet, Spread, Stream, Value, json, with,
 };
 use crate::table::Looker;
 use crate::threads::Threads;
@@ -98,7 +98,7 @@ impl Subject {
         Self { name: name.into(), ..self }
     }
 
-    pub(super) fn engine(&self, table_bytes_max: u64) -> Result<Box<dyn EngineWriter>, Fault> {
+    pub(super) fn engine(&self, table_bytes_max: u64) -> Result<Box<dyn EngineWriter>> {
         let options = EngineOptions {
             isa: Some(self.isa),
             table_bytes_max,
@@ -148,10 +148,10 @@ pub(super) fn build(
     tables: &RouteSet,
     family: Family,
     subjects: &[Subject],
-) -> Result<Vec<FilledEngine>, Fault> {
+) -> Result<Vec<FilledEngine>> {
     let delta = tables.told_of(family);
     let limit = bench.args.table_memory();
-    let one = |subject: &Subject| -> Result<FilledEngine, Fault> {
+    let one = |subject: &Subject| -> Result<FilledEngine> {
         let start = Instant::now();
         let table = Fed::filled(subject.engine(limit)?, &delta)?;
         // Others may have been built at the same time.
@@ -213,7 +213,7 @@ pub(super) fn show(
     built: &mut [FilledEngine],
     data: (&RouteSet, &Stream),
     more: impl Fn(&FilledEngine) -> Value,
-) -> Result<(), Fault> {
+) -> Result<()> {
     let rates = run_counts(bench, figure, built, data, &[bench.threads_max()])?;
     for (one, rate) in built.iter().zip(rates.iter().flatten()) {
         figure.add(panel, &one.name, x, rate.mlps);
@@ -233,7 +233,7 @@ pub(super) fn run_counts(
     built: &mut [FilledEngine],
     (tables, stream): (&RouteSet, &Stream),
     counts: &[usize],
-) -> Result<Vec<Vec<LookupRate>>, Fault> {
+) -> Result<Vec<Vec<LookupRate>>> {
     let sample = bench.sample(stream.of_round(0), tables);
     let cpus = crate::cpus_allowed();
     let mut all = Vec::new();
@@ -242,7 +242,7 @@ pub(super) fn run_counts(
             let threads = Threads::new(*count, cpus, 1, || one.table.looker(CALL))?;
             Ok(Contestant { threads, at: 0, mlps: Vec::new(), on_cpu: Vec::new() })
         };
-        let mut contestants = counts.iter().map(contestant).collect::<Result<Vec<_>, Fault>>()?;
+        let mut contestants = counts.iter().map(contestant).collect::<Result<Vec<_>>>()?;
         if let Some(most) = contestants.iter_mut().max_by_key(|one| one.threads.threads()) {
             figure.check(&sample, &mut most.threads)?;
         }
@@ -271,7 +271,7 @@ struct Contestant {
 
 impl Contestant {
     /// One round of about so many seconds.
-    fn measure(&mut self, keys: &KeySet, seconds: f64) -> Result<(), Fault> {
+    fn measure(&mut self, keys: &KeySet, seconds: f64) -> Result<()> {
         let probe = PROBE.min(keys.len());
         let (mlps, _) = self.sweep(keys, probe)?;
         #[expect(
@@ -289,7 +289,7 @@ impl Contestant {
 
     /// Looks up about `count` keys, from where the last sweep ended. Returns millions of lookups a second, and CPU seconds over wall
     /// seconds.
-    fn sweep(&mut self, keys: &KeySet, count: usize) -> Result<(f64, f64), Fault> {
+    fn sweep(&mut self, keys: &KeySet, count: usize) -> Result<(f64, f64)> {
         let (mut done, mut wall_s, mut cpu_s) = (0, 0.0, 0.0);
         while done < count {
             let end = keys.len().min(self.at + count - done);

@@ -7,7 +7,7 @@ use super::contest::Subject;
 use crate::keys::KeySet;
 use crate::paper::drive::{Driven, Load, drive};
 use crate::paper::{
-    Bench, DataSet, Family, Fault, Fed, Figure, Isa, Spread, Stream, Traffic, json, most, over,
+    Bench, DataSet, Family, Fault, Fed, Figure, Isa, Result, Spread, Stream, Traffic, json, most, over,
 };
 use lpm_phi::coop::CoopEngine;
 
@@ -48,7 +48,7 @@ fn ready(
     (set, keys): (&DataSet, &Stream),
     subject: &Subject,
     batch: usize,
-) -> Result<Fed, Fault> {
+) -> Result<Fed> {
     let engine = subject.engine(bench.args.table_memory())?;
     let fed = Fed::filled(engine, &set.tables.told_of(Family::V4))?;
     figure.check(&bench.sample(keys.of_round(0), &set.tables), &mut *fed.looker(batch)?)?;
@@ -62,7 +62,7 @@ fn coop(
     data: (&DataSet, &Stream),
     pair: Pair,
     split: Option<f64>,
-) -> Result<Fed, Fault> {
+) -> Result<Fed> {
     bench.tell(format!("builds coop, {}", pair.name));
     let coop = Subject::new("coop".into(), CoopEngine::NAME, Isa::detect(), &[]);
     let mut subject = coop.with("first", &pair.first);
@@ -90,12 +90,7 @@ struct Turn {
 }
 
 /// Measures each of `turns` in each round. Returns its rates in Mlps, and the mean times of a batch in microseconds.
-fn take_turns(
-    bench: &Bench,
-    keys: &Stream,
-    engines: &mut [Fed],
-    turns: &[Turn],
-) -> Result<Vec<[Spread; 2]>, Fault> {
+fn take_turns(bench: &Bench, keys: &Stream, engines: &mut [Fed], turns: &[Turn]) -> Result<Vec<[Spread; 2]>> {
     let mut rounds: Vec<_> = turns.iter().map(|_| [Vec::new(), Vec::new()]).collect();
     for round in 0..bench.args.rounds() {
         for (turn, [mlps, mean_us]) in turns.iter().zip(&mut rounds) {
@@ -111,7 +106,7 @@ fn take_turns(
 impl Turn {
     /// One measurement, with readers of its own: the helper thread of an idle reader of `coop` would disturb others. The thread that
     /// calls `coop` runs on the first CPU of this process, the helper on another one, if there is one.
-    fn measure(&self, bench: &Bench, fed: &mut Fed, keys: &KeySet) -> Result<Driven, Fault> {
+    fn measure(&self, bench: &Bench, fed: &mut Fed, keys: &KeySet) -> Result<Driven> {
         let (slots, batch) = (self.slots, self.batch.min(keys.len()));
         let load = Load { keys, batch, slots, seconds: bench.args.seconds() };
         let caller = move || {
@@ -127,7 +122,7 @@ impl Turn {
 }
 
 /// Figure 9: lookup rate and latency by size of the buffer.
-pub(super) fn figure_9(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_9(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let all = if bench.args.quick { LOG2_QUICK.to_vec() } else { LOG2.collect() };
@@ -165,7 +160,7 @@ pub(super) fn figure_9(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> 
 }
 
 /// Figure 10: lookup rate by the first engine's share.
-pub(super) fn figure_10(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_10(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let all: Vec<u32> = (0..=100).step_by(10).collect();

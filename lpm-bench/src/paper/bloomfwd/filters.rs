@@ -4,7 +4,7 @@
 use super::contest::{Subject, build, run_counts};
 use super::{isas, rows_of, stand_in};
 use crate::paper::claims::Rule;
-use crate::paper::{Bench, Claim, Family, Fault, Figure, Isa, Panel, RouteSet, Traffic, json, over, with};
+use crate::paper::{Bench, Claim, Family, Figure, Isa, Panel, Result, RouteSet, Traffic, json, over, with};
 use lpm_phi::bloom::equations::FilterSize;
 use lpm_phi::cpe::expand;
 use lpm_phi::variants::hash::HashName;
@@ -32,7 +32,7 @@ fn prefixes(tables: &RouteSet) -> ([u64; 3], [u64; 2]) {
 
 /// Table 3: prefixes before and after expansion. The engine's direct array, entries and filters are counted, too: each that differs
 /// is a wrong answer.
-pub(super) fn table_3(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn table_3(bench: &Bench, figure: &mut Figure) -> Result<()> {
     if bench.main_set(Family::V4).is_none() {
         return figure.without(Family::V4);
     }
@@ -70,7 +70,7 @@ pub(super) fn table_3(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
 }
 
 /// Table 5: the filters' parameters. A cell that differs from the paper's counts as wrong.
-pub(super) fn table_5(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn table_5(bench: &Bench, figure: &mut Figure) -> Result<()> {
     for (table, columns) in rows_of(TABLES_3_5) {
         for ((group, entries), cells) in ["G1", "G2"].into_iter().zip(&columns[1][1..]).zip(&columns[2..]) {
             let name = format!("{table} {group}");
@@ -111,7 +111,7 @@ pub(super) fn table_5(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
 }
 
 /// Figure 1: hash functions and rates.
-pub(super) fn figure_1(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let percents = if bench.args.quick { &[1.0, 30.0, 90.0][..] } else { &PERCENTS };

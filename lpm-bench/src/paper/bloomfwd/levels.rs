@@ -9,7 +9,8 @@ use super::contest::{FilledEngine, Subject, build, leaders, show};
 use super::{MLPS, PAPER_V6, isas, rows_of, stand_in};
 use crate::paper::claims::Rule;
 use crate::paper::{
-    Bench, Claim, DataSet, Family, Fault, Figure, Isa, Panel, Stream, Traffic, json, median, most, over,
+    Bench, Claim, DataSet, Family, Fault, Figure, Isa, Panel, Result, Stream, Traffic, json, median, most,
+    over,
 };
 use lpm_phi::cpe::CpeError;
 use lpm_phi::cpe::dpcpe::{Dpcpe, LevelSearch, Levels};
@@ -43,7 +44,7 @@ struct Made {
 type Expansions = [Vec<Made>; 2];
 
 /// Table 4: levels against expanded prefixes.
-pub(super) fn table_4(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn table_4(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(main) = bench.main_set(Family::V6) else { return figure.without(Family::V6) };
     let layout =
         ExpandedLayout { fpr: 0.3, entry_bytes: ENTRY_BYTES, table_bytes_max: bench.args.table_memory() };
@@ -79,7 +80,7 @@ fn expansions(
     figure: &mut Figure,
     set: &DataSet,
     layout: &ExpandedLayout,
-) -> Result<Expansions, Fault> {
+) -> Result<Expansions> {
     let fault = |why: CpeError| Fault::Measurement(format!("{}: {why}", set.name));
     let histogram = LengthHistogram::of(1, 64, set.tables.v6.iter().map(|(prefix, _)| *prefix));
     let mut expansions = Expansions::default();
@@ -211,7 +212,7 @@ fn by_levels(
     (set, streams): (&DataSet, &[Stream]),
     always: &[Subject],
     of: impl Fn(Option<u32>) -> Vec<Subject>,
-) -> Result<(), Fault> {
+) -> Result<()> {
     let name = |levels: &Option<u32>| levels.map_or("no CPE".into(), |levels| format!("CPE{levels}"));
     figure.name_places(places(bench).iter().map(name));
     let mut built = build(bench, figure, &set.tables, Family::V6, always)?;
@@ -233,7 +234,7 @@ fn by_levels(
 }
 
 /// Figure 7: AS65000-V6, with and without DPCPE.
-pub(super) fn figure_7(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_7(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V6) else { return figure.without(Family::V6) };
     let isas = isas(figure);
     let streams = [Traffic::Random, bench.trace()].map(|traffic| bench.stream(set, Family::V6, &traffic));
@@ -278,7 +279,7 @@ fn ours_7(bench: &Bench, figure: &mut Figure, leaders: &[String; 2]) {
 }
 
 /// Figure 8: the same for other tables.
-pub(super) fn figure_8(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_8(bench: &Bench, figure: &mut Figure) -> Result<()> {
     if bench.main_set(Family::V6).is_none() {
         return figure.without(Family::V6);
     }

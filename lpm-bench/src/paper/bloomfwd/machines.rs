@@ -2,14 +2,14 @@
 
 use super::contest::{Subject, build, run_counts};
 use super::isas;
-use crate::paper::{Bench, Family, Fault, Figure, Spread, Traffic, json};
+use crate::paper::{Bench, Family, Figure, Result, Spread, Traffic, json};
 use std::time::Instant;
 
 /// Elements of each array of the bandwidth measurement, at most: 128 MB.
 const ELEMENTS_MAX: usize = 16 << 20;
 
 /// Table 1: this host, where the paper has two Xeon Phi.
-pub(super) fn table_1(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     figure.name_places(["this host", "Phi 7120P", "Phi 7250"]);
     bench.tell("measures the memory bandwidth");
     let elements = bench.args.keys().min(ELEMENTS_MAX);
@@ -57,7 +57,7 @@ fn triads_gb_s(elements: usize, threads: usize, rounds: usize) -> (Vec<f64>, u64
 }
 
 /// Table 2: random addresses, the worst case.
-pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
     const ALGORITHMS: [&str; 3] = ["SAIL_L", "GAMT", "Bloomfwd"];
     const LINE: &str = "this host's CPUs";
     if bench.main_set(Family::V4).is_none() {

@@ -22,7 +22,7 @@ mod levels;
 mod machines;
 mod rates;
 
-use super::{Bench, DataSet, DeviceNeed, Family, Fault, Figure, Isa, Known, Paper, PaperArgs, data};
+use super::{Bench, DataSet, DeviceNeed, Family, Figure, Isa, Known, Paper, PaperArgs, Result, data};
 
 /// In the paper's order.
 pub(super) const PAPER: Paper = Paper {
@@ -60,7 +60,7 @@ const PAPER_V4: [(&str, usize); 3] = [("SYDNEY", 667_369), ("LINX", 620_188), ("
 
 /// Further data sets: generated tables of the paper's sizes, since its own are not available. There are none if the command line
 /// names tables.
-fn beside(args: &PaperArgs) -> Result<Vec<DataSet>, Fault> {
+fn beside(args: &PaperArgs) -> Result<Vec<DataSet>> {
     if !args.table.fib.is_empty() || args.table.generate.is_some() {
         return Ok(Vec::new());
     }

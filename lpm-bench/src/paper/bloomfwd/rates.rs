@@ -4,7 +4,7 @@ use super::contest::{FilledEngine, Subject, build, leaders, run_counts, show};
 use super::isas;
 use super::keys::Space;
 use crate::paper::{
-    Bench, DataSet, Family, Fault, Figure, Rib, RouteSet, Stream, Traffic, json, least, median, most, over,
+    Bench, DataSet, Family, Figure, Result, Rib, RouteSet, Stream, Traffic, json, least, median, most, over,
 };
 use fib::IpPrefix;
 use rand::{RngExt, SeedableRng};
@@ -16,7 +16,7 @@ const RATIOS: [u32; 6] = [0, 20, 40, 60, 80, 100];
 const PARTS: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// Figure 2: lookup rate and scalability.
-pub(super) fn figure_2(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let isas = isas(figure);
     let mut subjects = Subject::both_and_mihts(bench, &isas);
@@ -57,8 +57,8 @@ fn by_keys(
     figure: &mut Figure,
     set: &DataSet,
     subjects: &[Subject],
-    streams: impl Iterator<Item = (f64, Result<Stream, Fault>)>,
-) -> Result<(), Fault> {
+    streams: impl Iterator<Item = (f64, Result<Stream>)>,
+) -> Result<()> {
     let mut built = build(bench, figure, &set.tables, Family::V4, subjects)?;
     for (x, keys) in streams {
         let keys = keys?;
@@ -69,7 +69,7 @@ fn by_keys(
 }
 
 /// Figure 3: lookup rate by matching ratio.
-pub(super) fn figure_3(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_3(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let subjects = Subject::both(bench, &isas(figure));
     let space = Space::of(&set.tables.v4);
@@ -89,7 +89,7 @@ pub(super) fn figure_3(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> 
 }
 
 /// Figure 4: random addresses, and those of a trace.
-pub(super) fn figure_4(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_4(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let isas = isas(figure);
     let mut traffic = vec![Traffic::Random, Traffic::Zipf];
@@ -114,7 +114,7 @@ fn by_table<T: Borrow<RouteSet>>(
     main: &DataSet,
     subjects: &[Subject],
     tables: impl Iterator<Item = (String, T)>,
-) -> Result<(), Fault> {
+) -> Result<()> {
     let keys = bench.stream(main, Family::V4, &Traffic::Random)?;
     for (x, (name, tables)) in tables.enumerate() {
         let tables = tables.borrow();
@@ -127,7 +127,7 @@ fn by_table<T: Borrow<RouteSet>>(
 }
 
 /// Figure 5: fewer prefixes.
-pub(super) fn figure_5(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_5(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let isas = isas(figure);
     let tables = bench.some(&PARTS).into_iter().map(|part| {
@@ -158,7 +158,7 @@ fn thinned(tables: &RouteSet, part: u32, seed: u64) -> RouteSet {
 }
 
 /// Figure 6: different tables, and two processors.
-pub(super) fn figure_6(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_6(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(main) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let isas = isas(figure);
     let tables = bench.sets(Family::V4).map(|set| (set.name.clone(), &set.tables));

@@ -5,7 +5,8 @@
 //! CPU that it once took.
 
 use super::{
-    Bench, DataSet, DeviceNeed, Family, Fault, Figure, Known, Panel, Paper, Spread, Value, json, write_fault,
+    Bench, DataSet, DeviceNeed, Family, Fault, Figure, Known, Panel, Paper, Result, Spread, Value, json,
+    write_fault,
 };
 use crate::wanted::ENGINES;
 use fib::output::write_whole;
@@ -31,7 +32,7 @@ const UPDATES: usize = 500;
 const KEYS_BESIDE: usize = 1 << 20;
 
 /// Lookup rate by the bytes that lookups may read.
-fn lookups(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+fn lookups(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let traffic = ["table".to_owned(), bench.trace().to_string()];
     for (family, set) in largest(bench) {
         let (keys, rounds) = (bench.args.keys().to_string(), bench.args.rounds().to_string());
@@ -52,7 +53,7 @@ fn lookups(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
 }
 
 /// Lookup rate beside updates.
-fn updates(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+fn updates(bench: &Bench, figure: &mut Figure) -> Result<()> {
     for (family, set) in largest(bench) {
         let file = bench.args.out.join(format!("updates-{family}.txt"));
         write_whole(&file, |out| out.write_all(set.told_lines(family, UPDATES).as_bytes()))
@@ -94,7 +95,7 @@ fn measure(
     kind: &str,
     (family, set): (Family, &DataSet),
     options: &[&str],
-) -> Result<Vec<Value>, Fault> {
+) -> Result<Vec<Value>> {
     let json = bench.args.out.join(format!("{kind}-{family}.json"));
     let mut line = vec![kind.to_owned(), "--engines".into(), "best".into(), "--family".into()];
     line.push(if family == Family::V4 { "v4" } else { "v6" }.into());

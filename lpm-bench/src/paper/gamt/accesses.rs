@@ -4,7 +4,7 @@
 
 use super::host_tables::{TableKind, load};
 use crate::paper::{
-    Bench, DataSet, Family, Fault, Figure, Hops, KeySet, Spread, Start, Stream, Traffic, json, over,
+    Bench, DataSet, Family, Fault, Figure, Hops, KeySet, Result, Spread, Start, Stream, Traffic, json, over,
 };
 use lpm_gpu::gale::model::{GaleModel, search_by};
 use lpm_gpu::gale::{GaleOptions, GaleTable};
@@ -57,7 +57,7 @@ impl Loads {
 }
 
 /// The streams of a data set. The last one has the keys of table traffic sorted, which is the most that neighbours can have in common.
-fn streams(bench: &Bench, set: &DataSet) -> Result<[Stream; 4], Fault> {
+fn streams(bench: &Bench, set: &DataSet) -> Result<[Stream; 4]> {
     let count = KEYS.min(bench.args.keys());
     let draw = |traffic| bench.draw(&set.tables, Family::V4, &traffic, count);
     let table = draw(Traffic::Table)?;
@@ -94,7 +94,7 @@ impl StreamLoads {
 }
 
 /// Figure 6: transactions of a warp by step.
-pub(super) fn figure_6(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_6(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let mut said = Vec::new();
     for (at, set) in bench.sets(Family::V4).enumerate() {
         let streams = streams(bench, set)?;
@@ -184,7 +184,7 @@ struct Stages {
     loads_an_update: [f64; 2],
 }
 
-fn measured(set: &DataSet, stages: u8) -> Result<Stages, Fault> {
+fn measured(set: &DataSet, stages: u8) -> Result<Stages> {
     let options = GaleOptions { stages, rebuild_turns: u64::MAX, ..GaleOptions::default() };
     let refused = Fault::refused_by("gale");
     let mut table = GaleTable::new(options).map_err(&refused)?;
@@ -222,7 +222,7 @@ fn loads_a_key(device: &GaleModel, keys: &[u32]) -> f64 {
 }
 
 /// Bytes, accesses of a lookup by traffic, and accesses of an update, by stage.
-pub(super) fn stages(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn stages(bench: &Bench, figure: &mut Figure) -> Result<()> {
     figure.name_places(bench.traffics());
     for set in bench.sets(Family::V4) {
         let short = set.up_to_24();

@@ -8,7 +8,7 @@ use super::subjects::{
 use crate::paper::drive::{Driven, beside};
 use crate::paper::figure::Point;
 use crate::paper::{
-    Bench, Family, Fault, Figure, Panel, Spread, Start, Traffic, json, least, median, most, over,
+    Bench, Family, Figure, Panel, Result, Spread, Start, Traffic, json, least, median, most, over,
 };
 use crate::updates::Player;
 
@@ -24,7 +24,7 @@ const ALL: [FigureEngine; 10] =
     [GAMT, GAMT_PAPER, GALE, GALE_PAPER, SAIL, SAIL_PAPER, SAIL_CPU, MAMT, MAMT_VECTORS, GAMT6];
 
 /// Figure 9: lookup speed by batch size, on random traffic.
-pub(super) fn figure_9(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_9(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let sizes = (0..=25).map(|log2| 1 << log2).filter(|size| *size <= bench.args.keys());
     let sizes = bench.some(&sizes.collect::<Vec<usize>>());
     for subject in subjects(bench, figure, &ALL) {
@@ -67,7 +67,7 @@ fn rises_slowly(points: &[Point]) -> Option<f64> {
 }
 
 /// Figure 10: lookup speed by routing data, on random and on table traffic.
-pub(super) fn figure_10(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_10(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let name = |subject: FigureEngine, traffic: &Traffic| format!("{}, {traffic}", subject.name);
     figure.name_places(bench.sets.iter().map(|set| &set.name));
     for (at, set) in (0_u32..).zip(&bench.sets) {
@@ -110,7 +110,7 @@ fn share(speeds: &[f64], fastest: Option<f64>, from: f64) -> Option<f64> {
 }
 
 /// Figure 12: lookup speed by blocks, threads and streams.
-pub(super) fn figure_12(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_12(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let (mut by_streams, mut light) = ([Vec::new(), Vec::new()], Vec::new());
@@ -151,12 +151,7 @@ pub(super) fn figure_12(bench: &Bench, figure: &mut Figure) -> Result<(), Fault>
 }
 
 /// Lookups beside updates, for figures 16 and 17: a line for each subject, a point for each rate.
-fn under_updates(
-    bench: &Bench,
-    figure: &mut Figure,
-    subjects: &[FigureEngine],
-    rates: &[f64],
-) -> Result<(), Fault> {
+fn under_updates(bench: &Bench, figure: &mut Figure, subjects: &[FigureEngine], rates: &[f64]) -> Result<()> {
     for subject in subjects {
         let Some(set) = bench.main_set(subject.family) else { continue };
         let Some(mut fed) = subject.filled(bench, figure, set)? else { continue };
@@ -189,7 +184,7 @@ fn lost(panel: &Panel, subject: FigureEngine, rate: f64) -> Option<f64> {
 }
 
 /// Figure 16: lookup speed under frequent updates.
-pub(super) fn figure_16(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_16(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let lines = [GAMT, GAMT_PAPER, GALE, GALE_PAPER, SAIL, SAIL_PAPER, GAMT6];
     let all = [0.0, 1e4, 2e4, 3e4, 4e4, 5e4, 6e4, 7e4, 1e5];
     let rates = if bench.args.quick { &[0.0, 1e4, 7e4, 1e5][..] } else { &all };
@@ -209,12 +204,12 @@ pub(super) fn figure_16(bench: &Bench, figure: &mut Figure) -> Result<(), Fault>
 }
 
 /// Figure 17: lookup speed on other devices. One run has one device, which is measured without and with updates.
-pub(super) fn figure_17(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_17(bench: &Bench, figure: &mut Figure) -> Result<()> {
     under_updates(bench, figure, &[GAMT, GAMT_PAPER, GALE, GALE_PAPER], &[0.0, 7e4])
 }
 
 /// Figure 18: lookup speed and latency by streams, 256 K requests divided among them.
-pub(super) fn figure_18(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_18(bench: &Bench, figure: &mut Figure) -> Result<()> {
     const REQUESTS: usize = 256 << 10;
     let all = [1_u16, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24];
     let papers = [GAMT_PAPER, GALE_PAPER].into_iter().filter(|_| !bench.args.quick);

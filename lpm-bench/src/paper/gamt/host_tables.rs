@@ -1,8 +1,8 @@
 //! Updates of the tables on the host: off line (figure 13), and accesses on the device (figure 14, the device's kernels in plain Rust).
 
 use crate::paper::{
-    Bench, DataSet, EngineError, Family, Fault, Figure, Hops, NextHopId, Rib, Spread, Start, Value, json,
-    median, with,
+    Bench, DataSet, EngineError, Family, Fault, Figure, Hops, NextHopId, Result, Rib, Spread, Start, Value,
+    json, median, with,
 };
 use crate::updates::Deltas;
 use fib::{Change, Key, RibTable};
@@ -43,7 +43,7 @@ impl TableKind {
     }
 
     /// The table with the routes of `rib`, in the state just after an upload.
-    pub(super) fn subject(self, rib: Rib) -> Result<LoadedTable, Fault> {
+    pub(super) fn subject(self, rib: Rib) -> Result<LoadedTable> {
         let gamt = |next_hops| GamtOptions { next_hops, levels: Some(LEVELS), ..GamtOptions::default() };
         // The paper's GALE never uploads a rebuilt table: every update is an operation on the device.
         let gale = GaleOptions { rebuild_turns: u64::MAX, ..GaleOptions::default() };
@@ -78,7 +78,7 @@ impl LoadedTable {
     }
 
     /// Makes `changes`, which were told.
-    fn apply(&mut self, changes: &[Change<u32>]) -> Result<Due, Fault> {
+    fn apply(&mut self, changes: &[Change<u32>]) -> Result<Due> {
         self.table.apply(changes, &self.rib.v4, usize::MAX).map_err(Fault::refused_by(self.kind.name()))
     }
 
@@ -158,7 +158,7 @@ impl Case<'_> {
 }
 
 /// Figure 13: off-line update speed.
-pub(super) fn figure_13(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_13(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let cases = Case::all(bench);
     figure.name_places(cases.iter().map(|case| &case.name));
     for (x, case) in (0_u32..).zip(&cases) {
@@ -184,12 +184,7 @@ pub(super) fn figure_13(bench: &Bench, figure: &mut Figure) -> Result<(), Fault>
 
 /// Applies the deltas forward and backward, `passes` times, and takes the steps for the device after each delta. Returns millions of
 /// updates a second, of the table alone, with the steps and with the routes, and how often the table was built anew.
-fn off_line(
-    kind: TableKind,
-    case: &Case<'_>,
-    deltas: &Deltas,
-    passes: usize,
-) -> Result<([Spread; 3], u64), Fault> {
+fn off_line(kind: TableKind, case: &Case<'_>, deltas: &Deltas, passes: usize) -> Result<([Spread; 3], u64)> {
     let mut subject = kind.subject(case.routes())?;
     let (mut update, mut rebuilds, mut mups) = (0, 0, [const { Vec::new() }; 3]);
     let ways = deltas.updates_v4();
@@ -217,7 +212,7 @@ fn off_line(
 }
 
 /// Figure 14: on-line update overhead.
-pub(super) fn figure_14(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_14(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let (mut reductions, mut of_writes, mut further) = (Vec::new(), Vec::new(), Vec::new());
     let cases = Case::all(bench);
     figure.name_places(cases.iter().map(|case| &case.name));
@@ -227,7 +222,7 @@ pub(super) fn figure_14(bench: &Bench, figure: &mut Figure) -> Result<(), Fault>
         let [forward, _] = deltas.updates_v4();
         let told = case.set.told_of(Family::V4).count().max(1) as f64;
         let changes = deltas.changes().max(1) as f64;
-        let mut of = |kind: TableKind| -> Result<[f64; 2], Fault> {
+        let mut of = |kind: TableKind| -> Result<[f64; 2]> {
             let OnLine { accesses, rebuilds, image_words } = on_line(kind, case, &forward)?;
             let (loads, writes) = (accesses.loads as f64, accesses.writes as f64);
             for (panel, count) in [told, changes].into_iter().enumerate() {
@@ -266,7 +261,7 @@ struct OnLine {
     image_words: u64,
 }
 
-fn on_line(kind: TableKind, case: &Case<'_>, deltas: &[Vec<Change<u32>>]) -> Result<OnLine, Fault> {
+fn on_line(kind: TableKind, case: &Case<'_>, deltas: &[Vec<Change<u32>>]) -> Result<OnLine> {
     let mut subject = kind.subject(case.routes())?;
     let mut model = (kind == TableKind::Gale).then(|| GaleModel::new(&subject.image()));
     let mut online = OnLine::default();

@@ -4,7 +4,7 @@
 use super::host_tables::load;
 use crate::keys::KeySet;
 use crate::paper::{
-    Bench, DataSet, EngineError, Family, Fault, Figure, Hops, Rib, Spread, Start, Traffic, json,
+    Bench, DataSet, EngineError, Family, Fault, Figure, Hops, Result, Rib, Spread, Start, Traffic, json,
 };
 use fib::{Key, Keys, RibTable};
 use lpm_bench::launch::time_us;
@@ -57,19 +57,14 @@ pub(super) fn fault(error: GpuError) -> Fault {
 }
 
 impl Launcher {
-    pub(super) fn open(device: u32) -> Result<Self, Fault> {
+    pub(super) fn open(device: u32) -> Result<Self> {
         let device = Device::open(device).map_err(fault)?;
         let stream = Stream::new(&device, Priority::Usual).map_err(fault)?;
         Ok(Self { device, stream })
     }
 
     /// Puts GAMT with `routes` on the device.
-    pub(super) fn gamt(
-        &mut self,
-        options: GamtOptions,
-        routes: &Rib,
-        family: Family,
-    ) -> Result<OnDevice, Fault> {
+    pub(super) fn gamt(&mut self, options: GamtOptions, routes: &Rib, family: Family) -> Result<OnDevice> {
         match family {
             Family::V4 => self.load(GamtTable::new(options), &routes.v4),
             Family::V6 => self.load(GamtTable::new(options), &routes.v6),
@@ -81,7 +76,7 @@ impl Launcher {
         &mut self,
         table: Result<T, EngineError>,
         routes: &RibTable<K>,
-    ) -> Result<OnDevice, Fault> {
+    ) -> Result<OnDevice> {
         let refused = Fault::refused_by("kernels");
         let mut table = table.map_err(&refused)?;
         load(&mut table, routes).map_err(&refused)?;
@@ -100,13 +95,7 @@ impl Launcher {
     }
 
     /// Times several launches of the lookup kernel with blocks of so many threads, after one to warm up.
-    pub(super) fn time(
-        &mut self,
-        on: &OnDevice,
-        live: bool,
-        keys: &KeySet,
-        threads: u32,
-    ) -> Result<Timed, Fault> {
+    pub(super) fn time(&mut self, on: &OnDevice, live: bool, keys: &KeySet, threads: u32) -> Result<Timed> {
         let entry = if live { on.names.live } else { on.names.frozen };
         let timed = match keys.keys(0..keys.len()) {
             Keys::V4(keys) => self.time_on(on, entry, keys, threads),
@@ -143,7 +132,7 @@ impl Launcher {
 }
 
 /// Each structure's kernels on the main tables, on random and on table traffic.
-pub(super) fn table(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn table(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let traffics = [Traffic::Random, Traffic::Table];
     figure.name_places(&traffics);
     let mut launcher = Launcher::open(bench.args.device())?;
@@ -170,7 +159,7 @@ pub(super) fn table(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
 }
 
 /// The kernels for tables that are updated, on random traffic, by the size of their blocks.
-pub(super) fn by_block_size(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn by_block_size(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let mut launcher = Launcher::open(bench.args.device())?;
     for family in [Family::V4, Family::V6] {
         let Some(set) = bench.main_set(family) else { continue };
@@ -189,11 +178,7 @@ pub(super) fn by_block_size(bench: &Bench, figure: &mut Figure) -> Result<(), Fa
 }
 
 /// The tables of a family, on the device: GAMT with the levels that it chooses, and with those that the paper found best.
-fn load_all(
-    launcher: &mut Launcher,
-    set: &DataSet,
-    family: Family,
-) -> Result<Vec<(String, OnDevice)>, Fault> {
+fn load_all(launcher: &mut Launcher, set: &DataSet, family: Family) -> Result<Vec<(String, OnDevice)>> {
     let rib = set.start(family, Hops::Origin, Start::Table);
     let best = if family == Family::V4 { 6 } else { 20 };
     let levels = |levels| GamtOptions { levels, ..GamtOptions::default() };

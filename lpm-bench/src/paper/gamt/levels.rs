@@ -7,7 +7,7 @@ use super::subjects::{
     FigureEngine, GAMT, GAMT6, MAMT, MAMT_VECTORS, MAMT6, MAMT6_VECTORS, in_flight, measure, show, subjects,
 };
 use crate::measure::cpu_s;
-use crate::paper::{Bench, DataSet, Family, Fault, Figure, Hops, Start, Traffic, json};
+use crate::paper::{Bench, DataSet, Family, Fault, Figure, Hops, Result, Start, Traffic, json};
 use lpm_gpu::gamt::GamtOptions;
 use lpm_gpu::gamt::strides::{Census, StridePlan};
 use std::ops::RangeInclusive;
@@ -44,7 +44,7 @@ fn by_levels(
     (subject, parameter): (FigureEngine, &'static str),
     levels: RangeInclusive<u8>,
     on_cpu: &[FigureEngine],
-) -> Result<(), Fault> {
+) -> Result<()> {
     let family = subject.family;
     let Some(set) = bench.main_set(family) else { return figure.without(family) };
     let start_s = cpu_s();
@@ -103,7 +103,7 @@ fn by_levels(
 }
 
 /// Figure 11: the number of levels, IPv4.
-pub(super) fn figure_11(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_11(bench: &Bench, figure: &mut Figure) -> Result<()> {
     by_levels(bench, figure, (GAMT, "levels"), 4..=20, &[MAMT, MAMT_VECTORS])?;
     let [speed, memory, alone] = &figure.panels.clone()[..] else { return Ok(()) };
     figure.ours("6 levels", memory.at(PAPER_BYTES, 6.0));
@@ -116,7 +116,7 @@ pub(super) fn figure_11(bench: &Bench, figure: &mut Figure) -> Result<(), Fault>
 }
 
 /// Figure 15: the number of levels, IPv6.
-pub(super) fn figure_15(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_15(bench: &Bench, figure: &mut Figure) -> Result<()> {
     by_levels(bench, figure, (GAMT6, "levels6"), 8..=30, &[MAMT6, MAMT6_VECTORS])?;
     let [speed, memory, _] = &figure.panels.clone()[..] else { return Ok(()) };
     figure.ours("IPv6, the smallest trie has, about", memory.least_x(PAPER_BYTES));

@@ -1,14 +1,14 @@
 //! Memory on the device, over the updates (figure 19).
 
 use super::host_tables::{Case, LEVELS, TableKind, load};
-use crate::paper::{Bench, Family, Fault, Figure, Hops, Start, json, with};
+use crate::paper::{Bench, Family, Fault, Figure, Hops, Result, Start, json, with};
 use crate::updates::Deltas;
 use lpm_gpu::gale::DIRECT_UNITS;
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout};
 use lpm_gpu::host::{Due, HostTable};
 
 /// Figure 19: memory on the device, over the updates.
-pub(super) fn figure_19(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_19(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     // The paper's GALE is the direct table alone, which has no prefix longer than 24 bits.
     let gale_mb = mb(DIRECT_UNITS as f64);
@@ -80,13 +80,7 @@ struct Grown {
 }
 
 /// Applies `deltas` to a GAMT trie, whose memory becomes the line `name`.
-fn grow(
-    figure: &mut Figure,
-    name: &str,
-    layout: Layout,
-    case: &Case<'_>,
-    deltas: &Deltas,
-) -> Result<Grown, Fault> {
+fn grow(figure: &mut Figure, name: &str, layout: Layout, case: &Case<'_>, deltas: &Deltas) -> Result<Grown> {
     let (rib, [forward, _]) = (case.routes(), deltas.updates_v4());
     let options = GamtOptions { layout, levels: Some(LEVELS), ..GamtOptions::default() };
     let fault = Fault::refused_by(TableKind::GamtT.name());

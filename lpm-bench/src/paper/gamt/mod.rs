@@ -28,7 +28,7 @@ mod timeline;
 pub(super) use host_tables::load;
 pub(super) use subjects::measure;
 
-use super::{Bench, DeviceNeed, Fault, Isa, Known, Paper};
+use super::{Bench, DeviceNeed, Fault, Isa, Known, Paper, Result};
 use crate::wanted::ENGINES;
 use fib::{EngineOptions, EngineWriter};
 
@@ -68,7 +68,7 @@ impl Bench {
         name: &'static str,
         isa: Option<Isa>,
         parameters: &[(&str, String)],
-    ) -> Result<Box<dyn EngineWriter>, Fault> {
+    ) -> Result<Box<dyn EngineWriter>> {
         let own = parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         // Those of the command line are for the engines of a GPU; a figure's own override them.
         let is_told = |told: &str| ENGINES.is_device(name) && parameters.iter().all(|(own, _)| *own != told);

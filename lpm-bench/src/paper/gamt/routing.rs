@@ -1,6 +1,6 @@
 //! Tables 1 and 2: the routing data and the platform.
 
-use crate::paper::{Bench, DataSet, Family, Fault, Figure, json, with};
+use crate::paper::{Bench, DataSet, Family, Figure, Result, json, with};
 use fib::host::Host;
 use lpm_gpu::cu::{Device, Facts};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 const COLLECTORS: [&str; 4] = ["rrc11", "rrc12", "rrc13", "rrc14"];
 
 /// Table 1: the data sets.
-pub(super) fn table_1(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let sets = bench.sets.iter().flat_map(|set| [(set, Family::V4, "IPv4"), (set, Family::V6, "IPv6")]);
     for (set, family, name) in sets.filter(|(set, family, _)| set.tables.routes(*family) > 0) {
         let counts = UpdateCounts::of(set, family);
@@ -62,7 +62,7 @@ impl UpdateCounts {
 }
 
 /// Table 2: the platform.
-pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let kib = Host::here().field("proc/meminfo", "MemTotal");
     figure.rows.push(json!({
         "platform": "this host", "cpu": bench.host.cpu_model, "cpus": bench.host.cpus, "ram": kib,

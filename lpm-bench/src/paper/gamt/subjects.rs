@@ -3,8 +3,8 @@
 
 use crate::paper::drive::{Driven, Load, drive};
 use crate::paper::{
-    Bench, CHECKED, DataSet, EngineError, Family, Fault, Fed, Figure, Hops, Isa, KeySet, Spread, Stream,
-    Value, json, with,
+    Bench, CHECKED, DataSet, EngineError, Family, Fault, Fed, Figure, Hops, Isa, KeySet, Result, Spread,
+    Stream, Value, json, with,
 };
 use crate::wanted::ENGINES;
 use fib::EngineReader;
@@ -93,7 +93,7 @@ impl FigureEngine {
         figure: &mut Figure,
         set: &DataSet,
         mut parameters: Vec<Parameter>,
-    ) -> Result<Fed, Fault> {
+    ) -> Result<Fed> {
         if self.engine == MAMT.engine {
             parameters.push(("threads", bench.host.cpus.to_string()));
         }
@@ -106,12 +106,7 @@ impl FigureEngine {
     }
 
     /// The same with its own parameters. A table that its form cannot hold is a row of the figure, and no line.
-    pub(super) fn filled(
-        self,
-        bench: &Bench,
-        figure: &mut Figure,
-        set: &DataSet,
-    ) -> Result<Option<Fed>, Fault> {
+    pub(super) fn filled(self, bench: &Bench, figure: &mut Figure, set: &DataSet) -> Result<Option<Fed>> {
         match self.with_parameters(bench, figure, set, self.parameters()) {
             Err(Fault::Engine { source: source @ EngineError::Full { .. }, .. }) if self.is_papers => {
                 figure.rows.push(json!({"data": set.name, "line": self.name, "refused": source.to_string()}));
@@ -152,7 +147,7 @@ impl Way {
         fed: &Fed,
         (batch, slots): (usize, u16),
         threads: Option<usize>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self> {
         let threads = threads.unwrap_or_else(|| (batch / BATCH_A_THREAD_MIN).clamp(1, bench.args.threads()));
         let mut batch = (batch / threads).max(1);
         let readers = (0..threads).map(|_| fed.reader(slots, batch)).collect::<Result<Vec<_>, _>>()?;
@@ -173,7 +168,7 @@ pub(in crate::paper) fn measure(
     keys: &Stream,
     (batch, slots): (usize, u16),
     threads: Option<usize>,
-) -> Result<Driven<Spread>, Fault> {
+) -> Result<Driven<Spread>> {
     // Of an engine on the CPU a batch is over when its call returns, and MAMT has threads of its own.
     let (slots, threads) = match fed.engine.as_str() {
         engine if ENGINES.is_device(engine) => (slots, threads),

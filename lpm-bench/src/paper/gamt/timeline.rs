@@ -2,7 +2,7 @@
 
 use super::host_tables::LEVELS;
 use super::kernels::{Launcher, OnDevice, fault};
-use crate::paper::{Bench, Family, Fault, Figure, Hops, Panel, Start, Traffic, json};
+use crate::paper::{Bench, Family, Figure, Hops, Panel, Result, Start, Traffic, json};
 use lpm_bench::launch::LIMIT;
 use lpm_gpu::cu::{
     Arg, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, Kernel, Module, Pinned, Priority, Shape,
@@ -128,7 +128,7 @@ fn draw(figure: &mut Figure, streams: usize, batches: &[StepTimes]) -> f64 {
 }
 
 /// Figure 8: copies and kernels of one stream, and of several.
-pub(super) fn figure_8(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+pub(super) fn figure_8(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let keys = keys.of_round(0).v4();

@@ -2,7 +2,7 @@
 
 use super::gamt::load;
 use super::{
-    Bench, DataSet, DeviceNeed, Family, Fault, Fed, Figure, Known, NextHopId, Paper, PaperArgs, Rib,
+    Bench, DataSet, DeviceNeed, Family, Fault, Fed, Figure, Known, NextHopId, Paper, PaperArgs, Result, Rib,
     RouteSet, Spread, data, json, least,
 };
 use fib::{IpPrefix, Prefix4, Routes};
@@ -41,7 +41,7 @@ const BYTES: [usize; 2] = [32, 128];
 /// Entries of a side of the texture, and bits of a coordinate.
 const SIDE: (u32, u32) = (4096, 12);
 
-fn beside(args: &PaperArgs) -> Result<Vec<DataSet>, Fault> {
+fn beside(args: &PaperArgs) -> Result<Vec<DataSet>> {
     let is_told = !args.table.fib.is_empty() || args.table.generate.is_some();
     let funet = (!is_told).then(|| data::generated(args, FUNET, "v4=41000", args.table.seed + 1));
     funet.into_iter().collect()
@@ -61,7 +61,7 @@ fn tables(bench: &Bench) -> Vec<(&'static str, RouteSet)> {
     funet.into_iter().chain(ris).map(cut).collect()
 }
 
-fn gr(tables: &RouteSet) -> Result<GaleTable, Fault> {
+fn gr(tables: &RouteSet) -> Result<GaleTable> {
     let refused = Fault::refused_by("gale");
     let mut table = GaleTable::new(GaleOptions::default()).map_err(&refused)?;
     load(&mut table, &tables.rib.v4).map_err(&refused)?;
@@ -69,7 +69,7 @@ fn gr(tables: &RouteSet) -> Result<GaleTable, Fault> {
 }
 
 /// Table 1: operations on GR, and on a trie.
-fn table_1(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     const OPERATIONS: [&str; 4] = ["lookups", "insertions", "modifications", "deletions"];
     figure.name_places(OPERATIONS);
     let mut of_gr = Vec::new();
@@ -120,11 +120,7 @@ fn table_1(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
 }
 
 /// Updates a second when each of `routes` gets the next hop that `to` has for its own, one route a delta.
-fn rate(
-    fed: &mut Fed,
-    routes: &[(Prefix4, NextHopId)],
-    to: fn(NextHopId) -> NextHopId,
-) -> Result<f64, Fault> {
+fn rate(fed: &mut Fed, routes: &[(Prefix4, NextHopId)], to: fn(NextHopId) -> NextHopId) -> Result<f64> {
     let mut deltas = vec![Routes::new(); routes.len()];
     for (delta, (prefix, id)) in deltas.iter_mut().zip(routes) {
         delta.push(IpPrefix::V4(*prefix), to(*id));
@@ -157,7 +153,7 @@ fn entries(prefix: Prefix4, order: Order) -> impl Iterator<Item = [u32; 2]> {
 }
 
 /// Transactions of a warp of lookups.
-fn layout(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+fn layout(bench: &Bench, figure: &mut Figure) -> Result<()> {
     figure.name_places(bench.traffics());
     let mut steps_most = 0;
     for (name, tables) in tables(bench) {
@@ -237,7 +233,7 @@ fn draw(model: &mut GaleModel, (prefix, id): (Prefix4, NextHopId), parent: Unit)
 }
 
 /// Insertions and deletions by the length of the prefix.
-fn drawings(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+fn drawings(bench: &Bench, figure: &mut Figure) -> Result<()> {
     const LINES: [&str; 4] = [
         "of a route",
         "written to insert it",

@@ -9,7 +9,7 @@ use super::Paper;
 use super::claims::{Judged, Verdict};
 use super::write_fault;
 use crate::args::{ReportArgs, Series};
-use crate::fault::Fault;
+use crate::fault::{Fault, Result};
 use crate::host::{Build, HostFacts};
 use clap::ValueEnum;
 use fib::output::{write_json, write_whole};
@@ -88,7 +88,7 @@ impl DocumentReport {
         paper: &'static Paper,
         folder: &Path,
         before: &HashMap<String, f64>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self> {
         let figures = paper.known.iter().map(|known| ReportFigure::read(&name, folder, known.id));
         let figures = figures.collect::<Result<Vec<_>, _>>()?;
         let mut claims = Vec::new();
@@ -113,7 +113,7 @@ impl DocumentReport {
 }
 
 impl ReportFigure {
-    fn read(name: &str, folder: &Path, id: &str) -> Result<Self, Fault> {
+    fn read(name: &str, folder: &Path, id: &str) -> Result<Self> {
         let path = folder.join(format!("{id}.json"));
         let text = std::fs::read(&path).map_err(|source| write_fault(&path, source))?;
         let document = serde_json::from_slice(&text).map_err(|why| write_fault(&path, why.into()))?;
@@ -135,7 +135,7 @@ fn key(document: &str, judged: &Value) -> String {
 }
 
 /// Our numbers in the report `path`, by their keys.
-fn numbers(path: &Path) -> Result<HashMap<String, f64>, Fault> {
+fn numbers(path: &Path) -> Result<HashMap<String, f64>> {
     let wrong = |why: String| Fault::Usage(format!("{}: {why}", path.display()));
     let text = std::fs::read(path).map_err(|why| wrong(why.to_string()))?;
     let report: Value = serde_json::from_slice(&text).map_err(|why| wrong(why.to_string()))?;
@@ -160,7 +160,7 @@ fn numbers(path: &Path) -> Result<HashMap<String, f64>, Fault> {
 ///
 /// # Errors
 /// As `lpm-bench paper`; [`Fault::Usage`] when the older report cannot be read.
-pub(crate) fn run(args: &ReportArgs) -> Result<u8, Fault> {
+pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
     let before = args.against.as_deref().map_or_else(|| Ok(HashMap::new()), numbers)?;
     let mut code = 0;
     let mut documents = Vec::new();

@@ -2,8 +2,8 @@
 
 use super::gamt::measure;
 use super::{
-    Bench, DataSet, DeviceNeed, Family, Fault, Fed, Figure, Hops, Known, NextHopId, Paper, Rib, RouteSet,
-    Spread, Start, json, most, with,
+    Bench, DataSet, DeviceNeed, Family, Fault, Fed, Figure, Hops, Known, NextHopId, Paper, Result, Rib,
+    RouteSet, Spread, Start, json, most, with,
 };
 use lpm_cpu::accesses::{Sail, counter};
 use lpm_cpu::{sail_b, sail_l, sail_m, sail_u};
@@ -64,7 +64,7 @@ fn filled(
     figure: &mut Figure,
     tables: &RouteSet,
     (name, engine, parameter): Subject,
-) -> Result<Fed, Fault> {
+) -> Result<Fed> {
     bench.tell(format!("builds {name}"));
     let parameters: Vec<_> = parameter.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
     let fed = Fed::filled(bench.engine(engine, None, &parameters)?, &tables.told_of(Family::V4))?;
@@ -78,7 +78,7 @@ fn details<const N: usize>(fed: &Fed, names: [&str; N]) -> [f64; N] {
 }
 
 /// Memory on chip by table.
-fn on_chip(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+fn on_chip(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let mut id_bits = Vec::new();
     for (x, set, tables) in sets(bench) {
         figure.x_names.push(set.name.clone());
@@ -110,7 +110,7 @@ fn on_chip(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
 }
 
 /// Accesses of lookups, by the length of the longest match and by traffic.
-fn accesses(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+fn accesses(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some((_, _, tables)) = sets(bench).next() else { return figure.without(Family::V4) };
     let count = bench.args.keys().min(if bench.args.quick { 1 << 16 } else { 1 << 19 });
     let streams = bench.streams(&tables, count).collect::<Result<Vec<_>, _>>()?;
@@ -145,7 +145,7 @@ fn accesses(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
 }
 
 /// Accesses of updates.
-fn updates(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+fn updates(bench: &Bench, figure: &mut Figure) -> Result<()> {
     const COUNTED: [&str; 4] =
         ["sail_updates", "sail_onchip_writes", "sail_offchip_writes", "sail_onchip_writes_max"];
     for (x, set, tables) in sets(bench) {
@@ -183,7 +183,7 @@ fn updates(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
 }
 
 /// Lookup rates on this host.
-fn rates(bench: &Bench, figure: &mut Figure) -> Result<(), Fault> {
+fn rates(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some((_, set, tables)) = sets(bench).next() else { return figure.without(Family::V4) };
     let mut subjects: Vec<_> = ALL.iter().map(|(_, subject)| *subject).chain([WIDE]).collect();
     match &bench.device {
