@@ -54,6 +54,7 @@ pub(crate) struct Figure {
     pub(crate) wrong: u64,
 }
 
+/// One graph.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Panel {

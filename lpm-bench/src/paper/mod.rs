@@ -53,6 +53,7 @@ use std::time::Instant;
 /// The number of answers compared with the oracle's: the first of a stream, and as many drawn at random.
 const CHECKED: usize = 4096;
 
+/// A paper whose figures are made here.
 struct Paper {
     /// Its title, which is in every output file.
     title: &'static str,
@@ -68,6 +69,7 @@ struct Paper {
     known: &'static [Known],
 }
 
+/// A figure of a paper.
 struct Known {
     /// Its name in `--figures` and in file names.
     id: &'static str,
@@ -135,6 +137,7 @@ impl Paper {
     }
 }
 
+/// The context in which figures are made.
 struct Bench {
     args: PaperArgs,
     sets: Vec<DataSet>,

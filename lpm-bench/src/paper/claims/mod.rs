@@ -161,6 +161,7 @@ impl Claim {
     }
 }
 
+/// A number of ours.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Ours {
     /// Which of several forms it is of; empty if there is one.

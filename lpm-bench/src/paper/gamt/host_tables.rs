@@ -60,6 +60,7 @@ impl TableKind {
     }
 }
 
+/// A table and the routes in it.
 pub(super) struct LoadedTable {
     kind: TableKind,
     pub(super) table: Box<dyn HostTable<u32>>,

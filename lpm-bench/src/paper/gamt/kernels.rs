@@ -41,11 +41,13 @@ pub(super) struct Timed {
     table_bytes: u64,
 }
 
+/// A device to launch on.
 pub(super) struct Launcher {
     pub(super) device: Device,
     stream: Stream,
 }
 
+/// A table on the device.
 pub(super) struct OnDevice {
     pub(super) words: DeviceWords,
     pub(super) header: DeviceWords,
