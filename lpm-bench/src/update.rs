@@ -5,7 +5,7 @@
 //! loaded lookups are measured in turn, several times, so that a neighbour on the host disturbs both.
 
 use crate::analysis;
-use crate::args::{UpdateArgs, UpdateRate};
+use crate::args::{UpdateArgs, UpdateRate, UpdateWork};
 use crate::check::{Checked, Sample};
 use crate::contenders::{self, BuiltContender, Makers};
 use crate::fault::Fault;
@@ -47,13 +47,15 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
     // After EAL, which pins the calling thread as it likes.
     crate::pin(args.writer_cpu)?;
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
-    for family in contenders::families(args.engine.family, &tables)? {
-        let stream = UpdateStream::of(family, &told, args.delta, &tables);
+    let families = contenders::families(args.engine.family, &tables)?;
+    let all = families.iter().flat_map(|family| args.work.iter().map(|work| (*family, *work)));
+    for (family, kind) in all {
+        let stream = UpdateStream::of_work(kind, family, &told, args.delta, &tables);
         if stream.deltas.forward.is_empty() {
             eprintln!("lpm-bench: no update changes a route of {family}: not measured");
             continue;
         }
-        let work = Work::new(args, family, &wanted, &tables, &stream)?;
+        let work = Work::new((args, kind), family, &wanted, &tables, &stream)?;
         for one in wanted.iter().filter(|one| one.contender.has_family(family)) {
             let (mut built, not) = contenders::build(&mut makers, &[*one], &[family], &tables)?;
             refused.extend(not);
@@ -74,6 +76,7 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
 /// What every contender of a family is put through.
 struct Work<'a> {
     args: &'a UpdateArgs,
+    kind: UpdateWork,
     family: Family,
     stream: &'a UpdateStream,
     /// What the lookups run over.
@@ -94,6 +97,7 @@ struct Lookups {
 struct Offline {
     updates_per_s: f64,
     engine_updates_per_s: Option<f64>,
+    apply_us_median: f64,
     apply_us_p99: f64,
     apply_us_max: f64,
     refused: u64,
@@ -102,7 +106,7 @@ struct Offline {
 
 impl<'a> Work<'a> {
     fn new(
-        args: &'a UpdateArgs,
+        (args, kind): (&'a UpdateArgs, UpdateWork),
         family: Family,
         wanted: &[Wanted],
         tables: &RouteSet,
@@ -113,20 +117,21 @@ impl<'a> Work<'a> {
         let keys = KeySet::make(&args.traffic, family, tables, count, seed, with_bytes)?;
         let touched = KeySet::make(&Traffic::Table, family, &stream.touched, check, seed, with_bytes)?;
         let samples = [&keys, &touched].map(|keys| Sample::draw(keys, &stream.after, check, seed));
-        Ok(Self { args, family, stream, keys, samples })
+        Ok(Self { args, kind, family, stream, keys, samples })
     }
 
     /// All rows of one contender.
     fn measure(&self, built: BuiltContender) -> Result<Vec<UpdateRow>, Fault> {
         let BuiltContender { engine, contender, isa, mut table, mut looker, .. } = built;
-        let rates = self.args.rates.len();
-        let bar = bar("update  [{bar:40}] {msg} {elapsed}", 1 + rates * TURNS as usize);
+        // Updates of a feed come at a rate; those that a link that goes causes come at once.
+        let rates = if self.kind == UpdateWork::Feed { &*self.args.rates } else { &[UpdateRate::Max] };
+        let bar = bar("update  [{bar:40}] {msg} {elapsed}", 1 + rates.len() * TURNS as usize);
         bar.set_message(format!("{engine} {isa} {}", self.family));
         let mut player = Player::new(&self.stream.deltas);
         let offline = self.offline(&mut *table, &mut player)?;
         bar.inc(1);
         let mut rows = Vec::new();
-        for rate in &self.args.rates {
+        for rate in rates {
             let (mut idle, mut under, mut kept, mut applied, mut on_cpu) =
                 (vec![], vec![], vec![], vec![], vec![]);
             let mut refused = offline.refused;
@@ -159,7 +164,9 @@ impl<'a> Work<'a> {
                 lookup_kept: median(&kept),
                 on_cpu_under: median(&on_cpu),
                 clock: looker.clock().name(),
-                delta: self.args.delta,
+                work: self.kind,
+                delta: if self.kind == UpdateWork::Feed { self.args.delta } else { self.stream.delta() },
+                apply_us_median: offline.apply_us_median,
                 apply_us_max: offline.apply_us_max,
                 apply_us_p99: offline.apply_us_p99,
                 updates_told: self.stream.told,
@@ -203,6 +210,7 @@ impl<'a> Work<'a> {
         Ok(Offline {
             updates_per_s: changes as f64 / all_s,
             engine_updates_per_s: (own_s > 0.0).then(|| own_changes as f64 / own_s),
+            apply_us_median: median(&took_us),
             apply_us_p99: quantile(&took_us, 0.99),
             apply_us_max: quantile(&took_us, 1.0),
             refused,
@@ -368,6 +376,27 @@ mod tests {
     }
 
     #[test]
+    fn the_default_route_and_a_third_of_the_table_need_no_updates() {
+        let report =
+            run(&args("--generate v4=3000,v6=900 --engines oracle,host:scalar --work default,third"))
+                .unwrap();
+        assert_eq!(report.rows.len(), 2 * 2 * 2, "engines, families, works");
+        for row in &report.rows {
+            let (delta, told) = match (row.work, row.family.as_str()) {
+                (UpdateWork::Default, _) => (1, 3),
+                (UpdateWork::Third, "ipv4") => (1000, 1000),
+                _ => (300, 300),
+            };
+            assert_eq!(
+                (row.delta, row.updates_told, row.wrong, row.rate),
+                (delta, told, 0, UpdateRate::Max),
+                "{row:?}"
+            );
+            assert!(row.checked >= 512 && row.apply_us_median <= row.apply_us_max, "{row:?}");
+        }
+    }
+
+    #[test]
     fn an_update_file_of_either_dialect_is_played() {
         let folder = tempfile::tempdir().unwrap();
         let (routes, updates) = (folder.path().join("routes"), folder.path().join("updates"));
@@ -393,7 +422,7 @@ mod tests {
         let told = updates::read(&args, &mut tables).unwrap();
         let stream = UpdateStream::of(Family::V4, &told, 1, &tables);
         let wanted = wanted::expand(&args.engine.engines).unwrap();
-        let work = Work::new(&args, Family::V4, &wanted, &tables, &stream).unwrap();
+        let work = Work::new((&args, UpdateWork::Feed), Family::V4, &wanted, &tables, &stream).unwrap();
         let mut liar = Liar(oracle(&tables, Family::V4, 256));
         let mut looker = liar.looker().unwrap();
         let found = work.check(&mut liar, &mut *looker, &mut Player::new(&stream.deltas)).unwrap();
