@@ -79,6 +79,10 @@ pub(crate) struct UpdateRow {
     pub(crate) updates_per_s: f64,
     /// Updates a second by the seconds that an engine of ours itself took; `None` of a peer, which has its RIB in it.
     pub(crate) engine_updates_per_s: Option<f64>,
+    /// `updates_per_s` over that of `ratio_best_to`, median over the rounds of the ratio within a round; absent without peers.
+    pub(crate) ratio_best: Option<f64>,
+    /// The peer with the most updates a second.
+    pub(crate) ratio_best_to: Option<String>,
     /// Millions of lookups a second of `clock` with no updates beside them.
     pub(crate) lookup_mlps_idle: f64,
     /// Millions of lookups a second of `clock` while updates run at `rate`.
@@ -267,13 +271,14 @@ pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
 
 /// The rows of an update run as a person reads them.
 pub(crate) fn update_table(rows: &[UpdateRow]) -> String {
-    let columns: [Column<'_, UpdateRow>; 17] = [
+    let columns: [Column<'_, UpdateRow>; 18] = [
         ("family", |row| row.family.clone()),
         ("engine", |row| row.engine.clone()),
         ("isa", |row| row.isa.clone()),
         ("work", |row| row.work.name().to_owned()),
         ("rate", |row| row.rate.to_string()),
         ("updates/s", |row| format!("{:.0}", row.updates_per_s)),
+        ("/ best peer", |row| ratio(row.ratio_best)),
         ("median us", |row| format!("{:.1}", row.apply_us_median)),
         ("p99 us", |row| format!("{:.1}", row.apply_us_p99)),
         ("max us", |row| format!("{:.1}", row.apply_us_max)),

@@ -1,8 +1,9 @@
 //! `lpm-bench update`: updates a second, and what they cost the lookups beside them.
 //!
 //! Three figures a contender: updates with nothing beside them, lookups with nothing beside them, and lookups while the
-//! calling thread applies updates at a rate. Lookups run on a thread of their own, in CPU seconds of that thread. Idle and
-//! loaded lookups are measured in turn, several times, so that a neighbour on the host disturbs both.
+//! calling thread applies updates at a rate. Lookups run on a thread of their own, in CPU seconds of that thread. Contenders without
+//! lookups are measured in turn, and so are idle and loaded lookups of each, several times, so that a neighbour on the host disturbs
+//! both.
 
 use crate::analysis;
 use crate::args::{UpdateArgs, UpdateRate, UpdateWork};
@@ -12,6 +13,7 @@ use crate::fault::Fault;
 use crate::host::HostFacts;
 use crate::keys::KeySet;
 use crate::measure;
+use crate::pace::{Pace, Undisturbed};
 use crate::report::{RunReport, UpdateRow};
 use crate::table::{Clock, Looker, Measurable};
 use crate::tables::RouteSet;
@@ -20,17 +22,17 @@ use crate::wanted::{self, Contender, Wanted};
 use fib::Family;
 use fib::traffic::Traffic;
 use lpm_bench::progress::bar;
-use lpm_bench::stats::{median, quantile};
+use lpm_bench::stats::median;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// Every contender applies updates alone so many times, in turn with the others.
+const ROUNDS: u32 = 5;
 /// Idle and loaded lookups are measured so many times in turn.
 const TURNS: u32 = 3;
 /// Keys between two looks at the clock or the stop flag.
 const PART_KEYS: usize = 1 << 16;
-/// A writer that has longer to wait than this sleeps; below, it yields.
-const SLEEP_MIN: Duration = Duration::from_micros(200);
 
 /// Does all of it.
 ///
@@ -56,12 +58,10 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
             continue;
         }
         let work = Work::new((args, kind), family, &wanted, &tables, &stream)?;
-        for one in wanted.iter().filter(|one| one.contender.has_family(family)) {
-            let (mut built, not) = contenders::build(&mut makers, &[*one], &[family], &tables)?;
+        let (built, not) = contenders::build(&mut makers, &wanted, &[family], &tables)?;
+        rows.extend(work.measure(built)?);
+        if args.work.first() == Some(&kind) {
             refused.extend(not);
-            if let Some(built) = built.pop() {
-                rows.extend(work.measure(built)?);
-            }
         }
     }
     if rows.is_empty() {
@@ -93,17 +93,6 @@ struct Lookups {
     on_cpu: f64,
 }
 
-/// The undisturbed run of updates.
-struct Offline {
-    updates_per_s: f64,
-    engine_updates_per_s: Option<f64>,
-    apply_us_median: f64,
-    apply_us_p99: f64,
-    apply_us_max: f64,
-    refused: u64,
-    first_refusal: Option<String>,
-}
-
 impl<'a> Work<'a> {
     fn new(
         (args, kind): (&'a UpdateArgs, UpdateWork),
@@ -120,21 +109,56 @@ impl<'a> Work<'a> {
         Ok(Self { args, kind, family, stream, keys, samples })
     }
 
-    /// All rows of one contender.
-    fn measure(&self, built: BuiltContender) -> Result<Vec<UpdateRow>, Fault> {
+    /// All rows.
+    fn measure(&self, built: Vec<BuiltContender>) -> Result<Vec<UpdateRow>, Fault> {
+        let mut alone: Vec<_> = built.iter().map(|_| Undisturbed::default()).collect();
+        let mut players: Vec<_> = built.iter().map(|_| Player::new(&self.stream.deltas)).collect();
+        let mut built = built;
+        let bar = bar("updates [{bar:40}] {msg} {elapsed}", ROUNDS as usize * built.len());
+        for _ in 0..ROUNDS {
+            for ((one, player), alone) in built.iter_mut().zip(&mut players).zip(&mut alone) {
+                bar.set_message(format!("{} {} {}", one.engine, one.isa, self.family));
+                alone.round(&mut *one.table, player, self.args.seconds / f64::from(ROUNDS))?;
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        let peers = alone.iter().zip(&built).filter(|(_, one)| matches!(one.contender, Contender::Peer(..)));
+        let best = peers.max_by(|(one, _), (other, _)| one.updates_per_s().total_cmp(&other.updates_per_s()));
+        let ratios: Vec<_> = alone
+            .iter()
+            .map(|alone| {
+                best.map(|(best, peer)| (alone.ratio(best), format!("{} {}", peer.engine, peer.isa)))
+            })
+            .collect();
+        let mut rows = Vec::new();
+        for (((one, alone), player), ratio) in built.into_iter().zip(alone).zip(players).zip(ratios) {
+            rows.extend(self.measure_beside(one, &alone, player, ratio)?);
+        }
+        Ok(rows)
+    }
+
+    /// The rows of a contender: lookups alone and beside updates, in turn.
+    fn measure_beside(
+        &self,
+        built: BuiltContender,
+        alone: &Undisturbed,
+        mut player: Player<'_>,
+        ratio: Option<(f64, String)>,
+    ) -> Result<Vec<UpdateRow>, Fault> {
         let BuiltContender { engine, contender, isa, mut table, mut looker, .. } = built;
         // Updates of a feed come at a rate; those that a link that goes causes come at once.
         let rates = if self.kind == UpdateWork::Feed { &*self.args.rates } else { &[UpdateRate::Max] };
-        let bar = bar("update  [{bar:40}] {msg} {elapsed}", 1 + rates.len() * TURNS as usize);
+        let bar = bar("beside  [{bar:40}] {msg} {elapsed}", rates.len() * TURNS as usize);
         bar.set_message(format!("{engine} {isa} {}", self.family));
-        let mut player = Player::new(&self.stream.deltas);
-        let offline = self.offline(&mut *table, &mut player)?;
-        bar.inc(1);
+        let [apply_us_median, apply_us_p99, apply_us_max] =
+            [0.5, 0.99, 1.0].map(|share| alone.apply_us(share));
+        let (ratio_best, ratio_best_to) = ratio.unzip();
         let mut rows = Vec::new();
         for rate in rates {
             let (mut idle, mut under, mut kept, mut applied, mut on_cpu) =
                 (vec![], vec![], vec![], vec![], vec![]);
-            let mut refused = offline.refused;
+            let mut refused = alone.refused;
             for _ in 0..TURNS {
                 let free = self.lookups(&mut *looker, |_| Ok(()))?;
                 let mut pace = Pace::new(*rate);
@@ -152,8 +176,10 @@ impl<'a> Work<'a> {
             let checked = self.check(&mut *table, &mut *looker, &mut player)?;
             let mut row = UpdateRow {
                 engine: engine.clone(),
-                updates_per_s: offline.updates_per_s,
-                engine_updates_per_s: offline.engine_updates_per_s,
+                updates_per_s: alone.updates_per_s(),
+                engine_updates_per_s: alone.engine_updates_per_s(),
+                ratio_best,
+                ratio_best_to: ratio_best_to.clone(),
                 lookup_mlps_idle: median(&idle),
                 lookup_mlps_under: median(&under),
                 rate: *rate,
@@ -166,12 +192,12 @@ impl<'a> Work<'a> {
                 clock: looker.clock().name(),
                 work: self.kind,
                 delta: if self.kind == UpdateWork::Feed { self.args.delta } else { self.stream.delta() },
-                apply_us_median: offline.apply_us_median,
-                apply_us_max: offline.apply_us_max,
-                apply_us_p99: offline.apply_us_p99,
+                apply_us_median,
+                apply_us_max,
+                apply_us_p99,
                 updates_told: self.stream.told,
                 refused,
-                first_refusal: offline.first_refusal.clone(),
+                first_refusal: alone.first_refusal.clone(),
                 checked: checked.checked,
                 wrong: checked.wrong,
                 first_wrong: checked.first_wrong,
@@ -182,40 +208,6 @@ impl<'a> Work<'a> {
         }
         bar.finish_and_clear();
         Ok(rows)
-    }
-
-    /// Updates with nothing beside them, for at least the seconds asked for and one pass, to the end of a pass.
-    fn offline(&self, table: &mut dyn Measurable, player: &mut Player<'_>) -> Result<Offline, Fault> {
-        let deadline = Instant::now() + Duration::from_secs_f64(self.args.seconds);
-        let (mut took_us, mut changes) = (Vec::new(), 0);
-        let (mut own_s, mut own_changes) = (0.0, 0);
-        let (mut refused, mut first_refusal) = (0, None);
-        while let Some(delta) = player.step() {
-            let start = Instant::now();
-            let applied = table.apply(delta)?;
-            let end = Instant::now();
-            took_us.push((end - start).as_secs_f64() * 1e6);
-            changes += applied.changes;
-            if let Some(took_s) = applied.own_s {
-                own_s += took_s;
-                own_changes += applied.changes;
-            }
-            refused += applied.refused;
-            first_refusal = first_refusal.or(applied.first_refusal);
-            if end >= deadline && player.is_at_end() {
-                break;
-            }
-        }
-        let all_s: f64 = took_us.iter().sum::<f64>() / 1e6;
-        Ok(Offline {
-            updates_per_s: changes as f64 / all_s,
-            engine_updates_per_s: (own_s > 0.0).then(|| own_changes as f64 / own_s),
-            apply_us_median: median(&took_us),
-            apply_us_p99: quantile(&took_us, 0.99),
-            apply_us_max: quantile(&took_us, 1.0),
-            refused,
-            first_refusal,
-        })
     }
 
     /// Lookups while `beside` runs on this thread, which gets the moment it must end.
@@ -276,61 +268,6 @@ impl<'a> Work<'a> {
             all.first_wrong = all.first_wrong.or(found.first_wrong);
         }
         Ok(all)
-    }
-}
-
-/// A writer that applies updates at a rate, from the intended moments on: one that falls behind catches up.
-struct Pace {
-    rate: UpdateRate,
-    changes: u64,
-    took_s: f64,
-}
-
-impl Pace {
-    fn new(rate: UpdateRate) -> Self {
-        Self { rate, changes: 0, took_s: 0.0 }
-    }
-
-    /// Applies deltas until `deadline`; how many changes were refused.
-    fn run(
-        &mut self,
-        table: &mut dyn Measurable,
-        player: &mut Player<'_>,
-        deadline: Instant,
-    ) -> Result<u64, Fault> {
-        let (start, mut refused) = (Instant::now(), 0);
-        loop {
-            let now = Instant::now();
-            if now >= deadline {
-                break;
-            }
-            if let UpdateRate::PerSecond(rate) = self.rate {
-                let due = start + Duration::from_secs_f64(self.changes as f64 / rate);
-                if due > now {
-                    wait(due.min(deadline) - now);
-                    continue;
-                }
-            }
-            let Some(delta) = player.step() else { break };
-            let applied = table.apply(delta)?;
-            self.changes += applied.changes + applied.refused;
-            refused += applied.refused;
-        }
-        self.took_s = start.elapsed().as_secs_f64();
-        Ok(refused)
-    }
-
-    /// Updates a second that were reached.
-    fn reached(&self) -> f64 {
-        if self.took_s > 0.0 { self.changes as f64 / self.took_s } else { 0.0 }
-    }
-}
-
-fn wait(left: Duration) {
-    if left > SLEEP_MIN {
-        std::thread::sleep(left - SLEEP_MIN / 2);
-    } else {
-        std::thread::yield_now();
     }
 }
 
