@@ -16,7 +16,7 @@
 //!
 //! With AVX-512, loads are gathers or single ones, put together in vectors. Single ones in lanes that have their answer are for nothing, so
 //! then keys are always listed. The scalar kernel lists the keys that are left after each level; it also stands in for AVX2 where gathers are
-//! slow (`gathers`). Cycles a lookup on one core of an AMD EPYC (family 26, 1 MB of L2), full table of 2024, calls of 256 keys:
+//! slow (`gathers`). Cycles a lookup on one core of an AMD EPYC of Zen 4 (family 25, model 17, 1 MB of L2), full table of 2024, calls of 256 keys:
 //!
 //! | kernel | random | table | zipf |
 //! |---|---|---|---|
