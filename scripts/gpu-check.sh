@@ -14,6 +14,7 @@
 #
 #   --mock         with --run: over the mock driver, tiny, to see that it works; needs no GPU
 #   --seconds N    with --run: the time that the call may take (520)
+#   --only A,B     with --run: only these steps of the part, as --list names them
 #   --profile P    with --pack: the profile of cargo to build with (release)
 #
 # DIR holds a copy of this script, so `bash DIR/gpu-check.sh --run tests DIR OUT` is all that is needed there. Tables come from the
@@ -197,6 +198,7 @@ step() {
   local name=$1 least=$2 most=$3 log=$4 before=$SECONDS rest=$((seconds - SECONDS)) limit status said
   shift 4
   [ -n "$listing" ] && note "$part  $name" && return
+  [ -n "$only" ] && [[ ",$only," != *",$name,"* ]] && return
   [ "$(member status "${results[$name]:-}")" = passed ] && note "$name: has passed before" && return
   if [ "$rest" -lt $((least < seconds ? least : seconds - 2)) ] || [ "$rest" -lt 2 ]; then
     record "$name" left 0 "needs $least s, $rest s are left: call again"
@@ -240,7 +242,7 @@ part_tests() {
   done
   step direct 30 90 "$out/log.txt" "${with_driver[@]}" "$dir/bin/gpu-concurrent" "${crowd[@]}" --engines gale,sail-gpu \
     --modes copy,persistent --readers 4 --json "$out/direct.json"
-  if [ -n "$listing" ] || has_sanitizer; then
+  if [ -n "$listing$only" ] || has_sanitizer; then
     step sanitizer 60 120 "$out/tests/sanitizer.txt" "${with_driver[@]}" compute-sanitizer --tool memcheck --error-exitcode 99 \
       "$dir/tests/conformance" "${FILTERS_SANITIZER[@]}" --test-threads 1
   else
@@ -349,7 +351,7 @@ list() {
   rm -rf "$out"
 }
 
-action="" mock="" seconds=$SECONDS_MAX profile=release words=() listing="" part="" driver=real gpu="" order=()
+action="" mock="" seconds=$SECONDS_MAX profile=release words=() listing="" only="" part="" driver=real gpu="" order=()
 declare -A results=()
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -357,6 +359,7 @@ while [ $# -gt 0 ]; do
     --pack | --run | --list) action=${1#--} ;;
     --mock) mock=1 ;;
     --seconds) seconds=${2:-} && shift ;;
+    --only) only=${2:-} && shift ;;
     --profile) profile=${2:-} && shift ;;
     -*) usage >&2 && exit 2 ;;
     *) words+=("$1") ;;

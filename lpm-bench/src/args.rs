@@ -76,7 +76,10 @@ const UPDATE_EXAMPLES: &str = "\
 Examples:
   lpm-bench update --fib v4.txt.xz --updates updates.mrt.gz --engines bloom,rte_fib
   lpm-bench update --generate v4=950000 --generate-updates 200000 --engines bloom --rates 1k,100k,max --json update.json
+  lpm-bench update --fib v4.txt.xz --updates updates.txt.xz --engines host,rte_fib-4b --work feed,default,third --rates max
 
+`default` and `third` need no --updates, and are as fast as they go. Their rows count a change of one route as an update; `median us` is of one
+delta.
 sail-m with --engine-arg fibs=N takes each update in every FIB, N updates in all; the lookups are in FIB 0.
 
 Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration, 3 a named engine's device is absent";
@@ -237,7 +240,12 @@ pub(crate) struct UpdateArgs {
     #[arg(long, value_name = "N[K|M]", value_parser = positive)]
     pub(crate) generate_updates: Option<usize>,
 
-    /// Updates in one delta
+    /// What is updated: `feed`, the updates given; `default`, the default route, one change a delta; `third`, every third route gets
+    /// another next hop in one delta
+    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "feed")]
+    pub(crate) work: Vec<UpdateWork>,
+
+    /// Updates of the feed in one delta
     #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
     pub(crate) delta: usize,
 
@@ -256,6 +264,29 @@ pub(crate) struct UpdateArgs {
     /// CPU to run the updates on [default: where the system puts them]
     #[arg(long, value_name = "CPU", value_parser = cpu)]
     pub(crate) writer_cpu: Option<usize>,
+}
+
+/// Which updates are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum UpdateWork {
+    /// Those of a feed or a generator.
+    Feed,
+    /// The default route gets another next hop, goes, and comes back.
+    Default,
+    /// Every third route gets another next hop, all in one delta.
+    Third,
+}
+
+impl UpdateWork {
+    /// As on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Feed => "feed",
+            Self::Default => "default",
+            Self::Third => "third",
+        }
+    }
 }
 
 /// A paper whose figures there are.

@@ -14,7 +14,7 @@
 //! | `measure` | the clock |
 //! | `profile`, `analysis` | what a traffic asks of a table, and the sentence of what was counted and measured |
 //! | `host`, `report` | what a figure depends on; rows for people and programs |
-//! | `updates` | updates as deltas, forward and back again |
+//! | `updates`, `pace` | updates as deltas, forward and back again; when they are applied |
 //! | `lookup`, `update`, `paper` | the subcommands |
 
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ mod host;
 mod keys;
 mod lookup;
 mod measure;
+mod pace;
 mod paper;
 #[cfg(feature = "dpdk")]
 mod peers;

@@ -1,6 +1,6 @@
 //! Rows: what a person reads on the screen and a program reads in the JSON, from one struct.
 
-use crate::args::UpdateRate;
+use crate::args::{UpdateRate, UpdateWork};
 use crate::contenders::Refused;
 use crate::fault::Fault;
 use crate::host::{Build, HostFacts};
@@ -79,6 +79,10 @@ pub(crate) struct UpdateRow {
     pub(crate) updates_per_s: f64,
     /// Updates a second by the seconds that an engine of ours itself took; `None` of a peer, which has its RIB in it.
     pub(crate) engine_updates_per_s: Option<f64>,
+    /// `updates_per_s` over that of `ratio_best_to`, median over the rounds of the ratio within a round; absent without peers.
+    pub(crate) ratio_best: Option<f64>,
+    /// The peer with the most updates a second.
+    pub(crate) ratio_best_to: Option<String>,
     /// Millions of lookups a second of `clock` with no updates beside them.
     pub(crate) lookup_mlps_idle: f64,
     /// Millions of lookups a second of `clock` while updates run at `rate`.
@@ -99,8 +103,12 @@ pub(crate) struct UpdateRow {
     pub(crate) on_cpu_under: f64,
     /// Which seconds: `cpu` of the thread that looks up, or of the `wall` for engines on a device.
     pub(crate) clock: &'static str,
+    /// What is updated: `feed`, the `default` route, or a `third` of the routes at once.
+    pub(crate) work: UpdateWork,
     /// Updates of one delta.
     pub(crate) delta: usize,
+    /// Half of the deltas of the undisturbed run took less, microseconds.
+    pub(crate) apply_us_median: f64,
     /// The slowest delta of the undisturbed run, microseconds.
     pub(crate) apply_us_max: f64,
     /// 99 of 100 deltas of the undisturbed run took less, microseconds.
@@ -263,12 +271,15 @@ pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
 
 /// The rows of an update run as a person reads them.
 pub(crate) fn update_table(rows: &[UpdateRow]) -> String {
-    let columns: [Column<'_, UpdateRow>; 15] = [
+    let columns: [Column<'_, UpdateRow>; 18] = [
         ("family", |row| row.family.clone()),
         ("engine", |row| row.engine.clone()),
         ("isa", |row| row.isa.clone()),
+        ("work", |row| row.work.name().to_owned()),
         ("rate", |row| row.rate.to_string()),
         ("updates/s", |row| format!("{:.0}", row.updates_per_s)),
+        ("/ best peer", |row| ratio(row.ratio_best)),
+        ("median us", |row| format!("{:.1}", row.apply_us_median)),
         ("p99 us", |row| format!("{:.1}", row.apply_us_p99)),
         ("max us", |row| format!("{:.1}", row.apply_us_max)),
         ("Mlps idle", |row| format!("{:.1}", row.lookup_mlps_idle)),
@@ -280,12 +291,12 @@ pub(crate) fn update_table(rows: &[UpdateRow]) -> String {
         ("checked", |row| row.checked.to_string()),
         ("wrong", |row| row.wrong.to_string()),
     ];
-    let table = table(&columns, 4, rows);
+    let table = table(&columns, 5, rows);
     let mut text = format!("{table}\n\nWhy:\n");
-    // One line an engine, not a rate.
+    // One line an engine and work, not a rate.
     let mut told = Vec::new();
     for row in rows {
-        let name = format!("{} {} {}", row.family, row.engine, row.isa);
+        let name = format!("{} {} {} {}", row.family, row.engine, row.isa, row.work.name());
         if told.contains(&name) {
             continue;
         }

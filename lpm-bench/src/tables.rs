@@ -138,7 +138,6 @@ impl RouteSet {
     }
 
     /// The largest next-hop id of a family; 0 without routes.
-    #[cfg(feature = "dpdk")]
     pub(crate) fn next_hop_max(&self, family: Family) -> u32 {
         let largest = match family {
             Family::V4 => self.v4.iter().map(|(_, id)| id.get()).max(),

@@ -1,17 +1,19 @@
 //! `lpm-bench update`: updates a second, and what they cost the lookups beside them.
 //!
 //! Three figures a contender: updates with nothing beside them, lookups with nothing beside them, and lookups while the
-//! calling thread applies updates at a rate. Lookups run on a thread of their own, in CPU seconds of that thread. Idle and
-//! loaded lookups are measured in turn, several times, so that a neighbour on the host disturbs both.
+//! calling thread applies updates at a rate. Lookups run on a thread of their own, in CPU seconds of that thread. Contenders without
+//! lookups are measured in turn, and so are idle and loaded lookups of each, several times, so that a neighbour on the host disturbs
+//! both.
 
 use crate::analysis;
-use crate::args::{UpdateArgs, UpdateRate};
+use crate::args::{UpdateArgs, UpdateRate, UpdateWork};
 use crate::check::{Checked, Sample};
 use crate::contenders::{self, BuiltContender, Makers};
 use crate::fault::Fault;
 use crate::host::HostFacts;
 use crate::keys::KeySet;
 use crate::measure;
+use crate::pace::{Pace, Undisturbed};
 use crate::report::{RunReport, UpdateRow};
 use crate::table::{Clock, Looker, Measurable};
 use crate::tables::RouteSet;
@@ -20,17 +22,17 @@ use crate::wanted::{self, Contender, Wanted};
 use fib::Family;
 use fib::traffic::Traffic;
 use lpm_bench::progress::bar;
-use lpm_bench::stats::{median, quantile};
+use lpm_bench::stats::median;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// Every contender applies updates alone so many times, in turn with the others.
+const ROUNDS: u32 = 5;
 /// Idle and loaded lookups are measured so many times in turn.
 const TURNS: u32 = 3;
 /// Keys between two looks at the clock or the stop flag.
 const PART_KEYS: usize = 1 << 16;
-/// A writer that has longer to wait than this sleeps; below, it yields.
-const SLEEP_MIN: Duration = Duration::from_micros(200);
 
 /// Does all of it.
 ///
@@ -47,19 +49,19 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
     // After EAL, which pins the calling thread as it likes.
     crate::pin(args.writer_cpu)?;
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
-    for family in contenders::families(args.engine.family, &tables)? {
-        let stream = UpdateStream::of(family, &told, args.delta, &tables);
+    let families = contenders::families(args.engine.family, &tables)?;
+    let all = families.iter().flat_map(|family| args.work.iter().map(|work| (*family, *work)));
+    for (family, kind) in all {
+        let stream = UpdateStream::of_work(kind, family, &told, args.delta, &tables);
         if stream.deltas.forward.is_empty() {
             eprintln!("lpm-bench: no update changes a route of {family}: not measured");
             continue;
         }
-        let work = Work::new(args, family, &wanted, &tables, &stream)?;
-        for one in wanted.iter().filter(|one| one.contender.has_family(family)) {
-            let (mut built, not) = contenders::build(&mut makers, &[*one], &[family], &tables)?;
+        let work = Work::new((args, kind), family, &wanted, &tables, &stream)?;
+        let (built, not) = contenders::build(&mut makers, &wanted, &[family], &tables)?;
+        rows.extend(work.measure(built)?);
+        if args.work.first() == Some(&kind) {
             refused.extend(not);
-            if let Some(built) = built.pop() {
-                rows.extend(work.measure(built)?);
-            }
         }
     }
     if rows.is_empty() {
@@ -74,6 +76,7 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
 /// What every contender of a family is put through.
 struct Work<'a> {
     args: &'a UpdateArgs,
+    kind: UpdateWork,
     family: Family,
     stream: &'a UpdateStream,
     /// What the lookups run over.
@@ -90,19 +93,9 @@ struct Lookups {
     on_cpu: f64,
 }
 
-/// The undisturbed run of updates.
-struct Offline {
-    updates_per_s: f64,
-    engine_updates_per_s: Option<f64>,
-    apply_us_p99: f64,
-    apply_us_max: f64,
-    refused: u64,
-    first_refusal: Option<String>,
-}
-
 impl<'a> Work<'a> {
     fn new(
-        args: &'a UpdateArgs,
+        (args, kind): (&'a UpdateArgs, UpdateWork),
         family: Family,
         wanted: &[Wanted],
         tables: &RouteSet,
@@ -113,23 +106,59 @@ impl<'a> Work<'a> {
         let keys = KeySet::make(&args.traffic, family, tables, count, seed, with_bytes)?;
         let touched = KeySet::make(&Traffic::Table, family, &stream.touched, check, seed, with_bytes)?;
         let samples = [&keys, &touched].map(|keys| Sample::draw(keys, &stream.after, check, seed));
-        Ok(Self { args, family, stream, keys, samples })
+        Ok(Self { args, kind, family, stream, keys, samples })
     }
 
-    /// All rows of one contender.
-    fn measure(&self, built: BuiltContender) -> Result<Vec<UpdateRow>, Fault> {
-        let BuiltContender { engine, contender, isa, mut table, mut looker, .. } = built;
-        let rates = self.args.rates.len();
-        let bar = bar("update  [{bar:40}] {msg} {elapsed}", 1 + rates * TURNS as usize);
-        bar.set_message(format!("{engine} {isa} {}", self.family));
-        let mut player = Player::new(&self.stream.deltas);
-        let offline = self.offline(&mut *table, &mut player)?;
-        bar.inc(1);
+    /// All rows.
+    fn measure(&self, built: Vec<BuiltContender>) -> Result<Vec<UpdateRow>, Fault> {
+        let mut alone: Vec<_> = built.iter().map(|_| Undisturbed::default()).collect();
+        let mut players: Vec<_> = built.iter().map(|_| Player::new(&self.stream.deltas)).collect();
+        let mut built = built;
+        let bar = bar("updates [{bar:40}] {msg} {elapsed}", ROUNDS as usize * built.len());
+        for _ in 0..ROUNDS {
+            for ((one, player), alone) in built.iter_mut().zip(&mut players).zip(&mut alone) {
+                bar.set_message(format!("{} {} {}", one.engine, one.isa, self.family));
+                alone.round(&mut *one.table, player, self.args.seconds / f64::from(ROUNDS))?;
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        let peers = alone.iter().zip(&built).filter(|(_, one)| matches!(one.contender, Contender::Peer(..)));
+        let best = peers.max_by(|(one, _), (other, _)| one.updates_per_s().total_cmp(&other.updates_per_s()));
+        let ratios: Vec<_> = alone
+            .iter()
+            .map(|alone| {
+                best.map(|(best, peer)| (alone.ratio(best), format!("{} {}", peer.engine, peer.isa)))
+            })
+            .collect();
         let mut rows = Vec::new();
-        for rate in &self.args.rates {
+        for (((one, alone), player), ratio) in built.into_iter().zip(alone).zip(players).zip(ratios) {
+            rows.extend(self.measure_beside(one, &alone, player, ratio)?);
+        }
+        Ok(rows)
+    }
+
+    /// The rows of a contender: lookups alone and beside updates, in turn.
+    fn measure_beside(
+        &self,
+        built: BuiltContender,
+        alone: &Undisturbed,
+        mut player: Player<'_>,
+        ratio: Option<(f64, String)>,
+    ) -> Result<Vec<UpdateRow>, Fault> {
+        let BuiltContender { engine, contender, isa, mut table, mut looker, .. } = built;
+        // Updates of a feed come at a rate; those that a link that goes causes come at once.
+        let rates = if self.kind == UpdateWork::Feed { &*self.args.rates } else { &[UpdateRate::Max] };
+        let bar = bar("beside  [{bar:40}] {msg} {elapsed}", rates.len() * TURNS as usize);
+        bar.set_message(format!("{engine} {isa} {}", self.family));
+        let [apply_us_median, apply_us_p99, apply_us_max] =
+            [0.5, 0.99, 1.0].map(|share| alone.apply_us(share));
+        let (ratio_best, ratio_best_to) = ratio.unzip();
+        let mut rows = Vec::new();
+        for rate in rates {
             let (mut idle, mut under, mut kept, mut applied, mut on_cpu) =
                 (vec![], vec![], vec![], vec![], vec![]);
-            let mut refused = offline.refused;
+            let mut refused = alone.refused;
             for _ in 0..TURNS {
                 let free = self.lookups(&mut *looker, |_| Ok(()))?;
                 let mut pace = Pace::new(*rate);
@@ -147,8 +176,10 @@ impl<'a> Work<'a> {
             let checked = self.check(&mut *table, &mut *looker, &mut player)?;
             let mut row = UpdateRow {
                 engine: engine.clone(),
-                updates_per_s: offline.updates_per_s,
-                engine_updates_per_s: offline.engine_updates_per_s,
+                updates_per_s: alone.updates_per_s(),
+                engine_updates_per_s: alone.engine_updates_per_s(),
+                ratio_best,
+                ratio_best_to: ratio_best_to.clone(),
                 lookup_mlps_idle: median(&idle),
                 lookup_mlps_under: median(&under),
                 rate: *rate,
@@ -159,12 +190,14 @@ impl<'a> Work<'a> {
                 lookup_kept: median(&kept),
                 on_cpu_under: median(&on_cpu),
                 clock: looker.clock().name(),
-                delta: self.args.delta,
-                apply_us_max: offline.apply_us_max,
-                apply_us_p99: offline.apply_us_p99,
+                work: self.kind,
+                delta: if self.kind == UpdateWork::Feed { self.args.delta } else { self.stream.delta() },
+                apply_us_median,
+                apply_us_max,
+                apply_us_p99,
                 updates_told: self.stream.told,
                 refused,
-                first_refusal: offline.first_refusal.clone(),
+                first_refusal: alone.first_refusal.clone(),
                 checked: checked.checked,
                 wrong: checked.wrong,
                 first_wrong: checked.first_wrong,
@@ -175,39 +208,6 @@ impl<'a> Work<'a> {
         }
         bar.finish_and_clear();
         Ok(rows)
-    }
-
-    /// Updates with nothing beside them, for at least the seconds asked for and one pass, to the end of a pass.
-    fn offline(&self, table: &mut dyn Measurable, player: &mut Player<'_>) -> Result<Offline, Fault> {
-        let deadline = Instant::now() + Duration::from_secs_f64(self.args.seconds);
-        let (mut took_us, mut changes) = (Vec::new(), 0);
-        let (mut own_s, mut own_changes) = (0.0, 0);
-        let (mut refused, mut first_refusal) = (0, None);
-        while let Some(delta) = player.step() {
-            let start = Instant::now();
-            let applied = table.apply(delta)?;
-            let end = Instant::now();
-            took_us.push((end - start).as_secs_f64() * 1e6);
-            changes += applied.changes;
-            if let Some(took_s) = applied.own_s {
-                own_s += took_s;
-                own_changes += applied.changes;
-            }
-            refused += applied.refused;
-            first_refusal = first_refusal.or(applied.first_refusal);
-            if end >= deadline && player.is_at_end() {
-                break;
-            }
-        }
-        let all_s: f64 = took_us.iter().sum::<f64>() / 1e6;
-        Ok(Offline {
-            updates_per_s: changes as f64 / all_s,
-            engine_updates_per_s: (own_s > 0.0).then(|| own_changes as f64 / own_s),
-            apply_us_p99: quantile(&took_us, 0.99),
-            apply_us_max: quantile(&took_us, 1.0),
-            refused,
-            first_refusal,
-        })
     }
 
     /// Lookups while `beside` runs on this thread, which gets the moment it must end.
@@ -271,61 +271,6 @@ impl<'a> Work<'a> {
     }
 }
 
-/// A writer that applies updates at a rate, from the intended moments on: one that falls behind catches up.
-struct Pace {
-    rate: UpdateRate,
-    changes: u64,
-    took_s: f64,
-}
-
-impl Pace {
-    fn new(rate: UpdateRate) -> Self {
-        Self { rate, changes: 0, took_s: 0.0 }
-    }
-
-    /// Applies deltas until `deadline`; how many changes were refused.
-    fn run(
-        &mut self,
-        table: &mut dyn Measurable,
-        player: &mut Player<'_>,
-        deadline: Instant,
-    ) -> Result<u64, Fault> {
-        let (start, mut refused) = (Instant::now(), 0);
-        loop {
-            let now = Instant::now();
-            if now >= deadline {
-                break;
-            }
-            if let UpdateRate::PerSecond(rate) = self.rate {
-                let due = start + Duration::from_secs_f64(self.changes as f64 / rate);
-                if due > now {
-                    wait(due.min(deadline) - now);
-                    continue;
-                }
-            }
-            let Some(delta) = player.step() else { break };
-            let applied = table.apply(delta)?;
-            self.changes += applied.changes + applied.refused;
-            refused += applied.refused;
-        }
-        self.took_s = start.elapsed().as_secs_f64();
-        Ok(refused)
-    }
-
-    /// Updates a second that were reached.
-    fn reached(&self) -> f64 {
-        if self.took_s > 0.0 { self.changes as f64 / self.took_s } else { 0.0 }
-    }
-}
-
-fn wait(left: Duration) {
-    if left > SLEEP_MIN {
-        std::thread::sleep(left - SLEEP_MIN / 2);
-    } else {
-        std::thread::yield_now();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -368,6 +313,27 @@ mod tests {
     }
 
     #[test]
+    fn the_default_route_and_a_third_of_the_table_need_no_updates() {
+        let report =
+            run(&args("--generate v4=3000,v6=900 --engines oracle,host:scalar --work default,third"))
+                .unwrap();
+        assert_eq!(report.rows.len(), 2 * 2 * 2, "engines, families, works");
+        for row in &report.rows {
+            let (delta, told) = match (row.work, row.family.as_str()) {
+                (UpdateWork::Default, _) => (1, 3),
+                (UpdateWork::Third, "ipv4") => (1000, 1000),
+                _ => (300, 300),
+            };
+            assert_eq!(
+                (row.delta, row.updates_told, row.wrong, row.rate),
+                (delta, told, 0, UpdateRate::Max),
+                "{row:?}"
+            );
+            assert!(row.checked >= 512 && row.apply_us_median <= row.apply_us_max, "{row:?}");
+        }
+    }
+
+    #[test]
     fn an_update_file_of_either_dialect_is_played() {
         let folder = tempfile::tempdir().unwrap();
         let (routes, updates) = (folder.path().join("routes"), folder.path().join("updates"));
@@ -393,7 +359,7 @@ mod tests {
         let told = updates::read(&args, &mut tables).unwrap();
         let stream = UpdateStream::of(Family::V4, &told, 1, &tables);
         let wanted = wanted::expand(&args.engine.engines).unwrap();
-        let work = Work::new(&args, Family::V4, &wanted, &tables, &stream).unwrap();
+        let work = Work::new((&args, UpdateWork::Feed), Family::V4, &wanted, &tables, &stream).unwrap();
         let mut liar = Liar(oracle(&tables, Family::V4, 256));
         let mut looker = liar.looker().unwrap();
         let found = work.check(&mut liar, &mut *looker, &mut Player::new(&stream.deltas)).unwrap();

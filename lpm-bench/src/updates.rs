@@ -3,11 +3,11 @@
 //! Forward is what the feed says; backward undoes it delta by delta, so that updates can run for as long as a measurement
 //! needs and the table never drifts. Updates that change nothing (a route told again as it is) are left out, as a RIB does.
 
-use crate::args::UpdateArgs;
+use crate::args::{UpdateArgs, UpdateWork};
 use crate::fault::Fault;
 use crate::tables::RouteSet;
 use fib::feed::{self, Update};
-use fib::{Change, Family, IpPrefix, NextHopId, NextHopTable, Rib, Route, Routes, generate};
+use fib::{Change, Family, IpPrefix, Key, NextHopId, NextHopTable, Prefix, Rib, Route, Routes, generate};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -120,9 +120,10 @@ pub(crate) fn read_file(
 /// All updates that the arguments name, as `(prefix, next hop)`; `NONE` is a withdraw.
 ///
 /// # Errors
-/// As [`read_file`]; [`Fault::Usage`] when no updates are named.
+/// As [`read_file`]; [`Fault::Usage`] when no updates are named and some are to be measured.
 pub(crate) fn read(args: &UpdateArgs, tables: &mut RouteSet) -> Result<Vec<(IpPrefix, NextHopId)>, Fault> {
     match (&args.updates, args.generate_updates) {
+        _ if !args.work.contains(&UpdateWork::Feed) => Ok(Vec::new()),
         (Some(path), _) => {
             let mut told = Vec::new();
             read_file(path, &mut tables.hops, |update, id| told.push((update.prefix, id)))?;
@@ -135,7 +136,51 @@ pub(crate) fn read(args: &UpdateArgs, tables: &mut RouteSet) -> Result<Vec<(IpPr
     }
 }
 
+/// Another next hop of a table that has so many.
+fn other(next_hop: NextHopId, next_hops: u32) -> NextHopId {
+    NextHopId::from_answer(next_hop.get() % next_hops.max(2) + 1)
+}
+
+/// The default route of `family`: it comes with two next hops one after the other, and goes.
+fn of_default(family: Family, tables: &RouteSet) -> Vec<(IpPrefix, NextHopId)> {
+    let (default, old) = match family {
+        Family::V4 => (IpPrefix::V4(Prefix::DEFAULT), tables.rib.v4.get(Prefix::DEFAULT)),
+        Family::V6 => (IpPrefix::V6(Prefix::DEFAULT), tables.rib.v6.get(Prefix::DEFAULT)),
+    };
+    let next_hops = tables.next_hop_max(family);
+    let first = other(old, next_hops);
+    [first, other(first, next_hops), NextHopId::NONE].map(|next_hop| (default, next_hop)).into()
+}
+
+/// Another next hop for every third route of `family`.
+fn of_third(family: Family, tables: &RouteSet) -> Vec<(IpPrefix, NextHopId)> {
+    fn third<K: Key>(routes: &[(Prefix<K>, NextHopId)], next_hops: u32) -> Vec<(IpPrefix, NextHopId)> {
+        let third = routes.iter().step_by(3);
+        third.map(|(prefix, next_hop)| (K::wrap(*prefix), other(*next_hop, next_hops))).collect()
+    }
+    let next_hops = tables.next_hop_max(family);
+    match family {
+        Family::V4 => third(&tables.v4, next_hops),
+        Family::V6 => third(&tables.v6, next_hops),
+    }
+}
+
 impl UpdateStream {
+    /// The updates of `work` and `family`; `told` are those of the feed.
+    pub(crate) fn of_work(
+        work: UpdateWork,
+        family: Family,
+        told: &[(IpPrefix, NextHopId)],
+        delta: usize,
+        tables: &RouteSet,
+    ) -> Self {
+        match work {
+            UpdateWork::Feed => Self::of(family, told, delta, tables),
+            UpdateWork::Default => Self::of(family, &of_default(family, tables), 1, tables),
+            UpdateWork::Third => Self::of(family, &of_third(family, tables), usize::MAX, tables),
+        }
+    }
+
     /// The updates of `family` among `told`, `delta` of them a delta, over the routes of `tables`.
     pub(crate) fn of(
         family: Family,
@@ -152,6 +197,11 @@ impl UpdateStream {
         let after = RouteSet::of_rib(rib, "after the updates".into());
         let touched = RouteSet::of_rib(touched, "what the updates touched".into());
         Self { deltas, after, touched, told: told.len() }
+    }
+
+    /// Changes of one delta, on average.
+    pub(crate) fn delta(&self) -> usize {
+        self.deltas.changes() / self.deltas.forward.len().max(1)
     }
 }
 

@@ -50,7 +50,14 @@ impl<T> Retired<T> {
     }
 
     /// Frees the values that nobody reads any more.
+    #[inline]
     pub fn free(&mut self) {
+        if !self.kept.is_empty() {
+            self.free_kept();
+        }
+    }
+
+    fn free_kept(&mut self) {
         for (value, bytes) in std::mem::take(&mut self.kept) {
             if let Err(value) = Arc::try_unwrap(value) {
                 self.kept.push((value, bytes));

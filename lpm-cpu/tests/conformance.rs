@@ -33,41 +33,6 @@ fib::conformance_tests!(host_avx512f_singles, ipv4_only, || host(Isa::Avx512f, &
 fib::conformance_tests!(host_vpopcntdq, ipv4_only, || host(Isa::Avx512f, &GATHER));
 fib::conformance_tests!(host_vpopcntdq_singles, ipv4_only, || host(Isa::Avx512f, &SINGLES));
 
-/// Updates are the same code for all instruction sets, so one of them does for the wider codes; lookups differ. Churn of the widest takes
-/// long and is for `FWD_CONFORMANCE=full`.
-fn host_with_codes(code_bits: &str) {
-    let options = conformance::Options::from_env().ipv4_only();
-    let kernels = [Isa::Scalar, Isa::Avx2, Isa::Avx512f].into_iter().flat_map(|isa| {
-        let popcounts = ["auto", "arithmetic"].into_iter();
-        popcounts.flat_map(move |popcount| ["yes", "no"].map(|gather| (isa, popcount, gather)))
-    });
-    for (isa, popcount, gather) in kernels {
-        let make = || host(isa, &[("code-bits", code_bits), ("popcount", popcount), ("gather", gather)]);
-        if !conformance::skipped(&make) {
-            conformance::shapes(&make, options);
-            conformance::batches(&make, options);
-        }
-    }
-    let make = || host(Isa::detect(), &[("code-bits", code_bits)]);
-    conformance::random_tables(&make, options);
-    if code_bits == "16" || options.full {
-        conformance::churn(&make, options);
-    }
-    conformance::withdraw(&make, options);
-    conformance::concurrent(&make, options);
-    conformance::withdraws(&make, options);
-}
-
-#[test]
-fn host_with_codes_of_16_bits() {
-    host_with_codes("16");
-}
-
-#[test]
-fn host_with_codes_of_32_bits() {
-    host_with_codes("32");
-}
-
 #[test]
 fn memory_limits() {
     let options = conformance::Options::from_env().ipv4_only();

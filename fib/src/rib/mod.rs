@@ -48,6 +48,8 @@ struct Dirty {
     /// Whether the route may have to be taken out of the trie.
     is_gone: bool,
     before: NextHopId,
+    /// What its addresses fall back to without it, the default route aside, when that has been looked for.
+    inherited: Option<NextHopId>,
 }
 
 impl<K: Key> RibTable<K> {
@@ -66,7 +68,7 @@ impl<K: Key> RibTable<K> {
         if before != next_hop {
             let (place, len, is_gone) = (entry.place(), prefix.len(), next_hop.is_none());
             let at = u32::try_from(at).unwrap_or(u32::MAX);
-            self.dirty.push(Dirty { page, at, place, len, is_gone, before });
+            self.dirty.push(Dirty { page, at, place, len, is_gone, before, inherited: None });
             self.told_len += usize::from(before.is_none());
             self.told_len -= usize::from(next_hop.is_none());
         }
@@ -157,11 +159,26 @@ impl<K: Key> RibTable<K> {
         self.trie.above(prefix, self.just_told(prefix), PageEntry::used)
     }
 
-    /// The page and the index of the entry of `prefix`, if it alone was told since the last commit: an engine asks for what it is told.
-    fn just_told(&self, prefix: Prefix<K>) -> Option<(u32, usize)> {
+    /// What the addresses of `prefix` fall back to without its own route, the default route aside: the next hop of [`Self::used_above`].
+    #[must_use]
+    pub fn used_behind(&self, prefix: Prefix<K>) -> NextHopId {
+        // The longest route told has the next hop of the longest one used: where it is left out, that covers it.
+        let known = self.told_alone(prefix).and_then(|told| told.inherited);
+        known.unwrap_or_else(|| {
+            let above = self.used_above(prefix).filter(|(len, _)| *len > 0);
+            above.map_or(NextHopId::NONE, |(_, next_hop)| next_hop)
+        })
+    }
+
+    /// What was told of `prefix`, if it alone was told since the last commit: an engine asks for what it is told.
+    fn told_alone(&self, prefix: Prefix<K>) -> Option<&Dirty> {
         let [told] = self.dirty.as_slice() else { return None };
-        let at = told.at as usize;
-        self.trie.is_at(told.page, at, prefix).then_some((told.page, at))
+        self.trie.is_at(told.page, told.at as usize, prefix).then_some(told)
+    }
+
+    /// The page and the index of the entry of `prefix`, as of [`Self::told_alone`].
+    fn just_told(&self, prefix: Prefix<K>) -> Option<(u32, usize)> {
+        self.told_alone(prefix).map(|told| (told.page, told.at as usize))
     }
 
     /// Bytes of memory.
@@ -186,27 +203,34 @@ impl<K: Key> RibTable<K> {
         if !self.is_plain {
             dirty.sort_by_key(|told| told.len);
         }
-        for told in &dirty {
-            self.compile_told(*told, dirty.len() == 1, &mut changes);
+        let is_alone = dirty.len() == 1;
+        for told in &mut dirty {
+            told.inherited = self.compile_told(*told, is_alone, &mut changes);
         }
         self.dirty = dirty;
         changes.sort_unstable_by_key(|change| change.prefix);
         changes
     }
 
-    /// Compiles a route that was told, and those that change with it. `is_alone`: nothing else was told.
-    fn compile_told(&mut self, told: Dirty, is_alone: bool, changes: &mut Vec<Change<K>>) {
+    /// Compiles a route that was told, and those that change with it. `is_alone`: nothing else was told. Returns what the addresses of the
+    /// route fall back to without it, the default route aside, where that counts.
+    fn compile_told(
+        &mut self,
+        told: Dirty,
+        is_alone: bool,
+        changes: &mut Vec<Change<K>>,
+    ) -> Option<NextHopId> {
         let Dirty { page, place, before, .. } = told;
-        let Some(at) = self.trie.search_from(page, told.at as usize, place) else {
-            return; // routes stay until the changes have been taken
-        };
+        // Routes stay until the changes have been taken.
+        let at = self.trie.search_from(page, told.at as usize, place)?;
         if self.is_plain {
-            return self.compile_entry(page, at, NextHopId::NONE, changes);
+            self.compile_entry(page, at, NextHopId::NONE, changes);
+            return None;
         }
         let inherited = self.trie.inherited(page, at, place);
         self.compile_entry(page, at, inherited, changes);
         if self.trie.is_default(page, place) {
-            return;
+            return None;
         }
         // The routes right below fall back to this one, or to what it falls back to. Whether that is what it was, one change alone tells.
         let entries = self.trie.entries(page);
@@ -216,6 +240,7 @@ impl<K: Key> RibTable<K> {
             let below = at + 1..self.trie.end(page, at);
             self.compile_range(page, below, new, false, changes);
         }
+        Some(inherited)
     }
 
     /// Compiles entry `at` of `page`, a route whose addresses fall back to `inherited` without it.

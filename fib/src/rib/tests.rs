@@ -256,6 +256,8 @@ fn check_used<K: Key>(
         let above =
             shorter.find_map(|len| Some((len, *used.get(&Prefix::truncating(prefix.address(), len))?)));
         assert_eq!(table.used_above(prefix), above, "{prefix}");
+        let behind = above.filter(|(len, _)| *len > 0).map_or(NextHopId::NONE, |(_, next_hop)| next_hop);
+        assert_eq!(table.used_behind(prefix), behind, "{prefix}");
         let within = used.range(prefix..).take_while(|(route, _)| prefix.covers(**route));
         let within = within.map(|(route, next_hop)| (*route, *next_hop));
         assert!(table.used_within(prefix).eq(within), "{prefix}");

@@ -129,7 +129,7 @@ impl Store {
             cells.push(table.pack(&cell));
             end += 1;
         }
-        for codes in codes.chunks_exact(CELL_CODES as usize) {
+        for codes in codes.as_chunks().0 {
             cells.push(table.pack(codes));
             end += 1;
         }

@@ -165,37 +165,70 @@ impl Table4 {
         self.records[at as usize].publish(record.word());
     }
 
+    /// The words of cell `at`, of which there are `WORDS`.
+    fn words<const WORDS: usize>(&self, at: u32) -> &[AtomicU32; WORDS] {
+        &self.cells.as_chunks().0[at as usize]
+    }
+
     /// Cell `at`, for the writer: its words, the first one in the low bits.
+    #[inline]
     pub(super) fn cell(&self, at: u32) -> u128 {
-        let words = self.form.width.words() as usize;
-        let words = &self.cells[at as usize * words..][..words];
-        words.iter().rev().fold(0, |cell, word| cell << 32 | u128::from(word.load(Ordering::Relaxed)))
+        // With a number of words that is known, this is one load or two.
+        fn joined<const WORDS: usize>(words: &[AtomicU32; WORDS]) -> u128 {
+            words.iter().rev().fold(0, |cell, word| cell << 32 | u128::from(word.load(Ordering::Relaxed)))
+        }
+        match self.form.width {
+            Width::Bits8 => joined::<1>(self.words(at)),
+            Width::Bits16 => joined::<2>(self.words(at)),
+            Width::Bits32 => joined::<4>(self.words(at)),
+        }
     }
 
     /// Stores the words of cell `at` that change.
+    #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "word by word")]
     pub(super) fn set_cell(&self, at: u32, cell: u128) {
-        let words = self.form.width.words() as usize;
-        for (at, word) in self.cells[at as usize * words..][..words].iter().enumerate() {
-            let new = (cell >> (32 * at)) as u32;
-            if word.load(Ordering::Relaxed) != new {
-                word.publish(new);
+        fn set<const WORDS: usize>(words: &[AtomicU32; WORDS], cell: u128) {
+            for (at, word) in words.iter().enumerate() {
+                let new = (cell >> (32 * at)) as u32;
+                if word.load(Ordering::Relaxed) != new {
+                    word.publish(new);
+                }
             }
+        }
+        match self.form.width {
+            Width::Bits8 => set::<1>(self.words(at), cell),
+            Width::Bits16 => set::<2>(self.words(at), cell),
+            Width::Bits32 => set::<4>(self.words(at), cell),
         }
     }
 
     /// The cell of four codes.
-    pub(super) fn pack(&self, codes: &[u32]) -> u128 {
-        let width = self.form.width;
-        let code = |cell, code: &u32| cell << width.bits() | u128::from(code & width.escape());
-        codes.iter().rev().fold(0, code)
+    #[inline]
+    pub(super) fn pack(&self, codes: &[u32; CELL_CODES as usize]) -> u128 {
+        fn packed<const BITS: u32>(codes: &[u32; CELL_CODES as usize]) -> u128 {
+            let code = |cell, code: &u32| cell << BITS | u128::from(code & (u32::MAX >> (32 - BITS)));
+            codes.iter().rev().fold(0, code)
+        }
+        match self.form.width {
+            Width::Bits8 => packed::<8>(codes),
+            Width::Bits16 => packed::<16>(codes),
+            Width::Bits32 => packed::<32>(codes),
+        }
     }
 
     /// The four codes of a cell.
+    #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "code by code")]
     pub(super) fn unpack(&self, cell: u128) -> [u32; CELL_CODES as usize] {
-        let width = self.form.width;
-        [0, 1, 2, 3].map(|at| (cell >> (width.bits() * at)) as u32 & width.escape())
+        fn unpacked<const BITS: u32>(cell: u128) -> [u32; CELL_CODES as usize] {
+            [0, 1, 2, 3].map(|at| (cell >> (BITS * at)) as u32 & (u32::MAX >> (32 - BITS)))
+        }
+        match self.form.width {
+            Width::Bits8 => unpacked::<8>(cell),
+            Width::Bits16 => unpacked::<16>(cell),
+            Width::Bits32 => unpacked::<32>(cell),
+        }
     }
 
     /// The next hop of the default route.

@@ -40,9 +40,9 @@ fn repaint(
     let mut within = routes.used_within(region).map(|(prefix, next_hop)| (prefix, code(next_hop))).peekable();
     let background = match within.peek() {
         Some((prefix, _)) if *prefix == region => 0,
-        _ => match routes.used_above(region) {
-            Some((len, next_hop)) if len > 0 => code(next_hop),
-            _ => 0,
+        _ => match routes.used_behind(region) {
+            NextHopId::NONE => 0,
+            next_hop => code(next_hop),
         },
     };
     paint(region, background, &mut within, canvas);

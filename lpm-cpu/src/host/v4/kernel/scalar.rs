@@ -6,7 +6,6 @@
 //! [`one`] is written over [`Loads`], so that tests can stop a lookup between any two loads. All kernels load what a key needs in the
 //! same order.
 
-const PIECE: usize = 64;
 use crate::chunks::entries_of;
 use crate::host::v4::codes::Width;
 use crate::host::v4::table::{CELL_CODES, RECORD_CELLS, Record, Table4, record_in, record_of};
@@ -14,6 +13,9 @@ use fib::NextHopId;
 use fib::loads::{Loads, Plain};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
+
+/// Keys of a piece.
+const PIECE: usize = 64;
 
 /// Answers `keys` into `out`, equally long.
 #[inline(always)]

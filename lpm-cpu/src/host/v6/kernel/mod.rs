@@ -16,15 +16,16 @@
 //!
 //! With AVX-512, loads are gathers or single ones, put together in vectors. Single ones in lanes that have their answer are for nothing, so
 //! then keys are always listed. The scalar kernel lists the keys that are left after each level; it also stands in for AVX2 where gathers are
-//! slow (`gathers`). Cycles a lookup on one core of an AMD EPYC (family 26, 1 MB of L2), full table of 2024, calls of 256 keys:
+//! slow (`gathers`). Cycles a lookup on one core of an AMD EPYC of Zen 4 (family 25, model 17, 1 MB of L2), full table of 2024, calls of
+//! 256 keys, medians of five runs in turn:
 //!
 //! | kernel | random | table | zipf |
 //! |---|---|---|---|
-//! | AVX-512F | 5.4 | 16.7 | 16.8 |
-//! | AVX-512F, single loads | 6.1 | 29.0 | 31.8 |
-//! | AVX2 | 9.1 | 40.3 | 35.3 |
-//! | scalar | 7.2 | 43.5 | 37.7 |
-//! | `rte_fib6`, scalar | 31.1 | 96.0 | 61.7 |
+//! | AVX-512F | 5.0 | 18.5 | 19.5 |
+//! | AVX-512F, single loads | 5.5 | 27.9 | 26.9 |
+//! | AVX2 | 8.7 | 43.4 | 39.7 |
+//! | scalar | 7.0 | 42.0 | 42.1 |
+//! | `rte_fib6` of DPDK, scalar | 20.1 | 78.1 | 58.1 |
 //!
 //! The AVX-512 kernel computes the mask of a vector from its entries where it is used. Masks kept in an array are packed into one vector
 //! register by the compiler, and each gather then waits for all of the level before.
@@ -41,7 +42,7 @@ use crate::host::params::HostKernel;
 use crate::host::v6::table::{NodeTable, Shared6};
 use crate::kernel::or_default;
 use fib::NextHopId;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use lists::RowLists;
@@ -91,8 +92,10 @@ fn lookup_in<const BITS: u32>(
     }
     // Kernels leave codes where these are not the ids.
     if let Some(ids) = &table.ids {
+        // The id of a code was stored before the code.
+        fence(Ordering::Acquire);
         for answer in out {
-            *answer = NextHopId::from_answer(ids[answer.get() as usize].load(Ordering::Acquire));
+            *answer = NextHopId::from_answer(ids[answer.get() as usize].load(Ordering::Relaxed));
         }
     }
 }

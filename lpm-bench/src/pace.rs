@@ -1,0 +1,146 @@
+//! When updates are applied: with nothing beside them, as fast as they go and every contender in turn; beside lookups at a rate.
+
+use crate::args::UpdateRate;
+use crate::fault::Fault;
+use crate::table::Measurable;
+use crate::updates::Player;
+use lpm_bench::stats::{median, quantile};
+use std::time::{Duration, Instant};
+
+/// A writer that has longer to wait than this sleeps; below, it yields.
+const SLEEP_MIN: Duration = Duration::from_micros(200);
+
+/// Updates of a contender with nothing beside them.
+#[derive(Debug, Default)]
+pub(crate) struct Undisturbed {
+    /// Updates a second, one a round.
+    rates: Vec<f64>,
+    /// How long each delta took, microseconds.
+    took_us: Vec<f64>,
+    own_s: f64,
+    own_changes: u64,
+    /// Whether the updates have been applied to the end.
+    is_whole: bool,
+    /// Changes that the table refused.
+    pub(crate) refused: u64,
+    /// What it said of the first.
+    pub(crate) first_refusal: Option<String>,
+}
+
+impl Undisturbed {
+    /// A round: deltas for `round_s` seconds at least, in the first one to the end.
+    ///
+    /// # Errors
+    /// As [`Measurable::apply`].
+    pub(crate) fn round(
+        &mut self,
+        table: &mut dyn Measurable,
+        player: &mut Player<'_>,
+        round_s: f64,
+    ) -> Result<(), Fault> {
+        let deadline = Instant::now() + Duration::from_secs_f64(round_s);
+        let (mut changes, before) = (0, self.took_us.len());
+        while let Some(delta) = player.step() {
+            let start = Instant::now();
+            let applied = table.apply(delta)?;
+            let end = Instant::now();
+            self.took_us.push((end - start).as_secs_f64() * 1e6);
+            changes += applied.changes;
+            if let Some(took_s) = applied.own_s {
+                self.own_s += took_s;
+                self.own_changes += applied.changes;
+            }
+            self.refused += applied.refused;
+            if self.first_refusal.is_none() {
+                self.first_refusal = applied.first_refusal;
+            }
+            self.is_whole |= player.is_at_end();
+            if end >= deadline && self.is_whole {
+                break;
+            }
+        }
+        let took_s: f64 = self.took_us[before..].iter().sum::<f64>() / 1e6;
+        self.rates.push(changes as f64 / took_s);
+        Ok(())
+    }
+
+    /// Updates a second, median over the rounds.
+    pub(crate) fn updates_per_s(&self) -> f64 {
+        median(&self.rates)
+    }
+
+    /// Updates a second by the seconds of an engine of ours alone.
+    pub(crate) fn engine_updates_per_s(&self) -> Option<f64> {
+        (self.own_s > 0.0).then(|| self.own_changes as f64 / self.own_s)
+    }
+
+    /// This rate over that of `other`, median over the rounds of the ratio within a round.
+    pub(crate) fn ratio(&self, other: &Self) -> f64 {
+        let ratios: Vec<_> = self.rates.iter().zip(&other.rates).map(|(rate, other)| rate / other).collect();
+        median(&ratios)
+    }
+
+    /// `share` of the deltas took less, microseconds.
+    pub(crate) fn apply_us(&self, share: f64) -> f64 {
+        quantile(&self.took_us, share)
+    }
+}
+
+/// A writer that applies updates at a rate, from the intended moments on: one that falls behind catches up.
+pub(crate) struct Pace {
+    rate: UpdateRate,
+    changes: u64,
+    took_s: f64,
+}
+
+impl Pace {
+    /// A writer that has applied nothing yet.
+    pub(crate) fn new(rate: UpdateRate) -> Self {
+        Self { rate, changes: 0, took_s: 0.0 }
+    }
+
+    /// Applies deltas until `deadline`; how many changes were refused.
+    ///
+    /// # Errors
+    /// As [`Measurable::apply`].
+    pub(crate) fn run(
+        &mut self,
+        table: &mut dyn Measurable,
+        player: &mut Player<'_>,
+        deadline: Instant,
+    ) -> Result<u64, Fault> {
+        let (start, mut refused) = (Instant::now(), 0);
+        loop {
+            let now = Instant::now();
+            if now >= deadline {
+                break;
+            }
+            if let UpdateRate::PerSecond(rate) = self.rate {
+                let due = start + Duration::from_secs_f64(self.changes as f64 / rate);
+                if due > now {
+                    wait(due.min(deadline) - now);
+                    continue;
+                }
+            }
+            let Some(delta) = player.step() else { break };
+            let applied = table.apply(delta)?;
+            self.changes += applied.changes + applied.refused;
+            refused += applied.refused;
+        }
+        self.took_s = start.elapsed().as_secs_f64();
+        Ok(refused)
+    }
+
+    /// Updates a second that were reached.
+    pub(crate) fn reached(&self) -> f64 {
+        if self.took_s > 0.0 { self.changes as f64 / self.took_s } else { 0.0 }
+    }
+}
+
+fn wait(left: Duration) {
+    if left > SLEEP_MIN {
+        std::thread::sleep(left - SLEEP_MIN / 2);
+    } else {
+        std::thread::yield_now();
+    }
+}
