@@ -26,7 +26,7 @@ pub(super) const CALL: usize = 256;
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
     pub(super) name: String,
-    engine: &'static str,
+    pub(super) engine: &'static str,
     isa: Isa,
     parameters: Vec<(String, String)>,
 }

@@ -83,10 +83,10 @@ pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
                 figure.rows.push(one.row(rate));
             }
         }
-        for name in subjects.iter().map(|subject| &subject.name) {
+        for Subject { name, engine, .. } in subjects {
             let processor = if name == "Bloomfwd" { "Phi 7250" } else { "Tesla C2075" };
             let ours = figure.panels[panel].at(LINE, place(name));
-            figure.ours(&format!("{name}, {processor}, {word}"), ours);
+            figure.ours_of(&format!("{name}, {processor}, {word}"), &format!("{engine} on {LINE}"), ours);
         }
     }
     Ok(())

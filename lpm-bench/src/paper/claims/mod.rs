@@ -8,7 +8,8 @@
 //! - | SECTION | WHAT | NUMBER | UNIT | RULE | why it cannot be made here
 //! ```
 //! FIGURE is the id of the figure that makes it (`fig09`), and WHAT the words by which that figure hands its number in. `PANEL at X` is
-//! where the number stands in the figure, for its mark. `test FILE NAME` is the test that fails if ours is another number. A line that begins with `#` is a comment.
+//! where the number stands in the figure, for its mark. `test FILE NAME` is the test that fails if ours is another number. A line that
+//! begins with `#` is a comment.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
