@@ -165,7 +165,7 @@ impl Claim {
 /// A number of ours.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Ours {
-    /// Which of several forms it is of; empty if there is one.
+    /// Which of several forms it is of, or which engine on what; empty if the figure has one form alone.
     pub(crate) of: String,
     pub(crate) value: Option<f64>,
 }
