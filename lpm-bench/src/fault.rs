@@ -14,6 +14,9 @@ pub(crate) const BAD_USAGE: u8 = 2;
 /// The exit code for a device that is absent.
 pub(crate) const NO_DEVICE: u8 = 3;
 
+/// What a step of a run gives, unless the run ends there.
+pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
+
 /// Why a run ends early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
@@ -99,6 +102,11 @@ impl Fault {
             Self::Engine { source: EngineError::NoDevice { .. }, .. } => NO_DEVICE,
             _ => FAILED,
         }
+    }
+
+    /// What `engine` refused.
+    pub(crate) fn refused_by(engine: &str) -> impl Fn(EngineError) -> Self {
+        move |source| Self::Engine { engine: engine.to_owned(), source }
     }
 
     /// What a thread that was joined says when it has panicked.

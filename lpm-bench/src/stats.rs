@@ -35,6 +35,12 @@ impl From<f64> for Spread {
     }
 }
 
+impl FromIterator<f64> for Spread {
+    fn from_iter<T: IntoIterator<Item = f64>>(rounds: T) -> Self {
+        Self::of(&Vec::from_iter(rounds))
+    }
+}
+
 /// The value that half of `values` are below. `values` is not empty.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {

@@ -1,13 +1,10 @@
 //! The data sets: routes, and updates of them if the paper uses any. The GAMT paper has four route collectors of 2013 with a day's
 //! updates each, the Bloomfwd paper seven IPv4 tables and four IPv6 ones of 2016.
 
-use super::Paper;
-use crate::args::{PaperArgs, TableArgs};
-use crate::fault::Fault;
-use crate::tables::RouteSet;
+use super::{Family, Fault, NextHopId, Paper, PaperArgs, Result, Rib, RouteSet, Value, json};
+use crate::args::TableArgs;
 use crate::updates::{Deltas, read_file};
-use fib::{Family, IpPrefix, NextHopId, Rib, generate};
-use serde_json::{Value, json};
+use fib::{IpPrefix, generate};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -27,9 +24,7 @@ const UPDATES_A_STAMP: usize = 64;
 /// An update, as both kinds of next hops have it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimedUpdate {
-    /// Its time, in seconds.
     pub(super) time_s: f64,
-    /// The prefix of its route.
     pub(super) prefix: IpPrefix,
     /// The new next hop if next hops are origins of routes (as in the tables).
     by_origin: NextHopId,
@@ -41,7 +36,6 @@ pub(super) struct TimedUpdate {
 /// change nothing; by peer, each one changes the next hop, as in a router that forwards to the peer it heard from last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hops {
-    /// The route's origin.
     Origin,
     /// The peer; the origin if the feed does not name peers.
     Peer,
@@ -70,15 +64,10 @@ impl Start {
 /// Routes, and updates of them.
 #[derive(Debug)]
 pub(super) struct DataSet {
-    /// Its name in figures.
     pub(super) name: String,
-    /// The routes.
     pub(super) tables: RouteSet,
-    /// The updates, in order.
     pub(super) told: Vec<TimedUpdate>,
-    /// The source of the updates.
     pub(super) updates_source: String,
-    /// What its routes were loaded from.
     pub(super) from: TableArgs,
 }
 
@@ -92,7 +81,6 @@ impl TimedUpdate {
 }
 
 impl DataSet {
-    /// A summary for the output files.
     pub(super) fn summary(&self) -> Value {
         json!({
             "name": self.name,
@@ -130,7 +118,6 @@ impl DataSet {
         }
     }
 
-    /// The updates of `family`.
     pub(super) fn told_of(&self, family: Family) -> impl Iterator<Item = &TimedUpdate> {
         self.told.iter().filter(move |told| told.prefix.family() == family)
     }
@@ -159,7 +146,7 @@ impl DataSet {
         Deltas::of(&mut self.start(family, hops, start), parts, |_, _, _| {})
     }
 
-    fn read_updates(&mut self, path: &Path) -> Result<(), Fault> {
+    fn read_updates(&mut self, path: &Path) -> Result<()> {
         // No peer has the id of an origin, which is 255 at most.
         const FIRST_PEER: usize = 256;
         let mut peers: BTreeMap<IpAddr, u32> = BTreeMap::new();
@@ -188,68 +175,44 @@ impl DataSet {
 
 /// All data sets: each `--fib` file and the `--generate` table; without either, the files of `FWD_DATA`; without these, the sets
 /// that the paper generates.
-///
-/// # Errors
-/// As [`RouteSet::load`]; a file of updates that cannot be read.
-pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>, Fault> {
-    let folder = std::env::var_os("FWD_DATA").map(PathBuf::from);
-    let named = |path: &PathBuf| (path.clone(), args.updates.clone());
-    let mut files: Vec<_> = args.table.fib.iter().map(named).collect();
-    let mut generated = Vec::new();
+pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>> {
+    let of = |fib, generate| TableArgs { fib, generate, ..args.table.clone() };
+    let file = |path: &Path, updates: Option<PathBuf>| {
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let name = name.split('.').next().unwrap_or_default().to_owned();
+        (name, of(vec![path.to_owned()], None), args.updates.clone().or(updates))
+    };
+    let generated = |name: &str, spec| (name.to_owned(), of(vec![], Some(spec)), args.updates.clone());
+    let mut tables: Vec<_> = args.table.fib.iter().map(|path| file(path, None)).collect();
     if let Some(spec) = args.table.generate {
-        generated.push(("generated".to_owned(), spec));
-    } else if files.is_empty() {
-        match &folder {
-            Some(folder) => {
-                let exists = |name: &str| Some(folder.join(name)).filter(|path| path.exists());
-                let known = |(table, updates): &(&str, &str)| {
-                    Some((exists(table)?, args.updates.clone().or_else(|| exists(updates))))
-                };
-                files = KNOWN.iter().filter_map(known).collect();
-            }
-            None => {
-                for (name, spec) in paper.generated {
-                    let spec = crate::args::generate(spec).map_err(Fault::Usage)?;
-                    generated.push(((*name).to_owned(), spec));
-                }
-            }
+        tables.push(generated("generated", spec));
+    } else if let (true, Some(folder)) = (tables.is_empty(), std::env::var_os("FWD_DATA")) {
+        let exists = |name: &str| Some(Path::new(&folder).join(name)).filter(|path| path.exists());
+        let known = KNOWN.iter().filter_map(|(table, updates)| Some(file(&exists(table)?, exists(updates))));
+        tables.extend(known);
+    } else if tables.is_empty() {
+        for (name, spec) in paper.generated {
+            tables.push(generated(name, crate::args::generate(spec).map_err(Fault::Usage)?));
         }
     }
-    let of = |fib, generate| TableArgs { fib, generate, ..args.table.clone() };
-    let of_file = |(path, updates): (PathBuf, Option<PathBuf>)| {
-        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        (name.split('.').next().unwrap_or_default().to_owned(), of(vec![path], None), updates)
-    };
-    let generated =
-        generated.into_iter().map(|(name, spec)| (name, of(vec![], Some(spec)), args.updates.clone()));
-    let tables = files.into_iter().map(of_file).chain(generated);
+    if tables.is_empty() {
+        return Err(Fault::Usage("no table: give --fib FILE or --generate v4=950000,v6=200000".into()));
+    }
     let make = |(name, table, updates): (_, TableArgs, Option<PathBuf>)| {
         set(args, name, &table, paper.has_updates.then_some(updates.as_deref()))
     };
-    let sets = tables.map(make).collect::<Result<Vec<_>, _>>()?;
-    if sets.is_empty() {
-        return Err(Fault::Usage("no table: give --fib FILE or --generate v4=950000,v6=200000".into()));
-    }
-    Ok(sets)
+    tables.into_iter().map(make).collect()
 }
 
 /// A further data set: a table generated with its own `seed`, without updates.
-///
-/// # Errors
-/// As [`RouteSet::load`].
-pub(super) fn generated(args: &PaperArgs, name: &str, spec: &str, seed: u64) -> Result<DataSet, Fault> {
+pub(super) fn generated(args: &PaperArgs, name: &str, spec: &str, seed: u64) -> Result<DataSet> {
     let spec = crate::args::generate(spec).map_err(Fault::Usage)?;
     let table = TableArgs { fib: vec![], generate: Some(spec), seed, ..args.table.clone() };
     set(args, name.to_owned(), &table, None)
 }
 
 /// A data set. `updates` is `None` if the paper uses no updates, else the file of updates, if there is one.
-fn set(
-    args: &PaperArgs,
-    name: String,
-    table: &TableArgs,
-    updates: Option<Option<&Path>>,
-) -> Result<DataSet, Fault> {
+fn set(args: &PaperArgs, name: String, table: &TableArgs, updates: Option<Option<&Path>>) -> Result<DataSet> {
     let tables = RouteSet::load(table)?;
     let mut set =
         DataSet { name, tables, told: Vec::new(), updates_source: "none".into(), from: table.clone() };
@@ -261,10 +224,8 @@ fn set(
     let has = |family| set.told.iter().any(|told| told.prefix.family() == family);
     let lacks = |family| set.tables.routes(family) > 0 && !has(family);
     if lacks(Family::V4) || lacks(Family::V6) {
-        set.generate_updates(
-            UPDATES.min(20 * (set.tables.v4.len() + set.tables.v6.len()).max(1)),
-            args.table.seed,
-        );
+        let count = UPDATES.min(20 * (set.tables.v4.len() + set.tables.v6.len()).max(1));
+        set.generate_updates(count, args.table.seed);
     }
     set.told.truncate(if args.quick { UPDATES / 2 } else { usize::MAX });
     Ok(set)
@@ -272,18 +233,32 @@ fn set(
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::gamt;
+    use super::super::{Bench, gamt};
     use super::*;
     use crate::args::{BenchCommand, Cli};
     use clap::Parser;
 
     /// The arguments of `lpm-bench paper gamt` with `line`.
-    pub(in crate::paper) fn args(line: &str) -> PaperArgs {
+    fn args(line: &str) -> PaperArgs {
         let line = format!("lpm-bench paper gamt --out none {line}");
         let BenchCommand::Paper(args) = Cli::parse_from(line.split_whitespace()).command else {
             panic!("{line}")
         };
         args
+    }
+
+    /// What figures of `paper` are made with, without a device.
+    pub(in crate::paper) fn bench(line: &str, paper: &Paper) -> Bench {
+        Bench::new(args(line), paper, Err("a test".into()), 1).unwrap()
+    }
+
+    /// The same with these routes and updates, the lines of two files.
+    pub(in crate::paper) fn bench_of(routes: &str, updates: &str, paper: &Paper) -> Bench {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["r.txt", "u.txt"].map(|name| folder.path().join(name));
+        std::fs::write(&files[0], routes).unwrap();
+        std::fs::write(&files[1], updates).unwrap();
+        bench(&format!("--fib {} --updates {}", files[0].display(), files[1].display()), paper)
     }
 
     #[test]
@@ -311,13 +286,8 @@ pub(super) mod tests {
 
     #[test]
     fn own_state_is_what_the_stream_leads_to() {
-        let folder = tempfile::tempdir().unwrap();
-        let (routes, updates) = (folder.path().join("r.txt"), folder.path().join("u.txt"));
-        std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
         let lines = "1 a 10.1.0.0/16 192.0.2.1\n2 a 10.1.0.0/16 192.0.2.2\n2 a 10.2.0.0/16 192.0.2.1\n";
-        std::fs::write(&updates, lines).unwrap();
-        let args = args(&format!("--fib {} --updates {}", routes.display(), updates.display()));
-        let set = load(&args, &gamt::PAPER).unwrap().remove(0);
+        let set = bench_of("10.0.0.0/8 1\n", lines, &gamt::PAPER).sets.remove(0);
         let deltas = |start| set.deltas(Family::V4, None, Hops::Origin, start);
         // The route of the first line is there with the second's next hop; the third line changes nothing.
         assert_eq!(set.start(Family::V4, Hops::Origin, Start::OwnState).len(), 2);
@@ -327,15 +297,10 @@ pub(super) mod tests {
 
     #[test]
     fn by_peer_each_peer_s_word_is_a_change() {
-        let folder = tempfile::tempdir().unwrap();
-        let (routes, updates) = (folder.path().join("r.txt"), folder.path().join("u.txt"));
-        std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
         // Two peers announce the same route with the same origin; then one of them announces it again, and withdraws it.
         let lines = "1.0 a 10.1.0.0/16 192.0.2.1 64500\n1.5 a 10.1.0.0/16 192.0.2.2 64500\n\
                      2.0 a 10.1.0.0/16 192.0.2.1 64500\n3.0 w 10.1.0.0/16 192.0.2.1 64500\n";
-        std::fs::write(&updates, lines).unwrap();
-        let args = args(&format!("--fib {} --updates {}", routes.display(), updates.display()));
-        let sets = load(&args, &gamt::PAPER).unwrap();
+        let sets = bench_of("10.0.0.0/8 1\n", lines, &gamt::PAPER).sets;
         let told = |hops, start| sets[0].deltas(Family::V4, Some(1), hops, start);
         let changes = |hops, start| told(hops, start).changes();
         assert_eq!((changes(Hops::Origin, Start::Table), changes(Hops::Peer, Start::Table)), (2, 4));

@@ -1,36 +1,32 @@
 //! A closed loop of batches in flight on an engine: its rate and its latency, also beside updates.
 
+use super::{EngineError, Fault, Fed, KeySet, Result, Spread};
 use crate::device::in_flight;
-use crate::fault::Fault;
-use crate::keys::KeySet;
-use crate::table::Fed;
 use crate::updates::Player;
-use fib::{EngineError, EngineReader};
+use fib::EngineReader;
 use hdrhistogram::Histogram;
-use lpm_bench::stats::Spread;
 use serde::Serialize;
 use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the rounds of a closed loop gave.
+/// The result of a closed loop.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct DrivenRounds {
+pub(super) struct Driven<Number = f64> {
     /// Millions of lookups per second of wall time.
-    pub(super) mlps: Spread,
+    pub(super) mlps: Number,
     /// The mean time from submit to answers, microseconds.
-    pub(super) mean_us: Spread,
+    pub(super) mean_us: Number,
     /// The 99th percentile of this time, microseconds.
-    pub(super) p99_us: Spread,
-    /// The number of batches.
+    pub(super) p99_us: Number,
     batches: u64,
 }
 
-impl DrivenRounds {
-    /// Of `rounds`, at least one.
+impl Driven<Spread> {
+    /// The result of several rounds.
     pub(super) fn of(rounds: &[Driven]) -> Self {
-        let spread = |of: fn(&Driven) -> f64| Spread::of(&rounds.iter().map(of).collect::<Vec<_>>());
+        let spread = |of: fn(&Driven) -> f64| rounds.iter().map(of).collect();
         Self {
             mlps: spread(|one| one.mlps),
             mean_us: spread(|one| one.mean_us),
@@ -40,23 +36,9 @@ impl DrivenRounds {
     }
 }
 
-/// The result of a closed loop.
-#[derive(Debug)]
-pub(super) struct Driven {
-    /// Millions of lookups per second of wall time.
-    pub(super) mlps: f64,
-    /// The mean time from submit to answers, microseconds.
-    pub(super) mean_us: f64,
-    /// The 99th percentile of this time, microseconds.
-    pub(super) p99_us: f64,
-    /// The number of batches.
-    pub(super) batches: u64,
-}
-
-/// The parameters of a closed loop.
+/// What a closed loop looks up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load<'a> {
-    /// The keys, which repeat.
     pub(super) keys: &'a KeySet,
     /// Keys of a batch of each reader.
     pub(super) batch: usize,
@@ -67,9 +49,6 @@ pub(super) struct Load<'a> {
 }
 
 /// Keeps batches in flight on all `readers`, each on a thread of its own if there are several.
-///
-/// # Errors
-/// The error of a reader.
 pub(super) fn drive(readers: &mut [Box<dyn EngineReader>], load: Load<'_>) -> Result<Driven, EngineError> {
     if let [reader] = readers {
         return drive_one(&mut **reader, load, 0);
@@ -85,13 +64,12 @@ pub(super) fn drive(readers: &mut [Box<dyn EngineReader>], load: Load<'_>) -> Re
             readers.iter_mut().enumerate().map(|both| scope.spawn(move || begin(both))).collect();
         threads.into_iter().filter_map(|thread| thread.join().ok()).collect::<Result<Vec<_>, _>>()
     })?;
-    let batches = driven.iter().map(|one| one.batches).sum();
     let mean = |of: fn(&Driven) -> f64| driven.iter().map(of).sum::<f64>() / driven.len().max(1) as f64;
     Ok(Driven {
         mlps: driven.iter().map(|one| one.mlps).sum(),
         mean_us: mean(|one| one.mean_us),
         p99_us: driven.iter().map(|one| one.p99_us).fold(0.0, f64::max),
-        batches,
+        batches: driven.iter().map(|one| one.batches).sum(),
     })
 }
 
@@ -136,17 +114,8 @@ fn run(
     })
 }
 
-/// The result of lookups beside updates.
-#[derive(Debug)]
-pub(super) struct Beside {
-    /// The lookups.
-    pub(super) lookups: Driven,
-    /// Updates applied per second.
-    pub(super) updates_per_s: f64,
-}
-
 /// Applies deltas at `rate` changes a second until told to stop. Returns changes a second.
-fn follow(player: &mut Player<'_>, fed: &mut Fed, rate: f64, done: &AtomicBool) -> Result<f64, Fault> {
+fn follow(player: &mut Player<'_>, fed: &mut Fed, rate: f64, done: &AtomicBool) -> Result<f64> {
     let start = Instant::now();
     let mut changes = 0;
     while !done.load(Ordering::Acquire) {
@@ -162,15 +131,12 @@ fn follow(player: &mut Player<'_>, fed: &mut Fed, rate: f64, done: &AtomicBool) 
 }
 
 /// Drives `readers` of an engine on threads of their own while this thread applies deltas to it, at `rate` changes per second (0: none).
-///
-/// # Errors
-/// The error of the engine; [`Fault::Measurement`] when the lookups' thread panicked.
 pub(super) fn beside(
     fed: &mut Fed,
     readers: &mut [Box<dyn EngineReader>],
     load: Load<'_>,
     (player, rate): (&mut Player<'_>, f64),
-) -> Result<Beside, Fault> {
+) -> Result<(Driven, f64)> {
     let done = AtomicBool::new(false);
     let (driven, updates) = std::thread::scope(|scope| {
         let lookups = scope.spawn(|| {
@@ -183,5 +149,5 @@ pub(super) fn beside(
         (lookups.join(), updates)
     });
     let lookups = driven.map_err(Fault::panicked)?.map_err(|source| fed.refused(source))?;
-    Ok(Beside { lookups, updates_per_s: updates? })
+    Ok((lookups, updates?))
 }

@@ -1,76 +1,80 @@
-//! The data of a figure: series of points, rows for tables, and our numbers for the paper's claims.
+//! A figure: its texts, which are in a file beside each paper (`figures.toml`), series of points, rows for tables, and our numbers for
+//! the paper's claims.
 
 use super::claims::{Claim, Judged, Ours};
 use crate::check::Sample;
-use crate::fault::Fault;
+use crate::fault::Result;
 use crate::host::{Build, HostFacts};
 use crate::table::Looker;
 use fib::Family;
 use lpm_bench::stats::Spread;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// The most claims that are all printed. Of a longer list, only those are whose number is not exactly the paper's.
 const LIST_MAX: usize = 40;
 
-/// A figure or a table of the paper, made here.
-#[derive(Clone, Debug, Default, Serialize)]
+/// A figure or a table of the paper, made here. `figures.toml` has what comes before the measurements.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Figure {
     /// Its title in the paper.
     pub(crate) title: String,
     /// The label of the x axis.
     pub(crate) x: String,
-    /// Whether the x axis is logarithmic.
     pub(crate) x_log: bool,
-    /// Whether it is so to the base of ten; else to that of two.
+    /// Whether a logarithmic x axis is to the base of ten; else to that of two.
     pub(crate) x_tens: bool,
     /// Names of the positions on the x axis if they are not numbers; position 0 has the first name.
     pub(crate) x_names: Vec<String>,
     /// What was looked up or applied.
+    #[serde(skip_deserializing)]
     pub(crate) traffic: Vec<String>,
     /// Graphs over the same x axis.
     pub(crate) panels: Vec<Panel>,
     /// The measurements, row by row.
+    #[serde(skip_deserializing)]
     pub(crate) rows: Vec<Value>,
     /// The paper's numbers, judged by ours.
+    #[serde(skip_deserializing)]
     pub(crate) claims: Vec<Judged>,
     /// Our numbers, until they are sorted to claims; then those for which the paper has none.
+    #[serde(skip_deserializing)]
     pub(crate) own: Vec<Own>,
     /// How to read the numbers.
     pub(crate) note: String,
     /// Why the figure, or a part that needs other hardware, was not made.
+    #[serde(skip_deserializing)]
     pub(crate) skipped: Option<String>,
-    /// Answers compared with the oracle's.
+    /// Answers compared with the oracle's, and those that were wrong.
+    #[serde(skip_deserializing)]
     pub(crate) checked: u64,
-    /// Answers that were wrong.
+    #[serde(skip_deserializing)]
     pub(crate) wrong: u64,
 }
 
 /// One graph.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Panel {
     /// The label of the y axis, with its unit.
     pub(crate) y: String,
     /// Whether the y axis is logarithmic, to the base of ten.
     pub(crate) y_log: bool,
-    /// Its lines.
+    #[serde(skip_deserializing)]
     pub(crate) series: Vec<PanelLine>,
 }
 
-/// One line of a graph.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct PanelLine {
-    /// Its name.
     pub(crate) name: String,
-    /// Its points.
     pub(crate) points: Vec<Point>,
 }
 
 /// A point; in JSON `[x, median, min, max]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Point {
-    /// Its place on the x axis.
     pub(crate) x: f64,
     /// What its rounds gave.
     pub(crate) y: Spread,
@@ -85,38 +89,26 @@ impl Serialize for Point {
 /// A number of ours before it is sorted to a claim, or for which the paper states none.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Own {
-    /// The number.
     #[serde(flatten)]
     ours: Ours,
-    /// What was counted or measured.
     what: String,
-    /// Its unit.
     unit: &'static str,
 }
 
 /// The file of a figure.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document<'a> {
-    /// The figure.
     #[serde(flatten)]
     pub(crate) figure: &'a Figure,
-    /// The paper.
     pub(crate) paper: &'static str,
     /// Whether fewer points were measured, for a shorter time each.
     pub(crate) quick: bool,
-    /// Seconds it took.
     pub(crate) took_s: f64,
-    /// The device, if there is one.
     pub(crate) device: Option<&'a str>,
-    /// The host, on which the numbers depend.
     pub(crate) host: &'a HostFacts,
-    /// What the binary was built from.
     pub(crate) build: Build,
-    /// The command line.
     pub(crate) arguments: Vec<String>,
-    /// The seeds of each stream of keys.
     pub(crate) seeds: [u64; 2],
-    /// The data sets.
     pub(crate) data: Vec<Value>,
 }
 
@@ -129,15 +121,32 @@ pub(crate) fn with(mut row: Value, more: Value) -> Value {
 }
 
 impl Figure {
-    /// A figure without graphs.
-    pub(crate) fn new(title: &str, x: &str) -> Self {
-        Self { title: title.into(), x: x.into(), ..Self::default() }
-    }
-
-    /// A figure that cannot be made here.
     pub(crate) fn skipped(id: &str, reason: &str) -> Self {
         let reason = format!("takes a GPU: {reason}");
         Self { title: id.into(), skipped: Some(reason), ..Self::default() }
+    }
+
+    /// Skips the figure because no data set has routes of `family`.
+    pub(crate) fn without(&mut self, family: Family) -> Result<()> {
+        self.skipped = Some(format!("no data set has {family} routes"));
+        self.panels.clear();
+        self.note.clear();
+        Ok(())
+    }
+
+    /// Puts `value` where the note has `{word}`.
+    pub(crate) fn fill(&mut self, word: &str, value: &impl ToString) {
+        self.note = self.note.replace(&format!("{{{word}}}"), &value.to_string());
+    }
+
+    /// Names the positions on the x axis.
+    pub(crate) fn name_places(&mut self, names: impl IntoIterator<Item = impl ToString>) {
+        self.x_names = names.into_iter().map(|name| name.to_string()).collect();
+    }
+
+    /// Adds a point to the line `line` of graph `panel`.
+    pub(crate) fn add(&mut self, panel: usize, line: &str, x: impl Into<f64>, y: impl Into<Spread>) {
+        self.panels[panel].add(line, x, y);
     }
 
     /// Hands in our number for the claim with the words `what`.
@@ -163,27 +172,21 @@ impl Figure {
     }
 
     /// Adds a cell of one of the paper's tables, beside ours.
-    pub(crate) fn cell(&mut self, cell: Claim, ours: Option<f64>) {
-        let ours = vec![Ours { of: String::new(), value: ours }];
+    pub(crate) fn cell<'a>(&mut self, cell: Claim, ours: impl IntoIterator<Item = (&'a str, Option<f64>)>) {
+        let ours = ours.into_iter().map(|(of, value)| Ours { of: of.into(), value }).collect();
         self.claims.push(Judged::new(cell, ours));
     }
 
     /// Judges `claims` by the numbers that were handed in.
     pub(crate) fn judge(&mut self, claims: impl IntoIterator<Item = Claim>) {
         for claim in claims {
-            let (ours, own) =
-                std::mem::take(&mut self.own).into_iter().partition(|one| one.what == claim.what);
-            self.own = own;
-            let ours: Vec<Own> = ours;
-            self.claims.push(Judged::new(claim, ours.into_iter().map(|one| one.ours).collect()));
+            let ours = self.own.extract_if(.., |one| one.what == claim.what).map(|one| one.ours).collect();
+            self.claims.push(Judged::new(claim, ours));
         }
     }
 
     /// Compares a looker's answers with the oracle's, in calls as long as it takes, and counts them.
-    ///
-    /// # Errors
-    /// What the looker says.
-    pub(crate) fn check(&mut self, sample: &Sample, looker: &mut dyn Looker) -> Result<(), Fault> {
+    pub(crate) fn check(&mut self, sample: &Sample, looker: &mut dyn Looker) -> Result<()> {
         let found = sample.check(looker, usize::MAX)?;
         self.checked += found.checked;
         self.wrong += found.wrong;
@@ -191,25 +194,22 @@ impl Figure {
         Ok(())
     }
 
-    /// The figure, skipped because no data set has routes of `family`.
-    pub(crate) fn without(mut self, family: Family) -> Self {
-        self.skipped = Some(format!("no data set has {family} routes"));
-        self
+    /// Counts a property that was checked.
+    pub(crate) fn check_that(&mut self, holds: bool) {
+        self.checked += 1;
+        self.wrong += u64::from(!holds);
     }
 
-    /// Whether there is anything to draw.
     pub(crate) fn has_points(&self) -> bool {
-        self.panels.iter().any(|panel| panel.series.iter().any(|line| !line.points.is_empty()))
+        self.panels.iter().any(Panel::has_points)
     }
 
-    /// The printed summary.
     pub(crate) fn text(&self, id: &str, took_s: f64) -> String {
         let mut text = format!("{id}: {} ({took_s:.1} s)\n", self.title);
         for panel in &self.panels {
-            for line in panel.series.iter().filter(|line| !line.points.is_empty()) {
-                let best = line.best().map_or(f64::NAN, |point| point.y.median);
-                let (name, y, count) = (&line.name, &panel.y, line.points.len());
-                let _ = writeln!(text, "  {name}, {y}: {count} points, at most {best:.2}");
+            for PanelLine { name, points } in panel.series.iter().filter(|line| !line.points.is_empty()) {
+                let best = panel.most(name).unwrap_or(f64::NAN);
+                let _ = writeln!(text, "  {name}, {}: {} points, at most {best:.2}", panel.y, points.len());
             }
         }
         let is_exact = |one: &&Judged| one.ratio.is_some_and(|ratio| ratio.total_cmp(&1.0).is_eq());
@@ -220,7 +220,7 @@ impl Figure {
         if self.claims.len() > LIST_MAX && exact > 0 {
             let _ = writeln!(text, "  {exact} of {} numbers are the paper's", self.claims.len());
         }
-        for Own { ours: Ours { of, value, .. }, what, unit } in &self.own {
+        for Own { ours: Ours { of, value }, what, unit } in &self.own {
             let of = if of.is_empty() { String::new() } else { format!("{of}: ") };
             let value = value.map_or("-".to_owned(), |value| format!("{value:.2} {unit}"));
             let _ = writeln!(text, "  {of}{what}: {}; the paper has no number", value.trim_end());
@@ -239,62 +239,62 @@ impl Figure {
 }
 
 impl Panel {
-    /// A graph without lines.
-    pub(crate) fn new(y: &str) -> Self {
+    pub(crate) fn new(y: impl Into<String>) -> Self {
         Self { y: y.into(), ..Self::default() }
     }
 
     /// The same with a logarithmic y axis.
-    pub(crate) fn log(y: &str) -> Self {
+    pub(crate) fn log(y: impl Into<String>) -> Self {
         Self { y_log: true, ..Self::new(y) }
     }
 
-    /// Adds a point to the line `name`.
-    pub(crate) fn add(&mut self, name: &str, x: f64, y: impl Into<Spread>) {
-        let point = Point { x, y: y.into() };
+    pub(crate) fn has_points(&self) -> bool {
+        self.series.iter().any(|line| !line.points.is_empty())
+    }
+
+    pub(crate) fn add(&mut self, name: &str, x: impl Into<f64>, y: impl Into<Spread>) {
+        let point = Point { x: x.into(), y: y.into() };
         match self.series.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
             None => self.series.push(PanelLine { name: name.into(), points: vec![point] }),
         }
     }
 
-    /// The line `name`.
-    pub(crate) fn line(&self, name: &str) -> Option<&PanelLine> {
-        self.series.iter().find(|line| line.name == name)
+    /// The points of the line `name`; none if there is no such line.
+    pub(crate) fn points(&self, name: &str) -> &[Point] {
+        self.series.iter().find(|line| line.name == name).map_or(&[], |line| &line.points)
     }
 
     /// The median of the line `name` at `x`.
-    pub(crate) fn at(&self, name: &str, x: f64) -> Option<f64> {
-        self.line(name)?.points.iter().find(|point| (point.x - x).abs() < 1e-9).map(|point| point.y.median)
+    pub(crate) fn at(&self, name: &str, x: impl Into<f64>) -> Option<f64> {
+        let x = x.into();
+        self.points(name).iter().find(|point| (point.x - x).abs() < 1e-9).map(|point| point.y.median)
+    }
+
+    /// The point of the line `name` with the greatest median.
+    fn best(&self, name: &str) -> Option<&Point> {
+        self.points(name).iter().max_by(|a, b| a.y.median.total_cmp(&b.y.median))
     }
 
     /// The greatest median of the line `name`.
     pub(crate) fn most(&self, name: &str) -> Option<f64> {
-        self.line(name)?.best().map(|point| point.y.median)
+        self.best(name).map(|point| point.y.median)
     }
 
     /// Where that is.
     pub(crate) fn best_x(&self, name: &str) -> Option<f64> {
-        self.line(name)?.best().map(|point| point.x)
+        self.best(name).map(|point| point.x)
     }
 
     /// Where the line `name` is least.
     pub(crate) fn least_x(&self, name: &str) -> Option<f64> {
-        let points = self.line(name)?.points.iter();
-        points.min_by(|a, b| a.y.median.total_cmp(&b.y.median)).map(|point| point.x)
+        self.points(name).iter().min_by(|a, b| a.y.median.total_cmp(&b.y.median)).map(|point| point.x)
     }
 
     /// The line `one` over the line `other`, where both have a point.
     pub(crate) fn ratios(&self, one: &str, other: &str) -> Vec<f64> {
-        let points = self.line(one).into_iter().flat_map(|line| &line.points);
-        points.filter_map(|point| Some(point.y.median / self.at(other, point.x)?)).collect()
-    }
-}
-
-impl PanelLine {
-    /// The point with the greatest median.
-    pub(crate) fn best(&self) -> Option<&Point> {
-        self.points.iter().max_by(|a, b| a.y.median.total_cmp(&b.y.median))
+        let ratio = |point: &Point| Some(point.y.median / self.at(other, point.x)?);
+        self.points(one).iter().filter_map(ratio).collect()
     }
 }
 

@@ -9,7 +9,7 @@
 //! | `engines` | a series that no paper has: every engine and DPDK's tables |
 //! | `data` | the data sets: routes and updates |
 //! | `claims` | the numbers that the documents state, and how ours are judged |
-//! | `figure` | the data of a figure: series, rows, our numbers for the claims |
+//! | `figure` | the data of a figure: its texts (`figures.toml` beside each paper), series, rows, our numbers for the claims |
 //! | `drive` | a closed loop of batches in flight on an engine, timed |
 //! | `picture` | a figure as SVG |
 //! | `report` | all papers on one page |
@@ -26,23 +26,26 @@ mod poster;
 pub(crate) mod report;
 mod sail;
 
+// The modules of the papers have these names from here.
 use crate::args::{PaperArgs, Series};
 use crate::check::Sample;
-use crate::fault::{FAILED, Fault};
+use crate::fault::{FAILED, Fault, Result};
 use crate::host::{Build, HostFacts};
 use crate::keys::KeySet;
+use crate::table::Fed;
 use crate::tables::RouteSet;
 use claims::Claim;
 use clap::ValueEnum;
-use data::DataSet;
-use fib::Family;
+use data::{DataSet, Hops, Start};
 use fib::output::write_json;
 use fib::traffic::Traffic;
-use figure::{Document, Figure};
+use fib::{EngineError, Family, Isa, NextHopId, Rib};
+use figure::{Document, Figure, Panel, least, most, over, with};
 use indicatif::ProgressBar;
 use lpm_bench::progress::wheel;
+use lpm_bench::stats::{Spread, median};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -54,14 +57,14 @@ const CHECKED: usize = 4096;
 struct Paper {
     /// Its title, which is in every output file.
     title: &'static str,
-    /// The numbers that it states.
+    /// The numbers that it states, and the texts of the figures: files.
     claims: &'static str,
+    figures: &'static str,
     /// Data sets to generate if neither the command line nor `FWD_DATA` has any: name and specification.
     generated: &'static [(&'static str, &'static str)],
-    /// Whether its data sets have updates.
     has_updates: bool,
     /// Makes further data sets, which are appended to those that were loaded.
-    beside: fn(&PaperArgs) -> Result<Vec<DataSet>, Fault>,
+    beside: fn(&PaperArgs) -> Result<Vec<DataSet>>,
     /// Its figures, in the order in which they are made.
     known: &'static [Known],
 }
@@ -71,22 +74,20 @@ struct Known {
     /// Its name in `--figures` and in file names.
     id: &'static str,
     device: DeviceNeed,
-    make: fn(&Bench<'_>) -> Result<Figure, Fault>,
+    /// Measures what the figure shows, which has its texts already.
+    make: fn(&Bench, &mut Figure) -> Result<()>,
 }
 
 /// Whether a figure needs a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DeviceNeed {
-    /// It uses none.
     Unused,
     /// A part of it is made only if there is one.
     Used,
-    /// It is not made without one.
     Needed,
 }
 
 impl Series {
-    /// Its word on the command line.
     fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
@@ -102,9 +103,43 @@ impl Series {
     }
 }
 
+impl Paper {
+    fn claims(&self) -> Vec<Claim> {
+        Claim::parse_all(self.claims).unwrap_or_else(|line| unreachable!("a test reads every line: {line}"))
+    }
+
+    fn texts(&self) -> BTreeMap<String, Figure> {
+        toml::from_str(self.figures).unwrap_or_else(|why| unreachable!("a test reads them: {why}"))
+    }
+
+    fn make(&self, id: &str, bench: &Bench) -> Result<Figure> {
+        let known = self.known.iter().find(|known| known.id == id);
+        let Known { device, make, .. } = known.unwrap_or_else(|| unreachable!("{id} was looked up"));
+        if let (Err(reason), DeviceNeed::Needed) = (&bench.device, device) {
+            return Ok(Figure::skipped(id, reason));
+        }
+        let mut figure = self.texts().remove(id).unwrap_or_default();
+        make(bench, &mut figure)?;
+        Ok(figure)
+    }
+
+    /// The figures with these `names`, or all if there are no names, in the order in which they are made.
+    fn wanted(&self, names: &[String]) -> Result<Vec<&'static Known>> {
+        let ids: Vec<_> = self.known.iter().map(|known| known.id).collect();
+        if let Some(name) = names.iter().find(|name| !ids.contains(&name.as_str())) {
+            let all = ids.join(", ");
+            return Err(Fault::Usage(format!(
+                "'{name}' is no figure of this paper that we make; known are: {all}"
+            )));
+        }
+        let asked = |known: &&Known| names.is_empty() || names.iter().any(|name| name == known.id);
+        Ok(self.known.iter().filter(asked).collect())
+    }
+}
+
 /// The context in which figures are made.
-struct Bench<'a> {
-    args: &'a PaperArgs,
+struct Bench {
+    args: PaperArgs,
     sets: Vec<DataSet>,
     /// A description of the device, or why there is none.
     device: Result<String, String>,
@@ -115,53 +150,48 @@ struct Bench<'a> {
     traffic: Mutex<BTreeSet<String>>,
 }
 
-impl<'a> Bench<'a> {
+impl Bench {
     /// Loads the data sets, for `figures` figures of `paper`.
-    fn new(
-        args: &'a PaperArgs,
-        paper: &Paper,
-        device: Result<String, String>,
-        figures: usize,
-    ) -> Result<Self, Fault> {
-        let mut sets = data::load(args, paper)?;
-        sets.extend((paper.beside)(args)?);
-        Ok(Self {
-            args,
-            sets,
-            device,
-            host: HostFacts::read(),
-            progress: wheel("figures {spinner} {pos}/{len} {prefix} {msg} {elapsed}", figures),
-            traffic: Mutex::default(),
-        })
+    fn new(args: PaperArgs, paper: &Paper, device: Result<String, String>, figures: usize) -> Result<Self> {
+        let mut sets = data::load(&args, paper)?;
+        sets.extend((paper.beside)(&args)?);
+        let progress = wheel("figures {spinner} {pos}/{len} {prefix} {msg} {elapsed}", figures);
+        Ok(Self { args, sets, device, host: HostFacts::read(), progress, traffic: Mutex::default() })
     }
 
-    /// The first data set with routes of `family`: what the GAMT paper calls rrc12, and the Bloomfwd paper AS65000.
+    fn sets(&self, family: Family) -> impl Iterator<Item = &DataSet> {
+        self.sets.iter().filter(move |set| set.tables.routes(family) > 0)
+    }
+
+    /// The first of them: what the GAMT paper calls rrc12, and the Bloomfwd paper AS65000.
     fn main_set(&self, family: Family) -> Option<&DataSet> {
-        self.sets.iter().find(|set| set.tables.routes(family) > 0)
+        self.sets(family).next()
     }
 
-    /// The keys of a stream.
-    fn stream(&self, set: &DataSet, family: Family, traffic: &Traffic) -> Result<Stream, Fault> {
+    fn stream(&self, set: &DataSet, family: Family, traffic: &Traffic) -> Result<Stream> {
         self.draw(&set.tables, family, traffic, self.args.keys())
     }
 
     /// As [`Self::stream`], with `count` keys for each seed.
-    fn draw(
-        &self,
-        tables: &RouteSet,
-        family: Family,
-        traffic: &Traffic,
-        count: usize,
-    ) -> Result<Stream, Fault> {
+    fn draw(&self, tables: &RouteSet, family: Family, traffic: &Traffic, count: usize) -> Result<Stream> {
         self.tell(format!("draws {traffic} keys"));
         let keys = |seed| KeySet::make(traffic, family, tables, count, seed, false);
         let keys = self.seeds().map(keys).into_iter().collect::<Result<Vec<_>, _>>()?;
         Ok(self.stream_of(keys))
     }
 
+    /// A stream of each of [`Self::traffics`], of IPv4.
+    fn streams(&self, tables: &RouteSet, count: usize) -> impl Iterator<Item = Result<Stream>> {
+        self.traffics().into_iter().map(move |traffic| self.draw(tables, Family::V4, &traffic, count))
+    }
+
     /// The traffic that stands for real addresses: the capture that `--trace` names, or zipf.
     fn trace(&self) -> Traffic {
         self.args.trace.clone().map_or(Traffic::Zipf, Traffic::Capture)
+    }
+
+    fn traffics(&self) -> [Traffic; 3] {
+        [Traffic::Random, Traffic::Table, self.trace()]
     }
 
     /// Keys that were drawn elsewhere, one set a seed.
@@ -177,12 +207,10 @@ impl<'a> Bench<'a> {
         Stream(keys)
     }
 
-    /// Has the figure name what it looks up or applies.
     fn name_traffic(&self, what: String) {
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner).insert(what);
     }
 
-    /// The seeds of each stream.
     const fn seeds(&self) -> [u64; 2] {
         let seed = self.args.table.seed;
         [seed, seed.wrapping_add(1)]
@@ -194,13 +222,12 @@ impl<'a> Bench<'a> {
     }
 
     /// As [`Self::sample`], of keys drawn from the table.
-    fn sample_of(&self, tables: &RouteSet, family: Family) -> Result<Sample, Fault> {
+    fn sample_of(&self, tables: &RouteSet, family: Family) -> Result<Sample> {
         let (count, seed) = (CHECKED.min(self.args.keys()), self.args.table.seed);
         let keys = KeySet::make(&Traffic::Table, family, tables, count, seed, false)?;
         Ok(self.sample(&keys, tables))
     }
 
-    /// Shows `what` as the progress message.
     fn tell(&self, what: impl Into<String>) {
         self.progress.set_message(what.into());
     }
@@ -210,6 +237,45 @@ impl<'a> Bench<'a> {
         let last = all.len().saturating_sub(1);
         let keep = |at: usize| !self.args.quick || at.is_multiple_of(3) || at == last;
         all.iter().enumerate().filter(|(at, _)| keep(*at)).map(|(_, one)| *one).collect()
+    }
+
+    /// Whether `--resume` keeps the figure that is in the folder: how many wrong answers it counts. One that lacked a device is made
+    /// again where there is one now.
+    fn kept(&self, known: &Known) -> Option<u64> {
+        let text = std::fs::read(self.args.out.join(format!("{}.json", known.id))).ok()?;
+        let there: Value = serde_json::from_slice(&text).ok()?;
+        let same = there["build"]["commit"] == Build::THIS.commit
+            && there["quick"] == self.args.quick
+            && there["seeds"] == json!(self.seeds());
+        let lacks_device =
+            known.device != DeviceNeed::Unused && self.device.is_ok() && there["device"].is_null();
+        (self.args.resume && same && !lacks_device).then(|| there["wrong"].as_u64().unwrap_or(0))
+    }
+
+    fn report(&self, paper: &'static str, id: &str, figure: &Figure, took_s: f64) -> Result<()> {
+        let document = Document {
+            figure,
+            paper,
+            quick: self.args.quick,
+            took_s,
+            device: self.device.as_deref().ok(),
+            host: &self.host,
+            build: Build::THIS,
+            arguments: std::env::args().skip(1).collect(),
+            seeds: self.seeds(),
+            data: self.sets.iter().map(DataSet::summary).collect(),
+        };
+        let path = self.args.out.join(format!("{id}.json"));
+        write_json(&path, &document).map_err(|source| write_fault(&path, source))?;
+        if let Some(reason) = &figure.skipped {
+            eprintln!("SKIPPED: {id}: {reason}");
+        }
+        if !self.args.no_pictures && figure.has_points() {
+            let path = self.args.out.join(format!("{id}.svg"));
+            picture::draw(figure, &path).map_err(|source| write_fault(&path, source))?;
+        }
+        print!("{}", figure.text(id, took_s));
+        Ok(())
     }
 }
 
@@ -222,12 +288,10 @@ impl Stream {
         &self.0[round % self.0.len()]
     }
 
-    /// The keys of each seed.
     fn all(&self) -> impl Iterator<Item = &KeySet> {
         self.0.iter()
     }
 
-    /// Keys of each seed.
     fn len(&self) -> usize {
         self.of_round(0).len()
     }
@@ -242,9 +306,9 @@ impl Stream {
 ///
 /// # Errors
 /// Any [`Fault`] besides the absence of a device.
-pub(crate) fn run(args: &PaperArgs) -> Result<u8, Fault> {
+pub(crate) fn run(args: &PaperArgs) -> Result<u8> {
     let paper = args.series.paper();
-    let wanted = wanted(paper, &args.figures)?;
+    let wanted = paper.wanted(&args.figures)?;
     let claims = paper.claims();
     std::fs::create_dir_all(&args.out).map_err(|source| write_fault(&args.out, source))?;
     let device = if wanted.iter().any(|known| known.device != DeviceNeed::Unused) {
@@ -252,58 +316,31 @@ pub(crate) fn run(args: &PaperArgs) -> Result<u8, Fault> {
     } else {
         Err("not asked for".into())
     };
-    let bench = Bench::new(args, paper, device, wanted.len())?;
+    let bench = Bench::new(args.clone(), paper, device, wanted.len())?;
     if !Build::THIS.is_optimised() {
         eprintln!("lpm-bench: warning: built with {}; its figures mean nothing", Build::THIS.profile);
     }
     let mut wrong = 0;
     for known in wanted {
-        let start = Instant::now();
-        bench.progress.set_prefix(known.id);
+        let (id, start) = (known.id, Instant::now());
+        bench.progress.set_prefix(id);
         bench.tell("");
-        if let Some(found) = kept(&bench, known) {
-            bench.progress.suspend(|| println!("{}: kept", known.id));
+        if let Some(found) = bench.kept(known) {
+            bench.progress.suspend(|| println!("{id}: kept"));
             wrong += found;
-            bench.progress.inc(1);
-            continue;
+        } else {
+            let mut figure = paper.make(id, &bench)?;
+            let traffic = std::mem::take(&mut *bench.traffic.lock().unwrap_or_else(PoisonError::into_inner));
+            figure.traffic = traffic.into_iter().collect();
+            figure.judge(claims.iter().filter(|claim| claim.figure == Some(id)).cloned());
+            wrong += figure.wrong;
+            let took_s = start.elapsed().as_secs_f64();
+            bench.progress.suspend(|| bench.report(paper.title, id, &figure, took_s))?;
         }
-        let mut figure = match (&bench.device, known.device) {
-            (Err(reason), DeviceNeed::Needed) => Figure::skipped(known.id, reason),
-            _ => (known.make)(&bench)?,
-        };
-        let traffic = std::mem::take(&mut *bench.traffic.lock().unwrap_or_else(PoisonError::into_inner));
-        figure.traffic = traffic.into_iter().collect();
-        figure.judge(claims.iter().filter(|claim| claim.figure == Some(known.id)).cloned());
-        wrong += figure.wrong;
-        let (paper, took_s) = (paper.title, start.elapsed().as_secs_f64());
-        bench.progress.suspend(|| report(&bench, paper, known.id, &figure, took_s))?;
         bench.progress.inc(1);
     }
     bench.progress.finish_and_clear();
     Ok(if wrong > 0 { FAILED } else { 0 })
-}
-
-/// Whether `--resume` keeps the figure that is in the folder: how many wrong answers it counts. One that lacked a device is made again
-/// where there is one now.
-fn kept(bench: &Bench<'_>, known: &Known) -> Option<u64> {
-    if !bench.args.resume {
-        return None;
-    }
-    let text = std::fs::read(bench.args.out.join(format!("{}.json", known.id))).ok()?;
-    let there: Value = serde_json::from_slice(&text).ok()?;
-    let same = there["build"]["commit"] == Build::THIS.commit
-        && there["quick"] == bench.args.quick
-        && there["seeds"] == json!(bench.seeds());
-    let lacks_device =
-        known.device != DeviceNeed::Unused && bench.device.is_ok() && there["device"].is_null();
-    (same && !lacks_device).then(|| there["wrong"].as_u64().unwrap_or(0))
-}
-
-impl Paper {
-    /// The numbers that it states.
-    fn claims(&self) -> Vec<Claim> {
-        Claim::parse_all(self.claims).unwrap_or_else(|line| unreachable!("a test reads every line: {line}"))
-    }
 }
 
 /// Whether there is the device with this number: its name, or why not.
@@ -315,52 +352,6 @@ fn probe(device: u32) -> Result<String, String> {
         "{}, {} multiprocessors, capability {}.{}",
         facts.name, facts.multiprocessors, facts.capability.0, facts.capability.1
     ))
-}
-
-/// The figures of `paper` with these `names`, or all if there are no names, in the order in which they are made.
-fn wanted(paper: &'static Paper, names: &[String]) -> Result<Vec<&'static Known>, Fault> {
-    if let Some(name) = names.iter().find(|name| paper.known.iter().all(|known| known.id != *name)) {
-        let all: Vec<_> = paper.known.iter().map(|known| known.id).collect();
-        return Err(Fault::Usage(format!(
-            "'{name}' is no figure of this paper that we make; known are: {}",
-            all.join(", ")
-        )));
-    }
-    let asked = |known: &&Known| names.is_empty() || names.iter().any(|name| name == known.id);
-    Ok(paper.known.iter().filter(asked).collect())
-}
-
-/// Writes a figure's files and prints a summary.
-fn report(
-    bench: &Bench<'_>,
-    paper: &'static str,
-    id: &str,
-    figure: &Figure,
-    took_s: f64,
-) -> Result<(), Fault> {
-    let document = Document {
-        figure,
-        paper,
-        quick: bench.args.quick,
-        took_s,
-        device: bench.device.as_deref().ok(),
-        host: &bench.host,
-        build: Build::THIS,
-        arguments: std::env::args().skip(1).collect(),
-        seeds: bench.seeds(),
-        data: bench.sets.iter().map(DataSet::summary).collect(),
-    };
-    let path = bench.args.out.join(format!("{id}.json"));
-    write_json(&path, &document).map_err(|source| write_fault(&path, source))?;
-    if let Some(reason) = &figure.skipped {
-        eprintln!("SKIPPED: {id}: {reason}");
-    }
-    if !bench.args.no_pictures && figure.has_points() {
-        let path = bench.args.out.join(format!("{id}.svg"));
-        picture::draw(figure, &path).map_err(|source| write_fault(&path, source))?;
-    }
-    print!("{}", figure.text(id, took_s));
-    Ok(())
 }
 
 fn write_fault(path: &Path, source: std::io::Error) -> Fault {
@@ -387,6 +378,14 @@ mod tests {
                 let same = |other: &&Claim| (other.figure, &other.what) == (claim.figure, &claim.what);
                 assert!(!claims[at + 1..].iter().any(|other| same(&other)), "{claim:?}");
             }
+        }
+    }
+
+    #[test]
+    fn every_figure_has_texts() {
+        for paper in Series::value_variants().iter().map(|series| series.paper()) {
+            let ids: BTreeSet<_> = paper.known.iter().map(|known| known.id).collect();
+            assert!(paper.texts().keys().eq(&ids), "{ids:?}");
         }
     }
 }

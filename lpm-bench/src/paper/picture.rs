@@ -10,8 +10,7 @@ use std::path::Path;
 /// # Errors
 /// What the library for drawing says, or the system when the file cannot be written.
 pub(super) fn draw(figure: &Figure, path: &Path) -> io::Result<()> {
-    let has_points = |panel: &Panel| panel.series.iter().any(|line| !line.points.is_empty());
-    let panels = figure.panels.iter().enumerate().filter(|(_, panel)| has_points(panel));
+    let panels = figure.panels.iter().enumerate().filter(|(_, panel)| panel.has_points());
     let x_label = |x| x_label(figure, x);
     let graphs: Vec<_> = panels.map(|(at, panel)| graph(figure, &x_label, at, panel)).collect();
     let picture = svg(&graphs)?;
@@ -112,9 +111,9 @@ mod tests {
             panel.add("GAMT", f64::from(1 << x), Spread::of(&[f64::from(x), f64::from(x + 1)]));
             panel.add("GALE", f64::from(1 << x), 2.0);
         }
-        let mut figure = Figure::new("A title", "keys a batch");
-        figure.x_log = true;
-        figure.panels = vec![panel.clone(), Panel { y_log: true, ..panel }];
+        let panels = vec![panel.clone(), Panel { y_log: true, ..panel }];
+        let (title, x) = ("A title".into(), "keys a batch".into());
+        let mut figure = Figure { title, x, x_log: true, panels, ..Figure::default() };
         figure.judge(Claim::parse_all("fig | 1 | most | 7 | Mlps | rate | 0 at 4").unwrap());
         draw(&figure, &path).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();

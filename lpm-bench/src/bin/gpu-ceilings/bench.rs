@@ -2,12 +2,9 @@
 
 use crate::report::KernelRow;
 use indicatif::ProgressBar;
+use lpm_bench::launch::LIMIT;
 use lpm_bench::progress::bar;
-use lpm_gpu::cu::{Arg, Device, DeviceWords, GpuError, Kernel, Module, Priority, Shape, Stream};
-use std::time::Duration;
-
-/// How long anything may take before the device is given up.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+use lpm_gpu::cu::{Arg, Device, DeviceWords, GpuError, Module, Priority, Shape, Stream};
 
 /// Threads of a block.
 pub(crate) const THREADS: u32 = 256;
@@ -39,23 +36,6 @@ impl DeviceBench {
         self.stream.launch(&fill, shape, &mut [Arg::buffer(&words), Arg::u32(count), Arg::u32(seed)])?;
         self.stream.finish(LIMIT)?;
         Ok(words)
-    }
-
-    /// Microseconds that a launch of `kernel` takes on the device, by its clock.
-    pub(crate) fn time_us(
-        &mut self,
-        kernel: &Kernel,
-        shape: Shape,
-        args: &mut [Arg<'_>],
-    ) -> Result<f64, GpuError> {
-        let mut start = self.stream.event(true)?;
-        let mut end = self.stream.event(true)?;
-        self.stream.record(&mut start)?;
-        self.stream.launch(kernel, shape, args)?;
-        self.stream.record(&mut end)?;
-        end.wait(LIMIT)?;
-        // The clock counts half microseconds: less than one tick is one.
-        end.elapsed_us_since(&start).map(|us| us.max(0.5))
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! A lookup of IPv4 moves 4 bytes each way and one of IPv6 8 and 4, so these figures bound every engine end to end.
 
-use crate::bench::{DeviceBench, LIMIT, progress};
+use crate::bench::{DeviceBench, progress};
 use crate::options::CeilingsPlan;
 use crate::report::CopyRow;
+use lpm_bench::launch::LIMIT;
 use lpm_bench::stats::quantile;
 use lpm_gpu::cu::{Device, DeviceBuffer, GpuError, HostSide, Pinned, Priority, Stream};
 use serde::Serialize;

@@ -5,6 +5,7 @@
 use crate::bench::{DeviceBench, THREADS, progress};
 use crate::options::CeilingsPlan;
 use crate::report::{ChaseRow, GatherRow};
+use lpm_bench::launch::time_us;
 use lpm_bench::stats::quantile;
 use lpm_gpu::cu::{Arg, DeviceWords, GpuError, Kernel, Shape};
 
@@ -96,7 +97,7 @@ fn timed(
         *seed = seed.wrapping_add(0x9e37_79b9); // other addresses each time
         let [bits, seed, rounds] = [bits, *seed, rounds].map(Arg::u32);
         let mut args = [Arg::buffer(words), bits, seed, rounds, Arg::buffer(sums)];
-        times_us.push(bench.time_us(kernel, shape, &mut args)?);
+        times_us.push(time_us(&mut bench.stream, kernel, shape, &mut args)?);
     }
     times_us.remove(0);
     Ok(times_us)

@@ -2,10 +2,11 @@
 //! time, by mode and batch size. The table has one level of 2^16 leaves, so a lookup is one load and what is measured is
 //! the way. Every answer is checked.
 
-use crate::bench::{DeviceBench, LIMIT, THREADS, progress};
+use crate::bench::{DeviceBench, THREADS, progress};
 use crate::options::{CeilingsPlan, Mode};
 use crate::report::LatencyRow;
 use anyhow::ensure;
+use lpm_bench::launch::LIMIT;
 use lpm_bench::stats::quantile;
 use lpm_gpu::cu::{
     Arg, BatchGraph, Device, DeviceWords, Event, GpuError, HostSide, Kernel, Module, Pinned, Priority,

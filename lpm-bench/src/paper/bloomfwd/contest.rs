@@ -1,20 +1,191 @@
-//! Timing: every subject looks the same keys up, in turn, round after round, on any number of threads.
+//! What a figure compares: engines on an instruction set with parameters, over the routes of one family. Each is built, and its answers are
+//! checked, before it is timed.
 //!
-//! The load of a shared machine changes during a run; taking turns lets every subject see the same changes, and each point has the
-//! least and the greatest of its rounds. Threads share the keys of a round as in the paper's OpenMP loops (`dynamic`, chunk 1: one call
-//! at a time), each pinned to a CPU, and a rate is per second of the wall, from the first thread's start to the last one's end. Rounds
-//! take the keys of both seeds in turn.
+//! Every subject looks the same keys up, in turn, round after round, on any number of threads. The load of a shared machine changes
+//! during a run; taking turns lets every subject see the same changes, and each point has the least and the greatest of its rounds.
+//! Threads share the keys of a round as in the paper's OpenMP loops (`dynamic`, chunk 1: one call at a time), each pinned to a CPU, and a
+//! rate is per second of the wall, from the first thread's start to the last one's end. Rounds take the keys of both seeds in turn.
 
-use super::subject::{CALL, FilledEngine};
-use crate::fault::Fault;
-use crate::keys::KeySet;
-use crate::paper::figure::{Figure, Panel, with};
-use crate::paper::{Bench, Stream};
+use crate::paper::{
+    Bench, Family, Fault, Fed, Figure, Isa, KeySet, Result, RouteSet, Spread, Stream, Value, json, with,
+};
 use crate::table::Looker;
-use crate::tables::RouteSet;
 use crate::threads::Threads;
-use lpm_bench::stats::Spread;
-use serde_json::{Value, json};
+use crate::wanted::ENGINES;
+use fib::{Details, EngineOptions, EngineWriter};
+use lpm_phi::bloom;
+use lpm_phi::miht;
+use lpm_phi::variants::{BASELINE, NAIVE};
+use serde_json::Map;
+use std::time::Instant;
+
+/// Keys of a call, as in a forwarder's batch.
+pub(super) const CALL: usize = 256;
+
+/// An engine with its configuration, which a figure compares with others.
+#[derive(Clone, Debug)]
+pub(super) struct Subject {
+    pub(super) name: String,
+    pub(super) engine: &'static str,
+    isa: Isa,
+    parameters: Vec<(String, String)>,
+}
+
+impl Subject {
+    pub(super) fn new(name: String, engine: &'static str, isa: Isa, parameters: &[(&str, &str)]) -> Self {
+        Self { name, engine, isa, parameters: EngineOptions::of(parameters).parameters }
+    }
+
+    /// The engine `bloom`, with the parameters of `--engine-arg`.
+    pub(super) fn bloom(bench: &Bench, isa: Isa) -> Self {
+        let parameters = bench.args.parameters.clone();
+        Self { name: format!("bloom, {isa}"), engine: bloom::NAME, isa, parameters }
+    }
+
+    /// The engine `bloom` on each of `isas`, and first on the best instruction set of this CPU if that is not among them.
+    pub(super) fn blooms(bench: &Bench, isas: &[Isa]) -> Vec<Self> {
+        let best = [Isa::detect()].into_iter().filter(|best| !isas.contains(best));
+        best.chain(isas.iter().copied()).map(|isa| Self::bloom(bench, isa)).collect()
+    }
+
+    /// `bloom` and Bloomfwd on each of `isas`.
+    pub(super) fn both(bench: &Bench, isas: &[Isa]) -> Vec<Self> {
+        let blooms = Self::blooms(bench, isas).into_iter();
+        blooms.chain(isas.iter().map(|isa| Self::bloomfwd(*isa))).collect()
+    }
+
+    /// These, and MIHT.
+    pub(super) fn both_and_mihts(bench: &Bench, isas: &[Isa]) -> Vec<Self> {
+        Self::both(bench, isas).into_iter().chain(Self::mihts()).collect()
+    }
+
+    /// Bloomfwd as in the paper: 30 % false positives by table 5, H2, and Murmur for IPv6 (section 6.2); greedy levels.
+    pub(super) fn bloomfwd(isa: Isa) -> Self {
+        Self::paper(format!("Bloomfwd, {isa}"), BASELINE, isa, "h2").with("dpcpe", &"greedy")
+    }
+
+    /// Section 3.2 with the C library's `rand`, unvectorised.
+    pub(super) fn baseline() -> Self {
+        Self::paper("Baseline".into(), BASELINE, Isa::Scalar, "rand")
+    }
+
+    /// A filter and table for each length (section 3.1).
+    pub(super) fn naive(isa: Isa) -> Self {
+        Self::paper(format!("Naive, {isa}"), NAIVE, isa, "h2")
+    }
+
+    /// In the paper's form where it differs from ours.
+    fn paper(name: String, engine: &'static str, isa: Isa, hash: &str) -> Self {
+        let parameters = [("hash", hash), ("fpr", "0.3"), ("filters", "paper"), ("buckets", "even")];
+        Self::new(name, engine, isa, &parameters)
+    }
+
+    /// MIHT as in the paper: (16, 16) for IPv4, (32, 32) for IPv6, one key after the other without prefetches (section 5.1). And
+    /// ours, in which 64 keys descend together.
+    pub(super) fn mihts() -> [Self; 2] {
+        let parameters = [("k4", "16"), ("m4", "16"), ("k6", "32"), ("m6", "32")];
+        let miht = |name: &str| Self::new(name.into(), miht::NAME, Isa::Scalar, &parameters);
+        [miht("MIHT").with("descent", &"single"), miht("MIHT, 64 keys together")]
+    }
+
+    pub(super) fn with(mut self, name: &str, value: &dyn ToString) -> Self {
+        self.parameters.retain(|(old, _)| old != name);
+        self.parameters.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    pub(super) fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    pub(super) fn engine(&self, table_bytes_max: u64) -> Result<Box<dyn EngineWriter>> {
+        let options = EngineOptions {
+            isa: Some(self.isa),
+            table_bytes_max,
+            parameters: self.parameters.clone(),
+            ..EngineOptions::default()
+        };
+        ENGINES.make(self.engine, &options).map_err(Fault::refused_by(self.engine))
+    }
+
+    fn fields(&self) -> Value {
+        let parameters: Map<_, Value> =
+            self.parameters.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+        json!({"name": self.name, "engine": self.engine, "isa": self.isa.to_string(), "parameters": parameters})
+    }
+}
+
+/// The names of the two lines that figures compare with others: Bloomfwd on the first of `isas`, and `bloom` on the best of this CPU.
+pub(super) fn leaders(bench: &Bench, isas: &[Isa]) -> [String; 2] {
+    let first = isas.first().copied().unwrap_or(Isa::Scalar);
+    [Subject::bloomfwd(first).name, Subject::bloom(bench, Isa::detect()).name]
+}
+
+/// A subject with its routes.
+pub(super) struct FilledEngine {
+    /// That of its line.
+    pub(super) name: String,
+    table: Fed,
+    pub(super) details: Details,
+    /// The fields of a row that every measurement has.
+    fields: Value,
+}
+
+impl FilledEngine {
+    /// The row of a measurement.
+    pub(super) fn row(&self, rate: &LookupRate) -> Value {
+        let LookupRate { mlps, on_cpu, threads } = rate;
+        let rate = json!({ "threads": threads, "mlps": mlps, "on_cpu": on_cpu, "clock": "wall" });
+        with(self.fields.clone(), rate)
+    }
+}
+
+/// Builds `subjects` over the routes of `family` in `tables`, as many at a time as this host has CPUs, and checks each on
+/// traffic drawn from the table. A subject that refuses the table gets a row with the reason, and is left out.
+pub(super) fn build(
+    bench: &Bench,
+    figure: &mut Figure,
+    tables: &RouteSet,
+    family: Family,
+    subjects: &[Subject],
+) -> Result<Vec<FilledEngine>> {
+    let delta = tables.told_of(family);
+    let limit = bench.args.table_memory();
+    let one = |subject: &Subject| -> Result<FilledEngine> {
+        let start = Instant::now();
+        let table = Fed::filled(subject.engine(limit)?, &delta)?;
+        // Others may have been built at the same time.
+        let (build_s, stats) = (start.elapsed().as_secs_f64(), table.writer.stats());
+        let built = json!({"table_bytes": stats.table_bytes, "build_s": build_s});
+        let fields = with(subject.fields(), built);
+        Ok(FilledEngine { name: subject.name.clone(), table, details: stats.details, fields })
+    };
+    let sample = bench.sample_of(tables, family)?;
+    let mut built = Vec::new();
+    for some in subjects.chunks(bench.host.cpus) {
+        let made: Vec<_> = std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for subject in some {
+                bench.tell(format!("builds {}", subject.name));
+                threads.push(scope.spawn(|| one(subject)));
+            }
+            threads.into_iter().map(|thread| thread.join().map_err(Fault::panicked)).collect::<Result<_, _>>()
+        })?;
+        for (subject, made) in some.iter().zip(made) {
+            match made {
+                Ok(one) => {
+                    figure.check(&sample, &mut *one.table.looker(CALL)?)?;
+                    built.push(one);
+                }
+                Err(why) if why.is_refusal() => {
+                    figure.rows.push(with(subject.fields(), json!({"refused": why.to_string()})));
+                }
+                Err(why) => return Err(why),
+            }
+        }
+    }
+    Ok(built)
+}
 
 /// Keys of the first measurement, whose rate tells how many a round takes.
 const PROBE: usize = 64 * CALL;
@@ -30,69 +201,48 @@ pub(super) struct LookupRate {
     pub(super) mlps: Spread,
     /// CPU seconds over wall seconds of a thread: below 1 something else had its CPU.
     on_cpu: f64,
-    /// Threads.
     pub(super) threads: usize,
 }
 
-impl LookupRate {
-    /// The fields of a row.
-    pub(super) fn fields(&self) -> Value {
-        json!({ "threads": self.threads, "mlps": self.mlps, "on_cpu": self.on_cpu, "clock": "wall" })
-    }
-}
-
-/// Measures each of `built` on `keys` with `threads` threads, and checks a sample of its answers first.
-///
-/// # Errors
-/// As [`run_counts`].
-pub(super) fn run(
-    bench: &Bench<'_>,
-    figure: &mut Figure,
-    built: &mut [FilledEngine],
-    data: (&RouteSet, &Stream),
-    threads: usize,
-) -> Result<Vec<LookupRate>, Fault> {
-    run_counts(bench, figure, built, data, &[threads]).map(|rates| rates.into_iter().flatten().collect())
-}
-
-/// As [`run`], with all CPUs; adds the rates to `panel` at `x`, and a row of each with the fields `more` to `figure`.
-///
-/// # Errors
-/// As [`run_counts`].
+/// Measures each of `built` on a stream with all CPUs, and checks a sample of its answers first. Adds the rates to graph `panel` at `x`,
+/// and a row of each with the fields that `more` has for it.
 pub(super) fn show(
-    bench: &Bench<'_>,
-    (figure, panel): (&mut Figure, &mut Panel),
-    x: f64,
+    bench: &Bench,
+    figure: &mut Figure,
+    (panel, x): (usize, f64),
     built: &mut [FilledEngine],
     data: (&RouteSet, &Stream),
-    more: &Value,
-) -> Result<(), Fault> {
-    let rates = run(bench, figure, built, data, bench.threads_max())?;
-    for (one, rate) in built.iter().zip(&rates) {
-        panel.add(&one.subject.name, x, rate.mlps);
-        figure.rows.push(with(one.row(rate.fields()), more.clone()));
+    more: impl Fn(&FilledEngine) -> Value,
+) -> Result<()> {
+    let rates = run_counts(bench, figure, built, data, &[bench.threads_max()])?;
+    for (one, rate) in built.iter().zip(rates.iter().flatten()) {
+        figure.add(panel, &one.name, x, rate.mlps);
+        figure.rows.push(with(one.row(rate), more(one)));
     }
     Ok(())
 }
 
-/// As [`run`], with each number of threads in `counts`, in turn. Returns for each of `built` one rate per number of threads.
+/// Measures each of `built` on a stream with each number of threads in `counts`, in turn, and checks a sample of its answers first.
+/// Returns for each of `built` one rate per number of threads.
 ///
 /// # Errors
 /// The error of an engine; [`Fault::Measurement`] when a thread panicked or the clock stood still.
 pub(super) fn run_counts(
-    bench: &Bench<'_>,
+    bench: &Bench,
     figure: &mut Figure,
     built: &mut [FilledEngine],
     (tables, stream): (&RouteSet, &Stream),
     counts: &[usize],
-) -> Result<Vec<Vec<LookupRate>>, Fault> {
+) -> Result<Vec<Vec<LookupRate>>> {
     let sample = bench.sample(stream.of_round(0), tables);
     let cpus = crate::cpus_allowed();
     let mut all = Vec::new();
     for one in &*built {
-        let threads = |count: &usize| Threads::new(*count, cpus, 1, || one.table.looker(CALL));
-        let mut contestants =
-            counts.iter().map(|count| threads(count).map(Contestant::new)).collect::<Result<Vec<_>, _>>()?;
+        let contestant = |count: &usize| {
+            let threads = Threads::new(*count, cpus, 1, || one.table.looker(CALL))?;
+            Ok(Contestant { threads, at: 0, mlps: Vec::new(), on_cpu: Vec::new() })
+        };
+        let mut contestants = counts.iter().map(contestant).collect::<Result<Vec<_>>>()?;
         if let Some(most) = contestants.iter_mut().max_by_key(|one| one.threads.threads()) {
             figure.check(&sample, &mut most.threads)?;
         }
@@ -101,8 +251,8 @@ pub(super) fn run_counts(
     for round in 0..bench.args.rounds() {
         for (contestants, one) in all.iter_mut().zip(&*built) {
             for contestant in contestants {
-                let (name, count) = (&one.subject.name, contestant.threads.threads());
-                bench.tell(format!("{name}, {count} threads, {}, round {}", stream.traffic(), round + 1));
+                let (count, traffic) = (contestant.threads.threads(), stream.traffic());
+                bench.tell(format!("{}, {count} threads, {traffic}, round {}", one.name, round + 1));
                 contestant.measure(stream.of_round(round), bench.args.seconds())?;
             }
         }
@@ -120,12 +270,8 @@ struct Contestant {
 }
 
 impl Contestant {
-    const fn new(threads: Threads) -> Self {
-        Self { threads, at: 0, mlps: Vec::new(), on_cpu: Vec::new() }
-    }
-
     /// One round of about so many seconds.
-    fn measure(&mut self, keys: &KeySet, seconds: f64) -> Result<(), Fault> {
+    fn measure(&mut self, keys: &KeySet, seconds: f64) -> Result<()> {
         let probe = PROBE.min(keys.len());
         let (mlps, _) = self.sweep(keys, probe)?;
         #[expect(
@@ -143,7 +289,7 @@ impl Contestant {
 
     /// Looks up about `count` keys, from where the last sweep ended. Returns millions of lookups a second, and CPU seconds over wall
     /// seconds.
-    fn sweep(&mut self, keys: &KeySet, count: usize) -> Result<(f64, f64), Fault> {
+    fn sweep(&mut self, keys: &KeySet, count: usize) -> Result<(f64, f64)> {
         let (mut done, mut wall_s, mut cpu_s) = (0, 0.0, 0.0);
         while done < count {
             let end = keys.len().min(self.at + count - done);

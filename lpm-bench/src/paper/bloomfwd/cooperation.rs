@@ -3,24 +3,16 @@
 //! The paper's two are a Xeon Phi behind PCIe and a CPU. Here the first is a helper thread with its own AVX-512 unit, over the
 //! same table, and the second is the calling thread. On a host with a GPU there is a second pair: GPU and CPU.
 
-use super::subject::Subject;
-use super::{MLPS, figure_of};
-use crate::fault::Fault;
+use super::contest::Subject;
 use crate::keys::KeySet;
-use crate::paper::data::DataSet;
 use crate::paper::drive::{Driven, Load, drive};
-use crate::paper::figure::{Figure, Panel, most, over};
-use crate::paper::{Bench, Stream};
-use crate::table::Fed;
-use fib::traffic::Traffic;
-use fib::{Family, Isa};
-use lpm_bench::stats::Spread;
+use crate::paper::{
+    Bench, DataSet, Family, Fault, Fed, Figure, Isa, Result, Spread, Stream, Traffic, json, most, over,
+};
 use lpm_phi::coop::CoopEngine;
-use serde_json::json;
 
 /// Buffer sizes of figure 9, in keys, as powers of two. The paper's best is 4 Mi; it uses 2 Mi.
 const LOG2: std::ops::RangeInclusive<u32> = 8..=22;
-/// The buffer sizes of a quick run.
 const LOG2_QUICK: [u32; 8] = [8, 10, 12, 14, 16, 17, 21, 22];
 /// Batches in flight: one is the paper's sync, two its async, which is double buffering.
 const MODES: [(u16, &str); 2] = [(1, "sync"), (2, "async")];
@@ -38,7 +30,7 @@ struct Pair {
 }
 
 /// The pairs of this host. Without a GPU, the figure says why that pair is missing.
-fn pairs(bench: &Bench<'_>, figure: &mut Figure) -> Vec<Pair> {
+fn pairs(bench: &Bench, figure: &mut Figure) -> Vec<Pair> {
     let mut pairs = vec![Pair { name: "two groups", first: CoopEngine::GROUP, batch: BATCH_GROUPS }];
     match &bench.device {
         Ok(_) => {
@@ -51,12 +43,12 @@ fn pairs(bench: &Bench<'_>, figure: &mut Figure) -> Vec<Pair> {
 
 /// An engine of `subject`, filled, and checked on `keys` in batches of `batch` keys.
 fn ready(
-    bench: &Bench<'_>,
+    bench: &Bench,
     figure: &mut Figure,
     (set, keys): (&DataSet, &Stream),
     subject: &Subject,
     batch: usize,
-) -> Result<Fed, Fault> {
+) -> Result<Fed> {
     let engine = subject.engine(bench.args.table_memory())?;
     let fed = Fed::filled(engine, &set.tables.told_of(Family::V4))?;
     figure.check(&bench.sample(keys.of_round(0), &set.tables), &mut *fed.looker(batch)?)?;
@@ -65,52 +57,40 @@ fn ready(
 
 /// The engine `coop` over a pair. `split` is the first engine's share; if `None`, `coop` measures it.
 fn coop(
-    bench: &Bench<'_>,
+    bench: &Bench,
     figure: &mut Figure,
     data: (&DataSet, &Stream),
     pair: Pair,
     split: Option<f64>,
-) -> Result<Fed, Fault> {
+) -> Result<Fed> {
     bench.tell(format!("builds coop, {}", pair.name));
-    let mut subject = Subject::coop(Isa::detect()).with("first", &pair.first);
+    let coop = Subject::new("coop".into(), CoopEngine::NAME, Isa::detect(), &[]);
+    let mut subject = coop.with("first", &pair.first);
     if let Some(split) = split {
         subject = subject.with("split", &split);
     }
-    if let Some(cpus) = helper_cpus() {
-        subject = subject.with("cpus", &cpus);
+    // The helper threads have all CPUs but the caller's.
+    let cpus: Vec<_> = crate::cpus_allowed().iter().skip(1).map(usize::to_string).collect();
+    if !cpus.is_empty() {
+        subject = subject.with("cpus", &cpus.join(","));
     }
     ready(bench, figure, data, &subject, pair.batch)
 }
 
-/// The CPUs for helper threads: all but the caller's.
-fn helper_cpus() -> Option<String> {
-    let cpus = crate::cpus_allowed().get(1..).unwrap_or_default();
-    let cpus: Vec<_> = cpus.iter().map(usize::to_string).collect();
-    (!cpus.is_empty()).then(|| cpus.join(","))
-}
-
 /// Something that takes its turn in each round.
 struct Turn {
-    /// Its line.
     name: String,
     /// Its position on the x axis; what has none is drawn at each.
     x: Option<f64>,
-    /// Which of the engines.
     engine: usize,
     batch: usize,
-    /// Batches in flight.
     slots: u16,
     /// Threads with a reader each; `None` is `coop`, with its helper thread.
     threads: Option<usize>,
 }
 
 /// Measures each of `turns` in each round. Returns its rates in Mlps, and the mean times of a batch in microseconds.
-fn take_turns(
-    bench: &Bench<'_>,
-    keys: &Stream,
-    engines: &mut [Fed],
-    turns: &[Turn],
-) -> Result<Vec<[Spread; 2]>, Fault> {
+fn take_turns(bench: &Bench, keys: &Stream, engines: &mut [Fed], turns: &[Turn]) -> Result<Vec<[Spread; 2]>> {
     let mut rounds: Vec<_> = turns.iter().map(|_| [Vec::new(), Vec::new()]).collect();
     for round in 0..bench.args.rounds() {
         for (turn, [mlps, mean_us]) in turns.iter().zip(&mut rounds) {
@@ -126,7 +106,7 @@ fn take_turns(
 impl Turn {
     /// One measurement, with readers of its own: the helper thread of an idle reader of `coop` would disturb others. The thread that
     /// calls `coop` runs on the first CPU of this process, the helper on another one, if there is one.
-    fn measure(&self, bench: &Bench<'_>, fed: &mut Fed, keys: &KeySet) -> Result<Driven, Fault> {
+    fn measure(&self, bench: &Bench, fed: &mut Fed, keys: &KeySet) -> Result<Driven> {
         let (slots, batch) = (self.slots, self.batch.min(keys.len()));
         let load = Load { keys, batch, slots, seconds: bench.args.seconds() };
         let caller = move || {
@@ -142,106 +122,98 @@ impl Turn {
 }
 
 /// Figure 9: lookup rate and latency by size of the buffer.
-pub(super) fn figure_9(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let title = "Performance of async for different buffer sizes";
-    figure_of(bench, Family::V4, title, "keys a buffer", |figure, set| {
-        figure.x_log = true;
-        let (mut speed, mut latency) = (Panel::new(MLPS), Panel::log("mean time of a buffer, microseconds"));
-        let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
-        let all = if bench.args.quick { LOG2_QUICK.to_vec() } else { LOG2.collect() };
-        let sizes = all.into_iter().map(|log2| 1 << log2).filter(|size| *size <= bench.args.keys());
-        let sizes: Vec<usize> = sizes.collect();
-        for pair in pairs(bench, figure) {
-            let mut fed = [coop(bench, figure, (set, &keys), pair, None)?];
-            // One size after the other: coop's split is that of the size.
-            for batch in sizes.iter().copied() {
-                let turns = MODES.map(|(slots, mode)| {
-                    let (name, x) = (format!("{}, {mode}", pair.name), Some(batch as f64));
-                    Turn { name, x, engine: 0, batch, slots, threads: None }
-                });
-                for (turn, [mlps, mean_us]) in turns.iter().zip(take_turns(bench, &keys, &mut fed, &turns)?) {
-                    speed.add(&turn.name, batch as f64, mlps);
-                    latency.add(&turn.name, batch as f64, mean_us);
-                    figure.rows.push(json!({
-                        "pair": pair.name, "name": turn.name, "slots": turn.slots, "batch": batch, "mlps": mlps,
-                        "mean_us": mean_us, "clock": "wall",
-                    }));
-                }
+pub(super) fn figure_9(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
+    let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
+    let all = if bench.args.quick { LOG2_QUICK.to_vec() } else { LOG2.collect() };
+    let sizes = all.into_iter().map(|log2| 1 << log2).filter(|size| *size <= bench.args.keys());
+    let sizes: Vec<usize> = sizes.collect();
+    for pair in pairs(bench, figure) {
+        let [sync, both] = MODES.map(|(_, mode)| format!("{}, {mode}", pair.name));
+        let mut fed = [coop(bench, figure, (set, &keys), pair, None)?];
+        // One size after the other: coop's split is that of the size.
+        for batch in sizes.iter().copied() {
+            let turns = MODES.map(|(slots, mode)| {
+                let (name, x) = (format!("{}, {mode}", pair.name), Some(batch as f64));
+                Turn { name, x, engine: 0, batch, slots, threads: None }
+            });
+            for (turn, [mlps, mean_us]) in turns.iter().zip(take_turns(bench, &keys, &mut fed, &turns)?) {
+                figure.add(0, &turn.name, batch as f64, mlps);
+                figure.add(1, &turn.name, batch as f64, mean_us);
+                figure.rows.push(json!({
+                    "pair": pair.name, "name": turn.name, "slots": turn.slots, "batch": batch, "mlps": mlps,
+                    "mean_us": mean_us, "clock": "wall",
+                }));
             }
-            let [sync, both] = MODES.map(|(_, mode)| format!("{}, {mode}", pair.name));
-            let best = speed.best_x(&both).map(|size| size / f64::from(1 << 20));
-            figure.own("the best buffer (there 4)", pair.name, "Mi keys", best);
-            figure.ours_of("async over sync, at most", pair.name, most(&speed.ratios(&both, &sync)));
-            let [two, four] = [2 << 20, 4 << 20].map(|size| latency.at(&both, f64::from(size)));
-            figure.own("time of a buffer of 2 Mi (there 28)", pair.name, "ms", two.map(|us| us / 1e3));
-            let times = over(four, two);
-            figure.ours_of("time of a buffer of 4 Mi over one of 2 Mi (nearly)", pair.name, times);
         }
-        figure.note =
-            "sync has one buffer in flight, async two. On a host with one CPU both halves share it.".into();
-        Ok(vec![speed, latency])
-    })
+        let (speed, latency) = (&figure.panels[0], &figure.panels[1]);
+        let best = speed.best_x(&both).map(|size| size / f64::from(1 << 20));
+        let gained = most(&speed.ratios(&both, &sync));
+        let [two, four] = [2 << 20, 4 << 20].map(|size| latency.at(&both, size));
+        figure.own("the best buffer (there 4)", pair.name, "Mi keys", best);
+        figure.ours_of("async over sync, at most", pair.name, gained);
+        figure.own("time of a buffer of 2 Mi (there 28)", pair.name, "ms", two.map(|us| us / 1e3));
+        let times = over(four, two);
+        figure.ours_of("time of a buffer of 4 Mi over one of 2 Mi (nearly)", pair.name, times);
+    }
+    Ok(())
 }
 
 /// Figure 10: lookup rate by the first engine's share.
-pub(super) fn figure_10(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let title = "Cooperative execution";
-    figure_of(bench, Family::V4, title, "share of the first engine, percent", |figure, set| {
-        let mut panel = Panel::new(MLPS);
-        let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
-        let all: Vec<u32> = (0..=100).step_by(10).collect();
-        let shares = if bench.args.quick { vec![0, 20, 40, 50, 60, 80, 100] } else { all };
-        for pair in pairs(bench, figure) {
-            let (mut engines, mut turns) = (Vec::new(), Vec::new());
-            let [by_itself, alone] =
-                ["split by its profile", "first alone, sync"].map(|what| format!("{}, {what}", pair.name));
-            let shared = shares.iter().map(|share| (pair.name, Some(f64::from(*share)), Some(*share), 2));
-            for (name, x, share, slots) in
-                shared.chain([(by_itself.as_str(), None, None, 2), (&alone, None, Some(100), 1)])
-            {
-                let split = share.map(|share| f64::from(share) / 100.0);
-                engines.push(coop(bench, figure, (set, &keys), pair, split)?);
-                let (name, engine, batch) = (name.to_owned(), engines.len() - 1, pair.batch);
-                turns.push(Turn { name, x, engine, batch, slots, threads: None });
-            }
-            if pair.first == CoopEngine::GROUP {
-                let bloom = Subject::bloom(bench, Isa::detect());
-                engines.push(ready(bench, figure, (set, &keys), &bloom, pair.batch)?);
-                for threads in 1..=bench.host.cpus.min(2) {
-                    let (name, engine) = (format!("bloom by itself, threads: {threads}"), engines.len() - 1);
-                    let (batch, slots, threads) = (pair.batch, 1, Some(threads));
-                    turns.push(Turn { name, x: None, engine, batch, slots, threads });
-                }
-            }
-            let measured = take_turns(bench, &keys, &mut engines, &turns)?;
-            for (Turn { name, x, engine, batch, slots, threads }, [mlps, _]) in turns.iter().zip(measured) {
-                let everywhere = || shares.iter().map(|share| f64::from(*share)).collect();
-                let places = x.map_or_else(everywhere, |x| vec![x]);
-                places.into_iter().for_each(|x| panel.add(name, x, mlps));
-                figure.rows.push(json!({
-                    "pair": pair.name, "name": name, "first": pair.first, "share_percent": x, "batch": batch,
-                    "slots": slots, "threads": threads, "mlps": mlps, "clock": "wall",
-                    "details": engines[*engine].writer.stats().details,
-                }));
-            }
-            let (best, name) = (panel.most(pair.name), pair.name);
-            figure.own("best share of the first (there 80)", name, "percent", panel.best_x(name));
-            for (what, one, other) in [
-                ("the best split over the first alone (there 1.18)", best, panel.at(name, 100.0)),
-                ("with double buffering over the first alone without (there 1.33)", best, panel.most(&alone)),
-                ("split by its profile over the best split", panel.most(&by_itself), best),
-                (
-                    "the best split over two threads by themselves",
-                    best,
-                    panel.most("bloom by itself, threads: 2").filter(|_| pair.first == CoopEngine::GROUP),
-                ),
-            ] {
-                figure.own(what, name, "times", over(one, other));
+pub(super) fn figure_10(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
+    let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
+    let all: Vec<u32> = (0..=100).step_by(10).collect();
+    let shares = if bench.args.quick { vec![0, 20, 40, 50, 60, 80, 100] } else { all };
+    for pair in pairs(bench, figure) {
+        let (mut engines, mut turns) = (Vec::new(), Vec::new());
+        let [by_itself, alone] =
+            ["split by its profile", "first alone, sync"].map(|what| format!("{}, {what}", pair.name));
+        let shared = shares.iter().map(|share| (pair.name, Some(f64::from(*share)), Some(*share), 2));
+        for (name, x, share, slots) in
+            shared.chain([(by_itself.as_str(), None, None, 2), (&alone, None, Some(100), 1)])
+        {
+            let split = share.map(|share| f64::from(share) / 100.0);
+            engines.push(coop(bench, figure, (set, &keys), pair, split)?);
+            let (name, engine, batch) = (name.to_owned(), engines.len() - 1, pair.batch);
+            turns.push(Turn { name, x, engine, batch, slots, threads: None });
+        }
+        if pair.first == CoopEngine::GROUP {
+            let bloom = Subject::bloom(bench, Isa::detect());
+            engines.push(ready(bench, figure, (set, &keys), &bloom, pair.batch)?);
+            for threads in 1..=bench.host.cpus.min(2) {
+                let (name, engine) = (format!("bloom by itself, threads: {threads}"), engines.len() - 1);
+                let (batch, slots, threads) = (pair.batch, 1, Some(threads));
+                turns.push(Turn { name, x: None, engine, batch, slots, threads });
             }
         }
-        figure.note =
-            "Two groups are equal halves of one host, where the paper's Phi was worth four of its CPUs."
-                .into();
-        Ok(vec![panel])
-    })
+        let measured = take_turns(bench, &keys, &mut engines, &turns)?;
+        for (Turn { name, x, engine, batch, slots, threads }, [mlps, _]) in turns.iter().zip(measured) {
+            let everywhere = || shares.iter().map(|share| f64::from(*share)).collect();
+            for x in x.map_or_else(everywhere, |x| vec![x]) {
+                figure.add(0, name, x, mlps);
+            }
+            figure.rows.push(json!({
+                "pair": pair.name, "name": name, "first": pair.first, "share_percent": x, "batch": batch,
+                "slots": slots, "threads": threads, "mlps": mlps, "clock": "wall",
+                "details": engines[*engine].writer.stats().details,
+            }));
+        }
+        let (panel, name) = (figure.panels[0].clone(), pair.name);
+        let (best, first) = (panel.most(name), panel.at(name, 100.0));
+        let two = panel.most("bloom by itself, threads: 2").filter(|_| pair.first == CoopEngine::GROUP);
+        figure.own("best share of the first (there 80)", name, "percent", panel.best_x(name));
+        for (what, times) in [
+            ("the best split over the first alone (there 1.18)", over(best, first)),
+            (
+                "with double buffering over the first alone without (there 1.33)",
+                over(best, panel.most(&alone)),
+            ),
+            ("split by its profile over the best split", over(panel.most(&by_itself), best)),
+            ("the best split over two threads by themselves", over(best, two)),
+        ] {
+            figure.own(what, name, "times", times);
+        }
+    }
+    Ok(())
 }

@@ -1,20 +1,13 @@
 //! Table 3: IPv4 prefixes before and after expansion. Table 5: m and k of the filters by false-positive rate. Figure 1: lookup time by
 //! hash function and rate.
 
-use super::contest;
-use super::subject::{Subject, build};
-use super::{figure_of, isas, rows_of, sets, stand_in};
-use crate::fault::Fault;
-use crate::paper::Bench;
-use crate::paper::claims::{Claim, Rule};
-use crate::paper::figure::{Figure, Panel, over, with};
-use crate::tables::RouteSet;
-use fib::traffic::Traffic;
-use fib::{Family, Isa};
+use super::contest::{Subject, build, run_counts};
+use super::{isas, rows_of, stand_in};
+use crate::paper::claims::Rule;
+use crate::paper::{Bench, Claim, Family, Figure, Isa, Panel, Result, RouteSet, Traffic, json, over, with};
 use lpm_phi::bloom::equations::FilterSize;
 use lpm_phi::cpe::expand;
 use lpm_phi::variants::hash::HashName;
-use serde_json::json;
 
 /// The rates of table 5 and figure 1, percent.
 const PERCENTS: [f64; 5] = [1.0, 10.0, 30.0, 60.0, 90.0];
@@ -39,57 +32,45 @@ fn prefixes(tables: &RouteSet) -> ([u64; 3], [u64; 2]) {
 
 /// Table 3: prefixes before and after expansion. The engine's direct array, entries and filters are counted, too: each that differs
 /// is a wrong answer.
-pub(super) fn table_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let title = "Characteristics of the IPv4 prefix datasets used";
-    figure_of(bench, Family::V4, title, "routing data", |figure, _| {
-        let mut panel = Panel::log("prefixes");
-        let subjects = [Subject::bloomfwd(Isa::Scalar)];
-        let mut all = Vec::new();
-        for (x, set) in (0_u32..).zip(sets(bench, Family::V4)) {
-            bench.tell(&set.name);
-            figure.x_names.push(set.name.clone());
-            let (before, [g1, g2]) = prefixes(&set.tables);
-            let built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
-            let detail = |name| built.first().and_then(|one| one.details.get(name));
-            let direct = detail("v4_direct_entries");
-            let m = [g1, g2].map(|entries| FilterSize::of(entries.max(FilterSize::ENTRIES_MIN), 0.3).bits);
-            for (name, counted) in [("v4_entries", g1 + g2), ("v4_filter_bits", m.iter().sum())] {
-                figure.checked += 1;
-                figure.wrong += u64::from(detail(name) != Some(counted as f64));
-            }
-            let before = before.map(|count| Some(count as f64));
-            let after = [direct, Some(g1 as f64), Some(g2 as f64)];
-            for (name, count) in COLUMNS.iter().zip(before).chain(EXPANDED.iter().zip(after)) {
-                panel.add(name, f64::from(x), count.unwrap_or(f64::NAN));
-            }
-            figure
-                .rows
-                .push(json!({"data": set.name, "before": before, "after": after, "m_at_30_percent": m}));
-            all.push((set.name.as_str(), before, after));
+pub(super) fn table_3(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    if bench.main_set(Family::V4).is_none() {
+        return figure.without(Family::V4);
+    }
+    let subjects = [Subject::bloomfwd(Isa::Scalar)];
+    let mut all = Vec::new();
+    for (x, set) in (0_u32..).zip(bench.sets(Family::V4)) {
+        bench.tell(&set.name);
+        figure.x_names.push(set.name.clone());
+        let (before, [g1, g2]) = prefixes(&set.tables);
+        let built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
+        let detail = |name| built.first().and_then(|one| one.details.get(name));
+        let m = [g1, g2].map(|entries| FilterSize::of(entries.max(FilterSize::ENTRIES_MIN), 0.3).bits);
+        for (name, counted) in [("v4_entries", g1 + g2), ("v4_filter_bits", m.iter().sum())] {
+            figure.check_that(detail(name) == Some(counted as f64));
         }
-        for (name, columns) in rows_of(TABLES_3_5) {
-            let Some(set) = stand_in(bench, Family::V4, name) else { continue };
-            let Some((ours, here, made)) = all.iter().find(|(other, ..)| *other == set.name) else {
-                continue;
-            };
-            let columns = columns[0].iter().chain(&columns[1]).zip(COLUMNS.iter().chain(&EXPANDED));
-            for ((paper, column), value) in columns.zip(here.iter().chain(made)) {
-                let what = format!("{name} ({ours} here), {column}");
-                let rule = if *column == "direct array" { Rule::Count } else { Rule::Data };
-                figure.cell(Claim::of_table("table 3", what, vec![*paper as f64], "prefixes", rule), *value);
-            }
+        let before = before.map(|count| Some(count as f64));
+        let after = [detail("v4_direct_entries"), Some(g1 as f64), Some(g2 as f64)];
+        for (name, count) in COLUMNS.iter().zip(before).chain(EXPANDED.iter().zip(after)) {
+            figure.add(0, name, x, count.unwrap_or(f64::NAN));
         }
-        figure.note = "The paper's tables are not to be had: those that stand for them are generated, as large as they were, or the first \
-                       that was loaded."
-            .into();
-        Ok(vec![panel])
-    })
+        figure.rows.push(json!({"data": set.name, "before": before, "after": after, "m_at_30_percent": m}));
+        all.push((set.name.as_str(), [before, after].concat()));
+    }
+    for (name, columns) in rows_of(TABLES_3_5) {
+        let Some(set) = stand_in(bench, Family::V4, name) else { continue };
+        let Some((ours, here)) = all.iter().find(|(other, _)| *other == set.name) else { continue };
+        let columns = columns[0].iter().chain(&columns[1]).zip(COLUMNS.iter().chain(&EXPANDED));
+        for ((paper, column), value) in columns.zip(here) {
+            let what = format!("{name} ({ours} here), {column}");
+            let rule = if *column == "direct array" { Rule::Count } else { Rule::Data };
+            figure.cell(Claim::of_table("table 3", what, *paper as f64, "prefixes", rule), [("", *value)]);
+        }
+    }
+    Ok(())
 }
 
 /// Table 5: the filters' parameters. A cell that differs from the paper's counts as wrong.
-pub(super) fn table_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Bloom filters parameters as FPR is varied", "false-positive rate, percent");
-    let (mut bits, mut hashes) = (Panel::log("m, bits of the filter"), Panel::new("k, hash functions"));
+pub(super) fn table_5(bench: &Bench, figure: &mut Figure) -> Result<()> {
     for (table, columns) in rows_of(TABLES_3_5) {
         for ((group, entries), cells) in ["G1", "G2"].into_iter().zip(&columns[1][1..]).zip(&columns[2..]) {
             let name = format!("{table} {group}");
@@ -99,28 +80,25 @@ pub(super) fn table_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
                     [("m", *m, "bits", ours.bits), ("k", k, "", ours.hashes.into())]
                 {
                     let what = format!("{name}, {percent} %, {what}");
-                    figure.cell(
-                        Claim::of_table("table 5", what, vec![paper as f64], unit, Rule::Count),
-                        Some(ours as f64),
-                    );
-                    figure.checked += 1;
-                    figure.wrong += u64::from(ours != paper);
+                    let cell = Claim::of_table("table 5", what, paper as f64, unit, Rule::Count);
+                    figure.cell(cell, [("", Some(ours as f64))]);
+                    figure.check_that(ours == paper);
                 }
                 if table == "AS65000" {
-                    bits.add(&name, percent, ours.bits as f64);
-                    hashes.add(group, percent, f64::from(ours.hashes));
+                    figure.add(0, &name, percent, ours.bits as f64);
+                    figure.add(1, group, percent, f64::from(ours.hashes));
                 }
             }
         }
     }
-    for set in sets(bench, Family::V4) {
+    for set in bench.sets(Family::V4) {
         bench.tell(&set.name);
         let (before, after) = prefixes(&set.tables);
         for ((group, routes), entries) in ["G1", "G2"].into_iter().zip(&before[1..]).zip(after) {
             for percent in PERCENTS {
                 let size = FilterSize::of(entries, percent / 100.0);
                 let exact = FilterSize::for_rate(entries, percent / 100.0);
-                bits.add(&format!("{} {group}", set.name), percent, size.bits as f64);
+                figure.add(0, &format!("{} {group}", set.name), percent, size.bits as f64);
                 figure.rows.push(json!({
                     "data": set.name, "group": group, "routes": routes, "entries": entries, "fpr_percent": percent,
                     "m": size.bits, "k": size.hashes, "rate_percent": 100.0 * size.rate(entries),
@@ -129,50 +107,37 @@ pub(super) fn table_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
             }
         }
     }
-    figure.panels = vec![bits, hashes];
-    figure.note = "Equations 1 to 3 for the paper's n, all cells, and for our tables. Rounding k up moves the rate: rate_percent is \
-                   what such a filter really has, m_exact what the engines take to have the asked one, unless told filters=paper."
-        .into();
-    Ok(figure)
+    Ok(())
 }
 
 /// Figure 1: hash functions and rates.
-pub(super) fn figure_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let title = "Execution times for multiple hash functions and FPRs";
-    figure_of(bench, Family::V4, title, "false-positive rate, percent", |figure, set| {
-        let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
-        let threads = bench.threads_max();
-        let percents = if bench.args.quick { vec![1.0, 30.0, 90.0] } else { PERCENTS.to_vec() };
-        let mut panels = Vec::new();
-        for isa in isas(figure) {
-            let mut panel = Panel::new(&format!("seconds for 2^26 addresses, {isa}"));
-            for percent in &percents {
-                let subjects = subjects(bench, isa, *percent);
-                let mut built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
-                let rates = contest::run(bench, figure, &mut built, (&set.tables, &keys), threads)?;
-                for (one, rate) in built.iter().zip(&rates) {
-                    panel.add(&one.subject.name, *percent, rate.mlps.map(|mlps| ADDRESSES / mlps / 1e6));
-                    let detail = |name| one.details.get(name);
-                    let used = over(detail("v4_buckets_used"), detail("v4_buckets")).map(|part| 100.0 * part);
-                    let more = json!({
-                        "fpr_percent": percent, "filter_bits": detail("v4_filter_bits"), "buckets_used_percent": used,
-                    });
-                    figure.rows.push(with(one.row(rate.fields()), more));
-                    if *percent == 30.0 && [KNUTH, KNUTH_ODD, H2].contains(&one.subject.name.as_str()) {
-                        let of = format!("{}, {isa}", one.subject.name);
-                        figure.own("buckets in use", &of, "percent", used);
-                    }
+pub(super) fn figure_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
+    let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
+    let percents = if bench.args.quick { &[1.0, 30.0, 90.0][..] } else { &PERCENTS };
+    for isa in isas(figure) {
+        let mut panel = Panel::new(format!("seconds for 2^26 addresses, {isa}"));
+        for percent in percents {
+            let subjects = subjects(bench, isa, *percent);
+            let mut built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
+            let rates = run_counts(bench, figure, &mut built, (&set.tables, &keys), &[bench.threads_max()])?;
+            for (one, rate) in built.iter().zip(rates.iter().flatten()) {
+                let (name, detail) = (&one.name, |name| one.details.get(name));
+                panel.add(name, *percent, rate.mlps.map(|mlps| ADDRESSES / mlps / 1e6));
+                let used = over(detail("v4_buckets_used"), detail("v4_buckets")).map(|part| 100.0 * part);
+                let more = json!({
+                    "fpr_percent": percent, "filter_bits": detail("v4_filter_bits"), "buckets_used_percent": used,
+                });
+                figure.rows.push(with(one.row(rate), more));
+                if *percent == 30.0 && [KNUTH, KNUTH_ODD, H2].contains(&name.as_str()) {
+                    figure.own("buckets in use", &format!("{name}, {isa}"), "percent", used);
                 }
             }
-            ours(figure, &panel, isa, &percents);
-            panels.push(panel);
         }
-        figure.note = "\"Murmur + H2\" has Murmur in the filters and H2 for the hash tables; where both are one, the hash is made once. \
-                       As in the paper the filters are those of table 5, and the numbers of buckets are even: the /24s of G1 are numbers \
-                       divisible by 256. The lines after the pairs have one of the two otherwise."
-            .into();
-        Ok(panels)
-    })
+        ours(figure, &panel, isa, percents);
+        figure.panels.push(panel);
+    }
+    Ok(())
 }
 
 /// The pairs whose buckets are counted.
@@ -181,7 +146,7 @@ const KNUTH_ODD: &str = "Knuth + Knuth, odd buckets";
 const H2: &str = "H2 + H2";
 
 /// Every pair of hash functions, two of them in our form, and the engine `bloom`.
-fn subjects(bench: &Bench<'_>, isa: Isa, percent: f64) -> Vec<Subject> {
+fn subjects(bench: &Bench, isa: Isa, percent: f64) -> Vec<Subject> {
     let vectorised = HashName::ALL.into_iter().filter(|hash| hash.is_vectorised());
     // In a quick run, scalar code has only the pairs of a function with itself.
     let few = bench.args.quick && isa == Isa::Scalar;

@@ -10,7 +10,6 @@ use rand_chacha::ChaCha12Rng;
 const RESERVED: &str = "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 \
     192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4";
 
-/// The prefixes of [`RESERVED`].
 fn reserved() -> Vec<Prefix4> {
     let v4 = |text: &str| match text.parse() {
         Ok(IpPrefix::V4(prefix)) => Some(prefix),
@@ -51,7 +50,6 @@ impl Space {
         Self { prefixes: routes.into_iter().filter(is_public).collect(), gaps, gap_ends }
     }
 
-    /// The number of addresses in these ranges.
     fn unmatched(&self) -> u64 {
         self.gap_ends.last().copied().unwrap_or(0)
     }

@@ -2,13 +2,11 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `subject` | what a figure compares: an engine, an instruction set, parameters; built and checked |
-//! | `contest` | timing: subjects in turn, on any number of threads |
+//! | `contest` | what a figure compares: engines, instruction sets, parameters; built, checked, and timed in turn on any number of threads |
 //! | `machines` | tables 1 and 2: this host and its engines, where the paper has other machines and other systems |
 //! | `filters` | tables 3 and 5: prefixes before and after expansion, m and k; figure 1: hash functions and false-positive rates |
-//! | `expansion` | table 4: DPCPE, greedy and optimum |
 //! | `rates`, `keys` | figures 2 to 6: lookup rate by threads, keys and IPv4 table |
-//! | `levels` | figures 7 and 8: IPv6 by levels of expansion |
+//! | `levels` | table 4: DPCPE, greedy and optimum; figures 7 and 8: IPv6 by levels of expansion |
 //! | `cooperation` | figures 9 and 10: two engines that share each batch |
 //!
 //! The paper's *Bloomfwd* is `bloom-baseline` with the paper's hashes, vectorised by hand (section 6.3: these are the only
@@ -18,25 +16,19 @@
 
 mod contest;
 mod cooperation;
-mod expansion;
 mod filters;
 mod keys;
 mod levels;
 mod machines;
 mod rates;
-mod subject;
 
-use super::data::{self, DataSet};
-use super::figure::{Figure, Panel};
-use super::{Bench, DeviceNeed, Known, Paper};
-use crate::args::PaperArgs;
-use crate::fault::Fault;
-use fib::{Family, Isa};
+use super::{Bench, DataSet, DeviceNeed, Family, Figure, Isa, Known, Paper, PaperArgs, Result, data};
 
 /// In the paper's order.
 pub(super) const PAPER: Paper = Paper {
     title: "Parallel IP lookup using Bloom filters on the Intel Xeon Phi (Bloomfwd)",
     claims: include_str!("../claims/bloomfwd.txt"),
+    figures: include_str!("figures.toml"),
     // Tables as large as AS65000 and AS65000-V6 (table 3, section 6.1), and full tables of 2024.
     generated: &[("generated-2016", "v4=622607,v6=31645"), ("generated-2024", "v4=950000,v6=200000")],
     has_updates: false,
@@ -45,7 +37,7 @@ pub(super) const PAPER: Paper = Paper {
         Known { id: "table1", device: DeviceNeed::Unused, make: machines::table_1 },
         Known { id: "table2", device: DeviceNeed::Unused, make: machines::table_2 },
         Known { id: "table3", device: DeviceNeed::Unused, make: filters::table_3 },
-        Known { id: "table4", device: DeviceNeed::Unused, make: expansion::table_4 },
+        Known { id: "table4", device: DeviceNeed::Unused, make: levels::table_4 },
         Known { id: "table5", device: DeviceNeed::Unused, make: filters::table_5 },
         Known { id: "fig01", device: DeviceNeed::Unused, make: filters::figure_1 },
         Known { id: "fig02", device: DeviceNeed::Unused, make: rates::figure_2 },
@@ -68,38 +60,22 @@ const PAPER_V4: [(&str, usize); 3] = [("SYDNEY", 667_369), ("LINX", 620_188), ("
 
 /// Further data sets: generated tables of the paper's sizes, since its own are not available. There are none if the command line
 /// names tables.
-fn beside(args: &PaperArgs) -> Result<Vec<DataSet>, Fault> {
+fn beside(args: &PaperArgs) -> Result<Vec<DataSet>> {
     if !args.table.fib.is_empty() || args.table.generate.is_some() {
         return Ok(Vec::new());
     }
-    let mut sets = Vec::new();
+    let v4 = if args.quick { &[][..] } else { &PAPER_V4 };
+    let all = PAPER_V6.iter().map(|paper| ("v6", paper)).chain(v4.iter().map(|paper| ("v4", paper)));
     // Each table has its own seed: two of the same size would be the same table otherwise.
-    let mut seeds = args.table.seed + 1..;
-    let mut add = |family: &str, (name, routes): &(&str, usize)| -> Result<(), Fault> {
-        let seed = seeds.next().unwrap_or_default();
-        sets.push(data::generated(
-            args,
-            &format!("as large as {name}"),
-            &format!("{family}={routes}"),
-            seed,
-        )?);
-        Ok(())
+    let set = |((family, (name, routes)), seed): ((&str, &(&str, usize)), u64)| {
+        data::generated(args, &format!("as large as {name}"), &format!("{family}={routes}"), seed)
     };
-    PAPER_V6.iter().try_for_each(|paper| add("v6", paper))?;
-    if !args.quick {
-        PAPER_V4.iter().try_for_each(|paper| add("v4", paper))?;
-    }
-    Ok(sets)
-}
-
-/// The data sets with routes of `family`.
-fn sets<'a>(bench: &'a Bench<'_>, family: Family) -> impl Iterator<Item = &'a DataSet> {
-    bench.sets.iter().filter(move |set| set.tables.routes(family) > 0)
+    all.zip(args.table.seed + 1..).map(set).collect()
 }
 
 /// The data set that stands for the paper's table `name`: one of its size if there is one, else the first with routes of `family`.
-fn stand_in<'a>(bench: &'a Bench<'_>, family: Family, name: &str) -> Option<&'a DataSet> {
-    sets(bench, family).find(|set| set.name.ends_with(name)).or_else(|| bench.main_set(family))
+fn stand_in<'a>(bench: &'a Bench, family: Family, name: &str) -> Option<&'a DataSet> {
+    bench.sets(family).find(|set| set.name.ends_with(name)).or_else(|| bench.main_set(family))
 }
 
 /// The rows of one of the paper's tables: a name, and the numbers of each column.
@@ -111,22 +87,7 @@ fn rows_of(text: &'static str) -> impl Iterator<Item = (&'static str, Vec<Vec<u6
     })
 }
 
-/// The label of lookup rates.
 const MLPS: &str = "million lookups a second";
-
-/// A figure over the first data set with routes of `family`. `make` returns its graphs.
-fn figure_of(
-    bench: &Bench<'_>,
-    family: Family,
-    title: &str,
-    x: &str,
-    make: impl FnOnce(&mut Figure, &DataSet) -> Result<Vec<Panel>, Fault>,
-) -> Result<Figure, Fault> {
-    let mut figure = Figure::new(title, x);
-    let Some(set) = bench.main_set(family) else { return Ok(figure.without(family)) };
-    figure.panels = make(&mut figure, set)?;
-    Ok(figure)
-}
 
 /// Those of the paper's two instruction sets that this CPU has. Without AVX-512F the figure is marked as half skipped.
 fn isas(figure: &mut Figure) -> Vec<Isa> {

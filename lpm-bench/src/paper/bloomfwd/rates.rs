@@ -1,177 +1,148 @@
 //! Figures 2 to 6: the lookup rate of the IPv4 algorithms by threads, by keys, and by table.
 
-use super::contest;
+use super::contest::{FilledEngine, Subject, build, leaders, run_counts, show};
+use super::isas;
 use super::keys::Space;
-use super::subject::{Subject, build, leaders};
-use super::{MLPS, figure_of, isas, sets};
-use crate::fault::Fault;
-use crate::paper::data::DataSet;
-use crate::paper::figure::{Figure, Panel, least, most, over};
-use crate::paper::{Bench, Stream};
-use crate::tables::RouteSet;
-use fib::traffic::Traffic;
-use fib::{Family, IpPrefix, Rib};
-use lpm_bench::stats::median;
+use crate::paper::{
+    Bench, DataSet, Family, Figure, Result, Rib, RouteSet, Stream, Traffic, json, least, median, most, over,
+};
+use fib::IpPrefix;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
-use serde_json::json;
 use std::borrow::Borrow;
 
-/// Matching ratios, percent.
 const RATIOS: [u32; 6] = [0, 20, 40, 60, 80, 100];
 /// The part of the table that is kept: 1 over each of these.
 const PARTS: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// Figure 2: lookup rate and scalability.
-pub(super) fn figure_2(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let title = "Lookup rate and scalability of the IPv4 algorithms";
-    figure_of(bench, Family::V4, title, "threads", |figure, set| {
-        let isas = isas(figure);
-        let mut subjects = Subject::both_and_mihts(bench, &isas);
-        subjects.extend([Subject::baseline(), Subject::naive(isas[0])]);
-        let mut built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
-        let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
-        let (mut rates, mut speedups) = (Panel::log(MLPS), Panel::new("times one thread"));
-        let threads = bench.threads();
-        let measured = contest::run_counts(bench, figure, &mut built, (&set.tables, &keys), &threads)?;
-        for (one, measured) in built.iter().zip(&measured) {
-            for rate in measured {
-                let (name, x) = (&one.subject.name, rate.threads as f64);
-                rates.add(name, x, rate.mlps);
-                let alone = rates.at(name, 1.0).unwrap_or(rate.mlps.median);
-                speedups.add(name, x, rate.mlps.map(|mlps| mlps / alone));
-                figure.rows.push(one.row(rate.fields()));
-            }
+pub(super) fn figure_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
+    let isas = isas(figure);
+    let mut subjects = Subject::both_and_mihts(bench, &isas);
+    subjects.extend([Subject::baseline(), Subject::naive(isas[0])]);
+    let mut built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
+    let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
+    let threads = bench.threads();
+    let measured = run_counts(bench, figure, &mut built, (&set.tables, &keys), &threads)?;
+    for (one, measured) in built.iter().zip(&measured) {
+        for rate in measured {
+            let (name, x) = (&one.name, rate.threads as f64);
+            figure.add(0, name, x, rate.mlps);
+            let alone = figure.panels[0].at(name, 1.0).unwrap_or(rate.mlps.median);
+            figure.add(1, name, x, rate.mlps.map(|mlps| mlps / alone));
+            figure.rows.push(one.row(rate));
         }
-        let most = threads.last().copied().unwrap_or(1) as f64;
-        let [bloomfwd, bloom] = leaders(bench, &isas);
-        for name in ["MIHT", "Baseline"] {
-            figure.ours(&format!("{name}, one thread"), rates.at(name, 1.0));
-        }
-        for (name, line) in [("Baseline", "Baseline"), ("MIHT", "MIHT"), ("Bloomfwd", &bloomfwd)] {
-            figure.ours(&format!("{name}, most threads over one"), speedups.at(line, most));
-        }
-        for name in [bloomfwd, bloom] {
-            let ratio = |other: &&str| over(rates.at(&name, most), rates.at(other, most));
-            let ratios: Vec<_> = ["Baseline", "MIHT"].iter().filter_map(ratio).collect();
-            figure.ours_of("Bloomfwd over Baseline and MIHT, most threads, at least", &name, least(&ratios));
-        }
-        figure.note =
-            "Baseline and Bloomfwd differ in the hash and the vectors alone; Naive asks a filter for each of 32 lengths."
-                .into();
-        Ok(vec![rates, speedups])
-    })
+    }
+    let [rates, speedups] = &figure.panels.clone()[..] else { return Ok(()) };
+    let most = threads.last().copied().unwrap_or(1) as f64;
+    let [bloomfwd, bloom] = leaders(bench, &isas);
+    for name in ["MIHT", "Baseline"] {
+        figure.ours(&format!("{name}, one thread"), rates.at(name, 1.0));
+    }
+    for (name, line) in [("Baseline", "Baseline"), ("MIHT", "MIHT"), ("Bloomfwd", &bloomfwd)] {
+        figure.ours(&format!("{name}, most threads over one"), speedups.at(line, most));
+    }
+    for name in [bloomfwd, bloom] {
+        let ratio = |other: &&str| over(rates.at(&name, most), rates.at(other, most));
+        let ratios: Vec<_> = ["Baseline", "MIHT"].iter().filter_map(ratio).collect();
+        figure.ours_of("Bloomfwd over Baseline and MIHT, most threads, at least", &name, least(&ratios));
+    }
+    Ok(())
 }
 
 /// The lookup rate of `subjects` over `set` on each of `streams`, which come with their position.
 fn by_keys(
-    bench: &Bench<'_>,
+    bench: &Bench,
     figure: &mut Figure,
     set: &DataSet,
     subjects: &[Subject],
-    streams: impl Iterator<Item = Result<(f64, Stream), Fault>>,
-) -> Result<Panel, Fault> {
-    let mut panel = Panel::log(MLPS);
+    streams: impl Iterator<Item = (f64, Result<Stream>)>,
+) -> Result<()> {
     let mut built = build(bench, figure, &set.tables, Family::V4, subjects)?;
-    for stream in streams {
-        let (x, keys) = stream?;
-        let more = json!({"traffic": keys.traffic()});
-        contest::show(bench, (figure, &mut panel), x, &mut built, (&set.tables, &keys), &more)?;
+    for (x, keys) in streams {
+        let keys = keys?;
+        let more = |_: &FilledEngine| json!({"traffic": keys.traffic()});
+        show(bench, figure, (0, x), &mut built, (&set.tables, &keys), more)?;
     }
-    Ok(panel)
+    Ok(())
 }
 
 /// Figure 3: lookup rate by matching ratio.
-pub(super) fn figure_3(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let title = "Performance as matching ratio is varied";
-    figure_of(bench, Family::V4, title, "matching ratio, percent", |figure, set| {
-        let subjects = Subject::both(bench, &isas(figure));
-        let space = Space::of(&set.tables.v4);
-        let ratios = if bench.args.quick { &[0, 40, 80, 100][..] } else { &RATIOS };
-        let streams = ratios.iter().filter_map(|percent| {
-            bench.tell(format!("draws keys, {percent} % matching"));
-            let keys = bench.seeds().map(|seed| space.keys(*percent, bench.args.keys(), seed));
-            let keys = keys.into_iter().collect::<Option<Vec<_>>>()?;
-            Some(Ok((f64::from(*percent), bench.stream_of(keys))))
-        });
-        let panel = by_keys(bench, figure, set, &subjects, streams)?;
-        for line in &panel.series {
-            let rates: Vec<_> = line.points.iter().map(|point| point.y.median).collect();
-            figure.own("most over least", &line.name, "times", over(most(&rates), least(&rates)));
-        }
-        figure.note = "Addresses that only the default route has are drawn evenly from all of them, reserved ones left out; keys that \
-                       match are drawn evenly over the prefixes."
-            .into();
-        Ok(vec![panel])
-    })
+pub(super) fn figure_3(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
+    let subjects = Subject::both(bench, &isas(figure));
+    let space = Space::of(&set.tables.v4);
+    let ratios = if bench.args.quick { &[0, 40, 80, 100][..] } else { &RATIOS };
+    let streams = ratios.iter().filter_map(|percent| {
+        bench.tell(format!("draws keys, {percent} % matching"));
+        let keys = bench.seeds().map(|seed| space.keys(*percent, bench.args.keys(), seed));
+        let keys = keys.into_iter().collect::<Option<Vec<_>>>()?;
+        Some((f64::from(*percent), Ok(bench.stream_of(keys))))
+    });
+    by_keys(bench, figure, set, &subjects, streams)?;
+    for line in &figure.panels[0].clone().series {
+        let rates: Vec<_> = line.points.iter().map(|point| point.y.median).collect();
+        figure.own("most over least", &line.name, "times", over(most(&rates), least(&rates)));
+    }
+    Ok(())
 }
 
 /// Figure 4: random addresses, and those of a trace.
-pub(super) fn figure_4(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let title = "Bloomfwd vs. MIHT using random and real IPs";
-    figure_of(bench, Family::V4, title, "addresses", |figure, set| {
-        let isas = isas(figure);
-        let mut traffic = vec![Traffic::Random, Traffic::Zipf];
-        traffic.extend(bench.args.trace.clone().map(Traffic::Capture));
-        figure.x_names = traffic.iter().map(ToString::to_string).collect();
-        let streams = traffic.iter().enumerate();
-        let streams = streams.map(|(x, traffic)| Ok((x as f64, bench.stream(set, Family::V4, traffic)?)));
-        let panel = by_keys(bench, figure, set, &Subject::both_and_mihts(bench, &isas), streams)?;
-        let real = traffic.len() as f64 - 1.0;
-        for name in leaders(bench, &isas) {
-            let times = over(panel.at(&name, real), panel.at(&name, 0.0));
-            figure.ours_of("real over random addresses", &name, times);
-            let times = over(panel.at(&name, 0.0), panel.at("MIHT", 0.0));
-            figure.ours_of("over MIHT, random addresses", &name, times);
-        }
-        figure.note = "The paper's real addresses are CAIDA's of 2016, which may not be passed on; the capture that --trace names stands \
-                       in for them, or zipf: 200,000 flows where the k-th has a share of 1/k."
-            .into();
-        Ok(vec![panel])
-    })
+pub(super) fn figure_4(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
+    let isas = isas(figure);
+    let mut traffic = vec![Traffic::Random, Traffic::Zipf];
+    traffic.extend(bench.args.trace.clone().map(Traffic::Capture));
+    figure.name_places(&traffic);
+    let streams = traffic.iter().map(|traffic| bench.stream(set, Family::V4, traffic));
+    let streams = streams.enumerate().map(|(x, keys)| (x as f64, keys));
+    by_keys(bench, figure, set, &Subject::both_and_mihts(bench, &isas), streams)?;
+    let (panel, real) = (figure.panels[0].clone(), traffic.len() as f64 - 1.0);
+    for name in leaders(bench, &isas) {
+        let random = panel.at(&name, 0.0);
+        figure.ours_of("real over random addresses", &name, over(panel.at(&name, real), random));
+        figure.ours_of("over MIHT, random addresses", &name, over(random, panel.at("MIHT", 0.0)));
+    }
+    Ok(())
 }
 
 /// The lookup rate of `subjects` over each of `tables`, on random addresses; `main` is the set they are named after.
 fn by_table<T: Borrow<RouteSet>>(
-    bench: &Bench<'_>,
+    bench: &Bench,
     figure: &mut Figure,
     main: &DataSet,
     subjects: &[Subject],
     tables: impl Iterator<Item = (String, T)>,
-) -> Result<Panel, Fault> {
-    let mut panel = Panel::log(MLPS);
+) -> Result<()> {
     let keys = bench.stream(main, Family::V4, &Traffic::Random)?;
     for (x, (name, tables)) in tables.enumerate() {
         let tables = tables.borrow();
         let mut built = build(bench, figure, tables, Family::V4, subjects)?;
-        let more = json!({"data": name, "prefixes": tables.v4.len()});
+        let more = |_: &FilledEngine| json!({"data": name, "prefixes": tables.v4.len()});
+        show(bench, figure, (0, x as f64), &mut built, (tables, &keys), more)?;
         figure.x_names.push(name);
-        contest::show(bench, (figure, &mut panel), x as f64, &mut built, (tables, &keys), &more)?;
     }
-    Ok(panel)
+    Ok(())
 }
 
 /// Figure 5: fewer prefixes.
-pub(super) fn figure_5(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let title = "Performance of Bloomfwd as the number of prefixes in the forwarding table decreases";
-    figure_of(bench, Family::V4, title, "prefixes", |figure, set| {
-        let isas = isas(figure);
-        let tables = bench.some(&PARTS).into_iter().map(|part| {
-            let name = if part == 1 { "all".into() } else { format!("1/{part}") };
-            (name, thinned(&set.tables, part, bench.args.table.seed))
-        });
-        let panel = by_table(bench, figure, set, &Subject::both(bench, &isas), tables)?;
-        let last = figure.x_names.len() as f64 - 1.0;
-        for name in leaders(bench, &isas) {
-            let (all, few) = (panel.at(&name, 0.0), panel.at(&name, last));
-            figure.ours_of("all prefixes", &name, all);
-            figure.ours_of("1/16 of them", &name, few);
-            figure.ours_of("1/16 of them over all", &name, over(few, all));
-        }
-        figure.note =
-            "The direct array of 2^20 stays as large as it is; filters and hash tables shrink.".into();
-        Ok(vec![panel])
-    })
+pub(super) fn figure_5(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
+    let isas = isas(figure);
+    let tables = bench.some(&PARTS).into_iter().map(|part| {
+        let name = if part == 1 { "all".into() } else { format!("1/{part}") };
+        (name, thinned(&set.tables, part, bench.args.table.seed))
+    });
+    by_table(bench, figure, set, &Subject::both(bench, &isas), tables)?;
+    let last = figure.x_names.len() as f64 - 1.0;
+    for name in leaders(bench, &isas) {
+        let [all, few] = [0.0, last].map(|x| figure.panels[0].at(&name, x));
+        figure.ours_of("all prefixes", &name, all);
+        figure.ours_of("1/16 of them", &name, few);
+        figure.ours_of("1/16 of them over all", &name, over(few, all));
+    }
+    Ok(())
 }
 
 /// The table with about one IPv4 route in `part`, drawn at random.
@@ -187,34 +158,30 @@ fn thinned(tables: &RouteSet, part: u32, seed: u64) -> RouteSet {
 }
 
 /// Figure 6: different tables, and two processors.
-pub(super) fn figure_6(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let title = "Performance of Bloomfwd and MIHT for IPv4 prefix datasets";
-    figure_of(bench, Family::V4, title, "routing data", |figure, main| {
-        let isas = isas(figure);
-        let tables = sets(bench, Family::V4).map(|set| (set.name.clone(), &set.tables));
-        let panel = by_table(bench, figure, main, &Subject::both_and_mihts(bench, &isas), tables)?;
-        let ratio = |one: &str, other: &str| {
-            Some(panel.ratios(one, other)).filter(|ratios| !ratios.is_empty()).map(|ratios| median(&ratios))
-        };
-        let leaders = leaders(bench, &isas);
-        for name in &leaders {
-            figure.ours_of("over MIHT", name, ratio(name, "MIHT"));
-            figure.ours_of("at most", name, panel.most(name));
-            let gbit_s = panel.most(name).map(|mlps| mlps * 64.0 * 8.0 / 1e3);
-            figure.ours_of("Bloomfwd, at most, as packets of 64 bytes", name, gbit_s);
-        }
-        if let [vectors, scalar] = isas.as_slice() {
-            let times = ratio(&Subject::bloomfwd(*vectors).name, &Subject::bloomfwd(*scalar).name);
-            figure.own("vectors over scalar code", &leaders[0], "times", times);
-        }
-        figure.note = "The paper's tables of five exchanges are not to be had; in a full run generated ones as large as three of them \
-                       join those that are loaded. Of its two processors, vectors and scalar code of one stand in the place here."
-            .into();
-        Ok(vec![panel])
-    })
+pub(super) fn figure_6(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    let Some(main) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
+    let isas = isas(figure);
+    let tables = bench.sets(Family::V4).map(|set| (set.name.clone(), &set.tables));
+    by_table(bench, figure, main, &Subject::both_and_mihts(bench, &isas), tables)?;
+    let panel = figure.panels[0].clone();
+    let ratio = |one: &str, other: &str| {
+        Some(panel.ratios(one, other)).filter(|ratios| !ratios.is_empty()).map(|ratios| median(&ratios))
+    };
+    let leaders = leaders(bench, &isas);
+    for name in &leaders {
+        figure.ours_of("over MIHT", name, ratio(name, "MIHT"));
+        figure.ours_of("at most", name, panel.most(name));
+        let gbit_s = panel.most(name).map(|mlps| mlps * 64.0 * 8.0 / 1e3);
+        figure.ours_of("Bloomfwd, at most, as packets of 64 bytes", name, gbit_s);
+    }
+    if let [vectors, scalar] = isas.as_slice() {
+        let times = ratio(&Subject::bloomfwd(*vectors).name, &Subject::bloomfwd(*scalar).name);
+        figure.own("vectors over scalar code", &leaders[0], "times", times);
+    }
+    Ok(())
 }
 
-impl Bench<'_> {
+impl Bench {
     /// The numbers of threads: 1 to [`Self::threads_max`]; above 8, only powers of two and the maximum.
     fn threads(&self) -> Vec<usize> {
         let most = self.threads_max();

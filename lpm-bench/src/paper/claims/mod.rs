@@ -8,40 +8,38 @@
 //! - | SECTION | WHAT | NUMBER | UNIT | RULE | why it cannot be made here
 //! ```
 //! FIGURE is the id of the figure that makes it (`fig09`), and WHAT the words by which that figure hands its number in. `PANEL at X` is
-//! where the number stands in the figure, for its mark. `test FILE NAME` is the test that fails if ours is another number. A line that begins with `#` is a comment.
+//! where the number stands in the figure, for its mark. `test FILE NAME` is the test that fails if ours is another number. A line that
+//! begins with `#` is a comment.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// A number of a document.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Claim {
     /// The figure that makes it; `None` if nothing here can.
     #[serde(skip)]
     pub(crate) figure: Option<&'static str>,
     /// The document's section, figure or table.
     pub(crate) section: &'static str,
-    /// What was counted or measured.
     pub(crate) what: Cow<'static, str>,
     /// The number; two are a range.
     pub(crate) paper: Vec<f64>,
-    /// Its unit; empty for a bare number.
     pub(crate) unit: &'static str,
-    /// How ours is judged.
     pub(crate) rule: Rule,
     /// The graph and the position on its x axis where the number stands.
     pub(crate) mark: Option<(usize, f64)>,
     /// The test of ours that holds only if the number is the document's: its file, from the top of the sources, and its name.
     pub(crate) test: Option<(&'static str, &'static str)>,
-    /// Why it cannot be made here.
     pub(crate) reason: Option<&'static str>,
 }
 
 /// How a number of ours is compared with the document's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Rule {
     /// What follows from the algorithm and the data alone.
+    #[default]
     Count,
     /// One system over another, both measured here.
     Ratio,
@@ -49,9 +47,7 @@ pub(crate) enum Rule {
     Percent,
     /// The position of an optimum.
     Best,
-    /// An upper bound.
     AtMost,
-    /// A lower bound.
     AtLeast,
     /// A speed of the document's hardware.
     Rate,
@@ -62,10 +58,9 @@ pub(crate) enum Rule {
 }
 
 /// What a number of ours says of the document's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
-    /// It is the document's.
     Reproduced,
     /// The direction is the document's, the number is not.
     ShapeOnly,
@@ -76,41 +71,13 @@ pub(crate) enum Verdict {
 }
 
 impl Rule {
-    /// All of them, with their words in the files and what they ask.
-    pub(crate) const ALL: [(Self, &'static str, &'static str); 9] = [
-        (
-            Self::Count,
-            "count",
-            "reproduced within 2 %, shape only within a factor of 1.5, contradicted beyond",
-        ),
-        (
-            Self::Ratio,
-            "ratio",
-            "reproduced within a factor of 1.25, shape only on the same side of 1, contradicted on the other",
-        ),
-        (
-            Self::Percent,
-            "percent",
-            "reproduced within 5 points, shape only with the same sign and within a factor of 2, contradicted beyond",
-        ),
-        (
-            Self::Best,
-            "best",
-            "reproduced at the same position, shape only within a factor of 2, contradicted beyond",
-        ),
-        (Self::AtMost, "at-most", "reproduced if it holds (within 2 %), contradicted if not"),
-        (Self::AtLeast, "at-least", "reproduced if it holds (within 2 %), contradicted if not"),
-        (
-            Self::Rate,
-            "rate",
-            "reproduced if at least as fast here; slower hardware makes it neither true nor false",
-        ),
-        (Self::Time, "time", "reproduced if no longer here; slower hardware makes it neither true nor false"),
-        (Self::Data, "data", "the document's data are not to be had; those of this run stand beside them"),
-    ];
+    /// Their words in the files, each with what it asks.
+    pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+        include_str!("rules.txt").lines().filter_map(|line| line.split_once(" : "))
+    }
 
     fn parse(word: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, name, _)| *name == word).map(|(rule, ..)| *rule)
+        serde_json::from_value(word.replace('-', "_").into()).ok()
     }
 
     /// Judges `ours` against one number or a range.
@@ -139,11 +106,9 @@ impl Rule {
 }
 
 impl Verdict {
-    /// All of them.
     pub(crate) const ALL: [Self; 4] =
         [Self::Reproduced, Self::ShapeOnly, Self::Contradicted, Self::CannotBeMadeHere];
 
-    /// Its words.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Reproduced => "reproduced",
@@ -156,24 +121,20 @@ impl Verdict {
 
 impl Claim {
     /// Those of the file `text`.
-    ///
-    /// # Errors
-    /// The first line that is none.
     pub(crate) fn parse_all(text: &'static str) -> Result<Vec<Self>, &'static str> {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines.map(|line| Self::parse(line).ok_or(line)).collect()
     }
 
     /// A number of one of the document's tables.
-    pub(crate) const fn of_table(
+    pub(crate) fn of_table(
         section: &'static str,
         what: String,
-        paper: Vec<f64>,
+        paper: f64,
         unit: &'static str,
         rule: Rule,
     ) -> Self {
-        let (figure, mark, test, reason) = (None, None, None, None);
-        Self { figure, section, what: Cow::Owned(what), paper, unit, rule, mark, test, reason }
+        Self { section, what: what.into(), paper: vec![paper], unit, rule, ..Self::default() }
     }
 
     fn parse(line: &'static str) -> Option<Self> {
@@ -182,52 +143,42 @@ impl Claim {
         let figure = (*figure != "-").then_some(*figure);
         let paper: Vec<f64> =
             numbers.split(" to ").map(|number| number.parse().ok()).collect::<Option<_>>()?;
-        let (mark, test, reason) = match (figure, more) {
-            (Some(_), []) => (None, None, None),
+        let rule = Rule::parse(rule)?;
+        let mut claim =
+            Self { figure, section, what: Cow::Borrowed(what), paper, unit, rule, ..Self::default() };
+        match (figure, more) {
+            (Some(_), []) => {}
             (Some(_), [mark]) => {
                 let (panel, x) = mark.split_once(" at ")?;
-                (Some((panel.parse().ok()?, x.parse().ok()?)), None, None)
+                claim.mark = Some((panel.parse().ok()?, x.parse().ok()?));
             }
             (None, [by]) => match by.strip_prefix("test ") {
-                Some(test) => (None, Some(test.split_once(' ')?), None),
-                None => (None, None, Some(*by)),
+                Some(test) => claim.test = Some(test.split_once(' ')?),
+                None => claim.reason = Some(*by),
             },
             _ => return None,
-        };
-        Some(Self {
-            figure,
-            section,
-            what: Cow::Borrowed(what),
-            paper,
-            unit,
-            rule: Rule::parse(rule)?,
-            mark,
-            test,
-            reason,
-        })
+        }
+        Some(claim)
     }
 }
 
 /// A number of ours.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Ours {
-    /// Which of several forms it is of; empty if there is one.
+    /// Which of several forms it is of, or which engine on what; empty if the figure has one form alone.
     pub(crate) of: String,
-    /// The number; `None` if this run has not got it.
     pub(crate) value: Option<f64>,
 }
 
 /// A claim, with our numbers for it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Judged {
-    /// The claim.
     #[serde(flatten)]
     pub(crate) claim: Claim,
     /// Our numbers, the document's own form first.
     pub(crate) ours: Vec<Ours>,
     /// Our first number over the document's (over the nearer end of a range).
     pub(crate) ratio: Option<f64>,
-    /// What the first number says.
     pub(crate) verdict: Verdict,
 }
 
@@ -248,7 +199,6 @@ impl Judged {
         Self { ratio: value.and_then(near), verdict, ours, claim }
     }
 
-    /// The printed line.
     pub(crate) fn text(&self) -> String {
         let Claim { what, unit, section, paper, .. } = &self.claim;
         let numbers: Vec<_> = paper.iter().map(ToString::to_string).collect();
@@ -287,6 +237,7 @@ mod tests {
         ] {
             assert_eq!(Claim::parse_all(line).unwrap_err(), line);
         }
+        assert!(Rule::all().count() == 9 && Rule::all().all(|(word, _)| Rule::parse(word).is_some()));
     }
 
     #[test]

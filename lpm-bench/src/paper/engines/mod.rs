@@ -4,21 +4,18 @@
 //! The measurements are those of `lpm-bench lookup` and `lpm-bench update`, run as processes of their own: DPDK keeps the memory and the
 //! CPU that it once took.
 
-use super::data::DataSet;
-use super::figure::{Figure, Panel};
-use super::{Bench, DeviceNeed, Known, Paper, write_fault};
-use crate::fault::Fault;
+use super::{
+    Bench, DataSet, DeviceNeed, Family, Fault, Figure, Known, Panel, Paper, Result, Spread, Value, json,
+    write_fault,
+};
 use crate::wanted::ENGINES;
-use fib::Family;
 use fib::output::write_whole;
-use lpm_bench::stats::Spread;
-use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
-/// In the order in which they are made.
 pub(super) const PAPER: Paper = Paper {
     title: "Every engine and DPDK's own tables on the same keys",
     claims: "",
+    figures: include_str!("figures.toml"),
     generated: &[("generated-2024", "v4=950000,v6=200000")],
     has_updates: true,
     beside: |_| Ok(Vec::new()),
@@ -28,7 +25,6 @@ pub(super) const PAPER: Paper = Paper {
     ],
 };
 
-/// Updates a second that are asked for.
 const RATES: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
 /// Updates of a family at most: some tables take milliseconds for one.
 const UPDATES: usize = 500;
@@ -36,17 +32,14 @@ const UPDATES: usize = 500;
 const KEYS_BESIDE: usize = 1 << 20;
 
 /// Lookup rate by the bytes that lookups may read.
-fn lookups(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Lookups by size of the table", "bytes that lookups may read");
-    figure.x_log = true;
+fn lookups(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let traffic = ["table".to_owned(), bench.trace().to_string()];
     for (family, set) in largest(bench) {
         let (keys, rounds) = (bench.args.keys().to_string(), bench.args.rounds().to_string());
-        let options =
-            ["--keys", &keys, "--traffic", &traffic.join(","), "--rounds", &rounds].map(String::from);
-        let rows = measure(bench, &mut figure, "lookup", (family, set), &options)?;
+        let options = ["--keys", &keys, "--traffic", &traffic.join(","), "--rounds", &rounds];
+        let rows = measure(bench, figure, "lookup", (family, set), &options)?;
         for traffic in &traffic {
-            let mut panel = Panel::log(&format!("million {family} lookups a second, {traffic}"));
+            let mut panel = Panel::log(format!("million {family} lookups a second, {traffic}"));
             for row in rows.iter().filter(|row| row["traffic"] == *traffic) {
                 let [median, min, max] =
                     ["mlps_median", "mlps_worst", "mlps_best"].map(|key| number(row, key));
@@ -56,21 +49,11 @@ fn lookups(bench: &Bench<'_>) -> Result<Figure, Fault> {
         }
         figure.rows.extend(rows);
     }
-    figure.note = "Each in its best instruction set, 256 keys a call, by CPU seconds of one thread; coop and what is on a device by the \
-                   wall's seconds of all their threads. Bytes of a DPDK table are those of its arrays. \
-                   bloom-baseline is that paper's Baseline, without vectors."
-        .into();
-    Ok(figure)
+    Ok(())
 }
 
 /// Lookup rate beside updates.
-fn updates(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new(
-        "Lookups while updates are applied",
-        "updates a second that were applied; 1 stands for none",
-    );
-    figure.x_log = true;
-    figure.x_tens = true;
+fn updates(bench: &Bench, figure: &mut Figure) -> Result<()> {
     for (family, set) in largest(bench) {
         let file = bench.args.out.join(format!("updates-{family}.txt"));
         write_whole(&file, |out| out.write_all(set.told_lines(family, UPDATES).as_bytes()))
@@ -83,11 +66,10 @@ fn updates(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let seconds = (2.0 * bench.args.seconds()).to_string();
         let (file, keys) = (file.display().to_string(), bench.args.keys().min(KEYS_BESIDE).to_string());
         let options = ["--keys", &keys, "--updates", &file, "--rates", &rates, "--seconds", &seconds];
-        let options = options.map(String::from);
-        let rows = measure(bench, &mut figure, "update", (family, set), &options)?;
-        let mut panel = Panel::log(&format!("million {family} lookups a second"));
+        let rows = measure(bench, figure, "update", (family, set), &options)?;
+        let mut panel = Panel::log(format!("million {family} lookups a second"));
         for row in &rows {
-            if panel.line(&name(row)).is_none() {
+            if panel.points(&name(row)).is_empty() {
                 panel.add(&name(row), 0.0, number(row, "lookup_mlps_idle"));
             }
             if refusals(row).is_none() {
@@ -97,33 +79,29 @@ fn updates(bench: &Bench<'_>) -> Result<Figure, Fault> {
         figure.panels.push(panel);
         figure.rows.extend(rows);
     }
-    figure.note = "Updates and lookups are on threads of their own. A line ends at the rate that the table reaches; an engine's rate has the \
-                   RIB in it, as that of a DPDK table has. Points are medians of three turns; the rows have the rest."
-        .into();
-    Ok(figure)
+    Ok(())
 }
 
 /// The data set of each family that has the most routes.
-fn largest<'a>(bench: &'a Bench<'_>) -> impl Iterator<Item = (Family, &'a DataSet)> {
-    let of = |family| bench.sets.iter().max_by_key(|set| set.tables.routes(family)).map(|set| (family, set));
-    let all = [Family::V4, Family::V6].into_iter().filter_map(of);
-    all.filter(|(family, set)| set.tables.routes(*family) > 0)
+fn largest(bench: &Bench) -> impl Iterator<Item = (Family, &DataSet)> {
+    let of = |family| Some((family, bench.sets(family).max_by_key(|set| set.tables.routes(family))?));
+    [Family::V4, Family::V6].into_iter().filter_map(of)
 }
 
 /// The rows of a run of `lpm-bench KIND` over a data set. What cannot be measured here is left out, and the figure says so.
 fn measure(
-    bench: &Bench<'_>,
+    bench: &Bench,
     figure: &mut Figure,
     kind: &str,
     (family, set): (Family, &DataSet),
-    options: &[String],
-) -> Result<Vec<Value>, Fault> {
+    options: &[&str],
+) -> Result<Vec<Value>> {
     let json = bench.args.out.join(format!("{kind}-{family}.json"));
     let mut line = vec![kind.to_owned(), "--engines".into(), "best".into(), "--family".into()];
     line.push(if family == Family::V4 { "v4" } else { "v6" }.into());
     line.extend(set.from.words());
     line.extend(["--json".into(), json.display().to_string()]);
-    line.extend_from_slice(options);
+    line.extend(options.iter().map(|option| (*option).to_owned()));
     bench.tell(format!("lpm-bench {}", line.join(" ")));
     // What an earlier run has left says nothing about this one.
     let _ = std::fs::remove_file(&json);
@@ -177,7 +155,6 @@ fn lacks(figure: &mut Figure, what: String) {
     }
 }
 
-/// The name of a row's line.
 fn name(row: &Value) -> String {
     let word = |key: &str| row[key].as_str().unwrap_or_default();
     format!("{}, {}", word("engine"), word("isa"))

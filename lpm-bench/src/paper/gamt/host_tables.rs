@@ -1,18 +1,16 @@
 //! Updates of the tables on the host: off line (figure 13), and accesses on the device (figure 14, the device's kernels in plain Rust).
 
-use crate::fault::Fault;
-use crate::paper::Bench;
-use crate::paper::data::{DataSet, Hops, Start};
-use crate::paper::figure::{Figure, Panel, with};
+use crate::paper::{
+    Bench, DataSet, EngineError, Family, Fault, Figure, Hops, NextHopId, Result, Rib, Spread, Start, Value,
+    json, median, with,
+};
 use crate::updates::Deltas;
-use fib::{Change, EngineError, Family, Key, NextHopId, Rib, RibTable};
-use lpm_bench::stats::{Spread, median};
+use fib::{Change, Key, RibTable};
 use lpm_gpu::gale::model::{Accesses, GaleModel};
 use lpm_gpu::gale::{GaleOptions, GaleTable};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, NextHops};
 use lpm_gpu::host::{Due, HostTable, Image, Step};
 use lpm_gpu::sail::{SailOptions, SailTable};
-use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// Levels of the paper's IPv4 trie.
@@ -45,25 +43,20 @@ impl TableKind {
     }
 
     /// The table with the routes of `rib`, in the state just after an upload.
-    pub(super) fn subject(self, rib: Rib) -> Result<LoadedTable, Fault> {
+    pub(super) fn subject(self, rib: Rib) -> Result<LoadedTable> {
         let gamt = |next_hops| GamtOptions { next_hops, levels: Some(LEVELS), ..GamtOptions::default() };
         // The paper's GALE never uploads a rebuilt table: every update is an operation on the device.
         let gale = GaleOptions { rebuild_turns: u64::MAX, ..GaleOptions::default() };
-        let table: Result<Box<dyn HostTable<u32>>, EngineError> = match self {
-            Self::GamtS => GamtTable::<u32>::new(gamt(NextHops::Apart)).map(boxed),
-            Self::GamtT => GamtTable::<u32>::new(gamt(NextHops::Together)).map(boxed),
-            Self::Gale => GaleTable::new(gale).map(boxed),
-            Self::Sail => SailTable::new(SailOptions::default()).map(boxed),
+        let table = match self {
+            Self::GamtS => loaded(GamtTable::new(gamt(NextHops::Apart)), &rib.v4),
+            Self::GamtT => loaded(GamtTable::new(gamt(NextHops::Together)), &rib.v4),
+            Self::Gale => loaded(GaleTable::new(gale), &rib.v4),
+            Self::Sail => loaded(SailTable::new(SailOptions::default()), &rib.v4),
         };
-        let mut table = table.map_err(|source| self.fault(source))?;
-        load(&mut *table, &rib.v4).map_err(|source| self.fault(source))?;
+        let mut table = table.map_err(Fault::refused_by(self.name()))?;
         table.take_steps(0, &rib.v4);
         table.reclaim(0);
         Ok(LoadedTable { kind: self, table, rib })
-    }
-
-    pub(super) fn fault(self, source: EngineError) -> Fault {
-        Fault::Engine { engine: self.name().to_owned(), source }
     }
 }
 
@@ -86,9 +79,8 @@ impl LoadedTable {
     }
 
     /// Makes `changes`, which were told.
-    fn apply(&mut self, changes: &[Change<u32>]) -> Result<Due, Fault> {
-        let due = self.table.apply(changes, &self.rib.v4, usize::MAX);
-        due.map_err(|source| self.kind.fault(source))
+    fn apply(&mut self, changes: &[Change<u32>]) -> Result<Due> {
+        self.table.apply(changes, &self.rib.v4, usize::MAX).map_err(Fault::refused_by(self.kind.name()))
     }
 
     /// The steps of update `update`, which is over with that.
@@ -115,8 +107,13 @@ pub(in crate::paper) fn load<K: Key>(
     }
 }
 
-fn boxed<T: HostTable<u32> + 'static>(table: T) -> Box<dyn HostTable<u32>> {
-    Box::new(table)
+fn loaded<T: HostTable<u32> + 'static>(
+    table: Result<T, EngineError>,
+    routes: &RibTable<u32>,
+) -> Result<Box<dyn HostTable<u32>>, EngineError> {
+    let mut table = table?;
+    load(&mut table, routes)?;
+    Ok(Box::new(table))
 }
 
 /// What updates are applied to and how their next hops are told: a position on the axis of figures 13 and 14.
@@ -129,9 +126,9 @@ pub(super) struct Case<'a> {
 
 impl Case<'_> {
     /// Each data set with IPv4 routes, by each kind of next hop, from each start.
-    fn all<'a>(bench: &'a Bench<'_>) -> Vec<Case<'a>> {
+    fn all(bench: &Bench) -> Vec<Case<'_>> {
         let mut all = Vec::new();
-        for set in bench.sets.iter().filter(|set| !set.tables.v4.is_empty()) {
+        for set in bench.sets(Family::V4) {
             for (start, from) in Start::ALL {
                 for (hops, by) in Hops::ALL {
                     all.push(Case { set, hops, start, name: format!("{}, {from}, {by}", set.name) });
@@ -141,7 +138,6 @@ impl Case<'_> {
         all
     }
 
-    /// The routes before the first update.
     pub(super) fn routes(&self) -> Rib {
         self.set.start(Family::V4, self.hops, self.start)
     }
@@ -163,101 +159,77 @@ impl Case<'_> {
 }
 
 /// Figure 13: off-line update speed.
-pub(super) fn figure_13(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Off-line update speed", "routing data");
-    let mut panel = Panel::new("million updates a second");
-    let mut with_steps = Panel::new("million updates a second, steps for the device included");
-    let mut with_routes =
-        Panel::new("million updates a second, the RIB's part included for tables that read it");
-    for (x, case) in (0_u32..).zip(Case::all(bench)) {
-        figure.x_names.push(case.name.clone());
+pub(super) fn figure_13(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    let cases = Case::all(bench);
+    figure.name_places(cases.iter().map(|case| &case.name));
+    for (x, case) in (0_u32..).zip(&cases) {
         bench.name_traffic(format!("updates of {}, {UPDATES_A_DELTA} a delta", case.set.updates_source));
-        let x = f64::from(x);
         let deltas = case.deltas(Some(UPDATES_A_DELTA));
         for kind in KINDS {
-            let offline = off_line(kind, &case, &deltas, if bench.args.quick { 1 } else { PASSES })?;
-            panel.add(kind.name(), x, offline.mups);
-            with_steps.add(kind.name(), x, offline.mups_with_steps);
-            with_routes.add(kind.name(), x, offline.mups_with_routes);
+            let (speeds, rebuilds) =
+                off_line(kind, case, &deltas, if bench.args.quick { 1 } else { PASSES })?;
+            for (panel, speed) in speeds.into_iter().enumerate() {
+                figure.add(panel, kind.name(), x, speed);
+            }
+            let [mups, mups_with_steps, mups_with_routes] = speeds;
             let own = json!({
-                "table": kind.name(), "mups": offline.mups, "mups_with_steps": offline.mups_with_steps,
-                "mups_with_routes": offline.mups_with_routes, "rebuilds": offline.rebuilds,
+                "table": kind.name(), "mups": mups, "mups_with_steps": mups_with_steps,
+                "mups_with_routes": mups_with_routes, "rebuilds": rebuilds,
             });
             figure.rows.push(with(case.fields(&deltas), own));
         }
     }
-    figure.ours("GAMT_S, at most", panel.most(TableKind::GamtS.name()));
-    figure.panels = vec![panel, with_steps, with_routes];
-    figure.note = "Seconds of the wall, one thread; updates that change nothing are not counted. GAMT keeps its routes in its trie, and notes which units the device \
-                   needs. GALE and SAIL_L read them in the router's RIB, which the last panel counts as theirs: GALE then only lists what \
-                   changed, SAIL_L draws the route on its arrays."
-        .into();
-    Ok(figure)
+    figure.ours("GAMT_S, at most", figure.panels[0].most(TableKind::GamtS.name()));
+    Ok(())
 }
 
-struct OffLine {
-    mups: Spread,
-    mups_with_steps: Spread,
-    mups_with_routes: Spread,
-    rebuilds: u64,
-}
-
-/// Applies the deltas forward and backward, `passes` times, and takes the steps for the device after each delta.
-fn off_line(kind: TableKind, case: &Case<'_>, deltas: &Deltas, passes: usize) -> Result<OffLine, Fault> {
+/// Applies the deltas forward and backward, `passes` times, and takes the steps for the device after each delta. Returns millions of
+/// updates a second, of the table alone, with the steps and with the routes, and how often the table was built anew.
+fn off_line(kind: TableKind, case: &Case<'_>, deltas: &Deltas, passes: usize) -> Result<([Spread; 3], u64)> {
     let mut subject = kind.subject(case.routes())?;
-    let (mut update, mut rebuilds) = (0, 0);
-    let (mut rates, mut with_steps, mut with_routes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut update, mut rebuilds, mut mups) = (0, 0, [const { Vec::new() }; 3]);
     let ways = deltas.updates_v4();
-    for _ in 0..passes {
-        for way in &ways {
-            let [mut routes, mut off_line, mut steps] = [Duration::ZERO; 3];
-            let mut changes = 0;
-            for delta in way {
-                let begun = Instant::now();
-                subject.tell(delta);
-                let start = Instant::now();
-                let due = subject.apply(delta)?;
-                let applied = Instant::now();
-                update += 1;
-                rebuilds += u64::from(due == Due::Image);
-                subject.take_steps(update);
-                routes += start - begun;
-                off_line += applied - start;
-                steps += applied.elapsed();
-                changes += delta.len();
-            }
-            let mups = |part: Duration| changes as f64 / part.as_secs_f64().max(1e-9) / 1e6;
-            rates.push(mups(off_line));
-            with_steps.push(mups(off_line + steps));
-            with_routes.push(mups(routes + off_line));
+    for way in (0..passes).flat_map(|_| &ways) {
+        let [mut routes, mut off_line, mut steps] = [Duration::ZERO; 3];
+        for delta in way {
+            let begun = Instant::now();
+            subject.tell(delta);
+            let start = Instant::now();
+            let due = subject.apply(delta)?;
+            let applied = Instant::now();
+            update += 1;
+            rebuilds += u64::from(due == Due::Image);
+            subject.take_steps(update);
+            routes += start - begun;
+            off_line += applied - start;
+            steps += applied.elapsed();
+        }
+        let changes = way.iter().map(Vec::len).sum::<usize>() as f64;
+        for (mups, time) in mups.iter_mut().zip([off_line, off_line + steps, routes + off_line]) {
+            mups.push(changes / time.as_secs_f64().max(1e-9) / 1e6);
         }
     }
-    let [mups, mups_with_steps, mups_with_routes] =
-        [rates, with_steps, with_routes].map(|of| Spread::of(&of));
-    Ok(OffLine { mups, mups_with_steps, mups_with_routes, rebuilds })
+    Ok((mups.map(Spread::from_iter), rebuilds))
 }
 
 /// Figure 14: on-line update overhead.
-pub(super) fn figure_14(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("On-line update overhead", "routing data");
-    let [mut panel, mut a_change] = ["an update", "a change, updates that change nothing left out"]
-        .map(|of| Panel::new(&format!("memory accesses on the device, {of}")));
+pub(super) fn figure_14(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let (mut reductions, mut of_writes, mut further) = (Vec::new(), Vec::new(), Vec::new());
-    for (x, case) in (0_u32..).zip(Case::all(bench)) {
-        figure.x_names.push(case.name.clone());
+    let cases = Case::all(bench);
+    figure.name_places(cases.iter().map(|case| &case.name));
+    for (x, case) in (0_u32..).zip(&cases) {
         bench.name_traffic(format!("updates of {}, a second a delta", case.set.updates_source));
-        let x = f64::from(x);
         let deltas = case.deltas(None);
         let [forward, _] = deltas.updates_v4();
         let told = case.set.told_of(Family::V4).count().max(1) as f64;
         let changes = deltas.changes().max(1) as f64;
-        let mut of = |kind: TableKind| -> Result<(f64, f64), Fault> {
-            let OnLine { accesses, rebuilds, image_words } = on_line(kind, &case, &forward)?;
+        let mut of = |kind: TableKind| -> Result<[f64; 2]> {
+            let OnLine { accesses, rebuilds, image_words } = on_line(kind, case, &forward)?;
             let (loads, writes) = (accesses.loads as f64, accesses.writes as f64);
-            for (panel, count) in [(&mut panel, told), (&mut a_change, changes)] {
-                panel.add(&format!("{} writes", kind.name()), x, writes / count);
+            for (panel, count) in [told, changes].into_iter().enumerate() {
+                figure.add(panel, &format!("{} writes", kind.name()), x, writes / count);
                 if loads > 0.0 {
-                    panel.add(&format!("{} loads", kind.name()), x, loads / count);
+                    figure.add(panel, &format!("{} loads", kind.name()), x, loads / count);
                 }
             }
             let own = json!({
@@ -266,37 +238,34 @@ pub(super) fn figure_14(bench: &Bench<'_>) -> Result<Figure, Fault> {
                 "rebuilds": rebuilds, "image_words": image_words,
             });
             figure.rows.push(with(case.fields(&deltas), own));
-            Ok((loads, writes))
+            Ok([loads, writes])
         };
-        let [s, t, gale, _] = [of(KINDS[0])?, of(KINDS[1])?, of(KINDS[2])?, of(KINDS[3])?];
+        let [[_, s], [_, t], [gale_loads, gale_writes], _] =
+            [of(KINDS[0])?, of(KINDS[1])?, of(KINDS[2])?, of(KINDS[3])?];
         // The paper's: the updates of a router's own peers.
         if (case.hops, case.start) == (Hops::Peer, Start::OwnState) {
-            reductions.push(100.0 * (1.0 - t.1 / (gale.0 + gale.1)));
-            of_writes.push(100.0 * (1.0 - t.1 / gale.1));
-            further.push(100.0 * (1.0 - s.1 / t.1));
+            reductions.push(100.0 * (1.0 - t / (gale_loads + gale_writes)));
+            of_writes.push(100.0 * (1.0 - t / gale_writes));
+            further.push(100.0 * (1.0 - s / t));
         }
     }
     figure.ours("GAMT_T against GALE", median(&reductions));
     figure.ours("GAMT_T against GALE's writes alone", median(&of_writes));
     figure.ours("GAMT_S against GAMT_T", median(&further));
-    figure.panels = vec![panel, a_change];
-    figure.note = "Updates of one second are one delta, so what several of them write to one unit is one bubble; GALE's accesses \
-                   are those of its kernel run in plain Rust. The paper counts every update of its traces, so does the first graph. \
-                   Own state is what the stream itself leads to; the numbers for the paper's are of it and of next hops by peer."
-        .into();
-    Ok(figure)
+    Ok(())
 }
 
+#[derive(Default)]
 struct OnLine {
     accesses: Accesses,
     rebuilds: u64,
     image_words: u64,
 }
 
-fn on_line(kind: TableKind, case: &Case<'_>, deltas: &[Vec<Change<u32>>]) -> Result<OnLine, Fault> {
+fn on_line(kind: TableKind, case: &Case<'_>, deltas: &[Vec<Change<u32>>]) -> Result<OnLine> {
     let mut subject = kind.subject(case.routes())?;
     let mut model = (kind == TableKind::Gale).then(|| GaleModel::new(&subject.image()));
-    let mut online = OnLine { accesses: Accesses::default(), rebuilds: 0, image_words: 0 };
+    let mut online = OnLine::default();
     for (update, delta) in (1..).zip(deltas) {
         subject.tell(delta);
         let due = subject.apply(delta)?;
@@ -327,7 +296,7 @@ fn on_line(kind: TableKind, case: &Case<'_>, deltas: &[Vec<Change<u32>>]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::data::tests::args;
+    use crate::paper::data::tests::{bench, bench_of};
     use crate::paper::gamt::PAPER;
 
     /// A /8, a /16 in it that comes and goes again, another next hop of the /8, and an update that says what is known. Origins differ
@@ -337,12 +306,7 @@ mod tests {
                            4.0 a 10.0.0.0/8 192.0.2.2 64502\n";
 
     fn accesses() -> Figure {
-        let folder = tempfile::tempdir().unwrap();
-        let (routes, updates) = (folder.path().join("r.txt"), folder.path().join("u.txt"));
-        std::fs::write(&routes, "10.0.0.0/8 1\n11.0.0.0/8 1\n").unwrap();
-        std::fs::write(&updates, UPDATES).unwrap();
-        let args = args(&format!("--quick --fib {} --updates {}", routes.display(), updates.display()));
-        figure_14(&Bench::new(&args, &PAPER, Err("none".into()), 1).unwrap()).unwrap()
+        PAPER.make("fig14", &bench_of("10.0.0.0/8 1\n11.0.0.0/8 1\n", UPDATES, &PAPER)).unwrap()
     }
 
     fn row<'a>(figure: &'a Figure, case: &str, table: &str) -> &'a Value {
@@ -406,8 +370,7 @@ mod tests {
     /// Of the same pass: what is done besides makes it slower, and the speed of the paper's claim is the fastest case's.
     #[test]
     fn off_line_speeds_are_changes_over_their_time() {
-        let args = args("--quick --generate v4=300");
-        let figure = figure_13(&Bench::new(&args, &PAPER, Err("none".into()), 1).unwrap()).unwrap();
+        let figure = PAPER.make("fig13", &bench("--quick --generate v4=300", &PAPER)).unwrap();
         let median = |row: &Value, column: &str| row[column]["median"].as_f64().unwrap();
         let mut fastest = 0.0_f64;
         for row in &figure.rows {

@@ -2,33 +2,25 @@
 //! bus was not so much slower than its kernels; today the bus hides the differences between structures.
 
 use super::host_tables::load;
-use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::paper::Bench;
-use crate::paper::data::{DataSet, Hops, Start};
-use crate::paper::figure::{Figure, Panel};
-use fib::traffic::Traffic;
-use fib::{EngineError, Family, Key, Keys, Rib, RibTable};
-use lpm_bench::stats::Spread;
-use lpm_gpu::cu::{
-    Arg, Device, DeviceBuffer, DeviceWords, GpuError, Kernel, Module, Plain, Priority, Shape, Stream,
+use crate::paper::{
+    Bench, DataSet, EngineError, Family, Fault, Figure, Hops, Result, Rib, Spread, Start, Traffic, json,
 };
+use fib::{Key, Keys, RibTable};
+use lpm_bench::launch::time_us;
+use lpm_gpu::cu::{Arg, Device, DeviceBuffer, DeviceWords, GpuError, Module, Plain, Priority, Shape, Stream};
 use lpm_gpu::gale::{GaleOptions, GaleTable};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout};
 use lpm_gpu::host::{HostTable, Image, KernelNames};
 use lpm_gpu::sail::{SailOptions, SailTable};
 use serde::Serialize;
-use serde_json::json;
-use std::time::Duration;
 
-/// How long any operation may take before the device is given up.
-pub(super) const LIMIT: Duration = Duration::from_secs(30);
 /// Keys of a launch: enough to fill the largest device many times over.
 const KEYS: usize = 4 << 20;
 /// Launches that are timed, each with other keys if there are enough.
 const LAUNCHES: usize = 11;
 /// Threads of a block in the engines' launches, and of all blocks of a multiprocessor.
-const THREADS: u32 = 256;
+pub(super) const THREADS: u32 = 256;
 const THREADS_A_MULTIPROCESSOR: u32 = 2048;
 /// Threads of a block, for the figure that varies them: as many as the paper tried (section 5.1.3).
 const BLOCKS: [u32; 4] = [128, 256, 512, 1024];
@@ -41,14 +33,11 @@ const TARGETS: [(&str, Family, f64, f64); 4] = [
     ("sail", Family::V4, 25.0, 50.0),
 ];
 
-/// The timing of one kernel.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Timed {
     /// Billions of lookups a second, of the launches.
     pub(super) glps: Spread,
-    /// Keys of a launch.
     keys: usize,
-    /// Bytes of the table.
     table_bytes: u64,
 }
 
@@ -65,55 +54,22 @@ pub(super) struct OnDevice {
     pub(super) names: KernelNames,
 }
 
-/// Keys on the device.
-enum DeviceKeys {
-    V4(DeviceBuffer<u32>),
-    V6(DeviceBuffer<u64>),
-}
-
-impl DeviceKeys {
-    fn from(&self, at: usize) -> Result<Arg<'_>, GpuError> {
-        match self {
-            Self::V4(keys) => Arg::buffer_from(keys, at),
-            Self::V6(keys) => Arg::buffer_from(keys, at),
-        }
-    }
-}
-
 pub(super) fn fault(error: GpuError) -> Fault {
-    Fault::Engine { engine: "kernels".into(), source: error.into_engine("kernels") }
+    Fault::refused_by("kernels")(error.into_engine("kernels"))
 }
 
 impl Launcher {
-    /// Opens the device with this number.
-    pub(super) fn open(device: u32) -> Result<Self, Fault> {
+    pub(super) fn open(device: u32) -> Result<Self> {
         let device = Device::open(device).map_err(fault)?;
         let stream = Stream::new(&device, Priority::Usual).map_err(fault)?;
         Ok(Self { device, stream })
     }
 
-    /// Times GAMT's kernel for tables that are updated during lookups, in the flat layout with `levels` levels.
-    pub(super) fn gamt(
-        &mut self,
-        set: &DataSet,
-        family: Family,
-        levels: u8,
-        keys: &KeySet,
-    ) -> Result<Timed, Fault> {
-        let options = GamtOptions { levels: Some(levels), ..GamtOptions::default() };
-        let on = self.gamt_of(options, &set.start(family, Hops::Origin, Start::Table), family)?;
-        self.time(&on, true, keys, THREADS).map_err(fault)
-    }
-
-    pub(super) fn gamt_of(
-        &mut self,
-        options: GamtOptions,
-        rib: &Rib,
-        family: Family,
-    ) -> Result<OnDevice, Fault> {
+    /// Puts GAMT with `routes` on the device.
+    pub(super) fn gamt(&mut self, options: GamtOptions, routes: &Rib, family: Family) -> Result<OnDevice> {
         match family {
-            Family::V4 => self.load(GamtTable::new(options), &rib.v4),
-            Family::V6 => self.load(GamtTable::new(options), &rib.v6),
+            Family::V4 => self.load(GamtTable::new(options), &routes.v4),
+            Family::V6 => self.load(GamtTable::new(options), &routes.v6),
         }
     }
 
@@ -122,106 +78,76 @@ impl Launcher {
         &mut self,
         table: Result<T, EngineError>,
         routes: &RibTable<K>,
-    ) -> Result<OnDevice, Fault> {
-        let mut table = table.map_err(refused)?;
-        load(&mut table, routes).map_err(refused)?;
-        self.upload_table(&table, routes).map_err(fault)
+    ) -> Result<OnDevice> {
+        let refused = Fault::refused_by("kernels");
+        let mut table = table.map_err(&refused)?;
+        load(&mut table, routes).map_err(&refused)?;
+        self.upload(&table.image(routes), table.kernels()).map_err(fault)
     }
 
-    fn upload_table<K: Key>(
-        &mut self,
-        table: &dyn HostTable<K>,
-        routes: &RibTable<K>,
-    ) -> Result<OnDevice, GpuError> {
-        let Image { header, runs, words } = table.image(routes);
-        let on = OnDevice {
-            words: DeviceWords::new(&self.device, words.max(1))?,
-            header: DeviceWords::new(&self.device, header.len())?,
-            names: table.kernels(),
-        };
-        self.stream.fill(&on.words, 0..words, 0)?;
-        self.stream.upload_now(&on.header, 0, &header)?;
-        for (at, run) in runs {
-            self.stream.upload_now(&on.words, at as usize, run)?;
+    fn upload(&mut self, image: &Image<'_>, names: KernelNames) -> Result<OnDevice, GpuError> {
+        let words = DeviceWords::new(&self.device, image.words.max(1))?;
+        let header = DeviceWords::new(&self.device, image.header.len())?;
+        self.stream.fill(&words, 0..image.words, 0)?;
+        self.stream.upload_now(&header, 0, &image.header)?;
+        for (at, run) in &image.runs {
+            self.stream.upload_now(&words, *at as usize, run)?;
         }
-        Ok(on)
-    }
-
-    fn upload<T: Plain>(&mut self, keys: &[T]) -> Result<DeviceBuffer<T>, GpuError> {
-        let buffer = DeviceBuffer::new(&self.device, keys.len().max(1))?;
-        self.stream.upload_now(&buffer, 0, keys)?;
-        Ok(buffer)
+        Ok(OnDevice { words, header, names })
     }
 
     /// Times several launches of the lookup kernel with blocks of so many threads, after one to warm up.
-    fn time(&mut self, on: &OnDevice, live: bool, keys: &KeySet, threads: u32) -> Result<Timed, GpuError> {
+    pub(super) fn time(&mut self, on: &OnDevice, live: bool, keys: &KeySet, threads: u32) -> Result<Timed> {
         let entry = if live { on.names.live } else { on.names.frozen };
-        let kernel = Module::new(&self.device, on.names.module)?.kernel(entry)?;
-        let all = match keys.keys(0..keys.len()) {
-            Keys::V4(keys) => DeviceKeys::V4(self.upload(keys)?),
-            Keys::V6 { hi, .. } => DeviceKeys::V6(self.upload(hi)?),
+        let timed = match keys.keys(0..keys.len()) {
+            Keys::V4(keys) => self.time_on(on, entry, keys, threads),
+            Keys::V6 { hi, .. } => self.time_on(on, entry, hi, threads),
         };
+        timed.map_err(fault)
+    }
+
+    fn time_on<Word: Plain>(
+        &mut self,
+        on: &OnDevice,
+        entry: &'static str,
+        keys: &[Word],
+        threads: u32,
+    ) -> Result<Timed, GpuError> {
+        let kernel = Module::new(&self.device, on.names.module)?.kernel(entry)?;
+        let all = DeviceBuffer::new(&self.device, keys.len().max(1))?;
+        self.stream.upload_now(&all, 0, keys)?;
         let count = KEYS.min(keys.len());
         let raw = DeviceWords::new(&self.device, count)?;
-        // Batches begin at multiples of 16 bytes, for 16-byte loads.
         let places = (keys.len() / count.max(1)).max(1);
         let blocks = self.device.facts().multiprocessors.max(1) * THREADS_A_MULTIPROCESSOR / threads;
-        let shape = Shape::new(blocks, threads);
+        let (shape, number) = (Shape::new(blocks, threads), u32::try_from(count).unwrap_or(u32::MAX));
         let mut glps = Vec::new();
         for launch in 0..=LAUNCHES {
-            let keys = (&all, launch % places * (count & !3));
-            let us = self.launch((&kernel, shape), on, keys, &raw, count)?;
-            if launch > 0 {
-                glps.push(count as f64 / us / 1e3);
-            }
+            // Batches begin at multiples of 16 bytes, for 16-byte loads.
+            let keys = Arg::buffer_from(&all, launch % places * (count & !3))?;
+            let (words, header) = (Arg::buffer(&on.words), Arg::buffer(&on.header));
+            let mut args = [words, header, keys, Arg::buffer(&raw), Arg::u32(number)];
+            glps.push(count as f64 / time_us(&mut self.stream, &kernel, shape, &mut args)? / 1e3);
         }
-        Ok(Timed { glps: Spread::of(&glps), keys: count, table_bytes: 4 * on.words.len() as u64 })
+        Ok(Timed { glps: Spread::of(&glps[1..]), keys: count, table_bytes: 4 * on.words.len() as u64 })
     }
-
-    fn launch(
-        &mut self,
-        (kernel, shape): (&Kernel, Shape),
-        on: &OnDevice,
-        (keys, at): (&DeviceKeys, usize),
-        raw: &DeviceWords,
-        count: usize,
-    ) -> Result<f64, GpuError> {
-        let (mut start, mut end) = (self.stream.event(true)?, self.stream.event(true)?);
-        let count = Arg::u32(u32::try_from(count).unwrap_or(u32::MAX));
-        let mut args =
-            [Arg::buffer(&on.words), Arg::buffer(&on.header), keys.from(at)?, Arg::buffer(raw), count];
-        self.stream.record(&mut start)?;
-        self.stream.launch(kernel, shape, &mut args)?;
-        self.stream.record(&mut end)?;
-        end.wait(LIMIT)?;
-        // The clock counts half microseconds: a time below one tick counts as one.
-        end.elapsed_us_since(&start).map(|us| us.max(0.5))
-    }
-}
-
-fn refused(source: EngineError) -> Fault {
-    Fault::Engine { engine: "kernels".into(), source }
 }
 
 /// Each structure's kernels on the main tables, on random and on table traffic.
-pub(super) fn table(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Lookup kernels alone", "traffic");
-    let mut panel = Panel::new("billion lookups a second");
-    let mut launcher = Launcher::open(bench.args.device())?;
+pub(super) fn table(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let traffics = [Traffic::Random, Traffic::Table];
-    figure.x_names = traffics.iter().map(ToString::to_string).collect();
+    figure.name_places(&traffics);
+    let mut launcher = Launcher::open(bench.args.device())?;
     for family in [Family::V4, Family::V6] {
         let Some(set) = bench.main_set(family) else { continue };
         let loaded = load_all(&mut launcher, set, family)?;
         for (x, traffic) in (0_u32..).zip(&traffics) {
             let stream = bench.stream(set, family, traffic)?;
-            let keys = stream.of_round(0);
             for (name, on) in &loaded {
+                let target = TARGETS.iter().find(|target| (target.0, target.1) == (on.names.module, family));
                 for (live, kind) in [(false, "frozen"), (true, "live")] {
-                    let timed = launcher.time(on, live, keys, THREADS).map_err(fault)?;
-                    panel.add(&format!("{name}, {family}, {kind}"), f64::from(x), timed.glps);
-                    let target =
-                        TARGETS.iter().find(|target| (target.0, target.1) == (on.names.module, family));
+                    let timed = launcher.time(on, live, stream.of_round(0), THREADS)?;
+                    figure.add(0, &format!("{name}, {family}, {kind}"), x, timed.glps);
                     figure.rows.push(json!({
                         "data": set.name, "table": name, "family": family.to_string(), "traffic": traffic.to_string(),
                         "kind": kind, "kernel": timed, "target_must_glps": target.map(|target| target.2),
@@ -231,43 +157,30 @@ pub(super) fn table(bench: &Bench<'_>) -> Result<Figure, Fault> {
             }
         }
     }
-    figure.panels.push(panel);
-    figure.note = "Keys and answers stay on the device, and each launch has other keys. gpu-ceilings has the device's own rate of \
-                   gathers, by footprint."
-        .into();
-    Ok(figure)
+    Ok(())
 }
 
 /// The kernels for tables that are updated, on random traffic, by the size of their blocks.
-pub(super) fn by_block_size(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Lookup kernels alone, by block size", "threads a block");
-    figure.x_log = true;
-    let mut panel = Panel::new("billion lookups a second");
+pub(super) fn by_block_size(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let mut launcher = Launcher::open(bench.args.device())?;
     for family in [Family::V4, Family::V6] {
         let Some(set) = bench.main_set(family) else { continue };
         let stream = bench.stream(set, family, &Traffic::Random)?;
         for (name, on) in load_all(&mut launcher, set, family)? {
             for threads in BLOCKS {
-                let timed = launcher.time(&on, true, stream.of_round(0), threads).map_err(fault)?;
-                panel.add(&format!("{name}, {family}"), f64::from(threads), timed.glps);
+                let timed = launcher.time(&on, true, stream.of_round(0), threads)?;
+                figure.add(0, &format!("{name}, {family}"), threads, timed.glps);
                 figure.rows.push(json!({
                     "data": set.name, "table": name, "family": family.to_string(), "threads": threads, "kernel": timed,
                 }));
             }
         }
     }
-    figure.panels.push(panel);
-    figure.note = "As many blocks as fill the device.".into();
-    Ok(figure)
+    Ok(())
 }
 
 /// The tables of a family, on the device: GAMT with the levels that it chooses, and with those that the paper found best.
-fn load_all(
-    launcher: &mut Launcher,
-    set: &DataSet,
-    family: Family,
-) -> Result<Vec<(String, OnDevice)>, Fault> {
+fn load_all(launcher: &mut Launcher, set: &DataSet, family: Family) -> Result<Vec<(String, OnDevice)>> {
     let rib = set.start(family, Hops::Origin, Start::Table);
     let best = if family == Family::V4 { 6 } else { 20 };
     let levels = |levels| GamtOptions { levels, ..GamtOptions::default() };
@@ -278,26 +191,25 @@ fn load_all(
         (format!("GAMT, {best} levels"), levels(Some(best))),
         (format!("GAMT, {best} levels, paper's layout"), paper),
     ] {
-        loaded.push((name, launcher.gamt_of(options, &rib, family)?));
+        loaded.push((name, launcher.gamt(options, &rib, family)?));
     }
-    if family == Family::V4 {
-        let gale = launcher.load(GaleTable::new(GaleOptions::default()), &rib.v4)?;
-        let one_stage = GaleTable::new(GaleOptions { stages: 1, ..GaleOptions::default() });
-        let up_to_24 = set.up_to_24().start(family, Hops::Origin, Start::Table);
-        let one_stage = launcher.load(one_stage, &up_to_24.v4)?;
-        let sail = |layout| SailTable::new(SailOptions { layout, ..SailOptions::default() });
-        let flat = launcher.load(sail(Layout::Flat), &rib.v4)?;
-        loaded.extend([
-            ("GALE".to_owned(), gale),
-            ("GALE, one stage, up to /24".to_owned(), one_stage),
-            ("SAIL_L".to_owned(), flat),
-        ]);
-        match launcher.load(sail(Layout::Paper), &rib.v4) {
-            Ok(paper) => loaded.push(("SAIL_L, paper's layout".to_owned(), paper)),
-            // Its entries are too small for the table.
-            Err(Fault::Engine { source: EngineError::Full { .. }, .. }) => {}
-            Err(other) => return Err(other),
-        }
+    if family == Family::V6 {
+        return Ok(loaded);
+    }
+    let gale = launcher.load(GaleTable::new(GaleOptions::default()), &rib.v4)?;
+    let one_stage = GaleTable::new(GaleOptions { stages: 1, ..GaleOptions::default() });
+    let up_to_24 = set.up_to_24().start(family, Hops::Origin, Start::Table);
+    let one_stage = launcher.load(one_stage, &up_to_24.v4)?;
+    let sail = |layout| SailTable::new(SailOptions { layout, ..SailOptions::default() });
+    let flat = launcher.load(sail(Layout::Flat), &rib.v4)?;
+    for (name, on) in [("GALE", gale), ("GALE, one stage, up to /24", one_stage), ("SAIL_L", flat)] {
+        loaded.push((name.to_owned(), on));
+    }
+    match launcher.load(sail(Layout::Paper), &rib.v4) {
+        Ok(paper) => loaded.push(("SAIL_L, paper's layout".to_owned(), paper)),
+        // Its entries are too small for the table.
+        Err(why) if why.is_refusal() => {}
+        Err(other) => return Err(other),
     }
     Ok(loaded)
 }

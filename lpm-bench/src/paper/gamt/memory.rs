@@ -1,24 +1,15 @@
 //! Memory on the device, over the updates (figure 19).
 
 use super::host_tables::{Case, LEVELS, TableKind, load};
-use crate::fault::Fault;
-use crate::paper::Bench;
-use crate::paper::data::{Hops, Start};
-use crate::paper::figure::{Figure, Panel, with};
+use crate::paper::{Bench, Family, Fault, Figure, Hops, Result, Start, json, with};
 use crate::updates::Deltas;
-use fib::Family;
 use lpm_gpu::gale::DIRECT_UNITS;
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout};
 use lpm_gpu::host::{Due, HostTable};
-use serde_json::json;
 
 /// Figure 19: memory on the device, over the updates.
-pub(super) fn figure_19(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Memory consumptions", "updates");
-    let mut panel = Panel::new("MB on the device");
-    let Some(set) = bench.main_set(Family::V4) else {
-        return Ok(figure.without(Family::V4));
-    };
+pub(super) fn figure_19(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     // The paper's GALE is the direct table alone, which has no prefix longer than 24 bits.
     let gale_mb = mb(DIRECT_UNITS as f64);
     let gale = TableKind::Gale.subject(set.start(Family::V4, Hops::Peer, Start::Table))?;
@@ -29,42 +20,37 @@ pub(super) fn figure_19(bench: &Bench<'_>) -> Result<Figure, Fault> {
         let deltas = case.deltas(None);
         for (layout, name) in [(Layout::Paper, "paper's layout"), (Layout::Flat, "flat layout")] {
             let name = format!("GAMT, {LEVELS} levels, {name}, from {from}");
-            let grown = grow(&mut panel, &name, layout, &case, &deltas)?;
-            let one_mb = mb(grown.width * f64::from(LEVELS));
+            let grown = grow(figure, &name, layout, &case, &deltas)?;
+            let (one_mb, twice_mb) = (mb(grown.width * f64::from(LEVELS)), 2.0 * mb(grown.words));
             if (layout, start) == (Layout::Paper, Start::Table) {
-                figure.ours("GAMT, 6 levels", grown.bytes_a_prefix);
-                let twice = "GAMT, 6 levels, head room and backup";
-                figure.ours_of(twice, "a quarter of head room", 2.0 * mb(grown.words));
-                figure.ours_of(twice, "none", 2.0 * one_mb);
-                figure.ours("the same of GALE's", 200.0 * mb(grown.words) / gale_mb);
                 // 22 bytes a prefix are one trie, which is 85 % less than GALE; the paper's 70.3 % are two with head room.
                 let less = |mb: f64| 100.0 * (1.0 - mb / gale_mb);
-                figure.ours_of(
-                    "GAMT, 6 levels, less than GALE by",
-                    "two with head room",
-                    less(2.0 * mb(grown.words)),
-                );
-                figure.ours_of("GAMT, 6 levels, less than GALE by", "one without", less(one_mb));
+                figure.ours("GAMT, 6 levels", grown.bytes_a_prefix);
+                for (what, of, value) in [
+                    ("GAMT, 6 levels, head room and backup", "a quarter of head room", twice_mb),
+                    ("GAMT, 6 levels, head room and backup", "none", 2.0 * one_mb),
+                    ("the same of GALE's", "", 100.0 * twice_mb / gale_mb),
+                    ("GAMT, 6 levels, less than GALE by", "two with head room", less(twice_mb)),
+                    ("GAMT, 6 levels, less than GALE by", "one without", less(one_mb)),
+                ] {
+                    figure.ours_of(what, of, value);
+                }
             }
             if layout == Layout::Paper {
                 figure.ours_of("array width grown over the updates, less than", from, grown.percent);
             }
             let own = json!({
                 "table": name, "routes": grown.routes, "width_units": grown.width, "grown_percent": grown.percent,
-                "rebuilds": grown.rebuilds, "mb": one_mb, "mb_with_head_room_twice": 2.0 * mb(grown.words),
+                "rebuilds": grown.rebuilds, "mb": one_mb, "mb_with_head_room_twice": twice_mb,
                 "bytes_a_prefix_paper": grown.bytes_a_prefix, "bytes_a_prefix_flat": grown.bytes_a_prefix_flat,
             });
             figure.rows.push(with(case.fields(&deltas), own));
         }
-        panel.add("GALE", 0.0, gale_mb);
-        panel.add("GALE", deltas.changes() as f64, gale_mb);
+        figure.add(0, "GALE", 0.0, gale_mb);
+        figure.add(0, "GALE", deltas.changes() as f64, gale_mb);
     }
     bench.name_traffic(format!("updates of {}, a second a delta", set.updates_source));
-    figure.panels = vec![panel];
-    figure.note = "Width and bytes a prefix are as the paper counts them: without head room and without the row that no code leads \
-                   to. The graph has both tables with head room. The paper's updates are a week's."
-        .into();
-    Ok(figure)
+    Ok(())
 }
 
 /// Mebibytes of that many words.
@@ -94,18 +80,12 @@ struct Grown {
 }
 
 /// Applies `deltas` to a GAMT trie, whose memory becomes the line `name`.
-fn grow(
-    panel: &mut Panel,
-    name: &str,
-    layout: Layout,
-    case: &Case<'_>,
-    deltas: &Deltas,
-) -> Result<Grown, Fault> {
+fn grow(figure: &mut Figure, name: &str, layout: Layout, case: &Case<'_>, deltas: &Deltas) -> Result<Grown> {
     let (rib, [forward, _]) = (case.routes(), deltas.updates_v4());
     let options = GamtOptions { layout, levels: Some(LEVELS), ..GamtOptions::default() };
-    let fault = |source| TableKind::GamtT.fault(source);
-    let mut table = GamtTable::<u32>::new(options).map_err(fault)?;
-    load(&mut table, &rib.v4).map_err(fault)?;
+    let fault = Fault::refused_by(TableKind::GamtT.name());
+    let mut table = GamtTable::<u32>::new(options).map_err(&fault)?;
+    load(&mut table, &rib.v4).map_err(&fault)?;
     table.take_steps(0, &rib.v4);
     let width = |table: &GamtTable<u32>| f64::from(table.units_used().into_iter().max().unwrap_or(0));
     let mut grown = Grown {
@@ -121,9 +101,9 @@ fn grow(
     let every = forward.len().div_ceil(50).max(1);
     for (at, delta) in forward.iter().enumerate() {
         if at % every == 0 {
-            panel.add(name, f64::from(done), 2.0 * mb(units(&table)));
+            figure.add(0, name, done, 2.0 * mb(units(&table)));
         }
-        let due = table.apply(delta, &rib.v4, usize::MAX).map_err(fault)?;
+        let due = table.apply(delta, &rib.v4, usize::MAX).map_err(&fault)?;
         grown.rebuilds += u64::from(due == Due::Image);
         table.take_steps(at as u64 + 1, &rib.v4);
         table.reclaim(at as u64 + 1);
@@ -136,7 +116,7 @@ fn grow(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::data::tests::args;
+    use crate::paper::data::tests::bench;
     use crate::paper::gamt::PAPER;
     use lpm_gpu::gamt::strides::{Census, StridePlan};
 
@@ -147,9 +127,8 @@ mod tests {
     /// Every number of the figure from the routes alone: the width is that of the strides that Algorithm 3 finds.
     #[test]
     fn bytes_and_shares_are_those_of_the_width() {
-        let args = args("--generate v4=4000");
-        let bench = Bench::new(&args, &PAPER, Err("none".into()), 1).unwrap();
-        let figure = figure_19(&bench).unwrap();
+        let bench = bench("--generate v4=4000", &PAPER);
+        let figure = PAPER.make("fig19", &bench).unwrap();
         let routes = &bench.sets[0].tables.v4;
         let census = Census::new(
             32,

@@ -5,51 +5,53 @@
 //! | `routing` | tables 1 and 2 |
 //! | `host_tables` | updates of the tables on the host: off line, and accesses on the device |
 //! | `memory` | memory on the device |
-//! | `transactions` | memory transactions of a warp |
-//! | `gale_stages` | GALE's two stages, and the poster's one: bytes, accesses of lookups and updates |
+//! | `accesses` | memory transactions of a warp; GALE's two stages, and the poster's one: bytes, accesses of lookups and updates |
 //! | `kernels` | lookup kernels alone, by the device's clock |
 //! | `timeline` | copies and kernels of streams, by the device's clock |
+//! | `subjects` | the engines over a device, and a measurement of one |
 //! | `device_figures` | figures that need a device, but for MAMT's lines |
+//! | `levels` | speed and memory by the number of levels; memory, and MAMT's lines, need no device |
 //!
 //! Without a device, a figure that needs one is skipped with a message, and its file says so. The paper measured on a Tesla C2075
 //! with PCIe 2, so only the shapes of its curves are comparable with this host's.
 
+mod accesses;
 mod device_figures;
-mod gale_stages;
 mod host_tables;
 mod kernels;
+mod levels;
 mod memory;
 mod routing;
+mod subjects;
 mod timeline;
-mod transactions;
 
-pub(super) use device_figures::measure;
 pub(super) use host_tables::load;
+pub(super) use subjects::measure;
 
-use super::{Bench, DeviceNeed, Known, Paper};
-use crate::fault::Fault;
+use super::{Bench, DeviceNeed, Fault, Isa, Known, Paper, Result};
 use crate::wanted::ENGINES;
-use fib::{EngineOptions, EngineWriter, Isa};
+use fib::{EngineOptions, EngineWriter};
 
 /// In the order in which they are made: figures without a device first.
 pub(super) const PAPER: Paper = Paper {
     title: "GAMT: A Fast and Scalable IP Lookup Engine for GPU-based Software Routers (ANCS 2013)",
     claims: include_str!("../claims/gamt.txt"),
+    figures: include_str!("figures.toml"),
     generated: &[("generated-2013", "v4=450752,v6=11841"), ("generated-2024", "v4=950000,v6=200000")],
     has_updates: true,
     beside: |_| Ok(Vec::new()),
     known: &[
         Known { id: "table1", device: DeviceNeed::Unused, make: routing::table_1 },
         Known { id: "table2", device: DeviceNeed::Used, make: routing::table_2 },
-        Known { id: "fig06", device: DeviceNeed::Unused, make: transactions::figure_6 },
+        Known { id: "fig06", device: DeviceNeed::Unused, make: accesses::figure_6 },
         Known { id: "fig13", device: DeviceNeed::Unused, make: host_tables::figure_13 },
         Known { id: "fig14", device: DeviceNeed::Unused, make: host_tables::figure_14 },
         Known { id: "fig19", device: DeviceNeed::Unused, make: memory::figure_19 },
-        Known { id: "stages", device: DeviceNeed::Unused, make: gale_stages::figure },
+        Known { id: "stages", device: DeviceNeed::Unused, make: accesses::stages },
         Known { id: "fig09", device: DeviceNeed::Used, make: device_figures::figure_9 },
         Known { id: "fig10", device: DeviceNeed::Used, make: device_figures::figure_10 },
-        Known { id: "fig11", device: DeviceNeed::Used, make: device_figures::figure_11 },
-        Known { id: "fig15", device: DeviceNeed::Used, make: device_figures::figure_15 },
+        Known { id: "fig11", device: DeviceNeed::Used, make: levels::figure_11 },
+        Known { id: "fig15", device: DeviceNeed::Used, make: levels::figure_15 },
         Known { id: "fig08", device: DeviceNeed::Needed, make: timeline::figure_8 },
         Known { id: "kernels", device: DeviceNeed::Needed, make: kernels::table },
         Known { id: "blocks", device: DeviceNeed::Needed, make: kernels::by_block_size },
@@ -60,20 +62,19 @@ pub(super) const PAPER: Paper = Paper {
     ],
 };
 
-impl Bench<'_> {
-    /// Makes an empty engine.
+impl Bench {
     pub(super) fn engine(
         &self,
         name: &'static str,
         isa: Option<Isa>,
         parameters: &[(&str, String)],
-    ) -> Result<Box<dyn EngineWriter>, Fault> {
+    ) -> Result<Box<dyn EngineWriter>> {
         let own = parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         // Those of the command line are for the engines of a GPU; a figure's own override them.
         let is_told = |told: &str| ENGINES.is_device(name) && parameters.iter().all(|(own, _)| *own != told);
         let told = self.args.parameters.iter().filter(|(name, _)| is_told(name));
         let parameters = told.cloned().chain(own).collect();
         let options = EngineOptions { isa, parameters, ..EngineOptions::default() };
-        ENGINES.make(name, &options).map_err(|source| Fault::Engine { engine: name.to_owned(), source })
+        ENGINES.make(name, &options).map_err(Fault::refused_by(name))
     }
 }

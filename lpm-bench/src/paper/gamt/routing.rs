@@ -1,47 +1,38 @@
 //! Tables 1 and 2: the routing data and the platform.
 
-use crate::fault::Fault;
-use crate::paper::Bench;
-use crate::paper::data::DataSet;
-use crate::paper::figure::{Figure, with};
-use fib::Family;
+use crate::paper::{Bench, DataSet, Family, Figure, Result, json, with};
 use fib::host::Host;
 use lpm_gpu::cu::{Device, Facts};
-use serde_json::json;
 use std::collections::BTreeMap;
 
 /// The collectors of the paper's table 1.
 const COLLECTORS: [&str; 4] = ["rrc11", "rrc12", "rrc13", "rrc14"];
 
 /// Table 1: the data sets.
-pub(super) fn table_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Routing data", "");
+pub(super) fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let sets = bench.sets.iter().flat_map(|set| [(set, Family::V4, "IPv4"), (set, Family::V6, "IPv6")]);
     for (set, family, name) in sets.filter(|(set, family, _)| set.tables.routes(*family) > 0) {
         let counts = UpdateCounts::of(set, family);
         let longest = set.tables.lens(family).into_iter().max().unwrap_or(0);
         let columns = [
             ("prefixes", set.tables.routes(family) as f64),
-            ("longest prefix", f64::from(longest)),
+            ("longest prefix", longest.into()),
             ("seconds with updates", counts.seconds as f64),
             ("updates of a day", counts.total as f64),
             ("updates in a second, at most", counts.most as f64),
-            ("updates in a second, mean", counts.mean()),
+            ("updates in a second, mean", counts.total as f64 / counts.seconds.max(1) as f64),
         ];
         for collector in COLLECTORS {
             for (column, value) in columns {
                 figure.ours_of(&format!("{collector}, {name}: {column}"), &set.name, value);
             }
         }
-        figure.ours_of("minutes of the day of updates, 0:00 to 23:55", &set.name, counts.minutes());
+        figure.ours_of("minutes of the day of updates, 0:00 to 23:55", &set.name, counts.minutes);
         let named = columns.map(|(column, value)| (column.to_owned(), json!(value)));
-        let row = json!({ "name": set.name, "family": name, "minutes": counts.minutes() });
+        let row = json!({ "name": set.name, "family": name, "minutes": counts.minutes });
         figure.rows.push(with(row, named.into_iter().collect()));
     }
-    figure.note = "The paper's tables are those of four collectors on 2013-01-01, with the updates of that day. Ours are of other days and \
-                   collectors, named in data: each stands beside all of the paper's."
-        .into();
-    Ok(figure)
+    Ok(())
 }
 
 /// The updates of one family in a stream.
@@ -52,7 +43,7 @@ struct UpdateCounts {
     /// In one second.
     most: u64,
     /// From the first second with any to the last.
-    span_s: i64,
+    minutes: f64,
 }
 
 impl UpdateCounts {
@@ -64,24 +55,14 @@ impl UpdateCounts {
             *stamps.entry(second).or_default() += 1;
         }
         let most = stamps.values().copied().max().unwrap_or(0);
-        let span_s =
-            stamps.last_key_value().zip(stamps.first_key_value()).map_or(0, |(last, first)| last.0 - first.0);
-        Self { seconds: stamps.len() as u64, total: stamps.values().sum(), most, span_s }
-    }
-
-    fn minutes(&self) -> f64 {
-        self.span_s as f64 / 60.0
-    }
-
-    /// A second that has any.
-    fn mean(&self) -> f64 {
-        self.total as f64 / self.seconds.max(1) as f64
+        let ends = stamps.last_key_value().zip(stamps.first_key_value());
+        let minutes = ends.map_or(0, |(last, first)| last.0 - first.0) as f64 / 60.0;
+        Self { seconds: stamps.len() as u64, total: stamps.values().sum(), most, minutes }
     }
 }
 
 /// Table 2: the platform.
-pub(super) fn table_2(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Experiment platform specification", "");
+pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let kib = Host::here().field("proc/meminfo", "MemTotal");
     figure.rows.push(json!({
         "platform": "this host", "cpu": bench.host.cpu_model, "cpus": bench.host.cpus, "ram": kib,
@@ -99,27 +80,21 @@ pub(super) fn table_2(bench: &Bench<'_>) -> Result<Figure, Fault> {
     ours("compute capability", |facts| {
         Some(f64::from(facts.capability.0) + f64::from(facts.capability.1) / 10.0)
     });
-    Ok(figure)
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::claims::Claim;
-    use crate::paper::data::tests::args;
+    use crate::paper::data::tests::bench_of;
     use crate::paper::gamt::PAPER;
 
     #[test]
     fn table_1_counts_the_updates_of_each_second() {
-        let folder = tempfile::tempdir().unwrap();
-        let (routes, updates) = (folder.path().join("r.txt"), folder.path().join("u.txt"));
-        std::fs::write(&routes, "10.0.0.0/8 1\n10.1.0.0/17 1\n2001:db8::/32 1\n").unwrap();
+        let routes = "10.0.0.0/8 1\n10.1.0.0/17 1\n2001:db8::/32 1\n";
         let lines = "60.1 a 10.1.0.0/16 192.0.2.1\n60.9 w 10.1.0.0/16 192.0.2.1\n60.9 a 10.2.0.0/16 192.0.2.1\n\
                      180.0 a 10.3.0.0/16 192.0.2.1\n90.0 a 2001:db8:1::/48 2001:db8::1\n";
-        std::fs::write(&updates, lines).unwrap();
-        let args = args(&format!("--fib {} --updates {}", routes.display(), updates.display()));
-        let bench = Bench::new(&args, &PAPER, Err("none".into()), 1).unwrap();
-        let figure = table_1(&bench).unwrap();
+        let figure = PAPER.make("table1", &bench_of(routes, lines, &PAPER)).unwrap();
         for (family, row) in
             [("IPv4", [2.0, 17.0, 2.0, 4.0, 3.0, 2.0, 2.0]), ("IPv6", [1.0, 32.0, 1.0, 1.0, 1.0, 1.0, 0.0])]
         {
@@ -140,7 +115,7 @@ mod tests {
     /// The paper's own table: the mean is the updates over the seconds, but for rrc13's IPv6, whose two columns are exchanged.
     #[test]
     fn the_paper_s_means_are_its_updates_over_its_seconds() {
-        let claims = Claim::parse_all(PAPER.claims).unwrap();
+        let claims = PAPER.claims();
         let paper = |collector: &str, family: &str, column: &str| {
             let what = format!("{collector}, {family}: {column}");
             claims.iter().find(|claim| claim.what == what).unwrap_or_else(|| panic!("{what}")).paper[0]

@@ -1,29 +1,22 @@
 //! The timeline of streams (figure 8): when each batch is copied to the device, looked up and copied back, by the device's own clock.
 
 use super::host_tables::LEVELS;
-use super::kernels::{LIMIT, Launcher, OnDevice, fault};
-use crate::fault::Fault;
-use crate::paper::Bench;
-use crate::paper::data::{Hops, Start};
-use crate::paper::figure::{Figure, Panel};
-use fib::Family;
-use fib::traffic::Traffic;
+use super::kernels::{Launcher, OnDevice, fault};
+use crate::paper::{Bench, Family, Figure, Hops, Panel, Result, Start, Traffic, json};
+use lpm_bench::launch::LIMIT;
 use lpm_gpu::cu::{
     Arg, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, Kernel, Module, Pinned, Priority, Shape,
     Stream,
 };
 use lpm_gpu::gamt::GamtOptions;
-use serde_json::json;
 
 /// Streams of figure 8 (b); figure 8 (a) has one.
 const STREAMS: usize = 4;
 /// Batches, which the streams share.
 const BATCHES: usize = 8;
-/// Keys of a batch at most.
 const KEYS: usize = 256 << 10;
 /// Threads of a block, and blocks of a multiprocessor.
 const SHAPE: (u32, u32) = (256, 8);
-/// What is done for a batch, in order.
 const STEPS: [&str; 3] = ["copy in", "kernel", "copy out"];
 
 /// A stream, and the memory of its batches, which follow each other.
@@ -35,16 +28,11 @@ struct Lane {
     device_raw: DeviceWords,
 }
 
-/// When the steps of a batch begin and end: the end of one is the beginning of the next.
-struct BatchEvents {
+/// When the steps of a batch begin and end: the end of one is the beginning of the next. As events, or in microseconds from the first
+/// event of all.
+struct StepTimes<At = f64> {
     lane: usize,
-    events: [Event; STEPS.len() + 1],
-}
-
-/// The steps of a batch in microseconds from the first event of all.
-struct StepTimes {
-    lane: usize,
-    us: [f64; STEPS.len() + 1],
+    us: [At; STEPS.len() + 1],
 }
 
 impl Lane {
@@ -101,15 +89,15 @@ fn run(launcher: &Launcher, on: &OnDevice, streams: usize, keys: &[u32]) -> Resu
     }
     let batches = (0..BATCHES).map(|number| {
         let lane = number % streams;
-        Ok(BatchEvents { lane, events: lanes[lane].submit(&kernel, shape, on)? })
+        Ok(StepTimes { lane, us: lanes[lane].submit(&kernel, shape, on)? })
     });
     let batches = batches.collect::<Result<Vec<_>, GpuError>>()?;
     lanes.iter_mut().try_for_each(|lane| lane.stream.finish(LIMIT))?;
     let Some(first) = batches.first() else { return Ok(Vec::new()) };
-    let time = |batch: &BatchEvents| {
+    let time = |batch: &StepTimes<Event>| {
         let mut us = [0.0; STEPS.len() + 1];
-        for (us, event) in us.iter_mut().zip(&batch.events) {
-            *us = event.elapsed_us_since(&first.events[0])?;
+        for (us, event) in us.iter_mut().zip(&batch.us) {
+            *us = event.elapsed_us_since(&first.us[0])?;
         }
         Ok(StepTimes { lane: batch.lane, us })
     };
@@ -140,32 +128,23 @@ fn draw(figure: &mut Figure, streams: usize, batches: &[StepTimes]) -> f64 {
 }
 
 /// Figure 8: copies and kernels of one stream, and of several.
-pub(super) fn figure_8(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new(
-        "Two types of concurrent operations in the multi-stream pipeline",
-        "microseconds from the beginning of the first copy",
-    );
-    let Some(set) = bench.main_set(Family::V4) else {
-        return Ok(figure.without(Family::V4));
-    };
+pub(super) fn figure_8(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let keys = keys.of_round(0).v4();
     let keys = &keys[..keys.len().min(KEYS)];
     let mut launcher = Launcher::open(bench.args.device())?;
     let options = GamtOptions { levels: Some(LEVELS), ..GamtOptions::default() };
-    let on = launcher.gamt_of(options, &set.start(Family::V4, Hops::Origin, Start::Table), Family::V4)?;
+    let on = launcher.gamt(options, &set.start(Family::V4, Hops::Origin, Start::Table), Family::V4)?;
     let mut ends = Vec::new();
     for streams in [1, STREAMS] {
         let batches = run(&launcher, &on, streams, keys).map_err(fault)?;
-        ends.push(draw(&mut figure, streams, &batches));
+        ends.push(draw(figure, streams, &batches));
     }
     figure.own("one stream's time over that of 4", "", "times", ends[0] / ends[1].max(0.5));
-    figure.note = format!(
-        "{BATCHES} batches of {} keys, as the device's events have them. Part (a) of the paper's figure is one stream, (b) and (c) are \
-         several: where kernels of two streams overlap, it is (c).",
-        keys.len()
-    );
-    Ok(figure)
+    figure.fill("batches", &BATCHES);
+    figure.fill("keys", &keys.len());
+    Ok(())
 }
 
 #[cfg(test)]
@@ -181,9 +160,7 @@ mod tests {
         assert_eq!(draw(&mut figure, 2, &[batch(0, 0.0), batch(1, 10.0)]), 40.0);
         let at_once = |of: &str| figure.ours_at("steps under way at once, mean", of).unwrap();
         assert_eq!((at_once("1 streams"), at_once("2 streams")), (1.0, 1.5));
-        let line = |name: &str| {
-            figure.panels[1].line(name).unwrap().points.iter().map(|point| (point.x, point.y.median))
-        };
+        let line = |name: &str| figure.panels[1].points(name).iter().map(|point| (point.x, point.y.median));
         assert_eq!(line("stream 1").count(), 6);
         assert_eq!(line("stream 2").take(2).collect::<Vec<_>>(), [(10.0, 2.0), (20.0, 2.0)]);
         assert_eq!(figure.rows.len(), 12);

@@ -1,16 +1,11 @@
 //! `lpm-bench paper poster`: GR, which the GAMT paper calls GALE, with its first stage alone: an entry for each /24, and no longer prefixes.
 
-use super::data::{self, DataSet};
-use super::figure::{Figure, Panel, least};
 use super::gamt::load;
-use super::{Bench, DeviceNeed, Known, Paper};
-use crate::args::PaperArgs;
-use crate::fault::Fault;
-use crate::table::Fed;
-use crate::tables::RouteSet;
-use fib::traffic::Traffic;
-use fib::{EngineError, Family, IpPrefix, NextHopId, Prefix4, Rib, Routes};
-use lpm_bench::stats::Spread;
+use super::{
+    Bench, DataSet, DeviceNeed, Family, Fault, Fed, Figure, Known, NextHopId, Paper, PaperArgs, Result, Rib,
+    RouteSet, Spread, data, json, least,
+};
+use fib::{IpPrefix, Prefix4, Routes};
 use lpm_gpu::direct::Unit;
 use lpm_gpu::direct::unit::{DELETE, INSERT, operation};
 use lpm_gpu::gale::model::{Accesses, GaleModel};
@@ -18,13 +13,12 @@ use lpm_gpu::gale::{GaleOptions, GaleTable};
 use lpm_gpu::host::HostTable as _;
 use lpm_gpu::mamt;
 use lpm_gpu::model::{LoadedTable, transactions};
-use serde_json::json;
 use std::time::Instant;
 
-/// In the order in which they are made.
 pub(super) const PAPER: Paper = Paper {
     title: "GR, which the GAMT paper calls GALE (a poster)",
     claims: include_str!("../claims/poster.txt"),
+    figures: include_str!("figures.toml"),
     generated: &[("generated-2013", "v4=450752")],
     has_updates: false,
     beside,
@@ -47,14 +41,14 @@ const BYTES: [usize; 2] = [32, 128];
 /// Entries of a side of the texture, and bits of a coordinate.
 const SIDE: (u32, u32) = (4096, 12);
 
-fn beside(args: &PaperArgs) -> Result<Vec<DataSet>, Fault> {
+fn beside(args: &PaperArgs) -> Result<Vec<DataSet>> {
     let is_told = !args.table.fib.is_empty() || args.table.generate.is_some();
     let funet = (!is_told).then(|| data::generated(args, FUNET, "v4=41000", args.table.seed + 1));
     funet.into_iter().collect()
 }
 
 /// The routes of at most 24 bits, of the table as large as FUNET's, and of a route collector's, as RIS is.
-fn tables(bench: &Bench<'_>) -> Vec<(&'static str, RouteSet)> {
+fn tables(bench: &Bench) -> Vec<(&'static str, RouteSet)> {
     let funet = bench.sets.iter().find(|set| set.name == FUNET).map(|set| ("FUNET", set));
     let ris = bench.main_set(Family::V4).map(|set| ("RIS", set));
     let cut = |(name, set): (_, &DataSet)| {
@@ -67,19 +61,18 @@ fn tables(bench: &Bench<'_>) -> Vec<(&'static str, RouteSet)> {
     funet.into_iter().chain(ris).map(cut).collect()
 }
 
-/// GR's table on the host.
-fn gr(tables: &RouteSet) -> Result<GaleTable, Fault> {
-    let refused = |source: EngineError| Fault::Engine { engine: "gale".into(), source };
-    let mut table = GaleTable::new(GaleOptions::default()).map_err(refused)?;
-    load(&mut table, &tables.rib.v4).map_err(refused)?;
+fn gr(tables: &RouteSet) -> Result<GaleTable> {
+    let refused = Fault::refused_by("gale");
+    let mut table = GaleTable::new(GaleOptions::default()).map_err(&refused)?;
+    load(&mut table, &tables.rib.v4).map_err(&refused)?;
     Ok(table)
 }
 
 /// Table 1: operations on GR, and on a trie.
-fn table_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Routing prefix operations", "operation");
-    figure.x_names = ["lookups", "insertions", "modifications", "deletions"].map(str::to_owned).into();
-    let (mut panel, mut of_gr) = (Panel::log("operations a second"), Vec::new());
+fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    const OPERATIONS: [&str; 4] = ["lookups", "insertions", "modifications", "deletions"];
+    figure.name_places(OPERATIONS);
+    let mut of_gr = Vec::new();
     let mut systems = vec![("trie", mamt::NAME, vec![])];
     match &bench.device {
         Ok(_) => systems.push(("GR", "gale", vec![("stages", "1".to_owned())])),
@@ -105,8 +98,8 @@ fn table_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
                 update(|id| id)?;
             }
             let line = format!("{system}({name})");
-            for (x, (operation, rates)) in (0_u32..).zip(figure.x_names.clone().iter().zip(&rates)) {
-                panel.add(&line, x.into(), Spread::of(rates));
+            for (x, (operation, rates)) in (0_u32..).zip(OPERATIONS.iter().zip(&rates)) {
+                figure.add(0, &line, x, Spread::of(rates));
                 let mean = rates.iter().sum::<f64>() / RUNS.0 as f64;
                 let (mean, unit) = if x == 0 { (mean / 1e3, "a millisecond") } else { (mean, "a second") };
                 let what = format!("{line}, {operation}");
@@ -123,20 +116,11 @@ fn table_1(bench: &Bench<'_>) -> Result<Figure, Fault> {
         }
     }
     figure.ours("GR, lookups, either table, over", least(&of_gr));
-    figure.panels = vec![panel];
-    figure.note = "Numbers are means of 100 runs, the graph has their medians. The poster does not describe its trie; ours is mamt, GAMT's trie, on one \
-                   core of this CPU. An update is a delta of one route, the RIB's part included. FUNET's table and trace are not to be had: \
-                   a generated table of 41,000 routes stands for it. All tables end at /24."
-        .into();
-    Ok(figure)
+    Ok(())
 }
 
 /// Updates a second when each of `routes` gets the next hop that `to` has for its own, one route a delta.
-fn rate(
-    fed: &mut Fed,
-    routes: &[(Prefix4, NextHopId)],
-    to: fn(NextHopId) -> NextHopId,
-) -> Result<f64, Fault> {
+fn rate(fed: &mut Fed, routes: &[(Prefix4, NextHopId)], to: fn(NextHopId) -> NextHopId) -> Result<f64> {
     let mut deltas = vec![Routes::new(); routes.len()];
     for (delta, (prefix, id)) in deltas.iter_mut().zip(routes) {
         delta.push(IpPrefix::V4(*prefix), to(*id));
@@ -164,22 +148,18 @@ fn word([x, y]: [u32; 2]) -> usize {
     (y * SIDE.0 + x) as usize
 }
 
-/// The entries of a route.
 fn entries(prefix: Prefix4, order: Order) -> impl Iterator<Item = [u32; 2]> {
     (prefix.address() >> 8..=prefix.last_address() >> 8).map(order)
 }
 
 /// Transactions of a warp of lookups.
-fn layout(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Memory transactions of a warp by layout", "traffic");
-    let mut panels = BYTES.map(|bytes| Panel::new(&format!("transactions of {bytes} bytes a warp")));
-    let traffics = [Traffic::Random, Traffic::Table, bench.trace()];
-    figure.x_names = traffics.iter().map(ToString::to_string).collect();
+fn layout(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    figure.name_places(bench.traffics());
     let mut steps_most = 0;
     for (name, tables) in tables(bench) {
         let table = LoadedTable::new(&gr(&tables)?, &tables.rib.v4);
-        for (x, traffic) in (0_u32..).zip(&traffics) {
-            let stream = bench.draw(&tables, Family::V4, traffic, bench.args.keys().min(256 << 10))?;
+        for (x, stream) in (0_u32..).zip(bench.streams(&tables, bench.args.keys().min(256 << 10))) {
+            let stream = stream?;
             let mut means = ORDERS.map(|_| BYTES.map(|_| Vec::new()));
             for keys in stream.all() {
                 let mut sums = [[0; 2]; 2];
@@ -189,27 +169,24 @@ fn layout(bench: &Bench<'_>) -> Result<Figure, Fault> {
                     for ((_, order), sums) in ORDERS.iter().zip(&mut sums) {
                         let numbers = steps[0].iter().filter_map(|at| u32::try_from(*at).ok());
                         let words: Vec<_> = numbers.map(|number| word(order(number))).collect();
-                        sums.iter_mut()
-                            .zip(BYTES)
-                            .for_each(|(sum, bytes)| *sum += transactions(&words, bytes));
+                        for (sum, bytes) in sums.iter_mut().zip(BYTES) {
+                            *sum += transactions(&words, bytes);
+                        }
                     }
                 }
-                let means = means.iter_mut().flatten().zip(sums.iter().flatten());
-                means.for_each(|(means, sum)| means.push((sum * LANES) as f64 / stream.len() as f64));
+                for (means, sum) in means.iter_mut().flatten().zip(sums.iter().flatten()) {
+                    means.push((sum * LANES) as f64 / stream.len() as f64);
+                }
             }
             for ((order, _), means) in ORDERS.iter().zip(&means) {
-                for (panel, means) in panels.iter_mut().zip(means) {
-                    panel.add(&format!("{order}, {name}"), x.into(), Spread::of(means));
+                for (panel, means) in means.iter().enumerate() {
+                    figure.add(panel, &format!("{order}, {name}"), x, Spread::of(means));
                 }
             }
         }
     }
     figure.ours("GR, accesses of a lookup", steps_most as f64);
-    figure.panels = panels.into();
-    figure.note = "Each 32 neighbours of a stream are a warp's; an entry has 4 bytes, and the texture lies row by row in memory. If a GPU tiles it along \
-                   the square hash, it lies in linear order again."
-        .into();
-    Ok(figure)
+    Ok(())
 }
 
 /// Width and height of the rectangles that `cells` make: runs of a row, and equal runs of neighbouring rows together.
@@ -220,11 +197,8 @@ fn rectangles(cells: impl Iterator<Item = [u32; 2]>) -> Vec<[u32; 2]> {
     let mut all: Vec<[u32; 4]> = Vec::new();
     for run in cells.chunk_by(|a, b| a.0 == b.0 && a.1 + 1 == b.1) {
         let ((y, x), width) = (run[0], run.iter().map(|_| 1).sum());
-        match all
-            .iter_mut()
-            .rev()
-            .find(|above| above[0] == x && above[1] + above[3] == y && above[2] == width)
-        {
+        let is_above = |above: &&mut [u32; 4]| above[0] == x && above[1] + above[3] == y && above[2] == width;
+        match all.iter_mut().rev().find(is_above) {
             Some(above) => above[3] += 1,
             None => all.push([x, y, width, 1]),
         }
@@ -259,25 +233,22 @@ fn draw(model: &mut GaleModel, (prefix, id): (Prefix4, NextHopId), parent: Unit)
 }
 
 /// Insertions and deletions by the length of the prefix.
-fn drawings(bench: &Bench<'_>) -> Result<Figure, Fault> {
+fn drawings(bench: &Bench, figure: &mut Figure) -> Result<()> {
     const LINES: [&str; 4] = [
         "of a route",
         "written to insert it",
         "touched to delete it, one pass",
         "touched to delete it, two passes",
     ];
-    let mut figure = Figure::new("Drawings of a route by layout and passes", "prefix length");
-    let mut panel = Panel::log("entries");
-    let mut shapes =
-        [Panel::new("rectangles of a route"), Panel::log("transactions of 128 bytes of a route")];
-    let Some((_, tables)) = tables(bench).pop() else { return Ok(figure.without(Family::V4)) };
+    let Some((_, tables)) = tables(bench).pop() else { return figure.without(Family::V4) };
     let mut model = GaleModel::new(&gr(&tables)?.image(&tables.rib.v4));
     let (mut passes, mut oblong) = ([0, 0], 0);
     for len in 0..=24_u8 {
         let of_len: Vec<_> = tables.v4.iter().filter(|(prefix, _)| prefix.len() == len).collect();
+        let Some((first, _)) = of_len.first() else { continue };
         let step = of_len.len().div_ceil(if bench.args.quick { 8 } else { 64 }).max(1);
-        let mut lines = [const { Vec::new() }; LINES.len()];
-        let mut found = ORDERS.map(|_| [const { Vec::new() }; 2]);
+        let mut lines = LINES.map(|_| Vec::new());
+        let mut shapes = ORDERS.map(|_| [const { Vec::new() }; 2]);
         for (prefix, id) in of_len.iter().copied().step_by(step) {
             let parent = tables.rib.v4.used_above(*prefix).map_or(Unit(0), |(len, id)| Unit::route(id, len));
             let [insertion, one_pass, two_passes] = draw(&mut model, (*prefix, *id), parent);
@@ -285,46 +256,38 @@ fn drawings(bench: &Bench<'_>) -> Result<Figure, Fault> {
             let values = [insertion.loads, insertion.writes, all(one_pass), all(two_passes)];
             lines.iter_mut().zip(values).for_each(|(line, value)| line.push(value as f64));
             passes = [two_passes, one_pass].map(|of| of.loads / insertion.loads);
-            for ((_, order), found) in ORDERS.iter().zip(&mut found) {
+            for ((_, order), [drawn, loaded]) in ORDERS.iter().zip(&mut shapes) {
                 let words: Vec<_> = entries(*prefix, *order).map(word).collect();
-                found[0].push(rectangles(entries(*prefix, *order)).len() as f64);
-                found[1].push(transactions(&words, BYTES[1]) as f64);
+                drawn.push(rectangles(entries(*prefix, *order)).len() as f64);
+                loaded.push(transactions(&words, BYTES[1]) as f64);
             }
         }
-        let Some((prefix, _)) = of_len.first() else { continue };
-        let is_square = rectangles(entries(*prefix, square_hash)).iter().all(|[wide, high]| wide == high);
+        let is_square = rectangles(entries(*first, square_hash)).iter().all(|[wide, high]| wide == high);
         oblong += if is_square { 0 } else { of_len.len() };
-        LINES.iter().zip(&lines).for_each(|(name, line)| panel.add(name, len.into(), Spread::of(line)));
-        for ((name, _), found) in ORDERS.iter().zip(&found) {
-            shapes
-                .iter_mut()
-                .zip(found)
-                .for_each(|(panel, found)| panel.add(name, len.into(), Spread::of(found)));
+        for (name, line) in LINES.iter().zip(&lines) {
+            figure.add(0, name, len, Spread::of(line));
+        }
+        for ((name, _), [drawn, loaded]) in ORDERS.iter().zip(&shapes) {
+            figure.add(1, name, len, Spread::of(drawn));
+            figure.add(2, name, len, Spread::of(loaded));
         }
     }
     for (name, _) in ORDERS {
-        figure.ours_of("GR, squares drawn for an insertion", name, shapes[0].most(name));
+        figure.ours_of("GR, squares drawn for an insertion", name, figure.panels[1].most(name));
     }
     for (name, passes) in ["the poster's", "the engine's"].into_iter().zip(passes) {
         figure.ours_of("GR, passes of a deletion", name, passes as f64);
     }
-    figure.own(
-        "routes whose entries are no square",
-        "square hash",
-        "percent",
-        100.0 * oblong as f64 / tables.v4.len() as f64,
-    );
-    figure.panels = [panel].into_iter().chain(shapes).collect();
-    figure.note = "Of some routes of each length of the table that stands for RIS. In linear order a route is one rectangle as well: it lies in one row, or \
-                   fills whole rows. The square hash makes a square of even lengths alone."
-        .into();
-    Ok(figure)
+    let oblong = 100.0 * oblong as f64 / tables.v4.len() as f64;
+    figure.own("routes whose entries are no square", "square hash", "percent", oblong);
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::data::tests::args;
+    use crate::paper::Traffic;
+    use crate::paper::data::tests::bench;
     use lpm_gpu::gale::DIRECT_UNITS;
     use lpm_gpu::gale::model::search_by;
     use std::collections::HashSet;
@@ -382,11 +345,10 @@ mod tests {
 
     #[test]
     fn figures_are_counted() {
-        let args = args("--quick --keys 2048 --generate v4=3000");
-        let bench = Bench::new(&args, &PAPER, Err("a test".into()), 1).unwrap();
+        let bench = bench("--quick --keys 2048 --generate v4=3000", &PAPER);
         let (_, tables) = tables(&bench).remove(0);
         assert_eq!(tables.lens(Family::V4).into_iter().max(), Some(24));
-        let figure = layout(&bench).unwrap();
+        let figure = PAPER.make("layout", &bench).unwrap();
         let keys = bench.draw(&tables, Family::V4, &Traffic::Random, 2048).unwrap();
         for ((name, order), (panel, bytes)) in ORDERS.into_iter().zip(figure.panels.iter().zip(BYTES)) {
             let pieces = |warp: &[u32]| {
@@ -397,7 +359,7 @@ mod tests {
             assert_eq!(panel.at(&format!("{name}, RIS"), 0.0), Some(Spread::of(&means).median));
         }
         assert_eq!(figure.ours_at("GR, accesses of a lookup", ""), Some(1.0));
-        let figure = drawings(&bench).unwrap();
+        let figure = PAPER.make("drawings", &bench).unwrap();
         let passes =
             ["the poster's", "the engine's"].map(|of| figure.ours_at("GR, passes of a deletion", of));
         assert_eq!(passes, [Some(2.0), Some(1.0)]);
@@ -413,7 +375,7 @@ mod tests {
                 .zip(written)
                 .all(|(whole, written)| written.y.max <= whole.y.max && written.y.max > 0.0)
         );
-        let figure = table_1(&bench).unwrap();
+        let figure = PAPER.make("table1", &bench).unwrap();
         assert_eq!((figure.wrong, figure.panels[0].series.len(), figure.rows.len()), (0, 1, 4));
         assert!(figure.skipped.is_some() && figure.ours_at("GR, lookups, either table, over", "").is_none());
     }

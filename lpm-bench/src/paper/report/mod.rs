@@ -9,11 +9,11 @@ use super::Paper;
 use super::claims::{Judged, Verdict};
 use super::write_fault;
 use crate::args::{ReportArgs, Series};
-use crate::fault::Fault;
+use crate::fault::{Fault, Result};
 use crate::host::{Build, HostFacts};
 use clap::ValueEnum;
 use fib::output::{write_json, write_whole};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,7 +23,11 @@ const SCHEMA: u32 = 1;
 /// Its JSON Schema, which is written beside it.
 const SCHEMA_TEXT: &str = include_str!("schema.json");
 
-/// All papers on this host.
+/// The items of a JSON array; none of anything else.
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
 #[derive(Debug, Serialize)]
 struct Report {
     schema: u32,
@@ -37,7 +41,16 @@ struct Report {
     documents: Vec<DocumentReport>,
 }
 
-/// One document.
+impl Report {
+    fn claims(&self) -> impl Iterator<Item = &ReportClaim> {
+        self.documents.iter().flat_map(|document| &document.claims)
+    }
+
+    fn figures(&self) -> impl Iterator<Item = &ReportFigure> {
+        self.documents.iter().flat_map(|document| &document.figures)
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct DocumentReport {
     name: String,
@@ -47,22 +60,17 @@ struct DocumentReport {
 }
 
 /// A number of a document, and what ours say.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct ReportClaim {
     /// The claim with our numbers, as in the figure's file.
     #[serde(flatten)]
     judged: Value,
-    /// The figure that makes it.
     figure: Option<String>,
-    /// What makes it again.
     command: Option<String>,
-    /// Minutes that the figure took.
     minutes: Option<f64>,
-    /// Our number in the older report.
     before: Option<f64>,
 }
 
-/// A figure's file and picture.
 #[derive(Debug, Serialize)]
 struct ReportFigure {
     id: String,
@@ -80,31 +88,32 @@ impl DocumentReport {
         paper: &'static Paper,
         folder: &Path,
         before: &HashMap<String, f64>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self> {
         let figures = paper.known.iter().map(|known| ReportFigure::read(&name, folder, known.id));
-        let figures = figures.collect::<Result<_, _>>()?;
-        let mut report = Self { name, title: paper.title, claims: Vec::new(), figures };
-        for figure in &report.figures {
-            let minutes = figure.document["took_s"].as_f64().map(|seconds| seconds / 60.0);
-            for judged in figure.document["claims"].as_array().into_iter().flatten() {
-                let (figure, command) = (Some(figure.id.clone()), Some(figure.command.clone()));
-                let before = before.get(&key(&report.name, judged)).copied();
-                report.claims.push(ReportClaim { judged: judged.clone(), figure, command, minutes, before });
-            }
+        let figures = figures.collect::<Result<Vec<_>, _>>()?;
+        let mut claims = Vec::new();
+        for figure in &figures {
+            claims.extend(list(&figure.document["claims"]).map(|judged| ReportClaim {
+                judged: judged.clone(),
+                figure: Some(figure.id.clone()),
+                command: Some(figure.command.clone()),
+                minutes: figure.document["took_s"].as_f64().map(|seconds| seconds / 60.0),
+                before: before.get(&key(&name, judged)).copied(),
+            }));
         }
         for claim in paper.claims().into_iter().filter(|claim| claim.figure.is_none()) {
             let command = claim.test.map(|(file, name)| {
                 format!("cargo nextest run -p {} {name}", file.split('/').next().unwrap_or_default())
             });
             let judged = serde_json::to_value(Judged::new(claim, Vec::new())).unwrap_or_default();
-            report.claims.push(ReportClaim { judged, figure: None, command, minutes: None, before: None });
+            claims.push(ReportClaim { judged, command, ..ReportClaim::default() });
         }
-        Ok(report)
+        Ok(Self { name, title: paper.title, claims, figures })
     }
 }
 
 impl ReportFigure {
-    fn read(name: &str, folder: &Path, id: &str) -> Result<Self, Fault> {
+    fn read(name: &str, folder: &Path, id: &str) -> Result<Self> {
         let path = folder.join(format!("{id}.json"));
         let text = std::fs::read(&path).map_err(|source| write_fault(&path, source))?;
         let document = serde_json::from_slice(&text).map_err(|why| write_fault(&path, why.into()))?;
@@ -115,10 +124,8 @@ impl ReportFigure {
 }
 
 impl ReportClaim {
-    /// What our first number says.
     fn verdict(&self) -> Verdict {
-        let of = |verdict: &Verdict| self.judged["verdict"] == serde_json::json!(verdict);
-        Verdict::ALL.into_iter().find(of).unwrap_or(Verdict::CannotBeMadeHere)
+        Verdict::deserialize(&self.judged["verdict"]).unwrap_or(Verdict::CannotBeMadeHere)
     }
 }
 
@@ -128,7 +135,7 @@ fn key(document: &str, judged: &Value) -> String {
 }
 
 /// Our numbers in the report `path`, by their keys.
-fn numbers(path: &Path) -> Result<HashMap<String, f64>, Fault> {
+fn numbers(path: &Path) -> Result<HashMap<String, f64>> {
     let wrong = |why: String| Fault::Usage(format!("{}: {why}", path.display()));
     let text = std::fs::read(path).map_err(|why| wrong(why.to_string()))?;
     let report: Value = serde_json::from_slice(&text).map_err(|why| wrong(why.to_string()))?;
@@ -139,12 +146,10 @@ fn numbers(path: &Path) -> Result<HashMap<String, f64>, Fault> {
         )));
     }
     let mut numbers = HashMap::new();
-    for document in report["documents"].as_array().into_iter().flatten() {
-        let name = document["name"].as_str().unwrap_or_default();
-        for claim in document["claims"].as_array().into_iter().flatten() {
-            let ours = claim["ours"].as_array().into_iter().flatten();
-            if let Some(value) = ours.filter_map(|one| one["value"].as_f64()).next() {
-                numbers.insert(key(name, claim), value);
+    for document in list(&report["documents"]) {
+        for claim in list(&document["claims"]) {
+            if let Some(value) = list(&claim["ours"]).find_map(|one| one["value"].as_f64()) {
+                numbers.insert(key(document["name"].as_str().unwrap_or_default(), claim), value);
             }
         }
     }
@@ -155,7 +160,7 @@ fn numbers(path: &Path) -> Result<HashMap<String, f64>, Fault> {
 ///
 /// # Errors
 /// As `lpm-bench paper`; [`Fault::Usage`] when the older report cannot be read.
-pub(crate) fn run(args: &ReportArgs) -> Result<u8, Fault> {
+pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
     let before = args.against.as_deref().map_or_else(|| Ok(HashMap::new()), numbers)?;
     let mut code = 0;
     let mut documents = Vec::new();
@@ -165,25 +170,24 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8, Fault> {
         code = code.max(super::run(&args.paper(*series, folder.clone()))?);
         documents.push(DocumentReport::read(name, series.paper(), &folder, &before)?);
     }
-    let figures = || documents.iter().flat_map(|document| &document.figures);
-    let sum = |name: &str| figures().filter_map(|figure| figure.document[name].as_u64()).sum();
-    let report = Report {
+    let mut report = Report {
         schema: SCHEMA,
         kind: "report",
         quick: args.quick,
         host: HostFacts::read(),
         build: Build::THIS,
-        checked: sum("checked"),
-        wrong: sum("wrong"),
+        checked: 0,
+        wrong: 0,
         documents,
     };
+    let sum = |name: &str| report.figures().filter_map(|figure| figure.document[name].as_u64()).sum();
+    (report.checked, report.wrong) = (sum("checked"), sum("wrong"));
     let path = args.out.join("report.json");
     write_json(&path, &report).map_err(|source| write_fault(&path, source))?;
-    let path = args.out.join("index.html");
-    let page = page::of(&report).into_string();
-    for (path, text) in [(args.out.join("report.schema.json"), SCHEMA_TEXT), (path.clone(), &page)] {
-        write_whole(&path, |out| out.write_all(text.as_bytes()))
-            .map_err(|source| write_fault(&path, source))?;
+    let (path, page) = (args.out.join("index.html"), page::of(&report).into_string());
+    for (path, text) in [(&args.out.join("report.schema.json"), SCHEMA_TEXT), (&path, &page)] {
+        write_whole(path, |out| out.write_all(text.as_bytes()))
+            .map_err(|source| write_fault(path, source))?;
     }
     println!("{}", path.display());
     Ok(code)

@@ -2,7 +2,7 @@
 //!
 //! One file without requests elsewhere; light or dark as the reader's system is; tables that are long are folded.
 
-use super::{DocumentReport, Report, ReportClaim, ReportFigure};
+use super::{DocumentReport, Report, ReportClaim, ReportFigure, list};
 use crate::paper::claims::{Rule, Verdict};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 const CONTRADICTIONS: &str = include_str!("../claims/contradictions.txt");
 const STYLE: &str = include_str!("page.css");
 
-/// The page of `report`.
 pub(super) fn of(report: &Report) -> Markup {
     html! {
         (DOCTYPE)
@@ -47,31 +46,26 @@ pub(super) fn of(report: &Report) -> Markup {
     }
 }
 
-/// Five lines.
 fn verdict(report: &Report) -> Markup {
-    let all = || report.documents.iter().flat_map(|document| &document.claims);
-    let count = |verdict: Verdict| all().filter(|claim| claim.verdict() == verdict).count();
+    let count = |verdict: Verdict| report.claims().filter(|claim| claim.verdict() == verdict).count();
     let counts = Verdict::ALL.map(|verdict| format!("{} {}", count(verdict), verdict.words())).join(", ");
-    let named = |verdict: Verdict| {
-        let claims = report.documents.iter().flat_map(|document| {
-            let of = document.claims.iter().filter(move |claim| claim.verdict() == verdict);
-            of.map(|claim| format!("{}: {}", document.name, text(&claim.judged["what"])))
-        });
-        let claims: Vec<_> = claims.collect();
-        if claims.is_empty() { "none".to_owned() } else { claims.join("; ") }
-    };
-    let figures = || report.documents.iter().flat_map(|document| &document.figures);
-    let skipped: Vec<_> =
-        figures().filter(|figure| !figure.document["skipped"].is_null()).map(|one| one.id.as_str()).collect();
-    let skipped = if skipped.is_empty() { "none".to_owned() } else { skipped.join(", ") };
+    let or_none = |words: String| if words.is_empty() { "none".to_owned() } else { words };
+    let mut contradicted = Vec::new();
+    for document in &report.documents {
+        let claims = document.claims.iter().filter(|claim| claim.verdict() == Verdict::Contradicted);
+        contradicted
+            .extend(claims.map(|claim| format!("{}: {}", document.name, text(&claim.judged["what"]))));
+    }
+    let skipped = report.figures().filter(|figure| !figure.document["skipped"].is_null());
+    let skipped: Vec<_> = skipped.map(|figure| figure.id.as_str()).collect();
     html! {
         section #verdict {
             h2 { "Verdict" }
             ol {
-                li { (all().count()) " numbers in " (report.documents.len()) " documents: " (counts) "." }
-                li { "Contradicted: " (named(Verdict::Contradicted)) "." }
+                li { (report.claims().count()) " numbers in " (report.documents.len()) " documents: " (counts) "." }
+                li { "Contradicted: " (or_none(contradicted.join("; "))) "." }
                 li { (report.checked) " answers compared with the oracle's, " (report.wrong) " wrong." }
-                li { "Figures without some of their lines, or without all, for want of hardware: " (skipped) "." }
+                li { "Figures without some of their lines, or without all, for want of hardware: " (or_none(skipped.join(", "))) "." }
                 li { (report.host.summary()) @if report.quick { "; a quick run: fewer points, shorter times" } "." }
             }
         }
@@ -88,7 +82,7 @@ fn claims(report: &Report) -> Markup {
             }
             details {
                 summary { "The rules" }
-                dl { @for (_, word, asks) in Rule::ALL { dt { (word) } dd { (asks) } } }
+                dl { @for (word, asks) in Rule::all() { dt { (word) } dd { (asks) } } }
             }
             @for document in report.documents.iter().filter(|document| !document.claims.is_empty()) {
                 h3 { (document.title) }
@@ -151,11 +145,8 @@ fn contradictions() -> Markup {
 }
 
 fn data(report: &Report) -> Markup {
-    let sets: BTreeSet<String> = report
-        .documents
-        .iter()
-        .flat_map(|document| &document.figures)
-        .flat_map(|figure| figure.document["data"].as_array().into_iter().flatten())
+    let sets = report.figures().flat_map(|figure| list(&figure.document["data"]));
+    let sets: BTreeSet<String> = sets
         .map(|set| {
             let [name, routes, updates] = ["name", "routes", "updates"].map(|key| text(&set[key]));
             let [v4, v6, told] = ["routes_v4", "routes_v6", "updates_told"].map(|key| number(&set[key]));
@@ -190,7 +181,7 @@ fn figures(document: &DocumentReport) -> Markup {
 }
 
 fn one(name: &str, figure: &ReportFigure) -> Markup {
-    let rows: Vec<_> = figure.document["rows"].as_array().into_iter().flatten().collect();
+    let rows: Vec<_> = list(&figure.document["rows"]).collect();
     html! {
         figure id={ (name) "-" (figure.id) } {
             h3 { (figure.id) ": " (text(&figure.document["title"])) }
@@ -202,7 +193,7 @@ fn one(name: &str, figure: &ReportFigure) -> Markup {
                 None => {}
             }
             figcaption {
-                @for traffic in figure.document["traffic"].as_array().into_iter().flatten() { p { "Traffic: " (text(traffic)) } }
+                @for traffic in list(&figure.document["traffic"]) { p { "Traffic: " (text(traffic)) } }
                 p { (text(&figure.document["note"])) }
                 @if figure.picture.is_some() && !figure.document["skipped"].is_null() { p { "Missing: " (text(&figure.document["skipped"])) } }
                 p { code { (figure.command) } }
@@ -226,9 +217,8 @@ fn row_table(rows: &[&Value]) -> Markup {
 }
 
 fn again(report: &Report) -> Markup {
-    let arguments = report.documents.iter().flat_map(|document| &document.figures).next();
-    let arguments = arguments.and_then(|figure| figure.document["arguments"].as_array());
-    let words: Vec<_> = arguments.into_iter().flatten().map(text).collect();
+    let words = report.figures().take(1).flat_map(|figure| list(&figure.document["arguments"]));
+    let words: Vec<_> = words.map(text).collect();
     html! {
         section #again {
             h2 { "Run it again" }
@@ -247,14 +237,12 @@ fn number(value: &Value) -> String {
 }
 
 fn numbers(values: &Value) -> String {
-    values.as_array().into_iter().flatten().map(number).collect::<Vec<_>>().join(" to ")
+    list(values).map(number).collect::<Vec<_>>().join(" to ")
 }
 
 fn ours(values: &Value) -> String {
     let one = |ours: &Value| format!("{} {}", text(&ours["of"]), number(&ours["value"])).trim().to_owned();
-    let all: Vec<_> =
-        values.as_array().into_iter().flatten().map(one).filter(|one| !one.is_empty()).collect();
-    all.join(", ")
+    list(values).map(one).filter(|one| !one.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
 /// A cell of a row: what has rounds shows its median.

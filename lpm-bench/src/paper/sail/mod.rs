@@ -1,23 +1,17 @@
 //! `lpm-bench paper sail`: what the part of the SAIL paper states, counted in the engines' own tables, and their lookup rates here.
 
-use super::data::{DataSet, Hops, Start};
-use super::figure::{Figure, Panel, most, with};
 use super::gamt::measure;
-use super::{Bench, DeviceNeed, Known, Paper};
-use crate::fault::Fault;
-use crate::table::Fed;
-use crate::tables::RouteSet;
-use fib::traffic::Traffic;
-use fib::{EngineError, Family, NextHopId, Rib};
-use lpm_bench::stats::Spread;
+use super::{
+    Bench, DataSet, DeviceNeed, Family, Fault, Fed, Figure, Hops, Known, NextHopId, Paper, Result, Rib,
+    RouteSet, Spread, Start, json, most, with,
+};
 use lpm_cpu::accesses::{Sail, counter};
 use lpm_cpu::{sail_b, sail_l, sail_m, sail_u};
-use serde_json::json;
 
-/// In the order in which they are made.
 pub(super) const PAPER: Paper = Paper {
     title: "Guarantee IP Lookup Performance with FIB Explosion (SAIL, a part: from the end of 4.1 to 5.1)",
     claims: include_str!("../claims/sail.txt"),
+    figures: include_str!("figures.toml"),
     generated: &[("generated-2014", "v4=511000"), ("generated-2024", "v4=950000")],
     has_updates: true,
     beside: |_| Ok(Vec::new()),
@@ -31,7 +25,6 @@ pub(super) const PAPER: Paper = Paper {
 
 /// An engine: the name of its line, its own, and its parameter.
 type Subject = (&'static str, &'static str, Option<(&'static str, &'static str)>);
-/// The paper's algorithms.
 const ALL: [(Sail, Subject); 4] = [
     (Sail::B, ("SAIL_B", sail_b::NAME, None)),
     (Sail::U, ("SAIL_U", sail_u::NAME, None)),
@@ -54,7 +47,7 @@ const SHAPES: [(usize, u16); 2] = [(256, 1), (16 << 20, 4)];
 const PARTS: usize = 8;
 
 /// The data sets with IPv4 routes of at most [`NEXT_HOPS_MAX`] next hops, with their positions on an axis.
-fn sets<'a>(bench: &'a Bench<'_>) -> impl Iterator<Item = (f64, &'a DataSet, RouteSet)> {
+fn sets(bench: &Bench) -> impl Iterator<Item = (u32, &DataSet, RouteSet)> {
     let few = |set: &DataSet| {
         let mut rib = Rib::plain();
         for (prefix, id) in &set.tables.v4 {
@@ -62,17 +55,16 @@ fn sets<'a>(bench: &'a Bench<'_>) -> impl Iterator<Item = (f64, &'a DataSet, Rou
         }
         RouteSet::of_rib(rib, set.tables.source.clone())
     };
-    let with_v4 = bench.sets.iter().filter(|set| set.tables.routes(Family::V4) > 0);
-    (0_u32..).zip(with_v4).map(move |(x, set)| (x.into(), set, few(set)))
+    (0..).zip(bench.sets(Family::V4)).map(move |(x, set)| (x, set, few(set)))
 }
 
 /// An engine with the routes of `tables`, checked.
 fn filled(
-    bench: &Bench<'_>,
+    bench: &Bench,
     figure: &mut Figure,
     tables: &RouteSet,
     (name, engine, parameter): Subject,
-) -> Result<Fed, Fault> {
+) -> Result<Fed> {
     bench.tell(format!("builds {name}"));
     let parameters: Vec<_> = parameter.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
     let fed = Fed::filled(bench.engine(engine, None, &parameters)?, &tables.told_of(Family::V4))?;
@@ -80,27 +72,24 @@ fn filled(
     Ok(fed)
 }
 
-/// Numbers of an engine's details.
 fn details<const N: usize>(fed: &Fed, names: [&str; N]) -> [f64; N] {
     let details = fed.writer.stats().details;
     names.map(|name| details.get(name).unwrap_or(f64::NAN))
 }
 
 /// Memory on chip by table.
-fn on_chip(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Memory on chip by table", "routing data");
-    let [mut onchip, mut all] = ["MiB on chip", "MiB of the whole table"].map(Panel::new);
+fn on_chip(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let mut id_bits = Vec::new();
     for (x, set, tables) in sets(bench) {
         figure.x_names.push(set.name.clone());
         for subject in ALL.map(|(_, subject)| subject).into_iter().chain(FIBS) {
-            let fed = filled(bench, &mut figure, &tables, subject)?;
+            let fed = filled(bench, figure, &tables, subject)?;
             let [bytes, chunks24, chunks32] =
                 details(&fed, ["sail_onchip_bytes", "sail_chunks24", "sail_chunks32"]);
             let [onchip_mib, mib] =
                 [bytes, fed.writer.stats().table_bytes as f64].map(|one| one / f64::from(1 << 20));
-            onchip.add(subject.0, x, onchip_mib);
-            all.add(subject.0, x, mib);
+            figure.add(0, subject.0, x, onchip_mib);
+            figure.add(1, subject.0, x, mib);
             // Ids start from 1. The bit maps have no such chunks.
             id_bits.extend((!chunks24.is_nan()).then(|| (chunks24 + 1.0).log2().ceil()));
             figure.rows.push(json!({
@@ -110,44 +99,32 @@ fn on_chip(bench: &Bench<'_>) -> Result<Figure, Fault> {
         }
     }
     for (_, (name, ..)) in &ALL[..3] {
-        figure.ours(&format!("{name}, memory on chip, fits"), onchip.most(name));
+        figure.ours(&format!("{name}, memory on chip, fits"), figure.panels[0].most(name));
     }
     for (name, ..) in [ALL[3].1].into_iter().chain(FIBS) {
-        figure.ours_of("SAIL_M, memory on chip of a table, at most (MiB)", name, onchip.most(name));
+        let onchip = figure.panels[0].most(name);
+        figure.ours_of("SAIL_M, memory on chip of a table, at most (MiB)", name, onchip);
     }
     figure.ours("SAIL_L, bits of C16 that real tables need", most(&id_bits));
-    figure.panels = vec![onchip, all];
-    figure.note = "The bit maps of SAIL_B and SAIL_U have one size for all tables. SAIL_L and SAIL_M have 17 bits for each /16, and 256 more for \
-                   each that has longer routes, which the engines count; all FIBs of SAIL_M share these. The marks are the memory of the paper's FPGA, \
-                   8.26 MB, and the bound for any table, 2.13 MB."
-        .into();
-    Ok(figure)
+    Ok(())
 }
 
 /// Accesses of lookups, by the length of the longest match and by traffic.
-fn accesses(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure =
-        Figure::new("Accesses of a lookup by level", "length of the longest match, 0 without one");
-    let Some((_, _, tables)) = sets(bench).next() else { return Ok(figure.without(Family::V4)) };
+fn accesses(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    let Some((_, _, tables)) = sets(bench).next() else { return figure.without(Family::V4) };
     let count = bench.args.keys().min(if bench.args.quick { 1 << 16 } else { 1 << 19 });
-    let draw = |traffic: &Traffic| bench.draw(&tables, Family::V4, traffic, count);
-    let streams = [&Traffic::Random, &Traffic::Table, &bench.trace()].map(draw);
-    let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let places = ["on chip", "off chip"];
-    let mut panels = places.map(|place| Panel::new(&format!("accesses {place} of a lookup")));
+    let streams = bench.streams(&tables, count).collect::<Result<Vec<_>, _>>()?;
     for (sail, (name, ..)) in ALL {
         let mut rib = Rib::plain();
         rib.tell(&tables.told_of(Family::V4));
-        let refused = |source: EngineError| Fault::Engine { engine: name.into(), source };
-        let counter = counter(sail, &mut rib).map_err(refused)?;
+        let counter = counter(sail, &mut rib).map_err(Fault::refused_by(name))?;
         let mut by_len = [const { [const { Vec::new() }; 33] }; 2];
         for (stream, keys) in streams.iter().flat_map(|stream| stream.all().map(move |keys| (stream, keys))) {
             let mut sums = [0; 2];
             for key in keys.v4() {
                 let (len, right) = tables.oracle.v4.longest_match(*key).unwrap_or((0, NextHopId::NONE));
                 let (answer, accesses) = counter(*key);
-                figure.checked += 1;
-                figure.wrong += u64::from(answer != right.get());
+                figure.check_that(answer == right.get());
                 for (place, accesses) in accesses.into_iter().enumerate() {
                     sums[place] += accesses;
                     by_len[place][usize::from(len)].push(accesses as f64);
@@ -157,51 +134,41 @@ fn accesses(bench: &Bench<'_>) -> Result<Figure, Fault> {
             let traffic = stream.traffic();
             figure.rows.push(json!({ "algorithm": name, "traffic": traffic, "onchip_mean": onchip, "offchip_mean": offchip }));
         }
-        for ((panel, place), by_len) in panels.iter_mut().zip(places).zip(&by_len) {
+        for ((panel, place), by_len) in ["on chip", "off chip"].into_iter().enumerate().zip(&by_len) {
             for (len, counts) in (0_u32..).zip(by_len).filter(|(_, counts)| !counts.is_empty()) {
-                panel.add(name, len.into(), Spread::of(counts));
+                figure.add(panel, name, len, Spread::of(counts));
             }
             figure.ours(&format!("{name}, accesses {place} of a lookup, at most"), most(&by_len.concat()));
         }
     }
-    figure.panels = panels.into();
-    figure.note = "Median, least and most of the lookups that end at a length; means by traffic, one a seed, are in the rows. Every load of the kernels \
-                   is counted, every answer checked. B16, C16 and the bit maps are on chip (figure 4); N16 and N24 are off chip, also where they \
-                   share a word with them. Routes are pushed down, so a short match may be found deep."
-        .into();
-    Ok(figure)
+    Ok(())
 }
 
 /// Accesses of updates.
-fn updates(bench: &Bench<'_>) -> Result<Figure, Fault> {
+fn updates(bench: &Bench, figure: &mut Figure) -> Result<()> {
     const COUNTED: [&str; 4] =
         ["sail_updates", "sail_onchip_writes", "sail_offchip_writes", "sail_onchip_writes_max"];
-    let mut figure = Figure::new("Accesses of an update", "routing data");
-    let mut panels = ["on chip, mean", "off chip, mean", "on chip, at most"]
-        .map(|of| Panel::new(&format!("accesses of an update {of}")));
     for (x, set, tables) in sets(bench) {
         figure.x_names.push(set.name.clone());
         bench.name_traffic(format!("updates of {}, one a delta", set.updates_source));
         let deltas = set.deltas(Family::V4, Some(1), Hops::Peer, Start::Table).forward;
         for subject in [ALL[0].1, ALL[1].1, WIDE, ALL[3].1] {
-            let mut fed = filled(bench, &mut figure, &tables, subject)?;
-            let (mut onchip, mut offchip, mut greatest) = (Vec::new(), Vec::new(), Vec::new());
+            let mut fed = filled(bench, figure, &tables, subject)?;
+            let (mut onchip, mut offchip, mut greatest) = (Vec::new(), Vec::new(), 0.0_f64);
             for part in deltas.chunks(deltas.len().div_ceil(PARTS).max(1)) {
                 let before = details(&fed, COUNTED);
                 part.iter().try_for_each(|delta| fed.apply(delta).map(|_| ()))?;
                 let after = details(&fed, COUNTED);
-                greatest.push(after[3]);
+                greatest = greatest.max(after[3]);
                 // A table that was built anew begins to count anew: that part is left out.
                 if after[0] > before[0] {
                     onchip.push((after[1] - before[1]) / (after[0] - before[0]));
                     offchip.push((after[2] - before[2]) / (after[0] - before[0]));
                 }
             }
-            let greatest = most(&greatest).unwrap_or(0.0);
-            for (panel, point) in
-                panels.iter_mut().zip([Spread::of(&onchip), Spread::of(&offchip), greatest.into()])
-            {
-                panel.add(subject.0, x, point);
+            let points = [Spread::of(&onchip), Spread::of(&offchip), greatest.into()];
+            for (panel, point) in points.into_iter().enumerate() {
+                figure.add(panel, subject.0, x, point);
             }
             figure.rows.push(json!({
                 "data": set.name, "algorithm": subject.0, "updates": deltas.len(), "onchip_most": greatest,
@@ -209,58 +176,44 @@ fn updates(bench: &Bench<'_>) -> Result<Figure, Fault> {
             }));
         }
     }
-    let greatest = panels[2].most("SAIL_U");
+    let greatest = figure.panels[2].most("SAIL_U");
     figure.ours("SAIL_U, accesses on chip of an update, at most", greatest);
     figure.ours("SAIL_U, bits that an update modifies on chip, at most", greatest.map(|words| words * 64.0));
-    figure.panels = panels.into();
-    figure.note = "Stores of 64 bits or less, counted by the engines. Next hops are the peers that sent the updates; those that change nothing are \
-                   left out. SAIL_L and SAIL_M write more on chip when a /16 gets its first route longer than 16 bits."
-        .into();
-    Ok(figure)
+    Ok(())
 }
 
 /// Lookup rates on this host.
-fn rates(bench: &Bench<'_>) -> Result<Figure, Fault> {
-    let mut figure = Figure::new("Lookup rates on this host", "traffic");
-    let mut panel = Panel::log("million lookups a second");
-    let Some((_, set, tables)) = sets(bench).next() else { return Ok(figure.without(Family::V4)) };
+fn rates(bench: &Bench, figure: &mut Figure) -> Result<()> {
+    let Some((_, set, tables)) = sets(bench).next() else { return figure.without(Family::V4) };
     let mut subjects: Vec<_> = ALL.iter().map(|(_, subject)| *subject).chain([WIDE]).collect();
     match &bench.device {
         Ok(_) => subjects.push(ON_GPU),
         Err(reason) => figure.skipped = Some(format!("the line of sail-gpu takes a GPU: {reason}")),
     }
-    let draw = |traffic: &Traffic| bench.draw(&tables, Family::V4, traffic, bench.args.keys());
-    let streams = [&Traffic::Random, &Traffic::Table, &bench.trace()].map(draw);
-    let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
-    figure.x_names = streams.iter().map(|stream| stream.traffic().to_owned()).collect();
+    let streams = bench.streams(&tables, bench.args.keys()).collect::<Result<Vec<_>, _>>()?;
+    figure.name_places(bench.traffics());
     for subject in subjects {
-        let fed = filled(bench, &mut figure, &tables, subject)?;
+        let fed = filled(bench, figure, &tables, subject)?;
         for (x, keys) in (0_u32..).zip(&streams) {
             let driven = measure(bench, &fed, keys, SHAPES[usize::from(subject == ON_GPU)], None)?;
-            panel.add(subject.0, x.into(), driven.mlps);
+            figure.add(0, subject.0, x, driven.mlps);
             let own = json!({ "data": set.name, "name": subject.0, "traffic": keys.traffic() });
             figure.rows.push(with(own, json!(driven)));
         }
     }
-    figure.ours("SAIL_L on a GPU (Tesla C2075)", panel.most(ON_GPU.0));
-    figure.panels = vec![panel];
-    figure.note = "One thread on the CPU, calls of 256 keys. The part of the paper that there is has no rate: it lacks sections 1 to 3, most of 4.1 \
-                   (the levels of SAIL_B and SAIL_U are as published), the implementations on CPU, GPU and many-core, and the measurements. 547 is \
-                   what the Bloomfwd paper says of SAIL_L."
-        .into();
-    Ok(figure)
+    figure.ours("SAIL_L on a GPU (Tesla C2075)", figure.panels[0].most(ON_GPU.0));
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::data::tests::args;
+    use crate::paper::data::tests::{bench, bench_of};
 
     #[test]
     fn memory_accesses_and_rates_are_those_of_the_routes() {
-        let args = args("--quick --keys 2048 --point-seconds 0.01 --generate v4=3000");
-        let bench = Bench::new(&args, &PAPER, Err("a test".into()), 1).unwrap();
-        let figure = on_chip(&bench).unwrap();
+        let bench = bench("--quick --keys 2048 --point-seconds 0.01 --generate v4=3000", &PAPER);
+        let figure = PAPER.make("onchip", &bench).unwrap();
         let long = bench.sets[0].tables.v4.iter().filter(|(prefix, _)| prefix.len() > 16);
         let mut nodes: Vec<_> = long.map(|(prefix, _)| prefix.address() >> 16).collect();
         nodes.dedup();
@@ -276,7 +229,7 @@ mod tests {
         let bits = figure.ours_at("SAIL_L, bits of C16 that real tables need", "");
         assert_eq!(bits, Some((nodes.len() as f64 + 1.0).log2().ceil()));
 
-        let figure = accesses(&bench).unwrap();
+        let figure = PAPER.make("accesses", &bench).unwrap();
         assert_eq!((figure.wrong, figure.checked), (0, 3 * 2 * 2048 * 4));
         let most = |what: &str| figure.ours_at(&format!("{what} chip of a lookup, at most"), "");
         assert_eq!(
@@ -285,7 +238,7 @@ mod tests {
         );
         assert!(most("SAIL_M, accesses off").is_some_and(|most| most <= 2.0));
         for name in ["SAIL_B", "SAIL_U"] {
-            let points = figure.panels[0].line(name).unwrap().points.iter();
+            let points = figure.panels[0].points(name).iter();
             let most: Vec<_> = points.filter(|point| point.x <= 24.0).map(|point| point.y.max).collect();
             assert!(
                 most.windows(2).all(|two| two[0] >= two[1]),
@@ -293,22 +246,16 @@ mod tests {
             );
         }
 
-        let figure = rates(&bench).unwrap();
+        let figure = PAPER.make("rates", &bench).unwrap();
         assert_eq!((figure.wrong, figure.panels[0].series.len(), figure.rows.len()), (0, 5, 15));
         assert!(figure.skipped.is_some() && figure.ours_at("SAIL_L on a GPU (Tesla C2075)", "").is_none());
     }
 
     #[test]
     fn updates_are_counted_by_the_engines() {
-        let folder = tempfile::tempdir().unwrap();
-        let [routes, stream] = ["r.txt", "u.txt"].map(|name| folder.path().join(name));
-        std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
         // A /19, which SAIL_U pushes to 32 entries; a /24, a change of its next hop, which is off chip, and its end.
         let lines = "1 a 10.1.0.0/19 192.0.2.1\n2 a 11.1.2.0/24 192.0.2.1\n3 a 11.1.2.0/24 192.0.2.2\n4 w 11.1.2.0/24 0.0.0.0\n";
-        std::fs::write(&stream, lines).unwrap();
-        let args = args(&format!("--fib {} --updates {}", routes.display(), stream.display()));
-        let bench = Bench::new(&args, &PAPER, Err("a test".into()), 1).unwrap();
-        let figure = updates(&bench).unwrap();
+        let figure = PAPER.make("updates", &bench_of("10.0.0.0/8 1\n", lines, &PAPER)).unwrap();
         let row = |at: usize| ["onchip", "offchip"].map(|name| figure.rows[at][name].to_string());
         assert_eq!(row(0), ["[1.0,1.0,0.0,1.0]", "[1.0,1.0,1.0,0.0]"], "SAIL_B");
         assert_eq!(row(1), ["[1.0,1.0,0.0,1.0]", "[16.0,1.0,1.0,0.0]"], "SAIL_U");

@@ -1,0 +1,200 @@
+//! The engines that the figures over a device compare, and a measurement of one: batches of keys in flight, on as many threads as a
+//! batch is worth.
+
+use crate::paper::drive::{Driven, Load, drive};
+use crate::paper::{
+    Bench, CHECKED, DataSet, EngineError, Family, Fault, Fed, Figure, Hops, Isa, KeySet, Result, Spread,
+    Stream, Value, json, with,
+};
+use crate::wanted::ENGINES;
+use fib::EngineReader;
+
+/// The fewest keys of a batch per thread.
+const BATCH_A_THREAD_MIN: usize = 64 << 10;
+/// The most keys of all batches in flight together: page-locked memory takes long to allocate.
+const KEYS_IN_FLIGHT_MAX: usize = 64 << 20;
+
+type Parameters = &'static [(&'static str, &'static str)];
+
+/// An engine of the figures, and the family that it looks up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FigureEngine {
+    pub(super) engine: &'static str,
+    pub(super) family: Family,
+    /// The name of its line.
+    pub(super) name: &'static str,
+    /// Of an engine on the CPU; `None` is an engine on a device.
+    pub(super) isa: Option<Isa>,
+    parameters: Parameters,
+    /// In its paper's form, which cannot hold every table.
+    is_papers: bool,
+}
+
+const fn on_device(name: &'static str, engine: &'static str, parameters: Parameters) -> FigureEngine {
+    FigureEngine { engine, family: Family::V4, name, isa: None, parameters, is_papers: false }
+}
+
+/// `as_here` in the form of its paper.
+const fn of_paper(as_here: FigureEngine, name: &'static str, parameters: Parameters) -> FigureEngine {
+    FigureEngine { name, parameters, is_papers: true, ..as_here }
+}
+
+/// The algorithm of `on_device` on the CPU.
+const fn on_cpu(on_device: FigureEngine, engine: &'static str, isa: Isa, name: &'static str) -> FigureEngine {
+    FigureEngine { engine, isa: Some(isa), name, ..on_device }
+}
+
+// The levels are those that the paper found best.
+pub(super) const GAMT: FigureEngine = on_device("GAMT, IPv4", "gamt", &[("levels", "6")]);
+pub(super) const GAMT6: FigureEngine =
+    FigureEngine { family: Family::V6, ..on_device("GAMT, IPv6", "gamt", &[("levels6", "20")]) };
+pub(super) const GAMT_PAPER: FigureEngine =
+    of_paper(GAMT, "GAMT, IPv4, paper's layout", &[("layout", "paper"), ("levels", "6")]);
+pub(super) const GALE: FigureEngine = on_device("GALE", "gale", &[]);
+/// The poster's: one load a lookup, with the routes up to /24.
+pub(super) const GALE_PAPER: FigureEngine = of_paper(GALE, "GALE, one stage, up to /24", &[("stages", "1")]);
+pub(super) const SAIL: FigureEngine = on_device("SAIL_L", "sail-gpu", &[]);
+pub(super) const SAIL_PAPER: FigureEngine = of_paper(SAIL, "SAIL_L, paper's layout", &[("layout", "paper")]);
+/// A batch is divided among the bench's threads.
+pub(super) const SAIL_CPU: FigureEngine = on_cpu(SAIL, "sail-l", Isa::Scalar, "SAIL_L, CPU");
+/// As in the paper: scalar code, a batch divided among a thread for each CPU (section 5.1.2).
+pub(super) const MAMT: FigureEngine = on_cpu(GAMT, "mamt", Isa::Scalar, "MAMT");
+pub(super) const MAMT6: FigureEngine = on_cpu(GAMT6, "mamt", Isa::Scalar, "MAMT, IPv6");
+pub(super) const MAMT_VECTORS: FigureEngine = on_cpu(GAMT, "mamt", Isa::Avx512f, "MAMT, avx512f");
+pub(super) const MAMT6_VECTORS: FigureEngine = on_cpu(GAMT6, "mamt", Isa::Avx512f, "MAMT, IPv6, avx512f");
+
+/// GAMT and GALE as in their papers, whose numbers come first, and as they are here.
+pub(super) const FORMS: [(&str, FigureEngine, FigureEngine); 2] =
+    [("", GAMT_PAPER, GALE_PAPER), ("as here", GAMT, GALE)];
+
+/// A parameter of an engine.
+pub(super) type Parameter = (&'static str, String);
+
+impl FigureEngine {
+    pub(super) fn parameters(self) -> Vec<Parameter> {
+        self.parameters.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+    }
+
+    /// The part of `set` that it takes, unless it takes all.
+    pub(super) fn part_of(self, set: &DataSet) -> Option<DataSet> {
+        (self.name == GALE_PAPER.name).then(|| set.up_to_24())
+    }
+
+    /// What counts as the next hop of its updates.
+    pub(super) fn hops(self) -> Hops {
+        // Origins and peers together are more than the paper's entries of 8 bits name.
+        if self.name == SAIL_PAPER.name { Hops::Origin } else { Hops::Peer }
+    }
+
+    /// The engine with its routes of a data set, checked.
+    pub(super) fn with_parameters(
+        self,
+        bench: &Bench,
+        figure: &mut Figure,
+        set: &DataSet,
+        mut parameters: Vec<Parameter>,
+    ) -> Result<Fed> {
+        if self.engine == MAMT.engine {
+            parameters.push(("threads", bench.host.cpus.to_string()));
+        }
+        let part = self.part_of(set);
+        let tables = &part.as_ref().unwrap_or(set).tables;
+        let engine = bench.engine(self.engine, self.isa, &parameters)?;
+        let fed = Fed::filled(engine, &tables.told_of(self.family))?;
+        figure.check(&bench.sample_of(tables, self.family)?, &mut *fed.looker(CHECKED)?)?;
+        Ok(fed)
+    }
+
+    /// The same with its own parameters. A table that its form cannot hold is a row of the figure, and no line.
+    pub(super) fn filled(self, bench: &Bench, figure: &mut Figure, set: &DataSet) -> Result<Option<Fed>> {
+        match self.with_parameters(bench, figure, set, self.parameters()) {
+            Err(Fault::Engine { source: source @ EngineError::Full { .. }, .. }) if self.is_papers => {
+                figure.rows.push(json!({"data": set.name, "line": self.name, "refused": source.to_string()}));
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+}
+
+/// Those of `all` that this host can run. Without a device, `figure` says what is missing.
+pub(super) fn subjects(bench: &Bench, figure: &mut Figure, all: &[FigureEngine]) -> Vec<FigureEngine> {
+    if let Err(reason) = &bench.device {
+        figure.skipped = Some(format!("all lines but those of engines on the CPU take a GPU: {reason}"));
+    }
+    let is_here = |one: &FigureEngine| one.isa.map_or(bench.device.is_ok(), Isa::is_available);
+    all.iter().copied().filter(is_here).collect()
+}
+
+/// Batches in flight: as many as wanted, or fewer if their keys exceed [`KEYS_IN_FLIGHT_MAX`], but at least 2.
+pub(super) fn in_flight(batch: usize, wanted: u16) -> u16 {
+    let fit = u16::try_from(KEYS_IN_FLIGHT_MAX / batch.max(1)).unwrap_or(u16::MAX);
+    wanted.min(fit).max(2)
+}
+
+/// Readers, each on a thread, with `slots` batches of `batch` keys in flight. A large batch is divided among threads: one core
+/// cannot copy keys as fast as the bus transfers them.
+pub(super) struct Way {
+    pub(super) readers: Vec<Box<dyn EngineReader>>,
+    batch: usize,
+    slots: u16,
+}
+
+impl Way {
+    /// With as many threads as a batch is worth, or with `threads`.
+    pub(super) fn new(
+        bench: &Bench,
+        fed: &Fed,
+        (batch, slots): (usize, u16),
+        threads: Option<usize>,
+    ) -> Result<Self> {
+        let threads = threads.unwrap_or_else(|| (batch / BATCH_A_THREAD_MIN).clamp(1, bench.args.threads()));
+        let mut batch = (batch / threads).max(1);
+        let readers = (0..threads).map(|_| fed.reader(slots, batch)).collect::<Result<Vec<_>, _>>()?;
+        batch = readers.iter().map(|reader| reader.batch_max()).fold(batch, usize::min);
+        Ok(Self { readers, batch, slots })
+    }
+
+    pub(super) fn load<'a>(&self, bench: &Bench, keys: &'a KeySet) -> Load<'a> {
+        let seconds = 2.0 * bench.args.seconds() / bench.args.rounds() as f64;
+        Load { keys, batch: self.batch, slots: self.slots, seconds }
+    }
+}
+
+/// Looks `keys` up in batches of this many keys, so many in flight; with one thread for figures about streams.
+pub(in crate::paper) fn measure(
+    bench: &Bench,
+    fed: &Fed,
+    keys: &Stream,
+    (batch, slots): (usize, u16),
+    threads: Option<usize>,
+) -> Result<Driven<Spread>> {
+    // Of an engine on the CPU a batch is over when its call returns, and MAMT has threads of its own.
+    let (slots, threads) = match fed.engine.as_str() {
+        engine if ENGINES.is_device(engine) => (slots, threads),
+        "mamt" => (1, Some(1)),
+        _ => (1, None),
+    };
+    let mut way = Way::new(bench, fed, (batch.min(bench.args.keys()), slots), threads)?;
+    let round = |round| {
+        let load = way.load(bench, keys.of_round(round));
+        drive(&mut way.readers, load).map_err(|source| fed.refused(source))
+    };
+    Ok(Driven::of(&(0..bench.args.rounds()).map(round).collect::<Result<Vec<_>, _>>()?))
+}
+
+/// Adds a measurement to the first graph, a point at `x` of the line `line`, and to the rows, with the fields `more`.
+pub(super) fn show(
+    figure: &mut Figure,
+    (line, x): (&str, f64),
+    (set, subject, batch): (&DataSet, FigureEngine, usize),
+    driven: &Driven<Spread>,
+    more: Value,
+) {
+    figure.add(0, line, x, driven.mlps);
+    let own = json!({
+        "data": set.name, "engine": subject.engine, "line": subject.name, "family": subject.family.to_string(), "batch": batch,
+        "isa": subject.isa.map(|isa| isa.to_string()),
+    });
+    figure.rows.push(with(with(own, json!(driven)), more));
+}
