@@ -6,7 +6,7 @@
 // Loads and stores carry the cache behaviour in their name:
 //   frozen  ld.global.nc: the table is not written while the kernel runs, so it may sit in L1's read-only path;
 //   live    ld.relaxed.gpu: update kernels write single words meanwhile; L2 is where all of them meet;
-//   sys     ld.relaxed.sys / st.relaxed.sys: shared with the host through mapped memory;
+//   sys     ld.relaxed.sys / st.relaxed.sys: shared with the host while the kernel runs;
 //   stream  ld.global.cs / st.global.cs: read or written once, should not push the table out of L2.
 #pragma once
 
@@ -96,44 +96,23 @@ struct Live {
     }
 };
 
-// Keys and raw answers: how they are read and written. Stream: device memory or mapped memory that the host wrote before the
-// launch. Mapped: memory that the host writes while the kernel runs (persistent kernels), where L1 must not be trusted.
-struct Stream {
-    DEVICE u32x4 load(const u32x4 *p) {
-        u32x4 v;
-        asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-        return v;
-    }
-    DEVICE u32 load(const u32 *p) {
-        u32 v;
-        asm volatile("ld.global.cs.u32 %0, [%1];" : "=r"(v) : "l"(p));
-        return v;
-    }
-    DEVICE u64 load(const u64 *p) {
-        u64 v;
-        asm volatile("ld.global.cs.u64 %0, [%1];" : "=l"(v) : "l"(p));
-        return v;
-    }
-};
-struct Mapped {
-    DEVICE u32x4 load(const u32x4 *p) {
-        u32x4 v;
-        asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "l"(p));
-        return v;
-    }
-    DEVICE u32 load(const u32 *p) {
-        u32 v;
-        asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
-        return v;
-    }
-    DEVICE u64 load(const u64 *p) {
-        u64 v;
-        asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p));
-        return v;
-    }
-};
+// Keys are read once, 16 bytes or one key at a time. A warp's loads of memory of the host are put together to requests of whole
+// lines; loads of system scope are not, and take 30 to 60 ns each (H100).
+DEVICE u32x4 load_stream(const u32x4 *p) {
+    u32x4 v;
+    asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+DEVICE u32 load_stream(const u32 *p) {
+    u32 v;
+    asm volatile("ld.global.cs.u32 %0, [%1];" : "=r"(v) : "l"(p));
+    return v;
+}
+DEVICE u64 load_stream(const u64 *p) {
+    u64 v;
+    asm volatile("ld.global.cs.u64 %0, [%1];" : "=l"(v) : "l"(p));
+    return v;
+}
 
 DEVICE void store_stream(u32 *p, u32 v) { asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEVICE void store_stream(u32x2 *p, u32x2 v) {
@@ -146,12 +125,12 @@ DEVICE void store_stream(u32x4 *p, u32x4 v) {
 // Runs `search` over `count` keys: 16 bytes of keys a thread and step where the addresses allow it (4 IPv4, 2 IPv6), one key
 // a thread for the rest. `first` and `step` number the threads that share the batch. `Search::run<K>(keys, raw)` answers K
 // keys at once. Blocks that share a cache line of keys are neighbours, so loads and stores coalesce.
-template <class Keys, class Search> DEVICE void for_keys(const Search &search, const u32 *keys, u32 *raw, u32 count, u32 first, u32 step) {
+template <class Search> DEVICE void for_keys(const Search &search, const u32 *keys, u32 *raw, u32 count, u32 first, u32 step) {
     u32 done = 0;
     if ((((u64)keys | (u64)raw) & 15) == 0) {
         u32 fours = count / 4;
         for (u32 i = first; i < fours; i += step) {
-            u32x4 v = Keys::load((const u32x4 *)keys + i);
+            u32x4 v = load_stream((const u32x4 *)keys + i);
             u32 key[4] = {v.x, v.y, v.z, v.w}, answer[4];
             search.template run<4>(key, answer);
             store_stream((u32x4 *)raw + i, u32x4{answer[0], answer[1], answer[2], answer[3]});
@@ -159,17 +138,17 @@ template <class Keys, class Search> DEVICE void for_keys(const Search &search, c
         done = fours * 4;
     }
     for (u32 i = done + first; i < count; i += step) {
-        u32 key[1] = {Keys::load(keys + i)}, answer[1];
+        u32 key[1] = {load_stream(keys + i)}, answer[1];
         search.template run<1>(key, answer);
         store_stream(raw + i, answer[0]);
     }
 }
-template <class Keys, class Search> DEVICE void for_keys(const Search &search, const u64 *keys, u32 *raw, u32 count, u32 first, u32 step) {
+template <class Search> DEVICE void for_keys(const Search &search, const u64 *keys, u32 *raw, u32 count, u32 first, u32 step) {
     u32 done = 0;
     if (((u64)keys & 15) == 0 && ((u64)raw & 7) == 0) {
         u32 twos = count / 2;
         for (u32 i = first; i < twos; i += step) {
-            u32x4 v = Keys::load((const u32x4 *)keys + i);
+            u32x4 v = load_stream((const u32x4 *)keys + i);
             u64 key[2] = {(u64)v.y << 32 | v.x, (u64)v.w << 32 | v.z};
             u32 answer[2];
             search.template run<2>(key, answer);
@@ -178,7 +157,7 @@ template <class Keys, class Search> DEVICE void for_keys(const Search &search, c
         done = twos * 2;
     }
     for (u32 i = done + first; i < count; i += step) {
-        u64 key[1] = {Keys::load(keys + i)};
+        u64 key[1] = {load_stream(keys + i)};
         u32 answer[1];
         search.template run<1>(key, answer);
         store_stream(raw + i, answer[0]);
@@ -195,9 +174,11 @@ template <class Keys, class Search> DEVICE void for_keys(const Search &search, c
 // answered its part writes the batch number to done[slot * blocks a slot + part]; the batch is complete once all parts have it.
 // Doorbell and done start at zero. The slot's fields may change again only then. A doorbell of STOP ends the slot's blocks.
 //
-// All four are device addresses. words and header are read anew for each batch and past L1, so a batch after a swap or an update
-// sees it; keys and raw lie in mapped memory. While this kernel runs, driver calls that wait for the whole device would
-// wait for ever (cuMemFree, cuCtxSynchronize, the first launch of a lazily loaded kernel): stop it first.
+// All four are device addresses; keys and raw lie in mapped memory. The thread that has seen the doorbell executes a fence of
+// system scope, which makes its load an acquire pattern and empties L1, and then meets the others at a barrier. So their ordinary
+// loads after it see all that the host wrote before it rang (PTX ISA, causality order), and a batch after a swap or an update sees
+// that. While this kernel runs, driver calls that wait for the whole device would wait for ever (cuMemFree, cuCtxSynchronize, the
+// first launch of a lazily loaded kernel): stop it first.
 struct alignas(64) Slot {
     u64 doorbell;
     u64 reserved;
@@ -215,7 +196,7 @@ static const u32 POLL_NS = 100;
 
 DEVICE u64x2 load_pair(const void *p) {
     u64x2 v;
-    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");
+    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");
     return v;
 }
 
@@ -242,8 +223,8 @@ template <class Table, class Key> DEVICE void serve(const Slot *slots, u32 *done
         u64x2 table = load_pair(&slot->words);
         u64x2 batch = load_pair(&slot->keys);
         auto search = Table::open((const u32 *)table.x, (const u32 *)table.y);
-        for_keys<Mapped>(search, (const Key *)batch.x, (u32 *)batch.y, (u32)(bell >> 32), part * block_threads() + thread_in_block(),
-                         parts * block_threads());
+        for_keys(search, (const Key *)batch.x, (u32 *)batch.y, (u32)(bell >> 32), part * block_threads() + thread_in_block(),
+                 parts * block_threads());
         sync_block();
         if (thread_in_block() == 0) {
             fence_system();

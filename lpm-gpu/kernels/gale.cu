@@ -42,7 +42,7 @@ template <class Load> struct SearchDirect {
 
 #define LOOKUP(NAME, SEARCH)                                                                                        \
     GLOBAL NAME(const u32 *words, const u32 *, const u32 *keys, u32 *raw, u32 count) {                              \
-        for_keys<Stream>(SEARCH{words}, keys, raw, count, thread_in_grid(), grid_threads());                        \
+        for_keys(SEARCH{words}, keys, raw, count, thread_in_grid(), grid_threads());                        \
     }
 
 LOOKUP(gale_lookup_v4_frozen, Search<Frozen>)

@@ -88,7 +88,7 @@ template <class Layout, class Load, class Key>
 DEVICE void lookup(const u32 *words, const u32 *header, const Key *keys, u32 *raw, u32 count) {
     SHARED static Levels levels;
     Search<Load> search = {words, &levels, read_levels<Layout, Load>(header, levels)};
-    for_keys<Stream>(search, keys, raw, count, thread_in_grid(), grid_threads());
+    for_keys(search, keys, raw, count, thread_in_grid(), grid_threads());
 }
 
 #define LOOKUP(NAME, LAYOUT, LOAD, KEY)                                                                        \

@@ -103,7 +103,7 @@ template <class Load> DEVICE SearchPaper<Load> open_paper(const u32 *words, cons
 
 #define LOOKUP(NAME, OPEN)                                                                                          \
     GLOBAL NAME(const u32 *words, const u32 *header, const u32 *keys, u32 *raw, u32 count) {                        \
-        for_keys<Stream>(OPEN(words, header), keys, raw, count, thread_in_grid(), grid_threads());                  \
+        for_keys(OPEN(words, header), keys, raw, count, thread_in_grid(), grid_threads());                  \
     }
 
 LOOKUP(sail_lookup_v4_frozen, open_flat<Frozen>)

@@ -107,6 +107,11 @@ pub struct KernelNames {
 /// From raw answers to next hops. Shared with the readers, and valid for answers of all generations that are still in flight,
 /// rebuilds included.
 pub trait Answers<K: Key>: Send + Sync {
+    /// Whether raw answers are ids of next hops: then nothing is resolved.
+    fn are_plain(&self) -> bool {
+        false
+    }
+
     /// Turns the `raw` answers to `keys` into next hops. All three are equally long.
     fn resolve(&self, keys: KeySlice<'_, K>, raw: &[u32], out: &mut [NextHopId]);
 

@@ -200,19 +200,18 @@ fn loads_and_stores_of_every_size() {
              st.global.cs.v2.u32 [%rd3], {{%r1, %r2}}; st.global.cs.v2.u32 [%rd3+8], {{%r3, %r4}};"
         )
     };
-    let same: [String; 10] = [
+    let same: [String; 9] = [
         quad("global.nc", "global.cs"),
         quad("global.cs", "global.cs"),
         quad("relaxed.gpu.global", "global.cs"),
-        quad("relaxed.sys.global", "global.cs"),
         pairs("global"),
         pairs("global.nc"),
         pairs("relaxed.gpu.global"),
-        "ld.global.nc.u32 %r1, [%rd2]; ld.global.cs.u32 %r2, [%rd2+4]; ld.relaxed.gpu.global.u32 %r3, [%rd2+8]; ld.relaxed.sys.global.u32 %r4, [%rd2+12];\n\
+        "ld.global.nc.u32 %r1, [%rd2]; ld.global.cs.u32 %r2, [%rd2+4]; ld.relaxed.gpu.global.u32 %r3, [%rd2+8]; ld.global.u32 %r4, [%rd2+12];\n\
          st.global.u32 [%rd3], %r1; st.global.cs.u32 [%rd3+4], %r2; st.relaxed.gpu.global.u32 [%rd3+8], %r3; membar.gl; st.relaxed.sys.global.u32 [%rd3+12], %r4;"
             .to_owned(),
         // Through shared memory, whole and in halves.
-        "ld.relaxed.sys.global.v2.u64 {%rd4, %rd5}, [%rd2]; st.shared.u64 [%rd6], %rd4; st.shared.u64 [%rd6+8], %rd5;\n\
+        "ld.global.v2.u64 {%rd4, %rd5}, [%rd2]; st.shared.u64 [%rd6], %rd4; st.shared.u64 [%rd6+8], %rd5;\n\
          ld.shared.v2.u32 {%r1, %r2}, [%rd6]; ld.shared.v2.u32 {%r3, %r4}, [%rd6+8]; st.global.cs.v4.u32 [%rd3], {%r1, %r2, %r3, %r4};"
             .to_owned(),
         "ld.global.cs.v4.u32 {%r1, %r2, %r3, %r4}, [%rd2]; st.shared.v2.u32 [%rd6], {%r1, %r2}; ld.shared.u64 %rd4, [%rd6];\n\

@@ -2,8 +2,9 @@
 
 use super::driver::{Driver, NOT_READY, OUT_OF_MEMORY, SUCCESS, call};
 use super::error::GpuError;
+use super::kernel::Module;
 use super::probe;
-use super::reclaim::{Book, Failed, HostMemory, Memory};
+use super::reclaim::{Book, Failed, HostMemory, LoadedModule, Memory};
 use super::room::Admitted;
 use super::stream::{StreamProgress, poll};
 use cudarc::driver::sys;
@@ -133,7 +134,7 @@ impl Device {
         let mut raw = std::ptr::null_mut();
         // SAFETY: `device` is a device; what is retained here is released once, when the context is dropped.
         unsafe { call!(driver, cuDevicePrimaryCtxRetain(&raw mut raw, device)) }?;
-        Ok(Self(Arc::new(Context {
+        let device = Self(Arc::new(Context {
             driver,
             index: device,
             raw: Handle(raw),
@@ -141,7 +142,19 @@ impl Device {
             lost: AtomicU32::new(0),
             book: book_of(device),
             facts,
-        })))
+        }));
+        // Who has the device open already has loaded them, perhaps before a persistent kernel was launched.
+        let mut book = device.book();
+        if book.modules.is_empty() {
+            book.modules = Module::load_all(&device)?;
+        }
+        drop(book);
+        Ok(device)
+    }
+
+    /// The module `name`.
+    pub(super) fn module(&self, name: &str) -> Option<LoadedModule> {
+        self.book().modules.iter().find(|module| module.0 == name).copied()
     }
 
     /// The device's properties.

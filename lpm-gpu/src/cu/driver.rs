@@ -93,7 +93,6 @@ functions! {
     cuEventQuery(sys::CUevent);
     cuEventElapsedTime(*mut f32, sys::CUevent, sys::CUevent);
     cuModuleLoadDataEx(*mut sys::CUmodule, *const c_void, c_uint, *mut sys::CUjit_option, *mut *mut c_void);
-    cuModuleUnload(sys::CUmodule);
     cuModuleGetFunction(*mut sys::CUfunction, sys::CUmodule, *const c_char);
     cuFuncGetAttribute(*mut c_int, sys::CUfunction_attribute, sys::CUfunction);
     cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, sys::CUfunction, c_int, usize);

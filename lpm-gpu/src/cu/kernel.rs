@@ -5,7 +5,7 @@ use super::error::GpuError;
 use super::memory::{DeviceBuffer, Plain};
 use super::pinned::{Pinned, Uses};
 use super::ptx;
-use super::reclaim::Memory;
+use super::reclaim::LoadedModule;
 use super::shared::{Element, Shared};
 use super::stream::StreamProgress;
 use cudarc::driver::sys;
@@ -18,32 +18,43 @@ pub(super) const ARGUMENTS_MAX: usize = 12;
 /// Size of the log of the driver's compiler, bytes.
 const LOG_BYTES: usize = 8192;
 
-/// A module of kernels on a device.
+/// A module of kernels on a device, which has loaded it when it was opened.
 #[derive(Clone)]
-pub struct Module(Arc<Loaded>);
-
-struct Loaded {
+pub struct Module {
     device: Device,
     raw: Handle<sys::CUmodule>,
-    name: String,
-    text: std::borrow::Cow<'static, str>,
+    name: &'static str,
 }
 
 impl Module {
-    /// Loads the embedded module `name`: `gamt`, `gale`, `sail` or `ceilings`.
+    /// The embedded module `name`: `gamt`, `gale`, `sail` or `ceilings`.
     ///
     /// # Errors
-    /// [`GpuError::Ptx`] when there is no module of that name or the driver refuses it; [`GpuError::Call`].
+    /// [`GpuError::Ptx`] when there is no module of that name.
     pub fn new(device: &Device, name: &str) -> Result<Self, GpuError> {
-        let text = ptx::text(name)
-            .ok_or_else(|| GpuError::Ptx { module: name.to_owned(), reason: "no such module".to_owned() })?;
-        Self::load(device, name, text.into())
+        let found = device.module(name).map(|(name, raw)| Self { device: device.clone(), raw, name });
+        found.ok_or_else(|| GpuError::Ptx { module: name.to_owned(), reason: "no such module".to_owned() })
     }
 
-    /// Loads `text` as a module.
-    fn load(device: &Device, name: &str, text: std::borrow::Cow<'static, str>) -> Result<Self, GpuError> {
+    /// Loads all modules and their kernels. The driver would load a kernel at its first launch otherwise, and waits for running
+    /// kernels to load a module or a kernel, so for persistent ones for ever.
+    pub(super) fn load_all(device: &Device) -> Result<Vec<LoadedModule>, GpuError> {
+        ptx::MODULES
+            .iter()
+            .map(|&(name, text)| {
+                let module = Self { device: device.clone(), raw: Self::load(device, name, text)?, name };
+                for entry in ptx::entries(text) {
+                    module.kernel(entry)?;
+                }
+                Ok((name, module.raw))
+            })
+            .collect()
+    }
+
+    /// Loads `text` as a module, which stays as long as the context.
+    fn load(device: &Device, name: &str, text: &str) -> Result<Handle<sys::CUmodule>, GpuError> {
         let refused = |reason: String| GpuError::Ptx { module: name.to_owned(), reason };
-        let image = CString::new(text.as_bytes()).map_err(|_| refused("there is a zero in it".to_owned()))?;
+        let image = CString::new(text).map_err(|_| refused("there is a zero in it".to_owned()))?;
         let mut log = vec![0_u8; LOG_BYTES];
         let mut options = [
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
@@ -74,7 +85,7 @@ impl Module {
                 refused(format!("{other}; {}", log.trim()).trim_end_matches("; ").to_owned())
             }
         })?;
-        Ok(Self(Arc::new(Loaded { device: device.clone(), raw: Handle(raw), name: name.to_owned(), text })))
+        Ok(Handle(raw))
     }
 
     /// The kernel `entry` of this module.
@@ -82,19 +93,19 @@ impl Module {
     /// # Errors
     /// [`GpuError::Kernel`] when there is none; [`GpuError::Call`].
     pub fn kernel(&self, entry: &str) -> Result<Kernel, GpuError> {
-        let device = &self.0.device;
+        let device = &self.device;
         let wrong =
-            |reason| GpuError::Kernel { module: self.0.name.clone(), entry: entry.to_owned(), reason };
-        let parameters = ptx::parameters(&self.0.text, entry).ok_or_else(|| wrong("there is none"))?;
+            |reason| GpuError::Kernel { module: self.name.to_owned(), entry: entry.to_owned(), reason };
+        let text = ptx::text(self.name).unwrap_or_default();
+        let parameters = ptx::parameters(text, entry).ok_or_else(|| wrong("there is none"))?;
         if parameters.len() > ARGUMENTS_MAX || parameters.iter().any(|&bytes| bytes == 0 || bytes > 8) {
             return Err(wrong("it takes more or larger arguments than we hand over"));
         }
         let name = CString::new(entry).map_err(|_| wrong("there is none"))?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: an out pointer for the handle, a loaded module, and a string that ends in zero.
-        unsafe { on!(device, cuModuleGetFunction(&raw mut raw, self.0.raw.0, name.as_ptr())) }?;
-        // Reading the register count makes the driver load the kernel now instead of lazily at its first launch, which
-        // would wait for a running persistent kernel.
+        unsafe { on!(device, cuModuleGetFunction(&raw mut raw, self.raw.0, name.as_ptr())) }?;
+        // Reading the register count makes the driver load the kernel now instead of at its first launch.
         let attribute = |attribute| -> Result<u32, GpuError> {
             let mut value = 0;
             // SAFETY: an out pointer for a number, an attribute of the enum, and a function of a loaded module.
@@ -115,12 +126,6 @@ impl Module {
             parameters,
             facts,
         })))
-    }
-}
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        self.device.free(Memory::Module(self.raw)); // its kernels may still run
     }
 }
 
@@ -183,7 +188,7 @@ impl Kernel {
     /// The device.
     #[must_use]
     pub fn device(&self) -> &Device {
-        &self.0.module.0.device
+        &self.0.module.device
     }
 
     /// The raw function.
@@ -217,7 +222,7 @@ impl Kernel {
             return Ok(());
         }
         Err(GpuError::Kernel {
-            module: self.0.module.0.name.clone(),
+            module: self.0.module.name.to_owned(),
             entry: self.0.entry.clone(),
             reason: "launched with other arguments than it takes",
         })
@@ -232,7 +237,7 @@ impl std::fmt::Debug for Kernel {
 
 impl std::fmt::Debug for Module {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Module({})", self.0.name)
+        write!(f, "Module({})", self.name)
     }
 }
 
@@ -382,16 +387,16 @@ mod tests {
         let text = ptx::text("gamt").unwrap();
         let half = &text[..text.len() / 2];
         for wrong in ["no PTX at all", "", half, ".version 6.3\n.target sm_75\n\0"] {
-            match Module::load(&device, "wrong", wrong.to_owned().into()) {
+            match Module::load(&device, "wrong", wrong) {
                 Err(GpuError::Ptx { module, reason }) => {
                     assert_eq!(module, "wrong");
                     assert!(!reason.is_empty());
                 }
-                other => panic!("{other:?}"),
+                other => panic!("{:?}", other.map(|_| "loaded")),
             }
         }
         assert!(!device.is_lost());
-        Module::load(&device, "right", text.into()).unwrap();
+        Module::load(&device, "right", text).unwrap();
     }
 
     #[test]

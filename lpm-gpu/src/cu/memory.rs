@@ -5,6 +5,7 @@ use super::error::GpuError;
 use super::reclaim::Memory;
 use crate::host::{PrefixOp, Write};
 use cudarc::driver::sys;
+use fib::NextHopId;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -84,6 +85,14 @@ impl<T: Plain> DeviceBuffer<T> {
         within(range, self.len)?;
         Ok(self.pointer + (range.start * size_of::<T>()) as u64)
     }
+}
+
+/// Words that hold ids of next hops, 24 bits, as such.
+#[must_use]
+#[inline]
+pub const fn as_next_hops(words: &[u32]) -> &[NextHopId] {
+    // SAFETY: `NextHopId` is a transparent `u32`; what it may be beyond that is its callers' to know, not the compiler's.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
 }
 
 /// Checks that `range` lies within an array of `len` elements.

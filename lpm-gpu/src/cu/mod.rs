@@ -57,7 +57,7 @@ pub use connections::ask_for_connections;
 pub use device::{Device, Facts};
 pub use error::{DriverVersion, GpuError};
 pub use kernel::{Arg, Kernel, KernelFacts, Module, Shape};
-pub use memory::{DeviceBuffer, DeviceWords, Plain};
+pub use memory::{DeviceBuffer, DeviceWords, Plain, as_next_hops};
 pub use pinned::{HostSide, Pinned};
 pub use probe::{DRIVER_MIN, Probe, probe};
 pub use resident::Resident;

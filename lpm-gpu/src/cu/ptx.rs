@@ -1,14 +1,21 @@
 //! The embedded PTX of the kernels, and the parameter sizes that a launch needs.
 
-/// The PTX text of module `name`, from `kernels/NAME.ptx`.
+/// The modules: name, and PTX text from `kernels/NAME.ptx`.
+pub(super) const MODULES: [(&str, &str); 4] = [
+    ("gamt", include_str!("../../kernels/gamt.ptx")),
+    ("gale", include_str!("../../kernels/gale.ptx")),
+    ("sail", include_str!("../../kernels/sail.ptx")),
+    ("ceilings", include_str!("../../kernels/ceilings.ptx")),
+];
+
+/// The PTX text of module `name`.
 pub(super) fn text(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "gamt" => include_str!("../../kernels/gamt.ptx"),
-        "gale" => include_str!("../../kernels/gale.ptx"),
-        "ceilings" => include_str!("../../kernels/ceilings.ptx"),
-        "sail" => include_str!("../../kernels/sail.ptx"),
-        _ => return None,
-    })
+    MODULES.iter().find(|module| module.0 == name).map(|module| module.1)
+}
+
+/// The names of the kernels of a module's text.
+pub(super) fn entries(text: &str) -> impl Iterator<Item = &str> {
+    text.split(".entry ").skip(1).filter_map(|rest| rest.split_once('(').map(|(name, _)| name.trim()))
 }
 
 /// The size in bytes of each parameter of kernel `entry`, in order; `None` when the text has no such kernel. A parameter whose
@@ -63,8 +70,7 @@ mod tests {
         let mut lookups = 0;
         for module in ["gamt", "gale", "sail"] {
             let text = text(module).unwrap();
-            for rest in text.split(".entry ").skip(1) {
-                let entry = rest.split_once('(').unwrap().0.trim();
+            for entry in entries(text) {
                 let sizes = parameters(text, entry).unwrap();
                 assert!(
                     sizes.len() <= ARGUMENTS_MAX && sizes.iter().all(|&bytes| bytes == 4 || bytes == 8),

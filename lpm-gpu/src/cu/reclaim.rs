@@ -6,13 +6,12 @@
 //!
 //! Three facts decide how a resource is freed:
 //!
-//! - `cuMemFree`, `cuMemFreeHost` and `cuModuleUnload` wait for the whole device (CUDA programming guide,
+//! - `cuMemFree` and `cuMemFreeHost` wait for the whole device (CUDA programming guide,
 //!   stream-ordered memory allocator: "cudaMalloc and cudaFree cause the GPU to synchronize across all executing CUDA
 //!   streams"), so while a persistent kernel runs they wait forever. `cuMemAllocAsync` and `cuMemFreeAsync` take effect
 //!   in the order of one stream and wait for no other. Device memory therefore comes from the device's memory pool, and
 //!   returns to it while persistent kernels run.
-//! - Page-locked memory and modules have no such call. They are freed when no persistent kernel runs and every stream
-//!   is idle. That is checked and done under the lock that the launch of a persistent kernel takes too. Until then,
+//! - Page-locked memory has no such call. It is freed when no persistent kernel runs and every stream is idle. That is checked and done under the lock that the launch of a persistent kernel takes too. Until then,
 //!   page-locked memory is reused for requests of the same size: new readers take the memory that earlier readers left.
 //! - A device without memory pools (some virtual ones) frees device memory as page-locked memory is freed. Such a
 //!   device does not support persistent kernels: see [`Facts::memory_pools`](super::Facts::memory_pools).
@@ -31,7 +30,7 @@ use super::driver::{Driver, NOT_READY, SUCCESS};
 use super::room::Admitted;
 use super::stream::StreamProgress;
 use cudarc::driver::sys;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 /// A driver resource that nobody owns any more.
@@ -41,8 +40,6 @@ pub(super) enum Memory {
     Device(sys::CUdeviceptr, usize),
     /// Page-locked memory of the host.
     Host(HostMemory),
-    /// A module, which any kernel may belong to.
-    Module(Handle<sys::CUmodule>),
 }
 
 /// Page-locked memory of the host.
@@ -63,7 +60,6 @@ impl Memory {
         let (start, bytes) = match *self {
             Self::Device(pointer, bytes) => (pointer, bytes),
             Self::Host(memory) => (memory.mapped, memory.bytes),
-            Self::Module(_) => return true,
         };
         arguments.iter().any(|at| (start..=start + bytes as u64).contains(at))
     }
@@ -106,6 +102,9 @@ struct Grave {
     uses: Vec<(Arc<StreamProgress>, u64)>,
 }
 
+/// A module by its name.
+pub(super) type LoadedModule = (&'static str, Handle<sys::CUmodule>);
+
 /// The function of a failed call, and its return value.
 pub(super) type Failed = (&'static str, u32);
 
@@ -117,6 +116,8 @@ pub(super) struct Book {
     /// The persistent kernels of all readers, launched or not yet.
     pub(super) admitted: Admitted,
     graves: Vec<Grave>,
+    /// Loaded when the device was opened; they go with its context.
+    pub(super) modules: Vec<LoadedModule>,
     /// The stream of the pool's allocations and frees; created at first use.
     pool: Option<Handle<sys::CUstream>>,
 }
@@ -129,9 +130,10 @@ impl Book {
         }
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // The greatest priority, as the streams of updates have it.
         // SAFETY: takes an out pointer for the handle, a flag of that call, and a priority, which is clamped to the
         // device's range.
-        let code = unsafe { (driver.cuStreamCreateWithPriority)(&raw mut raw, flags, 0) };
+        let code = unsafe { (driver.cuStreamCreateWithPriority)(&raw mut raw, flags, c_int::MIN) };
         if code != SUCCESS {
             return Err(("cuStreamCreateWithPriority", code));
         }
@@ -196,7 +198,7 @@ impl Book {
         })?;
         match self.graves.swap_remove(at).memory {
             Memory::Host(memory) => Some(memory),
-            Memory::Device(..) | Memory::Module(_) => None, // `position` found only host memory
+            Memory::Device(..) => None, // `position` found only host memory
         }
     }
 
@@ -252,8 +254,6 @@ impl Book {
             Memory::Device(pointer, _) => ("cuMemFree_v2", unsafe { (driver.cuMemFree_v2)(pointer) }),
             // SAFETY: allocated by `cuMemHostAlloc`, freed once, no longer in use.
             Memory::Host(memory) => ("cuMemFreeHost", unsafe { (driver.cuMemFreeHost)(memory.host.0) }),
-            // SAFETY: loaded once, unloaded once; every `Kernel` held the module, and the work they launched is done.
-            Memory::Module(module) => ("cuModuleUnload", unsafe { (driver.cuModuleUnload)(module.0) }),
         };
         if code == SUCCESS { Ok(()) } else { Err((call, code)) }
     }
@@ -263,8 +263,9 @@ impl Book {
         self.graves.is_empty() && self.lines.iter().all(|line| !line.orphan)
     }
 
-    /// Destroys the pool's stream when the last context of the device ends.
+    /// Destroys the pool's stream, and forgets the modules, when the last context of the device ends.
     pub(super) fn close(&mut self, driver: &Driver) {
+        self.modules.clear();
         if let Some(stream) = self.pool.take() {
             // SAFETY: created by `pool`, destroyed once.
             let _swallowed = unsafe { (driver.cuStreamDestroy_v2)(stream.0) };

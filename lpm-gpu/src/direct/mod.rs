@@ -50,6 +50,10 @@ pub(crate) const fn check_words(words: u64, words_max: u64) -> Result<(), Engine
 pub struct PlainAnswers;
 
 impl<K: Key> Answers<K> for PlainAnswers {
+    fn are_plain(&self) -> bool {
+        true
+    }
+
     fn reads_keys(&self) -> bool {
         false
     }

@@ -11,6 +11,9 @@ use std::time::Duration;
 /// enough that the last block of a batch does not run alone for long.
 const THREADS: u32 = 256;
 
+/// Threads of a block at least, unless told otherwise.
+const THREADS_MIN: u32 = 64;
+
 /// Blocks a multiprocessor unless told otherwise: 2,048 threads, all that one holds.
 const BLOCKS_A_MULTIPROCESSOR: u32 = 8;
 
@@ -34,6 +37,9 @@ pub(super) struct LaunchPlan {
     pub(super) blocks: u32,
     /// Threads of a block.
     pub(super) threads: u32,
+    /// Threads of a block of a batch that would leave multiprocessors idle otherwise.
+    pub(super) threads_min: u32,
+    pub(super) multiprocessors_log2: u32,
     /// Keys that [`fib::EngineReader::lookup`] puts into a batch at most, IPv4.
     pub(super) batch_v4: usize,
     /// The same, IPv6.
@@ -46,24 +52,30 @@ impl LaunchPlan {
     /// The plan that `params` make for a device of `multiprocessors`.
     pub(super) fn new(params: &GpuParams, multiprocessors: u32) -> Self {
         let threads = params.threads.unwrap_or(THREADS);
-        let filling = multiprocessors.max(1) * BLOCKS_A_MULTIPROCESSOR * THREADS / threads;
+        let multiprocessors = multiprocessors.max(1);
+        let filling = multiprocessors * BLOCKS_A_MULTIPROCESSOR * THREADS / threads;
         Self {
             mode: params.mode.unwrap_or(Mode::Copy),
             streams: params.streams.unwrap_or(STREAMS).clamp(1, STREAMS_MAX),
             blocks: params.blocks.unwrap_or(filling).max(1),
             threads,
+            threads_min: params.threads.unwrap_or(THREADS_MIN),
+            multiprocessors_log2: multiprocessors.ilog2(),
             batch_v4: BATCH,
             batch_v6: BATCH,
             stall: params.stall.unwrap_or(STALL_MAX).min(STALL_MAX),
         }
     }
 
-    /// The launch for `count` keys, of which a thread takes `2^keys_log2` at a time: no more blocks than have work to do.
+    /// The launch for `count` keys, of which a thread takes `2^keys_log2` at a time: no more blocks than have work to do, and
+    /// smaller ones where that makes more multiprocessors work.
     #[inline]
     pub(super) fn shape(&self, count: u32, keys_log2: u32) -> Shape {
+        let even = (count >> keys_log2 >> self.multiprocessors_log2).next_power_of_two();
+        let threads = even.max(self.threads_min).min(self.threads);
         // The largest power of two not above a block's keys: a few blocks too many at most, and no division.
-        let block_log2 = (u32::BITS - 1 - self.threads.leading_zeros()) + keys_log2;
-        Shape::new(self.blocks.min((count >> block_log2) + 1), self.threads)
+        let block_log2 = threads.ilog2() + keys_log2;
+        Shape::new(self.blocks.min((count >> block_log2) + 1), threads)
     }
 }
 

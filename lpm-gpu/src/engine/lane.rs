@@ -135,13 +135,19 @@ impl<K: DeviceKey> BatchLane<K> {
         }
     }
 
-    /// The raw answers to the first `count` keys. The batch must be over.
+    /// Takes in the raw answers to the first `count` keys, before [`Self::answers`]. The batch must be over.
     #[inline]
-    pub(super) fn answers(&mut self, count: usize) -> Result<&[u32], GpuError> {
+    pub(super) fn take_in(&mut self, count: usize) -> Result<(), GpuError> {
+        if let Self::Persistent(row) = self { row.read(count) } else { Ok(()) }
+    }
+
+    /// The raw answers to the first `count` keys.
+    #[inline]
+    pub(super) fn answers(&self, count: usize) -> Result<&[u32], GpuError> {
         Ok(match self {
             Self::Copy { raw, .. } | Self::Mapped { raw, .. } => &raw.slice()?[..count],
             Self::Graph(graph) => &graph.raw()?[..count],
-            Self::Persistent(row) => row.read(count)?,
+            Self::Persistent(row) => row.answers(count),
         })
     }
 }

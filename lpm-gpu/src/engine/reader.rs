@@ -136,7 +136,7 @@ impl GpuReader {
     fn poll(&mut self, at: usize) -> Result<bool, GpuError> {
         let slot = &mut self.slots[at];
         match slot.state {
-            SlotState::Free | SlotState::Ready => return Ok(true),
+            SlotState::Free | SlotState::Ready | SlotState::Plain(_) => return Ok(true),
             SlotState::Flying(family) => {
                 if !slot.is_over()? {
                     return Ok(false);
@@ -171,7 +171,7 @@ impl GpuReader {
                 SlotState::Free => true,
                 SlotState::Abandoned(_) => self.poll(at)?,
                 // A slot with a batch that nobody has collected yet keeps it.
-                SlotState::Ready | SlotState::Flying(_) => at == 0,
+                SlotState::Ready | SlotState::Plain(_) | SlotState::Flying(_) => at == 0,
             };
             if usable {
                 self.rota.push(at);

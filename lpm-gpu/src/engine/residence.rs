@@ -76,7 +76,7 @@ impl<K: DeviceKey> Residence<K> {
             keys: Shared::new(device, pitch * count)?,
             raw: Shared::new(device, pitch * count)?,
             pitch,
-            state: Mutex::new(ResidentState::Waiting(Some(Stream::new(device, Priority::Usual)?))),
+            state: Mutex::new(ResidentState::Waiting(Some(Stream::new(device, Priority::Last)?))),
             _room: room,
         })
     }
@@ -88,7 +88,7 @@ impl<K: DeviceKey> Residence<K> {
         let ResidentState::Waiting(stream) = &mut *state else { return Ok(()) };
         let stream = match stream.take() {
             Some(stream) => stream,
-            None => Stream::new(self.keys.device(), Priority::Usual)?,
+            None => Stream::new(self.keys.device(), Priority::Last)?,
         };
         let stop = {
             // What the kernel works on lives as long as the kernel.
@@ -181,10 +181,15 @@ impl<K: DeviceKey> Row<K> {
         Ok(false)
     }
 
-    /// The raw answers to the first `count` keys. The batch must be over.
+    /// Copies the raw answers to the first `count` keys, for [`Self::answers`]. The batch must be over.
     #[inline]
-    pub(super) fn read(&mut self, count: usize) -> Result<&[u32], GpuError> {
-        self.residence.raw.read(self.row * self.residence.pitch, &mut self.copied[..count])?;
-        Ok(&self.copied[..count])
+    pub(super) fn read(&mut self, count: usize) -> Result<(), GpuError> {
+        self.residence.raw.read(self.row * self.residence.pitch, &mut self.copied[..count])
+    }
+
+    /// The raw answers to the first `count` keys of the batch that was read last.
+    #[inline]
+    pub(super) fn answers(&self, count: usize) -> &[u32] {
+        &self.copied[..count]
     }
 }

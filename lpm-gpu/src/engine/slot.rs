@@ -4,7 +4,7 @@ use super::gpu::{LaunchPlan, STALL_MAX};
 use super::lane::BatchLane;
 use super::residence::{Residence, Row};
 use super::tables::DeviceTable;
-use crate::cu::{Device, Event, GpuError, Kernel, Stream};
+use crate::cu::{Device, Event, GpuError, Kernel, Stream, as_next_hops};
 use crate::host::{Answers, KeySlice};
 use fib::{Family, NextHopId};
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub(super) enum SlotState {
     Abandoned(Family),
     /// Answers that are resolved, and perhaps not taken yet.
     Ready,
+    /// The same, where the device's answers are the next hops.
+    Plain(Family),
 }
 
 /// The kernels that stay on the device, where the mode wants them.
@@ -239,7 +241,7 @@ impl Slot {
             SlotState::Flying(Family::V6) | SlotState::Abandoned(Family::V6) => {
                 self.lane_v6.is_over(self.event.as_ref())
             }
-            SlotState::Free | SlotState::Ready => Ok(true),
+            SlotState::Free | SlotState::Ready | SlotState::Plain(_) => Ok(true),
         }
     }
 
@@ -253,18 +255,29 @@ impl Slot {
     ) -> Result<(), GpuError> {
         let len = self.len;
         let out = &mut self.next_hops[..len];
-        match family {
+        self.state = match family {
             Family::V4 => {
-                let keys = KeySlice::Whole(self.keys_v4.get(..len).unwrap_or_default());
-                v4.resolve(keys, self.lane_v4.answers(len)?, out);
+                self.lane_v4.take_in(len)?;
+                if v4.are_plain() {
+                    SlotState::Plain(family)
+                } else {
+                    let keys = KeySlice::Whole(self.keys_v4.get(..len).unwrap_or_default());
+                    v4.resolve(keys, self.lane_v4.answers(len)?, out);
+                    SlotState::Ready
+                }
             }
             Family::V6 => {
-                let (hi, lo) =
-                    (self.hi.get(..len).unwrap_or_default(), self.lo.get(..len).unwrap_or_default());
-                v6.resolve(KeySlice::Halves(hi, lo), self.lane_v6.answers(len)?, out);
+                self.lane_v6.take_in(len)?;
+                if v6.are_plain() {
+                    SlotState::Plain(family)
+                } else {
+                    let (hi, lo) =
+                        (self.hi.get(..len).unwrap_or_default(), self.lo.get(..len).unwrap_or_default());
+                    v6.resolve(KeySlice::Halves(hi, lo), self.lane_v6.answers(len)?, out);
+                    SlotState::Ready
+                }
             }
-        }
-        self.state = SlotState::Ready;
+        };
         self.table = None;
         Ok(())
     }
@@ -272,9 +285,13 @@ impl Slot {
     /// The answers; none without a batch.
     #[inline]
     pub(super) fn answers(&self) -> &[NextHopId] {
-        match self.state {
-            SlotState::Ready => &self.next_hops[..self.len],
-            SlotState::Free | SlotState::Flying(_) | SlotState::Abandoned(_) => &[],
-        }
+        let raw = match self.state {
+            SlotState::Ready => return &self.next_hops[..self.len],
+            SlotState::Plain(Family::V4) => self.lane_v4.answers(self.len),
+            SlotState::Plain(Family::V6) => self.lane_v6.answers(self.len),
+            SlotState::Free | SlotState::Flying(_) | SlotState::Abandoned(_) => return &[],
+        };
+        // Answers of a batch that is over: they were lent when it was taken in.
+        as_next_hops(raw.unwrap_or_default())
     }
 }

@@ -70,13 +70,12 @@ impl<K: Key> Answers<K> for GamtAnswers {
         K::FAMILY == Family::V6 // what lies below the bits that the device searches
     }
 
+    fn are_plain(&self) -> bool {
+        K::FAMILY == Family::V4 && self.entries.is_none()
+    }
+
     fn resolve(&self, keys: KeySlice<'_, K>, raw: &[u32], out: &mut [NextHopId]) {
         match keys {
-            KeySlice::Whole(_) if self.entries.is_none() => {
-                for (out, raw) in out.iter_mut().zip(raw) {
-                    *out = NextHopId::from_answer(*raw);
-                }
-            }
             KeySlice::Whole(_) => {
                 for (out, raw) in out.iter_mut().zip(raw) {
                     *out = self.next_hop(raw & RAW_INF);

@@ -174,16 +174,6 @@ api! {
         unsafe { load_image(module, image, log) }
     }
 
-    /// Unloads a module. Running kernels keep running.
-    fn cuModuleUnload(module: u64) {
-        driver().current()?;
-        for (_, function) in driver().module(module)?.iter() {
-            driver().remove(*function);
-        }
-        driver().remove(module);
-        Ok(())
-    }
-
     /// Finds a kernel by its name.
     fn cuModuleGetFunction(function: *mut u64, module: u64, name: *const c_char) {
         driver().current()?;

@@ -231,8 +231,6 @@ impl Driver {
         let out = self.download(b, outputs)?;
         self.free(a)?;
         self.free(b)?;
-        // SAFETY: takes a number.
-        check(unsafe { module::cuModuleUnload(module) })?;
         Ok(out)
     }
 }
