@@ -179,6 +179,25 @@ fn tables_go_up_without_fills_and_pageable_copies() {
     }
 }
 
+/// The driver waits for running kernels before it loads a module, even one that is loaded already, or unloads one.
+#[test]
+fn nothing_is_loaded_beside_persistent_kernels() {
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
+    let mut loaded = LoadedEngine::new("gamt", &[PERSISTENT]);
+    let mut reader = loaded.reader(2).unwrap();
+    loaded.check(reader.as_mut());
+    let calls = mock.calls_of(|| {
+        for name in ["gamt", "gale", "sail-gpu"] {
+            let mut other = LoadedEngine::new(name, &[PERSISTENT]);
+            let mut reader = other.reader(2).unwrap();
+            other.check(reader.as_mut());
+        }
+    });
+    assert!(calls.iter().any(|(call, _)| call == "cuModuleGetFunction"), "{calls:?}");
+    assert!(calls.iter().all(|(call, _)| !call.starts_with("cuModuleLoad")), "{calls:?}");
+    loaded.check(reader.as_mut());
+}
+
 /// Section 4.4: keys to the device, lookup, answers back; of IPv6 the first 64 bits of a key alone go there.
 #[test]
 fn a_batch_is_a_copy_a_kernel_and_a_copy() {

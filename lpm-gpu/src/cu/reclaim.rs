@@ -4,15 +4,18 @@
 //! checks which of the buried resources are no longer in use and frees them. So no drop waits for the device, and a
 //! device that hangs costs a leak instead of a thread.
 //!
-//! Three facts decide how a resource is freed:
+//! Four facts decide how a resource is freed:
 //!
 //! - `cuMemFree` and `cuMemFreeHost` wait for the whole device (CUDA programming guide,
 //!   stream-ordered memory allocator: "cudaMalloc and cudaFree cause the GPU to synchronize across all executing CUDA
 //!   streams"), so while a persistent kernel runs they wait forever. `cuMemAllocAsync` and `cuMemFreeAsync` take effect
 //!   in the order of one stream and wait for no other. Device memory therefore comes from the device's memory pool, and
 //!   returns to it while persistent kernels run.
-//! - Page-locked memory has no such call. It is freed when no persistent kernel runs and every stream is idle. That is checked and done under the lock that the launch of a persistent kernel takes too. Until then,
-//!   page-locked memory is reused for requests of the same size: new readers take the memory that earlier readers left.
+//! - Page-locked memory has no such call. It is freed when no persistent kernel runs and every stream is idle. That is
+//!   checked and done under the lock that the launch of a persistent kernel takes too. Until then, it is reused for
+//!   requests of the same size: new readers take the memory that earlier readers left.
+//! - Modules are loaded when the device is opened and go with its context: to load one, or to unload it, waits for the
+//!   whole device, too.
 //! - A device without memory pools (some virtual ones) frees device memory as page-locked memory is freed. Such a
 //!   device does not support persistent kernels: see [`Facts::memory_pools`](super::Facts::memory_pools).
 //!

@@ -39,6 +39,7 @@ pub(super) struct LaunchPlan {
     pub(super) threads: u32,
     /// Threads of a block of a batch that would leave multiprocessors idle otherwise.
     pub(super) threads_min: u32,
+    /// Multiprocessors, rounded down to a power of two.
     pub(super) multiprocessors_log2: u32,
     /// Keys that [`fib::EngineReader::lookup`] puts into a batch at most, IPv4.
     pub(super) batch_v4: usize,
@@ -85,40 +86,24 @@ pub(super) struct Gpu {
     pub(super) engine: &'static str,
     /// The device.
     pub(super) device: Device,
-    modules: Mutex<FxHashMap<&'static str, Module>>,
     kernels: Mutex<FxHashMap<String, Kernel>>,
 }
 
 impl Gpu {
     /// Opens device `index`.
     pub(super) fn open(engine: &'static str, index: u32) -> Result<Self, GpuError> {
-        Ok(Self {
-            engine,
-            device: Device::open(index)?,
-            modules: Mutex::default(),
-            kernels: Mutex::default(),
-        })
+        Ok(Self { engine, device: Device::open(index)?, kernels: Mutex::default() })
     }
 
-    /// The kernel `entry` of `module`, loaded once. For the control thread: loading takes its time.
+    /// The kernel `entry` of `module`, looked for once.
     pub(super) fn kernel(&self, module: &'static str, entry: &str) -> Result<Kernel, GpuError> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernel) = kernels.get(entry) {
             return Ok(kernel.clone());
         }
-        let kernel = self.module(module)?.kernel(entry)?;
+        let kernel = Module::new(&self.device, module)?.kernel(entry)?;
         kernels.insert(entry.to_owned(), kernel.clone());
         Ok(kernel)
-    }
-
-    fn module(&self, name: &'static str) -> Result<Module, GpuError> {
-        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(module) = modules.get(name) {
-            return Ok(module.clone());
-        }
-        let module = Module::new(&self.device, name)?;
-        modules.insert(name, module.clone());
-        Ok(module)
     }
 
     /// `error` as an error of this engine.
