@@ -33,7 +33,10 @@ step_shell() {
   if has shellcheck; then shellcheck -x -P scripts:scripts/smoke -S warning scripts/*.sh scripts/{smoke,server,against}/*.sh .ci/run || bad=1; fi
   return "$bad"
 }
-step_clippy() { cargo clippy --workspace --all-targets --features "$(features)" -- -D warnings; }
+# lpm-bench is also built without DPDK: by itself, for a host with a GPU and nothing else.
+step_clippy() {
+  cargo clippy --workspace --all-targets --features "$(features)" -- -D warnings && cargo clippy -p lpm-bench -- -D warnings
+}
 # cargo-nextest runs tests of several binaries side by side; without it they run binary by binary. It keeps what tests print to itself:
 # the log has it, and what was skipped is told at the end.
 step_test() {
