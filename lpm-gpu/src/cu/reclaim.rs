@@ -33,7 +33,7 @@ use super::driver::{Driver, NOT_READY, SUCCESS};
 use super::room::Admitted;
 use super::stream::StreamProgress;
 use cudarc::driver::sys;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::Arc;
 
 /// A driver resource that nobody owns any more.
@@ -133,10 +133,9 @@ impl Book {
         }
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // The greatest priority, as the streams of updates have it.
         // SAFETY: takes an out pointer for the handle, a flag of that call, and a priority, which is clamped to the
         // device's range.
-        let code = unsafe { (driver.cuStreamCreateWithPriority)(&raw mut raw, flags, c_int::MIN) };
+        let code = unsafe { (driver.cuStreamCreateWithPriority)(&raw mut raw, flags, 0) };
         if code != SUCCESS {
             return Err(("cuStreamCreateWithPriority", code));
         }

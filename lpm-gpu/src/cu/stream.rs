@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 /// The priority of a stream's work where the device has a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Kernels that stay.
-    Last,
     /// Lookups.
     Usual,
     /// Updates: short, and someone waits for them.
@@ -79,12 +77,7 @@ impl Stream {
         // SAFETY: takes two out pointers for numbers.
         unsafe { on!(device, cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest)) }?;
         let first = priority == Priority::First;
-        // Lower numbers go first.
-        let priority = match priority {
-            Priority::Last => least,
-            Priority::Usual => (least - 1).max(greatest),
-            Priority::First => greatest,
-        };
+        let priority = if first { greatest } else { least };
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         let mut raw = std::ptr::null_mut();
         // SAFETY: takes an out pointer for the handle, a flag of that call, and a priority within the range.

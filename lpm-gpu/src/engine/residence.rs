@@ -76,7 +76,7 @@ impl<K: DeviceKey> Residence<K> {
             keys: Shared::new(device, pitch * count)?,
             raw: Shared::new(device, pitch * count)?,
             pitch,
-            state: Mutex::new(ResidentState::Waiting(Some(Stream::new(device, Priority::Last)?))),
+            state: Mutex::new(ResidentState::Waiting(Some(Stream::new(device, Priority::Usual)?))),
             _room: room,
         })
     }
@@ -88,7 +88,7 @@ impl<K: DeviceKey> Residence<K> {
         let ResidentState::Waiting(stream) = &mut *state else { return Ok(()) };
         let stream = match stream.take() {
             Some(stream) => stream,
-            None => Stream::new(self.keys.device(), Priority::Last)?,
+            None => Stream::new(self.keys.device(), Priority::Usual)?,
         };
         let stop = {
             // What the kernel works on lives as long as the kernel.

@@ -145,8 +145,7 @@ fn way(
     blocks: u32,
 ) -> Result<Box<dyn Way>, GpuError> {
     let shape = Shape::new(blocks, THREADS);
-    let stream =
-        Stream::new(device, if mode == Mode::Persistent { Priority::Last } else { Priority::Usual })?;
+    let stream = Stream::new(device, Priority::Usual)?;
     let keys = count as usize;
     Ok(match mode {
         Mode::Persistent => Box::new(Persistent::new(device, stream, table, keys, shape)?),
