@@ -107,27 +107,14 @@ pub struct KernelNames {
 /// From raw answers to next hops. Shared with the readers, and valid for answers of all generations that are still in flight,
 /// rebuilds included.
 pub trait Answers<K: Key>: Send + Sync {
-    /// Whether raw answers are ids of next hops: then nothing is resolved.
-    fn are_plain(&self) -> bool {
+    /// Turns raw answers into ids of next hops, in place. `low`: the last 64 bits of the keys, as many as `answers`, if they are
+    /// read; else nothing.
+    fn resolve(&self, low: &[u64], answers: &mut [u32]);
+
+    /// Whether the last 64 bits of keys are read: only then a batch keeps a copy of them.
+    fn reads_low_bits(&self) -> bool {
         false
     }
-
-    /// Turns the `raw` answers to `keys` into next hops. All three are equally long.
-    fn resolve(&self, keys: KeySlice<'_, K>, raw: &[u32], out: &mut [NextHopId]);
-
-    /// Whether it looks at the keys; when not, it may be handed empty ones, and no copy of them is kept.
-    fn reads_keys(&self) -> bool {
-        true
-    }
-}
-
-/// Keys beside their raw answers, as a batch has them.
-#[derive(Clone, Copy, Debug)]
-pub enum KeySlice<'a, K: Key> {
-    /// One array (IPv4).
-    Whole(&'a [K]),
-    /// First and last 64 bits (IPv6).
-    Halves(&'a [u64], &'a [u64]),
 }
 
 /// One family's table on the host. It keeps no routes for their own sake: every call that may need them gets the RIB's.

@@ -85,6 +85,15 @@ impl<K: Plain> BatchGraph<K> {
         self.raw.slice()
     }
 
+    /// The same, to be resolved in place.
+    ///
+    /// # Errors
+    /// As [`Self::raw`].
+    #[inline]
+    pub fn raw_mut(&mut self) -> Result<&mut [u32], GpuError> {
+        self.raw.slice_mut()
+    }
+
     /// Looks up the first `count` keys in the table `words` with `header`, on `stream`.
     ///
     /// # Errors

@@ -16,9 +16,9 @@
 mod chunks;
 pub mod unit;
 
-use crate::host::{Answers, KeySlice};
+use crate::host::Answers;
 pub(crate) use chunks::{Chunk, Chunks};
-use fib::{EngineError, Key, NextHopId, Prefix4, RibTable};
+use fib::{EngineError, Key, Prefix4, RibTable};
 pub use unit::{Draw, Unit};
 
 /// What the longest route shorter than `prefix` and over it writes; zero without one.
@@ -50,17 +50,5 @@ pub(crate) const fn check_words(words: u64, words_max: u64) -> Result<(), Engine
 pub struct PlainAnswers;
 
 impl<K: Key> Answers<K> for PlainAnswers {
-    fn are_plain(&self) -> bool {
-        true
-    }
-
-    fn reads_keys(&self) -> bool {
-        false
-    }
-
-    fn resolve(&self, _keys: KeySlice<'_, K>, raw: &[u32], out: &mut [NextHopId]) {
-        for (raw, out) in raw.iter().zip(out) {
-            *out = NextHopId::from_answer(*raw);
-        }
-    }
+    fn resolve(&self, _low: &[u64], _answers: &mut [u32]) {}
 }

@@ -135,13 +135,17 @@ impl<K: DeviceKey> BatchLane<K> {
         }
     }
 
-    /// Takes in the raw answers to the first `count` keys, before [`Self::answers`]. The batch must be over.
+    /// Takes in the raw answers to the first `count` keys, to be resolved in place. The batch must be over.
     #[inline]
-    pub(super) fn take_in(&mut self, count: usize) -> Result<(), GpuError> {
-        if let Self::Persistent(row) = self { row.read(count) } else { Ok(()) }
+    pub(super) fn take_in(&mut self, count: usize) -> Result<&mut [u32], GpuError> {
+        Ok(match self {
+            Self::Copy { raw, .. } | Self::Mapped { raw, .. } => &mut raw.slice_mut()?[..count],
+            Self::Graph(graph) => &mut graph.raw_mut()?[..count],
+            Self::Persistent(row) => row.read(count)?,
+        })
     }
 
-    /// The raw answers to the first `count` keys.
+    /// The answers to the first `count` keys, once taken in.
     #[inline]
     pub(super) fn answers(&self, count: usize) -> Result<&[u32], GpuError> {
         Ok(match self {

@@ -68,11 +68,11 @@ impl GpuReader {
             .take(slot_count.into())
             .map(|stream| u8::try_from(stream).unwrap_or(0))
             .collect();
-        let copies = (answers.0.reads_keys(), answers.1.reads_keys());
+        let reads_low_bits = answers.1.reads_low_bits();
         let residences = Residences::new(&plan, &shared.persistent, slot_count, batch_max)?;
         let make = |(row, stream): (usize, &u8)| {
             let stream = streams.get(usize::from(*stream));
-            Slot::new(device, stream, &plan, (&residences, row), batch_max, copies)
+            Slot::new(device, stream, &plan, (&residences, row), batch_max, reads_low_bits)
         };
         let slots = stream_of.iter().enumerate().map(make).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
@@ -136,7 +136,7 @@ impl GpuReader {
     fn poll(&mut self, at: usize) -> Result<bool, GpuError> {
         let slot = &mut self.slots[at];
         match slot.state {
-            SlotState::Free | SlotState::Ready | SlotState::Plain(_) => return Ok(true),
+            SlotState::Free | SlotState::Ready(_) => return Ok(true),
             SlotState::Flying(family) => {
                 if !slot.is_over()? {
                     return Ok(false);
@@ -171,7 +171,7 @@ impl GpuReader {
                 SlotState::Free => true,
                 SlotState::Abandoned(_) => self.poll(at)?,
                 // A slot with a batch that nobody has collected yet keeps it.
-                SlotState::Ready | SlotState::Plain(_) | SlotState::Flying(_) => at == 0,
+                SlotState::Ready(_) | SlotState::Flying(_) => at == 0,
             };
             if usable {
                 self.rota.push(at);

@@ -181,13 +181,15 @@ impl<K: DeviceKey> Row<K> {
         Ok(false)
     }
 
-    /// Copies the raw answers to the first `count` keys, for [`Self::answers`]. The batch must be over.
+    /// Copies the raw answers to the first `count` keys, to be resolved in place. The batch must be over.
     #[inline]
-    pub(super) fn read(&mut self, count: usize) -> Result<(), GpuError> {
-        self.residence.raw.read(self.row * self.residence.pitch, &mut self.copied[..count])
+    pub(super) fn read(&mut self, count: usize) -> Result<&mut [u32], GpuError> {
+        let copied = &mut self.copied[..count];
+        self.residence.raw.read(self.row * self.residence.pitch, copied)?;
+        Ok(copied)
     }
 
-    /// The raw answers to the first `count` keys of the batch that was read last.
+    /// The answers to the first `count` keys of the batch that was read last.
     #[inline]
     pub(super) fn answers(&self, count: usize) -> &[u32] {
         &self.copied[..count]

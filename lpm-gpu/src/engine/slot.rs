@@ -5,7 +5,7 @@ use super::lane::BatchLane;
 use super::residence::{Residence, Row};
 use super::tables::DeviceTable;
 use crate::cu::{Device, Event, GpuError, Kernel, Stream, as_next_hops};
-use crate::host::{Answers, KeySlice};
+use crate::host::Answers;
 use fib::{Family, NextHopId};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,9 +24,7 @@ pub(super) enum SlotState {
     /// be at work on it, so the slot is of no use until it is over.
     Abandoned(Family),
     /// Answers that are resolved, and perhaps not taken yet.
-    Ready,
-    /// The same, where the device's answers are the next hops.
-    Plain(Family),
+    Ready(Family),
 }
 
 /// The kernels that stay on the device, where the mode wants them.
@@ -70,11 +68,8 @@ pub(super) struct Slot {
     lane_v6: BatchLane<u64>,
     /// Completes with the batch; none where kernels that stay have all batches.
     event: Option<Event>,
-    /// Copies of the keys for [`Answers`] that read them; page-locked keys are write-combined.
-    keys_v4: Vec<u32>,
-    hi: Vec<u64>,
-    lo: Vec<u64>,
-    next_hops: Vec<NextHopId>,
+    /// The last 64 bits of IPv6 keys, if [`Answers`] read them.
+    low: Vec<u64>,
     len: usize,
     pub(super) state: SlotState,
     /// When the batch in flight was first waited for.
@@ -84,16 +79,15 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Slot `row` of a reader, of `batch_max` keys, whose batches run on `stream`, or on kernels that stay. `copies` says for each family whether answers read keys.
+    /// Slot `row` of a reader, of `batch_max` keys, whose batches run on `stream`, or on kernels that stay. `reads_low_bits`: whether answers do.
     pub(super) fn new(
         device: &Device,
         stream: Option<&Stream>,
         plan: &LaunchPlan,
         (residences, row): (&Residences, usize),
         batch_max: usize,
-        copies: (bool, bool),
+        reads_low_bits: bool,
     ) -> Result<Self, GpuError> {
-        let (v4, v6) = (if copies.0 { batch_max } else { 0 }, if copies.1 { batch_max } else { 0 });
         let row_v4 = residences.v4.as_ref().map(|residence| Row::new(residence, row, batch_max));
         let row_v6 = residences.v6.as_ref().map(|residence| Row::new(residence, row, batch_max));
         Ok(Self {
@@ -101,10 +95,7 @@ impl Slot {
             lane_v4: BatchLane::new(device, plan, row_v4, batch_max)?,
             lane_v6: BatchLane::new(device, plan, row_v6, batch_max)?,
             event: stream.map(|stream| stream.event(false)).transpose()?,
-            keys_v4: vec![0; v4],
-            hi: vec![0; v6],
-            lo: vec![0; v6],
-            next_hops: vec![NextHopId::NONE; batch_max],
+            low: vec![0; if reads_low_bits { batch_max } else { 0 }],
             len: 0,
             state: SlotState::Free,
             since: None,
@@ -160,9 +151,6 @@ impl Slot {
     pub(super) fn write_v4(&mut self, keys: &[u32]) -> Result<(), GpuError> {
         self.lane_v4.write(keys)?;
         self.len = keys.len();
-        if !self.keys_v4.is_empty() {
-            self.keys_v4[..keys.len()].copy_from_slice(keys);
-        }
         Ok(())
     }
 
@@ -171,9 +159,8 @@ impl Slot {
     pub(super) fn write_v6(&mut self, hi: &[u64], lo: &[u64]) -> Result<(), GpuError> {
         self.lane_v6.write(hi)?;
         self.len = hi.len();
-        if !self.hi.is_empty() {
-            self.hi[..hi.len()].copy_from_slice(hi);
-            self.lo[..lo.len()].copy_from_slice(lo);
+        if !self.low.is_empty() {
+            self.low[..lo.len()].copy_from_slice(lo);
         }
         Ok(())
     }
@@ -182,7 +169,7 @@ impl Slot {
     #[inline]
     pub(super) fn set_empty(&mut self) {
         self.len = 0;
-        self.state = SlotState::Ready;
+        self.state = SlotState::Ready(Family::V4);
     }
 
     /// Enqueues what was written, at least one key, for lookup in `table`.
@@ -241,7 +228,7 @@ impl Slot {
             SlotState::Flying(Family::V6) | SlotState::Abandoned(Family::V6) => {
                 self.lane_v6.is_over(self.event.as_ref())
             }
-            SlotState::Free | SlotState::Ready | SlotState::Plain(_) => Ok(true),
+            SlotState::Free | SlotState::Ready(_) => Ok(true),
         }
     }
 
@@ -253,31 +240,14 @@ impl Slot {
         v4: &dyn Answers<u32>,
         v6: &dyn Answers<u128>,
     ) -> Result<(), GpuError> {
-        let len = self.len;
-        let out = &mut self.next_hops[..len];
-        self.state = match family {
-            Family::V4 => {
-                self.lane_v4.take_in(len)?;
-                if v4.are_plain() {
-                    SlotState::Plain(family)
-                } else {
-                    let keys = KeySlice::Whole(self.keys_v4.get(..len).unwrap_or_default());
-                    v4.resolve(keys, self.lane_v4.answers(len)?, out);
-                    SlotState::Ready
-                }
-            }
+        match family {
+            Family::V4 => v4.resolve(&[], self.lane_v4.take_in(self.len)?),
             Family::V6 => {
-                self.lane_v6.take_in(len)?;
-                if v6.are_plain() {
-                    SlotState::Plain(family)
-                } else {
-                    let (hi, lo) =
-                        (self.hi.get(..len).unwrap_or_default(), self.lo.get(..len).unwrap_or_default());
-                    v6.resolve(KeySlice::Halves(hi, lo), self.lane_v6.answers(len)?, out);
-                    SlotState::Ready
-                }
+                let low = self.low.get(..self.len).unwrap_or_default();
+                v6.resolve(low, self.lane_v6.take_in(self.len)?);
             }
-        };
+        }
+        self.state = SlotState::Ready(family);
         self.table = None;
         Ok(())
     }
@@ -285,13 +255,12 @@ impl Slot {
     /// The answers; none without a batch.
     #[inline]
     pub(super) fn answers(&self) -> &[NextHopId] {
-        let raw = match self.state {
-            SlotState::Ready => return &self.next_hops[..self.len],
-            SlotState::Plain(Family::V4) => self.lane_v4.answers(self.len),
-            SlotState::Plain(Family::V6) => self.lane_v6.answers(self.len),
+        let answers = match self.state {
+            SlotState::Ready(Family::V4) => self.lane_v4.answers(self.len),
+            SlotState::Ready(Family::V6) => self.lane_v6.answers(self.len),
             SlotState::Free | SlotState::Flying(_) | SlotState::Abandoned(_) => return &[],
         };
-        // Answers of a batch that is over: they were lent when it was taken in.
-        as_next_hops(raw.unwrap_or_default())
+        // Of a batch that is over: they were lent when it was taken in.
+        as_next_hops(answers.unwrap_or_default())
     }
 }

@@ -3,10 +3,13 @@
 use super::code::inf;
 use super::deep::{Found, Snapshots};
 use super::hops::NextHopEntries;
-use crate::host::{Answers, KeySlice, RAW_DEEP, RAW_INF};
+use crate::host::{Answers, RAW_DEEP, RAW_INF};
 use fib::loads::{Loads, Place, Plain};
 use fib::{Family, Key, NextHopId};
 use std::sync::Arc;
+
+/// Answers that are looked at together for marked ones.
+const PIECE: usize = 64;
 
 /// The state that answers of all generations in flight are resolved with.
 #[derive(Debug)]
@@ -66,28 +69,23 @@ impl GamtAnswers {
 }
 
 impl<K: Key> Answers<K> for GamtAnswers {
-    fn reads_keys(&self) -> bool {
-        K::FAMILY == Family::V6 // what lies below the bits that the device searches
+    fn reads_low_bits(&self) -> bool {
+        K::FAMILY == Family::V6 // for what lies below the bits that the device searches
     }
 
-    fn are_plain(&self) -> bool {
-        K::FAMILY == Family::V4 && self.entries.is_none()
-    }
-
-    fn resolve(&self, keys: KeySlice<'_, K>, raw: &[u32], out: &mut [NextHopId]) {
-        match keys {
-            KeySlice::Whole(_) => {
-                for (out, raw) in out.iter_mut().zip(raw) {
-                    *out = self.next_hop(raw & RAW_INF);
-                }
+    fn resolve(&self, low: &[u64], answers: &mut [u32]) {
+        if self.entries.is_some() {
+            for answer in answers.iter_mut().filter(|answer| **answer & RAW_DEEP == 0) {
+                *answer = self.next_hop(*answer & RAW_INF).get();
             }
-            KeySlice::Halves(_, low) => {
-                for ((out, raw), low) in out.iter_mut().zip(raw).zip(low) {
-                    *out = if raw & RAW_DEEP == 0 {
-                        self.next_hop(raw & RAW_INF)
-                    } else {
-                        self.beyond(raw & RAW_INF, *low)
-                    };
+        }
+        // Without such a table what is not marked is an id already, and marks are rare: pieces without one are only read.
+        for (answers, low) in answers.chunks_mut(PIECE).zip(low.chunks(PIECE)) {
+            if answers.iter().fold(0, |all, answer| all | answer) & RAW_DEEP != 0 {
+                for (answer, low) in
+                    answers.iter_mut().zip(low).filter(|(answer, _)| **answer & RAW_DEEP != 0)
+                {
+                    *answer = self.beyond(*answer & RAW_INF, *low).get();
                 }
             }
         }

@@ -3,7 +3,7 @@
 //! A lookup ends with a code, and the host turns it into a next hop. So a code that no route uses any more stands for its next
 //! hop until no lookup can come with it; should the next hop come back before, it has its code again.
 
-use crate::host::{Answers, KeySlice};
+use crate::host::Answers;
 use fib::loads::Loads;
 use fib::{Change, EngineError, NextHopId};
 use rustc_hash::FxHashMap;
@@ -33,14 +33,10 @@ impl CodeAnswers {
 }
 
 impl Answers<u32> for CodeAnswers {
-    fn reads_keys(&self) -> bool {
-        false
-    }
-
-    fn resolve(&self, _keys: KeySlice<'_, u32>, raw: &[u32], out: &mut [NextHopId]) {
-        for (raw, out) in raw.iter().zip(out) {
-            let Ok(next_hop) = self.get(*raw, &mut fib::loads::Plain);
-            *out = next_hop;
+    fn resolve(&self, _low: &[u64], answers: &mut [u32]) {
+        for answer in answers {
+            let Ok(next_hop) = self.get(*answer, &mut fib::loads::Plain);
+            *answer = next_hop.get();
         }
     }
 }
@@ -182,9 +178,9 @@ mod tests {
         codes.count(&[change(7, 0)]).unwrap();
         codes.count(&[change(0, 8)]).unwrap();
         assert_eq!(codes.code(id(8)), before);
-        let mut out = [NextHopId::NONE; 2];
-        codes.shared().resolve(KeySlice::Whole(&[]), &[0, before], &mut out);
-        assert_eq!(out, [NextHopId::NONE, id(8)]);
+        let mut answers = [0, before];
+        codes.shared().resolve(&[], &mut answers);
+        assert_eq!(answers, [0, 8]);
     }
 
     #[test]

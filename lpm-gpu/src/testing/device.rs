@@ -1,7 +1,8 @@
 //! Whole lookups in a table as the device has it, and what they can reach.
 
+use crate::cu::as_next_hops;
 use crate::gamt::{Layout, code};
-use crate::host::{Answers, KeySlice, RAW_DEEP};
+use crate::host::{Answers, RAW_DEEP};
 use crate::model::{LoadedTable, LookupModel, high_bits};
 use fib::{Key, NextHopId};
 use std::collections::BTreeSet;
@@ -40,13 +41,10 @@ impl LoadedTable {
 
 /// The next hop that a raw answer to `key` stands for.
 pub(super) fn resolve<K: Key>(answers: &dyn Answers<K>, key: K, raw: u32) -> NextHopId {
-    let mut out = [NextHopId::MAX];
     if K::BITS == 32 {
         assert_eq!(raw & RAW_DEEP, 0, "no IPv4 prefix is longer than what the device searches");
-        answers.resolve(KeySlice::Whole(&[key]), &[raw], &mut out);
-    } else {
-        let low = key.to_high_bits() as u64;
-        answers.resolve(KeySlice::Halves(&[high_bits(key)], &[low]), &[raw], &mut out);
     }
-    out[0]
+    let (mut resolved, low) = ([raw], [key.to_high_bits() as u64]);
+    answers.resolve(if answers.reads_low_bits() { &low } else { &[] }, &mut resolved);
+    as_next_hops(&resolved)[0]
 }
