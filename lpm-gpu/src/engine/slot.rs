@@ -79,7 +79,8 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Slot `row` of a reader, of `batch_max` keys, whose batches run on `stream`, or on kernels that stay. `reads_low_bits`: whether answers do.
+    /// Slot `row` of a reader, of `batch_max` keys, whose batches run on `stream`, or on kernels that stay. `reads_low_bits`: whether
+    /// answers do.
     pub(super) fn new(
         device: &Device,
         stream: Option<&Stream>,
