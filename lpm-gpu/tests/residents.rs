@@ -198,6 +198,37 @@ fn nothing_is_loaded_beside_persistent_kernels() {
     loaded.check(reader.as_mut());
 }
 
+/// The driver waits for running kernels to make more streams than there were: as many as there may be are made before.
+#[test]
+fn readers_beside_persistent_kernels_have_streams_or_are_refused() {
+    let Some((_one, _)) = testing::exclusive_mock() else { return };
+    let mut loaded = LoadedEngine::new("gamt", &[PERSISTENT]);
+    let mut resident = loaded.reader(2).unwrap();
+    loaded.check(resident.as_mut());
+    let mut copying = LoadedEngine::new("gamt", &[("mode", "copy"), ("streams", "24")]);
+    let mut readers = Vec::new();
+    let refused = loop {
+        match copying.reader(24) {
+            Ok(mut reader) => {
+                copying.check(reader.as_mut());
+                readers.push(reader);
+            }
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(refused.contains("beside persistent kernels a device has 256 streams"), "{refused}");
+    assert_eq!(readers.len(), 10, "24 streams each, beside those of two kernels and of two engines' updates");
+    loaded.check(resident.as_mut());
+    // Those of readers that are gone serve the next ones.
+    readers.truncate(5);
+    copying.reader(24).unwrap();
+    loaded.check(resident.as_mut());
+    // Without persistent kernels there may be more.
+    drop((resident, loaded));
+    readers.extend((0..8).map(|_| copying.reader(24).unwrap()));
+    readers.iter_mut().for_each(|reader| copying.check(reader.as_mut()));
+}
+
 /// Section 4.4: keys to the device, lookup, answers back; of IPv6 the first 64 bits of a key alone go there.
 #[test]
 fn a_batch_is_a_copy_a_kernel_and_a_copy() {

@@ -7,18 +7,20 @@ use crate::ptx::code::PtxKernel;
 use crate::stream::{Event, Fate, MockStream, Operation, lock};
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Handles look like addresses but are none: nothing is mapped here.
 const HANDLES: u64 = 0x0666_0000_0000;
 
 /// A context.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Context {
     id: u64,
     pub(crate) fate: Arc<Fate>,
     pub(crate) streams: Mutex<Vec<Arc<MockStream>>>,
+    /// The most streams that it had at once.
+    pub(crate) streams_most: AtomicUsize,
 }
 
 /// The nodes of a graph, by handle, in a valid order of execution.
@@ -125,7 +127,7 @@ impl Driver {
     pub(crate) fn retain_primary(&self, device: i32) -> u64 {
         let mut primary = lock(&self.primary);
         let (context, retains) = primary.entry(device).or_insert_with(|| {
-            let context = Context { id: self.new_handle(), fate: Arc::default(), streams: Mutex::default() };
+            let context = Context { id: self.new_handle(), ..Context::default() };
             (Arc::new(context), 0)
         });
         *retains += 1;

@@ -4,7 +4,7 @@ use super::driver::{Driver, NOT_READY, OUT_OF_MEMORY, SUCCESS, call};
 use super::error::GpuError;
 use super::kernel::Module;
 use super::probe;
-use super::reclaim::{Book, Failed, HostMemory, LoadedModule, Memory};
+use super::reclaim::{Book, Failed, HostMemory, LoadedModule, Memory, STREAMS_MAX};
 use super::room::Admitted;
 use super::stream::{StreamProgress, poll};
 use cudarc::driver::sys;
@@ -279,14 +279,23 @@ impl Device {
         error
     }
 
-    /// Registers a new stream, which must not wait for persistent kernels if it is a `first` one.
-    pub(super) fn stream_opened(
+    /// A new stream, which must not wait for persistent kernels if it is a `first` one.
+    pub(super) fn open_stream(
         &self,
-        raw: Handle<sys::CUstream>,
-        progress: &Arc<StreamProgress>,
+        priority: i32,
         first: bool,
-    ) {
-        self.book().opened(raw, progress, first);
+    ) -> Result<(Handle<sys::CUstream>, Arc<StreamProgress>), GpuError> {
+        let driver = self.bind("cuStreamCreateWithPriority")?;
+        let mut book = self.book();
+        self.sweep(&mut book);
+        let opened = book.open(driver, priority, first).map_err(|failed| self.failed(failed))?;
+        opened.ok_or(GpuError::NoStream { limit: STREAMS_MAX })
+    }
+
+    /// Has the driver make as many streams as there may be beside persistent kernels. Called before one is admitted.
+    pub(super) fn prepare_streams(&self) -> Result<(), GpuError> {
+        let driver = self.bind("cuStreamCreateWithPriority")?;
+        self.book().prepare_streams(driver).map_err(|failed| self.failed(failed))
     }
 
     /// Calls `change` with the persistent kernels that are admitted, and the number of streams that must not wait for them.

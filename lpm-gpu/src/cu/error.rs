@@ -126,6 +126,14 @@ pub enum GpuError {
         /// The connections there are.
         limit: usize,
     },
+    /// All streams that there may be beside persistent kernels are taken.
+    #[error(
+        "beside persistent kernels a device has {limit} streams, and all are taken: use fewer readers, or fewer streams a reader"
+    )]
+    NoStream {
+        /// The streams there may be.
+        limit: usize,
+    },
     /// Page-locked memory was requested while the device may still use it.
     #[error("page-locked memory is still in use by the device")]
     Busy,
@@ -189,7 +197,9 @@ impl GpuError {
         match self {
             _ if self.is_absent() => EngineError::NoDevice { engine, device: "GPU", reason },
             Self::OutOfMemory { bytes, .. } => EngineError::Memory { bytes, reason },
-            Self::NoRoom { .. } | Self::NoConnection { .. } => EngineError::Reader { engine, reason },
+            Self::NoRoom { .. } | Self::NoConnection { .. } | Self::NoStream { .. } => {
+                EngineError::Reader { engine, reason }
+            }
             _ => EngineError::Device { engine, reason, lost: self.is_lost() },
         }
     }

@@ -15,7 +15,8 @@
 //!   checked and done under the lock that the launch of a persistent kernel takes too. Until then, it is reused for
 //!   requests of the same size: new readers take the memory that earlier readers left.
 //! - Modules are loaded when the device is opened and go with its context: to load one, or to unload it, waits for the
-//!   whole device, too.
+//!   whole device, too. So does a stream for which the driver has to make more: as many as there may be are made before the
+//!   first persistent kernel.
 //! - A device without memory pools (some virtual ones) frees device memory as page-locked memory is freed. Such a
 //!   device does not support persistent kernels: see [`Facts::memory_pools`](super::Facts::memory_pools).
 //!
@@ -123,6 +124,23 @@ pub(super) struct Book {
     pub(super) modules: Vec<LoadedModule>,
     /// The stream of the pool's allocations and frees; created at first use.
     pool: Option<Handle<sys::CUstream>>,
+    /// Whether the driver has [`STREAMS_MAX`] streams to give without waiting.
+    has_streams: bool,
+}
+
+/// Streams beside persistent kernels, at most. The driver makes streams by the dozen, waits for running kernels to do so, and keeps
+/// those that are destroyed for the next.
+pub(super) const STREAMS_MAX: usize = 256;
+
+/// Creates a stream. The context must be bound; the priority is clamped to the device's range.
+fn create_stream(driver: &Driver, priority: i32) -> Result<sys::CUstream, Failed> {
+    let mut raw = std::ptr::null_mut();
+    let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+    // SAFETY: takes an out pointer for the handle, a flag of that call, and a priority.
+    match unsafe { (driver.cuStreamCreateWithPriority)(&raw mut raw, flags, priority) } {
+        SUCCESS => Ok(raw),
+        code => Err(("cuStreamCreateWithPriority", code)),
+    }
 }
 
 impl Book {
@@ -131,22 +149,42 @@ impl Book {
         if let Some(stream) = self.pool {
             return Ok(stream.0);
         }
-        let mut raw = std::ptr::null_mut();
-        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: takes an out pointer for the handle, a flag of that call, and a priority, which is clamped to the
-        // device's range.
-        let code = unsafe { (driver.cuStreamCreateWithPriority)(&raw mut raw, flags, 0) };
-        if code != SUCCESS {
-            return Err(("cuStreamCreateWithPriority", code));
-        }
+        let raw = create_stream(driver, 0)?;
         self.pool = Some(Handle(raw));
         Ok(raw)
     }
 
-    /// Registers a new stream, which must not wait for persistent kernels if it is a `first` one.
-    pub(super) fn opened(&mut self, raw: Handle<sys::CUstream>, progress: &Arc<StreamProgress>, first: bool) {
-        let progress = Arc::clone(progress);
-        self.lines.push(BookedStream { raw, progress, resident: None, orphan: false, first });
+    /// Has the driver make [`STREAMS_MAX`] streams, before the first persistent kernel is admitted. The context must be bound.
+    pub(super) fn prepare_streams(&mut self, driver: &Driver) -> Result<(), Failed> {
+        if self.has_streams {
+            return Ok(());
+        }
+        let mut made = Vec::with_capacity(STREAMS_MAX);
+        let all = (0..STREAMS_MAX).try_for_each(|_| create_stream(driver, 0).map(|raw| made.push(raw)));
+        for raw in made {
+            // SAFETY: created above, and idle; destroyed once.
+            let _swallowed = unsafe { (driver.cuStreamDestroy_v2)(raw) };
+        }
+        self.has_streams = all.is_ok();
+        all
+    }
+
+    /// Creates a stream and registers it, one that must not wait for persistent kernels if it is a `first` one. `None` beside
+    /// persistent kernels when there are [`STREAMS_MAX`]. The context must be bound.
+    pub(super) fn open(
+        &mut self,
+        driver: &Driver,
+        priority: i32,
+        first: bool,
+    ) -> Result<Option<(Handle<sys::CUstream>, Arc<StreamProgress>)>, Failed> {
+        if self.admitted.residents() > 0 && self.lines.len() >= STREAMS_MAX {
+            return Ok(None);
+        }
+        let (raw, progress) = (Handle(create_stream(driver, priority)?), Arc::default());
+        let line =
+            BookedStream { raw, progress: Arc::clone(&progress), resident: None, orphan: false, first };
+        self.lines.push(line);
+        Ok(Some((raw, progress)))
     }
 
     /// Streams that must not wait for persistent kernels.
@@ -265,9 +303,10 @@ impl Book {
         self.graves.is_empty() && self.lines.iter().all(|line| !line.orphan)
     }
 
-    /// Destroys the pool's stream, and forgets the modules, when the last context of the device ends.
+    /// Destroys the pool's stream, and forgets what goes with the context, when the last context of the device ends.
     pub(super) fn close(&mut self, driver: &Driver) {
         self.modules.clear();
+        self.has_streams = false;
         if let Some(stream) = self.pool.take() {
             // SAFETY: created by `pool`, destroyed once.
             let _swallowed = unsafe { (driver.cuStreamDestroy_v2)(stream.0) };

@@ -77,7 +77,7 @@ impl Admitted {
     }
 
     /// Persistent kernels; each has a stream.
-    fn residents(&self) -> usize {
+    pub(super) fn residents(&self) -> usize {
         self.kernels.iter().filter(|kernel| kernel.blocks > 0).count()
     }
 }
@@ -107,6 +107,7 @@ impl ResidentRoom {
     ) -> Result<Self, GpuError> {
         let device = kernel.device();
         let share = share(kernel, threads)?;
+        device.prepare_streams()?;
         let multiprocessors = u64::from(device.facts().multiprocessors.max(1));
         let wanted = u64::from(rows) * u64::from(rooms.max(1));
         device.with_admitted(|admitted, others| {

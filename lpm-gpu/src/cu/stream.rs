@@ -71,20 +71,15 @@ impl Stream {
     /// A stream that does not wait for the device's default stream.
     ///
     /// # Errors
-    /// [`GpuError::Call`].
+    /// [`GpuError::NoStream`] beside persistent kernels; [`GpuError::Call`].
     pub fn new(device: &Device, priority: Priority) -> Result<Self, GpuError> {
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: takes two out pointers for numbers.
         unsafe { on!(device, cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest)) }?;
         let first = priority == Priority::First;
         let priority = if first { greatest } else { least };
-        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: takes an out pointer for the handle, a flag of that call, and a priority within the range.
-        unsafe { on!(device, cuStreamCreateWithPriority(&raw mut raw, flags, priority)) }?;
-        let progress = Arc::default();
-        device.stream_opened(Handle(raw), &progress, first);
-        Ok(Self { device: device.clone(), raw: Handle(raw), progress })
+        let (raw, progress) = device.open_stream(priority, first)?;
+        Ok(Self { device: device.clone(), raw, progress })
     }
 
     /// An event of this stream, which counts as completed until it is [recorded](Self::record). `timed` events can be

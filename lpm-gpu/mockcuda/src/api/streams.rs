@@ -5,6 +5,7 @@ use crate::error::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use crate::state::{Object, driver};
 use crate::stream::{Event, MockStream, Operation, Recorded, lock};
 use std::ffi::{c_int, c_uint};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -12,6 +13,8 @@ use std::time::Instant;
 const NON_BLOCKING: u32 = 1;
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
+/// Streams that the driver makes at once.
+const STREAMS_AT_ONCE: usize = 16;
 
 fn time_of(event: u64) -> Answer<Instant> {
     let event = driver().event(event)?;
@@ -22,7 +25,8 @@ fn time_of(event: u64) -> Answer<Instant> {
 
 api! {
     /// Makes a stream; its thread starts with its first operation. There is no default stream to order it with, and
-    /// priorities are ignored.
+    /// priorities are ignored. Where there were never so many at once, it makes more, and waits for running kernels to do so, as
+    /// the driver does.
     fn cuStreamCreateWithPriority(stream: *mut u64, flags: c_uint, _priority: c_int) {
         let context = driver().current()?;
         if flags != NON_BLOCKING {
@@ -30,6 +34,13 @@ api! {
         }
         if stream.is_null() {
             return Err(INVALID_VALUE);
+        }
+        let there = lock(&context.streams).clone();
+        if there.len() >= context.streams_most.load(Relaxed) {
+            for stream in &there {
+                stream.wait(stream.last(), "cuStreamCreateWithPriority")?;
+            }
+            context.streams_most.store(there.len() + STREAMS_AT_ONCE, Relaxed);
         }
         let made = driver().new_handle();
         let object = MockStream::new(made, Arc::clone(&context.fate));
