@@ -8,7 +8,14 @@ use fib::testing::docs::{self, CommandLine};
 
 /// Why a command line is wrong.
 fn refused(line: &CommandLine) -> Option<String> {
-    match Cli::try_parse_from(&line.words) {
+    let mut words = line.words.clone();
+    for at in 1..words.len() {
+        // Users and groups of other programs may be unknown on this host.
+        if ["--fpm-user", "--ctl-group"].contains(&words[at - 1].as_str()) {
+            words[at] = "0".to_owned();
+        }
+    }
+    match Cli::try_parse_from(words) {
         Ok(Cli { command: Command::Ctl(args) }) => {
             let words = args.line();
             // What a variable of the shell holds is not known here; without words there is a prompt.

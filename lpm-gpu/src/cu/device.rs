@@ -4,7 +4,7 @@ use super::driver::{Driver, NOT_READY, OUT_OF_MEMORY, SUCCESS, call};
 use super::error::GpuError;
 use super::kernel::Module;
 use super::probe;
-use super::reclaim::{Book, Failed, HostMemory, LoadedModule, Memory, STREAMS_MAX};
+use super::reclaim::{Book, Failed, HostMemory, LoadedModule, Memory, OpenStream, STREAMS_MAX};
 use super::room::Admitted;
 use super::stream::{StreamProgress, poll};
 use cudarc::driver::sys;
@@ -280,11 +280,7 @@ impl Device {
     }
 
     /// A new stream, which must not wait for persistent kernels if it is a `first` one.
-    pub(super) fn open_stream(
-        &self,
-        priority: i32,
-        first: bool,
-    ) -> Result<(Handle<sys::CUstream>, Arc<StreamProgress>), GpuError> {
+    pub(super) fn open_stream(&self, priority: i32, first: bool) -> Result<OpenStream, GpuError> {
         let driver = self.bind("cuStreamCreateWithPriority")?;
         let mut book = self.book();
         self.sweep(&mut book);

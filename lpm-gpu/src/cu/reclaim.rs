@@ -128,6 +128,9 @@ pub(super) struct Book {
     has_streams: bool,
 }
 
+/// A stream and how far it has progressed.
+pub(super) type OpenStream = (Handle<sys::CUstream>, Arc<StreamProgress>);
+
 /// Streams beside persistent kernels, at most. The driver makes streams by the dozen, waits for running kernels to do so, and keeps
 /// those that are destroyed for the next.
 pub(super) const STREAMS_MAX: usize = 256;
@@ -176,7 +179,7 @@ impl Book {
         driver: &Driver,
         priority: i32,
         first: bool,
-    ) -> Result<Option<(Handle<sys::CUstream>, Arc<StreamProgress>)>, Failed> {
+    ) -> Result<Option<OpenStream>, Failed> {
         if self.admitted.residents() > 0 && self.lines.len() >= STREAMS_MAX {
             return Ok(None);
         }
