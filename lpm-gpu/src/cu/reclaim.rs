@@ -131,8 +131,8 @@ pub(super) struct Book {
 /// A stream and how far it has progressed.
 pub(super) type OpenStream = (Handle<sys::CUstream>, Arc<StreamProgress>);
 
-/// Streams beside persistent kernels, at most. The driver makes streams by the dozen, waits for running kernels to do so, and keeps
-/// those that are destroyed for the next.
+/// The most streams beside persistent kernels. The driver makes some 16 or 32 streams at once, and waits for running kernels to do so. A
+/// stream that is destroyed stays with it for the next.
 pub(super) const STREAMS_MAX: usize = 256;
 
 /// Creates a stream. The context must be bound; the priority is clamped to the device's range.
