@@ -12,12 +12,13 @@
 //! | [`lend`] | a batch shared by threads where it lies |
 //! | [`hops`] | next-hop ids behind indices of 8 or 16 bits |
 //! | [`no_table`] | the table of a family that an engine does not have |
+//! | [`prefetch`] | loads into the cache that no instruction waits for |
 //! | [`publish`] | the stores of writers to what lookups read |
 //! | [`retire`] | values that a writer has replaced, which it frees when nobody reads them |
 //! | [`drops`] | for tests: which thread frees what lookups read |
 //! | [`sync`] | the atomics and threads that all of this is written with |
 //!
-//! Unsafe code lives in [`memory`] and [`lend`] only.
+//! Unsafe code lives in [`memory`], [`lend`] and [`prefetch`] only.
 
 #![deny(unsafe_code)]
 
@@ -35,6 +36,8 @@ pub mod memory;
 pub mod no_table;
 pub mod pair;
 pub mod params;
+#[expect(unsafe_code, reason = "prefetches are intrinsics")]
+pub mod prefetch;
 pub mod publish;
 pub mod retire;
 pub mod sync;

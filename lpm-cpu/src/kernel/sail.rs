@@ -10,6 +10,7 @@ use crate::packed::Packed;
 use crate::sail_l::layout::{Paper, Wide};
 use crate::sail_m::table::{BLOCKS16, OverlayTable};
 use fib::{Fibs, NextHopId};
+use lpm_core::prefetch;
 
 /// The keys of a piece, and the lanes of each vector that have one; other lanes are 0.
 #[inline(always)]
@@ -78,6 +79,7 @@ pub(super) fn wide<S: Simd, const N: usize>(simd: S, table: &Wide, keys: &[u32],
     const { assert!(Wide::CHUNK == 1 << 31, "the flag is the sign") };
     let id = simd.splat(Wide::ID);
     for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
+        prefetch::piece(keys, out);
         let (keys, live) = load::<S, N>(simd, keys);
         let mut entry = [simd.splat(0); N];
         let mut split = live;
@@ -109,6 +111,7 @@ pub(super) fn wide<S: Simd, const N: usize>(simd: S, table: &Wide, keys: &[u32],
 pub(super) fn paper<S: Simd, const N: usize>(simd: S, table: &Paper, keys: &[u32], out: &mut [NextHopId]) {
     let (b16, zero) = (simd.splat(Paper::B16), simd.splat(0));
     for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
+        prefetch::piece(keys, out);
         let (keys, live) = load::<S, N>(simd, keys);
         let mut code = [zero; N];
         let mut split = live;
@@ -157,6 +160,7 @@ pub(super) fn many<S: Simd, const N: usize>(
             Fibs::One(fib) => [simd.splat(fib.0); N],
             Fibs::Each(fibs) => load::<S, N>(simd, words(fibs)).0,
         };
+        prefetch::piece(keys, out);
         let (keys, live) = load::<S, N>(simd, keys);
         let mut chunk = [zero; N];
         let mut vector = [zero; N];

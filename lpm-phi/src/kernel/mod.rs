@@ -47,20 +47,6 @@ use crate::bloom::v4::Table4;
 use crate::bloom::v6::Table6;
 use fib::{CheckedIsa, NextHopId};
 
-/// Prefetches the cache line of `item`.
-#[inline]
-pub(crate) fn prefetch<T>(item: &T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 has SSE, and a prefetch reads nothing.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
-            std::ptr::from_ref(item).cast(),
-        );
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = item;
-}
-
 /// Writes the next hop of each IPv4 key to `out`, which is as long.
 #[inline]
 pub(crate) fn lookup_v4(

@@ -11,8 +11,8 @@ use super::params::Descent;
 use super::table::MihtTable;
 use super::trie::MihtTrie;
 use super::words::{IndexKey, TrieKey};
-use crate::kernel::prefetch;
 use fib::NextHopId;
+use lpm_core::prefetch;
 use std::hint::select_unpredictable;
 
 /// Keys that descend together: enough to overlap cache misses, few enough for their state to stay in the first-level cache.
@@ -121,7 +121,7 @@ fn descend_tree<K: TrieKey, W: IndexKey>(table: &MihtTable<K, W>, lanes: &mut La
     let nodes = table.nodes();
     for (at, word) in lanes.at[..count].iter_mut().zip(&words) {
         *at = table.tree.leaf_value(*at, *word);
-        prefetch(&nodes[*at as usize]);
+        prefetch::line(&nodes[*at as usize]);
     }
 }
 
@@ -156,7 +156,7 @@ impl<K: TrieKey> Lanes<K> {
                 let ends = matches & (node.len() > position);
                 let child = node.child(key.bit(position));
                 self.at[lane] = child;
-                prefetch(&nodes[child as usize]);
+                prefetch::line(&nodes[child as usize]);
                 self.list[going_on] = self.list[index];
                 going_on += usize::from((child != 0) & !ends);
             }

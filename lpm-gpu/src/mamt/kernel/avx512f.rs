@@ -7,6 +7,7 @@
 use super::PIECE;
 use crate::gamt::code::{DEEP, stride_at};
 use crate::mamt::table::Words;
+use lpm_core::prefetch;
 use std::arch::x86_64::*;
 
 /// Vectors of a piece.
@@ -57,6 +58,7 @@ impl SearchWord for u64 {
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(super) fn search<W: SearchWord>(table: &Words, keys: &[W], raw: &mut [u32]) {
     assert!(keys.len() == raw.len() && keys.len() <= PIECE, "a piece, with as many answers as keys");
+    prefetch::piece(keys, &[]);
     let (header, words) = (&table.header, table.words.as_ptr());
     let jump = _mm512_set1_epi32((DEEP - 1).cast_signed());
     let live: [__mmask16; VECTORS] = std::array::from_fn(|at| lanes(keys.len().saturating_sub(at * 16)));

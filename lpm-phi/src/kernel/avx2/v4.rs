@@ -4,8 +4,8 @@ use crate::bloom::hash::{Hash32, filter_mask, h2, murmur32, scale};
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::kernel::answer::answer_v4;
 use crate::kernel::lists::{AHEAD, BloomLists, List4, Lists4, PIECE, Probes4};
-use crate::kernel::prefetch;
 use fib::NextHopId;
+use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -129,7 +129,8 @@ fn filter<const MURMUR: bool, const SHIFT: u32>(
 fn probe(level: &Level4, probes: &mut Probes4) {
     let words_of = |line: u32| &level.lines[line as usize * v4::LINE_WORDS..][..v4::LINE_WORDS];
     // Entries past the list's length are left over from earlier pieces: prefetching for them is harmless.
-    let ask = |line: u32| level.lines.get(line as usize * v4::LINE_WORDS).map_or((), prefetch);
+    let ask =
+        |line: u32| level.lines.get(line as usize * v4::LINE_WORDS).map_or((), |words| prefetch::line(words));
     probes.line[..AHEAD].iter().for_each(|line| ask(*line));
     for at in 0..probes.len.min(PIECE) {
         ask(probes.line[at + AHEAD]);

@@ -6,8 +6,8 @@ use crate::kernel::answer::answer_v6;
 use crate::kernel::lists::{
     AHEAD, BloomLists, CHUNK_SHIFT, List6, Lists6, PIECE, Piece6, Probes6, chunk_of, position_of,
 };
-use crate::kernel::prefetch;
 use fib::NextHopId;
+use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -83,7 +83,7 @@ fn direct(table: &Table6, piece: &mut Piece6<'_>, lists: &mut Lists6) {
             chunked.add(head & CHUNK != 0, head << CHUNK_SHIFT | pos, v6::rest(*key));
         }
     }
-    let ask = |index: u32| table.chunks.get(index as usize).map_or((), prefetch);
+    let ask = |index: u32| table.chunks.get(index as usize).map_or((), |words| prefetch::line(words));
     chunks.index[..AHEAD].iter().for_each(|index| ask(*index));
     for at in 0..chunked.len.min(PIECE) {
         ask(chunks.index[at + AHEAD]);
@@ -144,7 +144,8 @@ fn line_of(table: &Table6, level: usize, hash: u32, chunk: u32) -> u32 {
 fn probe(table: &Table6, probes: &mut Probes6) {
     let words_of = |line: u32| &table.lines[line as usize * v6::LINE_WORDS..][..v6::LINE_WORDS];
     // Entries past the list's length are left over from earlier pieces: prefetching for them is harmless.
-    let ask = |line: u32| table.lines.get(line as usize * v6::LINE_WORDS).map_or((), prefetch);
+    let ask =
+        |line: u32| table.lines.get(line as usize * v6::LINE_WORDS).map_or((), |words| prefetch::line(words));
     probes.line[..AHEAD].iter().for_each(|line| ask(*line));
     for at in 0..probes.len.min(PIECE) {
         ask(probes.line[at + AHEAD]);

@@ -89,25 +89,3 @@ unsafe fn append_words(list: &mut [u32; LIST], len: usize, mask: __mmask16, word
     // SAFETY: likewise.
     unsafe { _mm512_storeu_si512(to.cast(), _mm512_maskz_compress_epi32(mask, words)) };
 }
-
-/// Prefetches the cache line at `start + bytes`. A vector gather on its own keeps too few loads in flight: its micro-operations
-/// fill the reorder buffer. A prefetch is a single micro-operation, and never faults.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn prefetch(start: *const i8, bytes: usize) {
-    _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(bytes));
-}
-
-/// Prefetches all keys of a piece: lines of keys that are not cached would otherwise be waited for one after the other. Prefetches
-/// the lines of its answers too, for writing.
-#[inline]
-fn ask_batch<K>(keys: &[K], out: &[NextHopId]) {
-    for line in keys.chunks(64 / size_of::<K>()) {
-        // SAFETY: every x86-64 has this instruction, and a prefetch reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-    }
-    for line in out.chunks(16) {
-        // SAFETY: likewise.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(line.as_ptr().cast()) };
-    }
-}

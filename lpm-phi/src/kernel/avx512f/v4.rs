@@ -1,12 +1,13 @@
 //! IPv4: the direct array, then G2, then G1.
 
 use super::hash::{filter_mask_x16, hash_x16, scale_x16};
-use super::{append_words, ask_batch, lanes, prefetch};
+use super::{append_words, lanes};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::kernel::answer::answer_v4;
 use crate::kernel::lists::{AHEAD, ASK, BloomLists, DirectEntries, List4, Lists4, PIECE, Probes4};
 use fib::NextHopId;
+use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
 
@@ -48,7 +49,7 @@ pub(super) fn start_v4<const MURMUR: bool>(
 ) {
     let Lists4 { entries, in_g1, in_g2, g1: probes_g1, .. } = lists;
     (in_g1.len, in_g2.len, probes_g1.len) = (0, 0, 0);
-    ask_batch(keys, out);
+    prefetch::piece(keys, out);
     load_v4(table, keys, entries);
     direct_v4::<MURMUR>(&table.levels[0], entries, keys, out, in_g1, in_g2, probes_g1);
 }
@@ -104,7 +105,7 @@ fn direct_v4<const MURMUR: bool>(
     let flag_g2 = _mm512_set1_epi32(G2_BELOW.cast_signed());
     let flag_dense = _mm512_set1_epi32(G1_DENSE.cast_signed());
     let primary = _mm512_set1_epi32(g1.primary.cast_signed());
-    let lines = g1.lines.as_ptr().cast::<i8>();
+    let lines = g1.lines.as_ptr();
     let mut asked = 0;
     for at in (0..keys.len().min(PIECE)).step_by(16) {
         let live = lanes(keys.len() - at);
@@ -137,7 +138,7 @@ fn direct_v4<const MURMUR: bool>(
         }
         probes.len = len + dense.count_ones() as usize;
         for line in &probes.line[asked..][..ASK] {
-            prefetch(lines, *line as usize * 64);
+            prefetch::line(lines.wrapping_add(*line as usize * v4::LINE_WORDS));
         }
         asked = (asked + ASK).min(probes.len).min(PIECE);
         let sparse = below_g1 & !dense;
@@ -226,9 +227,9 @@ fn tag_x16(hash: __m512i) -> __m512i {
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn ask_v4(level: &Level4, probes: &Probes4) {
-    let lines = level.lines.as_ptr().cast::<i8>();
+    let lines = level.lines.as_ptr();
     for line in &probes.line[..AHEAD] {
-        prefetch(lines, *line as usize * 64);
+        prefetch::line(lines.wrapping_add(*line as usize * v4::LINE_WORDS));
     }
 }
 
@@ -243,7 +244,7 @@ fn probe_v4(level: &Level4, probes: &mut Probes4) {
     let found_below = _mm512_mask_set1_epi32(_mm512_set1_epi32(0xfffe), 1 << v4::LINE_SLOTS, -1);
     let lines = level.lines.as_ptr();
     for at in 0..probes.len.min(PIECE) {
-        prefetch(lines.cast(), probes.line[at + AHEAD] as usize * 64);
+        prefetch::line(lines.wrapping_add(probes.line[at + AHEAD] as usize * v4::LINE_WORDS));
         let tag = _mm512_set1_epi32(probes.tag[at].cast_signed());
         // SAFETY: `scale` yields a line below `primary`, so its 16 words lie within the array, aligned to 64 bytes. A slot
         // is one aligned 32-bit word, which the load reads whole; only the value loaded here is used.

@@ -1,7 +1,7 @@
 //! IPv6: the direct part, then for each key its own levels, deepest first.
 
 use super::hash::{filter_mask_x16, hash_64_x16, scale_each_x16};
-use super::{append_words, ask_batch, lanes, prefetch};
+use super::{append_words, lanes};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v6::{self, CHUNK, LEVELS, LevelTable, MASK_SHIFT, Table6};
 use crate::kernel::answer::{answer_all_v6, answer_v6};
@@ -9,6 +9,7 @@ use crate::kernel::lists::{
     AHEAD, BloomLists, CHUNK_SHIFT, Chunks6, LIST, List6, Lists6, PIECE, Piece6, Probes6, position_of,
 };
 use fib::NextHopId;
+use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
 
@@ -51,7 +52,7 @@ fn lookup_v6_by<const MURMUR: bool>(
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 pub(super) fn start_v6(table: &Table6, lists: &mut Lists6, piece: &mut Piece6<'_>) {
-    ask_batch(piece.hi, piece.out);
+    prefetch::piece(piece.hi, piece.out);
     top_v6(table, piece, &mut lists.chunks);
 }
 
@@ -63,7 +64,7 @@ pub(super) fn ask_chunks_v6(table: &Table6, lists: &Lists6, keys: usize) {
     for (indices, chunked) in index.as_chunks::<16>().0.iter().zip(&lanes[..keys.div_ceil(16)]) {
         if *chunked != 0 {
             for index in indices {
-                prefetch(table.chunks.as_ptr().cast(), *index as usize * 4);
+                prefetch::line(table.chunks.as_ptr().wrapping_add(*index as usize));
             }
         }
     }
@@ -127,7 +128,7 @@ fn ask_v6<const MURMUR: bool>(
         filter_v6::<MURMUR>(table, piece, now, probes, next);
     }
     for line in &probes.line[..AHEAD] {
-        prefetch(table.lines.as_ptr().cast(), *line as usize * 64);
+        prefetch::line(table.lines.as_ptr().wrapping_add(*line as usize * v6::LINE_WORDS));
     }
     is_all
 }
@@ -463,7 +464,7 @@ fn probe_v6(table: &Table6, probes: &mut Probes6) {
     let found_below = _mm512_mask_set1_epi64(_mm512_set1_epi64(0xfffe), 1 << v6::LINE_SLOTS, -1);
     let lines = table.lines.as_ptr();
     for at in 0..probes.len.min(PIECE) {
-        prefetch(lines.cast(), probes.line[at + AHEAD] as usize * 64);
+        prefetch::line(lines.wrapping_add(probes.line[at + AHEAD] as usize * v6::LINE_WORDS));
         let tag = _mm512_set1_epi64(probes.tag[at].cast_signed());
         // SAFETY: `filter_v6` made a line within its level, so its 8 words lie within the array, aligned to 64 bytes. A slot
         // is one aligned 64-bit word, which the load reads whole; only the value loaded here is used.

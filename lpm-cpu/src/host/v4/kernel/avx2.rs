@@ -6,6 +6,7 @@ use super::scalar;
 use crate::host::v4::table::Table4;
 use fib::NextHopId;
 use fib::loads::Plain;
+use lpm_core::prefetch;
 use std::arch::x86_64::*;
 
 /// Eight keys from `at` on, and the lanes that have one, all ones; the others have 0.
@@ -98,6 +99,7 @@ pub(super) fn lookup<const BITS: u32, const INDEXED: bool>(
 ) {
     let mut scratch = [_mm256_setzero_si256(); PIECE / 8];
     for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
+        prefetch::piece(keys, out);
         for (at, found) in (0..keys.len()).step_by(8).zip(&mut scratch) {
             *found = cells(table, load(keys, at).0);
         }

@@ -25,6 +25,7 @@ macro_rules! avx512_kernel {
         ) {
             let mut scratch = PieceWords([0; PIECE]);
             for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
+                prefetch::piece(keys, out);
                 for at in (0..keys.len()).step_by(16) {
                     let key = load(keys, at).0;
                     // SAFETY: there is a record for each /17.

@@ -7,6 +7,7 @@ use super::avx512f::{
 use crate::host::v4::table::Table4;
 use crate::kernel::avx512f::lanes;
 use fib::NextHopId;
+use lpm_core::prefetch;
 use std::arch::x86_64::*;
 
 avx512_kernel!("avx512f,avx512cd,avx512vpopcntdq,popcnt,lzcnt,bmi1,bmi2", _mm512_popcnt_epi32);

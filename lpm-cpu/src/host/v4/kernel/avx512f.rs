@@ -6,6 +6,7 @@ use crate::host::v4::table::{RECORDS, Table4};
 use crate::kernel::avx512f::lanes;
 use crate::kernel::singles::{wide_words8, words16};
 use fib::NextHopId;
+use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -6,6 +6,7 @@ use super::lists::{PIECE, RowLists, level, rows_of};
 use crate::host::v6::ROW_BITS;
 use crate::host::v6::table::NodeTable;
 use fib::NextHopId;
+use lpm_core::prefetch;
 use std::arch::x86_64::*;
 
 /// Vectors that go through the rows side by side.
@@ -28,6 +29,7 @@ pub(super) fn lookup<const BITS: u32>(
     out: &mut [NextHopId],
 ) {
     for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
+        prefetch::piece(hi, out);
         let len = direct(table, lists, hi, out);
         if len == 0 {
             continue;

@@ -8,6 +8,7 @@ use crate::host::v6::table::NodeTable;
 use crate::kernel::avx512f::lanes;
 use crate::kernel::singles::words16;
 use fib::NextHopId;
+use lpm_core::prefetch;
 use std::arch::x86_64::*;
 
 /// Keys of a group at most: what they have found, and their bits for the rows, stay in registers.
@@ -24,6 +25,7 @@ pub(super) fn lookup<const GATHER: bool, const BITS: u32>(
     out: &mut [NextHopId],
 ) {
     for ((hi, lo), out) in hi.chunks(GROUP).zip(lo.chunks(GROUP)).zip(out.chunks_mut(GROUP)) {
+        prefetch::piece(hi, out);
         // One function for each number of vectors, so that their loops are unrolled.
         let is_left = match hi.len().div_ceil(16) {
             1 => group::<GATHER, BITS, 1>(table, lists, hi, out),
