@@ -195,7 +195,7 @@ pub(crate) struct ForwardArgs {
     pub(crate) topology: Option<TopologyKind>,
 
     /// Packets taken from a queue at once, at most; `run` rounds up to a multiple of 8, since drivers of NICs round down
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = values::count::<u16>(1..=4096))]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = values::count::<u16>(1..=4096))]
     pub(crate) rx_burst: u16,
 
     /// Keys handed to the engine at once, at most, which `run` rounds up as --rx-burst [default: the size of a burst; of GPU engines 1024, or what
