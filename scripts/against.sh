@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compares `fwd-app run` with other forwarders, on the same packets and routes, all at once on one CPU.
 #
-#   scripts/against.sh PEER.. [options]     PEER: l3fwd, testpmd, grout, vpp
+#   scripts/against.sh PEER.. [options]     PEER: l3fwd, l3fwd-256 (bursts of 256), testpmd, grout, vpp
 #   scripts/against.sh --table [--check]    writes the tables of docs/peers.md and the line of README.md from lpm-bench/results; --check: compares
 #
 #   --source NAME=FOLDER[@REVISION]  sources to build from, a folder or a git repository: grout and vpp want dpdk and their own, grout
@@ -10,7 +10,7 @@
 #   --engines LIST   engines of fwd-app (default host,bloom)
 #   --traffic LIST   v4, v6 and mix (default all three)
 #   --packets LIST   packets that go round: 4096 fit a cache, 65536 do not (default 4096)
-#   --burst N        packets that fwd-app and testpmd receive at once (default 128); the others have their own
+#   --burst N        packets that fwd-app and testpmd receive at once (default 256); the others have their own
 #   --ports N        ports; the first one receives, all of them send (default 4)
 #   --hops N         next hops of fwd-app's routes, a random one for each prefix, spread over the ports; the others have one a port (default as they)
 #   --seconds S      time of one comparison (default 24)
@@ -53,12 +53,12 @@ while [ $# -gt 0 ]; do
     --json) JSON=$(realpath -m "$2") ;;
     --updates) UPDATES=$(realpath "$2") ;;
     --traffic | --packets | --burst | --seconds) PASSED+=("$1" "$2") ;;
-    l3fwd | testpmd | grout | vpp) PEERS+=("$1") && shift && continue ;;
+    l3fwd | l3fwd-256 | testpmd | grout | vpp) PEERS+=("$1") && shift && continue ;;
     *) die "unknown argument $1; see --help" ;;
   esac
   shift 2
 done
-[ ${#PEERS[@]} != 0 ] || die "which peer: l3fwd, testpmd, grout or vpp? See --help"
+[ ${#PEERS[@]} != 0 ] || die "which peer: l3fwd, l3fwd-256, testpmd, grout or vpp? See --help"
 [[ $FORM =~ ^(best|stock|both)$ ]] || die "--form: best, stock or both is wanted, not $FORM"
 is_peer() { [[ " ${PEERS[*]} " == *" $1 "* ]]; }
 [ -z "$LATENCY" ] || [ "${PEERS[*]}" = l3fwd ] || die "--latency is for l3fwd alone"
@@ -79,7 +79,7 @@ mkdir -p "$FOLDER"
 . "$HERE/build.sh"
 
 DPDK=$(pkg-config --modversion libdpdk)
-if [ ! -x "$FOLDER/l3fwd" ] || [ ! "$FOLDER/librte_net_capture.so" -nt "$HERE/net_capture.c" ]; then
+if [ ! -x "$FOLDER/l3fwd-256" ] || [ ! "$FOLDER/librte_net_capture.so" -nt "$HERE/net_capture.c" ]; then
   if [ -n "${SOURCES[dpdk]:-}" ] && [[ $(version_of dpdk) =~ ^v?$DPDK$ ]]; then
     copy_source dpdk
     source=$(copy_of dpdk)
@@ -89,7 +89,7 @@ if [ ! -x "$FOLDER/l3fwd" ] || [ ! "$FOLDER/librte_net_capture.so" -nt "$HERE/ne
   fi
   say "the driver, and l3fwd, for DPDK $DPDK"
   build_driver "$source"
-  [ -x "$FOLDER/l3fwd" ] || build_l3fwd "$source"
+  [ -x "$FOLDER/l3fwd-256" ] || build_l3fwd "$source"
 fi
 BUILT="\"dpdk\": \"$DPDK\""
 if is_peer grout || is_peer vpp; then
@@ -131,7 +131,7 @@ RULES=("$(realpath "${FIB[0]}")" "$(realpath "${FIB[1]}")")
 [ "$HOPS" = 0 ] || PASSED+=(--routes "$table-v4.txt" "$table-v6.txt")
 
 # Those of one comparison run at once; with --latency one at a time.
-declare -A EACH=([l3fwd]=1350 [grout]=1300 [vpp]=1400 [testpmd]=900)
+declare -A EACH=([l3fwd]=1350 [l3fwd-256]=1350 [grout]=1300 [vpp]=1400 [testpmd]=900)
 IFS=, read -r -a engines <<<"$ENGINES"
 wanted=$((500 * ${#engines[@]}))
 for peer in "${PEERS[@]}"; do wanted=$((wanted + ${EACH[$peer]})); done

@@ -142,7 +142,7 @@ def parse():
     parser.add_argument("--traffic", type=words, default=["v4", "v6", "mix"])
     parser.add_argument("--packets", type=numbers, default=[4096])
     parser.add_argument("--check-packets", type=int, default=4096)
-    parser.add_argument("--burst", type=int, default=128)
+    parser.add_argument("--burst", type=int, default=256)
     parser.add_argument("--ports", type=int, default=4)
     parser.add_argument("--hops", type=int, default=0)
     parser.add_argument("--cpu", type=int, default=1)

@@ -10,7 +10,7 @@ RESULTS, PAGE, README = Path("lpm-bench/results"), Path("docs/peers.md"), Path("
 TRAFFIC = {"v4": "IPv4", "v6": "IPv6", "mix": "both"}
 BEGIN, END = "<!-- written by scripts/against.sh --table -->", "<!-- end of what is written -->"
 ENGINE = "host"
-NAMES = {"l3fwd": "l3fwd", "testpmd": "testpmd", "grout": "grout", "vpp": "VPP"}
+NAMES = {"l3fwd": "l3fwd", "l3fwd-256": "l3fwd in bursts of 256", "testpmd": "testpmd", "grout": "grout", "vpp": "VPP"}
 
 
 def table(heads, rows):
@@ -88,7 +88,7 @@ def built_table(reports):
     for report in reports:
         for title, note in report.get("forms", {}).items():
             name = title.split()[0]
-            version = report.get(name, f"DPDK {report['dpdk']}" if name in ("l3fwd", "testpmd") else "")
+            version = report.get(name, f"DPDK {report['dpdk']}" if name in ("l3fwd", "l3fwd-256", "testpmd") else "")
             rows[title] = [title, version, note]
     return table(["forwarder", "version", "started with"], list(rows.values())) if rows else ""
 
@@ -106,15 +106,15 @@ def of_reports(reports):
 
 def sentence(reports):
     """For README.md: the least and the greatest ratio to the faster form of each forwarder that looks routes up, by machine."""
-    ratios = {}
+    least, ratios = {}, {}
     for report in (report for report in reports if "rows" in report):
-        least = {}
+        where = (report["machine"], report.get("ports"), report.get("next_hops"))
         for (title, packets), by_traffic in rates_of(report).items():
             for kind, (peer, ours) in by_traffic.items():
-                at = (peer_of(report, title), packets, kind)
+                at = (peer_of(report, title), *where, packets, kind)
                 least[at] = min(ours / peer, least.get(at, ours / peer))
-        for (peer, _, _), ratio in least.items():
-            ratios.setdefault((peer, report["machine"]), []).append(ratio)
+    for (peer, machine, *_), ratio in least.items():
+        ratios.setdefault((peer, machine), []).append(ratio)
     parts = []
     for peer, name in NAMES.items():
         machines = [f"{min(v):.1f} to {max(v):.1f} on {machine}" for (p, machine), v in sorted(ratios.items()) if p == peer]
