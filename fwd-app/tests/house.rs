@@ -30,7 +30,7 @@ const FUZZ: (&str, &str, &[&str]) = (
 /// Crates that every crate may import in its tests: `fib` has the conformance suite of engines, `mockcuda` is the mock GPU driver.
 const IN_TESTS: [&str; 3] = ["fib", "lpm-core", "mockcuda"];
 /// Where unsafe code may live.
-const UNSAFE: [&str; 10] = [
+const UNSAFE: [&str; 11] = [
     "dpdk-ffi/",
     "lpm-cpu/src/host/v4/kernel/",
     "lpm-cpu/src/host/v6/kernel/",
@@ -38,6 +38,7 @@ const UNSAFE: [&str; 10] = [
     "lpm-phi/src/kernel/",
     "lpm-core/src/lend.rs",
     "lpm-core/src/memory.rs",
+    "lpm-core/src/prefetch.rs",
     "lpm-gpu/src/cu/",
     "lpm-gpu/src/mamt/kernel/",
     "lpm-gpu/mockcuda/",

@@ -130,10 +130,13 @@ impl Feeder {
             if due > now {
                 break;
             }
-            let sequence = next.sequence;
+            let (sequence, pool) = (next.sequence, next.pool);
             match self.copy(next) {
                 Ok(()) => {}
-                Err(DpdkError::Exhausted { .. }) if copied > 0 || inside > 0 => {
+                // `inside` may be 0 while fragments are on their way that no stage has counted yet.
+                Err(DpdkError::Exhausted { .. })
+                    if copied > 0 || inside > 0 || !self.pools[pool].is_whole() =>
+                {
                     is_full = true;
                     break;
                 }

@@ -197,6 +197,7 @@ impl InputPath {
     #[inline(always)]
     fn forward(&mut self, batch: &mut Batch, watch: &mut Stopwatch) {
         let (counters, count) = (&mut self.counters, batch.packets.len());
+        let fragmented = counters.fragmented;
         // All packets of a batch are in one VRF.
         let VrfTables { lookup, egress, count: of_vrf } = &mut self.vrfs[batch.vrf];
         if let Some(of_vrf) = of_vrf {
@@ -219,8 +220,9 @@ impl InputPath {
         watch.lap(counters, StageName::Rewrite, count);
         self.tx.send(batch, counters);
         watch.lap(counters, StageName::Tx, count);
-        // Publishing is rare because the readers of the counters need no better resolution.
-        if counters.batches.is_multiple_of(PUBLISHED_ONE_IN) {
+        // Publishing is rare because the readers of the counters need no better resolution; but who counts the frames that leave must not
+        // take fragments for packets.
+        if counters.batches.is_multiple_of(PUBLISHED_ONE_IN) || counters.fragmented != fragmented {
             self.published.publish(counters);
         }
     }

@@ -148,7 +148,7 @@ fn a_replay_is_compared_with_an_earlier_one() {
             numbers.iter().find(|number| number["name"] == name).unwrap_or_else(|| panic!("no {name}"));
         assert!(number["ratio"].as_f64().unwrap() > 0.0, "{number}");
     }
-    let batch = json!({ "what": "setup.batch", "old": 128, "new": 32 });
+    let batch = json!({ "what": "setup.batch", "old": 256, "new": 32 });
     assert!(
         summary["compared"]["differences"].as_array().unwrap().contains(&batch),
         "{}",

@@ -13,7 +13,7 @@ fn holds(extra: &[&str]) {
     assert_eq!(number(&summary, "/latency_ns/count"), 9375);
     assert_eq!(
         number(&summary, "/setup/batch"),
-        extra.iter().position(|w| *w == "--batch").map_or(128, |i| extra[i + 1].parse().unwrap())
+        extra.iter().position(|w| *w == "--batch").map_or(256, |i| extra[i + 1].parse().unwrap())
     );
 }
 
