@@ -118,7 +118,7 @@ class Order:
                 peer = self.peer(FwdApp, engine, capture, packets, paced=True, more_words=words)
                 rows += latency.latencies(peer, base_pps, seconds, "10,000 updates a second")
             peer = self.peer(FwdApp, engine, capture, packets, paced=True)
-            rows += latency.latencies(peer, base_pps, seconds, "set engine every second", change_engine=True)
+            rows += latency.latencies(peer, base_pps, seconds, "set engine every second", latency.change_engine)
         return {"traffic": "mix", "packets": packets, "l3fwd_alone_mpps": round(base_pps / 1e6, 2), "rows": rows}
 
 

@@ -40,9 +40,12 @@ class Page:
         first = range(FIRST_PORT, FIRST_SLOT, PORT_WORDS)
         return sum(self.words[at + queue * LINE_WORDS] for at in first for queue in range(1, 1 + TX_QUEUES))
 
-    def latencies_ns(self, percentiles):
-        """How many packets there are, the latencies below which these percentages of them lie, and the greatest, all as the upper end of a slot."""
-        counts = list(self.words[FIRST_SLOT : FIRST_SLOT + SLOTS])
+    def latencies(self):
+        """How many packets had the latency of each slot since the last epoch began."""
+        return list(self.words[FIRST_SLOT : FIRST_SLOT + SLOTS])
+
+    def percentiles_ns(self, counts, percentiles):
+        """The latencies below which these percentages of the packets lie, and the greatest, each as the upper end of a slot."""
         total, hz = sum(counts), self.words[TSC_HZ]
         wanted = [max(1, -(-total * percentile // 100)) for percentile in percentiles]
         found, below, last = [], 0, 0
@@ -52,7 +55,7 @@ class Page:
                 last = slot
             while len(found) < len(wanted) and below >= wanted[len(found)]:
                 found.append(slot)
-        return total, [round(upper_cycles(slot) / hz * 1e9) for slot in found], round(upper_cycles(last) / hz * 1e9)
+        return [round(upper_cycles(slot) / hz * 1e9) for slot in (*found, last)]
 
 
 def upper_cycles(slot):
