@@ -5,7 +5,7 @@
 
 use fib::NextHopId;
 
-/// Prefetches the cache line of an item, which need not be there; on CPUs other than x86-64 this does nothing.
+/// Prefetches the cache line of an item, which need not be there; on CPUs other than x86-64 and AArch64 this does nothing.
 #[inline(always)]
 pub fn line<T>(item: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -14,7 +14,12 @@ pub fn line<T>(item: *const T) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(item.cast());
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: likewise.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{item}]", item = in(reg) item, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = item;
 }
 

@@ -16,6 +16,7 @@ mod simd;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512f;
+pub(crate) mod entries;
 #[cfg(target_arch = "x86_64")]
 mod sail;
 pub(crate) mod scalar;

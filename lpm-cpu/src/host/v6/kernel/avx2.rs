@@ -2,7 +2,8 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "masks of eight lanes; address bits are cut out")]
 
-use super::lists::{PIECE, RowLists, level, rows_of};
+use super::level;
+use super::lists::{PIECE, RowLists, rows_of};
 use crate::host::v6::ROW_BITS;
 use crate::host::v6::table::NodeTable;
 use fib::NextHopId;

@@ -2,14 +2,17 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "masks are cut in halves")]
 
-use super::lists::{PIECE, RowLists, level, load_entry, rows_of};
+use super::level;
+use super::lists::{PIECE, RowLists, rows_of};
 use crate::host::v6::ROW_BITS;
 use crate::host::v6::table::NodeTable;
 use crate::kernel::avx512f::lanes;
+use crate::kernel::entries::load_entry;
 use crate::kernel::singles::words16;
 use fib::NextHopId;
 use lpm_core::prefetch;
 use std::arch::x86_64::*;
+use std::sync::atomic::Ordering::Acquire;
 
 /// Keys of a group at most: what they have found, and their bits for the rows, stay in registers.
 const GROUP: usize = 128;
@@ -62,7 +65,7 @@ unsafe fn gather<const GATHER: bool, const BITS: u32>(
     if !GATHER {
         let at = _mm512_mask_mov_epi32(_mm512_set1_epi32(anyone.cast_signed()), mask, at);
         // SAFETY: as the caller says.
-        let words = words16(at, |at| unsafe { load_entry::<BITS>(base, at) });
+        let words = words16(at, |at| unsafe { load_entry::<BITS>(base, at, Acquire) });
         return _mm512_mask_mov_epi32(other, mask, words);
     }
     if BITS == 16 {

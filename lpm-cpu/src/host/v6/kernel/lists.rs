@@ -5,10 +5,10 @@
     reason = "places in a piece are below 256; address bits are cut out"
 )]
 
+use super::level;
 use crate::host::v6::ROW_BITS;
 use crate::host::v6::table::NodeTable;
 use fib::NextHopId;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 /// Keys of a piece: few enough that the lists stay in L1.
 pub(super) const PIECE: usize = 256;
@@ -99,33 +99,9 @@ impl RowLists {
     }
 }
 
-/// The first entry of a level.
-#[inline(always)]
-pub(super) fn level<const BITS: u32>(table: &NodeTable<BITS>, level: usize) -> *const u8 {
-    let bytes = table.shape.start(level) * (BITS as usize / 8);
-    table.entries.words().as_ptr().cast::<u8>().wrapping_add(bytes)
-}
-
 /// Where the rows of a level would begin if links, which are the table's codes more, were their numbers.
 #[inline(always)]
 pub(super) fn rows_of<const BITS: u32>(table: &NodeTable<BITS>, at_level: usize) -> *const u8 {
     let codes = (table.codes as usize) << ROW_BITS;
     level(table, at_level).wrapping_sub(codes * (BITS as usize / 8))
-}
-
-/// Entry `at` from `base` on, by a load of its own.
-///
-/// # Safety
-/// There is such an entry in a table.
-#[inline(always)]
-pub(super) unsafe fn load_entry<const BITS: u32>(base: *const u8, at: u32) -> u32 {
-    let place = base.wrapping_add(at as usize * (BITS as usize / 8)).cast_mut();
-    // SAFETY: as the caller says; entries are aligned, and the table is of atomics. The writer stores words of 64 bits, of which this is
-    // an aligned part, as what a gather loads.
-    unsafe {
-        match BITS {
-            16 => AtomicU16::from_ptr(place.cast()).load(Ordering::Acquire).into(),
-            _ => AtomicU32::from_ptr(place.cast()).load(Ordering::Acquire),
-        }
-    }
 }

@@ -1,21 +1,24 @@
 //! The kernel without vectors, and the lookup of one key as it reads.
 //!
-//! The batch kernel takes the keys of a piece through one level after the other, so that a CPU has the loads of many keys in flight. Those
-//! that have a link still are listed, without a branch that depends on what a key finds.
+//! The batch kernel takes the keys of a piece through one level after the other, so that a CPU has the loads of many keys in flight; the
+//! entries of a level are prefetched for all keys before the first is loaded. Keys that have a link still are listed, without a branch that
+//! depends on what a key finds.
 //!
 //! [`one`] is written over [`Loads`], so that tests can stop a lookup between any two loads. All kernels load what a key needs in the
 //! same order.
 
-use super::RowLists;
+use super::{RowLists, level};
 use crate::host::v6::table::NodeTable;
+use crate::kernel::entries::{load_entry, place_of};
 use fib::NextHopId;
 #[cfg(test)]
 use fib::loads::Loads;
-use std::sync::atomic::Ordering::Acquire;
+use lpm_core::prefetch;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
 
-/// Keys of a piece. Whole bytes as places, 256, were slower where most keys have their answer at once.
-const PIECE: usize = 128;
+/// Keys of a piece.
+const PIECE: usize = 64;
 
 /// Answers keys, given as their first and last 64 bits, into `out`, all equally long: codes, where the table has an array of ids.
 pub(super) fn lookup<const BITS: u32>(
@@ -26,20 +29,22 @@ pub(super) fn lookup<const BITS: u32>(
 ) {
     // What each key's last load found, and the places of the keys that have found a link.
     let (mut entries, mut left) = ([0; PIECE], [0_u8; PIECE]);
+    let top = level(table, 0);
     for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
         let mut len = 0;
         for (place, (key, entry)) in (0..).zip(hi.iter().zip(&mut entries)) {
-            *entry = table.entries.get(table.shape.place(0, 0, u128::from(*key) << 64));
+            // SAFETY: the top has an entry for each 16 bits.
+            *entry = unsafe { load_entry::<BITS>(top, (key >> 48) as u32, Relaxed) };
             left[len] = place;
             len += usize::from(*entry >= table.codes);
         }
-        for level in 1..table.shape.levels() {
+        for at_level in 1..table.shape.levels() {
             if len == 0 {
                 break;
             }
             // What links lead to was stored before them.
             fence(Acquire);
-            len = descend(table, level, (hi, lo), &mut entries, &mut left[..len]);
+            len = descend(table, at_level, (hi, lo), &mut entries, &mut left[..len]);
         }
         for (answer, entry) in out.iter_mut().zip(&entries) {
             *answer = NextHopId::from_answer(*entry);
@@ -52,22 +57,29 @@ pub(super) fn lookup<const BITS: u32>(
 #[inline(always)]
 fn descend<const BITS: u32>(
     table: &NodeTable<BITS>,
-    level: usize,
+    at_level: usize,
     (hi, lo): (&[u64], &[u64]),
     entries: &mut [u32; PIECE],
     left: &mut [u8],
 ) -> usize {
-    let shape = &table.shape;
-    let (start, stride, base) = (shape.start(level), shape.stride(level), shape.base(level));
+    let (shape, first) = (&table.shape, level(table, at_level));
+    let (stride, base) = (shape.stride(at_level), shape.base(at_level));
     // A level's bits lie in one half of the address.
     let half = if base < u64::BITS { hi } else { lo };
     let (shift, mask) = (u64::BITS - base % u64::BITS - stride, (1 << stride) - 1);
+    for place in &*left {
+        let entry = &mut entries[usize::from(*place)];
+        let slot = (half[usize::from(*place)] >> shift) as u32 & mask;
+        // For now, where the entry is.
+        *entry = ((*entry - table.codes) << stride) + slot;
+        prefetch::line(place_of::<BITS>(first, *entry));
+    }
     let mut len = 0;
     for at in 0..left.len() {
         let place = left[at];
         let entry = &mut entries[usize::from(place)];
-        let slot = half[usize::from(place)] >> shift & mask;
-        *entry = table.entries.get(start + (((*entry - table.codes) as usize) << stride) + slot as usize);
+        // SAFETY: a link leads to a node of this level.
+        *entry = unsafe { load_entry::<BITS>(first, *entry, Relaxed) };
         left[len] = place;
         len += usize::from(*entry >= table.codes);
     }
