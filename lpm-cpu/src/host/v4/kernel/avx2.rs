@@ -1,11 +1,12 @@
 //! The AVX2 kernel, for CPUs without AVX-512: as `avx512`, with eight lanes and masks that are vectors. Keys in blocks, few in real
-//! tables, go to the scalar kernel.
+//! tables, go on in the scalar kernel.
+
+#![expect(clippy::cast_possible_truncation, reason = "places in a piece are below 128")]
 
 use super::PIECE;
 use super::scalar;
 use crate::host::v4::table::Table4;
 use fib::NextHopId;
-use fib::loads::Plain;
 use lpm_core::prefetch;
 use std::arch::x86_64::*;
 
@@ -103,6 +104,8 @@ pub(super) fn lookup<const BITS: u32, const INDEXED: bool>(
         for (at, found) in (0..keys.len()).step_by(8).zip(&mut scratch) {
             *found = cells(table, load(keys, at).0);
         }
+        // The places of keys in blocks.
+        let (mut aside, mut len) = ([0; PIECE], 0);
         for (at, cells) in (0..keys.len()).step_by(8).zip(&scratch) {
             let (key, live) = load(keys, at);
             // SAFETY: the cells of records in service.
@@ -117,11 +120,13 @@ pub(super) fn lookup<const BITS: u32, const INDEXED: bool>(
             let escaped = _mm256_and_si256(live, _mm256_cmpeq_epi32(code, escape::<BITS>()));
             let mut escaped = _mm256_movemask_ps(_mm256_castsi256_ps(escaped));
             while escaped != 0 {
-                let at = at + escaped.trailing_zeros() as usize;
-                let Ok(next_hop) = scalar::one(table, keys[at], &mut Plain);
-                out[at] = NextHopId::from_answer(next_hop);
+                aside[len] = (at + escaped.trailing_zeros() as usize) as u8;
+                len += 1;
                 escaped &= escaped - 1;
             }
+        }
+        if len > 0 {
+            scalar::blocks::<BITS>(table, keys, out, &aside[..len]);
         }
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! The batch kernel has no branch that depends on what a key finds, so that a CPU has the loads of many keys in flight: the records of a
 //! piece of keys, then the codes in their cells. Both are prefetched, the records a piece earlier: what waits for a load otherwise
-//! fills the schedulers after some ten keys. Only keys in blocks, few in real tables, are looked up one by one.
+//! fills the schedulers after some ten keys. Keys in blocks, few in real tables, are listed, and go on one step after the other as well.
 //!
 //! [`one`] is written over [`Loads`], so that tests can stop a lookup between any two loads. All kernels load what a key needs in the
 //! same order.
 
+#[cfg(test)]
 use crate::chunks::entries_of;
 use crate::host::v4::codes::Width;
 use crate::host::v4::table::{CELL_CODES, RECORD_CELLS, Record, Table4, record_in, record_of};
@@ -19,8 +20,8 @@ use std::sync::atomic::fence;
 
 /// Keys of a piece.
 const PIECE: usize = 24;
-/// Answers that are looked through at once for keys in blocks.
-const SETTLED: usize = 64;
+/// Answers that are looked through at once for keys in blocks, and keys that go down blocks at once.
+const ASIDE: usize = 64;
 
 /// Answers `keys` into `out`, equally long.
 #[inline(always)]
@@ -30,7 +31,6 @@ pub(super) fn lookup(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
         Width::Bits16 => pieces::<16>(table, keys, out),
         Width::Bits32 => pieces::<32>(table, keys, out),
     }
-    settle(table, keys, out);
 }
 
 /// [`lookup`] on a CPU that counts bits by an instruction, as every x86-64 since 2009 does.
@@ -40,7 +40,7 @@ pub(super) fn lookup_popcnt(table: &Table4, keys: &[u32], out: &mut [NextHopId])
     lookup(table, keys, out);
 }
 
-/// The codes of `keys`, of so many bits; the escape code for those in blocks.
+/// [`lookup`] for codes of so many bits.
 #[inline(always)]
 fn pieces<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
     // Loops over whole pieces are unrolled.
@@ -55,6 +55,7 @@ fn pieces<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId]) 
         piece::<BITS>(table, keys, out, &mut prefetch_next);
     }
     piece::<BITS>(table, rest, rest_out, || ());
+    settle::<BITS>(table, keys, out);
 }
 
 /// Prefetches the records of `keys`.
@@ -65,7 +66,7 @@ fn prefetch_records(table: &Table4, keys: &[u32]) {
     }
 }
 
-/// [`pieces`] for one, whose records are prefetched; those of the next are meanwhile.
+/// The codes of a piece of keys, whose records are prefetched; those of the next are meanwhile.
 #[inline(always)]
 fn piece<const BITS: u32>(
     table: &Table4,
@@ -92,30 +93,71 @@ fn piece<const BITS: u32>(
     }
 }
 
-/// Looks up the keys that have the escape code, and gives each key its next hop where codes are not next hops.
+/// Puts the next hops in the place of codes: of the ids where codes are indices, and of keys in blocks, which have the escape code.
 #[inline(always)]
-fn settle(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
-    let escape = NextHopId::from_answer(table.form.width.escape());
-    let mut aside = [0_u8; SETTLED];
-    for (keys, out) in keys.chunks(SETTLED).zip(out.chunks_mut(SETTLED)) {
+fn settle<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
+    let escape = NextHopId::from_answer(u32::MAX >> (32 - BITS));
+    let mut aside = [0; ASIDE];
+    for (keys, out) in keys.chunks(ASIDE).zip(out.chunks_mut(ASIDE)) {
+        let mut len = 0;
         if out.iter().fold(false, |any, answer| any | (*answer == escape)) {
-            let mut len = 0;
-            for (place, answer) in (0..).zip(&*out) {
+            for (place, (key, answer)) in (0..).zip(keys.iter().zip(&mut *out)) {
+                let mut is_aside = *answer == escape;
+                if BITS == 32 && is_aside {
+                    // An answer has 24 bits: it may be the next hop 2^24 - 1, too.
+                    let Ok(code) = code_at(table, record_of(*key), key >> 8, &mut Plain);
+                    *answer = NextHopId::from_answer(code);
+                    is_aside = code == u32::MAX;
+                }
                 aside[len] = place;
-                len += usize::from(*answer == escape);
-            }
-            for place in &aside[..len] {
-                let place = usize::from(*place);
-                let Ok(code) = code_of(table, keys[place], &mut Plain);
-                out[place] = NextHopId::from_answer(code);
+                len += usize::from(is_aside);
             }
         }
         if table.form.is_indexed {
-            // The id of a code was stored before the code.
+            // The id of a code was stored before the code. There is one for the escape code, too.
             fence(Acquire);
-            for answer in out {
+            for answer in &mut *out {
                 *answer = NextHopId::from_answer(table.ids[answer.get() as usize].load(Relaxed));
             }
+        }
+        if len > 0 {
+            blocks::<BITS>(table, keys, out, &aside[..len]);
+        }
+    }
+}
+
+/// The next hops of the keys at the places `aside`, which have found the escape code: all of them take one step before the next, whose loads
+/// are prefetched.
+pub(super) fn blocks<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId], aside: &[u8]) {
+    let cells = table.cells.as_ptr().cast::<u8>();
+    for aside in aside.chunks(ASIDE) {
+        // Where each key's next load is.
+        let mut places = [0_u32; ASIDE];
+        let listed = || aside.iter().map(|place| keys[usize::from(*place)]);
+        // What a word leads to was stored before it, from the codes on that the keys have found.
+        fence(Acquire);
+        for (key, place) in listed().zip(&mut places) {
+            let chunk = table.chunks[(key >> 16) as usize].load(Relaxed);
+            *place = (chunk - 1) << 8 | key >> 8 & 0xff;
+            prefetch::line(table.blocks.as_ptr().wrapping_add(*place as usize));
+        }
+        fence(Acquire);
+        for (key, place) in listed().zip(&mut places) {
+            *place = record_in(table.blocks[*place as usize].load(Relaxed), key >> 7 & 1);
+            prefetch::line(table.records.as_ptr().wrapping_add(*place as usize));
+        }
+        fence(Acquire);
+        for (key, place) in listed().zip(&mut places) {
+            let record = Record::at(table.records[*place as usize].load(Relaxed));
+            *place = record.cell(key >> 2 & (RECORD_CELLS - 1)) * CELL_CODES + key % CELL_CODES;
+            prefetch::line(place_of::<BITS>(cells, *place));
+        }
+        fence(Acquire);
+        for (at, place) in aside.iter().zip(&places) {
+            // SAFETY: the cells of records in service, as in `piece`.
+            let code = unsafe { load_entry::<BITS>(cells, *place, Acquire) };
+            let next_hop = if table.form.is_indexed { table.ids[code as usize].load(Relaxed) } else { code };
+            out[usize::from(*at)] = NextHopId::from_answer(next_hop);
         }
     }
 }
@@ -128,21 +170,15 @@ pub(crate) fn one_or_default<L: Loads>(table: &Table4, key: u32, loads: &mut L) 
 }
 
 /// The next hop of a key, 0 where it has no route but the default.
-#[cfg(any(test, target_arch = "x86_64"))]
-pub(super) fn one<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
-    let code = code_of(table, key, loads)?;
-    if table.form.is_indexed { loads.word(&table.ids[code as usize]) } else { Ok(code) }
-}
-
-/// The code of a key.
-fn code_of<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
-    let code = code_at(table, record_of(key), key >> 8, loads)?;
-    if code != table.form.width.escape() {
-        return Ok(code);
+#[cfg(test)]
+fn one<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
+    let mut code = code_at(table, record_of(key), key >> 8, loads)?;
+    if code == table.form.width.escape() {
+        let chunk = loads.word(&table.chunks[(key >> 16) as usize])?;
+        let block = loads.word(&table.blocks[entries_of(chunk).start + (key >> 8 & 0xff) as usize])?;
+        code = code_at(table, record_in(block, key >> 7 & 1), key, loads)?;
     }
-    let chunk = loads.word(&table.chunks[(key >> 16) as usize])?;
-    let block = loads.word(&table.blocks[entries_of(chunk).start + (key >> 8 & 0xff) as usize])?;
-    code_at(table, record_in(block, key >> 7 & 1), key, loads)
+    if table.form.is_indexed { loads.word(&table.ids[code as usize]) } else { Ok(code) }
 }
 
 /// The code in record `record` of what `at` numbers: a /24, or an address in a block.
