@@ -120,7 +120,7 @@ pub(super) fn lookup<const BITS: u32, const INDEXED: bool>(
             let escaped = _mm256_and_si256(live, _mm256_cmpeq_epi32(code, escape::<BITS>()));
             let mut escaped = _mm256_movemask_ps(_mm256_castsi256_ps(escaped));
             while escaped != 0 {
-                aside[len] = (at + escaped.trailing_zeros() as usize) as u8;
+                aside[len] = at as u32 + escaped.trailing_zeros();
                 len += 1;
                 escaped &= escaped - 1;
             }

@@ -3,7 +3,7 @@
 /// The IPv4 kernel with the target features `$features`, in which `$ones` counts the bits of sixteen words.
 macro_rules! avx512_kernel {
     ($features:literal, $ones:path) => {
-        /// The cells of keys: of /24s, or of addresses in a block if the keys are shifted by 8.
+        /// The cells of keys.
         ///
         /// # Safety
         /// The table has these records.
@@ -45,17 +45,8 @@ macro_rules! avx512_kernel {
                         aside += escaped.count_ones() as usize;
                     }
                 }
-                for at in (0..aside).step_by(16) {
-                    let (place, live) = (scratch.get(at), lanes(aside - at));
-                    // SAFETY: the places of keys that found an escape.
-                    let (key, record) = unsafe { gather_blocks(table, keys, place, live) };
-                    let key = _mm512_slli_epi32::<8>(key);
-                    // SAFETY: the records of blocks in service, their cells, and the codes in those; other lanes have record 0.
-                    unsafe {
-                        let code =
-                            gather_codes::<GATHER, BITS>(table, cells::<GATHER>(table, record, key), key);
-                        scatter(out, place, live, gather_ids::<GATHER, INDEXED>(table, code));
-                    }
+                if aside > 0 {
+                    scalar::blocks::<BITS>(table, keys, out, &scratch.0[..aside]);
                 }
             }
         }

@@ -1,8 +1,7 @@
 //! The AVX-512F kernel, with F and CD alone: what Knights Landing has. No BW, DQ or VL instruction.
 
-use super::PIECE;
-use crate::chunks::CHUNK_ENTRIES;
-use crate::host::v4::table::{RECORDS, Table4};
+use super::{PIECE, scalar};
+use crate::host::v4::table::Table4;
 use crate::kernel::avx512f::lanes;
 use crate::kernel::singles::{wide_words8, words16};
 use fib::NextHopId;
@@ -170,45 +169,4 @@ pub(super) fn places(at: usize, chosen: __mmask16) -> __m512i {
     let lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     let at = i32::try_from(at).unwrap_or(0);
     _mm512_maskz_compress_epi32(chosen, _mm512_add_epi32(lane, _mm512_set1_epi32(at)))
-}
-
-/// The keys at `places`, and their records in blocks; lanes that are not `live` have key and record 0.
-///
-/// # Safety
-/// In live lanes, the keys at `places` found an escape.
-#[target_feature(enable = "avx512f")]
-#[inline]
-pub(super) unsafe fn gather_blocks(
-    table: &Table4,
-    keys: &[u32],
-    places: __m512i,
-    live: __mmask16,
-) -> (__m512i, __m512i) {
-    const { assert!(CHUNK_ENTRIES == 256, "the second eight bits of 24") };
-    let (zero, one) = (_mm512_setzero_si512(), _mm512_set1_epi32(1));
-    // SAFETY: the caller has places of keys.
-    let key = unsafe { _mm512_mask_i32gather_epi32::<4>(zero, live, places, keys.as_ptr().cast()) };
-    let node = _mm512_srli_epi32::<16>(key);
-    // SAFETY: there is an entry for each /16.
-    let chunk = unsafe { _mm512_mask_i32gather_epi32::<4>(zero, live, node, table.chunks.as_ptr().cast()) };
-    let entry = _mm512_and_si512(_mm512_srli_epi32::<8>(key), _mm512_set1_epi32(0xff));
-    let entry = _mm512_or_si512(_mm512_slli_epi32::<8>(_mm512_sub_epi32(chunk, one)), entry);
-    // SAFETY: an escape has a chunk, which the links to blocks lie in.
-    let block = unsafe { _mm512_mask_i32gather_epi32::<4>(zero, live, entry, table.blocks.as_ptr().cast()) };
-    let half = _mm512_and_si512(_mm512_srli_epi32::<7>(key), one);
-    let record = _mm512_or_si512(_mm512_slli_epi32::<1>(_mm512_sub_epi32(block, one)), half);
-    let behind = _mm512_set1_epi32(RECORDS.cast_signed());
-    (key, _mm512_maskz_add_epi32(live, record, behind))
-}
-
-/// Writes the answers of `live` lanes to their places.
-///
-/// # Safety
-/// There are such places in `out`.
-#[target_feature(enable = "avx512f")]
-#[inline]
-pub(super) unsafe fn scatter(out: &mut [NextHopId], places: __m512i, live: __mmask16, answers: __m512i) {
-    let to = out.as_mut_ptr().cast();
-    // SAFETY: as the caller says; each answer is a word with an id of 24 bits.
-    unsafe { _mm512_mask_i32scatter_epi32::<4>(to, live, places, answers) };
 }

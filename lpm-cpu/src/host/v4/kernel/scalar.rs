@@ -4,7 +4,7 @@
 //! piece of keys, then the codes in their cells. Both are prefetched, the records a piece earlier: what waits for a load otherwise
 //! fills the schedulers after some ten keys. Keys in blocks, few in real tables, are listed, and go on one step after the other as well.
 //!
-//! [`one`] is written over [`Loads`], so that tests can stop a lookup between any two loads. All kernels load what a key needs in the
+//! `one` is written over `Loads`, so that tests can stop a lookup between any two loads. All kernels load what a key needs in the
 //! same order.
 
 #[cfg(test)]
@@ -128,12 +128,13 @@ fn settle<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId]) 
 
 /// The next hops of the keys at the places `aside`, which have found the escape code: all of them take one step before the next, whose loads
 /// are prefetched.
-pub(super) fn blocks<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId], aside: &[u8]) {
+#[inline]
+pub(super) fn blocks<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId], aside: &[u32]) {
     let cells = table.cells.as_ptr().cast::<u8>();
     for aside in aside.chunks(ASIDE) {
         // Where each key's next load is.
         let mut places = [0_u32; ASIDE];
-        let listed = || aside.iter().map(|place| keys[usize::from(*place)]);
+        let listed = || aside.iter().map(|place| keys[*place as usize]);
         // What a word leads to was stored before it, from the codes on that the keys have found.
         fence(Acquire);
         for (key, place) in listed().zip(&mut places) {
@@ -157,7 +158,7 @@ pub(super) fn blocks<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [N
             // SAFETY: the cells of records in service, as in `piece`.
             let code = unsafe { load_entry::<BITS>(cells, *place, Acquire) };
             let next_hop = if table.form.is_indexed { table.ids[code as usize].load(Relaxed) } else { code };
-            out[usize::from(*at)] = NextHopId::from_answer(next_hop);
+            out[*at as usize] = NextHopId::from_answer(next_hop);
         }
     }
 }

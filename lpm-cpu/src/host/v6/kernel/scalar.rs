@@ -4,7 +4,7 @@
 //! entries of a level are prefetched for all keys before the first is loaded. Keys that have a link still are listed, without a branch that
 //! depends on what a key finds.
 //!
-//! [`one`] is written over [`Loads`], so that tests can stop a lookup between any two loads. All kernels load what a key needs in the
+//! `one` is written over `Loads`, so that tests can stop a lookup between any two loads. All kernels load what a key needs in the
 //! same order.
 
 use super::{RowLists, level};
