@@ -71,6 +71,8 @@ pub(crate) struct Feeder {
     window: u64,
     /// Packets that are in a ring or beyond.
     fed: u64,
+    /// Whether the next packet waits for others to come back.
+    is_held_up: bool,
     /// Since when there is room for a packet that has not been read.
     behind_tsc: Option<u64>,
     read_waits: ReadWaits,
@@ -89,7 +91,19 @@ impl Feeder {
     ) -> Self {
         let bursts = rings.iter().map(|_| Burst::with_capacity(eal, BURST)).collect();
         let (is_over, behind_tsc, read_waits) = (true, None, ReadWaits::default());
-        Self { pools, rings, bursts, pacer, is_over, window, fed: 0, behind_tsc, read_waits, applied }
+        Self {
+            pools,
+            rings,
+            bursts,
+            pacer,
+            is_over,
+            window,
+            fed: 0,
+            is_held_up: false,
+            behind_tsc,
+            read_waits,
+            applied,
+        }
     }
 
     /// Begins a trial.
@@ -146,7 +160,8 @@ impl Feeder {
             copied += 1;
             source.advance();
         }
-        if !self.is_over && (is_full || copied == free) {
+        self.is_held_up = !self.is_over && (is_full || copied == free);
+        if self.is_held_up {
             self.pacer.find_full(now);
         }
         let mut moved = 0;
@@ -208,6 +223,11 @@ impl Feeder {
     /// Which of the trial's packets were not fed, and why.
     pub(crate) fn pacer(&self) -> &Pacer {
         &self.pacer
+    }
+
+    /// Whether the next packet cannot be fed before others have come back.
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.is_held_up
     }
 
     /// Packets fed.

@@ -13,7 +13,7 @@ use crate::topology::Handle;
 use crate::topology::running::{Idle, Running};
 use std::time::{Duration, Instant};
 
-/// How long nothing may move, with all packets fed and some not back, before they are given up.
+/// How long nothing may move, with packets that are not back and no other that may be fed, before they are given up.
 const STUCK: Duration = Duration::from_secs(30);
 /// How long stages may take to forget their latencies after a warm-up; idle ones do at once.
 const FORGET_LIMIT: Duration = Duration::from_millis(500);
@@ -61,7 +61,7 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
     pub(super) fn run(&mut self) -> anyhow::Result<()> {
         let (mut turn, mut gone, mut taken) = (0_u32, 0, 0);
         let (mut draining, mut stage_cycles) = (!self.begin(), 0);
-        let mut last_move = Instant::now();
+        let (mut last_move, mut has_moved) = (Instant::now(), false);
         loop {
             let fed = if draining { 0 } else { self.feeder.poll(self.source, gone, stage_cycles)? };
             let before_tsc = dpdk_ffi::tsc();
@@ -71,6 +71,7 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
             self.source.recycle(self.feeder.pools(), self.verifier.as_mut());
             taken += came;
             let moved = fed > 0 || worked || came > 0;
+            has_moved |= moved;
             turn = turn.wrapping_add(1);
             let counters = self.running.handle().counters();
             // What was dropped as tx_full or earlier never reaches the sink. A packet that left as fragments was fed once.
@@ -83,14 +84,14 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
                     self.source.stop();
                 }
                 let now = Instant::now();
-                if moved {
+                if std::mem::take(&mut has_moved) {
                     last_move = now;
                 }
                 // A stage counts a fragment after it has sent it, so `gone` is right once the stages have counted all that was fed.
                 let has_left = |fed| counters.gone() >= fed && gone >= fed;
                 let is_done = self.feeder.is_done(self.source);
                 let is_settled = is_done && has_left(self.feeder.fed());
-                let is_held_up = is_done || self.source.is_held_up();
+                let is_held_up = is_done || self.source.is_held_up() || self.feeder.is_held_up();
                 if !draining && (is_settled || is_held_up && is_stuck(now - last_move)) {
                     if !is_settled || self.source.is_over() {
                         self.conductor.stop();
