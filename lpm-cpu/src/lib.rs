@@ -13,7 +13,7 @@
 //! | [`sail_l`] | the engine of three levels, 16, 24 and 32, in two layouts |
 //! | [`sail_m`] | the engine of many FIBs in one overlay trie |
 //! | [`linear`] | the smallest engine, to begin another one with |
-//! | `kernel` | the lookup kernels of SAIL, one file an instruction set |
+//! | `kernel` | the lookup kernels of SAIL, one file an instruction set; the loads one by one of `host`'s |
 //! | `packed`, `chunks`, `codes` | arrays of small entries; chunks of 256 of them; what stands for a next hop in them |
 //! | [`accesses`] | the accesses of lookups, on chip and off, counted |
 //! | `pushing`, `writes` | what a change of a route does to the entries it is pushed to; what updates store |

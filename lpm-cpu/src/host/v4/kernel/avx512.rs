@@ -4,14 +4,11 @@
 macro_rules! avx512_kernel {
     ($features:literal, $ones:path) => {
         /// The cells of keys.
-        ///
-        /// # Safety
-        /// The table has these records.
         #[target_feature(enable = $features)]
         #[inline]
-        unsafe fn cells<const GATHER: bool>(table: &Table4, records: __m512i, keys: __m512i) -> __m512i {
-            // SAFETY: as the caller says.
-            let (maps, before) = unsafe { gather_records::<GATHER>(table, records) };
+        fn cells<const GATHER: bool>(table: &Table4, keys: __m512i) -> __m512i {
+            // SAFETY: there is a record for each /17.
+            let (maps, before) = unsafe { gather_records::<GATHER>(table, _mm512_srli_epi32::<15>(keys)) };
             let behind = _mm512_andnot_si512(_mm512_srli_epi32::<10>(keys), _mm512_set1_epi32(31));
             _mm512_add_epi32(before, $ones(_mm512_sllv_epi32(maps, behind)))
         }
@@ -27,9 +24,7 @@ macro_rules! avx512_kernel {
             for (keys, out) in keys.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
                 prefetch::piece(keys, out);
                 for at in (0..keys.len()).step_by(16) {
-                    let key = load(keys, at).0;
-                    // SAFETY: there is a record for each /17.
-                    scratch.set(at, unsafe { cells::<GATHER>(table, _mm512_srli_epi32::<15>(key), key) });
+                    scratch.set(at, cells::<GATHER>(table, load(keys, at).0));
                 }
                 // The keys in blocks, by place: they overwrite what has been read.
                 let mut aside = 0;
