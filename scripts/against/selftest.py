@@ -92,7 +92,7 @@ def of_tables():
     row = {"packets": 4096, "traffic": "v4"}
     first = [{**row, "name": "l3fwd best", "peer": "l3fwd", "form": "best", "mpps": 10.0}, {**row, "name": "host", "peer": "fwd-app", "form": "host", "mpps": 15.0}]
     second = [{**row, "name": "l3fwd stock", "peer": "l3fwd", "form": "stock", "mpps": 5.0}, {**row, "name": "host", "peer": "fwd-app", "form": "host", "mpps": 20.0}]
-    report = {"machine": "M", "dpdk": "1", "rows": first + second}
+    report = {"machine": "M", "dpdk": "1", "burst": 256, "rows": first + second}
     wanted = {("l3fwd best", 4096): {"v4": (10.0, 15.0)}, ("l3fwd stock", 4096): {"v4": (5.0, 20.0)}}
     must(table.rates_of(report) == wanted, "rates of two comparisons")
     must("l3fwd 1.5 to 1.5 on M" in table.sentence([report]), "the line of README.md is about the faster form")

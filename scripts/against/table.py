@@ -49,9 +49,10 @@ def rate_table(reports):
                 peer, ours = by_traffic.get(kind, (None, None))
                 cells.append(f"**{ours / peer:.1f}** ({ours:.1f} / {peer:.1f})" if peer else "")
             ports, hops = report.get("ports", 4), report.get("next_hops", 4)
-            order = (list(NAMES).index(title.split()[0]), title, report["machine"], ports, packets)
-            rows.append((order, [title, report["machine"], f"{packets:,}", f"{ports}", f"{hops:,}", *cells]))
-    return table(["beside", "machine", "packets", "ports", "next hops", *TRAFFIC.values()], [row for _, row in sorted(rows)])
+            burst = report["burst"]
+            order = (list(NAMES).index(title.split()[0]), title, report["machine"], ports, packets, burst)
+            rows.append((order, [title, report["machine"], f"{packets:,}", f"{ports}", f"{hops:,}", f"{burst}", *cells]))
+    return table(["beside", "machine", "packets", "ports", "next hops", "burst", *TRAFFIC.values()], [row for _, row in sorted(rows)])
 
 
 def check_table(reports):
