@@ -18,7 +18,7 @@ const PACKAGES: &str = "apt-get install --no-install-recommends libdpdk-dev dpdk
 /// Functions of DPDK that Rust calls directly. All are real symbols; inline ones are in the shim.
 const FUNCTIONS: &str = "dffi_.*|rte_eal_init|rte_eal_cleanup|rte_eal_has_hugepages|rte_eal_get_physmem_size|rte_version|rte_strerror\
     |rte_pktmbuf_pool_create_by_ops|rte_mempool_avail_count|rte_pktmbuf_free_bulk\
-    |rte_eal_alarm_set|rte_eal_hotplug_add|rte_eal_hotplug_remove|rte_dev_name\
+    |rte_eal_alarm_set|rte_eal_hotplug_remove|rte_dev_name\
     |rte_eth_dev_(info_get|socket_id|start|stop|close|(get|set)_mtu|adjust_nb_rx_tx_desc)\
     |rte_eth_dev_reset|rte_eth_dev_(set|get)_vlan_offload|rte_eth_dev_vlan_filter|rte_eth_find_next|rte_eth_find_next_owned_by|rte_eth_tx_done_cleanup|rte_eth_macaddr_get|rte_eth_dev_default_mac_addr_set|rte_eth_promiscuous_(enable|disable|get)|rte_eth_allmulticast_enable|rte_eth_stats_(get|reset)\
     |rte_eth_xstats_(get|get_names|reset)|rte_eth_dev_set_link_(up|down)|rte_pdump_init\
@@ -127,7 +127,9 @@ fn write_bindings(flags: &[String], out: &Path) -> Result<(), String> {
             .header("src/fib_shim.h")
             .clang_args(flags)
             .allowlist_function(FUNCTIONS)
-            .allowlist_var("DFFI_.*|RTE_FIB6?_.*|RTE_MAX_ETHPORTS|RTE_ETH_NAME_MAX_LEN")
+            .allowlist_var(
+                "DFFI_.*|RTE_FIB6?_.*|RTE_MAX_ETHPORTS|RTE_ETH_NAME_MAX_LEN|RTE_PMD_RING_MAX_.X_RINGS",
+            )
             .opaque_type(OPAQUE)
             .prepend_enum_name(false)
             .layout_tests(true)

@@ -146,7 +146,7 @@ impl Eal {
     }
 
     /// Creates a virtual device, e.g. `("net_pcap0", "rx_pcap=in.pcap,tx_pcap=out.pcap")` or `("net_null0", "")`; its
-    /// port has the same name.
+    /// port has the same name. Arguments may have any length.
     ///
     /// # Errors
     /// [`DpdkError::NamedCall`] when the driver refuses (unknown driver, file not readable) or
@@ -156,9 +156,10 @@ impl Eal {
         let _control = control();
         // EAL reports success for a device that already exists, whatever its arguments were.
         if port::exists(name) {
-            return Err(DpdkError::named("rte_eal_hotplug_add", name, EEXIST));
+            return Err(DpdkError::named(ADD, name, EEXIST));
         }
-        hotplug_add(c"vdev", &c_name, &c_args)
+        device_add(c"vdev", &c_name, &c_args)?;
+        if port::exists(name) { Ok(()) } else { Err(DpdkError::named(ADD, name, ENODEV)) }
     }
 
     /// The ports to use, in the order of their numbers: those that belong to no other driver.
@@ -169,11 +170,14 @@ impl Eal {
     }
 }
 
-/// Creates a device on its bus. The caller holds the control lock.
-pub(crate) fn hotplug_add(bus: &CStr, name: &CStr, args: &CStr) -> Result<(), DpdkError> {
+/// The call that adds a device, in errors.
+pub(crate) const ADD: &str = "rte_eal_hotplug_add";
+
+/// Adds a device to its bus. Its driver may have refused it all the same: then it has no port. The caller holds the control lock.
+pub(crate) fn device_add(bus: &CStr, name: &CStr, args: &CStr) -> Result<(), DpdkError> {
     // SAFETY: three NUL-terminated strings that live through the call; EAL copies them.
-    let answer = unsafe { sys::rte_eal_hotplug_add(bus.as_ptr(), name.as_ptr(), args.as_ptr()) };
-    DpdkError::check_named(&name.to_string_lossy(), "rte_eal_hotplug_add", answer)
+    let answer = unsafe { sys::dffi_device_add(bus.as_ptr(), name.as_ptr(), args.as_ptr()) };
+    DpdkError::check_named(&name.to_string_lossy(), ADD, answer)
 }
 
 /// Removes a device from its bus. The caller holds the control lock, and nothing polls the device's port any more.
@@ -182,6 +186,9 @@ pub(crate) fn hotplug_remove(bus: &CStr, name: &CStr) -> Result<(), DpdkError> {
     let answer = unsafe { sys::rte_eal_hotplug_remove(bus.as_ptr(), name.as_ptr()) };
     DpdkError::check_named(&name.to_string_lossy(), "rte_eal_hotplug_remove", answer)
 }
+
+/// `ENODEV` on Linux, the same on every architecture that DPDK supports.
+pub(crate) const ENODEV: i32 = 19;
 
 /// `EEXIST` on Linux, the same on every architecture that DPDK supports.
 pub(crate) const EEXIST: i32 = 17;

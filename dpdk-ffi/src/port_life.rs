@@ -3,13 +3,13 @@
 //! Drivers and the kernel report it on EAL's interrupt thread, which sets a flag; the program takes the flags when it likes. A port that is
 //! reset or removed must have no queue taken, as one that is stopped.
 
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString};
+use std::ptr;
 
-use crate::eal::{control, hotplug_add, hotplug_remove};
-use crate::error::{DpdkError, c_string};
+use crate::eal::{ADD, ENODEV, control, device_add, hotplug_remove};
+use crate::error::DpdkError;
 use crate::ids::PortId;
 use crate::port::{Port, name_of, unowned};
-use crate::port_state::text_of;
 use crate::sys;
 
 /// `ENOTSUP` on Linux.
@@ -37,20 +37,34 @@ pub(crate) struct DeviceName {
 impl DeviceName {
     /// The device of a port; `None` when the driver does not say. The caller holds the control lock.
     pub(crate) fn of(port: PortId) -> Option<Self> {
-        let mut raw = sys::dffi_device { bus: [0; _], name: [0; _], arguments: [0; _] };
-        // SAFETY: `raw` is writable for the call, and its strings end with a NUL afterwards.
-        let answer = unsafe { sys::dffi_device_of(port.0, &raw mut raw) };
-        let string = |array: &[c_char]| c_string("a device", &text_of(array)).ok();
-        let (bus, name) = (string(&raw.bus)?, string(&raw.name)?);
-        Some(Self { bus, name, arguments: string(&raw.arguments)? }).filter(|_| answer == 0)
+        let mut raw = sys::dffi_device { bus: ptr::null(), name: ptr::null(), arguments: ptr::null() };
+        // SAFETY: `raw` is writable for the call.
+        if unsafe { sys::dffi_device_of(port.0, &raw mut raw) } != 0 {
+            return None;
+        }
+        // SAFETY: the call has set the strings of a device that EAL has, which the control lock keeps until they are copied.
+        let [bus, name, arguments] =
+            [raw.bus, raw.name, raw.arguments].map(|text| unsafe { CStr::from_ptr(text) }.to_owned());
+        Some(Self { bus, name, arguments })
+    }
+
+    /// Adds the device to its bus, with the arguments that it had. The caller holds the control lock.
+    pub(crate) fn add(&self) -> Result<(), DpdkError> {
+        device_add(&self.bus, &self.name, &self.arguments)
+    }
+
+    /// Its folder in sysfs, if it is a PCI device. `-a` may leave out the domain of its address.
+    fn pci_folder(&self) -> Option<String> {
+        let name = self.name.to_str().ok().filter(|_| self.bus.as_c_str() == c"pci")?;
+        let domain = if name.matches(':').count() == 1 { "0000:" } else { "" };
+        Some(format!("/sys/bus/pci/devices/{domain}{name}"))
     }
 
     /// Whether it is a PCI device that the kernel leaves to DPDK.
     fn is_left_to_us(&self) -> bool {
-        let driver =
-            std::fs::read_link(format!("/sys/bus/pci/devices/{}/driver", self.name.to_string_lossy()));
-        let driver = driver.ok().and_then(|path| path.file_name()?.to_str().map(str::to_owned));
-        self.bus.as_c_str() == c"pci" && driver.is_some_and(|driver| USER_DRIVERS.contains(&driver.as_str()))
+        let driver = self.pci_folder().map(|folder| std::fs::read_link(format!("{folder}/driver")));
+        let driver = driver.and_then(|path| path.ok()?.file_name()?.to_str().map(str::to_owned));
+        driver.is_some_and(|driver| USER_DRIVERS.contains(&driver.as_str()))
     }
 }
 
@@ -135,9 +149,9 @@ impl Port {
         if let (None, Some(device)) = (id, self.inner.device())
             && device.is_left_to_us()
         {
-            let DeviceName { bus, name, arguments } = device;
-            hotplug_add(bus, name, arguments)?;
-            id = found();
+            device.add()?;
+            let missing = || DpdkError::named(ADD, self.name(), ENODEV);
+            id = Some(found().ok_or_else(missing)?);
         }
         if let Some(id) = id {
             self.inner.enter(id, &mut state);

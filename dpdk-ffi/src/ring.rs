@@ -252,9 +252,6 @@ pub struct RingPort {
     _not_made: (),
 }
 
-/// The most rings a `net_ring` port takes each way (`RTE_PMD_RING_MAX_RX_RINGS`, DPDK 22.11).
-const RINGS_LIMIT: usize = 16;
-
 impl RingPort {
     /// Makes a port called `net_ring_NAME` whose receive queue `q` empties `rx[q]` and whose transmit queue `q` fills
     /// `tx[q]`. The port takes those ends of the rings until it is closed or its last handle is dropped, which removes
@@ -262,7 +259,7 @@ impl RingPort {
     ///
     /// # Errors
     /// [`DpdkError::RingEndTaken`] when a single-producer or single-consumer end that it needs is taken;
-    /// [`DpdkError::TooMuch`] beyond 16 rings each way; [`DpdkError::NamedCall`] when the name is taken.
+    /// [`DpdkError::TooMuch`] beyond what `net_ring` was built for (16 rings each way); [`DpdkError::NamedCall`] when the name is taken.
     pub fn from_rings(
         eal: &Eal,
         name: &str,
@@ -271,9 +268,9 @@ impl RingPort {
         socket: SocketId,
     ) -> Result<Port, DpdkError> {
         let c_name = c_string("a port name", name)?;
-        for (what, rings) in [("rx rings of a port", rx), ("tx rings of a port", tx)] {
-            DpdkError::within(what, rings.len(), RINGS_LIMIT)?;
-        }
+        let limits = (sys::RTE_PMD_RING_MAX_RX_RINGS as usize, sys::RTE_PMD_RING_MAX_TX_RINGS as usize);
+        DpdkError::within("rx rings of a port", rx.len(), limits.0)?;
+        DpdkError::within("tx rings of a port", tx.len(), limits.1)?;
         let mut ends = Vec::with_capacity(rx.len() + tx.len());
         for (rings, end) in [(rx, End::Consumer), (tx, End::Producer)] {
             for ring in rings {
@@ -297,7 +294,7 @@ impl RingPort {
     }
 }
 
-/// At most [`RINGS_LIMIT`], checked by the caller.
+/// Within the limit of the driver, checked by the caller.
 fn len_u32<T>(items: &[T]) -> u32 {
     u32::try_from(items.len()).unwrap_or(0)
 }

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Rust's mbuf::Line0 has this layout, byte for byte: a DPDK that moves a field fails here, at compile time. */
@@ -274,11 +275,37 @@ int dffi_device_of(uint16_t port, struct dffi_device *out)
 	if (info.device == NULL)
 		return -ENODEV;
 	arguments = rte_dev_devargs(info.device);
-	snprintf(out->bus, sizeof out->bus, "%s", rte_bus_name(rte_dev_bus(info.device)));
-	snprintf(out->name, sizeof out->name, "%s", rte_dev_name(info.device));
-	snprintf(out->arguments, sizeof out->arguments, "%s",
-		 arguments != NULL && arguments->args != NULL ? arguments->args : "");
+	out->bus = rte_bus_name(rte_dev_bus(info.device));
+	out->name = rte_dev_name(info.device);
+	out->arguments = arguments != NULL && arguments->args != NULL ? arguments->args : "";
 	return 0;
+}
+
+/* Bytes of "bus:name,arguments" and its NUL in EAL's message to other processes (EAL_DEV_MP_DEV_ARGS_MAX_LEN, in no public header; the same from
+ * 22.11 to 26.07). Older releases truncate longer text there; 26.07, and 24.11 after 24.11.6, refuse it. */
+#define MESSAGE_BYTES 128
+
+int dffi_device_add(const char *bus, const char *name, const char *arguments)
+{
+	struct rte_devargs *device;
+	int failed;
+
+	if (snprintf(NULL, 0, "%s:%s,%s", bus, name, arguments) < MESSAGE_BYTES)
+		return rte_eal_hotplug_add(bus, name, arguments);
+	/* As at EAL's start. A PCI device has arguments only if there is an allowlist (-a), and the scan ignores devices outside that list. */
+	device = calloc(1, sizeof *device);
+	if (device == NULL)
+		return -ENOMEM;
+	failed = rte_devargs_parsef(device, "%s:%s,%s", bus, name, arguments);
+	if (failed == 0)
+		failed = rte_devargs_insert(&device);
+	if (failed != 0) {
+		rte_devargs_reset(device);
+		free(device);
+		return failed;
+	}
+	failed = rte_bus_scan();
+	return failed != 0 ? failed : rte_bus_probe();
 }
 
 uint64_t dffi_link_events(void) { return __atomic_load_n(&link_events, __ATOMIC_ACQUIRE); }

@@ -101,11 +101,14 @@ uint8_t dffi_take_events(uint16_t port);
 /* What the callbacks do when DPDK calls them. */
 void dffi_report_event(uint16_t port, uint8_t event);
 
-/* The device of a port: its bus, its name there, its arguments. */
+/* The device of a port: its bus, its name there, its arguments; EAL's own strings, as long as it has the device. */
 struct dffi_device {
-	char bus[64], name[64], arguments[512];
+	const char *bus, *name, *arguments;
 };
 int dffi_device_of(uint16_t port, struct dffi_device *device);
+/* Adds a device with arguments of any length. Other processes are notified only if the arguments fit EAL's message; if they do not fit, the
+ * result is 0 even when the driver refuses the device. */
+int dffi_device_add(const char *bus, const char *name, const char *arguments);
 /* A port's name into RTE_ETH_NAME_MAX_LEN bytes. */
 int dffi_port_name(uint16_t port, char *name);
 

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::burst::Burst;
-use crate::eal::Eal;
+use crate::eal::{Eal, control};
 use crate::error::DpdkError;
 use crate::ids::QueueId;
 use crate::mbuf::Mbuf;
@@ -124,6 +124,19 @@ pub fn report(port: &Port, events: PortEvents) {
         event(events.is_reset, sys::DFFI_PORT_RESET) | event(events.is_removed, sys::DFFI_PORT_REMOVED);
     // SAFETY: takes numbers, which the call checks.
     unsafe { sys::dffi_report_event(port.id().0, events) };
+}
+
+/// Adds the device of a removed port again with the arguments that it had, as [`Port::reopen`] does for one that the kernel leaves to DPDK.
+///
+/// # Errors
+/// [`DpdkError::NamedCall`] when the bus refuses it; none when its driver does.
+///
+/// # Panics
+/// When the driver of the port does not name its device.
+#[expect(clippy::unwrap_used, reason = "a test fails loudly")]
+pub fn add_device(port: &Port) -> Result<(), DpdkError> {
+    let _control = control();
+    port.inner.device().unwrap().add()
 }
 
 /// As [`Port::receive_ready`], by a driver that rounds what it is asked for down to `multiple`, a power of two, as vector functions do.

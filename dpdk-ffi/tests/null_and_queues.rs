@@ -169,6 +169,29 @@ fn port_handles_may_be_made_and_dropped_by_many_threads() {
     });
 }
 
+/// EAL's message to other processes has room for 127 bytes of a device and its arguments.
+#[test]
+fn a_device_has_all_its_arguments_however_long_they_are_and_when_it_comes_back() {
+    let Some(eal) = testing::eal() else { return };
+    for (number, digits) in (8..).zip([2, 200, 2000]) {
+        let (name, size) = (format!("net_null{number}"), format!("size=0x{:0>digits$}", "3c"));
+        let (port, pool) = started(eal, &name, &size);
+        let received = || {
+            let (mut burst, mut rx) = (Burst::with_capacity(eal, 8), port.take_rx_queue(QueueId(0)).unwrap());
+            rx.rx_burst(&mut burst);
+            burst.iter().map(|packet| packet.pkt_len()).collect::<Vec<_>>()
+        };
+        assert_eq!(received(), [60; 8], "{digits} digits");
+        port.remove().unwrap();
+        testing::add_device(&port).unwrap();
+        assert_eq!(port.reopen(), Ok(true));
+        port.configure(&PortConfig::default(), std::slice::from_ref(&pool)).unwrap();
+        port.start().unwrap();
+        assert_eq!(received(), [60; 8], "{digits} digits, when it is back");
+        port.remove().unwrap();
+    }
+}
+
 #[test]
 fn a_device_that_is_removed_or_reset_is_used_again_under_the_same_handles() {
     let Some(eal) = testing::eal() else { return };

@@ -76,13 +76,15 @@ fn a_capture_goes_through_byte_exact() {
 #[test]
 fn a_missing_capture_is_an_error() {
     let Some(eal) = testing::eal() else { return };
-    let made = eal.vdev_create("net_pcap7", "rx_pcap=/nowhere/at/all.pcap");
-    let outcome = made.and_then(|()| {
-        let port = Port::by_name(eal, "net_pcap7")?;
-        port.configure(&PortConfig::default(), &[testing::pool(eal, "missing", 63)])?;
-        port.start()
-    });
-    let refused = outcome.unwrap_err();
-    assert!(matches!(refused, DpdkError::NamedCall { .. } | DpdkError::PortCall { .. }), "{refused}");
-    assert!(Port::by_name(eal, "net_pcap7").is_err(), "nothing half made is left");
+    for (name, path) in [("net_pcap7", "all.pcap".to_owned()), ("net_pcap8", "a".repeat(200))] {
+        let made = eal.vdev_create(name, &format!("rx_pcap=/nowhere/at/{path}"));
+        let outcome = made.and_then(|()| {
+            let port = Port::by_name(eal, name)?;
+            port.configure(&PortConfig::default(), &[testing::pool(eal, name, 63)])?;
+            port.start()
+        });
+        let refused = outcome.unwrap_err();
+        assert!(matches!(refused, DpdkError::NamedCall { .. } | DpdkError::PortCall { .. }), "{refused}");
+        assert!(Port::by_name(eal, name).is_err(), "nothing half made is left");
+    }
 }
