@@ -130,7 +130,39 @@ fn too_few_mbufs_are_refused_with_the_least_that_work() {
     assert_eq!(run(&["--mbufs", "0"]).status.code(), Some(2));
 }
 
-/// `net_pcap` receives long frames as chains, but does not offer the multi-segment TX offload.
+/// A library to preload, made of these lines of C.
+fn preload(bench: &PortBench, source: &str) -> PathBuf {
+    let (file, library) = (bench.path("preload.c"), bench.path("libpreload.so"));
+    std::fs::write(&file, source).unwrap();
+    let headers = Command::new("pkg-config").args(["--cflags", "libdpdk"]).output().unwrap();
+    let headers = String::from_utf8(headers.stdout).unwrap();
+    let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    cc.args(headers.split_whitespace()).args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&file);
+    let built = cc.output().unwrap();
+    assert!(built.status.success(), "{}", stderr(&built));
+    library
+}
+
+/// A library to preload that hides the offer of each device to send chains. It depends on DPDK's release which drivers make one.
+fn without_chains(bench: &PortBench) -> PathBuf {
+    preload(
+        bench,
+        "#define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <rte_ethdev.h>
+        int rte_eth_dev_info_get(uint16_t port, struct rte_eth_dev_info *info)
+        {
+            int (*ask)(uint16_t, struct rte_eth_dev_info *) = dlsym(RTLD_NEXT, \"rte_eth_dev_info_get\");
+            int answer = ask(port, info);
+            info->tx_offload_capa &= ~RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+            info->tx_queue_offload_capa &= ~RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+            return answer;
+        }
+        ",
+    )
+}
+
+/// `net_pcap` receives long frames as chains in every release of DPDK.
 #[test]
 fn a_chain_goes_to_no_port_that_does_not_take_chains() {
     let bench = PortBench::new();
@@ -142,7 +174,12 @@ fn a_chain_goes_to_no_port_that_does_not_take_chains() {
     write_pcap(&trace, &[frame(1514, &[]), padded, frame(1518, &[0x8100])]);
     let routes = bench.path("routes.txt");
     std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
-    let Some(output) = ran(bench.run(&routes, &SHORT, &[bench.vdev(0, &trace)])) else { return };
+    let library = without_chains(&bench);
+    let run = |options: &[&str]| {
+        let mut command = bench.command(&routes, options, &[bench.vdev(0, &trace)]);
+        command.env("LD_PRELOAD", &library).output().unwrap()
+    };
+    let Some(output) = ran(run(&SHORT)) else { return };
     let summary = bench.summary(&output);
     assert_eq!((number(&summary, "/packets/rx"), number(&summary, "/packets/tx")), (3, 2));
     assert_eq!(drops(&summary), [("mtu_exceeded".to_owned(), 1)]);
@@ -153,11 +190,11 @@ fn a_chain_goes_to_no_port_that_does_not_take_chains() {
     // Tagged jumbo frames fit one mbuf, up to the largest mbuf.
     write_pcap(&trace, &[frame(2048, &[]), frame(2056, &[0x88a8, 0x8100])]);
     let long = [&SHORT[..], &["--max-pkt-len", "2048"]].concat();
-    let summary = bench.summary(&bench.run(&routes, &long, &[bench.vdev(0, &trace)]));
+    let summary = bench.summary(&run(&long));
     assert_eq!(number(&summary, "/packets/tx"), 2);
     write_pcap(&trace, &[frame(16_000, &[]), frame(17_000, &[])]);
     let longest = [&SHORT[..], &["--max-pkt-len", "20000", "--rx-queue-size", "64", "--tx-queue-size", "64"]];
-    let output = bench.run(&routes, &longest.concat(), &[bench.vdev(0, &trace)]);
+    let output = run(&longest.concat());
     let summary = bench.summary(&output);
     // The longer one is above the MTU of 16,362 bytes, and leaves as fragments that fit an mbuf each.
     assert_eq!(drops(&summary), [], "{}", stderr(&output));
@@ -166,14 +203,35 @@ fn a_chain_goes_to_no_port_that_does_not_take_chains() {
     assert!(stderr(&output).contains("takes no chains"), "{}", stderr(&output));
 }
 
+/// The device decides, not its driver: `net_pcap` offers to send chains in some releases of DPDK.
+#[test]
+fn a_chain_goes_whole_to_a_port_that_takes_chains_and_in_fragments_to_others() {
+    let bench = PortBench::new();
+    let (routes, trace) = (bench.path("routes.txt"), bench.path("trace.pcap"));
+    std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();
+    write_pcap(&trace, &[v4_frame(0xc000_0201, 10 << 24 | 9, 4000, &[])]);
+    let library = without_chains(&bench);
+    for preloaded in [None, Some(&library)] {
+        let options = [&SHORT[..], &["--mtu", "0=9000"]].concat();
+        let mut command = bench.command(&routes, &options, &[bench.vdev(0, &trace)]);
+        let Some(output) =
+            ran(command.envs(preloaded.map(|library| ("LD_PRELOAD", library))).output().unwrap())
+        else {
+            return;
+        };
+        let (summary, text) = (bench.summary(&output), stderr(&output));
+        let is_whole = text.contains("TX MULTI_SEGS;");
+        assert!(is_whole != text.contains("takes no chains") && !(is_whole && preloaded.is_some()), "{text}");
+        assert_eq!(drops(&summary), [], "{text}");
+        // An mbuf holds an Ethernet header, two tags and an IP packet of 2,026 bytes, the payload of a fragment in units of 8.
+        let wanted = if is_whole { vec![4000] } else { vec![34 + 2000, 34 + 1966] };
+        assert_eq!(bench.sent(0).iter().map(Vec::len).collect::<Vec<_>>(), wanted, "{text}");
+    }
+}
+
 /// A library to preload that reports `version` as the version of DPDK.
 fn dpdk_of(bench: &PortBench, version: &str) -> PathBuf {
-    let (source, library) = (bench.path("version.c"), bench.path("libversion.so"));
-    std::fs::write(&source, format!("const char *rte_version(void) {{ return \"{version}\"; }}\n")).unwrap();
-    let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-    let built = cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output().unwrap();
-    assert!(built.status.success(), "{}", stderr(&built));
-    library
+    preload(bench, &format!("const char *rte_version(void) {{ return \"{version}\"; }}\n"))
 }
 
 #[test]

@@ -5,29 +5,40 @@ use super::*;
 use crate::forwarder::test_forwarder::{bundled, faulty_forwarder, forwarder};
 use crate::topology::Handle;
 use rusty_fork::rusty_fork_test;
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tempfile::TempDir;
 
 /// The watchdog's time. The test waits for what is said, however long that takes.
 const WATCHDOG: Duration = Duration::from_millis(400);
 
 /// The lines that a forwarder sends.
-struct Heard(UnixDatagram);
+struct Heard {
+    socket: UnixDatagram,
+    folder: File,
+}
 
 impl Heard {
-    /// A socket at `path`. Whoever waits for a line in vain fails.
-    fn at(path: &Path) -> Self {
-        let socket = UnixDatagram::bind(path).unwrap();
+    /// A socket in `folder`. Whoever waits for a line in vain fails.
+    fn new(folder: &TempDir) -> Self {
+        let folder = File::open(folder.path()).unwrap();
+        let socket = UnixDatagram::bind(path_in(&folder)).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Self(socket)
+        Self { socket, folder }
+    }
+
+    /// The manager that listens there.
+    fn manager(&self) -> ServiceManager {
+        ServiceManager::at(path_in(&self.folder).as_ref(), Some(WATCHDOG)).unwrap()
     }
 
     /// Waits for a line that starts with `start`, and returns it.
     fn until(&self, start: &str) -> String {
         let mut bytes = [0; 4096];
         loop {
-            let count = self.0.recv(&mut bytes).unwrap();
+            let count = self.socket.recv(&mut bytes).unwrap();
             let text = std::str::from_utf8(&bytes[..count]).unwrap();
             if let Some(line) = text.lines().find(|line| line.starts_with(start)) {
                 return line.to_owned();
@@ -37,21 +48,24 @@ impl Heard {
 
     /// Forgets what has come so far; returns whether there was anything.
     fn has_more(&self) -> bool {
-        self.0.set_nonblocking(true).unwrap();
-        let messages = std::iter::from_fn(|| self.0.recv(&mut [0; 4096]).ok()).count();
-        self.0.set_nonblocking(false).unwrap();
+        self.socket.set_nonblocking(true).unwrap();
+        let messages = std::iter::from_fn(|| self.socket.recv(&mut [0; 4096]).ok()).count();
+        self.socket.set_nonblocking(false).unwrap();
         messages > 0
     }
+}
+
+/// A short path of a socket in `folder`: a socket's path has at most 107 bytes, a temporary folder's may have more.
+fn path_in(folder: &File) -> String {
+    format!("/proc/self/fd/{}/notify", folder.as_raw_fd())
 }
 
 #[test]
 fn a_reload_is_told_when_it_begins_and_when_it_ends() {
     let scratch = tempfile::tempdir().unwrap();
-    let path = scratch.path().join("notify");
-    let heard = Heard::at(&path);
-    let manager = ServiceManager::at(path.as_os_str(), Some(WATCHDOG)).unwrap();
+    let heard = Heard::new(&scratch);
     let signals = Signals::default();
-    let supervised = Supervised::start(Some(manager), (&Handle::default(), None), &signals).unwrap();
+    let supervised = Supervised::start(Some(heard.manager()), (&Handle::default(), None), &signals).unwrap();
     let Supervised { main, mut control, reporter } = supervised;
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -86,8 +100,7 @@ rusty_fork_test! {
     fn a_service_manager_hears_of_a_start_of_routes_and_of_an_lcore_that_hangs() {
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
         let scratch = tempfile::tempdir().unwrap();
-        let path = scratch.path().join("notify");
-        let heard = Heard::at(&path);
+        let heard = Heard::new(&scratch);
         let rx = bundled("mix.pcap");
         // A file for each of two TX queues.
         let [one, two] = ["one", "two"].map(|queue| scratch.path().join(queue));
@@ -100,8 +113,7 @@ rusty_fork_test! {
         faults.reader.store(0, Ordering::SeqCst);
         let args = arguments(&["--config", "(0,0,1),(1,0,2)"]);
         let signals = Signals::default();
-        let manager = ServiceManager::at(path.as_os_str(), Some(WATCHDOG)).unwrap();
-        let control = Control { manager: Some(manager), ..Control::default() };
+        let control = Control { manager: Some(heard.manager()), ..Control::default() };
         std::thread::scope(|scope| {
             let listener = scope.spawn(|| {
                 let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
