@@ -69,6 +69,8 @@ END
   cp -r "$package/examples" "$doc/examples"
   cp -r "$TOP/scripts/monitoring" "$doc/examples/monitoring"
   install -m 644 "$TOP"/docs/*.md "$doc/"
+  # Its links to docs/ lead to the same folder here.
+  sed 's,(docs/,(,g' "$TOP/CHANGELOG.md" >"$doc/CHANGELOG.md"
   install -m 644 "$TOP"/docs/*.toml "$doc/examples/"
   (cd "$TOP" && cargo tree --locked -p fwd-app -e normal --prefix none --format '{p}  {l}') |
     sed -E 's, \(\*\)$,,; s, \(/[^)]*\),,' | sort -u >"$doc/libraries.txt"
