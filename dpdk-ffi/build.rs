@@ -11,9 +11,9 @@ use std::process::{Command, ExitCode};
 /// The oldest DPDK this crate is written for (22.11, the release of Debian 12).
 const OLDEST_DPDK: &str = "22.11";
 
-/// The packages to install on Debian 12 and Ubuntu 24.04.
-const PACKAGES: &str = "apt-get install --no-install-recommends libdpdk-dev dpdk-dev pkg-config gcc libclang1-14 \
-                        libclang-common-14-dev   (Debian 12; on Ubuntu 24.04 libclang1-18 libclang-common-18-dev)";
+/// The packages to install on Debian and Ubuntu.
+const PACKAGES: &str =
+    "apt-get install --no-install-recommends libdpdk-dev dpdk-dev pkg-config gcc libclang-dev";
 
 /// Functions of DPDK that Rust calls directly. All are real symbols; inline ones are in the shim.
 const FUNCTIONS: &str = "dffi_.*|rte_eal_init|rte_eal_cleanup|rte_eal_has_hugepages|rte_eal_get_physmem_size|rte_version|rte_strerror\

@@ -5,7 +5,7 @@
 #   scripts/demo.sh --v4 N --v6 N     tables of other sizes
 #   scripts/demo.sh --seconds N       how long each measurement is about to take (default 3)
 #
-# On a fresh Debian 12 or Ubuntu 24.04, as root or with sudo: installs what is missing, builds, makes the tables once and keeps
+# On a fresh Debian or Ubuntu, as root or with sudo: installs missing packages, builds, makes the tables once and keeps
 # them, so that a second run is quick. Uses hugepages where some are free and does without elsewhere. Each topology runs twice: as
 # fast as it can, with every packet checked against the oracle before, and at 100,000 packets a second for the latency.
 

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Shared by the scripts in this folder (sourced, not run): messages, and installation of what builds and tests need.
-# Debian 12 and Ubuntu 24.04, as root or with sudo. If everything is installed it takes a fraction of a second and needs no privileges.
+# As root or with sudo; docs/install.md lists the releases that were tried. If everything is installed it takes a fraction of a second
+# and needs no privileges.
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -11,6 +12,13 @@ die() {
   exit 1
 }
 has() { command -v "$1" >/dev/null 2>&1; }
+
+# skipped WHY : says that a check is left out. With CI set that is a failure: only a machine that cannot do it excuses a check, and says so
+# without this function.
+skipped() {
+  note "SKIPPED: $*"
+  [ -z "${CI:-}" ]
+}
 
 # The comment block at the head of a script is its help.
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
@@ -72,45 +80,46 @@ find_libclang() {
   return 1
 }
 
-# The distribution's default version of clang: 14 on Debian 12, 18 on Ubuntu 24.04.
-clang_version() {
-  local id version
-  id=$(. /etc/os-release 2>/dev/null && printf '%s-%s' "${ID:-}" "${VERSION_ID:-}")
-  case "$id" in
-    debian-12) version=14 ;;
-    ubuntu-24.04) version=18 ;;
-    *) version=$(apt-cache --names-only search '^libclang1-[0-9]+$' | grep -oE '[0-9]+ ' | sort -n | tail -n 1) ;;
-  esac
-  printf '%s' "${version// /}"
+# libclang_packages : prints the packages with libclang and with its headers, of the version that this release's libclang-dev depends on.
+# Only apt knows their names: libclang1-14 on one release, libclang1-17t64 on another.
+libclang_packages() {
+  local development
+  development=$(apt-cache depends libclang-dev 2>/dev/null | sed -nE 's/^ *Depends: (libclang-[0-9]+-dev)$/\1/p')
+  [ -n "$development" ] || return 1
+  apt-cache depends "$development" | sed -nE 's/^ *Depends: (libclang1-[0-9]+(t64)?|libclang-common-[0-9]+-dev)$/\1/p'
 }
 
-# missing_packages NAME.. : prints those of these packages, and of those that builds and tests need, that are not installed, one per
+# missing_packages NAME.. : prints the packages, of these and of those that every build and test needs, that are not installed, one per
 # line. procps has the `kill` that tests of signals run.
 missing_packages() {
-  local package version
+  local package
   for package in "$@" gcc libc6-dev binutils pkg-config python3 ca-certificates procps libdpdk-dev dpdk-dev; do
     installed "$package" || printf '%s\n' "$package"
   done
-  if ! find_libclang; then
-    version=$(clang_version)
-    [ -n "$version" ] || die "no package libclang1-N is known to apt: install libclang and set LIBCLANG_PATH"
-    printf '%s\n' "libclang1-$version" "libclang-common-$version-dev"
-  fi
 }
 
 need_packages() {
-  local missing
+  local missing libclang='' service
   if ! has apt-get; then
     pkg-config --exists libdpdk && has gcc && has python3 && has objdump && find_libclang && return 0
     die "not a Debian or Ubuntu: install DPDK 22.11 or newer with headers, libclang, pkg-config, gcc, binutils and python3 yourself"
   fi
-  missing=$(missing_packages "$@") || exit 1
-  if [ -n "$missing" ]; then
-    say "installing ${missing//$'\n'/ }"
+  missing=$(missing_packages "$@")
+  find_libclang || libclang=missing
+  if [ -n "$missing$libclang" ]; then
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq update ||
       note "apt-get update failed; trying with the lists that are there"
+    if [ -n "$libclang" ]; then
+      libclang=$(libclang_packages) || die "apt knows no package libclang-dev: install libclang and set LIBCLANG_PATH"
+    fi
+    missing=$(printf '%s ' $missing $libclang)
+    say "installing $missing"
     # shellcheck disable=SC2086 # a list of names
-    apt_install $missing || die "apt-get could not install: ${missing//$'\n'/ }"
+    apt_install $missing || die "apt-get could not install: $missing"
+    # Labs and tests start their own daemons: stop the services that the packages have started.
+    for service in frr bird prometheus; do
+      [[ " $missing" != *" $service"* ]] || [ ! -d /run/systemd/system ] || as_root systemctl disable -q --now "$service" || true
+    done
   fi
   find_libclang || die "libclang is installed but not found below /usr/lib/llvm-*/lib: set LIBCLANG_PATH"
   pkg-config --exists libdpdk || die "pkg-config does not know libdpdk: is PKG_CONFIG_PATH set to another place?"
@@ -125,7 +134,7 @@ need_rust() {
   fi
   if ! has cargo && ! has rustup; then
     say "installing rustup"
-    # Ubuntu packages it; Debian 12 does not.
+    # Debian packages it from 13 on, Ubuntu from 24.04 on.
     if ! apt_install rustup 2>/dev/null; then
       has curl || apt_install curl || die "could not install curl"
       curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --default-toolchain none --no-modify-path ||
