@@ -5,7 +5,7 @@
 #   scripts/lab.sh --frr        with FRR behind the forwarder's ports and on the right host, and routes that it learns by BGP
 #   scripts/lab.sh --name NAME  another name than `lab` for namespaces and socket, for a second lab beside the first
 #
-# On a fresh Debian 12 or Ubuntu 24.04, as root or with sudo: installs what is missing and builds. FWD_APP names a program that is built
+# On a fresh Debian or Ubuntu, as root or with sudo: installs missing packages and builds. FWD_APP names a program that is built
 # already. At a terminal it ends in the prompt of `fwd-app ctl`; elsewhere it asks a few questions and ends. In both cases it removes what
 # it has made, after Ctrl-C, a closed terminal and an error, too; what a killed lab has left the next one of its name removes.
 # Exit 0: packets and, with --frr, routes have arrived. Exit 1: not. Exit 2: bad usage.
@@ -61,6 +61,7 @@ remove() {
     { ip netns pids "$space" | xargs -r kill -9; } 2>/dev/null || true
     ip netns del "$space" 2>/dev/null || true
   done
+  remove_frr "$daemons" "$right"
   rm -f "$ctl_socket"
   [ ! -e "$WORK/made-folder" ] || rmdir /run/fwd-app 2>/dev/null || true
   rm -rf "$WORK"
@@ -108,26 +109,12 @@ ask() {
   ctl "$@"
 }
 
-# daemons_of SPACE AS ROUTER-ID : FRR in a namespace, with the rest of bgpd's configuration from stdin.
-daemons_of() {
-  local space=$1 as=$2 id=$3 daemon
-  mkdir "$WORK/$space"
-  printf 'fpm address 127.0.0.1 port 2620\n' >"$WORK/$space/zebra.conf"
-  {
-    printf 'router bgp %s\n bgp router-id %s\n no bgp ebgp-requires-policy\n no bgp network import-check\n' "$as" "$id"
-    printf ' no bgp default ipv4-unicast\n'
-    cat
-  } >"$WORK/$space/bgpd.conf"
-  chown -R frr:frr "$WORK/$space"
-  for daemon in zebra bgpd; do
-    # Only zebra behind the forwarder's ports gives its routes to a forwarder.
-    if [ "$daemon" = zebra ] && [ "$space" = "$daemons" ]; then frr "$space" zebra -M dplane_fpm_nl; else frr "$space" "$daemon"; fi
-    within 10 [ -e "$WORK/$space/$daemon.vty" ]
-  done
-}
-# session AS ADDRESS-V4 ADDRESS-V6 PREFIX-V4 PREFIX-V6 : bgpd's neighbour, and what it is told.
-session() {
+# bgp AS ROUTER-ID PEER-AS PEER-V4 PEER-V6 PREFIX-V4 PREFIX-V6 : bgpd's configuration with one neighbour and the announced prefixes.
+bgp() {
   local address
+  printf 'router bgp %s\n bgp router-id %s\n no bgp ebgp-requires-policy\n no bgp network import-check\n' "$1" "$2"
+  printf ' no bgp default ipv4-unicast\n'
+  shift 2
   for address in "$2" "$3"; do printf ' neighbor %s remote-as %s\n neighbor %s timers connect 1\n' "$address" "$1" "$address"; done
   printf ' address-family ipv4 unicast\n  neighbor %s activate\n  network %s\n exit-address-family\n' "$2" "$4"
   printf ' address-family ipv6 unicast\n  neighbor %s activate\n  network %s\n exit-address-family\n' "$3" "$5"
@@ -138,11 +125,7 @@ learned() {
   for address in 203.0.113.1 2001:db8:9::1; do ctl route get "$address" | grep -q '203.0.113.0/24\|2001:db8:9::/48' || return 1; done
 }
 start_frr() {
-  local name unit=
-  installed frr || unit=frr
   need_packages frr
-  # The package starts FRR on this machine; the lab has its own.
-  [ -z "$unit" ] || [ ! -d /run/systemd/system ] || systemctl disable -q --now frr || true
   [ -c /dev/net/tun ] || die "no /dev/net/tun, which TAPs need"
   ip netns add "$daemons"
   ip -n "$daemons" link set lo up
@@ -168,9 +151,9 @@ pings 198.18.2.2 fd00:2::2
 
 if [ -n "$with_frr" ]; then
   say "$lab: BGP between the forwarder's FRR (AS 65001, in $daemons) and the right host's (AS 65002)"
-  # Not in a pipe: the daemons are to be children of this shell.
-  daemons_of "$daemons" 65001 198.18.2.1 < <(session 65002 198.18.2.2 fd00:2::2 198.18.1.0/24 fd00:1::/64)
-  daemons_of "$right" 65002 198.18.2.2 < <(session 65001 198.18.2.1 fd00:2::1 203.0.113.0/24 2001:db8:9::/48)
+  # Not in a pipe: the daemons are to be children of this shell. Only zebra behind the forwarder's ports gives its routes to a forwarder.
+  frr "$daemons" bgpd < <(note 'fpm address 127.0.0.1 port 2620' && bgp 65001 198.18.2.1 65002 198.18.2.2 fd00:2::2 198.18.1.0/24 fd00:1::/64)
+  frr "$right" bgpd < <(bgp 65002 198.18.2.2 65001 198.18.2.1 fd00:2::1 203.0.113.0/24 2001:db8:9::/48)
   within 30 learned
   ask show feeds
   ask route get 203.0.113.1
@@ -203,8 +186,8 @@ in other terminals
 END
 if [ -n "$with_frr" ]; then
   cat <<END
-  ip netns exec $daemons vtysh --vty_socket $WORK/$daemons -c 'show bgp summary'
-  ip netns exec $right vtysh --vty_socket $WORK/$right -c 'configure terminal' -c 'router bgp 65002' -c 'neighbor 198.18.2.1 shutdown'
+  vtysh --vty_socket /run/frr/$daemons -c 'show bgp summary'
+  vtysh --vty_socket /run/frr/$right -c 'configure terminal' -c 'router bgp 65002' -c 'neighbor 198.18.2.1 shutdown'
                                      takes the routes away: route get 203.0.113.1 has none, until  no neighbor 198.18.2.1 shutdown
 END
 fi

@@ -44,16 +44,15 @@ set -- "${arguments[@]}"
 # The program is linked to this host's DPDK, so the guest has the same release.
 [ "$(. /etc/os-release 2>/dev/null && printf '%s' "${ID:-}")" = debian ] || skip "the guest is made of this host's release, for Debian only"
 [ -c /dev/net/tun ] || skip "this kernel has no TAPs"
-# The checks of lib.sh end the script, these must not.
-(need_all qemu-system-x86 mmdebstrap busybox-static e2fsprogs kmod iproute2 iputils-ping >&2) || skip "QEMU, or what makes the guest, cannot be installed"
+need_packages qemu-system-x86 mmdebstrap busybox-static e2fsprogs kmod iproute2 iputils-ping >&2
 space=server-$$-try
-ip netns add "$space" 2>/dev/null || skip "network namespaces are not allowed here"
-ip -n "$space" tuntap add try mode tap 2>/dev/null || { ip netns del "$space" && skip "TAPs are not allowed here"; }
+said=$(ip netns add "$space" 2>&1) || skip "no network namespace: $said"
+said=$(ip -n "$space" tuntap add try mode tap 2>&1) || { ip netns del "$space" && skip "no TAP: $said"; }
 ip netns del "$space"
-need_rust
 
 cd "$TOP"
 if [ -z "${FWD_APP:-}" ]; then
+  need_rust
   cargo build --release -p fwd-app >&2 || die "the build failed"
   FWD_APP=$(target_dir)/release/fwd-app
 fi

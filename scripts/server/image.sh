@@ -19,7 +19,7 @@ ROOT_MB=1200
 SYSTEM=(systemd-sysv udev kmod iproute2 iputils-ping procps pciutils python3 dpdk frr)
 DRIVERS=(bus-pci bus-vdev mempool-ring net-e1000- net-virtio net-vmxnet3- net-tap net-af-packet net-null net-ring)
 # Those of the disk, in the initrd; then those of the NICs, of files from the host, and of what later checks may want.
-DISK_MODULES=(virtio_pci virtio_blk crc32c_generic ext4)
+DISK_MODULES=(virtio_pci virtio_blk ext4)
 MODULES=(virtio_pci virtio_console virtio_rng 9p 9pnet_virtio autofs4 vfio-pci vfio_iommu_type1 uio_pci_generic e1000 e1000e virtio_net
   vmxnet3 tun veth dummy tcp_diag)
 # What a booting server does and this one need not: it takes a third of the time under emulation.
@@ -50,9 +50,12 @@ kernel_package() {
   printf '%s=%s' "$name" "$(apt-cache policy "$name" | awk '$1 == "Candidate:" {print $2}')"
 }
 
-# unpack_kernel PACKAGE FOLDER : puts boot/ and lib/ of the package into the folder.
+# unpack_kernel PACKAGE FOLDER : puts the files of the package into the folder. Its modules are in /lib or, from Debian 13 on, in /usr/lib;
+# with the link that a system has they are found in both.
 unpack_kernel() {
-  (cd "$2" && apt-get -qq -o APT::Sandbox::User=root download "$1" && dpkg-deb --fsys-tarfile ./linux-image-*.deb | tar -x ./boot ./lib && rm ./linux-image-*.deb)
+  mkdir -p "$2/usr/lib"
+  ln -s usr/lib "$2/lib"
+  (cd "$2" && apt-get -qq -o APT::Sandbox::User=root download "$1" && dpkg-deb --fsys-tarfile ./linux-image-*.deb | tar -x --keep-directory-symlink && rm ./linux-image-*.deb)
   depmod -b "$2" "$VERSION"
 }
 

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by _init.sh and by scripts/lab.sh: a forwarder in the background. `process` is its number, $WORK/err what it says, $ctl_socket its
-# socket. Who sources this has set $APP, the program, and $WORK, a folder, and defines fail.
+# socket. Who sources this has set $APP, the program, and $WORK, a folder, and defines fail and skip.
 
 process='' ctl_socket=$WORK/ctl
 # forwards : waits until it does.
@@ -31,6 +31,11 @@ within() {
     [ "$SECONDS" -lt "$end" ] || { tail -n 20 "$WORK"/*err >&2 && fail "not in time: $*"; }
     sleep 0.1
   done
+}
+# or_skip COMMAND.. : skips the script if the command fails, with its error message.
+or_skip() {
+  local said
+  said=$("$@" 2>&1) || skip "$*: $said"
 }
 # eventually PATTERN WORDS.. : the answer of `ctl` to the words must match within 10 s.
 eventually() {

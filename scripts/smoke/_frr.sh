@@ -1,15 +1,11 @@
 # shellcheck shell=bash
-# Sourced after _init.sh: programs that run in network namespaces until the script ends, and FRR's daemons above all.
+# Sourced after _init.sh, and by scripts/lab.sh: programs that run in network namespaces until the script ends, and FRR's daemons above all.
 #
-# FRR has a folder for each namespace, $WORK/SPACE, with a DAEMON.conf for each daemon. FRR's own user must be able to write there.
+# FRR keeps the daemons of each namespace apart (option -N): their sockets are in /run/frr/SPACE. No daemon has a configuration file. All get
+# one configuration through vtysh, as FRR's packages do it with /etc/frr/frr.conf, since the daemon that takes a line depends on the release:
+# static routes and interfaces belong to staticd and zebra in FRR 8, to mgmtd in FRR 10, which reads no file.
 
-# need_frr_and_bird : installs both, or skips the script.
-need_frr_and_bird() {
-  (need_all frr bird2) || skip "FRR and bird2 cannot be installed"
-  has vtysh && [ -x /usr/lib/frr/zebra ] && has bird || skip "no FRR or no bird2"
-}
-
-processes=()
+processes=() frr_spaces=()
 
 # inside SPACE COMMAND.. : starts a program, whose process is then $started.
 inside() {
@@ -20,18 +16,66 @@ inside() {
   processes+=("$started")
 }
 
-# end_processes : kills all that is in `processes`.
+# end_processes : kills all that is in `processes`, and removes what FRR leaves behind.
 end_processes() {
   local process
   for process in "${processes[@]}"; do kill -9 "$process" 2>/dev/null && wait "$process" 2>/dev/null || true; done
+  remove_frr "${frr_spaces[@]}"
 }
 
-# frr SPACE DAEMON [OPTION..] : starts a daemon of FRR.
+# remove_frr SPACE.. : removes the folders that FRR has made for these namespaces, also for killed daemons. FRR 10 has one in /var/lib, too.
+remove_frr() {
+  local space pid
+  for space in "$@"; do
+    for pid in "/run/frr/$space"/*.pid; do
+      [ ! -e "$pid" ] || rm -rf "/var/tmp/frr/$(basename "$pid" .pid).$(cat "$pid")"
+    done
+    rm -rf "/run/frr/$space" "/var/lib/frr/$space"
+  done
+}
+
+# frr SPACE DAEMON.. : starts zebra and these daemons of FRR with the configuration from stdin. With a line `fpm` zebra gives its routes to
+# a forwarder.
 frr() {
-  local space=$1 name=$2
-  shift 2
-  inside "$space" "/usr/lib/frr/$name" -u frr -g frr -z "$WORK/$space/z" --vty_socket "$WORK/$space" -A 127.0.0.1 -P 0 \
-    -f "$WORK/$space/$name.conf" -i "$WORK/$space/$name.pid" "$@"
+  local space=$1 daemon
+  shift
+  cat >"$WORK/$space.conf"
+  frr_spaces+=("$space")
+  [ -d /run/frr ] || install -d -o frr -g frr /run/frr
+  for daemon in zebra mgmtd "$@"; do
+    if [ "$daemon" != mgmtd ] || [ -x /usr/lib/frr/mgmtd ]; then start_daemon "$space" "$daemon"; fi
+  done
+  configure_daemons "$space"
+}
+
+# frr_again SPACE DAEMON : starts a daemon that was killed, and gives it its part of the configuration.
+frr_again() {
+  start_daemon "$@"
+  configure_daemons "$1" -d "$2"
+}
+
+# start_daemon SPACE DAEMON : starts a daemon of FRR, and waits until it answers.
+start_daemon() {
+  local space=$1 daemon=$2 options=(-N "$1" -u frr -g frr -P 0)
+  if [ "$daemon" = zebra ] && grep -q '^fpm ' "$WORK/$space.conf"; then options+=(-M dplane_fpm_nl); fi
+  inside "$space" "/usr/lib/frr/$daemon" "${options[@]}"
+  for _ in {1..100}; do
+    if vtysh --vty_socket "/run/frr/$space" -d "$daemon" -c 'show version' >/dev/null 2>&1; then return 0; fi
+    kill -0 "$started" 2>/dev/null || break
+    sleep 0.1
+  done
+  tail -n 20 "$WORK/daemons" >&2
+  fail "$daemon does not answer"
+}
+
+# configure_daemons SPACE [OPTION..] : gives FRR its configuration; the options are of vtysh.
+configure_daemons() {
+  local space=$1
+  shift
+  if ! vtysh --vty_socket "/run/frr/$space" "$@" -f "$WORK/$space.conf" >"$WORK/vtysh" 2>&1; then
+    cat "$WORK/vtysh" >&2
+    fail "FRR does not take its configuration"
+  fi
 }
 
 # vty SPACE COMMAND.. : the commands of vtysh.
@@ -39,5 +83,5 @@ vty() {
   local space=$1 words=() word
   shift
   for word in "$@"; do words+=(-c "$word"); done
-  ip netns exec "$space" vtysh --vty_socket "$WORK/$space" "${words[@]}"
+  vtysh --vty_socket "/run/frr/$space" "${words[@]}"
 }

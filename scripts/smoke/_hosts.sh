@@ -8,20 +8,19 @@
 need_packages iproute2 iputils-ping ethtool
 
 left=smoke-left-$$ right=smoke-right-$$ router=smoke-router-$$
-cleanup() {
+# remove_hosts : ends the forwarder, and removes the namespaces.
+remove_hosts() {
+  local space
   [ -n "$process" ] && kill "$process" 2>/dev/null && wait "$process" 2>/dev/null
   for space in "$left" "$right" "$router"; do ip netns del "$space" 2>/dev/null; done
-  rm -rf "$WORK"
-  return 0
 }
-trap cleanup EXIT
+cleanup() { remove_hosts; }
 
 # host SPACE NUMBER : makes a host. The kernel on the router's end must not speak on the link, and frames must be whole: without offloads.
 host() {
   local space=$1 number=$2 interface=link$2 at
-  ip netns add "$space" 2>/dev/null || skip "network namespaces are not allowed here"
-  ip -n "$router" link add "$interface" address "02:f0:00:00:01:0$number" type veth peer name eth0 netns "$space" ||
-    skip "no veth in this kernel"
+  or_skip ip netns add "$space"
+  or_skip ip -n "$router" link add "$interface" address "02:f0:00:00:01:0$number" type veth peer name eth0 netns "$space"
   at=(ip -n "$space")
   ip netns exec "$router" sysctl -qw "net.ipv6.conf.$interface.disable_ipv6=1"
   ip netns exec "$router" ethtool -K "$interface" rx off tx off sg off tso off gso off gro off >/dev/null 2>&1
@@ -35,7 +34,7 @@ host() {
   "${at[@]}" route add default via "fd00:$number::1"
 }
 two_hosts() {
-  ip netns add "$router" 2>/dev/null || skip "network namespaces are not allowed here"
+  or_skip ip netns add "$router"
   host "$left" 1
   host "$right" 2
 }

@@ -4,7 +4,7 @@
 # FWD_APP names the program; if unset, it is the release binary in the target folder. Each script uses a visible feature as a user
 # would, and exits 0 if all checks passed.
 
-set -euo pipefail
+set -Eeuo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 cd "$TOP"
 
@@ -12,12 +12,25 @@ APP=${FWD_APP:-$(target_dir)/release/fwd-app}
 [ -x "$APP" ] || die "no program $APP: cargo build --release -p fwd-app, or set FWD_APP"
 NAME=$(basename "$0" .sh)
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/fwd-smoke-$NAME.XXXXXX")
-trap 'rm -rf "$WORK"' EXIT
+
+# cleanup : removes namespaces, processes and files of a script, which redefines it.
+cleanup() { :; }
+# Nothing may stop it half-way, and the exit code stays.
+at_end() {
+  local code=$?
+  trap - ERR
+  set +e
+  cleanup "$code"
+  rm -rf "$WORK"
+}
+trap at_end EXIT
 
 fail() {
   printf '%s: FAILED: %s\n' "$NAME" "$*" >&2
   exit 1
 }
+# A command that fails ends the script and is named. That of a subshell has ended the subshell, which is then the command that fails.
+trap '[ "$BASH_SUBSHELL" != 0 ] || fail "${BASH_SOURCE[0]}, line $LINENO: exit code $?: $BASH_COMMAND"' ERR
 
 skip() {
   printf '%s: SKIPPED: %s\n' "$NAME" "$*" >&2

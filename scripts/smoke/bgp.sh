@@ -8,19 +8,18 @@
 . "$(dirname "${BASH_SOURCE[0]}")/_frr.sh"
 
 need_taps
-need_frr_and_bird
+need_packages frr bird2
 
 HOLD_S=20
 ROUTES_V4=${ROUTES_V4:-200000}
 ROUTES_V6=${ROUTES_V6:-40000}
 # bird is on the left host, behind port 0. The flows come from the right one, behind port 1. FRR is where the TAPs are.
 peer=$left daemons=smoke-frr-$$
-ended() {
+cleanup() {
   end_processes
-  ip netns del "$daemons" 2>/dev/null || true
-  cleanup
+  ip netns del "$daemons" 2>/dev/null
+  remove_hosts
 }
-trap ended EXIT
 two_hosts
 ip netns add "$daemons"
 
@@ -33,17 +32,12 @@ done
 FLOWS=(20.0.1.1 10.5.0.1 2001:1000:1::1)
 for flow in "${FLOWS[@]}"; do ip -n "$peer" address add "$flow" dev lo; done
 
-chmod 755 "$WORK"
-mkdir "$WORK/$daemons"
-chown frr:frr "$WORK/$daemons"
-printf 'fpm address 127.0.0.1 port 2620\n' >"$WORK/$daemons/zebra.conf"
-cat >"$WORK/$daemons/staticd.conf" <<'CONF'
+cat >"$WORK/frr" <<'CONF'
+fpm address 127.0.0.1 port 2620
 ip route 10.3.0.0/16 blackhole
 ip route 10.5.0.0/16 198.18.1.7
 ip route 10.6.0.0/16 198.18.1.7
 ipv6 route 2001:db8:ffff::/48 blackhole
-CONF
-cat >"$WORK/$daemons/bgpd.conf" <<'CONF'
 router bgp 65001
  bgp router-id 198.18.1.1
  no bgp ebgp-requires-policy
@@ -83,7 +77,6 @@ PYTHON
 }
 bird_conf 0 >"$WORK/bird.conf"
 bird_conf 1 >"$WORK/changed.conf"
-chmod 644 "$WORK/$daemons"/*.conf "$WORK"/*.conf
 
 ctl() { "$APP" ctl --json --timeout 30 --socket "$WORK/ctl" "$@"; }
 fpm() {
@@ -104,12 +97,8 @@ for _ in {1..100}; do ctl show config >/dev/null 2>&1 && break; sleep 0.1; done
 ctl show config >/dev/null || { tail -n 20 "$WORK/err" >&2 && fail "no forwarder answers"; }
 empty_mb=$(memory_mb VmRSS)
 
-frr "$daemons" zebra -M dplane_fpm_nl
-zebra=$started
-sleep 1
-frr "$daemons" staticd
-frr "$daemons" bgpd
-sleep 2
+frr "$daemons" staticd bgpd <"$WORK/frr"
+zebra=$(cat "/run/frr/$daemons/zebra.pid")
 inside "$peer" bird -f -c "$WORK/bird.conf" -s "$WORK/bird.ctl"
 
 # loaded : waits until the feed has all of bird's routes, and prints how long after the first ones that was, and how long zebra took to
@@ -127,7 +116,7 @@ def forwarder():
     return next(feed["routes"] - feed["stale"] for feed in feeds if feed["feed"] == "fpm")
 
 def zebra():
-    vtysh = ["ip", "netns", "exec", space, "vtysh", "--vty_socket", f"{work}/{space}", "-c"]
+    vtysh = ["vtysh", "--vty_socket", f"/run/frr/{space}", "-c"]
     return sum(answer(*vtysh, f"show {family} route summary json")["routesTotalFib"] for family in ("ip", "ipv6"))
 
 first, took, routes = None, {}, {}
@@ -174,10 +163,13 @@ def ctl(lines):
 def zebra():
     table = {}
     for family in "ip", "ipv6":
-        command = ["ip", "netns", "exec", space, "vtysh", "--vty_socket", f"{work}/{space}", "-c", f"show {family} route json"]
+        command = ["vtysh", "--vty_socket", f"/run/frr/{space}", "-c", f"show {family} route json"]
         for prefix, entries in json.loads(subprocess.run(command, capture_output=True, check=True).stdout).items():
             best = next((entry for entry in entries if entry.get("selected")), None)
             if best is None:
+                continue
+            if best["protocol"] == "local":
+                table[prefix] = "local"
                 continue
             for hop in best["nexthops"]:
                 if not hop.get("fib"):
@@ -192,8 +184,9 @@ def zebra():
 
 def differences():
     wanted = zebra()
-    # The forwarder's own addresses, and the broadcast addresses of the links, are routes there.
-    listed = {route["prefix"]: route["next_hop"] for route in ctl(["route list"]) if route["next_hop"] != "local"}
+    listed = {route["prefix"]: route["next_hop"] for route in ctl(["route list"])}
+    # The forwarder's own addresses, which FRR 10 lists too, and the broadcast addresses of the links are routes there.
+    listed = {prefix: hop for prefix, hop in listed.items() if hop != "local" or prefix in wanted}
     # Both interfaces have this one.
     for table in wanted, listed:
         table.pop("fe80::/64", None)
@@ -310,7 +303,7 @@ for _ in {1..50}; do [ "$(fpm state)" = stale ] && break; sleep 0.1; done
 [ "$(fpm routes)" -ge "$((ROUTES_V4 + ROUTES_V6))" ] || fail "routes went with zebra"
 [ "$(ctl route list source fpm stale | wc -l)" -ge "$((ROUTES_V4 + ROUTES_V6))" ] || fail "routes of a zebra that has gone are not stale"
 vty "$daemons" 'conf t' 'no ip route 10.6.0.0/16 198.18.1.7' >/dev/null
-frr "$daemons" zebra -M dplane_fpm_nl
+frr_again "$daemons" zebra
 # After a restart of zebra, bgpd 8.4 does not always give it all routes again: what counts is that the tables are equal.
 for _ in {1..60}; do [ "$(fpm state)" != stale ] && break; sleep 1; done
 for _ in $(seq $((HOLD_S + 60))); do [ "$(fpm stale)" = 0 ] && break; sleep 1; done

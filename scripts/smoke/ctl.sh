@@ -5,12 +5,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
 prefix=smoke-ctl-$$ socket=$WORK/ctl process=
-cleanup() {
-  [ -n "$process" ] && kill "$process" 2>/dev/null && wait "$process" 2>/dev/null
-  rm -rf "$WORK"
-  return 0
-}
-trap cleanup EXIT
+cleanup() { [ -n "$process" ] && kill "$process" 2>/dev/null && wait "$process" 2>/dev/null; }
 eal=(--no-huge -m 512 --no-pci --no-shconf --file-prefix "$prefix" -l 0)
 receive=(--vdev "net_pcap0,rx_pcap=pcap/mix.pcap,tx_pcap=/dev/null,infinite_rx=1")
 cp pcap/routes.txt "$WORK/routes.txt"

@@ -8,7 +8,7 @@
 if [ -z "${LAB_ALONE:-}" ]; then
   [ "$(id -u)" = 0 ] || skip "network namespaces need root"
   need_packages iproute2 iputils-ping ethtool
-  unshare --net --mount --pid --fork --mount-proc true 2>/dev/null || skip "namespaces are not allowed here"
+  or_skip unshare --net --mount --pid --fork --mount-proc true
   # shellcheck disable=SC2016 # the inner shell expands it
   LAB_ALONE=yes FWD_APP=$APP unshare --net --mount --pid --fork --kill-child --mount-proc \
     bash -c 'mount -t tmpfs none /run && "$0"; exit $?' "scripts/smoke/lab.sh"
@@ -17,13 +17,18 @@ fi
 export FWD_APP=$APP TMPDIR=$WORK/tmp
 mkdir "$TMPDIR"
 
-# What `ip netns` makes once, and what FRR's package makes.
+# `ip netns` makes its folder at the first use, and FRR has folders.
 ip netns add first && ip netns del first
-(need_packages frr) && install -d -o frr -g frr /run/frr && frr=yes || frr=
+need_packages frr
+for folder in /run/frr /var/lib/frr /var/tmp/frr; do
+  install -d -o frr -g frr "$folder"
+  mount -t tmpfs none "$folder"
+  chown frr:frr "$folder"
+done
 state() {
   ip netns list
   ip -br link | awk '{ print $1 }'
-  find /run "$TMPDIR" | sort
+  find /run "$TMPDIR" ${frr:+/var/lib/frr /var/tmp/frr} | sort
   ps -eo args= | grep -vE '^(ps -eo|awk |grep |sort)'
 }
 state >"$WORK/before"
@@ -115,7 +120,6 @@ for end in leave close; do
   gone "a terminal: $end"
 done
 
-[ -n "$frr" ] || skip "with FRR: it cannot be installed"
 [ -c /dev/net/tun ] || skip "with FRR: no /dev/net/tun"
 expect 0 scripts/lab.sh --frr
 says "$WORK/out" '^fpm +.*connected; [1-9][0-9]* routes'

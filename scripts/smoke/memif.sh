@@ -11,18 +11,16 @@
 
 peer=''
 cleanup() {
-  local code=$? crashed=
+  local code=$1 crashed=
   if [ "$code" != 0 ] && dmesg 2>/dev/null | grep -q "\[${process:-none}\]: segfault.*librte_net_memif"; then crashed=1; fi
-  for one in $process $peer; do kill -9 "$one" 2>/dev/null || true; done
+  for one in $process $peer; do kill -9 "$one" 2>/dev/null; done
   wait
-  rm -rf "$WORK"
   if [ -n "$crashed" ] && [ "${MEMIF_TRY:-1}" -lt 3 ]; then
     printf 'memif: the driver has unmapped its rings under the lcore; once more\n' >&2
+    rm -rf "$WORK"
     MEMIF_TRY=$((${MEMIF_TRY:-1} + 1)) exec bash "$TOP/scripts/smoke/memif.sh"
   fi
-  return 0
 }
-trap cleanup EXIT
 printf '0.0.0.0/0 2\n::/0 2\n' >"$WORK/routes"
 
 # forwarder NAME LCORE VDEV.. : replaces this shell by a forwarder from its port 0 to its port 1.

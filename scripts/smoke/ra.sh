@@ -9,7 +9,10 @@
 need_taps
 two_hosts
 kernel=smoke-ra-$$
-trap 'ip netns del "$kernel" 2>/dev/null; cleanup' EXIT
+cleanup() {
+  ip netns del "$kernel" 2>/dev/null
+  remove_hosts
+}
 ip netns add "$kernel"
 ip -n "$kernel" link set lo up
 

@@ -11,40 +11,25 @@
 . "$(dirname "${BASH_SOURCE[0]}")/_frr.sh"
 
 need_taps
-need_frr_and_bird
+need_packages frr bird2
 
 ROUTES=${ROUTES:-20000} TAP_PERSIST=${TAP_PERSIST:-yes} LINK_DETECT=${LINK_DETECT:-no}
 RATE_PPS=1000
 read -ra more <<<"${OPTIONS:-}"
 # bird is on the left host, behind port 0, as a flow's destination. The flow comes from the right one. FRR is where the TAPs are.
 daemons=smoke-frr-$$
-ended() {
+cleanup() {
   end_processes
-  [ -z "$process" ] || { kill -9 "$process" && wait "$process"; } 2>/dev/null || true
+  [ -z "$process" ] || { kill -9 "$process" && wait "$process"; } 2>/dev/null
   process=
-  ip netns del "$daemons" 2>/dev/null || true
-  cleanup
+  ip netns del "$daemons" 2>/dev/null
+  remove_hosts
 }
-trap ended EXIT
 two_hosts
 ip netns add "$daemons"
 ip -n "$daemons" link set lo up
 ip -n "$left" address add 20.0.1.1 dev lo
 
-chmod 755 "$WORK"
-mkdir "$WORK/$daemons"
-{
-  printf 'fpm address 127.0.0.1 port 2620\n'
-  [ "$LINK_DETECT" = yes ] || printf 'no fpm use-next-hop-groups\nno zebra nexthop kernel enable\ninterface tap0\n no link-detect\ninterface tap1\n no link-detect\n'
-} >"$WORK/$daemons/zebra.conf"
-cat >"$WORK/$daemons/bgpd.conf" <<'CONF'
-router bgp 65001
- bgp router-id 198.18.1.1
- no bgp ebgp-requires-policy
- neighbor 198.18.1.2 remote-as 65002
- neighbor 198.18.1.2 timers connect 1
-CONF
-chown -R frr:frr "$WORK/$daemons"
 {
   printf 'log stderr { fatal };\nrouter id 198.18.1.2;\nprotocol device {}\nprotocol static { ipv4;\n'
   for ((n = 0; n < ROUTES; n++)); do printf 'route %s.%s.%s.0/24 blackhole;\n' $((20 + (n >> 16))) $((n >> 8 & 255)) $((n & 255)); done
@@ -75,9 +60,25 @@ is_established() { session >"$WORK/session" 2>/dev/null; }
 
 start_forwarder --address 0=198.18.7.1/24
 ip -n "$daemons" address add 198.51.100.1/24 dev tap0
-frr "$daemons" zebra -M dplane_fpm_nl
-within 10 [ -e "$WORK/$daemons/zebra.vty" ]
-frr "$daemons" bgpd
+frr "$daemons" bgpd <<CONF
+fpm address 127.0.0.1 port 2620
+$([ "$LINK_DETECT" = yes ] || cat <<'KEEP'
+no fpm use-next-hop-groups
+no zebra nexthop kernel enable
+interface tap0
+ no link-detect
+exit
+interface tap1
+ no link-detect
+exit
+KEEP
+)
+router bgp 65001
+ bgp router-id 198.18.1.1
+ no bgp ebgp-requires-policy
+ neighbor 198.18.1.2 remote-as 65002
+ neighbor 198.18.1.2 timers connect 1
+CONF
 inside "$left" bird -f -c "$WORK/bird.conf" -s "$WORK/bird.ctl"
 within 60 is_established
 within 120 has_routes

@@ -5,7 +5,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
 
-need_all traceroute
+need_packages traceroute
 two_hosts
 # Behind a gateway: the router resolves the gateway.
 printf '%s\n' '203.0.113.0/24 via 198.18.2.2' '2001:db8:9::/64 via fd00:2::2 dev net_af_packet2' 'unreachable 198.51.100.0/25' \

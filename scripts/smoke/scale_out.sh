@@ -7,47 +7,24 @@
 
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
 need_taps
-(need_all frr iproute2 ethtool) || skip "FRR cannot be installed"
-has vtysh && [ -x /usr/lib/frr/bfdd ] || skip "no FRR"
+need_packages frr iproute2 ethtool
 
 # The routers on both sides; of each forwarder the namespace of its ports, and that of its TAPs and daemons.
 up=smoke-up-$$ down=smoke-down-$$ spaces=()
 cleanup() {
   local space
   end_processes
-  for space in "${spaces[@]}"; do ip netns del "$space" 2>/dev/null || true; done
-  rm -rf "$WORK"
-  return 0
+  for space in "${spaces[@]}"; do ip netns del "$space" 2>/dev/null; done
 }
-trap cleanup EXIT
 space() {
-  ip netns add "$1" 2>/dev/null || skip "network namespaces are not allowed here"
+  or_skip ip netns add "$1"
   spaces+=("$1")
   ip -n "$1" link set lo up
-}
-daemons() {
-  local space=$1
-  shift
-  frr "$space" zebra "$@"
-  sleep 1
-  frr "$space" staticd
-  frr "$space" bfdd --bfdctl "$WORK/$space/bfd"
-  frr "$space" bgpd
-}
-configure() {
-  local space=$1
-  mkdir "$WORK/$space"
-  cat >"$WORK/$space/bgpd.conf"
-  : >"$WORK/$space/bfdd.conf"
-  : >"$WORK/$space/staticd.conf"
-  : >"$WORK/$space/zebra.conf"
-  chown -R frr:frr "$WORK/$space"
 }
 neighbour() { # AS ADDRESS
   printf ' neighbor %s remote-as %s\n neighbor %s timers connect 1\n neighbor %s bfd 3 100 100\n' "$2" "$1" "$2" "$2"
 }
 
-chmod 755 "$WORK"
 space "$up"
 space "$down"
 ip -n "$up" address add 192.0.2.1/32 dev lo
@@ -60,7 +37,7 @@ arm() {
   for side in north:"$2" south:"$3"; do
     number=${side#*:} side=${side%:*} link=$name$number
     [ "$side" = north ] && at=$up || at=$down
-    ip -n "$ports" link add "$side" type veth peer name "$link" netns "$at" || skip "no veth in this kernel"
+    or_skip ip -n "$ports" link add "$side" type veth peer name "$link" netns "$at"
     ip netns exec "$ports" sysctl -qw "net.ipv6.conf.$side.disable_ipv6=1"
     ip netns exec "$ports" ethtool -K "$side" rx off tx off sg off tso off gso off gro off >/dev/null 2>&1
     ip netns exec "$at" ethtool -K "$link" rx off tx off sg off tso off gso off gro off >/dev/null 2>&1
@@ -68,11 +45,10 @@ arm() {
     ip -n "$at" link set "$link" up
     ip -n "$at" address add "198.18.$number.2/24" dev "$link"
   done
-  { printf 'router bgp 65001\n bgp router-id 198.18.%s.1\n no bgp ebgp-requires-policy\n' "$2"
+  { printf 'fpm address 127.0.0.1 port 2620\nip route 203.0.113.0/24 198.18.%s.2\n' "$3"
+    printf 'router bgp 65001\n bgp router-id 198.18.%s.1\n no bgp ebgp-requires-policy\n' "$2"
     neighbour 65000 "198.18.$2.2"
-    printf ' address-family ipv4 unicast\n  redistribute static\n exit-address-family\n'; } | configure "$daemons"
-  printf 'fpm address 127.0.0.1 port 2620\n' >"$WORK/$daemons/zebra.conf"
-  printf 'ip route 203.0.113.0/24 198.18.%s.2\n' "$3" >"$WORK/$daemons/staticd.conf"
+    printf ' address-family ipv4 unicast\n  redistribute static\n exit-address-family\n'; } >"$WORK/frr-$name"
 }
 arm a 1 2
 arm b 3 4
@@ -80,13 +56,13 @@ ip netns exec "$up" sysctl -qw net.ipv4.fib_multipath_hash_policy=1
 { printf 'router bgp 65000\n bgp router-id 192.0.2.1\n no bgp ebgp-requires-policy\n'
   neighbour 65001 198.18.1.1
   neighbour 65001 198.18.3.1
-  printf ' address-family ipv4 unicast\n  network 192.0.2.1/32\n  maximum-paths 16\n exit-address-family\n'; } | configure "$up"
+  printf ' address-family ipv4 unicast\n  network 192.0.2.1/32\n  maximum-paths 16\n exit-address-family\n'; } >"$WORK/frr-up"
 
 hook() { # NAME
   cat <<HOOK
 #!/bin/sh
 case \$1 in drain) no= ;; *) no='no ' ;; esac
-exec ip netns exec smoke-$1-$$ vtysh --vty_socket $WORK/smoke-$1-$$ -c 'configure terminal' -c 'router bgp 65001' -c "\${no}bgp graceful-shutdown"
+exec vtysh --vty_socket /run/frr/smoke-$1-$$ -c 'configure terminal' -c 'router bgp 65001' -c "\${no}bgp graceful-shutdown"
 HOOK
 }
 ctl() { # NAME WORDS..
@@ -120,8 +96,8 @@ forwarder a 1 2 0
 first=$started
 forwarder b 3 4 0
 second=$started
-daemons "$up"
-for name in a b; do daemons "smoke-$name-$$" -M dplane_fpm_nl; done
+frr "$up" bfdd bgpd <"$WORK/frr-up"
+for name in a b; do frr "smoke-$name-$$" staticd bfdd bgpd <"$WORK/frr-$name"; done
 for name in a b; do within 60 "routes of forwarder $name" knows "$name"; done
 within 60 "two paths" paths 2
 bfd_is_up() { [ "$(vty "$up" 'show bfd peers json' | grep -o '"status":"up"' | wc -l)" = 2 ]; }

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
 # `fwd-app run --vrf` between four kernel hosts: two networks with the same addresses, each with its own routes from its own table of the
-# kernel, and of FRR where that is installed. Hosts reach the router and each other in their network alone.
+# kernel, and of FRR. Hosts reach the router and each other in their network alone.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/_frr.sh"
 
+need_packages frr
 need_af_packet
 
 # The hosts of the VRF red are behind red1 and red2, and have the addresses of those of the VRF default behind main1 and main2.
-red_left=smoke-redleft-$$ red_right=smoke-redright-$$ daemons=()
-ended() {
-  local daemon space
-  for daemon in "${daemons[@]}"; do kill "$daemon" 2>/dev/null && wait "$daemon" 2>/dev/null || true; done
-  for space in "$red_left" "$red_right"; do ip netns del "$space" 2>/dev/null || true; done
-  cleanup
+red_left=smoke-redleft-$$ red_right=smoke-redright-$$
+cleanup() {
+  local space
+  end_processes
+  for space in "$red_left" "$red_right"; do ip netns del "$space" 2>/dev/null; done
+  remove_hosts
 }
-trap ended EXIT
 # rename NETWORK : the links are those of this network.
 rename() {
   local number
@@ -39,9 +40,7 @@ kernel_route() { ip -n "$router" route "$1" 203.0.113.0/24 via 198.18.2.2 dev "$
 kernel_route add main2 main
 kernel_route add red2 10
 
-frr_user=()
-if id frr >/dev/null 2>&1; then frr_user=(--fpm-user frr); fi
-ip netns exec "$router" "$APP" run --kernel-routes --fpm 127.0.0.1:2620 "${frr_user[@]}" --vrf red=2,3 --vrf-table red=10 --ctl "$WORK/ctl" \
+ip netns exec "$router" "$APP" run --kernel-routes --fpm 127.0.0.1:2620 --fpm-user frr --vrf red=2,3 --vrf-table red=10 --ctl "$WORK/ctl" \
   --json "$WORK/report.json" --config '(0,0,0),(1,0,0),(2,0,0),(3,0,0)' \
   --address 0=198.18.1.1/24 --address 0=fd00:1::1/64 --address 1=198.18.2.1/24 --address 1=fd00:2::1/64 --address 0=192.0.2.1/24 \
   --address 2=198.18.1.1/24 --address 2=fd00:1::1/64 --address 3=198.18.2.1/24 --address 3=fd00:2::1/64 -- \
@@ -79,45 +78,31 @@ kernel_route add red2 10
 eventually '203.0.113.0/24 .*dev 3' vrf red route get 203.0.113.9
 red_no_loss 203.0.113.2
 
-if has vtysh && [ -x /usr/lib/frr/zebra ]; then
-  chmod 755 "$WORK"
-  mkdir "$WORK/frr"
-  chown frr:frr "$WORK/frr"
-  printf 'fpm address 127.0.0.1 port 2620\n' >"$WORK/frr/zebra.conf"
-  : >"$WORK/frr/staticd.conf"
-  # daemon NAME OPTION.. : starts a daemon of FRR beside the forwarder.
-  daemon() {
-    ip netns exec "$router" "/usr/lib/frr/$1" "${@:2}" -u frr -g frr -z "$WORK/frr/zserv.api" --vty_socket "$WORK/frr" \
-      -i "$WORK/frr/$1.pid" -f "$WORK/frr/$1.conf" >"$WORK/$1.log" 2>&1 &
-    daemons+=("$!")
-  }
-  daemon zebra -M dplane_fpm_nl
-  eventually '^fpm .*connected' show feeds
-  daemon staticd
-  vty() { vtysh --vty_socket "$WORK/frr" -d staticd -c 'configure terminal' -c "$1" >>"$WORK/vty.log" 2>&1; }
-  for _ in {1..100}; do vty 'ip route 203.0.114.0/24 main2' && break || sleep 0.1; done
-  vty 'ip route 203.0.114.0/24 red2 table 10'
-  eventually '203.0.114.0/24 .*dev 1' route get 203.0.114.9
-  eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
-  vty 'no ip route 203.0.114.0/24 main2'
-  eventually 'no route' route get 203.0.114.9
-  eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
-  # An engine without IPv6 has zebra's IPv4 routes all the same, also those that come later.
-  vty 'ipv6 route 2001:db8:114::/48 blackhole'
-  eventually '2001:db8:114::/48 .*blackhole' route get 2001:db8:114::9
-  ctl set engine sail-m >"$WORK/answer"
-  eventually '^fpm .*of a family that the engine has no table for, 0 refused' show feeds
-  vty 'ip route 203.0.115.0/24 main2'
-  eventually '203.0.115.0/24 .*dev 1' route get 203.0.115.9
-  eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
-  no_loss 198.18.2.2 203.0.113.1
-  ctl set engine host >"$WORK/answer"
-  eventually '^fpm .*without a port[^,]*, 0 refused' show feeds
-  eventually '2001:db8:114::/48 .*blackhole' route get 2001:db8:114::9
-  no_loss fd00:2::2 203.0.113.1
-  # Each VRF has what zebra left behind.
-  kill -9 "${daemons[0]}"
-  eventually '^fpm .*stale' vrf red show feeds
-  eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
-fi
+frr "$router" staticd <<<'fpm address 127.0.0.1 port 2620'
+eventually '^fpm .*connected' show feeds
+static() { vty "$router" 'configure terminal' "$1"; }
+static 'ip route 203.0.114.0/24 main2'
+static 'ip route 203.0.114.0/24 red2 table 10'
+eventually '203.0.114.0/24 .*dev 1' route get 203.0.114.9
+eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
+static 'no ip route 203.0.114.0/24 main2'
+eventually 'no route' route get 203.0.114.9
+eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
+# An engine without IPv6 has zebra's IPv4 routes all the same, also those that come later.
+static 'ipv6 route 2001:db8:114::/48 blackhole'
+eventually '2001:db8:114::/48 .*blackhole' route get 2001:db8:114::9
+ctl set engine sail-m >"$WORK/answer"
+eventually '^fpm .*of a family that the engine has no table for, 0 refused' show feeds
+static 'ip route 203.0.115.0/24 main2'
+eventually '203.0.115.0/24 .*dev 1' route get 203.0.115.9
+eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
+no_loss 198.18.2.2 203.0.113.1
+ctl set engine host >"$WORK/answer"
+eventually '^fpm .*without a port[^,]*, 0 refused' show feeds
+eventually '2001:db8:114::/48 .*blackhole' route get 2001:db8:114::9
+no_loss fd00:2::2 203.0.113.1
+# Each VRF has what zebra left behind.
+kill -9 "$(cat "/run/frr/$router/zebra.pid")"
+eventually '^fpm .*stale' vrf red show feeds
+eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
 stop

@@ -1,4 +1,4 @@
-//! The feeds with FRR's zebra, bgpd and staticd, bird2 and the kernel, in a network namespace. Needs root, FRR 8.4 and bird2:
+//! The feeds with FRR's zebra, bgpd and staticd, bird2 and the kernel, in a network namespace. Needs root, FRR (8.4 or newer) and bird2:
 //!
 //! ```text
 //! cargo test -p fwd-app --features testing --lib -- --ignored --nocapture feeds::live
@@ -24,6 +24,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path as FilePath;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tempfile::NamedTempFile;
 
 /// The environment variable that says that the test runs within its namespace.
 const INSIDE: &str = "FWD_FEEDS_LIVE";
@@ -181,11 +182,53 @@ fn shown_of(route: &Route) -> BTreeSet<String> {
     }
 }
 
+/// FRR with one configuration for all its daemons, which vtysh gives them: what `mgmtd` has no file for in FRR 10 belongs to others in FRR 8.
+struct Frr {
+    /// FRR's name for this instance (option `-N`).
+    name: String,
+    configuration: NamedTempFile,
+}
+
+impl Frr {
+    fn new(configuration: &str) -> Self {
+        let mut file = NamedTempFile::new().unwrap();
+        file.write_all(configuration.as_bytes()).unwrap();
+        sh("[ -d /run/frr ] || install -d -o frr -g frr /run/frr");
+        Self { name: format!("live-{}", std::process::id()), configuration: file }
+    }
+
+    /// Starts a daemon and waits until it answers; `None` if this release of FRR lacks it.
+    fn start(&self, daemon: &str, more: &str) -> Option<Daemon> {
+        let program = format!("/usr/lib/frr/{daemon}");
+        FilePath::new(&program).exists().then(|| {
+            let started = Daemon::start(&format!("{program} -N {} -u frr -g frr -P 0 {more}", self.name));
+            let ask = format!("-d {daemon} -c 'show version'");
+            sh(&format!("for i in $(seq 100); do {} && exit; sleep 0.1; done; exit 1", self.vtysh(&ask)));
+            started
+        })
+    }
+
+    /// Gives the daemons their configuration; `only` may name one of them.
+    fn configure(&self, only: &str) {
+        sh(&self.vtysh(&format!("{only} -f {}", self.configuration.path().display())));
+    }
+
+    fn vtysh(&self, arguments: &str) -> String {
+        format!("vtysh --vty_socket /run/frr/{} {arguments}", self.name)
+    }
+}
+
+impl Drop for Frr {
+    fn drop(&mut self) {
+        sh(&format!("rm -rf /run/frr/{0} /var/lib/frr/{0}", self.name));
+    }
+}
+
 /// The table that zebra shows.
-fn zebra_shows(vty: &FilePath) -> Shown {
+fn zebra_shows(frr: &Frr) -> Shown {
     let mut shown = Shown::new();
     for family in ["ip", "ipv6"] {
-        let text = sh(&format!("vtysh --vty_socket {} -c 'show {family} route json'", vty.display()));
+        let text = sh(&frr.vtysh(&format!("-c 'show {family} route json'")));
         let Ok(Value::Object(routes)) = serde_json::from_str(&text) else { continue };
         for (prefix, entries) in routes {
             let entries = entries.as_array().unwrap();
@@ -231,38 +274,27 @@ fn the_table_is_zebras_after_load_changes_and_a_kill() {
     interfaces();
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    sh(&format!("chown frr:frr {0} && chmod 755 {0}", at.display()));
     let (sender, receiver) = bounded(64);
-    let frr = nix::unistd::User::from_name("frr").unwrap().unwrap().uid.as_raw();
-    let options = FpmOptions { hold: Duration::from_secs(45), users: vec![frr], ..FpmOptions::default() };
+    let user = nix::unistd::User::from_name("frr").unwrap().unwrap().uid.as_raw();
+    let options = FpmOptions { hold: Duration::from_secs(45), users: vec![user], ..FpmOptions::default() };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let (feed, address) = listen(any, FeedId(0), options, sender).unwrap();
     let mut consumer = Consumer::new(feed, receiver);
 
-    std::fs::write(at.join("zebra.conf"), format!("fpm address 127.0.0.1 port {}\n", address.port()))
-        .unwrap();
     let statics = "ip route 10.1.0.0/16 192.0.2.2\nip route 10.2.0.0/16 192.0.2.2\nip route 10.2.0.0/16 198.51.100.2
 ip route 10.3.0.0/16 blackhole\nip route 10.4.0.0/16 reject\nip route 0.0.0.0/0 192.0.2.254
 ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 route 2001:db8:2::/48 blackhole\n";
-    std::fs::write(at.join("staticd.conf"), statics).unwrap();
     let bgp = "router bgp 65001\n bgp router-id 203.0.113.2\n no bgp ebgp-requires-policy
  neighbor 203.0.113.1 remote-as 65002\n neighbor 203.0.113.1 port 1790\n neighbor 203.0.113.1 ebgp-multihop
  neighbor 203.0.113.1 update-source 203.0.113.2\n neighbor 203.0.113.1 timers connect 1\n";
-    std::fs::write(at.join("bgpd.conf"), bgp).unwrap();
+    let frr = Frr::new(&format!("fpm address 127.0.0.1 port {}\n{statics}{bgp}", address.port()));
     // Both gateways occur from the start: bgpd withdraws routes to one that it has to ask zebra about.
     let routes = (0..BGP_ROUTES).map(|number| (number, if number == 2 { 3 } else { 2 }));
     std::fs::write(at.join("bird.conf"), bird_conf(routes)).unwrap();
-    let frr = |name: &str, more: &str| {
-        let at = at.display();
-        Daemon::start(&format!(
-            "/usr/lib/frr/{name} -u frr -g frr -z {at}/z --vty_socket {at} -A 127.0.0.1 -P 0 -f {at}/{name}.conf -i {at}/{name}.pid {more}"
-        ))
-    };
-    let mut zebra = frr("zebra", "-M dplane_fpm_nl");
-    std::thread::sleep(Duration::from_secs(1));
-    let _static = frr("staticd", "");
-    let _bgp = frr("bgpd", "-p 1790 -l 203.0.113.2");
-    std::thread::sleep(Duration::from_secs(1));
+    let mut zebra = frr.start("zebra", "-M dplane_fpm_nl").unwrap();
+    let _others = [("mgmtd", ""), ("staticd", ""), ("bgpd", "-p 1790 -l 203.0.113.2")]
+        .map(|(name, more)| frr.start(name, more));
+    frr.configure("");
     let bird = at.join("bird.conf");
     let _bird = Daemon::start(&format!("bird -f -c {0} -s {0}.ctl", bird.display()));
     let count = |consumer: &mut Consumer, least: usize| {
@@ -272,7 +304,7 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
         }
     };
     count(&mut consumer, BGP_ROUTES as usize);
-    consumer.becomes("load", || zebra_shows(at));
+    consumer.becomes("load", || zebra_shows(&frr));
 
     // Half of bird's routes get another gateway, a tenth goes.
     let before = consumer.withdrawn;
@@ -282,7 +314,7 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
     sh(&format!("birdc -s {}.ctl configure", bird.display()));
     let vtysh = |commands: &[&str]| {
         let commands: String = commands.iter().map(|command| format!(" -c '{command}'")).collect();
-        sh(&format!("vtysh --vty_socket {}{commands}", at.display()))
+        sh(&frr.vtysh(&commands))
     };
     vtysh(&[
         "conf t",
@@ -294,7 +326,7 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
     while consumer.withdrawn < before + BGP_ROUTES as usize / 10 && Instant::now() < until {
         consumer.take(Instant::now() + Duration::from_millis(100), |_| false);
     }
-    consumer.becomes("changes", || zebra_shows(at));
+    consumer.becomes("changes", || zebra_shows(&frr));
     say(format_args!(
         "withdrawals for {} routes that went: {}",
         BGP_ROUTES / 10 + 1,
@@ -303,10 +335,10 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
     assert!(consumer.withdrawn - before <= BGP_ROUTES as usize / 10 + 5, "a replaced route is no gap");
     sh("ip link set w1 down");
     std::thread::sleep(Duration::from_secs(2));
-    consumer.becomes("a link without carrier", || zebra_shows(at));
+    consumer.becomes("a link without carrier", || zebra_shows(&frr));
     sh("ip link set w1 up");
     std::thread::sleep(Duration::from_secs(2));
-    consumer.becomes("the link again", || zebra_shows(at));
+    consumer.becomes("the link again", || zebra_shows(&frr));
 
     let held = consumer.shown();
     zebra.kill();
@@ -314,14 +346,15 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
     assert!(consumer.shown() == held, "the routes stay");
     vtysh(&["conf t", "no ip route 10.5.0.0/16 192.0.2.7"]);
     let (withdrawn, start) = (consumer.withdrawn, Instant::now());
-    let _zebra = frr("zebra", "-M dplane_fpm_nl");
+    let _zebra = frr.start("zebra", "-M dplane_fpm_nl");
+    frr.configure("-d zebra");
     assert!(consumer.take(Instant::now() + Duration::from_secs(90), |event| *event == FeedEvent::Sweep));
     say(format_args!(
         "swept {:.1} s after the start, {} withdrawals",
         start.elapsed().as_secs_f64(),
         consumer.withdrawn - withdrawn
     ));
-    consumer.becomes("zebra again", || zebra_shows(at));
+    consumer.becomes("zebra again", || zebra_shows(&frr));
     // How many routes zebra has by then is bgpd's affair, which may be still at it; the tables are equal.
     assert!(!consumer.shown().contains_key("10.5.0.0/16"));
 }
@@ -405,7 +438,7 @@ fn the_table_is_the_kernels_after_load_changes_and_an_overrun() {
             format!("route add {}.{b}.{c}.0/24 via 192.0.2.2\n", 20 + a)
         })
         .collect();
-    let file = tempfile::NamedTempFile::new().unwrap();
+    let file = NamedTempFile::new().unwrap();
     std::fs::write(file.path(), batch).unwrap();
     sh(&format!("ip -batch {}", file.path().display()));
     sh(
