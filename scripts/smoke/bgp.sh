@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `fwd-app run --tap --fpm`: bird2 announces 240,000 routes by eBGP to FRR's bgpd *through a port of the forwarder*, and zebra passes them
+# `fwd-app run --tap --fpm`: bird2 announces 72,000 routes by eBGP to FRR's bgpd *through a port of the forwarder*, and zebra passes them
 # on. The forwarder's table must be zebra's after the load, after a third of the routes has changed, and after zebra was killed and has
 # come back. Meanwhile packets flow over routes that do not change, and all of them arrive. ROUTES_V4 and ROUTES_V6 change how many.
 
@@ -11,8 +11,8 @@ need_taps
 need_packages frr bird2
 
 HOLD_S=20
-ROUTES_V4=${ROUTES_V4:-200000}
-ROUTES_V6=${ROUTES_V6:-40000}
+ROUTES_V4=${ROUTES_V4:-60000}
+ROUTES_V6=${ROUTES_V6:-12000}
 # bird is on the left host, behind port 0. The flows come from the right one, behind port 1. FRR is where the TAPs are.
 peer=$left daemons=smoke-frr-$$
 cleanup() {

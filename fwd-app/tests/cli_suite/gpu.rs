@@ -95,8 +95,8 @@ fn routes_of_every_length_and_every_mode_of_the_device() {
 fn full_tables() {
     let (Some(v4), Some(v6)) = (data("v4-202401.txt.xz"), data("v6-202401.txt.xz")) else { return };
     let model = RouteModel::of_text(&(text(&v4) + &text(&v6)));
-    // The edges of every third route, and of all routes longer than /64: the device searches 64 bits, and the host finishes those.
-    let mut probes = model.probes(3);
+    // The edges of every twelfth route, and of all routes longer than /64: the device searches 64 bits, and the host finishes those.
+    let mut probes = model.probes(12);
     let deep = model.routes.keys().filter(|(first, len)| first.is_ipv6() && *len > 64);
     probes.extend(deep.flat_map(|route| edges(*route)));
     probes.extend(random_addresses(200_000, 7));
@@ -249,7 +249,7 @@ fn a_device_that_is_too_slow_or_hangs_is_given_up() {
     let probes = random_addresses(200_000, 4);
     let input = lines(&probes);
     let args = ["lookup", "--fib", &fib, "--engine", "gamt", "--fallback", "oracle", "--stall-us", "1000"];
-    for switch in [("MOCKCUDA_DELAY_US", "3000000"), ("MOCKCUDA_STALL_AT", "60")] {
+    for switch in [("MOCKCUDA_DELAY_US", "300000"), ("MOCKCUDA_STALL_AT", "60")] {
         let out = mocked(&[switch], &args, &input);
         assert!(
             switched(&out) && out.stderr.contains("took more than 1000 us"),

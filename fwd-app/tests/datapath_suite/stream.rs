@@ -2,7 +2,7 @@
 //! right, and none is lost but by a full TX queue.
 
 use crate::forwarder::Steered;
-use crate::support::{drops, number, replay_command, v4_frame, v6_frame, write_pcap};
+use crate::support::{drops, is_full, number, replay_command, v4_frame, v6_frame, write_pcap};
 use fib::IpPrefix;
 use fib::feed::{self, Action, Update};
 use fib::random::SplitMix64;
@@ -18,7 +18,7 @@ const FRAMES: usize = 2000;
 
 /// Seconds of updates for each engine.
 fn seconds() -> u64 {
-    if std::env::var_os("FWD_CONFORMANCE").is_some_and(|value| value == "full") { 30 } else { 1 }
+    if is_full() { 30 } else { 1 }
 }
 
 /// The updates of a file, those of IPv4 alone if `only_v4`. They have numbers in place of their gateways, so that packets can be sent.

@@ -8,6 +8,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+/// Whether tests take the time that finds rare faults: `FWD_CONFORMANCE=full`.
+pub(crate) fn is_full() -> bool {
+    fib::conformance::Options::from_env().full
+}
+
 /// The folder of the bundled captures.
 pub(crate) fn pcap_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcap")

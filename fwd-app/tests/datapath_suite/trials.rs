@@ -57,14 +57,14 @@ const LINK: [&str; 12] = [
     "--search-max",
     "200kpps",
     "--search-trial",
-    "0.2",
+    "0.1",
     "--search-sum",
-    "0.4",
+    "0.2",
     "--search-width",
-    "2%",
+    "4%",
 ];
-/// What it takes, with the TX queue of 1,024 packets for which a trial of 0.2 s is short.
-const LINK_PPS_MAX: f64 = (50e3 + 1024.0 / 0.2) * 16.0 / 15.0;
+/// The most packets a second that a trial of 0.1 s can find: the TX queue takes 1,024 packets beyond the rate of the link.
+const LINK_PPS_MAX: f64 = (50e3 + 1024.0 / 0.1) * 16.0 / 15.0;
 
 #[test]
 fn a_search_finds_what_a_link_takes() {
@@ -80,7 +80,7 @@ fn a_search_finds_what_a_link_takes() {
         let [rate, lower, upper] = ["rate_pps", "lower_pps", "upper_pps"]
             .map(|key| goal[key].as_f64().unwrap_or_else(|| panic!("{goal}")));
         assert!(rate > 1000.0 && rate <= LINK_PPS_MAX / (1.0 - loss), "{goal}");
-        assert!(lower < upper && (upper - lower) / upper <= 0.0201, "{goal}");
+        assert!(lower < upper && (upper - lower) / upper <= 0.0401, "{goal}");
         assert_eq!(goal["conditional_throughput_pps"].as_array().unwrap().len(), 2);
     }
     let trials = search["trials"].as_array().unwrap();
