@@ -5,11 +5,11 @@
 #   scripts/deb.sh                  into target/package
 #   scripts/deb.sh --out FOLDER     into another folder
 #   scripts/deb.sh --lint           and checks it with lintian, systemd-analyze verify and systemd-analyze security, and the examples
-#                                   with FRR and bird, where these are installed
+#                                   with FRR and bird
 #
 # FWD_APP names the program; unset, it is built. The version is that of Cargo.toml with the time and the number of the commit, so that a
-# newer commit is an upgrade; FWD_COMMIT replaces the number where there is no git. Needs debhelper, and with --lint lintian, which are
-# installed if they are missing. Exit 0: done. Exit 1: failed. Exit 2: bad usage.
+# newer commit is an upgrade; FWD_COMMIT replaces the number where there is no git. Installs the packages that it needs.
+# Exit 0: done. Exit 1: failed. Exit 2: bad usage.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -92,21 +92,21 @@ fwd-app ($VERSION) $(. /etc/os-release && printf '%s' "$VERSION_CODENAME"); urge
 END
 }
 
+# units_of FOLDER : where this release's debhelper has put the units, below /lib or /usr/lib.
+units_of() { dirname "$(find "$1" -name fwd-app.service -path '*/systemd/system/*')"; }
+
 # check_package PACKAGE FOLDER : no tag of lintian, and units that systemd takes and calls well confined.
 check_package() {
-  local root=$2/unpacked unit bad=0
+  local root=$2/unpacked units unit bad=0
   lintian --fail-on error,warning --allow-root "$1" || bad=1
-  if ! has systemd-analyze; then
-    note "SKIPPED: the check of units: there is no systemd-analyze"
-    return "$bad"
-  fi
   dpkg-deb -x "$1" "$root"
+  units=$(units_of "$root")
   # The program is not installed here: any other one stands for it.
-  sed -E -i 's#^(Exec[A-Za-z]*=)/usr/(bin|lib)/fwd-app(/bind)?( |$)#\1/bin/true\4#' "$root"/lib/systemd/system/*.service
+  sed -E -i 's#^(Exec[A-Za-z]*=)/usr/(bin|lib)/fwd-app(/bind)?( |$)#\1/bin/true\4#' "$units"/*.service
   for unit in fwd-app.service fwd-app-bind@.service; do
-    systemd-analyze verify --man=no "$root/lib/systemd/system/$unit" || bad=1
+    systemd-analyze verify --man=no "$units/$unit" || bad=1
   done
-  systemd-analyze security --offline=yes --threshold="$EXPOSURE_MAX" --no-pager "$root/lib/systemd/system/fwd-app.service" >"$2/security" 2>&1 ||
+  systemd-analyze security --offline=yes --threshold="$EXPOSURE_MAX" --no-pager "$units/fwd-app.service" >"$2/security" 2>&1 ||
     { cat "$2/security" && bad=1; }
   tail -n 1 "$2/security"
   return "$bad"
@@ -116,12 +116,11 @@ check_package() {
 check_examples() {
   local examples=$TOP/scripts/package/examples units=$1/units daemon bad=0
   mkdir -p "$units"
-  if has vtysh; then vtysh -C -f "$examples/frr/frr.conf" || bad=1; else note "SKIPPED: the check of frr.conf: there is no FRR"; fi
+  vtysh -C -f "$examples/frr/frr.conf" || bad=1
   bash -n "$examples/frr/daemons" || bad=1
-  if has bird; then bird -p -c "$examples/bird/bird.conf" || bad=1; else note "SKIPPED: the check of bird.conf: there is no bird"; fi
-  has systemd-analyze || return "$bad"
+  bird -p -c "$examples/bird/bird.conf" || bad=1
   cp "$examples/netns/routing-netns.service" "$units/"
-  cp "$1"/unpacked/lib/systemd/system/fwd-app.service "$units/"
+  cp "$(units_of "$1/unpacked")/fwd-app.service" "$units/"
   for daemon in fwd-app frr bird; do
     [ "$daemon" = fwd-app ] || cp "/lib/systemd/system/$daemon.service" "$units/" 2>/dev/null || continue
     mkdir "$units/$daemon.service.d"
@@ -135,8 +134,8 @@ check_examples() {
 cd "$TOP"
 [ -n "${FWD_COMMIT:-}" ] || FWD_COMMIT=$(git rev-parse --short=12 HEAD 2>/dev/null || true)
 export FWD_COMMIT
-tools=(debhelper)
-[ "$lint" = no ] || tools+=(lintian)
+tools=(build-essential debhelper)
+[ "$lint" = no ] || tools+=(lintian systemd frr bird2)
 need_all "${tools[@]}" >&2
 if [ -z "${FWD_APP:-}" ]; then
   cargo build --release -p fwd-app >&2 || die "the build failed"

@@ -32,6 +32,7 @@ import ipaddress
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -235,11 +236,14 @@ def run_page(blocks, program):
 
 def main():
     """What the command line asks for."""
+    # `nohup` has its children ignore SIGHUP, which programs of the pages are sent.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
         print(__doc__)
         return 0 if arguments else 2
-    pages = [Path(page).resolve() for page in arguments[1:]] or [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
+    at_root = [TOP / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
+    pages = [Path(page).resolve() for page in arguments[1:]] or [*at_root, *sorted((TOP / "docs").glob("*.md"))]
     failed = 0
     for page in pages:
         try:

@@ -4,7 +4,8 @@
 #   scripts/ptx.sh                      compile all kernels, write the .ptx beside them (needs clang-16)
 #   scripts/ptx.sh NAME..               only these
 #   scripts/ptx.sh --check              check that the committed .ptx are those of the sources: their source hash, what they
-#                                       must not hold, and byte for byte against clang-16, which is SKIPPED aloud without it
+#                                       must not hold, and byte for byte against clang-16, which is SKIPPED aloud on a release
+#                                       without this package
 #   scripts/ptx.sh --ptxas              assemble for sm_75/80/90/100/120; fail on stack, spills, calls, or more registers than a
 #                                       block of 1,024 threads has. Takes ptxas from $PTXAS or PATH, else from a wheel of
 #                                       PyPI (about 50 MB, kept in target/ptxas); SKIPPED aloud when it cannot be had, failed
@@ -73,6 +74,7 @@ make_all() {
 
 check_all() {
   local name bad=0
+  has "$CLANG" || ! apt-cache show "$CLANG" >/dev/null 2>&1 || need_packages "$CLANG"
   if [ "$(names cu)" != "$(names ptx)" ]; then
     note "the .cu and .ptx files in $KERNELS do not go together: run scripts/ptx.sh"
     bad=1
@@ -95,8 +97,16 @@ check_all() {
       note "$name.ptx: the source hash is right"
     fi
   done
-  has "$CLANG" || note "SKIPPED: byte comparison of the PTX, since $CLANG is not installed"
+  has "$CLANG" || note "SKIPPED: byte comparison of the PTX: this release has no $CLANG"
   return $bad
+}
+
+# need_pip: sets $PYTHON to a Python with pip, and installs pip if it is missing.
+need_pip() {
+  PYTHON=python3
+  "$PYTHON" -m pip --version >/dev/null 2>&1 && return
+  PYTHON=/usr/bin/python3
+  "$PYTHON" -m pip --version >/dev/null 2>&1 || (need_packages python3-pip) >&2
 }
 
 # find_ptxas: prints its path, or nothing.
@@ -108,7 +118,7 @@ find_ptxas() {
     command -v ptxas
   elif [ -x "$kept" ]; then
     printf '%s\n' "$kept"
-  elif has python3 && python3 -m pip --quiet download --no-deps --dest "$scratch/wheel" "$WHEEL" >"$scratch/pip.log" 2>&1; then
+  elif need_pip && "$PYTHON" -m pip --quiet download --no-deps --dest "$scratch/wheel" "$WHEEL" >"$scratch/pip.log" 2>&1; then
     mkdir -p "$(dirname "$kept")"
     python3 - "$scratch"/wheel/*.whl "$kept" <<'PYTHON'
 import os, shutil, sys, zipfile
@@ -132,8 +142,8 @@ assemble_all() {
   ptxas=$(find_ptxas)
   if [ -z "$ptxas" ]; then
     case ",${FWD_REQUIRE:-}," in *,ptxas,*) die "no ptxas: none in PATH, and pip could not get $WHEEL" ;; esac
-    note "SKIPPED: assembling the PTX: no ptxas in PATH, and pip could not get $WHEEL"
-    return 0
+    skipped "assembling the PTX: no ptxas in PATH, and pip could not get $WHEEL"
+    return
   fi
   for name in $(names ptx); do
     for arch in "${ARCHITECTURES[@]}"; do

@@ -2,17 +2,27 @@
 # Everything that has to hold before a change lands: installs what is missing, then runs every check and prints a summary.
 #
 #   scripts/test.sh                run everything
-#   scripts/test.sh STEP..         run these steps only
+#   scripts/test.sh STEP..         run these steps only, and the builds that they need
 #   scripts/test.sh --list         name the steps
 #
-# On a fresh Debian 12 or Ubuntu 24.04, as root or with sudo. Hugepages are not needed. FWD_DATA names a folder of real tables, if
-# there is one; tests that want it print SKIPPED without. FWD_REQUIRE (a list of avx512f, dpdk, gpu) makes tests fail that would
-# skip; unset it is dpdk, gpu (the mock driver stands in, or with LPM_GPU=real the host's), and avx512f where the CPU has it. clang-16
-# compares the PTX byte for byte, where it is installed. FWD_MODELS=full has the models of what threads do to each other (crate `models`) look
-# further. With cargo-nextest installed the tests run side by side. Exit 0: all steps passed. Exit 1: one did not. Exit 2: bad usage.
+# As root or with sudo, on the releases that docs/install.md lists. Hugepages are not needed. FWD_DATA names a folder of real tables, if
+# there is one; tests that want it print SKIPPED without. FWD_REQUIRE (a list of avx512f, dpdk, gpu, ptxas) makes tests fail that would
+# skip; unset it is dpdk, gpu (the mock driver stands in, or with LPM_GPU=real the host's), and avx512f on a CPU with AVX-512. With CI
+# set a step fails where it would skip for want of a package. clang-16 compares the PTX byte for byte, on releases that package it.
+# FWD_MODELS=full has the models of what threads do to each other (crate `models`) look further.
+#
+# Quick checks run while the compilers do. Each step's output is printed when it ends (at once when a single step is asked for), and stays in
+# target/test. Exit 0: all steps passed. Exit 1: one did not. Exit 2: bad usage.
 
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+STEPS=(fmt shell captures ptx build tests test clippy doc doctest isa smoke docs package server)
+# The steps whose result a step needs, and the steps that it only runs after. Compilers come first. Tests, smoke scripts and the guest poll
+# queues and wait for timers, which fire late when they compete for two CPUs, so these steps take turns.
+declare -A NEEDS=([test]=tests [isa]=build [smoke]=build [docs]=build [package]=build [server]='build package')
+declare -A AFTER=([tests]=build [clippy]=tests [doc]=clippy [doctest]=doc [package]=clippy [test]='doctest package' [smoke]=test [docs]=smoke
+  [server]=docs)
 
 # --feature list for every crate of the workspace that has `testing` or `dpdk`.
 features() {
@@ -22,6 +32,11 @@ for package in json.load(sys.stdin)["packages"]:
     for feature in sorted({"testing", "dpdk"} & package["features"].keys()):
         print(package["name"] + "/" + feature)' | paste -sd, -
 }
+# rooted COMMAND.. : runs it as root, with the settings of this script. What it writes is outside the tree and cargo's folder.
+rooted() {
+  as_root env CI="${CI:-}" FWD_APP="$FWD_APP" FWD_DATA="${FWD_DATA:-}" FWD_DEB="${FWD_DEB:-}" LIBCLANG_PATH="${LIBCLANG_PATH:-}" \
+    PYTHONDONTWRITEBYTECODE=1 "$@"
+}
 
 step_fmt() { cargo fmt --all --check; }
 step_captures() { python3 scripts/make_captures.py --self-test && python3 scripts/make_captures.py --check; }
@@ -30,91 +45,67 @@ step_shell() {
   for file in .ci/run scripts/*.sh scripts/{smoke,server,against}/*.sh; do
     bash -n "$file" || bad=1
   done
-  if has shellcheck; then shellcheck -x -P scripts:scripts/smoke -S warning scripts/*.sh scripts/{smoke,server,against}/*.sh .ci/run || bad=1; fi
+  (need_packages shellcheck) || return 1
+  shellcheck -x -P scripts:scripts/smoke -S warning scripts/*.sh scripts/{smoke,server,against}/*.sh .ci/run || bad=1
+  scripts/lib_test.sh || bad=1
   return "$bad"
 }
-# lpm-bench is also built without DPDK: by itself, for a host with a GPU and nothing else.
-step_clippy() {
-  cargo clippy --workspace --all-targets --features "$(features)" -- -D warnings && cargo clippy -p lpm-bench -- -D warnings
+step_ptx() { scripts/ptx.sh --check && scripts/ptx.sh --ptxas; }
+# The program that isa, smoke, docs, package and server use.
+step_build() { cargo build --release -p fwd-app; }
+# cargo-nextest runs tests of several binaries side by side; without it they run binary by binary.
+step_tests() {
+  local run=(test)
+  ! has cargo-nextest || run=(nextest run)
+  cargo "${run[@]}" --workspace --features "$FEATURES" --no-run
 }
-# cargo-nextest runs tests of several binaries side by side; without it they run binary by binary. It keeps what tests print to itself:
-# the log has it, and what was skipped is told at the end.
+# The tests' output goes to a log; skipped checks are printed at the end.
 step_test() {
-  local log failed=0
-  if ! has cargo-nextest; then
-    cargo test --workspace --features "$(features)" --no-fail-fast
-    return
-  fi
-  log=$(target_dir)/tests.log
-  cargo nextest run --workspace --features "$(features)" --no-fail-fast --success-output immediate 2>&1 | tee "$log" |
-    grep --line-buffered -E '^ +(Compiling|Starting|PASS|SLOW|LEAK|FAIL|SIGNAL|TIMEOUT|Summary)|^(warning|error)' || failed=1
+  local log=$STATE/printed failed=0 run=(test --lib --bins --tests) more=(-- --show-output)
+  ! has cargo-nextest || run=(nextest run --success-output immediate) more=()
+  cargo "${run[@]}" --workspace --features "$FEATURES" --no-fail-fast "${more[@]}" 2>&1 | tee "$log" |
+    grep --line-buffered -E '^ +(Starting|Running|PASS|SLOW|LEAK|FAIL|SIGNAL|TIMEOUT|Summary)|^(warning|error|test |test result)' || failed=1
   [ "$failed" = 0 ] || cat "$log"
-  grep -E '^ *SKIPPED' "$log" | sort | uniq -c
-  cargo test --workspace --features "$(features)" --no-fail-fast --doc || failed=1
+  # Printed here, so that the summary counts them.
+  grep -E '^ *SKIPPED' "$log" | sort
   return "$failed"
 }
-step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features "$(features)"; }
-step_ptx() { scripts/ptx.sh --check && scripts/ptx.sh --ptxas; }
-step_isa() { scripts/isa-scan.sh; }
-step_deny() {
-  if has cargo-deny; then
-    cargo deny check bans licenses sources
-  else
-    note "SKIPPED: cargo-deny is not installed (cargo install cargo-deny)"
-  fi
+# Also as a release has them: fwd-app without the features of tests, and lpm-bench without DPDK, for a host with a GPU and nothing else.
+step_clippy() {
+  cargo clippy --workspace --all-targets --features "$FEATURES" -- -D warnings && cargo clippy -p fwd-app -p lpm-bench -- -D warnings
 }
+step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features "$FEATURES"; }
+step_doctest() { cargo test --workspace --features "$FEATURES" --no-fail-fast --doc; }
+step_isa() { scripts/isa-scan.sh "$FWD_APP"; }
 # Two scripts at a time, the longest first: they wait for timers of routing daemons more than they work. Those that measure, use every
 # CPU or count every fragment of a ping are alone.
 ALONE=(scale_out soak router)
 LONGEST=bgp
 step_smoke() {
   local script name together=() failed=0
-  FWD_APP=$(target_dir)/release/fwd-app
-  export FWD_APP
-  cargo build --release -p fwd-app || return 1
   for script in scripts/smoke/[!_]*.sh; do
     name=$(basename "$script" .sh)
     if [[ " ${ALONE[*]} " = *" $name "* ]]; then
-      scripts/smoke/_timed.sh "$script" || failed=1
+      rooted scripts/smoke/_timed.sh "$script" || failed=1
     elif [ "$name" = "$LONGEST" ]; then
       together=("$script" "${together[@]}")
     else
       together+=("$script")
     fi
   done
-  printf '%s\n' "${together[@]}" | xargs -P 2 -n 1 scripts/smoke/_timed.sh || failed=1
+  printf '%s\n' "${together[@]}" | rooted xargs -P 2 -n 1 scripts/smoke/_timed.sh || failed=1
   return "$failed"
 }
-
 # The commands of README.md and docs, and the tables of results in them. Those of docs/install.md want NICs: the step `server` runs them.
-step_docs() {
-  scripts/against.sh --table --check || return 1
-  cargo build --release -p fwd-app || return 1
-  (need_packages frr) || note "without FRR some of them fail"
-  scripts/docs_check.py "$(target_dir)/release/fwd-app"
-}
-
+step_docs() { (need_packages frr) && scripts/against.sh --table --check && rooted scripts/docs_check.py "$FWD_APP"; }
 # The Debian package, which `server` then tries in its guest.
-step_package() {
-  if ! has dpkg-deb; then
-    note "SKIPPED: no Debian, no package"
-    return
-  fi
-  cargo build --release -p fwd-app || return 1
-  FWD_DEB=$(FWD_APP=$(target_dir)/release/fwd-app scripts/deb.sh --lint) || return 1
-  export FWD_DEB
-}
-
+step_package() { scripts/deb.sh --lint >"$STATE/deb" && cat "$STATE/deb"; }
 # Real drivers, in a guest under emulation; prints SKIPPED where there can be none.
 step_server() {
-  cargo build --release -p fwd-app || return 1
-  FWD_APP=$(target_dir)/release/fwd-app
-  export FWD_APP
-  scripts/server.sh && scripts/server.sh docs
+  local FWD_DEB
+  FWD_DEB=$(cat "$STATE/deb")
+  rooted scripts/server.sh && rooted scripts/server.sh docs
 }
-
-# Cheap steps first; `isa` builds the release binary that `smoke`, `docs`, `package` and `server` use.
-STEPS=(fmt shell captures ptx clippy test doc isa smoke docs deny package server)
 
 chosen=()
 for argument in "$@"; do
@@ -130,28 +121,123 @@ for argument in "$@"; do
       ;;
   esac
 done
-[ ${#chosen[@]} = 0 ] && chosen=("${STEPS[@]}")
+live=
+[ ${#chosen[@]} != 1 ] || live=yes
+[ ${#chosen[@]} != 0 ] || chosen=("${STEPS[@]}")
+# The steps whose results the chosen ones need.
+for ((at = 0; at < ${#chosen[@]}; at++)); do
+  for step in ${NEEDS[${chosen[at]}]:-}; do
+    [[ " ${chosen[*]} " = *" $step "* ]] || chosen+=("$step")
+  done
+done
 
 cd "$TOP" || exit 1
-# The last three are for the smoke scripts: network namespaces, compressed route files.
+# Tests use network namespaces and packed route files. The scripts of a step install further packages.
 need_all iproute2 xz-utils bzip2
 if [ -z "${FWD_REQUIRE+set}" ]; then
   FWD_REQUIRE=dpdk,gpu
   grep -qw avx512f /proc/cpuinfo && FWD_REQUIRE=$FWD_REQUIRE,avx512f
 fi
 export FWD_REQUIRE
-# What is built once needs no notes for building it again.
-[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
+# A clean checkout is built once: data for rebuilds and debuggers would only take time.
+[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false
+FEATURES=$(features) TARGET=$(target_dir)
+STATE=$TARGET/test
+export FWD_APP=$TARGET/release/fwd-app
+rm -rf "$STATE" && mkdir -p "$STATE"
 note "FWD_DATA=${FWD_DATA:-} FWD_REQUIRE=$FWD_REQUIRE LIBCLANG_PATH=${LIBCLANG_PATH:-}"
 note "$(cargo --version), DPDK $(pkg-config --modversion libdpdk), $(nproc) CPUs, $(free_hugepage_mb) MB of free hugepages"
 
-summary="" failed=0
-for step in "${chosen[@]}"; do
-  say "$step"
-  before=$SECONDS
-  if "step_$step"; then result=passed; else result=FAILED failed=1; fi
-  summary+=$(printf '%-10s %-7s %5d s' "$step" "$result" $((SECONDS - before)))$'\n'
+# Of each step that has started: its process, and the second; of each that has ended: its result, and the second.
+declare -A process=() began=() result=() ended=()
+# run_step STEP : with its output in a file, on the terminal too if nothing else is printed, and its CPU time in another.
+run_step() {
+  local log=$STATE/$1.log
+  TIMEFORMAT='%U %S'
+  if [ -n "$live" ]; then exec > >(tee "$log"); else exec >"$log"; fi
+  exec 3>&1
+  { time "step_$1" 2>&3; } 2>"$STATE/$1.cpu" </dev/null
+}
+# may_start STEP : it has not started, and all that it waits for has ended. A step whose needs have failed ends at once.
+may_start() {
+  local other
+  [ -z "${began[$1]:-}${result[$1]:-}" ] || return 1
+  for other in ${NEEDS[$1]:-} ${AFTER[$1]:-}; do
+    [[ " ${chosen[*]} " != *" $other "* ]] || [ -n "${result[$other]:-}" ] || return 1
+  done
+  for other in ${NEEDS[$1]:-}; do
+    if [ "${result[$other]}" != passed ]; then
+      result[$1]='not run' ended[$1]=$SECONDS began[$1]=$SECONDS
+      note "$1: not run, since $other has failed"
+      return 1
+    fi
+  done
+}
+start_ready() {
+  local step
+  for step in "${chosen[@]}"; do
+    if may_start "$step"; then
+      began[$step]=$SECONDS
+      run_step "$step" &
+      process[$step]=$!
+    fi
+  done
+}
+# cpu_s STEP : the seconds of CPU time that it has taken.
+cpu_s() { awk '{ printf "%.0f", $1 + $2 }' "$STATE/$1.cpu" 2>/dev/null; }
+skipped_in() { grep -cE '^[a-z_ ]*:? *SKIPPED' "$STATE/$1.log" 2>/dev/null || true; }
+end_step() {
+  local step=$1 code=$2
+  result[$step]=passed ended[$step]=$SECONDS
+  [ "$code" = 0 ] || result[$step]=FAILED
+  if [ -z "$live" ]; then
+    say "$step: ${result[$step]}, $((SECONDS - began[$step])) s"
+    cat "$STATE/$step.log"
+  fi
+}
+
+# Each step has its own process group and the default signals, and ends with this script.
+set -m
+end_all() {
+  local group
+  for group in "${process[@]}"; do kill -TERM -- "-$group" 2>/dev/null; done
+}
+trap 'end_all; exit 130' INT TERM HUP
+while start_ready && [ ${#process[@]} -gt 0 ]; do
+  code=0
+  wait -n -p finished "${process[@]}" || code=$?
+  for step in "${!process[@]}"; do
+    if [ "${process[$step]}" = "$finished" ]; then
+      unset "process[$step]"
+      end_step "$step" "$code"
+    fi
+  done
 done
+
+# waited_for STEP : the chain of steps that the end of this one hung on, the last first.
+waited_for() {
+  local step=$1 other last=
+  printf '%s %s s' "$step" $((ended[$step] - began[$step]))
+  for other in ${NEEDS[$step]:-} ${AFTER[$step]:-}; do
+    [ -n "${ended[$other]:-}" ] || continue
+    [ -n "$last" ] && [ "${ended[$other]}" -le "${ended[$last]}" ] || last=$other
+  done
+  [ -z "$last" ] || { printf ', after ' && waited_for "$last"; }
+}
 say "summary, $SECONDS s in all"
-printf '%s' "$summary"
-exit "$failed"
+failed=() skips=0 last=${chosen[0]}
+for step in "${STEPS[@]}"; do
+  [ -n "${result[$step]:-}" ] || continue
+  count=$(skipped_in "$step")
+  skips=$((skips + ${count:-0}))
+  [ "${result[$step]}" = passed ] || failed+=("$step")
+  [ "${ended[$step]}" -lt "${ended[$last]}" ] || last=$step
+  printf '%-10s %-7s %5d s  %5s s of CPU%s\n' "$step" "${result[$step]}" $((ended[$step] - began[$step])) "$(cpu_s "$step")" \
+    "$([ "${count:-0}" = 0 ] || printf ', %d skipped' "$count")"
+done
+note "the last to end: $(waited_for "$last")"
+if [ ${#failed[@]} -gt 0 ]; then
+  note "FAILED: ${failed[*]}$([ "$skips" = 0 ] || printf ', %d skipped' "$skips")"
+  exit 1
+fi
+note "all steps passed$([ "$skips" = 0 ] || printf ', %d skipped' "$skips")"

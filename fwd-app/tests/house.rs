@@ -52,10 +52,15 @@ fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// `cargo metadata` of the workspace in the folder `workspace`.
+/// `cargo metadata` of the workspace in the folder `workspace`, without its libraries.
 fn metadata(workspace: &Path) -> Value {
+    metadata_with(workspace, &["--no-deps"])
+}
+
+fn metadata_with(workspace: &Path, arguments: &[&str]) -> Value {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .args(["metadata", "--offline", "--format-version", "1"])
+        .args(arguments)
         .current_dir(workspace)
         .output()
         .unwrap();
@@ -128,6 +133,38 @@ fn fuzz_targets_import_only_what_they_may() {
     for on in ours {
         assert!(may.contains(&on.as_str().unwrap()), "{name} imports {on}");
     }
+}
+
+/// Whether a licence expression (SPDX; old crates write `/` for `OR`) has an alternative that is allowed as a whole.
+fn allows(allowed: &[&str], license: &str) -> bool {
+    let license = license.replace(['(', ')'], "").replace('/', " OR ");
+    // In no crate here `AND` joins more than one group of alternatives.
+    let every = license.split(" AND ");
+    every.map(|part| part.split(" OR ")).all(|mut any| any.any(|name| allowed.contains(&name.trim())))
+}
+
+#[test]
+fn libraries_come_from_crates_io_with_licenses_that_deny_toml_allows() {
+    let text = std::fs::read_to_string(top().join("deny.toml")).unwrap();
+    let rules: toml::Table = toml::from_str(&text).unwrap();
+    let allowed = rules["licenses"]["allow"].as_array().unwrap();
+    let allowed: Vec<_> = allowed.iter().map(|name| name.as_str().unwrap()).collect();
+    let metadata =
+        metadata_with(&top(), &["--all-features", "--filter-platform", "x86_64-unknown-linux-gnu"]);
+    let packages = metadata["packages"].as_array().unwrap();
+    let libraries: Vec<_> = packages.iter().filter(|package| !package["source"].is_null()).collect();
+    assert!(libraries.len() > 100, "the libraries were not found");
+    for library in libraries {
+        let (name, source) = (&library["name"], library["source"].as_str().unwrap());
+        assert!(
+            source.starts_with("registry+https://github.com/rust-lang/crates.io-index"),
+            "{name} is from {source}"
+        );
+        let license = library["license"].as_str().unwrap_or_default();
+        assert!(allows(&allowed, license), "{name}: the license {license:?} is not in deny.toml");
+    }
+    assert!(allows(&["MIT"], "MIT/Apache-2.0") && allows(&["MIT", "Zlib"], "(MIT OR ISC) AND Zlib"));
+    assert!(!allows(&["MIT"], "MIT AND Zlib") && !allows(&["MIT"], "") && !allows(&["MIT"], "GPL-2.0"));
 }
 
 #[test]
