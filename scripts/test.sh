@@ -51,8 +51,8 @@ step_shell() {
   return "$bad"
 }
 step_ptx() { scripts/ptx.sh --check && scripts/ptx.sh --ptxas; }
-# The program that isa, smoke, docs, package and server use.
-step_build() { cargo build --release -p fwd-app; }
+# The program that tests run, which isa, smoke, docs, package and server use too. A release build would compile everything once more.
+step_build() { cargo build --workspace --features "$FEATURES" --bin fwd-app; }
 # cargo-nextest runs tests of several binaries side by side; without it they run binary by binary.
 step_tests() {
   local run=(test)
@@ -143,7 +143,7 @@ export FWD_REQUIRE
 [ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false
 FEATURES=$(features) TARGET=$(target_dir)
 STATE=$TARGET/test
-export FWD_APP=$TARGET/release/fwd-app
+export FWD_APP=$TARGET/debug/fwd-app
 rm -rf "$STATE" && mkdir -p "$STATE"
 note "FWD_DATA=${FWD_DATA:-} FWD_REQUIRE=$FWD_REQUIRE LIBCLANG_PATH=${LIBCLANG_PATH:-}"
 note "$(cargo --version), DPDK $(pkg-config --modversion libdpdk), $(nproc) CPUs, $(free_hugepage_mb) MB of free hugepages"
