@@ -44,13 +44,8 @@ cd "$TOP"
 work=${work:-$(target_dir)/fresh}
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
-TOOLCHAINS=${RUSTUP_HOME:-$HOME/.rustup}
-has rustup && [ -d "$TOOLCHAINS/toolchains" ] || die "needs rustup and its toolchain, which the roots share"
-# Only rustup's programs: a fresh machine has no other cargo commands.
-mkdir -p "$work/bin"
-for tool in cargo rustc rustdoc rustfmt cargo-fmt cargo-clippy clippy-driver rustup; do
-  cp -L "$(command -v rustup)" "$work/bin/$tool"
-done
+has rustc || die "needs the Rust toolchain, which the roots share"
+TOOLCHAIN=$(rustc --print sysroot)
 
 # make_base SUITE : a minimal root with sudo, once. The archive of packages is this host's own, and its certificates are trusted.
 make_base() {
@@ -73,7 +68,7 @@ make_root() {
   tar -C "$root" -xpf "$work/$suite.tar"
   cp /etc/resolv.conf "$root/etc/resolv.conf"
   printf '127.0.0.1 localhost %s\n' "$(hostname)" >"$root/etc/hosts"
-  mkdir -p "$root/usr/local/share/ca-certificates" "$root/opt/cargo/bin" "$root/opt/rustup"
+  mkdir -p "$root/usr/local/share/ca-certificates" "$root/opt/rust"
   cp /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certificates/" 2>/dev/null || true
   if [ "$user" = user ]; then
     home=/home/user
@@ -93,26 +88,25 @@ inside() {
   # shellcheck disable=SC2016 # the inner shell expands the variables
   unshare --mount --pid --ipc --uts --fork --kill-child bash -c '
     set -e
-    root=$1 programs=$2 toolchains=$3 user=$4 home=$5 command=$6
+    root=$1 toolchain=$2 user=$3 home=$4 command=$5
     mount --bind "$root" "$root"
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     mount --rbind /dev "$root/dev"
     mount -t tmpfs -o mode=755 run "$root/run"
     mount -t tmpfs tmp "$root/tmp"
-    mount -o bind,ro "$programs" "$root/opt/cargo/bin"
-    mount -o bind,ro "$toolchains" "$root/opt/rustup"
+    mount -o bind,ro "$toolchain" "$root/opt/rust"
     mkdir -p "$root/run/lock"
     cd "$root"
     mkdir -p mnt
     pivot_root . mnt
     umount -l /mnt
     cd "$home/fwd"
-    environment=(env -i HOME="$home" USER="$user" TERM="${TERM:-dumb}" LANG=C.UTF-8 RUSTUP_HOME=/opt/rustup CARGO_HOME="$home/.cargo"
-      PATH=/opt/cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin ${CI:+CI="$CI"})
+    environment=(env -i HOME="$home" USER="$user" TERM="${TERM:-dumb}" LANG=C.UTF-8 CARGO_HOME="$home/.cargo"
+      PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin ${CI:+CI="$CI"})
     if [ "$user" = root ]; then exec "${environment[@]}" bash -c "$command"; fi
     exec setpriv --reuid user --regid user --init-groups "${environment[@]}" bash -c "$command"
-  ' inside "$work/root" "$work/bin" "$TOOLCHAINS" "$user" "$home" "$2"
+  ' inside "$work/root" "$TOOLCHAIN" "$user" "$home" "$2"
 }
 
 # version_of PACKAGE : its version in the root.
