@@ -114,7 +114,7 @@ fn has_route(said: &Said) -> Vec<bool> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// Whatever the sources say while their order changes, the routes in service become those of a forwarder that has had the last order
     /// from the start, and a prefix that a source has a route of is never without one.

@@ -30,8 +30,9 @@ const IN_FLIGHT_MAX: Duration = Duration::from_secs(180);
 /// When to look for next hops that no route uses, and how long ago that was.
 #[derive(Debug)]
 pub(super) struct Unused {
-    /// The size of the table at which they are looked for.
+    /// The size of the table at which they are looked for, and the least such size.
     at: usize,
+    min: usize,
     /// When they were marked.
     marked: Option<Instant>,
     /// How long they stay after that.
@@ -43,7 +44,8 @@ pub(super) struct Unused {
 impl Unused {
     /// For a table of this size.
     pub(super) fn new(hops: usize) -> Self {
-        Self { at: HOPS_MIN.max(2 * hops), marked: None, stay: IN_FLIGHT_MAX, is_held: false }
+        let at = HOPS_MIN.max(2 * hops);
+        Self { at, min: HOPS_MIN, marked: None, stay: IN_FLIGHT_MAX, is_held: false }
     }
 }
 
@@ -363,7 +365,7 @@ impl Vrf {
     /// Drops next hops that no route uses, when the table has grown to twice those in use. Call it after a commit, be it refused: the
     /// engine's routes are those of the RIB then. See [`IN_FLIGHT_MAX`].
     pub(super) fn drop_unused_hops(&mut self) {
-        let Unused { at, marked, stay, is_held } = &mut self.changes.unused;
+        let Unused { at, min, marked, stay, is_held } = &mut self.changes.unused;
         match marked {
             _ if *is_held => {}
             Some(since) if since.elapsed() >= *stay => {
@@ -380,7 +382,7 @@ impl Vrf {
                 let mut used: FxHashSet<_> = v4.chain(self.rib.v6.iter().map(|(_, id)| id)).collect();
                 used.extend(self.candidates.ids());
                 let kept = self.hops.mark_unused(|id| used.contains(&id));
-                *at = HOPS_MIN.max(2 * kept);
+                *at = (2 * kept).max(*min);
                 *marked = Some(Instant::now());
             }
             _ => {}
