@@ -25,7 +25,8 @@ const SLOTS: usize = 1 << 16;
 const ARENA_BYTES: u64 = SLOT_BYTES * SLOTS as u64;
 
 /// The contents of fresh memory; as a unit of a table it points nowhere sensible.
-pub(crate) const POISON: u32 = 0xa5a5_a5a5;
+pub(crate) const POISON: u32 = u32::from_ne_bytes([POISON_BYTE; 4]);
+const POISON_BYTE: u8 = 0xa5;
 
 struct Arena {
     /// Host address of the arena's first byte.
@@ -44,23 +45,55 @@ impl Arena {
         let slot = (offset >> SLOT_SHIFT) as usize;
         self.live.get(slot).is_some_and(|live| (offset & (SLOT_BYTES - 1)) + bytes <= live.load(Relaxed))
     }
+
+    /// Host address of the first byte of a slot.
+    fn slot(&self, slot: usize) -> usize {
+        self.base.wrapping_add(slot << SLOT_SHIFT)
+    }
+
+    /// Fills the first `bytes` bytes from `slot` on, which are of no allocation, with poison.
+    fn poison(&self, slot: usize, bytes: u64) {
+        if bytes >= HUGE_BYTES {
+            self.advise(slot, bytes, libc::MADV_HUGEPAGE);
+        }
+        let at = std::ptr::with_exposed_provenance_mut::<u8>(self.slot(slot));
+        // SAFETY: the caller took these slots, which are the arena's own and stay mapped; no access finds them before they are live.
+        unsafe { at.write_bytes(POISON_BYTE, bytes as usize) };
+    }
+
+    /// Tells the system of the pages that the first `bytes` bytes from `slot` on lie in.
+    fn advise(&self, slot: usize, bytes: u64, advice: i32) {
+        // A gap follows an allocation, so whole huge pages are its own.
+        let bytes = if bytes < HUGE_BYTES { bytes } else { bytes.next_multiple_of(HUGE_BYTES) };
+        let at = std::ptr::with_exposed_provenance_mut(self.slot(slot));
+        // SAFETY: the pages are the arena's own, private and anonymous; they stay mapped. Those that are given back read as zeros.
+        unsafe { libc::madvise(at, bytes as usize, advice) };
+    }
 }
 
-/// Reserves address space; pages are allocated when they are touched.
+/// Memory of at least this size is asked for in huge pages, which are of this size: it is made and given back all the time, and most of
+/// the cost of 64 MB in pages of 4 KB is the 16,384 faults.
+const HUGE_BYTES: u64 = 2 << 20;
+
+/// Reserves address space, aligned to huge pages; pages are allocated when they are touched.
 fn reserve(bytes: u64) -> Option<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
     let base = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
-            usize::try_from(bytes).ok()?,
+            usize::try_from(bytes + HUGE_BYTES).ok()?,
             libc::PROT_READ | libc::PROT_WRITE,
             flags,
             -1,
             0,
         )
     };
-    if base == libc::MAP_FAILED { None } else { Some(base.expose_provenance()) }
+    if base == libc::MAP_FAILED {
+        None
+    } else {
+        Some(base.expose_provenance().next_multiple_of(HUGE_BYTES as usize))
+    }
 }
 
 /// The kind of an allocation.
@@ -89,6 +122,31 @@ struct Book {
     freed: [VecDeque<(usize, usize)>; 2],
     /// Per kind: bytes in use.
     used: [u64; 2],
+}
+
+/// The live bytes of a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    /// The address of the first of them.
+    first: u64,
+    live: u64,
+    /// Its host address.
+    host: usize,
+}
+
+impl Window {
+    /// Whether `bytes` at `address` lie within, and are aligned to their number, a power of two.
+    #[inline(always)]
+    pub(crate) const fn holds(&self, address: u64, bytes: u64) -> bool {
+        let offset = address.wrapping_sub(self.first);
+        (offset < self.live) & (offset.wrapping_add(bytes) <= self.live) & (address & (bytes - 1) == 0)
+    }
+
+    /// The host address of `address`, which lies within.
+    #[inline(always)]
+    pub(crate) const fn host(&self, address: u64) -> usize {
+        self.host.wrapping_add(address.wrapping_sub(self.first) as usize)
+    }
 }
 
 /// All memory a kernel can reach.
@@ -135,6 +193,20 @@ impl Memory {
         }
         let offset = address.wrapping_sub(self.pinned.base as u64);
         (offset < ARENA_BYTES && self.pinned.holds(offset, bytes)).then_some(address as usize)
+    }
+
+    /// Where the accesses of a warp may lie without another look at the tables: the live bytes of the slot of `address`.
+    #[inline(always)]
+    pub(crate) fn window(&self, address: u64) -> Window {
+        let offset = address.wrapping_sub(DEVICE_FIRST);
+        let (arena, first) = if offset < ARENA_BYTES {
+            (&self.device, DEVICE_FIRST)
+        } else {
+            (&self.pinned, self.pinned.base as u64)
+        };
+        let slot = (address.wrapping_sub(first) >> SLOT_SHIFT) as usize;
+        let live = arena.live.get(slot).map_or(0, |live| live.load(Relaxed));
+        Window { first: first.wrapping_add((slot as u64) << SLOT_SHIFT), live, host: arena.slot(slot) }
     }
 
     /// Host address of `bytes` from `address`, all within one live allocation; for copies.
@@ -186,22 +258,22 @@ impl Memory {
         let (arena, first) = self.arena(kind);
         // One slot more than the full ones, even for a size that fills them, because a gap must follow.
         let slots = usize::try_from(bytes >> SLOT_SHIFT).ok()?.checked_add(1)?;
-        let address = {
+        let slot = {
             let mut book = self.book();
             let used = book.used[kind as usize].checked_add(bytes).filter(|used| *used <= limit)?;
             let slot = book.take_slots(kind, slots)?;
             book.used[kind as usize] = used;
-            let address = first + ((slot as u64) << SLOT_SHIFT);
-            book.live.insert(address, Allocation { address, bytes, kind });
-            let mut left = bytes;
-            for live in arena.live.iter().skip(slot).take(slots) {
-                live.store(left.min(SLOT_BYTES), Relaxed);
-                left -= left.min(SLOT_BYTES);
-            }
-            address
+            slot
         };
-        if let Some(at) = self.range(address, bytes) {
-            fill_words(at, bytes as usize, POISON);
+        // Not live yet, so no access finds it.
+        arena.poison(slot, bytes);
+        let address = first + ((slot as u64) << SLOT_SHIFT);
+        let mut book = self.book();
+        book.live.insert(address, Allocation { address, bytes, kind });
+        let mut left = bytes;
+        for live in arena.live.iter().skip(slot).take(slots) {
+            live.store(left.min(SLOT_BYTES), Relaxed);
+            left -= left.min(SLOT_BYTES);
         }
         Some(address)
     }
@@ -221,15 +293,7 @@ impl Memory {
         book.freed[kind as usize].push_back((slot, slots));
         drop(book);
         self.mark(address, found.bytes / 4, false);
-        let at = arena.base + (slot << SLOT_SHIFT);
-        // SAFETY: the pages are the arena's own, private and anonymous; they stay mapped and read as zeros from now on.
-        unsafe {
-            libc::madvise(
-                std::ptr::with_exposed_provenance_mut(at),
-                found.bytes as usize,
-                libc::MADV_DONTNEED,
-            )
-        };
+        arena.advise(slot, found.bytes, libc::MADV_DONTNEED);
         true
     }
 
@@ -272,6 +336,14 @@ impl Memory {
     #[inline(always)]
     pub(crate) fn has_marks(&self) -> bool {
         self.marked.load(Relaxed) != 0
+    }
+
+    /// Whether a word of an access of `bytes` at `address`, which is live, is marked.
+    #[inline(always)]
+    pub(crate) fn is_marked(&self, address: u64, bytes: u64) -> bool {
+        let offset = address.wrapping_sub(DEVICE_FIRST);
+        offset < ARENA_BYTES
+            && (offset / 4..(offset + bytes).div_ceil(4)).any(|word| self.mark_of(word).load(Relaxed) != 0)
     }
 
     /// Checks the marks of the words that an access of `bytes` at `address` touches. A write unmarks them; a read is

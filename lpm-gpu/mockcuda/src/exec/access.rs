@@ -3,8 +3,8 @@
 use super::lanes::{Files, lanes_of};
 use super::warp::{Surroundings, TRANSACTION_BYTES, Warp};
 use crate::control::control;
-use crate::memory;
-use crate::ptx::code::{Access, Ins, Op, Space};
+use crate::memory::{self, Memory, Window};
+use crate::ptx::code::{Access, Ins, LANES, Op, Space};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
@@ -82,8 +82,64 @@ fn transactions(files: &Files, ins: &Ins, run: u32, watched: &Range<u64>) -> [u6
     })
 }
 
+/// The slot in which all of a warp's accesses lie, aligned and live, as they mostly do; `None` when each lane must be checked separately.
+#[inline(always)]
+fn window_of(
+    files: &Files,
+    ins: &Ins,
+    memory: &Memory,
+    run: u32,
+    access: Access,
+) -> Option<(Window, [u64; LANES])> {
+    if access.space == Space::Shared || run == 0 {
+        return None;
+    }
+    let mut addresses = files.wide[usize::from(ins.a)];
+    for address in &mut addresses {
+        *address = address.wrapping_add_signed(ins.imm);
+    }
+    let window = memory.window(addresses[run.trailing_zeros() as usize]);
+    let bytes = u64::from(access.bytes) * u64::from(access.count);
+    let mut inside = 0;
+    for (lane, address) in addresses.iter().enumerate() {
+        inside |= u32::from(window.holds(*address, bytes)) << lane;
+    }
+    let is_marked = |lane: usize| memory.is_marked(addresses[lane], bytes);
+    if run & !inside != 0 || memory.has_marks() && lanes_of(run).any(is_marked) {
+        return None;
+    }
+    Some((window, addresses))
+}
+
 #[inline(always)]
 fn load(files: &mut Files, ins: &Ins, at: &Surroundings<'_>, run: u32, access: Access) -> Result<(), Failed> {
+    let Some((window, addresses)) = window_of(files, ins, at.memory, run, access) else {
+        return load_each(files, ins, at, run, access);
+    };
+    for (i, row) in ins.elements().into_iter().enumerate().take(access.count.into()) {
+        let value = |lane: usize| {
+            memory::load(window.host(addresses[lane]) + i * usize::from(access.bytes), access.bytes)
+        };
+        if access.bytes == 8 {
+            let row = &mut files.wide[row];
+            lanes_of(run).for_each(|lane| row[lane] = value(lane));
+        } else {
+            let row = &mut files.narrow[row];
+            lanes_of(run).for_each(|lane| row[lane] = value(lane) as u32);
+        }
+    }
+    Ok(())
+}
+
+/// As [`load`], lane by lane.
+#[cold]
+fn load_each(
+    files: &mut Files,
+    ins: &Ins,
+    at: &Surroundings<'_>,
+    run: u32,
+    access: Access,
+) -> Result<(), Failed> {
     for lane in lanes_of(run) {
         let address = files.wide[usize::from(ins.a)][lane].wrapping_add_signed(ins.imm);
         let place = place_of(at, address, access, false)
@@ -108,6 +164,29 @@ fn load(files: &mut Files, ins: &Ins, at: &Surroundings<'_>, run: u32, access: A
 
 #[inline(always)]
 fn store(
+    files: &Files,
+    ins: &Ins,
+    at: &mut Surroundings<'_>,
+    run: u32,
+    access: Access,
+) -> Result<(), Failed> {
+    let Some((window, addresses)) = window_of(files, ins, at.memory, run, access) else {
+        return store_each(files, ins, at, run, access);
+    };
+    for (i, row) in ins.elements().into_iter().enumerate().take(access.count.into()) {
+        for lane in lanes_of(run) {
+            let value =
+                if access.bytes == 8 { files.wide[row][lane] } else { files.narrow[row][lane].into() };
+            let to = window.host(addresses[lane]) + i * usize::from(access.bytes);
+            memory::store(to, access.bytes, value);
+        }
+    }
+    Ok(())
+}
+
+/// As [`store`], lane by lane.
+#[cold]
+fn store_each(
     files: &Files,
     ins: &Ins,
     at: &mut Surroundings<'_>,
@@ -152,7 +231,10 @@ fn place_of(at: &Surroundings<'_>, address: u64, access: Access, write: bool) ->
         return end.map(|_| Located::Shared((address / 4) as usize)).ok_or(ILLEGAL);
     }
     let place = at.memory.locate(address, bytes).ok_or(ILLEGAL)?;
-    if at.memory.has_marks() && at.memory.check_marks(address, bytes, write) {
+    if at.memory.has_marks()
+        && at.memory.is_marked(address, bytes)
+        && at.memory.check_marks(address, bytes, write)
+    {
         control().say(&format!("kernel `{}` reads {address:#x}, which is freed", at.kernel.name));
     }
     Ok(Located::Host(place))
