@@ -10,9 +10,10 @@ use crate::exec::grid::Launch;
 use crate::ptx::code::PtxKernel;
 use crate::ptx::{PtxError, compile, parse};
 use crate::state::{Object, driver};
-use crate::stream::Operation;
+use crate::stream::{Operation, lock};
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Compute capability of the device, as in `sm_90`.
 const CAPABILITY: u32 = 90;
@@ -42,9 +43,16 @@ fn threads_max(kernel: &PtxKernel) -> u32 {
     kernel.threads_max.unwrap_or(THREADS_MAX).min(control().threads_block_max()).min(THREADS_MAX)
 }
 
-/// Loads `text`; the error has a message for the error log.
-fn load(text: &str) -> Result<u64, (u32, String)> {
-    driver().current().map_err(|code| (code, String::new()))?;
+/// The kernels of a module.
+type Kernels = Arc<[Arc<PtxKernel>]>;
+
+/// Compiles `text`, once a process: a test opens a device hundreds of times, each time with all modules. The error has a message for the
+/// error log.
+fn compiled(text: &str) -> Result<Kernels, (u32, String)> {
+    static COMPILED: Mutex<BTreeMap<String, Kernels>> = Mutex::new(BTreeMap::new());
+    if let Some(known) = lock(&COMPILED).get(text) {
+        return Ok(Arc::clone(known));
+    }
     let wrong = |error: PtxError| (INVALID_PTX, error.to_string());
     let parsed = parse::parse(text).map_err(wrong)?;
     let wants = driver_for_ptx(parsed.version);
@@ -55,12 +63,19 @@ fn load(text: &str) -> Result<u64, (u32, String)> {
     if parsed.target > CAPABILITY {
         return Err((NO_BINARY, format!("target sm_{} is above sm_{CAPABILITY}", parsed.target)));
     }
-    let kernels: Result<Vec<PtxKernel>, PtxError> =
-        parsed.entries.iter().map(|entry| compile::compile(entry, &parsed.shared)).collect();
-    let handles = kernels.map_err(wrong)?.into_iter().map(|kernel| {
-        let name = kernel.name.clone();
-        (name, driver().add(Object::Function(Arc::new(kernel))))
-    });
+    let kernels = parsed.entries.iter().map(|entry| compile::compile(entry, &parsed.shared).map(Arc::new));
+    let kernels: Kernels = kernels.collect::<Result<_, _>>().map_err(wrong)?;
+    lock(&COMPILED).insert(text.to_owned(), Arc::clone(&kernels));
+    Ok(kernels)
+}
+
+/// Loads `text`. Errors as [`compiled`].
+fn load(text: &str) -> Result<u64, (u32, String)> {
+    driver().current().map_err(|code| (code, String::new()))?;
+    let kernels = compiled(text)?;
+    let handles = kernels
+        .iter()
+        .map(|kernel| (kernel.name.clone(), driver().add(Object::Function(Arc::clone(kernel)))));
     Ok(driver().add(Object::Module(Arc::new(handles.collect()))))
 }
 
