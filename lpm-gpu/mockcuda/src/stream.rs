@@ -15,6 +15,11 @@ use std::time::{Duration, Instant};
 /// One in so many loads of a warp is delayed, by at most this long: a batch of a million keys waits about 0.1 s in all.
 const LOADS_A_DELAY: u64 = 256;
 const LOAD_DELAY_US_MAX: u64 = 200;
+/// Polls that find an operation under way before the next ones wait for the stream, and how long each of them waits at most.
+const BUSY_POLLS: u32 = 16;
+const POLL_WAIT: Duration = Duration::from_micros(50);
+/// A waiting thread checks this often whether the context has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How long the threads of an ended context may take to exit.
 const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -101,6 +106,8 @@ pub(crate) struct MockStream {
     queue: Mutex<Queue>,
     changed: Condvar,
     completed: AtomicU64,
+    /// Polls in a row that found an operation under way.
+    busy_polls: AtomicU32,
 }
 
 /// Locks, ignoring poison.
@@ -116,6 +123,7 @@ impl MockStream {
             queue: Mutex::default(),
             changed: Condvar::new(),
             completed: AtomicU64::new(0),
+            busy_polls: AtomicU32::new(0),
         })
     }
 
@@ -157,10 +165,19 @@ impl MockStream {
         let done = self.is_done(ticket);
         self.fate.check()?;
         if done {
+            self.busy_polls.store(0, Ordering::Relaxed);
             return Ok(());
         }
-        // A polling thread may hold the CPU that a stream's thread needs, which cannot happen with a device.
-        std::thread::yield_now();
+        // A polling thread may hold the CPU that a stream's thread needs, which cannot happen with a device, and it would take as much
+        // CPU time as the stream.
+        if self.busy_polls.fetch_add(1, Ordering::Relaxed) < BUSY_POLLS {
+            std::thread::yield_now();
+        } else {
+            let queue = lock(&self.queue);
+            if !self.is_done(ticket) {
+                drop(self.sleep(queue, POLL_WAIT));
+            }
+        }
         Err(NOT_READY)
     }
 
@@ -184,15 +201,14 @@ impl MockStream {
                 );
                 return Err(LAUNCH_TIMEOUT);
             }
-            queue = self.sleep(queue, 20);
+            queue = self.sleep(queue, LOOK_AGAIN);
         }
         drop(queue);
         self.fate.check()
     }
 
-    /// Waits until something changes, at most `most_ms`.
-    fn sleep<'a>(&self, queue: MutexGuard<'a, Queue>, most_ms: u64) -> MutexGuard<'a, Queue> {
-        let limit = Duration::from_millis(most_ms);
+    /// Waits until something changes, at most `limit`.
+    fn sleep<'a>(&self, queue: MutexGuard<'a, Queue>, limit: Duration) -> MutexGuard<'a, Queue> {
         self.changed.wait_timeout(queue, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
@@ -207,7 +223,7 @@ impl MockStream {
         let begin = Instant::now();
         let mut queue = lock(&self.queue);
         while queue.has_thread && begin.elapsed() < LEAVE_LIMIT {
-            queue = self.sleep(queue, 20);
+            queue = self.sleep(queue, LOOK_AGAIN);
         }
     }
 
@@ -257,7 +273,7 @@ impl Worker {
                 stream.changed.notify_all();
                 return None;
             }
-            queue = stream.sleep(queue, 100);
+            queue = stream.sleep(queue, LOOK_AGAIN);
         }
     }
 

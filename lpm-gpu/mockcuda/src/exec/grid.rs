@@ -2,19 +2,20 @@
 //! turns.
 //!
 //! So a kernel whose blocks wait for each other, or for the host, makes progress as on a device where all its blocks
-//! are resident. When all blocks only poll, the thread yields the CPU, then sleeps.
+//! are resident. When all blocks only poll, the thread yields the CPU, then sleeps, longer and longer.
 
 use super::warp::{Counters, KernelFault, Pause, Surroundings, Warp};
 use crate::control::control;
 use crate::memory::{Memory, POISON};
 use crate::ptx::code::PtxKernel;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Rounds in which all blocks only poll before the thread sleeps instead of yielding.
-const IDLE_ROUNDS: u32 = 200;
+/// Rounds in which all blocks only poll before the thread sleeps instead of yielding, and before it sleeps twice as long.
+const IDLE_ROUNDS: u32 = 20;
 const IDLE_SLEEP: Duration = Duration::from_micros(50);
-const IDLE_SLEEP_MAX: Duration = Duration::from_millis(2);
+/// So often it sleeps twice as long: 800 us in the end, so that a kernel that waits for the host takes next to no CPU time.
+const IDLE_DOUBLINGS: u32 = 4;
 
 /// A kernel with its arguments.
 #[derive(Clone, Debug)]
@@ -132,7 +133,7 @@ pub(crate) fn run(
         if waiting.is_empty() {
             return Ok(());
         }
-        let (stores, begin) = (counters.stores, Instant::now());
+        let stores = counters.stores;
         let mut still = Vec::with_capacity(waiting.len());
         for mut block in waiting {
             match block.step(launch, memory, owner, counters)? {
@@ -142,11 +143,9 @@ pub(crate) fn run(
         }
         waiting = still;
         idle = if counters.stores == stores { idle + 1 } else { 0 };
-        if idle > IDLE_ROUNDS {
-            // Sleeps as long as the round took, so that many polling blocks leave half of a CPU to others.
-            std::thread::sleep(begin.elapsed().clamp(IDLE_SLEEP, IDLE_SLEEP_MAX));
-        } else {
-            std::thread::yield_now();
+        match idle / IDLE_ROUNDS {
+            0 => std::thread::yield_now(),
+            slept => std::thread::sleep(IDLE_SLEEP * (1 << (slept - 1).min(IDLE_DOUBLINGS))),
         }
     }
 }

@@ -83,8 +83,8 @@ pub(crate) struct Warp {
     turns: u32,
 }
 
-/// Jumps that a warp may take before it lets others run.
-const JUMPS_A_TURN: u32 = 1 << 16;
+/// Jumps that a warp may take before it lets others run. Warps that wait for another one in a loop take them all, turn after turn.
+const JUMPS_A_TURN: u32 = 1 << 12;
 /// Jumps after which a diverged warp lets another group run.
 const JUMPS_A_GROUP: u32 = 1 << 10;
 
