@@ -1,4 +1,5 @@
-//! The engines against the conformance suite, on IPv4: every layout and instruction set that there are kernels for.
+//! The engines against the conformance suite, on IPv4: every layout and instruction set that there are kernels for. Updates are the same
+//! code for all kernels of a layout.
 
 use fib::{EngineError, EngineOptions, EngineWriter, Isa, conformance};
 use lpm_cpu::{host, linear, sail_b, sail_l, sail_m, sail_u};
@@ -19,19 +20,40 @@ const SINGLES: [(&str, &str); 1] = [("gather", "no")];
 fib::conformance_tests!(b, ipv4_only, || sail_b::make(&EngineOptions::default()));
 fib::conformance_tests!(u, ipv4_only, || sail_u::make(&EngineOptions::default()));
 fib::conformance_tests!(l_scalar, ipv4_only, || sail_l(Isa::Scalar, "wide", 4 << 30));
-fib::conformance_tests!(l_avx2, ipv4_only, || sail_l(Isa::Avx2, "wide", 4 << 30));
-fib::conformance_tests!(l_avx512f, ipv4_only, || sail_l(Isa::Avx512f, "wide", 4 << 30));
+fib::conformance_tests!(l_avx2, ipv4_lookups_alone, || sail_l(Isa::Avx2, "wide", 4 << 30));
+fib::conformance_tests!(l_avx512f, ipv4_lookups_alone, || sail_l(Isa::Avx512f, "wide", 4 << 30));
 fib::conformance_tests!(l_paper_scalar, ipv4_only, || sail_l(Isa::Scalar, "paper", 4 << 30));
-fib::conformance_tests!(l_paper_avx2, ipv4_only, || sail_l(Isa::Avx2, "paper", 4 << 30));
-fib::conformance_tests!(l_paper_avx512f, ipv4_only, || sail_l(Isa::Avx512f, "paper", 4 << 30));
-fib::conformance_tests!(linear_scan, || linear::make(&EngineOptions::of(&[("routes", "1000000")])));
+fib::conformance_tests!(l_paper_avx2, ipv4_lookups_alone, || sail_l(Isa::Avx2, "paper", 4 << 30));
+fib::conformance_tests!(l_paper_avx512f, ipv4_lookups_alone, || sail_l(Isa::Avx512f, "paper", 4 << 30));
 fib::conformance_tests!(host_scalar, ipv4_only, || host(Isa::Scalar, &[]));
-fib::conformance_tests!(host_scalar_arithmetic, ipv4_only, || host(Isa::Scalar, &ARITHMETIC));
-fib::conformance_tests!(host_avx2, ipv4_only, || host(Isa::Avx2, &GATHER));
-fib::conformance_tests!(host_avx512f, ipv4_only, || host(Isa::Avx512f, &[ARITHMETIC[0], GATHER[0]]));
-fib::conformance_tests!(host_avx512f_singles, ipv4_only, || host(Isa::Avx512f, &[ARITHMETIC[0], SINGLES[0]]));
-fib::conformance_tests!(host_vpopcntdq, ipv4_only, || host(Isa::Avx512f, &GATHER));
-fib::conformance_tests!(host_vpopcntdq_singles, ipv4_only, || host(Isa::Avx512f, &SINGLES));
+fib::conformance_tests!(host_scalar_arithmetic, ipv4_lookups_alone, || host(Isa::Scalar, &ARITHMETIC));
+fib::conformance_tests!(host_avx2, ipv4_lookups_alone, || host(Isa::Avx2, &GATHER));
+fib::conformance_tests!(host_avx512f, ipv4_lookups_alone, || host(Isa::Avx512f, &[ARITHMETIC[0], GATHER[0]]));
+fib::conformance_tests!(host_avx512f_singles, ipv4_lookups_alone, || host(
+    Isa::Avx512f,
+    &[ARITHMETIC[0], SINGLES[0]]
+));
+fib::conformance_tests!(host_vpopcntdq, ipv4_lookups_alone, || host(Isa::Avx512f, &GATHER));
+fib::conformance_tests!(host_vpopcntdq_singles, ipv4_lookups_alone, || host(Isa::Avx512f, &SINGLES));
+
+/// A lookup scans all routes, so the groups with tens of thousands of them are for `FWD_CONFORMANCE=full`.
+#[test]
+fn linear_scan() {
+    let make = || linear::make(&EngineOptions::of(&[("routes", "1000000")]));
+    let options = conformance::Options::from_env();
+    if options.full {
+        conformance::run(&make, options);
+        return;
+    }
+    conformance::shapes(&make, options);
+    conformance::boundaries(&make, options);
+    conformance::batches(&make, options);
+    conformance::withdraw(&make, options);
+    conformance::churn(&make, options);
+    conformance::replay(&make, options);
+    conformance::concurrent(&make, options);
+    conformance::refusals(&make, options);
+}
 
 #[test]
 fn memory_limits() {

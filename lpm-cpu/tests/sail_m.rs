@@ -136,13 +136,13 @@ fn beside(isa: Isa, fib: u32, other: u32) -> Result<Box<dyn EngineWriter>, Engin
 }
 
 fib::conformance_tests!(scalar, ipv4_only, || sail_m(Isa::Scalar, 1));
-fib::conformance_tests!(avx2, ipv4_only, || sail_m(Isa::Avx2, 1));
-fib::conformance_tests!(avx512f, ipv4_only, || sail_m(Isa::Avx512f, 1));
+fib::conformance_tests!(avx2, ipv4_lookups_alone, || sail_m(Isa::Avx2, 1));
+fib::conformance_tests!(avx512f, ipv4_lookups_alone, || sail_m(Isa::Avx512f, 1));
 fib::conformance_tests!(of_each_fib, ipv4_only, || sail_m(Isa::Scalar, 3)
     .map(|engine| each_fib(engine).swap_remove(1)));
 fib::conformance_tests!(scalar_beside, ipv4_only, || beside(Isa::Scalar, 0, 2));
-fib::conformance_tests!(avx2_beside, ipv4_only, || beside(Isa::Avx2, 1, 0));
-fib::conformance_tests!(avx512f_beside, ipv4_only, || beside(Isa::Avx512f, 2, 1));
+fib::conformance_tests!(avx2_beside, ipv4_lookups_alone, || beside(Isa::Avx2, 1, 0));
+fib::conformance_tests!(avx512f_beside, ipv4_lookups_alone, || beside(Isa::Avx512f, 2, 1));
 
 /// As many RIBs and oracles as an engine has FIBs.
 struct Many {

@@ -35,9 +35,9 @@ fn boxed(
 const ISAS: [Isa; 2] = [Isa::Scalar, Isa::Avx512f];
 
 fib::conformance_tests!(naive_scalar, || boxed(Variant::Naive, Isa::Scalar, &[]));
-fib::conformance_tests!(naive_avx512f, || boxed(Variant::Naive, Isa::Avx512f, &[]));
+fib::conformance_tests!(naive_avx512f, lookups_alone, || boxed(Variant::Naive, Isa::Avx512f, &[]));
 fib::conformance_tests!(baseline_scalar, || baseline(Isa::Scalar, &[]));
-fib::conformance_tests!(baseline_avx512f, || baseline(Isa::Avx512f, &[("hash", "h2")]));
+fib::conformance_tests!(baseline_avx512f, lookups_alone, || baseline(Isa::Avx512f, &[("hash", "h2")]));
 
 /// The baseline engine, with 24 levels unless `FWD_CONFORMANCE=full` is set. With the few levels that the engine chooses itself, the
 /// scattered prefix lengths of the suite expand to millions of entries, which would take most of the test's time. The chosen levels are

@@ -15,12 +15,12 @@ use std::collections::BTreeSet;
 /// When the engine breaks the contract; the message says how.
 pub fn withdraw(make: Make<'_>, options: Options) {
     let mut rig = TestRig::new(make, "withdraw", options);
-    absent::<u32>(&mut rig);
-    absent::<u128>(&mut rig);
-    again::<u32>(&mut rig);
-    again::<u128>(&mut rig);
+    absent::<u32>(&mut rig, options);
+    absent::<u128>(&mut rig, options);
+    again::<u32>(&mut rig, options);
+    again::<u128>(&mut rig, options);
     rig.withdraw_all();
-    for round in 0..5 {
+    for round in options.cases(&[0, 1, 2, 3, 4]) {
         rig.case(format_args!("filled and emptied, round {round}"));
         let mut filled = fill(&mut rig, 1000);
         rig.apply(&filled);
@@ -39,7 +39,7 @@ pub fn withdraw(make: Make<'_>, options: Options) {
 }
 
 fn fill(rig: &mut TestRig, routes: usize) -> Routes {
-    let (u4, u6) = (Universe::<u32>::new(20, &mut rig.rng), Universe::<u128>::new(20, &mut rig.rng));
+    let (u4, u6) = (rig.universe::<u32>(20), rig.universe::<u128>(20));
     Routes { v4: rig.drawn(&u4, routes), v6: rig.drawn(&u6, routes) }
 }
 
@@ -59,15 +59,15 @@ fn some_withdrawn<K: TestKey>(rig: &mut TestRig, part: usize) -> Vec<Route<K>> {
 }
 
 /// Withdraws of absent routes change nothing.
-fn absent<K: TestKey>(rig: &mut TestRig) {
+fn absent<K: TestKey>(rig: &mut TestRig, options: Options) {
     let address = K::random(&mut rig.rng);
     let chain: Vec<_> = (0..=K::BITS).map(|len| Prefix::truncating(address, len)).collect();
     rig.case(format_args!("withdraws in an empty {} table", K::FAMILY));
     rig.withdraw(&chain);
     rig.check_prefixes(&chain);
     rig.check_stats();
-    for len in [0, 12, 20, 24, K::BITS - 4, K::BITS] {
-        let there = Prefix::truncating(address, len);
+    for len in options.cases(&[0, 12, 20, 24, K::BITS - 4, K::BITS]) {
+        let there = Prefix::truncating(address, *len);
         rig.case(format_args!("only {there} is there, everything else on its chain is withdrawn"));
         let next_hop = rig.id();
         rig.set(there, next_hop);
@@ -87,10 +87,10 @@ fn absent<K: TestKey>(rig: &mut TestRig) {
 
 /// One route announced twice with the same next hop, then changed, withdrawn and announced repeatedly, with other routes above
 /// and below it.
-fn again<K: TestKey>(rig: &mut TestRig) {
+fn again<K: TestKey>(rig: &mut TestRig, options: Options) {
     let address = K::random(&mut rig.rng);
-    for len in [0, 8, 19, 20, 21, 24, 25, 31, 32, K::BITS / 2, K::BITS / 2 + 1, K::BITS] {
-        let prefix = Prefix::truncating(address, len);
+    for len in options.cases(&[0, 8, 19, 20, 21, 24, 25, 31, 32, K::BITS / 2, K::BITS / 2 + 1, K::BITS]) {
+        let prefix = Prefix::truncating(address, *len);
         for turn in 0..12 {
             rig.case(format_args!("{prefix} announced and withdrawn, turn {turn}"));
             let next_hop = if turn % 4 == 3 { NextHopId::NONE } else { rig.id_at(turn / 2) };
@@ -118,8 +118,7 @@ pub fn churn(make: Make<'_>, options: Options) {
         let rig = TestRig::new(make, "churn", options);
         // With 3 bases the RIB passes on redundant routes too: an engine must not rely on the RIB leaving them out.
         let mut rig = if bases == 3 { rig.plain() } else { rig };
-        let (u4, u6) =
-            (Universe::<u32>::new(bases, &mut rig.rng), Universe::<u128>::new(bases, &mut rig.rng));
+        let (u4, u6) = (rig.universe::<u32>(bases), rig.universe::<u128>(bases));
         let keys4: Vec<_> = (0..100).map(|_| u4.key(&mut rig.rng)).collect();
         let keys6: Vec<_> = (0..100).map(|_| u6.key(&mut rig.rng)).collect();
         for at in 0..options.rounds(deltas) {

@@ -15,7 +15,7 @@ const BATCH_MAX: usize = 4096;
 
 /// Loads nested routes around a few addresses in both families, so that different keys get different answers.
 fn load(rig: &mut TestRig) -> (Universe<u32>, Universe<u128>) {
-    let (u4, u6) = (Universe::<u32>::new(64, &mut rig.rng), Universe::<u128>::new(64, &mut rig.rng));
+    let (u4, u6) = (rig.universe::<u32>(64), rig.universe::<u128>(64));
     let delta = Routes { v4: rig.drawn(&u4, 3000), v6: rig.drawn(&u6, 3000) };
     rig.apply(&delta);
     (u4, u6)

@@ -67,20 +67,26 @@ pub(super) fn edges<K: TestKey>(prefix: Prefix<K>) -> [K; 4] {
     [first, last, first.down(), last.up()]
 }
 
+/// Percent of the short prefixes drawn that stay short in a quick run.
+const SHORT_PERCENT: usize = 12;
+
 /// Prefixes drawn near a few addresses, so that they nest, touch and repeat. Uniformly random prefixes would not.
 pub(super) struct Universe<K> {
     bases: Vec<K>,
+    /// A prefix of less than a quarter of the bits that tables index directly covers up to millions of entries, which an update writes one
+    /// by one: of a quick run that would be most of the time.
+    spares_short: bool,
 }
 
 impl<K: TestKey> Universe<K> {
-    /// Prefixes near `bases` random addresses. Fewer bases make a denser table.
-    pub(super) fn new(bases: usize, rng: &mut Seeded) -> Self {
+    /// Prefixes near `bases` random addresses. Fewer bases make a denser table. With `spares_short`, few are short.
+    pub(super) fn new(bases: usize, spares_short: bool, rng: &mut Seeded) -> Self {
         let mut bases: Vec<_> = (0..bases.max(1)).map(|_| K::random(rng)).collect();
         bases[0] = K::mask(K::BITS); // all ones
         if let Some(second) = bases.get_mut(1) {
             *second = K::ZERO;
         }
-        Self { bases }
+        Self { bases, spares_short }
     }
 
     /// An address that shares a random number of leading bits with a base.
@@ -95,7 +101,9 @@ impl<K: TestKey> Universe<K> {
     pub(super) fn prefix(&self, rng: &mut Seeded) -> Prefix<K> {
         // Half of the draws are prefixes of a base itself, which makes chains of nested prefixes.
         let key = if rng.percent(50) { self.bases[rng.below(self.bases.len())] } else { self.key(rng) };
-        Prefix::truncating(key, rng.between(0, K::BITS))
+        let (len, short) = (rng.between(0, K::BITS), if K::BITS == 32 { 8 } else { 16 });
+        let grows = self.spares_short && len < short && !rng.percent(SHORT_PERCENT);
+        Prefix::truncating(key, if grows { len + short } else { len })
     }
 }
 
@@ -114,7 +122,7 @@ mod tests {
     #[test]
     fn drawn_keys_lie_inside_and_prefixes_nest() {
         let mut rng = Seeded::new(1, 1);
-        let universe = Universe::<u128>::new(4, &mut rng);
+        let universe = Universe::<u128>::new(4, false, &mut rng);
         let prefixes: Vec<_> = (0..200).map(|_| universe.prefix(&mut rng)).collect();
         for prefix in &prefixes {
             assert!(prefix.contains(rng.inside(*prefix)));

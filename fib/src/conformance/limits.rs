@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 /// Next-hop ids at the limits of common field widths.
 const EDGE_IDS: [u32; 8] = [1, 255, 256, (1 << 15) - 1, (1 << 16) - 1, 1 << 16, (1 << 20) + 1, (1 << 24) - 1];
+/// Distinct ids at once while ids come and go, at most.
+const IDS_AT_ONCE: u32 = 20_000;
 /// Distinct ids in the largest table: more than 16 bits can number, and more than the benchmarks use.
 const DISTINCT_IDS: u32 = 100_000;
 
@@ -22,11 +24,12 @@ pub fn next_hops(make: Make<'_>, options: Options) {
     edge_ids::<u32>(&mut rig);
     edge_ids::<u128>(&mut rig);
     rig.withdraw_all();
-    come_and_go(&mut rig);
+    come_and_go(&mut rig, options.some(IDS_AT_ONCE));
     rig.withdraw_all();
-    many_ids::<u32>(&mut rig);
+    let distinct = options.some(DISTINCT_IDS);
+    many_ids::<u32>(&mut rig, distinct);
     rig.withdraw_all();
-    many_ids::<u128>(&mut rig);
+    many_ids::<u128>(&mut rig, distinct);
     rig.check_stats();
     rig.withdraw_all();
     inherited_ids::<u32>(&mut rig, 24);
@@ -52,11 +55,11 @@ fn edge_ids<K: TestKey>(rig: &mut TestRig) {
 }
 
 /// Far more distinct ids over time than at any one time: an id that no route uses any more must not take up room.
-fn come_and_go(rig: &mut TestRig) {
+fn come_and_go(rig: &mut TestRig, most: u32) {
     let capacity = rig.writer.info().capacity;
     // While a delta is applied, an engine may hold both the old and the new id of each route, so use half of its capacity.
     let room = u32::try_from(capacity.next_hops_max / 2).unwrap_or(u32::MAX);
-    let at_once = room.min(capacity.next_hop_id_max / 2).min(20_000);
+    let at_once = room.min(capacity.next_hop_id_max / 2).min(most);
     let address = u32::random(&mut rig.rng) & 0xf000_0000;
     let prefix = |at: u32| Prefix::truncating(address | at << 8, 24);
     for round in 0..4 {
@@ -77,13 +80,13 @@ fn come_and_go(rig: &mut TestRig) {
     }
 }
 
-/// 100,000 distinct ids, in deltas that also withdraw: correct answers, or a refusal that changes nothing.
-fn many_ids<K: TestKey>(rig: &mut TestRig) {
+/// `distinct` ids, in deltas that also withdraw: correct answers, or a refusal that changes nothing.
+fn many_ids<K: TestKey>(rig: &mut TestRig, distinct: u32) {
     let capacity = rig.writer.info().capacity;
-    let step = DISTINCT_IDS / 4;
-    let universe = Universe::<K>::new(64, &mut rig.rng);
+    let step = distinct / 4;
+    let universe = rig.universe::<K>(64);
     let mut used: BTreeMap<Prefix<K>, NextHopId> = BTreeMap::new();
-    for first in (1..=DISTINCT_IDS).step_by(step as usize) {
+    for first in (1..=distinct).step_by(step as usize) {
         rig.case(format_args!("{} distinct ids, {}", first + step - 1, K::FAMILY));
         let mut fresh = BTreeMap::new();
         for id in (first..first + step).filter_map(|id| NextHopId::new(id).ok()) {

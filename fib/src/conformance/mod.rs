@@ -55,14 +55,13 @@ pub struct Options {
     pub ipv4_only: bool,
     /// The longest IPv4 prefixes that the engine holds: it is told no longer ones.
     pub len_v4_max: u8,
-    /// An update takes the engine so long (it writes millions of entries for a short prefix, or is two engines) that half of the
-    /// random deltas is what a quick run has time for.
-    pub slow_updates: bool,
+    /// A quick run divides the number of random deltas by this.
+    pub one_delta_in: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 20_240_101, full: false, ipv4_only: false, len_v4_max: 32, slow_updates: false }
+        Self { seed: 20_240_101, full: false, ipv4_only: false, len_v4_max: 32, one_delta_in: 1 }
     }
 }
 
@@ -86,19 +85,43 @@ impl Options {
         Self { len_v4_max: 24, ..self.slow_updates() }
     }
 
-    /// For an engine whose updates are slow.
+    /// For an engine whose updates are slow: it writes millions of entries for a short prefix, or is two engines.
     #[must_use]
     pub fn slow_updates(self) -> Self {
-        Self { slow_updates: true, ..self }
+        Self { one_delta_in: 2, ..self }
     }
 
-    /// `quick` rounds, or twenty times as many when the suite runs in full.
+    /// For an engine that shares the code of its updates with another one, which runs every group in full length. Mostly it is another
+    /// kernel.
+    #[must_use]
+    pub fn lookups_alone(self) -> Self {
+        Self { one_delta_in: 8, ..self }
+    }
+
+    /// For such an engine with a table of IPv4 alone.
+    #[must_use]
+    pub fn ipv4_lookups_alone(self) -> Self {
+        self.ipv4_only().lookups_alone()
+    }
+
+    /// `quick` rounds, fewer for an engine with time for fewer deltas, or twenty times as many when the suite runs in full.
     fn rounds(self, quick: usize) -> usize {
-        match self {
-            Self { full: true, .. } => quick * 20,
-            Self { slow_updates: true, .. } => quick / 2,
-            _ => quick,
-        }
+        if self.full { quick * 20 } else { quick.div_ceil(self.one_delta_in) }
+    }
+
+    /// Whether cases of updates that another engine runs too are fewer or smaller.
+    fn is_short(self) -> bool {
+        !self.full && self.one_delta_in > 2
+    }
+
+    /// `count`, or an eighth of it in a short run.
+    fn some(self, count: u32) -> u32 {
+        if self.is_short() { count / 8 } else { count }
+    }
+
+    /// All of `cases`, or every third in a short run.
+    fn cases<T>(self, cases: &[T]) -> impl Iterator<Item = &T> {
+        cases.iter().step_by(if self.is_short() { 3 } else { 1 })
     }
 }
 

@@ -20,6 +20,9 @@ pub(super) const SLOTS: u16 = 4;
 pub(super) const BATCH_MAX: usize = 256;
 /// How long a device may keep a batch before the suite fails.
 const COLLECT_LIMIT: Duration = Duration::from_secs(60);
+/// Polls before the rig sleeps, and for how long.
+const BUSY_POLLS: u32 = 200;
+const POLL_WAIT: Duration = Duration::from_micros(20);
 /// At most this many withdraws and this many announcements of a delta have their edges looked up. Larger deltas are sampled.
 const EDGES_MAX: usize = 64;
 
@@ -45,6 +48,7 @@ pub(super) struct TestRig {
     turn: usize,
     ipv4_only: bool,
     len_v4_max: u8,
+    is_full: bool,
 }
 
 impl TestRig {
@@ -74,6 +78,7 @@ impl TestRig {
             turn: 0,
             ipv4_only: options.ipv4_only,
             len_v4_max: options.len_v4_max,
+            is_full: options.full,
         };
         assert_eq!(rig.writer.generation(), Generation(0), "{}: a new engine is at generation 0", rig.name());
         rig.check_stats();
@@ -173,6 +178,11 @@ impl TestRig {
         self.change(prefixes.into_iter().copied().map(Route::withdrawal).collect());
     }
 
+    /// Prefixes near `bases` random addresses.
+    pub(super) fn universe<K: TestKey>(&mut self, bases: usize) -> Universe<K> {
+        Universe::new(bases, !self.is_full, &mut self.rng)
+    }
+
     /// `routes` draws of a prefix near the addresses of `universe`, with random next hops; each prefix once, in order.
     pub(super) fn drawn<K: TestKey>(&mut self, universe: &Universe<K>, routes: usize) -> Vec<Route<K>> {
         let drawn: BTreeMap<_, _> =
@@ -255,19 +265,33 @@ impl TestRig {
     pub(super) fn compare<K: TestKey>(&self, keys: &[K], answers: &[NextHopId], asked: &str) {
         let oracle = K::oracle(&self.oracle);
         for (at, (key, answer)) in keys.iter().zip(answers).enumerate() {
-            let (right, matched) = match oracle.longest_match(*key) {
-                Some((len, id)) => (id, format_args!("{}", Prefix::truncating(*key, len)).to_string()),
-                None => (NextHopId::NONE, String::from("no route")),
-            };
-            assert!(
-                *answer == right,
-                "{}: generation {}, {} routes: {} answered {answer}, right is {right} ({matched}); key {at} of {asked}",
-                self.name(),
-                self.writer.generation().0,
-                oracle.len(),
-                key.to_ip(),
-            );
+            let right = oracle.longest_match(*key);
+            if *answer != right.map_or(NextHopId::NONE, |(_, id)| id) {
+                self.differ(*key, *answer, right, format_args!("key {at} of {asked}"));
+            }
         }
+    }
+
+    /// Ends the test: `answer` differs from the oracle's.
+    #[cold]
+    fn differ<K: TestKey>(
+        &self,
+        key: K,
+        answer: NextHopId,
+        right: Option<(u8, NextHopId)>,
+        asked: fmt::Arguments<'_>,
+    ) -> ! {
+        let (right, matched) = match right {
+            Some((len, id)) => (id, Prefix::truncating(key, len).to_string()),
+            None => (NextHopId::NONE, String::from("no route")),
+        };
+        fail(format_args!(
+            "{}: generation {}, {} routes: {} answered {answer}, right is {right} ({matched}); {asked}",
+            self.name(),
+            self.writer.generation().0,
+            K::oracle(&self.oracle).len(),
+            key.to_ip(),
+        ))
     }
 
     /// Looks up the edges of `prefixes` and one key within each.
@@ -347,7 +371,7 @@ pub(super) fn collect(
     out: &mut [NextHopId],
 ) -> Result<(), EngineError> {
     let start = Instant::now();
-    loop {
+    for polls in 1_u32.. {
         if let Poll::Ready(answers) = reader.collect(slot) {
             let answers = answers?;
             assert_eq!(answers.len(), out.len(), "slot {}: as many answers as keys", slot.0);
@@ -355,6 +379,8 @@ pub(super) fn collect(
             return Ok(());
         }
         assert!(start.elapsed() < COLLECT_LIMIT, "slot {}: no answers within {COLLECT_LIMIT:?}", slot.0);
-        std::hint::spin_loop();
+        // Who works on it may want this CPU.
+        if polls.is_multiple_of(BUSY_POLLS) { std::thread::sleep(POLL_WAIT) } else { std::hint::spin_loop() }
     }
+    fail(format_args!("slot {}: no answers", slot.0))
 }

@@ -41,13 +41,17 @@ fn with_gather<F: Forms>(
 }
 
 fib::conformance_tests!(scalar, slow_updates, || bounded::<EveryForm>(Isa::Scalar, 4 << 30));
-fib::conformance_tests!(avx2, slow_updates, || bounded::<EveryForm>(Isa::Avx2, 4 << 30));
-fib::conformance_tests!(avx512f, || bounded::<EveryForm>(Isa::Avx512f, 4 << 30));
-fib::conformance_tests!(singles, || with_gather::<EveryForm>(Isa::Avx512f, 4 << 30, "no"));
-fib::conformance_tests!(wide_singles, slow_updates, || with_gather::<WideForms>(Isa::Avx512f, 4 << 30, "no"));
+fib::conformance_tests!(avx2, lookups_alone, || bounded::<EveryForm>(Isa::Avx2, 4 << 30));
+fib::conformance_tests!(avx512f, lookups_alone, || bounded::<EveryForm>(Isa::Avx512f, 4 << 30));
+fib::conformance_tests!(singles, lookups_alone, || with_gather::<EveryForm>(Isa::Avx512f, 4 << 30, "no"));
+fib::conformance_tests!(wide_singles, lookups_alone, || with_gather::<WideForms>(
+    Isa::Avx512f,
+    4 << 30,
+    "no"
+));
 fib::conformance_tests!(wide_scalar, || bounded::<WideForms>(Isa::Scalar, 4 << 30));
-fib::conformance_tests!(wide_avx2, slow_updates, || bounded::<WideForms>(Isa::Avx2, 4 << 30));
-fib::conformance_tests!(wide_avx512f, slow_updates, || bounded::<WideForms>(Isa::Avx512f, 4 << 30));
+fib::conformance_tests!(wide_avx2, lookups_alone, || bounded::<WideForms>(Isa::Avx2, 4 << 30));
+fib::conformance_tests!(wide_avx512f, lookups_alone, || bounded::<WideForms>(Isa::Avx512f, 4 << 30));
 
 #[test]
 fn memory_limits() {
