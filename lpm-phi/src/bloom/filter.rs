@@ -89,8 +89,12 @@ impl CountingFilter {
     }
 }
 
-fn bits_of(mask: u32) -> impl Iterator<Item = usize> {
-    (0..32).filter(move |bit| mask >> bit & 1 == 1)
+fn bits_of(mut mask: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = mask.trailing_zeros() as usize;
+        mask &= mask.checked_sub(1)?;
+        Some(bit)
+    })
 }
 
 #[cfg(test)]
