@@ -91,27 +91,49 @@ type Lookup<K> = Box<dyn Fn(K, &mut Steps<'_>) -> Result<NextHopId, Stopped>>;
 /// If a key has more lookups in flight than this, they are dropped: what they would find, others find too.
 const FLIGHTS_MAX: usize = 50_000;
 
-/// A lookup in flight, apart from the values it has loaded.
-#[derive(Clone, Copy, Debug)]
-struct Flight {
-    /// The generation current when it began; for merged lookups, when the last of them began.
-    since: usize,
-    /// The location of its next load.
-    next: Place,
-}
+/// Lookups in flight whose next load is from the same location: the loaded values of each, and the generation current when it began; for
+/// merged lookups, when the last one began.
+type Flights = FxHashMap<Vec<u64>, usize>;
 
 /// A key and its lookups.
 struct Watched<K> {
     key: K,
     /// The correct answer in each generation.
     right: Vec<NextHopId>,
-    flights: FxHashMap<Vec<u64>, Flight>,
+    /// By the location of the next load.
+    flights: FxHashMap<Place, Flights>,
+    /// Lookups in flight.
+    flying: usize,
+}
+
+impl<K> Watched<K> {
+    fn clear(&mut self) {
+        self.flights.clear();
+        self.flying = 0;
+    }
+
+    /// A lookup that has loaded `loaded` since `since` may pause before its load from `next`. Whether that is new.
+    fn pause(&mut self, next: Place, loaded: &[u64], since: usize) -> bool {
+        let flights = self.flights.entry(next).or_default();
+        match flights.get_mut(loaded) {
+            Some(known) if *known >= since => false,
+            Some(known) => {
+                *known = since;
+                true
+            }
+            None => {
+                flights.insert(loaded.to_vec(), since);
+                self.flying += 1;
+                true
+            }
+        }
+    }
 }
 
 struct Inner<K> {
     lookup: Lookup<K>,
     keys: Vec<Watched<K>>,
-    /// All locations of the next loads of lookups in flight.
+    /// The locations of the next loads of all lookups in flight: most stores are to others.
     places: FxHashSet<Place>,
     /// `done` is the generation that `apply` has returned, `started` the one being applied.
     done: usize,
@@ -202,7 +224,12 @@ impl<K: Key> Checker<K> {
         let mut inner = self.0.borrow_mut();
         let watched = keys.iter().zip(right);
         inner.keys = watched
-            .map(|(key, right)| Watched { key: *key, right: vec![*right], flights: FxHashMap::default() })
+            .map(|(key, right)| Watched {
+                key: *key,
+                right: vec![*right],
+                flights: FxHashMap::default(),
+                flying: 0,
+            })
             .collect();
         (inner.done, inner.started, inner.stores) = (0, 0, 0);
         inner.restart();
@@ -225,11 +252,12 @@ impl<K: Key> Checker<K> {
         let mut inner = self.0.borrow_mut();
         inner.stores += 1;
         inner.stores_all += 1;
-        if inner.places.contains(&place) {
-            for at in 0..inner.keys.len() {
-                let flights = inner.keys[at].flights.iter();
-                let touched = flights.filter(|(_, flight)| flight.next == place);
-                let work = touched.map(|(loaded, flight)| (loaded.clone(), flight.since)).collect();
+        if !inner.places.contains(&place) {
+            return;
+        }
+        for at in 0..inner.keys.len() {
+            if let Some(touched) = inner.keys[at].flights.get(&place) {
+                let work = touched.iter().map(|(loaded, since)| (loaded.clone(), *since)).collect();
                 inner.go_on(at, work);
             }
         }
@@ -273,9 +301,7 @@ impl<K: Key> Inner<K> {
     /// Drops all lookups in flight, and begins new ones.
     fn restart(&mut self) {
         self.places.clear();
-        for watched in &mut self.keys {
-            watched.flights.clear();
-        }
+        self.keys.iter_mut().for_each(Watched::clear);
         self.begin_lookups();
     }
 
@@ -291,16 +317,15 @@ impl<K: Key> Inner<K> {
     fn go_on(&mut self, at: usize, mut work: Vec<(Vec<u64>, usize)>) {
         let (lookup, places, steps) = (&self.lookup, &mut self.places, &mut self.steps);
         let watched = &mut self.keys[at];
-        if watched.flights.len() > FLIGHTS_MAX {
-            watched.flights.clear();
+        if watched.flying > FLIGHTS_MAX {
+            watched.clear();
         }
         while let Some((loaded, since)) = work.pop() {
-            if loaded.is_empty() {
-                let next = step(lookup, watched.key, &mut Vec::new(), 0).err();
-                if let Some(next) = next {
-                    places.insert(next);
-                    watched.flights.insert(Vec::new(), Flight { since, next });
-                }
+            if loaded.is_empty()
+                && let Err(next) = step(lookup, watched.key, &mut Vec::new(), 0)
+            {
+                places.insert(next);
+                watched.pause(next, &[], since);
             }
             *steps += 1;
             let (end, mut more) = (loaded.len() + 1, loaded);
@@ -318,10 +343,8 @@ impl<K: Key> Inner<K> {
                     }
                 }
                 Err(next) => {
-                    places.insert(next);
-                    let known = watched.flights.get(&more).is_some_and(|flight| flight.since >= since);
-                    if !known {
-                        watched.flights.insert(more.clone(), Flight { since, next });
+                    if watched.pause(next, &more, since) {
+                        places.insert(next);
                         work.push((more, since));
                     }
                 }
@@ -356,7 +379,13 @@ pub struct Sequences {
 /// `quick` sequences, or twenty times as many in a full run (`FWD_CONFORMANCE=full`).
 #[must_use]
 pub fn count(quick: usize) -> usize {
-    if conformance::Options::from_env().full { quick * 20 } else { quick }
+    count_of(quick, quick * 20)
+}
+
+/// `quick` sequences, or `full` ones in a full run.
+#[must_use]
+pub fn count_of(quick: usize, full: usize) -> usize {
+    if conformance::Options::from_env().full { full } else { quick }
 }
 
 /// Drives an engine of one family through sequences of deltas: only announcements, nests without withdraws, nested withdraws

@@ -5,16 +5,16 @@
 use super::Bloom;
 use super::params::BloomParams;
 use crate::kernel::scalar::{lookup_v4_one, lookup_v6_one};
-use fib::stores::{Checker, Sequences, Steps, count, run};
+use fib::stores::{Checker, Sequences, Steps, count, count_of, run};
 use fib::{EngineOptions, EngineWriter as _, Key};
 use lpm_core::engine::CpuEngine;
 use std::ops::RangeInclusive;
 
-/// Runs `quick` sequences for each of `lengths`, with the checker that `checker` makes. A full run is several times as many, each time
-/// with another seed and an engine of its own, since a checker keeps every table it has met.
+/// Runs `full` sequences for each of `lengths`, or a third in a quick run, with the checker that `checker` makes. A full run does
+/// it twenty times, each time with another seed and a new engine, since a checker keeps every table it has met.
 fn sequences<K: Key + 'static>(
     checker: impl Fn(&CpuEngine<Bloom>) -> Checker<K>,
-    quick: usize,
+    full: usize,
     lengths: &[RangeInclusive<u8>],
 ) {
     for seed in (7..).take(count(1)) {
@@ -23,7 +23,8 @@ fn sequences<K: Key + 'static>(
         let checker = checker(&engine);
         let _listening = checker.listen();
         for lengths in lengths {
-            let plan = Sequences { seed, count: quick, lengths: lengths.clone(), next_hops: 5 };
+            let plan =
+                Sequences { seed, count: count_of(full / 3, full), lengths: lengths.clone(), next_hops: 5 };
             run(&plan, &checker, |delta, rib| {
                 engine.apply(delta, rib).unwrap();
             });

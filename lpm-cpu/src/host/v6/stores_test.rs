@@ -6,10 +6,10 @@ use super::kernel::scalar::one_or_default;
 use super::table::Shared6;
 use super::{EveryForm, Forms};
 use crate::stores_test::run_blocks;
-use fib::stores::{Checker, Sequences, count, run};
+use fib::stores::{Checker, Sequences, count_of, run};
 use fib::{EngineOptions, EngineWriter as _, Prefix6};
 
-fn sequences<F: Forms>(quick: usize) {
+fn sequences<F: Forms>() {
     let options = EngineOptions { huge_pages: false, ..EngineOptions::default() };
     let mut engine = engine::<F>(&options).unwrap();
     let checker = Checker::of_tables(
@@ -21,7 +21,7 @@ fn sequences<F: Forms>(quick: usize) {
         },
     );
     let _listening = checker.listen();
-    let count = count(quick);
+    let count = count_of(250, 20_000);
     // Lookups of nests that are far apart take many more steps.
     let plans = [
         (0..=40, count / 10),
@@ -48,15 +48,15 @@ fn sequences<F: Forms>(quick: usize) {
 
 #[test]
 fn sequences_of_ids() {
-    sequences::<EveryForm>(1000);
+    sequences::<EveryForm>();
 }
 
 #[test]
 fn sequences_of_codes() {
-    sequences::<CodedForms>(1000);
+    sequences::<CodedForms>();
 }
 
 #[test]
 fn sequences_of_wide_entries() {
-    sequences::<WideForms>(1000);
+    sequences::<WideForms>();
 }
