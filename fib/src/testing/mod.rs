@@ -48,15 +48,16 @@ pub fn load(files: &[PathBuf]) -> Rib {
     rib
 }
 
-/// Tells `engine` the routes of the files `tables`, then the updates of the families that they have in the file `stream`, `batch` a delta.
-/// Next hops are `next_hops` different ones at most. After each delta the engine must answer as an oracle at both ends of what it changed,
-/// and in the end at those of all routes. Returns the RIB.
+/// Tells `engines` the routes of the files `tables`, then the updates of the families that they have in the file `stream`, `batch` a delta.
+/// Next hops are `next_hops` different ones at most. After each delta the engines must answer as an oracle at both ends of the changed
+/// prefixes, and in the end at both ends of all routes. Returns the RIB. All engines get the same deltas: either all want fewer routes, or
+/// none does.
 ///
 /// # Panics
-/// When the engine refuses a delta or answers wrongly, or a file cannot be read.
+/// When an engine refuses a delta or answers wrongly, or a file cannot be read.
 #[expect(clippy::unwrap_used, reason = "a test fails loudly")]
 pub fn follow(
-    engine: &mut dyn EngineWriter,
+    engines: &mut [Box<dyn EngineWriter>],
     tables: &[PathBuf],
     stream: &Path,
     (next_hops, batch): (u32, usize),
@@ -67,18 +68,21 @@ pub fn follow(
         true => next_hop,
         false => NextHopId::from_answer(1 + next_hop.get() % next_hops),
     };
-    let mut rib = Rib::of(engine);
+    let wants_fewer = |engine: &dyn EngineWriter| engine.info().wants_fewer_routes;
+    assert!(engines.windows(2).all(|two| wants_fewer(two[0].as_ref()) == wants_fewer(two[1].as_ref())));
+    let mut rib = Rib::of(engines[0].as_ref());
     for (prefix, next_hop) in told.v4.iter() {
         rib.v4.set(prefix, one_of(next_hop));
     }
     for (prefix, next_hop) in told.v6.iter() {
         rib.v6.set(prefix, one_of(next_hop));
     }
-    let (mut oracle, mut reader) = (OraclePair::default(), engine.reader(1, 256).unwrap());
+    let mut oracle = OraclePair::default();
+    let mut readers: Vec<_> = engines.iter().map(|engine| engine.reader(1, 256).unwrap()).collect();
     let mut commit = |rib: &mut Rib, step| {
-        let delta = rib.commit(|delta, rib| engine.apply(delta, rib).map(|_| delta.clone())).unwrap();
+        let delta = commit_to_all(rib, engines);
         oracle.apply(&delta);
-        check(reader.as_mut(), &oracle, &delta, step);
+        check(&mut readers, &oracle, &delta, step);
     };
     commit(&mut rib, 7);
     let mut count = 0;
@@ -99,29 +103,46 @@ pub fn follow(
     }
     commit(&mut rib, 1);
     // Compared with an oracle of the RIB, not with the one that followed the deltas.
-    check(reader.as_mut(), &OraclePair::of(&rib), &rib.full_delta(), 5);
-    println!("{}, {count} updates: {:?}", engine.info().name, engine.stats());
+    check(&mut readers, &OraclePair::of(&rib), &rib.full_delta(), 5);
+    for engine in engines {
+        println!("{}, {count} updates: {:?}", engine.info().name, engine.stats());
+    }
     rib
 }
 
-/// The engine answers as the oracle at both ends of every `step`th prefix of `delta`.
-fn check(reader: &mut dyn EngineReader, oracle: &OraclePair, delta: &FibDelta, step: usize) {
-    check_keys(reader, oracle, delta.v4.iter().step_by(step).map(|change| change.prefix));
-    check_keys(reader, oracle, delta.v6.iter().step_by(step).map(|change| change.prefix));
+/// Commits `rib` to all of `engines`. Returns the delta.
+///
+/// # Panics
+/// When an engine refuses it.
+#[expect(clippy::unwrap_used, reason = "a test fails loudly")]
+pub fn commit_to_all(rib: &mut Rib, engines: &mut [Box<dyn EngineWriter>]) -> FibDelta {
+    let apply = |delta: &FibDelta, rib: &Rib| {
+        engines.iter_mut().try_for_each(|engine| engine.apply(delta, rib).map(drop)).map(|()| delta.clone())
+    };
+    rib.commit(apply).unwrap()
+}
+
+/// The engines answer as the oracle at both ends of every `step`th prefix of `delta`.
+fn check(readers: &mut [Box<dyn EngineReader>], oracle: &OraclePair, delta: &FibDelta, step: usize) {
+    check_keys(readers, oracle, delta.v4.iter().step_by(step).map(|change| change.prefix));
+    check_keys(readers, oracle, delta.v6.iter().step_by(step).map(|change| change.prefix));
 }
 
 #[expect(clippy::unwrap_used, reason = "a test fails loudly")]
 fn check_keys<K: Key>(
-    reader: &mut dyn EngineReader,
+    readers: &mut [Box<dyn EngineReader>],
     oracle: &OraclePair,
     prefixes: impl Iterator<Item = Prefix<K>>,
 ) {
     let keys: Vec<K> = prefixes.flat_map(|prefix| [prefix.address(), prefix.last_address()]).collect();
     let batch: KeyBuffer = keys.iter().copied().collect();
     let (mut answers, mut right) = (vec![NextHopId::NONE; keys.len()], vec![NextHopId::NONE; keys.len()]);
-    reader.lookup(batch.keys(), &mut answers).unwrap();
     oracle.answer(batch.keys(), &mut right);
-    for ((key, answer), right) in keys.iter().zip(answers).zip(right) {
-        assert_eq!(answer, right, "{}", key.to_ip());
+    for (at, reader) in readers.iter_mut().enumerate() {
+        answers.fill(NextHopId::MAX);
+        reader.lookup(batch.keys(), &mut answers).unwrap();
+        for ((key, answer), right) in keys.iter().zip(&answers).zip(&right) {
+            assert_eq!(answer, right, "{}, engine {at}", key.to_ip());
+        }
     }
 }
