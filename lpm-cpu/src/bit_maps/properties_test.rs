@@ -132,7 +132,7 @@ fn follow<S: Levels>(changes: &[((u32, u8), u32)]) {
     let (changed, anew) = (table(&engine), table(&built));
     for at in 0..S::NODES {
         assert_eq!(changed.bits.get(at), anew.bits.get(at), "bit {at}");
-        let [left, right] = [changed, anew].map(|table| table.hops.get(at));
+        let (left, right) = (changed.hops.get(at), anew.hops.get(at));
         let is_chunk = left & super::CHUNK != 0 && right & super::CHUNK != 0;
         assert!(changed.bits.get(at) == 0 || left == right || is_chunk, "entry {at}");
     }

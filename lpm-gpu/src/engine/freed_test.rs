@@ -35,9 +35,12 @@ impl FreedWatch {
     /// Follows `update`, which is in the words: notes those that some key leads to.
     fn update(&mut self, update: u64) {
         self.last = update;
-        for at in self.table.iter().flat_map(LoadedTable::reachable) {
-            self.led_to[at as usize] = update;
-        }
+        let reachable = self.table.iter().flat_map(LoadedTable::reachable);
+        self.led_to
+            .iter_mut()
+            .zip(reachable)
+            .filter(|(_, reached)| *reached)
+            .for_each(|(led_to, _)| *led_to = update);
     }
 
     /// No lookup sees a table from before update `over` any more.

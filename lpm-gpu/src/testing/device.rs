@@ -5,7 +5,6 @@ use crate::gamt::{Layout, code};
 use crate::host::{Answers, RAW_DEEP};
 use crate::model::{LoadedTable, LookupModel, high_bits};
 use fib::{Key, NextHopId};
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 impl LoadedTable {
@@ -16,10 +15,10 @@ impl LoadedTable {
         resolve(answers, key, raw)
     }
 
-    /// All words that a lookup can reach; of GAMT's tables only.
+    /// For each word whether a lookup can reach it; of GAMT's tables only.
     #[must_use]
-    pub fn reachable(&self) -> BTreeSet<u32> {
-        let mut words = BTreeSet::new();
+    pub fn reachable(&self) -> Vec<bool> {
+        let mut words = vec![false; self.words.len()];
         let mut nodes = vec![(1, 0)];
         while let Some((level, node)) = nodes.pop() {
             let stride_at = code::stride_at(level as usize);
@@ -28,7 +27,7 @@ impl LoadedTable {
                 _ => self.header[stride_at + 1],
             };
             for at in base + node..base + node + (1 << self.header[stride_at]) {
-                words.insert(at);
+                words[at as usize] = true;
                 let unit = self.words[at as usize];
                 if !code::is_leaf(unit) {
                     nodes.push((code::jump(unit), code::inf(unit)));

@@ -119,8 +119,8 @@ const ROOM: u64 = 4 << 30;
 fib::conformance_tests!(oracle_and_bloom, || {
     boxed(First::Engine(on_cpu(oracle())), on_cpu(bloom(Isa::Scalar, ROOM)?), &[PATIENT])
 });
-// Two tables, and a fixed split that keeps both halves busy, whatever a measurement would choose.
-fib::conformance_tests!(bloom_and_bloom, slow_updates, || {
+// Two tables, and a fixed split that keeps both halves busy. Both pairs share the update code.
+fib::conformance_tests!(bloom_and_bloom, lookups_alone, || {
     let first = First::Engine(on_cpu(bloom(Isa::detect(), ROOM)?));
     boxed(first, on_cpu(bloom(Isa::Scalar, ROOM)?), &[PATIENT, ("split", "0.5")])
 });
@@ -191,7 +191,8 @@ fn memory_limits() {
 #[test]
 fn the_suite_holds_whenever_a_half_fails() {
     // Early or late, in any call; `at` counts the calls of the engine and of all its readers.
-    for at in [0, 1, 2, 30, 1000] {
+    let all = [0, 1, 30, 2, 1000];
+    for at in all.into_iter().take(if Options::from_env().full { 5 } else { 3 }) {
         for call in Call::ALL {
             for role in Role::ALL {
                 let make = move || {
@@ -213,11 +214,12 @@ fn the_suite_holds_whenever_a_half_fails() {
     }
 }
 
-/// Keys of both families, and an oracle of the routes that a delta has brought into service for them.
+/// Keys of both families, and their right answers by the routes that a delta has brought into service for them.
 struct Keyed {
     v4: KeyBuffer,
     v6: KeyBuffer,
-    oracle: OraclePair,
+    /// By family.
+    right: [Vec<NextHopId>; 2],
 }
 
 /// Gives the routes for the keys their next hops.
@@ -236,11 +238,14 @@ impl Keyed {
     fn new(engine: &mut dyn EngineWriter) -> Self {
         let oracle = OraclePair::of(&apply(engine, |at| at + 1));
         let order = (0..4096_u32).map(|at| at.wrapping_mul(2_654_435_761) >> 24);
-        Self {
-            v4: order.clone().map(|at| 10 << 24 | at << 16 | 7).collect(),
-            v6: order.map(|at| 0x2001_0db8_u128 << 96 | u128::from(at) << 80 | 9).collect(),
-            oracle,
-        }
+        let v4: KeyBuffer = order.clone().map(|at| 10 << 24 | at << 16 | 7).collect();
+        let v6: KeyBuffer = order.map(|at| 0x2001_0db8_u128 << 96 | u128::from(at) << 80 | 9).collect();
+        let right = [&v4, &v6].map(|keys| {
+            let mut right = vec![NextHopId::NONE; keys.len()];
+            oracle.answer(keys.keys(), &mut right);
+            right
+        });
+        Self { v4, v6, right }
     }
 
     fn keys(&self, v6: bool, from: usize, len: usize) -> Keys<'_> {
@@ -249,8 +254,7 @@ impl Keyed {
     }
 
     fn check(&self, v6: bool, from: usize, answers: &[NextHopId], case: &str) {
-        let mut right = vec![NextHopId::NONE; answers.len()];
-        self.oracle.answer(self.keys(v6, from, answers.len()), &mut right);
+        let right = &self.right[usize::from(v6)][from..from + answers.len()];
         assert_eq!(answers, right, "{case}: keys from {from}, IPv6 {v6}");
     }
 }
