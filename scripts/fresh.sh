@@ -7,6 +7,7 @@
 #   scripts/fresh.sh --steps LIST SUITE..  some of demo,lab,frr,test; frr is `lab.sh --frr`
 #   scripts/fresh.sh --shell SUITE       a shell in such a root, as root or --as user
 #
+#   --aptopt OPTION  a setting of apt in the roots, as Acquire::Check-Valid-Until "false" for a mirror that is behind
 #   --work DIR   where roots and logs are [target/fresh]; a root takes 6 GB while it is used, and is removed after its last step
 #
 # Needs root, mmdebstrap (installed if it is missing) and package archives. Prints each step's result when it ends, and a table at the end;
@@ -16,7 +17,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 STEPS=(demo lab frr test)
-users=(root user) steps=("${STEPS[@]}") suites=() work='' shell=''
+users=(root user) steps=("${STEPS[@]}") suites=() options=() work='' shell=''
 bad_usage() { note "fresh.sh: $*; see --help" >&2 && exit 2; }
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -29,6 +30,7 @@ while [ $# -gt 0 ]; do
       IFS=, read -ra steps <<<"${2:-}" && shift
       for step in "${steps[@]}"; do [[ " ${STEPS[*]} " = *" $step "* ]] || bad_usage "no step '$step': there are ${STEPS[*]}"; done
       ;;
+    --aptopt) options+=("--aptopt=${2:?}") && shift ;;
     --work) work=${2:?} && shift ;;
     --shell) shell=yes ;;
     bookworm | trixie | forky | noble | resolute) suites+=("$1") ;;
@@ -56,7 +58,7 @@ make_base() {
     keyring=(--keyring=/usr/share/keyrings/ubuntu-archive-keyring.gpg)
   fi
   [ ! -e "$work/$suite.tar" ] || return 0
-  mmdebstrap --quiet --variant=minbase --include=sudo,passwd --components="$components" "${keyring[@]}" "$suite" "$work/$suite.part.tar" "$archive"
+  mmdebstrap --quiet --variant=minbase --include=sudo,passwd --components="$components" "${keyring[@]}" "${options[@]}" "$suite" "$work/$suite.part.tar" "$archive"
   mv "$work/$suite.part.tar" "$work/$suite.tar"
 }
 
@@ -105,7 +107,8 @@ inside() {
     environment=(env -i HOME="$home" USER="$user" TERM="${TERM:-dumb}" LANG=C.UTF-8 CARGO_HOME="$home/.cargo"
       PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin ${CI:+CI="$CI"})
     if [ "$user" = root ]; then exec "${environment[@]}" bash -c "$command"; fi
-    exec setpriv --reuid user --regid user --init-groups "${environment[@]}" bash -c "$command"
+    # A change of user id undoes --kill-child, so this shell stays, as the first process of the namespace.
+    setpriv --reuid user --regid user --init-groups "${environment[@]}" bash -c "$command" || exit
   ' inside "$work/root" "$TOOLCHAIN" "$user" "$home" "$2"
 }
 
