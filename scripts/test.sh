@@ -18,11 +18,12 @@ set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 STEPS=(fmt shell captures ptx build tests test clippy doc doctest isa smoke docs package server)
-# The steps whose result a step needs, and the steps that it only runs after. Compilers come first. Tests, smoke scripts and the guest poll
-# queues and wait for timers, which fire late when they compete for two CPUs, so these steps take turns.
+# The steps whose result a step needs, and the steps that it only runs after. Compilers come first; the guest waits for emulated devices and
+# runs beside them, and they give way to it. Tests and smoke scripts poll queues and wait for timers, which fire late when they compete
+# for two CPUs, so they take turns.
 declare -A NEEDS=([test]=tests [isa]=build [smoke]=build [docs]=build [package]=build [server]='build package')
-declare -A AFTER=([tests]=build [clippy]=tests [doc]=clippy [doctest]=doc [package]=clippy [test]='doctest package' [smoke]=test [docs]=smoke
-  [server]=docs)
+declare -A AFTER=([tests]=build [clippy]=tests [doc]=clippy [doctest]=doc [test]='doctest server' [smoke]=test [docs]=smoke)
+COMPILERS=(tests clippy doc)
 
 # --feature list for every crate of the workspace that has `testing` or `dpdk`.
 features() {
@@ -32,10 +33,11 @@ for package in json.load(sys.stdin)["packages"]:
     for feature in sorted({"testing", "dpdk"} & package["features"].keys()):
         print(package["name"] + "/" + feature)' | paste -sd, -
 }
-# rooted COMMAND.. : runs it as root, with the settings of this script. What it writes is outside the tree and cargo's folder.
+# rooted COMMAND.. : runs it as root, with the settings of this script. What it writes is outside the tree and cargo's folder. Its idle
+# forwarders sleep, and leave the CPUs to the compilers.
 rooted() {
-  as_root env CI="${CI:-}" FWD_APP="$FWD_APP" FWD_DATA="${FWD_DATA:-}" FWD_DEB="${FWD_DEB:-}" LIBCLANG_PATH="${LIBCLANG_PATH:-}" \
-    PYTHONDONTWRITEBYTECODE=1 "$@"
+  as_root env CI="${CI:-}" FWD_APP="$FWD_APP" FWD_APP_IDLE_US=1000 FWD_DATA="${FWD_DATA:-}" FWD_DEB="${FWD_DEB:-}" \
+    LIBCLANG_PATH="${LIBCLANG_PATH:-}" PYTHONDONTWRITEBYTECODE=1 "$@"
 }
 
 step_fmt() { cargo fmt --all --check; }
@@ -156,6 +158,7 @@ run_step() {
   TIMEFORMAT='%U %S'
   if [ -n "$live" ]; then exec > >(tee "$log"); else exec >"$log"; fi
   exec 3>&1
+  [[ " ${COMPILERS[*]} " != *" $1 "* ]] || renice -n 10 $BASHPID >/dev/null
   { time "step_$1" 2>&3; } 2>"$STATE/$1.cpu" </dev/null
 }
 # may_start STEP : it has not started, and all that it waits for has ended. A step whose needs have failed ends at once.

@@ -324,6 +324,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = "Forwarder")]
     pub(crate) duration: Option<Duration>,
 
+    /// Longest sleep of an lcore that finds no packets, microseconds, for hosts that run other programs, too; 0 polls all the time
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000),
+        help_heading = "Forwarder")]
+    pub(crate) idle_us: u32,
+
     /// A program that makes neighbours choose other paths, as by withdrawing routes. `ctl stop --drain` runs it with the word drain
     /// and goes on forwarding until no packets come; the next `ctl start` runs it with the word resume
     #[arg(long, value_name = "PROGRAM", help_heading = "Forwarder")]

@@ -111,7 +111,7 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
                 }
             }
             if !moved {
-                self.idle.wait();
+                self.idle.wait(0);
             }
         }
     }
@@ -158,7 +158,7 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
         let end = Instant::now() + FORGET_LIMIT;
         while !handle.forget_latencies() && Instant::now() < end {
             self.running.poll();
-            self.idle.wait();
+            self.idle.wait(0);
         }
     }
 }

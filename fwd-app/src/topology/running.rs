@@ -24,6 +24,9 @@ const HOUSEKEEPING_TURNS: u32 = 256;
 /// How long the main lcore sleeps between two runs of `housekeeping` when it has no stages left.
 const NAP: Duration = Duration::from_millis(1);
 
+/// Turns without work before an lcore sleeps.
+const AWAKE_TURNS: u32 = 64;
+
 /// What an lcore does when no stage has work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Idle {
@@ -31,17 +34,26 @@ pub(crate) enum Idle {
     Spin,
     /// Lets other threads run: lcores share CPUs.
     Yield,
+    /// Sleeps after [`AWAKE_TURNS`] turns without work: 1 us, then twice as long each time, up to this.
+    Sleep(Duration),
 }
 
 impl Idle {
-    /// Waits briefly.
+    /// Waits after the `turns`th turn without work in a row.
     #[inline]
-    pub(crate) fn wait(self) {
+    pub(crate) fn wait(self, turns: u32) {
         match self {
             Self::Spin => dpdk_ffi::pause(),
             Self::Yield => std::thread::yield_now(),
+            Self::Sleep(_) if turns <= AWAKE_TURNS => dpdk_ffi::pause(),
+            Self::Sleep(longest) => std::thread::sleep(nap(turns - AWAKE_TURNS).min(longest)),
         }
     }
+}
+
+/// The `number`th sleep in a row.
+fn nap(number: u32) -> Duration {
+    Duration::from_micros(1 << (number - 1).min(20))
 }
 
 /// The final state of the stages of one lcore.
@@ -69,7 +81,7 @@ impl Lcore {
 
     /// Polls until all stages are done. Every [`HOUSEKEEPING_TURNS`] turns it counts a heartbeat and calls `housekeeping`.
     fn run(&mut self, idle: Idle, mut housekeeping: impl FnMut()) {
-        let mut turn = 0_u32;
+        let (mut turn, mut idle_turns) = (0_u32, 0_u32);
         while !self.stages.is_empty() {
             let worked = self.poll();
             turn = turn.wrapping_add(1);
@@ -77,8 +89,11 @@ impl Lcore {
                 self.look.heartbeat.beat();
                 housekeeping();
             }
-            if !worked {
-                idle.wait();
+            if worked {
+                idle_turns = 0;
+            } else {
+                idle_turns = idle_turns.saturating_add(1);
+                idle.wait(idle_turns);
             }
         }
     }
@@ -269,6 +284,7 @@ mod tests {
     use crate::datapath::Latency;
     use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
     use rusty_fork::rusty_fork_test;
+    use std::time::Instant;
 
     /// Done after this many polls.
     struct Countdown(u64);
@@ -290,6 +306,25 @@ mod tests {
 
         fn finish(self: Box<Self>) -> StageOutcome {
             StageOutcome { held: self.0, ..StageOutcome::default() }
+        }
+    }
+
+    /// Finds no work this often, then it is done.
+    struct Quiet(u32);
+
+    impl Stage for Quiet {
+        fn poll(&mut self) -> StageProgress {
+            let Some(left) = self.0.checked_sub(1) else { return StageProgress::Done };
+            self.0 = left;
+            StageProgress::Idle
+        }
+
+        fn look(&mut self, _: Option<Latency>) -> StageOutcome {
+            StageOutcome::default()
+        }
+
+        fn finish(self: Box<Self>) -> StageOutcome {
+            StageOutcome::default()
         }
     }
 
@@ -378,6 +413,19 @@ mod tests {
         let held: Vec<_> = lcore.ended.outcomes.iter().map(|outcome| outcome.held).collect();
         assert_eq!((held.len(), held.iter().sum::<u64>(), control.is_stopping()), (3, 7, true));
         assert_eq!(lcore.ended.panic.as_deref(), Some("an invariant, broken on purpose"));
+    }
+
+    #[test]
+    fn an_idle_lcore_sleeps_longer_and_longer_until_there_is_work() {
+        let longest = Duration::from_micros(100);
+        let naps: Vec<_> = (1..=9).map(|number| nap(number).min(longest).as_micros()).collect();
+        assert_eq!(naps, [1, 2, 4, 8, 16, 32, 64, 100, 100]);
+        assert!(nap(u32::MAX) > longest);
+        // 200 turns without work are 136 sleeps, 126 of the longest.
+        let mut lcore = Lcore::new(vec![Box::new(Quiet(200))], Arc::default(), &Arc::default());
+        let start = Instant::now();
+        lcore.run(Idle::Sleep(Duration::from_millis(1)), || ());
+        assert!(start.elapsed() > Duration::from_millis(126));
     }
 
     /// Stages ready to run, without channels between them.
