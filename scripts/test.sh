@@ -18,8 +18,8 @@ set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 STEPS=(fmt shell captures ptx build tests test clippy doc doctest isa smoke docs package server)
-# The steps whose result a step needs, and the steps that it only runs after. Compilers come first; the guest waits for emulated devices and
-# runs beside them, and they give way to it. Tests and smoke scripts poll queues and wait for timers, which fire late when they compete
+# The steps whose result a step needs, and the steps that it only runs after. Compilers come first. The guest waits for emulated devices and
+# runs at the same time, at a higher priority. Tests and smoke scripts poll queues and wait for timers, which fire late when they compete
 # for two CPUs, so they take turns.
 declare -A NEEDS=([test]=tests [isa]=build [smoke]=build [docs]=build [package]=build [server]='build package')
 declare -A AFTER=([tests]=build [clippy]=tests [doc]=clippy [doctest]=doc [test]='doctest server' [smoke]=test [docs]=smoke)
