@@ -95,6 +95,10 @@ END
 # units_of FOLDER : where this release's debhelper has put the units, below /lib or /usr/lib.
 units_of() { dirname "$(find "$1" -name fwd-app.service -path '*/systemd/system/*')"; }
 
+# verify UNIT [FOLDER] : systemd takes the unit; FOLDER has further units. As root: where systemd does not run, systemd-analyze makes folders
+# below /run.
+verify() { as_root env ${2:+SYSTEMD_UNIT_PATH="$2:"} systemd-analyze verify --man=no "$1"; }
+
 # check_package PACKAGE FOLDER : no tag of lintian, and units that systemd takes and calls well confined.
 check_package() {
   local root=$2/unpacked units unit bad=0
@@ -104,7 +108,7 @@ check_package() {
   # The program is not installed here: any other one stands for it.
   sed -E -i 's#^(Exec[A-Za-z]*=)/usr/(bin|lib)/fwd-app(/bind)?( |$)#\1/bin/true\4#' "$units"/*.service
   for unit in fwd-app.service fwd-app-bind@.service; do
-    systemd-analyze verify --man=no "$units/$unit" || bad=1
+    verify "$units/$unit" || bad=1
   done
   systemd-analyze security --offline=yes --threshold="$EXPOSURE_MAX" --no-pager "$units/fwd-app.service" >"$2/security" 2>&1 ||
     { cat "$2/security" && bad=1; }
@@ -116,7 +120,7 @@ check_package() {
 check_examples() {
   local examples=$TOP/scripts/package/examples units=$1/units daemon bad=0
   mkdir -p "$units"
-  vtysh -C -f "$examples/frr/frr.conf" || bad=1
+  as_root vtysh -C -f "$examples/frr/frr.conf" || bad=1
   bash -n "$examples/frr/daemons" || bad=1
   bird -p -c "$examples/bird/bird.conf" || bad=1
   cp "$examples/netns/routing-netns.service" "$units/"
@@ -126,7 +130,7 @@ check_examples() {
     mkdir "$units/$daemon.service.d"
     cp "$examples/netns/netns.conf" "$units/$daemon.service.d/"
     [ "$daemon" = fwd-app ] || cp "$examples/$daemon/fwd-app.conf" "$units/$daemon.service.d/"
-    SYSTEMD_UNIT_PATH=$units: systemd-analyze verify --man=no "$units/$daemon.service" || bad=1
+    verify "$units/$daemon.service" "$units" || bad=1
   done
   return "$bad"
 }
