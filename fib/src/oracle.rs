@@ -6,7 +6,7 @@
 use crate::reader::{Answer, SlotReader};
 use crate::{
     EngineError, EngineInfo, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation,
-    Isa, Key, Keys, NextHopId, Prefix, Rib, Routes,
+    IpPrefix, Isa, Key, Keys, NextHopId, Prefix, Rib, Routes,
 };
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -106,6 +106,26 @@ impl OraclePair {
     #[must_use]
     pub fn of(rib: &Rib) -> Self {
         Self { v4: rib.v4.iter().collect(), v6: rib.v6.iter().collect() }
+    }
+
+    /// Sets the next hop of `prefix`, as [`Oracle::set`].
+    pub fn set(&mut self, prefix: IpPrefix, next_hop: NextHopId) {
+        match prefix {
+            IpPrefix::V4(prefix) => self.v4.set(prefix, next_hop),
+            IpPrefix::V6(prefix) => self.v6.set(prefix, next_hop),
+        }
+    }
+
+    /// The next hop of an IPv4 key. Unlike [`Oracle::lookup`] it is compiled here, optimised in builds for tests, too.
+    #[must_use]
+    pub fn lookup_v4(&self, key: u32) -> NextHopId {
+        self.v4.lookup(key)
+    }
+
+    /// The next hop of an IPv6 key, as [`Self::lookup_v4`].
+    #[must_use]
+    pub fn lookup_v6(&self, key: u128) -> NextHopId {
+        self.v6.lookup(key)
     }
 
     /// Applies all of `routes`.

@@ -11,7 +11,7 @@
 //! | [`random_tables`] | 100 to 20,000 routes, scattered and nested |
 //! | [`internet_tables`] | tables shaped like today's Internet; full size with `FWD_CONFORMANCE=full` |
 //! | [`batches`] | batches of 0 to 4096 keys, several slots in flight, slots collected after a delta |
-//! | [`next_hops`] | ids at the limits of 8, 16 and 24 bits, 100,000 distinct ids, ids that come and go |
+//! | [`next_hops`] | ids at the limits of 8, 16 and 24 bits, 70,000 distinct ids, ids that come and go |
 //! | [`withdraw`] | withdraws of absent routes, re-announcements, withdraw all == empty |
 //! | [`churn`] | hundreds of random deltas, engine == oracle after each |
 //! | [`replay`] | an update stream ends in the same table as one built at once from the final routes |

@@ -1,12 +1,11 @@
 //! What `--verify` needs to know of `--updates`: which next hops each frame of the trace can have after which update, so that the
 //! verifier knows what was right between the feeding of a packet and its arrival.
 
-use super::reference::{Reference, checked};
+use super::reference::checked;
 use super::source::TracePart;
 use super::verify::VrfReferences;
 use crate::datapath::check::Destination;
 use crate::forwarder::updates::VrfUpdate;
-use fib::oracle::OraclePair;
 use fib::{IpPrefix, Key, NextHopId, Prefix};
 use rustc_hash::FxHashMap;
 
@@ -55,47 +54,30 @@ impl History {
         }
         let period = updates.len() as u64;
         let mut history = Self { changes: FxHashMap::default(), period };
+        // The next hop of each frame, once it has been looked up.
+        let mut current = vec![None; part.vrf_of.len()];
         let rounds = if loops > 1 { 2 } else { 1 };
         let all = std::iter::repeat_n(updates, rounds).flatten();
         for (number, VrfUpdate { vrf, update }) in (1..).zip(all) {
             let ((reference, hops), Destinations { v4, v6 }) = (&mut vrfs[*vrf], &destinations[*vrf]);
             let id = update.next_hop(hops)?;
-            match update.prefix {
-                IpPrefix::V4(prefix) => {
-                    let covered = within(v4, prefix);
-                    history.note_all(number, covered, reference, Destination::V4, |oracle| {
-                        oracle.v4.set(prefix, id)
-                    });
-                }
-                IpPrefix::V6(prefix) => {
-                    let covered = within(v6, prefix);
-                    history.note_all(number, covered, reference, Destination::V6, |oracle| {
-                        oracle.v6.set(prefix, id)
-                    });
+            let covered: Vec<_> = match update.prefix {
+                IpPrefix::V4(prefix) => with_destinations(within(v4, prefix), Destination::V4).collect(),
+                IpPrefix::V6(prefix) => with_destinations(within(v6, prefix), Destination::V6).collect(),
+            };
+            for (destination, frame) in &covered {
+                current[*frame].get_or_insert_with(|| reference.next_hop(*destination));
+            }
+            reference.oracle_mut().set(update.prefix, id);
+            for (destination, frame) in covered {
+                // A longer prefix may hide the change.
+                let after = reference.next_hop(destination);
+                if let Some(before) = current[frame].replace(after) {
+                    history.note(frame, number, before, after);
                 }
             }
         }
         Ok(history)
-    }
-
-    /// Notes what update `number` changes for the frames whose destination its prefix covers; `set` tells the oracle. A longer prefix may
-    /// hide the change.
-    fn note_all<K: Copy>(
-        &mut self,
-        number: u64,
-        covered: &[(K, usize)],
-        reference: &mut Reference,
-        destination: impl Fn(K) -> Destination,
-        set: impl FnOnce(&mut OraclePair),
-    ) {
-        let next_hops = |reference: &Reference| -> Vec<NextHopId> {
-            covered.iter().map(|(key, _)| reference.next_hop(destination(*key))).collect()
-        };
-        let before = next_hops(reference);
-        set(reference.oracle_mut());
-        for (((_, frame), before), after) in covered.iter().zip(before).zip(next_hops(reference)) {
-            self.note(*frame, number, before, after);
-        }
     }
 
     fn note(&mut self, frame: usize, number: u64, before: NextHopId, after: NextHopId) {
@@ -124,6 +106,14 @@ impl History {
     pub(crate) fn has_changes(&self, frame: usize) -> bool {
         self.changes.contains_key(&frame)
     }
+}
+
+/// The frames of a list with their destinations.
+fn with_destinations<K: Copy>(
+    frames: &[(K, usize)],
+    destination: fn(K) -> Destination,
+) -> impl Iterator<Item = (Destination, usize)> {
+    frames.iter().map(move |(key, frame)| (destination(*key), *frame))
 }
 
 /// The part of a sorted list whose keys `prefix` covers.

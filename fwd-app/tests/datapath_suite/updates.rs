@@ -6,7 +6,7 @@ use crate::support::{changes, comments, mix_command, number, replay_mix, report,
 fn every_result_is_that_of_a_generation_in_between() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("updates.txt");
-    std::fs::write(&file, changes(40)).unwrap();
+    std::fs::write(&file, changes(20)).unwrap();
     for (engine, topology) in [
         ("oracle", "run-to-completion"),
         ("bloom", "run-to-completion"),

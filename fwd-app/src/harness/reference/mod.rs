@@ -55,8 +55,8 @@ impl Reference {
     /// The next hop of a destination.
     pub(crate) fn next_hop(&self, destination: Destination) -> NextHopId {
         match destination {
-            Destination::V4(key) => self.oracle.v4.lookup(key),
-            Destination::V6(key) => self.oracle.v6.lookup(key),
+            Destination::V4(key) => self.oracle.lookup_v4(key),
+            Destination::V6(key) => self.oracle.lookup_v6(key),
         }
     }
 
