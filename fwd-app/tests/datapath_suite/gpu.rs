@@ -84,7 +84,8 @@ fn every_mode_of_the_device_and_a_latency_target() {
 /// message, and the lcore goes on. A test of `lpm-gpu` checks that answers are accepted again once the device recovers.
 #[test]
 fn a_batch_that_stalls_where_its_lcore_waits_costs_its_packets_alone() {
-    let switches = [("MOCKCUDA_DELAY_US", "20000"), ("MOCKCUDA_SEED", "3")];
+    // Far longer than a busy host keeps the lcore off its CPU: an answer that arrives before the next poll is in time.
+    let switches = [("MOCKCUDA_DELAY_US", "100000"), ("MOCKCUDA_SEED", "3")];
     let extra =
         ["--engine", "gamt", "--topology", "run-to-completion", "--batch", "64", "--stall-us", "1000"];
     for mode in ["mode=copy", "mode=mapped"] {

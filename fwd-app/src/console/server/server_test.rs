@@ -149,7 +149,7 @@ fn replies_come_in_the_order_of_the_requests() {
 
 #[test]
 fn one_that_never_reads_and_one_that_never_writes_delay_nobody_and_have_to_go() {
-    let stalled = Duration::from_secs(1);
+    let stalled = Duration::from_secs(4);
     let scene = Scene::new(Limits { stalled, idle: stalled, ..Limits::default() });
     let mut never_reads = scene.connect();
     never_reads.write_all(b"{\"line\": \"show fib\"}\n{\"line\": \"show fib\"}\n").unwrap();
@@ -158,7 +158,7 @@ fn one_that_never_reads_and_one_that_never_writes_delay_nobody_and_have_to_go() 
     scene.until("asked", |tally| tally.requests == 1);
     let start = Instant::now();
     let mut slowest = Duration::ZERO;
-    while start.elapsed() < stalled / 2 {
+    while start.elapsed() < stalled / 8 {
         let asked = Instant::now();
         assert!(scene.ask("show drops").unwrap().ok);
         slowest = slowest.max(asked.elapsed());
