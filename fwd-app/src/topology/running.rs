@@ -39,6 +39,15 @@ pub(crate) enum Idle {
 }
 
 impl Idle {
+    /// For lcores that sleep `longest_us` at most, or never if it is 0; `share_cpus` says that there are more of them than CPUs.
+    pub(crate) fn new(longest_us: u32, share_cpus: bool) -> Self {
+        match longest_us {
+            0 if share_cpus => Self::Yield,
+            0 => Self::Spin,
+            longest_us => Self::Sleep(Duration::from_micros(longest_us.into())),
+        }
+    }
+
     /// Waits after the `turns`th turn without work in a row.
     #[inline]
     pub(crate) fn wait(self, turns: u32) {

@@ -169,11 +169,7 @@ fn forward(
 
     let mut periodic = Periodic::new(args.forward.stats_period, forwarder.rates());
     let taken = cpus_of(eal, &plan);
-    let idle = match args.idle_us {
-        0 if plan.lcores.len() > taken.len() => Idle::Yield,
-        0 => Idle::Spin,
-        longest => Idle::Sleep(Duration::from_micros(longest.into())),
-    };
+    let idle = Idle::new(args.idle_us, plan.lcores.len() > taken.len());
     let punts = PuntRings::for_interfaces(eal, forwarder.ours().to_vec(), ports.tx_descriptors())?;
     let setup = setup(eal, settings, &plan, &table);
     let steer = console::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
