@@ -33,11 +33,10 @@ for package in json.load(sys.stdin)["packages"]:
     for feature in sorted({"testing", "dpdk"} & package["features"].keys()):
         print(package["name"] + "/" + feature)' | paste -sd, -
 }
-# rooted COMMAND.. : runs it as root, with the settings of this script. What it writes is outside the tree and cargo's folder. Its idle
-# forwarders sleep, and leave the CPUs to the compilers.
+# rooted COMMAND.. : runs it as root, with the settings of this script. What it writes is outside the tree and cargo's folder.
 rooted() {
-  as_root env CI="${CI:-}" FWD_APP="$FWD_APP" FWD_APP_IDLE_US=1000 FWD_DATA="${FWD_DATA:-}" FWD_DEB="${FWD_DEB:-}" \
-    LIBCLANG_PATH="${LIBCLANG_PATH:-}" PYTHONDONTWRITEBYTECODE=1 "$@"
+  as_root env CI="${CI:-}" FWD_APP="$FWD_APP" FWD_DATA="${FWD_DATA:-}" FWD_DEB="${FWD_DEB:-}" LIBCLANG_PATH="${LIBCLANG_PATH:-}" \
+    PYTHONDONTWRITEBYTECODE=1 "$@"
 }
 
 step_fmt() { cargo fmt --all --check; }

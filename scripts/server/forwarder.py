@@ -29,7 +29,7 @@ class Forwarder:
             words += ["--address", f"{port}={host.router_ipv4}/24", "--address", f"{port}={host.router_ipv6}/64"]
         # All queues on the second CPU: the first one is the guest's.
         words += ["--config", ",".join(f"({port},{queue},1)" for port in range(len(SIDES)) for queue in range(queues))]
-        words += ["--idle-us", "1000", *options, "--", "-l", "1", "--file-prefix", "forwarder"]
+        words += [*options, "--", "-l", "1", "--file-prefix", "forwarder"]
         for host in pair:
             words += ["-a", host.card.address]
         self.command = shlex.join(words)

@@ -40,7 +40,8 @@ kernel_route() { ip -n "$router" route "$1" 203.0.113.0/24 via 198.18.2.2 dev "$
 kernel_route add main2 main
 kernel_route add red2 10
 
-ip netns exec "$router" "$APP" run --kernel-routes --fpm 127.0.0.1:2620 --fpm-user frr --vrf red=2,3 --vrf-table red=10 --ctl "$WORK/ctl" \
+# Here idle lcores sleep; in the other scripts they poll.
+ip netns exec "$router" "$APP" run --idle-us 100 --kernel-routes --fpm 127.0.0.1:2620 --fpm-user frr --vrf red=2,3 --vrf-table red=10 --ctl "$WORK/ctl" \
   --json "$WORK/report.json" --config '(0,0,0),(1,0,0),(2,0,0),(3,0,0)' \
   --address 0=198.18.1.1/24 --address 0=fd00:1::1/64 --address 1=198.18.2.1/24 --address 1=fd00:2::1/64 --address 0=192.0.2.1/24 \
   --address 2=198.18.1.1/24 --address 2=fd00:1::1/64 --address 3=198.18.2.1/24 --address 3=fd00:2::1/64 -- \
