@@ -324,7 +324,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = "Forwarder")]
     pub(crate) duration: Option<Duration>,
 
-    /// Longest sleep of an lcore that finds no packets, microseconds, for hosts that run other programs, too; 0 polls all the time
+    /// Longest sleep of an lcore that finds no packets, microseconds, for hosts that run other programs, too; 0 polls all the time.
+    /// A sleep must be shorter than the RX queue takes to fill (--rx-queue-size)
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000),
         help_heading = "Forwarder")]
     pub(crate) idle_us: u32,
