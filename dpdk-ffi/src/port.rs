@@ -47,6 +47,35 @@ impl Direction {
     }
 }
 
+/// The MTU of a port that is given none (`RTE_ETHER_MTU`).
+const MTU: u16 = 1500;
+/// Bytes of the Ethernet header, two VLAN tags and the checksum.
+const FRAME_BYTES: u32 = 14 + 8 + 4;
+/// Bytes of the Ethernet header and the checksum, which ethdev assumes for a driver that reports no overhead.
+const UNTAGGED_BYTES: u32 = 14 + 4;
+/// Bytes of the shortest frame of Ethernet.
+const LEAST_FRAME_BYTES: u32 = 64;
+
+/// By how much the MTU of a device is set above `mtu`, so that IP packets of `mtu` bytes fit with two VLAN tags, too.
+///
+/// A NIC drops frames that are longer than its MTU and its driver's overhead: the header, the checksum, and no tag (ixgbe), one (e1000) or two
+/// (i40e, ice). The MTU of a kernel interface does not limit tags, and belongs to the host.
+pub(crate) fn tag_room(info: &sys::rte_eth_dev_info, mtu: u16) -> u16 {
+    // A frame below Ethernet's least has an MTU that the driver refuses.
+    if info.if_index != 0 || u32::from(mtu) + UNTAGGED_BYTES < LEAST_FRAME_BYTES {
+        return 0;
+    }
+    let most = u32::from(info.max_mtu);
+    let overhead = if info.max_mtu != u16::MAX && info.max_rx_pktlen > most {
+        info.max_rx_pktlen - most
+    } else {
+        UNTAGGED_BYTES
+    };
+    let most = most.min(info.max_rx_pktlen.saturating_sub(overhead));
+    let room = FRAME_BYTES.saturating_sub(overhead).min(most.saturating_sub(mtu.into()));
+    u16::try_from(room).unwrap_or(0)
+}
+
 /// A port. Cloning clones the handle. Any thread may make control calls; they are serialized.
 ///
 /// Dropping the last handle stops the port and keeps the device; [`Port::close`] releases the device.
@@ -70,6 +99,8 @@ pub(crate) struct SharedPort {
 #[derive(Default)]
 pub(crate) struct PortStatus {
     pub(crate) granted: Option<Granted>,
+    /// By how much the device's MTU is above the port's ([`tag_room`]).
+    pub(crate) tag_room: u16,
     pub(crate) started: bool,
     /// Which queues have a handle, by direction.
     rx_taken: Vec<bool>,
@@ -322,12 +353,13 @@ impl Port {
         Ok(info)
     }
 
-    pub(crate) fn raw_mtu(&self) -> Result<u16, DpdkError> {
+    /// The device's MTU without `tag_room`.
+    pub(crate) fn mtu_beside(&self, tag_room: u16) -> Result<u16, DpdkError> {
         let mut mtu = 0;
         // SAFETY: `mtu` is writable for the call.
         let answer = unsafe { sys::rte_eth_dev_get_mtu(self.id().0, &raw mut mtu) };
         DpdkError::check_port(self.id(), "rte_eth_dev_get_mtu", answer)?;
-        Ok(mtu)
+        Ok(mtu - tag_room.min(mtu))
     }
 
     /// Configures a stopped port and sets up its queues; receive queue `q` takes its mbufs from
@@ -357,11 +389,14 @@ impl Port {
         state.attached.clear();
         let rx_offloads = config.rx_offloads & RxOffloads::from_bits_truncate(info.rx_offload_capa);
         let tx_offloads = config.tx_offloads & TxOffloads::from_bits_truncate(info.tx_offload_capa);
+        // Ethdev's own choice for a port that is given none.
+        let mtu = config.mtu.unwrap_or(if info.max_mtu == 0 { MTU } else { MTU.min(info.max_mtu) });
+        state.tag_room = tag_room(&info, mtu);
         let wanted_rss = if config.rx_queues > 1 { config.rss } else { RssTypes::empty() };
         let raw = sys::dffi_port_config {
             rx_queues: config.rx_queues,
             tx_queues: config.tx_queues,
-            mtu: config.mtu.unwrap_or(0).into(),
+            mtu: u32::from(mtu) + u32::from(state.tag_room),
             rx_offloads: rx_offloads.bits(),
             tx_offloads: tx_offloads.bits(),
             rss: wanted_rss.bits() & info.flow_type_rss_offloads,
@@ -369,8 +404,8 @@ impl Port {
         // SAFETY: `raw` lives through the call; the port is stopped, and the control lock keeps others out.
         let answer = unsafe { sys::dffi_port_configure(id.0, &raw const raw) };
         if answer != 0 {
-            let (rss, mtu) = (rss_subset(wanted_rss, info.flow_type_rss_offloads), raw.mtu);
-            let mtu = if mtu == 0 { "its MTU".to_owned() } else { format!("MTU {mtu}") };
+            let rss = rss_subset(wanted_rss, info.flow_type_rss_offloads);
+            let mtu = config.mtu.map_or_else(|| "its MTU".to_owned(), |mtu| format!("MTU {mtu}"));
             let PortConfig { rx_queues, tx_queues, .. } = config;
             let asked = format!(
                 "{rx_queues} RX and {tx_queues} TX queues, {mtu}, {rx_offloads:?}, {tx_offloads:?}, {rss:?}"
@@ -383,7 +418,7 @@ impl Port {
             tx_queues: config.tx_queues,
             rx_descriptors,
             tx_descriptors,
-            mtu: self.raw_mtu()?,
+            mtu: self.mtu_beside(state.tag_room)?,
             rx_offloads,
             tx_offloads,
             rss: rss_subset(wanted_rss, info.flow_type_rss_offloads),
@@ -566,7 +601,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_taken_are_counted_by_direction() {
+    fn the_mtu_of_a_nic_has_room_for_two_tags() {
+        let info = |max_mtu, max_rx_pktlen, if_index| sys::rte_eth_dev_info {
+            max_mtu,
+            max_rx_pktlen,
+            if_index,
+            ..sys::rte_eth_dev_info::default()
+        };
+        assert_eq!(tag_room(&info(u16::MAX, 16_128, 0), 1500), 8, "em says nothing");
+        assert_eq!(tag_room(&info(16_361, 16_383, 0), 1500), 4, "igb counts one tag");
+        assert_eq!(tag_room(&info(15_854, 15_872, 0), 1500), 8, "ixgbe counts none");
+        assert_eq!(tag_room(&info(9702, 9728, 0), 1500), 0, "i40e counts two");
+        assert_eq!(tag_room(&info(1500, 9728, 0), 1500), 0, "virtio with an MTU of its host");
+        assert_eq!(tag_room(&info(9216, 9234, 0), 9212), 4, "what is left below the greatest");
+        assert_eq!(tag_room(&info(u16::MAX, 1518, 0), 1500), 0, "no longer frames");
+        assert_eq!(tag_room(&info(u16::MAX, u32::MAX, 0), u16::MAX), 0);
+        assert_eq!(tag_room(&info(u16::MAX, 65_536, 7), 1500), 0, "a kernel interface");
+    }
+
+    #[test]
+    fn queues_taken_are_overhead_by_direction() {
         let mut state =
             PortStatus { rx_taken: vec![false; 3], tx_taken: vec![false; 2], ..PortStatus::default() };
         let port = PortId(4);

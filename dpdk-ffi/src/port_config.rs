@@ -68,7 +68,7 @@ pub struct PortConfig {
     pub rx_descriptors: u16,
     /// Descriptors per transmit queue; the driver rounds them to a number it supports.
     pub tx_descriptors: u16,
-    /// The largest layer-3 packet in bytes; `None` for the driver's own (1,500).
+    /// The largest layer-3 packet in bytes; `None` for 1,500, or less where the device has no more. Its frame may have two VLAN tags.
     pub mtu: Option<u16>,
     /// Offloads requested on reception.
     pub rx_offloads: RxOffloads,

@@ -5,7 +5,7 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use crate::error::DpdkError;
-use crate::port::Port;
+use crate::port::{Port, tag_room};
 use crate::port_config::{RssTypes, RxOffloads, TxOffloads};
 use crate::sys;
 
@@ -152,13 +152,14 @@ impl Port {
         Ok(mac.addr_bytes)
     }
 
-    /// The MTU in bytes.
+    /// The MTU in bytes: the longest IP packet, which may have two VLAN tags in its frame.
     ///
     /// # Errors
     /// [`DpdkError::PortCall`].
     pub fn mtu(&self) -> Result<u16, DpdkError> {
         let _control = self.controlled()?;
-        self.raw_mtu()
+        let room = self.inner.state().tag_room;
+        self.mtu_beside(room)
     }
 
     /// Sets the MTU, bytes, of a port that has been configured. Many drivers do so while the port runs.
@@ -168,9 +169,12 @@ impl Port {
     /// and 22 (`EINVAL`) for one that the device or its queues cannot have.
     pub fn set_mtu(&self, mtu: u16) -> Result<(), DpdkError> {
         let _control = self.controlled()?;
+        let room = tag_room(&self.raw_info()?, mtu);
         // SAFETY: takes numbers; DPDK checks them.
-        let answer = unsafe { sys::rte_eth_dev_set_mtu(self.id().0, mtu) };
-        DpdkError::check_port(self.id(), "rte_eth_dev_set_mtu", answer).map(drop)
+        let answer = unsafe { sys::rte_eth_dev_set_mtu(self.id().0, mtu + room) };
+        DpdkError::check_port(self.id(), "rte_eth_dev_set_mtu", answer)?;
+        self.inner.state().tag_room = room;
+        Ok(())
     }
 
     /// Receives every frame (`true`) or only those for this port's MAC address.
