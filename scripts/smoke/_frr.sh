@@ -5,7 +5,7 @@
 # one configuration through vtysh, as FRR's packages do it with /etc/frr/frr.conf, since the daemon that takes a line depends on the release:
 # static routes and interfaces belong to staticd and zebra in FRR 8, to mgmtd in FRR 10, which reads no file.
 
-processes=() frr_spaces=()
+processes=() frr_spaces=() KEEP_S=20
 
 # inside SPACE COMMAND.. : starts a program, whose process is then $started.
 inside() {
@@ -57,7 +57,8 @@ frr_again() {
 # start_daemon SPACE DAEMON : starts a daemon of FRR, and waits until it answers.
 start_daemon() {
   local space=$1 daemon=$2 options=(-N "$1" -u frr -g frr -P 0)
-  if [ "$daemon" = zebra ] && grep -q '^fpm ' "$WORK/$space.conf"; then options+=(-M dplane_fpm_nl); fi
+  # A zebra that starts again leaves the other daemons $KEEP_S seconds to announce their routes, and keeps the kernel's until then.
+  if [ "$daemon" = zebra ] && grep -q '^fpm ' "$WORK/$space.conf"; then options+=(-M dplane_fpm_nl "-K$KEEP_S"); fi
   inside "$space" "/usr/lib/frr/$daemon" "${options[@]}"
   for _ in {1..100}; do
     if vtysh --vty_socket "/run/frr/$space" -d "$daemon" -c 'show version' >/dev/null 2>&1; then return 0; fi
