@@ -132,8 +132,8 @@ class Host:
         """The host's end of the cable."""
         return Wire(self.space, self.card.name)
 
-    def ping(self, target, count=1, size=56, wait_s=REPLY_S):
-        """Echo requests of `size` bytes, each sent when the one before has been answered; how many were, up to the first that was not.
+    def ping(self, target, count=1, size=56, wait_s=REPLY_S, ahead=1):
+        """Echo requests of `size` bytes, of which `ahead` at most are not answered yet; how many were answered, up to the first that was not.
 
         There are fewer a second than the router answers one host.
         `ping` itself does not wait for the last answers, so that on a busy machine it counts some as lost that are only late.
@@ -144,26 +144,33 @@ class Host:
         with inside(self.space):
             link = socket.socket(family, socket.SOCK_RAW, protocol)
         with link:
-            for number in range(count):
-                rest = struct.pack("!HH", os.getpid() & 0xFFFF, number) + packets.pattern(size)
-                # The kernel computes the checksum of ICMPv6 alone.
-                sum_ = 0 if is_ipv6 else packets.checksum(bytes([request, 0, 0, 0]) + rest)
-                link.sendto(struct.pack("!BBH", request, 0, sum_) + rest, (target, 0))
-                if not self._is_answered(link, target, bytes([reply, 0]), rest, wait_s):
-                    return number
+            sent, heard = [], set()
+            for number in range(count + ahead - 1):
+                if number < count:
+                    rest = struct.pack("!HH", os.getpid() & 0xFFFF, number) + packets.pattern(size)
+                    # The kernel computes the checksum of ICMPv6 alone.
+                    sum_ = 0 if is_ipv6 else packets.checksum(bytes([request, 0, 0, 0]) + rest)
+                    link.sendto(struct.pack("!BBH", request, 0, sum_) + rest, (target, 0))
+                    sent.append(rest)
+                first = number - ahead + 1
+                if first >= 0 and not self._is_answered(link, target, bytes([reply, 0]), sent[first], heard, wait_s):
+                    return first
                 time.sleep(PING_S)
         return count
 
     @staticmethod
-    def _is_answered(link, target, head, rest, wait_s):
-        """Whether the answer comes in time."""
+    def _is_answered(link, target, head, rest, heard, wait_s):
+        """Whether the answer is among those `heard`, or comes in time; answers that come before it are added to `heard`."""
         end = time.monotonic() + wait_s
-        while (left := end - time.monotonic()) > 0 and select.select([link], [], [], left)[0]:
+        while rest not in heard:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([link], [], [], left)[0]:
+                return False
             data, sender = link.recvfrom(1 << 16)
             message = data if ":" in target else data[4 * (data[0] & 15) :]
-            if sender[0] == target and message[:2] == head and message[4:] == rest:
-                return True
-        return False
+            if sender[0] == target and message[:2] == head:
+                heard.add(message[4:])
+        return True
 
 
 class Pair:
