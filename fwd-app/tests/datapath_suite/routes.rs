@@ -1,4 +1,4 @@
-//! The routes in service: listed, read again by another forwarder, compared with files, a million of them.
+//! The routes in service: listed, read again by another forwarder, compared with files, in great number.
 
 use crate::forwarder::Steered;
 use crate::support::{fwd_app, number, read_pcap, stderr, v4_frame, v6_frame, write_pcap};
@@ -140,8 +140,10 @@ fn the_list_has_sources_and_the_difference_to_a_file_is_a_failure() {
 }
 
 #[test]
-fn a_million_routes_are_listed_in_little_memory_and_a_reader_that_stops_holds_up_nobody() {
-    const ROUTES: u32 = 1_000_000;
+fn many_routes_are_listed_in_little_memory_and_a_reader_that_stops_holds_up_nobody() {
+    const ROUTES: u32 = 300_000;
+    // A third of the list as text.
+    const MORE_BYTES: u64 = 2 << 20;
     let scratch = tempfile::tempdir().unwrap();
     let routes = scratch.path().join("routes.txt");
     let mut table = String::new();
@@ -159,7 +161,7 @@ fn a_million_routes_are_listed_in_little_memory_and_a_reader_that_stops_holds_up
     let listed = ctl(&forwarder, &["route", "list"]);
     assert!(text(&listed) == table, "{} bytes of {}", listed.stdout.len(), table.len());
     let grown = forwarder.resident_bytes().saturating_sub(before);
-    assert!(grown < 32 << 20, "{} MB more for a list of {} MB", grown >> 20, table.len() >> 20);
+    assert!(grown < MORE_BYTES, "{} KB more for a list of {} KB", grown >> 10, table.len() >> 10);
 
     let mut command = fwd_app(&["ctl", "--json", "route", "list", "--socket"]);
     let mut reader = command.arg(&forwarder.socket).stdout(Stdio::piped()).spawn().unwrap();
@@ -181,7 +183,7 @@ fn a_million_routes_are_listed_in_little_memory_and_a_reader_that_stops_holds_up
         }
         assert!(Instant::now() < end, "the reader does not stop");
     }
-    assert!(forwarder.resident_bytes().saturating_sub(before) < 32 << 20);
+    assert!(forwarder.resident_bytes().saturating_sub(before) < MORE_BYTES);
     // It goes on where it was, and gets all of them.
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();

@@ -120,7 +120,7 @@ fn a_percentage_is_of_what_a_link_takes() {
 #[test]
 fn a_search_that_finds_no_rate_fails_and_says_so() {
     let mut command = mix_command();
-    command.args(["--ports", "1", "--tx-rate", "500pps", "--search", "0", "--search-min", "20kpps"]);
+    command.args(["--ports", "1", "--tx-rate", "5kpps", "--search", "0", "--search-min", "20kpps"]);
     command.args(["--search-max", "50kpps", "--search-trial", "0.2", "--search-sum", "0.2"]);
     let Some((summary, said)) = report(command, 1) else { return };
     assert!(said.contains("no rate was found with a loss of 0 % or less: even 20000 pps"), "{said}");
@@ -128,6 +128,7 @@ fn a_search_that_finds_no_rate_fails_and_says_so() {
     // An engine's own drops are no loss.
     let all_lost =
         ["--search", "0", "--search-trial", "0.05", "--search-sum", "0.05", "--search-min", "100pps"];
+    let all_lost = [&all_lost[..], &["--search-max", "800pps"]].concat();
     let routes = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(routes.path(), "2001:db8:dead:beef::/64 1\n").unwrap();
     let Some(summary) = replay_with_code(&bundled("mix.pcap"), routes.path(), &all_lost, 1) else { return };
