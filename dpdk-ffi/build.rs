@@ -126,6 +126,8 @@ fn write_bindings(flags: &[String], out: &Path) -> Result<(), String> {
             .header("src/shim.h")
             .header("src/fib_shim.h")
             .clang_args(flags)
+            // libclang knows its own headers; those of another version in PATH, which bindgen would add, crash it.
+            .detect_include_paths(false)
             .allowlist_function(FUNCTIONS)
             .allowlist_var(
                 "DFFI_.*|RTE_FIB6?_.*|RTE_MAX_ETHPORTS|RTE_ETH_NAME_MAX_LEN|RTE_PMD_RING_MAX_.X_RINGS",
