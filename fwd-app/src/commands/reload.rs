@@ -5,9 +5,11 @@ use crate::cli::config::show;
 use crate::cli::config::{Layers, environment};
 use crate::forwarder::in_effect::{ConfigValue, changed_paths};
 use crate::forwarder::reload::ReloadPlan;
-use crate::routes::spec::VrfSpec;
+use crate::ports::address::PortAddress;
+use crate::routes::spec::{DEFAULT, VrfSpec};
 use anyhow::{Context as _, anyhow};
 use clap::{CommandFactory as _, FromArgMatches as _};
+use fib::PortRef;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -18,8 +20,12 @@ pub(super) struct ConfigReader {
     pub(super) words: Vec<OsString>,
     /// The file that is read if the words name none.
     pub(super) default: Option<PathBuf>,
+    /// The list of ports at the start, which gave them their numbers; empty for all of DPDK's.
+    pub(super) ports: Vec<PortRef>,
 }
 
+/// The key of the list of ports.
+const PORTS: &str = "ports.ports";
 /// The key of the order of sources.
 const ORDER: &str = "sources.prefer";
 /// Keys beside those of ports and VRFs whose values a reload applies.
@@ -43,6 +49,35 @@ fn have_other_feeds(before: &[ConfigValue], after: &[ConfigValue]) -> bool {
 }
 
 impl ConfigReader {
+    /// The ports of the running forwarder that the references of a configuration mean, whose list of ports is `listed`: an index is a place in
+    /// that list, and the list may have another order than at the start.
+    ///
+    /// # Errors
+    /// When the lists do not have the same ports.
+    fn numbering(&self, listed: &[PortRef]) -> anyhow::Result<impl Fn(&PortRef) -> PortRef> {
+        let missing = |of: &[PortRef], from: &[PortRef]| -> Vec<String> {
+            from.iter().filter(|port| !of.contains(port)).map(PortRef::to_string).collect()
+        };
+        let (new, gone) = (missing(&self.ports, listed), missing(listed, &self.ports));
+        if !new.is_empty() || !gone.is_empty() {
+            let list =
+                |ports: Vec<String>| if ports.is_empty() { "none".to_owned() } else { ports.join(", ") };
+            let (new, gone) = (list(new), list(gone));
+            return Err(anyhow!(
+                "the ports have changed ({PORTS}: new {new}, gone {gone}), which needs a restart"
+            ));
+        }
+        let numbers: Vec<_> =
+            listed.iter().map(|port| self.ports.iter().position(|known| known == port)).collect();
+        Ok(move |port: &PortRef| match port {
+            PortRef::Index(place) => {
+                let number = numbers.get(usize::from(*place)).copied().flatten();
+                PortRef::Index(number.and_then(|number| u16::try_from(number).ok()).unwrap_or(*place))
+            }
+            PortRef::Name(_) | PortRef::ById => port.clone(),
+        })
+    }
+
     /// Reads file and environment again, checks the whole, and compares it with what is in effect.
     ///
     /// # Errors
@@ -74,18 +109,27 @@ impl ConfigReader {
             let config = super::config_values(&show::shown(command, given, &layers));
             let has_order = !have_other_feeds(in_effect, &config);
             let is_applied = |path: &String| is_applied(path) && (has_order || path != ORDER);
-            let (applied, restart): (Vec<_>, Vec<_>) =
+            let (applied, mut restart): (Vec<_>, Vec<_>) =
                 changed_paths(in_effect, &config).into_iter().partition(is_applied);
-            let mut files = vec![args.tables.fib.clone()];
-            files.extend(vrfs.iter().map(|vrf| vrf.files.clone()));
+            let numbered = self.numbering(&args.ports.ports)?;
+            if args.ports.ports != self.ports {
+                restart.push(PORTS.to_owned());
+            }
+            let files = vrfs.iter().map(|vrf| (vrf.name.clone(), vrf.files.clone()));
+            let files = files.chain([(DEFAULT.to_owned(), args.tables.fib.clone())]).collect();
             // Routes of VRFs that there will be after a restart have no place yet, and those of VRFs that go stay.
             if restart.iter().any(|path| path.starts_with("vrf.") || path.starts_with("vrfs.")) {
                 return Err(anyhow!("VRFs have changed ({}), which needs a restart", restart.join(", ")));
             }
             Ok(ReloadPlan {
                 files,
-                addresses: args.ports.address.clone(),
-                mtus: args.ports.mtu.clone(),
+                addresses: args
+                    .ports
+                    .address
+                    .iter()
+                    .map(|at| PortAddress { port: numbered(&at.port), ..at.clone() })
+                    .collect(),
+                mtus: args.ports.mtu.iter().map(|(port, mtu)| (numbered(port), *mtu)).collect(),
                 order: has_order.then_some(feeds.sources),
                 netns: args.ports.taps().netns,
                 log_level: Some(args.forward.log_level),
@@ -102,6 +146,8 @@ impl ConfigReader {
 mod tests {
     use super::*;
     use crate::notice::LogLevel;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     /// A reader of `file`, and the values of a forwarder that was started with it.
     fn reader(file: &std::path::Path) -> (ConfigReader, Vec<ConfigValue>) {
@@ -111,7 +157,11 @@ mod tests {
         let matches = program.clone().try_get_matches_from(layers.merge(&program, &words)).unwrap();
         let (name, given) = matches.subcommand().unwrap();
         let shown = show::shown(program.find_subcommand(name).unwrap(), given, &layers);
-        (ConfigReader { words, default: None }, crate::commands::config_values(&shown))
+        let Command::Run(args) = Cli::from_arg_matches(&matches).unwrap().command else {
+            panic!("it is run")
+        };
+        let reader = ConfigReader { words, default: None, ports: args.ports.ports };
+        (reader, crate::commands::config_values(&shown))
     }
 
     #[test]
@@ -152,6 +202,89 @@ mod tests {
         ConfigValue { path: path.to_owned(), value: value.into(), origin: String::new() }
     }
 
+    /// The addresses and MTUs by device, and the files by VRF.
+    fn by_name(
+        reader: &ConfigReader,
+        plan: &ReloadPlan,
+    ) -> (Vec<String>, Vec<String>, BTreeMap<String, Vec<PathBuf>>) {
+        let device = |port: &PortRef| match port {
+            PortRef::Index(number) => reader.ports[usize::from(*number)].to_string(),
+            other => other.to_string(),
+        };
+        let mut addresses: Vec<_> =
+            plan.addresses.iter().map(|at| format!("{} {}", device(&at.port), at.address)).collect();
+        let mut mtus: Vec<_> =
+            plan.mtus.iter().map(|(port, mtu)| format!("{} {mtu}", device(port))).collect();
+        addresses.sort();
+        mtus.sort();
+        (addresses, mtus, plan.files.clone())
+    }
+
+    /// Tables of ports, each a device by name or index, and of VRFs.
+    fn tables() -> impl Strategy<Value = (Vec<String>, Vec<String>)> {
+        let table = |(number, is_index): (usize, bool)| {
+            let device = if is_index { number.to_string() } else { format!("\"p{number}\"") };
+            format!(
+                "[[port]]\ndevice = {device}\naddresses = [\"192.0.2.{number}/32\"]\nmtu = {}\n",
+                1000 + number
+            )
+        };
+        let ports = proptest::collection::vec(any::<bool>(), 4..7)
+            .prop_map(move |kinds| kinds.into_iter().enumerate().map(table).collect::<Vec<_>>());
+        (ports, 0_usize..4).prop_map(|(ports, vrfs)| {
+            let vrf = |number| format!("[vrf.v{number}]\nports = [\"q{number}\"]\nfib = [\"/dev/null\"]\n");
+            (ports, (0..vrfs).map(vrf).collect())
+        })
+    }
+
+    proptest! {
+        // Each reads two files.
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn the_order_of_tables_changes_nothing_while_it_runs(
+            (before, after) in tables().prop_flat_map(|(ports, vrfs)| {
+                let all = [ports, vrfs].concat();
+                (Just(all.clone()), Just(all).prop_shuffle())
+            })
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("f.toml");
+            let list = |tables: &[String]| format!("[sources]\nfib = \"/dev/null\"\n{}", tables.concat());
+            std::fs::write(&file, list(&before)).unwrap();
+            let (reader, now) = reader(&file);
+            let same = reader.read(&now).unwrap();
+            prop_assert!(same.applied.is_empty() && same.restart.is_empty(), "{:?}", same);
+            std::fs::write(&file, list(&after)).unwrap();
+            let plan = reader.read(&now).unwrap();
+            prop_assert_eq!(by_name(&reader, &same), by_name(&reader, &plan));
+            let ports = |tables: &[String]| tables.iter().filter(|table| table.starts_with("[[")).cloned().collect::<Vec<_>>();
+            let moved = if ports(&before) == ports(&after) { vec![] } else { vec![PORTS.to_owned()] };
+            prop_assert_eq!((plan.applied, plan.restart), (vec![], moved));
+        }
+    }
+
+    #[test]
+    fn other_ports_need_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("f.toml");
+        let write = |devices: &[&str]| {
+            let ports: String =
+                devices.iter().map(|device| format!("[[port]]\ndevice = \"{device}\"\n")).collect();
+            std::fs::write(&file, format!("{ports}[sources]\nfib = \"/dev/null\"\n")).unwrap();
+        };
+        write(&["p0", "p1"]);
+        let (reader, now) = reader(&file);
+        for (devices, change) in [
+            (&["p0", "p1", "p2"][..], "new p2, gone none"),
+            (&["p1"], "new none, gone p0"),
+            (&["p0", "p3"], "new p3, gone p1"),
+        ] {
+            write(devices);
+            let why = reader.read(&now).unwrap_err().to_string();
+            assert_eq!(why, format!("the ports have changed (ports.ports: {change}), which needs a restart"));
+        }
+    }
+
     #[test]
     fn what_has_changed_is_applied_or_needs_a_restart() {
         let folder = tempfile::tempdir().unwrap();
@@ -169,7 +302,7 @@ mod tests {
         assert_eq!(plan.applied, ["forwarder.log-level", "port.p0.addresses", "sources.fib"]);
         assert_eq!(plan.log_level, Some(LogLevel::Debug));
         assert_eq!(plan.restart, ["forwarder.rx-burst"]);
-        assert_eq!((plan.files, plan.addresses.len()), (vec![vec![PathBuf::from("/dev/zero")]], 1));
+        assert_eq!((&plan.files[DEFAULT][..], plan.addresses.len()), (&[PathBuf::from("/dev/zero")][..], 1));
         // A mistake is said with its line.
         write("[forwarder]\nrx-burst = 9999\n", "192.0.2.2/24", "/dev/null");
         let error = reader.read(&now).unwrap_err().to_string();

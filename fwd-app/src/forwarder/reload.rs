@@ -13,9 +13,11 @@ use crate::ports::address::PortAddress;
 use crate::routes::feeds::running::FeedSource;
 use crate::routes::files::load_rib;
 use crate::routes::reorder::Reordering;
+use anyhow::Context as _;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use fib::{NextHopTable, PortRef, Rib};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,8 +26,8 @@ use std::thread::JoinHandle;
 /// What the configuration says now of what can change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReloadPlan {
-    /// The route files of each VRF.
-    pub(crate) files: Vec<Vec<PathBuf>>,
+    /// The route files of each VRF, by its name.
+    pub(crate) files: BTreeMap<String, Vec<PathBuf>>,
     /// The addresses of ports.
     pub(crate) addresses: Vec<PortAddress>,
     /// The MTUs of ports, bytes; the others get their default.
@@ -101,8 +103,8 @@ struct Pending {
     reordering: Option<Reordering>,
     applying: Applying,
     report: ReloadReport,
-    /// The route files of each VRF, and all values.
-    read: Option<(Vec<Vec<PathBuf>>, Vec<ConfigValue>)>,
+    /// The route files of each VRF by its name, and all values.
+    read: Option<(BTreeMap<String, Vec<PathBuf>>, Vec<ConfigValue>)>,
     /// Why not all is in service.
     refused: Vec<String>,
     /// Keys that stay as they were.
@@ -145,8 +147,11 @@ impl Pending {
         let Self { report, read, refused, stay, .. } = self;
         if let Some((files, config)) = read {
             if !stay.contains(&"fib") {
-                let numbered = files.into_iter().enumerate();
-                numbered.for_each(|(number, files)| forwarder.vrf_mut(number).set_files(files));
+                for (name, files) in files {
+                    if let Ok(number) = forwarder.find(&name) {
+                        forwarder.vrf_mut(number).set_files(files);
+                    }
+                }
             }
             // Those of VRFs end in -fib.
             let stays = |path: &str| {
@@ -222,12 +227,20 @@ impl Reloads {
     /// Reads on a thread of its own.
     fn start(&mut self, forwarder: &Forwarder) {
         let read = self.read.clone();
-        let files: Vec<_> = forwarder.vrfs().iter().map(|vrf| vrf.files().to_vec()).collect();
-        let (has_files, config) = (!files.iter().all(Vec::is_empty), forwarder.config().to_vec());
+        let vrfs: Vec<_> =
+            forwarder.vrfs().iter().map(|vrf| (vrf.name().to_owned(), vrf.files().to_vec())).collect();
+        let config = forwarder.config().to_vec();
         let load = move || {
             let plan = read.map(|read| read(&config)).transpose()?;
-            let files = plan.as_ref().map_or(files, |plan| plan.files.clone());
-            if !has_files && files.iter().all(Vec::is_empty) {
+            let had_files = vrfs.iter().any(|(_, files)| !files.is_empty());
+            let files = vrfs.into_iter().map(|(name, files)| match &plan {
+                Some(plan) => {
+                    plan.files.get(&name).cloned().with_context(|| format!("the VRF {name} has gone"))
+                }
+                None => Ok(files),
+            });
+            let files = files.collect::<anyhow::Result<Vec<_>>>()?;
+            if !had_files && files.iter().all(Vec::is_empty) {
                 return Ok((plan, Vec::new()));
             }
             let tables = files.iter().map(|files| load_rib(files, &mut |_| ()));

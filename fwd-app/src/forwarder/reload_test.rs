@@ -1,12 +1,14 @@
 //! What a reload applies, what keeps it from applying anything, and what is in effect after it.
 
 use super::*;
+use crate::engines::EngineSpec;
 use crate::forwarder::test_forwarder::forwarder;
 use crate::ports::record::MtuRange;
 use crate::ports::table::tests::ports;
 use crate::ports::taps::TapSpec;
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::{FeedSpec, Feeds};
+use crate::routes::spec::{DEFAULT, TableSpec, VrfSpec};
 
 fn address(text: &str) -> PortAddress {
     PortAddress { port: PortRef::Index(0), address: text.parse().unwrap(), prefix_len: 24 }
@@ -29,10 +31,15 @@ fn with_ports(has_tap: bool) -> Forwarder {
     forwarder
 }
 
+/// The route files of VRFs.
+fn files(vrfs: &[(&str, &[PathBuf])]) -> BTreeMap<String, Vec<PathBuf>> {
+    vrfs.iter().map(|(name, files)| ((*name).to_owned(), files.to_vec())).collect()
+}
+
 /// What the configuration says that has these addresses of port 0.
 fn plan(forwarder: &Forwarder, addresses: &[&str]) -> ReloadPlan {
     ReloadPlan {
-        files: vec![forwarder.main().files().to_vec()],
+        files: files(&[(DEFAULT, forwarder.main().files())]),
         addresses: addresses.iter().map(|text| address(text)).collect(),
         netns: Some(PathBuf::from("/nonexistent")),
         applied: vec!["port.p0.addresses".to_owned()],
@@ -102,7 +109,7 @@ fn whatever_is_wrong_changes_nothing() {
         ("can get 2000 bytes at most", &|plan| plan.mtus = vec![(PortRef::Index(0), 2001)]),
         ("p9", &|plan| plan.mtus = vec![(PortRef::Name("p9".to_owned()), 1400)]),
         ("port p1 has had none", &|plan| plan.addresses.push(first.clone())),
-        ("p9", &|plan| plan.files = vec![vec![routes.clone()]]),
+        ("p9", &|plan| plan.files = files(&[(DEFAULT, &[routes.clone()])])),
     ];
     for (what, change) in wrong {
         let mut forwarder = with_ports(false);
@@ -116,6 +123,61 @@ fn whatever_is_wrong_changes_nothing() {
         assert_eq!(state(&forwarder), before, "{what}");
         assert_eq!(forwarder.main().rib().v4.sorted(), routes, "{what}");
     }
+}
+
+#[test]
+fn each_vrf_has_the_files_of_its_name_wherever_its_table_stands() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, routes: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, routes).unwrap();
+        vec![path]
+    };
+    let (red, blue) = (file("red", "10.1.0.0/16 1\n"), file("blue", "10.2.0.0/16 2\n"));
+    let main = TableSpec { files: Vec::new(), routes_max: None, engine: EngineSpec::named("oracle") };
+    let vrf = |name: &str, files: &Vec<PathBuf>| VrfSpec {
+        name: name.to_owned(),
+        ports: Vec::new(),
+        files: files.clone(),
+    };
+    let mut forwarder = Forwarder::open(&main, &[vrf("red", &red), vrf("blue", &blue)], &mut |_| ()).unwrap();
+    forwarder.commit().unwrap();
+    let routes = |forwarder: &Forwarder| {
+        let prefix = |number| {
+            forwarder
+                .vrf(number)
+                .rib()
+                .v4
+                .sorted()
+                .iter()
+                .map(|(prefix, _)| prefix.to_string())
+                .collect::<Vec<_>>()
+        };
+        [prefix(1), prefix(2)]
+    };
+    assert_eq!(routes(&forwarder), [["10.1.0.0/16"], ["10.2.0.0/16"]]);
+    let plan = ReloadPlan {
+        files: files(&[("blue", &blue), (DEFAULT, &[]), ("red", &red)]),
+        ..ReloadPlan::default()
+    };
+    let report = reloaded(&mut forwarder, plan, 1500).unwrap();
+    assert_eq!(
+        (report.changed, routes(&forwarder)),
+        (0, [["10.1.0.0/16"], ["10.2.0.0/16"]].map(|one| one.map(str::to_owned).to_vec()))
+    );
+    // The files of one VRF change.
+    let plan = ReloadPlan {
+        files: files(&[("blue", &red), (DEFAULT, &[]), ("red", &red)]),
+        ..ReloadPlan::default()
+    };
+    reloaded(&mut forwarder, plan, 1500).unwrap();
+    assert_eq!(routes(&forwarder), [["10.1.0.0/16"], ["10.1.0.0/16"]]);
+    assert_eq!(forwarder.vrf(2).files(), red);
+    // Without one of them nothing changes.
+    let plan = ReloadPlan { files: files(&[(DEFAULT, &[]), ("red", &blue)]), ..ReloadPlan::default() };
+    let why = reloaded(&mut forwarder, plan, 1500).unwrap_err();
+    assert_eq!(why, "the VRF blue has gone; everything stays as it was");
+    assert_eq!(routes(&forwarder), [["10.1.0.0/16"], ["10.1.0.0/16"]]);
 }
 
 #[test]
