@@ -126,7 +126,7 @@ fn write_bindings(flags: &[String], out: &Path) -> Result<(), String> {
             .header("src/shim.h")
             .header("src/fib_shim.h")
             .clang_args(flags)
-            // libclang knows its own headers; those of another version in PATH, which bindgen would add, crash it.
+            // libclang knows its own headers. Headers of another version in PATH, which bindgen would add, crash it.
             .detect_include_paths(false)
             .allowlist_function(FUNCTIONS)
             .allowlist_var(

@@ -8,16 +8,19 @@ use std::time::Duration;
 pub(crate) struct RouterConfig {
     /// Of the neighbour table.
     pub(crate) neighbours: NeighbourConfig,
-    /// Of ICMP errors.
+    /// Of ICMP errors but those of [`Self::too_big`].
     pub(crate) errors: LimiterConfig,
+    /// Of "packet too big" and "fragmentation needed", by which senders find the MTU of a path.
+    pub(crate) too_big: LimiterConfig,
     /// Of echo replies.
     pub(crate) echoes: LimiterConfig,
 }
 
 impl Default for RouterConfig {
     fn default() -> Self {
-        let (errors, echoes) = (LimiterConfig::ERRORS, LimiterConfig::ECHOES);
-        Self { neighbours: NeighbourConfig::default(), errors, echoes }
+        let (errors, too_big, echoes) =
+            (LimiterConfig::ERRORS, LimiterConfig::TOO_BIG, LimiterConfig::ECHOES);
+        Self { neighbours: NeighbourConfig::default(), errors, too_big, echoes }
     }
 }
 

@@ -19,6 +19,7 @@
 //! | [`table`], [`entries`] | the neighbour table: its rules, and its bounded memory |
 //! | [`action`] | what the caller has to do |
 //! | [`config`] | times and limits |
+//! | [`conflicts`] | other stations that use an address of ours |
 //! | [`arp`], [`ndp`] | messages between neighbours |
 //! | [`icmp`], [`icmp_errors`] | echo replies; errors, and when there is none |
 //! | [`limiter`] | rate limits |
@@ -27,6 +28,7 @@
 pub(crate) mod action;
 pub(crate) mod arp;
 pub(crate) mod config;
+mod conflicts;
 pub(crate) mod entries;
 pub(crate) mod frame;
 pub(crate) mod icmp;
@@ -51,12 +53,12 @@ pub(crate) use action::Action;
 pub(crate) use config::RouterConfig;
 
 use crate::ports::{InterfaceId, PortRecord, PortTable};
+use conflicts::Conflicts;
 use entries::{Key, NeighbourEntry};
 use fib::MacAddr;
 use frame::Tags;
 use icmp_errors::{Cause, ErrorMessage, NoError};
 use limiter::Limiter;
-use rustc_hash::FxHashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,9 +81,9 @@ pub(crate) struct Router<T> {
     ports: Arc<PortTable>,
     neighbours: Neighbours<T>,
     errors: Limiter,
+    too_big: Limiter,
     echoes: Limiter,
-    /// When an address of ours was last defended against another station.
-    defended: FxHashMap<Key, Duration>,
+    conflicts: Conflicts,
 }
 
 impl<T> Router<T> {
@@ -91,8 +93,9 @@ impl<T> Router<T> {
             ports: Arc::default(),
             neighbours: Neighbours::new(config.neighbours),
             errors: Limiter::new(&config.errors),
+            too_big: Limiter::new(&config.too_big),
             echoes: Limiter::new(&config.echoes),
-            defended: FxHashMap::default(),
+            conflicts: Conflicts::default(),
         }
     }
 
@@ -121,8 +124,8 @@ impl<T> Router<T> {
         for gone in before.interfaces().filter(|port| ports.interface(port.id).is_none()) {
             self.neighbours.remove_all(gone.id, out);
         }
-        self.defended
-            .retain(|key, _| ports.interface(key.interface).is_some_and(|port| port.has(key.address)));
+        let is_ours = |key: &Key| ports.interface(key.interface).is_some_and(|port| port.has(key.address));
+        self.conflicts.retain(is_ours);
         for port in ports.interfaces() {
             let was = before.interface(port.id);
             let is_new = was.is_none_or(|was| (was.addresses(), &was.vrfs) != (port.addresses(), &port.vrfs));
@@ -209,21 +212,19 @@ impl<T> Router<T> {
         (head, frame_bytes): (&[u8], usize),
         cause: Cause,
     ) -> ErrorAnswer {
+        let limiter =
+            if matches!(cause, Cause::TooBig { .. }) { &mut self.too_big } else { &mut self.errors };
         match ErrorMessage::about(&self.ports, on, head, frame_bytes, cause) {
-            Ok(error) if self.errors.allows(now, error.to()) => ErrorAnswer::Send(error.frame()),
+            Ok(error) if limiter.allows(now, error.to()) => ErrorAnswer::Send(error.frame()),
             Ok(_) => ErrorAnswer::Limited,
             Err(why) => ErrorAnswer::Not(why),
         }
     }
 
-    /// Whether an address of ours that another station uses is to be defended now. The first time and then once in an interval, it is,
-    /// and the conflict is reported.
+    /// Whether to defend our address `key` now, which the station `mac` uses; if so, the conflict is reported.
     fn defends(&mut self, now: Duration, key: Key, mac: MacAddr, out: &mut Vec<Action<T>>) -> bool {
-        /// RFC 5227 1.1, `DEFEND_INTERVAL`. A router keeps its address, 2.4 (c).
-        const INTERVAL: Duration = Duration::from_secs(10);
-        let is_due = self.defended.get(&key).is_none_or(|last| now >= last.saturating_add(INTERVAL));
+        let is_due = self.conflicts.is_due(now, key);
         if is_due {
-            self.defended.insert(key, now);
             out.push(Action::Conflict { key, mac });
         }
         is_due

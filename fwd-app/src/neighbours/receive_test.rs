@@ -372,6 +372,21 @@ fn icmp_has_a_rate() {
     assert_eq!(error(&about[..20]), ErrorAnswer::Not(NoError::Malformed));
 }
 
+#[test]
+fn forged_sources_take_no_path_mtu_from_anyone() {
+    let mut router = router();
+    let about =
+        edited_v4(v4(TO_US, "8.8.8.8", "10.0.0.1", Udp, &[0; 8]), |frame| frame[20] |= 0x40);
+    let mut answers = |cause, count| {
+        let answers = (0..count).map(|_| router.icmp_error(NOW, ON, (&about, about.len()), cause));
+        answers.filter(|answer| matches!(answer, ErrorAnswer::Send(_))).count()
+    };
+    let too_big = Cause::TooBig { mtu_bytes: 1400 };
+    assert_eq!(answers(Cause::TimeExceeded, 1000), 20);
+    assert_eq!(answers(too_big, 50), 50, "they have a limit of their own");
+    assert_eq!(answers(too_big, 1000), 50);
+}
+
 /// Before, the question that nobody answers outside the VLAN was the only one.
 #[test]
 fn a_gateway_in_a_vlan_is_found_by_the_packets_of_the_vlan() {
