@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(crate) struct RouterConfig {
     /// Of the neighbour table.
     pub(crate) neighbours: NeighbourConfig,
-    /// Of ICMP errors but those of [`Self::too_big`].
+    /// Of all ICMP errors but [`Self::too_big`].
     pub(crate) errors: LimiterConfig,
     /// Of "packet too big" and "fragmentation needed", by which senders find the MTU of a path.
     pub(crate) too_big: LimiterConfig,

@@ -72,7 +72,7 @@ impl LimiterConfig {
         by_source: LimitRate { per_second: 20, burst: 20 },
         sources: 4096,
     };
-    /// The defaults for errors that tell the MTU of a path. Without them connections hang, so packets that cause other errors with a forged
+    /// The defaults for errors about the MTU of a path. Without them connections hang, so packets that cause other errors with a forged
     /// source must not use them up; Linux does not limit them at all.
     pub(crate) const TOO_BIG: Self = Self {
         overall: LimitRate { per_second: 10_000, burst: 1000 },

@@ -369,7 +369,13 @@ impl Feeds {
             FeedEvent::Sweep if feed.kind == FeedKind::Fpm => {
                 feed.state = FeedState::Complete;
                 let left = routes - stale;
-                notice::post(format_args!("{name}: stale routes are withdrawn, {left} are left"));
+                if stale == 0 {
+                    notice::post(format_args!("{name}: zebra has announced all its {left} routes again"));
+                } else {
+                    notice::warn(format_args!(
+                        "{name}: withdrawing {stale} routes that zebra has not announced again; {left} stay"
+                    ));
+                }
             }
             _ => {}
         }

@@ -8,6 +8,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use rustix::net::sockopt;
 use std::io::{self, ErrorKind};
 use std::time::Instant;
 
@@ -17,7 +18,7 @@ const GROUPS: [u32; 4] = [1, 3, 5, 9];
 const ROUTE_GROUPS: [u32; 2] = [7, 11];
 /// The group of next-hop objects, which kernels before 5.3 lack.
 const NEXT_HOP_GROUP: u32 = 32;
-/// The receive buffer asked for, so that a burst of notifications finds room. The system may grant less (`net.core.rmem_max`).
+/// The receive buffer, which holds a burst of notifications: each overrun costs a dump of all tables.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// The largest datagram: the kernel fills dumps up to 32 KiB.
 const DATAGRAM_BYTES: usize = 1 << 17;
@@ -34,10 +35,7 @@ pub(crate) fn watch(
     options: KernelOptions,
     sender: Sender<ChangeSet>,
 ) -> io::Result<FeedThread> {
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
-    socket.bind_auto()?;
-    socket.set_non_blocking(true)?;
-    socket.set_rx_buf_sz(i32::try_from(RECEIVE_BUFFER_BYTES).unwrap_or(i32::MAX))?;
+    let mut socket = open()?;
     GROUPS.into_iter().try_for_each(|group| socket.add_membership(group))?;
     if options.has_routes() {
         ROUTE_GROUPS.into_iter().try_for_each(|group| socket.add_membership(group))?;
@@ -50,6 +48,17 @@ pub(crate) fn watch(
         while !outlet.is_stopping() && watcher.turn(outlet).is_ok() {}
     };
     FeedThread::start("kernel", feed, sender, work)
+}
+
+/// A socket of no group.
+fn open() -> io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.set_non_blocking(true)?;
+    // Without CAP_NET_ADMIN the system grants net.core.rmem_max at most.
+    sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES))?;
+    Ok(socket)
 }
 
 /// The socket and the feed's state.
@@ -85,5 +94,25 @@ impl Watcher {
         }
         outlet.count(self.kernel.counts());
         outlet.send(&mut self.events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buffer_is_above_what_others_may_have() {
+        let most = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
+        let most: usize = most.trim().parse().unwrap();
+        if !rustix::process::geteuid().is_root() || most >= RECEIVE_BUFFER_BYTES {
+            eprintln!(
+                "SKIPPED: wants root, and net.core.rmem_max below {RECEIVE_BUFFER_BYTES}; it is {most}"
+            );
+            return;
+        }
+        // The kernel doubles it, for its own records.
+        let granted = sockopt::socket_recv_buffer_size(open().unwrap()).unwrap();
+        assert_eq!(granted, 2 * RECEIVE_BUFFER_BYTES);
     }
 }
