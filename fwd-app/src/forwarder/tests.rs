@@ -3,7 +3,8 @@
 use super::*;
 use crate::datapath::vlans::PortVrfs;
 use crate::ports::InterfaceId;
-use crate::ports::table::tests::{configured, ports};
+use crate::ports::table::tests::{address, configured, ports};
+use crate::ports::taps::TapSpec;
 use crate::routes::feeds::RoutingTables;
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::{FeedSource, FeedSpec};
@@ -214,7 +215,11 @@ fn the_addresses_of_a_port_are_those_of_its_vrf() {
     let (mut forwarder, _) = with_feeds();
     // The same link in both VRFs.
     let addresses = [("0", "198.18.1.1", 24), ("1", "198.18.1.1", 24), ("1", "198.18.2.1", 24)];
-    set_ports(&mut forwarder, &[spec("red", &["1"])], configured(2, &addresses, &[]).unwrap());
+    let addresses = addresses.map(|(port, text, len)| address(port, text, len));
+    let red = [spec("red", &["1"])];
+    let vrfs = vrfs_of_ports(&red, &ports(2).ports).unwrap();
+    let table = ports(2).with_vrfs(vrfs).with_interfaces(&addresses, &TapSpec::default()).unwrap();
+    set_ports(&mut forwarder, &red, table);
     let ours: Vec<_> = forwarder.ours().iter().map(|ours| ours.as_ref().unwrap().load_full()).collect();
     forwarder.commit().unwrap();
     let of = |port: usize, text: &str| {

@@ -13,6 +13,7 @@ use crate::datapath::vlans::PortVrfs;
 use crate::error::ConfigError;
 use arc_swap::ArcSwap;
 use fib::PortRef;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The ports and what all VRFs share. Empty until the ports are known.
@@ -44,7 +45,8 @@ impl PortTable {
     /// Makes ports with `addresses` or a TAP of `taps` interfaces of the router.
     ///
     /// # Errors
-    /// [`ConfigError`] for a port that does not exist, an address that no host can have, and a port or name of two TAPs.
+    /// [`ConfigError`] for a port that does not exist, an address that no host can have, an address or a link of two ports of a VRF, and a
+    /// port or name of two TAPs.
     pub(crate) fn with_interfaces(
         mut self,
         addresses: &[PortAddress],
@@ -60,7 +62,33 @@ impl PortTable {
                 made.map_err(|error| ConfigError::Invalid(format!("port {}: {error}", port.name)))?;
             }
         }
+        self.check_links()?;
         Ok(self)
+    }
+
+    /// Checks that no two ports of a VRF have an address or a link in common: packets for the hosts of one would leave by the other.
+    fn check_links(&self) -> Result<(), ConfigError> {
+        let is_link_local =
+            |at: &InterfaceAddress| matches!(at.address(), IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let all = self.interfaces().flat_map(|port| port.configured().iter().map(move |at| (port, at)));
+        let all: Vec<_> = all.filter(|(_, at)| !is_link_local(at)).collect();
+        for (place, (port, at)) in all.iter().enumerate() {
+            let others = all[..place]
+                .iter()
+                .filter(|(other, _)| other.id != port.id && other.vrfs.own == port.vrfs.own);
+            for (other, there) in others {
+                let same = if at.address() == there.address() {
+                    format!("the address {}", at.address())
+                } else if at.prefix_len() == there.prefix_len() && there.contains(at.address()) {
+                    format!("the link of {}/{}", at.address(), at.prefix_len())
+                } else {
+                    continue;
+                };
+                let message = format!("--address: ports {} and {} both have {same}", other.name, port.name);
+                return Err(ConfigError::Invalid(message));
+            }
+        }
+        Ok(())
     }
 
     /// The same ports with other configured addresses.
@@ -79,6 +107,7 @@ impl PortTable {
                 return Err(ConfigError::Invalid(message));
             }
         }
+        table.check_links()?;
         Ok(table)
     }
 
@@ -210,7 +239,7 @@ pub(crate) mod tests {
         PortTable::of((0..count).map(port).collect())
     }
 
-    fn address(port: &str, address: &str, prefix_len: u8) -> PortAddress {
+    pub(crate) fn address(port: &str, address: &str, prefix_len: u8) -> PortAddress {
         PortAddress { port: PortRef::parse(port), address: address.parse().unwrap(), prefix_len }
     }
 
@@ -249,6 +278,29 @@ pub(crate) mod tests {
             assert!(matches!(configured(2, &[], &taps), Err(ConfigError::Invalid(_))));
         }
         assert!(matches!(configured(2, &[], &[("2", "a")]), Err(ConfigError::NoDevice(_))));
+    }
+
+    #[test]
+    fn two_ports_of_a_vrf_share_no_address_and_no_link() {
+        let why = |addresses: &[(&str, &str, u8)]| {
+            configured(2, addresses, &[]).map(drop).map_err(|error| error.to_string())
+        };
+        let both = |what: &str| Err(format!("--address: ports p0 and p1 both have {what}"));
+        assert_eq!(why(&[("0", "192.0.2.1", 24), ("1", "192.0.2.1", 32)]), both("the address 192.0.2.1"));
+        assert_eq!(why(&[("0", "192.0.2.1", 24), ("p1", "192.0.2.9", 24)]), both("the link of 192.0.2.9/24"));
+        assert_eq!(
+            why(&[("0", "2001:db8::1", 64), ("1", "2001:db8::2", 64)]),
+            both("the link of 2001:db8::2/64")
+        );
+        // A more specific link, two addresses of a port, link-local addresses.
+        assert_eq!(why(&[("0", "10.0.0.1", 8), ("1", "10.1.0.1", 16), ("1", "10.1.0.2", 16)]), Ok(()));
+        assert_eq!(why(&[("0", "fe80::1", 64), ("1", "fe80::1", 64)]), Ok(()));
+        let vrfs = vec![PortVrfs::default(), PortVrfs { own: 1, ..PortVrfs::default() }];
+        let same = [address("0", "192.0.2.1", 24), address("1", "192.0.2.1", 24)];
+        let table = ports(2).with_vrfs(vrfs).with_interfaces(&same, &TapSpec::default()).unwrap();
+        assert!(table.with_addresses(&same).is_ok(), "VRFs have links of their own");
+        let table = configured(2, &[("0", "192.0.2.1", 24), ("1", "198.51.100.1", 24)], &[]).unwrap();
+        assert!(table.with_addresses(&same).is_err(), "nor after a reload");
     }
 
     #[test]

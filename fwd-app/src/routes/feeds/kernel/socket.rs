@@ -35,7 +35,7 @@ pub(crate) fn watch(
     options: KernelOptions,
     sender: Sender<ChangeSet>,
 ) -> io::Result<FeedThread> {
-    let mut socket = open()?;
+    let socket = open()?;
     GROUPS.into_iter().try_for_each(|group| socket.add_membership(group))?;
     if options.has_routes() {
         ROUTE_GROUPS.into_iter().try_for_each(|group| socket.add_membership(group))?;
