@@ -9,6 +9,8 @@ use crate::ports::taps::TapSpec;
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::{FeedSpec, Feeds};
 use crate::routes::spec::{DEFAULT, TableSpec, VrfSpec};
+use fib::{MacAddr, Neighbour};
+use std::net::IpAddr;
 
 fn address(text: &str) -> PortAddress {
     PortAddress { port: PortRef::Index(0), address: text.parse().unwrap(), prefix_len: 24 }
@@ -178,6 +180,42 @@ fn each_vrf_has_the_files_of_its_name_wherever_its_table_stands() {
     let why = reloaded(&mut forwarder, plan, 1500).unwrap_err();
     assert_eq!(why, "the VRF blue has gone; everything stays as it was");
     assert_eq!(routes(&forwarder), [["10.1.0.0/16"], ["10.1.0.0/16"]]);
+}
+
+#[test]
+fn neighbours_that_users_have_added_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("routes.txt");
+    let write = |text: &str| std::fs::write(&file, text).unwrap();
+    let neighbour = |last: u8, mac: u8| Neighbour {
+        address: IpAddr::from([192, 0, 2, last]),
+        port: PortRef::Index(0),
+        mac: MacAddr([2, 0, 0, 0, 0, mac]),
+    };
+    let line = |last: u8, mac: u8| format!("neigh 192.0.2.{last} lladdr 02:00:00:00:00:0{mac} dev 0\n");
+    let of = |forwarder: &Forwarder| {
+        let all = forwarder.main().hops().neighbours().map(|of| (of.address.to_string(), of.mac.0[5]));
+        all.filter_map(|(address, mac)| Some((address.strip_prefix("192.0.2.")?.parse().ok()?, mac)))
+            .collect::<Vec<(u8, u8)>>()
+    };
+    let mut forwarder = with_ports(false);
+    let reload = |forwarder: &mut Forwarder| {
+        let mut plan = plan(forwarder, &["192.0.2.1"]);
+        plan.files = files(&[(DEFAULT, std::slice::from_ref(&file))]);
+        reloaded(forwarder, plan, 1500).unwrap();
+    };
+    write(&format!("10.0.0.0/8 via 192.0.2.7\n{}{}", line(7, 1), line(8, 1)));
+    reload(&mut forwarder);
+    assert_eq!(of(&forwarder), [(7, 1), (8, 1)]);
+    forwarder.vrf_mut(0).add_neighbour(neighbour(8, 2)).unwrap();
+    forwarder.vrf_mut(0).add_neighbour(neighbour(9, 2)).unwrap();
+    write(&format!("10.0.0.0/8 via 192.0.2.7\n{}{}", line(7, 3), line(8, 3)));
+    reload(&mut forwarder);
+    assert_eq!(of(&forwarder), [(7, 3), (8, 2), (9, 2)]);
+    assert!(forwarder.vrf_mut(0).remove_neighbour(IpAddr::from([192, 0, 2, 9])));
+    assert!(forwarder.vrf_mut(0).remove_neighbour(IpAddr::from([192, 0, 2, 8])));
+    reload(&mut forwarder);
+    assert_eq!(of(&forwarder), [(7, 3), (8, 3)], "the file's is back");
 }
 
 #[test]

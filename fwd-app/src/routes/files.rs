@@ -45,7 +45,7 @@ const SLICE: usize = 1 << 16;
 pub(crate) struct Replacement {
     rib: Rib,
     hops: NextHopTable,
-    /// The neighbours before.
+    /// The neighbours of the files before.
     neighbours: NextHopTable,
     /// Prefixes that the VRF has, to be looked for in `rib`.
     old: Vec<IpPrefix>,
@@ -88,8 +88,7 @@ impl Replacement {
             }
         }
         if is_last {
-            vrf.hops.replace_neighbours(&self.hops);
-            vrf.static_neighbours_have_changed();
+            vrf.replace_file_neighbours(&self.hops);
         }
         vrf.changes.updates += (self.undo.len() - done) as u64;
         match vrf.commit() {
@@ -114,8 +113,7 @@ impl Replacement {
             vrf.set_file_route(prefix, id);
         }
         if kept == 0 {
-            vrf.hops.replace_neighbours(&self.neighbours);
-            vrf.static_neighbours_have_changed();
+            vrf.replace_file_neighbours(&self.neighbours);
         }
         let undone = vrf.commit();
         if undone.is_ok() && kept > 0 {
@@ -158,11 +156,12 @@ impl Vrf {
             ids.insert(id, hop.intern(&mut self.hops)?);
         }
         // Both old and new routes have their neighbours until the last slice.
-        let neighbours = self.hops.replace_neighbours(&hops);
-        for before in neighbours.neighbours().filter(|of| hops.neighbour(of.address).is_none()) {
-            self.hops.set_neighbour(before.clone());
+        let neighbours = self.replace_file_neighbours(&hops);
+        for before in neighbours.neighbours() {
+            if self.hops.neighbour(before.address).is_none() {
+                self.hops.set_neighbour(before.clone());
+            }
         }
-        self.static_neighbours_have_changed();
         self.changes.unused.is_held = true;
         let known = |id| ids.get(&id).copied().unwrap_or(id);
         let v4 = rib.v4.iter().map(|(prefix, id)| (IpPrefix::V4(prefix), known(id)));

@@ -26,6 +26,7 @@ use fib::feed::{Action, Hop, Update};
 use fib::{EngineError, EngineWriter, IpPrefix, Neighbour, NextHop, NextHopError, NextHopTable, Rib};
 use lpm_core::pair::Service;
 use lpm_core::retire::Retired;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -125,7 +126,10 @@ pub(super) struct Opened {
 pub(crate) struct Vrf {
     pub(super) opened: Opened,
     pub(super) rib: Rib,
+    /// The next hops, and the static neighbours in effect.
     pub(super) hops: NextHopTable,
+    /// The neighbours that users have added, which other files do not replace.
+    added_neighbours: BTreeMap<IpAddr, Neighbour>,
     pub(super) engine: Engine,
     pub(super) egress: Egress,
     /// What sources say of prefixes that others than files have.
@@ -167,6 +171,7 @@ impl Vrf {
             rib,
             changes: Changes::new(hops.len()),
             hops,
+            added_neighbours: BTreeMap::new(),
             engine,
             egress: Egress { ports, in_service: None },
             candidates: Candidates::default(),
@@ -317,7 +322,8 @@ impl Vrf {
     pub(crate) fn add_neighbour(&mut self, neighbour: Neighbour) -> Result<(), EgressError> {
         let Neighbour { address, port, .. } = &neighbour;
         self.check(&NextHop::Gateway { gateway: *address, port: port.clone() })?;
-        self.hops.set_neighbour(neighbour);
+        self.hops.set_neighbour(neighbour.clone());
+        self.added_neighbours.insert(neighbour.address, neighbour);
         self.static_neighbours_have_changed();
         Ok(())
     }
@@ -325,10 +331,22 @@ impl Vrf {
     /// Removes the neighbour at `address`; in effect after the next [`Self::commit`]. Returns whether there was one.
     pub(crate) fn remove_neighbour(&mut self, address: IpAddr) -> bool {
         let was_there = self.hops.remove_neighbour(address);
+        self.added_neighbours.remove(&address);
         if was_there {
             self.static_neighbours_have_changed();
         }
         was_there
+    }
+
+    /// Takes the neighbours of files; those of users stay. Returns the files' neighbours before.
+    pub(super) fn replace_file_neighbours(&mut self, of_files: &NextHopTable) -> NextHopTable {
+        let mut before = self.hops.replace_neighbours(of_files);
+        for (address, neighbour) in &self.added_neighbours {
+            before.remove_neighbour(*address);
+            self.hops.set_neighbour(neighbour.clone());
+        }
+        self.static_neighbours_have_changed();
+        before
     }
 
     /// Routes of feeds may have other next hops than before.
