@@ -145,9 +145,9 @@ impl ConfigReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forwarder::reload::VrfFiles;
     use crate::notice::LogLevel;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
 
     /// A reader of `file`, and the values of a forwarder that was started with it.
     fn reader(file: &std::path::Path) -> (ConfigReader, Vec<ConfigValue>) {
@@ -203,10 +203,7 @@ mod tests {
     }
 
     /// The addresses and MTUs by device, and the files by VRF.
-    fn by_name(
-        reader: &ConfigReader,
-        plan: &ReloadPlan,
-    ) -> (Vec<String>, Vec<String>, BTreeMap<String, Vec<PathBuf>>) {
+    fn by_name(reader: &ConfigReader, plan: &ReloadPlan) -> (Vec<String>, Vec<String>, VrfFiles) {
         let device = |port: &PortRef| match port {
             PortRef::Index(number) => reader.ports[usize::from(*number)].to_string(),
             other => other.to_string(),

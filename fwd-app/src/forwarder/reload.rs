@@ -23,11 +23,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+/// The route files of each VRF, by its name.
+pub(crate) type VrfFiles = BTreeMap<String, Vec<PathBuf>>;
+
 /// What the configuration says now of what can change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReloadPlan {
-    /// The route files of each VRF, by its name.
-    pub(crate) files: BTreeMap<String, Vec<PathBuf>>,
+    /// The route files.
+    pub(crate) files: VrfFiles,
     /// The addresses of ports.
     pub(crate) addresses: Vec<PortAddress>,
     /// The MTUs of ports, bytes; the others get their default.
@@ -103,8 +106,8 @@ struct Pending {
     reordering: Option<Reordering>,
     applying: Applying,
     report: ReloadReport,
-    /// The route files of each VRF by its name, and all values.
-    read: Option<(BTreeMap<String, Vec<PathBuf>>, Vec<ConfigValue>)>,
+    /// The route files, and all values.
+    read: Option<(VrfFiles, Vec<ConfigValue>)>,
     /// Why not all is in service.
     refused: Vec<String>,
     /// Keys that stay as they were.

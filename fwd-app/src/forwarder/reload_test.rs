@@ -34,7 +34,7 @@ fn with_ports(has_tap: bool) -> Forwarder {
 }
 
 /// The route files of VRFs.
-fn files(vrfs: &[(&str, &[PathBuf])]) -> BTreeMap<String, Vec<PathBuf>> {
+fn files(vrfs: &[(&str, &[PathBuf])]) -> VrfFiles {
     vrfs.iter().map(|(name, files)| ((*name).to_owned(), files.to_vec())).collect()
 }
 
@@ -111,7 +111,7 @@ fn whatever_is_wrong_changes_nothing() {
         ("can get 2000 bytes at most", &|plan| plan.mtus = vec![(PortRef::Index(0), 2001)]),
         ("p9", &|plan| plan.mtus = vec![(PortRef::Name("p9".to_owned()), 1400)]),
         ("port p1 has had none", &|plan| plan.addresses.push(first.clone())),
-        ("p9", &|plan| plan.files = files(&[(DEFAULT, &[routes.clone()])])),
+        ("p9", &|plan| plan.files = files(&[(DEFAULT, std::slice::from_ref(&routes))])),
     ];
     for (what, change) in wrong {
         let mut forwarder = with_ports(false);
