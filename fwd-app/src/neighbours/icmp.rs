@@ -10,6 +10,7 @@ use crate::ports::PortRecord;
 use smoltcp::wire::{
     Icmpv4Message, Icmpv4Packet, Icmpv6Message, Icmpv6Packet, Ipv4Packet, Ipv6Packet, checksum,
 };
+use std::net::Ipv6Addr;
 
 /// What to do with a packet for one of our addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +50,13 @@ pub(crate) fn reply_v4(interface: &PortRecord, layer2: &Layer2<'_>, packet: &V4<
     Echo::Reply(frame)
 }
 
-/// The reply to an IPv6 packet for one of our addresses. It has the traffic class of the request, without its congestion bits.
-pub(crate) fn reply_v6(interface: &PortRecord, layer2: &Layer2<'_>, packet: &V6<'_>) -> Echo {
+/// The reply from `source` to an IPv6 packet for one of our addresses. It has the traffic class of the request, without its congestion bits.
+pub(crate) fn reply_v6(
+    interface: &PortRecord,
+    layer2: &Layer2<'_>,
+    packet: &V6<'_>,
+    source: Ipv6Addr,
+) -> Echo {
     let is_plain = packet.next_header == ICMPV6;
     let Ok(message) = Icmpv6Packet::new_checked(packet.payload()) else { return Echo::Other };
     let is_request = message.msg_type() == Icmpv6Message::EchoRequest && message.msg_code() == 0;
@@ -63,14 +69,14 @@ pub(crate) fn reply_v6(interface: &PortRecord, layer2: &Layer2<'_>, packet: &V6<
     let frame = layer2.back(interface.mac).frame(IPV6, packet.packet.len(), |bytes| {
         bytes.copy_from_slice(packet.packet);
         let mut header = Ipv6Packet::new_unchecked(&mut *bytes);
-        header.set_src_addr(packet.destination);
+        header.set_src_addr(source);
         header.set_dst_addr(packet.source);
         header.set_hop_limit(TTL);
         header.set_traffic_class(header.traffic_class() & !3);
         header.set_flow_label(0);
         let mut message = Icmpv6Packet::new_unchecked(&mut bytes[IPV6_BYTES..]);
         message.set_msg_type(Icmpv6Message::EchoReply);
-        message.fill_checksum(&packet.destination, &packet.source);
+        message.fill_checksum(&source, &packet.source);
     });
     Echo::Reply(frame)
 }

@@ -126,8 +126,8 @@ pub(crate) fn detection(interface: &PortRecord, address: Ipv6Addr, tags: Tags) -
     solicitation(interface, Ipv6Addr::UNSPECIFIED, address, None, tags)
 }
 
-/// The answer to a solicitation for `target`, an address of `interface` (RFC 4861 7.2.4). One without a source gets it in the group of
-/// all nodes.
+/// The answer to a solicitation for `target`, an address of `interface` (RFC 4861 7.2.4) or an anycast address of its links, for which other
+/// routers answer, too (7.2.7). One without a source gets it in the group of all nodes.
 pub(crate) fn advertisement(
     interface: &PortRecord,
     asked: &Layer2<'_>,
@@ -137,25 +137,31 @@ pub(crate) fn advertisement(
     if packet.source.is_unspecified() {
         return announcement(interface, target, asked.tags);
     }
-    let flags = NdiscNeighborFlags::SOLICITED | NdiscNeighborFlags::OVERRIDE;
-    advertise(interface, &asked.back(interface.mac), (target, packet.source), flags)
+    let (source, overrides) = if interface.has(target.into()) {
+        (target, NdiscNeighborFlags::OVERRIDE)
+    } else {
+        (interface.link_local(), NdiscNeighborFlags::empty())
+    };
+    let flags = NdiscNeighborFlags::SOLICITED | overrides;
+    advertise(interface, &asked.back(interface.mac), (source, packet.source), target, flags)
 }
 
 /// Advertises our address to all (RFC 4861 7.2.6).
 pub(crate) fn announcement(interface: &PortRecord, address: Ipv6Addr, tags: Tags) -> Vec<u8> {
     let envelope = Envelope { destination: group_mac(ALL_NODES), source: interface.mac, tags };
-    advertise(interface, &envelope, (address, ALL_NODES), NdiscNeighborFlags::OVERRIDE)
+    advertise(interface, &envelope, (address, ALL_NODES), address, NdiscNeighborFlags::OVERRIDE)
 }
 
 fn advertise(
     interface: &PortRecord,
     envelope: &Envelope,
     addresses: (Ipv6Addr, Ipv6Addr),
+    target: Ipv6Addr,
     flags: NdiscNeighborFlags,
 ) -> Vec<u8> {
     let message = NdiscRepr::NeighborAdvert {
         flags: flags | NdiscNeighborFlags::ROUTER,
-        target_addr: addresses.0,
+        target_addr: target,
         lladdr: Some(EthernetAddress(interface.mac.0).into()),
     };
     write(envelope, addresses, message)

@@ -11,8 +11,8 @@ use super::{Action, Router, ndp};
 use crate::datapath::DropReason;
 use crate::ports::address::{is_host_v4, is_host_v6};
 use crate::ports::whose::AddressOwner;
-use crate::ports::{InterfaceId, PortRecord};
-use std::net::IpAddr;
+use crate::ports::{InterfaceId, PortRecord, PortTable};
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 /// What became of a frame. All but [`Self::ForKernel`] end it.
@@ -71,7 +71,7 @@ impl<T> Router<T> {
                 let packet = V4::parse(layer2.payload, layer2.payload.len())?;
                 let is_host = is_host_v4(packet.source) && !self.ports.is_any_broadcast(on, packet.source);
                 let ends = (packet.source.into(), packet.destination.into());
-                self.ip(now, on, ends, is_host, |interface| icmp::reply_v4(interface, &layer2, &packet))
+                self.ip(now, on, ends, is_host, |_, interface| icmp::reply_v4(interface, &layer2, &packet))
             }
             IPV6 => {
                 let packet = V6::parse(layer2.payload, layer2.payload.len())?;
@@ -80,7 +80,16 @@ impl<T> Router<T> {
                 }
                 let ends = (packet.source.into(), packet.destination.into());
                 let is_host = is_host_v6(packet.source);
-                self.ip(now, on, ends, is_host, |interface| icmp::reply_v6(interface, &layer2, &packet))
+                self.ip(now, on, ends, is_host, |ports, interface| {
+                    // Anycast addresses are no source (RFC 4443 4.2).
+                    let is_anycast = ports.is_any_anycast(on, packet.destination);
+                    let source = if is_anycast {
+                        ports.source_v6(on, packet.source)
+                    } else {
+                        Some(packet.destination)
+                    };
+                    source.map_or(Echo::Other, |source| icmp::reply_v6(interface, &layer2, &packet, source))
+                })
             }
             // LLDP, LACP and what else the link's protocols use.
             _ => Ok(Disposition::ForKernel),
@@ -128,7 +137,7 @@ impl<T> Router<T> {
         on: InterfaceId,
         (source, destination): (IpAddr, IpAddr),
         is_host: bool,
-        reply: impl FnOnce(&PortRecord) -> Echo,
+        reply: impl FnOnce(&PortTable, &PortRecord) -> Echo,
     ) -> Result<Disposition, DropReason> {
         let Self { ports, echoes, .. } = self;
         let interface = ports.interface(on).ok_or(DropReason::NotForUs)?;
@@ -142,7 +151,7 @@ impl<T> Router<T> {
         if !is_to_one {
             return Ok(Disposition::ForKernel);
         }
-        match reply(interface) {
+        match reply(ports, interface) {
             Echo::Reply(_) if !echoes.allows(now, source) => Ok(Disposition::Limited),
             Echo::Reply(frame) => Ok(Disposition::Answered(frame)),
             Echo::Other => Ok(Disposition::ForKernel),
@@ -161,8 +170,14 @@ impl<T> Router<T> {
         let Self { ports, neighbours, .. } = self;
         let interface = ports.interface(on).ok_or(DropReason::NotForUs)?;
         is_to_one(ports.whose(interface, packet.destination.into()))?;
+        // Nobody asks whether an anycast address is taken (RFC 4862 5.4), which is a question without a source.
+        let is_anycast = |target: Ipv6Addr| {
+            !packet.source.is_unspecified() && interface.anycast().any(|of_link| of_link == target)
+        };
         match ndp::Message::parse(packet).ok_or(DropReason::ArpIgnored)? {
-            ndp::Message::Solicitation { target, .. } if !interface.has(target.into()) => {
+            ndp::Message::Solicitation { target, .. }
+                if !interface.has(target.into()) && !is_anycast(target) =>
+            {
                 Err(DropReason::ArpIgnored)
             }
             ndp::Message::Solicitation { target, mac } => {

@@ -177,6 +177,34 @@ fn a_solicitation_for_our_address_is_answered() {
     assert_eq!(announced, Neighbour { is_of_use: false, kernel_too: true }, "perhaps the kernel knows it");
 }
 
+/// RFC 4291 2.6.1, RFC 4861 7.2.7, RFC 4443 4.2.
+#[test]
+fn the_anycast_address_of_the_routers_is_answered_from_one_of_ours() {
+    let (other, mut router) = (other_station(), router());
+    let all: Ipv6Addr = "2001:db8::".parse().unwrap();
+    let Answered(frame) = receive(&mut router, &ndp::solicitation(&other, NINE_6, all, None, Tags::NONE)).0
+    else {
+        panic!("no answer")
+    };
+    let packet = V6::parse(&frame[14..], frame.len() - 14).unwrap();
+    let wanted =
+        ndp::Message::Advertisement { target: all, mac: Some(OURS), is_solicited: true, overrides: false };
+    assert_eq!((ndp::Message::parse(&packet), packet.destination), (Some(wanted), NINE_6));
+    assert!(packet.source.is_unicast_link_local(), "{}", packet.source);
+    assert_eq!(alone(&ndp::detection(&other, all, Tags::NONE)), Ignored(DropReason::ArpIgnored));
+    for (to, from) in
+        [("2001:db8::", "2001:db8::1"), ("2001:db8:1::", "2001:db8::1"), ("fe80::", "fe80::f0:ff:fe00:0")]
+    {
+        let asking = if to == "fe80::" { "fe80::9" } else { "2001:db8::9" };
+        let Answered(frame) = alone(&echo_v6(asking, to, &[7])) else { panic!("{to}") };
+        let reply = V6::parse(&frame[14..], frame.len() - 14).unwrap();
+        assert_eq!(
+            (reply.source.to_string(), reply.destination.to_string()),
+            (from.to_owned(), asking.to_owned())
+        );
+    }
+}
+
 #[test]
 fn our_addresses_are_defended_at_intervals() {
     let thief = station(THEIRS, &[]);

@@ -148,6 +148,17 @@ impl InterfaceAddress {
         }
     }
 
+    /// The anycast address of the routers of the link (RFC 4291 2.6.1); links of two hosts and IPv4 links have none.
+    pub(crate) fn routers(&self) -> Option<Ipv6Addr> {
+        match self.address {
+            IpAddr::V6(address) if self.prefix_len < 127 => {
+                let host = u128::MAX.checked_shr(u32::from(self.prefix_len)).unwrap_or(0);
+                Some(Ipv6Addr::from_bits(address.to_bits() & !host))
+            }
+            _ => None,
+        }
+    }
+
     /// The directed broadcast address; prefixes longer than /30 have none (RFC 3021).
     pub(crate) fn broadcast(&self) -> Option<Ipv4Addr> {
         match self.address {

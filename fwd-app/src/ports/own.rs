@@ -8,7 +8,7 @@ use crate::datapath::punt::PuntAddresses;
 use fib::{IpPrefix, Key as _, NextHop, PortRef, Prefix};
 use lpm_core::drops::Witness;
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The interfaces in VRF `vrf`.
 fn within(table: &PortTable, vrf: usize) -> impl Iterator<Item = &PortRecord> + Clone {
@@ -19,13 +19,14 @@ fn within(table: &PortTable, vrf: usize) -> impl Iterator<Item = &PortRecord> + 
 pub(crate) fn ours(table: &PortTable, port: &PortRecord) -> Option<PuntAddresses> {
     let beside = within(table, port.vrfs.own);
     let v4 = beside.clone().flat_map(PortRecord::v4).chain(broadcasts(port)).chain([Ipv4Addr::BROADCAST]);
-    let others = beside.flat_map(PortRecord::v6).filter(|address| !address.is_unicast_link_local());
+    let of_port = |port: &'_ PortRecord| port.v6().chain(port.anycast()).collect::<Vec<_>>();
+    let others = beside.flat_map(of_port).filter(|address| !address.is_unicast_link_local());
     port.is_interface().then(|| PuntAddresses {
         port: port.id.0,
         mac: port.mac,
         v4: v4.map(Ipv4Addr::to_bits).collect(),
-        v6: others.chain(port.v6()).map(|address| address.to_bits()).collect(),
-        groups: port.v6().map(|address| solicited_node(address).to_bits()).collect(),
+        v6: others.chain(of_port(port)).map(Ipv6Addr::to_bits).collect(),
+        groups: of_port(port).into_iter().map(|address| solicited_node(address).to_bits()).collect(),
         witness: Witness::of("addresses of the router"),
     })
 }
@@ -54,6 +55,7 @@ pub(crate) fn routes(table: &PortTable, vrf: usize) -> Vec<(IpPrefix, NextHop)> 
     // After the links, so that an address which is a prefix of its own leads here.
     for interface in within(table, vrf) {
         let addresses = interface.addresses().iter().map(|at| at.address());
+        let addresses = addresses.chain(interface.anycast().map(IpAddr::V6));
         let all =
             addresses.filter(|address| !is_link_local(*address)).chain(broadcasts(interface).map(IpAddr::V4));
         routes.extend(all.map(|address| (prefix(address, u8::MAX), NextHop::Local)));
@@ -92,13 +94,15 @@ mod tests {
             "198.18.1.255/32 local",
             "198.18.2.1/32 local",
             "2001:db8::1/128 local",
+            "2001:db8::/128 local",
         ];
         assert_eq!(shown, wanted);
         let [first, none, last] = [0, 1, 2].map(|port| ours(&table, &table.ports[port]));
         let (first, last) = (first.unwrap(), last.unwrap());
         assert!(none.is_none() && routes(&table, 1).is_empty());
         assert_eq!(first.v4, [0xc612_0101, 0xc612_0201, 0xc612_01ff, u32::MAX]);
-        assert_eq!((last.v4.len(), last.port, first.v6.len(), last.v6.len()), (3, 2, 2, 3));
+        // The address of the link, its anycast address, and both link-local ones of a port.
+        assert_eq!((last.v4.len(), last.port, first.v6.len(), last.v6.len()), (3, 2, 4, 6));
     }
 
     #[test]

@@ -165,6 +165,14 @@ impl PortRecord {
         })
     }
 
+    /// The anycast addresses of the routers of its links; addresses of its own are none.
+    pub(crate) fn anycast(&self) -> impl Iterator<Item = Ipv6Addr> {
+        self.addresses
+            .iter()
+            .filter_map(InterfaceAddress::routers)
+            .filter(|address| !self.has((*address).into()))
+    }
+
     /// `fe80::/64` and the MAC as an interface identifier: `ff:fe` in the middle, the universal bit inverted.
     pub(crate) fn link_local(&self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.mac.0;
@@ -194,7 +202,7 @@ impl PortRecord {
         match group {
             IpAddr::V4(group) => group.octets()[..3] == [224, 0, 0],
             IpAddr::V6(group) if is_solicited_node(group) => {
-                self.v6().any(|address| solicited_node(address) == group)
+                self.v6().chain(self.anycast()).any(|address| solicited_node(address) == group)
             }
             IpAddr::V6(group) => matches!(group.segments()[0], 0xff01 | 0xff02),
         }
@@ -204,7 +212,9 @@ impl PortRecord {
     /// ([`MacAddr::is_link_group`]). The MAC of an IPv6 group has no scope, so groups of any scope match.
     pub(crate) fn is_ours_l2(&self, mac: MacAddr) -> bool {
         match mac.0 {
-            [0x33, 0x33, 0xff, ..] => self.v6().any(|address| group_mac(solicited_node(address)) == mac),
+            [0x33, 0x33, 0xff, ..] => {
+                self.v6().chain(self.anycast()).any(|address| group_mac(solicited_node(address)) == mac)
+            }
             [0x33, 0x33, ..] | [1, 0, 0x5e, 0, 0, _] => true,
             _ => mac == self.mac || mac == MacAddr::BROADCAST || mac.is_link_group(),
         }

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Whose a destination address is, seen from the interface on which the packet came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AddressOwner {
-    /// A unicast address of the router.
+    /// A unicast address of the router, or the anycast address of the routers of its links.
     Ours,
     /// A broadcast address of the link.
     Broadcast,
@@ -37,8 +37,9 @@ impl PortTable {
     /// not forward them (RFC 2644).
     pub(crate) fn whose(&self, interface: &PortRecord, address: IpAddr) -> AddressOwner {
         let is_broadcast = matches!(address, IpAddr::V4(address) if interface.is_broadcast(address));
+        let is_anycast = matches!(address, IpAddr::V6(address) if self.is_any_anycast(interface.id, address));
         match address {
-            _ if self.is_local(interface.id, address) => AddressOwner::Ours,
+            _ if is_anycast || self.is_local(interface.id, address) => AddressOwner::Ours,
             _ if is_broadcast => AddressOwner::Broadcast,
             _ if interface.is_group(address) => AddressOwner::Group,
             _ if address.is_multicast() => AddressOwner::OtherGroup,
@@ -59,10 +60,7 @@ impl PortTable {
     /// Whether `address` is the anycast address of the routers of any link in the VRF of interface `on` (RFC 4291 2.6.1), which
     /// identifies no single one.
     pub(crate) fn is_any_anycast(&self, on: InterfaceId, address: Ipv6Addr) -> bool {
-        let prefixes = self.beside(on).flat_map(PortRecord::addresses).filter(|at| at.prefix_len() < 127);
-        let host_bits = |len: u8| u128::MAX.checked_shr(u32::from(len)).unwrap_or(0);
-        let mut routers = prefixes.filter(|at| at.contains(address.into()));
-        routers.any(|at| address.to_bits() & host_bits(at.prefix_len()) == 0)
+        self.beside(on).any(|interface| interface.anycast().any(|of_link| of_link == address))
     }
 
     /// The address from which a message to `to` leaves by interface `by`; `None` when there is none that fits.
@@ -148,6 +146,9 @@ pub(crate) mod tests {
             ("224.0.0.5", AddressOwner::Group),
             ("232.1.1.1", AddressOwner::OtherGroup),
             ("2001:db8:1::1", AddressOwner::Ours),
+            ("2001:db8::", AddressOwner::Ours),
+            ("2001:db8:1::", AddressOwner::Ours),
+            ("2001:db8:7::", AddressOwner::Other),
             ("fe80::f0:ff:fe00:0", AddressOwner::Ours),
             ("fe80::f0:ff:fe00:1", AddressOwner::Other),
             ("ff02::2", AddressOwner::Group),
