@@ -165,7 +165,7 @@ impl PortRecord {
         })
     }
 
-    /// The anycast addresses of the routers of its links; addresses of its own are none.
+    /// The anycast addresses of the routers of its links, without the addresses of the interface itself.
     pub(crate) fn anycast(&self) -> impl Iterator<Item = Ipv6Addr> {
         self.addresses
             .iter()
