@@ -42,21 +42,32 @@ packages() {
   printf 'librte-%s\n' "${DRIVERS[@]/%/$abi}"
 }
 
-# kernel_package : the package with the newest kernel, by name and version.
-kernel_package() {
-  local name
-  name=$(apt-cache depends linux-image-amd64 2>/dev/null | awk '$1 == "Depends:" {print $2; exit}')
-  [ -n "$name" ] || return 1
-  printf '%s=%s' "$name" "$(apt-cache policy "$name" | awk '$1 == "Candidate:" {print $2}')"
+# depends_on PACKAGE PATTERN : the packages that it depends on whose names match.
+depends_on() { apt-cache depends "$1" 2>/dev/null | awk -v wanted="$2" '$1 == "Depends:" && $2 ~ wanted {print $2}'; }
+# kernel_packages : the packages with the newest kernel, by name and version, one per line, the image first. After Debian 13 the kernel and its
+# modules have packages of their own, and the kernel is in the folder of the modules.
+kernel_packages() {
+  local name image
+  image=$(depends_on linux-image-amd64 '^linux-image-' | head -n 1)
+  [ -n "$image" ] || return 1
+  for name in "$image" $(depends_on "$image" '^linux-(base|binary|modules)-[0-9]'); do
+    printf '%s=%s\n' "$name" "$(apt-cache policy "$name" | awk '$1 == "Candidate:" {print $2}')"
+  done
 }
 
-# unpack_kernel PACKAGE FOLDER : puts the files of the package into the folder. Its modules are in /lib or, from Debian 13 on, in /usr/lib;
-# with the link that a system has they are found in both.
+# unpack_kernel FOLDER PACKAGE.. : puts the files of the packages into the folder. Modules are in /lib or, from Debian 13 on, in /usr/lib; with
+# the link that a system has they are found in both.
 unpack_kernel() {
-  mkdir -p "$2/usr/lib"
-  ln -s usr/lib "$2/lib"
-  (cd "$2" && apt-get -qq -o APT::Sandbox::User=root download "$1" && dpkg-deb --fsys-tarfile ./linux-image-*.deb | tar -x --keep-directory-symlink && rm ./linux-image-*.deb)
-  depmod -b "$2" "$VERSION"
+  local folder=$1 file
+  shift
+  mkdir -p "$folder/usr/lib"
+  ln -s usr/lib "$folder/lib"
+  (
+    cd "$folder"
+    apt-get -qq -o APT::Sandbox::User=root download "$@"
+    for file in ./linux-*.deb; do dpkg-deb --fsys-tarfile "$file" | tar -x --keep-directory-symlink && rm "$file"; done
+  )
+  depmod -b "$folder" "$VERSION"
 }
 
 # modules_with_needs FOLDER MODULE.. : the files of these modules and of those they need, in the order in which they can be loaded.
@@ -70,8 +81,10 @@ modules_with_needs() {
 
 # make_root FOLDER LIST : installs the packages of the list, and sets the guest up.
 make_root() {
-  local root=$1 unit
-  mmdebstrap --quiet --variant=minbase --include="$2" --aptopt='APT::Install-Recommends "false"' \
+  local root=$1 unit options=()
+  # A mirror that is behind is so for the guest, too.
+  [ "$(apt-config dump --format '%v' Acquire::Check-Valid-Until)" != false ] || options=(--aptopt='Acquire::Check-Valid-Until "false"')
+  mmdebstrap --quiet --variant=minbase --include="$2" --aptopt='APT::Install-Recommends "false"' "${options[@]}" \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     "$CODENAME" "$root"
   modules_with_needs "$WORK/kernel" "${MODULES[@]}" | (cd "$WORK/kernel" && xargs cp --parents -t "$root")
@@ -118,13 +131,13 @@ END
 PROGRAM=${1:?the program}
 CODENAME=$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")
 LIST=$(packages "$PROGRAM" | sort -u | paste -sd,)
-if ! PACKAGE=$(kernel_package); then
+if ! KERNEL=$(kernel_packages); then
   as_root apt-get -o DPkg::Lock::Timeout=300 -qq update || true
-  PACKAGE=$(kernel_package) || die "apt knows no linux-image-amd64"
+  KERNEL=$(kernel_packages) || die "apt knows no linux-image-amd64"
 fi
-VERSION=${PACKAGE%%=*}
+VERSION=${KERNEL%%=*}
 VERSION=${VERSION#linux-image-}
-KEY=$({ printf '%s\n' "$CODENAME" "$LIST" "$PACKAGE" && cat "$PARTS"/{image.sh,agent.py,agent.service}; } | sha256sum | cut -c1-12)
+KEY=$({ printf '%s\n' "$CODENAME" "$LIST" "$KERNEL" && cat "$PARTS"/{image.sh,agent.py,agent.service}; } | sha256sum | cut -c1-12)
 IMAGE=$CACHE/$CODENAME-$VERSION-$KEY
 mkdir -p "$CACHE"
 exec 9>"$CACHE/lock"
@@ -135,12 +148,15 @@ if [ ! -e "$IMAGE/initrd.img" ]; then
   trap 'rm -rf "$WORK"' EXIT
   note "building the guest: $CODENAME with Linux $VERSION" >&2
   mkdir "$WORK/kernel"
-  unpack_kernel "$PACKAGE" "$WORK/kernel"
+  mapfile -t packages <<<"$KERNEL"
+  unpack_kernel "$WORK/kernel" "${packages[@]}"
   make_root "$WORK/root" "$LIST" >&2
   make_initrd "$WORK/initrd"
   mkdir "$WORK/image"
   mv "$WORK/root.ext4" "$WORK/initrd.img" "$WORK/image/"
-  mv "$WORK/kernel/boot/vmlinuz-$VERSION" "$WORK/image/vmlinuz"
+  kernel=$WORK/kernel/boot/vmlinuz-$VERSION
+  [ -e "$kernel" ] || kernel=$WORK/kernel/lib/modules/$VERSION/vmlinuz
+  mv "$kernel" "$WORK/image/vmlinuz"
   mv -T "$WORK/image" "$IMAGE"
 fi
 # Images of other packages and kernels: nobody has used them for a month.
