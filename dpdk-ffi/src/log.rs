@@ -36,6 +36,9 @@ type Listener = fn(DpdkLogLevel, &str);
 
 static LISTENER: OnceLock<Listener> = OnceLock::new();
 
+/// Called when the process ends.
+static AT_END: OnceLock<fn()> = OnceLock::new();
+
 /// The start of a line whose end has not come. stdio's lock of the stream admits one thread at a time, so nobody waits here.
 static STARTED: Mutex<String> = Mutex::new(String::new());
 
@@ -45,19 +48,27 @@ const LINE_BYTES_MAX: usize = 4096;
 /// Hands all lines of DPDK's log to `listener` from now on. Call it before [`Eal::init`](crate::Eal::init), whose first lines come at once.
 /// The listener may be called on any thread, an lcore's among them, so it must not block. Only the first call has an effect.
 ///
+/// `at_end` is called when the process ends, and writes what the listener has queued: EAL of DPDK 25.11 and newer ends the process itself
+/// after a line about a wrong argument.
+///
 /// The stream is never closed: threads of DPDK, and of its drivers, may log while and after EAL is cleaned up.
 ///
 /// # Errors
 /// [`DpdkError::Call`] when there is no memory for a stream; DPDK then logs to standard error.
-pub fn listen_to_log(listener: Listener) -> Result<(), DpdkError> {
+pub fn listen_to_log(listener: Listener, at_end: fn()) -> Result<(), DpdkError> {
     if LISTENER.set(listener).is_err() {
         return Ok(());
     }
-    // SAFETY: `take` may be called from any thread until the process ends, and does not unwind.
-    match unsafe { sys::dffi_log_to(Some(take)) } {
+    let _ = AT_END.set(at_end);
+    // SAFETY: `take` may be called from any thread until the process ends, and `end` at its end; neither unwinds.
+    match unsafe { sys::dffi_log_to(Some(take), Some(end)) } {
         0 => Ok(()),
         errno => Err(DpdkError::call("rte_openlog_stream", errno)),
     }
+}
+
+unsafe extern "C" fn end() {
+    drop(catch_unwind(|| AT_END.get().map(|at_end| at_end())));
 }
 
 /// Takes `bytes` bytes of a message at `text`.

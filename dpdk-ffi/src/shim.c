@@ -227,11 +227,13 @@ static ssize_t log_write(void *cookie, const char *text, size_t bytes)
 	return (ssize_t)bytes;
 }
 
-int dffi_log_to(dffi_log_take take)
+int dffi_log_to(dffi_log_take take, void (*at_end)(void))
 {
 	const cookie_io_functions_t functions = {.write = log_write};
 	FILE *stream;
 
+	if (atexit(at_end) != 0)
+		return -ENOMEM;
 	log_take = take;
 	/* rte_log flushes the stream after each message. It is never closed: a thread may be in it at any time. */
 	stream = fopencookie(NULL, "w", functions);

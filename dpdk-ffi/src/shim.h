@@ -85,8 +85,9 @@ struct dffi_link {
 int dffi_link_get(uint16_t port, struct dffi_link *link);
 /* Takes some bytes of DPDK's log at once, with their level as in rte_log.h. Called on the thread that logs; must not unwind. */
 typedef void (*dffi_log_take)(uint32_t level, const char *text, size_t bytes);
-/* Gives DPDK's log to `take` until the process ends, in place of stderr and syslog. 0 or a negative errno; called once. */
-int dffi_log_to(dffi_log_take take);
+/* Gives DPDK's log to `take` until the process ends, in place of stderr and syslog, and calls `at_end` then. 0 or a negative errno; called
+ * once. */
+int dffi_log_to(dffi_log_take take, void (*at_end)(void));
 
 /* Counts the drivers' reports that a link has changed, from the call of dffi_watch_ports on. No interrupt is asked for, so these
  * are drivers that notice by themselves, as that of vhost does. */

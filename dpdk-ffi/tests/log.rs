@@ -7,8 +7,8 @@ static SAID: Mutex<Vec<(DpdkLogLevel, String)>> = Mutex::new(Vec::new());
 
 #[test]
 fn what_dpdk_logs_comes_line_by_line_with_its_level() {
-    listen_to_log(|level, line| SAID.lock().unwrap().push((level, line.to_owned()))).unwrap();
-    listen_to_log(|_, line| panic!("a second listener has no effect: {line}")).unwrap();
+    listen_to_log(|level, line| SAID.lock().unwrap().push((level, line.to_owned())), || ()).unwrap();
+    listen_to_log(|_, line| panic!("a second listener has no effect: {line}"), || ()).unwrap();
     let prefix = format!("fwd-log-{}", std::process::id());
     let args =
         ["--no-huge", "-m", "64", "--no-pci", "--no-shconf", "--no-telemetry", "--file-prefix", &prefix];

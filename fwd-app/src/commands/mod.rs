@@ -253,7 +253,7 @@ fn control_socket(path: &Path, limits: Limits) -> Result<(Server, Inbox), Config
 /// Starts DPDK, then installs the handlers with which SIGINT and SIGTERM drain.
 fn start_eal(arguments: &[String], signals: &Signals) -> anyhow::Result<Eal> {
     // Without a listener DPDK writes to stderr by itself.
-    if let Err(error) = dpdk_ffi::listen_to_log(dpdk_says) {
+    if let Err(error) = dpdk_ffi::listen_to_log(dpdk_says, console::drain) {
         notice::warn(error);
     }
     let eal =

@@ -157,9 +157,14 @@ impl Printer {
 
 impl Drop for Printer {
     fn drop(&mut self) {
-        if let Some(queue) = QUEUE.get() {
-            queue.drain(DRAIN);
-        }
+        drain();
+    }
+}
+
+/// Waits until what was said is written, for a second at most.
+pub(crate) fn drain() {
+    if let Some(queue) = QUEUE.get() {
+        queue.drain(DRAIN);
     }
 }
 
