@@ -48,7 +48,7 @@ const LINE_BYTES_MAX: usize = 4096;
 /// Hands all lines of DPDK's log to `listener` from now on. Call it before [`Eal::init`](crate::Eal::init), whose first lines come at once.
 /// The listener may be called on any thread, an lcore's among them, so it must not block. Only the first call has an effect.
 ///
-/// `at_end` is called when the process ends, and writes what the listener has queued: EAL of DPDK 25.11 and newer ends the process itself
+/// `at_end` is called when the process ends, and writes lines that the listener has queued: EAL of DPDK 25.11 and newer ends the process itself
 /// after a line about a wrong argument.
 ///
 /// The stream is never closed: threads of DPDK, and of its drivers, may log while and after EAL is cleaned up.

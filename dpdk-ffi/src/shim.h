@@ -85,7 +85,7 @@ struct dffi_link {
 int dffi_link_get(uint16_t port, struct dffi_link *link);
 /* Takes some bytes of DPDK's log at once, with their level as in rte_log.h. Called on the thread that logs; must not unwind. */
 typedef void (*dffi_log_take)(uint32_t level, const char *text, size_t bytes);
-/* Gives DPDK's log to `take` until the process ends, in place of stderr and syslog, and calls `at_end` then. 0 or a negative errno; called
+/* Gives DPDK's log to `take` until the process ends, not to stderr and syslog, and calls `at_end` at the end. 0 or a negative errno; called
  * once. */
 int dffi_log_to(dffi_log_take take, void (*at_end)(void));
 

@@ -45,7 +45,7 @@ packages() {
 # depends_on PACKAGE PATTERN : the packages that it depends on whose names match.
 depends_on() { apt-cache depends "$1" 2>/dev/null | awk -v wanted="$2" '$1 == "Depends:" && $2 ~ wanted {print $2}'; }
 # kernel_packages : the packages with the newest kernel, by name and version, one per line, the image first. After Debian 13 the kernel and its
-# modules have packages of their own, and the kernel is in the folder of the modules.
+# modules are in two other packages, and the kernel is in the folder of the modules.
 kernel_packages() {
   local name image
   image=$(depends_on linux-image-amd64 '^linux-image-' | head -n 1)

@@ -161,7 +161,7 @@ impl Drop for Printer {
     }
 }
 
-/// Waits until what was said is written, for a second at most.
+/// Waits until all lines are written, for a second at most.
 pub(crate) fn drain() {
     if let Some(queue) = QUEUE.get() {
         queue.drain(DRAIN);
