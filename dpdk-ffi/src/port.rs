@@ -15,7 +15,7 @@ use crate::ids::{PortId, QueueId, SocketId};
 use crate::mempool::Mempool;
 use crate::port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads};
 use crate::port_life::DeviceName;
-use crate::port_state::{rss_subset, text_of};
+use crate::port_state::{copy_text, rss_subset, text_of};
 use crate::queue::{RxQueue, TxQueue};
 use crate::ready::Attached;
 use crate::ring::RingEnd;
@@ -49,31 +49,15 @@ impl Direction {
 
 /// The MTU of a port that is given none (`RTE_ETHER_MTU`).
 const MTU: u16 = 1500;
-/// Bytes of the Ethernet header, two VLAN tags and the checksum.
-const FRAME_BYTES: u32 = 14 + 8 + 4;
-/// Bytes of the Ethernet header and the checksum, which ethdev assumes for a driver that reports no overhead.
-const UNTAGGED_BYTES: u32 = 14 + 4;
-/// Bytes of the shortest frame of Ethernet.
-const LEAST_FRAME_BYTES: u32 = 64;
+/// Drivers of NICs that drop a frame with two VLAN tags and a packet of the MTU: they count one tag. VFs are none of them, since a PF may refuse a
+/// longer frame.
+const DRIVERS_OF_ONE_TAG: [&str; 3] = ["net_e1000_em", "net_e1000_igb", "net_igc"];
+/// Bytes of a VLAN tag.
+const TAG_BYTES: u16 = 4;
 
 /// By how much the MTU of a device is set above `mtu`, so that IP packets of `mtu` bytes fit with two VLAN tags, too.
-///
-/// A NIC drops frames that are longer than its MTU and its driver's overhead: the header, the checksum, and no tag (ixgbe), one (e1000) or two
-/// (i40e, ice). The MTU of a kernel interface does not limit tags, and belongs to the host.
-pub(crate) fn tag_room(info: &sys::rte_eth_dev_info, mtu: u16) -> u16 {
-    // A frame below Ethernet's least has an MTU that the driver refuses.
-    if info.if_index != 0 || u32::from(mtu) + UNTAGGED_BYTES < LEAST_FRAME_BYTES {
-        return 0;
-    }
-    let most = u32::from(info.max_mtu);
-    let overhead = if info.max_mtu != u16::MAX && info.max_rx_pktlen > most {
-        info.max_rx_pktlen - most
-    } else {
-        UNTAGGED_BYTES
-    };
-    let most = most.min(info.max_rx_pktlen.saturating_sub(overhead));
-    let room = FRAME_BYTES.saturating_sub(overhead).min(most.saturating_sub(mtu.into()));
-    u16::try_from(room).unwrap_or(0)
+fn tag_room(driver: &str, max_mtu: u16, mtu: u16) -> u16 {
+    if DRIVERS_OF_ONE_TAG.contains(&driver) { TAG_BYTES.min(max_mtu.saturating_sub(mtu)) } else { 0 }
 }
 
 /// A port. Cloning clones the handle. Any thread may make control calls; they are serialized.
@@ -353,6 +337,13 @@ impl Port {
         Ok(info)
     }
 
+    /// [`tag_room`] of this port; the caller holds the control lock.
+    pub(crate) fn tag_room(&self, info: &sys::rte_eth_dev_info, mtu: u16) -> u16 {
+        // SAFETY: the port exists, so the name of its driver exists, and the control lock keeps it until it is copied.
+        let driver = unsafe { copy_text(info.driver_name) };
+        tag_room(&driver, info.max_mtu, mtu)
+    }
+
     /// The device's MTU without `tag_room`.
     pub(crate) fn mtu_beside(&self, tag_room: u16) -> Result<u16, DpdkError> {
         let mut mtu = 0;
@@ -391,7 +382,7 @@ impl Port {
         let tx_offloads = config.tx_offloads & TxOffloads::from_bits_truncate(info.tx_offload_capa);
         // Ethdev's own choice for a port that is given none.
         let mtu = config.mtu.unwrap_or(if info.max_mtu == 0 { MTU } else { MTU.min(info.max_mtu) });
-        state.tag_room = tag_room(&info, mtu);
+        state.tag_room = self.tag_room(&info, mtu);
         let wanted_rss = if config.rx_queues > 1 { config.rss } else { RssTypes::empty() };
         let raw = sys::dffi_port_config {
             rx_queues: config.rx_queues,
@@ -601,26 +592,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mtu_of_a_nic_has_room_for_two_tags() {
-        let info = |max_mtu, max_rx_pktlen, if_index| sys::rte_eth_dev_info {
-            max_mtu,
-            max_rx_pktlen,
-            if_index,
-            ..sys::rte_eth_dev_info::default()
-        };
-        assert_eq!(tag_room(&info(u16::MAX, 16_128, 0), 1500), 8, "em says nothing");
-        assert_eq!(tag_room(&info(16_361, 16_383, 0), 1500), 4, "igb counts one tag");
-        assert_eq!(tag_room(&info(15_854, 15_872, 0), 1500), 8, "ixgbe counts none");
-        assert_eq!(tag_room(&info(9702, 9728, 0), 1500), 0, "i40e counts two");
-        assert_eq!(tag_room(&info(1500, 9728, 0), 1500), 0, "virtio with an MTU of its host");
-        assert_eq!(tag_room(&info(9216, 9234, 0), 9212), 4, "what is left below the greatest");
-        assert_eq!(tag_room(&info(u16::MAX, 1518, 0), 1500), 0, "no longer frames");
-        assert_eq!(tag_room(&info(u16::MAX, u32::MAX, 0), u16::MAX), 0);
-        assert_eq!(tag_room(&info(u16::MAX, 65_536, 7), 1500), 0, "a kernel interface");
+    fn the_mtu_of_a_nic_that_counts_one_tag_has_room_for_two() {
+        assert_eq!(tag_room("net_e1000_em", u16::MAX, 1500), 4);
+        assert_eq!(tag_room("net_e1000_igb", 9000, 8998), 2, "what is left below the greatest");
+        assert_eq!(tag_room("net_igc", 1500, 1500), 0);
+        assert_eq!(tag_room("net_e1000_igb_vf", u16::MAX, 1500), 0, "its PF decides");
+        assert_eq!(tag_room("net_i40e", u16::MAX, 1500), 0, "it counts two");
     }
 
     #[test]
-    fn queues_taken_are_overhead_by_direction() {
+    fn queues_taken_are_counted_by_direction() {
         let mut state =
             PortStatus { rx_taken: vec![false; 3], tx_taken: vec![false; 2], ..PortStatus::default() };
         let port = PortId(4);

@@ -5,7 +5,7 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use crate::error::DpdkError;
-use crate::port::{Port, tag_room};
+use crate::port::Port;
 use crate::port_config::{RssTypes, RxOffloads, TxOffloads};
 use crate::sys;
 
@@ -169,7 +169,7 @@ impl Port {
     /// and 22 (`EINVAL`) for one that the device or its queues cannot have.
     pub fn set_mtu(&self, mtu: u16) -> Result<(), DpdkError> {
         let _control = self.controlled()?;
-        let room = tag_room(&self.raw_info()?, mtu);
+        let room = self.tag_room(&self.raw_info()?, mtu);
         // SAFETY: takes numbers; DPDK checks them.
         let answer = unsafe { sys::rte_eth_dev_set_mtu(self.id().0, mtu + room) };
         DpdkError::check_port(self.id(), "rte_eth_dev_set_mtu", answer)?;

@@ -158,7 +158,11 @@ pub(crate) fn main() -> ExitCode {
     let result = layers.check_files().map_err(anyhow::Error::from).and_then(|()| match &cli.command {
         Command::Run(args) => {
             let (words, default) = (words.clone(), Some(PathBuf::from(DEFAULT_FILE)));
-            run::main(args, ConfigReader { words, default, ports: args.ports.ports.clone() }, &shown)
+            run::main(
+                args,
+                ConfigReader { words, default, ports: args.ports.ports.clone(), vrfs: args.vrfs.vrf.clone() },
+                &shown,
+            )
         }
         Command::Replay(args) => replay::main(args, &shown),
         Command::Compare(args) => compare::main(args),

@@ -2,7 +2,7 @@
 
 use super::{Cli, Command};
 use crate::cli::config::show;
-use crate::cli::config::{Layers, environment};
+use crate::cli::config::{Layers, Origin, environment};
 use crate::forwarder::in_effect::{ConfigValue, changed_paths};
 use crate::forwarder::reload::ReloadPlan;
 use crate::ports::address::PortAddress;
@@ -10,6 +10,7 @@ use crate::routes::spec::{DEFAULT, VrfSpec};
 use anyhow::{Context as _, anyhow};
 use clap::{CommandFactory as _, FromArgMatches as _};
 use fib::PortRef;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -22,6 +23,13 @@ pub(super) struct ConfigReader {
     pub(super) default: Option<PathBuf>,
     /// The list of ports at the start, which gave them their numbers; empty for all of DPDK's.
     pub(super) ports: Vec<PortRef>,
+    /// The VRFs at the start.
+    pub(super) vrfs: Vec<VrfSpec>,
+}
+
+/// The ports of each VRF, by number where they have one.
+fn ports_of(vrfs: &[VrfSpec], numbered: impl Fn(&PortRef) -> PortRef) -> BTreeMap<&str, BTreeSet<PortRef>> {
+    vrfs.iter().map(|vrf| (vrf.name.as_str(), vrf.ports.iter().map(&numbered).collect())).collect()
 }
 
 /// The key of the list of ports.
@@ -69,12 +77,18 @@ impl ConfigReader {
         }
         let numbers: Vec<_> =
             listed.iter().map(|port| self.ports.iter().position(|known| known == port)).collect();
+        let number = move |place: u16| {
+            let number = numbers.get(usize::from(place)).copied().flatten();
+            number.and_then(|number| u16::try_from(number).ok()).unwrap_or(place)
+        };
         Ok(move |port: &PortRef| match port {
-            PortRef::Index(place) => {
-                let number = numbers.get(usize::from(*place)).copied().flatten();
-                PortRef::Index(number.and_then(|number| u16::try_from(number).ok()).unwrap_or(*place))
-            }
-            PortRef::Name(_) | PortRef::ById => port.clone(),
+            PortRef::Index(place) => PortRef::Index(number(*place)),
+            // A VLAN of a port: its index, a dot, the id.
+            PortRef::Name(name) => match name.split_once('.').map(|(port, vlan)| (port.parse(), vlan)) {
+                Some((Ok(place), vlan)) => PortRef::Name(format!("{}.{vlan}", number(place))),
+                _ => port.clone(),
+            },
+            PortRef::ById => PortRef::ById,
         })
     }
 
@@ -111,9 +125,20 @@ impl ConfigReader {
             let is_applied = |path: &String| is_applied(path) && (has_order || path != ORDER);
             let (applied, mut restart): (Vec<_>, Vec<_>) =
                 changed_paths(in_effect, &config).into_iter().partition(is_applied);
-            let numbered = self.numbering(&args.ports.ports)?;
+            let numbering = self.numbering(&args.ports.ports)?;
+            // Files and their list of ports change together; what else gives a port means the running one.
+            let numbered = |option: &str, port: &PortRef| match layers.origin(option, given) {
+                Origin::File(..) => numbering(port),
+                _ => port.clone(),
+            };
             if args.ports.ports != self.ports {
                 restart.push(PORTS.to_owned());
+            }
+            if ports_of(&args.vrfs.vrf, |port| numbered("vrf", port)) == ports_of(&self.vrfs, PortRef::clone)
+            {
+                restart.retain(|path| !(path.starts_with("vrf.") && path.ends_with(".ports")));
+            } else if !restart.iter().any(|path| path.starts_with("vrf")) {
+                restart.push("vrfs.vrf".to_owned());
             }
             let files = vrfs.iter().map(|vrf| (vrf.name.clone(), vrf.files.clone()));
             let files = files.chain([(DEFAULT.to_owned(), args.tables.fib.clone())]).collect();
@@ -127,9 +152,9 @@ impl ConfigReader {
                     .ports
                     .address
                     .iter()
-                    .map(|at| PortAddress { port: numbered(&at.port), ..at.clone() })
+                    .map(|at| PortAddress { port: numbered("address", &at.port), ..at.clone() })
                     .collect(),
-                mtus: args.ports.mtu.iter().map(|(port, mtu)| (numbered(port), *mtu)).collect(),
+                mtus: args.ports.mtu.iter().map(|(port, mtu)| (numbered("mtu", port), *mtu)).collect(),
                 order: has_order.then_some(feeds.sources),
                 netns: args.ports.taps().netns,
                 log_level: Some(args.forward.log_level),
@@ -160,7 +185,7 @@ mod tests {
         let Command::Run(args) = Cli::from_arg_matches(&matches).unwrap().command else {
             panic!("it is run")
         };
-        let reader = ConfigReader { words, default: None, ports: args.ports.ports };
+        let reader = ConfigReader { words, default: None, ports: args.ports.ports, vrfs: args.vrfs.vrf };
         (reader, crate::commands::config_values(&shown))
     }
 
@@ -221,8 +246,9 @@ mod tests {
     fn tables() -> impl Strategy<Value = (Vec<String>, Vec<String>)> {
         let table = |(number, is_index): (usize, bool)| {
             let device = if is_index { number.to_string() } else { format!("\"p{number}\"") };
+            let vrf = if number % 3 == 2 { "vrf = \"of-ports\"\n" } else { "" };
             format!(
-                "[[port]]\ndevice = {device}\naddresses = [\"192.0.2.{number}/32\"]\nmtu = {}\n",
+                "[[port]]\ndevice = {device}\naddresses = [\"192.0.2.{number}/32\"]\nmtu = {}\n{vrf}",
                 1000 + number
             )
         };
@@ -230,7 +256,8 @@ mod tests {
             .prop_map(move |kinds| kinds.into_iter().enumerate().map(table).collect::<Vec<_>>());
         (ports, 0_usize..4).prop_map(|(ports, vrfs)| {
             let vrf = |number| format!("[vrf.v{number}]\nports = [\"q{number}\"]\nfib = [\"/dev/null\"]\n");
-            (ports, (0..vrfs).map(vrf).collect())
+            let of_ports = "[vrf.of-ports]\nfib = [\"/dev/null\"]\n".to_owned();
+            (ports, (0..vrfs).map(vrf).chain([of_ports]).collect())
         })
     }
 
@@ -258,6 +285,22 @@ mod tests {
             let moved = if ports(&before) == ports(&after) { vec![] } else { vec![PORTS.to_owned()] };
             prop_assert_eq!((plan.applied, plan.restart), (vec![], moved));
         }
+    }
+
+    #[test]
+    fn an_address_of_the_command_line_stays_at_its_port() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("f.toml");
+        let write = |devices: [&str; 2]| {
+            let ports = devices.map(|device| format!("[[port]]\ndevice = \"{device}\"\n")).concat();
+            std::fs::write(&file, format!("{ports}[sources]\nfib = \"/dev/null\"\n")).unwrap();
+        };
+        write(["p0", "p1"]);
+        let (mut reader, _) = reader(&file);
+        reader.words.extend(["--address", "0=192.0.2.1/24"].map(OsString::from));
+        write(["p1", "p0"]);
+        let plan = reader.read(&[]).unwrap();
+        assert_eq!(plan.addresses[0].port, PortRef::Index(0));
     }
 
     #[test]

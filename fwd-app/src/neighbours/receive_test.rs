@@ -401,7 +401,7 @@ fn icmp_has_a_rate() {
 }
 
 #[test]
-fn forged_sources_take_no_path_mtu_from_anyone() {
+fn other_errors_use_up_no_path_mtu() {
     let mut router = router();
     let about = edited_v4(v4(TO_US, "8.8.8.8", "10.0.0.1", Udp, &[0; 8]), |frame| frame[20] |= 0x40);
     let mut answers = |cause, count| {

@@ -55,7 +55,6 @@ pub(crate) fn routes(table: &PortTable, vrf: usize) -> Vec<(IpPrefix, NextHop)> 
     // After the links, so that an address which is a prefix of its own leads here.
     for interface in within(table, vrf) {
         let addresses = interface.addresses().iter().map(|at| at.address());
-        let addresses = addresses.chain(interface.anycast().map(IpAddr::V6));
         let all =
             addresses.filter(|address| !is_link_local(*address)).chain(broadcasts(interface).map(IpAddr::V4));
         routes.extend(all.map(|address| (prefix(address, u8::MAX), NextHop::Local)));
@@ -94,7 +93,6 @@ mod tests {
             "198.18.1.255/32 local",
             "198.18.2.1/32 local",
             "2001:db8::1/128 local",
-            "2001:db8::/128 local",
         ];
         assert_eq!(shown, wanted);
         let [first, none, last] = [0, 1, 2].map(|port| ours(&table, &table.ports[port]));

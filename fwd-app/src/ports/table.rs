@@ -66,7 +66,8 @@ impl PortTable {
         Ok(self)
     }
 
-    /// Checks that no two ports of a VRF have an address or a link in common: packets for the hosts of one would leave by the other.
+    /// Checks that no two ports of a VRF have an address or a link in common: packets for the hosts of one would leave by the other. Prefixes of
+    /// one address have no hosts; unnumbered ports share such an address.
     fn check_links(&self) -> Result<(), ConfigError> {
         let is_link_local =
             |at: &InterfaceAddress| matches!(at.address(), IpAddr::V6(v6) if v6.is_unicast_link_local());
@@ -76,7 +77,9 @@ impl PortTable {
             let others = all[..place]
                 .iter()
                 .filter(|(other, _)| other.id != port.id && other.vrfs.own == port.vrfs.own);
-            for (other, there) in others {
+            let is_host =
+                |at: &InterfaceAddress| at.prefix_len() == if at.address().is_ipv4() { 32 } else { 128 };
+            for (other, there) in others.filter(|(_, there)| !(is_host(at) && is_host(there))) {
                 let same = if at.address() == there.address() {
                     format!("the address {}", at.address())
                 } else if at.prefix_len() == there.prefix_len() && there.contains(at.address()) {
@@ -292,6 +295,7 @@ pub(crate) mod tests {
             why(&[("0", "2001:db8::1", 64), ("1", "2001:db8::2", 64)]),
             both("the link of 2001:db8::2/64")
         );
+        assert_eq!(why(&[("0", "192.0.2.1", 32), ("1", "192.0.2.1", 32)]), Ok(()), "unnumbered ports");
         // A more specific link, two addresses of a port, link-local addresses.
         assert_eq!(why(&[("0", "10.0.0.1", 8), ("1", "10.1.0.1", 16), ("1", "10.1.0.2", 16)]), Ok(()));
         assert_eq!(why(&[("0", "fe80::1", 64), ("1", "fe80::1", 64)]), Ok(()));
