@@ -49,7 +49,7 @@ impl Direction {
 
 /// The MTU of a port that is given none (`RTE_ETHER_MTU`).
 const MTU: u16 = 1500;
-/// Drivers of NICs that drop a frame with two VLAN tags and a packet of the MTU: they count one tag. VFs are none of them, since a PF may refuse a
+/// Drivers of NICs that drop a frame with two VLAN tags and a packet of the MTU: they count one tag. VFs are left out: a PF may refuse a
 /// longer frame.
 const DRIVERS_OF_ONE_TAG: [&str; 3] = ["net_e1000_em", "net_e1000_igb", "net_igc"];
 /// Bytes of a VLAN tag.
