@@ -50,15 +50,16 @@ frr() {
 
 # frr_again SPACE DAEMON : starts a daemon that was killed, and gives it its part of the configuration.
 frr_again() {
-  start_daemon "$@"
+  start_daemon "$1" "$2" again
   configure_daemons "$1" -d "$2"
 }
 
 # start_daemon SPACE DAEMON : starts a daemon of FRR, and waits until it answers.
 start_daemon() {
   local space=$1 daemon=$2 options=(-N "$1" -u frr -g frr -P 0)
-  # A zebra that starts again leaves the other daemons $KEEP_S seconds to announce their routes, and keeps the kernel's until then.
-  if [ "$daemon" = zebra ] && grep -q '^fpm ' "$WORK/$space.conf"; then options+=(-M dplane_fpm_nl "-K$KEEP_S"); fi
+  if [ "$daemon" = zebra ] && grep -q '^fpm ' "$WORK/$space.conf"; then options+=(-M dplane_fpm_nl); fi
+  # A zebra that starts again keeps the routes of its last run for $KEEP_S seconds, in which the daemons announce theirs.
+  if [ "$daemon" = zebra ] && [ "${3:-}" = again ]; then options+=("-K$KEEP_S"); fi
   inside "$space" "/usr/lib/frr/$daemon" "${options[@]}"
   for _ in {1..100}; do
     if vtysh --vty_socket "/run/frr/$space" -d "$daemon" -c 'show version' >/dev/null 2>&1; then return 0; fi
