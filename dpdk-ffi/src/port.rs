@@ -345,7 +345,7 @@ impl Port {
     }
 
     /// The device's MTU without `tag_room`.
-    pub(crate) fn mtu_beside(&self, tag_room: u16) -> Result<u16, DpdkError> {
+    pub(crate) fn mtu_without(&self, tag_room: u16) -> Result<u16, DpdkError> {
         let mut mtu = 0;
         // SAFETY: `mtu` is writable for the call.
         let answer = unsafe { sys::rte_eth_dev_get_mtu(self.id().0, &raw mut mtu) };
@@ -409,7 +409,7 @@ impl Port {
             tx_queues: config.tx_queues,
             rx_descriptors,
             tx_descriptors,
-            mtu: self.mtu_beside(state.tag_room)?,
+            mtu: self.mtu_without(state.tag_room)?,
             rx_offloads,
             tx_offloads,
             rss: rss_subset(wanted_rss, info.flow_type_rss_offloads),

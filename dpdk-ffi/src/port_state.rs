@@ -159,7 +159,7 @@ impl Port {
     pub fn mtu(&self) -> Result<u16, DpdkError> {
         let _control = self.controlled()?;
         let room = self.inner.state().tag_room;
-        self.mtu_beside(room)
+        self.mtu_without(room)
     }
 
     /// Sets the MTU, bytes, of a port that has been configured. Many drivers do so while the port runs.

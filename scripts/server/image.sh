@@ -148,8 +148,8 @@ if [ ! -e "$IMAGE/initrd.img" ]; then
   trap 'rm -rf "$WORK"' EXIT
   note "building the guest: $CODENAME with Linux $VERSION" >&2
   mkdir "$WORK/kernel"
-  mapfile -t packages <<<"$KERNEL"
-  unpack_kernel "$WORK/kernel" "${packages[@]}"
+  mapfile -t parts <<<"$KERNEL"
+  unpack_kernel "$WORK/kernel" "${parts[@]}"
   make_root "$WORK/root" "$LIST" >&2
   make_initrd "$WORK/initrd"
   mkdir "$WORK/image"

@@ -338,7 +338,7 @@ impl Vrf {
         was_there
     }
 
-    /// Takes the neighbours of files; those of users stay. Returns the files' neighbours before.
+    /// Replaces the neighbours of files, and keeps the neighbours that users have added. Returns the files' neighbours before.
     pub(super) fn replace_file_neighbours(&mut self, of_files: &NextHopTable) -> NextHopTable {
         let mut before = self.hops.replace_neighbours(of_files);
         for (address, neighbour) in &self.added_neighbours {
