@@ -269,7 +269,7 @@ impl Forwarder {
         let interfaces = self.feeds.as_ref().map(Feeds::interfaces);
         let is_alone = self.vrfs.len() == 1;
         for vrf in &mut self.vrfs {
-            has_worked |= vrf.turn(interfaces);
+            has_worked |= vrf.drain(interfaces);
             for foreign in vrf.take_foreign() {
                 let name = Some(vrf.name()).filter(|_| !is_alone);
                 self.feeds.iter().for_each(|feeds| feeds.notice_foreign(name, &foreign));

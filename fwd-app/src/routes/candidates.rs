@@ -1,19 +1,23 @@
 //! What every source says of each prefix, and which route wins: the one place where that is decided.
 //!
 //! The order of sources is: the addresses of ports, the control socket, then files and feeds as [`Candidates::set_order`] says, which may be
-//! called again at any time (see [`super::reorder`]). Of one feed the lowest metric comes first. The first route that has a next hop wins. When a prefix has routes of feeds
-//! alone and none of their paths leads to a port, the prefix is unreachable, or has no route ([`Candidates::set_unreachable`]).
+//! called again at any time (see [`super::reorder`]). Of one feed the lowest metric comes first. The first route wins whose next hop can forward
+//! (RFC 1812 5.3.12.3), else the first that has a next hop. When a prefix has routes of feeds alone and none of their paths leads to a port,
+//! the prefix is unreachable, or has no route ([`Candidates::set_unreachable`]).
+//!
+//! A change here marks prefixes; [`super::commit`] chooses their winners. A next hop whose link fails or comes back, or that gets or loses
+//! its way to a gateway, marks those with several candidates ([`Candidates::set_egress`]).
 //!
 //! A route that only files have lies in the RIB and not here, so a forwarder without other sources has two empty tables. The first route
 //! of another source brings the file's route here. An entry ends by [`Candidates::forget`], when it has been committed that no other
 //! source has the prefix.
 //!
 //! A feed's routes carry the epoch of their last announcement. [`Candidates::begin_epoch`] makes all of them stale, which costs nothing
-//! for a table of any size; [`Candidates::sweep`] finds those that still are, and [`Candidates::next_stale`] gives them one at a time, to be
-//! withdrawn.
+//! for a table of any size; [`Candidates::sweep`] finds those that still are, which count no longer, and [`Candidates::drop_swept`] ends them.
 
 use super::distinct::{Distinct, Known, RouteId, UNUSED_MIN, Wanted};
 use super::feeds::{ObjectId, Route};
+use crate::datapath::EgressTable;
 use fib::{Family, IpPrefix, Key, NextHopId, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
@@ -153,6 +157,10 @@ impl Candidate {
         (self.source, self.metric)
     }
 
+    fn is_route(&self) -> bool {
+        self.route != RouteId::NOTHING
+    }
+
     /// Whether no source but files has a route of the prefix.
     fn is_lone(&self) -> bool {
         self.source == SourceId::FILES && !self.has_others
@@ -172,16 +180,6 @@ impl<K: Key> Default for FamilyCandidates<K> {
     }
 }
 
-/// A change of a prefix's candidates.
-struct Change {
-    /// The candidate of the same rank before.
-    replaced: Option<Candidate>,
-    before: Winner,
-    after: Winner,
-    /// Whether no source but files has a route of the prefix any more.
-    is_lone: bool,
-}
-
 impl<K: Key> FamilyCandidates<K> {
     /// The candidates of a prefix, by rank.
     fn of(&self, prefix: Prefix<K>) -> impl Iterator<Item = &Candidate> {
@@ -190,39 +188,32 @@ impl<K: Key> FamilyCandidates<K> {
         first.into_iter().chain(self.others.get(&prefix).filter(|_| has_others).into_iter().flatten())
     }
 
-    /// Sets or removes the candidate of a rank. `file` is the file's route of a prefix without an entry. `None` when nothing is there to
-    /// be removed.
+    /// Sets or removes the candidate of a rank, and returns the replaced one. `file` is the file's route of a prefix without an entry.
     fn set(
         &mut self,
         prefix: Prefix<K>,
         rank: Rank,
         new: Option<Candidate>,
-        file: impl FnOnce() -> NextHopId,
-        choice: &mut Choice,
-    ) -> Option<Change> {
+        file: impl FnOnce() -> RouteId,
+    ) -> Option<Candidate> {
         let first = match self.first.entry(prefix) {
             Entry::Vacant(entry) => {
                 let new = new?;
-                let file = Candidate::of_file(choice.routes.of_hop(file()));
-                if file.route == RouteId::NOTHING {
+                let file = Candidate::of_file(file());
+                if !file.is_route() {
                     entry.insert(new);
-                    let after = choice.winner(K::FAMILY, &[new]);
-                    return Some(Change { replaced: None, before: Winner::NONE, after, is_lone: false });
+                    return None;
                 }
                 entry.insert(file)
             }
             Entry::Occupied(entry) => entry.into_mut(),
         };
-        let winner = |all: &[Candidate]| choice.winner(K::FAMILY, all);
         if let (Some(new), false, true) = (new, first.has_others, first.rank() == rank) {
-            let (before, after) = (winner(&[*first]), winner(&[new]));
-            let replaced = Some(std::mem::replace(first, new));
-            return Some(Change { replaced, before, after, is_lone: first.is_lone() });
+            return Some(std::mem::replace(first, new)).filter(Candidate::is_route);
         }
         let others = if first.has_others { self.others.remove(&prefix) } else { None };
         let mut all = others.unwrap_or_default();
         all.insert(0, *first);
-        let before = winner(&all);
         let replaced = match all.binary_search_by_key(&rank, Candidate::rank) {
             Ok(at) => all.splice(at..=at, new).next(),
             Err(at) => {
@@ -230,15 +221,13 @@ impl<K: Key> FamilyCandidates<K> {
                 None
             }
         };
-        all.retain(|candidate| candidate.route != RouteId::NOTHING);
-        let after = winner(&all);
+        all.retain(Candidate::is_route);
         *first = if all.is_empty() { Candidate::of_file(RouteId::NOTHING) } else { all.remove(0) };
         first.has_others = !all.is_empty();
-        let is_lone = first.is_lone();
         if first.has_others {
             self.others.insert(prefix, all);
         }
-        Some(Change { replaced, before, after, is_lone })
+        replaced.filter(Candidate::is_route)
     }
 
     fn forget(&mut self, prefix: Prefix<K>) {
@@ -255,6 +244,12 @@ impl<K: Key> FamilyCandidates<K> {
         self.first.iter().chain(others).map(|(prefix, of)| (K::wrap(*prefix), of))
     }
 
+    /// The prefixes with several candidates, one of which is among `routes`.
+    fn contested(&self, routes: &FxHashSet<RouteId>) -> impl Iterator<Item = IpPrefix> {
+        let has_one = |prefix: &Prefix<K>| self.of(*prefix).any(|of| routes.contains(&of.route));
+        self.others.keys().copied().filter(has_one).map(K::wrap)
+    }
+
     fn forget_epochs(&mut self, source: SourceId) {
         let all = self.first.values_mut().chain(self.others.values_mut().flatten());
         all.filter(|of| of.source == source).for_each(|of| of.epoch = 0);
@@ -265,12 +260,16 @@ impl<K: Key> FamilyCandidates<K> {
 #[derive(Clone, Copy, Default)]
 struct SourceState {
     epoch: u16,
+    /// Routes of epochs before this one count no longer.
+    swept: u16,
     count: SourceRoutes,
 }
 
 /// The distinct routes, and what decides which of them wins.
 struct Choice {
     routes: Distinct,
+    /// The egress table, by which a next hop can forward or not; `None` before the ports are known.
+    egress: Option<Arc<EgressTable>>,
     unreachable: NextHopId,
     without_table: Vec<Family>,
     /// The place of each source in the order of preference, by [`SourceId`]; the lowest comes first.
@@ -279,7 +278,7 @@ struct Choice {
 
 impl Choice {
     /// The preferred one of a prefix's candidates that have a next hop.
-    fn winner(&self, family: Family, candidates: &[Candidate]) -> Winner {
+    fn winner<'a>(&self, family: Family, candidates: impl Iterator<Item = &'a Candidate>) -> Winner {
         let is_left_out = self.without_table.contains(&family);
         let mut best: Option<(Preference, Winner)> = None;
         for candidate @ Candidate { route, metric, source, .. } in candidates {
@@ -293,7 +292,7 @@ impl Choice {
                 Route::Paths(_) => Winner { id: self.unreachable, is_foreign: true, ..winner },
                 _ => continue,
             };
-            let preference = self.preference(candidate, winner.is_foreign);
+            let preference = self.preference(candidate, (winner.is_foreign, !self.is_usable(*id)));
             if best.is_none_or(|(before, _)| preference < before) {
                 best = Some((preference, winner));
             }
@@ -301,14 +300,20 @@ impl Choice {
         best.map_or(Winner::NONE, |(_, winner)| winner)
     }
 
-    /// The lowest wins: routes that lead to no port come after all others.
-    fn preference(&self, of: &Candidate, is_foreign: bool) -> Preference {
-        (is_foreign, self.places[usize::from(of.source.0)], of.metric)
+    fn is_usable(&self, id: NextHopId) -> bool {
+        self.egress.as_ref().is_none_or(|egress| egress.is_usable(id))
+    }
+
+    /// The lowest wins: routes that cannot forward come after those that can, and routes that lead to no port after all others.
+    fn preference(&self, of: &Candidate, fails: Fails) -> Preference {
+        (fails, self.places[usize::from(of.source.0)], of.metric)
     }
 }
 
-/// Whether a route leads to no port, the place of its source, and its metric.
-type Preference = (bool, u8, u32);
+/// Whether a route leads to no port, and whether it cannot forward.
+type Fails = (bool, bool);
+/// The defects of a route, the place of its source, and its metric.
+type Preference = (Fails, u8, u32);
 
 /// The place of each source: addresses, ctl, those of `order`, then the others by number.
 fn places(order: &[SourceId]) -> [u8; SOURCES] {
@@ -329,23 +334,6 @@ struct Undo {
     route: Option<RouteId>,
 }
 
-/// A route that is withdrawn unless it is announced again before.
-#[derive(Clone, Copy)]
-struct Stale {
-    prefix: IpPrefix,
-    rank: Rank,
-    epoch: u16,
-}
-
-/// What a change of a prefix comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Changed {
-    /// The winner, if its next hop is another one than before.
-    pub(crate) winner: Option<Winner>,
-    /// Whether the entry is to end with the next commit ([`Candidates::forget`]).
-    pub(crate) is_lone: bool,
-}
-
 /// The routes of all sources.
 pub(crate) struct Candidates {
     v4: FamilyCandidates<u32>,
@@ -354,7 +342,6 @@ pub(crate) struct Candidates {
     sources: Vec<SourceState>,
     choice: Choice,
     undo: Vec<Undo>,
-    stale: Vec<Stale>,
     /// The most routes of a feed.
     routes_max: u64,
 }
@@ -367,12 +354,12 @@ impl Default for Candidates {
             sources: vec![SourceState::default(); SOURCES],
             choice: Choice {
                 routes: Distinct::new(),
+                egress: None,
                 unreachable: NextHopId::NONE,
                 without_table: Vec::new(),
                 places: places(&[]),
             },
             undo: Vec::new(),
-            stale: Vec::new(),
             routes_max: u64::MAX,
         }
     }
@@ -432,40 +419,38 @@ impl Candidates {
         (!id.is_none()).then(|| self.choice.routes.of_hop(id))
     }
 
-    /// Takes what a source says. `file` is the file's route, which is asked for when the prefix has no entry.
-    pub(crate) fn set(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) -> Changed {
+    /// Takes what a source says. `file` is the file's route, which is asked for when the prefix has no entry. Returns whether that is
+    /// another route than before, so that the prefix may have another winner.
+    pub(crate) fn set(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) -> bool {
         let Said { source, prefix, metric, route } = *said;
-        let SourceState { epoch, count } = self.sources[usize::from(source.0)];
+        let SourceState { epoch, count, .. } = self.sources[usize::from(source.0)];
         let is_full = source.is_feed() && count.routes >= self.routes_max;
         if is_full && route.is_some() && self.get(prefix, (source, metric)).is_none() {
             self.sources[usize::from(source.0)].count.over_limit += 1;
-            return Changed { winner: None, is_lone: false };
+            return false;
         }
         let new = route.map(|route| Candidate { route, metric, epoch, source, has_others: false });
         let Self { v4, v6, choice, .. } = self;
-        let change = match prefix {
-            IpPrefix::V4(prefix) => v4.set(prefix, (source, metric), new, file, choice),
-            IpPrefix::V6(prefix) => v6.set(prefix, (source, metric), new, file, choice),
+        let file = || choice.routes.of_hop(file());
+        let replaced = match prefix {
+            IpPrefix::V4(prefix) => v4.set(prefix, (source, metric), new, file),
+            IpPrefix::V6(prefix) => v6.set(prefix, (source, metric), new, file),
         };
-        let Some(Change { replaced, before, after, is_lone }) = change else {
-            return Changed { winner: None, is_lone: false };
-        };
-        let changed = Changed { winner: (before.id != after.id).then_some(after), is_lone };
-        if source == SourceId::FILES {
-            return changed; // the RIB has most of these
+        let SourceState { swept, count, .. } = &mut self.sources[usize::from(source.0)];
+        // Of files the RIB has most.
+        if source != SourceId::FILES {
+            count.routes = count.routes + u64::from(new.is_some()) - u64::from(replaced.is_some());
+            count.stale -= u64::from(replaced.is_some_and(|replaced| replaced.epoch != epoch));
         }
-        let count = &mut self.sources[usize::from(source.0)].count;
-        let gone = replaced.filter(|replaced| replaced.route != RouteId::NOTHING);
-        count.routes = count.routes + u64::from(new.is_some()) - u64::from(gone.is_some());
-        count.stale -= u64::from(gone.is_some_and(|gone| gone.epoch != epoch));
-        changed
+        let was_swept = replaced.is_some_and(|replaced| replaced.epoch < *swept);
+        was_swept || replaced.map(|replaced| replaced.route) != new.map(|new| new.route)
     }
 
     /// As [`Self::set`] for files or ctl, but [`Self::roll_back`] takes it back.
-    pub(crate) fn set_for_user(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) -> Changed {
+    pub(crate) fn set_for_user(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) {
         let Said { source, prefix, .. } = *said;
         self.undo.push(Undo { source, prefix, route: self.said(prefix, source) });
-        self.set(said, file)
+        self.set(said, file);
     }
 
     /// The changes since the last commit are in service.
@@ -490,8 +475,13 @@ impl Candidates {
 
     /// The winner of a prefix; `None` without an entry: the RIB has the file's route then, if there is one.
     pub(crate) fn winner(&self, prefix: IpPrefix) -> Option<Winner> {
-        let all: Vec<Candidate> = self.of(prefix).copied().collect();
-        (!all.is_empty()).then(|| self.choice.winner(prefix.family(), &all))
+        let counts = |of: &&Candidate| !self.is_swept(of);
+        self.has(prefix).then(|| self.choice.winner(prefix.family(), self.of(prefix).filter(counts)))
+    }
+
+    /// Whether a route counts no longer, since it was stale when its source was swept.
+    fn is_swept(&self, of: &Candidate) -> bool {
+        of.epoch < self.sources[usize::from(of.source.0)].swept
     }
 
     /// Whose the route of a prefix is that is in service with the next hop `id`. `None` when no source says so any more, and the engine
@@ -503,9 +493,9 @@ impl Candidates {
         let of = match winner.id == id {
             true => self.get(prefix, (winner.source, winner.metric)),
             false => {
-                let all = self.of(prefix).filter(|of| of.route != RouteId::NOTHING);
+                let all = self.of(prefix).filter(|of| of.is_route());
                 let having_it = all.filter(|of| self.choice.routes.get(of.route).id == id);
-                having_it.min_by_key(|of| self.choice.preference(of, false))
+                having_it.min_by_key(|of| self.choice.preference(of, (false, false)))
             }
         }?;
         let is_stale = of.source.is_feed() && of.epoch != self.sources[usize::from(of.source.0)].epoch;
@@ -551,7 +541,7 @@ impl Candidates {
 
     /// All routes of a source are stale from now on, until they are announced again.
     pub(crate) fn begin_epoch(&mut self, source: SourceId) {
-        let SourceState { epoch, count } = &mut self.sources[usize::from(source.0)];
+        let SourceState { epoch, swept, count } = &mut self.sources[usize::from(source.0)];
         if count.routes == count.stale {
             return; // so that the epochs last, however often a peer comes and goes
         }
@@ -559,37 +549,29 @@ impl Candidates {
         *epoch = epoch.checked_add(1).unwrap_or_else(|| {
             self.v4.forget_epochs(source);
             self.v6.forget_epochs(source);
+            *swept = 0;
             1
         });
     }
 
-    /// The routes of a source that are stale now are to be withdrawn: see [`Self::next_stale`].
-    pub(crate) fn sweep(&mut self, source: SourceId) {
-        let SourceState { epoch, count } = self.sources[usize::from(source.0)];
-        // A peer that comes and goes makes the list no longer.
-        self.stale.retain(|stale| stale.rank.0 != source);
-        if count.stale > 0 {
-            let all = self.v4.all().chain(self.v6.all());
-            let stale = all.filter(|(_, of)| of.source == source && of.epoch != epoch);
-            let stale = stale.map(|(prefix, of)| Stale { prefix, rank: of.rank(), epoch: of.epoch });
-            self.stale.extend(stale);
+    /// The routes of a source that are stale count no longer. Returns their prefixes, of which [`Self::drop_swept`] ends them.
+    pub(crate) fn sweep(&mut self, source: SourceId) -> Vec<IpPrefix> {
+        let SourceState { epoch, swept, count } = &mut self.sources[usize::from(source.0)];
+        if count.stale == 0 {
+            return Vec::new();
         }
+        *swept = *epoch;
+        let all = self.v4.all().chain(self.v6.all());
+        all.filter(|(_, of)| of.source == source && self.is_swept(of)).map(|(prefix, _)| prefix).collect()
     }
 
-    /// The next withdrawal of a route that was stale at [`Self::sweep`] and has not been announced again.
-    pub(crate) fn next_stale(&mut self) -> Option<Said> {
-        while let Some(Stale { prefix, rank, epoch }) = self.stale.pop() {
-            if self.get(prefix, rank).is_some_and(|of| of.epoch == epoch) {
-                return Some(Said { source: rank.0, prefix, metric: rank.1, route: None });
-            }
+    /// Ends the routes of a prefix that count no longer.
+    pub(crate) fn drop_swept(&mut self, prefix: IpPrefix) {
+        let all = self.of(prefix).filter(|of| self.is_swept(of));
+        let swept: Vec<Rank> = all.map(Candidate::rank).collect();
+        for (source, metric) in swept {
+            self.set(&Said { source, prefix, metric, route: None }, || NextHopId::NONE);
         }
-        self.stale = Vec::new(); // it may have been as long as a full table
-        None
-    }
-
-    /// Whether routes wait to be withdrawn.
-    pub(crate) fn has_stale(&self) -> bool {
-        !self.stale.is_empty()
     }
 
     /// As [`Distinct::resolve_anew`]: see [`Self::take_moved`].
@@ -597,14 +579,27 @@ impl Candidates {
         self.choice.routes.resolve_anew(find);
     }
 
-    /// The prefixes that have a candidate with another next hop since the last call.
-    pub(crate) fn take_moved(&mut self) -> Vec<IpPrefix> {
-        let moved = self.choice.routes.take_moved();
-        if moved.is_empty() {
-            return Vec::new();
+    /// Takes a new egress table. Next hops that can forward in one of both tables alone are revalued: see [`Self::take_moved`].
+    pub(crate) fn set_egress(&mut self, egress: &Arc<EgressTable>) {
+        let Choice { routes, egress: before, .. } = &mut self.choice;
+        if let Some(before) = before.replace(Arc::clone(egress)) {
+            routes.revalue(|id| before.is_usable(id) != egress.is_usable(id));
         }
-        let all = self.v4.all().chain(self.v6.all());
-        all.filter(|(_, of)| moved.contains(&of.route)).map(|(prefix, _)| prefix).collect()
+    }
+
+    /// The prefixes that have a candidate with another next hop since the last call, and those with several candidates of which one has become
+    /// usable or unusable.
+    pub(crate) fn take_moved(&mut self) -> Vec<IpPrefix> {
+        let (moved, revalued) = self.choice.routes.take_moved();
+        let mut prefixes = Vec::new();
+        if !moved.is_empty() {
+            let all = self.v4.all().chain(self.v6.all());
+            prefixes.extend(all.filter(|(_, of)| moved.contains(&of.route)).map(|(prefix, _)| prefix));
+        }
+        if !revalued.is_empty() {
+            prefixes.extend(self.v4.contested(&revalued).chain(self.v6.contested(&revalued)));
+        }
+        prefixes
     }
 
     /// The next hops of all routes.
@@ -638,7 +633,7 @@ impl Candidates {
     }
 
     fn get(&self, prefix: IpPrefix, rank: Rank) -> Option<&Candidate> {
-        self.of(prefix).find(|of| of.rank() == rank && of.route != RouteId::NOTHING)
+        self.of(prefix).find(|of| of.rank() == rank && of.is_route())
     }
 
     fn forget_unused(&mut self) {

@@ -188,13 +188,18 @@ proptest! {
                     let file = rib.get(&prefix).copied().unwrap_or_default();
                     let said = Said { source, prefix, metric, route };
                     let before = candidates.winner(prefix).map_or(file, |winner| winner.id);
-                    let changed = if is_user { candidates.set_for_user(&said, || file) } else { candidates.set(&said, || file) };
-                    let after = candidates.winner(prefix).map_or(file, |winner| winner.id);
-                    prop_assert_eq!(changed.winner.map(|winner| winner.id), (before != after).then_some(after));
-                    if let Some(Winner { id, .. }) = changed.winner {
+                    let is_new = if is_user {
+                        candidates.set_for_user(&said, || file);
+                        true
+                    } else {
+                        candidates.set(&said, || file)
+                    };
+                    let winner = candidates.winner(prefix);
+                    prop_assert!(is_new || winner.map_or(file, |winner| winner.id) == before);
+                    if let Some(Winner { id, .. }) = winner {
                         if id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, id) };
+                        lone.push(prefix);
                     }
-                    lone.extend(changed.is_lone.then_some(prefix));
                 }
                 CandidateStep::Stale(source) => {
                     candidates.begin_epoch(sources[source]);
@@ -203,13 +208,12 @@ proptest! {
                     }
                 }
                 CandidateStep::Sweep(source) => {
-                    candidates.sweep(sources[source]);
-                    while let Some(said) = candidates.next_stale() {
-                        let Changed { winner, is_lone } = candidates.set(&said, || panic!("there is an entry"));
-                        if let Some(Winner { id, .. }) = winner {
-                            if id.is_none() { rib.remove(&said.prefix) } else { rib.insert(said.prefix, id) };
-                        }
-                        lone.extend(is_lone.then_some(said.prefix));
+                    for prefix in candidates.sweep(sources[source]) {
+                        let swept = candidates.winner(prefix).unwrap();
+                        candidates.drop_swept(prefix);
+                        prop_assert_eq!(candidates.winner(prefix).unwrap(), swept, "they count no longer");
+                        if swept.id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, swept.id) };
+                        lone.push(prefix);
                     }
                     for said in model.said.values_mut() {
                         said.retain(|(of, _), (_, is_stale)| *of != sources[source] || !*is_stale);
@@ -303,35 +307,53 @@ proptest! {
 
 const FEED: SourceId = SourceId::of_feed(0);
 
-fn say_route(candidates: &mut Candidates, source: SourceId, at: u32, number: u32) -> Changed {
-    let route = candidates.route(&route(number), |wanted| find(wanted.route, 1));
-    candidates.set(&Said { source, prefix: prefix(at), metric: 0, route: Some(route) }, || NextHopId::NONE)
+/// The next hop of the winner after what a source says.
+fn say_route(candidates: &mut Candidates, source: SourceId, at: u32, number: u32) -> NextHopId {
+    let (prefix, route) = (prefix(at), candidates.route(&route(number), |wanted| find(wanted.route, 1)));
+    candidates.set(&Said { source, prefix, metric: 0, route: Some(route) }, || NextHopId::NONE);
+    candidates.winner(prefix).map_or(NextHopId::NONE, |winner| winner.id)
+}
+
+/// Sweeps a source and drops its stale routes; returns the number of prefixes.
+fn sweep(candidates: &mut Candidates, source: SourceId) -> usize {
+    let prefixes = candidates.sweep(source);
+    prefixes.iter().for_each(|prefix| candidates.drop_swept(*prefix));
+    prefixes.len()
 }
 
 #[test]
 fn a_full_feed_keeps_what_it_has() {
     let mut candidates = Candidates::default();
     candidates.set_routes_max(1);
-    assert_eq!(say_route(&mut candidates, FEED, 0, 2).winner.unwrap().id, id(12));
-    assert_eq!(say_route(&mut candidates, FEED, 2, 2).winner, None);
-    assert_eq!(say_route(&mut candidates, FEED, 0, 3).winner.unwrap().id, id(13));
+    assert_eq!(say_route(&mut candidates, FEED, 0, 2), id(12));
+    assert_eq!(say_route(&mut candidates, FEED, 2, 2), NextHopId::NONE);
+    assert_eq!(say_route(&mut candidates, FEED, 0, 3), id(13));
     assert_eq!(candidates.count(FEED), SourceRoutes { routes: 1, stale: 0, over_limit: 1 });
-    assert!(say_route(&mut candidates, SourceId::OWN, 2, 2).winner.is_some(), "there is no limit for others");
+    assert_eq!(say_route(&mut candidates, SourceId::OWN, 2, 2), id(12), "there is no limit for others");
 }
 
 #[test]
-fn a_feed_that_comes_and_goes_makes_the_list_of_stale_routes_no_longer() {
+fn what_was_swept_and_is_announced_again_stays() {
     let mut candidates = Candidates::default();
     for at in 0..10 {
         say_route(&mut candidates, FEED, at, 2);
     }
     candidates.begin_epoch(FEED);
-    (0..3).for_each(|_| candidates.sweep(FEED));
-    assert!(candidates.has_stale() && candidates.stale.len() == 10);
-    say_route(&mut candidates, FEED, 0, 2);
-    let withdrawn = std::iter::from_fn(|| candidates.next_stale()).count();
-    assert_eq!((withdrawn, candidates.stale.capacity()), (9, 0), "one is announced again");
-    assert!(!candidates.has_stale());
+    let swept = candidates.sweep(FEED);
+    assert_eq!(swept.len(), 10);
+    assert!(swept.iter().all(|prefix| candidates.winner(*prefix) == Some(Winner::NONE)));
+    assert_eq!(say_route(&mut candidates, FEED, 0, 2), id(12));
+    let set = |candidates: &mut Candidates, at| {
+        let route = Some(candidates.route(&route(2), |_| id(12)));
+        candidates.set(&Said { source: FEED, prefix: prefix(at), metric: 0, route }, || NextHopId::NONE)
+    };
+    assert!(
+        set(&mut candidates, 1) && !set(&mut candidates, 1),
+        "the route is another one once it was swept"
+    );
+    swept.iter().for_each(|prefix| candidates.drop_swept(*prefix));
+    assert_eq!(candidates.count(FEED), SourceRoutes { routes: 2, ..SourceRoutes::default() });
+    assert!(candidates.sweep(FEED).is_empty());
 }
 
 #[test]
@@ -344,8 +366,7 @@ fn epochs_begin_again_after_the_last_one_and_routes_of_the_first_are_stale() {
         candidates.begin_epoch(FEED);
         say_route(&mut candidates, FEED, 2, 2);
     }
-    candidates.sweep(FEED);
-    assert_eq!(std::iter::from_fn(|| candidates.next_stale()).count(), 2);
+    assert_eq!(sweep(&mut candidates, FEED), 2);
 }
 
 #[test]
@@ -402,7 +423,7 @@ fn figures_of_a_full_table() {
             let route = Some(candidates.route(route, |wanted| find(wanted.route, 1)));
             let prefix = IpPrefix::V4(Prefix::truncating(*at, 24));
             let said = Said { source, prefix, metric: 0, route };
-            changes += u32::from(candidates.set(&said, || NextHopId::NONE).winner.is_some());
+            changes += u32::from(candidates.set(&said, || NextHopId::NONE));
         }
         changes
     };
@@ -428,12 +449,5 @@ fn figures_of_a_full_table() {
         candidates.resolve_anew(|wanted| find(wanted.route, 2));
         candidates.take_moved().len().try_into().unwrap()
     });
-    step("sweep the first feed", &mut |candidates| {
-        candidates.sweep(FEED);
-        let mut changes = 0;
-        while let Some(said) = candidates.next_stale() {
-            changes += u32::from(candidates.set(&said, || NextHopId::NONE).winner.is_some());
-        }
-        changes
-    });
+    step("sweep the first feed", &mut |candidates| sweep(candidates, FEED).try_into().unwrap());
 }

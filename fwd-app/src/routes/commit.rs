@@ -1,10 +1,14 @@
-//! Commits, and what the engine refuses: the others of a refused commit go in, and what is left is tried again.
+//! Brings changes into service, and tries again what the engine refuses.
+//!
+//! An event of a feed, a link or a gateway only marks prefixes. [`Vrf::drain`] chooses their winners, sets them in the RIB and commits.
+//! Each turn takes the prefixes marked since the turn before, and some of the many that a failed interface marks at once. A change by a
+//! file, the control socket or an address is in the RIB at once, and in service with the commit of its caller.
 //!
 //! An engine takes a delta or refuses it as a whole, and does not say because of which route. The RIB is then as it was before, and what
 //! files and the control socket have said since the last commit is forgotten: who said it gets the error. Feeds and addresses say nothing
 //! twice, so what they said stays said ([`Candidates`](super::candidates)). A prefix whose winner is not in the RIB is *refused*. Refused
-//! prefixes are tried again in groups, each with a commit of its own. A group that is refused becomes two of half its size; what is left
-//! at last are the routes that are refused by themselves, and all others are in service.
+//! prefixes are tried again in groups, each with a commit of its own. A group that is refused becomes two of half its size; in the end
+//! single routes are refused, and all others are in service. A withdrawal waits for no group.
 //!
 //! Work is bounded: the control thread tries one group a turn, and does other work between two turns. After [`TRIES`] groups, or
 //! [`ROUND_MAX`], it waits for [`PAUSE`]. The groups that are left are the first of the next round, so each has its turn. When none is left,
@@ -13,7 +17,8 @@
 
 use super::Vrf;
 use super::candidates::Winner;
-use super::sources::Unused;
+use super::feeds::interfaces::Interfaces;
+use super::sources::{Unused, next_hop};
 use super::vrf::Foreign;
 use crate::notice;
 use fib::{Generation, IpPrefix};
@@ -21,6 +26,8 @@ use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+/// Prefixes that are chosen for one commit, at most, of those that were marked before the last one.
+const PREFIXES_PER_COMMIT: usize = 1 << 14;
 /// Groups that are tried in a round, at most. One refused route among ten thousand takes 28.
 const TRIES: u32 = 64;
 /// How long a round takes, but for its last group: an engine may need a second to find that a table does not fit.
@@ -28,24 +35,18 @@ const ROUND_MAX: Duration = Duration::from_secs(1);
 /// How long until the next round.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// A prefix with an entry among the candidates that has changed since the last commit.
-#[derive(Clone, Copy, Debug)]
-struct Changed {
-    prefix: IpPrefix,
-    /// Whether the entry may end when this is committed.
-    is_lone: bool,
-}
-
 /// What has changed since the last commit, and what the engine has refused.
 #[derive(Debug)]
 pub(super) struct Changes {
-    changed: Vec<Changed>,
+    /// Prefixes that may have another winner than the route in the RIB. The last `fresh` ones were marked since the last [`Vrf::drain`].
+    marked: Vec<IpPrefix>,
+    fresh: usize,
+    /// Prefixes with an entry among the candidates that were set in the RIB since the last commit.
+    uncommitted: Vec<IpPrefix>,
     /// Changes that count as updates since the last commit.
     pub(super) updates: u64,
     /// The prefixes that follow from the addresses of ports.
     pub(super) own: Vec<IpPrefix>,
-    /// Prefixes that may have another winner than the one in the RIB.
-    pub(super) again: Vec<IpPrefix>,
     /// Whether routes of feeds may have other next hops than before.
     pub(super) has_moved: bool,
     /// Routes without a port of which a warning is due, and whether there was one for a route and for a default route.
@@ -81,10 +82,11 @@ impl Changes {
     pub(super) fn new(hops: usize) -> Self {
         Self {
             unused: Unused::new(hops),
-            changed: Vec::new(),
+            marked: Vec::new(),
+            fresh: 0,
+            uncommitted: Vec::new(),
             updates: 0,
             own: Vec::new(),
-            again: Vec::new(),
             has_moved: false,
             foreign: Vec::new(),
             has_noticed_foreign: [false; 2],
@@ -101,7 +103,37 @@ impl Changes {
 
     /// Whether anything has changed since the last commit.
     pub(super) fn is_any(&self) -> bool {
-        self.updates > 0 || !self.changed.is_empty()
+        self.updates > 0 || !self.uncommitted.is_empty()
+    }
+
+    /// A prefix may have another winner than the route in the RIB.
+    pub(super) fn mark(&mut self, prefix: IpPrefix) {
+        self.marked.push(prefix);
+        self.fresh += 1;
+    }
+
+    /// Marks many prefixes, which wait for those that are marked one at a time.
+    pub(super) fn mark_all(&mut self, mut prefixes: Vec<IpPrefix>) {
+        if !self.marked.is_empty() && !prefixes.is_empty() {
+            // Interfaces that come and go make the list no longer.
+            prefixes.append(&mut self.marked);
+            prefixes.sort_unstable();
+            prefixes.dedup();
+            self.fresh = 0;
+        }
+        if !prefixes.is_empty() {
+            self.marked = prefixes;
+        }
+    }
+
+    /// The prefixes to choose for the next commit.
+    fn take_marked(&mut self) -> Vec<IpPrefix> {
+        let count = std::mem::take(&mut self.fresh) + PREFIXES_PER_COMMIT;
+        let taken = self.marked.split_off(self.marked.len().saturating_sub(count));
+        if self.marked.is_empty() {
+            self.marked = Vec::new(); // it may have been as long as a full table
+        }
+        taken
     }
 
     /// The prefixes whose winner the engine has refused.
@@ -196,8 +228,8 @@ impl Vrf {
             return Err(error);
         }
         self.candidates.settle();
-        for Changed { prefix, is_lone } in self.changes.changed.drain(..) {
-            if is_lone && !self.changes.refused.contains(&prefix) {
+        for prefix in self.changes.uncommitted.drain(..) {
+            if !self.changes.refused.contains(&prefix) {
                 self.candidates.forget(prefix);
             }
         }
@@ -218,7 +250,7 @@ impl Vrf {
     fn take_back(&mut self, error: &anyhow::Error) {
         self.candidates.roll_back();
         let mut refused = Vec::new();
-        for Changed { prefix, .. } in std::mem::take(&mut self.changes.changed) {
+        for prefix in std::mem::take(&mut self.changes.uncommitted) {
             let Some(Winner { id, .. }) = self.candidates.winner(prefix) else { continue };
             if id == self.route(prefix) {
                 self.changes.refused.remove(&prefix);
@@ -245,21 +277,57 @@ impl Vrf {
         }
     }
 
-    /// The entry of a prefix may end with the next commit.
-    pub(super) fn may_end(&mut self, prefix: IpPrefix) {
-        self.changes.changed.push(Changed { prefix, is_lone: true });
-    }
-
-    /// Puts a winner into the RIB; in service after the next commit. A prefix that is refused waits for its turn, unless `at_once`.
-    pub(super) fn put(&mut self, prefix: IpPrefix, Winner { id, .. }: Winner, is_lone: bool, at_once: bool) {
-        let is_there = id == self.route(prefix);
-        if is_there || at_once {
+    /// Puts a winner into the RIB; in service after the next commit. A prefix that is refused waits for its turn, unless `at_once` or nothing
+    /// is left to be forwarded. Returns whether the RIB had another route.
+    pub(super) fn put(&mut self, prefix: IpPrefix, winner: Winner, at_once: bool) -> bool {
+        let is_other = winner.id != self.route(prefix);
+        if !is_other || at_once || winner.id.is_none() {
             self.changes.refused.remove(&prefix);
         } else if self.changes.refused.contains(&prefix) {
-            return;
+            return false;
         }
-        self.set_route(prefix, id);
-        self.changes.changed.push(Changed { prefix, is_lone });
+        if is_other {
+            self.notice(prefix, &winner);
+            self.set_route(prefix, winner.id);
+        }
+        // Its entry may end with the commit.
+        self.changes.uncommitted.push(prefix);
+        is_other
+    }
+
+    /// Puts the winner of a prefix into the RIB. Returns whether that had another route.
+    pub(super) fn choose(&mut self, prefix: IpPrefix, at_once: bool) -> bool {
+        self.candidates.winner(prefix).is_some_and(|winner| self.put(prefix, winner, at_once))
+    }
+
+    /// Chooses the winners of marked prefixes and commits them, as many as one commit may hold, and tries a group of refused ones again if it
+    /// is time. Returns whether there was anything to do.
+    pub(crate) fn drain(&mut self, interfaces: Option<&Interfaces>) -> bool {
+        let had_updates = self.has_updates();
+        self.commit_updates();
+        if let Some(interfaces) = interfaces.filter(|_| std::mem::take(&mut self.changes.has_moved)) {
+            let Self { hops, candidates, .. } = self;
+            candidates.resolve_anew(|wanted| next_hop(&wanted, interfaces, hops));
+            self.neighbours_have_changed();
+        }
+        // Next hops that are new have an entry before it is asked whether they can forward.
+        self.refresh_stale_egress();
+        self.changes.mark_all(self.candidates.take_moved());
+        let marked = self.changes.take_marked();
+        for prefix in &marked {
+            self.candidates.drop_swept(*prefix);
+            self.changes.updates += u64::from(self.choose(*prefix, false));
+        }
+        let has_changes = !marked.is_empty() || self.changes.is_any();
+        if has_changes
+            && let Err(error) = self.commit()
+            && self.changes.refused().len() == 0
+        {
+            notice::warn(format_args!("{error:#}"));
+        }
+        let is_due = self.changes.is_due();
+        self.try_again();
+        had_updates || has_changes || is_due || !self.changes.marked.is_empty()
     }
 
     /// Tries a group of prefixes again that the engine has refused, if it is time.
@@ -267,9 +335,7 @@ impl Vrf {
         let Some(group) = self.changes.next_group() else { return };
         for prefix in group {
             self.changes.refused.remove(&prefix);
-            if let Some(winner) = self.candidates.winner(prefix) {
-                self.put(prefix, winner, true, true);
-            }
+            self.choose(prefix, true);
         }
         // Its refusal is a notice at the end of the round.
         drop(self.commit());

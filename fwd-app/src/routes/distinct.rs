@@ -46,8 +46,9 @@ pub(super) struct Distinct {
     pub(super) by_route: FxHashMap<Arc<Route>, RouteId>,
     /// What the objects amount to that routes may name.
     objects: FxHashMap<ObjectId, Arc<Route>>,
-    /// Routes that have another next hop than before, whose prefixes are to be looked for.
+    /// Routes that have another next hop than before, and routes that have become usable or unusable, whose prefixes are to be looked for.
     moved: FxHashSet<RouteId>,
+    revalued: FxHashSet<RouteId>,
     /// Entries of `known` that are not in use.
     free: Vec<RouteId>,
     /// The number of distinct routes at which unused ones are looked for.
@@ -63,6 +64,7 @@ impl Distinct {
             by_route: FxHashMap::from_iter([(nothing, RouteId::NOTHING)]),
             objects: FxHashMap::default(),
             moved: FxHashSet::default(),
+            revalued: FxHashSet::default(),
             free: Vec::new(),
             unused_at: UNUSED_MIN,
         }
@@ -110,13 +112,14 @@ impl Distinct {
 
     /// Forgets routes that are not in `used`.
     pub(super) fn retain(&mut self, used: &FxHashSet<RouteId>) {
-        let Self { known, by_route, moved, free, .. } = self;
+        let Self { known, by_route, moved, revalued, free, .. } = self;
         by_route.retain(|_, at| {
             let stays = *at == RouteId::NOTHING || used.contains(at);
             if !stays {
                 let route = Arc::new(Route::Local);
                 known[at.0 as usize] = Known { route, id: NextHopId::NONE, is_object: false };
                 moved.remove(at);
+                revalued.remove(at);
                 free.push(*at);
             }
             stays
@@ -158,8 +161,15 @@ impl Distinct {
         }
     }
 
-    /// The routes with another next hop since the last call.
-    pub(super) fn take_moved(&mut self) -> FxHashSet<RouteId> {
-        std::mem::take(&mut self.moved)
+    /// The routes have become usable or unusable of whose next hop `has_changed` says so: see [`Self::take_moved`].
+    pub(super) fn revalue(&mut self, has_changed: impl Fn(NextHopId) -> bool) {
+        let changed =
+            (0..).zip(&self.known).filter(|(_, known)| !known.id.is_none() && has_changed(known.id));
+        self.revalued.extend(changed.map(|(number, _)| RouteId(number)));
+    }
+
+    /// The routes with another next hop since the last call, and those that have become usable or unusable.
+    pub(super) fn take_moved(&mut self) -> (FxHashSet<RouteId>, FxHashSet<RouteId>) {
+        (std::mem::take(&mut self.moved), std::mem::take(&mut self.revalued))
     }
 }

@@ -71,8 +71,12 @@ fn of_what_is_refused_withdrawals_are_tried_first() {
     let source = SourceId::of_feed(FPM.0);
     rig.vrf.announce(source, (prefix, 0), &route, &interfaces);
     rig.vrf.withdraw(source, (numbered(1).0, 0));
-    rig.vrf.commit().unwrap_err();
+    rig.vrf.changes.round_max = Duration::ZERO;
+    rig.vrf.drain(None);
+    assert_eq!(rig.vrf.refused(), 2);
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
+    rig.vrf.changes.round_max = Duration::from_secs(3600);
+    rig.vrf.changes.due = Some(Instant::now());
     rig.vrf.try_again();
     assert_eq!((rig.in_service(1..2), rig.in_service(2..3), rig.vrf.refused()), (0, 0, 1));
     rig.vrf.try_again();

@@ -73,7 +73,7 @@ impl Vrf {
         let start = after.unwrap_or(IpPrefix::V4(Prefix::DEFAULT));
         let ahead = self.rib.starting_at(start).map(|(prefix, _)| prefix);
         let some: Vec<_> = ahead.filter(|prefix| Some(*prefix) != after).take(count).collect();
-        let changed = some.iter().filter(|prefix| self.choose_again(**prefix)).count();
+        let changed = some.iter().filter(|prefix| self.choose(**prefix, false)).count();
         (changed as u64, some.last().copied().filter(|_| some.len() == count))
     }
 }

@@ -1,9 +1,9 @@
-//! What each source of a VRF's routes says, and how that gets into the RIB.
+//! The sources of a VRF's routes: feeds, addresses of ports, the control socket and files.
 //!
-//! Every change goes through [`Candidates::set`](super::candidates::Candidates::set), and the winner, if it is another one, into the RIB
-//! ([`Vrf::put`]). The exception is a route that files alone have, which the RIB holds by itself.
+//! Each announcement goes to the candidates. A feed marks the prefix; users and addresses have its winner put into the RIB at once
+//! ([`super::commit`]). A route that only files have is not among the candidates: the RIB alone holds it.
 
-use super::candidates::{Changed, FeedOutcome, Said, SourceId, SourceRoutes, Winner};
+use super::candidates::{FeedOutcome, Said, SourceId, SourceRoutes, Winner};
 use super::distinct::Wanted;
 use super::feeds::ObjectId;
 use super::feeds::Route;
@@ -19,8 +19,6 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Prefixes that are swept or looked at again for one commit, at most.
-const PREFIXES_PER_COMMIT: usize = 1 << 14;
 /// The table of next hops is not searched for unused ones below this size.
 const HOPS_MIN: usize = 1 << 10;
 /// How long after a commit a lookup from before it may still be on its way to its packets. A batch that an engine does not answer is
@@ -64,7 +62,7 @@ impl Vrf {
         Ok(())
     }
 
-    /// Takes a route that a feed announces, over `interfaces`; in service after the next [`Self::turn`].
+    /// Takes a route that a feed announces, over `interfaces`; in service after the next [`Self::drain`].
     pub(crate) fn announce(
         &mut self,
         source: SourceId,
@@ -74,11 +72,14 @@ impl Vrf {
     ) {
         let Self { hops, candidates, .. } = self;
         let route = Some(candidates.route(route, |wanted| next_hop(&wanted, interfaces, hops)));
-        self.take(&Said { source, prefix, metric, route });
+        if candidates.lacks_table(prefix.family()) {
+            self.notice_family(prefix.family());
+        }
+        self.mark_if_new(&Said { source, prefix, metric, route });
     }
 
     /// Takes what a next-hop object amounts to, or that no further route will name it. Its routes follow with the next egress table, and
-    /// those that get or lose their next hop after the next [`Self::turn`].
+    /// those that get or lose their next hop after the next [`Self::drain`].
     pub(crate) fn set_object(
         &mut self,
         object: ObjectId,
@@ -91,15 +92,26 @@ impl Vrf {
         }
     }
 
-    /// A feed has withdrawn its route of a prefix and a metric; out of service after the next [`Self::turn`].
+    /// A feed has withdrawn its route of a prefix and a metric; out of service after the next [`Self::drain`].
     pub(crate) fn withdraw(&mut self, source: SourceId, (prefix, metric): (IpPrefix, u32)) {
-        self.take(&Said { source, prefix, metric, route: None });
+        self.mark_if_new(&Said { source, prefix, metric, route: None });
+    }
+
+    /// The routes of a feed that are stale are out of service after some [`Self::drain`]s.
+    pub(crate) fn sweep(&mut self, source: SourceId) {
+        self.changes.mark_all(self.candidates.sweep(source));
+    }
+
+    fn mark_if_new(&mut self, said: &Said) {
+        if self.take(said) {
+            self.changes.mark(said.prefix);
+        }
     }
 
     /// The ports or the neighbours have changed as the kernel sees them. At once: groups need nothing else when a path fails, and the
     /// routes to look at may be many.
     ///
-    /// If `has_moved`, interfaces lead to other ports than before, and routes may have other next hops after the next [`Self::turn`].
+    /// If `has_moved`, interfaces lead to other ports than before, and routes may have other next hops after the next [`Self::drain`].
     pub(crate) fn follow_kernel(&mut self, has_moved: bool) {
         self.changes.has_moved |= has_moved;
         self.neighbours_have_changed();
@@ -115,72 +127,28 @@ impl Vrf {
         }
     }
 
-    /// Commits what feeds have said, and does what else is due, as much as one commit may hold. Returns whether there was anything.
-    pub(crate) fn turn(&mut self, interfaces: Option<&Interfaces>) -> bool {
-        if let Some(interfaces) = interfaces.filter(|_| std::mem::take(&mut self.changes.has_moved)) {
-            let Self { hops, candidates, .. } = self;
-            candidates.resolve_anew(|wanted| next_hop(&wanted, interfaces, hops));
-            self.neighbours_have_changed();
-        }
-        let (again, moved) = (&mut self.changes.again, self.candidates.take_moved());
-        if !again.is_empty() && !moved.is_empty() {
-            // Interfaces that come and go make the list no longer.
-            again.extend(moved);
-            again.sort_unstable();
-            again.dedup();
-        } else if !moved.is_empty() {
-            *again = moved;
-        }
-        self.withdraw_stale();
-        self.look_again();
-        self.refresh_stale_egress();
-        let has_changes = self.changes.is_any();
-        if has_changes
-            && let Err(error) = self.commit()
-            && self.changes.refused().len() == 0
-        {
-            notice::warn(format_args!("{error:#}"));
-        }
-        let is_due = self.changes.is_due();
-        self.try_again();
-        has_changes || is_due || self.candidates.has_stale() || !self.changes.again.is_empty()
+    /// Takes what a source says of a prefix, which stays said when the engine refuses it. Returns whether that is another route than before.
+    fn take(&mut self, said: &Said) -> bool {
+        let Self { candidates, rib, .. } = self;
+        candidates.set(said, || route_in(rib, said.prefix))
     }
 
-    /// Takes what a feed or the address of a port says of a prefix. It stays said when the engine refuses it.
-    fn take(&mut self, said: &Said) {
-        if said.route.is_some() && self.candidates.lacks_table(said.prefix.family()) {
-            self.notice_family(said.prefix.family());
+    /// Takes what an address, or a user of a feed's route, says of a prefix; in service after the next commit.
+    fn take_now(&mut self, said: &Said) {
+        if self.take(said) {
+            self.choose(said.prefix, false);
         }
-        let Self { candidates, rib, .. } = self;
-        let changed = candidates.set(said, || route_in(rib, said.prefix));
-        // What follows from the router's own addresses is nobody's update.
-        self.changes.updates += u64::from(changed.winner.is_some() && said.source != SourceId::OWN);
-        self.follow(said.prefix, changed, false);
     }
 
     /// Takes what files or ctl say of a prefix, until the next commit is refused.
     pub(super) fn take_for_user(&mut self, said: &Said) {
         let Self { candidates, rib, .. } = self;
-        let changed = candidates.set_for_user(said, || route_in(rib, said.prefix));
-        self.follow(said.prefix, changed, true);
-    }
-
-    fn follow(&mut self, prefix: IpPrefix, Changed { winner, is_lone }: Changed, at_once: bool) {
-        // What the RIB has when an entry ends is the file's route from then on, so it must be in there: the prefix may wait to be looked at
-        // again.
-        match winner.or_else(|| self.candidates.winner(prefix).filter(|_| is_lone)) {
-            Some(winner) => {
-                self.notice(prefix, &winner);
-                self.put(prefix, winner, is_lone, at_once);
-            }
-            // What a user said may be taken back.
-            None if at_once => self.may_end(prefix),
-            None => {}
-        }
+        candidates.set_for_user(said, || route_in(rib, said.prefix));
+        self.choose(said.prefix, true);
     }
 
     /// Has a warning given of the first route without a port, and of the first default route.
-    fn notice(&mut self, prefix: IpPrefix, winner: &Winner) {
+    pub(super) fn notice(&mut self, prefix: IpPrefix, winner: &Winner) {
         let has_noticed = self.changes.has_noticed_foreign[usize::from(prefix.len() == 0)];
         // Nothing is forwarded to some prefixes, which every host has.
         if !winner.is_foreign || winner.id.is_none() || has_noticed || is_never_forwarded(prefix) {
@@ -196,36 +164,6 @@ impl Vrf {
     /// The routes without a port of which a warning is due.
     pub(crate) fn take_foreign(&mut self) -> Vec<Foreign> {
         std::mem::take(&mut self.changes.foreign)
-    }
-
-    /// Withdraws some of the routes that are stale since their feed said so.
-    fn withdraw_stale(&mut self) {
-        for _ in 0..PREFIXES_PER_COMMIT {
-            let Some(said) = self.candidates.next_stale() else { break };
-            self.take(&said);
-        }
-    }
-
-    /// Puts the winners of some of the prefixes into the RIB that may have another one than before.
-    fn look_again(&mut self) {
-        let again = &mut self.changes.again;
-        let some = again.split_off(again.len().saturating_sub(PREFIXES_PER_COMMIT));
-        if again.is_empty() {
-            *again = Vec::new(); // it may have been as long as a full table
-        }
-        for prefix in some {
-            self.choose_again(prefix);
-        }
-    }
-
-    /// Puts the winner of a prefix into the RIB if that has another route. Returns whether it had.
-    pub(super) fn choose_again(&mut self, prefix: IpPrefix) -> bool {
-        let winner = self.candidates.winner(prefix).filter(|winner| winner.id != self.route(prefix));
-        if let Some(winner) = &winner {
-            self.notice(prefix, winner);
-            self.put(prefix, *winner, false, false);
-        }
-        winner.is_some()
     }
 
     /// What becomes of the routes of a feed.
@@ -261,6 +199,7 @@ impl Vrf {
         }
         self.commit_updates();
         let id = hop.intern(&mut self.hops)?;
+        self.refresh_stale_egress();
         let route = self.candidates.of_hop(id);
         self.take_for_user(&Said { source: SourceId::CTL, prefix, metric: 0, route });
         self.changes.updates += 1;
@@ -282,7 +221,7 @@ impl Vrf {
             }
             // Until the feed announces it again.
             Some(Winner { source, metric, .. }) if source != SourceId::FILES => {
-                self.take(&Said { source, prefix, metric, route: None });
+                self.take_now(&Said { source, prefix, metric, route: None });
             }
             _ => {
                 self.set_file_route(prefix, NextHopId::NONE);
@@ -310,18 +249,18 @@ impl Vrf {
         for prefix in
             std::mem::take(&mut self.changes.own).into_iter().filter(|prefix| !routes.contains_key(prefix))
         {
-            self.take(&Said { source: SourceId::OWN, prefix, metric: 0, route: None });
+            self.take_now(&Said { source: SourceId::OWN, prefix, metric: 0, route: None });
         }
         for (prefix, id) in routes {
             let route = self.candidates.of_hop(id);
-            self.take(&Said { source: SourceId::OWN, prefix, metric: 0, route });
+            self.take_now(&Said { source: SourceId::OWN, prefix, metric: 0, route });
             self.changes.own.push(prefix);
         }
         Ok(())
     }
 
-    /// The families that an engine has tables for: routes of feeds and addresses of others are left out. [`Self::turn`] looks at those of
-    /// a family that it had none for before, or has none for any more.
+    /// Takes note of the families that the engine has tables for. Of other families, routes of feeds and addresses are left out. Marks the
+    /// prefixes of a family that gets or loses its table.
     pub(super) fn set_families(&mut self) {
         let info = self.engine().info();
         let lacks = |family: &Family| !info.has_family(*family);
@@ -335,7 +274,7 @@ impl Vrf {
                 if had_table && !prefixes.is_empty() {
                     self.notice_family(family);
                 }
-                self.changes.again.extend(prefixes);
+                self.changes.mark_all(prefixes);
             }
         }
     }
@@ -391,7 +330,7 @@ impl Vrf {
 }
 
 /// The next hop of a route over these interfaces, if one of its paths leads to a port. That of an object gets the object's id.
-fn next_hop(
+pub(super) fn next_hop(
     Wanted { route, object }: &Wanted<'_>,
     interfaces: &Interfaces,
     hops: &mut NextHopTable,

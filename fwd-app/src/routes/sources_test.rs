@@ -2,10 +2,14 @@
 
 #[path = "listing_test.rs"]
 mod listing_test;
+#[path = "model_test.rs"]
+mod model_test;
 #[path = "refused_test.rs"]
 mod refused_test;
 #[path = "reorder_test.rs"]
 mod reorder_test;
+#[path = "usable_test.rs"]
+mod usable_test;
 
 use super::*;
 use crate::datapath::test_frames;
@@ -95,7 +99,7 @@ impl SourcesRig {
     /// Does what is due, as the forwarder does.
     fn learn(&mut self) -> bool {
         let was_told = self.feeds.give(std::slice::from_mut(&mut self.vrf), &self.ports);
-        self.vrf.turn(Some(self.feeds.interfaces())) || was_told
+        self.vrf.drain(Some(self.feeds.interfaces())) || was_told
     }
 
     /// What becomes of the routes of a feed.

@@ -218,8 +218,9 @@ impl Vrf {
         // From now on ids only lead to egress entries.
         self.hops.move_ids();
         let ports = self.egress.ports.load_full();
-        let table = build((&self.hops, &self.rib), (&ports, self.opened.number), None)?;
-        let table = Arc::new(ArcSwap::from_pointee(table));
+        let table = Arc::new(build((&self.hops, &self.rib), (&ports, self.opened.number), None)?);
+        self.candidates.set_egress(&table);
+        let table = Arc::new(ArcSwap::new(table));
         self.egress.in_service =
             Some(InService { table, retired: Retired::default(), ports, hops_seen: 0, is_stale: false });
         Ok(())
@@ -227,7 +228,7 @@ impl Vrf {
 
     /// Makes the egress table anew if something has changed: ports, links, next hops, neighbours, or the routes of gateways.
     pub(super) fn refresh_egress(&mut self) -> Result<(), EgressError> {
-        let Self { opened, hops, rib, egress: Egress { ports, in_service }, .. } = self;
+        let Self { opened, hops, rib, candidates, egress: Egress { ports, in_service }, .. } = self;
         let Some(InService { table, retired, ports: made_from, is_stale, .. }) = in_service else {
             return Ok(());
         };
@@ -243,16 +244,19 @@ impl Vrf {
                 "the route to gateway {gateway} leads back to it: packets for it are dropped as no_neighbour"
             ));
         }
-        let bytes = before.bytes();
+        let (made, bytes) = (Arc::new(made), before.bytes());
         drop(before);
-        retired.replace(table, Arc::new(made), bytes);
+        candidates.set_egress(&made);
+        retired.replace(table, made, bytes);
         (*made_from, *is_stale) = (ports, false);
         Ok(())
     }
 
-    /// Makes the egress table anew if neighbours or next hops have changed, and says why it could not.
+    /// As [`Self::refresh_egress`] if neighbours have changed or there are new next hops, and says why it could not.
     pub(super) fn refresh_stale_egress(&mut self) {
-        if self.egress.in_service.as_ref().is_some_and(|egress| egress.is_stale)
+        let is_stale =
+            |egress: &InService| egress.is_stale || egress.table.load().named() != self.hops.named();
+        if self.egress.in_service.as_ref().is_some_and(is_stale)
             && let Err(error) = self.refresh_egress()
         {
             notice::warn(format_args!("{error}"));
@@ -275,9 +279,10 @@ impl Vrf {
     pub(crate) fn count_next_hops(&mut self, lanes: Option<usize>) {
         if let Some(InService { table, retired, hops_seen, .. }) = &mut self.egress.in_service {
             *hops_seen = 0;
-            let made = table.load().counting(lanes);
+            let made = Arc::new(table.load().counting(lanes));
             let bytes = made.bytes();
-            retired.replace(table, Arc::new(made), bytes);
+            self.candidates.set_egress(&made);
+            retired.replace(table, made, bytes);
         }
     }
 

@@ -297,6 +297,24 @@ impl EgressTable {
         missing.map(|(_, gateway)| *gateway)
     }
 
+    /// Whether packets of a next hop could leave: there is a way to it over a link that is up, whether its MAC is known or not. So it is for
+    /// one that drops them on purpose, and for a gateway whose route leads back to it: without its own route it would have a way again.
+    pub(crate) fn is_usable(&self, id: NextHopId) -> bool {
+        let entry = self.get(id);
+        match Code::reason(entry.port) {
+            Some(DropReason::NoNeighbour) => {
+                self.gateways.get(&id).is_some_and(|(gateway, port)| match port {
+                    Some(port) => self.is_up(*port),
+                    None => self.loops.contains(gateway),
+                })
+            }
+            None if entry.port == Code::CONNECTED => {
+                self.links.get(&id).is_some_and(|port| self.is_up(*port))
+            }
+            _ => true,
+        }
+    }
+
     /// The paths of a group; `None` for any other next hop.
     pub(crate) fn paths(&self, id: NextHopId) -> Option<Vec<PathState>> {
         let LiveGroup { group, paths, alive, ways } = self.groups.get(&id)?;

@@ -296,7 +296,7 @@ impl Feeds {
                         }
                     }
                     FeedEvent::Stale => vrfs.iter_mut().for_each(|vrf| vrf.candidates.begin_epoch(source)),
-                    FeedEvent::Sweep => vrfs.iter_mut().for_each(|vrf| vrf.candidates.sweep(source)),
+                    FeedEvent::Sweep => vrfs.iter_mut().for_each(|vrf| vrf.sweep(source)),
                     _ => {}
                 }
             }
