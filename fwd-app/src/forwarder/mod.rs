@@ -45,6 +45,7 @@ use crate::ports::own;
 use crate::ports::table::SharedPorts;
 use crate::routes::Vrf;
 use crate::routes::candidates::{FeedOutcome, SourceId};
+use crate::routes::engine_swap::LostFamilies;
 use crate::routes::feeds::running::{FeedSource, FeedStatus, Feeds};
 use crate::routes::files::LoadProgress;
 use crate::routes::files::Replacement;
@@ -416,20 +417,27 @@ impl Forwarder {
     ///
     /// # Errors
     /// As [`Vrf::build_engine`]; none is built then.
-    pub(crate) fn build_engines(&mut self, spec: &EngineSpec) -> anyhow::Result<()> {
+    pub(crate) fn build_engines(&mut self, spec: &EngineSpec, lost: LostFamilies) -> anyhow::Result<()> {
         self.vrfs.iter().try_for_each(Vrf::check_not_building)?;
         self.commit()?;
         if !spec.is_shared_by(self.vrfs.len())? {
-            return self.vrfs.iter_mut().try_for_each(|vrf| vrf.build_engine(spec.clone()));
+            return self.vrfs.iter_mut().try_for_each(|vrf| vrf.build_engine(spec.clone(), lost));
         }
         let engines = spec.make_for_vrfs(self.vrfs.len())?;
-        self.build_each(spec, engines)
+        self.build_each(spec, engines, lost)
     }
 
     /// Begins to build the tables of `engines`, which are the parts of one engine for each VRF.
-    fn build_each(&mut self, spec: &EngineSpec, engines: Vec<Made>) -> anyhow::Result<()> {
+    fn build_each(
+        &mut self,
+        spec: &EngineSpec,
+        engines: Vec<Made>,
+        lost: LostFamilies,
+    ) -> anyhow::Result<()> {
         let mut both = self.vrfs.iter_mut().zip(engines);
-        both.try_for_each(|(vrf, made)| vrf.build_beside(spec.clone(), made.is_shared, move || Ok(made)))
+        both.try_for_each(|(vrf, made)| {
+            vrf.build_beside(spec.clone(), lost, made.is_shared, move || Ok(made))
+        })
     }
 
     /// As [`Vrf::finish_engine`], of VRF `number`. Parts of one engine are all built before the first is taken: whoever writes to one

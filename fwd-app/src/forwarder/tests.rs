@@ -5,6 +5,7 @@ use crate::datapath::vlans::PortVrfs;
 use crate::ports::InterfaceId;
 use crate::ports::table::tests::{address, configured, ports};
 use crate::ports::taps::TapSpec;
+use crate::routes::engine_swap::LostFamilies;
 use crate::routes::feeds::RoutingTables;
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::{FeedSource, FeedSpec};
@@ -274,7 +275,7 @@ fn the_control_thread_does_not_wait_while_one_vrf_of_a_common_engine_is_built() 
             .unwrap();
     }
     forwarder.commit().unwrap();
-    forwarder.build_each(&EngineSpec::named("sail-m"), engines).unwrap();
+    forwarder.build_each(&EngineSpec::named("sail-m"), engines, LostFamilies::Refused).unwrap();
     // The table of one VRF is there, that of the other one is being built.
     while faults.calls(Call::Apply) < 1 || forwarder.vrfs().iter().all(Vrf::is_building_part) {
         std::thread::yield_now();

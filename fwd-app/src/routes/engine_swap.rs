@@ -24,9 +24,19 @@ use rustc_hash::FxHashSet;
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
+/// A choice for routes of a family that the next engine has no table for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LostFamilies {
+    /// The engine in service stays.
+    Refused,
+    /// Routes of feeds and addresses are left out. Routes of files and the control socket have the engine refused.
+    LeftOut,
+}
+
 /// An engine that is being built.
 pub(super) struct Building {
     spec: EngineSpec,
+    lost: LostFamilies,
     /// Whether it is a part of an engine of which other VRFs build parts.
     is_shared: bool,
     /// Prefixes whose routes were set since the copy was made.
@@ -63,9 +73,9 @@ impl Vrf {
     ///
     /// # Errors
     /// When another one is being built, what waits cannot be committed, or the system refuses a thread.
-    pub(crate) fn build_engine(&mut self, spec: EngineSpec) -> anyhow::Result<()> {
+    pub(crate) fn build_engine(&mut self, spec: EngineSpec, lost: LostFamilies) -> anyhow::Result<()> {
         let make = spec.clone();
-        self.build_beside(spec, false, move || make.make_with_fallback())
+        self.build_beside(spec, lost, false, move || make.make_with_fallback())
     }
 
     /// As [`Self::build_engine`], of the engine that `make` makes; `is_shared` tells whether it is a part of one.
@@ -75,6 +85,7 @@ impl Vrf {
     pub(crate) fn build_beside(
         &mut self,
         spec: EngineSpec,
+        lost: LostFamilies,
         is_shared: bool,
         make: impl FnOnce() -> anyhow::Result<Made> + Send + 'static,
     ) -> anyhow::Result<()> {
@@ -91,7 +102,7 @@ impl Vrf {
         // It runs on the CPUs of this thread, where no lcore is.
         let thread = Builder::new().name("engine".into()).spawn(build).context("cannot build an engine")?;
         self.engine.building =
-            Some(Building { spec, is_shared, changed: FxHashSet::default(), thread: Some(thread) });
+            Some(Building { spec, lost, is_shared, changed: FxHashSet::default(), thread: Some(thread) });
         Ok(())
     }
 
@@ -126,7 +137,7 @@ impl Vrf {
             thread.join().map_err(|_| anyhow::anyhow!("the thread that builds an engine has panicked"))?;
         let BuiltEngine { mut made, mut rib, build_s } = built?;
         self.commit()?;
-        self.check_families(made.engine.as_ref())?;
+        self.check_families(made.engine.as_ref(), building.lost)?;
         // Once, since the changes may be as many as the routes of a full table.
         let (info, before) = (made.engine.info(), self.engine().info());
         for prefix in building.changed.drain().filter(|prefix| info.has_family(prefix.family())) {
@@ -149,15 +160,23 @@ impl Vrf {
         Ok(())
     }
 
-    /// Refuses an engine without a table for routes of the files and of the control socket. Those of feeds and of ports' addresses are
-    /// left out.
-    fn check_families(&self, engine: &dyn EngineWriter) -> anyhow::Result<()> {
-        let info = engine.info();
+    /// Refuses an engine without a table for routes of files and of the control socket, and unless these may be left out, for routes of feeds
+    /// and addresses.
+    fn check_families(&self, engine: &dyn EngineWriter, lost: LostFamilies) -> anyhow::Result<()> {
+        let (info, before) = (engine.info(), self.engine().info());
         for family in Family::ALL.into_iter().filter(|family| !info.has_family(*family)) {
             let routes = self.routes_of_user(family);
             anyhow::ensure!(
                 routes == 0,
                 "engine {} has no table for {family}, and {routes} routes of files and ctl are of this family",
+                info.name
+            );
+            let others = if before.has_family(family) { self.routes_to_forward(family) } else { 0 };
+            anyhow::ensure!(
+                others == 0 || lost == LostFamilies::LeftOut,
+                "engine {} has no table for {family}, and {others} routes of feeds and addresses are of this family; \
+                 'set engine {} force' leaves them out",
+                info.name,
                 info.name
             );
         }
@@ -230,7 +249,7 @@ mod tests {
         let make = move || {
             Ok(Made { engine: Box::new(FaultyEngine::new(&theirs)), service: None, is_shared: false })
         };
-        vrf.build_beside(EngineSpec::named("oracle"), false, make).unwrap();
+        vrf.build_beside(EngineSpec::named("oracle"), LostFamilies::Refused, false, make).unwrap();
     }
 
     fn finish(vrf: &mut Vrf, faults: &Faults) -> anyhow::Result<()> {
@@ -250,7 +269,8 @@ mod tests {
         (0..100).for_each(|number| set(&mut vrf, number, Some(1000 + number)));
         build_slowly(&mut vrf, &faults);
         assert!(vrf.finish_engine(&Handle::default()).is_none(), "it is being built");
-        let refused = vrf.build_engine(EngineSpec::named("oracle")).unwrap_err().to_string();
+        let refused =
+            vrf.build_engine(EngineSpec::named("oracle"), LostFamilies::Refused).unwrap_err().to_string();
         assert!(refused.contains("is being built"), "{refused}");
         // Replaced, withdrawn, new, new and gone again, there and back.
         (0..50).for_each(|number| set(&mut vrf, number, Some(2000 + number)));

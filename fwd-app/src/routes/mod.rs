@@ -19,7 +19,7 @@
 pub(crate) mod candidates;
 mod commit;
 mod distinct;
-mod engine_swap;
+pub(crate) mod engine_swap;
 pub(crate) mod feeds;
 pub(crate) mod files;
 pub(crate) mod listing;

@@ -128,7 +128,7 @@ impl SourcesRig {
             }
             1 => {
                 let said = match hop {
-                    Some(hop) => self.vrf.add_route(prefix, &hop),
+                    Some(hop) => self.vrf.add_route(prefix, &hop).map(drop),
                     None if model.said.contains_key(&(number, 1)) => self.vrf.remove_route(prefix),
                     None => return false,
                 };

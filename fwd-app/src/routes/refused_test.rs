@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engines::{ENGINES, EngineSpec};
+use crate::routes::engine_swap::LostFamilies;
 use crate::topology::Handle;
 use fib::faulty::{Call, Faults, FaultyEngine, How};
 
@@ -263,8 +264,8 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
     rig.says_all(FPM, vec![numbered(0).1, link("2001:db8::/32")]);
     let lens = |rig: &SourcesRig| (rig.vrf.rib().v4.len(), rig.vrf.rib().v6.len());
     assert_eq!(lens(&rig), (2, 2));
-    let move_to = |rig: &mut SourcesRig, name: &str, meanwhile: Vec<FeedEvent>| {
-        rig.vrf.build_engine(EngineSpec::named(name)).unwrap();
+    let move_to = |rig: &mut SourcesRig, (name, lost): (&str, LostFamilies), meanwhile: Vec<FeedEvent>| {
+        rig.vrf.build_engine(EngineSpec::named(name), lost).unwrap();
         rig.says_all(FPM, meanwhile);
         let result = loop {
             match rig.vrf.finish_engine(&Handle::default()) {
@@ -275,7 +276,15 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
         while rig.learn() {}
         result
     };
-    move_to(&mut rig, "sail-m", vec![numbered(1).1, link("2001:db8:8000::/33")]).unwrap();
+    // Not without a word: nothing would forward IPv6 any more.
+    let sail_m = ("sail-m", LostFamilies::LeftOut);
+    let refused = move_to(&mut rig, ("sail-m", LostFamilies::Refused), vec![]).unwrap_err().to_string();
+    assert!(
+        refused.contains("2 routes of feeds and addresses") && refused.contains("sail-m force"),
+        "{refused}"
+    );
+    assert_eq!((rig.vrf.engine().info().name, lens(&rig)), ("oracle", (2, 2)));
+    move_to(&mut rig, sail_m, vec![numbered(1).1, link("2001:db8:8000::/33")]).unwrap();
     assert_eq!((rig.vrf.engine().info().name, lens(&rig), rig.in_service(0..2)), ("sail-m", (3, 0), 2));
     assert_eq!(rig.outcome(FPM), FeedOutcome { no_table: 2, ..FeedOutcome::default() });
     rig.says_all(FPM, vec![numbered(2).1, link("2001:db8:c000::/34")]);
@@ -284,12 +293,12 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
     let (v6, hop) = ("2001:db8:2::/48".parse().unwrap(), Hop::Hop(NextHop::Blackhole));
     rig.vrf.add_route(v6, &hop).unwrap();
     assert!(rig.vrf.commit().unwrap_err().to_string().contains("IPv6 routes: sail-m"));
-    move_to(&mut rig, "oracle", vec![]).unwrap();
+    move_to(&mut rig, ("oracle", LostFamilies::Refused), vec![]).unwrap();
     assert_eq!((rig.vrf.engine().info().name, lens(&rig)), ("oracle", (4, 4)));
     assert_eq!(rig.outcome(FPM), FeedOutcome::default());
     rig.vrf.add_route(v6, &hop).unwrap();
     rig.vrf.commit().unwrap();
-    let refused = move_to(&mut rig, "sail-m", vec![]).unwrap_err().to_string();
+    let refused = move_to(&mut rig, sail_m, vec![]).unwrap_err().to_string();
     assert!(refused.contains("no table for ipv6, and 1 routes of files and ctl"), "{refused}");
     assert_eq!((rig.vrf.engine().info().name, lens(&rig)), ("oracle", (4, 5)));
 }

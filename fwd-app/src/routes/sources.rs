@@ -188,11 +188,11 @@ impl Vrf {
         self.candidates.count(source)
     }
 
-    /// Adds a route over the control socket, or replaces it; in service after the next [`Self::commit`].
+    /// Adds a route over the control socket, or replaces it; in service after the next [`Self::commit`]. Returns the id of its next hop.
     ///
     /// # Errors
     /// As [`Self::update`], and [`UpdateError::Own`] for a prefix that follows from the address of a port.
-    pub(crate) fn add_route(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<(), UpdateError> {
+    pub(crate) fn add_route(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<NextHopId, UpdateError> {
         self.check_not_own(prefix)?;
         if let Hop::Hop(hop) = hop {
             self.check(hop)?;
@@ -203,7 +203,7 @@ impl Vrf {
         let route = self.candidates.of_hop(id);
         self.take_for_user(&Said { source: SourceId::CTL, prefix, metric: 0, route });
         self.changes.updates += 1;
-        Ok(())
+        Ok(id)
     }
 
     /// Removes the control socket's route of a prefix, or if it has none the one that is in use.
@@ -298,6 +298,18 @@ impl Vrf {
         match family {
             Family::V4 => self.rib.v4.prefixes().map(IpPrefix::V4).filter(has_user).count(),
             Family::V6 => self.rib.v6.prefixes().map(IpPrefix::V6).filter(has_user).count(),
+        }
+    }
+
+    /// How many routes of a family are in service, without the loopback, link-local and multicast routes of every host.
+    pub(super) fn routes_to_forward(&self, family: Family) -> usize {
+        match family {
+            Family::V4 => {
+                self.rib.v4.prefixes().filter(|prefix| !is_never_forwarded(IpPrefix::V4(*prefix))).count()
+            }
+            Family::V6 => {
+                self.rib.v6.prefixes().filter(|prefix| !is_never_forwarded(IpPrefix::V6(*prefix))).count()
+            }
         }
     }
 

@@ -31,7 +31,7 @@ fn a_route_over_a_link_that_is_down_leaves_its_place_to_another() {
                 0 if hop != connected => continue,
                 0 => rig.vrf.set_own_routes(vec![(prefix(), hop.clone())]).unwrap(),
                 1 => rig.file(Action::Announce(Hop::Hop(hop.clone()))),
-                _ => rig.vrf.add_route(prefix(), &Hop::Hop(hop.clone())).unwrap(),
+                _ => drop(rig.vrf.add_route(prefix(), &Hop::Hop(hop.clone())).unwrap()),
             }
             rig.vrf.commit().unwrap();
             while rig.learn() {}
@@ -64,8 +64,11 @@ fn a_route_that_is_new_and_cannot_forward_displaces_none() {
     rig.vrf.add_route(prefix(), &Hop::Hop(via(9, Some(1)))).unwrap();
     rig.vrf.commit().unwrap();
     assert_eq!((rig.hop().as_str(), rig.vrf.tally().deltas), ("via 192.0.2.7 dev 0", before));
+    let id = rig.vrf.hops().find(&via(9, Some(1))).unwrap();
+    let unusable = |rig: &SourcesRig| rig.vrf.egress_table().unwrap().load().unusable(id);
+    assert_eq!(unusable(&rig).unwrap().to_string(), "its link is down");
     rig.link_of(1, true);
-    assert_eq!(rig.hop(), "via 192.0.2.9 dev 1");
+    assert_eq!((rig.hop().as_str(), unusable(&rig)), ("via 192.0.2.9 dev 1", None));
 }
 
 #[test]

@@ -114,6 +114,10 @@ fn an_operator_looks_at_it_and_changes_it() {
     forwarder.ask("route add 192.0.2.0/24 via 198.18.0.1 dev 1");
     assert_eq!(forwarder.ask("route get 192.0.2.7")["next_hop"], "via 198.18.0.1 dev 1");
     assert!(forwarder.refuses("route add 192.0.3.0/24 via 198.18.0.1 dev 9").contains("port 9"));
+    let warned = forwarder.ask("route add 192.0.3.0/24 via 203.0.113.9");
+    let wanted = "the route cannot forward now: no port reaches gateway 203.0.113.9";
+    assert_eq!(warned["warning"], wanted);
+    assert_eq!(forwarder.ask("route add 192.0.3.0/24 via 203.0.113.9 dev 1"), serde_json::Value::Null);
     forwarder.ask("neigh add 198.18.0.1 lladdr 02:00:00:00:00:07 dev 1");
     let neighbours = forwarder.ask("show neigh");
     let shown = ["mac", "origin", "state"].map(|key| neighbours[0][key].as_str().unwrap());

@@ -45,7 +45,7 @@ pub(crate) enum Request {
     /// `stop`: receive nothing. With `drain`, when no packets come any more, and the answer waits until all inside have left.
     Stop { drain: bool },
     /// `set engine NAME [key=value..]`.
-    SetEngine { name: String, parameters: Vec<(String, String)> },
+    SetEngine { name: String, parameters: Vec<(String, String)>, force: bool },
     /// `set promisc PORT|all on|off`.
     SetPromiscuous { ports: Ports, on: bool },
     /// `set link PORT up|down`.
@@ -334,9 +334,10 @@ impl fmt::Display for Request {
             Self::Reload => f.write_str("reload"),
             Self::Stop { drain: false } => f.write_str("stop"),
             Self::Stop { drain: true } => f.write_str("stop --drain"),
-            Self::SetEngine { name, parameters } => {
+            Self::SetEngine { name, parameters, force } => {
                 write!(f, "set engine {name}")?;
-                parameters.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
+                parameters.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))?;
+                if *force { f.write_str(" force") } else { Ok(()) }
             }
             Self::SetPromiscuous { ports, on } => {
                 write!(f, "set promisc {ports} {}", if *on { "on" } else { "off" })

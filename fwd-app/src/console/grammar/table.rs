@@ -287,8 +287,12 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         path: &["set", "engine"],
-        args: &[Arg::new(ENGINE, &["host", "bloom"]), Arg::new("[key=value..]", &["a=1", "a=1 b=c=d e="])],
-        help: "look up with another engine, in all VRFs; in one of them after vrf NAME",
+        args: &[
+            Arg::new(ENGINE, &["host", "bloom"]),
+            Arg::new("[key=value..]", &["a=1", "a=1 b=c=d e="]),
+            Arg::of("[force]", &["force"]),
+        ],
+        help: "look up with another engine, in all VRFs; in one of them after vrf NAME; with force also one without a table for IPv6, which leaves out the IPv6 routes of feeds and addresses",
         make: set_engine,
     },
     Command {
@@ -420,12 +424,15 @@ fn vrf(words: &mut Words<'_>) -> Result<Input, WordsError> {
 
 fn set_engine(words: &mut Words<'_>) -> Result<Input, WordsError> {
     let name = words.want("an engine")?.to_owned();
-    let mut parameters = Vec::new();
+    let (mut parameters, mut force) = (Vec::new(), false);
     for word in words.by_ref() {
-        let parameter = fib::units::named_value(word);
-        parameters.push(parameter.ok_or_else(|| wrong(word, "key=value"))?);
+        match fib::units::named_value(word) {
+            Some(parameter) if !force => parameters.push(parameter),
+            None if word == "force" && !force => force = true,
+            _ => return Err(wrong(word, "key=value, or force at the end")),
+        }
     }
-    ask(Request::SetEngine { name, parameters })
+    ask(Request::SetEngine { name, parameters, force })
 }
 
 impl Ports {

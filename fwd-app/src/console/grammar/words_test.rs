@@ -191,7 +191,7 @@ fn errors_say_what_was_wanted_and_what_was_there() {
         ("top --count 0", "'0' is not understood here, wanted a number of screens from 1"),
         ("set promisc all", "'all' is the last word, wanted on or off after it"),
         ("set promisc all o", "'o' may be on or off"),
-        ("set engine host x", "'x' is not understood here, wanted key=value"),
+        ("set engine host x", "'x' is not understood here, wanted key=value, or force at the end"),
         (
             "vrf red",
             "'red' is the last word, wanted show, vrf, clear, route, neigh, reload, start, stop, set, trace, top, capture, help or quit after it",
@@ -426,8 +426,8 @@ fn plain_request() -> impl Strategy<Value = Request> {
         any::<IpAddr>().prop_map(|address| Request::NeighDel { address }),
         Just(Request::Start),
         any::<bool>().prop_map(|drain| Request::Stop { drain }),
-        ("[a-z][!-~]{0,9}", parameters)
-            .prop_map(|(name, parameters)| Request::SetEngine { name, parameters }),
+        ("[a-z][!-~]{0,9}", parameters, any::<bool>())
+            .prop_map(|(name, parameters, force)| Request::SetEngine { name, parameters, force }),
         (ports(), any::<bool>()).prop_map(|(ports, on)| Request::SetPromiscuous { ports, on }),
         (port(), any::<bool>()).prop_map(|(port, up)| Request::SetLink { port, up }),
         (count(), filter()).prop_map(|(packets, filter)| Request::Trace { packets, filter }),

@@ -6,6 +6,7 @@ use crate::console::{Answer, ClientCommand, Refusal, Request};
 use crate::engines::EngineSpec;
 use crate::report::EngineReport;
 use crate::report::columns::{Columns, grouped};
+use crate::routes::engine_swap::LostFamilies;
 use crate::routes::feeds::running::FeedStatus;
 use fib::details::Details;
 use fib::feed::Hop;
@@ -110,9 +111,12 @@ impl Steering<'_> {
     }
 
     pub(in crate::console) fn route_add(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<Answer, Refusal> {
-        self.vrf_mut().add_route(prefix, hop).map_err(anyhow::Error::from)?;
+        let id = self.vrf_mut().add_route(prefix, hop).map_err(anyhow::Error::from)?;
         self.vrf_mut().commit()?;
-        Ok(Answer::done())
+        let unusable = self.vrf().egress_table().and_then(|table| table.load().unusable(id));
+        Ok(unusable.map_or_else(Answer::done, |why| {
+            Answer::new(Warned { warning: format!("the route cannot forward now: {why}") })
+        }))
     }
 
     pub(in crate::console) fn route_del(&mut self, prefix: IpPrefix) -> Result<Answer, Refusal> {
@@ -143,12 +147,16 @@ impl Steering<'_> {
             Request::Vrf { name, request } => (Some(self.forwarder.find(name)?), request.as_ref()),
             request => (None, request),
         };
-        let Request::SetEngine { name, parameters } = request else { return Ok(Vec::new()) };
+        let Request::SetEngine { name, parameters, force } = request else { return Ok(Vec::new()) };
         let before = self.forwarder.vrf(only.unwrap_or(0)).spec();
         let spec = EngineSpec::instead_of(before, name.clone(), parameters.clone())?;
+        let lost = if *force { LostFamilies::LeftOut } else { LostFamilies::Refused };
         match only {
-            Some(number) => self.forwarder.vrf_mut(number).build_engine(spec).map(|()| vec![number]),
-            None => self.forwarder.build_engines(&spec).map(|()| (0..self.forwarder.vrfs().len()).collect()),
+            Some(number) => self.forwarder.vrf_mut(number).build_engine(spec, lost).map(|()| vec![number]),
+            None => {
+                self.forwarder.build_engines(&spec, lost)?;
+                Ok((0..self.forwarder.vrfs().len()).collect())
+            }
         }
     }
 
@@ -177,6 +185,18 @@ impl Steering<'_> {
             command.answer(result.map(|()| shown).map_err(Refusal::from));
         }
         worked
+    }
+}
+
+/// A change that is done, and a reason to look at it again.
+#[derive(Serialize)]
+struct Warned {
+    warning: String,
+}
+
+impl fmt::Display for Warned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "warning: {}", self.warning)
     }
 }
 

@@ -198,6 +198,17 @@ pub(crate) struct LiveGroup {
     ways: Option<Arc<Ways>>,
 }
 
+/// Why packets of a next hop cannot leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unusable {
+    /// The link of its port is down; of a group, all links.
+    #[error("its link is down")]
+    LinkDown,
+    /// Neither a route nor a neighbour entry leads to its gateway.
+    #[error("no port reaches gateway {0}")]
+    NoWay(IpAddr),
+}
+
 /// A path of a group, as it is now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PathState {
@@ -297,22 +308,27 @@ impl EgressTable {
         missing.map(|(_, gateway)| *gateway)
     }
 
-    /// Whether packets of a next hop could leave: there is a way to it over a link that is up, whether its MAC is known or not. So it is for
-    /// one that drops them on purpose, and for a gateway whose route leads back to it: without its own route it would have a way again.
-    pub(crate) fn is_usable(&self, id: NextHopId) -> bool {
+    /// Why packets of a next hop cannot leave; `None` if they can. They can if there is a way to it over a link that is up, whether its MAC is
+    /// known or not, and if it drops them on purpose. A gateway whose route leads back to it counts as usable: without its own route it
+    /// would have a way again.
+    pub(crate) fn unusable(&self, id: NextHopId) -> Option<Unusable> {
         let entry = self.get(id);
+        let over = |port: u16| (!self.is_up(port)).then_some(Unusable::LinkDown);
         match Code::reason(entry.port) {
-            Some(DropReason::NoNeighbour) => {
-                self.gateways.get(&id).is_some_and(|(gateway, port)| match port {
-                    Some(port) => self.is_up(*port),
-                    None => self.loops.contains(gateway),
-                })
-            }
-            None if entry.port == Code::CONNECTED => {
-                self.links.get(&id).is_some_and(|port| self.is_up(*port))
-            }
-            _ => true,
+            Some(DropReason::NoNeighbour) => match self.gateways.get(&id) {
+                Some((_, Some(port))) => over(*port),
+                Some((gateway, None)) if self.loops.contains(gateway) => None,
+                Some((gateway, None)) => Some(Unusable::NoWay(*gateway)),
+                None => Some(Unusable::LinkDown),
+            },
+            None if entry.port == Code::CONNECTED => self.links.get(&id).and_then(|port| over(*port)),
+            _ => None,
         }
+    }
+
+    /// Whether packets of a next hop can leave.
+    pub(crate) fn is_usable(&self, id: NextHopId) -> bool {
+        self.unusable(id).is_none()
     }
 
     /// The paths of a group; `None` for any other next hop.
