@@ -113,7 +113,7 @@ kernel_says() { ctl show feeds | grep -q 'kernel.* [1-9]'; }
 within 5 kernel_says
 leads_to 198.18.2.2 || fail "the route of the files is not preferred"
 configure '"198.18.1.1/24", "fd00:1::1/64"' 64 info '' '' '"kernel-routes", "fib"'
-reloaded 'order of sources 1 routes changed'
+reloaded 'order of sources [1-9][0-9]* prefixes of several sources'
 leads_to 198.18.1.2 || { ctl route get 203.0.113.200 >&2 && fail "the route of the kernel is not preferred"; }
 configure '"198.18.1.1/24", "fd00:1::1/64"' 64 info '' '' '"fib", "kernel-routes"'
 reloaded 'applied          sources.prefer'

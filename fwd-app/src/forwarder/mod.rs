@@ -49,7 +49,6 @@ use crate::routes::engine_swap::LostFamilies;
 use crate::routes::feeds::running::{FeedSource, FeedStatus, Feeds};
 use crate::routes::files::LoadProgress;
 use crate::routes::files::Replacement;
-use crate::routes::reorder::Reordering;
 use crate::routes::spec::{DEFAULT, TableSpec, VrfSpec};
 use crate::topology::Handle;
 use crate::topology::Settings;
@@ -304,24 +303,16 @@ impl Forwarder {
         [&[SourceId::CTL], order].concat().into_iter().filter_map(|source| self.source_name(source)).collect()
     }
 
-    /// Has sources preferred as in `wanted` from now on, of which those count that run. Returns what chooses the routes anew, unless the
-    /// order was this one already.
-    pub(crate) fn set_source_order(&mut self, wanted: &[FeedSource]) -> Option<Reordering> {
-        let feeds = self.feeds.as_mut()?;
-        let (before, order) = (feeds.order().to_vec(), feeds.order_like(wanted));
-        (order != before).then(|| {
-            feeds.set_order(order.clone());
-            Reordering::new(&order, before, &mut self.vrfs)
-        })
-    }
-
-    /// As [`Reordering::turn`].
-    pub(crate) fn go_on_with_order(&mut self, reordering: &mut Reordering) -> Option<anyhow::Result<u64>> {
-        let result = reordering.turn(&mut self.vrfs)?;
-        if let (Err(_), Some(feeds)) = (&result, &mut self.feeds) {
-            feeds.set_order(reordering.before().to_vec());
+    /// Has sources preferred as in `wanted` from now on, of which those count that run. Routes in service follow with the next turns of
+    /// [`Self::learn`]. Returns how many prefixes have several routes, or 0 if the order was this one already.
+    pub(crate) fn set_source_order(&mut self, wanted: &[FeedSource]) -> usize {
+        let Some(feeds) = &mut self.feeds else { return 0 };
+        let order = feeds.order_like(wanted);
+        if order == feeds.order() {
+            return 0;
         }
-        Some(result)
+        feeds.set_order(order.clone());
+        self.vrfs.iter_mut().map(|vrf| vrf.prefer(&order)).sum()
     }
 
     /// The name of a source of routes.

@@ -10,9 +10,9 @@ use super::service::Applying;
 use super::{Forwarder, Signals};
 use crate::notice::{self, LogLevel};
 use crate::ports::address::PortAddress;
+use crate::routes::Vrf;
 use crate::routes::feeds::running::FeedSource;
 use crate::routes::files::load_rib;
-use crate::routes::reorder::Reordering;
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use fib::{NextHopTable, PortRef, Rib};
@@ -62,8 +62,8 @@ pub(crate) struct ReloadReport {
     /// Routes in the files, and how many of them are new.
     pub(crate) routes: usize,
     pub(crate) changed: u64,
-    /// Routes in service that have changed with the order of sources.
-    pub(crate) reordered: u64,
+    /// Prefixes with several routes, whose winners another order of sources decides.
+    pub(crate) reordered: usize,
 }
 
 impl fmt::Display for ReloadReport {
@@ -73,7 +73,7 @@ impl fmt::Display for ReloadReport {
         writeln!(f, "applied          {}", list(applied))?;
         writeln!(f, "needs a restart  {}", list(restart))?;
         if *reordered > 0 {
-            writeln!(f, "order of sources {reordered} routes changed")?;
+            writeln!(f, "order of sources {reordered} prefixes of several sources")?;
         }
         writeln!(f, "route files      {routes} routes, {changed} changed")
     }
@@ -102,8 +102,6 @@ type Loaded = anyhow::Result<(Option<ReloadPlan>, Vec<(Rib, NextHopTable)>)>;
 
 /// A reload whose routes are being applied.
 struct Pending {
-    /// The order of sources, which comes first.
-    reordering: Option<Reordering>,
     applying: Applying,
     report: ReloadReport,
     /// The route files, and all values.
@@ -117,15 +115,8 @@ struct Pending {
 impl Pending {
     /// Does a slice of the work. Returns whether all is done.
     fn turn(&mut self, forwarder: &mut Forwarder) -> bool {
-        if let Some(reordering) = &mut self.reordering {
-            let Some(result) = forwarder.go_on_with_order(reordering) else { return false };
-            self.reordering = None;
-            match result {
-                Ok(changed) => self.report.reordered = changed,
-                Err(error) => {
-                    self.refuse(&format!("{error:#}; the order of sources stays as it was"), "prefer")
-                }
-            }
+        // The routes of another order of sources come first.
+        if self.report.reordered > 0 && forwarder.vrfs().iter().any(Vrf::has_marked) {
             return false;
         }
         let Some(result) = self.applying.turn(forwarder) else { return false };
@@ -137,12 +128,6 @@ impl Pending {
             }
         }
         true
-    }
-
-    fn refuse(&mut self, why: &str, key: &'static str) {
-        notice::warn(why);
-        self.refused.push(why.to_owned());
-        self.stay.push(key);
     }
 
     /// The end: notes what is in effect now.
@@ -269,7 +254,6 @@ impl Reloads {
             forwarder.check_routes(number, rib, hops)?;
         }
         let mut pending = Pending {
-            reordering: None,
             applying: Applying::new(tables),
             report: ReloadReport::default(),
             read: None,
@@ -288,7 +272,7 @@ impl Reloads {
                 pending.refused.push(why);
             }
             log_level.into_iter().for_each(notice::set_level);
-            pending.reordering = order.and_then(|order| forwarder.set_source_order(&order));
+            pending.report.reordered = order.map_or(0, |order| forwarder.set_source_order(&order));
             for (what, keys) in [("applied", &applied), ("a restart is needed for", &restart)] {
                 if !keys.is_empty() {
                     notice::post(format_args!("configuration read again: {what} {}", keys.join(", ")));

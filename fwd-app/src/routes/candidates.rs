@@ -1,7 +1,7 @@
 //! What every source says of each prefix, and which route wins: the one place where that is decided.
 //!
 //! The order of sources is: the addresses of ports, the control socket, then files and feeds as [`Candidates::set_order`] says, which may be
-//! called again at any time (see [`super::reorder`]). Of one feed the lowest metric comes first. The first route wins whose next hop can forward
+//! called again at any time. Of one feed the lowest metric comes first. The first route wins whose next hop can forward
 //! (RFC 1812 5.3.12.3), else the first that has a next hop. When a prefix has routes of feeds alone and none of their paths leads to a port,
 //! the prefix is unreachable, or has no route ([`Candidates::set_unreachable`]).
 //!
@@ -244,10 +244,9 @@ impl<K: Key> FamilyCandidates<K> {
         self.first.iter().chain(others).map(|(prefix, of)| (K::wrap(*prefix), of))
     }
 
-    /// The prefixes with several candidates, one of which is among `routes`.
-    fn contested(&self, routes: &FxHashSet<RouteId>) -> impl Iterator<Item = IpPrefix> {
-        let has_one = |prefix: &Prefix<K>| self.of(*prefix).any(|of| routes.contains(&of.route));
-        self.others.keys().copied().filter(has_one).map(K::wrap)
+    /// The prefixes with several candidates.
+    fn contested(&self) -> impl Iterator<Item = IpPrefix> {
+        self.others.keys().copied().map(K::wrap)
     }
 
     fn forget_epochs(&mut self, source: SourceId) {
@@ -371,10 +370,11 @@ impl Candidates {
         self.routes_max = routes_max;
     }
 
-    /// Files and feeds are preferred in this order from now on; those that it lacks come after it. Prefixes with several candidates may have
-    /// another winner than before.
-    pub(crate) fn set_order(&mut self, order: &[SourceId]) {
+    /// Files and feeds are preferred in this order from now on; those that it lacks come after it. Returns the prefixes with several
+    /// candidates, which may have another winner than before.
+    pub(crate) fn set_order(&mut self, order: &[SourceId]) -> Vec<IpPrefix> {
         self.choice.places = places(order);
+        self.v4.contested().chain(self.v6.contested()).collect()
     }
 
     /// The next hop of prefixes whose routes lead to no port; with [`NextHopId::NONE`] they have no route.
@@ -597,7 +597,8 @@ impl Candidates {
             prefixes.extend(all.filter(|(_, of)| moved.contains(&of.route)).map(|(prefix, _)| prefix));
         }
         if !revalued.is_empty() {
-            prefixes.extend(self.v4.contested(&revalued).chain(self.v6.contested(&revalued)));
+            let has_one = |prefix: &IpPrefix| self.of(*prefix).any(|of| revalued.contains(&of.route));
+            prefixes.extend(self.v4.contested().chain(self.v6.contested()).filter(has_one));
         }
         prefixes
     }

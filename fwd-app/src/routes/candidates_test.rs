@@ -249,11 +249,11 @@ proptest! {
                 CandidateStep::Order(places) => {
                     let order: Vec<_> = places.into_iter().map(|place| sources[place]).collect();
                     // One that is not named comes last; that is the case of the feed without routes.
-                    candidates.set_order(&order[..3]);
+                    let contested = candidates.set_order(&order[..3]);
                     let rest = sources.iter().filter(|of| !order[..3].contains(of) && sources[..2].iter().all(|fixed| fixed != *of));
                     model.order = sources[..2].iter().chain(&order[..3]).chain(rest).copied().collect();
-                    for at in (0..8).map(prefix) {
-                        let Some(Winner { id, .. }) = candidates.winner(at) else { continue };
+                    for at in contested {
+                        let Winner { id, .. } = candidates.winner(at).unwrap();
                         if id.is_none() { rib.remove(&at) } else { rib.insert(at, id) };
                     }
                 }

@@ -41,6 +41,8 @@ pub(super) struct Changes {
     /// Prefixes that may have another winner than the route in the RIB. The last `fresh` ones were marked since the last [`Vrf::drain`].
     marked: Vec<IpPrefix>,
     fresh: usize,
+    /// How many of the others are chosen for one commit.
+    pub(super) per_commit: usize,
     /// Prefixes with an entry among the candidates that were set in the RIB since the last commit.
     uncommitted: Vec<IpPrefix>,
     /// Changes that count as updates since the last commit.
@@ -84,6 +86,7 @@ impl Changes {
             unused: Unused::new(hops),
             marked: Vec::new(),
             fresh: 0,
+            per_commit: PREFIXES_PER_COMMIT,
             uncommitted: Vec::new(),
             updates: 0,
             own: Vec::new(),
@@ -128,7 +131,7 @@ impl Changes {
 
     /// The prefixes to choose for the next commit.
     fn take_marked(&mut self) -> Vec<IpPrefix> {
-        let count = std::mem::take(&mut self.fresh) + PREFIXES_PER_COMMIT;
+        let count = std::mem::take(&mut self.fresh) + self.per_commit;
         let taken = self.marked.split_off(self.marked.len().saturating_sub(count));
         if self.marked.is_empty() {
             self.marked = Vec::new(); // it may have been as long as a full table
@@ -327,7 +330,12 @@ impl Vrf {
         }
         let is_due = self.changes.is_due();
         self.try_again();
-        had_updates || has_changes || is_due || !self.changes.marked.is_empty()
+        had_updates || has_changes || is_due || self.has_marked()
+    }
+
+    /// Whether prefixes wait to be chosen.
+    pub(crate) fn has_marked(&self) -> bool {
+        !self.changes.marked.is_empty()
     }
 
     /// Tries a group of prefixes again that the engine has refused, if it is time.

@@ -12,7 +12,6 @@
 //! | [`distinct`] | distinct routes with their next hops, and those of next-hop objects |
 //! | [`commit`] | how changes get into service, and what the engine refuses |
 //! | [`engine_swap`] | another engine, built while routes go on changing |
-//! | [`reorder`] | another order of sources while packets flow |
 //! | [`listing`] | the routes in service, a slice at a time |
 //! | [`spec`] | files, engine, ports and tables of each VRF, as configured |
 
@@ -23,7 +22,6 @@ pub(crate) mod engine_swap;
 pub(crate) mod feeds;
 pub(crate) mod files;
 pub(crate) mod listing;
-pub(crate) mod reorder;
 mod sources;
 pub(crate) mod spec;
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! All sources, links, refusals, reloads and orders at random, against a plain list of who says what.
 
 use super::*;
-use crate::routes::reorder::Reordering;
 use fib::faulty::{Call, How};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -220,13 +219,9 @@ proptest! {
                 }
                 ModelStep::Order(order) => {
                     let wanted: Vec<_> = order.iter().map(|source| SOURCES[*source]).collect();
-                    let before = rig.feeds.order().to_vec();
-                    let mut reordering = Reordering::new(&wanted, before.clone(), std::slice::from_mut(&mut rig.vrf));
-                    let result = std::iter::repeat_with(|| reordering.turn(std::slice::from_mut(&mut rig.vrf))).flatten().next();
-                    if result.unwrap().is_ok() {
-                        rig.feeds.set_order(wanted);
-                        model.order = order;
-                    }
+                    rig.vrf.prefer(&wanted);
+                    rig.feeds.set_order(wanted);
+                    model.order = order;
                 }
                 ModelStep::Refuse(number) => {
                     *faults.refused.lock().unwrap() = number.map(at).into_iter().collect();

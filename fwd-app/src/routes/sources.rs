@@ -53,13 +53,21 @@ impl Vrf {
     /// # Errors
     /// [`NextHopError`] when no id is free.
     pub(crate) fn set_feeds(&mut self, feeds: &Feeds) -> Result<(), NextHopError> {
-        self.candidates.set_order(feeds.order());
+        self.prefer(feeds.order());
         self.candidates.set_routes_max(feeds.routes_max());
         if feeds.installs_unreachable() {
             let id = self.hops.intern(NextHop::Unreachable)?;
             self.candidates.set_unreachable(id);
         }
         Ok(())
+    }
+
+    /// Files and feeds are preferred in this order from now on. Returns the number of prefixes that it may change.
+    pub(crate) fn prefer(&mut self, order: &[SourceId]) -> usize {
+        let contested = self.candidates.set_order(order);
+        let count = contested.len();
+        self.changes.mark_all(contested);
+        count
     }
 
     /// Takes a route that a feed announces, over `interfaces`; in service after the next [`Self::drain`].
