@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::eal::{Eal, Token, control, hotplug_remove};
 use crate::error::DpdkError;
@@ -74,6 +74,8 @@ pub(crate) struct SharedPort {
     /// no queue.
     id: AtomicU16,
     name: String,
+    /// What its user calls it; the name if unset.
+    label: OnceLock<String>,
     /// The device, for removing it and bringing it back.
     device: Option<DeviceName>,
     state: Mutex<PortStatus>,
@@ -266,7 +268,14 @@ impl Port {
         }
         let (name, device, state) = (name_of(id), DeviceName::of(id), Mutex::default());
         let id_now = AtomicU16::new(id.0);
-        let inner = Arc::new(SharedPort { id: id_now, name, device, state, _token: eal.token() });
+        let inner = Arc::new(SharedPort {
+            id: id_now,
+            name,
+            label: OnceLock::new(),
+            device,
+            state,
+            _token: eal.token(),
+        });
         held.insert(id, Arc::downgrade(&inner));
         Ok(Port { inner })
     }
@@ -303,10 +312,21 @@ impl Port {
         self.inner.id()
     }
 
-    /// The port's name.
+    /// The port's name, which is that of its device.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
+    }
+
+    /// The name that [`Self::set_label`] gave it, else [`Self::name`].
+    #[must_use]
+    pub fn label(&self) -> &str {
+        self.inner.label.get().unwrap_or(&self.inner.name)
+    }
+
+    /// Calls the port `label` from now on. A port is labelled once: returns whether it had no label before.
+    pub fn set_label(&self, label: &str) -> bool {
+        self.inner.label.set(label.to_owned()).is_ok()
     }
 
     /// The NUMA node of the device, [`SocketId::ANY`] for a virtual one.

@@ -408,6 +408,11 @@ pub(crate) struct PortArgs {
     #[arg(long, value_name = "NAME|PCI|INDEX,..", value_delimiter = ',', value_parser = values::port)]
     pub(crate) ports: Vec<PortRef>,
 
+    /// The name of a port in messages, answers and metrics; options and routes take it as they take its index and its device. May be given once a
+    /// port [default: the name of its device]
+    #[arg(long, value_name = "PORT=NAME", value_parser = values::port_name)]
+    pub(crate) port_name: Vec<(PortRef, String)>,
+
     /// Receive frames for every MAC
     #[arg(short = 'P', long)]
     pub(crate) promiscuous: bool,

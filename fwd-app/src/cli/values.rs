@@ -72,6 +72,11 @@ pub(crate) enum ValueError {
     /// Not `PORT=NAME`.
     #[error("'{text}' is not PORT=NAME such as 0=tap0")]
     Tap { text: String },
+    /// Not `PORT=NAME`, or no name of a port.
+    #[error(
+        "'{text}' is not PORT=NAME such as 0=uplink: a name has up to 32 letters, digits, '-' and '_', is no number, and not 'all'"
+    )]
+    PortName { text: String },
     /// Not `IFACE=PORT`.
     #[error("'{text}' is not IFACE=PORT such as eth1=1, with the index of a port")]
     PortOf { text: String },
@@ -276,6 +281,16 @@ pub(crate) fn tap(text: &str) -> Result<(PortRef, String), ValueError> {
     port_and_name(text).ok_or_else(|| ValueError::Tap { text: text.to_owned() })
 }
 
+/// The value of `--port-name`, `PORT=NAME`. A dot would begin the id of a VLAN.
+pub(crate) fn port_name(text: &str) -> Result<(PortRef, String), ValueError> {
+    let is_name = |name: &str| {
+        let has_letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        has_letters && name.len() <= 32 && name.parse::<u64>().is_err() && name != "all"
+    };
+    let named = port_and_name(text).filter(|(_, name)| is_name(name));
+    named.ok_or_else(|| ValueError::PortName { text: text.to_owned() })
+}
+
 fn port_and_name(text: &str) -> Option<(PortRef, String)> {
     let (port, name) = text.split_once('=').filter(|(port, name)| !port.is_empty() && !name.is_empty())?;
     Some((PortRef::parse(port), name.to_owned()))
@@ -334,6 +349,15 @@ pub(crate) fn engine_arg(text: &str) -> Result<(String, String), ValueError> {
 mod tests {
     use super::*;
     use fib::MacAddr;
+
+    #[test]
+    fn names_of_ports_are_words() {
+        assert_eq!(port_name("0=uplink-1"), Ok((PortRef::Index(0), "uplink-1".into())));
+        let long = format!("0={}", "a".repeat(33));
+        for text in ["0", "0=", "=a", "0=7", "0=all", "0=a.7", "0=a b", "0=a,b", &long] {
+            assert!(matches!(port_name(text), Err(ValueError::PortName { .. })), "{text}");
+        }
+    }
 
     #[test]
     fn mtus_of_ports() {

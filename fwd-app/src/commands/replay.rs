@@ -188,7 +188,12 @@ fn queue_map(config: &QueueSpec, ports: &PortTable) -> Result<QueueMap, ConfigEr
     let ports: Vec<_> = ports
         .ports
         .iter()
-        .map(|port| QueuePort { name: port.name.clone(), node: None, queues_max: setup::QUEUES_MAX })
+        .map(|port| QueuePort {
+            name: port.name.clone(),
+            device: port.device.clone(),
+            node: None,
+            queues_max: setup::QUEUES_MAX,
+        })
         .collect();
     let site = QueueSite { ports: &ports, lcores: &[], queues_max: setup::QUEUES_MAX };
     Ok(config.resolve(&site).map_err(PlanError::from)?)

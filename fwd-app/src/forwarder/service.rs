@@ -254,7 +254,7 @@ impl Links {
         let Some(is_up) = is_up else { return };
         let was_up = forwarder.ports().ports.get(link.index).is_some_and(|port| port.is_up);
         if is_up != was_up {
-            let (index, name, state) = (link.index, link.port.name(), if is_up { "up" } else { "down" });
+            let (index, name, state) = (link.index, link.port.label(), if is_up { "up" } else { "down" });
             notice::post(format_args!("port {index} ({name}): link {state}"));
             set_link(forwarder, index, is_up);
         }

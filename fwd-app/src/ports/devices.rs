@@ -127,7 +127,7 @@ impl Devices {
 
 impl PortDevice {
     fn name(&self) -> String {
-        format!("port {} ({})", self.index, self.port.name())
+        format!("port {} ({})", self.index, self.port.label())
     }
 
     /// Takes the port out of use.

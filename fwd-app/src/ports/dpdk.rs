@@ -10,6 +10,7 @@ use super::address::PortAddress;
 use super::devices::PortSetup;
 use super::record::MtuRange;
 use super::taps::TapSpec;
+use crate::datapath::egress::Named;
 use crate::error::ConfigError;
 use crate::notice::warn;
 use crate::topology::QueueLcore;
@@ -85,6 +86,16 @@ impl PortSpec {
     }
 }
 
+impl Named for Port {
+    fn name(&self) -> &str {
+        self.label()
+    }
+
+    fn device(&self) -> &str {
+        Self::name(self)
+    }
+}
+
 /// The driver's statistics of a port.
 #[derive(Clone, Debug)]
 pub(crate) struct PortCounts {
@@ -100,7 +111,7 @@ impl PortCounts {
     /// The statistics of `ports` now; `receives` says which ports an lcore receives from.
     pub(crate) fn of(ports: &[Port], receives: &[bool]) -> Vec<Self> {
         let counts = |(port, receives): (&Port, &bool)| Self {
-            name: port.name().to_owned(),
+            name: port.label().to_owned(),
             receives: *receives,
             stats: port.stats().ok(),
         };
@@ -149,11 +160,42 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Opens the ports that `chosen` names, in this order, or all; never those that belong to another driver.
+    /// Opens the ports that `chosen` names, in this order, or all; never those that belong to another driver. They are called by the names in
+    /// `labels`.
     ///
     /// # Errors
-    /// When DPDK fails to open one, or `chosen` names one that does not exist, or one twice.
-    pub(crate) fn open(eal: &Eal, chosen: &[PortRef]) -> anyhow::Result<Vec<Port>> {
+    /// When DPDK fails to open one, `chosen` names one that does not exist, or one twice, or two ports would have one name.
+    pub(crate) fn open(
+        eal: &Eal,
+        chosen: &[PortRef],
+        labels: &[(PortRef, String)],
+    ) -> anyhow::Result<Vec<Port>> {
+        let ports = Self::open_chosen(eal, chosen)?;
+        for (of, label) in labels {
+            let all = || (0..).zip(&ports);
+            let Some((index, port)) = all().find(|(index, port)| is(port, *index, of)) else {
+                let known: Vec<_> = all().map(|(index, port)| format!("{index} ({})", port.name())).collect();
+                let message = format!(
+                    "--port-name {of}={label}: there is no port {of}; there are: {}",
+                    known.join(", ")
+                );
+                return Err(ConfigError::NoDevice(message).into());
+            };
+            let name = PortRef::Name(label.clone());
+            if let Some((_, other)) = all().find(|(at, other)| *at != index && is(other, *at, &name)) {
+                let message = format!("--port-name {of}={label}: port {} has this name", other.name());
+                return Err(ConfigError::Invalid(message).into());
+            }
+            if !port.set_label(label) {
+                let message =
+                    format!("--port-name {of}={label}: the port is called {} already", port.label());
+                return Err(ConfigError::Invalid(message).into());
+            }
+        }
+        Ok(ports)
+    }
+
+    fn open_chosen(eal: &Eal, chosen: &[PortRef]) -> anyhow::Result<Vec<Port>> {
         let there = eal.ports().into_iter().map(|id| Port::open(eal, id)).collect::<Result<Vec<_>, _>>()?;
         if chosen.is_empty() {
             return Ok(there);
@@ -209,7 +251,7 @@ impl Ports {
                     pool
                 }
             };
-            let name = port.name();
+            let name = port.label();
             let queues = plan.rx_queues(index);
             let mtu = spec.mtus.iter().rfind(|(named, _)| is(port, index, named)).map(|(_, mtu)| *mtu);
             let config = config(spec, mtu, queues, plan.senders);
@@ -221,11 +263,12 @@ impl Ports {
                 ));
             }
             let mac = port.mac_addr().with_context(|| format!("port {name} has no MAC address"))?;
-            let interface = interface_of(name, eal_arguments);
+            let interface = interface_of(port.name(), eal_arguments);
             let kernel = interface.and_then(|name| of_kernel(name, "mtu"));
             let kernel = kernel.and_then(|mtu| mtu.parse().ok()).unwrap_or(u16::MAX);
             let mtu_bytes = mtu_of(&got, room(spec)).min(if mtu.is_none() { kernel } else { u16::MAX });
             let mut record = PortRecord::new(index, name.to_owned(), MacAddr(mac), mtu_bytes);
+            record.device = port.name().to_owned();
             record.mtu_range = mtu_range(spec, mtu_bytes, kernel);
             record.destination =
                 spec.eth_dest.iter().find(|dest| is(port, index, &dest.port)).map(|dest| dest.mac);
@@ -370,7 +413,7 @@ fn is(port: &Port, index: u16, named: &PortRef) -> bool {
     match named {
         PortRef::ById => false,
         PortRef::Index(named) => *named == index,
-        PortRef::Name(name) => fib::is_port_name(port.name(), name),
+        PortRef::Name(name) => port.is_called(name),
     }
 }
 
@@ -437,7 +480,7 @@ impl Need {
         for (index, port) in (0..).zip(ports) {
             let (queues, info) = (plan.rx_queues(index), port.device_info()?);
             if queues > info.max_rx_queues {
-                let (name, limit) = (port.name(), info.max_rx_queues);
+                let (name, limit) = (port.label(), info.max_rx_queues);
                 let message = format!(
                     "--config gives port {index} ({name}) {queues} RX queues, but the device has {limit}"
                 );

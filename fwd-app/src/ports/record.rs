@@ -32,8 +32,9 @@ pub(crate) struct MtuRange {
 pub(crate) struct PortRecord {
     /// Its index.
     pub(crate) id: InterfaceId,
-    /// The name of its device.
+    /// Its name, and the name of its device.
     pub(crate) name: String,
+    pub(crate) device: String,
     /// Source MAC of the frames it sends.
     pub(crate) mac: MacAddr,
     /// The longest IP packet that it sends, bytes.
@@ -64,6 +65,10 @@ impl Named for PortRecord {
     fn name(&self) -> &str {
         &self.name
     }
+
+    fn device(&self) -> &str {
+        &self.device
+    }
 }
 
 impl PortRecord {
@@ -71,6 +76,7 @@ impl PortRecord {
     pub(crate) fn new(index: u16, name: String, mac: MacAddr, mtu_bytes: u16) -> Self {
         Self {
             id: InterfaceId(index),
+            device: name.clone(),
             name,
             mac,
             mtu_bytes,
@@ -133,10 +139,8 @@ impl PortRecord {
 
     /// What an egress table needs of it.
     pub(crate) fn egress(&self) -> EgressPort {
-        let Self { name, mac, mtu_bytes, destination, is_up, .. } = self;
-        let (name, mac, mtu_bytes, destination, is_up) =
-            (name.clone(), *mac, *mtu_bytes, *destination, *is_up);
-        EgressPort { name, mac, mtu_bytes, destination, is_up }
+        let Self { name, device, mac, mtu_bytes, destination, is_up, .. } = self.clone();
+        EgressPort { name, device, mac, mtu_bytes, destination, is_up }
     }
 
     /// All addresses, in order of preference.

@@ -277,6 +277,7 @@ impl Forwarder {
     ) -> anyhow::Result<Self> {
         let egress = |port: &Port| EgressPort {
             name: port.name.clone(),
+            device: port.name.clone(),
             mac: port.mac,
             mtu_bytes: port.mtu_bytes,
             destination: None,

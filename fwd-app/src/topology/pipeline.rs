@@ -441,7 +441,14 @@ mod tests {
             let reader = FaultyEngine::new(&faults).reader(4, 16).unwrap();
             let ((rx, from_rx), (to_tx, tx)) = (bounded(16), bounded(16));
             let (name, mac) = ("port0".to_owned(), MacAddr([2, 0, 0, 0, 0, 1]));
-            let port = EgressPort { name, mac, mtu_bytes: 1500, destination: None, is_up: true };
+            let port = EgressPort {
+                device: name.clone(),
+                name,
+                mac,
+                mtu_bytes: 1500,
+                destination: None,
+                is_up: true,
+            };
             let egress = EgressTable::new(&NextHopTable::new(), &[port]).unwrap();
             let stage = EngineStage {
                 from_rx,

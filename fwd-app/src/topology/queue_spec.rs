@@ -18,8 +18,9 @@ pub(crate) enum QueueEntry {
 /// A port whose queues are dealt.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuePort {
-    /// Its name.
+    /// Its name and the name of its device.
     pub(crate) name: String,
+    pub(crate) device: String,
     /// Its NUMA node; `None`: on none in particular.
     pub(crate) node: Option<u32>,
     /// The most RX queues that it may have.
@@ -29,6 +30,10 @@ pub(crate) struct QueuePort {
 impl Named for QueuePort {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn device(&self) -> &str {
+        &self.device
     }
 }
 
@@ -212,7 +217,7 @@ mod tests {
     }
 
     fn port(index: usize, node: Option<u32>, queues_max: u16) -> QueuePort {
-        QueuePort { name: format!("p{index}"), node, queues_max }
+        QueuePort { name: format!("p{index}"), device: format!("d{index}"), node, queues_max }
     }
 
     fn auto(port: &str) -> QueueEntry {

@@ -96,6 +96,33 @@ fn routes_that_drop_are_shown_by_kind() {
 }
 
 #[test]
+fn a_port_has_the_name_that_its_user_gives_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let extra = ["--port-name", "1=uplink", "--address", "uplink=198.18.9.1/24"];
+    let Some(forwarder) =
+        Steered::run_with(scratch.path(), "names", &crate::forwarder::endless_mix(), &extra)
+    else {
+        return;
+    };
+    let names = |words: &str| {
+        let all = forwarder.ask(words);
+        all.as_array().unwrap().iter().map(|port| port["name"].clone()).collect::<Vec<_>>()
+    };
+    let all = names("show port info all");
+    assert!(all.len() > 1 && all[0] != "uplink" && all[1] == "uplink", "{all:?}");
+    assert_eq!(names("show addresses"), ["uplink", "uplink"], "that of the option and the link-local one");
+    // Its index and its device mean it, too.
+    for port in ["1", "uplink", "net_null1"] {
+        assert_eq!(names(&format!("show port info {port}")), ["uplink"]);
+        forwarder.ask(&format!("route add 192.0.2.0/24 via 198.18.9.7 dev {port}"));
+        forwarder.ask(&format!("neigh add 198.18.9.7 lladdr 02:00:00:00:00:07 dev {port}"));
+        assert!(names("show neigh").iter().all(|name| name == "uplink"));
+    }
+    assert!(forwarder.refuses("show port info 9").contains("1 (uplink)"));
+    forwarder.end();
+}
+
+#[test]
 fn an_operator_looks_at_it_and_changes_it() {
     let scratch = tempfile::tempdir().unwrap();
     let Some(forwarder) = Steered::run(scratch.path(), "operator", "# none\n") else { return };

@@ -18,7 +18,8 @@ pub(super) const ALL: &str = "all";
 pub(super) const AUTO: &str = "auto";
 
 /// Keys of `[[port]]`, with the ids of their options, and whether a port may have several values.
-pub(super) const PORT_KEYS: [(&str, &str, bool); 7] = [
+pub(super) const PORT_KEYS: [(&str, &str, bool); 8] = [
+    ("name", "port_name", false),
     ("queues", "config", true),
     ("addresses", "address", true),
     ("mtu", "mtu", false),

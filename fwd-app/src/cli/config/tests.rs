@@ -45,6 +45,7 @@ fn sample(arg: &Arg) -> Vec<String> {
         "prefer" => &["fpm,fib"],
         "fpm_hold" => &["60"],
         "fpm_user" => &["0", "root"],
+        "port_name" => &["net_null0=edge", "net_null1=core"],
         "kernel_interface" => &["net_null0=eth0", "net_null0=eth1", "net_null1=eth2"],
         "foreign_routes" => &["ignore"],
         "vrf_table" => &["red=10"],
@@ -282,6 +283,7 @@ addresses = [\"192.0.2.1/24\", \"2001:db8::1/64\"]
 queues = \"auto\"
 [[port]]
 device = \"0000:03:00.0\"
+name = \"edge\"
 mtu = 9000
 vrf = \"red\"
 queues = [{ queue = 1, lcore = 4 }, { queue = 0, lcore = 3 }]
@@ -321,6 +323,7 @@ loops = 9
         "--address=0=2001:db8::1/64",
         "--config=(0,auto),(0000:03:00.0,1,4),(0000:03:00.0,0,3)",
         "--ports=0000:03:00.0",
+        "--port-name=0000:03:00.0=edge",
         "--mtu=0000:03:00.0=9000",
         "--eth-dest=0000:03:00.0,02:00:00:00:00:01",
         "--vrf=red=0000:03:00.0,1.7",

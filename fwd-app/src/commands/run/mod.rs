@@ -148,7 +148,7 @@ fn forward(
     let Control { ran, updates, vrf_specs, socket, metrics, feeds, cpus, reader, manager } = control;
     let forward = args.forward.spec();
     let settings = forward.settings(forwarder.main()).of_devices();
-    let found = Ports::open(eal, &args.ports.ports)?;
+    let found = Ports::open(eal, &args.ports.ports, &args.ports.port_name)?;
     let plan = plan(&forward, settings, eal, &found)?;
     let (spec, words) = (args.ports.spec(), eal_arguments(args)?);
     let (ports, records) = Ports::set_up(eal, found, &plan, &spec, settings.batch, &words)?;
@@ -272,7 +272,7 @@ impl Ends {
 
 /// Takes samples of the counters of all ports and lcores.
 fn sampler(eal: &Eal, ports: &Ports, plan: &LcorePlan) -> Sampler {
-    let (names, read) = (ports.ports.iter().map(|port| port.name().to_owned()), ports.ports.clone());
+    let (names, read) = (ports.ports.iter().map(|port| port.label().to_owned()), ports.ports.clone());
     let is_used = |lcore: &u32| plan.lcores.iter().any(|(used, _)| used == lcore);
     let spare = eal.lcores().into_iter().filter(|lcore| *lcore != eal.main_lcore()).map(|lcore| lcore.0);
     let spare = spare.filter(|lcore| !is_used(lcore)).collect();
@@ -294,7 +294,8 @@ fn queue_map(config: &QueueSpec, settings: Settings, eal: &Eal, ports: &[Port]) 
     let place = |port: &Port| {
         let node = Some(port.socket()).filter(|node| *node != SocketId::ANY);
         let node = node.and_then(|node| u32::try_from(node.0).ok());
-        Ok(QueuePort { name: port.name().to_owned(), node, queues_max: port.device_info()?.max_rx_queues })
+        let (name, device) = (port.label().to_owned(), port.name().to_owned());
+        Ok(QueuePort { name, device, node, queues_max: port.device_info()?.max_rx_queues })
     };
     let ports: Vec<_> = ports.iter().map(place).collect::<Result<_, DpdkError>>()?;
     let (main, mut workers) = (eal.main_lcore(), eal.lcores());

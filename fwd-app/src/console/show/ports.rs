@@ -3,6 +3,7 @@
 use crate::console::Steering;
 use crate::console::grammar::request::{PortFacts, Ports};
 use crate::console::{Answer, Refusal};
+use crate::datapath::egress::Named as _;
 use crate::ports::dpdk::PortCounts;
 use crate::report::PortReport;
 use crate::report::columns::{Columns, grouped, grouped_or_dash};
@@ -23,11 +24,11 @@ impl Steering<'_> {
         };
         let found = match one {
             PortRef::Index(index) => Some(usize::from(*index)).filter(|index| *index < there.len()),
-            PortRef::Name(name) => there.iter().position(|port| port.name() == name),
+            PortRef::Name(name) => there.iter().position(|port| port.is_called(name)),
             PortRef::ById => None,
         };
         found.map(|index| vec![index]).ok_or_else(|| {
-            let known = there.iter().enumerate().map(|(index, port)| format!("{index} ({})", port.name()));
+            let known = there.iter().enumerate().map(|(index, port)| format!("{index} ({})", port.label()));
             let known = known.collect::<Vec<_>>().join(", ");
             anyhow::anyhow!("there is no port {one}; there are: {known}").into()
         })
@@ -41,7 +42,7 @@ impl Steering<'_> {
     ) -> Result<Answer, Refusal> {
         let work = |index: usize| {
             let port = &self.desk.site.ports[index];
-            work(port).with_context(|| format!("port {index} ({})", port.name()))
+            work(port).with_context(|| format!("port {index} ({})", port.label()))
         };
         let results: Vec<_> = self.indices(ports)?.into_iter().map(work).collect();
         results.into_iter().collect::<Result<(), _>>()?;
@@ -85,7 +86,7 @@ impl Steering<'_> {
         let names = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         InfoShown {
             port: index,
-            name: port.name().to_owned(),
+            name: port.label().to_owned(),
             state,
             driver,
             device,
@@ -166,8 +167,8 @@ struct XstatsOf {
 impl XstatsOf {
     fn new(index: usize, port: &Port) -> anyhow::Result<Self> {
         let xstats = if port.is_open() { port.xstats() } else { Ok(Vec::new()) };
-        let xstats = xstats.with_context(|| format!("port {index} ({})", port.name()))?;
-        Ok(Self { port: index, name: port.name().to_owned(), xstats: xstats.into_iter().collect() })
+        let xstats = xstats.with_context(|| format!("port {index} ({})", port.label()))?;
+        Ok(Self { port: index, name: port.label().to_owned(), xstats: xstats.into_iter().collect() })
     }
 }
 

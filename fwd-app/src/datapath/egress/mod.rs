@@ -73,8 +73,9 @@ impl Code {
 /// A port as the egress table sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EgressPort {
-    /// Its name, for routes that refer to ports by name.
+    /// Its name and the name of its device, for routes that refer to ports by name.
     pub(crate) name: String,
+    pub(crate) device: String,
     /// Source MAC of the frames it sends.
     pub(crate) mac: MacAddr,
     /// The longest IP packet that it sends, bytes.
@@ -89,12 +90,22 @@ impl Named for EgressPort {
     fn name(&self) -> &str {
         &self.name
     }
+
+    fn device(&self) -> &str {
+        &self.device
+    }
 }
 
-/// A port as routes refer to it.
+/// A port as options and routes refer to it.
 pub(crate) trait Named {
-    /// The name of its device.
+    /// Its name.
     fn name(&self) -> &str;
+    /// The name of its device, by which it is found as well.
+    fn device(&self) -> &str;
+    /// Whether `wanted` is its name or the name of its device.
+    fn is_called(&self, wanted: &str) -> bool {
+        [self.name(), self.device()].iter().any(|name| fib::is_port_name(name, wanted))
+    }
 }
 
 /// Whether `hop` refers to one of `ports`, or to none.
@@ -125,7 +136,7 @@ pub(crate) fn find_port(
     let index = match port {
         PortRef::ById => return Ok(None),
         PortRef::Index(index) => Some(usize::from(*index)),
-        PortRef::Name(name) => ports.iter().position(|port| fib::is_port_name(port.name(), name)),
+        PortRef::Name(name) => ports.iter().position(|port| port.is_called(name)),
     };
     let found = index.filter(|i| *i < ports.len()).and_then(|i| u16::try_from(i).ok());
     found.map(Some).ok_or_else(|| {
@@ -430,6 +441,7 @@ pub(crate) mod tests {
     pub(crate) fn ports(count: u8) -> Vec<EgressPort> {
         let port = |i| EgressPort {
             name: format!("p{i}"),
+            device: format!("d{i}"),
             mac: MacAddr([2, 0xf0, 0, 0, 0, i]),
             mtu_bytes: 1500,
             destination: None,
