@@ -52,6 +52,22 @@ as 60002 'route get 240.1.1.1' | grep -q '240.0.0.0/8' || fail "a member of --ct
 as 60002 'route del 240.0.0.0/8' | grep -q 'may read only' || fail "a member of --ctl-read-group may delete a route"
 as 60003 'show drops' | grep -q 'may not use the socket' || fail "a member of neither group may ask"
 as 60001 'route del 240.0.0.0/8' | grep -q '"ok":true' || fail "a member of --ctl-group may not delete a route"
+# A client that names a path gets no file that it may not write: fwd-app ctl opens it as the client's user.
+echo secret >"$WORK/secret"
+chmod 600 "$WORK/secret"
+as 60001 "capture drops $WORK/secret 1" | grep -q 'must come with the request' || fail "the forwarder opened a path of a client"
+setpriv --reuid 60001 --regid 60001 --clear-groups timeout 60 "$APP" ctl --socket "$socket" capture drops "$WORK/secret" 1 2>"$WORK/errors" &&
+  fail "a client of another user captures to a file of root"
+says "$WORK/errors" 'cannot write .*secret: Permission denied'
+[ "$(cat "$WORK/secret")" = secret ] || fail "a client has changed a file of root"
+install -d -o 60001 -m 700 "$WORK/theirs"
+setpriv --reuid 60001 --regid 60001 --clear-groups timeout 60 "$APP" ctl --socket "$socket" capture drops "$WORK/theirs/drops.pcapng" 1
+for _ in $(seq 50); do
+  grep -q 'theirs/drops.pcapng: 1 dropped packets' "$WORK/run.err" && break
+  sleep 0.2
+done
+[ "$(stat -c '%u %a' "$WORK/theirs/drops.pcapng")" = '60001 600' ] || fail "a capture is not its client's"
+grep -q no_route "$WORK/theirs/drops.pcapng" || fail "a capture of a member of --ctl-group"
 printf '%s\n' '# a comment' 'show port info all' 'route add 240.0.0.0/8 7' 'set engine bloom' 'show engine' 'trace 2' >"$WORK/script"
 timeout 60 "$APP" ctl --socket "$socket" <"$WORK/script" >"$WORK/answers" 2>"$WORK/errors" || fail "$(cat "$WORK/errors")"
 says "$WORK/answers" 'engine +bloom'

@@ -2,7 +2,12 @@
 
 use crate::console::server::socket;
 use crate::console::server::wire::{Ask, REPLY_BYTES_MAX, Reply};
-use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use rustix::cmsg_space;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, ErrorKind, IoSlice, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -62,11 +67,16 @@ fn but_at(others: &[PathBuf]) -> String {
     if others.is_empty() { String::new() } else { format!(", but at {}", others.join(", ")) }
 }
 
-/// Sends `ask` to the forwarder at `path` and waits for its reply, `limit` in all.
+/// Sends `ask`, and `file` with it, to the forwarder at `path` and waits for its reply, `limit` in all.
 ///
 /// # Errors
 /// [`ClientError`].
-pub(crate) fn ask(path: &Path, ask: &Ask, limit: Duration) -> Result<Reply, ClientError> {
+pub(crate) fn ask(
+    path: &Path,
+    ask: &Ask,
+    file: Option<&File>,
+    limit: Duration,
+) -> Result<Reply, ClientError> {
     let broken = |source: io::Error| match source.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => ClientError::Late { path: path.to_owned(), limit },
         _ => ClientError::Broken { path: path.to_owned(), source },
@@ -85,7 +95,7 @@ pub(crate) fn ask(path: &Path, ask: &Ask, limit: Duration) -> Result<Reply, Clie
     stream.set_nonblocking(false).map_err(broken)?;
     let line = serde_json::to_string(ask).map_err(not_a_reply)? + "\n";
     wait_until(&stream, end).map_err(broken)?;
-    match (&stream).write_all(line.as_bytes()) {
+    match send(&stream, line.as_bytes(), file) {
         // A server with too many clients says so and closes, maybe before it was asked.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(broken(error)),
         _ => {}
@@ -104,6 +114,18 @@ fn connect(path: &Path, end: Instant) -> io::Result<UnixStream> {
             other => return other,
         }
     }
+}
+
+/// Sends `bytes`, the first of them with `file`.
+fn send(mut stream: &UnixStream, bytes: &[u8], file: Option<&File>) -> io::Result<()> {
+    let files: Vec<_> = file.iter().map(|file| file.as_fd()).collect();
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() {
+        let _ = control.push(SendAncillaryMessage::ScmRights(&files));
+    }
+    let sent = sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    stream.write_all(&bytes[sent..])
 }
 
 /// Makes the stream wait until `end` at most.

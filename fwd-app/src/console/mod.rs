@@ -30,7 +30,8 @@
 //! So between two parts the forwarder keeps nothing of a listing, not even a connection: a client that stops reading costs nothing, and may
 //! go on an hour later. A route that is listed was in service when its part was made.
 //!
-//! So any program can be a client: `echo '{"line": "show drops"}' | socat - UNIX-CONNECT:/run/fwd-app/rte.sock`.
+//! So any program can be a client: `echo '{"line": "show drops"}' | socat - UNIX-CONNECT:/run/fwd-app/rte.sock`. `capture drops FILE N`
+//! alone needs more: the file, open for writing, comes with the line (`SCM_RIGHTS`), since the forwarder opens no path that a client names.
 //!
 //! The server has a thread of its own, which polls all clients and never waits for one of them. It shares nothing with lcores, and
 //! with the control thread only the two channels. The control thread takes requests when it gets round to it ([`Console::turn`]);
@@ -45,10 +46,11 @@
 //! | [`client`] | asks a forwarder |
 //! | [`show`] | what is asked for, from the forwarder: ports, lcores, routes, neighbours |
 //! | [`drain`] | taking the forwarder out of a network |
-//! | [`watching`] | traces of packets, and captures of dropped ones |
+//! | [`watching`], [`capture_file`] | traces of packets, and captures of dropped ones |
 //! | [`telemetry`] | the commands on DPDK's telemetry socket |
 
 pub(crate) mod answer;
+pub(crate) mod capture_file;
 pub(crate) mod client;
 mod drain;
 pub(crate) mod grammar;
@@ -74,12 +76,14 @@ use crate::report::vrfs::VrfReports;
 use crate::routes::Vrf;
 use crate::topology::Handle;
 use crate::topology::plan::LcorePlan;
+use anyhow::Context as _;
 use dpdk_ffi::{Granted, Port};
 use drain::Drains;
 use grammar::request::{Clear, PortCounters, Ports, Show, WatchFilter};
 use hdrhistogram::Histogram;
 use show::rates::RatesShown;
 use show::tables::EngineWanted;
+use std::fs::File;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -189,7 +193,8 @@ impl Console {
     ) -> anyhow::Result<()> {
         let Some((file, packets)) = wanted else { return Ok(()) };
         let Desk { site, watching, .. } = &mut self.desk;
-        watching.capture(file.clone(), (*packets, PacketFilter::default()), running.watch(), site)
+        let opened = capture_file::open(file).with_context(|| format!("cannot write {file}"))?;
+        watching.capture((file.clone(), opened), (*packets, PacketFilter::default()), running.watch(), site)
     }
 
     /// Answers requests that wait; returns whether there were any.
@@ -272,18 +277,13 @@ impl Steer for Steering<'_> {
             Request::SetPromiscuous { ports, on } => self.set_promiscuous(&ports, on),
             Request::SetLink { port, up } => self.set_link(&port, up),
             Request::SetNextHopCounters { on } => Ok(self.count_next_hops(on)),
-            Request::CaptureDrops { file, packets, filter } => {
-                let filter = self.packet_filter(&filter)?;
-                let Desk { site, watching, .. } = &mut *self.desk;
-                watching.capture(file, (packets, filter), self.forwarder.running().watch(), site)?;
-                Ok(Answer::done())
-            }
             Request::CaptureStop => self.desk.watching.stop(),
             Request::Trace { .. }
+            | Request::CaptureDrops { .. }
             | Request::Reload
             | Request::Stop { drain: true }
             | Request::SetEngine { .. } => {
-                let (what, why) = (request.to_string(), "its answer must be waited for".to_owned());
+                let (what, why) = (request.to_string(), "only the control socket has it".to_owned());
                 Err(Refusal::Unavailable { what, why })
             }
         }
@@ -307,7 +307,7 @@ impl Steering<'_> {
 
     /// Answers `command`. The answer to a trace comes when its packets have come, that to a drain when all have left, that to another
     /// engine when it is in service.
-    fn take(&mut self, command: ClientCommand) {
+    fn take(&mut self, mut command: ClientCommand) {
         notice::debug(format_args!("ctl: {}", command.request()));
         match command.request() {
             Request::Trace { packets, filter } => {
@@ -319,11 +319,32 @@ impl Steering<'_> {
                     Err(refusal) => command.answer(Err(refusal)),
                 }
             }
+            Request::CaptureDrops { file, packets, filter } => {
+                let (file, packets, filter) = (file.clone(), *packets, filter.clone());
+                let answer = self.capture_drops((file, command.take_file()), packets, &filter);
+                command.answer(answer);
+            }
             Request::Stop { drain: true } => self.desk.drains.start(command, self.forwarder.running()),
             Request::Reload => self.desk.reload(command),
             _ if command.request().sets_engine() => self.set_engine(command),
             _ => command.answer_by(|request| self.answer(request)),
         }
+    }
+
+    /// Starts a capture to the file that a client has opened and calls `name`.
+    fn capture_drops(
+        &mut self,
+        (name, file): (String, Option<File>),
+        packets: NonZeroU64,
+        filter: &WatchFilter,
+    ) -> Result<Answer, Refusal> {
+        let without = "the file, open for writing, must come with the request (SCM_RIGHTS), as from fwd-app ctl: the forwarder opens no path of a client";
+        let file = file.context(without)?;
+        capture_file::check(&file).with_context(|| format!("cannot write {name}"))?;
+        let filter = self.packet_filter(filter)?;
+        let Desk { site, watching, .. } = &mut *self.desk;
+        watching.capture((name, file), (packets, filter), self.forwarder.running().watch(), site)?;
+        Ok(Answer::done())
     }
 
     /// The filter with the numbers of its port and VRF.

@@ -1,5 +1,5 @@
 //! Looks on at packets: `trace N`, whose answer waits for N packets, and `capture drops FILE N`, a pcapng file with the reason of
-//! each drop as its comment. Both take filters, which lcores apply.
+//! each drop as its comment, which the client opens. Both take filters, which lcores apply.
 
 use super::Site;
 use crate::console::{Answer, ClientCommand, Refusal};
@@ -15,15 +15,12 @@ use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
 use pcap_file::{DataLink, PcapError};
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 use serde::Serialize;
 use std::fmt;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU64;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -79,13 +76,13 @@ impl Watching {
         watch.want(Purpose::Trace, packets, filter);
     }
 
-    /// Starts a capture of the next `packets` dropped packets that match `filter`.
+    /// Starts a capture of the next `packets` dropped packets that match `filter` to `opened`, which messages call `file`.
     ///
     /// # Errors
     /// When the file cannot be written, or there is a capture.
     pub(super) fn capture(
         &mut self,
-        file: String,
+        (file, opened): (String, File),
         (packets, filter): (NonZeroU64, PacketFilter),
         watch: &Arc<Watch>,
         site: &Site,
@@ -93,7 +90,7 @@ impl Watching {
         if let Some(Capture { file, .. }) = &self.capture {
             anyhow::bail!("a capture to {file} is running; stop it first");
         }
-        let writer = open(&file, site).with_context(|| format!("cannot write {file}"))?;
+        let writer = begin(opened, site).with_context(|| format!("cannot write {file}"))?;
         self.capture = Some(Capture { file, writer, written: 0, watch: Arc::clone(watch) });
         watch.want(Purpose::Capture, packets.get(), filter);
         Ok(())
@@ -140,9 +137,10 @@ impl Watching {
     }
 }
 
-/// A capture file with the inputs as interfaces, and one more for packets on their way out.
-fn open(path: &str, site: &Site) -> anyhow::Result<PcapNgWriter<BufWriter<File>>> {
-    let mut writer = PcapNgWriter::new(BufWriter::new(create(path)?)).map_err(plain)?;
+/// A capture file with the inputs as interfaces, and one more for packets on their way out. What `file` had before is gone.
+fn begin(file: File, site: &Site) -> anyhow::Result<PcapNgWriter<BufWriter<File>>> {
+    file.set_len(0)?;
+    let mut writer = PcapNgWriter::new(BufWriter::new(file)).map_err(plain)?;
     let inputs = site.inputs.iter().map(|(port, queue)| format!("port {port} queue {queue}"));
     for name in inputs.chain(["tx".to_owned()]) {
         let options = vec![
@@ -153,26 +151,6 @@ fn open(path: &str, site: &Site) -> anyhow::Result<PcapNgWriter<BufWriter<File>>
         writer.write_pcapng_block(block).map_err(plain)?;
     }
     Ok(writer)
-}
-
-/// An empty file for packets, which its owner alone may read. A link is not followed, and what is there must be a file: somebody else may
-/// have put either into a folder that all may write to.
-fn create(path: &str) -> anyhow::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let flags = i32::try_from(flags.bits()).unwrap_or(0);
-    let file = OpenOptions::new().write(true).create(true).mode(0o600).custom_flags(flags).open(path);
-    let file = file.map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::LOOP) => anyhow::anyhow!("it is a link, which is not followed"),
-        // A FIFO without a reader.
-        Some(Errno::NXIO) => anyhow::anyhow!("it is not a file"),
-        _ => error.into(),
-    })?;
-    let before = file.metadata()?;
-    anyhow::ensure!(before.is_file(), "it is not a file");
-    anyhow::ensure!(before.nlink() == 1, "it has another name elsewhere (a hard link)");
-    file.set_permissions(Permissions::from_mode(0o600))?;
-    file.set_len(0)?;
-    Ok(file)
 }
 
 /// The I/O error inside a library's error.
@@ -380,40 +358,5 @@ impl fmt::Display for TracesShown {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-
-    /// What another user of the host may have put in the place of a capture by root.
-    #[test]
-    fn a_capture_follows_no_link_waits_at_no_fifo_and_is_private() {
-        let scratch = tempfile::tempdir().unwrap();
-        let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
-        let theirs = path("theirs");
-        std::fs::write(&theirs, "text").unwrap();
-        std::fs::set_permissions(&theirs, Permissions::from_mode(0o644)).unwrap();
-        std::os::unix::fs::symlink(&theirs, path("link")).unwrap();
-        std::fs::hard_link(&theirs, path("name")).unwrap();
-        mknodat(CWD, path("fifo"), FileType::Fifo, Mode::RWXU, 0).unwrap();
-        for (name, why) in
-            [("link", "a link"), ("name", "another name"), ("fifo", "not a file"), (".", "directory")]
-        {
-            let error = create(&path(name)).unwrap_err().to_string();
-            assert!(error.contains(why), "{name}: {error}");
-        }
-        assert_eq!(std::fs::read(&theirs).unwrap(), b"text");
-        // A FIFO that somebody reads from is none either.
-        let _reader = OpenOptions::new().read(true).write(true).open(path("fifo")).unwrap();
-        assert!(create(&path("fifo")).unwrap_err().to_string().contains("not a file"));
-        // An older capture is replaced, and private from then on.
-        std::fs::remove_file(path("name")).unwrap();
-        for path in [theirs, path("new")] {
-            let file = create(&path).unwrap().metadata().unwrap();
-            assert_eq!((file.len(), file.mode() & 0o777), (0, 0o600));
-        }
     }
 }

@@ -3,6 +3,9 @@
 use crate::forwarder::Steered;
 use crate::ports::{PortBench, SHORT};
 use crate::support::{bundled, comments, drops, fwd_app, number, ran, stderr, v4_frame, write_pcap};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -95,6 +98,15 @@ fn routes_that_drop_are_shown_by_kind() {
     forwarder.end();
 }
 
+/// The reply to a line from a client that passes no open file, such as socat.
+fn without_file(socket: &Path, line: &str) -> String {
+    let stream = UnixStream::connect(socket).unwrap();
+    writeln!(&stream, "{}", serde_json::json!({ "line": line })).unwrap();
+    let mut reply = String::new();
+    BufReader::new(stream).read_line(&mut reply).unwrap();
+    reply
+}
+
 #[test]
 fn a_port_has_the_name_that_its_user_gives_it() {
     let scratch = tempfile::tempdir().unwrap();
@@ -166,7 +178,13 @@ fn an_operator_looks_at_it_and_changes_it() {
         assert!(!packet["addresses"].is_null(), "{packet}");
     }
     let capture = scratch.path().join("drops.pcapng");
-    forwarder.ask(&format!("capture drops {} 300", capture.display()));
+    // The forwarder opens no path that a client names: it may be one that this client must not write.
+    let line = format!("capture drops {} 300", capture.display());
+    std::fs::write(&capture, "somebody's").unwrap();
+    let refusal = without_file(&forwarder.socket, &line);
+    assert!(refusal.contains("must come with the request"), "{refusal}");
+    assert_eq!(std::fs::read(&capture).unwrap(), b"somebody's");
+    forwarder.ask(&line);
     let end = Instant::now() + Duration::from_secs(30);
     while comments(&capture, "no_route") < 300 && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));

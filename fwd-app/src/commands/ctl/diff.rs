@@ -30,7 +30,7 @@ pub(super) fn main(forwarder: &Forwarder, diff: &RouteDiff) -> anyhow::Result<()
     let (rib, hops, _) = tables::load_rib(&[PathBuf::from(&diff.file)])?;
     let file = rib.starting_at(IpPrefix::V4(Prefix::DEFAULT));
     let mut merge = Merge::new(file, &hops);
-    let flow = forwarder.ask(&diff.list.to_string(), false, &mut |part| show(&merge.compare(part)?))?;
+    let flow = forwarder.ask(&diff.list.to_string(), None, false, &mut |part| show(&merge.compare(part)?))?;
     if flow.is_break() {
         return Ok(()); // nobody reads the differences any more
     }

@@ -7,13 +7,14 @@ mod prompt;
 mod top;
 
 use crate::cli::values;
-use crate::console::client;
 use crate::console::grammar::{self, Input};
 use crate::console::server::socket;
 use crate::console::server::wire::{Ask, Reply};
+use crate::console::{Request, capture_file, client};
 use crate::error::ConfigError;
 use anyhow::Context as _;
 use clap::Args;
+use std::fs::File;
 use std::io::{self, BufRead, ErrorKind, IsTerminal as _, Write as _};
 use std::num::NonZeroU64;
 use std::ops::ControlFlow;
@@ -167,7 +168,15 @@ impl Forwarder {
     /// `WordsError`, [`ClientError`](client::ClientError), [`Refused`], [`diff::RoutesDiffer`].
     fn run(&self, line: &str) -> anyhow::Result<ControlFlow<()>> {
         match grammar::parse(line)? {
-            Input::Ask(_) => drop(self.ask(line, self.json, &mut show)?),
+            Input::Ask(request) => {
+                let file = match &request {
+                    Request::CaptureDrops { file, .. } => {
+                        Some(capture_file::open(file).with_context(|| format!("cannot write {file}"))?)
+                    }
+                    _ => None,
+                };
+                let _ = self.ask(line, file.as_ref(), self.json, &mut show)?;
+            }
             Input::RouteDiff(wanted) => diff::main(self, &wanted)?,
             Input::Top { count } => top::main(self, count)?,
             Input::Help(help) => drop(show(&help.to_string())?),
@@ -176,10 +185,11 @@ impl Forwarder {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Asks, and gives the answer to `take`, a list in parts until `take` breaks.
+    /// Asks, and gives the answer to `take`, a list in parts until `take` breaks. `file` goes with the request.
     fn ask(
         &self,
         line: &str,
+        file: Option<&File>,
         json: bool,
         take: &mut dyn FnMut(&str) -> anyhow::Result<ControlFlow<()>>,
     ) -> anyhow::Result<ControlFlow<()>> {
@@ -188,7 +198,7 @@ impl Forwarder {
             // The hook of a drain and the packets that still come have their own limits, a minute each.
             let usual = Duration::from_secs(if line.contains(" --") { 180 } else { 10 });
             let Reply { ok, text, data, part, next, error } =
-                client::ask(&self.socket, &ask, self.timeout.unwrap_or(usual))?;
+                client::ask(&self.socket, &ask, file, self.timeout.unwrap_or(usual))?;
             if !ok {
                 return Err(Refused(error.unwrap_or_else(|| "refused without a reason".to_owned())).into());
             }
@@ -217,7 +227,7 @@ fn only(mut found: Vec<PathBuf>) -> Result<PathBuf, ConfigError> {
 mod tests {
     use super::*;
     use crate::console::server::Limits;
-    use crate::console::{Answer, Refusal, Request, Server, Steer};
+    use crate::console::{Answer, Refusal, Server, Steer};
     use std::sync::Mutex;
 
     /// Keeps the lines it is asked; refuses `start`.

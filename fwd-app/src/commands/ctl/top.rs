@@ -59,7 +59,7 @@ fn ask(forwarder: &Forwarder) -> anyhow::Result<String> {
         Ok(ControlFlow::Continue(()))
     };
     // It never breaks off.
-    let _ = forwarder.ask("show rates", forwarder.json, &mut take)?;
+    let _ = forwarder.ask("show rates", None, forwarder.json, &mut take)?;
     Ok(answer)
 }
 

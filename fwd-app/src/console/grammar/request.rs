@@ -54,7 +54,7 @@ pub(crate) enum Request {
     SetNextHopCounters { on: bool },
     /// `trace N [FILTERS..]`: how the next N packets are forwarded.
     Trace { packets: NonZeroU64, filter: WatchFilter },
-    /// `capture drops FILE N [FILTERS..]`: the next N dropped packets, with their reasons.
+    /// `capture drops FILE N [FILTERS..]`: the next N dropped packets, with their reasons. The client opens the file.
     CaptureDrops { file: String, packets: NonZeroU64, filter: WatchFilter },
     /// `capture stop`.
     CaptureStop,
@@ -276,6 +276,11 @@ impl Request {
             Self::Vrf { request, .. } => request.only_reads(),
             _ => false,
         }
+    }
+
+    /// Whether it needs a file that the client has opened.
+    pub(crate) fn takes_file(&self) -> bool {
+        matches!(self, Self::CaptureDrops { .. })
     }
 
     /// Whether it asks for another engine.

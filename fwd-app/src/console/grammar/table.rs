@@ -337,7 +337,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["capture", "drops"],
         args: &[Arg::new("FILE", &["/tmp/drops.pcapng"]), COUNT, FILTERS],
-        help: "write the next N dropped packets to a file on the forwarder's host, with the reasons; filters as for trace",
+        help: "write the next N dropped packets to a file, which fwd-app ctl opens, with the reasons; filters as for trace",
         make: |words| {
             let file = words.want("a file")?.to_owned();
             let packets = words.want_count("packets")?;

@@ -3,6 +3,7 @@
 use crate::console::answer::{Answer, Refusal};
 use crate::console::grammar::request::Request;
 use crossbeam_channel::{Receiver, Sender};
+use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -42,21 +43,27 @@ impl Inbox {
     }
 }
 
-/// A request and the way back to its client. A command that is dropped is answered with [`Refusal::Ended`].
+/// A request, the open file that came with it, and the way back to its client. A command that is dropped is answered with [`Refusal::Ended`].
 #[derive(Debug)]
 pub(crate) struct ClientCommand {
     request: Request,
+    file: Option<File>,
     way_back: WayBack,
 }
 
 impl ClientCommand {
-    pub(super) fn new(request: Request, client: u64, replies: &Replies) -> Self {
-        Self { request, way_back: WayBack { client, replies: Some(replies.clone()) } }
+    pub(super) fn new(request: Request, file: Option<File>, client: u64, replies: &Replies) -> Self {
+        Self { request, file, way_back: WayBack { client, replies: Some(replies.clone()) } }
     }
 
     /// The request.
     pub(crate) fn request(&self) -> &Request {
         &self.request
+    }
+
+    /// Takes the file, if one came that the request needs.
+    pub(crate) fn take_file(&mut self) -> Option<File> {
+        self.file.take()
     }
 
     /// Sends the answer. Does not wait.
@@ -66,7 +73,7 @@ impl ClientCommand {
 
     /// Sends the answer that `answer` gives to the request. Does not wait.
     pub(crate) fn answer_by(self, answer: impl FnOnce(Request) -> Result<Answer, Refusal>) {
-        let Self { request, mut way_back } = self;
+        let Self { request, mut way_back, .. } = self;
         way_back.send(answer(request));
     }
 }

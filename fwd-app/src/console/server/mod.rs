@@ -18,9 +18,13 @@ use crate::console::server::inbox::{ClientCommand, Inbox, Replies, WAITING_MAX};
 use crate::console::server::socket::{Socket, SocketError};
 use crate::threads::spawn;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde::Serialize;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::fs::File;
+use std::io::{self, ErrorKind, IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -152,6 +156,8 @@ struct Peer {
     stream: UnixStream,
     connection: Connection,
     rights: ClientRights,
+    /// The last open file that it passed, until a request takes it.
+    file: Option<File>,
     /// When it last did what is expected of it.
     since: Instant,
     /// Whether lines of it may be left that wait for its next turn only.
@@ -236,9 +242,9 @@ impl Serving {
         let mut events = events.iter();
         peers.retain_mut(|peer| {
             let events = events.next().copied().unwrap_or(PollFlags::empty());
-            let alive = peer.advance(events, |request, id| {
+            let alive = peer.advance(events, |request, file, id| {
                 count(&shared.requests, 1);
-                hand_over(commands, ClientCommand::new(request, id, replies));
+                hand_over(commands, ClientCommand::new(request, file, id, replies));
             });
             count(&shared.errors, peer.connection.take_errors());
             let in_time = peer.deadline(limits).is_none_or(|deadline| Instant::now() < deadline);
@@ -281,7 +287,8 @@ impl Serving {
         }
         self.last_id += 1;
         let (connection, since) = (Connection::new(), Instant::now());
-        self.peers.push(Peer { id: self.last_id, stream, connection, rights, since, unfinished: false });
+        let (id, file) = (self.last_id, None);
+        self.peers.push(Peer { id, stream, connection, rights, file, since, unfinished: false });
     }
 }
 
@@ -321,7 +328,7 @@ impl Peer {
     }
 
     /// Receives, hands a request over and sends, as far as that goes without waiting. Returns whether the client stays.
-    fn advance(&mut self, events: PollFlags, hand_over: impl Fn(Request, u64)) -> bool {
+    fn advance(&mut self, events: PollFlags, hand_over: impl Fn(Request, Option<File>, u64)) -> bool {
         self.unfinished = false;
         let gone = events.intersects(PollFlags::HUP | PollFlags::ERR);
         if gone && self.connection.is_asking() {
@@ -340,7 +347,8 @@ impl Peer {
                     self.connection.answer(&Err(Refusal::ReadOnly));
                     continue;
                 }
-                hand_over(request, self.id);
+                let file = if request.takes_file() { self.file.take() } else { None };
+                hand_over(request, file, self.id);
                 return true;
             }
             if self.connection.output().is_empty() {
@@ -351,20 +359,29 @@ impl Peer {
         true
     }
 
-    /// Reads once: others want their turn.
+    /// Reads once: others want their turn. An open file is taken from a client that may start a capture; the kernel discards others.
     fn receive(&mut self) -> io::Result<()> {
         let mut bytes = [0; READ_BYTES];
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let taken = if self.rights == ClientRights::All { space.len() } else { 0 };
+        let mut control = RecvAncillaryBuffer::new(&mut space[..taken]);
         let room = self.connection.room().min(READ_BYTES);
         if room == 0 {
             return Ok(());
         }
-        match self.stream.read(&mut bytes[..room]) {
-            Ok(count) => {
-                self.connection.receive(&bytes[..count]);
+        let into = &mut [IoSliceMut::new(&mut bytes[..room])];
+        match recvmsg(&self.stream, into, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(received) => {
+                for message in control.drain() {
+                    if let RecvAncillaryMessage::ScmRights(files) = message {
+                        self.file = files.map(File::from).last().or(self.file.take());
+                    }
+                }
+                self.connection.receive(&bytes[..received.bytes]);
                 Ok(())
             }
-            Err(error) if is_transient(&error) => Ok(()),
-            Err(error) => Err(error),
+            Err(error) if is_transient(&error.into()) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::console::server::{Limits, ServerTally};
 use crate::console::{Answer, Inbox, Refusal, Request, Server, Steer};
 use crate::routes::feeds::test_peers::strangers;
 use proptest::prelude::*;
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -85,7 +86,7 @@ impl Scene {
     }
 
     fn ask(&self, line: &str) -> Result<Reply, ClientError> {
-        client::ask(&self.path(), &Ask { line: line.to_owned(), json: false }, LONG)
+        client::ask(&self.path(), &Ask { line: line.to_owned(), json: false }, None, LONG)
     }
 
     /// Waits until the counts are such.
@@ -190,10 +191,31 @@ fn a_list_comes_in_parts_and_costs_nothing_between_them() {
     assert_eq!((lines, parts), ((0..5000).collect(), 5));
     // In JSON each line is a value.
     let ask = Ask { line: "route list after ::/4".to_owned(), json: true };
-    let reply = client::ask(&scene.path(), &ask, LONG).unwrap();
+    let reply = client::ask(&scene.path(), &ask, None, LONG).unwrap();
     assert!(reply.part.unwrap().starts_with("4000\n4001\n") && reply.next.is_none() && reply.data.is_null());
     // What a client does with a file of its own is not asked of the forwarder.
     assert!(scene.ask("route diff x").unwrap().error.unwrap().contains("where the client is"));
+}
+
+#[test]
+fn an_open_file_comes_with_the_request_that_needs_it() {
+    let (scene, inbox) = Scene::without_session(Limits::default());
+    let ask = |file: Option<File>| {
+        let (path, line) = (scene.path(), "capture drops x 1".to_owned());
+        thread::spawn(move || client::ask(&path, &Ask { line, json: false }, file.as_ref(), LONG))
+    };
+    let asked = ask(None);
+    let mut command = inbox.waiting().recv().unwrap();
+    assert!(command.take_file().is_none());
+    command.answer(Ok(Answer::done()));
+    assert!(asked.join().unwrap().unwrap().ok);
+    let path = scene.folder.path().join("capture");
+    let asked = ask(Some(File::create(&path).unwrap()));
+    let mut command = inbox.waiting().recv().unwrap();
+    command.take_file().unwrap().write_all(b"packets").unwrap();
+    command.answer(Ok(Answer::done()));
+    assert!(asked.join().unwrap().unwrap().ok);
+    assert_eq!(std::fs::read(&path).unwrap(), b"packets");
 }
 
 #[test]
@@ -293,7 +315,7 @@ fn a_session_that_is_busy_or_gone_is_told_of() {
             .unwrap()
             .starts_with("the forwarder is busy: 64 requests wait")
     );
-    let late = client::ask(&scene.path(), &Ask { line: "help".to_owned(), json: true }, LONG).unwrap();
+    let late = client::ask(&scene.path(), &Ask { line: "help".to_owned(), json: true }, None, LONG).unwrap();
     assert!(late.data.as_array().is_some_and(|lines| lines.len() > 30), "help needs no forwarder");
     // One is dropped without an answer, others are answered although their clients have gone.
     let command = inbox.waiting().recv().unwrap();
@@ -309,9 +331,9 @@ fn a_session_that_is_busy_or_gone_is_told_of() {
 fn a_client_waits_as_long_as_it_was_told_and_names_who_else_is_there() {
     let (scene, _inbox) = Scene::without_session(Limits::default());
     let ask = Ask { line: "show drops".to_owned(), json: false };
-    let late = client::ask(&scene.path(), &ask, Duration::from_millis(50)).unwrap_err().to_string();
+    let late = client::ask(&scene.path(), &ask, None, Duration::from_millis(50)).unwrap_err().to_string();
     assert!(late.ends_with("x.sock: no reply within 0.05 s"), "{late}");
-    let absent = client::ask(&scene.folder.path().join("y.sock"), &ask, LONG).unwrap_err().to_string();
+    let absent = client::ask(&scene.folder.path().join("y.sock"), &ask, None, LONG).unwrap_err().to_string();
     // Forwarders that others run on this host are named too.
     assert!(absent.contains("y.sock, but at ") && absent.contains("x.sock"), "{absent}");
     let folder = scene.folder.path().to_owned();

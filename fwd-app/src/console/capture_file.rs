@@ -1,0 +1,96 @@
+//! The file of a capture. A client opens it as its own user and passes it with the request, so a capture changes no file that the client
+//! may not write. The forwarder opens only a path from its command line.
+
+use anyhow::ensure;
+use rustix::fs::{OFlags, PROC_SUPER_MAGIC, fcntl_getfl, fstatfs};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+
+/// Opens `path` for packets with mode 0600, and does not empty it. Links, devices and FIFOs are refused: in a folder with write
+/// permission for all, another user may have created them.
+///
+/// # Errors
+/// When it is another kind of file, or the system refuses it.
+pub(crate) fn open(path: &str) -> anyhow::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let flags = i32::try_from(flags.bits()).unwrap_or(0);
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(path);
+    let file = file.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => anyhow::anyhow!("it is a link, which is not followed"),
+        // A FIFO without a reader.
+        Some(Errno::NXIO) => anyhow::anyhow!("it is not a file"),
+        _ => error.into(),
+    })?;
+    let before = file.metadata()?;
+    ensure!(before.is_file(), "it is not a file");
+    ensure!(before.nlink() == 1, "it has another name elsewhere (a hard link)");
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+/// Checks a file that a client has opened. Devices and sockets are refused, since the control thread might wait for them, and files below
+/// /proc, since some check the writing user's privileges, not the opening user's.
+///
+/// # Errors
+/// The reason.
+pub(super) fn check(file: &File) -> anyhow::Result<()> {
+    ensure!(file.metadata()?.is_file() && fstatfs(file)?.f_type != PROC_SUPER_MAGIC, "it is not a file");
+    let mode = fcntl_getfl(file)? & OFlags::RWMODE;
+    ensure!(mode == OFlags::WRONLY || mode == OFlags::RDWR, "it is not open for writing");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    /// Another user of the host may have created these where root captures to.
+    #[test]
+    fn a_capture_follows_no_link_waits_at_no_fifo_and_is_private() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+        let theirs = path("theirs");
+        std::fs::write(&theirs, "text").unwrap();
+        std::fs::set_permissions(&theirs, Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink(&theirs, path("link")).unwrap();
+        std::fs::hard_link(&theirs, path("name")).unwrap();
+        mknodat(CWD, path("fifo"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        for (name, why) in
+            [("link", "a link"), ("name", "another name"), ("fifo", "not a file"), (".", "directory")]
+        {
+            let error = open(&path(name)).unwrap_err().to_string();
+            assert!(error.contains(why), "{name}: {error}");
+        }
+        assert_eq!(std::fs::read(&theirs).unwrap(), b"text");
+        // A FIFO with a reader is no file either.
+        let _reader = OpenOptions::new().read(true).write(true).open(path("fifo")).unwrap();
+        assert!(open(&path("fifo")).unwrap_err().to_string().contains("not a file"));
+        // An older capture is private from now on.
+        std::fs::remove_file(path("name")).unwrap();
+        for path in [theirs, path("new")] {
+            let file = open(&path).unwrap();
+            assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600);
+            check(&file).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_a_client_passes_must_be_a_file_that_it_may_write() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("file");
+        let to_write = File::create(&path).unwrap();
+        check(&to_write).unwrap();
+        let of_proc = OpenOptions::new().write(true).open("/proc/self/oom_score_adj").unwrap();
+        for (file, why) in [
+            (File::open(&path).unwrap(), "not open for writing"),
+            (OpenOptions::new().write(true).open("/dev/null").unwrap(), "not a file"),
+            (File::open(scratch.path()).unwrap(), "not a file"),
+            (of_proc, "not a file"),
+        ] {
+            assert_eq!(check(&file).unwrap_err().to_string(), format!("it is {why}"));
+        }
+    }
+}
