@@ -44,7 +44,9 @@ with socket.socket(socket.AF_UNIX) as client:
 }
 
 groups=(--ctl-group 60001 --ctl-read-group 60002)
-start "$APP" run --fib "$WORK/routes.txt" --config '(0,0,0)' --ctl "$socket" "${groups[@]}" -- "${eal[@]}" "${receive[@]}" --vdev net_null1,no-rx=1
+mounts=(unshare -m)
+"${mounts[@]}" true 2>/dev/null || mounts=()
+start "${mounts[@]}" "$APP" run --fib "$WORK/routes.txt" --config '(0,0,0)' --ctl "$socket" "${groups[@]}" -- "${eal[@]}" "${receive[@]}" --vdev net_null1,no-rx=1
 # Others may come to the socket's folder, and the socket asks who they are.
 chmod 711 "$WORK"
 as 60001 'route add 240.0.0.0/8 7' | grep -q '"ok":true' || fail "a member of --ctl-group may not add a route"
@@ -68,6 +70,41 @@ for _ in $(seq 50); do
 done
 [ "$(stat -c '%u %a' "$WORK/theirs/drops.pcapng")" = '60001 600' ] || fail "a capture is not its client's"
 grep -q no_route "$WORK/theirs/drops.pcapng" || fail "a capture of a member of --ctl-group"
+# Idle clients of other users leave places for root, and one of them its own for a new client.
+setpriv --reuid 60002 --regid 60002 --clear-groups timeout 60 python3 -c '
+import socket, sys, time
+idle = [socket.socket(socket.AF_UNIX) for _ in range(16)]
+for client in idle:
+    client.connect(sys.argv[1])
+    time.sleep(0.05)
+print("connected", flush=True)
+time.sleep(60)' "$socket" >"$WORK/idle" &
+idle=$!
+for _ in $(seq 50); do
+  grep -q connected "$WORK/idle" && break
+  sleep 0.2
+done
+ctl show drops
+sleep 1
+as 60002 'show drops' | grep -q '"ok":true' || fail "no idle client gives its place to a new one"
+kill "$idle"
+wait "$idle" 2>/dev/null || true
+
+# Root is served while a name service does not answer for another user: here reads of /etc/passwd wait for ever.
+if [ "${#mounts[@]}" != 0 ]; then
+  mkfifo "$WORK/passwd"
+  nsenter -m -t "$process" mount --bind "$WORK/passwd" /etc/passwd
+  as 60003 'show drops' >/dev/null 2>&1 &
+  stranger=$!
+  sleep 0.5
+  ctl show drops
+  # It ends the wait: there are no users in it.
+  : >"$WORK/passwd"
+  wait "$stranger" || true
+  nsenter -m -t "$process" umount /etc/passwd
+else
+  note "ctl: SKIPPED: a name service that does not answer: needs a mount namespace"
+fi
 printf '%s\n' '# a comment' 'show port info all' 'route add 240.0.0.0/8 7' 'set engine bloom' 'show engine' 'trace 2' >"$WORK/script"
 timeout 60 "$APP" ctl --socket "$socket" <"$WORK/script" >"$WORK/answers" 2>"$WORK/errors" || fail "$(cat "$WORK/errors")"
 says "$WORK/answers" 'engine +bloom'

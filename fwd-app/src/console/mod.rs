@@ -206,7 +206,7 @@ impl Console {
         worked |= steering.finish_engines();
         worked |= self.telemetry.serve(&mut steering);
         for _ in 0..AT_ONCE {
-            let next = |(_, inbox): &(Server, Inbox)| inbox.waiting().try_recv().ok();
+            let next = |(_, inbox): &(Server, Inbox)| inbox.next(true);
             let Some(command) = steering.desk.socket.as_ref().and_then(next) else { break };
             steering.take(command);
             worked = true;

@@ -1,13 +1,20 @@
 //! Who may use the control socket, and for what.
 //!
 //! The kernel says who has connected (`SO_PEERCRED`). Root and the forwarder's own user may do everything. Others are looked up among the
-//! members of two groups, as the host's name services know them: one whose members may do everything, and one whose members may ask.
+//! members of two groups, as the host's name services know them: one whose members may do everything, and one whose members may ask. A
+//! name service may take long to answer (LDAP), so lookups have a thread that serves no clients.
 
+use crate::threads::spawn;
+use crossbeam_channel::{Receiver, Sender, bounded};
 use nix::unistd::{Gid, Uid, User, getgrouplist};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use std::ffi::CString;
+use std::io;
 use std::os::unix::net::UnixStream;
+
+/// Clients that may wait until their groups are known.
+const LOOKUPS_MAX: usize = 16;
 
 /// What a client may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +25,15 @@ pub(super) enum ClientRights {
     Read,
     /// Everything.
     All,
+}
+
+/// The user of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientUser {
+    /// Root or the forwarder's own user, who may do everything.
+    Own,
+    /// Another one, and the group of its process.
+    Other { user: u32, group: u32 },
 }
 
 /// The groups, by number, whose members may use the control socket beside root and the forwarder's own user.
@@ -35,18 +51,21 @@ impl CtlGroups {
         self.all.is_some() || self.read.is_some()
     }
 
-    /// What the client at the other end of `stream` may do.
-    pub(super) fn rights_of(self, stream: &UnixStream) -> ClientRights {
-        // Without groups the socket's file lets nobody else connect.
+    /// Who the client at the other end of `stream` is.
+    pub(super) fn user_of(self, stream: &UnixStream) -> io::Result<ClientUser> {
+        // Without groups the socket's file mode keeps other users away.
         if !self.is_some() {
-            return ClientRights::All;
+            return Ok(ClientUser::Own);
         }
-        let Ok(peer) = socket_peercred(stream) else { return ClientRights::None };
+        let peer = socket_peercred(stream)?;
         let user = peer.uid.as_raw();
-        if user == 0 || user == geteuid().as_raw() {
-            return ClientRights::All;
-        }
-        self.rights(&groups_of(user, peer.gid.as_raw()))
+        let is_own = user == 0 || user == geteuid().as_raw();
+        Ok(if is_own { ClientUser::Own } else { ClientUser::Other { user, group: peer.gid.as_raw() } })
+    }
+
+    /// Looks up what another user may do, whose process has the group `group`. May block on a name service.
+    fn rights_of(self, user: u32, group: u32) -> ClientRights {
+        self.rights(&groups_of(user, group))
     }
 
     /// What a user of these groups may do.
@@ -57,6 +76,35 @@ impl CtlGroups {
             (false, true) => ClientRights::Read,
             (false, false) => ClientRights::None,
         }
+    }
+}
+
+/// Looks up clients of other users on a thread that serves no clients.
+#[derive(Debug)]
+pub(super) struct GroupLookups {
+    asked: Sender<(UnixStream, u32, u32)>,
+    pub(super) found: Receiver<(UnixStream, ClientRights)>,
+}
+
+impl GroupLookups {
+    /// Looks up members of `groups`, and calls `wake` after each. The thread ends with this value, unless a name service blocks it.
+    pub(super) fn start(groups: CtlGroups, wake: impl Fn() + Send + 'static) -> io::Result<Self> {
+        let (asked, to_look_up) = bounded::<(UnixStream, u32, u32)>(LOOKUPS_MAX);
+        let (sender, found) = bounded(LOOKUPS_MAX);
+        spawn("ctl-groups", move || {
+            for (stream, user, group) in to_look_up {
+                if sender.send((stream, groups.rights_of(user, group))).is_err() {
+                    return;
+                }
+                wake();
+            }
+        })?;
+        Ok(Self { asked, found })
+    }
+
+    /// Looks `user` up; returns the client when too many wait.
+    pub(super) fn ask(&self, stream: UnixStream, user: u32, group: u32) -> Result<(), UnixStream> {
+        self.asked.try_send((stream, user, group)).map_err(|refused| refused.into_inner().0)
     }
 }
 
@@ -96,7 +144,7 @@ mod tests {
     fn the_own_user_may_do_everything() {
         let (one, _other) = UnixStream::pair().unwrap();
         let groups = CtlGroups { all: None, read: Some(1) };
-        assert_eq!(groups.rights_of(&one), ClientRights::All);
-        assert_eq!(CtlGroups::default().rights_of(&one), ClientRights::All);
+        assert_eq!(groups.user_of(&one).unwrap(), ClientUser::Own);
+        assert_eq!(CtlGroups::default().user_of(&one).unwrap(), ClientUser::Own);
     }
 }

@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Requests that may wait for the forwarder; further ones are refused.
+/// Requests of the own user and root, and requests of others, that may wait for the forwarder; further ones are refused.
 pub(super) const WAITING_MAX: usize = 64;
 
 /// Answers requests: the forwarder on its control thread.
@@ -22,22 +22,32 @@ pub(crate) trait Steer {
 
 /// Requests that wait for an answer.
 pub(crate) struct Inbox {
+    /// Of root and the own user.
     waiting: Receiver<ClientCommand>,
+    /// Of members of groups.
+    of_others: Receiver<ClientCommand>,
 }
 
 impl Inbox {
-    pub(super) fn new(waiting: Receiver<ClientCommand>) -> Self {
-        Self { waiting }
+    pub(super) fn new(waiting: Receiver<ClientCommand>, of_others: Receiver<ClientCommand>) -> Self {
+        Self { waiting, of_others }
+    }
+
+    /// The next request: one of root or the own user, else with `others` one of another user. Does not wait.
+    pub(crate) fn next(&self, others: bool) -> Option<ClientCommand> {
+        let next = || if others { self.of_others.try_recv().ok() } else { None };
+        self.waiting.try_recv().ok().or_else(next)
     }
 
     /// Answers requests that wait, `at_most` so many, in the order they came. Returns how many that were. Does not wait.
     #[cfg(test)]
     pub(crate) fn serve(&self, steer: &mut impl Steer, at_most: usize) -> usize {
-        let commands = self.waiting.try_iter().take(at_most);
+        let commands = std::iter::from_fn(|| self.next(true)).take(at_most);
         commands.map(|command| command.answer_by(|request| steer.answer(request))).count()
     }
 
-    /// The channel, for a thread that waits for requests among other things, or that answers a request later.
+    /// The requests of root and the own user.
+    #[cfg(test)]
     pub(crate) fn waiting(&self) -> &Receiver<ClientCommand> {
         &self.waiting
     }

@@ -12,7 +12,7 @@ pub(crate) mod wire;
 
 use crate::console::answer::{Answer, Refusal};
 use crate::console::grammar::request::Request;
-use crate::console::server::access::{ClientRights, CtlGroups};
+use crate::console::server::access::{ClientRights, ClientUser, CtlGroups, GroupLookups};
 use crate::console::server::connection::Connection;
 use crate::console::server::inbox::{ClientCommand, Inbox, Replies, WAITING_MAX};
 use crate::console::server::socket::{Socket, SocketError};
@@ -22,6 +22,7 @@ use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde::Serialize;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -36,13 +37,17 @@ use std::time::{Duration, Instant};
 const REST: Duration = Duration::from_millis(100);
 /// Bytes read from a client at once.
 const READ_BYTES: usize = 16 << 10;
+/// Places for root and the own user that other clients cannot take.
+const OWN_PLACES: usize = 4;
+/// How long a client must have been idle to lose its place to a new one. A client needs less from its connection to its request.
+const YIELD_AFTER: Duration = Duration::from_secs(1);
 /// Lines of a client that are looked at before others have their turn.
 const LINES_A_TURN: usize = 16;
 
 /// Who may be a client, and what clients may cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Clients at once; one more gets an error and is closed.
+    /// Clients at once. One more takes the place of a client that idles, or gets an error and is closed.
     pub(crate) clients_max: usize,
     /// How long a client may take to send its next request.
     pub(crate) idle: Duration,
@@ -66,7 +71,7 @@ pub(crate) struct ServerTally {
     pub(crate) clients: u64,
     /// Clients turned away because there were too many, or they have no right.
     pub(crate) turned_away: u64,
-    /// Clients disconnected because they neither wrote nor read for too long.
+    /// Clients disconnected because they neither wrote nor read for too long, or were idle when another one needed their place.
     pub(crate) timed_out: u64,
     /// Requests handed to the forwarder.
     pub(crate) requests: u64,
@@ -107,14 +112,23 @@ impl Server {
         let (woken, waker) = UnixStream::pair().map_err(failed)?;
         woken.set_nonblocking(true).and_then(|()| waker.set_nonblocking(true)).map_err(failed)?;
         let (commands, waiting) = bounded(WAITING_MAX);
+        let (of_others, others_waiting) = bounded(WAITING_MAX);
         let (sender, answers) = unbounded();
         let replies = Replies { sender, waker: Arc::new(waker) };
+        let lookups = if limits.groups.is_some() {
+            let replies = replies.clone();
+            Some(GroupLookups::start(limits.groups, move || replies.wake()).map_err(failed)?)
+        } else {
+            None
+        };
         let shared = Arc::new(ServerShared::default());
         let serving = Serving {
             socket,
             limits,
+            lookups,
             shared: Arc::clone(&shared),
             commands,
+            of_others,
             answers,
             replies: replies.clone(),
             woken,
@@ -123,7 +137,7 @@ impl Server {
             rest_until: None,
         };
         let thread = spawn("ctl", move || serving.run()).map_err(failed)?;
-        Ok((Self { thread: Some(thread), shared, replies }, Inbox::new(waiting)))
+        Ok((Self { thread: Some(thread), shared, replies }, Inbox::new(waiting, others_waiting)))
     }
 
     /// The counts so far.
@@ -156,6 +170,8 @@ struct Peer {
     stream: UnixStream,
     connection: Connection,
     rights: ClientRights,
+    /// Whether it is root or the own user.
+    is_own: bool,
     /// The last open file that it passed, until a request takes it.
     file: Option<File>,
     /// When it last did what is expected of it.
@@ -168,8 +184,12 @@ struct Peer {
 struct Serving {
     socket: Socket,
     limits: Limits,
+    /// `None` without groups, where other users cannot connect.
+    lookups: Option<GroupLookups>,
     shared: Arc<ServerShared>,
+    /// Requests of root and the own user.
     commands: Sender<ClientCommand>,
+    of_others: Sender<ClientCommand>,
     answers: Receiver<(u64, Result<Answer, Refusal>)>,
     replies: Replies,
     /// Readable when there are answers, or the server ends.
@@ -193,6 +213,7 @@ impl Serving {
             }
             self.deliver();
             self.serve(&ready.peers);
+            self.admit_members();
             if ready.listener {
                 self.accept();
             }
@@ -238,10 +259,11 @@ impl Serving {
 
     /// Moves every client on, as far as it goes without waiting.
     fn serve(&mut self, events: &[PollFlags]) {
-        let Self { peers, limits, shared, commands, replies, .. } = self;
+        let Self { peers, limits, shared, commands, of_others, replies, .. } = self;
         let mut events = events.iter();
         peers.retain_mut(|peer| {
             let events = events.next().copied().unwrap_or(PollFlags::empty());
+            let commands = if peer.is_own { &*commands } else { &*of_others };
             let alive = peer.advance(events, |request, file, id| {
                 count(&shared.requests, 1);
                 hand_over(commands, ClientCommand::new(request, file, id, replies));
@@ -269,26 +291,61 @@ impl Serving {
         if stream.set_nonblocking(true).is_err() {
             return;
         }
-        let rights = self.limits.groups.rights_of(&stream);
-        let limit = self.limits.clients_max;
-        let error = if rights == ClientRights::None {
-            "this user may not use the socket; see --ctl-group and --ctl-read-group".to_owned()
-        } else if self.peers.len() >= limit {
-            format!("{limit} clients are connected, which is the limit; try again")
-        } else {
-            String::new()
+        let refused = match (self.limits.groups.user_of(&stream), &self.lookups) {
+            (Ok(ClientUser::Own), _) => return self.admit(stream, ClientRights::All, true),
+            (Ok(ClientUser::Other { user, group }), Some(lookups)) => lookups.ask(stream, user, group).err(),
+            _ => Some(stream),
         };
-        if !error.is_empty() {
-            count(&self.shared.turned_away, 1);
-            let mut line = Vec::new();
-            wire::write_error(&mut line, &error);
-            let _ = (&stream).write(&line);
-            return;
+        if let Some(stream) = refused {
+            self.turn_away(&stream, &"too many clients wait until their groups are known; try again");
+        }
+    }
+
+    /// Admits the clients whose groups have been looked up.
+    fn admit_members(&mut self) {
+        let found = |serving: &Self| serving.lookups.as_ref()?.found.try_recv().ok();
+        while let Some((stream, rights)) = found(self) {
+            if rights == ClientRights::None {
+                let why = "this user may not use the socket; see --ctl-group and --ctl-read-group";
+                self.turn_away(&stream, &why);
+            } else {
+                self.admit(stream, rights, false);
+            }
+        }
+    }
+
+    fn turn_away(&self, stream: &UnixStream, why: &impl Display) {
+        count(&self.shared.turned_away, 1);
+        dismiss(stream, why);
+    }
+
+    /// Gives a client a place, if there is one.
+    fn admit(&mut self, stream: UnixStream, rights: ClientRights, is_own: bool) {
+        if !self.make_room(is_own) {
+            let limit = self.limits.clients_max;
+            let why = format!("{limit} clients are connected, which is the limit; try again");
+            return self.turn_away(&stream, &why);
         }
         self.last_id += 1;
         let (connection, since) = (Connection::new(), Instant::now());
         let (id, file) = (self.last_id, None);
-        self.peers.push(Peer { id, stream, connection, rights, file, since, unfinished: false });
+        self.peers.push(Peer { id, stream, connection, rights, is_own, file, since, unfinished: false });
+    }
+
+    /// Whether there is a place for one more client, which is root or the own user if `is_own`. If all places are taken, the client that has
+    /// been idle longest loses its own, but those that are not `is_own` cannot displace those that are.
+    fn make_room(&mut self, is_own: bool) -> bool {
+        let max = self.limits.clients_max;
+        let others = self.peers.iter().filter(|peer| !peer.is_own).count();
+        if self.peers.len() < max && (is_own || others + OWN_PLACES < max) {
+            return true;
+        }
+        let may_go = |peer: &Peer| (is_own || !peer.is_own) && peer.is_idle();
+        let peers = self.peers.iter().enumerate().filter(|(_, peer)| may_go(peer));
+        let Some((at, _)) = peers.min_by_key(|(_, peer)| (peer.is_own, peer.since)) else { return false };
+        count(&self.shared.timed_out, 1);
+        dismiss(&self.peers.remove(at).stream, &"it was idle, and another client needed its place");
+        true
     }
 }
 
@@ -304,6 +361,13 @@ fn hand_over(commands: &Sender<ClientCommand>, command: ClientCommand) {
     if let Err(TrySendError::Full(command)) = commands.try_send(command) {
         command.answer(Err(Refusal::Busy { waiting: WAITING_MAX }));
     }
+}
+
+/// Writes a client why it is closed.
+fn dismiss(mut stream: &UnixStream, why: &impl Display) {
+    let mut line = Vec::new();
+    wire::write_error(&mut line, why);
+    let _ = stream.write(&line);
 }
 
 /// Reads what wakers have written.
@@ -325,6 +389,13 @@ impl Peer {
     fn deadline(&self, limits: &Limits) -> Option<Instant> {
         let limit = if self.connection.output().is_empty() { limits.idle } else { limits.stalled };
         (!self.connection.is_asking()).then(|| self.since + limit)
+    }
+
+    /// Whether it could go: no request of it is answered, and it sends none.
+    fn is_idle(&self) -> bool {
+        let is_served =
+            self.connection.is_asking() || !self.connection.output().is_empty() || self.unfinished;
+        !is_served && self.since.elapsed() >= YIELD_AFTER
     }
 
     /// Receives, hands a request over and sends, as far as that goes without waiting. Returns whether the client stays.

@@ -246,6 +246,24 @@ fn one_client_too_many_is_told_so_and_a_place_is_free_again() {
 }
 
 #[test]
+fn an_idle_client_gives_its_place_to_a_new_one() {
+    let scene = Scene::new(Limits { clients_max: 3, ..Limits::default() });
+    let idle: Vec<_> = (0..3).map(|_| scene.connect()).collect();
+    scene.until("all are connected", |tally| tally.clients == 3);
+    // The first one has been idle longest, until it asks.
+    scene.until("one asks again and again, and another one has a place", |_| {
+        (&idle[0]).write_all(b"{\"line\": \"show drops\"}\n").unwrap();
+        assert!(line(&idle[0]).contains("show drops"));
+        scene.ask("show drops").unwrap().ok
+    });
+    assert!(line(&idle[1]).contains("it was idle"));
+    assert!(is_closed(&idle[1]));
+    (&idle[2]).write_all(b"{\"line\": \"show drops\"}\n").unwrap();
+    assert!(line(&idle[2]).contains("show drops"));
+    assert_eq!(scene.server.tally().timed_out, 1);
+}
+
+#[test]
 fn ten_thousand_connections_in_turn_and_then_a_request() {
     let scene = Scene::new(Limits::default());
     strangers(10_000, b"{\"line\":\"show drops\"}\n{\"line\":\"show drops\"}\n", |_| {
