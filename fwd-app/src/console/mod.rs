@@ -81,6 +81,7 @@ use dpdk_ffi::{Granted, Port};
 use drain::Drains;
 use grammar::request::{Clear, PortCounters, Ports, Show, WatchFilter};
 use hdrhistogram::Histogram;
+use show::counts::Counting;
 use show::rates::RatesShown;
 use show::tables::EngineWanted;
 use std::fs::File;
@@ -140,6 +141,7 @@ struct Desk {
     start: Instant,
     cleared: Cleared,
     watching: Watching,
+    counting: Counting,
     /// Who has asked for the engines that are being built.
     engines_wanted: Vec<EngineWanted>,
     drains: Drains,
@@ -163,6 +165,7 @@ impl Console {
             start: Instant::now(),
             cleared: Cleared::default(),
             watching: Watching::default(),
+            counting: Counting::default(),
             engines_wanted: Vec::new(),
             drains: Drains::new(drain_hook),
             reloads: None,
@@ -204,9 +207,11 @@ impl Console {
         worked |= self.desk.finish_reload();
         let mut steering = Steering { forwarder, vrf: None, desk: &mut self.desk };
         worked |= steering.finish_engines();
+        worked |= steering.count_turn();
         worked |= self.telemetry.serve(&mut steering);
         for _ in 0..AT_ONCE {
-            let next = |(_, inbox): &(Server, Inbox)| inbox.next(true);
+            let others = steering.desk.counting.has_room();
+            let next = |(_, inbox): &(Server, Inbox)| inbox.next(others);
             let Some(command) = steering.desk.socket.as_ref().and_then(next) else { break };
             steering.take(command);
             worked = true;
@@ -225,8 +230,8 @@ impl Desk {
                 *waiting = Some(command);
             }
             None => {
-                let (what, why) = (command.request().to_string(), "a replay reads its files once".to_owned());
-                command.answer(Err(Refusal::Unavailable { what, why }));
+                let refusal = unavailable(command.request(), "a replay reads its files once");
+                command.answer(Err(refusal));
             }
         }
     }
@@ -282,12 +287,13 @@ impl Steer for Steering<'_> {
             | Request::CaptureDrops { .. }
             | Request::Reload
             | Request::Stop { drain: true }
-            | Request::SetEngine { .. } => {
-                let (what, why) = (request.to_string(), "only the control socket has it".to_owned());
-                Err(Refusal::Unavailable { what, why })
-            }
+            | Request::SetEngine { .. } => Err(unavailable(&request, "only the control socket has it")),
         }
     }
+}
+
+fn unavailable(request: &Request, why: &str) -> Refusal {
+    Refusal::Unavailable { what: request.to_string(), why: why.to_owned() }
 }
 
 impl Steering<'_> {
@@ -323,6 +329,19 @@ impl Steering<'_> {
                 let (file, packets, filter) = (file.clone(), *packets, filter.clone());
                 let answer = self.capture_drops((file, command.take_file()), packets, &filter);
                 command.answer(answer);
+            }
+            Request::Show(what @ (Show::Fib | Show::Routes)) => {
+                let what = *what;
+                self.count(what, Box::new(move |answer| command.answer(answer)));
+            }
+            Request::Vrf { name, request }
+                if let Request::Show(what @ (Show::Fib | Show::Routes)) = **request =>
+            {
+                match self.forwarder.find(name) {
+                    Ok(vrf) => Steering { forwarder: self.forwarder, vrf: Some(vrf), desk: self.desk }
+                        .count(what, Box::new(move |answer| command.answer(answer))),
+                    Err(error) => command.answer(Err(anyhow::Error::from(error).into())),
+                }
             }
             Request::Stop { drain: true } => self.desk.drains.start(command, self.forwarder.running()),
             Request::Reload => self.desk.reload(command),
@@ -367,13 +386,14 @@ impl Steering<'_> {
             Show::Stats => Answer::new(self.stats()),
             Show::Config => self.config(),
             Show::Engine => self.engine(),
-            Show::Fib => self.fib(),
             Show::Neigh => self.neighbours()?,
-            Show::Routes => self.routes(),
             Show::Feeds => self.feeds(),
             Show::Addresses => self.addresses(),
             Show::NextHops => self.next_hops(),
             Show::Vrfs => Answer::new(VrfReports::new(self.forwarder)),
+            Show::Fib | Show::Routes => {
+                return Err(unavailable(&Request::Show(what), "its answer must be waited for"));
+            }
         })
     }
 

@@ -3,8 +3,8 @@
 //! DPDK's replies have no lists of dictionaries, so those become dictionaries by name. DPDK calls a handler on a thread of its own. The handler passes the request to the control thread and waits for the answer.
 
 use super::Steering;
-use crate::console::Steer as _;
 use crate::console::grammar::request::{Request, Show};
+use crate::console::{Answer, Refusal, Steer as _};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dpdk_ffi::telemetry::{Registration, register};
 use dpdk_ffi::{DpdkError, Eal};
@@ -60,12 +60,18 @@ impl Telemetry {
         let mut asked = false;
         for (show, reply) in self.waiting.try_iter() {
             asked = true;
-            let value = match steering.answer(Request::Show(show)) {
-                Ok(answer) => tree(answer.value()),
-                Err(refusal) => json!({ "error": refusal.to_string() }),
+            let reply = move |answer: Result<Answer, Refusal>| {
+                let value = match answer {
+                    Ok(answer) => tree(answer.value()),
+                    Err(refusal) => json!({ "error": refusal.to_string() }),
+                };
+                // A client that has given up needs no answer.
+                let _ = reply.try_send(value);
             };
-            // A client that has given up needs no answer.
-            let _ = reply.try_send(value);
+            match show {
+                Show::Fib => steering.count(show, Box::new(reply)),
+                _ => reply(steering.answer(Request::Show(show))),
+            }
         }
         asked
     }

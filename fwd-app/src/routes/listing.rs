@@ -1,4 +1,4 @@
-//! Lists the routes in service, a slice at a time.
+//! Lists and counts the routes in service, a slice at a time.
 //!
 //! A slice starts after the prefix at which the one before ended, so a listing holds no copy of the table and nothing in it: whoever wants
 //! the next slice names that prefix. A route that is listed was in service when its slice was taken. Routes that come and go between two
@@ -12,6 +12,9 @@ use std::net::IpAddr;
 /// How much a slice may cost: a route that is looked at is 1, and each path of a group that is listed 1 more. It takes some
 /// milliseconds, and its text half a megabyte at most.
 const SLICE: usize = 1 << 12;
+
+/// Routes that a slice of a count looks at: some 100 us of work.
+const COUNTED: usize = 1 << 13;
 
 /// Which routes are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +68,55 @@ pub(crate) struct RouteSlice {
     pub(crate) ended_at: Option<IpPrefix>,
 }
 
+/// How many routes are in service, as far as they have been counted.
+#[derive(Debug)]
+pub(crate) struct RouteCounts {
+    /// IPv4 routes by length.
+    pub(crate) v4: [u64; 33],
+    /// IPv6 routes by length.
+    pub(crate) v6: [u64; 129],
+    /// Blackholes, unreachable and prohibited routes.
+    pub(crate) discards: [u64; 3],
+    /// The last prefix that is counted.
+    after: Option<IpPrefix>,
+}
+
+impl Default for RouteCounts {
+    fn default() -> Self {
+        Self { v4: [0; 33], v6: [0; 129], discards: [0; 3], after: None }
+    }
+}
+
+/// The next hops that drop packets, in the order of [`RouteCounts::discards`].
+const DISCARDS: [NextHop; 3] = [NextHop::Blackhole, NextHop::Unreachable, NextHop::Prohibit];
+
 impl Vrf {
+    /// Whether routes may drop packets.
+    pub(crate) fn has_discards(&self) -> bool {
+        DISCARDS.iter().any(|hop| self.hops.find(hop).is_some())
+    }
+
+    /// Counts the next slice of routes. Returns whether it was the last one. Routes that come and go between two slices count or not, as in
+    /// [`Self::list`].
+    pub(crate) fn count_routes(&self, counts: &mut RouteCounts) -> bool {
+        let RouteCounts { v4, v6, discards, after } = counts;
+        let ids = DISCARDS.map(|hop| self.hops.find(&hop));
+        let start = *after;
+        let all = self.rib.starting_at(start.unwrap_or(IpPrefix::V4(Prefix::DEFAULT)));
+        for (at, (prefix, id)) in all.skip_while(|(prefix, _)| Some(*prefix) == start).enumerate() {
+            if at == COUNTED {
+                return false;
+            }
+            let by_length = if matches!(prefix, IpPrefix::V4(_)) { &mut v4[..] } else { &mut v6[..] };
+            by_length[usize::from(prefix.len())] += 1;
+            if let Some(kind) = ids.iter().position(|known| *known == Some(id)) {
+                discards[kind] += 1;
+            }
+            *after = Some(prefix);
+        }
+        true
+    }
+
     /// The routes that `filter` wants, after a prefix or from the first one on.
     pub(crate) fn list(&self, filter: &RouteFilter, after: Option<IpPrefix>) -> RouteSlice {
         let start = filter.prefix.max(after).unwrap_or(IpPrefix::V4(Prefix::DEFAULT));

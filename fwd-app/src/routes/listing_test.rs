@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::routes::candidates::Origin;
-use crate::routes::listing::RouteFilter;
+use crate::routes::listing::{RouteCounts, RouteFilter};
 use fib::{Prefix, Prefix4};
 use std::collections::BTreeSet;
 
@@ -79,6 +79,28 @@ fn a_prefix_alone_or_all_that_it_covers() {
     let (v4, v6) = (of("0.0.0.0/0", true), of("::/0", true));
     assert_eq!(v4.len() + v6.len(), rig.vrf.rib().len());
     assert!(v4.iter().all(|text| !text.contains(':')) && v6.iter().all(|text| text.contains(':')));
+}
+
+#[test]
+fn counts_come_in_slices_that_changes_come_between() {
+    let mut vrf = vrf_over(SharedPorts::default());
+    let before: u64 = vrf.rib.len() as u64;
+    let drops = vrf.hops.intern(NextHop::Unreachable).unwrap();
+    for at in 0..20_000 {
+        vrf.rib.v6.set(
+            Prefix::truncating(u128::from(at + 1_u64) << 80, 64),
+            if at < 9 { drops } else { NextHopId::new(9).unwrap() },
+        );
+    }
+    let (mut counts, mut slices) = (RouteCounts::default(), 1);
+    while !vrf.count_routes(&mut counts) {
+        slices += 1;
+        // A route that has been counted goes.
+        vrf.rib.v6.set(Prefix::truncating(1_u128 << 80, 64), NextHopId::NONE);
+    }
+    assert!(slices > 2, "{slices}");
+    assert_eq!(counts.v4.iter().chain(&counts.v6).sum::<u64>(), before + 20_000);
+    assert!(counts.v6[64] >= 20_000 && counts.discards == [0, 9, 0]);
 }
 
 proptest::proptest! {

@@ -135,6 +135,39 @@ fn a_port_has_the_name_that_its_user_gives_it() {
 }
 
 #[test]
+fn a_large_table_is_counted_between_other_requests() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut text = "blackhole 192.0.2.1/32\n".to_owned();
+    (0..300_000_u32)
+        .for_each(|at| text += &format!("{}/32 7\n", std::net::Ipv4Addr::from(0x2000_0000 + 4 * at)));
+    let Some(forwarder) = Steered::run(scratch.path(), "counted", &text) else { return };
+    for asks in ["show fib", "show routes"] {
+        let connect = || UnixStream::connect(&forwarder.socket).unwrap();
+        let is_between = || {
+            let [long, short] = [connect(), connect()];
+            for (stream, line) in [(&long, asks), (&short, "show config")] {
+                writeln!(&mut &*stream, "{}", serde_json::json!({ "line": line })).unwrap();
+            }
+            let mut reply = String::new();
+            BufReader::new(&short).read_line(&mut reply).unwrap();
+            long.set_nonblocking(true).unwrap();
+            BufReader::new(&long).read_line(&mut reply).is_err()
+        };
+        // This thread may be held up between both replies.
+        assert!((0..20).any(|_| is_between()), "{asks} holds other requests up");
+    }
+    assert_eq!(number(&forwarder.ask("show fib"), "/blackhole"), 1);
+    let of_hosts = |rows: &serde_json::Value| {
+        let row = rows.as_array().unwrap().iter().find(|row| row["family"] == "ipv4" && row["length"] == 32);
+        number(row.unwrap(), "/routes")
+    };
+    assert!(of_hosts(&forwarder.ask("show routes")) > 300_000);
+    assert_eq!(forwarder.ask("show routes"), forwarder.ask("vrf default show routes"));
+    assert!(forwarder.refuses("vrf nobody show fib").contains("nobody"));
+    forwarder.end();
+}
+
+#[test]
 fn an_operator_looks_at_it_and_changes_it() {
     let scratch = tempfile::tempdir().unwrap();
     let Some(forwarder) = Steered::run(scratch.path(), "operator", "# none\n") else { return };

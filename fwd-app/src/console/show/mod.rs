@@ -3,6 +3,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`addresses`] | addresses of ports |
+//! | [`counts`] | routes by length, and those that drop packets |
 //! | [`config`] | how the forwarder is set up |
 //! | [`lcores`] | counters by lcore and queue, drops, latencies, the summary so far |
 //! | [`ports`] | devices, links, drivers' statistics |
@@ -11,10 +12,11 @@
 //! | [`next_hops`] | packets by next hop |
 //! | [`route`] | the route of an address, its neighbour, and the path of a flow |
 //! | [`routes`] | the list of routes in service |
-//! | [`tables`] | counts of routes, feeds, next hops, the engine |
+//! | [`tables`] | the table in service, feeds, next hops, the engine |
 
 mod addresses;
 pub(super) mod config;
+pub(super) mod counts;
 mod lcores;
 mod neighbours;
 mod next_hops;

@@ -8,9 +8,10 @@ use crate::report::EngineReport;
 use crate::report::columns::{Columns, grouped};
 use crate::routes::engine_swap::LostFamilies;
 use crate::routes::feeds::running::FeedStatus;
+use crate::routes::listing::RouteCounts;
+use fib::IpPrefix;
 use fib::details::Details;
 use fib::feed::Hop;
-use fib::{IpPrefix, Key, NextHop, RibTable};
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -21,13 +22,13 @@ impl Steering<'_> {
         Answer::new(EngineShown { report: EngineReport::new(self.vrf(), self.forwarder.running()), details })
     }
 
-    pub(in crate::console) fn fib(&self) -> Answer {
+    pub(in crate::console) fn fib(&self, counts: &RouteCounts) -> Answer {
         let (rib, hops) = (self.vrf().rib(), self.vrf().hops());
         let table = self.vrf().egress_table();
         let (groups, paths, paths_alive) = table.map_or((0, 0, 0), |table| table.load().group_counts());
         let engine = self.vrf().engine();
         let stats = engine.stats();
-        let [blackhole, unreachable, prohibit] = self.discards();
+        let [blackhole, unreachable, prohibit] = counts.discards;
         Answer::new(FibShown {
             routes_v4: rib.v4.len(),
             routes_v6: rib.v6.len(),
@@ -49,32 +50,6 @@ impl Steering<'_> {
             generation: engine.generation().0,
             updates: self.vrf().tally().updates,
         })
-    }
-
-    /// How many routes are blackholes, unreachable and prohibited. All routes are looked at if there is such a next hop.
-    fn discards(&self) -> [usize; 3] {
-        let (hops, rib) = (self.vrf().hops(), self.vrf().rib());
-        let ids = [NextHop::Blackhole, NextHop::Unreachable, NextHop::Prohibit].map(|hop| hops.find(&hop));
-        let mut counts = [0; 3];
-        if ids.iter().any(Option::is_some) {
-            let all = rib.v4.iter().map(|(_, id)| id).chain(rib.v6.iter().map(|(_, id)| id));
-            let kinds = all.filter_map(|id| ids.iter().position(|known| *known == Some(id)));
-            kinds.for_each(|kind| counts[kind] += 1);
-        }
-        counts
-    }
-
-    pub(in crate::console) fn routes(&self) -> Answer {
-        fn count<K: Key>(family: &'static str, table: &RibTable<K>) -> Vec<LengthShown> {
-            let mut counts = vec![0_u64; usize::from(K::BITS) + 1];
-            table.prefixes().for_each(|prefix| counts[usize::from(prefix.len())] += 1);
-            let counts = (0..).zip(counts).filter(|(_, routes)| *routes > 0);
-            counts.map(|(length, routes)| LengthShown { family, length, routes }).collect()
-        }
-        let rib = self.vrf().rib();
-        let mut lengths = count("ipv4", &rib.v4);
-        lengths.extend(count("ipv6", &rib.v6));
-        Answer::new(RoutesShown(lengths))
     }
 
     pub(in crate::console) fn feeds(&self) -> Answer {
@@ -235,9 +210,9 @@ struct FibShown {
     used_v4: usize,
     used_v6: usize,
     /// Routes of the RIB that drop their packets.
-    blackhole: usize,
-    unreachable: usize,
-    prohibit: usize,
+    blackhole: u64,
+    unreachable: u64,
+    prohibit: u64,
     /// Prefixes whose route the engine has refused, so that an older one or none is in service until it is taken.
     refused: usize,
     next_hops: usize,
@@ -264,7 +239,7 @@ impl fmt::Display for FibShown {
         let [v4, v6] = counts([self.used_v4, self.used_v6]);
         writeln!(f, "in engine   {v4} IPv4, {v6} IPv6")?;
         let discards = [self.blackhole, self.unreachable, self.prohibit];
-        if discards.iter().sum::<usize>() > 0 {
+        if discards.iter().sum::<u64>() > 0 {
             let [blackhole, unreachable, prohibit] = discards.map(grouped);
             writeln!(f, "dropping    {blackhole} blackhole, {unreachable} unreachable, {prohibit} prohibit")?;
         }
@@ -279,26 +254,6 @@ impl fmt::Display for FibShown {
         let [rib, engine, retired] = [self.rib_bytes, self.table_bytes, self.retired_bytes].map(grouped);
         writeln!(f, "memory      RIB {rib} bytes, engine {engine} bytes, retired {retired} bytes")?;
         writeln!(f, "generation  {}, {} updates", grouped(self.generation), grouped(self.updates))
-    }
-}
-
-#[derive(Serialize)]
-struct LengthShown {
-    family: &'static str,
-    length: u8,
-    routes: u64,
-}
-
-#[derive(Serialize)]
-struct RoutesShown(Vec<LengthShown>);
-
-impl fmt::Display for RoutesShown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut columns = Columns::new(["family", "length", "routes"]);
-        for LengthShown { family, length, routes } in &self.0 {
-            columns.row([(*family).to_owned(), length.to_string(), grouped(routes)]);
-        }
-        columns.fmt(f)
     }
 }
 

@@ -1,0 +1,108 @@
+//! `show fib` and `show routes`, which count routes: a slice each turn, so that a large table does not hold the control thread up. All who
+//! ask about a VRF while another count runs get the answer of the next one.
+
+use crate::console::grammar::request::Show;
+use crate::console::{Answer, Refusal, Steering};
+use crate::report::columns::{Columns, grouped};
+use crate::routes::listing::RouteCounts;
+use serde::Serialize;
+use std::fmt;
+
+/// Requests of other users are taken only while fewer than this wait for a count.
+const WAITING_MAX: usize = 64;
+
+/// Takes the answer to the one who has asked.
+pub(in crate::console) type Reply = Box<dyn FnOnce(Result<Answer, Refusal>) + Send>;
+
+/// A request that waits for a count of routes.
+struct CountWanted {
+    /// The number of its VRF.
+    vrf: usize,
+    what: Show,
+    reply: Reply,
+}
+
+/// The count that runs, and who waits for it or for a later one.
+#[derive(Default)]
+pub(in crate::console) struct Counting {
+    /// The number of the VRF, and the counts so far.
+    running: Option<(usize, RouteCounts)>,
+    /// Requests that its answer is for.
+    current: Vec<CountWanted>,
+    later: Vec<CountWanted>,
+}
+
+impl Counting {
+    /// Whether requests of others may be taken.
+    pub(in crate::console) fn has_room(&self) -> bool {
+        self.current.len() + self.later.len() < WAITING_MAX
+    }
+}
+
+impl Steering<'_> {
+    /// Answers `what`, [`Show::Fib`] or [`Show::Routes`], about this VRF: when its routes are counted, if they have to be.
+    pub(in crate::console) fn count(&mut self, what: Show, reply: Reply) {
+        if what == Show::Fib && !self.vrf().has_discards() {
+            return reply(Ok(self.fib(&RouteCounts::default())));
+        }
+        let wanted = CountWanted { vrf: self.number(), what, reply };
+        self.desk.counting.later.push(wanted);
+    }
+
+    /// Counts a slice of routes, and answers after the last one. Returns whether there was one.
+    pub(in crate::console) fn count_turn(&mut self) -> bool {
+        let Counting { running, current, later } = &mut self.desk.counting;
+        let Some(first) = current.first().or(later.first()) else { return false };
+        let (vrf, counts) = running.get_or_insert((first.vrf, RouteCounts::default()));
+        let vrf = *vrf;
+        current.extend(if current.is_empty() {
+            later.extract_if(.., |wanted| wanted.vrf == vrf).collect()
+        } else {
+            Vec::new()
+        });
+        if !self.forwarder.vrf(vrf).count_routes(counts) {
+            return true;
+        }
+        let answered = std::mem::take(current);
+        let Some((_, counts)) = running.take() else { return true };
+        let steering = Steering { forwarder: self.forwarder, vrf: Some(vrf), desk: self.desk };
+        for CountWanted { what, reply, .. } in answered {
+            reply(Ok(if what == Show::Fib {
+                steering.fib(&counts)
+            } else {
+                Answer::new(RoutesShown::new(&counts))
+            }));
+        }
+        true
+    }
+}
+
+#[derive(Serialize)]
+struct LengthShown {
+    family: &'static str,
+    length: u8,
+    routes: u64,
+}
+
+#[derive(Serialize)]
+struct RoutesShown(Vec<LengthShown>);
+
+impl RoutesShown {
+    fn new(counts: &RouteCounts) -> Self {
+        let rows = |family, counts: &[u64]| {
+            let counts = (0..).zip(counts.to_vec()).filter(|(_, routes)| *routes > 0);
+            counts.map(move |(length, routes)| LengthShown { family, length, routes }).collect::<Vec<_>>()
+        };
+        Self([rows("ipv4", &counts.v4), rows("ipv6", &counts.v6)].into_iter().flatten().collect())
+    }
+}
+
+impl fmt::Display for RoutesShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut columns = Columns::new(["family", "length", "routes"]);
+        for LengthShown { family, length, routes } in &self.0 {
+            columns.row([(*family).to_owned(), length.to_string(), grouped(routes)]);
+        }
+        columns.fmt(f)
+    }
+}
