@@ -254,12 +254,15 @@ fn feed_labels(feed: &FeedTotals) -> Labels {
     vec![label("feed", &feed.feed), label("name", &feed.name), label("vrf", &feed.vrf)]
 }
 
-const FEEDS: [Column<FeedTotals, Option<u64>>; 2] = [
+const FEEDS: [Column<FeedTotals, Option<u64>>; 3] = [
     (GAUGE, "fwd_feed_routes", "Routes of a feed", |feed| Some(feed.routes)),
     (GAUGE, "fwd_feed_stale_routes", "Routes of a feed that are stale", |feed| Some(feed.stale)),
+    (COUNTER, "fwd_feed_over_limit_routes", "Routes left out because of a limit", |feed| {
+        Some(feed.over_limit)
+    }),
 ];
 
-const FEED_SOURCES: [Column<FeedTotals, Option<u64>>; 8] = [
+const FEED_SOURCES: [Column<FeedTotals, Option<u64>>; 7] = [
     (GAUGE, "fwd_feed_up", "Whether the source of a feed is there", |feed| Some(feed.is_up.into())),
     (COUNTER, "fwd_feed_sessions", "Connections of peers, or passes over the kernel's tables", |feed| {
         Some(feed.sessions)
@@ -272,9 +275,6 @@ const FEED_SOURCES: [Column<FeedTotals, Option<u64>>; 8] = [
         Some(feed.unsupported)
     }),
     (COUNTER, "fwd_feed_errors", "Messages that do not decode", |feed| Some(feed.errors)),
-    (COUNTER, "fwd_feed_over_limit_routes", "Routes left out because of a limit", |feed| {
-        Some(feed.over_limit)
-    }),
     (COUNTER, "fwd_feed_overruns", "Times that the kernel dropped messages for want of buffers", |feed| {
         Some(feed.overruns)
     }),
@@ -359,6 +359,8 @@ mod tests {
             "fwd_engine_table_bytes{vrf=\"default\"} 4096",
             "fwd_feed_up{feed=\"fpm\",name=\"127.0.0.1:2620\"} 1",
             "fwd_feed_stale_routes{feed=\"fpm\",name=\"127.0.0.1:2620\",vrf=\"default\"} 3",
+            "fwd_feed_over_limit_routes_total{feed=\"fpm\",name=\"127.0.0.1:2620\",vrf=\"default\"} 0",
+            "fwd_feed_over_limit_routes_total{feed=\"fpm\",name=\"127.0.0.1:2620\",vrf=\"red\"} 5",
             "fwd_latency_seconds_bucket{le=\"1e-06\"} 10",
             "fwd_latency_seconds_count 12",
             "fwd_neighbours{origin=\"learned\"} 9",

@@ -191,12 +191,14 @@ fn feeds(forwarder: &Forwarder) -> Vec<FeedTotals> {
     let of_vrf = |(number, vrf): (usize, &Vrf)| {
         let name = vrf.name().to_owned();
         let status = forwarder.feed_states(number).into_iter();
-        status.map(move |status| feed(status, name.clone())).collect::<Vec<_>>()
+        // The feed itself does not count the routes and next-hop objects that it leaves out by VRF: they are in the first one's row.
+        let is_first = number == 0;
+        status.map(move |status| feed(status, name.clone(), is_first)).collect::<Vec<_>>()
     };
     vrfs.flat_map(of_vrf).collect()
 }
 
-fn feed(status: FeedStatus, vrf: String) -> FeedTotals {
+fn feed(status: FeedStatus, vrf: String, is_first: bool) -> FeedTotals {
     let FeedStatus { kind, name, state, routes, counts, .. } = status;
     FeedTotals {
         feed: kind.name(),
@@ -211,7 +213,7 @@ fn feed(status: FeedStatus, vrf: String) -> FeedTotals {
         messages: counts.messages,
         unsupported: counts.unsupported,
         errors: counts.errors,
-        over_limit: routes.over_limit + counts.over_limit,
+        over_limit: routes.over_limit + if is_first { counts.over_limit } else { 0 },
         overruns: counts.overruns,
     }
 }

@@ -72,7 +72,7 @@ pub(crate) fn snapshot(made: Instant) -> Snapshot {
             next_hops: 4,
         }],
         vrf_reports: VrfReports::new(&forwarder),
-        feeds: vec![feed()],
+        feeds: vec![feed(), FeedTotals { vrf: "red".to_owned(), over_limit: 5, ..feed() }],
         neighbours: [8, 9],
         latency: Some(Arc::new(LatencyState {
             at: made.checked_sub(Duration::from_secs(2)).unwrap_or(made),
