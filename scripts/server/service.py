@@ -59,14 +59,21 @@ class Service(Checks):
         return f"{self.machine.guest('fwd-app --version').strip()}; {exposure.partition(':')[2].strip()}"
 
     def bind(self):
-        """The unit takes a card that the kernel has, and vfio's group is the service's."""
-        address = self.pair.right.card.address
-        self.machine.guest(f"/usr/lib/fwd-app/bind {address}; systemctl start fwd-app-bind@{address}", INSTALL_S)
-        driver = self.machine.guest(f"basename $(readlink /sys/bus/pci/devices/{address}/driver)").strip()
-        group = self.machine.guest(f"stat -c '%G %a' /dev/vfio/$(basename $(readlink /sys/bus/pci/devices/{address}/iommu_group))").strip()
-        if (driver, group) != ("vfio-pci", "fwd-app 660"):
-            raise Failed(f"the driver is {driver}, the device of the group {group}")
-        return f"{driver}, {group}"
+        """The unit takes a card that the kernel has, and one that is on vfio; their groups become the service's then, and not before."""
+        ready, address = (host.card.address for host in self.pair)
+
+        def state(address):
+            driver = self.machine.guest(f"basename $(readlink /sys/bus/pci/devices/{address}/driver)").strip()
+            group = self.machine.guest(f"stat -c '%G %a' /dev/vfio/$(basename $(readlink /sys/bus/pci/devices/{address}/iommu_group))").strip()
+            return f"{driver}, {group}"
+
+        if state(ready) != "vfio-pci, root 600":
+            raise Failed(f"{ready}, which was not bound for the service, has {state(ready)}")
+        self.machine.guest(f"/usr/lib/fwd-app/bind {address}; systemctl start fwd-app-bind@{address} fwd-app-bind@{ready}", INSTALL_S)
+        for each in (address, ready):
+            if state(each) != "vfio-pci, fwd-app 660":
+                raise Failed(f"{each} has {state(each)}")
+        return state(address)
 
     def start(self):
         """systemd hears that it is ready, and what it does."""
