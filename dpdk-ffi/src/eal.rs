@@ -6,7 +6,7 @@
 use std::ffi::{CStr, CString};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::error::{DpdkError, c_string};
 use crate::ids::PortId;
@@ -23,6 +23,15 @@ static CONTROL: Mutex<()> = Mutex::new(());
 /// Held around every control call on devices.
 pub(crate) fn control() -> MutexGuard<'static, ()> {
     CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As [`control`]; `None` while another thread holds it, which a driver may take seconds for.
+pub(crate) fn try_control() -> Option<MutexGuard<'static, ()>> {
+    match CONTROL.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Proof that EAL runs; dropping the last token cleans EAL up.

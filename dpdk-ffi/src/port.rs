@@ -344,9 +344,13 @@ impl Port {
 
     /// Locks out other control calls while the guard lives; an error when the port was closed.
     pub(crate) fn controlled(&self) -> Result<MutexGuard<'static, ()>, DpdkError> {
-        let guard = control();
+        self.open_under(control())
+    }
+
+    /// `control`; an error when the port was closed.
+    pub(crate) fn open_under<C>(&self, control: C) -> Result<C, DpdkError> {
         self.inner.state().not_closed(self.id())?;
-        Ok(guard)
+        Ok(control)
     }
 
     pub(crate) fn raw_info(&self) -> Result<sys::rte_eth_dev_info, DpdkError> {

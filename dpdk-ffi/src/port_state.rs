@@ -2,8 +2,10 @@
 
 use std::ffi::CStr;
 use std::ptr;
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
+use crate::eal::{control, try_control};
 use crate::error::DpdkError;
 use crate::port::Port;
 use crate::port_config::{RssTypes, RxOffloads, TxOffloads};
@@ -104,7 +106,19 @@ impl Port {
     /// # Errors
     /// [`DpdkError::PortCall`].
     pub fn link(&self) -> Result<LinkState, DpdkError> {
-        let _control = self.controlled()?;
+        self.link_under(control())
+    }
+
+    /// As [`Self::link`]; `None` while another thread makes a control call, of this port or another.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_link(&self) -> Option<Result<LinkState, DpdkError>> {
+        Some(self.link_under(try_control()?))
+    }
+
+    fn link_under(&self, control: MutexGuard<'static, ()>) -> Result<LinkState, DpdkError> {
+        let _control = self.open_under(control)?;
         let mut link = sys::dffi_link::default();
         // SAFETY: `link` is writable for the call.
         let answer = unsafe { sys::dffi_link_get(self.id().0, &raw mut link) };
@@ -258,7 +272,19 @@ impl Port {
     /// # Errors
     /// [`DpdkError::PortCall`].
     pub fn stats(&self) -> Result<PortStats, DpdkError> {
-        let _control = self.controlled()?;
+        self.stats_under(control())
+    }
+
+    /// As [`Self::stats`]; `None` while another thread makes a control call, of this port or another.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_stats(&self) -> Option<Result<PortStats, DpdkError>> {
+        Some(self.stats_under(try_control()?))
+    }
+
+    fn stats_under(&self, control: MutexGuard<'static, ()>) -> Result<PortStats, DpdkError> {
+        let _control = self.open_under(control)?;
         let mut raw = sys::rte_eth_stats::default();
         // SAFETY: `raw` is writable for the call.
         let answer = unsafe { sys::rte_eth_stats_get(self.id().0, &raw mut raw) };

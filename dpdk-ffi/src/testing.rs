@@ -117,6 +117,11 @@ pub fn chain(head: &mut Mbuf, tail: Mbuf) {
     head.chain(tail);
 }
 
+/// While the returned guard lives, control calls of other threads wait, as while a driver is at work.
+pub fn busy_driver() -> impl Drop {
+    control()
+}
+
 /// Reports `events` of a port, as DPDK's callbacks do.
 pub fn report(port: &Port, events: PortEvents) {
     let event = |is_so, event: u8| if is_so { event } else { 0 };

@@ -65,4 +65,11 @@ impl<T> Swap<T> {
         self.is_offered.store(false, Ordering::Release);
         value.take()
     }
+
+    /// Withdraws the offer. If the lcore has taken it, returns what the lcore gave for it.
+    pub(crate) fn withdraw(&self) -> Option<T> {
+        let mut value = self.value();
+        let is_open = self.is_offered.swap(false, Ordering::AcqRel);
+        value.take().filter(|_| !is_open)
+    }
 }

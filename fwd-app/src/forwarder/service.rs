@@ -124,6 +124,9 @@ impl Service {
                 std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });
             }
         }
+        if let Some(links) = &mut self.links {
+            links.devices.end(forwarder.running());
+        }
         // Lcores have ended by now, and may have left packets for someone who looks on.
         if let Some(answer) = &mut self.requests {
             answer(forwarder);
@@ -246,7 +249,7 @@ impl Links {
             return;
         }
         // A device that is being reset may still say that its link is up.
-        let is_up = link.is_up().filter(|_| !self.devices.is_out(link.index));
+        let is_up = if self.devices.is_out(link.index) { None } else { link.is_up() };
         (self.at, self.at_once) = ((self.at + 1) % count, self.at_once.saturating_sub(1));
         // A slow driver gets a tenth of this thread's time.
         let pause = LINK_PERIOD / u32::try_from(count).unwrap_or(u32::MAX);

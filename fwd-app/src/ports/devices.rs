@@ -6,19 +6,27 @@
 //!
 //! What a running device may change here is its MTU ([`Devices::set_mtu`]).
 //!
-//! All of this happens on the control thread. Drivers report on a thread of EAL's, which sets flags alone.
+//! The control thread waits neither for lcores nor for drivers. It asks lcores for queues, and looks at each turn whether they have
+//! answered. A thread of its own resets, opens and configures a device, which takes some drivers seconds. It is one device at a time:
+//! drivers share hardware, and lcores exchange the queues of one port. Drivers report on a thread of EAL's, which sets flags alone.
 
 use super::dpdk::Ports;
 use super::{PortRecord, PortTable};
 use crate::notice;
+use crate::threads::spawn;
 use crate::topology::Handle;
 use anyhow::Context as _;
 use dpdk_ffi::{DpdkError, Mempool, Port, PortConfig, PortEvents};
 use rustix::io::Errno;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often a device is tried that is not there or not ready.
 const RETRY: Duration = Duration::from_secs(1);
+/// After which lcores or a driver that have not answered are worth a warning.
+const LATE: Duration = Duration::from_secs(1);
+/// How long the end of the forwarder waits for a driver that is at work.
+const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a port was set up.
 #[derive(Clone)]
@@ -46,15 +54,46 @@ struct PortDevice {
     /// Whether it has to be asked for the VLANs of VRFs.
     wants_vlans: bool,
     out: Option<Out>,
-    /// When it is tried next.
+    /// Whether lcores have its queues.
+    has_queues: bool,
+    /// Whether the removed device is still to be let go.
+    needs_removal: bool,
+    /// When it is worked on next, if it is out of use.
     due: Instant,
     /// Why it could not be brought back the last time, so that there is one warning.
     why: String,
 }
 
+/// What is being done for a device.
+struct Work {
+    /// Its place among the devices.
+    at: usize,
+    step: Step,
+    since: Instant,
+    /// Whether a warning has said that it takes long.
+    is_late: bool,
+}
+
+/// A step of a device's way out of use and back.
+enum Step {
+    /// Lcores give up its queues.
+    Releasing,
+    /// A thread of its own brings it back. `None` when that was joined.
+    Trying(Option<JoinHandle<Tried>>),
+    /// Lcores take its queues. Whether its link was up.
+    Giving(bool),
+}
+
+/// The MTU that the device was started with, and whether its link was up then; `None` when it was not there.
+type Tried = anyhow::Result<Option<(Option<u16>, bool)>>;
+
 /// The devices of all ports.
 #[derive(Default)]
-pub(crate) struct Devices(Vec<PortDevice>);
+pub(crate) struct Devices {
+    devices: Vec<PortDevice>,
+    /// For one device at a time.
+    work: Option<Work>,
+}
 
 impl Devices {
     /// The devices of `ports`, which are those of `table`. Has them receive the groups and the VLANs that the router and VRFs need.
@@ -67,19 +106,22 @@ impl Devices {
                 setup: setup.clone(),
                 wants_vlans: receives_no_vlan_unasked(&driver),
                 out: None,
+                has_queues: true,
+                needs_removal: false,
                 due: Instant::now(),
                 why: String::new(),
             };
-            device.receive_groups(record);
-            device.receive_vlans(record);
+            receive_groups(port, record);
+            receive_vlans(port, record, device.wants_vlans);
             device
         };
-        Self(table.ports.iter().zip(ports.ports.iter().zip(&ports.setups)).map(device).collect())
+        let devices = table.ports.iter().zip(ports.ports.iter().zip(&ports.setups)).map(device).collect();
+        Self { devices, work: None }
     }
 
     /// Whether the port with this index is out of use.
     pub(crate) fn is_out(&self, index: usize) -> bool {
-        self.0.get(index).is_some_and(|device| device.out.is_some())
+        self.devices.get(index).is_some_and(|device| device.out.is_some())
     }
 
     /// Sets the MTU, bytes, of the port with this index. A device that is out of use gets it when it is back.
@@ -87,7 +129,9 @@ impl Devices {
     /// # Errors
     /// When its driver refuses it while the port runs.
     pub(crate) fn set_mtu(&mut self, index: u16, mtu_bytes: u16) -> anyhow::Result<()> {
-        let Some(device) = self.0.iter_mut().find(|device| device.index == index) else { return Ok(()) };
+        let Some(device) = self.devices.iter_mut().find(|device| device.index == index) else {
+            return Ok(());
+        };
         let set = if device.out.is_none() { device.port.set_mtu(mtu_bytes) } else { Ok(()) };
         match set {
             Ok(()) => {}
@@ -105,24 +149,100 @@ impl Devices {
     }
 
     /// Takes ports out of use whose devices are reset or removed, and brings those back that are there again. `set_link` is given the index
-    /// of a port, and whether its link is up now.
+    /// of a port, and whether its link is up now. Waits for nothing.
     pub(crate) fn turn(&mut self, table: &PortTable, handle: &Handle, set_link: &mut impl FnMut(u16, bool)) {
-        for device in &mut self.0 {
-            if device.out != Some(Out::Removed) {
-                match device.port.take_events() {
-                    PortEvents { is_removed: true, .. } => device.take_out(Out::Removed, handle, set_link),
-                    PortEvents { is_reset: true, .. } => device.take_out(Out::Reset, handle, set_link),
-                    PortEvents { .. } => {}
+        let at_work = self.work.as_ref().map(|work| work.at);
+        for (_, device) in self.devices.iter_mut().enumerate().filter(|(at, _)| Some(*at) != at_work) {
+            device.take_events(set_link);
+        }
+        match &mut self.work {
+            Some(work) => {
+                if work.turn(&mut self.devices[work.at], handle, set_link) {
+                    self.work = None;
                 }
             }
-            if device.out.is_some()
-                && Instant::now() >= device.due
-                && let Some(record) = table.ports.get(usize::from(device.index))
-            {
-                device.try_back(record, handle, set_link);
-            }
+            None => self.begin(table, handle),
         }
     }
+
+    /// Begins to work for the device that has been due longest.
+    fn begin(&mut self, table: &PortTable, handle: &Handle) {
+        let now = Instant::now();
+        let due = |(_, device): &(usize, &mut PortDevice)| device.out.is_some() && now >= device.due;
+        let first = self.devices.iter_mut().enumerate().filter(due).min_by_key(|(_, device)| device.due);
+        let Some((at, device)) = first else { return };
+        let step = if device.has_queues {
+            handle.release_port(device.index);
+            Step::Releasing
+        } else {
+            let Some(record) = table.ports.get(usize::from(device.index)) else { return };
+            match device.start_trial(record) {
+                Ok(trial) => Step::Trying(Some(trial)),
+                Err(error) => return device.cannot(&error.into()),
+            }
+        };
+        self.work = Some(Work { at, step, since: now, is_late: false });
+    }
+
+    /// The end, when lcores have ended: releases the queues that lie between them and this thread, and waits for a driver that is at work.
+    pub(crate) fn end(&mut self, handle: &Handle) {
+        // Receiving has stopped, so nobody is late.
+        let _ = handle.take_queues();
+        let Some(Work { at, step: Step::Trying(Some(trial)), .. }) = self.work.take() else { return };
+        let end = Instant::now() + END_LIMIT;
+        while !trial.is_finished() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if !trial.is_finished() {
+            notice::warn(format_args!("{}: its driver is still at work", self.devices[at].name()));
+        }
+    }
+}
+
+impl Work {
+    /// Goes on. Returns whether it is done.
+    fn turn(
+        &mut self,
+        device: &mut PortDevice,
+        handle: &Handle,
+        set_link: &mut impl FnMut(u16, bool),
+    ) -> bool {
+        let what = match &mut self.step {
+            Step::Trying(Some(trial)) if !trial.is_finished() => "its driver is at work".to_owned(),
+            Step::Trying(trial) => {
+                let tried = trial.take().map_or(Ok(None), join);
+                let Some(is_up) = device.give_queues(tried, handle) else { return true };
+                (self.step, self.since, self.is_late) = (Step::Giving(is_up), Instant::now(), false);
+                return false;
+            }
+            Step::Releasing => match handle.take_queues() {
+                Ok(()) => {
+                    device.has_queues = false;
+                    return true;
+                }
+                Err(late) => format!("{late} to give up its queues; it is out of use until then"),
+            },
+            Step::Giving(is_up) => match handle.take_queues() {
+                Ok(()) => {
+                    device.is_back(*is_up, set_link);
+                    return true;
+                }
+                Err(late) => format!("{late} to take its queues; it is out of use until then"),
+            },
+        };
+        let ms = self.since.elapsed().as_millis();
+        if self.since.elapsed() >= LATE && !std::mem::replace(&mut self.is_late, true) {
+            notice::warn(format_args!("{}: {what} ({ms} ms so far)", device.name()));
+        }
+        false
+    }
+}
+
+/// The result of a trial.
+fn join(trial: JoinHandle<Tried>) -> Tried {
+    trial.join().unwrap_or_else(|panic| {
+        Err(anyhow::anyhow!("bringing it back has panicked: {}", dpdk_ffi::panic_message(panic.as_ref())))
+    })
 }
 
 impl PortDevice {
@@ -130,80 +250,137 @@ impl PortDevice {
         format!("port {} ({})", self.index, self.port.label())
     }
 
-    /// Takes the port out of use.
-    fn take_out(&mut self, out: Out, handle: &Handle, set_link: &mut impl FnMut(u16, bool)) {
-        let what = if out == Out::Removed { "removed" } else { "reset" };
+    /// Takes the port out of use if its device is reset or removed.
+    fn take_events(&mut self, set_link: &mut impl FnMut(u16, bool)) {
+        if self.out == Some(Out::Removed) {
+            return;
+        }
+        let (out, what) = match self.port.take_events() {
+            PortEvents { is_removed: true, .. } => (Out::Removed, "removed"),
+            PortEvents { is_reset: true, .. } => (Out::Reset, "reset"),
+            PortEvents { .. } => return,
+        };
         notice::warn(format_args!(
             "{}: its device is {what}; it is out of use until it is back",
             self.name()
         ));
         set_link(self.index, false);
-        handle.release_port(self.index);
         (self.out, self.due, self.why) = (Some(out), Instant::now(), String::new());
-        if out == Out::Removed
-            && let Err(error) = self.port.remove()
-        {
-            notice::warn(format_args!("{}: {error}", self.name()));
-        }
+        self.needs_removal = out == Out::Removed;
     }
 
-    /// Brings the port back if its device is there and ready.
-    fn try_back(&mut self, record: &PortRecord, handle: &Handle, set_link: &mut impl FnMut(u16, bool)) {
+    /// Starts a thread that brings the device back if it is there and ready.
+    fn start_trial(&mut self, record: &PortRecord) -> std::io::Result<JoinHandle<Tried>> {
+        let trial = Trial {
+            port: self.port.clone(),
+            setup: self.setup.clone(),
+            record: record.clone(),
+            is_reset: self.out == Some(Out::Reset),
+            needs_removal: std::mem::take(&mut self.needs_removal),
+            wants_vlans: self.wants_vlans,
+        };
+        let name = self.name();
+        spawn("device", move || trial.run(&name))
+    }
+
+    /// Offers lcores the queues of a device that was started. Returns whether its link was up; `None` if it has to be tried again.
+    fn give_queues(&mut self, tried: Tried, handle: &Handle) -> Option<bool> {
         self.due = Instant::now() + RETRY;
-        match self.bring_back(record, handle) {
-            Ok(false) => {}
-            Ok(true) => {
-                self.out = None;
-                notice::post(format_args!("{}: in use again", self.name()));
-                let is_up = self.port.link().is_ok_and(|link| link.up);
-                set_link(self.index, is_up);
-            }
+        let (mtu, is_up) = match tried {
+            Ok(tried) => tried?,
             Err(error) => {
-                let why = format!("{error:#}");
-                if self.why != why {
-                    notice::warn(format_args!("{}: cannot be brought back yet: {why}", self.name()));
-                    self.why = why;
-                }
+                self.cannot(&error);
+                return None;
             }
+        };
+        if mtu != self.setup.config.mtu {
+            // It was changed meanwhile.
+            self.due = Instant::now();
+            return None;
         }
+        if let Err(error) = handle.give_port(self.index, &self.port) {
+            self.cannot(&error.into());
+            return None;
+        }
+        self.has_queues = true;
+        Some(is_up)
     }
 
-    /// Returns whether the device was there.
-    fn bring_back(&self, record: &PortRecord, handle: &Handle) -> anyhow::Result<bool> {
-        match self.out {
-            Some(Out::Reset) => self.port.reset()?,
-            _ if !self.port.reopen()? => return Ok(false),
-            _ => {}
-        }
-        self.port.stop()?;
-        self.port.configure(&self.setup.config, std::slice::from_ref(&self.setup.pool))?;
-        if self.port.mac_addr()? != record.mac.0 {
-            let message = || format!("the device has another MAC than before, {}", record.mac);
-            self.port.set_mac_addr(record.mac.0).with_context(message)?;
-        }
-        self.receive_groups(record);
-        self.port.start()?;
-        self.receive_vlans(record);
-        handle.give_port(self.index, &self.port)?;
-        Ok(true)
+    /// The port is in use again.
+    fn is_back(&mut self, is_up: bool, set_link: &mut impl FnMut(u16, bool)) {
+        self.out = None;
+        notice::post(format_args!("{}: in use again", self.name()));
+        set_link(self.index, is_up);
     }
 
-    /// Has an interface of the router receive all groups, since neighbour discovery is sent to groups. Virtual devices pass all frames on and
-    /// cannot choose.
-    fn receive_groups(&self, record: &PortRecord) {
-        if record.is_interface() {
-            drop(self.port.receive_all_groups());
+    /// Says why it cannot be brought back, unless that was said before.
+    fn cannot(&mut self, error: &anyhow::Error) {
+        self.due = Instant::now() + RETRY;
+        let why = format!("{error:#}");
+        if self.why != why {
+            notice::warn(format_args!("{}: cannot be brought back yet: {why}", self.name()));
+            self.why = why;
         }
     }
+}
 
-    fn receive_vlans(&self, record: &PortRecord) {
-        let vlans = record.vrfs.vlans.keys().copied();
-        if self.wants_vlans
-            && !record.vrfs.vlans.is_empty()
-            && let Err(error) = self.port.receive_vlans(vlans)
+/// The task of the thread that brings a device back. No queue of the port is taken.
+struct Trial {
+    port: Port,
+    setup: PortSetup,
+    record: PortRecord,
+    /// Whether the device was reset; else it was removed.
+    is_reset: bool,
+    /// Whether it is still to be let go.
+    needs_removal: bool,
+    wants_vlans: bool,
+}
+
+impl Trial {
+    fn run(self, name: &str) -> Tried {
+        let Self { port, setup, record, .. } = &self;
+        if self.needs_removal
+            && let Err(error) = port.remove()
         {
-            notice::warn(format_args!("{}: it may not receive the VLANs of its VRFs: {error}", self.name()));
+            notice::warn(format_args!("{name}: {error}"));
         }
+        if self.is_reset {
+            port.reset()?;
+        } else if !port.reopen()? {
+            return Ok(None);
+        }
+        port.stop()?;
+        port.configure(&setup.config, std::slice::from_ref(&setup.pool))?;
+        if port.mac_addr()? != record.mac.0 {
+            let message = || format!("the device has another MAC than before, {}", record.mac);
+            port.set_mac_addr(record.mac.0).with_context(message)?;
+        }
+        receive_groups(port, record);
+        port.start()?;
+        receive_vlans(port, record, self.wants_vlans);
+        Ok(Some((setup.config.mtu, port.link().is_ok_and(|link| link.up))))
+    }
+}
+
+/// Has an interface of the router receive all groups, since neighbour discovery is sent to groups. Virtual devices pass all frames on and
+/// cannot choose.
+fn receive_groups(port: &Port, record: &PortRecord) {
+    if record.is_interface() {
+        drop(port.receive_all_groups());
+    }
+}
+
+/// Has a device receive the VLANs of VRFs that it has to be asked for.
+fn receive_vlans(port: &Port, record: &PortRecord, wants_vlans: bool) {
+    let vlans = record.vrfs.vlans.keys().copied();
+    if wants_vlans
+        && !record.vrfs.vlans.is_empty()
+        && let Err(error) = port.receive_vlans(vlans)
+    {
+        let (index, name) = (record.id.0, port.name());
+        notice::warn(format_args!(
+            "port {index} ({name}): it may not receive the VLANs of its VRFs: {error}"
+        ));
     }
 }
 

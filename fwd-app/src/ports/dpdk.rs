@@ -136,7 +136,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Whether it is up now; `None` when that cannot be read.
+    /// Whether it is up now; `None` when that cannot be read, or not without waiting for another thread's control call.
     pub(crate) fn is_up(&self) -> Option<bool> {
         match &self.interface {
             // Gone is down.
@@ -144,7 +144,7 @@ impl Link {
                 of_kernel(interface, OPERSTATE)
                     .is_some_and(|state| matches!(state.as_str(), "up" | "unknown")),
             ),
-            None => self.port.link().ok().map(|link| link.up),
+            None => self.port.try_link()?.ok().map(|link| link.up),
         }
     }
 }

@@ -120,7 +120,8 @@ impl Vrf {
     /// Moves to the engine that has been built: gives its readers to the lcores of `running`, and drops the other. `None` while there is none.
     ///
     /// # Errors
-    /// [`EngineError`](fib::EngineError) for an engine that could not be made or cannot hold the table. The engine in service stays then.
+    /// [`EngineError`](fib::EngineError) for an engine that could not be made or cannot hold the table, [`NoAnswer`](crate::topology::handle::NoAnswer)
+    /// when an lcore does not change to it in time. The engine in service stays then.
     pub(crate) fn finish_engine(&mut self, running: &Handle) -> Option<anyhow::Result<()>> {
         let building = self.engine.building.take_if(|building| building.is_finished())?;
         Some(self.take_over(building, running))
@@ -148,7 +149,8 @@ impl Vrf {
         debug_assert!(
             has_other_tables || rib.v4.iter().eq(self.rib.v4.iter()) && rib.v6.iter().eq(self.rib.v6.iter())
         );
-        running.move_to(self.opened.number, made.engine.as_ref())?;
+        let moved = running.move_to(self.opened.number, made.engine.as_ref());
+        moved.context("lcores keep the engine that they have")?;
         self.tally.build_s = build_s;
         let Engine { spec, writer, retired, failover, is_shared, .. } = &mut self.engine;
         let before = std::mem::replace(writer, made.engine);

@@ -18,6 +18,20 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_micros(50);
 /// How long lcores may take to show their counters. A busy one takes a batch, one that yields its CPU a few time slices.
 const LOOK_LIMIT: Duration = Duration::from_millis(500);
+/// How long lcores may take to change to another engine, and as long again to change back. Routes stand still meanwhile. A pipeline collects
+/// all batches in flight before.
+const MOVE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Lcores that have not answered in time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no answer from {}", lcores(.0))]
+pub(crate) struct NoAnswer(pub(crate) Vec<u32>);
+
+/// `lcore 1` or `lcores 1, 2`.
+fn lcores(numbers: &[u32]) -> String {
+    let list: Vec<_> = numbers.iter().map(u32::to_string).collect();
+    format!("lcore{} {}", if numbers.len() == 1 { "" } else { "s" }, list.join(", "))
+}
 
 /// What an lcore is asked to fill: the outcomes so far of its stages. Both lists have room for all.
 #[derive(Debug)]
@@ -197,11 +211,7 @@ impl Handle {
     /// does not answer in time they are those that it published last.
     pub(crate) fn look(&self, tsc_hz: u64) -> Vec<LcoreCounts> {
         self.ask_latencies(tsc_hz);
-        let end = Instant::now() + LOOK_LIMIT;
-        let is_waiting = || self.lcores.iter().any(|look| look.swap.is_offered());
-        while is_waiting() && !self.is_stopping() && Instant::now() < end {
-            std::thread::sleep(TICK);
-        }
+        self.wait_while(LOOK_LIMIT, || self.lcores.iter().any(|look| look.swap.is_offered()));
         let mut seen = Vec::with_capacity(self.lcores.len());
         for look in &*self.lcores {
             seen.push(match self.take(look) {
@@ -274,26 +284,58 @@ impl Handle {
         self.past.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Waits while `is_open`, until `limit` has passed or receiving is to stop.
+    fn wait_while(&self, limit: Duration, is_open: impl Fn() -> bool) {
+        let end = Instant::now() + limit;
+        while is_open() && !self.is_stopping() && Instant::now() < end {
+            std::thread::sleep(TICK);
+        }
+    }
+
     /// Gives every stage that looks up a reader of `engine` for the packets of VRF `vrf`, between two batches, and waits until all have taken it or receiving is to
     /// stop. After that no stage submits a batch to the engine before, except for the last ones of a topology that stops.
     ///
     /// # Errors
-    /// [`EngineError`] when `engine` cannot make a reader; no stage has got one then.
-    pub(crate) fn move_to(&self, vrf: usize, engine: &dyn EngineWriter) -> Result<(), EngineError> {
+    /// [`EngineError`] when `engine` cannot make a reader; no stage has got one then. [`NoAnswer`] when an lcore does not take its reader in
+    /// time: all stages go on with the readers that they had. A stage that does not take that back in time either does so before its
+    /// next batch.
+    pub(crate) fn move_to(&self, vrf: usize, engine: &dyn EngineWriter) -> anyhow::Result<()> {
+        self.all_have_readers()?;
         let reader = |stage: &Readers| engine.reader(stage.slots, stage.batch_max);
-        let readers = self.readers.iter().map(reader).collect::<Result<Vec<_>, _>>()?;
+        let readers = self.readers.iter().map(reader).collect::<Result<Vec<_>, EngineError>>()?;
         for (stage, reader) in self.readers.iter().zip(readers) {
             stage.swap.offer(VrfReader { vrf, reader });
         }
-        while self.readers.iter().any(|stage| stage.swap.is_offered()) && !self.is_stopping() {
-            std::thread::sleep(TICK);
+        self.await_readers();
+        let moved = self.all_have_readers();
+        if moved.is_err() {
+            for stage in &*self.readers {
+                stage.swap.withdraw().into_iter().for_each(|before| stage.swap.offer(before));
+            }
+            self.await_readers();
         }
-        self.readers.iter().for_each(|stage| drop(stage.swap.take_back()));
-        Ok(())
+        let answered = |stage: &&Readers| self.is_stopping() || !stage.swap.is_offered();
+        self.readers.iter().filter(answered).for_each(|stage| drop(stage.swap.take_back()));
+        Ok(moved?)
     }
 
-    /// Has the stages give up their queues of the port `index`, between two batches, and releases these here. Afterwards nothing polls the
-    /// port, unless receiving is to stop.
+    fn await_readers(&self) {
+        self.wait_while(MOVE_LIMIT, || self.readers.iter().any(|stage| stage.swap.is_offered()));
+    }
+
+    /// Whether every stage has the reader that it was offered last, or receiving is to stop.
+    fn all_have_readers(&self) -> Result<(), NoAnswer> {
+        let late = self.readers.iter().filter(|stage| stage.swap.is_offered());
+        self.answered(late.map(|stage| stage.lcore).collect())
+    }
+
+    /// [`NoAnswer`] unless `late` is empty or receiving is to stop.
+    fn answered(&self, late: Vec<u32>) -> Result<(), NoAnswer> {
+        if late.is_empty() || self.is_stopping() { Ok(()) } else { Err(NoAnswer(late)) }
+    }
+
+    /// Asks the stages to give up their queues of the port `index`, between two batches. Nothing polls the port when [`Self::take_queues`] says
+    /// that all have, unless receiving is to stop. Nothing else may be asked of queues before.
     pub(crate) fn release_port(&self, index: u16) {
         for look in &*self.lcores {
             let room = |direction| self.queues_of(index, look.lcore, direction).count();
@@ -303,10 +345,10 @@ impl Handle {
                 look.queues.offer(PortQueues { port: index, rx, tx });
             }
         }
-        self.await_queues();
     }
 
-    /// Gives the stages that gave up their queues of the port `index` those of `port`, which is started again.
+    /// Offers the queues of `port`, which is started again, to the stages that gave up theirs of the port `index`. [`Self::take_queues`] says when
+    /// all have them.
     ///
     /// # Errors
     /// When the port lacks one of them; no stage has got one then.
@@ -323,7 +365,6 @@ impl Handle {
         for (look, queues) in self.lcores.iter().zip(all) {
             look.queues.offer(queues);
         }
-        self.await_queues();
         Ok(())
     }
 
@@ -334,12 +375,15 @@ impl Handle {
         self.queues.iter().filter(is_one).map(|used| QueueId(used.queue))
     }
 
-    /// Waits until every lcore has looked at the queues that it was offered, or receiving is to stop. Releases what they gave.
-    fn await_queues(&self) {
-        while self.lcores.iter().any(|look| look.queues.is_offered()) && !self.is_stopping() {
-            std::thread::sleep(TICK);
-        }
+    /// Releases the queues that stages gave up, once every lcore has answered or receiving is to stop. Does not wait.
+    ///
+    /// # Errors
+    /// [`NoAnswer`], with the lcores that have not answered yet.
+    pub(crate) fn take_queues(&self) -> Result<(), NoAnswer> {
+        let late = self.lcores.iter().filter(|look| look.queues.is_offered());
+        self.answered(late.map(|look| look.lcore).collect())?;
         self.lcores.iter().for_each(|look| drop(look.queues.take_back()));
+        Ok(())
     }
 
     /// Stages that give verdicts, each of which counts on a lane of its own.
@@ -361,6 +405,7 @@ impl Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fib::faulty::{Call, Faults, FaultyEngine};
 
     #[test]
     fn of_an_lcore_that_does_not_answer_the_published_counters_are_seen_with_their_age() {
@@ -407,5 +452,84 @@ mod tests {
         answers(&look, 1);
         handle.take_latencies();
         assert_eq!(count(), 13);
+    }
+
+    /// A stage on this lcore that looks up.
+    fn reads(lcore: u32) -> Readers {
+        Readers { lcore, swap: Arc::default(), slots: 1, batch_max: 1 }
+    }
+
+    /// The reader that a stage has at first, with 7 slots.
+    fn own() -> VrfReader {
+        VrfReader { vrf: 0, reader: FaultyEngine::new(&Arc::default()).reader(7, 1).unwrap() }
+    }
+
+    #[test]
+    fn an_lcore_that_takes_no_reader_keeps_all_at_the_engine_before() {
+        let handle = Handle { readers: Arc::new([reads(3), reads(5)]), ..Handle::default() };
+        let (done, is_done) = crossbeam_channel::bounded(1);
+        let mover = handle.clone();
+        // Not joined: without a limit it waits for ever.
+        std::thread::spawn(move || {
+            let faults = Arc::new(Faults::default());
+            done.send(mover.move_to(0, &FaultyEngine::new(&faults))).unwrap();
+        });
+        let (mut mine, end) = (own(), Instant::now() + MOVE_LIMIT * 5);
+        let mut taken = 0;
+        let moved = loop {
+            if handle.readers[0].swap.is_offered() {
+                handle.readers[0].swap.exchange(|offered| std::mem::replace(&mut mine, offered));
+                taken += 1;
+            }
+            if let Ok(moved) = is_done.try_recv() {
+                break moved;
+            }
+            assert!(Instant::now() < end, "it waits for lcore 5");
+            std::thread::sleep(TICK);
+        };
+        assert_eq!(moved.unwrap_err().to_string(), "no answer from lcore 5");
+        assert_eq!((mine.reader.slots(), taken), (7, 2), "it has its own again");
+        assert!(handle.readers.iter().all(|stage| !stage.swap.is_offered()));
+        // The next move finds both in order.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for stage in &*handle.readers {
+                    while !stage.swap.is_offered() {
+                        std::thread::sleep(TICK);
+                    }
+                    stage.swap.exchange(|_| own());
+                }
+            });
+            handle.move_to(0, &FaultyEngine::new(&Arc::default())).unwrap();
+        });
+    }
+
+    #[test]
+    fn an_lcore_that_has_not_gone_back_is_asked_nothing_more() {
+        let handle = Handle { readers: Arc::new([reads(3)]), ..Handle::default() };
+        handle.readers[0].swap.offer(own());
+        let faults = Arc::new(Faults::default());
+        let moved = handle.move_to(0, &FaultyEngine::new(&faults));
+        assert_eq!(moved.unwrap_err().to_string(), "no answer from lcore 3");
+        assert_eq!(faults.calls(Call::Reader), 0);
+        assert!(handle.readers[0].swap.is_offered(), "the offer stays");
+        handle.stop_rx();
+        assert!(handle.move_to(0, &FaultyEngine::new(&faults)).is_ok(), "the last batches are drained");
+    }
+
+    #[test]
+    fn queues_are_taken_when_every_lcore_has_looked() {
+        let [one, two] = [3, 5].map(|lcore| Arc::new(LcoreLook { lcore, ..LcoreLook::default() }));
+        let handle = Handle { lcores: Arc::new([Arc::clone(&one), Arc::clone(&two)]), ..Handle::default() };
+        let queues = || PortQueues { port: 0, rx: Queues(Vec::new()), tx: Queues(Vec::new()) };
+        one.queues.offer(queues());
+        two.queues.offer(queues());
+        assert_eq!(handle.take_queues().unwrap_err().to_string(), "no answer from lcores 3, 5");
+        one.queues.exchange(|queues| queues);
+        assert_eq!(handle.take_queues(), Err(NoAnswer(vec![5])));
+        assert!(two.queues.is_offered(), "the offer stays");
+        two.queues.exchange(|queues| queues);
+        assert_eq!(handle.take_queues(), Ok(()));
+        assert!(one.queues.take_back().is_none(), "they were released");
     }
 }

@@ -123,6 +123,8 @@ struct Builder<'a> {
 
 /// A stage that looks up: how its readers are made, and where it is offered one of another engine.
 pub(crate) struct Readers {
+    /// The lcore of the stage.
+    pub(super) lcore: u32,
     /// Where.
     pub(super) swap: Arc<ReaderSwap>,
     /// Slots.
@@ -265,7 +267,7 @@ impl Builder<'_> {
         let readers = self.parts.vrfs.iter().map(|vrf| vrf.engine.reader(slots, batch_max));
         let readers = readers.collect::<Result<_, _>>()?;
         let swap = Arc::new(ReaderSwap::default());
-        self.readers.push(Readers { swap: Arc::clone(&swap), slots, batch_max });
+        self.readers.push(Readers { lcore: self.lcore, swap: Arc::clone(&swap), slots, batch_max });
         Ok((readers, swap))
     }
 

@@ -2,10 +2,15 @@
 
 use super::panics::arguments;
 use super::*;
-use crate::forwarder::test_forwarder::{bundled, forwarder};
-use dpdk_ffi::testing::report;
+use crate::forwarder::test_forwarder::{bundled, faulty_forwarder, forwarder};
+use crate::forwarder::updates::{UpdateSpec, VrfUpdate};
+use dpdk_ffi::testing::{busy_driver, report};
 use dpdk_ffi::{PortEvents, PortStats};
+use fib::NextHopId;
+use fib::faulty::{Call, Faults};
+use fib::feed::{Action, Hop, Update};
 use rusty_fork::rusty_fork_test;
+use std::sync::atomic::Ordering;
 
 /// The port that is removed, and which only sends.
 const NAME: &str = "net_null1";
@@ -44,8 +49,13 @@ fn trouble(eal: &Eal, port: &Port) {
     until_it_sends(port);
 }
 
-/// Runs over a port that receives without end and one that has trouble.
-fn run_through_trouble(options: &[&str]) {
+/// Runs over a port that receives without end and one that has trouble, which `trouble` makes.
+fn run_with(
+    options: &[&str],
+    forwarder: Forwarder,
+    control: Control,
+    trouble: impl FnOnce(&Eal, &Port) + Send,
+) {
     let Some(eal) = dpdk_ffi::testing::eal() else { return };
     let scratch = tempfile::tempdir().unwrap();
     let (rx, tx) = (bundled("mix.pcap"), scratch.path().join("out.pcap"));
@@ -60,7 +70,7 @@ fn run_through_trouble(options: &[&str]) {
             signals.stop();
             result
         });
-        let ended = forward(&args, eal, forwarder(), &signals, Control::default()).unwrap();
+        let ended = forward(&args, eal, forwarder, &signals, control).unwrap();
         troublemaker.join().unwrap().unwrap();
         ended
     });
@@ -69,16 +79,69 @@ fn run_through_trouble(options: &[&str]) {
     summary.judge().unwrap();
 }
 
+/// Runs with a route that changes without end, which `trouble` has the engine count.
+fn run_with_updates(trouble: impl FnOnce(&Eal, &Port, &Faults) + Send) {
+    let (forwarder, faults) = faulty_forwarder();
+    faults.reader.store(0, Ordering::SeqCst);
+    let update = |action| VrfUpdate {
+        vrf: 0,
+        update: Update { time_s: 0.0, prefix: "203.0.113.0/24".parse().unwrap(), action, peer: None },
+    };
+    let updates = [Action::Announce(Hop::Id(NextHopId::new(1).unwrap())), Action::Withdraw].map(update);
+    let spec = UpdateSpec { rate: Some(500), loops: u64::MAX, per_commit: 1 };
+    let stream = UpdateStream::new(Arc::new(updates), spec, Arc::default());
+    let control = Control { updates: Some(stream), ..Control::default() };
+    run_with(&["--config", "(0,0,1),(1,0,1)"], forwarder, control, |eal, port| {
+        until(|| port.is_started());
+        until_it_sends(port);
+        trouble(eal, port, &faults);
+        until_it_sends(port);
+    });
+}
+
+/// Waits until the routes have changed another 500 times.
+fn until_routes_change(faults: &Faults) {
+    let before = faults.calls(Call::Apply);
+    until(|| faults.calls(Call::Apply) > before + 500);
+}
+
 rusty_fork_test! {
     #![rusty_fork(timeout_ms = 60_000)]
 
     #[test]
     fn a_device_that_is_removed_or_reset_is_used_again() {
-        run_through_trouble(&["--config", "(0,0,1),(1,0,1)"]);
+        run_with(&["--config", "(0,0,1),(1,0,1)"], forwarder(), Control::default(), trouble);
     }
 
     #[test]
     fn a_device_that_is_removed_or_reset_is_used_again_in_a_pipeline() {
-        run_through_trouble(&["--config", "(0,0,1)", "--topology", "pipeline"]);
+        let options = ["--config", "(0,0,1)", "--topology", "pipeline"];
+        run_with(&options, forwarder(), Control::default(), trouble);
+    }
+
+    #[test]
+    fn routes_go_on_while_an_lcore_keeps_the_queues_of_a_removed_device() {
+        run_with_updates(|eal, port, faults| {
+            faults.hang.store(true, Ordering::SeqCst);
+            report(port, PortEvents { is_removed: true, is_reset: false });
+            until_routes_change(faults);
+            assert!(port.is_open() && eal.ports().len() == 2, "lcore 1 may poll it");
+            faults.hang.store(false, Ordering::SeqCst);
+            until(|| eal.ports().len() == 1);
+            eal.vdev_create(NAME, "").unwrap();
+            until(|| port.is_started());
+        });
+    }
+
+    #[test]
+    fn routes_go_on_while_a_driver_is_at_work() {
+        run_with_updates(|_, port, faults| {
+            port.set_mac_addr(OTHER_MAC).unwrap();
+            let busy = busy_driver();
+            report(port, PortEvents { is_removed: false, is_reset: true });
+            until_routes_change(faults);
+            drop(busy);
+            until(|| port.mac_addr().is_ok_and(|mac| mac != OTHER_MAC) && port.is_started());
+        });
     }
 }

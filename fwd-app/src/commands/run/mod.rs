@@ -276,7 +276,8 @@ fn sampler(eal: &Eal, ports: &Ports, plan: &LcorePlan) -> Sampler {
     let is_used = |lcore: &u32| plan.lcores.iter().any(|(used, _)| used == lcore);
     let spare = eal.lcores().into_iter().filter(|lcore| *lcore != eal.main_lcore()).map(|lcore| lcore.0);
     let spare = spare.filter(|lcore| !is_used(lcore)).collect();
-    Sampler::new(names, Box::new(move |index| read[index].stats().ok()), spare).with_alarms(plan)
+    // A port whose turn comes while a device is brought back is left out of the sample.
+    Sampler::new(names, Box::new(move |index| read[index].try_stats()?.ok()), spare).with_alarms(plan)
 }
 
 /// Which lcore does what.

@@ -135,12 +135,13 @@ impl Steering<'_> {
         }
     }
 
-    /// Moves to the engines that have been built, if there are some, and answers who has asked for them. Returns whether there were any.
+    /// Moves a VRF to the engine that has been built, if there is one, and answers who has asked for it. Returns whether there was one. Not
+    /// all VRFs at once, since lcores may be waited for.
     pub(in crate::console) fn finish_engines(&mut self) -> bool {
-        let mut worked = false;
-        for number in 0..self.forwarder.vrfs().len() {
-            let Some(finished) = self.forwarder.finish_engine(number) else { continue };
-            worked = true;
+        let mut all = 0..self.forwarder.vrfs().len();
+        let first = all.find_map(|number| Some((number, self.forwarder.finish_engine(number)?)));
+        let worked = first.is_some();
+        if let Some((number, finished)) = first {
             let is_for = |wanted: &&mut EngineWanted| wanted.waiting.contains(&number);
             if let Some(wanted) = self.desk.engines_wanted.iter_mut().find(is_for) {
                 wanted.waiting.retain(|waiting| *waiting != number);
