@@ -89,6 +89,30 @@ impl Forwarder {
         set
     }
 
+    /// Takes the addresses and MTUs of `table` out of service, which [`Self::set_addresses`] has not brought there whole, and those `before`
+    /// back. What cannot go back is a warning.
+    pub(super) fn go_back(
+        &mut self,
+        before: &PortTable,
+        table: &PortTable,
+        netns: Option<&Path>,
+        device: SetMtu<'_>,
+    ) {
+        // Addresses first: the commit of the MTUs must not fail with them.
+        let mut with_mtus = before.clone();
+        for (port, new) in with_mtus.ports.iter_mut().zip(&table.ports) {
+            port.mtu_bytes = new.mtu_bytes;
+        }
+        let went = [
+            self.set_addresses(table, &with_mtus, netns),
+            self.set_mtus(before, device),
+            Taps::follow(netns, &with_mtus, before),
+        ];
+        for error in went.into_iter().filter_map(Result::err) {
+            notice::warn(format_args!("{error:#}; it does not go back"));
+        }
+    }
+
     /// Does the changes, and notes the ports whose devices have theirs.
     fn change_mtus(
         &mut self,

@@ -267,9 +267,8 @@ impl Reloads {
             let ports = before.with_addresses(&addresses)?.with_mtus(&mtus)?;
             forwarder.set_mtus(&ports, device)?;
             if let Err(error) = forwarder.set_addresses(&before, &ports, netns.as_deref()) {
-                let why = format!("{error:#}; the addresses and MTUs are not all in service");
-                notice::warn(&why);
-                pending.refused.push(why);
+                forwarder.go_back(&before, &ports, netns.as_deref(), device);
+                return Err(error);
             }
             log_level.into_iter().for_each(notice::set_level);
             pending.report.reordered = order.map_or(0, |order| forwarder.set_source_order(&order));

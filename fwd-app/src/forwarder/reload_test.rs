@@ -51,14 +51,19 @@ fn plan(forwarder: &Forwarder, addresses: &[&str]) -> ReloadPlan {
 
 /// The answer to a client of a forwarder whose devices take MTUs up to `mtu_max`.
 fn reloaded(forwarder: &mut Forwarder, plan: ReloadPlan, mtu_max: u16) -> ReloadResult {
+    reloaded_with(forwarder, plan, &mut |_, mtu| {
+        anyhow::ensure!(mtu <= mtu_max, "the device is busy");
+        Ok(())
+    })
+}
+
+/// The answer to a client of a forwarder where `device` sets MTUs.
+fn reloaded_with(forwarder: &mut Forwarder, plan: ReloadPlan, device: SetMtu<'_>) -> ReloadResult {
     let read: ReadConfig = Arc::new(move |_: &[ConfigValue]| Ok(plan.clone()));
     let (mut reloads, client) = Reloads::new(Signals::default(), Some(read));
     client.ask();
     loop {
-        reloads.turn(forwarder, &mut |_, mtu| {
-            anyhow::ensure!(mtu <= mtu_max, "the device is busy");
-            Ok(())
-        });
+        reloads.turn(forwarder, device);
         if let Ok(answer) = client.answers.try_recv() {
             return answer;
         }
@@ -219,13 +224,26 @@ fn neighbours_that_users_have_added_stay() {
 }
 
 #[test]
-fn a_tap_that_refuses_is_in_the_answer() {
-    let mut forwarder = with_ports(true);
-    let mut plan = plan(&forwarder, &["192.0.2.7"]);
-    plan.mtus = vec![(PortRef::Index(0), 1400)];
-    let why = reloaded(&mut forwarder, plan, 1500).unwrap_err();
-    assert!(why.ends_with("the addresses and MTUs are not all in service"), "{why}");
-    assert_eq!(state(&forwarder).0, ["192.0.2.7"], "the forwarder's own are");
+fn a_tap_that_refuses_changes_nothing() {
+    for mtu in [1400, 1600] {
+        let mut forwarder = with_ports(true);
+        let (before, egress) = (state(&forwarder), forwarder.main().egress_table().unwrap());
+        let routes = forwarder.main().rib().v4.sorted();
+        let mut plan = plan(&forwarder, &["192.0.2.7"]);
+        plan.mtus = vec![(PortRef::Index(0), mtu)];
+        plan.config = vec![value("port.p0.mtu", 2)];
+        let mut told = Vec::new();
+        let answer = reloaded_with(&mut forwarder, plan, &mut |port, mtu| {
+            told.push((port, mtu));
+            Ok(())
+        });
+        let why = answer.unwrap_err();
+        assert!(why.contains("/nonexistent") && why.ends_with("; everything stays as it was"), "{why}");
+        assert_eq!(told, [(0, mtu), (0, 1500)]);
+        assert_eq!(state(&forwarder), before);
+        assert_eq!(forwarder.main().rib().v4.sorted(), routes);
+        assert_eq!(egress.load().get(fib::NextHopId::new(1).unwrap()).mtu_bytes, 1500);
+    }
 }
 
 #[test]
