@@ -4,13 +4,18 @@
 //! lcores have. So each thread that [`spawn`] has started is moved to the CPUs that no lcore has once they are known ([`keep_to`]), and one
 //! that starts later moves there by itself. Threads that these start in turn have the CPUs that theirs had then.
 //!
-//! A [`Heartbeat`] shows other threads whether the loop of a thread, or of an lcore, still runs.
+//! A [`Heartbeat`] shows other threads whether the loop of a thread, or of an lcore, still runs, and in which step it is.
 
+use crate::notice;
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// A step of a loop that takes longer is worth a warning.
+const STEP_LATE: Duration = Duration::from_secs(1);
 
 /// The threads that [`spawn`] has started and that have not ended, and their CPUs.
 struct OtherThreads {
@@ -76,20 +81,47 @@ pub(crate) fn keep_to(cpus: &[u16]) {
     });
 }
 
-/// Counts turns of a thread's loop.
+/// Counts turns of a thread's loop, and names the step of the turn.
 #[derive(Debug, Default)]
-pub(crate) struct Heartbeat(AtomicU64);
+pub(crate) struct Heartbeat {
+    turns: AtomicU64,
+    /// Empty for a loop of one step.
+    step: Mutex<&'static str>,
+}
 
 impl Heartbeat {
     /// Counts a turn. Only the thread whose loop it is calls this, so a load and a store are enough.
     #[inline]
     pub(crate) fn beat(&self) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.turns.store(self.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// The turns so far.
     pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    /// Does `work`, which is the step `name` of the turn. A step that takes long is a warning.
+    pub(crate) fn step<R>(&self, name: &'static str, work: impl FnOnce() -> R) -> R {
+        *self.name() = name;
+        let start = Instant::now();
+        let result = work();
+        let took = start.elapsed();
+        if took >= STEP_LATE {
+            let (thread, ms) = (std::thread::current(), took.as_millis());
+            let thread = thread.name().unwrap_or_default();
+            notice::warn(format_args!("the {thread} thread was held up for {ms} ms by {name}"));
+        }
+        result
+    }
+
+    /// The step that began last; empty for a loop of one step.
+    pub(crate) fn step_name(&self) -> &'static str {
+        *self.name()
+    }
+
+    fn name(&self) -> MutexGuard<'_, &'static str> {
+        self.step.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -14,9 +14,11 @@ use crate::notice;
 use crate::ports::devices::Devices;
 use crate::ports::dpdk::Link;
 use crate::routes::files::Replacement;
+use crate::threads::Heartbeat;
 use crossbeam_channel::Receiver;
 use fib::{NextHopTable, Rib};
 use std::iter::Enumerate;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::vec::IntoIter;
 
@@ -38,6 +40,8 @@ pub(crate) struct Service {
     sampler: Option<Sampler>,
     neighbours: Option<Neighbours>,
     requests: Option<Requests>,
+    /// Has the name of the source that is asked.
+    heartbeat: Arc<Heartbeat>,
 }
 
 /// Answers requests that wait; returns whether there were any.
@@ -76,6 +80,12 @@ impl Service {
         self
     }
 
+    /// Names the source that is asked in `heartbeat`.
+    pub(crate) fn with_heartbeat(mut self, heartbeat: Arc<Heartbeat>) -> Self {
+        self.heartbeat = heartbeat;
+        self
+    }
+
     /// Has `answer` answer the requests of clients, some at a time.
     pub(crate) fn with_requests(
         mut self,
@@ -91,13 +101,14 @@ impl Service {
     /// The first update that was refused, if the stream is strict.
     pub(crate) fn run(mut self, forwarder: &mut Forwarder, stop: &StopFlag) -> anyhow::Result<()> {
         let mut result = Ok(());
+        let heartbeat = Arc::clone(&self.heartbeat);
         while !stop.is_stopping() {
             let mut worked = false;
             // What an update changes is not taken back with a reload that is refused.
             let is_applying = self.reloads.as_ref().is_some_and(Reloads::is_applying);
             worked |= is_applying;
             let stream = self.stream.as_mut().filter(|_| !is_applying);
-            match stream.map(|stream| stream.turn(forwarder)) {
+            match stream.map(|stream| heartbeat.step("updates", || stream.turn(forwarder))) {
                 None | Some(Ok(Turn::Idle)) => {}
                 Some(Ok(Turn::Worked)) => worked = true,
                 Some(Ok(Turn::Ended)) => self.stream = None,
@@ -106,20 +117,26 @@ impl Service {
             }
             if let Some(reloads) = &mut self.reloads {
                 let mut devices = self.links.as_mut().map(|links| &mut links.devices);
-                reloads.turn(forwarder, &mut |port, mtu_bytes| {
+                let mut set_mtu = |port, mtu_bytes| {
                     devices.as_mut().map_or(Ok(()), |devices| devices.set_mtu(port, mtu_bytes))
-                });
+                };
+                heartbeat.step("a reload", || reloads.turn(forwarder, &mut set_mtu));
             }
             if let Some(links) = &mut self.links {
-                links.turn(forwarder);
+                heartbeat.step("devices", || links.follow_devices(forwarder));
+                heartbeat.step("links", || links.turn(forwarder));
             }
-            worked |= self.sampler.as_mut().is_some_and(|sampler| sampler.turn(forwarder));
+            if let Some(sampler) = &mut self.sampler {
+                worked |= heartbeat.step("counters", || sampler.turn(forwarder));
+            }
             if let Some(neighbours) = &mut self.neighbours {
-                neighbours.turn(forwarder);
+                heartbeat.step("neighbours", || neighbours.turn(forwarder));
             }
-            worked |= forwarder.learn();
-            worked |= self.requests.as_mut().is_some_and(|answer| answer(forwarder));
-            forwarder.free_retired();
+            worked |= heartbeat.step("feeds", || forwarder.learn());
+            if let Some(answer) = &mut self.requests {
+                worked |= heartbeat.step("clients", || answer(forwarder));
+            }
+            heartbeat.step("memory that lcores let go", || forwarder.free_retired());
             if !worked {
                 std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });
             }
@@ -235,10 +252,14 @@ struct Links {
 }
 
 impl Links {
-    /// Takes the next hops behind a link that has gone down out of service, and back behind one that has come up.
-    fn turn(&mut self, forwarder: &mut Forwarder) {
+    /// Takes devices that are reset or removed out of use, and back into use.
+    fn follow_devices(&mut self, forwarder: &mut Forwarder) {
         let (ports, handle) = (forwarder.ports(), forwarder.running().clone());
         self.devices.turn(&ports, &handle, &mut |port, is_up| set_link(forwarder, port.into(), is_up));
+    }
+
+    /// Takes the next hops behind a link that has gone down out of service, and back behind one that has come up.
+    fn turn(&mut self, forwarder: &mut Forwarder) {
         let Some(link) = self.links.get(self.at) else { return };
         let (count, events) = (self.links.len(), link.port.link_events());
         if events != self.events {

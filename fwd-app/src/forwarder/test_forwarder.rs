@@ -7,12 +7,14 @@
 use super::ForwardSpec;
 use crate::engines::EngineSpec;
 use crate::forwarder::Forwarder;
+use crate::forwarder::updates::{UpdateSpec, UpdateStream, VrfUpdate};
 use crate::routes::spec::TableSpec;
 pub(crate) use crate::routes::test_vrf::bundled;
 use crate::topology::queue_spec::QueueEntry;
 use crate::topology::{QueueSpec, TopologyKind};
-use fib::PortRef;
 use fib::faulty::{Faults, FaultyEngine};
+use fib::feed::{Action, Hop, Update};
+use fib::{NextHopId, PortRef};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -53,4 +55,15 @@ pub(crate) fn faulty_forwarder() -> (Forwarder, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
     forwarder.vrf_mut(0).replace_engine(Box::new(FaultyEngine::new(&faults)));
     (forwarder, faults)
+}
+
+/// A route that comes and goes, 500 times a second without end.
+pub(crate) fn endless_updates() -> UpdateStream {
+    let update = |action| VrfUpdate {
+        vrf: 0,
+        update: Update { time_s: 0.0, prefix: "203.0.113.0/24".parse().unwrap(), action, peer: None },
+    };
+    let updates = [Action::Announce(Hop::Id(NextHopId::new(1).unwrap())), Action::Withdraw].map(update);
+    let spec = UpdateSpec { rate: Some(500), loops: u64::MAX, per_commit: 1 };
+    UpdateStream::new(Arc::new(updates), spec, Arc::default())
 }

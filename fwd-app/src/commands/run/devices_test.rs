@@ -2,13 +2,10 @@
 
 use super::panics::arguments;
 use super::*;
-use crate::forwarder::test_forwarder::{bundled, faulty_forwarder, forwarder};
-use crate::forwarder::updates::{UpdateSpec, VrfUpdate};
+use crate::forwarder::test_forwarder::{bundled, endless_updates, faulty_forwarder, forwarder};
 use dpdk_ffi::testing::{busy_driver, report};
 use dpdk_ffi::{PortEvents, PortStats};
-use fib::NextHopId;
 use fib::faulty::{Call, Faults};
-use fib::feed::{Action, Hop, Update};
 use rusty_fork::rusty_fork_test;
 use std::sync::atomic::Ordering;
 
@@ -83,14 +80,7 @@ fn run_with(
 fn run_with_updates(trouble: impl FnOnce(&Eal, &Port, &Faults) + Send) {
     let (forwarder, faults) = faulty_forwarder();
     faults.reader.store(0, Ordering::SeqCst);
-    let update = |action| VrfUpdate {
-        vrf: 0,
-        update: Update { time_s: 0.0, prefix: "203.0.113.0/24".parse().unwrap(), action, peer: None },
-    };
-    let updates = [Action::Announce(Hop::Id(NextHopId::new(1).unwrap())), Action::Withdraw].map(update);
-    let spec = UpdateSpec { rate: Some(500), loops: u64::MAX, per_commit: 1 };
-    let stream = UpdateStream::new(Arc::new(updates), spec, Arc::default());
-    let control = Control { updates: Some(stream), ..Control::default() };
+    let control = Control { updates: Some(endless_updates()), ..Control::default() };
     run_with(&["--config", "(0,0,1),(1,0,1)"], forwarder, control, |eal, port| {
         until(|| port.is_started());
         until_it_sends(port);

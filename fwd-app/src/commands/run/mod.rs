@@ -185,7 +185,7 @@ fn forward(
     let supervised = Supervised::start(manager, (&handle, router.as_ref()), signals)?;
     let Supervised { main, control: mut heartbeat, reporter } = supervised;
     let service = service.with_stream(updates, false).with_links(links, devices);
-    let service = service.with_rates(sampler(eal, &ports, &plan));
+    let service = service.with_rates(sampler(eal, &ports, &plan)).with_heartbeat(heartbeat.heartbeat());
     let (service, reloads) =
         service.with_reloads(signals.clone(), Some(Arc::new(move |now| reader.read(now))));
     let mut answers = answers(console.with_reloads(reloads), metrics.as_ref(), dpdk_ffi::tsc_hz(eal));

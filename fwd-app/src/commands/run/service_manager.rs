@@ -2,7 +2,8 @@
 //!
 //! A thread of its own looks at the heartbeats of all lcores, idle ones too, and of the main, the control and the router's thread. It
 //! feeds the watchdog only if each of them has moved since it was fed last: a forwarder of which one lcore hangs is restarted. Receiving
-//! that is paused (`ctl stop`) is no hang, since lcores go on polling.
+//! that is paused (`ctl stop`) is no hang, since lcores go on polling. A control thread that has panicked is stuck for good: the manager gets
+//! that as the status, and the watchdog nothing more.
 //!
 //! The protocol is a datagram of lines `NAME=VALUE`. It is sent with the standard library: crates for it read the address from the
 //! environment alone, which a test cannot set without unsafe code.
@@ -71,7 +72,8 @@ impl ServiceManager {
         let _ = self.socket.send_to_addr(lines.as_bytes(), &self.address);
     }
 
-    /// Reports readiness, and starts the thread that reports on `watched` until the returned sender of status lines is dropped.
+    /// Reports readiness, and starts the thread that reports on `watched` until the returned sender of status lines is
+    /// dropped and receiving is to stop.
     ///
     /// # Errors
     /// When the system refuses a thread.
@@ -98,7 +100,7 @@ pub(super) struct Supervised {
     pub(super) main: Arc<Heartbeat>,
     /// For the control thread.
     pub(super) control: ControlBeat,
-    /// The reporting thread, if there is a service manager. It ends with [`Self::control`].
+    /// The reporting thread, if there is a service manager. It ends when [`Self::control`] is dropped and receiving is to stop.
     pub(super) reporter: Option<JoinHandle<()>>,
 }
 
@@ -131,6 +133,11 @@ pub(super) struct ControlBeat {
 }
 
 impl ControlBeat {
+    /// Where it counts.
+    pub(super) fn heartbeat(&self) -> Arc<Heartbeat> {
+        Arc::clone(&self.heartbeat)
+    }
+
     /// Counts a turn, and once a second gives the state of `forwarder` to the reporting thread. Never waits.
     pub(super) fn turn(&mut self, forwarder: &Forwarder) {
         self.heartbeat.beat();
@@ -167,10 +174,14 @@ impl Watched {
         self.handle.heartbeats().map(|(_, count)| count).chain(threads).collect()
     }
 
-    /// The names of those that have not moved between two lists of [`Self::heartbeats`].
+    /// The names of those that have not moved between two lists of [`Self::heartbeats`], with the step that a thread is in.
     fn stuck(&self, before: &[u64], after: &[u64]) -> Vec<String> {
         let lcores = self.handle.heartbeats().map(|(lcore, _)| format!("lcore {lcore}"));
-        let names = lcores.chain(self.threads.iter().map(|(name, _)| format!("the {name} thread")));
+        let thread = |(name, heartbeat): &(&str, Arc<Heartbeat>)| match heartbeat.step_name() {
+            "" => format!("the {name} thread"),
+            step => format!("the {name} thread ({step})"),
+        };
+        let names = lcores.chain(self.threads.iter().map(thread));
         names.zip(before.iter().zip(after)).filter(|(_, (b, a))| b == a).map(|(name, _)| name).collect()
     }
 }
@@ -209,7 +220,22 @@ impl Reporter {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        self.await_stop(period);
         self.stop();
+    }
+
+    /// The control thread has ended: after all lcores, or else with a panic, after which the watchdog is not fed any more. Waits until
+    /// receiving is to stop.
+    fn await_stop(&self, period: Duration) {
+        let is_stopping = || self.watched.handle.is_stopping();
+        if !is_stopping() {
+            self.manager.tell(
+                "STATUS=the control thread has panicked: packets go on, routes and links stay as they are",
+            );
+        }
+        while !is_stopping() {
+            std::thread::sleep(period);
+        }
     }
 
     /// Reports the end, once.

@@ -2,8 +2,9 @@
 
 use super::panics::arguments;
 use super::*;
-use crate::forwarder::test_forwarder::{bundled, faulty_forwarder, forwarder};
+use crate::forwarder::test_forwarder::{bundled, endless_updates, faulty_forwarder, forwarder};
 use crate::topology::Handle;
+use fib::faulty::Faults;
 use rusty_fork::rusty_fork_test;
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -65,7 +66,8 @@ fn a_reload_is_told_when_it_begins_and_when_it_ends() {
     let scratch = tempfile::tempdir().unwrap();
     let heard = Heard::new(&scratch);
     let signals = Signals::default();
-    let supervised = Supervised::start(Some(heard.manager()), (&Handle::default(), None), &signals).unwrap();
+    let handle = Handle::default();
+    let supervised = Supervised::start(Some(heard.manager()), (&handle, None), &signals).unwrap();
     let Supervised { main, mut control, reporter } = supervised;
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -76,6 +78,7 @@ fn a_reload_is_told_when_it_begins_and_when_it_ends() {
                 control.turn(&forwarder);
                 std::thread::sleep(WATCHDOG / 100);
             }
+            handle.stop_rx();
             drop(control);
         });
         heard.until("READY=1");
@@ -91,6 +94,35 @@ fn a_reload_is_told_when_it_begins_and_when_it_ends() {
     });
     reporter.unwrap().join().unwrap();
     heard.until("STOPPING=1");
+}
+
+/// Runs over an idle port, with a route that comes and goes. `listen` reads the messages, and may make the engine
+/// fail. Returns the result of the control thread.
+fn run_with_updates(listen: impl FnOnce(&Heard, &Faults) + Send) -> Option<anyhow::Result<()>> {
+    let eal = dpdk_ffi::testing::eal()?;
+    let scratch = tempfile::tempdir().unwrap();
+    let heard = Heard::new(&scratch);
+    eal.vdev_create("net_null0", "no-rx=1").unwrap();
+    let (forwarder, faults) = faulty_forwarder();
+    let args = arguments(&["--config", "(0,0,1)"]);
+    let signals = Signals::default();
+    let control =
+        Control { manager: Some(heard.manager()), updates: Some(endless_updates()), ..Control::default() };
+    std::thread::scope(|scope| {
+        let listener = scope.spawn(|| {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                heard.until("WATCHDOG=1");
+                listen(&heard, &faults);
+            }));
+            faults.hang_in_apply.store(false, Ordering::SeqCst);
+            signals.stop();
+            result
+        });
+        let (_, served) = forward(&args, eal, forwarder, &signals, control).unwrap();
+        listener.join().unwrap().unwrap();
+        heard.until("STOPPING=1");
+        Some(served)
+    })
 }
 
 rusty_fork_test! {
@@ -140,5 +172,32 @@ rusty_fork_test! {
             assert!(served.is_ok() && summary.packets.is_conserved());
             heard.until("STOPPING=1");
         });
+    }
+
+    #[test]
+    fn a_service_manager_hears_of_a_panic_of_the_control_thread() {
+        let served = run_with_updates(|heard, faults| {
+            faults.die_in_apply.store(true, Ordering::SeqCst);
+            let status = heard.until("STATUS=the control");
+            assert!(status.contains("the control thread has panicked"), "{status}");
+            heard.has_more();
+            std::thread::sleep(WATCHDOG);
+            assert!(!heard.has_more(), "it has panicked, and the watchdog is fed, or an orderly stop reported");
+        });
+        if let Some(served) = served {
+            let why = served.unwrap_err().to_string();
+            assert!(why.starts_with("the control thread panicked: an invariant"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_service_manager_hears_in_which_step_the_control_thread_is_stuck() {
+        let served = run_with_updates(|heard, faults| {
+            faults.hang_in_apply.store(true, Ordering::SeqCst);
+            assert_eq!(heard.until("STATUS=stuck"), "STATUS=stuck: the control thread (updates)");
+            faults.hang_in_apply.store(false, Ordering::SeqCst);
+            heard.until("WATCHDOG=1");
+        });
+        assert!(served.is_none_or(|served| served.is_ok()));
     }
 }
