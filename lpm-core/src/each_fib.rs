@@ -35,8 +35,18 @@ struct FibWriter {
 }
 
 impl FibWriter {
+    /// For what a panic cannot have broken.
     fn engine(&self) -> MutexGuard<'_, Box<dyn EngineWriter>> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For what needs all tables as they were meant to be.
+    fn whole(&self) -> Result<MutexGuard<'_, Box<dyn EngineWriter>>, EngineError> {
+        self.engine.lock().map_err(|poisoned| EngineError::Device {
+            engine: poisoned.get_ref().info().name,
+            reason: "a panic in another FIB's delta has left it broken".to_owned(),
+            lost: true,
+        })
     }
 }
 
@@ -46,13 +56,13 @@ impl EngineWriter for FibWriter {
     }
 
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
-        let generation = self.engine().apply_to(self.fib, delta, rib)?;
+        let generation = self.whole()?.apply_to(self.fib, delta, rib)?;
         self.generation = generation;
         self.routes = [rib.v4.used_len() as u64, rib.v6.used_len() as u64];
         Ok(generation)
     }
 
-    /// Without effect while another FIB's writer is at work, which may take long: it does the same.
+    /// Without effect while another FIB's writer is at work, which may take long: it does the same. Nor after a panic.
     fn free_retired(&mut self) {
         if let Ok(mut engine) = self.engine.try_lock() {
             engine.free_retired();
@@ -70,7 +80,7 @@ impl EngineWriter for FibWriter {
     }
 
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
-        let reader = self.engine().reader(slots, batch_max)?;
+        let reader = self.whole()?.reader(slots, batch_max)?;
         Ok(Box::new(FibReader { reader, fib: self.fib }))
     }
 }

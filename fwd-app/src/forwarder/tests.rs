@@ -319,6 +319,35 @@ fn the_control_thread_does_not_wait_while_one_vrf_of_a_common_engine_is_built() 
 }
 
 #[test]
+fn no_vrf_takes_its_part_of_an_engine_that_a_panic_has_broken() {
+    let (mut forwarder, _sender) = with_feeds();
+    let faults = Arc::new(Faults::default());
+    let options = fib::EngineOptions::of(&[("fibs", "2")]);
+    let engine = FaultyEngine::over(crate::engines::ENGINES.make("sail-m", &options).unwrap(), &faults);
+    let mut engines = each_fib(Box::new(engine));
+    for vrf in [0, 1] {
+        forwarder.vrf_mut(vrf).replace_all(fib::Rib::new(), fib::NextHopTable::new()).unwrap();
+    }
+    forwarder.commit().unwrap();
+    for vrf in [1, 0] {
+        // The first build panics, the second one does not.
+        faults.die_in_apply.store(vrf == 1, SeqCst);
+        let made = Made { engine: engines.remove(vrf), service: None, is_shared: true };
+        let spec = EngineSpec::named("sail-m");
+        forwarder.vrf_mut(vrf).build_beside(spec, true, move || Ok(made)).unwrap();
+        while forwarder.vrf(vrf).is_building_part() {
+            std::thread::yield_now();
+        }
+    }
+    let wanted = ["a panic in another FIB's delta has left it broken", "has panicked"];
+    for (vrf, wanted) in wanted.into_iter().enumerate() {
+        let why = format!("{:#}", forwarder.finish_engine(vrf).unwrap().unwrap_err());
+        assert!(why.contains(wanted), "{why}");
+        assert_eq!(forwarder.vrf(vrf).engine().info().name, "oracle");
+    }
+}
+
+#[test]
 fn addresses_of_taps_come_and_go() {
     let mut forwarder = over_two_ports(&[]);
     set_ports(&mut forwarder, &[], configured(2, &[("0", "192.0.2.1", 24)], &[("0", "tap0")]).unwrap());
