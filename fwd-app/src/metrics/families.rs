@@ -262,7 +262,7 @@ const FEEDS: [Column<FeedTotals, Option<u64>>; 3] = [
     }),
 ];
 
-const FEED_SOURCES: [Column<FeedTotals, Option<u64>>; 7] = [
+const FEED_SOURCES: [Column<FeedTotals, Option<u64>>; 8] = [
     (GAUGE, "fwd_feed_up", "Whether the source of a feed is there", |feed| Some(feed.is_up.into())),
     (COUNTER, "fwd_feed_sessions", "Connections of peers, or passes over the kernel's tables", |feed| {
         Some(feed.sessions)
@@ -278,6 +278,12 @@ const FEED_SOURCES: [Column<FeedTotals, Option<u64>>; 7] = [
     (COUNTER, "fwd_feed_overruns", "Times that the kernel dropped messages for want of buffers", |feed| {
         Some(feed.overruns)
     }),
+    (
+        COUNTER,
+        "fwd_feed_repaired",
+        "Routes and next-hop objects corrected by the periodic comparison with the kernel",
+        |feed| Some(feed.repaired),
+    ),
 ];
 
 #[cfg(test)]

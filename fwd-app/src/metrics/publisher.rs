@@ -215,6 +215,7 @@ fn feed(status: FeedStatus, vrf: String, is_first: bool) -> FeedTotals {
         errors: counts.errors,
         over_limit: routes.over_limit + if is_first { counts.over_limit } else { 0 },
         overruns: counts.overruns,
+        repaired: counts.repaired,
     }
 }
 

@@ -90,6 +90,8 @@ pub(crate) struct FeedTotals {
     pub(crate) over_limit: u64,
     /// Times that the kernel dropped messages for want of buffers.
     pub(crate) overruns: u64,
+    /// Routes and next-hop objects that differed from the kernel's in a periodic comparison.
+    pub(crate) repaired: u64,
 }
 
 /// An engine, and what else there is once a VRF.

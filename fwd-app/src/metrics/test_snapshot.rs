@@ -99,5 +99,6 @@ fn feed() -> FeedTotals {
         errors: 0,
         over_limit: 0,
         overruns: 0,
+        repaired: 0,
     }
 }

@@ -74,6 +74,7 @@ impl Steering<'_> {
                 unsupported: counts.unsupported,
                 errors: counts.errors,
                 overruns: counts.overruns,
+                repaired: counts.repaired,
             };
             feeds.push(shown(kind.name(), name, None, Some(learned)));
         }
@@ -301,6 +302,8 @@ struct LearnedShown {
     unsupported: u64,
     errors: u64,
     overruns: u64,
+    /// Routes and next-hop objects corrected by the periodic comparison with the kernel.
+    repaired: u64,
 }
 
 impl fmt::Display for LearnedShown {
@@ -322,6 +325,9 @@ impl fmt::Display for LearnedShown {
         write!(f, ", {refused} refused, {unsupported} unsupported, {errors} errors")?;
         if *peers_refused > 0 {
             write!(f, ", {peers_refused} peers refused")?;
+        }
+        if self.repaired > 0 {
+            write!(f, ", {} repaired", grouped(self.repaired))?;
         }
         Ok(())
     }

@@ -246,4 +246,6 @@ pub(crate) struct FeedCounts {
     pub(crate) over_limit: u64,
     /// Times that the kernel dropped messages for want of buffers.
     pub(crate) overruns: u64,
+    /// Routes and next-hop objects that differed from the kernel's in a periodic comparison.
+    pub(crate) repaired: u64,
 }

@@ -11,7 +11,7 @@
 //!
 //! Invariant: an object has a resolved route exactly if it and all members of a group are known.
 
-use super::netlink::{NextHopObject, RouteMessage, RouteSays};
+use super::netlink::{NextHopObject, RouteSays};
 use super::{FeedCounts, FeedEvent, FeedId, ObjectId, Path, Route};
 use fib::{IpPrefix, Key, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -23,7 +23,33 @@ const OBJECTS_MAX: usize = 1 << 16;
 const MEMBERS_MAX: usize = 1 << 20;
 
 /// A route's VRF, prefix and metric.
-type RouteKey<K> = (usize, Prefix<K>, u32);
+pub(super) type RouteKey = (usize, IpPrefix, u32);
+/// The same of one family.
+type KeyOf<K> = (usize, Prefix<K>, u32);
+
+/// The next hop of a route, as its source names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// A route itself, no [`Route::Object`].
+    Is(Arc<Route>),
+    /// The next-hop object with this number.
+    Object(u32),
+}
+
+impl Told {
+    /// That of a message; `None` when no path is alive.
+    pub(super) fn of(says: RouteSays, counts: &mut FeedCounts) -> Option<Self> {
+        match says {
+            RouteSays::Is(route) => Some(Self::Is(Arc::new(route))),
+            RouteSays::Object(id) => Some(Self::Object(id)),
+            RouteSays::Encapsulated => {
+                counts.unsupported += 1;
+                Some(Self::Is(Arc::new(Route::Unreachable)))
+            }
+            RouteSays::Dead | RouteSays::Unnamed => None,
+        }
+    }
+}
 
 /// An object and what it amounts to.
 struct ObjectEntry {
@@ -36,9 +62,9 @@ struct ObjectEntry {
 /// Routes of one family that name objects.
 struct Users<K: Key> {
     /// The object that a route names.
-    object: FxHashMap<RouteKey<K>, u32>,
+    object: FxHashMap<KeyOf<K>, u32>,
     /// The routes that name an object.
-    routes: FxHashMap<u32, FxHashSet<RouteKey<K>>>,
+    routes: FxHashMap<u32, FxHashSet<KeyOf<K>>>,
 }
 
 impl<K: Key> Default for Users<K> {
@@ -48,7 +74,7 @@ impl<K: Key> Default for Users<K> {
 }
 
 impl<K: Key> Users<K> {
-    fn set(&mut self, key: RouteKey<K>, id: u32) {
+    fn set(&mut self, key: KeyOf<K>, id: u32) {
         match self.object.insert(key, id) {
             Some(before) if before == id => return,
             Some(before) => self.unlink(key, before),
@@ -57,13 +83,13 @@ impl<K: Key> Users<K> {
         self.routes.entry(id).or_default().insert(key);
     }
 
-    fn remove(&mut self, key: RouteKey<K>) {
+    fn remove(&mut self, key: KeyOf<K>) {
         if let Some(before) = self.object.remove(&key) {
             self.unlink(key, before);
         }
     }
 
-    fn unlink(&mut self, key: RouteKey<K>, id: u32) {
+    fn unlink(&mut self, key: KeyOf<K>, id: u32) {
         if let Some(routes) = self.routes.get_mut(&id) {
             routes.remove(&key);
             if routes.is_empty() {
@@ -72,12 +98,17 @@ impl<K: Key> Users<K> {
         }
     }
 
+    /// The routes that name an object.
+    fn of(&self, id: u32) -> impl Iterator<Item = RouteKey> {
+        let routes = self.routes.get(&id).into_iter().flatten();
+        routes.map(|&(vrf, prefix, metric)| (vrf, K::wrap(prefix), metric))
+    }
+
     /// Announces every route that names the object.
     fn announce(&self, id: u32, route: &Arc<Route>, out: &mut Vec<FeedEvent>) {
-        let routes = self.routes.get(&id).into_iter().flatten();
-        out.extend(routes.map(|&(vrf, prefix, metric)| FeedEvent::Announce {
+        out.extend(self.of(id).map(|(vrf, prefix, metric)| FeedEvent::Announce {
             vrf,
-            prefix: K::wrap(prefix),
+            prefix,
             metric,
             route: Arc::clone(route),
         }));
@@ -146,42 +177,30 @@ impl NextHops {
         out.extend(gone.map(|object| FeedEvent::Object { object, route: None }));
     }
 
-    /// Takes what a message says about a route of a VRF, and appends what follows from it. `left` is what remains of the route without some of its
-    /// paths. Returns the route, unless it is gone or names an object.
-    pub(super) fn take_route(
+    /// Sets the next hop of a route, `None` when the route is gone, and appends the events.
+    pub(super) fn put(
         &mut self,
-        vrf: usize,
-        RouteMessage { prefix, metric, says, .. }: RouteMessage,
-        left: impl FnOnce(&[Path]) -> Option<Arc<Route>>,
+        key: RouteKey,
+        told: Option<Told>,
         counts: &mut FeedCounts,
         out: &mut Vec<FeedEvent>,
-    ) -> Option<Arc<Route>> {
-        let key = (vrf, prefix, metric);
-        let route = match says {
-            RouteSays::Object(id) => {
-                counts.over_limit += u64::from(self.set_route(key, id, out).is_err());
-                return None;
-            }
-            RouteSays::Is(route) => Some(Arc::new(route)),
-            RouteSays::Encapsulated => {
-                counts.unsupported += 1;
-                Some(Arc::new(Route::Unreachable))
-            }
-            RouteSays::Dead => None,
-            RouteSays::Gone(paths) => left(&paths),
-        };
+    ) {
+        if let Some(Told::Object(id)) = told {
+            counts.over_limit += u64::from(self.set_route(key, id, out).is_err());
+            return;
+        }
         self.remove_route(key);
-        out.push(match route.clone() {
-            Some(route) => FeedEvent::Announce { vrf, prefix, metric, route },
-            None => FeedEvent::Withdraw { vrf, prefix, metric },
+        let (vrf, prefix, metric) = key;
+        out.push(match told {
+            Some(Told::Is(route)) => FeedEvent::Announce { vrf, prefix, metric, route },
+            _ => FeedEvent::Withdraw { vrf, prefix, metric },
         });
-        route
     }
 
     /// Notes that a route names an object, and announces the route if the object is known.
     fn set_route(
         &mut self,
-        (vrf, prefix, metric): (usize, IpPrefix, u32),
+        (vrf, prefix, metric): RouteKey,
         id: u32,
         out: &mut Vec<FeedEvent>,
     ) -> Result<(), Full> {
@@ -204,7 +223,7 @@ impl NextHops {
     }
 
     /// Notes that a route names no object (any more).
-    fn remove_route(&mut self, (vrf, prefix, metric): (usize, IpPrefix, u32)) {
+    fn remove_route(&mut self, (vrf, prefix, metric): RouteKey) {
         match prefix {
             IpPrefix::V4(prefix) => self.v4.remove((vrf, prefix, metric)),
             IpPrefix::V6(prefix) => self.v6.remove((vrf, prefix, metric)),
@@ -243,24 +262,26 @@ impl NextHops {
         Ok(())
     }
 
-    /// Removes an object. Routes that name it stay as they were announced. Returns whether there are any, of it or of its groups.
-    pub(super) fn remove(&mut self, id: u32, out: &mut Vec<FeedEvent>) -> bool {
+    /// Removes an object. Routes that name it stay as they were announced.
+    pub(super) fn remove(&mut self, id: u32, out: &mut Vec<FeedEvent>) {
         self.unlink_members(id);
         let named = self.objects.remove(&id).and_then(|entry| entry.named);
         out.extend(named.map(|(object, _)| FeedEvent::Object { object, route: None }));
-        let mut has_routes = self.has_routes(id);
         for group in self.groups.get(&id).into_iter().flatten() {
-            has_routes |= self.has_routes(*group);
             if let Some(entry) = self.objects.get_mut(group) {
                 entry.route = None;
             }
         }
-        has_routes
     }
 
-    /// Whether routes name an object.
-    fn has_routes(&self, id: u32) -> bool {
-        self.v4.routes.contains_key(&id) || self.v6.routes.contains_key(&id)
+    /// Whether an object is known.
+    pub(super) fn has(&self, id: u32) -> bool {
+        self.objects.contains_key(&id)
+    }
+
+    /// The routes that name an object.
+    pub(super) fn routes_of(&self, id: u32) -> Vec<RouteKey> {
+        self.v4.of(id).chain(self.v6.of(id)).collect()
     }
 
     /// Takes an object out of the lists of its members' groups.
@@ -389,7 +410,7 @@ mod tests {
             [prefix, v6].map(|prefix| heard.best(prefix).cloned()),
             [(); 2].map(|()| Some(paths(&[path(1)])))
         );
-        assert!(hops.remove(1, &mut out));
+        hops.remove(1, &mut out);
         hops.remove_route((0, v6, 0));
         assert_eq!(hear(&mut heard, &mut out), (0, 0), "the source withdraws the routes by itself");
         hops.set(1, NextHopObject::Blackhole, &mut out).unwrap();

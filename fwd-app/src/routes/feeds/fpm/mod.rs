@@ -24,7 +24,7 @@ pub(crate) mod listener;
 mod peers;
 
 use super::netlink::{self, Envelope, Message, NetlinkError, RouteMessage, messages};
-use super::nexthops::NextHops;
+use super::nexthops::{NextHops, Told};
 use super::{FeedCounts, FeedEvent, FeedId, RoutingTables};
 use fib::IpPrefix;
 use rustc_hash::FxHashMap;
@@ -284,8 +284,9 @@ impl Fpm {
                 Message::Route(route) => match self.options.tables.vrf(route.table) {
                     Some(vrf) => {
                         if self.last.get(&(route.table, route.prefix)).is_none_or(|last| *last == at) {
-                            let route = RouteMessage { metric: METRIC, ..route };
-                            self.objects.take_route(vrf, route, |_| None, &mut self.counts, out);
+                            let RouteMessage { prefix, is_gone, says, .. } = route;
+                            let told = if is_gone { None } else { Told::of(says, &mut self.counts) };
+                            self.objects.put((vrf, prefix, METRIC), told, &mut self.counts, out);
                         }
                     }
                     None => self.counts.ignored += 1,

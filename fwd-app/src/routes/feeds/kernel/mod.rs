@@ -1,41 +1,46 @@
 //! The kernel's routes, neighbours, links and addresses, by rtnetlink, without I/O and clock.
 //!
 //! A pass asks for a dump of each table in turn, on the socket that also gets the notifications: what the kernel sends comes in the
-//! order in which it happened. A pass begins with [`FeedEvent::Stale`] and ends with [`FeedEvent::Sweep`], which withdraws the routes
-//! that it did not contain. Links, neighbours and addresses are few, so they are kept here, and those that a pass did not contain are
-//! said to be gone.
+//! order in which it happened. All that the kernel has is mirrored here, each object with the number of the last pass that contained it.
+//! So the differences alone are announced, and what a pass did not contain is gone: routes, next-hop objects, links, neighbours and
+//! addresses.
 //!
 //! **Passes.** The first is at the start. Another follows when the kernel has dropped notifications (`ENOBUFS`), when a pass was
-//! interrupted by changes or refused, and when a link goes down or comes up, or an address or a next-hop object with routes goes: the
-//! kernel removes IPv4 routes along with these, and gives routes their paths back, without a notification. Passes begin at least
-//! [`PASS_INTERVAL`] apart. A feed without routes has no dumps of them, and no such passes.
+//! interrupted by changes or refused, and when a link goes down or comes up, or an address goes: the kernel removes IPv4 routes and next-hop
+//! objects along with these, and gives routes their paths back, without a notification. Such passes begin at least [`PASS_INTERVAL`] apart.
+//! A feed without routes has no dumps of them, and no such passes. [`RECONCILE_INTERVAL`] after a pass another one compares the mirror with
+//! the kernel, and what differs is counted: there should be nothing.
 //!
 //! **Routes** of the VRFs' tables are taken, those that depend on a source prefix or a TOS left out. Routes of one prefix with different
-//! metrics are announced one by one. A notification that an IPv6 route is gone may be about one of its paths; the others stay. Link-local and
-//! multicast destinations are never forwarded, and their routes are left out unless local ones are wanted.
+//! metrics are announced one by one, and of those with the same metric the first ([`mirror`]). A notification that an IPv6 route is gone may
+//! be about one of its paths; the others stay. With a next-hop object go the routes that name it, mostly without a notification. Link-local
+//! and multicast destinations are never forwarded, and their routes are left out unless local ones are wanted.
 //!
 //! **What the wire says** is left out: anyone on a link can send router advertisements and redirects. So an address counts if it is
 //! permanent, and neither the routes of these two protocols do nor IPv6 routes to prefixes on a link, which the kernel makes of
 //! advertisements as it does of addresses, unless a permanent address has the prefix. Such a route comes before its address, so
 //! another pass follows an address.
 
+mod mirror;
 mod pass;
 pub(crate) mod socket;
 mod tracked;
 
 use super::netlink::{AddressMessage, Envelope, Message, RouteMessage, RouteSays, messages};
-use super::nexthops::NextHops;
-use super::{FeedCounts, FeedEvent, FeedId, Link, Path, Route, RoutingTables};
+use super::nexthops::{NextHops, Told};
+use super::{FeedCounts, FeedEvent, FeedId, Link, Route, RoutingTables};
 use fib::{IpPrefix, MacAddr, Prefix6};
+use mirror::{Change, Mirror};
+use netlink_packet_core::{NLM_F_EXCL, NLM_F_REPLACE};
 use pass::{Pass, PassStep};
-use rustc_hash::FxHashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracked::Tracked;
 
 /// The least time between the starts of two passes, so that a link that comes and goes does not keep us dumping.
 pub(crate) const PASS_INTERVAL: Duration = Duration::from_secs(1);
+/// How long after a pass the mirror is compared with the kernel.
+pub(crate) const RECONCILE_INTERVAL: Duration = Duration::from_secs(300);
 /// The kernel's number of the table of local addresses.
 const TABLE_LOCAL: u32 = 255;
 /// Who made a route (`RTPROT_*`): a redirect, the kernel itself, a router advertisement.
@@ -56,7 +61,7 @@ pub(crate) struct KernelOptions {
     pub(crate) is_local_wanted: bool,
     /// Routes made by these (`RTPROT_*`) are left out: those that another feed announces anyway, such as zebra's.
     pub(crate) protocols_left_out: Vec<u8>,
-    /// The most routes that may name next-hop objects; further ones are left out and counted.
+    /// The most routes of a VRF; further ones are left out and counted.
     pub(crate) routes_max: usize,
 }
 
@@ -79,9 +84,6 @@ impl Default for KernelOptions {
     }
 }
 
-/// The IPv6 routes with several paths, by VRF, prefix and metric: those of which one path may go.
-type Multipath = FxHashMap<(usize, Prefix6, u32), Arc<Route>>;
-
 /// What is known of the kernel's tables, and how far the running pass is.
 pub(crate) struct Kernel {
     options: KernelOptions,
@@ -91,14 +93,17 @@ pub(crate) struct Kernel {
     addresses: Tracked<super::LinkAddress, IpAddr>,
     neighbours: Tracked<(IpAddr, u32), MacAddr>,
     objects: NextHops,
-    multipath: Multipath,
+    /// The numbers of these objects.
+    numbers: Tracked<u32, ()>,
+    routes: Mirror,
     counts: FeedCounts,
 }
 
 impl Kernel {
     /// A feed whose first pass is due at `now`.
     pub(crate) fn new(options: KernelOptions, now: Instant) -> Self {
-        let objects = NextHops::new(options.feed, options.routes_max);
+        // The mirror has the limit.
+        let (objects, routes) = (NextHops::new(options.feed, usize::MAX), Mirror::new(options.routes_max));
         Self {
             pass: Pass::new(options.has_routes(), now),
             options,
@@ -106,14 +111,15 @@ impl Kernel {
             addresses: Tracked::default(),
             neighbours: Tracked::default(),
             objects,
-            multipath: FxHashMap::default(),
+            numbers: Tracked::default(),
+            routes,
             counts: FeedCounts::default(),
         }
     }
 
     /// The counters.
     pub(crate) fn counts(&self) -> FeedCounts {
-        self.counts
+        FeedCounts { over_limit: self.counts.over_limit + self.routes.over_limit, ..self.counts }
     }
 
     /// The next request to send, if one is due. Call it after [`Self::received`] and at [`Self::deadline`].
@@ -123,10 +129,11 @@ impl Kernel {
             self.links.begin();
             self.addresses.begin();
             self.neighbours.begin();
+            self.numbers.begin();
+            self.routes.begin();
             if self.counts.sessions == 1 {
                 out.push(FeedEvent::Connected);
             }
-            out.push(FeedEvent::Stale);
         }
         self.pass.request()
     }
@@ -159,15 +166,47 @@ impl Kernel {
                 Message::Error(code) if is_answer && code != 0 => self.refused(now, out),
                 Message::Done | Message::Error(_) => {}
                 Message::Address(address) => self.address(address, is_answer, now, out),
+                Message::Route(route) => self.route(route, is_answer, flags, now),
+                Message::NextHop { id, object } => {
+                    // A new object has the number of a known one: that went with its link, without a notification.
+                    let is_new = !is_answer && flags & (NLM_F_EXCL | NLM_F_REPLACE) == NLM_F_EXCL;
+                    if is_new && self.objects.has(id) {
+                        self.object_gone(id, out);
+                    }
+                    match self.objects.set(id, object, out) {
+                        Ok(()) => self.numbers.set(id, ()),
+                        Err(_) => {
+                            self.counts.over_limit += 1;
+                            false
+                        }
+                    };
+                }
+                Message::NextHopGone(id) => self.object_gone(id, out),
                 other => self.message(other, is_answer, now, out),
             }
+            self.announce(out);
         }
+    }
+
+    /// Announces the changes of the mirror.
+    fn announce(&mut self, out: &mut Vec<FeedEvent>) {
+        for Change { key, first } in self.routes.changes.drain(..) {
+            self.objects.put(key, first, &mut self.counts, out);
+        }
+    }
+
+    /// A next-hop object is gone: the kernel has removed the routes that name it.
+    fn object_gone(&mut self, id: u32, out: &mut Vec<FeedEvent>) {
+        self.routes.object_gone(id, self.objects.routes_of(id));
+        self.announce(out);
+        self.objects.remove(id, out);
+        self.numbers.remove(&id);
     }
 
     /// The running dump has been refused, or its request could not be sent.
     pub(crate) fn refused(&mut self, now: Instant, out: &mut Vec<FeedEvent>) {
         self.counts.errors += 1;
-        self.pass.is_refused();
+        self.pass.is_refused(self.numbers.entries().next().is_some());
         self.step_ended(now, out);
     }
 
@@ -179,32 +218,32 @@ impl Kernel {
     }
 
     fn step_ended(&mut self, now: Instant, out: &mut Vec<FeedEvent>) {
+        self.routes.end_run();
+        self.announce(out);
+        let is_reconciling = self.pass.is_reconciling();
         match self.pass.advance(now) {
             PassStep::More => {}
             PassStep::Torn => out.push(FeedEvent::Complete),
             PassStep::Complete => {
-                out.push(FeedEvent::Sweep);
+                let routes = self.routes.sweep();
+                self.announce(out);
+                let gone = self.numbers.sweep().collect::<Vec<_>>();
+                gone.iter().for_each(|id| self.object_gone(*id, out));
                 out.extend(self.links.sweep().map(FeedEvent::LinkGone));
                 out.extend(self.addresses.sweep().map(FeedEvent::AddressGone));
                 let neighbours = self.neighbours.sweep();
                 out.extend(neighbours.map(|(address, ifindex)| FeedEvent::NeighbourGone(address, ifindex)));
                 out.push(FeedEvent::Complete);
+                if is_reconciling {
+                    self.counts.repaired += routes + gone.len() as u64;
+                }
             }
         }
     }
 
-    /// A message. `is_answer`: it is part of a dump, which routes follow.
+    /// A message about something else than routes and next-hop objects. `is_answer`: it is part of a dump, which routes follow.
     fn message(&mut self, message: Message, is_answer: bool, now: Instant, out: &mut Vec<FeedEvent>) {
         match message {
-            Message::Route(route) => self.route(route, out),
-            Message::NextHop { id, object } => {
-                self.counts.over_limit += u64::from(self.objects.set(id, object, out).is_err());
-            }
-            Message::NextHopGone(id) => {
-                if self.objects.remove(id, out) {
-                    self.routes_have_changed(now);
-                }
-            }
             Message::Link(link) => {
                 let was_up = self.links.get(&link.ifindex).map(|before| before.is_up);
                 if !is_answer && was_up.is_some_and(|was_up| was_up != link.is_up) {
@@ -237,9 +276,7 @@ impl Kernel {
                 self.routes_have_changed(now);
             }
             Message::Unsupported => self.counts.unsupported += 1,
-            Message::Address(_) | Message::Ignored | Message::Done | Message::Error(_) => {
-                self.counts.ignored += 1;
-            }
+            _ => self.counts.ignored += 1,
         }
     }
 
@@ -275,7 +312,8 @@ impl Kernel {
         };
         match (route.protocol, route.prefix, &route.says) {
             (REDIRECTED | ADVERTISED, ..) => true,
-            (BY_KERNEL, IpPrefix::V6(prefix), RouteSays::Is(Route::Paths(paths))) => {
+            // One that goes may go with its address.
+            (BY_KERNEL, IpPrefix::V6(prefix), RouteSays::Is(Route::Paths(paths))) if !route.is_gone => {
                 paths.iter().any(|path| !on_link(prefix, path.ifindex))
             }
             _ => false,
@@ -291,40 +329,35 @@ impl Kernel {
         tables.vrf(route.table).or(local).filter(|_| is_kept && (*is_local_wanted || !is_local))
     }
 
-    fn route(&mut self, route: RouteMessage, out: &mut Vec<FeedEvent>) {
+    /// A route; `is_answer` as for [`Self::message`].
+    fn route(&mut self, route: RouteMessage, is_answer: bool, flags: u16, now: Instant) {
+        let RouteMessage { prefix, metric, protocol, is_gone, .. } = route;
         let Some(vrf) = self.vrf(&route) else {
             self.counts.ignored += 1;
+            // A route that is left out may have replaced one that is not.
+            let is_replacing = !is_answer && !is_gone && flags & NLM_F_REPLACE != 0;
+            let vrf = self.options.tables.vrf(route.table).filter(|_| is_replacing);
+            if vrf.is_some_and(|vrf| self.routes.has((vrf, prefix, metric))) {
+                self.routes_have_changed(now);
+            }
             return;
         };
-        let (prefix, metric) = (route.prefix, route.metric);
-        let multipath = &self.multipath;
-        let left = |gone: &[Path]| without(multipath, (vrf, prefix, metric), gone);
-        let route = self.objects.take_route(vrf, route, left, &mut self.counts, out);
-        if let IpPrefix::V6(prefix) = prefix {
-            match route {
-                Some(route) if matches!(&*route, Route::Paths(paths) if paths.len() > 1) => {
-                    self.multipath.insert((vrf, prefix, metric), route);
-                }
-                _ => {
-                    self.multipath.remove(&(vrf, prefix, metric));
+        let key = (vrf, prefix, metric);
+        let mut says = route.says;
+        if let (IpPrefix::V6(_), RouteSays::Is(Route::Paths(paths))) = (prefix, &mut says) {
+            paths.sort_unstable(); // their order changes from one message to the next
+        }
+        match Told::of(says, &mut self.counts) {
+            Some(told) if is_answer => self.routes.dumped(key, told, protocol),
+            Some(told) if !is_gone => self.routes.announced(key, told, protocol, flags),
+            None if is_answer => {}
+            told => {
+                if !self.routes.gone(key, told, protocol) {
+                    self.routes_have_changed(now);
                 }
             }
         }
     }
-}
-
-/// What is left of an IPv6 route of `multipath` without these paths.
-fn without(
-    multipath: &Multipath,
-    (vrf, prefix, metric): (usize, IpPrefix, u32),
-    gone: &[Path],
-) -> Option<Arc<Route>> {
-    let IpPrefix::V6(prefix) = prefix else { return None };
-    let Route::Paths(paths) = &**multipath.get(&(vrf, prefix, metric))? else { return None };
-    let is_gone =
-        |path: &Path| gone.iter().any(|gone| gone.gateway == path.gateway && gone.ifindex == path.ifindex);
-    let left: Box<[Path]> = paths.iter().filter(|path| !is_gone(path)).copied().collect();
-    (!gone.is_empty() && !left.is_empty()).then(|| Arc::new(Route::Paths(left)))
 }
 
 /// Whether the destinations are link-local or multicast IPv6 addresses.

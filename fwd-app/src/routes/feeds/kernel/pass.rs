@@ -1,6 +1,6 @@
 //! A pass over the kernel's tables: one dump after another, since a socket can have only one in progress.
 
-use super::PASS_INTERVAL;
+use super::{PASS_INTERVAL, RECONCILE_INTERVAL};
 use crate::routes::feeds::netlink::HEADER_BYTES;
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer};
 use std::time::Instant;
@@ -45,31 +45,49 @@ pub(super) struct Pass {
     began: Option<Instant>,
     /// When the next pass begins; a running one ends first.
     due: Option<Instant>,
+    /// When one begins without a reason.
+    reconcile_at: Option<Instant>,
+    /// Whether nothing is known that the running pass could find.
+    is_reconciling: bool,
 }
 
 impl Pass {
     /// The first pass is due at `now`.
     pub(super) fn new(has_routes: bool, now: Instant) -> Self {
         let dumps = if has_routes { DUMPS.len() } else { WITHOUT_ROUTES };
-        Self { dumps, dump: None, is_sent: false, sequence: 0, is_torn: false, began: None, due: Some(now) }
+        Self {
+            dumps,
+            dump: None,
+            is_sent: false,
+            sequence: 0,
+            is_torn: false,
+            began: None,
+            due: Some(now),
+            reconcile_at: None,
+            is_reconciling: false,
+        }
     }
 
     /// Another pass is needed, after the running one.
     pub(super) fn is_needed(&mut self, now: Instant) {
+        self.is_reconciling = false;
         let earliest = self.began.and_then(|began| began.checked_add(PASS_INTERVAL));
         self.due = self.due.or(Some(earliest.map_or(now, |earliest| earliest.max(now))));
     }
 
     /// When a pass begins.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.due.filter(|_| self.dump.is_none())
+        self.due.or(self.reconcile_at).filter(|_| self.dump.is_none())
     }
 
     /// Begins a pass if one is due. Returns whether it did.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
-        if self.dump.is_some() || self.due.take_if(|due| *due <= now).is_none() {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if self.dump.is_some() || !is_due(self.due) && !is_due(self.reconcile_at) {
             return false;
         }
+        self.is_reconciling = self.due.take().is_none();
+        self.reconcile_at = None;
         (self.dump, self.is_sent, self.is_torn, self.began) = (Some(0), false, false, Some(now));
         true
     }
@@ -100,9 +118,14 @@ impl Pass {
         self.is_torn = true;
     }
 
-    /// The running dump was refused.
-    pub(super) fn is_refused(&mut self) {
-        self.is_torn |= self.dump != Some(NEXT_HOPS);
+    /// The running dump was refused. `has_objects`: next-hop objects are known.
+    pub(super) fn is_refused(&mut self, has_objects: bool) {
+        self.is_torn |= self.dump != Some(NEXT_HOPS) || has_objects;
+    }
+
+    /// Whether nothing is known that the running pass could find.
+    pub(super) fn is_reconciling(&self) -> bool {
+        self.is_reconciling
     }
 
     /// The running dump has ended.
@@ -117,6 +140,7 @@ impl Pass {
             self.is_needed(now);
             return PassStep::Torn;
         }
+        self.reconcile_at = now.checked_add(RECONCILE_INTERVAL);
         PassStep::Complete
     }
 }

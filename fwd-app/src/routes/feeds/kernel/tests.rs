@@ -4,7 +4,7 @@ use super::*;
 use crate::routes::feeds::heard::Heard;
 use crate::routes::feeds::netlink::tests::{next_hop_bytes, raw};
 use crate::routes::feeds::test_peers::{encode, gone_bytes, route_bytes};
-use crate::routes::feeds::{LinkAddress, LinkNeighbour};
+use crate::routes::feeds::{LinkAddress, LinkNeighbour, Path};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::route::{RouteAttribute, RouteNextHop, RouteNextHopFlags, RouteType};
@@ -59,25 +59,37 @@ impl KernelRig {
         self.table.best(prefix(text)).is_some()
     }
 
+    /// Whether a pass is due that has a reason.
+    fn is_due(&self) -> bool {
+        self.kernel.deadline().is_some_and(|at| at <= self.now + PASS_INTERVAL)
+    }
+
     /// Answers every request of a pass, with these messages in the dump of IPv4 routes.
     fn pass(&mut self, routes: &[Vec<u8>], flags: u16) -> usize {
+        let link = link(self.is_up);
+        self.pass_with(flags, |kind, family| match (kind, family) {
+            (26, 2) => routes.concat(),
+            (18, _) => link.clone(),
+            _ => Vec::new(),
+        })
+    }
+
+    /// Answers every request of a pass, with the messages that `answer` has for its type and family.
+    fn pass_with(&mut self, flags: u16, answer: impl Fn(u16, u8) -> Vec<u8>) -> usize {
         let mut requests = 0;
         while let Some(request) = self.kernel.request(self.now, &mut self.out) {
             requests += 1;
             assert_eq!(self.kernel.request(self.now, &mut self.out), None, "one at a time");
-            let mut answers = Vec::new();
-            if request[4..6] == 26_u16.to_ne_bytes() && request[HEADER_BYTES] == 2 {
-                answers.extend_from_slice(routes);
+            let kind = u16::from_ne_bytes([request[4], request[5]]);
+            let mut bytes = [answer(kind, request[HEADER_BYTES]), raw(3, &[0; 4], &[])].concat();
+            let mut at = 0;
+            while at < bytes.len() {
+                let len = u32::from_ne_bytes(*bytes[at..].first_chunk().unwrap()) as usize;
+                bytes[at + 6..at + 8].copy_from_slice(&flags.to_ne_bytes());
+                bytes[at + 8..at + 12].copy_from_slice(&request[8..12]);
+                at += len.next_multiple_of(4);
             }
-            if request[4..6] == 18_u16.to_ne_bytes() {
-                answers.push(link(self.is_up));
-            }
-            answers.push(raw(3, &[0; 4], &[]));
-            for mut answer in answers {
-                answer[6..8].copy_from_slice(&flags.to_ne_bytes());
-                answer[8..12].copy_from_slice(&request[8..12]);
-                self.hear(&answer);
-            }
+            self.hear(&bytes);
         }
         requests
     }
@@ -120,7 +132,7 @@ fn a_router_advertisement_and_a_redirect_are_neither_addresses_nor_routes() {
     ] {
         watch.hear(&datagram);
     }
-    assert_eq!((watch.events(), watch.kernel.counts().ignored, watch.kernel.deadline()), (vec![], 6, None));
+    assert_eq!((watch.events(), watch.kernel.counts().ignored, watch.is_due()), (vec![], 6, false));
     // The same routes of an operator, of whose default route an advertisement takes nothing away.
     watch.hear(&of_protocol("::/0", 4, true));
     let mut gone = of_protocol("::/0", ADVERTISED, true);
@@ -138,7 +150,7 @@ fn a_prefix_of_a_permanent_address_is_on_the_link() {
     // In the kernel's order; the pass after it has both.
     watch.hear(&of_protocol(net, BY_KERNEL, false));
     watch.hear(&address);
-    assert!(!watch.has(net) && watch.kernel.deadline().is_some());
+    assert!(!watch.has(net) && watch.is_due());
     watch.now += PASS_INTERVAL;
     watch.pass(&[of_protocol(net, BY_KERNEL, false)], 2);
     assert!(watch.has(net));
@@ -153,10 +165,10 @@ fn a_pass_dumps_every_table_and_withdraws_what_it_did_not_contain() {
     let mut watch = KernelRig::new(KernelOptions::default());
     assert_eq!(watch.pass(&[route("10.0.0.0/8", 0), route("11.0.0.0/8", 0)], 2), 6);
     let events = watch.events();
-    assert_eq!(events[..2], [FeedEvent::Connected, FeedEvent::Stale]);
-    assert!(matches!(&events[2], FeedEvent::Link(link) if link.name == "eth2"));
-    assert_eq!(events[events.len() - 2..], [FeedEvent::Sweep, FeedEvent::Complete]);
-    assert_eq!((watch.kernel.deadline(), watch.pass(&[], 2)), (None, 0));
+    assert_eq!(events[0], FeedEvent::Connected);
+    assert!(matches!(&events[1], FeedEvent::Link(link) if link.name == "eth2"));
+    assert_eq!(events.last(), Some(&FeedEvent::Complete));
+    assert_eq!((watch.is_due(), watch.pass(&[], 2)), (false, 0));
 
     watch.hear(&route("12.0.0.0/8", 0));
     watch.kernel.overrun(watch.now);
@@ -165,8 +177,17 @@ fn a_pass_dumps_every_table_and_withdraws_what_it_did_not_contain() {
     assert_eq!(watch.kernel.request(watch.now, &mut watch.out), None);
     watch.now += PASS_INTERVAL;
     assert_eq!(watch.pass(&[route("10.0.0.0/8", 0)], 2), 6);
+    let withdrawn = |text| FeedEvent::Withdraw { vrf: 0, prefix: prefix(text), metric: 0 };
+    let events = watch.events();
+    assert!(["11.0.0.0/8", "12.0.0.0/8"].iter().all(|text| events.contains(&withdrawn(text))));
+    assert!(
+        !events.iter().any(
+            |event| matches!(event, FeedEvent::Announce { prefix: of, .. } if *of == prefix("10.0.0.0/8"))
+        )
+    );
     assert_eq!(["10.0.0.0/8", "11.0.0.0/8", "12.0.0.0/8"].map(|text| watch.has(text)), [true, false, false]);
-    assert_eq!(watch.kernel.counts().overruns, 2);
+    let FeedCounts { overruns, repaired, .. } = watch.kernel.counts();
+    assert_eq!((overruns, repaired), (2, 0), "what was lost in an overrun was expected");
 }
 
 #[test]
@@ -184,12 +205,12 @@ fn a_pass_that_is_torn_or_refused_withdraws_nothing_and_is_repeated() {
             }
         }
         assert!(watch.has("10.0.0.0/8"));
-        assert!(watch.kernel.deadline().is_some());
+        assert!(watch.is_due());
         watch.now += PASS_INTERVAL;
         watch.pass(&[route("10.0.0.0/8", 0)], 2);
         assert!(watch.has("10.0.0.0/8"));
     }
-    assert_eq!(watch.kernel.deadline(), None);
+    assert!(!watch.is_due());
 }
 
 #[test]
@@ -199,17 +220,11 @@ fn what_the_kernel_removes_silently_is_looked_for() {
     let mut link_gone = link(true);
     link_gone[4..6].copy_from_slice(&17_u16.to_ne_bytes());
     let address_gone = raw(21, &[2, 24, 0, 0, 2, 0, 0, 0], &[(1, &[192, 0, 2, 1])]);
-    let object_gone = raw(105, &[0; 8], &[(1, &7_u32.to_ne_bytes())]);
-    watch.hear(&next_hop_bytes(7, 2, &[(5, &2_u32.to_ne_bytes())]));
-    watch.hear(&object_gone);
-    assert_eq!(watch.kernel.deadline(), None, "no route names it");
-    let by_object = route_bytes(prefix("10.0.0.0/8"), RouteType::Unicast, vec![RouteAttribute::NhId(7)]);
-    watch.hear(&by_object);
-    for datagram in [&link(false), &link_gone, &address_gone, &object_gone] {
-        assert_eq!(watch.kernel.deadline(), None);
+    for datagram in [&link(false), &link_gone, &address_gone] {
+        assert!(!watch.is_due());
         watch.hear(&link(true));
         watch.hear(datagram);
-        assert!(watch.kernel.deadline().is_some());
+        assert!(watch.is_due());
         watch.now += PASS_INTERVAL;
         watch.pass(&[], 2);
     }
@@ -217,8 +232,261 @@ fn what_the_kernel_removes_silently_is_looked_for() {
     let tables = RoutingTables::none();
     let mut watch = KernelRig::new(KernelOptions { tables, ..KernelOptions::default() });
     assert_eq!(watch.pass(&[], 2), 3, "links, addresses and neighbours");
-    [link(false), link_gone, address_gone, object_gone].iter().for_each(|datagram| watch.hear(datagram));
-    assert_eq!(watch.kernel.deadline(), None, "there are no routes to look for");
+    [link(false), link_gone, address_gone].iter().for_each(|datagram| watch.hear(datagram));
+    assert!(!watch.is_due(), "there are no routes to look for");
+}
+
+fn with_flags(mut message: Vec<u8>, flags: u16) -> Vec<u8> {
+    message[6..8].copy_from_slice(&flags.to_ne_bytes());
+    message
+}
+
+fn object(id: u32, gateway: [u8; 4]) -> Vec<u8> {
+    next_hop_bytes(id, 2, &[(5, &2_u32.to_ne_bytes()), (6, &gateway)])
+}
+
+fn by_object(text: &str, id: u32) -> Vec<u8> {
+    route_bytes(prefix(text), RouteType::Unicast, vec![RouteAttribute::NhId(id)])
+}
+
+#[test]
+fn an_object_takes_its_routes_along() {
+    let mut watch = KernelRig::new(KernelOptions::default());
+    watch.pass(&[], 2);
+    let gone = raw(105, &[0; 8], &[(1, &7_u32.to_ne_bytes())]);
+    for datagram in [&object(7, [192, 0, 2, 1]), &by_object("10.0.0.0/8", 7), &gone] {
+        watch.hear(datagram);
+    }
+    assert!(!watch.has("10.0.0.0/8") && !watch.is_due());
+    watch.hear(&object(7, [192, 0, 2, 2]));
+    assert!(!watch.has("10.0.0.0/8"), "it is another object");
+    // One that went with its link is not said to be gone; a new one has no routes.
+    watch.hear(&by_object("10.0.0.0/8", 7));
+    assert!(watch.has("10.0.0.0/8"));
+    watch.hear(&with_flags(object(7, [192, 0, 2, 3]), NLM_F_EXCL | 0x400));
+    assert!(!watch.has("10.0.0.0/8"));
+    // Nor is it in the next pass, although a route names it.
+    watch.hear(&by_object("10.0.0.0/8", 7));
+    watch.events();
+    watch.kernel.overrun(watch.now);
+    watch.now += PASS_INTERVAL;
+    watch.pass(&[by_object("10.0.0.0/8", 7)], 2);
+    assert!(!watch.has("10.0.0.0/8"));
+}
+
+#[test]
+fn a_comparison_repairs_and_counts_what_differs() {
+    let mut watch = KernelRig::new(KernelOptions::default());
+    watch.pass(&[route("10.0.0.0/8", 0), route("11.0.0.0/8", 0), route("12.0.0.0/8", 0)], 2);
+    watch.events();
+    watch.now += RECONCILE_INTERVAL;
+    let other = route_bytes(prefix("11.0.0.0/8"), RouteType::BlackHole, Vec::new());
+    assert_eq!(watch.pass(&[route("10.0.0.0/8", 0), other.clone()], 2), 6);
+    assert_eq!(watch.kernel.counts().repaired, 2);
+    let changes = watch.events();
+    assert_eq!(changes.len(), 3, "{changes:?}");
+    assert!(!watch.has("12.0.0.0/8") && watch.table.best(prefix("11.0.0.0/8")) == Some(&Route::Blackhole));
+    watch.now += RECONCILE_INTERVAL;
+    assert_eq!(watch.pass(&[route("10.0.0.0/8", 0), other], 2), 6);
+    assert_eq!((watch.events(), watch.kernel.counts().repaired), (vec![FeedEvent::Complete], 2));
+}
+
+#[test]
+fn what_a_limit_left_out_comes_when_there_is_room() {
+    let options = KernelOptions { routes_max: 1, ..KernelOptions::default() };
+    let mut watch = KernelRig::new(options);
+    watch.pass(&[route("10.0.0.0/8", 0), route("11.0.0.0/8", 0)], 2);
+    assert!(watch.has("10.0.0.0/8") && !watch.has("11.0.0.0/8"));
+    assert_eq!(watch.kernel.counts().over_limit, 1);
+    let mut gone = route("10.0.0.0/8", 0);
+    gone[4..6].copy_from_slice(&25_u16.to_ne_bytes());
+    watch.hear(&gone);
+    watch.now += RECONCILE_INTERVAL;
+    watch.pass(&[route("11.0.0.0/8", 0)], 2);
+    assert!(watch.has("11.0.0.0/8"));
+}
+
+#[test]
+fn a_route_that_is_left_out_may_replace_another() {
+    let options = KernelOptions { protocols_left_out: vec![186], ..KernelOptions::default() };
+    let mut watch = KernelRig::new(options);
+    watch.pass(&[route("10.0.0.0/8", 0)], 2);
+    let mut bgp = with_flags(route("10.0.0.0/8", 0), NLM_F_REPLACE);
+    bgp[HEADER_BYTES + 5] = 186;
+    watch.hear(&bgp);
+    assert!(watch.is_due());
+    watch.now += PASS_INTERVAL;
+    watch.pass(&[bgp], 2);
+    assert!(!watch.has("10.0.0.0/8"));
+}
+
+/// Datagrams of the kernel, with and without `net.ipv4.nexthop_compat_mode`; `README.md` says how it was recorded.
+const RECORDINGS: [&[u8]; 2] =
+    [include_bytes!("rtnetlink-compat.bin"), include_bytes!("rtnetlink-plain.bin")];
+/// The type of a record that ends a step, with the step's name.
+const STEP: u16 = u16::MAX;
+
+/// The next hops after some steps, of the prefix with this number: 172.16.0.0/16, 172.20.0.0/16 and 2001:db8:a::/48.
+const NEXT_HOPS: [(&str, usize, &str); 18] = [
+    ("a group", 0, "192.0.0.2 192.0.1.2"),
+    ("a member is replaced", 0, "192.0.0.2 192.0.1.9"),
+    ("a member is deleted", 0, "192.0.1.9"),
+    ("the group is empty", 0, "none"),
+    ("the number of the group comes back", 0, "none"),
+    ("append", 1, "192.0.0.2"),
+    ("prepend", 1, "192.0.1.3"),
+    ("the first goes", 1, "192.0.0.2"),
+    ("the first is replaced", 1, "192.0.0.4"),
+    ("append with an object", 1, "192.0.0.4"),
+    ("the object of the last is replaced", 1, "192.0.0.4"),
+    ("the first goes again", 1, "192.0.1.2"),
+    ("that with the object is left", 1, "192.0.1.8"),
+    ("its object goes", 1, "none"),
+    ("an IPv6 path is appended", 2, "2001:db8::2 2001:db8:1::2 2001:db8:1::3"),
+    ("an IPv6 path goes", 2, "2001:db8:1::2 2001:db8:1::3"),
+    ("the IPv6 paths are replaced", 2, "2001:db8::9"),
+    ("the IPv6 route with a gateway goes", 2, "link"),
+];
+
+/// The records of a recording: a type, and bytes.
+fn records(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+    let mut all = Vec::new();
+    while let Some((&[a, b, c, d], rest)) = bytes.split_first_chunk() {
+        let (record, rest) = rest.split_at(u16::from_le_bytes([c, d]).into());
+        all.push((u16::from_le_bytes([a, b]), record));
+        bytes = rest;
+    }
+    all
+}
+
+/// The gateways of a route, or what else it is.
+fn shown(route: Option<&Route>) -> String {
+    let of = |path: &Path| path.gateway.map_or_else(|| "link".to_owned(), |gateway| gateway.to_string());
+    match route {
+        Some(Route::Paths(paths)) => paths.iter().map(of).collect::<Vec<_>>().join(" "),
+        Some(other) => format!("{other:?}"),
+        None => "none".to_owned(),
+    }
+}
+
+#[test]
+fn the_mirror_is_what_the_kernel_has_after_every_step() {
+    for recording in RECORDINGS {
+        let mut watch = KernelRig::new(KernelOptions::default());
+        let mut tables = std::collections::BTreeMap::new();
+        let mut steps = Vec::new();
+        for (kind, bytes) in records(recording) {
+            let answer = |kind, family: u8| {
+                let table = tables.get(&(kind | u16::from(family) << 8));
+                table.map_or_else(Vec::new, |bytes: &&[u8]| bytes.to_vec())
+            };
+            match kind {
+                0 => watch.hear(bytes),
+                STEP => {
+                    if watch.is_due() {
+                        watch.now += PASS_INTERVAL;
+                        watch.pass_with(2, answer);
+                    }
+                    // A feed that starts now.
+                    let mut fresh = KernelRig::new(KernelOptions::default());
+                    fresh.pass_with(2, answer);
+                    fresh.events();
+                    watch.events();
+                    let step = std::str::from_utf8(bytes).unwrap();
+                    assert_eq!(watch.table.all(), fresh.table.all(), "{step}");
+                    watch.now += RECONCILE_INTERVAL;
+                    watch.pass_with(2, answer);
+                    let events = watch.events();
+                    assert_eq!(
+                        (events, watch.kernel.counts().repaired),
+                        (vec![FeedEvent::Complete], 0),
+                        "{step}"
+                    );
+                    let of = |text| shown(watch.table.best(prefix(text)));
+                    steps.push((step, [of("172.16.0.0/16"), of("172.20.0.0/16"), of("2001:db8:a::/48")]));
+                    if step == "one subnet on two interfaces" {
+                        let Some(Route::Paths(paths)) = watch.table.best(prefix("198.18.5.0/24")) else {
+                            panic!()
+                        };
+                        assert_eq!(paths[0].ifindex, 3, "e0");
+                    }
+                }
+                _ => {
+                    tables.insert(kind, bytes);
+                }
+            }
+        }
+        let of = |step: &str, at: usize| {
+            let found = steps.iter().find(|(name, _)| *name == step);
+            found.unwrap_or_else(|| panic!("{step}")).1[at].clone()
+        };
+        for (step, at, wanted) in NEXT_HOPS {
+            assert_eq!(of(step, at), wanted, "{step}");
+        }
+        assert!(watch.kernel.counts().unsupported > 0, "the route with a TOS is counted");
+        assert_eq!(shown(watch.table.best(prefix("172.21.0.0/16"))), "none", "its link is down");
+    }
+}
+
+/// A route of the kernel's list in [`a_list_is_followed`]: its gateway's last byte, and who made it.
+type Listed = (u8, u8);
+
+proptest! {
+    /// Against the kernel's rules for IPv4 routes of one key, in a plain list. Passes come in between.
+    #[test]
+    fn a_list_is_followed(steps in prop::collection::vec((0..6_u8, (1..5_u8, 3..5_u8)), 0..40)) {
+        let mut watch = KernelRig::new(KernelOptions::default());
+        watch.pass(&[], 2);
+        let message = |(last, protocol): Listed| {
+            let gateway = RouteAttribute::Gateway(IpAddr::from([192, 0, 2, last]).into());
+            let attributes = vec![gateway, RouteAttribute::Oif(2)];
+            let mut bytes = route_bytes(prefix("10.0.0.0/8"), RouteType::Unicast, attributes);
+            bytes[HEADER_BYTES + 5] = protocol;
+            bytes
+        };
+        let mut list: Vec<Listed> = Vec::new();
+        for (what, route) in steps {
+            let at = list.iter().position(|known| *known == route);
+            let flags = match what {
+                0 | 1 if at.is_some() => continue,
+                0 => {
+                    list.push(route);
+                    if list.len() > 1 { 0xc00 } else { 0x600 }
+                }
+                1 => {
+                    list.insert(0, route);
+                    if list.len() > 1 { 0x400 } else { 0x600 }
+                }
+                2 if at.is_some() || list.is_empty() => continue,
+                2 => {
+                    list[0] = route;
+                    0x100
+                }
+                3 | 4 => {
+                    let Some(at) = at else { continue };
+                    list.remove(at);
+                    let mut gone = message(route);
+                    gone[4..6].copy_from_slice(&25_u16.to_ne_bytes());
+                    watch.hear(&gone);
+                    0
+                }
+                _ => {
+                    let dump: Vec<_> = list.iter().map(|route| message(*route)).collect();
+                    watch.now += RECONCILE_INTERVAL;
+                    watch.pass(&dump, 2);
+                    0
+                }
+            };
+            if flags != 0 {
+                watch.hear(&with_flags(message(route), flags));
+            }
+            watch.events();
+            let wanted = list.first().map_or("none".to_owned(), |(last, _)| format!("192.0.2.{last}"));
+            prop_assert_eq!(shown(watch.table.best(prefix("10.0.0.0/8"))), wanted);
+        }
+        prop_assert!(!watch.is_due());
+        prop_assert_eq!(watch.kernel.counts().repaired, 0);
+    }
 }
 
 #[test]
@@ -375,8 +643,7 @@ fn objects_neighbours_and_addresses() {
     let header = [&[2, 0, 0, 0, 2, 0, 0, 0][..], &[2, 0, 0, 0]].concat(); // reachable
     let neighbour = raw(28, &header, &[(1, &[192, 0, 2, 1]), (2, &mac.0)]);
     let own = raw(20, &[2, 24, PERMANENT, 0, 2, 0, 0, 0], &[(1, &[192, 0, 2, 1])]);
-    let by_object = route_bytes(prefix("10.0.0.0/8"), RouteType::Unicast, vec![RouteAttribute::NhId(7)]);
-    for datagram in [&neighbour, &neighbour, &own, &own, &by_object] {
+    for datagram in [&neighbour, &neighbour, &own, &own, &by_object("10.0.0.0/8", 7)] {
         watch.hear(datagram);
     }
     watch.hear(&next_hop_bytes(7, 2, &[(5, &2_u32.to_ne_bytes())]));

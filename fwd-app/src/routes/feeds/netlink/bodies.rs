@@ -102,27 +102,26 @@ fn route(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     if any_path && !any_multipath && !is_dead {
         paths.push(single);
     }
-    let says = if !is_new {
-        RouteSays::Gone(paths)
-    } else {
-        match header.kind {
-            RouteType::Unicast if has_encap => RouteSays::Encapsulated,
-            RouteType::Unicast if !paths.is_empty() => RouteSays::Is(Route::Paths(paths.into())),
-            RouteType::Unicast if any_multipath || is_dead => RouteSays::Dead,
-            RouteType::Unicast => RouteSays::Object(object.ok_or(Wrong::Field("the next hop"))?),
-            RouteType::Local | RouteType::Broadcast | RouteType::Anycast | RouteType::Multicast => {
-                RouteSays::Is(Route::Local)
-            }
-            RouteType::BlackHole => RouteSays::Is(Route::Blackhole),
-            // `throw` leads to another table. There is one table here, which then has no route.
-            RouteType::Unreachable | RouteType::Throw => RouteSays::Is(Route::Unreachable),
-            RouteType::Prohibit => RouteSays::Is(Route::Prohibit),
-            _ => return Ok(Message::Unsupported),
+    let says = match (header.kind, object) {
+        // With net.ipv4.nexthop_compat_mode the kernel adds the paths that the object has now. A route to a blackhole object has that type.
+        (RouteType::Unicast | RouteType::BlackHole, Some(object)) => RouteSays::Object(object),
+        (RouteType::Unicast, _) if has_encap => RouteSays::Encapsulated,
+        (RouteType::Unicast, _) if !paths.is_empty() => RouteSays::Is(Route::Paths(paths.into())),
+        (RouteType::Unicast, _) if any_multipath || is_dead => RouteSays::Dead,
+        (RouteType::Unicast, _) if is_new => return Err(Wrong::Field("the next hop")),
+        (RouteType::Local | RouteType::Broadcast | RouteType::Anycast | RouteType::Multicast, _) => {
+            RouteSays::Is(Route::Local)
         }
+        (RouteType::BlackHole, _) => RouteSays::Is(Route::Blackhole),
+        // `throw` leads to another table. There is one table here, which then has no route.
+        (RouteType::Unreachable | RouteType::Throw, _) => RouteSays::Is(Route::Unreachable),
+        (RouteType::Prohibit, _) => RouteSays::Is(Route::Prohibit),
+        _ if is_new => return Ok(Message::Unsupported),
+        _ => RouteSays::Unnamed,
     };
     let prefix = IpPrefix::new(destination, header.destination_prefix_length).map_err(Wrong::Prefix)?;
-    let protocol = header.protocol.into();
-    Ok(Message::Route(RouteMessage { prefix, table, metric, protocol, says }))
+    let (protocol, is_gone) = (header.protocol.into(), !is_new);
+    Ok(Message::Route(RouteMessage { prefix, table, metric, protocol, is_gone, says }))
 }
 
 /// Appends the live paths of a multipath attribute. Returns whether one has an encapsulation.

@@ -96,7 +96,9 @@ pub(crate) struct RouteMessage {
     pub(crate) metric: u32,
     /// Who made the route (`RTPROT_*`).
     pub(crate) protocol: u8,
-    /// What is said about it.
+    /// Whether the route is gone, or the paths of it that are named.
+    pub(crate) is_gone: bool,
+    /// The route, or the route that is gone.
     pub(crate) says: RouteSays,
 }
 
@@ -116,14 +118,14 @@ pub(crate) struct AddressMessage {
 pub(crate) enum RouteSays {
     /// It is this route.
     Is(Route),
-    /// It leads to the next-hop object with this number.
+    /// It leads to the next-hop object with this number. Paths in the same message are those of the object.
     Object(u32),
     /// It is there but none of its paths is alive.
     Dead,
     /// It has an encapsulation.
     Encapsulated,
-    /// It is gone, or those of its paths that are named.
-    Gone(Vec<Path>),
+    /// A route that is gone, without its next hop.
+    Unnamed,
 }
 
 /// A next-hop object.

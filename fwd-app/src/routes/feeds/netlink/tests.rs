@@ -106,10 +106,10 @@ proptest! {
         attributes.extend([RouteAttribute::Priority(metric), RouteAttribute::Table(table)]);
         let bytes = route_bytes(prefix, RouteType::Unicast, attributes.clone());
         let says = RouteSays::Is(Route::Paths(paths.clone().into()));
-        let route = RouteMessage { prefix, table, metric, protocol: 0, says };
+        let route = RouteMessage { prefix, table, metric, protocol: 0, is_gone: false, says };
         prop_assert_eq!(decoded(&bytes), [Message::Route(route.clone())]);
         let gone = encode(RouteNetlinkMessage::DelRoute(route_message(prefix, RouteType::Unicast, attributes)));
-        let route = RouteMessage { says: RouteSays::Gone(paths), ..route };
+        let route = RouteMessage { is_gone: true, ..route };
         prop_assert_eq!(decoded(&gone), [Message::Route(route)]);
     }
 
@@ -154,6 +154,8 @@ fn types_of_routes() {
     assert_eq!(of(RouteType::Local), RouteSays::Is(Route::Local));
     let with = |attributes| says(&route_bytes(prefix, RouteType::Unicast, attributes));
     assert_eq!(with(vec![RouteAttribute::NhId(7)]), RouteSays::Object(7));
+    // With net.ipv4.nexthop_compat_mode the message has the paths of the object, too.
+    assert_eq!(with(vec![RouteAttribute::Oif(1), RouteAttribute::NhId(7)]), RouteSays::Object(7));
     let encapsulated = vec![RouteAttribute::Oif(1), RouteAttribute::EncapType(RouteLwEnCapType::Mpls)];
     assert_eq!(with(encapsulated), RouteSays::Encapsulated);
     let mut dead = RouteNextHop::default();

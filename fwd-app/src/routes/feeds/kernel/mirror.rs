@@ -1,0 +1,343 @@
+//! The kernel's routes by their keys, several of one key in the kernel's order.
+//!
+//! The kernel may have several routes of one prefix and metric (`ip route append`, one subnet on two interfaces) and uses the first.
+//! The mirror keeps all of them and reports the first of a key when it changes. Few keys have further routes, so these have a map of
+//! their own.
+//!
+//! The flags of a notification tell the place of a new route: `NLM_F_REPLACE` takes that of the first, `NLM_F_APPEND` follows the last,
+//! `NLM_F_CREATE` alone precedes the first, and `NLM_F_EXCL` has no others beside it. IPv6 routes with a gateway are paths of one route; other
+//! IPv6 routes follow the last. A dump has the routes of a key one after another.
+//!
+//! Each route has the number of the last pass that contained it. A dump replaces the routes of a key, but not those that a notification
+//! of the same pass has added; [`Mirror::sweep`] removes what the pass did not contain.
+
+use crate::routes::feeds::nexthops::{RouteKey, Told};
+use crate::routes::feeds::{Path, Route};
+use fib::{IpPrefix, Key, Prefix};
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
+
+/// Unused distinct routes are not looked for below this number.
+const DISTINCT_MIN: usize = 1 << 10;
+
+/// A route of a key.
+#[derive(Clone, Debug)]
+struct Entry {
+    told: Told,
+    protocol: u8,
+    /// The last pass that contained it.
+    pass: u32,
+}
+
+impl Entry {
+    fn is_same(&self, other: &Self) -> bool {
+        self.told == other.told && self.protocol == other.protocol
+    }
+
+    /// Whether it is an IPv6 route whose paths may be added and deleted one by one.
+    fn is_multipath(&self) -> bool {
+        match &self.told {
+            Told::Is(route) => match &**route {
+                Route::Paths(paths) => paths.iter().all(|path| path.gateway.is_some()),
+                _ => false,
+            },
+            Told::Object(_) => false,
+        }
+    }
+
+    /// Its paths, none of an object.
+    fn paths(&self) -> &[Path] {
+        match &self.told {
+            Told::Is(route) => match &**route {
+                Route::Paths(paths) => paths,
+                _ => &[],
+            },
+            Told::Object(_) => &[],
+        }
+    }
+}
+
+/// The routes of a family.
+struct Table<K: Key> {
+    first: FxHashMap<(usize, Prefix<K>, u32), Entry>,
+    /// Those behind the first.
+    behind: FxHashMap<(usize, Prefix<K>, u32), Vec<Entry>>,
+}
+
+impl<K: Key> Default for Table<K> {
+    fn default() -> Self {
+        Self { first: FxHashMap::default(), behind: FxHashMap::default() }
+    }
+}
+
+impl<K: Key> Table<K> {
+    /// Appends the routes of a key to `list`.
+    fn take(&mut self, key: (usize, Prefix<K>, u32), list: &mut Vec<Entry>) {
+        list.extend(self.first.get(&key).cloned());
+        if !self.behind.is_empty() {
+            list.extend(self.behind.remove(&key).into_iter().flatten());
+        }
+    }
+
+    /// Makes `list` the routes of a key.
+    fn put(&mut self, key: (usize, Prefix<K>, u32), list: &mut Vec<Entry>) {
+        let mut list = list.drain(..);
+        match list.next() {
+            Some(first) => self.first.insert(key, first),
+            None => self.first.remove(&key),
+        };
+        if list.len() > 0 {
+            self.behind.insert(key, list.collect());
+        }
+    }
+
+    /// The keys with routes that no pass from `pass` on has contained.
+    fn stale(&self, pass: u32) -> impl Iterator<Item = RouteKey> {
+        let first = self.first.iter().filter(move |(_, entry)| entry.pass != pass).map(|(key, _)| key);
+        let is_stale = move |entries: &[Entry]| entries.iter().any(|entry| entry.pass != pass);
+        let behind = self.behind.iter().filter(move |(_, entries)| is_stale(entries)).map(|(key, _)| key);
+        first.chain(behind).map(|&(vrf, prefix, metric)| (vrf, K::wrap(prefix), metric))
+    }
+
+    /// The keys of which a route behind the first names an object.
+    fn behind_of(&self, object: u32) -> impl Iterator<Item = RouteKey> {
+        let names = move |entries: &[Entry]| entries.iter().any(|entry| entry.told == Told::Object(object));
+        let behind = self.behind.iter().filter(move |(_, entries)| names(entries));
+        behind.map(|(&(vrf, prefix, metric), _)| (vrf, K::wrap(prefix), metric))
+    }
+}
+
+/// The first route of a key has changed.
+pub(super) struct Change {
+    pub(super) key: RouteKey,
+    /// The first route now.
+    pub(super) first: Option<Told>,
+}
+
+/// The routes of the kernel.
+pub(super) struct Mirror {
+    v4: Table<u32>,
+    v6: Table<u128>,
+    /// How many keys each VRF has.
+    keys: FxHashMap<usize, usize>,
+    /// The most keys of a VRF.
+    keys_max: usize,
+    /// Routes left out because of this limit.
+    pub(super) over_limit: u64,
+    /// Routes by content, so that equal ones share their memory.
+    distinct: FxHashSet<Arc<Route>>,
+    /// The number of distinct routes at which unused ones are looked for.
+    prune_at: usize,
+    pass: u32,
+    /// The last key of the running dump and its routes, of which more may come.
+    run: Option<RouteKey>,
+    run_entries: Vec<Entry>,
+    /// Keys whose routes the running pass has changed.
+    mended: u64,
+    /// What has changed, for the caller to take.
+    pub(super) changes: Vec<Change>,
+    /// Kept for its memory.
+    list: Vec<Entry>,
+}
+
+impl Mirror {
+    /// No routes. A VRF has at most `keys_max` keys.
+    pub(super) fn new(keys_max: usize) -> Self {
+        Self {
+            v4: Table::default(),
+            v6: Table::default(),
+            keys: FxHashMap::default(),
+            keys_max,
+            over_limit: 0,
+            distinct: FxHashSet::default(),
+            prune_at: DISTINCT_MIN,
+            pass: 0,
+            run: None,
+            run_entries: Vec::new(),
+            mended: 0,
+            changes: Vec::new(),
+            list: Vec::new(),
+        }
+    }
+
+    /// Begins a pass.
+    pub(super) fn begin(&mut self) {
+        self.pass = self.pass.wrapping_add(1);
+        self.mended = 0;
+    }
+
+    /// Whether there is a route of this key.
+    pub(super) fn has(&self, (vrf, prefix, metric): RouteKey) -> bool {
+        match prefix {
+            IpPrefix::V4(prefix) => self.v4.first.contains_key(&(vrf, prefix, metric)),
+            IpPrefix::V6(prefix) => self.v6.first.contains_key(&(vrf, prefix, metric)),
+        }
+    }
+
+    /// Takes a route of a notification with these flags.
+    pub(super) fn announced(&mut self, key: RouteKey, told: Told, protocol: u8, flags: u16) {
+        self.end_run_of(key);
+        let entry = self.entry(told, protocol);
+        let is_v6 = matches!(key.1, IpPrefix::V6(_));
+        self.edit(key, |list| {
+            let is_lone = flags & NLM_F_EXCL != 0;
+            // Also sent when the hardware's state or the paths of its object change.
+            if let Some(known) = list.iter_mut().find(|known| !is_lone && known.is_same(&entry)) {
+                known.pass = entry.pass;
+                return;
+            }
+            let of_kind = list.iter().position(|known| known.is_multipath() == entry.is_multipath());
+            let (is_replacing, is_creating) = (flags & NLM_F_REPLACE != 0, flags & NLM_F_CREATE != 0);
+            let is_path = is_v6 && entry.is_multipath() && of_kind.is_some();
+            if !list.is_empty() && is_replacing || is_creating && !is_lone && is_path {
+                list[of_kind.filter(|_| is_v6).unwrap_or(0)] = entry;
+            } else if is_creating && !is_lone {
+                let is_last = is_v6 || flags & NLM_F_APPEND != 0;
+                list.insert(if is_last { list.len() } else { 0 }, entry);
+            } else {
+                list.clear();
+                list.push(entry);
+            }
+        });
+    }
+
+    /// Takes a route of a dump.
+    pub(super) fn dumped(&mut self, key: RouteKey, told: Told, protocol: u8) {
+        if self.run != Some(key) {
+            self.end_run();
+            self.run = Some(key);
+        }
+        let entry = self.entry(told, protocol);
+        self.run_entries.push(entry);
+    }
+
+    /// A route of this key is gone, or a path of it; `told` is what the kernel says of it. Returns whether it is known which one.
+    pub(super) fn gone(&mut self, key: RouteKey, told: Option<Told>, protocol: u8) -> bool {
+        self.end_run_of(key);
+        let gone = told.map(|told| Entry { told, protocol, pass: self.pass });
+        let is_v6 = matches!(key.1, IpPrefix::V6(_));
+        let mut is_known = true;
+        self.edit(key, |list| {
+            let same = |known: &Entry| gone.as_ref().is_some_and(|gone| known.is_same(gone));
+            let names = |path: &Path| {
+                let mut paths = gone.iter().flat_map(Entry::paths);
+                paths.any(|gone| (gone.gateway, gone.ifindex) == (path.gateway, path.ifindex))
+            };
+            let has_path = |known: &Entry| is_v6 && known.paths().iter().any(names);
+            if let Some(at) = list.iter().position(same) {
+                list.remove(at);
+            } else if let Some(at) = list.iter().position(has_path) {
+                let left: Box<[Path]> =
+                    list[at].paths().iter().filter(|path| !names(path)).copied().collect();
+                if left.is_empty() {
+                    list.remove(at);
+                } else {
+                    list[at].told = Told::Is(Arc::new(Route::Paths(left)));
+                }
+            } else if list.len() == 1 {
+                list.clear(); // a dead path is left out of the message
+            } else {
+                is_known = list.is_empty();
+            }
+        });
+        is_known
+    }
+
+    /// An object is gone, and with it the routes that name it; `first` are those that are the first of their keys.
+    pub(super) fn object_gone(&mut self, object: u32, first: Vec<RouteKey>) {
+        self.end_run();
+        let behind = self.v4.behind_of(object).chain(self.v6.behind_of(object)).collect::<Vec<_>>();
+        for key in first.into_iter().chain(behind) {
+            self.edit(key, |list| list.retain(|entry| entry.told != Told::Object(object)));
+        }
+    }
+
+    /// The running dump has ended, or the key of its last route has no more of them.
+    pub(super) fn end_run(&mut self) {
+        let Some(key) = self.run.take() else { return };
+        let mut entries = std::mem::take(&mut self.run_entries);
+        let (pass, mut is_mended) = (self.pass, false);
+        self.edit(key, |list| {
+            let is_new = |known: &Entry| known.pass == pass && !entries.iter().any(|of| of.is_same(known));
+            let before = list.extract_if(.., |known| !is_new(known)).collect::<Vec<_>>();
+            is_mended = before.len() != entries.len()
+                || before.iter().zip(&entries).any(|(before, entry)| !before.is_same(entry));
+            list.append(&mut entries);
+        });
+        self.mended += u64::from(is_mended);
+        self.run_entries = entries;
+    }
+
+    /// Ends the run of this key.
+    fn end_run_of(&mut self, key: RouteKey) {
+        if self.run == Some(key) {
+            self.end_run();
+        }
+    }
+
+    /// The pass has ended: removes the routes that it did not contain. Returns how many keys it has changed in all.
+    pub(super) fn sweep(&mut self) -> u64 {
+        let pass = self.pass;
+        let stale = self.v4.stale(pass).chain(self.v6.stale(pass)).collect::<Vec<_>>();
+        self.mended += stale.len() as u64;
+        for key in stale {
+            self.edit(key, |list| list.retain(|entry| entry.pass == pass));
+        }
+        std::mem::take(&mut self.mended)
+    }
+
+    /// A route of the running pass.
+    fn entry(&mut self, told: Told, protocol: u8) -> Entry {
+        let told = match told {
+            Told::Is(route) => Told::Is(self.shared(route)),
+            object @ Told::Object(_) => object,
+        };
+        Entry { told, protocol, pass: self.pass }
+    }
+
+    /// The route with this content.
+    fn shared(&mut self, route: Arc<Route>) -> Arc<Route> {
+        if let Some(known) = self.distinct.get(&route) {
+            return Arc::clone(known);
+        }
+        if self.distinct.len() >= self.prune_at {
+            self.distinct.retain(|route| Arc::strong_count(route) > 1);
+            self.prune_at = DISTINCT_MIN.max(2 * self.distinct.len());
+        }
+        self.distinct.insert(Arc::clone(&route));
+        route
+    }
+
+    /// Changes the routes of a key, and notes the first of them if it is another one then.
+    fn edit(&mut self, key: RouteKey, change: impl FnOnce(&mut Vec<Entry>)) {
+        let (vrf, prefix, metric) = key;
+        let Self { v4, v6, list, .. } = self;
+        match prefix {
+            IpPrefix::V4(prefix) => v4.take((vrf, prefix, metric), list),
+            IpPrefix::V6(prefix) => v6.take((vrf, prefix, metric), list),
+        }
+        let before = list.first().map(|first| first.told.clone());
+        change(list);
+        let first = list.first().map(|first| first.told.clone());
+        if before.is_some() != first.is_some() {
+            let keys = self.keys.entry(vrf).or_default();
+            if before.is_some() {
+                *keys -= 1;
+            } else if *keys < self.keys_max {
+                *keys += 1;
+            } else {
+                self.over_limit += 1;
+                list.clear();
+                return;
+            }
+        }
+        match prefix {
+            IpPrefix::V4(prefix) => v4.put((vrf, prefix, metric), list),
+            IpPrefix::V6(prefix) => v6.put((vrf, prefix, metric), list),
+        }
+        if before != first {
+            self.changes.push(Change { key, first });
+        }
+    }
+}
