@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Two keys are not iproute2's: `id`, a bare next-hop id, and `port`, an l3fwd port. With them a table written as JSON can be
-//! read back unchanged. Keys that do not change where a packet goes are ignored; `encap` and `from` are refused as in text.
+//! read back unchanged. Keys that do not change where a packet goes are ignored; `encap` and `from` are refused as in text. Routes with
+//! a `tos` other than 0 are for some packets only: they are left out and counted.
 //! Entries are read one by one, so the JSON of a table is never in memory as a whole. An error names the line in which its entry
 //! ends.
 
@@ -36,6 +37,7 @@ struct JsonEntry {
     metric: Option<u32>,
     encap: Option<IgnoredAny>,
     from: Option<IgnoredAny>,
+    tos: Option<String>,
     lladdr: Option<String>,
     id: Option<u64>,
     port: Option<u64>,
@@ -65,6 +67,11 @@ enum Parsed {
 }
 
 impl JsonEntry {
+    /// Whether it is for packets of one TOS only.
+    fn has_tos(&self) -> bool {
+        self.tos.as_deref().is_some_and(|tos| !matches!(tos, "0" | "0x0" | "0x00" | "default"))
+    }
+
     fn parsed(self) -> Result<Parsed, LineError> {
         let dst = self.dst.ok_or(LineError::Missing { name: "dst" })?;
         if let Some(mac) = self.lladdr {
@@ -173,18 +180,19 @@ impl<'de, F: FnMut(JsonEntry) -> Result<(), LineError>> Visitor<'de> for JsonEnt
     }
 }
 
-/// Reads a JSON feed to its end.
+/// Reads a JSON feed to its end. Returns how many routes were left out because of their TOS.
 pub(super) fn read(
     source: &mut FeedSource,
     collected: &mut Collected,
     progress: &mut LoadProgress<'_>,
-) -> Result<(), FeedError> {
+) -> Result<u64, FeedError> {
     let lines = AtomicU64::new(0);
+    let mut with_tos = 0;
     source.skip_mark();
     while skip_space(source, &lines)? {
-        read_array(source, &lines, collected, progress)?;
+        with_tos += read_array(source, &lines, collected, progress)?;
     }
-    Ok(())
+    Ok(with_tos)
 }
 
 /// Skips white space between arrays; false at the end of the file.
@@ -211,12 +219,14 @@ fn read_array(
     lines: &AtomicU64,
     collected: &mut Collected,
     progress: &mut LoadProgress<'_>,
-) -> Result<(), FeedError> {
+) -> Result<u64, FeedError> {
     let lines_before = lines.load(Relaxed);
-    let mut refused = None;
+    let (mut refused, mut with_tos) = (None, 0);
     let mut each = |entry: JsonEntry| {
         let line = lines.load(Relaxed) + 1;
+        let has_tos = entry.has_tos();
         match entry.parsed() {
+            Ok(Parsed::Route(..)) if has_tos => with_tos += 1,
             Ok(Parsed::Route(prefix, hop, metric)) => {
                 collected.add(prefix, hop, metric, FeedPlace::line(line))
             }
@@ -231,7 +241,7 @@ fn read_array(
     let mut reader = serde_json::Deserializer::from_reader(LineCounter { source, lines, progress, reads: 0 });
     let result = JsonEntries { each: &mut each }.deserialize(&mut reader);
     drop(reader);
-    let Err(error) = result else { return Ok(()) };
+    let Err(error) = result else { return Ok(with_tos) };
     if error.is_io() {
         return Err(source.error(error.into()));
     }

@@ -124,6 +124,8 @@ pub struct Loaded {
     pub unusable: u64,
     /// MRT records left out because of their type (multicast, updates, ..).
     pub skipped_records: u64,
+    /// JSON routes left out because of their TOS.
+    pub with_tos: u64,
     /// The content's length, after decompression.
     pub bytes: u64,
     /// Where an MRT file was cut short. The routes before that point are loaded; the caller should warn.
@@ -208,6 +210,7 @@ fn load_one(
     };
     let neighbours_before = collected.neighbours();
     let mut outcome = table_dump::DumpOutcome::default();
+    let mut with_tos = 0;
     let source = match format {
         Format::Text => {
             let mut lines = Lines::new(source);
@@ -215,7 +218,7 @@ fn load_one(
             lines.into_source()
         }
         Format::Json => {
-            json::read(&mut source, collected, progress)?;
+            with_tos = json::read(&mut source, collected, progress)?;
             source
         }
         Format::Mrt => {
@@ -237,6 +240,7 @@ fn load_one(
         duplicates: 0,
         unusable: outcome.unusable,
         skipped_records: outcome.skipped_records,
+        with_tos,
         bytes: source.offset_bytes(),
         truncated: outcome.truncated,
     })

@@ -304,6 +304,18 @@ fn json_of_iproute2() {
     assert_eq!(*tables.hop("::/0"), gateway("fe80::1", eth0()), "the lowest metric");
 }
 
+#[test]
+fn json_routes_with_a_tos_are_left_out_and_counted() {
+    let folder = Folder::new();
+    let text = r#"[{"dst":"10.0.0.0/8","tos":"0x10","gateway":"192.0.1.2","dev":"1","flags":[]},
+        {"dst":"10.0.0.0/8","gateway":"192.0.0.2","dev":"0","flags":[]}]
+        [{"dst":"11.0.0.0/8","tos":"lowdelay","gateway":"192.0.1.2","dev":"1"},{"dst":"12.0.0.0/8","tos":"0","id":7}]"#;
+    let (loaded, tables) = load(&folder.file("ip.json", text)).unwrap();
+    assert_eq!((loaded.routes_v4, loaded.with_tos), (2, 2));
+    let gateway = NextHop::Gateway { gateway: [192, 0, 0, 2].into(), port: PortRef::Index(0) };
+    assert_eq!((tables.hop("10.0.0.0/8"), tables.id("12.0.0.0/8").get()), (&gateway, 7));
+}
+
 /// The routes of a kernel with several of a prefix, as `ip route`, `ip -6 route` and `ip -j route` show them: the best comes first.
 const WITH_METRICS: [(&str, &str); 2] = [
     (

@@ -61,6 +61,9 @@ fn warn_of(file: &Loaded) {
     if let Some(cut) = file.truncated {
         warn(format_args!("{path}: {cut}; the {} routes before it are used", file.routes()));
     }
+    if file.with_tos > 0 {
+        warn(format_args!("{path}: {} routes are for packets with a TOS and are left out", file.with_tos));
+    }
     if file.unusable > 0 {
         warn(format_args!("{path}: {} prefixes have no next hop and are left out", file.unusable));
     }

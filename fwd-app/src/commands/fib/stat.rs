@@ -53,6 +53,7 @@ struct FileReport {
     duplicates: u64,
     unusable: u64,
     skipped_records: u64,
+    with_tos: u64,
     /// Where the file was truncated, in words.
     truncated: Option<String>,
 }
@@ -105,6 +106,7 @@ impl FileReport {
             duplicates: file.duplicates,
             unusable: file.unusable,
             skipped_records: file.skipped_records,
+            with_tos: file.with_tos,
             truncated: file.truncated.map(|cut| cut.to_string()),
         }
     }
