@@ -197,6 +197,7 @@ impl Feeds {
             return Ok(None);
         }
         let (sender, receiver) = bounded(SETS_WAITING);
+        let (links_unread, links_read) = bounded(0);
         let routes_max = spec.routes_max.unwrap_or(ROUTES_MAX);
         let limit = usize::try_from(routes_max).unwrap_or(usize::MAX);
         let feed = |kind, name, hold, thread| Feed {
@@ -215,7 +216,7 @@ impl Feeds {
                 routes_max: limit,
                 ..KernelOptions::default()
             };
-            let thread = watch(id, options, sender.clone());
+            let thread = watch(id, options, sender.clone(), links_unread.clone());
             let thread = thread.context("cannot watch the kernel's links and routes")?;
             Ok(feed(kind, "rtnetlink".to_owned(), Duration::ZERO, thread))
         };
@@ -229,7 +230,8 @@ impl Feeds {
                     let (hold, tables) = (spec.fpm_hold, spec.tables.clone());
                     let users = spec.fpm_users.clone();
                     let options = FpmOptions { feed: FeedId(next), hold, tables, routes_max: limit, users };
-                    let (thread, address) = listen(*address, FeedId(next), options, sender.clone())
+                    let links = links_read.clone();
+                    let (thread, address) = listen(*address, FeedId(next), options, sender.clone(), links)
                         .with_context(|| format!("--fpm: cannot listen on {address}"))?;
                     feeds.push(feed(FeedKind::Fpm, address.to_string(), spec.fpm_hold, thread));
                     next += 1;

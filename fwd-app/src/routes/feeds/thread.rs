@@ -5,8 +5,9 @@
 
 use super::{ChangeSet, FeedCounts, FeedEvent, FeedId};
 use crate::threads::spawn;
-use crossbeam_channel::{SendTimeoutError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender};
 use rustix::event::{PollFd, Timespec, poll};
+use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +16,14 @@ use std::time::{Duration, Instant};
 
 /// How often a waiting feed looks whether it is to end.
 pub(super) const POLL: Duration = Duration::from_millis(100);
+
+/// How long a feed waits for the kernel's links, at most.
+const LINKS_WAIT: Duration = Duration::from_secs(5);
+
+/// Held by the feed of the kernel's links until they are sent.
+pub(crate) type LinksUnread = Sender<Infallible>;
+/// The other end, for the feeds whose routes name links.
+pub(crate) type LinksRead = Receiver<Infallible>;
 
 /// What a feed's thread and its owner share.
 #[derive(Debug, Default)]
@@ -38,6 +47,13 @@ impl Outlet {
     /// Whether the thread is to end.
     pub(super) fn is_stopping(&self) -> bool {
         self.shared.stop.load(Ordering::Acquire)
+    }
+
+    /// Waits until the kernel's links have been sent.
+    pub(super) fn wait_for(&self, links: &LinksRead) {
+        let until = Instant::now() + LINKS_WAIT;
+        let is_read = || links.recv_timeout(POLL) == Err(RecvTimeoutError::Disconnected);
+        while !self.is_stopping() && !is_read() && Instant::now() < until {}
     }
 
     /// Publishes the counters.

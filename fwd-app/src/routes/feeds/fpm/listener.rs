@@ -7,7 +7,7 @@
 use super::peers::{FpmPeer, who};
 use super::{ConnectionId, Fpm, FpmOptions};
 use crate::notice;
-use crate::routes::feeds::thread::{FeedThread, Outlet, Stopped, wait};
+use crate::routes::feeds::thread::{FeedThread, LinksRead, Outlet, Stopped, wait};
 use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId};
 use crossbeam_channel::Sender;
 use rustix::event::{PollFd, PollFlags};
@@ -24,7 +24,7 @@ const ACCEPTS_MAX: usize = 64;
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Listens on `address` and sends what the peer says to `sender` until the returned value is dropped. Port 0 is any free port.
-/// Returns the address in use, too.
+/// Connections are accepted once the kernel's links are read, which routes name. Returns the address in use, too.
 ///
 /// # Errors
 /// When the address cannot be listened on, or the system refuses a thread.
@@ -33,6 +33,7 @@ pub(crate) fn listen(
     feed: FeedId,
     options: FpmOptions,
     sender: Sender<ChangeSet>,
+    links: LinksRead,
 ) -> io::Result<(FeedThread, SocketAddr)> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -45,6 +46,7 @@ pub(crate) fn listen(
     }
     let users = [&[0, rustix::process::geteuid().as_raw()], &options.users[..]].concat();
     let work = move |outlet: &Outlet| {
+        outlet.wait_for(&links);
         let fpm = Fpm::new(options);
         let (streams, events) = (Vec::new(), Vec::new());
         let mut server = Server { listener, users, streams, opened: 0, fpm, events, warned: None };
@@ -204,8 +206,23 @@ mod tests {
     fn start_with(capacity: usize, options: FpmOptions) -> (FeedThread, SocketAddr, Receiver<ChangeSet>) {
         let (sender, receiver) = bounded(capacity);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (thread, address) = listen(any, FeedId(0), options, sender).unwrap();
+        let (_, links) = bounded(0);
+        let (thread, address) = listen(any, FeedId(0), options, sender, links).unwrap();
         (thread, address, receiver)
+    }
+
+    #[test]
+    fn nothing_is_taken_before_the_links_are_read() {
+        let (sender, receiver) = bounded(64);
+        let (unread, links) = bounded(0);
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let options = FpmOptions::default();
+        let (_thread, address) = listen(any, FeedId(0), options, sender, links).unwrap();
+        let mut zebra = TcpStream::connect(address).unwrap();
+        zebra.write_all(&route_frame(1)).unwrap();
+        assert!(receiver.recv_timeout(Duration::from_millis(300)).is_err());
+        drop(unread);
+        assert_eq!(until(&receiver, is_announce), 1, "after the connection");
     }
 
     /// Receives events until one is `wanted`, and returns how many came before it.

@@ -143,6 +143,11 @@ impl Kernel {
         self.pass.deadline()
     }
 
+    /// Whether the first dump, that of links, has ended.
+    pub(crate) fn has_links(&self) -> bool {
+        self.pass.has_links()
+    }
+
     /// The kernel has dropped notifications.
     pub(crate) fn overrun(&mut self, now: Instant) {
         self.counts.overruns += 1;

@@ -49,6 +49,8 @@ pub(super) struct Pass {
     reconcile_at: Option<Instant>,
     /// Whether nothing is known that the running pass could find.
     is_reconciling: bool,
+    /// Whether the first dump of the first pass has ended.
+    has_links: bool,
 }
 
 impl Pass {
@@ -65,6 +67,7 @@ impl Pass {
             due: Some(now),
             reconcile_at: None,
             is_reconciling: false,
+            has_links: false,
         }
     }
 
@@ -128,8 +131,14 @@ impl Pass {
         self.is_reconciling
     }
 
+    /// Whether the first dump of the first pass has ended.
+    pub(super) fn has_links(&self) -> bool {
+        self.has_links
+    }
+
     /// The running dump has ended.
     pub(super) fn advance(&mut self, now: Instant) -> PassStep {
+        self.has_links = true;
         let next = self.dump.map_or(0, |dump| dump + 1);
         if next < self.dumps {
             (self.dump, self.is_sent) = (Some(next), false);

@@ -1,7 +1,7 @@
 //! The thread with the rtnetlink socket.
 
 use super::{Kernel, KernelOptions};
-use crate::routes::feeds::thread::{FeedThread, Outlet, Stopped, wait};
+use crate::routes::feeds::thread::{FeedThread, LinksUnread, Outlet, Stopped, wait};
 use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId};
 use crossbeam_channel::Sender;
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -26,7 +26,7 @@ const DATAGRAM_BYTES: usize = 1 << 17;
 const DATAGRAMS_MAX: usize = 64;
 
 /// Watches the tables of the kernel in the current network namespace and sends changes to `sender` until the returned value
-/// is dropped.
+/// is dropped. `links` is dropped once the links are sent.
 ///
 /// # Errors
 /// When the socket cannot be made, or the system refuses a thread.
@@ -34,6 +34,7 @@ pub(crate) fn watch(
     feed: FeedId,
     options: KernelOptions,
     sender: Sender<ChangeSet>,
+    links: LinksUnread,
 ) -> io::Result<FeedThread> {
     let socket = open()?;
     GROUPS.into_iter().try_for_each(|group| socket.add_membership(group))?;
@@ -43,8 +44,8 @@ pub(crate) fn watch(
     }
     let work = move |outlet: &Outlet| {
         let kernel = Kernel::new(options, Instant::now());
-        let mut watcher =
-            Watcher { socket, kernel, datagram: Vec::with_capacity(DATAGRAM_BYTES), events: Vec::new() };
+        let (datagram, events) = (Vec::with_capacity(DATAGRAM_BYTES), Vec::new());
+        let mut watcher = Watcher { socket, kernel, datagram, events, links: Some(links) };
         while !outlet.is_stopping() && watcher.turn(outlet).is_ok() {}
     };
     FeedThread::start("kernel", feed, sender, work)
@@ -67,6 +68,8 @@ struct Watcher {
     kernel: Kernel,
     datagram: Vec<u8>,
     events: Vec<FeedEvent>,
+    /// Until the links are sent.
+    links: Option<LinksUnread>,
 }
 
 impl Watcher {
@@ -93,7 +96,11 @@ impl Watcher {
             }
         }
         outlet.count(self.kernel.counts());
-        outlet.send(&mut self.events)
+        outlet.send(&mut self.events)?;
+        if self.kernel.has_links() {
+            self.links = None;
+        }
+        Ok(())
     }
 }
 
