@@ -7,7 +7,8 @@
 //!
 //! **Passes.** The first is at the start. Another follows when the kernel has dropped notifications (`ENOBUFS`), when a pass was
 //! interrupted by changes or refused, and when a link goes down or comes up, or an address goes: the kernel removes IPv4 routes and next-hop
-//! objects along with these, and gives routes their paths back, without a notification. Such passes begin at least [`PASS_INTERVAL`] apart.
+//! objects along with these, and gives routes their paths back, without a notification. Such passes begin at least [`PASS_INTERVAL`] apart,
+//! after each one that an overrun has interrupted twice as long, up to [`PASS_INTERVAL_MAX`].
 //! A feed without routes has no dumps of them, and no such passes. [`RECONCILE_INTERVAL`] after a pass another one compares the mirror with
 //! the kernel, and what differs is counted: there should be nothing.
 //!
@@ -39,6 +40,8 @@ use tracked::Tracked;
 
 /// The least time between the starts of two passes, so that a link that comes and goes does not keep us dumping.
 pub(crate) const PASS_INTERVAL: Duration = Duration::from_secs(1);
+/// The same while notifications come faster than they are read, so that the dumps do not add to them.
+const PASS_INTERVAL_MAX: Duration = Duration::from_secs(32);
 /// How long after a pass the mirror is compared with the kernel.
 pub(crate) const RECONCILE_INTERVAL: Duration = Duration::from_secs(300);
 /// The kernel's number of the table of local addresses.
@@ -143,7 +146,7 @@ impl Kernel {
         self.pass.deadline()
     }
 
-    /// Whether the first dump, that of links, has ended.
+    /// Whether the dump of links has ended once.
     pub(crate) fn has_links(&self) -> bool {
         self.pass.has_links()
     }
@@ -151,7 +154,7 @@ impl Kernel {
     /// The kernel has dropped notifications.
     pub(crate) fn overrun(&mut self, now: Instant) {
         self.counts.overruns += 1;
-        self.pass.is_needed(now);
+        self.pass.overrun(now);
     }
 
     /// Takes a datagram of the kernel and appends what it says to `out`.

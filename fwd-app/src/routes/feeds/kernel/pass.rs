@@ -1,9 +1,9 @@
 //! A pass over the kernel's tables: one dump after another, since a socket can have only one in progress.
 
-use super::{PASS_INTERVAL, RECONCILE_INTERVAL};
+use super::{PASS_INTERVAL, PASS_INTERVAL_MAX, RECONCILE_INTERVAL};
 use crate::routes::feeds::netlink::HEADER_BYTES;
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The dumps of a pass: the type of the request, the length of its header, and the address family, which is the header's first byte.
 /// Links come first and routes last, so that what an event names has mostly been announced before. A feed without routes needs the first
@@ -45,6 +45,8 @@ pub(super) struct Pass {
     began: Option<Instant>,
     /// When the next pass begins; a running one ends first.
     due: Option<Instant>,
+    /// The least time between the starts of two passes with a reason.
+    interval: Duration,
     /// When one begins without a reason.
     reconcile_at: Option<Instant>,
     /// Whether nothing is known that the running pass could find.
@@ -65,6 +67,7 @@ impl Pass {
             is_torn: false,
             began: None,
             due: Some(now),
+            interval: PASS_INTERVAL,
             reconcile_at: None,
             is_reconciling: false,
             has_links: false,
@@ -74,8 +77,16 @@ impl Pass {
     /// Another pass is needed, after the running one.
     pub(super) fn is_needed(&mut self, now: Instant) {
         self.is_reconciling = false;
-        let earliest = self.began.and_then(|began| began.checked_add(PASS_INTERVAL));
+        let earliest = self.began.and_then(|began| began.checked_add(self.interval));
         self.due = self.due.or(Some(earliest.map_or(now, |earliest| earliest.max(now))));
+    }
+
+    /// The kernel has dropped notifications: another pass is needed.
+    pub(super) fn overrun(&mut self, now: Instant) {
+        if self.dump.is_some() && self.due.is_none() {
+            self.interval = PASS_INTERVAL_MAX.min(2 * self.interval);
+        }
+        self.is_needed(now);
     }
 
     /// When a pass begins.
@@ -148,6 +159,9 @@ impl Pass {
         if self.is_torn {
             self.is_needed(now);
             return PassStep::Torn;
+        }
+        if self.due.is_none() {
+            self.interval = PASS_INTERVAL;
         }
         self.reconcile_at = now.checked_add(RECONCILE_INTERVAL);
         PassStep::Complete

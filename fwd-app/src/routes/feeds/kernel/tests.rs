@@ -214,6 +214,29 @@ fn a_pass_that_is_torn_or_refused_withdraws_nothing_and_is_repeated() {
 }
 
 #[test]
+fn passes_that_overruns_interrupt_are_further_apart() {
+    let mut watch = KernelRig::new(KernelOptions::default());
+    watch.pass(&[], 2);
+    for seconds in [2, 4, 8, 16, 32, 32] {
+        watch.kernel.overrun(watch.now);
+        watch.now = watch.kernel.deadline().unwrap();
+        let began = watch.now;
+        assert!(watch.kernel.request(began, &mut watch.out).is_some());
+        watch.kernel.overrun(watch.now);
+        watch.kernel.overrun(watch.now);
+        while watch.kernel.deadline().is_none() {
+            watch.kernel.refused(watch.now, &mut watch.out);
+            watch.kernel.request(watch.now, &mut watch.out);
+        }
+        assert_eq!(watch.kernel.deadline(), Some(began + Duration::from_secs(seconds)));
+    }
+    watch.now = watch.kernel.deadline().unwrap();
+    watch.pass(&[], 2);
+    watch.kernel.overrun(watch.now);
+    assert_eq!(watch.kernel.deadline(), Some(watch.now + PASS_INTERVAL), "a whole pass without one");
+}
+
+#[test]
 fn what_the_kernel_removes_silently_is_looked_for() {
     let mut watch = KernelRig::new(KernelOptions::default());
     watch.pass(&[], 2);
