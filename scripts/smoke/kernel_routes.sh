@@ -84,6 +84,28 @@ eventually '10.1.0.0/16 .*via 192.0.1.2 dev 1' route get 10.1.2.3
 "${at[@]}" -6 route del 2001:db8:9::/48
 eventually 'no route' route get 10.1.2.3
 eventually 'no route' route get 2001:db8:9::1
+
+# Of two routes of one prefix and metric the kernel uses the first. Routes follow their next-hop objects and go with them, whether the
+# kernel's messages list the paths of objects or not.
+"${at[@]}" route add 10.5.0.0/16 via 192.0.0.5
+"${at[@]}" route append 10.5.0.0/16 via 192.0.1.5
+"${at[@]}" route add 10.55.0.0/16 via 192.0.0.5
+eventually '10.55.0.0/16' route get 10.55.2.3 # so both are taken
+eventually '10.5.0.0/16 .*via 192.0.0.5 dev 0' route get 10.5.2.3
+"${at[@]}" route del 10.5.0.0/16 via 192.0.0.5
+eventually '10.5.0.0/16 .*via 192.0.1.5 dev 1' route get 10.5.2.3
+for mode in 1 0; do
+  ip netns exec "$space" sysctl -qw "net.ipv4.nexthop_compat_mode=$mode"
+  "${at[@]}" nexthop add id 1 via 192.0.0.2 dev v0
+  "${at[@]}" nexthop add id 2 via 192.0.1.2 dev v1
+  "${at[@]}" nexthop add id 3 group 1/2
+  "${at[@]}" route add 10.6.0.0/16 nhid 3
+  eventually '10.6.0.0/16 .*via 192.0.0.2 dev 0 .*via 192.0.1.2 dev 1' route get 10.6.2.3
+  "${at[@]}" nexthop del id 1
+  eventually '10.6.0.0/16 .*\(via 192.0.1.2 dev 1\)' route get 10.6.2.3
+  "${at[@]}" nexthop del id 2
+  eventually 'no route' route get 10.6.2.3
+done
 "${at[@]}" link set v1 down
 eventually 'no route' route get 10.2.2.3
 "${at[@]}" link set v1 up

@@ -9,7 +9,7 @@
 //! that the routes of a full table are what they were when they are announced again. If it changes while routes of before are still
 //! there, it gets an id of its own: those stay as they were until they are announced again or withdrawn.
 //!
-//! Invariant: an object has a resolved route exactly if it and all members of a group are known.
+//! Invariant: an object has a resolved route if it and all members of a group are known, or have been.
 
 use super::netlink::{NextHopObject, RouteSays};
 use super::{FeedCounts, FeedEvent, FeedId, ObjectId, Path, Route};
@@ -262,16 +262,11 @@ impl NextHops {
         Ok(())
     }
 
-    /// Removes an object. Routes that name it stay as they were announced.
+    /// Removes an object. Routes that name it stay as they were announced, and its groups amount to the same until they are replaced.
     pub(super) fn remove(&mut self, id: u32, out: &mut Vec<FeedEvent>) {
         self.unlink_members(id);
         let named = self.objects.remove(&id).and_then(|entry| entry.named);
         out.extend(named.map(|(object, _)| FeedEvent::Object { object, route: None }));
-        for group in self.groups.get(&id).into_iter().flatten() {
-            if let Some(entry) = self.objects.get_mut(group) {
-                entry.route = None;
-            }
-        }
     }
 
     /// Whether an object is known.

@@ -298,6 +298,27 @@ fn an_object_takes_its_routes_along() {
 }
 
 #[test]
+fn a_member_that_goes_costs_one_event_for_all_routes_of_its_group() {
+    let mut watch = KernelRig::new(KernelOptions::default());
+    watch.pass(&[], 2);
+    let group = |members: &[u32]| {
+        let members: Vec<u8> =
+            members.iter().flat_map(|id| [&id.to_ne_bytes()[..], &[0; 4]].concat()).collect();
+        next_hop_bytes(9, 0, &[(2, &members)])
+    };
+    for datagram in [object(7, [192, 0, 2, 7]), object(8, [192, 0, 2, 8]), group(&[7, 8])] {
+        watch.hear(&datagram);
+    }
+    ["10.0.0.0/8", "11.0.0.0/8"].iter().for_each(|text| watch.hear(&by_object(text, 9)));
+    watch.events();
+    watch.hear(&raw(105, &[0; 8], &[(1, &7_u32.to_ne_bytes())]));
+    watch.hear(&group(&[8]));
+    let events = watch.events();
+    assert!(events.iter().all(|event| matches!(event, FeedEvent::Object { .. })), "{events:?}");
+    assert_eq!(shown(watch.table.best(prefix("11.0.0.0/8"))), "192.0.2.8");
+}
+
+#[test]
 fn a_comparison_repairs_and_counts_what_differs() {
     let mut watch = KernelRig::new(KernelOptions::default());
     watch.pass(&[route("10.0.0.0/8", 0), route("11.0.0.0/8", 0), route("12.0.0.0/8", 0)], 2);
