@@ -376,4 +376,6 @@ fn is_link_local(prefix: IpPrefix) -> bool {
 }
 
 #[cfg(test)]
+mod recorded;
+#[cfg(test)]
 mod tests;

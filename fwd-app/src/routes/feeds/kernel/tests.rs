@@ -11,16 +11,16 @@ use netlink_packet_route::route::{RouteAttribute, RouteNextHop, RouteNextHopFlag
 use proptest::prelude::*;
 
 /// A feed and the consumer of its routes.
-struct KernelRig {
-    kernel: Kernel,
-    now: Instant,
+pub(super) struct KernelRig {
+    pub(super) kernel: Kernel,
+    pub(super) now: Instant,
     out: Vec<FeedEvent>,
-    table: Heard,
+    pub(super) table: Heard,
     /// Whether the link is up in dumps.
     is_up: bool,
 }
 
-fn prefix(text: &str) -> IpPrefix {
+pub(super) fn prefix(text: &str) -> IpPrefix {
     text.parse().unwrap()
 }
 
@@ -38,17 +38,17 @@ fn link(is_up: bool) -> Vec<u8> {
 }
 
 impl KernelRig {
-    fn new(options: KernelOptions) -> Self {
+    pub(super) fn new(options: KernelOptions) -> Self {
         let now = Instant::now();
         let table = Heard::default();
         Self { kernel: Kernel::new(options, now), now, out: Vec::new(), table, is_up: true }
     }
 
-    fn hear(&mut self, datagram: &[u8]) {
+    pub(super) fn hear(&mut self, datagram: &[u8]) {
         self.kernel.received(datagram, self.now, &mut self.out);
     }
 
-    fn events(&mut self) -> Vec<FeedEvent> {
+    pub(super) fn events(&mut self) -> Vec<FeedEvent> {
         let events = std::mem::take(&mut self.out);
         self.table.take(&events);
         events
@@ -60,12 +60,12 @@ impl KernelRig {
     }
 
     /// Whether a pass is due that has a reason.
-    fn is_due(&self) -> bool {
+    pub(super) fn is_due(&self) -> bool {
         self.kernel.deadline().is_some_and(|at| at <= self.now + PASS_INTERVAL)
     }
 
     /// Answers every request of a pass, with these messages in the dump of IPv4 routes.
-    fn pass(&mut self, routes: &[Vec<u8>], flags: u16) -> usize {
+    pub(super) fn pass(&mut self, routes: &[Vec<u8>], flags: u16) -> usize {
         let link = link(self.is_up);
         self.pass_with(flags, |kind, family| match (kind, family) {
             (26, 2) => routes.concat(),
@@ -75,7 +75,7 @@ impl KernelRig {
     }
 
     /// Answers every request of a pass, with the messages that `answer` has for its type and family.
-    fn pass_with(&mut self, flags: u16, answer: impl Fn(u16, u8) -> Vec<u8>) -> usize {
+    pub(super) fn pass_with(&mut self, flags: u16, answer: impl Fn(u16, u8) -> Vec<u8>) -> usize {
         let mut requests = 0;
         while let Some(request) = self.kernel.request(self.now, &mut self.out) {
             requests += 1;
@@ -259,7 +259,7 @@ fn what_the_kernel_removes_silently_is_looked_for() {
     assert!(!watch.is_due(), "there are no routes to look for");
 }
 
-fn with_flags(mut message: Vec<u8>, flags: u16) -> Vec<u8> {
+pub(super) fn with_flags(mut message: Vec<u8>, flags: u16) -> Vec<u8> {
     message[6..8].copy_from_slice(&flags.to_ne_bytes());
     message
 }
@@ -364,172 +364,13 @@ fn a_route_that_is_left_out_may_replace_another() {
     assert!(!watch.has("10.0.0.0/8"));
 }
 
-/// Datagrams of the kernel, with and without `net.ipv4.nexthop_compat_mode`; `README.md` says how it was recorded.
-const RECORDINGS: [&[u8]; 2] =
-    [include_bytes!("rtnetlink-compat.bin"), include_bytes!("rtnetlink-plain.bin")];
-/// The type of a record that ends a step, with the step's name.
-const STEP: u16 = u16::MAX;
-
-/// The next hops after some steps, of the prefix with this number: 172.16.0.0/16, 172.20.0.0/16 and 2001:db8:a::/48.
-const NEXT_HOPS: [(&str, usize, &str); 18] = [
-    ("a group", 0, "192.0.0.2 192.0.1.2"),
-    ("a member is replaced", 0, "192.0.0.2 192.0.1.9"),
-    ("a member is deleted", 0, "192.0.1.9"),
-    ("the group is empty", 0, "none"),
-    ("the number of the group comes back", 0, "none"),
-    ("append", 1, "192.0.0.2"),
-    ("prepend", 1, "192.0.1.3"),
-    ("the first goes", 1, "192.0.0.2"),
-    ("the first is replaced", 1, "192.0.0.4"),
-    ("append with an object", 1, "192.0.0.4"),
-    ("the object of the last is replaced", 1, "192.0.0.4"),
-    ("the first goes again", 1, "192.0.1.2"),
-    ("that with the object is left", 1, "192.0.1.8"),
-    ("its object goes", 1, "none"),
-    ("an IPv6 path is appended", 2, "2001:db8::2 2001:db8:1::2 2001:db8:1::3"),
-    ("an IPv6 path goes", 2, "2001:db8:1::2 2001:db8:1::3"),
-    ("the IPv6 paths are replaced", 2, "2001:db8::9"),
-    ("the IPv6 route with a gateway goes", 2, "link"),
-];
-
-/// The records of a recording: a type, and bytes.
-fn records(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
-    let mut all = Vec::new();
-    while let Some((&[a, b, c, d], rest)) = bytes.split_first_chunk() {
-        let (record, rest) = rest.split_at(u16::from_le_bytes([c, d]).into());
-        all.push((u16::from_le_bytes([a, b]), record));
-        bytes = rest;
-    }
-    all
-}
-
 /// The gateways of a route, or what else it is.
-fn shown(route: Option<&Route>) -> String {
+pub(super) fn shown(route: Option<&Route>) -> String {
     let of = |path: &Path| path.gateway.map_or_else(|| "link".to_owned(), |gateway| gateway.to_string());
     match route {
         Some(Route::Paths(paths)) => paths.iter().map(of).collect::<Vec<_>>().join(" "),
         Some(other) => format!("{other:?}"),
         None => "none".to_owned(),
-    }
-}
-
-#[test]
-fn the_mirror_is_what_the_kernel_has_after_every_step() {
-    for recording in RECORDINGS {
-        let mut watch = KernelRig::new(KernelOptions::default());
-        let mut tables = std::collections::BTreeMap::new();
-        let mut steps = Vec::new();
-        for (kind, bytes) in records(recording) {
-            let answer = |kind, family: u8| {
-                let table = tables.get(&(kind | u16::from(family) << 8));
-                table.map_or_else(Vec::new, |bytes: &&[u8]| bytes.to_vec())
-            };
-            match kind {
-                0 => watch.hear(bytes),
-                STEP => {
-                    if watch.is_due() {
-                        watch.now += PASS_INTERVAL;
-                        watch.pass_with(2, answer);
-                    }
-                    // A feed that starts now.
-                    let mut fresh = KernelRig::new(KernelOptions::default());
-                    fresh.pass_with(2, answer);
-                    fresh.events();
-                    watch.events();
-                    let step = std::str::from_utf8(bytes).unwrap();
-                    assert_eq!(watch.table.all(), fresh.table.all(), "{step}");
-                    watch.now += RECONCILE_INTERVAL;
-                    watch.pass_with(2, answer);
-                    let events = watch.events();
-                    assert_eq!(
-                        (events, watch.kernel.counts().repaired),
-                        (vec![FeedEvent::Complete], 0),
-                        "{step}"
-                    );
-                    let of = |text| shown(watch.table.best(prefix(text)));
-                    steps.push((step, [of("172.16.0.0/16"), of("172.20.0.0/16"), of("2001:db8:a::/48")]));
-                    if step == "one subnet on two interfaces" {
-                        let Some(Route::Paths(paths)) = watch.table.best(prefix("198.18.5.0/24")) else {
-                            panic!()
-                        };
-                        assert_eq!(paths[0].ifindex, 3, "e0");
-                    }
-                }
-                _ => {
-                    tables.insert(kind, bytes);
-                }
-            }
-        }
-        let of = |step: &str, at: usize| {
-            let found = steps.iter().find(|(name, _)| *name == step);
-            found.unwrap_or_else(|| panic!("{step}")).1[at].clone()
-        };
-        for (step, at, wanted) in NEXT_HOPS {
-            assert_eq!(of(step, at), wanted, "{step}");
-        }
-        assert!(watch.kernel.counts().unsupported > 0, "the route with a TOS is counted");
-        assert_eq!(shown(watch.table.best(prefix("172.21.0.0/16"))), "none", "its link is down");
-    }
-}
-
-/// A route of the kernel's list in [`a_list_is_followed`]: its gateway's last byte, and who made it.
-type Listed = (u8, u8);
-
-proptest! {
-    /// Against the kernel's rules for IPv4 routes of one key, in a plain list. Passes come in between.
-    #[test]
-    fn a_list_is_followed(steps in prop::collection::vec((0..6_u8, (1..5_u8, 3..5_u8)), 0..40)) {
-        let mut watch = KernelRig::new(KernelOptions::default());
-        watch.pass(&[], 2);
-        let message = |(last, protocol): Listed| {
-            let gateway = RouteAttribute::Gateway(IpAddr::from([192, 0, 2, last]).into());
-            let attributes = vec![gateway, RouteAttribute::Oif(2)];
-            let mut bytes = route_bytes(prefix("10.0.0.0/8"), RouteType::Unicast, attributes);
-            bytes[HEADER_BYTES + 5] = protocol;
-            bytes
-        };
-        let mut list: Vec<Listed> = Vec::new();
-        for (what, route) in steps {
-            let at = list.iter().position(|known| *known == route);
-            let flags = match what {
-                0 | 1 if at.is_some() => continue,
-                0 => {
-                    list.push(route);
-                    if list.len() > 1 { 0xc00 } else { 0x600 }
-                }
-                1 => {
-                    list.insert(0, route);
-                    if list.len() > 1 { 0x400 } else { 0x600 }
-                }
-                2 if at.is_some() || list.is_empty() => continue,
-                2 => {
-                    list[0] = route;
-                    0x100
-                }
-                3 | 4 => {
-                    let Some(at) = at else { continue };
-                    list.remove(at);
-                    let mut gone = message(route);
-                    gone[4..6].copy_from_slice(&25_u16.to_ne_bytes());
-                    watch.hear(&gone);
-                    0
-                }
-                _ => {
-                    let dump: Vec<_> = list.iter().map(|route| message(*route)).collect();
-                    watch.now += RECONCILE_INTERVAL;
-                    watch.pass(&dump, 2);
-                    0
-                }
-            };
-            if flags != 0 {
-                watch.hear(&with_flags(message(route), flags));
-            }
-            watch.events();
-            let wanted = list.first().map_or("none".to_owned(), |(last, _)| format!("192.0.2.{last}"));
-            prop_assert_eq!(shown(watch.table.best(prefix("10.0.0.0/8"))), wanted);
-        }
-        prop_assert!(!watch.is_due());
-        prop_assert_eq!(watch.kernel.counts().repaired, 0);
     }
 }
 
