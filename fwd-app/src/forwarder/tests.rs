@@ -334,7 +334,7 @@ fn no_vrf_takes_its_part_of_an_engine_that_a_panic_has_broken() {
         faults.die_in_apply.store(vrf == 1, SeqCst);
         let made = Made { engine: engines.remove(vrf), service: None, is_shared: true };
         let spec = EngineSpec::named("sail-m");
-        forwarder.vrf_mut(vrf).build_beside(spec, true, move || Ok(made)).unwrap();
+        forwarder.vrf_mut(vrf).build_beside(spec, LostFamilies::Refused, true, move || Ok(made)).unwrap();
         while forwarder.vrf(vrf).is_building_part() {
             std::thread::yield_now();
         }
