@@ -40,11 +40,13 @@ pub(crate) enum DropReason {
     ArpIgnored,
     /// For this router, but too much came at once.
     PuntFull,
+    /// The gateway's MAC is unknown, and too many packets wait for MACs.
+    WaitingFull,
 }
 
 impl DropReason {
     /// How many reasons there are.
-    pub(crate) const COUNT: usize = 17;
+    pub(crate) const COUNT: usize = 18;
 
     /// All of them, in order of their discriminants.
     pub(crate) const ALL: [Self; Self::COUNT] = [
@@ -65,6 +67,7 @@ impl DropReason {
         Self::NotForUs,
         Self::ArpIgnored,
         Self::PuntFull,
+        Self::WaitingFull,
     ];
 
     /// Their names, in the same order.
@@ -98,6 +101,7 @@ impl DropReason {
             Self::NotForUs => "not_for_us",
             Self::ArpIgnored => "arp_ignored",
             Self::PuntFull => "punt_full",
+            Self::WaitingFull => "waiting_full",
         }
     }
 }
@@ -163,7 +167,7 @@ mod tests {
         let names: Vec<_> = DropReason::ALL.iter().map(ToString::to_string).collect();
         let contract = "not_ip malformed bad_checksum ttl_expired martian multicast no_route blackhole \
                         unreachable prohibited no_neighbour mtu_exceeded tx_full engine_stall not_for_us \
-                        arp_ignored punt_full";
+                        arp_ignored punt_full waiting_full";
         assert_eq!(names.join(" "), contract);
     }
 

@@ -4,13 +4,15 @@ use super::entries::Key;
 use crate::ports::InterfaceId;
 use fib::MacAddr;
 
-/// Why packets that waited for a neighbour are dropped. All count as `no_neighbour`.
+/// Why packets that waited for a neighbour are dropped. All but [`Self::AllFull`] count as `no_neighbour`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Unsent {
     /// It did not answer: the destination is unreachable, and the sender may be told so.
     Unreachable,
     /// Later packets took their place in the queue.
     QueueFull,
+    /// Too many packets wait for neighbours.
+    AllFull,
     /// There are too many neighbours, or too many unanswered ones.
     TableFull,
     /// There were too many new neighbours in a short time.

@@ -45,6 +45,8 @@ pub(crate) struct NeighbourConfig {
     pub(crate) lock: Duration,
     /// Most packets that wait for one neighbour.
     pub(crate) waiting_max: usize,
+    /// Most packets that wait for all neighbours together.
+    pub(crate) waiting_all_max: usize,
     /// Most entries of an interface.
     pub(crate) entries_max: usize,
     /// Most unanswered entries of an interface, beside those of gateways.
@@ -74,6 +76,7 @@ impl Default for NeighbourConfig {
             hold_down: seconds(3),
             lock: seconds(1),
             waiting_max: 32,
+            waiting_all_max: 4096,
             entries_max: 8192,
             incomplete_max: 512,
             resolutions: LimitRate { per_second: 1000, burst: 500 },

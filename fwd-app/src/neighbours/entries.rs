@@ -132,6 +132,8 @@ pub(crate) struct Entries<T> {
     due: BTreeSet<(Duration, Key)>,
     spare: BTreeSet<(InterfaceId, Spare, Duration, (IpAddr, Vlans))>,
     counts: FxHashMap<InterfaceId, Counts>,
+    /// Packets that wait for any of them.
+    waiting: usize,
 }
 
 impl<T> Default for Entries<T> {
@@ -141,6 +143,7 @@ impl<T> Default for Entries<T> {
             due: BTreeSet::new(),
             spare: BTreeSet::new(),
             counts: FxHashMap::default(),
+            waiting: 0,
         }
     }
 }
@@ -158,6 +161,7 @@ impl<T> Entries<T> {
         let counts = self.counts.entry(key.interface).or_default();
         counts.all -= 1;
         counts.incomplete -= usize::from(spare(&entry) == Some(Spare::Incomplete));
+        self.waiting -= entry.waiting.len();
         Some(entry)
     }
 
@@ -172,6 +176,7 @@ impl<T> Entries<T> {
         let counts = self.counts.entry(key.interface).or_default();
         counts.all += 1;
         counts.incomplete += usize::from(spare(&entry) == Some(Spare::Incomplete));
+        self.waiting += entry.waiting.len();
         let before = self.entries.insert(key, entry);
         debug_assert!(before.is_none(), "an entry was taken out before it is put back");
     }
@@ -195,6 +200,11 @@ impl<T> Entries<T> {
     /// Entries of an interface that are asked for and have not answered, but for pinned ones.
     pub(crate) fn incomplete(&self, interface: InterfaceId) -> usize {
         self.counts.get(&interface).map_or(0, |counts| counts.incomplete)
+    }
+
+    /// Packets that wait for the neighbours of all entries that are not taken out.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
     }
 
     /// The entry of this kind whose state is the oldest.

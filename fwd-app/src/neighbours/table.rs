@@ -7,8 +7,8 @@
 //! The datapath sends to known MACs without telling this table. Two things replace the reports of use that RFC 4861 expects: a
 //! pinned entry (the gateway of a route) counts as always in use, and a stale entry is probed before it is forgotten.
 //!
-//! All is bounded: entries and unanswered entries of an interface, packets that wait for one, and new resolutions in a second. So a scan
-//! of a large prefix costs neither memory nor the known neighbours.
+//! There are limits of entries and unanswered entries of an interface, of packets that wait for one neighbour and for all neighbours, and
+//! of new resolutions in a second. So a scan of a large prefix costs neither memory nor the known neighbours.
 
 use super::action::{Action, Unsent, dropped, release};
 use super::config::NeighbourConfig;
@@ -119,6 +119,9 @@ impl<T> Neighbours<T> {
                 entry.waiting.push_back(packet);
                 let excess = entry.waiting.len().saturating_sub(self.config.waiting_max);
                 dropped(key, Unsent::QueueFull, entry.waiting.drain(..excess), out);
+                let all = self.entries.waiting() + entry.waiting.len();
+                let excess = all.saturating_sub(self.config.waiting_all_max).min(entry.waiting.len());
+                dropped(key, Unsent::AllFull, entry.waiting.drain(..excess), out);
             }
             _ => dropped(key, Unsent::Unreachable, [packet], out),
         }

@@ -183,6 +183,22 @@ fn later_packets_take_the_place_of_the_oldest() {
 }
 
 #[test]
+fn packets_that_wait_for_all_neighbours_have_a_limit() {
+    let config = NeighbourConfig { waiting_max: 4, waiting_all_max: 10, ..NeighbourConfig::default() };
+    let mut table = NeighbourRig::new(config);
+    let host = |last: u32| key(&format!("192.0.2.{}", 100 + last));
+    let all: Vec<_> = (0..20).flat_map(|packet| table.resolve(host(packet / 4), packet)).collect();
+    let full: Vec<_> = all.iter().filter(|action| matches!(action, Action::Dropped { .. })).collect();
+    // The third one's own packets make room for its later ones; the others have none.
+    let wanted: Vec<_> = [(2, 8), (2, 9), (3, 12), (3, 13), (3, 14), (3, 15)].into();
+    let wanted = wanted.into_iter().chain((16..20).map(|packet| (4, packet)));
+    let wanted: Vec<_> = wanted.map(|(of, packet)| dropped(host(of), Unsent::AllFull, &[packet])).collect();
+    assert_eq!(full, wanted.iter().collect::<Vec<_>>());
+    assert_eq!(table.heard(host(0), &REPLY)[1], release(host(0), MAC, &[0, 1, 2, 3]));
+    assert_eq!(table.resolve(host(3), 20), [], "there is room again");
+}
+
+#[test]
 fn a_neighbour_ages_is_probed_and_confirmed() {
     for key in [V4, V6_].map(key) {
         let mut table = NeighbourRig::new(NeighbourConfig::default());

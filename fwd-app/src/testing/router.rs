@@ -24,6 +24,7 @@ use std::time::Duration;
 
 /// Limits of the neighbour table.
 const WAITING_MAX: usize = 3;
+const WAITING_ALL_MAX: usize = 7;
 const ENTRIES_MAX: usize = 9;
 const INCOMPLETE_MAX: usize = 3;
 /// The MACs of ports 0 and 1.
@@ -100,6 +101,7 @@ impl RouterRig {
     fn new() -> Self {
         let neighbours = NeighbourConfig {
             waiting_max: WAITING_MAX,
+            waiting_all_max: WAITING_ALL_MAX,
             entries_max: ENTRIES_MAX,
             incomplete_max: INCOMPLETE_MAX,
             resolutions: LimitRate { per_second: 10, burst: 10 },
@@ -225,6 +227,7 @@ impl RouterRig {
             macs.extend(entry.mac.map(|mac| (key, mac)));
             learned[usize::from(key.interface.0)] += 1;
         }
+        assert!(waiting.len() <= WAITING_ALL_MAX);
         assert_eq!((&macs, &waiting), (&self.macs, &self.waiting));
         assert!(learned.iter().all(|entries| *entries <= ENTRIES_MAX), "{learned:?} entries");
         assert!(self.incomplete() <= incomplete_max, "{} unanswered", self.incomplete());

@@ -21,7 +21,12 @@ pub(crate) const WAITING: (usize, usize) = (8, 128);
 /// Packets that the punts of so many interfaces can hold: in the rings, on their way back, waiting for neighbours.
 pub(crate) const fn held_max(ports: usize) -> usize {
     let rings = (PuntClass::ALL.len() + 1) * RING_SLOTS as usize;
-    if ports == 0 { 0 } else { rings + ports * WAITING.0 * WAITING.1 }
+    if ports == 0 { 0 } else { rings + waiting_max(ports) }
+}
+
+/// Most packets that wait for neighbours on this number of interfaces. The pool has mbufs for them beside those of its rings.
+pub(crate) const fn waiting_max(ports: usize) -> usize {
+    ports * WAITING.0 * WAITING.1
 }
 
 /// The rings between the stages and the router, and what is for the router on each port.

@@ -2,14 +2,17 @@
 
 use super::{GATEWAY_PERIOD, RouterLoop};
 use crate::datapath::EgressTable;
-use crate::neighbours::entries::Key;
+use crate::neighbours::entries::{Key, NeighbourState};
 use crate::neighbours::frame::Tags;
 use crate::ports::InterfaceId;
 use arc_swap::ArcSwap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// Gateways that are kept resolved in VLANs, at most: an eighth of the table of one interface.
+const TAGGED_MAX: usize = 1024;
 
 impl RouterLoop {
     /// The neighbour at an address on a port, or on the first interface in `vrf` whose link has that address; `None` when the link is down.
@@ -48,25 +51,43 @@ impl RouterLoop {
             return;
         }
         let tables: Vec<_> = self.egress.iter().map(|egress| egress.load_full()).collect();
-        let now = self.now();
         let mut gateways = BTreeSet::<Key>::new();
         for (vrf, table) in tables.iter().enumerate() {
             let keys = table.gateways().filter_map(|(address, port)| self.key(vrf, address, port));
             gateways.extend(keys);
         }
+        self.keep_resolved(gateways);
+        self.followed = (tables, Instant::now());
+    }
+
+    /// Pins the entries of these gateways and no others: the untagged ones, and those of VLANs in which a gateway answers. A sender chooses
+    /// the tags of its frames, so in a VLAN without an answer a gateway has an entry with the limits and the ageing of any host.
+    fn keep_resolved(&mut self, gateways: BTreeSet<Key>) {
+        let now = self.now();
         let Self { pinned, router, .. } = self;
+        let answers = router.neighbours().filter(|(key, entry)| {
+            let plain = Key::untagged(key.interface, key.address);
+            let is_confirmed = entry.state == NeighbourState::Reachable || entry.is_pinned;
+            *key != plain && entry.mac.is_some() && is_confirmed && gateways.contains(&plain)
+        });
+        let mut tagged: Vec<_> = answers.map(|(key, entry)| (!entry.is_pinned, key, entry.tags)).collect();
+        // Pinned entries first, so that new ones displace none.
+        tagged.sort_unstable_by_key(|(is_new, key, _)| (*is_new, *key));
+        tagged.truncate(TAGGED_MAX);
+        let plain = gateways.into_iter().map(|key| (key, Tags::NONE));
+        let wanted: BTreeMap<_, _> =
+            plain.chain(tagged.into_iter().map(|(_, key, tags)| (key, tags))).collect();
         pinned.retain(|key| {
-            let is_gateway = gateways.contains(&Key::untagged(key.interface, key.address));
-            if !is_gateway {
+            let is_wanted = wanted.contains_key(key);
+            if !is_wanted {
                 router.unpin(*key);
             }
-            is_gateway
+            is_wanted
         });
-        for key in gateways {
-            if !self.pinned.contains(&key) && self.router.pin(now, key, Tags::NONE, &mut self.actions) {
-                self.pinned.insert(key);
+        for (key, tags) in wanted {
+            if !pinned.contains(&key) && router.pin(now, key, tags, &mut self.actions) {
+                pinned.insert(key);
             }
         }
-        self.followed = (tables, Instant::now());
     }
 }

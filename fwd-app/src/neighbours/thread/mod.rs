@@ -32,7 +32,7 @@ use crate::ports::table::SharedPorts;
 use crate::ports::taps::Taps;
 use crate::threads::{Heartbeat, spawn};
 use crate::topology::StageOutcome;
-use crate::topology::punts::{PuntRings, RING_SLOTS, WAITING};
+use crate::topology::punts::{self, PuntRings, RING_SLOTS, WAITING};
 use arc_swap::ArcSwap;
 use asked::ToRouter;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -194,7 +194,9 @@ impl RouterLoop {
         (punts, (ports, egress, watch), events): (&PuntRings, Seen, Sender<Resolved>),
     ) -> Result<Self, DpdkError> {
         let (waiting_max, incomplete_max) = WAITING;
-        let neighbours = NeighbourConfig { waiting_max, incomplete_max, ..NeighbourConfig::default() };
+        let waiting_all_max = punts::waiting_max(ports.load().interfaces().count());
+        let limits = NeighbourConfig { waiting_max, waiting_all_max, ..NeighbourConfig::default() };
+        let neighbours = NeighbourConfig { incomplete_max, ..limits };
         let neighbours = neighbours.with_reachable(neighbour_age);
         let router = Router::new(&RouterConfig { neighbours, ..RouterConfig::default() });
         // An MTU may be raised later.

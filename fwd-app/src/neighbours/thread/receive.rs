@@ -119,7 +119,7 @@ impl RouterLoop {
     }
 
     /// Sends a packet to its neighbour as soon as that is known.
-    fn resolve(&mut self, waiting: Waiting) {
+    pub(super) fn resolve(&mut self, waiting: Waiting) {
         let (now, packet) = (self.now(), &waiting.packet);
         let found = destination(packet).and_then(|destination| {
             let vrf = self.ports.load().vrf_of(waiting.tag.port);
@@ -132,11 +132,6 @@ impl RouterLoop {
             Some(plain) => {
                 let key = Key { vlans: tags.vlans(), ..plain };
                 self.router.resolve(now, key, waiting, tags, &mut self.actions);
-                // A gateway is kept resolved in the VLANs that its packets come in, too.
-                if key != plain && self.pinned.contains(&plain) && !self.pinned.contains(&key) {
-                    let is_pinned = self.router.pin(now, key, tags, &mut self.actions);
-                    self.pinned.extend(is_pinned.then_some(key));
-                }
             }
             None => self.drop_packet(waiting.tag, &waiting.packet, DropReason::NoNeighbour),
         }

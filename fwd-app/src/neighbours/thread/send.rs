@@ -40,7 +40,9 @@ impl RouterLoop {
                 }
                 Action::Dropped { why, packets, .. } => {
                     for Waiting { packet, tag } in packets {
-                        self.drop_packet(tag, &packet, DropReason::NoNeighbour);
+                        let is_full = why == Unsent::AllFull;
+                        let reason = if is_full { DropReason::WaitingFull } else { DropReason::NoNeighbour };
+                        self.drop_packet(tag, &packet, reason);
                         if why == Unsent::Unreachable {
                             self.tell_sender(tag, &packet, Cause::AddressUnreachable);
                         }

@@ -6,16 +6,21 @@ use crate::datapath::test_frames::V4;
 use crate::datapath::tx::Tx;
 use crate::datapath::watch::Watch;
 use crate::datapath::{Batch, Latency};
+use crate::neighbours::arp;
+use crate::neighbours::entries::NeighbourState;
 use crate::neighbours::frame::Tags;
 use crate::ports::address::InterfaceAddress;
 use crate::ports::own::ours;
 use crate::ports::{PortRecord, PortTable};
+use crate::topology::punts::waiting_max;
 use dpdk_ffi::{Port, PortConfig, QueueId, RingPort, RingSync, SocketId};
-use fib::MacAddr;
+use fib::{MacAddr, NextHop, NextHopId, NextHopTable, PortRef};
 use rusty_fork::rusty_fork_test;
 
 /// Descriptors of a TX queue.
 const DESCRIPTORS: u32 = 1024;
+/// The next hop of 198.18.0.9, behind port 0.
+const GATEWAY: NextHopId = NextHopId::from_answer(1);
 
 /// A port whose driver keeps what it has sent until it needs the descriptor again: a ring, which is full then.
 struct Keeper {
@@ -68,6 +73,10 @@ impl ThreadRig {
             port
         };
         let table = PortTable::of((0..).take(ports.len()).map(interface).collect());
+        let gateway = NextHop::Gateway { gateway: [198, 18, 0, 9].into(), port: PortRef::Index(0) };
+        let mut hops = NextHopTable::new();
+        assert_eq!(hops.intern(gateway).unwrap(), GATEWAY);
+        let egress = Arc::new(ArcSwap::from_pointee(EgressTable::new(&hops, &table.egress()).unwrap()));
         let ours = table.ports.iter().map(|port| Some(Arc::new(ArcSwap::from_pointee(ours(&table, port)?))));
         let granted = ports.iter().map(|keeper| keeper.port.granted().unwrap().tx_descriptors);
         let punts = PuntRings::new(eal, ours.collect(), granted).unwrap();
@@ -82,13 +91,18 @@ impl ThreadRig {
             asked,
             age,
             Taps::default(),
-            (&punts, (Arc::new(ArcSwap::from_pointee(table)), Vec::new(), Arc::default()), sender),
+            (&punts, (Arc::new(ArcSwap::from_pointee(table)), vec![egress], Arc::default()), sender),
         )
         .unwrap();
         // What it announces.
         router.actions.clear();
         Self { ports, punts, tx, router }
     }
+}
+
+/// The gateway's interface.
+fn other() -> PortRecord {
+    PortRecord::new(0, "gateway".to_owned(), MacAddr([2, 0, 0, 0, 0, 9]), 1500)
 }
 
 /// Has the stage that sends hand `count` frames to the router.
@@ -142,6 +156,55 @@ rusty_fork_test! {
         assert!(punts.have_lost_answers[0].load(Ordering::Relaxed));
         router.turn();
         assert!(!punts.have_lost_answers[0].load(Ordering::Relaxed));
+    }
+
+    /// Before, each pair of VLANs pinned an entry with its packets, until the table of the interface was full and the pool empty.
+    #[test]
+    fn packets_for_a_silent_gateway_in_many_vlans_are_bounded_and_end() {
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let ThreadRig { ports: _ports, punts: _punts, tx: _tx, mut router } = ThreadRig::new(eal, 1);
+        let config = MempoolConfig { mbufs: 16_383, ..MempoolConfig::default() };
+        let pool = Mempool::new(eal, "vlans", &config).unwrap();
+        router.follow();
+        let tag = PuntTag { cause: PuntCause::NoNeighbour, port: 0, input: 0, value: GATEWAY.get() };
+        let mut resolve = |router: &mut RouterLoop, vlan: u16| {
+            let mut frame = V4 { destination: [10, 1, 1, 1], ..V4::default() }.tagged(&[0x8100]);
+            frame[14..16].copy_from_slice(&vlan.to_be_bytes());
+            router.resolve(Waiting { packet: pool.copy(&frame).unwrap(), tag });
+            router.act();
+            router.flush();
+        };
+        for vlan in (1..=700).flat_map(|vlan| [vlan; 10]) {
+            resolve(&mut router, vlan);
+        }
+        router.follow();
+        let waiting = waiting_max(1);
+        assert!(pool.in_use() <= waiting, "{} packets wait", pool.in_use());
+        assert!(router.router.neighbours().count() <= 1 + WAITING.1);
+        // Where it answers it is kept resolved, for as long as it does.
+        let key = |vlan| Key { vlans: [vlan, 0], ..Key::untagged(InterfaceId(0), [198, 18, 0, 9].into()) };
+        let is_pinned = |router: &RouterLoop, vlan| {
+            router.router.neighbour(key(vlan)).is_some_and(|entry| entry.is_pinned)
+        };
+        resolve(&mut router, 700);
+        assert!(!is_pinned(&router, 700));
+        let mut answer = arp::request(&other(), [198, 18, 0, 9].into(), [198, 18, 0, 1].into(), None, Tags::NONE);
+        answer[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+        answer[21] = 2;
+        answer.splice(12..12, [0x81, 0, 2, 0xbc]);
+        let (now, mut out) = (router.now(), Vec::new());
+        router.router.receive(now, InterfaceId(0), &answer, &mut out);
+        assert_eq!(router.router.neighbour(key(700)).unwrap().state, NeighbourState::Reachable);
+        router.followed.0.clear();
+        router.follow();
+        assert!(is_pinned(&router, 700) && !is_pinned(&router, 699));
+        for seconds in 1..60 {
+            router.router.tick(now + Duration::from_secs(seconds), &mut out);
+            router.followed.0.clear();
+            router.follow();
+        }
+        out.clear();
+        assert_eq!((router.router.neighbours().count(), router.pinned.len(), pool.in_use()), (1, 1, 0));
     }
 
     #[test]
