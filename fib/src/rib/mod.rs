@@ -19,6 +19,8 @@ mod trie;
 use crate::{
     Change, EngineError, EngineWriter, FibDelta, Generation, IpPrefix, Key, NextHopId, Prefix, Route, Routes,
 };
+use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::ops::Range;
 use trie::{PageEntry, PagePlace, ROOT, RibTrie};
@@ -34,6 +36,10 @@ pub struct RibTable<K: Key> {
     is_plain: bool,
     /// The memory of the last delta: empty between commits.
     changes: Vec<Change<K>>,
+    /// How many routes have each next hop.
+    uses: FxHashMap<NextHopId, u32>,
+    /// Changes of the keys of `uses`.
+    turnover: u64,
 }
 
 /// A route that was set since the last commit.
@@ -69,6 +75,7 @@ impl<K: Key> RibTable<K> {
             let (place, len, is_gone) = (entry.place(), prefix.len(), next_hop.is_none());
             let at = u32::try_from(at).unwrap_or(u32::MAX);
             self.dirty.push(Dirty { page, at, place, len, is_gone, before, inherited: None });
+            self.count_use(before, next_hop);
             self.told_len += usize::from(before.is_none());
             self.told_len -= usize::from(next_hop.is_none());
         }
@@ -91,6 +98,28 @@ impl<K: Key> RibTable<K> {
         }
         let (len, next_hop) = self.trie.above(host, None, PageEntry::told)?;
         Some((Prefix::truncating(key, len), next_hop))
+    }
+
+    /// A route has next hop `after` in place of `before`.
+    fn count_use(&mut self, before: NextHopId, after: NextHopId) {
+        if !after.is_none() {
+            let uses = self.uses.entry(after).or_default();
+            *uses += 1;
+            self.turnover += u64::from(*uses == 1);
+        }
+        if let Entry::Occupied(mut uses) = self.uses.entry(before) {
+            *uses.get_mut() -= 1;
+            if *uses.get() == 0 {
+                uses.remove();
+                self.turnover += 1;
+            }
+        }
+    }
+
+    /// Whether a route has this next hop.
+    #[must_use]
+    pub fn has_route_to(&self, next_hop: NextHopId) -> bool {
+        self.uses.contains_key(&next_hop)
     }
 
     /// The number of routes.
@@ -186,7 +215,8 @@ impl<K: Key> RibTable<K> {
     pub fn bytes(&self) -> u64 {
         let dirty = self.dirty.capacity() * size_of::<Dirty>();
         let changes = self.changes.capacity() * size_of::<Change<K>>();
-        self.trie.bytes() + (dirty + changes) as u64
+        let uses = self.uses.capacity() * size_of::<(NextHopId, u32)>();
+        self.trie.bytes() + (dirty + changes + uses) as u64
     }
 
     /// Brings what is used to what was told. Returns what changes, sorted by prefix.
@@ -324,6 +354,7 @@ impl<K: Key> RibTable<K> {
                 continue;
             };
             let forgotten = self.trie.entry(told.page, at).set_told(told.before);
+            self.count_use(forgotten, told.before);
             self.told_len += usize::from(forgotten.is_none());
             self.told_len -= usize::from(told.before.is_none());
             told.is_gone = told.before.is_none();
@@ -391,6 +422,18 @@ impl Rib {
         for route in &routes.v6 {
             self.v6.set(route.prefix, route.next_hop);
         }
+    }
+
+    /// Whether a route of either family has this next hop.
+    #[must_use]
+    pub fn has_route_to(&self, next_hop: NextHopId) -> bool {
+        self.v4.has_route_to(next_hop) || self.v6.has_route_to(next_hop)
+    }
+
+    /// How often a next hop has got its first route of a family or lost its last one. While it stays, [`Self::has_route_to`] stays.
+    #[must_use]
+    pub const fn turnover(&self) -> u64 {
+        self.v4.turnover + self.v6.turnover
     }
 
     /// The number of routes.

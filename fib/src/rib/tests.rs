@@ -3,7 +3,7 @@
 use super::*;
 use crate::Prefix4;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn id(value: u32) -> NextHopId {
     NextHopId::from_answer(value)
@@ -37,7 +37,8 @@ fn the_memory_of_what_was_told_counts() {
     for address in (0..).take(ROUTES) {
         rib.set(IpPrefix::V4(Prefix4::truncating(0x0a00_0000 + (address << 8), 24)), id(1));
     }
-    let told = |rib: &Rib| usize::try_from(rib.v4.bytes() - rib.v4.trie.bytes()).unwrap();
+    let uses = |rib: &Rib| rib.v4.uses.capacity() * size_of::<(NextHopId, u32)>();
+    let told = |rib: &Rib| usize::try_from(rib.v4.bytes() - rib.v4.trie.bytes()).unwrap() - uses(rib);
     let least = ROUTES * size_of::<Dirty>();
     assert!((least..=2 * least).contains(&told(&rib)), "{}", told(&rib));
     let commit = |rib: &mut Rib| rib.commit(|_, _| Ok::<_, ()>(())).unwrap();
@@ -235,6 +236,8 @@ fn check_told<K: Key>(
     assert!(table.sorted().into_iter().eq(told.iter().map(|(prefix, next_hop)| (*prefix, *next_hop))));
     assert_eq!(table.is_empty(), told.is_empty());
     assert!(table.withdrawn().into_iter().eq(told.keys().copied().map(Route::withdrawal)));
+    let ids: BTreeSet<_> = told.values().copied().collect();
+    assert!((0..16).map(id).all(|id| table.has_route_to(id) == ids.contains(&id)), "{ids:?}");
     for prefix in prefixes {
         assert_eq!(table.get(prefix), told.get(&prefix).copied().unwrap_or_default());
         for key in [prefix.address(), prefix.last_address()] {

@@ -24,7 +24,7 @@ pub(crate) const fn held_max(ports: usize) -> usize {
     if ports == 0 { 0 } else { rings + waiting_max(ports) }
 }
 
-/// Most packets that wait for neighbours on this number of interfaces. The pool has mbufs for them beside those of its rings.
+/// Most packets that wait for neighbours on this number of interfaces. The pool has mbufs for them.
 pub(crate) const fn waiting_max(ports: usize) -> usize {
     ports * WAITING.0 * WAITING.1
 }

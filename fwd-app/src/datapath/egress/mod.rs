@@ -21,7 +21,7 @@ use super::hop_counts::HopCounts;
 pub(crate) use dpdk_ffi::simd::Entry as Egress;
 use fib::{Group, MacAddr, NextHop, NextHopId, PortRef, Rib};
 use lpm_core::drops::Witness;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use ways::Ways;
@@ -178,6 +178,8 @@ pub(crate) struct EgressTable {
     /// The neighbour that a next hop needs whose MAC no feed has given, with its port where that is known. Of a group it is that of one
     /// path.
     gateways: FxHashMap<NextHopId, (IpAddr, Option<u16>)>,
+    /// The next hops of `gateways` that no route has, neither directly nor as a path of a group, and [`Rib::turnover`] at that time.
+    unrouted: (FxHashSet<NextHopId>, u64),
     /// The ways of groups, by the number in their entry.
     ways: Vec<Arc<Ways>>,
     /// The groups, by id.
@@ -232,17 +234,21 @@ pub(crate) struct PathState {
 }
 
 impl EgressTable {
-    /// The table for `hops` over `ports`, without routes for gateways; a port's index is its place in the list.
+    /// The table for `hops` over `ports`, with a route for each hop and without those for gateways; a port's index is its place in the list.
     ///
     /// # Errors
     /// As [`Self::build`].
     #[cfg(test)]
     pub(crate) fn new(hops: &fib::NextHopTable, ports: &[EgressPort]) -> Result<Self, EgressError> {
+        let mut rib = Rib::new();
+        for (id, _) in hops.iter() {
+            rib.v6.set(fib::Prefix::truncating(id.get().into(), 128), id);
+        }
         Self::build(&Inputs {
             hops,
             learned: &learned::Learned::default(),
             ports,
-            rib: &Rib::new(),
+            rib: &rib,
             stopped: &[],
             foreign: &[],
             ecmp_seed: 0,
@@ -307,16 +313,29 @@ impl EgressTable {
         self.gateways.get(&id).copied().or_else(on_link)
     }
 
-    /// The neighbours whose MAC no feed has given and that next hops need, with their ports where they are known.
+    /// The neighbours whose MAC no feed has given and that next hops of routes need, with their ports where they are known.
     pub(crate) fn gateways(&self) -> impl Iterator<Item = (IpAddr, Option<u16>)> {
-        self.gateways.values().copied()
+        self.routed().map(|(_, gateway)| gateway)
+    }
+
+    fn routed(&self) -> impl Iterator<Item = (NextHopId, (IpAddr, Option<u16>))> {
+        let gateways = self.gateways.iter().map(|(id, gateway)| (*id, *gateway));
+        gateways.filter(|(id, _)| !self.unrouted.0.contains(id))
+    }
+
+    /// The next hops of `gateways` that no route in `rib` has.
+    fn without_route(&self, rib: &Rib) -> FxHashSet<NextHopId> {
+        let groups = self.groups.iter().filter(|(id, _)| rib.has_route_to(**id));
+        let paths: FxHashSet<_> = groups.flat_map(|(_, live)| &live.paths).collect();
+        let gateways = self.gateways.keys();
+        gateways.filter(|id| !rib.has_route_to(**id) && !paths.contains(id)).copied().collect()
     }
 
     /// Those of [`Self::gateways`] without which a next hop drops its packets.
     pub(crate) fn missing(&self) -> impl Iterator<Item = (IpAddr, Option<u16>)> {
         let no_neighbour = Code::of(DropReason::NoNeighbour);
-        let missing = self.gateways.iter().filter(move |(id, _)| self.get(**id).port == no_neighbour);
-        missing.map(|(_, gateway)| *gateway)
+        let missing = self.routed().filter(move |(id, _)| self.get(*id).port == no_neighbour);
+        missing.map(|(_, gateway)| gateway)
     }
 
     /// Why packets of a next hop cannot leave; `None` if they can. They can if there is a way to it over a link that is up, whether its MAC is
@@ -359,10 +378,12 @@ impl EgressTable {
         counts.fold((0, 0, 0), |sum, (paths, alive)| (sum.0 + 1, sum.1 + paths, sum.2 + alive))
     }
 
-    /// Whether a gateway's route leads to another next hop in `rib` than in this table.
+    /// Whether a gateway's route leads to another next hop in `rib` than in this table, or other gateways have routes.
     pub(crate) fn has_moved(&self, rib: &Rib) -> bool {
         let next_hop = |gateway| rib.longest(gateway).map_or(NextHopId::NONE, |(_, id)| id);
+        let (unrouted, turnover) = &self.unrouted;
         self.recursive.iter().any(|(gateway, via)| next_hop(*gateway) != *via)
+            || *turnover != rib.turnover() && self.without_route(rib) != *unrouted
     }
 
     /// The gateways whose route leads back to them, so that nothing is sent to them.

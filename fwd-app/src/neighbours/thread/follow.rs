@@ -60,8 +60,8 @@ impl RouterLoop {
         self.followed = (tables, Instant::now());
     }
 
-    /// Pins the entries of these gateways and no others: the untagged ones, and those of VLANs in which a gateway answers. A sender chooses
-    /// the tags of its frames, so in a VLAN without an answer a gateway has an entry with the limits and the ageing of any host.
+    /// Pins the untagged entry of each gateway, and its entry in every VLAN in which it answers; unpins all others. A sender chooses the tags
+    /// of its frames, so in a VLAN without an answer a gateway has an entry with the limits and the ageing of any host.
     fn keep_resolved(&mut self, gateways: BTreeSet<Key>) {
         let now = self.now();
         let Self { pinned, router, .. } = self;

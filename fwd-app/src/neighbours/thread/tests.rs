@@ -167,7 +167,7 @@ rusty_fork_test! {
         let pool = Mempool::new(eal, "vlans", &config).unwrap();
         router.follow();
         let tag = PuntTag { cause: PuntCause::NoNeighbour, port: 0, input: 0, value: GATEWAY.get() };
-        let mut resolve = |router: &mut RouterLoop, vlan: u16| {
+        let resolve = |router: &mut RouterLoop, vlan: u16| {
             let mut frame = V4 { destination: [10, 1, 1, 1], ..V4::default() }.tagged(&[0x8100]);
             frame[14..16].copy_from_slice(&vlan.to_be_bytes());
             router.resolve(Waiting { packet: pool.copy(&frame).unwrap(), tag });

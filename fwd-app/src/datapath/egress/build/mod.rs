@@ -66,6 +66,7 @@ impl EgressTable {
             neighbours: FxHashMap::default(),
             links: FxHashMap::default(),
             gateways: FxHashMap::default(),
+            unrouted: Default::default(),
             ways: Vec::new(),
             groups: FxHashMap::default(),
             recursive: Vec::new(),
@@ -104,6 +105,7 @@ impl EgressTable {
         if !later.is_empty() {
             Resolver::new(inputs, &mut table, later).run();
         }
+        table.unrouted = (table.without_route(inputs.rib), inputs.rib.turnover());
         Ok(table)
     }
 

@@ -99,6 +99,39 @@ fn a_path_is_alive_while_it_has_a_link_and_a_mac() {
 }
 
 #[test]
+fn a_next_hop_without_a_route_is_no_gateway() {
+    let mut rig = EgressRig::new(&[]);
+    let single = rig.route("10.0.0.0/8 via 192.0.2.1 dev 0");
+    let group = rig.route("11.0.0.0/8 nexthop via 192.0.2.2 dev 1 nexthop via 192.0.2.3 dev 2");
+    rig.route("12.0.0.0/8 via 192.0.2.1 dev 0");
+    let gateways = |table: &EgressTable| {
+        let addresses = table.gateways().map(|(address, _)| address.to_string());
+        addresses.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
+    };
+    let mut set = |prefix: &str, id| {
+        rig.rib.set(prefix.parse().unwrap(), id);
+        let before = gateways(&rig.table());
+        (before, rig.table())
+    };
+    let (all, table) = set("10.0.0.0/8", NextHopId::NONE);
+    assert_eq!(all, "192.0.2.1 192.0.2.2 192.0.2.3", "another route has it");
+    let (_, without_group) = set("11.0.0.0/8", NextHopId::NONE);
+    assert_eq!(gateways(&without_group), "192.0.2.1");
+    let (none, _) = set("12.0.0.0/8", NextHopId::NONE);
+    assert_eq!(none, "");
+    let (_, back) = set("10.0.0.0/8", single);
+    assert_eq!((gateways(&back), back.missing().count()), ("192.0.2.1".to_owned(), 1));
+    // A table of before is known to be one.
+    assert!(table.has_moved(&rig.rib) && !back.has_moved(&rig.rib));
+    rig.rib.set("10.0.0.0/9".parse().unwrap(), single);
+    assert!(!back.has_moved(&rig.rib));
+    rig.rib.set("11.0.0.0/8".parse().unwrap(), group);
+    assert!(back.has_moved(&rig.rib));
+    // Packets that are on their way still find it.
+    assert_eq!(without_group.wanted(group, address("11.0.0.1")), Some((address("192.0.2.2"), Some(1))));
+}
+
+#[test]
 fn groups_keep_their_ways_while_the_same_paths_are_alive() {
     let mut rig = EgressRig::new(&[]);
     let group = |n: u8| format!("10.{n}.0.0/16 nexthop via 192.0.2.{n} dev 0 nexthop via 192.0.2.2 dev 1");
