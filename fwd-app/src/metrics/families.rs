@@ -75,6 +75,7 @@ pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Vec<MetricFamily> {
 }
 
 fn of_forwarder(snapshot: &Snapshot) -> Vec<MetricFamily> {
+    let empty_pools = snapshot.rates.empty_pools;
     let started = snapshot.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let gauge = |name, help| MetricFamily::new(GAUGE, name, help);
     let neighbours = ["static", "learned"].into_iter().zip(snapshot.neighbours);
@@ -84,6 +85,8 @@ fn of_forwarder(snapshot: &Snapshot) -> Vec<MetricFamily> {
         gauge("fwd_paused", "Whether receiving is stopped (`ctl stop`)").with(Vec::new(), snapshot.is_paused),
         gauge("fwd_neighbours", "Neighbours that are static, and those that were learned")
             .with_all(neighbours),
+        MetricFamily::new(COUNTER, "fwd_mempool_empty", "Times that a mempool of the ports was found empty")
+            .with(Vec::new(), empty_pools),
     ]
 }
 

@@ -24,6 +24,7 @@ use dpdk_ffi::{
     RxOffloads, SocketId, TxOffloads,
 };
 use fib::{MacAddr, PortRef};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Bytes of an Ethernet header, which an MTU does not include.
@@ -160,6 +161,13 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
+    /// The pools of packets, each once, with the most mbufs that lie in caches of lcores.
+    pub(crate) fn pools(&self, plan: &LcorePlan) -> Vec<(Mempool, usize)> {
+        let by_name = self.setups.iter().map(|setup| (setup.pool.name(), &setup.pool));
+        let by_name: BTreeMap<_, _> = by_name.collect();
+        by_name.into_values().map(|pool| (pool.clone(), cached_max(plan))).collect()
+    }
+
     /// Opens the ports that `chosen` names, in this order, or all; never those that belong to another driver. They are called by the names in
     /// `labels`.
     ///
@@ -473,8 +481,7 @@ impl Need {
     /// [`ConfigError::Invalid`] for more RX queues than a port's device has.
     fn new(spec: &PortSpec, ports: &[Port], plan: &LcorePlan, batch: usize) -> anyhow::Result<Self> {
         let batch = batch * if plan.is_pipeline() { BATCHES_PER_INPUT } else { 1 };
-        // A mempool cache may hold 1.5 times its nominal size; the main lcore has one too.
-        let caches = (plan.lcores.len() + 1) * CACHE_MBUFS as usize * 3 / 2;
+        let caches = cached_max(plan);
         let punts = held_max(spec.addresses.len() + spec.taps.taps.len());
         let mut need = Self { ports: Vec::with_capacity(ports.len()), tx: 0, caches, punts };
         for (index, port) in (0..).zip(ports) {
@@ -504,6 +511,11 @@ impl Need {
         let here = self.ports.iter().filter(|(at, ..)| *at == socket);
         here.map(|(_, rx, batches)| rx + batches).sum::<usize>() + self.tx + self.caches + self.punts
     }
+}
+
+/// The most mbufs of a pool that lie in caches of lcores: a cache may hold 1.5 times its nominal size, and the main lcore has one too.
+fn cached_max(plan: &LcorePlan) -> usize {
+    (plan.lcores.len() + 1) * CACHE_MBUFS as usize * 3 / 2
 }
 
 /// The pool for all ports of a NUMA node.

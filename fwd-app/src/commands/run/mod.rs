@@ -277,7 +277,8 @@ fn sampler(eal: &Eal, ports: &Ports, plan: &LcorePlan) -> Sampler {
     let spare = eal.lcores().into_iter().filter(|lcore| *lcore != eal.main_lcore()).map(|lcore| lcore.0);
     let spare = spare.filter(|lcore| !is_used(lcore)).collect();
     // A port whose turn comes while a device is brought back is left out of the sample.
-    Sampler::new(names, Box::new(move |index| read[index].try_stats()?.ok()), spare).with_alarms(plan)
+    let sampler = Sampler::new(names, Box::new(move |index| read[index].try_stats()?.ok()), spare);
+    sampler.with_alarms(plan).with_pools(ports.pools(plan))
 }
 
 /// Which lcore does what.

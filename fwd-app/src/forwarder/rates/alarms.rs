@@ -1,4 +1,4 @@
-//! Warnings of what rates show: NICs that lose packets, lcores that are busy, lcores that are idle beside a busy one.
+//! Warnings of what rates show: NICs that lose packets, empty mempools, lcores that are busy, lcores that are idle beside a busy one.
 //!
 //! Each is said when it begins, and once a minute while it lasts; those of one kind together, so that there is one line of a kind a
 //! second at most.
@@ -51,6 +51,9 @@ pub(super) struct Alarms {
     losing: AlarmsOfKind,
     busy: AlarmsOfKind,
     beside: AlarmsOfKind,
+    empty: AlarmsOfKind,
+    /// As [`Rates::empty_pools`] last.
+    empty_pools: u64,
 }
 
 impl Alarms {
@@ -64,6 +67,8 @@ impl Alarms {
             losing: AlarmsOfKind::default(),
             busy: AlarmsOfKind::default(),
             beside: AlarmsOfKind::default(),
+            empty: AlarmsOfKind::default(),
+            empty_pools: 0,
         }
     }
 
@@ -96,7 +101,12 @@ impl Alarms {
             })
             .collect();
         let hint = "; more RX queues (--config) share it, where the device has RSS";
-        [(losing, ""), (busy, ""), (beside, hint)]
+        let empty_before = std::mem::replace(&mut self.empty_pools, rates.empty_pools);
+        let is_empty = rates.empty_pools > empty_before && self.empty.is_news(0, now);
+        let empty =
+            is_empty.then(|| "the mbufs of the ports are all in use: they receive nothing".to_owned());
+        let more = "; --mbufs gives more";
+        [(losing, ""), (busy, ""), (beside, hint), (empty.into_iter().collect(), more)]
             .into_iter()
             .filter(|(parts, _)| !parts.is_empty())
             .map(|(parts, hint)| format!("{}{hint}", parts.join(", ")))
@@ -165,6 +175,20 @@ mod tests {
         assert!(at(63, Some(0.0)).is_empty() && at(64, Some(1.0)).is_empty());
         assert!((65..76).all(|s| at(s, Some(0.0)).is_empty()));
         assert_eq!(at(76, Some(2.0)), ["port 0 (p0) loses packets: 2/s missed"]);
+    }
+
+    #[test]
+    fn an_empty_pool_is_said_when_it_begins_and_once_a_minute() {
+        let (mut alarms, start) = (alarms(&[(0, 0, 1), (1, 0, 2)]), Instant::now());
+        let mut at = |s: u64, empty_pools| {
+            let rates = Rates { empty_pools, ..rates(None, &[0.5, 0.5]) };
+            alarms.check(&rates, start + Duration::from_secs(s))
+        };
+        assert!(at(0, 0).is_empty());
+        let wanted = "the mbufs of the ports are all in use: they receive nothing; --mbufs gives more";
+        assert_eq!(at(1, 40), [wanted]);
+        assert!((2..61).all(|s| at(s, 40 + s).is_empty()) && at(70, 99).is_empty());
+        assert_eq!(at(71, 100), [wanted]);
     }
 
     #[test]

@@ -48,6 +48,9 @@ pub(crate) struct Rates {
     pub(crate) drops: Vec<(DropReason, Over)>,
     /// What all stages and the router had counted.
     pub(crate) counters: Counters,
+    /// Times that the control thread has found a pool of packets without an mbuf outside the caches of lcores. Some drivers neither receive nor
+    /// count anything then.
+    pub(crate) empty_pools: u64,
 }
 
 /// What the driver of a port counted a second.

@@ -10,7 +10,7 @@ use crate::datapath::{Counters, DropReason};
 use crate::forwarder::Forwarder;
 use crate::notice;
 use crate::topology::plan::LcorePlan;
-use dpdk_ffi::PortStats;
+use dpdk_ffi::{Mempool, PortStats};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -87,6 +87,9 @@ pub(crate) struct Sampler {
     spare: Vec<u32>,
     counted: History<Counted>,
     alarms: Option<Alarms>,
+    /// The pools of packets, each with the most mbufs that lie in caches of lcores.
+    pools: Vec<(Mempool, usize)>,
+    empty_pools: u64,
     /// The port that is read next, of a sample that has begun.
     at: Option<usize>,
     /// When the sample began.
@@ -101,7 +104,14 @@ impl Sampler {
         let port = |name| SampledPort { name, history: History::default() };
         let ports = names.into_iter().map(port).collect();
         let now = Instant::now();
-        Self { ports, read, spare, counted: History::default(), alarms: None, at: None, begun: now, due: now }
+        let (counted, alarms, pools) = (History::default(), None, Vec::new());
+        Self { ports, read, spare, counted, alarms, pools, empty_pools: 0, at: None, begun: now, due: now }
+    }
+
+    /// Counts how often one of `pools` is empty, each of which has the most mbufs that lie in caches of lcores.
+    pub(crate) fn with_pools(mut self, pools: Vec<(Mempool, usize)>) -> Self {
+        self.pools = pools;
+        self
     }
 
     /// Warns of losses, of busy lcores, and of idle ones beside a busy one of `plan`.
@@ -113,6 +123,9 @@ impl Sampler {
     /// Goes on with a sample, or begins one; returns whether there was something to do.
     pub(in crate::forwarder) fn turn(&mut self, forwarder: &Forwarder) -> bool {
         let now = Instant::now();
+        // A pool is often empty for less than a period.
+        let empty = self.pools.iter().filter(|(pool, cached)| pool.available() <= *cached);
+        self.empty_pools += empty.count() as u64;
         if now < self.due {
             return false;
         }
@@ -171,6 +184,7 @@ impl Sampler {
             vrfs: last.vrfs.iter().enumerate().map(vrf).collect(),
             drops: DropReason::ALL.into_iter().map(drops).collect(),
             counters: last.all,
+            empty_pools: self.empty_pools,
         }
     }
 }
@@ -190,6 +204,7 @@ fn count(forwarder: &Forwarder, spare: &[u32]) -> Counted {
 mod tests {
     use super::*;
     use crate::forwarder::test_forwarder::forwarder;
+    use dpdk_ffi::MempoolConfig;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -247,6 +262,24 @@ mod tests {
         // A counter that wraps is one that goes back.
         let wrapped = rates(&[stats(u64::MAX / 200, 0), stats(3, 0)]);
         assert_eq!(wrapped.rx_pps, [None; 2]);
+    }
+
+    #[test]
+    fn an_empty_pool_is_counted_at_each_turn() {
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let (forwarder, config) = (forwarder(), MempoolConfig { cache_mbufs: 0, ..MempoolConfig::default() });
+        let pool = Mempool::new(eal, "sampled", &config).unwrap();
+        let mut sampler =
+            Sampler::new([], Box::new(|_| None), Vec::new()).with_pools(vec![(pool.clone(), 3)]);
+        assert!(sampler.turn(&forwarder) && !sampler.turn(&forwarder));
+        let mut taken: Vec<_> = (0..pool.size() - 4).map(|_| pool.alloc().unwrap()).collect();
+        sampler.turn(&forwarder);
+        taken.push(pool.alloc().unwrap());
+        assert!((0..7).all(|_| !sampler.turn(&forwarder)));
+        taken.pop();
+        sampler.due = Instant::now();
+        assert!(sampler.turn(&forwarder));
+        assert_eq!(forwarder.rates().load().empty_pools, 7);
     }
 
     #[test]
