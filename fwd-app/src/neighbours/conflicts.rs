@@ -1,17 +1,23 @@
 //! When an address of ours that another station uses is defended (RFC 5227 2.4).
 
 use super::entries::Key;
+use crate::ports::InterfaceId;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 
 /// RFC 5227 1.1, `DEFEND_INTERVAL`. A router keeps its address, 2.4 (c).
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Conflicts of an interval at most. A station can claim an address in every pair of VLANs; the claims beyond this number are not answered.
+/// Conflicts of a link in an interval, at most. A station can claim an address in every pair of VLANs; the claims beyond this number are
+/// not answered.
 const CONFLICTS_MAX: usize = 1024;
 
 /// The conflicts of the last interval.
 #[derive(Debug, Default)]
-pub(super) struct Conflicts {
+pub(super) struct Conflicts(FxHashMap<InterfaceId, LinkConflicts>);
+
+/// The conflicts on a link in the last interval.
+#[derive(Debug, Default)]
+struct LinkConflicts {
     /// When each address was last defended.
     defended: FxHashMap<Key, Duration>,
     /// No entry is older than an interval before that.
@@ -21,6 +27,20 @@ pub(super) struct Conflicts {
 impl Conflicts {
     /// Whether the address is to be defended now: at the first claim, and then once in an interval.
     pub(super) fn is_due(&mut self, now: Duration, key: Key) -> bool {
+        self.0.entry(key.interface).or_default().is_due(now, key)
+    }
+
+    /// Forgets the addresses for which `is_ours` does not hold.
+    pub(super) fn retain(&mut self, is_ours: impl Fn(&Key) -> bool) {
+        self.0.retain(|_, link| {
+            link.defended.retain(|key, _| is_ours(key));
+            !link.defended.is_empty()
+        });
+    }
+}
+
+impl LinkConflicts {
+    fn is_due(&mut self, now: Duration, key: Key) -> bool {
         let ends = |last: Duration| last.saturating_add(INTERVAL);
         if self.defended.get(&key).is_some_and(|last| now < ends(*last)) {
             return false;
@@ -35,17 +55,11 @@ impl Conflicts {
         }
         has_room
     }
-
-    /// Forgets the addresses for which `is_ours` does not hold.
-    pub(super) fn retain(&mut self, is_ours: impl Fn(&Key) -> bool) {
-        self.defended.retain(|key, _| is_ours(key));
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::InterfaceId;
     use std::net::Ipv4Addr;
 
     fn claim(vlan: u16) -> Key {
@@ -60,9 +74,23 @@ mod tests {
             let now = Duration::from_secs(second);
             let all = (0..u16::MAX).filter(|vlan| conflicts.is_due(now, claim(*vlan))).count();
             answered += all;
-            assert!(conflicts.defended.len() <= CONFLICTS_MAX);
+            assert!(conflicts.0[&InterfaceId(0)].defended.len() <= CONFLICTS_MAX);
         }
         assert_eq!(answered, 6 * CONFLICTS_MAX, "each interval has its own");
+    }
+
+    #[test]
+    fn claims_on_one_link_leave_those_on_another_alone() {
+        let mut conflicts = Conflicts::default();
+        assert_eq!(
+            (0..u16::MAX).filter(|vlan| conflicts.is_due(Duration::ZERO, claim(*vlan))).count(),
+            CONFLICTS_MAX
+        );
+        assert!(!conflicts.is_due(Duration::ZERO, claim(u16::MAX)));
+        let elsewhere = Key { interface: InterfaceId(1), ..claim(0) };
+        assert!(conflicts.is_due(Duration::ZERO, elsewhere));
+        conflicts.retain(|key| *key == elsewhere);
+        assert_eq!(conflicts.0.len(), 1);
     }
 
     #[test]
