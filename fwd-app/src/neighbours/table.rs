@@ -51,7 +51,7 @@ pub(crate) struct Heard {
     pub(crate) mac: Option<MacAddr>,
     /// The tags of the frame.
     pub(crate) tags: Tags,
-    /// Whether it answers us, which shows that the neighbour receives what we send.
+    /// Whether it answers us. If we have asked, that shows that the neighbour receives what we send.
     pub(crate) is_solicited: bool,
     /// Whether the MAC replaces another one.
     pub(crate) overrides: Overrides,
@@ -257,12 +257,7 @@ impl<T> Neighbours<T> {
             };
             let mut entry = NeighbourEntry::new(now, heard.tags);
             learn(now, key, &mut entry, mac, out);
-            self.enter(
-                now,
-                key,
-                &mut entry,
-                if heard.is_solicited { NeighbourState::Reachable } else { NeighbourState::Stale },
-            );
+            self.enter(now, key, &mut entry, NeighbourState::Stale);
             self.entries.put(key, entry);
             return true;
         };
@@ -293,16 +288,20 @@ impl<T> Neighbours<T> {
             }
             return casts_doubt;
         }
-        let waited = learn(now, key, entry, new, out);
-        if heard.is_solicited {
+        // RFC 4861 7.2.5 trusts the Solicited flag. Any host can set it, so it counts only while a request is unanswered.
+        let was_asked =
+            matches!(entry.state, NeighbourState::Incomplete { .. } | NeighbourState::Probe { .. });
+        let is_answer = heard.is_solicited && was_asked;
+        if is_other || is_answer {
+            learn(now, key, entry, new, out);
+        }
+        if is_answer {
             self.enter(now, key, entry, NeighbourState::Reachable);
         } else if is_other {
-            self.enter(now, key, entry, NeighbourState::Stale);
-            if waited {
-                self.note_use(now, key, entry);
-            }
+            // The datapath does not tell whether it uses the new MAC: as an entry in use, it is probed after a while (RFC 4861 7.3.3).
+            self.enter(now, key, entry, NeighbourState::Delay);
         }
-        is_other || heard.is_solicited
+        is_other || is_answer
     }
 
     /// Does what is due: repeats requests, gives up, probes, forgets.
@@ -473,23 +472,15 @@ fn ask<T>(ports: &PortTable, key: Key, entry: &NeighbourEntry<T>, out: &mut Vec<
     out.push(Action::Send { interface: key.interface, frame });
 }
 
-/// Gives an entry a MAC, and releases the packets that waited for it. Returns whether any did.
-fn learn<T>(
-    now: Duration,
-    key: Key,
-    entry: &mut NeighbourEntry<T>,
-    mac: MacAddr,
-    out: &mut Vec<Action<T>>,
-) -> bool {
+/// Gives an entry a MAC, and releases the packets that waited for it.
+fn learn<T>(now: Duration, key: Key, entry: &mut NeighbourEntry<T>, mac: MacAddr, out: &mut Vec<Action<T>>) {
     match entry.mac.replace(mac) {
         None => out.push(Action::Resolved { key, mac }),
         Some(old) if old != mac => out.push(Action::Changed { key, old, new: mac }),
         Some(_) => {}
     }
     entry.updated = now;
-    let waited = !entry.waiting.is_empty();
     release(key, mac, entry.waiting.drain(..), out);
-    waited
 }
 
 /// What remains to be done when an entry has been removed.

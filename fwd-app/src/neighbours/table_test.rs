@@ -307,14 +307,15 @@ fn a_changed_mac() {
     // Of two replies the first counts.
     assert_eq!(table.heard(key, &other(&REPLY)), []);
     assert_eq!(table.state(key), Some(NeighbourState::Reachable));
+    // One that comes later was not asked for.
     table.now += Duration::from_secs(1);
     assert_eq!(table.heard(key, &other(&REPLY)), [changed(key, MAC, OTHER_MAC)]);
-    assert_eq!(table.state(key), Some(NeighbourState::Reachable));
+    assert_eq!(table.state(key), Some(NeighbourState::Delay));
     // An announcement counts at once, but does not show that the neighbour hears us.
     assert_eq!(table.heard(key, &GRATUITOUS), [changed(key, OTHER_MAC, MAC)]);
     assert_eq!(
         (table.state(key), table.resolve(key, 1)),
-        (Some(NeighbourState::Stale), vec![release(key, MAC, &[1])])
+        (Some(NeighbourState::Delay), vec![release(key, MAC, &[1])])
     );
     // The same MAC changes nothing.
     assert_eq!((table.heard(key, &GRATUITOUS), table.state(key)), (vec![], Some(NeighbourState::Delay)));
@@ -327,8 +328,10 @@ fn an_advertisement_that_does_not_override_casts_doubt() {
     table.reachable(key);
     assert_eq!((table.heard(key, &doubt), table.state(key)), (vec![], Some(NeighbourState::Stale)));
     assert!(!table.neighbours.heard(table.now, key, &doubt, &mut Vec::new()));
-    // Without a MAC it confirms the one that is known.
+    // Without a MAC it confirms the one that is known, if it was asked for.
     let without = Heard { mac: None, overrides: Overrides::Never, ..REPLY };
+    assert_eq!((table.heard(key, &without), table.state(key)), (vec![], Some(NeighbourState::Stale)));
+    assert_eq!(asked(&table.next()), Some((key.address, Some(MAC))));
     assert_eq!((table.heard(key, &without), table.state(key)), (vec![], Some(NeighbourState::Reachable)));
     // To one that is not known it says nothing.
     let unknown = Key::untagged(key.interface, "2001:db8::77".parse().unwrap());
@@ -355,7 +358,30 @@ fn a_confirmation_lasts_a_time_of_its_own_and_a_repeated_request_is_of_no_use() 
     let (mut table, key, mut out) = (NeighbourRig::new(config(20)), key(V4), Vec::new());
     table.reachable(key);
     let mut heard = |what: &Heard| table.neighbours.heard(table.now, key, what, &mut out);
-    assert_eq!((heard(&REPLY), heard(&REQUEST)), (true, false));
+    assert_eq!((heard(&REPLY), heard(&REQUEST)), (false, false));
+}
+
+/// Before, it made the entry reachable for half a minute.
+#[test]
+fn an_answer_that_nobody_asked_for_is_probed_after_five_seconds() {
+    let spoofed = |overrides| Heard { mac: Some(OTHER_MAC), overrides, ..REPLY };
+    for (key, overrides) in [(key(V4), Overrides::UnlessRecent), (key(V6_), Overrides::Always)] {
+        let mut table = NeighbourRig::new(NeighbourConfig::default());
+        table.pin(key);
+        table.heard(key, &REPLY);
+        table.now += Duration::from_secs(2);
+        // The same MAC says nothing new: the neighbour is probed no later for it.
+        let due = table.neighbours.next_due();
+        assert_eq!((table.heard(key, &REPLY), table.neighbours.next_due()), (vec![], due));
+        assert_eq!(table.heard(key, &spoofed(overrides)), [changed(key, MAC, OTHER_MAC)]);
+        assert_eq!(asked(&table.after(5)), Some((key.address, Some(OTHER_MAC))));
+        assert_eq!(asked(&table.after(1)), Some((key.address, Some(OTHER_MAC))));
+        assert_eq!(asked(&table.after(1)), Some((key.address, Some(OTHER_MAC))));
+        let actions = table.after(1);
+        assert_eq!((&actions[0], asked(&actions[1..])), (&lost(key, OTHER_MAC), Some((key.address, None))));
+        assert_eq!(table.heard(key, &REPLY), [resolved(key, MAC)]);
+        assert_eq!(table.state(key), Some(NeighbourState::Reachable));
+    }
 }
 
 #[test]
