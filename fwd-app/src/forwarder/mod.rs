@@ -63,6 +63,7 @@ use fib::{NextHopError, NextHopTable, Rib};
 use in_effect::ConfigValue;
 use lpm_core::retire::Retired;
 use rates::SharedRates;
+use rustc_hash::FxHashSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -335,13 +336,17 @@ impl Forwarder {
     }
 
     /// Takes in what the router has learned of neighbours; in service after the next [`Self::commit`].
-    pub(crate) fn set_resolved(&self, resolved: impl IntoIterator<Item = Resolved>) {
+    pub(crate) fn set_resolved(&mut self, resolved: impl IntoIterator<Item = Resolved>) {
+        let (mut addresses, mut ports) = (FxHashSet::default(), FxHashSet::default());
         PortTable::change(&self.ports, |table| {
             let learned = Arc::make_mut(&mut table.learned);
             for Resolved { key: Key { interface, address, vlans }, mac } in resolved {
                 learned.set((address, interface.0, Learner::Router(vlans)), mac);
+                addresses.insert(address);
+                ports.insert(interface.0);
             }
         });
+        self.vrfs.iter_mut().for_each(|vrf| vrf.neighbours_were_learned(&addresses, &ports));
     }
 
     /// As [`Vrf::commit`], for all VRFs.

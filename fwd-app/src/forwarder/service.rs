@@ -26,7 +26,7 @@ use std::vec::IntoIter;
 const TICKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
 /// How often each link is looked at, if no driver reports a change before.
 const LINK_PERIOD: Duration = Duration::from_millis(100);
-/// How often neighbours become egress entries, at most: each time costs a new egress table.
+/// How often neighbours become egress entries, at most. Each time costs new egress tables, which take a tenth of this thread's time at most.
 const NEIGHBOUR_PERIOD: Duration = Duration::from_millis(5);
 
 /// What changes a forwarder while packets flow.
@@ -76,7 +76,7 @@ impl Service {
 
     /// Takes in what the router learns of neighbours.
     pub(crate) fn with_neighbours(mut self, from: Receiver<Resolved>) -> Self {
-        self.neighbours = Some(Neighbours { from, last: Instant::now() });
+        self.neighbours = Some(Neighbours { from, due: Instant::now() });
         self
     }
 
@@ -220,20 +220,22 @@ impl Applying {
 /// What the router learns of neighbours.
 struct Neighbours {
     from: Receiver<Resolved>,
-    last: Instant,
+    /// When it is to be looked at again.
+    due: Instant,
 }
 
 impl Neighbours {
     /// Brings into service what has been learned since.
     fn turn(&mut self, forwarder: &mut Forwarder) {
-        if self.from.is_empty() || self.last.elapsed() < NEIGHBOUR_PERIOD {
+        let start = Instant::now();
+        if self.from.is_empty() || start < self.due {
             return;
         }
-        self.last = Instant::now();
-        forwarder.set_resolved(self.from.try_iter());
+        forwarder.set_resolved(self.from.try_iter().take(self.from.len()));
         if let Err(error) = forwarder.commit() {
             notice::warn(format_args!("{error:#}"));
         }
+        self.due = start + NEIGHBOUR_PERIOD.max(start.elapsed() * 10);
     }
 }
 

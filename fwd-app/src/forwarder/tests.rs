@@ -211,6 +211,44 @@ fn a_gateway_without_a_port_is_a_neighbour_in_its_vrf_alone() {
     assert_eq!(found(&[(0, None)]), [None, Some((1, 2))]);
 }
 
+/// Before, each change of a MAC made the tables of all VRFs anew.
+#[test]
+fn a_learned_neighbour_costs_a_table_only_where_one_needs_it() {
+    let (mut forwarder, _) = with_feeds();
+    let gateway = [192, 0, 2, 9].into();
+    let [hop, link] = [
+        NextHop::Gateway { gateway, port: PortRef::Index(0) },
+        NextHop::Connected { port: PortRef::Index(1) },
+    ];
+    for (vrf, hop) in [(0, hop.clone()), (1, link)] {
+        forwarder.vrf_mut(vrf).replace_all(fib::Rib::new(), fib::NextHopTable::new()).unwrap();
+        forwarder.vrf_mut(vrf).add_route("198.18.0.0/24".parse().unwrap(), &Hop::Hop(hop)).unwrap();
+    }
+    forwarder.commit().unwrap();
+    let tables =
+        |forwarder: &Forwarder| [0, 1].map(|vrf| forwarder.vrf(vrf).egress_table().unwrap().load_full());
+    let mut changed = |(address, port): (std::net::IpAddr, u16), last: u8| {
+        let before = tables(&forwarder);
+        let key = Key::untagged(InterfaceId(port), address);
+        forwarder.set_resolved([Resolved { key, mac: Some(MacAddr([2, 0, 0, 0, 0, last])) }]);
+        forwarder.commit().unwrap();
+        let after = tables(&forwarder);
+        [0, 1].map(|vrf| !Arc::ptr_eq(&before[vrf], &after[vrf]))
+    };
+    let host = [192, 0, 2, 77].into();
+    assert_eq!(changed((gateway, 0), 1), [true, false], "a gateway of the first");
+    assert_eq!(changed((host, 0), 2), [false, false], "a host of no link");
+    assert_eq!(changed((host, 1), 3), [false, true], "a host on the link of the second");
+    let table = forwarder.vrf(0).egress_table().unwrap().load_full();
+    assert_eq!(table.get(forwarder.vrf(0).hops().find(&hop).unwrap()).macs[5], 1);
+    // A route that needs the host later finds what was learned.
+    let late = NextHop::Gateway { gateway: host, port: PortRef::Index(0) };
+    forwarder.vrf_mut(0).add_route("198.18.1.0/24".parse().unwrap(), &Hop::Hop(late.clone())).unwrap();
+    forwarder.commit().unwrap();
+    let table = forwarder.vrf(0).egress_table().unwrap().load_full();
+    assert_eq!(table.get(forwarder.vrf(0).hops().find(&late).unwrap()).macs[5], 2);
+}
+
 #[test]
 fn the_addresses_of_a_port_are_those_of_its_vrf() {
     let (mut forwarder, _) = with_feeds();

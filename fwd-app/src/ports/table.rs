@@ -180,6 +180,11 @@ impl PortTable {
         has_changed
     }
 
+    /// Whether all but the learned neighbours is as in `other`.
+    pub(crate) fn has_ports_of(&self, other: &Self) -> bool {
+        (&self.ports, self.ecmp_seed) == (&other.ports, other.ecmp_seed)
+    }
+
     /// A port that is an interface of the router.
     pub(crate) fn interface(&self, id: InterfaceId) -> Option<&PortRecord> {
         self.ports.get(usize::from(id.0)).filter(|port| port.is_interface())

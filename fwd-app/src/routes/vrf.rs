@@ -26,6 +26,7 @@ use fib::feed::{Action, Hop, Update};
 use fib::{EngineError, EngineWriter, IpPrefix, Neighbour, NextHop, NextHopError, NextHopTable, Rib};
 use lpm_core::pair::Service;
 use lpm_core::retire::Retired;
+use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -233,9 +234,11 @@ impl Vrf {
             return Ok(());
         };
         let (before, ports) = (table.load(), ports.load_full());
-        let has_ports = Arc::ptr_eq(&ports, made_from);
+        // Whoever changes what was learned of neighbours says so.
+        let has_ports = Arc::ptr_eq(&ports, made_from) || ports.has_ports_of(made_from);
         // The egress table computes bare ids, so they need no new table.
         if has_ports && !*is_stale && hops.named() == before.named() && !before.has_moved(rib) {
+            *made_from = ports;
             return Ok(());
         }
         let made = build((hops, rib), (&ports, opened.number), Some(&before))?;
@@ -267,6 +270,13 @@ impl Vrf {
     pub(super) fn neighbours_have_changed(&mut self) {
         if let Some(egress) = &mut self.egress.in_service {
             egress.is_stale = true;
+        }
+    }
+
+    /// As [`Self::neighbours_have_changed`], if the egress table needs what was learned of one of these addresses or on one of these links.
+    pub(crate) fn neighbours_were_learned(&mut self, addresses: &FxHashSet<IpAddr>, ports: &FxHashSet<u16>) {
+        if let Some(egress) = &mut self.egress.in_service {
+            egress.is_stale |= egress.table.load().needs(addresses, ports);
         }
     }
 

@@ -331,6 +331,14 @@ impl EgressTable {
         gateways.filter(|id| !rib.has_route_to(**id) && !paths.contains(id)).copied().collect()
     }
 
+    /// Whether the MAC of one of these addresses, or of any host on the links of these ports, may matter here.
+    pub(crate) fn needs(&self, addresses: &FxHashSet<IpAddr>, ports: &FxHashSet<u16>) -> bool {
+        let recursive = self.recursive.iter().map(|(gateway, _)| gateway);
+        let mut gateways = self.gateways.values().map(|(gateway, _)| gateway).chain(recursive);
+        gateways.any(|gateway| addresses.contains(gateway))
+            || self.links.values().any(|port| ports.contains(port))
+    }
+
     /// Those of [`Self::gateways`] without which a next hop drops its packets.
     pub(crate) fn missing(&self) -> impl Iterator<Item = (IpAddr, Option<u16>)> {
         let no_neighbour = Code::of(DropReason::NoNeighbour);

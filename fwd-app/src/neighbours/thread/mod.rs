@@ -12,10 +12,12 @@
 //! | [`receive`] | what becomes of each punt |
 //! | [`send`] | what leaves: frames, packets that waited, events |
 //! | [`follow`] | the ports, and the gateways of the egress tables |
+//! | [`learned`] | what the control thread is told of neighbours |
 //! | [`asked`] | requests of other threads |
 
 pub(crate) mod asked;
 mod follow;
+mod learned;
 mod receive;
 mod send;
 
@@ -26,6 +28,7 @@ use crate::datapath::watch::Watch;
 use crate::datapath::{Counters, DropReason, EgressTable, Published};
 use crate::neighbours::config::NeighbourConfig;
 use crate::neighbours::entries::{Key, Resolved};
+use crate::neighbours::limiter::Bucket;
 use crate::neighbours::{Action, Router, RouterConfig};
 use crate::ports::InterfaceId;
 use crate::ports::table::SharedPorts;
@@ -37,7 +40,8 @@ use arc_swap::ArcSwap;
 use asked::ToRouter;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dpdk_ffi::{Burst, DpdkError, Eal, Mbuf, Mempool, MempoolConfig, Ring, RingConsumer, RingProducer};
-use std::collections::{BTreeSet, VecDeque};
+use learned::Learned;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -176,8 +180,10 @@ struct RouterLoop {
     followed: (Vec<Arc<EgressTable>>, Instant),
     pinned: BTreeSet<Key>,
     events: Sender<Resolved>,
-    /// Events that found the channel full.
-    late: VecDeque<Resolved>,
+    /// What `events` has to say.
+    learned: Learned,
+    /// Limits what is logged of gateways that have moved.
+    moves: Bucket,
     counters: Counters,
     published: Arc<Published>,
     /// Where dropped packets are looked at.
@@ -229,7 +235,8 @@ impl RouterLoop {
             followed: (Vec::new(), Instant::now()),
             pinned: BTreeSet::new(),
             events,
-            late: VecDeque::new(),
+            learned: Learned::default(),
+            moves: Bucket::default(),
             counters: Counters::default(),
             published: Arc::clone(&punts.published),
             watch,

@@ -8,31 +8,38 @@ use crate::datapath::watch::PacketOrigin;
 use crate::datapath::{DropReason, check};
 use crate::neighbours::Action;
 use crate::neighbours::action::Unsent;
-use crate::neighbours::entries::{Key, Resolved};
+use crate::neighbours::entries::Key;
 use crate::neighbours::icmp_errors::Cause;
+use crate::neighbours::limiter::{LimitRate, Pace};
 use crate::notice;
 use crate::ports::InterfaceId;
 use crossbeam_channel::TrySendError;
 use dpdk_ffi::{DpdkError, Mbuf, Mempool};
 use fib::MacAddr;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Frames that are taken from one TAP before other work has its turn.
 const TAP_BURST: usize = 32;
 /// The shortest frame of Ethernet, without its checksum: what the router makes and what the kernel sends may be shorter.
 const FRAME_BYTES_MIN: usize = 60;
 
+/// How often it is logged that a gateway has another MAC.
+const MOVES: LimitRate = LimitRate { per_second: 1, burst: 10 };
+
 impl RouterLoop {
     /// Does what the router says.
     pub(super) fn act(&mut self) {
-        let mut actions = std::mem::take(&mut self.actions);
+        let (now, mut actions) = (self.now(), std::mem::take(&mut self.actions));
         for action in actions.drain(..) {
             match action {
                 Action::Send { interface, frame } => self.send(interface.0, &frame),
-                Action::Resolved { key, mac } | Action::Changed { key, new: mac, .. } => {
-                    self.late.push_back(Resolved { key, mac: Some(mac) });
+                Action::Resolved { key, mac } => self.learned.set(now, key, Some(mac)),
+                Action::Changed { key, old, new } => {
+                    self.learned.set(now, key, Some(new));
+                    self.notice_move(now, key, (old, new));
                 }
-                Action::Lost { key, .. } => self.late.push_back(Resolved { key, mac: None }),
+                Action::Lost { key, .. } => self.learned.set(now, key, None),
                 Action::Release { key, mac, packets } => {
                     for waiting in packets {
                         self.forward(key.interface, mac, waiting);
@@ -141,10 +148,21 @@ impl RouterLoop {
 
     /// Hands over what was learned.
     pub(super) fn tell(&mut self) {
-        while let Some(event) = self.late.pop_front() {
-            if let Err(TrySendError::Full(event)) = self.events.try_send(event) {
-                return self.late.push_front(event);
-            }
+        let (now, events) = (self.now(), &self.events);
+        self.learned.tell(now, |event| !matches!(events.try_send(event), Err(TrySendError::Full(_))));
+    }
+
+    /// Logs that a gateway has another MAC, some times a second at most.
+    fn notice_move(&mut self, now: Duration, key: Key, (old, new): (MacAddr, MacAddr)) {
+        let Some(taken) = self.pinned.contains(&key).then(|| Pace::new(MOVES).taken(self.moves, now)) else {
+            return;
+        };
+        if let Some(rest) = taken {
+            self.moves = rest;
+            let (port, address) = (key.interface.0, key.address);
+            notice::post(format_args!(
+                "port {port}: the MAC of gateway {address} is {new} now, and was {old}"
+            ));
         }
     }
 

@@ -208,6 +208,23 @@ rusty_fork_test! {
     }
 
     #[test]
+    fn a_gateway_that_moves_is_logged_some_times_a_second() {
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let ThreadRig { ports: _ports, punts: _punts, tx: _tx, mut router } = ThreadRig::new(eal, 1);
+        router.follow();
+        let key = |last| Key::untagged(InterfaceId(0), [198, 18, 0, last].into());
+        let mut has_logged = |last| {
+            let before = router.moves;
+            let (old, new) = (MacAddr([2; 6]), MacAddr([4; 6]));
+            router.actions.push(Action::Changed { key: key(last), old, new });
+            router.act();
+            router.moves != before
+        };
+        assert!(!has_logged(7), "a host");
+        assert!((1..=11).contains(&(0..1000).filter(|_| has_logged(9)).count()));
+    }
+
+    #[test]
     fn quiet_ports_that_keep_what_they_sent_do_not_silence_the_router() {
         const PINGS: usize = 1300;
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
