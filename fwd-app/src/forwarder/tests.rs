@@ -211,7 +211,7 @@ fn a_gateway_without_a_port_is_a_neighbour_in_its_vrf_alone() {
     assert_eq!(found(&[(0, None)]), [None, Some((1, 2))]);
 }
 
-/// Before, each change of a MAC made the tables of all VRFs anew.
+/// Before, each change of a MAC rebuilt the tables of all VRFs.
 #[test]
 fn a_learned_neighbour_costs_a_table_only_where_one_needs_it() {
     let (mut forwarder, _) = with_feeds();
@@ -241,7 +241,7 @@ fn a_learned_neighbour_costs_a_table_only_where_one_needs_it() {
     assert_eq!(changed((host, 1), 3), [false, true], "a host on the link of the second");
     let table = forwarder.vrf(0).egress_table().unwrap().load_full();
     assert_eq!(table.get(forwarder.vrf(0).hops().find(&hop).unwrap()).macs[5], 1);
-    // A route that needs the host later finds what was learned.
+    // A later route via the host uses its MAC.
     let late = NextHop::Gateway { gateway: host, port: PortRef::Index(0) };
     forwarder.vrf_mut(0).add_route("198.18.1.0/24".parse().unwrap(), &Hop::Hop(late.clone())).unwrap();
     forwarder.commit().unwrap();

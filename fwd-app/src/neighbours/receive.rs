@@ -26,13 +26,24 @@ pub(crate) enum Disposition {
     Neighbour {
         /// Whether the router had a use for it. Without one it counts as [`DropReason::ArpIgnored`], unless the kernel takes it.
         is_of_use: bool,
-        /// Where the kernel has neighbours of its own, this may be the answer to its question, or say that one of them has moved.
-        kernel_too: bool,
+        /// Whether the kernel gets it, too, for its neighbour table.
+        kernel_too: KernelToo,
     },
     /// It is an echo request that the rate limit of ICMP leaves without an answer.
     Limited,
     /// Count it under this reason.
     Ignored(DropReason),
+}
+
+/// Whether a message about a neighbour is for the kernel, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KernelToo {
+    /// No.
+    Never,
+    /// If it has asked for this neighbour: the message was sent to us alone.
+    IfAsked(Key),
+    /// Yes: a host announces itself to all.
+    Always,
 }
 
 impl<T> Router<T> {
@@ -127,7 +138,13 @@ impl<T> Router<T> {
         if message.is_request && is_to_us {
             return Ok(Disposition::Answered(arp::reply(interface, layer2, message)));
         }
-        about_neighbour(is_of_use || is_reply_to_us, is_reply_to_us || message.is_gratuitous())
+        let is_to_all = layer2.destination != interface.mac;
+        let kernel_too = match message.is_gratuitous() {
+            true if is_to_all => KernelToo::Always,
+            is_gratuitous if is_gratuitous || is_reply_to_us => KernelToo::IfAsked(key),
+            _ => KernelToo::Never,
+        };
+        about_neighbour(is_of_use || is_reply_to_us, kernel_too)
     }
 
     /// A packet from one address to another. `is_host` says whether the first is a single host's; `reply` answers an echo request.
@@ -209,7 +226,12 @@ impl<T> Router<T> {
                 let heard = Heard { mac, tags: layer2.tags, is_solicited, overrides, may_create: false };
                 let is_of_use = neighbours.heard(now, key, &heard, out);
                 let is_to_us = layer2.destination == interface.mac;
-                about_neighbour(is_of_use || is_to_us, is_to_us || packet.destination.is_multicast())
+                let kernel_too = match is_to_us {
+                    true => KernelToo::IfAsked(key),
+                    false if packet.destination.is_multicast() => KernelToo::Always,
+                    false => KernelToo::Never,
+                };
+                about_neighbour(is_of_use || is_to_us, kernel_too)
             }
         }
     }
@@ -244,7 +266,7 @@ fn is_to_one(whose: AddressOwner) -> Result<bool, DropReason> {
 }
 
 /// What becomes of a message about a neighbour that asks for nothing.
-fn about_neighbour(is_of_use: bool, kernel_too: bool) -> Result<Disposition, DropReason> {
-    let is_any = is_of_use || kernel_too;
+fn about_neighbour(is_of_use: bool, kernel_too: KernelToo) -> Result<Disposition, DropReason> {
+    let is_any = is_of_use || kernel_too != KernelToo::Never;
     if is_any { Ok(Disposition::Neighbour { is_of_use, kernel_too }) } else { Err(DropReason::ArpIgnored) }
 }

@@ -7,6 +7,7 @@ use super::icmp_errors::{Cause, NoError};
 use super::ip::V6;
 use super::limiter::{LimitRate, LimiterConfig};
 use super::receive::Disposition::{self, Answered, ForKernel, Ignored, Neighbour};
+use super::receive::KernelToo;
 use super::test_packets::{OURS, THEIRS, TO_US, assert_well_formed, echo_v4, echo_v6, edited_v4, v4, v6};
 use super::{ErrorAnswer, Router, RouterConfig, arp, ndp};
 use crate::datapath::DropReason;
@@ -103,11 +104,16 @@ fn requests_of_which_nothing_is_learned() {
         assert!(is_answered || disposition == Ignored(DropReason::ArpIgnored), "{what}");
     }
     let reply = arp_message(false, [192, 0, 2, 9], [192, 0, 2, 1]);
-    assert_eq!(alone(&reply), Neighbour { is_of_use: true, kernel_too: true }, "perhaps the kernel asked");
+    let if_asked = |address: &str| KernelToo::IfAsked(Key::untagged(ON, ip(address)));
+    assert_eq!(alone(&reply), Neighbour { is_of_use: true, kernel_too: if_asked("192.0.2.9") });
+    // An announcement that is sent to us alone is none.
+    let mut alone_to_us = arp_message(true, [192, 0, 2, 9], [192, 0, 2, 9]);
+    alone_to_us[..6].copy_from_slice(&OURS.0);
+    assert_eq!(alone(&alone_to_us), Neighbour { is_of_use: false, kernel_too: if_asked("192.0.2.9") });
     let announcement = arp_message(true, [192, 0, 2, 9], [192, 0, 2, 9]);
     assert_eq!(
         alone(&announcement),
-        Neighbour { is_of_use: false, kernel_too: true },
+        Neighbour { is_of_use: false, kernel_too: KernelToo::Always },
         "perhaps the kernel knows it"
     );
     let reply_to_others = arp_message(false, [192, 0, 2, 9], [192, 0, 2, 77]);
@@ -131,7 +137,7 @@ fn two_routers_resolve_each_other() {
         assert!(matches!(theirs[..], [Action::Resolved { mac: OURS, .. }]), "{theirs:?}");
         let Answered(frame) = answer else { panic!("{answer:?}") };
         let (disposition, out) = receive(&mut one, &frame);
-        assert_eq!(disposition, Neighbour { is_of_use: true, kernel_too: true });
+        assert_eq!(disposition, Neighbour { is_of_use: true, kernel_too: KernelToo::IfAsked(key) });
         let resolved = Action::Resolved { key, mac: THEIRS };
         assert_eq!(out, [resolved, Action::Release { key, mac: THEIRS, packets: vec![1] }]);
         assert_eq!(one.neighbour(key).unwrap().state, NeighbourState::Reachable);
@@ -174,7 +180,11 @@ fn a_solicitation_for_our_address_is_answered() {
     let same_group = ndp::solicitation(&other, NINE_6, "2001:db8:7::1".parse().unwrap(), None, Tags::NONE);
     assert_eq!(alone(&same_group), Ignored(DropReason::ArpIgnored));
     let announced = alone(&ndp::announcement(&other, NINE_6, Tags::NONE));
-    assert_eq!(announced, Neighbour { is_of_use: false, kernel_too: true }, "perhaps the kernel knows it");
+    assert_eq!(
+        announced,
+        Neighbour { is_of_use: false, kernel_too: KernelToo::Always },
+        "perhaps the kernel knows it"
+    );
 }
 
 /// RFC 4291 2.6.1, RFC 4861 7.2.7, RFC 4443 4.2.

@@ -298,7 +298,7 @@ impl<T> Neighbours<T> {
         if is_answer {
             self.enter(now, key, entry, NeighbourState::Reachable);
         } else if is_other {
-            // The datapath does not tell whether it uses the new MAC: as an entry in use, it is probed after a while (RFC 4861 7.3.3).
+            // The datapath may use the new MAC: probe it after a while, as if the entry were in use (RFC 4861 7.3.3).
             self.enter(now, key, entry, NeighbourState::Delay);
         }
         is_other || is_answer

@@ -328,7 +328,7 @@ fn an_advertisement_that_does_not_override_casts_doubt() {
     table.reachable(key);
     assert_eq!((table.heard(key, &doubt), table.state(key)), (vec![], Some(NeighbourState::Stale)));
     assert!(!table.neighbours.heard(table.now, key, &doubt, &mut Vec::new()));
-    // Without a MAC it confirms the one that is known, if it was asked for.
+    // An answer without a MAC confirms the known MAC, but only after a request.
     let without = Heard { mac: None, overrides: Overrides::Never, ..REPLY };
     assert_eq!((table.heard(key, &without), table.state(key)), (vec![], Some(NeighbourState::Stale)));
     assert_eq!(asked(&table.next()), Some((key.address, Some(MAC))));

@@ -234,7 +234,7 @@ impl Vrf {
             return Ok(());
         };
         let (before, ports) = (table.load(), ports.load_full());
-        // Whoever changes what was learned of neighbours says so.
+        // Learned neighbours have changed only if `is_stale`.
         let has_ports = Arc::ptr_eq(&ports, made_from) || ports.has_ports_of(made_from);
         // The egress table computes bare ids, so they need no new table.
         if has_ports && !*is_stale && hops.named() == before.named() && !before.has_moved(rib) {
@@ -273,7 +273,7 @@ impl Vrf {
         }
     }
 
-    /// As [`Self::neighbours_have_changed`], if the egress table needs what was learned of one of these addresses or on one of these links.
+    /// As [`Self::neighbours_have_changed`], if the egress table needs a MAC of one of these addresses or on one of these links.
     pub(crate) fn neighbours_were_learned(&mut self, addresses: &FxHashSet<IpAddr>, ports: &FxHashSet<u16>) {
         if let Some(egress) = &mut self.egress.in_service {
             egress.is_stale |= egress.table.load().needs(addresses, ports);

@@ -12,11 +12,13 @@
 //! | [`receive`] | what becomes of each punt |
 //! | [`send`] | what leaves: frames, packets that waited, events |
 //! | [`follow`] | the ports, and the gateways of the egress tables |
-//! | [`learned`] | what the control thread is told of neighbours |
+//! | [`learned`] | MACs for the control thread, at a limited rate |
+//! | [`kernel`] | questions of the kernel, and the rate of frames to it |
 //! | [`asked`] | requests of other threads |
 
 pub(crate) mod asked;
 mod follow;
+mod kernel;
 mod learned;
 mod receive;
 mod send;
@@ -40,6 +42,7 @@ use arc_swap::ArcSwap;
 use asked::ToRouter;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dpdk_ffi::{Burst, DpdkError, Eal, Mbuf, Mempool, MempoolConfig, Ring, RingConsumer, RingProducer};
+use kernel::ToKernel;
 use learned::Learned;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -180,10 +183,11 @@ struct RouterLoop {
     followed: (Vec<Arc<EgressTable>>, Instant),
     pinned: BTreeSet<Key>,
     events: Sender<Resolved>,
-    /// What `events` has to say.
+    /// MACs for `events`.
     learned: Learned,
-    /// Limits what is logged of gateways that have moved.
+    /// Limits messages about gateways with a new MAC.
     moves: Bucket,
+    to_kernel: ToKernel,
     counters: Counters,
     published: Arc<Published>,
     /// Where dropped packets are looked at.
@@ -237,6 +241,7 @@ impl RouterLoop {
             events,
             learned: Learned::default(),
             moves: Bucket::default(),
+            to_kernel: ToKernel::default(),
             counters: Counters::default(),
             published: Arc::clone(&punts.published),
             watch,

@@ -10,7 +10,7 @@ use crate::neighbours::ErrorAnswer;
 use crate::neighbours::entries::Key;
 use crate::neighbours::frame::{Layer2, Tags};
 use crate::neighbours::icmp_errors::Cause;
-use crate::neighbours::receive::Disposition;
+use crate::neighbours::receive::{Disposition, KernelToo};
 use crate::ports::InterfaceId;
 use crate::ports::taps::Sent;
 use crate::topology::punts::RING_SLOTS;
@@ -72,7 +72,14 @@ impl RouterLoop {
                 self.send(tag.port, &answer);
             }
             Disposition::Neighbour { is_of_use, kernel_too } => {
-                let is_taken = kernel_too && self.taps.send(on, frame) == Sent::Taken;
+                let sent = match kernel_too {
+                    KernelToo::IfAsked(key) if self.to_kernel.takes_answer(now, key) => {
+                        self.taps.send(on, frame)
+                    }
+                    KernelToo::Always => self.give_kernel(on, frame),
+                    KernelToo::IfAsked(_) | KernelToo::Never => Sent::NoTap,
+                };
+                let is_taken = sent == Sent::Taken;
                 if is_of_use || is_taken {
                     self.counters.punted += 1;
                 } else {
@@ -84,7 +91,7 @@ impl RouterLoop {
                 self.counters.icmp_limited += 1;
             }
             Disposition::Ignored(reason) => self.drop_packet(tag, packet, reason),
-            Disposition::ForKernel => match self.taps.send(on, frame) {
+            Disposition::ForKernel => match self.give_kernel(on, frame) {
                 Sent::Taken => self.counters.punted += 1,
                 Sent::Refused => self.drop_packet(tag, packet, DropReason::PuntFull),
                 Sent::NoTap => self.drop_packet(tag, packet, DropReason::NotForUs),

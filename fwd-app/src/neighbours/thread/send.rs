@@ -183,6 +183,7 @@ impl RouterLoop {
                     self.drop_frame(&frame[..bytes.min(frame.len())], DropReason::MtuExceeded);
                     continue;
                 }
+                self.to_kernel.sends(self.now(), id, &frame[..bytes]);
                 self.send(id.0, &frame[..bytes]);
             }
         }

@@ -1,0 +1,138 @@
+//! Frames for the kernel behind a TAP. Answers of neighbours are for it only if it has asked, since its neighbour table takes others, too.
+//! All other frames have a rate for each TAP.
+
+use super::RouterLoop;
+use crate::neighbours::arp;
+use crate::neighbours::entries::Key;
+use crate::neighbours::frame::{ARP, IPV6, Layer2};
+use crate::neighbours::ip::V6;
+use crate::neighbours::limiter::{Bucket, LimitRate, Pace};
+use crate::neighbours::ndp;
+use crate::ports::InterfaceId;
+use crate::ports::taps::Sent;
+use rustc_hash::FxHashMap;
+use std::time::Duration;
+
+/// How long an answer is for the kernel. Linux asks three times, a second apart.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Questions that are remembered.
+const ASKED_MAX: usize = 4096;
+/// Frames to one TAP. Sessions of routing protocols take a tenth of it while they exchange full tables.
+const TAP_RATE: LimitRate = LimitRate { per_second: 50_000, burst: 5000 };
+
+/// What the kernel has asked, and what its TAPs may still get.
+#[derive(Debug, Default)]
+pub(super) struct ToKernel {
+    /// When it asked for a neighbour that has not answered.
+    asked: FxHashMap<Key, Duration>,
+    buckets: FxHashMap<InterfaceId, Bucket>,
+}
+
+impl ToKernel {
+    /// The kernel sends a frame by the TAP of `on`.
+    pub(super) fn sends(&mut self, now: Duration, on: InterfaceId, frame: &[u8]) {
+        let Some(key) = asked_for(on, frame) else { return };
+        if self.asked.len() >= ASKED_MAX {
+            self.asked.retain(|_, at| now < at.saturating_add(PATIENCE));
+        }
+        if self.asked.len() < ASKED_MAX {
+            self.asked.insert(key, now);
+        }
+    }
+
+    /// Whether the kernel has asked for a neighbour, which answers now.
+    pub(super) fn takes_answer(&mut self, now: Duration, key: Key) -> bool {
+        self.asked.remove(&key).is_some_and(|at| now < at.saturating_add(PATIENCE))
+    }
+
+    /// Whether the TAP of `on` may get a frame now that the kernel has not asked for.
+    fn allows(&mut self, now: Duration, on: InterfaceId) -> bool {
+        let bucket = self.buckets.entry(on).or_default();
+        let taken = Pace::new(TAP_RATE).taken(*bucket, now);
+        *bucket = taken.unwrap_or(*bucket);
+        taken.is_some()
+    }
+}
+
+impl RouterLoop {
+    /// Gives the kernel a frame that came on `on` and that it has not asked for.
+    pub(super) fn give_kernel(&mut self, on: InterfaceId, frame: &[u8]) -> Sent {
+        let has_tap = self.taps.ids().any(|id| id == on);
+        if has_tap && !self.to_kernel.allows(self.now(), on) {
+            return Sent::Refused;
+        }
+        self.taps.send(on, frame)
+    }
+}
+
+/// The neighbour that a frame asks for.
+fn asked_for(on: InterfaceId, frame: &[u8]) -> Option<Key> {
+    let layer2 = Layer2::parse(frame).ok()?;
+    let address = match layer2.ethertype {
+        ARP => {
+            let message = arp::Message::parse(&layer2).filter(|message| message.is_request)?;
+            message.target.into()
+        }
+        IPV6 => {
+            let packet = V6::parse(layer2.payload, layer2.payload.len()).ok()?;
+            match ndp::Message::parse(&packet)? {
+                ndp::Message::Solicitation { target, .. } => target.into(),
+                ndp::Message::Advertisement { .. } => return None,
+            }
+        }
+        _ => return None,
+    };
+    Some(Key::new(on, address, &layer2.tags))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::neighbours::frame::Tags;
+    use crate::ports::record::tests::interface;
+
+    const ON: InterfaceId = InterfaceId(3);
+
+    #[test]
+    fn an_answer_is_for_the_kernel_once_and_soon_after_its_question() {
+        let port = interface(3, &["192.0.2.1/24", "2001:db8::1/64"]);
+        let v6 = |text: &str| text.parse().unwrap();
+        let questions = [
+            arp::request(&port, [192, 0, 2, 1].into(), [192, 0, 2, 9].into(), None, Tags::NONE),
+            ndp::solicitation(&port, v6("2001:db8::1"), v6("2001:db8::9"), None, Tags::NONE),
+        ];
+        let keys = ["192.0.2.9", "2001:db8::9"].map(|text| Key::untagged(ON, text.parse().unwrap()));
+        let second = Duration::from_secs;
+        for (question, key) in questions.iter().zip(keys) {
+            let mut kernel = ToKernel::default();
+            assert!(!kernel.takes_answer(second(0), key));
+            kernel.sends(second(0), ON, question);
+            let elsewhere = Key { vlans: [7, 0], ..key };
+            assert!(!kernel.takes_answer(second(4), elsewhere) && kernel.takes_answer(second(4), key));
+            assert!(!kernel.takes_answer(second(4), key), "a second answer");
+            kernel.sends(second(5), ON, question);
+            assert!(!kernel.takes_answer(second(10), key), "too late");
+        }
+        let mut kernel = ToKernel::default();
+        for other in [arp::announcement(&port, [192, 0, 2, 1].into(), Tags::NONE), vec![0; 9]] {
+            kernel.sends(second(0), ON, &other);
+            assert!(!kernel.takes_answer(second(0), keys[0]));
+        }
+    }
+
+    #[test]
+    fn questions_and_frames_have_limits() {
+        let (mut kernel, port, now) = (ToKernel::default(), interface(3, &["192.0.2.1/16"]), Duration::ZERO);
+        let question = |host: u16| {
+            let [a, b] = host.to_be_bytes();
+            arp::request(&port, [192, 0, 2, 1].into(), [192, 0, a, b].into(), None, Tags::NONE)
+        };
+        (0..10_000).for_each(|host| kernel.sends(now, ON, &question(host)));
+        assert_eq!(kernel.asked.len(), ASKED_MAX);
+        kernel.sends(PATIENCE, ON, &question(9999));
+        assert_eq!(kernel.asked.len(), 1);
+        let mut allowed =
+            |on, ms| (0..100_000).filter(|_| kernel.allows(Duration::from_millis(ms), on)).count();
+        assert_eq!((allowed(ON, 0), allowed(ON, 10), allowed(InterfaceId(4), 10)), (5000, 500, 5000));
+    }
+}
