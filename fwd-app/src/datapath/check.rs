@@ -90,6 +90,16 @@ pub(super) fn outer_vlan(start: &[u8; ETHERNET_BYTES + 2]) -> Option<u16> {
     TAGS.contains(&u16::from_be_bytes([type0, type1])).then(|| u16::from_be_bytes([tci0, tci1]) & 0xfff)
 }
 
+/// The ids in the VLAN tags of a frame that has passed [`check`], the outermost first; 0 is none. A tag without a VLAN has no id.
+pub(super) fn vlans(frame: &[u8]) -> [u16; 2] {
+    let mut vlans = [0; 2];
+    let tags = frame.get(ETHERNET_BYTES - 2..).unwrap_or_default().chunks_exact(4);
+    let is_tag = |tag: &&[u8]| TAGS.contains(&u16::from_be_bytes([tag[0], tag[1]]));
+    let ids = tags.take_while(is_tag).map(|tag| u16::from_be_bytes([tag[2], tag[3]]) & 0xfff);
+    vlans.iter_mut().zip(ids.filter(|id| *id != 0)).for_each(|(vlan, id)| *vlan = id);
+    vlans
+}
+
 fn be16(bytes: &[u8], at: usize) -> Result<u16, DropReason> {
     match bytes.get(at..at + 2) {
         Some(&[high, low]) => Ok(u16::from_be_bytes([high, low])),

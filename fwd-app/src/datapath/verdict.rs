@@ -1,7 +1,7 @@
 //! Verdict: maps next hops to egress entries, and gives every packet its port or its drop reason.
 
 use super::batch::{Batch, NO_ENTRY};
-use super::check::ETHERNET_BYTES;
+use super::check::{ETHERNET_BYTES, vlans};
 use super::choose::{choose, ip_at};
 use super::fragment::Cut;
 use super::parse::next_place;
@@ -39,11 +39,32 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
         screen(batch);
     }
     let Batch { packets, indices, egress, slots, ports, .. } = batch;
-    if packets.verdict(table.dense(), Indexed { indices, lengths: slots }, egress, ports)
-        && (!table.has_groups() || choose(batch, table))
-    {
+    let mut need_care = packets.verdict(table.dense(), Indexed { indices, lengths: slots }, egress, ports)
+        && (!table.has_groups() || choose(batch, table));
+    need_care |= table.has_vlans() && !batch.tagged.is_empty() && enter_vlans(batch, table);
+    if need_care {
         settle(batch, table);
     }
+}
+
+/// Gives packets with tags the entry of their gateway in their VLAN, if there is one. Returns whether a packet needs care.
+#[cold]
+#[inline(never)]
+fn enter_vlans(batch: &mut Batch, table: &EgressTable) -> bool {
+    let Batch { packets, tagged, indices, egress, slots, ports, .. } = batch;
+    let mut need_care = false;
+    for place in tagged.iter().map(|tagged| usize::from(tagged.place)) {
+        if indices[place] == NO_ENTRY {
+            continue;
+        }
+        let id = NextHopId::from_answer(indices[place]);
+        let Some(entry) = table.in_vlans(vlans(packets.head(place)), id) else { continue };
+        let is_long = slots[place].get().is_ok_and(|ip_bytes| ip_bytes > u32::from(entry.mtu_bytes));
+        ports[place] = if is_long { entry.port.max(Code::TOO_LONG) } else { entry.port };
+        egress[place] = entry;
+        need_care |= ports[place] >= Code::FIRST;
+    }
+    need_care
 }
 
 /// Takes out the packets for other MACs than the port's, which only ports with addresses look at: those of a promiscuous port, and
@@ -103,7 +124,10 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
             settling.has_punts |= matches!(Slot::of(slots[place]), Slot::PuntCause(_));
             continue;
         }
-        let found = table.get(NextHopId::from_answer(indices[place]));
+        let id = NextHopId::from_answer(indices[place]);
+        let in_vlans = (kinds[place] == Kind::Other && table.has_vlans())
+            .then(|| table.in_vlans(vlans(packets.head(place)), id));
+        let found = in_vlans.flatten().unwrap_or_else(|| table.get(id));
         if found.port == Code::CONNECTED {
             (ports[place], has_connected) = (found.port, true);
             continue;
@@ -127,7 +151,9 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
     for (place, address) in lane4.chain(lane6) {
         let place = usize::from(*place);
         if ports[place] == Code::CONNECTED {
-            egress[place] = table.connected(NextHopId::from_answer(indices[place]), address);
+            let is_tagged = kinds[place] == Kind::Other && table.has_vlans();
+            let vlans = if is_tagged { vlans(packets.head(place)) } else { [0; 2] };
+            egress[place] = table.connected_in(vlans, NextHopId::from_answer(indices[place]), address);
             ports[place] = settling.port(egress[place], &mut slots[place], || packet(place));
         }
     }
@@ -207,6 +233,8 @@ impl Settling<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::egress::Inputs;
+    use super::super::egress::learned::{Learned, Learner};
     use super::super::egress::tests::ports;
     use super::super::parse::parse;
     use super::super::punt::PuntAddresses;
@@ -289,6 +317,70 @@ mod tests {
             (MtuExceeded, 2),
         ];
         assert_eq!(counted, wanted);
+    }
+
+    /// Before, the MAC of the VLAN with the lowest id counted in all.
+    #[test]
+    fn who_claims_an_address_in_one_vlan_changes_no_other() {
+        let (gateway, host) = ("192.0.2.9".parse().unwrap(), "198.51.100.7".parse().unwrap());
+        let mut hops = NextHopTable::new();
+        let behind = hops.intern(NextHop::Gateway { gateway, port: PortRef::Index(0) }).unwrap();
+        let link = hops.intern(NextHop::Connected { port: PortRef::Index(3) }).unwrap();
+        let mut learned = Learned::default();
+        let fates = |learned: &Learned| {
+            let (ports, rib) = (ports(4), fib::Rib::new());
+            let (stopped, foreign, ecmp_seed, before) = (&[][..], &[][..], 0, None);
+            let inputs = Inputs {
+                hops: &hops,
+                learned,
+                ports: &ports,
+                rib: &rib,
+                stopped,
+                foreign,
+                ecmp_seed,
+                before,
+            };
+            let table = EgressTable::build(&inputs).unwrap();
+            let tagged = |vlan: u16| {
+                let mut frame = V4 { payload_bytes: 40, destination: [198, 51, 100, 7], ..V4::default() }
+                    .tagged(&[0x8100]);
+                frame[14..16].copy_from_slice(&(0xe000 | vlan).to_be_bytes());
+                frame
+            };
+            let plain = V4 { payload_bytes: 40, destination: [198, 51, 100, 7], ..V4::default() }.frame();
+            let frames = [5, 100, 9].map(tagged).into_iter().chain([plain]);
+            let frames: Vec<_> = frames.flat_map(|frame| [frame.clone(), frame]).collect();
+            let mut batch = test_frames::batch(&frames)?;
+            parse(&mut batch);
+            for (hop, packet) in batch.v4.hops.iter_mut().zip(&batch.v4.packets[..frames.len()]) {
+                *hop = if packet % 2 == 0 { behind } else { link };
+            }
+            verdict(&mut batch, &table);
+            let fate = |place| match batch.slot(place) {
+                Slot::Dropped(DropReason::NoNeighbour) => 0,
+                _ if batch.ports[place] == if place % 2 == 0 { 0 } else { 3 } => batch.egress[place].macs[5],
+                other => panic!("{other:?}"),
+            };
+            let fates: Vec<_> = (0..frames.len()).map(fate).collect();
+            let [gateways, hosts] =
+                [0, 1].map(|first| fates.iter().skip(first).step_by(2).copied().collect::<Vec<_>>());
+            Some((gateways, hosts))
+        };
+        let mut learn = |vlan, last: Option<u8>| {
+            for (address, port) in [(gateway, 0), (host, 3)] {
+                let mac = last.map(|last| MacAddr([2, 0, 0, 0, 0, last]));
+                learned.set((address, port, Learner::Router([vlan, 0])), mac);
+            }
+            fates(&learned)
+        };
+        let Some(none) = learn(100, None) else { return };
+        assert_eq!(none, (vec![0; 4], vec![0; 4]));
+        learn(100, Some(1));
+        // Packets of VLAN 9 have the router ask there. Those without a tag go to the gateway as to any other that is up.
+        assert_eq!(learn(5, Some(2)).unwrap(), (vec![2, 1, 0, 2], vec![2, 1, 0, 0]));
+        // The MAC without a VLAN counts where there is no other.
+        assert_eq!(learn(0, Some(3)).unwrap(), (vec![2, 1, 3, 3], vec![2, 1, 3, 3]));
+        assert_eq!(learn(100, None).unwrap(), (vec![2, 3, 3, 3], vec![2, 3, 3, 3]));
     }
 
     #[test]

@@ -15,6 +15,16 @@ pub(crate) enum Learner {
     Kernel,
 }
 
+impl Learner {
+    /// The VLANs of the MAC; `None` when it serves untagged packets, and VLANs without a MAC.
+    pub(crate) fn vlans(self) -> Option<[u16; 2]> {
+        match self {
+            Self::Router(vlans) => Some(vlans).filter(|vlans| *vlans != [0; 2]),
+            Self::Kernel => None,
+        }
+    }
+}
+
 /// MACs by address, index of the port, and who has learned them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Learned(BTreeMap<(IpAddr, u16, Learner), MacAddr>);
@@ -44,11 +54,12 @@ impl Learned {
         self.0.len()
     }
 
-    /// The MAC at an address, on the first port that has it and `may_be` the one.
+    /// The MAC at an address, on the first port with one for which `may_be` holds. The MAC of a VLAN counts last.
     pub(crate) fn at(&self, address: IpAddr, may_be: impl Fn(u16) -> bool) -> Option<(u16, MacAddr)> {
         let range = (address, 0, Learner::Router([0; 2]))..=(address, u16::MAX, Learner::Kernel);
-        let mut found = self.0.range(range);
-        found.find(|((_, port, _), _)| may_be(*port)).map(|((_, port, _), mac)| (*port, *mac))
+        let mut found = self.0.range(range).filter(|((_, port, _), _)| may_be(*port));
+        let plain = found.clone().find(|((.., by), _)| by.vlans().is_none());
+        plain.or_else(|| found.next()).map(|((_, port, _), mac)| (*port, *mac))
     }
 }
 
@@ -66,9 +77,9 @@ mod tests {
         assert_eq!([0, 1, 2].map(|port| on(&learned, port)), [Some((0, mac(1))), Some((1, mac(2))), None]);
         let [plain, tagged] = [0, 7].map(|vlan| (address, 1, Learner::Router([vlan, 0])));
         learned.set(tagged, Some(mac(3)));
-        assert_eq!(on(&learned, 1), Some((1, mac(3))), "the router's comes before the kernel's");
+        assert_eq!(on(&learned, 1), Some((1, mac(2))), "that of a VLAN comes last");
         learned.set(plain, Some(mac(4)));
-        assert_eq!((on(&learned, 1), learned.len()), (Some((1, mac(4))), 4));
+        assert_eq!((on(&learned, 1), learned.len()), (Some((1, mac(4))), 4), "the router's comes first");
         learned.replace_kernel(std::iter::empty());
         learned.set(plain, None);
         assert_eq!((learned.at(address, |_| true), learned.iter().count()), (Some((1, mac(3))), 1));

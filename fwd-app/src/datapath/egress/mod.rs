@@ -173,6 +173,10 @@ pub(crate) struct EgressTable {
     modulus_inverse: u64,
     /// Neighbour entries, for destinations on directly connected links.
     neighbours: FxHashMap<(IpAddr, u16), Egress>,
+    /// Neighbours that were learned in a VLAN, by the ids of its tags, too.
+    by_vlan: FxHashMap<(IpAddr, u16, [u16; 2]), Egress>,
+    /// Neighbours with a MAC in VLANs alone.
+    only_tagged: FxHashSet<(IpAddr, u16)>,
     /// The port of each [`NextHop::Connected`], by id.
     links: FxHashMap<NextHopId, u16>,
     /// The neighbour that a next hop needs whose MAC no feed has given, with its port where that is known. Of a group it is that of one
@@ -300,11 +304,34 @@ impl EgressTable {
         if entry.port == Code::GROUP { self.path(entry, hash) } else { (id, entry) }
     }
 
-    /// The entry of `destination` on the directly connected link of next hop `id`.
+    /// The entry of `destination` on the directly connected link of next hop `id`, for packets in no VLAN.
     pub(crate) fn connected(&self, id: NextHopId, destination: IpAddr) -> Egress {
-        let port = self.links.get(&id);
-        let known = port.and_then(|port| self.neighbours.get(&(destination, *port)));
+        self.connected_in([0; 2], id, destination)
+    }
+
+    /// As [`Self::connected`], for packets in these VLANs.
+    pub(crate) fn connected_in(&self, vlans: [u16; 2], id: NextHopId, destination: IpAddr) -> Egress {
+        let known = self.links.get(&id).and_then(|port| {
+            let in_vlan = self.by_vlan.get(&(destination, *port, vlans));
+            in_vlan.or_else(|| self.neighbours.get(&(destination, *port)))
+        });
         known.copied().unwrap_or(Self::drop(DropReason::NoNeighbour))
+    }
+
+    /// Whether a neighbour was learned in a VLAN: then [`Self::in_vlans`] has entries.
+    #[inline(always)]
+    pub(crate) fn has_vlans(&self) -> bool {
+        !self.by_vlan.is_empty()
+    }
+
+    /// The entry of next hop `id`, which is no group, for packets in these VLANs, if it is not [`Self::get`]'s. A host has one MAC in each
+    /// VLAN, and who claims its address in one changes no other.
+    pub(crate) fn in_vlans(&self, vlans: [u16; 2], id: NextHopId) -> Option<Egress> {
+        let port = self.get(id).port;
+        let (address, _) = self.gateways.get(&id).filter(|_| port < Code::FIRST && vlans != [0; 2])?;
+        let is_elsewhere = || self.only_tagged.contains(&(*address, port));
+        let of_vlan = self.by_vlan.get(&(*address, port, vlans)).copied();
+        of_vlan.or_else(|| is_elsewhere().then_some(Self::drop(DropReason::NoNeighbour)))
     }
 
     /// The neighbour that a packet to `destination` needs when next hop `id` has no MAC: its address, and its port if that is known.

@@ -64,6 +64,8 @@ impl EgressTable {
             ports: ports.to_vec(),
             modulus_inverse: per_port.wrapping_add(1),
             neighbours: FxHashMap::default(),
+            by_vlan: FxHashMap::default(),
+            only_tagged: FxHashSet::default(),
             links: FxHashMap::default(),
             gateways: FxHashMap::default(),
             unrouted: Default::default(),
@@ -83,12 +85,17 @@ impl EgressTable {
             let port = table.resolve(&neighbour.port, id, user)?;
             table.neighbours.insert((neighbour.address, port), table.entry(port, neighbour.mac));
         }
-        for ((address, port, _), mac) in learned.iter() {
+        for ((address, port, by), mac) in learned.iter() {
             if hops.neighbour(address).is_none() && usize::from(port) < ports.len() {
                 let entry = table.entry(port, mac);
-                table.neighbours.entry((address, port)).or_insert(entry);
+                match by.vlans() {
+                    Some(vlans) => drop(table.by_vlan.insert((address, port, vlans), entry)),
+                    None => drop(table.neighbours.entry((address, port)).or_insert(entry)),
+                }
             }
         }
+        let tagged = table.by_vlan.keys().map(|(address, port, _)| (*address, *port));
+        table.only_tagged = tagged.filter(|at| !table.neighbours.contains_key(at)).collect();
         let counts = inputs.before.and_then(EgressTable::counts);
         table.counts = counts.map(|counts| counts.with_room(table.hops_last));
         table.dense = (0..=table.hops_last.max(DENSE_ANYWAY))
