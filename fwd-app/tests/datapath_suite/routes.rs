@@ -271,7 +271,7 @@ fn an_address_has_its_source_its_neighbour_and_why_its_packets_are_dropped() {
     assert!(of_first.is_sorted_by(|a, b| a >= b) && of_first[1] && !of_first[2], "{neighbours}");
     assert_eq!(text(&ctl(&forwarder, &["show", "drops"])), "no drops\n");
     // All reasons, and the schema.
-    assert_eq!(forwarder.ask("show drops").as_object().unwrap().len(), 17 + 1);
+    assert_eq!(forwarder.ask("show drops").as_object().unwrap().len(), 18 + 1);
     forwarder.end();
 }
 

@@ -149,7 +149,7 @@ pub(crate) fn number(summary: &Value, pointer: &str) -> u64 {
 /// The drops that are not zero.
 pub(crate) fn drops(summary: &Value) -> Vec<(String, u64)> {
     let all = summary.pointer("/packets/drops").unwrap().as_object().unwrap();
-    assert_eq!(all.len(), 17, "every reason is there");
+    assert_eq!(all.len(), 18, "every reason is there");
     let counts = all.iter().map(|(reason, count)| (reason.clone(), count.as_u64().unwrap()));
     counts.filter(|(_, count)| *count > 0).collect()
 }
