@@ -151,6 +151,7 @@ fn prefixes_over_a_failed_gateway_move_without_a_delta() {
     PortTable::change(&vrf.egress.ports, |table| {
         Arc::make_mut(&mut table.learned).set((gateway(0), 0, Learner::Kernel), Some(MacAddr([6; 6])));
     });
+    vrf.neighbours_have_changed();
     assert_eq!(vrf.commit().unwrap(), generation);
     assert_eq!((ports(&vrf), vrf.tally().deltas), (vec![0, 1], deltas));
 }
