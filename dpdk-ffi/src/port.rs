@@ -74,7 +74,7 @@ pub(crate) struct SharedPort {
     /// no queue.
     id: AtomicU16,
     name: String,
-    /// What its user calls it; the name if unset.
+    /// The name that the user chose; unset, the name of the device counts.
     label: OnceLock<String>,
     /// The device, for removing it and bringing it back.
     device: Option<DeviceName>,
@@ -312,7 +312,7 @@ impl Port {
         self.inner.id()
     }
 
-    /// The port's name, which is that of its device.
+    /// The name of the port's device.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name

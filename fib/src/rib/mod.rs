@@ -100,7 +100,7 @@ impl<K: Key> RibTable<K> {
         Some((Prefix::truncating(key, len), next_hop))
     }
 
-    /// A route has next hop `after` in place of `before`.
+    /// A route changes from next hop `before` to `after`.
     fn count_use(&mut self, before: NextHopId, after: NextHopId) {
         if !after.is_none() {
             let uses = self.uses.entry(after).or_default();

@@ -7,7 +7,7 @@
 //! What a running device may change here is its MTU ([`Devices::set_mtu`]).
 //!
 //! The control thread waits neither for lcores nor for drivers. It asks lcores for queues, and looks at each turn whether they have
-//! answered. A thread of its own resets, opens and configures a device, which takes some drivers seconds. It is one device at a time:
+//! answered. A separate thread resets, opens and configures a device, which takes some drivers seconds. It is one device at a time:
 //! drivers share hardware, and lcores exchange the queues of one port. Drivers report on a thread of EAL's, which sets flags alone.
 
 use super::dpdk::Ports;
@@ -78,7 +78,7 @@ struct Work {
 enum Step {
     /// Lcores give up its queues.
     Releasing,
-    /// A thread of its own brings it back. `None` when that was joined.
+    /// The thread that brings it back; `None` after it was joined.
     Trying(Option<JoinHandle<Tried>>),
     /// Lcores take its queues. Whether its link was up.
     Giving(bool),
@@ -186,7 +186,7 @@ impl Devices {
 
     /// The end, when lcores have ended: releases the queues that lie between them and this thread, and waits for a driver that is at work.
     pub(crate) fn end(&mut self, handle: &Handle) {
-        // Receiving has stopped, so nobody is late.
+        // Receiving has stopped, so no lcore is late.
         let _ = handle.take_queues();
         let Some(Work { at, step: Step::Trying(Some(trial)), .. }) = self.work.take() else { return };
         let end = Instant::now() + END_LIMIT;
@@ -269,7 +269,7 @@ impl PortDevice {
         self.needs_removal = out == Out::Removed;
     }
 
-    /// Starts a thread that brings the device back if it is there and ready.
+    /// Starts a thread that brings the device back if it is present and ready.
     fn start_trial(&mut self, record: &PortRecord) -> std::io::Result<JoinHandle<Tried>> {
         let trial = Trial {
             port: self.port.clone(),

@@ -30,7 +30,7 @@ impl To {
         }
     }
 
-    /// What a feed says of it: of a gateway that no port reaches, an interface without a port.
+    /// A feed's route to it; for a gateway that no port reaches, over an interface without a port.
     fn route(self, source: usize, at: u32) -> Route {
         let path = |gateway, ifindex| Route::Paths(Box::new([Path { gateway, ifindex, weight: 1 }]));
         match (self, self.hop(source, at)) {
@@ -110,7 +110,7 @@ impl SourcesRig {
         self.vrf.hops().get(id).map(ToString::to_string).unwrap_or_default()
     }
 
-    /// What a source says; whether it is taken.
+    /// Announces or withdraws a route of a source. Returns whether it was taken.
     fn model_says(&mut self, model: &Model, source: usize, number: u32, to: Option<To>) -> bool {
         let prefix = at(number);
         let hop = to.map(|to| Hop::Hop(to.hop(source, number)));
@@ -169,7 +169,7 @@ impl SourcesRig {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever comes in whatever order: when nothing is refused any more, the routes in service are those of the first source that can
+    /// After any events in any order, once the engine refuses nothing, each prefix has the route of the first source that can
     /// forward, else of the first with a next hop. What users say and the engine refuses is not said.
     #[test]
     fn the_routes_in_service_are_those_of_a_plain_list(steps in steps()) {

@@ -6,7 +6,7 @@ use crate::ports::PortTable;
 use fib::faulty::{Call, How};
 
 impl SourcesRig {
-    /// The link of a port goes down or comes up, and what follows.
+    /// Sets the link of a port, and does all work that is due then.
     pub(super) fn link_of(&mut self, port: usize, is_up: bool) {
         PortTable::change(&self.ports, |table| table.ports[port].is_up = is_up);
         self.vrf.commit().unwrap();
@@ -118,7 +118,7 @@ fn a_withdrawal_waits_for_no_refused_route() {
     let (mut rig, faults) = SourcesRig::with_faults();
     let before = rig.hop();
     rig.says(KERNEL, vec![announce(7, 10)]);
-    // Another route of the prefix is refused, and then there is none any more.
+    // Another route of the prefix is refused, and then withdrawn.
     *faults.refused.lock().unwrap() = vec![prefix()];
     rig.says(FPM, vec![announce(8, 11)]);
     assert_eq!((rig.hop().as_str(), rig.vrf.refused()), ("via 192.0.2.7 dev 0", 1));

@@ -1,4 +1,4 @@
-//! Warnings of what rates show: NICs that lose packets, empty mempools, lcores that are busy, lcores that are idle beside a busy one.
+//! Warnings of what rates show: NICs that lose packets, empty mempools, lcores that are busy, lcores that are idle while another is busy.
 //!
 //! Each is said when it begins, and once a minute while it lasts; those of one kind together, so that there is one line of a kind a
 //! second at most.

@@ -20,7 +20,7 @@ const ASKED_MAX: usize = 4096;
 /// Frames to one TAP. Sessions of routing protocols take a tenth of it while they exchange full tables.
 const TAP_RATE: LimitRate = LimitRate { per_second: 50_000, burst: 5000 };
 
-/// What the kernel has asked, and what its TAPs may still get.
+/// The questions of the kernel, and the frames that its TAPs may still get.
 #[derive(Debug, Default)]
 pub(super) struct ToKernel {
     /// When it asked for a neighbour that has not answered.

@@ -1,7 +1,7 @@
-//! What the control thread is to know of neighbours, and what it knows. Each change of a MAC costs it new egress tables, so a neighbour whose
-//! MAC changes again and again is told of once a second, with its last MAC.
+//! MACs of neighbours on their way to the control thread. Each change of a MAC costs new egress tables there, so a neighbour whose MAC flips
+//! is reported once a second, with its last MAC.
 //!
-//! A neighbour has one entry here however often it changes, so this is no larger than the neighbour table and what was told of it.
+//! A neighbour has at most one entry in each map, so both are bounded by the neighbour table.
 
 use crate::neighbours::entries::{Key, Resolved};
 use fib::MacAddr;
@@ -12,12 +12,12 @@ use std::time::Duration;
 /// The least time between two MACs of a neighbour.
 const CHANGE_PERIOD: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// Reported MACs, and MACs to report.
 #[derive(Debug, Default)]
 pub(super) struct Learned {
-    /// The MACs that the control thread knows, and when it was told of each.
+    /// The MACs that the control thread knows, with the time of each report.
     told: FxHashMap<Key, (MacAddr, Duration)>,
-    /// What it does not know yet, and when it is to be told.
+    /// The MACs to report, with the time at which each is due.
     news: FxHashMap<Key, (Option<MacAddr>, Duration)>,
     /// The neighbours of `news`, by that time.
     due: BTreeSet<(Duration, Key)>,
@@ -39,7 +39,7 @@ impl Learned {
         self.due.insert((due, key));
     }
 
-    /// Tells what is due by `now`, until `tell` returns false, which has not taken it then.
+    /// Reports the MACs that are due by `now`, until `tell` refuses one by returning false.
     pub(super) fn tell(&mut self, now: Duration, mut tell: impl FnMut(Resolved) -> bool) {
         while let Some((due, key)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
             let mac = self.news.get(&key).and_then(|(mac, _)| *mac);
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!((count, learned.news.len()), (9, 1));
         learned.set(at(15_000), key(9), mac(77));
         assert_eq!(told(&mut learned, at(15_000)), [(key(9), Some(77))]);
-        // Back to what is known: nothing is to be told.
+        // The MAC that was reported last: there is no news.
         learned.set(at(15_001), key(9), mac(1));
         learned.set(at(15_002), key(9), mac(77));
         assert!(told(&mut learned, at(99_000)).is_empty() && learned.due.is_empty());

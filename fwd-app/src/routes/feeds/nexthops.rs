@@ -37,7 +37,7 @@ pub(super) enum Told {
 }
 
 impl Told {
-    /// That of a message; `None` when no path is alive.
+    /// The route of a message; `None` when no path is alive.
     pub(super) fn of(says: RouteSays, counts: &mut FeedCounts) -> Option<Self> {
         match says {
             RouteSays::Is(route) => Some(Self::Is(Arc::new(route))),

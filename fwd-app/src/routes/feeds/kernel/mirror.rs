@@ -1,11 +1,11 @@
 //! The kernel's routes by their keys, several of one key in the kernel's order.
 //!
 //! The kernel may have several routes of one prefix and metric (`ip route append`, one subnet on two interfaces) and uses the first.
-//! The mirror keeps all of them and reports the first of a key when it changes. Few keys have further routes, so these have a map of
-//! their own.
+//! The mirror keeps every route and reports the first of a key when it changes. Few keys have further routes, so these are in a
+//! second map.
 //!
-//! The flags of a notification tell the place of a new route: `NLM_F_REPLACE` takes that of the first, `NLM_F_APPEND` follows the last,
-//! `NLM_F_CREATE` alone precedes the first, and `NLM_F_EXCL` has no others beside it. IPv6 routes with a gateway are paths of one route; other
+//! The flags of a notification give the place of a new route: `NLM_F_REPLACE` replaces the first, `NLM_F_APPEND` follows the last,
+//! `NLM_F_CREATE` alone precedes the first, and `NLM_F_EXCL` is the only one. IPv6 routes with a gateway are paths of one route; other
 //! IPv6 routes follow the last. A dump has the routes of a key one after another.
 //!
 //! Each route has the number of the last pass that contained it. A dump replaces the routes of a key, but not those that a notification
@@ -61,7 +61,7 @@ impl Entry {
 /// The routes of a family.
 struct Table<K: Key> {
     first: FxHashMap<(usize, Prefix<K>, u32), Entry>,
-    /// Those behind the first.
+    /// The further routes of keys, in order.
     behind: FxHashMap<(usize, Prefix<K>, u32), Vec<Entry>>,
 }
 
@@ -135,7 +135,7 @@ pub(super) struct Mirror {
     run_entries: Vec<Entry>,
     /// Keys whose routes the running pass has changed.
     mended: u64,
-    /// What has changed, for the caller to take.
+    /// Changes for the caller to take.
     pub(super) changes: Vec<Change>,
     /// Kept for its memory.
     list: Vec<Entry>,
@@ -212,7 +212,7 @@ impl Mirror {
         self.run_entries.push(entry);
     }
 
-    /// A route of this key is gone, or a path of it; `told` is what the kernel says of it. Returns whether it is known which one.
+    /// Removes a route of this key, or a path of it. `told` is the route in the kernel's message. Returns whether the mirror has found it.
     pub(super) fn gone(&mut self, key: RouteKey, told: Option<Told>, protocol: u8) -> bool {
         self.end_run_of(key);
         let gone = told.map(|told| Entry { told, protocol, pass: self.pass });

@@ -1,4 +1,4 @@
-//! What the kernel has sent, replayed, and its rules for several routes of one key.
+//! Recorded messages of the kernel, and its rules for several routes of one key.
 
 use super::tests::{KernelRig, prefix, shown, with_flags};
 use super::*;

@@ -118,7 +118,7 @@ pub(crate) struct AddressMessage {
 pub(crate) enum RouteSays {
     /// It is this route.
     Is(Route),
-    /// It leads to the next-hop object with this number. Paths in the same message are those of the object.
+    /// It leads to the next-hop object with this number. Paths in the same message are the object's.
     Object(u32),
     /// It is there but none of its paths is alive.
     Dead,
