@@ -26,7 +26,7 @@ use std::vec::IntoIter;
 const TICKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
 /// How often each link is looked at, if no driver reports a change before.
 const LINK_PERIOD: Duration = Duration::from_millis(100);
-/// How often neighbours become egress entries, at most. Each time costs new egress tables, which take a tenth of this thread's time at most.
+/// How often neighbours become egress entries, at most. Each time costs new egress tables, which take half of this thread's time at most.
 const NEIGHBOUR_PERIOD: Duration = Duration::from_millis(5);
 
 /// What changes a forwarder while packets flow.
@@ -235,7 +235,8 @@ impl Neighbours {
         if let Err(error) = forwarder.commit() {
             notice::warn(format_args!("{error:#}"));
         }
-        self.due = start + NEIGHBOUR_PERIOD.max(start.elapsed() * 10);
+        // At most half of this thread's time. Until a MAC is in service the router sends the packets to it, and slowly.
+        self.due = start + NEIGHBOUR_PERIOD.max(start.elapsed() * 2);
     }
 }
 
