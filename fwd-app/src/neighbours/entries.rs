@@ -115,6 +115,8 @@ pub(crate) enum Spare {
     Stale,
     /// Not answered yet.
     Incomplete,
+    /// About to be probed, or probed: a host that announces one MAC after another stays so.
+    Doubtful,
 }
 
 /// Entries of an interface.
@@ -233,7 +235,8 @@ fn spare<T>(entry: &NeighbourEntry<T>) -> Option<Spare> {
         NeighbourState::Failed => Some(Spare::Failed),
         NeighbourState::Stale => Some(Spare::Stale),
         NeighbourState::Incomplete { .. } => Some(Spare::Incomplete),
-        NeighbourState::Reachable | NeighbourState::Delay | NeighbourState::Probe { .. } => None,
+        NeighbourState::Delay | NeighbourState::Probe { .. } => Some(Spare::Doubtful),
+        NeighbourState::Reachable => None,
     }
 }
 
@@ -285,6 +288,9 @@ mod tests {
         entries.take(key(1)).unwrap();
         assert_eq!(entries.oldest(InterfaceId(1), Spare::Stale), None, "a pinned entry stays");
         assert_eq!((entries.len(InterfaceId(1)), entries.incomplete(InterfaceId(1))), (1, 0));
+        entries.put(key(5), entry(NeighbourState::Delay, 1, Some(6)));
+        assert_eq!(entries.oldest(InterfaceId(1), Spare::Doubtful), Some(key(5)), "none is kept by new MACs");
+        entries.take(key(5)).unwrap();
         assert_eq!(entries.next_due(), Some(Duration::from_secs(11)));
         assert!(entries.take(key(9)).is_none() && entries.get(key(2)).is_some());
         assert_eq!(entries.iter().count(), 2);

@@ -29,7 +29,7 @@ use std::time::Duration;
 const TIME_MIN: Duration = Duration::from_millis(1);
 
 /// Entries that make room for one that is asked for, in this order.
-const FOR_ASKED: &[Spare] = &[Spare::Failed, Spare::Stale, Spare::Incomplete];
+const FOR_ASKED: &[Spare] = &[Spare::Failed, Spare::Stale, Spare::Incomplete, Spare::Doubtful];
 /// Entries that make room for one that was heard of: nobody waits for them.
 const FOR_HEARD: &[Spare] = &[Spare::Failed, Spare::Stale];
 

@@ -525,15 +525,23 @@ fn a_full_table_forgets_what_is_of_least_use() {
     // One that is asked for takes the place of a stale one, which is reported as lost.
     let actions = table.resolve(host(50), 1);
     assert_eq!((&actions[0], asked(&actions[1..])), (&lost(host(112), MAC), Some((host(50).address, None))));
-    // Where all are in use, there is no room.
     for last in 113..120 {
         table.resolve(host(last), 9);
     }
     assert_eq!(table.resolve(host(51), 2).len(), 2, "an unanswered one goes");
     assert_eq!((table.heard(host(53), &REQUEST), table.state(host(51)).is_some()), (vec![], true));
     table.heard(host(51), &REPLY);
-    assert_eq!(table.resolve(host(52), 3), [dropped(host(52), Unsent::TableFull, &[3])]);
-    assert_eq!(table.heard(host(53), &REQUEST), []);
+    assert_eq!(table.heard(host(53), &REQUEST), [], "the others are in use");
+    // Of these the first goes that has not been confirmed for the longest time, and none when all are confirmed.
+    let actions = table.resolve(host(52), 3);
+    assert_eq!((&actions[0], asked(&actions[1..])), (&lost(host(113), MAC), Some((host(52).address, None))));
+    table.heard(host(52), &REPLY);
+    for last in 114..120 {
+        let actions = table.resolve(host(last - 60), 3);
+        assert_eq!(actions[0], lost(host(last), MAC));
+        table.heard(host(last - 60), &REPLY);
+    }
+    assert_eq!(table.resolve(host(60), 3), [dropped(host(60), Unsent::TableFull, &[3])]);
 }
 
 #[test]
