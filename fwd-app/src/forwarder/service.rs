@@ -26,8 +26,9 @@ use std::vec::IntoIter;
 const TICKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
 /// How often each link is looked at, if no driver reports a change before.
 const LINK_PERIOD: Duration = Duration::from_millis(100);
-/// How often neighbours become egress entries, at most. Each time costs new egress tables, which take half of this thread's time at most.
+/// The least time between two changes of egress entries by neighbours, and the greatest: as long as the last one took, between the two.
 const NEIGHBOUR_PERIOD: Duration = Duration::from_millis(5);
+const NEIGHBOUR_PERIOD_MAX: Duration = Duration::from_millis(20);
 
 /// What changes a forwarder while packets flow.
 #[derive(Default)]
@@ -235,8 +236,8 @@ impl Neighbours {
         if let Err(error) = forwarder.commit() {
             notice::warn(format_args!("{error:#}"));
         }
-        // At most half of this thread's time. Until a MAC is in service the router sends the packets to it, and slowly.
-        self.due = start + NEIGHBOUR_PERIOD.max(start.elapsed() * 2);
+        // Until a MAC is in service the router sends the packets to it, and slowly, so a busy host delays it by no more than that.
+        self.due = start + start.elapsed().clamp(NEIGHBOUR_PERIOD, NEIGHBOUR_PERIOD_MAX);
     }
 }
 
