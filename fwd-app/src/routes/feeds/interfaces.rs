@@ -1,7 +1,7 @@
 //! The kernel's interfaces and the ports behind them: what a route of a feed is as a next hop of the forwarder.
 //!
 //! An interface leads to the port that `--kernel-interface` names for it, else to the port whose driver was given it (`iface=veth0`),
-//! else to the port of the same name.
+//! else to the port whose device has the same name.
 
 use super::{Link, LinkAddress, LinkNeighbour, Path, Route};
 use crate::ports::PortRecord;
@@ -56,7 +56,7 @@ impl Interfaces {
     pub(crate) fn of(ports: &[PortRecord]) -> Self {
         let mut names = FxHashMap::default();
         // A later name replaces an earlier one.
-        names.extend(ports.iter().map(|port| (port.name.clone(), port.id.0)));
+        names.extend(ports.iter().map(|port| (port.device.clone(), port.id.0)));
         names.extend(ports.iter().filter_map(|port| Some((port.driver_interface.clone()?, port.id.0))));
         for port in ports {
             names.extend(port.kernel_interfaces.iter().map(|name| (name.clone(), port.id.0)));

@@ -253,8 +253,11 @@ impl Kernel {
     fn message(&mut self, message: Message, is_answer: bool, now: Instant, out: &mut Vec<FeedEvent>) {
         match message {
             Message::Link(link) => {
-                let was_up = self.links.get(&link.ifindex).map(|before| before.is_up);
-                if !is_answer && was_up.is_some_and(|was_up| was_up != link.is_up) {
+                // The kernel removes next-hop objects and routes of a link without a carrier, and says nothing of them.
+                let before = self.links.get(&link.ifindex);
+                let has_changed = before
+                    .is_some_and(|before| (before.is_up, before.is_running) != (link.is_up, link.is_running));
+                if !is_answer && has_changed {
                     self.routes_have_changed(now);
                 }
                 if self.links.set(link.ifindex, link.clone()) {
