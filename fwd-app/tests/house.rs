@@ -208,11 +208,11 @@ fn a_file_says_what_it_is_for_and_is_one_room() {
 const MODULES: [(&str, &[&str]); 19] = [
     ("error", &[]),
     ("notice", &[]),
-    ("threads", &[]),
+    ("threads", &["notice"]),
     ("datapath", &[]),
     ("engines", &["error", "notice"]),
     ("topology", &["datapath", "error", "threads"]),
-    ("ports", &["datapath", "error", "notice", "topology"]),
+    ("ports", &["datapath", "error", "notice", "threads", "topology"]),
     ("neighbours", &["datapath", "notice", "ports", "threads", "topology"]),
     ("routes", &["datapath", "engines", "error", "notice", "ports", "threads", "topology"]),
     (

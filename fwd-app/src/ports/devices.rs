@@ -276,11 +276,13 @@ impl PortDevice {
             setup: self.setup.clone(),
             record: record.clone(),
             is_reset: self.out == Some(Out::Reset),
-            needs_removal: std::mem::take(&mut self.needs_removal),
+            needs_removal: self.needs_removal,
             wants_vlans: self.wants_vlans,
         };
         let name = self.name();
-        spawn("device", move || trial.run(&name))
+        let trial = spawn("device", move || trial.run(&name))?;
+        self.needs_removal = false;
+        Ok(trial)
     }
 
     /// Offers lcores the queues of a device that was started. Returns whether its link was up; `None` if it has to be tried again.
