@@ -117,16 +117,18 @@ impl Changes {
 
     /// Marks many prefixes, which wait for those that are marked one at a time.
     pub(super) fn mark_all(&mut self, mut prefixes: Vec<IpPrefix>) {
-        if !self.marked.is_empty() && !prefixes.is_empty() {
+        if prefixes.is_empty() {
+            return;
+        }
+        let mut fresh = self.marked.split_off(self.marked.len() - self.fresh);
+        if !self.marked.is_empty() {
             // Interfaces that come and go make the list no longer.
             prefixes.append(&mut self.marked);
             prefixes.sort_unstable();
             prefixes.dedup();
-            self.fresh = 0;
         }
-        if !prefixes.is_empty() {
-            self.marked = prefixes;
-        }
+        prefixes.append(&mut fresh);
+        self.marked = prefixes;
     }
 
     /// The prefixes to choose for the next commit.

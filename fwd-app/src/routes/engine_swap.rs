@@ -158,6 +158,7 @@ impl Vrf {
         *retired = Some(before).filter(|_| running.is_stopping());
         (self.rib, *failover, *spec, *is_shared) = (rib, made.service, building.spec.clone(), made.is_shared);
         self.changes.hurry();
+        self.neighbours_have_changed();
         self.set_families();
         Ok(())
     }

@@ -254,6 +254,7 @@ impl Vrf {
         self.commit_updates();
         let interned = routes.into_iter().map(|(prefix, hop)| Ok((prefix, self.hops.intern(hop)?)));
         let routes = interned.collect::<Result<FxHashMap<_, _>, NextHopError>>()?;
+        self.refresh_stale_egress();
         for prefix in
             std::mem::take(&mut self.changes.own).into_iter().filter(|prefix| !routes.contains_key(prefix))
         {

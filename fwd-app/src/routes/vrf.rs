@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Counts and times of a VRF so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,7 +66,12 @@ struct InService {
     hops_seen: usize,
     /// Whether a neighbour has changed since the table was made.
     is_stale: bool,
+    /// When it was last compared with the gateways that have routes.
+    compared: Instant,
 }
+
+/// How often gateways that have got or lost their last route cost a new egress table, at most: the router asks for these.
+const GATEWAYS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Makes an egress table.
 fn build(
@@ -222,8 +227,14 @@ impl Vrf {
         let table = Arc::new(build((&self.hops, &self.rib), (&ports, self.opened.number), None)?);
         self.candidates.set_egress(&table);
         let table = Arc::new(ArcSwap::new(table));
-        self.egress.in_service =
-            Some(InService { table, retired: Retired::default(), ports, hops_seen: 0, is_stale: false });
+        self.egress.in_service = Some(InService {
+            table,
+            retired: Retired::default(),
+            ports,
+            hops_seen: 0,
+            is_stale: false,
+            compared: Instant::now(),
+        });
         Ok(())
     }
 
@@ -308,6 +319,10 @@ impl Vrf {
         let Some(egress) = &mut self.egress.in_service else { return };
         egress.retired.free();
         let table = egress.table.load();
+        if egress.compared.elapsed() >= GATEWAYS_PERIOD {
+            egress.compared = Instant::now();
+            egress.is_stale |= table.has_other_gateways(&self.rib);
+        }
         if let Some(counts) = table.counts()
             && egress.hops_seen != self.hops.len()
             && counts.others().packets > 0

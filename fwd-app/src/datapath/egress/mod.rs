@@ -413,12 +413,16 @@ impl EgressTable {
         counts.fold((0, 0, 0), |sum, (paths, alive)| (sum.0 + 1, sum.1 + paths, sum.2 + alive))
     }
 
-    /// Whether a gateway's route leads to another next hop in `rib` than in this table, or other gateways have routes.
+    /// Whether a gateway's route leads to another next hop in `rib` than in this table.
     pub(crate) fn has_moved(&self, rib: &Rib) -> bool {
         let next_hop = |gateway| rib.longest(gateway).map_or(NextHopId::NONE, |(_, id)| id);
-        let (unrouted, turnover) = &self.unrouted;
         self.recursive.iter().any(|(gateway, via)| next_hop(*gateway) != *via)
-            || *turnover != rib.turnover() && self.without_route(rib) != *unrouted
+    }
+
+    /// Whether other gateways have a route in `rib` than in this table.
+    pub(crate) fn has_other_gateways(&self, rib: &Rib) -> bool {
+        let (unrouted, turnover) = &self.unrouted;
+        *turnover != rib.turnover() && self.without_route(rib) != *unrouted
     }
 
     /// The gateways whose route leads back to them, so that nothing is sent to them.

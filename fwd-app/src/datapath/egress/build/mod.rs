@@ -333,7 +333,7 @@ impl<'a> Resolver<'a> {
             None => {
                 let mut wanted = paths.iter().filter_map(|path| self.table.gateways.get(path)).copied();
                 let first = wanted.clone().next();
-                let has_link = |(_, port): &(_, Option<u16>)| port.is_none_or(|port| self.table.is_up(port));
+                let has_link = |(_, port): &(_, Option<u16>)| port.is_some_and(|port| self.is_usable(port));
                 if let Some(wanted) = wanted.find(has_link).or(first) {
                     self.table.gateways.insert(id, wanted);
                 }

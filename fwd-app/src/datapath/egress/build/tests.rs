@@ -122,11 +122,11 @@ fn a_next_hop_without_a_route_is_no_gateway() {
     let (_, back) = set("10.0.0.0/8", single);
     assert_eq!((gateways(&back), back.missing().count()), ("192.0.2.1".to_owned(), 1));
     // A table of before is known to be one.
-    assert!(table.has_moved(&rig.rib) && !back.has_moved(&rig.rib));
+    assert!(table.has_other_gateways(&rig.rib) && !back.has_other_gateways(&rig.rib));
     rig.rib.set("10.0.0.0/9".parse().unwrap(), single);
-    assert!(!back.has_moved(&rig.rib));
+    assert!(!back.has_other_gateways(&rig.rib));
     rig.rib.set("11.0.0.0/8".parse().unwrap(), group);
-    assert!(back.has_moved(&rig.rib));
+    assert!(back.has_other_gateways(&rig.rib));
     // Packets that are on their way still find it.
     assert_eq!(without_group.wanted(group, address("11.0.0.1")), Some((address("192.0.2.2"), Some(1))));
 }
