@@ -212,7 +212,7 @@ impl Mirror {
         self.run_entries.push(entry);
     }
 
-    /// Removes a route of this key, or a path of it. `told` is the route in the kernel's message. Returns whether the mirror has found it.
+    /// Removes a route of this key, or a path of it. `told` is the route as in the kernel's message. Returns whether the mirror had it.
     pub(super) fn gone(&mut self, key: RouteKey, told: Option<Told>, protocol: u8) -> bool {
         self.end_run_of(key);
         let gone = told.map(|told| Entry { told, protocol, pass: self.pass });
@@ -235,8 +235,8 @@ impl Mirror {
                 } else {
                     list[at].told = Told::Is(Arc::new(Route::Paths(left)));
                 }
-            } else if list.len() == 1 {
-                list.clear(); // a dead path is left out of the message
+            } else if list.len() == 1 && !(is_v6 && gone.iter().any(|gone| !gone.paths().is_empty())) {
+                list.clear(); // the message may name no next hop
             } else {
                 is_known = list.is_empty();
             }
@@ -258,14 +258,14 @@ impl Mirror {
         let Some(key) = self.run.take() else { return };
         let mut entries = std::mem::take(&mut self.run_entries);
         let (pass, mut is_mended) = (self.pass, false);
-        self.edit(key, |list| {
+        let is_kept = self.edit(key, |list| {
             let is_new = |known: &Entry| known.pass == pass && !entries.iter().any(|of| of.is_same(known));
             let before = list.extract_if(.., |known| !is_new(known)).collect::<Vec<_>>();
             is_mended = before.len() != entries.len()
                 || before.iter().zip(&entries).any(|(before, entry)| !before.is_same(entry));
             list.append(&mut entries);
         });
-        self.mended += u64::from(is_mended);
+        self.mended += u64::from(is_mended && is_kept);
         self.run_entries = entries;
     }
 
@@ -309,8 +309,9 @@ impl Mirror {
         route
     }
 
-    /// Changes the routes of a key, and notes the first of them if it is another one then.
-    fn edit(&mut self, key: RouteKey, change: impl FnOnce(&mut Vec<Entry>)) {
+    /// Changes the routes of a key, and notes the first of them if it is another one then. Returns false for a key beyond the limit, which
+    /// is left out.
+    fn edit(&mut self, key: RouteKey, change: impl FnOnce(&mut Vec<Entry>)) -> bool {
         let (vrf, prefix, metric) = key;
         let Self { v4, v6, list, .. } = self;
         match prefix {
@@ -329,7 +330,7 @@ impl Mirror {
             } else {
                 self.over_limit += 1;
                 list.clear();
-                return;
+                return false;
             }
         }
         match prefix {
@@ -339,5 +340,6 @@ impl Mirror {
         if before != first {
             self.changes.push(Change { key, first });
         }
+        true
     }
 }

@@ -515,6 +515,13 @@ fn a_path_of_an_ipv6_route_goes_and_the_others_stay() {
     watch.events();
     let left = Route::Paths(Box::new([Path { gateway: Some(gateway(2)), ifindex: 2, weight: 1 }]));
     assert_eq!(watch.table.best(at), Some(&left));
+    // A path that the mirror lacks takes no other with it, and one that is dead (RTNH_F_DEAD) goes alone.
+    watch.hear(&gone);
+    watch.hear(&route_bytes(at, RouteType::Unicast, vec![RouteAttribute::MultiPath(vec![path(1), path(2)])]));
+    gone[HEADER_BYTES + 8] |= 1;
+    watch.hear(&gone);
+    watch.events();
+    assert_eq!(watch.table.best(at), Some(&left));
     watch.hear(&gone_bytes(at));
     assert!(!watch.has("2001:db8:1::/48"));
 }

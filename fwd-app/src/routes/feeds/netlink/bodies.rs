@@ -93,12 +93,14 @@ fn route(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
             VIA => (single.gateway, any_path) = (via(value)?, true),
             ENCAP_TYPE => has_encap = true,
             MULTIPATH => {
-                (any_multipath, has_encap) = (true, multipath(value, family, &mut paths)? || has_encap)
+                (any_multipath, has_encap) =
+                    (true, multipath(value, family, is_new, &mut paths)? || has_encap)
             }
             _ => {}
         }
     }
-    let is_dead = header.flags.contains(RouteFlags::Dead);
+    // A path that goes is named, be it dead.
+    let is_dead = is_new && header.flags.contains(RouteFlags::Dead);
     if any_path && !any_multipath && !is_dead {
         paths.push(single);
     }
@@ -124,8 +126,13 @@ fn route(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     Ok(Message::Route(RouteMessage { prefix, table, metric, protocol, is_gone, says }))
 }
 
-/// Appends the live paths of a multipath attribute. Returns whether one has an encapsulation.
-fn multipath(mut value: &[u8], family: IpFamily, paths: &mut Vec<Path>) -> Result<bool, Wrong> {
+/// Appends the paths of a multipath attribute, with `only_live` those that are not dead. Returns whether one has an encapsulation.
+fn multipath(
+    mut value: &[u8],
+    family: IpFamily,
+    only_live: bool,
+    paths: &mut Vec<Path>,
+) -> Result<bool, Wrong> {
     const GATEWAY: u16 = 5;
     const VIA: u16 = 18;
     const ENCAP_TYPE: u16 = 21;
@@ -146,7 +153,7 @@ fn multipath(mut value: &[u8], family: IpFamily, paths: &mut Vec<Path>) -> Resul
                 _ => {}
             }
         }
-        if !RouteNextHopFlags::from_bits_retain(flags).contains(RouteNextHopFlags::Dead) {
+        if !only_live || !RouteNextHopFlags::from_bits_retain(flags).contains(RouteNextHopFlags::Dead) {
             paths.push(path);
         }
         value = value.get(len.next_multiple_of(4)..).unwrap_or_default();
