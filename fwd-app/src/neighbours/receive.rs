@@ -12,6 +12,7 @@ use crate::datapath::DropReason;
 use crate::ports::address::{is_host_v4, is_host_v6};
 use crate::ports::whose::AddressOwner;
 use crate::ports::{InterfaceId, PortRecord, PortTable};
+use fib::MacAddr;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
@@ -125,7 +126,9 @@ impl<T> Router<T> {
             return self.defend(now, (layer2, key), message.sender_mac, out);
         }
         let is_to_us = interface.has(message.target.into());
-        let is_reply_to_us = !message.is_request && is_to_us && layer2.destination == interface.mac;
+        // RFC 3927 2.5 and RFC 5227 2.6 have hosts broadcast their answers.
+        let is_for_us = [interface.mac, MacAddr::BROADCAST].contains(&layer2.destination);
+        let is_reply_to_us = !message.is_request && is_to_us && is_for_us;
         let heard = Heard {
             mac: Some(message.sender_mac),
             tags: layer2.tags,

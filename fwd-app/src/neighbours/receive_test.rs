@@ -106,6 +106,9 @@ fn requests_of_which_nothing_is_learned() {
     let reply = arp_message(false, [192, 0, 2, 9], [192, 0, 2, 1]);
     let if_asked = |address: &str| KernelToo::IfAsked(Key::untagged(ON, ip(address)));
     assert_eq!(alone(&reply), Neighbour { is_of_use: true, kernel_too: if_asked("192.0.2.9") });
+    let mut to_all = reply.clone();
+    to_all[..6].copy_from_slice(&[0xff; 6]);
+    assert_eq!(alone(&to_all), alone(&reply), "hosts without a configured address broadcast it");
     // An announcement that is sent to us alone is none.
     let mut alone_to_us = arp_message(true, [192, 0, 2, 9], [192, 0, 2, 9]);
     alone_to_us[..6].copy_from_slice(&OURS.0);

@@ -35,7 +35,7 @@ impl ToKernel {
         if self.asked.len() >= ASKED_MAX {
             self.asked.retain(|_, at| now < at.saturating_add(PATIENCE));
         }
-        if self.asked.len() < ASKED_MAX {
+        if self.asked.len() < ASKED_MAX || self.asked.contains_key(&key) {
             self.asked.insert(key, now);
         }
     }
@@ -129,8 +129,9 @@ mod tests {
         };
         (0..10_000).for_each(|host| kernel.sends(now, ON, &question(host)));
         assert_eq!(kernel.asked.len(), ASKED_MAX);
+        kernel.sends(Duration::from_secs(4), ON, &question(7));
         kernel.sends(PATIENCE, ON, &question(9999));
-        assert_eq!(kernel.asked.len(), 1);
+        assert_eq!(kernel.asked.len(), 2, "one was asked for again");
         let mut allowed =
             |on, ms| (0..100_000).filter(|_| kernel.allows(Duration::from_millis(ms), on)).count();
         assert_eq!((allowed(ON, 0), allowed(ON, 10), allowed(InterfaceId(4), 10)), (5000, 500, 5000));

@@ -39,7 +39,7 @@ impl Learned {
         self.due.insert((due, key));
     }
 
-    /// Reports the MACs that are due by `now`, until `tell` refuses one by returning false.
+    /// Reports the MACs that are due by `now`, up to the first for which `tell` returns false.
     pub(super) fn tell(&mut self, now: Duration, mut tell: impl FnMut(Resolved) -> bool) {
         while let Some((due, key)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
             let mac = self.news.get(&key).and_then(|(mac, _)| *mac);
