@@ -332,9 +332,10 @@ impl<'a> Resolver<'a> {
             }
             None => {
                 let mut wanted = paths.iter().filter_map(|path| self.table.gateways.get(path)).copied();
-                let first = wanted.clone().next();
+                let without_way = wanted.clone().find(|(_, port)| port.is_none());
                 let has_link = |(_, port): &(_, Option<u16>)| port.is_some_and(|port| self.is_usable(port));
-                if let Some(wanted) = wanted.find(has_link).or(first) {
+                // A group whose links all fail needs no neighbour.
+                if let Some(wanted) = wanted.find(has_link).or(without_way) {
                     self.table.gateways.insert(id, wanted);
                 }
                 EgressTable::drop(DropReason::NoNeighbour)

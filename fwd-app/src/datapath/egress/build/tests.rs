@@ -1,5 +1,6 @@
 //! What gateways and groups come to as neighbours, links and routes change.
 
+use super::super::Unusable;
 use super::super::learned::Learner;
 use super::super::tests::ports;
 use super::*;
@@ -129,6 +130,24 @@ fn a_next_hop_without_a_route_is_no_gateway() {
     assert!(back.has_other_gateways(&rig.rib));
     // Packets that are on their way still find it.
     assert_eq!(without_group.wanted(group, address("11.0.0.1")), Some((address("192.0.2.2"), Some(1))));
+}
+
+#[test]
+fn a_group_is_usable_while_one_of_its_paths_is() {
+    let mut rig = EgressRig::new(&[]);
+    let group = rig.route("10.0.0.0/8 nexthop via 203.0.113.1 nexthop via 192.0.2.2 dev 1");
+    let unusable = |rig: &EgressRig, stopped: &[u16]| rig.build(None, stopped).unusable(group);
+    assert_eq!(unusable(&rig, &[]), None, "the MAC of the second is not known yet");
+    assert_eq!(unusable(&rig, &[1]), Some(Unusable::NoWay(address("203.0.113.1"))));
+    rig.ports[1].is_up = false;
+    assert!(unusable(&rig, &[]).is_some());
+    let mut rig = EgressRig::new(&[]);
+    let group = rig.route("10.0.0.0/8 nexthop via 192.0.2.1 dev 0 nexthop via 192.0.2.2 dev 1");
+    for neighbours in 0..2 {
+        assert_eq!(rig.build(None, &[0, 1]).unusable(group), Some(Unusable::LinkDown));
+        assert_eq!(rig.build(None, &[0]).unusable(group), None);
+        rig.neighbour(&format!("192.0.2.{}", neighbours + 1), neighbours);
+    }
 }
 
 #[test]
