@@ -80,12 +80,21 @@ enum Step {
     Releasing,
     /// The thread that brings it back; `None` after it was joined.
     Trying(Option<JoinHandle<Tried>>),
-    /// Lcores take its queues. Whether its link was up.
-    Giving(bool),
+    /// Lcores take its queues.
+    Giving(Started),
 }
 
-/// The MTU that the device was started with, and whether its link was up then; `None` when it was not there.
-type Tried = anyhow::Result<Option<(Option<u16>, bool)>>;
+/// A device that was started again.
+#[derive(Clone, Copy)]
+struct Started {
+    /// The MTU that it was started with, bytes; `None` is the driver's.
+    mtu_bytes: Option<u16>,
+    /// Whether its link was up then.
+    is_up: bool,
+}
+
+/// `None` when the device was not there.
+type Tried = anyhow::Result<Option<Started>>;
 
 /// The devices of all ports.
 #[derive(Default)]
@@ -211,8 +220,8 @@ impl Work {
             Step::Trying(Some(trial)) if !trial.is_finished() => "its driver is at work".to_owned(),
             Step::Trying(trial) => {
                 let tried = trial.take().map_or(Ok(None), join);
-                let Some(is_up) = device.give_queues(tried, handle) else { return true };
-                (self.step, self.since, self.is_late) = (Step::Giving(is_up), Instant::now(), false);
+                let Some(started) = device.give_queues(tried, handle) else { return true };
+                (self.step, self.since, self.is_late) = (Step::Giving(started), Instant::now(), false);
                 return false;
             }
             Step::Releasing => match handle.take_queues() {
@@ -222,9 +231,9 @@ impl Work {
                 }
                 Err(late) => format!("{late} to give up its queues; it is out of use until then"),
             },
-            Step::Giving(is_up) => match handle.take_queues() {
+            Step::Giving(started) => match handle.take_queues() {
                 Ok(()) => {
-                    device.is_back(*is_up, set_link);
+                    device.is_back(*started, set_link);
                     return true;
                 }
                 Err(late) => format!("{late} to take its queues; it is out of use until then"),
@@ -285,17 +294,17 @@ impl PortDevice {
         Ok(trial)
     }
 
-    /// Offers lcores the queues of a device that was started. Returns whether its link was up; `None` if it has to be tried again.
-    fn give_queues(&mut self, tried: Tried, handle: &Handle) -> Option<bool> {
+    /// Offers lcores the queues of a device that was started; `None` if it has to be tried again.
+    fn give_queues(&mut self, tried: Tried, handle: &Handle) -> Option<Started> {
         self.due = Instant::now() + RETRY;
-        let (mtu, is_up) = match tried {
+        let started = match tried {
             Ok(tried) => tried?,
             Err(error) => {
                 self.cannot(&error);
                 return None;
             }
         };
-        if mtu != self.setup.config.mtu {
+        if started.mtu_bytes != self.setup.config.mtu {
             // It was changed meanwhile.
             self.due = Instant::now();
             return None;
@@ -305,12 +314,18 @@ impl PortDevice {
             return None;
         }
         self.has_queues = true;
-        Some(is_up)
+        Some(started)
     }
 
     /// The port is in use again.
-    fn is_back(&mut self, is_up: bool, set_link: &mut impl FnMut(u16, bool)) {
+    fn is_back(&mut self, Started { mtu_bytes, is_up }: Started, set_link: &mut impl FnMut(u16, bool)) {
         self.out = None;
+        // An MTU that was set while lcores took the queues.
+        if let Some(wanted) = self.setup.config.mtu.filter(|wanted| Some(*wanted) != mtu_bytes)
+            && let Err(error) = self.port.set_mtu(wanted)
+        {
+            notice::warn(format_args!("{}: cannot get an MTU of {wanted} bytes: {error}", self.name()));
+        }
         notice::post(format_args!("{}: in use again", self.name()));
         set_link(self.index, is_up);
     }
@@ -360,7 +375,8 @@ impl Trial {
         receive_groups(port, record);
         port.start()?;
         receive_vlans(port, record, self.wants_vlans);
-        Ok(Some((setup.config.mtu, port.link().is_ok_and(|link| link.up))))
+        let is_up = port.link().is_ok_and(|link| link.up);
+        Ok(Some(Started { mtu_bytes: setup.config.mtu, is_up }))
     }
 }
 
