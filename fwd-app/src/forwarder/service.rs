@@ -236,7 +236,7 @@ impl Neighbours {
         if let Err(error) = forwarder.commit() {
             notice::warn(format_args!("{error:#}"));
         }
-        // Until a MAC is in service the router sends the packets to it, and slowly, so a busy host delays it by no more than that.
+        // Until a MAC is in service the router sends the packets to it, slowly, so a busy host delays it by 20 ms at most.
         self.due = start + start.elapsed().clamp(NEIGHBOUR_PERIOD, NEIGHBOUR_PERIOD_MAX);
     }
 }

@@ -286,12 +286,16 @@ impl Choice {
             }
             let Known { route, id, .. } = self.routes.get(*route);
             let winner = Winner { source: *source, metric: *metric, id: *id, is_foreign: false };
-            let winner = match **route {
-                _ if !id.is_none() => winner,
-                Route::Paths(_) => Winner { id: self.unreachable, is_foreign: true, ..winner },
+            let (winner, standing) = match **route {
+                _ if !id.is_none() => {
+                    (winner, if self.is_usable(*id) { Standing::Usable } else { Standing::Unusable })
+                }
+                Route::Paths(_) => {
+                    (Winner { id: self.unreachable, is_foreign: true, ..winner }, Standing::Foreign)
+                }
                 _ => continue,
             };
-            let preference = self.preference(candidate, (winner.is_foreign, !self.is_usable(*id)));
+            let preference = self.preference(candidate, standing);
             if best.is_none_or(|(before, _)| preference < before) {
                 best = Some((preference, winner));
             }
@@ -303,16 +307,24 @@ impl Choice {
         self.egress.as_ref().is_none_or(|egress| egress.is_usable(id))
     }
 
-    /// The lowest wins: routes that cannot forward come after those that can, and routes that lead to no port after all others.
-    fn preference(&self, of: &Candidate, fails: Fails) -> Preference {
-        (fails, self.places[usize::from(of.source.0)], of.metric)
+    /// The lowest wins.
+    fn preference(&self, of: &Candidate, standing: Standing) -> Preference {
+        (standing, self.places[usize::from(of.source.0)], of.metric)
     }
 }
 
-/// Whether a route leads to no port, and whether it cannot forward.
-type Fails = (bool, bool);
-/// The defects of a route, the place of its source, and its metric.
-type Preference = (Fails, u8, u32);
+/// Whether a route can forward, the best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Usable,
+    /// Its next hop cannot forward now.
+    Unusable,
+    /// It leads to no port.
+    Foreign,
+}
+
+/// The standing of a route, the place of its source, and its metric.
+type Preference = (Standing, u8, u32);
 
 /// The place of each source: addresses, ctl, those of `order`, then the others by number.
 fn places(order: &[SourceId]) -> [u8; SOURCES] {
@@ -495,7 +507,7 @@ impl Candidates {
             false => {
                 let all = self.of(prefix).filter(|of| of.is_route());
                 let having_it = all.filter(|of| self.choice.routes.get(of.route).id == id);
-                having_it.min_by_key(|of| self.choice.preference(of, (false, false)))
+                having_it.min_by_key(|of| self.choice.preference(of, Standing::Usable))
             }
         }?;
         let is_stale = of.source.is_feed() && of.epoch != self.sources[usize::from(of.source.0)].epoch;

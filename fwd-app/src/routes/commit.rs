@@ -7,7 +7,7 @@
 //! An engine takes a delta or refuses it as a whole, and does not say because of which route. The RIB is then as it was before, and what
 //! files and the control socket have said since the last commit is forgotten: who said it gets the error. Feeds and addresses say nothing
 //! twice, so what they said stays said ([`Candidates`](super::candidates)). A prefix whose winner is not in the RIB is *refused*. Refused
-//! prefixes are tried again in groups, each with a commit of its own. A group that is refused becomes two of half its size; in the end
+//! prefixes are tried again in groups, one group a commit. A group that is refused becomes two of half its size; in the end
 //! single routes are refused, and all others are in service. A withdrawal waits for no group.
 //!
 //! Work is bounded: the control thread tries one group a turn, and does other work between two turns. After [`TRIES`] groups, or

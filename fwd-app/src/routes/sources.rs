@@ -141,7 +141,7 @@ impl Vrf {
         candidates.set(said, || route_in(rib, said.prefix))
     }
 
-    /// Takes what an address, or a user of a feed's route, says of a prefix; in service after the next commit.
+    /// Takes a route of an address, or the removal of a feed's route by a user; in service after the next commit.
     fn take_now(&mut self, said: &Said) {
         if self.take(said) {
             self.choose(said.prefix, false);
@@ -304,21 +304,18 @@ impl Vrf {
             let said = |source| self.candidates.said(*prefix, source).is_some();
             !self.candidates.has(*prefix) || said(SourceId::FILES) || said(SourceId::CTL)
         };
-        match family {
-            Family::V4 => self.rib.v4.prefixes().map(IpPrefix::V4).filter(has_user).count(),
-            Family::V6 => self.rib.v6.prefixes().map(IpPrefix::V6).filter(has_user).count(),
-        }
+        self.count_prefixes(family, has_user)
     }
 
     /// How many routes of a family are in service, without the loopback, link-local and multicast routes of every host.
     pub(super) fn routes_to_forward(&self, family: Family) -> usize {
+        self.count_prefixes(family, |prefix| !is_never_forwarded(*prefix))
+    }
+
+    fn count_prefixes(&self, family: Family, is_wanted: impl Fn(&IpPrefix) -> bool) -> usize {
         match family {
-            Family::V4 => {
-                self.rib.v4.prefixes().filter(|prefix| !is_never_forwarded(IpPrefix::V4(*prefix))).count()
-            }
-            Family::V6 => {
-                self.rib.v6.prefixes().filter(|prefix| !is_never_forwarded(IpPrefix::V6(*prefix))).count()
-            }
+            Family::V4 => self.rib.v4.prefixes().map(IpPrefix::V4).filter(is_wanted).count(),
+            Family::V6 => self.rib.v6.prefixes().map(IpPrefix::V6).filter(is_wanted).count(),
         }
     }
 
