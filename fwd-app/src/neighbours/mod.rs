@@ -137,7 +137,11 @@ impl<T> Router<T> {
                     .for_each(|at| self.neighbours.remove_address(port.id, at.address(), out));
             }
             match (was_up, port.is_up) {
-                (_, true) if is_new || !was_up => announce(port, out),
+                (true, true) if is_new => announce(port, out),
+                (false, true) => {
+                    announce(port, out);
+                    self.neighbours.link_up(now, &ports, port.id, out);
+                }
                 (true, false) => self.neighbours.link_down(now, port.id, out),
                 _ => {}
             }

@@ -192,13 +192,35 @@ impl<T> Neighbours<T> {
         self.answers_lost.remove(&interface);
     }
 
-    /// Forgets what was learned on an interface whose link went down. Pinned ones are asked for again.
+    /// Forgets what was learned on an interface whose link went down. Pinned neighbours stay, without a MAC, for [`Self::link_up`].
     pub(crate) fn link_down(&mut self, now: Duration, interface: InterfaceId, out: &mut Vec<Action<T>>) {
         for (key, pinned) in self.forget(now, |key| key.interface == interface, out) {
             if let Some(mut entry) = pinned {
                 self.enter(now, key, &mut entry, NeighbourState::Failed);
                 self.entries.put(key, entry);
             }
+        }
+    }
+
+    /// Asks for the neighbours of an interface whose link is up again: what was asked before went nowhere. Those that are not
+    /// pinned and were given up are forgotten, so that the next packet asks.
+    pub(crate) fn link_up(
+        &mut self,
+        now: Duration,
+        ports: &PortTable,
+        interface: InterfaceId,
+        out: &mut Vec<Action<T>>,
+    ) {
+        for key in self.keys(|key| key.interface == interface) {
+            let Some(mut entry) = self.entries.take(key) else { continue };
+            match entry.state {
+                NeighbourState::Failed if !entry.is_pinned => continue,
+                NeighbourState::Failed | NeighbourState::Incomplete { .. } => {
+                    entry = self.begin(now, ports, key, entry, out);
+                }
+                _ => {}
+            }
+            self.entries.put(key, entry);
         }
     }
 

@@ -582,18 +582,35 @@ fn new_resolutions_have_a_rate() {
 }
 
 #[test]
-fn a_link_that_went_down() {
+fn a_link_that_went_down_and_up() {
     let mut table = NeighbourRig::new(NeighbourConfig::default());
-    let (waiting, gateway) = (key("192.0.2.10"), key("192.0.2.11"));
+    let [waiting, gateway, unpinned] = ["192.0.2.10", "192.0.2.11", "192.0.2.12"].map(key);
     table.reachable(key(V4));
     table.resolve(waiting, 1);
-    table.pin(gateway);
-    table.heard(gateway, &REPLY);
+    for gateway in [gateway, unpinned] {
+        table.pin(gateway);
+        table.heard(gateway, &REPLY);
+    }
     let mut out = Vec::new();
     table.neighbours.link_down(table.now, InterfaceId(0), &mut out);
-    assert_eq!(out, [lost(key(V4), MAC), dropped(waiting, Unsent::Removed, &[1]), lost(gateway, MAC)]);
-    assert_eq!(table.neighbours.iter().count(), 1);
-    assert_eq!(asked(&table.after(3)), Some((gateway.address, None)));
+    let all_lost = [
+        lost(key(V4), MAC),
+        dropped(waiting, Unsent::Removed, &[1]),
+        lost(gateway, MAC),
+        lost(unpinned, MAC),
+    ];
+    assert_eq!(out, all_lost);
+    assert_eq!(table.neighbours.iter().count(), 2);
+    table.neighbours.unpin(unpinned);
+    assert_eq!(table.resolve(gateway, 2), [dropped(gateway, Unsent::Unreachable, &[2])]);
+    assert_eq!(table.resolve(waiting, 3).len(), 1);
+    // Requests go nowhere until the link is up. Then each neighbour is asked at once, not after its pause.
+    out.clear();
+    table.neighbours.link_up(table.now, &table.ports, InterfaceId(0), &mut out);
+    assert_eq!(out.len(), 2);
+    assert_eq!(asked(&out[..1]), Some((waiting.address, None)));
+    assert_eq!(asked(&out[1..]), Some((gateway.address, None)));
+    assert_eq!(asked(&table.resolve(unpinned, 4)), Some((unpinned.address, None)));
     table.neighbours.remove_all(InterfaceId(0), &mut out);
     assert_eq!((table.neighbours.iter().count(), table.neighbours.next_due()), (0, None));
 }
