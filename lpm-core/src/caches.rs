@@ -1,4 +1,4 @@
-//! The data caches of this host. What Linux does not tell of them is taken to be as on a server core of 2024.
+//! The data caches of this host. A size that Linux does not report defaults to that on a server core of 2024.
 
 use fib::host::Host;
 
@@ -9,7 +9,7 @@ pub struct Caches {
     pub l1_bytes: u64,
     /// The second level.
     pub l2_bytes: u64,
-    /// Its share of the last level, which CPUs may share.
+    /// This CPU's share of the last level.
     pub l3_bytes: u64,
 }
 
@@ -35,7 +35,7 @@ impl Caches {
                 _ => {}
             }
         }
-        // One busy CPU gets more of a large shared cache than an equal share of it.
+        // A busy CPU gets more than an equal share of a large shared cache.
         caches.l3_bytes = caches.l3_bytes.max(2 * caches.l2_bytes);
         caches
     }

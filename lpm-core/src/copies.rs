@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! write:  the spare copy, which no batch reads
-//! flip:   batches that begin from now on read it, and the copy that was live becomes the spare one
+//! flip:   new batches read it; the copy that was live becomes the spare one
 //! grace:  Epochs::synchronize, after which no batch reads the new spare copy: it may be written from here on
 //! ```
-//! The next delta begins with the grace period, which has mostly passed by then. The writer then applies the previous delta to the
-//! spare copy ([`crate::engine::FibTable::grace_over`]), and after it the new one (`update`). So each copy gets every delta, and no
-//! copy is written between the flip that makes it the spare one and the end of a grace period that began after that flip.
+//! The next delta begins with the grace period, which has mostly passed by then. The writer then repeats the previous delta on the
+//! spare copy ([`crate::engine::FibTable::grace_over`]) and applies the new one (`update`). So each copy gets every delta, and no
+//! copy is written between the flip that makes it spare and the end of a grace period that began after that flip.
 //!
-//! The crate `left-right` is based on the same idea, with an epoch for each pair of copies. Here a reader has one epoch for the tables
-//! of both families, whatever the engine, and the engine builds the tables, which lie in huge pages.
+//! The crate `left-right` uses the same idea with an epoch for each pair of copies. Here one epoch of a reader covers
+//! the tables of both families, and the engine allocates the tables, in huge pages.
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,43 +22,43 @@ pub struct Copies<T> {
 }
 
 impl<T> Copies<T> {
-    /// Takes both copies; the first is live.
+    /// The first of `copies` is live.
     pub fn new(copies: [T; 2]) -> Self {
         Self { copies, live: AtomicUsize::new(0) }
     }
 
-    /// The copy that lookups read. Must be called within a batch of the reader's epoch, once per batch.
+    /// The copy that lookups read. Call it once per batch, within the reader's epoch.
     #[inline]
     pub fn live(&self) -> &T {
         // Acquire: a reader that sees the new number sees the words that were written before the flip.
         &self.copies[self.live.load(Ordering::Acquire) & 1]
     }
 
-    /// The number of the copy that lookups read. For the writer.
+    /// The index of the live copy, for the writer.
     #[inline]
     pub fn live_number(&self) -> usize {
         self.live.load(Ordering::Relaxed) & 1
     }
 
-    /// The number of the other copy. For the writer.
+    /// The index of the spare copy, for the writer.
     #[inline]
     pub fn spare_number(&self) -> usize {
         self.live_number() ^ 1
     }
 
-    /// The copy that no lookup reads, once a grace period has passed since the last flip. For the writer.
+    /// The spare copy, for the writer. No lookup reads it once a grace period has passed since the last flip.
     #[inline]
     pub fn spare(&self) -> &T {
         &self.copies[self.spare_number()]
     }
 
-    /// Both copies. For the writer.
+    /// Both copies, for the writer.
     pub fn both(&self) -> &[T; 2] {
         &self.copies
     }
 
-    /// Makes the spare copy live: batches that begin from now on read it. A batch that still reads the other copy has entered its
-    /// epoch before, so a grace period that begins now waits for it.
+    /// Makes the spare copy live for batches that begin from now on. A batch that still reads the other copy entered
+    /// its epoch before, so a grace period that begins now waits for it.
     pub fn flip(&self) {
         self.live.store(self.spare_number(), Ordering::Release);
     }

@@ -1,8 +1,8 @@
-//! For tests: which thread frees what lookups read. Without the feature `testing` nothing here does anything.
+//! For tests: which thread frees memory that lookups read. Does nothing without the feature `testing`.
 //!
-//! Table memory notes its own end ([`crate::memory`]); other values that readers hold have a [`Witness`].
+//! [`crate::memory`] records the drop of table memory; other values contain a [`Witness`].
 
-/// Tells when the value that it is a field of is dropped.
+/// Records when the value that contains it is dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Witness {
     #[cfg(any(test, feature = "testing"))]
@@ -10,7 +10,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// For a value that tests call `what`.
+    /// `what` names the containing value in tests.
     #[must_use]
     #[cfg_attr(not(any(test, feature = "testing")), expect(unused_variables, reason = "for tests alone"))]
     pub const fn of(what: &'static str) -> Self {
@@ -40,17 +40,16 @@ mod noted {
     use std::sync::{Mutex, PoisonError};
     use std::thread::{ThreadId, current};
 
-    /// `None` while nobody listens.
+    /// `None` until the first call of [`take`].
     static NOTES: Mutex<Option<Vec<(&'static str, ThreadId)>>> = Mutex::new(None);
 
-    /// Notes that this thread drops `what`.
     pub(crate) fn note(what: &'static str) {
         if let Some(notes) = NOTES.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             notes.push((what, current().id()));
         }
     }
 
-    /// What was dropped since the last call, and by which threads. The first call begins to listen.
+    /// The drops since the last call, with their threads. The first call starts the recording.
     pub fn take() -> Vec<(&'static str, ThreadId)> {
         NOTES.lock().unwrap_or_else(PoisonError::into_inner).replace(Vec::new()).unwrap_or_default()
     }

@@ -1,9 +1,7 @@
-//! The FIBs of an engine that holds several, each as an engine of its own.
+//! The FIBs of an engine that holds several, each as a separate engine: a writer and its readers for each VRF.
 //!
-//! A forwarder with VRFs has a writer and readers for each VRF. Over an engine with many FIBs each writer applies its deltas to its own
-//! FIB, and its readers look up there. The writers take turns: every call of one waits while another one applies a delta, be it that of a
-//! whole table on another thread. Readers take no lock. The table is in memory
-//! as long as one of the writers is: the routes of a writer that was dropped stay in it.
+//! The writers share a lock: a call waits while another FIB's delta is applied, even a full table on another thread.
+//! Readers take no lock. The engine lives until its last writer is dropped; the routes of a dropped writer stay in it.
 
 use fib::{
     EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, FibDelta, FibId, Fibs, Generation,
@@ -24,23 +22,22 @@ pub fn each_fib(engine: Box<dyn EngineWriter>) -> Vec<Box<dyn EngineWriter>> {
     fibs.map(writer).collect()
 }
 
-/// The writer of one FIB.
 struct FibWriter {
     engine: Arc<Mutex<Box<dyn EngineWriter>>>,
     fib: FibId,
-    /// The engine's, after the last delta of this FIB.
+    /// The engine's generation after the last delta of this FIB.
     generation: Generation,
     /// Routes of this FIB, IPv4 first.
     routes: [u64; 2],
 }
 
 impl FibWriter {
-    /// For what a panic cannot have broken.
+    /// For calls that remain valid after a panic in a delta.
     fn engine(&self) -> MutexGuard<'_, Box<dyn EngineWriter>> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For what needs all tables as they were meant to be.
+    /// For calls that need consistent tables.
     fn whole(&self) -> Result<MutexGuard<'_, Box<dyn EngineWriter>>, EngineError> {
         self.engine.lock().map_err(|poisoned| EngineError::Device {
             engine: poisoned.get_ref().info().name,
@@ -62,7 +59,7 @@ impl EngineWriter for FibWriter {
         Ok(generation)
     }
 
-    /// Without effect while another FIB's writer is at work, which may take long: it does the same. Nor after a panic.
+    /// Skipped while another writer holds the lock: a delta frees retired tables too. Skipped after a panic.
     fn free_retired(&mut self) {
         if let Ok(mut engine) = self.engine.try_lock() {
             engine.free_retired();
@@ -73,7 +70,7 @@ impl EngineWriter for FibWriter {
         self.generation
     }
 
-    /// Routes are those of this FIB; memory and details are those of the whole engine.
+    /// Routes are counted for this FIB; memory and details are for the whole engine.
     fn stats(&self) -> EngineStats {
         let [routes_v4, routes_v6] = self.routes;
         EngineStats { routes_v4, routes_v6, ..self.engine().stats() }
@@ -85,7 +82,6 @@ impl EngineWriter for FibWriter {
     }
 }
 
-/// A reader of one FIB.
 struct FibReader {
     reader: Box<dyn EngineReader>,
     fib: FibId,

@@ -1,15 +1,15 @@
-//! The engine shell: one writer over a table for each family, and readers that see one generation a batch.
+//! The engine shell: one writer over a table per family, and readers whose batch sees a single generation.
 //!
-//! An engine brings two [`FibTable`]s and the lookups in them ([`Algorithm`]); the transaction is here:
+//! An engine supplies two [`FibTable`]s and their lookups ([`Algorithm`]). The shell runs the transaction:
 //!
 //! ```text
-//! apply: plan     each table: in place if the delta fits, else a new one; its bytes are known before anything is allocated
-//!        build    the new tables, beside those in service; a refusal up to here changes nothing
-//!        grace    if a table owes one from the delta before
-//!        commit   each table: its own stores in place, or one store that puts the new table in the old one's place
+//! plan    per table: in place if the delta fits, else a rebuild; the size is known before anything is allocated
+//! build   the new tables, while the old ones stay in service; a refusal up to here changes nothing
+//! grace   a grace period, if a table owes one since the previous delta
+//! commit  per table: its stores in place, or one store that publishes the new table
 //! ```
-//! A table that was replaced is freed by the writer when no reader has it any more ([`crate::retire`]).
-//! A delta that is refused for want of room is planned again with less to spare ([`Budget`]) before the refusal stands.
+//! The writer frees a replaced table when no reader holds it any more ([`crate::retire`]). A delta that is refused for
+//! lack of memory is planned again with a tighter [`Budget`] before the refusal stands.
 
 use crate::epoch::{Epochs, ReaderEpoch};
 use crate::params::Common;
@@ -23,83 +23,83 @@ use fib::{
 };
 use std::sync::Arc;
 
-/// The routes of a table that is built anew, in order of address, then length.
+/// The routes for a rebuild, in order of address, then length.
 pub type Routes<K> = Vec<(Prefix<K>, NextHopId)>;
 
-/// What a table may cost, in the order in which it is tried.
+/// How much memory a delta may use; tried in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
-    /// Tables are built anew where that is quicker too, with room to grow.
+    /// A table is rebuilt where that is faster or necessary, with room to grow.
     Ample,
-    /// Tables are built anew only where the delta does not fit, without room to grow.
+    /// A table is rebuilt only where the delta does not fit, without room to grow.
     Tight,
-    /// Both tables are built anew, without room to grow, so that what withdrawn routes have left is given back.
+    /// Both tables are rebuilt without room to grow, which reclaims the space of withdrawn routes.
     Least,
 }
 
 impl Budget {
     const ALL: [Self; 3] = [Self::Ample, Self::Tight, Self::Least];
 
-    /// Whether a table gets room to grow.
+    /// Whether tables get room to grow.
     #[must_use]
     pub fn has_reserve(self) -> bool {
         self == Self::Ample
     }
 }
 
-/// One family's table: what lookups read of it, and the writer's side.
+/// One family's table: the part that lookups read, and the writer's part.
 pub trait FibTable<K: Key>: Sized + Send {
-    /// Parameters of the engine.
+    /// The engine's parameters.
     type Params;
-    /// What lookups read.
+    /// The part that lookups read.
     type Shared: Send + Sync + 'static;
-    /// How large a table is made.
+    /// The size of a table, known before it is built.
     type Size: Send;
 
-    /// Whether it holds routes at all.
+    /// False for a family that the engine does not support.
     const HOLDS_ROUTES: bool = true;
 
-    /// How large a table of `routes` is.
+    /// The size of a table of `routes`.
     ///
     /// # Errors
-    /// [`EngineError::Full`] for what no memory helps against.
+    /// [`EngineError::Full`] for a limit that more memory does not lift.
     fn size(
         routes: &[(Prefix<K>, NextHopId)],
         params: &Self::Params,
         budget: Budget,
     ) -> Result<Self::Size, EngineError>;
 
-    /// The bytes that lookups read of a table of that size, before rounding to pages.
+    /// The bytes that lookups read in a table of that size, before rounding to pages.
     fn size_bytes(size: &Self::Size) -> u64;
 
-    /// A table of that size, of `routes`.
+    /// Builds a table of that size from `routes`.
     ///
     /// # Errors
     /// [`EngineError::Full`] or [`EngineError::Memory`].
     fn build(size: Self::Size, routes: Routes<K>, params: &Self::Params) -> Result<Self, EngineError>;
 
-    /// What lookups read.
+    /// The part that lookups read.
     fn shared(&self) -> &Arc<Self::Shared>;
 
     /// The bytes that lookups read.
     fn bytes(&self) -> u64;
 
-    /// The bytes that lookups do not read.
+    /// The bytes that only the writer uses.
     fn writer_bytes(&self) -> u64;
 
-    /// Parts of the table that updates have replaced and that lookups may still read, bytes.
+    /// Bytes of table parts that updates replaced and lookups may still read.
     fn retired_bytes(&self) -> u64 {
         0
     }
 
-    /// Frees those parts that no lookup reads any more.
+    /// Frees the replaced parts that no lookup reads any more.
     fn free_retired(&mut self) {}
 
     /// Figures for [`EngineStats::details`].
     fn details(&self) -> Details;
 
-    /// Whether `changes`, which lead to `routes`, fit in place. [`Self::update`] cannot fail then. A table that admits none is built anew for
-    /// each delta, and needs no more of what follows.
+    /// Whether `changes`, which lead to `routes`, fit in place, so that [`Self::update`] cannot fail. By default the
+    /// table is rebuilt for each delta, and the methods below are unused.
     fn admits(&self, _changes: &[Change<K>], _routes: &RibTable<K>) -> bool {
         false
     }
@@ -109,28 +109,28 @@ pub trait FibTable<K: Key>: Sized + Send {
         false
     }
 
-    /// Every lookup that ran when [`Self::update`] last returned is over.
+    /// Called after a grace period: every lookup that overlapped the last [`Self::update`] has ended.
     fn grace_over(&mut self) {}
 
-    /// Applies `changes`, which lead to `routes` and fit, while lookups run. `synchronize` returns when every lookup that runs at its
-    /// call is over.
+    /// Applies `changes`, which lead to `routes` and fit in place, while lookups run. `synchronize` waits for every
+    /// lookup in progress at its call.
     fn update(&mut self, _changes: &[Change<K>], _routes: &RibTable<K>, _synchronize: &dyn Fn()) {
-        unreachable!("a table that admits changes says how they are made");
+        unreachable!("a table that admits changes must implement `update`");
     }
 }
 
-/// What an engine brings to the shell.
+/// The algorithm of an engine: its tables and its lookups.
 pub trait Algorithm: 'static {
     /// Parameters, from the command line.
     type Params: AsRef<Common> + Clone + Send + Sync;
-    /// The table of IPv4.
+    /// The IPv4 table.
     type V4: FibTable<u32, Params = Self::Params>;
-    /// The table of IPv6.
+    /// The IPv6 table.
     type V6: FibTable<u128, Params = Self::Params>;
-    /// What a reader keeps from batch to batch.
+    /// A reader's scratch memory, kept from batch to batch.
     type Scratch: Send;
 
-    /// Distinct next hops at most.
+    /// The maximum number of distinct next hops.
     const NEXT_HOPS_MAX: u64 = NextHopId::MAX.get() as u64;
     /// As [`EngineInfo::wants_fewer_routes`].
     const WANTS_FEWER_ROUTES: bool = false;
@@ -138,7 +138,7 @@ pub trait Algorithm: 'static {
     /// The engine's name on the command line.
     fn name(params: &Self::Params) -> &'static str;
 
-    /// Figures of its parameters for [`EngineStats::details`].
+    /// Details of the parameters for [`EngineStats::details`].
     fn details(_params: &Self::Params) -> Details {
         Details::default()
     }
@@ -146,7 +146,7 @@ pub trait Algorithm: 'static {
     /// The scratch memory of a new reader.
     fn scratch() -> Self::Scratch;
 
-    /// Answers `keys` into `out`, equally long.
+    /// Looks up `keys` into `out`, which is as long.
     fn lookup_v4(
         params: &Self::Params,
         table: &<Self::V4 as FibTable<u32>>::Shared,
@@ -155,7 +155,7 @@ pub trait Algorithm: 'static {
         out: &mut [NextHopId],
     );
 
-    /// Answers keys, given as their first and last 64 bits, into `out`, all equally long.
+    /// Looks up IPv6 keys, given as their first and last 64 bits, into `out`. All slices have the same length.
     fn lookup_v6(
         params: &Self::Params,
         table: &<Self::V6 as FibTable<u128>>::Shared,
@@ -164,8 +164,7 @@ pub trait Algorithm: 'static {
         out: &mut [NextHopId],
     );
 
-    /// Answers keys of both families: [`Self::lookup_v4`] and [`Self::lookup_v6`]. An engine may work on the keys of one family while
-    /// loads for the other are outstanding.
+    /// Looks up keys of both families. An engine may override it to work on one family while loads for the other are in flight.
     #[inline]
     fn lookup_both(
         params: &Self::Params,
@@ -180,33 +179,30 @@ pub trait Algorithm: 'static {
     }
 }
 
-/// Whether so much changes that building anew is quicker than changing in place.
+/// Whether a rebuild is faster than this number of changes in place.
 const fn is_bulk(changes: usize, routes: usize) -> bool {
     changes > 10_000 && changes > routes / 8
 }
 
-/// Where readers find what they read of a family's table.
+/// The pointer through which readers load a family's current table.
 type Place<K, T> = Arc<ArcSwap<<T as FibTable<K>>::Shared>>;
 
-/// What a delta does to one table.
 enum TablePlan<K: Key, T: FibTable<K>> {
     InPlace,
     Anew(T::Size, Routes<K>),
     Built(Box<T>),
 }
 
-/// One family's table in service.
 struct Family<K: Key, T: FibTable<K>> {
     table: T,
     place: Place<K, T>,
-    /// What readers may still read of tables that were in service before.
+    /// Replaced tables that readers may still hold.
     retired: Retired<T::Shared>,
     plan: TablePlan<K, T>,
     routes: usize,
 }
 
 impl<K: Key, T: FibTable<K>> Family<K, T> {
-    /// An empty table.
     fn new(params: &T::Params) -> Result<Self, EngineError> {
         let table = T::build(T::size(&[], params, Budget::Ample)?, Vec::new(), params)?;
         let place = Arc::new(ArcSwap::new(Arc::clone(table.shared())));
@@ -251,12 +247,11 @@ impl<K: Key, T: FibTable<K>> Family<K, T> {
         }
     }
 
-    /// Whether a grace period must end before `changes` go in.
     fn owes_grace(&self, changes: &[Change<K>]) -> bool {
         matches!(self.plan, TablePlan::InPlace) && !changes.is_empty() && self.table.owes_grace()
     }
 
-    /// Puts what was planned in service.
+    /// Puts the planned table or changes in service.
     fn commit(&mut self, changes: &[Change<K>], routes: &RibTable<K>, synchronize: &dyn Fn()) {
         match std::mem::replace(&mut self.plan, TablePlan::InPlace) {
             TablePlan::Built(table) => {
@@ -280,7 +275,7 @@ impl<K: Key, T: FibTable<K>> Family<K, T> {
     }
 }
 
-/// The writing side of an engine on a CPU.
+/// The writer of an engine on a CPU.
 pub struct CpuEngine<A: Algorithm> {
     params: A::Params,
     v4: Family<u32, A::V4>,
@@ -293,7 +288,7 @@ impl<A: Algorithm> CpuEngine<A> {
     /// An empty engine.
     ///
     /// # Errors
-    /// [`EngineError::Full`] when the empty tables exceed `table_bytes_max`, [`EngineError::Memory`] when there is no memory for them.
+    /// [`EngineError::Full`] when the empty tables exceed `table_bytes_max`, [`EngineError::Memory`] when they cannot be allocated.
     pub fn new(params: A::Params) -> Result<Self, EngineError> {
         let engine = Self {
             v4: Family::new(&params)?,
@@ -311,22 +306,20 @@ impl<A: Algorithm> CpuEngine<A> {
         (&self.v4.table, &self.v6.table)
     }
 
-    /// Where readers find what they read of the tables.
+    /// The pointers through which readers load the current tables.
     pub fn places(&self) -> (Place<u32, A::V4>, Place<u128, A::V6>) {
         (Arc::clone(&self.v4.place), Arc::clone(&self.v6.place))
     }
 
-    /// The bytes that lookups read.
     fn table_bytes(&self) -> u64 {
         self.v4.table.bytes() + self.v6.table.bytes()
     }
 
-    /// Refuses tables of more than `table_bytes_max`.
     fn check_bytes(&self, used: u64) -> Result<(), EngineError> {
         self.params.as_ref().check_bytes(used)
     }
 
-    /// Makes what `delta`, which leads to `rib`, needs. Nothing that lookups read changes.
+    /// Plans and builds for `delta`, which leads to `rib`. Nothing that lookups read changes.
     fn prepare(&mut self, delta: &FibDelta, rib: &Rib) -> Result<(), EngineError> {
         let mut refusal = Ok(());
         for budget in Budget::ALL {
@@ -334,7 +327,7 @@ impl<A: Algorithm> CpuEngine<A> {
             if refusal.is_ok() {
                 break;
             }
-            // Before the next attempt takes memory of its own.
+            // Free the memory of this attempt before the next one allocates.
             self.v4.plan = TablePlan::InPlace;
             self.v6.plan = TablePlan::InPlace;
         }
@@ -345,7 +338,7 @@ impl<A: Algorithm> CpuEngine<A> {
         let bytes = self.v4.plan(&delta.v4, &rib.v4, &self.params, budget)?
             + self.v6.plan(&delta.v6, &rib.v6, &self.params, budget)?;
         let before = self.table_bytes();
-        // A delta that takes no more memory is not refused for want of it.
+        // A delta that needs no more memory is never refused for lack of it.
         if bytes > before {
             self.check_bytes(bytes)?;
         }
@@ -357,7 +350,7 @@ impl<A: Algorithm> CpuEngine<A> {
     }
 }
 
-/// A grace period: returns when every lookup that runs at the call is over.
+/// Waits for a grace period: every lookup in progress at the call has ended.
 pub fn synchronize(epochs: &Epochs) {
     epochs.synchronize();
     #[cfg(any(test, feature = "testing"))]
@@ -430,10 +423,10 @@ impl<A: Algorithm> EngineWriter for CpuEngine<A> {
     }
 }
 
-/// A reader's hold on what it reads of a family's table.
+/// A reader's cached reference to a family's table.
 type Held<K, T> = Cache<Place<K, T>, Arc<<T as FibTable<K>>::Shared>>;
 
-/// A reader's way to the tables.
+/// The tables as a reader sees them.
 struct Lookups<A: Algorithm> {
     params: A::Params,
     epoch: ReaderEpoch,
@@ -453,7 +446,7 @@ impl<A: Algorithm> Answer for Lookups<A> {
         }
     }
 
-    /// Both families in one epoch: to enter one waits for the stores before it.
+    /// Both families in one epoch: entering one waits for all earlier stores of the thread.
     #[inline]
     fn answer_both(&mut self, calls: [(Keys<'_>, &mut [NextHopId]); 2]) {
         let Self { params, epoch, v4, v6, scratch } = self;

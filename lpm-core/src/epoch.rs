@@ -1,13 +1,13 @@
-//! Grace periods: the writer waits until every batch that could have seen an old state is over.
+//! Grace periods: the writer waits until every batch that could have seen the old state has ended.
 //!
-//! A reader's counter is odd while a batch runs. [`Epochs::synchronize`] waits until each reader that was inside a batch
-//! has left it; an idle reader costs nothing. Readers never wait: entering is one exchange per batch.
+//! A reader's counter is odd while a batch runs. [`Epochs::synchronize`] waits for each reader that is inside a batch;
+//! an idle reader costs nothing. Readers never wait: entering is one exchange per batch.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence, fence_after_exchange};
 use crate::sync::{Arc, LOOKS_A_YIELD, Mutex, PoisonError, hint, thread};
 use crossbeam_utils::CachePadded;
 
-/// The writer's list of readers.
+/// The registered readers of one writer.
 #[derive(Debug, Default)]
 pub struct Epochs {
     readers: Mutex<Vec<Arc<Counter>>>,
@@ -15,14 +15,14 @@ pub struct Epochs {
 
 type Counter = CachePadded<AtomicU64>;
 
-/// One reader's counter.
+/// A reader's counter.
 #[derive(Debug)]
 pub struct ReaderEpoch {
     counter: Arc<Counter>,
 }
 
 impl Epochs {
-    /// Registers a new reader, with a counter of its own.
+    /// Registers a new reader.
     pub fn register(&self) -> ReaderEpoch {
         let counter = Arc::new(Counter::default());
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,10 +31,10 @@ impl Epochs {
         ReaderEpoch { counter }
     }
 
-    /// Returns when every batch that was running at the call is over. Every batch that begins after the call sees what the writer
-    /// stored before it.
+    /// Waits until every batch in progress at the call has ended. Every batch that begins later sees all stores that
+    /// the writer made before the call.
     pub fn synchronize(&self) {
-        // Pairs with the exchange of `enter`: either the batch sees what was stored, or this call sees the batch.
+        // Pairs with the exchange of `enter`: either the batch sees the stores, or this call sees the batch.
         fence(Ordering::SeqCst);
         let readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         for reader in readers.iter() {
@@ -85,7 +85,7 @@ mod tests {
         let epochs = Arc::new(Epochs::default());
         let _idle = epochs.register();
         let mut reader = epochs.register();
-        epochs.synchronize(); // nobody inside
+        epochs.synchronize(); // no reader is inside
         let over = Arc::new(AtomicBool::new(false));
         let batch = reader.enter();
         let waiting = std::thread::spawn({

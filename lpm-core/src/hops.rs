@@ -1,30 +1,29 @@
-//! Next hops behind an index of at most 16 bits, for tables whose entries have no room for an id of 24.
+//! Next hops behind an index of at most 16 bits, for tables whose entries cannot hold a 24-bit id.
 //!
-//! Entries count their uses. An index whose last use is gone may be given to another next hop only after a grace period:
-//! a reader may have read the index and not yet the id behind it.
+//! Uses are counted. An index without uses may be given to another next hop only after a grace period: a reader may
+//! have read the index and not yet the id behind it.
 
 use crate::publish::Publish as _;
 use fib::{EngineError, NextHopId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::AtomicU32;
 
-/// Distinct next hops that 16 bits can index; index 0 is never given out.
+/// Distinct next hops that 16 bits can index; index 0 is reserved.
 pub const HOPS_MAX: usize = (1 << 16) - 1;
 
-/// The writer's side; readers share an array of ids, one more than there are indices.
+/// The writer's side. Readers share an array of ids with `limit + 1` elements.
 #[derive(Debug)]
 pub struct HopIndex {
-    /// The largest index.
     limit: u16,
-    /// What the next hops are, for a refusal.
+    /// Names the next hops in a refusal.
     what: &'static str,
     by_id: FxHashMap<NextHopId, u16>,
-    /// Id and uses of each index; index 0 is never used.
+    /// Id and number of uses by index; index 0 is never used.
     entries: Vec<(NextHopId, u32)>,
     free: Vec<u16>,
-    /// Unused since the last grace period began.
+    /// Indices that lost their last use since the last grace period began.
     limbo: Vec<u16>,
-    /// Next hops that found no index free.
+    /// Next hops for which no index was free.
     refused: FxHashSet<NextHopId>,
 }
 
@@ -49,7 +48,7 @@ impl HopIndex {
         self.by_id.get(&id).copied()
     }
 
-    /// An index that no next hop has, if there is one. It stays unused.
+    /// A free index, if there is one. It is not reserved.
     #[must_use]
     pub fn unused(&self) -> Option<u16> {
         let fresh = || u16::try_from(self.entries.len()).ok().filter(|index| *index <= self.limit);
@@ -62,11 +61,11 @@ impl HopIndex {
         !self.limbo.is_empty()
     }
 
-    /// A grace period is over: what was in limbo is free.
+    /// Frees the indices in limbo, after a grace period.
     pub fn end_grace(&mut self) {
         for index in self.limbo.drain(..) {
             let (id, uses) = &mut self.entries[usize::from(index)];
-            // An index that was taken and released again since stands here twice; its id is gone at the second.
+            // An index that was reused and released again while in limbo is listed twice; its id is gone at the second.
             if *uses == 0 && !id.is_none() {
                 self.by_id.remove(id);
                 *id = NextHopId::NONE;
@@ -75,7 +74,7 @@ impl HopIndex {
         }
     }
 
-    /// Whether all of `ids`, at most `count`, could be used at once beside what is in use.
+    /// Whether all of `ids`, at most `count`, fit together with the next hops in use.
     #[must_use]
     pub fn fits(&self, count: usize, ids: impl Iterator<Item = NextHopId>) -> bool {
         if self.by_id.len() + count <= self.limit.into() {
@@ -86,7 +85,7 @@ impl HopIndex {
         self.by_id.len() + new.len() <= usize::from(self.limit)
     }
 
-    /// The index of `id`, one use more; `None` when all are in use, which cannot be after [`Self::fits`] has said yes.
+    /// The index of `id`, with one use more; `None` when all are in use, which [`Self::fits`] rules out.
     pub fn take(&mut self, ids: &[AtomicU32], id: NextHopId) -> Option<u16> {
         if let Some(&index) = self.by_id.get(&id) {
             self.entries[usize::from(index)].1 += 1;
@@ -109,7 +108,7 @@ impl HopIndex {
         Some(index)
     }
 
-    /// Whether every next hop that was to be used has an index.
+    /// Checks that [`Self::take`] found an index for every next hop.
     ///
     /// # Errors
     /// [`EngineError::Full`].
@@ -124,7 +123,7 @@ impl HopIndex {
         })
     }
 
-    /// One use of `index` less.
+    /// Removes one use of `index`.
     pub fn release(&mut self, index: u16) {
         let uses = &mut self.entries[usize::from(index)].1;
         *uses -= 1;

@@ -1,9 +1,8 @@
-//! A batch shared with other threads in place: they read the caller's keys and write its answers, and nothing is copied.
+//! A batch lent to other threads in place: they read the caller's keys and write its answers, without copies.
 //!
-//! All access of a thread to memory that another thread owns is in this file. The owner (a [`Lender`]) splits the keys of a
-//! batch into piles, one for each worker and one for itself, and does not return before every key that was claimed is done. A
-//! [`Worker`] claims a grain of keys at a time, from the front of its own pile, then from the back of the others'. So a thread that
-//! finishes early takes over keys that the others have not claimed, and the owner waits for one grain at most.
+//! All access of a thread to memory that another thread owns is in this file. The owner (a [`Lender`]) splits the keys
+//! of a batch into piles, one per worker and one for itself. A [`Worker`] claims a grain of keys at a time, from the
+//! front of its pile, then from the back of the others. The owner returns only when every claimed key is done.
 //!
 //! ```text
 //! lend:   terms <- pointers to keys and answers;  piles <- ranges of positions  (release)
@@ -11,8 +10,8 @@
 //! done:   done  <- increased by the grain       (release)
 //! return: every grain of the loan is done       (acquire: no thread reads the terms any more, all answers are visible)
 //! ```
-//! Invariant: a thread without a grain never touches the terms, and a grain can be claimed only during its loan.
-//! A thread that is preempted while it holds a grain keeps the owner waiting until it runs again, as a scoped thread would.
+//! Invariant: a thread without a grain never touches the terms, and a grain can be claimed only during its loan. A
+//! thread that is preempted while it holds a grain keeps the owner waiting, as a scoped thread would.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::time::Instant;
@@ -22,16 +21,14 @@ use fib::{Keys, NextHopId};
 use std::ops::Range;
 use std::time::Duration;
 
-/// The smallest and the largest grain, in keys. Between them a grain is an eighth of the keys left in a pile, so that threads
-/// finish at about the same time. The lower limit is some 0.5 us of lookups, ten times the cost of a claim; the upper limit is
-/// some 10 us.
+/// The smallest and the largest grain, in keys. In between, a grain is an eighth of the keys left in a pile, so that
+/// threads finish at about the same time. The lower limit keeps the cost of a claim small compared with the lookups.
 const GRAIN: Range<usize> = 256..4096;
-/// Piles and grains are in units of this many keys: the lanes of a vector, and a cache line of answers.
+/// Piles and grains are multiples of this many keys: the lanes of a vector, and a cache line of answers.
 const LINE: usize = 16;
-/// The largest number of keys of a loan: positions have 32 bits.
+/// The maximum number of keys of a loan: positions have 32 bits.
 pub const LOAN_MAX: usize = 1 << 31;
 
-/// Pointers to the keys.
 #[derive(Clone, Copy)]
 enum LentKeys {
     V4(*const u32),
@@ -45,9 +42,9 @@ struct Terms {
     out: *mut NextHopId,
 }
 
-/// The keys of one thread. Each pile has a copy of the terms, so that they lie on the cache line that a claim has just fetched.
+/// The keys of one thread. Each pile has a copy of the terms, on the cache line that a claim has just fetched.
 struct Pile {
-    /// The range of unclaimed positions: the first, and the one past the last, 32 bits each.
+    /// The unclaimed positions: the first, and one past the last, 32 bits each.
     left: AtomicU64,
     terms: UnsafeCell<Terms>,
 }
@@ -56,10 +53,10 @@ struct Pile {
 // they hold such a grain. `Lender::lend` and `Grain::run` keep both orders, which the module's documentation lists. The pointers in
 // `terms` are to `u32`, `u64` and `NextHopId`, which any thread may use.
 unsafe impl Send for Pile {}
-// SAFETY: as above.
+// SAFETY: for the reasons given for `Send`.
 unsafe impl Sync for Pile {}
 
-/// Keys claimed by one thread and by no other. The thread that claimed them must report them when they are done.
+/// Keys claimed by one thread, which must report them when they are done.
 struct Grain<'a> {
     pile: &'a Pile,
     at: Range<usize>,
@@ -70,17 +67,14 @@ struct Grain<'a> {
 struct WorkerTally {
     done: AtomicU64,
     failed: AtomicBool,
-    /// Its thread has ended.
     gone: AtomicBool,
 }
 
-/// The state that the owner and its workers share.
 struct Board {
-    /// One for each worker, then the owner's.
+    /// One per worker, then the owner's.
     piles: Box<[CachePadded<Pile>]>,
-    /// One for each worker.
     tallies: Box<[CachePadded<WorkerTally>]>,
-    /// One worker's part of the workers' keys, in 65536ths, rounded up.
+    /// One worker's share of the workers' keys, in 65536ths, rounded up.
     share: usize,
     rules: Rules,
 }
@@ -88,19 +82,19 @@ struct Board {
 /// How threads share the keys of a loan.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Whether a thread that has finished its own pile claims from the others'.
+    /// Whether a thread that has finished its own pile claims from the others.
     pub helps: bool,
-    /// How long the owner waits for unclaimed keys before it takes them back; matters only without `helps`.
+    /// How long the owner waits before it takes back unclaimed keys; unused with `helps`.
     pub patience: Duration,
 }
 
-/// A worker's handle on the board, for its thread.
+/// A worker's access to the board, for its thread.
 pub struct Worker {
     board: Arc<Board>,
     at: usize,
 }
 
-/// The owner's handle on the board.
+/// The owner's access to the board.
 pub struct Lender {
     board: Arc<Board>,
 }
@@ -119,9 +113,9 @@ pub enum Missing {
 /// The result of a loan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoanOutcome {
-    /// Keys that were left to the workers: those that the owner did not claim.
+    /// The keys that the workers had: all that the owner did not claim.
     pub keys: usize,
-    /// Why answers are missing; `None` if all are there.
+    /// Why answers are missing; `None` if there are all.
     pub missing: Option<Missing>,
 }
 
@@ -160,12 +154,12 @@ const fn grain_len(left: usize) -> usize {
     } else {
         part
     };
-    // A remainder that is not worth a claim of its own is added to this grain.
+    // A remainder that is not worth a claim is added to this grain.
     if left < part + GRAIN.start / 2 { left } else { part }
 }
 
 impl Pile {
-    /// Claims a grain, from the front or from the back.
+    /// Claims a grain from the front or the back.
     #[inline]
     fn claim(&self, front: bool) -> Option<Grain<'_>> {
         let mut word = self.left.load(Ordering::Relaxed);
@@ -189,14 +183,14 @@ impl Pile {
 }
 
 impl Board {
-    /// Claims a grain of pile `own`, else of another pile if the rules allow it.
+    /// Claims a grain of pile `own`, or of another pile if the rules allow it.
     #[inline]
     fn claim(&self, own: usize) -> Option<Grain<'_>> {
         let mut others = self.piles.iter().enumerate().filter(|(at, _)| *at != own && self.rules.helps);
         self.piles[own].claim(true).or_else(|| others.find_map(|(_, pile)| pile.claim(false)))
     }
 
-    /// The end of the pile of worker `at` within the workers' `cut` keys: equal parts in whole lines; the last worker has the rest.
+    /// The end of the pile of worker `at` among the workers' `cut` keys: equal parts in whole lines, the rest for the last worker.
     #[inline]
     fn end_of(&self, at: usize, cut: usize) -> usize {
         let part = (((cut * self.share) >> 16) + LINE - 1) & !(LINE - 1);
@@ -212,17 +206,17 @@ impl Grain<'_> {
         // claim's acquire has made them visible.
         let Terms { keys, out } = self.pile.terms.with(|terms| unsafe { *terms });
         let (from, len) = (self.at.start, self.at.len());
-        // SAFETY: `Lender::lend` checked that `out` has as many answers as there are keys, and the grain is within them. The
-        // caller's slice is mutably borrowed for as long as the loan lasts, no position is in two grains, and the owner too uses
-        // the answers only through a grain: nobody else has a reference to these answers.
+        // SAFETY: `Lender::lend` checked that `out` has as many answers as there are keys, and the grain is within
+        // them. The caller's slice is mutably borrowed for as long as the loan lasts, no position is in two grains, and
+        // the owner too uses the answers only through a grain: there is no other reference to these answers.
         let out = unsafe { std::slice::from_raw_parts_mut(out.add(from), len) };
         let keys = match keys {
-            // SAFETY: as above: there are as many keys as answers. The keys are borrowed for as long, and are only read.
+            // SAFETY: there are as many keys as answers. The keys are borrowed for as long, and are only read.
             LentKeys::V4(keys) => Keys::V4(unsafe { std::slice::from_raw_parts(keys.add(from), len) }),
             LentKeys::V6(hi, lo) => Keys::V6 {
-                // SAFETY: as above.
+                // SAFETY: as for the keys of IPv4.
                 hi: unsafe { std::slice::from_raw_parts(hi.add(from), len) },
-                // SAFETY: as above, and there are as many low halves as high ones.
+                // SAFETY: as for the high halves, and there are as many low ones.
                 lo: unsafe { std::slice::from_raw_parts(lo.add(from), len) },
             },
         };
@@ -230,7 +224,7 @@ impl Grain<'_> {
     }
 }
 
-/// Reports a grain as done when it is dropped, also if the thread panics.
+/// Reports a grain as done on drop, also after a panic.
 struct GrainReport<'a> {
     tally: &'a WorkerTally,
     len: usize,
@@ -256,9 +250,9 @@ impl Worker {
         from < to
     }
 
-    /// Works on the current loan, grain by grain. `run` writes the answers of its keys to a slice as long and returns whether it
-    /// could. Returns false when this worker's pile was empty. An idle worker polls its own pile only, whose cache line no other
-    /// thread writes until the next loan.
+    /// Works on the current loan, grain by grain. `run` writes the answers of its keys to a slice of the same length
+    /// and returns whether it could. Returns false if this worker's pile was empty. An idle worker polls only its own
+    /// pile, whose cache line no other thread writes until the next loan.
     #[inline]
     pub fn work(&mut self, mut run: impl FnMut(Keys<'_>, &mut [NextHopId]) -> bool) -> bool {
         if !self.is_wanted() {
@@ -279,8 +273,8 @@ impl Drop for Worker {
     }
 }
 
-/// A loan, which lasts until this is dropped: the drop takes unclaimed keys back and waits for claimed ones. So no loan outlasts
-/// [`Lender::lend`], not even when that panics.
+/// A loan. Dropping it takes back unclaimed keys and waits for claimed ones, so that no loan outlasts [`Lender::lend`],
+/// even after a panic.
 struct Loan<'a> {
     board: &'a Board,
     len: usize,
@@ -289,7 +283,6 @@ struct Loan<'a> {
 }
 
 impl Loan<'_> {
-    /// Keys that are not done yet.
     #[inline]
     fn left(&self) -> usize {
         let done = |tally: &CachePadded<WorkerTally>| tally.done.load(Ordering::Acquire);
@@ -356,13 +349,13 @@ impl Drop for Loan<'_> {
 }
 
 impl Lender {
-    /// Looks `keys` up and writes their answers to `out`: the first `cut` keys by the workers, the others by this thread, except
-    /// for keys that a thread which finishes early takes over. `wake` is called once the piles are filled; `run` is as for
-    /// [`Worker::work`].
+    /// Looks up `keys` into `out`. The workers start with the first `cut` keys and this thread with the rest; if the
+    /// rules allow it, a thread that finishes early takes over keys of the others. `wake` is called once the piles are
+    /// filled; `run` is as in [`Worker::work`].
     ///
     /// # Panics
-    /// When `out` is not as long as `keys`, when there are more than [`LOAN_MAX`] or fewer than `cut` keys, or when `wake` or
-    /// `run` panics.
+    /// When `out` is not as long as `keys`, when there are more than [`LOAN_MAX`] or fewer than `cut` keys, or when
+    /// `wake` or `run` panics.
     #[inline]
     pub fn lend(
         &mut self,
@@ -378,7 +371,10 @@ impl Lender {
             Keys::V4(keys) => LentKeys::V4(keys.as_ptr()),
             Keys::V6 { hi, lo } => LentKeys::V6(hi.as_ptr(), lo.as_ptr()),
         };
-        assert!(as_many && len <= LOAN_MAX && cut <= len, "a loan is of keys with a place for each answer");
+        assert!(
+            as_many && len <= LOAN_MAX && cut <= len,
+            "a loan needs as many answers as keys, within its limits"
+        );
         let board = &*self.board;
         for tally in &board.tallies {
             tally.done.store(0, Ordering::Relaxed);
@@ -389,9 +385,9 @@ impl Lender {
         let (owner, mut from) = (board.tallies.len(), 0);
         for (at, pile) in board.piles.iter().enumerate() {
             let to = if at == owner { len } else { board.end_of(at, cut) };
-            // SAFETY: no other loan is in progress: the last one ended in `Loan::drop` with all its grains done, which the acquire
-            // there orders before this write, and `&mut self` is the only way to begin one. This pile is empty until the store
-            // below. So nobody else reads or writes the terms.
+            // SAFETY: no other loan is in progress: the last one ended in `Loan::drop` with all its grains done, which
+            // the acquire there orders before this write, and only `&mut self` can begin one. This pile is empty until
+            // the store below, so no other thread reads or writes the terms.
             pile.terms.with_mut(|terms| unsafe { *terms = Terms { keys: source, out } });
             pile.left.store(pack(from, to), Ordering::Release);
             from = to;
@@ -418,7 +414,6 @@ mod tests {
     const HELPING: Rules = Rules { helps: true, patience: PATIENT };
     const BY_HAND: Rules = Rules { helps: false, patience: PATIENT };
 
-    /// Answers each key with an id computed from it.
     fn answer(keys: Keys<'_>, out: &mut [NextHopId]) -> bool {
         let id = |key: u64| NextHopId::new(u32::try_from(key % 0xff_fff1).unwrap() + 1).unwrap();
         match keys {
@@ -435,7 +430,7 @@ mod tests {
         true
     }
 
-    /// Runs workers on threads of their own while `work` runs.
+    /// Runs workers on their own threads while `work` runs.
     fn with_workers<T>(count: usize, rules: Rules, work: impl FnOnce(&mut Lender) -> T) -> T {
         let (mut lender, workers) = board(count, rules);
         let over = AtomicBool::new(false);
@@ -499,7 +494,7 @@ mod tests {
             assert_eq!(outcome.missing, missing);
             let answered = if missing.is_none() { 0 } else { 1500 };
             assert!(out[answered..].iter().all(|answer| *answer != NextHopId::NONE));
-            // A worker that is late finds no keys.
+            // A late worker finds no keys.
             let late =
                 |worker: &mut Worker| worker.is_wanted() || worker.work(|_, _| panic!("a loan that is over"));
             assert!(!workers.iter_mut().any(late));
@@ -537,7 +532,7 @@ mod tests {
                             std::thread::yield_now();
                         }
                     }
-                    // The owner begins only now.
+                    // The owner starts only now.
                     let outcome = lender.lend(Keys::V4(&keys), &mut out, 2000, wait, answer);
                     assert_eq!(thread.join().is_err(), trouble == "panics");
                     outcome
@@ -556,7 +551,7 @@ mod tests {
         });
     }
 
-    /// The owner panics while a worker is busy with a grain: the loan, and so the borrow of the answers, outlasts that grain.
+    /// The loan, and so the borrow of the answers, must outlast a grain that a worker holds when the owner panics.
     #[test]
     fn a_panic_of_the_owner_waits_for_the_workers() {
         let (mut lender, mut workers) = board(1, HELPING);
@@ -588,13 +583,13 @@ mod tests {
             assert!((1..1000).contains(&answered), "{answered}: the grain is done, the rest was taken back");
         });
         let mut out = vec![NextHopId::NONE; 1000];
-        // The worker's thread has ended; the next loan is answered in full all the same.
+        // The worker's thread has ended; the next loan is still answered in full.
         lender.lend(Keys::V4(&[3; 1000]), &mut out, 500, || (), answer);
         assert!(out.iter().all(|answer| *answer != NextHopId::NONE));
     }
 
     #[test]
-    #[should_panic(expected = "a place for each answer")]
+    #[should_panic(expected = "as many answers as keys")]
     fn keys_without_a_place_for_their_answers_are_not_lent() {
         let mut out = [NextHopId::NONE; 3];
         board(1, HELPING).0.lend(Keys::V6 { hi: &[1; 3], lo: &[1; 2] }, &mut out, 1, || (), answer);

@@ -1,22 +1,22 @@
-//! What all engines on a CPU have in common, and pairs of engines of which each goes on alone when the other one fails.
+//! Common parts of all CPU engines, and pairs of engines in which one takes over when the other fails.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | [`engine`] | the engine shell: the transaction over two families, to which an engine brings tables and lookups |
+//! | [`engine`] | the engine shell: the transaction over two families, to which an engine supplies tables and lookups |
 //! | [`params`] | parameters of engines |
 //! | [`memory`] | table memory in huge pages, on a chosen NUMA node |
 //! | [`caches`] | the data caches of this host |
-//! | [`each_fib`] | the FIBs of one engine, each as an engine of its own |
+//! | [`each_fib`] | the FIBs of one engine, each as a separate engine |
 //! | [`epoch`], [`copies`] | grace periods between the writer and the readers; two copies of a table |
-//! | [`pair`] | two engines in one, each of which goes on alone when the other one fails; `--fallback` |
-//! | [`lend`] | a batch shared by threads where it lies |
+//! | [`pair`] | two engines in one, with failover; `--fallback` |
+//! | [`lend`] | a batch shared by threads in place |
 //! | [`hops`] | next-hop ids behind indices of 8 or 16 bits |
-//! | [`no_table`] | the table of a family that an engine does not have |
+//! | [`no_table`] | the table of a family that an engine does not support |
 //! | [`prefetch`] | loads into the cache that no instruction waits for |
-//! | [`publish`] | the stores of writers to what lookups read |
-//! | [`retire`] | values that a writer has replaced, which it frees when nobody reads them |
-//! | [`drops`] | for tests: which thread frees what lookups read |
-//! | [`sync`] | the atomics and threads that all of this is written with |
+//! | [`publish`] | the writer's stores to memory that lookups read |
+//! | [`retire`] | replaced values, freed by the writer when no reader holds them |
+//! | [`drops`] | for tests: which thread frees memory that lookups read |
+//! | [`sync`] | the atomics and threads of all protocols above |
 //!
 //! Unsafe code lives in [`memory`], [`lend`] and [`prefetch`] only.
 

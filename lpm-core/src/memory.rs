@@ -1,14 +1,14 @@
 //! Table memory: zeroed arrays of atomics in huge pages, on a chosen NUMA node.
 //!
-//! In 4 KB pages, each load from a lookup table of tens of megabytes is a TLB miss. An [`Array`] uses 2 MB pages if the host
-//! has enough of them reserved, else asks for transparent huge pages, else lies in 4 KB pages: [`mapped`] reports the result.
+//! In 4 KB pages, each load from a table of tens of megabytes is a TLB miss. An [`Array`] uses reserved 2 MB pages if
+//! the host has enough, else transparent huge pages, else 4 KB pages; [`mapped`] reports the result.
 //!
-//! With a node ([`Placement::numa_node`]) the pages are bound to it before they are touched. Without a node, first touch decides: an
-//! engine's control thread makes and fills its tables, so they lie on that thread's node.
+//! With [`Placement::numa_node`] the pages are bound to the node before they are touched. Otherwise first touch
+//! decides, so that tables lie on the node of the control thread, which fills them.
 //!
-//! Reserved pages are populated at once. The kernel promises them when they are mapped, but may not hand them out: the node has too few,
-//! or the control group has a limit. The first store to such a page is a SIGBUS; here it is an error, and other pages are used
-//! ([`refused_bytes`]).
+//! Reserved pages are populated at once. The kernel may not supply pages that it promised when they were mapped: the
+//! node has too few, or a control group limits them. The first store to such a page would raise SIGBUS; here it is an
+//! error, and other pages are used ([`refused_bytes`]).
 
 use fib::EngineError;
 use fib::host::{Host, list_holds};
@@ -56,8 +56,8 @@ pub struct NoSuchNode {
     pub there: String,
 }
 
-/// Refuses a NUMA node that has no memory on this host. If the kernel lists no nodes (a container without `/sys`), every node is
-/// accepted here, and the kernel refuses a wrong one when memory is bound to it.
+/// Checks that a NUMA node has memory on this host. If the kernel lists no nodes (a container without `/sys`), every
+/// node passes, and the kernel refuses a wrong one when memory is bound to it.
 ///
 /// # Errors
 /// [`NoSuchNode`], with the nodes that have memory.
@@ -68,24 +68,23 @@ pub fn check_node(node: u32) -> Result<(), NoSuchNode> {
     }
 }
 
-/// The table memory of this process by the pages it lies in, bytes. Arrays below half a huge page are not counted.
+/// Table memory of this process by kind of page, bytes. Arrays below half a huge page are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mapped {
     /// In reserved 2 MB pages.
     pub huge_bytes: u64,
-    /// In pages for which transparent huge pages were requested, which the kernel gives if it can.
+    /// In pages for which transparent huge pages were requested.
     pub transparent_bytes: u64,
-    /// In 4 KB pages, because huge ones were not available or not wanted: each load is a TLB miss.
+    /// In 4 KB pages, because huge ones were unavailable or not wanted.
     pub small_bytes: u64,
 }
 
-/// The kind of pages of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pages {
     Huge,
     Transparent,
     Small,
-    /// 4 KB pages of an array that is too small for huge ones; not counted.
+    /// In 4 KB pages, as the array is too small for huge ones; not counted.
     Few,
 }
 
@@ -98,7 +97,7 @@ impl Pages {
     }
 }
 
-/// The current table memory of this process, by kind of page.
+/// The table memory of this process now, by kind of page.
 #[must_use]
 pub fn mapped() -> Mapped {
     let [huge_bytes, transparent_bytes, small_bytes] =
@@ -106,11 +105,10 @@ pub fn mapped() -> Mapped {
     Mapped { huge_bytes, transparent_bytes, small_bytes }
 }
 
-/// The bytes of [`refused_bytes`].
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// The bytes of arrays so far that were to lie in reserved 2 MB pages, and for which the host had enough, but whose pages it did not
-/// hand out when they were touched. They lie in other pages.
+/// The bytes of all arrays so far that fell back to other pages because the kernel did not supply the reserved 2 MB
+/// pages that it had promised.
 #[must_use]
 pub fn refused_bytes() -> u64 {
     REFUSED.load(Ordering::Relaxed)
@@ -177,13 +175,13 @@ impl Mapping {
             .or_else(|_| Self::transparent(bytes, placement.numa_node))
     }
 
-    /// Maps reserved huge pages, of `node` if given, and has `populate` touch them. Fails if there are too few.
+    /// Maps reserved huge pages, on `node` if given, and touches them with `populate`. Fails if there are too few.
     fn reserved(
         bytes: usize,
         node: Option<u32>,
         populate: impl FnOnce(&Self) -> std::io::Result<()>,
     ) -> std::io::Result<Self> {
-        // The size is explicit, since this host's default may differ. Fails if the host has too few.
+        // The size is explicit, since the default of the host may differ.
         let mapping = Self::map(bytes, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, Pages::Huge)?;
         mapping.bind(node)?;
         populate(&mapping).inspect_err(|_| {
@@ -192,16 +190,16 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Touches each huge page of the mapping. Fails if one cannot be had.
+    /// Touches each huge page of the mapping. Fails if one cannot be supplied.
     ///
-    /// The kernel does the store, as part of a read of `/dev/zero`: where the page cannot be had, that is an error of the call, not a
-    /// signal. `MADV_POPULATE_WRITE` does the same from Linux 5.14 on; `MAP_POPULATE` hides the failure.
+    /// The kernel does the store, as part of a read of `/dev/zero`, so that a missing page is an error of the call and
+    /// not a signal. `MADV_POPULATE_WRITE` does the same from Linux 5.14 on; `MAP_POPULATE` hides the failure.
     fn populate(&self) -> std::io::Result<()> {
         let zero = File::open("/dev/zero")?;
         for offset in (0..self.bytes).step_by(HUGE_BYTES) {
             // SAFETY: `offset` is within the mapping, which is ours.
             let page = unsafe { self.start.byte_add(offset) };
-            // SAFETY: the call writes one zero over a zero of the page, which nobody has a reference into yet.
+            // SAFETY: the call writes one zero over a zero of the page, to which there is no reference yet.
             let read = unsafe { libc::read(zero.as_raw_fd(), page.as_ptr(), 1) };
             if read != 1 {
                 return Err(std::io::Error::last_os_error());
@@ -212,7 +210,7 @@ impl Mapping {
 
     /// Maps ordinary pages and requests transparent huge pages for them.
     fn transparent(bytes: usize, node: Option<u32>) -> std::io::Result<Self> {
-        // Only aligned memory can be in huge pages: map one huge page more, and unmap what is not needed.
+        // Huge pages need aligned memory: map one more, and unmap the excess.
         let mut mapping = Self::map(round(bytes.saturating_add(HUGE_BYTES), HUGE_BYTES)?, 0, Pages::Small)?;
         let start = mapping.start.addr().get();
         mapping.keep(start.next_multiple_of(HUGE_BYTES) - start, bytes);
@@ -238,7 +236,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Counts the mapping under `pages` from now on.
+    /// Moves the mapping to the count of `pages`.
     fn count(&mut self, pages: Pages) {
         let bytes = self.bytes as u64;
         if let Some(tally) = self.pages.tally() {
@@ -256,11 +254,11 @@ impl Mapping {
         self.count(Pages::Few);
         // SAFETY: `offset` is within the mapping, which is ours.
         let (before, start) = (self.start, unsafe { self.start.byte_add(offset) });
-        // SAFETY: as above, and so is `offset + bytes`.
+        // SAFETY: `offset + bytes` is within the mapping, too.
         let end = unsafe { start.byte_add(bytes) };
         for (from, bytes) in [(before, offset), (end, after)] {
             if bytes > 0 {
-                // SAFETY: whole pages of our mapping that nobody has a reference into.
+                // SAFETY: whole pages of our mapping, to which there is no reference.
                 unsafe { libc::munmap(from.as_ptr(), bytes) };
             }
         }
@@ -304,7 +302,7 @@ fn round(bytes: usize, unit: usize) -> std::io::Result<usize> {
     bytes.checked_next_multiple_of(unit).ok_or_else(|| std::io::Error::other("too large"))
 }
 
-/// Whether this kernel gives transparent huge pages on request.
+/// Whether this kernel supplies transparent huge pages on request.
 fn has_transparent() -> bool {
     static ENABLED: OnceLock<bool> = OnceLock::new();
     *ENABLED.get_or_init(|| Host::here().has_transparent_huge_pages())
@@ -314,7 +312,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         crate::drops::note("table memory");
         self.count(Pages::Few);
-        // SAFETY: the mapping is ours, of this size, and nobody can hold a reference into it any more.
+        // SAFETY: the mapping is ours and of this size, and no reference into it can be left.
         unsafe { libc::munmap(self.start.as_ptr(), self.bytes) };
     }
 }
@@ -375,7 +373,7 @@ mod tests {
         let huge = Placement { huge_pages: true, numa_node: None };
         assert_eq!(Mapping::new(HUGE_MIN_BYTES - 1, huge).unwrap().pages, Pages::Few);
         assert_eq!(Mapping::new(4 * MB, Placement::default()).unwrap().pages, Pages::Small);
-        // More than any host has reserved, so this falls back to other pages; none of it is touched.
+        // More than any host has reserved, so this falls back to other pages; they are not touched.
         let most = Mapping::new(64 << 40, huge);
         assert!(most.is_err() || most.is_ok_and(|most| most.pages != Pages::Huge));
         let transparent = Mapping::transparent(3 * HUGE_BYTES, None).unwrap();
@@ -410,20 +408,19 @@ mod tests {
         }
     }
 
-    /// Pages that cannot be had are an error of the call, not a signal.
     #[test]
     fn what_cannot_be_touched_is_an_error() {
         let mapping = Mapping::map(2 * HUGE_BYTES, 0, Pages::Few).unwrap();
         mapping.populate().unwrap();
         // SAFETY: the second half is within the mapping.
         let second = unsafe { mapping.start.byte_add(HUGE_BYTES) };
-        // SAFETY: nobody has a reference into it.
+        // SAFETY: there is no reference into it.
         let protected = unsafe { libc::mprotect(second.as_ptr(), HUGE_BYTES, libc::PROT_NONE) };
         assert_eq!(protected, 0);
         assert_eq!(mapping.populate().unwrap_err().raw_os_error(), Some(libc::EFAULT));
     }
 
-    /// The mapping at `start` according to `numa_maps`: its policy, and the number of its pages on `node`.
+    /// The policy of the mapping at `start` according to `numa_maps`, and the number of its pages on `node`.
     fn placed(start: usize, node: u32) -> Option<(String, u64)> {
         let maps = std::fs::read_to_string("/proc/self/numa_maps").ok()?;
         let line = maps.lines().find(|line| line.starts_with(&format!("{start:08x} "))).unwrap();
@@ -433,8 +430,7 @@ mod tests {
         Some((policy, pages.unwrap_or(0)))
     }
 
-    /// For every node of this host and every kind of page available, all pages are on the node, wherever the thread that touches
-    /// them runs.
+    /// For every node and kind of page, all pages are on the node, whichever thread touches them.
     #[test]
     fn a_chosen_node_has_every_page() {
         let Some(there) = Host::here().memory_nodes() else {

@@ -1,4 +1,4 @@
-//! The table of a family that an engine does not have: it refuses every route, and its engine answers "no route".
+//! The table of a family that an engine does not support: it refuses every route, and lookups answer "no route".
 
 use crate::engine::{Budget, FibTable, Routes};
 use fib::{Details, EngineError, Key, NextHopId, Prefix};
@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 /// Parameters of an engine that has a table for one family only.
 pub trait OneFamily: 'static {
-    /// What a refusal of the other family's routes says: which routes, and why they are refused.
+    /// The message that refuses the other family's routes: which routes, and why.
     fn refusal(&self) -> &'static str;
 }
 
-/// No table, in an engine with parameters `P`.
+/// The missing table of an engine with parameters `P`.
 #[derive(Debug)]
 pub struct NoTable<P> {
     shared: Arc<()>,

@@ -1,30 +1,30 @@
-//! Parameters of engines: those that every engine on a CPU has, and how `name=value` pairs of the command line are read.
+//! Parameters of engines: those common to all CPU engines, and the parsing of `name=value` pairs.
 
 use crate::memory::Placement;
 use fib::{CheckedIsa, EngineError, EngineOptions, Isa};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// What every engine on a CPU is told.
+/// Parameters common to all CPU engines.
 #[derive(Clone, Copy, Debug)]
 pub struct Common {
     /// The instruction set of the lookup kernels.
     pub isa: CheckedIsa,
-    /// Bytes that lookups may read at most.
+    /// The maximum bytes that lookups may read.
     pub table_bytes_max: u64,
-    /// Where the tables lie.
+    /// The placement of the tables.
     pub placement: Placement,
 }
 
 impl Common {
-    /// Those of `options`, with the instruction set `isa`.
+    /// The parameters of `options`, with the instruction set `isa`.
     #[must_use]
     pub const fn new(options: &EngineOptions, isa: CheckedIsa) -> Self {
         let placement = Placement { huge_pages: options.huge_pages, numa_node: options.numa_node };
         Self { isa, table_bytes_max: options.table_bytes_max, placement }
     }
 
-    /// Those of `options`, with the instruction set that they name, or else the best one there is.
+    /// The parameters of `options`, with the instruction set that they name or else the best of this CPU.
     ///
     /// # Errors
     /// [`EngineError::Isa`] for an instruction set that this CPU lacks.
@@ -32,7 +32,7 @@ impl Common {
         Ok(Self::new(options, options.isa.unwrap_or_else(Isa::detect).checked()?))
     }
 
-    /// Refuses tables of which lookups read `used` bytes, if that is more than they may.
+    /// Refuses tables in which lookups read more than `table_bytes_max` bytes.
     ///
     /// # Errors
     /// [`EngineError::Full`].
@@ -45,9 +45,9 @@ impl Common {
 /// A `name=value` pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter<'a> {
-    /// The name that was given.
+    /// The name as given.
     pub name: &'a str,
-    /// The value that was given.
+    /// The value as given.
     pub value: &'a str,
 }
 
@@ -57,23 +57,23 @@ impl<'a> Parameter<'a> {
         options.parameters.iter().map(|(name, value)| Self { name, value })
     }
 
-    /// The refusal of this value of `parameter`.
+    /// The error that refuses this value of `parameter`.
     #[must_use]
     pub fn refuse(self, parameter: &'static str, wanted: &'static str) -> EngineError {
         EngineError::Parameter { parameter, value: self.value.to_owned(), wanted }
     }
 
-    /// The refusal of a name that the engine does not know.
+    /// The error that refuses a name unknown to the engine.
     #[must_use]
     pub fn refuse_name(self, wanted: &'static str) -> EngineError {
         let value = format!("{}={}", self.name, self.value);
         EngineError::Parameter { parameter: "engine parameter", value, wanted }
     }
 
-    /// The value of `parameter`, within `range`.
+    /// Parses the value of `parameter`, which must be within `range`.
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] for one that is not.
+    /// [`EngineError::Parameter`] for any other value.
     pub fn within<T: FromStr + PartialOrd>(
         self,
         parameter: &'static str,
@@ -84,10 +84,7 @@ impl<'a> Parameter<'a> {
         value.ok_or_else(|| self.refuse(parameter, wanted))
     }
 
-    /// As [`Self::within`], and `None` for the word `auto`.
-    ///
-    /// # Errors
-    /// As [`Self::within`].
+    /// As [`Self::within`]; `auto` gives `None`.
     pub fn auto_or_within<T: FromStr + PartialOrd>(
         self,
         parameter: &'static str,

@@ -1,5 +1,5 @@
-//! [`Publish`]: the stores of a writer to memory that lookups read. All of them go through it, so that tests can check a table after
-//! each store. A value that is replaced whole goes through [`crate::retire::Retired`], since somebody has to free the one before.
+//! [`Publish`]: the writer's stores to memory that lookups read. All of them go through it, so that tests can check a
+//! table after each store. Values replaced as a whole go through [`crate::retire::Retired`], which frees the old ones.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

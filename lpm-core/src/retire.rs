@@ -1,35 +1,34 @@
-//! [`Retired`]: values that a writer has replaced under its readers, until nobody reads them any more.
+//! [`Retired`]: values that a writer has replaced and that readers may still hold.
 //!
-//! Readers find a value through a place, an [`ArcSwap`], and may keep a reference to it from batch to batch. A writer that let go of a
-//! value when it replaces it would leave the last reference to the last reader that notices: an lcore would unmap a table. So the
-//! writer keeps a reference of its own, and frees the value, on its own thread, once that reference is the last one.
+//! Readers load a value through an [`ArcSwap`] and may keep the reference from batch to batch. If the writer dropped
+//! its own reference at the replacement, the last reader to notice would free the value: an lcore would unmap a table.
+//! So the writer keeps a reference, and frees the value on its own thread once that reference is the last one.
 //!
 //! **No reader drops the last reference, and the writer frees nothing that is read.** The steps are:
 //!
 //! ```text
-//! writer  W1 puts the new value in the place and takes the old one out (`swap`), with the reference that the place had
+//! writer  W1 swaps in the new value and takes out the old one, with the reference that the `ArcSwap` held
 //!         W2 keeps that reference
-//!         W3 later: takes the count of references from 1 to 0, if it is 1, and frees the value
-//! reader  R1 takes a reference through the place, and with it counts one more
-//!         R2 counts one less, when it notices a newer value or ends
+//!         W3 later: takes the reference count from 1 to 0, if it is 1, and frees the value
+//! reader  R1 loads the value, which increments the count
+//!         R2 decrements the count, when it notices a newer value or ends
 //! ```
-//! From W1 on no R1 gets the old value: `swap` returns when each reader that found it has it in the count. So from W1 on the count falls
-//! with each R2, and nothing raises it, since only who has a reference could clone it, and readers do not. It does not reach 0 with an
-//! R2, since the reference of W2 is in the count until W3. W3 is one read-modify-write, so a count of 1 is what it is now and not what it
-//! was; a count above 1 that is no longer true only delays. R2 releases and W3 acquires, as each last drop of an [`Arc`] does, so all
-//! reads of the value are over before it is freed. The orderings are those of `Arc` and `ArcSwap`; there is none here.
+//! After W1 no R1 returns the old value: `swap` returns once each reader that found it is in the count. Only the holder
+//! of a reference could clone it, and readers do not. So after W1 the count only falls with each R2, and the reference
+//! of W2 keeps it above 0 until W3. W3 is one read-modify-write, so it never acts on a stale count of 1; a stale higher
+//! count only delays the free. R2 releases and W3 acquires, as each last drop of an [`Arc`] does, so all reads of the
+//! value end before it is freed. `Arc` and `ArcSwap` provide these orderings; this file adds none.
 //!
-//! A reader that never comes back keeps one value, the one that it read last, and no other: so readers without traffic look for newer
-//! values now and then ([`fib::EngineReader::refresh`]). A reader that is itself dropped may have a reference to the current value alone
-//! and the writer may be gone: then its thread frees it. No lcore drops a reader before its stage ends, and nothing forwards then.
+//! An idle reader holds at most one old value, until [`fib::EngineReader::refresh`]. If the writer is gone, a reader that is
+//! dropped frees the current value on its thread. On an lcore that happens only when its stage ends and forwarding is over.
 
 use crate::publish::report;
 use crate::sync::counted::{Arc, ArcSwap};
 
-/// Values that were replaced and may still be read. It belongs to the writer; dropping it lets go of them.
+/// Replaced values that may still be read. Owned by the writer; a drop releases them.
 #[derive(Debug)]
 pub struct Retired<T> {
-    /// Each with its bytes.
+    /// Each value with its bytes.
     kept: Vec<(Arc<T>, u64)>,
 }
 
@@ -40,8 +39,8 @@ impl<T> Default for Retired<T> {
 }
 
 impl<T> Retired<T> {
-    /// Puts `value` in `place` in one store, ordered after all earlier stores of the writer. Keeps the value from before, of which
-    /// `bytes` are not memory of `value` too, and frees those that nobody reads any more.
+    /// Publishes `value` in `place` in one store, ordered after all earlier stores of the writer. Keeps the previous
+    /// value, of which `bytes` are not shared with `value`, and frees retired values as in [`Self::free`].
     pub fn replace(&mut self, place: &ArcSwap<T>, value: Arc<T>, bytes: u64) {
         let before = place.swap(value);
         report(place);
@@ -49,7 +48,7 @@ impl<T> Retired<T> {
         self.free();
     }
 
-    /// Frees the values that nobody reads any more.
+    /// Frees the values that no reader holds any more.
     #[inline]
     pub fn free(&mut self) {
         if !self.kept.is_empty() {
@@ -65,7 +64,7 @@ impl<T> Retired<T> {
         }
     }
 
-    /// Memory of the values that are kept, bytes.
+    /// The bytes of the values that are kept.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.kept.iter().map(|(_, bytes)| bytes).sum()

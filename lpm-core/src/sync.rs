@@ -1,6 +1,6 @@
 //! The atomics, locks, threads and clock of all protocols between threads.
 //!
-//! Here they are those of `std`. The files with such a protocol (`epoch`, `copies`, `retire`, `lend`, `pair`, and `coop`) import them only from
+//! The files with such a protocol (`epoch`, `copies`, `retire`, `lend`, `pair`, and `coop`) import them only from
 //! `crate::sync`, so that the crate `models` can compile the same files with the types of a model checker.
 
 pub use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -10,8 +10,8 @@ pub use std::{hint, thread};
 pub mod atomic {
     pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 
-    /// The fence that must follow an exchange of [`Ordering::SeqCst`] on targets where the exchange is no fence itself. On x86-64
-    /// it is one, being a locked instruction.
+    /// The fence that must follow a [`Ordering::SeqCst`] exchange on targets where the exchange is not a full barrier.
+    /// On x86-64 it is one, being a locked instruction.
     #[inline]
     pub fn fence_after_exchange() {
         if !cfg!(target_arch = "x86_64") {
@@ -20,7 +20,7 @@ pub mod atomic {
     }
 }
 
-/// References whose number a protocol depends on, and places where readers get them.
+/// Reference counts that a protocol depends on.
 pub mod counted {
     pub use arc_swap::ArcSwap;
     pub use std::sync::Arc;
@@ -31,15 +31,15 @@ pub mod time {
     pub use std::time::Instant;
 }
 
-/// The number of polls between two yields of a thread that waits for another one, which may need this CPU.
+/// The polls between two yields of a waiting thread: the awaited thread may need this CPU.
 pub const LOOKS_A_YIELD: u32 = 256;
 
-/// The number of polls of a waiting thread: `usual` here, and few in a model.
+/// The number of polls of a waiting thread: `usual` here, fewer in a model.
 pub const fn looks(usual: u32) -> u32 {
     usual
 }
 
-/// A cell that is accessed within closures, so that a model checker sees where each access begins and ends.
+/// A cell that is accessed within closures, so that a model checker sees the extent of each access.
 pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 impl<T> UnsafeCell<T> {

@@ -1,4 +1,4 @@
-//! The engine shell over tables that only count: budgets in turn, all or nothing, one grace period for both families.
+//! The engine shell over tables that only count: order of budgets, atomicity, one grace period for both families.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
@@ -10,9 +10,8 @@ use lpm_core::engine::{Algorithm, Budget, CpuEngine, FibTable, Routes};
 use lpm_core::params::Common;
 use std::sync::{Arc, Mutex};
 
-/// Bytes a route.
 const ROUTE_BYTES: u64 = 100;
-/// Routes to come that a table with a reserve has room for.
+/// Room for further routes in a table with a reserve.
 const RESERVE: usize = 10;
 
 #[derive(Clone)]
@@ -24,7 +23,7 @@ impl AsRef<Common> for ListParams {
     }
 }
 
-/// A list of routes with room for so many, in which a lookup finds the first exact match.
+/// A list of routes with limited room; a lookup finds the first exact match.
 struct List<K: Key> {
     routes: Arc<Mutex<Routes<K>>>,
     room: usize,
@@ -135,7 +134,7 @@ impl Algorithm for ListEngine {
     }
 }
 
-/// An engine whose tables may have room for so many routes, and its RIB.
+/// An engine with room for `routes_max` routes, and its RIB.
 fn engine(routes_max: u64) -> (CpuEngine<ListEngine>, Rib) {
     let options = EngineOptions { table_bytes_max: routes_max * ROUTE_BYTES, ..EngineOptions::default() };
     (CpuEngine::new(ListParams(Common::new(&options, CheckedIsa::SCALAR))).unwrap(), Rib::plain())
@@ -145,7 +144,7 @@ fn hop(id: u32) -> NextHopId {
     NextHopId::from_answer(id)
 }
 
-/// Tells `routes` hosts of IPv4 and IPv6 from `first` on the next hop `id`, 0 for none.
+/// Sets the next hop of `routes` host routes of IPv4 and IPv6, from `first` on, to `id`; 0 withdraws them.
 fn tell(rib: &mut Rib, first: u32, routes: [u32; 2], id: u32) {
     for at in first..first + routes[0] {
         rib.v4.set(Prefix4::truncating(at, 32), hop(id));
@@ -229,7 +228,7 @@ fn a_replaced_table_is_the_writers_until_no_reader_has_it() {
     rib.commit_to(&mut engine).unwrap();
     let (mut busy, mut idle) = (engine.reader(1, 64).unwrap(), engine.reader(1, 64).unwrap());
     assert_eq!(engine.stats().retired_bytes, 0, "nobody reads the empty tables");
-    // More than there is room for: both tables are built anew.
+    // Exceeds the reserve, so that both tables are rebuilt.
     tell(&mut rib, 10, [20, 20], 1);
     rib.commit_to(&mut engine).unwrap();
     let mut answer = [NextHopId::NONE];

@@ -1,7 +1,6 @@
-//! Reserved huge pages that the kernel promises and then does not hand out: a control group may have none of them.
+//! Reserved huge pages that the kernel promises but does not supply, since a control group allows none.
 //!
-//! The test runs itself again, as a process in a control group whose limit is no page of 2 MB. It takes root, the controller `hugetlb`,
-//! and a few free pages of 2 MB.
+//! The test runs itself as a child in such a control group. It needs root, the controller `hugetlb`, and a few free 2 MB pages.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
@@ -11,11 +10,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, io, process};
 
-/// In the environment of the process in the group: its folder.
+/// The environment variable with the folder of the child's control group.
 const GROUP: &str = "LPM_CORE_TEST_GROUP";
 const BYTES: usize = 4 << 20;
 
-/// A control group without pages of 2 MB, removed on drop.
+/// A control group without 2 MB pages, removed on drop.
 struct ControlGroup {
     folder: PathBuf,
     /// Where the controller was mounted for it.

@@ -1,17 +1,17 @@
 //! A second engine that takes over when the first fails: `--fallback`.
 //!
-//! [`Fallback`] looks like one engine. It is a [`Pair`], both halves kept up to date with the same deltas: the primary answers until it is
-//! absent, refuses a delta, fails, or keeps a batch longer than a limit; from then on, and for good, the fallback. The datapath stays
-//! as it is: keys in flight are looked up again on the fallback, so that no packet is lost.
+//! A [`Fallback`] is a [`Pair`] that acts as one engine. Both halves get every delta. The primary answers until it is
+//! absent, refuses a delta, fails, or keeps a batch longer than a limit; after that the fallback answers for good. Keys
+//! in flight are looked up again on the fallback, so that no packet is lost.
 //!
 //! ```text
-//! apply:   fallback first, then primary      a delta is refused only by the fallback, with nothing changed in either
-//! submit:  primary, keys kept a slot         after the switch: fallback
-//! collect: primary                           failed, stalled or switched: the kept keys to the fallback
+//! apply:   fallback first, then primary          only the fallback can refuse a delta, before either has changed
+//! submit:  primary; keeps a copy of the keys     after the switch: fallback
+//! collect: primary                               failed, stalled or switched: the kept keys go to the fallback
 //! ```
-//! The promise on generations holds across the switch. While a delta goes in, either generation is right; once `apply` has
-//! returned, whichever engine answers has the delta, because a primary that did not take it is out of service by then. What was
-//! in flight is answered from the fallback as it is at `collect`.
+//! The contract on generations holds across the switch. During `apply` either generation is right. Afterwards the
+//! engine in service has the delta, since a primary that did not take it is out of service. Keys that were in flight
+//! are answered from the fallback's table at `collect`.
 
 use super::lane::ReaderLane;
 use super::reader::{PairReader, Split};
@@ -22,18 +22,18 @@ use fib::{
 };
 use std::time::Duration;
 
-/// See the module. The first half is the primary, if it could be made, the second one the fallback.
+/// The first half is the primary, if it could be made, the second one the fallback.
 pub struct Fallback {
     pair: Pair,
     stall: Duration,
 }
 
 impl Fallback {
-    /// `primary` with `fallback` behind it, both empty. `name` is the primary's; when its device is what kept it from being made, the
-    /// fallback is in service at once. `stall`: how long a batch may take. `listener` is told when the fallback takes over.
+    /// Puts `fallback` behind `primary`; both are empty. `name` is the primary's name. If its device kept it from being made, the
+    /// fallback is in service at once. A batch may take `stall`. `listener` is called when the fallback takes over.
     ///
     /// # Errors
-    /// The error of `primary` when it is the user's to mend: an unknown name, a wrong parameter.
+    /// The error of `primary` if the user has to correct it: an unknown name, a wrong parameter.
     pub fn new(
         name: &'static str,
         primary: Result<Box<dyn EngineWriter>, EngineError>,
@@ -55,13 +55,13 @@ impl Fallback {
         Ok(Self { pair: Pair::new(service, primary, fallback), stall })
     }
 
-    /// Which engine answers; the [`FIRST`] is the primary.
+    /// The state of both engines; [`FIRST`] is the primary.
     #[must_use]
     pub fn service(&self) -> Arc<Service> {
         self.pair.service()
     }
 
-    /// Asks the primary for something, if it is in service. When it does not give it, the fallback is in service from then on.
+    /// Calls the primary, if it is in service. A primary that fails goes out of service.
     fn ask<T: Send + 'static>(
         &self,
         during: &'static str,
@@ -69,24 +69,23 @@ impl Fallback {
     ) -> Option<T> {
         let service = self.service();
         let primary = self.pair.first().filter(|_| service.has(FIRST))?;
-        // The fallback is never out of service, so the primary is not the last.
+        // The fallback never goes out of service, so the primary is not the last engine.
         primary.ask(during, question).map_err(|why| service.fail(FIRST, why)).ok()
     }
 }
 
-/// Whether an engine that cannot be made has a device to blame: that is what a fallback is for.
+/// Whether a device kept the engine from being made: then the fallback serves.
 fn is_device_trouble(error: &EngineError) -> bool {
     matches!(error, EngineError::NoDevice { .. } | EngineError::Device { .. } | EngineError::Memory { .. })
 }
 
 impl EngineWriter for Fallback {
-    /// As [`Pair::info`]. A primary that may hang does so on a thread of its own.
+    /// As [`Pair::info`]. A primary that may hang has its own thread.
     fn info(&self) -> EngineInfo {
         EngineInfo { may_hang: false, ..self.pair.info() }
     }
 
-    /// As any engine's. A delta that the fallback cannot hold is refused; one that only the primary cannot hold puts the fallback
-    /// in service.
+    /// A delta that the fallback refuses is refused; one that only the primary refuses puts the fallback in service.
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
         self.pair.apply([SECOND, FIRST], Some(SECOND), delta, rib)
     }
@@ -99,7 +98,6 @@ impl EngineWriter for Fallback {
         self.pair.generation()
     }
 
-    /// Of the engine in service.
     fn stats(&self) -> EngineStats {
         let stats = |engine: &dyn EngineWriter| Ok(engine.stats());
         self.ask("stats", stats).or_else(|| self.pair.second().ask("stats", stats).ok()).unwrap_or_default()
@@ -118,7 +116,6 @@ impl EngineWriter for Fallback {
     }
 }
 
-/// Every batch goes to the primary.
 struct Whole;
 
 impl Split for Whole {

@@ -1,41 +1,36 @@
-//! A batch in flight: its keys as far as they may be needed again, and what has become of its two pieces.
+//! A batch in flight: keys that are kept for another lookup, and the state of its two pieces.
 
 use super::{HALVES, Wait};
 use fib::{Family, KeyBuffer};
 use std::ops::Range;
 
-/// Where a piece is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PiecePlace {
-    /// Its answers are in the batch's.
     Done,
-    /// A half has it.
+    /// This half works on it.
     Flying(usize),
-    /// The half that had it is out of service, and nobody else has it yet; its keys are kept.
+    /// Its half went out of service; its keys are kept for the other one.
     Lost,
 }
 
-/// Some keys of a batch, next to each other.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     pub(super) range: Range<usize>,
     pub(super) place: PiecePlace,
 }
 
-/// See the module.
 pub(super) struct PairFlight {
-    /// Those that were kept, each in its place in the batch.
+    /// The kept keys, at their positions in the batch.
     pub(super) keys: KeyBuffer,
-    /// The first half's, then the second half's.
+    /// The first half's piece, then the second half's.
     pub(super) pieces: [Piece; HALVES],
-    /// How long a half has kept the caller waiting.
+    /// How long the caller has waited for a half.
     pub(super) wait: Wait,
-    /// Whether it has been seen which half was there first.
+    /// Whether the split knows which half was late.
     pub(super) judged: bool,
 }
 
 impl PairFlight {
-    /// Room for `batch_max` keys of either family.
     pub(super) fn new(batch_max: usize) -> Self {
         Self {
             keys: KeyBuffer::with_capacity(batch_max),
@@ -55,7 +50,6 @@ impl PairFlight {
         self.judged = false;
     }
 
-    /// Whether every answer is there.
     #[inline]
     pub(super) fn is_done(&self) -> bool {
         self.pieces.iter().all(|piece| piece.place == PiecePlace::Done)

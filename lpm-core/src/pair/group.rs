@@ -1,7 +1,7 @@
-//! Helper threads that make an engine which finishes inside `submit` an asynchronous one: the "second AVX-512 group".
+//! Helper threads that make a synchronous engine asynchronous: the paper's "second AVX-512 group".
 //!
-//! What is in a slot is copied and travels in jobs (`helper`). What is looked up while the caller waits is lent
-//! ([`crate::lend`]), when the threads read the table that the caller's thread reads too.
+//! The keys of a slot are copied and travel in jobs (`helper`). The keys of a lookup, whose caller waits, are lent
+//! ([`crate::lend`]) if the threads read the same table as the caller's thread.
 
 use super::helper::{Helper, lock};
 use super::{FIRST, SECOND, Why};
@@ -13,26 +13,26 @@ use rustix::thread::CpuSet;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Keys that go together, so that no two threads write one line of answers.
+/// The keys of one cache line of answers: no two threads write the same line.
 const GRAIN: usize = 16;
 
-/// See the module.
+/// The helper threads of one reader.
 pub struct HelperGroup {
     helpers: Vec<Helper>,
-    /// By slot and helper: how many keys it has of the slot's batch.
+    /// The number of keys of a slot's batch, by slot and helper.
     lens: Vec<Vec<usize>>,
-    /// One thread's share of a batch, 65536ths, rounded up.
+    /// One thread's share of a batch, in 65536ths, rounded up.
     share: usize,
-    /// For lookups whose caller waits.
+    /// For lookups, whose caller waits.
     lender: Option<Lender>,
 }
 
 impl HelperGroup {
-    /// A thread for each of `readers` (one at least), on the CPU beside it, else on one of `allowed`; with `slots` slots of
-    /// `batch_max` keys. With `rules` the threads also take what is lent to them.
+    /// Starts a thread for each of `readers` (at least one), on the CPU given with it or else on one of `allowed`, with
+    /// `slots` slots of `batch_max` keys. With `rules` the threads also work on lent keys.
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] for a CPU that cannot be had, [`EngineError::Memory`] when there is no thread.
+    /// [`EngineError::Parameter`] for a CPU that is not available, [`EngineError::Memory`] when a thread cannot be started.
     pub fn new(
         readers: Vec<(Box<dyn EngineReader>, Option<usize>)>,
         (slots, batch_max): (usize, usize),
@@ -42,7 +42,7 @@ impl HelperGroup {
     ) -> Result<Self, EngineError> {
         let count = readers.len().max(1);
         let share = (1_usize << 16).div_ceil(count);
-        // The last thread has what the others' parts leave, a key a thread more than they at most.
+        // The last thread takes the remainder: at most one key per thread more than the others.
         let piece_max = batch_max.min(part(batch_max, share) + GRAIN + count);
         let (lender, workers) = rules.map(|rules| lend::board(count, rules)).unzip();
         let mut workers = workers.unwrap_or_default().into_iter();
@@ -55,17 +55,16 @@ impl HelperGroup {
         Ok(Self { lens: vec![vec![0; helpers.len()]; slots], helpers, share, lender })
     }
 
-    /// Whether [`Self::lend`] can be had.
     #[inline]
     pub(super) const fn lends(&self) -> bool {
         self.lender.is_some()
     }
 
-    /// Looks `keys` up into `out` together with `mine`, this thread's reader: see [`Lender::lend`]. Returns how many keys the threads
-    /// had.
+    /// Looks up `keys` into `out` on the threads and on `mine`, this thread's reader: see [`Lender::lend`]. Returns how
+    /// many keys the threads had.
     ///
     /// # Errors
-    /// Whose fault it is that answers are missing, and why.
+    /// The half whose answers are missing, and why.
     #[inline]
     pub fn lend(
         &mut self,
@@ -78,7 +77,7 @@ impl HelperGroup {
             return Err((FIRST, Why::Died { during: "submit" }));
         };
         let wake = || {
-            // Pairs with the fence of `sleep`: either a thread sees what it is lent, or we see that it sleeps.
+            // Pairs with the fence of `sleep`: either a thread sees the loan, or this thread sees that it sleeps.
             fence(Ordering::SeqCst);
             helpers.iter().for_each(Helper::wake);
         };
@@ -93,7 +92,7 @@ impl HelperGroup {
         }
     }
 
-    /// Which half is to blame for `missing`, and why; `error` is what this thread's reader said.
+    /// The half to blame for `missing`, and why. `error` is the error of this thread's reader.
     #[cold]
     fn whose(&self, missing: Missing, error: Option<EngineError>) -> (usize, Why) {
         let stall = self.helpers.first().map_or(Duration::ZERO, |helper| helper.stall);
@@ -108,7 +107,7 @@ impl HelperGroup {
         }
     }
 
-    /// Hands `keys` to the threads, in equal parts. When `slot` is in flight it waits for that.
+    /// Hands `keys` to the threads in equal parts. Waits first if `slot` is in flight.
     #[inline]
     pub(super) fn submit(&mut self, slot: usize, keys: Keys<'_>) -> Result<(), Why> {
         let len = keys.len();
@@ -128,7 +127,7 @@ impl HelperGroup {
         Ok(())
     }
 
-    /// Gives the keys that `slot` was handed last to `take`, part by part.
+    /// Passes the keys last submitted to `slot` to `take`, part by part.
     #[cold]
     pub(super) fn kept(&self, slot: usize, mut take: impl FnMut(Keys<'_>)) {
         for (helper, len) in self.helpers.iter().zip(&self.lens[slot]) {
@@ -138,7 +137,7 @@ impl HelperGroup {
         }
     }
 
-    /// The answers of `slot`, into `out`, as many as keys.
+    /// Collects the answers of `slot` into `out`, which is as long as its keys.
     #[inline]
     pub(super) fn collect(&mut self, slot: usize, out: &mut [NextHopId]) -> Poll<Result<(), Why>> {
         for helper in &mut self.helpers {
@@ -154,7 +153,7 @@ impl HelperGroup {
         for (helper, len) in self.helpers.iter().zip(&self.lens[slot]) {
             let Some(job) = &helper.home[slot] else { return Poll::Pending };
             if *len == 0 {
-                continue; // what lies there is of an older batch
+                continue; // the job holds an older batch
             }
             if let Err(error) = &job.result {
                 return Poll::Ready(Err(Why::Failed { during: "collect", error: error.clone() }));
@@ -173,7 +172,7 @@ const fn part(len: usize, share: usize) -> usize {
 }
 
 impl Drop for HelperGroup {
-    /// Waits for the threads to end, unless one does not; for all together as long as for one.
+    /// Waits for the threads to end, with one common time limit.
     fn drop(&mut self) {
         self.helpers.iter_mut().for_each(Helper::dismiss);
         let Some(deadline) = self.helpers.first().map(Helper::deadline) else { return };
@@ -256,8 +255,8 @@ mod tests {
         }
     }
 
-    /// A group of one thread that takes what is lent to it, and this thread's reader of the same table: every answer is 7. The faults are
-    /// those of the reader that they name, 0 the group's.
+    /// A group of one thread that works on lent keys, and this thread's reader of the same table; every answer is 7.
+    /// `faults` names the reader that fails; 0 is the group's.
     fn lending(faults: &Arc<Faults>, helps: bool) -> (HelperGroup, Box<dyn EngineReader>) {
         let mut engine = FaultyEngine::new(faults);
         let mut rib = fib::Rib::new();
@@ -279,7 +278,7 @@ mod tests {
                 faults.die.store(dies, SeqCst);
                 faults.fail_from(Call::Submit, 0, How::Full);
                 let mut out = [NextHopId::NONE; 4096];
-                // Until the thread has come in time to get something.
+                // Until the thread is early enough to get keys.
                 let told = loop {
                     match group.lend(Keys::V4(&[9; 4096]), &mut out, 4000, mine.as_mut()) {
                         Ok(0) => std::thread::yield_now(),
@@ -302,7 +301,6 @@ mod tests {
         }
     }
 
-    /// Waits until the thread of a group sleeps.
     fn await_sleep(group: &HelperGroup) {
         while !group.helpers[0].asleep.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
@@ -332,10 +330,10 @@ mod tests {
         }
     }
 
-    /// The CPUs that a thread may run on, once it has run.
+    /// The CPUs that a thread may run on, known once it has run.
     type Seen = Arc<Mutex<Option<CpuSet>>>;
 
-    /// A table whose readers tell where they run, and that they are gone.
+    /// A table whose readers record their CPUs, and close a channel on drop.
     struct Scout {
         cpus: Seen,
         _gone: Sender<()>,
@@ -347,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Where it will have been, its reader, and a channel that closes when that is gone.
+    /// The recorded CPUs, the reader, and a channel that closes when the reader is dropped.
     fn scout() -> (Seen, Box<dyn EngineReader>, Receiver<()>) {
         let (sender, gone) = bounded(1);
         let cpus = Arc::default();

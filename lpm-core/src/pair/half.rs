@@ -1,7 +1,7 @@
 //! The writer of one half.
 //!
-//! A device that hangs may keep a driver call from ever returning. A writer that may hang can therefore have a thread of its own: the control
-//! thread asks it and waits with a limit; when it gives up, the engine is left to its thread, and neither is waited for again.
+//! A driver call may never return when its device hangs. A writer that may hang therefore runs on its own thread. The control
+//! thread waits for its calls with a limit; after that the engine is left to its thread, and neither is waited for again.
 
 use super::{FIRST, Service, Wait, Why};
 use crate::sync::{Arc, thread};
@@ -10,40 +10,37 @@ use fib::{EngineError, EngineInfo, EngineWriter, FibDelta, Generation, Rib};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// How long an engine on a thread of its own may take over a question. A full table is built in less on any host; lookups that stall
-/// end the wait earlier.
+/// How long a call of an engine on its own thread may take: longer than a full table takes to build on any host.
+/// Lookups that stall end the wait earlier.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How often a wait looks whether lookups have given the engine up.
+/// How often a wait checks whether lookups have taken the engine out of service.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long a healthy engine may take to free its memory at the end.
+/// How long a healthy engine may take to free its memory on drop.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
 type Question = Box<dyn FnOnce(&mut dyn EngineWriter, &mut Rib) + Send>;
 
-/// See the module.
+/// The writer of one half, and how it is called.
 pub struct HalfWriter {
     place: CallPlace,
     info: EngineInfo,
 }
 
-/// Where an engine is called.
 enum CallPlace {
-    /// On the control thread.
     Here(Box<dyn EngineWriter>),
-    /// As [`Self::Here`]; a panic is a failure of the engine.
+    /// As [`Self::Here`], but a panic is a failure of the engine.
     Guarded(Box<dyn EngineWriter>),
-    /// On a thread of its own.
     Thread(EngineThread),
 }
 
 impl HalfWriter {
-    /// `engine`, called by the control thread.
+    /// Calls `engine` on the control thread.
     #[must_use]
     pub fn new(engine: Box<dyn EngineWriter>) -> Self {
         Self { info: engine.info(), place: CallPlace::Here(engine) }
     }
 
-    /// `engine` as the [`FIRST`] half, which may panic, and has a thread of its own if it may hang.
+    /// `engine` as the [`FIRST`] half: it may panic, and gets its own thread if it may hang.
     #[must_use]
     pub fn guarded(engine: Box<dyn EngineWriter>, service: &Arc<Service>) -> Self {
         let info = engine.info();
@@ -55,16 +52,16 @@ impl HalfWriter {
         Self { place, info }
     }
 
-    /// What is known of the engine.
+    /// Properties of the engine.
     #[must_use]
     pub fn info(&self) -> &EngineInfo {
         &self.info
     }
 
-    /// Asks the engine. One on a thread of its own is waited for for a minute at most, or until lookups have given it up.
+    /// Calls the engine. A call on its own thread may take a minute, and ends early when lookups take the engine out of service.
     ///
     /// # Errors
-    /// [`Why`] there is no answer.
+    /// [`Why`] the call failed.
     pub fn ask<T: Send + 'static>(
         &self,
         during: &'static str,
@@ -79,7 +76,7 @@ impl HalfWriter {
         }
     }
 
-    /// Has the engine free what it has retired, some time.
+    /// Frees the engine's retired tables, some time later if it has its own thread.
     pub fn free_retired(&mut self) {
         match &mut self.place {
             CallPlace::Here(engine) | CallPlace::Guarded(engine) => engine.free_retired(),
@@ -87,7 +84,7 @@ impl HalfWriter {
         }
     }
 
-    /// As [`Self::ask`]: has the engine apply `delta`.
+    /// Applies `delta`, called as in [`Self::ask`].
     ///
     /// # Errors
     /// As [`Self::ask`].
@@ -114,16 +111,15 @@ impl HalfWriter {
     }
 }
 
-/// Calls an engine that never hangs. One that panics is not to be called again.
+/// Calls an engine that never hangs. After a panic it must not be called again.
 fn guard<T>(during: &'static str, call: impl FnOnce() -> Result<T, EngineError>) -> Result<T, Why> {
     catch_unwind(AssertUnwindSafe(call))
         .map_err(|_| Why::Died { during })?
         .map_err(|error| Why::Failed { during, error })
 }
 
-/// A thread with an engine.
 struct EngineThread {
-    /// `None` once the end has come.
+    /// `None` during the drop.
     questions: Option<Sender<Question>>,
     /// Disconnected when the thread has ended.
     ended: Receiver<()>,
@@ -135,13 +131,13 @@ impl EngineThread {
         let (questions, todo) = unbounded::<Question>();
         let (end, ended) = bounded::<()>(0);
         let theirs = Arc::clone(&service);
-        // Should the system refuse a thread, every question fails, and the other half serves.
+        // If the system refuses a thread, every call fails, and the other half serves.
         let _ =
             thread::Builder::new().name("primary".into()).spawn(move || serve(engine, &todo, &theirs, end));
         Self { questions: Some(questions), ended, service }
     }
 
-    /// Has the thread do something that nobody waits for, unless it has something to do.
+    /// Queues a call whose result is not needed, unless another call is queued.
     fn tell(&self, what: impl FnOnce(&mut dyn EngineWriter) + Send + 'static) {
         if let Some(questions) = self.questions.as_ref().filter(|questions| questions.is_empty()) {
             let question: Question = Box::new(move |engine, _| what(engine));
@@ -149,7 +145,6 @@ impl EngineThread {
         }
     }
 
-    /// See [`HalfWriter::ask`].
     fn ask<T: Send + 'static>(
         &self,
         during: &'static str,
@@ -175,15 +170,15 @@ impl EngineThread {
     }
 }
 
-/// Answers questions until the sender is gone. The RIB here holds the engine's own routes: the control thread's goes on changing while
-/// this one hangs.
+/// Handles calls until the sender is dropped. The RIB here holds the engine's own routes: the control thread's RIB
+/// keeps changing while this engine hangs.
 fn serve(mut engine: Box<dyn EngineWriter>, todo: &Receiver<Question>, service: &Service, end: Sender<()>) {
     let mut rib = Rib::plain();
     while let Ok(question) = todo.recv() {
         question(engine.as_mut(), &mut rib);
     }
     if !service.has(FIRST) {
-        // Freeing memory of a broken device may never come back; the end of the process frees it.
+        // Freeing memory of a broken device may never return; the end of the process frees it.
         std::mem::forget(engine);
     }
     drop(end);
@@ -193,7 +188,7 @@ impl Drop for EngineThread {
     fn drop(&mut self) {
         self.questions = None;
         if self.service.has(FIRST) {
-            // Nothing is ever sent: this waits for the thread to end.
+            // Nothing is ever sent: this waits until the thread drops the sender.
             let _ = self.ended.recv_timeout(END_LIMIT);
         }
     }

@@ -1,14 +1,14 @@
-//! One helper thread: what goes there and back, and what it does in between.
+//! A helper thread and its jobs.
 //!
-//! Each thread owns a reader and takes jobs from a bounded channel; a job is a box with its answers, made when the reader is made,
-//! that goes there and back. So nothing is allocated on the way, and what is shared is two queues of pointers a thread, which only
-//! ever try (neither end takes a lock), and the keys of a job while it is away: should it never come back, they are still here.
-//! Between jobs the thread works on what is lent to it ([`Worker`]), if anything ever is.
+//! Each thread owns a reader and takes jobs from a bounded channel. A job is a box with room for answers, made with the
+//! reader, that travels to the thread and back; nothing is allocated per batch. Two queues of pointers per thread are
+//! shared, on which both ends only use `try` operations and take no lock, and the keys of a job. The keys stay
+//! available here in case the job never returns. Between jobs the thread works on lent keys ([`Worker`]).
 //!
-//! An idle thread spins, then yields, then sleeps; [`Helper::wake`] wakes it, and a sleep that misses that ends by itself.
+//! An idle thread spins, then yields, then sleeps. [`Helper::wake`] wakes it; a sleep that misses it ends by timeout.
 //!
-//! A thread that is given no CPU runs where the thread that made the engine might, but not where the reader's maker is pinned to:
-//! it would inherit that, and a forwarder's threads are pinned by the time they get readers.
+//! A thread without a chosen CPU must not inherit the affinity of the thread that makes the reader, since a forwarder's
+//! lcores are pinned by then. It runs where the thread that made the engine might run, except on that CPU.
 
 use super::{Wait, Why};
 use crate::lend::Worker;
@@ -21,19 +21,18 @@ use fib::{EngineError, EngineReader, KeyBuffer, Keys, NextHopId};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::time::Duration;
 
-/// Looks for a job before a thread yields between looks: some 20 us, longer than the pause between batches under load.
+/// Polls for a job before a thread yields between polls; longer than the pause between batches under load.
 const SPINS: u32 = looks(1 << 9);
-/// Looks with a yield between before a thread sleeps.
+/// Polls with a yield in between before a thread sleeps.
 const YIELDS: u32 = looks(1 << 8);
-/// The longest sleep.
 const SLEEP: Duration = Duration::from_millis(20);
-/// How long a thread may take to end, or to begin.
+/// How long a thread may take to start or to end.
 const END_LIMIT: Duration = Duration::from_secs(30);
 
-/// A piece of a batch on its way.
+/// A piece of a batch on its way to the thread and back.
 pub(super) struct HelperJob {
     slot: usize,
-    /// `None` while it is here.
+    /// `None` while the job is here.
     keys: Option<Arc<KeyBuffer>>,
     pub(super) answers: Vec<NextHopId>,
     pub(super) result: Result<(), EngineError>,
@@ -51,33 +50,31 @@ impl HelperJob {
     }
 }
 
-/// Why a thread could not answer what it was lent.
 pub(super) type Trouble = Arc<Mutex<Option<EngineError>>>;
 
-/// What a thread works with.
+/// The thread's side.
 struct Hands {
     reader: Box<dyn EngineReader>,
     todo: Receiver<Box<HelperJob>>,
     back: Sender<Box<HelperJob>>,
     asleep: Arc<AtomicBool>,
-    /// For what it is lent, if anything ever is.
     worker: Option<Worker>,
     trouble: Trouble,
 }
 
-/// One thread, as the reader sees it.
+/// The reader's side.
 pub(super) struct Helper {
     /// `None` only while it is being dropped.
     todo: Option<Sender<Box<HelperJob>>>,
     done: Receiver<Box<HelperJob>>,
-    /// By slot: the job while it is here.
+    /// By slot: the job, while it is here.
     pub(super) home: Vec<Option<Box<HelperJob>>>,
-    /// By slot: the keys, of which the job has a share while it is away.
+    /// By slot: the keys, shared with the job while it is away.
     pub(super) keys: Vec<Arc<KeyBuffer>>,
     pub(super) asleep: Arc<AtomicBool>,
     pub(super) trouble: Trouble,
     thread: Thread,
-    /// `None` once it is over, or given up.
+    /// `None` once it has ended or was abandoned.
     handle: Option<JoinHandle<()>>,
     pub(super) stall: Duration,
 }
@@ -139,7 +136,7 @@ impl Helper {
         }
     }
 
-    /// Tells the thread to end: nobody hands anything over any more.
+    /// Ends the thread by closing its queue.
     pub(super) fn dismiss(&mut self) {
         self.todo = None;
         self.thread.unpark();
@@ -152,16 +149,15 @@ impl Helper {
             thread::sleep(Duration::from_micros(50));
         }
         if handle.is_finished() {
-            let _ended = handle.join(); // a panic has been met as `Why::Died`
+            let _ended = handle.join(); // a panic was reported as `Why::Died`
         }
     }
 
-    /// When to go on without a thread that does not end.
     pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.stall.min(END_LIMIT)
     }
 
-    /// Takes back what has come. Whether the thread is still there.
+    /// Takes back finished jobs. Returns whether the thread is alive.
     #[inline]
     pub(super) fn drain(&mut self) -> bool {
         loop {
@@ -176,13 +172,11 @@ impl Helper {
         }
     }
 
-    /// Whether the job of `slot` is here.
     #[inline]
     pub(super) fn is_home(&self, slot: usize) -> bool {
         self.home[slot].is_some()
     }
 
-    /// Waits until the job of `slot` is here.
     #[cold]
     pub(super) fn await_home(&mut self, slot: usize) -> Result<(), Why> {
         let mut wait = Wait::default();
@@ -199,24 +193,24 @@ impl Helper {
         }
     }
 
-    /// Hands `keys` to the thread with the job of `slot`, which is here.
+    /// Sends `keys` to the thread with the job of `slot`, which must be here.
     #[inline]
     pub(super) fn send(&mut self, slot: usize, keys: Keys<'_>) -> Result<(), Why> {
         let died = Why::Died { during: "submit" };
-        // Nobody shares the keys of a job that is here.
+        // The keys of a job that is here are not shared.
         let Some(kept) = Arc::get_mut(&mut self.keys[slot]) else { return Err(died) };
         kept.copy_from(keys);
         let (Some(mut job), Some(todo)) = (self.home[slot].take(), &self.todo) else { return Err(died) };
         job.keys = Some(Arc::clone(&self.keys[slot]));
-        // There is room: as many places as jobs.
+        // The queue has room for all jobs.
         todo.try_send(job).map_err(|_| died)?;
-        // Pairs with the fence of `serve`: either it sees the job, or we see that it sleeps.
+        // Pairs with the fence of `sleep`: either the thread sees the job, or this thread sees that it sleeps.
         fence(Ordering::SeqCst);
         self.wake();
         Ok(())
     }
 
-    /// Wakes the thread if it sleeps. What is there for it to see was stored before a fence.
+    /// Wakes the thread if it sleeps. Between the store of its work and this call the caller needs a fence.
     #[inline]
     pub(super) fn wake(&self) {
         if self.asleep.load(Ordering::Relaxed) {
@@ -233,8 +227,8 @@ impl Drop for Helper {
     }
 }
 
-/// Puts this thread on `cpu`; whether the system did so. Without a CPU, a thread whose maker is pinned (`makers`) goes to one of
-/// `allowed` that is another.
+/// Pins this thread to `cpu`. Without `cpu`, a thread whose maker is pinned (`makers`) moves to the other CPUs of
+/// `allowed`. Returns whether the system allowed it.
 pub(super) fn place(cpu: Option<usize>, makers: Option<CpuSet>, allowed: Option<CpuSet>) -> bool {
     let mut wanted = CpuSet::new();
     match (cpu, makers, allowed) {
@@ -246,12 +240,11 @@ pub(super) fn place(cpu: Option<usize>, makers: Option<CpuSet>, allowed: Option<
         }
         _ => return true,
     }
-    // Where there is one CPU alone, threads share it.
+    // On a host with a single CPU the threads share it.
     sched_setaffinity(None, &wanted).is_ok() || cpu.is_none()
 }
 
 impl Hands {
-    /// Works until nobody hands anything over any more.
     fn serve(mut self) {
         let mut looks = 0;
         loop {
@@ -262,7 +255,7 @@ impl Hands {
                 Ok(mut job) => {
                     looks = 0;
                     job.run(self.reader.as_mut());
-                    // There is room: as many places as jobs. When nobody takes it, nobody hands over either.
+                    // The queue has room for all jobs. If it is closed, no further jobs come.
                     let _ = self.back.try_send(job);
                 }
                 Err(TryRecvError::Disconnected) => return,
@@ -280,7 +273,7 @@ impl Hands {
         }
     }
 
-    /// Works on what is lent. Whether there was anything.
+    /// Works on lent keys. Returns whether there were any.
     #[inline]
     fn work(&mut self) -> bool {
         let Self { reader, worker, trouble, .. } = self;
@@ -292,7 +285,6 @@ impl Hands {
         })
     }
 
-    /// Sleeps until it is woken, unless there is something to do.
     #[cold]
     fn sleep(&mut self) {
         self.reader.refresh();

@@ -1,27 +1,27 @@
-//! One half of a reader: three ways to ask an engine, behind one face.
+//! One half of a reader: three ways to call an engine behind one interface.
 
 use super::group::HelperGroup;
 use super::why::{Why, complete};
 use fib::{EngineError, EngineReader, Keys, NextHopId, SlotId};
 use std::task::Poll;
 
-/// How the reader of a half is driven.
+/// How the reader of a half is called.
 pub enum ReaderLane {
-    /// On the caller's thread: answers are there when the call returns.
+    /// On the caller's thread, which has the answers when the call returns.
     Inline(Box<dyn EngineReader>),
-    /// Through its slots: a device works on them meanwhile.
+    /// Through its slots, while a device works on them.
     Slots(Box<dyn EngineReader>),
     /// On helper threads.
     Threads(HelperGroup),
-    /// Could not be made; never asked.
+    /// Could not be made; never called.
     Absent,
 }
 
 impl ReaderLane {
-    /// Through the slots of `reader`, of which there must be `slots` of `batch_max` keys.
+    /// Uses the slots of `reader`, which must have `slots` slots of `batch_max` keys.
     ///
     /// # Errors
-    /// [`Why::Failed`].
+    /// [`Why::Failed`] if it has fewer or smaller ones.
     pub fn slots(reader: Box<dyn EngineReader>, slots: u16, batch_max: usize) -> Result<Self, Why> {
         if reader.slots() < slots || reader.batch_max() < batch_max {
             let error = EngineError::Batch { keys: batch_max, limit: reader.batch_max() };
@@ -30,16 +30,15 @@ impl ReaderLane {
         Ok(Self::Slots(reader))
     }
 
-    /// Whether answers come later.
     #[inline]
     pub(super) const fn is_asynchronous(&self) -> bool {
         !matches!(self, Self::Inline(_))
     }
 
-    /// Hands `keys` over; `Ok(true)` when the answers are in `out` already.
+    /// Submits `keys`; `Ok(true)` when the answers are already in `out`.
     ///
     /// # Errors
-    /// Why the engine has not taken them.
+    /// Why the engine did not take them.
     #[inline]
     pub fn submit(&mut self, slot: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<bool, Why> {
         let failed = |error| Why::Failed { during: "submit", error };
@@ -51,13 +50,13 @@ impl ReaderLane {
         }
     }
 
-    /// Whether the keys of what is in flight can be had back with [`Self::kept`].
+    /// Whether [`Self::kept`] has the keys in flight.
     #[inline]
     pub(super) const fn keeps_keys(&self) -> bool {
         matches!(self, Self::Threads(_))
     }
 
-    /// Gives the keys that `slot` was handed last to `take`, part by part; nothing where they are not kept.
+    /// Passes the keys last submitted to `slot` to `take`, part by part; none if the lane does not keep them.
     #[cold]
     pub(super) fn kept(&self, slot: usize, take: impl FnMut(Keys<'_>)) {
         if let Self::Threads(group) = self {
@@ -65,10 +64,10 @@ impl ReaderLane {
         }
     }
 
-    /// The answers of `slot` into `out`, as many as keys.
+    /// Collects the answers of `slot` into `out`, which is as long as its keys.
     ///
     /// # Errors
-    /// Why there are none.
+    /// Why there are no answers.
     #[inline]
     pub fn collect(&mut self, slot: usize, out: &mut [NextHopId]) -> Poll<Result<(), Why>> {
         match self {
@@ -77,7 +76,7 @@ impl ReaderLane {
         }
     }
 
-    /// What the engine has in `slot`, where it lies.
+    /// The answers of `slot`, without a copy.
     #[inline]
     pub(super) fn collect_slot(&mut self, slot: usize, keys: usize) -> Poll<Result<&[NextHopId], Why>> {
         match self {
@@ -86,7 +85,7 @@ impl ReaderLane {
         }
     }
 
-    /// As [`EngineReader::refresh`]. Helper threads do so by themselves.
+    /// As [`EngineReader::refresh`]. Helper threads refresh before they sleep.
     pub(super) fn refresh(&mut self) {
         if let Self::Inline(reader) | Self::Slots(reader) = self {
             reader.refresh();
@@ -94,7 +93,7 @@ impl ReaderLane {
     }
 }
 
-/// Slots are counted from a `u16`.
+/// Slot counts are `u16`.
 #[inline]
 pub(super) fn slot_id(slot: usize) -> SlotId {
     SlotId(u16::try_from(slot).unwrap_or(u16::MAX))

@@ -1,18 +1,18 @@
-//! Two engines in one: what `--fallback` and the engine `coop` have in common.
+//! Two engines in one: the common parts of `--fallback` and of the engine `coop`.
 //!
-//! [`fallback`] puts one engine behind another, `coop` (in `lpm-phi`) shares each batch between two. In both, an engine that fails goes
-//! out of service once and for good, the other one goes on alone, and the keys of what was in flight are looked up again.
+//! [`fallback`] puts one engine behind another; `coop` (in `lpm-phi`) splits each batch between two. In both, an engine
+//! that fails goes out of service for good, the other one continues alone, and keys in flight are looked up again.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | this one | [`Pair`]: both writers; who takes a delta, and what becomes of one that an engine refuses |
-//! | [`half`] | the writer of one engine, called here or on a thread of its own |
-//! | [`service`], [`why`] | which engines are in service, and who is told when that changes; the reasons to go out of service |
+//! | this one | [`Pair`]: both writers, and deltas that one of them refuses |
+//! | [`half`] | the writer of one engine, called on the control thread or on its own |
+//! | [`service`], [`why`] | which engines are in service, who is notified of a change, and reasons for it |
 //! | [`reader`], `flight` | both readers, and the batches in flight |
-//! | [`lane`], [`group`], `helper` | the reader of one engine: called here, asked through its slots, or on helper threads |
+//! | [`lane`], [`group`], `helper` | the reader of one engine: called inline, through its slots, or on helper threads |
 //! | [`fallback`] | a second engine that takes over when the first fails |
 //!
-//! Invariant: one engine at least is in service. The errors of the last one are its caller's.
+//! Invariant: at least one engine is in service. The errors of the last one go to its caller.
 
 pub mod fallback;
 mod flight;
@@ -31,18 +31,18 @@ pub use why::{Wait, Why};
 use crate::sync::Arc;
 use fib::{EngineError, EngineInfo, FibDelta, Generation, Rib};
 
-/// The engine that is asked first; the one behind which a fallback stands.
+/// The engine that is called first; the primary of a fallback.
 pub const FIRST: usize = 0;
 /// The other engine.
 pub const SECOND: usize = 1;
-/// Halves of a pair.
+/// The number of engines in a pair.
 pub const HALVES: usize = 2;
-/// The mask of [`Service::mask`] while both are in service.
+/// The value of [`Service::mask`] while both are in service.
 pub const BOTH: u8 = 0b11;
 
-/// Both writers.
+/// The writers of two engines.
 pub struct Pair {
-    /// `None` without a table of its own: one that could not be made, or threads over the second half's table.
+    /// `None` if it has no table: it could not be made, or its threads read the second half's table.
     first: Option<HalfWriter>,
     second: HalfWriter,
     service: Arc<Service>,
@@ -50,12 +50,12 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Over two engines, both empty.
+    /// A pair of two empty engines.
     pub fn new(service: Arc<Service>, first: Option<HalfWriter>, second: HalfWriter) -> Self {
         Self { first, second, service, generation: Generation::default() }
     }
 
-    /// Which of the two are in service.
+    /// Which of the engines are in service.
     #[must_use]
     pub fn service(&self) -> Arc<Service> {
         Arc::clone(&self.service)
@@ -79,19 +79,19 @@ impl Pair {
         self.generation
     }
 
-    /// Whether `half` has a table that lookups use. The only table is used whatever becomes of its half.
+    /// Whether `half` has a table that lookups use. A single table is used even when its half is out of service.
     fn is_used(&self, half: usize) -> bool {
         if self.first.is_some() { self.service.has(half) } else { half == SECOND }
     }
 
-    /// The halves that have tables, while they are in service.
+    /// The halves in service that have tables.
     pub fn used(&self) -> impl Iterator<Item = &HalfWriter> {
         let first = self.first.iter().filter(|_| self.is_used(FIRST));
         first.chain([&self.second].into_iter().filter(|_| self.is_used(SECOND)))
     }
 
-    /// The name and the instruction set are those of the first half in service. Room and wishes are those of all in service. There is a
-    /// table for a family if both halves have one, in service or not.
+    /// Name and instruction set are taken from the first half in service. Capacity and wishes combine the halves in
+    /// service. A family is supported if both halves have a table for it, in service or not.
     #[must_use]
     pub fn info(&self) -> EngineInfo {
         let mut second = self.second.info().clone();
@@ -110,12 +110,12 @@ impl Pair {
         }
     }
 
-    /// Has each half in service take a delta, in this order. When the first one refuses, nothing has changed in either, and the delta is
-    /// refused as a whole. A half that fails, or refuses what the other one has taken, goes out of service: to take the delta back would
-    /// show lookups a table that is no generation. The half that `stays` never does; its errors refuse the delta.
+    /// Applies a delta to each half in service, in this order. If the first one refuses, neither has changed, and the delta is
+    /// refused. A half that fails, or refuses when the other one has accepted, goes out of service: undoing the delta would show
+    /// lookups a table that is no generation. The half `stays` never goes out of service; its errors refuse the delta.
     ///
     /// # Errors
-    /// Those of a half that refuses first, of the one that stays, and of the last one in service.
+    /// A refusal of the first half, any error of the half `stays`, and any error of the last half in service.
     pub fn apply(
         &mut self,
         order: [usize; HALVES],
@@ -141,7 +141,7 @@ impl Pair {
         Ok(self.generation)
     }
 
-    /// Has each half in service free what it has retired.
+    /// Frees the retired tables of each half in service.
     pub fn free_retired(&mut self) {
         for half in [FIRST, SECOND] {
             if self.is_used(half) {

@@ -1,16 +1,15 @@
-//! The reading side: each batch is cut in two, and put together again.
+//! The reading side: splits each batch between the halves and joins the answers.
 //!
 //! ```text
-//! submit:  first half's keys to its engine, which works on them meanwhile; the second half's are looked up on this thread
-//! collect: the first half's answers beside the second half's; pending while they are not there
+//! submit:  the first half's keys go to its engine, which works in the background; this thread looks up the second half's
+//! collect: joins the answers of both halves; pending until the first half has answered
 //! ```
-//! A slot's batch is with the first engine while this thread is busy with its own share of the next: that is the double
-//! buffering of section 4.4.1, as deep as the caller has slots. [`EngineReader::lookup`] does so with two slots of its own, unless
-//! the first half is a group over the second's table: then both work where keys and answers lie, for the caller waits anyway
-//! ([`crate::lend`]), and whoever ends first takes over what the other has not begun.
+//! While the first engine works on a slot's batch, this thread works on its own share of the next one: the double
+//! buffering of section 4.4.1, as deep as the caller has slots. [`EngineReader::lookup`] uses two internal slots for
+//! it. If the first half is a group over the second's table, a lookup lends the keys instead ([`crate::lend`]).
 //!
-//! The keys of what an engine has in flight are kept, here or by the threads that have them. A half that fails is taken out of
-//! service ([`super::service`]), and its pieces go to the other one, in the slot of the other one's own piece once that is there.
+//! Keys in flight are kept, here or by the helper threads. A half that fails goes out of service ([`super::service`]).
+//! Its pieces go to the other half, in the slot of that half's own piece once that is answered.
 
 use super::flight::{PairFlight, PiecePlace};
 use super::lane::ReaderLane;
@@ -21,30 +20,29 @@ use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
 use std::task::Poll;
 use std::time::Duration;
 
-/// Batches that [`EngineReader::lookup`] has in flight, in slots of its own, where batches are [cut](Split::CUTS).
+/// The internal slots of [`EngineReader::lookup`] where batches are [cut](Split::CUTS).
 pub const LOOKUP_FLIGHTS: u16 = 2;
 
-/// How batches are shared by the two halves.
+/// How batches are split between the halves.
 pub trait Split: Send {
-    /// Whether batches are cut in two. One that is not goes to a half as a whole, its answers are not copied from there, and a lookup
-    /// uses slot 0.
+    /// Whether batches are cut in two. If not, a batch goes to one half as a whole, its answers are not copied, and a
+    /// lookup uses slot 0.
     const CUTS: bool;
 
-    /// How many keys of a batch the first half gets, while both are in service.
+    /// The number of keys of a batch for the first half, while both are in service.
     fn cut(&mut self, family: Family, len: usize) -> usize;
 
-    /// A half was handed `keys` keys of a batch.
+    /// Called when a half got `keys` keys of a batch.
     fn handed(&mut self, _half: usize, _keys: usize) {}
 
-    /// Takes in whether the first half was waited for, of a batch of `len` keys cut at `cut`.
+    /// Called with whether the first half was late, for a batch of `len` keys cut at `cut`.
     fn judge(&mut self, _family: Family, _len: usize, _cut: usize, _first_late: bool) {}
 }
 
-/// The two halves of a reader, and what is in flight.
 struct Halves<S> {
     lanes: [ReaderLane; HALVES],
     flights: Vec<PairFlight>,
-    /// Who is handed its share first.
+    /// The order in which the halves get their shares.
     order: [usize; HALVES],
     split: S,
     service: Arc<Service>,
@@ -52,13 +50,13 @@ struct Halves<S> {
 }
 
 impl<S: Split> Halves<S> {
-    /// Hands `keys` over in flight `at`; answers go to `out`, as many, here and at [`Self::poll`]. After an error the flight has
-    /// no keys.
+    /// Submits `keys` as flight `at`. Answers are written to `out`, which is as long, here and in [`Self::poll`]. After
+    /// an error the flight has no keys.
     #[inline]
     fn start(&mut self, at: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
         let started = self.hand_over(at, keys, out);
         if started.is_err() {
-            // A piece that nobody was handed has no answers.
+            // A piece that was not submitted has no answers.
             self.flights[at].begin(keys.family(), 0, 0);
         }
         started
@@ -101,7 +99,7 @@ impl<S: Split> Halves<S> {
         Ok(())
     }
 
-    /// Whether flight `at` has all its answers in `out`, where it began.
+    /// Whether flight `at` has all its answers in `out`, the slice it was started with.
     #[inline]
     fn poll(&mut self, at: usize, out: &mut [NextHopId]) -> Poll<Result<(), EngineError>> {
         for piece in 0..HALVES {
@@ -133,7 +131,7 @@ impl<S: Split> Halves<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes a piece that `half` has away from it, with its keys.
+    /// Marks a piece of `half` as lost and recovers its keys.
     #[cold]
     fn lose(&mut self, at: usize, piece: usize, half: usize) {
         let flight = &mut self.flights[at];
@@ -145,7 +143,6 @@ impl<S: Split> Halves<S> {
         });
     }
 
-    /// Takes in which half was waited for, once a batch.
     #[inline]
     fn judge(&mut self, at: usize) {
         let flight = &self.flights[at];
@@ -154,7 +151,7 @@ impl<S: Split> Halves<S> {
         let first_late = match (first, second) {
             (PiecePlace::Flying(_), PiecePlace::Flying(_)) => return, // undecided yet
             (PiecePlace::Lost, _) | (_, PiecePlace::Lost) => None,
-            // Both were there. Then one that works on this thread kept the other waiting.
+            // Both had answered. A half on this thread kept the other one waiting.
             (PiecePlace::Done, PiecePlace::Done) => {
                 (asynchronous[FIRST] != asynchronous[SECOND]).then_some(!asynchronous[FIRST])
             }
@@ -168,7 +165,7 @@ impl<S: Split> Halves<S> {
         }
     }
 
-    /// Has lost pieces of flight `at` looked up by the half that is left. Whether all answers are there.
+    /// Looks up lost pieces of flight `at` on the remaining half. Returns whether all answers are complete.
     #[cold]
     fn again(&mut self, at: usize, out: &mut [NextHopId]) -> Result<bool, EngineError> {
         for piece in 0..HALVES {
@@ -197,11 +194,11 @@ impl<S: Split> Halves<S> {
         Ok(self.flights[at].is_done())
     }
 
-    /// Has `keys` looked up into `out` by both halves where they lie, when the first is a group over the second's table. Whether
-    /// all answers are there; if not, the caller is to ask again, in another way.
+    /// Lends `keys` and `out` to both halves if the first is a group over the second's table. Returns whether all
+    /// answers are complete; if not, the caller must look up in another way.
     ///
     /// # Errors
-    /// What the last half said.
+    /// The error of the last half in service.
     #[inline]
     fn lend(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<bool, EngineError> {
         let (family, len) = (keys.family(), out.len());
@@ -231,13 +228,12 @@ impl<S: Split> Halves<S> {
         self.split.handed(FIRST, firsts);
         self.split.handed(SECOND, len - firsts);
         if firsts != cut {
-            // Who was done before took keys of the other over.
+            // The half that finished first took over keys from the other.
             self.split.judge(family, len, cut, firsts < cut);
         }
         Ok(true)
     }
 
-    /// Waits for flight `at`.
     fn finish(&mut self, at: usize, out: &mut [NextHopId]) -> Result<(), EngineError> {
         let mut polls = 0_u32;
         loop {
@@ -254,23 +250,23 @@ impl<S> Drop for Halves<S> {
     fn drop(&mut self) {
         for (half, lane) in self.lanes.iter_mut().enumerate() {
             if matches!(lane, ReaderLane::Slots(_)) && !self.service.has(half) {
-                // Freeing the slots of a broken device may never come back; the end of the process frees them.
+                // Freeing the slots of a broken device may never return; the end of the process frees them.
                 std::mem::forget(std::mem::replace(lane, ReaderLane::Absent));
             }
         }
     }
 }
 
-/// See the module.
+/// A reader over the readers of both halves.
 pub struct PairReader<S> {
     halves: Halves<S>,
-    /// By slot: the answers, and how many there are.
+    /// By slot: the answers, and their number.
     answers: Vec<(Vec<NextHopId>, usize)>,
     batch_max: usize,
 }
 
 impl<S: Split> PairReader<S> {
-    /// The slots that its lanes must have for a reader with `slots` slots.
+    /// The slots that the lanes need for a reader with `slots` slots.
     #[must_use]
     pub const fn flights(slots: u16) -> u16 {
         if S::CUTS {
@@ -291,7 +287,7 @@ impl<S: Split> PairReader<S> {
         (slots, batch_max): (u16, usize),
         stall: Duration,
     ) -> Self {
-        // What works elsewhere begins first.
+        // An asynchronous half gets its share first.
         let order = if lanes[FIRST].is_asynchronous() || !lanes[SECOND].is_asynchronous() {
             [FIRST, SECOND]
         } else {
@@ -304,14 +300,14 @@ impl<S: Split> PairReader<S> {
         Self { halves, answers: vec![(vec![NextHopId::NONE; batch_max], 0); slots.into()], batch_max }
     }
 
-    /// The answers of a batch that `half` has as a whole, from its slot.
+    /// Collects a batch that `half` has as a whole, without a copy.
     #[inline]
     fn collect_whole(&mut self, at: usize, half: usize) -> Poll<Result<&[NextHopId], EngineError>> {
         let Halves { lanes, flights, service, stall, .. } = &mut self.halves;
         let (flight, keys) = (&mut flights[at], self.answers[at].1);
         match service.outcome(half, &mut flight.wait, *stall, || lanes[half].collect_slot(at, keys)) {
             Ok(BatchOutcome::Answered(answers)) => Poll::Ready(Ok(answers)),
-            // At the next call it is looked up again.
+            // A lost batch is looked up again at the next call.
             Ok(BatchOutcome::InFlight | BatchOutcome::Lost) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }
@@ -381,7 +377,7 @@ impl<S: Split> EngineReader for PairReader<S> {
                 begun = part.end;
             }
             let part = range(done);
-            // With two in flight the older one is in the slot whose turn is next, with one in the other.
+            // With two flights the older one is in slot `turn`, with one in the other slot.
             let oldest = if begun - done > step { turn } else { other(turn) };
             self.halves.finish(slots + oldest, &mut out[part.clone()])?;
             done = part.end;

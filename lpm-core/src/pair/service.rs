@@ -1,7 +1,6 @@
-//! Which engines of a pair are in service, and what becomes of a batch whose engine is not.
+//! Which engines of a pair are in service, and the outcome of their batches.
 //!
-//! Whoever hands a batch to an engine that may fail keeps its keys ([`fib::KeyBuffer`]) until [`Service::outcome`] says what has become
-//! of it.
+//! The caller keeps the keys of a batch ([`fib::KeyBuffer`]) until [`Service::outcome`] is final.
 
 use super::{BOTH, FIRST, SECOND, Wait, Why};
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -11,25 +10,25 @@ use std::fmt;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Told once, with its name and the reason, about an engine that has gone out of service. The thread that has found it out calls,
-/// which may be an lcore: a listener must not wait.
+/// Called once with the name of an engine that went out of service, and the reason. It runs on the thread that noticed,
+/// perhaps an lcore, so a listener must not wait.
 pub type Listener = Box<dyn Fn(&'static str, &Why) + Send + Sync>;
 
-/// What has become of what an engine was handed.
+/// The state of a batch that an engine was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchOutcome<T> {
-    /// These are the answers.
+    /// The answers.
     Answered(T),
-    /// The engine is at work on it.
+    /// The engine is working on it.
     InFlight,
-    /// The engine is out of service: the other one is to look it up.
+    /// The engine is out of service: the other one must look it up.
     Lost,
 }
 
-/// What the writer and the readers of two engines share: see the module.
+/// State shared by the writer and the readers of two engines.
 pub struct Service {
     names: [&'static str; 2],
-    /// One bit an engine, never 0.
+    /// One bit per engine, never 0.
     mask: AtomicU8,
     why: [OnceLock<Why>; 2],
     listener: OnceLock<Listener>,
@@ -37,7 +36,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Both engines in service; their names are as on the command line.
+    /// Both engines in service, named as on the command line.
     #[must_use]
     pub fn new(names: [&'static str; 2]) -> Arc<Self> {
         Arc::new(Self {
@@ -49,7 +48,7 @@ impl Service {
         })
     }
 
-    /// Has `listener` told from now on, unless there is one.
+    /// Registers `listener`, unless there is one already.
     pub fn listen(&self, listener: Listener) {
         let _ = self.listener.set(listener);
     }
@@ -60,7 +59,7 @@ impl Service {
         self.names
     }
 
-    /// One bit an engine, the first one's the lowest.
+    /// One bit per engine, the lowest for the first.
     #[inline]
     #[must_use]
     pub fn mask(&self) -> u8 {
@@ -74,16 +73,16 @@ impl Service {
         self.mask() >> engine & 1 == 1
     }
 
-    /// Why the first and the second engine are out of service; `None` for one that is in service. At most one is out.
+    /// Why each engine is out of service; `None` if it is in service. At most one is out.
     #[must_use]
     pub fn why(&self) -> [Option<&Why>; 2] {
         [self.why[FIRST].get(), self.why[SECOND].get()]
     }
 
-    /// Takes `engine` out of service for good; the first reason is kept.
+    /// Takes `engine` out of service for good, and keeps the first reason. The last engine stays in service.
     ///
     /// # Errors
-    /// `why`, as the engine's own error, when it is the last: then it stays.
+    /// `why`, as the engine's own error, if it is the last one.
     #[cold]
     pub fn fail(&self, engine: usize, why: Why) -> Result<(), EngineError> {
         let without = BOTH & !(1 << engine);
@@ -100,8 +99,8 @@ impl Service {
         }
     }
 
-    /// What has become of a batch that `engine` was handed. `collect` asks the engine, unless that is out of service: what it says from
-    /// then on may be of an old table. One that fails, or has kept the caller waiting for `limit`, goes out of service.
+    /// Collects a batch from `engine`, unless it is out of service: its answers may be from an old table then. An
+    /// engine that fails, or keeps the caller waiting for `limit`, goes out of service.
     ///
     /// # Errors
     /// As [`Self::fail`].
@@ -129,7 +128,7 @@ impl Service {
         Ok(BatchOutcome::Lost)
     }
 
-    /// Counts keys that are looked up again, because the engine that had them is out of service.
+    /// Counts keys that are looked up again because their engine went out of service.
     #[cold]
     pub fn count_again(&self, keys: usize) {
         self.again.fetch_add(keys as u64, Ordering::Relaxed);

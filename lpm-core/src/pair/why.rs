@@ -1,52 +1,52 @@
-//! Why an engine is out of service, and how long one has kept somebody waiting.
+//! Why an engine is out of service, and how long it has kept a caller waiting.
 
 use crate::sync::time::Instant;
 use fib::{EngineError, NextHopId};
 use std::fmt;
 use std::time::Duration;
 
-/// See the module.
+/// Why an engine is out of service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It could not be made.
     Absent(EngineError),
-    /// It answered with an error.
+    /// It returned an error.
     Failed {
-        /// What it was doing: `submit`, `collect`, `apply` or `reader`.
+        /// The call: `submit`, `collect`, `apply` or `reader`.
         during: &'static str,
-        /// What it said.
+        /// Its error.
         error: EngineError,
     },
-    /// It answered with another number of answers than there were keys.
+    /// It returned too few or too many answers.
     Short {
-        /// The keys.
+        /// The number of keys.
         keys: usize,
-        /// The answers.
+        /// The number of answers.
         answers: usize,
     },
-    /// It took longer than it may.
+    /// It exceeded a time limit.
     Stalled {
-        /// What it was doing.
+        /// The call.
         during: &'static str,
         /// The limit, microseconds.
         limit_us: u64,
     },
-    /// It broke an invariant of its own, and its thread has ended.
+    /// It panicked, or its thread has ended.
     Died {
-        /// What it was doing.
+        /// The call.
         during: &'static str,
     },
 }
 
 impl Why {
-    /// It took longer than `limit`.
+    /// The reason for a call that took longer than `limit`.
     #[cold]
     #[must_use]
     pub fn stalled(during: &'static str, limit: Duration) -> Self {
         Self::Stalled { during, limit_us: u64::try_from(limit.as_micros()).unwrap_or(u64::MAX) }
     }
 
-    /// Whether a writer says that it cannot hold a delta, not that something is wrong with it.
+    /// Whether it is the refusal of a delta and not a defect.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Failed { error, .. }
@@ -79,12 +79,13 @@ impl fmt::Display for Why {
     }
 }
 
-/// How long an engine has kept somebody waiting. Begins when it is first looked at, so that an engine which answers in time costs no look at the clock.
+/// How long an engine has kept a caller waiting. The time starts at the first check, so that an engine that answers at
+/// once costs no clock read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wait(Option<Instant>);
 
 impl Wait {
-    /// Checks that less than `limit` has passed.
+    /// Checks that less than `limit` has passed since the first check.
     ///
     /// # Errors
     /// [`Why::Stalled`].
@@ -98,7 +99,7 @@ impl Wait {
     }
 }
 
-/// What a reader gave for `keys` keys, when there are as many answers.
+/// Checks that a reader returned as many answers as there are `keys`.
 ///
 /// # Errors
 /// [`Why::Failed`] and [`Why::Short`].
