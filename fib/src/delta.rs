@@ -1,13 +1,13 @@
-//! What is told to the RIB, what crosses from it to an engine, and the generation that results.
+//! Routes announced to the RIB, changes passed on to an engine, and the generations that result.
 
 use crate::{IpPrefix, Key, NextHopId, Prefix, Rib};
 
-/// A route as a feed tells it: a new next hop, or [`NextHopId::NONE`] for a withdraw.
+/// An announced route: a new next hop, or [`NextHopId::NONE`] for a withdraw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route<K: Key> {
     /// The route's prefix.
     pub prefix: Prefix<K>,
-    /// Its next hop from now on; `NONE` withdraws it, which changes nothing where it is not there.
+    /// The new next hop; `NONE` withdraws the route, if there is one.
     pub next_hop: NextHopId,
 }
 
@@ -28,16 +28,16 @@ impl<K: Key> From<(Prefix<K>, NextHopId)> for Route<K> {
 /// A list for each family.
 #[derive(Clone, Debug)]
 pub struct PerFamily<T4, T6> {
-    /// Of IPv4.
+    /// IPv4.
     pub v4: Vec<T4>,
-    /// Of IPv6.
+    /// IPv6.
     pub v6: Vec<T6>,
 }
 
-/// Routes told together, for a [`crate::Rib`]: of those with the same prefix the last one holds.
+/// Routes announced together, for a [`crate::Rib`]. Among several of a prefix the last one counts.
 pub type Routes = PerFamily<Route<u32>, Route<u128>>;
 
-/// The changes that lead from one generation to the next, each prefix at most once. [`crate::Rib`] compiles them.
+/// The changes from one generation to the next, each prefix at most once. Compiled by [`crate::Rib`].
 pub type FibDelta = PerFamily<Change<u32>, Change<u128>>;
 
 impl<T4, T6> Default for PerFamily<T4, T6> {
@@ -59,7 +59,7 @@ impl<T4, T6> PerFamily<T4, T6> {
         self.v4.len() + self.v6.len()
     }
 
-    /// Whether there is none.
+    /// Whether both lists are empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -67,7 +67,7 @@ impl<T4, T6> PerFamily<T4, T6> {
 }
 
 impl Routes {
-    /// Everything told to `rib`.
+    /// All routes announced to `rib`.
     #[must_use]
     pub fn of(rib: &Rib) -> Self {
         Self { v4: rib.v4.iter().map(Route::from).collect(), v6: rib.v6.iter().map(Route::from).collect() }
@@ -82,38 +82,38 @@ impl Routes {
     }
 }
 
-/// One change of what an engine has.
+/// A change of one route of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<K: Key> {
     /// The route's prefix.
     pub prefix: Prefix<K>,
-    /// Its next hop so far; `NONE`: the engine has no such route.
+    /// The old next hop; `NONE`: no route.
     pub old: NextHopId,
-    /// Its next hop from now on, never the same; `NONE` withdraws the route.
+    /// The new next hop, never the same; `NONE` withdraws the route.
     pub new: NextHopId,
 }
 
 impl<K: Key> Change<K> {
-    /// The change that takes this one back.
+    /// The inverse change.
     #[must_use]
     pub const fn reversed(self) -> Self {
         Self { prefix: self.prefix, old: self.new, new: self.old }
     }
 
-    /// Whether the engine has one route more after it.
+    /// Whether the change adds a route.
     #[must_use]
     pub const fn adds(&self) -> bool {
         self.old.is_none()
     }
 
-    /// Whether the engine has one route less after it.
+    /// Whether the change removes a route.
     #[must_use]
     pub const fn withdraws(&self) -> bool {
         self.new.is_none()
     }
 }
 
-/// A version of an engine's table: 0 is the empty table, each applied delta is one more.
+/// A version of an engine's table: 0 is the empty table, and each delta adds one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u64);
 

@@ -1,4 +1,4 @@
-//! The figures of one engine, by name: made of a struct of its own, walked by reports.
+//! Engine-specific figures by name, made from a struct and listed by reports.
 
 use crate::Family;
 use serde::Serialize;
@@ -16,7 +16,7 @@ impl Details {
         Self::named(figures, |name| name.to_owned())
     }
 
-    /// The figures as those of one family's table: `v4_` or `v6_` before each name.
+    /// The figures of one family's table: `v4_` or `v6_` is put before each name.
     #[must_use]
     pub fn of_family(self, family: Family) -> Self {
         self.prefixed(match family {
@@ -25,13 +25,13 @@ impl Details {
         })
     }
 
-    /// The figures with `prefix` before each name.
+    /// Puts `prefix` before each name.
     #[must_use]
     pub fn prefixed(self, prefix: &str) -> Self {
         Self(self.0.into_iter().map(|(name, value)| (format!("{prefix}{name}"), value)).collect())
     }
 
-    /// The same with other names.
+    /// As [`Self::of`], with other names.
     #[must_use]
     pub fn named(figures: &impl Serialize, name: impl Fn(&str) -> String) -> Self {
         match serde_json::to_value(figures) {
@@ -48,12 +48,12 @@ impl Details {
         self.0.get(name)?.as_f64()
     }
 
-    /// Takes the figures of `other` in.
+    /// Adds the figures of `other`.
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// The figures with these in addition.
+    /// These figures and the figures of `other`.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.extend(other);
@@ -66,7 +66,6 @@ impl Details {
     }
 }
 
-/// Figures by name, `.into()` each.
 impl<const N: usize> From<[(&str, Value); N]> for Details {
     fn from(figures: [(&str, Value); N]) -> Self {
         Self(figures.map(|(name, value)| (name.to_owned(), value)).into_iter().collect())

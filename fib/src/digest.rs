@@ -1,4 +1,4 @@
-//! Hashes of a table and of packets: equal on every host for the same content, in whatever files it was. XXH3, 64 bits.
+//! Hashes of tables and packets (XXH3, 64 bits): equal on every host for the same content, also from different files.
 
 use crate::{NextHop, NextHopId, NextHopTable, Rib};
 use rustc_hash::FxHashMap;
@@ -6,12 +6,11 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Bytes of the longest record of a route: an IPv6 address, version and length, a named next hop.
 const ROUTE_BYTES_MAX: usize = 16 + 2 + 12;
-/// Bytes of the two MACs at the start of a frame.
 const MACS_BYTES: usize = 12;
 
-/// The hash of a table: of all routes of `rib` in order, each with its next hop, and of the neighbours. 16 hexadecimal digits.
+/// The hash of a table: all routes of `rib` in order with their next hops, and the neighbours. 16 hexadecimal digits.
 ///
-/// A bare id counts as its number, any other next hop as what it is, whatever id it has. An id that `hops` does not know is a bare one.
+/// A bare id counts as its number, any other next hop as its content. An id that `hops` does not know is bare.
 #[must_use]
 pub fn table_hash(rib: &Rib, hops: &NextHopTable) -> String {
     let named = hops.iter().filter(|(_, hop)| !matches!(hop, NextHop::Bare | NextHop::Moved(_)));
@@ -45,7 +44,7 @@ pub fn table_hash(rib: &Rib, hops: &NextHopTable) -> String {
     hex(hash.digest())
 }
 
-/// The hash of several tables by name, which is that of the table itself where there is one.
+/// The hash of several tables by name; a single table keeps its own hash.
 #[must_use]
 pub fn tables_hash<'a>(tables: impl IntoIterator<Item = (&'a str, String)>) -> String {
     let mut tables: Vec<_> = tables.into_iter().collect();
@@ -60,9 +59,9 @@ pub fn tables_hash<'a>(tables: impl IntoIterator<Item = (&'a str, String)>) -> S
     hex(hash.digest())
 }
 
-/// The hash of packets in order, made packet by packet.
+/// The hash of packets in order, updated packet by packet.
 ///
-/// Of a frame, its MACs do not count, only whether it is for a group: captures of links without MACs have the same packets.
+/// Of a frame's MACs only the group bit counts, so that captures of links without MACs have the same hash.
 #[derive(Clone, Default)]
 pub struct PacketsHash(Xxh3);
 
@@ -77,7 +76,7 @@ impl PacketsHash {
         self.0.update(frame.get(MACS_BYTES..).unwrap_or(frame));
     }
 
-    /// The hash of what was added, 16 hexadecimal digits.
+    /// The hash, 16 hexadecimal digits.
     #[must_use]
     pub fn finish(&self) -> String {
         hex(self.0.digest())
@@ -97,7 +96,6 @@ mod tests {
         NextHop::Gateway { gateway: address.parse().unwrap(), port: PortRef::Index(port) }
     }
 
-    /// The hash of these routes, told in this order.
     fn hash_of(routes: &[(&str, NextHop)], bare: &[(&str, u32)]) -> String {
         let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
         hops.move_ids();
@@ -114,7 +112,7 @@ mod tests {
     fn a_table_is_its_routes_in_whatever_order_they_came() {
         let (a, b) = (gateway("192.0.2.1", 0), gateway("192.0.2.2", 1));
         let base = hash_of(&[("10.0.0.0/8", a.clone()), ("2001:db8::/32", b.clone())], &[("10.1.0.0/16", 7)]);
-        // The ids are the other way round.
+        // The ids are reversed.
         let same = hash_of(&[("2001:db8::/32", b.clone()), ("10.0.0.0/8", a.clone())], &[("10.1.0.0/16", 7)]);
         assert_eq!(base, same);
         for (routes, bare) in [
@@ -125,7 +123,7 @@ mod tests {
         ] {
             assert_ne!(base, hash_of(&routes, &[bare]));
         }
-        // A number that was moved is that number.
+        // A moved bare id counts as its number.
         let moved = hash_of(&[("10.0.0.0/8", a.clone())], &[("10.1.0.0/16", 1)]);
         assert_eq!(moved, hash_of(&[("10.0.0.0/8", gateway("192.0.2.1", 0))], &[("10.1.0.0/16", 1)]));
         assert_ne!(moved, hash_of(&[("10.0.0.0/8", a)], &[("10.1.0.0/16", 2)]));
@@ -169,7 +167,7 @@ mod tests {
         ] {
             assert_ne!(base, hash(&[&other[0], &other[1]]));
         }
-        // Where one frame ends and the next begins counts.
+        // Frame boundaries count.
         assert_ne!(hash(&[&[1, 2], &[3]]), hash(&[&[1], &[2, 3]]));
         assert_eq!(base.len(), 16);
     }

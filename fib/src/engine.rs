@@ -1,14 +1,13 @@
 //! The engine contract: keys in, next hops out, deltas applied while lookups run.
 //!
-//! An engine is one [`EngineWriter`], held by the control thread, and any number of [`EngineReader`]s, one per lcore.
-//! `apply` is all or nothing and never blocks a reader. A reader works in *slots* allocated when it is made: `submit`
-//! hands a batch of keys to a slot, `collect` takes its answers. A CPU engine finishes inside `submit`; a device engine
-//! has many slots in flight.
+//! An engine is one [`EngineWriter`], owned by the control thread, and an [`EngineReader`] per lcore. `apply` is all or
+//! nothing and never blocks a reader. A reader has a fixed number of *slots*: `submit` hands a batch of keys to a slot,
+//! `collect` returns its answers. A CPU engine finishes within `submit`; a device engine has many slots in flight.
 //!
-//! A router with several FIBs, one for each VRF, names the FIB of a delta ([`EngineWriter::apply_to`]) and those of a batch's keys
-//! ([`EngineReader::submit_in`]). An engine that holds one FIB has FIB 0, which all other calls are about.
+//! Every answer belongs to a generation between the one current at `submit` and the one current at `collect`.
 //!
-//! Every answer is the answer of some generation between the one current at `submit` and the one current at `collect`.
+//! An engine may hold several FIBs, one per VRF: [`EngineWriter::apply_to`] names the FIB of a delta,
+//! [`EngineReader::submit_in`] the FIB of each key. All other calls use FIB 0, which every engine has.
 
 use crate::{
     Details, Family, FibDelta, FibId, Fibs, Generation, IpPrefix, Isa, IsaError, Keys, NextHopId, Rib,
@@ -19,109 +18,109 @@ use std::task::Poll;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SlotId(pub u16);
 
-/// Why an engine refused.
+/// Why an engine refused a call or failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// The table exceeds what the engine can hold; the old table is still in service.
+    /// The table would exceed a limit of the engine; the old table stays in service.
     #[error("{what}: {used} needed, at most {limit} fit")]
     Full {
-        /// What ran out, with its unit ("next hops", "table bytes").
+        /// The limited resource and its unit ("next hops", "table bytes").
         what: &'static str,
-        /// What the new table would need.
+        /// The amount that the new table needs.
         used: u64,
-        /// What the engine can hold.
+        /// The limit.
         limit: u64,
     },
-    /// A prefix that the engine, as it was made, cannot hold; the old table is still in service.
+    /// The engine, with its parameters, cannot hold this prefix; the old table stays in service.
     #[error("{prefix}: {wanted}")]
     Prefix {
         /// The prefix.
         prefix: IpPrefix,
-        /// What it would have to be.
+        /// The requirement that the prefix does not meet.
         wanted: &'static str,
     },
-    /// Memory for the table could not be had; the old table is still in service.
+    /// Table memory could not be allocated; the old table stays in service.
     #[error("no memory for a table of {bytes} bytes: {reason}")]
     Memory {
-        /// The bytes that were asked for.
+        /// The bytes requested.
         bytes: u64,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// The instruction set is not there.
+    /// The instruction set is unknown, or this CPU lacks it.
     #[error(transparent)]
     Isa(#[from] IsaError),
-    /// The engine's name is not known.
+    /// No engine has this name.
     #[error("'{name}' is no engine; known are: {known}")]
     Unknown {
-        /// The name that was given.
+        /// The name as given.
         name: String,
-        /// The names there are.
+        /// The names of all engines.
         known: String,
     },
-    /// The device an engine needs is absent.
+    /// The device that the engine needs is absent.
     #[error("engine {engine} needs {device}: {reason}")]
     NoDevice {
         /// The engine.
         engine: &'static str,
         /// The device.
         device: &'static str,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         reason: String,
     },
-    /// The device an engine runs on was there and has failed since: lost, a call refused, a batch that never ends. What was
-    /// in flight is lost; whoever keeps the keys may ask another engine.
+    /// The device failed while in use: it is lost, refused a call, or did not finish a batch. Batches in flight are
+    /// lost; a caller that kept their keys may use another engine.
     #[error("engine {engine}: its device failed: {reason}")]
     Device {
         /// The engine.
         engine: &'static str,
-        /// The call that failed, and with what.
+        /// The call that failed, and its error.
         reason: String,
-        /// Whether the device is of no more use to this engine: every later call fails as well.
+        /// Whether the failure is permanent, so that every later call fails, too.
         lost: bool,
     },
-    /// The device has no room for another reader; those there are go on.
+    /// The device has no room for another reader; existing readers are not affected.
     #[error("engine {engine} can have no more readers: {reason}")]
     Reader {
         /// The engine.
         engine: &'static str,
-        /// What is short, what was wanted and what is left.
+        /// What is short, how much was requested and how much is left.
         reason: String,
     },
-    /// The batch is larger than the slots were made for, or its arrays differ in length.
+    /// The batch is larger than a slot, or its arrays differ in length.
     #[error("a batch of {keys} keys does not fit a slot of {limit}")]
     Batch {
         /// The keys of the batch.
         keys: usize,
-        /// What a slot holds.
+        /// The maximum number of keys of a slot.
         limit: usize,
     },
-    /// The engine has no such FIB.
+    /// The engine does not hold this FIB.
     #[error("FIB {fib} of an engine that holds {fibs}, from 0 on")]
     NoFib {
-        /// The FIB; of several that are not there, the one with the largest id.
+        /// The FIB; the largest id if several are missing.
         fib: FibId,
-        /// The FIBs that the engine holds.
+        /// The number of FIBs that the engine holds.
         fibs: u32,
     },
-    /// A parameter of the engine is out of range.
+    /// A parameter of the engine is unknown or out of range.
     #[error("{parameter} = {value}: {wanted}")]
     Parameter {
         /// The parameter's name.
         parameter: &'static str,
-        /// The value that was given.
+        /// The value as given.
         value: String,
-        /// What would be right.
+        /// The values that are accepted.
         wanted: &'static str,
     },
 }
 
-/// What an engine can hold at most.
+/// The limits of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// The largest next-hop id.
     pub next_hop_id_max: u32,
-    /// Distinct next hops.
+    /// The number of distinct next hops.
     pub next_hops_max: u64,
     /// Bytes of table memory.
     pub table_bytes_max: u64,
@@ -136,13 +135,13 @@ impl Default for Capacity {
 }
 
 impl Capacity {
-    /// All next-hop ids in tables of so many bytes.
+    /// All next-hop ids, in tables of at most `table_bytes_max` bytes.
     #[must_use]
     pub fn of_bytes(table_bytes_max: u64) -> Self {
         Self { table_bytes_max, ..Self::default() }
     }
 
-    /// What both of two engines can hold.
+    /// The limits that hold for both of two engines.
     #[must_use]
     pub fn of_both(self, other: Self) -> Self {
         Self {
@@ -153,31 +152,31 @@ impl Capacity {
     }
 }
 
-/// What is known of an engine before it has routes.
+/// Properties of an engine that do not depend on its routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineInfo {
     /// The engine's name, as on the command line.
     pub name: &'static str,
-    /// The instruction set of the CPU that lookups run on; [`Isa::Scalar`] where they run on none in particular.
+    /// The instruction set of the lookup kernels; [`Isa::Scalar`] if they use no particular one.
     pub isa: Isa,
-    /// What a report calls the code that lookups run: the name of `isa`, unless it is not the CPU that looks up.
+    /// The name of the lookup code in reports: the name of `isa`, unless a device looks up.
     pub isa_name: String,
-    /// What the engine can hold.
+    /// The limits of the engine.
     pub capacity: Capacity,
-    /// The FIBs that the engine holds, `0..fibs`. Lookups and [`EngineWriter::apply`] are about FIB 0 unless they name another one.
+    /// The number of FIBs, `0..fibs`. Calls that name no FIB use FIB 0.
     pub fibs: u32,
-    /// The families that there are tables for, for as long as the engine lives. Routes of another family are refused, and its lookups
-    /// find none.
+    /// The families for which the engine has tables, for its whole life. Routes of another family are refused, and
+    /// lookups of its keys find no route.
     pub families: Vec<Family>,
-    /// Whether routes that change no answer are better left out of its deltas. Its table is smaller without them; but a change of the route
-    /// that covers them is more changes then, which costs some engines more than they gain.
+    /// Whether routes that change no answer should be left out of deltas. The table is smaller without them. But a
+    /// change of the route that covers them is then several changes, which costs some engines more than they gain.
     pub wants_fewer_routes: bool,
-    /// Whether a call may never return, since it waits for a device. Such a writer may be given a thread of its own.
+    /// Whether a call may never return because it waits for a device. Callers may run such a writer on its own thread.
     pub may_hang: bool,
 }
 
 impl EngineInfo {
-    /// An engine with tables for both families, one FIB and the [default capacity](Capacity::default), which answers or refuses at once.
+    /// An engine with both families, one FIB and the [default capacity](Capacity::default), whose calls never hang.
     #[must_use]
     pub fn new(name: &'static str, isa: Isa) -> Self {
         Self {
@@ -192,45 +191,45 @@ impl EngineInfo {
         }
     }
 
-    /// Whether there is a table for this family.
+    /// Whether the engine has a table for this family.
     #[must_use]
     pub fn has_family(&self, family: Family) -> bool {
         self.families.contains(&family)
     }
 }
 
-/// What an engine holds.
+/// The contents and the memory of an engine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineStats {
-    /// IPv4 routes that the engine has: those used.
+    /// IPv4 routes in the table.
     pub routes_v4: u64,
-    /// IPv6 routes that the engine has.
+    /// IPv6 routes in the table.
     pub routes_v6: u64,
-    /// Memory that lookups read, bytes.
+    /// Bytes that lookups read.
     pub table_bytes: u64,
-    /// Memory that only the writer uses, bytes.
+    /// Bytes that only the writer uses.
     pub writer_bytes: u64,
-    /// Memory of tables that were replaced and that a reader may still read, bytes. See [`EngineWriter::free_retired`].
+    /// Bytes of replaced tables that readers may still hold; see [`EngineWriter::free_retired`].
     pub retired_bytes: u64,
     /// Engine-specific figures ("g1_filter_bits", "v6_chunks").
     pub details: Details,
 }
 
-/// How an engine is to be made. An engine ignores an instruction set, a node or pages that do not concern it; a parameter that it
-/// does not know is [`EngineError::Parameter`], for a misspelt one must not go unnoticed.
+/// How an engine is made. An engine ignores an instruction set, a node or pages that do not apply to it. It refuses an
+/// unknown parameter with [`EngineError::Parameter`], so that a misspelt one does not go unnoticed.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// The instruction set; the best there is when `None`.
+    /// The instruction set; `None` selects the best of this CPU.
     pub isa: Option<Isa>,
-    /// Bytes of table memory at most; an apply that needs more is refused.
+    /// The limit of table memory in bytes; a delta that needs more is refused.
     pub table_bytes_max: u64,
-    /// The NUMA node for the tables; first touch decides when `None`.
+    /// The NUMA node of the tables; with `None` first touch decides.
     pub numa_node: Option<u32>,
-    /// Whether tables may lie in huge pages (taken when there are any, never required).
+    /// Whether tables may use huge pages, if the host has any.
     pub huge_pages: bool,
-    /// How long [`EngineReader::lookup`] of a device engine waits for a batch, microseconds: then it is an error, which costs
-    /// that batch and leaves the engine usable once the device goes on. The engine's own limit when `None`. It is no limit
-    /// of slots: whoever submits and collects counts for themselves.
+    /// How long [`EngineReader::lookup`] of a device engine waits for a batch, in microseconds; `None` selects the
+    /// engine's default. On timeout the lookup fails, and the engine stays usable once the device continues. The limit
+    /// does not apply to `submit` and `collect`, whose callers watch the time themselves.
     pub stall_us: Option<u64>,
     /// Engine-specific parameters, `name=value` as given on the command line.
     pub parameters: Vec<(String, String)>,
@@ -250,7 +249,7 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// The usual options with these parameters.
+    /// The default options with these parameters.
     #[must_use]
     pub fn of(parameters: &[(&str, &str)]) -> Self {
         let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -258,20 +257,21 @@ impl EngineOptions {
     }
 }
 
-/// The writing side of an engine: one per table, on the control thread.
+/// The writing side of an engine, used by the control thread.
 pub trait EngineWriter: Send {
-    /// What is known of the engine. It is not for the hot path.
+    /// Properties of the engine. Not for the hot path.
     fn info(&self) -> EngineInfo;
 
-    /// Applies `delta`, all or nothing. Lookups go on meanwhile. `rib` is where the delta comes from ([`Rib::commit`]): what is
-    /// [used](crate::RibTable::used) in it is what the engine is to have when the delta is applied, for engines that must know more than
-    /// what changes.
+    /// Applies `delta`, all or nothing, while lookups run. `rib` is the RIB that the delta was compiled from
+    /// ([`Rib::commit`]). The [used](crate::RibTable::used) routes in it are the engine's routes after the delta, for
+    /// engines that need more than the changes.
     ///
     /// # Errors
-    /// [`EngineError::Full`] or [`EngineError::Memory`]; the old table is in service then.
+    /// [`EngineError::Full`], [`EngineError::Prefix`] or [`EngineError::Memory`]; the old table stays in service. A
+    /// device engine may fail with [`EngineError::Device`].
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError>;
 
-    /// As [`Self::apply`], for the FIB `fib`, whose routes are those of `rib`. Generations are those of the engine: each delta makes one,
+    /// As [`Self::apply`], for the FIB `fib` with the routes of `rib`. Each delta makes one generation of the engine,
     /// whichever FIB it changes.
     ///
     /// # Errors
@@ -281,54 +281,55 @@ pub trait EngineWriter: Send {
         self.apply(delta, rib)
     }
 
-    /// Frees the tables that were replaced and that nobody reads any more. A reader never frees one, so the writer does it: here, which
-    /// its thread calls every now and then, and with each delta.
+    /// Frees replaced tables that no reader holds any more. Readers never free a table. The writer does so with each
+    /// delta and in this call, which its thread makes from time to time.
     fn free_retired(&mut self) {}
 
-    /// The generation in service.
+    /// The current generation.
     fn generation(&self) -> Generation;
 
-    /// What the engine holds now.
+    /// The current contents and memory.
     fn stats(&self) -> EngineStats;
 
-    /// A reader of this table with `slots` slots of `batch_max` keys.
+    /// A new reader with `slots` slots of `batch_max` keys.
     ///
     /// # Errors
-    /// [`EngineError::Memory`] when the slots cannot be had.
+    /// [`EngineError::Memory`] when the slots cannot be allocated, [`EngineError::Reader`] when a device has no room for it.
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError>;
 }
 
-/// The reading side of an engine: one per lcore. Nothing here allocates, blocks or takes a lock.
+/// The reading side of an engine, one per lcore. No method allocates or takes a lock. `submit` and `collect` never
+/// wait; lookups wait for the answers.
 pub trait EngineReader: Send {
     /// The number of slots.
     fn slots(&self) -> u16;
 
-    /// The most keys that a slot takes.
+    /// The maximum number of keys of a slot.
     fn batch_max(&self) -> usize;
 
-    /// Hands `keys` to `slot`, whose earlier answers are lost.
+    /// Hands `keys` to `slot` and discards its earlier answers.
     ///
     /// # Errors
     /// [`EngineError::Batch`] when the keys do not fit; a device engine's own errors.
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError>;
 
-    /// As [`Self::submit`], each key in its FIB.
+    /// As [`Self::submit`], with a FIB for each key.
     ///
     /// # Errors
-    /// [`EngineError::NoFib`], [`EngineError::Batch`] when there are not as many ids as keys, else as [`Self::submit`].
+    /// [`EngineError::NoFib`], [`EngineError::Batch`] when the numbers of ids and keys differ, else as [`Self::submit`].
     fn submit_in(&mut self, slot: SlotId, fibs: Fibs<'_>, keys: Keys<'_>) -> Result<(), EngineError> {
         fibs.check(keys.len(), 1)?;
         self.submit(slot, keys)
     }
 
-    /// The answers of what `slot` was handed, in the order of the keys; `Pending` while a device works on it.
+    /// The answers of `slot`, in the order of its keys; `Pending` while a device works on them.
     ///
     /// # Errors
     /// A device engine's own errors.
     fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>>;
 
-    /// Looks up `keys` into `out`, equally many, in calls of any size. For engines that finish inside `submit` this is
-    /// one step without a copy; the provided body submits to slot 0 and polls.
+    /// Looks up any number of `keys` into `out`, which is as long. Engines that finish within `submit` do this in one
+    /// step without a copy; the default submits batches to slot 0 and polls.
     ///
     /// # Errors
     /// As [`Self::submit`] and [`Self::collect`]; [`EngineError::Batch`] when `out` is not as long as `keys`.
@@ -336,15 +337,15 @@ pub trait EngineReader: Send {
         lookup_in_slot(self, keys, out)
     }
 
-    /// Two calls of [`Self::lookup`], such as for the two families of a burst, which share what a call costs whatever its size.
+    /// Two calls of [`Self::lookup`], such as for the two families of a burst, which share the fixed cost of a call.
     ///
     /// # Errors
-    /// Those of each call.
+    /// The errors of each call.
     fn lookup_both(&mut self, calls: [(Keys<'_>, &mut [NextHopId]); 2]) -> [Result<(), EngineError>; 2] {
         calls.map(|(keys, out)| self.lookup(keys, out))
     }
 
-    /// As [`Self::lookup`], each key in its FIB.
+    /// As [`Self::lookup`], with a FIB for each key.
     ///
     /// # Errors
     /// As [`Self::submit_in`] and [`Self::lookup`].
@@ -358,12 +359,12 @@ pub trait EngineReader: Send {
         self.lookup(keys, out)
     }
 
-    /// Lets go of tables that were replaced, if this reader has any. A lookup does that with the table it reads; this is for a reader
-    /// without lookups, which would keep a table from being freed. It costs a few loads: call it every few thousand turns.
+    /// Releases replaced tables that this reader still holds. A lookup does so for the table that it reads; a reader
+    /// without lookups would keep a table from being freed. It costs a few loads: call it every few thousand polls.
     fn refresh(&mut self) {}
 }
 
-/// Looks up `keys` into `out` in batches through slot 0 of `reader`, each polled until it is answered.
+/// Looks up `keys` into `out` in batches through slot 0 of `reader`, polling each until it is answered.
 ///
 /// # Errors
 /// As [`EngineReader::lookup`].

@@ -122,7 +122,6 @@ impl Faults {
         }
     }
 
-    /// Refuses a delta with a route of [`Self::refused`].
     fn check(&self, delta: &FibDelta) -> Result<(), EngineError> {
         fn sets<K: Key>(changes: &[crate::Change<K>]) -> impl Iterator<Item = IpPrefix> {
             changes.iter().filter(|change| !change.new.is_none()).map(|change| K::wrap(change.prefix))
@@ -167,7 +166,7 @@ impl FaultyEngine {
 }
 
 impl EngineWriter for FaultyEngine {
-    /// It may hang, since it is used in place of a device.
+    /// It may hang, like the device that it stands for.
     fn info(&self) -> EngineInfo {
         let info = self.inner.info();
         let capacity = Capacity { next_hops_max: self.next_hops_max, ..info.capacity };
@@ -209,7 +208,7 @@ impl EngineWriter for FaultyEngine {
 struct FaultyReader {
     reader: Box<dyn EngineReader>,
     number: u64,
-    /// Of each slot, since its last batch; `None` when that was collected.
+    /// Polls of each slot since its last batch; `None` once that was collected.
     polls: Vec<Option<u64>>,
     faults: Arc<Faults>,
 }

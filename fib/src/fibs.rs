@@ -1,8 +1,6 @@
-//! The FIBs of an engine that holds several, as a router has one for each VRF: which of them a delta changes, and which of them the keys of
-//! a batch are looked up in.
+//! The FIBs of an engine that holds several, such as one per VRF: the FIB of a delta, and of each key of a batch.
 //!
-//! An engine with one FIB has FIB 0 and refuses every other one. Whoever looks up in several FIBs checks the ids of a batch here
-//! ([`Fibs::check`]), once a batch.
+//! An engine with one FIB has FIB 0 and refuses all others. Engines check the ids of a batch once, with [`Fibs::check`].
 
 use crate::EngineError;
 use std::fmt;
@@ -24,7 +22,7 @@ impl fmt::Display for FibId {
     }
 }
 
-/// The FIBs that the keys of a batch are looked up in.
+/// The FIBs of the keys of a batch.
 #[derive(Clone, Copy, Debug)]
 pub enum Fibs<'a> {
     /// One for all keys.
@@ -60,10 +58,10 @@ impl<'a> Fibs<'a> {
         }
     }
 
-    /// Checks that these are the FIBs of `keys` keys, and that an engine with `fibs` FIBs has all of them.
+    /// Checks that there is a FIB for each of `keys` keys, and that an engine with `fibs` FIBs has all of these.
     ///
     /// # Errors
-    /// [`EngineError::Batch`] for another number of ids than of keys, [`EngineError::NoFib`] for a FIB that is not there.
+    /// [`EngineError::Batch`] when the numbers of ids and keys differ, [`EngineError::NoFib`] for a FIB that does not exist.
     #[inline]
     pub fn check(self, keys: usize, fibs: u32) -> Result<(), EngineError> {
         let largest = match self {
@@ -71,7 +69,7 @@ impl<'a> Fibs<'a> {
             Self::Each(ids) if ids.len() != keys => {
                 return Err(EngineError::Batch { keys, limit: ids.len() });
             }
-            // A fold without a branch, which the compiler makes a vector of maxima.
+            // Without a branch, so that the compiler vectorises the maximum.
             Self::Each(ids) => FibId(ids.iter().fold(0, |largest, fib| largest.max(fib.0))),
         };
         if largest.0 < fibs { Ok(()) } else { Err(EngineError::NoFib { fib: largest, fibs }) }

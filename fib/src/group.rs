@@ -1,31 +1,31 @@
 //! Groups: several paths for the packets of one route (ECMP).
 //!
-//! A group is a value: two groups with the same paths and weights are equal, however they were written. So they are one next hop of a
-//! [`NextHopTable`](crate::NextHopTable), and routes share its id. Which path a flow takes is up to the forwarder.
+//! A group is a value: groups with the same paths and weights are equal, however they were written. So they are one next hop of a
+//! [`NextHopTable`](crate::NextHopTable), and routes share its id. The forwarder chooses the path of a flow.
 
 use crate::next_hop::{NextHop, NextHopError};
 use std::fmt;
 use std::sync::Arc;
 
-/// The most paths of a group.
+/// The maximum number of paths of a group.
 pub const PATHS_MAX: usize = 64;
 
 /// One path of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupPath {
-    /// Where it leads: a gateway or a link.
+    /// The gateway or link.
     pub hop: NextHop,
     /// Its share of the flows, relative to the other paths; at least 1.
     pub weight: u16,
 }
 
-/// Two to [`PATHS_MAX`] paths, in order, each of them once.
+/// Two to [`PATHS_MAX`] distinct paths, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Group(Arc<[GroupPath]>);
 
 impl Group {
-    /// The next hop with these paths and weights: a group, or the path itself if there is one only. A path that is named again adds its
-    /// weight; a weight of 0 is 1.
+    /// The next hop with these paths and weights: a group, or the path itself if there is only one. The weights of a
+    /// repeated path are added; a weight of 0 counts as 1.
     ///
     /// # Errors
     /// [`NextHopError::Paths`] for no path, and for more than [`PATHS_MAX`].

@@ -1,22 +1,22 @@
-//! Instruction sets: one value, detected at start, that selects the kernels once a batch.
+//! Instruction sets: one value, detected at start, selects the kernels once per batch.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// An instruction set that a lookup kernel is written for. Whether this CPU has it, [`Isa::checked`] finds out.
+/// An instruction set for which lookup kernels exist. [`Isa::checked`] tests whether this CPU supports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
     /// Plain Rust: the readable reference, never tuned.
     Scalar,
     /// AVX2 with POPCNT, LZCNT, BMI1 and BMI2: every x86-64 server since 2013.
     Avx2,
-    /// AVX-512 F and CD only, what Knights Landing has: no BW, DQ or VL instruction. Scalar code around them may use
-    /// POPCNT, LZCNT, BMI1 and BMI2, which Knights Landing has too.
+    /// AVX-512 F and CD only, as on Knights Landing: no BW, DQ or VL instruction. The scalar code around them may use
+    /// POPCNT, LZCNT, BMI1 and BMI2, which Knights Landing has, too.
     Avx512f,
 }
 
-/// An instruction set that this CPU has. Dispatchers take one, so that no kernel runs on a CPU that lacks its instructions; only
-/// [`Isa::checked`] makes it.
+/// An instruction set that this CPU has, made by [`Isa::checked`]. Dispatchers take one, so that no kernel runs on a
+/// CPU without its instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckedIsa(Isa);
 
@@ -46,13 +46,13 @@ pub enum IsaError {
     /// The name is unknown.
     #[error("'{name}' is no instruction set; known are: scalar, avx2, avx512f")]
     Unknown {
-        /// The name that was given.
+        /// The name as given.
         name: String,
     },
 }
 
 impl Isa {
-    /// Every instruction set with kernels, the plainest first.
+    /// All instruction sets with kernels, the plainest first.
     pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512f];
 
     /// Whether this CPU has the instruction set.
@@ -85,10 +85,10 @@ impl Isa {
         Self::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Self::Scalar)
     }
 
-    /// This instruction set, if the CPU has it.
+    /// This instruction set, if the CPU supports it.
     ///
     /// # Errors
-    /// [`IsaError::Unavailable`] otherwise, which names the available ones.
+    /// [`IsaError::Unavailable`] otherwise, with the available ones.
     pub fn checked(self) -> Result<CheckedIsa, IsaError> {
         if self.is_available() {
             return Ok(CheckedIsa(self));

@@ -1,18 +1,18 @@
-//! Batches of keys: borrowed ([`Keys`], what readers are handed) and owned ([`KeyBuffer`]).
+//! Batches of keys: borrowed ([`Keys`]) and owned ([`KeyBuffer`]).
 //!
-//! Whoever takes a batch checks it here ([`Keys::check`], [`Keys::check_answers`]), and whoever deals one out cuts it here
-//! ([`Keys::part`]). Invariant: in a batch that was checked, the two halves of IPv6 keys are equally long.
+//! Invariant: once [`Keys::check`] or [`Keys::check_answers`] has accepted a batch, the halves of its IPv6 keys have
+//! the same length.
 
 use crate::{EngineError, Family, Key, NextHopId};
 use std::ops::Range;
 
-/// A batch of keys, one family, host order. IPv6 comes as two arrays so that an engine that searches the first 64 bits
-/// streams only those.
+/// A batch of keys of one family, in host order. IPv6 keys are two arrays, so that an engine that searches the first 64
+/// bits streams one of them only.
 #[derive(Clone, Copy, Debug)]
 pub enum Keys<'a> {
     /// IPv4 addresses.
     V4(&'a [u32]),
-    /// IPv6 addresses: the first 64 bits and the last 64 bits, equally many of each.
+    /// IPv6 addresses: their first and last 64 bits, in arrays of the same length.
     V6 {
         /// Bits 0..64 of each address.
         hi: &'a [u64],
@@ -90,10 +90,10 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Checks that the answers to the batch fit `out` exactly, as [`crate::EngineReader::lookup`] wants it.
+    /// Checks that `out` has a place for each answer and no more.
     ///
     /// # Errors
-    /// [`EngineError::Batch`] for halves of different lengths, and for another number of keys than of places in `out`.
+    /// [`EngineError::Batch`] for halves of different lengths, and when the numbers of keys and answers differ.
     #[inline]
     pub const fn check_answers(self, out: &[NextHopId]) -> Result<(), EngineError> {
         if self.len() != out.len() {
@@ -103,14 +103,14 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// Keys that are owned: a batch kept beyond a call, or the keys of a measurement. Nothing is allocated after it is made.
+/// Owned keys: a batch kept beyond a call, or the keys of a measurement. Nothing is allocated after construction.
 #[derive(Clone, Debug)]
 pub struct KeyBuffer {
     family: Family,
     len: usize,
-    /// Room for IPv4 keys, of which `len` count when they are the family.
+    /// IPv4 keys; the first `len` are valid if the family is IPv4.
     v4: Vec<u32>,
-    /// Room for the halves of IPv6 keys, in the same way.
+    /// Halves of IPv6 keys; the first `len` are valid if the family is IPv6.
     hi: Vec<u64>,
     lo: Vec<u64>,
 }
@@ -123,7 +123,7 @@ impl KeyBuffer {
         Self { family: Family::V4, len: 0, v4: vec![0; capacity], hi, lo }
     }
 
-    /// All of the keys.
+    /// All keys.
     #[inline]
     #[must_use]
     pub fn keys(&self) -> Keys<'_> {
@@ -154,19 +154,19 @@ impl KeyBuffer {
         self.family
     }
 
-    /// Forgets all keys.
+    /// Removes all keys.
     #[inline]
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Has `len` keys of `family` from now on, each arbitrary until it is [put](Self::put). There must be room.
+    /// Sets the family and the number of keys, which must fit. Keys are arbitrary until they are [put](Self::put).
     #[inline]
     pub fn reset(&mut self, family: Family, len: usize) {
         (self.family, self.len) = (family, len);
     }
 
-    /// Writes `keys` to `at` and the places behind it, which [`Self::reset`] has made.
+    /// Writes `keys` to the positions from `at` on, made by [`Self::reset`].
     ///
     /// # Panics
     /// When there is no room.
@@ -182,7 +182,7 @@ impl KeyBuffer {
         }
     }
 
-    /// Has `keys` from now on, and no others.
+    /// Replaces all keys by `keys`.
     ///
     /// # Panics
     /// When there is no room.
@@ -192,7 +192,7 @@ impl KeyBuffer {
         self.put(0, keys);
     }
 
-    /// Adds `key` behind the others, which are of its family.
+    /// Appends `key`, which must be of the same family as the keys before.
     ///
     /// # Panics
     /// When there is no room.
@@ -242,8 +242,8 @@ pub const fn halves(key: u128) -> (u64, u64) {
     ((key >> 64) as u64, key as u64)
 }
 
-/// Copies `from` to `to`, equally long, a kilobyte at a time. The C library copies some kilobytes at once by a string instruction,
-/// which is slow where the lines lie in another core's cache: a third of what the calling thread of two groups of threads spent.
+/// Copies `from` to `to`, of the same length, a kilobyte at a time. For several kilobytes at once the C library uses a
+/// string instruction, which is slow when the lines are in another core's cache.
 #[inline]
 pub fn copy<T: Copy>(from: &[T], to: &mut [T]) {
     let part = 1024 / size_of::<T>();

@@ -4,38 +4,38 @@
 //! feed -> Rib -> FibDelta -> [EngineWriter: apply -> Generation] -> EngineReader: submit .. collect
 //! ```
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | [`prefix`] | [`Prefix`], [`IpPrefix`], [`Key`]: routes' prefixes and lookup keys |
+//! | [`prefix`] | [`Prefix`], [`IpPrefix`], [`Key`]: prefixes of routes and lookup keys |
 //! | [`next_hop`] | [`NextHopId`], the answer of a lookup; [`NextHopTable`] resolves it to a gateway, port and MAC |
 //! | [`group`] | [`Group`]: several paths for the packets of one route |
-//! | [`rib`] | [`Rib`]: the routes of all feeds, compiled into the routes that an engine has |
+//! | [`rib`] | [`Rib`]: the routes of all feeds, compiled into the routes of an engine |
 //! | [`delta`] | [`Routes`]: changes to the RIB; [`FibDelta`]: changes to an engine's table; [`Generation`] |
 //! | [`engine`] | [`EngineWriter`], [`EngineReader`]: the contract of every engine |
-//! | [`reader`] | [`reader::SlotReader`]: the slots of engines whose answers are there when `submit` returns |
+//! | [`reader`] | [`reader::SlotReader`]: the slots of engines that finish within `submit` |
 //! | [`keys`] | [`Keys`], [`KeyBuffer`]: batches of keys, borrowed and owned |
-//! | [`fibs`] | [`FibId`], [`Fibs`]: the FIBs of an engine that holds several, and those of a batch |
-//! | [`details`] | [`Details`]: the figures of one engine, by name |
-//! | [`registry`] | [`Registry`]: which engines there are, by name |
-//! | [`isa`] | [`Isa`]: the instruction sets kernels are written for; [`CheckedIsa`]: one that this CPU has |
-//! | [`loads`] | [`Loads`]: how a lookup reads its table, so that tests can stop it between two loads |
+//! | [`fibs`] | [`FibId`], [`Fibs`]: the FIBs of an engine that holds several, and of the keys of a batch |
+//! | [`details`] | [`Details`]: engine-specific figures by name |
+//! | [`registry`] | [`Registry`]: the available engines by name |
+//! | [`isa`] | [`Isa`]: instruction sets of kernels; [`CheckedIsa`]: one that this CPU has |
+//! | [`loads`] | [`Loads`]: the loads of a lookup, between which tests can stop it |
 //! | [`units`] | sizes, rates and times as people write and read them |
 //! | [`digest`] | hashes of tables and packets |
 //! | [`picture`] | graphs as SVG |
-//! | [`output`] | files that appear whole or not at all |
-//! | [`host`] | what Linux says of this host, read from its files |
+//! | [`output`] | files that are replaced as a whole |
+//! | [`host`] | facts about this host, read from Linux's files |
 //! | [`feed`] | route files and update streams: text, iproute2, l3fwd, JSON, MRT; writers |
-//! | [`oracle`] | longest-prefix match by the definition; the engine `oracle` |
+//! | [`oracle`] | longest-prefix match by definition; the engine `oracle` |
 //! | [`generate`] | seeded tables and update streams shaped like today's Internet |
 //! | [`capture`] | the packets of a pcap or pcapng file |
 //! | [`random`] | seeded random numbers |
-//! | [`traffic`] | the keys that measurements look up: random, table, zipf, a capture's destinations |
+//! | [`traffic`] | lookup keys for measurements: random, table, zipf, destinations of a capture |
 //! | `conformance` | the test suite that every engine passes (feature `testing`) |
 //! | `faulty` | an engine that fails on demand (feature `testing`) |
-//! | `testing` | what the tests of all crates share (feature `testing`) |
-//! | `stores` | checks updates made of single stores, after each store (feature `testing`) |
+//! | `testing` | helpers for the tests of all crates (feature `testing`) |
+//! | `stores` | a checker of updates made of single stores (feature `testing`) |
 //!
-//! This crate imports nothing of ours and has no unsafe code.
+//! This crate imports no other crate of the workspace and has no unsafe code.
 
 #![forbid(unsafe_code)]
 

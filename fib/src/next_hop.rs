@@ -1,8 +1,8 @@
 //! Next hops: the answer of a lookup, and what the forwarder does with it.
 //!
-//! Engines store [`NextHopId`]s only. [`NextHopTable`] resolves an id to its gateway, port and destination MAC. A *bare* id,
-//! which a route file gives as a number, needs no such entry: it leaves by port `(id - 1) mod ports` with the MAC `02:00:00`
-//! followed by the id's 24 bits.
+//! Engines store [`NextHopId`]s only. [`NextHopTable`] resolves an id to its gateway, port and destination MAC. A
+//! *bare* id, which a route file gives as a number, needs no entry: it leaves by port `(id - 1) mod ports` with the MAC
+//! `02:00:00` followed by the id's 24 bits.
 
 use crate::group::{Group, PATHS_MAX};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -11,7 +11,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The identifier of a next hop: 0 is "no route", 1..=2^24-1 are valid (GAMT's limit, a 24-bit `inf` field).
+/// A next-hop id: 0 is "no route", 1..=2^24-1 are valid (GAMT's limit, a 24-bit `inf` field).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct NextHopId(u32);
@@ -39,7 +39,7 @@ impl NextHopId {
         Self(answer & Self::MAX.0)
     }
 
-    /// The number; 0 is no route.
+    /// The number; 0 for no route.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u32 {
@@ -72,24 +72,24 @@ impl fmt::Display for NextHopId {
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// All stations.
+    /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Whether it is the address of one station.
+    /// Whether it is a unicast address, and not zero.
     #[must_use]
     pub fn is_station(self) -> bool {
         self.0[0] & 1 == 0 && self != Self([0; 6])
     }
 
-    /// The address used for a bare id: `02:00:00` and the id's 24 bits.
+    /// The MAC of a bare id: `02:00:00` and the id's 24 bits.
     #[must_use]
     pub const fn of_bare_id(id: NextHopId) -> Self {
         let [_, a, b, c] = id.0.to_be_bytes();
         Self([2, 0, 0, a, b, c])
     }
 
-    /// Whether this is the MAC of a group that no bridge or router forwards to: the reserved ones of IEEE 802.1Q 8.6.3, which LLDP and LACP
-    /// use, and those of IS-IS (ISO/IEC 10589 8.4.8).
+    /// Whether this is a group MAC that no bridge or router forwards: the reserved MACs of IEEE 802.1Q 8.6.3, as for
+    /// LLDP and LACP, and the MACs of IS-IS (ISO/IEC 10589 8.4.8).
     #[must_use]
     pub const fn is_link_group(self) -> bool {
         matches!(self.0, [0x01, 0x80, 0xc2, 0, 0, 0..=0xf | 0x14 | 0x15] | [0x09, 0, 0x2b, 0, 0, 0x05])
@@ -124,13 +124,13 @@ pub enum NextHopError {
     /// The id is 0 or above 2^24 - 1.
     #[error("next-hop id {value} is not in 1..=16777215")]
     Id {
-        /// The id that was given.
+        /// The id as given.
         value: u64,
     },
     /// The text is not a MAC address.
     #[error("'{text}' is not a MAC address such as 02:00:00:00:00:01")]
     Mac {
-        /// The text that was given.
+        /// The text as given.
         text: String,
     },
     /// The bare id is already used for another next hop.
@@ -147,10 +147,10 @@ pub enum NextHopError {
         /// The number of valid ids.
         limit: u32,
     },
-    /// A group has no path, or too many.
+    /// A group has no path or too many.
     #[error("a route has 1 to {PATHS_MAX} paths, not {paths}")]
     Paths {
-        /// How many it would have.
+        /// The number of paths.
         paths: usize,
     },
 }
@@ -162,7 +162,7 @@ pub enum PortRef {
     Index(u16),
     /// By name (a device name or a PCI address).
     Name(String),
-    /// Not given: a bare id uses port `(id - 1) mod ports`, a gateway that of its neighbour entry.
+    /// Not given: a bare id uses port `(id - 1) mod ports`, a gateway the port of its neighbour entry.
     ById,
 }
 
@@ -190,15 +190,15 @@ impl fmt::Display for PortRef {
     }
 }
 
-/// The kinds of next hops.
+/// A next hop, by kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NextHop {
     /// A bare id: port and MAC are derived from the number.
     Bare,
-    /// A bare id whose own place in the table another next hop has.
+    /// A bare id whose number another next hop has; it is stored under another id.
     Moved(NextHopId),
-    /// A gateway behind a port. Its MAC comes from its neighbour entry, and so does the port if the feed gives none. A gateway
-    /// without a neighbour entry gets no packets.
+    /// A gateway behind a port. The MAC, and the port if the feed gives none, are in its neighbour entry. Without that
+    /// entry no packets are sent.
     Gateway {
         /// The gateway's address.
         gateway: IpAddr,
@@ -210,20 +210,20 @@ pub enum NextHop {
         /// The port of the link.
         port: PortRef,
     },
-    /// A port only (l3fwd rules): the destination MAC is that of the bare id `port + 1`.
+    /// A port only (l3fwd rules): the destination MAC is the MAC of the bare id `port + 1`.
     Port {
         /// The port's index.
         port: u16,
     },
-    /// Several paths, of which each flow takes one.
+    /// Several paths; each flow takes one.
     Group(Group),
-    /// Packets are dropped, and nobody is told.
+    /// Drops packets silently.
     Blackhole,
-    /// Packets are dropped, and their sender is told that the destination is unreachable.
+    /// Drops packets and reports to the sender that the destination is unreachable.
     Unreachable,
-    /// Packets are dropped, and their sender is told that the destination is prohibited.
+    /// Drops packets and reports to the sender that the destination is prohibited.
     Prohibit,
-    /// The forwarder itself has the address. No feed has such a route.
+    /// An address of the forwarder itself. No feed has such routes.
     Local,
 }
 
@@ -237,14 +237,14 @@ impl NextHop {
         }
     }
 
-    /// The next hop that drops every packet and has this [`Self::discard_word`].
+    /// The next hop that discards packets and has this [`Self::discard_word`].
     #[must_use]
     pub fn discarding(word: &str) -> Option<Self> {
         let all = [Self::Blackhole, Self::Unreachable, Self::Prohibit];
         all.into_iter().find(|hop| hop.discard_word() == Some(word))
     }
 
-    /// The word of iproute2 for a next hop that drops every packet, which stands before the prefix; `None` for any other.
+    /// The word of iproute2 for a next hop that discards packets, written before the prefix; `None` for all others.
     #[must_use]
     pub const fn discard_word(&self) -> Option<&'static str> {
         match self {
@@ -287,25 +287,23 @@ pub struct Neighbour {
 
 /// Resolves next-hop ids to gateway, port and MAC.
 ///
-/// [`Self::bare`] reserves a bare id. [`Self::intern`] assigns the lowest free id to any other next hop. Routes with the same
-/// next hop share one id. The paths of a group have ids of their own, for as long as the group is in use.
+/// [`Self::bare`] reserves a bare id. [`Self::intern`] assigns the lowest free id to any other next hop; routes with
+/// the same next hop share one id. The paths of a group have separate ids while the group is in use.
+/// [`Self::add_object`] assigns an id whose next hop [`Self::replace`] can change for all its routes at once.
 ///
-/// [`Self::add_object`] assigns an id to a next hop that will be replaced: [`Self::replace`] gives the id another one, which all of its
-/// routes have from then on.
-///
-/// Ids that no route uses any more are dropped in two steps, [`Self::mark_unused`] and [`Self::drop_unused`], so that the owner can
-/// wait for lookups in flight between them: an id keeps its meaning until the second.
+/// Unused ids are dropped in two steps, [`Self::mark_unused`] and [`Self::drop_unused`]. In between the owner waits for
+/// lookups in flight: an id keeps its meaning until the second step.
 #[derive(Clone, Debug, Default)]
 pub struct NextHopTable {
     by_id: FxHashMap<NextHopId, NextHop>,
     by_hop: FxHashMap<NextHop, NextHopId>,
-    /// The ids of [`Self::add_object`], which are not in `by_hop`.
+    /// Ids of [`Self::add_object`], which are not in `by_hop`.
     objects: FxHashSet<NextHopId>,
     neighbours: BTreeMap<IpAddr, Neighbour>,
     next_free: u32,
     /// Dropped ids, which are assigned before new ones.
     free: BTreeSet<NextHopId>,
-    /// Ids that no route used at the last [`Self::mark_unused`], and that nobody has asked for since.
+    /// Ids that were unused at the last [`Self::mark_unused`] and not requested since.
     unused: FxHashSet<NextHopId>,
     moves_ids: bool,
 }
@@ -317,16 +315,16 @@ impl NextHopTable {
         Self::default()
     }
 
-    /// Gives a bare id whose number is taken another id from now on, a [`NextHop::Moved`]. Answers are then not always the ids that were
-    /// told: see [`Self::told`].
+    /// Renumbers bare ids that collide from now on, as [`NextHop::Moved`]. Answers may then differ from the announced
+    /// ids: see [`Self::told`].
     pub const fn move_ids(&mut self) {
         self.moves_ids = true;
     }
 
-    /// Reserves `value` as a bare id. Returns the id itself, or after [`Self::move_ids`] another one when it is taken.
+    /// Reserves `value` as a bare id. Returns that id, or another one if it is taken and [`Self::move_ids`] was called.
     ///
     /// # Errors
-    /// [`NextHopError::Id`] when it is out of range, [`NextHopError::InUse`] when it is already used for another next hop,
+    /// [`NextHopError::Id`] when it is out of range, [`NextHopError::InUse`] when it belongs to another next hop,
     /// [`NextHopError::Exhausted`] when no id is free.
     pub fn bare(&mut self, value: u32) -> Result<NextHopId, NextHopError> {
         let id = NextHopId::new(value)?;
@@ -341,7 +339,7 @@ impl NextHopTable {
         }
     }
 
-    /// The id as it was told: that of a bare id which has moved, else `id`.
+    /// The announced id: the number of a bare id that was moved, else `id`.
     #[must_use]
     pub fn told(&self, id: NextHopId) -> NextHopId {
         match self.by_id.get(&id) {
@@ -364,7 +362,7 @@ impl NextHopTable {
         Ok(id)
     }
 
-    /// A new id of `hop`, which [`Self::intern`] does not return and [`Self::replace`] may give another next hop.
+    /// Assigns a new, unshared id to `hop`. [`Self::intern`] never returns it; [`Self::replace`] may change its next hop.
     ///
     /// # Errors
     /// [`NextHopError::Exhausted`] when no id is free.
@@ -374,10 +372,10 @@ impl NextHopTable {
         Ok(id)
     }
 
-    /// Replaces the next hop of an id of [`Self::add_object`]. Packets in flight get the one before or this one.
+    /// Replaces the next hop of an id of [`Self::add_object`]. Packets in flight get the old or the new one.
     ///
     /// # Errors
-    /// [`NextHopError::Exhausted`] when no id is free for a path of a group; the next hop stays then.
+    /// [`NextHopError::Exhausted`] when no id is free for a path of a group; the old next hop then stays.
     pub fn replace(&mut self, id: NextHopId, hop: NextHop) -> Result<(), NextHopError> {
         debug_assert!(self.objects.contains(&id), "{id} is shared by its next hop");
         self.intern_paths(&hop)?;
@@ -394,7 +392,6 @@ impl NextHopTable {
         Ok(())
     }
 
-    /// A new id of a next hop.
     fn assign(&mut self, hop: NextHop) -> Result<NextHopId, NextHopError> {
         self.intern_paths(&hop)?;
         let id = match self.free.pop_first() {
@@ -405,13 +402,13 @@ impl NextHopTable {
         Ok(id)
     }
 
-    /// The id of `hop`, if it has one; for any next hop but a bare id.
+    /// The id of `hop`, if it has one. Not for bare ids.
     #[must_use]
     pub fn find(&self, hop: &NextHop) -> Option<NextHopId> {
         self.by_hop.get(hop).copied()
     }
 
-    /// Takes the mark of an unused id, and those of its paths, away.
+    /// Unmarks an id and its paths.
     fn keep(&mut self, id: NextHopId) {
         if self.unused.is_empty() {
             return;
@@ -426,7 +423,7 @@ impl NextHopTable {
         }
     }
 
-    /// An id that has not been assigned before.
+    /// An id that was never assigned.
     fn next_id(&mut self) -> Result<NextHopId, NextHopError> {
         loop {
             self.next_free += 1;
@@ -438,8 +435,8 @@ impl NextHopTable {
         }
     }
 
-    /// Marks the ids that no route uses, neither by itself nor as a path of its group. An id loses its mark when [`Self::bare`] or
-    /// [`Self::intern`] returns it. Returns how many are not marked.
+    /// Marks the ids that no route uses, neither directly nor as a path of a group. [`Self::bare`] and [`Self::intern`]
+    /// unmark the id that they return. Returns the number of unmarked ids.
     pub fn mark_unused(&mut self, is_used: impl Fn(NextHopId) -> bool) -> usize {
         self.unused = self.by_id.keys().copied().filter(|id| !is_used(*id)).collect();
         let is_group = |(id, hop): &(&NextHopId, &NextHop)| matches!(hop, NextHop::Group(_)) && is_used(**id);
@@ -448,7 +445,7 @@ impl NextHopTable {
         self.by_id.len() - self.unused.len()
     }
 
-    /// Drops the ids that are still marked, which may then get another meaning. Returns how many.
+    /// Drops the ids that are still marked; they may get another meaning then. Returns their number.
     pub fn drop_unused(&mut self) -> usize {
         let unused = std::mem::take(&mut self.unused);
         for id in &unused {
@@ -457,7 +454,7 @@ impl NextHopTable {
             {
                 self.by_hop.remove(&hop);
             }
-            // Ids above are free anyway.
+            // Higher ids are free anyway.
             if id.get() <= self.next_free {
                 self.free.insert(*id);
             }
@@ -499,7 +496,7 @@ impl NextHopTable {
         self.neighbours.insert(neighbour.address, neighbour);
     }
 
-    /// Replaces all neighbours by those of `other`; returns a table of those before, without next hops.
+    /// Replaces all neighbours by the neighbours of `other`. Returns a table with the previous ones and without next hops.
     pub fn replace_neighbours(&mut self, other: &Self) -> Self {
         let before = std::mem::replace(&mut self.neighbours, other.neighbours.clone());
         Self { neighbours: before, ..Self::default() }
@@ -574,7 +571,7 @@ mod tests {
             table.moves_ids = moves_ids;
             for (step, value) in steps {
                 match step {
-                    // One whose number is taken may be refused.
+                    // A taken number may be refused.
                     0 | 1 => drop(table.bare(value)),
                     2 | 3 => drop(table.intern(NextHop::Port { port: u16::try_from(value).unwrap() })),
                     4 => {
@@ -617,7 +614,7 @@ mod tests {
         table.replace(object, group.clone()).unwrap();
         assert_eq!((table.get(object), table.find(&group)), (Some(&group), None));
         let second = table.find(&link(2)).unwrap();
-        // Its paths are in use with it.
+        // The paths are in use with it.
         assert_eq!((table.mark_unused(|id| id == object), table.drop_unused()), (3, 0));
         assert_eq!(table.get(second), Some(&link(2)));
         table.replace(object, link(2)).unwrap();

@@ -116,7 +116,7 @@ impl OraclePair {
         }
     }
 
-    /// The next hop of an IPv4 key. Unlike [`Oracle::lookup`] it is compiled here, optimised in builds for tests, too.
+    /// As [`Oracle::lookup`] for IPv4. It is compiled in this crate, and so optimised in test builds, too.
     #[must_use]
     pub fn lookup_v4(&self, key: u32) -> NextHopId {
         self.v4.lookup(key)

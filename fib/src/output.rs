@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all: a reader never sees half of one, and a failure leaves what was there before.
+//! Files that are replaced as a whole: readers never see a partial file, and a failure leaves the old one.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -7,11 +7,11 @@ use std::path::Path;
 
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Has `write` fill a new file, which takes the place of `path` once all is written. A device or pipe at `path` is written to as it
-/// is; a link stays a link, the file that it points to is replaced.
+/// Writes a new file with `write`, then moves it to `path`. A device or pipe at `path` is written to directly. A link
+/// stays a link; the file that it points to is replaced.
 ///
 /// # Errors
-/// What `write` gives, or what the system says.
+/// The error of `write` or of the system.
 pub fn write_whole<E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<(), E>,
@@ -36,10 +36,7 @@ pub fn write_whole<E: From<io::Error>>(
     Ok(())
 }
 
-/// As [`write_whole`], `value` as JSON in lines.
-///
-/// # Errors
-/// What the system says.
+/// As [`write_whole`], with `value` as indented JSON.
 pub fn write_json(path: &Path, value: &impl serde::Serialize) -> io::Result<()> {
     write_whole(path, |out| {
         serde_json::to_writer_pretty(&mut *out, value)?;

@@ -1,7 +1,7 @@
-//! Graphs as SVG, one below the other: lines over an x axis, each with the spread of its points, and the names of the lines beside it.
+//! Graphs as SVG, one below the other: lines over an x axis, with the spread of each point and a legend at the right.
 //!
-//! Black is the colour of the text around the picture (`currentColor`), and there is no background, so that one picture suits a light
-//! page and a dark one; [`standalone`] gives a picture that is a file of its own both.
+//! Black is the colour of the surrounding text (`currentColor`), and there is no background, so that a picture suits
+//! light and dark pages. [`standalone`] adds both for a separate file.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
@@ -10,11 +10,11 @@ use std::error::Error;
 use std::io;
 use std::ops::Range;
 
-/// Size of one graph, including the names of its lines.
+/// Size of one graph, including the legend.
 const SIZE: (u32, u32) = (1120, 480);
-/// The part of the width, at the right, that is kept for the names of the lines, so that they cover no line.
+/// Width of the legend, at the right, where it covers no line.
 const NAMES_WIDTH: u32 = 240;
-/// Colours that people tell apart, also those who see few colours, on white as on black (Okabe and Ito).
+/// Colours that are distinct on white and on black, also with colour blindness (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -24,19 +24,19 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(128, 128, 128),
 ];
-/// Text and background of a picture that stands alone, as the reader's system has them.
+/// Colours of the text and the background of a standalone picture; they follow the reader's system.
 const STYLE: &str = "<style>:root { color-scheme: light dark; color: #1a1a1a; background: #ffffff } \
     @media (prefers-color-scheme: dark) { :root { color: #e6e6e6; background: #16181b } }</style>";
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// How numbers become places on an axis.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
-    /// In proportion; a y axis has its 0.
+    /// Linear; a y axis includes 0.
     Linear,
-    /// By their logarithm to this base; 0 has no place on the axis.
+    /// Logarithmic with this base; 0 is not on the axis.
     Log(f64),
 }
 
@@ -46,23 +46,23 @@ pub struct Axis<'a> {
     pub name: &'a str,
     /// Its scale.
     pub scale: Scale,
-    /// The text of a number on it.
+    /// The label of a number.
     pub label: &'a dyn Fn(f64) -> String,
 }
 
 /// A point of a line, with its spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GraphPoint {
-    /// Its place on the x axis.
+    /// Position on the x axis.
     pub x: f64,
-    /// Its place on the y axis.
+    /// Position on the y axis.
     pub y: f64,
-    /// From where to where its measurements lie.
+    /// The range of its measurements.
     pub spread: (f64, f64),
 }
 
 impl GraphPoint {
-    /// A point that was measured once.
+    /// A point with a single measurement.
     #[must_use]
     pub const fn once(x: f64, y: f64) -> Self {
         Self { x, y, spread: (y, y) }
@@ -72,11 +72,11 @@ impl GraphPoint {
 /// How a line is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineStyle {
-    /// Its points, joined.
+    /// Points and the lines between them.
     Joined,
-    /// Its points alone: there is nothing between two of them.
+    /// Points only.
     Points,
-    /// The line without marks for its points: there are too many.
+    /// The line without marks, for many points.
     Line,
 }
 
@@ -92,11 +92,11 @@ pub struct GraphLine<'a> {
 
 /// A graph.
 pub struct Graph<'a> {
-    /// What it shows.
+    /// The heading.
     pub title: &'a str,
-    /// The axis from left to right.
+    /// The horizontal axis.
     pub x: Axis<'a>,
-    /// The axis from bottom to top.
+    /// The vertical axis.
     pub y: Axis<'a>,
     /// Its lines.
     pub lines: Vec<GraphLine<'a>>,
@@ -107,12 +107,12 @@ pub struct Graph<'a> {
 /// The graphs as one picture.
 ///
 /// # Errors
-/// What the library for drawing says.
+/// The error of the drawing library.
 pub fn svg(graphs: &[Graph<'_>]) -> io::Result<String> {
     picture(graphs).map_err(io::Error::other)
 }
 
-/// A picture of [`svg`] as a file of its own: with a background, light or dark as the reader has it.
+/// A picture of [`svg`] as a separate file, with a light or dark background as the reader prefers.
 #[must_use]
 pub fn standalone(picture: &str) -> String {
     let head = picture.find("<svg").and_then(|at| Some(at + picture[at..].find('>')? + 1)).unwrap_or(0);
@@ -136,7 +136,7 @@ fn said(error: impl std::fmt::Display) -> Box<dyn Error + Send + Sync> {
 }
 
 impl Axis<'_> {
-    /// The range of the axis for these numbers, of which those that have no place are left out.
+    /// The range of the axis over `numbers`, without the numbers that have no place on it.
     fn range(&self, numbers: impl Iterator<Item = f64>) -> Range<f64> {
         let has_place = |y: &f64| y.is_finite() && (self.scale == Scale::Linear || *y > 0.0);
         let (low, high) = numbers
@@ -146,7 +146,7 @@ impl Axis<'_> {
     }
 }
 
-/// The range of a logarithmic axis with a margin. A short one ends at powers of the base: it would have no ticks within.
+/// The range of a logarithmic axis with a margin. A short range is extended to powers of the base, so that it has ticks.
 fn wider(range: &Range<f64>, base: f64) -> Range<f64> {
     let Range { start, end } = *range;
     if end / start < base * base {
@@ -233,13 +233,13 @@ impl Graph<'_> {
         Ok(())
     }
 
-    /// The names of the lines, one below the other, and what a hollow mark is.
+    /// Draws the legend: the names of the lines and of the hollow marks.
     fn name_lines(&self, area: &Area<'_>) -> Drawn<()> {
         let style = ("sans-serif", 12).into_font();
         let place = |at: usize| 50 + 18 * i32::try_from(at).unwrap_or(0);
         for (at, line) in self.lines.iter().enumerate() {
             let (colour, y) = (COLOURS[at % COLOURS.len()], place(at));
-            // Half a line stands for a dashed one.
+            // A short line stands for a dashed one.
             let end = if at < COLOURS.len() { 22 } else { 12 };
             area.draw(&PathElement::new([(4, y), (end, y)], colour.stroke_width(2))).map_err(said)?;
             match (line.style, at / COLOURS.len()) {
@@ -285,12 +285,12 @@ mod tests {
         for words in ["<svg", "half", "most", "dots", "A title", "load", "polyline", "currentColor"] {
             assert!(picture.contains(words), "{words}");
         }
-        // The mark and its name, of the first graph alone; a picture within a page has no background.
+        // The mark and its name, of the first graph only; a picture within a page has no background.
         assert_eq!((picture.matches("told").count(), picture.matches("r=\"6\"").count()), (1, 2));
         assert!(!picture.contains("<style>"));
         let alone = standalone(&picture);
         assert!(alone.len() > picture.len() && alone.starts_with("<svg") && alone.contains("dark"));
-        // A short logarithmic axis has ticks all the same.
+        // A short logarithmic axis has ticks, too.
         let mut short = graph(Scale::Linear, Vec::new());
         short.y.scale = Scale::Log(10.0);
         short.lines.truncate(1);

@@ -1,7 +1,6 @@
 //! Prefixes and keys: the destination of a route and the input of a lookup.
 //!
-//! The host bits of a [`Prefix`] are zero by construction, so equal routes are equal values. Keys are integers in host order,
-//! `u32` for IPv4 and `u128` for IPv6.
+//! Host bits of a [`Prefix`] are zero by construction, so equal routes are equal values.
 
 use crate::{Change, FibDelta, Rib, RibTable};
 use std::fmt;
@@ -18,7 +17,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both of them.
+    /// Both families.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
     /// Bits of an address: 32 or 128.
@@ -40,9 +39,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// A lookup key: an address in host order.
-///
-/// Implemented for `u32` (IPv4) and `u128` (IPv6) only.
+/// A lookup key: an address in host order. Implemented for `u32` (IPv4) and `u128` (IPv6) only.
 pub trait Key:
     Copy
     + Ord
@@ -122,7 +119,7 @@ pub enum PrefixError {
     /// The length exceeds the family's bits.
     #[error("prefix length {len} is above {max}")]
     Length {
-        /// The length that was given.
+        /// The length as given.
         len: u32,
         /// The family's bits.
         max: u8,
@@ -130,9 +127,9 @@ pub enum PrefixError {
     /// Bits beyond the length are set, so the text is an address within a prefix, not a prefix.
     #[error("{address}/{len} has host bits set; the prefix is {network}/{len}")]
     HostBits {
-        /// The address that was given.
+        /// The address as given.
         address: IpAddr,
-        /// The length that was given.
+        /// The length as given.
         len: u8,
         /// The address with its host bits cleared.
         network: IpAddr,
@@ -140,14 +137,13 @@ pub enum PrefixError {
     /// The text is not an address with an optional `/length`.
     #[error("'{text}' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32")]
     Syntax {
-        /// The text that was given.
+        /// The text as given.
         text: String,
     },
 }
 
-/// A set of addresses that share their first `len` bits. Host bits are zero by construction.
-///
-/// Ordered by address, then by length, so a covering prefix sorts before the prefixes within it.
+/// A set of addresses with the same first `len` bits. Ordered by address, then by length, so a covering prefix sorts
+/// before the prefixes within it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix<K: Key> {
     address: K,

@@ -1,7 +1,7 @@
 //! Seeded random numbers, identical on every host and in every version.
 //!
-//! The bits come from ChaCha8, and every number is derived from them with the integer arithmetic below. So neither a new release
-//! of a sampling library nor a host's `libm` can change a table that results were measured on.
+//! The bits come from ChaCha8, and all numbers are derived from them with integer arithmetic, so that neither a new
+//! release of a sampling library nor a host's `libm` changes a table that results were measured on.
 
 use crate::{Key, Prefix};
 use rand_chacha::ChaCha8Rng;
@@ -58,13 +58,13 @@ impl Seeded {
         self.below(100) < percent
     }
 
-    /// One of `items`; `None` when there are none.
+    /// One of `items`; `None` if it is empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         items.get(self.below(items.len()))
     }
 }
 
-/// Ranks `0..n`, each with a weight. Integer arithmetic, so that every host draws the same.
+/// Ranks `0..n` with weights, drawn with integer arithmetic.
 #[derive(Clone, Debug)]
 pub struct WeightedRanks {
     cumulative: Vec<u64>,

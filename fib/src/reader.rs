@@ -1,12 +1,11 @@
-//! The reader of every engine that looks up on the caller's CPU: `submit` looks the keys up, so the answers are in the slot when it
-//! returns.
+//! The reader of engines that look up on the caller's CPU: the answers are in the slot when `submit` returns.
 
 use crate::{EngineError, EngineReader, Fibs, Keys, NextHopId, SlotId};
 use std::task::Poll;
 
 /// The lookup of an engine.
 pub trait Answer: Send {
-    /// Writes the next hop of each of `keys` to `out`. All slices, also the two halves of IPv6 keys, are equally long.
+    /// Writes the next hop of each of `keys` to `out`. All slices have the same length, also the halves of IPv6 keys.
     fn answer(&mut self, keys: Keys<'_>, out: &mut [NextHopId]);
 
     /// Two calls of [`Self::answer`].
@@ -16,10 +15,10 @@ pub trait Answer: Send {
         }
     }
 
-    /// As [`Self::answer`], each key in its FIB, of an engine that holds several.
+    /// As [`Self::answer`], with a FIB for each key.
     ///
     /// # Errors
-    /// Those of [`Fibs::check`].
+    /// As [`Fibs::check`].
     fn answer_in(
         &mut self,
         fibs: Fibs<'_>,
@@ -35,7 +34,7 @@ pub trait Answer: Send {
     fn refresh(&mut self) {}
 }
 
-/// A reader that looks up inside `submit`.
+/// A reader that looks up within `submit`.
 pub struct SlotReader<A> {
     tables: A,
     slots: Vec<ReaderSlot>,

@@ -1,32 +1,31 @@
-//! Which engines there are. Each engine crate lists its own; a program joins the lists of the crates that it links.
+//! The available engines. Each engine crate lists its own; a program joins the lists of the crates that it links.
 //!
 //! ```text
 //! const ENGINES: Registry = Registry::new(&[fib::ENGINES, lpm_cpu::ENGINES]).with_auto("host");
 //! ```
-//! An engine checks its own options; what is checked here is what every engine shares: the name, and that this CPU has the
-//! instruction set asked for.
+//! The registry checks the name, and that this CPU has the instruction set. Engines check their other options.
 
 use crate::oracle::OracleEngine;
 use crate::{EngineError, EngineOptions, EngineWriter, Family, Isa};
 use std::fmt;
 
-/// What makes an empty engine. The registry is for engines that are made of others.
+/// Makes an empty engine. Engines that combine others find them in the registry.
 pub type Make = fn(&EngineOptions, &Registry) -> Result<Box<dyn EngineWriter>, EngineError>;
 
-/// One entry: an engine that can be made.
+/// An engine that can be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Engine {
-    /// Its name, on the command line and in reports.
+    /// The name on the command line and in reports.
     pub name: &'static str,
-    /// The instruction sets that its kernels are compared on, plainest first.
+    /// The instruction sets on which its kernels are compared, plainest first.
     pub isas: &'static [Isa],
-    /// The families that it has a table for; routes of another one are refused.
+    /// The families with a table; routes of another family are refused.
     pub families: &'static [Family],
-    /// Whether a device looks up, so that it may be absent, stall or fail.
+    /// Whether lookups run on a device, which may be absent, stall or fail.
     pub is_device: bool,
-    /// Whether it holds as many FIBs as its parameter `fibs` says.
+    /// Whether the parameter `fibs` sets its number of FIBs.
     pub has_fibs: bool,
-    /// Makes one, empty.
+    /// Makes an empty engine.
     pub make: Make,
 }
 
@@ -43,13 +42,13 @@ impl Engine {
         Self { is_device: true, ..Self::cpu(name, &[Isa::Scalar], make) }
     }
 
-    /// For an engine with a table of IPv4 alone.
+    /// Restricts the engine to IPv4.
     #[must_use]
     pub const fn ipv4_only(self) -> Self {
         Self { families: &[Family::V4], ..self }
     }
 
-    /// For an engine with the parameter `fibs`.
+    /// Gives the engine the parameter `fibs`.
     #[must_use]
     pub const fn with_fibs(self) -> Self {
         Self { has_fibs: true, ..self }
@@ -67,7 +66,7 @@ pub const ENGINES: &[Engine] =
         }),
     })];
 
-/// The engines of a program, in the order in which messages list them.
+/// The engines of a program, in the order of messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Registry {
     lists: &'static [&'static [Engine]],
@@ -76,7 +75,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The name that stands for the engine of [`Self::with_auto`].
+    /// The name that selects the engine of [`Self::with_auto`].
     pub const AUTO: &'static str = "auto";
 
     /// The engines of `lists`.
@@ -85,13 +84,13 @@ impl Registry {
         Self { lists, auto: None, notice: None }
     }
 
-    /// With the name [`Self::AUTO`] for the engine `name`.
+    /// Makes [`Self::AUTO`] a name of the engine `name`.
     #[must_use]
     pub const fn with_auto(self, name: &'static str) -> Self {
         Self { auto: Some(name), ..self }
     }
 
-    /// With a function that is told what happens to an engine in service, in a sentence.
+    /// Sets a function that reports, in a sentence, an event of an engine in service.
     #[must_use]
     pub const fn with_notice(self, notice: fn(fmt::Arguments<'_>)) -> Self {
         Self { notice: Some(notice), ..self }
@@ -102,23 +101,23 @@ impl Registry {
         self.lists.iter().copied().flatten()
     }
 
-    /// The names of those engines that run on a device.
+    /// The names of the engines that run on a device.
     #[must_use]
     pub fn device_names(&self) -> Vec<&'static str> {
         self.engines().filter(|engine| engine.is_device).map(|engine| engine.name).collect()
     }
 
-    /// Every name that [`Self::find`] knows.
+    /// All names that [`Self::find`] accepts.
     #[must_use]
     pub fn names(&self) -> Vec<&'static str> {
         let auto = self.auto.map(|_| Self::AUTO);
         auto.into_iter().chain(self.engines().map(|engine| engine.name)).collect()
     }
 
-    /// The engine that `name` stands for.
+    /// The engine with this name.
     ///
     /// # Errors
-    /// [`EngineError::Unknown`], with the names there are.
+    /// [`EngineError::Unknown`], with all names.
     pub fn find(&self, name: &str) -> Result<&'static Engine, EngineError> {
         let wanted = if name == Self::AUTO { self.auto.unwrap_or(name) } else { name };
         let found = self.engines().find(|engine| engine.name == wanted);

@@ -1,13 +1,12 @@
-//! Checks updates made of single stores. After each store, a lookup that began at any earlier point must return the answer of a
-//! generation that was current at some time since it began.
+//! A checker of updates made of single stores. After each store, a lookup that began at any earlier point must return
+//! the answer of a generation that was current at some time since it began.
 //!
-//! A test with threads meets only a few interleavings, by chance; this checker tries all of them. A lookup is a function of its
-//! key and of the values it has loaded ([`Loads`]), so a lookup in flight is represented by the list of those values. After each
-//! store the checker takes every lookup in flight whose next load is from the stored location, continues it with the new value,
-//! and also keeps the one that has not continued. Lookups of a key that have loaded the same values are merged; the one that
-//! began last is kept, since it has the fewest allowed answers.
+//! Tests with threads meet few interleavings; this checker tries all. A lookup is a function of its key and of the
+//! values it has loaded ([`Loads`]), so the list of those values represents a lookup in flight. After each store the
+//! checker continues every lookup in flight whose next load is from the stored location, and also keeps it paused.
+//! Lookups of a key with the same loaded values are merged; the latest one is kept, since it allows the fewest answers.
 //!
-//! Loads and stores take effect in program order here, as on x86-64. Reordering by weaker memory models is not tested here.
+//! Loads and stores take effect in program order here, as on x86-64. Weaker memory models are not tested.
 //!
 //! ```text
 //! begin(answers in the next generation)   apply is called: answers of the next generation are allowed from here on
@@ -42,9 +41,9 @@ pub enum Event {
 type Listener = Box<dyn Fn(Event)>;
 
 thread_local! {
-    /// The checker listening on this thread.
+    /// The checker that listens on this thread.
     static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
-    /// Whether one is: most tests have none, and millions of stores.
+    /// Whether there is one: most tests have none, and millions of stores.
     static IS_LISTENING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -88,21 +87,19 @@ impl Loads for Steps<'_> {
 /// Looks up a key in the current table, by single loads.
 type Lookup<K> = Box<dyn Fn(K, &mut Steps<'_>) -> Result<NextHopId, Stopped>>;
 
-/// If a key has more lookups in flight than this, they are dropped: what they would find, others find too.
+/// The lookups of a key in flight are dropped above this number: others find the same faults.
 const FLIGHTS_MAX: usize = 50_000;
 
-/// Lookups in flight whose next load is from the same location: the loaded values of each, and the generation current when it began; for
-/// merged lookups, when the last one began.
+/// Lookups in flight with the same next location: the loaded values of each, and the generation when it began (of
+/// merged lookups, when the last one began).
 type Flights = FxHashMap<Vec<u64>, usize>;
 
-/// A key and its lookups.
 struct Watched<K> {
     key: K,
     /// The correct answer in each generation.
     right: Vec<NextHopId>,
     /// By the location of the next load.
     flights: FxHashMap<Place, Flights>,
-    /// Lookups in flight.
     flying: usize,
 }
 
@@ -112,7 +109,8 @@ impl<K> Watched<K> {
         self.flying = 0;
     }
 
-    /// A lookup that has loaded `loaded` since `since` may pause before its load from `next`. Whether that is new.
+    /// Pauses a lookup, which has loaded `loaded` since generation `since`, before its load from `next`. Returns
+    /// whether this state is new.
     fn pause(&mut self, next: Place, loaded: &[u64], since: usize) -> bool {
         let flights = self.flights.entry(next).or_default();
         match flights.get_mut(loaded) {
@@ -133,7 +131,7 @@ impl<K> Watched<K> {
 struct Inner<K> {
     lookup: Lookup<K>,
     keys: Vec<Watched<K>>,
-    /// The locations of the next loads of all lookups in flight: most stores are to others.
+    /// The locations of the next loads of all lookups in flight; most stores are to other locations.
     places: FxHashSet<Place>,
     /// `done` is the generation that `apply` has returned, `started` the one being applied.
     done: usize,
@@ -141,7 +139,6 @@ struct Inner<K> {
     /// Stores in this sequence, for messages; and in total.
     stores: u64,
     stores_all: u64,
-    /// Steps of all lookups.
     steps: u64,
 }
 
@@ -177,15 +174,15 @@ impl<K: Key> Checker<K> {
         })))
     }
 
-    /// A checker of lookups in a table that the writer may replace whole. `current` takes the table in service out of `place`, where
-    /// readers find it; which one that is, is the first load of a lookup, and the lookup keeps this table. `lookup` then does its
-    /// loads as in [`Self::new`], and returns the answer's number, as scalar kernels do.
+    /// A checker of lookups in a table that the writer may replace as a whole. A lookup's first load is the table in
+    /// service, which `current` takes from `place`; the lookup keeps this table. `lookup` then loads as in
+    /// [`Self::new`], and returns the answer's number, as scalar kernels do.
     ///
     /// ```ignore
     /// let (v4, v6) = engine.places();
     /// let checker = Checker::of_tables(v4, |place| place.load_full(), scalar::one);
     /// ```
-    /// A checker keeps all tables that it has met, since lookups in flight may be in any.
+    /// The checker keeps all tables that it has seen, since lookups in flight may use any of them.
     pub fn of_tables<P: 'static, T: 'static>(
         place: Arc<P>,
         current: impl Fn(&P) -> Arc<T> + 'static,
@@ -278,7 +275,7 @@ impl<K: Key> Checker<K> {
         inner.begin_lookups();
     }
 
-    /// The number of stores reported, and of lookup steps tried.
+    /// The numbers of stores reported and of lookup steps tried.
     #[must_use]
     pub fn tried(&self) -> (u64, u64) {
         let inner = self.0.borrow();
@@ -298,22 +295,20 @@ impl Drop for Listening {
 }
 
 impl<K: Key> Inner<K> {
-    /// Drops all lookups in flight, and begins new ones.
     fn restart(&mut self) {
         self.places.clear();
         self.keys.iter_mut().for_each(Watched::clear);
         self.begin_lookups();
     }
 
-    /// Begins a lookup of each key.
     fn begin_lookups(&mut self) {
         for at in 0..self.keys.len() {
             self.go_on(at, vec![(Vec::new(), self.done)]);
         }
     }
 
-    /// Advances lookups of key `at`, each given as its loaded values and the generation it began in, load by load to their end.
-    /// After each step the lookup also stays in flight, as if it had paused there.
+    /// Advances lookups of key `at` (loaded values, and the generation when it began) load by load to their end. After
+    /// each step the lookup also stays in flight, as if it had paused there.
     fn go_on(&mut self, at: usize, mut work: Vec<(Vec<u64>, usize)>) {
         let (lookup, places, steps) = (&self.lookup, &mut self.places, &mut self.steps);
         let watched = &mut self.keys[at];
@@ -370,7 +365,7 @@ pub struct Sequences {
     pub seed: u64,
     /// The number of sequences. Each begins and ends with an empty table.
     pub count: usize,
-    /// The prefix lengths used. Where they begin with 0, every other sequence has the default route.
+    /// The prefix lengths used. If they begin with 0, every other sequence has the default route.
     pub lengths: RangeInclusive<u8>,
     /// Next hops are taken from `1..=next_hops`.
     pub next_hops: u32,
@@ -388,12 +383,12 @@ pub fn count_of(quick: usize, full: usize) -> usize {
     if conformance::Options::from_env().full { full } else { quick }
 }
 
-/// Drives an engine of one family through sequences of deltas: only announcements, nests without withdraws, nested withdraws
-/// without a replacement, and mixtures. `apply` applies a delta and reports stores and grace periods to `checker`.
+/// Applies sequences of deltas to an engine of one family: only announcements, nests without withdraws, nested withdraws without a
+/// replacement, and mixtures. `apply` applies a delta and reports stores and grace periods to `checker`.
 ///
 /// # Panics
-/// When a lookup can return an answer that was correct in no generation since it began. The seed, the sequence and its deltas are
-/// printed.
+/// When a lookup can return an answer that was correct in no generation since it began. The seed, the sequence and its
+/// deltas are printed.
 pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut(&FibDelta, &Rib)) {
     for sequence in 0..plan.count {
         let mut maker = Maker::new(plan, sequence);
@@ -401,7 +396,7 @@ pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut
         let deltas = 2 + maker.rng.below(4);
         let kind = maker.rng.below(4);
         let mut told = Vec::new();
-        // An engine must not rely on the RIB leaving redundant routes out.
+        // An engine must not rely on the RIB to leave out redundant routes.
         let mut rib = if sequence % 2 == 0 { Rib::new() } else { Rib::plain() };
         for at in 0..=deltas {
             let routes =
@@ -446,7 +441,6 @@ impl<K: Key> Drop for History<'_, K> {
     }
 }
 
-/// Makes the deltas of one sequence.
 struct Maker<K: Key> {
     rng: Seeded,
     next_hops: u32,
@@ -456,7 +450,7 @@ struct Maker<K: Key> {
 }
 
 impl<K: Key> Maker<K> {
-    /// A chain of nested prefixes, a few adjacent ones, and keys that tell them apart.
+    /// A chain of nested prefixes, a few adjacent ones, and keys that distinguish them.
     fn new(plan: &Sequences, sequence: usize) -> Self {
         let mut rng = Seeded::new(plan.seed, sequence as u64);
         let base = K::from_high_bits(rng.u128());
@@ -531,7 +525,6 @@ impl<K: Key> Maker<K> {
     }
 }
 
-/// Ends the test with `message`.
 #[expect(clippy::panic, reason = "a checker reports by panicking, as tests do")]
 fn fail(message: fmt::Arguments<'_>) -> ! {
     panic!("{message}")
@@ -585,7 +578,7 @@ mod tests {
         both(&checker, &words, || {});
     }
 
-    /// A case that needs two deltas: the first ends before the second begins, and a lookup is in flight during both.
+    /// The first delta ends before the second begins, and a lookup is in flight during both.
     #[test]
     #[should_panic(expected = "were right since the lookup began (generations 0 to 2)")]
     fn a_lookup_outlasts_a_delta() {

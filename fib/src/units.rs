@@ -22,7 +22,7 @@ pub fn count(text: &str) -> Option<u64> {
     number.parse::<u64>().ok().filter(|_| digits)?.checked_mul(factor)
 }
 
-/// What stands before a `k`, `M` or `G`, and the power of 1000 that it is.
+/// The text before a `k`, `M` or `G`, and the factor.
 fn thousands(text: &str) -> Option<(&str, u64)> {
     Some(match text.as_bytes().last()?.to_ascii_lowercase() {
         b'k' => (&text[..text.len() - 1], 1_000),
@@ -49,7 +49,7 @@ pub fn named_value(text: &str) -> Option<(String, String)> {
     Some((name.to_owned(), value.to_owned()))
 }
 
-/// The inverse of [`size`]: with the largest unit of which there is a whole number.
+/// The inverse of [`size`], with the largest unit that gives a whole number.
 #[must_use]
 pub fn size_text(size: u64) -> String {
     match size {
@@ -78,7 +78,7 @@ pub fn count_text(value: f64) -> String {
     format!("{scaled:.digits$}{}", UNITS[unit])
 }
 
-/// Nanoseconds with three digits or so and a unit.
+/// Nanoseconds with about three digits and a unit.
 #[must_use]
 pub fn time_text(ns: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds below 2^53")]

@@ -14,7 +14,6 @@ use std::sync::{Arc, RwLock};
 use std::task::Poll;
 use std::time::Duration;
 
-/// The engine's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EngineFault {
     /// No fault: shows that the suite finds the faults, not the engine around them.
@@ -57,7 +56,6 @@ enum EngineFault {
 
 const HALF_REFUSED_ID_MAX: u32 = 60_000;
 const LEAKY_IDS_MAX: usize = 30_000;
-/// Bytes for each route in the stated table size.
 const ROUTE_BYTES: usize = 16;
 
 struct Faulty {
@@ -90,7 +88,6 @@ impl Faulty {
         }
     }
 
-    /// Applies the changes whose next hop satisfies `which`.
     fn put(&self, delta: &FibDelta, which: impl Fn(NextHopId) -> bool) {
         let mut tables = self.tables.write().unwrap();
         for change in delta.v4.iter().filter(|change| which(change.new)) {

@@ -1,4 +1,4 @@
-//! The generated tables have the shape of real ones. Compares properties that affect the caches with those of full tables of
+//! The generated tables have the shape of real ones: properties that affect the caches, compared with full tables of
 //! January 2024 (public route collectors).
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
@@ -9,7 +9,6 @@ use fib::testing::{data, load};
 use fib::{Family, Key, NextHopId, Prefix};
 use std::collections::{HashMap, HashSet};
 
-/// The properties compared.
 #[derive(Debug, PartialEq)]
 struct TableShape {
     routes: usize,
@@ -81,7 +80,6 @@ impl TableShape {
     }
 }
 
-/// The properties of `v4-202401`, a full IPv4 table.
 fn real_v4() -> TableShape {
     TableShape {
         routes: 901_899,
@@ -95,7 +93,6 @@ fn real_v4() -> TableShape {
     }
 }
 
-/// The properties of `v6-202401`, a full IPv6 table.
 fn real_v6() -> TableShape {
     TableShape {
         routes: 160_147,
@@ -127,7 +124,6 @@ fn real_v6() -> TableShape {
     }
 }
 
-/// Checks that `found` is within `percent` % of `real`.
 fn near(what: &str, found: usize, real: usize, percent: usize) {
     let distance = found.abs_diff(real) * 100;
     assert!(distance <= real * percent, "{what}: {found}, the real table has {real}");
@@ -170,7 +166,6 @@ fn ipv6_is_shaped_as_the_real_table() {
     }
 }
 
-/// The constants above are those of the real tables.
 #[test]
 fn the_real_figures_are_those_of_the_real_tables() {
     let Some(files) = data(["v4-202401.txt.xz", "v6-202401.txt.xz"]) else { return };

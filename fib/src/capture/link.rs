@@ -1,24 +1,24 @@
-//! Link types: what the first byte of a captured packet belongs to, and the Ethernet frame that carries the same packet.
+//! Link types: the protocol at the first byte of a captured packet, and the Ethernet frame with the same packet.
 //!
-//! A capture of raw IP, of a loopback interface or of all interfaces together (Linux cooked) has no Ethernet header. One is made: to
-//! 02:f0:00:00:00:00, or to the broadcast or a group address where the capture says that the packet came so; from the sender where the
-//! capture has its address, else from 02:00:00:00:00:01.
+//! Captures of raw IP, of a loopback interface or of all interfaces together (Linux cooked) have no Ethernet header, so
+//! one is made. Its destination is 02:f0:00:00:00:00, or the broadcast or a group address if the capture says so; its
+//! source is the sender if the capture has its address, else 02:00:00:00:00:01.
 
 use super::Packet;
 
-/// The router's MAC address in a frame that is made.
+/// The destination MAC of a frame that is made.
 const ROUTER: [u8; 6] = [0x02, 0xf0, 0, 0, 0, 0];
-/// The sender's, where the capture has none.
+/// The source MAC, if the capture has none.
 const SENDER: [u8; 6] = [0x02, 0, 0, 0, 0, 1];
-/// The type of a frame that is made for what is no IP packet. It is reserved (IEEE 802), so nobody takes it for anything.
+/// The type of a frame that is made for a packet that is not IP: reserved (IEEE 802), so that no protocol uses it.
 const NOT_IP: u16 = 0xffff;
 
-/// A link type whose packets become Ethernet frames. The numbers are those of <https://www.tcpdump.org/linktypes.html>.
+/// A link type that is converted to Ethernet frames. Numbers are from <https://www.tcpdump.org/linktypes.html>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     /// 1: Ethernet.
     Ethernet,
-    /// 101, and 12 and 14 as some BSDs number it: an IP packet of either version.
+    /// 101, and 12 and 14 on some BSDs: an IP packet of either version.
     RawIp,
     /// 228 and 229: an IP packet of one version.
     Ip(u16),
@@ -30,7 +30,7 @@ enum Link {
     Cooked2,
 }
 
-/// A link type whose packets are not read.
+/// An unsupported link type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "link type {number}{}; wanted Ethernet (1), raw IP (101), loopback (0, 108) or Linux cooked (113, 276)",
@@ -41,7 +41,6 @@ pub struct UnknownLink {
     pub number: i32,
 }
 
-/// The names of those that people have captures of.
 fn name(number: i32) -> Option<&'static str> {
     Some(match number {
         6 => "Token Ring",
@@ -79,7 +78,7 @@ impl Link {
     }
 }
 
-/// The type of a packet by its version.
+/// The Ethernet type of a packet by its IP version.
 fn by_version(packet: &[u8]) -> u16 {
     match packet.first().map(|byte| byte >> 4) {
         Some(4) => 0x0800,
@@ -88,7 +87,7 @@ fn by_version(packet: &[u8]) -> u16 {
     }
 }
 
-/// The type of an address family, as Linux, the BSDs and macOS number them.
+/// The Ethernet type of an address family, as Linux, the BSDs and macOS number it.
 fn by_family(family: [u8; 4]) -> u16 {
     let family = u32::from_le_bytes(family);
     // It is below 65,536 in the right byte order.
@@ -99,7 +98,7 @@ fn by_family(family: [u8; 4]) -> u16 {
     }
 }
 
-/// The destination address of a packet that Linux says came so (`sll_pkttype`).
+/// The destination MAC by the packet type that Linux recorded (`sll_pkttype`).
 fn destination(packet_type: u16) -> [u8; 6] {
     match packet_type {
         1 => [0xff; 6],
@@ -108,7 +107,7 @@ fn destination(packet_type: u16) -> [u8; 6] {
     }
 }
 
-/// The header's fields within `bytes`: destination, source, type, and where the packet begins. `None` when the header is cut.
+/// Destination, source and type of the frame, and the offset of the packet in `bytes`. `None` if the header is cut.
 fn header(link: Link, bytes: &[u8]) -> Option<([u8; 6], [u8; 6], u16, usize)> {
     let word = |at: usize| bytes.get(at..at + 2).map(|word| u16::from_be_bytes([word[0], word[1]]));
     let sender = |length: u16, at: usize| match (length, bytes.get(at..at + 6)) {
@@ -132,8 +131,8 @@ fn header(link: Link, bytes: &[u8]) -> Option<([u8; 6], [u8; 6], u16, usize)> {
 }
 
 impl Packet<'_> {
-    /// The packet as an Ethernet frame: its own, or one that is made in `frame`. If the capture has not all of the header before
-    /// the packet, there are two addresses and no more.
+    /// The packet as an Ethernet frame: its own, or one that is made in `frame`. If the header before the packet is
+    /// cut, the frame has two addresses and nothing else.
     ///
     /// # Errors
     /// [`UnknownLink`].
@@ -166,7 +165,6 @@ mod tests {
         packet.ethernet(&mut Vec::new()).map(<[u8]>::to_vec)
     }
 
-    /// A frame to `to` from `from`.
     fn frame(to: [u8; 6], from: [u8; 6], kind: u16, packet: &[u8]) -> Vec<u8> {
         [&to[..], &from, &kind.to_be_bytes(), packet].concat()
     }
@@ -200,7 +198,7 @@ mod tests {
                 [&[0x08, 0, 0, 0, 0, 0, 0, 3, 0, 1, packet_type, 6], &[7; 6][..], &[0, 0], &v4].concat();
             assert_eq!(framed(276, &cooked).unwrap(), frame(to, [7; 6], 0x0800, &v4));
         }
-        // An interface without addresses, such as a tunnel; then a tag, which lies where Ethernet has it.
+        // An interface without addresses, such as a tunnel; then a VLAN tag, at its place in an Ethernet frame.
         let tunnel = [&[0, 0, 0x03, 0x0a, 0, 0], &[0; 8][..], &[0x81, 0], &[0, 5, 8, 0], &v4].concat();
         assert_eq!(framed(113, &tunnel).unwrap(), usual(0x8100, &[0, 5, 8, 0, 0x45, 1, 2, 3]));
     }

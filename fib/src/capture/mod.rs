@@ -1,7 +1,7 @@
 //! Captures: the packets of a pcap or pcapng file, microseconds or nanoseconds, either byte order, plain or compressed.
 //!
-//! A file that is cut short, or is still being written, gives what is whole. Damage is an error that says after how many packets, and at
-//! which byte.
+//! A file that is cut short, or is still being written, gives its complete packets. Damage is an error, with the number
+//! of packets before it and its offset.
 
 mod link;
 
@@ -15,17 +15,17 @@ use std::io::{self, BufRead as _, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// What the reader's buffer starts with: above any frame of a network.
+/// The initial size of the reader's buffer, above any frame.
 const BUFFER_BYTES: usize = 1 << 18;
-/// A block that says it is longer than this is damage, not a frame.
+/// A block that claims to be longer is damage.
 const BUFFER_BYTES_MAX: usize = 1 << 26;
-/// The type of the block that a section of a pcapng file begins with, in either byte order.
+/// The type of the first block of a section of a pcapng file, in either byte order.
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 /// Why a capture cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// The system does not give it, or its compressed bytes are damaged.
+    /// The file cannot be read, or its compressed data is damaged.
     #[error(transparent)]
     Source(#[from] FeedError),
     /// The file is no capture, or is damaged.
@@ -33,11 +33,11 @@ pub enum CaptureError {
     Format {
         /// The capture.
         path: PathBuf,
-        /// Packets before that.
+        /// The number of packets before the damage.
         packets: usize,
-        /// Where the reader stopped.
+        /// The offset where the reader stopped.
         offset: u64,
-        /// What is wrong there.
+        /// The kind of damage.
         reason: String,
     },
 }
@@ -47,21 +47,21 @@ pub enum CaptureError {
 pub struct Packet<'a> {
     /// Its number, from 1 on.
     pub number: usize,
-    /// What its first byte belongs to (1: an Ethernet frame); -1 on an interface that the capture does not describe.
+    /// Its link type (1: Ethernet); -1 on an interface that the capture does not describe.
     pub link: i32,
-    /// The number of the interface that it was captured on, in its section of a pcapng file; 0 in a pcap file.
+    /// The number of its interface, within its section of a pcapng file; 0 in a pcap file.
     pub interface: usize,
-    /// The name of that interface, where the capture has it (`if_name`).
+    /// The name of this interface (`if_name`), if it is in the capture.
     pub interface_name: Option<&'a str>,
-    /// When it was captured, nanoseconds since 1970; 0 where the capture does not say.
+    /// Capture time, nanoseconds since 1970; 0 if unknown.
     pub time_ns: u64,
-    /// What the capture has of it.
+    /// The captured bytes.
     pub bytes: &'a [u8],
     /// Its length on the wire.
     pub wire_bytes: usize,
 }
 
-/// What an interface of the capture is: name, link type, ticks a second, offset in seconds.
+/// An interface of the capture: name, link type, ticks per second, offset in seconds.
 struct Interface {
     name: Option<String>,
     link: Linktype,
@@ -69,7 +69,6 @@ struct Interface {
     offset_s: i64,
 }
 
-/// An interface that the capture does not describe.
 static UNDESCRIBED: Interface = Interface::unnamed(Linktype(-1), 1_000_000);
 
 impl Interface {
@@ -85,23 +84,22 @@ impl Interface {
     }
 }
 
-/// Why the bytes of a capture end before it does.
+/// Why reading ended before the end of the file.
 #[derive(Debug)]
 enum End {
-    /// It is cut short, or is still being written.
+    /// The file is cut short, or is still being written.
     CutShort,
-    /// It cannot be read on.
     Failed(FeedError),
 }
 
-/// The bytes of a capture. They end where they can be read no further; `end` says why, if that is not the end of the file.
+/// The bytes of a capture, as far as they can be read. `end` says why that is not the end of the file.
 struct Bytes {
     source: FeedSource,
     end: Option<End>,
 }
 
 impl Read for Bytes {
-    /// Fills `buffer` as far as there are bytes: the parser takes what it is given for all that there is.
+    /// Fills `buffer` as far as possible: the parser takes a short read for the end of the file.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() && self.end.is_none() {
@@ -125,11 +123,11 @@ impl Read for Bytes {
     }
 }
 
-/// Gives the packets of the capture `path` to `each`, in order, until that breaks off or fails. The file may be compressed as a feed may be.
-/// Returns whether it ends within a packet.
+/// Passes the packets of the capture `path` to `each`, in order, until `each` breaks off or fails. The file may be
+/// compressed, as a feed may be. Returns whether it ends within a packet.
 ///
 /// # Errors
-/// [`CaptureError`], and what `each` says.
+/// [`CaptureError`], and the errors of `each`.
 pub fn read<E: From<CaptureError>>(
     path: &Path,
     each: impl FnMut(Packet<'_>) -> Result<ControlFlow<()>, E>,
@@ -138,7 +136,7 @@ pub fn read<E: From<CaptureError>>(
     let mut bytes = Bytes { source, end: None };
     let cut = read_from(path, &mut bytes, each)?;
     match bytes.end {
-        // What is damaged looks like the end of the file to the parser.
+        // To the parser, damage looks like the end of the file.
         Some(End::Failed(error)) => Err(CaptureError::from(error).into()),
         Some(End::CutShort) => Ok(true),
         None => Ok(cut),
@@ -176,7 +174,7 @@ fn read_from<E: From<CaptureError>>(
                 let consumed = reader.consumed();
                 let more = more(reader.as_mut(), &mut buffer_bytes);
                 if !more.map_err(|error| format(packets, consumed, &error))? {
-                    // Nothing more to read: what is left, if anything, is part of a block.
+                    // Nothing more to read: bytes that are left are part of a block.
                     return Ok(!reader.data().is_empty());
                 }
             }
@@ -188,10 +186,10 @@ fn read_from<E: From<CaptureError>>(
     }
 }
 
-/// The next block of a capture, and its length. `is_big_endian` is kept from call to call, `None` at first.
+/// The next block of a capture, and its length. `is_big_endian` is kept between calls, `None` at first.
 ///
-/// A pcapng block is 12 bytes at least. One that says less is an error here: `pcap-parser` 0.17 subtracts 12 unchecked from the length
-/// of a block of process information.
+/// A pcapng block has at least 12 bytes. A smaller length is an error here: `pcap-parser` 0.17 subtracts 12 unchecked
+/// from the length of a block of process information.
 ///
 /// # Errors
 /// As [`PcapReaderIterator::next`].
@@ -204,7 +202,7 @@ fn next_block<'a>(
     {
         let bytes = [*a, *b, *c, *d];
         let length = if is_big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) };
-        // A section's first block says itself which byte order it has.
+        // The first block of a section declares the byte order itself.
         if length < 12 && *kind != SECTION_HEADER {
             return Err(PcapError::NomError(&[], ErrorKind::Verify));
         }
@@ -216,7 +214,7 @@ fn next_block<'a>(
     Ok((length, block))
 }
 
-/// Reads more of the file, with a larger buffer when this one is full; whether there was any.
+/// Reads more of the file, with a larger buffer when this one is full. Returns whether there was more.
 fn more(
     reader: &mut dyn PcapReaderIterator,
     buffer_bytes: &mut usize,
@@ -245,7 +243,7 @@ fn reason(error: &PcapError<&[u8]>, packets: usize) -> String {
     }
 }
 
-/// The packet in `block`, if it is one; `interfaces` are those described so far.
+/// The packet in `block`, if it is one. `interfaces` collects the interfaces described so far.
 fn packet<'a>(
     block: &'a PcapBlockOwned<'_>,
     interfaces: &'a mut Vec<Interface>,
@@ -254,13 +252,13 @@ fn packet<'a>(
     let (interface, ticks, bytes, on_wire) = match block {
         PcapBlockOwned::LegacyHeader(header) => {
             let ticks_per_second = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
-            // The upper bits are of other things, such as the length of a checksum behind each frame.
+            // The upper bits have other meanings, such as the length of a frame checksum.
             let link = Linktype(header.network.0 & 0xffff);
             interfaces.push(Interface::unnamed(link, ticks_per_second));
             return None;
         }
         PcapBlockOwned::NG(Block::SectionHeader(_)) => {
-            interfaces.clear(); // they are numbered anew
+            interfaces.clear(); // numbers start again
             return None;
         }
         PcapBlockOwned::NG(Block::InterfaceDescription(block)) => {
@@ -279,7 +277,7 @@ fn packet<'a>(
             let ticks = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
             (packet.if_id as usize, ticks, packet.packet_data(), packet.origlen)
         }
-        // It has no time; it follows at once.
+        // A simple packet has no time.
         PcapBlockOwned::NG(Block::SimplePacket(packet)) => (0, 0, packet.packet_data(), packet.origlen),
         PcapBlockOwned::NG(_) => return None,
     };
@@ -330,14 +328,14 @@ mod tests {
             for (file, has_checksum) in packed(&bytes).into_iter().zip([true, true, false]) {
                 assert_eq!(packets(&file).unwrap(), (whole.clone(), false));
                 for bytes in (1..8).map(|eighths| file.len() * eighths / 8) {
-                    // What a stream gives before it is unpacked far enough to be a capture may be nothing.
+                    // Before enough is unpacked to be a capture, there may be nothing.
                     let Ok((some, cut)) = packets(&file[..bytes]) else { continue };
                     assert!(cut && some.len() < whole.len() && whole.starts_with(&some), "{name} {bytes}");
                 }
                 let mut damaged = file.clone();
                 let at = file.len() / 2;
                 damaged[at..at + 16].iter_mut().for_each(|byte| *byte ^= 0x5a);
-                // Without a checksum wrong bytes may be given, which the capture's own lengths may not show.
+                // Without a checksum, damage may give wrong bytes that agree with the lengths in the capture.
                 assert!(!has_checksum || packets(&damaged).is_err(), "{name}");
             }
         }
@@ -347,7 +345,7 @@ mod tests {
     fn a_link_type_is_half_a_word() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcap/");
         let mut bytes = std::fs::read(format!("{folder}mix.pcap")).unwrap();
-        // Checksums of 4 bytes, as libpcap once wrote it, and flags.
+        // Flags, and checksums of 4 bytes, as libpcap once wrote it.
         bytes[23] = 0xf4;
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Tables that change: withdraws, re-announcements, thousands of random deltas, a replayed update stream.
+//! Changing tables: withdraws, re-announcements, thousands of random deltas, a replayed update stream.
 
 use super::draw::{TestKey, Universe};
 use super::rig::{TestRig, delta_of, fail};
@@ -7,12 +7,8 @@ use crate::generate::{TableSpec, Updates, table};
 use crate::{Key, NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeSet;
 
-/// Withdraws and re-announcements. Covers withdraws of absent routes (in an empty table; above, below and beside the routes
-/// present), the same route announced again, a route repeatedly withdrawn and announced, and tables filled and emptied: withdraw
-/// all == empty.
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
+/// Withdraws and re-announcements: withdraws of absent routes (in an empty table; above, below and next to present routes), a route
+/// announced again or repeatedly withdrawn and announced, and tables filled and emptied: withdraw all == empty.
 pub fn withdraw(make: Make<'_>, options: Options) {
     let mut rig = TestRig::new(make, "withdraw", options);
     absent::<u32>(&mut rig, options);
@@ -43,7 +39,6 @@ fn fill(rig: &mut TestRig, routes: usize) -> Routes {
     Routes { v4: rig.drawn(&u4, routes), v6: rig.drawn(&u6, routes) }
 }
 
-/// Withdraws all routes in deltas of at most `part` routes a family, in random order.
 fn withdraw_in_parts(rig: &mut TestRig, part: usize) {
     while !rig.rib.is_empty() {
         let mut delta = Routes { v4: some_withdrawn(rig, part), v6: some_withdrawn(rig, part) };
@@ -58,7 +53,6 @@ fn some_withdrawn<K: TestKey>(rig: &mut TestRig, part: usize) -> Vec<Route<K>> {
     (0..count).map(|_| Route::withdrawal(left.swap_remove(rig.rng.below(left.len())))).collect()
 }
 
-/// Withdraws of absent routes change nothing.
 fn absent<K: TestKey>(rig: &mut TestRig, options: Options) {
     let address = K::random(&mut rig.rng);
     let chain: Vec<_> = (0..=K::BITS).map(|len| Prefix::truncating(address, len)).collect();
@@ -85,8 +79,8 @@ fn absent<K: TestKey>(rig: &mut TestRig, options: Options) {
     }
 }
 
-/// One route announced twice with the same next hop, then changed, withdrawn and announced repeatedly, with other routes above
-/// and below it.
+/// One route announced twice with the same next hop, then changed, withdrawn and announced repeatedly, with other
+/// routes above and below it.
 fn again<K: TestKey>(rig: &mut TestRig, options: Options) {
     let address = K::random(&mut rig.rng);
     for len in options.cases(&[0, 8, 19, 20, 21, 24, 25, 31, 32, K::BITS / 2, K::BITS / 2 + 1, K::BITS]) {
@@ -98,7 +92,7 @@ fn again<K: TestKey>(rig: &mut TestRig, options: Options) {
             rig.check_prefixes(&[prefix]);
         }
         let last = rig.id();
-        rig.set(prefix, last); // stays in the table, so that the following lengths are nested beneath it
+        rig.set(prefix, last); // stays in the table, so that the following lengths are nested below it
         rig.check_stats();
     }
 }
@@ -106,17 +100,14 @@ fn again<K: TestKey>(rig: &mut TestRig, options: Options) {
 /// Sizes of the deltas of `churn`: mostly small, as in a feed, with an occasional large one.
 const DELTA_SIZES: [usize; 12] = [1, 1, 1, 1, 2, 2, 3, 5, 10, 30, 100, 1000];
 
-/// 900 random deltas, or twenty times as many, of 1 to 1000 changes over both families, on overlapping prefixes: announcements, changes, withdraws
-/// of present and of absent routes. After each delta the engine must agree with the oracle around the changes and on a fixed set
-/// of keys. At the end all routes are withdrawn.
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
+/// 900 random deltas, or twenty times as many, of 1 to 1000 changes in both families, on overlapping prefixes:
+/// announcements, changes, withdraws of present and of absent routes. After each delta the engine must agree with the
+/// oracle around the changes and on a fixed set of keys. Finally all routes are withdrawn.
 pub fn churn(make: Make<'_>, options: Options) {
     // With few prefixes nearly every change overlaps another. With many prefixes tables grow and thin out.
     for (bases, deltas) in [(1, 250), (3, 250), (40, 250), (1000, 150)] {
         let rig = TestRig::new(make, "churn", options);
-        // With 3 bases the RIB passes on redundant routes too: an engine must not rely on the RIB leaving them out.
+        // With 3 bases the RIB is plain: an engine must not rely on redundant routes being left out.
         let mut rig = if bases == 3 { rig.plain() } else { rig };
         let (u4, u6) = (rig.universe::<u32>(bases), rig.universe::<u128>(bases));
         let keys4: Vec<_> = (0..100).map(|_| u4.key(&mut rig.rng)).collect();
@@ -143,8 +134,8 @@ pub fn churn(make: Make<'_>, options: Options) {
     }
 }
 
-/// `size` changes of distinct prefixes. Of ten, five announce a drawn prefix, four withdraw a present one, and one withdraws a
-/// drawn prefix, which is mostly absent.
+/// `size` changes of distinct prefixes: half announce a drawn prefix, four in ten withdraw a present one, the others
+/// withdraw a drawn prefix, which is mostly absent.
 fn random_delta<K: TestKey>(rig: &mut TestRig, universe: &Universe<K>, size: usize) -> Routes {
     let there: Vec<_> = K::table(&rig.rib).prefixes().collect();
     let mut seen = BTreeSet::new();
@@ -164,11 +155,8 @@ fn random_delta<K: TestKey>(rig: &mut TestRig, universe: &Universe<K>, size: usi
     delta_of(changes)
 }
 
-/// A generated update stream, applied in deltas of several sizes. The engine must agree with the oracle along the way, and at the
-/// end with an engine built from the final routes in one delta.
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
+/// A generated update stream, applied in deltas of several sizes. The engine must agree with the oracle along the way,
+/// and finally with an engine built from the final routes in one delta.
 pub fn replay(make: Make<'_>, options: Options) {
     let mut rig = TestRig::new(make, "replay", options);
     let (v4, v6) = (generated::<u32>(&mut rig, 4000, options), generated::<u128>(&mut rig, 2000, options));
@@ -217,7 +205,6 @@ fn generated<K: Key>(rig: &mut TestRig, routes: usize, options: Options) -> Vec<
     }
 }
 
-/// Both engines hold the same routes and agree with the oracle at the edges of each prefix.
 fn same(one: &mut TestRig, other: &mut TestRig) {
     let v4: Vec<_> = one.rib.v4.prefixes().collect();
     let v6: Vec<_> = one.rib.v6.prefixes().collect();

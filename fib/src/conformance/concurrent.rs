@@ -1,12 +1,11 @@
 //! Lookups while deltas are applied.
 //!
-//! The deltas, and the correct answers of every generation for a fixed set of keys, are computed beforehand. The writer publishes
-//! the generation number in `started` before it applies the delta, and in `done` afterwards. A reader loads `done`, submits,
-//! collects, then loads `started`: each answer must be correct in some generation between those two.
+//! The deltas, and the correct answers of every generation for a fixed set of keys, are computed beforehand. The writer
+//! sets `started` to the generation number before it applies the delta, and `done` afterwards. A reader loads `done`,
+//! submits, collects, then loads `started`: each answer must be correct in some generation between the two.
 //!
 //! A delta changes nests of routes, following one of three [`Cycle`]s. Next hops differ from generation to generation, so a state
-//! between two generations (the longer prefix gone, the shorter one still with its old next hop) gives an answer that is correct
-//! in neither.
+//! between two generations (the longer prefix gone, the shorter one unchanged) gives an answer that is wrong in both.
 
 use super::draw::TestKey;
 use super::rig::{BATCH_MAX, SLOTS, TestRig, collect, fail, reader_of};
@@ -16,12 +15,10 @@ use crate::{EngineReader, IpPrefix, KeyBuffer, NextHopId, Prefix, Routes, SlotId
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Number of nests in each family.
 const NESTS: usize = 48;
-/// Reader threads.
 const READERS: usize = 2;
-/// The writer waits after this many deltas until each reader has looked up another batch. It does not wait after every delta
-/// because on a busy host a wait lasts until the scheduler runs the readers.
+/// The writer waits after this many deltas until each reader has looked up another batch. On a busy host a wait lasts
+/// until the scheduler runs the readers, so it does not wait after every delta.
 const DELTAS_A_WAIT: usize = 4;
 
 /// How deltas change a nest: a short prefix, a middle one within it, and a long one within the middle one.
@@ -29,15 +26,14 @@ const DELTAS_A_WAIT: usize = 4;
 enum Cycle {
     /// Longer prefixes are withdrawn while shorter ones are announced or changed, and vice versa.
     Swaps,
-    /// One prefix a delta: the long one, the short one, the middle one, the short one again. Then all three are withdrawn.
+    /// One prefix per delta: the long one, the short one, the middle one, the short one again. Then all three are withdrawn.
     Announces,
-    /// All three are announced, the inner two are withdrawn in one delta without a replacement, they are announced again, all are
-    /// withdrawn.
+    /// All three are announced, the inner two withdrawn in one delta without a replacement and announced again, then
+    /// all are withdrawn.
     Withdraws,
 }
 
 impl Cycle {
-    /// The number of deltas in one cycle.
     const fn len(self) -> usize {
         match self {
             Self::Swaps => 6,
@@ -49,31 +45,22 @@ impl Cycle {
 
 /// Two readers look up both families without pause while the writer applies hundreds of deltas that swap longer and shorter
 /// prefixes. Every answer must belong to a generation between submit and collect. Then the final table is checked.
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
 pub fn concurrent(make: Make<'_>, options: Options) {
     drive(make, options, Cycle::Swaps, 200);
 }
 
-/// As [`concurrent`], with deltas that announce one prefix of each nest at a time. Nothing is withdrawn until a nest is complete.
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
+/// As [`concurrent`], with deltas that announce one prefix of each nest. Nothing is withdrawn until a nest is complete.
 pub fn announces(make: Make<'_>, options: Options) {
     drive(make, options, Cycle::Announces, 100);
 }
 
 /// As [`concurrent`], with deltas that withdraw several prefixes of a nest without a replacement.
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
 pub fn withdraws(make: Make<'_>, options: Options) {
     drive(make, options, Cycle::Withdraws, 100);
 }
 
 fn drive(make: Make<'_>, options: Options, cycle: Cycle, deltas: usize) {
-    // A kernel may differ in its lookups during updates: at least half of the deltas.
+    // At least half of the deltas: kernels may differ in their lookups during updates.
     let options = Options { one_delta_in: options.one_delta_in.min(2), ..options };
     let mut rig = TestRig::new(make, "concurrent", options);
     let plan = ConcurrentPlan::new(&mut rig, cycle, options.rounds(deltas));
@@ -93,8 +80,7 @@ fn drive(make: Make<'_>, options: Options, cycle: Cycle, deltas: usize) {
     }
 }
 
-/// Runs `write` on this thread and one lookup thread for each reader. Returns the number of batches during which a delta was
-/// being applied.
+/// Runs `write` on this thread and a lookup thread for each reader. Returns the number of batches that overlapped a delta.
 fn beside(
     name: &str,
     plan: &ConcurrentPlan,
@@ -118,7 +104,7 @@ fn beside(
     })
 }
 
-/// Tells the other threads to stop when it is dropped, also when this thread panics.
+/// Stops the other threads on drop, also after a panic.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -127,14 +113,12 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// State shared by the writer and the readers.
 struct ConcurrentState {
-    /// The newest generation whose delta was passed to the engine.
+    /// The newest generation passed to the engine.
     started: AtomicU64,
     /// The newest generation that `apply` has returned.
     done: AtomicU64,
     stop: AtomicBool,
-    /// Batches looked up by each reader.
     batches: [AtomicU64; READERS],
 }
 
@@ -154,7 +138,6 @@ impl ConcurrentState {
     }
 }
 
-/// Keys of one family, and the correct answers in every generation.
 struct Expected<K> {
     keys: Vec<K>,
     batch: KeyBuffer,
@@ -168,13 +151,12 @@ impl<K: TestKey> Expected<K> {
         Self { batch: keys.iter().copied().collect(), keys, right: Vec::new() }
     }
 
-    /// Adds a generation, that of `oracle`.
     fn push(&mut self, oracle: &OraclePair) {
         self.right.push(self.keys.iter().map(|key| K::oracle(oracle).lookup(*key)).collect());
     }
 
-    /// Looks up a batch, whose size, place and way of asking follow from `turn`. Each answer must be correct in one of the generations
-    /// between submit and collect. Returns whether a delta was being applied.
+    /// Looks up a batch; its size, position and method follow from `turn`. Each answer must be correct in a generation
+    /// between submit and collect. Returns whether a delta overlapped.
     fn ask(&self, name: &str, shared: &ConcurrentState, turn: usize, reader: &mut dyn EngineReader) -> bool {
         let count = self.keys.len();
         let size = [BATCH_MAX, 32, 7, 1][turn / 2 % 4].min(count);
@@ -211,7 +193,6 @@ impl<K: TestKey> Expected<K> {
     }
 }
 
-/// The deltas, and the correct answers in every generation.
 struct ConcurrentPlan {
     deltas: Vec<Routes>,
     v4: Expected<u32>,
@@ -256,7 +237,7 @@ impl ConcurrentPlan {
     }
 }
 
-/// A short prefix, a long one within it, a middle one between them, and keys that tell the three apart.
+/// A short prefix, a long one within it, a middle one in between, and keys that distinguish the three.
 struct Nest<K: TestKey> {
     short: Prefix<K>,
     middle: Prefix<K>,
@@ -288,7 +269,7 @@ impl<K: TestKey> Nest<K> {
         }
     }
 
-    /// The changes of delta `at`. Both the prefixes present and all next hops differ from delta to delta.
+    /// The changes of delta `at`. The present prefixes and all next hops differ from delta to delta.
     fn step(&self, rig: &TestRig, cycle: Cycle, at: usize) -> Vec<(IpPrefix, NextHopId)> {
         let id = |kind: usize| Some(rig.id_at(at * 7 + self.salt + kind));
         let none = Some(NextHopId::NONE);
@@ -312,7 +293,7 @@ impl<K: TestKey> Nest<K> {
     }
 }
 
-/// Applies every delta, waiting now and then so that the readers do not fall far behind.
+/// Applies all deltas, with waits so that the readers do not fall far behind.
 fn write(rig: &mut TestRig, plan: &ConcurrentPlan, shared: &ConcurrentState) {
     let mut seen = [0; READERS];
     for (at, delta) in plan.deltas.iter().enumerate() {
@@ -335,7 +316,7 @@ fn write(rig: &mut TestRig, plan: &ConcurrentPlan, shared: &ConcurrentState) {
     }
 }
 
-/// Looks up batches until told to stop. Returns the number of batches during which a delta was being applied.
+/// Looks up batches until the stop flag is set. Returns the number of batches that overlapped a delta.
 fn look_up(
     name: &str,
     plan: &ConcurrentPlan,

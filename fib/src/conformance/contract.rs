@@ -6,11 +6,9 @@ use super::{Make, Options};
 use crate::{EngineError, EngineReader, Key, KeyBuffer, Keys, NextHopId, Routes, SlotId};
 use std::collections::BTreeMap;
 
-/// Batch sizes around the lane counts 8, 16 and 32, which a kernel may get wrong, and the sizes that the datapath uses.
+/// Batch sizes around the lane counts 8, 16 and 32, which a kernel may get wrong, and sizes that the datapath uses.
 const SIZES: [usize; 16] = [0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 255, 256, 4096];
-/// Slots of the readers under test.
 const SLOTS: u16 = 8;
-/// Keys a slot of the readers under test.
 const BATCH_MAX: usize = 4096;
 
 /// Loads nested routes around a few addresses in both families, so that different keys get different answers.
@@ -23,9 +21,6 @@ fn load(rig: &mut TestRig) -> (Universe<u32>, Universe<u128>) {
 
 /// Batches of 0 to 4096 keys, through `lookup` and through eight slots in flight with mixed families, collected in random order.
 /// Also `lookup` of more than `batch_max` keys, readers made before and after deltas, and answers collected after a delta.
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
 pub fn batches(make: Make<'_>, options: Options) {
     let mut rig = TestRig::new(make, "batches", options);
     let mut early = reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX);
@@ -63,7 +58,7 @@ fn one_lookup<K: TestKey>(
 ) {
     let keys = draw(rig, universe, count);
     let batch: KeyBuffer = keys.iter().copied().collect();
-    // One element more than there are keys, to detect a write past the end.
+    // One element more than keys, to detect a write past the end.
     let mut answers = vec![NextHopId::MAX; count + 1];
     if let Err(error) = reader.lookup(batch.keys(), &mut answers[..count]) {
         fail(format_args!("{}: lookup of {count}: {error}", rig.name()));
@@ -72,7 +67,6 @@ fn one_lookup<K: TestKey>(
     assert_eq!(answers[count], NextHopId::MAX, "{}: an answer was written behind the last", rig.name());
 }
 
-/// The keys of a batch in flight.
 enum FlightKeys {
     V4(Vec<u32>),
     V6(Vec<u128>),
@@ -87,7 +81,7 @@ impl FlightKeys {
     }
 }
 
-/// Fills every slot with a batch of a random size and family, refills some, and collects in random order.
+/// Fills every slot with a batch of random size and family, refills some, and collects in random order.
 fn slots_in_flight(
     rig: &mut TestRig,
     reader: &mut dyn EngineReader,
@@ -123,8 +117,8 @@ fn slots_in_flight(
     }
 }
 
-/// A batch submitted before a delta and collected after it may have the answers of either generation. The delta does not wait for
-/// it.
+/// A batch submitted before a delta and collected after it may have the answers of either generation. The delta does
+/// not wait for it.
 fn collected_after_a_delta(rig: &mut TestRig, reader: &mut dyn EngineReader, universe: &Universe<u32>) {
     rig.case(format_args!("collected after a delta"));
     for _ in 0..20 {
@@ -151,12 +145,9 @@ fn collected_after_a_delta(rig: &mut TestRig, reader: &mut dyn EngineReader, uni
     }
 }
 
-/// A batch larger than a slot, an answer array of another length than the keys, and IPv6 halves of different lengths must be
-/// refused with [`EngineError::Batch`], after which the reader still works. A next-hop id above the engine's limit must be
-/// refused with [`EngineError::Full`], and the old table stays in service.
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
+/// A batch larger than a slot, an answer array of another length than the keys, and IPv6 halves of different lengths
+/// must be refused with [`EngineError::Batch`], and the reader still works. A next-hop id above the engine's limit must
+/// be refused with [`EngineError::Full`], and the old table stays in service.
 pub fn refusals(make: Make<'_>, options: Options) {
     let mut rig = TestRig::new(make, "refusals", options);
     let (u4, u6) = load(&mut rig);

@@ -4,7 +4,7 @@ use crate::oracle::{Oracle, OraclePair};
 use crate::random::Seeded;
 use crate::{Capacity, Key, NextHopId, Prefix, Route, Routes};
 
-/// What the suite needs from a key beyond [`Key`]: access to its family's half of each two-family pair.
+/// Access to a family's half of each two-family pair.
 pub(super) trait TestKey: Key {
     fn oracle(pair: &OraclePair) -> &Oracle<Self>;
     fn routes(told: &mut Routes) -> &mut Vec<Route<Self>>;
@@ -19,12 +19,10 @@ pub(super) trait TestKey: Key {
         Self::from_high_bits(self.to_high_bits() ^ turned)
     }
 
-    /// The next key, wrapping around after the last.
     fn up(self) -> Self {
         Self::from_high_bits(self.to_high_bits().wrapping_add(1 << (128 - u32::from(Self::BITS))))
     }
 
-    /// The previous key, wrapping around before the first.
     fn down(self) -> Self {
         Self::from_high_bits(self.to_high_bits().wrapping_sub(1 << (128 - u32::from(Self::BITS))))
     }
@@ -48,7 +46,7 @@ impl TestKey for u128 {
     }
 }
 
-/// At most 200 next-hop ids that an engine of `capacity` can hold at the same time: small, medium and the largest.
+/// At most 200 next-hop ids that an engine of `capacity` can hold together: small, medium and the largest.
 pub(super) fn palette(capacity: Capacity) -> Vec<NextHopId> {
     let largest = capacity.next_hop_id_max.min(NextHopId::MAX.get());
     let count = usize::try_from(capacity.next_hops_max).unwrap_or(usize::MAX).min(200);
@@ -61,25 +59,25 @@ pub(super) fn palette(capacity: Capacity) -> Vec<NextHopId> {
     ids.into_iter().filter_map(|id| NextHopId::new(id).ok()).collect()
 }
 
-/// The first and last key of `prefix`, and the keys before the first and after the last (wrapping around).
+/// The first and last key of `prefix`, and the keys before and after them (wrapping around).
 pub(super) fn edges<K: TestKey>(prefix: Prefix<K>) -> [K; 4] {
     let (first, last) = (prefix.address(), prefix.last_address());
     [first, last, first.down(), last.up()]
 }
 
-/// Percent of the short prefixes drawn that stay short in a quick run.
+/// Percentage of the short prefixes drawn that stay short in a quick run.
 const SHORT_PERCENT: usize = 12;
 
-/// Prefixes drawn near a few addresses, so that they nest, touch and repeat. Uniformly random prefixes would not.
+/// Prefixes near a few addresses, so that they nest, touch and repeat, unlike uniformly random ones.
 pub(super) struct Universe<K> {
     bases: Vec<K>,
-    /// A prefix of less than a quarter of the bits that tables index directly covers up to millions of entries, which an update writes one
-    /// by one: of a quick run that would be most of the time.
+    /// Draws few short prefixes. With less than a quarter of the bits that tables index directly, a prefix covers up to
+    /// millions of entries, which an update writes one by one: most of the time of a quick run.
     spares_short: bool,
 }
 
 impl<K: TestKey> Universe<K> {
-    /// Prefixes near `bases` random addresses. Fewer bases make a denser table. With `spares_short`, few are short.
+    /// Prefixes near `bases` random addresses; fewer bases make a denser table.
     pub(super) fn new(bases: usize, spares_short: bool, rng: &mut Seeded) -> Self {
         let mut bases: Vec<_> = (0..bases.max(1)).map(|_| K::random(rng)).collect();
         bases[0] = K::mask(K::BITS); // all ones
@@ -97,7 +95,6 @@ impl<K: TestKey> Universe<K> {
         K::from_high_bits(base.to_high_bits() ^ noise)
     }
 
-    /// A prefix of a random length at such an address.
     pub(super) fn prefix(&self, rng: &mut Seeded) -> Prefix<K> {
         // Half of the draws are prefixes of a base itself, which makes chains of nested prefixes.
         let key = if rng.percent(50) { self.bases[rng.below(self.bases.len())] } else { self.key(rng) };

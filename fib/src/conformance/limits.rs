@@ -1,4 +1,4 @@
-//! Capacity limits: large next-hop ids, many of them, and table memory. An engine stores a delta correctly or refuses all of it.
+//! Capacity limits: large next-hop ids, many ids, and table memory. An engine stores a delta correctly or refuses it as a whole.
 
 use super::draw::{TestKey, Universe};
 use super::rig::{TestRig, delta_of, fail};
@@ -6,19 +6,15 @@ use super::{Make, Options};
 use crate::{EngineError, EngineWriter, NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeMap;
 
-/// Next-hop ids at the limits of common field widths.
 const EDGE_IDS: [u32; 8] = [1, 255, 256, (1 << 15) - 1, (1 << 16) - 1, 1 << 16, (1 << 20) + 1, (1 << 24) - 1];
-/// Distinct ids at once while ids come and go, at most.
+/// The maximum number of distinct ids at once while ids come and go.
 const IDS_AT_ONCE: u32 = 20_000;
 /// Distinct ids in the largest table: more than 16 bits can number, and more than the benchmarks use.
 const DISTINCT_IDS: u32 = 70_000;
 
-/// Id 1, ids around 2^8, 2^15, 2^16, 2^20 and the largest, 2^24-1, at several lengths; 70,000 distinct ids; ids that come and go. A
-/// delta beyond the engine's capacity must be refused with [`EngineError::Full`] and the old table stays; an accepted delta must
-/// be answered correctly.
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
+/// Id 1, ids around 2^8, 2^15, 2^16, 2^20 and the largest, 2^24-1, at several lengths; 70,000 distinct ids; ids that
+/// come and go. A delta beyond the engine's capacity must be refused with [`EngineError::Full`], and the old table
+/// stays; an accepted delta must be answered correctly.
 pub fn next_hops(make: Make<'_>, options: Options) {
     let mut rig = TestRig::new(make, "next_hops", options);
     edge_ids::<u32>(&mut rig);
@@ -54,10 +50,10 @@ fn edge_ids<K: TestKey>(rig: &mut TestRig) {
     }
 }
 
-/// Far more distinct ids over time than at any one time: an id that no route uses any more must not take up room.
+/// Far more distinct ids over time than at once: an unused id must not take up room.
 fn come_and_go(rig: &mut TestRig, most: u32) {
     let capacity = rig.writer.info().capacity;
-    // While a delta is applied, an engine may hold both the old and the new id of each route, so use half of its capacity.
+    // While a delta is applied, an engine may hold the old and the new id of each route, so use half of its capacity.
     let room = u32::try_from(capacity.next_hops_max / 2).unwrap_or(u32::MAX);
     let at_once = room.min(capacity.next_hop_id_max / 2).min(most);
     let address = u32::random(&mut rig.rng) & 0xf000_0000;
@@ -80,7 +76,6 @@ fn come_and_go(rig: &mut TestRig, most: u32) {
     }
 }
 
-/// `distinct` ids, in deltas that also withdraw: correct answers, or a refusal that changes nothing.
 fn many_ids<K: TestKey>(rig: &mut TestRig, distinct: u32) {
     let capacity = rig.writer.info().capacity;
     let step = distinct / 4;
@@ -115,9 +110,9 @@ const FILLED_MAX: u64 = 1 << 17;
 /// Routes withdrawn in one delta: enough that an engine may rebuild its table.
 const BULK: u32 = 20_000;
 
-/// Routes of length `len` use every id, and a wider route, which four longer routes cover completely, has one more. When one of
-/// the four is withdrawn, its addresses inherit the wider route's id: correct answers, or a refusal that changes nothing. A
-/// withdraw after which nothing is inherited must be accepted, however large.
+/// Routes of length `len` use every id, and a wider route, which four longer ones cover completely, has one more. When
+/// one of the four is withdrawn, its addresses inherit the wider route's id: correct answers, or a refusal that changes
+/// nothing. A withdraw after which nothing is inherited must be accepted, however large.
 fn inherited_ids<K: TestKey>(rig: &mut TestRig, len: u8) {
     let Some(most) =
         u32::try_from(rig.writer.info().capacity.next_hops_max).ok().filter(|n| u64::from(*n) <= FILLED_MAX)
@@ -134,7 +129,7 @@ fn inherited_ids<K: TestKey>(rig: &mut TestRig, len: u8) {
     rig.change((0..4).map(|at| change(prefix(12, at), at + 2)).chain([change(wide, 1)]).collect());
     rig.case(format_args!("{BULK} routes of {} with one id", K::FAMILY));
     rig.change((0..BULK).map(|at| change(prefix(11, at), 2)).collect());
-    // As many ids as the engine's stated capacity, then one more, for the wide route, if the engine accepts it.
+    // The engine's stated number of ids, then one more, for the wide route, if the engine accepts it.
     for id in [6..=most, most + 1..=most + 1] {
         rig.case(format_args!("{} distinct ids of {}", id.end(), K::FAMILY));
         let mut delta = delta_of(id.map(|id| change(prefix(10, id), id)).collect());
@@ -151,7 +146,6 @@ fn inherited_ids<K: TestKey>(rig: &mut TestRig, len: u8) {
     rig.check_prefixes(&[prefix(11, 0), prefix(11, BULK - 1), prefix(10, most), wide]);
 }
 
-/// Applies `delta`, which the engine may refuse with [`EngineError::Full`].
 fn take_or_refuse(rig: &mut TestRig, delta: &mut Routes) {
     if takes(rig, delta, is_full) {
         rig.check_delta(delta);
@@ -178,7 +172,7 @@ fn unused<K: TestKey>(
     }
 }
 
-/// The engine refuses `delta` with [`EngineError::Full`], and nothing has changed.
+/// Checks that the engine refuses `delta` with [`EngineError::Full`], and that nothing has changed.
 pub(super) fn expect_full(rig: &mut TestRig, delta: &mut Routes) {
     assert!(!takes(rig, delta, is_full), "{}: must be EngineError::Full, was taken", rig.name());
 }
@@ -187,7 +181,7 @@ fn is_full(error: &EngineError) -> bool {
     matches!(error, EngineError::Full { .. })
 }
 
-/// Whether the engine takes `delta`. It may refuse with errors that satisfy `may_be`, and then nothing has changed.
+/// Whether the engine accepts `delta`. It may refuse with errors that satisfy `may_be`; then nothing may have changed.
 fn takes(rig: &mut TestRig, delta: &mut Routes, may_be: impl Fn(&EngineError) -> bool) -> bool {
     let before = rig.writer.generation();
     match rig.tell(delta) {
@@ -204,7 +198,7 @@ fn takes(rig: &mut TestRig, delta: &mut Routes, may_be: impl Fn(&EngineError) ->
     false
 }
 
-/// After a refused `delta` the engine gives the same answers and route counts as before it, and accepts a small delta.
+/// After a refused `delta` the engine must give the same answers and route counts as before, and accept a small delta.
 fn unchanged(rig: &mut TestRig, delta: &mut Routes) {
     rig.case(format_args!("after a refused delta of {} changes", delta.len()));
     rig.check_delta(delta);
@@ -215,17 +209,13 @@ fn unchanged(rig: &mut TestRig, delta: &mut Routes) {
     rig.check_delta(delta);
 }
 
-/// Routes that the engine holds before its memory is limited.
 const ROUTES_BEFORE: usize = 2000;
-/// A delta of this many routes must not fit beside [`ROUTES_BEFORE`] routes when the limit leaves a quarter more memory.
+/// A delta of this many routes must not fit in addition to [`ROUTES_BEFORE`] when the limit leaves a quarter more memory.
 const ROUTES_MAX: usize = 1 << 19;
 
 /// An engine whose memory limit is a quarter above the size of a small table must refuse a large delta as a whole, with
-/// [`EngineError::Full`] or [`EngineError::Memory`]: answers, counts and generation stay, and smaller deltas are accepted
-/// afterwards. `make` takes the limit, `EngineOptions::table_bytes_max`.
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
+/// [`EngineError::Full`] or [`EngineError::Memory`]: answers, counts and generation stay, and smaller deltas are
+/// accepted afterwards. `make` takes the limit, `EngineOptions::table_bytes_max`.
 pub fn limited(make: &dyn Fn(u64) -> Result<Box<dyn EngineWriter>, EngineError>, options: Options) {
     let mut free = TestRig::new(&|| make(u64::MAX), "limited", options);
     let base = small_table(&mut free);
@@ -263,7 +253,7 @@ fn small_table(rig: &mut TestRig) -> Routes {
     large_delta(rig, ROUTES_BEFORE)
 }
 
-/// `routes` new random routes, half in each family, and a withdraw or a change of some present routes.
+/// `routes` new random routes, half in each family, and a withdraw or a change of some present ones.
 fn large_delta(rig: &mut TestRig, routes: usize) -> Routes {
     fn present<K: TestKey>(rig: &TestRig, routes: usize) -> BTreeMap<Prefix<K>, NextHopId> {
         let some = K::table(&rig.rib).prefixes().enumerate().step_by(5).take(routes);

@@ -1,10 +1,10 @@
 //! The conformance suite that every engine passes, on every instruction set.
 //!
-//! The tests of an engine give the suite a closure that makes it. The suite drives it beside the [`crate::oracle`] and panics when
-//! the two differ, with the case, the generation, the key and both answers. [`run`] runs every group but [`limited`]. The groups
-//! are public functions, so that a failure shows the group's name ([`crate::conformance_tests`] makes one `#[test]` of each).
+//! The tests of an engine pass a closure that makes it. The suite compares the engine with the [`crate::oracle`] and panics when
+//! the engine breaks the contract, with the case, the generation, the key and both answers. [`run`] runs every group except
+//! [`limited`]. The groups are public functions; [`crate::conformance_tests`] makes a `#[test]` of each.
 //!
-//! | group | what it checks |
+//! | group | checks |
 //! |---|---|
 //! | [`shapes`] | empty, default only, every single length, nested chains, siblings, host routes, routes beyond /64 |
 //! | [`boundaries`] | first, last, one before and one after every prefix of a table |
@@ -41,7 +41,7 @@ pub use tables::{boundaries, internet_tables, random_tables};
 
 use crate::{EngineError, EngineWriter};
 
-/// Makes the engine under test, empty.
+/// Makes an empty engine under test.
 pub type Make<'a> = &'a dyn Fn() -> Result<Box<dyn EngineWriter>, EngineError>;
 
 /// How thorough the suite is.
@@ -51,9 +51,9 @@ pub struct Options {
     pub seed: u64,
     /// Tables of full size and twenty times the deltas: minutes instead of seconds.
     pub full: bool,
-    /// The engine has a table of IPv4 alone: it is told no IPv6 route, and answers IPv6 keys with "no route".
+    /// The engine has a table for IPv4 only: it gets no IPv6 routes, and answers IPv6 keys with "no route".
     pub ipv4_only: bool,
-    /// The longest IPv4 prefixes that the engine holds: it is told no longer ones.
+    /// The longest IPv4 prefixes that the engine gets.
     pub len_v4_max: u8,
     /// A quick run divides the number of random deltas by this.
     pub one_delta_in: usize,
@@ -73,13 +73,13 @@ impl Options {
         Self { full, ..Self::default() }
     }
 
-    /// For an engine with a table of IPv4 alone.
+    /// For an engine with a table for IPv4 only.
     #[must_use]
     pub fn ipv4_only(self) -> Self {
         Self { ipv4_only: true, ..self }
     }
 
-    /// For an engine that holds IPv4 prefixes up to /24 alone, and whose updates are slow.
+    /// For an engine that holds IPv4 prefixes up to /24 only, and whose updates are slow.
     #[must_use]
     pub fn slow_updates_to_24(self) -> Self {
         Self { len_v4_max: 24, ..self.slow_updates() }
@@ -91,44 +91,39 @@ impl Options {
         Self { one_delta_in: 2, ..self }
     }
 
-    /// For an engine that shares the code of its updates with another one, which runs every group in full length. Mostly it is another
-    /// kernel.
+    /// For an engine that shares its update code with another one, which runs every group in full length; mostly it is
+    /// another kernel.
     #[must_use]
     pub fn lookups_alone(self) -> Self {
         Self { one_delta_in: 8, ..self }
     }
 
-    /// For such an engine with a table of IPv4 alone.
+    /// As [`Self::lookups_alone`], with a table for IPv4 only.
     #[must_use]
     pub fn ipv4_lookups_alone(self) -> Self {
         self.ipv4_only().lookups_alone()
     }
 
-    /// `quick` rounds, fewer for an engine with time for fewer deltas, or twenty times as many when the suite runs in full.
+    /// `quick` rounds, fewer for an engine that gets fewer deltas, or twenty times as many in a full run.
     fn rounds(self, quick: usize) -> usize {
         if self.full { quick * 20 } else { quick.div_ceil(self.one_delta_in) }
     }
 
-    /// Whether cases of updates that another engine runs too are fewer or smaller.
+    /// Whether update cases that another engine runs, too, are fewer or smaller.
     fn is_short(self) -> bool {
         !self.full && self.one_delta_in > 2
     }
 
-    /// `count`, or an eighth of it in a short run.
     fn some(self, count: u32) -> u32 {
         if self.is_short() { count / 8 } else { count }
     }
 
-    /// All of `cases`, or every third in a short run.
     fn cases<T>(self, cases: &[T]) -> impl Iterator<Item = &T> {
         cases.iter().step_by(if self.is_short() { 3 } else { 1 })
     }
 }
 
-/// Runs every group of the suite except [`limited`].
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
+/// Runs every group except [`limited`].
 pub fn run(make: Make<'_>, options: Options) {
     for group in [
         shapes,
@@ -149,8 +144,8 @@ pub fn run(make: Make<'_>, options: Options) {
     }
 }
 
-/// Whether this host cannot run the engine: `make` fails because the instruction set or the device is absent. Prints `SKIPPED`
-/// and the reason to standard error.
+/// Whether this host cannot run the engine: `make` fails because the instruction set or the device is absent. Prints
+/// `SKIPPED` and the reason to standard error.
 ///
 /// # Panics
 /// When the environment variable `FWD_REQUIRE` (a comma-separated list such as `avx512f,gpu`) names the missing feature.
@@ -167,8 +162,8 @@ pub fn skipped(make: Make<'_>) -> bool {
     true
 }
 
-/// Makes a module with one test for each group of the [suite](crate::conformance), for the engine that the closure makes. A word before
-/// it is a method of [`Options`] that describes the engine.
+/// Makes a module with a test for each group of the [suite](crate::conformance), for the engine that the closure makes.
+/// A word before the closure is a method of [`Options`] that describes the engine.
 ///
 /// ```ignore
 /// fib::conformance_tests!(oracle, || Ok(Box::new(OracleEngine::new(&EngineOptions::default()))));

@@ -1,4 +1,4 @@
-//! The engine under test beside the oracle: every change and every lookup goes to both.
+//! The engine under test and the oracle: every change and every lookup goes to both.
 
 use super::draw::{TestKey, Universe, edges, palette};
 use super::{Make, Options};
@@ -14,32 +14,28 @@ use std::fmt;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// Slots of the rig's readers.
 pub(super) const SLOTS: u16 = 4;
-/// Keys a slot of the rig's readers.
 pub(super) const BATCH_MAX: usize = 256;
 /// How long a device may keep a batch before the suite fails.
 const COLLECT_LIMIT: Duration = Duration::from_secs(60);
 /// Polls before the rig sleeps, and for how long.
 const BUSY_POLLS: u32 = 200;
 const POLL_WAIT: Duration = Duration::from_micros(20);
-/// At most this many withdraws and this many announcements of a delta have their edges looked up. Larger deltas are sampled.
+/// The edges of at most this many withdraws and as many announcements of a delta are looked up.
 const EDGES_MAX: usize = 64;
 
-/// Ends the test with `message`.
 #[expect(clippy::panic, reason = "a conformance suite reports by panicking, as tests do")]
 pub(super) fn fail(message: fmt::Arguments<'_>) -> ! {
     panic!("{message}")
 }
 
-/// An engine, two readers of it (one of which stays idle), and the routes that the engine should hold.
+/// An engine, two readers of it (one stays idle), and the routes that the engine should hold.
 pub(super) struct TestRig {
     pub(super) writer: Box<dyn EngineWriter>,
     pub(super) reader: Box<dyn EngineReader>,
-    /// A reader that never looks up. It must not delay a delta.
+    /// A reader that never looks up, and must not delay a delta.
     _idle: Box<dyn EngineReader>,
     pub(super) oracle: OraclePair,
-    /// Source of the engine's deltas.
     pub(super) rib: Rib,
     pub(super) rng: Seeded,
     /// Next-hop ids that fit the engine.
@@ -52,7 +48,6 @@ pub(super) struct TestRig {
 }
 
 impl TestRig {
-    /// A new, empty engine for the group `group`.
     pub(super) fn new(make: Make<'_>, group: &'static str, options: Options) -> Self {
         let writer = match make() {
             Ok(writer) => writer,
@@ -92,29 +87,26 @@ impl TestRig {
         let _ = self.case.write_fmt(case); // writing to a String cannot fail
     }
 
-    /// Engine name and test case, for messages.
     pub(super) fn name(&self) -> String {
         format!("engine {} ({}), {}", self.writer.info().name, self.writer.info().isa, self.case)
     }
 
-    /// A random next-hop id that fits the engine.
     pub(super) fn id(&mut self) -> NextHopId {
         self.ids[self.rng.below(self.ids.len())]
     }
 
-    /// The `index`-th of the ids that fit the engine, modulo their number.
+    /// The `index`-th id that fits the engine, modulo their number.
     pub(super) fn id_at(&self, index: usize) -> NextHopId {
         self.ids[index % self.ids.len()]
     }
 
-    /// Replaces the RIB by one that leaves no route out.
     pub(super) fn plain(mut self) -> Self {
         assert!(self.rib.is_empty(), "{}: the table is empty still", self.name());
         self.rib = Rib::plain();
         self
     }
 
-    /// `told` without the routes that the engine is made not to hold: those of a family, or longer ones.
+    /// `routes` without those that the engine is not made for: of a family, or longer ones.
     pub(super) fn offered<'a>(&self, told: &'a Routes) -> Cow<'a, Routes> {
         if !self.ipv4_only && self.len_v4_max == 32 {
             return Cow::Borrowed(told);
@@ -123,8 +115,7 @@ impl TestRig {
         Cow::Owned(Routes { v4, v6: if self.ipv4_only { Vec::new() } else { told.v6.clone() } })
     }
 
-    /// Updates the RIB with `told` and applies the resulting delta to the engine. The oracle is updated only if the engine
-    /// accepts.
+    /// Announces `routes` to the RIB and applies the resulting delta to the engine. Updates the oracle only if the engine accepts.
     pub(super) fn tell(&mut self, told: &Routes) -> Result<Generation, EngineError> {
         let told = self.offered(told);
         let Self { rib, writer, .. } = self;
@@ -134,7 +125,7 @@ impl TestRig {
         Ok(generation)
     }
 
-    /// As [`Self::tell`], for routes that the engine must accept.
+    /// As [`Self::announce_all`], for routes that the engine must accept.
     pub(super) fn apply(&mut self, told: &Routes) {
         let before = self.writer.generation();
         match self.tell(told) {
@@ -157,12 +148,11 @@ impl TestRig {
         assert_eq!(self.writer.generation(), before.next(), "{}: generation()", self.name());
     }
 
-    /// Applies `changes` of one family as one delta.
     pub(super) fn change<K: TestKey>(&mut self, changes: Vec<Route<K>>) {
         self.apply(&delta_of(changes));
     }
 
-    /// Sets one route as a delta of its own; `NONE` withdraws it.
+    /// Sets one route in a separate delta; `NONE` withdraws it.
     pub(super) fn set<K: TestKey>(&mut self, prefix: Prefix<K>, next_hop: NextHopId) {
         self.change(vec![Route { prefix, next_hop }]);
     }
@@ -173,32 +163,29 @@ impl TestRig {
         self.change(changes);
     }
 
-    /// Withdraws `prefixes`, in one delta.
     pub(super) fn withdraw<'a, K: TestKey>(&mut self, prefixes: impl IntoIterator<Item = &'a Prefix<K>>) {
         self.change(prefixes.into_iter().copied().map(Route::withdrawal).collect());
     }
 
-    /// Prefixes near `bases` random addresses.
     pub(super) fn universe<K: TestKey>(&mut self, bases: usize) -> Universe<K> {
         Universe::new(bases, !self.is_full, &mut self.rng)
     }
 
-    /// `routes` draws of a prefix near the addresses of `universe`, with random next hops; each prefix once, in order.
+    /// `routes` prefixes drawn from `universe`, with random next hops; each prefix once, in order.
     pub(super) fn drawn<K: TestKey>(&mut self, universe: &Universe<K>, routes: usize) -> Vec<Route<K>> {
         let drawn: BTreeMap<_, _> =
             (0..routes).map(|_| (universe.prefix(&mut self.rng), self.id())).collect();
         drawn.into_iter().map(Route::from).collect()
     }
 
-    /// Withdraws every route in one delta.
     pub(super) fn withdraw_all(&mut self) {
         let delta = Routes { v4: self.rib.v4.withdrawn(), v6: self.rib.v6.withdrawn() };
         self.apply(&delta);
         self.check_stats();
     }
 
-    /// The engine must agree with the oracle on every key. The way of looking up alternates from call to call: `lookup` with all
-    /// keys at once or in two parts, or batches of several sizes through the slots.
+    /// Checks that the engine agrees with the oracle on every key. The method alternates from call to call: `lookup`
+    /// with all keys at once or in two parts, or batches of several sizes through the slots.
     pub(super) fn check<K: TestKey>(&mut self, keys: &[K]) {
         let batch: KeyBuffer = keys.iter().copied().collect();
         let mut answers = vec![NextHopId::MAX; keys.len()];
@@ -224,7 +211,7 @@ impl TestRig {
         self.compare(keys, &answers, &asked);
     }
 
-    /// As [`Self::check`] for keys of both families, which are then looked up together too, so many of each in a call.
+    /// As [`Self::check`] for keys of both families, which are also looked up together, with equal numbers in a call.
     pub(super) fn check_both(&mut self, keys4: &[u32], keys6: &[u128]) {
         self.check(keys4);
         self.check(keys6);
@@ -242,7 +229,7 @@ impl TestRig {
         }
     }
 
-    /// Looks up all keys in batches of `batch`, with every slot in flight at once.
+    /// Looks up all keys in batches of `batch`, with all slots in flight at once.
     fn ask_in_slots(&mut self, keys: Keys<'_>, batch: usize, answers: &mut [NextHopId]) {
         let starts: Vec<_> = (0..answers.len()).step_by(batch).collect();
         for group in starts.chunks(usize::from(SLOTS)) {
@@ -261,7 +248,6 @@ impl TestRig {
         }
     }
 
-    /// Compares answers with the oracle's.
     pub(super) fn compare<K: TestKey>(&self, keys: &[K], answers: &[NextHopId], asked: &str) {
         let oracle = K::oracle(&self.oracle);
         for (at, (key, answer)) in keys.iter().zip(answers).enumerate() {
@@ -272,7 +258,6 @@ impl TestRig {
         }
     }
 
-    /// Ends the test: `answer` differs from the oracle's.
     #[cold]
     fn differ<K: TestKey>(
         &self,
@@ -304,7 +289,7 @@ impl TestRig {
         self.check(&keys);
     }
 
-    /// Looks up around the changes of `delta`, at most [`EDGES_MAX`] withdraws and as many announcements a family.
+    /// Looks up keys around the changes of `delta`, at most [`EDGES_MAX`] withdraws and as many announcements per family.
     pub(super) fn check_delta(&mut self, delta: &mut Routes) {
         self.check_changes::<u32>(delta);
         self.check_changes::<u128>(delta);
@@ -331,7 +316,7 @@ impl TestRig {
         self.check_both(&v4, &v6);
     }
 
-    /// The engine's route counts must be those of the RIB's compiled routes.
+    /// Checks that the engine's route counts equal the number of used routes of the RIB.
     pub(super) fn check_stats(&self) {
         let stats = self.writer.stats();
         let counted = (stats.routes_v4, stats.routes_v6);
@@ -340,14 +325,13 @@ impl TestRig {
     }
 }
 
-/// A delta of one family.
 pub(super) fn delta_of<K: TestKey>(changes: Vec<Route<K>>) -> Routes {
     let mut delta = Routes::new();
     *K::routes(&mut delta) = changes;
     delta
 }
 
-/// Makes a reader, and checks that it has the slots and the batch size requested.
+/// Makes a reader, and checks that it has the requested slots and batch size.
 pub(super) fn reader_of(writer: &dyn EngineWriter, slots: u16, batch_max: usize) -> Box<dyn EngineReader> {
     match writer.reader(slots, batch_max) {
         Ok(reader) => {

@@ -6,11 +6,8 @@ use super::{Make, Options};
 use crate::{NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeSet;
 
-/// Empty table, default route only, every single length, a nested chain of all lengths, siblings, host routes, the ends of the
-/// address space, many routes beneath one /64 and one /48 (IPv4: one /16).
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
+/// Empty table, default route only, every single length, a nested chain of all lengths, siblings, host routes, the ends
+/// of the address space, many routes below one /64 and one /48 (IPv4: one /16).
 pub fn shapes(make: Make<'_>, options: Options) {
     let mut rig = TestRig::new(make, "shapes", options);
     empty(&mut rig);
@@ -68,7 +65,7 @@ fn single_lengths<K: TestKey>(rig: &mut TestRig) {
             let gone = last.filter(|last| *last != prefix).map(Route::withdrawal);
             rig.change([(prefix, next_hop).into()].into_iter().chain(gone).collect());
             rig.check_prefixes(&[prefix]);
-            // Every bit of the prefix counts: a key that differs in one of them lies outside.
+            // Every bit of the prefix counts: a key that differs in one bit lies outside.
             let keys: Vec<_> = (0..K::BITS).map(|bit| prefix.address().flipped(bit)).collect();
             rig.check(&keys);
             last = Some(prefix);
@@ -82,7 +79,7 @@ fn nested_chain<K: TestKey>(rig: &mut TestRig) {
     for order in ["from the longest", "from the shortest", "in random order"] {
         let address = K::random(&mut rig.rng);
         let chain: Vec<_> = (0..=K::BITS).map(|len| Prefix::truncating(address, len)).collect();
-        // A key that differs from the address first at bit b is matched by /b, so there is one key for each link of the chain.
+        // A key that first differs from the address at bit b is matched by /b: one key for each link of the chain.
         let mut keys: Vec<_> = (0..K::BITS).map(|bit| address.flipped(bit)).collect();
         keys.push(address);
         rig.case(format_args!("chain of all lengths at {}", address.to_ip()));
@@ -110,7 +107,7 @@ fn step<K: TestKey>(rig: &mut TestRig, changes: &[(Prefix<K>, usize)]) {
     rig.change(changes.iter().map(|(prefix, at)| (*prefix, next_hop(*at)).into()).collect());
 }
 
-/// For every length both halves of a prefix, with and without the whole prefix; one half withdrawn, the other changed.
+/// For every length, both halves of a prefix, with and without the whole prefix; one half withdrawn, the other changed.
 fn siblings<K: TestKey>(rig: &mut TestRig) {
     for len in 1..=K::BITS {
         let key = K::random(&mut rig.rng);
@@ -132,7 +129,7 @@ fn siblings<K: TestKey>(rig: &mut TestRig) {
     }
 }
 
-/// Host routes at zero and all ones, beneath the halves of the address space and a default route.
+/// Host routes at zero and all ones, below the halves of the address space and a default route.
 fn ends<K: TestKey>(rig: &mut TestRig) {
     let ones = K::mask(K::BITS);
     let prefixes = [
@@ -175,8 +172,8 @@ fn host_routes<K: TestKey>(rig: &mut TestRig) {
     rig.check_stats();
 }
 
-/// Many routes of all longer lengths beneath one prefix of `len` bits: first without a route for that prefix, then with one, then
-/// with a shorter one only, then with a default route only.
+/// Many routes of all longer lengths below one prefix of `len` bits: first without a route for that prefix, then with
+/// one, then with a shorter one only, then with a default route only.
 fn deep<K: TestKey>(rig: &mut TestRig, len: u8) {
     let top = Prefix::truncating(K::random(&mut rig.rng), len);
     let mut routes = BTreeSet::new();

@@ -7,14 +7,11 @@ use crate::generate::{DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6, TableSpec, table};
 use crate::{NextHopId, Prefix};
 use std::collections::BTreeSet;
 
-/// Prefixes checked at a time, so that a failure message stays close to its cause.
+/// Prefixes per check, so that a failure message stays close to its cause.
 const PREFIXES_A_CHECK: usize = 1000;
 
-/// A table of every length, nested around a few addresses and scattered. Looks up the first and last key of every prefix, the key
-/// before and the key after, in both families.
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
+/// A table of every length, nested around a few addresses and scattered. Looks up the first and last key of every
+/// prefix, the key before and the key after, in both families.
 pub fn boundaries(make: Make<'_>, options: Options) {
     let mut rig = TestRig::new(make, "boundaries", options);
     boundaries_of::<u32>(&mut rig);
@@ -36,10 +33,7 @@ fn boundaries_of<K: TestKey>(rig: &mut TestRig) {
     check_all(rig, &prefixes);
 }
 
-/// Tables of 100 to 20,000 routes a family, uniform and nested, each built in one delta and withdrawn in one.
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
+/// Tables of 100 to 20,000 routes per family, uniform and nested, each built in one delta and withdrawn in one.
 pub fn random_tables(make: Make<'_>, options: Options) {
     let mut rig = TestRig::new(make, "random_tables", options);
     let sizes = [(100, 2), (1000, 8), (5000, 200), (20_000, 4000)];
@@ -73,7 +67,6 @@ fn random_table<K: TestKey>(rig: &mut TestRig, routes: usize, bases: usize) -> V
     prefixes
 }
 
-/// Gives every tenth route a new next hop, in one delta.
 fn change_some<K: TestKey>(rig: &mut TestRig, prefixes: &[Prefix<K>]) {
     let some: Vec<_> = prefixes.iter().step_by(10).copied().collect();
     rig.announce(&some);
@@ -86,11 +79,8 @@ fn check_all<K: TestKey>(rig: &mut TestRig, prefixes: &[Prefix<K>]) {
     }
 }
 
-/// Tables shaped like today's Internet, of 20,000 IPv4 and 10,000 IPv6 routes or of full size. Each is built in one delta and
-/// looked up at the edges of every prefix and at random; then a tenth is re-announced and a tenth withdrawn.
-///
-/// # Panics
-/// When the engine breaks the contract; the message says how.
+/// Tables shaped like today's Internet, of 20,000 IPv4 and 10,000 IPv6 routes or of full size. Each is built in one
+/// delta and looked up at the edges of every prefix and at random; then a tenth is re-announced and a tenth withdrawn.
 pub fn internet_tables(make: Make<'_>, options: Options) {
     let mut rig = TestRig::new(make, "internet_tables", options);
     let sizes = if options.full { (DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6) } else { (20_000, 10_000) };
@@ -116,7 +106,7 @@ fn internet_table<K: TestKey>(rig: &mut TestRig, routes: usize, seed: u64) -> Ve
         Err(error) => super::rig::fail(format_args!("{}: {error}", rig.name())),
     };
     rig.case(format_args!("Internet-like table of {} {} routes", generated.len(), K::FAMILY));
-    // The generator numbers its next hops from 1; they are replaced by ids that the engine can hold.
+    // Replaces the generator's next hops, numbered from 1, by ids that the engine can hold.
     let next_hop = |id: NextHopId| rig.id_at(usize::try_from(id.get()).unwrap_or(0));
     rig.change(generated.iter().map(|(prefix, id)| (*prefix, next_hop(*id)).into()).collect());
     let prefixes: Vec<_> = generated.into_iter().map(|(prefix, _)| prefix).collect();

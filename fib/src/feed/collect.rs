@@ -11,7 +11,7 @@ use crate::{
 };
 use rustc_hash::FxHashMap;
 
-/// A next hop as a feed names it, before it is resolved to an id of a [`NextHopTable`].
+/// A next hop in a feed, before it is resolved to an id of a [`NextHopTable`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Hop {
     /// A bare id given as a number.
@@ -41,16 +41,15 @@ impl HopRef {
     const INDEX: u32 = 1 << 31;
 }
 
-/// A next hop, and the metric of the routes that lead there; `None` for routes of forms without metrics.
+/// A next hop, and the metric of its routes; `None` for forms without metrics.
 type Ranked = (NextHop, Option<u32>);
 
-/// A collected route.
 struct CollectedRoute<K: Key> {
     prefix: Prefix<K>,
     hop: HopRef,
 }
 
-/// Where a next hop was first named, for error messages.
+/// The first mention of a next hop, for error messages.
 #[derive(Clone, Copy)]
 pub(super) struct FeedPlace {
     /// The line (text, JSON) or the record (MRT), from 1.
@@ -60,7 +59,6 @@ pub(super) struct FeedPlace {
 }
 
 impl FeedPlace {
-    /// A line of text.
     pub(super) const fn line(position: u64) -> Self {
         Self { position, offset_bytes: 0 }
     }
@@ -71,7 +69,7 @@ impl FeedPlace {
 pub(super) struct Collected {
     v4: Vec<CollectedRoute<u32>>,
     v6: Vec<CollectedRoute<u128>>,
-    /// With their metrics, so that a route needs no room for its own: a table has few pairs of them.
+    /// Next hops with their metrics, so that a route has no separate metric: a table has few distinct pairs.
     hops: Vec<(Ranked, usize, FeedPlace)>,
     by_hop: FxHashMap<Ranked, HopRef>,
     /// Bare ids seen so far, one bit each: millions of lines share a few ids.
@@ -98,7 +96,7 @@ impl Collected {
         self.push(prefix, HopRef(id.get()));
     }
 
-    /// Adds a route. Of the routes of a prefix in one file that with the lowest metric counts, of equal ones the first. A route
+    /// Adds a route. Among the routes of a prefix in one file the lowest metric wins, then the first route. A route
     /// without a metric replaces those before it, and is replaced by those after it.
     pub(super) fn add(&mut self, prefix: IpPrefix, hop: Hop, metric: Option<u32>, place: FeedPlace) {
         let hop = match hop {
@@ -107,7 +105,7 @@ impl Collected {
         };
         let known = self.by_hop.get(&hop).copied();
         let hop = known.unwrap_or_else(|| {
-            // The input has no 2^31 distinct next hops: they would not fit in memory.
+            // 2^31 distinct next hops would not fit in memory.
             let index = u32::try_from(self.hops.len()).unwrap_or(u32::MAX) & !HopRef::INDEX;
             let reference = HopRef(index | HopRef::INDEX);
             self.by_hop.insert(hop.clone(), reference);
@@ -124,23 +122,20 @@ impl Collected {
         }
     }
 
-    /// Adds a neighbour.
     pub(super) fn add_neighbour(&mut self, neighbour: Neighbour) {
         self.neighbours.push(neighbour);
     }
 
-    /// The number of neighbours so far.
     pub(super) fn neighbours(&self) -> usize {
         self.neighbours.len()
     }
 
-    /// Marks the end of a file.
     pub(super) fn end_file(&mut self) {
         self.ends.push((self.v4.len(), self.v6.len()));
     }
 
-    /// Resolves every next hop to an id and moves all routes to `rib` and `hops`. Fills in the counts of `loaded`, one entry a
-    /// file.
+    /// Resolves every next hop to an id and moves all routes to `rib` and `hops`. Fills in the counts of `loaded`, one
+    /// entry per file.
     ///
     /// # Errors
     /// The next hop that was refused, with the file and position that first named it; `rib` and `hops` are unchanged then.
@@ -176,17 +171,15 @@ impl Collected {
     }
 }
 
-/// Counts of one file, for one family.
 struct Counts {
     routes: u64,
     duplicates: u64,
 }
 
-/// The ids that next hops got.
 struct Ids {
-    /// Bare ids whose number an earlier load gave to another next hop: see [`NextHop::Moved`].
+    /// Bare ids whose number another next hop has since an earlier load: see [`NextHop::Moved`].
     moved: FxHashMap<NextHopId, NextHopId>,
-    /// By index, with the metric of the routes that lead there.
+    /// By index, with the metric of the routes.
     named: Vec<(NextHopId, Option<u32>)>,
 }
 
@@ -210,7 +203,7 @@ fn fill<K: Key>(
     let mut counts = Vec::new();
     for end in ends {
         let mut duplicates = 0;
-        // The prefixes that have, or may have, an earlier route in this file, and a metric to compare.
+        // Prefixes that have, or may have, an earlier route in this file and a metric to compare.
         let mut contested = FxHashMap::default();
         for route in &routes[start..end] {
             let (id, metric) = ids.of(route.hop);
@@ -230,7 +223,7 @@ fn fill<K: Key>(
     counts
 }
 
-/// Sets the best of a file's `routes` of each prefix in `contested`, whose values are the best so far.
+/// Sets the best route of each prefix in `contested`, whose values are the best so far.
 fn set_best<K: Key>(
     table: &mut RibTable<K>,
     routes: &[CollectedRoute<K>],

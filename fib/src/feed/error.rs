@@ -7,7 +7,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// Why a feed could not be read. Neither this feed nor those loaded with it have changed the RIB.
+/// Why a feed could not be read. Neither it nor the feeds loaded with it have changed the RIB.
 #[derive(Debug)]
 pub struct FeedError {
     /// The file that was refused.
@@ -177,7 +177,7 @@ pub enum LineError {
     Ends {
         /// Its last word.
         word: String,
-        /// What should follow.
+        /// The words that should follow.
         wanted: &'static str,
     },
     /// The route has no next hop.

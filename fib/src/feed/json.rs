@@ -6,11 +6,10 @@
 //!  {"dst":"198.51.100.1","lladdr":"02:00:00:00:00:01","dev":"eth0"}]
 //! ```
 //!
-//! Two keys are not iproute2's: `id`, a bare next-hop id, and `port`, an l3fwd port. With them a table written as JSON can be
-//! read back unchanged. Keys that do not change where a packet goes are ignored; `encap` and `from` are refused as in text. Routes with
-//! a `tos` other than 0 are for some packets only: they are left out and counted.
-//! Entries are read one by one, so the JSON of a table is never in memory as a whole. An error names the line in which its entry
-//! ends.
+//! Two keys are not iproute2's: `id`, a bare next-hop id, and `port`, an l3fwd port. With them a table written as JSON
+//! can be read back unchanged. Keys that do not affect forwarding are ignored; `encap` and `from` are refused as in
+//! text. Routes with a `tos` other than 0 apply to some packets only: they are left out and counted. Entries are read
+//! one by one, so that the JSON is never in memory as a whole. An error names the line in which its entry ends.
 
 use super::collect::{Collected, FeedPlace};
 use super::error::excerpt;
@@ -23,7 +22,6 @@ use std::fmt;
 use std::io::{self, BufRead, Read};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// An entry: a route or a neighbour.
 #[derive(Deserialize)]
 struct JsonEntry {
     dst: Option<String>,
@@ -43,7 +41,6 @@ struct JsonEntry {
     port: Option<u64>,
 }
 
-/// One of several next hops.
 #[derive(Deserialize)]
 struct NextHopEntry {
     gateway: Option<String>,
@@ -53,21 +50,19 @@ struct NextHopEntry {
     encap: Option<IgnoredAny>,
 }
 
-/// A gateway of the other family.
 #[derive(Deserialize)]
 struct Via {
     host: String,
 }
 
-/// The content of an entry.
 enum Parsed {
-    /// With its metric; `None` in forms without metrics.
+    /// With its metric; `None` for forms without metrics.
     Route(IpPrefix, Hop, Option<u32>),
     Neighbour(Neighbour),
 }
 
 impl JsonEntry {
-    /// Whether it is for packets of one TOS only.
+    /// Whether it applies to packets of one TOS only.
     fn has_tos(&self) -> bool {
         self.tos.as_deref().is_some_and(|tos| !matches!(tos, "0" | "0x0" | "0x00" | "default"))
     }

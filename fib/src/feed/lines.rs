@@ -5,10 +5,9 @@ use super::{FeedError, FeedErrorKind, FeedSource, LineError};
 use std::io::{BufRead, Read};
 use std::str::SplitAsciiWhitespace;
 
-/// Far longer than any route. Without a limit a file without line ends would be read into memory whole.
+/// Far longer than any route. Without a limit a file without line ends would be read into memory as a whole.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Reads a [`FeedSource`] line by line.
 pub(super) struct Lines {
     source: FeedSource,
     line: Vec<u8>,
@@ -58,12 +57,10 @@ impl Lines {
         Ok(Some(&self.line))
     }
 
-    /// The line last returned by [`Self::next_line`].
     pub(super) fn line(&self) -> &[u8] {
         &self.line
     }
 
-    /// Wraps `source` as an error in line `line`.
     pub(super) fn error_at(&self, line: u64, source: LineError) -> FeedError {
         FeedErrorKind::Line { line, source }.of(self.source.path())
     }
@@ -77,19 +74,17 @@ pub(super) struct LineWords<'a> {
 }
 
 impl<'a> LineWords<'a> {
-    /// The words of `line`.
     pub(super) fn new(line: &'a [u8]) -> Result<Self, LineError> {
         let text = str::from_utf8(line).map_err(|_| LineError::NotText)?;
         Ok(Self { rest: text.split_ascii_whitespace(), last: "" })
     }
 
-    /// The next word. If there is none, the error names what was `wanted`.
+    /// The next word. At the end of the line the error names the `wanted` word.
     pub(super) fn want(&mut self, wanted: &'static str) -> Result<&'a str, LineError> {
         let word = excerpt(self.last);
         self.next().ok_or(LineError::Ends { word, wanted })
     }
 
-    /// Checks that the line ends here.
     pub(super) fn end(&mut self) -> Result<(), LineError> {
         match self.next() {
             None => Ok(()),

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! | module | what lives there |
-//! |---|---|
+//! | module | contents |
 //! | [`open`], [`FeedSource`] | a file's bytes, decompressed; guesses the format from the content |
 //! | `text` | route text: `PREFIX ID`, iproute2's dialect, l3fwd's `R` lines, neighbours; [`parse_route`], [`parse_neighbour`] for one |
 //! | `json` | `ip -j route` and `ip -j neigh` |
@@ -61,7 +61,7 @@ pub enum Format {
 pub struct UnknownFormat {
     /// The name.
     pub name: String,
-    /// What it should be, and the names that there are.
+    /// The expected kind of name, and the known names.
     pub wanted: &'static str,
 }
 
@@ -103,7 +103,7 @@ pub struct LoadOptions<'a> {
     pub on_progress: Option<OnProgress<'a>>,
 }
 
-/// What was read from a file.
+/// The contents of a file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// The file.
@@ -140,10 +140,8 @@ impl Loaded {
     }
 }
 
-/// Reports loading progress to the caller.
 struct LoadProgress<'a> {
     hook: Option<OnProgress<'a>>,
-    /// Bytes of the finished files.
     before_bytes: u64,
     last_bytes: u64,
     total_bytes: u64,
@@ -162,11 +160,11 @@ impl LoadProgress<'_> {
     }
 }
 
-/// Loads the tables of all files, in order, into `rib` and `hops`. The last route of a prefix wins; among the routes of one file in
-/// iproute2's form, text or JSON, that with the lowest metric wins, and of equal metrics the first, as in the kernel.
+/// Loads the tables of all files, in order, into `rib` and `hops`. The last route of a prefix wins. Among the routes of
+/// one file in iproute2's form, text or JSON, the lowest metric wins, then the first, as in the kernel.
 ///
-/// Bare ids of all files are reserved before any gateway gets an id, so a file of `PREFIX ID` lines can be combined with a file
-/// of gateways.
+/// Bare ids of all files are reserved before any gateway gets an id, so a file of `PREFIX ID` lines can be combined
+/// with a file of gateways.
 ///
 /// # Errors
 /// The first [`FeedError`]; `rib` and `hops` are then unchanged. An MRT file that is cut short is not an error (see
@@ -202,7 +200,7 @@ fn load_one(
     collected: &mut Collected,
     progress: &mut LoadProgress<'_>,
 ) -> Result<Loaded, FeedError> {
-    // With a given format, unrecognized content is accepted, but a read error is still returned.
+    // With a given format, unrecognised content is accepted, but a read error is still returned.
     let guessed = source.sniff();
     let format = match (format, guessed) {
         (Some(format), Ok(_) | Err(FeedError { kind: FeedErrorKind::UnknownFormat, .. })) => format,

@@ -35,15 +35,12 @@ pub(super) fn is_type(value: u16) -> bool {
     value > 0 && EntryType::try_from(value).is_ok()
 }
 
-/// The next item of an MRT file.
 pub(super) enum Next {
-    /// A record.
     Record(RawMrtRecord),
     /// The end of the file, with the position where it was cut short, if it was.
     End(Option<Truncated>),
 }
 
-/// The records of a file.
 pub(super) struct Records {
     source: FeedSource,
     number: u64,
@@ -63,23 +60,19 @@ impl Records {
         self.source
     }
 
-    /// The number of the last record, from 1.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// The offset of the last record, after decompression.
     pub(super) const fn offset_bytes(&self) -> u64 {
         self.offset_bytes
     }
 
-    /// Wraps `source` as an error in the last record.
     pub(super) fn error(&self, source: RecordError) -> FeedError {
         let (record, offset_bytes) = (self.number, self.offset_bytes);
         FeedErrorKind::Record { record, offset_bytes, source }.of(self.source.path())
     }
 
-    /// The next record.
     pub(super) fn next_record(&mut self) -> Result<Next, FeedError> {
         self.offset_bytes = self.source.offset_bytes();
         let truncated = Truncated { record: self.number + 1, offset_bytes: self.offset_bytes };
@@ -120,7 +113,6 @@ impl Records {
     }
 }
 
-/// Wraps an error of the library.
 pub(super) fn library(error: &ParserError) -> RecordError {
     RecordError::Library { what: error.to_string() }
 }

@@ -54,12 +54,10 @@ struct CountedFile {
     opened: Option<(u64, SystemTime)>,
 }
 
-/// The error at the end of a file that was modified since it was opened.
 #[derive(Debug, thiserror::Error)]
 #[error("the file was changed while it was read")]
 struct ChangedMeanwhile;
 
-/// Length and modification time of a regular file.
 fn state(metadata: &Metadata) -> Option<(u64, SystemTime)> {
     Some((metadata.len(), metadata.modified().ok()?)).filter(|_| metadata.is_file())
 }
@@ -180,9 +178,8 @@ impl FeedSource {
         self.cut_short
     }
 
-    /// The next `wanted` bytes without consuming them, fewer at the end. The limit is the size of the buffer.
-    ///
-    /// A failure is held back until the bytes before it are consumed; then [`BufRead::fill_buf`] reports it.
+    /// The next `wanted` bytes without consuming them, fewer at the end. The limit is the size of the buffer. A failure
+    /// is held back until the bytes before it are consumed; then [`BufRead::fill_buf`] reports it.
     pub fn peek(&mut self, wanted: usize) -> &[u8] {
         let wanted = wanted.min(self.buffer.len());
         if self.end - self.start < wanted {
@@ -237,14 +234,13 @@ impl FeedSource {
         FeedErrorKind::Content { format, holds, wanted }.of(&self.path)
     }
 
-    /// Skips a byte order mark.
     pub(super) fn skip_mark(&mut self) {
         if self.peek(3) == b"\xef\xbb\xbf" {
             self.consume(3);
         }
     }
 
-    /// The failure that ended the content, if any. A file cut short does not count; see [`Self::is_cut_short`].
+    /// The failure that ended the content. A file cut short does not count; see [`Self::is_cut_short`].
     pub(super) fn take_failure(&mut self) -> Option<FeedError> {
         let failure = self.failure.take_if(|_| !self.cut_short)?;
         Some(self.error(failure))
@@ -299,7 +295,7 @@ impl Read for FeedSource {
 mod tests {
     use super::*;
 
-    /// A source over `content`. The caller must keep the folder, which holds the file, while reading.
+    /// A source over `content`. The caller must keep the folder while reading.
     fn source(content: &[u8]) -> (tempfile::TempDir, FeedSource) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("feed");

@@ -1,14 +1,14 @@
 //! Tables from MRT: TABLE_DUMP_V2 (RFC 6396 section 4.3, with RFC 8050's ADD-PATH subtypes) and TABLE_DUMP (section 4.2).
 //!
-//! A route collector's table has an entry for each of about thirty peers. Two attributes of an entry matter here: the next hop,
-//! and the length of the AS path. So the library only splits the file into records, and this file reads these two attributes
-//! directly from the bytes. On a RouteViews table of 2014 that took a fourteenth of the time of decoding all attributes.
+//! A route collector's table has an entry for each of about thirty peers, of which only the next hop and the length of
+//! the AS path matter here. So the library only splits the file into records, and this file reads these two attributes
+//! directly. Decoding all attributes takes many times as long.
 //!
-//! Of several entries for a prefix the one with the shortest AS path wins (an AS set counts as one, a confederation segment as
-//! zero: RFC 4271 section 9.1.2.2, RFC 5065), then the one with the lowest peer index (in TABLE_DUMP, which has no index, the
-//! lowest peer address), then the first. Entries of a prefix may be spread over consecutive records; if the prefix appears again
-//! later, the later route replaces the earlier one. The next hop is the BGP next hop as a gateway whose port is derived from its
-//! id. Multicast and generic records are counted and skipped.
+//! Among the entries of a prefix the shortest AS path wins (an AS set counts as one, a confederation segment as zero:
+//! RFC 4271 section 9.1.2.2, RFC 5065), then the lowest peer index (in TABLE_DUMP, which has no index, the lowest peer
+//! address), then the first. Entries of a prefix may be spread over consecutive records; if the prefix appears again
+//! later, the later route replaces the earlier one. The next hop is the BGP next hop as a gateway whose port is derived
+//! from its id. Multicast and generic records are counted and skipped.
 
 use super::collect::{Collected, FeedPlace};
 use super::mrt::{Next, Records, Truncated, library};
@@ -18,14 +18,12 @@ use bgpkit_parser::models::{EntryType, MrtMessage, TableDumpV2Message};
 use bgpkit_parser::parser::RawMrtRecord;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What a table file holds besides usable routes.
+/// The content of a table file other than usable routes.
 #[derive(Debug, Default)]
 pub(super) struct DumpOutcome {
     /// Prefixes without an entry that has a usable next hop.
     pub(super) unusable: u64,
-    /// Records of other types.
     pub(super) skipped_records: u64,
-    /// Where the file was cut short.
     pub(super) truncated: Option<Truncated>,
 }
 
@@ -45,7 +43,6 @@ struct Open {
     place: FeedPlace,
 }
 
-/// Reads the whole table of an MRT file.
 pub(super) fn read(
     records: &mut Records,
     collected: &mut Collected,
@@ -108,8 +105,7 @@ pub(super) fn read(
     Ok(outcome)
 }
 
-/// Merges the entries of one prefix from consecutive records. If the prefix appears again later, the later route replaces the
-/// earlier one.
+/// Merges the entries of one prefix from consecutive records.
 fn merge(open: &mut Option<Open>, next: Open, collected: &mut Collected, outcome: &mut DumpOutcome) {
     match open {
         Some(open) if open.prefix == next.prefix => {
@@ -133,7 +129,6 @@ fn finish(open: &Open, collected: &mut Collected, outcome: &mut DumpOutcome) {
     }
 }
 
-/// The number of peers of a PEER_INDEX_TABLE.
 fn peer_count(record: RawMrtRecord) -> Result<usize, RecordError> {
     match record.parse().map_err(|error| library(&error))?.message {
         MrtMessage::TableDumpV2Message(TableDumpV2Message::PeerIndexTable(table)) => {
@@ -143,7 +138,6 @@ fn peer_count(record: RawMrtRecord) -> Result<usize, RecordError> {
     }
 }
 
-/// The kind of a TABLE_DUMP_V2 RIB record.
 #[derive(Clone, Copy)]
 struct RibKind {
     is_v6: bool,

@@ -9,9 +9,9 @@
 //! w 192.0.2.0/24
 //! ```
 //!
-//! With a peer and an origin there is no next hop; an announcement gets the bare id 1 + ORIGIN mod 255. The next hop of the second form
-//! and of an MRT announcement is a gateway whose port is derived from its id. The withdrawals of an UPDATE come before its
-//! announcements.
+//! With a peer and an origin there is no next hop; an announcement gets the bare id 1 + ORIGIN mod 255. The next hop of
+//! the second form and of an MRT announcement is a gateway whose port is derived from its id. The withdrawals of an
+//! UPDATE come before its announcements.
 
 use super::lines::{LineWords, Lines};
 use super::mrt::{Next, Records, Truncated, library};
@@ -50,7 +50,7 @@ pub struct Update {
 }
 
 impl Update {
-    /// The id of the route's new next hop, which is added to `hops` if needed; [`NextHopId::NONE`] for a withdrawal.
+    /// The id of the route's new next hop, added to `hops` if needed; [`NextHopId::NONE`] for a withdrawal.
     ///
     /// # Errors
     /// As [`Hop::intern`].
@@ -74,7 +74,6 @@ impl Update {
 /// The updates of a feed, in order, as made by [`updates`]. The iterator ends after the first error.
 pub struct Updates {
     input: UpdateInput,
-    /// Remaining changes of the current record.
     ready: VecDeque<Update>,
     truncated: Option<Truncated>,
     skipped_records: u64,
@@ -89,8 +88,8 @@ enum UpdateInput {
 /// Opens an update stream. If `format` is `None`, it is guessed from the content.
 ///
 /// # Errors
-/// As [`super::open`], [`super::FeedErrorKind::UnknownFormat`] when the content is neither MRT nor text, [`super::FeedErrorKind::Content`] for JSON,
-/// which has no updates. Errors in the content are returned by the iterator.
+/// As [`super::open`], [`super::FeedErrorKind::UnknownFormat`] when the content is neither MRT nor text,
+/// [`super::FeedErrorKind::Content`] for JSON, which has no updates. Errors in the content are returned by the iterator.
 pub fn updates(path: &Path, format: Option<Format>) -> Result<Updates, FeedError> {
     let mut source = super::open(path)?;
     let format = match format {
@@ -157,7 +156,6 @@ impl Updates {
         }
     }
 
-    /// Reads until the next update; `None` at the end.
     fn advance(&mut self) -> Result<Option<Update>, FeedError> {
         loop {
             if let Some(update) = self.ready.pop_front() {
@@ -223,7 +221,6 @@ fn parse(line: &[u8]) -> Result<Option<Update>, LineError> {
     }
 }
 
-/// Parses `a` and a line of route text.
 fn announcement(line: &[u8]) -> Result<Option<Update>, LineError> {
     let start = line.iter().position(|&byte| byte == b'a').map_or(line.len(), |a| a + 1);
     match text::parse(&line[start..])? {

@@ -1,10 +1,9 @@
 //! Writes a table as route text, in iproute2's dialect, as l3fwd rules or as JSON.
 //!
-//! JSON loses nothing. Text keeps the ids only. iproute2 and l3fwd have no bare ids, so a bare id is written as the route it
-//! forwards to: id N leaves by port (N - 1) mod P. In iproute2 its gateway is 10.H.H.H or fd00::HH:HHHH (H = N's 24 bits), and
-//! the neighbour entry of that gateway has the MAC 02:00:00:HH:HH:HH. Such a table forwards every packet as the bare ids do. A
-//! table with both bare ids and gateways of its own in those two ranges should be written as JSON. l3fwd has ports only: gateways
-//! are lost, and a route that drops or has a named port is refused.
+//! JSON loses nothing. Text keeps the ids only. iproute2 and l3fwd have no bare ids, so a bare id is written as an equivalent
+//! route: id N leaves by port (N - 1) mod P. In iproute2 its gateway is 10.H.H.H or fd00::HH:HHHH (H = N's 24 bits), with a
+//! neighbour entry for the MAC 02:00:00:HH:HH:HH. A table with both bare ids and real gateways in those two ranges should be
+//! written as JSON. l3fwd has ports only: gateways are lost, and a route that drops or has a named port is refused.
 
 use crate::{
     GroupPath, IpPrefix, Key, MacAddr, Neighbour, NextHop, NextHopId, NextHopTable, PortRef, Rib, RibTable,
@@ -72,8 +71,8 @@ pub enum WriteError {
     },
 }
 
-/// A route in the words of route text, to be parsed by [`parse_route`](super::parse_route). A gateway of the other family is named with
-/// its family. For next hops that need more than words (a bare id, an address of the forwarder) it is only for reading.
+/// A route in the form of route text, to be parsed by [`parse_route`](super::parse_route). A gateway of the other
+/// family is named with its family. A bare id or an address of the forwarder is written for people only.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteWords<'a> {
     /// Its prefix.
@@ -116,7 +115,7 @@ impl fmt::Display for RouteWords<'_> {
     }
 }
 
-/// The family of a gateway, where it is not that of the route.
+/// The family of a gateway, if it differs from the route's.
 fn family_named(gateway: IpAddr, prefix: IpPrefix) -> Option<&'static str> {
     match (gateway, prefix) {
         (IpAddr::V4(_), IpPrefix::V6(_)) => Some("inet"),
@@ -125,10 +124,8 @@ fn family_named(gateway: IpAddr, prefix: IpPrefix) -> Option<&'static str> {
     }
 }
 
-/// Writes all routes, IPv4 before IPv6, sorted by address, then length. Returns the number of routes. It makes many small writes,
-/// so pass an [`io::BufWriter`].
-///
-/// An id that is not in `hops` is written as a bare id.
+/// Writes all routes, IPv4 before IPv6, sorted by address, then length. An id that is not in `hops` is written as a
+/// bare id. Returns the number of routes. Makes many small writes, so pass an [`io::BufWriter`].
 ///
 /// # Errors
 /// [`WriteError::Io`], [`WriteError::NotExpressible`]; the output is incomplete then.
@@ -163,7 +160,6 @@ struct TableWriter<'a> {
     is_first: bool,
 }
 
-/// An entry of JSON.
 #[derive(Serialize, Default)]
 struct WrittenEntry<'a> {
     #[serde(skip_serializing_if = "Option::is_none", rename = "type")]
@@ -188,14 +184,12 @@ struct WrittenEntry<'a> {
     weight: Option<u16>,
 }
 
-/// A gateway of the other family.
 #[derive(Serialize)]
 struct Via {
     family: &'static str,
     host: IpAddr,
 }
 
-/// A port as text.
 struct PortText<'a>(&'a PortRef);
 
 impl Serialize for PortText<'_> {
@@ -204,7 +198,6 @@ impl Serialize for PortText<'_> {
     }
 }
 
-/// Puts gateway and port of a path into its entry.
 fn path_entry<'a>(entry: &mut WrittenEntry<'a>, prefix: IpPrefix, hop: &'a NextHop) {
     if let NextHop::Gateway { port, .. } | NextHop::Connected { port } = hop {
         entry.dev = named(port).map(PortText);
@@ -217,7 +210,7 @@ fn path_entry<'a>(entry: &mut WrittenEntry<'a>, prefix: IpPrefix, hop: &'a NextH
     }
 }
 
-/// The port, or `None` if it is derived from the id.
+/// The port; `None` if it is derived from the id.
 fn named(port: &PortRef) -> Option<&PortRef> {
     Some(port).filter(|port| **port != PortRef::ById)
 }

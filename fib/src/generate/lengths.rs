@@ -84,14 +84,10 @@ const V6: [Share; 46] = [
     (128, 6, 5),
 ];
 
-/// One prefix length of the table to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LengthShare {
-    /// The length.
     pub(super) len: u8,
-    /// The number of routes.
     pub(super) routes: usize,
-    /// The percentage of roots.
     pub(super) roots_percent: usize,
 }
 

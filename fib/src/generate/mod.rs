@@ -1,13 +1,13 @@
 //! Seeded tables and update streams that resemble today's Internet, for measurements without a real table.
 //!
-//! [`table`] makes routes: prefix lengths as in a full table of January 2024, more-specifics in runs beneath covering
-//! allocations, next hops often equal to the parent's. [`Updates`] makes a stream of changes to such a table, like that of a BGP
-//! feed. The same spec gives the same routes on every host.
+//! [`table`] makes routes: prefix lengths as in a full table of January 2024, more-specifics in runs below covering
+//! allocations, next hops often equal to the parent's. [`Updates`] makes a stream of changes to such a table, as in a
+//! BGP feed. The same spec gives the same routes on every host.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `lengths` | prefix lengths of a full table |
-//! | `space` | the address space that is given out, and the shape of the routes in it |
+//! | `space` | the allocated address space, and the shape of the routes in it |
 //! | `table` | generates a table |
 //! | `updates` | generates an update stream |
 //! | `variation` | further FIBs that resemble a table |
@@ -47,7 +47,7 @@ pub struct TableSpec {
 /// Why a table cannot be generated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GenerateError {
-    /// The family of the type differs from that of the spec.
+    /// The family of the type is not the family of the spec.
     #[error("a table of {wanted} was asked for with a spec of {given}")]
     Family {
         /// The family of the type.
@@ -58,7 +58,7 @@ pub enum GenerateError {
     /// The number of next hops is out of range.
     #[error("{given} next hops: 1 to {limit} are possible")]
     NextHops {
-        /// The number that was given.
+        /// The number as given.
         given: u32,
         /// The limit.
         limit: u32,
@@ -68,7 +68,7 @@ pub enum GenerateError {
     Routes {
         /// The family.
         family: Family,
-        /// The number that was given.
+        /// The number as given.
         given: usize,
         /// The limit.
         limit: usize,
@@ -90,8 +90,8 @@ impl TableSpec {
         }
     }
 
-    /// The most routes of `family`. Beyond it the IPv4 generator runs out of unicast /16s at the share of them that a real table
-    /// has, and the IPv6 generator is slow.
+    /// The maximum number of routes of `family`. Above it the IPv4 generator runs out of unicast /16s at the density of
+    /// a real table, and the IPv6 generator is slow.
     #[must_use]
     pub const fn routes_max(family: Family) -> usize {
         match family {

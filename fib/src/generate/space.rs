@@ -1,10 +1,10 @@
-//! The address space that registries give out, and the parameters that shape the routes in it.
+//! The address space that registries allocate, and the parameters that shape the routes in it.
 
 use crate::random::Seeded;
 use crate::{Family, Key, Prefix};
 
-/// The shape of one family's table. The percentages are fitted to a full table of January 2024: the number of blocks of each size
-/// with a route, the number of routes beneath each covering route, the length of runs of adjacent routes.
+/// The shape of one family's table. The percentages are fitted to a full table of January 2024: the number of blocks of
+/// each size with a route, the number of routes below each covering route, the length of runs of adjacent routes.
 pub(super) struct SpaceShape {
     /// Registries allocate from blocks of this length.
     pub(super) registry_len: u8,
@@ -20,17 +20,17 @@ pub(super) struct SpaceShape {
     pub(super) near_lens: [u8; 2],
     /// Percentage of the runs of roots in an existing zone that lie near an older run.
     pub(super) near_root_percent: usize,
-    /// Percentage of the runs beneath a covering route that choose the parent of an older run, so that popular parents get more.
+    /// Percentage of the runs below a covering route that choose the parent of an older run, so that popular parents get more.
     pub(super) popular_percent: usize,
-    /// Percentage of those that lie near that older run.
+    /// Percentage of these runs that lie near that older run.
     pub(super) near_child_percent: usize,
-    /// The probability of a route to be chosen as a parent, in percent of that of a route one bit shorter.
+    /// The probability that a route is chosen as a parent, in percent of the probability for a route one bit shorter.
     pub(super) longer_parent_percent: u64,
     /// Routes of this length, the most common allocation of a registry, are chosen as a parent twice as often.
     pub(super) hub_len: u8,
     /// Percentage of the drawn places that are drawn again when a longer route than the chosen parent covers them.
     pub(super) direct_percent: usize,
-    /// Percentage of the runs beneath a route that share its next hop.
+    /// Percentage of the runs below a route that share its next hop.
     pub(super) parent_next_hop_percent: usize,
     /// Percentage of the roots near an older one that share its next hop.
     pub(super) near_next_hop_percent: usize,
@@ -38,7 +38,6 @@ pub(super) struct SpaceShape {
     pub(super) run_next_hop_percent: usize,
 }
 
-/// IPv4.
 const SHAPE_V4: SpaceShape = SpaceShape {
     registry_len: 8,
     zone_len: 16,
@@ -57,7 +56,6 @@ const SHAPE_V4: SpaceShape = SpaceShape {
     run_next_hop_percent: 80,
 };
 
-/// IPv6.
 const SHAPE_V6: SpaceShape = SpaceShape {
     registry_len: 20,
     zone_len: 32,
@@ -88,8 +86,8 @@ const V6_BLOCKS: [u16; 60] = [
     0x2a00, 0x2a01, 0x2a02, 0x2a02, 0x2a03, 0x2a04, 0x2a05, 0x2a06, 0x2a07, 0x2a09, 0x2a0a, 0x2a0b, 0x2a0c,
     0x2a0d, 0x2a0e, 0x2a0f, 0x2a10, 0x2a11, 0x2a12, 0x2a13, 0x2c0f,
 ];
-/// First 16 bits of blocks that registries hold and hardly use. The few very short routes are placed there, where they cover
-/// nothing else.
+/// First 16 bits of blocks that registries hold and hardly use. The few very short routes are placed there, where they
+/// cover nothing else.
 const V6_WIDE_BLOCKS: [u16; 6] = [0x2002, 0x2410, 0x2418, 0x2630, 0x2638, 0x2c08];
 
 /// IPv4 that is not routed between networks: RFC 6890, RFC 5771 (multicast) and RFC 1112 (class E).
@@ -128,7 +126,6 @@ pub(super) fn is_unicast<K: Key>(prefix: Prefix<K>) -> bool {
 }
 
 impl SpaceShape {
-    /// The shape of a family's table.
     pub(super) const fn of(family: Family) -> &'static Self {
         match family {
             Family::V4 => &SHAPE_V4,
@@ -142,7 +139,7 @@ pub(super) fn anywhere<K: Key>(rng: &mut Seeded) -> K {
     open(K::BITS, None, rng)
 }
 
-/// A random address for a root of `len` bits that opens a block of its own. `older` is an existing block, if there is one.
+/// A random address for a root of `len` bits that opens a new block. `older`: an existing block.
 pub(super) fn open<K: Key>(len: u8, older: Option<Prefix<K>>, rng: &mut Seeded) -> K {
     let within = |block: K, block_len: u8, rng: &mut Seeded| {
         K::from_high_bits((block & K::mask(block_len)).to_high_bits() | rng.u128() >> block_len)

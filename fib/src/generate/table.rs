@@ -1,9 +1,9 @@
-//! Generates a table: all routes of the shortest length first, then the next length, in runs of adjacent routes. A run lies
-//! either beneath an existing route or in uncovered space.
+//! Generates a table: all routes of the shortest length first, then the next length, in runs of adjacent routes. A run
+//! lies either below an existing route or in uncovered space.
 //!
-//! With this order the routes that cover a new route already exist, so a route's parent is known and it can share the parent's
-//! next hop. A place is drawn several times. If none fits (a small table has no parents, a crowded one no free space), any unused
-//! prefix of that length is taken, so the number of routes is always exact.
+//! In this order the routes that cover a new route already exist, so the parent is known and the route can share its
+//! next hop. A place is drawn several times. If none fits (a small table has no parents, a crowded one no free space),
+//! any unused prefix of that length is taken, so that the number of routes is always exact.
 
 use super::lengths::{LengthShare, shares};
 use super::space::{SpaceShape, anywhere, is_unicast, open, run_goes_on_percent};
@@ -24,7 +24,7 @@ const NEXT_HOP_OFFSET: u64 = 10;
 /// Generates the routes of `spec`, sorted by prefix, each prefix once.
 ///
 /// # Errors
-/// [`GenerateError::Family`] when the family of `K` is not that of the spec; [`GenerateError::NextHops`] and
+/// [`GenerateError::Family`] when `K` and the spec differ in family; [`GenerateError::NextHops`] and
 /// [`GenerateError::Routes`] when a number is out of range.
 pub fn table<K: Key>(spec: &TableSpec) -> Result<Vec<(Prefix<K>, NextHopId)>, GenerateError> {
     spec.check(K::FAMILY)?;
@@ -37,22 +37,19 @@ pub fn table<K: Key>(spec: &TableSpec) -> Result<Vec<(Prefix<K>, NextHopId)>, Ge
     Ok(routes)
 }
 
-/// A run beneath a route. Later runs may be placed near it.
+/// A run below a route. Later runs may be placed near it.
 #[derive(Clone, Copy)]
 struct Child<K: Key> {
-    /// The route that the run lies beneath.
+    /// The route that covers the run.
     parent: Prefix<K>,
-    /// The run's first route.
     first: Prefix<K>,
 }
 
-/// A place for a run.
 struct RunPlace<K: Key> {
     first: Prefix<K>,
     /// The block that the run must stay in.
     bounds: Prefix<K>,
     next_hop: NextHopId,
-    /// The longest route that covers the run.
     parent: Option<Prefix<K>>,
 }
 
@@ -66,7 +63,7 @@ struct Maker<K: Key> {
     lens: Vec<u8>,
     /// Routes by length, `0..=K::BITS`.
     by_len: Vec<Vec<Prefix<K>>>,
-    /// Runs beneath routes, by their parent's length.
+    /// Runs below routes, by their parent's length.
     children: Vec<Vec<Child<K>>>,
     /// First routes of runs of roots no longer than a zone.
     short_roots: Vec<Prefix<K>>,
@@ -196,8 +193,8 @@ impl<K: Key> Maker<K> {
         open(len, beside, &mut self.rng)
     }
 
-    /// A block that is in use: with probability 1/3 any registry block, otherwise that of a random root, so that popular blocks
-    /// get more.
+    /// A block that is in use: with probability 1/3 any registry block, otherwise the block of a random root, so that
+    /// popular blocks get more.
     fn opened_block(&mut self) -> Option<Prefix<K>> {
         match self.rng.below(3) {
             0 => self.rng.pick(&self.registries).copied(),
@@ -209,7 +206,6 @@ impl<K: Key> Maker<K> {
         self.shape.near_lens[self.rng.below(2)]
     }
 
-    /// A place beneath an existing route.
     fn nested_place(&mut self, len: u8, wanted: usize, parents: &[(u8, u64)]) -> Option<RunPlace<K>> {
         let total = parents.last()?.1;
         let at = self.rng.below(usize::try_from(total).ok()?) as u64;
@@ -248,7 +244,7 @@ impl<K: Key> Maker<K> {
         NextHopId::new(u32::try_from(rank + 1).unwrap_or(1)).unwrap_or(NextHopId::MAX)
     }
 
-    /// A next hop for a run beneath `above`, often that of `above`.
+    /// A next hop for a run below `above`, often the next hop of `above`.
     fn nested_next_hop(&mut self, above: Prefix<K>) -> NextHopId {
         match self.routes.get(&above).copied() {
             Some(next_hop) if self.rng.percent(self.shape.parent_next_hop_percent) => next_hop,

@@ -23,7 +23,6 @@ pub struct Updates {
     rng: Seeded,
     /// Present routes that do not flap.
     there: Vec<(IpPrefix, NextHopId)>,
-    /// Routes withdrawn for a long time.
     gone: Vec<(IpPrefix, NextHopId)>,
     /// Flapping routes, and whether each is present now.
     flapping: Vec<(IpPrefix, NextHopId, bool)>,
@@ -56,7 +55,6 @@ impl Updates {
         Self::new(&rib.v4.sorted(), &rib.v6.sorted(), seed)
     }
 
-    /// A next hop of the table other than `old`.
     fn other_than(&mut self, old: NextHopId) -> NextHopId {
         let others = usize::try_from(self.next_hop_max - 1).unwrap_or(1);
         let drawn = 1 + u32::try_from(self.rng.below(others)).unwrap_or(0);

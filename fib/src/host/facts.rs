@@ -1,11 +1,11 @@
-//! What a measurement depends on besides the program: CPU, clock, caches, pages, kernel.
+//! Properties of the host that measurements depend on: CPU, clock, caches, pages, kernel.
 
 use super::{Host, count_list, list_holds};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// A host, as far as measurements depend on it. What the kernel does not say is 0, empty, `unknown` or absent.
+/// The host of a measurement. Unknown properties are 0, empty, `unknown` or absent.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostFacts {
     /// The CPU's name as the kernel gives it.
@@ -16,7 +16,7 @@ pub struct HostFacts {
     pub cpus: usize,
     /// The core clock in GHz, from a chain of multiplications of known latency; an estimate.
     pub clock_ghz_estimated: f64,
-    /// The frequency governors of those CPUs, such as `performance`; `unknown` where the kernel has none, as in virtual machines.
+    /// The frequency governors of these CPUs, such as `performance`; `unknown` without any, as in virtual machines.
     pub governor: String,
     /// Whether cores may run above their nominal clock.
     pub turbo: Option<bool>,
@@ -26,28 +26,28 @@ pub struct HostFacts {
     pub numa_nodes: u64,
     /// Whether this is a virtual machine.
     pub is_virtual: bool,
-    /// What the kernel does against gather data sampling, which makes AVX2 and AVX-512 gathers slow.
+    /// The kernel's mitigation of gather data sampling, which makes AVX2 and AVX-512 gathers slow.
     pub gather_data_sampling: Option<String>,
     /// The kernel's version.
     pub kernel: Option<String>,
     /// L2 cache of one core, KiB.
     pub l2_kib: u64,
-    /// L3 cache, KiB. On a shared host not all of it is ours.
+    /// L3 cache, KiB. On a shared host other programs use a part.
     pub l3_kib: u64,
-    /// Huge pages of 2 MB: reserved and free.
+    /// Reserved huge pages of 2 MB.
     pub huge_pages_total: u64,
-    /// See `huge_pages_total`.
+    /// Free huge pages of 2 MB.
     pub huge_pages_free: u64,
     /// Huge pages of 1 GB that are reserved.
     pub huge_pages_1g_total: u64,
     /// Transparent huge pages: always, madvise or never.
     pub transparent_huge_pages: String,
-    /// Load of the last minute when the run began: above the CPUs in use, no number of the run is to be trusted.
+    /// Load average of the last minute when the run began. Above the number of CPUs in use, the results are not reliable.
     pub load_average: f64,
 }
 
 impl HostFacts {
-    /// Those of the host this runs on, and of the CPUs that the calling thread may use now. Takes some 15 ms, to measure the clock.
+    /// Reads the facts of this host and of the CPUs that the calling thread may use. Takes about 15 ms, to measure the clock.
     #[must_use]
     pub fn read() -> Self {
         Self::of(&Host::here(), clock_ghz())
@@ -112,15 +112,15 @@ fn governor(host: &Host) -> String {
     governors.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// Whether cores may run above their nominal clock: as Intel's driver says it, or as the others do.
+/// Whether cores may run above their nominal clock, by Intel's driver or by the other ones.
 fn turbo(host: &Host) -> Option<bool> {
     let flag = |path: &str| host.number(format!("sys/devices/system/cpu/{path}"));
     let intel = flag("intel_pstate/no_turbo").map(|off| off == 0);
     intel.or_else(|| flag("cpufreq/boost").map(|on| on == 1))
 }
 
-/// The core clock from a chain in which each step waits for the one before: a 64-bit multiplication (3 cycles on every
-/// x86 server core since 2011) and an exclusive or (1 cycle). The best of five, because a neighbour can only slow it.
+/// The core clock, from a chain of dependent steps: a 64-bit multiplication (3 cycles on every x86 server core since
+/// 2011) and an exclusive or (1 cycle). The best of five rounds, because other load can only slow it.
 fn clock_ghz() -> f64 {
     const STEPS: u32 = 2_000_000;
     const CYCLES_A_STEP: f64 = 4.0;
@@ -168,7 +168,7 @@ mod tests {
             tree.file(&path, &format!("{governor}\n"));
         }
         let facts = HostFacts::of(&tree.host(), 3.0);
-        // That of a CPU which is not ours does not matter.
+        // The governor of a CPU that this process may not use does not matter.
         assert_eq!(facts.governor, "performance,powersave");
         assert_eq!((facts.turbo, facts.smt, facts.numa_nodes), (Some(false), Some(true), 2));
         assert_eq!((facts.cpu_model.as_str(), facts.microcode.as_deref()), ("CPU X", Some("0x1f")));

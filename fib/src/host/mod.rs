@@ -1,6 +1,5 @@
-//! The host as files: what the kernel says below `/proc`, `/sys`, `/dev` and `/etc`, read through a root folder so that
-//! tests can lay out a host of their own. What cannot be read is absent. Lists of CPUs and of NUMA nodes are as Linux prints them,
-//! `0-3,8`.
+//! The host as files: `/proc`, `/sys`, `/dev` and `/etc`, read below a root folder, so that tests can lay out a host.
+//! Unreadable files are absent. Lists of CPUs and NUMA nodes have Linux's form, `0-3,8`.
 
 mod facts;
 
@@ -11,21 +10,21 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders that the dynamic linker searches whatever its configuration says.
+/// Folders that the dynamic linker always searches.
 const LIBRARY_FOLDERS: [&str; 6] =
     ["lib64", "usr/lib64", "lib", "usr/lib", "usr/local/lib", "usr/local/lib64"];
 
-/// CPUs that a kernel is built for, at most.
+/// The maximum number of CPUs of a kernel.
 const CPUS_MAX: u16 = 8192;
 
 /// A data cache of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// 1 is the nearest.
+    /// The level; 1 is the nearest.
     pub level: u8,
     /// Its size.
     pub bytes: u64,
-    /// CPUs that share it, one at least.
+    /// The number of CPUs that share it, at least one.
     pub sharers: u64,
 }
 
@@ -33,7 +32,7 @@ pub struct Cache {
 #[derive(Clone, Debug)]
 pub struct Host {
     root: PathBuf,
-    /// `LD_LIBRARY_PATH`, split.
+    /// The entries of `LD_LIBRARY_PATH`.
     loader_path: Vec<PathBuf>,
 }
 
@@ -47,7 +46,7 @@ impl Host {
         Self { root: PathBuf::from("/"), loader_path }
     }
 
-    /// The contents of a file, without blanks around them. `path` is relative to the root.
+    /// The contents of a file, trimmed. `path` is relative to the root.
     #[must_use]
     pub fn read(&self, path: impl AsRef<Path>) -> Option<String> {
         fs::read_to_string(self.root.join(path)).ok().map(|text| text.trim().to_owned())
@@ -59,7 +58,7 @@ impl Host {
         self.read(path)?.parse().ok()
     }
 
-    /// The names in a folder, sorted; none when there is no such folder.
+    /// The names in a folder, sorted; empty if there is no such folder.
     #[must_use]
     pub fn list(&self, path: impl AsRef<Path>) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.root.join(path)) else { return Vec::new() };
@@ -75,7 +74,7 @@ impl Host {
         self.root.join(path).exists()
     }
 
-    /// The last part of what a symbolic link points to (the driver of a device).
+    /// The last component of the target of a symbolic link, such as the driver of a device.
     #[must_use]
     pub fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
         let target = fs::read_link(self.root.join(path)).ok()?;
@@ -96,7 +95,7 @@ impl Host {
         self.field("proc/self/status", "Cpus_allowed_list")
     }
 
-    /// The same as numbers; CPU 0 when the kernel does not say.
+    /// [`Self::cpu_list`] as numbers; CPU 0 if it is unknown.
     #[must_use]
     pub fn cpus_allowed(&self) -> Vec<u16> {
         let list = self.cpu_list().unwrap_or_default();
@@ -104,13 +103,13 @@ impl Host {
         if cpus.is_empty() { vec![0] } else { cpus }
     }
 
-    /// What the CPU calls itself.
+    /// The model name of the CPU.
     #[must_use]
     pub fn cpu_name(&self) -> Option<String> {
         self.field("proc/cpuinfo", "model name")
     }
 
-    /// Huge pages of `kb` KB: all, and free ones.
+    /// The numbers of all and of free huge pages of `kb` KB.
     #[must_use]
     pub fn huge_pages(&self, kb: u32) -> (u64, u64) {
         let folder = format!("sys/kernel/mm/hugepages/hugepages-{kb}kB");
@@ -118,7 +117,7 @@ impl Host {
         (number("nr_hugepages"), number("free_hugepages"))
     }
 
-    /// The NUMA nodes that have memory, as a list.
+    /// The list of NUMA nodes with memory.
     #[must_use]
     pub fn memory_nodes(&self) -> Option<String> {
         let nodes = Path::new("sys/devices/system/node");
@@ -133,13 +132,13 @@ impl Host {
         rest.split_once(']').map(|(choice, _)| choice.to_owned())
     }
 
-    /// Whether the kernel makes huge pages of ordinary ones where it is asked to.
+    /// Whether the kernel makes transparent huge pages on request.
     #[must_use]
     pub fn has_transparent_huge_pages(&self) -> bool {
         self.transparent_huge_pages().is_some_and(|choice| choice != "never")
     }
 
-    /// The data caches of CPU 0, those for instructions as well included.
+    /// The data caches of CPU 0, including unified ones.
     #[must_use]
     pub fn data_caches(&self) -> Vec<Cache> {
         let folder = Path::new("sys/devices/system/cpu/cpu0/cache");
@@ -154,13 +153,13 @@ impl Host {
         self.list(folder).iter().filter_map(cache).collect()
     }
 
-    /// How many processes wanted a CPU during the last minute.
+    /// The load average of the last minute.
     #[must_use]
     pub fn load_average(&self) -> Option<f64> {
         self.read("proc/loadavg")?.split_whitespace().next()?.parse().ok()
     }
 
-    /// Folders in which the dynamic linker looks, relative to the root or absolute, each once.
+    /// The folders that the dynamic linker searches, relative to the root or absolute, each once.
     fn linker_folders(&self) -> Vec<PathBuf> {
         let mut folders = self.loader_path.clone();
         for name in self.list("etc/ld.so.conf.d").iter().filter(|name| name.ends_with(".conf")) {
@@ -174,7 +173,7 @@ impl Host {
         folders
     }
 
-    /// The first library folder with a file whose name starts with `prefix`, and those names, shortest first.
+    /// The first library folder with files whose names start with `prefix`, and these names, shortest first.
     #[must_use]
     pub fn find_library(&self, prefix: &str) -> Option<(PathBuf, Vec<String>)> {
         self.linker_folders().into_iter().find_map(|folder| {
@@ -194,7 +193,7 @@ fn ranges(list: &str) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// The count of numbers in a list such as `0-3,8`.
+/// The number of elements of a list such as `0-3,8`.
 #[must_use]
 pub fn count_list(list: &str) -> u64 {
     let count = |(first, last): (u64, u64)| last.checked_sub(first)?.checked_add(1);
@@ -215,7 +214,7 @@ pub struct Tree(tempfile::TempDir);
 #[cfg(any(test, feature = "testing"))]
 #[expect(clippy::unwrap_used, clippy::new_without_default, reason = "for tests, which fail loudly")]
 impl Tree {
-    /// A host that tells nothing.
+    /// A host without any file.
     #[must_use]
     pub fn new() -> Self {
         Self(tempfile::tempdir().unwrap())

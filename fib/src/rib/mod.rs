@@ -1,18 +1,17 @@
-//! The RIB: what the feeds told, and the compiler of it into what an engine has (the FIB).
+//! The RIB: the announced routes, and the compiler that derives the routes of an engine (the FIB) from them.
 //!
 //! ```text
-//! set  -> told, dirty          any number of times; ten changes of one route cost the engine one change, or none
-//! commit: compile -> FibDelta -> the engine's apply     taken: told and used go together again
-//!                                                       refused: all is as it was before the first `set` since the last commit
+//! set  -> announced, dirty         any number of times; repeated changes of a route are one change to the engine, or none
+//! commit: compile -> FibDelta -> the engine's apply     accepted: the used routes follow from the announced ones again
+//!                                                       refused:  all changes since the last commit are undone
 //! ```
-//! For engines that [want fewer routes](crate::EngineInfo::wants_fewer_routes), compiling leaves out routes that change no answer. A route
-//! whose next hop is that of the longest route covering it is not *used*: a lookup that misses it finds the same next hop in that route.
-//! In full tables of 2024 that is four routes in ten. A route left out comes back when the route that covers it changes. The default route
-//! leaves no route out: else each change of it, and a link that goes is one, would be thousands of changes to the engine.
+//! A route that the engine has is *used*. For engines that [want fewer routes](crate::EngineInfo::wants_fewer_routes), a route is
+//! left out if the longest route that covers it has the same next hop: lookups find that next hop without it. In full tables of
+//! 2024 this is four routes in ten. A route left out is used again when the route that covers it changes. The default route leaves
+//! no route out, since its change, as after a link failure, would be thousands of changes to the engine. changes to the engine.
 //!
-//! An engine stores no routes of its own. Each [`Change`] has the next hop that the engine has for the prefix and the one that it gets.
-//! An engine that needs more (the route an address falls back to, all routes to rebuild its table) looks it up in the [`Rib`] that comes
-//! with the delta.
+//! An engine stores no routes. Each [`Change`] has the old and the new next hop of a prefix. An engine that needs more
+//! (the fallback of an address, all routes for a rebuild) reads it from the [`Rib`] that is passed with the delta.
 
 mod trie;
 
@@ -31,14 +30,14 @@ pub struct RibTable<K: Key> {
     trie: RibTrie<K>,
     told_len: usize,
     used_len: usize,
-    /// What was told since the last commit, in order.
+    /// Changes since the last commit, in order.
     dirty: Vec<Dirty>,
     is_plain: bool,
-    /// The memory of the last delta: empty between commits.
+    /// The allocation of the last delta, empty between commits.
     changes: Vec<Change<K>>,
-    /// How many routes have each next hop.
+    /// The number of routes by next hop.
     uses: FxHashMap<NextHopId, u32>,
-    /// Changes of the keys of `uses`.
+    /// Counts additions and removals of keys of `uses`.
     turnover: u64,
 }
 
@@ -46,20 +45,20 @@ pub struct RibTable<K: Key> {
 #[derive(Clone, Copy, Debug)]
 struct Dirty {
     page: u32,
-    /// The index of the entry when it was told.
+    /// The index of the entry at the time of the change.
     at: u32,
     place: PagePlace,
-    /// Of the prefix.
+    /// Length of the prefix.
     len: u8,
-    /// Whether the route may have to be taken out of the trie.
+    /// Whether the route may have to be removed from the trie.
     is_gone: bool,
     before: NextHopId,
-    /// What its addresses fall back to without it, the default route aside, when that has been looked for.
+    /// The fallback of its addresses without this route, not counting the default route, once known.
     inherited: Option<NextHopId>,
 }
 
 impl<K: Key> RibTable<K> {
-    /// Sets the next hop of `prefix`; [`NextHopId::NONE`] withdraws it. Returns what it was before (`NONE`: no route).
+    /// Sets the next hop of `prefix`; [`NextHopId::NONE`] withdraws it. Returns the previous next hop (`NONE`: no route).
     pub fn set(&mut self, prefix: Prefix<K>, next_hop: NextHopId) -> NextHopId {
         let (page, at) = if next_hop.is_none() {
             match self.trie.find(prefix) {
@@ -82,7 +81,7 @@ impl<K: Key> RibTable<K> {
         before
     }
 
-    /// The next hop of exactly `prefix`; `NONE` when there is no such route.
+    /// The next hop of exactly `prefix`; `NONE` if there is no such route.
     #[must_use]
     pub fn get(&self, prefix: Prefix<K>) -> NextHopId {
         self.trie.find(prefix).map_or(NextHopId::NONE, |(page, at)| self.trie.entries(page)[at].told())
@@ -100,7 +99,6 @@ impl<K: Key> RibTable<K> {
         Some((Prefix::truncating(key, len), next_hop))
     }
 
-    /// A route changes from next hop `before` to `after`.
     fn count_use(&mut self, before: NextHopId, after: NextHopId) {
         if !after.is_none() {
             let uses = self.uses.entry(after).or_default();
@@ -116,7 +114,7 @@ impl<K: Key> RibTable<K> {
         }
     }
 
-    /// Whether a route has this next hop.
+    /// Whether any route has this next hop.
     #[must_use]
     pub fn has_route_to(&self, next_hop: NextHopId) -> bool {
         self.uses.contains_key(&next_hop)
@@ -139,7 +137,7 @@ impl<K: Key> RibTable<K> {
         self.trie.iter().map(|(prefix, entry)| (prefix, entry.told())).filter(|(_, told)| !told.is_none())
     }
 
-    /// As [`Self::iter`], from `prefix` on, itself included. It need not be a route. Finding the first one takes no longer in a large table.
+    /// As [`Self::iter`], from `prefix` on, which need not be a route. The search for it takes no longer in a large table.
     pub fn starting_at(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, NextHopId)> {
         let routes = self.trie.starting_at(prefix).map(|(prefix, entry)| (prefix, entry.told()));
         routes.filter(|(_, told)| !told.is_none())
@@ -158,40 +156,41 @@ impl<K: Key> RibTable<K> {
         self.iter().map(|(prefix, _)| prefix)
     }
 
-    /// What withdraws all routes.
+    /// The withdrawals of all routes.
     #[must_use]
     pub fn withdrawn(&self) -> Vec<Route<K>> {
         self.prefixes().map(Route::withdrawal).collect()
     }
 
-    /// The number of routes that an engine has.
+    /// The number of used routes.
     #[must_use]
     pub const fn used_len(&self) -> usize {
         self.used_len
     }
 
-    /// The routes that an engine has after the delta being committed, in order of address, then length.
+    /// The used routes after the delta being committed, in order of address, then length.
     pub fn used(&self) -> impl Iterator<Item = (Prefix<K>, NextHopId)> {
         self.trie.iter().map(|(prefix, entry)| (prefix, entry.used())).filter(|(_, used)| !used.is_none())
     }
 
-    /// Those of the routes in [`Self::used`] that `prefix` covers, itself included, in the same order.
+    /// The used routes that `prefix` covers, itself included, in the same order.
     pub fn used_within(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, NextHopId)> {
         let within = self.trie.within(prefix, self.just_told(prefix));
         let within = within.map(|(prefix, entry)| (prefix, entry.used()));
         within.filter(|(_, used)| !used.is_none())
     }
 
-    /// Of the routes in [`Self::used`] the longest that covers `prefix` and is shorter: its length and next hop.
+    /// The longest used route that covers `prefix` and is shorter: its length and next hop.
     #[must_use]
     pub fn used_above(&self, prefix: Prefix<K>) -> Option<(u8, NextHopId)> {
         self.trie.above(prefix, self.just_told(prefix), PageEntry::used)
     }
 
-    /// What the addresses of `prefix` fall back to without its own route, the default route aside: the next hop of [`Self::used_above`].
+    /// The fallback of the addresses of `prefix` without its own route: the next hop of [`Self::used_above`], not
+    /// counting the default route.
     #[must_use]
     pub fn used_behind(&self, prefix: Prefix<K>) -> NextHopId {
-        // The longest route told has the next hop of the longest one used: where it is left out, that covers it.
+        // The longest announced route above has the next hop of the longest used one: if it is left out, that one covers it.
         let known = self.told_alone(prefix).and_then(|told| told.inherited);
         known.unwrap_or_else(|| {
             let above = self.used_above(prefix).filter(|(len, _)| *len > 0);
@@ -199,13 +198,14 @@ impl<K: Key> RibTable<K> {
         })
     }
 
-    /// What was told of `prefix`, if it alone was told since the last commit: an engine asks for what it is told.
+    /// The change of `prefix`, if it is the only one since the last commit. Engines ask for the prefixes of their
+    /// delta, so this saves the search.
     fn told_alone(&self, prefix: Prefix<K>) -> Option<&Dirty> {
         let [told] = self.dirty.as_slice() else { return None };
         self.trie.is_at(told.page, told.at as usize, prefix).then_some(told)
     }
 
-    /// The page and the index of the entry of `prefix`, as of [`Self::told_alone`].
+    /// The page and the index of the entry of `prefix`, if [`Self::only_change`] knows them.
     fn just_told(&self, prefix: Prefix<K>) -> Option<(u32, usize)> {
         self.told_alone(prefix).map(|told| (told.page, told.at as usize))
     }
@@ -219,7 +219,7 @@ impl<K: Key> RibTable<K> {
         self.trie.bytes() + (dirty + changes + uses) as u64
     }
 
-    /// Brings what is used to what was told. Returns what changes, sorted by prefix.
+    /// Derives the used routes from the announced ones. Returns the changes, sorted by prefix.
     fn compile(&mut self) -> Vec<Change<K>> {
         let mut changes = std::mem::take(&mut self.changes);
         if self.dirty.len() > self.told_len / 8 {
@@ -229,7 +229,7 @@ impl<K: Key> RibTable<K> {
             return changes;
         }
         let mut dirty = std::mem::take(&mut self.dirty);
-        // A route after those that cover it, so that it is known what it falls back to.
+        // Shorter prefixes first: the fallback of a route must be final when the route is compiled.
         if !self.is_plain {
             dirty.sort_by_key(|told| told.len);
         }
@@ -242,8 +242,8 @@ impl<K: Key> RibTable<K> {
         changes
     }
 
-    /// Compiles a route that was told, and those that change with it. `is_alone`: nothing else was told. Returns what the addresses of the
-    /// route fall back to without it, the default route aside, where that counts.
+    /// Compiles a changed route and the routes that depend on it. `is_alone`: it is the only change. Returns the
+    /// fallback of its addresses, not counting the default route, if routes are left out.
     fn compile_told(
         &mut self,
         told: Dirty,
@@ -251,7 +251,7 @@ impl<K: Key> RibTable<K> {
         changes: &mut Vec<Change<K>>,
     ) -> Option<NextHopId> {
         let Dirty { page, place, before, .. } = told;
-        // Routes stay until the changes have been taken.
+        // Withdrawn routes stay in the trie until the commit is settled.
         let at = self.trie.search_from(page, told.at as usize, place)?;
         if self.is_plain {
             self.compile_entry(page, at, NextHopId::NONE, changes);
@@ -262,7 +262,8 @@ impl<K: Key> RibTable<K> {
         if self.trie.is_default(page, place) {
             return None;
         }
-        // The routes right below fall back to this one, or to what it falls back to. Whether that is what it was, one change alone tells.
+        // The routes right below fall back to this route, or else to its fallback. A single change affects them only if
+        // that next hop changed.
         let entries = self.trie.entries(page);
         let fallback = |told: NextHopId| if told.is_none() { inherited } else { told };
         let new = fallback(entries[at].told());
@@ -273,7 +274,7 @@ impl<K: Key> RibTable<K> {
         Some(inherited)
     }
 
-    /// Compiles entry `at` of `page`, a route whose addresses fall back to `inherited` without it.
+    /// Compiles the route at entry `at` of `page`. Its addresses fall back to `inherited` without it.
     fn compile_entry(&mut self, page: u32, at: usize, inherited: NextHopId, changes: &mut Vec<Change<K>>) {
         let entry = self.trie.entry(page, at);
         let is_left_out = entry.told() == inherited && !self.is_plain;
@@ -287,8 +288,8 @@ impl<K: Key> RibTable<K> {
         }
     }
 
-    /// Compiles the entries `range` of `page`, whose addresses fall back to `inherited` without them, and the pages below. What lies
-    /// within a route of those is compiled too if `all` is to be.
+    /// Compiles the entries `range` of `page` and the pages below, with `inherited` as their fallback. `all` includes
+    /// the entries within routes of the range.
     fn compile_range(
         &mut self,
         page: u32,
@@ -301,7 +302,7 @@ impl<K: Key> RibTable<K> {
         while at < range.end {
             let entry = self.trie.entries(page)[at];
             if let Some(below) = entry.page() {
-                // Where that is what it was, nothing changes.
+                // Nothing changes below a page with the same fallback.
                 if self.trie.set_inherited(below, inherited) != inherited || all {
                     let entries = 0..self.trie.entries(below).len();
                     self.compile_range(below, entries, inherited, all, changes);
@@ -319,7 +320,7 @@ impl<K: Key> RibTable<K> {
         }
     }
 
-    /// Decides anew which routes are used; nothing was told since the last commit.
+    /// Selects the used routes again, without any change since the last commit.
     fn choose_anew(&mut self, is_plain: bool) {
         self.is_plain = is_plain;
         let all = 0..self.trie.entries(ROOT).len();
@@ -327,13 +328,13 @@ impl<K: Key> RibTable<K> {
         self.compile_range(ROOT, all, NextHopId::NONE, true, &mut changes);
     }
 
-    /// The changes compiled last have been taken.
+    /// Ends a commit that the engine accepted.
     fn settle(&mut self, mut changes: Vec<Change<K>>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for told in dirty.iter().filter(|told| told.is_gone) {
             self.trie.tidy(told.page, told.place);
         }
-        // The lists are kept unless they are those of a whole table.
+        // Keep the allocations, unless they are as large as for a full table.
         let kept = (self.told_len / 8).max(1024);
         if dirty.capacity() <= kept {
             dirty.clear();
@@ -345,10 +346,10 @@ impl<K: Key> RibTable<K> {
         }
     }
 
-    /// The changes compiled last have been refused: what was told since the commit before is forgotten.
+    /// Undoes all changes since the last commit, which the engine refused.
     fn take_back(&mut self, mut changes: Vec<Change<K>>) {
         let mut dirty = std::mem::take(&mut self.dirty);
-        // The last word first: what was told twice ends as it was before the first.
+        // In reverse order, so that a route set twice gets its first next hop back.
         for told in dirty.iter_mut().rev() {
             let Some(at) = self.trie.search(told.page, told.place) else {
                 continue;
@@ -384,7 +385,7 @@ impl Rib {
         Self::default()
     }
 
-    /// An empty RIB that leaves no route out: every route told is used.
+    /// An empty RIB that leaves no route out.
     #[must_use]
     pub fn plain() -> Self {
         let mut rib = Self::default();
@@ -392,7 +393,7 @@ impl Rib {
         rib
     }
 
-    /// An empty RIB for `engine`.
+    /// An empty RIB for `engine`, which leaves routes out if the engine wants fewer.
     #[must_use]
     pub fn of(engine: &dyn EngineWriter) -> Self {
         let mut rib = Self::default();
@@ -400,13 +401,13 @@ impl Rib {
         rib
     }
 
-    /// Whether routes that change no answer are left out from now on; to be said before the first commit.
+    /// Whether to leave out routes that change no answer. Must be called before the first commit.
     pub const fn leave_out(&mut self, leaves_out: bool) {
         self.v4.is_plain = !leaves_out;
         self.v6.is_plain = !leaves_out;
     }
 
-    /// Sets the next hop of `prefix`; [`NextHopId::NONE`] withdraws it. Returns what it was before.
+    /// As [`RibTable::set`].
     pub fn set(&mut self, prefix: IpPrefix, next_hop: NextHopId) -> NextHopId {
         match prefix {
             IpPrefix::V4(prefix) => self.v4.set(prefix, next_hop),
@@ -414,7 +415,7 @@ impl Rib {
         }
     }
 
-    /// Sets every one of `routes`.
+    /// Sets all `routes`.
     pub fn tell(&mut self, routes: &Routes) {
         for route in &routes.v4 {
             self.v4.set(route.prefix, route.next_hop);
@@ -424,13 +425,14 @@ impl Rib {
         }
     }
 
-    /// Whether a route of either family has this next hop.
+    /// Whether any route of either family has this next hop.
     #[must_use]
     pub fn has_route_to(&self, next_hop: NextHopId) -> bool {
         self.v4.has_route_to(next_hop) || self.v6.has_route_to(next_hop)
     }
 
-    /// How often a next hop has got its first route of a family or lost its last one. While it stays, [`Self::has_route_to`] stays.
+    /// Counts how often a next hop got its first or lost its last route of a family. The answers of
+    /// [`Self::has_route_to`] change only with it.
     #[must_use]
     pub const fn turnover(&self) -> u64 {
         self.v4.turnover + self.v6.turnover
@@ -478,11 +480,11 @@ impl Rib {
         self.v4.bytes() + self.v6.bytes()
     }
 
-    /// Compiles what was told since the last commit and hands it to `apply`, with the RIB as it is then. When `apply` refuses it, what was
-    /// told since is forgotten: the RIB is as it was after the last commit, as the engine is.
+    /// Compiles the changes since the last commit and passes them to `apply`, with the RIB that they lead to. If
+    /// `apply` refuses, the changes are undone, and the RIB still matches the engine.
     ///
     /// # Errors
-    /// Those of `apply`.
+    /// The error of `apply`.
     pub fn commit<T, E>(&mut self, apply: impl FnOnce(&FibDelta, &Self) -> Result<T, E>) -> Result<T, E> {
         let delta = FibDelta { v4: self.v4.compile(), v6: self.v6.compile() };
         let applied = apply(&delta, self);
@@ -496,27 +498,27 @@ impl Rib {
         applied
     }
 
-    /// Has `engine`, which has taken every delta of this RIB, take what was told since the last commit: see [`Self::commit`].
+    /// Commits to `engine`, which has applied every earlier delta of this RIB: see [`Self::commit`].
     ///
     /// # Errors
-    /// Those of [`EngineWriter::apply`].
+    /// As [`EngineWriter::apply`].
     pub fn commit_to(&mut self, engine: &mut dyn EngineWriter) -> Result<Generation, EngineError> {
         self.commit(|delta, rib| engine.apply(delta, rib))
     }
 
-    /// Has `engine`, which is empty, take what was committed last.
+    /// Loads the committed routes into `engine`, which must be empty.
     ///
     /// # Errors
-    /// Those of [`EngineWriter::apply`].
+    /// As [`EngineWriter::apply`].
     pub fn load(&self, engine: &mut dyn EngineWriter) -> Result<Generation, EngineError> {
         engine.apply(&self.full_delta(), self)
     }
 
-    /// Has `engine`, which is empty, take what was committed last in place of the engine that has it, and from then on the deltas.
-    /// Nothing was told since the last commit. When `engine` refuses, the other one still fits this RIB.
+    /// Loads the committed routes into `engine`, which must be empty and then replaces the engine of this RIB. There
+    /// must be no change since the last commit. If `engine` refuses, the RIB still matches the previous engine.
     ///
     /// # Errors
-    /// Those of [`EngineWriter::apply`].
+    /// As [`EngineWriter::apply`].
     pub fn move_to(&mut self, engine: &mut dyn EngineWriter) -> Result<Generation, EngineError> {
         let was_plain = self.v4.is_plain;
         self.leave_out_anew(engine.info().wants_fewer_routes);
@@ -527,8 +529,8 @@ impl Rib {
         loaded
     }
 
-    /// Decides anew which routes are used, by whether an engine [wants fewer](crate::EngineInfo::wants_fewer_routes). Nothing was told since
-    /// the last commit.
+    /// Selects the used routes again for an engine that [wants fewer](crate::EngineInfo::wants_fewer_routes) or not.
+    /// There must be no change since the last commit.
     fn leave_out_anew(&mut self, leaves_out: bool) {
         let is_plain = !leaves_out;
         if self.v4.is_plain != is_plain {
@@ -537,7 +539,7 @@ impl Rib {
         }
     }
 
-    /// What changes in the FIB by what was told since the last commit, taken to be committed. Sorted by prefix within each family.
+    /// The FIB changes since the last commit, which count as committed. Sorted by prefix within each family.
     pub fn take_delta(&mut self) -> FibDelta {
         let delta = FibDelta { v4: self.v4.compile(), v6: self.v6.compile() };
         self.v4.settle(Vec::new());
@@ -545,7 +547,7 @@ impl Rib {
         delta
     }
 
-    /// A delta that brings an empty engine to what was committed last, sorted by prefix.
+    /// A delta from an empty engine to the committed routes, sorted by prefix.
     #[must_use]
     pub fn full_delta(&self) -> FibDelta {
         fn all<K: Key>(table: &RibTable<K>) -> Vec<Change<K>> {

@@ -1,4 +1,4 @@
-//! What the RIB passes on to an engine, and that undoing it restores both.
+//! The changes that the RIB passes to an engine, and undoing them.
 
 use super::*;
 use crate::Prefix4;
@@ -44,7 +44,7 @@ fn the_memory_of_what_was_told_counts() {
     let commit = |rib: &mut Rib| rib.commit(|_, _| Ok::<_, ()>(())).unwrap();
     commit(&mut rib);
     assert_eq!(told(&rib), 0, "the lists of a whole table are let go");
-    // Those of a small delta stay, for the next one.
+    // The lists of a small delta stay, for the next one.
     for address in (0..).take(ROUTES / 10) {
         rib.set(IpPrefix::V4(Prefix4::truncating(0x0a00_0000 + (address << 8), 24)), id(2));
     }
@@ -71,7 +71,7 @@ fn a_route_like_the_one_above_is_left_out_and_comes_back() {
     assert_eq!(rib.len(), 1);
 }
 
-/// Beside routes that have the default route's next hop before it changes, and beside those that have it after.
+/// The other routes have the default route's next hop before it changes, or after.
 #[test]
 fn a_change_of_the_default_route_is_one_change() {
     let mut rib = Rib::new();
@@ -224,10 +224,10 @@ fn an_engine_gets_the_routes_that_it_wants_and_one_that_refuses_changes_nothing(
     assert_eq!(used(&of_one), (2, 2));
 }
 
-/// What is told, and what comes then: `(address bits, length, next hop, what then)`.
+/// Changes and the action after each: `(address bits, length, next hop, action)`.
 type Script = Vec<(u32, u8, u32, u8)>;
 
-/// Checks that `table` has the routes of `told`, and finds the longest of them for both ends of each of `prefixes`.
+/// Checks that `table` has the routes of `announced`, and finds the longest one for both ends of each of `prefixes`.
 fn check_told<K: Key>(
     table: &RibTable<K>,
     told: &BTreeMap<Prefix<K>, NextHopId>,
@@ -248,7 +248,7 @@ fn check_told<K: Key>(
     }
 }
 
-/// Checks what `table` says of the routes that an engine has, `used`, above and within each of `prefixes`.
+/// Checks the queries of `table` for used routes, which are `used`, above and within each of `prefixes`.
 fn check_used<K: Key>(
     table: &RibTable<K>,
     used: &BTreeMap<Prefix<K>, NextHopId>,
@@ -267,13 +267,13 @@ fn check_used<K: Key>(
     }
 }
 
-/// Tells a table what `script` says, in a block of 256 smallest prefixes of `wide + 8` bits, and holds all that the table says against
+/// Applies `script` to a table, in a block of 256 smallest prefixes of `wide + 8` bits, and compares all queries with
 /// the definition.
 fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
     let mut table = RibTable::<K> { is_plain, ..RibTable::default() };
     let (mut told, mut used) = (BTreeMap::new(), BTreeMap::new());
     let address = |bits: u32| K::from_high_bits(u128::from(bits) << 120 >> wide);
-    // So many routes elsewhere that a few changes are compiled one by one.
+    // Enough routes elsewhere that a few changes are compiled one by one.
     let elsewhere = (0..64).map(|bits| Prefix::truncating(K::from_high_bits((128 + bits) << 120), 8));
     // Now and then a default route, pages above all others.
     let default = script.len().is_multiple_of(2).then_some(Prefix::DEFAULT);
@@ -282,7 +282,7 @@ fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
         told.insert(prefix, id(9));
     }
     let prefix = |(bits, len, ..): &(u32, u8, u32, u8)| Prefix::truncating(address(*bits), wide + len);
-    // An engine may ask for the prefix that it is told, and for others, before the delta is committed.
+    // An engine may query prefixes of the delta, and others, before the delta is committed.
     let commit = |table: &mut RibTable<K>, used: &mut BTreeMap<_, _>, at: usize| {
         let changes = table.compile();
         follow(used, &changes);
@@ -320,7 +320,7 @@ fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
         let is_used = is_plain || covering(&told, *prefix) != Some(*next_hop);
         assert_eq!(used.get(prefix), is_used.then_some(next_hop), "{prefix}");
     }
-    // For an engine of the other kind, and on with its deltas.
+    // For an engine of the other kind, which then gets deltas.
     table.choose_anew(!is_plain);
     used = table.used().collect();
     assert_eq!(table.used_len(), used.len());

@@ -1,38 +1,36 @@
-//! The trie that holds a family's routes: a node is a *page*, and the routes of a page lie in one sorted array.
+//! The trie of a family's routes. A node is a *page*: a sorted array of the routes within a block of addresses.
 //!
-//! A page stands for a block of addresses. It holds the routes of the block that are longer than it by at most [`stride`] bits, and
-//! links to the pages of its smaller blocks. An entry takes 8 bytes: 16 bits of place within the block, then what was told and what is
-//! used. Few pages lie between the root and a route, and a route's neighbours are in the same cache lines; pages of [`anchor_len`]
-//! bits, below which nearly all routes are, are found with a hash map.
+//! A page holds the routes that are longer than its block by at most [`stride`] bits, and links to the pages of smaller
+//! blocks. An entry has 8 bytes: 16 bits of place within the block, the announced and the used next hop. Few pages lie
+//! between the root and a route, and neighbouring routes share cache lines. A hash map finds the pages of
+//! [`anchor_len`] bits, which nearly all routes are below.
 //!
-//! A route that was withdrawn stays until [`RibTrie::tidy`] takes it out, and so do the pages that it leaves empty: the number of a page
-//! stands for its block while changes are compiled.
+//! Withdrawn routes, and pages that they leave empty, stay until [`RibTrie::tidy`]: while changes are compiled, the
+//! number of a page identifies its block.
 
 use crate::{Key, NextHopId, Prefix};
 use rustc_hash::FxHashMap;
 
-/// The page of all addresses. It is below no other page.
+/// The page of all addresses, at the top.
 pub(super) const ROOT: u32 = 0;
 
-/// Bits of address within a page. A page has 766 entries at most for IPv4, 12,286 for IPv6; in full tables of 2024 it has 36 and 8 on
-/// average.
+/// Bits of address within a page, which has at most 766 entries for IPv4 and 12,286 for IPv6.
 const fn stride<K: Key>() -> u8 {
     if K::BITS > 32 { 12 } else { 8 }
 }
 
-/// The length of blocks whose pages are in the hash map: a multiple of the stride.
+/// The length of the blocks in the hash map: a multiple of the stride.
 const fn anchor_len<K: Key>() -> u8 {
     if K::BITS > 32 { 24 } else { 16 }
 }
 
-/// Where an entry is within its page: 12 bits of address, then 4 bits of length. The order is that of prefixes.
+/// The position of an entry in its page: 12 bits of address, then 4 bits of length. It sorts as prefixes do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PagePlace(u16);
 
 impl PagePlace {
-    /// In place of a length: a page below. It comes after the route of the same block.
+    /// Marks a link to a page; in the bits of the length. It sorts after the route of the same block.
     const PAGE: u16 = 15;
-    /// The last place of a page.
     const LAST: Self = Self(u16::MAX);
 
     /// The place of the block of `len` bits at `address` in a page of `page_len` bits.
@@ -49,24 +47,24 @@ impl PagePlace {
         self.0 & 15
     }
 
-    /// The last place within the route at this one.
+    /// The last place that the route at this place covers.
     const fn last(self) -> Self {
         Self(self.0 | (0xfff >> self.len()) << 4 | 15)
     }
 
-    /// The place of the route of `len` bits that covers this one.
+    /// The place of the route of `len` bits that covers this place.
     const fn covering(self, len: u16) -> Self {
         Self(self.0 & !(0xffff >> len) | len)
     }
 
-    /// How many of the leading address bits are those of `other`.
+    /// The number of leading address bits that are the same in `other`.
     fn shared(self, other: Self) -> u16 {
         let differing = (self.bits() ^ other.bits()) << 4 | 8; // 12 at most
         u16::try_from(differing.leading_zeros()).unwrap_or(0)
     }
 }
 
-/// A route, or a page below: place (16 bits), what was told (24), what is used (24); place and the number of the page (32).
+/// A route: place (16 bits), announced next hop (24), used next hop (24). Or a link: place, number of the page (32).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageEntry(u64);
 
@@ -74,7 +72,6 @@ impl PageEntry {
     const TOLD_SHIFT: u32 = 24;
     const PLACE_SHIFT: u32 = 48;
 
-    /// Where it is in its page.
     pub(super) const fn place(self) -> PagePlace {
         PagePlace((self.0 >> Self::PLACE_SHIFT) as u16)
     }
@@ -84,29 +81,29 @@ impl PageEntry {
         bits as u32
     }
 
-    /// The page, if it is one.
+    /// The number of the page, if this is a link.
     pub(super) fn page(self) -> Option<u32> {
         (self.place().len() == PagePlace::PAGE).then_some(Self::low(self.0))
     }
 
-    /// What the feeds told; `NONE`: no route.
+    /// The announced next hop; `NONE`: no route.
     pub(super) const fn told(self) -> NextHopId {
         NextHopId::from_answer(Self::low(self.0 >> Self::TOLD_SHIFT))
     }
 
-    /// What the engine has for exactly this prefix; `NONE`: nothing.
+    /// The next hop that the engine has for exactly this prefix; `NONE`: no route.
     pub(super) const fn used(self) -> NextHopId {
         NextHopId::from_answer(Self::low(self.0))
     }
 
-    /// Sets what was told and returns what it was.
+    /// Sets the announced next hop and returns the previous one.
     pub(super) const fn set_told(&mut self, told: NextHopId) -> NextHopId {
         let old = self.told();
         self.0 ^= ((old.get() ^ told.get()) as u64) << Self::TOLD_SHIFT;
         old
     }
 
-    /// Sets what is used and returns what it was.
+    /// Sets the used next hop and returns the previous one.
     pub(super) const fn set_used(&mut self, used: NextHopId) -> NextHopId {
         let old = self.used();
         self.0 ^= (old.get() ^ used.get()) as u64;
@@ -114,18 +111,17 @@ impl PageEntry {
     }
 }
 
-/// A block of addresses.
 #[derive(Clone, Debug)]
 struct Page<K: Key> {
-    /// In order of place.
+    /// Sorted by place.
     entries: Vec<PageEntry>,
     address: K,
     parent: u32,
-    /// Where routes are left out: the next hop told for what covers the whole page, as compiled last.
+    /// Where routes are left out: the announced next hop of the longest route over the whole page, as last compiled.
     inherited: NextHopId,
-    /// A bit for each length, behind the page's, that routes have or had.
+    /// A bit for each length, relative to the page, of present and former routes.
     lens: u16,
-    /// Of the block.
+    /// Length of the block.
     len: u8,
 }
 
@@ -134,29 +130,29 @@ impl<K: Key> Page<K> {
         Self { entries: Vec::new(), address, parent, inherited: NextHopId::NONE, lens: 0, len }
     }
 
-    /// Whether routes of `len` bits are in this page and not below.
+    /// Whether routes of `len` bits belong to this page or a page above.
     const fn holds(&self, len: u8) -> bool {
         len <= self.len + stride::<K>()
     }
 
-    /// The place of `prefix`, which this page holds.
+    /// The place of `prefix`, which must belong to this page.
     fn place(&self, prefix: Prefix<K>) -> PagePlace {
         PagePlace::new(prefix.address(), self.len, u16::from(prefix.len() - self.len))
     }
 
-    /// The place of the page right below that covers `address`.
+    /// The place of the link to the page right below that covers `address`.
     fn link(&self, address: K) -> PagePlace {
         PagePlace::new(address & K::mask(self.len + stride::<K>()), self.len, PagePlace::PAGE)
     }
 
-    /// The index of the entry at `place`, or where it belongs.
+    /// The index of the entry at `place`, or its insertion point.
     fn search(&self, place: PagePlace) -> Result<usize, usize> {
         let at = before(&self.entries, place);
         if self.entries.get(at).is_some_and(|entry| entry.place() == place) { Ok(at) } else { Err(at) }
     }
 
-    /// Of the routes of this page that cover `place`, before which there are `at` entries, and are shorter, the longest for which
-    /// `next_hop` answers one: its length, and that answer.
+    /// The longest route of this page that covers `place`, is shorter, and has a `next_hop`: its length and next hop.
+    /// `at` is the number of entries before `place`.
     fn above(
         &self,
         at: usize,
@@ -166,7 +162,7 @@ impl<K: Key> Page<K> {
         let mut entries = &self.entries[..at];
         let mut lens = self.lens & ((1 << place.len()) - 1);
         while let Some(last) = entries.last() {
-            // What covers both is no longer than what they share.
+            // A route that covers both is no longer than the bits they share.
             lens &= (2 << last.place().shared(place)) - 1;
             let len = u16::try_from(lens.checked_ilog2()?).unwrap_or(0);
             lens ^= 1 << len;
@@ -184,7 +180,7 @@ impl<K: Key> Page<K> {
 
     fn insert(&mut self, at: usize, place: PagePlace, value: u32) {
         if self.entries.len() == self.entries.capacity() {
-            // Pages keep their size for long: little room is left over.
+            // Pages seldom grow: keep the spare room small.
             self.entries.reserve_exact(self.entries.len() / 4 + 3);
         }
         self.lens |= 1 << place.len();
@@ -197,18 +193,17 @@ fn before(entries: &[PageEntry], place: PagePlace) -> usize {
     entries.partition_point(|entry| entry.place() < place)
 }
 
-/// The block of an anchor: the first bits of an address.
+/// The key of `address` in the hash map: its first bits.
 fn block<K: Key>(address: K) -> u32 {
     let bits = address.to_high_bits() >> (u128::BITS - u32::from(anchor_len::<K>()));
     u32::try_from(bits).unwrap_or(0)
 }
 
-/// The pages of one family.
 #[derive(Clone, Debug)]
 pub(super) struct RibTrie<K: Key> {
     pages: Vec<Page<K>>,
     free: Vec<u32>,
-    /// By block.
+    /// Pages of [`anchor_len`] bits, by the first bits of their addresses.
     anchors: FxHashMap<u32, u32>,
 }
 
@@ -219,7 +214,6 @@ impl<K: Key> Default for RibTrie<K> {
 }
 
 impl<K: Key> RibTrie<K> {
-    /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
         let anchors = self.anchors.capacity() * (size_of::<(u32, u32)>() + 1); // one control byte an entry
         let entries: usize = self.pages.iter().map(|page| page.entries.capacity()).sum();
@@ -227,7 +221,6 @@ impl<K: Key> RibTrie<K> {
         (pages + entries * size_of::<PageEntry>() + self.free.capacity() * 4 + anchors) as u64
     }
 
-    /// Pages, and entries of the first one.
     #[cfg(test)]
     pub(super) fn size(&self) -> (usize, usize) {
         (self.pages.len() - self.free.len(), self.entries(ROOT).len())
@@ -237,22 +230,19 @@ impl<K: Key> RibTrie<K> {
         &self.pages[page as usize]
     }
 
-    /// Sets what all of `page` falls back to, and returns what it was.
+    /// Sets the fallback of a whole page and returns the previous one.
     pub(super) fn set_inherited(&mut self, page: u32, inherited: NextHopId) -> NextHopId {
         std::mem::replace(&mut self.pages[page as usize].inherited, inherited)
     }
 
-    /// The entries of `page`.
     pub(super) fn entries(&self, page: u32) -> &[PageEntry] {
         &self.page(page).entries
     }
 
-    /// Entry `at` of `page`.
     pub(super) fn entry(&mut self, page: u32, at: usize) -> &mut PageEntry {
         &mut self.pages[page as usize].entries[at]
     }
 
-    /// The prefix of a route of `page`.
     pub(super) fn prefix(&self, page: u32, entry: PageEntry) -> Prefix<K> {
         let (page, place) = (self.page(page), entry.place());
         let bits = u128::from(place.bits()) << (u128::BITS - 12) >> page.len;
@@ -260,7 +250,7 @@ impl<K: Key> RibTrie<K> {
         Prefix::truncating(K::from_high_bits(page.address.to_high_bits() | bits), len)
     }
 
-    /// The page that holds `prefix`, or the last one on the way there.
+    /// The page of `prefix`, or the last existing page on the path to it.
     fn nearest(&self, prefix: Prefix<K>) -> u32 {
         let is_long = prefix.len() > anchor_len::<K>();
         let anchor = if is_long { self.anchors.get(&block(prefix.address())) } else { None };
@@ -278,31 +268,29 @@ impl<K: Key> RibTrie<K> {
         page.search(page.link(address)).ok().and_then(|at| page.entries[at].page())
     }
 
-    /// The index of the first entry behind route `at` of `page` and all that it covers.
+    /// The index after route `at` of `page` and all that it covers.
     pub(super) fn end(&self, page: u32, at: usize) -> usize {
         let entries = self.entries(page);
         let last = entries[at].place().last();
         at + 1 + entries[at + 1..].iter().take_while(|entry| entry.place() <= last).count()
     }
 
-    /// The index of the entry at `place` of `page`.
     pub(super) fn search(&self, page: u32, place: PagePlace) -> Option<usize> {
         self.page(page).search(place).ok()
     }
 
-    /// Whether the route of `prefix` is entry `at` of `page`.
     pub(super) fn is_at(&self, page: u32, at: usize, prefix: Prefix<K>) -> bool {
         let entry = self.entries(page).get(at).filter(|entry| entry.page().is_none());
         entry.is_some_and(|entry| self.prefix(page, *entry) == prefix)
     }
 
-    /// As [`Self::search`], for an entry that was at index `at`: it is there still unless another came or went before it.
+    /// As [`Self::search`]. The entry was at index `at`, and still is unless entries before it were added or removed.
     pub(super) fn search_from(&self, page: u32, at: usize, place: PagePlace) -> Option<usize> {
         let is_there = self.entries(page).get(at).is_some_and(|entry| entry.place() == place);
         if is_there { Some(at) } else { self.search(page, place) }
     }
 
-    /// The page that holds `prefix`, and the index of its entry there.
+    /// The page of `prefix` and the index of its entry.
     pub(super) fn find(&self, prefix: Prefix<K>) -> Option<(u32, usize)> {
         let at = self.nearest(prefix);
         let page = self.page(at);
@@ -311,7 +299,7 @@ impl<K: Key> RibTrie<K> {
         Some((at, index))
     }
 
-    /// As [`Self::find`]; the entry is made if there is none.
+    /// As [`Self::find`], but inserts the entry if necessary.
     pub(super) fn find_or_insert(&mut self, prefix: Prefix<K>) -> (u32, usize) {
         let mut at = self.nearest(prefix);
         while !self.page(at).holds(prefix.len()) {
@@ -352,7 +340,7 @@ impl<K: Key> RibTrie<K> {
         at
     }
 
-    /// Takes out the entry at `place` of `page` if it is no route any more, and the pages that are empty then.
+    /// Removes the entry at `place` of `page` if it is no longer a route, and pages that are empty then.
     pub(super) fn tidy(&mut self, page: u32, place: PagePlace) {
         let (mut page, mut place) = (page, place);
         while let Ok(at) = self.page(page).search(place) {
@@ -375,7 +363,7 @@ impl<K: Key> RibTrie<K> {
         }
     }
 
-    /// The page that holds `prefix` or would have a page below that does, how many of its entries come before, and the place.
+    /// The page of `prefix` or the last existing one on the path to it, the number of entries before, and the place.
     fn seek(&self, prefix: Prefix<K>) -> (u32, usize, PagePlace) {
         let at = self.nearest(prefix);
         let page = self.page(at);
@@ -383,8 +371,8 @@ impl<K: Key> RibTrie<K> {
         (at, before(&page.entries, place), place)
     }
 
-    /// Of the routes that cover `prefix` and are shorter, the longest for which `next_hop` answers one: its length, and that answer.
-    /// `known` is the page and the index of the entry of `prefix`, if they are known.
+    /// The longest route that covers `prefix`, is shorter, and has a `next_hop`: its length and next hop. `known` is
+    /// the page and the index of the entry of `prefix`, if known.
     pub(super) fn above(
         &self,
         prefix: Prefix<K>,
@@ -408,13 +396,12 @@ impl<K: Key> RibTrie<K> {
         }
     }
 
-    /// Whether the route at `place` of `page` is the default route.
     pub(super) const fn is_default(&self, page: u32, place: PagePlace) -> bool {
         page == ROOT && place.len() == 0
     }
 
-    /// The next hop that `place` of `page`, before which there are `at` entries, falls back to, where [`Page::inherited`] is kept: that of
-    /// the longest route above, but not of the default route.
+    /// The fallback of `place` in `page`, not counting the default route. Valid where [`Page::inherited`] is
+    /// maintained. `at` is the number of entries before `place`.
     pub(super) fn inherited(&self, page: u32, at: usize, place: PagePlace) -> NextHopId {
         let page = self.page(page);
         match page.above(at, place, PageEntry::told) {
@@ -423,18 +410,18 @@ impl<K: Key> RibTrie<K> {
         }
     }
 
-    /// Every route in order of address, then length.
+    /// All routes in order of address, then length.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Prefix<K>, PageEntry)> {
         self.walk(ROOT, (ROOT, 0), PagePlace::LAST)
     }
 
-    /// The routes from `prefix` on, itself included, in order of address, then length.
+    /// As [`Self::iter`], from `prefix` on.
     pub(super) fn starting_at(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, PageEntry)> {
         let (page, at, _) = self.seek(prefix);
         self.walk(ROOT, (page, at), PagePlace::LAST)
     }
 
-    /// The routes at and below `prefix`, in order of address, then length. `known` as for [`Self::above`].
+    /// The routes that `prefix` covers, in the same order. `known` is as for [`Self::above`].
     pub(super) fn within(
         &self,
         prefix: Prefix<K>,
@@ -444,7 +431,7 @@ impl<K: Key> RibTrie<K> {
             Some((page, at)) => (page, at, self.entries(page)[at].place().last()),
             None => {
                 let (page, at, place) = self.seek(prefix);
-                // Where the page that would hold it is not there, nor is any below.
+                // Without the page of `prefix` no page below it exists.
                 if self.page(page).holds(prefix.len()) {
                     (page, at, place.last())
                 } else {
@@ -455,8 +442,8 @@ impl<K: Key> RibTrie<K> {
         self.walk(page, (page, start), last)
     }
 
-    /// The routes of page `top` and of the pages below, from the page and the index of an entry `start` to place `last` of `top`, in
-    /// order of address, then length.
+    /// The routes of page `top` and below, in order. `start` is the page and the index of the first entry; `last` is a
+    /// place of `top`.
     fn walk(
         &self,
         top: u32,
@@ -492,7 +479,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// The lengths of the pages that a route of `len` bits needs, and of those among them that the hash map has.
+    /// The lengths of the pages that a route of `len` bits needs, and of the pages in the hash map.
     fn page_lens<K: Key>(len: u8) -> (Vec<u8>, Vec<u8>) {
         let mut trie = RibTrie::<K>::default();
         trie.find_or_insert(Prefix::truncating(K::mask(K::BITS), len));

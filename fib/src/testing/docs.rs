@@ -1,23 +1,23 @@
-//! Command lines in README.md, docs and help texts, so that the tests of a program can parse them: an option that is renamed is renamed
-//! there, too.
+//! Command lines in README.md, docs and help texts, which the tests of a program parse, so that renamed options are
+//! renamed there, too.
 
 use std::path::Path;
 
-/// A command line of a program, as a text has it.
+/// A command line of a program in a text.
 #[derive(Debug)]
 pub struct CommandLine {
     /// File and line.
     pub place: String,
     /// The words from the program's name on, without quotes, comments and what the shell takes.
     pub words: Vec<String>,
-    /// Whether it stands in a sentence, where it may be cut short.
+    /// Whether it is within a sentence, where it may be cut short.
     pub is_inline: bool,
 }
 
 /// Words that may come before the program's name.
 const BEFORE: [&str; 5] = ["ip", "sudo", "exec", "timeout", "do"];
 
-/// The command lines of `program` in `text`, which is at `place`. A line goes on after a backslash.
+/// The command lines of `program` in `text`, which is at `place`. A backslash continues a line.
 #[must_use]
 pub fn command_lines(place: &str, text: &str, program: &str) -> Vec<CommandLine> {
     let mut found = Vec::new();
@@ -47,7 +47,7 @@ fn words_of(piece: &str, program: &str) -> Option<Vec<String>> {
     let at = words.iter().position(is_program)?;
     (at == 0 || BEFORE.contains(&words[0].as_str())).then(|| {
         let ours = words[at + 1..].iter().take_while(|word| *word != "&" && !word.starts_with(['<', '>']));
-        // Two dots stand for more of the same.
+        // Two dots stand for repetition.
         std::iter::once(program)
             .chain(ours.map(String::as_str).filter(|word| *word != ".."))
             .map(str::to_owned)
@@ -55,7 +55,7 @@ fn words_of(piece: &str, program: &str) -> Option<Vec<String>> {
     })
 }
 
-/// The code in sentences of `text` that begins with `start`, without that which has alternatives or names in capitals to fill in.
+/// The code spans of `text` that begin with `start`, without alternatives and placeholders in capitals.
 fn inline(place: &str, text: &str, start: &str) -> Vec<CommandLine> {
     let mut line = 1;
     let mut found = Vec::new();
@@ -74,10 +74,7 @@ fn inline(place: &str, text: &str, start: &str) -> Vec<CommandLine> {
     found
 }
 
-/// The command lines of `program` in README.md and docs: those between lines of three backticks, and those in sentences.
-///
-/// # Panics
-/// When the files cannot be read.
+/// The command lines of `program` in README.md and docs, in code blocks and in sentences.
 #[must_use]
 #[expect(clippy::unwrap_used, reason = "a test fails loudly")]
 pub fn documented(program: &str) -> Vec<CommandLine> {
@@ -92,7 +89,7 @@ pub fn documented(program: &str) -> Vec<CommandLine> {
         for line in std::fs::read_to_string(&page).unwrap().lines() {
             let is_fence = line.trim_start().starts_with("```");
             is_block ^= is_fence;
-            // Both keep the numbers of lines.
+            // Both keep the line numbers.
             let (own, other) =
                 if is_block { (&mut blocks, &mut sentences) } else { (&mut sentences, &mut blocks) };
             own.push_str(if is_fence { "" } else { line });

@@ -1,4 +1,4 @@
-//! What the tests of all crates share: what they need of a host, the real tables, and engines that follow real updates.
+//! Helpers for the tests of all crates: requirements on the host, real tables, engines that follow real updates.
 
 pub mod docs;
 
@@ -10,10 +10,10 @@ use crate::{
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// Says that a test is skipped, and why.
+/// Prints that a test is skipped, and why.
 ///
 /// # Panics
-/// When the environment variable `FWD_REQUIRE` (a comma list such as `avx512f,gpu`) names what is `missing`.
+/// When the environment variable `FWD_REQUIRE` (a comma list such as `avx512f,gpu`) names `missing`.
 pub fn skip(missing: &str, why: impl Display) {
     let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
     let is_required = required.split(',').any(|name| name.trim().eq_ignore_ascii_case(missing));
@@ -21,7 +21,7 @@ pub fn skip(missing: &str, why: impl Display) {
     eprintln!("SKIPPED: {why}");
 }
 
-/// The files `names` of the folder of real tables that `FWD_DATA` names, if all are there; says so when they are not.
+/// The files `names` in the folder of real tables that `FWD_DATA` names; `None`, with a message, if one is missing.
 #[must_use]
 pub fn data<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     let Some(folder) = std::env::var_os("FWD_DATA").map(PathBuf::from) else {
@@ -37,9 +37,6 @@ pub fn data<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
 }
 
 /// The routes of `files`.
-///
-/// # Panics
-/// When they cannot be read.
 #[must_use]
 #[expect(clippy::unwrap_used, reason = "a test fails loudly")]
 pub fn load(files: &[PathBuf]) -> Rib {
@@ -48,10 +45,10 @@ pub fn load(files: &[PathBuf]) -> Rib {
     rib
 }
 
-/// Tells `engines` the routes of the files `tables`, then the updates of the families that they have in the file `stream`, `batch` a delta.
-/// Next hops are `next_hops` different ones at most. After each delta the engines must answer as an oracle at both ends of the changed
-/// prefixes, and in the end at both ends of all routes. Returns the RIB. All engines get the same deltas: either all want fewer routes, or
-/// none does.
+/// Loads the routes of the files `tables` into `engines`, then applies the updates in the file `stream` for their
+/// families, `batch` per delta, with at most `next_hops` distinct next hops. After each delta the engines must answer
+/// as an oracle at both ends of the changed prefixes, and finally at both ends of all routes. Returns the RIB. All
+/// engines get the same deltas: either all or none must want fewer routes.
 ///
 /// # Panics
 /// When an engine refuses a delta or answers wrongly, or a file cannot be read.
@@ -102,7 +99,7 @@ pub fn follow(
         }
     }
     commit(&mut rib, 1);
-    // Compared with an oracle of the RIB, not with the one that followed the deltas.
+    // Compared with a new oracle of the RIB, as the other one followed the deltas.
     check(&mut readers, &OraclePair::of(&rib), &rib.full_delta(), 5);
     for engine in engines {
         println!("{}, {count} updates: {:?}", engine.info().name, engine.stats());
@@ -111,9 +108,6 @@ pub fn follow(
 }
 
 /// Commits `rib` to all of `engines`. Returns the delta.
-///
-/// # Panics
-/// When an engine refuses it.
 #[expect(clippy::unwrap_used, reason = "a test fails loudly")]
 pub fn commit_to_all(rib: &mut Rib, engines: &mut [Box<dyn EngineWriter>]) -> FibDelta {
     let apply = |delta: &FibDelta, rib: &Rib| {
@@ -122,7 +116,7 @@ pub fn commit_to_all(rib: &mut Rib, engines: &mut [Box<dyn EngineWriter>]) -> Fi
     rib.commit(apply).unwrap()
 }
 
-/// The engines answer as the oracle at both ends of every `step`th prefix of `delta`.
+/// Checks that the engines answer as the oracle at both ends of every `step`th prefix of `delta`.
 fn check(readers: &mut [Box<dyn EngineReader>], oracle: &OraclePair, delta: &FibDelta, step: usize) {
     check_keys(readers, oracle, delta.v4.iter().step_by(step).map(|change| change.prefix));
     check_keys(readers, oracle, delta.v6.iter().step_by(step).map(|change| change.prefix));

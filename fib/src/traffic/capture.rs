@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// IEEE 802.1Q, 802.1ad, and the number that QinQ had before.
+/// IEEE 802.1Q, 802.1ad, and the former number of QinQ.
 const VLAN_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
 /// The destination addresses of a capture's IPv4 and IPv6 packets, each family in the order of the capture.
@@ -18,9 +18,9 @@ pub struct Destinations {
     pub v6: Vec<u128>,
     /// Frames read.
     pub frames: u64,
-    /// Frames without a destination address: not IP, cut before the address, or of a link type that is not read.
+    /// Frames without a destination address: not IP, cut before the address, or of an unsupported link type.
     pub others: u64,
-    /// Whether the capture ends within a frame; what came before it was read.
+    /// Whether the capture ends within a frame; the frames before were read.
     pub truncated: bool,
 }
 
@@ -35,7 +35,7 @@ impl Destinations {
     }
 }
 
-/// The destination of a packet of `family`; `None` when its version says otherwise, or when it is cut before the address.
+/// The destination of a packet of `family`; `None` if its version differs, or if it is cut before the address.
 fn destination((family, packet): (Family, &[u8])) -> Option<IpAddr> {
     Some(match (family, packet.first()? >> 4) {
         (Family::V4, 4) => IpAddr::from(*packet.get(16..)?.first_chunk::<4>()?),
@@ -60,10 +60,10 @@ fn ethernet(frame: &[u8]) -> Option<(Family, &[u8])> {
     }
 }
 
-/// Reads the destination addresses of the capture `path`, of every link type that becomes Ethernet frames; at most two VLAN tags.
+/// Reads the destination addresses of the capture `path`, of every supported link type, with at most two VLAN tags.
 ///
 /// # Errors
-/// [`CaptureError`]. A capture that is only cut short is no error: [`Destinations::truncated`] says so.
+/// [`CaptureError`]. A capture that is only cut short sets [`Destinations::truncated`] instead.
 pub fn capture_destinations(path: &Path) -> Result<Destinations, CaptureError> {
     let mut found = Destinations::default();
     let mut made = Vec::new();

@@ -1,8 +1,5 @@
-//! Lookup keys for measurements.
-//!
-//! There are three seeded kinds of keys, and the destinations of a capture. The same seed and table give the same keys on every host.
-//!
-//! This file draws the seeded keys; `capture` reads the destinations of a capture.
+//! Lookup keys for measurements: three seeded kinds, and the destinations of a capture. The same seed and table give
+//! the same keys on every host.
 
 mod capture;
 
@@ -22,8 +19,8 @@ pub enum Traffic {
     Random,
     /// Uniform over the prefixes of a table, with random host bits. All routes are equally likely, so caches help little.
     Table,
-    /// Zipf(1.0) over flows, which are keys drawn like those of [`Traffic::Table`]: 200,000 for IPv4, 100,000 for IPv6. The k-th
-    /// flow has a share proportional to 1/k.
+    /// Zipf(1.0) over flows, which are keys drawn as in [`Traffic::Table`]: 200,000 for IPv4, 100,000 for IPv6. The
+    /// share of the k-th flow is proportional to 1/k.
     Zipf,
     /// The destination addresses of a capture (pcap or pcapng), in order, repeated as often as needed.
     Capture(PathBuf),
@@ -35,7 +32,7 @@ pub enum TrafficError {
     /// The name is unknown.
     #[error("'{text}' is no traffic; known are: random, table, zipf, capture:FILE")]
     Unknown {
-        /// The name that was given.
+        /// The name as given.
         text: String,
     },
     /// The traffic is drawn from a table, which is empty.
@@ -214,7 +211,7 @@ mod tests {
         }
         let mut counts: Vec<_> = counts.into_values().collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
-        // The harmonic number of 200,000 is 12.8, so the first flow has a share of 1 / 12.8, the tenth a tenth of that.
+        // The harmonic number of 200,000 is 12.8: the first flow has a share of 1 / 12.8, the tenth a tenth of it.
         assert!((14_500..16_700).contains(&counts[0]), "{}", counts[0]);
         assert!((1300..1850).contains(&counts[9]), "{}", counts[9]);
     }

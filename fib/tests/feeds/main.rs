@@ -14,7 +14,6 @@ use fib::{IpPrefix, NextHop, NextHopId, NextHopTable, Rib};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A temporary folder, deleted with its files when dropped.
 struct Folder(TempDir);
 
 impl Folder {
@@ -29,7 +28,6 @@ impl Folder {
     }
 }
 
-/// A RIB and its next hops.
 #[derive(Default)]
 struct LoadedTables {
     rib: Rib,
@@ -41,7 +39,7 @@ impl LoadedTables {
         self.load_as(paths, None)
     }
 
-    /// Loads files, which change nothing when one of them is refused and the tables were empty.
+    /// Loads files. Checks that empty tables stay empty when one of them is refused.
     fn load_as<P: AsRef<Path>>(
         &mut self,
         paths: &[P],
@@ -71,14 +69,12 @@ impl LoadedTables {
     }
 }
 
-/// Loads one file into empty tables.
 fn load(path: &Path) -> Result<(Loaded, LoadedTables), FeedError> {
     let mut tables = LoadedTables::default();
     let mut loaded = tables.load(&[path])?;
     Ok((loaded.remove(0), tables))
 }
 
-/// As [`load`], a file with this content.
 fn load_bytes(content: &[u8], format: Option<Format>) -> Result<(Loaded, LoadedTables), FeedError> {
     let folder = Folder::new();
     let mut tables = LoadedTables::default();

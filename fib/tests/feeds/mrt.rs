@@ -6,7 +6,6 @@ use fib::feed::{FeedError, FeedErrorKind, Format, Loaded, RecordError, Truncated
 use fib::{IpPrefix, NextHop, NextHopId, PortRef};
 use std::collections::BTreeMap;
 
-/// The attributes of a TABLE_DUMP_V2 entry, with a next hop of either family.
 fn attributes(path: &[u32], next_hop: &str) -> Vec<u8> {
     let address = octets(next_hop);
     let next_hop = if address.len() == 4 {
@@ -20,7 +19,6 @@ fn attributes(path: &[u32], next_hop: &str) -> Vec<u8> {
 /// An entry of a RIB record: peer index, ADD-PATH path identifier, attributes.
 type RibEntry = (u16, Option<u32>, Vec<u8>);
 
-/// A RIB record of one prefix.
 fn rib(subtype: u16, prefix: &str, entries: &[RibEntry]) -> Vec<u8> {
     let count = u16::try_from(entries.len()).unwrap().to_be_bytes();
     let mut body = [&[0, 0, 0, 7], &nlri(prefix)[..], &count].concat();
@@ -34,7 +32,6 @@ fn rib(subtype: u16, prefix: &str, entries: &[RibEntry]) -> Vec<u8> {
     record(1_400_825_184, 13, subtype, &body)
 }
 
-/// A loaded table: each prefix with its gateway.
 type Routes = BTreeMap<String, String>;
 
 fn routes(tables: &LoadedTables) -> Routes {

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-/// The bytes of an address.
 pub(crate) fn octets(address: &str) -> Vec<u8> {
     match address.parse::<IpAddr>().unwrap() {
         IpAddr::V4(address) => address.octets().to_vec(),
@@ -28,7 +27,6 @@ pub(crate) fn attribute(kind: u8, value: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The ORIGIN attribute, the same for every route.
 pub(crate) fn origin() -> Vec<u8> {
     attribute(1, &[0])
 }
@@ -42,7 +40,6 @@ pub(crate) fn as_path(path: &[u32], as_bytes: usize) -> Vec<u8> {
     attribute(2, &value)
 }
 
-/// An MRT record.
 pub(crate) fn record(time_s: u32, kind: u16, subtype: u16, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
     [&time_s.to_be_bytes()[..], &kind.to_be_bytes(), &subtype.to_be_bytes(), &length, body].concat()

@@ -59,7 +59,6 @@ fn read(text: &[u8]) -> Result<LoadedTables, feed::FeedError> {
     load_bytes(text, None).map(|(_, tables)| tables)
 }
 
-/// Writes the table and reads it back.
 fn again(table: &Written, format: WriteFormat) -> Written {
     let text = write(&build(table), format, 4).unwrap();
     table_of(&read(text.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{text}")))
@@ -80,7 +79,6 @@ fn port() -> impl Strategy<Value = PortRef> {
     prop_oneof![any::<u16>().prop_map(PortRef::Index), "[a-z][a-z0-9.:_-]{0,14}".prop_map(PortRef::Name),]
 }
 
-/// Next hops that iproute2 can express.
 fn iproute2() -> impl Strategy<Value = Meaning> {
     let by_id = any::<bool>();
     prop_oneof![

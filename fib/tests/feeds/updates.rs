@@ -16,7 +16,6 @@ fn all(content: &[u8]) -> (Vec<Update>, Option<Truncated>) {
     (all, updates.truncated())
 }
 
-/// A one-line description of each update.
 fn told(updates: &[Update]) -> Vec<String> {
     let action = |action: &Action| match action {
         Action::Withdraw => "w".to_owned(),
@@ -33,19 +32,16 @@ fn told(updates: &[Update]) -> Vec<String> {
         .collect()
 }
 
-/// A BGP message with its marker.
 fn bgp(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = u16::try_from(19 + body.len()).unwrap().to_be_bytes();
     [&[0xff; 16][..], &length, &[kind], body].concat()
 }
 
-/// An UPDATE: withdrawn prefixes, attributes, announced prefixes.
 fn update(withdrawn: &[u8], attributes: &[u8], announced: &[u8]) -> Vec<u8> {
     let length = |bytes: &[u8]| u16::try_from(bytes.len()).unwrap().to_be_bytes();
     bgp(2, &[&length(withdrawn)[..], withdrawn, &length(attributes), attributes, announced].concat())
 }
 
-/// A BGP4MP record that contains `message`.
 fn bgp4mp(subtype: u16, as_bytes: usize, peer: &str, message: &[u8]) -> Vec<u8> {
     let is_v6 = peer.contains(':');
     let asn = &64496_u32.to_be_bytes()[4 - as_bytes..];

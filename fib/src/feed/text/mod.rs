@@ -5,18 +5,18 @@
 //! 192.0.2.0/24 via 198.51.100.1 dev 1           iproute2; dev is a port's index or name, and is optional
 //! default via fe80::1 dev eth0 proto ra         the gateway's family; without a gateway IPv4, or IPv6 if there is a `pref`
 //! 192.0.2.0/24 dev 2                            connected: every destination is its own gateway
-//! blackhole 192.0.2.0/24                        also unreachable and prohibit, whose senders may be told
-//! 192.0.2.0/24 proto static                     several paths, on lines of their own or on this one
+//! blackhole 192.0.2.0/24                        also unreachable and prohibit, which are reported to the sender
+//! 192.0.2.0/24 proto static                     several paths, on separate lines or on this one
 //!     nexthop via 198.51.100.1 dev 1 weight 2
 //!     nexthop via 198.51.100.5 dev 2 weight 1
 //! R192.0.2.0/24 0                               l3fwd: the port, from 0
 //! neigh 198.51.100.1 lladdr 02:00:00:00:00:01 dev 1
 //! ```
 //!
-//! `#` starts a comment. Words of iproute2 that do not change where a packet goes (proto, mtu, ..) are ignored. Words
-//! that do and are not supported (encap, from, iif, ..), and unknown words, are errors.
+//! `#` starts a comment. Words of iproute2 that do not affect forwarding (proto, mtu, ..) are ignored. Unsupported
+//! words that do (encap, from, iif, ..), and unknown words, are errors.
 //!
-//! Routes in iproute2's form have a metric (`metric`, `priority` or `preference`): without the word it is the kernel's default, 0 for
+//! Routes in iproute2's form have a metric (`metric`, `priority` or `preference`). Its default is the kernel's: 0 for
 //! IPv4 and 1024 for IPv6.
 
 use super::collect::{Collected, FeedPlace};
@@ -27,7 +27,7 @@ use crate::{Family, Group, IpPrefix, MacAddr, Neighbour, NextHop, NextHopId, Por
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Words of a route that take no value and do not change where a packet goes.
+/// Words of a route without a value that do not affect forwarding.
 const FLAGS: [&str; 13] = [
     "onlink",
     "linkdown",
@@ -44,7 +44,7 @@ const FLAGS: [&str; 13] = [
     "\\", // `ip -o` writes it in place of a line end
 ];
 
-/// Words of a route that take a value and do not change where a packet goes.
+/// Words of a route with a value that do not affect forwarding.
 const SETTINGS: [&str; 27] = [
     "proto",
     "protocol",
@@ -75,16 +75,14 @@ const SETTINGS: [&str; 27] = [
     "ttl-propagate",
 ];
 
-/// The kernel's metric of IPv6 routes without one (`IP6_RT_PRIO_USER`), and of those that ask for 0.
+/// The kernel's metric of IPv6 routes without one or with metric 0 (`IP6_RT_PRIO_USER`).
 const METRIC_V6: u32 = 1024;
 
 /// Words allowed after the prefix of a route, for error messages.
 const ROUTE_WORDS: &str = "a next-hop id, 'via', 'dev', 'nexthop' or another word of `ip route`";
 
-/// The destination of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// A prefix.
     Prefix(IpPrefix),
     /// `default`: 0.0.0.0/0 or ::/0, depending on the rest of the route.
     Default,
@@ -95,7 +93,6 @@ impl Destination {
         if text == "default" { Ok(Self::Default) } else { Ok(Self::Prefix(text.parse()?)) }
     }
 
-    /// The prefix, for a route with this path.
     pub(super) fn resolve(self, path: &PathWords) -> IpPrefix {
         match (self, path.default_family()) {
             (Self::Prefix(prefix), _) => prefix,
@@ -105,24 +102,19 @@ impl Destination {
     }
 }
 
-/// The gateway and port that a route or one of its nexthops names.
+/// The gateway and port of a route or of one of its nexthops.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PathWords {
-    /// The gateway.
     pub(super) gateway: Option<IpAddr>,
     /// Whether the gateway's family was given (`via inet6 ..`); it then differs from the route's.
     pub(super) gateway_family_named: bool,
-    /// The port.
     pub(super) port: Option<PortRef>,
     /// Whether the route has a `pref`, which only IPv6 routes have.
     pub(super) has_pref: bool,
-    /// Its weight, if it has one.
     pub(super) weight: Option<u16>,
-    /// The route's metric, if it has one.
     pub(super) metric: Option<u32>,
 }
 
-/// The metric of a route of `prefix` in iproute2's form.
 pub(super) fn metric_of(prefix: IpPrefix, said: Option<u32>) -> u32 {
     match prefix.family() {
         Family::V4 => said.unwrap_or(0),
@@ -139,7 +131,7 @@ impl PathWords {
         }
     }
 
-    /// Where the path leads for a route of `prefix`; `None` when it has neither gateway nor port.
+    /// The next hop of the path, for a route of `prefix`; `None` if it has neither gateway nor port.
     pub(super) fn hop(self, prefix: IpPrefix) -> Result<Option<NextHop>, LineError> {
         Ok(match (self.gateway, self.port) {
             (Some(gateway), port) => {
@@ -155,7 +147,7 @@ impl PathWords {
     }
 }
 
-/// The paths of a route so far. The first one decides what `default` means.
+/// The paths of a route so far. The first one decides whether `default` is IPv4 or IPv6.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Paths {
     destination: Destination,
@@ -166,7 +158,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// A route whose own words are `own`: its first path, if it has a gateway or a port.
+    /// A route with the words `own`, which are its first path if they have a gateway or a port.
     pub(super) fn new(destination: Destination, own: PathWords) -> Result<Self, LineError> {
         let (has_pref, metric) = (own.has_pref, own.metric);
         let mut paths = Self { destination, has_pref, metric, hops: Vec::new() };
@@ -174,7 +166,7 @@ impl Paths {
         Ok(paths)
     }
 
-    /// Adds a path; nothing when it has neither gateway nor port. Returns whether it has.
+    /// Adds a path, if it has a gateway or a port. Returns whether it has.
     fn add(&mut self, path: PathWords) -> Result<bool, LineError> {
         let path = PathWords { has_pref: self.has_pref, ..path };
         let prefix = self.destination.resolve(&path);
@@ -185,17 +177,14 @@ impl Paths {
         Ok(true)
     }
 
-    /// Adds what a `nexthop` says.
     pub(super) fn add_nexthop(&mut self, path: PathWords) -> Result<(), LineError> {
         if self.add(path)? { Ok(()) } else { Err(LineError::NoNextHop) }
     }
 
-    /// Whether there is none.
     fn is_empty(&self) -> bool {
         self.hops.is_empty()
     }
 
-    /// The route and its metric.
     pub(super) fn route(self) -> Result<(IpPrefix, Hop, u32), LineError> {
         match self.destination {
             Destination::Prefix(prefix) if !self.hops.is_empty() => {
@@ -206,22 +195,18 @@ impl Paths {
     }
 }
 
-/// The content of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TextLine {
     /// A blank line or a comment.
     Nothing,
-    /// A route, and its metric; `None` in forms without metrics.
+    /// A route, and its metric; `None` for forms without metrics.
     Route(IpPrefix, Hop, Option<u32>),
     /// A route whose next hops are on the following lines.
     Multipath(Paths),
-    /// A next hop of the preceding route.
     NextHop(PathWords),
-    /// A neighbour.
     Neighbour(Neighbour),
 }
 
-/// Reads a whole text feed.
 pub(super) fn read(
     lines: &mut Lines,
     collected: &mut Collected,
@@ -263,7 +248,7 @@ pub(super) fn read(
     close(open, lines, collected)
 }
 
-/// Collects a route whose paths were on lines of their own; an error is in the line that named its prefix.
+/// Collects a route whose paths were on separate lines. An error is reported in the line of its prefix.
 fn close(open: Option<(u64, Paths)>, lines: &Lines, collected: &mut Collected) -> Result<(), FeedError> {
     let Some((start, paths)) = open else { return Ok(()) };
     let (prefix, hop, metric) = paths.route().map_err(|error| lines.error_at(start, error))?;
@@ -271,8 +256,8 @@ fn close(open: Option<(u64, Paths)>, lines: &Lines, collected: &mut Collected) -
     Ok(())
 }
 
-/// Fast path: parses an ordinary `PREFIX ID` line directly from the bytes. `None` leaves the line, and the report of any error in
-/// it, to [`parse`]. A full table is a million such lines; with this, loading is dominated by the RIB.
+/// Fast path: parses an ordinary `PREFIX ID` line directly from the bytes. `None` leaves the line, and the report of an
+/// error in it, to [`parse`]. A full table is a million such lines.
 fn quick(line: &[u8]) -> Option<(IpPrefix, NextHopId)> {
     let space = line.iter().position(|&byte| matches!(byte, b' ' | b'\t'))?;
     let (prefix, id) = (&line[..space], &line[space + 1..]);
@@ -312,7 +297,6 @@ fn quick_v4(text: &[u8]) -> Option<u32> {
     octets.next().is_none().then_some(address)
 }
 
-/// Reads one line of a route file.
 pub(super) fn parse(line: &[u8]) -> Result<TextLine, LineError> {
     let mut words = LineWords::new(line)?;
     let Some(first) = words.next() else { return Ok(TextLine::Nothing) };
@@ -344,15 +328,15 @@ pub(super) fn parse(line: &[u8]) -> Result<TextLine, LineError> {
     }
 }
 
-/// Parses one route, in the words of a line of route text: `PREFIX ID`, `PREFIX via GATEWAY dev PORT`, `blackhole PREFIX`.
+/// Parses one route in the form of a line of route text: `PREFIX ID`, `PREFIX via GATEWAY dev PORT`, `blackhole PREFIX`.
 ///
 /// # Errors
-/// [`LineError`] for wrong words, and for a line that is something other than one route.
+/// [`LineError`] for wrong words, and for any line other than one route.
 pub fn parse_route(text: &str) -> Result<(IpPrefix, Hop), LineError> {
     only_route(parse(text.as_bytes())?, text, "a route")
 }
 
-/// Parses one neighbour, in the words of a line of route text after `neigh`: `ADDR lladdr MAC dev PORT`.
+/// Parses one neighbour in the form of a line of route text after `neigh`: `ADDR lladdr MAC dev PORT`.
 ///
 /// # Errors
 /// [`LineError`] for wrong words.
@@ -360,7 +344,7 @@ pub fn parse_neighbour(text: &str) -> Result<Neighbour, LineError> {
     neighbour(LineWords::new(text.as_bytes())?)
 }
 
-/// The route of a parsed line whose text is `text`.
+/// The route of the parsed line `text`.
 pub(super) fn only_route(
     line: TextLine,
     text: &str,
@@ -375,7 +359,6 @@ pub(super) fn only_route(
     }
 }
 
-/// Parses the rest of a route after its destination.
 fn route(destination: &str, mut words: LineWords<'_>) -> Result<TextLine, LineError> {
     let destination = Destination::parse(destination)?;
     let mut ahead = words.clone();
@@ -387,7 +370,7 @@ fn route(destination: &str, mut words: LineWords<'_>) -> Result<TextLine, LineEr
         return Ok(TextLine::Route(destination.resolve(&PathWords::default()), Hop::Id(id), None));
     }
     let mut paths = Paths::new(destination, path(&mut words)?)?;
-    // `nexthop`s on the same line, as `ip -o` writes them. If words are left, `path` has stopped before a `nexthop`.
+    // `nexthop`s on the same line, as `ip -o` writes them. If words are left, `path` stopped before a `nexthop`.
     while words.next().is_some() {
         paths.add_nexthop(path(&mut words)?)?;
     }
@@ -398,19 +381,17 @@ fn route(destination: &str, mut words: LineWords<'_>) -> Result<TextLine, LineEr
     Ok(TextLine::Route(prefix, hop, Some(metric)))
 }
 
-/// A number of digits alone, which is one of `wanted`.
+/// Parses a number of digits only; `wanted` describes the accepted ones.
 fn digits<T: FromStr>(text: &str, wanted: &'static str) -> Result<T, LineError> {
     let number = text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
     number.ok_or_else(|| LineError::number(text, wanted))
 }
 
-/// A bare next-hop id.
 pub(super) fn bare_id(text: &str) -> Result<NextHopId, LineError> {
     const WANTED: &str = "a next-hop id in 1..=16777215";
     NextHopId::new(digits(text, WANTED)?).map_err(|_| LineError::number(text, WANTED))
 }
 
-/// The port of an l3fwd rule.
 pub(super) fn l3fwd_port(text: &str) -> Result<Hop, LineError> {
     digits(text, "an l3fwd port in 0..=65535").map(|port| Hop::Hop(NextHop::Port { port }))
 }
@@ -467,14 +448,13 @@ fn path(words: &mut LineWords<'_>) -> Result<PathWords, LineError> {
     }
 }
 
-/// The weight of a path.
 pub(super) fn weight(text: &str) -> Result<u16, LineError> {
     let weight = text.parse().ok().filter(|weight| *weight > 0);
     weight.ok_or_else(|| LineError::number(text, "a weight in 1..=65535"))
 }
 
-/// A port by index or name. A name must be one word without control characters that does not start a comment, so that it can be
-/// written as text.
+/// A port by index or name. A name must be one word without control characters that does not start a comment, so that
+/// it can be written as text.
 pub(super) fn port_of(text: &str) -> Result<PortRef, LineError> {
     let is_word = text.split_ascii_whitespace().eq([text]) && !text.starts_with('#');
     if is_word && !text.contains(|c: char| c.is_ascii_control()) {
@@ -496,7 +476,7 @@ fn l3fwd(prefix: &str, mut words: LineWords<'_>) -> Result<TextLine, LineError> 
     Ok(TextLine::Route(prefix, port, None))
 }
 
-/// `neigh ADDR lladdr MAC dev PORT`, in any order after the address, also with the words that `ip neigh` adds.
+/// `neigh ADDR lladdr MAC dev PORT`, in any order after the address, with the words that `ip neigh` adds.
 fn neighbour(mut words: LineWords<'_>) -> Result<Neighbour, LineError> {
     let address = address("neigh", words.want("an address")?)?;
     let (mut mac, mut port) = (None, None);

@@ -14,7 +14,6 @@ fn connected(port: PortRef) -> Hop {
     Hop::Hop(NextHop::Connected { port })
 }
 
-/// A group of gateways on ports, with their weights.
 fn group(paths: &[(&str, u16, u16)]) -> Hop {
     let hop = |gateway: &str, port| NextHop::Gateway {
         gateway: gateway.parse().unwrap(),
