@@ -1,5 +1,5 @@
-//! Sets `cfg(model)`, which marks this crate as compiling protocols for a model checker. It leaves out those files' own
-//! tests, which use real threads.
+//! Sets `cfg(model)`, which marks this crate as compiling protocols for a model checker. It leaves out the unit tests
+//! of these files, which use real threads.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::path::Path;
 
-/// The kinds of places that can be weakened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
     Load,
@@ -43,7 +42,6 @@ pub(crate) fn is_weak(what: What) -> bool {
 }
 
 impl Site {
-    /// The place's line in the source.
     fn text(&self) -> String {
         let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let text = std::fs::read_to_string(top.join(self.file)).unwrap();
@@ -51,7 +49,6 @@ impl Site {
     }
 }
 
-/// Runs a model; an error says why it ended early.
 fn run(model: fn()) -> Result<(), String> {
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 20_000;
@@ -74,8 +71,7 @@ fn run(model: fn()) -> Result<(), String> {
 }
 
 thread_local! {
-    /// Installed once: expected failures panic hundreds of times, so their messages are suppressed. [`check`] reports
-    /// them.
+    /// Installed once. Suppresses the messages of expected failures, of which there are hundreds; [`check`] reports them.
     static QUIET: fn() = || {
         static ONCE: std::sync::Once = std::sync::Once::new();
         ONCE.call_once(|| {
@@ -130,7 +126,7 @@ pub(crate) fn check(model: fn(), spare: &[(&str, &str)]) {
     assert!(unused.is_empty(), "no such places: {unused:?}");
 }
 
-/// Checks that `model` holds, of production code without an ordering or fence of its own.
+/// Checks that `model` holds. Its production code has no ordering or fence to weaken.
 pub(crate) fn holds(model: fn()) {
     WEAK.set(None);
     SEEN.take();

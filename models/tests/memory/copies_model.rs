@@ -1,5 +1,5 @@
-//! Grace periods and the two-copy writer of `variants` and `miht`: the order of its steps, over the real [`Copies`] and [`Epochs`]. What the
-//! writer does after [`Epochs::synchronize`] happens after every batch that could have seen the old state.
+//! Grace periods and the two-copy writer of `variants` and `miht`: the order of its steps, over the real [`Copies`] and [`Epochs`].
+//! The writer's actions after [`Epochs::synchronize`] happen after every batch that could have seen the old state.
 
 use crate::check::{check, check_fails};
 use crate::copies::Copies;
@@ -7,8 +7,7 @@ use crate::epoch::Epochs;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, UnsafeCell, thread};
 
-/// The words of a copy, which the engines access with relaxed loads and stores, and a cell that detects concurrent
-/// access.
+/// The words of a copy, accessed with relaxed loads and stores as in the engines, and a cell that detects concurrent access.
 #[derive(Default)]
 struct Copy {
     words: [AtomicUsize; 2],

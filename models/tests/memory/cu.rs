@@ -60,7 +60,6 @@ pub(crate) mod memory {
 
     /// A number, and the allocation of its atomics: a checker's atomics are larger than the numbers.
     pub trait Plain: Copy + Send + Sync + 'static {
-        /// `len` atomics of zero.
         fn allocate(len: usize) -> *mut Self;
     }
 
@@ -79,7 +78,6 @@ pub(crate) mod memory {
     plain!(u32, AtomicU32);
     plain!(u64, AtomicU64);
 
-    /// Frees what the last execution allocated.
     pub(crate) fn forget_all() {
         ALLOCATED.take();
     }

@@ -35,13 +35,13 @@ struct ModelBlock {
     part: usize,
     served: u32,
     lacks: Lacks,
-    /// Batches after which the block exits; `u32::MAX` for one that waits to be stopped.
+    /// Batches after which the block exits; `u32::MAX` if it waits to be stopped.
     ends_after: u32,
 }
 
 impl ModelBlock {
     /// `serve`, line by line. Its doorbell and `done` are `relaxed.sys`. Other accesses are plain there and relaxed here: the
-    /// asserts hold if each reads the one value that was written before the bell. Returns the number of batches that it served.
+    /// asserts hold if each reads the one value that was written before the bell. Returns the number of batches served.
     fn serve(mut self) -> u32 {
         let word = |at: usize| self.control.atomics()[at].load(Ordering::Relaxed);
         let mut batches = 0;
@@ -82,13 +82,11 @@ fn low(bell: u64) -> u32 {
     u32::try_from(bell & 0xffff_ffff).unwrap()
 }
 
-/// The next hop of `key` in the table at `words`.
 fn answer(key: u32, words: u64) -> u32 {
     key * 100 + u32::try_from(words).unwrap()
 }
 
-/// The host submits `batches` batches, each with its own keys and table, numbered from `first` on; `parts` blocks serve
-/// them.
+/// The host submits `batches` batches, each with other keys and another table, numbered from `first` on, to `parts` blocks.
 fn model(parts: usize, batches: u32, first: u32, lacks: Lacks) {
     memory::forget_all();
     let shared = |len| Shared::<u32>::new(&Device, len).unwrap();
@@ -103,8 +101,8 @@ fn model(parts: usize, batches: u32, first: u32, lacks: Lacks) {
         let block = ModelBlock { control, done, keys, raw, part, served: first, lacks, ends_after };
         thread::spawn(move || block.serve())
     };
-    // Several blocks that spin concurrently have too many executions. Such blocks start when the bell has rung, and
-    // wait for no stop.
+    // Several blocks that spin concurrently have too many executions. Such blocks start when the bell has rung, and do
+    // not wait for a stop.
     let mut blocks: Vec<_> = if parts == 1 { vec![begin(0)] } else { Vec::new() };
     let (doorbells, mut last) =
         (Doorbells::new(control.clone(), done.clone(), parts), BatchNumber::at(first));

@@ -1,5 +1,5 @@
-//! A batch lent to other threads: each key is looked up exactly once, the owner returns only when nobody works on the
-//! batch any more, and the terms of the loan do not change while a grain is being looked up.
+//! A batch lent to other threads: each key is looked up exactly once, the owner returns only when no thread works on
+//! the batch any more, and the terms of the loan do not change while a grain is looked up.
 
 use crate::check::check;
 use crate::lend::{Missing, Rules, Worker, board};
@@ -7,7 +7,6 @@ use crate::sync::{Arc, UnsafeCell, thread};
 use fib::{Keys, NextHopId};
 use std::time::Duration;
 
-/// Keys of the smallest grain.
 const GRAIN: usize = 256;
 
 /// Access to the answers of each grain: loom detects a thread that reads them while another may be writing.
@@ -28,7 +27,7 @@ impl Access {
 }
 
 /// A worker that polls `looks` times for work. Without helping, each poll waits until there was work. The worker is
-/// returned, because the owner gives up on a worker that is dropped.
+/// returned, since the owner gives up on a worker that is dropped.
 fn work(mut worker: Worker, access: &Access, looks: usize, helps: bool) -> Worker {
     for _ in 0..looks {
         while !worker.work(|keys, out| access.answer(keys, out)) && !helps {
@@ -66,7 +65,7 @@ fn model(workers: usize, loans: usize, cut: usize, helps: bool) {
     assert!(!workers.iter().any(Worker::is_wanted), "a pile is left");
 }
 
-/// A worker that fails, or exits at once: the owner learns of it, and nobody accesses the answers when it returns.
+/// A worker that fails or exits at once: the owner notices, and no thread accesses the answers when it returns.
 fn trouble(fails: bool) {
     const LEN: usize = 2 * GRAIN;
     let (mut lender, mut theirs) = board(1, Rules { helps: false, patience: Duration::MAX });

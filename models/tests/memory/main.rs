@@ -8,10 +8,10 @@
 //! | `pins` | `lpm-gpu/src/engine/grace.rs` | an update's memory is reused while a batch in flight may read it |
 //! | `doorbell` | `lpm-gpu/src/engine/doorbell.rs`, `lpm-gpu/src/cu/shared.rs` | half a request served, or one twice; answers read early |
 //!
-//! `check` runs the models, `sync` is `crate::sync` over loom, `cu` stands for the driver around the doorbell.
+//! `check` runs the models, `sync` is `crate::sync` over loom, `cu` replaces the driver around the doorbell.
 //!
-//! Each model is run again with each ordering and each fence of the production code weakened in turn, one at a time,
-//! and has to fail ([`check::check`]). This shows what each of them is needed for, and that the model can fail.
+//! Each model is run again with each ordering and each fence of the production code weakened in turn, and must fail
+//! ([`check::check`]). This shows why each is needed, and that the model can fail.
 //!
 //! Limits of loom: it treats `SeqCst` accesses as acquire and release (it does model fences of `SeqCst`), and it
 //! reorders nothing within a thread except the visibility of stores. `FWD_MODELS=full` lifts the bound on preemptions.
@@ -45,7 +45,7 @@ mod lend;
 #[path = "../../../lpm-core/src/retire.rs"]
 mod retire;
 
-/// Nobody looks at single stores here.
+/// The models do not check single stores.
 mod publish {
     pub(crate) fn report<T>(_: &T) {}
 }

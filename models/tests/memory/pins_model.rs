@@ -1,5 +1,5 @@
-//! Grace pins of `lpm-gpu`: memory that an update unlinked is written again only when every batch that was submitted
-//! before the update was finished has been collected.
+//! Grace pins of `lpm-gpu`: memory that an update unlinked is reused only when every batch that was submitted before
+//! the update was finished has been collected.
 
 use crate::check::{check, check_fails};
 use crate::grace::{Grace, Pins};
@@ -22,8 +22,7 @@ impl PinnedTables {
         pins.unpin(0);
     }
 
-    /// Puts update `update` in service and finishes it; then `over` returns the last update whose memory may be written
-    /// again.
+    /// Puts update `update` in service and finishes it; `over` then returns the last update whose memory may be reused.
     fn update(&self, update: usize, over: impl FnOnce(u64) -> u64) {
         self.in_service.store(update, Ordering::Release);
         if over(update as u64) >= update as u64 {

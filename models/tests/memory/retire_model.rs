@@ -1,7 +1,7 @@
-//! Values that a writer replaces under readers: the writer's thread frees each of them, when nobody reads it.
+//! Values that a writer replaces under readers: the writer's thread frees each of them, once no reader holds it.
 //!
-//! The production code has no ordering or fence of its own, so there is none to weaken: it stands on those of the count in an `Arc`,
-//! which loom models, and of `arc_swap`, of which the model has what it promises. Left-out steps are noticed.
+//! The production code has no ordering or fence to weaken. It relies on the count in an `Arc`, which loom models, and
+//! on `arc_swap`, whose guarantees the model provides. Omitted steps are detected.
 
 use crate::check::{check_fails, holds};
 use crate::retire::Retired;
@@ -10,10 +10,10 @@ use crate::sync::counted::{Arc, ArcSwap};
 use crate::sync::thread::{self, ThreadId, current};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts freed values. No part of the model: all executions of loom are on one thread.
+/// Counts freed values. Not part of the model: all executions of loom are on one thread.
 type Freed = std::sync::Arc<AtomicUsize>;
 
-/// A value, and who may free it. Loom notices a read that is not over then.
+/// A value, and who may free it. Loom detects a read that is still in progress then.
 struct Value {
     read: UnsafeCell<()>,
     writer: ThreadId,
@@ -34,22 +34,21 @@ impl Drop for Value {
     }
 }
 
-/// What a reader does with a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reads {
     /// Keeps its reference until it sees a newer value, as lcores do with tables.
     Cached,
-    /// Lets go of it after each read, as lookups of deep routes do.
+    /// Drops it after each read, as lookups of deep routes do.
     Each,
 }
 
-/// What the writer does when it has replaced a value.
+/// The writer's step after it has replaced a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Writes {
     Retires,
-    /// Lets go at once, as `ArcSwap::store` does.
+    /// Drops it at once, as `ArcSwap::store` does.
     LetsGo,
-    /// Lets go when the count was 2 before the value was taken out of the place.
+    /// Drops it if the count was 2 before the value was taken out of the place.
     CountsBefore,
 }
 

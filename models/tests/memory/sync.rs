@@ -5,13 +5,13 @@ pub(crate) use loom::{hint, thread};
 // The counts of an `Arc` order nothing that the protocols depend on, and loom's `Arc` cannot hold slices.
 pub(crate) use std::sync::{Arc, PoisonError};
 
-/// Smaller than in production: loom continues with another thread at a yield, so even the second look is one too many.
+/// Smaller than in production: loom continues with another thread at a yield, so a second poll is of no use.
 pub(crate) const LOOKS_A_YIELD: u32 = 2;
 
 pub(crate) use loom::cell::UnsafeCell;
 
-/// References whose counts loom follows, and what `arc_swap` promises of a place: each call takes effect at once, and a reference that
-/// a reader got before a swap is in the count when the swap returns. Readers of the library do not lock.
+/// References whose counts loom follows, and the guarantees of `arc_swap`: each call takes effect at once, and a
+/// reference that a reader got before a swap is in the count when the swap returns. Readers of the library do not lock.
 pub(crate) mod counted {
     pub(crate) use loom::sync::Arc;
 
@@ -31,12 +31,11 @@ pub(crate) mod counted {
     }
 }
 
-/// Atomics and fences that can be weakened.
 pub(crate) mod atomic {
     use crate::check::{What, is_weak};
     pub(crate) use loom::sync::atomic::Ordering;
 
-    /// The ordering to use in place of `order`.
+    /// The ordering to use instead of `order`.
     #[track_caller]
     fn ordering(what: What, order: Ordering) -> Ordering {
         if order != Ordering::Relaxed && is_weak(what) { Ordering::Relaxed } else { order }
@@ -52,7 +51,7 @@ pub(crate) mod atomic {
     }
 
     /// A fence. Loom alone does not switch threads between a fence and the operation before it, and does not try two
-    /// fences in both orders. The exchange, which orders nothing itself, makes it do so.
+    /// fences in both orders. The exchange, which orders nothing itself, makes it do both.
     #[track_caller]
     pub(crate) fn fence(order: Ordering) {
         if !is_weak(What::Fence) {
@@ -107,11 +106,10 @@ pub(crate) mod atomic {
     atomic!(AtomicUsize, usize);
 }
 
-/// A clock that stands still; the other target covers what depends on time.
+/// A clock that stands still; the other test target covers time.
 pub(crate) mod time {
     use std::time::Duration;
 
-    /// An instant after which no time passes.
     #[derive(Clone, Copy)]
     pub(crate) struct Instant;
 

@@ -39,13 +39,12 @@ thread_local! {
     static FULL: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Messages that channels had no room for, since the last call.
+/// Messages for which channels had no room, since the last call.
 pub(crate) fn full() -> usize {
     FULL.take()
 }
 
 impl<T> TrySendError<T> {
-    /// The message.
     pub(crate) fn into_inner(self) -> T {
         match self {
             Self::Full(message) | Self::Disconnected(message) => message,
@@ -116,7 +115,6 @@ impl<T> Receiver<T> {
         self.recv_timeout(Duration::ZERO)
     }
 
-    /// Waits without a limit.
     pub(crate) fn recv_timeout(&self, _: Duration) -> Result<T, RecvTimeoutError> {
         loop {
             match self.try_recv() {

@@ -5,7 +5,6 @@ use shuttle::{Config, MaxSteps, Runner};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// An injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InjectedFault {
     /// Threads that sleep are not woken.
@@ -14,7 +13,7 @@ pub(crate) enum InjectedFault {
     ExchangeInTwoSteps,
     /// An engine has a delta only some time after it reported success.
     LateTable,
-    /// Channels have three places, whatever their capacity should be.
+    /// Channels have three places, regardless of their capacity.
     NarrowChannels,
 }
 
@@ -23,18 +22,15 @@ thread_local! {
     static FAULT: Cell<Option<InjectedFault>> = const { Cell::new(None) };
 }
 
-/// Whether `fault` is injected now.
 pub(crate) fn is(fault: InjectedFault) -> bool {
     FAULT.get() == Some(fault)
 }
 
-/// The seed of the usual schedules.
 const SEED: u64 = 20_150_708;
 
 /// The most steps of a schedule, which ends a model in which a thread waits forever.
 const STEPS_MAX: usize = 20_000;
 
-/// Draws `schedules` schedules of `model`.
 fn run(model: fn(), schedules: usize) {
     let mut config = Config::new();
     config.silence_warnings = true;
@@ -54,8 +50,7 @@ pub(crate) fn check(model: fn(), schedules: usize) {
     run(model, schedules);
 }
 
-/// Checks that `model` fails under one of `schedules` schedules when `fault` is injected, with a message like one of
-/// `messages`.
+/// Checks that `model` fails under one of `schedules` schedules when `fault` is injected, with one of `messages`.
 pub(crate) fn check_fails(model: fn(), fault: InjectedFault, schedules: usize, messages: &[&str]) {
     FAULT.set(Some(fault));
     let result = catch_unwind(AssertUnwindSafe(|| run(model, schedules)));

@@ -9,33 +9,31 @@ use fib::{
 };
 use std::task::Poll;
 
-/// A way in which an engine fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     Never,
-    /// Of a reader: an error from `submit` or `lookup`.
+    /// Reader: an error from `submit` or `lookup`.
     Refuses,
-    /// Of a reader with slots: an error from `collect`.
+    /// Reader with slots: an error from `collect`.
     Fails,
-    /// Of a reader with slots: too few answers.
+    /// Reader with slots: too few answers.
     Short,
-    /// Of a reader: a panic in the thread that looks up.
+    /// Reader: a panic in the thread that looks up.
     Panics,
-    /// Of a reader: no answer until the model is over.
+    /// Reader: no answer until the model is over.
     Hangs,
-    /// Of the writer: an error of the device.
+    /// Writer: an error of the device.
     Apply,
 }
 
-/// EngineState that the writer and all readers of an engine share.
+/// The state of an engine, shared by its writer and all readers.
 pub(crate) struct EngineState {
     name: &'static str,
     trouble: Trouble,
     /// Calls that succeed before the trouble begins.
     calls_left: AtomicU64,
-    /// The generation of the table.
     table: AtomicU64,
-    /// The model is over: nobody hangs any longer.
+    /// The model is over: no engine hangs any longer.
     pub(crate) is_over: AtomicBool,
 }
 

@@ -20,7 +20,6 @@ const READERS: usize = 2;
 const DELTAS: u64 = 2;
 const ROUNDS: usize = 2;
 
-/// The number of deltas that have begun, and of those that are done.
 #[derive(Default)]
 struct Deltas {
     begun: AtomicU64,
@@ -28,7 +27,7 @@ struct Deltas {
 }
 
 impl Deltas {
-    /// Checks the answers of a call that is over and that began when `oldest` deltas were done.
+    /// Checks the answers of a finished call that began when `oldest` deltas were done.
     fn check(&self, keys: &[u32], answers: &[NextHopId], oldest: u64) {
         let newest = self.begun.load(Ordering::SeqCst);
         assert_eq!(keys.len(), answers.len());
@@ -116,9 +115,9 @@ fn check_both_ends(model: fn(), half: usize) {
     assert!(ends.contains_key(&out), "no half ever fails: {ends:?}");
 }
 
-/// A stall limit so long that no thread is given up.
+/// A stall limit that no thread exceeds.
 const PATIENT: &str = "60000000";
-/// A stall limit so short that late threads are given up too.
+/// A stall limit that late threads exceed.
 const HASTY: &str = "100";
 
 fn one_of(troubles: &[Trouble]) -> Trouble {
@@ -151,7 +150,7 @@ fn second() {
     model(Some(Drive::Cpu), [Trouble::Never, one_of(&[Trouble::Refuses, Trouble::Apply])], PATIENT);
 }
 
-/// Both halves of each reader may refuse at the same time. Then the half that fails last stays in service, and the
+/// Both halves of each reader may refuse at the same time. The half that fails last then stays in service, and the
 /// caller gets its errors.
 fn both() {
     let states = [0, 1].map(|_| EngineState::new("either", Trouble::Refuses, thread_rng().gen_range(0..3)));

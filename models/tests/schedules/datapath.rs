@@ -38,7 +38,7 @@ impl EgressTable {
     }
 }
 
-/// Nobody counts by next hop.
+/// Next hops are not counted.
 pub(crate) struct HopCounts;
 
 impl HopCounts {
@@ -58,7 +58,7 @@ impl PuntMarker {
 }
 
 pub(crate) mod punt {
-    /// What no packet is here.
+    /// No packet is punted.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum PuntCause {
         None,
@@ -86,7 +86,6 @@ pub(crate) mod rx {
     }
 
     impl Rx {
-        /// Receives none, one or two packets.
         pub(crate) fn poll(&mut self, batch: &mut Batch, counters: &mut Counters) -> usize {
             let room = batch.packets.capacity() - batch.packets.len();
             let came = thread_rng().gen_range(0..=2).min(room).min((self.end - self.last) as usize);
@@ -156,7 +155,7 @@ pub(crate) mod verdict {
     use super::{Batch, Code, EgressTable};
     use crate::coop_engines::answer;
 
-    /// Checks that every packet of the lane has the next hop of its own key.
+    /// Checks that every packet of the lane has the next hop of its key.
     pub(crate) fn verdict(batch: &mut Batch, _: &EgressTable) {
         for (port, index) in batch.ports.iter_mut().zip(batch.indices.iter()) {
             *port = if *index == NO_ENTRY { Code::DROPPED } else { 0 };
@@ -168,7 +167,7 @@ pub(crate) mod verdict {
 }
 
 pub(crate) mod watch {
-    /// Nobody looks on.
+    /// No packet is traced.
     #[derive(Debug, Default)]
     pub(crate) struct Watch;
 

@@ -25,7 +25,7 @@ pub(crate) fn tsc() -> u64 {
     Instant::now().as_micros()
 }
 
-/// What batches hold for the vector kernels.
+/// The parts of batches that vector kernels need.
 pub(crate) mod simd {
     #[derive(Clone, Copy, Debug, Default)]
     pub(crate) struct Kind;

@@ -3,11 +3,11 @@
 //!
 //! | model | production code | what could go wrong |
 //! |---|---|---|
-//! | `coop_model` | `lpm-phi/src/coop`, `lpm-core/src/{lend.rs,pair}` | a half fails: an answer is lost, is from an abandoned table, or nobody wakes |
+//! | `coop_model` | `lpm-phi/src/coop`, `lpm-core/src/{lend.rs,pair}` | a half fails: answers lost or from an abandoned table; missed wake-ups |
 //! | `pipeline_model` | `fwd-app/src/topology/pipeline.rs`, `datapath/{batch,lookup}.rs` | batches lost, doubled, reordered; stage hangs |
 //!
-//! `check` runs the models, `sync` and `channel` are the primitives over shuttle, `coop_engines` engines that fail on demand; `dpdk`,
-//! `datapath` and `topology` stand for the forwarder around its production files.
+//! `check` runs the models, `sync` and `channel` are the primitives over shuttle, `coop_engines` has engines that fail
+//! on demand; `dpdk`, `datapath` and `topology` replace the forwarder around its production files.
 //!
 //! Time advances with each read of the clock, so a thread may be late at any point. `FWD_MODELS=full` draws a hundred
 //! times as many schedules, from a new seed each time; the usual schedules come from a fixed seed. A failure prints a

@@ -4,10 +4,9 @@ pub(crate) use shuttle::hint;
 pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) use std::sync::OnceLock;
 
-/// As in production, but smaller.
 pub(crate) const LOOKS_A_YIELD: u32 = 2;
 
-/// Looks of a waiting thread: few, so that it sleeps soon.
+/// Polls of a waiting thread: few, so that it sleeps soon.
 pub(crate) const fn looks(_: u32) -> u32 {
     2
 }
@@ -64,7 +63,6 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// A clock that advances with each read.
 pub(crate) mod time {
     use std::cell::Cell;
     use std::time::Duration;
@@ -74,7 +72,6 @@ pub(crate) mod time {
         static NOW_US: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// A point in time.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub(crate) struct Instant(Duration);
 
@@ -109,7 +106,7 @@ pub(crate) mod thread {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::Duration;
 
-    /// To sleep is to yield and to read the clock.
+    /// A sleep is a yield and a read of the clock.
     pub(crate) fn sleep(_: Duration) {
         Instant::now();
         yield_now();
@@ -119,7 +116,7 @@ pub(crate) mod thread {
         static THIS: RefCell<Option<Thread>> = RefCell::new(None);
     }
 
-    /// Waits until another thread calls `unpark`, without a timeout: whoever has work for a thread must wake it.
+    /// Waits until another thread calls `unpark`, without a timeout: a thread must be woken for its work.
     pub(crate) fn park_timeout(_: Duration) {
         let this = THIS.with(|this| this.borrow().clone()).expect("a thread made here");
         let mut woken = this.lock();
@@ -129,7 +126,7 @@ pub(crate) mod thread {
         *woken = false;
     }
 
-    /// A flag that says whether to wake, because shuttle's own threads may wake spuriously.
+    /// A flag that says whether to wake, since shuttle's threads may wake spuriously.
     #[derive(Clone, Default)]
     pub(crate) struct Thread(Arc<(Mutex<bool>, Condvar)>);
 
