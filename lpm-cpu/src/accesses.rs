@@ -1,6 +1,5 @@
-//! The accesses of a lookup as the paper counts them: of arrays that it keeps on chip, and of others (section 4.2, figure 4).
-//!
-//! They are counted load by load in the production kernels, over a table that an engine has built.
+//! Counts the memory accesses of a lookup as the paper does: to arrays that it keeps on chip, and to others (section 4.2, figure 4). The
+//! production kernels run over a table that an engine has built, and every load is counted.
 
 use crate::bit_maps::{BitMapEngine, Levels};
 use crate::kernel::scalar::{bit_maps_one, many_one, paper_code};
@@ -29,10 +28,10 @@ pub enum Sail {
     M,
 }
 
-/// Counts the accesses of a lookup of an address: on chip, and off chip. Also returns the next-hop id.
+/// Looks up an address. Returns the next-hop id and the number of accesses on chip and off chip.
 pub type Counter = Box<dyn Fn(u32) -> (u32, [usize; 2])>;
 
-/// Loads of words that are on chip, and of others, counted.
+/// Counts loads of words on chip and off chip.
 #[derive(Debug, Default)]
 pub(crate) struct CountedLoads<'a> {
     onchip: [&'a [AtomicU64]; 2],
@@ -41,7 +40,6 @@ pub(crate) struct CountedLoads<'a> {
 }
 
 impl<'a> CountedLoads<'a> {
-    /// With these words on chip.
     pub(crate) const fn of(onchip: [&'a [AtomicU64]; 2]) -> Self {
         Self { onchip, loads: [0; 2] }
     }
@@ -57,10 +55,10 @@ impl Loads for CountedLoads<'_> {
     }
 }
 
-/// Counts accesses in a table with the IPv4 routes of `rib`, which are not committed yet.
+/// Returns a counter over a table with the IPv4 routes of `rib`, whose changes are committed to it.
 ///
 /// # Errors
-/// As the engine's `apply`.
+/// Errors of the engine's `apply`.
 pub fn counter(sail: Sail, rib: &mut Rib) -> Result<Counter, EngineError> {
     match sail {
         Sail::B => in_bit_maps::<EveryLevel>(rib),
@@ -70,7 +68,7 @@ pub fn counter(sail: Sail, rib: &mut Rib) -> Result<Counter, EngineError> {
             Ok(Box::new(move |key| {
                 let mut counted = CountedLoads::of([table.bcn.words(), table.bn24.words()]);
                 let Ok(code) = paper_code(&table, key, &mut counted);
-                // N16 and N24, which are off chip, are combined with arrays on chip: their load is counted there already.
+                // The load of N16 or N24, off chip, is part of the load of an array on chip here: add it.
                 let [onchip, offchip] = counted.loads;
                 (table.ids[code as usize].load(Ordering::Relaxed), [onchip, offchip.max(1)])
             }))
@@ -112,12 +110,12 @@ mod tests {
     use fib::{Family, NextHopId, Prefix4};
     use std::collections::HashSet;
 
-    /// What the paper's text says of lookups, computed from the routes alone.
+    /// The accesses by the paper's definition, computed from the routes alone.
     struct Definition {
         all: Oracle<u32>,
-        /// The routes of at most 24 bits.
+        /// Routes of at most 24 bits.
         short: Oracle<u32>,
-        /// The /16s and the /24s that have longer routes.
+        /// The /16s and the /24s with longer routes.
         split: [HashSet<u32>; 2],
     }
 
@@ -134,11 +132,10 @@ mod tests {
             }
         }
 
-        /// Accesses on chip and off chip.
         fn accesses(&self, sail: Sail, key: u32) -> [usize; 2] {
             let deep = self.split[1].contains(&(key >> 8));
             let found = if deep { Some(24) } else { self.short.longest_match(key).map(|(len, _)| len) };
-            // Bit maps are asked from level 24 on, up to the first level at least as long as the match.
+            // Bit maps are read from level 24 up to the first level at least as long as the match.
             let asked = |levels: &[u8]| {
                 let deepest = levels.iter().rposition(|level| found.is_some_and(|len| *level < len));
                 levels.len() - deepest.map_or(0, |above| above + 1)

@@ -1,5 +1,5 @@
-//! The engine `linear`: a scan of all routes for each key. It is the smallest engine there is, to begin another one with;
-//! `docs/add-an-engine.md` goes through it. It has no use on a router.
+//! The engine `linear`: a scan of all routes for each key. It is the smallest engine, a template for new ones that
+//! `docs/add-an-engine.md` goes through, and of no use on a router.
 
 use fib::{Details, EngineError, EngineOptions, EngineWriter, Isa, Key, NextHopId, Prefix};
 use lpm_core::engine::{Algorithm, Budget, CpuEngine, FibTable, Routes};
@@ -9,10 +9,9 @@ use std::sync::Arc;
 /// The engine's name on the command line.
 pub const NAME: &str = "linear";
 
-/// Routes of a family at most, unless the parameter `routes` says otherwise: a scan of so many takes some microseconds.
+/// The default limit of routes of a family: a scan of this many takes a few microseconds.
 const ROUTES_MAX: u64 = 10_000;
 
-/// Parameters.
 #[derive(Clone, Debug)]
 struct LinearParams {
     common: Common,
@@ -28,7 +27,7 @@ impl AsRef<Common> for LinearParams {
 /// An empty engine.
 ///
 /// # Errors
-/// [`EngineError::Parameter`] for parameters other than `routes`, a number from 1 on; else as [`CpuEngine::new`].
+/// [`EngineError::Parameter`] for any parameter except `routes`, a number from 1 on; else as [`CpuEngine::new`].
 pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
     let common = Common::new(options, Isa::Scalar.checked()?);
     let mut params = LinearParams { common, routes_max: ROUTES_MAX };
@@ -41,21 +40,20 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
     Ok(Box::new(CpuEngine::<Linear>::new(params)?))
 }
 
-/// What lookups read: the routes of a family, those with the longest prefixes first.
+/// The routes of a family, longest prefixes first.
 type Scan<K> = Vec<(Prefix<K>, NextHopId)>;
 
-/// The next hop of `key`: that of the first prefix which contains it.
+/// The next hop of the first prefix that contains `key`.
 fn scan<K: Key>(routes: &Scan<K>, key: K) -> NextHopId {
     routes.iter().find(|(prefix, _)| prefix.contains(key)).map_or(NextHopId::NONE, |(_, next_hop)| *next_hop)
 }
 
-/// The table of a family. It admits no changes, so it is built anew for each delta.
+/// The table of a family. It admits no changes, so each delta rebuilds it.
 struct LinearTable<K: Key>(Arc<Scan<K>>);
 
 impl<K: Key> FibTable<K> for LinearTable<K> {
     type Params = LinearParams;
     type Shared = Scan<K>;
-    /// Routes.
     type Size = usize;
 
     fn size(
@@ -96,7 +94,6 @@ impl<K: Key> FibTable<K> for LinearTable<K> {
     }
 }
 
-/// The engine, for the shell.
 enum Linear {}
 
 impl Algorithm for Linear {

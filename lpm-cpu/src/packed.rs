@@ -1,7 +1,7 @@
-//! Arrays of entries of 1 to 32 bits, packed into words of 64.
+//! Arrays of entries of 1 to 32 bits, packed into 64-bit words.
 //!
-//! An update writes a run of neighbouring entries, which the paper does 64 bits at a time (section 4.2): each word is stored once and
-//! whole, so a lookup sees all of its entries before the update or all of them after it.
+//! An update writes runs of adjacent entries, 64 bits at a time as in the paper (section 4.2): each word is stored once and whole, so a
+//! lookup sees all of its entries before the update or all after it.
 
 use fib::EngineError;
 use fib::loads::Loads;
@@ -18,27 +18,22 @@ impl<const BITS: u32> Packed<BITS> {
     const A_WORD: usize = (64 / BITS) as usize;
     const MASK: u64 = (1 << BITS) - 1;
 
-    /// An array of `entries` zeros.
     pub(crate) fn zeroed(entries: usize, placement: Placement) -> Result<Self, EngineError> {
         Array::zeroed(entries.div_ceil(Self::A_WORD), placement).map(Self)
     }
 
-    /// The bytes of so many entries, before rounding to pages.
     pub(crate) const fn bytes_for(entries: u64) -> u64 {
         entries.div_ceil(Self::A_WORD as u64) * 8
     }
 
-    /// Bytes of memory.
     pub(crate) const fn bytes(&self) -> u64 {
         self.0.bytes()
     }
 
-    /// The words, for vector kernels.
     pub(crate) fn words(&self) -> &[AtomicU64] {
         &self.0
     }
 
-    /// How far entry `at` lies from the low end of its word.
     #[expect(clippy::cast_possible_truncation, reason = "a word has 64 entries at most")]
     const fn shift(at: usize) -> u32 {
         (at % Self::A_WORD) as u32 * BITS
@@ -55,14 +50,13 @@ impl<const BITS: u32> Packed<BITS> {
         Ok(Self::entry(loads.wide_word(&self.0[at / Self::A_WORD])?, at))
     }
 
-    /// Entry `at`, for the writer, or for a lookup with a fence behind.
+    /// Entry `at`, for the writer, or for a lookup that fences afterwards.
     #[inline(always)]
     pub(crate) fn get(&self, at: usize) -> u32 {
         Self::entry(self.0[at / Self::A_WORD].load(Ordering::Relaxed), at)
     }
 
-    /// Gives each entry of `range` the value that `entry` returns for its place and its old value. Returns the stores: one for each
-    /// word that changes.
+    /// Sets each entry of `range` to `entry(index, old value)`. Returns the number of stores: one for each word that changes.
     pub(crate) fn edit(&self, range: Range<usize>, mut entry: impl FnMut(usize, u32) -> u32) -> u64 {
         let (mut at, mut stores) = (range.start, 0);
         while at < range.end {
@@ -84,7 +78,7 @@ impl<const BITS: u32> Packed<BITS> {
         stores
     }
 
-    /// Gives each entry of `range` the same value. Returns the stores, as [`Self::edit`] does.
+    /// Sets each entry of `range` to `value`. Returns the number of stores, as [`Self::edit`].
     pub(crate) fn fill(&self, range: Range<usize>, value: u32) -> u64 {
         let words = range.start.div_ceil(Self::A_WORD)..range.end / Self::A_WORD;
         if words.is_empty() {
@@ -102,7 +96,7 @@ impl<const BITS: u32> Packed<BITS> {
         stores + self.edit(end..range.end, |_, _| value)
     }
 
-    /// Gives the entries from `to` on those of `range` in `from`, while no lookup sees them. Both begin and end at words.
+    /// Copies the entries `range` of `from` to the entries from `to` on, while no lookup sees them. Both ranges must be whole words.
     pub(crate) fn copy(&self, to: usize, from: &Self, range: Range<usize>) {
         debug_assert!([to, range.start, range.end].iter().all(|at| at % Self::A_WORD == 0), "whole words");
         let [to, start, end] = [to, range.start, range.end].map(|at| at / Self::A_WORD);
@@ -111,7 +105,7 @@ impl<const BITS: u32> Packed<BITS> {
         }
     }
 
-    /// Gives entry `at` a value. Returns the stores.
+    /// Sets entry `at`. Returns the number of stores.
     pub(crate) fn set(&self, at: usize, value: u32) -> u64 {
         self.edit(at..at + 1, |_, _| value)
     }

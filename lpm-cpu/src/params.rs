@@ -1,15 +1,13 @@
-//! Parameters of the engines.
+//! Parameters of the SAIL engines.
 
 use fib::{CheckedIsa, EngineError, EngineOptions};
 use lpm_core::no_table::OneFamily;
 use lpm_core::params::{Common, Parameter};
 
-/// Parameters, as an engine's tables get them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SailParams {
-    /// Those that every engine has.
     pub(crate) common: Common,
-    /// What a refusal of IPv6 routes says.
+    /// The refusal of IPv6 routes.
     pub(crate) no_ipv6: &'static str,
 }
 
@@ -26,7 +24,7 @@ impl OneFamily for SailParams {
 }
 
 impl SailParams {
-    /// Those of an engine that has no parameters of its own and plain kernels only.
+    /// Parameters of an engine that has no options and only plain kernels.
     pub(crate) fn plain(
         options: &EngineOptions,
         no_ipv6: &'static str,

@@ -1,24 +1,24 @@
-//! What the writers of pushed tables share: which entries a change of a route takes, and which nodes longer routes need chunks below.
+//! Pushing for all writers: which entries a route's change takes, and which nodes need chunks for longer routes.
 //!
-//! Beside each entry a writer keeps the length of the route that owns it, its *owner*, in place of the pushed trie that the paper keeps on
-//! its control plane.
+//! A writer keeps the length of the route that owns each entry, its *owner*, instead of the pushed trie that the paper keeps on its
+//! control plane.
 
 use crate::chunks::{distinct, nodes_of};
 use fib::{Change, Prefix4};
 use rustc_hash::FxHashMap;
 
-/// What a change does to entries: those whose owner's length is in a range go to another owner.
+/// The effect of a change on entries: entries whose owner's length is in a range go to another owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draw {
     from: u8,
     to: u8,
     owner: u8,
-    /// What stands for the next hop of the new owner.
+    /// The code of the new owner's next hop.
     pub(crate) code: u32,
 }
 
 impl Draw {
-    /// A route of `len` takes the entries of shorter ones, and gives its own another next hop.
+    /// A route of `len` takes the entries of shorter routes and changes its next hop in its entries.
     pub(crate) const fn announce(len: u8, code: u32) -> Self {
         Self { from: 0, to: len, owner: len, code }
     }
@@ -28,33 +28,31 @@ impl Draw {
         Self { from: len, to: len, owner: heir.0, code: heir.1 }
     }
 
-    /// The new owner of an entry of `owner`, if it goes to one.
+    /// The new owner of an entry of `owner`, if it changes.
     pub(crate) fn owner_after(self, owner: u8) -> Option<u8> {
         (self.from..=self.to).contains(&owner).then_some(self.owner)
     }
 
-    /// Whether an entry of `owner` goes to the new owner, who is in its place then.
+    /// Moves an entry of `owner` to the new owner, and returns whether it changes.
     pub(crate) fn takes(self, owner: &mut u8) -> bool {
         self.owner_after(*owner).map(|new| *owner = new).is_some()
     }
 }
 
-/// The routes longer than 16 and than 24 bits: while a node of these levels has some, there is a chunk below it.
+/// The routes longer than 16 and than 24 bits. A node of these levels has a chunk while it has longer routes.
 #[derive(Clone, Debug)]
 pub(crate) struct LongRoutes {
-    /// Routes longer than 16 bits, by /16.
+    /// The number of routes longer than 16 bits in each /16.
     by16: Vec<u32>,
-    /// Routes longer than 24 bits, by /24; none is 0.
+    /// The number of routes longer than 24 bits in each /24; never 0.
     by24: FxHashMap<u32, u32>,
 }
 
 impl LongRoutes {
-    /// No routes.
     pub(crate) fn new() -> Self {
         Self { by16: vec![0; 1 << 16], by24: FxHashMap::default() }
     }
 
-    /// A route of `prefix` comes.
     pub(crate) fn count(&mut self, prefix: Prefix4) {
         if prefix.len() > 16 {
             self.by16[(prefix.address() >> 16) as usize] += 1;
@@ -64,7 +62,6 @@ impl LongRoutes {
         }
     }
 
-    /// A route of `prefix`, which was counted, goes.
     pub(crate) fn discount(&mut self, prefix: Prefix4) {
         if prefix.len() > 16 {
             self.by16[(prefix.address() >> 16) as usize] -= 1;
@@ -79,17 +76,17 @@ impl LongRoutes {
         }
     }
 
-    /// Whether the /16 around `address` has longer routes.
+    /// Returns whether the /16 of `address` has longer routes.
     pub(crate) fn are_in16(&self, address: u32) -> bool {
         self.by16[(address >> 16) as usize] > 0
     }
 
-    /// Whether the /24 around `address` has longer routes.
+    /// Returns whether the /24 of `address` has longer routes.
     pub(crate) fn are_in24(&self, address: u32) -> bool {
         self.by24.contains_key(&(address >> 8))
     }
 
-    /// The nodes of levels 16 and 24 that have longer routes only when those are counted which `changes`, in order, bring.
+    /// The number of nodes of levels 16 and 24 that get their first longer route from `changes`, in order; withdraws are ignored.
     pub(crate) fn new_nodes(&self, changes: &[Change<u32>]) -> [u64; 2] {
         let added = || changes.iter().filter(|change| change.adds()).map(|change| change.prefix);
         [
@@ -98,7 +95,7 @@ impl LongRoutes {
         ]
     }
 
-    /// How many nodes of levels 16 and 24 more have longer routes after `changes`, in order, than before.
+    /// The net growth in nodes of levels 16 and 24 with longer routes by `changes`, in order.
     pub(crate) fn growth(&self, changes: &[Change<u32>]) -> [i64; 2] {
         let growth = |level: u8, routes: &dyn Fn(u32) -> u32| -> i64 {
             let long = changes.iter().filter(|change| change.prefix.len() > level);
@@ -121,14 +118,13 @@ impl LongRoutes {
         ]
     }
 
-    /// Bytes of memory.
     pub(crate) fn bytes(&self) -> u64 {
         (self.by16.capacity() * 4 + self.by24.capacity() * 9) as u64
     }
 }
 
-/// `changes`, those of the longest prefixes first: what takes over from a withdrawn route is in the final state then, and each address
-/// goes from its old answer to its new one in one store.
+/// `changes`, longest prefixes first: the heir of a withdrawn route is in its final state then, and one store moves each address from its
+/// old answer to its new one.
 pub(crate) fn longest_first(changes: &[Change<u32>]) -> Vec<Change<u32>> {
     let mut changes = changes.to_vec();
     changes.sort_unstable_by_key(|change| std::cmp::Reverse(change.prefix.len()));

@@ -1,8 +1,8 @@
 //! The engine `sail-b`: SAIL_B, the basic algorithm, with a bit map for each level from 0 to 24 (as published, section 3).
 //!
-//! Nothing is pushed up to level 24, so a route of such a length is one bit and one next hop; an update stores one bit on chip. The bit
-//! maps have 2^25 - 1 bits, 4 MiB, whatever the table. A lookup asks them from level 24 down to level 1, 24 accesses at most, as
-//! section 4.2 counts them: level 0 has one entry, which holds "no route" where there is no default route.
+//! Routes up to level 24 are not pushed, so each is one bit and one next hop, and an update stores one bit on chip. The bit maps have
+//! 2^25 - 1 bits, 4 MiB, for any table. A lookup reads them from level 24 down to level 1, at most 24 accesses as section 4.2 counts
+//! them: level 0 has one entry, which holds "no route" if there is no default route.
 
 use crate::bit_maps::{BitMapEngine, Levels};
 use crate::params::SailParams;
@@ -12,7 +12,6 @@ use lpm_core::engine::CpuEngine;
 /// The engine's name on the command line.
 pub const NAME: &str = "sail-b";
 
-/// Every level up to 24.
 #[derive(Debug)]
 pub(crate) enum EveryLevel {}
 
@@ -25,7 +24,7 @@ impl Levels for EveryLevel {
 /// An empty engine.
 ///
 /// # Errors
-/// [`EngineError::Parameter`] for parameters, of which it has none, else as [`CpuEngine::new`].
+/// [`EngineError::Parameter`] for any parameter, else as [`CpuEngine::new`].
 pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
     let params = SailParams::plain(
         options,

@@ -1,8 +1,8 @@
-//! The engine `sail-u`: SAIL_U, the update oriented algorithm, with bit maps at levels 6, 12, 18 and 24 (section 4.1; its beginning as
+//! The engine `sail-u`: SAIL_U, the update oriented algorithm, with bit maps at levels 6, 12, 18 and 24 (section 4.1, its beginning as
 //! published).
 //!
-//! Routes are pushed to the next of these levels by prefix expansion, so a lookup needs four accesses on chip at most, and the bit maps
-//! have 2^6 + 2^12 + 2^18 + 2^24 bits, 2.03 MiB. A route is pushed over six levels at most, to 64 nodes, whose bits are one aligned word:
+//! Routes are pushed to the next of these levels by prefix expansion, so a lookup makes at most four accesses on chip, and the bit maps
+//! have 2^6 + 2^12 + 2^18 + 2^24 bits, 2.03 MiB. A route is pushed over at most six levels, to 64 nodes whose bits are one aligned word:
 //! every update is at most one store of 64 bits on chip.
 
 use crate::bit_maps::{BitMapEngine, Levels};
@@ -13,7 +13,6 @@ use lpm_core::engine::CpuEngine;
 /// The engine's name on the command line.
 pub const NAME: &str = "sail-u";
 
-/// Every sixth level up to 24.
 #[derive(Debug)]
 pub(crate) enum EverySixthLevel {}
 
@@ -25,7 +24,7 @@ impl Levels for EverySixthLevel {
 /// An empty engine.
 ///
 /// # Errors
-/// [`EngineError::Parameter`] for parameters, of which it has none, else as [`CpuEngine::new`].
+/// [`EngineError::Parameter`] for any parameter, else as [`CpuEngine::new`].
 pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
     let params = SailParams::plain(
         options,

@@ -1,6 +1,5 @@
-//! Every store of the engines' updates under every interleaving with lookups: see [`fib::stores`].
-//!
-//! The loads are those of the scalar kernels on the tables in service; the vector kernels do them in the same order.
+//! Every store of the engines' updates in every interleaving with lookups ([`fib::stores`]). The scalar kernels make the loads;
+//! the vector kernels load a key's words in the same order.
 
 use crate::bit_maps::BitMapEngine;
 use crate::host::v4::kernel::scalar::one_or_default as host_one;
@@ -28,9 +27,9 @@ fn host(code_bits: &str) -> CpuEngine<HostEngine> {
     CpuEngine::new(host::params::HostParams::from_options(&options).unwrap()).unwrap()
 }
 
-/// Drives an engine through sequences of small deltas over four /24s in two /16s, and in both halves of one, or what these are in the
-/// block `within`: chunks go from one to the other, which nests of a single address, as [`run`] has them, do not show. With
-/// `has_whole`, all of the block is a route at times.
+/// Applies sequences of small deltas over four /24s in two /16s, and in both halves of one, mapped into the block `within`. Chunks move
+/// between the nodes, which the nests of a single address of [`run`] do not cover. With `has_whole`, some deltas have a route of the
+/// block.
 pub(crate) fn run_blocks<K: Key>(
     seed: u64,
     count: usize,
@@ -77,8 +76,8 @@ pub(crate) fn run_blocks<K: Key>(
     }
 }
 
-/// Runs `quick` sequences for each range of lengths on `engine`, whose lookups are `one`, with next hops `1..=next_hops`. With
-/// `has_default`, blocks of addresses have a default route.
+/// Runs `quick` sequences for each range of lengths on `engine`, with the lookup `one` and next hops `1..=next_hops`. With `has_default`,
+/// blocks of addresses have a default route.
 fn sequences<A: Algorithm>(
     mut engine: CpuEngine<A>,
     one: impl Fn(&<A::V4 as FibTable<u32>>::Shared, u32, &mut Steps<'_>) -> Result<u32, Stopped> + 'static,
@@ -114,7 +113,7 @@ fn sail_u_sequences() {
     sequences(engine, |maps, key, steps| bit_maps_one(maps, key, steps), 1500, &lengths, (5, false));
 }
 
-/// Chunks of both levels.
+/// Lengths with chunks of both levels.
 const SAIL_L_LENGTHS: &[RangeInclusive<u8>] = &[12..=32, 15..=26, 23..=32];
 
 #[test]
@@ -129,7 +128,7 @@ fn sail_l_paper_sequences() {
     sequences(engine, |table, key, steps| paper_one(table, key, steps), 1500, SAIL_L_LENGTHS, (5, false));
 }
 
-/// A default route with others; cells of four /24s, records of 128, blocks.
+/// Lengths with a default route; within cells of four /24s, records of 128, and blocks.
 const HOST_LENGTHS: &[RangeInclusive<u8>] = &[0..=32, 14..=19, 15..=26, 20..=25, 23..=32];
 
 fn host_sequences(code_bits: &str, quick: usize, lengths: &[RangeInclusive<u8>], next_hops: u32) {
@@ -152,13 +151,12 @@ fn host_sequences_32_bits() {
     host_sequences("32", 300, &HOST_LENGTHS[1..], 5);
 }
 
-/// With few routes at a time, but ids above 65,534, codes are indices.
+/// Ids above 65,534 with few routes: codes are indices.
 #[test]
 fn host_sequences_indexed() {
     host_sequences("8", 500, HOST_LENGTHS, 1 << 24);
 }
 
-/// A default route owns most of a table, and the next hop of it is what a link that fails changes.
 #[test]
 fn host_stores_a_default_route_once() {
     let (mut engine, mut rib) = (host("8"), Rib::new());
@@ -170,7 +168,7 @@ fn host_stores_a_default_route_once() {
     rib.commit_to(&mut engine).unwrap();
     let counter = Checker::<u32>::new(|_, _| Ok(NextHopId::NONE));
     let _listening = counter.listen();
-    // Added, changed to one that other routes have and one that they have not, withdrawn, and added again.
+    // Added, changed to a next hop that others use and to a new one, withdrawn, and added again.
     for next_hop in [1, 2, 999, 0, 3].map(NextHopId::from_answer) {
         let before = counter.tried().0;
         rib.v4.set(Prefix::DEFAULT, next_hop);

@@ -1,5 +1,5 @@
-//! The engines against the conformance suite, on IPv4: every layout and instruction set that there are kernels for. Updates are the same
-//! code for all kernels of a layout.
+//! The engines in the conformance suite, on IPv4: every layout and instruction set with a kernel. Updates are the same code for all
+//! kernels of a layout.
 
 use fib::{EngineError, EngineOptions, EngineWriter, Isa, conformance};
 use lpm_cpu::{host, linear, sail_b, sail_l, sail_m, sail_u};
@@ -36,7 +36,7 @@ fib::conformance_tests!(host_avx512f_singles, ipv4_lookups_alone, || host(
 fib::conformance_tests!(host_vpopcntdq, ipv4_lookups_alone, || host(Isa::Avx512f, &GATHER));
 fib::conformance_tests!(host_vpopcntdq_singles, ipv4_lookups_alone, || host(Isa::Avx512f, &SINGLES));
 
-/// A lookup scans all routes, so the groups with tens of thousands of them are for `FWD_CONFORMANCE=full`.
+/// A lookup scans all routes, so the groups with tens of thousands of routes run only with `FWD_CONFORMANCE=full`.
 #[test]
 fn linear_scan() {
     let make = || linear::make(&EngineOptions::of(&[("routes", "1000000")]));

@@ -1,4 +1,4 @@
-//! What the engines refuse, and what they say of themselves.
+//! Limits, refusals and statistics of the engines.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
@@ -69,7 +69,7 @@ fn parameters_are_checked() {
     assert_eq!(engine.info().isa, Isa::Scalar, "there is no other kernel");
 }
 
-/// The layout of the paper has 32,767 chunks of level 24, 65,535 of level 32, and 254 next hops. One more is refused, whole, and the wide
+/// The paper's layout has 32,767 chunks of level 24, 65,535 of level 32, and 254 next hops. One more is refused as a whole, and the wide
 /// layout takes it.
 #[test]
 fn what_the_paper_s_layout_has_no_room_for_is_refused() {
@@ -103,7 +103,6 @@ fn what_the_paper_s_layout_has_no_room_for_is_refused() {
     }
 }
 
-/// A table that shrinks and grows uses chunks again, so it stays as large as it was.
 #[test]
 fn chunks_are_used_again() {
     for (name, make) in ENGINES.into_iter().chain([(host::NAME, host::make as Make)]) {
@@ -128,7 +127,6 @@ fn chunks_are_used_again() {
     }
 }
 
-/// What an update costs is told: stores on chip and off.
 #[test]
 fn writes_are_counted() {
     for (name, make) in ENGINES {
@@ -155,11 +153,11 @@ fn writes_are_counted() {
             "sail-u" => {
                 [[1, 1, 16], [2, 1, 32], [3, 1, 32 + 128 + 1 + 64], [4, 1, 225 + 64 + 1], [5, 2, 290]]
             }
-            // As below; C24 is a word of its own, off chip, and B24 is on chip.
+            // As `sail-l`, but C24 is a separate word off chip, and B24 is on chip.
             "sail-m" => {
                 [[1, 5, 16], [2, 5, 32], [3, 6, 32 + 128 + 1 + 64], [4, 7, 225 + 64], [5, 8, 289 + 16]]
             }
-            // A chunk of level 24: its B24 and the entry of BCN on chip, its entries off chip (they were 0 already).
+            // A chunk of level 24: its B24 and the entry of BCN on chip; its entries off chip were 0 already.
             _ => [[1, 5, 16], [2, 5, 32], [3, 6, 32 + 128 + 64], [4, 7, 224 + 64], [5, 8, 288 + 16]],
         };
         assert_eq!(seen, right.map(|row| row.map(f64::from)), "{name}");

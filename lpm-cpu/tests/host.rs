@@ -19,7 +19,6 @@ const KERNELS: [(Isa, &str, &str); 7] = [
     (Isa::Avx512f, "auto", "no"),
 ];
 
-/// Makes engines with a kernel of [`KERNELS`].
 fn kernel<'a>(
     isa: Isa,
     popcount: &'a str,
@@ -30,7 +29,6 @@ fn kernel<'a>(
     move || host::make(&parameters(isa, &parts))
 }
 
-/// An engine under test, with the same routes in an oracle.
 struct HostRig {
     engine: Box<dyn EngineWriter>,
     reader: Box<dyn EngineReader>,
@@ -44,7 +42,7 @@ impl HostRig {
         Self { engine, reader, rib: Rib::plain(), oracle: Oracle::new() }
     }
 
-    /// Sets next hops, 0 for a withdraw, in one delta.
+    /// Sets next hops in one delta, 0 for a withdraw.
     fn set(&mut self, routes: impl IntoIterator<Item = (Prefix4, u32)>) {
         for (prefix, next_hop) in routes {
             let next_hop = NextHopId::from_answer(next_hop);
@@ -76,7 +74,6 @@ fn parameters(isa: Isa, parameters: &[(&str, &str)]) -> EngineOptions {
     EngineOptions { isa: Some(isa), ..EngineOptions::of(parameters) }
 }
 
-/// The `at`-th /24.
 fn block(at: u32) -> Prefix4 {
     Prefix4::truncating(at << 8, 24)
 }
@@ -121,7 +118,6 @@ fn codes_widen_as_next_hops_come_and_narrow_again() {
     }
 }
 
-/// In a table whose next hops come and go one by one, codes are used again: the table is not built anew for each.
 #[test]
 fn codes_are_used_again() {
     let mut rig = HostRig::new(host::make(&EngineOptions::default()).unwrap());
@@ -133,8 +129,8 @@ fn codes_are_used_again() {
     rig.check(&(0..250).map(|at| at << 8).collect::<Vec<_>>());
 }
 
-/// Every /24 of a few /16s, and of many, has longer routes, with and without a route of its own. They come, change and go in deltas of
-/// every size, so every lane of a kernel finds an escape now and then.
+/// Every /24 of a few /16s, and single /24s of many, have longer routes, with and without a route of the /24. Deltas of every size add,
+/// change and withdraw them, so every lane of a kernel finds an escape now and then.
 #[test]
 fn tables_full_of_routes_longer_than_24() {
     for (isa, popcount, gather) in KERNELS {
@@ -144,7 +140,7 @@ fn tables_full_of_routes_longer_than_24() {
                 continue;
             }
             let mut rig = HostRig::new(make().unwrap());
-            // Three /16s in full, and a /24 in each of 300 others.
+            // Three full /16s, and a /24 in each of 300 others.
             let blocks: Vec<u32> =
                 (0x0a_0000..0x0a_0300).chain((0..300).map(|at| 0x0b_0000 + at * 257)).collect();
             let routes = |block: u32, round: u32| {
@@ -182,7 +178,7 @@ fn tables_full_of_routes_longer_than_24() {
     }
 }
 
-/// Cells given back are used again: routes that come and go do not use the array up.
+/// Cells are reused: routes that come and go do not exhaust the array.
 #[test]
 fn cells_are_used_again() {
     let mut rig = HostRig::new(host::make(&EngineOptions::default()).unwrap());
@@ -201,8 +197,8 @@ fn cells_are_used_again() {
     assert!(untouched[1] - untouched[3] < 5000.0, "20,000 updates: {untouched:?}");
 }
 
-/// Updates are the same code for all instruction sets, so one of them does for the wider codes; lookups differ. Those of the widest codes
-/// take long: fewer of them, unless `FWD_CONFORMANCE=full`.
+/// Updates are the same code for all instruction sets, so one tests them for the wider codes; lookups differ. The widest codes run fewer
+/// groups unless `FWD_CONFORMANCE=full`.
 fn host_with_codes(code_bits: &str) {
     let options = conformance::Options::from_env().ipv4_only();
     for (isa, popcount, gather) in KERNELS {

@@ -1,22 +1,22 @@
-//! The engines on real tables under a real stream of updates, in the folder that `FWD_DATA` names; without it the test says SKIPPED (the
-//! conformance suite's `replay` is its generated likeness).
+//! The engines on real tables under a real stream of updates, from the folder `FWD_DATA`; the conformance suite's `replay` generates a
+//! similar load.
 
 use fib::conformance::Options;
 use fib::testing::{data, follow};
 use fib::{EngineOptions, Isa};
 use lpm_cpu::{host, sail_b, sail_l, sail_m, sail_u};
 
-/// The paper's layout has no room for many more next hops; updates a delta.
+/// Next hops, limited by the paper's layout; updates a delta.
 const FEW: (u32, usize) = (200, 100);
 
-/// The table of 2014 has as many routes as fit the paper's layout easily; it is for `FWD_CONFORMANCE=full`.
+/// The table of 2014, which fits the paper's layout easily, needs `FWD_CONFORMANCE=full`.
 #[test]
 fn full_tables_under_real_updates() {
     let files = data(["v4-202401.txt.xz", "v4-201405.txt.xz", "updates.20190101.0000.mrt.gz"]);
     let Some([of_2024, of_2014, stream]) = files else { return };
     let options = EngineOptions::default();
     let wider = EngineOptions::of(&[("code-bits", "16")]);
-    // 15 bits are enough for its chunk ids still: 25,420 in 2024.
+    // The 25,420 chunk ids of 2024 still fit 15 bits.
     let paper = EngineOptions::of(&[("layout", "paper")]);
     let tables = [of_2024, of_2014].into_iter().take(if Options::from_env().full { 2 } else { 1 });
     for table in tables {

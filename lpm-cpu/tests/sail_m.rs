@@ -1,4 +1,4 @@
-//! `sail-m` with several FIBs: the conformance suite in one of them while another one changes, and many against as many oracles.
+//! `sail-m` with several FIBs: the conformance suite in one FIB while another changes, and many FIBs against as many oracles.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
@@ -18,7 +18,6 @@ fn sail_m(isa: Isa, fibs: u32) -> Result<Box<dyn EngineWriter>, EngineError> {
     sail_m::make(&EngineOptions { isa: Some(isa), ..EngineOptions::of(&[("fibs", &fibs.to_string())]) })
 }
 
-/// The instruction sets that there are here.
 fn isas() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|isa| isa.is_available())
 }
@@ -27,7 +26,7 @@ fn id(id: u32) -> NextHopId {
     NextHopId::from_answer(id)
 }
 
-/// One FIB of an engine as an engine with one FIB. Another FIB changes with every delta.
+/// Presents one FIB of an engine as an engine with one FIB. Another FIB changes with every delta.
 struct OneOf {
     engine: Box<dyn EngineWriter>,
     fib: FibId,
@@ -38,13 +37,12 @@ struct OneOf {
 }
 
 impl OneOf {
-    /// FIB `fib` of `engine`, beside changes of FIB `other`.
     fn new(engine: Box<dyn EngineWriter>, fib: FibId, other: FibId) -> Self {
         let (other_rib, rng) = (Rib::plain(), Seeded::new(31, 0));
         Self { engine, fib, other, other_rib, rng, generation: Generation::default() }
     }
 
-    /// Changes routes of the other FIB, some of them of prefixes that `delta` has.
+    /// Changes routes of the other FIB, some of the prefixes of `delta`.
     fn disturb(&mut self, delta: &FibDelta) -> Result<(), EngineError> {
         let step = delta.v4.len().div_ceil(8).max(1);
         for change in delta.v4.iter().step_by(step) {
@@ -89,16 +87,16 @@ impl EngineWriter for OneOf {
     }
 }
 
-/// A reader whose keys are all in one FIB, which is named once a batch and once a key in turn.
+/// A reader whose keys are all in one FIB, named once a batch and once a key in turn.
 struct ReaderOfOne {
     reader: Box<dyn EngineReader>,
-    /// The FIB, as often as a batch had keys.
+    /// The FIB, once for each key of the largest batch.
     ids: Vec<FibId>,
     is_each: bool,
 }
 
 impl ReaderOfOne {
-    /// The reader, and the FIB of so many keys.
+    /// The reader, and the FIB of `keys` keys.
     fn turn(&mut self, keys: usize) -> (&mut dyn EngineReader, Fibs<'_>) {
         self.is_each = !self.is_each;
         self.ids.resize(self.ids.len().max(keys), self.ids[0]);
@@ -161,7 +159,7 @@ impl Many {
         Self { engine, reader, ribs, oracles, batches: 0 }
     }
 
-    /// Tells FIB `fib` of `routes`, in one delta.
+    /// Sets `routes` of `fib` in one delta.
     fn tell(&mut self, fib: FibId, routes: impl Iterator<Item = (Prefix4, NextHopId)>) {
         let rib = &mut self.ribs[fib.0 as usize];
         for (prefix, next_hop) in routes {
@@ -171,7 +169,7 @@ impl Many {
         rib.commit(|delta, rib| self.engine.apply_to(fib, delta, rib)).unwrap();
     }
 
-    /// Looks up `keys`, each in a FIB of its own, in one of the ways there are, and compares with the oracles.
+    /// Looks up `keys`, each in its FIB, by alternating calls, and compares with the oracles.
     fn check(&mut self, keys: &[(FibId, u32)]) {
         for batch in keys.chunks([300, 1, 64, 33, 129][self.batches % 5]) {
             self.batches += 1;
@@ -193,7 +191,6 @@ impl Many {
         }
     }
 
-    /// Checks both ends of `prefixes` in every FIB.
     fn check_ends(&mut self, prefixes: &[Prefix4]) {
         let fibs = self.engine.info().fibs;
         let ends = prefixes.iter().flat_map(|prefix| [prefix.address(), prefix.last_address()]);
@@ -202,7 +199,7 @@ impl Many {
     }
 }
 
-/// Random deltas to one FIB after the other, of nested routes in few blocks, so that FIBs split the same nodes.
+/// Random deltas to each FIB in turn, of nested routes in few blocks, so that FIBs split the same nodes.
 #[test]
 fn sixteen_fibs_against_sixteen_oracles() {
     for isa in isas() {
@@ -240,8 +237,8 @@ fn sixteen_fibs_against_sixteen_oracles() {
     }
 }
 
-/// Full tables in sixteen FIBs, variations of one, and a real stream of updates dealt to them a hundred at a time. The larger table
-/// of 2024 is for `FWD_CONFORMANCE=full`.
+/// Full tables in sixteen FIBs, variations of one, and a real stream of updates distributed over them a hundred at a time. The larger
+/// table of 2024 needs `FWD_CONFORMANCE=full`.
 #[test]
 fn sixteen_full_tables_under_real_updates() {
     let name = if conformance::Options::from_env().full { "v4-202401.txt.xz" } else { "v4-201405.txt.xz" };
@@ -278,14 +275,14 @@ fn sixteen_full_tables_under_real_updates() {
     println!("{loaded:?}\nafter {turn} deltas {:?}", many.engine.stats());
 }
 
-/// Deltas to one FIB after the other, and what is right for each key in each generation.
+/// Deltas to each FIB in turn, and the expected answer of each key in each generation.
 struct Race {
     fibs: Vec<FibId>,
     keys: Vec<u32>,
     deltas: Vec<(FibId, Vec<(Prefix4, NextHopId)>)>,
     /// `right[generation][key]`.
     right: Vec<Vec<NextHopId>>,
-    /// Generations whose delta was begun, and whose delta is over.
+    /// Generations whose delta was begun, and whose delta has ended.
     started: AtomicUsize,
     done: AtomicUsize,
     is_over: AtomicBool,
@@ -313,7 +310,7 @@ impl Race {
                 routes.push((Prefix4::truncating(addresses[rng.below(5)], len), next_hop));
             }
             if at % 1000 == 500 {
-                // Chunks elsewhere, so many that the table has to grow.
+                // Chunks elsewhere make the table grow.
                 let nodes = (at / 1000 * 300..).take(300);
                 routes.extend(nodes.map(|node| (Prefix4::truncating(0x2000_0000 + (node << 16), 26), id(1))));
             }
@@ -325,7 +322,7 @@ impl Race {
         Self { fibs, keys, deltas: all, right: rights, started, done, is_over }
     }
 
-    /// Looks all keys up, so many times a batch, until the deltas are over. Returns the batches.
+    /// Looks up all keys, `copies` times a batch, until the deltas are over. Returns the number of batches.
     fn look_up(&self, reader: &mut dyn EngineReader, copies: usize) -> u64 {
         let (fibs, keys) = (self.fibs.repeat(copies), self.keys.repeat(copies));
         let mut out = vec![NextHopId::NONE; keys.len()];
@@ -348,7 +345,7 @@ impl Race {
         batches
     }
 
-    /// Applies the deltas, unless a reader ends before, which has failed then.
+    /// Applies the deltas, and stops if a reader has failed.
     fn apply(&self, engine: &mut dyn EngineWriter, has_failed: impl Fn() -> bool) {
         let mut ribs = vec![Rib::plain(); Self::FIBS as usize];
         for (at, (fib, routes)) in (1..).zip(&self.deltas) {
@@ -367,8 +364,8 @@ impl Race {
     }
 }
 
-/// Readers look up mixed batches of all FIBs without pause while deltas go to one FIB after the other. Every answer belongs to a
-/// generation between submit and collect.
+/// Readers look up mixed batches of all FIBs without pause while deltas go to each FIB in turn. Every answer belongs to a generation
+/// between submit and collect.
 #[test]
 fn readers_of_all_fibs_during_deltas() {
     let deltas = if conformance::Options::from_env().full { 100_000 } else { 10_000 };
@@ -389,7 +386,7 @@ fn readers_of_all_fibs_during_deltas() {
     }
 }
 
-/// What does not fit is refused, and all FIBs are as they were.
+/// A delta that does not fit is refused, and all FIBs stay unchanged.
 #[test]
 fn what_does_not_fit_leaves_every_fib_as_it_was() {
     let mut many = Many::new(
@@ -409,7 +406,7 @@ fn what_does_not_fit_leaves_every_fib_as_it_was() {
     assert!(matches!(refused, EngineError::Full { what: "table bytes", limit: 25_165_824, .. }), "{refused}");
     assert_eq!(many.engine.stats(), before);
     many.check_ends(&prefixes);
-    // Without room to spare, a few more fit.
+    // Without a reserve, a few more fit.
     many.tell(FibId(15), (0..300).map(route));
     many.check_ends(&prefixes);
     assert!(many.engine.stats().table_bytes <= 24 << 20);
@@ -426,7 +423,7 @@ fn what_does_not_fit_leaves_every_fib_as_it_was() {
     many.check_ends(&prefixes[..20]);
 }
 
-/// An engine with one FIB refuses every other one, and `sail-m` those beyond its last.
+/// An engine with one FIB refuses every other FIB, and `sail-m` refuses those beyond its last.
 #[test]
 fn a_fib_that_is_not_there_is_refused() {
     let mut sail_m = sail_m(Isa::detect(), 4).unwrap();
@@ -464,7 +461,7 @@ fn a_fib_that_is_not_there_is_refused() {
     }
 }
 
-/// A change of one FIB is a run of 64-bit stores in its rows, two next hops a store; what splits a node is stored for every FIB.
+/// A change of one FIB is a run of 64-bit stores in its rows, two next hops a store; a split of a node is stored for every FIB.
 #[test]
 fn writes_of_one_fib() {
     let mut many = Many::new(sail_m(Isa::detect(), 4).unwrap());
@@ -482,12 +479,12 @@ fn writes_of_one_fib() {
     };
     assert_eq!(stores(&mut many, 0, "10.0.0.0/8", 1), [0.0, 128.0], "256 next hops of FIB 0");
     assert_eq!(stores(&mut many, 1, "10.0.0.0/8", 2), [0.0, 128.0], "and of FIB 1");
-    // 4 words of B24 and one of BC16; a row of 256 next hops for each of the two FIBs that have some; 16 next hops.
+    // 4 words of B24 and one of BC16; a row of 256 next hops for each of the two FIBs with routes; 16 next hops.
     assert_eq!(stores(&mut many, 2, "10.7.0.0/20", 3), [5.0, 2.0 * 128.0 + 8.0]);
     assert_eq!(stores(&mut many, 3, "10.7.0.0/20", 4), [0.0, 8.0], "the node is split");
     assert_eq!(stores(&mut many, 3, "10.7.0.0/20", 5), [0.0, 8.0]);
     assert_eq!(stores(&mut many, 2, "10.7.0.0/20", 0), [0.0, 8.0], "FIB 3 needs the chunk still");
-    // FIB 3 has no route then. The node's vector has what all FIBs have below: only BC16 is stored.
+    // FIB 3 has no route then. The node's vector has the same values as all entries below: only BC16 is stored.
     assert_eq!(stores(&mut many, 3, "10.7.0.0/20", 0), [1.0, 8.0]);
     assert_eq!(many.engine.stats().details.get("sail_chunks24"), Some(0.0));
 }

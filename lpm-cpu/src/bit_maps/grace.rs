@@ -1,16 +1,15 @@
-//! Which grace periods an update of bit maps owes to running lookups.
+//! Decides when an update of bit maps needs a grace period.
 //!
-//! A lookup asks the deepest level first. One that found no bit there goes on to shallower levels, and must not find them changed once
-//! that bit is set: it would answer with a shorter route that is no longer the longest match. So after a bit was set, by this delta or
-//! an earlier one, a grace period comes before the first store to a shallower level for addresses below that node.
+//! A lookup reads the deepest level first. If it finds no bit there, it continues at shallower levels. If the deep bit is set afterwards,
+//! a store to a shallower level would let this lookup answer with a shorter route that is no longer the longest match. So a grace period
+//! separates setting a bit, in this delta or an earlier one, from the first store to a shallower level for addresses below that node.
 
 use fib::Prefix4;
 
-/// Bits that tell blocks of addresses apart.
 const BLOCK_BITS: u32 = 12;
 const WORDS: usize = (1 << BLOCK_BITS) / 64;
 
-/// Where bits were set since the last grace period: a bit for each /12, and the deepest level in all of them.
+/// Bits set since the last grace period: one bit for each /12, and the deepest level of all.
 #[derive(Debug)]
 pub(crate) struct Grace {
     blocks: [u64; WORDS],
@@ -23,7 +22,7 @@ impl Default for Grace {
     }
 }
 
-/// The words of blocks that `prefix` has bits in, and which bits.
+/// The words of `blocks` that `prefix` covers, with a mask of its bits.
 fn words(prefix: Prefix4) -> impl Iterator<Item = (usize, u64)> {
     let [first, last] =
         [prefix.address(), prefix.last_address()].map(|address| (address >> (32 - BLOCK_BITS)) as usize);
@@ -35,20 +34,19 @@ fn words(prefix: Prefix4) -> impl Iterator<Item = (usize, u64)> {
 }
 
 impl Grace {
-    /// A grace period has ended.
     pub(crate) fn ended(&mut self) {
         if self.deepest > 0 {
             *self = Self::default();
         }
     }
 
-    /// Bits of `level` were set below `prefix`.
+    /// Notes that bits of `level` were set below `prefix`.
     pub(crate) fn note(&mut self, level: u8, prefix: Prefix4) {
         self.deepest = self.deepest.max(level);
         words(prefix).for_each(|(word, bits)| self.blocks[word] |= bits);
     }
 
-    /// Whether a running lookup may go on to `level` below `prefix` past a bit that is set by now.
+    /// Returns whether a lookup in flight may have read a bit below `prefix` before it was set and still read `level`.
     pub(crate) fn is_owed(&self, level: u8, prefix: Prefix4) -> bool {
         self.deepest > level && words(prefix).any(|(word, bits)| self.blocks[word] & bits != 0)
     }

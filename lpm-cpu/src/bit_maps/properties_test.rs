@@ -1,5 +1,5 @@
-//! What the paper says of SAIL_B and SAIL_U: sizes, accesses of a lookup, stores on chip of an update; and that updates lead where a
-//! table that is built anew is.
+//! Properties that the paper states of SAIL_B and SAIL_U: sizes, accesses of a lookup, on-chip stores of an update. A table after updates
+//! equals a freshly built one.
 
 use super::{BitMapEngine, BitMaps, Levels, PIVOT, onchip_bits};
 use crate::accesses::CountedLoads;
@@ -28,18 +28,18 @@ fn detail<S: Levels>(engine: &CpuEngine<BitMapEngine<S>>, name: &str) -> f64 {
 fn bit_maps_have_the_sizes_that_the_paper_says() {
     assert_eq!(onchip_bits(EveryLevel::LEVELS), (1 << 25) - 1);
     assert_eq!(onchip_bits(EverySixthLevel::LEVELS), (1 << 6) + (1 << 12) + (1 << 18) + (1 << 24));
-    // Hundredths of a mebibyte.
+    // In hundredths of a mebibyte.
     let hundredths = |bits: u64| (bits.div_ceil(8) * 100) >> 20;
     assert_eq!(
         [EveryLevel::LEVELS, EverySixthLevel::LEVELS].map(|levels| hundredths(onchip_bits(levels))),
         [400, 203]
     );
-    // In memory, where a level begins at a word: what levels of fewer than 64 bits leave unused is 41 bytes of SAIL_B.
+    // In memory a level begins at a word boundary, which wastes 41 bytes of SAIL_B in levels of fewer than 64 bits.
     assert_eq!((EveryLevel::NODES / 8, EverySixthLevel::NODES / 8), ((1 << 22) + 40, 2_130_440));
 }
 
-/// The paper's FPGA (section 5.1) has 1,880 block RAMs of 36 Kb, 8.26 MiB. Each level is a pipeline stage with a memory of its own, in
-/// whole block RAMs: any table fits. SAIL_L has BCN, of 16 bits an entry, and B24 of every chunk on chip.
+/// The paper's FPGA (section 5.1) has 1,880 block RAMs of 36 Kb, 8.26 MiB. Each level is a pipeline stage with its memory in whole block
+/// RAMs, so any table fits. SAIL_L has BCN, of 16 bits an entry, and B24 of every chunk on chip.
 #[test]
 fn any_table_fits_the_paper_s_fpga() {
     const BLOCK_RAM_BITS: u64 = 36 << 10;
@@ -78,7 +78,7 @@ fn accesses<S: Levels>() -> [Vec<[usize; 2]>; 2] {
     [empty, loads(&engine)]
 }
 
-/// Accesses on chip and off: 24 and 4 on chip at most; one off chip, or two where a /24 has longer routes.
+/// At most 24 and 4 accesses on chip; one off chip, or two in a /24 with longer routes.
 #[test]
 fn a_lookup_has_as_many_accesses_as_the_paper_says() {
     let [empty, some] = accesses::<EveryLevel>();
@@ -89,7 +89,6 @@ fn a_lookup_has_as_many_accesses_as_the_paper_says() {
     assert_eq!(some, [[4, 1], [3, 1], [2, 1], [1, 1], [1, 2]]);
 }
 
-/// Which level each route of a table is pushed to, at its edges.
 #[test]
 fn routes_are_pushed_to_the_next_level_and_no_further() {
     for (len, level) in [(0, 6), (5, 6), (6, 6), (7, 12), (12, 12), (13, 18), (18, 18), (19, 24), (24, 24)] {
@@ -105,13 +104,12 @@ fn routes_are_pushed_to_the_next_level_and_no_further() {
     }
 }
 
-/// What a sequence of changes sets one after the other.
 fn prefix((bits, len): (u32, u8)) -> Prefix4 {
-    // Near a few addresses, so that routes nest.
+    // Few distinct addresses, so that routes nest.
     Prefix4::truncating(0x0a00_0000 | (bits & 0xff) << 16 | (bits >> 8 & 1) << 8 | bits >> 9 & 0xff, len)
 }
 
-/// After each change, as a delta of its own, one word at most was stored on chip; in the end the table is the one that is built anew.
+/// Applies each change as a delta and checks that it stores at most one word on chip. The final table must equal a freshly built one.
 fn follow<S: Levels>(changes: &[((u32, u8), u32)]) {
     let (mut engine, mut rib) = (engine::<S>(), Rib::plain());
     let mut onchip = 0.0;
@@ -142,7 +140,6 @@ fn follow<S: Levels>(changes: &[((u32, u8), u32)]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// SAIL_U: every update is at most one store of 64 bits on chip (section 4.1).
     #[test]
     fn updates_of_sail_u_are_one_store_on_chip(
         changes in prop::collection::vec(((any::<u32>(), 0..=32_u8), 0..4_u32), 1..150),

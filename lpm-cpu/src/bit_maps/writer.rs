@@ -1,15 +1,15 @@
-//! The writer's side of a table of bit maps: which route each node has its next hop from, and updates in place.
+//! The writer's side of a table of bit maps: the route that owns each node, and updates in place.
 //!
-//! A delta is applied in two passes, and no lookup answers what no generation answered while it ran:
+//! A delta is applied in two passes, so that every answer in between belongs to the old or the new generation:
 //!
-//! 1. announces, changes, and withdraws that another route of the level takes over, the longest prefix first. Next hops are stored
-//!    before the bits that lead to them. What takes over is asked of the RIB, which is in the final state, so each address goes from
-//!    its old answer to its new one in one store;
-//! 2. bits that no route is left for are cleared, the shallowest level first: what a cleared bit uncovers is final by then. Chunks
-//!    without routes come last.
+//! 1. Announces, changes, and withdraws for which another route of the same level takes over, longest prefix first. Next hops are stored
+//!    before the bits that lead to them. The route that takes over comes from the RIB, which is in the final state, so one store moves
+//!    each address from its old answer to its new one.
+//! 2. Bits without a route are cleared, shallowest level first: the entries that a cleared bit uncovers are final by then. Chunks without
+//!    routes are freed last.
 //!
-//! A cleared bit leaves its entry as it is, and a chunk that is given back keeps its entries until a grace period has passed: lookups
-//! that read the bit before read them still. For lookups that read a bit before it was set, see [`super::grace`].
+//! A cleared bit leaves its entry unchanged, and a freed chunk keeps its entries until a grace period has passed, because lookups that
+//! read the bit before still read them. [`super::grace`] covers lookups that read a bit before it was set.
 
 use super::grace::Grace;
 use super::{BitMaps, CHUNK, CHUNKS_MAX, Levels, PIVOT, node, onchip_bits};
@@ -23,21 +23,18 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A /24 that has routes longer than itself.
+/// A /24 with longer routes.
 #[derive(Clone, Copy, Debug)]
 struct SplitBlock {
     chunk: u32,
-    /// Routes longer than 24 bits.
     routes: u32,
 }
 
-/// The writer's side.
 #[derive(Debug)]
 pub(crate) struct BitMapWriter<S> {
     table: Arc<BitMaps<S>>,
     /// The length of the route that owns each entry of N.
     owners: Vec<u8>,
-    /// The same for N32.
     owners32: Vec<u8>,
     blocks: BTreeMap<u32, SplitBlock>,
     chunks: Chunks,
@@ -45,28 +42,26 @@ pub(crate) struct BitMapWriter<S> {
     writes: Writes,
 }
 
-/// The index among the levels of the one that a route is pushed to; `None` for level 32.
+/// The index of the level that a route is pushed to; `None` for level 32.
 fn level_of<S: Levels>(len: u8) -> Option<usize> {
     S::LEVELS.iter().position(|level| *level >= len)
 }
 
-/// The nodes of a route's level that it covers.
+/// The nodes of its level that a route covers.
 fn nodes<S: Levels>(at: usize, prefix: Prefix4) -> Range<usize> {
     let level = S::LEVELS[at];
     let first = S::OFFSETS[at] + node(level, prefix.address());
     first..first + (1 << (level - prefix.len()))
 }
 
-/// The /24s of the routes that need a chunk.
 fn blocks_of(prefixes: impl Iterator<Item = Prefix4>) -> impl Iterator<Item = u32> {
     prefixes.filter(|prefix| prefix.len() > PIVOT).map(|prefix| prefix.address() >> 8)
 }
 
 impl<S: Levels> BitMapWriter<S> {
-    /// Where the nodes of level 24 begin.
     const PIVOT_NODES: usize = S::OFFSETS[S::LEVELS.len() - 1];
 
-    /// The owner and the next hop of the longest route of at most 24 bits above the /24 `block`.
+    /// The length and next hop of the longest route of at most 24 bits above the /24 `block`.
     fn inherited(&self, block: u32) -> (u8, u32) {
         let address = block << 8;
         let nodes = S::LEVELS.iter().zip(S::OFFSETS).map(|(level, offset)| offset + node(*level, address));
@@ -74,7 +69,7 @@ impl<S: Levels> BitMapWriter<S> {
         found.map_or((0, 0), |at| (self.owners[at], self.table.hops.get(at)))
     }
 
-    /// Makes a chunk for the /24 `block`, filled with what its addresses have by now, if it has none.
+    /// Gives the /24 `block` a chunk unless it has one, filled with the current next hops of its addresses.
     fn split(&mut self, block: u32) {
         if self.blocks.contains_key(&block) {
             return;
@@ -93,7 +88,6 @@ impl<S: Levels> BitMapWriter<S> {
         self.blocks.insert(block, SplitBlock { chunk, routes: 0 });
     }
 
-    /// Draws over the entries of N32 that `prefix` covers.
     fn draw_chunks(&mut self, prefix: Prefix4, draw: Draw) {
         let Self { table, owners32, blocks, writes, .. } = self;
         let (first, last) = (prefix.address(), prefix.last_address());
@@ -110,7 +104,7 @@ impl<S: Levels> BitMapWriter<S> {
         }
     }
 
-    /// Draws over the nodes that `prefix` covers; those with a chunk have their next hops there.
+    /// Draws over the nodes that `prefix` covers, except those with a chunk.
     fn draw_nodes(&mut self, at: usize, prefix: Prefix4, draw: Draw) {
         let Self { table, owners, blocks, writes, .. } = self;
         let is_pivot = S::LEVELS[at] == PIVOT;
@@ -120,7 +114,6 @@ impl<S: Levels> BitMapWriter<S> {
         });
     }
 
-    /// A route of `prefix` comes or changes.
     fn announce(&mut self, prefix: Prefix4, next_hop: NextHopId, is_new: bool) {
         let draw = Draw::announce(prefix.len(), next_hop.get());
         let Some(at) = level_of::<S>(prefix.len()) else {
@@ -141,7 +134,7 @@ impl<S: Levels> BitMapWriter<S> {
         self.writes.onchip += set;
     }
 
-    /// A route of `prefix` goes. Returns whether it leaves bits to clear.
+    /// Applies a withdrawn route. Returns whether it leaves bits to clear.
     fn withdraw(&mut self, prefix: Prefix4, heir: Option<(u8, NextHopId)>) -> bool {
         let draw = |heir: (u8, NextHopId)| Draw::withdraw(prefix.len(), (heir.0, heir.1.get()));
         self.draw_chunks(prefix, draw(heir.unwrap_or((0, NextHopId::NONE))));
@@ -161,7 +154,6 @@ impl<S: Levels> BitMapWriter<S> {
         }
     }
 
-    /// Clears the bits that a withdrawn route of at most 24 bits has left.
     fn clear(&mut self, at: usize, prefix: Prefix4) {
         let Self { table, owners, blocks, writes, .. } = self;
         let is_pivot = S::LEVELS[at] == PIVOT;
@@ -173,12 +165,12 @@ impl<S: Levels> BitMapWriter<S> {
             0
         });
         if prefix.len() == 0 && S::LEVELS[at] == 0 {
-            // Lookups do not ask the only bit of level 0.
+            // Lookups do not read the only bit of level 0.
             writes.offchip += table.hops.set(S::OFFSETS[at], 0);
         }
     }
 
-    /// Gives the chunk of the /24 `block` back if there are no longer routes: all its entries are the same then.
+    /// Frees the chunk of the /24 `block` if it has no longer routes: all its entries are equal then.
     fn merge(&mut self, block: u32) {
         let Some(SplitBlock { chunk, .. }) =
             self.blocks.get(&block).copied().filter(|block| block.routes == 0)
@@ -188,7 +180,7 @@ impl<S: Levels> BitMapWriter<S> {
         self.blocks.remove(&block);
         let (first, at) = (entries_of(chunk).start, Self::PIVOT_NODES + block as usize);
         let owner = self.owners32[first];
-        // Level 24 has the default route only where it is the first level, which it is not.
+        // The default route is never pushed to level 24, which is not the first level.
         let stays = owner > 0 && level_of::<S>(owner) == Some(S::LEVELS.len() - 1);
         if stays {
             self.owners[at] = owner;
@@ -201,7 +193,6 @@ impl<S: Levels> BitMapWriter<S> {
     }
 }
 
-/// The /24 of a node of level 24.
 #[expect(clippy::cast_possible_truncation, reason = "there are 2^24 of them")]
 fn block_of<S: Levels>(at: usize) -> u32 {
     (at - BitMapWriter::<S>::PIVOT_NODES) as u32
@@ -210,7 +201,7 @@ fn block_of<S: Levels>(at: usize) -> u32 {
 impl<S: Levels> FibTable<u32> for BitMapWriter<S> {
     type Params = SailParams;
     type Shared = BitMaps<S>;
-    /// Room for so many chunks.
+    /// The number of chunks to make room for.
     type Size = u32;
 
     fn size(routes: &[(Prefix4, NextHopId)], _: &SailParams, budget: Budget) -> Result<u32, EngineError> {
@@ -301,7 +292,7 @@ impl<S: Levels> FibTable<u32> for BitMapWriter<S> {
             }
             self.writes.end_step();
         }
-        // They were found longest first; those that left chunks come last.
+        // Routes were collected longest first; those that leave chunks come last.
         for prefix in left.into_iter().rev() {
             pay(&mut self.grace, prefix);
             match level_of::<S>(prefix.len()) {

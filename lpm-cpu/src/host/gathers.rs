@@ -1,5 +1,4 @@
-//! Whether kernels with gathers are faster than those with single loads. It is measured, since what a gather costs depends on the CPU and on
-//! its microcode.
+//! Measures whether kernels with gathers beat kernels with single loads: the cost of a gather depends on the CPU and its microcode.
 
 use super::params::{HostKernel, HostParams};
 use super::{
@@ -14,18 +13,16 @@ use lpm_core::engine::{Algorithm, Budget, FibTable};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Routes of the tables that are measured, and keys of a pass: so few that what they touch stays near the CPU, where the cost of an instruction
-/// shows most.
+/// Routes of the measured tables and keys of a pass: small enough for the caches, where the cost of an instruction shows most.
 const FEW: (usize, usize) = (8192, 4096);
-/// The same for AVX2: past L1, as full tables are. The AVX2 kernel of IPv6 gathers without a prefetch and the scalar one prefetches; on an
-/// AMD EPYC of family 26, where these lookups stay in L1 the first one was the faster, and with a full table the second one, by 1.4.
+/// Routes and keys for AVX2: larger than L1, as full tables are. The AVX2 kernel of IPv6 gathers without a prefetch and the scalar one
+/// prefetches, so a table in L1 would favour the wrong kernel.
 const MORE: (usize, usize) = (1 << 15, 1 << 14);
-/// Keys of a call, as of a forwarder's burst.
+/// Keys of a call: the size of a forwarder's burst.
 const CALL: usize = 128;
-/// Passes of either kernel, in turn; the best counts.
+/// Passes of each kernel, in turn; the fastest counts.
 const PASSES: usize = 7;
 
-/// Which families' kernels gather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gathers {
     pub(crate) v4: bool,
@@ -36,14 +33,13 @@ impl Gathers {
     pub(crate) const BOTH: Self = Self { v4: true, v6: true };
     pub(crate) const NONE: Self = Self { v4: false, v6: false };
 
-    /// Figures for `EngineStats::details`.
     pub(crate) fn details(self) -> Details {
         Details::from([("v4_gathers", u8::from(self.v4).into()), ("v6_gathers", u8::from(self.v6).into())])
     }
 }
 
-/// What is faster on this CPU with the instruction set of `params`. Measured once a process, in some milliseconds; gathers where it
-/// cannot be.
+/// The faster kernels on this CPU with the instruction set of `params`, measured once a process in a few milliseconds. Gathers if the
+/// measurement fails.
 pub(crate) fn measured(params: HostParams) -> Gathers {
     static AVX2: OnceLock<Gathers> = OnceLock::new();
     static AVX512F: OnceLock<Gathers> = OnceLock::new();
@@ -51,7 +47,6 @@ pub(crate) fn measured(params: HostParams) -> Gathers {
     *once.get_or_init(|| measure(params).unwrap_or(Gathers::BOTH))
 }
 
-/// `None` where a table cannot be built.
 fn measure(params: HostParams) -> Option<Gathers> {
     let (mut scratch, mut out) = (<HostEngine>::scratch(), [NextHopId::NONE; CALL]);
     let size = if params.common.isa.get() == Isa::Avx2 { MORE } else { FEW };
@@ -72,7 +67,6 @@ fn measure(params: HostParams) -> Option<Gathers> {
     })
 }
 
-/// A table of the Internet's shape with so many routes, and so many addresses in them.
 fn table<K: Key, T: FibTable<K, Params = HostParams>>(
     params: HostParams,
     (routes, keys): (usize, usize),
@@ -84,7 +78,6 @@ fn table<K: Key, T: FibTable<K, Params = HostParams>>(
     Some((table.ok()?, keys))
 }
 
-/// Whether a pass with gathers is faster than one without.
 fn is_faster(params: HostParams, mut pass: impl FnMut(&HostParams)) -> bool {
     let mut best = [Duration::MAX; 2];
     for _ in 0..PASSES {

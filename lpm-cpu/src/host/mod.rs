@@ -1,28 +1,22 @@
-//! The engine `host`: our fastest longest-prefix match on plain CPUs.
+//! The engine `host`: our fastest longest-prefix match on plain CPUs. It follows no paper.
 //!
-//! It follows no paper. IPv4 takes two dependent loads a key, without a branch, from about 2 MB for a full table. IPv6 takes two as well
-//! where they answer; only keys that are left go down rows of 16 entries. The modules of the two tables have their designs.
+//! An IPv4 lookup is two dependent loads without a branch, from about 2 MB for a full table. An IPv6 lookup is two loads if they answer;
+//! the remaining keys descend rows of 16 entries. `v4` and `v6` describe their tables.
 //!
 //! # The default route
-//! A default route owns millions of entries of a table, and links to its gateway go up and down. So entries do not hold its next hop: code 0
-//! means "no route but the default". A batch loads a word of the table before any entry, looks up, and puts that word in the place of
-//! every 0. A change of the default route is one store.
+//! The default route owns millions of entries, and links to its gateway flap. So entries do not hold its next hop: code 0 means "no route
+//! but the default". A batch loads the table's default word before any entry, looks up, and replaces every 0 by that word. A change of
+//! the default route is one store.
 //!
-//! A lookup thus puts its answer together from two loads, the word and then an entry. Both must be of one generation, for which a writer
-//! keeps an order:
+//! An answer thus combines two loads, the default word and then an entry, which must belong to one generation. The writer keeps this
+//! order:
 //!
-//! 1. Entries that get a route, in place of code 0, are stored before the word. Else a lookup could load the new word and then the old code 0.
-//! 2. Entries that lose their route, so that they get code 0, are stored after the word and a grace period, in this delta or in a later
-//!    one. Else a lookup could have loaded the old word and then find the new code 0.
+//! 1. Entries that change from code 0 to a route are stored before the word. Otherwise a lookup could load the new word and the old code
+//!    0.
+//! 2. Entries that change from a route to code 0 are stored after the word and a grace period, in this delta or a later one. Otherwise a
+//!    lookup could have loaded the old word and then find the new code 0.
 //!
-//! So where a lookup finds code 0, the address had no other route in the generation whose word it has.
-//!
-//! | module | what lives there |
-//! |---|---|
-//! | `gathers` | whether a CPU's gathers are faster than single loads |
-//! | `params` | parameters of the engine |
-//! | `v4` | the table of IPv4: layout, writer, lookup kernels |
-//! | `v6` | the table of IPv6, likewise |
+//! So if a lookup finds code 0, the address had no other route in the generation of its default word.
 
 mod gathers;
 pub(crate) mod params;
@@ -49,7 +43,7 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
     Ok(Box::new(CpuEngine::<HostEngine>::new(HostParams::from_options(options)?)?))
 }
 
-/// The engine, for the engine shell. Its IPv6 entries have one of the forms `F`.
+/// The engine for the engine shell. Its IPv6 entries have one of the forms `F`.
 pub(crate) struct HostEngine<F = EveryForm>(PhantomData<F>);
 
 impl<F: Forms> Algorithm for HostEngine<F> {
@@ -99,7 +93,6 @@ impl<F: Forms> Algorithm for HostEngine<F> {
     }
 }
 
-/// The next hop of the default route, and the other routes of a sorted list.
 fn split_routes<K: Key>(routes: &[(Prefix<K>, NextHopId)]) -> (NextHopId, &[(Prefix<K>, NextHopId)]) {
     match routes {
         [(prefix, next_hop), others @ ..] if prefix.len() == 0 => (*next_hop, others),
@@ -107,7 +100,7 @@ fn split_routes<K: Key>(routes: &[(Prefix<K>, NextHopId)]) -> (NextHopId, &[(Pre
     }
 }
 
-/// The change of the default route, and the other changes of a sorted list.
+/// Splits the change of the default route from the other changes of a sorted list.
 fn split_changes<K: Key>(changes: &[Change<K>]) -> (Option<Change<K>>, &[Change<K>]) {
     match changes {
         [change, others @ ..] if change.prefix.len() == 0 => (Some(*change), others),

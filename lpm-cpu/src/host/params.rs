@@ -5,27 +5,22 @@ use super::v4::codes::Width;
 use fib::{CheckedIsa, EngineError, EngineOptions};
 use lpm_core::params::{Common, Parameter};
 
-/// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostParams {
-    /// Those that every engine has.
     pub(crate) common: Common,
-    /// The kernels of lookups.
     pub(crate) kernel: HostKernel,
-    /// The least width of next-hop codes.
     pub(crate) width_min: Width,
 }
 
-/// Which kernels look up: those that this CPU can run.
+/// The choice of lookup kernels; this CPU can run them.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "there is one kernel"))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostKernel {
     pub(crate) isa: CheckedIsa,
-    /// Whether they gather; else their loads are single ones.
     pub(crate) gathers: Gathers,
-    /// This CPU counts the bits of vectors by VPOPCNTDQ.
+    /// Vectors of bit counts by VPOPCNTDQ.
     pub(crate) has_vpopcntdq: bool,
-    /// This CPU counts the bits of a word by POPCNT.
+    /// Bit counts by POPCNT.
     pub(crate) has_popcnt: bool,
 }
 
@@ -36,11 +31,11 @@ impl AsRef<Common> for HostParams {
 }
 
 impl HostParams {
-    /// Reads the parameters `code-bits` (8, 16 or 32: next-hop codes have at least so many bits), `popcount` (`auto`, or `arithmetic`:
-    /// kernels do without instructions that count bits) and `gather` (`yes`, `no`, or `auto`: what is faster here, which is measured once).
+    /// Reads the parameters `code-bits` (8, 16 or 32: minimum width of next-hop codes), `popcount` (`auto`, or `arithmetic`: no
+    /// instructions that count bits) and `gather` (`yes`, `no`, or `auto`: the faster one by measurement).
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] for one out of range or unknown, [`EngineError::Isa`] for an instruction set that this CPU lacks.
+    /// [`EngineError::Parameter`] for an unknown parameter or value, [`EngineError::Isa`] for an instruction set that this CPU lacks.
     pub(crate) fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
         let (mut width_min, mut arithmetic, mut gathers) = (Width::Bits8, false, None);
         for parameter in Parameter::all(options) {
@@ -66,7 +61,7 @@ impl HostParams {
         #[cfg(target_arch = "x86_64")]
         let (has_vpopcntdq, has_popcnt) =
             (is_x86_feature_detected!("avx512vpopcntdq"), is_x86_feature_detected!("popcnt"));
-        // Elsewhere the compiler has an instruction for it, or the CPU has none.
+        // On other architectures the compiler chooses.
         #[cfg(not(target_arch = "x86_64"))]
         let (has_vpopcntdq, has_popcnt) = (false, false);
         let kernel = HostKernel {

@@ -1,4 +1,4 @@
-//! The AVX2 kernels, for CPUs without AVX-512: vectors of eight words, and masks that are vectors.
+//! The AVX2 kernels, for CPUs without AVX-512: vectors of eight words, and vector masks.
 
 use super::simd::Simd;
 use super::{PIECE, sail, scalar};
@@ -9,7 +9,6 @@ use std::arch::x86_64::*;
 
 kernels!(Avx2, "avx2,popcnt,lzcnt,bmi1,bmi2");
 
-/// The lanes of a mask are all ones, the others all zeros.
 impl Simd for Avx2 {
     type Vector = __m256i;
     type Mask = __m256i;
@@ -45,19 +44,19 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn load(self, from: *const u32, mask: __m256i) -> __m256i {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { _mm256_maskload_epi32(from.cast(), mask) }
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut u32, mask: __m256i, words: __m256i) {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { _mm256_maskstore_epi32(to.cast(), mask, words) };
     }
 
     #[inline(always)]
     unsafe fn gather(self, from: *const u32, at: __m256i, mask: __m256i, other: __m256i) -> __m256i {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { _mm256_mask_i32gather_epi32::<4>(other, from.cast(), at, mask) }
     }
 }

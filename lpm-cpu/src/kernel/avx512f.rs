@@ -1,4 +1,4 @@
-//! The AVX-512F kernels, with F and CD alone: what Knights Landing has. No BW, DQ or VL instruction.
+//! The AVX-512F kernels for Knights Landing: F and CD alone, no BW, DQ or VL instruction.
 
 use super::simd::Simd;
 use super::{PIECE, sail, scalar};
@@ -9,7 +9,6 @@ use std::arch::x86_64::*;
 
 kernels!(Avx512f, "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2");
 
-/// The lanes that `left` keys fill.
 pub(crate) const fn lanes(left: usize) -> __mmask16 {
     if left >= 16 { u16::MAX } else { (1 << left) - 1 }
 }
@@ -53,19 +52,19 @@ impl Simd for Avx512f {
 
     #[inline(always)]
     unsafe fn load(self, from: *const u32, mask: __mmask16) -> __m512i {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { _mm512_maskz_loadu_epi32(mask, from.cast()) }
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut u32, mask: __mmask16, words: __m512i) {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { _mm512_mask_storeu_epi32(to.cast(), mask, words) };
     }
 
     #[inline(always)]
     unsafe fn gather(self, from: *const u32, at: __m512i, mask: __mmask16, other: __m512i) -> __m512i {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { _mm512_mask_i32gather_epi32::<4>(other, mask, at, from.cast()) }
     }
 }

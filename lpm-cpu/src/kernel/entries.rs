@@ -1,20 +1,20 @@
-//! Entries of 8, 16 or 32 bits, each by a load of its own, whatever the words are that a writer stores: neither a shift nor a mask is left for
-//! a kernel to do, and without vectors these are most of its instructions.
+//! Loads of entries of 8, 16 or 32 bits, independent of the width of the words that a writer stores: the kernel needs no shift or mask,
+//! which would be most of its instructions without vectors.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 const _: () =
     assert!(cfg!(target_endian = "little"), "entry 0 of a word is in its low bits, and so at its address");
 
-/// Entry `at` of those from `base` on.
+/// Loads entry `at` from `base`.
 ///
 /// # Safety
-/// There is such an entry, aligned, in an array of atomic words. A writer stores words of which it is an aligned part, so it is read whole, as
-/// by a gather.
+/// The entry must exist, aligned, in an array of atomic words, and be an aligned part of each word that a writer stores. So it is read
+/// whole, as by a gather.
 #[inline(always)]
 pub(crate) unsafe fn load_entry<const BITS: u32>(base: *const u8, at: u32, order: Ordering) -> u32 {
     let place = place_of::<BITS>(base, at).cast_mut();
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     unsafe {
         match BITS {
             8 => AtomicU8::from_ptr(place).load(order).into(),
@@ -24,7 +24,7 @@ pub(crate) unsafe fn load_entry<const BITS: u32>(base: *const u8, at: u32, order
     }
 }
 
-/// The address of entry `at`, which need not be there.
+/// The address of entry `at`, which need not exist.
 #[inline(always)]
 pub(crate) fn place_of<const BITS: u32>(base: *const u8, at: u32) -> *const u8 {
     base.wrapping_add(at as usize * (BITS as usize / 8))

@@ -1,13 +1,11 @@
 //! Lookup kernels: one file an instruction set, all with the signature of the scalar one, one `match` a batch. `sail` has the vector
 //! kernels, written once over the operations of `simd`.
 //!
-//! `sail-b` and `sail-u` have the scalar kernel only: their bit maps are asked one after the other until one says yes, and where they do
-//! so differs from lane to lane.
+//! `sail-b` and `sail-u` have only a scalar kernel: the number of bit maps that a lookup reads differs from lane to lane.
 //!
-//! The vector kernels of `sail-l` take [`PIECE`] keys at a time through one level after the other, so that the loads of a level are
-//! independent: BCN for all keys, then BN24 for those with a chunk, then N32 for the few whose /24 has one. They do not branch on what a
-//! key finds, only on whether any of a vector's keys has a chunk of level 32. Those of `sail-m` do the same with BC16, B24 and C24, and then
-//! gather the next hops of all keys.
+//! The vector kernels of `sail-l` take [`PIECE`] keys through one level before the next, so that its loads are independent: BCN for all
+//! keys, then BN24 for keys with a chunk, then N32 for the few whose /24 has one. They branch only on whether any key of a vector has a
+//! chunk of level 32. The kernels of `sail-m` do the same with BC16, B24 and C24, then gather the next hops of all keys.
 
 #[cfg(target_arch = "x86_64")]
 #[macro_use]
@@ -29,43 +27,41 @@ use crate::sail_m::table::OverlayTable;
 use fib::FibId;
 use fib::{CheckedIsa, EngineError, Fibs, NextHopId};
 
-/// Keys that a vector kernel takes through one level before the next.
 #[cfg(target_arch = "x86_64")]
 const PIECE: usize = 64;
 
-/// Calls `$function` of the caller's module for an instruction set: `avx512f`, `avx2` or `scalar`.
+/// Calls `$function` of the module for an instruction set: `avx512f`, `avx2` or `scalar`.
 macro_rules! by_isa {
     ($isa:expr, $function:ident($($argument:expr),+)) => {
         match $isa.get() {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
+            // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
             fib::Isa::Avx512f => unsafe { avx512f::$function($($argument),+) },
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: likewise.
+            // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
             fib::Isa::Avx2 => unsafe { avx2::$function($($argument),+) },
             _ => scalar::$function($($argument),+),
         }
     };
 }
 
-/// SAIL_L in the wide layout: answers `keys` into `out`, equally long.
+/// SAIL_L in the wide layout: looks up `keys` into `out`, which has the same length.
 #[inline]
 pub(crate) fn wide(isa: CheckedIsa, table: &Wide, keys: &[u32], out: &mut [NextHopId]) {
-    assert_eq!(keys.len(), out.len(), "as many answers as keys");
+    assert_eq!(keys.len(), out.len(), "keys and answers must have the same length");
     by_isa!(isa, wide(table, keys, out));
 }
 
-/// SAIL_L in the paper's layout: as [`wide`].
 #[inline]
 pub(crate) fn paper(isa: CheckedIsa, table: &Paper, keys: &[u32], out: &mut [NextHopId]) {
-    assert_eq!(keys.len(), out.len(), "as many answers as keys");
+    assert_eq!(keys.len(), out.len(), "keys and answers must have the same length");
     by_isa!(isa, paper(table, keys, out));
 }
 
-/// SAIL_M: answers `keys`, each in its FIB, into `out`, equally long.
+/// SAIL_M: looks up `keys`, each in its FIB, into `out`, which has the same length.
 ///
 /// # Errors
-/// Those of [`Fibs::check`].
+/// Errors of [`Fibs::check`].
 #[inline]
 pub(crate) fn many(
     isa: CheckedIsa,
@@ -74,14 +70,14 @@ pub(crate) fn many(
     keys: &[u32],
     out: &mut [NextHopId],
 ) -> Result<(), EngineError> {
-    assert_eq!(keys.len(), out.len(), "as many answers as keys");
-    // What the gathers rely on: each key has an id, of a FIB that is there.
+    assert_eq!(keys.len(), out.len(), "keys and answers must have the same length");
+    // The gathers rely on this: each key has the id of an existing FIB.
     fibs.check(keys.len(), table.fibs)?;
     by_isa!(isa, many(table, fibs, keys, out));
     Ok(())
 }
 
-/// Puts the next hop of the default route in the place of every "no route" of `out`, for tables whose entries do not have it.
+/// Replaces every "no route" in `out` by the default route's next hop, for tables whose entries omit it.
 #[inline]
 pub(crate) fn or_default(isa: CheckedIsa, default: NextHopId, out: &mut [NextHopId]) {
     if !default.is_none() {
@@ -89,9 +85,8 @@ pub(crate) fn or_default(isa: CheckedIsa, default: NextHopId, out: &mut [NextHop
     }
 }
 
-/// FIB ids as words, for vector kernels.
 #[cfg(target_arch = "x86_64")]
 const fn words(fibs: &[FibId]) -> &[u32] {
-    // SAFETY: a `FibId` is a transparent wrapper of a `u32`; the lifetime is that of `fibs`.
+    // SAFETY: a `FibId` is a transparent wrapper of a `u32`, and the result borrows `fibs`.
     unsafe { std::slice::from_raw_parts(fibs.as_ptr().cast(), fibs.len()) }
 }

@@ -1,8 +1,7 @@
 //! The vector kernels of SAIL_L and SAIL_M, over the operations of any instruction set.
 //!
-//! A lookup gathers one to three words. All vectors of a piece are under way at a time: with a full table on a Sapphire Rapids core and
-//! AVX-512, one vector of 16 keys was as quick as four and 8 or 16 were 10 to 15 % slower, and to prefetch what the gathers of BN24 will
-//! read cost another 5 to 15 %.
+//! A lookup gathers one to three words. All vectors of a piece are in flight together. Prefetching the words for the gathers of BN24 made
+//! lookups slower.
 
 use super::simd::Simd;
 use super::{PIECE, words};
@@ -12,7 +11,7 @@ use crate::sail_m::table::{BLOCKS16, OverlayTable};
 use fib::{Fibs, NextHopId};
 use lpm_core::prefetch;
 
-/// The keys of a piece, and the lanes of each vector that have one; other lanes are 0.
+/// Loads the keys of a piece, with a mask of each vector's lanes that have one; other lanes are 0.
 #[inline(always)]
 fn load<S: Simd, const N: usize>(simd: S, keys: &[u32]) -> ([S::Vector; N], [S::Mask; N]) {
     const { assert!(N * S::LANES == PIECE, "the vectors of a piece") };
@@ -25,7 +24,6 @@ fn load<S: Simd, const N: usize>(simd: S, keys: &[u32]) -> ([S::Vector; N], [S::
     (loaded, live)
 }
 
-/// Writes the answers to a piece.
 #[inline(always)]
 fn store<S: Simd, const N: usize>(
     simd: S,
@@ -35,22 +33,22 @@ fn store<S: Simd, const N: usize>(
 ) {
     for at in 0..N {
         let to = out.as_mut_ptr().wrapping_add(at * S::LANES).cast();
-        // SAFETY: lanes without a key are not written; there are as many answers as keys, each a word with an id of 24 bits.
+        // SAFETY: lanes without a key are not written; `out` is as long as the keys, and each answer is a word with an id of 24 bits.
         unsafe { simd.store(to, live[at], answers[at]) };
     }
 }
 
-/// Where the entries `key >> shift & 0xff` of chunks begin: `(id - 1) * 2^8` and on.
+/// The indices of the entries `key >> shift & 0xff` of chunks: `(chunk - 1) * 2^8` and the next 255.
 #[inline(always)]
 fn entries<S: Simd>(simd: S, chunks: S::Vector, keys: S::Vector, shift: i32) -> S::Vector {
     let first = simd.shift_left(simd.sub(chunks, simd.splat(1)), 8);
     simd.or(first, simd.and(simd.shift_right(keys, shift), simd.splat(0xff)))
 }
 
-/// The entries at `at` in the lanes of `mask`; those of `other` in the others.
+/// Loads the entries at `at` in the lanes of `mask`; other lanes keep `other`.
 ///
 /// # Safety
-/// In the lanes of `mask`, `at` is below the length of the array.
+/// In the lanes of `mask`, `at` must be below the length of the array.
 #[inline(always)]
 unsafe fn gather<S: Simd, const BITS: u32>(
     simd: S,
@@ -59,10 +57,10 @@ unsafe fn gather<S: Simd, const BITS: u32>(
     mask: S::Mask,
     other: S::Vector,
 ) -> S::Vector {
-    // The number of index bits that tell the entries of a 32-bit word apart.
+    // The number of index bits that select an entry within a 32-bit word.
     let log = const { 5 - BITS.ilog2().cast_signed() };
     let words = array.words().as_ptr().cast();
-    // SAFETY: as the caller says. A half of a 64-bit word is loaded whole, and an entry lies within one half.
+    // SAFETY: by the caller's contract. A half of a 64-bit word is loaded whole, and an entry lies within one half.
     let word = unsafe { simd.gather(words, simd.shift_right(at, log), mask, other) };
     if BITS == 32 {
         return word;
@@ -73,7 +71,6 @@ unsafe fn gather<S: Simd, const BITS: u32>(
     simd.select(mask, entry, other)
 }
 
-/// SAIL_L in the wide layout.
 #[inline(always)]
 pub(super) fn wide<S: Simd, const N: usize>(simd: S, table: &Wide, keys: &[u32], out: &mut [NextHopId]) {
     const { assert!(Wide::CHUNK == 1 << 31, "the flag is the sign") };
@@ -85,7 +82,7 @@ pub(super) fn wide<S: Simd, const N: usize>(simd: S, table: &Wide, keys: &[u32],
         let mut split = live;
         for at in 0..N {
             let node = simd.shift_right(keys[at], 16);
-            // SAFETY: BCN has an entry for each 16 bits.
+            // SAFETY: BCN has an entry for each value of 16 bits.
             entry[at] = unsafe { gather(simd, &table.bcn, node, live[at], entry[at]) };
             split[at] = simd.signs(entry[at]);
         }
@@ -106,7 +103,6 @@ pub(super) fn wide<S: Simd, const N: usize>(simd: S, table: &Wide, keys: &[u32],
     }
 }
 
-/// SAIL_L in the paper's layout.
 #[inline(always)]
 pub(super) fn paper<S: Simd, const N: usize>(simd: S, table: &Paper, keys: &[u32], out: &mut [NextHopId]) {
     let (b16, zero) = (simd.splat(Paper::B16), simd.splat(0));
@@ -117,7 +113,7 @@ pub(super) fn paper<S: Simd, const N: usize>(simd: S, table: &Paper, keys: &[u32
         let mut split = live;
         for at in 0..N {
             let node = simd.shift_right(keys[at], 16);
-            // SAFETY: BCN has an entry for each 16 bits.
+            // SAFETY: BCN has an entry for each value of 16 bits.
             code[at] = unsafe { gather(simd, &table.bcn, node, live[at], zero) };
             split[at] = simd.zeros(live[at], simd.and(code[at], b16));
             code[at] = simd.and_not(b16, code[at]);
@@ -128,7 +124,7 @@ pub(super) fn paper<S: Simd, const N: usize>(simd: S, table: &Paper, keys: &[u32
             code[at] = unsafe { gather(simd, &table.bn24, node, split[at], code[at]) };
             let deep = simd.zeros(split[at], code[at]);
             if simd.any(deep) {
-                // SAFETY: C24 has an entry for each of BN24.
+                // SAFETY: C24 has an entry for each entry of BN24.
                 let chunk = unsafe { gather(simd, &table.c24, node, deep, zero) };
                 let node = entries(simd, chunk, keys[at], 0);
                 // SAFETY: an entry of BN24 that is 0 leads to a chunk of N32 through C24.
@@ -143,7 +139,7 @@ pub(super) fn paper<S: Simd, const N: usize>(simd: S, table: &Paper, keys: &[u32
     }
 }
 
-/// SAIL_M. Each key has a FIB that is there.
+/// SAIL_M. Each key's FIB must exist.
 #[inline(always)]
 pub(super) fn many<S: Simd, const N: usize>(
     simd: S,
@@ -166,7 +162,7 @@ pub(super) fn many<S: Simd, const N: usize>(
         let mut vector = [zero; N];
         for at in 0..N {
             vector[at] = simd.shift_right(keys[at], 16);
-            // SAFETY: BC16 has an entry for each 16 bits.
+            // SAFETY: BC16 has an entry for each value of 16 bits.
             chunk[at] = unsafe { gather(simd, &table.bc16, vector[at], live[at], zero) };
         }
         for at in 0..N {
@@ -177,7 +173,7 @@ pub(super) fn many<S: Simd, const N: usize>(
             vector[at] = simd.select(split, simd.add(node, vectors24), vector[at]);
             let deep = simd.zeros(split, leaf);
             if simd.any(deep) {
-                // SAFETY: C24 has an entry for each of B24.
+                // SAFETY: C24 has an entry for each entry of B24.
                 let chunk = unsafe { gather(simd, &table.c24, node, deep, zero) };
                 let node = entries(simd, chunk, keys[at], 0);
                 vector[at] = simd.select(deep, simd.add(node, vectors32), vector[at]);

@@ -1,7 +1,5 @@
-//! The scalar kernels: the algorithms as they read, one key at a time. Never tuned.
-//!
-//! They are written over [`Loads`], so that tests can stop a lookup between any two loads. The vector kernels load what a key needs in
-//! the same order.
+//! The scalar kernels: the algorithms in plain form, one key at a time, never tuned. They are written over [`Loads`], so that tests can
+//! stop a lookup between any two loads. The vector kernels load a key's words in the same order.
 
 use crate::bit_maps::{self, BitMaps, Levels};
 use crate::chunks::entries_of;
@@ -10,7 +8,7 @@ use crate::sail_m::table::OverlayTable;
 use fib::loads::{Loads, Plain};
 use fib::{FibId, Fibs, NextHopId};
 
-/// The compiler makes vector instructions of it, those that the caller has.
+/// The compiler vectorizes it with the caller's target features.
 #[inline(always)]
 pub(super) fn or_default(default: NextHopId, out: &mut [NextHopId]) {
     for answer in out {
@@ -18,7 +16,6 @@ pub(super) fn or_default(default: NextHopId, out: &mut [NextHopId]) {
     }
 }
 
-/// SAIL_B or SAIL_U: answers `keys` into `out`, equally long.
 #[inline]
 pub(crate) fn bit_maps<S: Levels>(table: &BitMaps<S>, keys: &[u32], out: &mut [NextHopId]) {
     for (key, answer) in keys.iter().zip(out) {
@@ -48,7 +45,6 @@ pub(crate) fn bit_maps_one<S: Levels, L: Loads>(
     Ok(0)
 }
 
-/// Entry `at` of a chunk: `(id - 1) * 2^8 + at`.
 fn entry_in(chunk: u32, at: u32) -> usize {
     entries_of(chunk).start + at as usize
 }
@@ -86,7 +82,6 @@ pub(crate) fn paper_one<L: Loads>(table: &Paper, key: u32, loads: &mut L) -> Res
     loads.word(&table.ids[code as usize])
 }
 
-/// As [`paper_one`], the code of the next hop.
 pub(crate) fn paper_code<L: Loads>(table: &Paper, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
     let entry = table.bcn.load((key >> 16) as usize, loads)?;
     if entry & Paper::B16 != 0 {
@@ -108,7 +103,7 @@ pub(super) fn many(table: &OverlayTable, fibs: Fibs<'_>, keys: &[u32], out: &mut
     }
 }
 
-/// SAIL_M (section 4.3): the vector of SAIL_L's lookup over BC16, B24 and C24, and in it the next hop of `fib`.
+/// SAIL_M (section 4.3): finds the vector by SAIL_L's lookup over BC16, B24 and C24, and returns its next hop for `fib`.
 pub(crate) fn many_one<L: Loads>(
     table: &OverlayTable,
     fib: FibId,

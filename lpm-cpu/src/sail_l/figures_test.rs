@@ -1,4 +1,4 @@
-//! SAIL_L against the paper: the examples of figures 3 and 4, Algorithm 2 over its separate arrays, and the invariant between them.
+//! SAIL_L against the paper: the examples of figures 3 and 4, Algorithm 2 over separate arrays, and the invariant between them.
 
 use super::SailL;
 use super::layout::{ENTRIES16, Paper, SailLayout, SailLevel, SailRoom, Wide};
@@ -25,7 +25,7 @@ fn engine<L: SailLayout>(rib: &mut Rib) -> CpuEngine<SailL<L>> {
     engine
 }
 
-/// The paper's arrays B, N and C of a level, as [`Paper`] combines them. N holds next hops, not codes: 0 where there is none.
+/// The paper's arrays B, N and C of a level, which [`Paper`] combines. N holds next hops instead of codes, 0 for none.
 struct Node {
     b: bool,
     n: u32,
@@ -53,12 +53,12 @@ fn algorithm_2(table: &Paper, key: u32) -> u32 {
     table.ids[code as usize].load(Ordering::Relaxed)
 }
 
-/// The address whose bits (14,15), (22,23) and (30,31) are the six bits of an address of the paper's small figures.
+/// Spreads a six-bit address of the paper's small figures to the bits (14,15), (22,23) and (30,31).
 pub(crate) fn stretched(key: u32) -> u32 {
     (key >> 4) << 16 | (key >> 2 & 3) << 8 | key & 3
 }
 
-/// The route that a route of the figures is, so stretched: its levels 2, 4 and 6 are the levels 16, 24 and 32.
+/// A route of the figures, spread: levels 2, 4 and 6 become levels 16, 24 and 32.
 fn figure_route(bits: &str, next_hop: u32) -> (Prefix4, NextHopId) {
     let len = u8::try_from(bits.len()).unwrap();
     let key = u32::from_str_radix(&format!("{bits:0<6}"), 2).unwrap();
@@ -71,7 +71,6 @@ fn figure_route(bits: &str, next_hop: u32) -> (Prefix4, NextHopId) {
     (Prefix4::truncating(stretched(key), stretch), id(next_hop))
 }
 
-/// The routes of a figure.
 pub(crate) fn figure_rib(routes: &[(&str, u32)]) -> Rib {
     let mut rib = Rib::plain();
     for (bits, next_hop) in routes {
@@ -96,7 +95,7 @@ fn figure_3() {
         let c: Vec<_> = nodes.iter().map(|node| node.c).collect();
         [b, n, c]
     };
-    // The figure's chunks have four entries: the first four of each.
+    // The figure's chunks have four entries: compare the first four of each chunk.
     let four = |chunk| entries_of(chunk).take(4);
     assert_eq!(
         level(SailLevel::L16, (0..4).collect()),
@@ -116,8 +115,8 @@ fn figure_3() {
     assert_eq!(counted.loads, [0, 5], "BCN, BN24, C24, N32, and the id of the code");
 }
 
-/// Figure 4: what finds the length is on chip, two accesses; what finds the next hop is off chip, one up to length 24 and two beyond.
-/// The combined arrays make that three loads in the wide layout, and four, and one for the id, in the paper's.
+/// Figure 4: finding the length is on chip, two accesses; finding the next hop is off chip, one access up to length 24 and two beyond.
+/// With the combined arrays these are three loads in the wide layout, and four and one for the id in the paper's layout.
 #[test]
 fn figure_4() {
     let mut rib = Rib::plain();
@@ -148,7 +147,7 @@ fn figure_4() {
     assert_eq!(onchip(wide.stats()), f64::from((17 << 16) + 2 * 256) / 8.0);
 }
 
-/// Routes drawn like a full table's, with few next hops.
+/// Routes with the distribution of a full table, and few next hops.
 fn generated(routes: usize) -> Rib {
     let mut rib = Rib::plain();
     let spec = TableSpec { family: Family::V4, routes, seed: 5, next_hops: 40 };
@@ -158,8 +157,8 @@ fn generated(routes: usize) -> Rib {
     rib
 }
 
-/// B = 0 exactly where N = 0, and where C is not 0 (section 4.2), as long as "no route" counts as a next hop; and Algorithm 2 over the
-/// separate arrays answers as the oracle and the combined ones do.
+/// B = 0 exactly where N = 0 and where C is not 0 (section 4.2), if "no route" counts as a next hop; Algorithm 2 over the separate arrays
+/// agrees with the oracle and the combined arrays.
 #[test]
 fn the_invariant_holds_and_algorithm_2_agrees() {
     let mut rib = generated(20_000);
@@ -190,17 +189,17 @@ fn the_invariant_holds_and_algorithm_2_agrees() {
     }
 }
 
-/// An entry of BCN has 16 bits, one of BN24 and of N32 has 8: each level is so many bytes (section 4.2).
+/// An entry of BCN has 16 bits; entries of BN24 and N32 have 8 (section 4.2).
 #[test]
 fn entries_of_the_paper_s_layout_have_its_widths() {
     let bytes = |chunks24, chunks32| Paper::bytes_for(SailRoom { chunks24, chunks32 });
     let ids = 4 << 8;
     assert_eq!(bytes(0, 0), (16 << 16) / 8 + ids);
-    // C24, of 16 bits, is apart.
+    // C24, of 16 bits, is separate.
     assert_eq!([bytes(1, 0), bytes(0, 1)].map(|with| with - bytes(0, 0)), [(8 + 16) << 5, 8 << 5]);
 }
 
-/// Entries that own a next hop in the wide layout hold it, and those that are split hold a chunk's id: the flag tells which.
+/// In the wide layout the flag distinguishes an entry with a next hop from an entry with a chunk's id.
 #[test]
 fn the_wide_layout_keeps_the_flag_apart() {
     let engine = engine::<Wide>(&mut generated(5000));

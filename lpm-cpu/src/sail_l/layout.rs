@@ -1,4 +1,4 @@
-//! How the arrays of SAIL_L lie in memory, and what stands for a next hop in them: its code.
+//! The memory layouts of SAIL_L's arrays, and the next-hop codes in them.
 //!
 //! | | `paper` | `wide` |
 //! |---|---|---|
@@ -8,11 +8,10 @@
 //! | N32 | 8 bits | 32 bits |
 //! | next hops | 254, behind codes of 8 bits | every id |
 //! | chunks of level 24 | 32,767 | 65,536, one a /16 |
-//! | chunks of level 32 | 65,535 | 8,388,607, what a signed 32-bit index reaches |
+//! | chunks of level 32 | 65,535 | 8,388,607, limited by a signed 32-bit index |
 //!
-//! A next hop of 0 in BN24 says "look in C24", so "no route" has a code of its own in the paper's layout. With it the invariant of the
-//! paper holds, B16 = 0 exactly where N16 = 0 and where C16 is not 0. In the wide layout the flag says "chunk", so that a table without
-//! routes is all zero.
+//! In the paper's layout 0 in BN24 means "look in C24", so "no route" has a code. With it the paper's invariant holds: B16 = 0 exactly
+//! where N16 = 0 and where C16 is not 0. In the wide layout the flag marks a chunk, so that a table without routes is all zero.
 
 use crate::chunks::CHUNK_ENTRIES;
 use crate::codes::HopCodes;
@@ -23,10 +22,9 @@ use lpm_core::memory::{Array, Placement};
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 
-/// Entries of level 16.
 pub(crate) const ENTRIES16: usize = 1 << 16;
 
-/// The arrays of one of the three levels.
+/// The arrays of the three levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SailLevel {
     /// BCN.
@@ -54,41 +52,32 @@ impl SailRoom {
     }
 }
 
-/// What lookups read, in one of the layouts. Entries are as they lie in memory.
+/// The part of the table that lookups read, in one of the layouts. Entries are raw values.
 pub(crate) trait SailLayout: Sized + Send + Sync + 'static {
-    /// Distinct next hops at most.
     const NEXT_HOPS_MAX: u64;
-    /// Chunks at most.
     const ROOM_MAX: SailRoom;
 
-    /// All zero.
     fn zeroed(room: SailRoom, placement: Placement) -> Result<Self, EngineError>;
-    /// The bytes of a table, before rounding to pages.
     fn bytes_for(room: SailRoom) -> u64;
-    /// Bytes of memory.
     fn bytes(&self) -> u64;
-    /// The next-hop ids by code; none where a code is the id.
+    /// The next-hop ids by code; empty if codes are ids.
     fn ids(&self) -> &[AtomicU32];
-    /// The codes of next hops: no next hop has one but "no route".
+    /// The codes of an empty table: only "no route" may have one.
     fn codes(&self) -> HopCodes;
-    /// Answers `keys` into `out`, equally long.
     fn lookup(&self, isa: CheckedIsa, keys: &[u32], out: &mut [NextHopId]);
 
     /// The entry of `level` that holds the code of a next hop.
     fn entry(level: SailLevel, code: u32) -> u32;
-    /// The code in such an entry.
     fn code(entry: u32) -> u32;
-    /// An entry.
     fn get(&self, level: SailLevel, at: usize) -> u32;
     /// As [`Packed::edit`].
     fn edit(&self, level: SailLevel, range: Range<usize>, entry: impl FnMut(usize, u32) -> u32) -> u64;
     /// The chunk that an entry leads to.
     fn chunk(&self, level: SailLevel, at: usize) -> u32;
-    /// Has an entry lead to a chunk. Returns the stores.
+    /// Links an entry to a chunk. Returns the number of stores.
     fn link(&self, level: SailLevel, at: usize, chunk: u32) -> u64;
 }
 
-/// The wide layout.
 #[derive(Debug)]
 pub(crate) struct Wide {
     pub(crate) bcn: Packed<32>,
@@ -97,9 +86,9 @@ pub(crate) struct Wide {
 }
 
 impl Wide {
-    /// The low bits are a chunk's id.
+    /// Flag: the low bits are a chunk's id.
     pub(crate) const CHUNK: u32 = 1 << 31;
-    /// A next-hop id or a chunk's id.
+    /// Mask of a next-hop id or a chunk's id.
     pub(crate) const ID: u32 = (1 << 24) - 1;
 
     const fn array(&self, level: SailLevel) -> &Packed<32> {
@@ -170,27 +159,24 @@ impl SailLayout for Wide {
     }
 }
 
-/// The paper's layout.
 #[derive(Debug)]
 pub(crate) struct Paper {
     pub(crate) bcn: Packed<16>,
     pub(crate) bn24: Packed<8>,
     pub(crate) c24: Packed<16>,
     pub(crate) n32: Packed<8>,
-    /// Next-hop ids by code.
     pub(crate) ids: Array<AtomicU32>,
 }
 
-/// Codes of 8 bits, 0 included.
 const CODES: u32 = 1 << 8;
 
 impl Paper {
-    /// BCN: B16, which is set where the other bits are N16.
+    /// B16 in an entry of BCN: the other bits are N16.
     pub(crate) const B16: u32 = 1 << 15;
 }
 
 impl SailLayout for Paper {
-    // Code 0 says "look in C24", and "no route" has one.
+    // Code 0 means "look in C24", and "no route" takes another.
     const NEXT_HOPS_MAX: u64 = CODES as u64 - 2;
     const ROOM_MAX: SailRoom = SailRoom { chunks24: (1 << 15) - 1, chunks32: (1 << 16) - 1 };
 
@@ -261,8 +247,8 @@ impl SailLayout for Paper {
         }
     }
 
-    /// C24 before the 0 in BN24 that has lookups read it. A lookup that read an earlier 0 finds the new chunk there, whose entries are
-    /// right from now on.
+    /// Stores C24 before the 0 in BN24 that makes lookups read it. A lookup that read an earlier 0 finds the new chunk there, whose
+    /// entries are valid already.
     fn link(&self, level: SailLevel, at: usize, chunk: u32) -> u64 {
         match level {
             SailLevel::L16 => self.bcn.set(at, chunk),

@@ -5,16 +5,11 @@
 //!              `- chunk C16: BN24[(C16 - 1) * 2^8 + a(16,23)] -- next hop
 //!                                                             `- chunk C24: N32[(C24 - 1) * 2^8 + a(24,31)] -- next hop
 //! ```
-//! Algorithm 2 is over separate arrays B, C and N of a level, for generality; the paper's text combines them for a CPU as above, which is
-//! what is here. In its print the index of level 24 is garbled; the text beside it has the one above.
+//! Algorithm 2 has separate arrays B, C and N for each level; the paper's text combines them for a CPU, and so do we. Its print
+//! of the index of level 24 is garbled; the text has the index above.
 //!
-//! Two layouts (`--engine-arg layout=paper|wide`, see `layout`): the paper's, as wide as the FIBs of its time needed, and a wide one that
-//! takes every next hop and every table.
-//!
-//! | module | what lives there |
-//! |---|---|
-//! | `layout` | how the arrays lie in memory, and the codes of next hops in them |
-//! | `writer` | the writer's side: pushing, updates in place |
+//! Two layouts (`--engine-arg layout=paper|wide`, see `layout`): the paper's, as wide as the FIBs of its time needed, and a wide one for
+//! every next hop and every table.
 
 #[cfg(test)]
 pub(crate) mod figures_test;
@@ -56,7 +51,6 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
     })
 }
 
-/// SAIL_L in the layout `L`, for the engine shell.
 pub(crate) struct SailL<L>(PhantomData<L>);
 
 impl<L: SailLayout> Algorithm for SailL<L> {

@@ -1,11 +1,13 @@
-//! The writer's side of SAIL_L: which route each entry has its next hop from, chunks, and updates in place (section 4.2, "FIB Update").
+//! The writer's side of SAIL_L: the route that owns each entry, chunks, and updates in place (section 4.2, "FIB Update").
 //!
-//! As each entry's owner is known ([`crate::pushing`]), an update pushes again only what it affects: a run of entries at its level, and chunks below them.
+//! Since each entry's owner is known ([`crate::pushing`]), an update pushes only the affected entries: a run at its level, and chunks
+//! below.
 //!
-//! Each store leaves every running lookup an old or a new answer. A delta is applied longest prefix first, and what takes over from a
-//! withdrawn route is asked of the RIB, which is in the final state, so each address goes from its old answer to its new one in one
-//! store. A chunk is filled with what its node had before one store leads to it; when no longer route is left, one store puts the
-//! entry that fills it in its place, at the end of the delta. Then it keeps its entries until a grace period has passed, for lookups that read its id before.
+//! After each store, every lookup in flight gets an old or a new answer. A delta is applied longest prefix first, and the heir of a
+//! withdrawn route comes from the RIB, which is in the final state, so one store moves each address from its old answer to its new one. A
+//! chunk is filled with its node's value before one store links it. When it has no longer routes, at the end of the delta, one store
+//! replaces the link by the value of its entries. The chunk keeps its entries until a grace period has passed, for lookups that read its
+//! id before.
 
 use super::layout::{ENTRIES16, SailLayout, SailLevel, SailRoom};
 use crate::chunks::{CHUNK_ENTRIES, Chunks, distinct, entries_of, nodes_of, with_reserve};
@@ -20,10 +22,9 @@ use std::sync::Arc;
 
 /// The owner of an entry that leads to a chunk.
 const LINK: u8 = u8::MAX;
-/// 64-bit words of B24 that a new chunk writes on chip.
+/// The 64-bit words of B24 that a new chunk writes on chip.
 const B24_WORDS: u64 = CHUNK_ENTRIES as u64 / 64;
 
-/// The writer's side.
 pub(crate) struct SailWriter<L: SailLayout> {
     table: Arc<L>,
     codes: HopCodes,
@@ -35,7 +36,6 @@ pub(crate) struct SailWriter<L: SailLayout> {
     writes: Writes,
 }
 
-/// The level that a route is pushed to.
 const fn level_of(len: u8) -> SailLevel {
     match len {
         0..=16 => SailLevel::L16,
@@ -44,7 +44,6 @@ const fn level_of(len: u8) -> SailLevel {
     }
 }
 
-/// The level of a chunk that an entry of `level` leads to.
 const fn below(level: SailLevel) -> SailLevel {
     match level {
         SailLevel::L16 => SailLevel::L24,
@@ -53,13 +52,13 @@ const fn below(level: SailLevel) -> SailLevel {
 }
 
 impl<L: SailLayout> SailWriter<L> {
-    /// The entry of BN24 for `address`, whose /16 has a chunk.
+    /// The index in BN24 for `address`, whose /16 must have a chunk.
     fn place24(&self, address: u32) -> usize {
         let chunk = self.table.chunk(SailLevel::L16, (address >> 16) as usize);
         entries_of(chunk).start + (address >> 8 & 0xff) as usize
     }
 
-    /// The entries of a route's level that it covers; chunks that lead there are there.
+    /// The entries that a route covers at its level; the chunks on the path must exist.
     fn covered(&self, prefix: Prefix4) -> Range<usize> {
         let address = prefix.address();
         let (first, level) = match level_of(prefix.len()) {
@@ -73,7 +72,6 @@ impl<L: SailLayout> SailWriter<L> {
         first..first + (1 << (level - prefix.len()))
     }
 
-    /// Draws over a run of entries, and over the chunks below them.
     fn draw(&mut self, level: SailLevel, range: Range<usize>, draw: Draw) {
         let entry = L::entry(level, draw.code);
         let owners = &mut self.owners[level as usize];
@@ -93,7 +91,7 @@ impl<L: SailLayout> SailWriter<L> {
         }
     }
 
-    /// Splits an entry: a chunk of the level below, filled with what the entry holds, takes its place.
+    /// Splits an entry: a chunk of the level below, filled with the entry's value, replaces it.
     fn split(&mut self, level: SailLevel, at: usize) {
         let owner = self.owners[level as usize][at];
         if owner == LINK {
@@ -109,10 +107,10 @@ impl<L: SailLayout> SailWriter<L> {
         self.owners[level as usize][at] = LINK;
     }
 
-    /// Puts the entry that fills the chunk at an entry, nothing longer being left in it, in that entry's place.
+    /// Replaces the link to a chunk without longer routes by the value of its entries.
     fn merge(&mut self, level: SailLevel, at: usize) {
         if self.owners[level as usize][at] != LINK {
-            return; // by another of the routes withdrawn
+            return; // merged by another withdrawn route
         }
         let (chunk, below) = (self.table.chunk(level, at), below(level));
         let first = entries_of(chunk).start;
@@ -122,7 +120,6 @@ impl<L: SailLayout> SailWriter<L> {
         if below == SailLevel::L24 { self.chunks24.give_back(chunk) } else { self.chunks32.give_back(chunk) }
     }
 
-    /// A route of `prefix`, which was counted, comes or changes.
     fn announce(&mut self, prefix: Prefix4, next_hop: NextHopId) {
         let (address, len) = (prefix.address(), prefix.len());
         if len > 16 {
@@ -135,21 +132,20 @@ impl<L: SailLayout> SailWriter<L> {
         self.draw(level_of(len), self.covered(prefix), draw);
     }
 
-    /// A route of `prefix` goes, and `heir` takes over.
     fn withdraw(&mut self, prefix: Prefix4, heir: (u8, NextHopId)) {
         let draw = Draw::withdraw(prefix.len(), (heir.0, self.codes.code(heir.1)));
         self.draw(level_of(prefix.len()), self.covered(prefix), draw);
         self.long.discount(prefix);
     }
 
-    /// Gives back the chunk of level 32 that `prefix`, which was withdrawn, was the last to need.
+    /// Frees the chunk of level 32 that only the withdrawn `prefix` needed.
     fn merge24(&mut self, prefix: Prefix4) {
         if prefix.len() > 24 && !self.long.are_in24(prefix.address()) {
             self.merge(SailLevel::L24, self.place24(prefix.address()));
         }
     }
 
-    /// The same for level 24, after those of level 32 in it.
+    /// Frees the chunk of level 24 that only the withdrawn `prefix` needed, after chunks of level 32 in it.
     fn merge16(&mut self, prefix: Prefix4) {
         if prefix.len() > 16 && !self.long.are_in16(prefix.address()) {
             self.merge(SailLevel::L16, (prefix.address() >> 16) as usize);
@@ -247,7 +243,7 @@ impl<L: SailLayout> FibTable<u32> for SailWriter<L> {
         for change in changes.iter().filter(|change| !change.withdraws()) {
             self.codes.take(self.table.ids(), change.new);
             if change.adds() {
-                // Before any withdraw: a chunk that goes on being needed stays.
+                // Count before any withdraw: a chunk that is still needed must stay.
                 self.long.count(change.prefix);
             }
         }
@@ -260,7 +256,7 @@ impl<L: SailLayout> FibTable<u32> for SailWriter<L> {
             }
             self.writes.end_step();
         }
-        // Only now are all entries of a chunk without longer routes the same.
+        // All entries of a chunk without longer routes are equal only from here on.
         let gone = || changes.iter().filter(|change| change.withdraws()).map(|change| change.prefix);
         gone().for_each(|prefix| self.merge24(prefix));
         gone().for_each(|prefix| self.merge16(prefix));
@@ -271,12 +267,11 @@ impl<L: SailLayout> FibTable<u32> for SailWriter<L> {
     }
 }
 
-/// The bits that the paper keeps on chip (figure 4): B16, C16, and B24, of so many chunks.
+/// The bits that the paper keeps on chip (figure 4): B16, C16, and B24 of `chunks24` chunks.
 pub(crate) const fn onchip_bits(chunks24: u64) -> u64 {
     (1 + 16) * ENTRIES16 as u64 + CHUNK_ENTRIES as u64 * chunks24
 }
 
-/// Figures of the structure of SAIL_L, with so many chunks, for [`fib::EngineStats::details`].
 pub(crate) fn structure(chunks24: u64, chunks32: u64) -> Details {
     Details::from([
         ("sail_onchip_bytes", onchip_bits(chunks24).div_ceil(8).into()),

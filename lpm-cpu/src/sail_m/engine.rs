@@ -1,9 +1,9 @@
 //! The engine around the overlay trie: deltas by FIB, all or nothing, and readers.
 //!
-//! It is not built on the shell of the other engines ([`lpm_core::engine`]), which builds a table that must grow from the RIB of its
-//! routes. The routes of several FIBs are in as many RIBs, of which `apply` gets one. So a table with more room is copied from the one in
-//! service here, beside it, and published with one store. The rest is as there: a delta is planned before anything changes, first with
-//! room to spare, then without; in-place updates wait for the grace period that an earlier one left behind.
+//! It does not use the shell of the other engines ([`lpm_core::engine`]), which rebuilds a growing table from the RIB: here each FIB has
+//! its RIB, and `apply` gets one of them. So a larger table is copied from the published one and published with one store. The rest
+//! follows the shell: a delta is planned before anything changes, first with a reserve, then without; in-place updates wait for the grace
+//! period that an earlier one left behind.
 
 use super::table::OverlayTable;
 use super::writer::{OverlayWriter, room};
@@ -21,24 +21,21 @@ use lpm_core::epoch::{Epochs, ReaderEpoch};
 use lpm_core::retire::Retired;
 use std::sync::Arc;
 
-/// Where readers find the table in service.
 type Place = Arc<ArcSwap<OverlayTable>>;
 
-/// The engine.
 pub(crate) struct SailM {
     params: SailParams,
     writer: OverlayWriter,
     place: Place,
-    /// Tables that were in service before.
+    /// Tables published before.
     retired: Retired<OverlayTable>,
     epochs: Arc<Epochs>,
-    /// Routes of each FIB.
     routes: Vec<usize>,
     generation: Generation,
 }
 
 impl SailM {
-    /// An engine with `fibs` FIBs, all empty.
+    /// An engine with `fibs` empty FIBs.
     ///
     /// # Errors
     /// As [`super::make`].
@@ -58,12 +55,11 @@ impl SailM {
         })
     }
 
-    /// Where readers find the table in service.
     pub(crate) fn place(&self) -> Place {
         Arc::clone(&self.place)
     }
 
-    /// The table with `changes` of `fib`, which lead to `routes`, unless they fit in place.
+    /// The table with `changes` of `fib`, which lead to `routes`; `None` if they fit in place.
     fn prepare(
         &self,
         fib: FibId,
@@ -86,7 +82,7 @@ impl SailM {
     ) -> Result<OverlayWriter, EngineError> {
         let SailParams { common, .. } = self.params;
         let old = self.writer.table();
-        // A delta that takes no more memory is not refused for want of it.
+        // A delta that needs no more memory is not refused for lack of it.
         let check = |bytes| if bytes > old.bytes() { common.check_bytes(bytes) } else { Ok(()) };
         let room = self.writer.room_with(changes, has_reserve)?;
         check(OverlayTable::bytes_for(old.fibs, room))?;
@@ -145,7 +141,7 @@ impl EngineWriter for SailM {
         self.generation
     }
 
-    /// Routes are those of all FIBs.
+    /// Counts the routes of all FIBs.
     fn stats(&self) -> EngineStats {
         EngineStats {
             routes_v4: self.routes.iter().map(|routes| *routes as u64).sum(),
@@ -167,7 +163,6 @@ impl EngineWriter for SailM {
     }
 }
 
-/// A reader's way to the table.
 struct Lookups {
     isa: CheckedIsa,
     epoch: ReaderEpoch,

@@ -5,19 +5,13 @@
 //!               `- C16: B24[(C16 - 1) * 2^8 + a(16,23)] -- leaf: N24[same][fib]
 //!                                                       `- C24[same]: N32[(C24 - 1) * 2^8 + a(24,31)][fib]
 //! ```
-//! The tries of all FIBs are laid over each other and pushed to the leaves of the trie that is their union, so that each leaf has a next
-//! hop for each FIB. The structure above the vectors is the same for all FIBs: 2.13 MiB on chip at most, two accesses, whatever their
-//! number. Off chip there is one access up to length 24, and two beyond.
+//! The tries of all FIBs are overlaid and pushed to the leaves of their union, so that each leaf has a next hop for each FIB. The
+//! structure above the vectors is the same for all FIBs: at most 2.13 MiB and two accesses on chip, for any number of FIBs. Off chip a
+//! lookup makes one access up to length 24, and two beyond.
 //!
-//! A key is looked up in the FIB that is named with it ([`fib::Fibs`]), FIB 0 where none is. `--engine-arg fibs=N` says how many there
-//! are. Our copy of the paper has all of section 4.3; as it leaves open how the vectors lie in memory and how a change is written, the
-//! order of updates is that of section 4.2: pushed again is only what a change affects, in runs of 64-bit stores.
-//!
-//! | module | what lives there |
-//! |---|---|
-//! | `table` | the arrays that lookups read |
-//! | `writer` | the overlay trie: pushing, updates in place |
-//! | `engine` | the engine around them: deltas by FIB, readers |
+//! A key is looked up in its FIB ([`fib::Fibs`]), by default FIB 0. `--engine-arg fibs=N` sets the number of FIBs. The paper leaves open
+//! how the vectors lie in memory and how a change is written; updates follow section 4.2: only affected entries are pushed, in runs of
+//! 64-bit stores.
 
 mod engine;
 #[cfg(test)]
@@ -36,14 +30,14 @@ use std::ops::RangeInclusive;
 /// The engine's name on the command line.
 pub const NAME: &str = "sail-m";
 
-/// How many FIBs there may be.
+/// The valid numbers of FIBs.
 pub const FIBS: RangeInclusive<u32> = 1..=256;
 
 /// An empty engine.
 ///
 /// # Errors
-/// [`EngineError::Parameter`] or [`EngineError::Isa`] for options that cannot be met, [`EngineError::Full`] when the empty table exceeds
-/// `table_bytes_max`, [`EngineError::Memory`] when there is no memory for it.
+/// [`EngineError::Parameter`] or [`EngineError::Isa`] for options that cannot be met, [`EngineError::Full`] if the empty table exceeds
+/// `table_bytes_max`, [`EngineError::Memory`] if memory is short.
 pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
     Ok(Box::new(from_options(options)?))
 }

@@ -1,4 +1,4 @@
-//! SAIL_M against section 4.3: the example of figure 5, the accesses of a lookup, and what is on chip.
+//! SAIL_M against section 4.3: the example of figure 5, the accesses of a lookup, and memory on chip.
 
 use super::from_options;
 use super::table::OverlayTable;
@@ -13,7 +13,6 @@ fn id(id: u32) -> NextHopId {
     NextHopId::from_answer(id)
 }
 
-/// An engine with these FIBs.
 fn engine(ribs: &mut [Rib]) -> super::SailM {
     let fibs = ribs.len().to_string();
     let mut engine = from_options(&EngineOptions::of(&[("fibs", &fibs)])).unwrap();
@@ -23,13 +22,13 @@ fn engine(ribs: &mut [Rib]) -> super::SailM {
     engine
 }
 
-/// The next hops that a vector has for each FIB.
+/// The next hops of a vector, by FIB.
 fn vector(table: &OverlayTable, vector: usize) -> Vec<u32> {
     (0..table.fibs).map(|fib| table.hops.get(table.place(vector, FibId(fib)))).collect()
 }
 
-/// Figure 5: two tries, the overlay trie of both, and the pair of next hops at each of its leaves. Its levels 2 and 4 are the levels 16
-/// and 24 here.
+/// Figure 5: two tries, their overlay trie, and the pair of next hops at each leaf. Levels 2 and 4 of the figure are levels 16 and 24
+/// here.
 #[test]
 fn figure_5() {
     let [a, c, e, g] = [1, 2, 3, 4];
@@ -37,7 +36,7 @@ fn figure_5() {
     let second = figure_rib(&[("00", a), ("10", c), ("100", e)]);
     let engine = engine(&mut [first, second]);
     let table: Arc<OverlayTable> = engine.place().load_full();
-    // The nodes 00 and 01 are leaves; below 10 and 11 there are chunks, of which the figures use the first four entries.
+    // Nodes 00 and 01 are leaves; below 10 and 11 there are chunks, whose first four entries the figure uses.
     assert_eq!(
         [0, 1].map(|node| (table.below(node), vector(&table, node))),
         [(None, vec![a, a]), (None, vec![0, 0])]
@@ -62,8 +61,8 @@ fn figure_5() {
     }
 }
 
-/// BC16 and B24 are on chip, the other arrays off chip (section 4.3, "Two-dimensional Splitting"): two accesses on chip at most, and off
-/// chip one up to length 24 and two beyond.
+/// BC16 and B24 are on chip, the other arrays off chip (section 4.3, "Two-dimensional Splitting"): at most two accesses on chip; off chip
+/// one up to length 24, and two beyond.
 #[test]
 fn accesses_of_a_lookup() {
     let mut ribs = [Rib::plain(), Rib::plain(), Rib::plain()];
@@ -91,8 +90,8 @@ fn accesses_of_a_lookup() {
     assert_eq!([figure("sail_onchip_accesses_max"), figure("sail_offchip_accesses_max")], [2.0, 2.0]);
 }
 
-/// 2^16 * 17 + 2^24 bits on chip at most, 2.13 MiB, whatever the sizes and the number of FIBs: here with longer routes in every /16,
-/// spread over the FIBs, and the same for any number of FIBs with a smaller table.
+/// At most 2^16 * 17 + 2^24 bits on chip, 2.13 MiB, for any sizes and number of FIBs: with longer routes in every /16, spread over the
+/// FIBs, and with a smaller table for several numbers of FIBs.
 #[test]
 fn on_chip_memory_does_not_grow_with_the_number_of_fibs() {
     let onchip_bytes = |fibs: u32, step: u32| {

@@ -1,4 +1,4 @@
-//! Every store of SAIL_M's updates under every interleaving with lookups, of all FIBs: see [`fib::stores`].
+//! Every store of SAIL_M's updates in every interleaving with lookups, of all FIBs ([`fib::stores`]).
 
 use super::engine::SailM;
 use super::from_options;
@@ -19,13 +19,12 @@ fn engine() -> SailM {
     from_options(&options).unwrap()
 }
 
-/// A key of the checker: an address behind the id of its FIB.
+/// A key of the checker: the id of the FIB, then the address.
 fn one(table: &OverlayTable, key: u128, steps: &mut Steps<'_>) -> Result<u32, Stopped> {
     many_one(table, FibId(u32::from_high_bits(key)), u32::from_high_bits(key << 32), steps)
 }
 
-/// All FIBs are watched at once, while deltas go to one after the other: a node is split by routes of one and stays split for those of
-/// another.
+/// Watches all FIBs while deltas go to each in turn: one FIB's routes split a node, and another's keep it split.
 #[test]
 fn sequences_over_all_fibs() {
     const BLOCKS: [u32; 4] = [0x0a01_0200, 0x0a01_0300, 0x0a01_8300, 0x0a02_0300];
@@ -73,7 +72,7 @@ fn sequences_over_all_fibs() {
     assert_eq!(engine.stats().details.get("sail_chunks24"), Some(0.0), "nothing is split without routes");
 }
 
-/// Nests of a single address in one FIB, while the same and other routes come and go in another one.
+/// Nests of a single address in one FIB, while the same and other routes change in another.
 #[test]
 fn nests_beside_another_fib() {
     for (watched, beside) in [(0, 1), (2, 0)].map(|(one, other)| (FibId(one), FibId(other))) {

@@ -1,18 +1,17 @@
-//! What lookups of SAIL_M read: the structure of all FIBs, and the next hops of each.
+//! The part of SAIL_M's table that lookups read: the structure for all FIBs, and the next hops of each.
 //!
 //! | array | entries | section 4.3 |
 //! |---|---|---|
 //! | BC16 | 32 bits: C16, or 0 where B16 is set | on chip, 17 bits an entry |
 //! | B24 | 1 bit | on chip |
 //! | C24 | 32 bits | off chip |
-//! | N16, N24, N32 | a vector of next-hop ids of 32 bits, one for each FIB | off chip |
+//! | N16, N24, N32 | a vector of 32-bit next-hop ids, one for each FIB | off chip |
 //!
-//! "C16 = 0 exactly where B16 = 1" (section 4.2) makes one word of BC16: chunk ids start from 1. The first three arrays are the same for
-//! all FIBs, however many there are.
+//! "C16 = 0 exactly where B16 = 1" (section 4.2) makes BC16 one word: chunk ids start from 1.
 //!
-//! The vectors of N16, N24 and N32 lie in one array, one level after the other, and are numbered in that order. They are stored by
-//! *planes*: 256 neighbouring vectors are a block, which has a row of 256 next hops for each FIB. So what a change of one FIB writes are
-//! neighbours, many to a 64-bit word, and a kernel gathers the next hops of keys of any level and any FIB at once.
+//! The vectors of N16, N24 and N32 lie in one array, level after level, and are numbered in that order. They are stored by *planes*: a
+//! block of 256 adjacent vectors has a row of 256 next hops for each FIB. So a change of one FIB writes adjacent entries, several to a
+//! 64-bit word, and a kernel gathers the next hops of keys of any level and FIB at once.
 //!
 //! ```text
 //! block  | 0 .. 255 | 256 ..              | block32 ..          |   row of FIB f in block b: b * fibs + f
@@ -26,31 +25,25 @@ use fib::{EngineError, FibId};
 use lpm_core::memory::Placement;
 use std::ops::Range;
 
-/// Blocks of level 16.
 pub(crate) const BLOCKS16: u32 = 1 << 8;
 const _: () = assert!(BLOCKS16 as usize * CHUNK_ENTRIES == ENTRIES16);
-/// Rows of next hops at most: gathers reach 2^31 of them by an index of 32 bits with a sign.
+/// The maximum number of rows: gathers reach 2^31 next hops by a signed 32-bit index.
 pub(crate) const ROWS_MAX: u32 = 1 << 23;
 
-/// What lookups read.
 #[derive(Debug)]
 pub(crate) struct OverlayTable {
-    /// FIBs.
     pub(crate) fibs: u32,
-    /// The first block of level 32.
     pub(crate) block32: u32,
     /// The chunk of level 24 below each node of level 16; 0 for none.
     pub(crate) bc16: Packed<32>,
     /// Whether each node of level 24 is a leaf.
     pub(crate) b24: Packed<1>,
-    /// The chunk of level 32 below each node of level 24 that is none.
+    /// The chunk of level 32 below each node of level 24 that is not a leaf.
     pub(crate) c24: Packed<32>,
-    /// Next hops.
     pub(crate) hops: Packed<32>,
 }
 
 impl OverlayTable {
-    /// A table in which no node is split and no address has a route.
     pub(crate) fn zeroed(fibs: u32, room: SailRoom, placement: Placement) -> Result<Self, EngineError> {
         let block32 = BLOCKS16 + room.chunks24;
         let rows = (block32 + room.chunks32) as usize * fibs as usize;
@@ -64,7 +57,6 @@ impl OverlayTable {
         })
     }
 
-    /// The bytes of a table, before rounding to pages.
     pub(crate) fn bytes_for(fibs: u32, room: SailRoom) -> u64 {
         let nodes24 = room.entries24() as u64;
         let blocks = u64::from(BLOCKS16) + u64::from(room.chunks24) + u64::from(room.chunks32);
@@ -75,43 +67,38 @@ impl OverlayTable {
             + Packed::<32>::bytes_for(vectors * u64::from(fibs))
     }
 
-    /// Bytes of memory.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bc16.bytes() + self.b24.bytes() + self.c24.bytes() + self.hops.bytes()
     }
 
-    /// The next hops of all FIBs in the block of vector `vector`, which is the first of it.
+    /// The next hops of all FIBs in the block that begins at `vector`.
     pub(crate) const fn block(&self, vector: usize) -> Range<usize> {
         let fibs = self.fibs as usize;
         vector * fibs..(vector + CHUNK_ENTRIES) * fibs
     }
 
-    /// Where the next hop of `fib` in a vector is.
     #[inline(always)]
     pub(crate) const fn place(&self, vector: usize, fib: FibId) -> usize {
         let row = vector / CHUNK_ENTRIES * self.fibs as usize + fib.0 as usize;
         row * CHUNK_ENTRIES + vector % CHUNK_ENTRIES
     }
 
-    /// The first vector of level 32.
     #[inline(always)]
     pub(crate) const fn vectors32(&self) -> usize {
         self.block32 as usize * CHUNK_ENTRIES
     }
 
-    /// The vectors of a chunk of level 24.
     pub(crate) const fn chunk24(chunk: u32) -> Range<usize> {
         let entries = entries_of(chunk);
         ENTRIES16 + entries.start..ENTRIES16 + entries.end
     }
 
-    /// The vectors of a chunk of level 32.
     pub(crate) const fn chunk32(&self, chunk: u32) -> Range<usize> {
         let entries = entries_of(chunk);
         self.vectors32() + entries.start..self.vectors32() + entries.end
     }
 
-    /// The vectors of the chunk below the node of a vector, if it is split.
+    /// The vectors of the chunk below a vector's node, if it is split.
     pub(crate) fn below(&self, vector: usize) -> Option<Range<usize>> {
         if vector < ENTRIES16 {
             let chunk = self.bc16.get(vector);

@@ -1,19 +1,19 @@
 //! The writer's side of SAIL_M: the overlay trie pushed to its leaves, and updates in place (section 4.3, "FIB Update").
 //!
-//! A node is split while any FIB has a route longer than its level below it ([`LongRoutes`] counts those of all FIBs together). An update
-//! pushes again only what it affects: in the rows of its FIB a run of next hops, at the level of the route and in chunks below. Only a
-//! node that is split, or made a leaf again, is written for every FIB.
+//! A node is split while any FIB has a longer route below it ([`LongRoutes`] counts the routes of all FIBs). An update pushes only the
+//! affected next hops: in the rows of its FIB, a run at the level of the route and in chunks below. Only a node that is split or becomes
+//! a leaf again is written for every FIB.
 //!
-//! Why each running lookup gets an old or a new answer, whatever FIB it is in:
+//! Each lookup in flight, in any FIB, gets an old or a new answer:
 //!
-//! - *A change of next hops* is one store an address, as the longest prefixes of a delta come first and what takes over from a withdrawn
-//!   route is asked of the RIB, which is in the final state. Other FIBs' rows are not written.
-//! - *A split* fills the chunk with what the node's vector holds, for all FIBs, and then one store leads to it: in BC16, or in B24 after
-//!   C24. No answer changes by it. A lookup that found a leaf before reads the node's vector, which keeps what it held then until the
-//!   node is a leaf again. A lookup that found an earlier 0 in B24 may read the new C24: it leads to answers that are current.
-//! - *A node becomes a leaf again* at the end of a delta, when all next hops of each FIB in its chunk are the same. They are stored in the
-//!   node's vector, then one store in BC16 or B24 has lookups read it. A lookup that found a leaf before the split may read this vector
-//!   too: it holds what is current. The chunk keeps its next hops until a grace period has passed, for lookups that read its id.
+//! - *A change of next hops* is one store an address: the longest prefixes of a delta come first, and the heir of a withdrawn route comes
+//!   from the RIB, which is in the final state. Other FIBs' rows are not written.
+//! - *A split* fills the chunk with the node's vector, for all FIBs, then one store links it: in BC16, or in B24 after C24. No answer
+//!   changes. A lookup that found a leaf before reads the node's vector, which stays unchanged until the node is a leaf again. A lookup
+//!   that found an earlier 0 in B24 may read the new C24, which leads to current answers.
+//! - *A node becomes a leaf again* at the end of a delta, when each FIB has one next hop in all of its chunk. These are stored in the
+//!   node's vector, then one store in BC16 or B24 makes lookups read it. A lookup that found a leaf before the split may read this vector
+//!   too: it is current. The chunk keeps its next hops until a grace period has passed, for lookups that read its id.
 
 use super::table::{BLOCKS16, OverlayTable, ROWS_MAX};
 use crate::chunks::{CHUNK_ENTRIES, Chunks, with_reserve};
@@ -26,14 +26,12 @@ use lpm_core::memory::Placement;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The writer's side.
 pub(crate) struct OverlayWriter {
     table: Arc<OverlayTable>,
     /// The length of the route that owns each next hop.
     owners: Vec<u8>,
     chunks24: Chunks,
     chunks32: Chunks,
-    /// Those of all FIBs.
     long: LongRoutes,
     writes: Writes,
 }
@@ -55,35 +53,31 @@ impl OverlayWriter {
         })
     }
 
-    /// What lookups read.
     pub(crate) const fn table(&self) -> &Arc<OverlayTable> {
         &self.table
     }
 
-    /// The bytes that lookups do not read.
     pub(crate) fn bytes(&self) -> u64 {
         self.owners.capacity() as u64 + self.long.bytes() + self.chunks24.bytes() + self.chunks32.bytes()
     }
 
-    /// Figures for [`fib::EngineStats::details`].
     pub(crate) fn details(&self) -> Details {
         structure(self.chunks24.used(), self.chunks32.used())
             .and(self.writes.details())
             .and(Details::from([("sail_fibs", self.table.fibs.into())]))
     }
 
-    /// Whether there are chunks for `changes`.
     pub(crate) fn admits(&self, changes: &[Change<u32>]) -> bool {
         let [new16, new24] = self.long.new_nodes(changes);
         new16 <= self.chunks24.available() && new24 <= self.chunks32.available()
     }
 
-    /// Whether a grace period must end before the next [`Self::update`].
+    /// Returns whether a grace period must end before the next [`Self::update`].
     pub(crate) fn owes_grace(&self) -> bool {
         self.chunks24.has_limbo() || self.chunks32.has_limbo()
     }
 
-    /// Every lookup that ran when [`Self::update`] last returned is over.
+    /// Makes chunks freed before a grace period available again: every lookup that ran when [`Self::update`] last returned has ended.
     pub(crate) fn grace_over(&mut self) {
         self.chunks24.end_grace();
         self.chunks32.end_grace();
@@ -92,7 +86,7 @@ impl OverlayWriter {
     /// The room of a table that takes `changes`.
     ///
     /// # Errors
-    /// [`EngineError::Full`] for more chunks than the next hops of so many FIBs have indices for.
+    /// [`EngineError::Full`] if the next hops of all FIBs need more chunks than have indices.
     pub(crate) fn room_with(
         &self,
         changes: &[Change<u32>],
@@ -106,8 +100,8 @@ impl OverlayWriter {
         )
     }
 
-    /// This table with more room, and `changes` of `fib`, which lead to `routes`. No lookup sees it yet. Other FIBs' routes are not needed:
-    /// what they have in each leaf is copied.
+    /// A copy of this table with more room and `changes` of `fib`, which lead to `routes`; it is not published yet. The routes of other
+    /// FIBs are not needed: their next hops are copied.
     ///
     /// # Errors
     /// [`EngineError::Memory`].
@@ -142,14 +136,13 @@ impl OverlayWriter {
         Ok(new)
     }
 
-    /// Copies the next hops of `vectors` of `old`, whole blocks, and who owns them.
     fn copy_blocks(&mut self, old: &Self, to: usize, vectors: Range<usize>) {
         let [from, end, to] = [vectors.start, vectors.end, to].map(|vector| self.table.block(vector).start);
         self.table.hops.copy(to, &old.table.hops, from..end);
         self.owners[to..to + (end - from)].copy_from_slice(&old.owners[from..end]);
     }
 
-    /// Applies `changes` while no lookup sees the table. What is withdrawn goes first, so that what it leaves is used again.
+    /// Applies `changes` to an unpublished table. Withdraws go first, so that freed chunks are reused.
     fn apply_unseen(&mut self, fib: FibId, changes: &[Change<u32>], routes: &RibTable<u32>) {
         self.count(changes);
         changes.iter().filter(|change| change.withdraws()).for_each(|change| self.push(fib, *change, routes));
@@ -161,22 +154,21 @@ impl OverlayWriter {
             .for_each(|change| self.push(fib, *change, routes));
     }
 
-    /// Applies `changes` of `fib`, which lead to `routes` and which [`Self::admits`] has admitted, while lookups run.
+    /// Applies `changes` of `fib`, which lead to `routes` and passed [`Self::admits`], while lookups run.
     pub(crate) fn update(&mut self, fib: FibId, changes: &[Change<u32>], routes: &RibTable<u32>) {
         let changes = longest_first(changes);
         self.writes.updates += changes.len() as u64;
-        // Before any withdraw: a chunk that goes on being needed stays.
+        // Count before any withdraw: a chunk that is still needed must stay.
         self.count(&changes);
         for change in &changes {
             self.push(fib, *change, routes);
             self.writes.end_step();
         }
-        // Only now are all next hops of a FIB the same in a chunk without longer routes.
+        // All next hops of a FIB in a chunk without longer routes are equal only from here on.
         self.merge(&changes);
         self.writes.end_step();
     }
 
-    /// Counts the routes that come.
     fn count(&mut self, changes: &[Change<u32>]) {
         changes.iter().filter(|change| change.adds()).for_each(|change| self.long.count(change.prefix));
     }
@@ -200,13 +192,13 @@ impl OverlayWriter {
         self.draw(fib, self.covered(prefix), draw);
     }
 
-    /// The vector of level 24 for `address`, whose /16 is split.
+    /// The vector of level 24 for `address`, whose /16 must be split.
     fn vector24(&self, address: u32) -> usize {
         OverlayTable::chunk24(self.table.bc16.get((address >> 16) as usize)).start
             + (address >> 8 & 0xff) as usize
     }
 
-    /// The vectors of a route's level that it covers; the nodes above that level are split.
+    /// The vectors that a route covers at its level; the nodes above must be split.
     fn covered(&self, prefix: Prefix4) -> Range<usize> {
         let address = prefix.address();
         let (first, level) = match prefix.len() {
@@ -220,7 +212,6 @@ impl OverlayWriter {
         first..first + (1 << (level - prefix.len()))
     }
 
-    /// Draws over the next hops of `fib` in `vectors`, and in the chunks below them.
     fn draw(&mut self, fib: FibId, vectors: Range<usize>, draw: Draw) {
         let Self { table, owners, writes, .. } = self;
         let mut first = vectors.start;
@@ -241,7 +232,6 @@ impl OverlayWriter {
         }
     }
 
-    /// Splits the node of a vector of level 16 or 24, unless it is split.
     fn split(&mut self, vector: usize) {
         if self.table.below(vector).is_some() {
             return;
@@ -271,7 +261,7 @@ impl OverlayWriter {
         }
     }
 
-    /// Makes the nodes leaves again that no FIB has longer routes in after the withdraws of `changes`: those of level 24, then of level 16.
+    /// Makes nodes without longer routes in any FIB leaves again after the withdraws of `changes`: first level 24, then level 16.
     fn merge(&mut self, changes: &[Change<u32>]) {
         let gone = || changes.iter().filter(|change| change.withdraws()).map(|change| change.prefix);
         for prefix in gone().filter(|prefix| prefix.len() > 24) {
@@ -286,10 +276,10 @@ impl OverlayWriter {
         }
     }
 
-    /// Makes the node of a vector a leaf, with what each FIB has in all of the chunk below.
+    /// Makes the node of a vector a leaf, with each FIB's next hop from the chunk below.
     fn make_leaf(&mut self, vector: usize) {
         let Some(below) = self.table.below(vector) else {
-            return; // by another of the routes withdrawn
+            return; // merged by another withdrawn route
         };
         let Self { table, owners, writes, .. } = self;
         for fib in (0..table.fibs).map(FibId) {
@@ -307,8 +297,8 @@ impl OverlayWriter {
     }
 }
 
-/// Room for so many chunks of levels 24 and 32 and that many more or less, and with a reserve. What is used now is there before what is
-/// withdrawn leaves it.
+/// Room for the chunks of levels 24 and 32 that are `used`, plus `growth`, plus a reserve if asked for. Used chunks are counted in full,
+/// as withdraws free them only later.
 ///
 /// # Errors
 /// [`EngineError::Full`].

@@ -1,27 +1,22 @@
-//! Next-hop codes: what cells hold in place of 32-bit next-hop ids.
+//! Forms of the next-hop codes in cells.
 //!
-//! A code has 8, 16 or 32 bits, the same in a whole table. Where every id of the table is small enough, codes are the ids; else next hops
-//! are numbered ([`HopCodes`]), and a lookup ends with one more load, from an array of ids by code. The forwarder numbers its next hops
-//! from 1, so the usual table has 8-bit or 16-bit codes that are ids. A table whose codes run out is built anew with more or wider ones.
-//! Narrower codes are chosen only when a table is built anew for another reason.
+//! A code has 8, 16 or 32 bits, the same in a whole table. If every id of the table is small enough, codes are the ids; otherwise next
+//! hops are numbered ([`HopCodes`]), and a lookup ends with one more load, from an array of ids by code. The forwarder numbers its next
+//! hops from 1, so the usual table has 8-bit or 16-bit codes that are ids. A table that runs out of codes is rebuilt with more or wider
+//! ones. Codes become narrower only when a table is rebuilt for another reason.
 
 use crate::codes::HopCodes;
 use fib::{NextHopId, Prefix4};
 use rustc_hash::FxHashSet;
 
-/// The width of codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Width {
-    /// 254 next hops.
     Bits8,
-    /// 65,534 next hops.
     Bits16,
-    /// Every next hop.
     Bits32,
 }
 
 impl Width {
-    /// Bits of a code.
     pub(crate) const fn bits(self) -> u32 {
         match self {
             Self::Bits8 => 8,
@@ -30,12 +25,11 @@ impl Width {
         }
     }
 
-    /// The code in place of a next hop in cells of a /24 with longer routes: all ones.
+    /// The code of a /24 with longer routes: all ones.
     pub(crate) const fn escape(self) -> u32 {
         u32::MAX >> (32 - self.bits())
     }
 
-    /// The largest code of a next hop.
     const fn code_max(self) -> u32 {
         match self {
             Self::Bits32 => NextHopId::MAX.get(),
@@ -44,20 +38,16 @@ impl Width {
     }
 }
 
-/// Width and meaning of a table's codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
-    /// Their width.
     pub(crate) width: Width,
-    /// Whether codes are indices of the array of ids, not ids.
+    /// Whether codes are indices of the array of ids instead of ids.
     pub(crate) is_indexed: bool,
 }
 
 impl Form {
-    /// The form for the next hops of `routes`, the default aside, with codes of `width_min` at least: ids in 8 or 16 bits where they fit, else indices.
-    ///
-    /// The load of an id from an index costs a lookup 0.3 to 0.5 ns, as much as the wider cells of 16-bit ids do at most (one Sapphire
-    /// Rapids core with 2 MB of L2, a full table of 2024, random, table and zipf traffic).
+    /// The form for the next hops of `routes` without the default route, with codes of at least `width_min`: ids of 8 or 16 bits if they
+    /// fit, otherwise indices. The extra load of an index costs at least as much as the wider cells of 16-bit ids.
     pub(super) fn of(routes: &[(Prefix4, NextHopId)], width_min: Width) -> Self {
         let narrow = [Width::Bits8, Width::Bits16].into_iter().filter(|width| *width >= width_min);
         let id_max = routes.iter().map(|(_, next_hop)| next_hop.get()).max().unwrap_or(0);
@@ -71,7 +61,7 @@ impl Form {
         }
     }
 
-    /// Entries of the array of ids: one for each code, so that kernels may look up the escape too.
+    /// Entries of the array of ids: one for each code, including the escape, which kernels may look up too.
     pub(super) const fn ids(self) -> usize {
         if self.is_indexed { self.width.escape() as usize + 1 } else { 0 }
     }

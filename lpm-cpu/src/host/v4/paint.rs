@@ -1,21 +1,21 @@
-//! Painting: from routes in order to the code of each address, record by record.
+//! Paints codes: turns ordered routes into the code of each address, record by record.
 //!
-//! Routes come in order of address, then length, so a route comes after those that cover it, and painting one over the other is right. What
-//! covers whole records is kept on a stack, so records without routes of their own are found in spans.
+//! Routes are ordered by address, then length, so a route follows those that cover it and overwrites them. Routes that cover whole
+//! records are kept on a stack, so records without more specific routes are painted as spans.
 
 use super::table::{RECORD_CODES, RECORD_LEN, record_of};
 use fib::{Change, Prefix4};
 use std::iter::Peekable;
 use std::ops::Range;
 
-/// The code of a /24 with longer routes, until it is cut to a table's width.
+/// The code of a /24 with longer routes, before it is cut to the table's width.
 pub(super) const ESCAPE: u32 = u32::MAX;
 
-/// What is painted. Each part of a region comes once, in order of address.
+/// Receives the painted codes. Each part of a region comes once, in order of address.
 pub(super) trait Canvas {
-    /// Records that have `code` in all of their /24s.
+    /// Records whose /24s all have `code`.
     fn span(&mut self, records: Range<u32>, code: u32);
-    /// The codes of /24s from `at24` on, which lie in one record: a power of two of them, aligned.
+    /// The codes of /24s from `at24` on, all in one record: an aligned power of two of them.
     fn part(&mut self, at24: u32, codes: &[u32]);
     /// The codes of the addresses of a /24, before the part with its [`ESCAPE`].
     fn block(&mut self, at24: u32, codes: &[u32; 256]);
@@ -28,7 +28,7 @@ pub(super) fn regions(changes: &[Change<u32>]) -> impl Iterator<Item = Prefix4> 
     std::iter::from_fn(move || {
         let mut region = rest.next()?;
         while let Some(next) = rest.peek() {
-            // A shorter one than a record's would come first, or begin at another record.
+            // A prefix shorter than a record's would come first, or begin at another record.
             if record_of(next.address()) == record_of(region.address()) && region.len() >= RECORD_LEN {
                 let differing = next.address() ^ region.address();
                 let shared = u8::try_from(differing.leading_zeros()).unwrap_or(0);
@@ -42,7 +42,7 @@ pub(super) fn regions(changes: &[Change<u32>]) -> impl Iterator<Item = Prefix4> 
     })
 }
 
-/// Paints `region`, of /24s: what `routes`, those within it, leave out has the code `background`.
+/// Paints `region`, of whole /24s, from `routes` within it; gaps get the code `background`.
 pub(super) fn paint(
     region: Prefix4,
     background: u32,
@@ -52,7 +52,7 @@ pub(super) fn paint(
     if region.len() >= RECORD_LEN {
         return paint_part(region, background, routes, canvas);
     }
-    // Routes that cover the record and are not longer: their last record, and code.
+    // A stack of routes shorter than a record that cover the current one: their last record, and code.
     let (mut above, mut depth) = ([(u32::MAX, background); RECORD_LEN as usize + 1], 0);
     let (mut record, last) = (record_of(region.address()), record_of(region.last_address()));
     while record <= last {
@@ -78,12 +78,10 @@ pub(super) fn paint(
     }
 }
 
-/// The /17 of a record.
 fn record_prefix(record: u32) -> Prefix4 {
     Prefix4::truncating(record << (32 - RECORD_LEN), RECORD_LEN)
 }
 
-/// Paints a region within a record.
 fn paint_part(
     region: Prefix4,
     background: u32,
@@ -105,7 +103,7 @@ fn paint_part(
     canvas.part(first, codes);
 }
 
-/// Paints the /24 of `prefix`, the first longer route within it.
+/// Paints a /24 whose first longer route is `prefix`.
 fn paint_block(
     prefix: Prefix4,
     code: u32,
@@ -131,7 +129,6 @@ mod tests {
     use fib::{IpPrefix, NextHopId};
     use proptest::prelude::*;
 
-    /// The codes of single addresses, as painted.
     #[derive(Default)]
     struct SeenCodes {
         /// First address, last address and code.
@@ -192,7 +189,7 @@ mod tests {
             routes in prop::collection::vec((0_u32..64, 0_u32..8, 0_u8..=32, 1_u32..9), 0..40),
             region in (0_u32..64, 0_u8..=24),
         ) {
-            // Few addresses in few records: nesting is the rule.
+            // Few addresses in few records, so that routes nest.
             let address = |high: u32, low: u32| 0x0a00_0000 | high << 14 | low << 5;
             let region = Prefix4::truncating(address(region.0, 0), region.1);
             let mut oracle = Oracle::new();

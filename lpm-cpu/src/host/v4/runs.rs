@@ -1,30 +1,26 @@
-//! Runs of neighbouring cells: which are in use, which are free, and which wait for a grace period.
+//! Allocator of runs of adjacent cells: in use, free, or retired until a grace period has passed.
 
 use super::table::RECORD_CELLS;
 
-/// The allocator of an array of cells, in runs of 1 to [`RECORD_CELLS`].
+/// Allocates an array of cells in runs of 1 to [`RECORD_CELLS`].
 ///
-/// A run is taken from the free ones of its length, else it is cut off a longer free one, else it comes from cells that were never used.
-/// Free runs are not joined again. Cells that were never used are what a writer can count on ([`Self::untouched`]); when they run short,
-/// the table is built anew, and starts without any free run.
+/// A run comes from the free runs of its length, else from a longer free run, else from untouched cells. Free runs are never joined. A
+/// writer can rely only on untouched cells ([`Self::untouched`]); when they run short, the table is rebuilt and starts without free runs.
 #[derive(Debug)]
 pub(super) struct Runs {
-    /// Cells of the array.
     capacity: u32,
-    /// The first cell that was never used.
     top: u32,
     /// First cells of the free runs, by length.
     free: [Vec<u32>; RECORD_CELLS as usize + 1],
     /// A bit for each length that has a free run.
     free_lens: u64,
     free_cells: u32,
-    /// First cell and length of the runs given back since the last grace period began.
+    /// First cell and length of the runs freed since the last grace period began.
     limbo: Vec<(u32, u32)>,
     limbo_cells: u32,
 }
 
 impl Runs {
-    /// The cells from `first` to `capacity`.
     pub(super) fn new(first: u32, capacity: u32) -> Self {
         Self {
             capacity,
@@ -37,29 +33,26 @@ impl Runs {
         }
     }
 
-    /// Cells that were never used.
     pub(super) const fn untouched(&self) -> u32 {
         self.capacity - self.top
     }
 
-    /// Cells of free runs.
     pub(super) const fn free_cells(&self) -> u32 {
         self.free_cells
     }
 
-    /// Cells that wait for a grace period.
     pub(super) const fn limbo_cells(&self) -> u32 {
         self.limbo_cells
     }
 
-    /// The first cell of a run that no lookup can reach.
+    /// Takes a run that no lookup can reach; returns its first cell.
     ///
     /// # Panics
-    /// When there is none: whoever takes runs has counted [`Self::untouched`] cells before.
+    /// If the cells run out: callers check [`Self::untouched`] first.
     pub(super) fn take(&mut self, len: u32) -> u32 {
         let longer = self.free_lens >> len;
         if longer == 0 {
-            assert!(len <= self.untouched(), "cells are counted before a delta is taken");
+            assert!(len <= self.untouched(), "callers check that enough cells are untouched");
             self.top += len;
             return self.top - len;
         }
@@ -82,13 +75,12 @@ impl Runs {
         self.free_cells += len;
     }
 
-    /// Gives a run back that no new lookup reaches.
+    /// Frees a run that new lookups cannot reach.
     pub(super) fn give_back(&mut self, first: u32, len: u32) {
         self.limbo.push((first, len));
         self.limbo_cells += len;
     }
 
-    /// A grace period is over: what was given back before it is free.
     pub(super) fn end_grace(&mut self) {
         let mut limbo = std::mem::take(&mut self.limbo);
         for (first, len) in limbo.drain(..) {
@@ -98,7 +90,6 @@ impl Runs {
         self.limbo_cells = 0;
     }
 
-    /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
         let free: usize = self.free.iter().map(Vec::capacity).sum();
         (free * 4 + self.limbo.capacity() * 8) as u64

@@ -1,4 +1,4 @@
-//! The writer's side of an IPv4 table in service: from painted codes to stores that leave each lookup an old or a new answer.
+//! The writer's side of a published IPv4 table: turns painted codes into stores after which each lookup gets an old or a new answer.
 
 use super::codes::Width;
 use super::paint::{Canvas, ESCAPE};
@@ -12,36 +12,29 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The table, and what of it is in use.
 pub(super) struct Store {
     pub(super) table: Arc<Table4>,
     pub(super) runs: Runs,
     /// Chunks of links to blocks.
     pub(super) chunks: Chunks,
-    /// Blocks, whose ids begin at 1 like those of chunks.
+    /// Blocks; ids begin at 1, as for chunks.
     pub(super) blocks: Chunks,
-    /// How many blocks each /16 has.
     blocks_in: Vec<u16>,
-    /// The /24s that lose their blocks in this delta. They are given back at its end: until then, another /24 of the /16 may need the
-    /// same chunk.
+    /// The /24s that lose their blocks in this delta. Their blocks are freed at its end, since another /24 of the /16 may still need the
+    /// chunk.
     gone: Vec<u32>,
-    /// Memory for [`Self::put`].
     cells: Vec<u128>,
 }
 
-/// The next content of a record: cells that are painted, and the others as in the record in service.
+/// The next content of a record: painted cells, and otherwise the cells of the published record.
 struct Encoding<'a> {
-    /// The record in service, if there is one.
     old: Option<Record>,
-    /// A bit for each cell that differs from the one before it. Outside of the painted cells, bits of the old map stay.
+    /// A bit for each cell that differs from the previous cell. Outside the painted cells, bits of the old map stay.
     map: u32,
-    /// The cells that are painted.
     painted: Range<u32>,
-    /// The words of each painted cell.
     cells: &'a [u128],
 }
 
-/// How a record gets its next content.
 enum Way {
     /// The record leads to the shared cell of a code.
     Shared(u32),
@@ -52,7 +45,6 @@ enum Way {
 }
 
 impl Encoding<'_> {
-    /// Cell `at`.
     fn cell(&self, table: &Table4, at: u32) -> u128 {
         match self.old {
             _ if self.painted.contains(&at) => self.cells[(at - self.painted.start) as usize],
@@ -62,14 +54,12 @@ impl Encoding<'_> {
     }
 }
 
-/// The bits of a map that are set.
 fn bits(map: u32) -> impl Iterator<Item = u32> {
     let next = |map: &u32| Some(map & (map - 1)).filter(|map| *map != 0);
     std::iter::successors(Some(map).filter(|map| *map != 0), next).map(u32::trailing_zeros)
 }
 
 impl Store {
-    /// A new table, without records.
     pub(super) fn new(room: HostRoom, placement: Placement) -> Result<Self, EngineError> {
         let table = Table4::zeroed(room, placement)?;
         let shared = room.form.width.shared_cells();
@@ -91,17 +81,15 @@ impl Store {
         self.table.form.width
     }
 
-    /// Blocks of the /16 of a /24.
     pub(super) fn blocks_beside(&self, at24: u32) -> u16 {
         self.blocks_in[at24 as usize / CHUNK_ENTRIES]
     }
 
-    /// Whether a /24 has a block.
     pub(super) fn has_block(&self, at24: u32) -> bool {
         self.blocks_beside(at24) > 0 && self.table.code(at24) == self.width().escape()
     }
 
-    /// The code in service of address `at` of a /24, which may have a block.
+    /// The published code of address `at` of a /24, which may have a block.
     fn code_in_block(&self, at24: u32, at: u32) -> u32 {
         if !self.has_block(at24) {
             return self.table.code(at24);
@@ -110,7 +98,7 @@ impl Store {
         self.table.code_in(record_in(block, at / RECORD_CODES), at)
     }
 
-    /// The content of record `old` with `codes` painted from code `at` on; `cells` is memory for it.
+    /// The content of record `old` with `codes` painted from code `at` on. `cells` is scratch memory.
     fn encode<'a>(
         &self,
         old: Option<Record>,
@@ -136,7 +124,7 @@ impl Store {
         let cells = cells.as_slice();
         let mut map = old.map_or(0, Record::map);
         let mut before = if first > 0 { old_cell(first - 1) } else { None };
-        // The cell behind the painted ones may differ from the one before it now, or no more.
+        // Whether the cell after the painted ones differs from its predecessor may have changed.
         let behind = if end < RECORD_CELLS { old_cell(end) } else { None };
         for (at, cell) in (first..).zip(cells.iter().copied().chain(behind)) {
             map = map & !(1 << at) | u32::from(before != Some(cell)) << at;
@@ -145,7 +133,6 @@ impl Store {
         Encoding { old, map, painted: first..end, cells }
     }
 
-    /// How a record gets its next content.
     fn way(&self, encoding: &Encoding<'_>) -> Way {
         let (table, shared) = (&*self.table, self.width().shared_cells());
         if encoding.map == 1 {
@@ -156,7 +143,8 @@ impl Store {
             }
         }
         match encoding.old {
-            // A run keeps cells that are like the one before them, for the route that comes back, until it has twice what is needed.
+            // A run keeps cells that equal their predecessor, so that a returning route finds them, until it has twice the cells it
+            // needs.
             Some(old)
                 if old.first() >= shared
                     && encoding.map & !old.map() == 0
@@ -168,14 +156,14 @@ impl Store {
         }
     }
 
-    /// The cells of a new run that painting `codes` from code `at` on takes, if it takes one.
+    /// The cells of a new run for painting `codes` from code `at` on; 0 without a new run.
     fn demand(&self, old: Option<Record>, at: u32, codes: &[u32]) -> u32 {
         let mut cells = Vec::new();
         let encoding = self.encode(old, at, codes, &mut cells);
         if matches!(self.way(&encoding), Way::Run) { encoding.map.count_ones() } else { 0 }
     }
 
-    /// Paints `codes` from code `at` on in record `record`, which is `old` now.
+    /// Paints `codes` from code `at` on in record `record`, whose current value is `old`.
     fn put(&mut self, record: u32, old: Option<Record>, at: u32, codes: &[u32]) {
         let mut cells = std::mem::take(&mut self.cells);
         let encoding = self.encode(old, at, codes, &mut cells);
@@ -197,7 +185,7 @@ impl Store {
         self.cells = cells;
     }
 
-    /// Puts `new` in service as record `record`, and gives the cells of `old` back.
+    /// Publishes `new` as record `record` and frees the cells of `old`.
     fn replace(&mut self, record: u32, old: Option<Record>, new: Record) {
         if old != Some(new) {
             self.table.set_record(record, new);
@@ -205,7 +193,7 @@ impl Store {
         }
     }
 
-    /// Gives the cells of a record back.
+    /// Frees the cells of a record, unless they are shared.
     fn give_back(&mut self, old: Option<Record>) {
         if let Some(old) = old
             && old.first() >= self.width().shared_cells()
@@ -214,7 +202,7 @@ impl Store {
         }
     }
 
-    /// Notes which /24s from `at24` on lose their blocks, now that they have `codes`.
+    /// Notes the /24s from `at24` on that have blocks but lose them under `codes`.
     fn note_gone(&mut self, at24: u32, codes: impl Iterator<Item = u32>) {
         if self.blocks_beside(at24) > 0 {
             let coded = (at24..).zip(codes).filter(|(_, code)| *code != ESCAPE);
@@ -223,8 +211,7 @@ impl Store {
         }
     }
 
-    /// Ends a delta: the blocks that it has put out of service wait for a grace period from now on. They keep what they hold, and so do
-    /// the links to them.
+    /// Ends a delta: the blocks that it retired start waiting for a grace period. Their content and the links to them stay.
     pub(super) fn end_delta(&mut self) {
         while let Some(at24) = self.gone.pop() {
             let block = self.table.link(at24).load(Ordering::Relaxed);
@@ -240,26 +227,22 @@ impl Store {
         }
     }
 
-    /// A grace period is over.
     pub(super) fn end_grace(&mut self) {
         self.runs.end_grace();
         self.chunks.end_grace();
         self.blocks.end_grace();
     }
 
-    /// Bytes of memory beside the table.
     pub(super) fn writer_bytes(&self) -> u64 {
         let lists = self.blocks_in.capacity() * 2 + self.gone.capacity() * 4;
         self.runs.bytes() + self.chunks.bytes() + self.blocks.bytes() + lists as u64
     }
 }
 
-/// The codes of the two halves of a block.
 fn halves(codes: &[u32; 256]) -> impl Iterator<Item = (u32, &[u32])> {
     (0..).zip(codes.chunks_exact(RECORD_CODES as usize))
 }
 
-/// Writes the table.
 impl Canvas for Store {
     fn span(&mut self, records: Range<u32>, code: u32) {
         for record in records {
@@ -284,7 +267,7 @@ impl Canvas for Store {
         let block = if is_new { self.blocks.take() } else { self.table.link(at24).load(Ordering::Relaxed) };
         for (half, codes) in halves(codes) {
             let record = record_in(block, half);
-            // Those of a new block are of its last use.
+            // The records of a new block hold values of its last use.
             let old = if is_new { None } else { self.table.record(record) };
             self.put(record, old, 0, codes);
         }
@@ -299,11 +282,10 @@ impl Canvas for Store {
     }
 }
 
-/// Writes the table, but keeps the routes of addresses that lose them.
+/// Writes to the table, but lets addresses that lose their routes keep them.
 pub(super) struct Coverings<'a>(pub(super) &'a mut Store);
 
 impl Coverings<'_> {
-    /// The code in service of a /24.
     fn kept(&self, at24: u32) -> u32 {
         let code = self.0.table.code(at24);
         if code == self.0.width().escape() { ESCAPE } else { code }
@@ -365,7 +347,7 @@ impl Canvas for Demand<'_> {
     }
 }
 
-/// Counts the cells of a new table, from codes or from ids. Those that records share are not counted.
+/// Counts the cells of a new table, from codes or from ids, without those that records share.
 pub(super) struct Count {
     pub(super) width: Width,
     pub(super) cells: u64,

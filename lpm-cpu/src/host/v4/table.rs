@@ -1,4 +1,4 @@
-//! What IPv4 lookups read.
+//! The part of the IPv4 table that lookups read.
 
 use super::codes::{Form, Width};
 use crate::chunks::{CHUNK_ENTRIES, entries_of};
@@ -7,24 +7,19 @@ use lpm_core::memory::{Array, Placement};
 use lpm_core::publish::Publish as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Bits of address that choose a record.
 pub(super) const RECORD_LEN: u8 = 17;
-/// Records of /17s; those of blocks lie behind them.
+/// Records of /17s; the records of blocks follow them.
 pub(super) const RECORDS: u32 = 1 << RECORD_LEN;
-/// Codes of a cell.
 pub(super) const CELL_CODES: u32 = 4;
 /// Cells of a record, one for each bit of its map.
 pub(super) const RECORD_CELLS: u32 = u32::BITS;
-/// Codes of a record.
 pub(super) const RECORD_CODES: u32 = RECORD_CELLS * CELL_CODES;
-/// Entries of the array of chunks, one a /16.
 pub(super) const NODES: usize = 1 << 16;
 
-/// How large a table is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostRoom {
     pub(super) form: Form,
-    /// Cells, the shared ones included.
+    /// Cells, including the shared ones.
     pub(super) cells: u32,
     /// Chunks of 256 links to blocks, one a /16 with routes longer than /24.
     pub(super) chunks: u32,
@@ -32,12 +27,9 @@ pub(crate) struct HostRoom {
     pub(super) blocks: u32,
 }
 
-/// The table.
 #[derive(Debug)]
 pub(crate) struct Table4 {
-    /// How codes are read.
     pub(super) form: Form,
-    /// See [`Record`].
     pub(super) records: Array<AtomicU64>,
     /// Cells of one, two or four words.
     pub(super) cells: Array<AtomicU32>,
@@ -45,14 +37,14 @@ pub(crate) struct Table4 {
     pub(super) chunks: Array<AtomicU32>,
     /// In chunks, the block of each /24 that has longer routes.
     pub(super) blocks: Array<AtomicU32>,
-    /// Next-hop ids by code, where codes are not ids.
+    /// Next-hop ids by code, if codes are indices.
     pub(super) ids: Array<AtomicU32>,
-    /// The next hop of the default route, which answers code 0. A lookup loads it first. In a box: were it in here, the compiler would have to
-    /// load every other field again after each store of an answer, for a fifth of the speed.
+    /// The next hop of the default route, which answers code 0. A lookup loads it first. It is boxed: inline, the compiler would reload
+    /// every other field after each store of an answer.
     pub(super) default: Box<AtomicU32>,
 }
 
-/// A record: a map of 32 bits, and the cell before the first of its run.
+/// A record: a map of 32 bits, and the index of the cell before its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record(u64);
 
@@ -61,7 +53,7 @@ impl Record {
         Self((first.wrapping_sub(1) as u64) << 32 | map as u64)
     }
 
-    /// The record in a word. One that has never held a record, 0, has cell 0 everywhere.
+    /// The record in a word. In a word that never held a record, 0, all bits lead to cell 0.
     #[inline(always)]
     pub(super) const fn at(word: u64) -> Self {
         Self(word)
@@ -81,32 +73,28 @@ impl Record {
         ((self.0 >> 32) as u32).wrapping_add(1)
     }
 
-    /// The cell of bit `at`.
     #[inline(always)]
     pub(super) const fn cell(self, at: u32) -> u32 {
         ((self.0 >> 32) as u32).wrapping_add((self.map() << (31 - at)).count_ones())
     }
 }
 
-/// The record of a key's /17.
 #[inline(always)]
 pub(super) const fn record_of(key: u32) -> u32 {
     key >> (32 - RECORD_LEN)
 }
 
-/// The record of half a block.
 #[inline(always)]
 pub(super) const fn record_in(block: u32, half: u32) -> u32 {
     RECORDS + (block - 1) * 2 + half
 }
 
 impl Width {
-    /// Words of a cell.
     pub(super) const fn words(self) -> u32 {
         CELL_CODES * self.bits() / 32
     }
 
-    /// Cells that records share: cell `c` is that of code `c` four times. With codes of 32 bits there is one for "no route" alone.
+    /// Cells that records share: cell `c` holds code `c` four times. With codes of 32 bits only "no route" has a shared cell.
     pub(super) const fn shared_cells(self) -> u32 {
         match self {
             Self::Bits32 => 1,
@@ -124,7 +112,6 @@ impl HostRoom {
         self.cells as usize * self.form.width.words() as usize
     }
 
-    /// The bytes of a table, before rounding to pages.
     pub(super) const fn bytes(self) -> u64 {
         let links = NODES + self.chunks as usize * CHUNK_ENTRIES;
         (self.records() * 8 + (self.words() + links + self.form.ids()) * 4) as u64
@@ -132,7 +119,6 @@ impl HostRoom {
 }
 
 impl Table4 {
-    /// A table without records.
     pub(super) fn zeroed(room: HostRoom, placement: Placement) -> Result<Self, EngineError> {
         Ok(Self {
             form: room.form,
@@ -145,7 +131,6 @@ impl Table4 {
         })
     }
 
-    /// Bytes of memory.
     pub(super) const fn bytes(&self) -> u64 {
         self.records.bytes()
             + self.cells.bytes()
@@ -154,26 +139,24 @@ impl Table4 {
             + self.ids.bytes()
     }
 
-    /// Record `at`, for the writer; `None` where there has never been one. Every map has its first bit set.
+    /// Record `at`, for the writer; `None` if it was never set. Every map has its first bit set.
     pub(super) fn record(&self, at: u32) -> Option<Record> {
         Some(Record::at(self.records[at as usize].load(Ordering::Relaxed)))
             .filter(|record| record.word() != 0)
     }
 
-    /// Puts record `at` in service.
     pub(super) fn set_record(&self, at: u32, record: Record) {
         self.records[at as usize].publish(record.word());
     }
 
-    /// The words of cell `at`, of which there are `WORDS`.
     fn words<const WORDS: usize>(&self, at: u32) -> &[AtomicU32; WORDS] {
         &self.cells.as_chunks().0[at as usize]
     }
 
-    /// Cell `at`, for the writer: its words, the first one in the low bits.
+    /// Cell `at`, for the writer, with its first word in the low bits.
     #[inline]
     pub(super) fn cell(&self, at: u32) -> u128 {
-        // With a number of words that is known, this is one load or two.
+        // A constant number of words makes this one or two loads.
         fn joined<const WORDS: usize>(words: &[AtomicU32; WORDS]) -> u128 {
             words.iter().rev().fold(0, |cell, word| cell << 32 | u128::from(word.load(Ordering::Relaxed)))
         }
@@ -184,7 +167,6 @@ impl Table4 {
         }
     }
 
-    /// Stores the words of cell `at` that change.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "word by word")]
     pub(super) fn set_cell(&self, at: u32, cell: u128) {
@@ -203,7 +185,6 @@ impl Table4 {
         }
     }
 
-    /// The cell of four codes.
     #[inline]
     pub(super) fn pack(&self, codes: &[u32; CELL_CODES as usize]) -> u128 {
         fn packed<const BITS: u32>(codes: &[u32; CELL_CODES as usize]) -> u128 {
@@ -217,7 +198,6 @@ impl Table4 {
         }
     }
 
-    /// The four codes of a cell.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "code by code")]
     pub(super) fn unpack(&self, cell: u128) -> [u32; CELL_CODES as usize] {
@@ -231,25 +211,23 @@ impl Table4 {
         }
     }
 
-    /// The next hop of the default route.
     #[inline(always)]
     pub(crate) fn default_route(&self) -> NextHopId {
         NextHopId::from_answer(self.default.load(Ordering::Acquire))
     }
 
-    /// The code of a /24, for the writer.
     pub(super) fn code(&self, at24: u32) -> u32 {
         self.code_in(at24 / RECORD_CODES, at24)
     }
 
-    /// The code in record `record` of what `at` numbers, a /24 or an address in a block, for the writer.
+    /// The code of `at` in record `record`, for the writer: `at` is a /24, or an address in a block.
     pub(super) fn code_in(&self, record: u32, at: u32) -> u32 {
         let record = self.record(record);
         let cell = record.map_or(0, |record| self.cell(record.cell(at / CELL_CODES % RECORD_CELLS)));
         self.unpack(cell)[(at % CELL_CODES) as usize]
     }
 
-    /// Where the link to the block of a /24 is, whose /16 has a chunk.
+    /// The word with the link to the block of a /24 whose /16 has a chunk.
     pub(super) fn link(&self, at24: u32) -> &AtomicU32 {
         let chunk = self.chunks[at24 as usize / CHUNK_ENTRIES].load(Ordering::Relaxed);
         &self.blocks[entries_of(chunk).start + at24 as usize % CHUNK_ENTRIES]

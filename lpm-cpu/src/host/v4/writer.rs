@@ -1,4 +1,4 @@
-//! The table of IPv4 behind the engine shell: how large it is, building it, and updates in place.
+//! The IPv4 table behind the engine shell: sizes, building, updates in place.
 
 use super::codes::Form;
 use super::paint::{Canvas, paint, regions};
@@ -13,24 +13,21 @@ use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::publish::Publish as _;
 use std::sync::Arc;
 
-/// A table with room to grow has at least so many cells, and a quarter more.
+/// Minimum of spare cells in a table with room to grow; a larger table has a quarter more cells.
 const CELLS_MIN: u64 = 1 << 16;
-/// Blocks at most: one a /24.
 const BLOCKS_MAX: u32 = 1 << 24;
-/// More cells than these out of service, and the next delta waits for a grace period. With lookups running, one takes as long as several
-/// updates, so one is to serve many.
+/// The next delta waits for a grace period if more cells than this are retired. A grace period takes as long as several updates while
+/// lookups run, so one serves many updates.
 const LIMBO_MAX: u32 = 16_384;
 
-/// The writer's side.
 pub(crate) struct Writer4 {
     store: Store,
     codes: HopCodes,
-    /// Whether lookups may still have the next hop that the default route had before.
+    /// Whether lookups in flight may have loaded the previous default route.
     is_default_new: bool,
 }
 
-/// Paints `region`, which is not that of the default route, with the routes of `routes`, whose next hops have the codes that `code`
-/// returns.
+/// Paints `region`, which excludes the default route, from `routes`; `code` returns the code of a next hop.
 fn repaint(
     region: Prefix4,
     routes: &RibTable<u32>,
@@ -48,14 +45,13 @@ fn repaint(
     paint(region, background, &mut within, canvas);
 }
 
-/// Whether there are changes that set a route, and whether there are some that withdraw one.
 fn kinds(changes: &[Change<u32>]) -> (bool, bool) {
     let withdraws = changes.iter().any(Change::withdraws);
     (changes.iter().any(|change| !change.withdraws()), withdraws)
 }
 
 impl Writer4 {
-    /// Whether there are untouched cells for `changes`, without that of the default route, which add so many blocks.
+    /// Returns whether the untouched cells suffice for `changes` without the default route, which add up to `blocks` blocks.
     fn has_cells(
         &self,
         changes: &[Change<u32>],
@@ -64,7 +60,7 @@ impl Writer4 {
         paints_twice: bool,
     ) -> bool {
         let untouched = u64::from(self.store.runs.untouched());
-        // A region takes a run at most for each of its records, and two for each of its blocks.
+        // A region takes at most one run for each of its records, and two for each of its blocks.
         let most = |region: Prefix4| {
             let records = 1 << RECORD_LEN.saturating_sub(region.len());
             let beside = |at16: u32| u64::from(self.store.blocks_beside(at16 << 8));
@@ -79,7 +75,7 @@ impl Writer4 {
         if paints_twice {
             return false;
         }
-        // One next hop without a code is painted with an unused code: there is one, since the codes fit.
+        // One next hop without a code is painted with an unused code, which exists because the codes fit.
         let mut new = changes.iter().map(|change| change.new).filter(|id| self.codes.find(*id).is_none());
         let first = new.next();
         if new.any(|id| Some(id) != first) {

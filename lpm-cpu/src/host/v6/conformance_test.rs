@@ -1,4 +1,4 @@
-//! The engine against the conformance suite, both families: every instruction set, with IPv6 entries of every form.
+//! The engine in the conformance suite, both families: every instruction set, with IPv6 entries of every form.
 
 use super::{EveryForm, Form, Forms};
 use crate::host::HostEngine;
@@ -6,21 +6,19 @@ use crate::host::params::HostParams;
 use fib::{EngineError, EngineOptions, EngineWriter, Isa, Keys, NextHopId, Prefix6, Rib, conformance};
 use lpm_core::engine::CpuEngine;
 
-/// 32 bits alone.
 pub(super) enum WideForms {}
 
 impl Forms for WideForms {
     const FORMS: &'static [Form] = &[Form::Ids32];
 }
 
-/// 16 bits with an array of ids, as long as there are few next hops.
+/// Entries of 16 bits with an array of ids, while next hops are few.
 pub(super) enum CodedForms {}
 
 impl Forms for CodedForms {
     const FORMS: &'static [Form] = &[Form::Codes16, Form::Ids32];
 }
 
-/// An empty engine.
 pub(super) fn engine<F: Forms>(options: &EngineOptions) -> Result<CpuEngine<HostEngine<F>>, EngineError> {
     CpuEngine::new(HostParams::from_options(options)?)
 }
@@ -29,7 +27,6 @@ fn bounded<F: Forms>(isa: Isa, table_bytes_max: u64) -> Result<Box<dyn EngineWri
     with_gather::<F>(isa, table_bytes_max, "yes")
 }
 
-/// The same, with `gather` as told.
 fn with_gather<F: Forms>(
     isa: Isa,
     table_bytes_max: u64,
@@ -71,7 +68,7 @@ fn lookup_in(engine: &dyn EngineWriter, address: u128) -> u32 {
     answer[0].get()
 }
 
-/// Ids that 16 bits hold, then ids that they do not, then more ids than they tell apart; and back when the table is built anew.
+/// Ids that fit 16 bits, then larger ids, then more ids than 16 bits number; and back when the table is rebuilt.
 #[test]
 fn entries_widen_when_next_hops_ask_for_it() {
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
@@ -104,7 +101,6 @@ fn entries_widen_when_next_hops_ask_for_it() {
     }
 }
 
-/// A table that shrinks and grows uses rows again, so it stays as large as it was.
 #[test]
 fn rows_are_used_again() {
     let mut engine = bounded::<EveryForm>(Isa::Scalar, 4 << 30).unwrap();
@@ -126,7 +122,7 @@ fn rows_are_used_again() {
     assert!(bytes[299].0 == bytes[9].0 && bytes[299].1 < 400.0, "{bytes:?}");
 }
 
-/// Bits past /32 of more than a window, and of every width of chunk.
+/// Prefixes longer than one window past /32, with chunks of every width.
 #[test]
 fn long_prefixes_in_scattered_tables() {
     for blocks in [1_u32, 300, 3000, 20_000] {

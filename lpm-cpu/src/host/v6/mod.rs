@@ -1,4 +1,4 @@
-//! IPv6 on a plain CPU: direct tables down to /32, then rows of 16 entries, a cache line each, four bits a level to /128.
+//! The table of IPv6: direct tables down to /32, then rows of 16 entries, a cache line each, four bits a level to /128.
 //!
 //! ```text
 //! top[a(0,15)] -- answer
@@ -6,44 +6,32 @@
 //!                                 `- row[a(32,35)] -- answer
 //!                                                  `- row[a(36,39)] .. row[a(124,127)] -- answer
 //! ```
-//! Every entry is an answer or a link (`table`), so no length is special and all 128 bits count. A node exists where routes end in it
-//! or below it; everywhere else the entry above is the answer. Uniform random addresses mostly find it in the top. Only keys without an
-//! answer in the direct tables take part in the levels of rows, packed into vectors without gaps (`kernel`).
+//! Every entry is an answer or a link (`table`). A node exists if routes end in it or below it; otherwise the entry above it is the
+//! answer. Uniform random addresses mostly end in the top. Only keys without an answer in the direct tables descend the levels of rows
+//! (`kernel`).
 //!
-//! What a lookup costs is cache misses, so entries have 16 bits where that is enough, and 32 for tables with more next hops, or more rows
-//! a level, than 16 tell apart ([`Form`]): a full table of 2024 (160,147 routes) is 8 MB of direct tables, and 2.3 MB of rows, or 1.4
-//! without the routes that change no answer. Leaving those out made the lookups of keys drawn from that table's routes 1.5 times as fast
-//! on a Sapphire Rapids core with 2 MB of L2, and the updates of a real stream no slower.
+//! Cache misses dominate a lookup, so entries have 16 bits if possible, and 32 in tables with more next hops, or more rows a level, than
+//! 16 bits distinguish ([`Form`]). A full table of 2024 (160,147 routes) takes 8 MB of direct tables and 1.4 MB of rows: routes that
+//! change no answer are left out, which makes lookups faster and updates no slower.
 //!
 //! # Updates while lookups run
-//! Routes are pushed to leaves: an entry has the answer of the longest route that covers its addresses, whichever node that route ends
-//! in, and the writer keeps the length of that route beside it. So a key's answer is in exactly one entry at a time. The other way,
-//! entries that say "none here" below a route, would save a short route's repainting of the nodes below it, but a lookup
-//! would put its answer together from several entries, of different generations: after "a /32 changes" and "a /48 in it is withdrawn", a
-//! lookup that read the /32 before both and the /48 after both would answer what was right in no generation. Grace periods between such
-//! deltas would cost more than repainting, which is a few entries for most routes. A default route may own 4 million, so it alone is not
-//! pushed: its entries have code 0, and the folder above says why lookups are right then.
+//! Routes are pushed to leaves: an entry has the answer of the longest route that covers its addresses, and the writer keeps the length
+//! of that route, its owner. So exactly one entry answers a key. Entries that say "no route here" below a route would save a short
+//! route's repainting of the nodes below it, but a lookup would then combine entries of different generations: if a /32 changes and then
+//! a /48 in it is withdrawn, a lookup could read the /32 before both and the /48 after both, an answer of no generation. Grace periods
+//! between such deltas would cost more than repainting, which is a few entries for most routes. Only the default route, which may own 4
+//! million entries, is not pushed: its entries have code 0, and the parent module shows why lookups stay correct.
 //!
-//! With pushing, each store leaves every running lookup an old or a new answer:
+//! After each store, every lookup in flight gets an old or a new answer:
 //!
-//! - *Repaint.* A delta is applied longest prefix first, and the RIB, which is in the final state, tells what takes over from a withdrawn
-//!   route. So an entry goes from its old answer to its new one in one store: a longer route that stays or comes has painted it already
-//!   when a shorter one is drawn, and the heir of a withdrawn route has its new next hop. A store covers several entries, each of
-//!   which other keys read.
-//! - *Split.* A node is filled with what the entry holds, then one store links it. Lookups find the same answer on both sides.
-//! - *Merge.* At the end of a delta, a node in which nothing ends any more has one answer in all entries; one store puts it in the place
-//!   of the link. Lookups that read the link before find that answer in the node, which was right in the generation that the delta
-//!   makes, until they end.
-//! - *Reuse.* A node that was unlinked is not written again until a grace period has passed, so no lookup is in it when it is filled anew.
-//!   Nodes are given back far more often than new ones are short, so a grace period is owed only when those that wait are as many as
-//!   those left.
-//!
-//! | module | what lives there |
-//! |---|---|
-//! | `kernel` | the lookup kernels, one file an instruction set |
-//! | `shape` | where nodes lie, and how many there is room for |
-//! | `table` | what lookups read |
-//! | `writer` | the writer's side |
+//! - *Repaint.* A delta is applied longest prefix first, and the route that takes over from a withdrawn one comes from the RIB, which is
+//!   in the final state. So one store moves an entry from its old answer to its new one: longer routes have painted it before a shorter
+//!   one is drawn, and a withdrawn route's heir has its new next hop.
+//! - *Split.* A node is filled with its entry's value, then one store links it. Lookups find the same answer on both sides.
+//! - *Merge.* At the end of a delta, a node in which no route ends has one answer in all entries; one store replaces the link to it by
+//!   that answer. Lookups that read the link before find the same answer in the node.
+//! - *Reuse.* An unlinked node is not written again until a grace period has passed. Nodes are freed far more often than they run short,
+//!   so a grace period is awaited only when as many nodes wait for one as are available.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -77,22 +65,19 @@ use std::sync::Arc;
 use table::{NodeTable, Shared6};
 use writer::NodeWriter;
 
-/// How entries hold next hops. The first form that fits is taken.
+/// How entries hold next hops. The first form that fits is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// 16 bits, the ids themselves.
     Ids16,
     /// 16 bits, indices of an array of ids.
     Codes16,
-    /// 32 bits, the ids themselves.
     Ids32,
 }
 
-/// The codes of 16 bits at least and at most. The fewer they are, the more nodes may a level have.
+/// Bounds of the number of 16-bit codes. Fewer codes leave room for more nodes a level.
 const CODES16: RangeInclusive<u32> = 1 << 13..=1 << 15;
 
 impl Form {
-    /// The codes of a table of `routes` in this form, if they suffice.
     fn codes(self, routes: &[(Prefix6, NextHopId)], budget: Budget) -> Option<u32> {
         let ids = routes.iter().map(|(_, next_hop)| next_hop.get());
         let used = match self {
@@ -100,13 +85,12 @@ impl Form {
             Self::Codes16 => ids.collect::<FxHashSet<_>>().len() as u32,
             Self::Ids32 => return Some(1 << 24),
         };
-        // With room to grow: else the next few new next hops build the table anew.
+        // Room to grow: without it the next few new next hops would rebuild the table.
         let spare = if budget.has_reserve() { used / 4 } else { 0 };
         let codes = (1 + used + spare).max(*CODES16.start());
         CODES16.contains(&codes).then_some(codes)
     }
 
-    /// How large a table of `routes` is in this form, with so many codes.
     fn size(
         self,
         codes: u32,
@@ -125,31 +109,27 @@ impl Form {
 
 /// The forms that a table may take; tests leave some out.
 pub(crate) trait Forms: 'static {
-    /// The forms tried, the last of which holds every next hop.
+    /// The forms in order of preference. The last one holds every next hop.
     const FORMS: &'static [Form];
 }
 
-/// All of them.
 pub(crate) enum EveryForm {}
 
 impl Forms for EveryForm {
     const FORMS: &'static [Form] = &[Form::Ids16, Form::Codes16, Form::Ids32];
 }
 
-/// How large a table is made.
 pub(crate) struct HostSize6 {
     form: Form,
     shape: NodeShape,
     codes: u32,
 }
 
-/// The writer of a table of either width.
 enum AnyWriter {
     Narrow(NodeWriter<16>),
     Wide(NodeWriter<32>),
 }
 
-/// Evaluates an expression with the writer of whichever width.
 macro_rules! with_writer {
     ($table:expr, $writer:ident => $value:expr) => {
         match $table {
@@ -159,7 +139,6 @@ macro_rules! with_writer {
     };
 }
 
-/// The IPv6 table.
 pub(crate) struct Table6<F = EveryForm> {
     writer: AnyWriter,
     shared: Arc<Shared6>,

@@ -1,48 +1,45 @@
-//! Where the nodes of an IPv6 table lie in its one array of entries, and how many there is room for.
+//! The layout of an IPv6 table's nodes in its array of entries, and the room for them.
 //!
 //! ```text
 //! level 0      the top        1 node of 2^16 entries          bits 0..16
 //! level 1      chunks         2^(D - 16) entries each         bits 16..D
 //! level 2 + i  rows           16 entries each, a cache line   bits D + 4 i .. D + 4 i + 4
 //! ```
-//! D is 32 for every real table. Where routes are scattered over so many of the first 16 bits that chunks of 2^16 entries would take
-//! more than [`CHUNK_BYTES_MAX`], D is 28, 24 or 20, and the rows begin there.
+//! D is 32 for every real table. If routes are scattered over too many of the first 16 bits for chunks of 2^16 entries to fit
+//! [`CHUNK_BYTES_MAX`], D is 28, 24 or 20, and the rows begin there.
 //!
-//! One array, because arrays below a megabyte, which those of most levels would be, do not get huge pages.
+//! All levels share one array, since the arrays of most levels would be below a megabyte and get no huge pages.
 
 use crate::chunks::{distinct, with_reserve, with_spare};
 use fib::{EngineError, NextHopId, Prefix6};
 use lpm_core::engine::Budget;
 use std::ops::Range;
 
-/// Levels at most: those of D = 20.
+/// The maximum number of levels, for D = 20.
 pub(crate) const LEVELS_MAX: usize = 2 + (128 - 20) / ROW_BITS as usize;
-/// Address bits of the top.
 const TOP_BITS: u32 = 16;
 /// Address bits of a row.
 pub(crate) const ROW_BITS: u32 = 4;
-/// The values of D, widest first.
 const DIRECT_BITS: [u32; 4] = [32, 28, 24, 20];
-/// Bytes that chunks may take before they are made smaller. Tables of 2024 need 8 MB, or 16 MB with entries of 32 bits.
+/// Limit of the chunks' memory before they are made smaller. Tables of 2024 need 8 MB, or 16 MB with entries of 32 bits.
 const CHUNK_BYTES_MAX: u64 = 32 << 20;
-/// Chunks to spare, so that a new first-16-bits block does not rebuild the table.
+/// Spare chunks, so that a new block of 16 bits does not rebuild the table.
 const CHUNKS_SPARE: u64 = 8;
 
-/// The levels, and the nodes that each has room for.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeShape {
     direct_bits: u32,
     levels: usize,
     rooms: [u32; LEVELS_MAX],
-    /// The first entry of each level, and the end of the last.
+    /// The first entry of each level, then the end of the last.
     starts: [usize; LEVELS_MAX + 1],
 }
 
 impl NodeShape {
-    /// The shape of a table of `routes`, with entries of so many bits and at most `nodes_max` nodes a level.
+    /// The shape of a table of `routes`, with entries of `entry_bits` bits and at most `nodes_max` nodes a level.
     ///
     /// # Errors
-    /// [`EngineError::Full`] when a level needs more nodes.
+    /// [`EngineError::Full`] if a level needs more nodes.
     pub(super) fn of(
         routes: &[(Prefix6, NextHopId)],
         entry_bits: u32,
@@ -74,13 +71,11 @@ impl NodeShape {
         Ok(shape)
     }
 
-    /// No room yet.
     const fn with_direct_bits(direct_bits: u32) -> Self {
         let levels = 2 + ((u128::BITS - direct_bits) / ROW_BITS) as usize;
         Self { direct_bits, levels, rooms: [0; LEVELS_MAX], starts: [0; LEVELS_MAX + 1] }
     }
 
-    /// The nodes of each level that `routes`, in order, need.
     fn count_nodes(&self, routes: &[(Prefix6, NextHopId)]) -> [u64; LEVELS_MAX] {
         let mut count = NodeCount::default();
         for (prefix, _) in routes {
@@ -89,35 +84,30 @@ impl NodeShape {
         count.nodes
     }
 
-    /// Address bits above the chunks' rows: D.
+    /// Address bits above the rows: D.
     #[inline]
     pub(crate) const fn direct_bits(&self) -> u32 {
         self.direct_bits
     }
 
-    /// Levels in use.
     #[inline]
     pub(crate) const fn levels(&self) -> usize {
         self.levels
     }
 
-    /// The nodes that a level has room for.
     pub(super) const fn room(&self, level: usize) -> u32 {
         self.rooms[level]
     }
 
-    /// Entries of all levels.
     pub(super) const fn entries(&self) -> usize {
         self.starts[self.levels]
     }
 
-    /// The first entry of a level.
     #[inline]
     pub(crate) const fn start(&self, level: usize) -> usize {
         self.starts[level]
     }
 
-    /// Address bits above a level.
     #[inline]
     pub(crate) const fn base(&self, level: usize) -> u32 {
         match level {
@@ -127,7 +117,6 @@ impl NodeShape {
         }
     }
 
-    /// Address bits of a level.
     #[inline]
     pub(crate) const fn stride(&self, level: usize) -> u32 {
         match level {
@@ -149,7 +138,7 @@ impl NodeShape {
         }
     }
 
-    /// The entry for `address` in a node of a level.
+    /// The index of the entry for `address` in a node of a level.
     #[inline]
     pub(crate) const fn place(&self, level: usize, node: u32, address: u128) -> usize {
         let stride = self.stride(level);
@@ -157,14 +146,13 @@ impl NodeShape {
         self.starts[level] + ((node as usize) << stride) + slot
     }
 
-    /// The entries of a node.
     pub(super) const fn node(&self, level: usize, node: u32) -> Range<usize> {
         let stride = self.stride(level);
         let first = self.starts[level] + ((node as usize) << stride);
         first..first + (1 << stride)
     }
 
-    /// The entries of a route's node that it covers.
+    /// The entries that a route covers in its node.
     pub(super) const fn covered(&self, node: u32, prefix: Prefix6) -> Range<usize> {
         let level = self.level_of(prefix.len());
         let first = self.place(level, node, prefix.address());
@@ -172,10 +160,10 @@ impl NodeShape {
     }
 }
 
-/// Counts the nodes that routes, taken in order, need.
+/// Counts the nodes that routes, in order, need.
 pub(super) struct NodeCount {
     pub(super) nodes: [u64; LEVELS_MAX],
-    /// The block of the node counted last, where there is one.
+    /// The block of the node counted last, once a node was counted.
     last: [u128; LEVELS_MAX],
 }
 
@@ -186,7 +174,7 @@ impl Default for NodeCount {
 }
 
 impl NodeCount {
-    /// Counts the nodes on the way to `prefix` below level `above` that have not been counted.
+    /// Counts the nodes above `prefix` and below level `above` that are not counted yet.
     pub(super) fn add(&mut self, shape: &NodeShape, prefix: Prefix6, above: usize) {
         for level in above + 1..=shape.level_of(prefix.len()) {
             let block = prefix.address() >> (u128::BITS - shape.base(level));

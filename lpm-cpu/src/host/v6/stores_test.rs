@@ -1,5 +1,5 @@
-//! Every store of IPv6 updates under every interleaving with lookups: see [`fib::stores`]. The loads are those of the scalar kernel; the
-//! vector kernels do a key's in the same order.
+//! Every store of IPv6 updates in every interleaving with lookups ([`fib::stores`]). The scalar kernel makes the loads; the vector
+//! kernels load a key's words in the same order.
 
 use super::conformance_test::{CodedForms, WideForms, engine};
 use super::kernel::scalar::one_or_default;
@@ -22,7 +22,7 @@ fn sequences<F: Forms>() {
     );
     let _listening = checker.listen();
     let count = count_of(250, 20_000);
-    // Lookups of nests that are far apart take many more steps.
+    // Widely spaced nests take many more steps a lookup.
     let plans = [
         (0..=40, count / 10),
         (8..=40, count),

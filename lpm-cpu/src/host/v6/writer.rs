@@ -1,5 +1,5 @@
-//! The writer's side of an IPv6 table of one width: pushing routes to leaves, and updates in place. The folder's documentation says why
-//! lookups may run meanwhile.
+//! The writer's side of an IPv6 table of one width: pushes routes to leaves and updates in place. The parent module shows why this is
+//! safe while lookups run.
 
 use super::shape::{LEVELS_MAX, NodeCount};
 use super::table::NodeTable;
@@ -15,13 +15,12 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The owner of an entry that leads to a node. That of an entry without a route, or with the default alone, is 0.
+/// The owner of an entry that leads to a node. An entry without a route, or with the default route alone, has owner 0.
 const LINK: u8 = u8::MAX;
 
-/// The nodes of a level.
 struct NodeLevel {
     nodes: Chunks,
-    /// By node: the routes that end in it, and the nodes right below it. Where there are none, all of its entries are the same.
+    /// For each node, the number of routes that end in it and of nodes directly below it. At 0, all of its entries are equal.
     uses: Vec<u32>,
 }
 
@@ -31,7 +30,7 @@ impl NodeLevel {
     }
 }
 
-/// The length of the run of equal owners that `owners` begins with. A short route covers millions.
+/// The length of the run of equal owners at the front of `owners`. A short route covers millions.
 fn run_len(owners: &[u8]) -> usize {
     let Some(first) = owners.first() else { return 0 };
     let (blocks, _) = owners.as_chunks::<16>();
@@ -39,31 +38,28 @@ fn run_len(owners: &[u8]) -> usize {
     whole + owners[whole..].iter().take_while(|owner| *owner == first).count()
 }
 
-/// The heir of a route that no other covers but the default.
+/// The heir of a route that only the default route covers.
 const BARE: (u8, NextHopId) = (0, NextHopId::NONE);
 
-/// What takes over from a route of `prefix` that goes: the length and next hop of the route that covers it.
 fn heir(prefix: Prefix6, routes: &RibTable<u128>) -> (u8, NextHopId) {
     routes.used_above(prefix).filter(|(len, _)| *len > 0).unwrap_or(BARE)
 }
 
-/// The writer's side.
 pub(super) struct NodeWriter<const BITS: u32> {
     table: Arc<NodeTable<BITS>>,
     codes: HopCodes,
     /// The length of the route that owns each entry.
     owners: Vec<u8>,
     levels: Vec<NodeLevel>,
-    /// Whether nodes given back are wanted for new ones.
+    /// Whether freed nodes are needed again.
     is_short: bool,
-    /// Whether lookups may still have the next hop that the default route had before.
+    /// Whether lookups in flight may have loaded the previous default route.
     is_default_new: bool,
-    /// Memory for [`Self::update`]: empty between calls.
     changes: Vec<Change<u128>>,
 }
 
 impl<const BITS: u32> NodeWriter<BITS> {
-    /// A table of `routes`, in order, which has room for them.
+    /// A table of `routes`, in order, for which `size` must have room.
     pub(super) fn build(
         HostSize6 { form, shape, codes }: HostSize6,
         routes: &[(Prefix6, NextHopId)],
@@ -89,28 +85,23 @@ impl<const BITS: u32> NodeWriter<BITS> {
         writer.codes.check().map(|()| writer)
     }
 
-    /// What lookups read.
     pub(super) const fn table(&self) -> &Arc<NodeTable<BITS>> {
         &self.table
     }
 
-    /// Bytes that lookups do not read.
     pub(super) fn writer_bytes(&self) -> u64 {
         let level = |level: &NodeLevel| level.nodes.bytes() + level.uses.len() as u64 * 4;
         self.owners.len() as u64 + self.levels.iter().map(level).sum::<u64>()
     }
 
-    /// The nodes of each level in use.
     pub(super) fn nodes_used(&self) -> impl Iterator<Item = u64> {
         self.levels.iter().map(|level| level.nodes.used())
     }
 
-    /// Counts a route with `next_hop`.
     fn take_code(&mut self, next_hop: NextHopId) {
         self.codes.take(self.table.ids.as_deref().unwrap_or_default(), next_hop);
     }
 
-    /// Whether `changes` fit in place.
     pub(super) fn admits(&self, changes: &[Change<u128>]) -> bool {
         let (_, changes) = split_changes(changes);
         if !self.codes.fit(changes) {
@@ -122,14 +113,14 @@ impl<const BITS: u32> NodeWriter<BITS> {
             let (level, _) = self.nearest(change.prefix);
             new.add(shape, change.prefix, level);
         }
-        // Where a grace period is owed, it ends before the update.
+        // An owed grace period ends before the update.
         let available = |nodes: &Chunks| {
             if self.is_short { nodes.available_after_grace() } else { nodes.available() }
         };
         self.levels.iter().zip(&new.nodes).all(|(level, new)| *new == 0 || *new <= available(&level.nodes))
     }
 
-    /// The node that is the last one on the way to where `prefix` ends: its level and number.
+    /// The last existing node on the path to the end of `prefix`: its level and number.
     fn nearest(&self, prefix: Prefix6) -> (usize, u32) {
         let shape = &self.table.shape;
         let last = shape.level_of(prefix.len());
@@ -142,7 +133,7 @@ impl<const BITS: u32> NodeWriter<BITS> {
         (level, node)
     }
 
-    /// The node in which `prefix` ends. What is missing on the way there is made.
+    /// The node in which `prefix` ends. Creates missing nodes on the path.
     fn reach(&mut self, prefix: Prefix6) -> u32 {
         let (mut level, mut node) = self.nearest(prefix);
         let last = self.table.shape.level_of(prefix.len());
@@ -153,7 +144,7 @@ impl<const BITS: u32> NodeWriter<BITS> {
         node
     }
 
-    /// Splits the entry at `at` in a node of `level`: a node of the next level, filled with what the entry holds, takes its place.
+    /// Splits the entry at `at` in a node of `level`: a node of the next level, filled with the entry's value, replaces it.
     fn split(&mut self, level: usize, node: u32, at: usize) -> u32 {
         let below = self.levels[level + 1].nodes.take() - 1;
         let entries = self.table.shape.node(level + 1, below);
@@ -166,7 +157,6 @@ impl<const BITS: u32> NodeWriter<BITS> {
         below
     }
 
-    /// Draws over a range of entries of a level, and over the nodes below them.
     fn draw(&mut self, level: usize, range: Range<usize>, draw: Draw) {
         let mut at = range.start;
         while at < range.end {
@@ -186,7 +176,6 @@ impl<const BITS: u32> NodeWriter<BITS> {
         }
     }
 
-    /// A route of `prefix` comes or changes.
     fn announce(&mut self, prefix: Prefix6, next_hop: NextHopId, is_new: bool) {
         let (level, node) = (self.table.shape.level_of(prefix.len()), self.reach(prefix));
         self.levels[level].uses[node as usize] += u32::from(is_new);
@@ -194,7 +183,6 @@ impl<const BITS: u32> NodeWriter<BITS> {
         self.draw(level, self.table.shape.covered(node, prefix), draw);
     }
 
-    /// A route of `prefix` goes, and `heir` takes over.
     fn withdraw(&mut self, prefix: Prefix6, heir: (u8, NextHopId)) {
         let (level, node) = self.nearest(prefix);
         self.levels[level].uses[node as usize] -= 1;
@@ -202,12 +190,11 @@ impl<const BITS: u32> NodeWriter<BITS> {
         self.draw(level, self.table.shape.covered(node, prefix), draw);
     }
 
-    /// Gives back the nodes that `prefix`, which was withdrawn, was the last to need: the entry that fills such a node goes where the
-    /// link to it was.
+    /// Frees the nodes that only the withdrawn `prefix` needed: the value of their entries replaces the link to them.
     fn merge(&mut self, prefix: Prefix6) {
         let shape = &self.table.shape;
         let last = shape.level_of(prefix.len());
-        // Each node on the way, and where the link to it is.
+        // Each node on the path, and the index of the link to it.
         let mut path = [(0, 0); LEVELS_MAX];
         let mut level = 0;
         while level < last {
@@ -229,20 +216,19 @@ impl<const BITS: u32> NodeWriter<BITS> {
         }
     }
 
-    /// Whether a grace period must end before the next [`Self::update`]. Nodes given back wait until they are wanted: a grace period
-    /// for each would have every update wait for the lookups.
+    /// Returns whether a grace period must end before the next [`Self::update`]. Freed nodes wait until they are needed: a grace period
+    /// for each would make every update wait for lookups.
     pub(super) fn owes_grace(&self) -> bool {
         self.is_short || self.is_default_new || self.codes.has_limbo()
     }
 
-    /// A grace period is over.
     pub(super) fn grace_over(&mut self) {
         (self.is_short, self.is_default_new) = (false, false);
         self.levels.iter_mut().for_each(|level| level.nodes.end_grace());
         self.codes.end_grace();
     }
 
-    /// Applies `changes`, which lead to `routes` and fit. `synchronize` as for [`FibTable::update`].
+    /// Applies `changes`, which lead to `routes` and fit. `synchronize` waits for a grace period, as for [`FibTable::update`].
     ///
     /// [`FibTable::update`]: lpm_core::engine::FibTable::update
     pub(super) fn update(
@@ -256,7 +242,7 @@ impl<const BITS: u32> NodeWriter<BITS> {
         sorted.extend_from_slice(changes);
         sorted.sort_unstable_by_key(|change| Reverse(change.prefix.len()));
         sorted.iter().filter(|change| !change.withdraws()).for_each(|change| self.take_code(change.new));
-        // What loses its route comes after a change of the default route, and after a grace period.
+        // If the default route changes too, addresses lose their routes after that change and a grace period.
         let mut bare = false;
         for change in &sorted {
             if !change.withdraws() {
@@ -280,7 +266,7 @@ impl<const BITS: u32> NodeWriter<BITS> {
                 self.withdraw(change.prefix, BARE);
             }
         }
-        // Only now are all entries of a node without uses the same.
+        // All entries of a node without uses are equal only from here on.
         sorted.iter().filter(|change| change.withdraws()).for_each(|change| self.merge(change.prefix));
         sorted.iter().filter(|change| !change.adds()).for_each(|change| self.codes.release(change.old));
         sorted.clear();

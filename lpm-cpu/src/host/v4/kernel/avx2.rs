@@ -1,5 +1,5 @@
-//! The AVX2 kernel, for CPUs without AVX-512: as `avx512`, with eight lanes and masks that are vectors. Keys in blocks, few in real
-//! tables, go on in the scalar kernel.
+//! The AVX2 kernel, for CPUs without AVX-512: the algorithm of `avx512` with eight lanes and vector masks. Keys in blocks, few in real
+//! tables, continue in the scalar kernel.
 
 #![expect(clippy::cast_possible_truncation, reason = "places in a piece are below 128")]
 
@@ -10,7 +10,7 @@ use fib::NextHopId;
 use lpm_core::prefetch;
 use std::arch::x86_64::*;
 
-/// Eight keys from `at` on, and the lanes that have one, all ones; the others have 0.
+/// Loads eight keys from `at` on. The second vector is all ones in lanes that have a key; lanes without one load 0.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn load(keys: &[u32], at: usize) -> (__m256i, __m256i) {
@@ -20,15 +20,14 @@ fn load(keys: &[u32], at: usize) -> (__m256i, __m256i) {
     (unsafe { _mm256_maskload_epi32(keys.as_ptr().wrapping_add(at).cast(), live) }, live)
 }
 
-/// Writes the answers of `live` lanes from `at` on.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn store(out: &mut [NextHopId], at: usize, live: __m256i, answers: __m256i) {
-    // SAFETY: lanes without a key are not written; there are as many answers as keys, each a word with an id of 24 bits.
+    // SAFETY: lanes without a key are not written; `out` is as long as the keys, and each answer is a word with an id of 24 bits.
     unsafe { _mm256_maskstore_epi32(out.as_mut_ptr().wrapping_add(at).cast(), live, answers) };
 }
 
-/// The bits set in each word: those of its half bytes, by table, added up.
+/// Counts the set bits of each word by a table of half bytes.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn ones(words: __m256i) -> __m256i {
@@ -48,12 +47,12 @@ fn ones(words: __m256i) -> __m256i {
 #[inline]
 fn cells(table: &Table4, keys: __m256i) -> __m256i {
     let (words, records) = (table.records.as_ptr().cast(), _mm256_srli_epi32::<15>(keys));
-    // SAFETY: there is a record for each /17.
+    // SAFETY: `records` has an entry for each /17, and a key shifted by 15 is below 2^17.
     let low = unsafe { _mm256_i32gather_epi64::<8>(words, _mm256_castsi256_si128(records)) };
-    // SAFETY: likewise.
+    // SAFETY: the same bound holds for the upper four lanes.
     let high = unsafe { _mm256_i32gather_epi64::<8>(words, _mm256_extracti128_si256::<1>(records)) };
     let (low, high) = (_mm256_castsi256_ps(low), _mm256_castsi256_ps(high));
-    // Pairs of words from each, which a permutation of the pairs puts in order.
+    // Pairs of words from each load; a permutation of the pairs restores their order.
     let maps = _mm256_castps_si256(_mm256_shuffle_ps::<0x88>(low, high));
     let before = _mm256_castps_si256(_mm256_shuffle_ps::<0xdd>(low, high));
     let [maps, before] = [maps, before].map(|pairs| _mm256_permute4x64_epi64::<0xd8>(pairs));
@@ -64,7 +63,7 @@ fn cells(table: &Table4, keys: __m256i) -> __m256i {
 /// The codes of keys in their cells.
 ///
 /// # Safety
-/// The table has these cells, and `BITS` is the width of its codes.
+/// Every cell must be a cell of the table, and `BITS` the width of its codes.
 #[target_feature(enable = "avx2")]
 #[inline]
 unsafe fn codes<const BITS: u32>(table: &Table4, cells: __m256i, keys: __m256i) -> __m256i {
@@ -74,7 +73,7 @@ unsafe fn codes<const BITS: u32>(table: &Table4, cells: __m256i, keys: __m256i) 
         16 => _mm256_or_si256(_mm256_slli_epi32::<1>(cells), _mm256_srli_epi32::<1>(four)),
         _ => _mm256_or_si256(_mm256_slli_epi32::<2>(cells), four),
     };
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     let words = unsafe { _mm256_i32gather_epi32::<4>(table.cells.as_ptr().cast(), words) };
     let shift = match BITS {
         8 => _mm256_slli_epi32::<3>(four),
@@ -84,14 +83,12 @@ unsafe fn codes<const BITS: u32>(table: &Table4, cells: __m256i, keys: __m256i) 
     _mm256_and_si256(_mm256_srlv_epi32(words, shift), escape::<BITS>())
 }
 
-/// The escape code.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn escape<const BITS: u32>() -> __m256i {
     _mm256_set1_epi32((u32::MAX >> (32 - BITS)).cast_signed())
 }
 
-/// Answers `keys` into `out`, equally long.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 pub(super) fn lookup<const BITS: u32, const INDEXED: bool>(
     table: &Table4,
@@ -104,14 +101,14 @@ pub(super) fn lookup<const BITS: u32, const INDEXED: bool>(
         for (at, found) in (0..keys.len()).step_by(8).zip(&mut scratch) {
             *found = cells(table, load(keys, at).0);
         }
-        // The places of keys in blocks.
+        // Indices of the keys in blocks.
         let (mut aside, mut len) = ([0; PIECE], 0);
         for (at, cells) in (0..keys.len()).step_by(8).zip(&scratch) {
             let (key, live) = load(keys, at);
-            // SAFETY: the cells of records in service.
+            // SAFETY: the cells come from published records.
             let code = unsafe { codes::<BITS>(table, *cells, key) };
             let answer = if INDEXED {
-                // SAFETY: there is an id for each code.
+                // SAFETY: `ids` has an entry for each code.
                 unsafe { _mm256_i32gather_epi32::<4>(table.ids.as_ptr().cast(), code) }
             } else {
                 code

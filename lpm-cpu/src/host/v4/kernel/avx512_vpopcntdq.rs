@@ -1,4 +1,4 @@
-//! The AVX-512 kernel with VPOPCNTDQ. What it shares with that of AVX-512F alone is there.
+//! The AVX-512 kernel with VPOPCNTDQ. `avx512f` has the parts that both modules share.
 
 use super::avx512f::{PieceWords, escape, gather_codes, gather_ids, gather_records, load, places, store};
 use super::{PIECE, scalar};

@@ -1,4 +1,4 @@
-//! The AVX-512F kernel, with F and CD alone: what Knights Landing has. No BW, DQ or VL instruction.
+//! The AVX-512F kernel for Knights Landing: F and CD alone, no BW, DQ or VL instruction.
 
 use super::{PIECE, scalar};
 use crate::host::v4::table::Table4;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 avx512_kernel!("avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2", ones);
 
-/// The bits set in each word: sums of 2, 4, 8, and then all bits of it.
+/// Counts the set bits of each word by sums of 2, 4, 8 and 32 bits.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn ones(words: __m512i) -> __m512i {
@@ -25,7 +25,7 @@ fn ones(words: __m512i) -> __m512i {
     _mm512_and_si512(sums, _mm512_set1_epi32(63))
 }
 
-/// Sixteen keys from `at` on, and the lanes that have one; the others have 0.
+/// Loads sixteen keys from `at` on, with a mask of the lanes that have a key; lanes without one load 0.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) fn load(keys: &[u32], at: usize) -> (__m512i, __mmask16) {
@@ -34,58 +34,54 @@ pub(super) fn load(keys: &[u32], at: usize) -> (__m512i, __mmask16) {
     (unsafe { _mm512_maskz_loadu_epi32(live, keys.as_ptr().wrapping_add(at).cast()) }, live)
 }
 
-/// Writes the answers of `live` lanes from `at` on.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) fn store(out: &mut [NextHopId], at: usize, live: __mmask16, answers: __m512i) {
-    // SAFETY: lanes without a key are not written; there are as many answers as keys, each a word with an id of 24 bits.
+    // SAFETY: lanes without a key are not written; `out` is as long as the keys, and each answer is a word with an id of 24 bits.
     unsafe { _mm512_mask_storeu_epi32(out.as_mut_ptr().wrapping_add(at).cast(), live, answers) };
 }
 
-/// A word for each key of a piece.
 #[repr(align(64))]
 pub(super) struct PieceWords(pub(super) [u32; PIECE]);
 
 impl PieceWords {
-    /// The sixteen words from `at` on.
     #[target_feature(enable = "avx512f")]
     #[inline]
     pub(super) fn get(&self, at: usize) -> __m512i {
         let words = &self.0[at..at + 16];
-        // SAFETY: so many words are there.
+        // SAFETY: the slice has sixteen words.
         unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
     }
 
-    /// Writes sixteen words from `at` on.
     #[target_feature(enable = "avx512f")]
     #[inline]
     pub(super) fn set(&mut self, at: usize, words: __m512i) {
         let to = &mut self.0[at..at + 16];
-        // SAFETY: so many words are there.
+        // SAFETY: the slice has sixteen words.
         unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), words) };
     }
 }
 
-/// The words at sixteen places.
+/// Loads the words at sixteen indices.
 ///
 /// # Safety
-/// There are such places.
+/// The indices must be within `words`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn gather<const GATHER: bool>(words: &[AtomicU32], at: __m512i) -> __m512i {
     if GATHER {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { _mm512_i32gather_epi32::<4>(at, words.as_ptr().cast()) }
     } else {
-        // SAFETY: likewise.
+        // SAFETY: by the caller's contract.
         words16(at, |at| unsafe { words.get_unchecked(at as usize) }.load(Ordering::Acquire))
     }
 }
 
-/// The maps of sixteen records, and the cells before the first of their runs. Each record is one load of 64 bits.
+/// The maps of sixteen records, and the cells before their runs. Each record is one load of 64 bits.
 ///
 /// # Safety
-/// The table has these records.
+/// The table must have these records.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) unsafe fn gather_records<const GATHER: bool>(
@@ -95,11 +91,11 @@ pub(super) unsafe fn gather_records<const GATHER: bool>(
     let words = table.records.as_ptr().cast();
     let eight = |records: __m256i| {
         if GATHER {
-            // SAFETY: as the caller says.
+            // SAFETY: by the caller's contract.
             unsafe { _mm512_i32gather_epi64::<8>(records, words) }
         } else {
             wide_words8(records, |at| {
-                // SAFETY: likewise.
+                // SAFETY: by the caller's contract.
                 unsafe { table.records.get_unchecked(at as usize) }.load(Ordering::Acquire)
             })
         }
@@ -114,7 +110,7 @@ pub(super) unsafe fn gather_records<const GATHER: bool>(
 /// The codes of keys in their cells.
 ///
 /// # Safety
-/// The table has these cells, and `BITS` is the width of its codes.
+/// The table must have these cells, and `BITS` must be the width of its codes.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) unsafe fn gather_codes<const GATHER: bool, const BITS: u32>(
@@ -128,7 +124,7 @@ pub(super) unsafe fn gather_codes<const GATHER: bool, const BITS: u32>(
         16 => _mm512_or_si512(_mm512_slli_epi32::<1>(cells), _mm512_srli_epi32::<1>(four)),
         _ => _mm512_or_si512(_mm512_slli_epi32::<2>(cells), four),
     };
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     let words = unsafe { gather::<GATHER>(&table.cells, words) };
     let shift = match BITS {
         8 => _mm512_slli_epi32::<3>(four),
@@ -141,7 +137,7 @@ pub(super) unsafe fn gather_codes<const GATHER: bool, const BITS: u32>(
 /// The ids of codes.
 ///
 /// # Safety
-/// Where codes are indices, the table has an id for each.
+/// If codes are indices, the table must have an id for each.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) unsafe fn gather_ids<const GATHER: bool, const INDEXED: bool>(
@@ -151,18 +147,17 @@ pub(super) unsafe fn gather_ids<const GATHER: bool, const INDEXED: bool>(
     if !INDEXED {
         return codes;
     }
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     unsafe { gather::<GATHER>(&table.ids, codes) }
 }
 
-/// The escape code.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) fn escape<const BITS: u32>() -> __m512i {
     _mm512_set1_epi32((u32::MAX >> (32 - BITS)).cast_signed())
 }
 
-/// The places of `chosen` lanes, from the first lane on; the first lane has place `at`.
+/// The indices of the `chosen` lanes, packed from the first lane on; lane 0 has index `at`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) fn places(at: usize, chosen: __mmask16) -> __m512i {

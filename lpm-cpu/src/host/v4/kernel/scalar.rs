@@ -1,11 +1,11 @@
-//! The kernel without vectors, and the lookup of one key as it reads.
+//! The kernel without vectors, and a plain lookup of one key.
 //!
-//! The batch kernel has no branch that depends on what a key finds, so that a CPU has the loads of many keys in flight: the records of a
-//! piece of keys, then the codes in their cells. Both are prefetched, the records a piece earlier: what waits for a load otherwise
-//! fills the schedulers after some ten keys. Keys in blocks, few in real tables, are listed, and go on one step after the other as well.
+//! The batch kernel has no branch that depends on a key's result, so the CPU keeps the loads of many keys in flight: first the records of
+//! a piece of keys, then the codes in their cells. Both are prefetched, records a piece ahead: instructions that wait for a load would
+//! fill the schedulers after about ten keys. Keys in blocks, few in real tables, are listed and take the same steps together.
 //!
-//! `one` is written over `Loads`, so that tests can stop a lookup between any two loads. All kernels load what a key needs in the
-//! same order.
+//! `one` is written over `Loads`, so that tests can stop a lookup between any two loads. All kernels load a key's words in the same
+//! order.
 
 #[cfg(test)]
 use crate::chunks::entries_of;
@@ -18,12 +18,10 @@ use lpm_core::prefetch;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
 
-/// Keys of a piece.
 const PIECE: usize = 24;
-/// Answers that are looked through at once for keys in blocks, and keys that go down blocks at once.
+/// Answers scanned at a time for keys in blocks, and keys that descend into blocks together.
 const ASIDE: usize = 64;
 
-/// Answers `keys` into `out`, equally long.
 #[inline(always)]
 pub(super) fn lookup(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
     match table.form.width {
@@ -33,14 +31,13 @@ pub(super) fn lookup(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
     }
 }
 
-/// [`lookup`] on a CPU that counts bits by an instruction, as every x86-64 since 2009 does.
+/// [`lookup`] with POPCNT, which every x86-64 since 2009 has.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "popcnt")]
 pub(super) fn lookup_popcnt(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
     lookup(table, keys, out);
 }
 
-/// [`lookup`] for codes of so many bits.
 #[inline(always)]
 fn pieces<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
     // Loops over whole pieces are unrolled.
@@ -58,7 +55,6 @@ fn pieces<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId]) 
     settle::<BITS>(table, keys, out);
 }
 
-/// Prefetches the records of `keys`.
 #[inline(always)]
 fn prefetch_records(table: &Table4, keys: &[u32]) {
     for key in keys {
@@ -66,7 +62,7 @@ fn prefetch_records(table: &Table4, keys: &[u32]) {
     }
 }
 
-/// The codes of a piece of keys, whose records are prefetched; those of the next are meanwhile.
+/// The codes of a piece of keys whose records are prefetched; prefetches the records of the next piece meanwhile.
 #[inline(always)]
 fn piece<const BITS: u32>(
     table: &Table4,
@@ -75,25 +71,25 @@ fn piece<const BITS: u32>(
     mut prefetch_next: impl FnMut(),
 ) {
     let cells = table.cells.as_ptr().cast::<u8>();
-    // Which code each key has, of all codes in cells.
+    // The index of each key's code among all codes in cells.
     let mut places = [0; PIECE];
     for (key, place) in keys.iter().zip(&mut places) {
-        // SAFETY: there is a record for each /17.
+        // SAFETY: `records` has an entry for each /17.
         let record = unsafe { table.records.get_unchecked(record_of(*key) as usize) };
         let cell = Record::at(record.load(Relaxed)).cell(key >> 10 & (RECORD_CELLS - 1));
         *place = cell * CELL_CODES + (key >> 8) % CELL_CODES;
         prefetch::line(place_of::<BITS>(cells, *place));
     }
     prefetch_next();
-    // What the records lead to was stored before them.
+    // A cell is stored before the record that leads to it.
     fence(Acquire);
     for (place, answer) in places.iter().zip(out) {
-        // SAFETY: the cells of records in service. Their words are of as many bits as codes have, or more.
+        // SAFETY: the cells come from published records; their words have at least `BITS` bits.
         *answer = NextHopId::from_answer(unsafe { load_entry::<BITS>(cells, *place, Relaxed) });
     }
 }
 
-/// Puts the next hops in the place of codes: of the ids where codes are indices, and of keys in blocks, which have the escape code.
+/// Replaces codes that are indices by ids, and looks up keys with the escape code in their blocks.
 #[inline(always)]
 fn settle<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
     let escape = NextHopId::from_answer(u32::MAX >> (32 - BITS));
@@ -104,7 +100,7 @@ fn settle<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId]) 
             for (place, (key, answer)) in (0..).zip(keys.iter().zip(&mut *out)) {
                 let mut is_aside = *answer == escape;
                 if BITS == 32 && is_aside {
-                    // An answer has 24 bits: it may be the next hop 2^24 - 1, too.
+                    // An answer has 24 bits: this may also be the next hop 2^24 - 1.
                     let Ok(code) = code_at(table, record_of(*key), key >> 8, &mut Plain);
                     *answer = NextHopId::from_answer(code);
                     is_aside = code == u32::MAX;
@@ -114,7 +110,7 @@ fn settle<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId]) 
             }
         }
         if table.form.is_indexed {
-            // The id of a code was stored before the code. There is one for the escape code, too.
+            // The id of a code is stored before the code. The escape code has an id too.
             fence(Acquire);
             for answer in &mut *out {
                 *answer = NextHopId::from_answer(table.ids[answer.get() as usize].load(Relaxed));
@@ -126,16 +122,16 @@ fn settle<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId]) 
     }
 }
 
-/// The next hops of the keys at the places `aside`, which have found the escape code: all of them take one step before the next, whose loads
-/// are prefetched.
+/// The next hops of the keys at the indices `aside`, which found the escape code. All keys take one step before the next, whose loads are
+/// prefetched.
 #[inline]
 pub(super) fn blocks<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId], aside: &[u32]) {
     let cells = table.cells.as_ptr().cast::<u8>();
     for aside in aside.chunks(ASIDE) {
-        // Where each key's next load is.
+        // The index of each key's next load.
         let mut places = [0_u32; ASIDE];
         let listed = || aside.iter().map(|place| keys[*place as usize]);
-        // What a word leads to was stored before it, from the codes on that the keys have found.
+        // The target of a word is stored before the word, beginning with the codes that the keys have found.
         fence(Acquire);
         for (key, place) in listed().zip(&mut places) {
             let chunk = table.chunks[(key >> 16) as usize].load(Relaxed);
@@ -155,7 +151,7 @@ pub(super) fn blocks<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [N
         }
         fence(Acquire);
         for (at, place) in aside.iter().zip(&places) {
-            // SAFETY: the cells of records in service, as in `piece`.
+            // SAFETY: the cells come from published records, as in `piece`.
             let code = unsafe { load_entry::<BITS>(cells, *place, Acquire) };
             let next_hop = if table.form.is_indexed { table.ids[code as usize].load(Relaxed) } else { code };
             out[*at as usize] = NextHopId::from_answer(next_hop);
@@ -163,14 +159,14 @@ pub(super) fn blocks<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [N
     }
 }
 
-/// The next hop of a key as the engine answers it: the default route is loaded first.
+/// The next hop of a key; loads the default route first, as the engine does.
 #[cfg(test)]
 pub(crate) fn one_or_default<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
     let default = loads.word(&table.default)?;
     one(table, key, loads).map(|answer| if answer == 0 { default } else { answer })
 }
 
-/// The next hop of a key, 0 where it has no route but the default.
+/// The next hop of a key; 0 if it has no route but the default.
 #[cfg(test)]
 fn one<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
     let mut code = code_at(table, record_of(key), key >> 8, loads)?;
@@ -182,12 +178,12 @@ fn one<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop
     if table.form.is_indexed { loads.word(&table.ids[code as usize]) } else { Ok(code) }
 }
 
-/// The code in record `record` of what `at` numbers: a /24, or an address in a block.
+/// The code of `at` in record `record`: `at` is a /24, or an address in a block.
 fn code_at<L: Loads>(table: &Table4, record: u32, at: u32, loads: &mut L) -> Result<u32, L::Stop> {
     let bits = table.form.width.bits();
     let record = loads.wide_word(&table.records[record as usize])?;
     let cell = Record::at(record).cell(at / CELL_CODES % RECORD_CELLS);
-    // Where in the cell, in words of 32 bits.
+    // The code's index within the cell, then its word of 32 bits.
     let at = at % CELL_CODES;
     let word = cell * table.form.width.words() + at * bits / 32;
     let word = loads.word(&table.cells[word as usize])?;

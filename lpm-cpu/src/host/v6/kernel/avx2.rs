@@ -1,4 +1,4 @@
-//! The IPv6 lookup of `host`, with AVX2: as in `avx512f`, with eight lanes and masks that are vectors. Keys are listed one by one.
+//! The IPv6 lookup of `host` with AVX2: the algorithm of `avx512f` with eight lanes and vector masks. Keys are listed one at a time.
 
 #![expect(clippy::cast_possible_truncation, reason = "masks of eight lanes; address bits are cut out")]
 
@@ -10,10 +10,9 @@ use fib::NextHopId;
 use lpm_core::prefetch;
 use std::arch::x86_64::*;
 
-/// Vectors that go through the rows side by side.
 const VECTORS: usize = 4;
 
-/// The lanes that `left` keys fill, all ones.
+/// The lanes of the first `left` keys, all ones.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn lanes(left: usize) -> __m256i {
@@ -21,7 +20,8 @@ fn lanes(left: usize) -> __m256i {
     _mm256_cmpgt_epi32(_mm256_set1_epi32(left), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
 }
 
-/// Answers keys, given as their first and last 64 bits, into `out`, all equally long: codes, where the table has an array of ids.
+/// Looks up keys, given as their first and last 64 bits, into `out`; all slices have the same length. Answers are codes if the table has
+/// an array of ids.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 pub(super) fn lookup<const BITS: u32>(
     table: &NodeTable<BITS>,
@@ -45,20 +45,20 @@ pub(super) fn lookup<const BITS: u32>(
     }
 }
 
-/// The entries at `at` in the lanes of `mask`; those of `other` in the others.
+/// Loads the entries at `at` in the lanes of `mask`; other lanes keep `other`.
 ///
 /// # Safety
-/// In the lanes of `mask`, entry `at` from `base` on is one of a table, which has two more behind the last.
+/// In the lanes of `mask`, `at` must be the index from `base` of an entry of a table; a table has two entries of padding at its end.
 #[target_feature(enable = "avx2")]
 #[inline]
 unsafe fn gather<const BITS: u32>(base: *const u8, at: __m256i, mask: __m256i, other: __m256i) -> __m256i {
     if BITS == 16 {
-        // SAFETY: as the caller says. Four bytes are loaded where an entry of two begins, and those behind it are cleared. The entry
-        // itself is aligned, so it is read whole.
+        // SAFETY: by the caller's contract. Four bytes are loaded at an entry of two, and the two behind it, at most padding, are
+        // cleared. The entry itself is aligned, so it is read whole.
         let pair = unsafe { _mm256_mask_i32gather_epi32::<2>(other, base.cast(), at, mask) };
         _mm256_and_si256(pair, _mm256_set1_epi32(0xffff))
     } else {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { _mm256_mask_i32gather_epi32::<4>(other, base.cast(), at, mask) }
     }
 }
@@ -71,7 +71,6 @@ fn links<const BITS: u32>(table: &NodeTable<BITS>, mask: __m256i, entry: __m256i
     _mm256_and_si256(mask, _mm256_cmpgt_epi32(entry, last_code))
 }
 
-/// The high 32 bits of eight words of 64.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn high_words(words: [__m256i; 2]) -> __m256i {
@@ -80,7 +79,7 @@ fn high_words(words: [__m256i; 2]) -> __m256i {
     _mm256_permute4x64_epi64::<0b11_01_10_00>(odd)
 }
 
-/// The top and the chunks: writes the answers found, and lists the keys that have none. Returns their number.
+/// Looks up the top and the chunks: stores the answers found, lists the keys without one, and returns their number.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn direct<const BITS: u32>(
@@ -100,7 +99,7 @@ fn direct<const BITS: u32>(
         let live = lanes(hi.len());
         let mut key = [0; 8];
         key[..hi.len()].copy_from_slice(hi);
-        // SAFETY: eight keys are two vectors.
+        // SAFETY: eight keys of 64 bits are two vectors.
         let words = unsafe {
             high_words([
                 _mm256_loadu_si256(key.as_ptr().cast()),
@@ -108,7 +107,7 @@ fn direct<const BITS: u32>(
             ])
         };
         let node = _mm256_srli_epi32::<16>(words);
-        // SAFETY: the top has an entry for each 16 bits.
+        // SAFETY: the top has an entry for each value of 16 bits.
         let mut entry = unsafe { gather::<BITS>(top, node, live, _mm256_setzero_si256()) };
         let mut split = links(table, live, entry);
         if _mm256_movemask_epi8(split) != 0 {
@@ -118,7 +117,7 @@ fn direct<const BITS: u32>(
             entry = unsafe { gather::<BITS>(chunks, _mm256_or_si256(first, within), split, entry) };
             split = links(table, split, entry);
         }
-        // SAFETY: lanes without a key are not written; there are as many answers as keys, each a word.
+        // SAFETY: lanes without a key are not written; `out` is as long as the keys, and each answer is a word.
         unsafe { _mm256_maskstore_epi32(out.as_mut_ptr().cast(), live, entry) };
         let mut left = _mm256_movemask_ps(_mm256_castsi256_ps(split)) as u16;
         lists.listed[vector / 2] |= left << (vector % 2 * 8);
@@ -133,7 +132,7 @@ fn direct<const BITS: u32>(
     len
 }
 
-/// Takes the first `len` listed keys, which have links, through the eight levels of a window. Returns whether one has a link still.
+/// Takes the first `len` listed keys, which have links, through the eight levels of a window. Returns whether any still has a link.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn rows<const BITS: u32>(table: &NodeTable<BITS>, lists: &mut RowLists, window: usize, len: usize) -> bool {
@@ -144,7 +143,7 @@ fn rows<const BITS: u32>(table: &NodeTable<BITS>, lists: &mut RowLists, window: 
         let (mut entry, mut bits, mut split) = ([zero; VECTORS], [zero; VECTORS], [zero; VECTORS]);
         for at in 0..VECTORS {
             split[at] = lanes(len.saturating_sub(start + at * 8));
-            // SAFETY: `start` is a multiple of the vectors' lanes below `PIECE`, so they lie within the lists.
+            // SAFETY: `start` is a multiple of `VECTORS * 8` below `PIECE`, so the vectors lie within the lists.
             unsafe {
                 entry[at] = _mm256_loadu_si256(lists.entry.as_ptr().add(start + at * 8).cast());
                 bits[at] = _mm256_loadu_si256(lists.bits.as_ptr().add(start + at * 8).cast());
@@ -168,7 +167,7 @@ fn rows<const BITS: u32>(table: &NodeTable<BITS>, lists: &mut RowLists, window: 
         }
         for at in 0..VECTORS {
             is_left |= _mm256_movemask_epi8(split[at]) != 0;
-            // SAFETY: as above.
+            // SAFETY: the same places as the loads before.
             unsafe { _mm256_storeu_si256(lists.entry.as_mut_ptr().add(start + at * 8).cast(), entry[at]) };
         }
     }

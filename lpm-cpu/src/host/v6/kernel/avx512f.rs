@@ -1,4 +1,4 @@
-//! The IPv6 lookup of `host`, with AVX-512 F and CD alone.
+//! The IPv6 lookup of `host` with AVX-512 F and CD alone.
 
 #![expect(clippy::cast_possible_truncation, reason = "masks are cut in halves")]
 
@@ -14,12 +14,12 @@ use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering::Acquire;
 
-/// Keys of a group at most: what they have found, and their bits for the rows, stay in registers.
+/// The maximum number of keys in a group: their entries and next address bits stay in registers.
 const GROUP: usize = 128;
-/// Listed keys that go down the rows side by side, in vectors.
 const LISTED: usize = 4;
 
-/// Answers keys, given as their first and last 64 bits, into `out`, all equally long: codes, where the table has an array of ids.
+/// Looks up keys, given as their first and last 64 bits, into `out`; all slices have the same length. Answers are codes if the table has
+/// an array of ids.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(super) fn lookup<const GATHER: bool, const BITS: u32>(
     table: &NodeTable<BITS>,
@@ -29,7 +29,7 @@ pub(super) fn lookup<const GATHER: bool, const BITS: u32>(
 ) {
     for ((hi, lo), out) in hi.chunks(GROUP).zip(lo.chunks(GROUP)).zip(out.chunks_mut(GROUP)) {
         prefetch::piece(hi, out);
-        // One function for each number of vectors, so that their loops are unrolled.
+        // One function for each number of vectors, so that its loops are unrolled.
         let is_left = match hi.len().div_ceil(16) {
             1 => group::<GATHER, BITS, 1>(table, lists, hi, out),
             2 => group::<GATHER, BITS, 2>(table, lists, hi, out),
@@ -48,11 +48,11 @@ pub(super) fn lookup<const GATHER: bool, const BITS: u32>(
     }
 }
 
-/// The entries at `at` in the lanes of `mask`; those of `other` in the others.
+/// Loads the entries at `at` in the lanes of `mask`; other lanes keep `other`.
 ///
 /// # Safety
-/// In the lanes of `mask`, entry `at` from `base` on is one of a table, which has two more behind the last. `anyone` is the place of any of
-/// these, which single loads take in the other lanes.
+/// In the lanes of `mask`, `at` must be the index from `base` of an entry of a table; a table has two entries of padding at its end.
+/// `anyone` must be the index of any such entry, which single loads read in the other lanes.
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn gather<const GATHER: bool, const BITS: u32>(
@@ -64,22 +64,21 @@ unsafe fn gather<const GATHER: bool, const BITS: u32>(
 ) -> __m512i {
     if !GATHER {
         let at = _mm512_mask_mov_epi32(_mm512_set1_epi32(anyone.cast_signed()), mask, at);
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         let words = words16(at, |at| unsafe { load_entry::<BITS>(base, at, Acquire) });
         return _mm512_mask_mov_epi32(other, mask, words);
     }
     if BITS == 16 {
-        // SAFETY: as the caller says. Four bytes are loaded where an entry of two begins, and those behind it are cleared. The entry
-        // itself is aligned, so it is read whole.
+        // SAFETY: by the caller's contract. Four bytes are loaded at an entry of two, and the two behind it, at most padding, are
+        // cleared. The entry itself is aligned, so it is read whole.
         let pair = unsafe { _mm512_mask_i32gather_epi32::<2>(other, mask, at, base.cast()) };
         _mm512_and_si512(pair, _mm512_set1_epi32(0xffff))
     } else {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { _mm512_mask_i32gather_epi32::<4>(other, mask, at, base.cast()) }
     }
 }
 
-/// The high 32 bits of sixteen words of 64.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn high_words(words: [__m512i; 2]) -> __m512i {
@@ -87,7 +86,7 @@ fn high_words(words: [__m512i; 2]) -> __m512i {
     _mm512_permutex2var_epi32(words[0], odd, words[1])
 }
 
-/// Sixteen keys from `at` on, and the lanes that have one; the others have 0.
+/// Loads sixteen keys from `at` on, with a mask of the lanes that have a key; lanes without one load 0.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn load(hi: &[u64], at: usize) -> ([__m512i; 2], __mmask16) {
@@ -102,8 +101,8 @@ fn load(hi: &[u64], at: usize) -> ([__m512i; 2], __mmask16) {
     (keys, live)
 }
 
-/// Answers a group of keys, `N` vectors of them, as far as the first eight levels of rows; lists those that have no answer then, and
-/// returns whether there are any.
+/// Looks up a group of keys in `N` vectors, down to the first eight levels of rows. Lists the keys without an answer, and returns whether
+/// there are some.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 fn group<const GATHER: bool, const BITS: u32, const N: usize>(
     table: &NodeTable<BITS>,
@@ -113,7 +112,7 @@ fn group<const GATHER: bool, const BITS: u32, const N: usize>(
 ) -> bool {
     let (mut entries, bits, len) = direct::<GATHER, BITS, N>(table, hi);
     let mut is_left = false;
-    // Single loads are for nothing in lanes that have their answer, so then keys are packed in any case.
+    // Single loads in lanes that have their answer are wasted, so without gathers keys are always listed.
     if GATHER && len > hi.len() / 2 {
         is_left = descend::<GATHER, BITS, N>(table, 0, &mut entries, bits);
         if is_left {
@@ -127,14 +126,14 @@ fn group<const GATHER: bool, const BITS: u32, const N: usize>(
     }
     for (at, entry) in entries.iter().enumerate() {
         let live = lanes(hi.len().saturating_sub(at * 16));
-        // SAFETY: lanes without a key are not written; there are as many answers as keys, each a word.
+        // SAFETY: lanes without a key are not written; `out` is as long as the keys, and each answer is a word.
         unsafe { _mm512_mask_storeu_epi32(out.as_mut_ptr().wrapping_add(at * 16).cast(), live, *entry) };
     }
     is_left
 }
 
-/// The top and the chunks: the entries found, the next 32 bits of each key, and how many keys have a link still. Lanes without a key
-/// have code 0.
+/// Looks up the top and the chunks: returns the entries found, the next 32 bits of each key, and the number of keys that still have a
+/// link. Lanes without a key have code 0.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn direct<const GATHER: bool, const BITS: u32, const N: usize>(
@@ -152,14 +151,14 @@ fn direct<const GATHER: bool, const BITS: u32, const N: usize>(
     for (at, entry) in entries.iter_mut().enumerate() {
         let (keys, live) = load(hi, at * 16);
         let place = _mm512_srli_epi32::<16>(high_words(keys));
-        // SAFETY: the top has an entry for each 16 bits.
+        // SAFETY: the top has an entry for each value of 16 bits.
         *entry = unsafe { gather::<GATHER, BITS>(top, place, live, zero, 0) };
     }
     let mut len = 0;
     for (at, (entry, bits)) in entries.iter_mut().zip(&mut bits).enumerate() {
         let (keys, _) = load(hi, at * 16);
         let split = links(table, *entry);
-        // Few keys of a scan of the address space have a chunk, most of those that routes are for.
+        // In a scan of the address space few keys have a chunk; most keys within routes have one.
         if split != 0 {
             let first = _mm512_sll_epi32(_mm512_sub_epi32(*entry, codes), chunk_bits);
             let within = _mm512_srl_epi32(_mm512_slli_epi32::<16>(high_words(keys)), skipped_bits);
@@ -173,7 +172,6 @@ fn direct<const GATHER: bool, const BITS: u32, const N: usize>(
     (entries, bits, len)
 }
 
-/// Lists the keys that have links, without gaps.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn list<const BITS: u32, const N: usize>(
@@ -187,7 +185,7 @@ fn list<const BITS: u32, const N: usize>(
     for ((entry, bits), listed) in entries.iter().zip(bits).zip(&mut lists.listed) {
         let split = links(table, *entry);
         *listed = split;
-        // SAFETY: no more keys are listed than are in a piece, and a list has room for 16 more.
+        // SAFETY: at most the keys of a piece are listed, and a list has room for 16 more.
         unsafe {
             let entry = _mm512_maskz_compress_epi32(split, *entry);
             _mm512_storeu_si512(lists.entry.as_mut_ptr().add(len).cast(), entry);
@@ -198,7 +196,7 @@ fn list<const BITS: u32, const N: usize>(
     }
 }
 
-/// Takes the first `len` listed keys, which have links, through the eight levels of a window. Returns whether one has a link still.
+/// Takes the first `len` listed keys, which have links, through the eight levels of a window. Returns whether any still has a link.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn rows<const GATHER: bool, const BITS: u32>(
@@ -212,8 +210,8 @@ fn rows<const GATHER: bool, const BITS: u32>(
     for start in (0..len.min(PIECE)).step_by(LISTED * 16) {
         let (mut entries, mut bits) = ([zero; LISTED], [zero; LISTED]);
         for (at, (entry, bits)) in (start..).step_by(16).zip(entries.iter_mut().zip(&mut bits)) {
-            // SAFETY: `start` is a multiple of these vectors' lanes below `PIECE`, so they lie within the lists. Lanes without a key
-            // have code 0.
+            // SAFETY: `start` is a multiple of `LISTED * 16` below `PIECE`, so the vectors lie within the lists. Lanes without a key have
+            // code 0.
             unsafe {
                 let live = lanes(len.saturating_sub(at));
                 *entry = _mm512_maskz_loadu_epi32(live, lists.entry.as_ptr().add(at).cast());
@@ -222,15 +220,15 @@ fn rows<const GATHER: bool, const BITS: u32>(
         }
         is_left |= descend::<GATHER, BITS, LISTED>(table, window, &mut entries, bits);
         for (at, entry) in (start..).step_by(16).zip(entries) {
-            // SAFETY: as above.
+            // SAFETY: the same places as the loads before.
             unsafe { _mm512_storeu_si512(lists.entry.as_mut_ptr().add(at).cast(), entry) };
         }
     }
     is_left
 }
 
-/// Takes keys, side by side in registers, through the eight levels of a window, whose address bits are `bits`: all of them through a
-/// level before the next, so that the loads of a level are independent. Returns whether one has a link still.
+/// Takes the keys in registers through the eight levels of a window with the address bits `bits`: every key through a level before the
+/// next, so that its loads are independent. Returns whether any still has a link.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn descend<const GATHER: bool, const BITS: u32, const N: usize>(
@@ -244,7 +242,7 @@ fn descend<const GATHER: bool, const BITS: u32, const N: usize>(
         let rows = rows_of(table, at_level);
         let mut left = 0;
         for (entry, bits) in entries.iter_mut().zip(&mut bits) {
-            // SAFETY: the rows of this level.
+            // SAFETY: `rows` belongs to this level, to which the links lead.
             *entry = unsafe { step::<GATHER, BITS>(table, rows, *entry, *bits) };
             *bits = _mm512_slli_epi32::<ROW_BITS>(*bits);
             left |= links(table, *entry);
@@ -256,10 +254,10 @@ fn descend<const GATHER: bool, const BITS: u32, const N: usize>(
     true
 }
 
-/// Takes sixteen keys through a level of rows: their new entries. Those without a link stay as they are.
+/// Takes sixteen keys through a level of rows and returns their new entries. Entries that are not links stay.
 ///
 /// # Safety
-/// `rows` is of the level that the links lead to.
+/// `rows` must belong to the level that the links lead to.
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn step<const GATHER: bool, const BITS: u32>(
@@ -274,20 +272,19 @@ unsafe fn step<const GATHER: bool, const BITS: u32>(
     unsafe { gather::<GATHER, BITS>(rows, place, links(table, entry), entry, table.codes << ROW_BITS) }
 }
 
-/// The lanes whose entry is a link.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn links<const BITS: u32>(table: &NodeTable<BITS>, entry: __m512i) -> __mmask16 {
     _mm512_cmpge_epu32_mask(entry, _mm512_set1_epi32(table.codes.cast_signed()))
 }
 
-/// Puts what the listed keys have found in the place of their links.
+/// Replaces the links of listed keys by the entries they led to.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn answer<const N: usize>(lists: &RowLists, entries: &mut [__m512i; N]) {
     let mut from = 0_usize;
     for (entry, listed) in entries.iter_mut().zip(lists.listed) {
-        // SAFETY: no more keys are listed than are in a piece, and a list has room for 16 more.
+        // SAFETY: at most the keys of a piece are listed, and a list has room for 16 more.
         let found = unsafe { _mm512_loadu_si512(lists.entry.as_ptr().add(from.min(PIECE)).cast()) };
         *entry = _mm512_mask_expand_epi32(*entry, listed, found);
         from += listed.count_ones() as usize;

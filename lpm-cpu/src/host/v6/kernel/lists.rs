@@ -1,4 +1,4 @@
-//! The work lists of the vector kernels of `host`'s IPv6 lookups, and where these kernels find a table's entries.
+//! Work lists of the vector kernels of `host`'s IPv6 lookups.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -10,24 +10,22 @@ use crate::host::v6::ROW_BITS;
 use crate::host::v6::table::NodeTable;
 use fib::NextHopId;
 
-/// Keys of a piece: few enough that the lists stay in L1.
+/// Keys of a piece: the lists fit L1.
 pub(super) const PIECE: usize = 256;
 /// Capacity of a list, which is written in whole vectors.
 const LIST: usize = PIECE + 16;
-/// Address bits that a listed key has at hand.
 const WINDOW_BITS: u32 = 32;
 
-/// The keys of a piece that go through rows: a reader's scratch memory.
+/// The keys of a piece that descend into rows: a reader's scratch memory.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct RowLists {
-    /// What the key's last load found.
+    /// The entry that the key's last load found.
     pub(super) entry: [u32; LIST],
-    /// The address bits for the next eight levels.
     pub(super) bits: [u32; LIST],
-    /// Where in the piece the key is. Only made for keys left after eight levels of rows.
+    /// The key's index in the piece, set only for keys left after eight levels of rows.
     at: [u16; LIST],
-    /// The keys listed first, a bit for each key of the piece.
+    /// The first keys listed: a bit for each key of the piece.
     pub(super) listed: [u16; PIECE / 16],
 }
 
@@ -38,7 +36,7 @@ impl Default for RowLists {
 }
 
 impl RowLists {
-    /// The listed keys' places in the piece, in their order in the list.
+    /// The listed keys' indices in the piece, in the order of the list.
     fn places(listed: [u16; PIECE / 16]) -> impl Iterator<Item = usize> {
         listed.into_iter().enumerate().flat_map(|(vector, mut mask)| {
             std::iter::from_fn(move || {
@@ -49,15 +47,14 @@ impl RowLists {
         })
     }
 
-    /// Writes what was found to the answers of the listed keys.
     pub(super) fn answer(&self, out: &mut [NextHopId]) {
         for (place, entry) in Self::places(self.listed).zip(&self.entry) {
             out[place] = NextHopId::from_answer(*entry);
         }
     }
 
-    /// Takes the keys of a piece that have no answer yet through the rest of the rows. `rows` takes the listed keys, so many, through
-    /// the levels of a window.
+    /// Takes the keys of a piece that still have no answer through the remaining rows. `rows` takes the first listed keys, by their
+    /// number, through the levels of a window.
     #[cold]
     pub(super) fn finish<const BITS: u32>(
         &mut self,
@@ -99,7 +96,7 @@ impl RowLists {
     }
 }
 
-/// Where the rows of a level would begin if links, which are the table's codes more, were their numbers.
+/// The address of the rows of a level, shifted back by the table's codes, so that a link can be used as a row number.
 #[inline(always)]
 pub(super) fn rows_of<const BITS: u32>(table: &NodeTable<BITS>, at_level: usize) -> *const u8 {
     let codes = (table.codes as usize) << ROW_BITS;

@@ -1,11 +1,11 @@
-//! The kernel without vectors, and the lookup of one key as it reads.
+//! The kernel without vectors, and a plain lookup of one key.
 //!
-//! The batch kernel takes the keys of a piece through one level after the other, so that a CPU has the loads of many keys in flight; the
-//! entries of a level are prefetched for all keys before the first is loaded. Keys that have a link still are listed, without a branch that
-//! depends on what a key finds.
+//! The batch kernel takes the keys of a piece through one level before the next, so the CPU keeps the loads of many keys in flight; the
+//! entries of a level are prefetched for all keys before the first is loaded. Keys that still have a link are listed, without a branch
+//! that depends on a key's result.
 //!
-//! `one` is written over `Loads`, so that tests can stop a lookup between any two loads. All kernels load what a key needs in the
-//! same order.
+//! `one` is written over `Loads`, so that tests can stop a lookup between any two loads. All kernels load a key's words in the same
+//! order.
 
 use super::{RowLists, level};
 use crate::host::v6::table::NodeTable;
@@ -17,23 +17,23 @@ use lpm_core::prefetch;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
 
-/// Keys of a piece.
 const PIECE: usize = 64;
 
-/// Answers keys, given as their first and last 64 bits, into `out`, all equally long: codes, where the table has an array of ids.
+/// Looks up keys, given as their first and last 64 bits, into `out`; all slices have the same length. Answers are codes if the table has
+/// an array of ids.
 pub(super) fn lookup<const BITS: u32>(
     table: &NodeTable<BITS>,
     _: &mut RowLists,
     (hi, lo): (&[u64], &[u64]),
     out: &mut [NextHopId],
 ) {
-    // What each key's last load found, and the places of the keys that have found a link.
+    // Each key's last entry, and the indices of the keys that found a link.
     let (mut entries, mut left) = ([0; PIECE], [0_u8; PIECE]);
     let top = level(table, 0);
     for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
         let mut len = 0;
         for (place, (key, entry)) in (0..).zip(hi.iter().zip(&mut entries)) {
-            // SAFETY: the top has an entry for each 16 bits.
+            // SAFETY: the top has an entry for each value of 16 bits.
             *entry = unsafe { load_entry::<BITS>(top, (key >> 48) as u32, Relaxed) };
             left[len] = place;
             len += usize::from(*entry >= table.codes);
@@ -42,7 +42,7 @@ pub(super) fn lookup<const BITS: u32>(
             if len == 0 {
                 break;
             }
-            // What links lead to was stored before them.
+            // A node is stored before the link to it.
             fence(Acquire);
             len = descend(table, at_level, (hi, lo), &mut entries, &mut left[..len]);
         }
@@ -52,8 +52,8 @@ pub(super) fn lookup<const BITS: u32>(
     }
 }
 
-/// Takes the keys at the places `left`, which have links to nodes of this level, to the entries there. Moves the places of those that have
-/// links again to the front of `left`, and returns their number.
+/// Takes the keys at the indices `left`, which have links to nodes of this level, to their entries there. Moves the indices of keys that
+/// found a link again to the front of `left`, and returns their number.
 #[inline(always)]
 fn descend<const BITS: u32>(
     table: &NodeTable<BITS>,
@@ -70,7 +70,7 @@ fn descend<const BITS: u32>(
     for place in &*left {
         let entry = &mut entries[usize::from(*place)];
         let slot = (half[usize::from(*place)] >> shift) as u32 & mask;
-        // For now, where the entry is.
+        // Holds the entry's index until the entry is loaded.
         *entry = ((*entry - table.codes) << stride) + slot;
         prefetch::line(place_of::<BITS>(first, *entry));
     }
@@ -86,7 +86,7 @@ fn descend<const BITS: u32>(
     len
 }
 
-/// The next hop of a key as the engine answers it: the default route is loaded first.
+/// The next hop of a key; loads the default route first, as the engine does.
 #[cfg(test)]
 pub(crate) fn one_or_default<const BITS: u32, L: Loads>(
     table: &NodeTable<BITS>,
@@ -97,8 +97,7 @@ pub(crate) fn one_or_default<const BITS: u32, L: Loads>(
     one(table, key, loads).map(|answer| if answer == 0 { default } else { answer })
 }
 
-/// From the top down, each link leads to a node of the next level, until an entry is a code: the next hop of a key, 0 where it has no route
-/// but the default.
+/// The next hop of a key, 0 if it has no route but the default: follows links from the top down until an entry is a code.
 #[cfg(test)]
 fn one<const BITS: u32, L: Loads>(table: &NodeTable<BITS>, key: u128, loads: &mut L) -> Result<u32, L::Stop> {
     let mut level = 0;
