@@ -1,10 +1,10 @@
-//! Bloomfwd: longest-prefix match by Bloom filters and hash tables, vectorised for AVX-512F hosts (Xeon Phi / Knights
-//! Landing and every AVX-512 server).
+//! Bloomfwd: longest-prefix match by Bloom filters and hash tables, vectorized for AVX-512F hosts (Xeon Phi / Knights Landing and every
+//! AVX-512 server).
 //!
-//! The algorithm and its parameters are those of the paper "IP lookup on the Intel Xeon Phi by Bloom filters" (Bloomfwd);
-//! each module names the section it builds.
+//! The algorithm and its parameters follow the paper "IP lookup on the Intel Xeon Phi by Bloom filters" (Bloomfwd); each module names the
+//! section it implements.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | [`bloom`] | the engine `bloom`: tables, hashes, filters, updates in place |
 //! | [`variants`] | the engines `bloom-naive` and `bloom-baseline`, the paper's steps towards it |
@@ -13,7 +13,7 @@
 //! | [`cpe`] | controlled prefix expansion, and DPCPE |
 //! | `kernel` | the lookup kernels, one file an instruction set, all with the signature of the scalar one |
 //!
-//! Unsafe code lives in `kernel` only.
+//! Unsafe code lives only in `kernel`.
 
 #![deny(unsafe_code)]
 
@@ -44,5 +44,5 @@ pub const ENGINES: &[Engine] = &[
     }),
 ];
 
-// By the names that the crate `models` has for them, which compiles `coop` over a model checker.
+// The names that the crate `models` uses, which compiles `coop` over a model checker.
 use lpm_core::{lend, pair, sync};

@@ -1,4 +1,4 @@
-//! The engine `bloom` against the conformance suite, for every instruction set and hash. Updates are the same code for all instruction sets.
+//! The engine `bloom` in the conformance suite, for every instruction set and hash. Updates are the same code for all instruction sets.
 
 use fib::{EngineError, EngineOptions, EngineWriter, Isa, conformance};
 use lpm_phi::bloom;

@@ -1,4 +1,4 @@
-//! The engine `miht` against the conformance suite, with the paper's (k, m) and with others.
+//! The engine `miht` in the conformance suite, with the paper's (k, m) and with others.
 
 use fib::{EngineError, EngineOptions, EngineWriter, NextHopId, Prefix, Rib, conformance};
 use lpm_phi::miht;
@@ -18,7 +18,7 @@ fib::conformance_tests!(paper, || miht::make(&EngineOptions::default()));
 fib::conformance_tests!(single, lookups_alone, || miht::make(&EngineOptions::of(&[("descent", "single")])));
 // Index keys of 64 bits, and small nodes that split and merge all the time.
 fib::conformance_tests!(wide_keys, || of_order([20, 3, 48, 5]));
-// Index keys of 128 bits: only host routes have one, all others are in the trie of short prefixes.
+// Index keys of 128 bits: only host routes have one, all other routes are in the trie of short prefixes.
 fib::conformance_tests!(host_keys, || of_order([32, 40, 128, 4]));
 
 /// The limits of `k` and `m`, with the groups of the suite that stress tree and tries.
@@ -40,8 +40,7 @@ fn memory_limits() {
     }
 }
 
-/// As many routes are announced as withdrawn, always new ones: freed nodes are reused, so the table does not grow, however long
-/// this goes on.
+/// Equal numbers of announces and withdraws, always of new prefixes: freed nodes are reused, so the table does not grow.
 #[test]
 fn long_churn_takes_no_more_memory() {
     const ROUTES: u64 = 3000;

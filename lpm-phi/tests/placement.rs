@@ -1,5 +1,5 @@
-//! The placement of tables: those of every engine are on the requested node, in the best pages available. There is only one test, so
-//! that this process has no other tables at the same time.
+//! The placement of tables: every engine's table is on the requested node, in the best pages available. This is the only test in its
+//! process, so that no other table exists at the same time.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
@@ -31,7 +31,7 @@ fn routes() -> Rib {
     rib
 }
 
-/// Bytes of this process that are on node 0 because they are bound to it; `None` if the kernel has no `numa_maps`.
+/// Bytes of this process that are bound to node 0; `None` if the kernel has no `numa_maps`.
 fn bound_bytes() -> Option<u64> {
     let maps = std::fs::read_to_string("/proc/self/numa_maps").ok()?;
     let number = |line: &str, name: &str| -> u64 {

@@ -1,6 +1,5 @@
 //! The engines `bloom`, `bloom-naive`, `bloom-baseline` and `miht`, and `coop` over two of them, on real tables under a real stream of
-//! updates, from the folder that `FWD_DATA` names. Without the folder the test prints SKIPPED; the conformance suite's `replay` does
-//! the same with generated data.
+//! updates from the folder `FWD_DATA`; skipped without it. The conformance suite's `replay` generates a similar load.
 
 use fib::testing::{commit_to_all, data, follow};
 use fib::{EngineOptions, EngineWriter, NextHopId, Rib};

@@ -1,5 +1,5 @@
-//! The engines `bloom-naive` and `bloom-baseline` against the conformance suite, for every instruction set and pair of hashes,
-//! and tests of their own: levels that are refused, counters that return to zero.
+//! The engines `bloom-naive` and `bloom-baseline` in the conformance suite, for every instruction set and pair of hashes, and further
+//! tests: levels that are refused, counters that return to zero.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
@@ -39,9 +39,8 @@ fib::conformance_tests!(naive_avx512f, lookups_alone, || boxed(Variant::Naive, I
 fib::conformance_tests!(baseline_scalar, || baseline(Isa::Scalar, &[]));
 fib::conformance_tests!(baseline_avx512f, lookups_alone, || baseline(Isa::Avx512f, &[("hash", "h2")]));
 
-/// The baseline engine, with 24 levels unless `FWD_CONFORMANCE=full` is set. With the few levels that the engine chooses itself, the
-/// scattered prefix lengths of the suite expand to millions of entries, which would take most of the test's time. The chosen levels are
-/// also tested in `baseline_of_chosen_levels`.
+/// The baseline engine, with 24 levels unless `FWD_CONFORMANCE=full`. With the few levels that it chooses, the scattered prefix lengths
+/// of the suite expand to millions of entries, which would take most of the test's time; `baseline_of_chosen_levels` tests these.
 fn baseline(isa: Isa, parameters: &[(&str, &str)]) -> Result<Box<dyn EngineWriter>, EngineError> {
     let mut parameters = parameters.to_vec();
     if !conformance::Options::from_env().full {
@@ -60,9 +59,9 @@ fn baseline_of_chosen_levels() {
     conformance::concurrent(&make, options);
 }
 
-/// The filter hash `filter` with every table hash, on every instruction set, with the groups of the suite that stress filters and
-/// tables; with every group if `FWD_CONFORMANCE=full` is set. Updates are the same code for all instruction sets and all pairs: the
-/// stream of them is replayed by the scalar one where both hashes are `filter`, or by all in full.
+/// The filter hash `filter` with every table hash, on every instruction set, with the groups of the suite that stress filters and tables;
+/// with every group if `FWD_CONFORMANCE=full`. Updates are the same code for all instruction sets and pairs, so their stream is replayed
+/// only by the scalar engine with `filter` for both hashes, or by all in full.
 fn pairs_with(variant: Variant, filter: HashName) {
     let options = conformance::Options::from_env();
     for isa in ISAS {
@@ -121,7 +120,6 @@ every_pair_of_hashes! {
     baseline_pairs: Variant::Baseline;
 }
 
-/// Other filter sizes, and other numbers of levels; churn as the stream of updates in [`pairs_with`].
 fn with_parameters(variant: Variant, parameters: &[(&str, &str)]) {
     let options = conformance::Options::from_env();
     for isa in ISAS {
@@ -161,7 +159,7 @@ fn baseline_of_twelve_levels() {
     with_parameters(Variant::Baseline, &[("levels", "12"), ("hash", "murmur")]);
 }
 
-/// Filters, buckets and levels as the paper has them; many levels, as above.
+/// Filters, buckets and levels in the paper's form, again with many levels.
 #[test]
 fn baseline_in_the_paper_s_form() {
     let paper = [("filters", "paper"), ("buckets", "even"), ("dpcpe", "greedy")];
@@ -195,7 +193,7 @@ fn detail(engine: &dyn EngineWriter, name: &str) -> f64 {
     engine.stats().details.get(name).unwrap()
 }
 
-/// Loads a table into `engine` and withdraws it in a hundred deltas: then each of `figures` is zero, which none was before.
+/// Loads a table into `engine` and withdraws it in a hundred deltas: each of `figures` must be positive before and zero after.
 fn withdraws_to_zero(mut engine: Box<dyn EngineWriter>, figures: &[&str]) {
     let mut rib = generated(20_000);
     rib.commit_to(&mut *engine).unwrap();
@@ -216,7 +214,7 @@ fn withdraws_to_zero(mut engine: Box<dyn EngineWriter>, figures: &[&str]) {
     }
 }
 
-/// After all routes are withdrawn every counter is zero again. At 90 % the filters are so small that keys share counters.
+/// At 90 % the filters are so small that keys share counters.
 #[test]
 fn withdrawing_everything_leaves_every_counter_zero() {
     for variant in [Variant::Naive, Variant::Baseline] {
@@ -230,12 +228,12 @@ fn withdrawing_everything_leaves_every_counter_zero() {
     withdraws_to_zero(bloom, &["g1_filter_occupied", "g2_filter_occupied", "v6_filter_occupied"]);
 }
 
-/// So many keys share one bit of a filter that its counter is saturated. No route is lost while they are withdrawn one by one, and
-/// after the last one the counter is zero.
+/// Enough keys share one bit of a filter to saturate its counter. No route is lost while they are withdrawn in turn, and after the last
+/// one the counter is zero.
 #[test]
 fn a_saturated_counter_never_loses_a_route() {
     const ROUTES: u32 = 600;
-    // At 90 % a key has one bit. With so few routes the filter is small, so keys that share a bit are found quickly.
+    // At 90 % a key has one bit. With few routes the filter is small, so keys that share a bit are found quickly.
     let size = FilterSize::for_rate(ROUTES.into(), 0.9);
     let bits = u32::try_from(size.bits).unwrap();
     assert_eq!(size.hashes, 1);
@@ -288,7 +286,6 @@ fn levels_that_do_not_fit_are_refused() {
     assert!((3.0..=64.0).contains(&detail(&*chosen, "v6_levels")));
 }
 
-/// The number of levels of both engines.
 #[test]
 fn naive_has_a_level_a_length_and_baseline_few() {
     let mut naive = make(Variant::Naive, Isa::Scalar, &[], 4 << 30).unwrap();

@@ -1,9 +1,9 @@
-//! IPv6 routes longer than /64, by the first 64 bits of their addresses. They are rare, so scalar code here looks up the keys that
+//! IPv6 routes longer than /64, found by the first 64 bits of their addresses. They are rare, so scalar code here looks up the keys that
 //! may match one.
 //!
-//! A hash of those 64 bits chooses the shard of a route. A shard is immutable: an update publishes a new one, so a lookup sees one
-//! state of all routes that could answer it. A change copies the blocks' references in one shard, of which there are so many that each
-//! has few blocks, and a few nodes of one length's routes ([`super::sorted_tree`]), however many there are below one /64.
+//! A hash of these 64 bits selects a route's shard. A shard is immutable: an update publishes a new one, so a lookup sees one state of
+//! all routes that could match. A change copies the references to the blocks of one shard, few by design, and a few nodes of one length's
+//! routes ([`super::sorted_tree`]), for any number of routes below one /64.
 
 #![expect(clippy::cast_possible_truncation, reason = "addresses are split into halves on purpose")]
 
@@ -19,21 +19,19 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Shards at least.
 const SHARDS_MIN: u64 = 256;
-/// Routes a shard, so many as there is room for: a change copies a reference for each /64 among them.
+/// Target number of routes a shard: a change copies a reference for each /64 among them.
 const ROUTES_A_SHARD: u64 = 32;
 
-/// All routes longer than /64.
 pub(crate) struct Deep {
-    /// A power of two.
+    /// The length is a power of two.
     shards: Vec<ArcSwap<Shard>>,
     routes: AtomicU64,
-    /// Shards that lookups may still read. The writer's alone, but with the table, which readers keep when its writer is gone.
+    /// Shards that lookups may still read. Only the writer uses it, but it lives with the table, which readers keep after the writer is
+    /// dropped.
     retired: Mutex<Retired<Shard>>,
 }
 
-/// Blocks of routes, by the first 64 bits of their addresses.
 #[derive(Clone, Debug)]
 struct Shard {
     blocks: FxHashMap<u64, Arc<DeepBlock>>,
@@ -46,7 +44,6 @@ impl Default for Shard {
     }
 }
 
-/// The routes below one /64.
 #[derive(Clone, Debug, Default)]
 struct DeepBlock {
     /// By length, longest first: next hops by the last 64 bits of the prefix.
@@ -78,7 +75,6 @@ impl DeepBlock {
 }
 
 impl Shard {
-    /// Sets a route, as [`DeepBlock::set`].
     fn set(&mut self, prefix: Prefix6, next_hop: NextHopId, copied: &mut u64) -> bool {
         let (high, low) = split(prefix);
         let Some(block) = self.blocks.get_mut(&high) else {
@@ -111,23 +107,19 @@ const fn split(prefix: Prefix6) -> (u64, u64) {
 }
 
 impl Deep {
-    /// An empty table, for `room` routes.
     pub(crate) fn new(room: u64) -> Self {
         let shards = (0..Self::shards_for(room)).map(|_| ArcSwap::from_pointee(Shard::default())).collect();
         Self { shards, routes: AtomicU64::new(0), retired: Mutex::default() }
     }
 
-    /// The number of routes.
     pub(crate) fn len(&self) -> u64 {
         self.routes.load(Ordering::Relaxed)
     }
 
-    /// Approximate bytes of the routes in nodes.
     pub(crate) fn bytes(&self) -> u64 {
         Self::places_bytes(self.shards.len() as u64) + Self::routes_bytes(self.len())
     }
 
-    /// Approximate bytes of a table full of `routes` routes.
     pub(crate) fn bytes_of(routes: u64) -> u64 {
         Self::places_bytes(Self::shards_for(routes)) + Self::routes_bytes(routes)
     }
@@ -148,12 +140,11 @@ impl Deep {
         murmur64(high) as usize & (self.shards.len() - 1)
     }
 
-    /// Bytes that only shards which were replaced have, and which lookups may still read.
+    /// Memory of replaced shards that lookups may still read.
     pub(crate) fn retired_bytes(&self) -> u64 {
         self.retired().bytes()
     }
 
-    /// Frees the shards that no lookup reads any more.
     pub(crate) fn free_retired(&self) {
         self.retired().free();
     }
@@ -162,13 +153,12 @@ impl Deep {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next hop of the longest route past /64 for the address of these halves; `NONE` if there is none.
+    /// The next hop of the longest route past /64 for the address with these halves; `NONE` without a match.
     pub(crate) fn lookup(&self, high: u64, low: u64) -> NextHopId {
         let shard = self.shards[self.shard_of(high)].load();
         shard.blocks.get(&high).map_or(NextHopId::NONE, |block| block.lookup(low))
     }
 
-    /// The location that [`Self::lookup`] loads.
     pub(crate) fn place(&self, high: u64) -> Place {
         Place::of(&self.shards[self.shard_of(high)])
     }
@@ -197,7 +187,7 @@ impl Deep {
         has_changed
     }
 
-    /// As [`Self::set`], without counting. Returns, too, how many bytes were copied, which are those that only the shard before has now.
+    /// Sets a route as [`Self::set`] does, without counting it. Also returns the bytes copied, which only the replaced shard keeps.
     fn change(&self, prefix: Prefix6, next_hop: NextHopId) -> (bool, u64) {
         let place = &self.shards[self.shard_of(split(prefix).0)];
         let mut shard = Shard::clone(&place.load());

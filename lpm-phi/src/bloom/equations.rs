@@ -1,9 +1,9 @@
 //! The size of a Bloom filter for a given false-positive rate (section 6.2, equations 1-3), and two corrections of it.
 //!
-//! With n keys, m bits and k hashes, the rate f is smallest for k = m/n ln 2 (equation 1), and then f = 2^-k (equation 2), so
-//! m = n lg(1/f) / ln 2 (equation 3). k is an integer, rounded up in table 5. Rounding changes the rate: for a target of 90 %, the
-//! sizes of table 5 give 99 %. [`FilterSize::for_rate`] keeps k and computes m for it from the formula behind equations 1-3,
-//! f = (1 - e^(-kn/m))^k; [`FilterSize::blocked`] does so for filters that keep all bits of a key in one word.
+//! With n keys, m bits and k hashes, the rate f is smallest for k = m/n ln 2 (equation 1), and then f = 2^-k (equation 2), so m = n
+//! lg(1/f) / ln 2 (equation 3). k is an integer, rounded up in table 5. Rounding changes the rate: for a target of 90 %, the sizes of
+//! table 5 give 99 %. [`FilterSize::for_rate`] keeps k and computes m for it from the formula behind equations 1-3, f = (1 -
+//! e^(-kn/m))^k; [`FilterSize::blocked`] does the same for filters that keep all bits of a key in one word.
 
 use super::hash::filter_mask;
 
@@ -16,7 +16,6 @@ pub struct FilterSize {
     pub hashes: u32,
 }
 
-/// Bits of a word of a blocked filter, which keeps all bits of a key in one word.
 const WORD_BITS: u32 = 32;
 /// The most bits per key that a blocked filter uses: more would fill the word.
 const BLOCKED_HASHES_MAX: u32 = 8;
@@ -27,7 +26,7 @@ pub const FPR_RANGE: std::ops::RangeInclusive<f64> = 0.01..=0.9;
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive numbers")]
 #[expect(clippy::cast_precision_loss, reason = "2^52 entries are out of reach")]
 impl FilterSize {
-    /// Entries that a filter of `bloom-naive` or `bloom-baseline` is sized for at least.
+    /// The minimum number of entries that a filter of `bloom-naive` or `bloom-baseline` is sized for.
     pub const ENTRIES_MIN: u64 = 256;
 
     /// Equations 1-3 without correction, as in table 5.
@@ -54,8 +53,8 @@ impl FilterSize {
         (1.0 - (-k * entries as f64 / self.bits.max(1) as f64).exp()).powf(k)
     }
 
-    /// The smallest filter of rate `fpr` with `entries` keys that keeps all bits of a key in one 32-bit word, as [`super::hash`]
-    /// sets them; its size is in whole words. Words fill unequally, so such a filter needs more bits than equation 3 says.
+    /// The smallest filter of rate `fpr` with `entries` keys that keeps all bits of a key in one 32-bit word, as [`super::hash`] sets
+    /// them; its size is in whole words. Words fill unequally, so such a filter needs more bits than equation 3 gives.
     #[must_use]
     pub fn blocked(entries: u64, fpr: f64) -> Self {
         let sized = (1..=BLOCKED_HASHES_MAX).map(|hashes| {
@@ -69,11 +68,10 @@ impl FilterSize {
 
 /// The exact rate of a filter of one-word blocks.
 ///
-/// A key's bits are an arithmetic progression modulo 32 with an odd step: 512 equally likely masks. For a set S of bits let
-/// p(S) be the share of masks that miss all of S. If the number of keys in a word is Poisson-distributed with mean λ, all of S
-/// is missed with probability e^(-λ(1-p(S))), and all bits Q of another key are hit, by inclusion and exclusion, with probability
-/// Σ over S within Q of (-1)^|S| e^(-λ(1-p(S))). Multiplying by an odd number turns one progression into another, so every
-/// Q gives the same sum.
+/// A key's bits are an arithmetic progression modulo 32 with an odd step: 512 equally likely masks. For a set S of bits let p(S) be the
+/// share of masks that miss all of S. If the number of keys in a word is Poisson-distributed with mean λ, all of S is missed with
+/// probability e^(-λ(1-p(S))), and all bits Q of another key are hit, by inclusion and exclusion, with probability Σ over S within Q of
+/// (-1)^|S| e^(-λ(1-p(S))). Multiplying by an odd number turns one progression into another, so every Q gives the same sum.
 struct Blocked {
     /// `(-1)^|S|` and `1 - p(S)` for each S.
     terms: Vec<(f64, f64)>,
@@ -99,7 +97,6 @@ impl Blocked {
         Self { terms }
     }
 
-    /// The rate with `keys` keys per word on average.
     fn rate(&self, keys: f64) -> f64 {
         self.terms.iter().map(|(sign, hit)| sign * (-keys * hit).exp()).sum()
     }
@@ -120,7 +117,7 @@ impl Blocked {
 mod tests {
     use super::*;
 
-    /// AS65000's rows of table 5: n (table 3), and m at 1, 10, 30, 60 and 90 %. A test of `lpm-bench` has all rows.
+    /// AS65000's rows of table 5: n (table 3), and m at 1, 10, 30, 60 and 90 %. `lpm-bench` tests all rows.
     #[test]
     fn cells_of_table_5() {
         for (entries, bits) in [

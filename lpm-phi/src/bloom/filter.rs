@@ -1,8 +1,8 @@
 //! Counting Bloom filters, blocked to one 32-bit word: all bits of a key lie in one word, so a query is one load.
 //!
-//! Readers see the bits. The counters (section 3, CBF) are the writer's: with them it clears the bits of a removed key. A
-//! saturated counter is never decremented: its bit stays set, which can cause a false positive but never lose a route. All
-//! counters are reset when the filter's last key is removed.
+//! Readers see the bits. The counters (section 3, CBF) belong to the writer, which uses them to clear the bits of a removed key. A
+//! saturated counter is never decremented: its bit stays set, which can cause a false positive but never lose a route. Removing the
+//! filter's last key resets all counters.
 
 use super::hash::{filter_mask, scale};
 use lpm_core::publish::Publish as _;
@@ -12,10 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// The writer's side of one filter, whose words are a range of an array that readers share.
 #[derive(Debug)]
 pub(crate) struct CountingFilter {
-    /// The filter's words within the array.
     words: Range<u32>,
     hashes: u32,
-    /// A counter for each bit.
     counters: Vec<u8>,
     keys: u64,
     saturated: bool,
@@ -28,12 +26,10 @@ impl CountingFilter {
         Self { words, hashes, counters, keys: 0, saturated: false }
     }
 
-    /// The first word and the number of words.
     pub(crate) const fn span(&self) -> (u32, u32) {
         (self.words.start, self.words.end - self.words.start)
     }
 
-    /// Bytes of counters.
     pub(crate) fn writer_bytes(&self) -> u64 {
         self.counters.capacity() as u64
     }
@@ -83,7 +79,6 @@ impl CountingFilter {
         }
     }
 
-    /// Counters that are not zero.
     pub(crate) fn occupied(&self) -> usize {
         self.counters.iter().filter(|counter| **counter != 0).count()
     }

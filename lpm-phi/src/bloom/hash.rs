@@ -1,9 +1,9 @@
-//! The hash functions of Bloomfwd, section 4.3.2: H2 (Algorithm 3) and MurmurHash3's finalisers for 32 and 64 bits; and H2 for
-//! 64 bits, which the paper does not have.
+//! The hash functions of Bloomfwd, section 4.3.2: H2 (Algorithm 3) and MurmurHash3's finalisers for 32 and 64 bits; and H2 for 64 bits,
+//! which the paper does not have.
 //!
-//! The 32-bit functions are bijections, since xor-shifts and multiplications by odd numbers are invertible. The IPv4 hash tables
-//! rely on it: a part of the hash identifies a key within its line. The IPv6 tables store whole keys. One hash serves filter
-//! and table (section 4.1); filter bits come from double hashing, `g_i = h1 + i * h2`, over parts of it.
+//! The 32-bit functions are bijections, since xor-shifts and multiplications by odd numbers are invertible. The IPv4 hash tables rely on
+//! this: a part of the hash identifies a key within its line. The IPv6 tables store whole keys. One hash serves filter and table (section
+//! 4.1); filter bits come from double hashing, `g_i = h1 + i * h2`, over parts of it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,14 +39,11 @@ impl fmt::Display for Hash32 {
     }
 }
 
-/// The multiplier of H2 (Algorithm 3).
 pub(crate) const H2_MULTIPLIER: u32 = 0x045d_9f3b;
 /// The multipliers of [`h2_64`] for the upper and the lower half: close to 2^32 divided by the golden ratio, and 2^32 times the
 /// fractional part of the square root of 3.
 pub(crate) const H2_HALVES: [u32; 2] = [0x9e37_79b1, 0xbb67_ae85];
-/// The multipliers of MurmurHash3's `fmix32`.
 pub(crate) const FMIX32: [u32; 2] = [0x85eb_ca6b, 0xc2b2_ae35];
-/// The multipliers of MurmurHash3's `fmix64`.
 pub(crate) const FMIX64: [u64; 2] = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53];
 
 /// H2, Algorithm 3 of the paper.

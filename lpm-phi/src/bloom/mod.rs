@@ -1,20 +1,20 @@
-//! The engine `bloom`: Bloomfwd as the paper has it, for IPv4 (section 3.2) and IPv6 (section 4.2), with updates in place.
+//! The engine `bloom`: Bloomfwd for IPv4 (section 3.2) and IPv6 (section 4.2), with updates in place.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | [`params`] | parameters |
 //! | [`equations`] | the sizes of filters (equations 1-3) |
 //! | [`hash`] | H2 and Murmur (section 4.3.2), double hashing, hash reuse (section 4.1) |
 //! | `filter` | counting Bloom filters, blocked to a word |
-//! | `sorted_tree` | the map of routes past /64, of which versions share what is the same |
-//! | `update` | the order in which a delta is applied under running lookups |
+//! | `sorted_tree` | the persistent map of routes past /64 |
+//! | `update` | the order of a delta's stores while lookups run |
 //! | `v4`, `v6`, `deep` | the tables: IPv4, IPv6 up to /64, IPv6 past /64 |
 //!
-//! Routes that change no answer are left out before they come here ([`fib::Rib`]): the paper compares itself with an engine that
-//! compacts (section 2.2) and leaves that step to whoever builds it in.
+//! [`fib::Rib`] leaves out routes that change no answer: the paper compares itself with an engine that compacts (section 2.2) and leaves
+//! this step to implementations.
 //!
-//! A delta is applied in place when it fits the memory that is there; else a larger table is built beside the old one and
-//! put in its place with one store. Either way readers go on, and a refusal leaves everything as it was ([`lpm_core::engine`]).
+//! A delta is applied in place if it fits the memory; otherwise a larger table is built and published with one store. Readers continue in
+//! both cases, and a refusal changes nothing ([`lpm_core::engine`]).
 
 pub(crate) mod deep;
 pub mod equations;
@@ -48,7 +48,6 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
     Ok(Box::new(CpuEngine::<Bloom>::new(BloomParams::from_options(options)?)?))
 }
 
-/// Bloomfwd, for the engine shell.
 struct Bloom;
 
 impl Algorithm for Bloom {

@@ -6,21 +6,21 @@ use fib::{EngineError, EngineOptions};
 use lpm_core::caches::Caches;
 use lpm_core::params::{Common, Parameter};
 
-/// What `dense` may be: from one /24 to one more than a block has.
+/// Valid values of `dense`: from one /24 to one more than a block has.
 const DENSE_RANGE: std::ops::RangeInclusive<u16> = 1..=17;
-/// The share of dense blocks that pays where a table line comes from memory, not from a cache.
+/// The best value of `dense` if table lines come from memory instead of a cache.
 const DENSE_BEYOND_CACHES: u16 = 5;
 
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct BloomParams {
-    /// Those that every engine has.
+    /// Parameters common to CPU engines.
     pub common: Common,
-    /// The asked false-positive rate of each filter, `0.01..=0.9`; `None` lets each family have the one that its table and this
-    /// host's caches make best, see [`BloomParams::fpr_for`].
+    /// The target false-positive rate of each filter, `0.01..=0.9`; `None` chooses by table size and this host's caches, see
+    /// [`BloomParams::fpr_for`].
     pub fpr: Option<f64>,
-    /// Of the 16 /24s of a block, the least number beneath it that has lookups ask the table of G1 without its filter, `1..=17`:
-    /// 1 never asks the filter, 17 always does. `None` chooses by this host's caches, see [`BloomParams::dense_for`].
+    /// Skip G1's filter for blocks with at least this many of their 16 /24s in G1, `1..=17`: 1 never uses the filter, 17 always does.
+    /// `None` chooses by this host's caches, see [`BloomParams::dense_for`].
     pub dense: Option<u16>,
     /// The hash of keys.
     pub hash: Hash32,
@@ -36,8 +36,7 @@ impl BloomParams {
     /// Reads the parameters `fpr` (0.01..0.9 or `auto`), `dense` (1..17 or `auto`) and `hash` (`h2`, `murmur`).
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] for one out of range or unknown, [`EngineError::Isa`] for an instruction set that this
-    /// CPU lacks.
+    /// [`EngineError::Parameter`] for an unknown parameter or value, [`EngineError::Isa`] for an instruction set that this CPU lacks.
     pub fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
         let common = Common::with_best_isa(options)?;
         let mut params = Self { common, fpr: None, dense: None, hash: Hash32::default() };
@@ -65,9 +64,8 @@ impl BloomParams {
         Ok(params)
     }
 
-    /// The false-positive rate for filters of so many entries: the one that was asked for; else the lowest of 10, 20 and 30 %
-    /// whose filters take a sixteenth of a CPU's L2 cache at most, for direct entries and lines go through it too; else 30 %, the
-    /// paper's choice (section 6.2).
+    /// The false-positive rate for filters of `entries` entries: the requested one; else the lowest of 10 and 20 % whose filters take at
+    /// most a sixteenth of a CPU's L2 cache, which direct entries and lines need too; else 30 %, the paper's choice (section 6.2).
     #[must_use]
     pub fn fpr_for(&self, entries: u64) -> f64 {
         let room_bits = Caches::detect().l2_bytes / 16 * 8;
@@ -75,9 +73,9 @@ impl BloomParams {
         self.fpr.unwrap_or_else(|| [0.1, 0.2].into_iter().find(fits).unwrap_or(0.3))
     }
 
-    /// How many of a block's /24s make it dense, for an IPv4 table of so many bytes: the number that was asked for; else 1 where the
-    /// CPU's share of the last cache holds the table, and 5 where it does not. A filter saves the wait for the line of a key that
-    /// is not there, and costs every key that is; a line from a cache is worth less than that.
+    /// The number of /24s that makes a block dense, for an IPv4 table of `table_bytes`: the requested one; else 1 if the CPU's share of
+    /// the last-level cache holds the table, and 5 otherwise. A filter saves the wait for the line of an absent key, and costs every
+    /// present key; a line from a cache is cheaper than that.
     #[must_use]
     pub fn dense_for(&self, table_bytes: u64) -> u16 {
         let fits = table_bytes <= Caches::detect().l3_bytes;

@@ -1,23 +1,19 @@
-//! A sorted map from numbers of 64 bits, of which a copy shares all that is the same in both: a B+ tree behind counted references.
+//! A persistent sorted map with 64-bit keys: a B+ tree with counted references, whose copies share all equal nodes.
 //!
-//! A copy takes one step. A change copies the nodes on the way to an entry if another map has them too, [`WIDTH`] entries each at most,
-//! and else changes them where they are. Few entries are one sorted array. Nodes are not merged, they go when they are empty: a map that
-//! shrinks keeps its depth.
+//! A copy takes one step. A change copies the shared nodes on the path to an entry, at most [`WIDTH`] entries each, and modifies unshared
+//! ones in place. A small map is one sorted array. Nodes are removed when empty but never merged: a map that shrinks keeps its depth.
 
 use std::sync::Arc;
 
-/// Entries of a node at most.
 const WIDTH: usize = 64;
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct SortedTree<V>(Node<V>);
 
 #[derive(Clone, Debug)]
 enum Node<V> {
-    /// Entries by key.
     Leaf(Arc<[(u64, V)]>),
-    /// Nodes, each with a number that none of its keys is below, and all keys of the node before are; that of the first is not looked at.
+    /// Children, each with a lower bound of its keys that is above all keys of its predecessor; the first bound is ignored.
     Inner(Arc<[(u64, Self)]>),
 }
 
@@ -27,19 +23,16 @@ impl<V> Default for SortedTree<V> {
     }
 }
 
-/// Where `key` is among nodes.
 #[inline]
 fn child<V>(nodes: &[(u64, Node<V>)], key: u64) -> usize {
     nodes.partition_point(|(from, _)| *from <= key).saturating_sub(1)
 }
 
 impl<V> SortedTree<V> {
-    /// Whether it has no entry.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The value of `key`.
     #[inline]
     pub(super) fn get(&self, key: u64) -> Option<&V> {
         let mut node = &self.0;
@@ -56,7 +49,7 @@ impl<V> SortedTree<V> {
 }
 
 impl<V: Clone> SortedTree<V> {
-    /// Sets the value of `key` and returns the one before. Adds the bytes that it copies to `copied`.
+    /// Sets the value of `key` and returns the previous one. Adds the bytes that it copies to `copied`.
     pub(super) fn insert(&mut self, key: u64, value: V, copied: &mut u64) -> Option<V> {
         let (before, right) = self.0.insert(key, value, copied);
         if let Some(right) = right {
@@ -68,7 +61,7 @@ impl<V: Clone> SortedTree<V> {
 
     /// Removes `key` and returns its value. Adds the bytes that it copies to `copied`.
     pub(super) fn remove(&mut self, key: u64, copied: &mut u64) -> Option<V> {
-        let value = self.get(key).cloned()?; // nothing is copied for a key that is not there
+        let value = self.get(key).cloned()?; // an absent key copies nothing
         self.0.remove(key, copied);
         while let Node::Inner(nodes) = &self.0
             && let [(_, only)] = &**nodes
@@ -79,7 +72,7 @@ impl<V: Clone> SortedTree<V> {
     }
 }
 
-/// The items, for one map alone.
+/// The items as a unique slice, copied if they are shared.
 fn own<'a, T: Clone>(items: &'a mut Arc<[T]>, copied: &mut u64) -> &'a mut [T] {
     if Arc::get_mut(items).is_none() {
         *copied += size_of_val(&**items) as u64;
@@ -87,7 +80,7 @@ fn own<'a, T: Clone>(items: &'a mut Arc<[T]>, copied: &mut u64) -> &'a mut [T] {
     Arc::make_mut(items)
 }
 
-/// Adds `item` at `at`. Returns the first number of the upper half, and that half, where there are too many.
+/// Inserts `item` at `at`. If the node overflows, splits it and returns the upper half.
 fn add<T: Clone>(items: &mut Arc<[T]>, at: usize, item: T, copied: &mut u64) -> Option<Arc<[T]>> {
     *copied += size_of_val(&**items) as u64;
     let (before, behind) = items.split_at(at);
@@ -102,7 +95,6 @@ fn add<T: Clone>(items: &mut Arc<[T]>, at: usize, item: T, copied: &mut u64) -> 
     Some(high.into())
 }
 
-/// Removes the item at `at`.
 fn take<T: Clone>(items: &mut Arc<[T]>, at: usize, copied: &mut u64) {
     *copied += size_of_val(&**items) as u64;
     let (before, behind) = items.split_at(at);
@@ -119,7 +111,7 @@ impl<V> Node<V> {
 }
 
 impl<V: Clone> Node<V> {
-    /// Sets an entry. Returns the value before, and a node that is to follow this one, with its first number.
+    /// Sets an entry. Returns the previous value, and the new right neighbour of a split node with its lower bound.
     fn insert(&mut self, key: u64, value: V, copied: &mut u64) -> (Option<V>, Option<(u64, Self)>) {
         match self {
             Self::Leaf(entries) => match entries.binary_search_by_key(&key, |(key, _)| *key) {
@@ -138,7 +130,6 @@ impl<V: Clone> Node<V> {
         }
     }
 
-    /// Removes the entry of `key`, which is there.
     fn remove(&mut self, key: u64, copied: &mut u64) {
         match self {
             Self::Leaf(entries) => {
@@ -165,7 +156,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Keys come and go; each version stays what it was.
+        /// Random insertions and removals; earlier versions must not change.
         #[test]
         fn a_tree_is_a_map_and_its_copies_do_not_change(
             changes in proptest::collection::vec((0_u64..600, proptest::option::weighted(0.7, 0_u32..9)), 1..2000),

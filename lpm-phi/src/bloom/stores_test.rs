@@ -1,6 +1,5 @@
-//! Every store of the engine's updates under every interleaving with lookups: see [`fib::stores`].
-//!
-//! The loads are those of the scalar kernel on the tables in service; the vector kernels do them in the same order.
+//! Every store of the engine's updates in every interleaving with lookups ([`fib::stores`]). The scalar kernel makes the loads; the
+//! vector kernels load a key's words in the same order.
 
 use super::Bloom;
 use super::params::BloomParams;
@@ -10,8 +9,8 @@ use fib::{EngineOptions, EngineWriter as _, Key};
 use lpm_core::engine::CpuEngine;
 use std::ops::RangeInclusive;
 
-/// Runs `full` sequences for each of `lengths`, or a third in a quick run, with the checker that `checker` makes. A full run does
-/// it twenty times, each time with another seed and a new engine, since a checker keeps every table it has met.
+/// Runs `full` sequences for each of `lengths`, or a third in a quick run, with a checker from `checker`. A full run repeats this twenty
+/// times, each with another seed and a new engine, since a checker keeps every table it has seen.
 fn sequences<K: Key + 'static>(
     checker: impl Fn(&CpuEngine<Bloom>) -> Checker<K>,
     full: usize,

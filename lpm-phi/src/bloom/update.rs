@@ -1,57 +1,54 @@
-//! How a delta is applied in place while lookups run, for either family.
+//! Applies a delta in place while lookups run, for either family.
 //!
-//! A table is a stack of *groups* of prefix lengths: group 0 is answered by direct indexing, each further group by a
-//! filter and a hash table over prefixes expanded to its longest length (controlled prefix expansion). A lookup reads
-//! group 0 first and remembers it, then asks the others from the deepest up, and answers with the first that knows.
+//! A table is a stack of *groups* of prefix lengths: group 0 is a direct lookup array, each further group a filter and a hash table over
+//! prefixes expanded to its longest length (controlled prefix expansion). A lookup reads group 0 first and keeps its answer, then tries
+//! the other groups from the deepest up, and returns the first match.
 //!
-//! **No lookup may answer what no generation answered while it ran.** Each expanded entry goes from its old to its
-//! final value in one store, since the RIB that comes with the delta is in the final state and a group's changes are taken
-//! longest prefix first. Between groups the order is:
+//! **Every answer belongs to a generation that was current during the lookup.** Each expanded entry moves from its old to its final value
+//! in one store, since the delta's RIB is in the final state and a group's changes are taken longest prefix first. Between groups the
+//! order is:
 //!
-//! 1. additions and changes, deepest group first. A lookup that missed an entry added below must be over before the wider route
-//!    that it falls back to changes: [`Grace`] remembers where entries were added since the last grace period, by earlier deltas
-//!    too, and a grace period comes before the first store to a shallower hashed group there;
-//! 2. a grace period, after which every running lookup has read the new group 0;
-//! 3. deletions, shallowest group first, and within a group the shortest prefix first: what a deletion uncovers is already final.
+//! 1. additions and changes, deepest group first. Lookups that missed an added entry must end before the wider route that they fall back
+//!    to changes: [`Grace`] records where entries were added since the last grace period, by earlier deltas too, and a grace period
+//!    precedes the first store to a shallower hashed group there;
+//! 2. a grace period, after which every lookup in flight has read the new group 0;
+//! 3. deletions, shallowest group first, and within a group the shortest prefix first: the entries that a deletion uncovers are final.
 //!
-//! Group 0 needs no grace period before its stores: a lookup reads it first, so a lookup that reads the new value finds what
-//! was added below before.
+//! Stores to group 0 need no grace period: a lookup reads it first, so a lookup that reads the new value finds the entries added below
+//! before.
 
 use super::hash::H2_HALVES;
 use crate::cpe::expand::entries;
 use fib::{Change, Key, NextHopId, Prefix, RibTable};
 use std::ops::RangeInclusive;
 
-/// What the indices of hash-table slots stand for, in a refusal.
+/// The name of hash-table slots' next-hop indices in errors.
 pub(crate) const HASHED_HOPS: &str = "distinct next hops behind hashed prefixes";
 
-/// A table that can be changed under its readers.
+/// A table that can be changed while readers use it.
 pub(crate) trait Store<K: Key> {
-    /// Where an entry of a hashed group is, or is to be.
     type Place: Copy;
 
-    /// The lengths of each group, group 0 first; together they cover every length once.
     fn groups(&self) -> &[RangeInclusive<u8>];
 
-    /// Hands the entries of group 0 that `prefix` covers, and whose owners' lengths are in `from`, to the owner `to`: its length and
-    /// next hop.
+    /// Assigns the entries of group 0 that `prefix` covers and whose owners' lengths are in `from` to `to`, an owner's length and next
+    /// hop.
     fn set_direct(&mut self, prefix: Prefix<K>, from: RangeInclusive<u8>, to: (u8, NextHopId));
 
-    /// The place of `entry` of a hashed group, and the length of its owner if it is there.
+    /// The place of `entry` in a hashed group, and the length of its owner if it exists.
     fn find(&self, group: usize, entry: Prefix<K>) -> (Self::Place, Option<u8>);
 
-    /// Hands `entry`, whose place was just found, to the owner `to`. Returns whether it is new.
+    /// Assigns `entry`, whose place was just found, to the owner `to`. Returns whether it is new.
     fn set(&mut self, group: usize, entry: Prefix<K>, place: Self::Place, to: (u8, NextHopId)) -> bool;
 
-    /// Removes `entry` of a hashed group, if it is there.
     fn remove(&mut self, group: usize, entry: Prefix<K>);
 
-    /// Whether the routes of `group` are not expanded, but in a table of their own.
+    /// Whether the routes of `group` are stored unexpanded in a separate table.
     fn is_deep(&self, _group: usize) -> bool {
         false
     }
 
-    /// Sets a route of such a group; `NONE` removes it. Returns whether the number of routes changed.
+    /// Sets a route of a deep group; `NONE` removes it. Returns whether the number of routes changed.
     fn set_deep(&mut self, _prefix: Prefix<K>, _next_hop: NextHopId) -> bool {
         false
     }
@@ -77,8 +74,8 @@ pub(crate) trait Store<K: Key> {
         added
     }
 
-    /// Hands every entry of `group` that `prefix` owns to `heir`. Without an heir the entries stay as they are and are
-    /// added to `deletions`; group 0 always has one (length 0, no route).
+    /// Assigns every entry of `group` that `prefix` owns to `heir`. Without an heir the entries stay unchanged and are added to
+    /// `deletions`; group 0 always has one (length 0, no route).
     fn withdraw(
         &mut self,
         group: usize,
@@ -104,7 +101,7 @@ pub(crate) trait Store<K: Key> {
         }
     }
 
-    /// Removes one entry that [`Self::withdraw`] named.
+    /// Removes an entry of the `deletions` of [`Self::withdraw`].
     fn delete(&mut self, group: usize, entry: Prefix<K>) {
         if self.is_deep(group) {
             self.set_deep(entry, NextHopId::NONE);
@@ -114,52 +111,49 @@ pub(crate) trait Store<K: Key> {
     }
 }
 
-/// Words of 64 bits that [`Grace`] keeps: a block's hash chooses one of 512 bits.
+/// 64-bit words of [`Grace`]: a block's hash selects one of 512 bits.
 const WORDS: usize = 8;
 
-/// The grace periods that a table's updates owe to running lookups: which blocks of addresses gained entries since the last one. A block
-/// is what one entry of group 0 covers, so that no prefix of a hashed group is wider; two that hash to the same bit cost a grace period
-/// too many now and then.
+/// Records which blocks of addresses gained entries since the last grace period, to decide when updates need one. A block is the range of
+/// one entry of group 0, so that no prefix of a hashed group is wider; two blocks with the same bit cost an unneeded grace period now and
+/// then.
 #[derive(Debug, Default)]
 pub(crate) struct Grace {
     blocks: [u64; WORDS],
-    /// The deepest group that gained entries; 0: none did.
+    /// The deepest group that gained entries; 0 without any.
     deepest: usize,
 }
 
 impl Grace {
-    /// A grace period has ended.
     pub(crate) fn ended(&mut self) {
         *self = Self::default();
     }
 
-    /// `group` has gained entries in `block`.
     fn note(&mut self, group: usize, block: u32) {
         let (word, bit) = Self::place(block);
         self.blocks[word] |= bit;
         self.deepest = self.deepest.max(group);
     }
 
-    /// Whether a running lookup may have missed an entry of a deeper group in `block` and fall back to one of `group`.
+    /// Returns whether a lookup in flight may have missed an entry of a deeper group in `block` and fall back to `group`.
     fn is_owed(&self, group: usize, block: u32) -> bool {
         let (word, bit) = Self::place(block);
         self.deepest > group && self.blocks[word] & bit != 0
     }
 
-    /// The word and the bit of a block.
     const fn place(block: u32) -> (usize, u64) {
         let hash = block.wrapping_mul(H2_HALVES[0]);
         (hash as usize >> 29, 1 << (hash >> 23 & 63))
     }
 }
 
-/// The block of `prefix`, which is not shorter than `bits`: its first bits, 32 at most.
+/// The block of `prefix`, which has at least `bits` bits: its first bits, at most 32.
 #[expect(clippy::cast_possible_truncation, reason = "32 bits at most are left")]
 fn block_of<K: Key>(prefix: Prefix<K>, bits: u8) -> u32 {
     (prefix.address().to_high_bits() >> (128 - u32::from(bits.clamp(1, 32)))) as u32
 }
 
-/// Applies `changes`, which lead to `routes`, to `store`. `synchronize` returns when every lookup that runs at its call is over.
+/// Applies `changes`, which lead to `routes`, to `store`. `synchronize` waits until every lookup in flight has ended.
 pub(crate) fn apply<K: Key, S: Store<K>>(
     store: &mut S,
     routes: &RibTable<K>,
@@ -200,14 +194,14 @@ pub(crate) fn apply<K: Key, S: Store<K>>(
     synchronize();
     grace.ended();
     for (group, entries) in deletions.into_iter().enumerate() {
-        // They were found longest first.
+        // Entries were collected longest first.
         for entry in entries.into_iter().rev() {
             store.delete(group, entry);
         }
     }
 }
 
-/// The longest route shorter than `prefix`, within `lengths`, that covers it.
+/// The longest route within `lengths` that covers `prefix` and is shorter.
 fn heir<K: Key>(
     routes: &RibTable<K>,
     prefix: Prefix<K>,
@@ -216,9 +210,8 @@ fn heir<K: Key>(
     routes.used_above(prefix).filter(|(len, _)| lengths.contains(len))
 }
 
-/// The next hops that `changes` give to entries of hashed groups: those announced there, and those of the routes that inherit the entries
-/// of a withdrawn one. `lengths_of` answers the lengths of the group that a length belongs to; `None` for groups whose entries hold no
-/// index of a next hop. `changes` lead to `routes`.
+/// The next hops that `changes`, which lead to `routes`, give to entries of hashed groups: of announced routes, and of the heirs of
+/// withdrawn routes. `lengths_of` returns the lengths of a length's group; `None` for groups whose entries hold no next-hop index.
 pub(crate) fn hashed_next_hops<'a, K: Key>(
     routes: &'a RibTable<K>,
     changes: &'a [Change<K>],
@@ -234,8 +227,8 @@ pub(crate) fn hashed_next_hops<'a, K: Key>(
     })
 }
 
-/// The number of distinct entries that the routes of `lengths` expand to, at the group's longest length. `routes` are
-/// sorted by address, then length; prefix capture is counted.
+/// The number of distinct entries that the routes of `lengths` expand to, at the group's longest length. `routes` must be sorted by
+/// address, then length; prefix capture is counted.
 pub(crate) fn expanded_entries<K: Key>(
     routes: &[(Prefix<K>, NextHopId)],
     lengths: &RangeInclusive<u8>,
@@ -243,7 +236,7 @@ pub(crate) fn expanded_entries<K: Key>(
     let mut entries = 0_u64;
     let mut widest: Option<Prefix<K>> = None;
     for (prefix, _) in routes.iter().filter(|(prefix, _)| lengths.contains(&prefix.len())) {
-        // Prefixes nest or are apart: one inside the last widest one adds nothing.
+        // Prefixes nest or are disjoint: one inside the last widest one adds nothing.
         if widest.is_none_or(|widest| !widest.covers(*prefix)) {
             entries = entries.saturating_add(expansion(*prefix, lengths));
             widest = Some(*prefix);
@@ -252,7 +245,6 @@ pub(crate) fn expanded_entries<K: Key>(
     entries
 }
 
-/// The number of entries that one prefix expands to.
 pub(crate) fn expansion<K: Key>(prefix: Prefix<K>, lengths: &RangeInclusive<u8>) -> u64 {
     1_u64.checked_shl(u32::from(lengths.end() - prefix.len())).unwrap_or(u64::MAX)
 }

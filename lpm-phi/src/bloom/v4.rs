@@ -1,15 +1,15 @@
-//! The IPv4 table of Bloomfwd (sections 3.2 and 4.2): a direct lookup array of 2^20 next hops, and the groups G1 (/21-/24
-//! expanded to /24) and G2 (/25-/32 expanded to /32), each a counting Bloom filter with its hash table.
+//! The IPv4 table of Bloomfwd (sections 3.2 and 4.2): a direct lookup array of 2^20 next hops, and the groups G1 (/21-/24 expanded to
+//! /24) and G2 (/25-/32 expanded to /32), each a counting Bloom filter with its hash table.
 //!
-//! What goes beyond the paper: an entry of the direct array says whether G1 or G2 hold anything below it, so a
-//! key with nothing below it never touches a filter; a filter keeps all bits of a key in one word; a hash table's bucket is one cache line.
+//! Beyond the paper, an entry of the direct array has flags for entries of G1 and G2 below it, so that a key without any never reads a
+//! filter; a filter keeps all bits of a key in one word; a hash table's bucket is one cache line.
 //!
 //! ```text
 //! direct entry   31 G1 below | 30 G2 below | 29 G1 is dense here: skip its filter | 24..29 zero | 0..24 next-hop id
 //! line           15 slots of (16 bits of hash, 16 bits of next-hop index), then a link: number of an overflow line << 16, or 0
 //! ```
-//! A slot identifies its key: the line follows from the high bits of a bijective hash, and with at least 2^16 lines
-//! the low 16 bits are all that the line leaves open.
+//! A slot identifies its key: the high bits of a bijective hash select the line, and with at least 2^16 lines the low 16 bits are the
+//! only ones that the line does not determine.
 
 use super::equations::FilterSize;
 use super::filter::CountingFilter;
@@ -25,112 +25,92 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bits that index the direct lookup array (section 3.2).
 pub(crate) const DIRECT_BITS: u32 = 20;
-/// Direct entry: G1 holds something below.
 pub(crate) const G1_BELOW: u32 = 1 << 31;
-/// Direct entry: G2 holds something below.
 pub(crate) const G2_BELOW: u32 = 1 << 30;
-/// Direct entry: so many of the /24s below are in G1 that asking its filter first would only cost.
+/// Direct entry: G1 has so high a share of the /24s below that its filter does not pay.
 pub(crate) const G1_DENSE: u32 = 1 << 29;
-/// Direct entry: the next-hop id.
 pub(crate) const HOP_MASK: u32 = (1 << 24) - 1;
 
-/// Words of a line, its slots, and the word that links to an overflow line.
+/// A line has its slots, then the word that links to an overflow line.
 pub(crate) const LINE_WORDS: usize = 16;
 pub(crate) const LINE_SLOTS: usize = 15;
 /// With fewer lines, 16 bits of hash would not identify a key.
 const LINES_MIN: u32 = 1 << 16;
 /// Entries a line is sized for: 10 of 15 keep overflow below 1 % of the keys (Poisson).
 const LINE_FILL: u64 = 10;
-/// Entries a line is sized for when there are more than [`LARGE`]: 6 of 15, of which one line in 2,000 overflows.
+/// Entries a line is sized for in tables of more than [`LARGE`] entries: with 6 of 15, one line in 2,000 overflows.
 const LARGE_FILL: u64 = 6;
-/// More expanded prefixes than /24s there are.
 const LARGE: u64 = 1 << 24;
-/// Overflow lines that a link can tell apart.
+/// The maximum number of overflow lines, which a link must distinguish.
 const OVERFLOW_MAX: u32 = 0xffff;
-/// Before entries exceed the room there was made for in this proportion to [`LINE_FILL`], the table is rebuilt larger: lines
-/// and filter are for so many.
+/// The table is rebuilt larger before its entries exceed the planned number in this proportion to [`LINE_FILL`].
 const LINE_FILL_MAX: u64 = 13;
 
 const GROUPS: [RangeInclusive<u8>; 3] = [0..=20, 21..=24, 25..=32];
 
-/// What lookups of IPv4 read.
+/// The part of the IPv4 table that lookups read.
 #[derive(Debug)]
 pub(crate) struct Table4 {
-    /// 2^20 direct entries.
     pub(crate) direct: Array<AtomicU32>,
-    /// Next-hop ids by the index that slots hold.
+    /// Next-hop ids by slots' index.
     pub(crate) hop_ids: Array<AtomicU32>,
-    /// G1 and G2.
     pub(crate) levels: [Level4; 2],
-    /// The hash of both levels.
     pub(crate) hash: Hash32,
 }
 
-/// What lookups read of one group.
 #[derive(Debug)]
 pub(crate) struct Level4 {
-    /// Filter words.
     pub(crate) filter: Array<AtomicU32>,
-    /// Words of the filter in use.
     pub(crate) filter_words: u32,
-    /// Bits a key sets.
+    /// Bits that a key sets.
     pub(crate) filter_hashes: u32,
-    /// Lines, [`LINE_WORDS`] words each: first those that hashes map to, then overflow lines.
+    /// Lines of [`LINE_WORDS`] words: primary lines, then overflow lines.
     pub(crate) lines: Array<AtomicU32>,
-    /// Lines that hashes map to.
+    /// The number of primary lines, which hashes select.
     pub(crate) primary: u32,
 }
 
 impl Level4 {
-    /// The overflow line that a link leads to; `None` for 0, which is none.
+    /// The overflow line that a link leads to; `None` for 0.
     #[inline]
     pub(crate) fn linked(&self, link: u32) -> Option<usize> {
         (link != 0).then(|| (self.primary + (link >> 16) - 1) as usize)
     }
 
-    /// The link to an overflow line. Its low half is 0, which that of no slot in use is.
+    /// The link to an overflow line. Its low half is 0, unlike that half of a used slot.
     const fn link_to(&self, line: u32) -> u32 {
         (line - self.primary + 1) << 16
     }
 }
 
-/// The writer's side of one group.
 #[derive(Debug)]
 struct LevelWriter {
-    /// The length that entries are expanded to.
     len: u8,
     filter: CountingFilter,
-    /// The length of the prefix that owns each slot.
     owner: Vec<u8>,
     entries: u64,
     entries_max: u64,
-    /// The next overflow line that is free, and the end of them.
+    /// The free overflow lines.
     overflow: std::ops::Range<u32>,
-    /// Entries of a table being built that found no slot.
+    /// Entries that found no slot while the table was built.
     unplaced: u64,
 }
 
-/// The writer's side of the IPv4 table.
 #[derive(Debug)]
 pub(crate) struct Writer4 {
     table: Arc<Table4>,
-    /// The length of the prefix that owns each direct entry.
     direct_owner: Vec<u8>,
     /// Entries of G1 and G2 below each direct entry.
     below: [Vec<u16>; 2],
     levels: [LevelWriter; 2],
     hops: HopIndex,
-    /// Entries of G1 below a direct entry that make it dense.
     dense: u16,
     grace: Grace,
 }
 
-/// How large G1 and G2 are made.
 pub(crate) struct Size4([LevelSize; 2]);
 
-/// How large a group is made.
 #[derive(Clone, Copy, Debug)]
 struct LevelSize {
     entries: u64,
@@ -141,7 +121,7 @@ struct LevelSize {
 }
 
 impl LevelSize {
-    /// Room for `entries`, and a tenth more to grow in place if there is a reserve.
+    /// Room for `entries`, plus a tenth to grow in place if there is a reserve.
     fn of(entries: u64, fpr: f64, budget: Budget) -> Result<Self, EngineError> {
         let room = entries + if budget.has_reserve() { entries / 10 } else { 0 } + 1024;
         let filter = FilterSize::blocked(room, fpr);
@@ -180,7 +160,7 @@ impl Writer4 {
         })
     }
 
-    /// Writes direct entry `at`: its next hop and what lies below it, in one store.
+    /// Writes direct entry `at`: its next hop and the flags for entries below it, in one store.
     fn store_direct(&self, at: usize, next_hop: u32) {
         let g1 = self.below[0][at];
         let mut word = next_hop;
@@ -190,7 +170,7 @@ impl Writer4 {
         self.table.direct[at].publish(word);
     }
 
-    /// One entry more or less of `group` below the direct entry of `address`.
+    /// Counts one more or one less entry of `group` below the direct entry of `address`.
     fn count_below(&mut self, group: usize, address: u32, more: bool) {
         let at = (address >> (32 - DIRECT_BITS)) as usize;
         let below = &mut self.below[group - 1][at];
@@ -199,7 +179,6 @@ impl Writer4 {
         self.store_direct(at, next_hop);
     }
 
-    /// The hash of an entry's address.
     fn hash(&self, group: usize, entry: Prefix4) -> u32 {
         self.table.hash.hash(entry.address() >> (32 - self.levels[group - 1].len))
     }
@@ -228,7 +207,7 @@ impl FibTable<u32> for Writer4 {
 
     fn build(size: Size4, mut routes: Routes<u32>, params: &BloomParams) -> Result<Self, EngineError> {
         let mut writer = Self::sized(&size, params)?;
-        // Longest first: an entry is written once, by its owner.
+        // Longest first: each entry is written once, by its owner.
         routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         for (prefix, next_hop) in routes {
             writer.announce(group_of(prefix.len()), prefix, next_hop);
@@ -236,7 +215,7 @@ impl FibTable<u32> for Writer4 {
         writer.hops.check()?;
         for (level, shared) in writer.levels.iter().zip(&writer.table.levels) {
             if level.unplaced > 0 {
-                // Only keys chosen against the hash pile up like this.
+                // Only keys chosen against the hash fill lines this unevenly.
                 let limit = u64::from(level.overflow.end - shared.primary);
                 let used = limit + level.unplaced;
                 return Err(EngineError::Full { what: "overflow lines of an IPv4 hash table", used, limit });
@@ -303,7 +282,6 @@ impl FibTable<u32> for Writer4 {
 }
 
 impl Store<u32> for Writer4 {
-    /// The word of its slot, if it has one.
     type Place = Option<usize>;
 
     fn groups(&self) -> &[RangeInclusive<u8>] {
@@ -388,13 +366,13 @@ impl LevelWriter {
         }
     }
 
-    /// Whether `new` entries more fit for certain: each could need an overflow line of its own.
+    /// Returns whether `new` more entries fit for certain: each could need an overflow line.
     fn admits(&self, new: u64) -> bool {
         new == 0
             || (self.entries.saturating_add(new) <= self.entries_max && new <= self.overflow.len() as u64)
     }
 
-    /// A free slot for `hash`, in its line or an overflow line behind it; `None` when overflow lines have run out.
+    /// A free slot for `hash`, in its line or an overflow line linked from it; `None` when overflow lines have run out.
     fn free_slot(&mut self, shared: &Level4, hash: u32) -> Option<usize> {
         let mut line = scale(hash, shared.primary) as usize;
         loop {
@@ -432,7 +410,6 @@ fn level(size: LevelSize, placement: Placement) -> Result<Level4, EngineError> {
     })
 }
 
-/// The slot of `hash`, as an index into the words of `level`.
 fn find(level: &Level4, hash: u32) -> Option<usize> {
     let mut line = scale(hash, level.primary) as usize;
     loop {
@@ -449,7 +426,6 @@ fn find(level: &Level4, hash: u32) -> Option<usize> {
     }
 }
 
-/// The group of a prefix length.
 pub(crate) const fn group_of(len: u8) -> usize {
     match len {
         0..=20 => 0,
@@ -467,7 +443,7 @@ fn direct_range(prefix: Prefix4) -> std::ops::RangeInclusive<usize> {
 mod tests {
     use super::*;
 
-    /// Lines behind the first ones that so many entries need for each line, as hashes deal them out (Poisson).
+    /// The expected number of overflow lines for each line with `mean` entries on average (Poisson).
     fn overflow_per_line(mean: f64) -> f64 {
         let (mut term, mut sum) = ((-mean).exp(), 0.0);
         for slots in 0..=LINE_SLOTS {
@@ -479,7 +455,7 @@ mod tests {
         1.0 - sum
     }
 
-    /// A table's size is chosen before its keys are placed, so it must do for any number of them.
+    /// A table's size is chosen before its keys are placed, so it must suffice for any number of keys.
     #[test]
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^30")]
     fn overflow_lines_suffice_and_links_reach_them_all() {

@@ -1,24 +1,23 @@
 //! Where a batch is cut: how many of its keys the first half gets.
 //!
-//! The paper cuts by the relative throughput that a profiling phase found before the run (section 4.4.2). So do we at first
-//! ([`Balance::profiled`]); but random keys on an idle host are not the traffic, so from then on the cut follows what happens: of
-//! two halves that are to end together, the one that is waited for gets less. That takes one look at the moment when answers
-//! are collected anyway, and no clock; where halves take over each other's keys, a look at who did.
+//! The paper cuts by the relative throughput from a profiling phase before the run (section 4.4.2), which gives our initial cut
+//! ([`Balance::profiled`]). Random keys on an idle host differ from the traffic, so the cut is then adjusted: the half that was waited
+//! for gets fewer keys. This takes one comparison when answers are collected, and no clock; if halves take over each other's keys, the
+//! half that did so was the faster one.
 
 use fib::Family;
 
-/// Shares are 65536ths.
+/// Shares are in units of 1/65536.
 pub(super) const WHOLE: u32 = 1 << 16;
-/// Keys that go together: the lanes of a vector, and a line of IPv4 keys.
+/// Keys that stay together: the lanes of a vector, and a cache line of IPv4 keys.
 const GRAIN: usize = 16;
 /// The smallest and the largest step of a share: 0.1 % and 3 %.
 const STEPS: (u32, u32) = (64, 2048);
-/// After so many verdicts the same way the step doubles.
+/// The step doubles after this many equal verdicts in a row.
 const RUN: u32 = 8;
-/// Batches without a first half after it was late with the least it can get; doubled each time up to the second figure.
+/// The number of batches without a first half after it was late with the minimum share; doubles up to the second value.
 const PAUSES: (u32, u32) = (64, 4096);
 
-/// The share of one family.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     share: u32,
@@ -34,7 +33,6 @@ impl Share {
         Self { share, step: STEPS.0, late: false, run: 0, pause: 0, next_pause: PAUSES.0 }
     }
 
-    /// Takes in which half was waited for.
     #[inline]
     fn judge(&mut self, first_late: bool) {
         if first_late == self.late {
@@ -56,7 +54,6 @@ impl Share {
     }
 }
 
-/// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Balance {
     /// IPv4, IPv6.
@@ -65,17 +62,15 @@ pub(super) struct Balance {
 }
 
 impl Balance {
-    /// The fraction `split` of every batch, whatever happens.
     pub(super) fn by_hand(split: f64) -> Self {
         Self { shares: [Share::new(to_share(split)); 2], by_hand: true }
     }
 
-    /// Begins with equal shares.
     pub(super) fn even() -> Self {
         Self { shares: [Share::new(WHOLE / 2); 2], by_hand: false }
     }
 
-    /// Begins with the shares that the throughputs `rates` of the two halves ask for.
+    /// Sets the initial share from the throughputs `rates` of the two halves.
     pub(super) fn profiled(&mut self, family: Family, rates: [f64; 2]) {
         let sum = rates[0] + rates[1];
         if sum.is_finite() && sum > 0.0 {
@@ -83,23 +78,21 @@ impl Balance {
         }
     }
 
-    /// Whether the shares are fixed.
     pub(super) fn is_by_hand(&self) -> bool {
         self.by_hand
     }
 
-    /// The first half's share, 65536ths.
+    /// The first half's share, in units of 1/65536.
     #[inline]
     pub(super) fn share(&self, family: Family) -> u32 {
         self.shares[at(family)].share
     }
 
-    /// How many of `keys` keys the first half gets.
     #[inline]
     pub(super) fn cut(&mut self, family: Family, keys: usize) -> usize {
         let share = &mut self.shares[at(family)];
         if self.by_hand {
-            // Rounded to the nearest key; a part that is large enough is made a whole number of vectors.
+            // Rounded to the nearest key; a large enough part becomes a whole number of vectors.
             let cut = scale(keys, share.share, 1);
             let even = (cut + GRAIN / 2) & !(GRAIN - 1);
             return if cut >= 4 * GRAIN && keys - cut >= 4 * GRAIN { even } else { cut };
@@ -112,15 +105,14 @@ impl Balance {
             share.pause -= 1;
             return 0;
         }
-        // Some keys at least: else nothing would ever be seen of it again.
+        // At least some keys: otherwise the first half would never be measured again.
         scale(keys, share.share, GRAIN).clamp(GRAIN, keys)
     }
 
-    /// Of a batch of `keys` keys, cut at `cut`, the second half was there and the first was not (`first_late`), or the other
-    /// way round.
+    /// Records which half of a batch of `keys` keys, cut at `cut`, was ready first: the second if `first_late`.
     #[inline]
     pub(super) fn judge(&mut self, family: Family, keys: usize, cut: usize, first_late: bool) {
-        // A batch that the first half had no part in says nothing of it.
+        // A batch without keys for the first half does not measure it.
         if self.by_hand || cut == 0 || keys < 2 * GRAIN {
             return;
         }
@@ -128,7 +120,7 @@ impl Balance {
         if cut > GRAIN {
             share.next_pause = PAUSES.0;
         } else if first_late {
-            // It cannot get less and still be known: ask again later, and ever later.
+            // It has the minimum share already: try again later, at growing intervals.
             share.pause = share.next_pause;
             share.next_pause = (share.next_pause * 2).min(PAUSES.1);
             share.step = STEPS.0;
@@ -197,7 +189,7 @@ mod tests {
         assert_eq!((balance.cut(Family::V4, 4096), balance.cut(Family::V6, 4096)), (3072, 2048));
     }
 
-    /// Two halves of known speed that end when they end: the cut settles where they end together.
+    /// Two halves of known speed: the cut settles where they end together.
     #[test]
     fn the_cut_finds_the_ratio_of_the_speeds() {
         for (first_ns, second_ns, want) in [(1_usize, 1_usize, 0.5), (1, 9, 0.9), (9, 1, 0.1), (3, 1, 0.25)] {
@@ -219,7 +211,7 @@ mod tests {
     fn a_half_that_is_always_late_is_asked_ever_more_rarely_and_comes_back() {
         let mut balance = Balance::even();
         let mut asked = 0;
-        // As the reader judges: the second half is never waited for, whether the first had a part or not.
+        // As the reader judges: the second half is never waited for, whether the first had keys or not.
         let mut most = 0;
         for round in 0..100_000 {
             let cut = balance.cut(Family::V4, 256);
@@ -236,7 +228,7 @@ mod tests {
         assert_eq!(balance.cut(Family::V4, 256), 256);
     }
 
-    /// Steps that are larger than what is left leave the least, from which it comes back.
+    /// Steps larger than the remaining share leave the minimum, from which the share recovers.
     #[test]
     fn a_share_that_reaches_nothing_comes_back() {
         let mut balance = Balance::even();

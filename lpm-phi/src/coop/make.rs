@@ -1,4 +1,4 @@
-//! From parameters to the engine: which two engines, and how each is driven.
+//! Builds the engine from parameters: the two engines, and how each is driven.
 
 use super::params::CoopParams;
 use super::{CoopEngine, Drive, First, Half};
@@ -6,12 +6,12 @@ use crate::bloom;
 use fib::{EngineError, EngineOptions, Registry};
 
 impl CoopEngine {
-    /// The engine that `options` ask for ([`CoopParams::from_options`]). Unless told, the second half is `bloom`, and the first half the
-    /// first device engine of `engines`, or, on a host without one, a group of helper threads over the second half's table.
+    /// The engine that `options` ask for ([`CoopParams::from_options`]). By default the second half is `bloom`, and the first half the
+    /// first device engine of `engines` or, on a host without a device, a group of helper threads over the second half's table.
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] for parameters out of range, and for `coop` within itself; the errors of both engines, so
-    /// [`EngineError::NoDevice`] when a first half that was named has no device.
+    /// [`EngineError::Parameter`] for parameters out of range, and for `coop` nested in itself; the errors of both engines, such as
+    /// [`EngineError::NoDevice`] if a named first half has no device.
     pub fn make(options: &EngineOptions, engines: &Registry) -> Result<Self, EngineError> {
         let params = CoopParams::from_options(options)?;
         let second = params.second.as_deref().unwrap_or(bloom::NAME);
@@ -44,7 +44,6 @@ impl CoopEngine {
     }
 }
 
-/// A group, which takes no parameters of an engine.
 fn group(params: &CoopParams) -> Result<First, EngineError> {
     if let Some((name, value)) = params.first_options.parameters.first() {
         return Err(EngineError::Parameter {

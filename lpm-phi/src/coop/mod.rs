@@ -1,31 +1,30 @@
 //! The engine `coop`: cooperative execution of two engines (section 4.4).
 //!
-//! Each batch is cut in two, and two engines look the pieces up at the same time: in the paper a Xeon Phi and the CPU, here any
-//! two. The first half's engine works while the caller's thread looks the second half's piece up; answers come back in the order
-//! of the keys.
+//! Each batch is cut in two, and two engines look up the pieces at the same time: in the paper a Xeon Phi and the CPU, here any two. The
+//! first half's engine works while the caller's thread looks up the second half's piece; answers come back in the order of the keys.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | `make` | from names to the two halves |
-//! | [`params`] | parameters, those of the two engines among them |
-//! | `balance`, `profile` | where a batch is cut: by the throughput measured at start (section 4.4.2), then by who waits for whom |
-//! | `tally` | how much each half has looked up |
+//! | `make` | the two halves from their names |
+//! | [`params`] | parameters of `coop` and of its two engines |
+//! | `balance`, `profile` | the cut of a batch: by the throughput measured at start (section 4.4.2), then by which half is waited for |
+//! | `tally` | counts the lookups of each half |
 //!
-//! The two writers, and a reader's two halves, double-buffered (section 4.4.1), are those of any [`pair`](lpm_core::pair).
+//! [`pair`](lpm_core::pair) has the two writers, and a reader's two halves with double buffering (section 4.4.1).
 //!
-//! **The first half** is a device engine, a CPU engine of its own on helper threads, or a [`First::Group`]: helper threads over the
-//! second half's table, so that two groups of one host share one table and one update. What a group is asked through slots is copied
-//! to it; a lookup that the caller waits for is not, so groups should be asked by [`EngineReader::lookup`], some ten thousand keys
-//! at a time: handing them over costs as much as some hundred lookups.
+//! **The first half** is a device engine, a CPU engine on helper threads, or a [`First::Group`]: helper threads over the second half's
+//! table, so that two groups of one host share one table and one update. Keys submitted to a group through slots are copied; keys of a
+//! lookup that the caller waits for are not, so use [`EngineReader::lookup`] with a group, some ten thousand keys at a time: the handover
+//! costs as much as some hundred lookups.
 //!
-//! **A half that fails** (an error, answers that are too few, a batch kept beyond a limit, a thread that ended) is out of service from
-//! then on and for good; what it had in flight is looked up by the other one, which goes on alone. The last one stays, and its
-//! errors are the caller's. [`fib::EngineStats::details`] and [`Service::why`] say so, and who listens is told at once.
+//! **A half that fails** (an error, too few answers, a batch kept beyond a limit, a thread that ended) goes out of service for good; the
+//! other half looks up its batches in flight and continues alone. The last half stays in service, and its errors go to the caller.
+//! [`fib::EngineStats::details`] and [`Service::why`] report the failure, and listeners are notified at once.
 //!
-//! **A delta** goes to the engine with less room first. When that refuses, nothing has changed in either, and the delta is refused
-//! whole. When it has taken the delta and the other one cannot, that one goes out of service: to take the delta back would show
-//! lookups a table that is no generation. When `apply` returns, every half in service has the delta, so each answer is that of a
-//! generation between submit and collect.
+//! **A delta** goes to the engine with less room first. If it refuses, neither engine has changed, and the delta is refused as a whole.
+//! If it accepts and the other engine cannot, the other goes out of service: reverting the delta would show lookups a table of no
+//! generation. When `apply` returns, every half in service has the delta, so each answer belongs to a generation between submit and
+//! collect.
 
 mod balance;
 mod make;
@@ -52,13 +51,13 @@ use tally::{Share, Tallies};
 /// How an engine's readers are driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drive {
-    /// Lookups are over when a call returns: on the caller's thread as the second half, on helper threads as the first.
+    /// A call returns when its lookups are done: on the caller's thread in the second half, on helper threads in the first.
     Cpu,
-    /// A device works on what is in its slots while the caller goes on.
+    /// A device works on the batches in its slots while the caller continues.
     Device,
 }
 
-/// An engine, empty, and how it is driven.
+/// An empty engine, and how it is driven.
 pub struct Half {
     /// The engine.
     pub engine: Box<dyn EngineWriter>,
@@ -66,35 +65,34 @@ pub struct Half {
     pub drive: Drive,
 }
 
-/// Who gets the first piece of a batch.
+/// The first half, which gets the first piece of a batch.
 pub enum First {
     /// Helper threads over the table of the second half.
     Group,
-    /// An engine with a table of its own.
+    /// An engine with a separate table.
     Engine(Half),
 }
 
-/// The writing side of the engine `coop`.
+/// The writer of the engine `coop`.
 pub struct CoopEngine {
     params: CoopParams,
     /// The first half has no table if it is a group.
     pair: Pair,
-    /// How the readers of each half are driven.
     drives: [Drive; HALVES],
     tallies: Tallies,
-    /// The next of [`CoopParams::cpus`] to be dealt out.
+    /// The next of [`CoopParams::cpus`] to assign.
     next_cpu: AtomicUsize,
-    /// Where the thread that made the engine may run.
+    /// The CPU set of the thread that made the engine.
     cpus_allowed: Option<CpuSet>,
 }
 
 impl CoopEngine {
     /// The engine's name on the command line.
     pub const NAME: &'static str = "coop";
-    /// The name of a first half without a table of its own: [`First::Group`].
+    /// The name of a first half without a separate table: [`First::Group`].
     pub const GROUP: &'static str = "group";
 
-    /// Over two engines, both empty.
+    /// An engine over two empty engines.
     #[must_use]
     pub fn new(first: First, second: Half, params: CoopParams) -> Self {
         let (first, drive) = match first {
@@ -113,21 +111,20 @@ impl CoopEngine {
         }
     }
 
-    /// Has `listener` told when a half goes out of service.
+    /// Notifies `listener` when a half goes out of service.
     #[must_use]
     pub fn with_listener(self, listener: Listener) -> Self {
         self.pair.service().listen(listener);
         self
     }
 
-    /// Which halves are in service.
+    /// The state of both halves.
     #[must_use]
     pub fn service(&self) -> Arc<Service> {
         self.pair.service()
     }
 
-    /// The half with less room, which is to take a delta first. With equal room the second: then a delta is refused by what is sure to be
-    /// there.
+    /// The half with less room, which takes a delta first. With equal room the second half, which always exists, refuses a delta.
     fn smaller(&self) -> usize {
         let room = |half: &HalfWriter| {
             let capacity = half.info().capacity;
@@ -137,7 +134,7 @@ impl CoopEngine {
         if is_first { FIRST } else { SECOND }
     }
 
-    /// Refuses a next hop that one of the engines cannot hold, before either is touched.
+    /// Refuses a next hop that one of the engines cannot hold, before either is changed.
     fn check_ids(&self, delta: &FibDelta) -> Result<(), EngineError> {
         let limit = self.info().capacity.next_hop_id_max;
         let v4 = delta.v4.iter().map(|change| change.new.get());
@@ -149,7 +146,6 @@ impl CoopEngine {
         Ok(())
     }
 
-    /// The reading side of `half` with `flights` slots.
     fn lane(&self, half: usize, flights: u16, batch_max: usize) -> Result<ReaderLane, Why> {
         let source = self.pair.first().filter(|_| half == FIRST).unwrap_or_else(|| self.pair.second());
         if self.drives[half] == Drive::Device {
@@ -169,7 +165,8 @@ impl CoopEngine {
             })
             .collect::<Result<Vec<_>, _>>()?;
         let room = (usize::from(flights), batch_max);
-        // Only over the table that the caller's thread reads too: another engine may hang, and must not have what is the caller's.
+        // Only a group takes over the caller's keys, as it reads the table of the caller's thread: another engine may hang while it holds
+        // them.
         let is_group = self.pair.first().is_none();
         let rules =
             is_group.then(|| Rules { helps: self.params.split.is_none(), patience: self.params.stall });
@@ -178,7 +175,7 @@ impl CoopEngine {
             .map_err(|error| Why::Failed { during: "reader", error })
     }
 
-    /// As [`Self::lane`]; a half that has none goes out of service, unless it is the user's to mend or the last.
+    /// [`Self::lane`], but a half that cannot make one goes out of service, unless the parameters are wrong or the half is the last.
     fn lane_or_out(&self, half: usize, flights: u16, batch_max: usize) -> Result<ReaderLane, EngineError> {
         if !self.service().has(half) {
             return Ok(ReaderLane::Absent);
@@ -190,7 +187,6 @@ impl CoopEngine {
         }
     }
 
-    /// Measures both halves of a reader (section 4.4.2).
     fn profile(&self, lanes: &mut [ReaderLane; HALVES], balance: &mut Balance, batch_max: usize) {
         let mut profile = Profile::new(batch_max);
         for family in Family::ALL {
@@ -199,7 +195,7 @@ impl CoopEngine {
                 match profile.rate(&mut lanes[half], family, self.params.stall) {
                     Ok(measured) => *rate = measured,
                     Err(why) => {
-                        let _last = self.service().fail(half, why); // which is asked all the same
+                        let _last = self.service().fail(half, why); // the last half stays in service
                         return;
                     }
                 }
@@ -210,8 +206,8 @@ impl CoopEngine {
 }
 
 impl EngineWriter for CoopEngine {
-    /// As [`Pair::info`]. The instruction set is the second half's, which is the CPU's where there is a device; what it is called names
-    /// those of all in service, each once: `ptx+avx512f`.
+    /// Extends [`Pair::info`]. The instruction set is the second half's, the CPU's if the other is a device; `isa_name` lists every set
+    /// in service once: `ptx+avx512f`.
     fn info(&self) -> EngineInfo {
         let mut isa_names: Vec<_> = self.pair.used().map(|half| half.info().isa_name.as_str()).collect();
         isa_names.dedup();
@@ -238,7 +234,7 @@ impl EngineWriter for CoopEngine {
         self.pair.generation()
     }
 
-    /// The routes of one table, the bytes of all in service; how batches were dealt out, then the figures of both engines.
+    /// The routes of one table, the memory of all in service; the distribution of batches, then the figures of both engines.
     fn stats(&self) -> EngineStats {
         let details = self.tallies.details(&self.service());
         let mut stats = EngineStats { details, ..EngineStats::default() };

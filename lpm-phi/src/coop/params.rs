@@ -1,40 +1,39 @@
-//! Parameters of the engine `coop`, and those that go to its two engines.
+//! Parameters of the engine `coop` and of its two engines.
 
 use fib::{EngineError, EngineOptions};
 use std::time::Duration;
 
-/// Helper threads a reader at most.
 const THREADS_MAX: usize = 64;
-/// How long a half may keep a batch unless told: far above any batch, far below what a person would wait.
+/// The default limit for a half to keep a batch: far above the time of any batch, far below a person's patience.
 const STALL_US: u64 = 1_000_000;
 
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Debug)]
 pub struct CoopParams {
-    /// The engine of the first half, by name; the caller's choice when `None`.
+    /// The name of the first half's engine; `None` leaves it to the caller.
     pub first: Option<String>,
-    /// The engine of the second half, by name; the caller's choice when `None`.
+    /// The name of the second half's engine; `None` leaves it to the caller.
     pub second: Option<String>,
-    /// The first half's share of every batch, 0..=1; measured when `None`.
+    /// The first half's share of every batch, 0..=1; `None` measures it.
     pub split: Option<f64>,
     /// Helper threads of each reader.
     pub threads: usize,
-    /// The CPUs of the helper threads, dealt out in turn; when empty, where the system puts them, off the CPU of a pinned caller.
+    /// The CPUs of the helper threads, assigned in turn; if empty, the system chooses, without the CPU of a pinned caller.
     pub cpus: Vec<usize>,
-    /// How long a half may keep a batch.
+    /// The time limit for a half to keep a batch.
     pub stall: Duration,
-    /// How the first engine is to be made.
+    /// Options of the first engine.
     pub first_options: EngineOptions,
-    /// How the second engine is to be made.
+    /// Options of the second engine.
     pub second_options: EngineOptions,
 }
 
 impl CoopParams {
-    /// Reads `first`, `second` (names of engines), `split` (0..1), `threads` (1..64), `cpus` (numbers with commas between),
-    /// `stall-us` (100..60000000); `first.NAME=VALUE` and `second.NAME=VALUE` are parameters of the two engines.
+    /// Reads `first`, `second` (names of engines), `split` (0..1), `threads` (1..64), `cpus` (comma-separated numbers), `stall-us`
+    /// (100..60000000); `first.NAME=VALUE` and `second.NAME=VALUE` are parameters of the two engines.
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] for one out of range or unknown.
+    /// [`EngineError::Parameter`] for an unknown parameter or value.
     pub fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
         let bare = EngineOptions { parameters: Vec::new(), ..options.clone() };
         let mut params = Self {

@@ -1,4 +1,4 @@
-//! The profiling phase (section 4.4.2): how many keys a second each half looks up, before the first batch.
+//! The profiling phase (section 4.4.2): measures the lookups a second of each half, before the first batch.
 
 use crate::pair::lane::ReaderLane;
 use crate::pair::reader::LOOKUP_FLIGHTS;
@@ -10,14 +10,12 @@ use fib::{Family, KeyBuffer, NextHopId};
 use std::task::Poll;
 use std::time::Duration;
 
-/// How long a half is measured, a family.
 const MEASURE: Duration = Duration::from_micros(500);
-/// Keys of the batches that are measured, at most: a device's launch should be lost in them.
+/// The maximum number of keys in a measured batch: large enough to make a device's launch negligible.
 const BATCH_MAX: usize = 1 << 16;
-/// Batches too small to say anything: there is no profile.
+/// Smaller batches are too small to measure: no profile is made.
 pub(super) const BATCH_MIN: usize = 64;
 
-/// Random keys to measure with.
 pub(super) struct Profile {
     v4: KeyBuffer,
     v6: KeyBuffer,
@@ -25,10 +23,9 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    /// For readers with slots of `batch_max` keys.
     pub(super) fn new(batch_max: usize) -> Self {
         let len = batch_max.min(BATCH_MAX);
-        // Every key differs, and no two runs do.
+        // All keys differ, but runs repeat.
         let mut numbers = SplitMix64(0);
         let keys: Vec<u64> = std::iter::repeat_with(|| numbers.u64()).take(len).collect();
         Self {
@@ -39,7 +36,7 @@ impl Profile {
         }
     }
 
-    /// Keys a second of `lane`.
+    /// The lookups a second of `lane`.
     ///
     /// # Errors
     /// Why the lane failed; [`Why::Stalled`] after `stall`.
@@ -61,7 +58,7 @@ impl Profile {
         Ok(keys as f64 / start.elapsed().as_secs_f64())
     }
 
-    /// As many batches as there are flights of a lookup, all at once.
+    /// One batch in each flight of a lookup, all at once.
     fn round(&mut self, lane: &mut ReaderLane, family: Family, stall: Duration) -> Result<(), Why> {
         let mut flying = [false; LOOKUP_FLIGHTS as usize];
         for (slot, flying) in flying.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! How much each half has looked up.
+//! Counts the lookups of each half.
 
 use super::balance::Balance;
 use crate::pair::reader::Split;
@@ -9,24 +9,23 @@ use crossbeam_utils::CachePadded;
 use fib::{Details, Family};
 use serde::Serialize;
 
-/// What one reader has done. Only that reader writes.
+/// The counters of one reader, which alone writes them.
 #[derive(Debug, Default)]
 pub(super) struct ReaderTally {
-    /// Keys that each half was handed.
+    /// Keys handed to each half.
     keys: [AtomicU64; HALVES],
-    /// The first half's share by family, 65536ths.
+    /// The first half's share by family, in units of 1/65536.
     share: [AtomicU64; HALVES],
 }
 
 impl ReaderTally {
-    /// Counts `keys` more in `figure`, which nobody else writes: no locked instruction.
+    /// Adds `keys` to `figure`. There is one writer, so this needs no locked instruction.
     #[inline]
     fn add(figure: &AtomicU64, keys: usize) {
         figure.store(figure.load(Ordering::Relaxed) + keys as u64, Ordering::Relaxed);
     }
 }
 
-/// Where a reader cuts its batches, and its tally.
 pub(super) struct Share {
     pub(super) balance: Balance,
     pub(super) tally: Arc<CachePadded<ReaderTally>>,
@@ -53,7 +52,6 @@ impl Split for Share {
     }
 }
 
-/// The tallies of all readers.
 #[derive(Debug, Default)]
 pub(super) struct Tallies(Mutex<ReaderTallies>);
 
@@ -65,7 +63,6 @@ struct ReaderTallies {
 }
 
 impl Tallies {
-    /// A tally for a new reader.
     pub(super) fn register(&self) -> Arc<CachePadded<ReaderTally>> {
         let tally = Arc::new(CachePadded::<ReaderTally>::default());
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,8 +80,8 @@ impl Tallies {
         tally
     }
 
-    /// CoopFigures for [`fib::EngineStats::details`]: keys by half over all readers, the newest reader's shares, and for each half
-    /// 0 or the [number](number) of the reason it is out of service.
+    /// Figures for [`fib::EngineStats::details`]: keys by half over all readers, the newest reader's shares, and for each half 0 or the
+    /// [number](number) of the reason it is out of service.
     #[expect(clippy::cast_precision_loss, reason = "a share of 65536")]
     pub(super) fn details(&self, service: &Service) -> Details {
         #[derive(Serialize)]
@@ -121,7 +118,7 @@ impl Tallies {
     }
 }
 
-/// A reason as a figure among figures: 1 submit, 2 collect, 3 apply, 4 reader, 5 short, 6 stalled, 7 died.
+/// A reason as a number: 1 submit, 2 collect, 3 apply, 4 reader, 5 short, 6 stalled, 7 died.
 fn number(why: &Why) -> u8 {
     match why {
         Why::Failed { during: "submit", .. } => 1,

@@ -1,9 +1,9 @@
 //! DPCPE (section 4.2): chooses the levels to expand to, so that expansion makes as few prefixes as possible.
 //!
-//! The paper begins with the longest length alone and adds one length at a time, always the cheapest ([`LevelSearch::Greedy`]); so
-//! every choice in its table 4 contains the next smaller choice. The best choice of n levels need not contain the best choice of
-//! n - 1: [`LevelSearch::Optimum`] finds it with a dynamic programme over (levels, longest length). Let `cost(a, b)` be the number of
-//! prefixes that routes of the lengths `a+1..=b` make when expanded to b:
+//! The paper begins with the longest length alone and adds one length at a time, always the cheapest ([`LevelSearch::Greedy`]); so every
+//! choice in its table 4 contains the next smaller choice. The best choice of n levels need not contain the best choice of n - 1:
+//! [`LevelSearch::Optimum`] finds it with a dynamic programme over (levels, longest length). Let `cost(a, b)` be the number of prefixes
+//! that routes of the lengths `a+1..=b` make when expanded to b:
 //!
 //! ```text
 //! best(1, b) = cost(first-1, b)        best(n, b) = min over a < b of best(n-1, a) + cost(a, b)
@@ -47,14 +47,14 @@ impl Levels {
 pub enum LevelSearch {
     /// The fewest prefixes of all choices.
     Optimum,
-    /// The paper's own: beginning with the longest length, each step adds the length that leaves the fewest prefixes.
+    /// The paper's search: beginning with the longest length, each step adds the length that leaves the fewest prefixes.
     Greedy,
 }
 
 /// The choice of each number of levels.
 #[derive(Clone, Debug)]
 pub struct Dpcpe {
-    /// Of 1 level, 2 levels, .. to one level a length.
+    /// For 1 level, 2 levels, .. up to one level a length.
     choices: Vec<Levels>,
 }
 
@@ -79,7 +79,6 @@ impl Dpcpe {
     }
 }
 
-/// The dynamic programme.
 fn optimum(histogram: &LengthHistogram) -> Vec<Vec<u8>> {
     let lengths = histogram.lengths();
     let costs = costs(histogram);
@@ -89,7 +88,7 @@ fn optimum(histogram: &LengthHistogram) -> Vec<Vec<u8>> {
     for levels in 1..lengths {
         let mut next = vec![u128::MAX; lengths];
         let mut from = vec![0; lengths];
-        // With `levels` levels before it, the last is at index `levels` at least.
+        // With `levels` levels before it, the last is at index `levels` or more.
         for to in levels..lengths {
             for before in levels - 1..to {
                 let cost = best[before].saturating_add(costs[to][before + 1]);
@@ -144,7 +143,6 @@ mod tests {
 
     const SEARCHES: [LevelSearch; 2] = [LevelSearch::Optimum, LevelSearch::Greedy];
 
-    /// The smallest estimate of all choices of `levels` lengths that contain the longest.
     fn brute_force(histogram: &LengthHistogram, levels: usize) -> u128 {
         let others: Vec<u8> = (histogram.first()..histogram.last()).collect();
         let mut best = u128::MAX;
@@ -205,7 +203,7 @@ mod tests {
             }
         }
 
-        /// The property that table 4 has because the paper's choice is greedy.
+        /// A property of the greedy choice, visible in table 4.
         #[test]
         fn each_greedy_choice_holds_the_one_before(counts in prop::collection::vec(0_u64..50_000, 64)) {
             let solved = Dpcpe::solve(LevelSearch::Greedy, &histogram(1, &counts));
@@ -216,7 +214,7 @@ mod tests {
         }
     }
 
-    /// 64 is always a level; each of the other 63 lengths is chosen next where all routes have it.
+    /// 64 is always a level; each of the other 63 lengths is chosen next if it is the length of all routes.
     #[test]
     fn each_of_the_63_candidates_can_be_the_next_level() {
         for search in SEARCHES {
@@ -261,7 +259,7 @@ mod tests {
 
     #[test]
     fn ipv4_after_a_direct_array_of_20_bits() {
-        // AS65000's shape: nearly all routes longer than /20 are /24s, few are longer.
+        // The shape of AS65000: nearly all routes longer than /20 are /24s, few are longer.
         let histogram =
             histogram(21, &[30_000, 60_000, 60_000, 366_699, 500, 300, 200, 150, 150, 150, 75, 100]);
         let solved = Dpcpe::solve(LevelSearch::Optimum, &histogram);

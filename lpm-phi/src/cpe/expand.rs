@@ -1,7 +1,7 @@
 //! Prefix expansion, and the exact number of prefixes it makes.
 //!
-//! *Prefix capture*: if an expanded prefix exists already because of a longer route, the longer route keeps it and no second one
-//! is made. DPCPE's estimate ignores that (section 4.2), so the exact number is counted here, without expanding.
+//! *Prefix capture*: an expanded prefix that a longer route has made already stays with it and is not made twice. DPCPE's estimate
+//! ignores this (section 4.2), so the exact number is counted here, without expanding.
 
 use super::CpeError;
 use crate::bloom::update;
@@ -27,10 +27,10 @@ pub fn actual<K: Key>(routes: &[(Prefix<K>, NextHopId)], first: u8, levels: &[u8
     groups(first, levels).iter().map(|lengths| update::expanded_entries(routes, lengths)).collect()
 }
 
-/// The routes after expansion to `levels`, sorted. Routes shorter than `first` or longer than the last level stay as they are.
+/// The routes after expansion to `levels`, sorted. Routes shorter than `first` or longer than the last level stay unchanged.
 ///
 /// # Errors
-/// [`CpeError::TooLarge`] when the levels would hold more than `prefixes_max`; nothing is expanded then.
+/// [`CpeError::TooLarge`] if the levels would hold more than `prefixes_max`; nothing is expanded then.
 pub fn expand<K: Key>(
     routes: &[(Prefix<K>, NextHopId)],
     first: u8,
@@ -58,7 +58,7 @@ pub fn expand<K: Key>(
     Ok(made)
 }
 
-/// The prefixes of length `to` that `prefix` covers, which must not be longer than `to`.
+/// The prefixes of length `to` that `prefix` covers. `to` must not be shorter than `prefix`.
 pub(crate) fn entries<K: Key>(prefix: Prefix<K>, to: u8) -> impl Iterator<Item = Prefix<K>> {
     let step = 1_u128.checked_shl(128 - u32::from(to)).unwrap_or(0);
     let count = 1_u128.checked_shl(u32::from(to - prefix.len())).unwrap_or(u128::MAX);
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(made.iter().map(|(_, id)| id.get()).collect::<Vec<_>>(), [1, 2, 3, 3]);
     }
 
-    /// Table 4 on a generated table like the paper's, and on the real one if `FWD_DATA` has it: 1 to 12 levels.
+    /// Table 4 on a generated table like the paper's, and on the real one in `FWD_DATA`: 1 to 12 levels.
     #[test]
     fn actual_numbers_fall_with_the_levels_too() {
         let mut tables = vec![("generated", generated::<u128>(30_000))];
@@ -152,7 +152,6 @@ mod tests {
         }
     }
 
-    /// The real IPv6 table, if `FWD_DATA` has it.
     fn real_v6() -> Option<Vec<(Prefix6, NextHopId)>> {
         let files = fib::testing::data(["v6-202401.txt.xz"])?;
         Some(fib::testing::load(&files).v6.sorted())

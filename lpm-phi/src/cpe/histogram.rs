@@ -1,10 +1,9 @@
-//! How many routes there are of each length: `L = {l1, l2, ..}` of section 4.2.
+//! The number of routes of each length: `L = {l1, l2, ..}` of section 4.2.
 
 use fib::{Key, Prefix};
 
-/// The number of routes of each length to be expanded: `first..=last`.
-///
-/// Shorter routes (the default route, the direct lookup array) and longer ones (IPv6 past /64) are answered elsewhere.
+/// The number of routes of each length to be expanded: `first..=last`. Other lengths (the default route, the direct lookup array, IPv6
+/// past /64) are not expanded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LengthHistogram {
     first: u8,
@@ -19,7 +18,7 @@ impl LengthHistogram {
         Self { first, counts: vec![0; usize::from(last - first) + 1] }
     }
 
-    /// Counts those of `prefixes` whose lengths are within `first..=last`.
+    /// Counts the `prefixes` with lengths within `first..=last`.
     #[must_use]
     pub fn of<K: Key>(first: u8, last: u8, prefixes: impl IntoIterator<Item = Prefix<K>>) -> Self {
         let mut histogram = Self::new(first, last);
@@ -56,19 +55,19 @@ impl LengthHistogram {
         self.counts.len()
     }
 
-    /// Routes of `len`.
+    /// The number of routes of length `len`.
     #[must_use]
     pub fn count(&self, len: u8) -> u64 {
         len.checked_sub(self.first).and_then(|at| self.counts.get(usize::from(at))).copied().unwrap_or(0)
     }
 
-    /// Routes of all lengths.
+    /// The number of routes of all lengths.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count))
     }
 
-    /// Prefixes that the routes of `from..=to` make when expanded to `to`: the sum of `2^(to-i) * l_i` (section 4.2).
+    /// The number of prefixes that the routes of `from..=to` make when expanded to `to`: the sum of `2^(to-i) * l_i` (section 4.2).
     /// Prefix capture is ignored, so this is an upper bound. It saturates.
     #[must_use]
     pub fn expanded(&self, from: u8, to: u8) -> u128 {

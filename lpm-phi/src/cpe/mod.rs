@@ -1,13 +1,13 @@
-//! Controlled prefix expansion, and DPCPE: which lengths to expand to (sections 3.2 and 4.2 of the paper).
+//! Controlled prefix expansion and DPCPE: which lengths to expand to (sections 3.2 and 4.2 of the paper).
 //!
-//! Expansion replaces a prefix by all prefixes of a greater length that it covers, so that a table has few distinct lengths and
-//! a lookup tests few filters. The fewer the levels, the more prefixes there are: DPCPE finds the levels that make the fewest.
+//! Expansion replaces a prefix by all prefixes of a greater length that it covers, so that a table has few distinct lengths and a lookup
+//! tests few filters. Fewer levels make more prefixes: DPCPE finds the levels that make the fewest.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | [`histogram`] | how many routes there are of each length |
+//! | [`histogram`] | the number of routes of each length |
 //! | [`dpcpe`] | the best levels by a dynamic programme, and the paper's greedy choice |
-//! | [`expand`] | the expansion itself, and its exact size with prefix capture counted |
+//! | [`expand`] | the expansion, and its exact size with prefix capture counted |
 //! | [`model`] | the number of levels by modelled lookup time |
 
 pub mod dpcpe;

@@ -1,12 +1,12 @@
 //! The number of levels, by modelled lookup time.
 //!
-//! Fewer levels mean fewer filters to test, but more prefixes, so larger filters and tables, which lie in slower memory. The paper
-//! finds the best number by experiment and says that caches and the false-positive rate decide it (section 6.6). The model
-//! weighs these two, for keys that match each route equally often:
+//! Fewer levels mean fewer filters to test, but more prefixes, so larger filters and tables, which lie in slower memory. The paper finds
+//! the best number by experiment and names caches and the false-positive rate as the main influences (section 6.6). The model weighs
+//! these two, for keys that match each route equally often:
 //!
 //! - levels are searched from the longest to the level that has the answer;
-//! - a level without the answer costs a hash, `1 + 1/2 + 1/4 + ..` filter loads (half of a full filter's bits are set), and a
-//!   table search times the false-positive rate; the level with the answer costs a hash, all k filter loads and a table search;
+//! - a level without the answer costs a hash, `1 + 1/2 + 1/4 + ..` filter loads (half of a full filter's bits are set), and a table
+//!   search times the false-positive rate; the level with the answer costs a hash, all k filter loads and a table search;
 //! - a table search is two loads, the bucket and the entry;
 //! - the time of a load is an average over caches and memory, weighted by the share of all filters, or of all tables, in each.
 //!
@@ -30,8 +30,8 @@ pub struct HostModel {
 }
 
 impl Default for HostModel {
-    /// A server core of 2024 with its actual share of the shared cache: 32 KB, 1 MB, 16 MB. The times were measured on such a
-    /// core, with independent loads from tables of 32 KB, 1 MB, 8 MB and 64 MB.
+    /// A server core of 2024 with its share of the last-level cache: 32 KB, 1 MB, 16 MB. The times were measured with independent loads
+    /// from tables of 32 KB, 1 MB, 8 MB and 64 MB.
     fn default() -> Self {
         Self { caches: [(32 << 10, 0.22), (1 << 20, 0.36), (16 << 20, 0.8)], memory_ns: 3.4, hash_ns: 1.5 }
     }
@@ -44,12 +44,11 @@ pub struct ExpandedLayout {
     pub fpr: f64,
     /// Hash-table bytes per entry.
     pub entry_bytes: u64,
-    /// Bytes that filters and tables may take.
+    /// The limit of the bytes of filters and tables.
     pub table_bytes_max: u64,
 }
 
 impl ExpandedLayout {
-    /// Bytes of all filters, and of all tables, for `entries` expanded prefixes.
     fn bytes(&self, entries: u64) -> (u64, u64) {
         (FilterSize::of(entries, self.fpr).bits.div_ceil(8), entries.saturating_mul(self.entry_bytes))
     }
@@ -114,7 +113,7 @@ impl HostModel {
     /// levels.
     ///
     /// # Errors
-    /// [`CpeError::TooLarge`] when not even one level for each length fits.
+    /// [`CpeError::TooLarge`] if even one level for each length does not fit.
     pub fn choose(
         &self,
         search: LevelSearch,
@@ -145,7 +144,7 @@ impl HostModel {
 mod tests {
     use super::*;
 
-    /// AS65000-V6's shape: most routes are /48 and /32, few are past /48.
+    /// The shape of AS65000-V6: most routes are /48 and /32, few are past /48.
     fn histogram() -> LengthHistogram {
         let mut histogram = LengthHistogram::new(1, 64);
         for (len, routes) in [

@@ -1,4 +1,4 @@
-//! The last stage of the vector kernels: turns what the probes found in their lines into answers.
+//! The last stage of the vector kernels: turns the words that the probes found in their lines into answers.
 //!
 //! The only branch is on the rare link to an overflow line. Whether a probe finds its key is unpredictable, so nothing branches on it.
 
@@ -11,7 +11,7 @@ use fib::loads::Plain;
 use std::hint::select_unpredictable;
 use std::sync::atomic::Ordering;
 
-/// Whether the word found in a line is its link to an overflow line: its low half, which is a slot's next-hop index, is 0, but
+/// Returns whether the word found in a line is its link to an overflow line: its low half, which is a slot's next-hop index, is 0, but
 /// the word is not.
 #[inline]
 const fn is_link(found: u32) -> bool {
@@ -34,8 +34,7 @@ pub(super) fn answer_v4<const NEXT: bool>(
             found = overflow_v4(level, probes, at);
         }
         let pos = probes.pos[at];
-        // SAFETY: an index has 16 bits, and there are 2^16 ids; a position is that of a key of the piece, and `out` has an
-        // answer for each.
+        // SAFETY: an index has 16 bits, and there are 2^16 ids; a position is within the piece, and `out` has an answer for each key.
         unsafe {
             let next_hop = (*hop_ids.add((found & 0xffff) as usize)).load(Ordering::Relaxed);
             let answer = out.add(pos as usize);
@@ -70,8 +69,8 @@ pub(super) fn answer_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6
         }
         let item = probes.item[at];
         let pos = position_of(item);
-        // SAFETY: an index has 16 bits, and there are 2^16 ids; a position is that of a key of the piece. `len` is below
-        // `PIECE`: the lists of a round hold each key once.
+        // SAFETY: an index has 16 bits, and there are 2^16 ids; a position is within the piece. `len` is below `PIECE`: the lists of a
+        // round hold each key once.
         unsafe {
             let next_hop = (*hop_ids.add((found & 0xffff) as usize)).load(Ordering::Relaxed);
             let answer = out.add(pos);
@@ -84,8 +83,8 @@ pub(super) fn answer_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6
     next.len = len;
 }
 
-/// IPv6, where the probes are those of keys at all of their levels, each key's deepest first: writes the answers, unless a probe met a
-/// link to an overflow line. Returns whether it did write them.
+/// IPv6, with probes for keys at all of their levels, each key's deepest first: writes the answers, unless a probe met a link to an
+/// overflow line. Returns whether it wrote them.
 #[inline]
 pub(super) fn answer_all_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6) -> bool {
     let len = probes.len.min(PIECE);
@@ -96,7 +95,7 @@ pub(super) fn answer_all_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Pro
     // Deeper levels later: their answers replace the others.
     for at in (0..len).rev() {
         let found = probes.found[at];
-        // SAFETY: an index has 16 bits, and there are 2^16 ids; a position is that of a key of the piece.
+        // SAFETY: an index has 16 bits, and there are 2^16 ids; a position is within the piece.
         unsafe {
             let next_hop = (*hop_ids.add((found & 0xffff) as usize)).load(Ordering::Relaxed);
             let answer = out.add(position_of(probes.item[at]));
@@ -106,7 +105,6 @@ pub(super) fn answer_all_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Pro
     true
 }
 
-/// The next-hop index of probe `at`, searched for in its line and all overflow lines.
 #[cold]
 #[inline(never)]
 fn overflow_v6(table: &Table6, probes: &Probes6, at: usize) -> u32 {

@@ -1,19 +1,19 @@
-//! The work lists of the vector kernels: what one stage passes to the next, for one piece of a batch.
+//! The work lists of the vector kernels, which one stage passes to the next for one piece of a batch.
 
 use crate::bloom::v6::MASK_SHIFT;
 use fib::NextHopId;
 
-/// Keys per piece: few enough that its work lists stay in L1.
+/// Keys of a piece: its work lists fit L1.
 pub(super) const PIECE: usize = 256;
-/// Prefetch distance: a probe's line is prefetched this many probes earlier. A list is at least this much longer than a piece.
-/// Entries past a list's length are stale; prefetching for them is wasted but harmless.
+/// Prefetch distance: a probe's line is prefetched this many probes earlier. A list is at least this much longer than a piece. Entries
+/// past a list's length are stale; prefetching for them is wasted but harmless.
 pub(super) const AHEAD: usize = 32;
 /// Lines prefetched after each sixteen keys listed, so that the first ones are in cache when probing begins.
 pub(super) const ASK: usize = 4;
 /// Capacity of a work list. Stages write it in whole vectors of up to 16 words.
 pub(super) const LIST: usize = PIECE + AHEAD;
 
-/// The work lists of a reader: some 30 KiB, made once, since clearing them for each batch would cost more than a small batch.
+/// The work lists of a reader: about 30 KiB, allocated once and never cleared, since clearing would cost more than a small batch.
 #[derive(Debug)]
 pub(crate) struct BloomLists {
     pub(super) v4: Lists4,
@@ -21,20 +21,15 @@ pub(crate) struct BloomLists {
 }
 
 impl BloomLists {
-    /// Empty lists.
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self { v4: Lists4::new(), v6: Lists6::new() })
     }
 }
 
-/// The work lists of IPv4.
 #[derive(Debug)]
 pub(super) struct Lists4 {
-    /// The direct entries of a piece's keys.
     pub(super) entries: DirectEntries,
-    /// Keys to test against G1's filter.
     pub(super) in_g1: List4,
-    /// Keys to test against G2's filter.
     pub(super) in_g2: List4,
     pub(super) g1: Probes4,
     pub(super) g2: Probes4,
@@ -57,11 +52,9 @@ impl Lists4 {
 #[repr(align(64))]
 pub(super) struct DirectEntries(pub(super) [u32; LIST]);
 
-/// The keys of a piece that go on to the next stage.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct List4 {
-    /// Position within the piece.
     pub(super) pos: [u32; LIST],
     pub(super) key: [u32; LIST],
     pub(super) len: usize,
@@ -82,7 +75,7 @@ pub(super) struct Probes4 {
     pub(super) tag: [u32; LIST],
     pub(super) line: [u32; LIST],
     pub(super) key: [u32; LIST],
-    /// What was found in the line: the key's slot, else the line's link.
+    /// The word found in the line: the key's slot, else the line's link.
     pub(super) found: [u32; LIST],
     pub(super) len: usize,
 }
@@ -93,7 +86,6 @@ impl Probes4 {
     }
 }
 
-/// The work lists of IPv6.
 #[derive(Debug)]
 pub(super) struct Lists6 {
     pub(super) chunks: Chunks6,
@@ -108,7 +100,6 @@ impl Lists6 {
     }
 }
 
-/// A piece's keys and answers.
 pub(super) struct Piece6<'a> {
     pub(super) hi: &'a [u64],
     pub(super) lo: &'a [u64],
@@ -121,18 +112,17 @@ pub(super) struct Piece6<'a> {
 pub(super) struct Chunks6 {
     /// Loaded entries: with AVX-512F the chunk entry of each key, with AVX2 the top entries of the current sixteen keys.
     pub(super) entries: [u32; LIST],
-    /// Indices of chunk entries: with AVX-512F one for each key, 0 if it has none; with AVX2 only those of keys that have one.
+    /// Indices of chunk entries: with AVX-512F one for each key, 0 without a chunk; with AVX2 only for keys with a chunk.
     pub(super) index: [u32; LIST],
-    /// A mask for each 16 keys: the keys that have a chunk entry.
     pub(super) lanes: [u16; PIECE / 16],
 }
 
-/// The keys of a piece that have levels left to search.
+/// The keys of a piece with levels left to search.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct List6 {
-    /// Position within the piece; from bit [`CHUNK_SHIFT`] the number of the chunk; from bit [`MASK_SHIFT`] the mask of levels
-    /// left to search, in the format of chunk entries.
+    /// Position within the piece; from bit [`CHUNK_SHIFT`] the number of the chunk; from bit [`MASK_SHIFT`] the mask of levels left to
+    /// search, in the format of chunk entries.
     pub(super) item: [u32; LIST],
     /// The address's bits 16..64, as [`crate::bloom::v6::rest`] returns them.
     pub(super) key: [u64; LIST],
@@ -150,13 +140,11 @@ pub(super) const CHUNK_SHIFT: u32 = PIECE.ilog2();
 const _: () =
     assert!(PIECE.is_power_of_two() && CHUNK_SHIFT + 16 <= MASK_SHIFT, "a chunk's number has 16 bits");
 
-/// A list entry's position within the piece.
 #[inline]
 pub(super) const fn position_of(item: u32) -> usize {
     item as usize % PIECE
 }
 
-/// A list entry's chunk number.
 #[inline]
 pub(super) const fn chunk_of(item: u32) -> u32 {
     item << (32 - MASK_SHIFT) >> (32 - MASK_SHIFT + CHUNK_SHIFT)
@@ -170,7 +158,7 @@ pub(super) struct Probes6 {
     pub(super) line: [u32; LIST],
     /// The word of the key's slot if its next-hop index is 1, the smallest.
     pub(super) tag: [u64; LIST],
-    /// The lower half of what was found in the line: the key's slot, else the line's link.
+    /// The lower half of the word found in the line: the key's slot, else the line's link.
     pub(super) found: [u32; LIST],
     pub(super) len: usize,
 }

@@ -1,19 +1,19 @@
-//! Lookup kernels, one module per instruction set. All have the scalar kernel's signature; a `match` selects one for each batch.
+//! Lookup kernels, one module an instruction set. All have the scalar kernel's signature; a `match` selects one for each batch.
 //!
 //! The vector kernels of `bloom` work in stages over a piece of the batch, so that the loads of one stage are independent:
 //!
 //! 1. *direct*: index the direct part with every key; the entry's next hop is the answer unless longer prefixes lie below it;
-//! 2. *filter*: for keys with longer prefixes below, deepest group first, hash the key and test one filter word; keys of a dense
-//!    block skip the filter;
+//! 2. *filter*: for keys with longer prefixes below, deepest group first, hash the key and test one filter word; keys of a dense block
+//!    skip the filter;
 //! 3. *probe*: for keys that pass, find the key's tag in its table line, which was prefetched;
-//! 4. *answer*: write the next hop found, searching overflow lines if needed; keys not found move on to the next shallower group
-//!    or keep their direct answer.
+//! 4. *answer*: write the next hop found, searching overflow lines if needed; keys not found move to the next shallower group or keep
+//!    their direct answer.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | `scalar` | the plain kernels, and the lookups of one key that tests stop between two loads |
-//! | `avx2`, `avx512f` | the vector kernels, a file a family; `avx512f` also those of the variants |
-//! | `lists`, `answer` | the work lists that stages pass on, and stage 4, for both |
+//! | `avx2`, `avx512f` | the vector kernels, a file a family; `avx512f` also for the variants |
+//! | `lists`, `answer` | the work lists between stages, and stage 4, for both |
 //! | `variants` | the kernels of `bloom-naive` and `bloom-baseline` |
 
 #[cfg(target_arch = "x86_64")]
@@ -30,14 +30,13 @@ pub(crate) mod variants;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use lists::BloomLists;
 
-/// The work lists of a reader: empty, since only the x86-64 kernels use any.
+/// The work lists of a reader: empty, since only the x86-64 kernels use them.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Debug)]
 pub(crate) struct BloomLists;
 
 #[cfg(not(target_arch = "x86_64"))]
 impl BloomLists {
-    /// The empty lists.
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self)
     }
@@ -47,7 +46,7 @@ use crate::bloom::v4::Table4;
 use crate::bloom::v6::Table6;
 use fib::{CheckedIsa, NextHopId};
 
-/// Writes the next hop of each IPv4 key to `out`, which is as long.
+/// Writes the next hop of each IPv4 key to `out`, which has the same length.
 #[inline]
 pub(crate) fn lookup_v4(
     isa: CheckedIsa,
@@ -56,19 +55,19 @@ pub(crate) fn lookup_v4(
     keys: &[u32],
     out: &mut [NextHopId],
 ) {
-    assert_eq!(keys.len(), out.len(), "as many answers as keys");
+    assert_eq!(keys.len(), out.len(), "keys and answers must have the same length");
     match isa.get() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
+        // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
         fib::Isa::Avx512f => unsafe { avx512f::lookup_v4(table, lists, keys, out) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: likewise.
+        // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
         fib::Isa::Avx2 => unsafe { avx2::lookup_v4(table, lists, keys, out) },
         _ => scalar::lookup_v4(table, lists, keys, out),
     }
 }
 
-/// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
+/// Writes the next hop of each IPv6 key, given as two halves, to `out`; all slices have the same length.
 #[inline]
 pub(crate) fn lookup_v6(
     isa: CheckedIsa,
@@ -78,19 +77,19 @@ pub(crate) fn lookup_v6(
     lo: &[u64],
     out: &mut [NextHopId],
 ) {
-    assert!(hi.len() == out.len() && lo.len() == out.len(), "as many answers as keys");
+    assert!(hi.len() == out.len() && lo.len() == out.len(), "keys and answers must have the same length");
     match isa.get() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
+        // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
         fib::Isa::Avx512f => unsafe { avx512f::lookup_v6(table, lists, hi, lo, out) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: likewise.
+        // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
         fib::Isa::Avx2 => unsafe { avx2::lookup_v6(table, lists, hi, lo, out) },
         _ => scalar::lookup_v6(table, lists, hi, lo, out),
     }
 }
 
-/// Writes the next hop of each IPv4 key and of each IPv6 key, given as two halves. Answers are as many as keys.
+/// Writes the next hop of each IPv4 key and of each IPv6 key, given as two halves; the slices of a family have the same length.
 #[inline]
 pub(crate) fn lookup_both(
     isa: CheckedIsa,
@@ -102,7 +101,7 @@ pub(crate) fn lookup_both(
     #[cfg(target_arch = "x86_64")]
     if isa.get() == fib::Isa::Avx512f && keys.len() <= lists::PIECE && hi.len() <= lists::PIECE {
         assert!(keys.len() == out4.len() && hi.len() == out6.len() && lo.len() == hi.len());
-        // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
+        // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
         return unsafe {
             avx512f::lookup_both((table4, table6), lists, (keys, out4), lists::Piece6 { hi, lo, out: out6 })
         };

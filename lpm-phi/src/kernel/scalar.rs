@@ -1,7 +1,5 @@
-//! The scalar kernels: the plain algorithm, one key at a time. They are deliberately not optimised.
-//!
-//! They load through [`Loads`], so that tests can stop a lookup between any two loads. The vector kernels do the loads of a key in
-//! the same order.
+//! The scalar kernels: the plain algorithm, one key at a time, deliberately not optimised. They load through [`Loads`], so that tests can
+//! stop a lookup between any two loads. The vector kernels load a key's words in the same order.
 
 use super::BloomLists;
 use crate::bloom::hash::{filter_mask, scale};
@@ -18,7 +16,6 @@ pub(super) fn lookup_v4(table: &Table4, _lists: &mut BloomLists, keys: &[u32], o
     }
 }
 
-/// The next hop of one IPv4 address.
 pub(crate) fn lookup_v4_one<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop> {
     let direct = loads.word(&table.direct[(key >> (32 - DIRECT_BITS)) as usize])?;
     let [g1, g2] = &table.levels;
@@ -51,7 +48,6 @@ fn lookup_v4_level<L: Loads>(
     next_hop(&table.hop_ids, index, loads)
 }
 
-/// The next hop at an index of `hop_ids`; `None` for index 0.
 fn next_hop<L: Loads>(hop_ids: &[AtomicU32], index: u32, loads: &mut L) -> Result<Option<u32>, L::Stop> {
     if index == 0 {
         return Ok(None);
@@ -68,7 +64,7 @@ fn passes<L: Loads>(filter: &[AtomicU32], word: usize, mask: u32, loads: &mut L)
     loads.word(&filter[word]).map(|word| word & mask == mask)
 }
 
-/// The next-hop index of `hash` in `line` or its overflow lines; 0 if it is in none.
+/// The next-hop index of `hash` in `line` or its overflow lines; 0 if absent.
 pub(super) fn probe_v4<L: Loads>(
     level: &Level4,
     mut line: usize,
@@ -104,7 +100,6 @@ pub(super) fn lookup_v6(
     }
 }
 
-/// The next hop of one IPv6 address, given as two halves.
 pub(crate) fn lookup_v6_one<L: Loads>(
     table: &Table6,
     hi: u64,
@@ -154,7 +149,7 @@ fn lookup_v6_level<L: Loads>(
     next_hop(&table.hop_ids, index, loads)
 }
 
-/// The next-hop index of `key` in `line` or its overflow lines; 0 if it is in none.
+/// The next-hop index of `key` in `line` or its overflow lines; 0 if absent.
 pub(super) fn probe_v6<L: Loads>(
     table: &Table6,
     mut line: usize,

@@ -1,19 +1,19 @@
 //! The lookups of `bloom-naive` and `bloom-baseline`: Algorithm 2 of the paper, level by level from the longest.
 //!
-//! This file has the scalar form: one key at a time, each filter bit tested before the next is computed. The vector form hashes
-//! sixteen keys at once, which is all that the paper vectorises (section 4.3.2); it walks the lists of buckets key by key.
+//! This file has the scalar form: one key at a time, each filter bit tested before the next is computed. The vector form hashes sixteen
+//! keys at once, the only step that the paper vectorizes (section 4.3.2), and walks the lists of buckets key by key.
 
 use crate::variants::hash::LevelKey;
 use crate::variants::table::{HOP_MASK, VariantLevel, VariantTable, VariantWords};
 use fib::{CheckedIsa, NextHopId};
 
-/// Writes the next hop of each IPv4 key to `out`, which is as long.
+/// Writes the next hop of each IPv4 key to `out`, which has the same length.
 #[inline]
 pub(crate) fn lookup_v4(isa: CheckedIsa, table: &VariantTable, keys: &[u32], out: &mut [NextHopId]) {
-    assert_eq!(keys.len(), out.len(), "as many answers as keys");
+    assert_eq!(keys.len(), out.len(), "keys and answers must have the same length");
     match isa.get() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
+        // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
         fib::Isa::Avx512f => unsafe { super::avx512f::variants::lookup_v4(table, keys, out) },
         _ => {
             let words = table.live();
@@ -24,7 +24,7 @@ pub(crate) fn lookup_v4(isa: CheckedIsa, table: &VariantTable, keys: &[u32], out
     }
 }
 
-/// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
+/// Writes the next hop of each IPv6 key, given as two halves, to `out`; all slices have the same length.
 #[inline]
 pub(crate) fn lookup_v6(
     isa: CheckedIsa,
@@ -33,10 +33,10 @@ pub(crate) fn lookup_v6(
     lo: &[u64],
     out: &mut [NextHopId],
 ) {
-    assert!(hi.len() == out.len() && lo.len() == out.len(), "as many answers as keys");
+    assert!(hi.len() == out.len() && lo.len() == out.len(), "keys and answers must have the same length");
     match isa.get() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a `CheckedIsa` is an instruction set that this CPU has.
+        // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
         fib::Isa::Avx512f => unsafe { super::avx512f::variants::lookup_v6(table, hi, lo, out) },
         _ => {
             let words = table.live();
@@ -49,7 +49,7 @@ pub(crate) fn lookup_v6(
     }
 }
 
-/// The next hop of the longest matching route past /64, if any.
+/// The next hop of the longest matching route past /64.
 fn lookup_deep(table: &VariantTable, words: &VariantWords, hi: u64, lo: u64) -> Option<u32> {
     let name = table.shape.filter_hash;
     let filter = table.shape.deep.as_ref()?;
@@ -71,7 +71,6 @@ fn lookup<W: LevelKey>(table: &VariantTable, words: &VariantWords, address: W) -
         .unwrap_or_else(|| words.get(direct(table.shape.direct_bits, address)))
 }
 
-/// The word index of an address's direct entry.
 fn direct<W: LevelKey>(direct_bits: u8, address: W) -> usize {
     let [low, high] = address.words();
     let first = if W::BITS == 32 { low } else { high };
@@ -115,8 +114,8 @@ mod tests {
     use lpm_core::engine::{Budget, FibTable};
     use std::collections::BTreeSet;
 
-    /// Sections 3.2, 4.2 and 6.4, by what a lookup really reads: a table is searched where its filter, made anew from all entries, has
-    /// all bits of the key.
+    /// Sections 3.2, 4.2 and 6.4, checked by the words that a lookup reads: a table is searched exactly if its filter, rebuilt from all
+    /// entries, has all bits of the key.
     #[test]
     fn a_lookup_asks_two_filters_and_reads_the_direct_array_once() {
         let spec = TableSpec { family: Family::V4, routes: 40_000, seed: 5, next_hops: 9 };
@@ -143,7 +142,7 @@ mod tests {
                 let keys = entries.iter().filter(|prefix| prefix.len() == levels[at].len);
                 keys.flat_map(|prefix| places(at, prefix.address())).collect::<BTreeSet<_>>()
             });
-            // Of G1: keys that are not in its table, and those of them that passed the filter.
+            // G1: keys absent from its table, and how many of them passed the filter.
             let (mut absent, mut passed) = (0_u32, 0_u32);
             let mut numbers = SplitMix64(3);
             for _ in 0..200_000 {

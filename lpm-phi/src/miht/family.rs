@@ -1,10 +1,10 @@
-//! One family's table under running lookups: two copies, of which readers see one.
+//! One family's table while lookups run: two copies, of which readers see one.
 //!
-//! A delta goes to the copy that no reader is in, which then becomes the one that new batches read. The other copy gets the same
-//! delta when the next one comes, after a grace period that is mostly over by then; so a delta seldom waits for a batch, and
-//! never for a reader that idles. What both copies went through is the same, so both are the same word for word.
+//! A delta goes to the spare copy, which is then published for new batches. The other copy gets the same delta when the next one arrives,
+//! after a grace period that has mostly passed by then; so a delta seldom waits for a batch, and never for an idle reader. Both copies
+//! get the same deltas, so both end up equal word for word.
 //!
-//! A delta is refused before anything is changed: the room that it can need at most is there before it is applied.
+//! A delta is refused before anything changes: the maximum room that it can need is reserved before it is applied.
 
 use super::params::{MihtParams, Order};
 use super::table::{MihtRoom, MihtTable, TableWriter};
@@ -20,22 +20,20 @@ pub(super) struct Family<K: TrieKey, W: IndexKey> {
     order: Order,
     tables: Arc<Copies<MihtTable<K, W>>>,
     writers: [TableWriter; 2],
-    /// What the copy that is not live lacks.
+    /// Changes that the spare copy lacks.
     missing: Vec<Change<K>>,
 }
 
 impl<K: TrieKey, W: IndexKey> Family<K, W> {
-    /// The copy that lookups read, and its writer's view.
     fn live(&self) -> (&MihtTable<K, W>, &TableWriter) {
         (self.tables.live(), &self.writers[self.tables.live_number()])
     }
 
-    /// The copy that no lookup reads, and its writer's view.
     fn spare(&mut self) -> (&MihtTable<K, W>, &mut TableWriter) {
         (self.tables.spare(), &mut self.writers[self.tables.spare_number()])
     }
 
-    /// Whether `routes` more routes behind `keys` more index keys fit.
+    /// Returns whether `routes` more routes with `keys` more index keys fit.
     fn holds(&self, keys: usize, routes: usize) -> bool {
         let (table, writer) = self.live();
         let need = MihtRoom::of(writer.tree.keys() + keys, writer.routes() + routes, self.order);
@@ -43,7 +41,6 @@ impl<K: TrieKey, W: IndexKey> Family<K, W> {
     }
 }
 
-/// The index keys that `routes`, sorted, have.
 fn keys_of<K: TrieKey, W: IndexKey>(routes: &[(Prefix<K>, NextHopId)], k: u8) -> usize {
     let long = routes.iter().filter(|(prefix, _)| prefix.len() >= k);
     let mut keys: Vec<W> = long.map(|(prefix, _)| prefix.address().index(k)).collect();
@@ -88,7 +85,7 @@ impl<K: TrieKey, W: IndexKey> FibTable<K> for Family<K, W> {
         &self.tables
     }
 
-    /// Those of one copy.
+    /// The memory of one copy.
     fn bytes(&self) -> u64 {
         self.live().0.bytes()
     }
@@ -108,14 +105,14 @@ impl<K: TrieKey, W: IndexKey> FibTable<K> for Family<K, W> {
             ("trie_nodes", writer.tries.nodes().into()),
             ("suffix_levels_max", suffix.0.into()),
             ("suffix_levels_mean", suffix.1.into()),
-            // Of the routes shorter than an index key.
+            // Levels of the trie of routes shorter than an index key.
             ("short_levels_max", short.0.into()),
             ("short_levels_mean", short.1.into()),
         ])
         .of_family(K::FAMILY)
     }
 
-    /// Counts withdraws first, as they are applied.
+    /// Counts withdraws first, in the order of their application.
     fn admits(&self, changes: &[Change<K>], _: &RibTable<K>) -> bool {
         let added = changes.iter().filter(|change| change.adds());
         let (removed, count) =
@@ -159,7 +156,6 @@ mod tests {
 
     type Family4 = Family<u32, u32>;
 
-    /// A RIB, and the family that it is committed to.
     struct Followed {
         rib: Rib,
         params: MihtParams,
@@ -179,7 +175,7 @@ mod tests {
             Family4::build(size, routes.to_vec(), params).unwrap()
         }
 
-        /// Tells routes and applies what follows; whether the table was made anew.
+        /// Sets routes and commits them. Returns whether the table was rebuilt.
         fn apply(&mut self, routes: impl Iterator<Item = (Prefix4, u32)>) -> bool {
             routes.for_each(|(prefix, next_hop)| {
                 self.rib.v4.set(prefix, NextHopId::from_answer(next_hop));

@@ -1,20 +1,20 @@
 //! The engine `miht`: the Multi-Index Hybrid Trie, which the paper compares itself with (section 5).
 //!
-//! A (k, m)-MIHT is a B+ tree of order `m` over the first `k` bits of the routes that have as many, a priority trie of the
-//! suffixes behind each of its keys, and one more priority trie for shorter routes. (16, 16) for IPv4 and (32, 32) for IPv6
-//! are the paper's. Nothing is expanded, so every route is one node, and an IPv6 suffix reaches to bit 128.
+//! A (k, m)-MIHT is a B+ tree of order `m` over the first `k` bits of routes at least that long, a priority trie of the suffixes for each
+//! of its keys, and one more priority trie for shorter routes. The paper uses (16, 16) for IPv4 and (32, 32) for IPv6. Nothing is
+//! expanded, so every route is one node, and an IPv6 suffix reaches to bit 128.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | [`params`] | parameters |
-//! | `words` | how keys and nodes lie in memory |
+//! | `words` | the memory layout of keys and nodes |
 //! | `tree` | the index tree |
 //! | `trie` | priority tries |
-//! | `table` | a family's table: the tree, the tries behind it, the trie of short prefixes |
+//! | `table` | a family's table: the tree, its tries, the trie of short prefixes |
 //! | `search` | lookups, a chunk of keys at a time or one by one |
 //! | `family` | two copies of a table, changed in turn while lookups run |
 //!
-//! Lookups are scalar, as the paper's: it found that vectors gain nothing in so short a search (section 5.2.2).
+//! Lookups are scalar, as in the paper: it found that vectors gain nothing in so short a search (section 5.2.2).
 
 mod family;
 pub mod params;
@@ -49,7 +49,6 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
     })
 }
 
-/// A MIHT whose IPv6 index keys are words `W`, for the engine shell.
 struct Miht<W>(PhantomData<W>);
 
 impl<W: IndexKey> Algorithm for Miht<W> {

@@ -4,7 +4,7 @@ use fib::{CheckedIsa, EngineError, EngineOptions};
 use lpm_core::params::{Common, Parameter};
 use std::ops::RangeInclusive;
 
-/// Orders of an index tree: below 3 there is no B+ tree; above 256 a node is longer than the search within it can gain.
+/// Valid orders of an index tree: there is no B+ tree below 3; above 256 a node is too long for the search within it.
 const ORDERS: RangeInclusive<usize> = 3..=256;
 
 /// The `(k, m)` of a (k, m)-MIHT.
@@ -21,18 +21,18 @@ pub struct Order {
 pub enum Descent {
     /// 64 at a time, level by level, so that their loads overlap.
     Together,
-    /// One after the other without prefetches, as the paper describes a lookup (section 5.1).
+    /// One at a time without prefetches, as the paper describes a lookup (section 5.1).
     Single,
 }
 
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct MihtParams {
-    /// Those that every engine has; lookups are scalar. `table_bytes_max` does not count the copy that updates go to.
+    /// Parameters common to CPU engines; lookups are scalar. `table_bytes_max` does not count the spare copy.
     pub common: Common,
-    /// Of IPv4; the paper's is (16, 16) (section 5.1).
+    /// IPv4; the paper's choice is (16, 16) (section 5.1).
     pub v4: Order,
-    /// Of IPv6; the paper's is (32, 32) (section 6.6).
+    /// IPv6; the paper's choice is (32, 32) (section 6.6).
     pub v6: Order,
     /// How keys descend.
     pub descent: Descent,
@@ -48,7 +48,7 @@ impl MihtParams {
     /// Reads the parameters `k4` (1..32), `m4` (3..256), `k6` (1..128), `m6` (3..256) and `descent` (together, single).
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] for one out of range or unknown.
+    /// [`EngineError::Parameter`] for an unknown parameter or value.
     pub fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
         let mut params = Self {
             common: Common::new(options, CheckedIsa::SCALAR),

@@ -1,11 +1,9 @@
-//! Lookups (section 5.1): the index tree, then the trie of the suffix; the trie of short prefixes when neither matches.
+//! Lookups (section 5.1): the index tree, then the trie of the suffix; the trie of short prefixes if neither matches.
 //!
-//! Every step is a load that depends on the load before, so a single lookup waits for each in turn. Here the keys of a chunk
-//! descend together, level by level: the loads of one level are independent and overlap, and a trie node is prefetched as soon as
-//! its number is known, one level before it is read. All leaves of the index tree are equally deep, so the descent of the tree has
-//! no branch that depends on a key; in the tries, finished lanes are removed from a list without such a branch.
-//!
-//! [`Descent::Single`] is the paper's own lookup, one key after the other.
+//! Each load of a lookup depends on the load before. So the keys of a chunk descend together, level by level: the loads of one level are
+//! independent and overlap, and a trie node is prefetched as soon as its number is known, one level before it is read. All leaves of the
+//! index tree are equally deep, so its descent has no branch that depends on a key; in the tries, finished lanes are removed from a list
+//! without such a branch. [`Descent::Single`] is the paper's lookup, one key at a time.
 
 use super::params::Descent;
 use super::table::MihtTable;
@@ -15,21 +13,17 @@ use fib::NextHopId;
 use lpm_core::prefetch;
 use std::hint::select_unpredictable;
 
-/// Keys that descend together: enough to overlap cache misses, few enough for their state to stay in the first-level cache.
+/// Keys that descend together: enough to overlap cache misses, few enough for their state to stay in L1.
 const CHUNK: usize = 64;
 
-/// The state of a chunk.
 struct Lanes<K> {
     keys: [K; CHUNK],
-    /// The node that each lane is at.
     at: [u32; CHUNK],
     /// The longest match of each lane so far.
     best: [NextHopId; CHUNK],
-    /// The lanes that are still descending.
     list: [u8; CHUNK],
 }
 
-/// Writes the next hop of each key to `out`, which is as long.
 pub(super) fn answer<K: TrieKey, W: IndexKey>(
     table: &MihtTable<K, W>,
     descent: Descent,
@@ -47,7 +41,6 @@ pub(super) fn answer<K: TrieKey, W: IndexKey>(
     }
 }
 
-/// The next hop of one key.
 #[inline]
 fn lookup<K: TrieKey, W: IndexKey>(table: &MihtTable<K, W>, key: K) -> NextHopId {
     let word = key.index(table.k);
@@ -71,7 +64,7 @@ fn descend_trie<K: TrieKey>(nodes: &[K::Raw], key: K, mut at: u32, mut position:
         let node = K::load(&nodes[at as usize]);
         if key.is_covered(node) {
             best = node.next_hop();
-            // A priority node has the longest prefix from here on: its match is the answer.
+            // A priority node has the longest prefix of its subtree: its match is the answer.
             if node.len() > position {
                 break;
             }
@@ -82,7 +75,7 @@ fn descend_trie<K: TrieKey>(nodes: &[K::Raw], key: K, mut at: u32, mut position:
     best
 }
 
-/// Answers `out.len()` keys, at most [`CHUNK`]; `key_at` returns each.
+/// Looks up `out.len()` keys, at most [`CHUNK`]; `key_at` returns each.
 #[inline]
 fn answer_chunk<K: TrieKey, W: IndexKey>(
     table: &MihtTable<K, W>,
@@ -127,7 +120,7 @@ fn descend_tree<K: TrieKey, W: IndexKey>(table: &MihtTable<K, W>, lanes: &mut La
 
 impl<K: TrieKey> Lanes<K> {
     /// Moves each lane to the root that `root` returns for its match so far and its node, and lists the lanes whose root is not 0.
-    /// Returns how many these are.
+    /// Returns their number.
     #[expect(clippy::cast_possible_truncation, reason = "lanes are fewer than 256")]
     #[inline]
     fn start(&mut self, count: usize, root: impl Fn(NextHopId, u32) -> u32) -> usize {
@@ -152,7 +145,7 @@ impl<K: TrieKey> Lanes<K> {
                 let node = K::load(&nodes[self.at[lane] as usize]);
                 let matches = key.is_covered(node);
                 self.best[lane] = select_unpredictable(matches, node.next_hop(), self.best[lane]);
-                // A priority node has the longest prefix from here on: its match is the answer.
+                // A priority node has the longest prefix of its subtree: its match is the answer.
                 let ends = matches & (node.len() > position);
                 let child = node.child(key.bit(position));
                 self.at[lane] = child;

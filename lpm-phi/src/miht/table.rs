@@ -1,7 +1,7 @@
-//! A table of one family: an index tree, priority tries behind its keys, and one priority trie for short prefixes.
+//! A table of one family: an index tree, priority tries for its keys, and one priority trie for short prefixes.
 //!
-//! A prefix of at least `k` bits is in the trie of its index key, its first `k` bits. Shorter prefixes have no index key; they are in
-//! the trie that the paper calls PT\[-1\] (section 5.1). Lookups read a [`MihtTable`]; a [`TableWriter`] changes a table that no lookup
+//! A prefix of at least `k` bits is in the trie of its index key, its first `k` bits. Shorter prefixes have no index key; they are in the
+//! trie that the paper calls PT\[-1\] (section 5.1). Lookups read a [`MihtTable`]; a [`TableWriter`] changes a table that no lookup
 //! reads.
 
 use super::params::Order;
@@ -14,10 +14,8 @@ use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// The structures of one family that lookups read.
 #[derive(Debug)]
 pub(super) struct MihtTable<K: TrieKey, W: IndexKey> {
-    /// Bits of an index key.
     pub(super) k: u8,
     /// Maps index keys to roots of tries.
     pub(super) tree: TreeStore<W>,
@@ -27,12 +25,9 @@ pub(super) struct MihtTable<K: TrieKey, W: IndexKey> {
     keys: PhantomData<K>,
 }
 
-/// The capacity of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MihtRoom {
-    /// Nodes of the index tree.
     pub(super) tree_nodes: usize,
-    /// Nodes of tries, including node 0.
     pub(super) trie_nodes: usize,
 }
 
@@ -50,14 +45,12 @@ impl MihtRoom {
         }
     }
 
-    /// Whether `other` fits in this room.
     pub(super) const fn holds(self, other: Self) -> bool {
         self.tree_nodes >= other.tree_nodes && self.trie_nodes >= other.trie_nodes
     }
 }
 
 impl<K: TrieKey, W: IndexKey> MihtTable<K, W> {
-    /// An empty table.
     pub(super) fn new(order: Order, room: MihtRoom, placement: Placement) -> Result<Self, EngineError> {
         let nodes_max = u32::MAX as usize;
         if room.tree_nodes > nodes_max || room.trie_nodes > nodes_max {
@@ -73,34 +66,29 @@ impl<K: TrieKey, W: IndexKey> MihtTable<K, W> {
         })
     }
 
-    /// Bytes of a table with that room, before rounding to pages.
+    /// The size of a table with `room`, before rounding to pages.
     pub(super) fn bytes_for(room: MihtRoom, order: Order) -> u64 {
         TreeStore::<W>::bytes_for(room.tree_nodes, order.m) + (room.trie_nodes * K::WORDS * 8) as u64
     }
 
-    /// Bytes of memory.
     pub(super) const fn bytes(&self) -> u64 {
         self.tree.bytes() + self.nodes.bytes()
     }
 
-    /// The table's room.
     pub(super) fn room(&self) -> MihtRoom {
         MihtRoom { tree_nodes: self.tree.capacity(), trie_nodes: self.nodes.len() / K::WORDS }
     }
 
-    /// The nodes of all tries.
     #[inline]
     pub(super) fn nodes(&self) -> &[K::Raw] {
         K::nodes(&self.nodes)
     }
 
-    /// The words of all nodes.
     #[cfg(test)]
     pub(super) fn words(&self) -> &[AtomicU64] {
         &self.nodes
     }
 
-    /// The trie of prefixes shorter than `k`.
     #[inline]
     pub(super) fn short(&self) -> MihtTrie {
         MihtTrie { root: self.short.load(Relaxed), base: 0 }
@@ -114,13 +102,11 @@ impl<K: TrieKey, W: IndexKey> MihtTable<K, W> {
         MihtTrie { root: self.tree.get(prefix.address().index(self.k)), base: self.k }
     }
 
-    /// Whether the trie that `prefix` belongs to has any prefix.
     pub(super) fn has_trie(&self, prefix: Prefix<K>) -> bool {
         self.trie_of(prefix).root != 0
     }
 }
 
-/// The writer's state of a table, beside the table itself.
 #[derive(Clone, Debug)]
 pub(super) struct TableWriter {
     pub(super) tree: TreeWriter,
@@ -128,18 +114,16 @@ pub(super) struct TableWriter {
 }
 
 impl TableWriter {
-    /// The writer of an empty table.
     pub(super) fn new<K: TrieKey>(order: Order) -> Self {
         Self { tree: TreeWriter::new(order.m), tries: TrieWriter::new(K::BITS) }
     }
 
-    /// Routes in the table.
     pub(super) const fn routes(&self) -> usize {
         self.tries.nodes()
     }
 
-    /// Fills an empty table with `routes`, which are in any order and have each prefix once. The nodes of a trie end up next to
-    /// each other, the upper ones first.
+    /// Fills an empty table with `routes`, in any order and without duplicates. The nodes of a trie end up adjacent, the upper ones
+    /// first.
     pub(super) fn fill<K: TrieKey, W: IndexKey>(
         &mut self,
         table: &MihtTable<K, W>,
@@ -216,7 +200,6 @@ impl TableWriter {
         }
     }
 
-    /// Bytes of memory.
     pub(super) const fn bytes(&self) -> u64 {
         self.tree.bytes() + self.tries.bytes()
     }

@@ -1,14 +1,12 @@
 //! The index tree: a B+ tree of order `m` that maps the first `k` bits of the longer routes to their priority tries.
 //!
-//! A node is whole cache lines of keys (one line for the paper's 16 keys of 32 bits, section 5.1) and as many pointers in a
-//! second array. In a leaf, pointer `i` is the trie of key `i`. In an internal node, key `i` bounds child `i` from above: every key
-//! below child `i` is at most key `i`, every key below child `i + 1` is larger, and the last child has no bound. Unused places
-//! hold the largest key, so the number of keys that are less selects the child in an internal node and the place in a leaf.
+//! A node is whole cache lines of keys (one line for the paper's 16 keys of 32 bits, section 5.1) and as many pointers in a second array.
+//! In a leaf, pointer `i` is the trie of key `i`. In an internal node, key `i` bounds child `i` from above: every key below child `i` is
+//! at most key `i`, every key below child `i + 1` is larger, and the last child has no bound. Unused places hold the largest key, so the
+//! number of keys that are less selects the child in an internal node and the place in a leaf.
 //!
-//! Invariant: all leaves are equally deep; a node other than the root has at least half of `m` entries, rounded up, and no node
-//! more than `m`; an internal root has at least two.
-//!
-//! Lookups read a [`TreeStore`]. A [`TreeWriter`] changes a store that no lookup reads.
+//! Invariant: all leaves are equally deep; a node except the root has at least half of `m` entries, rounded up, and no node more than
+//! `m`; an internal root has at least two. Lookups read a [`TreeStore`]. A [`TreeWriter`] changes a store that no lookup reads.
 
 use super::words::IndexKey;
 use fib::EngineError;
@@ -17,15 +15,14 @@ use std::hint::select_unpredictable;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The nodes of an index tree.
 #[derive(Debug)]
 pub(super) struct TreeStore<W: IndexKey> {
     keys: Array<W::Atom>,
     pointers: Array<AtomicU32>,
-    /// Places per node: `m`, rounded up to whole lines.
+    /// Places of a node: `m`, rounded up to whole lines.
     places: usize,
     root: AtomicU32,
-    /// Levels; 1 when the root is a leaf.
+    /// Levels; 1 if the root is a leaf.
     height: AtomicU32,
 }
 
@@ -44,48 +41,44 @@ impl<W: IndexKey> TreeStore<W> {
         Ok(tree)
     }
 
-    /// Bytes that `nodes` nodes of order `m` take, before rounding to pages.
     pub(super) fn bytes_for(nodes: usize, m: usize) -> u64 {
         let places = m.next_multiple_of(W::PER_LINE);
         (nodes * places * (size_of::<W>() + size_of::<u32>())) as u64
     }
 
-    /// Bytes of memory.
     pub(super) const fn bytes(&self) -> u64 {
         self.keys.bytes() + self.pointers.bytes()
     }
 
-    /// The number of nodes that fit.
     pub(super) fn capacity(&self) -> usize {
         self.pointers.len() / self.places
     }
 
-    /// The root, and the number of levels.
     #[inline]
     pub(super) fn root(&self) -> (u32, u32) {
         (self.root.load(Relaxed), self.height.load(Relaxed))
     }
 
-    /// The pointer at `key`'s place in the internal node `node`: the child to descend to.
+    /// The child of the internal node `node` to descend to for `key`.
     #[inline]
     pub(super) fn child(&self, node: u32, key: W) -> u32 {
         let start = node as usize * self.places;
         self.pointers[start + self.less(start, key)].load(Relaxed)
     }
 
-    /// The pointer of `key` in the leaf `node`; 0 if the leaf does not have the key.
+    /// The pointer of `key` in the leaf `node`; 0 if the key is absent.
     #[inline]
     pub(super) fn leaf_value(&self, node: u32, key: W) -> u32 {
         let start = node as usize * self.places;
         // If all keys are less, the last place is read, whose key then differs.
         let at = start + self.less(start, key).min(self.places - 1);
-        // An unused place has the pointer 0, whatever its key.
+        // An unused place has the pointer 0 and may have any key.
         let value = self.pointers[at].load(Relaxed);
         select_unpredictable(W::load(&self.keys, at) == key, value, 0)
     }
 
-    /// How many of the keys in the node that starts at place `start` are less than `key`: the binary search of section 5.1,
-    /// without a branch on what it finds.
+    /// The number of keys less than `key` in the node that starts at place `start`: the binary search of section 5.1, without a branch on
+    /// the result of a comparison.
     #[inline]
     fn less(&self, start: usize, key: W) -> usize {
         let keys = &self.keys[start * W::ATOMS..(start + self.places) * W::ATOMS];
@@ -99,7 +92,6 @@ impl<W: IndexKey> TreeStore<W> {
         base + usize::from(W::load(keys, base) < key)
     }
 
-    /// The pointer of `key`; 0 if the tree does not have the key.
     pub(super) fn get(&self, key: W) -> u32 {
         let (mut node, height) = self.root();
         for _ in 1..height {
@@ -108,7 +100,6 @@ impl<W: IndexKey> TreeStore<W> {
         self.leaf_value(node, key)
     }
 
-    /// Stores `entries` as `node`.
     fn write(&self, node: u32, entries: &NodeEntries<W>) {
         let start = node as usize * self.places;
         for at in 0..self.places {
@@ -118,7 +109,6 @@ impl<W: IndexKey> TreeStore<W> {
         }
     }
 
-    /// The first `len` entries of `node`.
     fn read(&self, node: u32, len: usize) -> NodeEntries<W> {
         let start = node as usize * self.places;
         let entry = |at| (W::load(&self.keys, at), self.pointers[at].load(Relaxed));
@@ -146,28 +136,24 @@ impl<W> Default for NodeEntries<W> {
     }
 }
 
-/// The writer's state of a tree, beside its nodes.
 #[derive(Clone, Debug)]
 pub(super) struct TreeWriter {
     m: usize,
-    /// Entries of each node that was ever used.
     lens: Vec<u32>,
     free: Vec<u32>,
     keys: usize,
 }
 
 impl TreeWriter {
-    /// The writer of an empty tree of order `m`, 3 at least.
+    /// The writer of an empty tree of order `m`, at least 3.
     pub(super) fn new(m: usize) -> Self {
         Self { m, lens: vec![0], free: Vec::new(), keys: 0 }
     }
 
-    /// Keys in the tree.
     pub(super) const fn keys(&self) -> usize {
         self.keys
     }
 
-    /// Nodes in use.
     pub(super) const fn nodes(&self) -> usize {
         self.lens.len() - self.free.len()
     }
@@ -177,12 +163,11 @@ impl TreeWriter {
         self.lens.len()
     }
 
-    /// Bytes of memory.
     pub(super) const fn bytes(&self) -> u64 {
         ((self.lens.capacity() + self.free.capacity()) * size_of::<u32>()) as u64
     }
 
-    /// The most nodes that a tree of order `m` with `keys` keys can have, since none is less than half full.
+    /// The maximum number of nodes of a tree of order `m` with `keys` keys: every node is at least half full.
     pub(super) fn nodes_max(keys: usize, m: usize) -> usize {
         let least = m.div_ceil(2);
         let (mut level, mut sum) = ((keys / least).max(1), 0);
@@ -193,7 +178,7 @@ impl TreeWriter {
         sum + 1
     }
 
-    /// Fills an empty tree with `entries`, keys ascending. Nodes become seven eighths full, with neighbours next to each other.
+    /// Fills an empty tree with `entries`, keys ascending. Nodes become seven eighths full, with neighbours adjacent.
     pub(super) fn fill<W: IndexKey>(&mut self, store: &TreeStore<W>, entries: Vec<(W, u32)>) {
         assert!(self.keys == 0 && self.nodes() == 1, "only an empty tree is filled");
         self.keys = entries.len();
@@ -232,7 +217,7 @@ impl TreeWriter {
         }
     }
 
-    /// Adds `key`, which the tree must not have, with `value`, which must not be 0.
+    /// Adds `key`, which must be absent, with `value`, which must not be 0.
     pub(super) fn insert<W: IndexKey>(&mut self, store: &TreeStore<W>, key: W, value: u32) {
         let mut path = self.path(store, key);
         self.keys += 1;
@@ -267,15 +252,12 @@ impl TreeWriter {
         self.write(store, node, &entries);
     }
 
-    /// Removes `key`, which the tree must have.
+    /// Removes `key`, which must be present.
     pub(super) fn remove<W: IndexKey>(&mut self, store: &TreeStore<W>, key: W) {
         let mut path = self.path(store, key);
         let Some((leaf, at)) = path.pop() else { return };
         let mut entries = self.read(store, leaf);
-        assert!(
-            entries.0.get(at).is_some_and(|entry| entry.0 == key),
-            "only keys that are there are removed"
-        );
+        assert!(entries.0.get(at).is_some_and(|entry| entry.0 == key), "the key to remove must be present");
         entries.0.remove(at);
         self.keys -= 1;
         let (mut node, mut is_leaf) = (leaf, true);
@@ -297,7 +279,8 @@ impl TreeWriter {
         self.write(store, node, &entries);
     }
 
-    /// Child `at` of `siblings` has `entries`, one too few: merges it with a neighbour, or splits the entries of both evenly.
+    /// Rebalances child `at` of `siblings`, whose `entries` are one too few: merges it with a neighbour, or splits the entries of both
+    /// evenly.
     fn balance<W: IndexKey>(
         &mut self,
         store: &TreeStore<W>,
@@ -368,7 +351,6 @@ impl TreeWriter {
         self.free.push(node);
     }
 
-    /// Calls `each` with every key and value, keys ascending.
     #[cfg(test)]
     pub(super) fn for_each<W: IndexKey>(&self, store: &TreeStore<W>, mut each: impl FnMut(W, u32)) {
         let (root, height) = store.root();
@@ -385,7 +367,6 @@ impl TreeWriter {
 }
 
 impl<W: IndexKey> NodeEntries<W> {
-    /// Removes the bound of the last child.
     fn unbind(&mut self) {
         if let Some(last) = self.0.last_mut() {
             last.0 = W::MAX;
@@ -422,7 +403,6 @@ mod tests {
             self.check();
         }
 
-        /// Checks the module's invariants and the contents.
         fn check(&self) {
             let (root, height) = self.store.root();
             let mut seen = BTreeSet::new();
@@ -497,7 +477,7 @@ mod tests {
         #[test]
         fn follows_a_map(m in 3usize..40, keys in prop::collection::vec(0u32..300, 1..600)) {
             churn::<u32>(m, &keys, |key| key);
-            // The largest key is a key like any other, in every width.
+            // The largest key is an ordinary key, in every width.
             churn::<u32>(m, &keys, |key| u32::MAX - key);
             churn::<u64>(m, &keys, |key| u64::MAX - u64::from(key) * 0x1_0000_0001);
             churn::<u128>(m, &keys, |key| u128::MAX - (u128::from(key) << 77));

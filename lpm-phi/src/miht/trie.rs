@@ -1,26 +1,25 @@
 //! Priority tries (section 5.1; Lim, Yim and Swartzlander, "Priority Tries for IP Address Lookup", 2010).
 //!
-//! A binary trie without empty nodes, in which longer prefixes are nearer to the root. A path branches on the bits of an address
-//! past the trie's base, which is 0, or `k` for the trie of an index key. The node that `d` such bits lead to holds
+//! A binary trie without empty nodes, in which longer prefixes are nearer to the root. A path branches on the bits of an address past the
+//! trie's base, which is 0, or `k` for the trie of an index key. The node after `d` such bits holds
 //!
-//! - the prefix of exactly those bits if there is one: an *ordinary* node, whose match a lookup remembers before it goes on; or else
+//! - the prefix of exactly those bits if it exists: an *ordinary* node, whose match a lookup keeps while it continues; or else
 //! - the longest prefix below it: a *priority* node, at which a lookup that matches it ends.
 //!
-//! Invariant: every node obeys that rule. So the set of prefixes determines the node of each prefix, up to the order of equally
-//! long prefixes.
+//! Invariant: every node obeys that rule. So the set of prefixes determines the node of each prefix, up to the order of equally long
+//! prefixes.
 //!
 //! A [`TrieWriter`] changes tries that no lookup reads. All tries of a table share one pool of nodes; number 0 means no node.
 
 use super::words::{Node, TrieKey};
 use fib::{NextHopId, Prefix};
 
-/// Which nodes of a pool are in use, and how deep they are.
 #[derive(Clone, Debug)]
 pub(super) struct TrieWriter {
     /// Nodes from here on were never used.
     next: u32,
     free: Vec<u32>,
-    /// The number of nodes at each depth, 0 for a root: of tries of index keys, then of the trie of short prefixes.
+    /// The number of nodes at each depth, 0 for a root: in tries of index keys, then in the trie of short prefixes.
     depths: [Vec<u32>; 2],
 }
 
@@ -40,13 +39,11 @@ struct TrieStep {
 }
 
 impl TrieWriter {
-    /// An empty pool, for addresses of `bits` bits.
     pub(super) fn new(bits: u8) -> Self {
         let depths = || vec![0; usize::from(bits) + 1];
         Self { next: 1, free: Vec::new(), depths: [depths(), depths()] }
     }
 
-    /// Nodes in use.
     pub(super) const fn nodes(&self) -> usize {
         self.touched() - 1 - self.free.len()
     }
@@ -56,13 +53,11 @@ impl TrieWriter {
         self.next as usize
     }
 
-    /// Bytes of memory.
     pub(super) const fn bytes(&self) -> u64 {
         (self.free.capacity() * size_of::<u32>()) as u64
     }
 
-    /// The deepest level and the mean level of nodes (a root is at level 1): of tries of index keys, then of the trie of short
-    /// prefixes.
+    /// The deepest level and the mean level of nodes (a root is at level 1): in tries of index keys, then in the trie of short prefixes.
     #[expect(clippy::cast_precision_loss, reason = "statistics need no exact value")]
     pub(super) fn levels(&self) -> [(f64, f64); 2] {
         self.depths.each_ref().map(|depths| {
@@ -114,7 +109,7 @@ impl TrieWriter {
         }
     }
 
-    /// Removes `prefix`. Returns the root, and the next hop that was removed; `NONE` if the trie does not have the prefix.
+    /// Removes `prefix`. Returns the root, and the next hop that was removed; `NONE` if the prefix is absent.
     pub(super) fn remove<K: TrieKey>(
         &mut self,
         nodes: &[K::Raw],
@@ -140,7 +135,6 @@ impl TrieWriter {
         (trie.root, old)
     }
 
-    /// The node that holds `prefix`.
     fn find<K: TrieKey>(nodes: &[K::Raw], trie: MihtTrie, prefix: Prefix<K>) -> Option<TrieStep> {
         let mut step = TrieStep { node: trie.root, position: trie.base, above: None };
         while step.node != 0 {
@@ -172,13 +166,12 @@ impl TrieWriter {
     }
 }
 
-/// One step down from `step`, whose node is `node`.
 fn below<K: TrieKey>(step: TrieStep, bit: u32, node: Node<K>) -> TrieStep {
     TrieStep { node: node.child(bit), position: step.position + 1, above: Some((step.node, bit)) }
 }
 
-/// The node below `step` with the longest prefix. A priority node has the longest prefix of its subtree; below an ordinary node a
-/// search is needed.
+/// The node below `step` with the longest prefix. A priority node has the longest prefix of its subtree; below an ordinary node a search
+/// is needed.
 fn longest_below<K: TrieKey>(nodes: &[K::Raw], step: TrieStep) -> Option<TrieStep> {
     let mut longest: Option<(u8, TrieStep)> = None;
     let mut stack = vec![step];
@@ -240,7 +233,6 @@ mod tests {
             self.check();
         }
 
-        /// Checks the module's invariant and the contents.
         fn check(&self) {
             let mut found = BTreeMap::new();
             let mut depths = vec![0; usize::from(K::BITS) + 1];
@@ -252,7 +244,7 @@ mod tests {
             assert_eq!(self.writer.depths[usize::from(self.trie.base == 0)], depths);
         }
 
-        /// Returns the longest prefix of the subtree.
+        /// Checks the subtree and returns its longest prefix.
         fn check_node(
             &self,
             at: u32,
@@ -286,7 +278,7 @@ mod tests {
         let mut trie = Followed::<K>::new(base, changes.len());
         for (bits, len, hop) in changes {
             let len = base + len % (K::BITS - base + 1);
-            // Few bits right past the base, so that prefixes nest and lie close together.
+            // Few bits directly past the base, so that prefixes nest and lie close together.
             let address = K::from_high_bits(bits << 120 >> base);
             let next_hop = NextHopId::new(*hop).unwrap_or(NextHopId::NONE);
             trie.set(Prefix::truncating(address, len), next_hop);

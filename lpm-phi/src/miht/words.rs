@@ -1,7 +1,7 @@
 //! The memory layout of index-tree keys and of priority-trie nodes.
 //!
-//! Both are atomic words, loaded and stored relaxed. A table has two copies, and the writer changes only the copy that no lookup
-//! reads (see `family`), so no order among words is needed.
+//! Both are atomic words, loaded and stored relaxed. A table has two copies, and the writer changes only the copy that no lookup reads
+//! (see `family`), so no order among words is needed.
 
 use super::params::{MihtParams, Order};
 use fib::{Key, NextHopId, Prefix};
@@ -10,29 +10,21 @@ use std::fmt::Debug;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
 /// A key of the index tree: the first `k` bits of an address, in the narrowest word that holds them.
 pub(super) trait IndexKey: Copy + Ord + Debug + Send + Sync + 'static {
-    /// The words that keys are stored in.
     type Atom: memory::Word + Debug;
-    /// Words per key.
     const ATOMS: usize;
-    /// Keys per cache line.
     const PER_LINE: usize = LINE_BYTES / size_of::<Self>();
     /// The largest key, which unused places of a node hold too.
     const MAX: Self;
 
-    /// The low bits of `bits`.
     fn narrow(bits: u128) -> Self;
-    /// Key number `at`.
     fn load(atoms: &[Self::Atom], at: usize) -> Self;
-    /// Stores key number `at`.
     fn store(self, atoms: &[Self::Atom], at: usize);
 }
 
-/// A key of one word.
 macro_rules! index_key {
     ($key:ty, $atom:ty) => {
         impl IndexKey for $key {
@@ -85,7 +77,7 @@ impl IndexKey for u128 {
 /// A node of a priority trie: a prefix, its next hop, and two children (0: none).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Node<K> {
-    /// The prefix's whole address, not only its suffix: it takes no extra room, and saves a lookup a shift.
+    /// The prefix's whole address, which needs no more room than its suffix and saves a lookup a shift.
     pub(super) address: K,
     /// The prefix's length in the high 8 bits, the next hop in the low 24.
     pub(super) tag: u32,
@@ -94,37 +86,31 @@ pub(super) struct Node<K> {
 }
 
 impl<K: TrieKey> Node<K> {
-    /// A node without children.
     pub(super) fn new(prefix: Prefix<K>, next_hop: NextHopId) -> Self {
         let tag = u32::from(prefix.len()) << 24 | next_hop.get();
         Self { address: prefix.address(), tag, children: 0 }
     }
 
-    /// The length of the prefix.
     #[inline]
     pub(super) const fn len(self) -> u8 {
         (self.tag >> 24) as u8
     }
 
-    /// The next hop.
     #[inline]
     pub(super) const fn next_hop(self) -> NextHopId {
         NextHopId::from_answer(self.tag)
     }
 
-    /// The prefix.
     pub(super) fn prefix(self) -> Prefix<K> {
         Prefix::truncating(self.address, self.len())
     }
 
-    /// The child for `bit`; 0 if there is none.
     #[expect(clippy::cast_possible_truncation, reason = "one half")]
     #[inline]
     pub(super) const fn child(self, bit: u32) -> u32 {
         (self.children >> (32 * bit)) as u32
     }
 
-    /// This node with `child` as the child for `bit`.
     pub(super) fn with_child(self, bit: u32, child: u32) -> Self {
         let kept = self.children & !(u64::from(u32::MAX) << (32 * bit));
         Self { children: kept | u64::from(child) << (32 * bit), ..self }
@@ -135,24 +121,17 @@ impl<K: TrieKey> Node<K> {
 pub(super) trait TrieKey: Key {
     /// A node in memory: two nodes (IPv6) or four (IPv4) per cache line.
     type Raw: Sync;
-    /// Words per node.
     const WORDS: usize;
     /// A batch of keys, in the form of [`fib::Keys`].
     type Arrays<'a>: Copy;
 
-    /// The order of this family's index tree.
     fn order(params: &MihtParams) -> Order;
 
-    /// Key number `at` of a batch.
     fn get(keys: Self::Arrays<'_>, at: usize) -> Self;
 
-    /// The nodes in `words`.
     fn nodes(words: &[AtomicU64]) -> &[Self::Raw];
-    /// The node that `raw` holds.
     fn load(raw: &Self::Raw) -> Node<Self>;
-    /// Stores `node` in `raw`.
     fn store(raw: &Self::Raw, node: Node<Self>);
-    /// Whether the node's prefix covers this key.
     fn is_covered(self, node: Node<Self>) -> bool;
     /// The bit after the first `position` bits. Unspecified past the last bit, where no node has a child.
     fn bit(self, position: u8) -> u32;

@@ -1,10 +1,8 @@
-//! The counters behind a filter (CBF, section 3.1): how many keys set each bit. Readers never see them.
+//! The counters of a filter (CBF, section 3.1): the number of keys that set each bit. Readers never see them.
 //!
-//! A counter is a byte. A counter that reaches 255 is *saturated*: how many keys share its bit is no longer known, so it is never
-//! decremented and its bit stays set. That can cause a false positive but never lose a route. Saturated counters are reset when
-//! the filter's last key is removed.
+//! A counter is a byte. At 255 it is *saturated*: it no longer counts the keys that share its bit, so it is never decremented and its bit
+//! stays set. That can cause a false positive but never lose a route. Saturated counters are reset when the filter's last key is removed.
 
-/// One filter's counters.
 #[derive(Debug)]
 pub(super) struct Counters {
     counts: Vec<u8>,
@@ -13,7 +11,6 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// A counter for each of `bits` bits, all zero.
     pub(super) fn new(bits: u32) -> Self {
         Self { counts: vec![0; bits as usize], keys: 0, saturated: false }
     }
@@ -55,17 +52,14 @@ impl Counters {
         }
     }
 
-    /// Counters that are not zero.
     pub(super) fn occupied(&self) -> u64 {
         self.counts.iter().filter(|count| **count != 0).count() as u64
     }
 
-    /// Counters that are saturated.
     pub(super) fn saturated(&self) -> u64 {
         self.counts.iter().filter(|count| **count == u8::MAX).count() as u64
     }
 
-    /// Bytes of counters.
     pub(super) fn bytes(&self) -> u64 {
         self.counts.capacity() as u64
     }
@@ -82,7 +76,6 @@ mod tests {
     use fib::random::SplitMix64;
     use std::collections::BTreeSet;
 
-    /// A filter as in a table: its bits and its counters.
     struct Counting {
         filter: Filter,
         name: HashName,
@@ -115,7 +108,7 @@ mod tests {
     /// The n of AS65000's G1 after expansion (table 3).
     const FULL: u32 = 971_555;
 
-    /// Distinct /24s in runs, as tables have them: runs of 16 at multiples of 32, so that every second run is not in the table.
+    /// Distinct /24s in runs, as in real tables: runs of 16 at multiples of 32, so that every second run is absent.
     fn slash_24(at: u32) -> u32 {
         (at / 16 * 32 + at % 16) << 8
     }
@@ -147,7 +140,7 @@ mod tests {
         }
     }
 
-    /// The keys of the /24 level and of a /48 level of real tables, in the folder that `FWD_DATA` names.
+    /// The keys of the /24 level and of a /48 level of real tables, in the folder `FWD_DATA`.
     fn real_keys() -> Option<(BTreeSet<u32>, BTreeSet<u64>)> {
         let files = fib::testing::data(["v4-202401.txt.xz", "v6-202401.txt.xz"])?;
         let rib = fib::testing::load(&files);
@@ -161,7 +154,7 @@ mod tests {
         Some((v4, v6))
     }
 
-    /// The false-positive rate of a filter with `keys`, measured with `others`, none of which is among `keys`.
+    /// The false-positive rate of a filter with `keys`, measured with `others`, which are not in `keys`.
     fn rate_among<W: LevelKey>(keys: &BTreeSet<W>, others: &[W], name: HashName, fpr: f64) -> f64 {
         let mut filter = Counting::new(FilterSize::for_rate(keys.len() as u64, fpr), name);
         keys.iter().for_each(|key| filter.insert(*key));
@@ -169,8 +162,8 @@ mod tests {
         others.iter().filter(|key| filter.passes(**key)).count() as f64 / others.len() as f64
     }
 
-    /// Murmur and H2 meet every target rate. Knuth and `rand` come close to it at 30 %, the paper's choice: their hashes of
-    /// neighbouring prefixes lie on a lattice, as the paper found (section 6.2).
+    /// Murmur and H2 meet every target rate. Knuth and `rand` come close to it at 30 %, the paper's choice: their hashes of neighbouring
+    /// prefixes lie on a lattice, as the paper found (section 6.2).
     #[test]
     fn the_measured_rate_is_the_asked_one_on_real_tables() {
         let Some((v4, v6)) = real_keys() else { return };

@@ -1,17 +1,15 @@
 //! Remainders without a division instruction, for lookups: the paper takes each hash modulo a size (section 4.1).
 //!
-//! The quotient by a constant n is a multiplication by 2^(32+s)/n, rounded up, whose 33rd bit is implicit, after Granlund and
-//! Montgomery, "Division by invariant integers using multiplication" (1994), section 4. It is exact for every 32-bit value. The
-//! vector kernel does the same steps.
+//! The quotient by a constant n is a multiplication by 2^(32+s)/n, rounded up, whose 33rd bit is implicit, after Granlund and Montgomery,
+//! "Division by invariant integers using multiplication" (1994), section 4. It is exact for every 32-bit value. The vector kernel
+//! computes the same steps.
 
 /// A divisor from 2 to 2^32 - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divisor {
-    /// The divisor.
     pub(crate) n: u32,
     /// The multiplier without its 33rd bit.
     pub(crate) magic: u32,
-    /// The final right shift.
     pub(crate) shift: u32,
 }
 
@@ -26,7 +24,6 @@ impl Divisor {
         Self { n, magic, shift: l - 1 }
     }
 
-    /// `x` modulo the divisor.
     #[inline]
     pub(crate) const fn remainder(&self, x: u32) -> u32 {
         let high = ((x as u64 * self.magic as u64) >> 32) as u32;

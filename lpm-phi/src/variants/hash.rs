@@ -1,15 +1,12 @@
-//! The hash functions that the paper compares (section 4.3.2), as it uses them: a key is an address with the bits past the
-//! level's length cleared, a hash has 32 bits, and the remainder by the size of a filter or table is the index.
+//! The hash functions that the paper compares (section 4.3.2), used as in the paper: a key is an address with the bits past the level's
+//! length cleared, a hash has 32 bits, and the remainder by the size of a filter or table is the index.
 //!
-//! Filter bits come from double hashing, `g_i = h1 + i * h2` (section 4.1), with h1 the key's hash and h2 the hash of h1.
-//! `rand` is the costly hash of the baseline (section 6.3): the C library's `rand_r`; each further hash is one more call. Its first
-//! seed is the address in network byte order, as in a socket address: the generator uses the low 27 bits of a seed, and in host
-//! order these lack a prefix's first bits. (In host order a filter for the /24s of a full table of 2024 passed 95 % of all other
-//! /24s, whatever its size.)
+//! Filter bits come from double hashing, `g_i = h1 + i * h2` (section 4.1), with h1 the key's hash and h2 the hash of h1. `rand` is the
+//! costly hash of the baseline (section 6.3): the C library's `rand_r`; each further hash is one more call. Its first seed is the address
+//! in network byte order, as in a socket address: the generator uses the low 27 bits of a seed, which in host order lack a prefix's first
+//! bits.
 //!
-//! False-positive rates measured on that table and on the /48s of the IPv6 table, for targets of 1, 10, 30, 60 and 90 %: Murmur and H2
-//! within 2 % of the target; Knuth 2.6, 11, 27, 59 and 100 % (IPv6 2.6, 16, 30, 60, 91); `rand` 7.2, 15, 33, 60 and 90 % (IPv6 4.9,
-//! 12, 29, 59, 89).
+//! On real tables Murmur and H2 meet the target false-positive rate; Knuth and `rand` exceed it, most at low targets.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,7 +37,7 @@ impl HashName {
         }
     }
 
-    /// Whether there is a vector form.
+    /// Whether a vector form exists.
     #[must_use]
     pub const fn is_vectorised(self) -> bool {
         !matches!(self, Self::Rand)
@@ -72,12 +69,11 @@ pub(crate) const MURMUR_BLOCK: [u32; 2] = [0xcc9e_2d51, 0x1b87_3593];
 pub(crate) const MURMUR_ADD: u32 = 0xe654_6b64;
 /// Knuth's multiplier for 32 bits: the prime next to 2^32 over the golden ratio.
 pub(crate) const KNUTH_32: u32 = 2_654_435_761;
-/// The same for 64 bits; odd.
+/// Knuth's multiplier for 64 bits: 2^64 over the golden ratio; odd.
 pub(crate) const KNUTH_64: u64 = 0x9e37_79b9_7f4a_7c15;
 
 pub use crate::bloom::hash::h2;
 
-/// Mixes one block into MurmurHash3's state.
 const fn murmur_block(state: u32, block: u32) -> u32 {
     let block = block.wrapping_mul(MURMUR_BLOCK[0]).rotate_left(15).wrapping_mul(MURMUR_BLOCK[1]);
     (state ^ block).rotate_left(13).wrapping_mul(5).wrapping_add(MURMUR_ADD)
@@ -120,11 +116,9 @@ pub const fn rand_r(seed: u32) -> u32 {
 
 /// A key of a level: the first bits of an address, left-aligned in a word.
 pub(crate) trait LevelKey: Copy + Eq {
-    /// The bits of the word.
     const BITS: u8;
     /// The first `len` bits, with the others cleared; `len` is at least 1.
     fn first_bits(self, len: u8) -> Self;
-    /// Its hash.
     fn hash(self, name: HashName) -> u32;
     /// Its words, low first, as an entry stores them.
     fn words(self) -> [u32; 2];
@@ -248,13 +242,13 @@ mod tests {
 
     #[test]
     fn knuth_preserves_divisibility() {
-        // The paper's explanation of its collisions (section 6.2): the low 8 bits of a /24 are zero, and so are those of its hash.
+        // The paper's explanation of its collisions (section 6.2): the low 8 bits of a /24 are zero, which its hash preserves.
         assert!((0..1000_u32).all(|x| knuth_32(x << 8).is_multiple_of(256)));
         assert_eq!((knuth_32(1), knuth_64(1)), (KNUTH_32, 0x9e37_79b9));
         assert!((1..1000_u64).any(|x| !knuth_64(x << 32).is_multiple_of(2)));
     }
 
-    /// The generator uses 27 bits of its seed: the first bits of addresses must be among them.
+    /// The generator uses 27 bits of its seed, which must include the first bits of addresses.
     #[test]
     fn rand_tells_short_prefixes_apart() {
         let of_v4: BTreeSet<u32> = (0..1 << 16).map(|x: u32| (x << 16).hash(HashName::Rand)).collect();

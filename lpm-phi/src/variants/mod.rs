@@ -1,22 +1,21 @@
-//! The engines `bloom-naive` and `bloom-baseline`: Bloomfwd as sections 3.1 and 3.2 of the paper have it, before the paper's own
-//! optimisations and ours. They are what the engine `bloom` is compared with.
+//! The engines `bloom-naive` and `bloom-baseline`: Bloomfwd as in sections 3.1 and 3.2 of the paper, before the paper's optimisations and
+//! ours, for comparison with the engine `bloom`.
 //!
 //! | engine | IPv4 | IPv6 | hash |
 //! |---|---|---|---|
-//! | `bloom-naive` | a filter and a table for each length, 1 to 32 | the same, 1 to 64 | any pair, H2 at first |
-//! | `bloom-baseline` | a direct array of 2^20, then /24 and /32 | the levels of DPCPE | any pair, `rand` at first |
+//! | `bloom-naive` | a filter and a table for each length, 1 to 32 | the same, 1 to 64 | any pair, by default H2 |
+//! | `bloom-baseline` | a direct array of 2^20, then /24 and /32 | the levels of DPCPE | any pair, by default `rand` |
 //!
-//! IPv6 routes past /64, which the paper does not have, are in a table of their own behind one more filter.
+//! IPv6 routes past /64, which the paper does not have, are in a separate table behind one more filter.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | [`params`] | parameters |
 //! | [`hash`] | Murmur, Knuth, H2 and `rand`, any pair for filter and table |
-//! | `counters` | the counters behind a filter |
+//! | `counters` | the counters of a filter |
 //! | `divisor` | remainders by a constant |
-//! | `table` | what lookups read |
-//! | `shape` | how large it is made |
-//! | `writer` | how it is kept, in two copies of which readers see one |
+//! | `table`, `shape` | the part that lookups read, and its sizes |
+//! | `writer` | updates, in two copies of which readers see one |
 
 mod counters;
 pub(crate) mod divisor;
@@ -37,7 +36,7 @@ use writer::VariantWriter;
 pub const NAIVE: &str = "bloom-naive";
 /// The name of the engine of section 3.2 on the command line.
 pub const BASELINE: &str = "bloom-baseline";
-/// Bytes that an expanded prefix takes in their hash tables: an entry and a bucket.
+/// Bytes of an expanded prefix in their hash tables: an entry and a bucket.
 pub const ENTRY_BYTES: u64 = 4 + 4 * table::ENTRY_WORDS as u64;
 
 /// An empty engine of the form `variant`.
@@ -48,7 +47,6 @@ pub fn make(variant: Variant, options: &EngineOptions) -> Result<Box<dyn EngineW
     Ok(Box::new(CpuEngine::<Variants>::new(VariantParams::from_options(variant, options)?)?))
 }
 
-/// Both forms, for the engine shell.
 struct Variants;
 
 impl Algorithm for Variants {

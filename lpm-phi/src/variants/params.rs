@@ -6,7 +6,7 @@ use crate::cpe::dpcpe::LevelSearch;
 use fib::{CheckedIsa, EngineError, EngineOptions, Isa};
 use lpm_core::params::{Common, Parameter};
 
-/// Which of the paper's forms a table has.
+/// The paper's forms of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
     /// One filter and hash table for each length (section 3.1).
@@ -29,27 +29,27 @@ impl Variant {
 /// The number of levels that IPv6 is expanded to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LevelChoice {
-    /// The one of the shortest modelled lookup.
+    /// The number with the shortest modelled lookup.
     Auto,
-    /// This one, and refused where it does not fit.
+    /// This number, refused if it does not fit.
     Fixed(usize),
 }
 
-/// How a filter is sized for its keys and its false-positive rate.
+/// How a filter is sized for its keys and its target false-positive rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterSizing {
-    /// So that it has the rate.
+    /// The filter has the target rate.
     Exact,
-    /// By equations 1 and 3, as in table 5: k is rounded up, and the rate is another (99 % in place of 90 %).
+    /// By equations 1 and 3, as in table 5: k is rounded up, which changes the rate (99 % instead of 90 %).
     Paper,
 }
 
-/// How many buckets a hash table has.
+/// The number of buckets of a hash table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BucketCount {
     /// An odd number: a hash that preserves divisibility (Knuth's) reaches every bucket.
     Odd,
-    /// Four times an odd number: of keys that are divisible by 2, such a hash reaches half of the buckets, by 4 a quarter
+    /// Four times an odd number: such a hash reaches half of the buckets for keys divisible by 2, and a quarter for keys divisible by 4
     /// (section 6.2).
     Even,
 }
@@ -59,9 +59,9 @@ pub enum BucketCount {
 pub struct VariantParams {
     /// The form of the tables.
     pub variant: Variant,
-    /// Those that every engine has.
+    /// Parameters common to CPU engines.
     pub common: Common,
-    /// The asked false-positive rate of each filter, `0.01..=0.9`; the paper's choice is 0.3 (section 6.2).
+    /// The target false-positive rate of each filter, `0.01..=0.9`; the paper's choice is 0.3 (section 6.2).
     pub fpr: f64,
     /// The hash of the filters.
     pub filter_hash: HashName,
@@ -73,7 +73,7 @@ pub struct VariantParams {
     pub buckets: BucketCount,
     /// The levels of IPv6; `bloom-baseline` only.
     pub levels: LevelChoice,
-    /// How these are chosen; `bloom-baseline` only.
+    /// The search for these levels; `bloom-baseline` only.
     pub dpcpe: LevelSearch,
 }
 
@@ -84,16 +84,16 @@ impl AsRef<Common> for VariantParams {
 }
 
 impl VariantParams {
-    /// Reads the parameters `fpr` (0.01..0.9), `filter-hash`, `table-hash` or both as `hash` (`murmur`, `knuth`, `h2`, `rand`),
-    /// `filters` (`exact`, `paper`), `buckets` (`odd`, `even`) and, for `bloom-baseline`, `levels` (`auto`, 1..64) and `dpcpe`
-    /// (`optimum`, `greedy`).
+    /// Reads the parameters `fpr` (0.01..0.9), `filter-hash`, `table-hash` or both as `hash` (`murmur`, `knuth`, `h2`, `rand`), `filters`
+    /// (`exact`, `paper`), `buckets` (`odd`, `even`) and, for `bloom-baseline`, `levels` (`auto`, 1..64) and `dpcpe` (`optimum`,
+    /// `greedy`).
     ///
-    /// `bloom-naive` hashes by H2 and runs on the best instruction set that its hashes are written for. `bloom-baseline` hashes
-    /// by `rand` and is scalar, as the paper's, unless told otherwise.
+    /// By default `bloom-naive` hashes by H2 and runs on the best instruction set for its hashes; `bloom-baseline` hashes by `rand` and
+    /// is scalar, as in the paper.
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] for one out of range or unknown, and for `rand` with a vector instruction set;
-    /// [`EngineError::Isa`] for one that this CPU lacks.
+    /// [`EngineError::Parameter`] for an unknown parameter or value, and for `rand` with a vector instruction set; [`EngineError::Isa`]
+    /// for an instruction set that this CPU lacks.
     pub fn from_options(variant: Variant, options: &EngineOptions) -> Result<Self, EngineError> {
         let hash = match variant {
             Variant::Naive => HashName::H2,

@@ -1,7 +1,7 @@
-//! How large the tables of `bloom-naive` and `bloom-baseline` are made: levels, filters by the asked rate, buckets, entries.
+//! Plans the tables of `bloom-naive` and `bloom-baseline`: levels, filters by the target rate, buckets, entries.
 //!
-//! Each level's filter and table are made for what the level holds (asymmetric filters, section 3.2). A filter is exact for the
-//! entries that are there when the table is made; room for an eighth more keeps small deltas from making it anew.
+//! Each level's filter and table are sized for the level's entries (asymmetric filters, section 3.2). A filter is exact for the entries
+//! at the time of building; room for an eighth more avoids rebuilding after small deltas.
 
 use super::ENTRY_BYTES;
 use super::divisor::Divisor;
@@ -18,22 +18,19 @@ use fib::{EngineError, Key, NextHopId, Prefix, Prefix6};
 use lpm_core::engine::Budget;
 use std::ops::RangeInclusive;
 
-/// Entries that every level has room for.
+/// Every level has room for at least this many entries.
 const ROOM_MIN: u64 = FilterSize::ENTRIES_MIN;
 /// A gather's index is a signed 32-bit number of words.
 const WORDS_MAX: u64 = (1 << 31) - 1;
 /// Bits of the baseline's direct lookup array (section 3.2).
 const DIRECT_BITS: u8 = 20;
 
-/// An address family as these tables see it.
 pub(crate) trait TableKey: Key {
-    /// What levels are keyed by: the address, or its first 64 bits.
+    /// The key of a level: the address, or its first 64 bits.
     type Word: LevelKey;
-    /// That word.
     fn word(self) -> Self::Word;
-    /// The prefix as one past /64, if it is.
+    /// The prefix if it is longer than /64.
     fn as_deep(prefix: Prefix<Self>) -> Option<Prefix6>;
-    /// The levels of the baseline below its direct entries, and the bits of these.
     fn baseline(
         routes: &[(Prefix<Self>, NextHopId)],
         params: &VariantParams,
@@ -84,7 +81,6 @@ impl TableKey for u128 {
     }
 }
 
-/// A refused expansion as an engine's refusal.
 const fn full(error: CpeError) -> EngineError {
     match error {
         CpeError::Levels { asked, most } => {
@@ -96,21 +92,20 @@ const fn full(error: CpeError) -> EngineError {
     }
 }
 
-/// What a table is made for.
 #[derive(Debug)]
 pub(crate) struct VariantPlan {
     pub(super) shape: VariantShape,
-    /// The lengths answered by the direct entries, then those of each level, then those past /64.
+    /// The lengths of the direct entries, then of each level, then of routes past /64.
     pub(super) groups: Vec<RangeInclusive<u8>>,
-    /// Entries of each level, and last the routes past /64, with room to grow.
+    /// Entries of each level, then the routes past /64, with room to grow.
     pub(super) rooms: Vec<u64>,
 }
 
 impl VariantPlan {
-    /// The table for `routes`, sorted.
+    /// The plan for `routes`, which must be sorted.
     ///
     /// # Errors
-    /// [`EngineError::Full`] for more words than a gather can index, and for levels that cannot be had.
+    /// [`EngineError::Full`] for more words than a gather can index, and for impossible levels.
     pub(super) fn of<K: TableKey>(
         routes: &[(Prefix<K>, NextHopId)],
         params: &VariantParams,
@@ -135,13 +130,11 @@ impl VariantPlan {
     }
 }
 
-/// Room for `entries`, and for some to come.
 fn room(entries: u64, budget: Budget) -> u64 {
     let reserve = if budget.has_reserve() { entries / 8 } else { 0 };
     entries.saturating_add(reserve).saturating_add(ROOM_MIN)
 }
 
-/// Lays filters, buckets and entries out one after the other.
 #[expect(clippy::cast_possible_truncation, reason = "words were bounded: fewer than 2^31")]
 fn lay_out<K: TableKey>(
     direct_bits: u8,
@@ -220,7 +213,7 @@ mod tests {
         routes
     }
 
-    /// Asymmetric filters: each level's is made for what that level holds, so their sizes differ while the rate is one.
+    /// Asymmetric filters: each is sized for its level's entries, so sizes differ while the rate is the same.
     #[test]
     fn each_level_has_a_filter_for_what_it_holds() {
         for variant in [Variant::Naive, Variant::Baseline] {
@@ -262,7 +255,6 @@ mod tests {
         assert_eq!(shape.levels[0].filter.start, 1_048_576, "direct entries come first");
     }
 
-    /// A table with as many prefixes in G1 and G2 as AS65000 (table 3) gets its filters of table 5.
     #[test]
     fn as65000_has_the_filters_of_table_5() {
         let hop = NextHopId::new(1).unwrap();
@@ -286,7 +278,7 @@ mod tests {
         }
     }
 
-    /// The buckets of G2 that Knuth's hash gives to keys divisible by `step`, in percent of all.
+    /// The share of G2's buckets that Knuth's hash reaches for keys divisible by `step`, in percent.
     fn reached(buckets: &str, step: u32) -> f64 {
         let VariantPlan { shape, .. } =
             planned::<u32>(&[], Variant::Baseline, &[("hash", "knuth"), ("buckets", buckets)]);
@@ -306,7 +298,7 @@ mod tests {
         assert_eq!(reached("odd", 2), 100.0);
     }
 
-    /// As above, of keys divisible by 4.
+    /// The same for keys divisible by 4.
     #[test]
     fn knuth_leaves_three_quarters_of_an_even_number_of_buckets_unused() {
         assert_eq!(reached("even", 4), 25.0);

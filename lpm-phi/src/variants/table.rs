@@ -5,10 +5,8 @@
 //! bucket         number of the first entry of a list, or 0
 //! entry          key, low word | key, high word | 24..32 owner's length, 0..24 next-hop id | number of the next entry or 0
 //! ```
-//! A filter is a plain array of m bits. A hash table has buckets with linked lists, as many buckets as entries (section 6.2).
-//!
-//! There are two copies of the words and of the routes past /64 ([`Copies`]), so every batch sees one generation, whatever a delta
-//! changes.
+//! A filter is a plain array of m bits. A hash table has buckets with linked lists, as many buckets as entries (section 6.2). The words
+//! and the routes past /64 have two copies ([`Copies`]), so every batch sees one generation during any delta.
 
 use super::divisor::Divisor;
 use super::hash::{HashName, LevelKey, filter_hashes};
@@ -19,23 +17,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(test)]
 thread_local! {
-    /// The indexes of the words that this thread has read by [`VariantWords::get`].
+    /// The indices of the words that this thread has read by [`VariantWords::get`].
     pub(crate) static READS: std::cell::RefCell<Vec<usize>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Words of an entry.
 pub(crate) const ENTRY_WORDS: usize = 4;
-/// The next-hop id of an entry.
 pub(crate) const HOP_MASK: u32 = (1 << 24) - 1;
-/// The first bit of the owner's length.
 pub(crate) const OWNER_SHIFT: u32 = 24;
 
-/// One family's tables.
 #[derive(Debug)]
 pub(crate) struct VariantTable {
-    /// The layout.
     pub(crate) shape: VariantShape,
-    /// Both copies of the mutable part.
     pub(super) copies: Copies<VariantWords>,
 }
 
@@ -44,89 +36,73 @@ pub(crate) struct VariantTable {
 pub(crate) struct VariantWords {
     /// Direct entries, filters, buckets and entries.
     pub(crate) words: Array<AtomicU32>,
-    /// IPv6 routes past /64.
     pub(crate) deep: Deep,
 }
 
-/// The layout of a table, fixed when it is made.
+/// The layout of a table, fixed when it is built.
 #[derive(Clone, Debug)]
 pub(crate) struct VariantShape {
-    /// Leading bits that index the direct entries; with 0 there is one, of the default route.
+    /// Leading bits that index the direct entries; with 0 the only entry is the default route's.
     pub(crate) direct_bits: u8,
-    /// Ascending by length.
     pub(crate) levels: Vec<VariantLevel>,
     /// The filter over the first 64 bits of routes past /64; IPv6 only.
     pub(crate) deep: Option<Filter>,
     /// First word of the entries; number 0 means no entry.
     pub(crate) entries: usize,
-    /// The total number of words.
     pub(crate) words: usize,
-    /// The hash of the filters.
     pub(crate) filter_hash: HashName,
-    /// The hash of the hash tables.
     pub(crate) table_hash: HashName,
 }
 
-/// One filter and hash table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VariantLevel {
-    /// The length of its keys.
     pub(crate) len: u8,
     pub(crate) filter: Filter,
     /// First word of the buckets.
     pub(crate) buckets: usize,
-    /// The number of buckets.
     pub(crate) bucket_count: Divisor,
 }
 
-/// One Bloom filter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filter {
-    /// First word.
     pub(crate) start: usize,
-    /// The number of bits.
     pub(crate) bits: Divisor,
     /// Bits that a key sets.
     pub(crate) hashes: u32,
 }
 
 impl Filter {
-    /// The positions of the bits that a key whose hash is `first` sets.
     #[inline]
     pub(crate) fn places(&self, name: HashName, first: u32) -> impl Iterator<Item = u32> {
         let bits = self.bits;
         filter_hashes(name, first, self.hashes).map(move |hash| bits.remainder(hash))
     }
 
-    /// Words of the filter.
     pub(crate) const fn words(&self) -> usize {
         self.bits.n.div_ceil(32) as usize
     }
 }
 
 impl VariantLevel {
-    /// The word indexes of its buckets.
     pub(crate) const fn bucket_words(&self) -> std::ops::Range<usize> {
         self.buckets..self.buckets + self.bucket_count.n as usize
     }
 }
 
 impl VariantShape {
-    /// Whether a key's filter hash also selects its bucket (section 4.1): if both use the same function, and it is cheap. The
+    /// Returns whether a key's filter hash also selects its bucket (section 4.1): if both use the same function, and it is cheap. The
     /// costly hash of the baseline is computed again, as in the paper.
     #[inline]
     pub(crate) fn reuses_hash(&self) -> bool {
         self.filter_hash == self.table_hash && self.filter_hash != HashName::Rand
     }
 
-    /// The word index of the bucket of `key`, whose filter hash is `first`.
     #[inline]
     pub(crate) fn bucket<W: LevelKey>(&self, level: &VariantLevel, key: W, first: u32) -> usize {
         let hash = if self.reuses_hash() { first } else { key.hash(self.table_hash) };
         level.buckets + level.bucket_count.remainder(hash) as usize
     }
 
-    /// The first word of an entry.
     #[inline]
     pub(crate) const fn entry(&self, number: u32) -> usize {
         self.entries + number as usize * ENTRY_WORDS
@@ -134,7 +110,6 @@ impl VariantShape {
 }
 
 impl VariantWords {
-    /// The word at index `at`.
     #[inline]
     pub(crate) fn get(&self, at: usize) -> u32 {
         #[cfg(test)]
@@ -143,7 +118,6 @@ impl VariantWords {
         self.words[at].load(Ordering::Relaxed)
     }
 
-    /// Whether the key whose hash is `first` passes the filter.
     #[inline]
     pub(crate) fn passes(&self, filter: &Filter, name: HashName, first: u32) -> bool {
         filter
@@ -151,7 +125,7 @@ impl VariantWords {
             .all(|bit| self.get(filter.start + (bit / 32) as usize) >> (bit % 32) & 1 == 1)
     }
 
-    /// The entry of the key with these words in the list that begins with `number`; 0 when there is none.
+    /// The entry of the key with these words in the list that begins with `number`; 0 if absent.
     #[inline]
     pub(crate) fn find(&self, shape: &VariantShape, mut number: u32, key: [u32; 2]) -> u32 {
         while number != 0 {
@@ -172,7 +146,7 @@ impl VariantTable {
         Self { shape, copies: Copies::new(copies) }
     }
 
-    /// The copy that lookups read. Must be called within a batch, under the reader's epoch.
+    /// The published copy. Must be called within a batch, under the reader's epoch.
     #[inline]
     pub(crate) fn live(&self) -> &VariantWords {
         self.copies.live()

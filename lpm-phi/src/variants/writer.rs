@@ -1,8 +1,8 @@
 //! The writer of one family's tables of `bloom-naive` and `bloom-baseline`.
 //!
-//! It works on the spare copy, notes each word it stores, and shows readers that copy; before the next delta, when a grace period has
-//! ended, the notes are repeated on the other one. What an entry expands to, and who owns it, is decided by [`update::apply`](crate::bloom::update), as for
-//! the engine `bloom`; nobody reads the copy meanwhile, so no grace periods are needed within a delta.
+//! It changes the spare copy, logs each store, and publishes that copy; before the next delta, when a grace period has ended, it repeats
+//! the logged stores on the other copy. [`update::apply`](crate::bloom::update) expands entries and chooses their owners, as for the
+//! engine `bloom`; no lookup reads the spare copy, so a delta needs no grace period.
 
 use super::counters::Counters;
 use super::hash::LevelKey;
@@ -20,29 +20,26 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The writer's side of one family.
 #[derive(Debug)]
 pub(crate) struct VariantWriter<K: TableKey> {
     table: Arc<VariantTable>,
     groups: Vec<RangeInclusive<u8>>,
-    /// The length of the prefix that owns each direct entry.
     direct_owner: Vec<u8>,
-    /// One filter's counters a level, and last those of routes past /64.
+    /// The counters of each level's filter, then of the filter of routes past /64.
     counters: Vec<Counters>,
-    /// Entries of each level, and last the routes past /64; and what there is room for.
+    /// Entries of each level, then the routes past /64; and the room for them.
     used: Vec<u64>,
     rooms: Vec<u64>,
-    /// Entries that were emptied, and the first that was never used.
+    /// Freed entries, and the first entry that was never used.
     free: Vec<u32>,
     fresh: u32,
-    /// What the spare copy lacks.
+    /// Stores that the spare copy lacks.
     notes: Notes,
-    /// A table being made has no readers: its second copy is copied whole.
+    /// A table being built has no readers: its second copy is copied as a whole.
     is_building: bool,
     family: std::marker::PhantomData<K>,
 }
 
-/// Stores to repeat.
 #[derive(Debug, Default)]
 struct Notes {
     words: Vec<(usize, u32)>,
@@ -95,7 +92,6 @@ impl<K: TableKey> VariantWriter<K> {
         self.groups.iter().position(|lengths| lengths.contains(&len)).unwrap_or(self.groups.len() - 1)
     }
 
-    /// Stores a word of the spare copy.
     fn store(&mut self, at: usize, word: u32) {
         self.spare().words[at].store(word, Ordering::Relaxed);
         if !self.is_building {
@@ -103,13 +99,12 @@ impl<K: TableKey> VariantWriter<K> {
         }
     }
 
-    /// Turns one bit of a filter.
     fn turn(&mut self, start: usize, bit: u32) {
         let at = start + (bit / 32) as usize;
         self.store(at, self.spare().get(at) ^ 1 << (bit % 32));
     }
 
-    /// One key more or less in the filter with the index `filter`: the levels', then that of routes past /64.
+    /// Counts one more or one less key in the filter with the index `filter`: levels first, then routes past /64.
     fn count(&mut self, filter: usize, key: K::Word, more: bool) {
         let shape = self.shape();
         let place = shape.levels.get(filter).map(|level| level.filter).or(shape.deep);
@@ -129,7 +124,6 @@ impl<K: TableKey> VariantWriter<K> {
         }
     }
 
-    /// One route past /64 more or less.
     fn count_deep(&mut self, prefix: Prefix<K>, more: bool) {
         self.count(self.shape().levels.len(), prefix.address().word(), more);
     }
@@ -141,7 +135,6 @@ impl<K: TableKey> VariantWriter<K> {
         (bucket, self.spare().find(shape, self.spare().get(bucket), key.words()))
     }
 
-    /// The direct entries that `prefix` covers.
     fn direct_range(&self, prefix: Prefix<K>) -> std::ops::Range<usize> {
         let bits = u32::from(self.shape().direct_bits);
         let index = |address: K| address.to_high_bits().checked_shr(128 - bits).unwrap_or(0);
@@ -170,7 +163,7 @@ impl<K: TableKey> FibTable<K> for VariantWriter<K> {
 
     fn build(plan: VariantPlan, mut routes: Routes<K>, params: &VariantParams) -> Result<Self, EngineError> {
         let mut writer = Self::sized(plan, params)?;
-        // Longest first: an entry is written once, by its owner.
+        // Longest first: each entry is written once, by its owner.
         routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         let deep = routes.partition_point(|(prefix, _)| prefix.len() > K::Word::BITS);
         let past: Vec<_> =
@@ -193,13 +186,13 @@ impl<K: TableKey> FibTable<K> for VariantWriter<K> {
         &self.table
     }
 
-    /// One copy, with all the routes past /64 that there is room for.
+    /// One copy, with the maximum number of routes past /64.
     fn bytes(&self) -> u64 {
         let deep = self.rooms.get(self.shape().levels.len());
         self.table.live().words.bytes() + deep.map_or(0, |room| Deep::bytes_of(*room))
     }
 
-    /// The second copy, counters, owners, notes.
+    /// The second copy, counters, owners and logged stores.
     fn writer_bytes(&self) -> u64 {
         let counters = self.counters.iter().map(Counters::bytes).sum::<u64>();
         let lists = self.free.capacity() * size_of::<u32>() + self.direct_owner.capacity();
@@ -257,7 +250,7 @@ impl<K: TableKey> FibTable<K> for VariantWriter<K> {
         !self.notes.words.is_empty() || !self.notes.deep.is_empty()
     }
 
-    /// Repeats on the spare copy what was done to the one that is live.
+    /// Repeats the stores to the published copy on the spare one.
     fn grace_over(&mut self) {
         let spare = self.table.copies.spare();
         for (at, word) in self.notes.words.drain(..) {
@@ -277,7 +270,6 @@ impl<K: TableKey> FibTable<K> for VariantWriter<K> {
 }
 
 impl<K: TableKey> Store<K> for VariantWriter<K> {
-    /// Its bucket and its number, which is 0 where it is not there.
     type Place = (usize, u32);
 
     fn groups(&self) -> &[RangeInclusive<u8>] {

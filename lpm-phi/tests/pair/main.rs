@@ -47,7 +47,7 @@ fn boxed(first: First, second: Half, pairs: &[(&str, &str)]) -> Result<Box<dyn E
     Ok(Paired::coop(first, second, pairs).engine)
 }
 
-/// What a listener was told.
+/// The notifications that a listener got.
 type Told = Arc<Mutex<Vec<(&'static str, Why)>>>;
 
 fn listener(told: &Told) -> Listener {
@@ -55,7 +55,7 @@ fn listener(told: &Told) -> Listener {
     Box::new(move |name, why| told.lock().unwrap().push((name, why.clone())))
 }
 
-/// Where a faulty device stands, beside the oracle.
+/// The place of a faulty device in a pair; the other half is the oracle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     CoopFirst,
@@ -68,7 +68,7 @@ enum Role {
 impl Role {
     const ALL: [Self; 4] = [Self::CoopFirst, Self::CoopSecond, Self::CoopBoth, Self::Primary];
 
-    /// A pair with a device in this role, which may keep a batch for so many microseconds; `split` is for `coop`.
+    /// A pair with a device in this role and the given stall limit; `split` is for `coop`.
     fn pair(self, faults: &Arc<Faults>, stall: (&str, &str), split: Option<&str>) -> Paired {
         let pairs: Vec<_> = [stall].into_iter().chain(split.map(|split| ("split", split))).collect();
         let device = FaultyEngine::new(faults);
@@ -87,7 +87,7 @@ impl Role {
     }
 }
 
-/// A pair, which of its halves are in service, and what its listener was told.
+/// A pair, the state of its halves, and its listener's notifications.
 struct Paired {
     engine: Box<dyn EngineWriter>,
     service: Arc<Service>,
@@ -107,7 +107,7 @@ impl Paired {
         Self { service: engine.service(), engine: Box::new(engine), told }
     }
 
-    /// Gives it routes. Returns keys for them, and a reader with three slots of 1024 keys.
+    /// Adds routes. Returns keys for them, and a reader with three slots of 1024 keys.
     fn loaded(&mut self) -> (Keyed, Box<dyn EngineReader>) {
         (Keyed::new(self.engine.as_mut()), self.engine.reader(3, 1024).unwrap())
     }
@@ -140,7 +140,7 @@ fn halves_that_are_devices_or_the_other_way_round_keep_the_contract() {
     }
 }
 
-/// The writer runs on a thread of its own, for one half may hang; the other half asks the RIB for what inherits, and to build anew.
+/// The writer runs on a separate thread, as one half may hang; the other half asks the RIB for heirs, and to rebuild.
 #[test]
 fn a_primary_that_may_hang_and_asks_the_rib_answers_as_the_suite_wants() {
     let make = || -> Result<Box<dyn EngineWriter>, EngineError> {
@@ -214,15 +214,13 @@ fn the_suite_holds_whenever_a_half_fails() {
     }
 }
 
-/// Keys of both families, and their right answers by the routes that a delta has brought into service for them.
+/// Keys of both families, and their right answers by the routes of the last accepted delta.
 struct Keyed {
     v4: KeyBuffer,
     v6: KeyBuffer,
-    /// By family.
     right: [Vec<NextHopId>; 2],
 }
 
-/// Gives the routes for the keys their next hops.
 fn apply(engine: &mut dyn EngineWriter, id: impl Fn(u32) -> u32) -> Rib {
     let mut rib = Rib::new();
     for at in 0..256_u32 {
@@ -264,7 +262,7 @@ fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<NextHopId>, E
         if let Poll::Ready(answers) = reader.collect(SlotId(slot)) {
             return answers.map(<[_]>::to_vec);
         }
-        // A helper thread may want this CPU.
+        // A helper thread may need this CPU.
         if polls.is_multiple_of(64) {
             std::thread::yield_now();
         }
@@ -272,7 +270,7 @@ fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<NextHopId>, E
     unreachable!("the number of polls has no end")
 }
 
-/// Submits batches of both families to three slots, collects them in another order, looks keys up directly, and checks all answers.
+/// Submits batches of both families to three slots, collects them in another order, looks up keys directly, and checks all answers.
 fn ask(keyed: &Keyed, reader: &mut dyn EngineReader, case: &str) {
     for len in [0, 1, 31, 32, 33, 100, 255, 256, 1000, 1024] {
         for slot in 0..3_u16 {
@@ -365,8 +363,8 @@ fn late_answers_are_waited_for_and_answers_that_never_come_are_not() {
     }
 }
 
-/// Each reader looks up again what it has in flight, the second one without waiting for its own limit. The half that wakes up later with
-/// answers from before is not asked.
+/// Each reader looks up its batches in flight again, the second one without waiting for its limit. The half that wakes up later with
+/// stale answers is not used.
 #[test]
 fn a_stall_is_met_once_and_late_answers_are_not_taken() {
     for role in [Role::CoopFirst, Role::Primary] {
@@ -421,7 +419,7 @@ fn too_few_answers_a_thread_that_dies_and_one_that_hangs_leave_the_other_half_to
     }
 }
 
-/// Two groups of threads over one table: when one of them fails during a lookup, in any way, the other finishes it.
+/// Two groups of threads over one table: if one fails during a lookup, in any way, the other finishes it.
 #[test]
 fn a_lookup_of_two_groups_survives_either() {
     for (trouble, half, split) in [
@@ -511,8 +509,8 @@ fn a_delta_is_taken_by_both_or_refused_whole_or_costs_the_half_that_fails() {
     assert_eq!(engine.generation(), Generation(2));
 }
 
-/// Keys in flight on a half that misses a delta are looked up again: their answers are of the new generation. So are those of a half that
-/// fails after it has taken the delta.
+/// Keys in flight on a half that misses a delta are looked up again, so their answers belong to the new generation. The same holds for a
+/// half that fails after it has accepted the delta.
 #[test]
 fn no_answer_of_a_half_that_missed_a_delta_is_given_out() {
     for role in [Role::CoopFirst, Role::Primary] {
@@ -539,7 +537,7 @@ fn a_primary_whose_apply_fails_dies_or_hangs_goes_and_the_delta_is_in() {
     for (trouble, wanted) in [
         ("fails", "apply failed"),
         ("dies", "apply broke an invariant"),
-        // The wait ends when a lookup stalls, long before its own limit.
+        // The wait ends when a lookup stalls, long before its limit.
         ("hangs", "collect took more than 20000 us"),
     ] {
         let faults = Arc::new(Faults::default());
@@ -560,7 +558,7 @@ fn a_primary_whose_apply_fails_dies_or_hangs_goes_and_the_delta_is_in() {
         apply(engine.as_mut(), |_| 7777);
         let why = service.why()[FIRST].unwrap().to_string();
         assert!(why.starts_with(wanted), "{why}");
-        // In flight since before: either generation is right.
+        // In flight since before the delta: either generation is right.
         let (answers, mut reader) = asking.join().unwrap().unwrap();
         if answers.iter().any(|answer| answer.get() != 7777) {
             keyed.check(false, 0, &answers, trouble);
@@ -596,7 +594,7 @@ fn without_a_device_the_fallback_answers_from_the_start() {
     assert_eq!(*told.lock().unwrap(), [("gamt", Why::Absent(absent()))]);
     let keyed = Keyed::new(&mut engine);
     ask(&keyed, engine.reader(3, 1024).unwrap().as_mut(), "the fallback");
-    // What the user has to mend is not hidden.
+    // An error that the user has to correct is reported.
     let wrong = EngineError::Parameter { parameter: "layout", value: "x".into(), wanted: "flat or paper" };
     assert_eq!(make(wrong.clone()).err(), Some(wrong));
 }

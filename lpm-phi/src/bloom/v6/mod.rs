@@ -1,4 +1,4 @@
-//! IPv6: what lookups read ([`table`]), how large it is made ([`sizes`]), and here the writer that keeps it.
+//! The writer of the IPv6 table. [`table`] is the part that lookups read, [`sizes`] plans its parts.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -24,18 +24,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) use table::*;
 
-/// The writer's side of the IPv6 table.
 #[derive(Debug)]
 pub(crate) struct Writer6 {
     table: Arc<Table6>,
     groups: Vec<RangeInclusive<u8>>,
-    /// The length of the prefix that owns each top entry without a chunk, and each chunk entry.
+    /// The length of the prefix that owns each top entry without a chunk.
     top_owner: Vec<u8>,
     chunk_owner: Vec<u8>,
     chunks_used: u32,
     chunks_max: u32,
     filters: Vec<CountingFilter>,
-    /// The length of the prefix that owns each slot, by word of the lines.
     owner: Vec<u8>,
     entries: [u64; LEVELS],
     entries_max: [u64; LEVELS + 1],
@@ -111,7 +109,7 @@ impl Writer6 {
         self.groups.iter().position(|lengths| lengths.contains(&len)).unwrap_or(self.groups.len() - 1)
     }
 
-    /// The index of the chunk entry of `address` within all chunks, with a chunk made for it if there is none.
+    /// The index among all chunk entries of the entry of `address`, whose chunk is created if needed.
     fn chunk_entry(&mut self, address: u128) -> usize {
         let low_bits = u32::from(self.table.direct_bits) - 16;
         let chunk = self.chunk(address);
@@ -119,14 +117,14 @@ impl Writer6 {
         ((chunk as usize) << low_bits) | within
     }
 
-    /// The number of the chunk of `address`, which is made if there is none.
+    /// The number of the chunk of `address`, which is created if needed.
     fn chunk(&mut self, address: u128) -> u32 {
         let top = top_of(address);
         let word = self.table.top[top].load(Ordering::Relaxed);
         if word & CHUNK != 0 { word & HOP_MASK } else { self.make_chunk(top, word) }
     }
 
-    /// Replaces a top entry by a chunk that answers the same.
+    /// Replaces a top entry by a chunk with the same answer.
     fn make_chunk(&mut self, top: usize, next_hop: u32) -> u32 {
         let low_bits = u32::from(self.table.direct_bits) - 16;
         let chunk = self.chunks_used;
@@ -140,7 +138,7 @@ impl Writer6 {
         chunk
     }
 
-    /// One entry more or less of `level` below the chunk entry of `address`.
+    /// Counts one more or one less entry of `level` below the chunk entry of `address`.
     fn count_below(&mut self, address: u128, level: u8, more: bool) {
         let at = self.chunk_entry(address);
         let entry = &self.table.chunks[at];
@@ -161,7 +159,7 @@ impl Writer6 {
         }
     }
 
-    /// One route past /64 more or less: its /64 in the filter, then its mark in the chunk entry.
+    /// Counts one more or one less route past /64: its /64 in the filter, then its flag in the chunk entry.
     fn count_deep(&mut self, prefix: Prefix6, more: bool) {
         let chunk = self.chunk(prefix.address());
         let hash = filter_hash(self.table.hash.hash_64(rest(high(prefix))), chunk);
@@ -174,7 +172,7 @@ impl Writer6 {
         self.count_below(prefix.address(), LEVELS as u8, more);
     }
 
-    /// Calls `change` with each direct entry that `prefix` covers: the entry and its owner's length.
+    /// Calls `change` with each direct entry that `prefix` covers and its owner's length.
     fn for_direct(&mut self, prefix: Prefix6, mut change: impl FnMut(&AtomicU32, &mut u8)) {
         let low_bits = u32::from(self.table.direct_bits) - 16;
         if prefix.len() > 16 {
@@ -198,7 +196,7 @@ impl Writer6 {
         }
     }
 
-    /// An empty slot in `line` or a line behind it, or in a new overflow line; `None` when those have run out.
+    /// An empty slot in `line`, in an overflow line linked from it, or in a new one; `None` when these have run out.
     fn free_slot(&mut self, table: &Table6, mut line: usize) -> Option<usize> {
         loop {
             let start = line * LINE_WORDS;
@@ -218,9 +216,8 @@ impl Writer6 {
         }
     }
 
-    /// Whether readers have seen the table.
     fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.table) > 2 // ours, and the one that the caller holds meanwhile
+        Arc::strong_count(&self.table) > 2 // the writer's reference and the caller's
     }
 }
 
@@ -243,7 +240,7 @@ impl FibTable<u128> for Writer6 {
 
     fn build(sizes: Sizes, mut routes: Routes<u128>, params: &BloomParams) -> Result<Self, EngineError> {
         let mut writer = Self::sized(&sizes, params)?;
-        // Longest first: an entry is written once, by its owner.
+        // Longest first: each entry is written once, by its owner.
         routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         let deep = routes.partition_point(|(prefix, _)| prefix.len() > 64);
         writer.table.deep.load(&routes[..deep]);
@@ -343,7 +340,6 @@ impl FibTable<u128> for Writer6 {
 }
 
 impl Store<u128> for Writer6 {
-    /// The word of its slot, if it has one.
     type Place = Option<usize>;
 
     fn groups(&self) -> &[RangeInclusive<u8>] {
@@ -419,7 +415,7 @@ impl Store<u128> for Writer6 {
         group > LEVELS
     }
 
-    /// A route is there before its mark, and goes before it.
+    /// A route is added before its flag is set, and removed before its flag is cleared.
     fn set_deep(&mut self, prefix: Prefix6, next_hop: NextHopId) -> bool {
         let has_changed = self.table.deep.set(prefix, next_hop);
         if has_changed {
@@ -437,7 +433,6 @@ const fn top_of(address: u128) -> usize {
     (address >> 112) as usize
 }
 
-/// The first 64 bits of a prefix.
 const fn high(prefix: Prefix6) -> u64 {
     (prefix.address() >> 64) as u64
 }

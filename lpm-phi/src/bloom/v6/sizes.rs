@@ -1,4 +1,4 @@
-//! How large the parts of an IPv6 table are made: the width of its direct part, its levels, filters and lines.
+//! Plans the parts of an IPv6 table: the width of its direct part, its levels, filters and lines.
 
 use super::table::LEVELS;
 use crate::bloom::equations::FilterSize;
@@ -11,11 +11,11 @@ use std::ops::RangeInclusive;
 
 /// Entries a line is sized for: 4.2 of 7.
 const LINE_FILL_TENTHS: u64 = 42;
-/// Lines that hashes may map to: 2^28 are 16 GiB, and a filter for what they hold has fewer than 2^31 words even at a rate of 1 %.
+/// The maximum number of primary lines: 2^28 are 16 GiB, and a filter for their entries has fewer than 2^31 words even at a rate of 1 %.
 const PRIMARY_MAX: u64 = 1 << 28;
-/// Bytes that chunks may take before the direct part is made narrower.
+/// Limit of the chunks' memory before the direct part is made narrower.
 const CHUNK_BYTES_MAX: u64 = 64 << 20;
-/// Chunks to spare, so that a new first-16-bits block does not rebuild the table.
+/// Spare chunks, so that a new block of 16 bits does not rebuild the table.
 const CHUNKS_SPARE: u64 = 8;
 
 /// For each width of the direct part: its bits, and the longest length of each level below it.
@@ -26,12 +26,11 @@ const SHAPES: [(u8, [u8; LEVELS]); 4] = [
     (20, [24, 28, 32, 40, 48, 56, 64]),
 ];
 
-/// How large the parts are made.
 pub(crate) struct Sizes {
     pub(super) direct_bits: u8,
     pub(super) levels: [u8; LEVELS],
     pub(super) chunks: u64,
-    /// Entries of each level, and last the routes past /64, with room to grow.
+    /// Entries of each level, then the routes past /64, with room to grow.
     pub(super) rooms: [u64; LEVELS + 1],
     pub(super) filters: [FilterSize; LEVELS + 1],
     pub(super) lines: [u64; LEVELS],
@@ -73,7 +72,7 @@ impl Sizes {
         self.filters[level].bits.div_ceil(32)
     }
 
-    /// Lines of a level: those that hashes map to, and one more for each chunk.
+    /// Lines of a level: primary lines, plus one for each chunk.
     pub(super) fn level_lines(&self, level: usize) -> u64 {
         self.lines[level].saturating_add(self.chunks)
     }
@@ -88,7 +87,6 @@ impl Sizes {
     }
 }
 
-/// The widest direct part whose chunks stay within [`CHUNK_BYTES_MAX`].
 fn shape(sorted: &[(Prefix6, NextHopId)]) -> (u8, [u8; LEVELS], u64) {
     let mut blocks = 0_u64;
     let mut last = None;

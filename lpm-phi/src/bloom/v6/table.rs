@@ -1,74 +1,62 @@
-//! The IPv6 table of Bloomfwd (section 4.2): expansion levels, each a counting Bloom filter with its hash table, below a
-//! direct part; prefixes past /64 in a table of their own (`deep`).
+//! The IPv6 table of Bloomfwd (section 4.2): expansion levels, each a counting Bloom filter with its hash table, below a direct part;
+//! prefixes past /64 are in a separate table (`deep`).
 //!
-//! The direct part has two steps, 16 bits and then 4 to 16 more (as many as its memory allows), and each of its entries
-//! carries a mask of the levels that hold anything below it. A lookup asks only those, deepest first, each key at its own
-//! level; uniform random addresses never leave the direct part.
+//! The direct part has two steps, 16 bits and then 4 to 16 more (as many as its memory allows), and each entry has a mask of the levels
+//! with entries below it. A lookup tries only those, deepest first; uniform random addresses mostly end in the direct part.
 //!
 //! ```text
 //! top entry      31 a chunk follows | 0..24 its number;   or   0..24 next-hop id
 //! chunk entry    24..32 levels below: bit i = level i, bit 7 = past /64 | 0..24 next-hop id
 //! line           7 slots of (bits 16..64 of the key, 16 bits of next-hop index), then a link to an overflow line or 0
-//! link           32..64 number of the line | 16..32 1 | 0..16 zero, which a slot in use never has there
+//! link           32..64 number of the line | 16..32 1 | 0..16 zero, unlike in a used slot
 //! ```
-//! A slot identifies its key: the first 16 bits, which it does not hold, are those of a chunk, and a key's line is that of the
-//! hash of the other bits plus the number of the chunk. Two keys that differ in the first 16 bits alone never share a line.
+//! A slot identifies its key: the chunk determines the first 16 bits, which the slot does not hold, and the hash of the other bits plus
+//! the chunk's number selects the line. Two keys that differ only in the first 16 bits never share a line.
 
 use crate::bloom::deep::Deep;
 use crate::bloom::hash::{Hash32, scale};
 use lpm_core::memory::Array;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Hashed levels; bit [`DEEP_BIT`] of a chunk entry's mask stands for prefixes past /64.
 pub(crate) const LEVELS: usize = 7;
-/// The mask bit of prefixes past /64.
 pub(crate) const DEEP_BIT: u32 = 1 << 7;
-/// Top entry: a chunk follows.
 pub(crate) const CHUNK: u32 = 1 << 31;
-/// The next-hop id, or a chunk's number.
+/// Mask of the next-hop id or the chunk's number.
 pub(crate) const HOP_MASK: u32 = (1 << 24) - 1;
-/// The first bit of a chunk entry's level mask.
 pub(crate) const MASK_SHIFT: u32 = 24;
 
-/// 64-bit words of a line, its slots, and the word that links to an overflow line.
+/// A line has its slots, then the word that links to an overflow line.
 pub(crate) const LINE_WORDS: usize = 8;
 pub(crate) const LINE_SLOTS: usize = 7;
 
-/// What lookups of IPv6 read.
+/// The part of the IPv6 table that lookups read.
 #[derive(Debug)]
 pub(crate) struct Table6 {
-    /// 2^16 top entries.
     pub(crate) top: Array<AtomicU32>,
     /// Chunks of 2^(direct_bits - 16) entries.
     pub(crate) chunks: Array<AtomicU32>,
-    /// Bits answered by the direct part: 20, 24, 28 or 32.
     pub(crate) direct_bits: u8,
-    /// Next-hop ids by the index that slots hold.
+    /// Next-hop ids by slots' index.
     pub(crate) hop_ids: Array<AtomicU32>,
-    /// The filters of all levels, one after the other.
+    /// The filters of all levels in turn.
     pub(crate) filter: Array<AtomicU32>,
-    /// The lines of all levels, one level after the other, then overflow lines.
+    /// The lines of all levels in turn, then overflow lines.
     pub(crate) lines: Array<AtomicU64>,
-    /// What a kernel must know of each level; the last is that of routes past /64, which has a filter and no lines.
+    /// The levels' parameters for kernels; the last entry, for routes past /64, has a filter and no lines.
     pub(crate) levels: LevelTable,
-    /// The hash of all levels.
     pub(crate) hash: Hash32,
-    /// Prefixes past /64.
     pub(crate) deep: Deep,
 }
 
-/// The levels as arrays, indexed by level, routes past /64 last: a vector kernel loads each array into one register.
+/// The levels as arrays, indexed by level, with routes past /64 last: a vector kernel loads each array into one register.
 #[derive(Debug, Default)]
 pub(crate) struct LevelTable {
-    /// The bits of an address's [`rest`] that are the level's key.
+    /// Mask of the level's key in an address's [`rest`].
     pub(crate) key_mask: [u64; 8],
-    /// First filter word.
     pub(crate) filter_start: [u32; 8],
-    /// Filter words.
     pub(crate) filter_words: [u32; 8],
-    /// First line.
     pub(crate) line_start: [u32; 8],
-    /// Lines that hashes map to; as many as there may be chunks follow them.
+    /// Primary lines; one line for each possible chunk follows them.
     pub(crate) lines: [u32; 8],
     /// Bits that a key sets in a filter, the same for all levels.
     pub(crate) filter_hashes: u32,
@@ -80,18 +68,17 @@ impl Table6 {
         arrays + self.filter.bytes() + self.lines.bytes() + self.deep.bytes()
     }
 
-    /// The number of the chunk that an address with these first 64 bits leads to.
     pub(super) fn chunk(&self, hi: u64) -> Option<u32> {
         let top = self.top[(hi >> 48) as usize].load(Ordering::Relaxed);
         (top & CHUNK != 0).then_some(top & HOP_MASK)
     }
 
-    /// The first line of `level` for a key of this hash below a chunk.
+    /// The first line of `level` for a key with this hash below a chunk.
     pub(crate) const fn line(&self, level: usize, hash: u32, chunk: u32) -> usize {
         (self.levels.line_start[level] + scale(hash, self.levels.lines[level]) + chunk) as usize
     }
 
-    /// The place of `key` of `level` below `chunk`: an index into the words of all lines.
+    /// The slot of `key` of `level` below `chunk`: an index into the words of all lines.
     pub(super) fn find(&self, level: usize, key: u64, chunk: u32) -> Option<usize> {
         let mut line = self.line(level, self.hash.hash_64(key), chunk);
         loop {
@@ -108,37 +95,35 @@ impl Table6 {
     }
 }
 
-/// The bits of a slot that are its next-hop index; 0 means that the slot is empty.
+/// The next-hop index in a slot; 0 means that the slot is empty.
 pub(crate) const INDEX_MASK: u64 = 0xffff;
 
-/// The overflow line that a link leads to; `None` for 0, which is none.
+/// The overflow line that a link leads to; `None` for 0.
 #[inline]
 pub(crate) fn linked(link: u64) -> Option<usize> {
     (link != 0).then_some((link >> 32) as usize)
 }
 
-/// The link to an overflow line.
 pub(super) const fn link_to(line: u32) -> u64 {
     (line as u64) << 32 | 1 << 16
 }
 
-/// Bits 16..64 of an address, from its first 64 bits, where slots have them.
+/// Bits 16..64 of an address, from its first 64 bits, in the position that slots use.
 #[inline]
 pub(crate) const fn rest(hi: u64) -> u64 {
     hi << 16
 }
 
-/// What a filter takes for the hash of a key below a chunk: else keys that differ in the first 16 bits alone would pass for
-/// one another.
+/// The hash that a filter uses for a key below a chunk. It depends on the chunk, so that keys which differ only in the first 16 bits are
+/// distinguished.
 #[inline]
 pub(crate) const fn filter_hash(hash: u32, chunk: u32) -> u32 {
     hash.wrapping_add(chunk.wrapping_mul(CHUNK_MULTIPLIER))
 }
 
-/// 2^32 over the golden ratio: numbers of chunks, which are small, reach all bits.
+/// 2^32 over the golden ratio: spreads the small numbers of chunks over all bits.
 pub(crate) const CHUNK_MULTIPLIER: u32 = 0x9e37_79b1;
 
-/// The filter word of a key of `level`, by [`filter_hash`].
 pub(crate) const fn filter_word(levels: &LevelTable, level: usize, hash: u32) -> usize {
     levels.filter_start[level] as usize + scale(hash, levels.filter_words[level]) as usize
 }

@@ -9,7 +9,7 @@ use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Writes the next hop of each IPv4 key to `out`, which is as long.
+/// Writes the next hop of each IPv4 key to `out`, which has the same length.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v4(
     table: &Table4,
@@ -42,7 +42,6 @@ fn lookup_v4_by<const MURMUR: bool>(table: &Table4, lists: &mut Lists4, keys: &[
     }
 }
 
-/// The hash of a level's key.
 #[inline]
 const fn hash<const MURMUR: bool>(key: u32) -> u32 {
     if MURMUR { murmur32(key) } else { h2(key) }
@@ -55,7 +54,6 @@ const fn tag_of(hash: u32) -> u32 {
 }
 
 impl List4 {
-    /// Adds a key if `wanted`, without a branch.
     #[inline]
     fn add(&mut self, wanted: bool, pos: u32, key: u32) {
         let len = self.len.min(PIECE);
@@ -64,8 +62,8 @@ impl List4 {
     }
 }
 
-/// Stage 1: the direct array answers every key. Keys with longer prefixes below are listed; those of a block that is dense in G1
-/// become probes at once.
+/// Stage 1: the direct array answers every key. Keys with longer prefixes below are listed; keys of blocks that are dense in G1 become
+/// probes at once.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn direct(table: &Table4, keys: &[u32], out: &mut [NextHopId], lists: &mut Lists4) {
     let Lists4 { entries, in_g1, in_g2, g1, .. } = lists;
@@ -100,8 +98,8 @@ fn hash_all<const MURMUR: bool>(level: &Level4, probes: &mut Probes4) {
     }
 }
 
-/// Stage 2: keys that pass the filter become probes; the others are appended to `next`, if given. The level's keys leave out the
-/// last `SHIFT` bits of an address.
+/// Stage 2: keys that pass the filter become probes; the others are appended to `next`, if given. The level's keys omit the last `SHIFT`
+/// bits of an address.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn filter<const MURMUR: bool, const SHIFT: u32>(
     level: &Level4,
@@ -128,7 +126,7 @@ fn filter<const MURMUR: bool, const SHIFT: u32>(
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn probe(level: &Level4, probes: &mut Probes4) {
     let words_of = |line: u32| &level.lines[line as usize * v4::LINE_WORDS..][..v4::LINE_WORDS];
-    // Entries past the list's length are left over from earlier pieces: prefetching for them is harmless.
+    // Entries past the list's length are left from earlier pieces: prefetching for them is harmless.
     let ask =
         |line: u32| level.lines.get(line as usize * v4::LINE_WORDS).map_or((), |words| prefetch::line(words));
     probes.line[..AHEAD].iter().for_each(|line| ask(*line));
@@ -148,8 +146,8 @@ fn find(line: &[AtomicU32], tag: u32) -> u32 {
     let mut seen = [0_u32; v4::LINE_WORDS];
     let mut hits = 0;
     for half in 0..2 {
-        // SAFETY: the line has 16 words, so eight from either half's start lie within it, and `seen` has as many. A slot is
-        // one aligned 32-bit word, which the load reads whole; only the value loaded here is used.
+        // SAFETY: the line has 16 words, so eight from either half's start lie within it, and `seen` has as many. A slot is one aligned
+        // 32-bit word, which the load reads whole; only the value loaded here is used.
         let slots = unsafe {
             let slots = _mm256_loadu_si256(line.as_ptr().add(half * 8).cast());
             _mm256_storeu_si256(seen.as_mut_ptr().add(half * 8).cast(), slots);

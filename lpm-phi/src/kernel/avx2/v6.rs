@@ -1,4 +1,4 @@
-//! IPv6: the direct part, then for each key its own levels, deepest first.
+//! IPv6: the direct part, then for each key its levels, deepest first.
 
 use crate::bloom::hash::{Hash32, filter_mask, h2_64};
 use crate::bloom::v6::{self, CHUNK, LEVELS, MASK_SHIFT, Table6};
@@ -11,7 +11,7 @@ use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
+/// Writes the next hop of each IPv6 key, given as two halves, to `out`; all slices have the same length.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v6(
     table: &Table6,
@@ -50,7 +50,6 @@ fn lookup_v6_by<const MURMUR: bool>(
 }
 
 impl List6 {
-    /// Adds a key if `wanted`, without a branch.
     #[inline]
     fn add(&mut self, wanted: bool, item: u32, key: u64) {
         let len = self.len.min(PIECE);
@@ -95,8 +94,8 @@ fn direct(table: &Table6, piece: &mut Piece6<'_>, lists: &mut Lists6) {
     }
 }
 
-/// Stage 2: tests each key against the filter of its own deepest level and clears that level from its mask. Keys that pass become
-/// probes; the others are appended to `next` if they have a level left.
+/// Stage 2: tests each key against the filter of its deepest level and clears that level from its mask. Keys that pass become probes; the
+/// others are appended to `next` if they have a level left.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn filter<const MURMUR: bool>(
     table: &Table6,
@@ -143,7 +142,7 @@ fn line_of(table: &Table6, level: usize, hash: u32, chunk: u32) -> u32 {
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn probe(table: &Table6, probes: &mut Probes6) {
     let words_of = |line: u32| &table.lines[line as usize * v6::LINE_WORDS..][..v6::LINE_WORDS];
-    // Entries past the list's length are left over from earlier pieces: prefetching for them is harmless.
+    // Entries past the list's length are left from earlier pieces: prefetching for them is harmless.
     let ask =
         |line: u32| table.lines.get(line as usize * v6::LINE_WORDS).map_or((), |words| prefetch::line(words));
     probes.line[..AHEAD].iter().for_each(|line| ask(*line));
@@ -164,8 +163,8 @@ fn find(line: &[AtomicU64], tag: u64) -> u32 {
     let mut seen = [0_u64; v6::LINE_WORDS];
     let mut hits = 0;
     for half in 0..2 {
-        // SAFETY: the line has 8 words, so four from either half's start lie within it, and `seen` has as many. A slot is one
-        // aligned 64-bit word, which the load reads whole; only the value loaded here is used.
+        // SAFETY: the line has 8 words, so four from either half's start lie within it, and `seen` has as many. A slot is one aligned
+        // 64-bit word, which the load reads whole; only the value loaded here is used.
         let slots = unsafe {
             let slots = _mm256_loadu_si256(line.as_ptr().add(half * 4).cast());
             _mm256_storeu_si256(seen.as_mut_ptr().add(half * 4).cast(), slots);

@@ -12,7 +12,7 @@ pub(super) fn scale_x16(hash: __m512i, n: __m512i) -> __m512i {
     _mm512_mask_blend_epi32(0xaaaa, even, odd)
 }
 
-/// As [`scale_x16`], with an `n` for each lane.
+/// [`scale_x16`] with an `n` for each lane.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) fn scale_each_x16(hash: __m512i, n: __m512i) -> __m512i {
@@ -21,7 +21,6 @@ pub(super) fn scale_each_x16(hash: __m512i, n: __m512i) -> __m512i {
     _mm512_mask_blend_epi32(0xaaaa, even, odd)
 }
 
-/// H2 or Murmur of sixteen words of 32 bits.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) fn hash_x16<const MURMUR: bool>(x: __m512i) -> __m512i {
@@ -83,7 +82,6 @@ fn mullo_x8(x: __m512i, y: u64) -> __m512i {
     _mm512_add_epi64(_mm512_mul_epu32(x, low), _mm512_slli_epi64::<32>(cross))
 }
 
-/// `fmix64` of eight words.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn murmur64_x8(x: __m512i) -> __m512i {

@@ -11,7 +11,7 @@ use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
 
-/// Writes the next hop of each IPv4 key to `out`, which is as long.
+/// Writes the next hop of each IPv4 key to `out`, which has the same length.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v4(
     table: &Table4,
@@ -74,8 +74,8 @@ pub(super) fn finish_v4<const MURMUR: bool>(table: &Table4, lists: &mut Lists4, 
     answer_v4::<false>(table, g1, probes_g1, out, in_g1);
 }
 
-/// Stage 1 for IPv4, first step: loads the direct entry of each key. One plain load a key, with nothing that depends on it, keeps
-/// more loads in flight than gathers would, even gathers of prefetched lines.
+/// Stage 1 for IPv4, first step: loads the direct entry of each key. Independent plain loads keep more in flight than gathers would, even
+/// gathers of prefetched lines.
 #[inline]
 fn load_v4(table: &Table4, keys: &[u32], entries: &mut DirectEntries) {
     let direct = table.direct.as_ptr();
@@ -85,9 +85,9 @@ fn load_v4(table: &Table4, keys: &[u32], entries: &mut DirectEntries) {
     }
 }
 
-/// Stage 1 for IPv4, second step: the direct entries answer every key. Keys with longer prefixes below are listed; those of a block
-/// that is dense in G1 become probes at once. What lies below a key is unpredictable, so nothing branches on it. The exceptions
-/// are G2 and blocks that are not dense: many tables have none of these.
+/// Stage 1 for IPv4, second step: the direct entries answer every key. Keys with longer prefixes below are listed; keys of blocks that
+/// are dense in G1 become probes at once. The entries below a key are unpredictable, so nothing branches on them, except for G2 and
+/// blocks that are not dense: many tables have none of these.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn direct_v4<const MURMUR: bool>(
@@ -109,8 +109,8 @@ fn direct_v4<const MURMUR: bool>(
     let mut asked = 0;
     for at in (0..keys.len().min(PIECE)).step_by(16) {
         let live = lanes(keys.len() - at);
-        // SAFETY: `at` is below `PIECE`, so 16 entries from it lie within their array. `live` holds lanes within `keys` and
-        // within `out`, which is as long; a `NextHopId` is a `u32`.
+        // SAFETY: `at` is below `PIECE`, so 16 entries from it lie within their array. `live` holds lanes within `keys` and within `out`,
+        // which has the same length; a `NextHopId` is a `u32`.
         let (key, entry) = unsafe {
             let entry = _mm512_load_si512(entries.0.as_ptr().add(at).cast());
             let answers = _mm512_and_si512(entry, hop_mask);
@@ -152,7 +152,6 @@ fn direct_v4<const MURMUR: bool>(
 }
 
 impl List4 {
-    /// Adds the lanes of `mask`.
     #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
     #[inline]
     fn append(&mut self, mask: __mmask16, pos: __m512i, key: __m512i) {
@@ -166,8 +165,8 @@ impl List4 {
     }
 }
 
-/// Stage 2 for IPv4: keys that pass the filter become probes; the others are appended to `next`, if given. The level's keys leave
-/// out the last `SHIFT` bits of an address.
+/// Stage 2 for IPv4: keys that pass the filter become probes; the others are appended to `next`, if given. The level's keys omit the last
+/// `SHIFT` bits of an address.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
@@ -206,7 +205,7 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
             append_words(&mut probes.pos, len, pass, pos);
             append_words(&mut probes.tag, len, pass, tag_x16(hash));
             append_words(&mut probes.line, len, pass, line);
-            // A probe needs its key only if it may move on to `next`.
+            // A probe needs its key only if it may move to `next`.
             if next.is_some() {
                 append_words(&mut probes.key, len, pass, key);
             }
@@ -223,7 +222,6 @@ fn tag_x16(hash: __m512i) -> __m512i {
     _mm512_or_si512(_mm512_slli_epi32::<16>(hash), _mm512_set1_epi32(1))
 }
 
-/// Prefetches the lines of the first [`AHEAD`] probes.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn ask_v4(level: &Level4, probes: &Probes4) {
@@ -234,20 +232,20 @@ fn ask_v4(level: &Level4, probes: &Probes4) {
 }
 
 /// Stage 3 for IPv4: finds each probe's tag in its line, which was prefetched [`AHEAD`] probes earlier. Whether it is found is
-/// unpredictable, so neither this nor [`answer_v4`] branches on it. [`answer_v4`] is a second loop because a probe that waits for
-/// its line should keep as few others as possible out of the processor's out-of-order window.
+/// unpredictable, so neither this nor [`answer_v4`] branches on it. [`answer_v4`] is a second loop: a probe that waits for its line
+/// should keep few others out of the out-of-order window.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn probe_v4(level: &Level4, probes: &mut Probes4) {
-    // Only slots of a tag exceed it by less than 65535: by their next-hop index less one. The link's lane always matches, so the
-    // link is found if no slot is.
+    // Only slots of a tag exceed it by less than 65535: by their next-hop index less one. The link's lane always matches, so the link is
+    // found if no slot is.
     let found_below = _mm512_mask_set1_epi32(_mm512_set1_epi32(0xfffe), 1 << v4::LINE_SLOTS, -1);
     let lines = level.lines.as_ptr();
     for at in 0..probes.len.min(PIECE) {
         prefetch::line(lines.wrapping_add(probes.line[at + AHEAD] as usize * v4::LINE_WORDS));
         let tag = _mm512_set1_epi32(probes.tag[at].cast_signed());
-        // SAFETY: `scale` yields a line below `primary`, so its 16 words lie within the array, aligned to 64 bytes. A slot
-        // is one aligned 32-bit word, which the load reads whole; only the value loaded here is used.
+        // SAFETY: `scale` yields a line below `primary`, so its 16 words lie within the array, aligned to 64 bytes. A slot is one aligned
+        // 32-bit word, which the load reads whole; only the value loaded here is used.
         let words = unsafe { _mm512_load_si512(lines.add(probes.line[at] as usize * v4::LINE_WORDS).cast()) };
         let hit = _mm512_cmple_epu32_mask(_mm512_sub_epi32(words, tag), found_below);
         let first = _mm512_castsi512_si128(_mm512_maskz_compress_epi32(hit, words));

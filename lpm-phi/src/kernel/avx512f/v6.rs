@@ -1,4 +1,4 @@
-//! IPv6: the direct part, then for each key its own levels, deepest first.
+//! IPv6: the direct part, then for each key its levels, deepest first.
 
 use super::hash::{filter_mask_x16, hash_64_x16, scale_each_x16};
 use super::{append_words, lanes};
@@ -13,11 +13,11 @@ use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
 
-/// As many keys, or fewer, are searched at all of their levels at once: each has a probe for each of its levels.
+/// Up to this many keys are searched at all of their levels at once, with a probe for each.
 const FEW: usize = 32;
 const _: () = assert!(FEW * LEVELS <= PIECE, "lists hold the probes");
 
-/// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
+/// Writes the next hop of each IPv6 key, given as two halves, to `out`; all slices have the same length.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v6(
     table: &Table6,
@@ -56,7 +56,6 @@ pub(super) fn start_v6(table: &Table6, lists: &mut Lists6, piece: &mut Piece6<'_
     top_v6(table, piece, &mut lists.chunks);
 }
 
-/// Prefetches the chunk entries of so many keys.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) fn ask_chunks_v6(table: &Table6, lists: &Lists6, keys: usize) {
@@ -70,7 +69,7 @@ pub(super) fn ask_chunks_v6(table: &Table6, lists: &Lists6, keys: usize) {
     }
 }
 
-/// Stage 1 for IPv6, second step, and stage 2 of the first round. Returns what [`ask_v6`] returns.
+/// Stage 1 for IPv6, second step, and stage 2 of the first round. Returns the result of [`ask_v6`].
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 pub(super) fn list_v6<const MURMUR: bool>(
@@ -83,7 +82,7 @@ pub(super) fn list_v6<const MURMUR: bool>(
     ask_v6::<MURMUR>(table, piece, FEW, (now, next), probes)
 }
 
-/// The rounds of a piece, from stage 3 of the first one on; `is_all` is what [`ask_v6`] has returned for it.
+/// The rounds of a piece, from stage 3 of the first one on; `is_all` is the result of [`ask_v6`].
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 pub(super) fn finish_v6<const MURMUR: bool>(
@@ -108,8 +107,8 @@ pub(super) fn finish_v6<const MURMUR: bool>(
     }
 }
 
-/// Stage 2 for IPv6: makes the probes of a round, and prefetches the lines of the first [`AHEAD`]. Returns whether they are for all
-/// levels of the keys in `now`, which are `few` at most; else `next` has those that did not pass their filter.
+/// Stage 2 for IPv6: makes the probes of a round, and prefetches the lines of the first [`AHEAD`]. Returns whether they cover all levels
+/// of the keys in `now`, at most `few`; otherwise keys that did not pass their filter are in `next`.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn ask_v6<const MURMUR: bool>(
@@ -145,8 +144,8 @@ fn top_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6) {
     let top = table.top.as_ptr().cast::<i32>();
     for at in (0..piece.hi.len().min(PIECE)).step_by(16) {
         let live = lanes(piece.hi.len() - at);
-        // SAFETY: `live` holds lanes within `hi`: its low 8 bits for the first vector, the high 8 for the second, whose
-        // address may lie past the end but is then not read.
+        // SAFETY: `live` holds lanes within `hi`: its low 8 bits for the first vector, the high 8 for the second, whose address may lie
+        // past the end but is then not read.
         let key = unsafe {
             let first = _mm512_maskz_loadu_epi64(live as u8, piece.hi.as_ptr().add(at).cast());
             let second =
@@ -191,8 +190,8 @@ fn chunk_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6, list: 
     for ((indices, entries), chunked) in groups.zip(&chunks.lanes[..keys.div_ceil(16)]) {
         if *chunked != 0 {
             for (index, entry) in indices.iter().zip(entries) {
-                // SAFETY: `top_v6` made each index: within an existing chunk, or 0 for a key without one; a chunk exists, since
-                // some of these sixteen keys has one.
+                // SAFETY: `top_v6` made each index: within an existing chunk, or 0 for a key without one; a chunk exists, since one of
+                // these sixteen keys has a chunk.
                 *entry = unsafe { (*start.add(*index as usize)).load(Ordering::Acquire) };
             }
         }
@@ -234,7 +233,6 @@ fn chunk_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6, list: 
     }
 }
 
-/// The high 32 bits of sixteen 64-bit words.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn high_words(first: __m512i, second: __m512i) -> __m512i {
@@ -243,7 +241,6 @@ fn high_words(first: __m512i, second: __m512i) -> __m512i {
 }
 
 impl List6 {
-    /// Adds the lanes of `mask`.
     #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
     #[inline]
     fn append(&mut self, mask: __mmask16, item: __m512i, keys: [__m512i; 2]) {
@@ -255,7 +252,6 @@ impl List6 {
     }
 }
 
-/// Writes the lanes of `mask` of sixteen keys to `keys[len..]`.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn append_keys(array: &mut [u64; LIST], len: usize, mask: __mmask16, keys: [__m512i; 2]) {
@@ -296,7 +292,7 @@ impl Levels6 {
         }
     }
 
-    /// The keys of eight addresses, each at its own level.
+    /// The keys of eight addresses, each at its level.
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn keys(&self, addresses: __m512i, level: __m256i) -> __m512i {
@@ -304,21 +300,20 @@ impl Levels6 {
     }
 }
 
-/// Sixteen keys at their deepest levels.
 struct Search {
     /// The items without that level.
     item: __m512i,
-    /// 0 where the level is past /64.
+    /// 0 if the level is past /64.
     above: __m512i,
     level: __m512i,
-    /// The keys of that level, and their hashes.
+    /// The keys of that level.
     keys: [__m512i; 2],
     hash: __m512i,
     chunk: __m512i,
 }
 
 impl Search {
-    /// The deepest level left is the highest bit of an item's mask. It is searched now, so its bit is cleared.
+    /// The highest bit of an item's mask is the deepest level left. It is searched now, so its bit is cleared.
     #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
     #[inline]
     fn new<const MURMUR: bool>(levels: &Levels6, item: __m512i, addresses: [__m512i; 2]) -> Self {
@@ -335,7 +330,6 @@ impl Search {
         Self { item, above, level, keys, hash, chunk }
     }
 
-    /// Adds the probes of the lanes of `mask`.
     #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
     #[inline]
     fn add_probes(&self, levels: &Levels6, mask: __mmask16, probes: &mut Probes6) {
@@ -354,7 +348,6 @@ impl Search {
     }
 }
 
-/// Sixteen items of a list from `at` on, and their addresses.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn items(list: &List6, at: usize) -> (__m512i, [__m512i; 2]) {
@@ -369,11 +362,11 @@ fn items(list: &List6, at: usize) -> (__m512i, [__m512i; 2]) {
     }
 }
 
-/// Stage 2 for the last keys of a piece: probes for all of their levels, without filters, where a round for each level would wait for
-/// few loads. Returns `false` if a key has a level past /64.
+/// Stage 2 for the last keys of a piece: probes for all of their levels, without filters, where a round for each level would wait for few
+/// loads. Returns `false` if a key has a level past /64.
 ///
-/// The lines of a key are loaded deepest level first, as the protocol of updates needs it. So there is no filter here: that of a level
-/// may only be read when the deeper lines have been.
+/// The update protocol requires that the lines of a key are loaded deepest level first, and that a level's filter is read only after the
+/// deeper lines. So no filter is read here.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn all_levels_v6<const MURMUR: bool>(table: &Table6, list: &List6, probes: &mut Probes6) -> bool {
@@ -396,8 +389,8 @@ fn all_levels_v6<const MURMUR: bool>(table: &Table6, list: &List6, probes: &mut 
     true
 }
 
-/// Stage 2 for IPv6: tests each key against the filter of its own deepest level and clears that level from its mask. Keys that
-/// pass become probes; the others are appended to `next` if they have a level left.
+/// Stage 2 for IPv6: tests each key against the filter of its deepest level and clears that level from its mask. Keys that pass become
+/// probes; the others are appended to `next` if they have a level left.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn filter_v6<const MURMUR: bool>(
@@ -421,8 +414,8 @@ fn filter_v6<const MURMUR: bool>(
         let word = scale_each_x16(in_filter, _mm512_permutexvar_epi32(level, levels.filter_words));
         let word = _mm512_add_epi32(word, _mm512_permutexvar_epi32(level, levels.filter_start));
         let bits = filter_mask_x16(in_filter, table.levels.filter_hashes);
-        // SAFETY: a live item has a level, a scaled hash is below the level's filter words, the level's filter lies within the
-        // array, and the array has fewer than 2^31 words.
+        // SAFETY: a live item has a level, a scaled hash is below the level's filter words, the level's filter lies within the array, and
+        // the array has fewer than 2^31 words.
         let word =
             unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), live, word, filter.cast()) };
         let mut pass = _mm512_mask_cmpeq_epi32_mask(live, _mm512_and_si512(word, bits), bits);
@@ -438,7 +431,7 @@ fn filter_v6<const MURMUR: bool>(
     }
 }
 
-/// Looks the lanes of `deep` up among the prefixes past /64; `items` has their positions. Returns the lanes without an answer.
+/// Looks up the lanes of `deep` among the prefixes past /64; `items` has their positions. Returns the lanes without an answer.
 #[cold]
 fn finish_deep(table: &Table6, piece: &mut Piece6<'_>, deep: __mmask16, items: &[u32]) -> __mmask16 {
     let mut missed = 0;
@@ -454,20 +447,20 @@ fn finish_deep(table: &Table6, piece: &mut Piece6<'_>, deep: __mmask16, items: &
     missed
 }
 
-/// Stage 3 for IPv6: finds each probe's tag in its line, which was prefetched [`AHEAD`] probes earlier. [`answer_v6`] is a second
-/// loop for the reason given at `probe_v4`.
+/// Stage 3 for IPv6: finds each probe's tag in its line, which was prefetched [`AHEAD`] probes earlier. [`answer_v6`] is a second loop,
+/// as for `probe_v4`.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn probe_v6(table: &Table6, probes: &mut Probes6) {
-    // Only slots of a tag exceed it by less than 65535: by their next-hop index less one. The link's lane always matches, so the
-    // link is found if no slot is.
+    // Only slots of a tag exceed it by less than 65535: by their next-hop index less one. The link's lane always matches, so the link is
+    // found if no slot is.
     let found_below = _mm512_mask_set1_epi64(_mm512_set1_epi64(0xfffe), 1 << v6::LINE_SLOTS, -1);
     let lines = table.lines.as_ptr();
     for at in 0..probes.len.min(PIECE) {
         prefetch::line(lines.wrapping_add(probes.line[at + AHEAD] as usize * v6::LINE_WORDS));
         let tag = _mm512_set1_epi64(probes.tag[at].cast_signed());
-        // SAFETY: `filter_v6` made a line within its level, so its 8 words lie within the array, aligned to 64 bytes. A slot
-        // is one aligned 64-bit word, which the load reads whole; only the value loaded here is used.
+        // SAFETY: `filter_v6` made a line within its level, so its 8 words lie within the array, aligned to 64 bytes. A slot is one
+        // aligned 64-bit word, which the load reads whole; only the value loaded here is used.
         let words = unsafe { _mm512_load_si512(lines.add(probes.line[at] as usize * v6::LINE_WORDS).cast()) };
         let hit = _mm512_cmple_epu64_mask(_mm512_sub_epi64(words, tag), found_below);
         let first = _mm512_castsi512_si128(_mm512_maskz_compress_epi64(hit, words));

@@ -1,7 +1,7 @@
 //! The lookups of `bloom-naive` and `bloom-baseline`, sixteen keys at a time: hashes, remainders and filter tests in vectors.
 //!
-//! A key is one 32-bit word (IPv4) or two (the first half of an IPv6 address). A vector holds one word of each of sixteen keys, so
-//! all hashes are 32-bit arithmetic, which Knights Landing has.
+//! A key is one 32-bit word (IPv4) or two (the first half of an IPv6 address). A vector holds one word of each of sixteen keys, so all
+//! hashes are 32-bit arithmetic, which Knights Landing supports.
 
 use super::lanes;
 use crate::bloom::hash::{FMIX32, H2_MULTIPLIER};
@@ -11,14 +11,13 @@ use crate::variants::table::{Filter, VariantLevel, VariantShape, VariantTable, V
 use fib::NextHopId;
 use std::arch::x86_64::*;
 
-/// Sixteen keys: their low words and, for IPv6, their high words.
 #[derive(Clone, Copy)]
 struct Keys16 {
     low: __m512i,
     high: __m512i,
 }
 
-/// Writes the next hop of each IPv4 key to `out`, which is as long.
+/// Writes the next hop of each IPv4 key to `out`, which has the same length.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v4(table: &VariantTable, keys: &[u32], out: &mut [NextHopId]) {
     let words = table.live();
@@ -31,15 +30,15 @@ pub(in crate::kernel) fn lookup_v4(table: &VariantTable, keys: &[u32], out: &mut
     }
 }
 
-/// Writes the next hop of each IPv6 key, given as two halves, to `out`. All three are equally long.
+/// Writes the next hop of each IPv6 key, given as two halves, to `out`; all slices have the same length.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v6(table: &VariantTable, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
     let words = table.live();
     let has_deep = words.deep.len() > 0;
     for ((hi, lo), out) in hi.chunks(16).zip(lo.chunks(16)).zip(out.chunks_mut(16)) {
         let mut live = lanes(hi.len());
-        // SAFETY: `live` holds lanes within `hi`: its low 8 bits for the first vector, the high 8 for the second, whose address
-        // may lie past the end but is then not read.
+        // SAFETY: `live` holds lanes within `hi`: its low 8 bits for the first vector, the high 8 for the second, whose address may lie
+        // past the end but is then not read.
         let address = unsafe {
             let first = _mm512_maskz_loadu_epi64(live as u8, hi.as_ptr().cast());
             let second = _mm512_maskz_loadu_epi64((live >> 8) as u8, hi.as_ptr().wrapping_add(8).cast());
@@ -62,7 +61,6 @@ pub(in crate::kernel) fn lookup_v6(table: &VariantTable, hi: &[u64], lo: &[u64],
     }
 }
 
-/// The low words and the high words of two vectors of 64-bit keys.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn words_of(first: __m512i, second: __m512i) -> Keys16 {
@@ -74,7 +72,7 @@ fn words_of(first: __m512i, second: __m512i) -> Keys16 {
     }
 }
 
-/// Answers the lanes of `live` from the levels, longest first, else from the direct entry.
+/// Looks up the lanes of `live` in the levels, longest first, else in the direct entries.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn lookup_levels<const V6: bool>(
@@ -100,15 +98,14 @@ fn lookup_levels<const V6: bool>(
     // With a single direct entry the shift is by 32, which gives index 0.
     let shift = _mm_cvtsi32_si128(32 - i32::from(shape.direct_bits));
     let index = _mm512_srl_epi32(first, shift);
-    // SAFETY: an index of `direct_bits` bits lies within the direct entries, the first words of the copy. `live` holds lanes
-    // within `out`; a `NextHopId` is a `u32`.
+    // SAFETY: an index of `direct_bits` bits lies within the direct entries, the first words of the copy. `live` holds lanes within
+    // `out`; a `NextHopId` is a `u32`.
     unsafe {
         let entry = gather(words, live, index);
         _mm512_mask_storeu_epi32(out.as_mut_ptr().cast(), live, entry);
     }
 }
 
-/// The first `len` bits of each key.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn first_bits<const V6: bool>(address: Keys16, len: u8) -> Keys16 {
@@ -122,10 +119,10 @@ fn first_bits<const V6: bool>(address: Keys16, len: u8) -> Keys16 {
     }
 }
 
-/// Words of the copy at `index`, for the lanes of `mask`; 0 for the others.
+/// Loads the words of the copy at `index` in the lanes of `mask`; other lanes are 0.
 ///
 /// # Safety
-/// Each such index is below the number of words.
+/// Each such index must be below the number of words.
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn gather(words: &VariantWords, mask: __mmask16, index: __m512i) -> __m512i {
@@ -160,7 +157,7 @@ fn passes(
     live
 }
 
-/// Looks the lanes of `maybe` up in the level's hash table, key by key; returns those that were found.
+/// Looks up the lanes of `maybe` in the level's hash table, key by key. Returns the lanes that were found.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn lookup_lists<const V6: bool>(
@@ -192,7 +189,6 @@ fn lookup_lists<const V6: bool>(
     found
 }
 
-/// The first entry of each key's bucket.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn heads<const V6: bool>(
@@ -211,7 +207,6 @@ fn heads<const V6: bool>(
     unsafe { gather(words, maybe, index) }
 }
 
-/// The high half of the 64-bit product of each lane.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn high_product_x16(x: __m512i, y: __m512i) -> __m512i {
@@ -220,7 +215,6 @@ fn high_product_x16(x: __m512i, y: __m512i) -> __m512i {
     _mm512_mask_blend_epi32(0xaaaa, even, odd)
 }
 
-/// `Divisor::remainder` of each lane.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn remainder_x16(x: __m512i, n: u32, magic: u32, shift: u32) -> __m512i {
@@ -230,7 +224,6 @@ fn remainder_x16(x: __m512i, n: u32, magic: u32, shift: u32) -> __m512i {
     _mm512_sub_epi32(x, _mm512_mullo_epi32(quotient, _mm512_set1_epi32(n.cast_signed())))
 }
 
-/// The hash of each key.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn hash_x16<const V6: bool>(name: HashName, key: Keys16) -> __m512i {
@@ -255,7 +248,6 @@ fn hash_x16<const V6: bool>(name: HashName, key: Keys16) -> __m512i {
     }
 }
 
-/// The hash of each word.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn word_hash_x16(name: HashName, x: __m512i) -> __m512i {
@@ -275,7 +267,6 @@ fn word_hash_x16(name: HashName, x: __m512i) -> __m512i {
     }
 }
 
-/// Mixes one block into MurmurHash3's state.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn murmur_block_x16(state: __m512i, block: __m512i) -> __m512i {
@@ -287,7 +278,6 @@ fn murmur_block_x16(state: __m512i, block: __m512i) -> __m512i {
     _mm512_add_epi32(five_fold, _mm512_set1_epi32(MURMUR_ADD.cast_signed()))
 }
 
-/// MurmurHash3's finaliser.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn fmix_x16(x: __m512i) -> __m512i {
@@ -309,13 +299,13 @@ mod tests {
 
     fn stored(x: __m512i) -> [u32; 16] {
         let mut out = [0; 16];
-        // SAFETY: 64 bytes fit; only called where AVX-512F was found.
+        // SAFETY: `out` has 64 bytes; only called if AVX-512F was detected.
         unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), x) };
         out
     }
 
     fn loaded(x: &[u32; 16]) -> __m512i {
-        // SAFETY: 64 bytes are there; only called where AVX-512F was found.
+        // SAFETY: `x` has 64 bytes; only called if AVX-512F was detected.
         unsafe { _mm512_loadu_si512(x.as_ptr().cast()) }
     }
 
@@ -334,18 +324,18 @@ mod tests {
             let high = keys.map(|key| (key >> 32) as u32);
             let key = Keys16 { low: loaded(&low), high: loaded(&high) };
             for name in VECTORISED {
-                // SAFETY: AVX-512F was found above.
+                // SAFETY: AVX-512F was detected above.
                 let (v4, v6) = unsafe { (hash_x16::<false>(name, key), hash_x16::<true>(name, key)) };
                 assert_eq!(stored(v4), low.map(|x| x.hash(name)), "{name}");
                 assert_eq!(stored(v6), keys.map(|x| x.hash(name)), "{name}");
             }
             let n = [2, 3, 1 << 20, round + 2, low[0], u32::MAX][round as usize % 6];
             let divisor = Divisor::new(n);
-            // SAFETY: AVX-512F was found above.
+            // SAFETY: AVX-512F was detected above.
             let found = unsafe { remainder_x16(key.high, divisor.n, divisor.magic, divisor.shift) };
             assert_eq!(stored(found), high.map(|x| x % divisor.n));
             let len = (round % 64 + 1) as u8;
-            // SAFETY: AVX-512F was found above.
+            // SAFETY: AVX-512F was detected above.
             let cut = unsafe { first_bits::<true>(key, len) };
             assert_eq!(stored(cut.low), keys.map(|key| key.first_bits(len) as u32));
             assert_eq!(stored(cut.high), keys.map(|key| (key.first_bits(len) >> 32) as u32));
