@@ -8,14 +8,12 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// The oldest DPDK this crate is written for (22.11, the release of Debian 12).
 const OLDEST_DPDK: &str = "22.11";
 
-/// The packages to install on Debian and Ubuntu.
 const PACKAGES: &str =
     "apt-get install --no-install-recommends libdpdk-dev dpdk-dev pkg-config gcc libclang-dev";
 
-/// Functions of DPDK that Rust calls directly. All are real symbols; inline ones are in the shim.
+/// DPDK functions that Rust calls directly: real symbols only, inline functions are in the shim.
 const FUNCTIONS: &str = "dffi_.*|rte_eal_init|rte_eal_cleanup|rte_eal_has_hugepages|rte_eal_get_physmem_size|rte_version|rte_strerror\
     |rte_pktmbuf_pool_create_by_ops|rte_mempool_avail_count|rte_pktmbuf_free_bulk\
     |rte_eal_alarm_set|rte_eal_hotplug_remove|rte_dev_name\
@@ -30,8 +28,8 @@ const FUNCTIONS: &str = "dffi_.*|rte_eal_init|rte_eal_cleanup|rte_eal_has_hugepa
     |rte_fib6?_(create|free|add|delete|lookup_bulk|select_lookup)|rte_lpm_(create|free|add|delete)|rte_lpm6_(create|free)\
     |rte_vect_get_max_simd_bitwidth";
 
-/// Types that bindgen cannot lay out (bit fields, packing), or that stay opaque on purpose (the mbuf is read through
-/// `mbuf::Line0`, whose layout the shim asserts).
+/// Types that bindgen cannot lay out (bit fields, packing), or that stay opaque on purpose (the mbuf is read through `mbuf::Line0`, whose
+/// layout the shim asserts).
 const OPAQUE: &str = "rte_mbuf|rte_mempool|rte_ring|rte_device|rte_tel_data|rte_lpm|rte_arp_ipv4|rte_arp_hdr|rte_l2tpv2_common_hdr\
     |rte_l2tpv2_combined_msg_hdr|rte_gtp_psc_generic_hdr";
 
@@ -67,8 +65,8 @@ fn build() -> Result<(), String> {
     write_bindings(&flags, &out)
 }
 
-/// All the compiler flags of libdpdk. The pkg-config crate keeps only -I and -D, but `-include rte_config.h` and
-/// `-march` change structure layouts, so the flags are queried again.
+/// All compiler flags of libdpdk. The pkg-config crate keeps only -I and -D, but `-include rte_config.h` and `-march` change structure
+/// layouts, so the flags are queried again.
 fn cflags() -> Result<Vec<String>, String> {
     let tool = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
     let asked = Command::new(&tool)
@@ -81,11 +79,10 @@ fn cflags() -> Result<Vec<String>, String> {
     Ok(String::from_utf8_lossy(&asked.stdout).split_whitespace().map(str::to_owned).collect())
 }
 
-/// Makes Cargo run this script again when DPDK is upgraded in place; otherwise Cargo only relinks, with bindings of the
-/// old headers.
+/// Makes Cargo rerun this script when DPDK is upgraded in place; otherwise Cargo only relinks, with bindings of the old headers.
 ///
-/// Watches folders, not the files in them: a package's files keep the time at which the package was built, which may be
-/// before our last build. A folder's time changes whenever a file in it is replaced, and Cargo checks that too.
+/// Watches folders, not the files in them: packaged files keep the package's build time, which may be before our last build. A folder's
+/// time changes when a file in it is replaced, and Cargo checks that too.
 fn watch(flags: &[String]) {
     let folders = flags.iter().filter_map(|flag| flag.strip_prefix("-I").map(Path::new));
     for folder in folders {
@@ -115,7 +112,7 @@ fn compile_shim(flags: &[String]) -> Result<(), String> {
         };
     }
     compiler.try_compile("dffi_shim").map_err(|why| {
-        format!("the C shim of dpdk-ffi did not compile against the installed libdpdk.\nInstall a C compiler if there is none: {PACKAGES}\n{why}")
+        format!("the C shim of dpdk-ffi did not compile against the installed libdpdk.\nInstall a C compiler: {PACKAGES}\n{why}")
     })
 }
 
@@ -126,7 +123,7 @@ fn write_bindings(flags: &[String], out: &Path) -> Result<(), String> {
             .header("src/shim.h")
             .header("src/fib_shim.h")
             .clang_args(flags)
-            // libclang knows its own headers. Headers of another version in PATH, which bindgen would add, crash it.
+            // libclang finds its own headers. Headers of another version in PATH, which bindgen would add, crash it.
             .detect_include_paths(false)
             .allowlist_function(FUNCTIONS)
             .allowlist_var(

@@ -1,9 +1,9 @@
-//! Measures the cost of the safe wrappers in nanoseconds a packet: receiving and sending through rings, a pass over
-//! headers, and scattering a burst to ports.
+//! Measures the cost of the safe wrappers in nanoseconds a packet: receiving and sending through rings, a pass over headers, and
+//! scattering a burst to ports.
 //!
-//! `cargo run --release -p dpdk-ffi --example burst_cost [BURST [EAL ARGUMENTS]]`, e.g. `128 --in-memory --no-pci
-//! --iova-mode=va -m 256` with huge pages; without them a burst of 128 touches more pages than the TLB holds, which is
-//! most of the cost of a pass. Reports the best of many rounds, which excludes the machine's other load.
+//! `cargo run --release -p dpdk-ffi --example burst_cost [BURST [EAL ARGUMENTS]]`, e.g. `128 --in-memory --no-pci --iova-mode=va -m 256`
+//! with huge pages; without them a burst of 128 touches more pages than the TLB holds, which is most of the cost of a pass. Reports the
+//! best of many rounds, which excludes the machine's other load.
 
 use std::hint::black_box;
 use std::slice::from_ref;
@@ -16,7 +16,6 @@ use dpdk_ffi::{
 const PACKETS: usize = 4096;
 const ROUNDS: usize = 4000;
 
-/// Nanoseconds a packet of the best round of `work`, which handles `packets` of them.
 fn best(eal: &Eal, packets: usize, mut work: impl FnMut()) -> f64 {
     let ticks = (0..ROUNDS).map(|_| {
         let start = tsc();
@@ -46,8 +45,7 @@ fn main() -> Result<(), DpdkError> {
     Ok(())
 }
 
-/// One port whose receive and transmit queue are the same ring, so that sent packets are received again. Returns a
-/// burst of them.
+/// One port whose RX and TX queue are the same ring, so that sent packets are received again. Returns a burst of them.
 fn receive_and_send(eal: &Eal, burst_size: usize) -> Result<Burst, DpdkError> {
     let pool = Mempool::new(eal, "cost", &MempoolConfig::default())?;
     let ring = Ring::new(eal, "cost", 8192, RingSync::SpSc, SocketId::ANY)?;
@@ -70,7 +68,6 @@ fn receive_and_send(eal: &Eal, burst_size: usize) -> Result<Burst, DpdkError> {
     Ok(burst)
 }
 
-/// Reading a field of every header, and writing to every header.
 fn passes(eal: &Eal, burst: &mut Burst) {
     let read = best(eal, burst.len() * 16, || {
         for _ in 0..16 {
@@ -97,7 +94,6 @@ fn passes(eal: &Eal, burst: &mut Burst) {
     println!("a pass that reads headers: {read:.2}, one that writes them: {write:.2} ns a packet");
 }
 
-/// Scattering to four ports and collecting again.
 fn scatter(eal: &Eal, burst: &mut Burst) {
     let count = burst.len();
     let mut outs: Vec<_> = (0..4).map(|_| Burst::with_capacity(eal, count)).collect();

@@ -1,10 +1,10 @@
 //! A burst: an array of owned packets, filled and drained by queues and processed in passes by a datapath.
 //!
-//! It is an array of mbuf pointers with a length. Headers are read and written in Rust, in the packet's own memory, and
-//! only the first cache line of the mbuf is touched. C is called only to free packets and to handle chains.
+//! It is an array of mbuf pointers with a length. Headers are read and written in Rust, in the packet's memory, and only the first cache
+//! line of the mbuf is touched. C is called only to free packets and to handle chains.
 //!
-//! Invariant: the first `len` entries are packets owned by this burst alone; the pointers of the other entries are never followed.
-//! The array has [`PAD`] entries more than the capacity.
+//! Invariant: the first `len` entries are packets owned by this burst alone; the pointers of the other entries are never followed. The
+//! array has [`PAD`] entries more than the capacity.
 
 use crate::eal::{Eal, Token};
 use crate::error::DpdkError;
@@ -17,10 +17,10 @@ use std::ops::Range;
 /// Target in [`Burst::scatter`] for packets that go to the `dropped` burst.
 pub const DROP: u16 = u16::MAX;
 
-/// An owned array of packets of fixed capacity; dropping it frees the packets left in it.
+/// An owned array of packets of fixed capacity; dropping it frees its packets.
 ///
-/// Accessors take an index and panic when it is not below [`Burst::len`], as slices do. A loop over `0..burst.len()`
-/// pays one bounds check a packet; [`Burst::iter`] pays none.
+/// Accessors take an index and panic unless it is below [`Burst::len`], as slices do. A loop over `0..burst.len()` pays one bounds check
+/// a packet; [`Burst::iter`] pays none.
 pub struct Burst {
     mbufs: Array<Raw>,
     capacity: usize,
@@ -30,8 +30,8 @@ pub struct Burst {
     token: Token,
 }
 
-// SAFETY: a packet has one owner and is not bound to a thread; it is freed to a pool that many threads may use, and the
-// token keeps EAL, and so the pools, alive.
+// SAFETY: a packet has one owner and is not bound to a thread; it is freed to a pool that many threads may use, and the token keeps EAL,
+// and so the pools, alive.
 unsafe impl Send for Burst {}
 // SAFETY: through `&Burst` packets are only read.
 unsafe impl Sync for Burst {}
@@ -43,8 +43,7 @@ impl std::fmt::Debug for Burst {
 }
 
 impl Burst {
-    /// An empty burst with room for `capacity` packets, whose passes run the best kernels of this CPU. A burst allocates
-    /// only here.
+    /// An empty burst with room for `capacity` packets, whose passes run the best kernels of this CPU. A burst allocates only here.
     #[must_use]
     pub fn with_capacity(eal: &Eal, capacity: usize) -> Burst {
         Burst {
@@ -57,14 +56,14 @@ impl Burst {
         }
     }
 
-    /// Runs the kernels of `level`, or the best ones below it that this CPU has.
+    /// Runs the kernels of `level`, or the best ones below it that this CPU supports.
     #[must_use]
     pub fn with_level(mut self, level: Level) -> Burst {
         self.level = level.checked();
         self
     }
 
-    /// Packets in the burst.
+    /// The number of packets.
     #[inline(always)]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -78,39 +77,35 @@ impl Burst {
         self.len == 0
     }
 
-    /// The most packets it can hold.
+    /// The maximum number of packets.
     #[inline(always)]
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Packets that can still be added.
+    /// The number of packets that can still be added.
     #[inline(always)]
     #[must_use]
     pub fn room(&self) -> usize {
         self.capacity() - self.len
     }
 
-    /// The packets.
     #[inline(always)]
     pub(crate) fn packets(&self) -> &[Raw] {
         &self.mbufs[..self.len]
     }
 
-    /// The level of its kernels, its packets, and their cached starts.
     #[inline(always)]
     pub(crate) fn parts(&mut self) -> (CheckedLevel, &[Raw], &mut Starts) {
         (self.level, &self.mbufs[..self.len], &mut self.starts)
     }
 
-    /// The cached starts of its packets.
     #[inline(always)]
     pub(crate) fn starts(&self) -> &Starts {
         &self.starts
     }
 
-    /// The level of its kernels.
     #[inline(always)]
     pub(crate) fn level(&self) -> CheckedLevel {
         self.level
@@ -121,8 +116,6 @@ impl Burst {
         self.packets()[i]
     }
 
-    // ---- reading and writing packets ----
-
     /// The bytes of packet `i`'s first segment.
     #[inline(always)]
     #[must_use]
@@ -131,57 +124,56 @@ impl Burst {
         unsafe { self.at(i).data() }
     }
 
-    /// The bytes of packet `i`'s first segment, to write.
+    /// The bytes of packet `i`'s first segment, mutable.
     #[inline(always)]
     pub fn data_mut(&mut self, i: usize) -> &mut [u8] {
         // SAFETY: packet `i` is ours (invariant); the slice is bounded by the unique borrow of self.
         unsafe { self.at(i).data_mut() }
     }
 
-    /// The first `N` bytes of packet `i`, `None` when its first segment is shorter.
+    /// The first `N` bytes of packet `i`; `None` if its first segment is shorter.
     #[inline(always)]
     #[must_use]
     pub fn header<const N: usize>(&self, i: usize) -> Option<&[u8; N]> {
         self.data(i).first_chunk()
     }
 
-    /// A copy of `N` bytes of packet `i` from `offset`; `None` when its first segment ends earlier.
+    /// A copy of `N` bytes of packet `i` from `offset`; `None` if its first segment ends earlier.
     #[inline(always)]
     #[must_use]
     pub fn load<const N: usize>(&self, i: usize, offset: usize) -> Option<[u8; N]> {
         self.data(i).get(offset..)?.first_chunk().copied()
     }
 
-    /// Bytes of packet `i`, all segments.
+    /// The length of packet `i` in bytes, all segments.
     #[inline(always)]
     #[must_use]
     pub fn pkt_len(&self, i: usize) -> u32 {
         self.at(i).pkt_len()
     }
 
-    /// Segments of packet `i`, 1 and up.
+    /// The number of segments of packet `i`, at least 1.
     #[inline(always)]
     #[must_use]
     pub fn segments(&self, i: usize) -> u16 {
         self.at(i).segments()
     }
 
-    /// The tag written by [`Burst::set_tag`], unless a driver has received the packet since and stored its own hash
-    /// there.
+    /// The tag set by [`Burst::set_tag`], unless a driver has received the packet since and stored its hash there.
     #[inline(always)]
     #[must_use]
     pub fn tag(&self, i: usize) -> u64 {
         self.at(i).tag()
     }
 
-    /// Stores a caller-defined tag for packet `i`, in the mbuf field of the RSS hash. It survives rings and `net_ring`
-    /// ports; a device overwrites it.
+    /// Stores a caller-defined tag for packet `i`, in the mbuf field of the RSS hash. It survives rings and `net_ring` ports; a device
+    /// overwrites it.
     #[inline(always)]
     pub fn set_tag(&mut self, i: usize, tag: u64) {
         self.at(i).set_tag(tag);
     }
 
-    /// The packets in order, to read.
+    /// Iterates over the packets in order.
     #[inline(always)]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = PacketRef<'_>> + DoubleEndedIterator {
         self.packets().iter().map(|&raw| PacketRef { raw, burst: std::marker::PhantomData })
@@ -192,8 +184,7 @@ impl Burst {
         self.at(i).for_each_segment(|bytes| out.extend_from_slice(bytes));
     }
 
-    /// Appends `bytes` to packet `i`, chaining mbufs from `pool` when the data room is full. On failure the packet
-    /// stays as it was.
+    /// Appends `bytes` to packet `i`, chaining mbufs from `pool` if the data room is full. On failure the packet stays unchanged.
     ///
     /// # Errors
     /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] beyond 65,535 segments.
@@ -202,12 +193,10 @@ impl Burst {
         self.at(i).append(bytes, pool)
     }
 
-    // ---- moving packets ----
-
     /// Adds a packet at the end.
     ///
     /// # Errors
-    /// The packet itself when the burst is full.
+    /// The packet, if the burst is full.
     pub fn push(&mut self, packet: Mbuf) -> Result<(), Mbuf> {
         if self.room() == 0 {
             return Err(packet);
@@ -216,14 +205,14 @@ impl Burst {
         Ok(())
     }
 
-    /// Adds a packet of `header`, then the bytes `range` of packet `i` of `other`, as [`Mbuf::piece`] makes it. Returns false,
-    /// and adds nothing, when this burst is full or that one would be `None`.
+    /// Adds a packet of `header`, then the bytes `range` of packet `i` of `other`, as made by [`Mbuf::piece`]. Returns false, and adds
+    /// nothing, if this burst is full or `Mbuf::piece` would return `None`.
     pub fn push_piece(&mut self, other: &Burst, i: usize, header: &[u8], range: &Range<u32>) -> bool {
-        // In this order, so that a piece that was made has its place.
+        // The room is checked first, so that a piece that was made has its place.
         self.room() > 0 && other.at(i).piece(header, range).is_some_and(|piece| self.put(piece))
     }
 
-    /// Takes the last packet.
+    /// Removes and returns the last packet.
     pub fn pop(&mut self) -> Option<Mbuf> {
         let raw = *self.packets().last()?;
         self.len -= 1;
@@ -233,7 +222,7 @@ impl Burst {
         Some(unsafe { Mbuf::from_raw(raw, self.token.clone()) })
     }
 
-    /// Moves packets from the front of `other` to the end of this burst, as many as fit; returns how many.
+    /// Moves packets from the front of `other` to the end of this burst, as many as fit; returns their number.
     pub fn append(&mut self, other: &mut Burst) -> usize {
         let count = self.room().min(other.len);
         self.mbufs[self.len..self.len + count].copy_from_slice(&other.mbufs[..count]);
@@ -251,8 +240,8 @@ impl Burst {
         std::mem::swap(&mut self.starts, &mut other.starts);
     }
 
-    /// Hands each packet, in order, to `take` with its entry of `to`. Packets that it refuses stay here, in order; returns
-    /// how many stay.
+    /// Passes each packet, in order, to `take` with its entry of `to`. Packets for which it returns false stay, in order; returns their
+    /// number.
     pub(crate) fn distribute(&mut self, to: &[u16], mut take: impl FnMut(u16, Raw) -> bool) -> usize {
         let mut stay = 0;
         self.starts.forget(0);
@@ -268,13 +257,12 @@ impl Burst {
     }
 
     /// Linearizes each chain into one segment, for a port that cannot send chains
-    /// ([`TxQueue::takes_chains`](crate::TxQueue::takes_chains)). Packets whose first segment has no room for all their
-    /// bytes are freed; the others keep their order. Returns the number of packets and bytes freed.
+    /// ([`TxQueue::takes_chains`](crate::TxQueue::takes_chains)). Packets whose first segment has no room for all their bytes are freed;
+    /// the others keep their order. Returns the number of packets and bytes freed.
     pub fn linearize_or_free(&mut self) -> (usize, u64) {
         let (mut kept, mut freed_bytes) = (0, 0);
         let count = self.len;
-        // Entries between `kept` and the current packet were moved or freed, so the burst must own none of them
-        // meanwhile.
+        // Entries between `kept` and the current packet were moved or freed, so the burst must own no packet in between.
         self.len = 0;
         self.starts.forget(0);
         for i in 0..count {
@@ -292,13 +280,13 @@ impl Burst {
         (count - kept, freed_bytes)
     }
 
-    /// Frees every packet, in one C call.
+    /// Frees all packets, in one C call.
     #[inline]
     pub fn free_all(&mut self) {
         self.truncate_free(0);
     }
 
-    /// Frees every packet from index `len` on.
+    /// Frees the packets from index `len` on.
     pub fn truncate_free(&mut self, len: usize) {
         if len >= self.len {
             return;
@@ -318,15 +306,13 @@ impl Burst {
         }
     }
 
-    // ---- for the queues, pools and rings of this crate ----
-
-    /// Where the next pointers are written; there is room for [`Burst::room`] and [`PAD`] of them.
+    /// The address for new pointers; there is room for [`Burst::room`] and [`PAD`] of them.
     #[inline(always)]
     pub(crate) fn free_part(&mut self) -> *mut *mut sys::rte_mbuf {
         self.mbufs[self.len..].as_mut_ptr().cast()
     }
 
-    /// Adds a packet at the end; `false` when the burst is full.
+    /// Adds a packet at the end; returns `false` if the burst is full.
     #[inline(always)]
     pub(crate) fn put(&mut self, packet: Raw) -> bool {
         let has_room = self.len < self.capacity;
@@ -337,7 +323,7 @@ impl Burst {
         has_room
     }
 
-    /// Gives up all packets; they and [`PAD`] entries more can be read at the pointer.
+    /// Gives up all packets; they and [`PAD`] more entries can be read at the pointer.
     #[inline(always)]
     pub(crate) fn give_all(&mut self) -> *const Raw {
         self.starts.forget(0);
@@ -345,23 +331,22 @@ impl Burst {
         self.mbufs.as_ptr()
     }
 
-    /// Adds `count` packets that were written to [`Burst::free_part`] to the burst.
+    /// Adds `count` packets that were written to [`Burst::free_part`].
     ///
     /// # Safety
-    /// The packets were written there, and nobody else owns them.
+    /// The packets must have been written there, and must have no other owner.
     #[inline(always)]
     pub(crate) unsafe fn grow(&mut self, count: usize) {
         debug_assert!(count <= self.room());
         self.len += count;
     }
 
-    /// The packets, for a call that takes ownership of the first few.
     #[inline(always)]
     pub(crate) fn front(&mut self) -> *mut *mut sys::rte_mbuf {
         self.mbufs.as_mut_ptr().cast()
     }
 
-    /// Removes the first `count` packets, which somebody else owns now, and moves the others to the front.
+    /// Removes the first `count` packets, which have another owner now, and moves the others to the front.
     #[inline(always)]
     pub(crate) fn remove_front(&mut self, count: usize) {
         if count < self.len {
@@ -378,7 +363,7 @@ impl Drop for Burst {
     }
 }
 
-/// A packet of a burst, to read.
+/// A packet of a burst, read-only.
 #[derive(Clone, Copy)]
 pub struct PacketRef<'a> {
     raw: Raw,
@@ -394,14 +379,14 @@ impl<'a> PacketRef<'a> {
         unsafe { self.raw.data() }
     }
 
-    /// Bytes of the whole packet, all segments.
+    /// The length of the packet in bytes, all segments.
     #[inline(always)]
     #[must_use]
     pub fn pkt_len(self) -> u32 {
         self.raw.pkt_len()
     }
 
-    /// Segments, 1 and up.
+    /// The number of segments, at least 1.
     #[inline(always)]
     #[must_use]
     pub fn segments(self) -> u16 {

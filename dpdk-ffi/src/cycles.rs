@@ -3,7 +3,7 @@
 use crate::eal::Eal;
 use crate::sys;
 
-/// The time stamp counter now. Not ordered against loads and stores around it (as `rte_rdtsc`).
+/// The current time stamp counter, not ordered against surrounding loads and stores (as `rte_rdtsc`).
 #[inline(always)]
 #[must_use]
 pub fn tsc() -> u64 {
@@ -21,7 +21,7 @@ pub fn tsc() -> u64 {
     }
 }
 
-/// Ticks of [`tsc`] a second, as EAL measured them at start.
+/// Ticks of [`tsc`] a second, as measured by EAL at start.
 #[must_use]
 pub fn tsc_hz(_eal: &Eal) -> u64 {
     // SAFETY: reads a number that rte_eal_init has set; the token proves that it ran.

@@ -1,7 +1,7 @@
-//! EAL as a value that its users hold, and the virtual devices created and removed at run time.
+//! EAL as a value that its users hold, and virtual devices created and removed at run time.
 //!
-//! Every handle of this crate keeps a `Token`. `rte_eal_cleanup` runs when the last token is dropped, so no handle
-//! outlives the DPDK memory it points to.
+//! Every handle of this crate keeps a `Token`. `rte_eal_cleanup` runs when the last token is dropped, so no handle outlives the DPDK
+//! memory it points to.
 
 use std::ffi::{CStr, CString};
 use std::ptr;
@@ -17,15 +17,15 @@ use crate::version;
 /// DPDK allows one `rte_eal_init` a process, successful or not.
 static TRIED: AtomicBool = AtomicBool::new(false);
 
-/// ethdev's control calls must not be made by several threads at once; this lock serializes them.
+/// Serializes ethdev's control calls, which several threads must not make at once.
 static CONTROL: Mutex<()> = Mutex::new(());
 
-/// Held around every control call on devices.
+/// Locks control calls on devices.
 pub(crate) fn control() -> MutexGuard<'static, ()> {
     CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As [`control`]; `None` while another thread holds it, which a driver may take seconds for.
+/// [`control`] without waiting; `None` while another thread holds the lock, possibly for seconds in a driver.
 pub(crate) fn try_control() -> Option<MutexGuard<'static, ()>> {
     match CONTROL.try_lock() {
         Ok(guard) => Some(guard),
@@ -34,10 +34,8 @@ pub(crate) fn try_control() -> Option<MutexGuard<'static, ()>> {
     }
 }
 
-/// Proof that EAL runs; dropping the last token cleans EAL up.
 pub(crate) type Token = Arc<Running>;
 
-/// The value behind [`Token`]; dropping it cleans EAL up.
 pub(crate) struct Running {
     _made_by_init: (),
 }
@@ -49,8 +47,8 @@ impl Drop for Running {
         // SAFETY: EAL runs, so the main lcore's number is set.
         let main = unsafe { sys::rte_get_main_lcore() };
         if lcore != main && lcore != sys::DFFI_LCORE_ID_ANY {
-            // The last handle was dropped on a worker lcore, whose own thread EAL's cleanup would end. Either the
-            // process is about to end or a job was forgotten; the kernel frees what cleanup would have freed.
+            // The last handle was dropped on a worker lcore, whose thread EAL's cleanup would end. Either the process is about to end or
+            // a job was forgotten; the kernel frees the resources.
             return;
         }
         port::close_all();
@@ -59,9 +57,7 @@ impl Drop for Running {
     }
 }
 
-/// DPDK's environment abstraction layer, initialised.
-///
-/// May be shared between threads (`&Eal`). Handles made from it keep EAL running by themselves.
+/// DPDK's environment abstraction layer, initialised. May be shared between threads (`&Eal`). Handles made from it keep EAL running.
 pub struct Eal {
     token: Token,
 }
@@ -73,16 +69,17 @@ impl std::fmt::Debug for Eal {
 }
 
 impl Eal {
-    /// Starts EAL with `args` as on a DPDK program's command line, without the program's name, which is prepended. The
-    /// calling thread becomes the main lcore and is pinned to its CPUs. Threads that it spawns later inherit this
-    /// affinity: spawn threads that should run elsewhere before this call, or pin them.
+    /// Starts EAL with `args` as on a DPDK program's command line, without the program's name, which is prepended. The calling thread
+    /// becomes the main lcore and is pinned to its CPUs. Threads that it spawns later inherit this affinity: spawn threads that should
+    /// run elsewhere before this call, or pin them.
     ///
-    /// EAL logs to standard error, unless [`listen_to_log`](crate::listen_to_log) was called before. For `--help` it prints its usage and ends the process.
+    /// EAL logs to standard error, unless [`listen_to_log`](crate::listen_to_log) was called before. For `--help` it prints its usage and
+    /// ends the process.
     ///
     /// # Errors
-    /// [`DpdkError::Version`] when the library is of another release than this crate was compiled for; nothing is
-    /// started then. [`DpdkError::AlreadyInitialised`] at the second call in a process, even after the first failed or
-    /// was cleaned up; [`DpdkError::Call`] when EAL refuses (the reason is in its log); [`DpdkError::NulByte`].
+    /// [`DpdkError::Version`] if the library's release differs from the release this crate was compiled for; nothing is started then.
+    /// [`DpdkError::AlreadyInitialised`] at the second call in a process, even after the first failed or was cleaned up;
+    /// [`DpdkError::Call`] if EAL refuses (its log has the reason); [`DpdkError::NulByte`].
     pub fn init<S: AsRef<str>>(args: &[S]) -> Result<Eal, DpdkError> {
         version::check()?;
         let mut argv = vec![CString::from(c"fwd")];
@@ -100,8 +97,7 @@ impl Eal {
         let pointers: Vec<_> = argv.into_iter().map(CString::into_raw).chain([ptr::null_mut()]).collect();
         // EAL may keep pointers to the strings and permutes the array, so both are leaked.
         let pointers = pointers.leak().as_mut_ptr();
-        // SAFETY: `count` strings, each NUL-terminated, writable and never freed, and a NULL after them, as main's
-        // argv.
+        // SAFETY: `count` strings, each NUL-terminated, writable and never freed, and a NULL after them, as main's argv.
         let answer = unsafe { sys::rte_eal_init(count, pointers) };
         if answer < 0 {
             return Err(DpdkError::last("rte_eal_init"));
@@ -115,11 +111,11 @@ impl Eal {
         Ok(eal)
     }
 
-    /// Lets other processes (`dpdk-dumpcap`) capture on the ports of this one. Not possible with `--in-memory`, `--no-shconf` or
-    /// `--no-huge`, without which another process finds this one.
+    /// Lets other processes (`dpdk-dumpcap`) capture on the ports of this one. Impossible with `--in-memory`, `--no-shconf` or
+    /// `--no-huge`, which hide this process from others.
     ///
     /// # Errors
-    /// [`DpdkError::Call`], with errno 95 (`ENOTSUP`) where other processes cannot attach.
+    /// [`DpdkError::Call`], with errno 95 (`ENOTSUP`) if other processes cannot attach.
     pub fn allow_captures(&self) -> Result<(), DpdkError> {
         let _control = control();
         // SAFETY: EAL runs.
@@ -129,12 +125,11 @@ impl Eal {
         Ok(())
     }
 
-    /// The token for a handle.
     pub(crate) fn token(&self) -> Token {
         Arc::clone(&self.token)
     }
 
-    /// The number of live handles made from this EAL, which is cleaned up when it and the last of them are dropped.
+    /// The number of live handles made from this EAL, which is cleaned up after the last one is dropped, and itself.
     #[must_use]
     pub fn handles(&self) -> usize {
         Arc::strong_count(&self.token) - 1
@@ -147,23 +142,22 @@ impl Eal {
         unsafe { sys::rte_eal_has_hugepages() != 0 }
     }
 
-    /// The memory that EAL has, in use or not, bytes. With `--no-huge` that is all it ever has (`-m`); huge pages it takes as it needs.
+    /// EAL's memory in bytes, in use or not. With `--no-huge` it is fixed (`-m`); huge pages are added as needed.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         // SAFETY: EAL is up; the call takes its own lock.
         unsafe { sys::rte_eal_get_physmem_size() }
     }
 
-    /// Creates a virtual device, e.g. `("net_pcap0", "rx_pcap=in.pcap,tx_pcap=out.pcap")` or `("net_null0", "")`; its
-    /// port has the same name. Arguments may have any length.
+    /// Creates a virtual device, e.g. `("net_pcap0", "rx_pcap=in.pcap,tx_pcap=out.pcap")` or `("net_null0", "")`; its port has the same
+    /// name. Arguments may have any length.
     ///
     /// # Errors
-    /// [`DpdkError::NamedCall`] when the driver refuses (unknown driver, file not readable) or
-    /// a port of this name exists (errno 17).
+    /// [`DpdkError::NamedCall`] if the driver refuses (unknown driver, file not readable) or a port of this name exists (errno 17).
     pub fn vdev_create(&self, name: &str, args: &str) -> Result<(), DpdkError> {
         let (c_name, c_args) = (c_string("a device name", name)?, c_string("device arguments", args)?);
         let _control = control();
-        // EAL reports success for a device that already exists, whatever its arguments were.
+        // EAL reports success for a device that already exists, with any arguments.
         if port::exists(name) {
             return Err(DpdkError::named(ADD, name, EEXIST));
         }
@@ -171,7 +165,7 @@ impl Eal {
         if port::exists(name) { Ok(()) } else { Err(DpdkError::named(ADD, name, ENODEV)) }
     }
 
-    /// The ports to use, in the order of their numbers: those that belong to no other driver.
+    /// The usable ports in the order of their numbers: ports owned by another driver are left out.
     #[must_use]
     pub fn ports(&self) -> Vec<PortId> {
         let _control = control();
@@ -179,10 +173,9 @@ impl Eal {
     }
 }
 
-/// The call that adds a device, in errors.
 pub(crate) const ADD: &str = "rte_eal_hotplug_add";
 
-/// Adds a device to its bus. Its driver may have refused it all the same: then it has no port. The caller holds the control lock.
+/// Adds a device to its bus. If its driver refuses it, it has no port. The caller holds the control lock.
 pub(crate) fn device_add(bus: &CStr, name: &CStr, args: &CStr) -> Result<(), DpdkError> {
     // SAFETY: three NUL-terminated strings that live through the call; EAL copies them.
     let answer = unsafe { sys::dffi_device_add(bus.as_ptr(), name.as_ptr(), args.as_ptr()) };
@@ -191,15 +184,13 @@ pub(crate) fn device_add(bus: &CStr, name: &CStr, args: &CStr) -> Result<(), Dpd
 
 /// Removes a device from its bus. The caller holds the control lock, and nothing polls the device's port any more.
 pub(crate) fn hotplug_remove(bus: &CStr, name: &CStr) -> Result<(), DpdkError> {
-    // SAFETY: two NUL-terminated strings that live through the call; nothing polls the device's port (the caller's promise).
+    // SAFETY: two NUL-terminated strings that live through the call; nothing polls the device's port (the caller's contract).
     let answer = unsafe { sys::rte_eal_hotplug_remove(bus.as_ptr(), name.as_ptr()) };
     DpdkError::check_named(&name.to_string_lossy(), "rte_eal_hotplug_remove", answer)
 }
 
-/// `ENODEV` on Linux, the same on every architecture that DPDK supports.
+/// Linux errnos, the same on every architecture that DPDK supports.
 pub(crate) const ENODEV: i32 = 19;
-
-/// `EEXIST` on Linux, the same on every architecture that DPDK supports.
 pub(crate) const EEXIST: i32 = 17;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The crate's error type: one variant for each thing that a caller can do about an error, with the numbers in it.
+//! The crate's error type: one variant for each possible reaction of a caller, with the numbers.
 
 use std::ffi::{CStr, CString};
 
@@ -12,14 +12,14 @@ pub enum DpdkError {
     /// EAL was already initialised in this process, or an attempt was made: DPDK allows only one.
     #[error("EAL was already initialised in this process; DPDK allows that once")]
     AlreadyInitialised,
-    /// The bindings were compiled for one release of DPDK, and the library is of another.
+    /// The bindings were compiled for another release of DPDK than the library's.
     #[error(
-        "compiled for {compiled}, but the library that runs is {running}: build again with its headers installed"
+        "compiled for {compiled}, but the running library is {running}: rebuild with its headers installed"
     )]
     Version {
-        /// What the crate was compiled for, e.g. `DPDK 22.11.11`.
+        /// The release compiled for, e.g. `DPDK 22.11.11`.
         compiled: String,
-        /// What `rte_version` returns.
+        /// The result of `rte_version`.
         running: String,
     },
     /// A DPDK call failed.
@@ -27,7 +27,7 @@ pub enum DpdkError {
     Call {
         /// The name of the C function.
         call: &'static str,
-        /// The positive errno, 0 when the call gave none.
+        /// The positive errno; 0 if unknown.
         errno: i32,
     },
     /// A DPDK call on a named object (a mempool, a ring, a device, a command) failed.
@@ -37,7 +37,7 @@ pub enum DpdkError {
         call: &'static str,
         /// The object's name.
         name: String,
-        /// The positive errno, 0 when the call gave none.
+        /// The positive errno; 0 if unknown.
         errno: i32,
     },
     /// A DPDK call on a port failed.
@@ -50,12 +50,12 @@ pub enum DpdkError {
         /// The positive errno.
         errno: i32,
     },
-    /// A port cannot be configured as asked.
+    /// A port refuses a configuration.
     #[error("port {port} refuses {asked}: {} (errno {errno})", text(*errno))]
     Configure {
         /// The port.
         port: PortId,
-        /// What was asked for.
+        /// The refused configuration.
         asked: String,
         /// The positive errno.
         errno: i32,
@@ -63,31 +63,31 @@ pub enum DpdkError {
     /// No port has this name or number.
     #[error("there is no port {wanted}; there {}", list_ports(known))]
     UnknownPort {
-        /// The name or number asked for.
+        /// The requested name or number.
         wanted: String,
-        /// The names of the ports that exist.
+        /// The names of the existing ports.
         known: Vec<String>,
     },
-    /// The queue number is beyond the queues that the port was configured with.
+    /// The queue number is beyond the port's configured queues.
     #[error("port {port} has {count} {direction} queues, so there is no queue {queue}")]
     UnknownQueue {
         /// The port.
         port: PortId,
         /// `rx` or `tx`.
         direction: &'static str,
-        /// The queue asked for.
+        /// The requested queue.
         queue: QueueId,
-        /// How many the port was configured with.
+        /// The number of configured queues.
         count: u16,
     },
-    /// A queue has one handle at a time, and it is taken.
+    /// The queue's only handle is taken.
     #[error("{direction} queue {queue} of port {port} is already taken")]
     QueueTaken {
         /// The port.
         port: PortId,
         /// `rx` or `tx`.
         direction: &'static str,
-        /// The queue asked for.
+        /// The requested queue.
         queue: QueueId,
     },
     /// The port cannot stop, close or be configured while queue handles are held.
@@ -107,7 +107,7 @@ pub enum DpdkError {
         port: PortId,
         /// The port's state.
         is: &'static str,
-        /// The state that the call needs.
+        /// The required state.
         must: &'static str,
     },
     /// The mempool has too few mbufs left.
@@ -117,17 +117,17 @@ pub enum DpdkError {
         pool: String,
         /// Mbufs wanted.
         wanted: usize,
-        /// Mbufs available just after the failure.
+        /// Mbufs available directly after the failure.
         available: usize,
-        /// Mbufs in all.
+        /// The size of the mempool.
         size: usize,
     },
     /// A quantity exceeds a limit.
     #[error("{what}: {wanted} wanted, the limit is {limit}")]
     TooMuch {
-        /// What exceeds its limit.
+        /// The quantity.
         what: &'static str,
-        /// How much was wanted.
+        /// The requested amount.
         wanted: usize,
         /// The limit.
         limit: usize,
@@ -143,7 +143,7 @@ pub enum DpdkError {
     /// A string with a NUL byte cannot be passed to C.
     #[error("{what} has a NUL byte: {value:?}")]
     NulByte {
-        /// What the string is.
+        /// A description of the string.
         what: &'static str,
         /// The string.
         value: String,
@@ -151,7 +151,7 @@ pub enum DpdkError {
     /// EAL has no such lcore.
     #[error("EAL has no lcore {lcore}; it has {}", list(known))]
     UnknownLcore {
-        /// The lcore asked for.
+        /// The requested lcore.
         lcore: LcoreId,
         /// The lcores of EAL.
         known: Vec<LcoreId>,
@@ -159,9 +159,9 @@ pub enum DpdkError {
     /// A table's lookup function cannot change while readers exist, since one may be running it.
     #[error("{table} has {readers} readers, so its lookup function cannot be changed")]
     TableInUse {
-        /// The library of the table.
+        /// The table's library.
         table: &'static str,
-        /// How many readers it has.
+        /// The number of readers.
         readers: usize,
     },
     /// The CPU or EAL does not allow a lookup with AVX-512.
@@ -170,7 +170,7 @@ pub enum DpdkError {
          --force-max-simd-bitwidth=512; it allows {allowed_bits} bits"
     )]
     SimdWidth {
-        /// The library of the table.
+        /// The table's library.
         table: &'static str,
         /// The vector width that EAL allows.
         allowed_bits: u16,
@@ -201,10 +201,9 @@ fn list_ports(known: &[String]) -> String {
     if known.is_empty() { "are no ports at all".into() } else { format!("are: {}", list(known)) }
 }
 
-/// DPDK's text for an errno.
 fn text(errno: i32) -> String {
-    // SAFETY: rte_strerror returns a NUL-terminated string, a constant or this thread's buffer, which is valid until
-    // the thread's next call; it is copied before that.
+    // SAFETY: rte_strerror returns a NUL-terminated string, a constant or this thread's buffer, which is valid until the thread's next
+    // call; it is copied before that.
     unsafe { CStr::from_ptr(sys::rte_strerror(errno)) }.to_string_lossy().into_owned()
 }
 
@@ -214,7 +213,6 @@ impl DpdkError {
         Self::call(call, Self::last_errno())
     }
 
-    /// The calling thread's `rte_errno`.
     pub(crate) fn last_errno() -> i32 {
         // SAFETY: reads a thread-local integer.
         unsafe { sys::dffi_errno() }
@@ -225,34 +223,30 @@ impl DpdkError {
         Self::Call { call, errno: errno.abs() }
     }
 
-    /// The error of a call on a named object.
     pub(crate) fn named(call: &'static str, name: &str, errno: i32) -> Self {
         Self::NamedCall { call, name: name.into(), errno: errno.abs() }
     }
 
-    /// The error of a call on a port.
     pub(crate) fn port(port: PortId, call: &'static str, errno: i32) -> Self {
         Self::PortCall { port, call, errno: errno.abs() }
     }
 
-    /// An error when `wanted` is above `limit`.
     pub(crate) fn within(what: &'static str, wanted: usize, limit: usize) -> Result<(), Self> {
         if wanted <= limit { Ok(()) } else { Err(Self::TooMuch { what, wanted, limit }) }
     }
 
-    /// `Ok` when the call on a named object returned 0.
+    /// Returns an error unless the call on a named object returned 0.
     #[inline]
     pub(crate) fn check_named(name: &str, call: &'static str, answer: i32) -> Result<(), Self> {
         if answer == 0 { Ok(()) } else { Err(Self::named(call, name, answer)) }
     }
 
-    /// `Ok` with the call's return value when it is 0 or more.
     pub(crate) fn check_port(port: PortId, call: &'static str, answer: i32) -> Result<u32, Self> {
         u32::try_from(answer).map_err(|_| Self::port(port, call, answer))
     }
 }
 
-/// A string for C; `what` names it in the error.
+/// A string for C; `what` describes it in the error.
 pub(crate) fn c_string(what: &'static str, value: &str) -> Result<CString, DpdkError> {
     CString::new(value).map_err(|_| DpdkError::NulByte { what, value: value.into() })
 }

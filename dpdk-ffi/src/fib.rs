@@ -1,12 +1,11 @@
-//! DPDK's own longest-prefix-match tables, which we measure ours against: `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6`.
+//! DPDK's longest-prefix-match tables, for comparison with ours: `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6`.
 //!
-//! A [`DpdkTable`] is the writer. [`Reader`]s made from it look up on other threads while the table changes, which is
-//! DPDK's rule for these libraries: one writer, any number of readers. A lookup *during* a change may return the next
-//! hop of neither the old nor the new table, because DPDK reuses a freed second-level group at once. Next hop 0 means
-//! "no route" here; DPDK's tables can hold it, but [`DpdkTable::add`] refuses it.
+//! A [`DpdkTable`] is the writer. Its [`Reader`]s look up on other threads while the table changes, as DPDK allows: one writer, any
+//! number of readers. A lookup *during* a change may return a next hop of neither the old nor the new table, because DPDK reuses a freed
+//! second-level group at once. Next hop 0 means "no route" here; DPDK's tables can hold it, but [`DpdkTable::add`] refuses it.
 //!
-//! `rte_fib` and `rte_fib6` reserve one bit of an entry, so a 2-byte entry holds next hops and group numbers up to
-//! 2^15 - 1 and a 4-byte entry up to 2^31 - 1 (`get_max_nh` in DPDK's `lib/fib`).
+//! `rte_fib` and `rte_fib6` reserve one bit of an entry, so a 2-byte entry holds next hops and group numbers up to 2^15 - 1 and a 4-byte
+//! entry up to 2^31 - 1 (`get_max_nh` in DPDK's `lib/fib`).
 
 use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
@@ -29,7 +28,7 @@ pub enum EntryBytes {
 }
 
 impl EntryBytes {
-    /// 2 or 4.
+    /// The size in bytes, 2 or 4.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -38,7 +37,7 @@ impl EntryBytes {
         }
     }
 
-    /// The largest next hop, which is also the most second-level groups.
+    /// The largest next hop, which is also the maximum number of second-level groups.
     #[must_use]
     pub const fn limit(self) -> u32 {
         match self {
@@ -51,7 +50,7 @@ impl EntryBytes {
 /// The lookup function of `rte_fib` and `rte_fib6`, chosen for the whole table and not per call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupKind {
-    /// Plain C, one key after the other.
+    /// Plain C, one key at a time.
     Scalar,
     /// AVX-512 gathers.
     Avx512,
@@ -60,10 +59,10 @@ pub enum LookupKind {
 /// The parameters of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableConfig {
-    /// The most routes. DPDK allocates the memory for them at once (in `rte_fib`, for twice as many nodes).
+    /// The maximum number of routes. DPDK allocates their memory at once (in `rte_fib`, for twice as many nodes).
     pub routes_max: u32,
-    /// Second-level groups (`tbl8`) of 256 entries: one for each 24-bit block with longer prefixes, and in IPv6 one
-    /// for each further byte of them.
+    /// Second-level groups (`tbl8`) of 256 entries: one for each 24-bit block with longer prefixes, and in IPv6 one for each further
+    /// byte.
     pub groups: u32,
     /// Bytes per entry.
     pub entry: EntryBytes,
@@ -79,16 +78,16 @@ pub(crate) mod sealed {
 pub trait Library: sealed::SealedLibrary {
     /// A key: `u32` in host order, or 16 bytes in wire order.
     type Key: Copy;
-    /// What the library returns for a key.
+    /// The library's result for a key.
     type Answer: Copy + Default;
     /// The library's name in DPDK.
     const NAME: &'static str;
-    /// The shortest prefix length it takes: `rte_lpm` and `rte_lpm6` have no default route.
+    /// The shortest prefix length that it accepts: `rte_lpm` and `rte_lpm6` have no default route.
     const LEN_MIN: u8 = 0;
 
     #[doc(hidden)]
     type Raw;
-    /// The largest next hop, which is also the most second-level groups.
+    /// The largest next hop, which is also the maximum number of second-level groups.
     #[doc(hidden)]
     fn entry_max(config: &TableConfig) -> u32 {
         config.entry.limit()
@@ -96,23 +95,23 @@ pub trait Library: sealed::SealedLibrary {
     #[doc(hidden)]
     fn next_hop(answer: Self::Answer) -> u32;
     /// # Safety
-    /// EAL runs; `config` is within the library's limits.
+    /// EAL must run, and `config` be within the library's limits.
     #[doc(hidden)]
     unsafe fn create(name: &CStr, config: &TableConfig) -> *mut Self::Raw;
     /// # Safety
-    /// `table` came from `create` and nobody uses it any more.
+    /// `table` must come from `create` and be unused.
     #[doc(hidden)]
     unsafe fn free(table: *mut Self::Raw);
     /// # Safety
-    /// `table` is alive and nobody else writes it.
+    /// `table` must be alive and have no other writer.
     #[doc(hidden)]
     unsafe fn add(table: *mut Self::Raw, address: &Self::Key, len: u8, next_hop: u32) -> i32;
     /// # Safety
-    /// `table` is alive and nobody else writes it.
+    /// `table` must be alive and have no other writer.
     #[doc(hidden)]
     unsafe fn delete(table: *mut Self::Raw, address: &Self::Key, len: u8) -> i32;
     /// # Safety
-    /// `table` is alive; `count` keys may be read and `count` answers written.
+    /// `table` must be alive; `count` keys must be readable and `count` answers writable.
     #[doc(hidden)]
     unsafe fn lookup(
         table: *mut Self::Raw,
@@ -122,28 +121,27 @@ pub trait Library: sealed::SealedLibrary {
     ) -> i32;
 }
 
-/// A library whose lookup function can be chosen.
+/// A library with a choice of lookup functions.
 pub trait Selectable: Library {
     /// # Safety
-    /// `table` is alive and nobody looks up meanwhile.
+    /// `table` must be alive and without concurrent lookups.
     #[doc(hidden)]
     unsafe fn select(table: *mut Self::Raw, kind: LookupKind) -> i32;
 }
 
-/// The longest name of a table. DPDK's own limits are 64 (`rte_fib`) and 32 (`rte_lpm`) including the NUL, and it
-/// prepends up to 4 characters to name the table's own objects.
+/// The maximum length of a table's name. DPDK's limits are 64 (`rte_fib`) and 32 (`rte_lpm`) including the NUL, and it prepends up to 4
+/// characters to name the table's objects.
 const NAME_MAX: usize = 26;
 
-/// The table itself; freed with the last handle.
 struct OwnedTable<L: Library> {
     table: NonNull<L::Raw>,
     _token: Token,
 }
 
-// SAFETY: the table is plain EAL memory, bound to no thread. Only `&mut DpdkTable` changes it, and there is one `DpdkTable`.
-// Concurrent lookups load aligned entries, whose group numbers DPDK keeps within the table at every moment.
+// SAFETY: the table is plain EAL memory, bound to no thread. Only `&mut DpdkTable` changes it, and there is one `DpdkTable`. Concurrent
+// lookups load aligned entries, whose group numbers DPDK keeps within the table at every moment.
 unsafe impl<L: Library> Send for OwnedTable<L> {}
-// SAFETY: as above; a shared reference allows lookups only.
+// SAFETY: the same argument; a shared reference allows only lookups.
 unsafe impl<L: Library> Sync for OwnedTable<L> {}
 
 impl<L: Library> Drop for OwnedTable<L> {
@@ -157,7 +155,7 @@ impl<L: Library> OwnedTable<L> {
     #[inline]
     fn lookup(&self, keys: &[L::Key], answers: &mut [L::Answer]) -> Result<(), DpdkError> {
         let count = checked_count(keys.len(), answers.len())?;
-        // SAFETY: the table is alive as long as self; both slices are `count` long.
+        // SAFETY: the table is alive as long as self; both slices have `count` items.
         let answer = unsafe { L::lookup(self.table.as_ptr(), keys.as_ptr(), answers.as_mut_ptr(), count) };
         DpdkError::check_named(L::NAME, "lookup", answer)
     }
@@ -184,11 +182,11 @@ impl<L: Library> std::fmt::Debug for DpdkTable<L> {
 }
 
 impl<L: Library> DpdkTable<L> {
-    /// An empty table called `name` (at most 26 bytes), a name that no other table of the library may have.
+    /// An empty table called `name` (at most 26 bytes, unique within the library).
     ///
     /// # Errors
-    /// [`DpdkError::TooMuch`] when a number exceeds what an entry holds; [`DpdkError::NamedCall`] when DPDK has not
-    /// enough memory (ENOMEM) or the name is in use (EEXIST).
+    /// [`DpdkError::TooMuch`] if a number exceeds the limits of an entry; [`DpdkError::NamedCall`] if memory is short (ENOMEM) or the
+    /// name is in use (EEXIST).
     pub fn new(eal: &Eal, name: &str, config: &TableConfig) -> Result<Self, DpdkError> {
         DpdkError::within("bytes of a table's name", name.len(), NAME_MAX)?;
         let c_name: CString = c_string("a table's name", name)?;
@@ -203,7 +201,7 @@ impl<L: Library> DpdkTable<L> {
         Ok(Self { shared, next_hop_max: L::entry_max(config) })
     }
 
-    /// The largest next hop that [`Self::add`] takes.
+    /// The largest next hop for [`Self::add`].
     #[must_use]
     pub const fn next_hop_max(&self) -> u32 {
         self.next_hop_max
@@ -212,8 +210,8 @@ impl<L: Library> DpdkTable<L> {
     /// Sets the next hop of the route `address`/`len`; host bits are ignored.
     ///
     /// # Errors
-    /// [`DpdkError::TooMuch`] for a length or a next hop outside the library's limits; [`DpdkError::NamedCall`] when
-    /// there is no room for the route or its groups (ENOSPC, ENOMEM).
+    /// [`DpdkError::TooMuch`] for a length or a next hop outside the library's limits; [`DpdkError::NamedCall`] without room for the
+    /// route or its groups (ENOSPC, ENOMEM).
     pub fn add(&mut self, address: L::Key, len: u8, next_hop: u32) -> Result<(), DpdkError> {
         Self::checked_len(len)?;
         DpdkError::within("the next hop", next_hop as usize, self.next_hop_max as usize)?;
@@ -223,15 +221,15 @@ impl<L: Library> DpdkTable<L> {
         DpdkError::check_named(L::NAME, "add", answer)
     }
 
-    /// Removes the route `address`/`len`; `false` when there was none.
+    /// Removes the route `address`/`len`; returns `false` if it does not exist.
     ///
     /// # Errors
-    /// [`DpdkError::TooMuch`] for a length outside the library's limits; [`DpdkError::NamedCall`] when the entries that
-    /// the route covered cannot be rewritten (ENOSPC).
+    /// [`DpdkError::TooMuch`] for a length outside the library's limits; [`DpdkError::NamedCall`] if the entries of the route cannot be
+    /// rewritten (ENOSPC).
     pub fn delete(&mut self, address: L::Key, len: u8) -> Result<bool, DpdkError> {
-        /// What the `rte_fib` libraries and `rte_lpm6` return for an unknown route.
+        /// The result of the `rte_fib` libraries and `rte_lpm6` for an unknown route.
         const ENOENT: i32 = -2;
-        /// What `rte_lpm` returns for one.
+        /// The result of `rte_lpm` for an unknown route.
         const EINVAL: i32 = -22;
         Self::checked_len(len)?;
         // SAFETY: the table is alive, and `&mut self` is its one writer.
@@ -242,16 +240,16 @@ impl<L: Library> DpdkTable<L> {
         }
     }
 
-    /// Looks up `keys` and writes one answer for each to `answers`, which must have the same length.
+    /// Looks up `keys` into `answers`, which must have the same length.
     ///
     /// # Errors
-    /// [`DpdkError::TooMuch`] when the two differ in length.
+    /// [`DpdkError::TooMuch`] if the lengths differ.
     #[inline]
     pub fn lookup(&self, keys: &[L::Key], answers: &mut [L::Answer]) -> Result<(), DpdkError> {
         self.shared.lookup(keys, answers)
     }
 
-    /// The next hop in an answer; 0 when there is no route.
+    /// The next hop in an answer; 0 means no route.
     #[must_use]
     pub fn next_hop(answer: L::Answer) -> u32 {
         L::next_hop(answer)
@@ -273,15 +271,14 @@ impl<L: Selectable> DpdkTable<L> {
     /// Chooses the lookup function.
     ///
     /// # Errors
-    /// [`DpdkError::TableInUse`] while a reader exists; [`DpdkError::SimdWidth`] for AVX-512 when the CPU lacks it or
-    /// EAL was started without `--force-max-simd-bitwidth=512`. (DPDK's "default" type is not offered, because it would
-    /// silently stay scalar then.)
+    /// [`DpdkError::TableInUse`] while a reader exists; [`DpdkError::SimdWidth`] for AVX-512 if the CPU lacks it or EAL was started
+    /// without `--force-max-simd-bitwidth=512`. (DPDK's "default" type is not offered, as it would silently stay scalar then.)
     pub fn select(&mut self, kind: LookupKind) -> Result<(), DpdkError> {
         let readers = Arc::strong_count(&self.shared) - 1;
         if readers > 0 {
             return Err(DpdkError::TableInUse { table: L::NAME, readers });
         }
-        // SAFETY: the table is alive; nobody looks up meanwhile, as there is no reader and self is borrowed uniquely.
+        // SAFETY: the table is alive; no lookup runs, as there is no reader and self is borrowed uniquely.
         let answer = unsafe { L::select(self.shared.table.as_ptr(), kind) };
         if answer == 0 {
             return Ok(());
@@ -301,10 +298,10 @@ pub struct Reader<L: Library> {
 }
 
 impl<L: Library> Reader<L> {
-    /// Looks up `keys` and writes one answer for each to `answers`, which must have the same length.
+    /// Looks up `keys` into `answers`, which must have the same length.
     ///
     /// # Errors
-    /// [`DpdkError::TooMuch`] when the two differ in length.
+    /// [`DpdkError::TooMuch`] if the lengths differ.
     #[inline]
     pub fn lookup(&mut self, keys: &[L::Key], answers: &mut [L::Answer]) -> Result<(), DpdkError> {
         self.shared.lookup(keys, answers)

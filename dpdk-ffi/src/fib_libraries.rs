@@ -1,6 +1,5 @@
-//! The four lookup libraries behind [`crate::fib::DpdkTable`]: their C functions and their limits.
-//!
-//! `rte_lpm`'s lookup is an inline function, so it goes through the shim; the others are called directly.
+//! The four lookup libraries of [`crate::fib::DpdkTable`]: their C functions and limits. `rte_lpm`'s lookup is an inline function, so it
+//! goes through the shim; the others are called directly.
 
 use std::ffi::CStr;
 
@@ -25,9 +24,9 @@ impl SealedLibrary for RteFib6 {}
 impl SealedLibrary for RteLpm {}
 impl SealedLibrary for RteLpm6 {}
 
-/// The next hop of `rte_lpm` has 24 bits (`struct rte_lpm_tbl_entry`), and so has a group's number.
+/// The next hop of `rte_lpm` has 24 bits (`struct rte_lpm_tbl_entry`), as does a group's number.
 const LPM4_MAX: u32 = (1 << 24) - 1;
-/// The next hop of `rte_lpm6` has 21 bits (`struct rte_lpm6_tbl_entry`), and so has a group's number.
+/// The next hop of `rte_lpm6` has 21 bits (`struct rte_lpm6_tbl_entry`), as does a group's number.
 const LPM6_MAX: u32 = (1 << 21) - 1;
 
 #[expect(clippy::cast_possible_wrap, reason = "DpdkTable::new has checked it against half of i32::MAX")]
@@ -35,7 +34,6 @@ fn routes(config: &TableConfig) -> i32 {
     config.routes_max as i32
 }
 
-/// The next hop in an answer of `rte_fib` or `rte_fib6`.
 #[expect(clippy::cast_possible_truncation, reason = "a next hop of more than 31 bits is never added")]
 const fn fib_next_hop(answer: u64) -> u32 {
     answer as u32
@@ -46,17 +44,17 @@ const fn fib_next_hop(answer: u64) -> u32 {
 macro_rules! changes {
     ($raw:ident, |$address:ident: $key:ty| $passed:expr, $free:ident, $add:ident, $delete:ident) => {
         unsafe fn free(table: *mut sys::$raw) {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the caller's contract.
             unsafe { sys::$free(table) }
         }
 
         unsafe fn add(table: *mut sys::$raw, $address: $key, len: u8, next_hop: u32) -> i32 {
-            // SAFETY: the caller's promise; of an address passed as a pointer, its 16 bytes are read.
+            // SAFETY: by the caller's contract; of an address passed as a pointer, its 16 bytes are read.
             unsafe { sys::$add(table, $passed, len, next_hop.into()) }
         }
 
         unsafe fn delete(table: *mut sys::$raw, $address: $key, len: u8) -> i32 {
-            // SAFETY: likewise.
+            // SAFETY: by the caller's contract; of an address passed as a pointer, its 16 bytes are read.
             unsafe { sys::$delete(table, $passed, len) }
         }
     };
@@ -86,7 +84,7 @@ impl Library for RteFib {
             },
             num_tbl8: config.groups,
         };
-        // SAFETY: EAL runs (the caller's promise); name and configuration live through the call, which copies them.
+        // SAFETY: EAL runs (the caller's contract); name and configuration live through the call, which copies them.
         unsafe { sys::rte_fib_create(name.as_ptr(), config.socket.0, &raw mut made) }
     }
 
@@ -94,7 +92,7 @@ impl Library for RteFib {
 
     #[inline]
     unsafe fn lookup(table: *mut sys::rte_fib, keys: *const u32, answers: *mut u64, count: i32) -> i32 {
-        // SAFETY: the caller's promise. C's signature has no const, but the keys are only read.
+        // SAFETY: by the caller's contract. C's signature has no const, but the keys are only read.
         unsafe { sys::rte_fib_lookup_bulk(table, keys.cast_mut(), answers, count) }
     }
 }
@@ -105,7 +103,7 @@ impl Selectable for RteFib {
             LookupKind::Scalar => sys::RTE_FIB_LOOKUP_DIR24_8_SCALAR_MACRO,
             LookupKind::Avx512 => sys::RTE_FIB_LOOKUP_DIR24_8_VECTOR_AVX512,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         unsafe { sys::rte_fib_select_lookup(table, kind) }
     }
 }
@@ -134,7 +132,7 @@ impl Library for RteFib6 {
             },
             num_tbl8: config.groups,
         };
-        // SAFETY: EAL runs (the caller's promise); name and configuration live through the call, which copies them.
+        // SAFETY: EAL runs (the caller's contract); name and configuration live through the call, which copies them.
         unsafe { sys::rte_fib6_create(name.as_ptr(), config.socket.0, &raw mut made) }
     }
 
@@ -142,7 +140,7 @@ impl Library for RteFib6 {
 
     #[inline]
     unsafe fn lookup(table: *mut sys::rte_fib6, keys: *const [u8; 16], answers: *mut u64, count: i32) -> i32 {
-        // SAFETY: the caller's promise; the shim reads 16 bytes a key.
+        // SAFETY: by the caller's contract; the shim reads 16 bytes a key.
         unsafe { sys::dffi_fib6_lookup_bulk(table, keys.cast(), answers, count) }
     }
 }
@@ -153,7 +151,7 @@ impl Selectable for RteFib6 {
             LookupKind::Scalar => sys::RTE_FIB6_LOOKUP_TRIE_SCALAR,
             LookupKind::Avx512 => sys::RTE_FIB6_LOOKUP_TRIE_VECTOR_AVX512,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         unsafe { sys::rte_fib6_select_lookup(table, kind) }
     }
 }
@@ -176,7 +174,7 @@ impl Library for RteLpm {
     unsafe fn create(name: &CStr, config: &TableConfig) -> *mut sys::rte_lpm {
         let made =
             sys::rte_lpm_config { max_rules: config.routes_max, number_tbl8s: config.groups, flags: 0 };
-        // SAFETY: EAL runs (the caller's promise); name and configuration live through the call, which copies them.
+        // SAFETY: EAL runs (the caller's contract); name and configuration live through the call, which copies them.
         unsafe { sys::rte_lpm_create(name.as_ptr(), config.socket.0, &raw const made) }
     }
 
@@ -184,7 +182,7 @@ impl Library for RteLpm {
 
     #[inline]
     unsafe fn lookup(table: *mut sys::rte_lpm, keys: *const u32, answers: *mut u32, count: i32) -> i32 {
-        // SAFETY: the caller's promise; the count is not negative.
+        // SAFETY: by the caller's contract; the count is not negative.
         unsafe { sys::dffi_lpm_lookup_bulk(table, keys, answers, count.unsigned_abs()) }
     }
 }
@@ -207,7 +205,7 @@ impl Library for RteLpm6 {
     unsafe fn create(name: &CStr, config: &TableConfig) -> *mut sys::rte_lpm6 {
         let made =
             sys::rte_lpm6_config { max_rules: config.routes_max, number_tbl8s: config.groups, flags: 0 };
-        // SAFETY: EAL runs (the caller's promise); name and configuration live through the call, which copies them.
+        // SAFETY: EAL runs (the caller's contract); name and configuration live through the call, which copies them.
         unsafe { sys::rte_lpm6_create(name.as_ptr(), config.socket.0, &raw const made) }
     }
 
@@ -215,7 +213,7 @@ impl Library for RteLpm6 {
 
     #[inline]
     unsafe fn lookup(table: *mut sys::rte_lpm6, keys: *const [u8; 16], answers: *mut i32, count: i32) -> i32 {
-        // SAFETY: the caller's promise; the shim reads 16 bytes a key; the count is not negative.
+        // SAFETY: by the caller's contract; the shim reads 16 bytes a key; the count is not negative.
         unsafe { sys::dffi_lpm6_lookup_bulk(table, keys.cast(), answers, count.unsigned_abs()) }
     }
 }

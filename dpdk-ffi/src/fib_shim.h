@@ -20,7 +20,7 @@ int dffi_lpm6_add(struct rte_lpm6 *lpm, const uint8_t *address, uint8_t len, uin
 int dffi_lpm6_delete(struct rte_lpm6 *lpm, const uint8_t *address, uint8_t len);
 int dffi_lpm6_lookup_bulk(const struct rte_lpm6 *lpm, const uint8_t *keys, int32_t *next_hops, unsigned count);
 
-/* Writes table entries: the next hop in 24 bits, with DFFI_LPM_FOUND where there is a route. */
+/* Writes table entries: the next hop in 24 bits, with DFFI_LPM_FOUND if a route matched. */
 int dffi_lpm_lookup_bulk(const struct rte_lpm *lpm, const uint32_t *keys, uint32_t *entries, unsigned count);
 
 static const uint32_t DFFI_LPM_FOUND = RTE_LPM_LOOKUP_SUCCESS;

@@ -1,4 +1,4 @@
-//! Newtypes for numbers that would be easy to mix up.
+//! Newtypes for indices that are easily mixed up.
 
 use std::fmt;
 
@@ -29,12 +29,12 @@ id!(
     LcoreId(u32)
 );
 id!(
-    /// A NUMA node; [`SocketId::ANY`] where it does not matter.
+    /// A NUMA node, or [`SocketId::ANY`].
     SocketId(i32)
 );
 
 impl SocketId {
-    /// Any node (`SOCKET_ID_ANY`): DPDK takes the first that has memory.
+    /// Any node (`SOCKET_ID_ANY`): DPDK takes the first with free memory.
     pub const ANY: SocketId = SocketId(-1);
 }
 

@@ -1,4 +1,4 @@
-//! lcores: EAL's own threads.
+//! lcores: EAL's threads.
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
@@ -13,8 +13,8 @@ use crate::sys;
 /// Serializes launches: checking that an lcore is free and sending it the job must be one step.
 static LAUNCH: Mutex<()> = Mutex::new(());
 
-/// The outcome of a job: its value or its panic. Waiting for it sleeps, whereas `rte_eal_wait_lcore` spins and takes
-/// the CPU from an lcore that shares it.
+/// The outcome of a job: its value or its panic. Waiting for it sleeps, whereas `rte_eal_wait_lcore` spins and takes the CPU from an
+/// lcore that shares it.
 struct JobOutcome<T> {
     result: Mutex<Option<Result<T, Box<dyn Any + Send>>>>,
     set: Condvar,
@@ -25,20 +25,18 @@ impl<T> JobOutcome<T> {
         self.result.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until the result is set.
     fn wait(&self) {
         let none = |result: &mut Option<_>| result.is_none();
         drop(self.set.wait_while(self.result(), none).unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-/// A job, passed to the lcore as a pointer through C.
 struct SentJob {
     run: Box<dyn FnOnce() + Send>,
 }
 
 impl Eal {
-    /// All lcores of EAL, the main lcore included, in the order of their numbers.
+    /// All lcores of EAL, including the main lcore, in the order of their numbers.
     #[must_use]
     pub fn lcores(&self) -> Vec<LcoreId> {
         (0..sys::DFFI_MAX_LCORES).map(LcoreId).filter(|lcore| is_lcore(*lcore)).collect()
@@ -82,7 +80,7 @@ impl Eal {
     /// Runs `work` on a worker lcore. A panic in it is caught and returned by [`LcoreJob::wait`].
     ///
     /// # Errors
-    /// [`DpdkError::UnknownLcore`]; [`DpdkError::LcoreBusy`] when the lcore is running a job or is the main lcore.
+    /// [`DpdkError::UnknownLcore`]; [`DpdkError::LcoreBusy`] if the lcore is running a job or is the main lcore.
     pub fn launch<T, F>(&self, lcore: LcoreId, work: F) -> Result<LcoreJob<T>, DpdkError>
     where
         T: Send + 'static,
@@ -101,7 +99,7 @@ impl Eal {
         });
         let _launch = LAUNCH.lock().unwrap_or_else(PoisonError::into_inner);
         let job = Box::into_raw(Box::new(SentJob { run }));
-        // SAFETY: run_job takes ownership of the box, exactly once, on the lcore; until then nobody touches it.
+        // SAFETY: run_job takes ownership of the box, exactly once, on the lcore; it is not used before that.
         let answer = unsafe { sys::rte_eal_remote_launch(Some(run_job), job.cast(), lcore.0) };
         if answer == 0 {
             return Ok(LcoreJob { lcore, outcome, waited: false, _token: self.token() });
@@ -115,7 +113,6 @@ impl Eal {
     }
 }
 
-/// `EBUSY` on Linux, the same on every architecture that DPDK supports.
 const EBUSY: i32 = 16;
 
 fn is_lcore(lcore: LcoreId) -> bool {
@@ -147,7 +144,7 @@ impl<T> LcoreJob<T> {
         self.lcore
     }
 
-    /// Whether it has finished, so that waiting takes no time.
+    /// Returns whether it has finished, so that [`LcoreJob::wait`] returns at once.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.outcome.result().is_some()
@@ -174,8 +171,8 @@ impl<T> LcoreJob<T> {
     fn join(&mut self) {
         if !std::mem::replace(&mut self.waited, true) {
             self.outcome.wait();
-            // The job is done; only a few instructions of EAL's own are left before the lcore can be launched again.
-            // SAFETY: the lcore exists; EAL runs. A second waiter on the same lcore is allowed.
+            // The job is done; EAL needs only a few more instructions before the lcore can be launched again. SAFETY: the lcore exists;
+            // EAL runs. A second waiter on the same lcore is allowed.
             unsafe { sys::rte_eal_wait_lcore(self.lcore.0) };
         }
     }
@@ -187,7 +184,7 @@ impl<T> Drop for LcoreJob<T> {
     }
 }
 
-/// The message of a panic whose payload is a string, as nearly every one is.
+/// The message of a panic if its payload is a string.
 #[must_use]
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);

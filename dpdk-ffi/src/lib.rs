@@ -1,9 +1,9 @@
 //! The part of DPDK that a forwarder needs, as a safe Rust interface.
 //!
-//! Three layers, as in cudarc: `sys` (private) holds what bindgen and the C shim provide; the modules below turn it
-//! into owned types with typed errors; users see only those types. No raw structure leaves this crate.
+//! Three layers: `sys` (private) has the symbols of bindgen and the C shim; the modules below turn them into owned types with typed
+//! errors; users see only these types. No raw structure leaves this crate.
 //!
-//! | module | holds | DPDK's word |
+//! | module | holds | DPDK's name |
 //! |---|---|---|
 //! | [`eal`] | [`Eal`]: the value required to use DPDK; virtual devices | `rte_eal`, `rte_vdev` |
 //! | [`lcore`] | lcores, [`Eal::launch`] | `rte_lcore`, `rte_launch` |
@@ -15,25 +15,24 @@
 //! | [`port_life`] | resets and removals of devices | `rte_dev`, `rte_eth_dev_reset` |
 //! | [`queue`] | [`RxQueue`], [`TxQueue`]: one C call a burst | `rte_eth_rx_burst`, `rte_eth_tx_burst` |
 //! | [`ring`] | [`Ring`] of packets and ports made of rings | `rte_ring`, `net_ring` |
-//! | [`ready`] | packets that lie ready in mbufs, as a port's traffic | `rte_eth_add_rx_callback` |
-//! | [`fib`] | DPDK's lookup tables, which we measure ours against | `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6` |
-//! | [`version`](mod@version) | the DPDK version compiled for and the version that runs | `rte_version` |
+//! | [`ready`] | prepared packets in mbufs, as a port's traffic | `rte_eth_add_rx_callback` |
+//! | [`fib`], `fib_libraries` | DPDK's lookup tables, for comparison with ours | `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6` |
+//! | [`version`](mod@version) | the DPDK version compiled for and the running version | `rte_version` |
 //! | [`telemetry`] | commands on DPDK's telemetry socket | `rte_telemetry` |
-//! | [`tap`] | [`Tap`]: an interface of the kernel, beside DPDK's ports | |
+//! | [`tap`] | [`Tap`]: an interface of the kernel, without a DPDK port | |
 //! | [`cycles`] | time stamp counter | `rte_cycles` |
 //! | `ids` | [`PortId`], [`QueueId`], [`LcoreId`], [`SocketId`]: indices that cannot be mixed up | |
 //! | `error` | [`DpdkError`]: every error of this crate | `rte_errno` |
-//! | `fib_libraries` | the C functions behind [`fib`] | |
-//! | `testing` | one EAL per test process, and packets that no sender makes (feature `testing`) | |
+//! | `testing` | one EAL per test process, and malformed packets (feature `testing`) | |
 //!
-//! # What keeps it sound
+//! # Soundness
 //! - Bindings of one release of DPDK never run on another: [`Eal::init`] compares the two.
 //! - Every handle holds a token of [`Eal`]; `rte_eal_cleanup` runs when the last one is dropped.
-//! - A packet has one owner: an [`Mbuf`], a [`Burst`], a ring or a driver (the tables of [`ready`] keep a second reference and leave
-//!   the packet alone until it has left its owner). No handle clones an mbuf, so `&mut` to a
-//!   packet's bytes is unique as long as the driver keeps DPDK's rule that receiving transfers ownership.
+//! - A packet has one owner: an [`Mbuf`], a [`Burst`], a ring or a driver (the tables of [`ready`] keep a second reference and leave the
+//!   packet alone until its owner has freed it). No handle clones an mbuf, so `&mut` to a packet's bytes is unique as long as the driver
+//!   keeps DPDK's rule that receiving transfers ownership.
 //! - A queue has one handle at a time, taken from a started port; a port with queues taken refuses to stop.
-//! - Mempools live until EAL ends, because packets may sit in a driver's queue long after their sender is gone.
+//! - Mempools live until EAL ends, because packets may stay in a driver's queue long after their sender is gone.
 //!
 //! ```no_run
 //! use dpdk_ffi::{Burst, Eal, Mempool, MempoolConfig, Port, PortConfig, QueueId};

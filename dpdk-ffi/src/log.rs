@@ -1,4 +1,4 @@
-//! DPDK's own log, handed to the program line by line, from before EAL starts to the end of the process.
+//! DPDK's log, passed to the program line by line, from before EAL starts to the end of the process.
 
 use std::panic::catch_unwind;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -6,21 +6,21 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crate::error::DpdkError;
 use crate::sys;
 
-/// How important a line of DPDK is.
+/// The level of a line of DPDK's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DpdkLogLevel {
-    /// Something failed.
+    /// A failure.
     Error,
-    /// Something is not as it should be.
+    /// An unexpected state.
     Warning,
-    /// What is done.
+    /// A normal event.
     Info,
-    /// Details, which EAL's `--log-level` asks for.
+    /// Details, enabled by EAL's `--log-level`.
     Debug,
 }
 
 impl DpdkLogLevel {
-    /// Of `RTE_LOG_EMERG` (1) to `RTE_LOG_DEBUG` (8).
+    /// The level for `RTE_LOG_EMERG` (1) to `RTE_LOG_DEBUG` (8).
     const fn of(level: u32) -> Self {
         match level {
             0..=4 => Self::Error,
@@ -36,25 +36,24 @@ type Listener = fn(DpdkLogLevel, &str);
 
 static LISTENER: OnceLock<Listener> = OnceLock::new();
 
-/// Called when the process ends.
 static AT_END: OnceLock<fn()> = OnceLock::new();
 
-/// The start of a line whose end has not come. stdio's lock of the stream admits one thread at a time, so nobody waits here.
+/// The start of an unfinished line. stdio's lock of the stream admits one thread at a time, so the mutex is uncontended.
 static STARTED: Mutex<String> = Mutex::new(String::new());
 
-/// The longest line; a longer one is cut.
+/// The maximum length of a line; longer lines are cut.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// Hands all lines of DPDK's log to `listener` from now on. Call it before [`Eal::init`](crate::Eal::init), whose first lines come at once.
-/// The listener may be called on any thread, an lcore's among them, so it must not block. Only the first call has an effect.
+/// Passes all lines of DPDK's log to `listener` from now on. Call it before [`Eal::init`](crate::Eal::init), which logs at once. The
+/// listener may be called on any thread, including an lcore's, so it must not block. Only the first call has an effect.
 ///
-/// `at_end` is called when the process ends, and writes lines that the listener has queued: EAL of DPDK 25.11 and newer ends the process itself
+/// `at_end` is called when the process ends, to write lines that the listener has queued: EAL of DPDK 25.11 and newer ends the process
 /// after a line about a wrong argument.
 ///
-/// The stream is never closed: threads of DPDK, and of its drivers, may log while and after EAL is cleaned up.
+/// The stream is never closed: threads of DPDK, and of its drivers, may log during and after EAL's cleanup.
 ///
 /// # Errors
-/// [`DpdkError::Call`] when there is no memory for a stream; DPDK then logs to standard error.
+/// [`DpdkError::Call`] if memory for a stream is short; DPDK then logs to standard error.
 pub fn listen_to_log(listener: Listener, at_end: fn()) -> Result<(), DpdkError> {
     if LISTENER.set(listener).is_err() {
         return Ok(());
@@ -71,11 +70,11 @@ unsafe extern "C" fn end() {
     drop(catch_unwind(|| AT_END.get().map(|at_end| at_end())));
 }
 
-/// Takes `bytes` bytes of a message at `text`.
+/// Receives `bytes` bytes of a message at `text`.
 unsafe extern "C" fn take(level: u32, text: *const std::ffi::c_char, bytes: usize) {
-    // SAFETY: stdio gives its buffer, which holds so many bytes during this call.
+    // SAFETY: stdio gives its buffer, which holds this many bytes during this call.
     let text = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), bytes) };
-    // A panic ends here: C code is above.
+    // Panics are caught here, as the caller is C code.
     drop(catch_unwind(|| {
         let Some(listener) = LISTENER.get() else { return };
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +82,7 @@ unsafe extern "C" fn take(level: u32, text: *const std::ffi::c_char, bytes: usiz
     }));
 }
 
-/// Hands over the lines that end within `text`, the first of which begins with what has `started`; keeps the start of the next one.
+/// Passes on the lines that end within `text`, the first of which begins with `started`; keeps the start of the next one.
 fn split(started: &mut String, text: &str, mut give: impl FnMut(&str)) {
     for part in text.split_inclusive('\n') {
         let line = part.trim_end_matches(['\n', '\r']);

@@ -1,7 +1,7 @@
 //! One owned packet, and the mbuf layout that this crate reads.
 //!
-//! `Line0` is the first cache line of `rte_mbuf`. The shim asserts every offset against the installed headers at
-//! compile time, so Rust reads fields without a C call. Only C touches the second line, for chains.
+//! `Line0` is the first cache line of `rte_mbuf`. The shim asserts every offset against the installed headers at compile time, so Rust
+//! reads fields without a C call. Only C touches the second line, for chains.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -14,7 +14,6 @@ use crate::ids::PortId;
 use crate::mempool::Mempool;
 use crate::sys;
 
-/// The first cache line of `rte_mbuf`.
 #[repr(C, align(64))]
 pub(crate) struct Line0 {
     buf_addr: *mut u8,
@@ -52,9 +51,8 @@ const _: () = {
     assert!(offset_of!(Line0, pool) == 56);
 };
 
-/// A packet as bursts and mbufs hold it: a valid `rte_mbuf` that nobody else owns.
-///
-/// Whoever makes a `Raw` guarantees that; every accessor relies on it.
+/// A packet in a burst or an mbuf handle: a valid `rte_mbuf` with no other owner, as guaranteed by the maker of a `Raw` and relied on by
+/// every accessor.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Raw(pub(crate) *mut sys::rte_mbuf);
@@ -65,17 +63,16 @@ impl Raw {
         self.0.cast()
     }
 
-    /// The first segment: its data pointer and its length.
     #[inline(always)]
     pub(crate) fn segment(self) -> (*mut u8, usize) {
         let line = self.line0();
-        // SAFETY: a valid mbuf (type invariant), whose layout is Line0's (asserted by the shim); data_off lies within
-        // the buffer, as every driver and rte_pktmbuf_append keep it.
+        // SAFETY: a valid mbuf (type invariant), whose layout is Line0's (asserted by the shim); data_off lies within the buffer, as
+        // every driver and rte_pktmbuf_append keep it.
         unsafe { ((*line).buf_addr.add(usize::from((*line).data_off)), usize::from((*line).data_len)) }
     }
 
-    /// The data pointer, a word with `pkt_len` in the low half and then `data_len`, and the word that [`Self::rearm`] writes. A pass over
-    /// many packets takes as long as it has loads, so there is one a word.
+    /// The data pointer, a word with `pkt_len` in the low half and then `data_len`, and the word that [`Self::rearm`] writes. Loads bound
+    /// a pass over many packets, so each word is loaded once.
     #[inline(always)]
     pub(crate) fn start(self) -> (*mut u8, u64, u64) {
         let line = self.line0();
@@ -87,7 +84,7 @@ impl Raw {
         }
     }
 
-    /// The number of segments in the word that [`Self::rearm`] writes, or in several such words or-ed.
+    /// The number of segments in the word that [`Self::rearm`] writes, or in the union of several such words.
     #[inline(always)]
     pub(crate) fn segments_of(rearm: u64) -> u64 {
         rearm >> 32 & 0xffff
@@ -119,14 +116,13 @@ impl Raw {
         unsafe { (*self.line0()).hash = [tag as u32, (tag >> 32) as u32] };
     }
 
-    /// How many owners the mbuf has.
     #[inline(always)]
     pub(crate) fn references<'a>(self) -> &'a AtomicU16 {
-        // SAFETY: a valid mbuf (type invariant), which lives until EAL ends; DPDK counts its owners atomically too.
+        // SAFETY: a valid mbuf (type invariant), which lives until EAL ends; DPDK counts references atomically too.
         unsafe { AtomicU16::from_ptr(&raw mut (*self.line0()).refcnt) }
     }
 
-    /// The word for [`Raw::rearm`] of a packet of one segment that is where this one is, with so many owners.
+    /// The word for [`Raw::rearm`] of a packet of one segment with the data offset of this one and `references` references.
     pub(crate) fn rearm_word(self, port: PortId, references: u16) -> u64 {
         // SAFETY: a valid mbuf (type invariant).
         let data_off = unsafe { (*self.line0()).data_off };
@@ -134,7 +130,7 @@ impl Raw {
         (0..).step_by(16).zip(fields).fold(0, |word, (shift, field)| word | u64::from(field) << shift)
     }
 
-    /// Makes the packet as a driver hands it out: `data_off`, owners, segments and port are those of `word`, no flag is set.
+    /// Resets the packet to the state of a newly received one: `data_off`, references, segments and port from `word`, and no flags.
     #[inline(always)]
     pub(crate) fn rearm(self, word: u64) {
         let line = self.line0();
@@ -155,7 +151,7 @@ impl Raw {
     /// The bytes of the first segment, with a lifetime of the caller's choice.
     ///
     /// # Safety
-    /// The caller bounds `'a` by a borrow of the packet's owner.
+    /// The caller must bound `'a` by a borrow of the packet's owner.
     #[inline(always)]
     pub(crate) unsafe fn data<'a>(self) -> &'a [u8] {
         let (start, len) = self.segment();
@@ -163,10 +159,10 @@ impl Raw {
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
-    /// The same, mutable.
+    /// The bytes of the first segment, mutable.
     ///
     /// # Safety
-    /// The caller bounds `'a` by a unique borrow of the packet's owner.
+    /// The caller must bound `'a` by a unique borrow of the packet's owner.
     #[inline(always)]
     pub(crate) unsafe fn data_mut<'a>(self) -> &'a mut [u8] {
         let (start, len) = self.segment();
@@ -174,7 +170,6 @@ impl Raw {
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 
-    /// Calls `each` with the bytes of every segment, in order.
     pub(crate) fn for_each_segment(self, mut each: impl FnMut(&[u8])) {
         let mut at = self;
         loop {
@@ -189,19 +184,17 @@ impl Raw {
         }
     }
 
-    /// Linearizes a chain if its first segment has the room; returns whether the packet is one segment now. Nothing
-    /// changes otherwise.
+    /// Linearizes a chain if its first segment has the room; returns whether the packet is one segment now. On failure nothing changes.
     pub(crate) fn linearize(self) -> bool {
         // SAFETY: a valid packet of the caller's, whose owner borrows it uniquely; segments that become empty go back to their pool.
         self.segments() == 1 || unsafe { sys::dffi_mbuf_linearize(self.0) } == 0
     }
 
-    /// Appends `bytes`, chaining mbufs from `pool` when the last segment is full. On failure the packet is as long as
-    /// it was before.
+    /// Appends `bytes`, chaining mbufs from `pool` if the last segment is full. On failure the packet keeps its length.
     pub(crate) fn append(self, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
         let fits = self.tailroom().min(bytes.len());
         let (here, mut rest) = bytes.split_at(fits);
-        // The chain is built first, so that a failure leaves the packet alone.
+        // The chain is built first, so that a failure leaves the packet unchanged.
         let mut chain: Vec<Mbuf> = Vec::new();
         while !rest.is_empty() {
             let link = pool.alloc()?;
@@ -224,16 +217,16 @@ impl Raw {
         self.append_here(here);
         for link in chain {
             let link = link.into_raw();
-            // SAFETY: two valid packets; the second becomes part of the first, whose owner owns it from here on. The
-            // only failure is the number of segments, checked above.
+            // SAFETY: two valid packets; the second becomes part of the first, whose owner owns it from here on. The only failure is the
+            // number of segments, checked above.
             let failed = unsafe { sys::dffi_mbuf_chain(self.0, link) };
-            assert!(failed == 0, "the number of segments was checked and still refused");
+            assert!(failed == 0, "the number of segments was checked before");
         }
         Ok(())
     }
 
-    /// A packet of `header`, then the bytes `range` of this one, padded to 60 bytes, from its pool and with its tag. `None` when the pool has no mbufs, the
-    /// header is longer than a headroom, or the packet does not have these bytes or none are wanted.
+    /// A packet of `header`, then the bytes `range` of this one, padded to 60 bytes, from its pool and with its tag. `None` if the pool
+    /// has no mbufs, the header is longer than a headroom, or the range is empty or beyond the packet.
     pub(crate) fn piece(self, header: &[u8], range: &Range<u32>) -> Option<Raw> {
         let bytes = range.end.checked_sub(range.start).filter(|bytes| *bytes > 0)?;
         let header_bytes = u16::try_from(header.len()).ok()?;
@@ -248,16 +241,16 @@ impl Raw {
         usize::from(unsafe { sys::dffi_mbuf_tailroom(self.0) })
     }
 
-    /// Appends bytes that are known to fit in the last segment.
+    /// Appends bytes that fit in the last segment.
     fn append_here(self, bytes: &[u8]) {
         let Ok(count) = u16::try_from(bytes.len()) else {
-            return; // never reached: callers pass at most the tailroom, which is a u16
+            return; // unreachable: callers pass at most the tailroom, which is a u16
         };
         // SAFETY: a valid mbuf (type invariant).
         let start = unsafe { sys::dffi_mbuf_append(self.0, count) };
-        assert!(!start.is_null(), "the tailroom was checked and still refused");
-        // SAFETY: `start` has room for `count` bytes in the buffer of a packet that the caller owns; `bytes` is a
-        // Rust borrow, so it is not that buffer.
+        assert!(!start.is_null(), "the tailroom was checked before");
+        // SAFETY: `start` has room for `count` bytes in the buffer of a packet that the caller owns; `bytes` is a Rust borrow, so it is
+        // not that buffer.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
     }
 }
@@ -274,14 +267,14 @@ pub(crate) fn prefetch(at: *const u8) {
     let _ = at;
 }
 
-/// One owned packet. Dropping frees it.
+/// One owned packet, freed when dropped.
 pub struct Mbuf {
     raw: Raw,
     token: Token,
 }
 
-// SAFETY: a packet has one owner and is not bound to a thread; it is freed to a pool that many threads may use, and the
-// token keeps EAL, and so the pool, alive.
+// SAFETY: a packet has one owner and is not bound to a thread; it is freed to a pool that many threads may use, and the token keeps EAL,
+// and so the pool, alive.
 unsafe impl Send for Mbuf {}
 // SAFETY: through `&Mbuf` bytes are only read.
 unsafe impl Sync for Mbuf {}
@@ -296,12 +289,11 @@ impl Mbuf {
     /// Takes ownership of a packet.
     ///
     /// # Safety
-    /// `raw` is a valid packet that nobody else owns.
+    /// `raw` must be a valid packet without another owner.
     pub(crate) unsafe fn from_raw(raw: NonNull<sys::rte_mbuf>, token: Token) -> Self {
         Mbuf { raw: Raw(raw.as_ptr()), token }
     }
 
-    /// Gives up ownership.
     pub(crate) fn into_raw(self) -> *mut sys::rte_mbuf {
         let mut this = std::mem::ManuallyDrop::new(self);
         let raw = this.raw.0;
@@ -318,21 +310,21 @@ impl Mbuf {
         unsafe { self.raw.data() }
     }
 
-    /// The bytes of the first segment, to write.
+    /// The bytes of the first segment, mutable.
     #[inline(always)]
     pub fn data_mut(&mut self) -> &mut [u8] {
         // SAFETY: bounded by the unique borrow of the owner.
         unsafe { self.raw.data_mut() }
     }
 
-    /// Bytes of the whole packet, all segments.
+    /// The length of the packet in bytes, all segments.
     #[inline(always)]
     #[must_use]
     pub fn pkt_len(&self) -> u32 {
         self.raw.pkt_len()
     }
 
-    /// Segments of the packet, 1 and up.
+    /// The number of segments, at least 1.
     #[inline(always)]
     #[must_use]
     pub fn segments(&self) -> u16 {
@@ -352,7 +344,7 @@ impl Mbuf {
         self.raw.set_tag(tag);
     }
 
-    /// Appends `bytes`, chaining mbufs from `pool` when the data room is full. On failure the packet stays as it was.
+    /// Appends `bytes`, chaining mbufs from `pool` if the data room is full. On failure the packet stays unchanged.
     ///
     /// # Errors
     /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] beyond 65,535 segments.
@@ -360,16 +352,15 @@ impl Mbuf {
         self.raw.append(bytes, pool)
     }
 
-    /// A packet of `header`, then the bytes `range` of this one, padded to 60 bytes, from its pool and with its tag. `None` when the pool has no mbufs, the
-    /// header is longer than a headroom of 128 bytes, or this packet does not have these bytes or none are wanted.
+    /// A packet of `header`, then the bytes `range` of this one, padded to 60 bytes, from its pool and with its tag. `None` if the pool
+    /// has no mbufs, the header is longer than a headroom of 128 bytes, or the range is empty or beyond the packet.
     #[must_use]
     pub fn piece(&self, header: &[u8], range: &Range<u32>) -> Option<Mbuf> {
         let raw = NonNull::new(self.raw.piece(header, range)?.0)?;
-        // SAFETY: a new packet, which nobody else owns.
+        // SAFETY: a new packet without another owner.
         Some(unsafe { Mbuf::from_raw(raw, self.token.clone()) })
     }
 
-    /// Chains `tail` behind this packet, for [`crate::testing::chain`].
     #[cfg(feature = "testing")]
     pub(crate) fn chain(&mut self, tail: Mbuf) {
         // SAFETY: two valid packets that we own; the second becomes part of the first, whose owner owns it from here on.
@@ -385,7 +376,7 @@ impl Mbuf {
 
 impl Drop for Mbuf {
     fn drop(&mut self) {
-        // SAFETY: a valid packet that we own and that nobody uses again; the token keeps its pool alive.
+        // SAFETY: a valid packet that we own and that is not used again; the token keeps its pool alive.
         unsafe { sys::dffi_mbuf_free(self.raw.0) };
     }
 }

@@ -1,13 +1,13 @@
 //! Pools of packet buffers.
 //!
-//! Any thread may allocate and free mbufs. Lcores have a per-thread cache of the pool; others use the shared ring every time, which costs an atomic exchange a call.
+//! Any thread may allocate and free mbufs. Lcores have a per-thread cache of the pool; other threads use the shared ring every time, at
+//! the cost of an atomic exchange a call.
 //!
-//! Huge pages matter most here: a burst of 128 packets touches more 4 KB pages than the TLB holds, and a pass over its
-//! headers costs 3 ns a packet with `--no-huge` instead of 0.7 (Zen 4, `examples/burst_cost.rs`). Transparent huge
-//! pages do not help, because EAL does not align that memory to 2 MB.
+//! Huge pages matter most here: a burst of 128 packets touches more 4 KB pages than the TLB holds (`examples/burst_cost.rs` measures a
+//! pass over its headers). Transparent huge pages do not help, because EAL does not align that memory to 2 MB.
 //!
-//! A pool lives until EAL ends, even if all its handles are dropped: its mbufs may still be in a driver's queue or
-//! another thread's burst, and DPDK's counts cannot rule that out.
+//! A pool lives until EAL ends, even if all its handles are dropped: its mbufs may still be in a driver's queue or another thread's
+//! burst, and DPDK's counts cannot rule that out.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -20,24 +20,24 @@ use crate::mbuf::Mbuf;
 use crate::port_state::copy_text;
 use crate::sys;
 
-/// The least data room, so that the headers that a pass loads lie within any buffer: see [`simd`](crate::simd).
+/// The minimum data room: the headers that a pass loads must lie within any buffer (see [`simd`](crate::simd)).
 const DATA_ROOM_MIN: u16 = 64;
 const _: () = assert!(crate::simd::START_BYTES <= DATA_ROOM_MIN as usize);
 
 /// The parameters of a mempool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MempoolConfig {
-    /// Mbufs in the pool. `2^q - 1` wastes no memory.
+    /// The number of mbufs. `2^q - 1` wastes no memory.
     pub mbufs: u32,
-    /// Mbufs that each lcore caches, at most 512 and `mbufs / 1.5`; 0 for none.
+    /// The number of mbufs that each lcore caches, at most 512 and `mbufs / 1.5`; 0 for none.
     pub cache_mbufs: u32,
-    /// Packet bytes that one mbuf holds, besides its headroom of 128. Its buffer has 64 bytes behind the headroom at least,
-    /// which the passes over headers load.
+    /// Packet bytes that one mbuf holds after its headroom of 128. The buffer has at least 64 bytes after the headroom, which the passes
+    /// over headers load.
     pub data_room_bytes: u16,
     /// The NUMA node of the memory.
     pub socket: SocketId,
-    /// Threads use it beside lcores. DPDK's default ring has everyone wait for a thread that has lost its CPU in the middle of a call;
-    /// in that of `ring_mt_rts` nobody waits, and a call costs one wider atomic exchange more.
+    /// Whether threads that are no lcores use it too. With DPDK's default ring every thread waits for one that was preempted in the
+    /// middle of a call; with `ring_mt_rts` none waits, and a call costs one wider atomic exchange more.
     pub is_preemptible: bool,
 }
 
@@ -67,10 +67,10 @@ struct OwnedPool {
     token: Token,
 }
 
-// SAFETY: the pool is made with DPDK's default flags (many producers, many consumers), so its functions may be called
-// from any thread, and the pointer stays valid until EAL ends, which the token delays.
+// SAFETY: the pool is made with DPDK's default flags (many producers, many consumers), so its functions may be called from any thread,
+// and the pointer stays valid until EAL ends, which the token delays.
 unsafe impl Send for OwnedPool {}
-// SAFETY: as above.
+// SAFETY: the same argument.
 unsafe impl Sync for OwnedPool {}
 
 impl std::fmt::Debug for Mempool {
@@ -80,11 +80,11 @@ impl std::fmt::Debug for Mempool {
 }
 
 impl Mempool {
-    /// Makes a pool.
+    /// Creates a pool.
     ///
     /// # Errors
-    /// [`DpdkError::NamedCall`] when the name is taken or too long (25 bytes fit) or there is not enough memory;
-    /// [`DpdkError::TooMuch`] when data room and headroom together exceed 65,535 bytes.
+    /// [`DpdkError::NamedCall`] if the name is taken or too long (25 bytes fit) or memory is short; [`DpdkError::TooMuch`] if data room
+    /// and headroom together exceed 65,535 bytes.
     pub fn new(eal: &Eal, name: &str, config: &MempoolConfig) -> Result<Mempool, DpdkError> {
         let c_name = c_string("a mempool name", name)?;
         let room = u32::from(config.data_room_bytes.max(DATA_ROOM_MIN)) + sys::DFFI_MBUF_HEADROOM_BYTES;
@@ -93,7 +93,7 @@ impl Mempool {
             wanted: room as usize,
             limit: usize::from(u16::MAX),
         })?;
-        // NULL is the default of this machine.
+        // NULL selects DPDK's default.
         let operations = if config.is_preemptible { c"ring_mt_rts".as_ptr() } else { std::ptr::null() };
         let _control = control();
         // SAFETY: the names live through the call (DPDK copies the first); the numbers are checked by DPDK.
@@ -122,42 +122,42 @@ impl Mempool {
         &self.inner.name
     }
 
-    /// Its parameters.
+    /// The pool's parameters.
     #[must_use]
     pub fn config(&self) -> &MempoolConfig {
         &self.inner.config
     }
 
-    /// Mbufs in all.
+    /// The number of mbufs.
     #[must_use]
     pub fn size(&self) -> usize {
         self.inner.config.mbufs as usize
     }
 
-    /// Mbufs available, including those in lcore caches. Walks the caches: not for the hot path.
+    /// The number of available mbufs, including those in lcore caches. Walks the caches: not for the hot path.
     #[must_use]
     pub fn available(&self) -> usize {
         // SAFETY: the pool lives until EAL ends; counting only reads.
         unsafe { sys::rte_mempool_avail_count(self.inner.raw.as_ptr()) as usize }
     }
 
-    /// Mbufs in use: in bursts, rings, drivers.
+    /// The number of mbufs in use: in bursts, rings and drivers.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.size().saturating_sub(self.available())
     }
 
-    /// Whether no mbuf is in use. DPDK counts mbufs twice while another thread moves them from its full cache to the pool, so the count is taken
-    /// twice; it is wrong all the same if that thread loses its CPU in between.
+    /// Returns whether no mbuf is in use. DPDK counts mbufs twice while another thread moves them from its full cache to the pool, so the
+    /// count is taken twice; it is still wrong if that thread is preempted in between.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.in_use() == 0 && self.in_use() == 0
     }
 
-    /// DPDK's name of what moves its mbufs to and from the caches of lcores.
+    /// DPDK's name of the pool's operations, which move mbufs to and from the caches of lcores.
     #[must_use]
     pub fn operations(&self) -> String {
-        // SAFETY: the pool lives until EAL ends, and so does the name, which ends with a NUL.
+        // SAFETY: the pool and its NUL-terminated name live until EAL ends.
         unsafe { copy_text(sys::dffi_mempool_operations(self.raw())) }
     }
 
@@ -170,14 +170,14 @@ impl Mempool {
         DpdkError::Exhausted { pool, wanted, available, size }
     }
 
-    /// One empty mbuf.
+    /// Allocates one empty mbuf.
     ///
     /// # Errors
     /// [`DpdkError::Exhausted`].
     pub fn alloc(&self) -> Result<Mbuf, DpdkError> {
         // SAFETY: the pool lives until EAL ends.
         let raw = unsafe { sys::dffi_mbuf_new(self.raw()) };
-        // SAFETY: a fresh mbuf that nobody else has, initialised by rte_pktmbuf_alloc.
+        // SAFETY: a fresh mbuf without another owner, initialised by rte_pktmbuf_alloc.
         NonNull::new(raw)
             .map(|raw| unsafe { Mbuf::from_raw(raw, self.inner.token.clone()) })
             .ok_or_else(|| self.exhausted(1))
@@ -186,18 +186,18 @@ impl Mempool {
     /// Appends `count` empty mbufs to `burst`, all or none, in one C call.
     ///
     /// # Errors
-    /// [`DpdkError::TooMuch`] when the burst lacks the room, [`DpdkError::Exhausted`] when the pool lacks the mbufs.
+    /// [`DpdkError::TooMuch`] if the burst lacks the room, [`DpdkError::Exhausted`] if the pool lacks the mbufs.
     pub fn alloc_burst(&self, burst: &mut Burst, count: usize) -> Result<(), DpdkError> {
         DpdkError::within("mbufs in a burst", count, burst.room())?;
         let Ok(wanted) = u32::try_from(count) else {
             return Err(self.exhausted(count));
         };
         if wanted == 0 {
-            // Without the cache of an lcore the pool's ring says of none that it has none.
+            // Without an lcore's cache the pool's ring reports exhaustion for 0 mbufs.
             return Ok(());
         }
-        // SAFETY: the free part of the burst has room for `count` pointers, checked above. On success all of them are
-        // fresh, initialised mbufs that nobody else has, and only then does the burst count them.
+        // SAFETY: the free part of the burst has room for `count` pointers, checked above. On success they are fresh, initialised
+        // mbufs without another owner, and only then does the burst count them.
         unsafe {
             if sys::dffi_mbuf_alloc_bulk(self.raw(), burst.free_part(), wanted) != 0 {
                 return Err(self.exhausted(count));
@@ -210,7 +210,7 @@ impl Mempool {
     /// Appends a copy of each frame to `burst`, all or none; frames longer than the data room become chains.
     ///
     /// # Errors
-    /// As [`Mempool::alloc_burst`], and [`DpdkError::TooMuch`] for a frame beyond what a chain can hold.
+    /// As [`Mempool::alloc_burst`], and [`DpdkError::TooMuch`] for a frame too long for a chain.
     pub fn copy_burst<F: AsRef<[u8]>>(&self, burst: &mut Burst, frames: &[F]) -> Result<(), DpdkError> {
         let first = burst.len();
         self.alloc_burst(burst, frames.len())?;
@@ -223,10 +223,10 @@ impl Mempool {
         Ok(())
     }
 
-    /// A packet with a copy of `frame`; a chain when it exceeds the data room.
+    /// A packet with a copy of `frame`; a chain if the frame exceeds the data room.
     ///
     /// # Errors
-    /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] for a frame beyond what a chain can hold.
+    /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] for a frame too long for a chain.
     pub fn copy(&self, frame: &[u8]) -> Result<Mbuf, DpdkError> {
         let mut mbuf = self.alloc()?;
         mbuf.append(frame, self)?;

@@ -1,8 +1,8 @@
 //! Ports: found by name or number, configured, started, stopped.
 //!
-//! All handles of one port share one `SharedPort`, found through a registry, so that a queue is taken only once, whichever
-//! handle is used. States: stopped -> configured -> started. Queues are taken from a started port only, and a port with
-//! queues taken refuses to stop, so a queue handle can poll without a check.
+//! All handles of one port share one `SharedPort`, found through a registry, so that a queue is taken only once, whichever handle is
+//! used. States: stopped -> configured -> started. Queues are taken from a started port only, and a port with queues taken refuses to
+//! stop, so a queue handle can poll without a check.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
@@ -21,20 +21,17 @@ use crate::ready::Attached;
 use crate::ring::RingEnd;
 use crate::sys;
 
-/// Every port with a live handle. Lock order: control, state, HELD. An entry lives until its [`SharedPort`] is closed or
-/// fully dropped, so a dead `Weak` means that another thread is dropping it right now.
+/// Every port with a live handle. Lock order: control, state, HELD. An entry lives until its [`SharedPort`] is closed or fully dropped,
+/// so a dead `Weak` means that another thread is dropping it right now.
 static HELD: Mutex<BTreeMap<PortId, Weak<SharedPort>>> = Mutex::new(BTreeMap::new());
 
 fn held() -> MutexGuard<'static, BTreeMap<PortId, Weak<SharedPort>>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The direction of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// From the wire.
     Rx,
-    /// To the wire.
     Tx,
 }
 
@@ -47,15 +44,14 @@ impl Direction {
     }
 }
 
-/// The MTU of a port that is given none (`RTE_ETHER_MTU`).
+/// The default MTU of a port (`RTE_ETHER_MTU`).
 const MTU: u16 = 1500;
-/// Drivers of NICs that drop a frame with two VLAN tags and a packet of the MTU: they count one tag. VFs are left out: a PF may refuse a
-/// longer frame.
+/// Drivers of NICs that drop a frame with two VLAN tags and a packet of the MTU, because they count one tag. VFs are left out: a PF may
+/// refuse a longer frame.
 const DRIVERS_OF_ONE_TAG: [&str; 3] = ["net_e1000_em", "net_e1000_igb", "net_igc"];
-/// Bytes of a VLAN tag.
 const TAG_BYTES: u16 = 4;
 
-/// By how much the MTU of a device is set above `mtu`, so that IP packets of `mtu` bytes fit with two VLAN tags, too.
+/// The number of bytes added to a device's MTU of `mtu`, so that IP packets of `mtu` bytes also fit with two VLAN tags.
 fn tag_room(driver: &str, max_mtu: u16, mtu: u16) -> u16 {
     if DRIVERS_OF_ONE_TAG.contains(&driver) { TAG_BYTES.min(max_mtu.saturating_sub(mtu)) } else { 0 }
 }
@@ -68,15 +64,14 @@ pub struct Port {
     pub(crate) inner: Arc<SharedPort>,
 }
 
-/// What all handles of a port share.
 pub(crate) struct SharedPort {
-    /// The port's number, which a device that was removed and comes back may not get again. It changes while the port is closed, so under
-    /// no queue.
+    /// The port's number. A device that was removed and comes back may get another; the number changes only while the port is closed and
+    /// no queue is taken.
     id: AtomicU16,
     name: String,
-    /// The name that the user chose; unset, the name of the device counts.
+    /// The user's name for the port; if unset, the device's name is used.
     label: OnceLock<String>,
-    /// The device, for removing it and bringing it back.
+    /// The device, for removing and re-adding it.
     device: Option<DeviceName>,
     state: Mutex<PortStatus>,
     _token: Token,
@@ -85,17 +80,16 @@ pub(crate) struct SharedPort {
 #[derive(Default)]
 pub(crate) struct PortStatus {
     pub(crate) granted: Option<Granted>,
-    /// By how much the device's MTU is above the port's ([`tag_room`]).
+    /// The difference of the device's MTU and the port's ([`tag_room`]).
     pub(crate) tag_room: u16,
     pub(crate) started: bool,
-    /// Which queues have a handle, by direction.
+    /// The queues with a handle, by direction.
     rx_taken: Vec<bool>,
     tx_taken: Vec<bool>,
-    /// Set when the port was closed and its device released.
     pub(crate) closed: bool,
     /// The rings of a `net_ring` port, and the device name for removing it; the rings must outlive the device.
     rings: Option<(CString, Vec<RingEnd>)>,
-    /// The callbacks of its queues, which must be gone before the device is.
+    /// The callbacks of its queues, which must be removed before the device.
     attached: Vec<Attached>,
 }
 
@@ -133,7 +127,7 @@ impl SharedPort {
         self.device.as_ref()
     }
 
-    /// Enters the port, which was closed, again under the number that its device has now. The caller holds the control lock.
+    /// Registers a closed port again under the current number of its device. The caller holds the control lock.
     pub(crate) fn enter(self: &Arc<Self>, id: PortId, state: &mut PortStatus) {
         self.id.store(id.0, Ordering::Relaxed);
         *state = PortStatus::default();
@@ -144,7 +138,6 @@ impl SharedPort {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the port was granted sending of chains.
     pub(crate) fn takes_chains(&self) -> bool {
         let granted = |granted: &Granted| granted.tx_offloads.contains(TxOffloads::MULTI_SEGS);
         self.state().granted.as_ref().is_some_and(granted)
@@ -180,7 +173,6 @@ impl Drop for SharedPort {
     }
 }
 
-/// The existing ports. The caller holds the control lock.
 pub(crate) fn existing() -> Vec<PortId> {
     let next = |id: u16| {
         // SAFETY: takes a number and returns the next port's, or one past the greatest.
@@ -190,7 +182,7 @@ pub(crate) fn existing() -> Vec<PortId> {
     std::iter::successors(next(0), |&id| next(id + 1)).map(PortId).collect()
 }
 
-/// The existing ports that belong to no other driver, as the members of a failsafe or bonded port do. The caller holds the control lock.
+/// The existing ports without an owning driver, such as failsafe or bonding. The caller holds the control lock.
 pub(crate) fn unowned() -> Vec<PortId> {
     let next = |id: u16| {
         // SAFETY: takes numbers and returns the next port's, or one past the greatest.
@@ -200,26 +192,25 @@ pub(crate) fn unowned() -> Vec<PortId> {
     std::iter::successors(next(0), |&id| next(id + 1)).map(PortId).collect()
 }
 
-/// A port's name, empty when there is no such port.
 pub(crate) fn name_of(port: PortId) -> String {
     let mut name = [c_char::default(); sys::DFFI_NAME_BYTES as usize];
-    // SAFETY: the array has the longest length that DPDK allows for a name.
+    // SAFETY: the array has DPDK's maximum length of a name.
     unsafe { sys::dffi_port_name(port.0, name.as_mut_ptr()) };
     text_of(&name)
 }
 
-/// Whether there is a port called `name`. The caller holds the control lock.
+/// Returns whether a port called `name` exists. The caller holds the control lock.
 pub(crate) fn exists(name: &str) -> bool {
     existing().into_iter().any(|port| name_of(port) == name)
 }
 
-/// Closes every port when EAL ends; a driver that owns ports closes them with its own. No handle is left, and dropping the last handle of
-/// each port has stopped it.
+/// Closes every port when EAL ends; a driver that owns ports closes them with its port. No handle is left, and dropping the last handle
+/// of each port has stopped it.
 pub(crate) fn close_all() {
     let _control = control();
     for port in unowned() {
-        // SAFETY: the port exists and nothing polls it, since every handle is dropped. A driver that fails to close has
-        // logged it to EAL's log, and there is no caller to return it to.
+        // SAFETY: the port exists and nothing polls it, since every handle is dropped. A driver that fails to close has logged it to
+        // EAL's log, and there is no caller to return it to.
         unsafe { sys::rte_eth_dev_close(port.0) };
     }
 }
@@ -292,8 +283,8 @@ impl Port {
         Ok(port)
     }
 
-    /// Keeps what `make` returns until nothing polls the port any more; `make` puts it on a queue of the port, which is configured
-    /// and not started.
+    /// Keeps the result of `make` until nothing polls the port any more. `make` attaches a callback to a queue of the port, which must be
+    /// configured and not started.
     pub(crate) fn attach(&self, make: impl FnOnce() -> Result<Attached, DpdkError>) -> Result<(), DpdkError> {
         let _control = self.controlled()?;
         let mut state = self.inner.state();
@@ -324,7 +315,7 @@ impl Port {
         self.inner.label.get().unwrap_or(&self.inner.name)
     }
 
-    /// Calls the port `label` from now on. A port is labelled once: returns whether it had no label before.
+    /// Labels the port `label`. A port is labelled once: returns whether it had no label before.
     pub fn set_label(&self, label: &str) -> bool {
         self.inner.label.set(label.to_owned()).is_ok()
     }
@@ -342,12 +333,12 @@ impl Port {
         self.inner.state().granted.clone()
     }
 
-    /// Locks out other control calls while the guard lives; an error when the port was closed.
+    /// Locks control calls; an error if the port was closed.
     pub(crate) fn controlled(&self) -> Result<MutexGuard<'static, ()>, DpdkError> {
         self.open_under(control())
     }
 
-    /// `control`; an error when the port was closed.
+    /// Returns `control`, or an error if the port was closed.
     pub(crate) fn open_under<C>(&self, control: C) -> Result<C, DpdkError> {
         self.inner.state().not_closed(self.id())?;
         Ok(control)
@@ -361,14 +352,12 @@ impl Port {
         Ok(info)
     }
 
-    /// [`tag_room`] of this port; the caller holds the control lock.
     pub(crate) fn tag_room(&self, info: &sys::rte_eth_dev_info, mtu: u16) -> u16 {
         // SAFETY: the port exists, so the name of its driver exists, and the control lock keeps it until it is copied.
         let driver = unsafe { copy_text(info.driver_name) };
         tag_room(&driver, info.max_mtu, mtu)
     }
 
-    /// The device's MTU without `tag_room`.
     pub(crate) fn mtu_without(&self, tag_room: u16) -> Result<u16, DpdkError> {
         let mut mtu = 0;
         // SAFETY: `mtu` is writable for the call.
@@ -377,12 +366,12 @@ impl Port {
         Ok(mtu - tag_room.min(mtu))
     }
 
-    /// Configures a stopped port and sets up its queues; receive queue `q` takes its mbufs from
-    /// `pools[q % pools.len()]`. Returns the part of the request that was granted.
+    /// Configures a stopped port and sets up its queues; RX queue `q` takes its mbufs from `pools[q % pools.len()]`. Returns the part of
+    /// the request that was granted.
     ///
     /// # Errors
-    /// [`DpdkError::PortState`] when the port is started or closed; [`DpdkError::TooMuch`] for more queues than the
-    /// device has or receive queues without a pool; [`DpdkError::PortCall`].
+    /// [`DpdkError::PortState`] if the port is started or closed; [`DpdkError::TooMuch`] for more queues than the device has or RX queues
+    /// without a pool; [`DpdkError::Configure`] or [`DpdkError::PortCall`] if the device refuses.
     pub fn configure(&self, config: &PortConfig, pools: &[Mempool]) -> Result<Granted, DpdkError> {
         let id = self.id();
         let _control = control();
@@ -404,7 +393,7 @@ impl Port {
         state.attached.clear();
         let rx_offloads = config.rx_offloads & RxOffloads::from_bits_truncate(info.rx_offload_capa);
         let tx_offloads = config.tx_offloads & TxOffloads::from_bits_truncate(info.tx_offload_capa);
-        // Ethdev's own choice for a port that is given none.
+        // Ethdev's default for a port without a requested MTU.
         let mtu = config.mtu.unwrap_or(if info.max_mtu == 0 { MTU } else { MTU.min(info.max_mtu) });
         state.tag_room = self.tag_room(&info, mtu);
         let wanted_rss = if config.rx_queues > 1 { config.rss } else { RssTypes::empty() };
@@ -444,7 +433,6 @@ impl Port {
         Ok(granted)
     }
 
-    /// Sets up all queues; returns the descriptor counts granted.
     fn set_up_queues(
         &self,
         config: &PortConfig,
@@ -487,10 +475,10 @@ impl Port {
         }
     }
 
-    /// Starts a configured port, whose queues can then be taken. Does nothing when it is started.
+    /// Starts a configured port, whose queues can then be taken. No-op if started.
     ///
     /// # Errors
-    /// [`DpdkError::PortState`] when it is not configured; [`DpdkError::PortCall`].
+    /// [`DpdkError::PortState`] if it is not configured; [`DpdkError::PortCall`].
     pub fn start(&self) -> Result<(), DpdkError> {
         let _control = control();
         let mut state = self.inner.state();
@@ -508,7 +496,7 @@ impl Port {
         Ok(())
     }
 
-    /// Stops the port, which can then be started or configured again. Does nothing when it is stopped.
+    /// Stops the port, which can then be started or configured again. No-op if stopped.
     ///
     /// # Errors
     /// [`DpdkError::QueuesInUse`] while queue handles are held; [`DpdkError::PortCall`].
@@ -531,9 +519,8 @@ impl Port {
         Ok(())
     }
 
-    /// Stops the port and releases the device; the port's number is then free (the name of a virtual device only after
-    /// [`Port::remove`]). Calls on other handles of the port then return [`DpdkError::PortState`], and the rings of
-    /// a ring port are released.
+    /// Stops the port and releases the device; the port's number is then free (the name of a virtual device only after [`Port::remove`]).
+    /// Calls on other handles of the port then return [`DpdkError::PortState`], and the rings of a ring port are released.
     ///
     /// # Errors
     /// [`DpdkError::QueuesInUse`] while queue handles are held; [`DpdkError::PortCall`], for a ring port [`DpdkError::NamedCall`].
@@ -545,7 +532,7 @@ impl Port {
         self.close_locked(&mut state)
     }
 
-    /// Counts the port as closed although its driver has failed to close it. The caller holds the control lock.
+    /// Marks the port as closed although its driver failed to close it. The caller holds the control lock.
     pub(crate) fn forget(&self, state: &mut PortStatus) {
         state.closed = true;
         held().remove(&self.id());
@@ -587,16 +574,16 @@ impl Port {
         }
     }
 
-    /// Takes a receive queue of a started port; dropping the handle releases it.
+    /// Takes an RX queue of a started port; dropping the handle releases it.
     ///
     /// # Errors
-    /// [`DpdkError::PortState`] when the port is not started, [`DpdkError::UnknownQueue`], [`DpdkError::QueueTaken`].
+    /// [`DpdkError::PortState`] if the port is not started, [`DpdkError::UnknownQueue`], [`DpdkError::QueueTaken`].
     pub fn take_rx_queue(&self, queue: QueueId) -> Result<RxQueue, DpdkError> {
         self.take(Direction::Rx, queue)?;
         Ok(RxQueue::new(Arc::clone(&self.inner), queue))
     }
 
-    /// Takes a transmit queue of a started port; dropping the handle releases it.
+    /// Takes a TX queue of a started port; dropping the handle releases it.
     ///
     /// # Errors
     /// As [`Port::take_rx_queue`].

@@ -7,7 +7,7 @@ bitflags::bitflags! {
     /// Work on reception that hardware can take over.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct RxOffloads: u64 {
-        /// The outer VLAN tag is taken out of the frame.
+        /// The outer VLAN tag is removed from the frame.
         const VLAN_STRIP = sys::DFFI_RX_VLAN_STRIP;
         /// The IPv4 header checksum is checked.
         const IPV4_CKSUM = sys::DFFI_RX_IPV4_CKSUM;
@@ -23,10 +23,8 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// Work on transmission that hardware can take over.
-    ///
-    /// `MBUF_FAST_FREE` is left out: it frees to one pool without checking, and nothing here can guarantee that all
-    /// packets of a queue came from that pool and have no buffer of a driver attached.
+    /// Work on transmission that hardware can take over. `MBUF_FAST_FREE` is left out: it frees to one pool without checking, and nothing
+    /// here can guarantee that all packets of a queue came from that pool without an attached driver buffer.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct TxOffloads: u64 {
         /// The IPv4 header checksum is filled in.
@@ -57,34 +55,33 @@ bitflags::bitflags! {
     }
 }
 
-/// A requested configuration. Offloads and RSS are wishes: what the hardware lacks is left out, as [`Granted`] shows.
+/// A requested configuration. Offloads and RSS are optional: unsupported ones are left out, as [`Granted`] shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Receive queues.
+    /// RX queues.
     pub rx_queues: u16,
-    /// Transmit queues.
+    /// TX queues.
     pub tx_queues: u16,
-    /// Descriptors per receive queue; the driver rounds them to a number it supports.
+    /// Descriptors per RX queue; the driver rounds them to a number it supports.
     pub rx_descriptors: u16,
-    /// Descriptors per transmit queue; the driver rounds them to a number it supports.
+    /// Descriptors per TX queue; the driver rounds them to a number it supports.
     pub tx_descriptors: u16,
-    /// The largest layer-3 packet in bytes; `None` for 1,500, or less where the device has no more. Its frame may have two VLAN tags.
+    /// The largest layer-3 packet in bytes; `None` for 1,500, or the device's limit if lower. Its frame may have two VLAN tags.
     pub mtu: Option<u16>,
     /// Offloads requested on reception.
     pub rx_offloads: RxOffloads,
     /// Offloads requested on transmission.
     pub tx_offloads: TxOffloads,
-    /// RSS requested for several receive queues; not used with one.
+    /// RSS types requested for several RX queues; ignored with one.
     pub rss: RssTypes,
-    /// Receive every frame, whatever its destination MAC address.
+    /// Receive every frame, with any destination MAC address.
     pub promiscuous: bool,
-    /// The NUMA node of the queues' memory; [`SocketId::ANY`] for the port's own node.
+    /// The NUMA node of the queues' memory; [`SocketId::ANY`] for the port's node.
     pub socket: SocketId,
 }
 
 impl Default for PortConfig {
-    /// One queue each way, 1,024 descriptors, the driver's MTU, chains both ways, RSS over addresses and ports,
-    /// promiscuous.
+    /// One queue each way, 1,024 descriptors, the default MTU, chains both ways, RSS over addresses and ports, promiscuous.
     fn default() -> Self {
         PortConfig {
             rx_queues: 1,
@@ -104,21 +101,21 @@ impl Default for PortConfig {
 /// The configuration that was granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
-    /// Receive queues.
+    /// RX queues.
     pub rx_queues: u16,
-    /// Transmit queues.
+    /// TX queues.
     pub tx_queues: u16,
-    /// Descriptors per receive queue.
+    /// Descriptors per RX queue.
     pub rx_descriptors: u16,
-    /// Descriptors per transmit queue.
+    /// Descriptors per TX queue.
     pub tx_descriptors: u16,
     /// The largest layer-3 packet in bytes.
     pub mtu: u16,
-    /// Receive offloads that were requested and are supported.
+    /// Requested and supported RX offloads.
     pub rx_offloads: RxOffloads,
-    /// Transmit offloads that were requested and are supported.
+    /// Requested and supported TX offloads.
     pub tx_offloads: TxOffloads,
-    /// RSS types that were requested and are supported; empty with one queue.
+    /// Requested and supported RSS types; empty with one queue.
     pub rss: RssTypes,
     /// Whether the port is promiscuous.
     pub promiscuous: bool,

@@ -1,7 +1,7 @@
-//! What a device does by itself: it is reset, it is removed, it comes back.
+//! Events of a device: it is reset, it is removed, it comes back.
 //!
-//! Drivers and the kernel report it on EAL's interrupt thread, which sets a flag; the program takes the flags when it likes. A port that is
-//! reset or removed must have no queue taken, as one that is stopped.
+//! Drivers and the kernel report them on EAL's interrupt thread, which sets a flag; the program polls the flags. A port must have no
+//! queue taken when it is reset or removed, as for a stop.
 
 use std::ffi::{CStr, CString};
 use std::ptr;
@@ -12,21 +12,19 @@ use crate::ids::PortId;
 use crate::port::{Port, name_of, unowned};
 use crate::sys;
 
-/// `ENOTSUP` on Linux.
 const ENOTSUP: i32 = 95;
-/// Kernel drivers that leave a PCI device to DPDK.
+/// Kernel drivers that give a PCI device to DPDK.
 const USER_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
-/// What has been reported of a port.
+/// Reported events of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PortEvents {
-    /// The device was reset, as a VF is with its PF: it works again after [`Port::reset`].
+    /// The device was reset, e.g. a VF with its PF; it works again after [`Port::reset`].
     pub is_reset: bool,
-    /// The device is gone, or the kernel waits for it to be let go: [`Port::remove`].
+    /// The device is gone, or the kernel waits for its release: call [`Port::remove`].
     pub is_removed: bool,
 }
 
-/// A device on its bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeviceName {
     bus: CString,
@@ -35,7 +33,7 @@ pub(crate) struct DeviceName {
 }
 
 impl DeviceName {
-    /// The device of a port; `None` when the driver does not say. The caller holds the control lock.
+    /// The device of a port; `None` if the driver does not name it. The caller holds the control lock.
     pub(crate) fn of(port: PortId) -> Option<Self> {
         let mut raw = sys::dffi_device { bus: ptr::null(), name: ptr::null(), arguments: ptr::null() };
         // SAFETY: `raw` is writable for the call.
@@ -48,19 +46,18 @@ impl DeviceName {
         Some(Self { bus, name, arguments })
     }
 
-    /// Adds the device to its bus, with the arguments that it had. The caller holds the control lock.
+    /// Adds the device to its bus with its previous arguments. The caller holds the control lock.
     pub(crate) fn add(&self) -> Result<(), DpdkError> {
         device_add(&self.bus, &self.name, &self.arguments)
     }
 
-    /// Its folder in sysfs, if it is a PCI device. `-a` may leave out the domain of its address.
+    /// The device's folder in sysfs if it is a PCI device. `-a` may omit the domain of its address.
     fn pci_folder(&self) -> Option<String> {
         let name = self.name.to_str().ok().filter(|_| self.bus.as_c_str() == c"pci")?;
         let domain = if name.matches(':').count() == 1 { "0000:" } else { "" };
         Some(format!("/sys/bus/pci/devices/{domain}{name}"))
     }
 
-    /// Whether it is a PCI device that the kernel leaves to DPDK.
     fn is_left_to_us(&self) -> bool {
         let driver = self.pci_folder().map(|folder| std::fs::read_link(format!("{folder}/driver")));
         let driver = driver.and_then(|path| path.ok()?.file_name()?.to_str().map(str::to_owned));
@@ -69,7 +66,7 @@ impl DeviceName {
 }
 
 impl Port {
-    /// Takes what has been reported of the port since the last call.
+    /// Returns and clears the events reported since the last call.
     #[must_use]
     pub fn take_events(&self) -> PortEvents {
         // SAFETY: takes a number, which the call checks.
@@ -78,7 +75,7 @@ impl Port {
         PortEvents { is_reset: has(sys::DFFI_PORT_RESET), is_removed: has(sys::DFFI_PORT_REMOVED) }
     }
 
-    /// Whether the port has its device: not after [`Port::close`] and [`Port::remove`].
+    /// Returns whether the port has its device, i.e. was not closed by [`Port::close`] or [`Port::remove`].
     #[must_use]
     pub fn is_open(&self) -> bool {
         !self.inner.state().closed
@@ -91,7 +88,7 @@ impl Port {
         state.started && !state.closed
     }
 
-    /// Resets the device, which then has to be configured again. A driver without a reset only stops.
+    /// Resets the device, which must then be configured again. A port whose driver has no reset only stops.
     ///
     /// # Errors
     /// [`DpdkError::QueuesInUse`] while queue handles are held; [`DpdkError::PortCall`] while the device is not ready for it.
@@ -113,8 +110,8 @@ impl Port {
     /// Closes the port and removes its device from its bus, so that the kernel gets it back. The handles stay, for [`Port::reopen`].
     ///
     /// # Errors
-    /// [`DpdkError::QueuesInUse`] while queue handles are held; [`DpdkError::NamedCall`] when the bus refuses. What a device that
-    /// is gone answers when it is stopped and closed is of no interest.
+    /// [`DpdkError::QueuesInUse`] while queue handles are held; [`DpdkError::NamedCall`] if the bus refuses. Errors of stopping and
+    /// closing a lost device are ignored.
     pub fn remove(&self) -> Result<(), DpdkError> {
         let _control = control();
         let mut state = self.inner.state();
@@ -133,11 +130,11 @@ impl Port {
         hotplug_remove(bus, name)
     }
 
-    /// Opens the port again when its device has come back after [`Port::remove`]; it has to be configured then. Returns whether it has: a
-    /// PCI device has when the kernel leaves it to DPDK, any other when somebody has created it.
+    /// Opens the port again after [`Port::remove`] if its device is back; it must be configured then. Returns whether the device is back:
+    /// a PCI device once it is bound to a driver for DPDK, any other once it was created.
     ///
     /// # Errors
-    /// [`DpdkError::NamedCall`] when the driver does not take the device.
+    /// [`DpdkError::NamedCall`] if the driver refuses the device.
     pub fn reopen(&self) -> Result<bool, DpdkError> {
         let control = control();
         let mut state = self.inner.state();
@@ -155,17 +152,17 @@ impl Port {
         }
         if let Some(id) = id {
             self.inner.enter(id, &mut state);
-            // Of the device that had this number before.
+            // Events of the device that had this number before.
             let _ = self.take_events();
         }
         drop(control);
         Ok(id.is_some())
     }
 
-    /// Gives the device this MAC address.
+    /// Sets the MAC address of the device.
     ///
     /// # Errors
-    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where it cannot have another.
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if it is fixed.
     pub fn set_mac_addr(&self, mac: [u8; 6]) -> Result<(), DpdkError> {
         let _control = self.controlled()?;
         let mut raw = sys::rte_ether_addr { addr_bytes: mac };
@@ -174,10 +171,10 @@ impl Port {
         DpdkError::check_port(self.id(), "rte_eth_dev_default_mac_addr_set", answer).map(drop)
     }
 
-    /// Receives frames of these VLANs, from a device that receives none that it was not asked for.
+    /// Receives frames of these VLANs, for devices that filter VLANs.
     ///
     /// # Errors
-    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the device does not filter.
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the device does not filter.
     pub fn receive_vlans(&self, vlans: impl IntoIterator<Item = u16>) -> Result<(), DpdkError> {
         let _control = self.controlled()?;
         // SAFETY: takes a number; DPDK checks it.

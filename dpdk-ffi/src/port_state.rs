@@ -16,9 +16,9 @@ use crate::sys;
 pub struct LinkState {
     /// Whether the link is up.
     pub up: bool,
-    /// Its speed; `None` when the device does not know.
+    /// The speed; `None` if unknown.
     pub speed_mbps: Option<u32>,
-    /// Whether it is full duplex.
+    /// Whether the link is full duplex.
     pub full_duplex: bool,
 }
 
@@ -33,38 +33,38 @@ pub struct PortStats {
     pub ibytes: u64,
     /// Bytes sent.
     pub obytes: u64,
-    /// Packets that the device dropped because its queue was full.
+    /// Packets dropped by the device because its queue was full.
     pub imissed: u64,
     /// Packets received with an error.
     pub ierrors: u64,
     /// Packets that could not be sent.
     pub oerrors: u64,
-    /// Times that the mempool had no mbuf for a packet.
+    /// The number of times that the mempool had no mbuf for a packet.
     pub rx_nombuf: u64,
 }
 
-/// What a device is and can do.
+/// The identity and the capabilities of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// The driver, e.g. `net_pcap`.
     pub driver: String,
     /// The device on its bus, e.g. `0000:03:00.0` or `net_pcap0`.
     pub device: String,
-    /// The most receive queues it has.
+    /// The maximum number of RX queues.
     pub max_rx_queues: u16,
-    /// The most transmit queues it has.
+    /// The maximum number of TX queues.
     pub max_tx_queues: u16,
-    /// The fewest descriptors per receive queue.
+    /// The minimum number of descriptors per RX queue.
     pub min_rx_descriptors: u16,
-    /// The fewest descriptors per transmit queue.
+    /// The minimum number of descriptors per TX queue.
     pub min_tx_descriptors: u16,
-    /// Supported receive offloads, among those that this crate names.
+    /// Supported RX offloads, among those that this crate names.
     pub rx_offloads: RxOffloads,
-    /// Supported transmit offloads, among those that this crate names.
+    /// Supported TX offloads, among those that this crate names.
     pub tx_offloads: TxOffloads,
 }
 
-/// A control call that takes the port's number and nothing else.
+/// A control call whose only argument is the port's number.
 macro_rules! call {
     ($port:ident.$call:ident) => {{
         let _control = $port.controlled()?;
@@ -75,15 +75,15 @@ macro_rules! call {
 }
 
 impl Port {
-    /// What the device is and can do.
+    /// The identity and the capabilities of the device.
     ///
     /// # Errors
     /// [`DpdkError::PortCall`].
     pub fn device_info(&self) -> Result<DeviceInfo, DpdkError> {
         let _control = self.controlled()?;
         let info = self.raw_info()?;
-        // SAFETY: the port exists, so the names of its driver and device exist, and the control lock keeps them until
-        // they are copied. rte_dev_name does not check for NULL, so that is done here.
+        // SAFETY: the port exists, so the names of its driver and device exist, and the control lock keeps them until they are copied.
+        // rte_dev_name does not check for NULL, so that is done here.
         let (driver, device) = unsafe {
             let device = if info.device.is_null() { ptr::null() } else { sys::rte_dev_name(info.device) };
             (copy_text(info.driver_name), copy_text(device))
@@ -100,8 +100,8 @@ impl Port {
         })
     }
 
-    /// The state of the link now: the driver reads it, which takes up to milliseconds where it asks a PHY or firmware, but does not
-    /// wait for a link to come up.
+    /// The current state of the link. The driver reads it, which takes up to milliseconds if it queries a PHY or firmware, but it does
+    /// not wait for a link to come up.
     ///
     /// # Errors
     /// [`DpdkError::PortCall`].
@@ -109,10 +109,10 @@ impl Port {
         self.link_under(control())
     }
 
-    /// As [`Self::link`]; `None` while another thread makes a control call, of this port or another.
+    /// [`Self::link`] without waiting; `None` while another thread makes a control call, of this port or another.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::link`].
     pub fn try_link(&self) -> Option<Result<LinkState, DpdkError>> {
         Some(self.link_under(try_control()?))
     }
@@ -130,7 +130,7 @@ impl Port {
         })
     }
 
-    /// How often drivers have reported that the link of a port, this or another, has changed. Few do: no interrupt is asked for.
+    /// The number of link changes that drivers have reported for any port. Few report them: no interrupt is requested.
     #[must_use]
     pub fn link_events(&self) -> u64 {
         // SAFETY: reads a number.
@@ -148,7 +148,7 @@ impl Port {
             if link.up || Instant::now() >= end {
                 return Ok(link);
             }
-            // Negotiation takes seconds; ten polls a second are soon enough and no load.
+            // Negotiation takes seconds; ten polls a second are fast enough and no load.
             std::thread::sleep(Duration::from_millis(100).min(limit));
         }
     }
@@ -166,7 +166,7 @@ impl Port {
         Ok(mac.addr_bytes)
     }
 
-    /// The MTU in bytes: the longest IP packet, which may have two VLAN tags in its frame.
+    /// The MTU in bytes: the longest IP packet, whose frame may have two VLAN tags.
     ///
     /// # Errors
     /// [`DpdkError::PortCall`].
@@ -176,11 +176,11 @@ impl Port {
         self.mtu_without(room)
     }
 
-    /// Sets the MTU, bytes, of a port that has been configured. Many drivers do so while the port runs.
+    /// Sets the MTU, in bytes, of a configured port. Many drivers can do so while the port runs.
     ///
     /// # Errors
-    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the driver has no MTU to set, 16 (`EBUSY`) where it wants the port stopped,
-    /// and 22 (`EINVAL`) for one that the device or its queues cannot have.
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the driver cannot set it, 16 (`EBUSY`) if the port must be stopped, and 22
+    /// (`EINVAL`) if the device or its queues do not support it.
     pub fn set_mtu(&self, mtu: u16) -> Result<(), DpdkError> {
         let _control = self.controlled()?;
         let room = self.tag_room(&self.raw_info()?, mtu);
@@ -191,10 +191,10 @@ impl Port {
         Ok(())
     }
 
-    /// Receives every frame (`true`) or only those for this port's MAC address.
+    /// Receives every frame (`true`) or only frames for this port's MAC address.
     ///
     /// # Errors
-    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the device cannot choose.
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the device has no choice.
     pub fn set_promiscuous(&self, on: bool) -> Result<(), DpdkError> {
         if on { call!(self.rte_eth_promiscuous_enable) } else { call!(self.rte_eth_promiscuous_disable) }
     }
@@ -202,12 +202,12 @@ impl Port {
     /// Receives the frames of all multicast groups too.
     ///
     /// # Errors
-    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the device cannot choose.
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the device has no choice.
     pub fn receive_all_groups(&self) -> Result<(), DpdkError> {
         call!(self.rte_eth_allmulticast_enable)
     }
 
-    /// Whether it receives every frame.
+    /// Returns whether it receives every frame.
     #[must_use]
     pub fn is_promiscuous(&self) -> bool {
         // SAFETY: takes a number; DPDK checks it.
@@ -217,7 +217,7 @@ impl Port {
     /// Switches the link on or off at this end.
     ///
     /// # Errors
-    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) where the device cannot do it.
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the device cannot.
     pub fn set_link(&self, up: bool) -> Result<(), DpdkError> {
         if up { call!(self.rte_eth_dev_set_link_up) } else { call!(self.rte_eth_dev_set_link_down) }
     }
@@ -275,10 +275,10 @@ impl Port {
         self.stats_under(control())
     }
 
-    /// As [`Self::stats`]; `None` while another thread makes a control call, of this port or another.
+    /// [`Self::stats`] without waiting; `None` while another thread makes a control call, of this port or another.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::stats`].
     pub fn try_stats(&self) -> Option<Result<PortStats, DpdkError>> {
         Some(self.stats_under(try_control()?))
     }
@@ -302,25 +302,24 @@ impl Port {
     }
 }
 
-/// The types of `wanted` that the device supports at least in part. [`Granted`](crate::Granted) reports these types;
-/// the device gets the exact bits.
+/// The types of `wanted` that the device supports at least in part. [`Granted`](crate::Granted) reports these types; the device gets the
+/// exact bits.
 pub(crate) fn rss_subset(wanted: RssTypes, capability: u64) -> RssTypes {
     wanted.iter().filter(|types| types.bits() & capability != 0).collect()
 }
 
-/// A copy of a C string, empty for NULL.
+/// A copy of a C string; empty for NULL.
 ///
 /// # Safety
-/// `text` is NULL or a NUL-terminated string that lives through the call.
+/// `text` must be NULL or a NUL-terminated string that lives through the call.
 pub(crate) unsafe fn copy_text(text: *const std::ffi::c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: not NULL, so the caller promises a string.
+    // SAFETY: not NULL, so it is a string by the caller's contract.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// The string in a C array, up to its NUL.
 pub(crate) fn text_of(array: &[std::ffi::c_char]) -> String {
     let bytes: Vec<u8> =
         array.iter().take_while(|&&byte| byte != 0).map(|&byte| byte.cast_unsigned()).collect();

@@ -31,7 +31,7 @@ macro_rules! queue {
         }
 
         impl $name {
-            /// The caller has marked the queue as taken.
+            /// The caller must have marked the queue as taken.
             pub(crate) fn new(port: Arc<SharedPort>, queue: QueueId) -> Self {
                 let takes_chains = port.takes_chains();
                 let taken = Taken { port, direction: $direction, queue, takes_chains };
@@ -54,26 +54,25 @@ macro_rules! queue {
 }
 
 queue! {
-    /// A receive queue of a started port. One handle exists at a time; it may move to another thread.
+    /// An RX queue of a started port. One handle exists at a time; it may move to another thread.
     RxQueue, Direction::Rx
 }
 
 queue! {
-    /// A transmit queue of a started port. One handle exists at a time; it may move to another thread.
+    /// A TX queue of a started port. One handle exists at a time; it may move to another thread.
     TxQueue, Direction::Tx
 }
 
 impl RxQueue {
-    /// Receives packets into the free room of `burst`, behind the packets in it; returns how many were received.
-    ///
-    /// Some drivers return nothing for room below 4 or round it down to a multiple of 8: keep it a multiple of 8.
+    /// Receives packets into the free room of `burst`, after its packets; returns the number received. Some drivers return nothing for
+    /// room below 4 or round it down to a multiple of 8: keep it a multiple of 8.
     #[inline(always)]
     pub fn rx_burst(&mut self, burst: &mut Burst) -> usize {
         let room = u16::try_from(burst.room()).unwrap_or(u16::MAX);
         self.rx_up_to(burst, room)
     }
 
-    /// As [`RxQueue::rx_burst`], at most `limit` packets.
+    /// [`RxQueue::rx_burst`] of at most `limit` packets.
     #[inline(always)]
     pub fn rx_burst_limit(&mut self, burst: &mut Burst, limit: u16) -> usize {
         let room = u16::try_from(burst.room()).unwrap_or(u16::MAX);
@@ -82,9 +81,8 @@ impl RxQueue {
 
     #[inline(always)]
     fn rx_up_to(&mut self, burst: &mut Burst, room: u16) -> usize {
-        // SAFETY: the queue exists and its port stays started while this handle lives (Port refuses to stop), no other
-        // thread polls it (one handle, borrowed uniquely), and the burst has room for `room` pointers. The driver gives
-        // up the packets that it returns.
+        // SAFETY: the queue exists and its port stays started while this handle lives (Port refuses to stop), no other thread polls it
+        // (one handle, borrowed uniquely), and the burst has room for `room` pointers. The driver gives up the packets that it returns.
         unsafe {
             let came = usize::from(sys::dffi_rx_burst(self.port, self.queue, burst.free_part(), room));
             burst.grow(came);
@@ -94,31 +92,31 @@ impl RxQueue {
 }
 
 impl TxQueue {
-    /// Whether the port was granted [`TxOffloads::MULTI_SEGS`](crate::TxOffloads::MULTI_SEGS), so that chains may be
-    /// sent as they are. Drivers of other ports may send only the first segment, or leak the rest; linearize chains
-    /// first ([`Burst::linearize_or_free`](crate::Burst::linearize_or_free)).
+    /// Whether the port was granted [`TxOffloads::MULTI_SEGS`](crate::TxOffloads::MULTI_SEGS), so that it sends chains. Drivers of other
+    /// ports may send only the first segment, or leak the rest; linearize chains first
+    /// ([`Burst::linearize_or_free`](crate::Burst::linearize_or_free)).
     #[inline(always)]
     #[must_use]
     pub fn takes_chains(&self) -> bool {
         self.taken.takes_chains
     }
 
-    /// Sends packets from the front of `burst`; packets that the driver does not accept stay in it, in order. Returns
-    /// how many were accepted.
+    /// Sends packets from the front of `burst`; packets that the driver does not accept stay in it, in order. Returns the number
+    /// accepted.
     #[inline(always)]
     pub fn tx_burst(&mut self, burst: &mut Burst) -> usize {
         let count = u16::try_from(burst.len()).unwrap_or(u16::MAX);
-        // SAFETY: the queue exists and its port stays started while this handle lives, no other thread uses it, and the
-        // burst's first `count` entries are packets that it owns. The driver owns those it reports as accepted.
+        // SAFETY: the queue exists and its port stays started while this handle lives, no other thread uses it, and the burst's first
+        // `count` entries are packets that it owns. The driver owns those it reports as accepted.
         let taken = usize::from(unsafe { sys::dffi_tx_burst(self.port, self.queue, burst.front(), count) });
         burst.remove_front(taken);
         taken
     }
 
-    /// Has the driver free the packets that have left and that it keeps until it needs their descriptors. Returns how many; `None`
-    /// where the driver cannot say which have left.
+    /// Makes the driver free packets that were sent and that it keeps until it needs their descriptors. Returns their number; `None` if
+    /// the driver does not support it.
     pub fn free_sent(&mut self) -> Option<u32> {
-        // SAFETY: the queue exists and its port stays started while this handle lives, and no other thread uses it meanwhile.
+        // SAFETY: the queue exists and its port stays started while this handle lives, and no other thread uses it.
         let freed = unsafe { sys::rte_eth_tx_done_cleanup(self.port, self.queue, 0) };
         u32::try_from(freed).ok()
     }

@@ -1,13 +1,12 @@
-//! Packets that lie ready in mbufs and are received again and again, so that a forwarder can be measured without the cost of
-//! whoever feeds it.
+//! Prepared packets in mbufs that are received again and again, to measure a forwarder without the cost of a packet generator.
 //!
-//! [`Port::receive_ready`] gives a receive queue a table of packets. A callback of the queue hands them out in their order, from the
-//! first again after the last; nothing is copied but the first 64 bytes of a frame, which a forwarder may have changed.
-//! [`Port::discard_sent`] makes a transmit queue count its packets and forget them.
+//! [`Port::receive_ready`] gives an RX queue a table of packets. A callback of the queue hands them out in order and wraps around; it
+//! copies only the first 64 bytes of a frame, which a forwarder may have changed. [`Port::discard_sent`] makes a TX queue count its
+//! packets and discard them.
 //!
-//! The table keeps a reference of each mbuf, the forwarder gets a second one. Whichever way a packet leaves the forwarder, one
-//! reference remains: `rte_pktmbuf_free` takes the other back for a packet that is dropped, the callback of the transmit queue for
-//! one that is sent. An mbuf with two references is still inside, and is not handed out until it has left.
+//! The table keeps a reference of each mbuf, and the forwarder gets a second one. One reference remains on every way out of the
+//! forwarder: `rte_pktmbuf_free` drops the other for a dropped packet, the callback of the TX queue for a sent one. An mbuf with two
+//! references is still inside, and is not handed out until it has left.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -22,56 +21,53 @@ use crate::port::Port;
 use crate::ring::RingConsumer;
 use crate::sys;
 
-/// Bytes of a frame that are restored: Ethernet, two VLAN tags and the fields of IPv4 or IPv6 that forwarding changes.
+/// The number of restored bytes of a frame: Ethernet, two VLAN tags and the fields of IPv4 or IPv6 that forwarding changes.
 const HEADER_BYTES: usize = 64;
-/// How many mbufs ahead of the one that is handed out are prefetched.
 const AHEAD: usize = 8;
 
-/// What the lcore that receives and the handle share.
+/// Counters shared by the receiving lcore and the handle.
 #[derive(Debug)]
 struct ReadyCounters {
-    /// Packets handed out, and their bytes; written by the lcore alone.
+    /// The number of packets handed out, and their bytes; only the lcore writes them.
     packets: AtomicU64,
     bytes: AtomicU64,
-    /// Packets to hand out in all.
+    /// The total number of packets to hand out.
     limit: AtomicU64,
 }
 
-/// The packets of a receive queue, as seen from outside.
+/// Counters and control of an RX queue's prepared packets.
 #[derive(Debug, Clone)]
 pub struct ReadyPackets(Arc<ReadyCounters>);
 
 impl ReadyPackets {
-    /// Packets received so far, and their bytes.
+    /// The number of packets received so far, and their bytes.
     #[must_use]
     pub fn received(&self) -> (u64, u64) {
         (self.0.packets.load(Ordering::Relaxed), self.0.bytes.load(Ordering::Relaxed))
     }
 
-    /// Hands out no more packets. Calls that are under way may still do so.
+    /// Stops handing out packets. Calls in progress may still hand out some.
     pub fn stop(&self) {
         self.0.limit.store(0, Ordering::Relaxed);
     }
 }
 
-/// The table behind a receive queue; only the callback uses it while the queue is polled.
+/// The table of an RX queue; only the callback uses it while the queue is polled.
 struct ReadyTable {
     packets: Burst,
-    /// The first bytes of each packet.
     headers: Box<[[u8; HEADER_BYTES]]>,
-    /// The packet that is handed out next.
     next: usize,
     /// A power of two that the room for packets is rounded down to.
     multiple: u16,
-    /// What the mbufs' fields from `data_off` to `port` are set to.
+    /// The value of the mbufs' fields from `data_off` to `port`.
     rearm: u64,
     shared: Arc<ReadyCounters>,
 }
 
-/// The callback of a receive queue: fills up `out`, in which `came` packets are already, to at most `room`.
+/// The callback of an RX queue: fills `out`, which already has `came` packets, up to `room`.
 ///
 /// # Safety
-/// `argument` is a [`ReadyTable`] that nobody else uses meanwhile; `out` has space for `room` pointers.
+/// `argument` must be a [`ReadyTable`] without other users; `out` must have space for `room` pointers.
 unsafe extern "C" fn receive(
     _port: u16,
     _queue: u16,
@@ -80,7 +76,7 @@ unsafe extern "C" fn receive(
     room: u16,
     argument: *mut c_void,
 ) -> u16 {
-    // SAFETY: as the caller promises.
+    // SAFETY: by the caller's contract.
     let table = unsafe { &mut *argument.cast::<ReadyTable>() };
     let shared = &*table.shared;
     let handed = shared.packets.load(Ordering::Relaxed);
@@ -93,13 +89,13 @@ unsafe extern "C" fn receive(
         if let Some(later) = packets.get(table.next + usize::from(count) + AHEAD) {
             prefetch(later.0.cast());
         }
-        // Acquire pairs with the release of whoever gave the other reference back: its last use of the packet is before ours.
+        // Acquire pairs with the release that dropped the other reference: that owner's last use of the packet happens before ours.
         if packet.references().load(Ordering::Acquire) != 1 {
             break;
         }
         packet.rearm(table.rearm);
-        // SAFETY: the table's packets have one segment with room for a header (checked by `receive_ready`), and this one is in
-        // nobody else's hands. `out` has space for `room` pointers, and fewer were written.
+        // SAFETY: the table's packets have one segment with room for a header (checked by `receive_ready`), and this one has no other
+        // owner. `out` has space for `room` pointers, and fewer were written.
         unsafe {
             packet.segment().0.cast::<[u8; HEADER_BYTES]>().write_unaligned(*header);
             out.add(usize::from(came + count)).write(packet.0);
@@ -116,17 +112,16 @@ unsafe extern "C" fn receive(
     came + count
 }
 
-/// The ring that a transmit queue fills.
 struct Outlet {
     ring: RingConsumer,
     capacity: u16,
 }
 
-/// The callback of a transmit queue, before its driver gets the packets: takes back the references of those that the ring will take,
-/// and empties the ring of the packets before them.
+/// The callback of a TX queue, called before its driver gets the packets: drops the second reference of the packets that the ring will
+/// accept, and empties the ring of earlier packets.
 ///
 /// # Safety
-/// `argument` is an [`Outlet`], and `packets` are `count` packets of tables that nobody else has.
+/// `argument` must be an [`Outlet`], and `packets` must be `count` packets of tables, owned by the caller.
 unsafe extern "C" fn discard(
     _port: u16,
     _queue: u16,
@@ -134,19 +129,18 @@ unsafe extern "C" fn discard(
     count: u16,
     argument: *mut c_void,
 ) -> u16 {
-    // SAFETY: as the caller promises.
+    // SAFETY: by the caller's contract.
     let outlet = unsafe { &*argument.cast::<Outlet>() };
     // SAFETY: the queue's driver is the ring's only producer, and its thread runs this.
     unsafe { outlet.ring.reset() };
     for i in 0..count.min(outlet.capacity) {
-        // SAFETY: `packets` are `count` pointers to packets that the caller has.
+        // SAFETY: `packets` are `count` pointers to packets of the caller.
         let packet = Raw(unsafe { *packets.add(usize::from(i)) });
         packet.references().store(1, Ordering::Release);
     }
     count
 }
 
-/// What a callback uses; it comes from a box.
 enum Argument {
     ReadyTable(NonNull<ReadyTable>),
     Outlet(NonNull<Outlet>),
@@ -154,13 +148,13 @@ enum Argument {
 
 impl Drop for Argument {
     fn drop(&mut self) {
-        // SAFETY: from boxes, which are let go once; no callback uses them any more, nor does one end of the ring.
+        // SAFETY: from boxes, each freed once; no callback uses them any more, and no end of the ring is in use.
         unsafe {
             match self {
                 Argument::ReadyTable(table) => drop(Box::from_raw(table.as_ptr())),
                 Argument::Outlet(outlet) => {
                     let outlet = Box::from_raw(outlet.as_ptr());
-                    // What is left in the ring belongs to tables.
+                    // Packets left in the ring belong to tables.
                     outlet.ring.reset();
                 }
             }
@@ -168,7 +162,7 @@ impl Drop for Argument {
     }
 }
 
-/// A callback of a queue. Dropping it takes it off the queue, which nothing polls then.
+/// A callback of a queue. Dropping it removes it from the queue, which must not be polled then.
 pub(crate) struct Attached {
     port: u16,
     queue: u16,
@@ -180,9 +174,9 @@ pub(crate) struct Attached {
 unsafe impl Send for Attached {}
 
 impl Attached {
-    /// Puts a callback on `queue` of a port that is configured and not started.
+    /// Attaches a callback to `queue` of a port that is configured and not started.
     fn new(port: PortId, queue: QueueId, argument: Argument) -> Result<Self, DpdkError> {
-        // SAFETY: the argument lives until the callback is off the queue again, and its type is the callback's.
+        // SAFETY: the argument lives until the callback is removed from the queue, and its type is the callback's.
         let (callback, call) = unsafe {
             match &argument {
                 Argument::ReadyTable(table) => {
@@ -206,7 +200,7 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         let callback = self.callback.as_ptr();
-        // SAFETY: the port exists and nothing polls it, so the callback is not in use; it is taken off and freed once.
+        // SAFETY: the port exists and nothing polls it, so the callback is not in use; it is removed and freed once.
         unsafe {
             match self.argument {
                 Argument::ReadyTable(_) => sys::rte_eth_remove_rx_callback(self.port, self.queue, callback),
@@ -218,14 +212,14 @@ impl Drop for Attached {
 }
 
 impl Port {
-    /// Makes receive queue `queue` of a configured port hand out `packets` in turn, `count` in all. Whatever its driver receives
-    /// comes first; a `net_ring` port with an empty ring receives nothing.
+    /// Makes RX queue `queue` of a configured port hand out `packets` in turn, `count` in all, after the packets that its driver
+    /// receives; a `net_ring` port with an empty ring receives none.
     ///
     /// Every packet that the receiver gets must be dropped, or sent on a queue with [`Port::discard_sent`].
     ///
     /// # Errors
-    /// [`DpdkError::PortState`] when the port is not configured or is started; [`DpdkError::TooMuch`] for a packet of several
-    /// segments; [`DpdkError::PortCall`] when the port has no such queue.
+    /// [`DpdkError::PortState`] if the port is not configured or is started; [`DpdkError::TooMuch`] for a packet of several segments;
+    /// [`DpdkError::PortCall`] if the port has no such queue.
     pub fn receive_ready(
         &self,
         queue: QueueId,
@@ -235,7 +229,7 @@ impl Port {
         self.receive_ready_by(queue, packets, count, 1)
     }
 
-    /// As [`Port::receive_ready`], but the room for packets is rounded down to `multiple`, a power of two.
+    /// [`Port::receive_ready`], with the room for packets rounded down to `multiple`, a power of two.
     pub(crate) fn receive_ready_by(
         &self,
         queue: QueueId,
@@ -246,7 +240,7 @@ impl Port {
         let segments = packets.packets().iter().map(|packet| packet.segments()).max().unwrap_or(1);
         let room = packets.packets().iter().map(|packet| packet.room()).min().unwrap_or(HEADER_BYTES);
         if segments > 1 || room < HEADER_BYTES {
-            let (what, wanted) = ("segments of a packet that lies ready", usize::from(segments));
+            let (what, wanted) = ("segments of a prepared packet", usize::from(segments));
             return Err(DpdkError::TooMuch { what, wanted, limit: 1 });
         }
         let first_bytes = |i| {
@@ -269,8 +263,8 @@ impl Port {
         Ok(ReadyPackets(shared))
     }
 
-    /// Makes transmit queue `queue` of a configured `net_ring` port forget what it sends; `ring` is the other end of the ring that
-    /// it fills. Every packet sent there must come from [`Port::receive_ready`].
+    /// Makes TX queue `queue` of a configured `net_ring` port discard its packets; `ring` is the other end of the ring that it fills.
+    /// Every packet sent there must come from [`Port::receive_ready`].
     ///
     /// # Errors
     /// As [`Port::receive_ready`].

@@ -1,7 +1,7 @@
 //! Rings of packets between threads, and ports made of rings.
 //!
-//! A ring made for one producer or one consumer hands out that end only once, so that two threads cannot use it by
-//! mistake; `net_ring` ports take the ends they use.
+//! A ring with a single producer or consumer hands out that end only once, so that two threads cannot use it by mistake; `net_ring` ports
+//! take the ends they use.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::ids::{PortId, SocketId};
 use crate::port::Port;
 use crate::sys;
 
-/// How many threads may use each end of a ring at once.
+/// The number of threads that may use each end of a ring at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingSync {
     /// One producer, one consumer: the cheapest.
@@ -50,10 +50,10 @@ struct OwnedRing {
     _token: Token,
 }
 
-// SAFETY: the ring's counters are DPDK atomics; the end types ensure that each end is used by no more threads than the
-// ring was made for. The token keeps EAL alive.
+// SAFETY: the ring's counters are DPDK atomics; the end types ensure that each end is used by no more threads than the ring was made for.
+// The token keeps EAL alive.
 unsafe impl Send for OwnedRing {}
-// SAFETY: as above.
+// SAFETY: the same argument.
 unsafe impl Sync for OwnedRing {}
 
 impl OwnedRing {
@@ -72,10 +72,10 @@ impl Drop for OwnedRing {
             if count == 0 {
                 break;
             }
-            // SAFETY: `count` packets that the ring owned and that nobody else sees.
+            // SAFETY: `count` packets that the ring owned and that have no other owner.
             unsafe { sys::rte_pktmbuf_free_bulk(left.as_mut_ptr(), count) };
         }
-        // SAFETY: the ring was made by rte_ring_create and nobody can reach it any more.
+        // SAFETY: the ring was made by rte_ring_create and is unreachable now.
         unsafe { sys::rte_ring_free(self.raw.as_ptr()) };
     }
 }
@@ -87,11 +87,10 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// Makes a ring of `size` slots, a power of two, of which `size - 1` hold packets.
+    /// Creates a ring of `size` slots, a power of two, of which `size - 1` hold packets.
     ///
     /// # Errors
-    /// [`DpdkError::NamedCall`] when the name is taken or too long (28 bytes fit), the size is no power of two, or
-    /// there is not enough memory.
+    /// [`DpdkError::NamedCall`] if the name is taken or too long (28 bytes fit), the size is no power of two, or memory is short.
     pub fn new(
         eal: &Eal,
         name: &str,
@@ -118,14 +117,14 @@ impl Ring {
         &self.inner.name
     }
 
-    /// Packets in it; an estimate while others use it.
+    /// The number of packets; an estimate while others use the ring.
     #[must_use]
     pub fn count(&self) -> usize {
         // SAFETY: reads the counters of a ring that lives as long as this handle.
         unsafe { sys::dffi_ring_count(self.inner.raw.as_ptr()) as usize }
     }
 
-    /// Packets it can hold.
+    /// The maximum number of packets.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.inner.capacity()
@@ -134,7 +133,7 @@ impl Ring {
     /// The end that enqueues packets.
     ///
     /// # Errors
-    /// [`DpdkError::RingEndTaken`] when the ring is for one producer and that end is taken.
+    /// [`DpdkError::RingEndTaken`] if the ring has a single producer and that end is taken.
     pub fn producer(&self) -> Result<RingProducer, DpdkError> {
         Ok(RingProducer { end: RingEnd::take(self, End::Producer)? })
     }
@@ -142,7 +141,7 @@ impl Ring {
     /// The end that dequeues packets.
     ///
     /// # Errors
-    /// [`DpdkError::RingEndTaken`] when the ring is for one consumer and that end is taken.
+    /// [`DpdkError::RingEndTaken`] if the ring has a single consumer and that end is taken.
     pub fn consumer(&self) -> Result<RingConsumer, DpdkError> {
         Ok(RingConsumer { end: RingEnd::take(self, End::Consumer)? })
     }
@@ -167,8 +166,7 @@ impl RingEnd {
             End::Producer => (inner.sync.one_producer(), &inner.producer_taken, "producer"),
             End::Consumer => (inner.sync.one_consumer(), &inner.consumer_taken, "consumer"),
         };
-        // Acquire pairs with the release in the last holder's drop: that holder's last use of the end happens before
-        // ours.
+        // Acquire pairs with the release in the last holder's drop: that holder's last use of the end happens before ours.
         if one && flag.swap(true, Ordering::Acquire) {
             return Err(DpdkError::RingEndTaken { ring: ring.name().into(), end: end_name });
         }
@@ -196,13 +194,12 @@ pub struct RingProducer {
 }
 
 impl RingProducer {
-    /// Enqueues packets from the front of `burst` as far as there is room; the others stay in it, in order. Returns how
-    /// many were enqueued.
+    /// Enqueues packets from the front of `burst` as far as there is room; the others stay in it, in order. Returns the number enqueued.
     #[inline]
     pub fn enqueue_burst(&mut self, burst: &mut Burst) -> usize {
         let count = u32::try_from(burst.len()).unwrap_or(u32::MAX);
-        // SAFETY: the ring lives as long as this end, no more producers than it was made for exist, and the burst's
-        // first `count` entries are packets that it owns; the ring owns those that it took.
+        // SAFETY: the ring lives as long as this end, no more producers than it was made for exist, and the burst's first `count` entries
+        // are packets that it owns; the ring owns those that it accepted.
         let taken = unsafe { sys::dffi_ring_enqueue_burst(self.end.raw(), burst.front(), count) } as usize;
         burst.remove_front(taken);
         taken
@@ -215,27 +212,26 @@ pub struct RingConsumer {
 }
 
 impl RingConsumer {
-    /// Packets that the ring can hold.
     pub(crate) fn capacity(&self) -> usize {
         self.end.ring.capacity()
     }
 
-    /// Forgets the packets in the ring, which somebody else owns.
+    /// Forgets the packets in the ring, which have another owner.
     ///
     /// # Safety
-    /// Nobody enqueues or dequeues meanwhile.
+    /// No enqueue or dequeue may run concurrently.
     #[inline]
     pub(crate) unsafe fn reset(&self) {
-        // SAFETY: a ring that lives as long as this end; as the caller promises.
+        // SAFETY: the ring lives as long as this end; the caller excludes concurrent use.
         unsafe { sys::rte_ring_reset(self.end.raw()) };
     }
 
-    /// Dequeues packets into the free room of `burst`; returns how many.
+    /// Dequeues packets into the free room of `burst`; returns their number.
     #[inline]
     pub fn dequeue_burst(&mut self, burst: &mut Burst) -> usize {
         let room = u32::try_from(burst.room()).unwrap_or(u32::MAX);
-        // SAFETY: the ring lives as long as this end, no more consumers than it was made for exist, and the burst has
-        // room for `room` pointers. Whoever enqueued a packet gave up its ownership.
+        // SAFETY: the ring lives as long as this end, no more consumers than it was made for exist, and the burst has room for `room`
+        // pointers. The producer of a packet gave up its ownership.
         unsafe {
             let came = sys::dffi_ring_dequeue_burst(self.end.raw(), burst.free_part(), room) as usize;
             burst.grow(came);
@@ -244,22 +240,20 @@ impl RingConsumer {
     }
 }
 
-/// Ports made of rings: the port receives what is enqueued in its receive rings, and enqueues what it sends in its
-/// transmit rings.
-///
-/// Private to the process; the driver is `net_ring`.
+/// Ports made of rings: the port receives packets enqueued in its RX rings, and enqueues its sent packets in its TX rings. Private to the
+/// process; the driver is `net_ring`.
 pub struct RingPort {
     _not_made: (),
 }
 
 impl RingPort {
-    /// Makes a port called `net_ring_NAME` whose receive queue `q` empties `rx[q]` and whose transmit queue `q` fills
-    /// `tx[q]`. The port takes those ends of the rings until it is closed or its last handle is dropped, which removes
-    /// the device. The driver needs at least one ring each way, and returns errno 22 otherwise.
+    /// Creates a port called `net_ring_NAME` whose RX queue `q` empties `rx[q]` and whose TX queue `q` fills `tx[q]`. The port takes
+    /// those ends of the rings until it is closed or its last handle is dropped, which removes the device. The driver needs at least one
+    /// ring each way, and returns errno 22 otherwise.
     ///
     /// # Errors
-    /// [`DpdkError::RingEndTaken`] when a single-producer or single-consumer end that it needs is taken;
-    /// [`DpdkError::TooMuch`] beyond what `net_ring` was built for (16 rings each way); [`DpdkError::NamedCall`] when the name is taken.
+    /// [`DpdkError::RingEndTaken`] if a single-producer or single-consumer end that it needs is taken; [`DpdkError::TooMuch`] beyond
+    /// `net_ring`'s limit (16 rings each way); [`DpdkError::NamedCall`] if the name is taken.
     pub fn from_rings(
         eal: &Eal,
         name: &str,
@@ -279,11 +273,11 @@ impl RingPort {
         }
         let raw = |rings: &[Ring]| rings.iter().map(|ring| ring.inner.raw.as_ptr()).collect::<Vec<_>>();
         let (rx, tx) = (raw(rx), raw(tx));
-        // A virtual device needs a node that has memory; node 0 always exists.
+        // A virtual device needs a node with memory; node 0 always exists.
         let node = u32::try_from(socket.0).unwrap_or(0);
         let _control = control();
-        // SAFETY: the arrays have the lengths passed and live through the call (the driver copies the pointers); the
-        // rings outlive the device, because the port keeps their ends until the device is removed.
+        // SAFETY: the arrays have the lengths passed and live through the call (the driver copies the pointers); the rings outlive the
+        // device, because the port keeps their ends until the device is removed.
         let answer = unsafe {
             let counts = (len_u32(&rx), len_u32(&tx));
             sys::rte_eth_from_rings(c_name.as_ptr(), rx.as_ptr(), counts.0, tx.as_ptr(), counts.1, node)
@@ -294,7 +288,6 @@ impl RingPort {
     }
 }
 
-/// Within the limit of the driver, checked by the caller.
 fn len_u32<T>(items: &[T]) -> u32 {
     u32::try_from(items.len()).unwrap_or(0)
 }

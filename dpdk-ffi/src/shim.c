@@ -183,7 +183,7 @@ static int on_link_event(uint16_t port, enum rte_eth_event_type event, void *use
 	return 0;
 }
 
-/* Written by EAL's interrupt thread, taken by the control thread. */
+/* Set by EAL's interrupt thread, cleared by the control thread. */
 static uint8_t port_events[RTE_MAX_ETHPORTS];
 
 void dffi_report_event(uint16_t port, uint8_t event)
@@ -206,7 +206,7 @@ static int on_port_event(uint16_t port, enum rte_eth_event_type event, void *use
 	return 0;
 }
 
-/* The kernel wants a device back that is bound to vfio-pci. Its driver does not hear of it. */
+/* The kernel requests a device that is bound to vfio-pci. The device's driver gets no event for this. */
 static void on_device_event(const char *device, enum rte_dev_event_type event, void *user)
 {
 	uint16_t port;
@@ -253,8 +253,8 @@ int dffi_watch_ports(void)
 	return failed;
 }
 
-/* A later DPDK is told how long the name may be. Which one this is, its type says; a call by the type of the other one must compile too,
- * so both go through a pointer. */
+/* Later releases of DPDK take the length of the name as well. The function's type distinguishes them; a call by the other type must compile
+ * too, so both go through a pointer. */
 int dffi_port_name(uint16_t port, char *name)
 {
 	typedef int (*without_size)(uint16_t, char *);

@@ -1,5 +1,5 @@
-/* What Rust cannot call by itself: DPDK's inline functions, its thread-local errno, its 64-bit macros, and structures
- * with bit fields. One call a burst, never a packet. Everything here is named dffi_ or DFFI_. */
+/* Parts of DPDK that Rust cannot use directly: inline functions, the thread-local errno, 64-bit macros, and structures with bit fields.
+ * One call a burst, never a packet. All names begin with dffi_ or DFFI_. */
 #ifndef DFFI_SHIM_H
 #define DFFI_SHIM_H
 
@@ -34,25 +34,25 @@ int dffi_errno(void);
 /* The calling thread's lcore id, LCORE_ID_ANY for a thread that is not registered with EAL. */
 unsigned dffi_lcore_id(void);
 
-/* The CPUs an lcore may run on: fills cpus, returns how many there are (may exceed room). */
+/* The CPUs an lcore may run on: fills cpus, returns their number (may exceed room). */
 unsigned dffi_lcore_cpus(unsigned lcore, uint16_t *cpus, unsigned room);
 
 /* Queues: rte_eth_rx_burst and rte_eth_tx_burst. */
 uint16_t dffi_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
 uint16_t dffi_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
 
-/* Mbufs. When the pool has not enough, dffi_mbuf_new returns NULL and dffi_mbuf_alloc_bulk a negative errno. */
+/* Mbufs. If the pool is exhausted, dffi_mbuf_new returns NULL and dffi_mbuf_alloc_bulk a negative errno. */
 struct rte_mbuf *dffi_mbuf_new(struct rte_mempool *pool);
 int dffi_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned count);
 void dffi_mbuf_free(struct rte_mbuf *mbuf);
 struct rte_mbuf *dffi_mbuf_next(const struct rte_mbuf *mbuf);
 int dffi_mbuf_chain(struct rte_mbuf *head, struct rte_mbuf *tail);
-/* Moves all bytes of a chain to its first segment: 0, or negative with nothing changed when they do not fit there. */
+/* Moves all bytes of a chain to its first segment: 0, or negative and unchanged if they do not fit there. */
 int dffi_mbuf_linearize(struct rte_mbuf *mbuf);
-/* Grows the last segment by count bytes and returns where they start, NULL when they do not fit. */
+/* Grows the last segment by count bytes and returns their address, NULL if they do not fit. */
 uint8_t *dffi_mbuf_append(struct rte_mbuf *mbuf, uint16_t count);
 uint16_t dffi_mbuf_tailroom(struct rte_mbuf *mbuf);
-/* A packet from the pool of mbuf: a header, then count bytes of mbuf from `from` on, then zeros up to the shortest frame. NULL when the
+/* A packet from the pool of mbuf: a header, then count bytes of mbuf from `from` on, then zeros up to the shortest frame. NULL if the
  * pool is empty or mbuf has fewer bytes. */
 struct rte_mbuf *dffi_mbuf_piece(const struct rte_mbuf *mbuf, uint32_t from, uint32_t count, const uint8_t *header,
 				 uint16_t header_count);
@@ -83,26 +83,25 @@ struct dffi_link {
 	uint8_t up, full_duplex;
 };
 int dffi_link_get(uint16_t port, struct dffi_link *link);
-/* Takes some bytes of DPDK's log at once, with their level as in rte_log.h. Called on the thread that logs; must not unwind. */
+/* Receives bytes of DPDK's log with their level as in rte_log.h. Called on the logging thread; must not unwind. */
 typedef void (*dffi_log_take)(uint32_t level, const char *text, size_t bytes);
-/* Gives DPDK's log to `take` until the process ends, not to stderr and syslog, and calls `at_end` at the end. 0 or a negative errno; called
- * once. */
+/* Redirects DPDK's log from stderr and syslog to `take` until the process ends, then calls `at_end`. 0 or a negative errno; called once. */
 int dffi_log_to(dffi_log_take take, void (*at_end)(void));
 
-/* Counts the drivers' reports that a link has changed, from the call of dffi_watch_ports on. No interrupt is asked for, so these
- * are drivers that notice by themselves, as that of vhost does. */
+/* Counts the drivers' reports of link changes after dffi_watch_ports. No interrupt is requested, so only drivers that report them anyway are
+ * counted, such as vhost. */
 int dffi_watch_ports(void);
 uint64_t dffi_link_events(void);
 
-/* What drivers and the kernel have reported of a port, from the call of dffi_watch_ports on. */
+/* Events of a port, reported by drivers and the kernel after dffi_watch_ports. */
 static const uint8_t DFFI_PORT_RESET = 1;
 static const uint8_t DFFI_PORT_REMOVED = 2;
-/* Takes the events of a port: afterwards it has none. */
+/* Returns and clears the events of a port. */
 uint8_t dffi_take_events(uint16_t port);
-/* What the callbacks do when DPDK calls them. */
+/* Called by the callbacks for DPDK's events. */
 void dffi_report_event(uint16_t port, uint8_t event);
 
-/* The device of a port: its bus, its name there, its arguments; EAL's own strings, as long as it has the device. */
+/* The device of a port: its bus, its name there, its arguments; EAL owns the strings, which live as long as the device. */
 struct dffi_device {
 	const char *bus, *name, *arguments;
 };

@@ -1,6 +1,5 @@
-//! TAP devices: interfaces of the kernel whose frames this process reads and writes.
-//!
-//! No driver of DPDK is involved. A port of its driver `net_tap` would be one more port to forward by, and shift the indices of others.
+//! TAP devices: kernel interfaces whose frames this process reads and writes. No DPDK driver is involved: a port of `net_tap` would be
+//! one more port to forward to, and shift the indices of others.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -8,26 +7,26 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 
-/// A TAP device, to which one process is attached at a time. It exists as long as this value, or, once it persists, until it is deleted.
+/// A TAP device, with one attached process at a time. It exists as long as this value, or, if persistent, until it is deleted.
 #[derive(Debug)]
 pub struct Tap(File);
 
 impl Tap {
-    /// Creates the device `name` in the network namespace of the calling thread. It is down, and its frames carry neither headers of
-    /// TUN nor checksums left to hardware. Calls on it do not block, and work from every namespace.
+    /// Creates the device `name` in the network namespace of the calling thread. It is down; its frames have no TUN header and complete
+    /// checksums. Calls on it do not block, and work from every namespace.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for a name that no interface can have, `EBUSY` when there is an interface of this name, and what
-    /// the system refuses.
+    /// [`io::ErrorKind::InvalidInput`] for an invalid interface name, `EBUSY` if an interface of this name exists, and errors of the
+    /// system.
     pub fn create(name: &str) -> io::Result<Self> {
         Self::open(name, libc::IFF_TUN_EXCL)
     }
 
-    /// Takes over the device `name`, which persists; if there is none, creates it. It is as it was left, but has a carrier.
+    /// Attaches to the persistent device `name`, or creates it. An existing device keeps its state, but has a carrier.
     ///
     /// # Errors
-    /// As [`Self::create`]; `EBUSY` when another process is attached, and [`io::ErrorKind::InvalidInput`] for an interface that is no
-    /// TAP, or one of several queues.
+    /// As [`Self::create`]; `EBUSY` if another process is attached, and [`io::ErrorKind::InvalidInput`] for an interface that is not a
+    /// TAP, or has several queues.
     pub fn attach(name: &str) -> io::Result<Self> {
         Self::open(name, 0)
     }
@@ -57,15 +56,15 @@ impl Tap {
     /// Reads one frame into `buffer`, and returns its length.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] when there is none, others when the device is gone.
+    /// [`io::ErrorKind::WouldBlock`] without a frame, others if the device is gone.
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         (&self.0).read(buffer)
     }
 
-    /// Gives a frame to the kernel.
+    /// Sends a frame to the kernel.
     ///
     /// # Errors
-    /// `EIO` when the device is down, [`io::ErrorKind::WouldBlock`] when there is no room, others when the device is gone.
+    /// `EIO` if the device is down, [`io::ErrorKind::WouldBlock`] without room, others if the device is gone.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         (&self.0).write(frame).map(drop)
     }
@@ -73,7 +72,7 @@ impl Tap {
     /// Sets whether the device has a carrier.
     ///
     /// # Errors
-    /// When the device is gone, or the kernel is older than 5.0.
+    /// If the device is gone, or the kernel is older than 5.0.
     pub fn set_carrier(&self, has_carrier: bool) -> io::Result<()> {
         let value = libc::c_int::from(has_carrier);
         // SAFETY: the descriptor is open, and TUNSETCARRIER reads one `int`, which lives until the call returns.
@@ -81,20 +80,20 @@ impl Tap {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The device belongs to the user `uid`, who may attach to it without a privilege.
+    /// Sets the owner to the user `uid`, who may attach without privileges.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// If the device is gone.
     pub fn set_owner(&self, uid: u32) -> io::Result<()> {
         // SAFETY: the descriptor is open, and TUNSETOWNER takes a number.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETOWNER, libc::c_ulong::from(uid)) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Sets whether the device stays when this value is dropped or the process ends. It has no carrier then.
+    /// Sets whether the device persists, without a carrier, after this value is dropped or the process ends.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// If the device is gone.
     pub fn set_persistent(&self, persists: bool) -> io::Result<()> {
         let value = libc::c_ulong::from(persists);
         // SAFETY: the descriptor is open, and TUNSETPERSIST takes a number.
@@ -102,7 +101,7 @@ impl Tap {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The end of a datagram socket in place of a device.
+    /// A stand-in for a device: one end of a datagram socket.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn of_socket(socket: std::os::unix::net::UnixDatagram) -> Self {

@@ -1,7 +1,5 @@
-//! Our own commands on DPDK's telemetry socket (`dpdk-telemetry.py`), beside those of DPDK itself.
-//!
-//! A handler returns JSON, which becomes DPDK's own tree of dictionaries and arrays, or a single string where that tree
-//! cannot hold it.
+//! The program's commands on DPDK's telemetry socket (`dpdk-telemetry.py`). A handler returns JSON, which becomes DPDK's tree of
+//! dictionaries and arrays, or a single string if that tree cannot hold it.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
@@ -16,14 +14,14 @@ use crate::error::{DpdkError, c_string};
 use crate::port_state::copy_text;
 use crate::sys;
 
-/// Handles one request: takes the text after the command's comma (empty when there is none) and returns the reply.
+/// Handles one request: takes the text after the command's comma (empty without one) and returns the reply.
 type Handler = Box<dyn Fn(&str) -> Value + Send>;
 
 /// DPDK passes no user pointer to a callback, so handlers are found by the command's name.
 static HANDLERS: Mutex<BTreeMap<String, Option<Handler>>> = Mutex::new(BTreeMap::new());
 
-/// A registered command. Once this is dropped, requests for the command get an error as their reply.
-#[must_use = "dropping a registration takes the command back"]
+/// A registered command. After it is dropped, requests for the command get an error as their reply.
+#[must_use = "dropping a registration unregisters the command"]
 pub struct Registration {
     command: String,
 }
@@ -40,12 +38,12 @@ fn handlers() -> std::sync::MutexGuard<'static, BTreeMap<String, Option<Handler>
     HANDLERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds `command`, e.g. `/fwd/stats`, with one line of help. `answer` runs on DPDK's telemetry thread; it must not
-/// register or unregister commands. Registration also works with `--no-telemetry`, where no request can arrive.
+/// Registers `command`, e.g. `/fwd/stats`, with one line of help. `answer` runs on DPDK's telemetry thread; it must not register or
+/// unregister commands. Registration also works with `--no-telemetry`, where no request can arrive.
 ///
 /// # Errors
-/// [`DpdkError::NamedCall`] when the name is taken, too long (55 bytes fit) or does not start with `/`, or the help is
-/// too long (127 bytes fit).
+/// [`DpdkError::NamedCall`] if the name is taken, too long (55 bytes fit) or does not start with `/`, or the help is too long (127 bytes
+/// fit).
 pub fn register<F>(_eal: &Eal, command: &str, help: &str, answer: F) -> Result<Registration, DpdkError>
 where
     F: Fn(&str) -> Value + Send + 'static,
@@ -83,7 +81,7 @@ unsafe extern "C" fn on_request(
     let answered = catch_unwind(AssertUnwindSafe(|| {
         let handlers = handlers();
         let answer = handlers.get(&command).and_then(Option::as_ref).map(|handler| handler(&args));
-        answer.unwrap_or_else(|| serde_json::json!({ "error": "this command was taken back" }))
+        answer.unwrap_or_else(|| serde_json::json!({ "error": "this command was unregistered" }))
     }));
     let answer =
         answered.unwrap_or_else(|_| serde_json::json!({ "error": "the handler of this command panicked" }));
@@ -93,13 +91,11 @@ unsafe extern "C" fn on_request(
     if sent.is_ok() { 0 } else { -1 }
 }
 
-/// A reply under construction.
 struct Tree {
     raw: NonNull<sys::rte_tel_data>,
 }
 
 impl Tree {
-    /// Writes `value` as the whole content of this (sub)tree.
     fn fill(&self, value: &Value) -> Result<(), DpdkError> {
         match value {
             Value::Object(fields) => {
@@ -125,7 +121,7 @@ impl Tree {
             Value::Object(_) | Value::Array(_) => {
                 let child = Child::new()?;
                 child.tree().fill(value)?;
-                // SAFETY: both trees are DPDK's; the parent owns the child when the call succeeds.
+                // SAFETY: both trees are DPDK's; the parent owns the child if the call succeeds.
                 check(unsafe {
                     sys::rte_tel_data_add_dict_container(tree, c_name.as_ptr(), child.raw.as_ptr(), 0)
                 })?;
@@ -145,12 +141,12 @@ impl Tree {
         }
     }
 
-    /// An array of DPDK's tree holds one type: numbers when all items are, containers when all are, else strings.
+    /// An array of DPDK's tree holds one type: numbers if all items are, containers if all are, else strings.
     fn fill_array(&self, items: &[Value]) -> Result<(), DpdkError> {
         let tree = self.raw.as_ptr();
         let all = |is: fn(&Value) -> bool| !items.is_empty() && items.iter().all(is);
         if all(Value::is_u64) {
-            // SAFETY: see `fill`.
+            // SAFETY: the reply is a writable tree, as in `fill`.
             check(unsafe { sys::dffi_tel_start_u64_array(tree) })?;
             return items.iter().filter_map(Value::as_u64).try_for_each(|number| {
                 // SAFETY: an array of u64 was started.
@@ -158,18 +154,18 @@ impl Tree {
             });
         }
         if all(|item| item.is_object() || item.is_array()) {
-            // SAFETY: see `fill`.
+            // SAFETY: the reply is a writable tree, as in `fill`.
             check(unsafe { sys::rte_tel_data_start_array(tree, sys::RTE_TEL_CONTAINER) })?;
             return items.iter().try_for_each(|item| {
                 let child = Child::new()?;
                 child.tree().fill(item)?;
-                // SAFETY: an array of containers was started; it owns the child when the call succeeds.
+                // SAFETY: an array of containers was started; it owns the child if the call succeeds.
                 check(unsafe { sys::rte_tel_data_add_array_container(tree, child.raw.as_ptr(), 0) })?;
                 child.given();
                 Ok(())
             });
         }
-        // SAFETY: see `fill`.
+        // SAFETY: the reply is a writable tree, as in `fill`.
         check(unsafe { sys::rte_tel_data_start_array(tree, sys::RTE_TEL_STRING_VAL) })?;
         items.iter().try_for_each(|item| {
             let text = c_text(&as_text(item))?;
@@ -195,7 +191,7 @@ impl Child {
         Tree { raw: self.raw }
     }
 
-    /// The parent has taken ownership and frees it.
+    /// Releases ownership to the parent, which frees it.
     fn given(self) {
         std::mem::forget(self);
     }

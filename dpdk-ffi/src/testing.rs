@@ -1,6 +1,4 @@
-//! One EAL per test process, which needs nothing that a machine may lack: no huge pages, no PCI, no root.
-//!
-//! DPDK allows one EAL a process, so every test binary that needs it shares this one.
+//! One EAL per test process, without huge pages, PCI or root. DPDK allows one EAL a process, so all tests of a binary share it.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -18,16 +16,15 @@ use crate::port_life::PortEvents;
 use crate::ready::ReadyPackets;
 use crate::sys;
 
-/// Prefix of the folders of test processes under EAL's runtime folder; the process id follows.
 const PREFIX: &str = "fwd-test-";
 
-/// Removes the runtime folders of test processes that have ended, because EAL does not.
+/// Removes the runtime folders of ended test processes, which EAL leaves behind.
 fn sweep() {
     for entry in std::fs::read_dir("/var/run/dpdk").into_iter().flatten().flatten() {
         let name = entry.file_name();
         let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
         if process.and_then(|process| process.parse::<u32>().ok()).is_some_and(ended) {
-            // Another test process may sweep at the same time, or the folder be another user's: either is fine.
+            // Another test process may sweep at the same time, or the folder belong to another user: both are fine.
             drop(std::fs::remove_dir_all(entry.path()));
         }
     }
@@ -37,18 +34,17 @@ fn ended(process: u32) -> bool {
     !std::path::Path::new(&format!("/proc/{process}")).exists()
 }
 
-/// The process's EAL: 256 MB without huge pages, no PCI, four lcores on whatever CPUs there are.
-///
-/// `None` when EAL does not start on this machine, after printing `SKIPPED` with the reason.
+/// The process's EAL: 256 MB without huge pages, no PCI, four lcores on the available CPUs. `None`, after printing `SKIPPED` with the
+/// reason, if EAL does not start on this machine.
 ///
 /// # Panics
-/// When EAL does not start and the environment's `FWD_REQUIRE` (a comma list) names `dpdk`.
+/// If EAL does not start and the environment's `FWD_REQUIRE` (a comma list) names `dpdk`.
 #[must_use]
 pub fn eal() -> Option<&'static Eal> {
     eal_with(&["--no-telemetry"])
 }
 
-/// As [`eal`], with the telemetry socket on and further EAL arguments. Only the first call in a process has an effect.
+/// [`eal`] with the telemetry socket and further EAL arguments. Only the first call in a process has an effect.
 ///
 /// # Panics
 /// As [`eal`].
@@ -74,20 +70,20 @@ pub fn eal_with(extra: &[&str]) -> Option<&'static Eal> {
     }
 }
 
-/// Says that a test is skipped, and why.
+/// Prints that a test is skipped, and why.
 ///
 /// # Panics
-/// When the environment's `FWD_REQUIRE` (a comma list) names what is `missing`.
+/// If the environment's `FWD_REQUIRE` (a comma list) names `missing`.
 pub fn skip(missing: &str, why: impl std::fmt::Display) {
     let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
     assert!(!required.split(',').any(|word| word.trim() == missing), "FWD_REQUIRE names {missing}: {why}");
     eprintln!("SKIPPED: {why}");
 }
 
-/// A pool of `mbufs` packets without caches, whose count of packets in use is exact at every moment.
+/// A pool of `mbufs` packets without caches, whose count of packets in use is always exact.
 ///
 /// # Panics
-/// When it cannot be made.
+/// If it cannot be made.
 #[must_use]
 #[expect(clippy::unwrap_used, reason = "a test fails loudly")]
 pub fn pool(eal: &Eal, name: &str, mbufs: u32) -> Mempool {
@@ -95,10 +91,10 @@ pub fn pool(eal: &Eal, name: &str, mbufs: u32) -> Mempool {
     Mempool::new(eal, name, &config).unwrap()
 }
 
-/// A started port, and the pool of 2,047 packets that it receives to.
+/// Starts the port; returns its pool of 2,047 packets.
 ///
 /// # Panics
-/// When it does not start.
+/// If it does not start.
 #[must_use]
 #[expect(clippy::unwrap_used, reason = "a test fails loudly")]
 pub fn start(eal: &Eal, port: &Port) -> Mempool {
@@ -108,16 +104,15 @@ pub fn start(eal: &Eal, port: &Port) -> Mempool {
     pool
 }
 
-/// Chains the segments of `tail` behind those of `head`, even if `head` has room left, as a driver does that splits
-/// headers from payload.
+/// Chains the segments of `tail` after `head`, even if `head` has room left, like a driver that splits headers from payload.
 ///
 /// # Panics
-/// When a chain cannot have so many segments.
+/// If the chain exceeds the maximum number of segments.
 pub fn chain(head: &mut Mbuf, tail: Mbuf) {
     head.chain(tail);
 }
 
-/// While the returned guard lives, control calls of other threads wait, as while a driver is at work.
+/// Blocks control calls of other threads while the returned guard lives, like a busy driver.
 pub fn busy_driver() -> impl Drop {
     control()
 }
@@ -131,20 +126,20 @@ pub fn report(port: &Port, events: PortEvents) {
     unsafe { sys::dffi_report_event(port.id().0, events) };
 }
 
-/// Adds the device of a removed port again with the arguments that it had, as [`Port::reopen`] does for one that the kernel leaves to DPDK.
+/// Adds the device of a removed port again with its previous arguments, as [`Port::reopen`] does once it is bound to a driver for DPDK.
 ///
 /// # Errors
-/// [`DpdkError::NamedCall`] when the bus refuses it; none when its driver does.
+/// [`DpdkError::NamedCall`] if the bus refuses it, but not if its driver does.
 ///
 /// # Panics
-/// When the driver of the port does not name its device.
+/// If the driver of the port does not name its device.
 #[expect(clippy::unwrap_used, reason = "a test fails loudly")]
 pub fn add_device(port: &Port) -> Result<(), DpdkError> {
     let _control = control();
     port.inner.device().unwrap().add()
 }
 
-/// As [`Port::receive_ready`], by a driver that rounds what it is asked for down to `multiple`, a power of two, as vector functions do.
+/// [`Port::receive_ready`] with a driver that rounds the room down to `multiple`, a power of two, as vector functions do.
 ///
 /// # Errors
 /// As [`Port::receive_ready`].
@@ -158,28 +153,28 @@ pub fn receive_rounding_down(
     port.receive_ready_by(queue, packets, count, multiple)
 }
 
-/// Holds up EAL's interrupt thread until it is dropped: no interrupt of a device arrives.
+/// Blocks EAL's interrupt thread until it is dropped: no interrupt of a device arrives.
 #[derive(Debug)]
 pub struct NoInterrupts {
     _until_dropped: Sender<()>,
 }
 
 impl NoInterrupts {
-    /// From now on.
+    /// Blocks the thread.
     ///
     /// # Errors
-    /// [`DpdkError::Call`] when EAL refuses the alarm that occupies its thread.
+    /// [`DpdkError::Call`] if EAL refuses the alarm that occupies its thread.
     pub fn new(_eal: &Eal) -> Result<Self, DpdkError> {
         let ((held, is_held), (until_dropped, release)) = (channel::<()>(), channel::<()>());
         let gate = Box::into_raw(Box::new((held, release)));
         // SAFETY: the callback gets the box back, and is called once.
         let answer = unsafe { sys::rte_eal_alarm_set(1, Some(hold), gate.cast()) };
         if answer != 0 {
-            // SAFETY: nobody else got it.
+            // SAFETY: the box was not passed on.
             drop(unsafe { Box::from_raw(gate) });
             return Err(DpdkError::call("rte_eal_alarm_set", answer));
         }
-        // Fails only when the thread is gone, and with it every interrupt.
+        // Fails only if the thread is gone, and with it every interrupt.
         let _ = is_held.recv();
         Ok(Self { _until_dropped: until_dropped })
     }
@@ -188,11 +183,11 @@ impl NoInterrupts {
 /// Occupies the calling thread.
 ///
 /// # Safety
-/// `gate` is a box that is nobody else's.
+/// `gate` must be a box without another owner.
 unsafe extern "C" fn hold(gate: *mut c_void) {
-    // SAFETY: as the caller promises.
+    // SAFETY: by the caller's contract.
     let gate = unsafe { Box::from_raw(gate.cast::<(Sender<()>, Receiver<()>)>()) };
-    // Both fail when the test has ended.
+    // Both fail if the test has ended.
     let _ = gate.0.send(());
     let _ = gate.1.recv();
 }

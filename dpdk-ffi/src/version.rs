@@ -1,38 +1,33 @@
-//! The DPDK version this crate was compiled for, the version that runs, and whether the two are compatible.
+//! The DPDK version this crate was compiled for, the running version, and whether the two are compatible.
 //!
-//! Structure layouts, constants and inline functions come from the headers at compile time; the library is loaded when
-//! the program starts. Where the two are of different releases, a call may write past one of our structures:
-//! `rte_fib_conf` has been 32 and 40 bytes long, `rte_eth_stats` 704 and 64. DPDK keeps the ABI of a release through
-//! its stable updates (22.11.1, 22.11.2, ..), so those are compatible. Nothing else is, and
-//! [`Eal::init`](crate::Eal::init) refuses it.
+//! Structure layouts, constants and inline functions come from the headers at compile time; the library is loaded when the program
+//! starts. If their releases differ, a call may write past one of our structures: `rte_fib_conf` has been 32 and 40 bytes long,
+//! `rte_eth_stats` 704 and 64. DPDK keeps the ABI of a release through its stable updates (22.11.1, 22.11.2, ..), so those are
+//! compatible. [`Eal::init`](crate::Eal::init) refuses all other combinations.
 //!
-//! The libraries' SONAME (`librte_eal.so.23`) is a weaker guard. The loader does not start a program that was linked
-//! against another SONAME. But the SONAME holds only the ABI's year, which 22.11, 23.03 and 23.07 share; and a program
-//! that is relinked after an upgrade gets the new SONAME, whatever DPDK its bindings are from. The build script
-//! therefore runs again when DPDK's header folders change, and this module compares the compiled version with the
-//! running one.
+//! The libraries' SONAME (`librte_eal.so.23`) is a weaker guard. The loader does not start a program that was linked against another
+//! SONAME, but 22.11, 23.03 and 23.07 share one; and a program that is relinked after an upgrade gets the new SONAME with bindings of the
+//! old DPDK. So the build script reruns when DPDK's header folders change, and this module compares the compiled version with the running
+//! one.
 
 use std::ffi::CStr;
 
 use crate::error::DpdkError;
 use crate::sys;
 
-/// Bytes for the text of a version, as many as DPDK's own buffer has.
 const TEXT_BYTES: usize = 32;
 
 /// A version of DPDK: 22.11.11, or 23.03.0-rc1.
 #[derive(Debug, PartialEq, Eq)]
 struct Version<'a> {
-    /// The year and the month of the release.
     release: (u16, u16),
-    /// The stable update, 0 for the release itself.
     minor: u16,
-    /// What follows the numbers, such as `-rc1`; empty in a release.
+    /// The text after the numbers, such as `-rc1`; empty in a release.
     suffix: &'a str,
 }
 
 impl<'a> Version<'a> {
-    /// Parses `DPDK 22.11.11`; the first word may be another, or missing.
+    /// Parses `DPDK 22.11.11`; the first word may differ or be missing.
     fn parse(text: &'a str) -> Option<Self> {
         let text = text.split_whitespace().next_back()?;
         let (year, rest) = text.split_once('.')?;
@@ -43,16 +38,15 @@ impl<'a> Version<'a> {
         Some(Self { release: (number(year)?, number(month)?), minor: number(minor)?, suffix })
     }
 
-    /// Whether code compiled for one of the two may run on the other: both are of the same release, whatever their
-    /// stable updates. The interface still changes before a release, so a release candidate is compatible only with
-    /// itself.
+    /// Returns whether code compiled for one may run on the other: both must be of the same release, with any stable updates. The
+    /// interface still changes before a release, so a release candidate is compatible only with itself.
     fn is_compatible(&self, other: &Self) -> bool {
         let released = self.suffix.is_empty() && other.suffix.is_empty();
         self == other || released && self.release == other.release
     }
 }
 
-/// The version of the library that runs, as DPDK prints it: `DPDK 22.11.11`.
+/// The version of the running library, as DPDK prints it: `DPDK 22.11.11`.
 #[must_use]
 pub fn version() -> String {
     // SAFETY: rte_version returns a NUL-terminated string that lives as long as the process; EAL is not needed.
@@ -68,7 +62,6 @@ pub fn compiled_text() -> String {
     crate::port_state::text_of(&text)
 }
 
-/// Refuses a library that this crate was not compiled for.
 pub(crate) fn check() -> Result<(), DpdkError> {
     fits(&compiled_text(), &version())
 }
@@ -76,7 +69,7 @@ pub(crate) fn check() -> Result<(), DpdkError> {
 /// Checks that code compiled for one version may run on the other; both are in the format of [`version`].
 ///
 /// # Errors
-/// [`DpdkError::Version`] with both strings when it may not, or when one of them is not a version.
+/// [`DpdkError::Version`] with both strings if it may not, or if one of them is not a version.
 pub fn fits(compiled: &str, running: &str) -> Result<(), DpdkError> {
     match (Version::parse(compiled), Version::parse(running)) {
         (Some(one), Some(other)) if one.is_compatible(&other) => Ok(()),

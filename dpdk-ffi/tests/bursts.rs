@@ -14,7 +14,6 @@ fn pool(eal: &Eal, name: &str, mbufs: u32) -> Mempool {
     Mempool::new(eal, name, &config).unwrap()
 }
 
-/// A burst of `count` packets that carry their number.
 fn numbered(eal: &Eal, pool: &Mempool, count: u16) -> Burst {
     let frames: Vec<_> = (0..count).map(u16::to_be_bytes).collect();
     let mut burst = Burst::with_capacity(eal, usize::from(count));
@@ -37,11 +36,11 @@ fn an_exhausted_pool_is_an_error_and_recovers() {
     assert_eq!((burst.len(), pool.available()), (60, 3), "all or none");
     let refused = pool.alloc_burst(&mut burst, 41).unwrap_err();
     assert_eq!(refused, DpdkError::TooMuch { what: "mbufs in a burst", wanted: 41, limit: 40 });
-    // None are had by any thread.
+    // Any thread can allocate 0 mbufs.
     std::thread::scope(|scope| scope.spawn(|| pool.alloc_burst(&mut burst, 0)).join().unwrap()).unwrap();
     let singles: Vec<_> = (0..3).map(|_| pool.alloc().unwrap()).collect();
     assert!(matches!(pool.alloc(), Err(DpdkError::Exhausted { available: 0, .. })));
-    // A packet longer than the mbufs left: the mbufs taken for it go back.
+    // A packet longer than the mbufs left: the mbufs allocated for it are freed.
     burst.truncate_free(58);
     assert!(matches!(pool.copy(&[7; 256 * 4]), Err(DpdkError::Exhausted { .. })));
     assert_eq!(pool.available(), 2);
@@ -106,7 +105,7 @@ fn chains_become_one_segment_or_are_freed() {
         burst.push(pool.copy(frame).unwrap()).unwrap();
         assert_eq!(burst.has_chains(), burst.len() > 1);
     }
-    // Short segments, as a driver that splits headers from payload makes them.
+    // Short segments, as from a driver that splits headers from payload.
     let mut split = pool.copy(&[1; 60]).unwrap();
     testing::chain(&mut split, pool.copy(&[1; 40]).unwrap());
     assert_eq!((split.segments(), split.pkt_len()), (2, 100));
@@ -189,7 +188,6 @@ fn moving_between_bursts_keeps_every_packet() {
     assert_eq!(pool.in_use(), 6);
 }
 
-/// The steps of a random walk over two bursts.
 #[derive(Debug, Clone)]
 enum BurstStep {
     Alloc(usize),
@@ -220,7 +218,7 @@ fn steps() -> impl Strategy<Value = Vec<BurstStep>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// After every step the pool's count of mbufs in use is the sum of what the bursts hold.
+    /// After every step the pool's count of mbufs in use is the sum over the bursts.
     #[test]
     fn mbufs_are_conserved(steps in steps()) {
         let Some(eal) = testing::eal() else { return Ok(()) };

@@ -22,8 +22,7 @@ fn eal_ends_with_its_last_handle() {
     let mut burst = Burst::with_capacity(&eal, 32);
     assert_eq!(eal.handles(), 3, "pool, port (with its queue), burst");
     drop(eal);
-    // The `Eal` value is gone and EAL is still up: the handles keep working, and may be dropped in any order on any
-    // thread.
+    // The `Eal` value is gone and EAL still runs: the handles keep working, and may be dropped in any order on any thread.
     assert_eq!(rx.rx_burst(&mut burst), 32);
     drop((port, pool));
     assert_eq!(burst.data(31).len(), 64);

@@ -1,4 +1,4 @@
-//! The AVX-512 lookups of `rte_fib` and `rte_fib6` return the same as the scalar ones, where CPU and EAL allow them.
+//! The AVX-512 lookups of `rte_fib` and `rte_fib6` return the same as the scalar ones, if CPU and EAL allow them.
 
 #![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 

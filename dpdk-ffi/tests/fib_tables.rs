@@ -29,7 +29,6 @@ fn longest(routes: &[(u128, u8, u32)], key: u128) -> u32 {
     best.map_or(0, |route| route.2)
 }
 
-/// The first and last address of every route, and the ones just outside.
 fn boundary_keys() -> Vec<u128> {
     let mut keys = vec![0, u128::MAX];
     for (first, len, _) in ROUTES {
@@ -40,7 +39,7 @@ fn boundary_keys() -> Vec<u128> {
     keys
 }
 
-/// Fills, looks up, deletes and looks up again, while a reader looks up on another thread all the time.
+/// Fills, looks up, deletes and looks up again, while a reader looks up on another thread.
 fn conforms<L: Library>(mut table: DpdkTable<L>, key_of: impl Fn(u128) -> L::Key)
 where
     L::Key: Send + Sync,
@@ -120,7 +119,7 @@ fn tables_conform_and_refuse() {
     assert!(matches!(why, DpdkError::TableInUse { readers: 1, .. }), "{why}");
     drop(reader);
     fib.select(LookupKind::Scalar).unwrap();
-    // This EAL allows no more than DPDK's default of 256 bits.
+    // This EAL allows DPDK's default of at most 256 bits.
     let why = fib.select(LookupKind::Avx512).unwrap_err();
     assert!(why.to_string().contains("--force-max-simd-bitwidth=512"), "{why}");
 

@@ -1,4 +1,4 @@
-//! The passes over headers: the kernels of every level compute what the scalar twins compute.
+//! The passes over headers: the kernels of every level compute the results of the scalar twins.
 
 #![expect(
     clippy::unwrap_used,
@@ -11,10 +11,9 @@ use dpdk_ffi::{Burst, DROP, Mempool, MempoolConfig, testing};
 use proptest::prelude::*;
 use std::sync::OnceLock;
 
-/// The most packets of a burst in these tests.
 const PACKETS_MAX: usize = 150;
 
-/// A frame of 10 to 150 bytes that is nearly right: its lengths and checksum are, then bytes are replaced.
+/// A frame of 10 to 150 bytes with valid lengths and checksum, of which some bytes are then replaced.
 #[derive(Clone, Debug)]
 struct Recipe {
     is_v4: bool,
@@ -22,7 +21,7 @@ struct Recipe {
     ttl: u8,
     addresses: [[u8; 16]; 2],
     edits: Vec<(usize, u8)>,
-    /// Bytes of the first segment, if it is not the only one.
+    /// Bytes of the first segment, if it has several.
     head_bytes: Option<usize>,
 }
 
@@ -97,7 +96,6 @@ fn recipes() -> impl Strategy<Value = Vec<Recipe>> {
     })
 }
 
-/// What the passes computed.
 #[derive(Debug, Default, PartialEq)]
 struct Results {
     tallies: Vec<Tally>,
@@ -105,17 +103,17 @@ struct Results {
     v6: Vec<(u64, u64, u16)>,
     kinds: Vec<Kind>,
     merged: Vec<u32>,
-    /// Of the packets that passed.
+    /// Only packets that passed.
     ip_bytes: Vec<u32>,
     ports: (bool, Vec<u16>),
     with_code: Vec<[u64; 2]>,
     entries: Vec<Entry>,
     rewritten: Vec<Vec<u8>>,
-    /// By port, then the dropped ones, then those that stay.
+    /// By port, then the dropped packets, then those that stay.
     scattered: Vec<Vec<u64>>,
 }
 
-/// All passes over the frames, which arrive in two parts.
+/// Runs all passes over the frames, which arrive in two parts.
 fn run(
     level: Level,
     recipes: &[Recipe],
@@ -163,7 +161,7 @@ fn run(
     results.merged = merged[..count].to_vec();
     let passed = (0..count).filter(|i| kinds[*i] != Kind::Other);
     results.ip_bytes = passed.map(|i| lengths[i].get().unwrap()).collect();
-    // As a caller does with what did not pass.
+    // As a caller does for packets that did not pass.
     for (length, _) in lengths.iter_mut().zip(&kinds).filter(|(_, kind)| **kind == Kind::Other) {
         *length = LengthOrMark::default();
     }
@@ -195,7 +193,6 @@ fn run(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
-    /// Kernels and twins agree on any frames, in bursts of any size and parts, for any entries and number of ports.
     #[test]
     fn kernels_compute_what_the_twins_compute(
         recipes in recipes(), cut in 0..PACKETS_MAX, outs in 0..20usize,
@@ -213,7 +210,8 @@ proptest! {
             let found = run(level, &recipes, cut, &table, &indices, outs).unwrap();
             prop_assert_eq!(&found, &wanted, "{:?}", level.available());
         }
-        // The twins themselves: what was found for a packet is where it is; an entry is that of its index; what passes is right after the hop, and what is no IP of these kinds only gets its MACs.
+        // The twins: each packet has its result, and the entry at its index; packets that passed are correct after the hop, and other
+        // kinds get only their MACs.
         let found = wanted.v4.iter().map(|(key, place)| (*key, *place));
         let found = found.chain(wanted.v6.iter().map(|(_, lo, place)| (*lo as u32, *place)));
         for (word, place) in found {
@@ -240,7 +238,7 @@ proptest! {
     }
 }
 
-/// The code of a packet that is too long is made by no port, and replaces no code.
+/// No port yields the code of a packet that is too long, and it replaces no other code.
 #[test]
 fn a_packet_that_is_too_long_has_a_code_of_its_own() {
     let Some(eal) = testing::eal() else { return };
@@ -273,7 +271,7 @@ fn a_packet_that_is_too_long_has_a_code_of_its_own() {
     }
 }
 
-/// The vector kernel's carry: every checksum before the hop.
+/// Tests the vector kernel's carry: every checksum before the hop.
 #[test]
 fn every_checksum_is_adjusted_alike() {
     let Some(eal) = testing::eal() else { return };
@@ -300,7 +298,6 @@ fn every_checksum_is_adjusted_alike() {
     }
 }
 
-/// A burst of valid packets is found where it is, whatever was added and removed in between.
 #[test]
 fn cached_starts_follow_the_packets() {
     let Some(eal) = testing::eal() else { return };

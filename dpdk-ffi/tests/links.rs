@@ -1,11 +1,11 @@
-//! Links are read from the device, whether its interrupts arrive or not.
+//! Links are read from the device, with and without its interrupts.
 
 use std::process::Command;
 
 use dpdk_ffi::Port;
 use dpdk_ffi::testing::{self, NoInterrupts};
 
-/// `net_tap` claims an interrupt for changes of its link, as most NICs do. Here it does not arrive, as on NICs without MSI-X.
+/// `net_tap` claims a link-change interrupt, as most NICs do. Here it does not arrive, as on NICs without MSI-X.
 #[test]
 fn a_link_is_noticed_without_an_interrupt() {
     let Some(eal) = testing::eal() else { return };

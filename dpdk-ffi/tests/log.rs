@@ -1,4 +1,4 @@
-//! DPDK's log goes to the program, from the first line of EAL on. One test, because a process has one EAL.
+//! DPDK's log goes to the program, from EAL's first line on. One test, because a process has one EAL.
 
 use dpdk_ffi::{DpdkLogLevel, Eal, listen_to_log};
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ fn what_dpdk_logs_comes_line_by_line_with_its_level() {
         *level == DpdkLogLevel::Info && line.starts_with("EAL: Detected CPU lcores")
     };
     assert!(first.iter().any(is_first), "{first:?}");
-    // On another thread, as a driver's.
+    // On another thread, as for a driver's log.
     std::thread::scope(|scope| {
         scope.spawn(|| eal.vdev_create("net_nonsense0", "").unwrap_err());
     });

@@ -1,4 +1,4 @@
-//! `net_null` ports: life cycle, queue handles, names, counters, what is granted.
+//! `net_null` ports: life cycle, queue handles, names, counters, granted features.
 
 #![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
@@ -38,7 +38,7 @@ fn packets_come_and_go_and_every_mbuf_returns() {
     port.reset_stats().unwrap();
     port.reset_xstats().unwrap();
     assert_eq!(port.stats().unwrap().opackets, 0);
-    // net_null has no such switch.
+    // net_null cannot switch its link.
     assert!(matches!(port.set_link(false), Err(DpdkError::PortCall { .. })));
 }
 
@@ -113,7 +113,7 @@ fn what_a_port_lacks_is_not_granted() {
     }
     let config = PortConfig { tx_queues: 1, ..all };
     assert!(matches!(port.configure(&config, &[]), Err(DpdkError::TooMuch { wanted: 1, limit: 0, .. })));
-    // Below Ethernet's least: what was asked for is told, with the value that is wrong.
+    // Below Ethernet's minimum: the error has the request, with the wrong value.
     let small = PortConfig { mtu: Some(40), ..config.clone() };
     let refused = port.configure(&small, std::slice::from_ref(&pool)).unwrap_err().to_string();
     assert!(refused.contains("refuses 1 RX and 1 TX queues, MTU 40,"), "{refused}");
@@ -226,7 +226,7 @@ fn a_device_that_is_removed_or_reset_is_used_again_under_the_same_handles() {
         assert!(other.is_open() && other.is_started());
         let mut burst = Burst::with_capacity(eal, 8);
         assert_eq!(other.take_rx_queue(QueueId(0)).unwrap().rx_burst(&mut burst), 8);
-        // net_null has no reset of its own.
+        // net_null has no reset function.
         port.reset().unwrap();
         assert!(other.is_open() && !other.is_started());
     }

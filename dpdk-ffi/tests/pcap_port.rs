@@ -24,7 +24,7 @@ fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// The frames of a classic capture, read by an independent reader that uses nothing of this crate.
+/// The frames of a classic capture, by a reader independent of this crate.
 fn frames(file: &[u8]) -> Vec<Vec<u8>> {
     let mut at = 24;
     let mut frames = Vec::new();

@@ -1,4 +1,4 @@
-//! Packets that lie ready: handed out again and again, never while they are inside, and returned to their pool at the end.
+//! Prepared packets: handed out again and again, never while they are inside, and returned to their pool at the end.
 
 #![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
@@ -9,10 +9,9 @@ use dpdk_ffi::{
     SocketId, TxQueue, testing,
 };
 
-/// Packets in the table.
 const PACKETS: usize = 24;
 
-/// A port that receives what lies ready, and forgets what it sends.
+/// A port that receives prepared packets, and discards sent ones.
 struct ReadyRig {
     pool: Mempool,
     port: Port,
@@ -52,7 +51,7 @@ fn packets_come_round_as_they_were_until_their_number_is_reached() {
             assert_eq!(burst.data(i), frames[came % PACKETS]);
             bytes += u64::from(burst.pkt_len(i));
             came += 1;
-            // What a forwarder changes.
+            // The part that a forwarder changes.
             burst.data_mut(i)[..40].fill(0xee);
         }
         // Some are dropped, the others sent.
@@ -76,7 +75,7 @@ fn a_packet_that_is_still_inside_is_not_handed_out_again() {
     assert_eq!((rx.rx_burst(&mut first), rx.rx_burst(&mut second)), (16, PACKETS - 16));
     let mut third = Burst::with_capacity(eal, 16);
     assert_eq!(rx.rx_burst(&mut third), 0, "all of them are inside");
-    // The first packet stays inside, so those behind it wait.
+    // The first packet stays inside, so the following ones wait.
     let (mut held, mut dropped) = (Burst::with_capacity(eal, 1), Burst::with_capacity(eal, 15));
     let targets: Vec<u16> = (0..16).map(|i| if i == 0 { 0 } else { DROP }).collect();
     assert_eq!(first.scatter(&targets, std::slice::from_mut(&mut held), &mut dropped), 0);
@@ -90,7 +89,7 @@ fn a_packet_that_is_still_inside_is_not_handed_out_again() {
     assert_eq!((rx.rx_burst(&mut second), ready.received().0), (0, 16 + 8 + 16));
     drop((rx, tx, first, second, held));
     drop(port);
-    // What outlives the port still has its reference.
+    // Packets that outlive the port still have the table's reference.
     assert_eq!(pool.in_use(), 16);
     drop(third);
     assert_eq!(pool.in_use(), 0);

@@ -1,16 +1,15 @@
-//! Grouping by egress port with a pointer a port: for more ports than comparing all packets with each is worth, and for CPUs without
-//! AVX-512.
+//! Grouping by egress port with one pointer a port: for more ports than comparing every packet with each port pays for, and for CPUs
+//! without AVX-512.
 
 use crate::burst::{Burst, DROP};
 use crate::mbuf::Raw;
 
-/// The most ports that it has pointers for.
 pub(super) const PORTS_MAX: usize = 64;
 
-/// [`scalar::scatter`](super::scalar::scatter) without a check of room, length or bounds a packet.
+/// [`scalar::scatter`](super::scalar::scatter) without a check of room, length or bounds for each packet.
 ///
 /// # Safety
-/// There are at most [`PORTS_MAX`] targets, and each burst has room for all packets.
+/// There must be at most [`PORTS_MAX`] targets, and each burst must have room for all packets.
 pub(super) unsafe fn scatter(
     burst: &mut Burst,
     to: &[u16],
@@ -25,7 +24,7 @@ pub(super) unsafe fn scatter(
     let starts = ends;
     let ports = &mut ends[..outs.len()];
     for (i, &target) in to.iter().enumerate() {
-        // SAFETY: an entry from `i` on is still there, since fewer packets stay than were looked at.
+        // SAFETY: an entry from `i` on is not overwritten yet, since fewer packets stay than were read.
         let packet = unsafe { *packets.add(i) };
         if let Some(end) = ports.get_mut(usize::from(target)) {
             // SAFETY: the burst has room for all packets.
@@ -39,7 +38,7 @@ pub(super) unsafe fn scatter(
         }
     }
     for ((start, end), out) in starts.into_iter().zip(ends).zip(outs) {
-        // SAFETY: that many packets were written behind those of the burst, and `burst` owns them no more.
+        // SAFETY: this many packets were written after the burst's packets, and `burst` no longer owns them.
         unsafe { out.grow(end.offset_from_unsigned(start)) };
     }
     burst.len()

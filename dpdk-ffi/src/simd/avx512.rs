@@ -1,8 +1,8 @@
 //! The passes with AVX-512 F, BW, DQ and VL: 16 packets at a time, 32 in [`scatter`].
 //!
-//! Parse transposes frame bytes 10 to 33 of 16 packets to six columns: column `w` has bytes `10 + 4 w` to `13 + 4 w` of each
-//! packet, as a little-endian number. A rule is a comparison of columns that clears bits of a mask. Both families are checked where
-//! both occur, and the packets that pass are compressed into their lane, so pure and mixed bursts take one path.
+//! Parse transposes frame bytes 10 to 33 of 16 packets to six columns: column `w` has bytes `10 + 4 w` to `13 + 4 w` of each packet, as a
+//! little-endian number. A rule is a comparison of columns that clears bits of a mask. Both families are checked if both occur, and the
+//! packets that pass are compressed into their lane, so pure and mixed bursts take one path.
 
 use super::{
     Entry, IP_AT, IPV4_BYTES, IPV6_BYTES, Indexed, Kind, LANES, LaneV4, LaneV6, PORTS_BY_VECTOR, Parsed,
@@ -13,7 +13,6 @@ use crate::mbuf::Raw;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Columns of a frame's bytes from [`COLUMNS_AT`] on.
 type Columns = [__m512i; 6];
 /// The byte at which the columns start, so that a header without options ends within 32 bytes.
 const COLUMNS_AT: usize = 10;
@@ -21,8 +20,8 @@ const COLUMNS_AT: usize = 10;
 /// [`scalar::parse`](super::scalar::parse) with AVX-512.
 ///
 /// # Safety
-/// As there; the CPU has the instructions; the lanes have room for the packets, and the other arrays for index `range.end`, each
-/// with [`PAD`](super::PAD) entries more.
+/// As for `scalar::parse`; the CPU must have the instructions; the lanes must have room for the packets, and the other arrays for index
+/// `range.end`, each with [`PAD`](super::PAD) more entries.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,popcnt")]
 #[expect(clippy::cast_possible_truncation, reason = "indices of packets are below 65,536")]
 pub(super) unsafe fn parse(
@@ -53,7 +52,7 @@ pub(super) unsafe fn parse(
         bytes = _mm512_add_epi64(bytes, _mm512_and_si512(low, low_halves));
         bytes = _mm512_add_epi64(bytes, _mm512_and_si512(high, low_halves));
         let there = _mm512_sub_epi32(frame_bytes, all(IP_AT));
-        // SAFETY: `heads` has 16 entries from each packet on, all of them valid for START_BYTES bytes.
+        // SAFETY: `heads` has 16 entries from each packet on, each valid for START_BYTES bytes.
         let (heads, columns) = unsafe {
             let heads = &*heads.as_ptr().add(at).cast::<[*mut u8; LANES]>();
             (heads, columns(heads))
@@ -69,7 +68,7 @@ pub(super) unsafe fn parse(
         let (mut good4, mut good6, mut total) = (0, 0, _mm512_setzero_si512());
         if is_v4 != 0 {
             (good4, total) = check_v4(is_v4, &columns, there);
-            // SAFETY: the lane has room for these packets and 16 entries more.
+            // SAFETY: the lane has room for these packets and 16 more entries.
             unsafe { append_v4(v4, good4, swap_bytes(columns[5]), places) };
         }
         if is_v6 != 0 {
@@ -78,7 +77,7 @@ pub(super) unsafe fn parse(
             let total6;
             (good6, total6) = check_v6(is_v6, &columns, his, there);
             total = _mm512_mask_mov_epi32(total, good6, total6);
-            // SAFETY: the lane has room for these packets and 16 entries more.
+            // SAFETY: the lane has room for these packets and 16 more entries.
             unsafe { append_v6(v6, good6, his, los, places) };
         }
         let each = _mm_mask_set1_epi8(_mm_maskz_set1_epi8(good4, 1), good6, 2);
@@ -105,9 +104,9 @@ fn check_v4(of: __mmask16, columns: &Columns, there: __m512i) -> (__mmask16, __m
     good = _mm512_mask_cmple_epu32_mask(good, total, there);
     let sum = add(add(add(a, b), add(c, source)), destination);
     let sum_high = add(add(add(high(a), high(b)), add(high(c), high(source))), high(destination));
-    // The sum of the low halves is what remains of `sum`, modulo 2^32; both sums together are at most 0x9_fff6.
+    // `sum` less the high halves is the sum of the low halves, modulo 2^32; both sums together are at most 0x9_fff6.
     let sum = add(_mm512_sub_epi32(sum, _mm512_slli_epi32::<16>(sum_high)), sum_high);
-    // Folded once it is at most 0x1_0008: a second fold would never make it all ones.
+    // One fold leaves at most 0x1_0008: a second fold would never make it all ones.
     let sum = add(low(sum), high(sum));
     good = _mm512_mask_cmpeq_epi32_mask(good, sum, all(0xffff));
     good = _mm512_mask_cmpgt_epu32_mask(good, _mm512_and_si512(c, all(0xff)), all(1));
@@ -120,8 +119,8 @@ fn check_v4(of: __mmask16, columns: &Columns, there: __m512i) -> (__mmask16, __m
     (good, total)
 }
 
-/// The packets of `of` that meet the rules for IPv6, and the lengths of the IP packets; `his` are the first halves of the
-/// destinations, host order.
+/// The packets of `of` that meet the rules for IPv6, and the lengths of the IP packets; `his` are the first halves of the destinations,
+/// host order.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn check_v6(of: __mmask16, columns: &Columns, his: [__m512i; 2], there: __m512i) -> (__mmask16, __m512i) {
     let [_, _, b, source, source_rest, _] = *columns;
@@ -141,12 +140,12 @@ fn check_v6(of: __mmask16, columns: &Columns, his: [__m512i; 2], there: __m512i)
 /// Frame bytes 10 to 33 of 16 packets as columns.
 ///
 /// # Safety
-/// At each head [`START_BYTES`] bytes can be read.
+/// At each head [`START_BYTES`] bytes must be readable.
 #[target_feature(enable = "avx512f")]
 unsafe fn columns(heads: &[*mut u8; LANES]) -> Columns {
     // Packets k and k + 4 in the halves of a row.
     let row = |k: usize| {
-        // SAFETY: 32 bytes from COLUMNS_AT on (the caller's promise); loads without alignment.
+        // SAFETY: 32 bytes from COLUMNS_AT on (the caller's contract); loads without alignment.
         let (low, high) = unsafe {
             (
                 _mm256_loadu_si256(heads[k].add(COLUMNS_AT).cast()),
@@ -155,7 +154,7 @@ unsafe fn columns(heads: &[*mut u8; LANES]) -> Columns {
         };
         _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
     };
-    // In each 128-bit lane the same word of four packets: words 0 to 3 in even lanes, 4 to 7 in odd ones.
+    // Each 128-bit lane has the same word of four packets: words 0 to 3 in even lanes, 4 to 7 in odd ones.
     let four = |k: usize| {
         let (a, b, c, d) = (row(k), row(k + 1), row(k + 2), row(k + 3));
         let (ab, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
@@ -176,12 +175,12 @@ unsafe fn columns(heads: &[*mut u8; LANES]) -> Columns {
 /// The destinations of 16 IPv6 packets, host order: the first halves of packets 0 to 7 and 8 to 15, and the last halves.
 ///
 /// # Safety
-/// At each head [`START_BYTES`] bytes can be read.
+/// At each head [`START_BYTES`] bytes must be readable.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
 unsafe fn destinations_v6(heads: &[*mut u8; LANES]) -> ([__m512i; 2], [__m512i; 2]) {
     let swap = _mm512_broadcast_i32x4(_mm_setr_epi8(7, 6, 5, 4, 3, 2, 1, 0, 15, 14, 13, 12, 11, 10, 9, 8));
     let four = |k: usize| {
-        // SAFETY: frame bytes 38 to 53 (the caller's promise); loads without alignment.
+        // SAFETY: frame bytes 38 to 53 (the caller's contract); loads without alignment.
         let address = |k: usize| unsafe { _mm_loadu_si128(heads[k].add(38).cast()) };
         let two = |k: usize| _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(address(k)), address(k + 1));
         let four = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(two(k)), two(k + 2));
@@ -197,11 +196,11 @@ unsafe fn destinations_v6(heads: &[*mut u8; LANES]) -> ([__m512i; 2], [__m512i; 
 /// Appends the packets of `good` to the lane.
 ///
 /// # Safety
-/// The lane has room for them and 16 entries more.
+/// The lane must have room for them and 16 more entries.
 #[target_feature(enable = "avx512f,avx512vl,popcnt")]
 unsafe fn append_v4(lane: &mut LaneV4<'_>, good: __mmask16, keys: __m512i, places: __m512i) {
     let places = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(good, places));
-    // SAFETY: 16 entries from the lane's end on (caller).
+    // SAFETY: 16 entries from the lane's end on (the caller's contract).
     unsafe {
         let keys = _mm512_maskz_compress_epi32(good, keys);
         _mm512_storeu_si512(lane.keys.as_mut_ptr().add(lane.len).cast(), keys);
@@ -210,10 +209,10 @@ unsafe fn append_v4(lane: &mut LaneV4<'_>, good: __mmask16, keys: __m512i, place
     lane.len += good.count_ones() as usize;
 }
 
-/// Appends the packets of `good` to the lane; `his` and `los` are those of packets 0 to 7 and 8 to 15.
+/// Appends the packets of `good` to the lane; `his` and `los` have packets 0 to 7 and 8 to 15.
 ///
 /// # Safety
-/// The lane has room for them and 16 entries more.
+/// The lane must have room for them and 16 more entries.
 #[target_feature(enable = "avx512f,avx512vl,popcnt")]
 unsafe fn append_v6(
     lane: &mut LaneV6<'_>,
@@ -225,7 +224,7 @@ unsafe fn append_v6(
     let places = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(good, places));
     let (low, high) = (octet::<0>(good), octet::<1>(good));
     let second = lane.len + low.count_ones() as usize;
-    // SAFETY: 16 entries from the lane's end on (caller); the second store begins at most 8 entries later.
+    // SAFETY: 16 entries from the lane's end on (the caller's contract); the second store begins at most 8 entries later.
     unsafe {
         for (out, [first_keys, second_keys]) in [(lane.his.as_mut_ptr(), his), (lane.los.as_mut_ptr(), los)] {
             _mm512_storeu_si512(out.add(lane.len).cast(), _mm512_maskz_compress_epi64(low, first_keys));
@@ -242,19 +241,19 @@ pub(super) fn merge<T: Copy + Into<u32>>(kinds: &[Kind], lanes: [&[T]; 2], words
     let mut ends = [0; 2];
     let groups = kinds.chunks(LANES).zip(words.as_chunks_mut::<LANES>().0);
     for (kinds, words) in groups {
-        // SAFETY: only as many kinds as there are.
+        // SAFETY: the mask covers only existing kinds.
         let kinds = unsafe { _mm_maskz_loadu_epi8(first(kinds.len()), kinds.as_ptr().cast()) };
         let mut merged = _mm512_setzero_si512();
         for ((lane, end), kind) in lanes.iter().zip(&mut ends).zip([Kind::V4, Kind::V6]) {
             let those = _mm_cmpeq_epi8_mask(kinds, _mm_set1_epi8(kind as i8));
             let Some(next) = lane[*end..].first_chunk::<LANES>() else { return };
             let next = next.map(T::into);
-            // SAFETY: an array of 16 words.
+            // SAFETY: `next` has 16 words.
             let next = unsafe { _mm512_loadu_si512(next.as_ptr().cast()) };
             merged = _mm512_mask_expand_epi32(merged, those, next);
             *end += those.count_ones() as usize;
         }
-        // SAFETY: likewise.
+        // SAFETY: `words` has 16 words.
         unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), merged) };
     }
 }
@@ -262,7 +261,7 @@ pub(super) fn merge<T: Copy + Into<u32>>(kinds: &[Kind], lanes: [&[T]; 2], words
 /// [`scalar::verdict`](super::scalar::verdict) with AVX-512: four entries a vector.
 ///
 /// # Safety
-/// The CPU has the instructions, each array has [`PAD`](super::PAD) entries more than `count`, and the table is not empty.
+/// The CPU must have the instructions, each array [`PAD`](super::PAD) more entries than `count`, and the table at least one entry.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn verdict(
     count: usize,
@@ -300,7 +299,7 @@ pub(super) unsafe fn verdict(
             let is_long = _mm512_cmpgt_epu32_mask(ip_lengths, _mm512_srli_epi32::<16>(words));
             let words = _mm512_mask_or_epi32(words, !known, words, all(DROP.into()));
             let port = _mm512_cvtepi32_epi16(words);
-            // The first code is that of packets that are too long; an entry's own code is above it and stays.
+            // `TOO_LONG` is the lowest code; an entry's code is above it and stays.
             let port = _mm256_mask_max_epu16(port, is_long, port, codes);
             any |= first(count - at) & _mm256_cmpge_epu16_mask(port, codes);
             _mm256_storeu_si256(ports.as_mut_ptr().add(at).cast(), port);
@@ -309,18 +308,18 @@ pub(super) unsafe fn verdict(
     any != 0
 }
 
-/// [`scalar::with_code`](super::scalar::with_code) with AVX-512: 16 ports a vector, as [`verdict`] stores them just before. A longer load
+/// [`scalar::with_code`](super::scalar::with_code) with AVX-512: 16 ports a vector, as [`verdict`] has just stored them. A longer load
 /// would wait until two stores are in the cache.
 ///
 /// # Safety
-/// The CPU has the instructions, `range` has at most 64 ports, and the array has [`PAD`](super::PAD) entries behind it.
+/// The CPU must have the instructions, `range` at most 64 ports, and the array [`PAD`](super::PAD) entries after it.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub(super) unsafe fn with_code(ports: &[u16], range: Range<usize>, code: u16) -> [u64; 2] {
     let (code, first_code) =
         (_mm256_set1_epi16(code.cast_signed()), _mm256_set1_epi16(Entry::CODES.cast_signed()));
     let (mut these, mut all, mut shift) = (0, 0, 0);
     for at in range.clone().step_by(LANES) {
-        // SAFETY: 16 entries from a packet on (the caller's promise); a load without alignment.
+        // SAFETY: 16 entries from a packet on (the caller's contract); a load without alignment.
         let sixteen = unsafe { _mm256_loadu_si256(ports.as_ptr().add(at).cast()) };
         let there = first(range.end - at);
         these |= u64::from(_mm256_mask_cmpeq_epu16_mask(there, sixteen, code)) << shift;
@@ -330,11 +329,11 @@ pub(super) unsafe fn with_code(ports: &[u16], range: Range<usize>, code: u16) ->
     [these, all & !these]
 }
 
-/// [`scalar::scatter`](super::scalar::scatter) with AVX-512: of 32 packets, those of each port are compressed to the end of its
-/// burst. Dropped packets, and those whose target does not exist, go one by one.
+/// [`scalar::scatter`](super::scalar::scatter) with AVX-512: 32 packets at a time are compressed by port to the ends of the bursts.
+/// Dropped packets, and those with an unknown target, are moved one at a time.
 ///
 /// # Safety
-/// The CPU has the instructions, there are at most [`PORTS_BY_VECTOR`] targets, and each burst has room for all packets.
+/// The CPU must have the instructions; there must be at most [`PORTS_BY_VECTOR`] targets, and each burst must have room for all packets.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,popcnt")]
 pub(super) unsafe fn scatter(
     burst: &mut Burst,
@@ -351,8 +350,8 @@ pub(super) unsafe fn scatter(
     let starts = ends;
     for at in (0..to.len()).step_by(STEP) {
         let mut rest = if to.len() - at < STEP { (1 << (to.len() - at)) - 1 } else { u32::MAX };
-        // SAFETY: only the targets of packets are read; the array of packets has PAD entries more (invariant of the burst), and
-        // those from `at` on are still there, since fewer packets stay than were looked at.
+        // SAFETY: only the targets of packets are read; the array of packets has PAD more entries (invariant of the burst), and entries
+        // from `at` on are not overwritten yet, since fewer packets stay than were read.
         let (ports, eights) = unsafe {
             let packets = burst.front().add(at);
             let eight = |k: usize| _mm512_loadu_si512(packets.add(8 * k).cast());
@@ -366,7 +365,7 @@ pub(super) unsafe fn scatter(
                 continue;
             }
             for (those, eight) in those.to_le_bytes().into_iter().zip(eights) {
-                // SAFETY: the burst has room for all packets, and PAD entries more (invariant of the burst).
+                // SAFETY: the burst has room for all packets, and PAD more entries (invariant of the burst).
                 unsafe {
                     _mm512_storeu_si512(end.cast(), _mm512_maskz_compress_epi64(those, eight));
                     *end = end.add(those.count_ones() as usize);
@@ -376,39 +375,37 @@ pub(super) unsafe fn scatter(
         while rest != 0 {
             let i = at + rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            // SAFETY: as above, an entry from `at` on.
+            // SAFETY: an entry from `at` on, not overwritten yet.
             let packet = Raw(unsafe { *burst.front().add(i) });
             // Both have the room.
             let _ = if to[i] == DROP { dropped.put(packet) } else { burst.put(packet) };
         }
     }
     for ((start, end), out) in starts.into_iter().zip(ends).zip(outs) {
-        // SAFETY: that many packets were written behind those of the burst, and `burst` owns them no more.
+        // SAFETY: this many packets were written after the burst's packets, and `burst` no longer owns them.
         unsafe { out.grow(end.offset_from_unsigned(start)) };
     }
     burst.len()
 }
 
-/// A vector of 16 times `value`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn all(value: u32) -> __m512i {
     _mm512_set1_epi32(value.cast_signed())
 }
 
-/// The first `count` of 16 packets, or all if there are more.
+/// The first `count` of 16 packets, or all if `count` is larger.
 #[inline(always)]
 fn first(count: usize) -> __mmask16 {
     if count < LANES { (1 << count) - 1 } else { u16::MAX }
 }
 
-/// Half `K` of a mask.
 #[inline(always)]
 fn octet<const K: usize>(mask: __mmask16) -> __mmask8 {
     mask.to_le_bytes()[K]
 }
 
-/// Each 32-bit word with its bytes in this order; 0x80 for a zero.
+/// The bytes of each 32-bit word in this order; 0x80 gives a zero.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
 #[inline]
 fn shuffle_bytes(words: __m512i, order: [u8; 4]) -> __m512i {
@@ -417,7 +414,6 @@ fn shuffle_bytes(words: __m512i, order: [u8; 4]) -> __m512i {
     _mm512_shuffle_epi8(words, _mm512_or_si512(base, all(u32::from_le_bytes([a, b, c, d]))))
 }
 
-/// Each 32-bit word with its bytes in reverse order.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
 #[inline]
 fn swap_bytes(words: __m512i) -> __m512i {

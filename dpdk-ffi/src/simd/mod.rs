@@ -2,24 +2,24 @@
 //!
 //! A pass is one call a burst over plain arrays:
 //!
-//! | pass | what it does |
+//! | pass | effect |
 //! |---|---|
 //! | note | caches data pointer and lengths of each packet; only the first cache line of an mbuf is read |
 //! | [`Burst::parse`] | checks headers; collects destinations by family |
-//! | [`Burst::merge`] | puts what was found for each family in the order of the packets |
+//! | [`Burst::merge`] | puts the results of each family in the order of the packets |
 //! | [`Burst::verdict`] | copies the entry of each packet, and finds the packets that need care |
 //! | [`Burst::with_code`] | finds the packets with a code |
 //! | [`Burst::rewrite`] | writes MACs, TTL or hop limit, and IPv4 checksum |
 //! | [`Burst::scatter`] | groups packets by egress port |
 //!
-//! `scalar` is the readable statement of each pass. `avx2` and `avx512` have kernels of the same signature and result where they are
-//! faster; a burst runs those of its [`Level`]. Arrays have [`PAD`] entries more than packets, because kernels read and write whole
-//! vectors; entries past the packets hold anything.
+//! `scalar` defines each pass. `avx2` and `avx512` have kernels with the same signature and result where they are faster; a burst runs
+//! the kernels of its [`Level`]. Arrays have [`PAD`] more entries than packets, because kernels read and write whole vectors; entries
+//! past the packets have no defined value.
 //!
-//! Two invariants make whole vectors safe. In the cache of a burst the last data pointer is repeated 16 times. And the
-//! [`START_BYTES`] bytes from where a packet's data starts lie in its buffer: [`Mempool`](crate::Mempool) makes no smaller one, and
-//! drivers write a packet where the headroom ends. So kernels load headers before they know the length, and a frame shorter than
-//! that is read past its data, inside its buffer.
+//! Two invariants make whole vectors safe. In the cache of a burst the last data pointer is repeated 16 times. And the [`START_BYTES`]
+//! bytes from the start of a packet's data lie in its buffer: [`Mempool`](crate::Mempool) makes no smaller one, and drivers write a
+//! packet directly after the headroom. So kernels load headers before they know the length, and read past a shorter frame, but inside its
+//! buffer.
 
 use crate::burst::Burst;
 use crate::mbuf::{Raw, prefetch};
@@ -35,44 +35,40 @@ mod scalar;
 
 pub use array::Array;
 
-/// Packets in a vector.
 pub(crate) const LANES: usize = 16;
-/// The entries that an array has beyond the packets it is for.
+/// Padding: the number of entries of an array beyond its packets.
 pub const PAD: usize = 32;
-/// The bytes of a packet that the passes load: an Ethernet header and an IPv6 header.
+/// The number of bytes of a packet that the passes load: an Ethernet header and an IPv6 header.
 pub const START_BYTES: usize = 54;
-/// Where the IP header of an untagged frame starts.
 const IP_AT: u32 = 14;
-/// The bytes of an IPv4 header without options.
 const IPV4_BYTES: u32 = 20;
-/// The bytes of an IPv6 header without extension headers.
 const IPV6_BYTES: u32 = 40;
-/// The most ports for which a vector kernel groups packets: it compares all packets with each of them.
+/// The maximum number of ports for which a vector kernel groups packets: it compares all packets with each of them.
 #[cfg(target_arch = "x86_64")]
 const PORTS_BY_VECTOR: usize = 8;
 
-/// The instruction sets that the passes have kernels for.
+/// The instruction sets with kernels for the passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Plain Rust.
     Scalar,
     /// AVX2 with POPCNT; passes without such a kernel run plain Rust.
     Avx2,
-    /// AVX-512 F, BW, DQ and VL, with POPCNT and BMI: every server CPU with AVX-512 but Knights Landing.
+    /// AVX-512 F, BW, DQ and VL, with POPCNT and BMI: every server CPU with AVX-512 except Knights Landing.
     Avx512,
 }
 
 impl Level {
-    /// All of them, the plainest first.
+    /// All levels, the plainest first.
     pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
 
-    /// The best level that this CPU has and that is no better than this one.
+    /// The best level that this CPU supports, up to this one.
     #[must_use]
     pub fn available(self) -> Self {
         self.checked().0
     }
 
-    /// As [`Self::available`], with the proof.
+    /// [`Self::available`], with the proof.
     pub(crate) fn checked(self) -> CheckedLevel {
         #[cfg(target_arch = "x86_64")]
         {
@@ -94,11 +90,11 @@ impl Level {
     }
 }
 
-/// A level that this CPU has, which only [`Level::checked`] makes.
+/// A level that this CPU supports; only [`Level::checked`] makes one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CheckedLevel(Level);
 
-/// What kind of frame a packet is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -111,33 +107,33 @@ pub enum Kind {
     V6,
 }
 
-/// What to do with a packet.
+/// The egress entry of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct Entry {
-    /// The first 12 bytes of the frame that leaves: destination MAC, source MAC.
+    /// The first 12 bytes of the outgoing frame: destination MAC, source MAC.
     pub macs: [u8; 12],
     /// The port, or a code above [`Entry::TOO_LONG`].
     pub port: u16,
-    /// The longest IP packet that may leave, bytes.
+    /// The longest IP packet that may leave, in bytes.
     pub mtu_bytes: u16,
 }
 
 impl Entry {
-    /// Port numbers are below this, codes are not.
+    /// Port numbers are below this, codes from here on.
     pub const CODES: u16 = 0xff00;
 
     /// The code of a packet that is longer than its entry's MTU. The caller defines the codes above it.
     pub const TOO_LONG: u16 = Self::CODES;
 }
 
-/// What is known of a packet, in one word: the length of its IP packet, or a mark of the caller's on a packet that has no length any more.
+/// In one word, the length of a packet's IP packet, or a caller's mark on a packet that has no length any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct LengthOrMark(u32);
 
 impl LengthOrMark {
-    /// Marks are from here on, far above every length and every MTU.
+    /// Marks start here, far above every length and every MTU.
     const MARKS: u32 = 1 << 31;
 
     /// An IP packet of `ip_bytes` bytes, below 2^31.
@@ -158,7 +154,7 @@ impl LengthOrMark {
     /// The length in bytes.
     ///
     /// # Errors
-    /// The mark that is there instead.
+    /// The mark, if it is one.
     #[inline(always)]
     pub const fn get(self) -> Result<u32, u8> {
         match self.0 < Self::MARKS {
@@ -167,19 +163,18 @@ impl LengthOrMark {
         }
     }
 
-    /// Whether it is the length of a packet longer than `mtu_bytes`. So is every mark.
     #[inline(always)]
     fn is_above(self, mtu_bytes: u16) -> bool {
         self.0 > mtu_bytes as u32
     }
 }
 
-/// What the verdict of each packet depends on, by its index in the burst.
+/// The inputs of each packet's verdict, by its index in the burst.
 #[derive(Clone, Copy, Debug)]
 pub struct Indexed<'a> {
     /// The index of its entry.
     pub indices: &'a [u32],
-    /// Length of its IP packet.
+    /// The length of its IP packet.
     pub lengths: &'a [LengthOrMark],
 }
 
@@ -190,7 +185,7 @@ pub struct LaneV4<'a> {
     pub keys: &'a mut [u32],
     /// The index of each packet in the burst.
     pub places: &'a mut [u16],
-    /// How many packets there are.
+    /// The number of packets.
     pub len: usize,
 }
 
@@ -203,20 +198,20 @@ pub struct LaneV6<'a> {
     pub los: &'a mut [u64],
     /// The index of each packet in the burst.
     pub places: &'a mut [u16],
-    /// How many packets there are.
+    /// The number of packets.
     pub len: usize,
 }
 
-/// Where the parse pass writes its results.
+/// The results of the parse pass.
 #[derive(Debug)]
 pub struct Parsed<'a> {
     /// The IPv4 packets that passed.
     pub v4: LaneV4<'a>,
     /// The IPv6 packets that passed.
     pub v6: LaneV6<'a>,
-    /// The kind of each packet, by its index in the burst; [`Kind::Other`] for those that did not pass.
+    /// The kind of each packet, by its index in the burst; [`Kind::Other`] if it did not pass.
     pub kinds: &'a mut [Kind],
-    /// Length of each IP packet that passed, by its index in the burst.
+    /// The length of each IP packet that passed, by its index in the burst.
     pub lengths: &'a mut [LengthOrMark],
 }
 
@@ -225,21 +220,20 @@ pub struct Parsed<'a> {
 pub struct Tally {
     /// Bytes of the packets, all segments.
     pub bytes: u64,
-    /// How many packets passed.
+    /// The number of packets that passed.
     pub passed: usize,
 }
 
 /// Cached data pointers and lengths of the packets of a burst, by index.
 ///
-/// Invariant: for each packet below `noted` the entries match its mbuf, and the pointers of the [`LANES`] entries from `noted` on
-/// are valid too. Nothing outside this crate changes where an owned packet starts; whatever removes packets lowers `noted`.
+/// Invariant: for each packet below `noted` the entries match its mbuf, and the pointers of the [`LANES`] entries from `noted` on are
+/// valid too. Nothing outside this crate changes the data start of an owned packet; every removal of packets lowers `noted`.
 pub(crate) struct Starts {
-    /// The data pointer of the first segment.
     heads: Array<*mut u8>,
-    /// Bytes of all segments in the low half, then 16 bits with the bytes of the first segment; the rest is anything.
+    /// Bytes of all segments in the low half, then 16 bits with the bytes of the first segment; the rest is undefined.
     lengths: Array<u64>,
     noted: usize,
-    /// The words with the numbers of segments ([`Raw::start`]) of the packets noted since `noted` was 0, or-ed.
+    /// The union of the segment-number words ([`Raw::start`]) of the packets noted since `noted` was 0.
     rearms: u64,
 }
 
@@ -259,7 +253,6 @@ impl Starts {
         self.noted = self.noted.min(from);
     }
 
-    /// Caches the packets that are not cached yet, and prefetches their headers.
     #[inline]
     fn note(&mut self, packets: &[Raw]) {
         let (first, end) = (self.noted, packets.len());
@@ -282,12 +275,11 @@ impl Starts {
 }
 
 impl Burst {
-    /// Parses the packets from index `first` on: appends those that may be forwarded to their lanes. A packet passes if it is an
-    /// untagged IPv4 frame without options or an untagged IPv6 frame, has [`START_BYTES`] bytes in its first segment, and meets all
-    /// of [`rules`].
+    /// Parses the packets from index `first` on: appends those that may be forwarded to their lanes. A packet passes if it is an untagged
+    /// IPv4 frame without options or an untagged IPv6 frame, has [`START_BYTES`] bytes in its first segment, and meets all [`rules`].
     ///
     /// # Panics
-    /// When an array lacks room for the packets and [`PAD`] entries more, or the burst has more than 65,536 packets.
+    /// If an array lacks room for the packets and [`PAD`] more entries, or the burst has more than 65,536 packets.
     #[inline]
     pub fn parse(&mut self, first: usize, out: &mut Parsed<'_>) -> Tally {
         let (level, packets, starts) = self.parts();
@@ -299,7 +291,7 @@ impl Burst {
         assert!(end <= 1 << 16 && end + PAD <= kinds.len().min(ip_lengths.len()), "arrays hold the burst");
         assert!(v4.len + new + PAD <= room4 && v6.len + new + PAD <= room6, "lanes hold the burst");
         let Starts { heads, lengths, .. } = &*starts;
-        // SAFETY: the packets are cached; a `CheckedLevel` is one that this CPU has; the arrays have the room.
+        // SAFETY: the packets are cached; this CPU supports a `CheckedLevel`; the arrays have the room.
         unsafe {
             match level.0 {
                 #[cfg(target_arch = "x86_64")]
@@ -311,16 +303,16 @@ impl Burst {
         }
     }
 
-    /// Whether a packet has several segments; after packets were removed, maybe one of those.
+    /// Returns whether a packet has several segments; the result may include packets removed since.
     #[inline]
     pub fn has_chains(&mut self) -> bool {
         let (_, packets, starts) = self.parts();
         starts.note(packets);
-        // Of numbers from 1 on, only ones or-ed are 1.
+        // Segment numbers are at least 1, so their union is 1 only if all are 1.
         !packets.is_empty() && Raw::segments_of(starts.rearms) > 1
     }
 
-    /// Whether every packet that [`Self::parse`] passed, and maybe all others, is in a frame to `mac`.
+    /// Returns true only if every packet that [`Self::parse`] passed is in a frame to `mac`; other packets may make it false.
     #[inline]
     pub fn is_all_to(&mut self, mac: [u8; 6]) -> bool {
         let (_, packets, starts) = self.parts();
@@ -328,17 +320,17 @@ impl Burst {
         let [a, b, c, d, e, f] = mac;
         let wanted = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
         let differing = starts.heads[..packets.len()].iter().fold(0, |differing, head| {
-            // SAFETY: START_BYTES bytes from each head on can be read.
+            // SAFETY: START_BYTES bytes from each head on are readable.
             differing | wanted ^ u64::from_le_bytes(unsafe { head.cast::<[u8; 8]>().read() })
         });
-        // Without the first two bytes of the source.
+        // Shifts out the first two bytes of the source.
         differing << 16 == 0
     }
 
-    /// Gives each packet, by its kind, the next value of its lane: IPv4, then IPv6. Others get 0.
+    /// Assigns each packet, by its kind, the next value of its lane: IPv4, then IPv6. Other packets get 0.
     ///
     /// # Panics
-    /// When an array lacks room for the packets and [`PAD`] entries more.
+    /// If an array lacks room for the packets and [`PAD`] more entries.
     #[inline]
     pub fn merge<T: Copy + Into<u32>>(&self, kinds: &[Kind], lanes: [&[T]; 2], words: &mut [u32]) {
         let count = self.len();
@@ -346,19 +338,18 @@ impl Burst {
         assert!(count + PAD <= room, "arrays hold the burst");
         match self.level().0 {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: a `CheckedLevel` is one that this CPU has.
+            // SAFETY: this CPU supports a `CheckedLevel`.
             Level::Avx512 => unsafe { avx512::merge(&kinds[..count], lanes, words) },
             _ => scalar::merge(&kinds[..count], lanes, words),
         }
     }
 
-    /// Gives each packet the entry of `table` at its index, and its port: that of the entry, or a code from [`Entry::CODES`] on
-    /// for a packet that needs care. Those are the entry's own code, [`Entry::TOO_LONG`] in place of a port for an IP packet longer
-    /// than the MTU, and [`DROP`](crate::DROP) for an index that the table does not have; then the entry is the first one. Returns
-    /// whether any packet needs care.
+    /// Copies to each packet its entry of `table` and the port: the entry's port, or a code from [`Entry::CODES`] on for a packet that
+    /// needs care. These are the entry's code, [`Entry::TOO_LONG`] instead of a port for an IP packet longer than the MTU, and
+    /// [`DROP`](crate::DROP) with the first entry for an index beyond the table. Returns whether any packet needs care.
     ///
     /// # Panics
-    /// When the table is empty or longer than 2^24 entries, or an array lacks room for the packets and [`PAD`] entries more.
+    /// If the table is empty or longer than 2^24 entries, or an array lacks room for the packets and [`PAD`] more entries.
     #[inline]
     pub fn verdict(
         &self,
@@ -373,17 +364,17 @@ impl Burst {
         assert!(!table.is_empty() && table.len() <= 1 << 24, "an offset in the table fits 32 bits");
         match self.level().0 {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: a `CheckedLevel` is one that this CPU has, the arrays have the room, and the table is not empty.
+            // SAFETY: this CPU supports a `CheckedLevel`, the arrays have the room, and the table is not empty.
             Level::Avx512 => unsafe { avx512::verdict(count, table, of, entries, ports) },
             _ => scalar::verdict(count, table, of, entries, ports),
         }
     }
 
-    /// Of the 64 packets from index `at` on, a bit each: those whose port is `code`, and those whose port is another code from
+    /// Masks of the 64 packets from index `at` on: packets whose port is `code`, and packets whose port is another code from
     /// [`Entry::CODES`] on.
     ///
     /// # Panics
-    /// When `ports` lacks room for the packets and [`PAD`] entries more.
+    /// If `ports` lacks room for the packets and [`PAD`] more entries.
     #[inline]
     #[must_use]
     pub fn with_code(&self, ports: &[u16], at: usize, code: u16) -> [u64; 2] {
@@ -391,13 +382,13 @@ impl Burst {
         let end = self.len().min(at.saturating_add(64));
         match self.level().0 {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: a `CheckedLevel` is one that this CPU has, the array has the room, and there are at most 64 ports.
+            // SAFETY: this CPU supports a `CheckedLevel`, the array has the room, and there are at most 64 ports.
             Level::Avx512 => unsafe { avx512::with_code(ports, at..end, code) },
             _ => scalar::with_code(ports, at..end, code),
         }
     }
 
-    /// The bytes of packet `i`'s first segment, as [`Self::data`]; without a look at its mbuf if a pass has cached it.
+    /// The bytes of packet `i`'s first segment, as [`Self::data`], from the cache of a pass if possible.
     #[inline(always)]
     #[must_use]
     pub fn head(&self, i: usize) -> &[u8] {
@@ -412,19 +403,18 @@ impl Burst {
         unsafe { std::slice::from_raw_parts(heads[i], head_bytes) }
     }
 
-    /// Rewrites each packet's header by its entry: MACs, and by its kind TTL and checksum, or hop limit. Packets that will not
-    /// leave are written too, so that no packet needs a branch; TTL and hop limit of those that leave are at least 2.
+    /// Rewrites each packet's header by its entry: MACs, and by its kind TTL and checksum, or hop limit. Packets that will not leave are
+    /// written too, so that no packet needs a branch; TTL and hop limit of those that leave must be at least 2.
     ///
     /// # Panics
-    /// When an array lacks room for the packets and [`PAD`] entries more.
+    /// If an array lacks room for the packets and [`PAD`] more entries.
     #[inline]
     pub fn rewrite(&mut self, kinds: &[Kind], entries: &[Entry]) {
         let (level, packets, starts) = self.parts();
         starts.note(packets);
         let heads = &starts.heads[..packets.len()];
         assert!(heads.len() + PAD <= kinds.len().min(entries.len()), "arrays hold the burst");
-        // SAFETY: the packets are cached and borrowed uniquely; a `CheckedLevel` is one that this CPU has; the arrays have
-        // the room.
+        // SAFETY: the packets are cached and borrowed uniquely; this CPU supports a `CheckedLevel`; the arrays have the room.
         unsafe {
             match level.0 {
                 #[cfg(target_arch = "x86_64")]
@@ -434,11 +424,11 @@ impl Burst {
         }
     }
 
-    /// Distributes the packets to `outs` in order: packet `i` goes to the end of `outs[to[i]]`, or of `dropped` when
-    /// `to[i]` is [`DROP`](crate::DROP). Packets whose target is full or does not exist stay here, in order; returns how many stay.
+    /// Distributes the packets to `outs` in order: packet `i` goes to the end of `outs[to[i]]`, or of `dropped` if `to[i]` is
+    /// [`DROP`](crate::DROP). Packets whose target is full or does not exist stay here, in order; returns their number.
     ///
     /// # Panics
-    /// When `to` is shorter than the burst.
+    /// If `to` is shorter than the burst.
     pub fn scatter(&mut self, to: &[u16], outs: &mut [Burst], dropped: &mut Burst) -> usize {
         let to = &to[..self.len()];
         let has_room = |out: &Burst| out.room() >= to.len();
@@ -446,11 +436,11 @@ impl Burst {
         match self.level().0 {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 if outs.len() <= PORTS_BY_VECTOR && have_room => {
-                // SAFETY: a `CheckedLevel` is one that this CPU has, and all targets have room.
+                // SAFETY: this CPU supports a `CheckedLevel`, and all targets have room.
                 unsafe { avx512::scatter(self, to, outs, dropped) }
             }
             Level::Avx2 | Level::Avx512 if outs.len() <= append::PORTS_MAX && have_room => {
-                // SAFETY: there are no more targets, and all have room.
+                // SAFETY: the number of targets was checked, and all have room.
                 unsafe { append::scatter(self, to, outs, dropped) }
             }
             _ => scalar::scatter(self, to, outs, dropped),

@@ -1,4 +1,4 @@
-//! The passes in plain Rust: what each kernel computes.
+//! The passes in plain Rust, which define the result of each kernel.
 
 use super::rules::{
     checksum_after_hop, checksum_is_right, lengths_agree_v4, lengths_agree_v6, may_hop, surely_unicast_v6,
@@ -11,7 +11,7 @@ use std::ops::Range;
 /// [`Burst::parse`] of the packets of `range`.
 ///
 /// # Safety
-/// The pointers of the packets of `range` are cached ones.
+/// The pointers of the packets of `range` must be cached.
 #[expect(clippy::cast_possible_truncation, reason = "fields of a word, and indices below 65,536")]
 pub(super) unsafe fn parse(
     heads: &[*mut u8],
@@ -69,7 +69,6 @@ pub(super) unsafe fn parse(
     tally
 }
 
-/// [`Burst::with_code`] of the packets of `range`, at most 64.
 pub(super) fn with_code(ports: &[u16], range: Range<usize>, code: u16) -> [u64; 2] {
     let mut found = [0; 2];
     for (place, port) in ports.get(range).unwrap_or_default().iter().enumerate() {
@@ -79,7 +78,6 @@ pub(super) fn with_code(ports: &[u16], range: Range<usize>, code: u16) -> [u64; 
     found
 }
 
-/// [`Burst::merge`] of the packets of these kinds.
 pub(super) fn merge<T: Copy + Into<u32>>(kinds: &[Kind], lanes: [&[T]; 2], words: &mut [u32]) {
     let [mut v4, mut v6] = lanes.map(|lane| lane.iter().copied().map(T::into));
     for (kind, word) in kinds.iter().zip(words) {
@@ -92,7 +90,6 @@ pub(super) fn merge<T: Copy + Into<u32>>(kinds: &[Kind], lanes: [&[T]; 2], words
     }
 }
 
-/// [`Burst::verdict`] of the first `count` packets.
 pub(super) fn verdict(
     count: usize,
     table: &[Entry],
@@ -114,13 +111,13 @@ pub(super) fn verdict(
     any
 }
 
-/// [`Burst::rewrite`] of the packets whose starts are `heads`.
+/// [`Burst::rewrite`] of the packets that start at `heads`.
 ///
 /// # Safety
-/// The pointers are cached ones, of packets that are borrowed uniquely.
+/// The pointers must be cached, of packets that are borrowed uniquely.
 pub(super) unsafe fn rewrite(heads: &[*mut u8], kinds: &[Kind], entries: &[Entry]) {
     for ((&head, kind), entry) in heads.iter().zip(kinds).zip(entries) {
-        // SAFETY: the packet's buffer has these bytes from where its data starts, and nobody else uses them.
+        // SAFETY: the packet's buffer has these bytes from its data's start on, borrowed uniquely.
         let start = unsafe { &mut *head.cast::<[u8; START_BYTES]>() };
         start[..12].copy_from_slice(&entry.macs);
         match kind {
@@ -134,7 +131,6 @@ pub(super) unsafe fn rewrite(heads: &[*mut u8], kinds: &[Kind], entries: &[Entry
     }
 }
 
-/// [`Burst::scatter`] for any targets.
 pub(super) fn scatter(burst: &mut Burst, to: &[u16], outs: &mut [Burst], dropped: &mut Burst) -> usize {
     burst.distribute(to, |target, packet| {
         let out = match outs.get_mut(usize::from(target)) {

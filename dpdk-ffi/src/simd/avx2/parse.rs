@@ -1,15 +1,12 @@
-//! Parse with AVX2: eight packets at a time, as the kernel with AVX-512 does with 16. Frame bytes 10 to 33 are transposed to columns,
-//! and rules are comparisons of columns. There is no compress here: eight good packets of one family are appended at once, others one
-//! by one.
+//! Parse with AVX2: the algorithm of `avx512` with eight packets at a time. Frame bytes 10 to 33 are transposed to columns, and rules are
+//! comparisons of columns. AVX2 has no compress: eight good packets of one family are appended at once, others one at a time.
 
 use super::super::rules::surely_unicast_v6;
 use super::super::{IP_AT, IPV4_BYTES, IPV6_BYTES, LaneV4, LaneV6, Parsed, START_BYTES, Tally, scalar};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Packets in a vector.
 const EIGHT: usize = 8;
-/// Columns of a frame's bytes from [`COLUMNS_AT`] on.
 type Columns = [__m256i; 6];
 /// The byte at which the columns start, so that a header without options ends within 32 bytes.
 const COLUMNS_AT: usize = 10;
@@ -17,8 +14,8 @@ const COLUMNS_AT: usize = 10;
 /// [`scalar::parse`] with AVX2.
 ///
 /// # Safety
-/// As there; the CPU has the instructions; the lanes have room for the packets, and the other arrays for index `range.end`, each
-/// with [`PAD`](super::super::PAD) entries more.
+/// As for [`scalar::parse`]; the CPU must have the instructions; the lanes must have room for the packets, and the other arrays for index
+/// `range.end`, each with [`PAD`](super::super::PAD) more entries.
 #[target_feature(enable = "avx2,popcnt")]
 #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
 pub(in super::super) unsafe fn parse(
@@ -43,7 +40,7 @@ pub(in super::super) unsafe fn parse(
         bytes = _mm256_add_epi64(bytes, _mm256_and_si256(low, low_halves));
         bytes = _mm256_add_epi64(bytes, _mm256_and_si256(high, low_halves));
         let there = _mm256_sub_epi32(frame_bytes, all(IP_AT));
-        // SAFETY: `heads` has eight entries from `at` on, all of them valid for START_BYTES bytes.
+        // SAFETY: `heads` has eight entries from `at` on, each valid for START_BYTES bytes.
         let (heads, columns) = unsafe {
             let heads = &*heads.as_ptr().add(at).cast::<[*mut u8; EIGHT]>();
             (heads, columns(heads))
@@ -60,7 +57,7 @@ pub(in super::super) unsafe fn parse(
             let good;
             (good, total) = check_v4(is_v4, &columns, there);
             good4 = mask(good);
-            // SAFETY: the lane has room for these packets and eight entries more.
+            // SAFETY: the lane has room for these packets and eight more entries.
             unsafe { append_v4(v4, good4, swap_bytes(columns[5]), at) };
         }
         if mask(is_v6) != 0 {
@@ -77,9 +74,9 @@ pub(in super::super) unsafe fn parse(
         passed += (good4 | good6).count_ones() as usize;
     }
     let mut sums = [0_u64; 4];
-    // SAFETY: 32 bytes.
+    // SAFETY: `sums` has 32 bytes.
     unsafe { _mm256_storeu_si256(sums.as_mut_ptr().cast(), bytes) };
-    // SAFETY: as the caller promises.
+    // SAFETY: by the caller's contract.
     let rest = unsafe { scalar::parse(heads, lengths, whole..range.end, out) };
     Tally { bytes: sums.iter().sum::<u64>() + rest.bytes, passed: passed + rest.passed }
 }
@@ -99,7 +96,7 @@ fn check_v4(of: __m256i, columns: &Columns, there: __m256i) -> (__m256i, __m256i
     let sum_low = add(add(add(low(a), low(b)), add(low(c), low(source))), low(destination));
     let sum_high = add(add(add(high(a), high(b)), add(high(c), high(source))), high(destination));
     let sum = add(sum_low, sum_high);
-    // Folded once it is at most 0x1_0008: a second fold would never make it all ones.
+    // One fold leaves at most 0x1_0008: a second fold would never make it all ones.
     let sum = add(low(sum), high(sum));
     good = and(good, _mm256_cmpeq_epi32(sum, all(0xffff)));
     good = and(good, _mm256_cmpgt_epi32(and(c, all(0xff)), all(1)));
@@ -113,7 +110,7 @@ fn check_v4(of: __m256i, columns: &Columns, there: __m256i) -> (__m256i, __m256i
     (good, total)
 }
 
-/// The packets of `of` that meet the rules for IPv6 but that for the destination, and the lengths of the IP packets.
+/// The packets of `of` that meet the rules for IPv6 without the check of the destination, and the lengths of the IP packets.
 #[target_feature(enable = "avx2")]
 fn check_v6(of: __m256i, columns: &Columns, there: __m256i) -> (__m256i, __m256i) {
     let [_, _, b, source, source_rest, _] = *columns;
@@ -132,12 +129,12 @@ fn check_v6(of: __m256i, columns: &Columns, there: __m256i) -> (__m256i, __m256i
 /// Frame bytes 10 to 33 of eight packets as columns.
 ///
 /// # Safety
-/// At each head [`START_BYTES`] bytes can be read.
+/// At each head [`START_BYTES`] bytes must be readable.
 #[target_feature(enable = "avx2")]
 unsafe fn columns(heads: &[*mut u8; EIGHT]) -> Columns {
-    // SAFETY: 32 bytes from COLUMNS_AT on (the caller's promise); loads without alignment.
+    // SAFETY: 32 bytes from COLUMNS_AT on (the caller's contract); loads without alignment.
     let row = |k: usize| unsafe { _mm256_loadu_si256(heads[k].add(COLUMNS_AT).cast()) };
-    // In each 128-bit lane the same word of four packets: words 0 to 3 in the first lane, 4 to 7 in the second.
+    // Each 128-bit lane has the same word of four packets: words 0 to 3 in the first lane, 4 to 7 in the second.
     let four = |k: usize| {
         let (a, b, c, d) = (row(k), row(k + 1), row(k + 2), row(k + 3));
         let (ab, ab_high) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
@@ -155,16 +152,16 @@ unsafe fn columns(heads: &[*mut u8; EIGHT]) -> Columns {
     [first(0), first(1), first(2), first(3), second(0), second(1)]
 }
 
-/// Appends the packets of `good`, the first of which is number `at` of the burst, to the lane.
+/// Appends the packets of `good` to the lane; the first of the eight has index `at` in the burst.
 ///
 /// # Safety
-/// The lane has room for eight packets.
+/// The lane must have room for eight packets.
 #[target_feature(enable = "avx2,popcnt")]
 #[expect(clippy::cast_possible_truncation, reason = "indices of packets are below 65,536")]
 unsafe fn append_v4(lane: &mut LaneV4<'_>, good: u32, keys: __m256i, at: usize) {
     if good == 0xff {
         let places = _mm_add_epi16(_mm_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7), _mm_set1_epi16(at as i16));
-        // SAFETY: eight entries from the lane's end on (caller).
+        // SAFETY: eight entries from the lane's end on (the caller's contract).
         unsafe {
             _mm256_storeu_si256(lane.keys.as_mut_ptr().add(lane.len).cast(), keys);
             _mm_storeu_si128(lane.places.as_mut_ptr().add(lane.len).cast(), places);
@@ -173,10 +170,10 @@ unsafe fn append_v4(lane: &mut LaneV4<'_>, good: u32, keys: __m256i, at: usize) 
         return;
     }
     let mut eight = [0_u32; EIGHT];
-    // SAFETY: 32 bytes.
+    // SAFETY: `eight` has 32 bytes.
     unsafe { _mm256_storeu_si256(eight.as_mut_ptr().cast(), keys) };
     for k in ones(good) {
-        // SAFETY: as above, fewer than eight entries.
+        // SAFETY: fewer than eight entries from the lane's end on (the caller's contract).
         unsafe {
             *lane.keys.get_unchecked_mut(lane.len) = eight[k];
             *lane.places.get_unchecked_mut(lane.len) = (at + k) as u16;
@@ -185,21 +182,21 @@ unsafe fn append_v4(lane: &mut LaneV4<'_>, good: u32, keys: __m256i, at: usize) 
     }
 }
 
-/// Appends those packets of `good` to the lane whose destination may be forwarded to, and returns which; the first of eight is number
-/// `at` of the burst.
+/// Appends the packets of `good` with a destination that may be forwarded to, and returns their mask; the first of the eight has index
+/// `at` in the burst.
 ///
 /// # Safety
-/// At each head [`START_BYTES`] bytes can be read, and the lane has room for eight packets.
+/// At each head [`START_BYTES`] bytes must be readable, and the lane must have room for eight packets.
 #[target_feature(enable = "avx2,popcnt")]
 #[expect(clippy::cast_possible_truncation, reason = "indices of packets are below 65,536")]
 unsafe fn append_v6(lane: &mut LaneV6<'_>, good: u32, heads: &[*mut u8; EIGHT], at: usize) -> u32 {
     let mut passed = 0;
     for k in ones(good) {
-        // SAFETY: frame bytes 38 to 53 (the caller's promise).
+        // SAFETY: frame bytes 38 to 53 (the caller's contract).
         let halves = unsafe { heads[k].add(38).cast::<[u64; 2]>().read_unaligned() };
         let [hi, lo] = halves.map(u64::from_be);
-        // Written in any case, counted if it passes: no branch.
-        // SAFETY: fewer than eight entries from the lane's end on (caller).
+        // Always written, but counted only if it passes: no branch. SAFETY: fewer than eight entries from the lane's end on (the caller's
+        // contract).
         unsafe {
             *lane.his.get_unchecked_mut(lane.len) = hi;
             *lane.los.get_unchecked_mut(lane.len) = lo;
@@ -212,7 +209,6 @@ unsafe fn append_v6(lane: &mut LaneV6<'_>, good: u32, heads: &[*mut u8; EIGHT], 
     passed
 }
 
-/// The numbers of the bits that are set.
 #[inline(always)]
 fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -221,36 +217,33 @@ fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Eight bits as eight bytes of 0 or 1, the lowest first.
 #[inline(always)]
 fn bytes_of(bits: u32) -> u64 {
-    // Each byte gets a copy of the bits and keeps its own; then any bit becomes the lowest.
+    // Each byte gets a copy of the bits and keeps one bit; then any bit becomes the lowest.
     let own = (u64::from(bits) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
     ((own + 0x7f7f_7f7f_7f7f_7f7f) >> 7 | own >> 7) & 0x0101_0101_0101_0101
 }
 
-/// A vector of eight times `value`.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn all(value: u32) -> __m256i {
     _mm256_set1_epi32(value.cast_signed())
 }
 
-/// One bit a lane of a comparison's result.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn mask(lanes: __m256i) -> u32 {
     _mm256_movemask_ps(_mm256_castsi256_ps(lanes)).cast_unsigned()
 }
 
-/// Where `a <= b`, without signs.
+/// The lanes with `a <= b`, unsigned.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn is_at_most(a: __m256i, b: __m256i) -> __m256i {
     _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), b)
 }
 
-/// Every second 32-bit word of two vectors: the first ones or the second ones of each 64.
+/// Every second 32-bit word of two vectors: the first or the second of each 64 bits.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn every_second<const WHICH: i32>(low: __m256i, high: __m256i) -> __m256i {
@@ -258,7 +251,7 @@ fn every_second<const WHICH: i32>(low: __m256i, high: __m256i) -> __m256i {
     _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_castps_si256(mixed))
 }
 
-/// Each 32-bit word with its bytes in this order; 0x80 for a zero.
+/// The bytes of each 32-bit word in this order; 0x80 gives a zero.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn shuffle_bytes(words: __m256i, order: [u8; 4]) -> __m256i {
@@ -267,7 +260,6 @@ fn shuffle_bytes(words: __m256i, order: [u8; 4]) -> __m256i {
     _mm256_shuffle_epi8(words, _mm256_or_si256(base, all(u32::from_le_bytes(order))))
 }
 
-/// Each 32-bit word with its bytes in reverse order.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn swap_bytes(words: __m256i) -> __m256i {

@@ -3,11 +3,10 @@
 use super::super::{Entry, Kind, LANES};
 use std::arch::x86_64::*;
 
-/// By [`Kind`]: what is added to the 16-bit words of frame bytes 0 to 31.
+/// By [`Kind`], the addend of the 16-bit words of frame bytes 0 to 31.
 ///
-/// Words are little-endian, the bytes of the frame are not, so a checksum is added to with its bytes swapped; one's complement sums
-/// are the same in either byte order (RFC 1071 2 B). TTL and hop limit are at least 2, so that nothing is borrowed from the byte
-/// above.
+/// Words are little-endian and frames are big-endian, so the checksum's addend has its bytes swapped; one's complement sums are the same
+/// in either byte order (RFC 1071 2 B). TTL and hop limit are at least 2, so the byte above lends no borrow.
 static HOP: [[u16; 16]; 3] = {
     let none = [0; 16];
     let (mut v4, mut v6) = (none, none);
@@ -18,7 +17,7 @@ static HOP: [[u16; 16]; 3] = {
     [none, v4, v6]
 };
 
-/// The values of words above which a sum carries: that of an IPv4 checksum, which [`HOP`] adds 1 to.
+/// The largest value of each word without a carry; only the IPv4 checksum, to which [`HOP`] adds 1, can carry.
 static LIMIT: [u16; 16] = {
     let mut limit = [u16::MAX; 16];
     limit[12] = 0xfffd;
@@ -26,29 +25,29 @@ static LIMIT: [u16; 16] = {
 };
 
 /// [`scalar::rewrite`](super::super::scalar::rewrite) with AVX2: a load, a blend, two additions and a store a packet, without a branch.
-/// While 16 packets are of one kind, what is added stays in registers.
+/// While 16 packets are of one kind, the addend stays in registers.
 ///
 /// # Safety
-/// As there; the CPU has AVX2; `kinds` and `entries` have as many entries as `heads`.
+/// As for `scalar::rewrite`; the CPU must have AVX2; `kinds` and `entries` must have as many entries as `heads`.
 #[target_feature(enable = "avx2")]
 pub(in super::super) unsafe fn rewrite(heads: &[*mut u8], kinds: &[Kind], entries: &[Entry]) {
     let (groups, rest) = heads.as_chunks::<LANES>();
     for (group, heads) in groups.iter().enumerate() {
         let at = group * LANES;
         let first = kinds[at];
-        // SAFETY: `kinds` has 16 entries from `at` on (caller).
+        // SAFETY: `kinds` has 16 entries from `at` on (the caller's contract).
         let those = unsafe { _mm_loadu_si128(kinds.as_ptr().add(at).cast()) };
         let equal = _mm_cmpeq_epi8(those, _mm_set1_epi8(first as i8));
         let is_one_kind = _mm_movemask_epi8(equal) == 0xffff;
         for (k, head) in heads.iter().enumerate() {
             let kind = if is_one_kind { first } else { kinds[at + k] };
-            // SAFETY: the caller's promise.
+            // SAFETY: by the caller's contract.
             unsafe { rewrite_one(*head, kind, entries.as_ptr().add(at + k)) };
         }
     }
     for (k, head) in rest.iter().enumerate() {
         let i = groups.len() * LANES + k;
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         unsafe { rewrite_one(*head, kinds[i], entries.as_ptr().add(i)) };
     }
 }
@@ -56,16 +55,16 @@ pub(in super::super) unsafe fn rewrite(heads: &[*mut u8], kinds: &[Kind], entrie
 /// Rewrites a packet of this kind.
 ///
 /// # Safety
-/// `head` is a cached pointer of a packet that is borrowed uniquely, and an entry can be read.
+/// `head` must be a cached pointer of a packet that is borrowed uniquely, and `entry` be readable.
 #[target_feature(enable = "avx2")]
 #[inline]
 unsafe fn rewrite_one(head: *mut u8, kind: Kind, entry: *const Entry) {
-    // SAFETY: the packet's buffer has these bytes from where its data starts, and nobody else uses them; the others are pointers to
-    // as many bytes as are loaded.
+    // SAFETY: the packet's buffer has these bytes from its data's start on, borrowed uniquely; the other pointers have as many bytes as
+    // are loaded.
     unsafe {
         let old = _mm256_loadu_si256(head.cast());
         let add = _mm256_loadu_si256(HOP[kind as usize].as_ptr().cast());
-        // At most the 1 that the checksum grows by, and 0 in other kinds.
+        // At most the checksum's addend 1, and 0 in other kinds.
         let carry = _mm256_subs_epu16(old, _mm256_loadu_si256(LIMIT.as_ptr().cast()));
         let carry = _mm256_min_epu16(carry, add);
         let macs = _mm_load_si128(entry.cast());
