@@ -175,7 +175,7 @@ def check(peer, material):
     unknown = set(report["differences"]) - peer.known
     print(f"  {peer.run.name}: {report['right']} of {len(good)} packets right, {report['differences'] or 'no differences'}", flush=True)
     if peer.looks_up:
-        print(f"    forwards though: {', '.join(report['forwards']) or 'nothing'}", flush=True)
+        print(f"    forwards in error: {', '.join(report['forwards']) or 'nothing'}", flush=True)
     if unknown:
         raise forwarder.Failed(f"{peer.run.name} forwards wrongly: {report['differences']}; what it sent is in {peer.run.sent}")
     return report

@@ -8,7 +8,7 @@ from pathlib import Path
 
 RESULTS, PAGE, README = Path("lpm-bench/results"), Path("docs/peers.md"), Path("README.md")
 TRAFFIC = {"v4": "IPv4", "v6": "IPv6", "mix": "both"}
-BEGIN, END = "<!-- written by scripts/against.sh --table -->", "<!-- end of what is written -->"
+BEGIN, END = "<!-- written by scripts/against.sh --table -->", "<!-- end of generated text -->"
 ENGINE = "host"
 NAMES = {"l3fwd": "l3fwd", "l3fwd-256": "l3fwd in bursts of 256", "testpmd": "testpmd", "grout": "grout", "vpp": "VPP"}
 
@@ -52,11 +52,11 @@ def rate_table(reports):
             burst = report["burst"]
             order = (list(NAMES).index(title.split()[0]), title, report["machine"], ports, packets, burst)
             rows.append((order, [title, report["machine"], f"{packets:,}", f"{ports}", f"{hops:,}", f"{burst}", *cells]))
-    return table(["beside", "machine", "packets", "ports", "next hops", "burst", *TRAFFIC.values()], [row for _, row in sorted(rows)])
+    return table(["forwarder", "machine", "packets", "ports", "next hops", "burst", *TRAFFIC.values()], [row for _, row in sorted(rows)])
 
 
 def check_table(reports):
-    """What became of the packets of the checks: the newest report that has one of each form."""
+    """The checked packets of each form, from the newest report with a check of that form."""
     checks = {}
     for report in reports:
         for title, check in report.get("checks", {}).items():
@@ -67,9 +67,9 @@ def check_table(reports):
         differences = ", ".join(f"{what}: {count:,}" for what, count in check["differences"].items()) or "none"
         forwards = ", ".join(check["forwards"]) or "nothing"
         if title.startswith("testpmd"):
-            forwards = "it looks nothing up, and forwards everything"
+            forwards = "no lookup: forwards everything"
         rows.append([title, f"{check['right']:,} of {check['packets']:,}", differences, forwards])
-    return table(["forwarder", "right", "differences", "forwards though"], rows) if rows else ""
+    return table(["forwarder", "right", "differences", "forwards in error"], rows) if rows else ""
 
 
 def latency_table(reports):
@@ -83,11 +83,11 @@ def latency_table(reports):
             share = f"{row['percent']} % ({row['mpps']:.2f} Mpps)"
             rows.append([row["name"], report["machine"], row["beside"], share, *cells, f"{row['cpu_share']:.1%}"])
     heads = ("p50", "p99", "p99.9", "greatest", "p99.9 of a second", "greatest of a second", "share of the CPU")
-    return table(["forwarder", "machine", "beside", "load", *heads], rows) if rows else ""
+    return table(["forwarder", "machine", "control load", "load", *heads], rows) if rows else ""
 
 
 def built_table(reports):
-    """What was built, and how each form is started."""
+    """The version of each form, and how it is started."""
     rows = {}
     for report in reports:
         for title, note in report.get("forms", {}).items():
@@ -100,9 +100,9 @@ def built_table(reports):
 def of_reports(reports):
     """All tables that these reports give."""
     found = {
-        "Mpps a second of CPU: `host` over the forwarder beside it": rate_table([report for report in reports if "rows" in report]),
+        "Ratio of `host` to each forwarder, and both rates in Mpps per CPU": rate_table([report for report in reports if "rows" in report]),
         "Every packet of a check": check_table(reports),
-        "Latencies in µs, load as a part of what l3fwd forwards alone": latency_table(reports),
+        "Latencies in µs; load in percent of the rate that l3fwd reaches alone": latency_table(reports),
         "The forwarders": built_table(reports),
     }
     return "\n\n".join(f"### {head}\n\n{text}" for head, text in found.items() if text and text.count("\n") > 1)
