@@ -4,28 +4,28 @@
 #   scripts/against.sh PEER.. [options]     PEER: l3fwd, l3fwd-256 (bursts of 256), testpmd, grout, vpp
 #   scripts/against.sh --table [--check]    writes the tables of docs/peers.md and the line of README.md from lpm-bench/results; --check: compares
 #
-#   --source NAME=FOLDER[@REVISION]  sources to build from, a folder or a git repository: grout and vpp want dpdk and their own, grout
-#                    libecoli, too; l3fwd is built from dpdk if it is given and of the installed version, else from the distribution's package
-#   --form FORM      best (tuned for this work, the default), stock (as its documentation starts it) or both; testpmd: three modes in any case
+#   --source NAME=FOLDER[@REVISION]  a folder or git repository to build from: grout needs dpdk, grout and libecoli, vpp needs dpdk and vpp.
+#                    l3fwd takes dpdk if it is given and is of the installed version, else the distribution's source package
+#   --form FORM      best (tuned for this work, the default), stock (as its documentation starts it) or both; testpmd always runs its three modes
 #   --engines LIST   engines of fwd-app (default host,bloom)
 #   --traffic LIST   v4, v6 and mix (default all three)
-#   --packets LIST   packets that go round: 4096 fit a cache, 65536 do not (default 4096)
-#   --burst N        packets that fwd-app and testpmd receive at once (default 256); the others have their own
-#   --ports N        ports; the first one receives, all of them send (default 4)
-#   --hops N         next hops of fwd-app's routes, a random one for each prefix, spread over the ports; the others have one a port (default as they)
+#   --packets LIST   packets in the capture: 4096 fit a cache, 65536 do not (default 4096)
+#   --burst N        burst size of fwd-app and testpmd (default 256); the others have a fixed one
+#   --ports N        ports; the first one receives, all ports send (default 4)
+#   --hops N         next hops of fwd-app's routes, a random one for each prefix, spread over the ports (default: one a port, as the others)
 #   --seconds S      time of one comparison (default 24)
-#   --cpu N          the CPU that all of them share (default 1); their control threads have another one
+#   --cpu N          the CPU that all forwarders share (default 1); their control threads use another one
 #   --fib FILE       l3fwd rules of one family for these ports, IPv4 first; not with --hops (default: generated full tables)
-#   --latency        instead of rates: latencies of l3fwd and fwd-app at 10, 50, 80 and 95 % of what l3fwd forwards alone, in turn
-#   --updates FILE   an update stream: latencies of fwd-app also beside 10,000 of them a second
-#   --machine NAME   what the tables call this machine (default: the CPU's name)
-#   --json FILE      where the report goes (default lpm-bench/results/against-PEERS-CPU.json)
+#   --latency        latencies of l3fwd and fwd-app in turn, instead of rates, at 10, 50, 80 and 95 % of the rate that l3fwd reaches alone
+#   --updates FILE   an update stream: also latencies of fwd-app during 10,000 updates a second
+#   --machine NAME   name of this machine in the tables (default: the CPU's name)
+#   --json FILE      the report (default lpm-bench/results/against-PEERS-CPU.json)
 #
-# First every packet that each of them sends is compared with what a router should send, and packets are offered that no router should
-# forward: the report says who forwards them. Where a peer differs otherwise than is known of it, the script ends.
+# First every sent packet is compared with the packet that a router should send; the report also says which invalid packets each forwarder
+# forwards. The script ends with an error at a difference that is not listed for the peer.
 #
-# Needs root and free pages of 2 MB: 500 an engine, 1,350 for l3fwd, 1,300 for grout, 1,400 for VPP, 900 for testpmd (reserved here when
-# there are fewer, and given back at the end). Everything is built in target/peers: l3fwd in a minute, grout and VPP in ten each.
+# Needs root and free pages of 2 MB: 500 an engine, 1,350 for l3fwd, 1,300 for grout, 1,400 for VPP, 900 for testpmd (missing pages are
+# reserved until the end). Everything is built in target/peers: l3fwd in a minute, grout and VPP in ten each.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -108,13 +108,13 @@ APP=${FWD_APP:-$(target_dir)/release/fwd-app}
 [ -n "${FWD_APP:-}" ] || (cd "$TOP" && cargo build --release -p fwd-app)
 
 say "routes"
-# The same routes for all: rules that name a port, and for fwd-app these or, with --hops, ids of next hops.
+# The same routes for all: rules that name a port; with --hops, fwd-app's routes name ids of next hops.
 if [ ${#FIB[@]} = 0 ]; then
   table=$FOLDER/hops-$HOPS
   for family in v4 v6; do
     if [ ! -s "$table-$family.txt" ]; then
       "$APP" fib generate --family "$family" -o "$table-$family.txt"
-      # A random one of them for each prefix: those that the generator draws are mostly few.
+      # The generator favours few next hops, so each prefix gets a random one.
       [ "$HOPS" = 0 ] || awk -v hops="$HOPS" 'BEGIN { srand(1) } /^[0-9a-f]/ { $2 = 1 + int(rand() * hops) } 1' "$table-$family.txt" \
         >"$table-$family.part"
       [ "$HOPS" = 0 ] || mv "$table-$family.part" "$table-$family.txt"
@@ -130,7 +130,7 @@ fi
 RULES=("$(realpath "${FIB[0]}")" "$(realpath "${FIB[1]}")")
 [ "$HOPS" = 0 ] || PASSED+=(--routes "$table-v4.txt" "$table-v6.txt")
 
-# Those of one comparison run at once; with --latency one at a time.
+# Pages: the forwarders of one comparison run at once, with --latency one at a time.
 declare -A EACH=([l3fwd]=1350 [l3fwd-256]=1350 [grout]=1300 [vpp]=1400 [testpmd]=900)
 IFS=, read -r -a engines <<<"$ENGINES"
 wanted=$((500 * ${#engines[@]}))

@@ -1,23 +1,22 @@
 #!/usr/bin/env bash
-# Builds the Debian package fwd-app for this host's release, and prints its path: the program, its service and the unit that binds NICs,
-# user, udev rule, manual pages, completions, examples and documentation. See docs/service.md.
+# Builds the Debian package fwd-app for this host's release, and prints its path: the program, its service, the unit that binds NICs,
+# user, udev rule, manual pages, completions, examples and documentation (docs/service.md).
 #
 #   scripts/deb.sh                  into target/package
 #   scripts/deb.sh --out FOLDER     into another folder
 #   scripts/deb.sh --lint           and checks it with lintian, systemd-analyze verify and systemd-analyze security, and the examples
 #                                   with FRR and bird
 #
-# FWD_APP names the program; unset, it is built. The version is that of Cargo.toml with the time and the number of the commit, so that a
-# newer commit is an upgrade; FWD_COMMIT replaces the number where there is no git. Installs the packages that it needs.
-# Exit 0: done. Exit 1: failed. Exit 2: bad usage.
+# FWD_APP names the program; unset, it is built. The version is Cargo.toml's with the time and the number of the commit, so that a newer
+# commit is an upgrade; FWD_COMMIT replaces the number without git. Installs packages that it needs. Exit 0: done. Exit 1: failed. Exit 2: bad usage.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Any of these is a driver of NICs; the first one stands for all that Debian has.
+# Drivers of NICs, any of which satisfies the dependency; the first one brings all of Debian's.
 PMDS=(librte-meta-net net-ixgbe net-i40e net-ice net-iavf net-igc net-e1000- net-mlx5- net-bnxt net-ena net-virtio net-vmxnet3- net-af-packet
   net-memif net-null)
-# The most a unit may be exposed, of 100: what systemd-analyze calls OK.
+# The highest exposure, of 100, that systemd-analyze calls OK.
 EXPOSURE_MAX=30
 
 out="" lint=no
@@ -30,7 +29,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-# pmds PROGRAM : the field Depends for the drivers and buses of the DPDK that PROGRAM is linked to.
+# pmds PROGRAM : the field Depends for drivers and buses of the DPDK in PROGRAM.
 pmds() {
   local eal abi name any=""
   eal=$(ldd "$1" | grep -o 'librte_eal\.so\.[0-9]*') || die "$1 is not linked to DPDK's shared libraries"
@@ -43,7 +42,6 @@ pmds() {
   printf 'librte-bus-pci%s, librte-bus-vdev%s, librte-mempool-ring%s, %s' "$abi" "$abi" "$abi" "$any"
 }
 
-# version : of the package.
 version() {
   local crate time
   crate=$(sed -n 's/^version = "\(.*\)"/\1/p' "$TOP/Cargo.toml" | head -n 1)
@@ -51,7 +49,6 @@ version() {
   printf '%s+%s%s' "$crate" "$time" "${FWD_COMMIT:+.$FWD_COMMIT}"
 }
 
-# fill FOLDER : what the package installs, below FOLDER/files.
 fill() {
   local files=$1/files doc=$1/files/usr/share/doc/fwd-app share=$1/files/usr/share package=$TOP/scripts/package shell
   install -D -m 755 "$FWD_APP" "$files/usr/bin/fwd-app"
@@ -69,19 +66,17 @@ END
   cp -r "$package/examples" "$doc/examples"
   cp -r "$TOP/scripts/monitoring" "$doc/examples/monitoring"
   install -m 644 "$TOP"/docs/*.md "$doc/"
-  # Its links to docs/ lead to the same folder here.
   sed 's,(docs/,(,g' "$TOP/CHANGELOG.md" >"$doc/CHANGELOG.md"
   install -m 644 "$TOP"/docs/*.toml "$doc/examples/"
   (cd "$TOP" && cargo tree --locked -p fwd-app -e normal --prefix none --format '{p}  {l}') |
     sed -E 's, \(\*\)$,,; s, \(/[^)]*\),,' | sort -u >"$doc/libraries.txt"
 }
 
-# describe FOLDER : debian/ and what its rules read.
 describe() {
   local folder=$1
   cp -r "$TOP/scripts/package/debian" "$folder/debian"
   printf 'PMDS = %s\n' "$(pmds "$FWD_APP")" >"$folder/package.mk"
-  # The paragraphs of the license, indented, with a dot for each empty line.
+  # The licence, in the form of debian/copyright.
   sed '1,/^Copyright/d; s/^$/./; s/^/ /' "$TOP/LICENSE-MIT" | sed '1d' >>"$folder/debian/copyright"
   cat >"$folder/debian/changelog" <<END
 fwd-app ($VERSION) $(. /etc/os-release && printf '%s' "$VERSION_CODENAME"); urgency=medium
@@ -92,20 +87,19 @@ fwd-app ($VERSION) $(. /etc/os-release && printf '%s' "$VERSION_CODENAME"); urge
 END
 }
 
-# units_of FOLDER : where this release's debhelper has put the units, below /lib or /usr/lib.
+# units_of FOLDER : the folder of the units, which debhelper puts below /lib or /usr/lib.
 units_of() { dirname "$(find "$1" -name fwd-app.service -path '*/systemd/system/*')"; }
 
-# verify UNIT [FOLDER] : systemd takes the unit; FOLDER has further units. As root: where systemd does not run, systemd-analyze makes folders
-# below /run.
+# verify UNIT [FOLDER] : systemd accepts the unit; FOLDER has further units. As root, since without systemd it makes folders below /run.
 verify() { as_root env ${2:+SYSTEMD_UNIT_PATH="$2:"} systemd-analyze verify --man=no "$1"; }
 
-# check_package PACKAGE FOLDER : no tag of lintian, and units that systemd takes and calls well confined.
+# check_package PACKAGE FOLDER : lintian reports nothing, and systemd accepts the units and rates them well confined.
 check_package() {
   local root=$2/unpacked units unit bad=0
   lintian --fail-on error,warning --allow-root "$1" || bad=1
   dpkg-deb -x "$1" "$root"
   units=$(units_of "$root")
-  # The program is not installed here: any other one stands for it.
+  # The program is not installed here, so /bin/true replaces it.
   sed -E -i 's#^(Exec[A-Za-z]*=)/usr/(bin|lib)/fwd-app(/bind)?( |$)#\1/bin/true\4#' "$units"/*.service
   for unit in fwd-app.service fwd-app-bind@.service; do
     verify "$units/$unit" || bad=1
@@ -116,7 +110,7 @@ check_package() {
   return "$bad"
 }
 
-# check_examples FOLDER : FRR and bird take their configuration files, and systemd the units with their drop-ins.
+# check_examples FOLDER : FRR and bird accept their configuration files, and systemd the units with their drop-ins.
 check_examples() {
   local examples=$TOP/scripts/package/examples units=$1/units daemon bad=0
   mkdir -p "$units"
@@ -152,7 +146,6 @@ WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 VERSION=$(version)
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
-# Umask: what is packed is readable, whoever builds it.
 umask 022
 mkdir "$WORK/fwd-app"
 fill "$WORK/fwd-app"

@@ -33,8 +33,7 @@ app=$(target_dir)/release/fwd-app
 folder=$(target_dir)/demo
 mkdir -p "$folder"
 
-# table FAMILY ROUTES : makes a table of this size unless an earlier run has kept one, and prints its path. An interrupted run leaves
-# none behind.
+# table FAMILY ROUTES : makes a table of this size unless it exists, and prints its path. It appears whole or not at all.
 table() {
   local family=$1 routes=$2 file=$folder/$1-$2.txt
   if [ ! -s "$file" ]; then
@@ -45,7 +44,7 @@ table() {
 }
 say "tables"
 v4=$(table v4 "$v4_routes") v6=$(table v6 "$v6_routes")
-# The capture's destinations are documentation addresses, which no Internet table has, so their routes are added.
+# The capture's destinations are documentation addresses, which are in no Internet table.
 fib=(--fib "$v4" --fib "$v6" --fib "$TOP/pcap/routes.txt")
 note "$v4: $(wc -l <"$v4") lines, $v6: $(wc -l <"$v6") lines, pcap/routes.txt: $(grep -vc '^#' pcap/routes.txt) routes"
 
@@ -57,14 +56,12 @@ else
   pages=(--no-huge)
 fi
 
-# replay NAME ARGUMENT.. : one run with its report on the screen and its JSON kept.
 replay() {
   local name=$1
   shift
   "$app" replay pcap/mix.pcap "${fib[@]}" "${pages[@]}" --json "$folder/$name.json" "$@"
 }
 
-# number FILE KEY.. : one number of a report.
 number() { python3 -c 'import json, sys
 value = json.load(open(sys.argv[1]))
 for key in sys.argv[2:]: value = value[key]
@@ -76,7 +73,7 @@ for topology in run-to-completion pipeline; do
   say "$topology: every packet checked against the oracle"
   replay "$topology-verify" --topology "$topology" --loops 20 --verify
   say "$topology: as fast as it can"
-  # The rate is not measured first: most hosts reach 5 Mpps without hugepages, and a faster one is done sooner.
+  # The loop count suits 5 Mpps, the rate of most hosts without hugepages; a faster host ends sooner.
   replay "$topology-max" --topology "$topology" --loops $((seconds * 5000000 / packets + 1))
   say "$topology: 100 kpps, latency from the intended send time"
   replay "$topology-paced" --topology "$topology" --loops "$paced_loops" --rate 100kpps --hgrm "$folder/$topology.hgrm"

@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# Builds a DPDK from its sources into a folder of its own, and runs the tests on it. The host's DPDK stays as it is.
+# Builds a DPDK from its sources into a separate folder, and runs the tests on it. The host's DPDK is not changed.
 #
 #   scripts/dpdk.sh [--drivers LIST] VERSION SOURCE                 builds it, then runs the tests of the crates that use DPDK
 #   scripts/dpdk.sh [--drivers LIST] VERSION SOURCE -- COMMAND..    runs a command with it instead, such as cargo build --release -p fwd-app
 #
-#   VERSION          the release that SOURCE has to be, or how it begins: 24.11 for 24.11.6
-#   SOURCE           a folder of DPDK's sources: an archive unpacked, a tag checked out, or what `apt-get source dpdk` brings
-#   --drivers LIST   drivers beyond those that tests use, as meson's enable_drivers names those of this release: net/vmxnet3,net/intel/*
+#   VERSION          the release of SOURCE, or its beginning: 24.11 for 24.11.6
+#   SOURCE           a folder of DPDK's sources: an unpacked archive, a checked-out tag, or the result of `apt-get source dpdk`
+#   --drivers LIST   more drivers, in the form of meson's enable_drivers of this release: net/vmxnet3,net/intel/*
 #
-# Everything lands in target/dpdk/RELEASE: DPDK in prefix, what cargo builds in cargo. DPDK is built again when SOURCE or --drivers name
-# others; remove the folder after a change in the sources. A program built with it runs with LD_LIBRARY_PATH=target/dpdk/RELEASE/prefix/lib.
-# docs/drivers.md lists the releases that were tried.
+# Everything is in target/dpdk/RELEASE: DPDK in prefix, cargo's output in cargo. DPDK is rebuilt when SOURCE or --drivers change; remove
+# the folder after a change in the sources. Run a program built with it with LD_LIBRARY_PATH=target/dpdk/RELEASE/prefix/lib.
+# docs/drivers.md lists the tested releases.
 #
-# Installs meson and ninja where they are missing. FWD_REQUIRE as in scripts/test.sh, by default dpdk. Exit 0: all tests passed. Exit 1:
-# one did not, or DPDK could not be built. Exit 2: bad usage. With a command, its exit code.
+# Installs meson and ninja if missing. FWD_REQUIRE as in scripts/test.sh, by default dpdk. Exit 0: all tests passed. Exit 1: a test failed,
+# or DPDK could not be built. Exit 2: bad usage. With a command, its exit code.
 
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# What the tests use, and scripts/smoke.
+# Drivers for the tests and scripts/smoke.
 DRIVERS=bus/pci,bus/vdev,mempool/ring,mempool/stack,net/af_packet,net/af_xdp,net/failsafe,net/memif,net/null,net/pcap,net/ring,net/tap,net/virtio
 
 bad_usage() {
@@ -50,7 +50,7 @@ need_all meson ninja-build python3-pyelftools libpcap-dev libnuma-dev
 PLACE=$(target_dir)/dpdk/$RELEASE
 PREFIX=$PLACE/prefix
 
-# Debian's meson and its Python modules belong to /usr/bin/python3. The platform is that of distributions, which runs on other hosts, too.
+# Debian's meson needs /usr/bin/python3. The generic platform runs on other hosts, too.
 build_dpdk() {
   local build=$PLACE/build
   rm -rf "$build" "$PREFIX" "$PLACE/made-of"

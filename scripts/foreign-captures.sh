@@ -1,18 +1,17 @@
 #!/usr/bin/env bash
-# Replays the captures of other programs' test suites: those of tcpdump and Wireshark, most of which are meant to break what reads them.
+# Replays the captures of the test suites of tcpdump and Wireshark, most of which are meant to break parsers.
 #
 #   scripts/foreign-captures.sh [--stream] [--app FILE] [--json FILE] [FOLDER..]
 #
 #   --stream      with `--stream always`: traces are read while they are replayed
-#   --app FILE    the program (default: target/release/fwd-app, built if it is not there)
-#   --json FILE   where the outcome of each capture goes (default target/foreign-captures/result.json)
-#   FOLDER..      folders of captures of your own instead
+#   --app FILE    the program (default: target/release/fwd-app, built if missing)
+#   --json FILE   the result of each capture (default target/foreign-captures/result.json)
+#   FOLDER..      other folders of captures instead
 #
-# The captures are those of the distribution's source packages, downloaded to target/foreign-captures and not part of this repository.
-# Each goes through `replay --verify`, over routes for all addresses, and what leaves is compared with a second forwarder, in Python (not with
-# --stream). Its packets are forwarded or dropped as both say, or it is refused with the reason. Anything else is a fault: a mismatch, a
-# panic, a run that does not end. Prints a table of the outcomes; exit 1 if there was a fault. Without the network it says SKIPPED.
-# Takes some minutes; no hugepages and no privileges are needed.
+# The captures come from the distribution's source packages, downloaded to target/foreign-captures; they are not part of this repository.
+# Each is replayed with `replay --verify`, over routes for all addresses, and the sent packets are compared with a second forwarder, in
+# Python (not with --stream). A capture passes if its packets are forwarded or dropped as both say, or if it is refused with a reason.
+# Exit 1: a mismatch, a panic or a run that does not end. Without the network it prints SKIPPED. Takes some minutes, no privileges.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Tries README's commands on fresh machines: makes a minimal root of each release, a clean clone of the last commit in it, and runs
-# demo.sh, lab.sh and test.sh there, once as root and once as a user with sudo. The root has nothing of this host but the Rust toolchain.
+# Runs README's commands on fresh machines: a minimal root of each release with a clean clone of the last commit, in which demo.sh, lab.sh
+# and test.sh run once as root and once as a user with sudo. The root takes only the Rust toolchain from this host.
 #
 #   scripts/fresh.sh SUITE..             bookworm, trixie, forky (Debian), noble, resolute (Ubuntu)
 #   scripts/fresh.sh --as root SUITE..   as root alone, or as `user`
 #   scripts/fresh.sh --steps LIST SUITE..  some of demo,lab,frr,test; frr is `lab.sh --frr`
 #   scripts/fresh.sh --shell SUITE       a shell in such a root, as root or --as user
 #
-#   --aptopt OPTION  a setting of apt in the roots, as Acquire::Check-Valid-Until "false" for a mirror that is behind
-#   --work DIR   where roots and logs are [target/fresh]; a root takes 6 GB while it is used, and is removed after its last step
+#   --aptopt OPTION  a setting of apt in the roots, such as Acquire::Check-Valid-Until "false" for a stale mirror
+#   --work DIR   folder of roots and logs [target/fresh]; a root takes 6 GB until its last step
 #
-# Needs root, mmdebstrap (installed if it is missing) and package archives. Prints each step's result when it ends, and a table at the end;
-# DIR/SUITE-USER-STEP.log has the output. Two suites take some two hours. Exit 0: all steps passed. Exit 1: one did not. Exit 2: bad usage.
+# Needs root, mmdebstrap (installed if missing) and package archives. Prints each step's result, and a table at the end;
+# DIR/SUITE-USER-STEP.log has the output. Two suites take some two hours. Exit 0: all steps passed. Exit 1: one failed. Exit 2: bad usage.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -49,7 +49,7 @@ work=$(cd "$work" && pwd)
 has rustc || die "needs the Rust toolchain, which the roots share"
 TOOLCHAIN=$(rustc --print sysroot)
 
-# make_base SUITE : a minimal root with sudo, once. The archive of packages is this host's own, and its certificates are trusted.
+# make_base SUITE : a minimal root with sudo, made once, with this host's package archive and certificates.
 make_base() {
   local suite=$1 archive=http://deb.debian.org/debian keyring=() components=main
   if [[ $suite = noble || $suite = resolute ]]; then
@@ -62,7 +62,7 @@ make_base() {
   mv "$work/$suite.part.tar" "$work/$suite.tar"
 }
 
-# make_root SUITE USER : the root of one run, in $work/root, with a clone in the user's home.
+# make_root SUITE USER : a fresh root in $work/root, with a clone in the user's home.
 make_root() {
   local suite=$1 user=$2 root=$work/root home=/root
   remove_root
@@ -78,12 +78,10 @@ make_root() {
     printf 'user ALL=(ALL) NOPASSWD: ALL\n' >"$root/etc/sudoers.d/user"
   fi
   git clone -q --no-hardlinks "$TOP" "$root$home/fwd"
-  # Without git there the clone's history is not read, and neither is this host's path in it.
   chroot "$root" chown -R "$user:$user" "$home/fwd"
 }
 remove_root() { [ ! -e "$work/root" ] || rm -rf --one-file-system "$work/root"; }
 
-# inside USER COMMAND : runs the command as the user, in the clone, in namespaces of mounts and processes.
 inside() {
   local user=$1 home=/root
   [ "$user" = root ] || home=/home/user
@@ -107,14 +105,13 @@ inside() {
     environment=(env -i HOME="$home" USER="$user" TERM="${TERM:-dumb}" LANG=C.UTF-8 CARGO_HOME="$home/.cargo"
       PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin ${CI:+CI="$CI"})
     if [ "$user" = root ]; then exec "${environment[@]}" bash -c "$command"; fi
-    # A change of user id undoes --kill-child, so this shell stays, as the first process of the namespace.
+    # A change of user id clears --kill-child, so this shell stays as the first process of the namespace.
     setpriv --reuid user --regid user --init-groups "${environment[@]}" bash -c "$command" || exit
   ' inside "$work/root" "$TOOLCHAIN" "$user" "$home" "$2"
 }
 
-# version_of PACKAGE : its version in the root.
 version_of() { chroot "$work/root" dpkg-query -W -f '${Version}' "$1" 2>/dev/null || printf -- '-'; }
-# owned_by_root : the files of the clone that the user does not own any more.
+# Files of the clone that root has taken from the user.
 owned_by_root() { find "$work/root/home/user/fwd" -user 0 | head -n 5; }
 
 trap remove_root EXIT
@@ -139,7 +136,6 @@ for suite in "${suites[@]}"; do
       log=$work/$suite-$user-$step.log
       before=$SECONDS
       if inside "$user" "$command" >"$log" 2>&1 </dev/null; then result=passed; else result=FAILED failed=1; fi
-      # test.sh says how much it skipped.
       skipped=$(sed -nE 's/^all steps passed, ([0-9]+ skipped).*/\1/p' "$log")
       result+=${skipped:+, $skipped}
       if [ "$user" = user ] && [ -n "$(owned_by_root)" ]; then

@@ -1,20 +1,18 @@
 #!/usr/bin/env bash
-# Fuzzes the readers, the feeds, the datapath, the router, the engines, the control socket and the mock's PTX compiler with
-# libFuzzer: each target in turn.
+# Fuzzes parsers, feeds, datapath, router, engines, control socket and the mock's PTX compiler with libFuzzer, each target in turn.
 #
 #   scripts/fuzz.sh [--cpu] [--logs DIR] [SECONDS] [TARGET..]
-#                                                       each target (all of them) for so many seconds (30)
+#                                                       each target, or all, for SECONDS (30)
 #   scripts/fuzz.sh --replay TARGET FILE..              these inputs, in their order and in one process
 #   scripts/fuzz.sh --list                              name the targets, the most valuable first
 #
-# Starts from fwd-app/fuzz/seeds/TARGET (what was found before is there too) and from what earlier runs have kept in
-# target/fuzz-corpus. One line a target says what it covered: edges and features of libFuzzer, inputs kept, executions.
-# --cpu counts seconds of CPU time, for a machine that is busy with other things. --logs DIR keeps each target's last output as
-# DIR/TARGET.log and the lines as DIR/SUMMARY. A finding is written to target/fuzz-found/TARGET; mended, its input goes to
-# fwd-app/fuzz/seeds/TARGET/ and is an ordinary test from then on (`cargo test -p fwd-app --features testing --test fuzz_seeds`).
-# cargo-fuzz is installed when it is missing.
+# Starts from fwd-app/fuzz/seeds/TARGET, which has earlier findings, and from the inputs that earlier runs kept in target/fuzz-corpus.
+# Prints a line a target: libFuzzer's edges and features, inputs kept, executions. --cpu counts seconds of CPU time, for a busy machine.
+# --logs DIR keeps each target's last output as DIR/TARGET.log and the lines as DIR/SUMMARY. A finding is written to
+# target/fuzz-found/TARGET; after the fix copy it to fwd-app/fuzz/seeds/TARGET/, where the test `fuzz_seeds` of fwd-app runs it.
+# Installs cargo-fuzz if missing.
 #
-# Exit 0: nothing was found. Exit 1: something was, or the build failed. Exit 2: bad usage.
+# Exit 0: nothing was found. Exit 1: a finding, or the build failed. Exit 2: bad usage.
 
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -24,7 +22,7 @@ FUZZ_TARGET=$TOP/target/fuzz
 CORPUS=$TOP/target/fuzz-corpus
 FOUND=$TOP/target/fuzz-found
 TRIPLE=x86_64-unknown-linux-gnu
-# An input that takes longer is a hang, and one that takes more memory is a finding.
+# A slower input is a hang; one that takes more memory is a finding.
 TIMEOUT_S=120
 RSS_MB=4096
 
@@ -33,12 +31,11 @@ usage_error() {
   exit 2
 }
 
-# The targets in the order of the crate's table.
 targets() { sed -n 's/^    ("\([a-z0-9_]*\)", .*),$/\1/p' "$CRATE/src/lib.rs"; }
 
 is_target() { targets | grep -qx "$1"; }
 
-# Stable Rust is enough: without a sanitizer, coverage is an LLVM pass, which -C flags enable.
+# Without a sanitizer stable Rust is enough: coverage is an LLVM pass, which -C flags enable.
 build() {
   need_all g++
   has cargo-fuzz || cargo install --locked cargo-fuzz || die "cargo-fuzz is missing: cargo install --locked cargo-fuzz"
@@ -47,7 +44,7 @@ build() {
 
 binary() { printf '%s/%s/release/%s' "$FUZZ_TARGET" "$TRIPLE" "$1"; }
 
-# once TARGET SECONDS LOG: fuzzes for SECONDS seconds. Adds its CPU seconds to `cpu` and its executions to `executed`.
+# once TARGET SECONDS LOG: fuzzes for this time. Adds its CPU seconds to `cpu` and its executions to `executed`.
 once() {
   local target=$1 seconds=$2 log=$3 last count rc=0 TIMEFORMAT='%U %S'
   { time FUZZ_HISTORY="$FOUND/$target" "$(binary "$target")" -max_total_time="$seconds" -timeout="$TIMEOUT_S" \
@@ -63,7 +60,6 @@ once() {
   return "$rc"
 }
 
-# fuzz TARGET SECONDS LOG: fuzzes one target and prints its line.
 fuzz() {
   local target=$1 seconds=$2 log=$3 begin=$SECONDS found=nothing cpu=0 executed=0 covered="" rc=0
   mkdir -p "$CORPUS/$target" "$FOUND/$target"

@@ -7,8 +7,7 @@
 #   scripts/isa-scan.sh --verbose ..    list the functions too
 #
 # The self-test runs before every scan. Exit 0: every instruction is allowed. Exit 1: one is not, or there is no kernel to scan.
-# How it decides stands in scripts/isa/scan.py; which instruction belongs to which set, and where that is from, in
-# scripts/isa/knights-landing.txt.
+# scripts/isa/scan.py has the method, scripts/isa/knights-landing.txt the instructions of each set with their sources.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -3,11 +3,11 @@
 #
 #   scripts/lab.sh              the hosts are network namespaces of this machine; a ping goes through the forwarder
 #   scripts/lab.sh --frr        with FRR behind the forwarder's ports and on the right host, and routes that it learns by BGP
-#   scripts/lab.sh --name NAME  another name than `lab` for namespaces and socket, for a second lab beside the first
+#   scripts/lab.sh --name NAME  another name than `lab` for namespaces and socket, so that a second lab can run
 #
-# On a fresh Debian or Ubuntu, as root or with sudo: installs missing packages and builds. FWD_APP names a program that is built
-# already. At a terminal it ends in the prompt of `fwd-app ctl`; elsewhere it asks a few questions and ends. In both cases it removes what
-# it has made, after Ctrl-C, a closed terminal and an error, too; what a killed lab has left the next one of its name removes.
+# On a fresh Debian or Ubuntu, as root or with sudo: installs missing packages and builds; FWD_APP names a built program. At a terminal it
+# ends in the prompt of `fwd-app ctl`; elsewhere it asks a few questions and ends. At the end it removes everything it has made, also after
+# Ctrl-C, a closed terminal or an error; the next lab of its name removes the rest of a killed one.
 # Exit 0: packets and, with --frr, routes have arrived. Exit 1: not. Exit 2: bad usage.
 
 set -euo pipefail
@@ -45,7 +45,7 @@ at_terminal=
 [ -t 0 ] && [ -t 1 ] && at_terminal=yes
 
 APP=$FWD_APP
-# FRR's daemons run as a user of their own, who must be able to come here.
+# FRR's daemons run as another user, who needs access to this folder.
 WORK=/run/fwd-$lab
 fail() { die "$*"; }
 skip() { die "$*"; }
@@ -54,7 +54,6 @@ skip() { die "$*"; }
 . scripts/smoke/_frr.sh
 left=$lab-left right=$lab-right router=$lab-router daemons=$lab-frr ctl_socket=/run/fwd-app/$lab.sock
 
-# remove : ends every process of the lab and removes all that it has made.
 remove() {
   local space
   for space in "$left" "$right" "$daemons" "$router"; do
@@ -66,12 +65,12 @@ remove() {
   [ ! -e "$WORK/made-folder" ] || rmdir /run/fwd-app 2>/dev/null || true
   rm -rf "$WORK"
 }
-# end : gives the forwarder the time to end by itself. The terminal may be gone, and nothing may stop it half-way.
+# end : gives the forwarder time to end. The terminal may be gone, and no signal may interrupt this.
 end() {
   local code=$?
   trap '' INT HUP TERM PIPE
   set +e
-  # Bash reports each job that was killed.
+  # Bash would report each killed job.
   exec 2>/dev/null
   if [ -n "$process" ]; then
     kill -TERM "$process" 2>/dev/null
@@ -90,12 +89,11 @@ if ! mkdir "$WORK" 2>/dev/null; then
   mkdir "$WORK"
 fi
 trap end EXIT
-# ping catches SIGINT and ends well: without this the script would go on. Of the other signals bash runs the trap above.
+# ping catches SIGINT and exits with success, so the script would go on. For other signals bash runs the EXIT trap.
 trap 'exit 130' INT
 printf '%s\n' $$ >"$WORK/pid"
 [ -d /run/fwd-app ] || touch "$WORK/made-folder"
 
-# pings ADDRESS.. : the left host pings.
 pings() {
   local address
   for address in "$@"; do
@@ -103,7 +101,7 @@ pings() {
     ip netns exec "$left" ping -n -c 3 -i 0.3 -W 5 "$address" || fail "no answer from $address"
   done
 }
-# ask WORDS.. : what the prompt would answer.
+# ask WORDS.. : the answer of the prompt.
 ask() {
   note "fwd-app> $*"
   ctl "$@"
@@ -119,7 +117,7 @@ bgp() {
   printf ' address-family ipv4 unicast\n  neighbor %s activate\n  network %s\n exit-address-family\n' "$2" "$4"
   printf ' address-family ipv6 unicast\n  neighbor %s activate\n  network %s\n exit-address-family\n' "$3" "$5"
 }
-# learned : the forwarder has the routes of both families that the right host announces.
+# learned : the forwarder has the routes of both families from the right host.
 learned() {
   local address
   for address in 203.0.113.1 2001:db8:9::1; do ctl route get "$address" | grep -q '203.0.113.0/24\|2001:db8:9::/48' || return 1; done
@@ -151,7 +149,7 @@ pings 198.18.2.2 fd00:2::2
 
 if [ -n "$with_frr" ]; then
   say "$lab: BGP between the forwarder's FRR (AS 65001, in $daemons) and the right host's (AS 65002)"
-  # Not in a pipe: the daemons are to be children of this shell. Only zebra behind the forwarder's ports gives its routes to a forwarder.
+  # Not in a pipe, since the daemons must be children of this shell. Only this zebra, behind the forwarder's ports, has an FPM connection.
   frr "$daemons" bgpd < <(note 'fpm address 127.0.0.1 port 2620' && bgp 65001 198.18.2.1 65002 198.18.2.2 fd00:2::2 198.18.1.0/24 fd00:1::/64)
   frr "$right" bgpd < <(bgp 65002 198.18.2.2 65001 198.18.2.1 fd00:2::1 203.0.113.0/24 2001:db8:9::/48)
   within 30 learned

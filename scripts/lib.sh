@@ -1,7 +1,6 @@
 # shellcheck shell=bash
-# Shared by the scripts in this folder (sourced, not run): messages, and installation of what builds and tests need.
-# As root or with sudo; docs/install.md lists the releases that were tried. If everything is installed it takes a fraction of a second
-# and needs no privileges.
+# Sourced by the scripts in this folder: messages, and installation of packages for builds and tests, as root or with sudo. If everything is
+# installed it takes a fraction of a second and needs no privileges.
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -13,14 +12,13 @@ die() {
 }
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# skipped WHY : says that a check is left out. With CI set that is a failure: only a machine that cannot do it excuses a check, and says so
-# without this function.
+# skipped WHY : reports a check that is left out. With CI set it fails instead: there only a machine that cannot run a check may skip it,
+# and such checks do not call this function.
 skipped() {
   note "SKIPPED: $*"
   [ -z "${CI:-}" ]
 }
 
-# The comment block at the head of a script is its help.
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
 
 as_root() {
@@ -33,7 +31,7 @@ as_root() {
   fi
 }
 
-# apt_install NAME.. : installs packages without prompts, and without output unless it fails.
+# apt_install NAME.. : installs packages without prompts; prints output only on failure.
 apt_install() {
   local log
   log=$(mktemp)
@@ -45,8 +43,8 @@ apt_install() {
   rm -f "$log"
 }
 
-# apt_source FOLDER PACKAGE..: the sources of these packages of the distribution, in FOLDER; `--download-only` before the names does not
-# unpack them. Through lists of its own: the host's are left alone.
+# apt_source FOLDER PACKAGE..: the distribution's sources of these packages, in FOLDER; `--download-only` before the names leaves them
+# packed. Uses separate package lists.
 apt_source() {
   local folder apt list
   folder=$(cd "$1" && pwd) apt=$folder/apt
@@ -65,12 +63,12 @@ apt_source() {
 
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
-# bindgen loads libclang at build time; if several are installed it takes the first it finds unless LIBCLANG_PATH is set.
+# bindgen loads the first libclang that it finds, unless LIBCLANG_PATH is set.
 find_libclang() {
   local found
   [ -n "${LIBCLANG_PATH:-}" ] && return 0
   for found in $(printf '%s\n' /usr/lib/llvm-*/lib/libclang*.so* | sort -V -r); do
-    # The resource headers (stddef.h and the like) have to be of the same version.
+    # The resource headers (stddef.h and others) must be of the same version.
     if [ -e "$found" ] && compgen -G "$(dirname "$found")/clang/*/include/stddef.h" >/dev/null; then
       LIBCLANG_PATH=$(dirname "$found")
       export LIBCLANG_PATH
@@ -80,8 +78,8 @@ find_libclang() {
   return 1
 }
 
-# libclang_packages : prints the packages with libclang and with its headers, of the version that this release's libclang-dev depends on.
-# Only apt knows their names: libclang1-14 on one release, libclang1-17t64 on another.
+# libclang_packages : the packages with libclang and its headers, of the version of this release's libclang-dev. Only apt knows their
+# names: libclang1-14 on one release, libclang1-17t64 on another.
 libclang_packages() {
   local development
   development=$(apt-cache depends libclang-dev 2>/dev/null | sed -nE 's/^ *Depends: (libclang-[0-9]+-dev)$/\1/p')
@@ -89,8 +87,7 @@ libclang_packages() {
   apt-cache depends "$development" | sed -nE 's/^ *Depends: (libclang1-[0-9]+(t64)?|libclang-common-[0-9]+-dev)$/\1/p'
 }
 
-# missing_packages NAME.. : prints the packages, of these and of those that every build and test needs, that are not installed, one per
-# line. procps has the `kill` that tests of signals run.
+# missing_packages NAME.. : the packages that are not installed, of these and of the common ones, one a line. procps has `kill` for tests.
 missing_packages() {
   local package
   for package in "$@" gcc libc6-dev binutils pkg-config python3 ca-certificates procps libdpdk-dev dpdk-dev; do
@@ -116,7 +113,7 @@ need_packages() {
     say "installing $missing"
     # shellcheck disable=SC2086 # a list of names
     apt_install $missing || die "apt-get could not install: $missing"
-    # Labs and tests start their own daemons: stop the services that the packages have started.
+    # Labs and tests start their own daemons, so stop the services of the packages.
     for service in frr bird prometheus; do
       [[ " $missing" != *" $service"* ]] || [ ! -d /run/systemd/system ] || as_root systemctl disable -q --now "$service" || true
     done
@@ -125,7 +122,7 @@ need_packages() {
   pkg-config --exists libdpdk || die "pkg-config does not know libdpdk: is PKG_CONFIG_PATH set to another place?"
 }
 
-# Installs cargo through rustup, which reads rust-toolchain.toml and fetches that version.
+# Installs cargo through rustup, which reads the version in rust-toolchain.toml.
 need_rust() {
   local channel
   if ! has cargo && [ -f "$HOME/.cargo/env" ]; then
@@ -134,7 +131,7 @@ need_rust() {
   fi
   if ! has cargo && ! has rustup; then
     say "installing rustup"
-    # Debian packages it from 13 on, Ubuntu from 24.04 on.
+    # Debian has the package from 13 on, Ubuntu from 24.04 on.
     if ! apt_install rustup 2>/dev/null; then
       has curl || apt_install curl || die "could not install curl"
       curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --default-toolchain none --no-modify-path ||
@@ -152,19 +149,18 @@ need_rust() {
   (cd "$TOP" && cargo --version >/dev/null 2>&1) || die "cargo does not run in $TOP: is Rust $channel installed?"
 }
 
-# need_all NAME.. : installs everything that builds and tests need, and these packages. Quick if all of it is installed.
+# need_all NAME.. : installs everything for builds and tests, and these packages.
 need_all() {
   need_packages "$@"
   need_rust
 }
 
-# Prints cargo's target folder.
 target_dir() {
   (cd "$TOP" && cargo metadata --no-deps --format-version 1) |
     python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])'
 }
 
-# Prints the megabytes in free 2 MB and 1 GB pages.
+# Free 2 MB and 1 GB pages in megabytes.
 free_hugepage_mb() {
   local total=0 folder size free
   for folder in /sys/kernel/mm/hugepages/hugepages-*kB; do

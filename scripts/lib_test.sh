@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Tests of lib.sh: which libclang it installs, by the package lists of five releases. lib_test/SUITE.packages has each release's libclang
-# packages with the fields that apt resolves dependencies by.
+# Tests of lib.sh: which libclang it installs, by the package lists of five releases. lib_test/SUITE.packages has the libclang packages of
+# a release, with the fields for dependency resolution.
 #
 #   scripts/lib_test.sh
 #
-# Needs apt, but neither network nor privileges. Exit 0: all tests passed. Exit 1: one did not.
+# Needs apt, but neither network nor privileges. Exit 0: all tests passed. Exit 1: one failed.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -13,7 +13,7 @@ has apt-get || { note "SKIPPED: lib_test.sh: no apt on this machine" && exit 0; 
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 
-# knows LIST : apt knows the packages of this list alone, from now on.
+# knows LIST : from now on apt knows only the packages of this list.
 knows() {
   local place=$WORK/$RANDOM
   mkdir -p "$place"/{archive,lists/partial,cache}
@@ -34,7 +34,6 @@ END
 }
 
 failed=0
-# libclang_of SUITE PACKAGES : what the function answers for the release.
 libclang_of() {
   local found
   knows "$TOP/scripts/lib_test/$1.packages"

@@ -1,46 +1,43 @@
 #!/usr/bin/env bash
 # Makes and checks the PTX of the GPU kernels (lpm-gpu/kernels/NAME.ptx from NAME.cu and common.cuh).
 #
-#   scripts/ptx.sh                      compile all kernels, write the .ptx beside them (needs clang-16)
+#   scripts/ptx.sh                      compile all kernels, write the .ptx next to them (needs clang-16)
 #   scripts/ptx.sh NAME..               only these
-#   scripts/ptx.sh --check              check that the committed .ptx are those of the sources: their source hash, what they
-#                                       must not hold, and byte for byte against clang-16, which is SKIPPED aloud on a release
-#                                       without this package
+#   scripts/ptx.sh --check              check the committed .ptx: source hash, forbidden instructions, and byte for byte against
+#                                       clang-16 (SKIPPED on a release without it)
 #   scripts/ptx.sh --ptxas              assemble for sm_75/80/90/100/120; fail on stack, spills, calls, or more registers than a
 #                                       block of 1,024 threads has. Takes ptxas from $PTXAS or PATH, else from a wheel of
-#                                       PyPI (about 50 MB, kept in target/ptxas); SKIPPED aloud when it cannot be had, failed
-#                                       when FWD_REQUIRE names ptxas
+#                                       PyPI (about 50 MB, kept in target/ptxas); without it SKIPPED, or failed if FWD_REQUIRE
+#                                       names ptxas
 #   scripts/ptx.sh --registers          as --ptxas, and print registers and shared memory of each entry
 #
-# The PTX is committed, so that a build needs no compiler and every machine runs the same bytes. One compiler version makes
-# it, and --cuda-path=/nonexistent keeps it from looking at what else is installed.
+# The PTX is committed, so that a build needs no compiler and every machine runs the same bytes. One compiler version makes it;
+# --cuda-path=/nonexistent hides other installed toolkits.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 KERNELS="$TOP/lpm-gpu/kernels"
 CLANG=clang-16
-# PTX 6.3 for sm_75: every driver since CUDA 10 loads it, and assembles it for newer devices too.
+# PTX 6.3 for sm_75: every driver since CUDA 10 loads it, and assembles it for newer devices, too.
 FLAGS=(-x cuda --cuda-device-only --cuda-gpu-arch=sm_75 --cuda-path=/nonexistent -nocudainc -nocudalib -O3 -S -Wall -Wextra -Werror)
 ARCHITECTURES=(75 80 90 100 120)
-# Registers of a thread at most: any kernel may be launched with blocks of 1,024 threads, and a multiprocessor has 65,536.
+# The limit of registers a thread: any kernel may run in blocks of 1,024 threads, and a multiprocessor has 65,536 registers.
 REGISTERS_MAX=64
 WHEEL=nvidia-cuda-nvcc==13.5.37
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# head_of NAME: the first line of its .ptx.
 head_of() { printf '// sha256 of common.cuh and %s.cu: %s\n' "$1" "$(cat "$KERNELS/common.cuh" "$KERNELS/$1.cu" | sha256sum | cut -d' ' -f1)"; }
 
-# compile NAME FILE
 compile() {
   head_of "$1" >"$2"
   (cd "$KERNELS" && "$CLANG" "${FLAGS[@]}" "$1.cu" -o -) >>"$2"
 }
 
-# sound FILE: fails if the PTX uses local memory or calls, which are slow on every device, is not PTX 6.3 for sm_75, or leaves it to the
-# driver's compiler how many registers a kernel takes.
+# sound FILE: fails if the PTX uses local memory or calls, which are slow on every device, is not PTX 6.3 for sm_75, or does not state a
+# launch bound, so that the driver's compiler would choose the number of registers.
 sound() {
   local bad=0
   if grep -nE '\.local|__local_depot|\.extern|call(\.uni)? ' "$1" | grep -v '^[0-9]*:[[:space:]]*//'; then
@@ -101,7 +98,7 @@ check_all() {
   return $bad
 }
 
-# need_pip: sets $PYTHON to a Python with pip, and installs pip if it is missing.
+# need_pip: sets $PYTHON to a Python with pip; installs pip if missing.
 need_pip() {
   PYTHON=python3
   "$PYTHON" -m pip --version >/dev/null 2>&1 && return
@@ -109,7 +106,6 @@ need_pip() {
   "$PYTHON" -m pip --version >/dev/null 2>&1 || (need_packages python3-pip) >&2
 }
 
-# find_ptxas: prints its path, or nothing.
 find_ptxas() {
   local kept="$TOP/target/ptxas/ptxas"
   if [ -n "${PTXAS:-}" ]; then
@@ -134,7 +130,7 @@ PYTHON
   fi
 }
 
-# registers_most LOG: the most registers of any kernel, of what ptxas said.
+# registers_most LOG: the highest number of registers in ptxas's output.
 registers_most() { sed -n 's/.*Used \([0-9]*\) registers.*/\1/p' "$1" | sort -n | tail -n 1; }
 
 assemble_all() {

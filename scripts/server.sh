@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# A server with NICs, under emulation: a Debian guest in QEMU with two CPUs, systemd, huge pages, an IOMMU, and pairs of cards that DPDK
-# has drivers for. In it `fwd-app run` forwards between two emulated hosts, once for each driver, and every check prints a line: pings,
-# a capture compared byte by byte, VLANs, jumbo frames, a cable off and on, pings of the router alone, signals, a card that is taken out.
+# A server with NICs, under emulation: a Debian guest in QEMU with two CPUs, systemd, huge pages, an IOMMU, and pairs of cards with DPDK
+# drivers. `fwd-app run` forwards in it between two emulated hosts, once for each driver, and every check prints a line: pings, a capture
+# compared byte by byte, VLANs, jumbo frames, link down and up, pings of the router alone, signals, hot unplug.
 #
 #   scripts/server.sh                        all drivers, and a table of drivers and checks
 #   scripts/server.sh --drivers e1000,virtio some of e1000, e1000e, virtio, vmxnet3
 #   scripts/server.sh --keep                 then a prompt for commands in the guest; `:hosts` names the emulated hosts
 #   scripts/server.sh shell                  the prompt without the checks
-#   scripts/server.sh docs                   the commands of docs/install.md in the guest, on virtio or the first of the drivers
+#   scripts/server.sh docs                   the commands of docs/install.md in the guest, on virtio or the first named driver
 #   scripts/server.sh build                  makes the guest's image, and prints its folder
 #
 #   --no-package  without the checks of the Debian package and its service, which come first
-#   --long        of the package also an upgrade while packets flow, and a reboot
-#   --json FILE   what each check saw and how long it took
+#   --long        also upgrades the package while packets flow, and reboots
+#   --json FILE   the findings of each check and its time
 #   --no-iommu    a guest without IOMMU; its cards are on uio_pci_generic, since Debian's kernel has no vfio there
-#   --work DIR    where logs are kept [TMPDIR, else /tmp]; those of a run without failures are removed
+#   --work DIR    folder of logs [TMPDIR, else /tmp]; logs of a run without failures are removed
 #
-# Needs root, a Debian on x86-64, and its packages once: the image (400 MB) stays in ~/.cache/fwd-app/server, or FWD_SERVER_CACHE. KVM is
-# not used. FWD_APP names the program and FWD_DEB the package; unset, they are built. Where there is no QEMU and none can be had it prints SKIPPED and why.
-# Exit 0: all checks passed, or SKIPPED. Exit 1: one did not. Exit 2: bad usage.
+# Needs root and a Debian on x86-64; installs packages. The image (400 MB) stays in ~/.cache/fwd-app/server, or FWD_SERVER_CACHE. KVM is
+# not used. FWD_APP names the program and FWD_DEB the package; unset, they are built. Prints SKIPPED and why if QEMU is not available.
+# Exit 0: all checks passed, or SKIPPED. Exit 1: one failed. Exit 2: bad usage.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -32,7 +32,7 @@ arguments=() package=yes
 for argument in "$@"; do
   case "$argument" in
     -h | --help) usage && exit 0 ;;
-    # Without an IOMMU only root may use the cards.
+    # Without an IOMMU only root may use the cards, so there is no service.
     --no-iommu) package=no && arguments+=("$argument") ;;
     --no-package) package=no ;;
     *) arguments+=("$argument") ;;

@@ -1,31 +1,30 @@
 #!/usr/bin/env bash
-# Everything that has to hold before a change lands: installs what is missing, then runs every check and prints a summary.
+# All checks before a change is merged: installs missing packages, then runs every check and prints a summary.
 #
 #   scripts/test.sh                run everything
 #   scripts/test.sh STEP..         run these steps only, and the builds that they need
 #   scripts/test.sh --list         name the steps
 #
-# As root or with sudo, on the releases that docs/install.md lists. Hugepages are not needed. FWD_DATA names a folder of real tables, if
-# there is one; tests that want it print SKIPPED without. FWD_REQUIRE (a list of avx512f, dpdk, gpu, ptxas) makes tests fail that would
-# skip; unset it is dpdk, gpu (the mock driver stands in, or with LPM_GPU=real the host's), and avx512f on a CPU with AVX-512. With CI
-# set a step fails where it would skip for want of a package. clang-16 compares the PTX byte for byte, on releases that package it.
-# FWD_MODELS=full has the models of what threads do to each other (crate `models`) look further.
+# As root or with sudo, on the releases of docs/install.md. Hugepages are not needed. FWD_DATA names a folder of real tables; without it
+# tests that need them print SKIPPED. FWD_REQUIRE (a list of avx512f, dpdk, gpu, ptxas) makes tests fail instead of skip; unset it is dpdk,
+# gpu (the mock driver, or with LPM_GPU=real the host's), and avx512f on a CPU with AVX-512. With CI set, a step that lacks a package
+# fails. clang-16 compares the PTX byte for byte, if installable. FWD_MODELS=full explores the crate `models` further.
 #
-# Quick checks run while the compilers do. Each step's output is printed when it ends (at once when a single step is asked for), and stays in
-# target/test. Exit 0: all steps passed. Exit 1: one did not. Exit 2: bad usage.
+# Quick checks run during compilation. A step's output is printed when it ends (at once for a single step), and stays in target/test.
+# Exit 0: all steps passed. Exit 1: one failed. Exit 2: bad usage.
 
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 STEPS=(fmt shell captures ptx build tests test clippy doc doctest isa smoke docs package server)
-# The steps whose result a step needs, and the steps that it only runs after. Compilers come first. The guest waits for emulated devices and
-# runs at the same time, at a higher priority. Tests and smoke scripts poll queues and wait for timers, which fire late when they compete
+# The steps whose results a step needs, and the steps that it only runs after. Compilers come first. The guest waits for emulated devices,
+# so it runs at the same time at a higher priority. Tests and smoke scripts poll queues and use timers, which fire late when they compete
 # for two CPUs, so they take turns.
 declare -A NEEDS=([test]=tests [isa]=build [smoke]=build [docs]=build [package]=build [server]='build package')
 declare -A AFTER=([tests]=build [clippy]=tests [doc]=clippy [doctest]=doc [test]='doctest server' [smoke]=test [docs]=smoke)
 COMPILERS=(tests clippy doc)
 
-# --feature list for every crate of the workspace that has `testing` or `dpdk`.
+# features LIST : --feature flags for every crate of the workspace that has `testing` or `dpdk`.
 features() {
   cargo metadata --no-deps --format-version 1 | python3 -c '
 import json, sys
@@ -33,7 +32,7 @@ for package in json.load(sys.stdin)["packages"]:
     for feature in sorted({"testing", "dpdk"} & package["features"].keys()):
         print(package["name"] + "/" + feature)' | paste -sd, -
 }
-# rooted COMMAND.. : runs it as root, with the settings of this script. What it writes is outside the tree and cargo's folder.
+# rooted COMMAND.. : runs it as root, with the settings of this script.
 rooted() {
   as_root env CI="${CI:-}" FWD_APP="$FWD_APP" FWD_DATA="${FWD_DATA:-}" FWD_DEB="${FWD_DEB:-}" LIBCLANG_PATH="${LIBCLANG_PATH:-}" \
     PYTHONDONTWRITEBYTECODE=1 "$@"
@@ -52,34 +51,33 @@ step_shell() {
   return "$bad"
 }
 step_ptx() { scripts/ptx.sh --check && scripts/ptx.sh --ptxas; }
-# The program that tests run, which isa, smoke, docs, package and server use too. A release build would compile everything once more.
+# The program for tests, isa, smoke, docs, package and server: a release build would compile everything again.
 step_build() { cargo build --workspace --features "$FEATURES" --bin fwd-app; }
-# cargo-nextest runs tests of several binaries side by side; without it they run binary by binary.
 step_tests() {
   local run=(test)
   ! has cargo-nextest || run=(nextest run)
   cargo "${run[@]}" --workspace --features "$FEATURES" --no-run
 }
-# The tests' output goes to a log; skipped checks are printed at the end.
+# The output goes to a log; skipped checks are printed at the end.
 step_test() {
   local log=$STATE/printed failed=0 run=(test --lib --bins --tests) more=(-- --show-output)
   ! has cargo-nextest || run=(nextest run --success-output immediate) more=()
   cargo "${run[@]}" --workspace --features "$FEATURES" --no-fail-fast "${more[@]}" 2>&1 | tee "$log" |
     grep --line-buffered -E '^ +(Starting|Running|PASS|SLOW|LEAK|FAIL|SIGNAL|TIMEOUT|Summary)|^(warning|error|test |test result)' || failed=1
   [ "$failed" = 0 ] || cat "$log"
-  # Printed here, so that the summary counts them.
+  # The summary counts these lines.
   grep -E '^ *SKIPPED' "$log" | sort
   return "$failed"
 }
-# Also as a release has them: fwd-app without the features of tests, and lpm-bench without DPDK, for a host with a GPU and nothing else.
+# Also in the configuration of a release: fwd-app without test features, and lpm-bench without DPDK, for a host with a GPU alone.
 step_clippy() {
   cargo clippy --workspace --all-targets --features "$FEATURES" -- -D warnings && cargo clippy -p fwd-app -p lpm-bench -- -D warnings
 }
 step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features "$FEATURES"; }
 step_doctest() { cargo test --workspace --features "$FEATURES" --no-fail-fast --doc; }
 step_isa() { scripts/isa-scan.sh "$FWD_APP"; }
-# Two scripts at a time, the longest first: they wait for timers of routing daemons more than they work. Those that measure, use every
-# CPU or count every fragment of a ping are alone.
+# Two scripts at a time, the longest first: they mostly wait for timers of routing daemons. Scripts that measure, use every CPU or count
+# every fragment of a ping run alone.
 ALONE=(scale_out soak router)
 LONGEST=bgp
 step_smoke() {
@@ -97,11 +95,9 @@ step_smoke() {
   printf '%s\n' "${together[@]}" | rooted xargs -P 2 -n 1 scripts/smoke/_timed.sh || failed=1
   return "$failed"
 }
-# The commands of README.md and docs, and the tables of results in them. Those of docs/install.md want NICs: the step `server` runs them.
+# The commands of README.md and docs, and the tables of results in them. docs/install.md needs NICs: the step `server` runs it.
 step_docs() { (need_packages frr) && scripts/against.sh --table --check && rooted scripts/docs_check.py "$FWD_APP"; }
-# The Debian package, which `server` then tries in its guest.
 step_package() { scripts/deb.sh --lint >"$STATE/deb" && cat "$STATE/deb"; }
-# Real drivers, in a guest under emulation; prints SKIPPED where there can be none.
 step_server() {
   local FWD_DEB
   FWD_DEB=$(cat "$STATE/deb")
@@ -125,7 +121,6 @@ done
 live=
 [ ${#chosen[@]} != 1 ] || live=yes
 [ ${#chosen[@]} != 0 ] || chosen=("${STEPS[@]}")
-# The steps whose results the chosen ones need.
 for ((at = 0; at < ${#chosen[@]}; at++)); do
   for step in ${NEEDS[${chosen[at]}]:-}; do
     [[ " ${chosen[*]} " = *" $step "* ]] || chosen+=("$step")
@@ -133,14 +128,14 @@ for ((at = 0; at < ${#chosen[@]}; at++)); do
 done
 
 cd "$TOP" || exit 1
-# Tests use network namespaces and packed route files. The scripts of a step install further packages.
+# Tests use network namespaces and compressed route files. The scripts of a step install further packages.
 need_all iproute2 xz-utils bzip2
 if [ -z "${FWD_REQUIRE+set}" ]; then
   FWD_REQUIRE=dpdk,gpu
   grep -qw avx512f /proc/cpuinfo && FWD_REQUIRE=$FWD_REQUIRE,avx512f
 fi
 export FWD_REQUIRE
-# A clean checkout is built once: data for rebuilds and debuggers would only take time.
+# A clean checkout is built once, so data for rebuilds and debuggers would only take time.
 [ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false
 FEATURES=$(features) TARGET=$(target_dir)
 STATE=$TARGET/test
@@ -149,9 +144,9 @@ rm -rf "$STATE" && mkdir -p "$STATE"
 note "FWD_DATA=${FWD_DATA:-} FWD_REQUIRE=$FWD_REQUIRE LIBCLANG_PATH=${LIBCLANG_PATH:-}"
 note "$(cargo --version), DPDK $(pkg-config --modversion libdpdk), $(nproc) CPUs, $(free_hugepage_mb) MB of free hugepages"
 
-# Of each step that has started: its process, and the second; of each that has ended: its result, and the second.
+# By step: process and start second, then result and end second.
 declare -A process=() began=() result=() ended=()
-# run_step STEP : with its output in a file, on the terminal too if nothing else is printed, and its CPU time in another.
+# run_step STEP : output goes to a file, and to the terminal if nothing else is printed; CPU time to another file.
 run_step() {
   local log=$STATE/$1.log
   TIMEFORMAT='%U %S'
@@ -160,7 +155,7 @@ run_step() {
   [[ " ${COMPILERS[*]} " != *" $1 "* ]] || renice -n 10 $BASHPID >/dev/null
   { time "step_$1" 2>&3; } 2>"$STATE/$1.cpu" </dev/null
 }
-# may_start STEP : it has not started, and all that it waits for has ended. A step whose needs have failed ends at once.
+# may_start STEP : not started yet, and all steps before it have ended. A step whose needs have failed ends at once.
 may_start() {
   local other
   [ -z "${began[$1]:-}${result[$1]:-}" ] || return 1
@@ -185,7 +180,6 @@ start_ready() {
     fi
   done
 }
-# cpu_s STEP : the seconds of CPU time that it has taken.
 cpu_s() { awk '{ printf "%.0f", $1 + $2 }' "$STATE/$1.cpu" 2>/dev/null; }
 skipped_in() { grep -cE '^[a-z_ ]*:? *SKIPPED' "$STATE/$1.log" 2>/dev/null || true; }
 end_step() {
@@ -198,7 +192,7 @@ end_step() {
   fi
 }
 
-# Each step has its own process group and the default signals, and ends with this script.
+# Each step is a process group with the default signals, and ends with this script.
 set -m
 end_all() {
   local group
@@ -216,7 +210,7 @@ while start_ready && [ ${#process[@]} -gt 0 ]; do
   done
 done
 
-# waited_for STEP : the chain of steps that the end of this one hung on, the last first.
+# waited_for STEP : the chain of steps that delayed this one, the last first.
 waited_for() {
   local step=$1 other last=
   printf '%s %s s' "$step" $((ended[$step] - began[$step]))

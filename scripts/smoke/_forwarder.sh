@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Sourced by _init.sh and by scripts/lab.sh: a forwarder in the background. `process` is its number, $WORK/err what it says, $ctl_socket its
-# socket. Who sources this has set $APP, the program, and $WORK, a folder, and defines fail and skip.
+# Sourced by _init.sh and by scripts/lab.sh: a forwarder in the background. $process is its process id, $WORK/err its stderr, $ctl_socket
+# its socket. The caller sets $APP, the program, and $WORK, a folder, and defines fail and skip.
 
 process='' ctl_socket=$WORK/ctl
-# forwards : waits until it does.
+# forwards : waits until the forwarder forwards.
 forwards() {
   for _ in {1..600}; do
     grep -qs "forwarding; Ctrl-C stops" "$WORK/err" && return
@@ -12,7 +12,7 @@ forwards() {
   done
   fail "fwd-app run does not forward after 60 s"
 }
-# stop : ends it with Ctrl-C, which must succeed.
+# stop : ends the forwarder with Ctrl-C, which must succeed.
 stop() {
   local code=0
   kill -INT "$process"
@@ -22,7 +22,7 @@ stop() {
 }
 ctl() { "$APP" ctl --socket "$ctl_socket" "$@"; }
 
-# within SECONDS COMMAND.. : the command must succeed once within the time.
+# within SECONDS COMMAND.. : retries the command, which must succeed within the time.
 within() {
   local end=$((SECONDS + $1))
   shift
@@ -32,12 +32,12 @@ within() {
     sleep 0.1
   done
 }
-# or_skip COMMAND.. : skips the script if the command fails, with its error message.
+# or_skip COMMAND.. : skips the script with the error message of a failed command.
 or_skip() {
   local said
   said=$("$@" 2>&1) || skip "$*: $said"
 }
-# eventually PATTERN WORDS.. : the answer of `ctl` to the words must match within 10 s.
+# eventually PATTERN WORDS.. : the answer of `ctl` must match within 10 s.
 eventually() {
   local pattern=$1
   shift

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# Sourced after _init.sh, and by scripts/lab.sh: programs that run in network namespaces until the script ends, and FRR's daemons above all.
+# Sourced after _init.sh, and by scripts/lab.sh: programs in network namespaces, which run until the script ends, above all FRR's daemons.
 #
-# FRR keeps the daemons of each namespace apart (option -N): their sockets are in /run/frr/SPACE. No daemon has a configuration file. All get
-# one configuration through vtysh, as FRR's packages do it with /etc/frr/frr.conf, since the daemon that takes a line depends on the release:
-# static routes and interfaces belong to staticd and zebra in FRR 8, to mgmtd in FRR 10, which reads no file.
+# Each namespace has separate daemons (option -N) with sockets in /run/frr/SPACE. One configuration goes to all daemons through vtysh, as FRR's
+# packages load /etc/frr/frr.conf, since a line's daemon depends on the release: static routes and interfaces belong to staticd and zebra in
+# FRR 8, to mgmtd in FRR 10, which reads no file.
 
 processes=() frr_spaces=() KEEP_S=20
 
-# inside SPACE COMMAND.. : starts a program, whose process is then $started.
+# inside SPACE COMMAND.. : starts a program; $started is its process id.
 inside() {
   local space=$1
   shift
@@ -16,14 +16,14 @@ inside() {
   processes+=("$started")
 }
 
-# end_processes : kills all that is in `processes`, and removes what FRR leaves behind.
+# end_processes : kills all `processes`, and removes the files of FRR.
 end_processes() {
   local process
   for process in "${processes[@]}"; do kill -9 "$process" 2>/dev/null && wait "$process" 2>/dev/null || true; done
   remove_frr "${frr_spaces[@]}"
 }
 
-# remove_frr SPACE.. : removes the folders that FRR has made for these namespaces, also for killed daemons. FRR 10 has one in /var/lib, too.
+# remove_frr SPACE.. : removes FRR's folders of these namespaces, which killed daemons leave. FRR 10 has one in /var/lib, too.
 remove_frr() {
   local space pid
   for space in "$@"; do
@@ -34,8 +34,8 @@ remove_frr() {
   done
 }
 
-# frr SPACE DAEMON.. : starts zebra and these daemons of FRR with the configuration from stdin. With a line `fpm` zebra gives its routes to
-# a forwarder.
+# frr SPACE DAEMON.. : starts zebra and these daemons with the configuration from stdin. With a line `fpm`, zebra sends its routes to a
+# forwarder.
 frr() {
   local space=$1 daemon
   shift
@@ -48,17 +48,16 @@ frr() {
   configure_daemons "$space"
 }
 
-# frr_again SPACE DAEMON : starts a daemon that was killed, and gives it its part of the configuration.
+# frr_again SPACE DAEMON : restarts a killed daemon with its part of the configuration.
 frr_again() {
   start_daemon "$1" "$2" again
   configure_daemons "$1" -d "$2"
 }
 
-# start_daemon SPACE DAEMON : starts a daemon of FRR, and waits until it answers.
 start_daemon() {
   local space=$1 daemon=$2 options=(-N "$1" -u frr -g frr -P 0)
   if [ "$daemon" = zebra ] && grep -q '^fpm ' "$WORK/$space.conf"; then options+=(-M dplane_fpm_nl); fi
-  # A zebra that starts again keeps the routes of its last run for $KEEP_S seconds, in which the daemons announce theirs.
+  # A restarted zebra keeps its old routes for $KEEP_S seconds, in which the daemons announce theirs.
   if [ "$daemon" = zebra ] && [ "${3:-}" = again ]; then options+=("-K$KEEP_S"); fi
   inside "$space" "/usr/lib/frr/$daemon" "${options[@]}"
   for _ in {1..100}; do
@@ -70,7 +69,7 @@ start_daemon() {
   fail "$daemon does not answer"
 }
 
-# configure_daemons SPACE [OPTION..] : gives FRR its configuration; the options are of vtysh.
+# configure_daemons SPACE [OPTION..] : gives FRR its configuration; the options are vtysh's.
 configure_daemons() {
   local space=$1
   shift
@@ -80,7 +79,6 @@ configure_daemons() {
   fi
 }
 
-# vty SPACE COMMAND.. : the commands of vtysh.
 vty() {
   local space=$1 words=() word
   shift

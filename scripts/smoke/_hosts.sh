@@ -1,14 +1,13 @@
 # shellcheck shell=bash
-# Sourced after _forwarder.sh: two kernel hosts, each in a network namespace of its own, on two links of `fwd-app run` in a third.
+# Sourced after _forwarder.sh: two kernel hosts, each in a network namespace, on two links of `fwd-app run` in a third namespace.
 #
-# The left host is 198.18.1.2 and fd00:1::2 behind link1, the right one 198.18.2.2 and fd00:2::2 behind link2; their default routes lead
-# to .1 and ::1 of each link.
+# The left host is 198.18.1.2 and fd00:1::2 on link1, the right one 198.18.2.2 and fd00:2::2 on link2; their default routes are .1 and ::1
+# of each link.
 
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
 need_packages iproute2 iputils-ping ethtool
 
 left=smoke-left-$$ right=smoke-right-$$ router=smoke-router-$$
-# remove_hosts : ends the forwarder, and removes the namespaces.
 remove_hosts() {
   local space
   [ -n "$process" ] && kill "$process" 2>/dev/null && wait "$process" 2>/dev/null
@@ -16,7 +15,7 @@ remove_hosts() {
 }
 cleanup() { remove_hosts; }
 
-# host SPACE NUMBER : makes a host. The kernel on the router's end must not speak on the link, and frames must be whole: without offloads.
+# host SPACE NUMBER : makes a host. The kernel on the router's end must stay silent, and frames must be whole: without offloads.
 host() {
   local space=$1 number=$2 interface=link$2 at
   or_skip ip netns add "$space"
@@ -39,12 +38,10 @@ two_hosts() {
   host "$right" 2
 }
 
-# first_cpu : the first CPU that this process may use.
 first_cpu() { sed -n 's/^Cpus_allowed_list:\t\([0-9]*\).*/\1/p' /proc/self/status; }
 
-# between_hosts DRIVER [OPTION..] : starts the forwarder between the hosts, on two ports of this driver, and waits until it forwards. It has
-# a session of its own, so that Ctrl-C is for the script alone, and ends when the script is killed. What DPDK leaves in its run-time folder
-# goes with $WORK.
+# between_hosts DRIVER [OPTION..] : starts the forwarder on two ports of this driver, and waits until it forwards. It has a separate session,
+# so that Ctrl-C reaches the script alone, and ends when the script is killed. DPDK's run-time folder is in $WORK.
 between_hosts() {
   local driver=$1
   shift
@@ -58,7 +55,7 @@ between_hosts() {
   forwards
 }
 
-# forward DRIVER [OPTION..] : the same with the addresses to which the default routes of the hosts lead.
+# forward DRIVER [OPTION..] : the same with the addresses of the hosts' default routes.
 forward() {
   local driver=$1
   shift
@@ -66,7 +63,7 @@ forward() {
     --address 0=198.18.1.1/24 --address 0=fd00:1::1/64 --address 1=198.18.2.1/24 --address 1=fd00:2::1/64 "$@"
 }
 
-# on_left COMMAND.. : the command must succeed on the left host. What it says is in $WORK/said.
+# on_left COMMAND.. : the command must succeed on the left host. Its output is in $WORK/said.
 on_left() {
   if ! ip netns exec "$left" timeout 60 "$@" >"$WORK/said" 2>&1; then
     tail -n 20 "$WORK/said" "$WORK/err" >&2
@@ -74,8 +71,8 @@ on_left() {
   fi
 }
 
-# no_loss TARGET.. : not one echo may be lost, the first included. Each has a ping of its own, which waits: one that has had answers
-# gives up the last after two round trips.
+# no_loss TARGET.. : no echo may be lost, the first included. Each echo is a separate ping, since a ping with earlier answers waits only two
+# round trips for the last one.
 no_loss() {
   local target
   for target in "$@"; do

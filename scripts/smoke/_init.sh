@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Sourced at the start of every smoke script: sets the program under test and a scratch folder, and defines the checks.
+# Sourced at the start of every smoke script: sets the program and a scratch folder, and defines the checks.
 #
-# FWD_APP names the program; if unset, it is the release binary in the target folder. Each script uses a visible feature as a user
-# would, and exits 0 if all checks passed.
+# FWD_APP names the program; unset, it is the release binary in the target folder. Each script uses a feature as a user would, and exits 0
+# if all checks passed.
 
 set -Eeuo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
@@ -13,9 +13,9 @@ APP=${FWD_APP:-$(target_dir)/release/fwd-app}
 NAME=$(basename "$0" .sh)
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/fwd-smoke-$NAME.XXXXXX")
 
-# cleanup : removes namespaces, processes and files of a script, which redefines it.
+# cleanup : removes namespaces, processes and files; a script redefines it.
 cleanup() { :; }
-# Nothing may stop it half-way, and the exit code stays.
+# No signal may interrupt it, and the exit code stays.
 at_end() {
   local code=$?
   trap - ERR
@@ -29,7 +29,7 @@ fail() {
   printf '%s: FAILED: %s\n' "$NAME" "$*" >&2
   exit 1
 }
-# A command that fails ends the script and is named. That of a subshell has ended the subshell, which is then the command that fails.
+# Names the command that ends the script. A failed command in a subshell has ended the subshell, which is the failed command here.
 trap '[ "$BASH_SUBSHELL" != 0 ] || fail "${BASH_SOURCE[0]}, line $LINENO: exit code $?: $BASH_COMMAND"' ERR
 
 skip() {
@@ -37,7 +37,7 @@ skip() {
   exit 0
 }
 
-# need_af_packet, need_taps : skip the script where it cannot be done: ports on interfaces, and TAPs of these.
+# need_af_packet, need_taps : skip the script without the driver for ports on interfaces, or for TAPs of these.
 need_af_packet() { [ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"; }
 need_taps() {
   [ -e /dev/net/tun ] || skip "no /dev/net/tun"
@@ -55,7 +55,7 @@ expect() {
   fi
 }
 
-# says FILE PATTERN : the extended regular expression must match a line of FILE.
+# says FILE PATTERN : a line of FILE must match the extended regular expression.
 says() {
   if ! grep -qE -- "$2" "$1"; then
     tail -n 20 "$1" >&2
@@ -63,7 +63,6 @@ says() {
   fi
 }
 
-# same A B : the two files must be equal.
 same() {
   if ! cmp -s "$1" "$2"; then
     diff -u "$1" "$2" | head -n 20 >&2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the smoke script SCRIPT, prints at its end what it printed, and whether it passed.
+# Runs the smoke script SCRIPT, then prints its output and result.
 #
 #   scripts/smoke/_timed.sh SCRIPT
 

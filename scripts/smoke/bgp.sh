@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# `fwd-app run --tap --fpm`: bird2 announces 72,000 routes by eBGP to FRR's bgpd *through a port of the forwarder*, and zebra passes them
-# on. The forwarder's table must be zebra's after the load, after a third of the routes has changed, and after zebra was killed and has
-# come back. Meanwhile packets flow over routes that do not change, and all of them arrive. ROUTES_V4 and ROUTES_V6 change how many.
+# `fwd-app run --tap --fpm`: bird2 announces 72,000 routes by eBGP to FRR's bgpd *through a port of the forwarder*, and zebra sends them over
+# FPM. The forwarder's table must equal zebra's after the load, after a change of a third of the routes, and after zebra was killed and has
+# restarted. No packet over unchanged routes may be lost meanwhile. ROUTES_V4 and ROUTES_V6 change the numbers.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
@@ -13,7 +13,7 @@ need_packages frr bird2
 HOLD_S=20
 ROUTES_V4=${ROUTES_V4:-60000}
 ROUTES_V6=${ROUTES_V6:-12000}
-# bird is on the left host, behind port 0. The flows come from the right one, behind port 1. FRR is where the TAPs are.
+# bird is on the left host, behind port 0. The flows come from the right host, behind port 1. FRR is in the namespace of the TAPs.
 peer=$left daemons=smoke-frr-$$
 cleanup() {
   end_processes
@@ -23,7 +23,7 @@ cleanup() {
 two_hosts
 ip netns add "$daemons"
 
-# bird is 198.18.1.200; the gateways of its routes are 198.18.1.2 to .6. The flows go to addresses on its loopback interface.
+# bird is 198.18.1.200; the gateways of its routes are 198.18.1.2 to .6, the destinations addresses on its loopback interface.
 ip -n "$daemons" link set lo up
 for last in 3 4 5 6 7 200; do
   ip -n "$peer" address add "198.18.1.$last/24" dev eth0
@@ -101,8 +101,7 @@ frr "$daemons" staticd bgpd <"$WORK/frr"
 zebra=$(cat "/run/frr/$daemons/zebra.pid")
 inside "$peer" bird -f -c "$WORK/bird.conf" -s "$WORK/bird.ctl"
 
-# loaded : waits until the feed has all of bird's routes, and prints how long after the first ones that was, and how long zebra took to
-# have them in service itself.
+# loaded : waits until the feed has all of bird's routes, and prints the times of zebra and of the forwarder since the first route.
 loaded() {
   python3 - "$WORK" "$APP" "$((ROUTES_V4 + ROUTES_V6))" "$daemons" <<'PYTHON'
 import json, subprocess, sys, time
@@ -137,7 +136,6 @@ print(f"{took[forwarder]:.1f} s, in zebra itself in {own}")
 PYTHON
 }
 
-# established : waits until both sessions are.
 established() {
   local summary
   for _ in {1..60}; do
@@ -148,7 +146,7 @@ established() {
   fail "no BGP session through the forwarder"
 }
 
-# equal WHAT : waits until the forwarder's table is zebra's, route by route.
+# equal WHAT : waits until the forwarder's table equals zebra's, route by route.
 equal() {
   python3 - "$daemons" "$WORK" "$APP" <<'PYTHON' || fail "$1: the tables differ"
 import ipaddress, json, random, subprocess, sys, time
@@ -185,9 +183,9 @@ def zebra():
 def differences():
     wanted = zebra()
     listed = {route["prefix"]: route["next_hop"] for route in ctl(["route list"])}
-    # The forwarder's own addresses, which FRR 10 lists too, and the broadcast addresses of the links are routes there.
+    # Local routes that only FRR 10 lists are the forwarder's addresses and the links' broadcast addresses.
     listed = {prefix: hop for prefix, hop in listed.items() if hop != "local" or prefix in wanted}
-    # Both interfaces have this one.
+    # Both interfaces have this prefix.
     for table in wanted, listed:
         table.pop("fe80::/64", None)
     found = [
@@ -197,7 +195,7 @@ def differences():
     ]
     if found:
         return found
-    # What the engine answers, of some of them.
+    # The engine's answers for a sample.
     sample = random.Random(1).sample(sorted(wanted), min(1000, len(wanted)))
     sample += [prefix for prefix in wanted if prefix.startswith(("10.", "198.", "fd00:", "2001:db8:"))]
     answers = ctl([f"route get {prefix.split('/')[0]}" for prefix in sample])
@@ -221,7 +219,7 @@ took=$(loaded) || { tail "$WORK/daemons" >&2 && fail "the routes did not come"; 
 equal load
 note "bgp: $ROUTES_V4 IPv4 and $ROUTES_V6 IPv6 routes in $took; $(memory_mb VmRSS) MB resident, $empty_mb MB before"
 
-# A flow to each address over routes that do not change, 500 packets a second together, until there is the file `stop`.
+# Sends to each address over unchanged routes, 500 packets a second in all, until the file `stop` exists.
 cat >"$WORK/flow.py" <<'PYTHON'
 import os, socket, sys, time
 mode, work, addresses = sys.argv[1], sys.argv[2], sys.argv[3:]
@@ -252,7 +250,7 @@ while True:
                 counts[address] += 1
         except BlockingIOError:
             pass
-    # What has been sent has two seconds to arrive.
+    # The last packets have two seconds to arrive.
     if os.path.exists(f"{work}/sent") and last is None:
         last = time.monotonic() + 2
     if last is not None and time.monotonic() > last:
@@ -270,7 +268,7 @@ start_flows() {
   for _ in {1..50}; do [ -e "$WORK/receives" ] && break; sleep 0.1; done
   inside "$right" python3 "$WORK/flow.py" send "$WORK" "${FLOWS[@]}"
 }
-# end_flows WHAT ADDRESS.. : the packets to these addresses must all have arrived.
+# end_flows WHAT ADDRESS.. : all packets to these addresses must have arrived.
 end_flows() {
   local what=$1 flow
   shift
@@ -304,7 +302,7 @@ for _ in {1..50}; do [ "$(fpm state)" = stale ] && break; sleep 0.1; done
 [ "$(ctl route list source fpm stale | wc -l)" -ge "$((ROUTES_V4 + ROUTES_V6))" ] || fail "routes of a zebra that has gone are not stale"
 vty "$daemons" 'conf t' 'no ip route 10.6.0.0/16 198.18.1.7' >/dev/null
 frr_again "$daemons" zebra
-# After a restart of zebra, bgpd 8.4 does not always give it all routes again: what counts is that the tables are equal.
+# bgpd 8.4 does not always announce every route again to a restarted zebra, so only equality of the tables counts.
 for _ in {1..60}; do [ "$(fpm state)" != stale ] && break; sleep 1; done
 for _ in $(seq $((HOLD_S + 60))); do [ "$(fpm stale)" = 0 ] && break; sleep 1; done
 equal "zebra again"
@@ -314,7 +312,7 @@ for _ in $(seq $((KEEP_S + 20))); do has_10_6 || break; sleep 1; done
 equal "zebra's own sweep"
 note "bgp: $(fpm routes) routes after the sweep; $(memory_mb VmHWM) MB resident at most"
 
-# zebra may lack routes of bgpd now. Flows over those that it has must not have noticed anything.
+# zebra may lack routes of bgpd now. Flows over its other routes must have lost nothing.
 stayed=()
 for flow in "${FLOWS[@]}"; do
   [ "$(ctl route get "$flow" | python3 -c 'import json, sys; print(json.load(sys.stdin)["prefix"])')" = None ] || stayed+=("$flow")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The script that hands NICs to DPDK (fwd-app-bind@): in private namespaces, with interfaces of the kernel and files that stand for a PCI device.
+# The script that hands NICs to DPDK (fwd-app-bind@), in private namespaces with interfaces of the kernel and fake files of a PCI device.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
@@ -28,7 +28,7 @@ ip link set nic0 up
 ip link set far0 up
 ln -s /sys/class/net/nic0 "$device/net/nic0"
 
-# Plays the kernel: before a link is read, it carries out writes to the files above. vfio-pci takes the device if $WORK/takes exists.
+# Plays the kernel: carries out earlier writes to the files above before a link is read. vfio-pci takes the device if $WORK/takes exists.
 cat >"$WORK/bin/readlink" <<END
 #!/bin/sh
 for driver in "$pci"/drivers/*; do
@@ -49,10 +49,9 @@ chmod +x "$WORK"/bin/*
 export PATH=$WORK/bin:$PATH
 
 bind() { expect "$1" scripts/package/bind "$address" "${@:2}"; }
-# driver_is DRIVER : fails unless this is the driver of the device.
 driver_is() { [ "$(basename "$(readlink "$device/driver")")" = "$1" ] || fail "the driver is $(readlink "$device/driver" || echo none), not $1"; }
 
-# refused WHY COMMAND.. : after the command, whose interfaces go again, the NIC is not taken.
+# refused WHY COMMAND.. : with the interfaces of the command, which are removed afterwards, the NIC is refused.
 refused() {
   local why=$1 code=0
   shift
@@ -90,7 +89,7 @@ refused 'routes by up1' bridged
 refused 'routes by nic0' other_table
 refused 'routes by nic0' several_paths
 
-# A driver that does not take the device: it has the one from before.
+# A driver that does not take the device: the old driver comes back.
 rm "$WORK/takes"
 bind 1 ''
 says "$WORK/err" 'vfio-pci does not take'
@@ -98,14 +97,14 @@ driver_is ixgbe
 [ -z "$(cat "$device/driver_override")" ] || fail "an override stays: $(cat "$device/driver_override")"
 [ ! -e /run/fwd-app-bind/7 ] || fail "the group of a NIC that was not bound is the service's"
 
-# A device that is bound: its group is the service's, and no other group is.
+# A bound device: its group belongs to the service, and no other group does.
 touch "$WORK/takes"
 bind 0 ''
 driver_is vfio-pci
 [ "$(ls /run/fwd-app-bind)" = 7 ] || fail "groups of the service: $(ls /run/fwd-app-bind)"
 says "$WORK/udevadm" 'trigger .*/sys/class/vfio/7$'
 says scripts/package/debian/fwd-app.udev 'TEST=="/run/fwd-app-bind/%k"'
-# Another device of the group keeps it.
+# Another bound device of the group keeps the group.
 touch /run/fwd-app-bind/7/0000:03:00.1
 chmod 660 /dev/vfio/7
 bind 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `fwd-app check`: reports what is ready on this host and what is not, as text and as JSON.
+# `fwd-app check`: reports the readiness of this host as text and as JSON.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
@@ -12,7 +12,7 @@ grep -q FAIL "$WORK/out" && [ "$code" = 0 ] && fail "a FAIL line and exit code 0
 "$APP" check --json >"$WORK/out" 2>"$WORK/err" || true
 python3 -m json.tool "$WORK/out" >/dev/null || fail "check --json is not JSON"
 
-# Every command has a help with an example in it.
+# The help of every command has an example.
 for command in run replay lookup fib 'fib stat' 'fib convert' 'fib generate' check; do
   # shellcheck disable=SC2086 # words of one command
   expect 0 "$APP" $command --help

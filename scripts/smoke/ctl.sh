@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A running forwarder is steered: groups of users, a script of words, the default socket, DPDK's telemetry, another engine, SIGHUP, rates,
+# Control of a running forwarder: groups of users, a script of words, the default socket, DPDK's telemetry, another engine, SIGHUP, rates,
 # and a link that goes down and comes back.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
@@ -10,7 +10,6 @@ eal=(--no-huge -m 512 --no-pci --no-shconf --file-prefix "$prefix" -l 0)
 receive=(--vdev "net_pcap0,rx_pcap=pcap/mix.pcap,tx_pcap=/dev/null,infinite_rx=1")
 cp pcap/routes.txt "$WORK/routes.txt"
 
-# start COMMAND.. : runs the forwarder and waits until it answers at $socket.
 start() {
   "$@" >"$WORK/run.out" 2>"$WORK/run.err" &
   process=$!
@@ -21,7 +20,6 @@ start() {
   done
   fail "the forwarder does not answer"
 }
-# stop : ends it with SIGTERM; it must end well.
 stop() {
   local code=0
   kill -TERM "$process"
@@ -31,13 +29,13 @@ stop() {
 }
 ctl() { expect 0 "$APP" ctl --socket "$socket" "$@"; }
 
-# as NUMBER LINE : what a user and group of this number get for a line.
+# as NUMBER LINE : the answer to a line from a user and group of this number.
 as() {
   setpriv --reuid "$1" --regid "$1" --clear-groups timeout 60 python3 -c '
 import contextlib, json, socket, sys
 with socket.socket(socket.AF_UNIX) as client:
     client.connect(sys.argv[1])
-    # Whoever may not ask is told so before he asks.
+    # The server refuses a user before the request.
     with contextlib.suppress(BrokenPipeError):
         client.sendall(json.dumps({"line": sys.argv[2]}).encode() + b"\n")
     print(client.makefile().readline(), end="")' "$socket" "$2"
@@ -47,14 +45,14 @@ groups=(--ctl-group 60001 --ctl-read-group 60002)
 mounts=(unshare -m)
 "${mounts[@]}" true 2>/dev/null || mounts=()
 start "${mounts[@]}" "$APP" run --fib "$WORK/routes.txt" --config '(0,0,0)' --ctl "$socket" "${groups[@]}" -- "${eal[@]}" "${receive[@]}" --vdev net_null1,no-rx=1
-# Others may come to the socket's folder, and the socket asks who they are.
+# Others may reach the socket, which checks the user.
 chmod 711 "$WORK"
 as 60001 'route add 240.0.0.0/8 7' | grep -q '"ok":true' || fail "a member of --ctl-group may not add a route"
 as 60002 'route get 240.1.1.1' | grep -q '240.0.0.0/8' || fail "a member of --ctl-read-group may not ask"
 as 60002 'route del 240.0.0.0/8' | grep -q 'may read only' || fail "a member of --ctl-read-group may delete a route"
 as 60003 'show drops' | grep -q 'may not use the socket' || fail "a member of neither group may ask"
 as 60001 'route del 240.0.0.0/8' | grep -q '"ok":true' || fail "a member of --ctl-group may not delete a route"
-# A client that names a path gets no file that it may not write: fwd-app ctl opens it as the client's user.
+# A client cannot open a file through the forwarder: fwd-app ctl opens it as the client's user.
 echo secret >"$WORK/secret"
 chmod 600 "$WORK/secret"
 as 60001 "capture drops $WORK/secret 1" | grep -q 'must come with the request' || fail "the forwarder opened a path of a client"
@@ -70,7 +68,7 @@ for _ in $(seq 50); do
 done
 [ "$(stat -c '%u %a' "$WORK/theirs/drops.pcapng")" = '60001 600' ] || fail "a capture is not its client's"
 grep -q no_route "$WORK/theirs/drops.pcapng" || fail "a capture of a member of --ctl-group"
-# Idle clients of other users leave places for root, and one of them its own for a new client.
+# Idle clients of other users leave places for root, and one of them gives its place to a new client.
 setpriv --reuid 60002 --regid 60002 --clear-groups timeout 60 python3 -c '
 import socket, sys, time
 idle = [socket.socket(socket.AF_UNIX) for _ in range(16)]
@@ -90,7 +88,7 @@ as 60002 'show drops' | grep -q '"ok":true' || fail "no idle client gives its pl
 kill "$idle"
 wait "$idle" 2>/dev/null || true
 
-# Root is served while a name service does not answer for another user: here reads of /etc/passwd wait for ever.
+# Root is served while a name service does not answer for another user: here reads of /etc/passwd block.
 if [ "${#mounts[@]}" != 0 ]; then
   mkfifo "$WORK/passwd"
   nsenter -m -t "$process" mount --bind "$WORK/passwd" /etc/passwd
@@ -98,7 +96,7 @@ if [ "${#mounts[@]}" != 0 ]; then
   stranger=$!
   sleep 0.5
   ctl show drops
-  # It ends the wait: there are no users in it.
+  # Ends the block with an empty file.
   : >"$WORK/passwd"
   wait "$stranger" || true
   nsenter -m -t "$process" umount /etc/passwd
@@ -119,8 +117,7 @@ ctl --json route get 240.1.1.1
 expect 2 "$APP" ctl --socket "$socket" show nonsense
 expect 3 "$APP" ctl --socket "$WORK/nobody" show drops
 
-# Filters find the packets that are wanted among all others, and only these.
-# traced : what the packets of the trace in $WORK/out have as $1, each value once.
+# traced : the distinct values of $1 in the trace in $WORK/out. Filters must find all matching packets and no others.
 traced() {
   python3 -c 'import json, sys; print(*sorted({str(eval("p" + sys.argv[2])) for p in json.load(open(sys.argv[1]))}))' "$WORK/out" "$1"
 }
@@ -142,7 +139,7 @@ expect 1 "$APP" ctl --socket "$socket" trace 1 port 9
 expect 1 "$APP" ctl --socket "$socket" trace 1 vrf nobody
 expect 2 "$APP" ctl --socket "$socket" trace 1 reason nonsense
 
-# Packets by next hop, while somebody wants them.
+# Packets by next hop.
 ctl show next-hops
 says "$WORK/out" 'not counted'
 ctl set next-hop-counters on
@@ -153,7 +150,7 @@ python3 - "$WORK/out" <<'PYTHON' || fail "counters by next hop"
 import json, sys
 shown = json.load(open(sys.argv[1]))
 hops = shown["next_hops"]
-# The table has an id above those that are counted by themselves.
+# The table has an id beyond the separate counters.
 assert shown["on"] and len(hops) > 50 and shown["others"]["packets"] > 0, shown
 assert all(hop["packets"] > 0 and 60 * hop["packets"] <= hop["bytes"] <= 1522 * hop["packets"] for hop in hops)
 assert [hop["packets"] for hop in hops] == sorted((hop["packets"] for hop in hops), reverse=True)
@@ -165,7 +162,7 @@ ctl set next-hop-counters off
 ctl --json show next-hops
 [ "$(json "$WORK/out" on)" = False ] || fail "packets are counted by next hop though it is off"
 
-# SIGHUP applies what has changed in the file.
+# SIGHUP applies the changes of the file.
 echo '241.0.0.0/8 9' >>"$WORK/routes.txt"
 kill -HUP "$process"
 for _ in $(seq 50); do
@@ -193,7 +190,7 @@ else
   note "ctl: SKIPPED: this EAL has no telemetry socket"
 fi
 
-# Rates while packets come, and 0 two seconds after the last.
+# Rates during traffic, and 0 two seconds after it.
 rates() {
   ctl --json show rates
   python3 - "$WORK/out" "$1" <<'PYTHON'
@@ -221,7 +218,7 @@ ctl start
 stop
 [ ! -e "$socket" ] || fail "the socket is still there"
 
-# Without --ctl the socket has a name of its own.
+# The default socket.
 if [ "$(id -u)" = 0 ]; then
   socket=/run/fwd-app/$prefix.sock
   start "$APP" run --fib pcap/routes.txt --config '(0,0,0)' -- "${eal[@]}" --vdev net_null0
@@ -229,12 +226,12 @@ if [ "$(id -u)" = 0 ]; then
   socket=$WORK/ctl
 fi
 
-# A link that goes down takes the next hops behind it out of service.
+# The next hops behind a link that is down are out of service.
 if [ "$(id -u)" = 0 ] && [ -w /dev/net/tun ] && has ip && ip netns add "$prefix" 2>/dev/null; then
   inside=(ip netns exec "$prefix")
   start "${inside[@]}" "$APP" run --fib pcap/routes.txt --config '(0,0,0),(1,0,0)' --ctl "$socket" -- "${eal[@]}" "${receive[@]}" \
     --vdev "net_tap1,iface=link0"
-  # count : packets dropped for want of a neighbour.
+  # count : packets dropped as no_neighbour.
   count() {
     ctl --json show drops
     json "$WORK/out" no_neighbour

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `fwd-app fib`: generate is repeatable, convert loses nothing, stat counts right.
+# `fwd-app fib`: generate is repeatable, convert loses nothing, stat counts correctly.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
@@ -16,7 +16,7 @@ says "$WORK/out" '20[,_ ]?000'
 expect 0 "$APP" fib stat --json "$WORK/v4.txt"
 python3 -m json.tool "$WORK/out" >/dev/null || fail "fib stat --json is not JSON"
 
-# Text keeps everything, so converting it to text gives the same routes, also from a compressed file. The other forms must not be empty.
+# Text is the complete form, so converting to text gives the same routes, also from a compressed file. The other forms must not be empty.
 expect 0 "$APP" fib convert "$WORK/v4.txt" --to text -o "$WORK/v4.copy"
 sort "$WORK/v4.txt" | grep -v '^#' >"$WORK/a"
 sort "$WORK/v4.copy" | grep -v '^#' >"$WORK/b"

@@ -3,8 +3,8 @@
 #
 #   testpmd port 0 --memif--> port 0   fwd-app   port 1 --memif--> testpmd port 1
 #
-# testpmd generates on both ports, and all packets leave by port 1. It stops generating first, then only receives until both rings are
-# empty, and then stops receiving: nothing is in flight when the counters are read.
+# testpmd generates on both ports, and all packets leave by port 1. It first stops generating, receives until both rings are empty, and then
+# stops receiving, so that nothing is in flight when the counters are read.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
@@ -16,7 +16,7 @@ cleanup() {
   for one in $process $testpmd; do kill -9 "$one" 2>/dev/null; done
   wait
 }
-# The addresses that flowgen sends to, and half of them without a route.
+# The destinations of flowgen, half of them without a route.
 printf '10.253.0.0/25 2\n10.253.1.0/24 2\n' >"$WORK/routes"
 memif=socket-abstract=no,secret=abcdef
 eal() { printf '%s ' --no-huge -m "$1" --no-pci --no-shconf --no-telemetry --file-prefix "smoke-$2-$$"; }
@@ -30,7 +30,7 @@ forwards
 
 mkfifo "$WORK/words"
 last=$(($(nproc) - 1))
-# Two threads, the first of which only reads the words.
+# Two threads: the first one only reads commands.
 # shellcheck disable=SC2046
 stdbuf -oL dpdk-testpmd $(eal 256 testpmd) --lcores "0@0,1@$last" \
   --vdev "net_memif0,role=client,$memif,socket=$WORK/socket,id=0" --vdev "net_memif1,role=client,$memif,socket=$WORK/socket,id=1" \
@@ -39,17 +39,16 @@ testpmd=$!
 exec 3>"$WORK/words"
 words() { printf '%s\n' "$@" >&3; }
 
-# counted WHAT.. : a counter of the forwarder.
 counted() { ctl show stats --json >"$WORK/stats" && json "$WORK/stats" packets "$@"; }
 is_up() { [ "$(grep -c 'link up' "$WORK/err")" -ge 2 ]; }
-# The counter is above zero and has not changed for a second.
+# settled : the counter is above zero and has not changed for a second.
 settled() {
   local before
   before=$(counted rx)
   sleep 1
   [ "$before" -gt 0 ] && [ "$(counted rx)" = "$before" ]
 }
-# sent_and_received : what testpmd's `show port stats` has counted goes to $sent and $received. `stop` prints counters in another form.
+# sent_and_received : sets $sent and $received from testpmd's `show port stats`. `stop` prints counters in another form.
 sent_and_received() {
   sent=$(awk '/TX-packets:.*TX-errors/ { n += $2 } END { print n + 0 }' "$WORK/testpmd.out")
   received=$(awk '/RX-packets:.*RX-missed/ { n += $2 } END { print n + 0 }' "$WORK/testpmd.out")

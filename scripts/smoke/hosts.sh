@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `fwd-app run --address` between two kernel hosts: TCP of both families arrives whole, hosts find out the MTU of a narrower link, and
-# neighbours that fall silent are forgotten and found again. MEGABYTES changes how much each direction carries.
+# `fwd-app run --address` between two kernel hosts: TCP of both families arrives whole, path MTU discovery works over a narrower link, and
+# silent neighbours are deleted and found again. MEGABYTES changes the amount in each direction.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
@@ -42,10 +42,9 @@ sender.join()
 print(count, sent.hexdigest(), received.hexdigest())
 PYTHON
 
-# transfer ADDRESS : both ways between the hosts, over TCP.
 transfer() {
   local address=$1 server
-  # The `ready` of the transfer before must not be taken for this one's.
+  # A `ready` of the transfer before must not count.
   rm -f "$WORK/served"
   ip netns exec "$right" timeout 120 python3 "$WORK/transfer.py" serve "$address" "$MEGABYTES" >"$WORK/served" 2>&1 &
   server=$!
@@ -61,20 +60,20 @@ sys.exit(not (int(left[0]) == int(right[0]) == size and left[1] == right[2] and 
 PYTHON
 }
 
-# knows ADDRESS : whether the forwarder has the MAC of this neighbour.
+# knows ADDRESS : the forwarder has the MAC of this neighbour.
 knows() { ctl show neigh | grep -qE " $1 +[0-9a-f]{2}:"; }
 unknown() { ! knows "$1"; }
 
 for driver in net_af_packet net_af_xdp; do
   forward "$driver" --fib "$WORK/routes" --neigh-age 1
-  # The link-local addresses of the hosts are tentative at first.
+  # The hosts' link-local addresses are tentative at first.
   sleep 2
   no_loss 198.18.2.2 fd00:2::2
   transfer 198.18.2.2
   transfer fd00:2::2
   [ "$driver" = net_af_xdp ] && break
 
-  # Asked again when silent, forgotten when there is no answer, found again with another MAC.
+  # A silent neighbour is probed, then deleted, and found again with another MAC.
   ip -n "$right" address del 198.18.2.2/24 dev eth0
   ip -n "$right" address del fd00:2::2/64 dev eth0
   for address in 198.18.2.2 fd00:2::2; do within 30 unknown "$address"; done
@@ -94,7 +93,7 @@ for driver in net_af_packet net_af_xdp; do
   done
   stop
 
-  # A link of 1,400 bytes. The right host says that it takes whole segments, so the left one has to find out.
+  # A link of 1,400 bytes. The right host accepts whole segments, so the left one needs path MTU discovery.
   ip -n "$right" link set eth0 mtu 1400
   ip -n "$router" link set link2 mtu 1400
   ip -n "$right" route change default via 198.18.2.1 advmss 1460

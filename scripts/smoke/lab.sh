@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# `scripts/lab.sh` as a newcomer runs it, without and with FRR, at a terminal and elsewhere. And nothing is left of it: namespaces, links,
-# processes, sockets and files are those from before, after an error, Ctrl-C, a closed terminal and, once the next one has run, SIGKILL, too.
+# `scripts/lab.sh` as a new user runs it, without and with FRR, at a terminal and elsewhere. It must leave no namespace, link, process, socket
+# or file after an error, Ctrl-C, a closed terminal and, once the next lab has run, SIGKILL.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
-# In namespaces of its own, with a /run of its own: whatever is there afterwards is of the lab.
+# In separate namespaces with a separate /run, so that any leftover is the lab's.
 if [ -z "${LAB_ALONE:-}" ]; then
   [ "$(id -u)" = 0 ] || skip "network namespaces need root"
   need_packages iproute2 iputils-ping ethtool
@@ -17,7 +17,7 @@ fi
 export FWD_APP=$APP TMPDIR=$WORK/tmp
 mkdir "$TMPDIR"
 
-# `ip netns` makes its folder at the first use, and FRR has folders.
+# `ip netns` and FRR keep their folders, so these must exist before.
 ip netns add first && ip netns del first
 need_packages frr
 for folder in /run/frr /var/lib/frr /var/tmp/frr; do
@@ -32,7 +32,7 @@ state() {
   ps -eo args= | grep -vE '^(ps -eo|awk |grep |sort)'
 }
 state >"$WORK/before"
-# gone WHAT : nothing is left. A process that was killed may take a moment.
+# gone WHAT : nothing is left, after a moment for killed processes.
 gone() {
   for _ in {1..20}; do
     state >"$WORK/after"
@@ -53,7 +53,7 @@ expect 1 env FWD_APP=/bin/false scripts/lab.sh
 says "$WORK/err" 'ended by itself'
 gone "a forwarder that does not start"
 
-# begin PATTERN OPTION.. : starts it in the background, as the leader of a group, until a line of its output matches.
+# begin PATTERN OPTION.. : starts the lab in the background, as the leader of a group, and waits for a line of its output.
 begin() {
   local pattern=$1
   shift
@@ -64,7 +64,7 @@ begin() {
   tail "$WORK/out" "$WORK/err" >&2
   fail "the lab does not come to: $pattern"
 }
-# ended CODE WHAT : its exit code is this, and nothing is left.
+# ended CODE WHAT : it has this exit code, and nothing is left.
 ended() {
   local code=0
   wait "$started" || code=$?
@@ -87,7 +87,7 @@ expect 0 scripts/lab.sh
 says "$WORK/out" '^a killed lab has left'
 gone "SIGKILL, and the next lab"
 
-# A terminal: words are answered, and Ctrl-D or the end of the terminal ends it.
+# At a terminal: the prompt answers, and Ctrl-D or the end of the terminal ends the lab.
 cat >"$WORK/terminal.py" <<'PYTHON'
 import os, pty, signal, sys, time
 script, close = sys.argv[1], sys.argv[2] == "close"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `fwd-app lookup`: known answers, engines that agree on the bundled table and on a generated one, and clear refusals.
+# `fwd-app lookup`: known answers, agreement of engines on the bundled table and on a generated one, and clear refusals.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
@@ -24,7 +24,7 @@ expect 0 "$APP" lookup --fib "$WORK/empty" 192.0.2.1 2001:db8::
 printf '192.0.2.1\t0\n2001:db8::\t0\n' >"$WORK/wanted"
 same "$WORK/out" "$WORK/wanted"
 
-# First and last address of every route, and the addresses around them, against Python's ipaddress.
+# First and last address of every route, and their neighbours, against Python's ipaddress.
 python3 - pcap/routes.txt "$WORK" <<'PYTHON'
 import ipaddress, sys
 sys.dont_write_bytecode = True

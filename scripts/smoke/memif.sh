@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Two forwarders joined by net_memif. The peer is killed and comes back: the link is seen to go down and up, packets to it are dropped
-# meanwhile and pass again afterwards, and each is counted once.
+# Two forwarders joined by net_memif. The peer is killed and restarted: the link goes down and up, packets to it are dropped meanwhile and
+# pass again afterwards, and each is counted once.
 #
-# When the peer goes, the driver's own thread unmaps the rings, also while the lcore reads them (DPDK 22.11: memif_disconnect takes no lock
-# of the data path). The kernel's log names the library then, and the script runs again, three times at most.
+# When the peer ends, the driver's thread unmaps the rings even while the lcore reads them (DPDK 22.11: memif_disconnect takes no lock of the
+# data path). If the kernel's log names the library, the script runs again, at most three times.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
@@ -36,7 +36,6 @@ start_peer() {
   forwarder peer "$(($(nproc) - 1))" "net_memif0,role=client,$memif" net_null1 &
   peer=$!
 }
-# asked NAME WORDS.. : what this forwarder answers goes to $WORK/said.
 asked() { "$APP" ctl --json --socket "$WORK/$1.ctl" "${@:2}" >"$WORK/said" 2>/dev/null; }
 dropped() { asked first show drops && json "$WORK/said" no_neighbour; }
 downs() { grep -c '(net_memif1): link down' "$WORK/first.err" || true; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# --metrics: promtool and PyPI's prometheus-client read what is served, a real Prometheus answers every expression of the dashboard, the
-# alert rules pass their tests, garbage and thousands of connections change nothing, and in Chromium the page shows what ctl says.
+# --metrics: promtool and PyPI's prometheus-client parse the output, a real Prometheus answers every expression of the dashboard, the alert
+# rules pass their tests, garbage and thousands of connections do no harm, and the page in Chromium shows the values of ctl.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
@@ -29,7 +29,7 @@ curl -sf "${url}metrics" >"$WORK/text"
 curl -sf -H 'Accept: application/openmetrics-text' "${url}metrics" >"$WORK/open"
 promtool check metrics <"$WORK/text" >"$WORK/out" 2>&1 || fail "promtool check metrics: $(cat "$WORK/out")"
 promtool test rules $here/alerts_test.yml >"$WORK/out" 2>&1 || fail "promtool test rules: $(cat "$WORK/out")"
-# Debian's module belongs to Debian's Python.
+# Debian's module needs Debian's Python.
 /usr/bin/python3 - "$WORK/text" "$WORK/open" <<'PYTHON' || fail "prometheus-client"
 import sys
 from prometheus_client import parser
@@ -40,7 +40,7 @@ names = [{sample.name for family in read(form) for sample in family.samples} for
 assert names[0] == names[1] and len(names[0]) > 50, names[0] ^ names[1]
 PYTHON
 
-# Garbage, requests that are cut, and readers that stop: scrapes and packets go on.
+# Garbage, truncated requests and stalled readers must not stop scrapes and packets.
 python3 - "$url" <<'PYTHON' || fail "garbage on the port"
 import os, socket, sys, time, urllib.parse, urllib.request
 url = sys.argv[1]
@@ -94,7 +94,7 @@ PYTHON
 kill "$prometheus" && wait "$prometheus" || true
 prometheus=
 
-# The page, with packets stopped so that nothing changes.
+# The page, with packets stopped so that the values are constant.
 ctl stop
 is_quiet() { ctl --json show rates >"$WORK/rates" && [ "$(json "$WORK/rates" drops_1s no_route)" = 0.0 ]; }
 within 30 is_quiet

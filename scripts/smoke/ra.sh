@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# `fwd-app run --tap --kernel-routes`: what a host on a link sends does not configure the router. A router advertisement (prefixes with and
+# `fwd-app run --tap --kernel-routes`: frames of a host on a link do not configure the router. A router advertisement (prefixes with and
 # without a lifetime, an MTU, a default router) and redirects of both families change neither the TAP nor the routes, with the TAPs in a
-# namespace and beside the forwarder; and an operator who has the kernel accept advertisements gets them in the kernel alone.
+# namespace and next to the forwarder. If an operator enables advertisements in the kernel, only the kernel uses them.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
@@ -34,7 +34,7 @@ def checksum(data):
 
 kind, target = sys.argv[1:]
 if kind == "4":
-    # For an echo reply of the router to 203.0.113.9: take 198.18.1.66.
+    # Redirects the router's echo replies for 203.0.113.9 to 198.18.1.66.
     head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28, 1, 0, 64, 1, 0, address("198.18.1.1"), address("203.0.113.9"))
     inner = head + struct.pack("!BBHHH", 0, 0, 0xFFFF, 0, 0)
     message = struct.pack("!BBH4s", 5, 1, 0, address("198.18.1.66")) + inner
@@ -58,9 +58,8 @@ else:
 PYTHON
 attack() { ip netns exec "$left" python3 "$WORK/attack.py" "$1" "$2"; }
 
-# in_kernel COMMAND.. : in the namespace of the TAPs.
 in_kernel() { ip netns exec "$taps" "$@"; }
-# heard COUNTER NUMBER : the kernel has got so many of these ICMPv6 or ICMP messages.
+# heard COUNTER NUMBER : the kernel has received this number of ICMPv6 or ICMP messages.
 heard6() { [ "$(in_kernel awk -v name="$1" '$1 == name { print $2 }' /proc/net/snmp6)" -ge "$2" ]; }
 heard4() { [ "$(in_kernel awk '/^Icmp:/ { for (i = 2; i <= NF; i++) if (name[i] == "InRedirects") { print $i; exit } else name[i] = $i }' /proc/net/snmp)" -ge "$1" ]; }
 up() { in_kernel ip -6 address show dev tap1 | grep -q 'fe80::.*scope link' && ! in_kernel ip -6 address show dev tap1 | grep -q tentative; }
@@ -72,7 +71,7 @@ unrouted() {
   done
 }
 
-# attacked OPTION.. : the forwarder with these options, whose TAPs are in the namespace $taps, under attack.
+# attacked OPTION.. : the attack on a forwarder with these options and its TAPs in the namespace $taps.
 attacked() {
   ip netns exec "$router" "$APP" run --kernel-routes --config '(0,0,0),(1,0,0)' --address '0=198.18.1.1/24' --address '0=fd00:1::1/64' \
     --address '1=198.18.2.1/24' --tap '0=tap1' --tap '1=tap2' --ctl "$WORK/ctl" --json "$WORK/report.json" "$@" -- --no-huge -m 256 --no-pci \
@@ -110,12 +109,12 @@ attacked() {
   [ "$(in_kernel cat /proc/sys/net/ipv6/conf/tap1/mtu /sys/class/net/tap1/mtu | sort -u)" = 1500 ] || fail "the MTU of tap1 is another one"
   unrouted 2001:db8:bad::1 2001:db8:bad:1::1 2001:db8:ffff::1
 
-  # An operator has the kernel accept advertisements: they are the kernel's alone.
+  # An operator enables advertisements in the kernel: the forwarder does not follow.
   in_kernel sysctl -qw net.ipv6.conf.tap1.accept_ra=2 net.ipv6.conf.tap1.autoconf=1
   attack advertisement ff02::1
   taken() { [ "$(in_kernel ip -6 address show dev tap1 | grep -c 'bad:')" -ge 2 ]; }
   within 10 taken
-  # What the kernel says comes in order: this is behind it.
+  # Netlink keeps the order: with this address the forwarder has seen all earlier messages.
   in_kernel ip address add 2001:db8:900d::1/64 dev tap1
   eventually '2001:db8:900d::/64 .*dev 0' route get 2001:db8:900d::9
   unrouted 2001:db8:bad::1 2001:db8:bad:1::1 2001:db8:ffff::1
@@ -128,7 +127,7 @@ attacked() {
 taps=$kernel copies=1
 attacked --tap-netns "$kernel"
 note "ra: TAPs in a namespace: not configured by the wire"
-# There the kernel gets what comes by net_af_packet's own interface, too, which is not the forwarder's to protect.
+# There the kernel also receives frames on net_af_packet's interface, which the forwarder does not protect.
 taps=$router copies=2
 in_kernel sysctl -qw net.ipv4.conf.link1.accept_redirects=0
 attacked

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The configuration of a running forwarder changes: `ctl reload` and SIGHUP apply addresses and MTUs (a TAP has them, too), routes, the order
-# of sources and the log level, name what needs a restart, and do nothing when anything is wrong. Packets go on between the hosts all the time.
+# `ctl reload` and SIGHUP apply addresses and MTUs (also of a TAP), routes, the order of sources and the log level, name keys that need a
+# restart, and change nothing on an error. Packets between the hosts continue.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
@@ -32,17 +32,17 @@ rx-burst = $2
 log-level = "$3"
 END
 }
-# reloaded PATTERN : the answer to `ctl reload` must match, or the refusal.
+# reloaded PATTERN : the answer to `ctl reload`, or the refusal, must match.
 reloaded() {
   ctl reload >"$WORK/answer" 2>&1 || true
   grep -q -- "$1" "$WORK/answer" || { cat "$WORK/answer" >&2 && fail "ctl reload does not say: $1"; }
 }
 has_route() { ctl route get "$1" | grep -q "$1/32"; }
-# has_config KEY VALUE : ctl shows this value, from a line of the file.
+# has_config KEY VALUE : ctl shows this value with a line of the file as its origin.
 has_config() {
   ctl show config | grep -q "$1 *$2 *$WORK/edge.toml:" || { ctl show config >&2 && fail "ctl show config lacks $1 = $2"; }
 }
-# reaches BYTES : a ping of so many bytes that must not be fragmented has an answer. What the left host has heard of MTUs it forgets before.
+# reaches BYTES : a ping of this size with "don't fragment" is answered. The left host first drops its path MTUs.
 reaches() {
   ip -n "$left" route flush cache
   ip netns exec "$left" ping -n -M "do" -c 2 -W 5 -s "$1" 198.18.2.2 >"$WORK/sized" 2>&1
@@ -67,7 +67,7 @@ within 5 tap_has 198.18.1.9/24
 on_left ping -n -q -c 1 -W 5 198.18.1.9
 ctl route get 203.0.113.129 | grep -q 203.0.113.128/25 || fail "the new route is not there"
 
-# Anything that is wrong changes nothing.
+# An error changes nothing.
 configure '"198.18.1.1/24", "fd00:1::1/64"' 9999 info
 reloaded 'edge.toml:1[0-9]: forwarder.rx-burst'
 configure '"198.18.1.1/24", "fd00:1::1/64"' 64 info
@@ -75,15 +75,14 @@ echo '203.0.113.0/33 1' >>"$WORK/routes.txt"
 reloaded 'routes.txt:3'
 has_route 198.18.1.9 || fail "a reload that was refused has taken an address"
 
-# SIGHUP does the same.
 sed -i '3d' "$WORK/routes.txt"
 kill -HUP "$process"
 gone() { ! has_route 198.18.1.9 && ! tap_has 198.18.1.9/24; }
 within 5 gone
 
-# An MTU: NIC, routes, TAP and what senders are told of it follow; one that an mbuf does not hold changes nothing.
+# An MTU changes the NIC, routes, TAP and ICMP errors; one above an mbuf's capacity changes nothing.
 reaches 1400 || { cat "$WORK/sized" >&2 && fail "pings of 1,428 bytes before"; }
-# Below 1280 bytes the kernel has no IPv6 on the TAP; it is back afterwards.
+# Below 1280 bytes the kernel disables IPv6 on the TAP; it must come back.
 configure '"198.18.1.1/24", "fd00:1::1/64"' 64 info 1200
 reloaded 'applied .*port.0.mtu'
 within 5 tap_mtu_is 1200
@@ -105,7 +104,7 @@ reloaded 'applied .*port.0.mtu, port.1.mtu'
 within 5 tap_mtu_is 1500
 reaches 1472 || { cat "$WORK/sized" >&2 && fail "pings of 1,500 bytes after"; }
 
-# The order of sources: files have been preferred, and are not any more.
+# The order of sources: files lose their preference.
 echo '203.0.113.192/26 via 198.18.2.2 dev 1' >>"$WORK/routes.txt"
 reloaded 'applied          nothing'
 ip -n "$router" route add 203.0.113.192/26 via 198.18.1.2 dev edge0
@@ -121,7 +120,7 @@ leads_to 198.18.2.2 || fail "the route of the files is not preferred again"
 
 kill -INT "$pings"
 wait "$pings" || true
-# On a busy host the last ones are still on their way; all before them must have an answer.
+# On a busy host the last ones are in flight; all before them must have an answer.
 answered=$(grep -c 'bytes from' "$WORK/pings")
 last=$(sed -n 's/.*icmp_seq=\([0-9]*\).*/\1/p' "$WORK/pings" | sort -n | tail -n 1)
 [ "$answered" = "$last" ] || { cat "$WORK/pings" >&2 && fail "packets were lost to a reload"; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `fwd-app replay`: what is sent for the bundled captures matches the golden files byte for byte, in both topologies and every format.
+# `fwd-app replay`: the output for the bundled captures matches the golden files byte for byte, in both topologies and every format.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
@@ -20,7 +20,7 @@ done
 
 fib=pcap/routes.txt
 
-# Other engines and batch sizes answer the same.
+# Other engines and batch sizes give the same.
 for arguments in '--engine oracle' '--engine bloom --isa scalar --rx-burst 1' '--rx-burst 32 --batch 256' '--lcores 8 --spread' \
   '--topology pipeline --batch 4096' '--loops 50'; do
   # shellcheck disable=SC2086 # a list of options
@@ -32,19 +32,16 @@ for arguments in '--engine oracle' '--engine bloom --isa scalar --rx-burst 1' '-
   [ "$(json "$WORK/report.json" verify mismatches)" = 0 ] || fail "$arguments: the oracle disagrees"
 done
 
-# Every capture format is read, with all its packets.
 for capture in mix.pcapng:2000 mix-ns.pcap:500 mix-be.pcap:200 mix-be.pcapng:200; do
   replay "pcap/${capture%:*}" --verify
   [ "$(json "$WORK/report.json" packets rx)" = "${capture#*:}" ] || fail "$capture: $(json "$WORK/report.json" packets rx) packets"
 done
 
-# Latency at a fixed rate, printed and written to a file.
 replay pcap/mix.pcap --rate 100kpps --hgrm "$WORK/latency.hgrm"
 [ -s "$WORK/latency.hgrm" ] || fail "--hgrm wrote nothing"
 [ "$(json "$WORK/report.json" latency_ns count)" -gt 0 ] || fail "no latency was recorded"
 says "$WORK/out" 'p99'
 
-# Files and configurations that cannot be replayed.
 head -c 1000 pcap/mix.pcap >"$WORK/cut.pcap"
 code=0
 timeout 60 "$APP" replay "$WORK/cut.pcap" --fib pcap/routes.txt --no-huge >"$WORK/out" 2>&1 || code=$?

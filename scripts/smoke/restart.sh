@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# `fwd-app run --tap-persist`: the forwarder ends and is started again while bgpd has a session through its ports. The session must not go
-# down, all routes must be back, and the loss of a paced flow says for how long nothing was forwarded. Of the addresses of a TAP that it
-# takes over, those that are configured no longer are removed, and those of others stay.
+# `fwd-app run --tap-persist`: the forwarder is restarted while bgpd has a session through its ports. The session must not go down, all routes
+# must come back, and the loss of a paced flow measures the outage. Addresses on a TAP that are no longer configured are removed; addresses
+# set by others stay.
 #
-# TAP_PERSIST=no leaves the option out, LINK_DETECT=yes leaves out the settings of zebra that keep the session; both to compare the
-# figures, without a check of the session. ROUTES changes how many, OPTIONS has more options for the forwarder.
+# TAP_PERSIST=no leaves the option out, LINK_DETECT=yes leaves out the settings of zebra that keep the session: for comparison, without a
+# check of the session. ROUTES changes their number, OPTIONS adds options of the forwarder.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
@@ -16,7 +16,7 @@ need_packages frr bird2
 ROUTES=${ROUTES:-20000} TAP_PERSIST=${TAP_PERSIST:-yes} LINK_DETECT=${LINK_DETECT:-no}
 RATE_PPS=1000
 read -ra more <<<"${OPTIONS:-}"
-# bird is on the left host, behind port 0, as a flow's destination. The flow comes from the right one. FRR is where the TAPs are.
+# bird is the flow's destination on the left host, behind port 0. The flow comes from the right host. FRR is in the namespace of the TAPs.
 daemons=smoke-frr-$$
 cleanup() {
   end_processes
@@ -36,9 +36,8 @@ ip -n "$left" address add 20.0.1.1 dev lo
   printf '}\nprotocol bgp { local 198.18.1.2 as 65002; neighbor 198.18.1.1 as 65001; direct; ipv4 { import none; next hop self; export all; }; }\n'
 } >"$WORK/bird.conf"
 
-# start_forwarder [OPTION..] : starts it, with TAPs in FRR's namespace.
 start_forwarder() {
-  # What an earlier start has said is not what this one says.
+  # Messages of an earlier start must not count.
   rm -f "$WORK/err"
   [ "$TAP_PERSIST" = no ] || set -- --tap-persist "$@"
   between_hosts net_af_packet --fpm 127.0.0.1:2620 --fpm-user frr --tap 0=tap0 --tap 1=tap1 --tap-netns "$daemons" \
@@ -49,7 +48,7 @@ has_routes() {
 feed = next(feed for feed in json.load(sys.stdin) if feed["feed"] == "fpm")
 sys.exit(feed["routes"] - feed["stale"] < int(sys.argv[1]))' "$ROUTES"
 }
-# session : how often it came up, and how often it went down. Fails if it is down.
+# session : how often the session came up and went down. Fails if it is down.
 session() {
   vty "$daemons" 'show bgp neighbors json' 2>/dev/null | python3 -c 'import json, sys
 peer = json.load(sys.stdin)["198.18.1.2"]
@@ -147,7 +146,7 @@ if [ "$LINK_DETECT" = yes ]; then note "restart: the session came up and went do
   [ "$routes" = "$ROUTES" ] || fail "the kernel has $routes routes of bgpd"
 fi
 
-# Without the option TAPs that were left go with the forwarder.
+# Without the option the remaining TAPs are removed with the forwarder.
 kill -TERM "$process"
 wait "$process" || fail "the forwarder ended with an error"
 TAP_PERSIST=no start_forwarder

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `fwd-app run --address` as a router between two kernel hosts: it answers ARP and neighbour discovery, finds its neighbours itself,
-# answers ping, tells traceroute where it is, and fragments for a link with a smaller MTU. No `neigh` line, no static entry.
+# `fwd-app run --address` as a router between two kernel hosts: it answers ARP, neighbour discovery and ping, resolves its neighbours,
+# appears in traceroute, and fragments for a link with a smaller MTU. No `neigh` line, no static entry.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
@@ -13,10 +13,9 @@ printf '%s\n' '203.0.113.0/24 via 198.18.2.2' '2001:db8:9::/64 via fd00:2::2 dev
 ip -n "$right" address add 203.0.113.1/32 dev lo
 ip -n "$right" address add 2001:db8:9::1/128 dev lo
 forward net_af_packet --fib "$WORK/routes"
-# The link-local addresses of the hosts are tentative at first.
+# The hosts' link-local addresses are tentative at first.
 sleep 2
 
-# The router itself, the host beyond, the address behind a gateway.
 no_loss 198.18.1.1 198.18.2.1 198.18.2.2 203.0.113.1 fd00:1::1 fd00:2::1 fd00:2::2 2001:db8:9::1
 
 for hops in '198.18.1.1 198.18.2.2' 'fd00:1::1 fd00:2::2'; do
@@ -25,7 +24,7 @@ for hops in '198.18.1.1 198.18.2.2' 'fd00:1::1 fd00:2::2'; do
   says "$WORK/said" "^ *1  ${hops% *} "
   says "$WORK/said" "^ *2  $target "
 done
-# No route, a host that is not there, and routes that drop: the router says so.
+# No route, a missing host and routes that drop: the router sends ICMP errors.
 while read -r target why; do
   ip netns exec "$left" ping -n -c 1 -W 6 "$target" >"$WORK/said" 2>&1 && fail "an answer from $target"
   says "$WORK/said" "$why"
@@ -40,7 +39,7 @@ fd00:2::77 Address unreachable
 2001:db8:3::1 Administratively prohibited
 END
 
-# The table of neighbours. What is cleared is resolved again: the gateway at once, the others by the next packet.
+# Cleared neighbours are resolved again: the gateway at once, the others by the next packet.
 for address in 198.18.2.2 fd00:2::2 198.18.1.2; do
   ctl show neigh >"$WORK/said"
   says "$WORK/said" " $address +[0-9a-f:]{17} +learned +(REACHABLE|STALE|DELAY|PROBE) +[0-9]+ s$"
@@ -58,8 +57,8 @@ for reason in ttl_expired no_route unreachable prohibited no_neighbour; do
   [ "$(json "$WORK/report.json" packets drops "$reason")" -ge 1 ] || fail "nothing was dropped as $reason"
 done
 
-# A link with a smaller MTU: what may be fragmented is, and a sender that forbids it is told. Not with net_af_packet, for which the kernel
-# puts fragments together before they are received, as one frame longer than its buffers.
+# A link with a smaller MTU: packets are fragmented, or the sender gets the MTU. Not with net_af_packet: the kernel reassembles fragments
+# before net_af_packet receives them, into a frame longer than its buffers.
 ip -n "$right" link set eth0 mtu 1400
 ip -n "$router" link set link2 mtu 1400
 echo '203.0.113.0/24 via 198.18.2.2' >"$WORK/routes"

@@ -6,7 +6,7 @@
 eal() { printf '%s\n' --no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-$$" -l 0; }
 mapfile -t eal < <(eal)
 
-# Port 0 receives the capture; what leaves by port N is written to portN.pcap.
+# Port 0 receives the capture; packets sent by port N go to portN.pcap.
 for capture in mix bad links; do
   vdevs=(--vdev "net_pcap0,rx_pcap=pcap/$capture.pcap,tx_pcap=$WORK/port0.pcap")
   for port in 1 2 3; do
@@ -20,7 +20,6 @@ for capture in mix bad links; do
     fail "$capture.pcap: not as in $capture.golden.json"
 done
 
-# Ctrl-C and SIGTERM: drains, prints the summary, exit 0.
 for signal in INT TERM; do
   "$APP" run --fib pcap/routes.txt --config '(0,0,0)' -- "${eal[@]}" --vdev net_null0 --vdev net_null1 >"$WORK/out" 2>"$WORK/err" &
   process=$!
@@ -32,7 +31,7 @@ for signal in INT TERM; do
   says "$WORK/out" 'rx'
 done
 
-# net_tap requires as many RX queues as TX queues: a port that only sends gets an RX queue that nobody polls, and a message says so.
+# net_tap requires as many RX queues as TX queues, so a port that only sends has an RX queue without a poll, and a message.
 if [ "$(id -u)" = 0 ] && [ -w /dev/net/tun ] && unshare -n true 2>/dev/null; then
   expect 0 unshare -n "$APP" run --fib pcap/routes.txt --config '(0,0,0)' --duration 0.5 --json "$WORK/report.json" -- "${eal[@]}" \
     --vdev net_null0,no-rx=1 --vdev "net_tap1,iface=smoke$$"
@@ -42,7 +41,7 @@ else
   note "run: SKIPPED: a port of net_tap: needs root, /dev/net/tun and unshare"
 fi
 
-# Too little memory: the message says how much is enough, and it is.
+# With too little memory the message names the needed size, which must suffice.
 little=("${eal[@]/256/32}")
 expect 1 "$APP" run --fib pcap/routes.txt --config '(0,0,0)' --mbufs 65535 --duration 0.5 -- "${little[@]}" --vdev net_null0
 says "$WORK/err" 'no memory for 65535 mbufs of [0-9]+ bytes, about [0-9]+ MB: with --no-huge, EAL has the 32 MB of its -m, and -m [0-9]+ is enough'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two forwarders, each with FRR on its TAPs, behind a router that has both as equal paths (docs/scale-out.md). One is drained, replaced by
-# a new process and taken back: no packet may be lost. The other is killed: BFD moves its flows, and what is lost until then is printed.
+# Two forwarders, each with FRR on its TAPs, behind a router with equal paths through both (docs/scale-out.md). One is drained, replaced by
+# a new process and taken back: no packet may be lost. The other is killed: BFD moves its flows, and the loss until then is printed.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_frr.sh"
@@ -9,7 +9,7 @@
 need_taps
 need_packages frr iproute2 ethtool
 
-# The routers on both sides; of each forwarder the namespace of its ports, and that of its TAPs and daemons.
+# The routers on both sides; for each forwarder one namespace for its ports, and one for its TAPs and daemons.
 up=smoke-up-$$ down=smoke-down-$$ spaces=()
 cleanup() {
   local space
@@ -70,7 +70,7 @@ ctl() { # NAME WORDS..
   shift
   "$APP" ctl --json --socket "$WORK/ctl-$name" "$@"
 }
-# forwarder NAME UP DOWN LCORE : its process is then $started. Both have one CPU, so that the other one is free for the rest.
+# forwarder NAME UP DOWN LCORE : starts it; $started is its process id. Both use one CPU, which leaves the other for the rest.
 forwarder() {
   hook "$1" >"$WORK/hook-$1"
   chmod 755 "$WORK/hook-$1"
@@ -79,7 +79,7 @@ forwarder() {
     --fpm 127.0.0.1:2620 --fpm-user frr --fib "$WORK/routes" --json "$WORK/report-$1.json" -- --no-huge -m 256 --no-pci --no-shconf --no-telemetry \
     --file-prefix "smoke-scale-$1-$$" -l "$4" --vdev net_af_packet0,iface=north --vdev net_af_packet1,iface=south
 }
-# within SECONDS WHAT COMMAND.. : the command must succeed once within the time.
+# within SECONDS WHAT COMMAND.. : retries the command, which must succeed within the time.
 within() {
   local end=$((SECONDS + $1)) what=$2
   shift 2
@@ -103,7 +103,7 @@ within 60 "two paths" paths 2
 bfd_is_up() { [ "$(vty "$up" 'show bfd peers json' | grep -o '"status":"up"' | wc -l)" = 2 ]; }
 within 30 "BFD sessions" bfd_is_up
 
-# A steady flow of numbered packets from 64 ports, until the file `end` is there.
+# A steady flow of numbered packets from 64 ports, until the file `end` exists.
 cat >"$WORK/flow.py" <<'PYTHON'
 import os, socket, sys, time
 role, folder = sys.argv[1:]
@@ -139,7 +139,7 @@ else:
     with open(os.path.join(folder, "sent"), "w") as out:
         print(count, file=out)
 PYTHON
-# flow : starts it. settle : ends it, and sets how many packets of how many were lost, and how many came twice.
+# flow : starts the flow. settle : ends it, and sets the numbers of lost, sent and duplicate packets.
 flow() {
   rm -f "$WORK/end"
   inside "$down" python3 "$WORK/flow.py" receive "$WORK"
@@ -162,7 +162,7 @@ PYTHON
 }
 forwarded() { ctl "$1" show stats | python3 -c 'import json, sys; print(json.load(sys.stdin)["packets"]["tx"])'; }
 
-# One after the other is drained, upgraded in place and taken back.
+# Each in turn is drained, upgraded in place and taken back.
 flow
 has_part() { [ "$(forwarded "$1")" -gt 200 ]; }
 for name in a b; do within 60 "flows through forwarder $name" has_part "$name"; done
@@ -180,7 +180,7 @@ settle
 [ "$lost $twice" = "0 0" ] || fail "of $sent packets $lost were lost and $twice came twice while a forwarder was upgraded"
 note "scale_out: $sent packets, none lost while a forwarder was drained, replaced and taken back"
 
-# One dies.
+# One is killed.
 within 30 "BFD sessions" bfd_is_up
 flow
 sleep 2

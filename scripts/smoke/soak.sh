@@ -12,7 +12,7 @@ says "$WORK/out" '^[0-9:]+  seed 7  tx-full +passed .* dropped as tx_full'
 says "$WORK/out" '^[0-9:]+  seed 7  nests +passed .* updates'
 compgen -G "$WORK/fwd-soak-*" >/dev/null && fail "the logs of rounds that passed are left behind"
 
-# A program that ends with the wrong exit code: the logs are kept, and the message says how to run the round again.
+# A program with the wrong exit code: the logs are kept, and the message has the command to repeat the round.
 printf '#!/bin/sh\n%q "$@"; code=$?; [ "$1" = replay ] && exit 9; exit $code\n' "$APP" >"$WORK/wrong"
 chmod +x "$WORK/wrong"
 APP=$WORK/wrong

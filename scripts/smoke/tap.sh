@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# `fwd-app run --tap`: what the router does not answer itself reaches the kernel through TAPs in a network namespace, and what the
-# kernel sends there reaches the hosts behind the ports: TCP both ways, ICMP port unreachable, addresses that come and go. A TAP that is
-# deleted costs what is for it, and nothing else.
+# `fwd-app run --tap`: packets that the router does not answer itself reach the kernel through TAPs in a network namespace, and the kernel's
+# packets reach the hosts behind the ports: TCP both ways, ICMP port unreachable, addresses that are added and deleted. Deleting a TAP loses
+# only its packets.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
@@ -22,7 +22,7 @@ arguments=(run --fib "$WORK/routes" --config '(0,0,0),(1,0,0)' --address '0=198.
 eal=(--no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-tap-$$" -l 0
   --vdev 'net_af_packet1,iface=link1' --vdev 'net_af_packet2,iface=link2')
 
-# A name that is taken, a TAP of nobody's, and a namespace that is not there.
+# A used name, a TAP of another program, and a missing namespace.
 ip -n "$kernel" link add tap2 type veth peer name other
 expect 1 ip netns exec "$router" "$APP" "${arguments[@]}" --tap-netns "$kernel" -- "${eal[@]}"
 says "$WORK/err" 'tap2: cannot make the TAP: there is an interface of the kind veth of this name'
@@ -49,7 +49,6 @@ says "$WORK/config" 'tap1'
 # The link-local addresses are tentative at first.
 sleep 2
 
-# on SPACE COMMAND.. : the command must succeed there.
 on() {
   local space=$1
   shift
@@ -59,7 +58,7 @@ on() {
   fi
 }
 
-# The TAP is what its port is.
+# The TAP has the properties of its port.
 on "$kernel" ip -j address show dev tap1
 python3 - "$WORK/said" <<'PYTHON' || fail "tap1 is not what port 0 is"
 import json, sys
@@ -111,7 +110,7 @@ else:
     print(f"{times[100] * 1e6:.0f} us median, {times[-1] * 1e6:.0f} us at most; 4 MiB and back in {time.monotonic() - start:.2f} s")
 PYTHON
 
-# tcp SERVER-SPACE ADDRESS CLIENT-SPACE : bytes go both ways, with TTL 1 as eBGP has it.
+# tcp SERVER-SPACE ADDRESS CLIENT-SPACE : bytes go both ways, with TTL 1 as in eBGP.
 tcp() {
   ip netns exec "$1" timeout 60 python3 "$WORK/tcp.py" serve "$2" 1 >"$WORK/served" 2>&1 &
   local server=$!
@@ -124,7 +123,7 @@ tcp "$kernel" fd00:1::1 "$left"
 tcp "$right" 198.18.2.2 "$kernel"
 tcp "$right" fd00:2::2 "$kernel"
 
-# A closed UDP port: the kernel says so.
+# A closed UDP port: the kernel answers with an ICMP error.
 on "$left" python3 - <<'PYTHON'
 import socket
 for family, address in (socket.AF_INET, "198.18.1.1"), (socket.AF_INET6, "fd00:1::1"):
@@ -138,11 +137,11 @@ for family, address in (socket.AF_INET, "198.18.1.1"), (socket.AF_INET6, "fd00:1
     except ConnectionRefusedError:
         pass
 PYTHON
-# ready FILE : waits until a listener that writes there is ready.
+# ready FILE : waits until a listener has written "ready" there.
 ready() {
   for _ in {1..50}; do grep -qs ready "$1" && return; sleep 0.1; done
 }
-# All OSPF routers: the kernel gets it, and so does a daemon in the group.
+# The group of all OSPF routers: the kernel and a daemon in the group receive it.
 ip netns exec "$kernel" timeout 20 python3 -c '
 import socket, struct
 s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 89)
@@ -159,7 +158,7 @@ s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("198.18
 s.sendto(b"hello", ("224.0.0.5", 0))'
 wait "$group" || { cat "$WORK/group" >&2 && fail "224.0.0.5 has not reached the kernel"; }
 
-# LLDP, which is not IP: it stays on the link, so what speaks it is behind the TAP.
+# LLDP, which is not IP, stays on the link, so its daemon is behind the TAP.
 cat >"$WORK/lldp.py" <<'PYTHON'
 import socket, sys
 role, name = sys.argv[1:]
@@ -184,7 +183,7 @@ lldp() {
 lldp "$left" eth0 "$kernel" tap1
 lldp "$kernel" tap1 "$left" eth0
 
-# An address that is given to the TAP is the port's, and goes with it; that of a loopback interface is the router's on every port.
+# An address on the TAP is the port's until it is deleted; an address of a loopback interface is the router's on every port.
 on "$left" ip route add 203.0.113.1/32 via 198.18.1.1
 for device in tap1 lo; do
   for family_address in 203.0.113.1/32 fd00:1::77/128; do
@@ -202,7 +201,7 @@ for device in tap1 lo; do
   done
 done
 
-# A host whose MAC changes announces that to all, and the kernel behind the TAP hears it.
+# A host announces its changed MAC to all, and the kernel behind the TAP receives that.
 cat >"$WORK/announce.py" <<'PYTHON'
 import socket, sys
 name, address, mac = sys.argv[1:]
@@ -228,7 +227,7 @@ PYTHON
 before=$(ip netns exec "$left" cat /sys/class/net/eth0/address)
 for address in 198.18.1.2 fd00:1::2; do
   on "$kernel" ping -n -c 1 -W 3 "$address"
-  # Linux takes no second MAC of a neighbour within a second.
+  # Linux accepts no second MAC of a neighbour within a second.
   sleep 1.2
   on "$left" python3 "$WORK/announce.py" eth0 "$address" 02:f0:00:00:09:09
   for _ in {1..30}; do ip -n "$kernel" neigh show "$address" dev tap1 >"$WORK/said" && grep -q '02:f0:00:00:09:09' "$WORK/said" && break; sleep 0.1; done
@@ -239,7 +238,7 @@ for address in 198.18.1.2 fd00:1::2; do
   says "$WORK/said" ' ([1-9]|1[0-9]|20) received'
 done
 
-# The TAP is deleted: what is for it is counted, and the router goes on.
+# Without the TAP its packets are counted, and the router continues.
 on "$left" ping -n -c 5 -i 0.05 -W 3 198.18.2.2
 ip -n "$kernel" link del tap1
 python3 - "$left" <<'PYTHON'
@@ -253,7 +252,7 @@ on "$left" ping -n -c 20 -i 0.02 -W 3 198.18.1.1
 says "$WORK/said" '20 received, 0% packet loss'
 tcp "$kernel" fd00:2::1 "$right"
 
-# The carrier of a TAP is the link of its port.
+# The TAP's carrier follows the link of its port.
 ip -n "$kernel" -br link show dev tap2 >"$WORK/said"
 says "$WORK/said" 'LOWER_UP'
 ip -n "$right" link set eth0 down

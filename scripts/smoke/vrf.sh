@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `fwd-app run --vrf` between four kernel hosts: two networks with the same addresses, each with its own routes from its own table of the
-# kernel, and of FRR. Hosts reach the router and each other in their network alone.
+# `fwd-app run --vrf` between four kernel hosts: two networks with the same addresses, each with routes from a separate table of the kernel
+# and of FRR. Hosts reach the router and each other only in their network.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
@@ -9,7 +9,7 @@
 need_packages frr
 need_af_packet
 
-# The hosts of the VRF red are behind red1 and red2, and have the addresses of those of the VRF default behind main1 and main2.
+# The hosts of the VRF red behind red1 and red2 have the same addresses as the hosts of the VRF default behind main1 and main2.
 red_left=smoke-redleft-$$ red_right=smoke-redright-$$
 cleanup() {
   local space
@@ -17,7 +17,7 @@ cleanup() {
   for space in "$red_left" "$red_right"; do ip netns del "$space" 2>/dev/null; done
   remove_hosts
 }
-# rename NETWORK : the links are those of this network.
+# rename NETWORK : names the links after this network.
 rename() {
   local number
   for number in 1 2; do
@@ -32,15 +32,15 @@ host "$red_left" 1
 host "$red_right" 2
 rename red
 ip -n "$router" link set lo up
-# What only one of the two networks has.
+# An address in only one of the two networks.
 ip -n "$right" address add 203.0.113.1/32 dev lo
 ip -n "$red_right" address add 203.0.113.2/32 dev lo
-# The kernel's routes to the same prefix lead to different links. It has no addresses there, so it cannot know that the gateways are on them.
+# The kernel's routes to this prefix lead to different links. Without addresses there it cannot verify that the gateways are on them.
 kernel_route() { ip -n "$router" route "$1" 203.0.113.0/24 via 198.18.2.2 dev "$2" onlink table "$3"; }
 kernel_route add main2 main
 kernel_route add red2 10
 
-# Here idle lcores sleep; in the other scripts they poll.
+# Idle lcores sleep here; in the other scripts they poll.
 ip netns exec "$router" "$APP" run --idle-us 100 --kernel-routes --fpm 127.0.0.1:2620 --fpm-user frr --vrf red=2,3 --vrf-table red=10 --ctl "$WORK/ctl" \
   --json "$WORK/report.json" --config '(0,0,0),(1,0,0),(2,0,0),(3,0,0)' \
   --address 0=198.18.1.1/24 --address 0=fd00:1::1/64 --address 1=198.18.2.1/24 --address 1=fd00:2::1/64 --address 0=192.0.2.1/24 \
@@ -51,16 +51,15 @@ ip netns exec "$router" "$APP" run --idle-us 100 --kernel-routes --fpm 127.0.0.1
 process=$!
 forwards
 
-# red_no_loss TARGET.. : as no_loss, from the left host of the VRF red.
+# red_no_loss TARGET.. : no_loss from the left host of the VRF red.
 red_no_loss() { (left=$red_left && no_loss "$@"); }
-# unreachable SPACE TARGET : the host gets no answer from there.
 unreachable() { if ip netns exec "$1" ping -n -c 1 -W 2 "$2" >"$WORK/said" 2>&1; then fail "$1 reaches $2"; fi; }
 
 eventually '203.0.113.0/24 .*via 198.18.2.2 dev 1' route get 203.0.113.9
 eventually '203.0.113.0/24 .*via 198.18.2.2 dev 3' vrf red route get 203.0.113.9
 ctl show vrfs >"$WORK/answer"
 says "$WORK/answer" '^red .*net_af_packet2,net_af_packet3'
-# The link-local addresses of the hosts are tentative at first.
+# The hosts' link-local addresses are tentative at first.
 sleep 2
 
 # The router's addresses on both links, the host on the other one, and the host behind a gateway.
@@ -89,7 +88,7 @@ eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
 static 'no ip route 203.0.114.0/24 main2'
 eventually 'no route' route get 203.0.114.9
 eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
-# An engine without IPv6 has zebra's IPv4 routes all the same, also those that come later.
+# An engine without IPv6 still takes zebra's IPv4 routes, later ones included.
 static 'ipv6 route 2001:db8:114::/48 blackhole'
 eventually '2001:db8:114::/48 .*blackhole' route get 2001:db8:114::9
 ctl set engine sail-m >"$WORK/answer" 2>&1 && fail "an engine without IPv6 took the place of one with IPv6 routes"
@@ -104,7 +103,7 @@ ctl set engine host >"$WORK/answer"
 eventually '^fpm .*without a port[^,]*, 0 refused' show feeds
 eventually '2001:db8:114::/48 .*blackhole' route get 2001:db8:114::9
 no_loss fd00:2::2 203.0.113.1
-# Each VRF has what zebra left behind.
+# Each VRF keeps zebra's routes.
 kill -9 "$(cat "/run/frr/$router/zebra.pid")"
 eventually '^fpm .*stale' vrf red show feeds
 eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
