@@ -1,31 +1,32 @@
 #!/usr/bin/env python3
-"""Runs the commands of README.md and docs/*.md, so that a page does not promise what does not work.
+"""Runs the commands of README.md and docs/*.md, so that the pages stay correct.
 
   scripts/docs_check.py PROGRAM           all pages, with this fwd-app
   scripts/docs_check.py PROGRAM PAGE..    some pages
-  scripts/docs_check.py --list            what becomes of each block, and why
+  scripts/docs_check.py --list            the mark of each block
 
 Every block between ``` has a mark in the line before it, an HTML comment. A block without one is an error.
 
   <!-- run: namespace -->        bash runs it, and every command must succeed. The blocks of a page share a shell, a folder, and namespaces
-                                 of network, processes and mounts with a /run of their own; what they start in the background goes on.
+                                 of network, processes and mounts with a separate /run; background processes continue.
   <!-- run: prompt -->           the same for words of `fwd-app ctl`, one command a line
-  <!-- run: terminal TEXT -->    a command that goes on at a terminal of its own; the next block follows when it has printed TEXT
+  <!-- run: terminal TEXT -->    a command that keeps running at a separate terminal; the next block follows when it has printed TEXT
   <!-- run: guest -->            `scripts/server.sh docs` runs it in a server with NICs; with `guest's host`, on a host at the other end of a cable
-  <!-- not run: WHY -->          commands that run nowhere; scripts that WHY names must be there
-  <!-- output -->                what the block above prints: its lines must be there; numbers and MAC addresses may differ
-  <!-- file: NAME -->            a file, which the blocks below find
-  <!-- part of: FILE -->         lines of a file of this repository, as they stand there
+  <!-- not run: WHY -->          commands that do not run; scripts that WHY names must exist
+  <!-- output -->                the output of the block above: its lines must occur; numbers and MAC addresses may differ
+  <!-- file: NAME -->            a file for the blocks below
+  <!-- part of: FILE -->         lines of a file of this repository, verbatim
   <!-- no commands -->           a picture, a configuration, a syntax
 
-Comments above the mark that say more:
+More comments, above the mark:
 
-  <!-- before: COMMANDS -->      run first, and not shown: what a reader has at that place and we have not
+  <!-- before: COMMANDS -->      run first, and not shown: prepares what the reader of the page already has
   <!-- but not: TEXT: WHY -->    lines of the block with TEXT are not run
   <!-- exit code: N -->          the last command of the block ends with this code
 
-In the folder of a page are `fwd-app`, `target/release/fwd-app`, `scripts` and `pcap`. That every fwd-app and lpm-bench line parses, run or not,
-is checked by the unit tests of both. Exit 0: all is well. Exit 1: not. Exit 2: bad usage. Without root it checks marks alone, and prints SKIPPED.
+The folder of a page has `fwd-app`, `target/release/fwd-app`, `scripts` and `pcap`. The unit tests of fwd-app and lpm-bench check that all
+their lines parse, also those that do not run. Exit 0: success. Exit 1: an error. Exit 2: bad usage. Without root it checks the marks and
+prints SKIPPED.
 """
 
 import ipaddress
@@ -66,11 +67,11 @@ class Block:
         return self.mark.startswith(kind)
 
     def rest(self, kind):
-        """What follows in the mark."""
+        """The text of the mark after its kind."""
         return self.mark.removeprefix(kind).strip()
 
     def chosen(self):
-        """Its lines without those that are not to run. A line goes on after a backslash."""
+        """Its lines to run. A line continues after a backslash."""
         text = re.sub(r"\\\n", "\\\n\0", "\n".join(self.lines))
         lines = re.split(r"\n(?!\0)", text)
         return [line.replace("\0", "") for line in lines if not any(text in line for text in self.but_not)]
@@ -135,7 +136,7 @@ def check_scripts(block):
 
 
 def check_part(block):
-    """Lines that a page shows of a file must stand there, one after the other."""
+    """Lines that a page shows of a file must be in it, in sequence."""
     if block.is_a("part of: "):
         path = TOP / block.rest("part of: ")
         if not path.is_file() or "\n".join(["", *block.lines, ""]) not in path.read_text():
@@ -143,12 +144,12 @@ def check_part(block):
 
 
 def script_of(block, number, folder):
-    """The lines of bash that run a block, with what it prints in a file."""
+    """The lines of bash that run a block, with its output in a file."""
     lines = [f"echo {number} >{folder}/at", "{ :", *block.before]
     if block.is_a("run: prompt"):
         lines += ["fwd-app ctl <<'END OF WORDS'", *block.chosen(), "END OF WORDS"]
     elif block.is_a("run: terminal"):
-        # `script` is a terminal whose input does not end.
+        # `script` provides a terminal whose input does not end.
         command, text = "; ".join(block.chosen()), block.rest("run: terminal ")
         lines.append(f"script -qefc {shlex.quote(command)} {folder}/terminal{number} < <(exec sleep {PAGE_S}) >/dev/null &")
         lines.append(f"for _ in {{1..300}}; do grep -qsF -- {shlex.quote(text)} {folder}/terminal{number} && break; sleep 0.1; done")
@@ -156,7 +157,7 @@ def script_of(block, number, folder):
     else:
         *first, last = block.chosen()
         lines += [*first, f"code=0; {last} || code=$?; [ $code = {block.code} ]" if block.code else last]
-    # The file of the terminal is what that block prints.
+    # The terminal's file is the output of that block.
     lines.append(f"}} >{folder}/printed{number} 2>&1")
     if block.is_a("run: terminal"):
         lines.append(f"cp {folder}/terminal{number} {folder}/printed{number}")
@@ -164,7 +165,7 @@ def script_of(block, number, folder):
 
 
 def form(line):
-    """A line without what differs from run to run: MAC addresses, states of neighbours, and numbers, but not IP addresses."""
+    """A line without its variable parts: MAC addresses, states of neighbours, and numbers, but not IP addresses."""
 
     def number(match):
         try:
@@ -178,7 +179,7 @@ def form(line):
 
 
 def check_output(block, printed):
-    """Each line of an output block must be in what was printed; `..` is for lines that are left out."""
+    """Each line of an output block must be in the output; `..` replaces omitted lines."""
     forms = {form(line) for line in printed.splitlines()}
     for line in block.lines:
         if line.strip() and line.strip() != ".." and form(line) not in forms:
@@ -186,7 +187,7 @@ def check_output(block, printed):
 
 
 def run_page(blocks, program):
-    """Runs the blocks of a page in namespaces of its own."""
+    """Runs the blocks of a page in separate namespaces."""
     with tempfile.TemporaryDirectory(prefix="fwd-docs-", dir="/var/tmp") as folder:
         work, out = Path(folder, "work"), Path(folder, "out")
         for place in work / "target/release", work / "scripts", work / "pcap", out:
@@ -196,7 +197,7 @@ def run_page(blocks, program):
             if source == program:
                 (work / name).touch()
             script.append(f"mount --bind {shlex.quote(str(source))} {name}")
-        # What the commands write there is gone with the page.
+        # Files of the commands are removed with the page.
         script += ["mount -t tmpfs none /run", "mount -t tmpfs none /tmp", "install -d -o frr -g frr /run/frr 2>/dev/null || true", "ip link set lo up"]
         ran = []
         for number, block in enumerate(blocks):
@@ -218,7 +219,7 @@ def run_page(blocks, program):
                 printed = out / f"printed{at}"
                 text = printed.read_text(errors="replace")[-3000:] if printed.exists() else ""
                 raise Wrong(f"{blocks[at].place}: exit code {code}\n{text}{errors}")
-        # The block whose output follows; that of the guest is compared there.
+        # An output block belongs to the last block before it; the guest's output is compared by server/docs.py.
         last = None
         for number, block in enumerate(blocks):
             if number in ran or block.is_a("run: guest"):
@@ -235,8 +236,8 @@ def run_page(blocks, program):
 
 
 def main():
-    """What the command line asks for."""
-    # `nohup` has its children ignore SIGHUP, which programs of the pages are sent.
+    """Runs the command line."""
+    # Under `nohup` children ignore SIGHUP, which pages send to programs.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):

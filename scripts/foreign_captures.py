@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Replays every capture of some folders with --verify and sorts them by what came of it; see foreign-captures.sh.
+"""Replays every capture of some folders with --verify and sorts them by result; see foreign-captures.sh.
 
-Beside --verify there is a second opinion: that of `captures.forwarder`, which shares no code with the forwarder and its oracle, on every packet
-as it was received (--save-trace): what leaves by each port (--out), in order and byte for byte, and the drops.
+`captures.forwarder`, which shares no code with the forwarder and its oracle, checks every packet as received (--save-trace), too: the
+packets sent by each port (--out), in order and byte for byte, and the drops.
 """
 
 import argparse
@@ -18,11 +18,11 @@ from captures.formats import read_pcap
 from captures.forwarder import PORTS, Table, forward, ip_offset
 from captures.packets import ETHERTYPE_IPV4
 
-# A capture of a test suite has a few packets; one that takes longer hangs.
+# A capture of a test suite has few packets; a longer run hangs.
 LIMIT_S = 120
-# What captures are called; a folder of tests has more than captures.
+# File names of captures, since a folder of tests has other files, too.
 CAPTURES = {".pcap", ".pcapng", ".cap", ".dmp", ".gz", ".bz2", ".xz", ".zst"}
-# All addresses have a route; some of them several.
+# Every address has a route, some several.
 ROUTES = [
     ("0.0.0.0/1", 1),
     ("128.0.0.0/1", 2),
@@ -33,7 +33,7 @@ ROUTES = [
     ("fe80::/10", 3),
     ("2001::/16", 4),
 ]
-# A refusal, by what its message says; the first that fits.
+# The kind of a refusal by its message; the first match counts.
 REFUSALS = [
     (r"link type (-?\d+)( \([^)]*\))?", "link type {0}{1}"),
     (r"this is no capture", "no pcap or pcapng"),
@@ -46,13 +46,13 @@ REFUSALS = [
 
 
 def may_be_cut(frame):
-    """Whether a packet above the MTU leaves as fragments, which `captures.forwarder` does not make: "don't fragment" is not set."""
+    """Whether a packet above the MTU may leave as fragments, which `captures.forwarder` does not make: "don't fragment" is not set."""
     ethertype, at = ip_offset(frame)
     return ethertype == ETHERTYPE_IPV4 and not frame[at + 6] & 0x40
 
 
 def second_opinion(received, sent, drops, table):
-    """What `captures.forwarder` says against the packets sent, by port, and the drops; None where it agrees, or has fragments to judge."""
+    """The differences of `captures.forwarder` to the packets sent, by port, and the drops; None if it agrees, or cannot judge fragments."""
     wanted, wanted_drops = [[] for _ in range(PORTS)], Counter()
     for _, frame, _ in read_pcap(received.read_bytes()):
         verdict, port, _, out = forward(frame, table)
@@ -71,7 +71,7 @@ def second_opinion(received, sent, drops, table):
 
 
 def outcome(app, capture, routes, table, stream):
-    """What came of a capture: a kind, details, and the packets that were checked."""
+    """The result of a capture: a kind, details, and the number of checked packets."""
     with tempfile.TemporaryDirectory() as folder:
         report, received, sent = (Path(folder) / name for name in ("report.json", "received.pcap", "sent"))
         command = [app, "replay", capture, "--fib", routes, "--no-huge", "--verify", "--json", report, "--out", sent]
@@ -102,7 +102,7 @@ def outcome(app, capture, routes, table, stream):
 
 
 def refusal(said):
-    """The reason in a message, in short; `None` for one that is not known."""
+    """The reason in a message, in short; `None` for an unknown one."""
     for pattern, short in REFUSALS:
         if found := re.search(pattern, said):
             return short.format(*(group or "" for group in found.groups()))

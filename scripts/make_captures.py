@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the captures in pcap/, the route table that goes with them and the golden results beside them.
+"""Makes the captures in pcap/, their route table and the golden results next to them.
 
 Everything follows from seeds in scripts/captures/, so a second run writes the same bytes, on any host and Python from 3.9 on.
 Only the standard library is used. The golden results come from scripts/captures/forwarder.py, a plain router written from the
@@ -38,7 +38,7 @@ def golden(name, capture_seed, records, notes, frames_in_full, routes="routes.tx
         verdict, port, hop, out = forwarder.forward(frame, table)
         entry = {"index": index, "note": note, "verdict": verdict}
         if verdict == "tx":
-            # The id of a gateway is for the reader of the table to choose.
+            # The reader of the table chooses the id of a gateway.
             entry.update(port=port, next_hop=hop if isinstance(hop, int) else None)
             entry["out_hex" if frames_in_full else "out_sha256"] = out.hex() if frames_in_full else hashlib.sha256(out).hexdigest()
             sent[port]["packets"] += 1

@@ -3,12 +3,12 @@
 
   scripts/mlrsearch.py PROGRAM [--seeds N] [--trial SECONDS] [--tolerance PART]
 
-For each seed a link of a random rate (--tx-rate) takes what the forwarder sends; the rate found must be that rate within the tolerance. Then
-the package searches, too, and each of its trials is answered from those that the program made: its conditional throughput must be the same
+For each seed a link of a random rate (--tx-rate) takes the forwarder's packets; the rate found must be that rate within the tolerance. Then
+the package searches, and each of its trials is answered from the program's trials: its conditional throughput must be the same
 within the width of the search. It takes about 20 s a seed. Without the package (`pip install MLRsearch`) the second part is SKIPPED.
 
-Exit 0: all is well. Exit 1: not. Exit 2: bad usage. A host that is busy with something else does not keep the rate: as root the program has
-the highest priority of those that share a CPU.
+Exit 0: success. Exit 1: a difference. Exit 2: bad usage. A busy host does not keep the rate: as root the program takes the highest
+priority of normal scheduling.
 """
 
 import argparse
@@ -27,8 +27,8 @@ except ImportError:
 
 TOP = Path(__file__).resolve().parent.parent
 GOALS = (0.0, 0.001)
-# A link's rate, packets a second: 1024 packets of a queue are 1 % of a trial of a second at the lowest, and at the highest 5 ms, more than the
-# turn that Linux gives another process.
+# A link's rates, packets a second: a queue of 1024 packets is 1 % of a trial of a second at the lowest, and 5 ms at the highest, more than
+# Linux's time slice.
 RATES = (100_000, 200_000)
 
 
@@ -54,7 +54,7 @@ def search(program, rate, trial_s, folder):
 
 
 def wanted_pps(summary, rate):
-    """The load whose packets are as many as the link takes: those that the forwarder drops by its rules do not come so far."""
+    """The load whose packets the link can take: packets that the forwarder drops by its rules do not reach it."""
     packets = summary["packets"]
     ruled_out = sum(count for reason, count in packets["drops"].items() if reason not in ("tx_full", "engine_stall"))
     return rate / (1 - ruled_out / packets["rx"])
@@ -75,7 +75,7 @@ def recorded(report):
 
             at = next((at for at, trial in enumerate(self.trials) if is_same(trial)), None)
             if at is None:
-                # A load that the program did not try: what is known of the nearest one.
+                # The program did not try this load: use the nearest trial.
                 self.strange += 1
                 trial = min(report["trials"], key=lambda trial: abs(trial["offered_pps"] - intended_load))
             else:
@@ -93,7 +93,7 @@ def recorded(report):
 
 
 def by_package(report):
-    """What the package finds, a goal each; how many trials were left over, and how many it made that the program did not."""
+    """The package's results by goal; the number of unused trials, and of trials that the program did not make."""
     config = Config()
     config.min_load = report["min_pps"]
     config.max_load = report["max_pps"]

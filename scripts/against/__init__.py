@@ -5,11 +5,11 @@
 | `__main__` | command line, the order of the parts, the JSON |
 | `traffic` | captures, drawn from the routes |
 | `page` | the memory that `net_capture.c` shares with us: orders, counters, latencies |
-| `peers` | how each forwarder is started, what it does to a packet, what it is known not to do |
+| `peers` | the start of each forwarder, its expected output, its known differences |
 | `forwarder` | one process: its start, its CPU time, its end |
-| `check` | every packet that a forwarder sends, compared with what it should be |
+| `check` | every packet that a forwarder sends, compared with the expected packet |
 | `contest` | rates, all at once |
-| `latency` | latencies at fractions of a rate, one after the other |
+| `latency` | latencies at fractions of a rate, one forwarder at a time |
 | `selftest` | tests of all this |
 | `table` | the table in docs and the line in README.md, from the JSONs |
 

@@ -17,7 +17,7 @@ from .peers import PEERS, FwdApp, Testpmd
 
 @dataclass
 class Run:
-    """What one process of a forwarder gets."""
+    """The resources of one process of a forwarder."""
 
     name: str
     app: Path
@@ -39,7 +39,7 @@ class Run:
 
 
 class Order:
-    """What the command line asks for."""
+    """The command line."""
 
     def __init__(self, options, scratch):
         self.options, self.scratch = options, scratch
@@ -52,7 +52,7 @@ class Order:
         )  # fmt: skip
 
     def peer(self, kind, form, capture, packets, **more):
-        """A peer with a page of its own."""
+        """A peer with a separate page."""
         name = form if kind is FwdApp else f"{kind.name}-{form}"
         run = replace(self.base, name=name, page=Page(self.scratch / f"{name}.page"), capture=capture, packets=packets, **more)
         return kind(form, run)
@@ -104,7 +104,7 @@ class Order:
         return rows
 
     def latencies(self):
-        """Rows of l3fwd and of ours at fractions of what l3fwd forwards alone."""
+        """Rows of l3fwd and of ours at fractions of the rate that l3fwd reaches alone."""
         capture, packets, seconds = self.scratch / "latency.pcap", self.options.packets[0], self.options.seconds
         traffic.write(capture, traffic.frames(self.base.rules, packets))
         l3fwd = PEERS["l3fwd"]

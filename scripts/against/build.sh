@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Sourced by scripts/against.sh: builds the peers in $FOLDER, from folders of their sources (`source_of NAME`).
+# Sourced by scripts/against.sh: builds the peers in $FOLDER, from their sources (`source_of NAME`).
 
 FLAVOUR=(-Dbuildtype=release -Dwerror=false)
-# Debian's python3 has the modules that Debian's packages install, another one that comes first has not.
+# Debian's Python modules need Debian's python3, not one that is first in PATH.
 SYSTEM_PATH=/usr/sbin:/usr/bin:/sbin:/bin
 
 # The folder or git repository that --source gives for NAME, without the revision.
@@ -12,7 +12,7 @@ need_source() { [ -n "${SOURCES[$1]:-}" ] || die "--source $1=FOLDER is wanted: 
 
 is_repository() { [ -e "$1/.git" ] || { [ -f "$1/HEAD" ] && [ -d "$1/objects" ]; }; }
 
-# version_of NAME : what the source is.
+# version_of NAME : the version of its source.
 version_of() {
   local folder revision
   folder=$(source_of "$1")
@@ -24,10 +24,9 @@ version_of() {
   fi
 }
 
-# copy_of NAME : where a copy of the source is, which may be changed. There is one for each version.
+# copy_of NAME : the folder of a writable copy of this version of the source.
 copy_of() { printf '%s/src/%s-%s' "$FOLDER" "$1" "$(version_of "$1")"; }
 
-# copy_source NAME : makes that copy, once.
 copy_source() {
   local folder copy revision
   folder=$(source_of "$1")
@@ -46,7 +45,7 @@ copy_source() {
   mv "$copy.part" "$copy"
 }
 
-# begin NAME OF.. : $FOLDER/build-NAME is where NAME is built; it is begun anew when that or what it is built of has another version.
+# begin NAME SOURCE.. : $FOLDER/build-NAME is the build folder; it is emptied when one of the sources has another version.
 begin() {
   local build=$FOLDER/build-$1 wanted=''
   for one in "$@"; do wanted+="$one $(version_of "$one"), "; done
@@ -56,7 +55,7 @@ begin() {
   say "$wanted"
 }
 
-# Names the compiler in $CC: grout wants one of C23, and all peers get the same.
+# Sets $CC: grout needs a C23 compiler, and all peers get the same.
 need_c23() {
   local one
   for one in ${CC:-} gcc gcc-{16..13} clang-{23..18} clang; do
@@ -69,7 +68,7 @@ need_c23() {
   die "grout and VPP want a compiler of C23, gcc 13 or clang 18 or newer; name one with CC"
 }
 
-# The source package that the installed DPDK was built from.
+# Fetches the source package of the installed DPDK.
 fetch_dpdk_source() {
   mkdir -p "$FOLDER/package"
   apt_source "$FOLDER/package" "dpdk=$(dpkg-query -W -f '${source:Version}' libdpdk-dev)"
@@ -85,7 +84,7 @@ build_driver() {
     -Wno-zero-length-bounds "${libraries[@]}" -lrte_bus_vdev
 }
 
-# l3fwd with room for full tables in its tables and its mempool, and no offload that a port lacks; once more with bursts of 256.
+# l3fwd with tables and mempool for full tables, without offloads that a port lacks; once more with bursts of 256.
 build_l3fwd() {
   local source=$1
   (
@@ -108,7 +107,7 @@ build_l3fwd() {
   mv "$FOLDER/l3fwd-32" "$FOLDER/l3fwd"
 }
 
-# A static DPDK with the driver in it, for grout and VPP: what both need of it, and no more.
+# A static DPDK with the driver and the parts that grout and VPP need.
 build_dpdk() {
   need_source dpdk "grout and VPP are built with a DPDK of their own, 25.11 or newer"
   copy_source dpdk
@@ -133,7 +132,7 @@ broken() {
   die "$1 does not build: $FOLDER/$2.log"
 }
 
-# grout, its command line, and grout_routes. With GROUT_RX_BURST the port that receives gets whole vectors, whatever the number of ports.
+# grout, its command line, and grout_routes. With GROUT_RX_BURST the receiving port gets whole vectors for any number of ports.
 build_grout() {
   need_source grout "a folder of grout's source"
   need_source libecoli "a folder of libecoli's source, which grout's command line is made with"
@@ -163,7 +162,7 @@ build_grout() {
     "${includes[@]}" -I"$build" -I"$build/api" "${flags[@]}"
 }
 
-# VPP with the dpdk plugin alone, for this CPU. It runs from where it is built.
+# VPP with the dpdk plugin alone, for this CPU. It runs from its build folder.
 build_vpp() {
   need_source vpp "a folder of VPP's source"
   copy_source vpp
@@ -171,11 +170,11 @@ build_vpp() {
   local -x PATH=$SYSTEM_PATH PKG_CONFIG_PATH=$FOLDER/dpdk/lib/pkgconfig
   source=$(copy_of vpp)
   plugin=$source/src/plugins/dpdk/CMakeLists.txt
-  # Its rule for a DPDK of the system is for a shared one.
+  # Its rule for an external DPDK expects a shared one.
   # shellcheck disable=SC2016
   sed -i 's/set(DPDK_LINK_FLAGS ${DPDK_LDFLAGS})/string(REPLACE ";" " " DPDK_LINK_FLAGS "${DPDK_STATIC_LDFLAGS}")/' "$plugin"
   grep -q DPDK_STATIC_LDFLAGS "$plugin" || die "VPP: $plugin has no line for the system's DPDK that is known here"
-  # As `git describe --long` says it.
+  # In the form of `git describe --long`.
   version=$(version_of vpp)
   [[ $version = *-g* ]] || version+=-0-g0
   printf '%s\n' "$version" >"$source/src/scripts/.version"

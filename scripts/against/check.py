@@ -1,7 +1,7 @@
-"""Every packet that a forwarder sends, compared with what it should be, and what it does with packets that no router should forward.
+"""Compares every packet that a forwarder sends with the expected packet, and finds which invalid packets it forwards.
 
-A capture goes through once: packets to routes of the table, and a few of each kind of bad one. What leaves by each port is written to a
-file by net_capture.c. Lookups are done by a second implementation here, straight from the rule files."""
+A capture is received once: packets to routes of the table, and a few of each kind of invalid packet. net_capture.c writes the packets sent
+by each port to a file. Lookups are done by a second implementation here, from the rule files."""
 
 import collections
 import random
@@ -58,7 +58,7 @@ def with_header(frame, offset, changed, sum_again=True):
 
 
 def bad_frames(rules, routes_of, rng):
-    """Packets that a router must not forward, by what is wrong with them."""
+    """Packets that a router must not forward, by their fault."""
     v4, v6 = traffic.prefixes(rules[0]), traffic.prefixes(rules[1])
 
     def some(prefixes, number, **options):
@@ -85,7 +85,7 @@ def bad_frames(rules, routes_of, rng):
         }
         for what, frame in frames.items():
             bad.setdefault(what, []).append(frame)
-    # An address without a route, of those that are not reserved.
+    # An address without a route, outside the reserved blocks.
     candidates = [bytes((rng.randrange(1, 126),)) + rng.randbytes(3) for _ in range(4096)]
     candidates += [b"\x20\x01" + rng.randbytes(14) for _ in range(256)]
     known = routes_of(candidates)
@@ -95,14 +95,14 @@ def bad_frames(rules, routes_of, rng):
 
 
 def key(frame):
-    """What a forwarder does not change of a packet: all behind the Ethernet header but TTL or hop limit and checksum."""
+    """The part of a packet that forwarding keeps: everything after the Ethernet header except TTL or hop limit and checksum."""
     if frame[12:14] == traffic.TYPES[4]:
         return frame[12:22] + frame[23:24] + frame[26:]
     return frame[12:21] + frame[22:]
 
 
 def differences(wanted, port, frame, is_next_hop=lambda mac, port: None):
-    """What is wrong with a packet that was sent by `port`. `wanted` is what `Peer.expected` says."""
+    """The faults of a packet sent by `port`. `wanted` is the result of `Peer.expected`."""
     wanted_port, expected = wanted
     found = set()
     if port != wanted_port:
@@ -125,10 +125,10 @@ def differences(wanted, port, frame, is_next_hop=lambda mac, port: None):
 
 
 def capture_of(path, rules, packets, with_bad):
-    """Writes the capture of a check. Returns the good packets, the bad ones by what is wrong, and the routes that they need."""
+    """Writes the capture of a check. Returns the valid packets, the invalid ones by their fault, and the routes that they need."""
     good = traffic.frames(rules, packets)
     bad = bad_frames(rules, lambda addresses: Routes(rules, addresses), random.Random(2)) if with_bad else {}
-    # Bad ones come among the good ones.
+    # Invalid packets are spread among the valid ones.
     every, frames = packets // (1 + sum(map(len, bad.values()))), list(good)
     for number, frame in enumerate(frame for some in bad.values() for frame in some):
         frames.insert(number * (every + 1), frame)
@@ -182,6 +182,6 @@ def check(peer, material):
 
 
 def read_port(folder, port):
-    """What was sent by a port."""
+    """The packets sent by a port."""
     path = folder / f"port{port}.pcap"
     return traffic.read(path) if path.exists() else []

@@ -1,7 +1,7 @@
 """Rates of forwarders at once on one CPU.
 
-The kernel gives the CPU to one after the other, so all meet the same neighbours and the same clock, and ratios stay within a few percent
-where runs in turn differ by a third. A rate is packets received for each second of CPU that the forwarder's thread got, in windows of
+The kernel shares the CPU among all, so all run with the same clock and cache competitors, and ratios stay within a few percent, where runs
+in turn differ by a third. A rate is the packets received for each second of CPU of the forwarder's thread, in windows of
 0.6 s."""
 
 import contextlib
@@ -11,10 +11,10 @@ import time
 from . import forwarder, page
 
 WINDOW_S = 0.6
-# A forwarder that has received so many packets is under way.
+# A forwarder that has received this many packets has started.
 STARTED_PACKETS = 200_000
 START_S = 60
-# A busy host may give a forwarder nothing for a window: it goes on until each has so many, for a minute at most.
+# A busy host may leave a forwarder without CPU for a window: windows go on until each has this many, at most for a minute.
 LEAST_WINDOWS = 5
 LONGER_S = 60
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from . import peers
 
-# So often has an lcore that is under way asked for packets.
+# A forwarder is ready once its lcore has polled this often.
 READY_POLLS = 1000
 
 
 class Failed(Exception):
-    """A forwarder does not do what it should; the text says what."""
+    """A check of a forwarder failed; the text says which."""
 
 
 class Forwarder:
@@ -26,7 +26,7 @@ class Forwarder:
         self.log = peer.run.scratch / f"{self.name}.log"
         self.command = [str(word) for word in peer.command()]
         with open(self.log, "wb") as log:
-            # A name without a folder in EAL's -d is looked for in the current one, too. Some programs end with their input.
+            # EAL also looks for a -d name without a folder in the current one. Some programs end when their input does.
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, cwd="/", env={**os.environ, **peer.environment()}
             )
@@ -43,7 +43,7 @@ class Forwarder:
         raise Failed(f"{self.name}: {what}; its log is {self.log}\n{self.log.read_text(errors='replace')[-3000:]}")
 
     def tool(self, command):
-        """Runs a program that tells this forwarder something."""
+        """Runs a configuration program of this forwarder."""
         command = [str(word) for word in command]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **self.peer.environment()})
         if done.returncode != 0:
@@ -70,13 +70,13 @@ class Forwarder:
         self.wait_for(lambda: subprocess.run(command, capture_output=True, check=False, env=environment).returncode == 0, seconds)
 
     def prepare(self):
-        """Until it has its table and asks for packets, which it does not get yet."""
+        """Waits until it has its table and polls for packets, which it does not get yet."""
         self.peer.set_up(self)
         first = self.run.page.polls()
         self.wait_for(lambda: self.run.page.polls() > first + READY_POLLS, peers.START_S)
 
     def pause(self):
-        """What waits for others takes no CPU."""
+        """Stops the process, so that it takes no CPU while it waits for others."""
         self.process.send_signal(signal.SIGSTOP)
 
     def go_on(self):
@@ -95,7 +95,7 @@ class Forwarder:
         return times
 
     def busiest_ns(self, before):
-        """The CPU time since `before` of the thread that got most, which is the one that forwards, and the times now."""
+        """The CPU time since `before` of the busiest thread, which is the forwarding one, and the times now."""
         now = self.cpu_ns()
         return max((time_ns - before.get(thread, 0) for thread, time_ns in now.items()), default=0), now
 

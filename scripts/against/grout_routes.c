@@ -2,7 +2,7 @@
  *
  *   grout_routes SOCKET RULES..
  *
- * A rule `R<prefix> P` becomes a route to next hop P + 1 (IPv4) or P + 101 (IPv6), which must be there. Exit 0: all routes are in. */
+ * A rule `R<prefix> P` becomes a route to next hop P + 1 (IPv4) or P + 101 (IPv6), which must exist. Exit 0: all routes are in. */
 #include <gr_api_client_impl.h>
 
 #include <arpa/inet.h>

@@ -1,10 +1,10 @@
-"""Latencies at fractions of what l3fwd forwards alone.
+"""Latencies at fractions of the rate that l3fwd reaches alone.
 
-Packets are due at a fixed rate, whether the forwarder takes them or not, and the latency of each is the time from when it was due to when
-it was sent, so that a forwarder that stops for a while is charged for all packets that waited. One forwarder runs at a time.
+Packets are due at a fixed rate, whether or not the forwarder takes them. Latency counts from the due time to the sending, so a pause is
+charged to all packets that waited. One forwarder runs at a time.
 
-A virtual machine may stop for milliseconds, which says nothing of a forwarder. So there are also the percentiles of each second by itself,
-with one change of the engine in each where engines change, and of those the medians."""
+A virtual machine may pause for milliseconds, which is no property of a forwarder. So the percentiles of each second are computed, too, with
+one change of the engine in each second where engines change, and reported as medians."""
 
 import statistics
 import time
@@ -31,12 +31,12 @@ def alone_pps(peer, seconds):
 
 
 def change_engine(one):
-    """The same engine once more, with a table built anew."""
+    """The same engine again, with a new table."""
     one.tool([one.run.app, "ctl", "--socket", one.peer.socket(), "set", "engine", one.peer.form])
 
 
 def windows_ns(one, seconds, beside):
-    """The percentiles and the greatest latency of each second, with `beside` called in each."""
+    """The percentiles and the greatest latency of each second; calls `beside` in each."""
     found, last = [], [0] * page.SLOTS
     for _ in range(max(1, round(seconds / WINDOW_S))):
         end = time.monotonic() + WINDOW_S
@@ -51,7 +51,7 @@ def windows_ns(one, seconds, beside):
 
 
 def latencies(peer, base_pps, seconds, what, beside=lambda one: None):
-    """A row for each of PERCENTS; `what` says what goes on beside, or is done by `beside` in each second."""
+    """A row for each of PERCENTS; `what` names the control load, `beside` causes it in each second."""
     rows = []
     with forwarder.start(peer) as one:
         one.go_on()
@@ -69,7 +69,7 @@ def latencies(peer, base_pps, seconds, what, beside=lambda one: None):
             time.sleep(0.1)
             counts = one.run.page.latencies()
             row = {"name": peer.title(peer.form), "beside": what, "percent": percent, "mpps": round(rate / 1e6, 3), "packets": sum(counts)}
-            # Below 1 others had the CPU meanwhile, and the latencies are theirs, too.
+            # Below 1 other processes had the CPU meanwhile, which adds to the latencies.
             row["cpu_share"] = round(cpu_share, 3)
             row.update(zip(FIGURES, one.run.page.percentiles_ns(counts, PERCENTILES)))
             row["of_a_second"] = dict(zip(FIGURES, map(round, map(statistics.median, zip(*windows)))))

@@ -1,17 +1,17 @@
-/* net_capture: a DPDK port for comparing forwarders. It receives the packets of a capture again and again, and counts what is sent.
+/* net_capture: a DPDK port for comparing forwarders. It receives the packets of a capture repeatedly, and counts sent packets.
  *
  *   --vdev net_capture0,pcap=FILE,page=FILE     receives FILE (pcap, little endian)
  *   --vdev net_capture1,page=FILE               only sends
- *   .. ,sent=FOLDER                             receives FILE once; what is sent by port N goes to FOLDER/portN.pcap
+ *   .. ,sent=FOLDER                             receives FILE once; packets sent by port N go to FOLDER/portN.pcap
  *   .. ,paced=1                                 receives at a rate, and measures the latency of each packet
- *   .. ,checked=1                               says of each packet that the NIC has found its checksums right
+ *   .. ,checked=1                               marks the checksums of each packet as good, as a NIC does
  *
- * The packets lie ready in mbufs with two references, so that a forwarder that frees one gives back its own. Each time round an mbuf's
- * fields are set as a driver sets them, and the first 64 bytes, which forwarding changes, are restored. That is all: with a port this
- * cheap, the time measured is the forwarder's. The MAC address of port N is 02:00:00:00:01:N.
+ * The packets are kept in mbufs with two references, so that a forwarder frees only its own reference. In each pass an mbuf's fields are set
+ * as a driver sets them, and the first 64 bytes, which forwarding changes, are restored. So the port costs little of the measured time.
+ * The MAC address of port N is 02:00:00:00:01:N.
  *
- * The page is a file that all ports of a process and who measures them have mapped, an array of 64-bit words (page.py writes it, too):
- * the orders, the counters of each port and the latencies. Nothing is received before the order `run`.
+ * The page is a file that all ports of a process and the measuring script (page.py) map, an array of 64-bit words: the orders, the counters
+ * of each port and the latencies. Nothing is received before the order `run`.
  *
  * A plugin (EAL's -d), or part of a static DPDK. It needs the driver headers of DPDK's source, 22.11 or newer. */
 #include <errno.h>
@@ -43,13 +43,13 @@
 struct orders {
 	uint64_t run;    /* 0: receive nothing */
 	uint64_t rate;   /* packets a second, with paced=1 */
-	uint64_t epoch;  /* another number: the schedule and the latencies start anew, with paced=1 */
-	uint64_t tsc_hz; /* what the driver says */
-	uint64_t polls;  /* how often the first port was asked for packets while run was 0, what the driver says */
+	uint64_t epoch;  /* a new number restarts the schedule and the latencies, with paced=1 */
+	uint64_t tsc_hz; /* written by the driver */
+	uint64_t polls;  /* polls of the first port while run was 0, written by the driver */
 	uint64_t unused[LINE_WORDS - 5];
 };
 
-/* On a cache line of their own: one lcore counts, another may count beside it. */
+/* On a separate cache line, since another lcore may count next to it. */
 struct counts {
 	uint64_t packets, bytes;
 	uint64_t unused[LINE_WORDS - 2];
@@ -68,7 +68,7 @@ struct port {
 	struct rte_mbuf **mbufs; /* `count` of them, then the first AHEAD again */
 	uint8_t (*headers)[HEADER_BYTES];
 	uint16_t *lengths;
-	struct rte_mempool *pool; /* that they are of */
+	struct rte_mempool *pool; /* of the mbufs */
 	uint32_t count, next, number;
 	uint64_t rearm; /* data_off, references, segments and port, as one word */
 	uint64_t flags;
@@ -97,7 +97,7 @@ static inline uint16_t give(struct port *port, struct rte_mbuf **out, uint16_t c
 		rte_prefetch0(ready[i + AHEAD]);
 		memcpy(&mbuf->rearm_data, &port->rearm, sizeof port->rearm);
 		mbuf->ol_flags = port->flags;
-		/* A forwarder that takes the Ethernet header off leaves it so when it drops the packet. */
+		/* A forwarder that removes the Ethernet header leaves it removed when it drops the packet. */
 		mbuf->pkt_len = mbuf->data_len = lengths[i];
 		bytes += lengths[i];
 		out[i] = mbuf;
@@ -148,7 +148,7 @@ static void begin(struct port *port, uint64_t epoch)
 	port->start = rte_rdtsc();
 }
 
-/* Packet n is due at start + n / rate, and that time lies at the beginning of its mbuf's headroom. Who comes late gets all that are due. */
+/* Packet n is due at start + n / rate; the start of its mbuf's headroom holds that time. A late call gets all due packets. */
 static uint16_t receive_paced(void *queue, struct rte_mbuf **out, uint16_t room)
 {
 	struct port *port = queue;
@@ -215,7 +215,7 @@ static uint16_t transmit_to_file(void *queue, struct rte_mbuf **packets, uint16_
 	return transmit(queue, packets, count);
 }
 
-/* Puts every packet of the capture in an mbuf of `pool`. A port that is set up again with the same pool has them already. */
+/* Puts every packet of the capture in an mbuf of `pool`, unless a set-up with the same pool has done so. */
 static int load(struct port *port, struct rte_mempool *pool)
 {
 	struct { uint32_t seconds, fraction, captured, wire; } record;
@@ -312,7 +312,7 @@ static int stats_get(struct rte_eth_dev *dev, struct rte_eth_stats *stats)
 	return 0;
 }
 
-/* l3fwd asks for these two, and parses in software without them. */
+/* l3fwd requests these two; without them it parses in software. */
 static const uint32_t ptypes[] = {RTE_PTYPE_L3_IPV4, RTE_PTYPE_L3_IPV6, RTE_PTYPE_UNKNOWN};
 #if RTE_VERSION >= RTE_VERSION_NUM(24, 3, 0, 0)
 static const uint32_t *supported_ptypes(struct rte_eth_dev *dev __rte_unused, size_t *count)
@@ -385,7 +385,6 @@ static int map_page(struct port *port)
 	return 0;
 }
 
-/* Opens the file of what is sent, and writes a pcap's head. */
 static int open_sent(struct port *port)
 {
 	static const uint32_t head[6] = {0xa1b2c3d4, 2 | 4 << 16, 0, 0, 65535, 1};

@@ -1,4 +1,4 @@
-"""The page that net_capture.c shares with us: orders, counters of ports, latencies. Its layout is that of `struct page` there."""
+"""The page shared with net_capture.c: orders, counters of ports, latencies. Its layout is the C file's `struct page`."""
 
 import mmap
 
@@ -41,7 +41,7 @@ class Page:
         return sum(self.words[at + queue * LINE_WORDS] for at in first for queue in range(1, 1 + TX_QUEUES))
 
     def latencies(self):
-        """How many packets had the latency of each slot since the last epoch began."""
+        """The number of packets with the latency of each slot since the last epoch began."""
         return list(self.words[FIRST_SLOT : FIRST_SLOT + SLOTS])
 
     def percentiles_ns(self, counts, percentiles):

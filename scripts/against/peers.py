@@ -1,7 +1,7 @@
-"""How each forwarder is started, what it should do to a packet, and what it is known not to do.
+"""The start of each forwarder, its expected output, and its known differences.
 
 All get the same routes: port P of a rule file is the P-th port. Port 0 receives; where a forwarder looks routes up, all ports send. A class
-is a forwarder, `form` what it is told: `stock` as its documentation starts it, with room for a full table, `best` tuned for this work."""
+is a forwarder, `form` its configuration: `stock` as its documentation starts it, with room for a full table, `best` tuned for this work."""
 
 import shutil
 import tempfile
@@ -13,13 +13,13 @@ START_S = 240
 
 
 class Peer:
-    """What all have in common. `run` says which packets, ports, CPU and page this process gets (a `Run` of __main__)."""
+    """Common part of all. `run` gives the packets, ports, CPU and page of this process (a `Run` of __main__)."""
 
     forms = ("best", "stock")
-    # Differences from what a router does to a packet (words of `check`) that this one is known for.
+    # Its known differences from a router (names from `check`).
     known = frozenset()
     looks_up = True
-    # What the report says of how it was built and of the form.
+    # For the report: its build and its form.
     notes = {}
 
     def __init__(self, form, run):
@@ -57,11 +57,11 @@ class Peer:
         """After the end."""
 
     def next_hop_mac(self, port):
-        """The destination of what leaves by this port."""
+        """The destination MAC of packets that leave by this port."""
         return bytes((2, 0, 0, 0, 0, port + 1))
 
     def is_next_hop(self, mac, port):
-        """Whether a packet that leaves by this port may have this destination. None: it has that of `expected`."""
+        """Whether a packet that leaves by this port may have this destination. None: the one in `expected`."""
         return None
 
     def expected(self, frame, port):
@@ -82,7 +82,7 @@ class FwdApp(Peer):
     def command(self):
         run = self.run
         words = [run.app, "run", *run.route_words, "--engine", self.form, "--rx-burst", run.burst, "--batch", run.burst]
-        # In a comparison of latencies its control thread has a CPU of its own, as on a server.
+        # For latencies its control thread has a separate CPU, as on a server.
         lcores = f"{run.other_cpu},{run.cpu}" if run.paced else f"{run.cpu}"
         words += ["--config", f"(0,0,{run.cpu})", "--ctl", self.socket(), *run.more_words, "--", *self.eal(900, lcores)]
         return words + ["--force-max-simd-bitwidth=512"]
@@ -98,7 +98,7 @@ class FwdApp(Peer):
         process.wait_for_line("forwarding; Ctrl-C stops", START_S)
 
     def is_next_hop(self, mac, port):
-        # With --hops the routes have next hops of their own, and id N leaves by port (N-1) mod P.
+        # With --hops the routes have separate next hops, and id N leaves by port (N-1) mod P.
         if not self.run.hops:
             return None
         number = int.from_bytes(mac[3:], "big")
@@ -161,7 +161,7 @@ class Testpmd(Peer):
 
 
 class Grout(Peer):
-    """DPDK's router. It runs in a network namespace of its own, since it makes interfaces there."""
+    """DPDK's router. It makes interfaces, so it runs in a separate network namespace."""
 
     name = "grout"
     links = None
@@ -186,7 +186,7 @@ class Grout(Peer):
         return self.run.scratch / f"{self.run.name}.sock"
 
     def short_vdevs(self, **options):
-        """Its command line takes no more than 127 bytes of arguments of a device: links with short names stand for the files."""
+        """Its command line limits the arguments of a device to 127 bytes: links with short names replace the files."""
         folder = Path(tempfile.mkdtemp(prefix="g", dir="/run"))
         self.links = folder
         links = []

@@ -1,4 +1,4 @@
-"""Tests of the comparison itself, which need no forwarder: a packet that is wrong must not pass, and percentiles are what they say. Run at
+"""Tests of the comparison itself, which need no forwarder: a wrong packet must not pass, and percentiles are correct. Run at
 each start, and by `scripts/against.sh --table --check`."""
 
 import ipaddress
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from . import check, page, peers, table, traffic
 
-# An IPv4 header of a textbook, with TTL 64 and checksum b861; one less of the high byte there is one more here (RFC 1624).
+# A textbook's IPv4 header, with TTL 64 and checksum b861; decrementing the TTL adds one to its high byte (RFC 1624).
 BEFORE = bytes.fromhex("45000073000040004011b861c0a80001c0a800c7")
 AFTER = bytes.fromhex("45000073000040003f11b961c0a80001c0a800c7")
 
 
 def slot_of(cycles):
-    """As net_capture.c has it."""
+    """The same as in net_capture.c."""
     if cycles < 1 << page.SLOT_BITS:
         return cycles
     shift = cycles.bit_length() - 1 - page.SLOT_BITS
@@ -73,7 +73,7 @@ def of_routes():
 
 
 def of_latencies():
-    """Slots follow each other without a gap, and their upper ends are within 1.6 % of what is in them."""
+    """Slots follow each other without a gap, and their upper ends are within 1.6 % of the latencies in them."""
     slots = [slot_of(cycles) for cycles in range(5000)]
     must(all(b - a in (0, 1) for a, b in zip(slots, slots[1:])), "slots have no gap")
     for cycles in [*range(5000), (1 << 63) + 12345, (1 << 64) - 1]:
@@ -99,6 +99,6 @@ def of_tables():
 
 
 def run():
-    """All of them."""
+    """All tests."""
     for test in (of_headers, of_differences, of_routes, of_latencies, of_tables):
         test()

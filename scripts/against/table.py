@@ -19,11 +19,11 @@ def table(heads, rows):
 
 
 def rates_of(report):
-    """Mpps of each peer's form: {(title, packets): {traffic: (peer, ours)}}. Ours is what ran beside it."""
+    """Mpps of each peer's form: {(title, packets): {traffic: (peer, ours)}}. Ours is from the same comparison."""
     found = {}
     group = []
     for row in report.get("rows", []) + [None]:
-        # The rows of one comparison end with those of our engines.
+        # The rows of one comparison end with our engines.
         if row is None or (group and row["peer"] != "fwd-app" and group[-1]["peer"] == "fwd-app"):
             ours = next((r["mpps"] for r in group if r["peer"] == "fwd-app" and r["form"] == ENGINE), None)
             for one in group:
@@ -128,7 +128,7 @@ def sentence(reports):
 
 
 def put(path, text):
-    """The file's text with this between its two marks."""
+    """Replaces the text between the two marks of the file."""
     old = path.read_text(encoding="utf-8")
     before, rest = old.split(BEGIN, 1)
     after = rest.split(END, 1)[1]

@@ -1,6 +1,6 @@
 """Captures for comparing forwarders: UDP packets to destinations drawn evenly over the routes of l3fwd rule files.
 
-A destination is a route's prefix with random host bits. The rule file is drawn for each packet, so that several families come in no order."""
+A destination is a route's prefix with random host bits. The rule file is drawn for each packet, so families are mixed."""
 
 import ipaddress
 import random
@@ -46,7 +46,7 @@ def frame(destination, number=0, size=64, ttl=64, source=None, router=ROUTER):
 
 
 def forwarded(packet):
-    """What a router makes of a type and a packet behind it: the TTL or hop limit less one, the IPv4 checksum to match."""
+    """A router's output for a type and the packet after it: the TTL or hop limit less one, and the matching IPv4 checksum."""
     packet = bytearray(packet)
     if packet[:2] == TYPES[4]:
         packet[10] -= 1

@@ -1,1 +1,1 @@
-"""Parts of scripts/make_captures.py: packet builders, capture formats, the golden forwarder and what goes into each capture."""
+"""Parts of scripts/make_captures.py: packet builders, capture formats, the golden forwarder and the contents of each capture."""

@@ -1,7 +1,7 @@
-"""What goes into bad.pcap: one of every kind of packet that a forwarder must not send, each beside the nearest that it must.
+"""The packets of bad.pcap: one of every kind that a forwarder must not send, each next to a similar valid one.
 
-A case is (note, expected verdict, frame). The expectation is written by hand here; the golden forwarder has to come to the same
-one, so that a slip in either is found when the captures are made.
+A case is (note, expected verdict, frame). The expectation is written by hand; the golden forwarder must agree,
+so that an error in either is found when the captures are made.
 """
 
 import struct
@@ -9,7 +9,7 @@ from ipaddress import ip_address
 
 from . import packets as p
 
-# Both have routes in routes.txt (the first addresses of a /10 and of a /32 that are always there).
+# Both have routes in routes.txt, in a /10 and a /32.
 SRC4, DST4 = "198.18.0.1", "100.64.0.1"
 SRC6, DST6 = "fd00::1", "2001:db8::1"
 V4, V6 = p.ETHERTYPE_IPV4, p.ETHERTYPE_IPV6
@@ -56,7 +56,7 @@ def header_fields():
             yield f"{name}ipv6 version {version}", "malformed", eth6(tags=tags, version=version)
         for ihl in (0, 1, 4):
             yield f"{name}ipv4 ihl {ihl}", "malformed", p.pad(eth4(tags=tags, ihl=ihl))
-        # 12 bytes of payload are there: 15 words of header are not.
+        # 12 bytes of payload: less than 15 words of header.
         yield f"{name}ipv4 ihl beyond the frame", "malformed", eth4(tags=tags, ihl=15, size=4)
         yield f"{name}ipv4 total length 0", "malformed", p.pad(eth4(tags=tags, total_length=0))
         yield f"{name}ipv4 total length 19", "malformed", p.pad(eth4(tags=tags, total_length=19))
@@ -92,13 +92,13 @@ def checksums():
     yield "vlan ipv4 checksum off by one", "bad_checksum", eth4(p.with_bytes(good, 10, struct.pack("!H", right + 1)), VLAN)
     routed = p.ipv4_udp(SRC4, DST4, options=bytes.fromhex("94040000"))
     yield "ipv4 bad byte in the options", "bad_checksum", p.pad(eth4(p.with_bytes(routed, 22, b"\x01")))
-    # RFC 1624 4: where equation 2 gives ffff, equation 3 gives the 0000 that summing anew gives.
+    # RFC 1624 4: equation 2 gives ffff, equation 3 gives 0000, as a full sum does.
     yield "ipv4 checksum feff becomes 0000", "tx", p.pad(eth4(with_checksum(0xFEFF)))
     yield "ipv4 checksum fefe becomes fffe", "tx", p.pad(eth4(with_checksum(0xFEFE)))
     yield "ipv4 checksum ff00 carries", "tx", p.pad(eth4(with_checksum(0xFF00)))
     zero = with_checksum(0)
     yield "ipv4 checksum 0000", "tx", p.pad(eth4(zero))
-    # The two zeros of one's complement: a receiver that sums takes both.
+    # Both zeros of one's complement are valid for a receiver that sums.
     yield "ipv4 checksum ffff in place of 0000", "tx", p.pad(eth4(p.with_bytes(zero, 10, b"\xff\xff")))
 
 
@@ -123,7 +123,7 @@ BAD_DESTINATIONS = {
     ],
     "multicast": ["224.0.0.0", "224.0.0.5", "232.1.1.1", "239.255.255.255", "ff00::", "ff02::1", "ff0e::1234", "ffff::ffff"],
 }  # fmt: skip
-# The addresses just outside each forbidden block, which are as good as any: they pass the check and only lack a route.
+# The addresses just outside each forbidden block: they pass the check and only lack a route.
 NEAR_MISSES = [
     "1.0.0.0", "126.255.255.255", "128.0.0.0", "169.253.255.255", "169.255.0.0", "223.255.255.255",
     "::2", "fe7f:ffff::1", "fec0::1", "feff::1", "::fffe:100.64.0.1", "::1:ffff:100.64.0.1",
@@ -138,7 +138,7 @@ def between(src, dst, **fields):
 
 
 def addresses():
-    """Forbidden sources and destinations, and what lies just outside them."""
+    """Forbidden sources and destinations, and the addresses just outside them."""
     for src in BAD_SOURCES:
         yield f"source {src}", "martian", between(src, DST6 if ":" in src else DST4)
     for verdict, destinations in BAD_DESTINATIONS.items():
@@ -152,7 +152,7 @@ def addresses():
 
 
 def layer2():
-    """What is not IP, tags in every number, and MACs that do not matter."""
+    """Frames that are not IP, any number of tags, and MACs that do not matter."""
     arp = struct.pack("!HHBBH", 1, V4, 6, 4, 1) + p.SENDER_MAC + bytes([198, 18, 0, 1]) + bytes(6) + bytes([198, 18, 0, 2])
     good4, good6 = p.ipv4_udp(SRC4, DST4), p.ipv6_udp(SRC6, DST6)
     yield "arp request", "not_ip", p.pad(p.ethernet(p.ETHERTYPE_ARP, arp, dst=b"\xff" * 6))

@@ -1,8 +1,8 @@
 """The golden forwarder: what an IPv4 and IPv6 router must do with a frame, written from the RFCs and kept slow and plain.
 
 It shares no idea with the datapath that it judges: longest-prefix match by `ipaddress`, one packet at a time, the checksum both
-adjusted (RFC 1624) and summed anew. Order of the checks: layer 2, header, addresses, TTL, route, MTU; the first that fails names
-the drop. The destination MAC is not looked at.
+adjusted (RFC 1624) and computed from scratch. Order of the checks: layer 2, header, addresses, TTL, route, MTU; the first that fails names
+the drop. The destination MAC is ignored.
 """
 
 import struct
@@ -16,7 +16,7 @@ MAX_TAGS = 2
 # Egress source addresses, by port.
 SOURCE_MACS = [bytes.fromhex("02f0000000") + bytes([port]) for port in range(PORTS)]
 
-# RFC 1812 5.3.7 and 4.2.2.11, RFC 1122 3.2.1.3, RFC 3927 7: neither from nor to these is a packet forwarded. 240/4 holds the
+# RFC 1812 5.3.7 and 4.2.2.11, RFC 1122 3.2.1.3, RFC 3927 7: no packet from or to these is forwarded. 240/4 holds the
 # limited broadcast. Multicast (224/4) is `martian` as a source and `multicast` as a destination.
 MARTIAN_V4 = [ip_network(p) for p in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "240.0.0.0/4")]
 MULTICAST_V4 = ip_network("224.0.0.0/4")
@@ -44,7 +44,7 @@ class Table:
             self.by_length[net.version].setdefault(net.prefixlen, {})[net] = hop
 
     def lookup(self, address):
-        """The way out of the longest prefix that holds `address`, 0 where there is none."""
+        """The way out of the longest prefix that holds `address`, 0 without a route."""
         lengths = self.by_length[address.version]
         for length in sorted(lengths, reverse=True):
             net = ip_network((address, length), strict=False)

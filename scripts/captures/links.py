@@ -1,14 +1,14 @@
-"""What goes into links.txt and links.pcap: a table in iproute2's words, with gateways, neighbours, links and routes that drop.
+"""The contents of links.txt and links.pcap: a table in iproute2's words, with gateways, neighbours, links and routes that drop.
 
-A line of the table stands beside what it means, so that no parser of ours decides the golden result. A meaning is a way out as
-`forwarder.resolve` takes it. Port numbers are those of the golden file.
+Each line of the table has its meaning next to it, so that no parser of ours decides the golden result. A meaning is a way out as
+in `forwarder.resolve`. Port numbers are the golden file's.
 """
 
 from . import packets as p
 from .bad import QINQ, SRC4, SRC6, VLAN, between
 
-# (line, prefix, way out); a line that continues the one before has no prefix. Of the two paths of 203.0.113.0/24 one has no neighbour:
-# all flows take the other.
+# (line, prefix, way out); a continuation line has no prefix. Of the two paths of 203.0.113.0/24 one has no neighbour: all flows take
+# the other.
 ROUTES = [
     ("default via 198.51.100.1 dev 0 proto static", "0.0.0.0/0", ("via", "198.51.100.1", 0)),
     ("198.51.100.0/24 dev 0 proto kernel scope link src 198.51.100.254", "198.51.100.0/24", ("dev", 0)),

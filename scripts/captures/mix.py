@@ -1,6 +1,6 @@
-"""What goes into routes.txt and mix.pcap: a small table with deep nesting, and traffic that a table like it would see.
+"""The contents of routes.txt and mix.pcap: a small table with deep nesting, and traffic for such a table.
 
-Addresses are those set aside for documents, benchmarks and private use (RFC 1918, 2544, 3849, 4193, 5180, 5737, 6598, 9637).
+Addresses are from the ranges for documentation, benchmarks and private use (RFC 1918, 2544, 3849, 4193, 5180, 5737, 6598, 9637).
 Without a default route some traffic has none.
 """
 
@@ -16,7 +16,7 @@ MEAN_GAP_NS = 10_000
 START_NS = 1_704_067_200 * 1_000_000_000  # 2024-01-01 00:00:00 UTC
 MAX_HOP = (1 << 24) - 1
 
-# Chains of nested prefixes, one below the other; every length at which a lookup structure is likely to change its level.
+# Chains of nested prefixes, with every length at which a lookup structure is likely to change its level.
 CHAIN_V4 = [8, 9, 12, 15, 16, 17, 19, 20, 21, 22, 23, 24, 25, 27, 28, 30, 31, 32]
 CHAIN_V6 = [20, 24, 28, 32, 36, 40, 44, 47, 48, 49, 52, 56, 60, 63, 64, 65, 72, 80, 96, 112, 120, 126, 127, 128]
 BLOCKS_V4 = ["100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24"]
@@ -24,7 +24,7 @@ BLOCKS_V6 = ["2001:2::/48", "2001:db8::/32", "fd00::/8"]
 # Lengths of the random prefixes inside each block, with their shares in today's Internet exaggerated at both ends.
 LENGTHS_V4 = [16, 18, 20, 22, 23, 24, 24, 24, 26, 29, 30, 32] * 3
 LENGTHS_V6 = [32, 40, 44, 48, 48, 48, 56, 64, 64, 96, 127, 128] * 4
-# Never routed: two blocks for documents, 6to4 of the first, and the well-known translation prefix (RFC 6052).
+# Never routed: two blocks for documentation, 6to4 of the first, and the well-known translation prefix (RFC 6052).
 UNROUTED = ["192.0.2.0/24", "203.0.113.0/24", "2002:c000:200::/48", "64:ff9b::/96"]
 
 
@@ -42,7 +42,7 @@ def routes():
     """The table: (prefix, next-hop id) pairs in the order of the file, IPv4 first."""
     rng = p.SplitMix64(SEED)
     nets = {holding("10.85.170.165", n) for n in CHAIN_V4} | {holding("3fff:5a5:a5a5:5a5a:a5a5:5a5a:a5a5:5a5a", n) for n in CHAIN_V6}
-    # Neighbours that differ from the chain in the last bit only: a wrong mask shows.
+    # Neighbours that differ from the chain in the last bit only, to detect a wrong mask.
     for net in sorted(nets, key=lambda n: (n.version, n)):
         if net.prefixlen in (24, 25, 32, 48, 64, 65, 128):
             nets.add(ip_network((int(net.network_address) ^ 1 << (net.max_prefixlen - net.prefixlen), net.prefixlen)))
@@ -110,7 +110,7 @@ def ip_packet(rng, src, dst, index, size):
 
 
 def gap_ns(rng):
-    """An exponentially distributed gap. `Decimal.ln` is rounded right by its definition, `math.log` is as the C library has it."""
+    """An exponentially distributed gap. `Decimal.ln` is rounded correctly by definition, `math.log` depends on the C library."""
     uniform = Decimal(rng.below((1 << 32) - 1) + 1) / (1 << 32)
     return int(-uniform.ln() * MEAN_GAP_NS)
 
@@ -121,7 +121,7 @@ def mix():
     flows = flow_addresses(rng, routes())
     records, notes, now = [], [], START_NS
     for index in range(MIX_PACKETS):
-        # The smaller of three draws makes low-numbered flows popular without a table of weights.
+        # The smallest of three draws makes low-numbered flows popular without a table of weights.
         again = min(rng.below(len(flows)) for _ in range(3))
         src, dst = flows[index] if index < len(flows) else flows[again]
         packet, note = ip_packet(rng, src, dst, index, frame_size(rng))

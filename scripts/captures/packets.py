@@ -7,7 +7,7 @@ that lies. Nothing here decides what a forwarder does with a packet.
 import struct
 from ipaddress import ip_address
 
-# The router's address that a sender would use. A forwarder that is told to route does not look at it.
+# The router's MAC address for senders. A forwarder configured as a router ignores it.
 ROUTER_MAC = bytes.fromhex("02f000000000")
 SENDER_MAC = bytes.fromhex("02aa00000001")
 
@@ -98,7 +98,7 @@ def ipv4(src, dst, payload, proto=UDP, ttl=64, ident=0, flags_offset=0, options=
     total = lies.get("total_length", 20 + len(options) + len(payload))
     head = struct.pack("!BBHHHBBH", lies.get("version", 4) << 4 | ihl, 0, total, ident, flags_offset, ttl, proto, 0)
     head += ip_address(src).packed + ip_address(dst).packed + options
-    # The checksum covers what IHL says, so that a wrong IHL is the packet's only fault where it can be.
+    # The checksum covers IHL words, so that a wrong IHL is the packet's only fault where possible.
     covered = (head + payload)[: ihl * 4] if ihl >= 5 else head
     value = lies.get("checksum", checksum(covered))
     return with_bytes(head, 10, struct.pack("!H", value)) + payload
@@ -117,7 +117,7 @@ def ipv6(src, dst, payload, next_header=UDP, hop_limit=64, flow_label=0, **lies)
 
 
 def pseudo_header(src, dst, proto, size):
-    """What UDP and TCP checksums cover besides themselves: RFC 768, RFC 9293 3.1, RFC 8200 8.1."""
+    """The part that UDP and TCP checksums cover besides the datagram or segment: RFC 768, RFC 9293 3.1, RFC 8200 8.1."""
     addresses = ip_address(src).packed + ip_address(dst).packed
     if len(addresses) == 8:
         return addresses + struct.pack("!BBH", 0, proto, size)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Proves from a binary that the `avx512f` kernels run on Knights Landing: AVX-512F and CD, and what came before AVX-512.
+"""Proves from a binary that the `avx512f` kernels run on Knights Landing: AVX-512F, CD and sets before AVX-512.
 
 Disassembles, with objdump, every function whose demangled name holds `kernel::avx512f`, and every function of the same crate
 or of `core::core_arch` that those call directly, and looks each instruction up in knights-landing.txt by its encoding:
@@ -18,7 +18,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 KERNELS = "kernel::avx512f"
-# Called functions that belong to the kernels though their path does not say so.
+# Called functions that belong to the kernels though their path does not show it.
 FOLLOWED = re.compile(r"\b(lpm_\w+|core::core_arch)::")
 
 EVEX_512 = ("AVX512F_512", "AVX512CD_512")
@@ -29,7 +29,7 @@ VEX_128_ONLY = {"vaesdec", "vaesdeclast", "vaesenc", "vaesenclast", "vpclmulqdq"
 
 PREFIX_WORDS = {"rep", "repz", "repnz", "repe", "repne", "lock", "bnd", "notrack", "data16", "addr32", "cs", "ds", "es", "ss", "fs", "gs"}
 PREFIX_BYTES = {0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3}
-# What objdump calls instructions that XED names by another of their names.
+# XED's names for conditions that objdump names differently.
 CONDITIONS = {"a": "nbe", "ae": "nb", "e": "z", "g": "nle", "ge": "nl", "ne": "nz"}
 STRINGS = {"stos": "stosb", "movs": "movsb", "cmps": "cmpsb", "scas": "scasb", "lods": "lodsb"}
 # endbr64 is a NOP on CPUs without CET.
@@ -53,7 +53,7 @@ class Tables:
         self.evex_any = set().union(*(self.sets[s] for s in EVEX_ANY))
         self.vex = set().union(*(self.sets[s] for s in VEX))
         special = set(EVEX_512 + EVEX_ANY + VEX)
-        # tzcnt came with BMI1 and is the one that has no VEX prefix.
+        # tzcnt belongs to BMI1 but has no VEX prefix.
         self.legacy = {"tzcnt"}.union(*(names for s, names in self.sets.items() if s not in special))
 
 
@@ -67,7 +67,7 @@ def canonical(mnemonic):
     found = re.fullmatch(rf"(v?)cmp{PREDICATE}(ps|pd|ss|sd|ph|sh)", mnemonic)
     if found:
         return f"{found[1]}cmp{found[2]}"
-    # Not vpcmpeqd and the like with a VEX prefix, which are instructions of their own: both names are in the tables.
+    # VEX vpcmpeqd and others are separate instructions: both names are in the tables.
     found = re.fullmatch(r"vpcmp(?:eq|lt|le|neq|nlt|nle)(u?[bwdq])", mnemonic)
     if found and not re.fullmatch(r"vpcmp(eq)[bwdq]", mnemonic):
         return f"vpcmp{found[1]}"
@@ -164,7 +164,7 @@ def scan(path, tables, verbose=False):
     return len(seen), count, wide, faults
 
 
-# One function each. The first list must pass, every one of the second must be found.
+# A function each. Every one of GOOD must pass, every one of BAD must fail.
 GOOD = [
     "vpaddd zmm0, zmm1, zmm2", "vpgatherdd zmm0{k1}, [rax+zmm1*4]", "vpgatherqd ymm0{k1}, [rax+zmm1*8]", "vpscatterdd [rax+zmm1*4]{k1}, zmm0",
     "vpconflictd zmm0, zmm1", "vplzcntq zmm0, zmm1", "vpcmpeqd k1, zmm0, zmm1", "vpcmpltud k1{k2}, zmm0, zmm1", "vpcmpneqq k1, zmm0, [rax]{1to8}",
@@ -211,7 +211,7 @@ def scan_text(functions, folder, tables):
     """Assembles functions with gcc and scans them."""
     source, binary = Path(folder, "t.s"), Path(folder, "t.o")
     source.write_text(".intel_syntax noprefix\n.text\n" + "".join(functions))
-    # Linked, for direct calls have no target before.
+    # Linked, since direct calls have no target before.
     run("gcc", "-nostdlib", "-shared", "-Wl,-Bsymbolic", "-o", str(binary), str(source))
     return scan(binary, tables)
 

@@ -26,7 +26,7 @@ HELP = """A line is a shell command in the guest; the program is /usr/local/bin/
 
 
 def arguments():
-    """What the command line says."""
+    """The command line."""
     parser = argparse.ArgumentParser(prog="server.sh", add_help=False)
     parser.add_argument("mode", nargs="?", choices=["check", "docs", "shell"], default="check")
     parser.add_argument("--image", required=True)
@@ -103,7 +103,7 @@ def say(driver, check, result):
 
 
 def serve(chosen, machine, pairs, binding):
-    """Runs the guest and what is wanted in it; the exit code."""
+    """Runs the guest and the requested parts; the exit code."""
     started = time.monotonic()
     machine.start()
     for pair in pairs.values():
@@ -141,7 +141,7 @@ def serve(chosen, machine, pairs, binding):
 
 
 def main():
-    """Makes the machine and the hosts, and leaves nothing of them behind."""
+    """Makes the machine and the hosts, and removes them at the end."""
     chosen = arguments()
     selftest.run()
     # Ends the machine as an error does.
@@ -150,7 +150,7 @@ def main():
     space = f"server-{os.getpid()}"
     machine = Machine(work=work, image=chosen.image, drivers=chosen.drivers, space=space, has_iommu=not chosen.no_iommu, may_reboot=chosen.long)
     pairs = {driver: Pair(machine, driver, space) for driver in chosen.drivers}
-    # Without notes for debuggers, which are three quarters of it.
+    # Without debugging information, which is three quarters of the file.
     run("strip", "--strip-debug", "-o", str(machine.share / "fwd-app"), chosen.app)
     if chosen.deb:
         shutil.copy(chosen.deb, machine.share / "fwd-app.deb")

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Runs in the guest as a service: commands that the host sends over a virtio port, one after the other.
+"""Runs in the guest as a service: executes commands that the host sends over a virtio port, in order.
 
 A request is a line of JSON, {"command": shell text, "timeout": seconds}, the answer another, {"code": exit code, "output": both
 streams}. The first line is {"uptime": seconds since the kernel's start}. A command that takes too long is killed, with code 124.
@@ -24,7 +24,7 @@ def send(port, answer):
 
 
 def run(command, timeout_s):
-    """(code, output) of a command. Output goes through a file, so that what it leaves in the background does not hold up the answer."""
+    """(code, output) of a command. Output goes through a file, so that background processes do not delay the answer."""
     with tempfile.TemporaryFile(dir="/run") as output:
         process = subprocess.Popen(
             ["bash", "-c", command], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -42,7 +42,7 @@ def run(command, timeout_s):
 
 def main():
     """Serves for ever."""
-    # udev makes the link a moment after the module is there.
+    # udev makes the link a moment after loading the module.
     while not os.path.exists(PORT):
         time.sleep(0.1)
     port = os.open(PORT, os.O_RDWR)

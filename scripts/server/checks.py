@@ -1,4 +1,4 @@
-"""What is checked of each driver, in this order. Every check says in a few words what it saw, or raises `Failed`.
+"""The checks of each driver, in this order. Every check returns its findings in a few words, or raises `Failed`.
 
 The checks of one phase share a forwarder, so that a driver is started three times and not once a check. A check that fails leaves the
 forwarder to the next ones, which may fail for the same reason.
@@ -13,12 +13,12 @@ from .machine import Failed
 
 CAPTURE_FRAMES = 20_000
 PINGS, OWN_PINGS, OWN_AHEAD = 5, 1_500, 16
-# IDs that nobody names: frames with these tags are forwarded as those without.
+# IDs without a VRF: frames with these tags are forwarded as untagged ones are.
 C_TAG, S_TAG = (frames.p.TPID_C, 300), (frames.p.TPID_S, 200)
-# More than any of these cards has.
+# More queues than any of these cards has.
 QUEUES = 17
 LINK_S, UNPLUG_S = 40, 40
-# How `Driver.results` names a check that does not apply.
+# The result of a check that does not apply.
 NONE = "-"
 
 
@@ -77,7 +77,7 @@ class Driver(Checks):
         self.phase([*jumbo, *VRF], {"jumbo": self.jumbo, "vrf": self.vrf, "unplug": self.unplug})
 
     def phase(self, options, checks):
-        """Runs checks with one forwarder; if it does not start, all of them fail for that reason."""
+        """Runs checks with one forwarder; if it does not start, every check fails for that reason."""
         with Forwarder(self.machine, self.pair, options) as self.forwarder:
             try:
                 self.forwarder.wait_until_it_forwards()
@@ -129,7 +129,7 @@ class Driver(Checks):
 
     def jumbo(self):
         """IP packets from 1,500 bytes up to the MTU, and by ping."""
-        # A new forwarder keeps but a few packets for a host that it has to ask for first.
+        # A new forwarder keeps only a few packets for an unresolved host.
         self.ping()
         sizes = [*range(1500, self.jumbo_mtu, 41), self.jumbo_mtu]
         seen = both_ways(self.pair, lambda side: frames.sizes(side, sizes, [[]]))
@@ -138,7 +138,7 @@ class Driver(Checks):
         return seen
 
     def vrf(self):
-        """Frames of the VLAN that is a VRF of its own: cards that filter VLANs must have been asked for it."""
+        """Frames of a VLAN in a separate VRF: cards that filter VLANs must be set to receive it."""
         sizes = [*range(28, self.jumbo_mtu, 211), self.jumbo_mtu]
         return both_ways(self.pair, lambda side: frames.sizes(side, sizes, [[(frames.p.TPID_C, VLAN)]]))
 

@@ -1,6 +1,7 @@
-"""The commands of docs/install.md, in the order of the page: in the guest, on cards that its kernel still has, and on the host at its left card.
+"""The commands of docs/install.md, in the order of the page: in the guest, on cards that are still bound to its kernel, and on the host at the
+left card.
 
-The guest finds the program where a build leaves it. The left host speaks BGP, as the page says of the neighbour, where this machine has FRR.
+The guest has the program at its build path. Where this machine has FRR, the left host runs BGP as the page's neighbour.
 """
 
 import os
@@ -42,7 +43,7 @@ def neighbour(host, work):
 
 
 def check(machine, pair):
-    """Runs the page. The cards are those of the pair."""
+    """Runs the page on the cards of the pair."""
     place = "mkdir -p /root/clone/target/release && cd /root/clone"
     machine.guest(f"{place} && cp /srv/host/fwd-app target/release/ && chmod 644 target/release/fwd-app")
     start = f"{place}; set -eo pipefail; export WAN={pair.left.card.address} LAN={pair.right.card.address}\n"

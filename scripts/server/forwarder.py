@@ -8,13 +8,13 @@ from .machine import SIDES, Failed
 PROGRAM = "/usr/local/bin/fwd-app"
 FOLDER = "/run/forwarder"
 START_S, END_S = 180, 90
-# One half of all addresses is behind each host.
+# Each host has half of all addresses behind it.
 ROUTES = """0.0.0.0/1 via 198.18.1.2 dev 0
 128.0.0.0/1 via 198.18.2.2 dev 1
 ::/1 via fd00:1::2 dev 0
 8000::/1 via fd00:2::2 dev 1
 """
-# Both ports' packets with this VLAN id are a VRF of their own.
+# On both ports this VLAN is in a separate VRF.
 VLAN = 100
 VRF = ("--vrf", f"blue=0.{VLAN},1.{VLAN}", "--vrf-fib", f"blue={FOLDER}/routes", "--vrf-fib", f"blue={FOLDER}/neighbours")
 
@@ -27,18 +27,18 @@ class Forwarder:
         words = [PROGRAM, "run", "--fib", f"{FOLDER}/routes", "--ctl", f"{FOLDER}/ctl", "--json", f"{FOLDER}/report.json"]
         for port, host in enumerate(pair):
             words += ["--address", f"{port}={host.router_ipv4}/24", "--address", f"{port}={host.router_ipv6}/64"]
-        # All queues on the second CPU: the first one is the guest's.
+        # All queues on the second CPU: the first one runs the guest.
         words += ["--config", ",".join(f"({port},{queue},1)" for port in range(len(SIDES)) for queue in range(queues))]
         words += [*options, "--", "-l", "1", "--file-prefix", "forwarder"]
         for host in pair:
             words += ["-a", host.card.address]
         self.command = shlex.join(words)
-        # A VLAN has no addresses of its own to ask for a MAC with.
+        # A VLAN has no address to resolve with.
         hosts = [(port, address, host.mac) for port, host in enumerate(pair) for address in (host.ipv4, host.ipv6)]
         self.neighbours = "".join(f"neigh {address} lladdr {mac} dev {port}\n" for port, address, mac in hosts)
 
     def __enter__(self):
-        # The exit code is a file's content, and written last: no file, no end.
+        # The file with the exit code is written last.
         script = f"rm -rf {FOLDER}; mkdir {FOLDER}; cd {FOLDER}; printf '{ROUTES}' >routes; printf '{self.neighbours}' >neighbours; "
         script += f"({self.command} >out 2>err & echo $! >pid; wait $!; echo $? >code.new; mv code.new code) >/dev/null 2>&1 &"
         self.machine.guest(script)

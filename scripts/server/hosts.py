@@ -27,9 +27,9 @@ ETH_P_ALL, SOL_PACKET, PACKET_AUXDATA, CLONE_NEWNET, SO_RCVBUFFORCE = 3, 263, 8,
 TP_STATUS_VLAN_VALID, TP_STATUS_VLAN_TPID_VALID = 1 << 4, 1 << 6
 RECEIVE_BYTES = 64 << 20
 TPID_C = 0x8100
-# An answer that has not come by then is lost, however slow the machine.
+# A later answer counts as lost, even on a slow machine.
 REPLY_S = 20
-# Between an answer and the next ping. The router answers 1,000 pings of a host in a second.
+# Pause between an answer and the next ping, since the router answers 1,000 pings of a host in a second.
 PING_S = 0.002
 
 

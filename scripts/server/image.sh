@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds what the guest of scripts/server.sh boots from, unless it is there already, and prints its folder.
+# Builds the disk image, kernel and initrd of the guest of scripts/server.sh unless they exist, and prints their folder.
 #
 #   scripts/server/image.sh PROGRAM
 #
-# root.ext4 is Debian of this host's release with systemd, the libraries that PROGRAM is linked to and DPDK's drivers, all from runtime
-# packages: what a user has who installs PROGRAM alone. PROGRAM itself is not in it, so that it can be built again without a new image.
-# vmlinuz is that of linux-image-amd64, initrd.img mounts the root. The folder is below FWD_SERVER_CACHE, else XDG_CACHE_HOME, else
-# ~/.cache, and its name is made of all that the image depends on: packages, kernel, and the files of this folder that are put into it.
+# root.ext4 is Debian of this host's release with systemd, PROGRAM's libraries and DPDK's drivers, all from runtime packages, as on a machine
+# with PROGRAM alone. PROGRAM itself is not in it, so a new build needs no new image. vmlinuz comes from linux-image-amd64, initrd.img mounts
+# the root. The folder is below FWD_SERVER_CACHE, else XDG_CACHE_HOME, else ~/.cache; its name has a hash of the packages, the kernel and the
+# files of this folder in the image.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
@@ -15,25 +15,25 @@ PARTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CACHE=${FWD_SERVER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fwd-app/server}
 ROOT_MB=1200
 
-# systemd as PID 1, what tests use, dpdk-devbind, and FRR, which nothing starts.
+# systemd as PID 1, the tools of the checks, dpdk-devbind, and FRR, which is not started.
 SYSTEM=(systemd-sysv udev kmod iproute2 iputils-ping procps pciutils python3 dpdk frr)
 DRIVERS=(bus-pci bus-vdev mempool-ring net-e1000- net-virtio net-vmxnet3- net-tap net-af-packet net-null net-ring)
-# Those of the disk, in the initrd; then those of the NICs, of files from the host, and of what later checks may want.
+# Modules for the disk, in the initrd; then for NICs, for files from the host, and for further checks.
 DISK_MODULES=(virtio_pci virtio_blk ext4)
 MODULES=(virtio_pci virtio_console virtio_rng 9p 9pnet_virtio autofs4 vfio-pci vfio_iommu_type1 uio_pci_generic e1000 e1000e virtio_net
   vmxnet3 tun veth dummy tcp_diag)
-# What a booting server does and this one need not: it takes a third of the time under emulation.
+# Services of a booting server that are not needed: they take a third of the boot time under emulation.
 UNWANTED=(apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer
   systemd-timesyncd.service systemd-pstore.service systemd-logind.service systemd-journal-flush.service getty@tty1.service dpdk.service
   systemd-update-utmp.service systemd-tmpfiles-clean.timer systemd-binfmt.service getty-static.service sys-kernel-debug.mount
   sys-kernel-tracing.mount systemd-sysusers.service)
 
-# packages PROGRAM : those that it needs at run time, one per line: of its libraries, and of the drivers that go with its DPDK.
+# packages PROGRAM : the packages of its libraries and of its DPDK's drivers, one a line.
 packages() {
   local library eal abi
   printf '%s\n' "${SYSTEM[@]}"
   ldd "$1" | awk '/=> \// {print $3}' | while read -r library; do
-    # Debian's packages know a library by the path before or after /lib became /usr/lib.
+    # Debian's packages list a library by its path before or after the merge of /lib into /usr/lib.
     dpkg-query -S "$(readlink -f "$library")" 2>/dev/null || dpkg-query -S "$library" 2>/dev/null || dpkg-query -S "*/$(basename "$library")"
   done | cut -d: -f1
   eal=$(ldd "$1" | grep -o 'librte_eal\.so\.[0-9]*') || die "$1 is not linked to DPDK's shared libraries"
@@ -42,10 +42,10 @@ packages() {
   printf 'librte-%s\n' "${DRIVERS[@]/%/$abi}"
 }
 
-# depends_on PACKAGE PATTERN : the packages that it depends on whose names match.
+# depends_on PACKAGE PATTERN : its dependencies whose names match.
 depends_on() { apt-cache depends "$1" 2>/dev/null | awk -v wanted="$2" '$1 == "Depends:" && $2 ~ wanted {print $2}'; }
-# kernel_packages : the packages with the newest kernel, by name and version, one per line, the image first. After Debian 13 the kernel and its
-# modules are in two other packages, and the kernel is in the folder of the modules.
+# kernel_packages : the packages of the newest kernel, one a line, the image first. After Debian 13 the kernel and its modules are in two other
+# packages, and the kernel is in the folder of the modules.
 kernel_packages() {
   local name image
   image=$(depends_on linux-image-amd64 '^linux-image-' | head -n 1)
@@ -55,8 +55,7 @@ kernel_packages() {
   done
 }
 
-# unpack_kernel FOLDER PACKAGE.. : puts the files of the packages into the folder. Modules are in /lib or, from Debian 13 on, in /usr/lib; with
-# the link that a system has they are found in both.
+# unpack_kernel FOLDER PACKAGE.. : unpacks the packages. Modules are in /lib or, from Debian 13 on, in /usr/lib; a link makes both paths work.
 unpack_kernel() {
   local folder=$1 file
   shift
@@ -70,7 +69,7 @@ unpack_kernel() {
   depmod -b "$folder" "$VERSION"
 }
 
-# modules_with_needs FOLDER MODULE.. : the files of these modules and of those they need, in the order in which they can be loaded.
+# modules_with_needs FOLDER MODULE.. : the files of these modules and of their dependencies, in load order.
 modules_with_needs() {
   local folder=$1
   shift
@@ -79,10 +78,9 @@ modules_with_needs() {
   done | awk '!seen[$0]++' | sed "s,^$folder/,,"
 }
 
-# make_root FOLDER LIST : installs the packages of the list, and sets the guest up.
 make_root() {
   local root=$1 unit options=()
-  # A mirror that is behind is so for the guest, too.
+  # A stale mirror of the host is stale for the guest, too.
   [ "$(apt-config dump --format '%v' Acquire::Check-Valid-Until)" != false ] || options=(--aptopt='Acquire::Check-Valid-Until "false"')
   mmdebstrap --quiet --variant=minbase --include="$2" --aptopt='APT::Install-Recommends "false"' "${options[@]}" \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
@@ -106,7 +104,7 @@ make_root() {
   mke2fs -q -t ext4 -O ^has_journal -d "$root" "$WORK/root.ext4"
 }
 
-# make_initrd FOLDER : loads the disk's modules and goes on with the disk's systemd.
+# make_initrd FOLDER : loads the disk's modules and starts the disk's systemd.
 make_initrd() {
   local folder=$1 module
   mkdir -p "$folder"/{bin,dev,modules,new}
@@ -143,7 +141,7 @@ mkdir -p "$CACHE"
 exec 9>"$CACHE/lock"
 flock 9
 if [ ! -e "$IMAGE/initrd.img" ]; then
-  # Beside the result, so that it can be moved there in one step.
+  # On the same file system as the result, for an atomic rename.
   WORK=$(mktemp -d "$CACHE/building.XXXXXX")
   trap 'rm -rf "$WORK"' EXIT
   note "building the guest: $CODENAME with Linux $VERSION" >&2
@@ -159,7 +157,7 @@ if [ ! -e "$IMAGE/initrd.img" ]; then
   mv "$kernel" "$WORK/image/vmlinuz"
   mv -T "$WORK/image" "$IMAGE"
 fi
-# Images of other packages and kernels: nobody has used them for a month.
+# Removes images of other packages and kernels that were not used for a month.
 touch "$IMAGE"
 find "$CACHE" -mindepth 1 -maxdepth 1 -type d -mtime +30 -exec rm -rf {} +
 printf '%s\n' "$IMAGE"

@@ -28,13 +28,13 @@ class Model:
         self.can_unplug, self.filters_vlans, self.jumbo_mtu = can_unplug, filters_vlans, jumbo_mtu
 
 
-# e1000 is a conventional PCI device, which sits beside the CPU: only what sits in a root port of PCI Express can be unplugged.
-# QEMU's virtio-net drops 802.1Q frames of every VLAN that a driver has not asked for, as soon as the driver can ask (its CTRL_VLAN).
-# DPDK's vmxnet3 leaves maxNumRxSG at 0, which QEMU takes for "one buffer a frame": what fills more than an mbuf is not received.
+# e1000 is a conventional PCI device, attached to the CPU: only devices in a root port of PCI Express can be unplugged.
+# QEMU's virtio-net drops 802.1Q frames of every VLAN that the driver has not requested, once the driver can request (its CTRL_VLAN).
+# DPDK's vmxnet3 leaves maxNumRxSG at 0, which QEMU takes for one buffer a frame, so frames above an mbuf are lost.
 MODELS = {
     "e1000": Model("e1000", can_unplug=False),
     "e1000e": Model("e1000e"),
-    # Translated by the IOMMU as other devices are; without that option it would go around it, and vfio-pci refuses it.
+    # Behind the IOMMU like other devices: without this option it would bypass it, and vfio-pci refuses it.
     "virtio": Model("virtio-net-pci", "disable-legacy=on,iommu_platform=on,mq=on,vectors=6", queues=2, filters_vlans=True),
     "vmxnet3": Model("vmxnet3", jumbo_mtu=2000),
 }
@@ -73,7 +73,7 @@ class Card:
         self.driver, self.side, self.model = driver, side, MODELS[driver]
         self.name = f"{driver}-{side[0]}"
         self.mac = f"02:f0:00:00:{number:02x}:01"
-        # The place on the guest's PCI, once it has booted.
+        # The PCI address in the guest, once it has booted.
         self.address = None
 
     def arguments(self, number, has_iommu):
@@ -110,7 +110,7 @@ class Machine:
     def arguments(self):
         """QEMU's command line."""
         kernel = f"console=ttyS0 quiet rw root=/dev/vda hugepages={PAGES_2M} mitigations=off transparent_hugepage=never"
-        # On a busy host the guest's timers come late: it must not take them for broken. A panic ends QEMU.
+        # On a busy host the guest's timers are late, which must not count as broken. A panic ends QEMU.
         kernel += " no_timer_check nowatchdog rcupdate.rcu_cpu_stall_suppress=1 panic=-1 systemd.show_status=0"
         kernel += " intel_iommu=on iommu=pt" if self.has_iommu else ""
         disk = f"file={self.image}/root.ext4,format=raw,if=virtio,snapshot=on,cache=unsafe"
@@ -118,7 +118,7 @@ class Machine:
         words += ["-nodefaults", "-no-user-config", "-display", "none", *([] if self.may_reboot else ["-no-reboot"]), "-serial", f"file:{self.work}/console"]
         words += ["-kernel", f"{self.image}/vmlinuz", "-initrd", f"{self.image}/initrd.img", "-append", kernel]
         if self.has_iommu:
-            # Before the devices it translates for.
+            # Before the devices that it translates for.
             words += ["-device", "intel-iommu,intremap=on,caching-mode=on,aw-bits=48"]
         words += ["-drive", disk, "-object", "rng-random,id=random,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=random"]
         words += ["-virtfs", f"local,path={self.share},mount_tag=host,security_model=none,readonly=on"]
@@ -193,7 +193,7 @@ class Machine:
 
     def has_event(self, name, device):
         """Whether QEMU has reported this about the device."""
-        # Events are read with the next answer.
+        # Pending events arrive before the next answer.
         self.monitor("query-status")
         return any(event["event"] == name and event["data"].get("device") == device for event in self.events)
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from . import frames
 from .machine import Failed
 
-# An IPv4 header of a textbook, with TTL 64 and checksum b861; one less of the high byte there is one more here (RFC 1624).
+# A textbook's IPv4 header, with TTL 64 and checksum b861; decrementing the TTL adds one to its high byte (RFC 1624).
 BEFORE = bytes.fromhex("45000073000040004011b861c0a80001c0a800c7")
 AFTER = bytes.fromhex("45000073000040003f11b961c0a80001c0a800c7")
 

@@ -1,6 +1,6 @@
 """The Debian package in the guest: installed, started by systemd as its own user, hung, started again, purged.
 
-The checks come before those of drivers, on the first pair of cards, and leave the cards on vfio-pci as they found them. Those of
+The checks come before those of drivers, on the first pair of cards, and leave the cards on vfio-pci. The checks of
 `--long` take minutes under emulation: an upgrade while packets flow, and a reboot.
 """
 
@@ -16,19 +16,19 @@ INSTALL_S, START_S, RESTART_S = 300, 240, 120
 PINGS = 3
 # CAP_NET_ADMIN and CAP_NET_RAW.
 CAPABILITIES = (1 << 12) | (1 << 13)
-# What a package may leave, and what changes by itself.
+# Files that a package may leave, and files that change anyway.
 UNCOUNTED = ("/proc", "/sys", "/run", "/tmp", "/srv", "/var/log", "/var/tmp", "/var/lib/dpkg", "/var/cache", "/etc/passwd*", "/etc/group*", "/etc/shadow*", "/etc/gshadow*", "/etc/.pwd.lock")
-# Stops one thread alone, which no signal does (PTRACE_ATTACH). Waits for its stop, then for its end (__WALL): a process is not gone before
-# its tracer has taken notice.
+# Stops one thread, which no signal does (PTRACE_ATTACH), waits for the stop, then for its end (__WALL): a traced process remains until its
+# tracer has reaped it.
 HANG = "import ctypes, os, sys; task = int(sys.argv[1]); ctypes.CDLL(None).ptrace(16, task, 0, 0); [os.waitpid(task, 1 << 30) for _ in range(2)]"
 
 
 class Service(Checks):
-    """The checks of the package, on a machine that has it at `PACKAGE`."""
+    """The checks of the package, on a machine with the package at `PACKAGE`."""
 
     def __init__(self, machine, pair, say, bind_again, is_long):
         super().__init__("service", say)
-        # `bind_again` hands all cards to user space, after a reboot and after the package is gone.
+        # `bind_again` binds all cards to user space, after a reboot and after the removal of the package.
         self.machine, self.pair, self.bind_again, self.is_long = machine, pair, bind_again, is_long
 
     def run(self):
@@ -49,7 +49,7 @@ class Service(Checks):
         return self.machine.guest(f"systemctl show --value -p {name} fwd-app").strip()
 
     def install(self):
-        """The package goes in, its units are accepted, and nothing starts by itself."""
+        """The package installs, its units are accepted, and no service starts."""
         self.list_files("before")
         self.machine.guest(f"DEBIAN_FRONTEND=noninteractive dpkg -i {PACKAGE}", INSTALL_S)
         self.machine.guest("systemd-analyze verify --man=no /lib/systemd/system/fwd-app.service /lib/systemd/system/fwd-app-bind@.service 2>&1", INSTALL_S)
@@ -76,7 +76,7 @@ class Service(Checks):
         return state(address)
 
     def start(self):
-        """systemd hears that it is ready, and what it does."""
+        """systemd gets READY and a status."""
         options = "--fib /etc/fwd-app/routes --config (0,0,1),(1,0,1)"
         for port, host in enumerate(self.pair):
             options += f" --address {port}={host.router_ipv4}/24 --address {port}={host.router_ipv6}/64"
@@ -139,7 +139,7 @@ class Service(Checks):
         return f"no answer for {gap_ms:.0f} ms"
 
     def reboot(self):
-        """After a reboot the service comes up by itself, with its card bound."""
+        """After a reboot the service starts, with its card bound."""
         address = self.pair.left.card.address
         self.machine.guest(f"systemctl enable fwd-app-bind@{address} fwd-app-bind@{self.pair.right.card.address}")
         self.machine.guest("(sleep 1; systemctl reboot) >/dev/null 2>&1 &")
@@ -156,7 +156,7 @@ class Service(Checks):
         return "drained"
 
     def purge(self):
-        """The service ends, and what the package brought is gone."""
+        """The service ends, and the files of the package are gone."""
         self.machine.guest("systemctl start fwd-app; dpkg --purge fwd-app", START_S)
         self.list_files("after")
         left = self.machine.guest("comm -13 /var/tmp/before /var/tmp/after").split()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares what a forwarder sent and counted with a golden file: `golden.py GOLDEN DIR [REPORT] [--any-source]`.
+"""Compares the packets and counters of a forwarder with a golden file: `golden.py GOLDEN DIR [REPORT] [--any-source]`.
 
 DIR holds port0.pcap, port1.pcap ..; every frame of every port has to be the golden one, in order of arrival. REPORT is the
 forwarder's JSON; its packets.rx, packets.tx and packets.drops have to be the golden totals. With --any-source the source MACs
@@ -19,7 +19,7 @@ from captures import formats  # noqa: E402
 
 
 def wrong_frames(golden, folder, any_source):
-    """What is wrong with the captures, as text, one line each."""
+    """The faults of the captures, one line each."""
     for port in range(golden["ports"]):
         path = folder / f"port{port}.pcap"
         frames = [frame for _, frame, _ in formats.read_pcap(path.read_bytes())] if path.is_file() else []
@@ -40,7 +40,7 @@ def wrong_frames(golden, folder, any_source):
 
 
 def wrong_totals(golden, report):
-    """What is wrong with the counts."""
+    """The faults of the counters."""
     packets, totals = report["packets"], golden["totals"]
     drops = {reason: count for reason, count in packets["drops"].items() if count}
     for name, got, wanted in (

@@ -18,12 +18,12 @@ from .round import Round
 
 # Time after which a new seed is used.
 CYCLE_S = 300
-# The approximate time of a round; it finishes what it has started. Growth of memory does not show in less than the longer times.
+# The approximate time of a round; it finishes its last step. Growth of memory shows only in the longer times.
 ROUND_S = 12
 LONGER_S = {"growth": 60, "device-growth": 60, "steady": 60}
-# Runs beside all the others, for most of a cycle.
+# Runs concurrently with all other rounds, for most of a cycle.
 BESIDE = "steady"
-# `steady` gets this much less than a cycle, within which it also loads full tables and is judged.
+# `steady` gets this much less than a cycle, which it needs to load full tables and to be judged.
 BESIDE_LESS_S = 15
 
 ROUNDS = {**datapath.ROUNDS, **device.ROUNDS, **threads.ROUNDS, **memory.ROUNDS, **inputs.ROUNDS}
@@ -56,7 +56,7 @@ class Soak:
         except Failed as failed:
             result, words = "FAILED", str(failed)
         except Exception as error:  # pylint: disable=broad-except
-            # An error in the script counts as a failure, since nothing was tested.
+            # An error in the script is a failure, since nothing was tested.
             result, words = "FAILED", f"{type(error).__name__}: {error}"
             (folder / "traceback").write_text(traceback.format_exc())
         one.kill()
@@ -77,7 +77,7 @@ class Soak:
                 print(f"{'':10}logs: {folder}\n{'':10}again: scripts/soak.sh --seed {seed} --round {name}", flush=True)
 
     def cycles(self, minutes, seed):
-        """Runs all rounds in turn for `minutes`, with `steady` beside them."""
+        """Runs all rounds in turn for `minutes`, with `steady` at the same time."""
         start = time.monotonic()
         others = [name for name in ROUNDS if name != BESIDE]
         turn, total_s = 0, minutes * 60
@@ -138,8 +138,8 @@ def main():
     if chosen.list:
         print("\n".join(f"{name:<16}{' '.join(function.__doc__.split())}" for name, function in ROUNDS.items()))
         return 0
-    # These signals interrupt the main loop, which then kills the processes it has started. SIGINT is included because a shell makes
-    # background jobs ignore it, and every process started from here would inherit that.
+    # These signals interrupt the main loop, which then kills its processes. SIGINT is included because a shell makes background jobs ignore
+    # it, and child processes would inherit that.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     soak = Soak(chosen)

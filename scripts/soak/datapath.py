@@ -77,7 +77,7 @@ def tx_full(round):
 
 
 def mbufs(round):
-    """Fewer mbufs than packets want to be inside: they wait, and none is lost but a packet whose fragments found no mbuf."""
+    """Fewer mbufs than packets in flight need: packets wait, and only a packet whose fragments find no mbuf is lost."""
     one = round.material.small(round.seed)
     while True:
         for topology in TOPOLOGIES:
@@ -99,7 +99,7 @@ def mbufs(round):
 
 
 def starved_port(round):
-    """The same for a port that receives by itself: the smallest pool that is accepted, with most mbufs in batches that are being filled."""
+    """The same for `run`, whose port takes the mbufs itself: the smallest accepted pool, with most mbufs in batches that are being filled."""
     for topology in TOPOLOGIES:
         batch, mbufs = round.draw((128, 512)), 1023
         for _ in range(2):

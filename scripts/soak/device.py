@@ -33,7 +33,7 @@ def fault(round):
     """Switches of the mock for one randomly drawn fault."""
     kind = round.between(0, 3)
     if kind == 0:
-        # One call or several in a row fail; later calls work, so the device comes back.
+        # One call or several in a row fail; later calls succeed, so the device comes back.
         return {"MOCKCUDA_FAIL_AT": f"{round.between(20, 4000)}:{round.draw(CODES)}:{round.draw((1, 1, 5, 100))}"}
     if kind == 1:
         return {"MOCKCUDA_FAIL_CALL": f"{round.draw(CALLS)}:{round.between(0, 60)}:{round.draw(CODES)}"}

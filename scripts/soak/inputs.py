@@ -1,4 +1,4 @@
-"""Outside events at the wrong moment: files that change while they are read, signals, a standard error that nobody reads."""
+"""Outside events at the wrong moment: files that change while they are read, signals, a standard error without a reader."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from .round import END_S, START_S, TOPOLOGIES
 
 
 def files(round):
-    """A route file that is cut, written anew, appended to or replaced while it is read: the old table, the new one, or an error."""
+    """A route file that is cut, rewritten, appended to or replaced while it is read: the old table, the new one, or an error."""
     old = round.material.table(round.seed, 250_000)
     new = round.material.table(round.seed + 1, 240_000)
     other = new.read_bytes()
@@ -83,7 +83,7 @@ def replace(_round, path, other):
 
 
 def streams(round):
-    """An update stream and a capture that change during a replay: it goes on with what it has read, or reports the error."""
+    """An update stream and a capture that change during a replay: it continues with the data it has read, or reports the error."""
     one = round.material.small(round.seed)
     for change in (cut, empty, garbage, replace):
         updates, capture = round.folder / "updates", round.folder / "capture"
@@ -156,7 +156,7 @@ def closed():
 
 
 def blocked():
-    """A pipe that is full and that nobody reads."""
+    """A full pipe without a reader."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     try:
@@ -169,7 +169,7 @@ def blocked():
 
 
 def unread(round, process, how, reader):
-    """The process forwards although nobody reads what it prints, and ends when it is signalled."""
+    """The process forwards although its output is not read, and ends on a signal."""
     if process.until_forwarding(START_S):
         storm(process, 0.5)
     elif process.is_running():
@@ -196,13 +196,13 @@ def unread_run(round, _one, _words, topology, how):
     lcores = "0@0" if round.between(0, 1) and topology == "run-to-completion" else "0@0,1@0,2@0,3@0"
     worker = "0" if lcores == "0@0" else "1"
     words += ["--config", f"(0,0,{worker})", "--", "--no-huge", "-m", 256, "--no-pci", "--no-shconf", "--no-telemetry"]
-    # EAL's log at the start would wait for a reader for ever: its C code writes to stderr directly.
+    # EAL's log at the start would block for ever: its C code writes to stderr directly.
     words += ["--log-level", "error"]
     words += ["--file-prefix", f"soak-{round.seed}-{round.runs}", "--lcores", lcores, "--vdev", "net_null0"]
     process = round.start(f"run-{how.__name__}", *words, stderr=writer)
     os.close(writer)
     if lcores == "0@0":
-        # There is no worker thread whose existence shows that it forwards.
+        # Without worker lcores no thread shows that it forwards.
         process.run_for(3)
         storm(process, 0.5)
         try:

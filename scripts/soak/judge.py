@@ -1,4 +1,4 @@
-"""The checks that a forwarder's report must pass, whatever the round did."""
+"""The checks that a forwarder's report must pass in every round."""
 
 import json
 
@@ -6,15 +6,14 @@ from .process import Failed, signal_name
 
 # Drop reasons that are faults, which a round may allow; all other reasons are compared with the oracle's.
 FAULTS = ("tx_full", "engine_stall")
-# Allowed growth of memory after the warm-up, from the second third of a run to its last. Copies of tables come and go, so `floor` values
-# are compared.
+# Allowed growth of memory from the second third of a run to its last. Copies of tables come and go, so `floor` values are compared.
 GROWTH_BYTES, GROWTH_SHARE = 8 << 20, 0.01
 # Samples are half a second apart: fewer show nothing.
 SAMPLES_MIN = 60
 
 
 def report(path):
-    """The JSON report; None if there is none."""
+    """The JSON report; None if it is missing."""
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)

@@ -97,7 +97,7 @@ class Material:
             words = [word for table in tables for word in ("--fib", table)]
             self._generate(told, "--updates", updates, "--seed", seed, *words)
         addresses = [inside(rng, rng.choice(prefixes)) for _ in range(HOT)]
-        # Some addresses share their first bits with another one, so that prefixes above one are above the other.
+        # Some addresses share their first bits with another one, so that their prefixes nest.
         addresses += [flip(rng, address) for address in addresses[: HOT // 2]]
         stream, capture = self.folder / f"{name}.updates", self.folder / f"{name}.pcap"
         with opened(told) as lines, open(stream, "w", encoding="ascii") as out:

@@ -26,7 +26,7 @@ def tables(round):
 
 
 def address_space(round):
-    """An address space that ends a little above what the process has: from its start, or from some moment of its updates on."""
+    """An address-space limit a little above the current size: from its start, or from some moment of its updates on."""
     one = round.material.growing(round.seed, routes=5000, more=150_000)
     counts = {"went on": 0, "said so": 0, "aborted for want of memory": 0}
     while True:

@@ -209,7 +209,7 @@ def stop_thread(tid, seconds):
 
 
 def starve_thread(tid, seconds):
-    """For a thread that cannot be stopped: puts it on one CPU at the lowest priority, beside busy loops of normal priority."""
+    """For a thread that cannot be stopped: pins it to one CPU at the lowest priority, with busy loops of normal priority."""
     try:
         before = os.sched_getaffinity(tid)
         cpu = min(before)

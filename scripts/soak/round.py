@@ -1,4 +1,4 @@
-"""The context of a round: its seed, a folder of its own, the program, and helpers that run and judge a replay."""
+"""The context of a round: its seed, folder and program, and helpers that run and judge a replay."""
 
 import signal
 import time
@@ -8,11 +8,11 @@ from captures.packets import SplitMix64
 from . import judge
 from .process import Failed, Process
 
-# A process must end within this time after its last packet or a SIGTERM. The harness itself gives packets up after 30 s.
+# A process must end within this time after its last packet or a SIGTERM. The harness itself abandons packets after 30 s.
 END_S = 90
 # A process must start within this time, also with full tables on a busy host.
 START_S = 180
-# A stall limit far longer than a batch takes on a busy host, so that only the stalls occur that a round asks for.
+# A stall limit far above the time of a batch on a busy host, so that only injected stalls occur.
 PATIENT = ("--stall-us", "60000000")
 TOPOLOGIES = ("run-to-completion", "pipeline")
 
@@ -20,7 +20,7 @@ TOPOLOGIES = ("run-to-completion", "pipeline")
 class Round:
     """One round. `seconds`: its approximate time."""
 
-    # Processes of the rounds in progress.
+    # Processes of the running rounds.
     processes = []
 
     def __init__(self, name, seed, seconds, folder, app, mock, material):

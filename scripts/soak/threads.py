@@ -8,7 +8,7 @@ from .round import PATIENT, START_S, TOPOLOGIES
 
 
 def helpers(round):
-    """A helper thread of `coop` loses its CPU, in each way that threads help: over the caller's table, and over one of their own."""
+    """A helper thread of `coop` loses its CPU, in both modes: over the caller's table, and over a separate one."""
     one, ways = round.material.small(round.seed, routes=20_000), {}
     while True:
         for topology in TOPOLOGIES:
