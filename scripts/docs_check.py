@@ -157,7 +157,6 @@ def script_of(block, number, folder):
     else:
         *first, last = block.chosen()
         lines += [*first, f"code=0; {last} || code=$?; [ $code = {block.code} ]" if block.code else last]
-    # The terminal's file is the output of that block.
     lines.append(f"}} >{folder}/printed{number} 2>&1")
     if block.is_a("run: terminal"):
         lines.append(f"cp {folder}/terminal{number} {folder}/printed{number}")
@@ -197,7 +196,6 @@ def run_page(blocks, program):
             if source == program:
                 (work / name).touch()
             script.append(f"mount --bind {shlex.quote(str(source))} {name}")
-        # Files of the commands are removed with the page.
         script += ["mount -t tmpfs none /run", "mount -t tmpfs none /tmp", "install -d -o frr -g frr /run/frr 2>/dev/null || true", "ip link set lo up"]
         ran = []
         for number, block in enumerate(blocks):

@@ -19,7 +19,6 @@ set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Drivers for the tests and scripts/smoke.
 DRIVERS=bus/pci,bus/vdev,mempool/ring,mempool/stack,net/af_packet,net/af_xdp,net/failsafe,net/memif,net/null,net/pcap,net/ring,net/tap,net/virtio
 
 bad_usage() {

@@ -22,7 +22,6 @@ from captures.packets import ETHERTYPE_IPV4
 LIMIT_S = 120
 # File names of captures, since a folder of tests has other files, too.
 CAPTURES = {".pcap", ".pcapng", ".cap", ".dmp", ".gz", ".bz2", ".xz", ".zst"}
-# Every address has a route, some several.
 ROUTES = [
     ("0.0.0.0/1", 1),
     ("128.0.0.0/1", 2),

@@ -111,7 +111,6 @@ inside() {
 }
 
 version_of() { chroot "$work/root" dpkg-query -W -f '${Version}' "$1" 2>/dev/null || printf -- '-'; }
-# Files of the clone that root has taken from the user.
 owned_by_root() { find "$work/root/home/user/fwd" -user 0 | head -n 5; }
 
 trap remove_root EXIT

@@ -225,7 +225,6 @@ part_tests() {
   mkdir -p "$out/tests"
   for entry in "${TESTS[@]}"; do
     IFS=: read -r name least most <<<"$entry"
-    # With the mock a binary has few of the tests, or none.
     step "test-$name" "$least" "$most" "$out/tests/$name.txt" "${with_driver[@]}" "$dir/tests/$name" "${filters[@]}" --test-threads "$test_threads"
     # Persistent kernels have little competition after the first tests.
     [ "$name" = kernels ] && step concurrent 60 150 "$out/log.txt" "${with_driver[@]}" "$dir/bin/gpu-concurrent" "${crowd[@]}" \
@@ -254,7 +253,6 @@ part_rates() {
   done
 }
 
-# figures NAME..: one step each, so that finished figures are kept.
 figures() {
   local figure
   mkdir -p "$out/paper"
@@ -263,7 +261,6 @@ figures() {
   done
 }
 
-# prepare: sets the options of the steps from $dir, $mock and the CPUs of this host.
 prepare() {
   local real=(LPM_GPU=real FWD_REQUIRE=gpu CUDA_DEVICE_MAX_CONNECTIONS=32) threads
   filters=() families=(4 6)

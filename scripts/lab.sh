@@ -101,7 +101,6 @@ pings() {
     ip netns exec "$left" ping -n -c 3 -i 0.3 -W 5 "$address" || fail "no answer from $address"
   done
 }
-# ask WORDS.. : the answer of the prompt.
 ask() {
   note "fwd-app> $*"
   ctl "$@"
@@ -117,7 +116,6 @@ bgp() {
   printf ' address-family ipv4 unicast\n  neighbor %s activate\n  network %s\n exit-address-family\n' "$2" "$4"
   printf ' address-family ipv6 unicast\n  neighbor %s activate\n  network %s\n exit-address-family\n' "$3" "$5"
 }
-# learned : the forwarder has the routes of both families from the right host.
 learned() {
   local address
   for address in 203.0.113.1 2001:db8:9::1; do ctl route get "$address" | grep -q '203.0.113.0/24\|2001:db8:9::/48' || return 1; done

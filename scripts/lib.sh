@@ -160,7 +160,6 @@ target_dir() {
     python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])'
 }
 
-# Free 2 MB and 1 GB pages in megabytes.
 free_hugepage_mb() {
   local total=0 folder size free
   for folder in /sys/kernel/mm/hugepages/hugepages-*kB; do

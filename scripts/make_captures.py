@@ -38,7 +38,6 @@ def golden(name, capture_seed, records, notes, frames_in_full, routes="routes.tx
         verdict, port, hop, out = forwarder.forward(frame, table)
         entry = {"index": index, "note": note, "verdict": verdict}
         if verdict == "tx":
-            # The reader of the table chooses the id of a gateway.
             entry.update(port=port, next_hop=hop if isinstance(hop, int) else None)
             entry["out_hex" if frames_in_full else "out_sha256"] = out.hex() if frames_in_full else hashlib.sha256(out).hexdigest()
             sent[port]["packets"] += 1

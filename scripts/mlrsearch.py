@@ -75,7 +75,6 @@ def recorded(report):
 
             at = next((at for at, trial in enumerate(self.trials) if is_same(trial)), None)
             if at is None:
-                # The program did not try this load: use the nearest trial.
                 self.strange += 1
                 trial = min(report["trials"], key=lambda trial: abs(trial["offered_pps"] - intended_load))
             else:

@@ -98,7 +98,6 @@ check_all() {
   return $bad
 }
 
-# need_pip: sets $PYTHON to a Python with pip; installs pip if missing.
 need_pip() {
   PYTHON=python3
   "$PYTHON" -m pip --version >/dev/null 2>&1 && return
@@ -130,7 +129,6 @@ PYTHON
   fi
 }
 
-# registers_most LOG: the highest number of registers in ptxas's output.
 registers_most() { sed -n 's/.*Used \([0-9]*\) registers.*/\1/p' "$1" | sort -n | tail -n 1; }
 
 assemble_all() {

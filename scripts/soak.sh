@@ -23,7 +23,6 @@ for argument in "$@"; do
   esac
 done
 has python3 || die "needs python3"
-# Rounds name bundled files relative to this folder.
 cd "$TOP"
 if [ -z "${FWD_APP:-}" ]; then
   need_all

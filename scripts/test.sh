@@ -32,7 +32,6 @@ for package in json.load(sys.stdin)["packages"]:
     for feature in sorted({"testing", "dpdk"} & package["features"].keys()):
         print(package["name"] + "/" + feature)' | paste -sd, -
 }
-# rooted COMMAND.. : runs it as root, with the settings of this script.
 rooted() {
   as_root env CI="${CI:-}" FWD_APP="$FWD_APP" FWD_DATA="${FWD_DATA:-}" FWD_DEB="${FWD_DEB:-}" LIBCLANG_PATH="${LIBCLANG_PATH:-}" \
     PYTHONDONTWRITEBYTECODE=1 "$@"
@@ -65,7 +64,6 @@ step_test() {
   cargo "${run[@]}" --workspace --features "$FEATURES" --no-fail-fast "${more[@]}" 2>&1 | tee "$log" |
     grep --line-buffered -E '^ +(Starting|Running|PASS|SLOW|LEAK|FAIL|SIGNAL|TIMEOUT|Summary)|^(warning|error|test |test result)' || failed=1
   [ "$failed" = 0 ] || cat "$log"
-  # The summary counts these lines.
   grep -E '^ *SKIPPED' "$log" | sort
   return "$failed"
 }

@@ -12,7 +12,6 @@ need_source() { [ -n "${SOURCES[$1]:-}" ] || die "--source $1=FOLDER is wanted: 
 
 is_repository() { [ -e "$1/.git" ] || { [ -f "$1/HEAD" ] && [ -d "$1/objects" ]; }; }
 
-# version_of NAME : the version of its source.
 version_of() {
   local folder revision
   folder=$(source_of "$1")
@@ -55,7 +54,6 @@ begin() {
   say "$wanted"
 }
 
-# Sets $CC: grout needs a C23 compiler, and all peers get the same.
 need_c23() {
   local one
   for one in ${CC:-} gcc gcc-{16..13} clang-{23..18} clang; do
@@ -68,7 +66,6 @@ need_c23() {
   die "grout and VPP want a compiler of C23, gcc 13 or clang 18 or newer; name one with CC"
 }
 
-# Fetches the source package of the installed DPDK.
 fetch_dpdk_source() {
   mkdir -p "$FOLDER/package"
   apt_source "$FOLDER/package" "dpdk=$(dpkg-query -W -f '${source:Version}' libdpdk-dev)"
@@ -126,7 +123,6 @@ build_dpdk() {
   ninja -C "$build" install >>"$FOLDER/dpdk.log" || broken DPDK dpdk
 }
 
-# broken WHAT LOG : ends the script with the end of the log.
 broken() {
   tail -n 30 "$FOLDER/$2.log" >&2
   die "$1 does not build: $FOLDER/$2.log"

@@ -208,7 +208,6 @@ class Grout(Peer):
         process.wait_for_answer([tools / "grcli", "-s", self.socket(), "interface", "show"], START_S)
         lines = []
         vdevs = self.short_vdevs(checked=1) if self.form == "best" else self.short_vdevs()
-        # The port that receives comes last.
         for number, vdev in list(enumerate(vdevs))[1:] + [(0, vdevs[0])]:
             lines.append(f"interface add port p{number} devargs {vdev} rxqs 1 qsize 512")
         lines.append("interface set vrf main rib4-routes 1250000 fib4-tbl8 16384 rib6-routes 300000 fib6-tbl8 400000")

@@ -23,7 +23,6 @@ def rates_of(report):
     found = {}
     group = []
     for row in report.get("rows", []) + [None]:
-        # The rows of one comparison end with our engines.
         if row is None or (group and row["peer"] != "fwd-app" and group[-1]["peer"] == "fwd-app"):
             ours = next((r["mpps"] for r in group if r["peer"] == "fwd-app" and r["form"] == ENGINE), None)
             for one in group:

@@ -7,7 +7,6 @@ import random
 import struct
 
 SOURCES = {4: ipaddress.IPv4Address("192.0.2.1").packed, 6: ipaddress.IPv6Address("2001:db8::1").packed}
-# To port 0, from a neighbour.
 ROUTER, NEIGHBOUR = bytes.fromhex("020000000100"), bytes.fromhex("020000000099")
 TYPES = {4: b"\x08\x00", 6: b"\x86\xdd"}
 CHECK_SEQUENCE_BYTES = 4

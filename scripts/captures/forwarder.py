@@ -13,7 +13,6 @@ from .packets import ETHERTYPE_IPV4, ETHERTYPE_IPV6, TPID_C, TPID_OLD, TPID_S, o
 PORTS = 4
 MTU_BYTES = 1500
 MAX_TAGS = 2
-# Egress source addresses, by port.
 SOURCE_MACS = [bytes.fromhex("02f0000000") + bytes([port]) for port in range(PORTS)]
 
 # RFC 1812 5.3.7 and 4.2.2.11, RFC 1122 3.2.1.3, RFC 3927 7: no packet from or to these is forwarded. 240/4 holds the

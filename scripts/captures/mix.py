@@ -11,7 +11,6 @@ from . import packets as p
 
 SEED = 20240117
 MIX_PACKETS = 2000
-# One packet in 10 us on average: 100 kpps.
 MEAN_GAP_NS = 10_000
 START_NS = 1_704_067_200 * 1_000_000_000  # 2024-01-01 00:00:00 UTC
 MAX_HOP = (1 << 24) - 1

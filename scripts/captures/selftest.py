@@ -40,7 +40,6 @@ class Checksums(unittest.TestCase):
 
 class Random(unittest.TestCase):
     def test_splitmix64_known_answers(self):
-        # From Vigna's reference code, seed 1234567.
         rng = p.SplitMix64(1234567)
         self.assertEqual([rng.next() for _ in range(3)], [6457827717110365317, 3203168211198807973, 9817491932198370423])
 

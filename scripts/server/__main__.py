@@ -144,7 +144,6 @@ def main():
     """Makes the machine and the hosts, and removes them at the end."""
     chosen = arguments()
     selftest.run()
-    # Ends the machine as an error does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = Path(tempfile.mkdtemp(prefix="fwd-server.", dir=chosen.work))
     space = f"server-{os.getpid()}"

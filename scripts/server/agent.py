@@ -51,7 +51,6 @@ def main():
     while True:
         piece = os.read(port, 1 << 16)
         if not piece:
-            # The host has closed its end.
             time.sleep(0.1)
             continue
         *lines, pending = (pending + piece).split(b"\n")

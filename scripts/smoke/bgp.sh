@@ -185,7 +185,6 @@ def differences():
     listed = {route["prefix"]: route["next_hop"] for route in ctl(["route list"])}
     # Local routes that only FRR 10 lists are the forwarder's addresses and the links' broadcast addresses.
     listed = {prefix: hop for prefix, hop in listed.items() if hop != "local" or prefix in wanted}
-    # Both interfaces have this prefix.
     for table in wanted, listed:
         table.pop("fe80::/64", None)
     found = [
@@ -195,7 +194,6 @@ def differences():
     ]
     if found:
         return found
-    # The engine's answers for a sample.
     sample = random.Random(1).sample(sorted(wanted), min(1000, len(wanted)))
     sample += [prefix for prefix in wanted if prefix.startswith(("10.", "198.", "fd00:", "2001:db8:"))]
     answers = ctl([f"route get {prefix.split('/')[0]}" for prefix in sample])

@@ -12,7 +12,6 @@ grep -q FAIL "$WORK/out" && [ "$code" = 0 ] && fail "a FAIL line and exit code 0
 "$APP" check --json >"$WORK/out" 2>"$WORK/err" || true
 python3 -m json.tool "$WORK/out" >/dev/null || fail "check --json is not JSON"
 
-# The help of every command has an example.
 for command in run replay lookup fib 'fib stat' 'fib convert' 'fib generate' check; do
   # shellcheck disable=SC2086 # words of one command
   expect 0 "$APP" $command --help

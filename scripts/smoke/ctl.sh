@@ -96,7 +96,6 @@ if [ "${#mounts[@]}" != 0 ]; then
   stranger=$!
   sleep 0.5
   ctl show drops
-  # Ends the block with an empty file.
   : >"$WORK/passwd"
   wait "$stranger" || true
   nsenter -m -t "$process" umount /etc/passwd
@@ -139,7 +138,6 @@ expect 1 "$APP" ctl --socket "$socket" trace 1 port 9
 expect 1 "$APP" ctl --socket "$socket" trace 1 vrf nobody
 expect 2 "$APP" ctl --socket "$socket" trace 1 reason nonsense
 
-# Packets by next hop.
 ctl show next-hops
 says "$WORK/out" 'not counted'
 ctl set next-hop-counters on
@@ -150,7 +148,6 @@ python3 - "$WORK/out" <<'PYTHON' || fail "counters by next hop"
 import json, sys
 shown = json.load(open(sys.argv[1]))
 hops = shown["next_hops"]
-# The table has an id beyond the separate counters.
 assert shown["on"] and len(hops) > 50 and shown["others"]["packets"] > 0, shown
 assert all(hop["packets"] > 0 and 60 * hop["packets"] <= hop["bytes"] <= 1522 * hop["packets"] for hop in hops)
 assert [hop["packets"] for hop in hops] == sorted((hop["packets"] for hop in hops), reverse=True)
@@ -162,7 +159,6 @@ ctl set next-hop-counters off
 ctl --json show next-hops
 [ "$(json "$WORK/out" on)" = False ] || fail "packets are counted by next hop though it is off"
 
-# SIGHUP applies the changes of the file.
 echo '241.0.0.0/8 9' >>"$WORK/routes.txt"
 kill -HUP "$process"
 for _ in $(seq 50); do
@@ -218,7 +214,6 @@ ctl start
 stop
 [ ! -e "$socket" ] || fail "the socket is still there"
 
-# The default socket.
 if [ "$(id -u)" = 0 ]; then
   socket=/run/fwd-app/$prefix.sock
   start "$APP" run --fib pcap/routes.txt --config '(0,0,0)' -- "${eal[@]}" --vdev net_null0
@@ -226,12 +221,10 @@ if [ "$(id -u)" = 0 ]; then
   socket=$WORK/ctl
 fi
 
-# The next hops behind a link that is down are out of service.
 if [ "$(id -u)" = 0 ] && [ -w /dev/net/tun ] && has ip && ip netns add "$prefix" 2>/dev/null; then
   inside=(ip netns exec "$prefix")
   start "${inside[@]}" "$APP" run --fib pcap/routes.txt --config '(0,0,0),(1,0,0)' --ctl "$socket" -- "${eal[@]}" "${receive[@]}" \
     --vdev "net_tap1,iface=link0"
-  # count : packets dropped as no_neighbour.
   count() {
     ctl --json show drops
     json "$WORK/out" no_neighbour

@@ -44,7 +44,6 @@ PYTHON
 
 transfer() {
   local address=$1 server
-  # A `ready` of the transfer before must not count.
   rm -f "$WORK/served"
   ip netns exec "$right" timeout 120 python3 "$WORK/transfer.py" serve "$address" "$MEGABYTES" >"$WORK/served" 2>&1 &
   server=$!
@@ -60,7 +59,6 @@ sys.exit(not (int(left[0]) == int(right[0]) == size and left[1] == right[2] and 
 PYTHON
 }
 
-# knows ADDRESS : the forwarder has the MAC of this neighbour.
 knows() { ctl show neigh | grep -qE " $1 +[0-9a-f]{2}:"; }
 unknown() { ! knows "$1"; }
 

@@ -64,7 +64,6 @@ begin() {
   tail "$WORK/out" "$WORK/err" >&2
   fail "the lab does not come to: $pattern"
 }
-# ended CODE WHAT : it has this exit code, and nothing is left.
 ended() {
   local code=0
   wait "$started" || code=$?

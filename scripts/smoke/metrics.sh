@@ -94,7 +94,6 @@ PYTHON
 kill "$prometheus" && wait "$prometheus" || true
 prometheus=
 
-# The page, with packets stopped so that the values are constant.
 ctl stop
 is_quiet() { ctl --json show rates >"$WORK/rates" && [ "$(json "$WORK/rates" drops_1s no_route)" = 0.0 ]; }
 within 30 is_quiet

@@ -38,7 +38,6 @@ reloaded() {
   grep -q -- "$1" "$WORK/answer" || { cat "$WORK/answer" >&2 && fail "ctl reload does not say: $1"; }
 }
 has_route() { ctl route get "$1" | grep -q "$1/32"; }
-# has_config KEY VALUE : ctl shows this value with a line of the file as its origin.
 has_config() {
   ctl show config | grep -q "$1 *$2 *$WORK/edge.toml:" || { ctl show config >&2 && fail "ctl show config lacks $1 = $2"; }
 }
@@ -67,7 +66,6 @@ within 5 tap_has 198.18.1.9/24
 on_left ping -n -q -c 1 -W 5 198.18.1.9
 ctl route get 203.0.113.129 | grep -q 203.0.113.128/25 || fail "the new route is not there"
 
-# An error changes nothing.
 configure '"198.18.1.1/24", "fd00:1::1/64"' 9999 info
 reloaded 'edge.toml:1[0-9]: forwarder.rx-burst'
 configure '"198.18.1.1/24", "fd00:1::1/64"' 64 info
@@ -104,7 +102,6 @@ reloaded 'applied .*port.0.mtu, port.1.mtu'
 within 5 tap_mtu_is 1500
 reaches 1472 || { cat "$WORK/sized" >&2 && fail "pings of 1,500 bytes after"; }
 
-# The order of sources: files lose their preference.
 echo '203.0.113.192/26 via 198.18.2.2 dev 1' >>"$WORK/routes.txt"
 reloaded 'applied          nothing'
 ip -n "$router" route add 203.0.113.192/26 via 198.18.1.2 dev edge0

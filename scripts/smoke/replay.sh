@@ -20,7 +20,6 @@ done
 
 fib=pcap/routes.txt
 
-# Other engines and batch sizes give the same.
 for arguments in '--engine oracle' '--engine bloom --isa scalar --rx-burst 1' '--rx-burst 32 --batch 256' '--lcores 8 --spread' \
   '--topology pipeline --batch 4096' '--loops 50'; do
   # shellcheck disable=SC2086 # a list of options

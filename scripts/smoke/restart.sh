@@ -37,7 +37,6 @@ ip -n "$left" address add 20.0.1.1 dev lo
 } >"$WORK/bird.conf"
 
 start_forwarder() {
-  # Messages of an earlier start must not count.
   rm -f "$WORK/err"
   [ "$TAP_PERSIST" = no ] || set -- --tap-persist "$@"
   between_hosts net_af_packet --fpm 127.0.0.1:2620 --fpm-user frr --tap 0=tap0 --tap 1=tap1 --tap-netns "$daemons" \

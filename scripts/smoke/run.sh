@@ -12,7 +12,6 @@ for capture in mix bad links; do
   for port in 1 2 3; do
     vdevs+=(--vdev "net_pcap$port,rx_pcap=pcap/none.pcap,tx_pcap=$WORK/port$port.pcap")
   done
-  # A capture without packets: the head of another one.
   head -c 24 pcap/mix.pcap >"$WORK/none.pcap"
   vdevs=("${vdevs[@]//pcap\/none.pcap/$WORK/none.pcap}")
   expect 0 "$APP" run --fib "pcap/$(json "pcap/$capture.golden.json" routes)" --config '(0,0,0)' --duration 2 --json "$WORK/report.json" -- "${eal[@]}" "${vdevs[@]}"

@@ -162,7 +162,6 @@ PYTHON
 }
 forwarded() { ctl "$1" show stats | python3 -c 'import json, sys; print(json.load(sys.stdin)["packets"]["tx"])'; }
 
-# Each in turn is drained, upgraded in place and taken back.
 flow
 has_part() { [ "$(forwarded "$1")" -gt 200 ]; }
 for name in a b; do within 60 "flows through forwarder $name" has_part "$name"; done
@@ -180,7 +179,6 @@ settle
 [ "$lost $twice" = "0 0" ] || fail "of $sent packets $lost were lost and $twice came twice while a forwarder was upgraded"
 note "scale_out: $sent packets, none lost while a forwarder was drained, replaced and taken back"
 
-# One is killed.
 within 30 "BFD sessions" bfd_is_up
 flow
 sleep 2

@@ -27,7 +27,6 @@ ip -n "$kernel" link add tap2 type veth peer name other
 expect 1 ip netns exec "$router" "$APP" "${arguments[@]}" --tap-netns "$kernel" -- "${eal[@]}"
 says "$WORK/err" 'tap2: cannot make the TAP: there is an interface of the kind veth of this name'
 ip -n "$kernel" link del tap2
-# A TAP is taken over from the same user alone.
 ip netns exec "$kernel" ip tuntap add dev tap2 mode tap
 expect 1 ip netns exec "$router" "$APP" "${arguments[@]}" --tap-persist --tap-netns "$kernel" -- "${eal[@]}"
 says "$WORK/err" 'tap2: cannot make the TAP: there is a TAP of no user of this name'
@@ -58,7 +57,6 @@ on() {
   fi
 }
 
-# The TAP has the properties of its port.
 on "$kernel" ip -j address show dev tap1
 python3 - "$WORK/said" <<'PYTHON' || fail "tap1 is not what port 0 is"
 import json, sys
@@ -137,7 +135,6 @@ for family, address in (socket.AF_INET, "198.18.1.1"), (socket.AF_INET6, "fd00:1
     except ConnectionRefusedError:
         pass
 PYTHON
-# ready FILE : waits until a listener has written "ready" there.
 ready() {
   for _ in {1..50}; do grep -qs ready "$1" && return; sleep 0.1; done
 }
@@ -171,7 +168,6 @@ if role == "listen":
 else:
     s.send(bytes.fromhex("0180c200000e") + s.getsockname()[4] + b"\x88\xcchello" + bytes(41))
 PYTHON
-# lldp SPACE INTERFACE SPACE INTERFACE : a frame goes from the first to the second.
 lldp() {
   rm -f "$WORK/heard"
   ip netns exec "$3" timeout 20 python3 "$WORK/lldp.py" listen "$4" >"$WORK/heard" 2>&1 &

@@ -17,7 +17,6 @@ cleanup() {
   for space in "$red_left" "$red_right"; do ip netns del "$space" 2>/dev/null; done
   remove_hosts
 }
-# rename NETWORK : names the links after this network.
 rename() {
   local number
   for number in 1 2; do
@@ -32,7 +31,6 @@ host "$red_left" 1
 host "$red_right" 2
 rename red
 ip -n "$router" link set lo up
-# An address in only one of the two networks.
 ip -n "$right" address add 203.0.113.1/32 dev lo
 ip -n "$red_right" address add 203.0.113.2/32 dev lo
 # The kernel's routes to this prefix lead to different links. Without addresses there it cannot verify that the gateways are on them.
@@ -51,7 +49,6 @@ ip netns exec "$router" "$APP" run --idle-us 100 --kernel-routes --fpm 127.0.0.1
 process=$!
 forwards
 
-# red_no_loss TARGET.. : no_loss from the left host of the VRF red.
 red_no_loss() { (left=$red_left && no_loss "$@"); }
 unreachable() { if ip netns exec "$1" ping -n -c 1 -W 2 "$2" >"$WORK/said" 2>&1; then fail "$1 reaches $2"; fi; }
 
@@ -103,7 +100,6 @@ ctl set engine host >"$WORK/answer"
 eventually '^fpm .*without a port[^,]*, 0 refused' show feeds
 eventually '2001:db8:114::/48 .*blackhole' route get 2001:db8:114::9
 no_loss fd00:2::2 203.0.113.1
-# Each VRF keeps zebra's routes.
 kill -9 "$(cat "/run/frr/$router/zebra.pid")"
 eventually '^fpm .*stale' vrf red show feeds
 eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9

@@ -16,7 +16,6 @@ from .material import Material, data_folder
 from .process import Failed
 from .round import Round
 
-# Time after which a new seed is used.
 CYCLE_S = 300
 # The approximate time of a round; it finishes its last step. Growth of memory shows only in the longer times.
 ROUND_S = 12
@@ -56,7 +55,6 @@ class Soak:
         except Failed as failed:
             result, words = "FAILED", str(failed)
         except Exception as error:  # pylint: disable=broad-except
-            # An error in the script is a failure, since nothing was tested.
             result, words = "FAILED", f"{type(error).__name__}: {error}"
             (folder / "traceback").write_text(traceback.format_exc())
         one.kill()

@@ -43,7 +43,6 @@ class Process:
         )
         self.started = time.monotonic()
         self.samples = []
-        # When it began to forward, in seconds from its start.
         self.forwarding_s = 0.0
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
             self.popen = subprocess.Popen(

@@ -20,7 +20,6 @@ TOPOLOGIES = ("run-to-completion", "pipeline")
 class Round:
     """One round. `seconds`: its approximate time."""
 
-    # Processes of the running rounds.
     processes = []
 
     def __init__(self, name, seed, seconds, folder, app, mock, material):

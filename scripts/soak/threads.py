@@ -18,7 +18,6 @@ def helpers(round):
             patience = round.draw((PATIENT, ()))
             process = round.replay(first, one, *words, *patience, updates=5000)
             harass(round, process, "coop", ways)
-            # A batch that is not answered in time may be dropped, which is an error.
             faults, codes = (((), (0,)) if patience else (("engine_stall",), (0, 1)))
             round.terminate(process, faults=faults, codes=codes)
         if round.is_over():
