@@ -1,31 +1,30 @@
-//! What a table on the host owes the device: an image to start from, then steps that keep the image up to date.
+//! The contract between a host table and its engine: an image of the table, then steps that keep the image up to date.
 //!
-//! Every engine of this crate keeps its table twice: on the host, where updates are worked out (off-line), and as one array
-//! of 32-bit words on the device, which lookups read. A [`HostTable`] is one family's table on the host. It knows nothing of
-//! CUDA; what drives it (`engine`) knows nothing of tries.
+//! An engine of this crate has each table twice: on the host, where updates are computed (off-line), and on the device, as
+//! one array of 32-bit words for lookups. A [`HostTable`] is the host's copy of one family. It knows nothing of CUDA, and
+//! its caller (`engine`) nothing of tries.
 //!
 //! ```text
-//! apply -> Due -> take_steps -> the steps are run, or the image is put in service -> reclaim
+//! apply -> Due -> take_steps -> run the steps, or put the image in service -> reclaim
 //!       -> refused: take_back
 //! ```
-//! Two promises make updates invisible to running lookups. Steps are run in order, each finished before the next
-//! starts, and after every single write of a step each lookup still finds the old or the new answer of its key: what is new
-//! is written before what points to it. And what an update unlinks is written again only after [`HostTable::reclaim`] says
-//! that no lookup can still see it.
+//! Two promises hide updates from running lookups. Each step ends before the next starts, and after every single write each
+//! lookup finds the old or the new answer of its key: new nodes are written before the pointers to them. And unlinked words
+//! are not written again until [`HostTable::reclaim`] says that no lookup can still read them.
 
 use fib::{Change, Details, EngineError, Key, NextHopId, RibTable};
 use std::sync::Arc;
 
-/// Words in front of a table that tell the kernels its shape; what each means is up to the kernel.
+/// Words of the header: the table's shape, whose meaning is up to the kernel.
 pub const HEADER_WORDS: usize = 128;
 
-/// Set in a raw answer: the device matched 64 bits, and longer prefixes lie below (IPv6 only).
+/// Bit of a raw answer: the device matched 64 bits, and longer prefixes lie below (IPv6 only).
 pub const RAW_DEEP: u32 = 1 << 31;
 
-/// The bits of a raw answer that hold the `inf` code (GAMT, section 3.1).
+/// Bits of a raw answer that hold the `inf` code (GAMT, section 3.1).
 pub const RAW_INF: u32 = 0x00ff_ffff;
 
-/// A word of the device's array, and its new value: what the write kernel reads.
+/// A word of the device's array and its new value, as the write kernel reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Write {
@@ -35,13 +34,13 @@ pub struct Write {
     pub value: u32,
 }
 
-/// A prefix operation that the device works out itself (GALE): four words, as its kernel reads them.
+/// A prefix operation that the device computes (GALE), as its kernel reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct PrefixOp {
-    /// The prefix's first address, host order; of an extension, the /24's.
+    /// The prefix's first address, host order; that /24's for an extension.
     pub address: u32,
-    /// What to do, and with which lengths: `kind | length << 8 | parent_length << 16`; the kinds are the table's.
+    /// Kind and lengths: `kind | length << 8 | parent_length << 16`. Kinds are the table's.
     pub how: u32,
     /// Next hop or chunk.
     pub value: u32,
@@ -49,37 +48,37 @@ pub struct PrefixOp {
     pub reserved: u32,
 }
 
-/// What the device has to do. Within a step the order does not matter for `Writes`, and is kept for `Ops`.
+/// Work for the device. The order within a step is free for `Writes`, and fixed for `Ops`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Words to write, each at most once in a step.
+    /// Words to write, each at most once a step.
     Writes(Vec<Write>),
-    /// Operations of the table's own update kernel.
+    /// Operations for the table's update kernel.
     Ops(Vec<PrefixOp>),
 }
 
-/// How the device gets an update.
+/// How an update reaches the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// By steps, which lead on from what it has.
+    /// By steps that continue from the current image.
     Steps,
-    /// By an image: the table was built anew.
+    /// By an image: the table was rebuilt.
     Image,
 }
 
-/// The table as the device gets it when it is new or rebuilt.
+/// A new or rebuilt table for the device.
 #[derive(Debug)]
 pub struct Image<'a> {
     /// The shape, for the kernels.
     pub header: [u32; HEADER_WORDS],
-    /// Runs of words, in order of address: where each starts, and the words. What no run covers is zero.
+    /// Runs of words with their first index, ascending; all other words are zero.
     pub runs: Vec<(u32, &'a [u32])>,
-    /// Words to allocate, head room included.
+    /// Words to allocate, including head room.
     pub words: usize,
 }
 
 impl Image<'_> {
-    /// All words, as the device has them.
+    /// All words of the device's array.
     #[must_use]
     pub fn to_words(&self) -> Vec<u32> {
         let mut words = vec![0; self.words];
@@ -90,41 +89,40 @@ impl Image<'_> {
     }
 }
 
-/// The kernels of a table, by entry name. All lookups have the parameters
+/// Entry names of a table's kernels. Lookup kernels have the parameters
 /// `(const u32 *words, const u32 *header, const KEY *keys, u32 *raw, u32 count)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelNames {
-    /// The module: a file `kernels/NAME.ptx`.
+    /// The module: file `kernels/NAME.ptx`.
     pub module: &'static str,
-    /// Lookup in a table that is not written meanwhile.
+    /// Lookup in a table that is not written during the batch.
     pub frozen: &'static str,
-    /// Lookup in a table that is.
+    /// Lookup in a table that may be written.
     pub live: &'static str,
-    /// Runs [`Step::Ops`]: `(u32 *words, const u32 *header, const PrefixOp *ops, u32 count)`; `None` without such steps.
+    /// Runs [`Step::Ops`]: `(u32 *words, const u32 *header, const PrefixOp *ops, u32 count)`; `None` for tables without them.
     pub ops: Option<&'static str>,
 }
 
-/// From raw answers to next hops. Shared with the readers, and valid for answers of all generations that are still in flight,
-/// rebuilds included.
+/// Resolves raw answers to next hops. Readers share it; it is valid for the answers in flight of all generations, also
+/// across rebuilds.
 pub trait Answers<K: Key>: Send + Sync {
-    /// Turns raw answers into ids of next hops, in place. `low`: the last 64 bits of the keys, as many as `answers`, if they are
-    /// read; else nothing.
+    /// Turns raw answers into next-hop ids, in place. `low`: the last 64 bits of each key if [`Self::reads_low_bits`], else
+    /// empty.
     fn resolve(&self, low: &[u64], answers: &mut [u32]);
 
-    /// Whether the last 64 bits of keys are read: only then a batch keeps a copy of them.
+    /// Whether batches keep a copy of the last 64 bits of their keys.
     fn reads_low_bits(&self) -> bool {
         false
     }
 }
 
-/// One family's table on the host. It keeps no routes for their own sake: every call that may need them gets the RIB's.
+/// One family's table on the host. It keeps no copy of the routes: calls that may need them pass the RIB's.
 pub trait HostTable<K: Key>: Send {
-    /// Off-line update: makes `changes`, which lead to `routes`, and builds the table anew where the image on the device can no longer
-    /// be kept up by steps, or should not be. An image may have `words_max` words: one that is built anew takes less head room rather
-    /// than more words.
+    /// Off-line update: makes `changes`, which lead to `routes`. Rebuilds the table if steps cannot keep up the image, or cost
+    /// more than a new one. An image may have `words_max` words: a rebuild takes less head room to stay below.
     ///
     /// # Errors
-    /// [`EngineError::Full`] or [`EngineError::Memory`]; some of the changes may be made then, until [`Self::take_back`].
+    /// [`EngineError::Full`] or [`EngineError::Memory`]. Some changes may then be made, until [`Self::take_back`].
     fn apply(
         &mut self,
         changes: &[Change<K>],
@@ -132,75 +130,74 @@ pub trait HostTable<K: Key>: Send {
         words_max: usize,
     ) -> Result<Due, EngineError>;
 
-    /// Takes back `changes`, which the last [`Self::apply`] that had any made or refused. `routes` are those from before it.
+    /// Reverses `changes`, which the last [`Self::apply`] made or refused. `routes` are the routes before it.
     ///
     /// # Errors
-    /// As [`Self::apply`]; the table is of no more use then.
+    /// Errors of [`Self::apply`]; the table is then unusable.
     fn take_back(&mut self, changes: &[Change<K>], routes: &RibTable<K>) -> Result<Due, EngineError>;
 
-    /// Whether it reads the routes that come with a call.
+    /// Whether calls read the `routes` passed.
     fn reads_routes(&self) -> bool {
         true
     }
 
-    /// Builds the table anew from its routes, with fresh head room; drops the steps that were kept. The image changes.
+    /// Rebuilds the table from its routes, with fresh head room, and drops pending steps. The image changes.
     ///
     /// # Errors
-    /// As [`Self::apply`]; the table then is as it was.
+    /// Errors of [`Self::apply`]; the table is then unchanged.
     fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError>;
 
-    /// What the device has to do since the last call, or the image, whichever is later. `update` numbers the update that these
-    /// steps belong to, counting up: what they unlink may be used again once [`Self::reclaim`] was told of it.
+    /// Takes the steps since the last call or the last image. `update` is the number of this update, ascending: words that it
+    /// unlinks may be reused after [`Self::reclaim`] of that number.
     ///
-    /// To be called once for every update, before the device shows anything of it: the steps of the update are run after
-    /// this, and an image that replaces them is put into service after this (the steps are none after a rebuild, and can be
-    /// dropped when the image of an updated table is sent instead). [`Self::answers`] know of the update from here on. `routes` are
-    /// those of the last [`Self::apply`].
+    /// Called once an update, before the device changes: steps run, or an image is put in service, after it. A rebuild leaves
+    /// no steps; the steps of an updated table may be dropped if its image is sent instead. [`Self::answers`] include the
+    /// update from here on. `routes` are the routes of the last [`Self::apply`].
     fn take_steps(&mut self, update: u64, routes: &RibTable<K>) -> Vec<Step>;
 
-    /// Every lookup that was submitted before update `update` was finished on the device has been collected.
+    /// All lookups submitted before update `update` ended on the device were collected.
     fn reclaim(&mut self, update: u64);
 
-    /// The image of the table as it is now, with `routes`.
+    /// The image of the table as it is now.
     fn image(&self, routes: &RibTable<K>) -> Image<'_>;
 
-    /// Its kernels.
+    /// The kernels of the table.
     fn kernels(&self) -> KernelNames;
 
-    /// From its raw answers to next hops.
+    /// Resolves the table's raw answers.
     fn answers(&self) -> Arc<dyn Answers<K>>;
 
-    /// Distinct next hops that it can hold.
+    /// Limit of distinct next hops.
     fn next_hops_max(&self) -> u64 {
         NextHopId::MAX.get().into()
     }
 
-    /// Routes in it.
+    /// Number of routes.
     fn routes(&self) -> u64;
 
-    /// Parts of [`Self::answers`] that were replaced and that readers may still have, bytes.
+    /// Bytes of replaced parts of [`Self::answers`] that readers may still hold.
     fn retired_bytes(&self) -> u64 {
         0
     }
 
-    /// Frees those parts that no reader has any more.
+    /// Frees replaced parts that no reader holds.
     fn free_retired(&mut self) {}
 
-    /// Bytes of host memory, about.
+    /// Bytes of host memory, an estimate.
     fn host_bytes(&self) -> u64;
 
-    /// Figures of its own for `EngineStats::details`.
+    /// The table's figures for `EngineStats::details`.
     fn details(&self) -> Details;
 }
 
-/// Makes `table` take `changes`, all or some of which are made, back to `routes`. Going back needs no more room than there was, but
-/// perhaps not where it was: a table that is full is built anew once.
+/// Reverts `changes`, which were made in full or in part, to `routes`. The previous state fits, but perhaps not in the current
+/// shape: if the table is full, it is rebuilt once.
 pub(crate) fn reverse<K: Key, T: HostTable<K> + ?Sized>(
     table: &mut T,
     changes: &[Change<K>],
     routes: &RibTable<K>,
 ) -> Result<Due, EngineError> {
-    // Withdraws first: they make room for what comes back.
+    // Withdraws first, to make room.
     let mut back: Vec<_> = changes.iter().map(|change| change.reversed()).collect();
     back.sort_by_key(|change| !change.withdraws());
     table.apply(&back, routes, usize::MAX).or_else(|_| {

@@ -1,4 +1,4 @@
-//! Longest-prefix match on an NVIDIA GPU: GAMT, with GALE and SAIL_L beside it; and GAMT's trie on the CPU, MAMT.
+//! Longest-prefix match on an NVIDIA GPU: GAMT, with GALE and SAIL_L as baselines; and MAMT, GAMT's trie on the CPU.
 //!
 //! ```text
 //! delta -> engine -> HostTable (gamt, gale, sail) -> write steps or a whole image -> engine -> cu -> device
@@ -11,13 +11,13 @@
 //! | [`gamt`], [`gale`], [`sail`] | the host tables, independent of CUDA |
 //! | [`direct`] | code that GALE and SAIL_L share |
 //! | [`model`] | the lookup kernels in plain Rust, load by load; memory transactions of a warp |
-//! | [`engine`] | the engines: writer, readers, grace periods, device tables |
+//! | [`model`] | the lookup kernels in plain Rust; memory transactions of a warp |
 //! | [`mamt`] | the engine of GAMT's trie that needs no GPU |
-//! | [`cu`] | a safe wrapper around the CUDA driver |
+//! | [`mamt`] | GAMT's trie as a CPU engine |
 //! | [`hardware`] | properties of a GPU that the crate relies on and no specification guarantees |
-//! | `sync` | atomics and locks, which the crate `models` replaces by a model checker's |
-//! | `testing` | one rig for tests of host tables: steps beside lookups, on a device in plain Rust |
-//! | `tests` | tests shared by several tables |
+//! | [`hardware`] | properties of GPUs that the crate assumes and no specification guarantees |
+//! | `sync` | atomics and locks, which the crate `models` replaces with a model checker's |
+//! | `testing` | rig for tests of host tables: steps interleaved with lookups |
 
 #![deny(unsafe_code)]
 
@@ -42,7 +42,7 @@ mod tests;
 use engine::{GALE, GAMT, GpuEngine, SAIL};
 use fib::{Engine, Isa};
 
-/// The engines of this crate.
+/// The crate's engines.
 pub const ENGINES: &[Engine] = &[
     Engine::device(GAMT, |options, _| Ok(Box::new(GpuEngine::new(GAMT, options)?))),
     Engine::device(GALE, |options, _| Ok(Box::new(GpuEngine::new(GALE, options)?))),

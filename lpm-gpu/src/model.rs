@@ -1,4 +1,4 @@
-//! A table as the device has it, and the lookups of its kernels in plain Rust: to count accesses, and for tests without a device.
+//! The device's copy of a table, and its lookup kernels in plain Rust: for tests without a device, and to count accesses.
 
 use crate::gamt::{Layout, code};
 use crate::host::{HEADER_WORDS, HostTable};
@@ -6,22 +6,22 @@ use crate::{gale, sail};
 use fib::{Key, RibTable};
 use std::convert::Infallible;
 
-/// Which kernel looks up in a table.
+/// The lookup kernel of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupModel {
-    /// Algorithm 1.
+    /// GAMT's Algorithm 1.
     Gamt(Layout),
-    /// One table for the first 24 bits.
+    /// GALE.
     Gale,
     /// SAIL_L.
     Sail(Layout),
 }
 
 impl LookupModel {
-    /// The raw answer to a key whose first 64 bits are `high`, with the loads done by `load`, one at a time and in the kernel's order.
+    /// The raw answer to a key with the first 64 bits `high`. `load` does the loads one at a time, in the kernel's order.
     ///
     /// # Errors
-    /// What `load` answers.
+    /// Errors of `load`.
     pub fn search_by<E>(
         self,
         header: &[u32; HEADER_WORDS],
@@ -42,19 +42,19 @@ pub fn high_bits<K: Key>(key: K) -> u64 {
     (key.to_high_bits() >> 64) as u64
 }
 
-/// A table on a device in plain Rust.
+/// A device's table in host memory.
 #[derive(Clone, Debug)]
 pub struct LoadedTable {
     /// The words.
     pub words: Vec<u32>,
     /// The shape.
     pub header: [u32; HEADER_WORDS],
-    /// The kernel of its lookups.
+    /// The lookup kernel.
     pub kernel: LookupModel,
 }
 
 impl LoadedTable {
-    /// The image of `table`, which has `routes`.
+    /// Loads the image of `table`, which has `routes`.
     pub fn new<K: Key>(table: &(impl HostTable<K> + ?Sized), routes: &RibTable<K>) -> Self {
         let (image, names) = (table.image(routes), table.kernels());
         let layout = if names.frozen.contains("paper") { Layout::Paper } else { Layout::Flat };
@@ -66,10 +66,9 @@ impl LoadedTable {
         Self { words: image.to_words(), header: image.header, kernel }
     }
 
-    /// The loads of a warp, one lane for each of `keys`: for each step, the words that the lanes load in it. A lane whose lookup is over
-    /// loads nothing any more.
+    /// The words that a warp loads in each step, one lane a key. Lanes that have their answer load nothing.
     ///
-    /// `keys` have their first bits in their top bits ([`high_bits`]).
+    /// `keys` are left-aligned ([`high_bits`]).
     #[must_use]
     pub fn loads_by_step(&self, keys: impl IntoIterator<Item = u64>) -> Vec<Vec<usize>> {
         let mut steps: Vec<Vec<usize>> = Vec::new();
@@ -88,8 +87,8 @@ impl LoadedTable {
     }
 }
 
-/// Memory transactions of `bytes` that loads of `words` by one warp at once take (GAMT, section 2.2.1): the aligned pieces of memory that the
-/// words lie in. Tables begin at a multiple of any transaction.
+/// Memory transactions of `bytes` for one warp's loads of `words` (GAMT, section 2.2.1): the distinct aligned blocks that
+/// contain them. Tables start at a multiple of any transaction size.
 #[must_use]
 pub fn transactions(words: &[usize], bytes: usize) -> usize {
     let mut pieces: Vec<usize> = words.iter().map(|at| at * size_of::<u32>() / bytes).collect();
@@ -107,11 +106,11 @@ mod tests {
     /// Bytes of a transaction in figure 6.
     const BYTES: usize = 32;
 
-    /// Figure 6: the loads of 32 lookups lie in four transactions of GALE's table, and in one of each level of GAMT's, three in all.
+    /// Figure 6: 32 lookups load from four transactions of GALE's table, and from one of each of GAMT's three levels.
     #[test]
     fn figure_6_has_four_transactions_and_one_a_step() {
         assert_eq!(BYTES / size_of::<u32>(), 8, "units of a transaction");
-        // Eight addresses of each of the first two bits' values: their units are neighbours.
+        // Eight adjacent units for each value of the first two bits.
         let keys: Vec<u64> = (0..32).map(|at| (at / 8) << 62 | (at % 8) << 40).collect();
         let gale = LoadedTable {
             words: vec![leaf(1); DIRECT_UNITS],
@@ -121,7 +120,7 @@ mod tests {
         let steps = gale.loads_by_step(keys.iter().copied());
         assert_eq!(steps.iter().map(Vec::len).collect::<Vec<_>>(), [32], "one access a lookup");
         assert_eq!(transactions(&steps[0], BYTES), 4);
-        // Three levels of a bit each, of two, four and eight units: every lookup ends in the last one.
+        // Three levels of one bit, with two, four and eight units; every lookup ends in the last.
         let mut words = vec![0; 3 * 8];
         words[..2].copy_from_slice(&[0, 2].map(|node| child(node, 2)));
         words[8..12].copy_from_slice(&[0, 2, 4, 6].map(|node| child(node, 3)));
@@ -139,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_lane_that_is_done_loads_nothing_and_one_piece_is_one_transaction() {
-        // The first unit leads to the second level, the second is a leaf.
+        // The first unit points to the second level; the second is a leaf.
         let mut header = [0; HEADER_WORDS];
         header[0] = 2;
         for (level, base) in [(1, 0), (2, 32)] {

@@ -1,40 +1,37 @@
-//! Which chunks are in use, and when one may be used again.
+//! Allocation and reclaim of chunks.
 //!
-//! A chunk is *new* from when it is taken to the next steps, *live* while the device's table leads to it, and in *limbo*
-//! from the update that unlinked it until no lookup can still be in it.
+//! A chunk is *new* from allocation to the next steps, *live* while the device's table points to it, and in *limbo* from
+//! the update that unlinked it until no lookup can still read it.
 
 use std::collections::VecDeque;
 
-/// What a chunk is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chunk {
-    /// Nobody's.
     Free,
-    /// Taken since the last steps: the device knows nothing of it.
+    /// Allocated since the last steps: unknown to the device.
     New,
-    /// The device's table leads to it.
+    /// The device's table points to it.
     Live,
-    /// Unlinked: lookups may still be in it.
+    /// Unlinked, but lookups may still read it.
     Limbo,
 }
 
-/// The chunks of one array.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
-    /// One for each chunk ever taken since the last rebuild.
+    /// State of each chunk allocated since the last rebuild.
     states: Vec<Chunk>,
     free: Vec<u32>,
     /// Unlinked since the last steps.
     unlinked: Vec<u32>,
-    /// Update and chunk, in order of updates.
+    /// Update and chunk, by update.
     limbo: VecDeque<(u64, u32)>,
-    /// Taken since the last steps; some may be free again.
+    /// Allocated since the last steps; may be free again.
     fresh: Vec<u32>,
     used: u32,
 }
 
 impl Chunks {
-    /// Takes a chunk; numbers count up from 0, those free first.
+    /// Allocates a chunk: a free one, else the next number from 0.
     pub(crate) fn take(&mut self) -> u32 {
         let number = self.free.pop().unwrap_or_else(|| {
             self.states.push(Chunk::Free);
@@ -46,7 +43,7 @@ impl Chunks {
         number
     }
 
-    /// Gives back a chunk: at once if the device never knew of it.
+    /// Frees a new chunk at once; a live one after the grace period.
     pub(crate) fn give_back(&mut self, number: u32) {
         let state = &mut self.states[number as usize];
         match *state {
@@ -63,14 +60,13 @@ impl Chunks {
         self.used -= 1;
     }
 
-    /// The chunks taken since the last call and still in use, each once, which are live from now on; those unlinked since
-    /// then wait for the grace of `update`.
+    /// Makes new chunks live and returns each once; chunks unlinked since the last call wait for the grace of `update`.
     pub(crate) fn publish(&mut self, update: u64) -> Vec<u32> {
         self.limbo.extend(self.unlinked.drain(..).map(|number| (update, number)));
         self.adopt()
     }
 
-    /// As [`Self::publish`], but the unlinked go on waiting for their update: the device got an image.
+    /// Makes new chunks live after an image: [`Self::publish`] without an update for unlinked chunks, which go on waiting.
     pub(crate) fn adopt(&mut self) -> Vec<u32> {
         let mut fresh = std::mem::take(&mut self.fresh);
         fresh.retain(|number| {
@@ -84,7 +80,6 @@ impl Chunks {
         fresh
     }
 
-    /// Those unlinked by `update` and before may be used again.
     pub(crate) fn reclaim(&mut self, update: u64) {
         while let Some((unlinked, number)) = self.limbo.front().copied() {
             if unlinked > update {
@@ -96,7 +91,7 @@ impl Chunks {
         }
     }
 
-    /// Starts anew with `used` live chunks, numbered from 0.
+    /// Resets to `used` live chunks, numbered from 0.
     pub(crate) fn restart(&mut self, used: u32) {
         *self = Self { states: vec![Chunk::Live; used as usize], used, ..Self::default() };
     }
@@ -105,17 +100,16 @@ impl Chunks {
         self.states.get(number as usize).copied().unwrap_or(Chunk::Free)
     }
 
-    /// Chunks in use.
     pub(crate) const fn used(&self) -> u32 {
         self.used
     }
 
-    /// One more than the largest number in use or once used.
+    /// Number of chunks allocated so far, free ones included.
     pub(crate) fn high_water(&self) -> usize {
         self.states.len()
     }
 
-    /// Chunks that wait for lookups to end.
+    /// Chunks waiting for the grace period.
     pub(crate) fn waiting(&self) -> usize {
         self.limbo.len() + self.unlinked.len()
     }

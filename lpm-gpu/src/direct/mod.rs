@@ -1,17 +1,17 @@
-//! What the tables that are indexed directly by the key, GALE and SAIL_L, have in common: the unit, and the
-//! chunks of 256 units.
+//! Parts shared by GALE and SAIL_L, which index arrays directly by bits of the key: units, and chunks of 256 units.
 //!
-//! Both expand a route over all units that it covers, and keep in each unit the length of the route that it came from. So
-//! an update needs no search: a unit is rewritten when the length in it says that it may be.
+//! Both expand a route over all units that it covers, and note in each unit the length of its route. So an update does not
+//! search: it rewrites a unit if the length in it permits.
 //!
 //! ```text
 //! change -> RIB (its parent) -> units of the table, in chunks -> writes for the device
 //! ```
 //!
-//! | file | what lives there |
+//!
+//! | file | contents |
 //! |---|---|
-//! | [`mod@unit`] | the word of a table: next hop or chunk, and the length of the route it came from |
-//! | `chunks` | which chunks are in use, and when one may be used again |
+//! | [`mod@unit`] | a word of a table: next hop or chunk, and the length of its route |
+//! | `chunks` | allocation and reclaim of chunks |
 
 mod chunks;
 pub mod unit;
@@ -21,23 +21,22 @@ pub(crate) use chunks::{Chunk, Chunks};
 use fib::{EngineError, Key, Prefix4, RibTable};
 pub use unit::{Draw, Unit};
 
-/// What the longest route shorter than `prefix` and over it writes; zero without one.
+/// The unit of the longest route that is shorter than `prefix` and covers it; zero without one.
 pub(crate) fn parent(routes: &RibTable<u32>, prefix: Prefix4) -> Unit {
     routes.used_above(prefix).map_or(Unit(0), |(len, next_hop)| Unit::route(next_hop, len))
 }
 
-/// Units of a chunk: one for each value of the eight bits that it is indexed by.
+/// Units of a chunk, which is indexed by eight bits.
 pub const CHUNK_UNITS: usize = 256;
 
-/// As [`CHUNK_UNITS`], as a step of word numbers.
+/// [`CHUNK_UNITS`] for word numbers.
 pub const CHUNK_STEP: u32 = 256;
 
-/// Words of a table of `bytes_max` bytes, whose words a 32-bit index reaches.
+/// Words of a table of `bytes_max` bytes, at most the reach of a 32-bit index.
 pub(crate) fn words_max(bytes_max: u64) -> u64 {
     (bytes_max / 4).min(1 << 32)
 }
 
-/// Whether a table of `words` words fits where `words_max` do.
 pub(crate) const fn check_words(words: u64, words_max: u64) -> Result<(), EngineError> {
     if words > words_max {
         return Err(EngineError::Full { what: "table bytes", used: 4 * words, limit: 4 * words_max });
@@ -45,7 +44,7 @@ pub(crate) const fn check_words(words: u64, words_max: u64) -> Result<(), Engine
     Ok(())
 }
 
-/// The device answers with next-hop ids: nothing is left to look up.
+/// Answers of tables whose units hold next-hop ids.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlainAnswers;
 

@@ -1,15 +1,15 @@
-//! A unit: next hop, length of the route it came from, and whether it is a chunk instead.
+//! A unit: next hop or chunk, and the length of its route.
 //!
-//! `value << 8 | chunk << 7 | depth`: the value has 24 bits, a next-hop id or a chunk's number; the depth has six, a
-//! prefix length of 0..=32. A unit without a route is zero, and a default route has depth 0 too: so withdrawing the default
-//! route writes zero, and inserting it passes the depth test exactly where no route is.
+//! `value << 8 | chunk << 7 | depth`: 24 bits of next-hop id or chunk number, six bits of prefix length (0..=32). A unit
+//! without a route is zero, and a default route has depth 0, too: so withdrawing the default route writes zero, and
+//! inserting it passes the depth test exactly where no route is.
 
 use crate::host::PrefixOp;
 use fib::{NextHopId, Prefix4};
 
-/// The bit of a unit that says that its value is a chunk.
+/// Bit of a unit whose value is a chunk.
 pub const CHUNK: u32 = 0x80;
-/// The bits of a unit that hold the depth.
+/// Bits of a unit that hold the depth.
 pub const DEPTH: u32 = 0x3f;
 
 /// A word of a directly indexed table.
@@ -17,90 +17,90 @@ pub const DEPTH: u32 = 0x3f;
 pub struct Unit(pub u32);
 
 impl Unit {
-    /// What a route of `length` bits writes.
+    /// The unit of a route of `length` bits.
     #[must_use]
     pub fn route(next_hop: NextHopId, length: u8) -> Self {
         Self(next_hop.get() << 8 | u32::from(length))
     }
 
-    /// What leads to chunk `number`, which has 24 bits.
+    /// The unit that points to chunk `number` of 24 bits.
     #[must_use]
     pub const fn chunk(number: u32) -> Self {
         Self(number << 8 | CHUNK)
     }
 
-    /// Next hop or chunk.
+    /// Next-hop id or chunk number.
     #[must_use]
     pub const fn value(self) -> u32 {
         self.0 >> 8
     }
 
-    /// Length of the route that the unit came from.
+    /// Length of the unit's route.
     #[must_use]
     pub const fn depth(self) -> u32 {
         self.0 & DEPTH
     }
 
-    /// The chunk, if the unit is one.
+    /// The chunk number of a unit that points to one.
     #[must_use]
     pub const fn to_chunk(self) -> Option<u32> {
         if self.0 & CHUNK == 0 { None } else { Some(self.value()) }
     }
 }
 
-/// A route drawn over the units it covers: which of them take it, by their depth, and what they become.
+/// A route drawn over its units: overwrites units whose depth is in a range.
 ///
 /// The poster draws squares with OpenGL: an insert with the depth test GEQUAL, so that a wider route never overwrites a
-/// narrower one; a delete in two passes over the stencil buffer, since a depth test alone cannot say "exactly this depth".
-/// A kernel can compare as it likes, and a unit belongs to one thread, so the passes of a delete are one here.
+/// narrower one; a delete in two passes over the stencil buffer, because a depth test cannot require equality. A kernel
+/// compares freely, and each unit belongs to one thread, so a delete needs one pass here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draw {
-    /// The least depth that is overwritten.
+    /// Least depth that is overwritten.
     pub depth_min: u32,
-    /// The greatest depth that is overwritten.
+    /// Greatest depth that is overwritten.
     pub depth_max: u32,
-    /// What is written.
+    /// The new unit.
     pub unit: Unit,
 }
 
 /// Kind of a [`PrefixOp`]: draw where the depth is at most the route's (GEQUAL).
 pub const INSERT: u32 = 1;
-/// Kind of a [`PrefixOp`]: draw where the depth is the route's.
+/// Kind of a [`PrefixOp`]: draw where the depth equals the route's.
 pub const MODIFY: u32 = 2;
-/// Kind of a [`PrefixOp`]: put the parent where the depth is the route's.
+/// Kind of a [`PrefixOp`]: draw the parent where the depth equals the route's.
 pub const DELETE: u32 = 3;
-/// Kind of a [`PrefixOp`]: fill a chunk with the unit of a /24, then put the chunk in the unit's place.
+/// Kind of a [`PrefixOp`]: fill a chunk with the unit of a /24, then point the unit to the chunk.
 pub const EXTEND: u32 = 4;
-/// Kind of a [`PrefixOp`]: put the unit that fills a chunk back in the chunk's place.
+/// Kind of a [`PrefixOp`]: replace the pointer to a uniform chunk by the chunk's unit.
 pub const FOLD: u32 = 5;
 
 impl Draw {
-    /// A new route.
+    /// Draws a new route.
     #[must_use]
     pub fn insert(length: u8, next_hop: NextHopId) -> Self {
         Self { depth_min: 0, depth_max: u32::from(length), unit: Unit::route(next_hop, length) }
     }
 
-    /// A new next hop for a route.
+    /// Draws a route's new next hop.
     #[must_use]
     pub fn modify(length: u8, next_hop: NextHopId) -> Self {
         Self { depth_min: u32::from(length), ..Self::insert(length, next_hop) }
     }
 
-    /// A route withdrawn: what covered it comes back.
+    /// Draws `parent` over a withdrawn route.
     #[must_use]
     pub fn delete(length: u8, parent: Unit) -> Self {
         Self { depth_min: u32::from(length), depth_max: u32::from(length), unit: parent }
     }
 
-    /// Whether `unit`, which is no chunk, is overwritten.
+    /// Whether `unit`, which is not a chunk, is overwritten.
     #[must_use]
     pub const fn hits(self, unit: Unit) -> bool {
         unit.depth() >= self.depth_min && unit.depth() <= self.depth_max
     }
 }
 
-/// An operation as the device's update kernel reads it.
+/// An operation for the device's update kernel.
 #[must_use]
 pub fn operation(kind: u32, prefix: Prefix4, unit: Unit) -> PrefixOp {
     let how = kind | u32::from(prefix.len()) << 8 | unit.depth() << 16;

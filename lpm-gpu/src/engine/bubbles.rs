@@ -1,4 +1,4 @@
-//! The update stream: steps are run on the device in order, while lookups go on in other streams (section 3.2).
+//! The update stream: runs steps on the device in order, while lookups run in other streams (GAMT, section 3.2).
 
 use super::gpu::Gpu;
 use super::tables::{DeviceTable, TableStaging};
@@ -10,28 +10,25 @@ use serde::Serialize;
 use std::mem::discriminant;
 use std::time::Duration;
 
-/// Writes, or operations, that go to the device in one copy at most: 512 KB or 1 MB.
+/// Most writes or operations of one copy: 512 KiB or 1 MiB.
 const STAGED: usize = 1 << 16;
 
-/// Threads of a block of the write kernel, and its blocks at most: bubbles should leave the multiprocessors to lookups.
+/// Block size and most blocks of the write kernel, which leave most of the device to lookups.
 const WRITE_THREADS: u32 = 128;
 const WRITE_BLOCKS_MAX: u32 = 32;
 
-/// How long the steps of one copy may take before the device is given up.
+/// Time for the steps of one copy; then the device is given up.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What was done on the device for updates so far.
+/// Counters of the device's work for updates.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct DeviceWork {
-    /// Words written by bubbles.
     pub(super) bubbles: u64,
-    /// Operations run.
     pub(super) device_ops: u64,
-    /// Launches of update kernels.
     update_launches: u64,
 }
 
-/// Page-locked memory for a kind of things to do, and its counterpart on the device.
+/// A page-locked buffer and its counterpart on the device.
 struct Staging<T: Plain> {
     host: Pinned<T>,
     device: DeviceBuffer<T>,
@@ -46,23 +43,21 @@ impl<T: Plain> Staging<T> {
     }
 }
 
-/// The update stream.
 pub(super) struct Bubbles {
-    /// Rebuilt tables go up on it, too.
+    /// Rebuilt tables are uploaded on it, too.
     stream: Stream,
     tables: TableStaging,
     write_words: Kernel,
     writes: Staging<Write>,
-    /// Made for tables whose updates are operations.
+    /// For tables that are updated by operations.
     ops: Option<Staging<PrefixOp>>,
-    /// Threads of the one block that runs operations in order, unless registers allow only fewer.
+    /// Threads of the block that runs operations; fewer if registers require.
     ops_threads: u32,
-    /// What was done so far.
     pub(super) done: DeviceWork,
 }
 
 impl Bubbles {
-    /// The stream, with operations by so many threads if there are any.
+    /// `ops_threads`: threads for operations, if a table has any.
     pub(super) fn new(gpu: &Gpu, ops_threads: Option<u32>) -> Result<Self, GpuError> {
         let stream = Stream::new(&gpu.device, Priority::First)?;
         Ok(Self {
@@ -76,27 +71,27 @@ impl Bubbles {
         })
     }
 
-    /// Writes `image` into `table`, which has room for it and is not in service. Returns when it is there.
+    /// Writes `image` into `table`, which has room for it and is not in service. Returns when the write has ended.
     pub(super) fn write_table(&mut self, table: &mut DeviceTable, image: &Image<'_>) -> Result<(), GpuError> {
         self.tables.write(&mut self.stream, table, image)
     }
 
-    /// Room beside persistent kernels for the kernels of updates: the one of writes, and those of operations.
+    /// Room for the update kernels when persistent kernels run: the kernel of writes, and those in `ops`.
     pub(super) fn rooms(&self, ops: &[Option<&Kernel>]) -> Result<Vec<ResidentRoom>, GpuError> {
         let ops = ops.iter().flatten().map(|kernel| (*kernel, fitting(self.ops_threads, kernel)));
         let kernels = ops.chain([(&self.write_words, WRITE_THREADS)]);
         kernels.map(|(kernel, threads)| ResidentRoom::for_one_block(kernel, threads)).collect()
     }
 
-    /// Runs `steps` on `table` in order, each finished before the next starts, and returns when the last one is. `ops` is the kernel
-    /// of operations.
+    /// Runs `steps` on `table` in order, each to its end before the next. Returns when all have ended. `ops`: the kernel of
+    /// operations.
     pub(super) fn run(
         &mut self,
         table: &DeviceTable,
         ops: Option<&Kernel>,
         steps: &[Step],
     ) -> Result<(), GpuError> {
-        // All steps of a table are of one kind, mostly.
+        // Usually one run: a table's steps are of one kind.
         for steps in steps.chunk_by(|one, other| discriminant(one) == discriminant(other)) {
             match &steps[0] {
                 Step::Writes(_) => self.run_writes(table, steps)?,
@@ -106,7 +101,6 @@ impl Bubbles {
         Ok(())
     }
 
-    /// Runs steps of writes.
     fn run_writes(&mut self, table: &DeviceTable, steps: &[Step]) -> Result<(), GpuError> {
         let writes = steps.iter().filter_map(|step| match step {
             Step::Writes(writes) => Some(writes.as_slice()),
@@ -125,7 +119,6 @@ impl Bubbles {
         })
     }
 
-    /// Runs steps of operations.
     fn run_ops(
         &mut self,
         table: &DeviceTable,
@@ -161,14 +154,13 @@ impl Bubbles {
     }
 }
 
-/// Of `threads`, those that a block of `kernel` can have; a multiple of a warp.
+/// `threads`, limited to what a block of `kernel` can have, in whole warps.
 fn fitting(threads: u32, kernel: &Kernel) -> u32 {
     threads.min(kernel.facts().threads_block_max & !31).max(32)
 }
 
-/// Copies `parts` through `stage`, as much as fits at a time, and calls `launch` for each piece of a part in order; returns when
-/// all of that is finished. Every piece comes to the start of the device's array: the stream copies it there after the piece
-/// before was worked on.
+/// Copies `parts` through `stage` and calls `launch` for each piece of a part in order. Returns when all have ended. Each
+/// piece overwrites the previous one in the device's array: stream order puts the copy after the previous launch.
 fn staged<'a, T: Plain>(
     stream: &mut Stream,
     stage: &mut Staging<T>,
@@ -191,7 +183,7 @@ fn staged<'a, T: Plain>(
             stream.upload(&stage.device, 0, &mut stage.host, range)?;
             launch(stream, &stage.device, count)?;
         }
-        stream.finish(LIMIT)?; // the page-locked memory is ours again
+        stream.finish(LIMIT)?; // the page-locked buffer is free again
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Batch size and stream count for a latency (section 5.4.4): measured at start, on a table like the Internet's.
+//! Chooses batch size and stream count for a latency target (GAMT, section 5.4.4), by measurements at start.
 //!
-//! Latency is what a caller sees: from `submit` to the answers of `collect`, with every stream of the reader in flight. Of the
-//! settings whose median stays within the target, the one with the highest throughput is taken; when none does, the smallest
-//! batch on one stream. A parameter that was given is not varied.
+//! Latency is the caller's: from `submit` to the answers of `collect`, with all streams of the reader in flight. The setting
+//! with the highest throughput wins among those whose median latency meets the target; otherwise the smallest batch on one
+//! stream. Given parameters are not varied.
 
 use super::gpu::{Gpu, LaunchPlan};
 use super::params::GpuParams;
@@ -13,35 +13,34 @@ use fib::{EngineError, EngineReader, Family, Key, KeyBuffer, Keys, NextHopId, Ri
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// Routes of the tables that are measured on: enough that upper levels look as in a full table.
+/// Size of the measured tables: enough for the upper levels of a full table.
 const ROUTES_V4: usize = 60_000;
 const ROUTES_V6: usize = 20_000;
 const SEED: u64 = 20_240_101;
 
-/// Batches that are tried: 256 keys to 1 Mi.
+/// Batch sizes tried: 256 keys to 1 Mi.
 const BATCH_LOG2_MIN: u32 = 8;
 const BATCH_LOG2_MAX: u32 = 20;
 
-/// Stream counts that are tried, the paper's range (figure 18).
+/// Stream counts tried: the paper's range (figure 18).
 const STREAMS: [u16; 7] = [1, 2, 4, 8, 12, 16, 24];
 
-/// A batch is given this long before the calibration counts it as too slow.
+/// A slower batch fails the calibration.
 const BATCH_LIMIT: Duration = Duration::from_secs(5);
 
-/// A setting is measured no longer than this, and at least for one round.
+/// Time limit of a setting, after at least one round.
 const SETTING_LIMIT: Duration = Duration::from_millis(40);
 
-/// No setting is begun later than this after a family's first.
+/// No new setting starts later than this in a family.
 const FAMILY_LIMIT: Duration = Duration::from_millis(300);
 
-/// What a setting came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Measured {
     latency: Duration,
     keys_per_s: f64,
 }
 
-/// A setting that keeps to the target.
+/// A setting that meets the target.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     streams: u16,
@@ -49,7 +48,7 @@ struct Choice {
     measured: Measured,
 }
 
-/// `plan` with batch sizes, streams and blocks that keep to `target_us`.
+/// `plan` with batch sizes, streams and blocks that meet `target_us`.
 pub(super) fn plan(
     name: &'static str,
     params: &GpuParams,
@@ -73,14 +72,13 @@ pub(super) fn plan(
     fill(&engine, plan, v4, target)
 }
 
-/// A table like the Internet's. The generator refuses no such size; an empty table would do as well.
+/// A table like the Internet's; empty if the generator refuses the size, which it does not.
 fn routes<K: Key>(routes: usize) -> Vec<Route<K>> {
     let spec = TableSpec { family: K::FAMILY, routes, seed: SEED, next_hops: 64 };
     let generated = table::<K>(&spec).unwrap_or_default();
     generated.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect()
 }
 
-/// The best setting for `family`.
 fn choose(
     engine: &GpuEngine,
     params: &GpuParams,
@@ -97,7 +95,7 @@ fn choose(
         batch: smallest,
         measured: Measured { latency: Duration::MAX, keys_per_s: 0.0 },
     };
-    // The largest batch that keeps to the target alone; with more streams in flight it only gets slower.
+    // The largest batch that meets the target on the first stream count; more streams only add latency.
     let mut largest = smallest;
     for log2 in BATCH_LOG2_MIN..=BATCH_LOG2_MAX {
         let batch = 1 << log2;
@@ -129,7 +127,7 @@ fn better(one: Choice, other: Choice) -> Choice {
     if other.measured.keys_per_s > one.measured.keys_per_s { other } else { one }
 }
 
-/// `plan` with the number of blocks and threads that serves `choice` best.
+/// `plan` with the blocks and threads that give `choice` the highest throughput.
 fn fill(
     engine: &GpuEngine,
     plan: LaunchPlan,
@@ -152,7 +150,7 @@ fn fill(
     Ok(best.0)
 }
 
-/// Runs batches of `batch` keys as `plan` says, each stream with one in flight.
+/// Runs batches of `batch` keys with `plan`, one in flight on each stream.
 fn measure(
     engine: &GpuEngine,
     plan: LaunchPlan,
@@ -162,7 +160,7 @@ fn measure(
     let answers = (engine.v4.host.answers(), engine.v6.host.answers());
     let reader = GpuReader::new(&engine.shared, plan, answers, plan.streams, batch);
     let mut reader = reader.map_err(|error| engine.shared.gpu.fault(error))?;
-    // Multiplicative steps through the key space: no two batches alike, and cheap to make.
+    // Multiplicative steps through the key space: cheap, and no repetition.
     let keys: KeyBuffer = match family {
         Family::V4 => (0..=u32::MAX).take(batch).map(|at| at.wrapping_mul(0x9e37_79b1)).collect(),
         Family::V6 => (0..batch as u64)
@@ -172,7 +170,7 @@ fn measure(
     };
     let streams = plan.streams;
     let mut submitted = vec![Instant::now(); streams.into()];
-    // The first round is for whatever the driver does at first use.
+    // Warm-up: the driver initialises at first use.
     round(&mut reader, keys.keys(), &mut submitted, |_| {})?;
     let rounds = 4.max(16 / streams);
     let mut latencies = Vec::with_capacity(usize::from(rounds) * usize::from(streams));
@@ -190,7 +188,7 @@ fn measure(
     Ok(Measured { latency: latencies[latencies.len() / 2], keys_per_s })
 }
 
-/// Submits to every slot and collects from every slot.
+/// Submits to every slot, then collects from every slot.
 fn round(
     reader: &mut GpuReader,
     keys: Keys<'_>,

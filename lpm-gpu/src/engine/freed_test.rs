@@ -1,8 +1,7 @@
-//! Nodes that an update has unlinked are read by no lookup once they may be written again: shown by the mock driver, which
-//! counts reads of words that it was told are free.
+//! No lookup reads an unlinked node once it may be written again: the mock driver counts reads of words marked as freed.
 //!
-//! What is free is worked out here, not asked of the table: a copy of the device's words follows the steps, and a walk from the
-//! root finds the words that some key can lead to. What only generations led to that are over is free.
+//! The test computes the freed words independently of the table: a copy of the device's words follows the steps, and a walk
+//! from the root finds the reachable words. Words reachable only in generations that are over are free.
 
 use crate::cu::testing::{self, Mock, TestDriver};
 use crate::engine::{GAMT, GpuEngine, HostTables, LaunchPlan};
@@ -17,22 +16,21 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What is known of a table on the device.
+/// The test's copy of a device table.
 #[derive(Default)]
 struct FreedWatch {
-    /// Where its words are; 0 while that is not known.
+    /// Device address of its words; 0 if unknown.
     address: u64,
     table: Option<LoadedTable>,
-    /// For each word the last update whose table led to it; 0 for none, or none that is not over.
+    /// For each word, the last update whose table reached it; 0 for never, or for freed words.
     led_to: Vec<u64>,
-    /// The last update.
     last: u64,
-    /// Words that were told to be free.
+    /// Words marked as freed.
     freed: u64,
 }
 
 impl FreedWatch {
-    /// Follows `update`, which is in the words: notes those that some key leads to.
+    /// Notes the reachable words after `update`, which `table` includes.
     fn update(&mut self, update: u64) {
         self.last = update;
         let reachable = self.table.iter().flat_map(LoadedTable::reachable);
@@ -43,7 +41,7 @@ impl FreedWatch {
             .for_each(|(led_to, _)| *led_to = update);
     }
 
-    /// No lookup sees a table from before update `over` any more.
+    /// Marks the words that only tables before update `over` reached as freed.
     fn reclaim(&mut self, over: u64, mock: Mock) {
         for (at, led_to) in (0_u64..).zip(&mut self.led_to) {
             if (1..over).contains(led_to) {
@@ -57,7 +55,6 @@ impl FreedWatch {
     }
 }
 
-/// A table that is watched.
 struct WatchedTable<K: Key> {
     table: Box<dyn HostTable<K>>,
     watch: Arc<Mutex<FreedWatch>>,
@@ -132,11 +129,9 @@ impl<K: Key> HostTable<K> for WatchedTable<K> {
     }
 }
 
-/// A watched engine.
 struct FreedRig {
     engine: GpuEngine,
     rib: Rib,
-    /// By family.
     watches: [Arc<Mutex<FreedWatch>>; 2],
     mock: Mock,
 }
@@ -176,7 +171,7 @@ impl FreedRig {
     }
 }
 
-/// Keys and prefixes lie in few places, so that nodes come and go.
+/// Keys and prefixes are in few places, so that nodes are made and unlinked.
 const PLACES: u64 = 24;
 
 fn address(dice: &mut SplitMix64) -> u64 {
@@ -185,7 +180,7 @@ fn address(dice: &mut SplitMix64) -> u64 {
     (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ noise) & !(7 << 61) | 1 << 61
 }
 
-/// Long routes that come, others that go.
+/// Adds long routes, and withdraws the oldest ones.
 fn delta(dice: &mut SplitMix64, there: &mut VecDeque<(Prefix<u32>, Prefix<u128>)>, changes: usize) -> Routes {
     let mut delta = Routes::new();
     for _ in 0..changes {
@@ -209,12 +204,11 @@ fn delta(dice: &mut SplitMix64, there: &mut VecDeque<(Prefix<u32>, Prefix<u128>)
     delta
 }
 
-/// What the threads tell each other.
 #[derive(Default)]
 struct Talk {
-    /// The readers are to end; set when the writer's part is over, by a panic too.
+    /// Ends the readers; set when the writer ends, also by a panic.
     stop: AtomicBool,
-    /// Batches that all readers have collected.
+    /// Batches collected by all readers.
     batches: AtomicU64,
 }
 
@@ -224,15 +218,15 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Stops the readers when dropped.
+/// Stops all readers when dropped.
 struct Stop<'a>(&'a Talk);
 
-/// Keys of a batch: a lookup of so many goes on while an update runs.
+/// Keys of a batch: enough that its lookup overlaps an update.
 const BATCH: usize = 1024;
 
-/// Keeps every slot of `reader` in flight until told to stop.
+/// Keeps every slot of `reader` in flight until stopped.
 fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, talk: &Talk) {
-    let _others = Stop(talk); // when this one panics
+    let _others = Stop(talk); // if this thread panics
     let mut dice = SplitMix64(seed);
     let slots = reader.slots();
     let mut flying = vec![false; slots.into()];
@@ -255,7 +249,7 @@ fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, talk: &Talk) {
     }
 }
 
-/// Applies deltas, few enough at a time that readers come round.
+/// Applies small deltas, and lets readers collect batches in between.
 fn write(rig: &mut FreedRig, talk: &Talk) {
     let _readers = Stop(talk);
     let (mut dice, mut there) = (SplitMix64(99), VecDeque::new());
@@ -301,7 +295,7 @@ fn what_was_freed_is_never_read() {
     }
 }
 
-/// The other way round: a read of a word that is told to be free is counted.
+/// Counterpart: a read of a word marked as freed is counted.
 #[test]
 fn a_read_of_what_was_freed_is_found() {
     let _exclusive = testing::exclusive();

@@ -1,4 +1,4 @@
-//! What all parts of an engine need of the device: its kernels, by name, and how they are launched.
+//! The engine's device, its kernels by name, and their launch plan.
 
 use super::params::{GpuParams, Mode, STREAMS_MAX};
 use crate::cu::{Device, GpuError, Kernel, Module, Shape};
@@ -7,50 +7,47 @@ use rustc_hash::FxHashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Threads of a block unless told otherwise: enough warps to cover memory's latency with few blocks a multiprocessor, and few
-/// enough that the last block of a batch does not run alone for long.
+/// Default block size: enough warps to hide memory latency with few blocks a multiprocessor, and few enough that the last
+/// block of a batch does not run alone for long.
 const THREADS: u32 = 256;
 
-/// Threads of a block at least, unless told otherwise.
+/// Default least block size.
 const THREADS_MIN: u32 = 64;
 
-/// Blocks a multiprocessor unless told otherwise: 2,048 threads, all that one holds.
+/// Default blocks a multiprocessor: its full 2,048 threads.
 const BLOCKS_A_MULTIPROCESSOR: u32 = 8;
 
-/// Streams of a reader unless told otherwise: two copies and a kernel overlap with three, the fourth fills gaps.
+/// Default streams of a reader: three overlap two copies and a kernel, the fourth fills gaps.
 const STREAMS: u16 = 4;
 
-/// Keys of a batch unless a latency is asked for: 256 Ki, the paper's choice for controlled latency (section 5.4.4).
+/// Default keys of a batch: 256 Ki, the paper's choice for controlled latency (section 5.4.4).
 const BATCH: usize = 1 << 18;
 
-/// How long a batch may take that somebody waits for, whatever is asked for: then the device is given up.
+/// Longest wait for a batch, beyond any parameter; then the device is given up.
 pub(super) const STALL_MAX: Duration = Duration::from_secs(30);
 
-/// How batches are run: from the parameters, or measured out by the calibration.
+/// Launch parameters, given or calibrated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LaunchPlan {
-    /// How batches travel.
     pub(super) mode: Mode,
-    /// Streams of a reader.
     pub(super) streams: u16,
-    /// Blocks of a launch at most.
+    /// Most blocks of a launch.
     pub(super) blocks: u32,
     /// Threads of a block.
     pub(super) threads: u32,
-    /// Threads of a block of a batch that would leave multiprocessors idle otherwise.
+    /// Least threads of a block, for batches that would leave multiprocessors idle.
     pub(super) threads_min: u32,
-    /// Multiprocessors, rounded down to a power of two.
+    /// Logarithm of the multiprocessors, rounded down.
     pub(super) multiprocessors_log2: u32,
-    /// Keys that [`fib::EngineReader::lookup`] puts into a batch at most, IPv4.
+    /// Most IPv4 keys that [`fib::EngineReader::lookup`] puts in a batch.
     pub(super) batch_v4: usize,
-    /// The same, IPv6.
+    /// Most IPv6 keys.
     pub(super) batch_v6: usize,
     /// How long a lookup waits for a batch.
     pub(super) stall: Duration,
 }
 
 impl LaunchPlan {
-    /// The plan that `params` make for a device of `multiprocessors`.
     pub(super) fn new(params: &GpuParams, multiprocessors: u32) -> Self {
         let threads = params.threads.unwrap_or(THREADS);
         let multiprocessors = multiprocessors.max(1);
@@ -68,13 +65,13 @@ impl LaunchPlan {
         }
     }
 
-    /// The launch for `count` keys, of which a thread takes `2^keys_log2` at a time: no more blocks than have work to do, and
-    /// smaller ones where that makes more multiprocessors work.
+    /// The launch for `count` keys, `2^keys_log2` a thread at a time: blocks for the work at hand, smaller ones if that occupies
+    /// more multiprocessors.
     #[inline]
     pub(super) fn shape(&self, count: u32, keys_log2: u32) -> Shape {
         let even = (count >> keys_log2 >> self.multiprocessors_log2).next_power_of_two();
         let threads = even.max(self.threads_min).min(self.threads);
-        // The largest power of two not above a block's keys: a few blocks too many at most, and no division.
+        // Rounding a block's keys down to a power of two avoids a division, at the cost of a few idle blocks.
         let block_log2 = threads.ilog2() + keys_log2;
         Shape::new(self.blocks.min((count >> block_log2) + 1), threads)
     }
@@ -82,20 +79,18 @@ impl LaunchPlan {
 
 /// The device and its kernels.
 pub(super) struct Gpu {
-    /// The engine, for errors.
+    /// Name of the engine, for errors.
     pub(super) engine: &'static str,
-    /// The device.
     pub(super) device: Device,
     kernels: Mutex<FxHashMap<String, Kernel>>,
 }
 
 impl Gpu {
-    /// Opens device `index`.
     pub(super) fn open(engine: &'static str, index: u32) -> Result<Self, GpuError> {
         Ok(Self { engine, device: Device::open(index)?, kernels: Mutex::default() })
     }
 
-    /// The kernel `entry` of `module`, looked for once.
+    /// Kernel `entry` of `module`, cached.
     pub(super) fn kernel(&self, module: &'static str, entry: &str) -> Result<Kernel, GpuError> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernel) = kernels.get(entry) {
@@ -106,7 +101,7 @@ impl Gpu {
         Ok(kernel)
     }
 
-    /// `error` as an error of this engine.
+    /// Converts `error` to an error of this engine.
     #[cold]
     pub(super) fn fault(&self, error: GpuError) -> fib::EngineError {
         error.into_engine(self.engine)
@@ -119,7 +114,7 @@ impl std::fmt::Debug for Gpu {
     }
 }
 
-/// The persistent kernel that looks up in the tables which `names` are the kernels of.
+/// The entry of the persistent variant of `names.live`.
 pub(super) fn persistent_entry(names: &KernelNames) -> Option<String> {
     let (module, shape) = names.live.split_once("_lookup_")?;
     Some(format!("{module}_persistent_{}", shape.strip_suffix("_live")?))

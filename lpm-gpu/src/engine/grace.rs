@@ -1,13 +1,12 @@
-//! Grace periods: which updates no lookup in flight was submitted before, learnt without a lock on the reader's side.
+//! Grace periods: the last update before which no lookup in flight was submitted, without a lock on the reader's side.
 //!
-//! Each slot has a *pin* on a cache line of its own: zero while nothing is in flight, else one more than the number of the
-//! last update that was finished on the device when its batch was submitted. What update `u` unlinked may be written again
-//! once every pin is zero or above `u`: each batch in flight was then submitted after `u` was finished. A slot whose answers
-//! nobody collects holds back reuse, never the writer.
+//! Each slot has a *pin* on its own cache line: zero while nothing is in flight, else one more than the last update that had
+//! ended on the device when its batch was submitted. Words unlinked by update `u` may be written again when every pin is zero
+//! or above `u`: each batch in flight was then submitted after the end of `u`. A slot that is never collected holds back
+//! reuse, not the writer.
 //!
-//! Order of things. A reader pins, fences, then reads which table is in service and launches. The writer finishes an update on
-//! the device, stores its number, fences, then reads the pins. Either the writer sees the pin, or the reader's launch comes
-//! after the update was finished.
+//! A reader pins, fences, then reads the current table and launches. The writer ends an update on the device, stores its
+//! number, fences, then reads the pins. Either the writer sees the pin, or the reader launches after the end of the update.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::{Arc, Mutex, PoisonError};
@@ -15,16 +14,15 @@ use crossbeam_utils::CachePadded;
 
 type PinWord = CachePadded<AtomicU64>;
 
-/// The updates of an engine, and the pins of its readers' slots.
+/// The updates of an engine, and the pins of its readers.
 #[derive(Debug, Default)]
 pub(crate) struct Grace {
-    /// The last update that is finished on the device.
+    /// The last update that ended on the device.
     finished: CachePadded<AtomicU64>,
-    /// The pins, a list a reader; taken by the control thread only.
+    /// Pins of each reader; locked by the control thread only.
     readers: Mutex<Vec<Arc<[PinWord]>>>,
 }
 
-/// The pins of one reader's slots.
 #[derive(Debug)]
 pub(crate) struct Pins {
     grace: Arc<Grace>,
@@ -32,7 +30,6 @@ pub(crate) struct Pins {
 }
 
 impl Grace {
-    /// Pins for a new reader of `slots` slots.
     pub(crate) fn register(self: &Arc<Self>, slots: u16) -> Pins {
         let pins: Arc<[PinWord]> = (0..slots).map(|_| PinWord::default()).collect();
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,14 +38,13 @@ impl Grace {
         Pins { grace: Arc::clone(self), slots: pins }
     }
 
-    /// Update `update` is finished on the device. Returns the last update that is over: no batch in flight was submitted
-    /// before it was finished.
+    /// Update `update` ended on the device. Returns [`Self::over`].
     pub(crate) fn finish(&self, update: u64) -> u64 {
         self.finished.store(update, Ordering::Release);
         self.over()
     }
 
-    /// The last update that is over.
+    /// The last update that is over: no batch in flight was submitted before its end.
     pub(crate) fn over(&self) -> u64 {
         fence(Ordering::SeqCst);
         let finished = self.finished.load(Ordering::Acquire);
@@ -61,17 +57,17 @@ impl Grace {
 }
 
 impl Pins {
-    /// A batch is about to be submitted to `slot`; call before the table in service is read. A pin that is there is moved
-    /// on: the batch it stood for must be over on the device, or never to be read.
+    /// Pins `slot` before a batch is submitted and before the current table is read. An existing pin moves on: its batch must
+    /// be over on the device, or its answers never read.
     #[inline]
     pub(crate) fn pin(&self, slot: usize) {
         let finished = self.grace.finished.load(Ordering::Acquire);
-        // Release: a writer that sees this pin, and not that the one before was taken away, must know that batch to be over.
+        // Release: a writer that sees this pin but not the removal of the previous one must know that the earlier batch is over.
         self.slots[slot].store(finished + 1, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// The answers of `slot` have been collected.
+    /// Unpins `slot` after its answers were collected.
     #[inline]
     pub(crate) fn unpin(&self, slot: usize) {
         self.slots[slot].store(0, Ordering::Release);
@@ -88,13 +84,13 @@ mod tests {
         let grace = Arc::new(Grace::default());
         let pins = grace.register(2);
         assert_eq!(grace.finish(1), 1);
-        pins.pin(0); // submitted when 1 was finished
+        pins.pin(0); // submitted after the end of 1
         assert_eq!(grace.finish(2), 1);
         pins.pin(1);
         assert_eq!(grace.finish(3), 1);
         pins.unpin(0);
         assert_eq!(grace.over(), 2);
-        pins.pin(1); // handed another batch
+        pins.pin(1); // the next batch
         assert_eq!(grace.over(), 3);
         pins.unpin(1);
         assert_eq!(grace.finish(4), 4);

@@ -1,7 +1,7 @@
-//! One family's way to the device and back for one slot, by mode.
+//! One family's path of a batch to the device and back, by mode.
 //!
-//! A lane owns the memory of its batch: allocated when the reader is made, never after. `write` puts keys into it, `launch`
-//! enqueues, `is_over` asks the device, `answers` lends what came back. What is in flight is the slot's to know.
+//! A lane owns the memory of a slot's batches, allocated with the reader. `write` stores keys, `launch` enqueues, `is_over`
+//! polls the device, and `answers` lends the results. The slot keeps track of the batch in flight.
 
 use super::gpu::LaunchPlan;
 use super::params::Mode;
@@ -11,9 +11,9 @@ use crate::cu::{
     Arg, BatchGraph, Device, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, Pinned, Plain, Stream,
 };
 
-/// A key as the device has it: `u32` for IPv4, for IPv6 the first 64 bits.
+/// A key on the device: `u32` for IPv4, `u64` for the first 64 bits of IPv6.
 pub(super) trait DeviceKey: Plain + crate::cu::Element {
-    /// A thread takes `2^this` keys at a time, 16 bytes.
+    /// Logarithm of the keys that a thread loads at a time, 16 bytes.
     const A_THREAD_LOG2: u32;
 }
 
@@ -25,20 +25,20 @@ impl DeviceKey for u64 {
     const A_THREAD_LOG2: u32 = 1;
 }
 
-/// The memory of a batch, as its mode needs it.
+/// Memory of a batch, by mode.
 pub(super) enum BatchLane<K: DeviceKey> {
     /// [`Mode::Copy`].
     Copy { keys: Pinned<K>, raw: Pinned<u32>, device_keys: DeviceBuffer<K>, device_raw: DeviceWords },
     /// [`Mode::Graph`].
     Graph(Box<BatchGraph<K>>),
-    /// [`Mode::Mapped`]: keys write-combined, since the device reads them across the bus once, in order.
+    /// [`Mode::Mapped`]. Keys are write-combined: the device reads them across the bus once, in order.
     Mapped { keys: Pinned<K>, raw: Pinned<u32> },
     /// [`Mode::Persistent`].
     Persistent(Box<Row<K>>),
 }
 
 impl<K: DeviceKey> BatchLane<K> {
-    /// A lane for batches of `batch_max` keys. `row` is the slot's place with the kernel that stays, where the mode wants one.
+    /// A lane for batches of `batch_max` keys. `row`: the slot's row of the persistent kernel, in that mode.
     pub(super) fn new(
         device: &Device,
         plan: &LaunchPlan,
@@ -60,7 +60,7 @@ impl<K: DeviceKey> BatchLane<K> {
         })
     }
 
-    /// Copies `keys` to where the device gets them from. The batch before must be over.
+    /// Copies `keys` to the lane's memory. The previous batch must be over.
     #[inline]
     pub(super) fn write(&mut self, from: &[K]) -> Result<(), GpuError> {
         let to = match self {
@@ -72,8 +72,8 @@ impl<K: DeviceKey> BatchLane<K> {
         Ok(())
     }
 
-    /// Looks up the first `count` keys that were written, at least one, in `table`. `on`: the stream that the batch runs on, and the
-    /// event that completes with it, unless a kernel that stays has the batch.
+    /// Looks up the first `count` keys written (at least one) in `table`. `on`: the batch's stream and completion event, except
+    /// for a persistent kernel.
     #[inline]
     pub(super) fn launch(
         &mut self,
@@ -125,7 +125,6 @@ impl<K: DeviceKey> BatchLane<K> {
         stream.record(event)
     }
 
-    /// Whether the batch is over.
     #[inline]
     pub(super) fn is_over(&mut self, event: Option<&Event>) -> Result<bool, GpuError> {
         match (self, event) {
@@ -135,7 +134,7 @@ impl<K: DeviceKey> BatchLane<K> {
         }
     }
 
-    /// Takes in the raw answers to the first `count` keys, to be resolved in place. The batch must be over.
+    /// Lends the raw answers to the first `count` keys, to be resolved in place. The batch must be over.
     #[inline]
     pub(super) fn take_in(&mut self, count: usize) -> Result<&mut [u32], GpuError> {
         Ok(match self {
@@ -145,7 +144,7 @@ impl<K: DeviceKey> BatchLane<K> {
         })
     }
 
-    /// The answers to the first `count` keys, once taken in.
+    /// The answers to the first `count` keys, after [`Self::take_in`].
     #[inline]
     pub(super) fn answers(&self, count: usize) -> Result<&[u32], GpuError> {
         Ok(match self {

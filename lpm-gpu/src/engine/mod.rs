@@ -1,29 +1,28 @@
-//! The engines `gamt`, `gale` and `sail-gpu`: tables on a GPU, updated under running lookups, read through a ring of slots.
+//! The engines `gamt`, `gale` and `sail-gpu`: tables on a GPU, updated while lookups run, read through slots.
 //!
 //! ```text
-//! delta -> side (host's table) -> steps: bubbles -> the table in service; or an image: tables -> a new one -> swap
-//! keys -> reader -> slot -> lane (by mode) -> device -> slot -> reader -> next hops; grace: which updates are over
+//! delta -> side (host table) -> steps: bubbles -> current table; or an image: tables -> second table -> swap
+//! keys -> reader -> slot -> lane (by mode) -> device -> slot -> reader -> next hops; grace: updates that are over
 //! ```
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | [`params`] | parameters by name |
 //! | `gpu` | the device, its kernels, and the plan: mode, streams, blocks, batch sizes |
-//! | `tables` | a table on the device, the second one beside it, the swap (section 4.3) |
-//! | `side` | one family: the host's table and the device's |
+//! | `tables` | tables on the device: current, second, swap (GAMT, section 4.3) |
+//! | `side` | one family's table on the host and on the device |
 //! | `bubbles` | the update stream (section 3.2) |
-//! | `grace` | when what an update unlinked may be written again |
-//! | `lane`, `slot`, `reader` | a batch's way, by mode; slots; the pipeline over streams (section 4.4) |
-//! | `residence`, `doorbell` | kernels that stay on the device and serve slots; how they are told of a batch |
+//! | `grace` | grace periods |
+//! | `lane`, `slot`, `reader` | a batch's path, by mode; slots; the pipeline over streams (section 4.4) |
+//! | `residence`, `doorbell` | persistent kernels that serve slots; their doorbells |
 //! | `calibrate` | batch size and stream count for a latency (section 5.4.4) |
 //!
-//! A delta is applied in this order: on the host, each family, with memory for a table that was built anew; the update
-//! begins to show: steps run on the update stream until they are finished, tables built anew go up beside those in
-//! service and come into service. So when `apply` returns, every batch that is submitted later is of the new generation. What
-//! can be refused for want of room is refused before anything shows: the host's tables are taken back, and the device goes
-//! on with what it had. A call of the driver that fails later is made good by uploading whole tables.
+//! `apply` first updates both host tables and reserves memory for rebuilt ones: a delta without room is refused here, before
+//! anything is visible. Then it runs the steps on the update stream to their end, or uploads rebuilt tables and swaps them in.
+//! So every batch submitted after `apply` belongs to the new generation. If a driver call fails after that point, whole tables
+//! are uploaded instead.
 //!
-//! IPv6 of `gale` and `sail-gpu` is a GAMT trie: their papers are about IPv4 only.
+//! `gale` and `sail-gpu` use a GAMT trie for IPv6: their papers treat IPv4 only.
 
 mod bubbles;
 mod calibrate;
@@ -60,15 +59,15 @@ use slot::PersistentKernels;
 use std::sync::Arc;
 use tables::DeviceTable;
 
-/// The engine of the GAMT paper.
+/// Name of the GAMT paper's engine.
 pub const GAMT: &str = "gamt";
-/// The engine of the GALE poster, which the GAMT paper measures itself against.
+/// Name of the GALE poster's engine, the GAMT paper's baseline.
 pub const GALE: &str = "gale";
-/// SAIL_L on the GPU.
+/// Name of SAIL_L on the GPU.
 pub const SAIL: &str = "sail-gpu";
-/// What writer and readers share.
+/// State shared by writer and readers.
 struct EngineShared {
-    /// Where kernels stay: room for those of updates beside them.
+    /// In mode persistent: room for update kernels.
     _update_rooms: Vec<ResidentRoom>,
     gpu: Gpu,
     plan: LaunchPlan,
@@ -78,14 +77,13 @@ struct EngineShared {
     v6: ArcSwap<DeviceTable>,
 }
 
-/// The two tables of an engine on the host.
+/// An engine's tables on the host.
 struct HostTables {
     v4: Box<dyn HostTable<u32>>,
     v6: Box<dyn HostTable<u128>>,
 }
 
 impl HostTables {
-    /// Empty tables.
     fn new(name: &'static str, params: &GpuParams) -> Result<Self, EngineError> {
         let GamtOptions { headroom_percent, table_bytes_max, .. } = params.gamt;
         let gale = GaleOptions::default();
@@ -109,28 +107,28 @@ impl HostTables {
     }
 }
 
-/// The writing side of a GPU engine.
+/// The writer of a GPU engine.
 pub struct GpuEngine {
     name: &'static str,
     params: GpuParams,
-    // Before `shared`, and the buffers in `bubbles`: all of them hold the device.
+    // Dropped before `shared`, as `bubbles` is: they hold the device.
     v4: Side<u32>,
     v6: Side<u128>,
     bubbles: Bubbles,
     shared: Arc<EngineShared>,
     generation: Generation,
-    /// Numbers updates on the device; failed ones too.
+    /// Number of the last update on the device, failed ones included.
     update: u64,
-    /// Why the host's tables are of no more use: a delta that was refused could not be taken back.
+    /// Set when a refused delta could not be taken back: the host tables are unusable.
     broken: Option<EngineError>,
 }
 
 impl GpuEngine {
-    /// The engine `name` ([`GAMT`], [`GALE`] or [`SAIL`]) with empty tables.
+    /// Creates engine `name` ([`GAMT`], [`GALE`] or [`SAIL`]) with empty tables.
     ///
     /// # Errors
-    /// [`EngineError::Parameter`]; [`EngineError::NoDevice`] without a GPU or with a driver that is too old; [`EngineError::Memory`],
-    /// [`EngineError::Full`] when there is no room for empty tables; [`EngineError::Device`].
+    /// [`EngineError::Parameter`]; [`EngineError::NoDevice`] without a GPU or with too old a driver; [`EngineError::Memory`] or
+    /// [`EngineError::Full`] if empty tables do not fit; [`EngineError::Device`].
     pub fn new(name: &'static str, options: &EngineOptions) -> Result<Self, EngineError> {
         let params = GpuParams::from_options(options)?;
         let host = HostTables::new(name, &params)?;
@@ -145,14 +143,13 @@ impl GpuEngine {
             });
         }
         if let Some(target_us) = params.latency_target_us {
-            // What is tried is not forwarded: a batch that takes too long is an answer here, and no stall.
+            // In the calibration a slow batch is a measurement, not a stall.
             let trial = LaunchPlan { stall: STALL_MAX, ..plan };
             plan = LaunchPlan { stall: plan.stall, ..calibrate::plan(name, &params, trial, target_us)? };
         }
         Self::assemble(name, params, host, gpu, plan)
     }
 
-    /// The engine of these tables, run as `plan` says.
     fn assemble(
         name: &'static str,
         params: GpuParams,
@@ -195,8 +192,8 @@ impl GpuEngine {
         })
     }
 
-    /// `delta`, which leads to `rib`, on the host and on the device. A call that fails once the update has begun to show is answered by going on: whole tables
-    /// are uploaded instead. Only when that fails, too, is the delta refused.
+    /// Makes `delta`, which leads to `rib`, on the host and on the device. If a driver call fails when the update may be visible,
+    /// whole tables are uploaded instead. If that fails, too, the delta is refused.
     fn update(&mut self, delta: &FibDelta, rib: &Rib) -> Result<(), EngineError> {
         self.update += 1;
         let mut showing = false;
@@ -215,7 +212,7 @@ impl GpuEngine {
         Limits { table_bytes_max: self.params.gamt.table_bytes_max, others_bytes }
     }
 
-    /// As [`Self::update`], once. `showing` becomes true when the update may be seen from then on.
+    /// One attempt of [`Self::update`]. Sets `showing` when the update becomes visible.
     fn try_update(&mut self, delta: &FibDelta, rib: &Rib, showing: &mut bool) -> Result<(), EngineError> {
         let gpu = &self.shared.gpu;
         let limits = self.limits(self.v6.current.bytes());
@@ -245,7 +242,7 @@ impl GpuEngine {
         Ok(())
     }
 
-    /// Takes `delta`, which leads to `rib`, back, on the host and, as far as it had come there, on the device.
+    /// Reverts `delta`, which leads to `rib`, on the host, and on the device as far as it got there.
     #[cold]
     fn take_back(&mut self, delta: &FibDelta, rib: &Rib) {
         let mut before = Rib::plain();
@@ -258,20 +255,20 @@ impl GpuEngine {
         if let Err(error) = taken.and_then(|()| self.v6.take_back(&delta.v6, &before.v6)) {
             self.broken = Some(error);
         } else if !self.shared.gpu.device.is_lost() {
-            // Steps that were begun may have left the table in service between two generations: mend it by the same means. What cannot
-            // be mended now is, by the next delta.
+            // Interrupted steps may have left the current table between two generations: repair it with an update. If that fails, the
+            // next delta repairs it.
             let _ = self.update(&FibDelta::new(), &before);
         }
     }
 
-    /// The update is on the device: what earlier ones unlinked may be used again, as far as no batch can see it.
+    /// The update ended on the device: reclaims earlier updates that no batch in flight can see.
     fn finish(&mut self) {
         let over = self.shared.grace.finish(self.update);
         self.v4.host.reclaim(over);
         self.v6.host.reclaim(over);
     }
 
-    /// GpuFigures of the engine itself, then those of its tables.
+    /// Figures of the engine, then of its tables.
     fn details(&self) -> Details {
         #[derive(Serialize)]
         struct GpuFigures {
@@ -312,7 +309,7 @@ impl GpuEngine {
     }
 }
 
-/// Refuses blocks of more threads than the device runs of a lookup kernel.
+/// Refuses blocks of more threads than the device can run of a lookup kernel.
 fn check_threads(
     gpu: &Gpu,
     plan: &LaunchPlan,
@@ -333,7 +330,7 @@ fn check_threads(
     Ok(())
 }
 
-/// The kernels that stay on the device, when the mode wants them.
+/// The persistent kernels, in that mode.
 fn persistent_kernels(
     gpu: &Gpu,
     plan: &LaunchPlan,
@@ -359,7 +356,7 @@ fn persistent_kernels(
 impl EngineWriter for GpuEngine {
     fn info(&self) -> EngineInfo {
         EngineInfo {
-            // The driver compiles the kernels for the device there is.
+            // The driver compiles the kernels for the device.
             isa_name: "ptx".to_owned(),
             capacity: Capacity {
                 next_hops_max: self.v4.host.next_hops_max(),
@@ -374,7 +371,7 @@ impl EngineWriter for GpuEngine {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
-        // Batches have been collected since the last delta: room that this one may need.
+        // Batches collected since the last delta may free room for this one.
         let over = self.shared.grace.over();
         self.v4.host.reclaim(over);
         self.v6.host.reclaim(over);

@@ -7,27 +7,27 @@ use fib::{EngineError, EngineOptions};
 use lpm_core::params::Parameter;
 use std::time::Duration;
 
-/// Most streams a reader uses: as many as the paper tried (section 5.4.4).
+/// Most streams of a reader: the paper's range (section 5.4.4).
 pub const STREAMS_MAX: u16 = 24;
 
-/// The largest number of a device, beyond what a driver counts.
+/// Largest device number accepted; far above any driver's count.
 const DEVICE_MAX: u32 = 1023;
 
-/// How a batch reaches the device and its answers come back.
+/// Transport of a batch to the device and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Copy in, kernel, copy out: three calls and an event (section 4.4).
     Copy,
-    /// The same three as one CUDA graph: one call and an event.
+    /// The same as one CUDA graph: one call and an event.
     Graph,
-    /// The kernel reads keys from, and writes answers to, host memory that is mapped into the device: one call, an event.
+    /// The kernel reads keys from mapped host memory, and writes answers to it: one call and an event.
     Mapped,
-    /// A kernel that stays on the device polls for batches in mapped memory: no call at all.
+    /// A persistent kernel polls mapped memory for batches: no call.
     Persistent,
 }
 
 impl Mode {
-    /// Every mode, with its name on the command line.
+    /// Every mode with its name on the command line.
     pub const ALL: [(Self, &'static str); 4] = [
         (Self::Copy, "copy"),
         (Self::Graph, "graph"),
@@ -36,18 +36,18 @@ impl Mode {
     ];
 }
 
-/// Parameters of a GPU engine. Fields that are `None` are chosen by the engine.
+/// Parameters of a GPU engine. The engine chooses fields that are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuParams {
-    /// The device, as the driver counts those that it shows to this process.
+    /// The device, by the driver's number in this process.
     pub device: u32,
-    /// How the IPv4 table is made, if it is GAMT's, and what it shares with others.
+    /// Options of GAMT tables, and those common to all tables.
     pub gamt: GamtOptions,
     /// Levels of the IPv6 trie, 8..=30.
     pub levels6: Option<u8>,
     /// Streams of a reader, `1..=STREAMS_MAX`.
     pub streams: Option<u16>,
-    /// How batches travel.
+    /// Transport of batches.
     pub mode: Option<Mode>,
     /// Blocks of a lookup kernel.
     pub blocks: Option<u32>,
@@ -57,15 +57,14 @@ pub struct GpuParams {
     pub stages: Option<u8>,
     /// Threads of the block that runs GALE's operations, a multiple of 32.
     pub update_threads: Option<u32>,
-    /// The latency that a batch should stay under; batch size and stream count are measured out for it at start.
+    /// Target latency of a batch: batch size and stream count are calibrated for it at start.
     pub latency_target_us: Option<u64>,
-    /// Whether tables in service are never written: each delta goes to the second table and the two swap.
+    /// Never write tables in service: each delta goes to the second table, and the two swap.
     pub frozen: bool,
-    /// How long a lookup waits for a batch, of [`EngineOptions::stall_us`].
+    /// How long a lookup waits for a batch ([`EngineOptions::stall_us`]).
     pub stall: Option<Duration>,
 }
 
-/// The names, for messages.
 const KNOWN: &str = "the parameters are device, layout, next-hops, levels, levels6, transaction-bytes, headroom, stages, \
                      update-threads, streams, mode, blocks, threads, latency-target-us and frozen";
 
@@ -73,7 +72,7 @@ impl GpuParams {
     /// Reads `options`.
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] for a parameter that is unknown or out of range.
+    /// [`EngineError::Parameter`] for an unknown parameter or one out of range.
     pub fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
         let mut params = Self { stall: options.stall_us.map(Duration::from_micros), ..Self::default() };
         params.gamt.table_bytes_max = options.table_bytes_max;
@@ -83,7 +82,7 @@ impl GpuParams {
         Ok(params)
     }
 
-    /// Refuses parameters that `engine` would not look at.
+    /// Refuses parameters that `engine` does not have.
     ///
     /// # Errors
     /// [`EngineError::Parameter`].
@@ -167,7 +166,6 @@ impl GpuParams {
     }
 }
 
-/// Threads of a block.
 fn threads(parameter: Parameter<'_>, name: &'static str) -> Result<u32, EngineError> {
     let wanted = "wanted a multiple of 32 from 32 to 1024";
     let threads: u32 = parameter.within(name, &(32..=1024), wanted)?;

@@ -1,14 +1,12 @@
-//! The reading side: a ring of slots over a few streams, so that copies in, kernels and copies out overlap (section 4.4).
+//! The reader: a ring of slots over a few streams, so that copies in, kernels and copies out overlap (GAMT, section 4.4).
 //!
-//! Slot `s` runs on stream `s mod streams`. Within a stream work is in order; between streams the device overlaps what it can. A
-//! batch is collected from its slot, so answers come back in the order that the caller collects, whatever the device did
-//! first. Nothing here allocates, takes a lock, or waits for the writer; what waits for the device is `submit` to a slot that is
-//! still in flight (its memory is in use) and [`EngineReader::lookup`].
+//! Slot `s` uses stream `s mod streams`. A stream is in order; the device overlaps streams. Answers are collected by slot, in
+//! the caller's order. Nothing here allocates, locks, or waits for the writer; only `submit` to a slot in flight and
+//! [`EngineReader::lookup`] wait for the device.
 //!
-//! Both wait for as long as [`fib::EngineOptions::stall_us`] says, and no longer. A batch that takes longer is abandoned: its
-//! caller gets an error, its slot is out of use and its pin stays until the device has finished with it after all, which is looked
-//! for whenever somebody wants a slot. So a device that stands still for a while costs the batches of that while, and one that
-//! does not come back within [`super::gpu::STALL_MAX`] is given up.
+//! Both wait at most [`fib::EngineOptions::stall_us`]. A slower batch is abandoned: the caller gets an error, and slot and pin
+//! stay in use until the device has finished the batch, which is checked whenever a slot is needed. So a stall of the device
+//! costs the batches in it; after [`super::gpu::STALL_MAX`] the device is given up.
 
 use super::EngineShared;
 use super::gpu::LaunchPlan;
@@ -22,22 +20,19 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// How long a reader that ends waits for what it has in flight.
+/// How long a dropped reader waits for its batches in flight.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Fewest keys of a part when [`EngineReader::lookup`] deals a batch out to slots: below, a launch costs more than the overlap
-/// brings.
+/// Least keys of a part when [`EngineReader::lookup`] splits a batch: smaller ones lose more in launches than they overlap.
 const PART_MIN: usize = 16 << 10;
 
-/// The reading side of a GPU engine.
 pub(super) struct GpuReader {
-    // In the order in which they have to go: slots end persistent kernels, streams what they ran on.
+    // Drop order: slots end persistent kernels, then the streams go.
     slots: Vec<Slot>,
-    /// None where kernels that stay have all batches: each stream takes a share of the connections to the device.
+    /// None with persistent kernels: each stream uses up a connection to the device.
     streams: Vec<Stream>,
-    /// The stream of each slot.
     stream_of: Vec<u8>,
-    /// The slots that a lookup goes round; room for all of them.
+    /// Slots of the current lookup, in turn; has capacity for all.
     rota: Vec<usize>,
     answers_v4: Arc<dyn Answers<u32>>,
     answers_v6: Arc<dyn Answers<u128>>,
@@ -48,7 +43,7 @@ pub(super) struct GpuReader {
 }
 
 impl GpuReader {
-    /// A reader of `slots` slots of `batch_max` keys, run as `plan` says.
+    /// A reader of `slots` slots of `batch_max` keys, with `plan`.
     pub(super) fn new(
         shared: &Arc<EngineShared>,
         plan: LaunchPlan,
@@ -57,7 +52,7 @@ impl GpuReader {
         batch_max: usize,
     ) -> Result<Self, GpuError> {
         let slot_count = slots.max(1);
-        // A batch is counted in 32 bits on its way; grids and copies of that size are out of reach anyway.
+        // Batches are counted in 32 bits; larger grids and copies are impossible anyway.
         let batch_max = batch_max.clamp(1, 1 << 30);
         let device: &Device = &shared.gpu.device;
         let streams = if plan.mode == Mode::Persistent { 0 } else { plan.streams.min(slot_count) };
@@ -89,7 +84,7 @@ impl GpuReader {
         })
     }
 
-    /// Hands `keys`, which fit, to slot `at`.
+    /// Submits `keys`, which fit, to slot `at`.
     #[inline]
     fn launch(&mut self, at: usize, keys: Keys<'_>) -> Result<(), GpuError> {
         self.slots[at].settle(self.plan.stall)?;
@@ -100,7 +95,7 @@ impl GpuReader {
         launched
     }
 
-    /// As [`Self::launch`], to a slot that is free.
+    /// [`Self::launch`] on a free slot.
     #[inline]
     fn enqueue(&mut self, at: usize, keys: Keys<'_>) -> Result<(), GpuError> {
         let slot = &mut self.slots[at];
@@ -121,8 +116,7 @@ impl GpuReader {
         slot.launch(keys.family(), stream, &self.plan, table)
     }
 
-    /// Takes the pin off slot `at`, which holds no batch that anybody wants. Of one that could not be launched a part may be
-    /// under way: a copy, mostly, which is over in no time. While it is not, the pin stays.
+    /// Unpins slot `at` after a failed or empty launch. If a part of the batch is still running, usually a copy, the pin stays.
     #[cold]
     fn release(&mut self, at: usize) {
         let _late = self.slots[at].settle(self.plan.stall);
@@ -131,7 +125,7 @@ impl GpuReader {
         }
     }
 
-    /// Takes in what slot `at` has, if it is over.
+    /// Resolves the answers of slot `at`; false while its batch runs.
     #[inline]
     fn poll(&mut self, at: usize) -> Result<bool, GpuError> {
         let slot = &mut self.slots[at];
@@ -163,14 +157,14 @@ impl GpuReader {
         Ok(())
     }
 
-    /// Finds the slots that a lookup may use: those that hold nothing, and slot 0.
+    /// Lists the slots that a lookup may use: empty ones, and slot 0.
     fn find_free(&mut self) -> Result<(), GpuError> {
         self.rota.clear();
         for at in 0..self.slots.len() {
             let usable = match self.slots[at].state {
                 SlotState::Free => true,
                 SlotState::Abandoned(_) => self.poll(at)?,
-                // A slot with a batch that nobody has collected yet keeps it.
+                // A batch that is not collected yet keeps its slot.
                 SlotState::Ready(_) | SlotState::Flying(_) => at == 0,
             };
             if usable {
@@ -184,7 +178,7 @@ impl GpuReader {
         Ok(())
     }
 
-    /// Looks up `keys` in parts of `part`, through slot 0 and every slot that holds nothing, in turn.
+    /// Looks up `keys` in parts of `part`, in turn through the slots of [`Self::find_free`].
     fn rotate(&mut self, keys: Keys<'_>, part: usize, out: &mut [NextHopId]) -> Result<(), GpuError> {
         self.find_free()?;
         let (count, all) = (out.len(), self.rota.len());
@@ -205,26 +199,25 @@ impl GpuReader {
         Ok(())
     }
 
-    /// Gives up what [`Self::rotate`] has in flight after a part of it has failed.
+    /// Abandons the batches of [`Self::rotate`] after one failed.
     #[cold]
     fn abandon(&mut self) {
         for &at in &self.rota {
             if self.slots[at].settle(Duration::ZERO).is_ok() {
-                self.slots[at].state = SlotState::Free; // answers that nobody has taken, too
+                self.slots[at].state = SlotState::Free; // also drops uncollected answers
                 self.pins.unpin(at);
             }
         }
     }
 
-    /// Keys of a part when `count` are looked up at once.
+    /// Keys of a part of a lookup.
     #[inline]
     fn part(&self, keys: Keys<'_>) -> usize {
         let batch = match keys.family() {
             Family::V4 => self.plan.batch_v4,
             Family::V6 => self.plan.batch_v6,
         };
-        // Two parts a stream, so that a copy can begin when the one before ends. Both are powers of two or nearly so: no
-        // division.
+        // Two parts a stream, so that a copy starts when the previous ends. Powers of two, or nearly: a shift replaces a division.
         let share = keys.len() >> (1 + self.streams.len().max(1).ilog2());
         share.max(PART_MIN).min(batch).min(self.batch_max)
     }
@@ -265,7 +258,7 @@ impl EngineReader for GpuReader {
 }
 
 impl Drop for GpuReader {
-    /// Waits for what is in flight: the pins go with the reader, and the writer may then reuse what it was reading.
+    /// Waits for batches in flight: the pins end with the reader, and the writer may then reuse what the batches read.
     fn drop(&mut self) {
         for slot in &mut self.slots {
             if let Err(GpuError::Late { .. }) = slot.settle(DRAIN_LIMIT) {

@@ -1,8 +1,7 @@
-//! Kernels that stay on the device: one a reader and family, which serves all slots of the reader (`kernels/common.cuh` has the
-//! protocol).
+//! Persistent kernels: one for each reader and family, which serves all slots of the reader (protocol: `kernels/common.cuh`).
 //!
-//! One for all slots rather than one a slot: streams share a few connections to the device, and whatever is enqueued on the
-//! connection of a kernel that stays waits until it ends, the update stream too.
+//! Not one a slot: streams share few connections to the device, and work enqueued on a persistent kernel's connection, even
+//! the update stream's, waits until the kernel ends.
 
 use super::doorbell::{BatchNumber, Doorbells, Request};
 use super::gpu::LaunchPlan;
@@ -12,43 +11,40 @@ use crate::cu::{Arg, GpuError, Kernel, Priority, Resident, ResidentRoom, Shape, 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Blocks that serve a slot unless there is no room for them: 1,024 threads, a batch of 4 Ki IPv4 keys in one round.
+/// Most blocks of a slot: 1,024 threads, which serve 4 Ki IPv4 keys in one round.
 const PARTS: u32 = 4;
 
-/// The share of the device that the kernel of one reader and family may fill, as a shift. What all readers take together is
-/// [`ResidentRoom`]'s to know.
+/// Share of the device for one reader and family, as a shift. [`ResidentRoom`] limits the sum over all readers.
 const SHARE_LOG2: u32 = 2;
 
-/// Polls between two questions whether the kernel still runs: a poll is a load, the question a call.
+/// Polls between checks of the kernel's stream: a poll is a load, a check a driver call.
 const POLLS_A_QUESTION: u32 = 1 << 14;
 
-/// The kernel that serves the slots of a reader, one family, and the memory it shares with the host.
+/// The persistent kernel of a reader and family, and its memory shared with the host.
 pub(super) struct Residence<K: DeviceKey> {
     kernel: Kernel,
     shape: Shape,
-    /// Blocks a slot.
     parts: u32,
     doorbells: Doorbells,
     keys: Shared<K>,
     raw: Shared<u32>,
-    /// Keys from one slot's first to the next one's.
+    /// Keys from one slot's start to the next.
     pitch: usize,
-    // In this order: the kernel ends before its room is another's.
+    // Drop order: the kernel ends before its room is released.
     state: Mutex<ResidentState>,
     _room: ResidentRoom,
 }
 
-/// Whether the kernel is there yet. It is launched with the first batch, so that a family that is never asked for takes no room
-/// on the device.
+/// The kernel is launched with the first batch: an unused family takes no room on the device.
 enum ResidentState {
-    /// Not launched; the stream for it, unless a launch that failed has taken it.
+    /// Not launched. The stream is `None` after a failed launch.
     Waiting(Option<Stream>),
     Running(Resident),
 }
 
 impl<K: DeviceKey> Residence<K> {
-    /// Memory and room for `slots` slots of `batch_max` keys, and `kernel` to be launched. `families`: how many such kernels the
-    /// reader still wants, with this one.
+    /// Reserves memory and room for `slots` slots of `batch_max` keys. `families`: persistent kernels that the reader still needs,
+    /// including this one.
     pub(super) fn new(
         plan: &LaunchPlan,
         kernel: &Kernel,
@@ -81,7 +77,7 @@ impl<K: DeviceKey> Residence<K> {
         })
     }
 
-    /// Launches the kernel unless it is there.
+    /// Launches the kernel if it is not running.
     #[cold]
     fn start(&self) -> Result<(), GpuError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +87,7 @@ impl<K: DeviceKey> Residence<K> {
             None => Stream::new(self.keys.device(), Priority::Usual)?,
         };
         let stop = {
-            // What the kernel works on lives as long as the kernel.
+            // Keeps the kernel's memory alive as long as the kernel.
             let held = (self.doorbells.clone(), self.keys.clone(), self.raw.clone());
             Box::new(move || held.0.stop())
         };
@@ -101,7 +97,7 @@ impl<K: DeviceKey> Residence<K> {
         Ok(())
     }
 
-    /// Asks whether the kernel still runs.
+    /// Gives up the device if the kernel has ended.
     #[cold]
     fn question(&self) -> Result<(), GpuError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,21 +112,20 @@ impl<K: DeviceKey> Residence<K> {
     }
 }
 
-/// A slot that a kernel serves.
+/// A slot of a persistent kernel.
 pub(super) struct Row<K: DeviceKey> {
     residence: Arc<Residence<K>>,
     row: usize,
-    /// Whether the kernel was launched, as far as this slot knows.
+    /// Whether this slot has seen the kernel launched.
     started: bool,
-    /// The number of the last batch.
+    /// Number of the last batch.
     batch: BatchNumber,
-    /// What was read of the answers.
+    /// The last answers read.
     copied: Vec<u32>,
     polls: u32,
 }
 
 impl<K: DeviceKey> Row<K> {
-    /// Slot `row` of those that `residence` serves, for batches of `batch_max` keys.
     pub(super) fn new(residence: &Arc<Residence<K>>, row: usize, batch_max: usize) -> Self {
         Self {
             residence: Arc::clone(residence),
@@ -142,13 +137,13 @@ impl<K: DeviceKey> Row<K> {
         }
     }
 
-    /// Copies `keys` to where the kernel gets them from.
+    /// Copies `keys` to the shared memory.
     #[inline]
     pub(super) fn write(&mut self, keys: &[K]) -> Result<(), GpuError> {
         self.residence.keys.write(self.row * self.residence.pitch, keys)
     }
 
-    /// Tells the kernel of `count` keys.
+    /// Submits `count` keys.
     #[inline]
     pub(super) fn ring(&mut self, table: &DeviceTable, count: u32) -> Result<(), GpuError> {
         let residence = &*self.residence;
@@ -157,7 +152,7 @@ impl<K: DeviceKey> Row<K> {
             self.started = true;
         }
         if residence.keys.device().is_lost() {
-            residence.question()?; // no call is made from here on that would tell
+            residence.question()?; // no later driver call would report the loss
         }
         let at = (self.row * residence.pitch) as u64;
         let keys = residence.keys.address() + at * size_of::<K>() as u64;
@@ -166,7 +161,6 @@ impl<K: DeviceKey> Row<K> {
         residence.doorbells.ring(self.row, &mut self.batch, Request { table, batch: [keys, raw], count })
     }
 
-    /// Whether the batch is over.
     #[inline]
     pub(super) fn is_over(&mut self) -> Result<bool, GpuError> {
         if self.residence.doorbells.is_over(self.row, self.batch) {
@@ -189,7 +183,7 @@ impl<K: DeviceKey> Row<K> {
         Ok(copied)
     }
 
-    /// The answers to the first `count` keys of the batch that was read last.
+    /// The answers to the first `count` keys of the last batch read.
     #[inline]
     pub(super) fn answers(&self, count: usize) -> &[u32] {
         &self.copied[..count]

@@ -1,4 +1,4 @@
-//! One family's table on both sides: the host's, where updates are worked out, and the device's, which lookups read.
+//! One family's table: on the host, where updates are computed, and on the device, where lookups read it.
 
 use super::bubbles::Bubbles;
 use super::gpu::Gpu;
@@ -9,27 +9,26 @@ use arc_swap::ArcSwap;
 use fib::{Change, EngineError, Key, Rib, RibTable};
 use std::sync::Arc;
 
-/// What a family's table may take.
+/// Memory limits of a family's table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Bytes of both families' tables in service at most.
+    /// Limit of both families' current tables together, bytes.
     pub(super) table_bytes_max: u64,
-    /// What the other family's takes of that.
+    /// Bytes of the other family's table.
     pub(super) others_bytes: u64,
 }
 
 impl Limits {
-    /// What is left for this family.
     const fn bytes(self) -> u64 {
         self.table_bytes_max.saturating_sub(self.others_bytes)
     }
 
-    /// As words of an image.
+    /// Limit of an image, words.
     fn words(self) -> usize {
         usize::try_from(self.bytes() / 4).unwrap_or(usize::MAX).saturating_sub(HEADER_WORDS)
     }
 
-    /// Refuses a table of `words` that is more than that.
+    /// Refuses a table of `words` beyond the limit.
     fn check(self, words: usize) -> Result<(), EngineError> {
         if table_bytes(words) <= self.bytes() {
             return Ok(());
@@ -39,28 +38,26 @@ impl Limits {
     }
 }
 
-/// One family.
 pub(super) struct Side<K: Key> {
-    /// The table on the host.
     pub(super) host: Box<dyn HostTable<K>>,
-    /// The table in service.
+    /// The device's table in service.
     pub(super) current: Arc<DeviceTable>,
     spares: Spares,
-    /// The kernel of operations, for tables that are updated by them.
+    /// The kernel of operations, for tables that have them.
     pub(super) ops: Option<Kernel>,
-    /// The host's table was built anew and its image is not in service: steps would not fit what is.
+    /// The host table was rebuilt, but its image is not in service: steps would not fit the current table.
     stale: bool,
-    /// Tables in service are not written.
+    /// Tables in service are never written.
     frozen: bool,
-    /// The steps of the delta under way, taken and not run yet.
+    /// Steps of the current delta that have not run yet.
     steps: Vec<Step>,
-    /// Tables built anew, and tables put in service.
+    /// Tables rebuilt, and tables put in service.
     pub(super) rebuilds: u64,
     pub(super) swaps: u64,
 }
 
 impl<K: Key> Side<K> {
-    /// Puts the table `host` on the device.
+    /// Puts `host` on the device.
     pub(super) fn new(
         gpu: &Gpu,
         bubbles: &mut Bubbles,
@@ -94,8 +91,8 @@ impl<K: Key> Side<K> {
         })
     }
 
-    /// First stage of a delta: makes `changes`, which lead to `routes`, on the host, and gets memory for a table where steps cannot
-    /// bring the one in service up to date. Nobody sees anything of that yet. [`Self::take_back`] is for an error, too.
+    /// Stage 1 of a delta: makes `changes`, which lead to `routes`, on the host, and reserves memory if the device needs an image.
+    /// Invisible to lookups. After an error, too, [`Self::take_back`] reverts it.
     pub(super) fn prepare(
         &mut self,
         gpu: &Gpu,
@@ -109,21 +106,21 @@ impl<K: Key> Side<K> {
         if !renewing {
             return Ok(None);
         }
-        self.stale = true; // until it is in service
+        self.stale = true; // until the swap
         if limits.check(self.host.image(routes).words).is_err() {
-            self.host.rebuild(limits.words())?; // head room may make the difference
+            self.host.rebuild(limits.words())?; // less head room may fit
             self.note(Due::Image);
         }
         let words = self.host.image(routes).words;
         limits.check(words)?;
-        // Two tables each (section 4.3), and those that lookups in flight hold: no more than twice the limit in all.
+        // Two tables a family (section 4.3), and those that lookups in flight hold: at most twice the limit in all.
         let in_service = self.current.allocated_bytes() + limits.others_bytes.saturating_mul(2);
         let allowance_bytes = limits.table_bytes_max.saturating_mul(2).saturating_sub(in_service);
         let kernel = lookup_kernel(gpu, &self.host.kernels(), self.frozen)?;
         self.spares.reserve(gpu, words, kernel, allowance_bytes).map(Some)
     }
 
-    /// Takes `changes` back on the host, whether they were made or not: `routes` are those from before.
+    /// Reverts `changes` on the host, made or not; `routes` are the routes before them.
     pub(super) fn take_back(
         &mut self,
         changes: &[Change<K>],
@@ -134,7 +131,6 @@ impl<K: Key> Side<K> {
         Ok(())
     }
 
-    /// Notes whether the host's table was built anew.
     fn note(&mut self, due: Due) {
         if due == Due::Image {
             self.stale = true;
@@ -142,12 +138,12 @@ impl<K: Key> Side<K> {
         }
     }
 
-    /// Second stage: takes the steps of update `update`. From here on answers know of the update.
+    /// Stage 2: takes the steps of update `update`. From here on answers include the update.
     pub(super) fn take_steps(&mut self, update: u64, routes: &RibTable<K>) {
         self.steps = self.host.take_steps(update, routes);
     }
 
-    /// Third stage: brings `renewed`, which is not in service yet, or the table in service up to date.
+    /// Stage 3: updates the current table, or fills `renewed`, which replaces it.
     pub(super) fn update(
         &mut self,
         gpu: &Gpu,
@@ -158,19 +154,18 @@ impl<K: Key> Side<K> {
         let steps = std::mem::take(&mut self.steps);
         let done = match renewed {
             Some(table) => {
-                let image = self.host.image(routes); // with everything that is in the steps
+                let image = self.host.image(routes); // includes the steps
                 bubbles.write_table(table, &image)
             }
             None => bubbles.run(&self.current, self.ops.as_ref(), &steps),
         };
         done.map_err(|error| {
-            self.stale = true; // how far it has come is not known
+            self.stale = true; // the steps may have run in part
             gpu.fault(error)
         })
     }
 
-    /// The delta has failed. A renewed table does not come into service, so the one in service stays stale; and where steps were
-    /// taken that are not run, it cannot be kept up any more either.
+    /// The delta failed: `renewed` is dropped, and a table whose steps were taken but not run needs an image.
     pub(super) fn fail(&mut self, renewed: Option<DeviceTable>) {
         self.stale |= !self.steps.is_empty();
         self.steps.clear();
@@ -179,7 +174,7 @@ impl<K: Key> Side<K> {
         }
     }
 
-    /// Puts a renewed table in service. The one before is freed by the writer too, or written anew ([`Spares`]).
+    /// Puts a renewed table in service; the writer reuses or frees the previous one ([`Spares`]).
     pub(super) fn commit(&mut self, renewed: Option<DeviceTable>, place: &ArcSwap<DeviceTable>) {
         if let Some(table) = renewed {
             let table = Arc::new(table);
@@ -190,7 +185,7 @@ impl<K: Key> Side<K> {
         }
     }
 
-    /// Memory of tables that are not in service, bytes.
+    /// Memory of tables not in service, bytes.
     pub(super) fn spare_bytes(&self) -> u64 {
         self.spares.allocated_bytes()
     }

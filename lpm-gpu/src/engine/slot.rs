@@ -1,4 +1,4 @@
-//! A slot of a reader: a batch on its way, from the caller's keys to the caller's next hops.
+//! A slot of a reader: a batch in flight, from keys to next hops.
 
 use super::gpu::{LaunchPlan, STALL_MAX};
 use super::lane::BatchLane;
@@ -10,31 +10,29 @@ use fib::{Family, NextHopId};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a part of a batch may take whose rest could not be enqueued, where nothing says when it is over.
+/// Time for the part of a batch that was enqueued before a failed call, if no event could be recorded.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotState {
-    /// No batch, or one whose answers were taken.
+    /// No batch, or its answers were collected.
     Free,
-    /// A batch that the device has.
+    /// On the device.
     Flying(Family),
-    /// A batch whose answers nobody wants any more: it took too long, or a part of it could not be enqueued. The device may
-    /// be at work on it, so the slot is of no use until it is over.
+    /// A late batch, or one enqueued in part: its answers are unwanted, but the device may still use the slot's memory.
     Abandoned(Family),
-    /// Answers that are resolved, and perhaps not taken yet.
+    /// Answers are resolved, perhaps not collected.
     Ready(Family),
 }
 
-/// The kernels that stay on the device, where the mode wants them.
+/// The persistent kernels, in that mode.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PersistentKernels {
     pub(super) v4: Option<Kernel>,
     pub(super) v6: Option<Kernel>,
 }
 
-/// The same, serving a reader's slots.
+/// The persistent kernels that serve a reader's slots.
 #[derive(Default)]
 pub(super) struct Residences {
     v4: Option<Arc<Residence<u32>>>,
@@ -61,26 +59,24 @@ impl Residences {
     }
 }
 
-/// A slot.
 pub(super) struct Slot {
     device: Device,
     lane_v4: BatchLane<u32>,
     lane_v6: BatchLane<u64>,
-    /// Completes with the batch; none where kernels that stay have all batches.
+    /// Completes with the batch; none with persistent kernels.
     event: Option<Event>,
     /// The last 64 bits of IPv6 keys, if [`Answers`] read them.
     low: Vec<u64>,
     len: usize,
     pub(super) state: SlotState,
-    /// When the batch in flight was first waited for.
+    /// Start of the first wait for the batch.
     since: Option<Instant>,
-    /// The table of the batch in flight: while we hold it, it is not written anew.
+    /// The table of the batch in flight, held so that it is not rewritten.
     table: Option<Arc<DeviceTable>>,
 }
 
 impl Slot {
-    /// Slot `row` of a reader, of `batch_max` keys, whose batches run on `stream`, or on kernels that stay. `reads_low_bits`: whether
-    /// answers do.
+    /// Slot `row` of a reader, for batches of `batch_max` keys on `stream`, or on persistent kernels.
     pub(super) fn new(
         device: &Device,
         stream: Option<&Stream>,
@@ -104,13 +100,13 @@ impl Slot {
         })
     }
 
-    /// Whether the device may be at work for it.
+    /// Whether the device may use the slot's memory.
     #[inline]
     pub(super) const fn is_busy(&self) -> bool {
         matches!(self.state, SlotState::Flying(_) | SlotState::Abandoned(_))
     }
 
-    /// Makes the slot free: waits until the batch in flight, if any, is over; its answers are lost. Fails as [`Self::wait`].
+    /// Frees the slot: waits for a batch in flight, and drops its answers. Fails as [`Self::wait`].
     #[inline]
     pub(super) fn settle(&mut self, limit: Duration) -> Result<(), GpuError> {
         if self.is_busy() {
@@ -120,9 +116,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Waits until the batch in flight is over, for `limit` since it was first waited for. After that it is abandoned and the
-    /// error is [`GpuError::Late`], and so it is at once from then on until the batch is over; a batch that takes
-    /// [`STALL_MAX`] is the device's end.
+    /// Waits for the batch in flight, at most `limit` since the first wait. Then the batch is abandoned with [`GpuError::Late`],
+    /// which later calls return at once until it is over. After [`STALL_MAX`] the device is given up.
     #[cold]
     pub(super) fn wait(&mut self, limit: Duration) -> Result<(), GpuError> {
         let mut polls = 0_u32;
@@ -139,7 +134,7 @@ impl Slot {
                     let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
                     return Err(GpuError::Late { what: "a batch", limit_us });
                 }
-                std::thread::yield_now(); // few CPUs: whoever drives the device may want this one
+                std::thread::yield_now(); // the driver's threads may need this CPU
             }
             polls += 1;
             std::hint::spin_loop();
@@ -147,7 +142,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Takes a batch of IPv4 keys, at most as many as the slot was made for; call [`Self::launch`] next.
+    /// Stores IPv4 keys, at most `batch_max`, for [`Self::launch`].
     #[inline]
     pub(super) fn write_v4(&mut self, keys: &[u32]) -> Result<(), GpuError> {
         self.lane_v4.write(keys)?;
@@ -155,7 +150,7 @@ impl Slot {
         Ok(())
     }
 
-    /// As [`Self::write_v4`], for IPv6; both halves are equally long.
+    /// Stores IPv6 keys, whose halves are equally many, for [`Self::launch`].
     #[inline]
     pub(super) fn write_v6(&mut self, hi: &[u64], lo: &[u64]) -> Result<(), GpuError> {
         self.lane_v6.write(hi)?;
@@ -166,14 +161,14 @@ impl Slot {
         Ok(())
     }
 
-    /// An empty batch, which is over at once.
+    /// Submits an empty batch, which is over at once.
     #[inline]
     pub(super) fn set_empty(&mut self) {
         self.len = 0;
         self.state = SlotState::Ready(Family::V4);
     }
 
-    /// Enqueues what was written, at least one key, for lookup in `table`.
+    /// Enqueues the stored keys, at least one, for lookup in `table`.
     #[inline]
     pub(super) fn launch(
         &mut self,
@@ -202,10 +197,10 @@ impl Slot {
         }
     }
 
-    /// After a launch that failed: what was enqueued of it, if anything, is to be over before the slot is used again.
+    /// After a failed launch: the part that was enqueued must end before the slot is used again.
     #[cold]
     fn withdraw(&mut self, family: Family, stream: Option<&mut Stream>) -> Result<(), GpuError> {
-        // A kernel that stays gets a batch whole or not at all.
+        // Persistent kernels get a batch whole or not at all.
         if let Some((stream, event)) = stream.zip(self.event.as_mut()) {
             if stream.record(event).is_ok() {
                 self.state = SlotState::Abandoned(family);
@@ -219,7 +214,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Whether the batch in flight is over; a slot without one says yes.
+    /// Whether the batch in flight is over; true without one.
     #[inline]
     pub(super) fn is_over(&mut self) -> Result<bool, GpuError> {
         match self.state {
@@ -233,7 +228,7 @@ impl Slot {
         }
     }
 
-    /// Turns the raw answers of the batch, which is over, into next hops.
+    /// Resolves the raw answers of the batch, which is over.
     #[inline]
     pub(super) fn resolve(
         &mut self,
@@ -253,7 +248,7 @@ impl Slot {
         Ok(())
     }
 
-    /// The answers; none without a batch.
+    /// The answers; empty without a resolved batch.
     #[inline]
     pub(super) fn answers(&self) -> &[NextHopId] {
         let answers = match self.state {
@@ -261,7 +256,7 @@ impl Slot {
             SlotState::Ready(Family::V6) => self.lane_v6.answers(self.len),
             SlotState::Free | SlotState::Flying(_) | SlotState::Abandoned(_) => return &[],
         };
-        // Of a batch that is over: they were lent when it was taken in.
+        // Cannot fail: the batch is over, and its answers were lent before.
         as_next_hops(answers.unwrap_or_default())
     }
 }

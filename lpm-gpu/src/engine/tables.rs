@@ -1,4 +1,4 @@
-//! Tables on the device: the one in service, the second one that a rebuild goes to, and the swap (section 4.3).
+//! Tables on the device: the current one, the second one for rebuilds, and the swap (GAMT, section 4.3).
 
 use super::gpu::Gpu;
 use crate::cu::{Device, DeviceWords, Event, GpuError, HostSide, Kernel, Pinned, Stream};
@@ -8,37 +8,35 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Words copied at a time (4 MB): batches of lookups that share the bus with a rebuild wait for one such piece at most.
+/// Words of a copy (4 MiB): lookups that share the bus wait for at most one.
 const PIECE_WORDS: usize = 1 << 20;
 
-/// How long a piece, or what is left of a table, may take before the device is given up.
+/// Time for a piece or the rest of a table; then the device is given up.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A table on the device, and the kernel that looks up in it.
+/// A table on the device, and its lookup kernel.
 #[derive(Debug)]
 pub(super) struct DeviceTable {
-    /// The array; it may have more words than the table needs.
+    /// The array; may be larger than the table.
     pub(super) words: DeviceWords,
-    /// What tells the kernel the table's shape.
+    /// The table's shape, for the kernel.
     pub(super) header: DeviceWords,
-    /// The lookup kernel.
     pub(super) kernel: Kernel,
-    /// Words that the table needs.
+    /// Words of the table.
     used: usize,
 }
 
-/// Bytes of a table of `words`, its header included.
+/// Bytes of a table of `words`, including its header.
 pub(super) const fn table_bytes(words: usize) -> u64 {
     (words as u64 + HEADER_WORDS as u64) * 4
 }
 
 impl DeviceTable {
-    /// Memory that the table takes, bytes.
     pub(super) const fn bytes(&self) -> u64 {
         table_bytes(self.used)
     }
 
-    /// Memory that is allocated, bytes.
+    /// Allocated memory, bytes.
     pub(super) const fn allocated_bytes(&self) -> u64 {
         self.words.bytes() + self.header.bytes()
     }
@@ -46,25 +44,23 @@ impl DeviceTable {
 
 /// The tables of a family that are not in service.
 ///
-/// A reader holds the table of each batch in flight. Nobody can get at a table that was taken out of service, so once we hold
-/// it alone it is ours to write again: the grace period of a swap costs readers nothing.
+/// A reader holds the table of each batch in flight, and retired tables cannot be reached otherwise. So once this is its only
+/// owner it can be rewritten: a swap needs no grace period.
 #[derive(Debug, Default)]
 pub(super) struct Spares {
     retired: Vec<Arc<DeviceTable>>,
 }
 
 impl Spares {
-    /// Takes in a table that was in service.
     pub(super) fn retire(&mut self, table: Arc<DeviceTable>) {
         self.retired.push(table);
     }
 
-    /// Memory of all of them, bytes.
     pub(super) fn allocated_bytes(&self) -> u64 {
         self.retired.iter().map(|table| table.allocated_bytes()).sum()
     }
 
-    /// A table that nobody reads and that has room for `words`, without wasting most of it; frees what nobody reads otherwise.
+    /// Takes a table that no lookup holds and that fits `words` without wasting three quarters; frees the others not held.
     fn take(&mut self, words: usize) -> Option<DeviceTable> {
         let mut found = None;
         let mut held = Vec::with_capacity(self.retired.len());
@@ -83,8 +79,8 @@ impl Spares {
         found
     }
 
-    /// A table of `words` for `kernel`, its content arbitrary: one out of service when one fits, else a new one.
-    /// `allowance_bytes` is what tables out of service may take in all.
+    /// A table of `words` with undefined contents: a spare one that fits, or a new one. `allowance_bytes` limits all spare
+    /// tables.
     pub(super) fn reserve(
         &mut self,
         gpu: &Gpu,
@@ -106,42 +102,41 @@ impl Spares {
     }
 }
 
-/// Page-locked memory through which tables go to the device: a piece is filled while the one before is on its way.
+/// Page-locked buffers for uploads of tables: one is filled while the other is copied.
 ///
-/// Nothing here fills device memory by the driver (`cuMemset`) or copies from pageable memory. Either may wait for a persistent
-/// kernel, that is, for ever: a fill is a kernel of the driver's own, which it loads when it is first used, and a copy from pageable
-/// memory goes through a buffer that other streams share.
+/// No `cuMemset` and no copy from pageable memory here: either may wait for a persistent kernel, that is, for ever. A memset
+/// is a kernel that the driver loads at its first use, and a pageable copy uses a buffer that other streams share.
 #[derive(Debug)]
 pub(super) struct TableStaging {
     pieces: [Piece; 2],
-    /// Zeros; never written.
+    /// Never written.
     zeros: Pinned<u32>,
 }
 
-/// A part of a table on its way.
+/// Half of the staging memory.
 #[derive(Debug)]
 struct Piece {
     words: Pinned<u32>,
-    /// Completes when the device has it.
+    /// Completes when the copy has ended.
     gone: Event,
 }
 
 impl TableStaging {
-    /// For tables that go up on `stream`.
+    /// For uploads on `stream`.
     pub(super) fn new(device: &Device, stream: &Stream) -> Result<Self, GpuError> {
         let words = || Pinned::new(device, PIECE_WORDS, HostSide::Writes);
         let piece = || Ok(Piece { words: words()?, gone: stream.event(false)? });
         Ok(Self { pieces: [piece()?, piece()?], zeros: words()? })
     }
 
-    /// Writes `image` into `table`, which has room for it. Returns when it is there.
+    /// Writes `image` into `table`, which has room for it. Returns when the upload has ended.
     pub(super) fn write(
         &mut self,
         stream: &mut Stream,
         table: &mut DeviceTable,
         image: &Image<'_>,
     ) -> Result<(), GpuError> {
-        stream.finish(LIMIT)?; // after a write that failed half-way, its pieces are ours again
+        stream.finish(LIMIT)?; // an earlier write may have failed with copies in flight
         table.used = image.words;
         let mut at = 0;
         for (start, run) in &image.runs {
@@ -155,7 +150,7 @@ impl TableStaging {
         stream.finish(LIMIT)
     }
 
-    /// Zeros to words `range`.
+    /// Zeroes words `range`.
     fn clear(
         &mut self,
         stream: &mut Stream,

@@ -1,29 +1,28 @@
-//! GALE: one table for all first 24 bits, updated by the device itself.
+//! GALE: a direct table of all first 24 bits, which the device updates.
 //!
-//! The poster ("GR", a lookup engine that renders routes) keeps a texture of 2^24 units and draws routes on it with the
-//! depth buffer as the length of the route that a unit came from; the GAMT paper measures itself against it as GALE
-//! ([`crate::direct::Draw`] has the rules). What differs here:
+//! The poster ("GR") keeps a texture of 2^24 units and renders routes on it; the depth buffer holds the length of each
+//! unit's route ([`crate::direct::Draw`]). The GAMT paper compares itself with it under the name GALE. Differences here:
 //!
-//! - Prefixes longer than /24, which the poster leaves out, lie in a second stage: chunks of 256 units, one for each /24
-//!   that has such prefixes. With `stages=1` there is none, as in the poster: a lookup is one load, and nothing is tested.
-//! - Units lie in order of address, not along a quadtree curve: that was for squares of a texture, and a kernel draws runs.
-//! - Depth and next hop share a word, so that a lookup sees both or neither.
-//! - Operations of one update run in an order in which no lookup sees anything but the old or the new answer
-//!   ([`GaleTable::take_steps`](crate::host::HostTable::take_steps)); the poster does not say what a lookup sees.
+//! - Prefixes longer than /24, which the poster omits, are in a second stage: a chunk of 256 units for each /24 that has
+//!   such prefixes. `stages=1` is the poster's table: no chunks, and a lookup is one load without a test.
+//! - Units are in address order; the poster's quadtree order serves to draw squares, and a kernel draws runs.
+//! - Depth and next hop share a word, so a lookup never sees one without the other.
+//! - Operations are ordered so that lookups only see the old or the new answer
+//!   ([`GaleTable::take_steps`](crate::host::HostTable::take_steps)); the poster leaves that open.
 //!
-//! Operations must run one after the other, as the paper says: breaking their order breaks the table. So an update is one
-//! launch of one block, of `update-threads`, with a barrier behind each operation.
+//! Operations depend on their order (GAMT, section 2.3), so an update is one launch of one block of `update-threads`, with
+//! a barrier after each operation.
 //!
 //! ```text
 //! change -> table -> Step::Ops -> the update kernel (`model` in Rust) -> words on the device
 //! many routes -> paint -> Image -> device
 //! ```
 //!
-//! | file | what lives there |
+//! | file | contents |
 //! |---|---|
-//! | [`table`] | [`GaleTable`]: the routes told, and the operations that follow from changes |
-//! | `paint` | the image of a table with many routes, which operations would take too long for |
-//! | [`model`] | what the kernels do, in plain Rust: for tests, and to count loads and writes |
+//! | [`table`] | [`GaleTable`]: pending changes and their operations |
+//! | `paint` | the image of a table, for changes that operations would be too slow for |
+//! | [`model`] | the kernels in plain Rust: for tests, and to count loads and writes |
 
 pub mod model;
 mod paint;

@@ -1,11 +1,11 @@
-//! What GALE's kernels do, in plain Rust, access by access: for tests without a device, and to count accesses.
+//! GALE's kernels in plain Rust, access by access: for tests without a device, and to count accesses.
 
 use super::DIRECT_UNITS;
 use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY};
 use crate::direct::{CHUNK_UNITS, Draw, Unit};
 use crate::host::{Image, PrefixOp};
 
-/// Loads and writes of words on the device.
+/// Counts of word accesses on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accesses {
     /// Words read.
@@ -14,27 +14,27 @@ pub struct Accesses {
     pub writes: u64,
 }
 
-/// A table as the device has it.
+/// A device's table in host memory.
 #[derive(Clone, Debug)]
 pub struct GaleModel {
     /// The words.
     pub words: Vec<u32>,
-    /// What operations have read and written so far.
+    /// Accesses of all operations so far.
     pub accesses: Accesses,
 }
 
-/// Memory that operations load words from and store words to.
+/// Memory that operations access.
 pub trait OpMemory {
-    /// Word `at`.
+    /// Loads word `at`.
     fn load(&mut self, at: usize) -> u32;
-    /// Sets word `at`.
+    /// Stores word `at`.
     fn store(&mut self, at: usize, word: u32);
 }
 
-/// The raw answer to `key`, with the loads done by `load`.
+/// The raw answer to `key`; `load` does the loads.
 ///
 /// # Errors
-/// What `load` answers.
+/// Errors of `load`.
 pub fn search_by<E>(key: u32, mut load: impl FnMut(usize) -> Result<u32, E>) -> Result<u32, E> {
     let unit = Unit(load((key >> 8) as usize)?);
     match unit.to_chunk() {
@@ -49,13 +49,13 @@ const fn base(chunk: u32) -> usize {
 }
 
 impl GaleModel {
-    /// The table of `image`.
+    /// Loads `image`.
     #[must_use]
     pub fn new(image: &Image<'_>) -> Self {
         Self { words: image.to_words(), accesses: Accesses::default() }
     }
 
-    /// Runs operations on its words, and counts its accesses.
+    /// Runs operations, and counts their accesses.
     pub fn run(&mut self, ops: &[PrefixOp]) {
         run(ops, self);
     }
@@ -73,7 +73,7 @@ impl OpMemory for GaleModel {
     }
 }
 
-/// Runs operations as `gale_operations` does, on any memory.
+/// Runs operations on any memory, as kernel `gale_operations` does.
 pub fn run(ops: &[PrefixOp], memory: &mut impl OpMemory) {
     for op in ops {
         operation(*op, memory);

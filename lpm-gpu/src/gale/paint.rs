@@ -1,7 +1,7 @@
-//! The image of a GALE table, painted from its routes in their order: a route comes before those that it covers.
+//! Paints the image of a GALE table from its routes, whose order puts a route before the routes that it covers.
 //!
-//! It takes 64 MiB of host memory and more, so it lives from a rebuild to the next change only; a table that is kept up by
-//! operations has no copy of itself on the host.
+//! The image takes at least 64 MiB of host memory, so it lives only from a rebuild to the next change; a table updated by
+//! operations has no copy on the host.
 
 use super::DIRECT_UNITS;
 use super::table::{Long, units};
@@ -9,19 +9,18 @@ use crate::direct::{CHUNK_UNITS, Unit};
 use fib::RibTable;
 use std::collections::BTreeMap;
 
-/// Words whose zeros are not worth leaving out.
+/// Granularity of the runs: blocks without a route are left out.
 const BLOCK_WORDS: usize = 4096;
 
-/// The words of a table.
 #[derive(Debug)]
 pub(super) struct Painted {
     words: Vec<u32>,
-    /// Whether a block of words is other than zero.
+    /// Whether a block has nonzero words.
     touched: Vec<bool>,
 }
 
 impl Painted {
-    /// All `routes`; chunks for the /24s of `longs`.
+    /// Paints `routes`, with chunks for the /24s in `longs`.
     pub(super) fn new(routes: &RibTable<u32>, longs: &BTreeMap<u32, Long>) -> Self {
         let live = || longs.iter().filter(|(_, long)| long.routes != 0);
         let chunks = live().map(|(_, long)| long.chunk as usize + 1).max().unwrap_or(0);
@@ -33,7 +32,7 @@ impl Painted {
                 image.fill(slot as usize, units(prefix), unit);
             } else if let Some(long) = longs.get(&slot) {
                 let chunk = DIRECT_UNITS + long.chunk as usize * CHUNK_UNITS;
-                // The first of its /24, whose unit is that of what covers it all.
+                // The first long route of its /24: the slot still has the unit of the covering route.
                 let under = Unit(image.words[slot as usize]);
                 if under.to_chunk().is_none() {
                     image.fill(chunk, CHUNK_UNITS, under);
@@ -50,7 +49,7 @@ impl Painted {
         self.touched[first / BLOCK_WORDS..=(first + count - 1) / BLOCK_WORDS].fill(true);
     }
 
-    /// The words in runs, without long stretches of zeros.
+    /// The words as runs, without zero blocks.
     pub(super) fn runs(&self) -> Vec<(u32, &[u32])> {
         let mut runs = Vec::new();
         let mut block = 0;

@@ -1,4 +1,4 @@
-//! GALE's table on the host: what changed since the device last heard, and the chunks.
+//! GALE's table on the host: pending changes, and the chunks.
 
 use super::DIRECT_UNITS;
 use super::paint::Painted;
@@ -11,24 +11,24 @@ use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Units that a thread of the update kernel draws in the time of one small operation, about.
+/// Units that a thread of the update kernel draws in about the time of one small operation.
 const UNITS_A_THREAD: u64 = 4;
-/// Chunks of head room at least: a mebibyte beside the direct table's 64.
+/// Least head room, chunks: 1 MiB, against 64 MiB of the direct table.
 const CHUNKS_SPARE_MIN: u64 = 1024;
 
-/// How a GALE table is made.
+/// Options of a GALE table.
 #[derive(Clone, Copy, Debug)]
 pub struct GaleOptions {
-    /// Bytes of device memory that the table may take at most.
+    /// Limit of the table's device memory, bytes.
     pub table_bytes_max: u64,
-    /// Chunks to keep free at a rebuild, in percent of those in use.
+    /// Chunks kept free at a rebuild, percent of those in use.
     pub headroom_percent: u32,
-    /// Turns of the update kernel (an operation, or four units a thread of one) beyond which the table is painted on the host and
-    /// uploaded instead: 64 MiB take some milliseconds on the wire, a turn about a microsecond.
+    /// Turns of the update kernel (one operation, or four units a thread) beyond which the table is painted on the host and
+    /// uploaded instead: a turn takes about a microsecond, an upload of 64 MiB some milliseconds.
     pub rebuild_turns: u64,
-    /// Threads of the one block that runs operations.
+    /// Threads of the block that runs operations.
     pub update_threads: u32,
-    /// 2, or 1 for the poster's table, which ends at /24: it has no chunks, and a lookup is one load.
+    /// 2; or 1 for the poster's table, which ends at /24: without chunks, a lookup is one load.
     pub stages: u8,
 }
 
@@ -47,13 +47,12 @@ impl Default for GaleOptions {
 /// A /24 with longer prefixes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Long {
-    /// Routes longer than 24 bits in it. Zero until the next steps: its chunk is given back then.
+    /// Routes longer than /24 in it. At zero its chunk is freed with the next steps.
     pub(super) routes: u32,
-    /// Its chunk.
     pub(super) chunk: u32,
 }
 
-/// Operations that the device was given.
+/// Counters of operations given to the device.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct GaleWork {
     inserts: u64,
@@ -61,7 +60,7 @@ struct GaleWork {
     deletes: u64,
     extends: u64,
     folds: u64,
-    /// Units that it loads for them, by stage.
+    /// Units loaded by operations, by stage.
     stage1_loads: u64,
     stage2_loads: u64,
 }
@@ -73,24 +72,24 @@ pub struct GaleTable {
     /// Words that the image may have.
     words_max: u64,
     routes: u64,
-    /// What the device has not heard of yet; of a route that changed more than once, every change in order.
+    /// Changes since the last steps or image, in order; a route may have several.
     pending: Vec<Change<u32>>,
-    /// Turns that the device would need for that.
+    /// Turns of the update kernel for `pending`.
     turns: u64,
-    /// Whether the changes of the last delta are made, and were not refused.
+    /// Whether the last delta was made, not refused.
     made: bool,
     /// By /24: its 24 bits.
     longs: BTreeMap<u32, Long>,
-    /// Those of `longs` with routes.
+    /// Entries of `longs` with routes.
     extended: u64,
-    /// /24s whose first long prefix came or last one went since the last steps.
+    /// /24s that got their first or lost their last long prefix since the last steps.
     touched: Vec<u32>,
     chunks: Chunks,
     /// Chunks that the device's array has room for.
     capacity: u64,
-    /// The image, from when it is asked for to the next change.
+    /// The image, cached until the next change.
     painted: OnceCell<Painted>,
-    /// Whether the device got an image with all that is dirty in it.
+    /// Whether the device got an image that includes all pending changes.
     imaged: Cell<bool>,
     given: GaleWork,
 }
@@ -99,7 +98,7 @@ impl GaleTable {
     /// A table without routes.
     ///
     /// # Errors
-    /// [`EngineError::Full`] when not even the direct table fits `options.table_bytes_max`.
+    /// [`EngineError::Full`] if the direct table exceeds `options.table_bytes_max`.
     pub fn new(options: GaleOptions) -> Result<Self, EngineError> {
         let mut table = Self {
             options,
@@ -128,18 +127,17 @@ impl GaleTable {
         self.chunks.used()
     }
 
-    /// Whether a table with `chunks` chunks fits.
     fn check_room(&self, chunks: u64) -> Result<(), EngineError> {
         let words = DIRECT_UNITS as u64 + chunks * CHUNK_UNITS as u64;
         check_words(words, self.words_max)
     }
 
-    /// Chunks that the device's array has.
+    /// Chunks of the device's array.
     fn room(&self) -> u64 {
         self.capacity.max(self.chunks.high_water() as u64)
     }
 
-    /// Refuses prefixes that need a second stage where there is none.
+    /// Refuses prefixes longer than /24 with one stage.
     fn check_lengths(&self, changes: &[Change<u32>]) -> Result<(), EngineError> {
         let is_long = |change: &&Change<u32>| change.prefix.len() > 24;
         match changes.iter().find(is_long) {
@@ -151,7 +149,7 @@ impl GaleTable {
         }
     }
 
-    /// Chunks to make room for when `used` are in use.
+    /// Chunks to allocate when `used` are in use.
     fn capacity_for(&self, used: u64) -> u64 {
         if self.options.stages == 1 {
             return 0;
@@ -161,7 +159,7 @@ impl GaleTable {
         wanted.min(fit)
     }
 
-    /// Counts a route that comes or goes, and takes a chunk for the /24 of a long one.
+    /// Counts an added or withdrawn route, and allocates a chunk for a long one's /24.
     fn count(&mut self, change: &Change<u32>) {
         let (prefix, adds) = (change.prefix, change.adds());
         if !adds && !change.withdraws() {
@@ -189,7 +187,7 @@ impl GaleTable {
         self.words_max = words_max(self.options.table_bytes_max).min(most as u64);
     }
 
-    /// Gives all /24s with long prefixes new chunks, and forgets what is dirty: the device gets an image.
+    /// Renumbers the chunks and drops pending changes: the device gets an image.
     fn build(&mut self) -> Result<(), EngineError> {
         self.check_room(self.extended)?;
         self.longs.retain(|_, long| long.routes != 0);
@@ -205,7 +203,7 @@ impl GaleTable {
         Ok(())
     }
 
-    /// Gives back the chunks of /24s that have no long prefixes any more, and tells which the device has to fold.
+    /// Frees the chunks of /24s without long prefixes; returns those that the device must fold.
     fn sweep(&mut self) -> Vec<(u32, u32)> {
         let mut folded = Vec::new();
         for slot in std::mem::take(&mut self.touched) {
@@ -219,7 +217,7 @@ impl GaleTable {
         folded
     }
 
-    /// Forgets what is dirty, if an image told the device of it.
+    /// Drops pending changes if an image included them.
     fn settle(&mut self) {
         if self.imaged.replace(false) {
             self.forget_pending();
@@ -228,11 +226,11 @@ impl GaleTable {
         }
     }
 
-    /// What the device has not heard of yet, each route once, by length: it is told of it now.
+    /// Takes pending changes by length, merged to one a route.
     fn take_pending(&mut self) -> Vec<Change<u32>> {
         self.turns = 0;
         let mut pending = std::mem::take(&mut self.pending);
-        // Stable: the first change of a route has what the device has, the last what it gets.
+        // Stable sort: a route's first change has the device's next hop, its last the new one.
         pending.sort_by_key(|change| (change.prefix.len(), change.prefix.address()));
         pending.dedup_by(|later, first| {
             let is_same = later.prefix == first.prefix;
@@ -245,7 +243,6 @@ impl GaleTable {
         pending
     }
 
-    /// Forgets what the device has not heard of.
     fn forget_pending(&mut self) {
         self.turns = 0;
         self.pending.clear();
@@ -288,7 +285,7 @@ impl GaleTable {
     }
 }
 
-/// Units that a route covers at the stage it lies in.
+/// Units that a route covers in its stage.
 pub(super) const fn units(prefix: Prefix4) -> usize {
     let bits = if prefix.len() > 24 { 32 } else { 24 };
     1 << (bits - prefix.len())
@@ -338,12 +335,12 @@ impl HostTable<u32> for GaleTable {
         self.build()
     }
 
-    /// One launch: /24s get chunks; routes are inserted and modified, the longest first; routes are deleted; chunks are
-    /// folded.
+    /// One launch: extend /24s with chunks; insert and modify routes, longest first; delete routes, shortest first; fold
+    /// chunks.
     ///
-    /// In this order each operation changes a lookup's answer to its new one or not at all. While routes are inserted
-    /// and modified, what is under a key is covered by its old route, or by its new one if that is longer, which then
-    /// was drawn before. A delete puts what covers the unit after all of them, which is the new answer.
+    /// In this order each operation changes a lookup's answer to the new one or not at all. While routes are inserted and
+    /// modified, a key belongs to its old route, or to its new one if that is longer, which was drawn before. A delete writes
+    /// the unit of the route that covers it after the update, which is the new answer.
     fn take_steps(&mut self, update: u64, routes: &RibTable<u32>) -> Vec<Step> {
         self.settle();
         let mut changed = self.take_pending();
@@ -351,7 +348,7 @@ impl HostTable<u32> for GaleTable {
         for slot in &self.touched {
             let prefix = Prefix4::truncating(slot << 8, 24);
             match self.longs.get(slot) {
-                // New, so the device has no chunk here yet; no other op of it, though touched several times.
+                // New, so without a chunk on the device. A slot may be listed several times.
                 Some(long) if long.routes != 0 && self.chunks.state(long.chunk) == Chunk::New => {
                     ops.push(operation(EXTEND, prefix, Unit(long.chunk << 8)));
                 }

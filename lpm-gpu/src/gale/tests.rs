@@ -21,7 +21,7 @@ fn the_direct_table_has_every_prefix_up_to_24_bits_and_takes_one_access() {
     rig.load();
     let table = rig.device.last().unwrap();
     let loads = |address: u32| table.loads_by_step([u64::from(address) << 32]).len();
-    // The key of a /24 takes one access, also where there is no route; that of a longer route, whose /24 is a chunk, two.
+    // A key within a /24 takes one access, also without a route; two if its /24 has a chunk.
     assert_eq!([0x0a00_01ff, 0x0b00_0000, 0x0a00_0201, 0x0a00_02ff].map(loads), [1, 1, 2, 2]);
 }
 
@@ -31,7 +31,7 @@ fn nothing_is_left(rig: &GaleRig) {
 
 #[test]
 fn every_length_comes_and_goes() {
-    // Beyond 2^20 units an image would do: so this one has no limit.
+    // Without a limit, so that no image replaces operations.
     let mut rig = rig(GaleOptions { rebuild_turns: u64::MAX, ..GaleOptions::default() }, 1);
     rig.every_length_comes_and_goes();
     nothing_is_left(&rig);
@@ -83,7 +83,7 @@ fn ops(rig: &mut GaleRig) -> Vec<PrefixOp> {
     rig.steps().into_iter().flat_map(ops).collect()
 }
 
-/// Units that the device loaded for updates, by stage, as the table counts them.
+/// Units loaded for updates, by stage, as the table counts them.
 fn loads(rig: &GaleRig) -> [f64; 2] {
     let details = rig.table.details();
     ["gale_stage1_loads", "gale_stage2_loads"].map(|name| details.get(name).unwrap())
@@ -128,7 +128,7 @@ fn accesses_are_counted_as_the_device_makes_them() {
     };
     assert_eq!(run(told(0x0a01_0200, 24, 1)), Accesses { loads: 1, writes: 1 });
     assert_eq!(run(told(0x0a01_0000, 16, 2)), Accesses { loads: 256, writes: 255 });
-    // The /25: one load and 257 stores for its chunk; the /24's unit and 128 of the chunk's to draw it.
+    // The /25: one load and 257 stores for its chunk; then the /24's unit and 128 of the chunk's to draw it.
     assert_eq!(run(told(0x0a01_0200, 25, 3)), Accesses { loads: 130, writes: 385 });
     assert_eq!(run(told(0x0a01_0000, 16, 4)), Accesses { loads: 512, writes: 255 });
     assert_eq!(run(told(0x0a01_0200, 25, 0)), Accesses { loads: 130, writes: 129 });
@@ -136,7 +136,7 @@ fn accesses_are_counted_as_the_device_makes_them() {
     assert_eq!(loads(&gale), [(1 + 256 + 2 + 256 + 1) as f64, (128 + 256 + 128 + 1) as f64]);
 }
 
-/// Words that the lookup of `key` loads.
+/// Words that a lookup of `key` loads.
 fn loads_of(rig: &GaleRig, key: u32) -> u32 {
     let (mut loads, table) = (0, rig.device.last().unwrap());
     let Ok(_) = super::model::search_by::<std::convert::Infallible>(key, |at| {

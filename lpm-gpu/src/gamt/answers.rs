@@ -1,4 +1,4 @@
-//! From raw answers to next hops: what readers have of a table.
+//! Resolves raw answers to next hops: the state that GAMT's readers hold.
 
 use super::code::inf;
 use super::deep::{Found, Snapshots};
@@ -8,15 +8,15 @@ use fib::loads::{Loads, Place, Plain};
 use fib::{Family, Key, NextHopId};
 use std::sync::Arc;
 
-/// Answers that are looked at together for marked ones.
+/// Answers tested together for the deep mark.
 const PIECE: usize = 64;
 
-/// The state that answers of all generations in flight are resolved with.
+/// Resolves answers of all generations in flight.
 #[derive(Debug)]
 pub(crate) struct GamtAnswers {
-    /// The next-hop table, when leaves have its entries (GAMT_S).
+    /// The next-hop table of GAMT_S; `None` for GAMT_T, whose leaves hold next hops.
     pub(super) entries: Option<Arc<NextHopEntries>>,
-    /// Prefixes beyond the bits that the device searches.
+    /// Prefixes longer than the bits that the device searches.
     pub(super) deep: Arc<Snapshots>,
 }
 
@@ -35,7 +35,7 @@ impl GamtAnswers {
         }
     }
 
-    /// Marked answers are rare: out of the loop's way.
+    /// Deep answers are rare: kept out of the loop.
     #[cold]
     fn beyond(&self, group: u32, low: u64) -> NextHopId {
         let Ok(next_hop) = self.beyond_by(group, low, &mut Plain);
@@ -43,7 +43,7 @@ impl GamtAnswers {
     }
 
     fn beyond_by<L: Loads>(&self, group: u32, low: u64, loads: &mut L) -> Result<NextHopId, L::Stop> {
-        // A snapshot never changes: what is loaded is which one there is, and so what it says.
+        // Snapshots are immutable: the only shared load is the pointer to the current one.
         let found =
             loads.load(Place::of(&self.deep.place), || self.deep.place.load().find(group, low).to_bits())?;
         match Found::from_bits(found) {
@@ -52,7 +52,7 @@ impl GamtAnswers {
         }
     }
 
-    /// The next hop of a key whose last bits are `low` from its raw answer, by single loads: what [`Answers::resolve`] does.
+    /// [`Answers::resolve`] of one answer, load by load.
     #[cfg(test)]
     pub(crate) fn resolve_by<L: Loads>(
         &self,
@@ -70,7 +70,7 @@ impl GamtAnswers {
 
 impl<K: Key> Answers<K> for GamtAnswers {
     fn reads_low_bits(&self) -> bool {
-        K::FAMILY == Family::V6 // for what lies below the bits that the device searches
+        K::FAMILY == Family::V6 // only IPv6 has prefixes longer than the bits searched
     }
 
     fn resolve(&self, low: &[u64], answers: &mut [u32]) {
@@ -79,7 +79,7 @@ impl<K: Key> Answers<K> for GamtAnswers {
                 *answer = self.next_hop(*answer & RAW_INF).get();
             }
         }
-        // Without such a table what is not marked is an id already, and marks are rare: pieces without one are only read.
+        // Without entries, unmarked answers are ids already. Marks are rare, so most pieces are only read.
         for (answers, low) in answers.chunks_mut(PIECE).zip(low.chunks(PIECE)) {
             if answers.iter().fold(0, |all, answer| all | answer) & RAW_DEEP != 0 {
                 for (answer, low) in

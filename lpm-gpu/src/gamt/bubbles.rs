@@ -1,10 +1,10 @@
-//! The write bubble table: which units the device does not know yet (GAMT, section 3.2).
+//! The write bubble table: units that the device does not have yet (GAMT, section 3.2).
 //!
-//! Each level keeps the locations of its changed units, each once: a bit a unit says whether it is listed. Values are fetched
-//! from the trie when bubbles are made (Algorithm 2), so that a unit changed ten times is written once, with the latest.
+//! Each level lists the locations of its changed units; a bitmap keeps a unit from being listed twice. Bubbles take their
+//! values from the trie when they are made (Algorithm 2), so a unit that changed ten times is written once.
 //!
-//! Nodes that the device has not seen (*fresh*) are listed as a whole and written before anything else: no pointer leads to
-//! them until then. Their units' bits are set too, so that a change within a fresh node is listed nowhere else.
+//! New (*fresh*) nodes are listed whole and written first, since no pointer on the device leads to them. Their units are
+//! marked in the bitmap too, so a later change within a fresh node is not listed again.
 
 /// A memory modification `<stage, location, value>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +26,11 @@ pub(super) struct BubbleRow {
 }
 
 impl BubbleRow {
-    /// Room for a level of `units` units.
     pub(super) fn new(units: usize) -> Self {
         Self { listed: vec![0; units.div_ceil(64)], locations: Vec::new(), fresh: Vec::new() }
     }
 
-    /// Lists a unit. Units beyond the room are left out: the device has no place for them.
+    /// Lists a unit, except units beyond the room: the device has no place for them.
     #[inline]
     pub(super) fn mark(&mut self, location: u32) {
         let Some(word) = self.listed.get_mut((location / 64) as usize) else { return };
@@ -42,7 +41,6 @@ impl BubbleRow {
         }
     }
 
-    /// Lists a new node of `units` units.
     pub(super) fn mark_fresh(&mut self, node: u32, units: u32) {
         for location in node..node + units {
             if let Some(word) = self.listed.get_mut((location / 64) as usize) {
@@ -52,15 +50,14 @@ impl BubbleRow {
         self.fresh.push(node);
     }
 
-    /// Takes a node that nothing points to any more off the list: no lookup needs what was to be written, and one that is
-    /// still on its way through the node must not see it.
+    /// Unlists a node that was unlinked: no lookup needs its pending writes, and a lookup still inside must not see them.
     pub(super) fn forget(&mut self, node: u32, units: u32) {
         for location in node..node + units {
             self.unlist(location);
         }
     }
 
-    /// Whether the unit was listed; it is not any more.
+    /// Returns whether the unit was listed.
     fn unlist(&mut self, location: u32) -> bool {
         let Some(word) = self.listed.get_mut((location / 64) as usize) else { return false };
         let bit = 1 << (location % 64);
@@ -69,12 +66,11 @@ impl BubbleRow {
         was
     }
 
-    /// Units listed, about: those forgotten are counted until the next bubbles are made.
+    /// Listed units, an upper bound: forgotten ones count until the next bubbles are made.
     pub(super) fn len(&self, node_units: u32) -> u64 {
         self.locations.len() as u64 + self.fresh.len() as u64 * u64::from(node_units)
     }
 
-    /// Empties the row.
     pub(super) fn clear(&mut self, node_units: u32) {
         for location in std::mem::take(&mut self.locations) {
             self.unlist(location);
@@ -84,7 +80,7 @@ impl BubbleRow {
         }
     }
 
-    /// Adds the bubbles of all fresh nodes; the row lists none after.
+    /// Moves the bubbles of all fresh nodes to `out`.
     pub(super) fn take_fresh(&mut self, stage: u32, units: &[u32], node_units: u32, out: &mut Vec<Bubble>) {
         for node in std::mem::take(&mut self.fresh) {
             for location in node..node + node_units {
@@ -95,7 +91,7 @@ impl BubbleRow {
         }
     }
 
-    /// Algorithm 2 for one stage: adds a bubble for each unit listed, with its latest value; the row lists none after.
+    /// Algorithm 2 for one stage: moves a bubble for each listed unit to `out`, with its latest value.
     pub(super) fn take_changed(&mut self, stage: u32, units: &[u32], out: &mut Vec<Bubble>) {
         let mut locations = std::mem::take(&mut self.locations);
         for location in locations.drain(..) {
@@ -136,7 +132,7 @@ mod tests {
         let mut stage = BubbleRow::new(64);
         let units = [1; 64];
         stage.mark_fresh(8, 4);
-        stage.mark(9); // within the fresh node: listed already
+        stage.mark(9); // within the fresh node, so already listed
         stage.mark(2);
         stage.mark_fresh(12, 4);
         stage.forget(12, 4);

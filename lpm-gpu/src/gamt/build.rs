@@ -1,7 +1,7 @@
-//! A whole trie at once, from sorted routes.
+//! Builds a whole trie from sorted routes.
 //!
-//! Each route goes to its node, nodes in order of address, so that what lies beside each other in the key lies beside each other
-//! in memory; then one pass over each level, from the root down, pushes routes to the leaves.
+//! Routes are placed in their nodes in key order, which keeps neighbouring keys close in memory. Then one pass over the
+//! levels, from the root down, pushes routes to the leaves.
 
 use super::code::{inf, is_leaf};
 use super::level::TrieLevel;
@@ -9,7 +9,7 @@ use super::shape::TrieShape;
 use super::trie::{GamtTrie, TrieEntry};
 use fib::EngineError;
 
-/// Builds a trie. `entries` are in order of key, then length; one without a code makes the nodes that lead to it only.
+/// Builds a trie. `entries` are sorted by key, then length; an entry without a code only creates the nodes on its path.
 ///
 /// # Errors
 /// [`EngineError::Memory`].
@@ -30,9 +30,9 @@ pub(super) fn build(shape: TrieShape, entries: &[TrieEntry]) -> Result<GamtTrie,
     Ok(trie)
 }
 
-/// Puts each route where it ends, and makes the nodes on the way.
+/// Puts each route into its node, and creates the nodes on its path.
 fn place(trie: &mut GamtTrie, entries: &[TrieEntry]) {
-    // The nodes on the way to the route before, and how many of them there are.
+    // The nodes on the path of the previous route, and their number.
     let (mut path, mut depth, mut before) = ([0_u32; 65], 0, 0_u64);
     for entry in entries {
         let target = trie.level_of(entry.len);
@@ -45,7 +45,7 @@ fn place(trie: &mut GamtTrie, entries: &[TrieEntry]) {
             let unit = trie.levels[l].unit(path[l], entry.key);
             let code = trie.levels[l].units[unit as usize];
             path[l + 1] = if is_leaf(code) {
-                // The shape has room for all nodes: it was made from the same routes.
+                // Cannot fail: the shape was fitted to the same routes.
                 let Some(node) = trie.levels[l + 1].add_node(0, unit) else { return };
                 let level = &mut trie.levels[l];
                 level.units[unit as usize] = super::code::child(node, level.number + 1);
@@ -68,7 +68,7 @@ fn place(trie: &mut GamtTrie, entries: &[TrieEntry]) {
     }
 }
 
-/// Gives each leaf of a level the code of the longest route that covers it, and lists for each child node what it inherits.
+/// Gives each leaf the code of the longest route that covers it, and lists the code that each child node inherits.
 /// `codes` is scratch: the code at each heap place.
 fn push_down(level: &mut TrieLevel, codes: &mut Vec<u32>, inherited: &mut Vec<(u32, u32)>) {
     let size = level.node_units() as usize;
@@ -104,14 +104,13 @@ mod tests {
         build(TrieShape::fit(&census, &plan, Layout::Flat, 25, 1 << 26).unwrap(), entries).unwrap()
     }
 
-    /// The longest route by the definition.
     fn longest(entries: &[TrieEntry], key: u64) -> u32 {
         let covers = |entry: &&TrieEntry| (entry.key ^ key).leading_zeros() >= u32::from(entry.len);
         entries.iter().filter(covers).max_by_key(|entry| entry.len).map_or(0, |entry| entry.code)
     }
 
     fn entries() -> impl Strategy<Value = Vec<TrieEntry>> {
-        // Few values of the bits in between, so that routes nest.
+        // Few values of the middle bits, so that routes nest.
         let route = (any::<u8>(), 0_u64..4, any::<u8>(), 0_u8..=32, 1_u32..100);
         proptest::collection::vec(route, 0..60).prop_map(|routes| {
             let routes: BTreeMap<(u64, u8), u32> = routes

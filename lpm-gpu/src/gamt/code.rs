@@ -1,9 +1,8 @@
-//! The 32-bit code of a unit (GAMT, section 3.1), and Algorithm 1 over codes in plain Rust.
+//! The 32-bit code of a unit (GAMT, section 3.1), and Algorithm 1 in plain Rust.
 //!
-//! `inf << 8 | jump`. With jump 0 the unit is a leaf and `inf` says where the next hop is; else jump is the level of the
-//! child node, counted from 1, and `inf` where that node begins in its level, in units. A trie of 64 bits has at most 64
-//! levels, so bit 7 of jump is free: in a leaf it says that prefixes longer than the bits searched lie below, and `inf`
-//! is their group (see `deep`).
+//! A code is `inf << 8 | jump`. Jump 0 is a leaf, whose `inf` is the next hop or its entry. Otherwise jump is the child's
+//! level, from 1, and `inf` the child's offset in that level, in units. A trie of 64 bits has at most 64 levels, so bit 7
+//! of jump is free: in a leaf it marks prefixes longer than the bits searched, and `inf` is their group (see `deep`).
 
 use super::options::Layout;
 use crate::host::{HEADER_WORDS, RAW_DEEP, RAW_INF};
@@ -14,13 +13,13 @@ pub const DEEP: u32 = 0x80;
 /// The largest `inf`: 24 bits.
 pub const INF_MAX: u32 = RAW_INF;
 
-/// Units of a level at most, for `inf` to reach them all.
+/// Most units of a level that `inf` can address.
 pub const LEVEL_UNITS_MAX: u64 = INF_MAX as u64 + 1;
 
-/// Longest stride of a level that the kernels take, bits: a node of more would not fit a level.
+/// Longest stride of a level that the kernels accept, bits: a node of a longer one would not fit a level.
 pub const STRIDE_MAX: u8 = 24;
 
-/// The code that a lookup begins with: it leads to the root.
+/// The code that a lookup starts with: it points to the root.
 pub const ROOT: u32 = child(0, 1);
 
 /// The code of a leaf.
@@ -53,20 +52,19 @@ pub const fn is_leaf(code: u32) -> bool {
     jump(code) == 0
 }
 
-/// Where the header of an image has a level's stride; its first word of the flat layout is behind it.
+/// Header index of a level's stride; the next word is the level's first word in the flat layout.
 #[must_use]
 pub const fn stride_at(level: usize) -> usize {
     4 + 2 * level
 }
 
-/// Algorithm 1: the raw answer to one key in the image of a table with this header, with the loads of the lookup done by `load`, one at
-/// a time and in the kernels' order. `key` has the address's first bits in its top bits. The header is not among the loads: it stays as
-/// it is while its table is in service.
+/// Algorithm 1: the raw answer to `key`, left-aligned, in the image of a table with this header. `load` does the loads
+/// one at a time, in the kernels' order. The header is not loaded: it is constant while its table is in service.
 ///
-/// This is what the kernels compute; tests hold the kernels and the images against it.
+/// Tests compare the kernels and the images with this function.
 ///
 /// # Errors
-/// What `load` answers.
+/// Errors of `load`.
 #[expect(clippy::cast_possible_truncation, reason = "a stride is 24 bits at most")]
 pub fn search_by<E>(
     header: &[u32; HEADER_WORDS],
@@ -82,7 +80,7 @@ pub fn search_by<E>(
             Layout::Flat => base,
             Layout::Paper => level * header[1],
         };
-        // The stride is 1 at least: no level is empty.
+        // No level is empty, so the stride is at least 1.
         unit = load((base + inf_code) as usize + (left >> (64 - stride)) as usize)?;
         left <<= stride;
         inf_code = inf(unit);

@@ -1,13 +1,13 @@
 //! Prefixes longer than the 64 bits that the device searches.
 //!
-//! They are rare (some 100 of 200,000 routes), so the device only finds their /64: its leaf is marked, and its `inf` is the
-//! number of a *group*, all routes longer than /64 within that /64. The host answers for every key of a group, those that none
-//! of its routes match included: a group knows the code of the route that covers it. So the answer to a marked key is
-//! the one of the generation that readers see when they collect it, whatever the device was told since.
+//! They are rare (about 100 of 200,000 routes), so the device finds only their /64: its leaf is marked, and its `inf` is the
+//! number of a *group*, which holds all longer routes within that /64. The host resolves every key of a group, also keys
+//! that match none of its routes: the group knows the leaf code of its cover, the route that covers the /64. So the answer
+//! to a marked key belongs to the generation published at its collect, even if the device's table is older or newer.
 //!
-//! Readers have a snapshot: chunks of groups behind one pointer, replaced whole when an update is published, copied only where it
-//! changed. A group without routes goes back to the device; it stays as a tombstone, which answers what the device is being told
-//! instead, until no lookup can come with its number.
+//! Readers see a snapshot: chunks of groups behind one pointer, replaced on publish; unchanged chunks are shared. When a
+//! group loses its last route, its unit returns to the cover's code. The group stays as a tombstone with that code until
+//! no lookup in flight can have its number.
 
 use super::code::INF_MAX;
 use arc_swap::ArcSwap;
@@ -20,23 +20,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const CHUNK: usize = 256;
 
-/// In an interval of a group: the group's covering route answers.
+/// Next hop of an interval that the group's cover resolves.
 const FALLBACK: u32 = u32::MAX;
 
-/// In [`Found::to_bits`]: a cover's code.
+/// Marks a cover's code in [`Found::to_bits`].
 const COVER: u64 = 1 << 32;
 
-/// Where a key of a group gets its answer.
+/// Result of a search in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// From a route longer than 64 bits.
+    /// A route longer than 64 bits matches.
     NextHop(NextHopId),
-    /// From the leaf code of the route that covers the group.
+    /// None matches: the leaf code of the group's cover.
     Cover(u32),
 }
 
 impl Found {
-    /// As a number.
     pub(super) fn to_bits(self) -> u64 {
         match self {
             Self::NextHop(next_hop) => u64::from(next_hop.get()),
@@ -44,7 +43,6 @@ impl Found {
         }
     }
 
-    /// Of [`Self::to_bits`].
     #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
     pub(super) fn from_bits(bits: u64) -> Self {
         if bits & COVER == 0 {
@@ -55,11 +53,11 @@ impl Found {
     }
 }
 
-/// A group as readers see it: the last 64 bits cut into intervals.
+/// A published group: the last 64 bits cut into intervals.
 #[derive(Debug, Default)]
 struct DeepGroup {
     cover: u32,
-    /// Where each interval starts, ascending; the first at 0.
+    /// First key of each interval, ascending; the first is 0.
     starts: Box<[u64]>,
     /// The next hop of each interval, or [`FALLBACK`].
     next_hops: Box<[u32]>,
@@ -68,7 +66,7 @@ struct DeepGroup {
 impl DeepGroup {
     fn new(group: &WriterGroup) -> Self {
         let mut cuts: Vec<(u64, u32)> = vec![(0, FALLBACK)];
-        // Routes that are open, each with its last address and next hop; the innermost is on top.
+        // Enclosing routes, innermost last, each with its last address and next hop.
         let mut open: Vec<(u64, u32)> = vec![(u64::MAX, FALLBACK)];
         for ((start, len), next_hop) in &group.routes {
             close_before(&mut open, &mut cuts, Some(*start));
@@ -93,7 +91,7 @@ impl DeepGroup {
     }
 }
 
-/// Closes the routes that end before `start`, all when there is none: behind each the one around it goes on.
+/// Closes the routes that end before `start`, or all: after each the enclosing route continues.
 fn close_before(open: &mut Vec<(u64, u32)>, cuts: &mut Vec<(u64, u32)>, start: Option<u64>) {
     while let [.., (_, outer), (end, _)] = open[..] {
         if start.is_some_and(|start| end >= start) {
@@ -106,7 +104,7 @@ fn close_before(open: &mut Vec<(u64, u32)>, cuts: &mut Vec<(u64, u32)>, start: O
     }
 }
 
-/// Starts an interval; one that starts at the same place is empty.
+/// Starts an interval; replaces an empty one at the same start.
 fn cut(cuts: &mut Vec<(u64, u32)>, start: u64, next_hop: u32) {
     if cuts.last().is_some_and(|last| last.0 == start) {
         cuts.pop();
@@ -116,7 +114,7 @@ fn cut(cuts: &mut Vec<(u64, u32)>, start: u64, next_hop: u32) {
 
 type Chunk = Vec<Arc<DeepGroup>>;
 
-/// All groups, as readers see them.
+/// All groups, as published to readers.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     chunks: Vec<Arc<Chunk>>,
@@ -129,12 +127,12 @@ impl From<Vec<Arc<Chunk>>> for Snapshot {
     }
 }
 
-/// The snapshot in service, and those before that lookups may still read: they are with the readers, which outlive the writer's table
-/// when it is built anew.
+/// The current snapshot, and earlier ones that lookups may still read. Readers share it, since they outlive a table that
+/// is rebuilt.
 #[derive(Debug)]
 pub(super) struct Snapshots {
     pub(super) place: ArcSwap<Snapshot>,
-    /// The writer's alone.
+    /// Used by the writer only.
     retired: Mutex<Retired<Snapshot>>,
 }
 
@@ -151,7 +149,6 @@ impl Snapshots {
 }
 
 impl Snapshot {
-    /// Where the key with the last bits `low` in group `group` gets its answer.
     pub(super) fn find(&self, group: u32, low: u64) -> Found {
         let (chunk, at) = (group as usize / CHUNK, group as usize % CHUNK);
         self.chunks
@@ -161,46 +158,45 @@ impl Snapshot {
     }
 }
 
-/// A group as the writer has it.
+/// A group on the writer's side.
 #[derive(Clone, Debug, Default)]
 struct WriterGroup {
     cover: u32,
-    /// By first address (last 64 bits), then length.
+    /// By first address (its last 64 bits), then length.
     routes: BTreeMap<(u64, u8), NextHopId>,
-    /// Whether it is to be published.
+    /// Changed since the last publish.
     is_dirty: bool,
 }
 
-/// What became of a group.
+/// Effect of a change on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// The device need not know.
+    /// Nothing changed.
     None,
-    /// Nor here, but the group's routes have changed: keys may have gone from the route that covers the group to a longer one.
+    /// None, but the group's routes changed: a longer route may have taken keys from the cover.
     Kept {
-        /// The code of the route that covers the group.
+        /// Leaf code of the group's cover.
         cover: u32,
     },
-    /// The group is new: its /64 is to be marked.
+    /// A new group: its /64 must be marked.
     Made(u32),
-    /// The group is gone: its /64 gets the code of the route that covers it back.
+    /// The group is empty: the unit of its /64 gets the cover's code.
     Gone {
-        /// That code.
+        /// Leaf code of the group's cover.
         cover: u32,
     },
 }
 
-/// All routes longer than 64 bits.
 #[derive(Debug, Default)]
 pub(super) struct Deep {
-    /// By the first 64 bits.
+    /// Group number by the first 64 bits.
     numbers: FxHashMap<u64, u32>,
     groups: Vec<WriterGroup>,
     dirty: Vec<u32>,
     free: Vec<u32>,
-    /// Groups that are gone since groups were published last, by their first 64 bits.
+    /// Groups emptied since the last publish, by their first 64 bits.
     gone: FxHashMap<u64, u32>,
-    /// Numbers of groups that were gone before, with the update that saw them go.
+    /// Tombstones, with the update that emptied them.
     retired: VecDeque<(u64, u32)>,
     routes: u64,
     shared: Arc<Snapshots>,
@@ -211,12 +207,11 @@ impl Deep {
         Arc::clone(&self.shared)
     }
 
-    /// Routes longer than 64 bits.
     pub(super) fn routes(&self) -> u64 {
         self.routes
     }
 
-    /// The groups' first 64 bits and numbers, ascending.
+    /// First 64 bits and number of each group, ascending.
     pub(super) fn groups(&self) -> Vec<(u64, u32)> {
         let mut groups: Vec<(u64, u32)> =
             self.numbers.iter().map(|(high, number)| (*high, *number)).collect();
@@ -224,7 +219,6 @@ impl Deep {
         groups
     }
 
-    /// The next hop of a route; `NONE` when there is no such route.
     pub(super) fn get(&self, high: u64, low: u64, len: u8) -> NextHopId {
         let group = self.numbers.get(&high).map(|number| &self.groups[*number as usize]);
         group.and_then(|group| group.routes.get(&(low, len)).copied()).unwrap_or(NextHopId::NONE)
@@ -285,7 +279,6 @@ impl Deep {
         Ok(number)
     }
 
-    /// Tells which code covers a group from now on.
     pub(super) fn set_cover(&mut self, number: u32, cover: u32) {
         let group = &mut self.groups[number as usize];
         if group.cover != cover {
@@ -294,7 +287,7 @@ impl Deep {
         }
     }
 
-    /// Readers do not have the group as it is.
+    /// Marks the group as changed since the last publish.
     fn touch(&mut self, number: u32) {
         let group = &mut self.groups[number as usize];
         if !group.is_dirty {
@@ -303,8 +296,8 @@ impl Deep {
         }
     }
 
-    /// Lets readers see all groups as they are after update `update`. `code` tells the leaf that the device has for a key from
-    /// now on: what a group that is gone answers to those who still come with its number.
+    /// Publishes all groups as of update `update`. `code` gives the leaf code that the device has for a key from now on:
+    /// tombstones resolve to it.
     pub(super) fn publish(&mut self, update: u64, code: impl Fn(u64) -> u32) {
         for (high, number) in std::mem::take(&mut self.gone) {
             self.set_cover(number, code(high));
@@ -337,35 +330,32 @@ impl Deep {
         self.shared.retired().replace(&self.shared.place, snapshot, bytes);
     }
 
-    /// Snapshots before the one in service that lookups may still read, bytes.
     pub(super) fn retired_bytes(&self) -> u64 {
         self.shared.retired().bytes()
     }
 
-    /// Frees those that no lookup reads any more.
     pub(super) fn free_retired(&self) {
         self.shared.retired().free();
     }
 
-    /// No lookup is in flight from before update `update` was finished.
+    /// All lookups from before the end of update `update` were collected.
     pub(super) fn reclaim(&mut self, update: u64) {
         while let Some((_, number)) = self.retired.pop_front_if(|(retired, _)| *retired <= update) {
             self.free.push(number);
         }
     }
 
-    /// Whether there is room for so many groups more.
     pub(super) fn has_room(&self, groups: usize) -> bool {
         self.groups.len() + groups <= INF_MAX as usize
     }
 
-    /// Whether groups that are gone wait to be used again.
+    /// Whether tombstones wait for reclaim.
     pub(super) fn has_unlinked(&self) -> bool {
         !self.retired.is_empty()
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        // Set and published: a route is in a tree's node and two or three intervals.
+        // Writer and snapshot: a route takes a tree node and two or three intervals.
         self.routes * 96
             + (self.groups.capacity() * size_of::<WriterGroup>() + self.numbers.capacity() * 16) as u64
     }

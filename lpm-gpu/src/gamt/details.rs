@@ -1,17 +1,16 @@
-//! The figures of a table for `EngineStats::details`.
+//! A table's figures for `EngineStats::details`.
 
 use super::table::{GamtTable, GamtWork};
 use fib::{Details, Family, Key};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A count as a figure.
 #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
 pub(super) fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// `gamt_` stands before their names, and the family behind them.
+/// Reported as `gamt_NAME_FAMILY`.
 #[derive(Serialize)]
 struct GamtFigures {
     levels: usize,
@@ -22,12 +21,11 @@ struct GamtFigures {
     bytes_per_prefix_flat: f64,
     #[serde(flatten)]
     work: GamtWork,
-    /// `stride_N` of level N, from 1 on.
+    /// `stride_N` for level N, from 1.
     #[serde(flatten)]
     strides: BTreeMap<String, u8>,
 }
 
-/// The figures of `table`.
 pub(super) fn of<K: Key>(table: &GamtTable<K>) -> Details {
     let shape = table.shape();
     let strides = (1..).zip(&shape.strides);

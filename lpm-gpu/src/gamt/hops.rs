@@ -1,12 +1,11 @@
-//! What the `inf` of a leaf means: a next hop (GAMT_T), or an entry of the next-hop table on the host (GAMT_S).
+//! The `inf` of a leaf: a next hop (GAMT_T), or an entry of the next-hop table on the host (GAMT_S).
 //!
-//! Apart, each route has an entry of its own, and its new next hop is a store into that entry: nothing goes to the device
-//! (section 3.3). That is right only for keys that still belong to the route. A lookup may have read the route's entry from
-//! a leaf that a longer route has taken over since; were the entry changed under it, it would find a next hop that its key had
-//! in no generation. So an entry remembers the update in which it last lost keys to a longer route, and is
-//! changed in place only once no lookup from before that update is in flight. Until then a changed route moves to a new entry,
-//! which is written to the device like any other change. An entry that no route has keeps its last next hop until no
-//! lookup can come with it.
+//! In GAMT_S each route has its own entry, and a new next hop is a store to that entry; the device is not written (section
+//! 3.3). That is only correct for keys that still belong to the route. A lookup may have read the entry's number from a
+//! leaf that a longer route has taken over since; if the entry changed then, the lookup would return a next hop that its
+//! key had in no generation. So an entry records the update in which it last lost keys to a longer route, and changes in
+//! place only when no lookup from before that update is in flight. Until then a changed route moves to a new entry, which
+//! is written to the device. An entry without a route keeps its last next hop until no lookup in flight can have its number.
 
 use super::code::{INF_MAX, inf, leaf};
 use super::options::NextHops;
@@ -18,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 const CHUNK: usize = 1 << 14;
 
-/// The next-hop table that readers see: it only grows, and never moves.
+/// The published next-hop table. It only grows, and never moves.
 #[derive(Debug)]
 pub(super) struct NextHopEntries {
     chunks: Box<[OnceLock<Box<[AtomicU32]>>]>,
@@ -38,7 +37,7 @@ impl NextHopEntries {
         fib::stores::tell(fib::stores::Event::Stored(fib::loads::Place::of(&chunk[entry % CHUNK])));
     }
 
-    /// The next hop of an entry; `NONE` of one that never was.
+    /// The next hop of an entry; `NONE` if it was never set.
     #[inline(always)]
     pub(super) fn get<L: Loads>(&self, entry: u32, loads: &mut L) -> Result<NextHopId, L::Stop> {
         let entry = entry as usize;
@@ -62,28 +61,28 @@ pub(super) struct Changed {
     pub(super) entry: u32,
 }
 
-/// The host's side of the next-hop table.
+/// The writer's side of the next-hop table.
 #[derive(Debug)]
 pub(super) struct HopEntries {
-    /// Next hop of each entry, 0 of those without a route; entry 0 is "no route".
+    /// Next hop of each entry, 0 without a route; entry 0 is "no route".
     next_hops: Vec<u32>,
     /// The update in which each entry last lost keys.
     lost: Vec<u64>,
-    /// In this update or before, each entry may have lost keys.
+    /// Any entry may have lost keys up to this update.
     all_lost: u64,
     free: Vec<u32>,
-    /// Entries without a route, with the update that took it away.
+    /// Entries without a route, with the update that withdrew it.
     retired: VecDeque<(u64, u32)>,
     changed: Vec<Changed>,
     shared: Arc<NextHopEntries>,
 }
 
-/// What leaves hold.
+/// Contents of leaves.
 #[derive(Debug)]
 pub(super) enum Hops {
-    /// The next hop's id.
+    /// Ids of next hops: GAMT_T.
     Together,
-    /// The number of an entry.
+    /// Numbers of entries: GAMT_S.
     Apart(HopEntries),
 }
 
@@ -103,7 +102,6 @@ impl Hops {
         }
     }
 
-    /// The next hop that a leaf stands for.
     pub(super) fn next_hop(&self, code: u32) -> NextHopId {
         NextHopId::from_answer(match self {
             Self::Together => inf(code),
@@ -133,7 +131,7 @@ impl Hops {
         }
     }
 
-    /// A longer route takes keys from the route whose leaves are `code`.
+    /// A longer route takes keys from the route with leaf code `code`.
     #[inline]
     pub(super) fn lose(&mut self, code: u32, update: u64) {
         if let Self::Apart(entries) = self {
@@ -141,21 +139,20 @@ impl Hops {
         }
     }
 
-    /// Any route may have lost keys in this update.
     pub(super) fn lose_all(&mut self, update: u64) {
         if let Self::Apart(entries) = self {
             entries.all_lost = update;
         }
     }
 
-    /// The route whose leaves are `code` is gone in this update.
+    /// Update `update` withdraws the route with leaf code `code`.
     pub(super) fn retire(&mut self, code: u32, update: u64) {
         if let Self::Apart(entries) = self {
             entries.retire(inf(code), update);
         }
     }
 
-    /// No lookup is in flight from before update `update` was finished.
+    /// All lookups from before the end of update `update` were collected.
     pub(super) fn reclaim(&mut self, update: u64) {
         if let Self::Apart(entries) = self {
             while let Some((_, entry)) = entries.retired.pop_front_if(|(retired, _)| *retired <= update) {
@@ -180,7 +177,7 @@ impl HopEntries {
         Arc::clone(&self.shared)
     }
 
-    /// Every route that changed may need an entry more when the update is settled.
+    /// Settling may move every changed route to one more entry.
     fn room_for(&self, routes: usize) -> Result<(), EngineError> {
         let used = self.next_hops.len() - self.free.len() + self.changed.len() + routes;
         let limit = INF_MAX as usize;
@@ -194,7 +191,7 @@ impl HopEntries {
         Ok(())
     }
 
-    /// An entry that no lookup knows yet: readers may have it at once.
+    /// A new entry, published at once: no lookup has its number.
     fn add(&mut self, next_hop: u32) -> u32 {
         let entry = if let Some(entry) = self.free.pop() {
             self.next_hops[entry as usize] = next_hop;
@@ -214,7 +211,7 @@ impl HopEntries {
         self.retired.push_back((update, entry));
     }
 
-    /// Changes the next hop of a route. Readers learn it when the update is settled.
+    /// Sets a route's next hop; it is published after [`Self::settle`].
     ///
     /// # Errors
     /// As [`Hops::code`].
@@ -225,8 +222,8 @@ impl HopEntries {
         Ok(())
     }
 
-    /// The routes that have to move to new entries, with the codes of these, and how many changed in place: now for
-    /// `publish`. Lookups from before update `reclaimed` was finished are not in flight.
+    /// Moves changed routes whose entry may not change in place to new entries, and returns them with their new codes. The
+    /// others are left for `publish`. Lookups from before the end of update `reclaimed` are not in flight.
     pub(super) fn settle(&mut self, reclaimed: u64, update: u64) -> Vec<(Changed, u32)> {
         let mut moved = Vec::new();
         let mut changed = std::mem::take(&mut self.changed);
@@ -234,7 +231,7 @@ impl HopEntries {
             let at = change.entry as usize;
             let next_hop = self.next_hops[at];
             if next_hop == 0 {
-                return false; // withdrawn since, or moved already
+                return false; // withdrawn or moved in the meantime
             }
             if self.lost[at].max(self.all_lost) <= reclaimed {
                 return true;
@@ -248,7 +245,7 @@ impl HopEntries {
         moved
     }
 
-    /// Lets readers see what changed in place; returns how many routes.
+    /// Publishes the changes in place; returns their number.
     pub(super) fn publish(&mut self) -> u64 {
         let changed = std::mem::take(&mut self.changed);
         for change in &changed {
@@ -304,7 +301,7 @@ mod tests {
         assert_eq!(entries.publish(), 0);
         assert_eq!((get(&shared, inf(code)), get(&shared, inf(new))), (id(5), id(6)));
         assert_eq!(hops.next_hop(new), id(6));
-        // The old entry is used again once update 4 is over for all lookups, not before.
+        // Update 4 must be over for all lookups before the old entry is used again.
         hops.reclaim(3);
         assert_ne!(hops.code(id(7)).unwrap(), code);
         hops.reclaim(4);

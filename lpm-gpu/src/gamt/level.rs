@@ -1,43 +1,39 @@
-//! One level of the trie on the host: its nodes' units, the routes that end in them, and what the device does not know.
+//! One level of the trie on the host: its nodes' units, their routes, and the units that the device does not have yet.
 //!
-//! All nodes of a level have `2^stride` units, so a level is an array of equal nodes. Beside each node lie the routes that end
-//! in it, in the order of a heap: the route of r bits (of the level's own bits) at `2^r + its bits`, r = 1..=stride. The
-//! parent of a place is half of it, so the route that covers another within a node is found by halving, and
-//! the units that a route owns are the leaves of the heap that no longer route stands before. Place 0 has what the whole
-//! node inherits from above (of the root: the default route), place 1 how many routes and child nodes the node has.
+//! All nodes of a level have `2^stride` units, so a level is an array of equal nodes. Each node has a heap of the routes
+//! that end in it: the route of r bits of this level (r = 1..=stride) is at place `2^r + its bits`, so half of a place is
+//! its parent. A route owns the leaves of the heap below it that no longer route covers. Place 0 holds the code that the
+//! whole node inherits (in the root: the default route), place 1 the number of the node's routes and child nodes.
 
 use super::bubbles::BubbleRow;
 use super::code::{DEEP, LEVEL_UNITS_MAX, child, inf, is_leaf, jump, leaf};
 use std::collections::VecDeque;
 
-/// Set in place 1 when the node is listed as empty.
+/// Set in place 1 of a node that is in `empties`.
 const LISTED: u32 = 1 << 31;
 
-/// A level.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TrieLevel {
-    /// From 1, as jump codes have it.
+    /// From 1, as in jump codes.
     pub(super) number: u32,
-    /// The key's bits before this level.
+    /// First bit of the key that this level reads.
     pub(super) start: u8,
-    /// The key's bits that this level reads.
     pub(super) stride: u8,
-    /// Codes: what the device has, or will have after the next steps.
+    /// Codes, as the device has them after the next steps.
     pub(super) units: Vec<u32>,
-    /// Leaf codes of routes in heap order, `2^(stride+1)` a node; 0: none.
+    /// Leaf codes of routes in heap order, `2^(stride+1)` places a node; 0 without a route.
     pub(super) routes: Vec<u32>,
     pub(super) stage: BubbleRow,
-    /// Units that the device has room for.
+    /// Units that the device's array has room for.
     room: u32,
-    /// Units of head room that the level began with.
+    /// Units of head room after the last build.
     headroom: u32,
-    /// Nodes that can be used.
     free: Vec<u32>,
-    /// Nodes that nothing points to any more, with the update that unlinked them.
+    /// Unlinked nodes, with the update that unlinked them.
     limbo: VecDeque<(u64, u32)>,
-    /// Nodes without routes and children.
+    /// Nodes that have lost their last route or child.
     empties: Vec<u32>,
-    /// The unit of the level above that points to each node.
+    /// The unit of the previous level that points to each node.
     parents: Vec<u32>,
 }
 
@@ -45,7 +41,7 @@ impl TrieLevel {
     /// A level without nodes.
     ///
     /// # Errors
-    /// The bytes that could not be had, and why.
+    /// The bytes that could not be allocated, and why.
     pub(super) fn new(number: u32, start: u8, stride: u8, room: u32) -> Result<Self, (u64, String)> {
         let units = room as usize;
         let mut level = Self { number, start, stride, room, stage: BubbleRow::new(units), ..Self::default() };
@@ -59,22 +55,21 @@ impl TrieLevel {
         1 << self.stride
     }
 
-    /// Units in use, those of nodes that wait to be used again included.
+    /// Units in use, unlinked nodes included.
     pub(super) fn used(&self) -> u32 {
         u32::try_from(self.units.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether there are more units than the device has room for.
     pub(super) fn overflows(&self) -> bool {
         self.used() > self.room
     }
 
-    /// To be called when the level is built: what it has beyond that is head room.
+    /// Called after a build: the remaining room is the head room.
     pub(super) fn built(&mut self) {
         self.headroom = self.room.saturating_sub(self.used());
     }
 
-    /// Whether most of the head room is used up.
+    /// Whether three quarters of the head room are used.
     pub(super) fn is_short(&self) -> bool {
         let free = self.free.len() as u64 * u64::from(self.node_units());
         u64::from(self.room.saturating_sub(self.used())) + free < u64::from(self.headroom / 4)
@@ -84,11 +79,11 @@ impl TrieLevel {
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a stride is 24 bits at most")]
     pub(super) fn unit(&self, node: u32, key: u64) -> u32 {
-        // The stride is 1 at least.
+        // The stride is at least 1.
         node + (key << self.start >> (64 - self.stride)) as u32
     }
 
-    /// The heap place of a route whose length ends in this level, `start < len <= start + stride`.
+    /// Heap place of a route that ends in this level: `start < len <= start + stride`.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a stride is 24 bits at most")]
     pub(super) fn place(&self, key: u64, len: u8) -> u32 {
@@ -106,7 +101,7 @@ impl TrieLevel {
         self.routes[2 * node as usize + place as usize] = code;
     }
 
-    /// The code of the longest route that covers a place; 0 when there is none.
+    /// The code of the longest route that covers a place; 0 without one.
     #[inline]
     pub(super) fn cover(&self, node: u32, place: u32) -> u32 {
         let routes = &self.routes[2 * node as usize..];
@@ -121,8 +116,8 @@ impl TrieLevel {
         routes[0]
     }
 
-    /// Appends or reuses a node all of whose units are `code`, for unit `parent` of the level above to point to; `None` when no
-    /// offset is left for it.
+    /// Appends or reuses a node, fills its units with `code`, and notes its unit `parent` in the previous level. `None` when no
+    /// offset is left.
     pub(super) fn add_node(&mut self, code: u32, parent: u32) -> Option<u32> {
         let units = self.node_units();
         let node = if let Some(node) = self.free.pop() {
@@ -144,13 +139,11 @@ impl TrieLevel {
         Some(node)
     }
 
-    /// Counts a route or a child node more.
     #[inline]
     pub(super) fn count_up(&mut self, node: u32) {
         self.routes[2 * node as usize + 1] += 1;
     }
 
-    /// Counts a route or a child node less.
     pub(super) fn count_down(&mut self, node: u32) {
         let count = &mut self.routes[2 * node as usize + 1];
         *count -= 1;
@@ -160,7 +153,7 @@ impl TrieLevel {
         }
     }
 
-    /// The nodes that hold nothing; the list is empty after.
+    /// Takes the nodes that are still empty.
     pub(super) fn take_empties(&mut self) -> Vec<u32> {
         let mut empties = std::mem::take(&mut self.empties);
         empties.retain(|node| {
@@ -171,54 +164,50 @@ impl TrieLevel {
         empties
     }
 
-    /// The unit of the level above that points to a node.
     pub(super) fn parent(&self, node: u32) -> u32 {
         self.parents[(node >> self.stride) as usize]
     }
 
-    /// What all of a node's units are when it holds nothing.
+    /// The code of all units of an empty node.
     pub(super) fn inherited(&self, node: u32) -> u32 {
         self.route(node, 0)
     }
 
-    /// Takes a node out of use in update `update`.
+    /// Unlinks a node in update `update`.
     pub(super) fn retire(&mut self, node: u32, update: u64) {
         self.stage.forget(node, self.node_units());
         self.limbo.push_back((update, node));
     }
 
-    /// Nodes that were unlinked up to update `update` can be used again.
+    /// Frees the nodes that were unlinked up to update `update`.
     pub(super) fn reclaim(&mut self, update: u64) {
         while let Some((_, node)) = self.limbo.pop_front_if(|(unlinked, _)| *unlinked <= update) {
             self.free.push(node);
         }
     }
 
-    /// Whether there is room for `nodes` nodes more, once those in limbo can be used again.
+    /// Whether `nodes` more nodes fit after all unlinked ones are reclaimed.
     pub(super) fn has_room(&self, nodes: u32) -> bool {
         let again = (self.free.len() + self.limbo.len()) as u64;
         let fresh = u64::from(self.room.saturating_sub(self.used()) >> self.stride);
         u64::from(nodes) <= again + fresh
     }
 
-    /// Whether nodes wait to be used again.
     pub(super) fn has_unlinked(&self) -> bool {
         !self.limbo.is_empty()
     }
 
-    /// Points a unit to a node of the next level.
     pub(super) fn link(&mut self, unit: u32, node: u32) {
         self.units[unit as usize] = child(node, self.number + 1);
         self.stage.mark(unit);
     }
 
-    /// Bytes of host memory.
     pub(super) fn bytes(&self) -> u64 {
         (self.units.capacity() * 4 + self.routes.capacity() * 4 + self.room as usize / 8) as u64
     }
 }
 
-/// Gives units of one node a new code: those below a heap place that no longer route stands before.
+/// Writes a code to the units of one node that lie below a heap place and that no longer route owns.
 pub(super) struct Brush<'a> {
     routes: &'a [u32],
     units: &'a mut [u32],
@@ -227,7 +216,7 @@ pub(super) struct Brush<'a> {
     code: u32,
     /// Nodes of the next level that inherit the code.
     pub(super) children: &'a mut Vec<u32>,
-    /// Groups of longer prefixes that fall back on the code, from now on.
+    /// Groups of longer prefixes whose cover has the code from now on.
     pub(super) deep: &'a mut Vec<(u32, u32)>,
 }
 
@@ -251,7 +240,7 @@ impl<'a> Brush<'a> {
         }
     }
 
-    /// Paints everything below `place`, and `place` itself.
+    /// Paints `place` and everything below it.
     pub(super) fn paint(&mut self, place: usize) {
         if place >= self.units.len() {
             return self.unit(place - self.units.len());
@@ -278,7 +267,7 @@ impl<'a> Brush<'a> {
     }
 }
 
-/// Marks a unit as having longer prefixes below, those of `group`. Returns the leaf's code before.
+/// Marks a unit as having the longer prefixes of `group`. Returns its previous leaf code.
 pub(super) fn deepen(level: &mut TrieLevel, unit: u32, group: u32) -> u32 {
     let code = &mut level.units[unit as usize];
     debug_assert!(is_leaf(*code));

@@ -8,7 +8,7 @@ fn order(entry: &TrieEntry) -> (u64, u8) {
     (entry.key, entry.len)
 }
 
-/// `entries` and the ways in `ways`, both in order of key, then length; a way that is an entry is left out.
+/// Adds `paths`, which have no code, to `entries`; both are sorted by key, then length. A path equal to an entry is dropped.
 pub(super) fn entries(entries: Vec<TrieEntry>, ways: impl IntoIterator<Item = TrieEntry>) -> Vec<TrieEntry> {
     let mut ways = ways.into_iter().peekable();
     if ways.peek().is_none() {
@@ -27,10 +27,10 @@ pub(super) fn entries(entries: Vec<TrieEntry>, ways: impl IntoIterator<Item = Tr
     out
 }
 
-/// In the place of a level: the entry has no code yet, but a next hop.
+/// Jump code of an entry whose `inf` is a next hop that has no leaf code yet.
 const TO_SET: u32 = 1;
 
-/// The next hop of an entry that has no code yet.
+/// The next hop of an entry without a leaf code.
 pub(super) fn next_hop_to_set(code: u32) -> Option<NextHopId> {
     (code::jump(code) == TO_SET).then(|| NextHopId::from_answer(code::inf(code)))
 }
@@ -38,17 +38,17 @@ pub(super) fn next_hop_to_set(code: u32) -> Option<NextHopId> {
 /// Routes after changes.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
-    /// All routes; of those that are new or have a new next hop, [`next_hop_to_set`] tells which.
+    /// All routes; new ones and those with a new next hop have a [`next_hop_to_set`].
     pub(super) entries: Vec<TrieEntry>,
-    /// How many these are.
+    /// Number of entries with a [`next_hop_to_set`].
     pub(super) set: usize,
-    /// Routes, with their codes, that are gone or have a new next hop.
+    /// Routes that are withdrawn or get a new next hop, with their codes.
     pub(super) gone: Vec<TrieEntry>,
-    /// How many changes change something.
+    /// Changes that have an effect.
     pub(super) made: u64,
 }
 
-/// Merges `before` with `changes`, whose codes are next hops (0 withdraws). Of changes of one prefix the last counts.
+/// Merges `before` with `changes`, whose codes are next hops (0 withdraws). The last change of a prefix counts.
 pub(super) fn changes(
     before: &[TrieEntry],
     changes: impl Iterator<Item = TrieEntry>,
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn changes_are_merged() {
         let before = [entry(1, 8, 5 << 8), entry(2, 8, 6 << 8), entry(3, 8, 7 << 8), entry(5, 8, 8 << 8)];
-        // new, the same, another next hop (told twice), withdrawn, withdrawn but not there
+        // new, the same, another next hop (twice), withdrawn, withdrawn but absent
         let told =
             [entry(0, 8, 9), entry(1, 8, 5), entry(2, 8, 1), entry(2, 8, 2), entry(3, 8, 0), entry(4, 8, 0)];
         let merged = changes(&before, told.into_iter(), |code| NextHopId::from_answer(code::inf(code)));

@@ -1,12 +1,12 @@
-//! How a GAMT table is to be made.
+//! Options of a GAMT table.
 
 use fib::{EngineError, Family};
 use std::ops::RangeInclusive;
 
-/// How a table lies in the device's array of words.
+/// Layout of a table in the device's array of words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Levels behind each other, each as wide as it has to be.
+    /// Levels one behind another, each with its own width.
     #[default]
     Flat,
     /// The paper's rectangle: every level as wide as the widest (Algorithm 1).
@@ -16,36 +16,36 @@ pub enum Layout {
 /// Where next hops are kept (section 5.3's two variants).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NextHops {
-    /// In the leaves: GAMT_T. The default: an answer is the next hop's id, so that the host looks nothing up for a key, where
-    /// GAMT_S asks a table of the size of the FIB.
+    /// In the leaves: GAMT_T. The default, because an answer is the next hop's id; GAMT_S loads from a table of the FIB's size
+    /// for every key.
     #[default]
     Together,
-    /// In a table on the host that leaves point to: GAMT_S. A route's new next hop writes nothing to the device.
+    /// In a table on the host, to whose entries leaves point: GAMT_S. A route's new next hop does not write the device.
     Apart,
 }
 
-/// Levels that an IPv4 trie may have: what the paper tried (figure 11).
+/// Levels of an IPv4 trie: the paper's range (figure 11).
 pub const LEVELS_V4: RangeInclusive<u8> = 4..=20;
 
-/// Levels that an IPv6 trie may have: what the paper tried (figure 15).
+/// Levels of an IPv6 trie: the paper's range (figure 15).
 pub const LEVELS_V6: RangeInclusive<u8> = 8..=30;
 
 /// Parameters of one family's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GamtOptions {
-    /// How the levels lie in the device's array.
+    /// Layout of the levels.
     pub layout: Layout,
-    /// Where next hops are kept.
+    /// Location of next hops.
     pub next_hops: NextHops,
     /// Levels of the trie; chosen from the table when `None`.
     pub levels: Option<u8>,
-    /// Bytes of a memory transaction, for Algorithm 3; the paper's GPU has 128.
+    /// Bytes of a memory transaction, for Algorithm 3; 128 on the paper's GPU.
     pub transaction_bytes: u32,
-    /// Room that each level is given beyond what it needs, percent of it.
+    /// Head room of each level, percent of its units.
     pub headroom_percent: u32,
-    /// Whether a table is kept up by steps even if most of it is written: a store to memory of this host costs less than a bubble.
+    /// Never rebuild because most units changed: for words in host memory, where a store is cheaper than a bubble.
     pub in_place: bool,
-    /// Bytes of the device's array at most.
+    /// Limit of the device's array, bytes.
     pub table_bytes_max: u64,
 }
 
@@ -83,7 +83,7 @@ impl GamtOptions {
     /// Units of a memory transaction.
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] when a transaction is no power of two, or is not 4..=4096 bytes.
+    /// [`EngineError::Parameter`] unless a transaction is a power of two, 4..=4096 bytes.
     pub fn transaction_units(&self) -> Result<u64, EngineError> {
         let bytes = self.transaction_bytes;
         if bytes.is_power_of_two() && (4..=4096).contains(&bytes) {

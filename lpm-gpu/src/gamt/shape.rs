@@ -1,4 +1,4 @@
-//! The shape of a table on the device: where each level lies and how much room it has.
+//! The shape of a table on the device: position and room of each level.
 
 use super::code::{LEVEL_UNITS_MAX, stride_at};
 use super::options::Layout;
@@ -6,26 +6,26 @@ use super::strides::{Census, StridePlan};
 use crate::host::HEADER_WORDS;
 use fib::EngineError;
 
-/// Fewest units of room that a level is given besides its head room, so that small tables can grow at all.
+/// Least head room of a level, units, so that small tables can grow.
 const ROOM_UNITS_MIN: u64 = 4096;
 
-/// Words that levels of the flat layout are aligned to: 128 bytes, a line of the cache.
+/// Alignment of levels in the flat layout, words: a cache line of 128 bytes.
 const ALIGN_WORDS: u64 = 32;
 
-/// Where the levels lie.
+/// Position and room of each level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrieShape {
     /// Bits of a key that are searched: 32 or 64.
     pub bits: u8,
-    /// Bits of each level.
+    /// Stride of each level, bits.
     pub strides: Vec<u8>,
-    /// How the levels lie.
+    /// Layout of the levels.
     pub layout: Layout,
     /// First word of each level.
     pub bases: Vec<u32>,
     /// Units that each level has room for.
     pub rooms: Vec<u32>,
-    /// The array width: units of the level with the most room.
+    /// The array width (section 4.2): units of the level with the most room.
     pub width: u32,
     /// Words of the array.
     pub words: u64,
@@ -35,8 +35,8 @@ impl TrieShape {
     /// Lays out a plan with as much of `headroom_percent` as `words_max` words allow.
     ///
     /// # Errors
-    /// [`EngineError::Full`] when the plan without head room has more words than that, or a level more units than `inf`
-    /// can tell apart.
+    /// [`EngineError::Full`] when the plan has more words even without head room, or a level has more units than `inf` can
+    /// address.
     pub fn fit(
         census: &Census,
         plan: &StridePlan,
@@ -45,7 +45,7 @@ impl TrieShape {
         words_max: u64,
     ) -> Result<Self, EngineError> {
         let words_max = words_max.min(u64::from(u32::MAX));
-        // Less and less head room, then only what is used: 0 tells apart the least room from none.
+        // Less and less head room, down to none. Share 0 drops the least room, too.
         let (percent, mut last) = (u64::from(headroom_percent), 0);
         let tries = [(percent, 1), (percent / 2, 1), (percent / 4, 2), (percent / 8, 8), (0, 64), (0, 0)];
         for (percent, share) in tries {
@@ -58,7 +58,7 @@ impl TrieShape {
         Err(EngineError::Full { what: "table bytes", used: last * 4, limit: words_max * 4 })
     }
 
-    /// `share`: which part of [`ROOM_UNITS_MIN`] is added; 0 is none of it.
+    /// Divides [`ROOM_UNITS_MIN`] by `share`; 0 leaves it out.
     fn with_room(
         census: &Census,
         plan: &StridePlan,
@@ -70,7 +70,7 @@ impl TrieShape {
         let mut depth = 0;
         for stride in &plan.strides {
             let node = 1_u64 << stride;
-            // Without inner nodes at this depth the level is empty; the root is there in any case.
+            // A depth without inner nodes has an empty level; the root always exists.
             let nodes = census.nodes(depth).max(u64::from(depth == 0));
             let used = nodes.saturating_mul(node);
             if used > LEVEL_UNITS_MAX {
@@ -114,7 +114,7 @@ impl TrieShape {
     }
 }
 
-/// What a plan without head room takes on the device at most, bytes.
+/// Most bytes that a plan without head room takes on the device.
 #[must_use]
 pub fn plan_bytes(plan: &StridePlan, layout: Layout) -> u64 {
     match layout {

@@ -1,4 +1,4 @@
-//! GAMT's updates store by store, both layouts, both places of next hops, both families: see [`crate::tests::stores`].
+//! Updates of GAMT store by store: both layouts, GAMT_T and GAMT_S, both families ([`crate::tests::stores`]).
 
 use crate::gamt::{GamtOptions, GamtTable, Layout, NextHops};
 use crate::tests::stores::{StoreRig, Wrong};
@@ -22,7 +22,7 @@ fn rig<K: Key>(options: GamtOptions, wrong: Wrong) -> StoreRig<K, GamtTable<K>> 
     })
 }
 
-/// Each variant with head room for everything, and with so little that levels run short and tables are built anew.
+/// Runs each variant with ample head room, and with so little that levels run short and tables are rebuilt.
 fn sequences<K: Key>(levels: [Option<u8>; 2], count: usize, lengths: &[RangeInclusive<u8>]) {
     for (layout, next_hops) in VARIANTS {
         let mut rebuilds = 0;

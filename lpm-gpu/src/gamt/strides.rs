@@ -1,37 +1,34 @@
-//! The stride array: Algorithm 3, and how many levels to have.
+//! The stride array: Algorithm 3, and the number of levels.
 //!
-//! A multi-bit trie of H levels cuts the key into H strides. The level that spans bits k..l has a node for each inner node
-//! that the uni-bit trie has at depth k, with 2^(l-k) units each; [`Census`] counts those nodes. Algorithm 3 asks for the smallest
-//! array width (units of the widest level) first, and then for the fewest memory transactions, the sum over the levels
-//! of ⌈units/T⌉ where T units are one transaction.
+//! A multi-bit trie of H levels cuts the key into H strides. The level over bits k..l has a node of 2^(l-k) units for each
+//! inner node of the uni-bit trie at depth k; [`Census`] counts those nodes. Algorithm 3 minimizes the array width (units
+//! of the widest level) first, then the memory transactions: the sum over the levels of ⌈units/T⌉ with T units each.
 //!
-//! The paper's recurrence keeps, for each number of levels and bits, only the fewest transactions among the narrowest
-//! beginnings. A wider beginning that is still within the final width may need fewer, so its second goal can be missed.
-//! We run the same recurrence twice: for the width, then for the transactions among all arrays within that width. That is
-//! exact in both goals, as brute force shows in the tests.
+//! The paper's recurrence keeps, for s levels and l bits, only the fewest transactions among the narrowest arrays. A wider
+//! beginning within the final width may need fewer. So the recurrence runs twice here: for the width, then for the
+//! transactions among all arrays of that width. That is exact in both goals; the tests compare it with brute force.
 //!
-//! All bits of the key are covered even if no route is that long, so that a long route is an update like any other; a depth
-//! without inner nodes counts as one node there, which keeps the strides that nobody uses yet short.
+//! The strides cover all bits of the key, so that a route of any length is an ordinary update. A depth without inner nodes
+//! counts as one node, which keeps unused strides short.
 //!
-//! **How many levels.** The paper finds six best on its GPU by trying (figure 11), twenty for IPv6 (figure 15). Fewer levels
-//! are fewer steps, each a gather of 32 bytes that only 4 are used of; more levels are a smaller table. A step costs little while
-//! the table stays in the L2 cache and several times that once it does not. So [`StridePlan::choose`] takes the array with the
-//! fewest expected steps, each route being asked for equally often, among those that fit [`L2_BYTES`]; if none does, each step
-//! counts for what it is expected to cost, L2 hits and misses weighed by the share of the table that fits.
+//! **Number of levels.** The paper finds six best on its GPU (figure 11), twenty for IPv6 (figure 15). Fewer levels mean
+//! fewer steps, each a gather of a 32-byte sector for 4 bytes; more levels mean a smaller table. A step costs
+//! several times more when it misses the L2 cache. So [`StridePlan::choose`] minimizes the expected steps, all routes being equally
+//! likely, among the arrays within [`L2_BYTES`]; if none fits, it weighs a step's L2 hits and misses by the share that fits.
 
 use super::code::{LEVEL_UNITS_MAX, STRIDE_MAX};
 use std::ops::RangeInclusive;
 
-/// What of a table stays in the L2 cache while batches stream through it, bytes: of an H200's 50 MB some 25 to 30.
+/// Bytes of a table that stay in the L2 cache while batches stream through it: about half of an H200's 50 MB.
 pub const L2_BYTES: u64 = 25 << 20;
 
-/// What a gather from memory costs against one from the L2 cache.
+/// Cost of a gather from device memory, in gathers from the L2 cache.
 const MISS_COST: f64 = 4.0;
 
-/// Depths of a trie, root included.
+/// Depths of a uni-bit trie, root included.
 const DEPTHS: usize = 65;
 
-/// What the uni-bit trie of a table looks like: all that strides depend on.
+/// Node and route counts of a table's uni-bit trie by depth: the input of Algorithm 3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Census {
     bits: u8,
@@ -40,12 +37,12 @@ pub struct Census {
 }
 
 impl Census {
-    /// Counts the inner nodes of each depth. `prefixes` are (key, length) in order of key, then length, the key's first
-    /// bits in the top bits; `bits` is the length of the longest that may come.
+    /// Counts inner nodes by depth. `prefixes` are (left-aligned key, length), sorted by key, then length; `bits` is the
+    /// greatest possible length.
     #[must_use]
     pub fn new(bits: u8, prefixes: impl IntoIterator<Item = (u64, u8)>) -> Self {
-        // Depths from `first` of a route to below its length are new when no earlier route came that deep on its path: two
-        // neighbours share as many nodes as they share bits, and what the earlier ones shared goes through the neighbour.
+        // A route adds the depths from `first` to below its length: it shares as many nodes with its predecessor as bits, and
+        // nodes shared with earlier routes are on the predecessor's path, too.
         let mut starts = [0_i64; DEPTHS + 1];
         let mut routes = [0; DEPTHS];
         let (mut before, mut reached) = (0_u64, -1_i64);
@@ -70,13 +67,13 @@ impl Census {
         Self { bits, nodes, routes }
     }
 
-    /// Inner nodes at `depth` (the paper's NodesInLevel): prefixes of that many bits which a longer route lies below.
+    /// Inner nodes at `depth` (the paper's NodesInLevel): prefixes of that length with a longer route below.
     #[must_use]
     pub fn nodes(&self, depth: u8) -> u64 {
         self.nodes[usize::from(depth)]
     }
 
-    /// Bits of a key.
+    /// Length of a key.
     #[must_use]
     pub const fn bits(&self) -> u8 {
         self.bits
@@ -93,7 +90,7 @@ impl Census {
             .unwrap_or(u64::MAX)
     }
 
-    /// Steps that a lookup takes on average when each route is asked for equally often.
+    /// Average steps of a lookup when all routes are equally likely.
     #[must_use]
     pub fn steps(&self, strides: &[u8]) -> f64 {
         let (mut sum, mut routes, mut depth) = (0_u64, 0_u64, 0);
@@ -107,7 +104,7 @@ impl Census {
     }
 }
 
-/// The depths here are -1..=64 by construction.
+/// Depths are -1..=64 by construction.
 fn index(depth: i64) -> usize {
     usize::try_from(depth).unwrap_or(0)
 }
@@ -117,10 +114,10 @@ fn ratio(a: u64, b: u64) -> f64 {
     a as f64 / b as f64
 }
 
-/// A stride array, and what Algorithm 3 rates it by.
+/// A stride array with the quantities that Algorithm 3 minimizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StridePlan {
-    /// Bits of each level.
+    /// Stride of each level, bits.
     pub strides: Vec<u8>,
     /// Units of the widest level.
     pub width: u64,
@@ -131,7 +128,7 @@ pub struct StridePlan {
 }
 
 impl StridePlan {
-    /// Rates a stride array.
+    /// Computes width, transactions and units of a stride array.
     #[must_use]
     pub fn rate(census: &Census, strides: Vec<u8>, transaction_units: u64) -> Self {
         let (mut width, mut transactions, mut units, mut depth) = (0, 0_u64, 0_u64, 0);
@@ -145,8 +142,8 @@ impl StridePlan {
         Self { strides, width, transactions, units }
     }
 
-    /// Algorithm 3 for `levels` levels: the smallest array width, then the fewest transactions of `transaction_units`
-    /// units each. `levels` is 1..=bits; strides above [`STRIDE_MAX`] are not considered unless nothing else is left.
+    /// Algorithm 3 for `levels` levels: the smallest array width, then the fewest transactions of `transaction_units` units.
+    /// `levels` is 1..=bits. Strides above [`STRIDE_MAX`] are excluded, unless the whole key is that short.
     #[must_use]
     pub fn of_levels(census: &Census, levels: u8, transaction_units: u64) -> Self {
         let width = Recurrence::new(census, levels, |size| size, u64::max).best(levels);
@@ -155,8 +152,8 @@ impl StridePlan {
         Self::rate(census, strides, transaction_units)
     }
 
-    /// Of the plans for the numbers of levels in `levels` the one expected to answer fastest; see the module's text. `bytes`
-    /// tells what memory a plan's table takes, `None` for more than there is.
+    /// The plan with the lowest expected cost of a lookup among `levels`. `bytes` gives the memory of a plan's table, `None`
+    /// if it exceeds the limit.
     #[must_use]
     pub fn choose(
         census: &Census,
@@ -166,7 +163,7 @@ impl StridePlan {
     ) -> Self {
         let rating = |plan: &Self| {
             let Some(bytes) = bytes(plan).filter(|_| plan.width <= LEVEL_UNITS_MAX) else {
-                // It will be refused; the smallest is refused with the best reason.
+                // The caller refuses a plan that does not fit: prefer the smallest.
                 return 1e9 + ratio(plan.units, 1);
             };
             cost(census.steps(&plan.strides), bytes)
@@ -184,21 +181,21 @@ impl StridePlan {
     }
 }
 
-/// What `steps` steps in a table of `bytes` are expected to cost, in gathers from the L2 cache.
+/// Expected cost of `steps` steps in a table of `bytes`, in gathers from the L2 cache.
 fn cost(steps: f64, bytes: u64) -> f64 {
     let missed = if bytes > L2_BYTES { 1.0 - ratio(L2_BYTES, bytes) } else { 0.0 };
     steps * (1.0 + missed * (MISS_COST - 1.0))
 }
 
-/// The recurrence of Algorithm 3: the best way to cover the first l bits with s levels, for one goal.
+/// The recurrence of Algorithm 3 for one goal: the best cover of the first l bits by s levels.
 struct Recurrence {
-    /// By levels, then bits: the value, and where the last level begins.
+    /// By levels, then bits: the value, and the first bit of the last level.
     table: Vec<[(u64, u8); DEPTHS]>,
     bits: u8,
 }
 
 impl Recurrence {
-    /// `rate` is what a level of so many units costs, `u64::MAX` for never; `join` adds it to what is before it.
+    /// `rate` is the cost of a level with that many units, `u64::MAX` to exclude it; `join` adds it to the previous levels.
     fn new(census: &Census, levels: u8, rate: impl Fn(u64) -> u64, join: impl Fn(u64, u64) -> u64) -> Self {
         let bits = census.bits;
         let mut table = vec![[(u64::MAX, 0); DEPTHS]; usize::from(levels) + 1];
@@ -206,7 +203,7 @@ impl Recurrence {
         for s in 1..=usize::from(levels) {
             for l in 1..=bits {
                 let mut best = (u64::MAX, 0);
-                // Of equals the one whose last level is shortest: the bits are read early.
+                // Ties go to the shortest last level: earlier levels read more bits.
                 for k in 0..l {
                     let before = table[s - 1][usize::from(k)].0;
                     let level = rate(census.units(k, l));
@@ -260,7 +257,6 @@ mod tests {
         Census::new(bits, sorted)
     }
 
-    /// All ways to cut `bits` into `levels` strides.
     fn arrays(bits: u8, levels: u8) -> Vec<Vec<u8>> {
         if levels == 1 {
             return vec![vec![bits]];
@@ -296,11 +292,11 @@ mod tests {
         table[levels][bits]
     }
 
-    /// Routes that the text on figures 1 and 7 is true of: five bits, all that is long lies below 10*.
+    /// Routes consistent with the text on figures 1 and 7: five bits, all long routes below 10*.
     const FIGURE_1: [(u64, u8); 7] =
         [(0b0, 1), (0b1, 1), (0b10001, 5), (0b10010, 5), (0b10101, 5), (0b10111, 5), (0b11, 2)];
 
-    /// Transactions of four units when all addresses of figure 1's trie with these strides are looked up at once.
+    /// Transactions of four units when all addresses of figure 1's trie are looked up at once.
     fn counted(census: &Census, strides: &[u8]) -> usize {
         let plan = StridePlan::rate(census, strides.to_vec(), 4);
         let shape = TrieShape::fit(census, &plan, Layout::Flat, 0, 1 << 20).unwrap();
@@ -366,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_plan_that_fits_is_taken_before_a_faster_one_that_does_not() {
-        // Long prefixes in few places: the more levels, the fewer units.
+        // Long prefixes in few places: more levels need fewer units.
         let routes: BTreeSet<(u64, u8)> =
             (0..4000_u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16 << 16, 48)).collect();
         let census = Census::new(64, routes);

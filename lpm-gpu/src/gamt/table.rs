@@ -1,4 +1,4 @@
-//! [`GamtTable`]: GAMT's table of one family on the host.
+//! [`GamtTable`]: the host table of one family.
 
 use super::answers::GamtAnswers;
 use super::bubbles::Bubble;
@@ -17,33 +17,32 @@ use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Changes that are more than this share of the routes rebuild the table instead of being made one by one: building costs some
-/// 150 ns a route, an update not much less.
+/// A delta larger than the routes divided by this rebuilds the table: updating a route costs little less than building it.
 const BULK_SHARE: u64 = 2;
 
-/// Fewer changes than this are always made one by one.
+/// Smaller deltas are applied change by change.
 const BULK_MIN: usize = 1024;
 
-/// Units to write that make a rebuild due, when they are also half of the table: a write is two words, and takes a
-/// transaction of its own.
+/// A rebuild is due when more units than this, and half of the table, are pending: a bubble is two words on the wire, and
+/// a memory transaction on the device.
 const REWRITE_UNITS_MIN: u64 = 64 << 10;
 
-/// Counts of what a table has done.
+/// Counters of a table's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GamtWork {
-    /// Changes that changed something.
+    /// Changes with an effect.
     pub updates: u64,
-    /// Bubbles written to the device (figure 14); an image is none.
+    /// Bubbles written to the device (figure 14); images have none.
     pub bubbles: u64,
-    /// Changes of a next hop that wrote nothing to the device (GAMT_S).
+    /// Next hops changed without a write to the device (GAMT_S).
     pub next_hop_updates: u64,
     /// Images after the first.
     pub rebuilds: u64,
-    /// Nodes taken out of use because their level ran short.
+    /// Empty nodes unlinked because their level ran short.
     pub collapsed_nodes: u64,
 }
 
-/// GAMT's table of one family: the trie, the longer prefixes beside it, and what leaves mean.
+/// GAMT's table of one family: the trie, prefixes longer than it searches, and the contents of leaves.
 #[derive(Debug)]
 pub struct GamtTable<K: Key> {
     options: GamtOptions,
@@ -53,13 +52,13 @@ pub struct GamtTable<K: Key> {
     trie: GamtTrie,
     hops: Hops,
     deep: Deep,
-    /// Routes of at most the bits that the device searches.
+    /// Routes of at most [`Self::BITS`] bits.
     routes: u64,
-    /// The image is not the one that steps lead on from.
+    /// The trie was rebuilt: the device needs an image.
     is_new: bool,
-    /// The update under way, or a number between it and the one before: what is unlinked now belongs to it.
+    /// The update in progress, or the next one: nodes unlinked now belong to it.
     update: u64,
-    /// No lookup is in flight from before this update was finished.
+    /// All lookups from before the end of this update were collected.
     reclaimed: u64,
     answers: Arc<GamtAnswers>,
     figures: GamtWork,
@@ -67,14 +66,14 @@ pub struct GamtTable<K: Key> {
 }
 
 impl<K: Key> GamtTable<K> {
-    /// Bits of a key that the device searches.
+    /// Key bits that the device searches.
     pub const BITS: u8 = if K::BITS < 64 { K::BITS } else { 64 };
 
     /// A table without routes.
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] for options that are out of range, [`EngineError::Full`] when not even the empty table
-    /// fits, [`EngineError::Memory`].
+    /// [`EngineError::Parameter`] for options out of range, [`EngineError::Full`] when the empty table does not fit,
+    /// [`EngineError::Memory`].
     pub fn new(options: GamtOptions) -> Result<Self, EngineError> {
         let levels = options.levels_of(K::FAMILY)?;
         let transaction_units = options.transaction_units()?;
@@ -102,12 +101,11 @@ impl<K: Key> GamtTable<K> {
         })
     }
 
-    /// What readers resolve raw answers with.
     pub(crate) fn shared_answers(&self) -> Arc<GamtAnswers> {
         Arc::clone(&self.answers)
     }
 
-    /// Whether `changes` are made by steps alone, and cannot be refused, once what was unlinked before is reclaimed.
+    /// Whether `changes` cannot be refused, and need steps only, once all unlinked nodes are reclaimed.
     pub(crate) fn admits(&self, changes: &[Change<K>]) -> bool {
         let added = changes.iter().filter(|change| change.adds());
         let deep = added.clone().filter(|change| change.prefix.len() > Self::BITS).count();
@@ -119,7 +117,7 @@ impl<K: Key> GamtTable<K> {
         !self.is_bulk(changes) && self.trie.has_room(&nodes) && self.deep.has_room(deep)
     }
 
-    /// Whether something that was unlinked waits to be reclaimed.
+    /// Whether unlinked nodes or groups wait for reclaim.
     pub(crate) fn has_unlinked(&self) -> bool {
         self.trie.has_unlinked() || self.deep.has_unlinked()
     }
@@ -130,7 +128,7 @@ impl<K: Key> GamtTable<K> {
         self.trie.shape()
     }
 
-    /// What the table has done so far.
+    /// Counters since the table was created.
     #[must_use]
     pub fn figures(&self) -> GamtWork {
         GamtWork { collapsed_nodes: self.trie.collapsed() + self.figures.collapsed_nodes, ..self.figures }
@@ -142,8 +140,7 @@ impl<K: Key> GamtTable<K> {
         self.trie.levels.iter().map(super::level::TrieLevel::used).collect()
     }
 
-    /// Bytes a prefix as the paper counts them (section 5.2.3): levels x array width x 4 / prefixes, the width
-    /// without head room.
+    /// Bytes a prefix by the paper's formula (section 5.2.3): levels x array width x 4 / prefixes, without head room.
     #[must_use]
     pub fn paper_bytes_per_prefix(&self) -> f64 {
         let used = self.units_used();
@@ -152,13 +149,13 @@ impl<K: Key> GamtTable<K> {
         4.0 * levels * width / details::float(self.routes().max(1))
     }
 
-    /// Bytes a prefix of the units in use, which is what the flat layout needs.
+    /// Bytes a prefix of the units in use: the size of the flat layout.
     #[must_use]
     pub fn flat_bytes_per_prefix(&self) -> f64 {
         4.0 * self.units_used().into_iter().map(f64::from).sum::<f64>() / details::float(self.routes().max(1))
     }
 
-    /// The shape for routes, which are in order of key, then length; that of `fallback` without head room if no better fits.
+    /// The shape for sorted `entries`. If the best plan does not fit, tries the strides of `fallback`.
     fn plan(
         options: &GamtOptions,
         levels: &RangeInclusive<u8>,
@@ -183,7 +180,7 @@ impl<K: Key> GamtTable<K> {
         }
     }
 
-    /// The shape for `entries` and the groups of longer prefixes, and all that goes into the trie.
+    /// The shape for `entries` and the /64s of all groups, and the merged entries.
     fn plan_all(&self, entries: Vec<TrieEntry>) -> Result<(TrieShape, Vec<TrieEntry>), EngineError> {
         let groups = self.deep.groups();
         let groups = groups.iter().map(|(high, _)| TrieEntry { key: *high, len: Self::BITS, code: 0 });
@@ -194,13 +191,12 @@ impl<K: Key> GamtTable<K> {
         Ok((shape, entries))
     }
 
-    /// Replaces the trie.
     fn build(&mut self, shape: TrieShape, entries: &[TrieEntry]) -> Result<(), EngineError> {
         let trie = build(shape, entries)?;
         self.figures.collapsed_nodes += self.trie.collapsed();
         self.trie = trie;
         for (high, number) in self.deep.groups() {
-            // The way to each group is among the entries.
+            // The path to each group is among the entries.
             if let Some(place) = self.trie.find(high, Self::BITS) {
                 let cover = self.trie.deepen(high, place, number);
                 self.deep.set_cover(number, cover);
@@ -211,7 +207,7 @@ impl<K: Key> GamtTable<K> {
         Ok(())
     }
 
-    /// Makes one change. Returns whether something changed.
+    /// Makes one change. Returns whether it had an effect.
     fn set(&mut self, change: &Change<K>) -> Result<bool, EngineError> {
         let bits = change.prefix.address().to_high_bits();
         let (high, low) = split(bits);
@@ -245,7 +241,7 @@ impl<K: Key> GamtTable<K> {
         Ok(true)
     }
 
-    /// Where a route is to go. A level that has no offsets left makes the table anew.
+    /// The place of a route. Rebuilds the table when a level has no offsets left.
     fn find_or_make(&mut self, high: u64, len: u8) -> Result<Option<super::trie::TriePlace>, EngineError> {
         if let Some(place) = self.trie.find_or_make(high, len) {
             return Ok(Some(place));
@@ -267,7 +263,7 @@ impl<K: Key> GamtTable<K> {
         if self.deep.get(high, low, len) == next_hop {
             return Ok(false);
         }
-        // Before the group is there: a table that is made anew on the way marks the groups there are.
+        // Before the group exists: a rebuild inside marks the /64s of all groups.
         let place = if next_hop.is_none() {
             self.trie.find(high, Self::BITS)
         } else {
@@ -287,7 +283,7 @@ impl<K: Key> GamtTable<K> {
         Ok(true)
     }
 
-    /// Tells the groups which codes they fall back on now.
+    /// Passes new cover codes to the groups.
     fn update_covers(&mut self) {
         if !self.trie.fallbacks.is_empty() {
             for (number, cover) in std::mem::take(&mut self.trie.fallbacks) {
@@ -296,7 +292,7 @@ impl<K: Key> GamtTable<K> {
         }
     }
 
-    /// Makes changes that are a large part of the table by building it anew: all of them or none.
+    /// Makes a large delta by rebuilding the table: all changes or none.
     fn apply_bulk(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
         let (mut wide, deep): (Vec<Change<K>>, Vec<Change<K>>) =
             changes.iter().copied().partition(|change| change.prefix.len() <= Self::BITS);
@@ -313,7 +309,7 @@ impl<K: Key> GamtTable<K> {
         self.hops.room_for(merged.set)?;
         let (routes, made) = (merged.entries.len() as u64, merged.made);
         let (shape, mut entries) = self.plan_all(merged.entries)?;
-        // Nothing is refused from here on but memory; routes that are merged in any way may have lost keys.
+        // Only memory can run out from here on. A merge may take keys from any route.
         self.hops.lose_all(self.update);
         for entry in &merged.gone {
             self.hops.retire(entry.code, self.update);
@@ -326,16 +322,14 @@ impl<K: Key> GamtTable<K> {
         self.figures.updates += made;
         self.build(shape, &entries)?;
         self.routes = routes;
-        // Routes beyond the bits searched are few, and each needs a mark of its own.
+        // Routes longer than the bits searched are few, and each needs its own mark.
         self.apply_each(&deep)
     }
 
-    /// Whether changes are so many that the table is built anew.
     fn is_bulk(&self, changes: &[Change<K>]) -> bool {
         changes.len() >= BULK_MIN && changes.len() as u64 > self.routes / BULK_SHARE
     }
 
-    /// Makes changes one by one.
     fn apply_each(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
         for change in changes {
             self.figures.updates += u64::from(self.set(change)?);
@@ -343,7 +337,7 @@ impl<K: Key> GamtTable<K> {
         Ok(())
     }
 
-    /// Whether the image on the device can no longer be kept up by steps, or should not be.
+    /// Whether steps cannot keep up the image on the device, or cost more than a new one.
     fn rebuild_due(&self) -> bool {
         let used = || self.trie.levels.iter().map(|level| u64::from(level.used())).sum::<u64>();
         let pending = self.trie.pending();
@@ -351,7 +345,7 @@ impl<K: Key> GamtTable<K> {
         self.is_new || self.trie.overflows() || (is_rewritten && !self.options.in_place)
     }
 
-    /// Has the device get an image, of a table that is built anew unless it just was.
+    /// Prepares an image, with a rebuild unless the trie is new.
     fn renew(&mut self) -> Result<(), EngineError> {
         if !self.is_new || self.trie.overflows() {
             let (shape, entries) = self.plan_all(self.trie.entries(self.route_count()))?;
@@ -367,7 +361,7 @@ impl<K: Key> GamtTable<K> {
         self.words_max = (words_max as u64).min(self.options.table_bytes_max / 4);
     }
 
-    /// Moves routes to new entries that may not be changed in place.
+    /// Moves routes whose entry may not change in place to new entries.
     fn settle(&mut self) {
         let Hops::Apart(entries) = &mut self.hops else { return };
         for (changed, code) in entries.settle(self.reclaimed, self.update) {
@@ -424,7 +418,7 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         Ok(Due::Image)
     }
 
-    /// A change that was not made changes nothing when it is taken back.
+    /// A change that was not made has no effect when it is reversed.
     fn take_back(&mut self, changes: &[Change<K>], routes: &RibTable<K>) -> Result<Due, EngineError> {
         reverse(self, changes, routes)
     }

@@ -1,59 +1,56 @@
-//! The leaf-pushed multi-bit trie on the host (GAMT, sections 3.1 and 3.2), whose units are what the device has.
+//! The leaf-pushed multi-bit trie on the host (GAMT, sections 3.1 and 3.2). The device has a copy of its units.
 //!
-//! It is the FIB at once: every route is kept in the node that it ends in ([`TrieLevel`]), so an update needs no other structure.
-//! [`GamtTrie::put`] and [`GamtTrie::remove`] rewrite the units that the route owns, and only those; nodes that hold nothing any more
-//! stay as they are (lazy mode, section 4.3), ready for the route to come back.
-//! Only when a level runs short are they unlinked, one unit each, and used again once no lookup can be in them.
+//! It is also the FIB: a route is kept in the node in which it ends ([`TrieLevel`]). [`GamtTrie::put`] and
+//! [`GamtTrie::remove`] rewrite only the units that the route owns. Empty nodes stay (lazy mode, section 4.3) until their
+//! level runs short; then they are unlinked, one unit each, and reused after the grace period.
 //!
-//! **Why each write may be seen alone.** [`GamtTrie::take_bubbles`] gives two lists. The first fills nodes that nothing on the
-//! device points to, so no lookup sees it. Once it is done, what the second list changes is this, in any order: a leaf becomes
-//! another leaf; a leaf becomes a pointer to a node that is filled with the new state; a pointer to a node that
-//! is given up becomes a leaf. A node that was given up is not written, and a node in use is not moved. So a key's walk goes through
-//! units of which at most one changes, from the old answer (or the way to it) to the new one, however many nested prefixes
-//! a delta has: each unit goes from its value before the delta to its value after it, never through one between.
+//! **Each single write is correct.** [`GamtTrie::take_bubbles`] returns two lists. The first fills nodes that no pointer
+//! on the device leads to. The second then changes, in any order: a leaf to another leaf; a leaf to a pointer to a node
+//! filled with the new state; a pointer to an unlinked node to a leaf. Unlinked nodes are not written, and nodes in use
+//! do not move. So the path of a key has at most one unit that changes, from the old answer, or the path to it, to the new
+//! one. That holds for nested prefixes in one delta, too: a unit changes once, from its value before to its value after.
 
 use super::bubbles::Bubble;
 use super::code::{DEEP, inf, is_leaf, jump};
 use super::level::{Brush, TrieLevel, deepen};
 use super::shape::TrieShape;
 
-/// A route as the trie has it.
+/// A route of the trie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TrieEntry {
-    /// First bits in the top bits.
+    /// Left-aligned.
     pub(super) key: u64,
     /// 0..=bits.
     pub(super) len: u8,
-    /// Code of its leaves; 0: none, only the way to it.
+    /// Leaf code; 0 for a path without a route.
     pub(super) code: u32,
 }
 
-/// Where a route is, or would be.
+/// The place of a route, whether it exists or not.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TriePlace {
     level: usize,
     node: u32,
-    /// Heap place in the node; 0: the default route.
+    /// Heap place in the node; 0 is the default route.
     at: u32,
 }
 
-/// The trie of one family.
 #[derive(Debug)]
 pub(super) struct GamtTrie {
     shape: TrieShape,
     pub(super) levels: Vec<TrieLevel>,
-    /// The level that a route of so many bits ends in.
+    /// The level in which a route of each length ends.
     level_of: [u8; 65],
-    /// Groups of longer prefixes, each with the code that it falls back on from now on.
+    /// Groups of longer prefixes with a new cover code.
     pub(super) fallbacks: Vec<(u32, u32)>,
-    /// Nodes that inherit from a unit that is being painted.
+    /// Nodes that inherit the code being painted.
     heirs: Vec<(usize, u32)>,
     children: Vec<u32>,
     collapsed: u64,
 }
 
 impl GamtTrie {
-    /// Levels without nodes but the root.
+    /// Only the root.
     pub(super) fn empty(shape: TrieShape) -> Result<Self, (u64, String)> {
         let mut levels: Vec<TrieLevel> = Vec::with_capacity(shape.strides.len());
         let (mut level_of, mut start, mut number) = ([0; 65], 0_u8, 0_u8);
@@ -81,17 +78,16 @@ impl GamtTrie {
         &self.shape
     }
 
-    /// The level, from 0, that a route of `len` bits ends in.
+    /// The level, from 0, in which a route of `len` bits ends.
     pub(super) fn level_of(&self, len: u8) -> usize {
         usize::from(self.level_of[usize::from(len)])
     }
 
-    /// Whether some level has more units than the device has room for.
     pub(super) fn overflows(&self) -> bool {
         self.levels.iter().any(TrieLevel::overflows)
     }
 
-    /// Where a route is; `None` when there is not even a node for it.
+    /// The place of a route; `None` if its node does not exist.
     pub(super) fn find(&self, key: u64, len: u8) -> Option<TriePlace> {
         let target = self.level_of(len);
         let mut node = 0;
@@ -105,7 +101,7 @@ impl GamtTrie {
         Some(TriePlace { level: target, node, at: self.at(target, key, len) })
     }
 
-    /// The leaf that a key comes to.
+    /// The leaf code of a key.
     pub(super) fn leaf(&self, key: u64) -> u32 {
         let (mut node, mut code) = (0, 0);
         for level in &self.levels {
@@ -122,7 +118,7 @@ impl GamtTrie {
         if len == 0 { 0 } else { self.levels[level].place(key, len) }
     }
 
-    /// Where a route is, with the nodes made that lead to it; `None` when a level has no offsets left.
+    /// The place of a route, with the nodes on its path created; `None` when a level has no offsets left.
     pub(super) fn find_or_make(&mut self, key: u64, len: u8) -> Option<TriePlace> {
         let target = self.level_of(len);
         let mut node = 0;
@@ -144,7 +140,7 @@ impl GamtTrie {
         Some(TriePlace { level: target, node, at: self.at(target, key, len) })
     }
 
-    /// Counts, by level from 0, the nodes that a new route would need.
+    /// Adds the nodes that a new route would create, by level from 0.
     pub(super) fn count_missing(&self, key: u64, len: u8, nodes: &mut [u32]) {
         let target = self.level_of(len);
         let mut node = 0;
@@ -158,29 +154,27 @@ impl GamtTrie {
         }
     }
 
-    /// Whether there is room for so many nodes more in each level, once nodes that were unlinked can be used again.
+    /// Whether each level has room for that many more nodes after all unlinked ones are reclaimed.
     pub(super) fn has_room(&self, nodes: &[u32]) -> bool {
         self.levels.iter().zip(nodes).all(|(level, nodes)| level.has_room(*nodes))
     }
 
-    /// Whether nodes that were unlinked wait to be used again.
     pub(super) fn has_unlinked(&self) -> bool {
         self.levels.iter().any(TrieLevel::has_unlinked)
     }
 
-    /// The code of the route at a place; 0 when there is none.
+    /// The code of the route at a place; 0 without one.
     #[inline]
     pub(super) fn code(&self, place: TriePlace) -> u32 {
         self.levels[place.level].route(place.node, place.at)
     }
 
-    /// The code of the longest route that covers the one at a place.
     #[inline]
     pub(super) fn cover(&self, place: TriePlace) -> u32 {
         if place.at == 0 { 0 } else { self.levels[place.level].cover(place.node, place.at) }
     }
 
-    /// Sets the code of a route that is new or had another.
+    /// Adds a route or changes its code.
     pub(super) fn put(&mut self, place: TriePlace, code: u32) {
         let level = &mut self.levels[place.level];
         if place.at != 0 && level.route(place.node, place.at) == 0 {
@@ -190,7 +184,7 @@ impl GamtTrie {
         self.paint(place, code);
     }
 
-    /// Takes a route out. Its units get the code of the route that covers it.
+    /// Removes a route. Its units get the code of its cover.
     pub(super) fn remove(&mut self, place: TriePlace) {
         let cover = self.cover(place);
         let level = &mut self.levels[place.level];
@@ -214,7 +208,7 @@ impl GamtTrie {
         }
     }
 
-    /// Makes `group` answer for the unit of a route that fills one unit of the last level. Returns the code before.
+    /// Marks the /64 at `place` with `group`. Returns the unit's previous code.
     pub(super) fn deepen(&mut self, key: u64, place: TriePlace, group: u32) -> u32 {
         let level = &mut self.levels[place.level];
         level.count_up(place.node);
@@ -222,7 +216,7 @@ impl GamtTrie {
         deepen(level, unit, group)
     }
 
-    /// Gives a unit that a group answered for back to the code that the group fell back on.
+    /// Replaces a group's mark by its cover's code.
     pub(super) fn undeepen(&mut self, key: u64, place: TriePlace, code: u32) {
         let level = &mut self.levels[place.level];
         let unit = level.unit(place.node, key);
@@ -232,7 +226,7 @@ impl GamtTrie {
         level.count_down(place.node);
     }
 
-    /// Unlinks nodes that hold nothing from levels that run short, deepest first.
+    /// Unlinks the empty nodes of levels that run short, deepest level first.
     pub(super) fn collapse(&mut self, update: u64) {
         for l in (1..self.levels.len()).rev() {
             if !self.levels[l].is_short() {
@@ -251,25 +245,22 @@ impl GamtTrie {
         }
     }
 
-    /// Nodes unlinked because their level ran short.
     pub(super) fn collapsed(&self) -> u64 {
         self.collapsed
     }
 
-    /// Nodes unlinked up to update `update` can be used again.
     pub(super) fn reclaim(&mut self, update: u64) {
         for level in &mut self.levels {
             level.reclaim(update);
         }
     }
 
-    /// Units that the device does not know yet, about.
+    /// Units that the device does not have yet, an upper bound.
     pub(super) fn pending(&self) -> u64 {
         self.levels.iter().map(|level| level.stage.len(level.node_units())).sum()
     }
 
-    /// The bubbles of nodes that the device has not seen, and those of all other units that changed, the deepest stage first (Algorithm
-    /// 2).
+    /// The bubbles of fresh nodes and of all other changed units, the deepest stage first (Algorithm 2).
     pub(super) fn take_bubbles(&mut self) -> (Vec<Bubble>, Vec<Bubble>) {
         let (mut fresh, mut rest) = (Vec::new(), Vec::new());
         for level in self.levels.iter_mut().rev() {
@@ -280,7 +271,6 @@ impl GamtTrie {
         (fresh, rest)
     }
 
-    /// Forgets which units the device does not know.
     pub(super) fn forget_bubbles(&mut self) {
         for level in &mut self.levels {
             let units = level.node_units();
@@ -288,7 +278,7 @@ impl GamtTrie {
         }
     }
 
-    /// All routes in order of key, then length.
+    /// All routes, sorted by key, then length.
     pub(super) fn entries(&self, routes: usize) -> Vec<TrieEntry> {
         let mut out = Vec::with_capacity(routes);
         let code = self.levels[0].inherited(0);
@@ -307,7 +297,7 @@ impl GamtTrie {
         if routes[1] == 0 {
             return;
         }
-        // A walk over the heap in order: `place` of `bits` bits of this level.
+        // In-order walk over the heap: `place` has `bits` bits of this level.
         let (mut place, mut bits) = (1, 0);
         loop {
             let shift = 64 - u32::from(level.start + bits);
@@ -323,7 +313,7 @@ impl GamtTrie {
             if jump(code) != 0 {
                 self.collect(l + 1, inf(code), key, out);
             }
-            // Up as long as this was the right child, then to the sibling.
+            // Up while this is a right child, then to the sibling.
             while place & 1 == 1 && bits > 0 {
                 (place, bits) = (place >> 1, bits - 1);
             }
@@ -334,7 +324,6 @@ impl GamtTrie {
         }
     }
 
-    /// Bytes of host memory.
     pub(super) fn bytes(&self) -> u64 {
         self.levels.iter().map(TrieLevel::bytes).sum()
     }

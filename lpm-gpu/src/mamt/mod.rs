@@ -1,20 +1,20 @@
-//! The engine `mamt`: GAMT's trie searched by the CPU's cores, which the GAMT paper measures itself against ("Many-core Accelerated
-//! Multi-bit Trie", section 5.1). It needs no GPU.
+//! The engine `mamt`: GAMT's trie searched by CPU cores, the GAMT paper's CPU baseline ("Many-core Accelerated Multi-bit
+//! Trie", section 5.1). It needs no GPU.
 //!
 //! ```text
-//! delta -> GamtTable (its trie, codes, bubbles) -> Step::Writes -> stores to `Words` <- lookups
-//! many changes, or a level without room -> a new GamtTable -> Image -> new `Words`, put in service whole
+//! delta -> GamtTable (trie, codes, bubbles) -> Step::Writes -> stores to `Words` <- lookups
+//! many changes, or a full level -> new GamtTable -> Image -> new `Words`, published whole
 //! ```
-//! The table is [`crate::gamt`]'s own, and so is the order of its steps: nodes that no unit leads to yet are stored before the units that
-//! lead to them. What the GPU engine's device memory is there, `table::Words` is here. The engine shell does the rest
-//! ([`lpm_core::engine`]): nodes that were unlinked are used again after its grace periods.
+//! The table and the order of its steps are [`crate::gamt`]'s: new nodes are stored before the units that point to them.
+//! `table::Words` replaces the device's memory. The engine shell ([`lpm_core::engine`]) provides the grace periods after which
+//! unlinked nodes are reused.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | `params` | parameters |
-//! | `table` | a family's table: the trie, and its words that lookups read |
+//! | `table` | a family's table: the trie, and the words that lookups read |
 //! | `kernel` | the lookup kernels, one file an instruction set |
-//! | `threads` | a batch dealt out to several threads |
+//! | `threads` | splits a batch among several threads |
 
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "gathers take raw pointers"))]
 mod kernel;
@@ -32,10 +32,10 @@ use table::{MamtTable, Words};
 /// The engine's name on the command line.
 pub const NAME: &str = "mamt";
 
-/// An empty engine.
+/// Creates an empty engine.
 ///
 /// # Errors
-/// [`EngineError::Parameter`] or [`EngineError::Isa`] for options that cannot be met, else as [`CpuEngine::new`].
+/// [`EngineError::Parameter`] or [`EngineError::Isa`] for unsupported options; errors of [`CpuEngine::new`].
 pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
     let params = MamtParams::from_options(options)?;
     let threads = params.threads;
@@ -43,7 +43,7 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
     Ok(if threads == 1 { Box::new(engine) } else { Box::new(threads::Threaded::new(engine, threads)) })
 }
 
-/// The engine, for the engine shell.
+/// Implements the engine shell's algorithm.
 enum Mamt {}
 
 impl Algorithm for Mamt {

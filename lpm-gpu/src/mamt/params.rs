@@ -5,19 +5,18 @@ use crate::gamt::options::{LEVELS_V4, LEVELS_V6};
 use fib::{EngineError, EngineOptions, Family};
 use lpm_core::params::{Common, Parameter};
 
-/// Threads at most.
 const THREADS_MAX: usize = 256;
 
 /// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Debug)]
 pub(super) struct MamtParams {
-    /// Those that every engine has.
+    /// Parameters of every engine.
     pub(super) common: Common,
-    /// Levels of the IPv4 trie, and of the IPv6 trie; chosen from the table when `None`.
+    /// Levels of the IPv4 and of the IPv6 trie; `None` chooses from the table.
     levels: [Option<u8>; 2],
-    /// Room that each level is given beyond what it needs, percent of it.
+    /// Head room of each level, percent of its units.
     headroom_percent: u32,
-    /// Threads that look up a batch, the caller's included.
+    /// Threads that look up a batch, including the caller.
     pub(super) threads: usize,
 }
 
@@ -31,7 +30,7 @@ impl MamtParams {
     /// Reads the parameters `levels`, `levels6`, `headroom` and `threads`.
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] for one out of range or unknown, [`EngineError::Isa`] for an instruction set that this CPU lacks.
+    /// [`EngineError::Parameter`] for unknown or out of range ones, [`EngineError::Isa`] for a missing instruction set.
     pub(super) fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
         let common = Common::with_best_isa(options)?;
         let mut params = Self { common, levels: [None; 2], headroom_percent: 25, threads: 1 };
@@ -62,7 +61,7 @@ impl MamtParams {
         Ok(params)
     }
 
-    /// How the table of `family` is made, with room to grow or without.
+    /// Options of the table of `family`, with head room or without.
     pub(super) fn gamt(&self, family: Family, has_reserve: bool) -> GamtOptions {
         GamtOptions {
             levels: self.levels[usize::from(family == Family::V6)],

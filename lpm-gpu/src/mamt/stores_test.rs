@@ -1,6 +1,6 @@
-//! Every store of an update under every interleaving with lookups: see [`fib::stores`].
+//! Every store of an update under every interleaving with lookups ([`fib::stores`]).
 //!
-//! Lookups load which table is in service, then its words in the scalar kernel's order, and resolve what they found last.
+//! Lookups load the pointer to the current table, then its words in the scalar kernel's order, and resolve their answer last.
 
 use crate::gamt::Layout;
 use crate::gamt::code::search_by;
@@ -28,7 +28,7 @@ fn look_up<K: Key>(table: &Words, key: K, steps: &mut Steps<'_>) -> Result<u32, 
     table.answers.resolve_by(raw, low, steps).map(NextHopId::get)
 }
 
-/// Runs [`sequences`]. Returns how many tables were built anew.
+/// Runs [`sequences`]. Returns the number of rebuilt tables.
 fn tables_built<K: Key + 'static>(
     parameters: &[(&str, &str)],
     place: impl Fn(&CpuEngine<Mamt>) -> Arc<ArcSwap<Words>>,

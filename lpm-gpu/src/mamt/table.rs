@@ -1,4 +1,4 @@
-//! A family's table: GAMT's, and its words in memory that lookups read.
+//! A family's table: GAMT's host table, and the words that lookups read.
 
 use super::params::MamtParams;
 use crate::gamt::GamtTable;
@@ -11,11 +11,11 @@ use lpm_core::publish::Publish as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What lookups read: the image of a GAMT table in the flat layout, kept up by its steps.
+/// A GAMT table's image in the flat layout, kept up by its steps, which lookups read.
 #[derive(Debug)]
 pub(super) struct Words {
     pub(super) words: Array<AtomicU32>,
-    /// The shape, as GAMT's kernels have it.
+    /// The shape, as for GAMT's kernels.
     pub(super) header: [u32; HEADER_WORDS],
     pub(super) answers: Arc<GamtAnswers>,
 }
@@ -32,18 +32,17 @@ impl Words {
     }
 }
 
-/// The table of one family.
 pub(super) struct MamtTable<K: Key> {
     host: GamtTable<K>,
     shared: Arc<Words>,
-    /// Numbers updates.
+    /// Number of the last update.
     update: u64,
 }
 
 impl<K: Key> FibTable<K> for MamtTable<K> {
     type Params = MamtParams;
     type Shared = Words;
-    /// The trie, whose image is still to be laid out.
+    /// The built trie; its image is laid out later.
     type Size = GamtTable<K>;
 
     fn size(
@@ -112,7 +111,7 @@ impl<K: Key> FibTable<K> for MamtTable<K> {
         let made = self.host.apply(changes, routes, usize::MAX);
         assert!(matches!(made, Ok(Due::Steps)), "a delta that the table admits is made in place: {made:?}");
         self.update += 1;
-        // In the order of the steps, and of the stores: what is new, then what leads to it.
+        // Steps and stores keep their order: new nodes before pointers to them.
         for step in self.host.take_steps(self.update, routes) {
             let Step::Writes(writes) = step else { continue };
             for write in writes {

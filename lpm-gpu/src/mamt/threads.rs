@@ -1,9 +1,8 @@
-//! A batch dealt out to several threads, as the paper does with OpenMP.
+//! Splits a batch among several threads, as the paper does with OpenMP.
 //!
-//! Each reader has threads of its own, each with a reader of the same tables. A large batch is lent to them where it lies
-//! ([`lpm_core::lend`]): every thread, the caller's included, claims a grain of keys at a time, from its own part first and then from the
-//! others', until none is left. A batch that is not worth waking threads for is looked up by the caller alone. Threads without work
-//! sleep.
+//! Each reader has its own threads, each with a reader of the same tables. A large batch is lent to them in place
+//! ([`lpm_core::lend`]): every thread, including the caller, claims keys grain by grain, first from its own part, then from the
+//! others'. A small batch is looked up by the caller alone. Idle threads sleep.
 
 use super::Mamt;
 use fib::reader::{Answer, SlotReader};
@@ -17,20 +16,18 @@ use lpm_core::pair::group::HelperGroup;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::time::Duration;
 
-/// Keys a thread, fewer than which are not worth waking threads for. With two threads, batches of 2048 keys took a tenth longer than on
-/// one, of 4096 as long, of 16,384 two thirds.
+/// Least keys a thread to share a batch: two threads gain nothing below twice that.
 const KEYS_A_THREAD_MIN: usize = 2048;
 
-/// An engine whose readers have threads.
 pub(super) struct Threaded {
     engine: CpuEngine<Mamt>,
     threads: usize,
-    /// The CPUs for the threads of readers: where this was made. A reader's maker may be pinned to one, as lcores are.
+    /// CPUs for the readers' threads: the affinity at creation. A reader's caller may be pinned to one CPU, as lcores are.
     cpus: Option<CpuSet>,
 }
 
 impl Threaded {
-    /// `engine`, each reader of which looks up with `threads` threads, its caller's included.
+    /// `engine`, whose readers look up with `threads` threads, including the caller.
     pub(super) fn new(engine: CpuEngine<Mamt>, threads: usize) -> Self {
         Self { engine, threads, cpus: sched_getaffinity(None).ok() }
     }
@@ -67,11 +64,10 @@ impl EngineWriter for Threaded {
     }
 }
 
-/// A reader and its threads.
 struct Team {
     mine: Box<dyn EngineReader>,
     group: HelperGroup,
-    /// The caller's included.
+    /// Including the caller.
     threads: usize,
 }
 
@@ -85,13 +81,13 @@ impl Answer for Team {
             group.lend(keys, out, cut, mine.as_mut()).is_ok()
         };
         if !is_answered {
-            // Too small a batch; or a thread has died, and its keys have no answers.
+            // The batch is too small; or a thread has died, and its keys have no answers.
             let looked_up = mine.lookup(keys, out);
             debug_assert!(looked_up.is_ok(), "as many answers as keys");
         }
     }
 
-    /// Threads do so by themselves.
+    /// The threads refresh their own readers.
     fn refresh(&mut self) {
         self.mine.refresh();
     }

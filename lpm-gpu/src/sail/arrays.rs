@@ -1,10 +1,10 @@
-//! BCN, BN24 and N32 on the host, and routes drawn over them.
+//! BCN, BN24 and N32 on the host, and drawing routes over them.
 
 use super::BCN_UNITS;
 use crate::direct::{CHUNK_STEP, CHUNK_UNITS, Chunks, Draw, Unit};
 use fib::Prefix4;
 
-/// A word of one of the arrays. Ordered by array, so that locations sorted are runs.
+/// A word of one of the arrays, ordered by array, then index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WordPlace {
     Bcn(u32),
@@ -13,7 +13,7 @@ pub(super) enum WordPlace {
 }
 
 impl WordPlace {
-    /// The chunk it lies in: of BN24 or of N32.
+    /// The chunk of BN24 or N32 that contains it.
     pub(super) const fn chunk(self) -> u32 {
         match self {
             Self::Bcn(at) | Self::Bn24(at) | Self::N32(at) => at / CHUNK_STEP,
@@ -21,7 +21,6 @@ impl WordPlace {
     }
 }
 
-/// The three arrays and the chunks of two of them.
 #[derive(Debug)]
 pub(super) struct SailArrays {
     pub(super) bcn: Vec<u32>,
@@ -50,7 +49,7 @@ impl SailArrays {
         }
     }
 
-    /// Writes a word; `wrote` is told when a lookup could tell the difference.
+    /// Writes a word; lists it in `wrote` if lookups can see the difference.
     fn set(&mut self, place: WordPlace, unit: Unit, wrote: &mut Vec<WordPlace>) {
         let word = match place {
             WordPlace::Bcn(at) => &mut self.bcn[at as usize],
@@ -63,7 +62,7 @@ impl SailArrays {
         }
     }
 
-    /// A chunk at `place`, filled with what was there; the one that is there already.
+    /// The chunk at `place`; otherwise a new one, filled with the unit there.
     pub(super) fn extend(&mut self, place: WordPlace, wrote: &mut Vec<WordPlace>) -> u32 {
         let under = Unit(self.word(place));
         if let Some(chunk) = under.to_chunk() {
@@ -81,7 +80,7 @@ impl SailArrays {
         chunk
     }
 
-    /// Puts the unit that fills the chunk at `place`, nothing longer being left in it, back in its place.
+    /// Replaces the pointer to a uniform chunk at `place` by the chunk's unit.
     pub(super) fn fold(&mut self, place: WordPlace, wrote: &mut Vec<WordPlace>) {
         let Some(chunk) = Unit(self.word(place)).to_chunk() else { return };
         let first = chunk as usize * CHUNK_UNITS;
@@ -114,7 +113,7 @@ impl SailArrays {
             17..=24 => (24, self.place24(address)),
             _ => (32, self.place32(address)),
         };
-        // The chunks for a route's level are there before it is drawn.
+        // The caller has made the chunks that the route's level needs.
         if let Some(place) = place {
             self.draw_run(place, 1 << (level - prefix.len()), draw, wrote);
         }
@@ -141,7 +140,7 @@ impl SailArrays {
         }
     }
 
-    /// The arrays with their chunks in order of address and none unused; all chunks are live then.
+    /// Renumbers the chunks by address, without gaps; all are live then.
     pub(super) fn pack(&mut self) {
         let mut packed = Self::new();
         for (at, word) in self.bcn.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! What stands for a next hop in the paper's layout: a code of 8 bits, from 1 on.
+//! 8-bit codes of next hops in the paper's layout, from 1.
 //!
-//! A lookup ends with a code, and the host turns it into a next hop. So a code that no route uses any more stands for its next
-//! hop until no lookup can come with it; should the next hop come back before, it has its code again.
+//! A lookup returns a code, and the host resolves it. So an unused code keeps its next hop until no lookup in flight can
+//! return it; if the next hop returns before, it gets the same code.
 
 use crate::host::Answers;
 use fib::loads::Loads;
@@ -10,10 +10,10 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The largest code, and so the most next hops.
+/// The largest code, so the limit of next hops.
 pub(super) const CODE_MAX: usize = 255;
 
-/// Next hops by code, as readers have them; that of 0 is "no route".
+/// Next hop of each code, shared with readers; 0 is "no route".
 #[derive(Debug)]
 pub(crate) struct CodeAnswers([AtomicU32; CODE_MAX + 1]);
 
@@ -25,7 +25,6 @@ impl CodeAnswers {
         fib::stores::tell(fib::stores::Event::Stored(fib::loads::Place::of(place)));
     }
 
-    /// The next hop of a raw answer.
     #[inline(always)]
     pub(crate) fn get<L: Loads>(&self, raw: u32, loads: &mut L) -> Result<NextHopId, L::Stop> {
         loads.word(&self.0[raw as usize & CODE_MAX]).map(NextHopId::from_answer)
@@ -41,18 +40,17 @@ impl Answers<u32> for CodeAnswers {
     }
 }
 
-/// The next hop of a code.
 #[derive(Clone, Copy, Debug)]
 struct CodeUse {
     next_hop: NextHopId,
     /// Routes with it.
     routes: u32,
-    /// Without routes, its code may go to another once all lookups from before this update are over. 0 while the device never had
-    /// the code, `u64::MAX` while it has.
+    /// Without routes, the code is reusable when all lookups from before this update are over. 0 if the device never had the
+    /// code, `u64::MAX` while it does.
     unused_from: u64,
 }
 
-/// The code of each next hop, for the writer.
+/// The writer's codes by next hop.
 #[derive(Debug)]
 pub(super) struct HopCodes {
     by_id: FxHashMap<NextHopId, u32>,
@@ -73,15 +71,15 @@ impl HopCodes {
         Arc::clone(&self.shared)
     }
 
-    /// The code of the next hop of a route; 0 is "no route".
+    /// The code of a next hop; 0 is "no route".
     pub(super) fn code(&self, next_hop: NextHopId) -> u32 {
         self.by_id.get(&next_hop).copied().unwrap_or(0)
     }
 
-    /// Has routes change. Their new next hops get codes before the old ones lose theirs.
+    /// Counts changes. New next hops take codes before old ones release theirs.
     ///
     /// # Errors
-    /// [`EngineError::Full`] when there are too few codes; nothing has changed then.
+    /// [`EngineError::Full`] when the codes run out; nothing has changed then.
     pub(super) fn count(&mut self, changes: &[Change<u32>]) -> Result<(), EngineError> {
         for (at, change) in changes.iter().enumerate() {
             if !change.withdraws() && !self.take(change.new) {
@@ -122,7 +120,7 @@ impl HopCodes {
         }
     }
 
-    /// The device hears of all changes with update `update`.
+    /// Update `update` brings all changes to the device.
     pub(super) fn publish(&mut self, update: u64) {
         for one in &mut self.uses {
             if one.routes > 0 {
@@ -133,7 +131,7 @@ impl HopCodes {
         }
     }
 
-    /// No lookup is in flight from before update `update` was finished.
+    /// All lookups from before the end of update `update` were collected.
     pub(super) fn reclaim(&mut self, update: u64) {
         self.over = self.over.max(update);
     }
@@ -164,7 +162,7 @@ mod tests {
         codes.publish(1);
         let Err(EngineError::Full { used, limit, .. }) = codes.count(&[change(1001, 7)]) else { panic!() };
         assert_eq!((used, limit), (256, 255));
-        // The same route again, whose next hop is free in the next update, and reused when that is over.
+        // The route's code is unused from the next update on, and reusable when that is over.
         codes.count(&[change(1001, 0)]).unwrap();
         assert!(codes.count(&[change(0, 7)]).is_err());
         codes.publish(2);
@@ -174,7 +172,7 @@ mod tests {
         let before = codes.code(id(1001));
         codes.count(&[change(0, 7)]).unwrap();
         assert_eq!((codes.code(id(7)), codes.code(id(1001))), (before, 0));
-        // What the device never had is free at once.
+        // A code that the device never had is free at once.
         codes.count(&[change(7, 0)]).unwrap();
         codes.count(&[change(0, 8)]).unwrap();
         assert_eq!(codes.code(id(8)), before);

@@ -1,4 +1,4 @@
-//! How the arrays lie in the device's words.
+//! Positions of the arrays in the device's words.
 //!
 //! | | flat | paper |
 //! |---|---|---|
@@ -10,9 +10,9 @@
 //! | chunks of BN24 | 65,536, one a /16 | 32,767 |
 //! | chunks of N32 | 2^24 | 65,535 |
 //!
-//! In the paper's layout chunk ids count from 1, as in the paper, so that 0 leads nowhere: that is "no route", and takes no code.
-//! Its lookups load whole words and cut the entry out: a word is what updates store, and PTX orders accesses to the same memory only
-//! if they have the same size. The memory transactions are those of loads of 8 and 16 bits.
+//! In the paper's layout chunk numbers start at 1, so 0 leads nowhere: it means "no route", and takes no code. Lookups load
+//! whole words and extract the entry: updates store words, and PTX orders accesses to the same memory only if they have the
+//! same size. That takes the same memory transactions as loads of 8 and 16 bits.
 
 use super::BCN_UNITS;
 use super::arrays::{SailArrays, WordPlace};
@@ -22,7 +22,6 @@ use crate::gamt::Layout;
 use fib::EngineError;
 use std::ops::Range;
 
-/// Chunks of both arrays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkRoom {
     pub(super) bn24: u64,
@@ -30,13 +29,13 @@ pub(super) struct ChunkRoom {
 }
 
 impl ChunkRoom {
-    /// Words of tables with so many chunks.
+    /// Words of a table with that many chunks.
     pub(super) fn words(self, layout: Layout) -> u64 {
         let [bcn, chunk24, chunk32] = words(layout).map(|words| words as u64);
         bcn + self.bn24 * chunk24 + self.n32 * chunk32
     }
 
-    /// Refuses more chunks than entries can name.
+    /// Refuses more chunks than entries can number.
     pub(super) const fn check(self, layout: Layout) -> Result<(), EngineError> {
         let most = chunks_max(layout);
         if self.bn24 > most.bn24 {
@@ -49,12 +48,12 @@ impl ChunkRoom {
     }
 }
 
-/// What the paper's layout has beside the arrays.
+/// Additional state of the paper's layout.
 #[derive(Debug)]
 pub(super) struct PaperParts {
-    /// The arrays have codes for next hops.
+    /// The arrays hold codes of next hops.
     pub(super) codes: HopCodes,
-    /// C24, as the device has it.
+    /// C24 on the device.
     c24: Vec<u16>,
 }
 
@@ -67,7 +66,7 @@ impl PaperParts {
         &self.c24
     }
 
-    /// Has C24 follow the entry of BN24 at `place`. Where it changed.
+    /// Updates C24 after the entry of BN24 at `place` changed. Returns its index if C24 changed.
     pub(super) fn follow(&mut self, place: WordPlace, arrays: &SailArrays) -> Option<u32> {
         let WordPlace::Bn24(at) = place else { return None };
         self.c24.resize(arrays.bn24.len(), 0);
@@ -76,16 +75,14 @@ impl PaperParts {
         (std::mem::replace(entry, new) != new).then_some(at)
     }
 
-    /// The device gets an image of `arrays`.
     pub(super) fn restart(&mut self, arrays: &SailArrays) {
         self.c24 = arrays.bn24.iter().map(|word| entry_of_c24(Unit(*word), 0)).collect();
     }
 }
 
-/// Entries of a word of BCN, of BN24 or N32, and of C24.
+/// Entries a word of BCN, of BN24 and N32, and of C24.
 const PACKED: [usize; 3] = [2, 4, 2];
 
-/// Chunks of both arrays at most.
 pub(super) const fn chunks_max(layout: Layout) -> ChunkRoom {
     match layout {
         Layout::Flat => ChunkRoom { bn24: 1 << 16, n32: 1 << 24 },
@@ -102,20 +99,18 @@ pub(super) const fn words(layout: Layout) -> [usize; 3] {
     }
 }
 
-/// Where the arrays begin on the device, in words.
+/// First word of each array on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WordMap {
     layout: Layout,
     pub(super) bn24: usize,
-    /// Of the paper's layout.
+    /// In the paper's layout.
     pub(super) c24: usize,
     pub(super) n32: usize,
-    /// All words.
     pub(super) words: usize,
 }
 
 impl WordMap {
-    /// With room for so many chunks.
     pub(super) const fn new(layout: Layout, chunks24: usize, chunks32: usize) -> Self {
         let [bcn, chunk24, chunk32] = words(layout);
         let n32 = bcn + chunks24 * chunk24;
@@ -144,7 +139,7 @@ impl WordMap {
         self.c24 + at as usize / PACKED[2]
     }
 
-    /// The words of a chunk, C24's last.
+    /// The words of a chunk, those in C24 last.
     pub(super) fn chunk_words(&self, place: WordPlace) -> impl Iterator<Item = usize> + use<> {
         let run = |first: usize, by: usize| first..first + CHUNK_UNITS / by;
         let by = if self.layout == Layout::Paper { PACKED[1] } else { 1 };
@@ -155,14 +150,14 @@ impl WordMap {
         run(self.word_of(place), by).chain(of_c24)
     }
 
-    /// Whether an entry with this unit has lookups read on, so that what they read next is to be written before.
+    /// Whether lookups continue from an entry with this unit to another array, which must be written first.
     pub(super) const fn leads_on(&self, place: WordPlace, unit: Unit) -> bool {
         let is_none =
             unit.value() == 0 && matches!((self.layout, place), (Layout::Paper, WordPlace::Bn24(_)));
         unit.to_chunk().is_some() || is_none
     }
 
-    /// A word of the device, where C24 is `c24` for entries of BN24 that have a next hop.
+    /// A word of the device. `c24` has C24's entries for entries of BN24 with a next hop.
     pub(super) fn value(&self, at: usize, arrays: &SailArrays, c24: &[u16]) -> u32 {
         let (array, first) = match at {
             _ if at < self.bn24 => (&arrays.bcn, 0),
@@ -185,19 +180,19 @@ impl WordMap {
         packed(4, |n| entry8(unit(PACKED[1] * (at - first) + n)))
     }
 
-    /// The words of a whole table in use, with zeros between the arrays.
+    /// All words in use, with zeros between the arrays.
     pub(super) fn pack(&self, arrays: &SailArrays, c24: &[u16]) -> Vec<u32> {
         let used: Range<usize> = 0..self.n32 + arrays.n32.len() / PACKED[1];
         used.map(|at| self.value(at, arrays, c24)).collect()
     }
 }
 
-/// Entry `n` of so many in the bits from `n * 32 / count` on.
+/// Packs `count` entries in a word, the first in the low bits.
 fn packed(count: usize, entry: impl Fn(usize) -> u32) -> u32 {
     (0..count).fold(0, |word, n| word | entry(n) << (n * 32 / count))
 }
 
-/// B16, set where the other bits are N16.
+/// B16, set if the other bits are N16.
 const B16: u32 = 1 << 15;
 
 /// An entry of BCN.
@@ -214,7 +209,7 @@ fn entry8(unit: Unit) -> u32 {
     if unit.to_chunk().is_some() { 0 } else { unit.value() }
 }
 
-/// The entry of C24 beside an entry of BN24. Where that has a next hop it stays `now`: a lookup may have read a 0 in BN24 before.
+/// The entry of C24 for an entry of BN24. With a next hop it stays `now`: a lookup may have read the earlier 0 in BN24.
 fn entry_of_c24(unit: Unit, now: u16) -> u16 {
     match (unit.to_chunk(), unit.value()) {
         (Some(chunk), _) => u16::try_from(chunk + 1).unwrap_or(u16::MAX),

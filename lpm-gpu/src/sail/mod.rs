@@ -1,31 +1,31 @@
-//! SAIL_L: routes pushed to three levels, 16, 24 and 32, so that a lookup reads three words at most.
+//! SAIL_L: routes pushed to levels 16, 24 and 32, so that a lookup reads at most three words.
 //!
-//! The paper's arrays for CPU and GPU are BCN (B16, C16 and N16 in one), BN24 (B24 and N24 in one), C24 and N32 (section
-//! 4.2). They are as wide there as its FIBs need: 16 bits an entry of BCN, one of them B16, which leaves 15 for a chunk's
-//! number and 8 for a next hop; a next hop of 0 in BN24 says "look in N32", so no prefix may be without a next hop there.
-//! `layout=paper` has them so (file `layout`); there, a 0 in C24 or N32 is "no route". What differs in the default layout:
+//! The paper's arrays are BCN (B16, C16 and N16 in one), BN24 (B24 and N24 in one), C24 and N32 (section 4.2). Their
+//! entries fit its FIBs: 16 bits in BCN, of which B16 takes one and leaves 15 for a chunk number, and 8 bits for a next hop.
+//! A 0 in BN24 means "look in N32", so every prefix there needs a next hop. `layout=paper` has these arrays (file `layout`),
+//! with 0 in C24 or N32 for "no route". The default layout differs:
 //!
-//! - Words have 32 bits: next hops of 24 bits, and every table fits, 2^16 chunks of BN24 and more of N32 than there is memory.
-//! - BN24 holds C24 as well, as BCN holds C16: one word is next hop or chunk. So a lookup reads one array less, and a
-//!   single store switches a unit from one to the other; with C24 apart that takes two.
-//! - The bit says "chunk", not "next hop": a table without routes is all zero, and "no route" is a next hop like others.
-//! - The low bits of a word hold the length of the route that it came from. Lookups skip them; on the host they replace
-//!   the pushed trie that the paper keeps on its control plane.
+//! - Words have 32 bits: next hops of 24 bits, and no practical limit on chunks.
+//! - BN24 includes C24, as BCN includes C16: a word is next hop or chunk. That saves a lookup one array, and one store
+//!   switches a unit between the two.
+//! - The flag says "chunk", not "next hop": an empty table is all zero, and "no route" is an ordinary next hop.
+//! - The low bits of a word hold the length of its route. Lookups ignore them; on the host they replace the paper's pushed
+//!   trie of the control plane.
 //!
-//! The host works on a copy of the arrays, and the device gets the words that changed: first what no lookup can reach yet,
-//! the new chunks, then the words that lead there.
+//! The host updates its copy of the arrays. The device gets the changed words: new chunks, which no lookup reaches yet, then
+//! the words that point to them.
 //!
 //! ```text
-//! change -> table -> arrays -> Step::Writes (new chunks, then what leads to them) or Image -> device
+//! change -> table -> arrays -> Step::Writes (new chunks, then pointers to them) or Image -> device
 //! ```
 //!
-//! | file | what lives there |
+//! | file | contents |
 //! |---|---|
-//! | `model` | what the kernels do, in plain Rust |
-//! | `codes` | what stands for a next hop in the paper's layout |
-//! | `layout` | how the arrays lie in the device's words |
-//! | [`arrays`] | BCN, BN24 and N32, and routes drawn over them |
-//! | [`table`] | [`SailTable`]: the routes told, the words to write, head room, rebuild |
+//! | `model` | the kernels in plain Rust |
+//! | `codes` | 8-bit codes of next hops, for the paper's layout |
+//! | `layout` | positions of the arrays in the device's words |
+//! | [`arrays`] | BCN, BN24 and N32, and drawing routes over them |
+//! | [`table`] | [`SailTable`]: words to write, head room, rebuild |
 
 pub mod arrays;
 mod codes;

@@ -1,14 +1,14 @@
-//! What SAIL_L's kernels do, in plain Rust, a load at a time.
+//! SAIL_L's kernels in plain Rust, load by load.
 
 use super::BCN_UNITS;
 use crate::direct::{CHUNK_UNITS, Unit};
 use crate::gamt::Layout;
 use crate::host::HEADER_WORDS;
 
-/// The raw answer to `key` in a table with this header, with the loads done by `load`.
+/// The raw answer to `key` in a table with this header; `load` does the loads.
 ///
 /// # Errors
-/// What `load` answers.
+/// Errors of `load`.
 pub fn search_by<E>(
     header: &[u32; HEADER_WORDS],
     layout: Layout,
@@ -19,7 +19,7 @@ pub fn search_by<E>(
         return packed(header, key, load);
     }
     let mut unit = Unit(load((key >> 16) as usize)?);
-    // The header's first word says where N32 begins; its words lead nowhere.
+    // The header's first word is the start of N32, whose words are never chunks.
     for (first, byte) in [(BCN_UNITS, key >> 8 & 0xff), (header[0] as usize, key & 0xff)] {
         let Some(chunk) = unit.to_chunk() else { break };
         unit = Unit(load(first + chunk as usize * CHUNK_UNITS + byte as usize)?);
@@ -27,14 +27,14 @@ pub fn search_by<E>(
     Ok(unit.value())
 }
 
-/// The same in the paper's layout, whose answers are codes.
+/// In the paper's layout, whose answers are codes.
 fn packed<E>(
     header: &[u32; HEADER_WORDS],
     key: u32,
     mut load: impl FnMut(usize) -> Result<u32, E>,
 ) -> Result<u32, E> {
     let [n32, c24] = [header[0] as usize, header[1] as usize];
-    // Entry `at` of so many bits, of the array from word `first` on.
+    // Entry `at` of `bits` bits in the array that starts at word `first`.
     let mut entry = |first: usize, at: usize, bits: usize| {
         let word = load(first + at * bits / 32)?;
         Ok(word >> (at * bits % 32) & ((1 << bits) - 1))

@@ -1,4 +1,4 @@
-//! SAIL_L's table on the host, and the words that the device has to write.
+//! SAIL_L's table on the host, and the words to write on the device.
 
 use super::BCN_UNITS;
 use super::arrays::{SailArrays, WordPlace};
@@ -13,21 +13,21 @@ use serde::Serialize;
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 
-/// Chunks of head room at least, of each array.
+/// Least head room of each array, chunks.
 const CHUNKS_SPARE_MIN: u64 = 256;
-/// Words to write, in percent of the table's, beyond which an image is less work: a write is two words on the wire.
+/// Pending words, percent of the table, beyond which an image is cheaper: a write is two words on the wire.
 const WRITES_MAX_PERCENT: usize = 25;
-/// Words below which writes are never too many.
+/// Pending words that never require an image.
 const WRITES_MIN: usize = 1 << 16;
 
-/// How a SAIL_L table is made.
+/// Options of a SAIL_L table.
 #[derive(Clone, Copy, Debug)]
 pub struct SailOptions {
-    /// Bytes of device memory that the table may take at most.
+    /// Limit of the table's device memory, bytes.
     pub table_bytes_max: u64,
-    /// Chunks to keep free at a rebuild, in percent of those in use.
+    /// Chunks kept free at a rebuild, percent of those in use.
     pub headroom_percent: u32,
-    /// How the arrays lie in the device's words.
+    /// Layout of the arrays in the device's words.
     pub layout: Layout,
 }
 
@@ -37,7 +37,7 @@ impl Default for SailOptions {
     }
 }
 
-/// Work that the device was given.
+/// Counters of work given to the device.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct SailWork {
     writes: u64,
@@ -52,31 +52,29 @@ pub struct SailTable {
     words_max: u64,
     routes: u64,
     arrays: SailArrays,
-    /// Routes longer than 16 bits, by /16.
+    /// Routes longer than /16, by /16.
     long16: Vec<u32>,
-    /// /16s with such routes.
+    /// Number of /16s with such routes.
     extended16: u64,
-    /// Routes longer than 24 bits, by /24; none is 0.
+    /// Routes longer than /24, by /24; only nonzero counts.
     long24: FxHashMap<u32, u32>,
-    /// Words that changed since the last steps, each at least once.
+    /// Words changed since the last steps, perhaps repeatedly.
     dirty: Vec<WordPlace>,
-    /// Whether more changed than `dirty` was worth keeping for.
+    /// Too many words changed for steps: `dirty` is incomplete.
     overflowed: bool,
     /// Chunks that the device's arrays have room for.
     capacity24: u64,
     capacity32: u64,
-    /// Of the paper's layout.
     paper: Option<PaperParts>,
-    /// The image of the paper's layout, from when it is asked for to the next change.
+    /// The image of the paper's layout, cached until the next change.
     packed: OnceCell<Vec<u32>>,
-    /// Whether the device got an image with all that is dirty in it.
+    /// Whether the device got an image that includes all dirty words.
     imaged: Cell<bool>,
-    /// Whether the changes of the last delta are made, and were not refused.
+    /// Whether the last delta was made, not refused.
     made: bool,
     given: SailWork,
 }
 
-/// The entries of a chunk of BN24.
 fn entries(chunk: u32) -> impl Iterator<Item = WordPlace> {
     (chunk * CHUNK_STEP..(chunk + 1) * CHUNK_STEP).map(WordPlace::Bn24)
 }
@@ -85,7 +83,7 @@ impl SailTable {
     /// A table without routes.
     ///
     /// # Errors
-    /// [`EngineError::Full`] when not even BCN fits `options.table_bytes_max`.
+    /// [`EngineError::Full`] if BCN exceeds `options.table_bytes_max`.
     pub fn new(options: SailOptions) -> Result<Self, EngineError> {
         let mut table = Self {
             options,
@@ -128,7 +126,7 @@ impl SailTable {
         check_words(room.words(self.options.layout), self.words_max)
     }
 
-    /// Head room for both arrays, shared out if memory is short.
+    /// Reserves head room for both arrays, which share the memory if it is short.
     fn make_room(&mut self) {
         let used = self.used();
         let percent = u64::from(self.options.headroom_percent);
@@ -143,12 +141,11 @@ impl SailTable {
         self.capacity32 = used.n32 + spare32.min((left - spare24 * chunk24) / chunk32);
     }
 
-    /// Chunks that the routes need.
     fn needed(&self) -> ChunkRoom {
         ChunkRoom { bn24: self.extended16, n32: self.long24.len() as u64 }
     }
 
-    /// Counts a route that comes or goes.
+    /// Counts an added or withdrawn route.
     fn count(&mut self, change: &Change<u32>) {
         let (prefix, adds) = (change.prefix, change.adds());
         if !adds && !change.withdraws() {
@@ -172,7 +169,7 @@ impl SailTable {
         }
     }
 
-    /// Draws a change, over chunks made for it where it needs them.
+    /// Draws a change, and makes the chunks that it needs.
     fn draw(&mut self, change: &Change<u32>, routes: &RibTable<u32>) {
         let Change { prefix, new, .. } = *change;
         let (len, address) = (prefix.len(), prefix.address());
@@ -202,13 +199,13 @@ impl SailTable {
         }
     }
 
-    /// Gives back the chunks that no route needs any more, now that those withdrawn by `changes` are drawn over.
+    /// Frees chunks that no route needs after `changes` were drawn.
     fn fold(&mut self, changes: &[Change<u32>]) {
         let withdrawn = |len| {
             let longer = move |change: &&Change<u32>| change.withdraws() && change.prefix.len() > len;
             changes.iter().filter(longer).map(|change| change.prefix.address())
         };
-        // The chunks of N32 first, which those of BN24 lead to.
+        // N32 first: chunks of BN24 point to its chunks.
         for address in withdrawn(24) {
             if !self.long24.contains_key(&(address >> 8))
                 && let Some(place) = self.arrays.place24(address)
@@ -227,7 +224,7 @@ impl SailTable {
         self.words_max = words_max(self.options.table_bytes_max).min(most as u64);
     }
 
-    /// Packs the chunks, and forgets what is dirty: the device gets an image.
+    /// Packs the chunks and drops dirty words: the device gets an image.
     fn build(&mut self) -> Result<(), EngineError> {
         self.check_room(self.used())?;
         self.arrays.pack();
@@ -243,13 +240,13 @@ impl SailTable {
         Ok(())
     }
 
-    /// Changed words that steps are worth it for.
+    /// Limit of dirty words for steps.
     fn dirty_max(&self) -> usize {
         let words = self.arrays.bn24.len() + self.arrays.n32.len();
         WRITES_MIN.max(words / 100 * WRITES_MAX_PERCENT)
     }
 
-    /// Forgets what is dirty, if an image told the device of it.
+    /// Drops dirty words if an image included them.
     fn settle(&mut self) {
         if self.imaged.replace(false) {
             let new = self.arrays.chunks24.adopt();
@@ -265,7 +262,6 @@ impl SailTable {
         }
     }
 
-    /// Where the arrays begin on the device.
     fn map(&self) -> WordMap {
         let room =
             |capacity, chunks: &Chunks| usize::try_from(capacity).unwrap_or(0).max(chunks.high_water());
@@ -273,7 +269,7 @@ impl SailTable {
         WordMap::new(self.options.layout, room(self.capacity24, chunks24), room(self.capacity32, chunks32))
     }
 
-    /// What its answers are resolved with, in the paper's layout.
+    /// Resolves answers in the paper's layout.
     #[cfg(test)]
     pub(crate) fn codes(&self) -> Option<Arc<super::codes::CodeAnswers>> {
         self.paper.as_ref().map(|paper| paper.codes.shared())
@@ -283,7 +279,7 @@ impl SailTable {
         self.paper.as_ref().map_or(&[], |paper| paper.c24())
     }
 
-    /// Whether lookups reach the chunk that the word lies in by now, and go on doing so.
+    /// Whether lookups reach the chunk that contains the word, and will go on doing so.
     fn reached(&self, place: WordPlace) -> bool {
         match place {
             WordPlace::Bcn(_) => true,
@@ -339,12 +335,12 @@ impl HostTable<u32> for SailTable {
         self.build()
     }
 
-    /// Three steps at most: what no lookup can reach, the new chunks, beside the entries that change from next hop to next
-    /// hop; in the paper's layout, C24; then the entries that have lookups read on.
+    /// At most three steps: new chunks, which no lookup reaches, with entries that do not lead on; C24 of the paper's layout;
+    /// then entries that lead lookups on.
     ///
-    /// All words get the value they have after the last change, so each single write moves a key from its old answer to its new
-    /// one or not at all. A chunk that was unlinked keeps its words as they were, and the entry of C24 that led there too: a lookup
-    /// that read the 0 in BN24 before finds the old chunk by it, or a newer answer.
+    /// All words get their final value, so each single write moves a key from its old answer to its new one or not at all. An
+    /// unlinked chunk keeps its words, and C24 keeps the entry that led there: a lookup that read the earlier 0 in BN24
+    /// finds the old chunk through it, or a newer answer.
     fn take_steps(&mut self, update: u64, _: &RibTable<u32>) -> Vec<Step> {
         self.settle();
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -374,7 +370,7 @@ impl HostTable<u32> for SailTable {
         if let Some(paper) = &mut self.paper {
             paper.codes.publish(update);
         }
-        // Several entries of a word change with it, in the last step of any.
+        // Entries that share a word change together, in the last of their steps.
         [&mut first, &mut c24, &mut last].into_iter().for_each(|words| {
             words.sort_unstable();
             words.dedup();

@@ -75,7 +75,7 @@ fn a_table_that_does_not_fit_is_refused_and_the_old_one_stays() {
     // Each needs a chunk of both arrays.
     rig(SailOptions { table_bytes_max: bcn + 4 * 1024, ..SailOptions::default() }, 3)
         .only_so_many_fit(&hosts, 2);
-    // In the paper's layout that is 256 bytes of BN24, 512 of C24 and 256 of N32, beside half of BCN.
+    // The paper's layout: 256 bytes of BN24, 512 of C24 and 256 of N32 each, and half of BCN.
     rig(SailOptions { table_bytes_max: bcn / 2 + 2 * 1024, ..of(Layout::Paper) }, 3)
         .only_so_many_fit(&hosts, 2);
 }
@@ -91,7 +91,7 @@ fn the_paper_s_layout_refuses_what_its_entries_cannot_hold() {
     sail.apply(&[told(0x0c00_0000, 8, 7)]).unwrap();
     sail.withdraw_all();
     sail.check_all();
-    // A chunk of BN24 for each of 2^15 - 1 blocks of 16 bits, and one of N32 for each of 2^16 - 1 of 24.
+    // A chunk of BN24 for each of 2^15 - 1 /16s, and a chunk of N32 for each of 2^16 - 1 /24s.
     for (what, shift, len, limit) in [("BN24", 16, 17, (1 << 15) - 1), ("N32", 8, 25, (1 << 16) - 1)] {
         let routes: Vec<_> = (0..=limit).map(|n| told(n << shift, len, 1 + n % 200)).collect();
         let refused = sail.apply(&routes).unwrap_err().to_string();
@@ -104,7 +104,7 @@ fn the_paper_s_layout_refuses_what_its_entries_cannot_hold() {
     }
 }
 
-/// Far more next hops over time than there are codes: none is used again while a lookup may come with it.
+/// Many more next hops over time than codes: a code is not reused while a lookup may return it.
 #[test]
 fn codes_are_used_again_beside_lookups() {
     let mut sail = rig(of(Layout::Paper), 8);
@@ -115,7 +115,7 @@ fn codes_are_used_again_beside_lookups() {
     sail.check_all();
 }
 
-/// Section 4.2: entries of 16 bits in BCN, of 8 bits in BN24 and N32, C24 apart; a lookup reads one, two, or four of them.
+/// Section 4.2: entries of 16 bits in BCN, 8 in BN24 and N32, separate C24; a lookup reads one, two or four of them.
 #[test]
 fn the_paper_s_layout_has_the_paper_s_entries() {
     let mut sail = rig(of(Layout::Paper), 1);
@@ -133,7 +133,7 @@ fn the_paper_s_layout_has_the_paper_s_entries() {
     assert_eq!((table.words[bn24], table.words[bn24 + 0x80 / 4]), (0x0202_0202, 0x0100_0301));
     assert_eq!((table.words[c24 + 0x80 / 2], table.words[c24 + 0x82 / 2]), (0, 1));
     assert_eq!(table.words[n32], 0x0104_0101);
-    // 256 chunks of each array are spare.
+    // 256 spare chunks of each array.
     assert_eq!((c24, n32), (bn24 + 256 * 64, bn24 + 256 * (64 + 128)));
     for (key, loads, right) in [
         (0x0a02_0001, 1, 70_001),

@@ -1,4 +1,4 @@
-//! Whole lookups in a table as the device has it, and what they can reach.
+//! Lookups in the device's table, and the words that they can reach.
 
 use crate::cu::as_next_hops;
 use crate::gamt::{Layout, code};
@@ -15,7 +15,7 @@ impl LoadedTable {
         resolve(answers, key, raw)
     }
 
-    /// For each word whether a lookup can reach it; of GAMT's tables only.
+    /// Marks the words that lookups can reach; for GAMT's tables only.
     #[must_use]
     pub fn reachable(&self) -> Vec<bool> {
         let mut words = vec![false; self.words.len()];
@@ -38,7 +38,7 @@ impl LoadedTable {
     }
 }
 
-/// The next hop that a raw answer to `key` stands for.
+/// Resolves a raw answer to `key`.
 pub(super) fn resolve<K: Key>(answers: &dyn Answers<K>, key: K, raw: u32) -> NextHopId {
     if K::BITS == 32 {
         assert_eq!(raw & RAW_DEEP, 0, "no IPv4 prefix is longer than what the device searches");

@@ -1,9 +1,9 @@
-//! What tests of host tables share, in this crate and in others; no device is needed.
+//! Helpers for tests of host tables, for this crate and others, without a device.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `device` | whole lookups in a table as the device has it |
-//! | `rig` | drives a host table as the engine does, store by store, beside lookups in flight |
+//! | `device` | lookups in the device's table |
+//! | `rig` | drives a host table as the engine does, store by store, with lookups in flight |
 
 #![expect(
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ use fib::{IpPrefix, NextHopTable, Route, Routes, feed};
 pub use crate::model::{LoadedTable, LookupModel, high_bits};
 pub use rig::HostRig;
 
-/// Full tables of both families, and the updates of a real stream; `None`, said aloud, unless `FWD_DATA` names their folder.
+/// Full tables of both families, and the updates of a real stream; `None`, with a message, unless `FWD_DATA` has them.
 #[must_use]
 pub fn real_routes() -> Option<(Routes, Routes)> {
     let [v4, v6, stream] = data(["v4-202401.txt.xz", "v6-202401.txt.xz", "updates-ris-20190101.txt.xz"])?;

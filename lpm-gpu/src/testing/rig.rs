@@ -1,7 +1,7 @@
-//! The engine's use of a host table, on a device in plain Rust, beside lookups.
+//! Drives a host table as the engine does, on a device in host memory, with lookups in flight.
 //!
-//! After every single store each lookup must find the old or the new answer of its key. Lookups in flight advance load by load, some
-//! fast and some outliving many updates; each must end with the answer of a generation that was current since it began.
+//! After every single store each lookup must find the old or the new answer of its key. Lookups in flight advance load by
+//! load, some fast, some outliving many updates; each must end with the answer of a generation current since it began.
 
 use super::device::resolve;
 use crate::gale::model::{self, OpMemory};
@@ -14,33 +14,31 @@ use fib::{Change, EngineError, Key, NextHopId, Rib, Route};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Stores of an update after which all probes are looked up; of those beyond, one in 256.
+/// Stores of an update after which all edge probes are looked up; later, one store in 256.
 const STORES_PROBED: u64 = 1500;
 
-/// Changes of a delta whose edges are probes, at most.
+/// Most changes of a delta whose edges are probes.
 const CHANGES_PROBED: usize = 12;
 
-/// Probes that are drawn at random.
+/// Probes drawn at random.
 const PROBES_DRAWN: usize = 64;
 
-/// A lookup in flight.
 struct InFlight<K> {
     key: K,
-    /// The number of its table.
+    /// Index of its table.
     table: usize,
-    /// The words it has loaded.
+    /// Words loaded so far.
     loaded: Vec<u32>,
     raw: Option<u32>,
-    /// Updates that were finished when it began.
+    /// Updates finished when it began.
     born: u64,
-    /// The answers of the generations since.
+    /// The answers of all generations since then.
     allowed: Vec<NextHopId>,
-    /// It takes one in so many chances to do its next load; each load has a pace of its own.
+    /// Inverse probability of the next load; drawn again for each load.
     pace: usize,
 }
 
 impl<K: Key> InFlight<K> {
-    /// Does the next load.
     fn step(&mut self, table: &LoadedTable) {
         if self.raw.is_some() {
             return;
@@ -61,7 +59,7 @@ impl<K: Key> InFlight<K> {
     }
 }
 
-/// A key with its answers before and after an update.
+/// A key, with its answers before and after an update.
 struct Probe<K> {
     key: K,
     old: NextHopId,
@@ -70,41 +68,41 @@ struct Probe<K> {
 
 /// A host table, its routes, and the device.
 pub struct HostRig<K: Key, T: HostTable<K> + ?Sized> {
-    /// The table.
+    /// The host table.
     pub table: Box<T>,
-    /// The routes told.
+    /// The table's routes.
     pub rib: Rib,
-    /// The answers to them.
+    /// The oracle with the same routes.
     pub oracle: Oracle<K>,
-    /// Every table that was in service; the last one is.
+    /// All tables put in service; the last is current.
     pub device: Vec<LoadedTable>,
-    /// For the rig and for tests.
+    /// Random choices of the rig and of tests.
     pub random: Seeded,
-    /// Lookups in flight at most; with 0, nothing is looked up between stores.
+    /// Limit of lookups in flight; 0 disables lookups between stores.
     pub in_flight_max: usize,
-    /// Whether deltas are sometimes applied in two parts, or after others that are taken back.
+    /// Whether deltas are sometimes split, or follow others that are taken back.
     pub detours: bool,
-    /// Grace periods end so many updates late.
+    /// Delay of grace periods, updates.
     pub grace_lag: u64,
-    /// Updates that came as an image.
+    /// Updates by an image.
     pub rebuilds: u64,
     /// Words stored.
     pub stores: u64,
-    /// Lookups in flight that have ended.
+    /// Lookups in flight that ended.
     pub collected: u64,
     answers: Arc<dyn Answers<K>>,
     in_flight: Vec<InFlight<K>>,
     update: u64,
     /// Stores before this update.
     stores_before: u64,
-    /// The table was built anew, and is not on the device.
+    /// The table was rebuilt, and the device has no image of it yet.
     stale: bool,
-    /// Words that an update unlinked, with its number; they must not be written before it is reclaimed.
+    /// Words unlinked by each update, which must not be written until it is reclaimed.
     unlinked: Option<Vec<(u64, BTreeSet<u32>)>>,
 }
 
 impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
-    /// A rig for `table`, which has no routes.
+    /// A rig for an empty `table`.
     pub fn new(table: Box<T>, seed: u64) -> Self {
         let rib = Rib::plain();
         let device = vec![LoadedTable::new(&*table, K::table(&rib))];
@@ -129,12 +127,12 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         }
     }
 
-    /// Checks from now on that no word is written between its unlinking and the reclaim. Slow; for GAMT's tables.
+    /// From now on, checks that no unlinked word is written before its reclaim. Slow; for GAMT's tables.
     pub fn watch_unlinked(&mut self) {
         self.unlinked = Some(Vec::new());
     }
 
-    /// A next hop: few bits or many, or one of a few where the table holds only a few.
+    /// A random next hop of few or many bits, or one of a few where the table's number is limited.
     pub fn next_hop(&mut self) -> NextHopId {
         let few = usize::try_from(self.table.next_hops_max() / 2).unwrap_or(usize::MAX);
         if few < 1 << 16 {
@@ -149,7 +147,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         self.device[self.device.len() - 1].lookup(&*self.answers, key)
     }
 
-    /// Has the table take what `told` changes, and nothing else happen.
+    /// Applies routes to the host table alone.
     pub fn tell(&mut self, told: &[Route<K>]) -> Due {
         let changes = self.changes(told);
         self.put(changes.iter().map(|change| (change.prefix, change.new)));
@@ -157,18 +155,18 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         self.table.apply(&changes, K::table(&self.rib), usize::MAX).unwrap()
     }
 
-    /// The steps that are due, which are not run.
+    /// Takes the pending steps without running them.
     pub fn steps(&mut self) -> Vec<Step> {
         self.update += 1;
         self.table.take_steps(self.update, K::table(&self.rib))
     }
 
-    /// Puts the table's image into service.
+    /// Puts the table's image in service.
     pub fn load(&mut self) {
         self.device.push(LoadedTable::new(&*self.table, K::table(&self.rib)));
     }
 
-    /// Applies a delta as the engine does, and checks every answer on the way.
+    /// Applies a delta as the engine does, and checks all answers after each store.
     ///
     /// # Errors
     /// [`EngineError::Full`]; nothing has changed then.
@@ -189,7 +187,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         made
     }
 
-    /// Applies a delta and takes it back before the device hears of it: nothing may change.
+    /// Applies a delta and takes it back before the device changes: nothing may change.
     pub fn apply_and_take_back(&mut self, told: &[Route<K>]) {
         let changes = self.changes(told);
         let probes = self.probes(&changes);
@@ -199,8 +197,8 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         self.deliver(&probes);
     }
 
-    /// Applies a table, which comes as an image, then a stream of updates on top of it, `a_delta` of them at a time. Of a full table every
-    /// 16th prefix is looked up, or all with `FWD_CONFORMANCE=full`.
+    /// Applies a table, which must arrive as an image, then updates, `a_delta` at a time. Checks every 16th prefix, or all with
+    /// `FWD_CONFORMANCE=full`.
     pub fn follow(&mut self, routes: &[Route<K>], updates: &[Route<K>], a_delta: usize) {
         let step = if Options::from_env().full { 1 } else { 16 };
         self.apply(routes).unwrap();
@@ -224,7 +222,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         }
     }
 
-    /// Looks up `keys` keys in and around the prefixes of `told`.
+    /// Looks up `keys` keys in and around the prefixes of some routes.
     pub fn check(&mut self, told: &[Route<K>], keys: usize) {
         for _ in 0..keys {
             let key = self.near(told.len(), |at| told[at].prefix);
@@ -232,12 +230,11 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         }
     }
 
-    /// Looks up the edges of every prefix, what is beside them, and random keys.
+    /// Looks up the edges of every prefix, the keys next to them, and random keys.
     pub fn check_all(&mut self) {
         self.check_every(1);
     }
 
-    /// As [`Self::check_all`], for every `step`th prefix.
     fn check_every(&mut self, step: usize) {
         for prefix in K::table(&self.rib).prefixes().step_by(step) {
             for key in edges(prefix).into_iter().chain([K::from_high_bits(self.random.u128())]) {
@@ -246,7 +243,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         }
     }
 
-    /// What changes by what is told; the RIB stays as it is.
+    /// The changes that a list of routes makes; the RIB stays unchanged.
     fn changes(&mut self, told: &[Route<K>]) -> Vec<Change<K>> {
         told.iter().for_each(|route| _ = self.rib.set(K::wrap(route.prefix), route.next_hop));
         let changes = K::changes(&self.rib.take_delta()).to_vec();
@@ -254,7 +251,6 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         changes
     }
 
-    /// Sets next hops in the RIB.
     fn put(&mut self, routes: impl Iterator<Item = (fib::Prefix<K>, NextHopId)>) {
         for (prefix, next_hop) in routes {
             self.rib.set(K::wrap(prefix), next_hop);
@@ -262,7 +258,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         self.rib.take_delta();
     }
 
-    /// Makes `changes`; first, sometimes, others that are taken back, or a part of them. Only the final state counts.
+    /// Makes `changes`, sometimes in two parts, sometimes after others that are taken back. Only the final state counts.
     fn wander(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
         match self.random.below(4) {
             0 => {
@@ -288,7 +284,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         self.make(changes)
     }
 
-    /// Has the table make `changes`, or take them back when it refuses them.
+    /// Makes `changes`, or takes them back if the table refuses them.
     fn make(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
         self.put(changes.iter().map(|change| (change.prefix, change.new)));
         let made = self.table.apply(changes, K::table(&self.rib), usize::MAX);
@@ -318,7 +314,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         }
     }
 
-    /// Keys in and around the prefixes with their answers, those at the edges of some prefixes first.
+    /// Keys with their answers, first at the edges of some changed prefixes, then at random around all.
     fn probes(&mut self, changes: &[Change<K>]) -> Vec<Probe<K>> {
         let step = 1 + changes.len() / CHANGES_PROBED;
         let at_edges: BTreeSet<K> =
@@ -332,14 +328,14 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         keys.into_iter().map(probe).collect()
     }
 
-    /// The update goes to the device, by steps or as an image.
+    /// Brings the update to the device, by steps or by an image.
     fn deliver(&mut self, probes: &[Probe<K>]) {
         for lookup in &mut self.in_flight {
             lookup.allowed.push(self.oracle.lookup(lookup.key));
         }
         if std::mem::take(&mut self.stale) {
             self.rebuilds += 1;
-            // Either order is allowed; what the image has is no step any more.
+            // The engine may do either first; an image includes the steps.
             if self.random.below(2) == 0 {
                 self.load();
                 let steps = self.steps();
@@ -388,7 +384,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         }
     }
 
-    /// A store, and what lookups do before the next one.
+    /// Stores a word, and lets lookups proceed.
     fn store(&mut self, at: u32, value: u32, probes: &[Probe<K>]) {
         for (_, words) in self.unlinked.iter().flatten() {
             assert!(!words.contains(&at), "word {at} is written while lookups may read it");
@@ -431,7 +427,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         assert!(found == old || found == new, "{:?}: {found}, was {old}, will be {new}", key.to_ip());
     }
 
-    /// Collects some lookups, checks them, and lets the table reclaim what the others cannot reach.
+    /// Collects some lookups and checks them, then reclaims updates that the others do not need.
     fn collect(&mut self) {
         let mut at = 0;
         while at < self.in_flight.len() {
@@ -457,7 +453,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
             );
             self.collected += 1;
         }
-        // Words of tables that no lookup reads any more.
+        // Frees tables that no lookup reads any more.
         let last = self.device.len() - 1;
         let table = self.in_flight.iter().map(|lookup| lookup.table).min().unwrap_or(last);
         self.device[..table].iter_mut().for_each(|table| table.words = Vec::new());
@@ -471,7 +467,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
     }
 }
 
-/// The words of the table in service, for operations.
+/// The current table's words, for operations.
 struct StoresBeside<'a, K: Key, T: HostTable<K> + ?Sized> {
     rig: &'a mut HostRig<K, T>,
     probes: &'a [Probe<K>],
@@ -487,7 +483,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> OpMemory for StoresBeside<'_, K, T> {
     }
 }
 
-/// First and last key of a prefix, and those beside it.
+/// First and last key of a prefix, and the keys next to them.
 fn edges<K: Key>(prefix: fib::Prefix<K>) -> [K; 4] {
     let (first, last) = (prefix.address().to_high_bits(), prefix.last_address().to_high_bits());
     let one = 1_u128 << (128 - u32::from(K::BITS));

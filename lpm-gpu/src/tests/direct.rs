@@ -1,4 +1,4 @@
-//! Tables that are indexed by the key under load: random deltas, chunks that come and go, real tables.
+//! Directly indexed tables under load: random deltas, chunks allocated and freed, real tables.
 
 use crate::host::HostTable;
 use crate::testing::{HostRig, real_routes};
@@ -12,7 +12,7 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
         u32::try_from(self.random.below(limit as usize)).unwrap()
     }
 
-    /// A delta of random changes to prefixes nested around few addresses: each prefix once.
+    /// A delta of random changes to prefixes nested around few addresses, each prefix once.
     fn draw(&mut self, changes: usize, lens: &RangeInclusive<u8>) -> Vec<Route<u32>> {
         let mut drawn = BTreeMap::new();
         while drawn.len() < changes {
@@ -26,7 +26,7 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
         drawn.into_iter().map(|(prefix, next_hop)| Route { prefix, next_hop }).collect()
     }
 
-    /// Chunks that come and go: one long route more or less at a time, all over the address space.
+    /// Allocates and frees chunks: adds or withdraws one long route at a time, all over the address space.
     fn flicker(&mut self, deltas: u32) {
         for n in 0..deltas {
             let slot = self.below(24);
@@ -40,14 +40,14 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
         }
     }
 
-    /// Chunks that come and go, none of which a lookup meets in its second use; then none is left.
+    /// [`Self::flicker`] without a rebuild, so chunks are reused; then withdraws all.
     pub(crate) fn flicker_without_rebuilds(mut self) {
         self.flicker(3000);
         assert_eq!(self.rebuilds, 0);
         self.withdraw_all();
     }
 
-    /// Routes of every length come and go, one within the other; then none is left.
+    /// Adds and withdraws nested routes of every length.
     pub(crate) fn every_length_comes_and_goes(&mut self) {
         for len in (0..=32).rev() {
             self.apply(&[told(0x0a01_0203, len, 100 + u32::from(len))]).unwrap();
@@ -64,7 +64,7 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
         }
     }
 
-    /// Of `hosts`, so many fit and no more; what does not is refused, and the table stays.
+    /// Checks that exactly `fit` of `hosts` fit, and that a refusal leaves the table unchanged.
     pub(crate) fn only_so_many_fit(mut self, hosts: &[Route<u32>], fit: usize) {
         assert!(self.apply(hosts).is_err());
         assert_eq!(self.table.routes(), 0);
@@ -77,7 +77,7 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
         self.check_all();
     }
 
-    /// A full table, and the real stream on top of it, with as many next hops as the table holds.
+    /// A full table, then the real stream, with as many next hops as the table can hold.
     pub(crate) fn real_table_and_stream(mut self) {
         let Some((mut routes, mut updates)) = real_routes() else { return };
         let most = u32::try_from(self.table.next_hops_max()).unwrap();
@@ -90,7 +90,7 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
         self.withdraw_all();
     }
 
-    /// Random deltas, some taken back, some large, all checked.
+    /// Random deltas, some taken back, some large; all checked.
     pub(crate) fn churn(&mut self, deltas: u32, lens: &RangeInclusive<u8>) {
         for n in 0..deltas {
             let changes = [1, 1, 1, 2, 3, 5, 9, 40][self.random.below(8)];
@@ -108,7 +108,7 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
     }
 }
 
-/// What is told of a prefix; 0 is no route.
+/// A route; next hop 0 withdraws.
 pub(crate) fn told(address: u32, len: u8, next_hop: u32) -> Route<u32> {
     Route { prefix: Prefix4::truncating(address, len), next_hop: NextHopId::from_answer(next_hop) }
 }

@@ -1,13 +1,11 @@
-//! Every store of an update to a table on the device, under every interleaving with lookups: see [`fib::stores`].
+//! Every store of an update to a device's table, under every interleaving with lookups ([`fib::stores`]).
 //!
-//! The device is plain Rust: words that steps change one at a time, as the update kernels store them. Lookups are those of
-//! [`LookupModel`](crate::testing::LookupModel); they load which table is in service first, then its words, and resolve their answer
-//! last, as late as they like. What is between two loads of a lookup is any number of stores, swaps, publications of the host's next
-//! hops, and whole updates.
+//! The device is host memory, and steps store one word at a time, as the update kernels do. A lookup loads the number of the
+//! current table, then words ([`LookupModel`](crate::testing::LookupModel)), and resolves its answer last. Between two of its
+//! loads any number of stores, table swaps, publications of next hops, and whole updates may happen.
 //!
-//! What the engine does is done here in its order (`engine::mod`): what is over is reclaimed, the delta is applied, steps are taken,
-//! run, or replaced by an image that comes into service whole; then, now and then, all
-//! lookups from before end, and what is over from then on is told at once or some deltas later.
+//! The rig follows the engine's order (`engine::mod`): reclaim, apply the delta, take steps, run them or swap the table. Now
+//! and then all earlier lookups end, and the grace period is reported at once or some deltas later.
 
 use crate::gale::model::{self, OpMemory};
 use crate::gale::{GaleOptions, GaleTable};
@@ -24,10 +22,10 @@ use std::cell::RefCell;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-/// The place of which table is in service.
+/// Place of the current table's number.
 const IN_SERVICE: Place = Place::modelled(0);
 
-/// Every table that ever was in service, the last one is; and the checker, which is told of stores.
+/// All tables ever in service, of which the last is current; and the checker, which is notified of stores.
 struct SteppedDevice<K>(Rc<RefCell<Vec<LoadedTable>>>, Checker<K>);
 
 fn place(table: usize, at: usize) -> Place {
@@ -57,25 +55,23 @@ fn search<K: Key>(tables: &RefCell<Vec<LoadedTable>>, key: K, steps: &mut Steps<
     })
 }
 
-/// What goes wrong on purpose, to see that it is found.
+/// An injected fault, which the checker must find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// Nothing.
     #[default]
     Nothing,
-    /// Steps that depend on each other run the other way round.
+    /// Dependent steps run in reverse order.
     Backwards,
-    /// What was unlinked is used again while lookups may read it.
+    /// Unlinked nodes are reused while lookups may read them.
     NoGrace,
 }
 
-/// A table, its device, and the checker.
 pub(crate) struct StoreRig<K: Key, T> {
     table: T,
     device: SteppedDevice<K>,
     random: Seeded,
     wrong: Wrong,
-    /// The last update that is finished on the device, and the last that is over for all lookups.
+    /// The last update finished on the device, and the last one that is over for all lookups.
     finished: u64,
     over: u64,
     rebuilds: u64,
@@ -83,7 +79,7 @@ pub(crate) struct StoreRig<K: Key, T> {
 }
 
 impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
-    /// With raw answers as `resolve` resolves them.
+    /// `resolve` resolves raw answers.
     pub(crate) fn new(
         table: T,
         wrong: Wrong,
@@ -107,7 +103,7 @@ impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
         }
     }
 
-    /// Runs [`sequences`]. Returns the stores seen, and the tables built anew.
+    /// Runs [`sequences`]. Returns the numbers of stores and of rebuilt tables.
     pub(crate) fn run(mut self, count: usize, lengths: &[RangeInclusive<u8>]) -> (u64, u64) {
         let checker = self.device.1.clone();
         sequences(&checker, count, lengths, |delta, rib| self.apply(K::changes(delta), K::table(rib)));
@@ -161,8 +157,8 @@ impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
     }
 }
 
-/// Runs `count` sequences with prefixes of each of `lengths`, of both kinds: nested ones in one place ([`run`]), and single ones that
-/// come and go in several.
+/// Runs `count` sequences for each of `lengths`: nested prefixes in one place ([`run`]), and single prefixes in several
+/// places ([`flicker`]).
 pub(crate) fn sequences<K: Key + 'static>(
     checker: &Checker<K>,
     count: usize,
@@ -180,7 +176,7 @@ pub(crate) fn sequences<K: Key + 'static>(
     println!("{checker:?}");
 }
 
-/// Routes that come and go in places that share nothing, so that what one leaves another takes.
+/// Adds and withdraws routes in places that share no nodes, so that one place reuses nodes of another.
 fn flicker<K: Key>(
     seed: u64,
     lengths: &RangeInclusive<u8>,
@@ -217,7 +213,7 @@ fn flicker<K: Key>(
     }
 }
 
-/// The raw answers of GALE and SAIL_L are next hops.
+/// Resolves raw answers of GALE and SAIL_L, which are next hops.
 fn plain(raw: u32, _: u32, _: &mut Steps<'_>) -> Result<NextHopId, Stopped> {
     Ok(NextHopId::from_answer(raw))
 }

@@ -1,5 +1,5 @@
-//! The lookup kernels: one file an instruction set, one `match` a batch. They find the raw answers of a piece of a batch, as the kernels
-//! of a GPU do; the table's own code turns them into next hops.
+//! The lookup kernels, one file an instruction set, chosen once a batch. They compute the raw answers of a piece of a batch, as
+//! the GPU's kernels do; the table resolves them to next hops.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512f;
@@ -10,10 +10,10 @@ use crate::cu::as_next_hops;
 use crate::host::Answers;
 use fib::{CheckedIsa, NextHopId};
 
-/// Keys that go through one level before the next. 128 were a tenth to a fifth slower for IPv4, 64 a third slower for IPv6.
+/// Keys that go through one level before the next; smaller pieces were slower in both families.
 const PIECE: usize = 256;
 
-/// Answers `keys` into `out`, equally long.
+/// Looks up `keys` into `out` of the same length.
 #[inline]
 pub(super) fn lookup_v4(isa: CheckedIsa, table: &Words, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
@@ -31,7 +31,7 @@ pub(super) fn lookup_v4(isa: CheckedIsa, table: &Words, keys: &[u32], out: &mut 
     }
 }
 
-/// Answers keys, given as their first and last 64 bits, into `out`, all equally long.
+/// Looks up keys, given as first and last 64 bits, into `out`, all of the same length.
 #[inline]
 pub(super) fn lookup_v6(isa: CheckedIsa, table: &Words, (hi, lo): (&[u64], &[u64]), out: &mut [NextHopId]) {
     assert!(hi.len() == out.len() && lo.len() == out.len(), "as many answers as keys");
