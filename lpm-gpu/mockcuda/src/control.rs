@@ -1,23 +1,23 @@
-//! Switches and counters for tests: environment variables read when the library is loaded, and functions `mockcuda_*`
-//! for tests that run in the process. They are not driver calls and are not counted as driver calls.
+//! Switches and counters for tests: environment variables, read when the library is loaded, and functions `mockcuda_*` for tests in
+//! the process, which are not counted as driver calls. Defaults are in parentheses.
 //!
 //! | environment | function | effect |
 //! |---|---|---|
 //! | `MOCKCUDA_NO_DEVICE=1` | | the driver finds no device |
 //! | `MOCKCUDA_DEVICES=N` | `mockcuda_set_devices` | the driver finds N devices, which share their memory (1) |
-//! | | `mockcuda_watch_loads` | memory transactions of loads from that memory are counted (none) |
-//! | | `mockcuda_set_threads_block_max` | blocks of a kernel have at most that many threads, as if registers allowed no more |
+//! | | `mockcuda_watch_loads` | memory transactions of loads from a range of memory are counted (none) |
+//! | | `mockcuda_set_threads_block_max` | limits the threads of a block, as registers would |
 //! | `MOCKCUDA_DRIVER_VERSION=N` | | version of the driver, e.g. 12040 |
 //! | | `mockcuda_set_no_pools` | the device has no memory pools: `cuMemAllocAsync` returns 801 |
-//! | `MOCKCUDA_MEMORY_BYTES=N` | | memory of the device; to allocate more returns 2 |
+//! | `MOCKCUDA_MEMORY_BYTES=N` | | memory of the device; an allocation beyond it returns 2 |
 //! | `MOCKCUDA_FAIL_AT=N[:CODE[:COUNT]]` | `mockcuda_fail_at` | COUNT driver calls from call N (from 0) on return CODE (999) |
 //! | `MOCKCUDA_FAIL_CALL=NAME:N[:CODE]` | `mockcuda_fail_call` | call N (from 0) of that function returns CODE |
 //! | `MOCKCUDA_FAIL_OPERATION=N[:CODE]` | `mockcuda_fail_operation` | operation N of all streams fails with CODE (719), seen later |
-//! | `MOCKCUDA_DELAY_US=N` | `mockcuda_set_delay_us` | random delays of up to N us before stream operations, and some between blocks |
+//! | `MOCKCUDA_DELAY_US=N` | `mockcuda_set_delay_us` | random delays of up to N us before stream operations, and sometimes between blocks |
 //! | `MOCKCUDA_SEED=N` | | the seed of these delays |
-//! | `MOCKCUDA_STALL_AT=N` | `mockcuda_set_stalled` | all streams stall from operation N of all streams (copies and launches, from 0) on |
+//! | `MOCKCUDA_STALL_AT=N` | `mockcuda_set_stalled` | all streams stall from operation N (copies and launches of all streams, from 0) on |
 //! | `MOCKCUDA_WAIT_MS=N` | | a longer wait for a stream ends the context with 702 and a message (60,000) |
-//! | `MOCKCUDA_LOG=N` | | calls whose names are kept for `mockcuda_call_name` (1,048,576) |
+//! | `MOCKCUDA_LOG=N` | | call names kept for `mockcuda_call_name` (1,048,576) |
 //! | `MOCKCUDA_QUIET=1` | | no messages on standard error |
 //! | `MOCKCUDA_REPORT=1` | | calls, words and violations on standard error when the process ends |
 
@@ -31,14 +31,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
 const NEVER: u64 = u64::MAX;
-/// Default number of call names that are kept, for a test that looks up which call a fault hit.
+/// Default number of call names kept.
 const LOG_MAX: usize = 1 << 20;
-/// Default memory of the mock's device.
 const MEMORY_BYTES: u64 = 8 << 30;
-/// CUDA 12.4, a common driver version on real machines.
+/// CUDA 12.4.
 const DRIVER_VERSION: u32 = 12_040;
 
-/// The switches and counters.
 pub(crate) struct MockControl {
     no_device: bool,
     devices: AtomicU32,
@@ -61,13 +59,13 @@ pub(crate) struct MockControl {
     quiet: bool,
     calls: AtomicU64,
     operations: AtomicU64,
-    /// Index and name of the last calls; out of order where threads race.
+    /// Index and name of the last calls; racing threads may swap neighbours.
     log: Mutex<Vec<(u64, &'static CStr)>>,
     pub(crate) pageable_copies: AtomicU64,
     pub(crate) bytes_copied_in: AtomicU64,
     pub(crate) words_read: AtomicU64,
     pub(crate) words_written: AtomicU64,
-    /// First address and end of the watched memory; empty if none is.
+    /// Start and end of the watched memory; empty by default.
     watched: [AtomicU64; 2],
     /// By size, as [`TRANSACTION_BYTES`].
     pub(crate) transactions: [AtomicU64; 2],
@@ -75,7 +73,6 @@ pub(crate) struct MockControl {
     pub(crate) launches: AtomicU64,
 }
 
-/// The process's controls.
 pub(crate) fn control() -> &'static MockControl {
     static CONTROL: OnceLock<MockControl> = OnceLock::new();
     CONTROL.get_or_init(MockControl::from_environment)
@@ -156,7 +153,7 @@ impl MockControl {
         self.no_pools.load(Relaxed)
     }
 
-    /// Memory from which the transactions of loads are counted.
+    /// Memory whose load transactions are counted.
     pub(crate) fn watched(&self) -> Option<Range<u64>> {
         let [first, end] = self.watched.each_ref().map(|address| address.load(Relaxed));
         (first < end).then_some(first..end)
@@ -170,7 +167,7 @@ impl MockControl {
         self.stalled.load(Relaxed)
     }
 
-    /// Counts a driver call, and returns the code with which it must fail, if any.
+    /// Counts a driver call; returns the code with which it must fail.
     pub(crate) fn call(&self, name: &'static CStr) -> Option<Code> {
         let index = self.calls.fetch_add(1, Relaxed);
         let mut log = lock(&self.log);
@@ -207,7 +204,7 @@ impl MockControl {
         Some(code)
     }
 
-    /// Counts an operation of a stream, and returns the code with which it must fail, if any.
+    /// Counts a stream operation; returns the code with which it must fail.
     pub(crate) fn operation(&self) -> Option<Code> {
         let index = self.operations.fetch_add(1, Relaxed);
         if index >= self.stall_at.load(Relaxed) {
@@ -216,7 +213,6 @@ impl MockControl {
         (index == self.operation_failing.load(Relaxed)).then(|| self.operation_code.load(Relaxed))
     }
 
-    /// Prints a message, unless `MOCKCUDA_QUIET` is set.
     pub(crate) fn say(&self, what: &str) {
         if !self.quiet {
             eprintln!("mockcuda: {what}");
@@ -246,14 +242,13 @@ extern "C" fn report_at_exit() {
     );
 }
 
-/// Driver calls so far. Calls of `cuGetErrorName` do not count.
+/// Driver calls so far, without `cuGetErrorName`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_calls() -> u64 {
     control().calls.load(Relaxed)
 }
 
-/// The name of driver call `index`, counted from 0: a C string that lives as long as the library; null when there was no such call,
-/// or when it has left the log.
+/// Name of driver call `index`, from 0: a C string that lives as long as the library; null if there is no such call in the log.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_call_name(index: u64) -> *const c_char {
     let log = lock(&control().log);
@@ -262,7 +257,7 @@ pub extern "C" fn mockcuda_call_name(index: u64) -> *const c_char {
     near.chain(log.iter()).find(|entry| entry.0 == index).map_or(std::ptr::null(), |entry| entry.1.as_ptr())
 }
 
-/// Driver call number `index` returns `code`, once. A code that ends the context ends it. `u64::MAX`: no call fails.
+/// Driver call `index` returns `code` once. A code that ends the context ends it. `u64::MAX` cancels.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_fail_at(index: u64, code: u32) {
     let c = control();
@@ -272,9 +267,8 @@ pub extern "C" fn mockcuda_fail_at(index: u64, code: u32) {
     c.fail_first.store(index, Relaxed);
 }
 
-/// Call number `index` (from 0, counted from now on) of the function `name` returns `code`, once. Unlike
-/// [`mockcuda_fail_at`], it hits the same call in every run, however often a stream is polled in between. Null: no call
-/// fails.
+/// Call `index` (from 0, counted from now) of function `name` returns `code` once. Unlike [`mockcuda_fail_at`], it does not depend on
+/// how often a stream is polled. Null cancels.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -283,20 +277,20 @@ pub unsafe extern "C" fn mockcuda_fail_call(name: *const c_char, index: u64, cod
     let failing = if name.is_null() {
         None
     } else {
-        // SAFETY: not null, so a C string (the caller's promise), read before we return.
+        // SAFETY: not null, so a C string (the caller's promise), read before the return.
         let name = unsafe { CStr::from_ptr(name) };
         Some((name.to_bytes().to_vec(), index, code))
     };
     *lock(&control().fail_name) = failing;
 }
 
-/// Operations of streams so far: kernels, copies, fills, records.
+/// Stream operations so far: kernels, copies, fills, records.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_operations() -> u64 {
     control().operations.load(Relaxed)
 }
 
-/// Operation number `index` of all streams is not done, and ends the context with `code`.
+/// Operation `index` of all streams is not executed, and ends the context with `code`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_fail_operation(index: u64, code: u32) {
     let c = control();
@@ -304,13 +298,13 @@ pub extern "C" fn mockcuda_fail_operation(index: u64, code: u32) {
     c.operation_failing.store(index, Relaxed);
 }
 
-/// The driver finds `devices` devices.
+/// Sets the number of devices.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_set_devices(devices: u32) {
     control().devices.store(devices, Relaxed);
 }
 
-/// Blocks of a kernel have at most `threads` threads.
+/// Limits the threads of a block.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_set_threads_block_max(threads: u32) {
     control().threads_block_max.store(threads, Relaxed);
@@ -334,44 +328,44 @@ pub extern "C" fn mockcuda_set_no_pools(on: u32) {
     control().no_pools.store(on != 0, Relaxed);
 }
 
-/// Sets random delays of up to `max` microseconds before operations of a stream.
+/// Sets random delays of up to `max` microseconds before stream operations.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_set_delay_us(max: u32) {
     control().delay_us.store(max, Relaxed);
 }
 
-/// While set, all streams stall: operations are accepted, none is done, running kernels stop.
+/// While not 0, all streams stall: operations are accepted, none is executed, running kernels stop.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_set_stalled(stalled: u32) {
     control().stall_at.store(NEVER, Relaxed);
     control().stalled.store(stalled != 0, Relaxed);
 }
 
-/// Device memory that is allocated, bytes.
+/// Allocated device memory, bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_memory_used() -> u64 {
     memory().map_or(0, |m| m.used(MemoryKind::Device))
 }
 
-/// Page-locked host memory that is allocated, bytes.
+/// Allocated page-locked host memory, bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_host_used() -> u64 {
     memory().map_or(0, |m| m.used(MemoryKind::Pinned))
 }
 
-/// 32-bit words that kernels have written to global memory, including mapped host memory.
+/// 32-bit words that kernels wrote to global memory, including mapped host memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_words_written() -> u64 {
     control().words_written.load(Relaxed)
 }
 
-/// 32-bit words that kernels have read from global memory.
+/// 32-bit words that kernels read from global memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_words_read() -> u64 {
     control().words_read.load(Relaxed)
 }
 
-/// From now on the memory transactions of loads from the `bytes` bytes at device address `address` are counted, from 0; 0 bytes: none.
+/// Starts counting memory transactions of loads from `bytes` bytes at device address `address`; 0 bytes: none.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_watch_loads(address: u64, bytes: u64) {
     let c = control();
@@ -380,16 +374,15 @@ pub extern "C" fn mockcuda_watch_loads(address: u64, bytes: u64) {
     c.transactions.iter().for_each(|count| count.store(0, Relaxed));
 }
 
-/// Transactions of `bytes` bytes (32 or 128) of loads from the watched memory: for each load of a warp, the aligned pieces of that
-/// size that its lanes' addresses lie in.
+/// Transactions of `bytes` bytes (32 or 128) of loads from the watched memory: for each load of a warp, the aligned blocks of that
+/// size that its lanes access.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_transactions(bytes: u64) -> u64 {
     let counts = TRANSACTION_BYTES.iter().zip(&control().transactions);
     counts.filter(|(size, _)| **size == bytes).map(|(_, count)| count.load(Relaxed)).sum()
 }
 
-/// Marks `words` words from device address `address` on as freed: kernels must not read them until they are written or
-/// unmarked.
+/// Marks `words` words from device address `address` on as freed, until they are written or unmarked.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_mark_freed(address: u64, words: u64) {
     if let Some(m) = memory() {
@@ -405,13 +398,13 @@ pub extern "C" fn mockcuda_unmark_freed(address: u64, words: u64) {
     }
 }
 
-/// Words that kernels read although they were marked as freed.
+/// Kernel reads of words marked as freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_violations() -> u64 {
     memory().map_or(0, |m| m.bad_reads.load(Relaxed))
 }
 
-/// Resets counters to 0 and switches to their defaults without environment. Memory, marks and contexts stay.
+/// Resets counters to 0, and switches to their defaults without environment. Memory, marks and contexts stay.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_reset() {
     let c = control();

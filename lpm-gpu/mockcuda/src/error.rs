@@ -1,4 +1,4 @@
-//! The driver's error codes that the mock returns, by itself or on demand, with their names.
+//! The driver's error codes that the mock returns, with their names.
 
 use std::ffi::CStr;
 
@@ -11,7 +11,6 @@ macro_rules! codes {
     ($($name:ident = $code:literal, $cuda:literal;)*) => {
         $(pub(crate) const $name: Code = $code;)*
 
-        /// The name of `code`.
         pub(crate) fn name(code: Code) -> Option<&'static CStr> {
             match code {
                 0 => Some(c"CUDA_SUCCESS"),
@@ -50,7 +49,7 @@ codes! {
     UNKNOWN = 999, c"CUDA_ERROR_UNKNOWN";
 }
 
-/// Whether the driver returns `code` from every call after it, until the context is destroyed.
+/// Whether the driver returns `code` from all later calls until the context is destroyed.
 pub(crate) fn ends_context(code: Code) -> bool {
     matches!(code, 214 | 220 | ILLEGAL_ADDRESS | LAUNCH_TIMEOUT | 710 | 714..=LAUNCH_FAILED)
 }

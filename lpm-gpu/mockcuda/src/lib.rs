@@ -1,19 +1,17 @@
-//! A libcuda for tests: it runs the committed PTX on the CPU and detects errors of the program that uses it.
+//! A libcuda for tests: runs the committed PTX on the CPU, and detects errors of the program that uses it.
 //!
-//! The library is built as `libmockcuda.so` with the SONAME `libcuda.so`. A test opens it by its path before anything
-//! looks up the driver; any program runs on it with `LD_PRELOAD=.../libmockcuda.so`. Programs then call the same
-//! functions, and load the same PTX, as on a GPU. `README.md` lists what it models and what it does not.
+//! The library is built as `libmockcuda.so` with the SONAME `libcuda.so`. A test opens it by its path before the driver is looked up;
+//! other programs use `LD_PRELOAD=.../libmockcuda.so`. `README.md` lists what it models.
 //!
-//! A driver call enters through [`api`], which checks it against `state` and submits an operation to a `stream`. The
-//! stream's thread runs it: a copy on `memory`, or a kernel, which `ptx` compiled when its module was loaded and `exec`
-//! runs on `memory`.
+//! A driver call enters through [`api`], which checks it against `state` and submits an operation to a `stream`. The stream's thread
+//! runs it: a copy on `memory`, or a kernel, compiled by `ptx` when its module was loaded and run by `exec`.
 //!
 //! - [`api`]: the driver's C functions (`cu*`).
 //! - [`control`]: switches and counters for tests (`mockcuda_*`).
 //! - `error`: the driver's error codes and their names.
 //! - `state`: the context and its objects, by handle.
 //! - `stream`: queues of operations, their threads, events.
-//! - `memory`: the memory that kernels and copies can access, each access checked.
+//! - `memory`: memory of kernels and copies, with a check of each access.
 //! - `ptx`: compiles PTX text to bytecode.
 //! - `exec`: runs bytecode, 32 threads at a time.
 //! - [`testing`]: compiles PTX without a driver's context, for fuzz targets.

@@ -1,37 +1,31 @@
-//! Device memory and pinned host memory: addresses that can be checked, on real memory that stays mapped.
+//! Device memory and pinned host memory: checked addresses on real memory that stays mapped.
 //!
-//! Each kind has an arena: a reserved range of addresses cut into slots. An allocation takes one slot (or several in a
-//! row) and never fills the last one, so that a gap follows it. A table holds the number of live bytes of each slot;
-//! checking a kernel's access takes a subtraction, a load from that table and a comparison. Device addresses differ
-//! from the host addresses behind them by a constant, so a host that dereferences one crashes, as it would without a
-//! mock. Pinned memory has one address for both sides, as with unified addressing.
+//! Each kind has an arena: a reserved address range cut into slots. An allocation takes consecutive slots and leaves a gap in the last
+//! one. A table has the live bytes of each slot, so a kernel's access is checked with a subtraction, a load and a comparison. Device
+//! addresses differ from host addresses by a constant, so a host that dereferences one crashes. Pinned memory has one address for both
+//! sides, as with unified addressing.
 //!
-//! The invariant that makes the unsafe code sound: an arena is never unmapped. An access that lost a race with a free
-//! reads or writes bytes of the arena. That is an error of the program under test, which the check of the next access
-//! finds, but it never touches memory outside the arena. Slots are reused only when all have been used, oldest first,
-//! so a stale address stays invalid for long.
-//!
-//! All accesses of kernels and copies are relaxed atomics of 1, 4 or 8 bytes, because streams and the host may race.
+//! The unsafe code is sound because an arena is never unmapped: an access that races with a free stays within the arena. That is an
+//! error of the tested program, which the next checked access finds. Slots are reused only when all have been used, oldest first, so a
+//! stale address stays invalid for long. All accesses are relaxed atomics of 1, 4 or 8 bytes, because streams and the host may race.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The first device address. A Linux process has nothing mapped here.
+/// The first device address, unmapped in any Linux process.
 const DEVICE_FIRST: u64 = 0x0d00_0000_0000;
 const SLOT_SHIFT: u32 = 28;
 const SLOT_BYTES: u64 = 1 << SLOT_SHIFT;
 const SLOTS: usize = 1 << 16;
 const ARENA_BYTES: u64 = SLOT_BYTES * SLOTS as u64;
 
-/// The contents of fresh memory; as a unit of a table it points nowhere sensible.
+/// Contents of fresh memory; as a unit of a table, an invalid pointer.
 pub(crate) const POISON: u32 = u32::from_ne_bytes([POISON_BYTE; 4]);
 const POISON_BYTE: u8 = 0xa5;
 
 struct Arena {
-    /// Host address of the arena's first byte.
     base: usize,
-    /// Live bytes of each slot.
     live: Box<[AtomicU64]>,
 }
 
@@ -46,39 +40,37 @@ impl Arena {
         self.live.get(slot).is_some_and(|live| (offset & (SLOT_BYTES - 1)) + bytes <= live.load(Relaxed))
     }
 
-    /// Host address of the first byte of a slot.
     fn slot(&self, slot: usize) -> usize {
         self.base.wrapping_add(slot << SLOT_SHIFT)
     }
 
-    /// Fills the first `bytes` bytes from `slot` on, which are of no allocation, with poison.
+    /// Fills the first `bytes` bytes from `slot` on, which are not live, with poison.
     fn poison(&self, slot: usize, bytes: u64) {
         if bytes >= HUGE_BYTES {
             self.advise(slot, bytes, libc::MADV_HUGEPAGE);
         }
         let at = std::ptr::with_exposed_provenance_mut::<u8>(self.slot(slot));
-        // SAFETY: the caller took these slots, which are the arena's own and stay mapped; no access finds them before they are live.
+        // SAFETY: the caller took these slots of the arena, which stays mapped; no access finds them before they are live.
         unsafe { at.write_bytes(POISON_BYTE, bytes as usize) };
     }
 
-    /// Tells the system of the pages that the first `bytes` bytes from `slot` on lie in.
+    /// Advises the system about the pages of the first `bytes` bytes from `slot` on.
     fn advise(&self, slot: usize, bytes: u64, advice: i32) {
-        // A gap follows an allocation, so whole huge pages are its own.
+        // A gap follows an allocation, so it can have whole huge pages.
         let bytes = if bytes < HUGE_BYTES { bytes } else { bytes.next_multiple_of(HUGE_BYTES) };
         let at = std::ptr::with_exposed_provenance_mut(self.slot(slot));
-        // SAFETY: the pages are the arena's own, private and anonymous; they stay mapped. Those that are given back read as zeros.
+        // SAFETY: the pages are the arena's, private and anonymous, and stay mapped; dropped ones read as zeros.
         unsafe { libc::madvise(at, bytes as usize, advice) };
     }
 }
 
-/// Memory of at least this size is asked for in huge pages, which are of this size: it is made and given back all the time, and most of
-/// the cost of 64 MB in pages of 4 KB is the 16,384 faults.
+/// Size of huge pages, and of the least memory that uses them: most of the cost of large allocations is page faults.
 const HUGE_BYTES: u64 = 2 << 20;
 
-/// Reserves address space, aligned to huge pages; pages are allocated when they are touched.
+/// Reserves address space, aligned to huge pages; pages are allocated at first use.
 fn reserve(bytes: u64) -> Option<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice overlaps nothing.
     let base = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -96,16 +88,12 @@ fn reserve(bytes: u64) -> Option<usize> {
     }
 }
 
-/// The kind of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryKind {
-    /// Device memory.
     Device,
-    /// Pinned host memory, allocated by the mock.
     Pinned,
 }
 
-/// A live allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocation {
     pub(crate) address: u64,
@@ -116,53 +104,52 @@ pub(crate) struct Allocation {
 #[derive(Default)]
 struct Book {
     live: BTreeMap<u64, Allocation>,
-    /// Per kind: the first slot that was never used.
+    /// By kind: the first slot never used.
     next_slot: [usize; 2],
-    /// Per kind: freed slots, the first and their number.
+    /// By kind: freed slots, first and number.
     freed: [VecDeque<(usize, usize)>; 2],
-    /// Per kind: bytes in use.
+    /// By kind: bytes in use.
     used: [u64; 2],
 }
 
-/// The live bytes of a slot.
+/// Live bytes of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// The address of the first of them.
+    /// Address of the first byte.
     first: u64,
     live: u64,
-    /// Its host address.
+    /// Host address of the first byte.
     host: usize,
 }
 
 impl Window {
-    /// Whether `bytes` at `address` lie within, and are aligned to their number, a power of two.
+    /// Whether `bytes` at `address`, a power of two, are within and aligned to their size.
     #[inline(always)]
     pub(crate) const fn holds(&self, address: u64, bytes: u64) -> bool {
         let offset = address.wrapping_sub(self.first);
         (offset < self.live) & (offset.wrapping_add(bytes) <= self.live) & (address & (bytes - 1) == 0)
     }
 
-    /// The host address of `address`, which lies within.
+    /// Host address of `address`, which is within.
     #[inline(always)]
     pub(crate) const fn host(&self, address: u64) -> usize {
         self.host.wrapping_add(address.wrapping_sub(self.first) as usize)
     }
 }
 
-/// All memory a kernel can reach.
 pub(crate) struct Memory {
     device: Arena,
     pinned: Arena,
-    /// A byte for each word of the device arena; not 0 when the program marked the word as freed.
+    /// Base of a byte for each word of the device arena; not 0 if the program marked the word as freed.
     marks: usize,
-    /// The number of marked words; 0 skips the check.
+    /// Marked words; 0 skips the check.
     marked: AtomicUsize,
     book: Mutex<Book>,
-    /// Kernel loads of words that are marked as freed.
+    /// Kernel loads of marked words.
     pub(crate) bad_reads: AtomicU64,
 }
 
-/// The memory; `None` when the system does not provide the address space.
+/// The memory; `None` if the system refuses the address space.
 pub(crate) fn memory() -> Option<&'static Memory> {
     static MEMORY: OnceLock<Option<Memory>> = OnceLock::new();
     MEMORY.get_or_init(Memory::new).as_ref()
@@ -184,7 +171,7 @@ impl Memory {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Host address of `bytes` (at most 16) at `address` if they are live; for kernels.
+    /// Host address of `bytes` (at most 16) at `address` if live; for kernels.
     #[inline(always)]
     pub(crate) fn locate(&self, address: u64, bytes: u64) -> Option<usize> {
         let offset = address.wrapping_sub(DEVICE_FIRST);
@@ -195,7 +182,7 @@ impl Memory {
         (offset < ARENA_BYTES && self.pinned.holds(offset, bytes)).then_some(address as usize)
     }
 
-    /// Where the accesses of a warp may lie without another look at the tables: the live bytes of the slot of `address`.
+    /// The window around `address`, in which a warp's accesses need no further table lookup.
     #[inline(always)]
     pub(crate) fn window(&self, address: u64) -> Window {
         let offset = address.wrapping_sub(DEVICE_FIRST);
@@ -209,7 +196,7 @@ impl Memory {
         Window { first: first.wrapping_add((slot as u64) << SLOT_SHIFT), live, host: arena.slot(slot) }
     }
 
-    /// Host address of `bytes` from `address`, all within one live allocation; for copies.
+    /// Host address of `bytes` from `address` within one live allocation; for copies.
     pub(crate) fn range(&self, address: u64, bytes: u64) -> Option<usize> {
         let book = self.book();
         let found = book.live.range(..=address).next_back()?.1;
@@ -222,7 +209,6 @@ impl Memory {
         })
     }
 
-    /// The live allocation that contains `address`.
     pub(crate) fn find(&self, address: u64) -> Option<Allocation> {
         let book = self.book();
         book.live.range(..=address).next_back().map(|f| *f.1).filter(|f| address - f.address < f.bytes.max(1))
@@ -241,7 +227,6 @@ impl Memory {
         }
     }
 
-    /// Bytes in use of one kind of memory.
     pub(crate) fn used(&self, kind: MemoryKind) -> u64 {
         self.book().used[kind as usize]
     }
@@ -253,10 +238,10 @@ impl Memory {
         }
     }
 
-    /// Allocates and poisons. `None` when more than `limit` bytes of the kind would be used, or no slots are left.
+    /// Allocates and poisons; `None` beyond `limit` bytes of the kind, or without slots.
     pub(crate) fn allocate(&self, kind: MemoryKind, bytes: u64, limit: u64) -> Option<u64> {
         let (arena, first) = self.arena(kind);
-        // One slot more than the full ones, even for a size that fills them, because a gap must follow.
+        // One slot in addition to the full ones, for the gap.
         let slots = usize::try_from(bytes >> SLOT_SHIFT).ok()?.checked_add(1)?;
         let slot = {
             let mut book = self.book();
@@ -278,7 +263,7 @@ impl Memory {
         Some(address)
     }
 
-    /// Frees the allocation that starts at `address`. Returns `false` when there is none of that kind.
+    /// Frees the allocation of that kind that starts at `address`; false without one.
     pub(crate) fn free(&self, address: u64, kind: MemoryKind) -> bool {
         let mut book = self.book();
         let Some(found) = book.live.get(&address).copied().filter(|f| f.kind == kind) else { return false };
@@ -297,7 +282,6 @@ impl Memory {
         true
     }
 
-    /// Frees everything, as when a context ends.
     pub(crate) fn free_all(&self) {
         let all: Vec<_> = self.book().live.values().copied().collect();
         for found in all {
@@ -305,7 +289,7 @@ impl Memory {
         }
     }
 
-    /// Marks `words` words from device address `address` on as freed, or unmarks them.
+    /// Marks words from device address `address` on as freed, or unmarks them.
     pub(crate) fn mark(&self, address: u64, words: u64, freed: bool) {
         let offset = address.wrapping_sub(DEVICE_FIRST);
         let outside =
@@ -332,13 +316,12 @@ impl Memory {
         }
     }
 
-    /// Whether any word is marked.
     #[inline(always)]
     pub(crate) fn has_marks(&self) -> bool {
         self.marked.load(Relaxed) != 0
     }
 
-    /// Whether a word of an access of `bytes` at `address`, which is live, is marked.
+    /// Whether a live access of `bytes` at `address` touches a marked word.
     #[inline(always)]
     pub(crate) fn is_marked(&self, address: u64, bytes: u64) -> bool {
         let offset = address.wrapping_sub(DEVICE_FIRST);
@@ -346,8 +329,8 @@ impl Memory {
             && (offset / 4..(offset + bytes).div_ceil(4)).any(|word| self.mark_of(word).load(Relaxed) != 0)
     }
 
-    /// Checks the marks of the words that an access of `bytes` at `address` touches. A write unmarks them; a read is
-    /// counted as a violation. Returns `true` for the first violation.
+    /// Checks the marks of an access of `bytes` at `address`. A write unmarks; a read counts as a violation. Returns true for the first
+    /// violation.
     #[cold]
     pub(crate) fn check_marks(&self, address: u64, bytes: u64, write: bool) -> bool {
         let offset = address.wrapping_sub(DEVICE_FIRST);
@@ -379,11 +362,11 @@ impl Book {
     }
 }
 
-/// Loads `bytes` (1, 4 or 8) at `at`, an aligned address that [`Memory::locate`] returned for that many bytes.
+/// Loads `bytes` (1, 4 or 8) at `at`, an aligned address from [`Memory::locate`].
 #[inline(always)]
 pub(crate) fn load(at: usize, bytes: u8) -> u64 {
-    // SAFETY: `locate` checked that the bytes lie in an arena, or the program vouches for its memory of a copy; the
-    // caller checked the alignment. Others access them by atomics as well, or order their accesses by streams.
+    // SAFETY: `locate` checked that the bytes are in an arena, or the program vouches for its memory of a copy; the caller checked the
+    // alignment. Others access them by atomics, too, or order their accesses by streams.
     unsafe {
         match bytes {
             1 => AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(at)).load(Relaxed).into(),
@@ -393,7 +376,7 @@ pub(crate) fn load(at: usize, bytes: u8) -> u64 {
     }
 }
 
-/// Stores the low `bytes` of `value` at `at`, as [`load`] loads them.
+/// Stores the low `bytes` of `value` at `at`, like [`load`].
 #[inline(always)]
 pub(crate) fn store(at: usize, bytes: u8, value: u64) {
     // SAFETY: as in `load`.
@@ -406,7 +389,7 @@ pub(crate) fn store(at: usize, bytes: u8, value: u64) {
     }
 }
 
-/// Copies `bytes` from host address `from` to `to`, in words where both are aligned, front to back. The two must not overlap.
+/// Copies between host addresses, front to back, in words where both are aligned. The ranges must not overlap.
 pub(crate) fn copy(to: usize, from: usize, bytes: usize) {
     let unit: u8 = match (to | from) % 8 {
         0 => 8,
@@ -422,7 +405,7 @@ pub(crate) fn copy(to: usize, from: usize, bytes: usize) {
     }
 }
 
-/// Fills `bytes` from host address `at` with `word`, its low bytes first.
+/// Fills `bytes` from host address `at` with `word`, low bytes first.
 pub(crate) fn fill_words(at: usize, bytes: usize, word: u32) {
     let whole = bytes - bytes % 4;
     for offset in (0..whole).step_by(4) {

@@ -1,4 +1,4 @@
-//! The driver's state: the primary context of each device and all its objects, by checked handles.
+//! The driver's state: the primary context of each device, and all objects by checked handle.
 
 use crate::control::control;
 use crate::error::{Answer, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NOT_INITIALIZED, OUT_OF_MEMORY};
@@ -10,26 +10,24 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Handles look like addresses but are none: nothing is mapped here.
+/// Handles start here; nothing is mapped at these addresses.
 const HANDLES: u64 = 0x0666_0000_0000;
 
-/// A context.
 #[derive(Debug, Default)]
 pub(crate) struct Context {
     id: u64,
     pub(crate) fate: Arc<Fate>,
     pub(crate) streams: Mutex<Vec<Arc<MockStream>>>,
-    /// The most streams that it had at once.
+    /// Most streams at a time so far.
     pub(crate) streams_most: AtomicUsize,
 }
 
-/// The nodes of a graph, by handle, in a valid order of execution.
+/// Nodes of a graph by handle, in order of execution.
 pub(crate) type Nodes = Mutex<Vec<(u64, Operation)>>;
 
-/// Anything with a handle.
 #[derive(Clone, Debug)]
 pub(crate) enum Object {
-    /// The names and handles of its kernels.
+    /// Names and handles of its kernels.
     Module(Arc<Vec<(String, u64)>>),
     Function(Arc<PtxKernel>),
     Stream(Arc<MockStream>),
@@ -38,22 +36,20 @@ pub(crate) enum Object {
     Exec(Arc<Nodes>),
 }
 
-/// The driver.
 #[derive(Debug, Default)]
 pub(crate) struct Driver {
     initialised: AtomicBool,
     next: AtomicU64,
     objects: Mutex<HashMap<u64, Object>>,
-    /// The primary context of each device, and its retain count.
+    /// Primary context and retain count of each device.
     primary: Mutex<HashMap<i32, (Arc<Context>, u32)>>,
 }
 
 thread_local! {
-    /// The handle of this thread's context; 0: none.
+    /// Handle of this thread's context, or 0.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The process's driver.
 pub(crate) fn driver() -> &'static Driver {
     static DRIVER: OnceLock<Driver> = OnceLock::new();
     DRIVER.get_or_init(Driver::default)
@@ -62,7 +58,7 @@ pub(crate) fn driver() -> &'static Driver {
 macro_rules! getters {
     ($($name:ident: $variant:ident($type:ty);)*) => {
         $(
-            /// The object behind a handle of that kind.
+            /// The object of that kind with this handle.
             pub(crate) fn $name(&self, handle: u64) -> Answer<Arc<$type>> {
                 match lock(&self.objects).get(&handle) {
                     Some(Object::$variant(object)) => Ok(Arc::clone(object)),
@@ -87,23 +83,19 @@ impl Driver {
         self.initialised.store(true, Ordering::Release);
     }
 
-    /// An error before `cuInit`.
     pub(crate) fn check_initialised(&self) -> Answer {
         if self.initialised.load(Ordering::Acquire) { Ok(()) } else { Err(NOT_INITIALIZED) }
     }
 
-    /// Checks the number of a device.
     pub(crate) fn check_device(&self, device: i32) -> Answer {
         self.check_initialised()?;
         if (0..control().devices()).contains(&device) { Ok(()) } else { Err(INVALID_DEVICE) }
     }
 
-    /// The memory arenas.
     pub(crate) fn memory(&self) -> Answer<&'static Memory> {
         memory::memory().ok_or(OUT_OF_MEMORY)
     }
 
-    /// A fresh handle.
     pub(crate) fn new_handle(&self) -> u64 {
         HANDLES + 16 * (1 + self.next.fetch_add(1, Ordering::Relaxed))
     }
@@ -112,7 +104,6 @@ impl Driver {
         lock(&self.objects).insert(handle, object);
     }
 
-    /// Adds an object under a fresh handle.
     pub(crate) fn add(&self, object: Object) -> u64 {
         let handle = self.new_handle();
         self.put(handle, object);
@@ -149,14 +140,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Ends a context: its streams stop, its memory and objects are freed, unless `others` are there: then with the last of them.
+    /// Ends a context: stops its streams and frees its memory and objects. With `others`, memory is freed with the last of them.
     fn end(&self, context: &Context, others: bool) {
         context.fate.leave();
         let streams = lock(&context.streams).clone();
         for stream in &streams {
             stream.close();
         }
-        // Before its memory is freed, because running kernels use it.
+        // Before memory is freed, because running kernels use it.
         for stream in &streams {
             stream.join();
         }
@@ -169,7 +160,6 @@ impl Driver {
         lock(&self.objects).clear();
     }
 
-    /// The context of a handle.
     pub(crate) fn context(&self, handle: u64) -> Answer<Arc<Context>> {
         self.check_initialised()?;
         let primary = lock(&self.primary);
@@ -177,14 +167,14 @@ impl Driver {
         context.map(Arc::clone).ok_or(INVALID_CONTEXT)
     }
 
-    /// The current thread's context, or an error when there is none or it is lost.
+    /// The thread's context; an error without one, or if it is lost.
     pub(crate) fn current(&self) -> Answer<Arc<Context>> {
         let context = self.context(CURRENT.get())?;
         context.fate.check()?;
         Ok(context)
     }
 
-    /// The stream of a handle, if it is the current context's.
+    /// The stream with this handle, if it belongs to the current context.
     pub(crate) fn stream(&self, handle: u64) -> Answer<Arc<MockStream>> {
         let context = self.current()?;
         let stream = self.any_stream(handle)?;
@@ -192,12 +182,11 @@ impl Driver {
     }
 }
 
-/// The handle of this thread's context; 0: none.
 pub(crate) fn current_handle() -> u64 {
     CURRENT.get()
 }
 
-/// Makes `handle` this thread's context; 0: none.
+/// Makes `handle`, or none if 0, this thread's context.
 pub(crate) fn set_current(handle: u64) {
     CURRENT.set(handle);
 }

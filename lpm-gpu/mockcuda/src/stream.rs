@@ -1,4 +1,4 @@
-//! Streams: queues of operations, each with a thread that runs them in order; events are positions in such a queue.
+//! Streams: queues of operations, each with a thread that runs them in order. Events are positions in a queue.
 
 use crate::control::control;
 use crate::error::{
@@ -12,35 +12,34 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One in so many loads of a warp is delayed, by at most this long: a batch of a million keys waits about 0.1 s in all.
+/// One of this many loads of a warp is delayed, at most this long: a batch of a million keys takes about 0.1 s more.
 const LOADS_A_DELAY: u64 = 256;
 const LOAD_DELAY_US_MAX: u64 = 200;
-/// Polls that find an operation under way before the next ones wait for the stream, and how long each of them waits at most.
+/// Polls of an unfinished operation before later polls wait for the stream, and their longest wait.
 const BUSY_POLLS: u32 = 16;
 const POLL_WAIT: Duration = Duration::from_micros(50);
-/// A waiting thread checks this often whether the context has ended.
+/// Interval at which a waiting thread checks for the end of the context.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How long the threads of an ended context may take to exit.
+/// Time for the threads of an ended context to exit.
 const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 
-/// State that a context's streams share: whether the context is lost or destroyed.
+/// State shared by a context's streams: whether the context is lost or destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
-    /// The error code that ended the context, 0 before.
+    /// Error code that ended the context, or 0.
     code: AtomicU32,
     /// The context is destroyed: threads exit.
     gone: AtomicBool,
 }
 
 impl Fate {
-    /// Ends the context with `code`, unless it has ended.
     pub(crate) fn end(&self, code: Code, what: &str) {
         if self.code.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             control().say(what);
         }
     }
 
-    /// `Err` with the code that ended the context.
+    /// Fails with the code that ended the context.
     pub(crate) fn check(&self) -> Answer {
         match self.code.load(Ordering::Acquire) {
             0 => Ok(()),
@@ -48,7 +47,6 @@ impl Fate {
         }
     }
 
-    /// Stops all streams.
     pub(crate) fn leave(&self) {
         self.gone.store(true, Ordering::Release);
     }
@@ -58,18 +56,16 @@ impl Fate {
     }
 }
 
-/// One end of a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
-    /// Host memory by its address, for which the driver's caller vouches.
+    /// Address of host memory, for which the caller vouches.
     Host(usize),
-    /// Memory of an allocation, checked.
+    /// Address within an allocation, checked.
     Device(u64),
-    /// Bytes staged when the copy was submitted.
+    /// Bytes staged at the submit.
     Staged(Arc<[u8]>),
 }
 
-/// A copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
     pub(crate) to: End,
@@ -77,14 +73,13 @@ pub(crate) struct Copy {
     pub(crate) bytes: usize,
 }
 
-/// An operation of a stream.
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
     Kernel(Arc<Launch>),
     Copy(Copy),
-    /// Fills 32-bit words: address, count, value.
+    /// 32-bit words: address, count, value.
     Fill(u64, usize, u32),
-    /// Records the time of an event.
+    /// Time of an event.
     Record(Arc<OnceLock<Instant>>),
     Free(u64),
     Graph(Arc<Vec<Operation>>),
@@ -98,7 +93,6 @@ struct Queue {
     closed: bool,
 }
 
-/// A stream.
 #[derive(Debug)]
 pub(crate) struct MockStream {
     pub(crate) id: u64,
@@ -106,7 +100,7 @@ pub(crate) struct MockStream {
     queue: Mutex<Queue>,
     changed: Condvar,
     completed: AtomicU64,
-    /// Polls in a row that found an operation under way.
+    /// Consecutive polls of an unfinished operation.
     busy_polls: AtomicU32,
 }
 
@@ -145,22 +139,19 @@ impl MockStream {
         Ok(queue.submitted)
     }
 
-    /// The ticket of the last operation.
     pub(crate) fn last(&self) -> u64 {
         lock(&self.queue).submitted
     }
 
-    /// Whether operation `ticket` is done.
     pub(crate) fn is_done(&self, ticket: u64) -> bool {
         self.completed.load(Ordering::Acquire) >= ticket
     }
 
-    /// `Err(NOT_READY)` until all operations are done.
     pub(crate) fn query(&self) -> Answer {
         self.query_ticket(self.last())
     }
 
-    /// `Err(NOT_READY)` until operation `ticket` is done.
+    /// Fails with `NOT_READY` until operation `ticket` is done.
     fn query_ticket(&self, ticket: u64) -> Answer {
         let done = self.is_done(ticket);
         self.fate.check()?;
@@ -168,8 +159,7 @@ impl MockStream {
             self.busy_polls.store(0, Ordering::Relaxed);
             return Ok(());
         }
-        // A polling thread may hold the CPU that a stream's thread needs, which cannot happen with a device, and it would take as much
-        // CPU time as the stream.
+        // Unlike with a device, a polling thread may hold the CPU that the stream's thread needs.
         if self.busy_polls.fetch_add(1, Ordering::Relaxed) < BUSY_POLLS {
             std::thread::yield_now();
         } else {
@@ -191,7 +181,7 @@ impl MockStream {
                 return Ok(());
             }
             if begin.elapsed() > limit {
-                // The context ends, so that nothing writes to the caller's memory after the call has failed.
+                // The context ends, so that nothing writes to the caller's memory after the failed call.
                 self.fate.end(
                     LAUNCH_TIMEOUT,
                     &format!(
@@ -207,18 +197,17 @@ impl MockStream {
         self.fate.check()
     }
 
-    /// Waits until something changes, at most `limit`.
     fn sleep<'a>(&self, queue: MutexGuard<'a, Queue>, limit: Duration) -> MutexGuard<'a, Queue> {
         self.changed.wait_timeout(queue, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// No more operations will come: the thread exits when it has run those submitted.
+    /// Ends the thread after the operations already submitted.
     pub(crate) fn close(&self) {
         lock(&self.queue).closed = true;
         self.changed.notify_all();
     }
 
-    /// Waits until the thread has exited, up to a limit, because a host function may never return.
+    /// Waits for the thread's exit, up to a limit.
     pub(crate) fn join(&self) {
         let begin = Instant::now();
         let mut queue = lock(&self.queue);
@@ -230,13 +219,13 @@ impl MockStream {
     fn work(self: Arc<Self>) {
         let mut worker = Worker { chance: Chance::new(control().seed ^ self.id), stream: self };
         while let Some(operation) = worker.next() {
-            // Nothing here should panic; if it does, the context is lost and the process continues.
+            // A panic here loses the context; the process continues.
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run(&operation)));
             if done.is_err() {
                 worker.stream.fate.end(UNKNOWN, "the mock itself failed: see the panic above");
             }
             drop(operation);
-            // Counted under the lock; otherwise a waiter could check before the count and sleep after the notification.
+            // Under the lock; otherwise a waiter could check before the count and sleep after the notification.
             let stream = &worker.stream;
             let queue = lock(&stream.queue);
             stream.completed.fetch_add(1, Ordering::Release);
@@ -258,7 +247,7 @@ impl Worker {
         let mut queue = lock(&stream.queue);
         loop {
             if stream.fate.is_gone() {
-                // The remaining operations count as done: nobody waits for them.
+                // The remaining operations count as done: no thread waits for them.
                 stream.completed.store(queue.submitted, Ordering::Release);
                 queue.operations.clear();
                 queue.has_thread = false;
@@ -283,7 +272,7 @@ impl Worker {
         if self.stream.fate.check().is_err() {
             return;
         }
-        // A free only changes the driver's bookkeeping and is not an operation of the device.
+        // A free changes only the driver's bookkeeping; it is not an operation of the device.
         if !matches!(operation, Operation::Graph(_) | Operation::Free(_))
             && let Some(code) = control().operation()
         {
@@ -343,7 +332,7 @@ impl Worker {
         }
     }
 
-    /// Waits at random: once in `odds` calls, at most `most` microseconds.
+    /// Sleeps once in `odds` calls, at most `most` microseconds.
     fn delay(&mut self, odds: u64, most: u64) {
         let max = u64::from(control().delay_us()).min(most);
         if max > 0 && self.chance.next().is_multiple_of(odds) {
@@ -372,7 +361,7 @@ impl Owner for Worker {
     }
 }
 
-/// A pseudo-random number generator: SplitMix64.
+/// SplitMix64.
 struct Chance(u64);
 
 impl Chance {
@@ -397,7 +386,6 @@ fn host_address(memory: &Memory, end: &End, bytes: usize) -> Answer<usize> {
     }
 }
 
-/// Does a copy.
 fn run_copy(memory: &Memory, copy: &Copy) -> Answer {
     let (to, from) =
         (host_address(memory, &copy.to, copy.bytes)?, host_address(memory, &copy.from, copy.bytes)?);
@@ -409,7 +397,6 @@ fn run_copy(memory: &Memory, copy: &Copy) -> Answer {
     Ok(())
 }
 
-/// Does a fill.
 fn run_fill(memory: &Memory, address: u64, words: usize, word: u32) -> Answer {
     let at = memory.range(address, 4 * words as u64).ok_or(ILLEGAL_ADDRESS)?;
     written(memory, address, 4 * words);
@@ -417,14 +404,13 @@ fn run_fill(memory: &Memory, address: u64, words: usize, word: u32) -> Answer {
     Ok(())
 }
 
-/// Unmarks freed words that a copy or fill writes, because they are in use again.
+/// Unmarks freed words that a copy or fill writes.
 fn written(memory: &Memory, address: u64, bytes: usize) {
     if memory.has_marks() {
         memory.check_marks(address, bytes as u64, true);
     }
 }
 
-/// What an event last recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorded {
     pub(crate) stream: Arc<MockStream>,
@@ -432,7 +418,6 @@ pub(crate) struct Recorded {
     pub(crate) time: Arc<OnceLock<Instant>>,
 }
 
-/// An event.
 #[derive(Debug, Default)]
 pub(crate) struct Event {
     pub(crate) timed: bool,
@@ -440,7 +425,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// Whether the recorded operations are done; an event that was never recorded is done.
+    /// Whether the operations before the record are done; true if never recorded.
     pub(crate) fn query(&self) -> Answer {
         let recorded = lock(&self.recorded).clone();
         recorded.map_or(Ok(()), |recorded| recorded.stream.query_ticket(recorded.ticket))

@@ -5,7 +5,7 @@ use crate::ptx::{compile, parse};
 /// Compiles all entries of a module, as loading it does. Returns the number of entries.
 ///
 /// # Errors
-/// The line, from 1, and what is wrong with it.
+/// The line, from 1, and a message.
 pub fn compile(text: &str) -> Result<usize, (u32, String)> {
     let compile = |text| {
         let module = parse::parse(text)?;

@@ -1,4 +1,4 @@
-//! Faults by call, and what is said of errors.
+//! Faults of driver calls, and error messages.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn a_fault_at_each_call_comes_out_there() {
     let mut driver = Driver::open();
     let before = control::mockcuda_calls();
     assert_eq!(session(&driver), Ok(42));
-    // At least 9, since a stream is polled a varying number of times before it is done.
+    // At least 9: the number of polls varies.
     let calls = control::mockcuda_calls() - before;
     assert!(calls >= 9, "{calls}");
     for code in [2, 999, 700, 719] {
@@ -35,10 +35,10 @@ fn a_fault_at_each_call_comes_out_there() {
             control::mockcuda_fail_at(at, code);
             assert_eq!(session(&driver), Err(code), "call {index}");
             let name = control::mockcuda_call_name(at);
-            // SAFETY: a C string of the library, or null, which it is not.
+            // SAFETY: a C string of the library; the call exists, so it is not null.
             let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap();
             assert!(name.starts_with("cu"), "{name}");
-            // A code that ends the context is returned by later calls too; any other code leaves the context intact.
+            // A code that ends the context is returned by later calls, too; other codes leave the context intact.
             assert_eq!(
                 session(&driver),
                 if (700..800).contains(&code) { Err(code) } else { Ok(42) },

@@ -1,4 +1,4 @@
-//! Every instruction against Rust: a row of numbers goes through a short kernel and comes back.
+//! Every instruction against Rust: a row of numbers passes through a short kernel.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -8,8 +8,8 @@ use common::{Arg, Driver, HEAD, entry};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// Loads this thread's row of three numbers into `%r1`, `%r2`, `%r3` (or `%rd11..13` for 64 bits) and the thread number
-/// into `%r0`; the result is stored from `%r10` or `%rd20`.
+/// Loads this thread's row of three numbers into `%r1` to `%r3` (or `%rd11` to `%rd13`) and the thread number into `%r0`; the result is
+/// stored from `%r10` or `%rd20`.
 const LOAD32: &str = "ld.param.u64 %rd0, [k_a]; ld.param.u64 %rd1, [k_b]; mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 12;\n\
     add.s64 %rd3, %rd0, %rd2; ld.global.u32 %r1, [%rd3]; ld.global.u32 %r2, [%rd3+4]; ld.global.u32 %r3, [%rd3+8];\n";
 const STORE32: &str = "mul.wide.u32 %rd4, %r0, 4; add.s64 %rd4, %rd4, %rd1; st.global.u32 [%rd4], %r10;\n";
@@ -25,7 +25,7 @@ type Test32 = fn(u32, u32) -> bool;
 type Three32 = fn(u32, u32, u32) -> u32;
 type Three64 = fn(u64, u64, u64) -> u64;
 
-/// Interesting bit patterns beside random ones.
+/// Random and special bit patterns.
 fn word() -> impl Strategy<Value = u32> {
     prop_oneof![
         4 => any::<u32>(),

@@ -1,4 +1,4 @@
-//! Memory errors of a program, and the driver's error codes for them.
+//! A program's memory errors, and the driver's codes for them.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn a_word_too_far_ends_the_context() {
     {
         let address = driver.device(&[1_u32, 2]);
         assert_eq!(copy_word(&driver, address + from, address + to).unwrap_err(), code, "{what}");
-        // From now on every call returns the code, but another context works.
+        // Now every call returns the code, but another context works.
         assert_eq!(driver.alloc(4).unwrap_err(), code, "{what}");
         assert_eq!(driver.free(address).unwrap_err(), code, "{what}");
         driver = again(driver);
@@ -151,7 +151,7 @@ fn calls_are_checked() {
     let args = [Arg::U64(0), Arg::U64(0), Arg::U32(0)];
     let pinned = driver.pinned(4);
     let (mut stream, mut value) = (0, 0);
-    // SAFETY: out pointers to locals, numbers, and memory that is allocated, then not any more.
+    // SAFETY: out pointers to locals, numbers, and memory that is freed once, then refused.
     let codes = unsafe {
         [
             memory::cuMemFreeHost(pinned.cast()),

@@ -1,4 +1,4 @@
-//! What the suites of the engines do not show of streams, events, barriers and blocks.
+//! Streams, events, barriers and blocks, where the engines' suites do not cover them.
 
 mod common;
 

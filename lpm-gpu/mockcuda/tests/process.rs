@@ -1,4 +1,4 @@
-//! The library as a process sees it: its SONAME, and the switches in its environment.
+//! The library in a process: its SONAME, and the switches in its environment.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -11,7 +11,6 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 
-/// `libmockcuda.so`, where cargo puts it.
 fn library() -> std::path::PathBuf {
     std::env::current_exe().unwrap().with_file_name("libmockcuda.so")
 }
@@ -38,7 +37,7 @@ fn opened_by_its_path_it_is_libcuda() {
     }
 }
 
-/// The library exports the functions that `lpm-gpu` looks up, which one file names, and no others.
+/// The library exports exactly the functions that `lpm-gpu` looks up.
 #[test]
 fn what_is_served_is_what_the_engines_call() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -50,7 +49,7 @@ fn what_is_served_is_what_the_engines_call() {
     };
     let called = read("../src/cu/driver.rs");
     let mut called = names(called.split_once("\nfunctions! {").unwrap().1, "");
-    // Functions that tests call by name, to reset the device after one that failed.
+    // Tests call it by name to reset the device after a failed test.
     called.insert("cuDevicePrimaryCtxReset_v2".to_owned());
     let files = ["device", "graphs", "memory", "module", "streams"];
     let served: BTreeSet<String> =
@@ -58,7 +57,7 @@ fn what_is_served_is_what_the_engines_call() {
     assert_eq!(served, called);
 }
 
-/// Runs this binary again for one test, with a switch.
+/// Runs this binary again for one test, with a switch set.
 fn child(test: &str, name: &str, value: &str) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -72,7 +71,7 @@ fn child(test: &str, name: &str, value: &str) -> String {
     text
 }
 
-/// Prints what a process sees; the tests below run it with a switch set.
+/// Child process: prints what it sees with a switch set.
 #[test]
 fn child_reports() {
     if std::env::var_os("MOCK_CHILD").is_none() {
@@ -116,7 +115,7 @@ fn switches_are_read_from_the_environment() {
     }
 }
 
-/// A wait for a stalled stream ends at the limit that was set.
+/// Child process: a wait for a stalled stream ends at the configured limit.
 #[test]
 fn child_waits() {
     if std::env::var_os("MOCK_CHILD").is_none() {

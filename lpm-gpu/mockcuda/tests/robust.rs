@@ -1,4 +1,4 @@
-//! Whatever the text of a module, or the code in it, the process survives: no panic (which would be reported as 999), no crash.
+//! The process survives any text and code of a module: no panic (reported as 999), no crash.
 
 mod common;
 
@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Text with lines removed, replaced or cut, a word appended from elsewhere, or a number changed.
+/// Text with lines removed, replaced or cut, words appended, or numbers changed.
 fn damaged(text: &str, random: &mut ChaCha8Rng) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     for _ in 0..random.random_range(1..4) {

@@ -1,4 +1,4 @@
-//! A batch submitted by one driver call: keys to the device, lookup, answers back, as a CUDA graph.
+//! A batch as a CUDA graph: keys in, lookup, answers out, by one driver call.
 
 use super::device::{Device, Handle, on};
 use super::error::GpuError;
@@ -9,16 +9,14 @@ use super::stream::Stream;
 use cudarc::driver::sys;
 use std::ffi::c_void;
 
-/// A graph of copy in, kernel and copy out, made once and launched by one call per batch. It owns the memory of its
-/// batch. Parameters that differ from the batch before (number of keys, table, kernel) are changed in place, at the
-/// cost of one call per node.
+/// A graph of copy in, kernel and copy out, built once and launched by one call a batch. It owns the batch's memory. Changed
+/// parameters (number of keys, table, kernel) cost one more call a node.
 pub struct BatchGraph<K: Plain> {
     device: Device,
     keys: Pinned<K>,
     raw: Pinned<u32>,
     device_keys: DeviceBuffer<K>,
     device_raw: DeviceWords,
-    /// `None` until the first batch.
     made: Option<Made>,
 }
 
@@ -33,7 +31,6 @@ struct Made {
     count: u32,
 }
 
-/// The launch parameters of the kernel node.
 #[derive(Clone)]
 struct Launch {
     kernel: Kernel,
@@ -67,10 +64,10 @@ impl<K: Plain> BatchGraph<K> {
         })
     }
 
-    /// The buffer for the keys of the next batch. Write it, do not read it.
+    /// The buffer for the next batch's keys. Write-only.
     ///
     /// # Errors
-    /// [`GpuError::Busy`] until a batch is known to be done.
+    /// [`GpuError::Busy`] until the previous batch is known to be done.
     #[inline]
     pub fn keys_mut(&mut self) -> Result<&mut [K], GpuError> {
         self.keys.slice_mut()
@@ -85,10 +82,10 @@ impl<K: Plain> BatchGraph<K> {
         self.raw.slice()
     }
 
-    /// The same, to be resolved in place.
+    /// [`Self::raw`], to be resolved in place.
     ///
     /// # Errors
-    /// As [`Self::raw`].
+    /// Errors of [`Self::raw`].
     #[inline]
     pub fn raw_mut(&mut self) -> Result<&mut [u32], GpuError> {
         self.raw.slice_mut()
@@ -97,9 +94,8 @@ impl<K: Plain> BatchGraph<K> {
     /// Looks up the first `count` keys in the table `words` with `header`, on `stream`.
     ///
     /// # Errors
-    /// [`GpuError::Range`] when `count` is above the maximum; [`GpuError::Busy`] when the batch before is not known to
-    /// be done and ran on another stream; [`GpuError::Kernel`], [`GpuError::Threads`],
-    /// [`GpuError::Foreign`], [`GpuError::Call`].
+    /// [`GpuError::Range`] for too many keys; [`GpuError::Busy`] if the previous batch ran on another stream and is not known to
+    /// be done; [`GpuError::Kernel`], [`GpuError::Threads`], [`GpuError::Foreign`], [`GpuError::Call`].
     pub fn submit(
         &mut self,
         stream: &mut Stream,
@@ -129,12 +125,12 @@ impl<K: Plain> BatchGraph<K> {
         let number = stream.next();
         self.keys.host_for(&(0..0), stream.progress(), number)?;
         self.raw.host_for(&(0..0), stream.progress(), number)?;
-        // SAFETY: `prepare` made the graph from memory that `self` owns and from a table and kernel that exist now;
-        // their owners free them only when this launch is done.
+        // SAFETY: `prepare` built the graph from memory of `self` and a table and kernel that exist now; their owners free them
+        // only when this launch is done.
         unsafe { on!(&self.device, cuGraphLaunch(exec, stream.raw())) }
     }
 
-    /// Makes the graph, or updates the parameters that differ.
+    /// Builds the graph, or updates changed parameters.
     fn prepare(&mut self, launch: Launch, count: u32) -> Result<(), GpuError> {
         let Some(mut made) = self.made.take() else {
             self.made = Some(self.make(launch, count)?);
@@ -144,7 +140,7 @@ impl<K: Plain> BatchGraph<K> {
         if changed.is_ok() {
             self.made = Some(made);
         } else {
-            made.destroy(&self.device); // half changed: the next batch makes it anew
+            made.destroy(&self.device); // partly changed: the next batch builds a new one
         }
         changed
     }
@@ -153,15 +149,14 @@ impl<K: Plain> BatchGraph<K> {
         let context = self.device.context();
         if made.count != count {
             let (copy_in, copy_out) = (self.copy_in(count), self.copy_out(count));
-            // SAFETY: the node belongs to this graph; the copy is the one that it was made with, except for its length,
-            // which is within both arrays.
+            // SAFETY: a node of this graph; only the length of its copy differs, and it is within both arrays.
             unsafe {
                 on!(
                     &self.device,
                     cuGraphExecMemcpyNodeSetParams(made.exec.0, made.copy_in.0, &raw const copy_in, context)
                 )
             }?;
-            // SAFETY: as above.
+            // SAFETY: as for the copy in.
             unsafe {
                 on!(
                     &self.device,
@@ -177,8 +172,7 @@ impl<K: Plain> BatchGraph<K> {
         if made.count != count || !made.launch.is(&launch) {
             let (exec, node) = (made.exec.0, made.lookup.0);
             self.with_lookup(&launch, count, |device, parameters| {
-                // SAFETY: the node belongs to this graph; the parameters are those of a launch (see `with_lookup`), and
-                // the call copies them.
+                // SAFETY: a node of this graph; `with_lookup` gives the parameters of a launch, which the call copies.
                 unsafe { on!(device, cuGraphExecKernelNodeSetParams_v2(exec, node, parameters)) }
             })?;
         }
@@ -193,14 +187,12 @@ impl<K: Plain> BatchGraph<K> {
         self.fill(graph, launch, count).inspect_err(|_| destroy_graph(&self.device, graph))
     }
 
-    /// Adds the nodes to an empty graph and instantiates it.
     fn fill(&mut self, graph: sys::CUgraph, launch: Launch, count: u32) -> Result<Made, GpuError> {
         let context = self.device.context();
         let null = std::ptr::null_mut();
         let (mut copy_in, mut lookup, mut copy_out) = (null, null, null);
         let copy = self.copy_in(count);
-        // SAFETY: an out pointer for the node, an empty graph, no dependencies, and a copy within both arrays, which
-        // `self` owns.
+        // SAFETY: an out pointer for the node, an empty graph, no dependencies, and a copy within both arrays of `self`.
         unsafe {
             on!(
                 &self.device,
@@ -208,8 +200,7 @@ impl<K: Plain> BatchGraph<K> {
             )
         }?;
         self.with_lookup(&launch, count, |device, parameters| {
-            // SAFETY: as above; one dependency, a node of this graph; the parameters are those of a launch, and the
-            // call copies them.
+            // SAFETY: as for the copy in; one dependency, a node of this graph; the call copies the parameters of a launch.
             unsafe {
                 on!(
                     device,
@@ -218,7 +209,7 @@ impl<K: Plain> BatchGraph<K> {
             }
         })?;
         let copy = self.copy_out(count);
-        // SAFETY: as above.
+        // SAFETY: as for the copy in; one dependency, a node of this graph.
         unsafe {
             on!(
                 &self.device,
@@ -246,7 +237,7 @@ impl<K: Plain> BatchGraph<K> {
         })
     }
 
-    /// Calls `use_it` with the kernel node's parameters for a batch of `count` keys.
+    /// Calls `use_it` with the kernel node's parameters for `count` keys.
     fn with_lookup(
         &mut self,
         launch: &Launch,
@@ -280,7 +271,6 @@ impl<K: Plain> BatchGraph<K> {
         })
     }
 
-    /// The copy of `count` keys to the device.
     fn copy_in(&mut self, count: u32) -> sys::CUDA_MEMCPY3D {
         let mut copy = row(count as usize * size_of::<K>());
         copy.srcMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_HOST;
@@ -290,7 +280,6 @@ impl<K: Plain> BatchGraph<K> {
         copy
     }
 
-    /// The copy of `count` answers to the host.
     fn copy_out(&mut self, count: u32) -> sys::CUDA_MEMCPY3D {
         let mut copy = row(count as usize * size_of::<u32>());
         copy.srcMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE;
@@ -333,7 +322,7 @@ fn row(bytes: usize) -> sys::CUDA_MEMCPY3D {
 }
 
 impl Made {
-    /// Destroys the graph; a launch that still runs keeps what it needs.
+    /// Destroys the graph; the driver keeps what a running launch needs.
     fn destroy(&self, device: &Device) {
         if !device.is_lost() {
             // SAFETY: instantiated once, destroyed once.

@@ -1,35 +1,35 @@
 //! Connections to the device, which streams share.
 //!
-//! The driver reads `CUDA_DEVICE_MAX_CONNECTIONS` when it is initialised: 8 connections unless told otherwise, 32 at most. A
-//! stream that shares a connection with a persistent kernel waits for that kernel, which is for ever. So we ask for all
-//! connections, and refuse readers beyond them ([`ResidentRoom`](super::ResidentRoom)).
+//! The driver reads `CUDA_DEVICE_MAX_CONNECTIONS` at initialisation: default 8, at most 32. A stream that shares the connection
+//! of a persistent kernel waits for it, that is, for ever. So the process asks for all connections, and refuses readers beyond
+//! them ([`ResidentRoom`](super::ResidentRoom)).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The variable, and what the driver takes without it and at most (CUDA C++ programming guide, environment variables).
+/// The variable, its default and its maximum (CUDA C++ programming guide, environment variables).
 const VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 const USUAL: usize = 8;
 const MOST: usize = 32;
 
-/// The connections that the driver was initialised with; 0 before.
+/// The driver's connections; 0 before its initialisation.
 static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets `CUDA_DEVICE_MAX_CONNECTIONS` to 32 unless it is set. Does nothing in a process with several threads, which may read
-/// the environment at the same time: call it first of all in `main`. The driver is not loaded.
+/// Sets `CUDA_DEVICE_MAX_CONNECTIONS` to 32 unless it is set. No effect in a process with several threads, which might read the
+/// environment at the same time: call it first in `main`. Does not load the driver.
 pub fn ask_for_connections() {
     if std::env::var_os(VARIABLE).is_none() && is_single_threaded() {
-        // SAFETY: this is the only thread of the process, so no other one reads or writes the environment, nor can one be
-        // started before the call returns.
+        // SAFETY: the process has only this thread, so nothing else reads or writes the environment, and no thread can start
+        // before the call returns.
         unsafe { std::env::set_var(VARIABLE, MOST.to_string()) };
     }
 }
 
-/// Whether the calling thread is the only one. `false` when that is not known.
+/// Whether the calling thread is the only one; false if unknown.
 fn is_single_threaded() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
 }
 
-/// Notes what the driver is going to read. To be called before it is initialised.
+/// Sets and notes the variable. Must precede the driver's initialisation.
 pub(super) fn settle() {
     ask_for_connections();
     let connections = parse(std::env::var(VARIABLE).ok().as_deref());
@@ -37,13 +37,12 @@ pub(super) fn settle() {
     let _known = CONNECTIONS.compare_exchange(0, connections, Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// What the driver makes of the variable's `value`.
+/// The driver's reading of the variable.
 fn parse(value: Option<&str>) -> usize {
     let asked = value.and_then(|value| value.trim().parse().ok()).filter(|&asked| asked > 0);
     asked.unwrap_or(USUAL).min(MOST)
 }
 
-/// The connections to a device.
 pub(super) fn connections() -> usize {
     match CONNECTIONS.load(Ordering::Relaxed) {
         0 => USUAL,
@@ -51,7 +50,7 @@ pub(super) fn connections() -> usize {
     }
 }
 
-/// Makes `connections` those of the driver from now on, for a driver whose streams share none.
+/// Overrides the number, for a driver whose streams share no connections.
 #[cfg(feature = "testing")]
 pub(super) fn set(connections: usize) {
     CONNECTIONS.store(connections, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! One GPU: its context, its properties, and its memory (`reclaim` decides when memory is freed).
+//! One GPU: its context, properties and memory (`reclaim` decides when memory is freed).
 
 use super::driver::{Driver, NOT_READY, OUT_OF_MEMORY, SUCCESS, call};
 use super::error::GpuError;
@@ -14,23 +14,23 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// The oldest device the PTX is for: compute capability 7.5 (Turing).
+/// The oldest device that the PTX supports: compute capability 7.5 (Turing).
 const CAPABILITY_MIN: (u32, u32) = (7, 5);
 
-/// Properties of a device. Those that only inform are `None` where the driver does not tell them.
+/// Properties of a device. Optional ones are for information, and `None` if the driver does not report them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Its number among the devices that the driver shows to this process.
+    /// The driver's number of the device in this process.
     pub index: u32,
-    /// Its name, as the driver reports it.
+    /// Name reported by the driver.
     pub name: String,
     /// Compute capability, major and minor.
     pub capability: (u32, u32),
-    /// What the driver supports.
+    /// API version of the driver.
     pub driver: super::DriverVersion,
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub multiprocessors: u32,
-    /// Engines that copy while kernels run.
+    /// Copy engines, which work while kernels run.
     pub copy_engines: Option<u32>,
     /// Core clock, kHz.
     pub clock_khz: Option<u32>,
@@ -42,15 +42,14 @@ pub struct Facts {
     pub memory_bytes: Option<u64>,
     /// Second-level cache, bytes.
     pub l2_bytes: Option<u64>,
-    /// The part of the cache that can be reserved for persisting accesses, bytes; 0 where that is not supported.
+    /// Part of the L2 cache that persisting accesses can reserve, bytes; 0 if unsupported.
     pub l2_persisting_bytes_max: Option<u64>,
-    /// Whether device memory can be allocated and freed while persistent kernels run ([`Resident`](super::Resident)),
-    /// that is, whether the driver has stream-ordered memory pools.
+    /// Whether the driver has stream-ordered memory pools, so that device memory can be allocated and freed while persistent
+    /// kernels run ([`Resident`](super::Resident)).
     pub memory_pools: bool,
 }
 
-/// A GPU with its context. Clones share it; the context is released with the last clone and the last object made from
-/// it.
+/// A GPU with its context. Clones share it; the last clone or object made from it releases the context.
 #[derive(Clone)]
 pub struct Device(Arc<Context>);
 
@@ -58,45 +57,42 @@ struct Context {
     driver: &'static Driver,
     index: sys::CUdevice,
     raw: Handle<sys::CUcontext>,
-    /// Never reused in this process, unlike the address of a context.
+    /// Unique in this process, unlike the address of a context.
     id: u64,
-    /// The driver's error code that ended the context; 0 while it is usable.
+    /// The driver's error code that ended the context; 0 while usable.
     lost: AtomicU32,
-    /// The device's streams, and the resources that wait to be freed.
+    /// The device's streams and deferred frees.
     book: Arc<Mutex<Book>>,
     facts: Facts,
 }
 
-/// A driver handle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Handle<T>(pub(super) T);
 
-// SAFETY: handles of the driver API are tokens, and any thread with the context bound may use them. Addresses of
-// page-locked memory are used only by their owners, which hold `Plain` elements (`Send` and `Sync`) and lend them under
-// the rules of `&` and `&mut`.
+// SAFETY: driver handles are tokens that any thread with the context bound may use. Addresses of page-locked memory are
+// used only by their owners, which hold `Plain` elements (`Send` and `Sync`) and lend them under the rules of `&` and `&mut`.
 unsafe impl<T> Send for Handle<T> {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl<T> Sync for Handle<T> {}
 
-/// The longest time for an allocation; a system call may grow the device's pool.
+/// Limit of an allocation; a system call may grow the device's pool.
 const ALLOCATION_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long the last owner of a device waits for work that still runs on it.
+/// How long the last owner waits for work that still runs.
 const CLOSE_LIMIT: Duration = Duration::from_secs(30);
 
-/// The pause between two polls for completion.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// The value of [`Context::lost`] for a device that did not respond; no driver call returned it.
+/// [`Context::lost`] of a device that did not respond; no driver call returns it.
 const STALLED: u32 = u32::MAX;
 
 thread_local! {
-    /// The id of the context that is bound to this thread; 0 for none.
+    /// Id of the context bound to this thread; 0 for none.
     static BOUND: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Calls a driver function with the device's context bound to this thread. An error that ends the context is recorded,
-/// and no call is made after it.
+/// Calls a driver function with the device's context bound to this thread. Records an error that ends the context; no call
+/// is made after it.
 macro_rules! on {
     ($device:expr, $name:ident($($argument:expr),* $(,)?)) => {{
         let device: &$crate::cu::Device = $device;
@@ -112,11 +108,11 @@ macro_rules! on {
 pub(super) use on;
 
 impl Device {
-    /// Opens device `index` of those counted by [`probe`](super::probe), and retains its primary context.
+    /// Opens device `index`, below the count of [`probe`](super::probe), and retains its primary context.
     ///
     /// # Errors
-    /// As [`probe`](super::probe); [`GpuError::NoDevice`] when there are fewer; [`GpuError::DeviceTooOld`] before compute
-    /// capability 7.5; [`GpuError::Call`].
+    /// Errors of [`probe`](super::probe); [`GpuError::NoDevice`] for an index out of range; [`GpuError::DeviceTooOld`] before
+    /// compute capability 7.5; [`GpuError::Call`].
     pub fn open(index: u32) -> Result<Self, GpuError> {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let (driver, found) = probe::init()?;
@@ -125,14 +121,14 @@ impl Device {
             _ => return Err(GpuError::NoDevice { wanted: index, count: found.devices }),
         };
         let mut device = 0;
-        // SAFETY: the driver is initialised; takes an out pointer for the handle and an ordinal within the count.
+        // SAFETY: the driver is initialised; an out pointer for the handle, and an ordinal within the count.
         unsafe { call!(driver, cuDeviceGet(&raw mut device, ordinal)) }?;
         let facts = facts(driver, device, (index, found.driver))?;
         if facts.capability < CAPABILITY_MIN {
             return Err(GpuError::DeviceTooOld { have: facts.capability, want: CAPABILITY_MIN });
         }
         let mut raw = std::ptr::null_mut();
-        // SAFETY: `device` is a device; what is retained here is released once, when the context is dropped.
+        // SAFETY: `device` is a device; the drop of the context releases it once.
         unsafe { call!(driver, cuDevicePrimaryCtxRetain(&raw mut raw, device)) }?;
         let device = Self(Arc::new(Context {
             driver,
@@ -143,7 +139,7 @@ impl Device {
             book: book_of(device),
             facts,
         }));
-        // Who has the device open already has loaded them, perhaps before a persistent kernel was launched.
+        // Another owner has loaded them, perhaps before a persistent kernel was launched.
         let mut book = device.book();
         if book.modules.is_empty() {
             book.modules = Module::load_all(&device)?;
@@ -152,7 +148,6 @@ impl Device {
         Ok(device)
     }
 
-    /// The module `name`.
     pub(super) fn module(&self, name: &str) -> Option<LoadedModule> {
         self.book().modules.iter().find(|module| module.0 == name).copied()
     }
@@ -163,8 +158,7 @@ impl Device {
         &self.0.facts
     }
 
-    /// Whether its context has ended. Nothing works any more until all objects of this device are dropped and it is
-    /// opened again.
+    /// Whether the context has ended. Then drop all objects of this device and open it again.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.0.lost.load(Ordering::Relaxed) != 0
@@ -186,25 +180,23 @@ impl Device {
         self.memory_info().map(|(free, total)| total.saturating_sub(free))
     }
 
-    /// Device memory, bytes: free, and in all.
+    /// Device memory, bytes: free and total.
     fn memory_info(&self) -> Result<(u64, u64), GpuError> {
         let (mut free, mut total) = (0, 0);
-        // SAFETY: takes two out pointers for sizes.
+        // SAFETY: two out pointers for sizes.
         unsafe { on!(self, cuMemGetInfo_v2(&raw mut free, &raw mut total)) }?;
         Ok((free as u64, total as u64))
     }
 
-    /// Whether both are the same context.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The raw context.
     pub(super) fn context(&self) -> sys::CUcontext {
         self.0.raw.0
     }
 
-    /// Binds the context to this thread for a call of `call`.
+    /// Binds the context to this thread, for `call`.
     #[inline]
     pub(super) fn bind(&self, call: &'static str) -> Result<&'static Driver, GpuError> {
         let context = &*self.0;
@@ -212,7 +204,7 @@ impl Device {
             return Err(self.lost_error(call));
         }
         if BOUND.get() != context.id {
-            // SAFETY: the context was retained and lives as long as `self`.
+            // SAFETY: the context is retained as long as `self` lives.
             unsafe { call!(context.driver, cuCtxSetCurrent(context.raw.0)) }
                 .inspect_err(|error| self.note(error))?;
             BOUND.set(context.id);
@@ -238,7 +230,6 @@ impl Device {
         }
     }
 
-    /// Records an error that ended the context.
     #[cold]
     fn note(&self, error: &GpuError) {
         if let GpuError::Call { code, lost: true, .. } = *error {
@@ -247,27 +238,24 @@ impl Device {
         }
     }
 
-    /// Gives up the device because `what` did not finish within `limit`. From now on the device is
-    /// [lost](Self::is_lost), no driver call is made, and dropped objects are leaked, because the driver would wait for
-    /// work that never finishes. Callers with a wait loop of their own call this;
-    /// [`Stream::finish`](super::Stream::finish) and [`Event::wait`](super::Event::wait) do it themselves. Returns
-    /// [`GpuError::Stalled`].
+    /// Gives up the device because `what` exceeded `limit`. From now on it is [lost](Self::is_lost): no driver call is made, and
+    /// dropped objects leak, because the driver would wait for work that never ends. For callers with their own wait loops;
+    /// [`Stream::finish`](super::Stream::finish) and [`Event::wait`](super::Event::wait) call it. Returns [`GpuError::Stalled`].
     #[cold]
     pub fn give_up(&self, what: &'static str, limit: Duration) -> GpuError {
         self.0.lost.store(STALLED, Ordering::Relaxed);
         GpuError::Stalled { what, limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) }
     }
 
-    /// The device's streams and the resources that wait to be freed.
     fn book(&self) -> MutexGuard<'_, Book> {
         self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Frees resources that nothing uses any more.
+    /// Frees buried resources that are no longer in use.
     fn sweep(&self, book: &mut Book) {
         let Ok(driver) = self.bind("cuStreamQuery") else { return };
         if let Err(failed) = book.sweep(driver, self.0.facts.memory_pools) {
-            let _noted = self.failed(failed); // recorded for the next call; no caller here to return it to
+            let _noted = self.failed(failed); // recorded; the next call returns it
         }
     }
 
@@ -279,7 +267,7 @@ impl Device {
         error
     }
 
-    /// A new stream, which must not wait for persistent kernels if it is a `first` one.
+    /// Opens a stream; a `first` one must not wait for persistent kernels.
     pub(super) fn open_stream(&self, priority: i32, first: bool) -> Result<OpenStream, GpuError> {
         let driver = self.bind("cuStreamCreateWithPriority")?;
         let mut book = self.book();
@@ -288,42 +276,40 @@ impl Device {
         opened.ok_or(GpuError::NoStream { limit: STREAMS_MAX })
     }
 
-    /// Has the driver make as many streams as there may be beside persistent kernels. Called before one is admitted.
+    /// Makes the driver create all streams that may exist while persistent kernels run. Call it before admitting one.
     pub(super) fn prepare_streams(&self) -> Result<(), GpuError> {
         let driver = self.bind("cuStreamCreateWithPriority")?;
         self.book().prepare_streams(driver).map_err(|failed| self.failed(failed))
     }
 
-    /// Calls `change` with the persistent kernels that are admitted, and the number of streams that must not wait for them.
+    /// Calls `change` with the admitted persistent kernels, and the number of streams that must not wait for them.
     pub(super) fn with_admitted<R>(&self, change: impl FnOnce(&mut Admitted, usize) -> R) -> R {
         let mut book = self.book();
         let firsts = book.firsts();
         change(&mut book.admitted, firsts)
     }
 
-    /// The stream's owner dropped it: it is destroyed when its work is done.
+    /// Destroys a dropped stream when its work is done.
     pub(super) fn stream_closed(&self, progress: &Arc<StreamProgress>) {
         let mut book = self.book();
         book.closed(progress, !self.is_lost());
         self.sweep(&mut book);
     }
 
-    /// Registers a persistent kernel with these arguments just before its launch; it stays until
-    /// [`Self::resident_ended`]. Takes the lock that also guards the decision to make calls that wait for the whole
-    /// device.
+    /// Registers a persistent kernel with these arguments just before its launch, until [`Self::resident_ended`]. Takes the lock
+    /// under which calls that wait for the whole device are decided.
     pub(super) fn resident_began(&self, progress: &Arc<StreamProgress>, arguments: Vec<u64>) {
         self.book().resident_began(progress, arguments);
     }
 
-    /// A persistent kernel has ended, and uses nothing any more.
     pub(super) fn resident_ended(&self, progress: &Arc<StreamProgress>) {
         let mut book = self.book();
         book.resident_ended(progress);
         self.sweep(&mut book);
     }
 
-    /// Frees `memory` once no enqueued work can use it; returns at once. Errors are dropped: they mean that the context
-    /// has ended, and its memory with it.
+    /// Frees `memory` once no enqueued work can use it; returns at once. Errors are dropped: they mean that the context has ended,
+    /// and its memory with it.
     pub(super) fn free(&self, memory: Memory) {
         if self.is_lost() {
             return;
@@ -333,7 +319,7 @@ impl Device {
         self.sweep(&mut book);
     }
 
-    /// Allocates `bytes` bytes of device memory, not 0.
+    /// Allocates device memory; `bytes` is not 0.
     pub(super) fn allocate(&self, bytes: usize) -> Result<sys::CUdeviceptr, GpuError> {
         let refused = match self.try_allocate(bytes) {
             Err(GpuError::Call { code: OUT_OF_MEMORY, .. }) => {
@@ -347,7 +333,7 @@ impl Device {
     fn try_allocate(&self, bytes: usize) -> Result<sys::CUdeviceptr, GpuError> {
         let mut pointer = 0;
         if !self.0.facts.memory_pools {
-            // SAFETY: takes an out pointer for the pointer, and a size that is not 0.
+            // SAFETY: an out pointer for the address, and a size that is not 0.
             return unsafe { on!(self, cuMemAlloc_v2(&raw mut pointer, bytes)) }.map(|()| pointer);
         }
         let driver = self.bind("cuMemAllocAsync")?;
@@ -355,14 +341,14 @@ impl Device {
             let mut book = self.book();
             self.sweep(&mut book);
             let stream = book.pool(driver).map_err(|failed| self.failed(failed))?;
-            // SAFETY: takes an out pointer for the pointer, a size that is not 0, and a stream of this context.
+            // SAFETY: an out pointer for the address, a size that is not 0, and a stream of this context.
             unsafe { on!(self, cuMemAllocAsync(&raw mut pointer, bytes, stream)) }?;
             stream
         };
-        // Until the stream has reached the allocation, only that stream may use the memory.
+        // Only the pool's stream may use the memory until it has reached the allocation.
         let there = || -> Result<bool, GpuError> {
             let driver = self.bind("cuStreamQuery")?;
-            // SAFETY: the stream of the pool lives as long as the device is open.
+            // SAFETY: the pool's stream lives as long as the device is open.
             match unsafe { (driver.cuStreamQuery)(stream) } {
                 NOT_READY => Ok(false),
                 code => self.check("cuStreamQuery", code).map(|()| true),
@@ -373,7 +359,7 @@ impl Device {
         Ok(pointer)
     }
 
-    /// Waits briefly for the work of dropped objects to finish, so that their memory can be allocated.
+    /// Waits briefly for the work of dropped objects, so that their memory can be allocated.
     fn settle(&self) -> Result<(), GpuError> {
         const PATIENCE: Duration = Duration::from_millis(200);
         let start = Instant::now();
@@ -389,7 +375,7 @@ impl Device {
         }
     }
 
-    /// Page-locked memory of `bytes` bytes that was dropped and not freed yet, for reuse.
+    /// Dropped page-locked memory of `bytes` bytes that is not freed yet, for reuse.
     pub(super) fn lend_again(&self, bytes: usize, flags: u32) -> Option<HostMemory> {
         let mut book = self.book();
         self.sweep(&mut book);
@@ -397,8 +383,8 @@ impl Device {
     }
 }
 
-/// The book of device `index`: the existing one if the device is open, else a new one. The contexts of one device are
-/// the same context to the driver, and share its persistent kernels.
+/// The book of device `index`, shared by all its owners: their contexts are one to the driver, with the same persistent
+/// kernels.
 fn book_of(index: sys::CUdevice) -> Arc<Mutex<Book>> {
     static BOOKS: Mutex<Vec<(sys::CUdevice, Weak<Mutex<Book>>)>> = Mutex::new(Vec::new());
     let mut books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -418,10 +404,10 @@ impl std::fmt::Debug for Device {
 }
 
 impl Context {
-    /// Frees all waiting resources once the work that still runs is done; `false` when that takes too long. When the
-    /// device is open elsewhere, the other owners free the rest.
+    /// Frees all buried resources once their work is done; `false` if that takes too long. While the device has other owners,
+    /// they free the rest.
     fn finish(&self) -> bool {
-        // SAFETY: the context was retained and lives as long as `self`.
+        // SAFETY: the context is retained as long as `self` lives.
         if unsafe { (self.driver.cuCtxSetCurrent)(self.raw.0) } != SUCCESS {
             return true; // the context has ended, and its memory with it
         }
@@ -450,14 +436,14 @@ impl Drop for Context {
     fn drop(&mut self) {
         let lost = *self.lost.get_mut();
         if lost == STALLED || (lost == 0 && !self.finish()) {
-            return; // the driver would wait for work that never finishes
+            return; // the driver would wait for work that never ends
         }
-        // SAFETY: retained once by `open`; every object of the context held the `Device`, so nothing uses it any more.
+        // SAFETY: retained once by `open`; all objects of the context hold the `Device`, so they are gone.
         let _swallowed = unsafe { call!(self.driver, cuDevicePrimaryCtxRelease_v2(self.index)) };
     }
 }
 
-/// Converts out-of-memory to its own error, with the bytes of `what` memory requested; returns other errors unchanged.
+/// Converts out-of-memory to [`GpuError::OutOfMemory`] with the bytes requested; returns other errors unchanged.
 pub(super) fn memory_error(error: GpuError, what: &'static str, bytes: usize) -> GpuError {
     match error {
         GpuError::Call { code: OUT_OF_MEMORY, .. } => GpuError::OutOfMemory { what, bytes: bytes as u64 },
@@ -465,7 +451,7 @@ pub(super) fn memory_error(error: GpuError, what: &'static str, bytes: usize) ->
     }
 }
 
-/// Reads the properties of `device`. Only what kernels cannot be launched without may fail.
+/// Reads the properties of `device`. Fails only for properties that launches require.
 fn facts(
     driver: &Driver,
     device: sys::CUdevice,
@@ -473,16 +459,16 @@ fn facts(
 ) -> Result<Facts, GpuError> {
     use sys::CUdevice_attribute as A;
     let mut name: [c_char; 128] = [0; 128];
-    // SAFETY: takes a buffer of 128 characters and its length; writes a string that ends in zero.
+    // SAFETY: a buffer of 128 characters, and a shorter length; writes a string that ends in zero.
     let named = unsafe { call!(driver, cuDeviceGetName(name.as_mut_ptr(), 127, device)) };
-    // SAFETY: zeroed before, at most 127 characters written: there is a zero within.
+    // SAFETY: zeroed before, and at most 127 characters written, so a zero ends it.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
     let mut memory_bytes = 0;
-    // SAFETY: takes an out pointer for a size.
+    // SAFETY: an out pointer for a size.
     let memory = unsafe { call!(driver, cuDeviceTotalMem_v2(&raw mut memory_bytes, device)) };
     let needed = |attribute| -> Result<u32, GpuError> {
         let mut value = 0;
-        // SAFETY: takes an out pointer for a number; `attribute` is one of the enum's.
+        // SAFETY: an out pointer for a number, and an attribute of the enum.
         unsafe { call!(driver, cuDeviceGetAttribute(&raw mut value, attribute, device)) }?;
         Ok(u32::try_from(value).unwrap_or(0))
     };
@@ -503,7 +489,7 @@ fn facts(
         memory_bytes: memory.is_ok().then_some(memory_bytes as u64),
         l2_bytes: told(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).map(u64::from),
         l2_persisting_bytes_max: told(A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE).map(u64::from),
-        // Known to every driver that we support.
+        // Every supported driver knows this one.
         memory_pools: needed(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
     })
 }

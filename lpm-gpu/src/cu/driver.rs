@@ -1,9 +1,8 @@
-//! The driver functions that we call, looked up once.
+//! The driver functions in use, looked up once.
 //!
-//! `cudarc::driver::sys` looks up a function at its first call and panics when it is missing. It also declares the
-//! return value as a Rust `enum` of the codes that one version knew, so that a later driver's new code would be
-//! undefined behaviour. Here every function is looked up before the first call, return values are plain numbers, and
-//! the compiler checks each signature against cudarc's. cudarc finds and loads the library.
+//! `cudarc::driver::sys` looks up a function at its first call, and panics if it is missing. It also returns a Rust `enum` of
+//! one version's codes, so a later driver's code would be undefined behaviour. Here all functions are looked up before the first
+//! call, results are plain numbers, and the compiler checks each signature against cudarc's. cudarc loads the library.
 
 use super::connections;
 use super::error::{GpuError, ends_context};
@@ -11,7 +10,7 @@ use cudarc::driver::sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
-/// The return value of a call that succeeded.
+/// Result of a call that succeeded.
 pub(super) const SUCCESS: u32 = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(super) const OUT_OF_MEMORY: u32 = 2;
@@ -20,12 +19,11 @@ pub(super) const NO_DEVICE: u32 = 100;
 /// `CUDA_ERROR_NOT_READY`: the work still runs.
 pub(super) const NOT_READY: u32 = 600;
 
-/// Declares [`Driver`]: a function pointer each, the check of its type against cudarc's, and the look-up.
+/// Declares [`Driver`]: function pointers, the check of their types against cudarc's, and their look-up.
 macro_rules! functions {
     ($($name:ident($($type:ty),* $(,)?);)*) => {
         $(const _: unsafe fn($($type),*) -> sys::CUresult = sys::$name;)*
 
-        /// All driver functions that we call.
         #[expect(non_snake_case, reason = "the driver's names")]
         pub(super) struct Driver {
             $(pub(super) $name: unsafe extern "C" fn($($type),*) -> u32,)*
@@ -33,14 +31,12 @@ macro_rules! functions {
         }
 
         impl Driver {
-            /// Looks up all functions.
             fn look_up() -> Result<Self, GpuError> {
                 Ok(Self {
                     $($name: {
-                        // SAFETY: `is_present` found the library, so `culib` does not panic. The type is that of
-                        // cudarc's declaration (checked above) except for the return type, a C enum that a u32 holds.
-                        // The library is a static in cudarc and never unloaded, so the pointer may be copied out of the
-                        // symbol.
+                        // SAFETY: `is_present` found the library, so `culib` does not panic. The type is that in cudarc's
+                        // declaration (checked above) except for the result, a C enum that a u32 holds. cudarc keeps the
+                        // library in a static and never unloads it, so the pointer outlives the symbol.
                         unsafe {
                             *sys::culib()
                                 .get::<unsafe extern "C" fn($($type),*) -> u32>(concat!(stringify!($name), "\0").as_bytes())
@@ -48,7 +44,7 @@ macro_rules! functions {
                         }
                     },)*
                     cuGetErrorName: {
-                        // SAFETY: as above; `CUresult cuGetErrorName(CUresult error, const char **pStr)` (cuda.h).
+                        // SAFETY: as for the others; `CUresult cuGetErrorName(CUresult error, const char **pStr)` (cuda.h).
                         unsafe {
                             *sys::culib()
                                 .get::<unsafe extern "C" fn(u32, *mut *const c_char) -> u32>(b"cuGetErrorName\0")
@@ -112,18 +108,15 @@ functions! {
 }
 
 impl Driver {
-    /// The result of `call`, which returned `code`.
     #[inline]
     pub(super) fn check(&self, call: &'static str, code: u32) -> Result<(), GpuError> {
         if code == SUCCESS { Ok(()) } else { Err(self.error(call, code)) }
     }
 
-    /// The error of `call`, which returned `code`.
     #[cold]
     pub(super) fn error(&self, call: &'static str, code: u32) -> GpuError {
         let mut name: *const c_char = std::ptr::null();
-        // SAFETY: the function takes any number, known or not, and an out pointer, which it sets to null or to a static
-        // string.
+        // SAFETY: takes any number, known or not, and an out pointer, which it sets to null or to a static string.
         let known = unsafe { (self.cuGetErrorName)(code, &raw mut name) };
         let name = if known != SUCCESS || name.is_null() {
             "an error it has no name for".to_owned()
@@ -135,7 +128,7 @@ impl Driver {
     }
 }
 
-/// Calls a driver function; an error carries the function's name.
+/// Calls a driver function; errors carry its name.
 macro_rules! call {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {{
         let driver: &$crate::cu::driver::Driver = $driver;
@@ -145,8 +138,7 @@ macro_rules! call {
 }
 pub(super) use call;
 
-/// The driver, once all its functions were found. A failure is not cached, because a driver may be installed while we
-/// run.
+/// The driver with all its functions. A failure is not cached: a driver may be installed later.
 ///
 /// # Errors
 /// [`GpuError::NoDriver`], [`GpuError::MissingSymbol`].
@@ -155,11 +147,11 @@ pub(super) fn driver() -> Result<&'static Driver, GpuError> {
     if let Some(driver) = DRIVER.get() {
         return Ok(driver);
     }
-    // SAFETY: loads and unloads a library by name; the driver's initialisers are as safe as those of any shared library.
+    // SAFETY: loads and unloads a library by name; its initialisers are as safe as any shared library's.
     if !unsafe { sys::is_culib_present() } {
         return Err(GpuError::NoDriver { tried: "libcuda.so, libcuda.so.1".to_owned() });
     }
     let driver = Driver::look_up()?;
-    connections::settle(); // before `cuInit`, which nobody can call before we return
+    connections::settle(); // before `cuInit`, which needs the driver returned here
     Ok(DRIVER.get_or_init(|| driver))
 }

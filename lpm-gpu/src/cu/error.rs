@@ -1,9 +1,9 @@
-//! GPU errors: one variant for each thing that a caller can do about them.
+//! GPU errors, one variant for each possible reaction.
 
 use fib::EngineError;
 use std::fmt;
 
-/// A version of the driver API, as the driver encodes it: 12040 is CUDA 12.4.
+/// A version of the driver API, in the driver's encoding: 12040 is CUDA 12.4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DriverVersion(pub u32);
 
@@ -13,16 +13,16 @@ impl fmt::Display for DriverVersion {
     }
 }
 
-/// Why the GPU could not be used.
+/// A failed use of the GPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
-    /// There is no driver library on this host.
+    /// This host has no driver library.
     #[error("no CUDA driver: none of {tried} can be loaded")]
     NoDriver {
-        /// The names that were tried.
+        /// The names tried.
         tried: String,
     },
-    /// The driver library lacks a function that we need.
+    /// The driver library lacks a function.
     #[error("the CUDA driver lacks {name}; {} or later is needed", super::DRIVER_MIN)]
     MissingSymbol {
         /// The function.
@@ -36,10 +36,10 @@ pub enum GpuError {
         /// The required version.
         want: DriverVersion,
     },
-    /// The driver exists, the device does not.
+    /// The driver has no such device.
     #[error("{}", no_device(*.wanted, *.count))]
     NoDevice {
-        /// The index that was requested.
+        /// The requested index.
         wanted: u32,
         /// The number of devices.
         count: u32,
@@ -57,7 +57,7 @@ pub enum GpuError {
     OutOfMemory {
         /// The kind of memory: `device` or `page-locked host`.
         what: &'static str,
-        /// The bytes that were requested.
+        /// The bytes requested.
         bytes: u64,
     },
     /// A call failed.
@@ -67,9 +67,9 @@ pub enum GpuError {
         call: &'static str,
         /// Its return value.
         code: u32,
-        /// The name of the return value, as the driver reports it.
+        /// Its name, as the driver reports it.
         name: String,
-        /// Whether the context is unusable: every later call fails as well.
+        /// Whether every later call fails, too.
         lost: bool,
     },
     /// A module's PTX was refused.
@@ -77,67 +77,67 @@ pub enum GpuError {
     Ptx {
         /// The module.
         module: String,
-        /// The message of the driver's compiler.
+        /// The driver's compiler message.
         reason: String,
     },
-    /// A module has no such kernel, or the kernel is launched with arguments that it does not take.
+    /// A kernel is missing, or was launched with arguments that it does not take.
     #[error("{module}: kernel {entry}: {reason}")]
     Kernel {
         /// The module.
         module: String,
-        /// The kernel's name.
+        /// Entry name of the kernel.
         entry: String,
-        /// What is wrong.
+        /// The problem.
         reason: &'static str,
     },
-    /// A block of a kernel cannot have so many threads on this device.
+    /// A block of the kernel cannot have that many threads on this device.
     #[error("{entry}: blocks of {wanted} threads, at most {max} fit with {registers} registers a thread")]
     Threads {
-        /// The kernel's name.
+        /// Entry name of the kernel.
         entry: String,
-        /// The threads that were asked for.
+        /// The threads requested.
         wanted: u32,
-        /// The most threads of a block.
+        /// Most threads of a block.
         max: u32,
-        /// Registers of a thread.
+        /// Registers a thread.
         registers: u32,
     },
-    /// The blocks of a persistent kernel do not fit the device beside those that are there: they must all run at once.
+    /// A persistent kernel's blocks do not fit on the device with those admitted before: all must run at once.
     #[error(
         "the persistent kernels of a reader need {wanted} blocks of {threads} threads at once, {left} of {limit} are left on this device: use fewer readers, fewer slots or smaller blocks"
     )]
     NoRoom {
-        /// The fewest blocks that would do.
+        /// The fewest blocks that suffice.
         wanted: u64,
         /// Threads of a block.
         threads: u32,
-        /// Blocks of this kernel that would still fit.
+        /// Blocks of this kernel that still fit.
         left: u64,
-        /// Blocks of this kernel that would fit a device without other persistent kernels.
+        /// Blocks of this kernel that fit without other persistent kernels.
         limit: u64,
     },
-    /// There are more streams that must not wait for each other than connections to the device.
+    /// More streams that must not wait for each other than connections to the device.
     #[error(
         "persistent kernels need {wanted} connections to the device and there are {limit}: set CUDA_DEVICE_MAX_CONNECTIONS in the environment (8 if unset, 32 at most), or use fewer readers"
     )]
     NoConnection {
-        /// The connections that would do.
+        /// The connections needed.
         wanted: usize,
-        /// The connections there are.
+        /// The connections available.
         limit: usize,
     },
-    /// All streams that there may be beside persistent kernels are taken.
+    /// All streams that may exist while persistent kernels run are taken.
     #[error(
         "beside persistent kernels a device has {limit} streams, and all are taken: use fewer readers, or fewer streams a reader"
     )]
     NoStream {
-        /// The streams there may be.
+        /// Most streams.
         limit: usize,
     },
     /// Page-locked memory was requested while the device may still use it.
     #[error("page-locked memory is still in use by the device")]
     Busy,
-    /// A range is not within its array, or two ranges have different lengths.
+    /// A range outside its array, or two ranges of different lengths.
     #[error("{at}..{} of an array of {len}", at.saturating_add(*.count))]
     Range {
         /// The first element.
@@ -150,26 +150,26 @@ pub enum GpuError {
     /// Objects of different devices or streams were mixed.
     #[error("{0} belongs to another device or stream")]
     Foreign(&'static str),
-    /// Work on the device takes longer than the caller waits. It may still finish, and the device is not given up.
+    /// Work on the device exceeds the caller's wait. It may still end, and the device is not given up.
     #[error("{what} has not ended within {limit_us} us")]
     Late {
         /// The work.
         what: &'static str,
-        /// How long the caller waited.
+        /// The wait.
         limit_us: u64,
     },
-    /// Work on the device did not finish in time, and the device is given up.
+    /// Work on the device exceeded its limit, and the device is given up.
     #[error("{what} did not end within {limit_ms} ms")]
     Stalled {
         /// The work.
         what: &'static str,
-        /// How long the caller waited.
+        /// The limit.
         limit_ms: u64,
     },
 }
 
 impl GpuError {
-    /// Whether the context is unusable: the owner of the device has to open it again, or continue without it.
+    /// Whether the context is unusable: the device's owner must reopen it, or continue without it.
     #[must_use]
     pub const fn is_lost(&self) -> bool {
         matches!(self, Self::Call { lost: true, .. } | Self::Stalled { .. })
@@ -188,9 +188,8 @@ impl GpuError {
         )
     }
 
-    /// Converts to an error of engine `engine`: an absent GPU is [`EngineError::NoDevice`], a failed allocation
-    /// [`EngineError::Memory`], no room for persistent kernels [`EngineError::Reader`], everything else
-    /// [`EngineError::Device`].
+    /// Converts to an error of `engine`: an absent GPU to [`EngineError::NoDevice`], a failed allocation to
+    /// [`EngineError::Memory`], no room for persistent kernels to [`EngineError::Reader`], others to [`EngineError::Device`].
     #[must_use]
     pub fn into_engine(self, engine: &'static str) -> EngineError {
         let reason = self.to_string();
@@ -205,7 +204,6 @@ impl GpuError {
     }
 }
 
-/// The text of [`GpuError::NoDevice`].
 fn no_device(wanted: u32, count: u32) -> String {
     match count {
         0 => "the driver sees no device".to_owned(),
@@ -213,8 +211,7 @@ fn no_device(wanted: u32, count: u32) -> String {
     }
 }
 
-/// Whether the driver's error `code` makes the context unusable ("sticky" errors of the driver API's `CUresult`: after
-/// them "the process must be terminated and relaunched" or the context be made anew).
+/// Whether `code` makes the context unusable (a "sticky" error of `CUresult` in the driver API's documentation).
 pub(super) const fn ends_context(code: u32) -> bool {
     matches!(
         code,

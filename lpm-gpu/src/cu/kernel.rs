@@ -12,13 +12,12 @@ use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
-/// The most arguments of a kernel.
 pub(super) const ARGUMENTS_MAX: usize = 12;
 
-/// Size of the log of the driver's compiler, bytes.
+/// Size of the compiler's log, bytes.
 const LOG_BYTES: usize = 8192;
 
-/// A module of kernels on a device, which has loaded it when it was opened.
+/// A module of kernels, loaded when its device was opened.
 #[derive(Clone)]
 pub struct Module {
     device: Device,
@@ -30,14 +29,14 @@ impl Module {
     /// The embedded module `name`: `gamt`, `gale`, `sail` or `ceilings`.
     ///
     /// # Errors
-    /// [`GpuError::Ptx`] when there is no module of that name.
+    /// [`GpuError::Ptx`] for an unknown name.
     pub fn new(device: &Device, name: &str) -> Result<Self, GpuError> {
         let found = device.module(name).map(|(name, raw)| Self { device: device.clone(), raw, name });
         found.ok_or_else(|| GpuError::Ptx { module: name.to_owned(), reason: "no such module".to_owned() })
     }
 
-    /// Loads all modules and their kernels. The driver would load a kernel at its first launch otherwise, and waits for running
-    /// kernels to load a module or a kernel, so for persistent ones for ever.
+    /// Loads all modules and their kernels. Otherwise the driver would load them at first use, and wait for running kernels, for
+    /// persistent ones for ever.
     pub(super) fn load_all(device: &Device) -> Result<Vec<LoadedModule>, GpuError> {
         ptx::MODULES
             .iter()
@@ -51,7 +50,7 @@ impl Module {
             .collect()
     }
 
-    /// Loads `text` as a module, which stays as long as the context.
+    /// Loads `text` as a module for the lifetime of the context.
     fn load(device: &Device, name: &str, text: &str) -> Result<Handle<sys::CUmodule>, GpuError> {
         let refused = |reason: String| GpuError::Ptx { module: name.to_owned(), reason };
         let image = CString::new(text).map_err(|_| refused("there is a zero in it".to_owned()))?;
@@ -63,8 +62,8 @@ impl Module {
         // Each value fits its option: an address, and a number stored as one.
         let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES - 1)];
         let mut raw = std::ptr::null_mut();
-        // SAFETY: an out pointer for the handle, text that ends in zero, and two options with their values; the driver
-        // writes at most the given bytes of the log, and keeps none of these pointers.
+        // SAFETY: an out pointer for the handle, text that ends in zero, and two options with their values; the driver writes
+        // at most the given bytes of the log, and keeps no pointer.
         unsafe {
             on!(
                 device,
@@ -88,10 +87,10 @@ impl Module {
         Ok(Handle(raw))
     }
 
-    /// The kernel `entry` of this module.
+    /// Kernel `entry` of this module.
     ///
     /// # Errors
-    /// [`GpuError::Kernel`] when there is none; [`GpuError::Call`].
+    /// [`GpuError::Kernel`] for an unknown kernel; [`GpuError::Call`].
     pub fn kernel(&self, entry: &str) -> Result<Kernel, GpuError> {
         let device = &self.device;
         let wrong =
@@ -105,7 +104,7 @@ impl Module {
         let mut raw = std::ptr::null_mut();
         // SAFETY: an out pointer for the handle, a loaded module, and a string that ends in zero.
         unsafe { on!(device, cuModuleGetFunction(&raw mut raw, self.raw.0, name.as_ptr())) }?;
-        // Reading the register count makes the driver load the kernel now instead of at its first launch.
+        // Reading the register count makes the driver load the kernel now, not at its first launch.
         let attribute = |attribute| -> Result<u32, GpuError> {
             let mut value = 0;
             // SAFETY: an out pointer for a number, an attribute of the enum, and a function of a loaded module.
@@ -137,7 +136,6 @@ struct Function {
     module: Module,
     raw: Handle<sys::CUfunction>,
     entry: String,
-    /// Size of each parameter, bytes.
     parameters: Vec<u8>,
     facts: KernelFacts,
 }
@@ -145,30 +143,30 @@ struct Function {
 /// Resources of a kernel, as reported by the driver's compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelFacts {
-    /// Registers per thread.
+    /// Registers a thread.
     pub registers: u32,
-    /// Memory per thread that did not fit in registers, bytes; must be 0 for our kernels.
+    /// Memory a thread that did not fit in registers, bytes; must be 0.
     pub local_bytes: u32,
-    /// Shared memory per block, bytes.
+    /// Shared memory a block, bytes.
     pub shared_bytes: u32,
-    /// The most threads of a block.
+    /// Most threads of a block.
     pub threads_block_max: u32,
 }
 
 impl Kernel {
-    /// Its resources, as reported by the driver's compiler.
+    /// Resources reported by the driver's compiler.
     #[must_use]
     pub fn facts(&self) -> KernelFacts {
         self.0.facts
     }
 
-    /// Its name.
+    /// Entry name.
     #[must_use]
     pub fn entry(&self) -> &str {
         &self.0.entry
     }
 
-    /// The most blocks of `threads` on one multiprocessor.
+    /// Most blocks of `threads` on one multiprocessor (occupancy).
     ///
     /// # Errors
     /// [`GpuError::Call`].
@@ -191,17 +189,15 @@ impl Kernel {
         &self.0.module.device
     }
 
-    /// The raw function.
     pub(super) fn function(&self) -> sys::CUfunction {
         self.0.raw.0
     }
 
-    /// Whether both are the same.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.0.raw == other.0.raw
     }
 
-    /// Checks that a block of it may have `threads` threads: registers limit them on some devices.
+    /// Checks that a block may have `threads` threads: registers limit them on some devices.
     ///
     /// # Errors
     /// [`GpuError::Threads`].
@@ -214,7 +210,7 @@ impl Kernel {
         Err(GpuError::Threads { entry: self.0.entry.clone(), wanted: threads, max, registers })
     }
 
-    /// Checks that it takes arguments of this number and these sizes.
+    /// Checks the number and sizes of arguments.
     #[inline]
     pub(super) fn accepts(&self, args: &[Arg<'_>]) -> Result<(), GpuError> {
         let takes = &self.0.parameters;
@@ -244,22 +240,22 @@ impl std::fmt::Debug for Module {
 /// The grid of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Blocks per row.
+    /// Blocks a row.
     pub blocks: u32,
-    /// Rows of blocks: one per slot for the persistent kernels; else 1.
+    /// Rows of blocks: one a slot for persistent kernels, else 1.
     pub rows: u32,
-    /// Threads per block: a multiple of 32, up to [`KernelFacts::threads_block_max`].
+    /// Threads a block: a multiple of 32, up to [`KernelFacts::threads_block_max`].
     pub threads: u32,
 }
 
 impl Shape {
-    /// `blocks` blocks of `threads`.
+    /// One row of `blocks` blocks of `threads`.
     #[must_use]
     pub const fn new(blocks: u32, threads: u32) -> Self {
         Self { blocks, rows: 1, threads }
     }
 
-    /// The same with `rows` rows of blocks.
+    /// The same shape with `rows` rows.
     #[must_use]
     pub const fn with_rows(self, rows: u32) -> Self {
         Self { rows, ..self }
@@ -290,15 +286,15 @@ impl<'a> Arg<'a> {
         Self(Value::Memory(buffer.device(), buffer.address()))
     }
 
-    /// The same from element `at` on.
+    /// An array on the device from element `at` on.
     ///
     /// # Errors
-    /// [`GpuError::Range`] when `at` is beyond its end.
+    /// [`GpuError::Range`] for `at` beyond the end.
     pub fn buffer_from<T: Plain>(buffer: &'a DeviceBuffer<T>, at: usize) -> Result<Self, GpuError> {
         Ok(Self(Value::Memory(buffer.device(), buffer.range(&(at..buffer.len().max(at)))?)))
     }
 
-    /// Page-locked memory, which the kernel reads and writes across the bus. It is in use until the launch is done.
+    /// Page-locked memory, which the kernel accesses across the bus. In use until the launch is done.
     #[must_use]
     #[inline]
     pub fn pinned<T: Plain>(memory: &'a mut Pinned<T>) -> Self {
@@ -306,19 +302,18 @@ impl<'a> Arg<'a> {
         Self(Value::Pinned(device, pointer, uses))
     }
 
-    /// Memory that the host keeps using.
+    /// Memory that the host may use at the same time.
     #[must_use]
     #[inline]
     pub fn shared<T: Element>(memory: &'a Shared<T>) -> Self {
         Self(Value::Memory(memory.device(), memory.address()))
     }
 
-    /// Memory of `device` at `address`, which the caller knows to exist.
+    /// Memory of `device` at `address`, whose lifetime the caller ensures.
     pub(super) const fn address(device: &'a Device, address: sys::CUdeviceptr) -> Self {
         Self(Value::Memory(device, address))
     }
 
-    /// The address, if the argument is memory.
     pub(super) const fn memory(&self) -> Option<u64> {
         match self.0 {
             Value::U32(_) => None,
@@ -326,7 +321,6 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// Its size in bytes.
     #[inline]
     const fn bytes(&self) -> u8 {
         match self.0 {
@@ -335,7 +329,6 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// Its bits.
     #[inline]
     const fn bits(&self) -> u64 {
         match self.0 {
@@ -344,7 +337,7 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// Records that work number `number` of a stream of `device` uses the memory.
+    /// Records that work `number` of a stream of `device` uses the memory.
     #[inline]
     pub(super) fn note(
         &mut self,
@@ -361,14 +354,14 @@ impl<'a> Arg<'a> {
     }
 }
 
-/// Calls `launch` with `args` (at most [`ARGUMENTS_MAX`], see [`Kernel::accepts`]) in the driver's format: an array of
-/// pointers, each to a value of at least its parameter's size. Valid until `launch` returns.
+/// Calls `launch` with `args` (at most [`ARGUMENTS_MAX`]) in the driver's format: pointers to values of at least their
+/// parameters' sizes, valid until `launch` returns.
 #[inline]
 pub(super) fn with_parameters<R>(args: &[Arg<'_>], launch: impl FnOnce(*mut *mut c_void) -> R) -> R {
     let mut values = [0_u64; ARGUMENTS_MAX];
     let mut pointers = [std::ptr::null_mut::<c_void>(); ARGUMENTS_MAX];
     for ((value, pointer), arg) in values.iter_mut().zip(&mut pointers).zip(args) {
-        // Little-endian, as every host of the driver is, so a u32 is the first half.
+        // Little-endian, as every host of the driver: a u32 is the first half.
         *value = arg.bits();
         *pointer = std::ptr::from_mut(value).cast();
     }

@@ -9,10 +9,10 @@ use fib::NextHopId;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Types that may be copied to and from a device: every bit pattern is a value, and there is no padding.
+/// Types that can be copied to and from a device.
 ///
 /// # Safety
-/// Both must hold.
+/// Every bit pattern is a value, and there is no padding.
 pub unsafe trait Plain: Copy + Send + Sync + 'static {}
 
 // SAFETY: a number.
@@ -28,8 +28,8 @@ unsafe impl Plain for Write {}
 // SAFETY: `repr(C)`, four u32.
 unsafe impl Plain for PrefixOp {}
 
-/// An array on the device. The host accesses it only by copies, so any number of streams may use it at once; the
-/// kernels are responsible for what they then read. Fresh memory holds arbitrary values.
+/// An array on the device. The host accesses it by copies, so any number of streams may use it at once; kernels are
+/// responsible for races. Fresh memory holds arbitrary values.
 pub struct DeviceBuffer<T: Plain> {
     device: Device,
     pointer: sys::CUdeviceptr,
@@ -41,7 +41,7 @@ pub struct DeviceBuffer<T: Plain> {
 pub type DeviceWords = DeviceBuffer<u32>;
 
 impl<T: Plain> DeviceBuffer<T> {
-    /// An array of `len` elements; the driver aligns it to 256 bytes.
+    /// An array of `len` elements, which the driver aligns to 256 bytes.
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`], [`GpuError::Call`].
@@ -50,7 +50,7 @@ impl<T: Plain> DeviceBuffer<T> {
         Ok(Self { device: device.clone(), pointer: device.allocate(bytes)?, len, elements: PhantomData })
     }
 
-    /// Elements.
+    /// Number of elements.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -62,13 +62,13 @@ impl<T: Plain> DeviceBuffer<T> {
         self.len == 0
     }
 
-    /// Bytes.
+    /// Size, bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         (self.len * size_of::<T>()) as u64
     }
 
-    /// Its device address: a number to compare, or to pass to a kernel through memory, as the persistent kernels need.
+    /// Device address: to compare, or to pass to a kernel through memory.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.pointer
@@ -80,22 +80,22 @@ impl<T: Plain> DeviceBuffer<T> {
         &self.device
     }
 
-    /// The address of elements `range`, if the range is within the array.
+    /// Address of elements `range`, if within the array.
     pub(super) fn range(&self, range: &Range<usize>) -> Result<sys::CUdeviceptr, GpuError> {
         within(range, self.len)?;
         Ok(self.pointer + (range.start * size_of::<T>()) as u64)
     }
 }
 
-/// Words that hold ids of next hops, 24 bits, as such.
+/// Views words as ids of next hops, 24 bits.
 #[must_use]
 #[inline]
 pub const fn as_next_hops(words: &[u32]) -> &[NextHopId] {
-    // SAFETY: `NextHopId` is a transparent `u32`; what it may be beyond that is its callers' to know, not the compiler's.
+    // SAFETY: `NextHopId` is a transparent `u32`; its 24 bits are the callers' concern, not the compiler's.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
 }
 
-/// Checks that `range` lies within an array of `len` elements.
+/// Checks that `range` is within an array of `len` elements.
 pub(super) fn within(range: &Range<usize>, len: usize) -> Result<(), GpuError> {
     if range.start <= range.end && range.end <= len {
         Ok(())

@@ -10,19 +10,18 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How the host uses page-locked memory.
+/// The host's use of page-locked memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostSide {
-    /// Writes in order and never reads: write-combined memory, which does not use the host's caches. Reading it is
-    /// about a hundred times slower than reading other memory.
+    /// Writes in order and never reads: write-combined memory, outside the host's caches and very slow to read.
     Writes,
-    /// Reads and writes in any order: cached as usual.
+    /// Reads and writes in any order: cached memory.
     Reads,
 }
 
-/// Page-locked host memory. Device (by copies, or directly as mapped memory) and host use it in turn. Until an enqueued
-/// use is known to be done, the host gets [`GpuError::Busy`]. A use is known to be done when an [`Event`](super::Event)
-/// recorded after it has completed, or when its stream has [finished](super::Stream::finish). Zero when new.
+/// Page-locked host memory that device (by copies, or as mapped memory) and host use in turn. The host gets [`GpuError::Busy`]
+/// until an enqueued use is known to be done: an [`Event`](super::Event) recorded after it has completed, or its stream has
+/// [finished](super::Stream::finish). Zero when new.
 pub struct Pinned<T: Plain> {
     device: Device,
     memory: HostMemory,
@@ -39,7 +38,7 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    /// Records that work number `number` of `stream` uses the memory. Uses on other streams must be done.
+    /// Records that work `number` of `stream` uses the memory. Uses on other streams must be done.
     #[inline]
     pub(super) fn note(&mut self, stream: &Arc<StreamProgress>, number: u64) -> Result<(), GpuError> {
         match &self.stream {
@@ -51,7 +50,6 @@ impl Uses {
         Ok(())
     }
 
-    /// Whether the last use is known to be done.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.stream.as_ref().is_none_or(|stream| stream.is_over(self.number))
@@ -70,7 +68,7 @@ impl<T: Plain> Pinned<T> {
         Ok(Self { device: device.clone(), memory, host, len, uses: Uses::default() })
     }
 
-    /// Elements.
+    /// Number of elements.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -96,8 +94,8 @@ impl<T: Plain> Pinned<T> {
     #[inline]
     pub fn slice(&self) -> Result<&[T], GpuError> {
         self.idle()?;
-        // SAFETY: `len` elements, zeroed when allocated, every bit pattern a value; the device uses them only through
-        // calls that take `&mut self`, and all of those are done.
+        // SAFETY: `len` elements, zeroed when allocated, for which every bit pattern is a value; the device uses them only
+        // through calls that take `&mut self`, and these are done.
         Ok(unsafe { std::slice::from_raw_parts(self.host.0, self.len) })
     }
 
@@ -119,16 +117,15 @@ impl<T: Plain> Pinned<T> {
 
     #[cold]
     fn busy(&self) -> Result<(), GpuError> {
-        self.device.bind("cuEventQuery")?; // returns the error of a lost device
+        self.device.bind("cuEventQuery")?; // fails on a lost device
         Err(GpuError::Busy)
     }
 
-    /// The device.
     pub(super) const fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The host address of elements `range`, if the range is within the array, for work number `number` of `stream`.
+    /// Host address of elements `range`, if within the array, for work `number` of `stream`.
     #[inline]
     pub(super) fn host_for(
         &mut self,
@@ -141,19 +138,18 @@ impl<T: Plain> Pinned<T> {
         Ok(self.host.0.wrapping_add(range.start))
     }
 
-    /// Its host address.
     pub(super) const fn host_address(&self) -> *mut T {
         self.host.0
     }
 
-    /// The device, the memory's device address, and its record of uses.
+    /// Device, device address, and record of uses.
     #[inline]
     pub(super) fn mapped(&mut self) -> (&Device, sys::CUdeviceptr, &mut Uses) {
         (&self.device, self.memory.mapped, &mut self.uses)
     }
 }
 
-/// Allocates `len` zeroed elements of page-locked memory, reachable from every context and mapped into the device's addresses.
+/// Allocates `len` zeroed elements of page-locked memory, usable from every context and mapped for the device.
 pub(super) fn allocate<T: Plain>(device: &Device, len: usize, flags: u32) -> Result<HostMemory, GpuError> {
     let bytes = len.max(1).saturating_mul(size_of::<T>());
     let flags = flags | sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
@@ -161,25 +157,23 @@ pub(super) fn allocate<T: Plain>(device: &Device, len: usize, flags: u32) -> Res
         Some(memory) => memory,
         None => allocate_new(device, bytes, flags)?,
     };
-    // SAFETY: `bytes` bytes that were just allocated and that nobody else uses; whole pages, so aligned for every
-    // `Plain`.
+    // SAFETY: `bytes` bytes that were just allocated, unshared, and page-aligned.
     unsafe { std::ptr::write_bytes(memory.host.0.cast::<u8>(), 0, bytes) };
     Ok(memory)
 }
 
 fn allocate_new(device: &Device, bytes: usize, flags: u32) -> Result<HostMemory, GpuError> {
     let mut host = std::ptr::null_mut();
-    // SAFETY: takes an out pointer, a size that is not 0, and flags of that call.
+    // SAFETY: an out pointer, a size that is not 0, and flags of that call.
     unsafe { on!(device, cuMemHostAlloc(&raw mut host, bytes, flags)) }
         .map_err(|error| memory_error(error, "page-locked host", bytes))?;
     let memory = |mapped| HostMemory { host: Handle(host), mapped, bytes, flags };
     device_address(device, host).map(memory).inspect_err(|_| device.free(Memory::Host(memory(0))))
 }
 
-/// The device address of page-locked memory.
 fn device_address(device: &Device, host: *mut c_void) -> Result<sys::CUdeviceptr, GpuError> {
     let mut pointer = 0;
-    // SAFETY: takes an out pointer, an allocation of `cuMemHostAlloc`, and 0.
+    // SAFETY: an out pointer, an allocation of `cuMemHostAlloc`, and 0.
     unsafe { on!(device, cuMemHostGetDevicePointer_v2(&raw mut pointer, host, 0)) }?;
     Ok(pointer)
 }

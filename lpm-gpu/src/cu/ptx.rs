@@ -1,6 +1,6 @@
-//! The embedded PTX of the kernels, and the parameter sizes that a launch needs.
+//! The embedded PTX of the kernels, and their parameter sizes.
 
-/// The modules: name, and PTX text from `kernels/NAME.ptx`.
+/// Name and PTX text (`kernels/NAME.ptx`) of each module.
 pub(super) const MODULES: [(&str, &str); 4] = [
     ("gamt", include_str!("../../kernels/gamt.ptx")),
     ("gale", include_str!("../../kernels/gale.ptx")),
@@ -8,18 +8,16 @@ pub(super) const MODULES: [(&str, &str); 4] = [
     ("ceilings", include_str!("../../kernels/ceilings.ptx")),
 ];
 
-/// The PTX text of module `name`.
 pub(super) fn text(name: &str) -> Option<&'static str> {
     MODULES.iter().find(|module| module.0 == name).map(|module| module.1)
 }
 
-/// The names of the kernels of a module's text.
+/// The kernels of a module's text.
 pub(super) fn entries(text: &str) -> impl Iterator<Item = &str> {
     text.split(".entry ").skip(1).filter_map(|rest| rest.split_once('(').map(|(name, _)| name.trim()))
 }
 
-/// The size in bytes of each parameter of kernel `entry`, in order; `None` when the text has no such kernel. A parameter whose
-/// type is not a scalar counts as 0.
+/// Size of each parameter of kernel `entry`, bytes; `None` for an unknown kernel. Types that are not scalars count as 0.
 pub(super) fn parameters(text: &str, entry: &str) -> Option<Vec<u8>> {
     let (_, list) = text.split(".entry ").skip(1).find_map(|rest| {
         let (name, after) = rest.split_once('(')?;
@@ -29,7 +27,7 @@ pub(super) fn parameters(text: &str, entry: &str) -> Option<Vec<u8>> {
     Some(declared.map(size_of_parameter).collect())
 }
 
-/// The size of a declaration such as `.param .u64 name`.
+/// Size of a declaration such as `.param .u64 name`.
 fn size_of_parameter(declaration: &str) -> u8 {
     if declaration.contains('[') {
         return 0;

@@ -1,33 +1,23 @@
-//! Deferred freeing: when resources go back to the driver.
+//! Deferred frees: when resources return to the driver.
 //!
-//! What is dropped is *buried*: recorded with the streams that may still use it. Each later allocation, drop or close
-//! checks which of the buried resources are no longer in use and frees them. So no drop waits for the device, and a
-//! device that hangs costs a leak instead of a thread.
+//! A drop *buries* a resource: it is recorded with the streams that may still use it. Each later allocation, drop or close frees
+//! the buried resources that are no longer in use. So a drop never waits, and a hanging device costs a leak, not a thread.
 //!
-//! Four facts decide how a resource is freed:
+//! - `cuMemFree` and `cuMemFreeHost` wait for the whole device (CUDA programming guide, stream-ordered memory allocator), with a
+//!   persistent kernel for ever. `cuMemAllocAsync` and `cuMemFreeAsync` are ordered with one stream and wait for no other.
+//!   So device memory comes from the device's memory pool.
+//! - Page-locked memory has no such call. It is freed when no persistent kernel runs and all streams are idle, checked under the
+//!   lock that a persistent kernel's launch takes, too. Until then it is reused for requests of the same size.
+//! - Loading or unloading a module waits for the whole device: modules are loaded when the device is opened, and go with its
+//!   context. So does creating streams beyond the driver's stock: all are created before the first persistent kernel.
+//! - A device without memory pools (some virtual ones) frees device memory like page-locked memory, and has no persistent
+//!   kernels ([`Facts::memory_pools`](super::Facts::memory_pools)).
 //!
-//! - `cuMemFree` and `cuMemFreeHost` wait for the whole device (CUDA programming guide,
-//!   stream-ordered memory allocator: "cudaMalloc and cudaFree cause the GPU to synchronize across all executing CUDA
-//!   streams"), so while a persistent kernel runs they wait forever. `cuMemAllocAsync` and `cuMemFreeAsync` take effect
-//!   in the order of one stream and wait for no other. Device memory therefore comes from the device's memory pool, and
-//!   returns to it while persistent kernels run.
-//! - Page-locked memory has no such call. It is freed when no persistent kernel runs and every stream is idle. That is
-//!   checked and done under the lock that the launch of a persistent kernel takes too. Until then, it is reused for
-//!   requests of the same size: new readers take the memory that earlier readers left.
-//! - Modules are loaded when the device is opened and go with its context: to load one, or to unload it, waits for the
-//!   whole device, too. So does a stream for which the driver has to make more: as many as there may be are made before the
-//!   first persistent kernel.
-//! - A device without memory pools (some virtual ones) frees device memory as page-locked memory is freed. Such a
-//!   device does not support persistent kernels: see [`Facts::memory_pools`](super::Facts::memory_pools).
+//! All uses of buried memory were enqueued before its drop, so they are done when the streams reach their number at that time.
+//! A persistent kernel is never done: it holds its arguments, and its owner must keep memory that it reaches indirectly.
 //!
-//! Alternatives that were rejected. Caching freed tables ourselves for new ones would need no pool, but growing tables
-//! fit into no earlier one: the cache would be bounded by the sum of all sizes so far, not by the largest. Stopping the
-//! persistent kernels at each table swap would interrupt every reader's traffic at each such update.
-//!
-//! Work that may use buried memory is known to be done by its number: all uses were enqueued before the owner could
-//! drop the memory, so they have at most the stream's number at that time. A persistent kernel is never done, so it
-//! holds the memory it was launched with (its arguments), and nothing else: its owner must keep the addresses that it
-//! reads from memory.
+//! Rejected: a cache of freed tables, since growing tables fit no earlier one; stopping persistent kernels at each table swap,
+//! since that interrupts every reader.
 
 use super::device::Handle;
 use super::driver::{Driver, NOT_READY, SUCCESS};
@@ -37,29 +27,26 @@ use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// A driver resource that nobody owns any more.
+/// A driver resource without an owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Memory {
     /// Device memory: address and bytes.
     Device(sys::CUdeviceptr, usize),
-    /// Page-locked memory of the host.
     Host(HostMemory),
 }
 
-/// Page-locked memory of the host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct HostMemory {
-    /// Its host address.
+    /// Host address.
     pub(super) host: Handle<*mut c_void>,
-    /// Its device address.
+    /// Device address.
     pub(super) mapped: sys::CUdeviceptr,
     pub(super) bytes: usize,
-    /// The flags it was allocated with.
+    /// Flags of its allocation.
     pub(super) flags: u32,
 }
 
 impl Memory {
-    /// Whether a kernel with these arguments may use it.
     fn is_among(&self, arguments: &[u64]) -> bool {
         let (start, bytes) = match *self {
             Self::Device(pointer, bytes) => (pointer, bytes),
@@ -69,20 +56,18 @@ impl Memory {
     }
 }
 
-/// A stream of the device.
 struct BookedStream {
     raw: Handle<sys::CUstream>,
     progress: Arc<StreamProgress>,
-    /// The arguments of the persistent kernel on it, from before its launch until it has ended.
+    /// Arguments of its persistent kernel, from before the launch until the end.
     resident: Option<Vec<u64>>,
-    /// Its owner was dropped: it is destroyed once it is idle.
+    /// Dropped by its owner: to be destroyed when idle.
     orphan: bool,
-    /// It must not wait for persistent kernels.
+    /// Must not wait for persistent kernels.
     first: bool,
 }
 
 impl BookedStream {
-    /// Whether all enqueued work is done.
     fn is_idle(&self, driver: &Driver) -> Result<bool, Failed> {
         if self.resident.is_some() {
             return Ok(false); // its launch may be imminent
@@ -99,47 +84,45 @@ impl BookedStream {
     }
 }
 
-/// Buried memory.
 struct Grave {
     memory: Memory,
-    /// The streams that may use it, each with the number of its last work when the memory was buried.
+    /// Streams that may use it, each with its last work number at the burial.
     uses: Vec<(Arc<StreamProgress>, u64)>,
 }
 
 /// A module by its name.
 pub(super) type LoadedModule = (&'static str, Handle<sys::CUmodule>);
 
-/// The function of a failed call, and its return value.
+/// Function and result of a failed call.
 pub(super) type Failed = (&'static str, u32);
 
-/// A device's streams and its buried resources. All contexts of a device that this process opens share one book,
-/// because they are the same context to the driver.
+/// A device's streams and buried resources. All contexts of a device in this process share one book: they are one context to
+/// the driver.
 #[derive(Default)]
 pub(super) struct Book {
     lines: Vec<BookedStream>,
-    /// The persistent kernels of all readers, launched or not yet.
+    /// Persistent kernels of all readers, launched or not yet.
     pub(super) admitted: Admitted,
     graves: Vec<Grave>,
     /// Loaded when the device was opened; they go with its context.
     pub(super) modules: Vec<LoadedModule>,
-    /// The stream of the pool's allocations and frees; created at first use.
+    /// Stream of the pool's allocations and frees; created at first use.
     pool: Option<Handle<sys::CUstream>>,
-    /// Whether the driver has [`STREAMS_MAX`] streams to give without waiting.
+    /// Whether the driver can give [`STREAMS_MAX`] streams without waiting.
     has_streams: bool,
 }
 
-/// A stream and how far it has progressed.
 pub(super) type OpenStream = (Handle<sys::CUstream>, Arc<StreamProgress>);
 
-/// The most streams beside persistent kernels. The driver makes some 16 or 32 streams at once, and waits for running kernels to do so. A
-/// stream that is destroyed stays with it for the next.
+/// Most streams while persistent kernels run. The driver creates streams in lots of 16 or 32, waiting for running kernels; a
+/// destroyed stream stays in its stock.
 pub(super) const STREAMS_MAX: usize = 256;
 
-/// Creates a stream. The context must be bound; the priority is clamped to the device's range.
+/// Creates a stream. The context must be bound; the driver clamps the priority.
 fn create_stream(driver: &Driver, priority: i32) -> Result<sys::CUstream, Failed> {
     let mut raw = std::ptr::null_mut();
     let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-    // SAFETY: takes an out pointer for the handle, a flag of that call, and a priority.
+    // SAFETY: an out pointer for the handle, a flag of that call, and a priority.
     match unsafe { (driver.cuStreamCreateWithPriority)(&raw mut raw, flags, priority) } {
         SUCCESS => Ok(raw),
         code => Err(("cuStreamCreateWithPriority", code)),
@@ -147,7 +130,7 @@ fn create_stream(driver: &Driver, priority: i32) -> Result<sys::CUstream, Failed
 }
 
 impl Book {
-    /// The stream of the pool's allocations and frees. The context must be bound.
+    /// Stream of the pool's allocations and frees. The context must be bound.
     pub(super) fn pool(&mut self, driver: &Driver) -> Result<sys::CUstream, Failed> {
         if let Some(stream) = self.pool {
             return Ok(stream.0);
@@ -157,7 +140,7 @@ impl Book {
         Ok(raw)
     }
 
-    /// Has the driver make [`STREAMS_MAX`] streams, before the first persistent kernel is admitted. The context must be bound.
+    /// Fills the driver's stock to [`STREAMS_MAX`] streams, before the first persistent kernel. The context must be bound.
     pub(super) fn prepare_streams(&mut self, driver: &Driver) -> Result<(), Failed> {
         if self.has_streams {
             return Ok(());
@@ -172,8 +155,8 @@ impl Book {
         all
     }
 
-    /// Creates a stream and registers it, one that must not wait for persistent kernels if it is a `first` one. `None` beside
-    /// persistent kernels when there are [`STREAMS_MAX`]. The context must be bound.
+    /// Opens a stream; a `first` one must not wait for persistent kernels. `None` beyond [`STREAMS_MAX`] streams with persistent
+    /// kernels. The context must be bound.
     pub(super) fn open(
         &mut self,
         driver: &Driver,
@@ -190,12 +173,11 @@ impl Book {
         Ok(Some((raw, progress)))
     }
 
-    /// Streams that must not wait for persistent kernels.
     pub(super) fn firsts(&self) -> usize {
         self.lines.iter().filter(|line| line.first).count()
     }
 
-    /// The stream's owner dropped it. With `destroy` it is destroyed once idle, otherwise (on a lost device) never.
+    /// The owner dropped the stream: destroys it once idle if `destroy`, never on a lost device.
     pub(super) fn closed(&mut self, progress: &Arc<StreamProgress>, destroy: bool) {
         if destroy {
             self.line(progress, |line| line.orphan = true);
@@ -204,12 +186,11 @@ impl Book {
         }
     }
 
-    /// Registers a persistent kernel with these arguments just before its launch on a stream.
+    /// Registers a persistent kernel with these arguments just before its launch.
     pub(super) fn resident_began(&mut self, progress: &Arc<StreamProgress>, arguments: Vec<u64>) {
         self.line(progress, |line| line.resident = Some(arguments));
     }
 
-    /// The persistent kernel has ended.
     pub(super) fn resident_ended(&mut self, progress: &Arc<StreamProgress>) {
         self.line(progress, |line| line.resident = None);
     }
@@ -220,7 +201,7 @@ impl Book {
         }
     }
 
-    /// Takes over `memory`, which nobody owns any more.
+    /// Takes over dropped `memory`.
     pub(super) fn bury(&mut self, memory: Memory) {
         let may_use =
             |line: &&BookedStream| line.resident.as_ref().is_none_or(|arguments| memory.is_among(arguments));
@@ -233,7 +214,7 @@ impl Book {
         self.graves.push(Grave { memory, uses });
     }
 
-    /// Buried page-locked memory of the same size that nothing uses any more.
+    /// Buried page-locked memory of the same size that is no longer in use.
     pub(super) fn lend_again(&mut self, bytes: usize, flags: u32) -> Option<HostMemory> {
         let at = self.graves.iter().position(|grave| {
             let fits = |memory: HostMemory| memory.bytes == bytes && memory.flags == flags;
@@ -245,9 +226,8 @@ impl Book {
         }
     }
 
-    /// Frees resources that nothing uses any more. With `pools` device memory goes back to the device's pool. The
-    /// context must be bound. It waits for nothing, except, when every stream was idle at the check, for work enqueued
-    /// since.
+    /// Frees resources no longer in use; with `pools`, device memory returns to the pool. The context must be bound. Waits only
+    /// if all streams were idle at the check, and then for work enqueued since.
     pub(super) fn sweep(&mut self, driver: &Driver, pools: bool) -> Result<(), Failed> {
         if self.graves.is_empty() && self.lines.iter().all(|line| !line.orphan) {
             return Ok(());
@@ -256,7 +236,7 @@ impl Book {
         for grave in &mut self.graves {
             grave.uses.retain(|(progress, number)| {
                 let line = self.lines.iter().position(|line| Arc::ptr_eq(&line.progress, progress));
-                // A line that was removed was idle then.
+                // A removed line was idle.
                 !progress.is_over(*number) && line.is_some_and(|line| !idle[line])
             });
         }
@@ -264,7 +244,7 @@ impl Book {
         while at < self.lines.len() {
             if self.lines[at].orphan && self.lines[at].is_idle(driver)? {
                 let line = self.lines.swap_remove(at);
-                // SAFETY: created by `Stream::new`, whose owner is gone, and idle; destroyed once.
+                // SAFETY: created by `Stream::new`, dropped by its owner, and idle; destroyed once.
                 let _swallowed = unsafe { (driver.cuStreamDestroy_v2)(line.raw.0) };
             } else {
                 at += 1;
@@ -277,7 +257,7 @@ impl Book {
             let pooled = pools && matches!(memory, Memory::Device(..));
             if uses.is_empty() && (pooled || quiet) {
                 self.graves.swap_remove(at);
-                // A second try, in case a stray error failed the first; after that only the context's end frees it.
+                // Tries twice, in case of a stray error; after that only the end of the context frees it.
                 self.release(driver, memory, pools).or_else(|_| self.release(driver, memory, pools))?;
             } else {
                 at += 1;
@@ -301,12 +281,12 @@ impl Book {
         if code == SUCCESS { Ok(()) } else { Err((call, code)) }
     }
 
-    /// Whether nothing is buried and no orphaned stream is left.
+    /// Whether nothing is buried and no dropped stream is left.
     pub(super) fn is_settled(&self) -> bool {
         self.graves.is_empty() && self.lines.iter().all(|line| !line.orphan)
     }
 
-    /// Destroys the pool's stream, and forgets what goes with the context, when the last context of the device ends.
+    /// Ends the book with the last context of the device.
     pub(super) fn close(&mut self, driver: &Driver) {
         self.modules.clear();
         self.has_streams = false;

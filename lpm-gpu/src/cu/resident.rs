@@ -1,4 +1,4 @@
-//! A persistent kernel: one that runs until it is told to stop.
+//! A persistent kernel, which runs until it is stopped.
 
 use super::device::Device;
 use super::error::GpuError;
@@ -6,20 +6,19 @@ use super::kernel::{Arg, Kernel, Shape};
 use super::stream::Stream;
 use std::time::Duration;
 
-/// How long a dropped kernel may take to stop before the device is given up.
+/// Time for a dropped kernel to stop; then the device is given up.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
-/// A kernel that runs until it is stopped, with its own stream. Its arguments are freed when it has ended and not
-/// before. Nor is any page-locked memory freed before that, because the driver would wait for the kernel. Other device
-/// memory is allocated and freed while it runs, where the device has [memory pools](super::Facts::memory_pools).
+/// A running persistent kernel with its own stream. Its arguments, and all page-locked memory, are freed only after its end,
+/// since the driver would wait for it. Other device memory can be allocated and freed meanwhile on a device with
+/// [memory pools](super::Facts::memory_pools).
 ///
-/// It must work on memory that the host may use at the same time ([`Shared`](super::Shared)), or that the host does not
-/// use ([`DeviceBuffer`](super::DeviceBuffer)). The caller keeps alive what it reaches through addresses in memory
-/// rather than in its arguments; those must point to device memory.
+/// Its memory must be usable by host and device at once ([`Shared`](super::Shared)), or unused by the host
+/// ([`DeviceBuffer`](super::DeviceBuffer)). The caller keeps alive the device memory that it reaches through addresses in memory
+/// rather than arguments.
 ///
-/// Streams share the driver's connections to the device (8, or `CUDA_DEVICE_MAX_CONNECTIONS`, at most 32): a stream on
-/// the connection of a resident kernel waits for that kernel. So launch one kernel for many slots rather than one per
-/// slot. [`ResidentRoom`](super::ResidentRoom) tells whether there is a connection, and room for all its blocks at once.
+/// A stream on the same connection to the device waits for the kernel (8 connections, or `CUDA_DEVICE_MAX_CONNECTIONS`, at most
+/// 32). So launch one kernel for many slots. [`ResidentRoom`](super::ResidentRoom) reserves connections and blocks.
 pub struct Resident {
     stream: Stream,
     stop: Box<dyn Fn() + Send>,
@@ -27,11 +26,10 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// Launches `kernel` on `stream`. `stop` makes it end: it sets a flag in shared memory, and holds the memory that
-    /// the kernel uses.
+    /// Launches `kernel` on `stream`. `stop` ends it by a flag in shared memory, and holds the kernel's memory.
     ///
     /// # Errors
-    /// As [`Stream::launch`].
+    /// Errors of [`Stream::launch`].
     pub fn launch(
         mut stream: Stream,
         kernel: &Kernel,
@@ -56,19 +54,19 @@ impl Resident {
         self.stream.device()
     }
 
-    /// Whether it still runs; otherwise it failed or was stopped.
+    /// Whether it runs; false after a stop.
     ///
     /// # Errors
-    /// [`GpuError::Call`] when it failed.
+    /// [`GpuError::Call`] if it failed.
     #[inline]
     pub fn is_running(&mut self) -> Result<bool, GpuError> {
         self.stream.is_finished().map(|over| !over)
     }
 
-    /// Makes it stop and waits until it has ended, at most `limit`; after that the device is given up as lost.
+    /// Stops it and waits for its end, at most `limit`; then the device is given up.
     ///
     /// # Errors
-    /// As [`Self::is_running`]; [`GpuError::Stalled`].
+    /// Errors of [`Self::is_running`]; [`GpuError::Stalled`].
     pub fn stop(&mut self, limit: Duration) -> Result<(), GpuError> {
         if self.over {
             return Ok(());

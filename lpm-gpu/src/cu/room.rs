@@ -1,26 +1,24 @@
-//! Room for persistent kernels: all their blocks must be on the device at once, and their streams must share no connection.
+//! Room for persistent kernels: all their blocks must be on the device at once, and their streams must not share a connection.
 //!
-//! Every block of a persistent kernel stays, and one that finds no multiprocessor with room waits for ever. So kernels are
-//! admitted before they are launched, over all readers and engines of the process, by what the driver says of each: how many of
-//! its blocks a multiprocessor holds (its occupancy). A block takes one part in so many of a multiprocessor, of whatever
-//! resource is short. A set of kernels fits when one of these holds:
+//! A block of a persistent kernel never leaves, and a block without room waits for ever. So kernels are admitted before their
+//! launch, over all readers and engines of the process, by the driver's occupancy: the blocks of a kernel that a multiprocessor
+//! holds. A block's share of a multiprocessor is the inverse, whichever resource is scarce. A set of kernels fits if one holds:
 //!
-//! - the blocks take no more than `1 - s` of the device, where `s` is the share that the largest block takes of a
-//!   multiprocessor: then some multiprocessor always has at least `s` free, so each block finds a place, in any order;
-//! - there are more multiprocessors than blocks, so that one is empty.
+//! - the blocks take at most `1 - s` of the device, where `s` is the largest share of a block: then some multiprocessor always
+//!   has `s` free, so each block finds a place in any order;
+//! - there are more multiprocessors than blocks, so one is empty.
 //!
-//! Update kernels come and go, and count as one block that has not come yet ([`ResidentRoom::for_one_block`]).
+//! Update kernels count as one block that is not there yet ([`ResidentRoom::for_one_block`]).
 
 use super::connections::connections;
 use super::device::Device;
 use super::error::GpuError;
 use super::kernel::Kernel;
 
-/// A multiprocessor in parts that every occupancy divides: the least common multiple of 1 to 32, the most blocks of a
-/// multiprocessor of any device.
+/// Parts of a multiprocessor, divisible by every occupancy: the least common multiple of 1 to 32, the most blocks of a
+/// multiprocessor on any device.
 const MULTIPROCESSOR: u64 = 144_403_552_893_600;
 
-/// Kernels that are admitted to a device.
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
     kernels: Vec<AdmittedKernel>,
@@ -30,24 +28,22 @@ pub(super) struct Admitted {
 #[derive(Clone, Copy, Debug)]
 struct AdmittedKernel {
     id: u64,
-    /// What a block takes of a multiprocessor, of [`MULTIPROCESSOR`] parts.
+    /// Share of a block, in [`MULTIPROCESSOR`] parts.
     share: u64,
-    /// Blocks that stay; 0 for a kernel of which one block comes and goes.
+    /// Blocks that stay; 0 for an update kernel.
     blocks: u64,
 }
 
-/// What all kernels take together, and one more.
+/// Sums over the admitted kernels and a new one.
 struct Sums {
     /// The largest share of a block.
     largest: u64,
-    /// What the blocks that stay take.
+    /// Shares of all blocks that stay.
     taken: u64,
-    /// Blocks that stay.
     blocks: u64,
 }
 
 impl Admitted {
-    /// With another kernel, whose blocks take `share`.
     fn sums(&self, share: u64) -> Sums {
         let of = |take: fn(&AdmittedKernel) -> u64| self.kernels.iter().map(take);
         Sums {
@@ -57,14 +53,14 @@ impl Admitted {
         }
     }
 
-    /// Blocks that fit beside those that are admitted, on `multiprocessors`, of a kernel whose blocks take `share`.
+    /// Blocks of `share` that still fit on `multiprocessors`.
     fn left(&self, share: u64, multiprocessors: u64) -> u64 {
         let Sums { largest, taken, blocks } = self.sums(share);
         let by_share = (multiprocessors * (MULTIPROCESSOR - largest)).saturating_sub(taken) / share;
         by_share.max(multiprocessors.saturating_sub(blocks + 1))
     }
 
-    /// Whether a block that takes `share`, and comes and goes, always finds a place.
+    /// Whether a transient block of `share` always finds a place.
     fn is_open_to(&self, share: u64, multiprocessors: u64) -> bool {
         let Sums { largest, taken, blocks } = self.sums(share);
         taken <= multiprocessors * (MULTIPROCESSOR - largest) || blocks < multiprocessors
@@ -76,7 +72,7 @@ impl Admitted {
         self.last_id
     }
 
-    /// Persistent kernels; each has a stream.
+    /// Number of persistent kernels, each with a stream.
     pub(super) fn residents(&self) -> usize {
         self.kernels.iter().filter(|kernel| kernel.blocks > 0).count()
     }
@@ -92,11 +88,11 @@ pub struct ResidentRoom {
 }
 
 impl ResidentRoom {
-    /// Room for `rows` rows of blocks of `threads`, each of `parts_max` blocks or as many as fit, `rooms` times: the others are
-    /// asked for next, so this one leaves them their share.
+    /// Room for `rows` rows of blocks of `threads`, each of `parts_max` blocks or as many as fit. Leaves the same share for
+    /// `rooms - 1` later calls.
     ///
     /// # Errors
-    /// [`GpuError::NoRoom`] when one block a row does not fit; [`GpuError::NoConnection`]; [`GpuError::Threads`],
+    /// [`GpuError::NoRoom`] if one block a row does not fit; [`GpuError::NoConnection`]; [`GpuError::Threads`],
     /// [`GpuError::Call`].
     pub fn for_rows(
         kernel: &Kernel,
@@ -111,7 +107,7 @@ impl ResidentRoom {
         let multiprocessors = u64::from(device.facts().multiprocessors.max(1));
         let wanted = u64::from(rows) * u64::from(rooms.max(1));
         device.with_admitted(|admitted, others| {
-            // One more stream, those of updates, and that of the memory pool.
+            // New kernels, update streams, and the pool's stream.
             let streams = admitted.residents() + rooms.max(1) as usize + others + 1;
             if streams > connections() {
                 return Err(GpuError::NoConnection { wanted: streams, limit: connections() });
@@ -128,11 +124,10 @@ impl ResidentRoom {
         })
     }
 
-    /// Room in which one block of `threads` of `kernel` always finds a place, for a kernel that comes and goes beside persistent
-    /// ones.
+    /// Room for one block of `threads` of an update kernel at any time, among persistent kernels.
     ///
     /// # Errors
-    /// [`GpuError::NoRoom`] when the persistent kernels leave none; [`GpuError::Threads`], [`GpuError::Call`].
+    /// [`GpuError::NoRoom`] if persistent kernels leave none; [`GpuError::Threads`], [`GpuError::Call`].
     pub fn for_one_block(kernel: &Kernel, threads: u32) -> Result<Self, GpuError> {
         let device = kernel.device();
         let share = share(kernel, threads)?;
@@ -146,13 +141,13 @@ impl ResidentRoom {
         })
     }
 
-    /// Blocks of a row.
+    /// Blocks a row.
     #[must_use]
     pub const fn parts(&self) -> u32 {
         self.parts
     }
 
-    /// Threads of a block.
+    /// Threads a block.
     #[must_use]
     pub const fn threads(&self) -> u32 {
         self.threads
@@ -166,10 +161,10 @@ impl Drop for ResidentRoom {
     }
 }
 
-/// What a block of `threads` of `kernel` takes of a multiprocessor.
+/// A block's share of a multiprocessor.
 fn share(kernel: &Kernel, threads: u32) -> Result<u64, GpuError> {
     kernel.accepts_threads(threads)?;
-    // None would be a kernel that cannot be launched; its launch says why.
+    // Occupancy 0: the kernel cannot be launched, and its launch says why.
     Ok(MULTIPROCESSOR.div_ceil(u64::from(kernel.blocks_multiprocessor_max(threads)?.max(1))))
 }
 
@@ -177,7 +172,7 @@ fn share(kernel: &Kernel, threads: u32) -> Result<u64, GpuError> {
 mod tests {
     use super::*;
 
-    /// Whether blocks find a place wherever the others have gone: tries the worst order, which fills multiprocessors evenly.
+    /// Whether all blocks find a place in the worst order, which fills multiprocessors evenly.
     fn places_all(kernels: &[AdmittedKernel], multiprocessors: usize) -> bool {
         let last = kernels.iter().map(|kernel| kernel.share).max().unwrap_or(0);
         let mut free = vec![MULTIPROCESSOR; multiprocessors];
@@ -200,7 +195,7 @@ mod tests {
                 let mut admitted = Admitted::default();
                 for occupancy in occupancies.into_iter().cycle().take(40) {
                     let share = MULTIPROCESSOR / occupancy;
-                    // In pieces, as readers come.
+                    // In pieces, as readers are created.
                     let piece = admitted.left(share, multiprocessors).min(7);
                     if piece == 0 && !admitted.is_open_to(share, multiprocessors) {
                         continue;

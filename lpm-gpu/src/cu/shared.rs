@@ -9,9 +9,8 @@ use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::marker::PhantomData;
 
-/// Page-locked host memory, mapped into the device's addresses, through which a [`Resident`](super::Resident) kernel
-/// and the host communicate. Each element is read and written atomically, with the requested memory ordering. Zero when
-/// new; clones share it.
+/// Page-locked host memory, mapped for the device, through which a [`Resident`](super::Resident) kernel and the host
+/// communicate. Elements are accessed atomically, with the stated memory order. Zero when new; clones share it.
 #[derive(Clone)]
 pub struct Shared<T: Element>(Arc<SharedArray<T>>);
 
@@ -22,24 +21,23 @@ struct SharedArray<T: Element> {
     elements: PhantomData<T::Atomic>,
 }
 
-/// A number that is read and written atomically: `u32` and `u64`.
+/// A number with an atomic of its size: `u32` and `u64`.
 pub trait Element: super::Plain + sealed::SealedElement {
-    /// The atomic of its size.
+    /// The atomic.
     type Atomic: Send + Sync + 'static;
-    /// Reads.
+    /// Atomic load.
     fn load(from: &Self::Atomic, order: Ordering) -> Self;
-    /// Writes.
+    /// Atomic store.
     fn store(to: &Self::Atomic, value: Self, order: Ordering);
 }
 
 mod sealed {
-    /// Only numbers whose atomic has the same size and alignment.
+    /// Sealed to numbers whose atomic has the same size and alignment.
     pub trait SealedElement {}
     impl SealedElement for u32 {}
     impl SealedElement for u64 {}
 }
 
-/// Implements [`Element`] for a number and its atomic.
 macro_rules! element {
     ($number:ty, $atomic:ty) => {
         impl Element for $number {
@@ -68,7 +66,7 @@ impl<T: Element> Shared<T> {
         Ok(Self(Arc::new(SharedArray { device: device.clone(), memory, len, elements: PhantomData })))
     }
 
-    /// Elements.
+    /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len
@@ -80,42 +78,42 @@ impl<T: Element> Shared<T> {
         self.0.len == 0
     }
 
-    /// Its device address.
+    /// Device address.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.0.memory.mapped
     }
 
-    /// The elements as atomics. On x86 and ARM the device's accesses of whole elements with system scope are atomic to the host
-    /// (CUDA C++ Programming Guide, "system-scope atomics" and "mapped memory").
+    /// The elements as atomics. On x86 and ARM the device's system-scope accesses of whole elements are atomic to the host (CUDA C++
+    /// Programming Guide, "system-scope atomics" and "mapped memory").
     #[must_use]
     #[inline]
     pub fn atomics(&self) -> &[T::Atomic] {
-        // SAFETY: `len` zeroed elements; `Element` is sealed to numbers whose atomic has their size, and pages are
-        // aligned for it; nothing but atomics of these elements is ever returned; they live as long as `self`.
+        // SAFETY: `len` zeroed elements; `Element` is sealed to numbers whose atomic has their size, and pages are aligned for
+        // it; only atomics of these elements are ever returned; they live as long as `self`.
         unsafe { std::slice::from_raw_parts(self.0.memory.host.0.cast_const().cast(), self.0.len) }
     }
 
-    /// Reads element `at` (acquire): the device's earlier writes are visible after it.
+    /// Loads element `at` (acquire): the device's earlier writes are visible after it.
     ///
     /// # Panics
-    /// When there is no such element.
+    /// If `at` is out of range.
     #[must_use]
     #[inline]
     pub fn load(&self, at: usize) -> T {
         T::load(&self.atomics()[at], Ordering::Acquire)
     }
 
-    /// Writes element `at` (release): a device that sees it sees all earlier writes.
+    /// Stores element `at` (release): a device that sees it sees all earlier writes.
     ///
     /// # Panics
-    /// When there is no such element.
+    /// If `at` is out of range.
     #[inline]
     pub fn store(&self, at: usize, value: T) {
         T::store(&self.atomics()[at], value, Ordering::Release);
     }
 
-    /// Writes `values` from element `at` on (relaxed).
+    /// Stores `values` from element `at` on (relaxed).
     ///
     /// # Errors
     /// [`GpuError::Range`].
@@ -128,7 +126,7 @@ impl<T: Element> Shared<T> {
         Ok(())
     }
 
-    /// Reads as many elements as `values` has from element `at` on (relaxed).
+    /// Loads `values` from element `at` on (relaxed).
     ///
     /// # Errors
     /// [`GpuError::Range`].

@@ -1,4 +1,4 @@
-//! Ordered work: streams, their events, and how far they have progressed.
+//! Streams, their events, and their progress.
 
 use super::device::{Device, Handle, on};
 use super::driver::NOT_READY;
@@ -12,34 +12,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The priority of a stream's work where the device has a choice.
+/// Scheduling priority of a stream's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// Lookups.
     Usual,
-    /// Updates: short, and someone waits for them.
+    /// Updates: short, and waited for.
     First,
 }
 
-/// Work enqueued on one stream runs in order, and concurrently with other streams. Enqueueing takes `&mut`: a stream
-/// belongs to one thread at a time.
+/// Work on a stream runs in order, concurrently with other streams. Enqueueing takes `&mut`: a stream belongs to one thread at
+/// a time.
 pub struct Stream {
     device: Device,
     raw: Handle<sys::CUstream>,
     progress: Arc<StreamProgress>,
 }
 
-/// How far a stream is known to have progressed.
+/// Known progress of a stream.
 #[derive(Default)]
 pub(super) struct StreamProgress {
-    /// The number of the last work enqueued, incremented before the call is made. Written only by the stream's owner.
+    /// Number of the last work enqueued, incremented before the call. Written only by the stream's owner.
     issued: AtomicU64,
     /// All work up to this number is done, and the host sees its writes.
     done: AtomicU64,
 }
 
 impl StreamProgress {
-    /// The number of the last work enqueued, or about to be.
+    /// Number of the last work enqueued, or about to be.
     #[inline]
     pub(super) fn issued(&self) -> u64 {
         self.issued.load(Ordering::Acquire)
@@ -51,7 +51,6 @@ impl StreamProgress {
         self.done.load(Ordering::Acquire) >= number
     }
 
-    /// Records that all work up to `number` is done.
     #[inline]
     fn come_to(&self, number: u64) {
         self.done.fetch_max(number, Ordering::AcqRel);
@@ -63,18 +62,18 @@ pub struct Event {
     device: Device,
     raw: Handle<sys::CUevent>,
     progress: Arc<StreamProgress>,
-    /// The number of the last work on the stream when the event was recorded.
+    /// Number of the stream's last work at the recording.
     number: u64,
 }
 
 impl Stream {
-    /// A stream that does not wait for the device's default stream.
+    /// A stream that does not synchronise with the default stream.
     ///
     /// # Errors
-    /// [`GpuError::NoStream`] beside persistent kernels; [`GpuError::Call`].
+    /// [`GpuError::NoStream`] with persistent kernels; [`GpuError::Call`].
     pub fn new(device: &Device, priority: Priority) -> Result<Self, GpuError> {
         let (mut least, mut greatest) = (0, 0);
-        // SAFETY: takes two out pointers for numbers.
+        // SAFETY: two out pointers for numbers.
         unsafe { on!(device, cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest)) }?;
         let first = priority == Priority::First;
         let priority = if first { greatest } else { least };
@@ -83,14 +82,14 @@ impl Stream {
     }
 
     /// An event of this stream, which counts as completed until it is [recorded](Self::record). `timed` events can be
-    /// [subtracted](Event::elapsed_us_since), and cost a little more.
+    /// [subtracted](Event::elapsed_us_since), at a small cost.
     ///
     /// # Errors
     /// [`GpuError::Call`].
     pub fn event(&self, timed: bool) -> Result<Event, GpuError> {
         let flags = if timed { 0 } else { sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32 };
         let mut raw = std::ptr::null_mut();
-        // SAFETY: takes an out pointer for the handle, and a flag of that call.
+        // SAFETY: an out pointer for the handle, and a flag of that call.
         unsafe { on!(&self.device, cuEventCreate(&raw mut raw, flags)) }?;
         Ok(Event {
             device: self.device.clone(),
@@ -109,7 +108,7 @@ impl Stream {
     /// Records `event` at the stream's current position: it completes when all work enqueued so far is done.
     ///
     /// # Errors
-    /// [`GpuError::Foreign`] when the event belongs to another stream; [`GpuError::Call`].
+    /// [`GpuError::Foreign`] for another stream's event; [`GpuError::Call`].
     #[inline]
     pub fn record(&mut self, event: &mut Event) -> Result<(), GpuError> {
         if !Arc::ptr_eq(&self.progress, &event.progress) {
@@ -124,8 +123,7 @@ impl Stream {
     /// Copies `from[range]` to `to`, from element `at` on.
     ///
     /// # Errors
-    /// [`GpuError::Range`], [`GpuError::Foreign`], [`GpuError::Call`]; [`GpuError::Busy`] when another stream uses
-    /// `from`.
+    /// [`GpuError::Range`], [`GpuError::Foreign`], [`GpuError::Call`]; [`GpuError::Busy`] if another stream uses `from`.
     #[inline]
     pub fn upload<T: Plain>(
         &mut self,
@@ -143,8 +141,8 @@ impl Stream {
         if count == 0 {
             return Ok(());
         }
-        // SAFETY: both ranges are within their allocations (checked); the target is freed only when the copy is done;
-        // the source's use is recorded, so the host does not write it until then.
+        // SAFETY: both ranges are within their allocations (checked). The target is freed only when the copy is done, and the
+        // recorded use keeps the host from writing the source until then.
         unsafe {
             on!(&self.device, cuMemcpyHtoDAsync_v2(target, source.cast(), count * size_of::<T>(), self.raw.0))
         }
@@ -153,7 +151,7 @@ impl Stream {
     /// Copies `from`, from element `at` on, to `to[range]`.
     ///
     /// # Errors
-    /// As [`Self::upload`].
+    /// Errors of [`Self::upload`].
     #[inline]
     pub fn download<T: Plain>(
         &mut self,
@@ -171,18 +169,17 @@ impl Stream {
         if count == 0 {
             return Ok(());
         }
-        // SAFETY: as in `upload`; every bit pattern that arrives is a `T`; the host neither reads nor writes the target
-        // until the copy is done.
+        // SAFETY: as in `upload`; every bit pattern is a `T`; the host does not access the target until the copy is done.
         unsafe {
             on!(&self.device, cuMemcpyDtoHAsync_v2(target.cast(), source, count * size_of::<T>(), self.raw.0))
         }
     }
 
-    /// Copies `from`, memory of any kind, to `to`, from element `at` on; returns when the copy is done. The driver
-    /// copies through a buffer of its own, and may wait for a persistent kernel: for measurements and tests.
+    /// Copies `from`, memory of any kind, to `to` from element `at` on, and waits. The driver copies through a buffer, and may wait
+    /// for a persistent kernel: for measurements and tests.
     ///
     /// # Errors
-    /// As [`Self::upload`] and [`Self::finish`].
+    /// Errors of [`Self::upload`] and [`Self::finish`].
     pub fn upload_now<T: Plain>(
         &mut self,
         to: &DeviceBuffer<T>,
@@ -196,16 +193,16 @@ impl Stream {
         }
         self.next();
         let bytes = size_of_val(from);
-        // SAFETY: both ranges are valid. From pageable memory the call returns when it has read `from` (CUDA driver API,
-        // "API synchronization behavior"); the copy to the device may go on, hence `finish`.
+        // SAFETY: both ranges are valid. From pageable memory the call returns after reading `from` (CUDA driver API, "API
+        // synchronization behavior"); the copy to the device may go on, hence `finish`.
         unsafe { on!(&self.device, cuMemcpyHtoDAsync_v2(target, from.as_ptr().cast(), bytes, self.raw.0)) }?;
         self.finish(COPY_LIMIT)
     }
 
-    /// Copies `from`, from element `at` on, to `to`, memory of any kind; returns when the copy is done.
+    /// Copies `from` from element `at` on to `to`, memory of any kind, and waits.
     ///
     /// # Errors
-    /// As [`Self::upload`] and [`Self::finish`].
+    /// Errors of [`Self::upload`] and [`Self::finish`].
     #[cfg(feature = "testing")]
     pub fn download_now<T: Plain>(
         &mut self,
@@ -218,18 +215,18 @@ impl Stream {
         if to.is_empty() {
             return Ok(());
         }
-        self.finish(COPY_LIMIT)?; // waits with a limit for earlier work; the copy itself would wait for it without one
+        self.finish(COPY_LIMIT)?; // a limit for earlier work, for which the copy would wait without one
         let bytes = size_of_val(to);
-        // SAFETY: both ranges are valid. To pageable memory the call returns when the copy is done (as above), so `to`
-        // is borrowed for long enough; the stream is idle, so no hanging work delays the copy.
+        // SAFETY: both ranges are valid. To pageable memory the call returns when the copy is done, so the borrow of
+        // `to` is long enough; the stream is idle, so no hanging work delays the copy.
         unsafe {
             on!(&self.device, cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), source, bytes, self.raw.0))
         }?;
         self.finish(COPY_LIMIT)
     }
 
-    /// Sets words `range` of `words` to `value`, by a kernel of the driver's, which it may load only now and which then waits
-    /// for a persistent kernel: for measurements and tests.
+    /// Sets words `range` of `words` to `value`. The driver may have to load the kernel for this, waiting for a persistent kernel:
+    /// for measurements and tests.
     ///
     /// # Errors
     /// [`GpuError::Range`], [`GpuError::Foreign`], [`GpuError::Call`].
@@ -247,8 +244,8 @@ impl Stream {
     /// Launches `kernel` with `args`. Does not allocate.
     ///
     /// # Errors
-    /// [`GpuError::Kernel`] when the kernel takes other arguments, [`GpuError::Threads`] fewer threads; [`GpuError::Busy`] when another stream uses a
-    /// page-locked argument; [`GpuError::Foreign`], [`GpuError::Call`].
+    /// [`GpuError::Kernel`] for other arguments than the kernel's, [`GpuError::Threads`] for too many threads; [`GpuError::Busy`] if
+    /// another stream uses a page-locked argument; [`GpuError::Foreign`], [`GpuError::Call`].
     #[inline]
     pub fn launch(&mut self, kernel: &Kernel, shape: Shape, args: &mut [Arg<'_>]) -> Result<(), GpuError> {
         self.own(kernel.device(), "a kernel")?;
@@ -261,9 +258,9 @@ impl Stream {
         let (device, stream) = (&self.device, self.raw.0);
         let Shape { blocks, rows, threads } = shape;
         with_parameters(args, |parameters| {
-            // SAFETY: the function belongs to a loaded module (held by `kernel`); the parameters match it in number and
-            // size (checked), and are read before the call returns; the memory they point to is freed only when the
-            // launch is done, and page-locked memory is recorded as in use.
+            // SAFETY: the function belongs to a loaded module (held by `kernel`); the parameters match it in number and size
+            // (checked), and are read before the call returns; their memory is freed only when the launch is done, and
+            // page-locked memory is recorded as in use.
             unsafe {
                 on!(
                     device,
@@ -288,7 +285,7 @@ impl Stream {
     /// Whether all enqueued work is done.
     ///
     /// # Errors
-    /// [`GpuError::Call`], which may also be an error of the enqueued work.
+    /// [`GpuError::Call`], also for errors of the enqueued work.
     #[inline]
     pub fn is_finished(&mut self) -> Result<bool, GpuError> {
         let driver = self.device.bind("cuStreamQuery")?;
@@ -303,22 +300,20 @@ impl Stream {
         }
     }
 
-    /// Waits until all enqueued work is done, at most `limit`; after that the device is given up as lost, because none
-    /// of its work can be cancelled.
+    /// Waits until all enqueued work is done, at most `limit`; then the device is given up, because work cannot be cancelled.
     ///
     /// # Errors
-    /// As [`Self::is_finished`]; [`GpuError::Stalled`].
+    /// Errors of [`Self::is_finished`]; [`GpuError::Stalled`].
     pub fn finish(&mut self, limit: Duration) -> Result<(), GpuError> {
         let device = self.device.clone();
         poll(&device, "a stream", limit, || self.is_finished())
     }
 
-    /// The raw handle.
     pub(super) fn raw(&self) -> sys::CUstream {
         self.raw.0
     }
 
-    /// The next work number. It counts even when enqueueing fails, because the call may have got half-way.
+    /// The next work number. It counts even if enqueueing fails, because the call may have succeeded in part.
     #[inline]
     pub(super) fn next(&mut self) -> u64 {
         let number = self.progress.issued.load(Ordering::Relaxed) + 1;
@@ -326,7 +321,6 @@ impl Stream {
         number
     }
 
-    /// Its progress.
     pub(super) fn progress(&self) -> &Arc<StreamProgress> {
         &self.progress
     }
@@ -338,11 +332,11 @@ impl Stream {
     }
 }
 
-/// The longest time for a copy of a table: 16 GB at the 2 GB/s of pageable memory, with a margin.
+/// Limit of a table's copy: 16 GB at 2 GB/s from pageable memory, with a margin.
 const COPY_LIMIT: Duration = Duration::from_secs(30);
 
-/// Polls `over` until it returns true, at most `limit`; after that `device` is given up. It polls ever less often, down
-/// to about every 10 us, because each poll takes a lock that submitting threads need as well.
+/// Polls `over` until it returns true, at most `limit`; then `device` is given up. Polls become rarer, about every 10 us,
+/// because each takes a lock that submitting threads need, too.
 pub(super) fn poll(
     device: &Device,
     what: &'static str,
@@ -363,7 +357,7 @@ pub(super) fn poll(
         if start.get_or_insert_with(Instant::now).elapsed() > limit {
             return Err(device.give_up(what, limit));
         }
-        std::thread::yield_now(); // on few CPUs, the thread that drives the device may need this one
+        std::thread::yield_now(); // the driver's threads may need this CPU
     }
     Ok(())
 }
@@ -375,11 +369,10 @@ impl Event {
         &self.device
     }
 
-    /// Whether it has completed: all work before it is done, and the host may use its memory. An event that was never
-    /// recorded counts as completed.
+    /// Whether the event has completed: all work before it is done, and the host may use its memory. True if never recorded.
     ///
     /// # Errors
-    /// [`GpuError::Call`], which may also be an error of the work before it.
+    /// [`GpuError::Call`], also for errors of the work before it.
     #[inline]
     pub fn has_come(&self) -> Result<bool, GpuError> {
         let driver = self.device.bind("cuEventQuery")?;
@@ -394,24 +387,24 @@ impl Event {
         }
     }
 
-    /// Waits until it has completed, at most `limit`; after that the device is given up as lost.
+    /// Waits for the event, at most `limit`; then the device is given up.
     ///
     /// # Errors
-    /// As [`Self::has_come`]; [`GpuError::Stalled`].
+    /// Errors of [`Self::has_come`]; [`GpuError::Stalled`].
     pub fn wait(&self, limit: Duration) -> Result<(), GpuError> {
         poll(&self.device, "a batch", limit, || self.has_come())
     }
 
-    /// Microseconds from `start` to this event by the device's clock; both must be timed, recorded and completed.
+    /// Microseconds from `start` to this event by the device's clock; both are timed, recorded and completed.
     ///
     /// # Errors
-    /// [`GpuError::Foreign`], [`GpuError::Call`] (also when one has not completed).
+    /// [`GpuError::Foreign`]; [`GpuError::Call`], also if one has not completed.
     pub fn elapsed_us_since(&self, start: &Self) -> Result<f64, GpuError> {
         if !self.device.is(&start.device) {
             return Err(GpuError::Foreign("an event"));
         }
         let mut ms = 0.0_f32;
-        // SAFETY: takes an out pointer for a number and two events of this context.
+        // SAFETY: an out pointer for a number, and two events of this context.
         unsafe { on!(&self.device, cuEventElapsedTime(&raw mut ms, start.raw.0, self.raw.0)) }?;
         Ok(f64::from(ms) * 1e3)
     }
@@ -426,7 +419,7 @@ impl Drop for Stream {
 impl Drop for Event {
     fn drop(&mut self) {
         if !self.device.is_lost() {
-            // SAFETY: created by `Stream::event`, destroyed once; the driver keeps what pending work needs of it.
+            // SAFETY: created by `Stream::event`, destroyed once; the driver keeps what pending work needs.
             let _swallowed = unsafe { on!(&self.device, cuEventDestroy_v2(self.raw.0)) };
         }
     }

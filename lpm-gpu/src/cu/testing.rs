@@ -1,8 +1,7 @@
-//! Chooses the driver of a test: `mockcuda`, or the real one.
+//! Chooses the driver of a test: `mockcuda`, or with `LPM_GPU=real` the host's.
 //!
-//! `libmockcuda.so` lies beside the test binary, where cargo puts the libraries that tests depend on. It is opened by
-//! its path before anything looks up `libcuda.so`; because of its SONAME, that name then resolves to the mock in this
-//! process. `LPM_GPU=real` uses the real driver instead.
+//! Cargo puts `libmockcuda.so` next to the test binary. It is opened by its path before anything looks up `libcuda.so`; by its
+//! SONAME, that name then resolves to the mock in this process.
 
 use super::{Device, connections, probe};
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -10,13 +9,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The driver of a test. The mock's switches and counters are global to the process: a test that uses them holds
-/// [`exclusive`].
+/// The driver of a test. The mock's switches and counters are global: a test that uses them holds [`exclusive`].
 #[derive(Clone, Copy, Debug)]
 pub enum TestDriver {
     /// `mockcuda`.
     Mock(Mock),
-    /// The driver of this host, with a device.
+    /// The host's driver, with a device.
     Real,
 }
 
@@ -31,10 +29,10 @@ impl TestDriver {
     }
 }
 
-/// Loads the driver for this test. `None` when there is none, after printing `SKIPPED` and the reason.
+/// Loads the driver for this test; `None` without one, after printing `SKIPPED` and the reason.
 ///
 /// # Panics
-/// When the environment variable `FWD_REQUIRE` names `gpu` and there is no driver.
+/// If `FWD_REQUIRE` names `gpu` and there is no driver.
 #[must_use]
 pub fn driver() -> Option<TestDriver> {
     static DRIVER: OnceLock<Result<TestDriver, String>> = OnceLock::new();
@@ -47,10 +45,10 @@ pub fn driver() -> Option<TestDriver> {
     }
 }
 
-/// The device to test on; `None` as [`driver`].
+/// The device to test on; `None` without a driver.
 ///
 /// # Panics
-/// As [`driver`], and when there is a driver but its device cannot be opened.
+/// As [`driver`], and if the driver's device cannot be opened.
 #[must_use]
 #[expect(clippy::panic, reason = "a test")]
 pub fn device() -> Option<Device> {
@@ -61,14 +59,14 @@ pub fn device() -> Option<Device> {
     }
 }
 
-/// Locks out other tests of this process, and resets the mock's switches when dropped.
+/// Excludes other tests of this process, and resets the mock's switches when dropped.
 #[must_use]
 pub fn exclusive() -> Exclusive {
     static ONE: Mutex<()> = Mutex::new(());
     Exclusive { _one: ONE.lock().unwrap_or_else(PoisonError::into_inner) }
 }
 
-/// The mock for this test alone; `None`, said aloud, when the driver is a real one.
+/// The mock for this test alone; `None`, after printing `SKIPPED`, with a real driver.
 #[must_use]
 pub fn exclusive_mock() -> Option<(Exclusive, Mock)> {
     let one = exclusive();
@@ -87,7 +85,7 @@ pub struct Exclusive {
 
 impl Drop for Exclusive {
     fn drop(&mut self) {
-        // Must not panic, because the test may be panicking already.
+        // Must not panic: the test may be panicking.
         if let Some(TestDriver::Mock(mock)) = driver()
             && !mock.find(c"mockcuda_fail_at").is_null()
         {
@@ -100,7 +98,7 @@ impl Drop for Exclusive {
             mock.set_threads_block_max(u32::MAX);
             connections::set(MOCK_CONNECTIONS);
             if std::thread::panicking() {
-                mock.reset_device(0); // state left by this test must not fail the next one
+                mock.reset_device(0); // this test's state must not fail the next one
             }
         }
     }
@@ -121,10 +119,9 @@ fn load() -> Result<TestDriver, String> {
     Ok(TestDriver::Mock(Mock { loaded: () }))
 }
 
-/// Streams of the mock share no connection.
 const MOCK_CONNECTIONS: usize = usize::MAX;
 
-/// The path of the mock: beside the test binary (`target/*/deps`), or in `deps` beside any other.
+/// The mock's path: next to the test binary (`target/*/deps`), or in `deps` next to any other.
 #[must_use]
 pub fn library() -> Option<PathBuf> {
     let folder = std::env::current_exe().ok()?.parent()?.to_path_buf();
@@ -135,7 +132,7 @@ pub fn library() -> Option<PathBuf> {
 /// The controls of `mockcuda`.
 #[derive(Clone, Copy, Debug)]
 pub struct Mock {
-    /// Only `load` makes one, after it has loaded the library into the global scope (`RTLD_GLOBAL`).
+    /// Only `load` creates one, after it has loaded the library with `RTLD_GLOBAL`.
     loaded: (),
 }
 
@@ -159,49 +156,47 @@ macro_rules! controls {
 }
 
 controls! {
-    /// Driver calls so far; calls of `cuGetErrorName` do not count.
+    /// Driver calls so far, without `cuGetErrorName`.
     calls() -> u64 = c"mockcuda_calls";
-    /// Driver call number `index`, counted from 0 as [`Self::calls`] does, returns `code`, once. A code that ends the
-    /// context keeps it ended until the context is released.
+    /// Driver call `index`, counted from 0 as in [`Self::calls`], returns `code` once. A code that ends the context persists until
+    /// the context is released.
     fail_at(index: u64, code: u32) = c"mockcuda_fail_at";
-    /// Call `index` (from 0, counted from now on) of the function `name` returns `code`, once; null for none.
+    /// Call `index` (from 0, counted from now) of function `name` returns `code` once; null cancels.
     fail_call_raw(name: *const c_char, index: u64, code: u32) = c"mockcuda_fail_call";
-    /// The name of driver call `index`; null when there was none.
+    /// Name of driver call `index`, or null.
     call_name_raw(index: u64) -> *const c_char = c"mockcuda_call_name";
-    /// Operations of streams so far: kernels, copies, fills, records.
+    /// Stream operations so far: kernels, copies, fills, records.
     operations() -> u64 = c"mockcuda_operations";
-    /// Operation number `index`, counted as [`Self::operations`] does, is not done, and ends the context with `code`,
-    /// which later calls return.
+    /// Operation `index`, counted as in [`Self::operations`], is not executed, and ends the context with `code`.
     fail_operation(index: u64, code: u32) = c"mockcuda_fail_operation";
-    /// While not 0, all streams stall.
+    /// Stalls all streams while not 0.
     set_stalled(stalled: u32) = c"mockcuda_set_stalled";
-    /// The driver's own function: destroys the context of device `index` however often it is retained.
+    /// The driver's function: destroys the context of device `index`, however often it is retained.
     reset_device(index: i32) -> u32 = c"cuDevicePrimaryCtxReset_v2";
-    /// Sets random delays of up to `max` microseconds before operations of a stream.
+    /// Sets random delays of up to `max` microseconds before stream operations.
     set_delay_us(max: u32) = c"mockcuda_set_delay_us";
-    /// The driver finds that many devices.
+    /// Sets the number of devices.
     set_devices(devices: u32) = c"mockcuda_set_devices";
-    /// Blocks of a kernel have at most that many threads, as if registers allowed no more.
+    /// Limits the threads of a block, as registers would.
     set_threads_block_max(threads: u32) = c"mockcuda_set_threads_block_max";
     /// Copies between the device and pageable memory so far.
     pageable_copies() -> u64 = c"mockcuda_pageable_copies";
     /// Bytes of all copies to device memory so far.
     bytes_copied_in() -> u64 = c"mockcuda_bytes_copied_in";
-    /// 32-bit words that kernels have read from global memory.
+    /// 32-bit words that kernels read from global memory so far.
     words_read() -> u64 = c"mockcuda_words_read";
     /// While not 0, the device has no memory pools.
     set_no_pools(on: u32) = c"mockcuda_set_no_pools";
-    /// Device memory that is allocated, bytes.
+    /// Allocated device memory, bytes.
     memory_used() -> u64 = c"mockcuda_memory_used";
-    /// Page-locked host memory that is allocated, bytes.
+    /// Allocated page-locked host memory, bytes.
     host_used() -> u64 = c"mockcuda_host_used";
-    /// Counts the memory transactions of loads from the `bytes` bytes at device address `address`, from 0 on; 0 bytes: none.
+    /// Starts counting memory transactions of loads from `bytes` bytes at device address `address`; 0 bytes: none.
     watch_loads(address: u64, bytes: u64) = c"mockcuda_watch_loads";
-    /// Transactions of `bytes` bytes, 32 or 128, of loads from the watched memory: for each load of a warp, the aligned pieces of memory
-    /// that its lanes' addresses lie in.
+    /// Transactions of `bytes` bytes, 32 or 128, of loads from the watched memory: for each load of a warp, the aligned blocks that
+    /// its lanes access.
     transactions(bytes: u64) -> u64 = c"mockcuda_transactions";
-    /// Marks `words` words from device address `address` on as freed: kernels must not read them until they are written
-    /// or unmarked.
+    /// Marks `words` words from device address `address` on as freed, until they are written or unmarked.
     mark_freed(address: u64, words: u64) = c"mockcuda_mark_freed";
     /// Unmarks words.
     unmark_freed(address: u64, words: u64) = c"mockcuda_unmark_freed";
@@ -210,19 +205,19 @@ controls! {
 }
 
 impl Mock {
-    /// Makes readers share that many connections to the device, as those of a real driver do; until [`Exclusive`] is dropped.
+    /// Limits the connections to the device, as a real driver does, until [`Exclusive`] is dropped.
     pub fn set_connections(self, connections: usize) {
         connections::set(connections);
     }
 
-    /// Call `index` of the function `name` (from 0, counted from now on) returns `code`, once. Unlike a call's number
-    /// among all calls, this is the same call in every run, however often a stream is polled in between.
+    /// Call `index` of function `name` (from 0, counted from now) returns `code` once. Unlike a number among all calls, it does not
+    /// depend on how often a stream is polled.
     pub fn fail_call(self, name: &str, index: u64, code: u32) {
         let name = CString::new(name).unwrap_or_default();
         self.fail_call_raw(name.as_ptr(), index, code);
     }
 
-    /// The driver calls of `run`: each function with its number of calls, in the order of the first calls.
+    /// Functions that `run` calls, in order of their first calls, with their numbers of calls.
     pub fn calls_of(self, run: impl FnOnce()) -> Vec<(String, u64)> {
         let first = self.calls();
         run();
@@ -243,7 +238,7 @@ impl Mock {
         self.fail_operation(u64::MAX, 0);
     }
 
-    /// The name of driver call `index`, counted as [`Self::calls`] does; empty when there was none.
+    /// Name of driver call `index`, counted as in [`Self::calls`], or empty.
     #[must_use]
     pub fn call_name(self, index: u64) -> String {
         let name = self.call_name_raw(index);
@@ -254,7 +249,6 @@ impl Mock {
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
     }
 
-    /// The address of `name`.
     #[expect(clippy::panic, reason = "a test")]
     fn symbol(self, name: &'static CStr) -> *mut c_void {
         let symbol = self.find(name);
@@ -264,7 +258,7 @@ impl Mock {
         symbol
     }
 
-    /// The address of `name`, null when there is none.
+    /// The address of `name`, or null.
     fn find(self, name: &'static CStr) -> *mut c_void {
         let Self { loaded: () } = self;
         // SAFETY: a string that ends in zero.

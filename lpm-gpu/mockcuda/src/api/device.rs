@@ -6,7 +6,6 @@ use crate::error::{Answer, INVALID_VALUE, NO_DEVICE, name};
 use crate::state::{driver, set_current};
 use std::ffi::{c_char, c_int, c_uint};
 
-/// The name of a device.
 fn name_of(device: c_int) -> String {
     match device {
         0 => "mockcuda interpreter\0".to_owned(),
@@ -17,29 +16,23 @@ fn name_of(device: c_int) -> String {
 /// Device attributes by their number in `CUdevice_attribute`, with the values of an H200.
 fn attribute(number: u32) -> Answer<u32> {
     Ok(match number {
-        // Clock, kHz.
         13 => 1_980_000,
-        // Multiprocessors.
         16 => 132,
-        // Memory: clock in kHz, bits of the bus.
+        // Memory clock in kHz, bus width in bits.
         36 => 3_201_000,
         37 => 6_144,
-        // L2: bytes, bytes that may be set aside.
+        // L2 cache, and its part for persisting accesses, bytes.
         38 => 50 << 20,
         108 => 32 << 20,
-        // Copy engines.
         40 => 3,
-        // Compute capability, major and minor.
         75 => 9,
         76 => 0,
-        // Memory pools.
         115 => u32::from(!control().no_pools()),
         _ => return not_served(&format!("attribute {number} of the device")),
     })
 }
 
 api! {
-    /// Initialises the driver.
     fn cuInit(flags: c_uint) {
         if flags != 0 {
             return Err(INVALID_VALUE);
@@ -51,27 +44,23 @@ api! {
         Ok(())
     }
 
-    /// The driver's version.
     fn cuDriverGetVersion(version: *mut c_int) {
         // SAFETY: an out pointer of the caller.
         unsafe { out(version, control().driver_version.cast_signed()) }
     }
 
-    /// The number of devices.
     fn cuDeviceGetCount(count: *mut c_int) {
         driver().check_initialised()?;
         // SAFETY: an out pointer of the caller.
         unsafe { out(count, control().devices()) }
     }
 
-    /// The device number.
     fn cuDeviceGet(device: *mut c_int, ordinal: c_int) {
         driver().check_device(ordinal)?;
         // SAFETY: an out pointer of the caller.
         unsafe { out(device, ordinal) }
     }
 
-    /// The device's name.
     fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) {
         driver().check_device(device)?;
         let length = usize::try_from(length).map_err(|_| INVALID_VALUE)?;
@@ -82,21 +71,18 @@ api! {
         Ok(())
     }
 
-    /// The size of the device's memory.
     fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) {
         driver().check_device(device)?;
         // SAFETY: an out pointer of the caller.
         unsafe { out(bytes, control().memory_bytes as usize) }
     }
 
-    /// A device attribute.
     fn cuDeviceGetAttribute(value: *mut c_int, number: c_uint, device: c_int) {
         driver().check_device(device)?;
         // SAFETY: an out pointer of the caller.
         unsafe { out(value, attribute(number)?.cast_signed()) }
     }
 
-    /// Retains the primary context.
     fn cuDevicePrimaryCtxRetain(context: *mut u64, device: c_int) {
         driver().check_device(device)?;
         if context.is_null() {
@@ -118,7 +104,6 @@ api! {
         driver().release_primary(device, true)
     }
 
-    /// Makes a context current in this thread.
     fn cuCtxSetCurrent(context: u64) {
         driver().check_initialised()?;
         if context != 0 {
@@ -139,7 +124,7 @@ api! {
     }
 }
 
-/// The name of an error code. It does not count as a driver call, because tests call it to report errors.
+/// The name of an error code. Not counted as a driver call, because tests call it to report errors.
 ///
 /// # Safety
 /// `to` is null or valid for a write.

@@ -1,4 +1,4 @@
-//! Graphs of kernels and copies. Nodes run in the order in which they were added, which is a valid order.
+//! Graphs of kernels and copies. Nodes run in the order of their creation, which respects their dependencies.
 
 use super::module::Launched;
 use super::{api, not_served, out};
@@ -90,7 +90,7 @@ unsafe fn kernel_of(params: *const KernelNode) -> Answer<Operation> {
     unsafe { asked.check(node.function) }
 }
 
-/// Adds a node. Its dependencies must exist already, so the order of adding is a valid order of execution.
+/// Adds a node. Its dependencies must exist, so creation order is a valid order of execution.
 ///
 /// # Safety
 /// `dependencies` is null or points to `count` handles; `node` is an out pointer.
@@ -119,7 +119,7 @@ unsafe fn add(
     unsafe { out(node, handle) }
 }
 
-/// Replaces the operation of a node of an executable graph by another of the same kind.
+/// Replaces the operation of an executable graph's node by one of the same kind.
 fn change(exec: u64, node: u64, operation: Operation) -> Answer {
     let exec = driver().exec(exec)?;
     let mut nodes = lock(&exec);
@@ -132,7 +132,6 @@ fn change(exec: u64, node: u64, operation: Operation) -> Answer {
 }
 
 api! {
-    /// An empty graph.
     fn cuGraphCreate(graph: *mut u64, flags: c_uint) {
         driver().current()?;
         if flags != 0 || graph.is_null() {
@@ -142,20 +141,19 @@ api! {
         unsafe { out(graph, driver().add(Object::Graph(Arc::new(Nodes::default())))) }
     }
 
-    /// Destroys a graph. Executable graphs made from it stay valid.
+    /// Executable graphs made from it stay valid.
     fn cuGraphDestroy(graph: u64) {
         driver().graph(graph)?;
         driver().remove(graph);
         Ok(())
     }
 
-    /// Adds a kernel node.
     fn cuGraphAddKernelNode_v2(node: *mut u64, graph: u64, dependencies: *const u64, count: usize, params: *const KernelNode) {
         // SAFETY: the caller's structures.
         unsafe { add(node, graph, dependencies, count, kernel_of(params)?) }
     }
 
-    /// Adds a node that copies one row.
+    /// Copies one row.
     fn cuGraphAddMemcpyNode(
         node: *mut u64,
         graph: u64,
@@ -169,7 +167,6 @@ api! {
         unsafe { add(node, graph, dependencies, count, copy_of(params)?) }
     }
 
-    /// Makes an executable graph.
     fn cuGraphInstantiateWithFlags(exec: *mut u64, graph: u64, flags: u64) {
         driver().current()?;
         if flags != 0 {
@@ -180,27 +177,27 @@ api! {
         unsafe { out(exec, driver().add(Object::Exec(Arc::new(Mutex::new(nodes))))) }
     }
 
-    /// Destroys an executable graph; launches already made still run.
+    /// Launches already made still run.
     fn cuGraphExecDestroy(exec: u64) {
         driver().exec(exec)?;
         driver().remove(exec);
         Ok(())
     }
 
-    /// Changes a kernel node for later launches.
+    /// Affects later launches only.
     fn cuGraphExecKernelNodeSetParams_v2(exec: u64, node: u64, params: *const KernelNode) {
         // SAFETY: the caller's structure.
         change(exec, node, unsafe { kernel_of(params) }?)
     }
 
-    /// Changes a copy node for later launches.
+    /// Affects later launches only.
     fn cuGraphExecMemcpyNodeSetParams(exec: u64, node: u64, params: *const CopyNode, context: u64) {
         driver().context(context)?;
         // SAFETY: the caller's structure.
         change(exec, node, unsafe { copy_of(params) }?)
     }
 
-    /// Launches all nodes, in order, as one operation of the stream.
+    /// Launches all nodes as one operation of the stream.
     fn cuGraphLaunch(exec: u64, stream: u64) {
         let stream = driver().stream(stream)?;
         let exec = driver().exec(exec)?;
@@ -229,7 +226,7 @@ mod tests {
         height: 1,
     };
 
-    /// What the graphs of the engines never ask for.
+    /// Calls that the engines' graphs never make.
     #[test]
     fn what_is_no_graph_is_refused() {
         let text = c".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";

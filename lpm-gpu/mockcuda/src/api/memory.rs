@@ -9,10 +9,10 @@ use crate::stream::{Copy, End, Operation, lock};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The longest copy from pageable memory that the driver stages, so that the call returns at once.
+/// Longest copy from pageable memory that the driver stages, so that the call returns at once.
 const STAGED_MAX: usize = 64 << 10;
 
-/// Waits for all submitted operations of the context's streams.
+/// Waits for all submitted operations of the context.
 fn settle(context: &Context, what: &str) -> Answer {
     let streams = lock(&context.streams).clone();
     for stream in streams {
@@ -25,7 +25,7 @@ fn address_of(pointer: *const c_void) -> usize {
     pointer.expose_provenance()
 }
 
-/// Whether host memory is pinned, which makes a copy asynchronous.
+/// Whether host memory is pinned: then copies are asynchronous.
 fn is_pinned(address: usize) -> Answer<bool> {
     Ok(driver().memory()?.find(address as u64).is_some_and(|a| a.kind == MemoryKind::Pinned))
 }
@@ -43,14 +43,13 @@ fn allocate(kind: MemoryKind, bytes: usize) -> Answer<u64> {
     driver().memory()?.allocate(kind, bytes as u64, limit).ok_or(OUT_OF_MEMORY)
 }
 
-/// Frees the allocation at `address` after all submitted operations of the context are done.
+/// Frees the allocation at `address` after all submitted operations of the context.
 fn free(kind: MemoryKind, address: u64, what: &str) -> Answer {
     settle(&*driver().current()?, what)?;
     if driver().memory()?.free(address, kind) { Ok(()) } else { Err(INVALID_VALUE) }
 }
 
 api! {
-    /// Free and total memory.
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
         driver().current()?;
         let all = control().memory_bytes;
@@ -62,7 +61,7 @@ api! {
         }
     }
 
-    /// Allocates device memory, filled with poison.
+    /// Fills the memory with poison.
     fn cuMemAlloc_v2(address: *mut u64, bytes: usize) {
         if address.is_null() {
             return Err(INVALID_VALUE);
@@ -71,12 +70,12 @@ api! {
         unsafe { out(address, allocate(MemoryKind::Device, bytes)?) }
     }
 
-    /// Frees device memory after all submitted operations of the context are done.
+    /// Frees after all submitted operations of the context.
     fn cuMemFree_v2(address: u64) {
         free(MemoryKind::Device, address, "cuMemFree")
     }
 
-    /// Allocates at once: the memory is valid before the stream reaches the call, which no correct program can observe.
+    /// Allocates at once: the memory is valid before the stream reaches the call, which no correct program observes.
     fn cuMemAllocAsync(address: *mut u64, bytes: usize, stream: u64) {
         if control().no_pools() {
             return Err(NOT_SUPPORTED);
@@ -98,7 +97,7 @@ api! {
         stream.submit(Operation::Free(address)).map(|_| ())
     }
 
-    /// Allocates pinned host memory; its flags are ignored.
+    /// Ignores the flags.
     fn cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) {
         if pointer.is_null() || flags & !7 != 0 {
             return Err(INVALID_VALUE);
@@ -108,12 +107,12 @@ api! {
         unsafe { out(pointer, std::ptr::with_exposed_provenance_mut(made as usize)) }
     }
 
-    /// Frees pinned host memory after all submitted operations of the context are done.
+    /// Frees after all submitted operations of the context.
     fn cuMemFreeHost(pointer: *mut c_void) {
         free(MemoryKind::Pinned, address_of(pointer) as u64, "cuMemFreeHost")
     }
 
-    /// The device address of pinned memory, which equals its host address.
+    /// Device and host address of pinned memory are equal.
     fn cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, flags: c_uint) {
         driver().current()?;
         let at = address_of(pointer);
@@ -124,7 +123,7 @@ api! {
         unsafe { out(address, at as u64) }
     }
 
-    /// Copies to the device. From pageable memory the driver stages small copies and waits for large ones.
+    /// From pageable memory the driver stages small copies and waits for large ones.
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: u64) {
         let stream = driver().stream(stream)?;
         check_device_range(to, bytes)?;
@@ -135,7 +134,7 @@ api! {
         control().pageable_copies.fetch_add(pageable.into(), Relaxed);
         let staged = pageable && bytes <= STAGED_MAX;
         let from = if staged {
-            // SAFETY: the caller of the copy promises `bytes` readable bytes.
+            // SAFETY: the caller promises `bytes` readable bytes.
             End::Staged(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.into())
         } else {
             End::Host(address_of(from))
@@ -144,7 +143,7 @@ api! {
         if pageable && !staged { stream.wait(ticket, "a copy to the device") } else { Ok(()) }
     }
 
-    /// Copies to the host. For pageable memory the driver waits until the copy is done.
+    /// To pageable memory the driver waits until the copy is done.
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: u64) {
         let stream = driver().stream(stream)?;
         check_device_range(from, bytes)?;
@@ -160,7 +159,6 @@ api! {
         stream.wait(ticket, "a copy to the host")
     }
 
-    /// Fills memory with a 32-bit word.
     fn cuMemsetD32Async(address: u64, value: c_uint, count: usize, stream: u64) {
         let stream = driver().stream(stream)?;
         let bytes = count.checked_mul(4).filter(|_| address.is_multiple_of(4)).ok_or(INVALID_VALUE)?;

@@ -1,13 +1,5 @@
-//! The driver's C functions. Each counts itself, fails on demand, does its work and never unwinds.
-//!
-//! They are the functions that `lpm-gpu/src/cu/driver.rs` looks up. Any other is missing, and a program that looks it
-//! up gets a missing symbol.
-//!
-//! - [`device`]: initialisation, the device, its primary context, names of errors.
-//! - [`memory`]: device memory, page-locked memory, copies and fills.
-//! - [`module`]: modules, kernels, launches.
-//! - [`streams`]: streams and events.
-//! - [`graphs`]: graphs of kernels and copies.
+//! The driver's C functions, those that `lpm-gpu/src/cu/driver.rs` looks up. Each counts itself, fails on demand, does its work and
+//! never unwinds.
 
 pub mod device;
 pub mod graphs;
@@ -21,17 +13,15 @@ use crate::state::{current_handle, driver};
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Defines driver functions: exported under their names, with a body that returns a `Result`.
-///
-/// All are `unsafe`, because pointers are the caller's promise, as in the driver's own documentation. Null out pointers
-/// are the caller's error in the driver too; here [`out`] returns `INVALID_VALUE` for them.
+/// Defines driver functions: exported under their names, with a body that returns a `Result`. All are `unsafe`, because the caller
+/// vouches for pointers. For null out pointers, an error in the driver, too, [`out`] returns `INVALID_VALUE`.
 macro_rules! api {
     ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {
         $(
             $(#[$doc])*
             ///
             /// # Safety
-            /// As for the driver's function of this name: pointers must be what its documentation requires.
+            /// As for the driver's function: pointers must be as its documentation requires.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
                 const CALL: &std::ffi::CStr =
@@ -46,7 +36,7 @@ macro_rules! api {
 }
 pub(crate) use api;
 
-/// Wraps every driver call: counts it, injects a fault on demand, and catches panics.
+/// Wraps a driver call: counts it, injects a fault on demand, and catches panics.
 pub(crate) fn enter(name: &'static CStr, body: impl FnOnce() -> Answer) -> u32 {
     let outcome = catch_unwind(AssertUnwindSafe(|| match control().call(name) {
         None => body(),
@@ -73,7 +63,7 @@ fn fail(name: &CStr, code: Code) {
     }
 }
 
-/// Refuses a call with arguments that the mock does not support, with a message.
+/// Refuses unsupported arguments with a message.
 pub(crate) fn not_served<T>(what: &str) -> Answer<T> {
     control().say(&format!("not served by mockcuda: {what}"));
     Err(INVALID_VALUE)

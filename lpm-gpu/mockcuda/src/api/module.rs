@@ -15,18 +15,15 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex};
 
-/// Compute capability of the device, as in `sm_90`.
 const CAPABILITY: u32 = 90;
 const THREADS_MAX: u32 = 1024;
 const THREADS_OF_MULTIPROCESSOR: u32 = 2048;
-/// Shared memory per block, and per multiprocessor.
 const SHARED_MAX: u32 = 48 << 10;
 const SHARED_OF_MULTIPROCESSOR: u32 = 228 << 10;
-/// Options of `cuModuleLoadDataEx`: the error log's buffer and its size.
 const JIT_ERROR_LOG: u32 = 5;
 const JIT_ERROR_LOG_BYTES: u32 = 6;
 
-/// The first driver version that supports a PTX version: 12040 stands for 12.4 (PTX manual, release history).
+/// The first driver version that supports a PTX version, in the encoding of 12040 for 12.4 (PTX manual, release history).
 fn driver_for_ptx(version: (u32, u32)) -> u32 {
     match version {
         (0..=5, _) => 8_000,
@@ -38,15 +35,13 @@ fn driver_for_ptx(version: (u32, u32)) -> u32 {
     }
 }
 
-/// The most threads of a block of `kernel`.
 fn threads_max(kernel: &PtxKernel) -> u32 {
     kernel.threads_max.unwrap_or(THREADS_MAX).min(control().threads_block_max()).min(THREADS_MAX)
 }
 
-/// The kernels of a module.
 type Kernels = Arc<[Arc<PtxKernel>]>;
 
-/// Compiles `text`, once a process: a test opens a device hundreds of times, each time with all modules. The error has a message for the
+/// Compiles `text` once a process: a test opens a device hundreds of times, each time with all modules. Errors have a message for the
 /// error log.
 fn compiled(text: &str) -> Result<Kernels, (u32, String)> {
     static COMPILED: Mutex<BTreeMap<String, Kernels>> = Mutex::new(BTreeMap::new());
@@ -69,7 +64,6 @@ fn compiled(text: &str) -> Result<Kernels, (u32, String)> {
     Ok(kernels)
 }
 
-/// Loads `text`. Errors as [`compiled`].
 fn load(text: &str) -> Result<u64, (u32, String)> {
     driver().current().map_err(|code| (code, String::new()))?;
     let kernels = compiled(text)?;
@@ -85,7 +79,7 @@ unsafe fn load_image(module: *mut u64, image: *const c_void, log: (*mut u8, usiz
     if module.is_null() || image.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: the caller's promise; an image that is not text (a cubin) has a zero byte within its header.
+    // SAFETY: the caller's promise; an image that is not text (a cubin) has a zero byte in its header.
     let text = unsafe { CStr::from_ptr(image.cast()) }.to_str().map_err(|_| INVALID_IMAGE)?;
     match load(text) {
         // SAFETY: not null, an out pointer of the caller.
@@ -103,7 +97,6 @@ unsafe fn load_image(module: *mut u64, image: *const c_void, log: (*mut u8, usiz
     }
 }
 
-/// The arguments of a launch.
 pub(super) struct Launched {
     pub(super) grid: [u32; 3],
     pub(super) block: [u32; 3],
@@ -113,10 +106,10 @@ pub(super) struct Launched {
 }
 
 impl Launched {
-    /// Checks the launch of the kernel with this handle, and copies its parameters.
+    /// Checks the launch of kernel `function`, and copies its parameters.
     ///
     /// # Safety
-    /// `params` is null or points to as many pointers as the kernel has parameters, each to a value of its size.
+    /// `params` is null or points to a pointer for each of the kernel's parameters, each to a value of its size.
     pub(super) unsafe fn check(&self, function: u64) -> Answer<Operation> {
         let kernel = driver().function(function)?;
         let ([columns, rows, layers], [threads, y, z]) = (self.grid, self.block);
@@ -161,7 +154,7 @@ unsafe fn name_of<'a>(name: *const c_char) -> Answer<&'a str> {
 }
 
 api! {
-    /// Loads PTX text; an error is written to the error log, if there is one.
+    /// Loads PTX text; errors go to the error log, if given.
     fn cuModuleLoadDataEx(
         module: *mut u64,
         image: *const c_void,
@@ -189,7 +182,6 @@ api! {
         unsafe { load_image(module, image, log) }
     }
 
-    /// Finds a kernel by its name.
     fn cuModuleGetFunction(function: *mut u64, module: u64, name: *const c_char) {
         driver().current()?;
         let module = driver().module(module)?;
@@ -200,7 +192,7 @@ api! {
         unsafe { out(function, found.1) }
     }
 
-    /// A kernel attribute: its threads (0), shared memory (1), local memory (3), registers (4).
+    /// Threads (0), shared memory (1), local memory (3) or registers (4) of a kernel.
     fn cuFuncGetAttribute(value: *mut c_int, attribute: c_uint, function: u64) {
         driver().current()?;
         let kernel = driver().function(function)?;
@@ -215,11 +207,11 @@ api! {
         unsafe { out(value, found.cast_signed()) }
     }
 
-    /// Blocks that a multiprocessor can hold, limited by threads and shared memory.
+    /// Limited by threads and shared memory.
     fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut c_int, function: u64, block: c_int, shared: usize) {
         let kernel = driver().function(function)?;
         let threads = u32::try_from(block).map_err(|_| INVALID_VALUE)?;
-        // A block takes 1 KiB of shared memory beyond what it declares.
+        // A block takes 1 KiB of shared memory in addition.
         let shared = u32::try_from(kernel.shared_bytes + shared).unwrap_or(SHARED_OF_MULTIPROCESSOR) + 1024;
         let found = match threads {
             1.. if threads <= threads_max(&kernel) => {
@@ -232,7 +224,6 @@ api! {
         unsafe { out(blocks, found.cast_signed()) }
     }
 
-    /// Launches a kernel.
     fn cuLaunchKernel(
         function: u64,
         grid_x: c_uint,

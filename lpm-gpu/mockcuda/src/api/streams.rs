@@ -13,7 +13,7 @@ use std::time::Instant;
 const NON_BLOCKING: u32 = 1;
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
-/// Streams that the driver makes at once.
+/// Streams that the driver creates in one lot.
 const STREAMS_AT_ONCE: usize = 16;
 
 fn time_of(event: u64) -> Answer<Instant> {
@@ -24,9 +24,8 @@ fn time_of(event: u64) -> Answer<Instant> {
 }
 
 api! {
-    /// Makes a stream; its thread starts with its first operation. There is no default stream to order it with, and
-    /// priorities are ignored. Where there were never so many at once, it makes more, and waits for running kernels to do so, as
-    /// the driver does.
+    /// The stream's thread starts with its first operation. Priorities are ignored. Beyond the number created so far, it creates a new
+    /// lot, and waits for running kernels to do so, as the driver does.
     fn cuStreamCreateWithPriority(stream: *mut u64, flags: c_uint, _priority: c_int) {
         let context = driver().current()?;
         if flags != NON_BLOCKING {
@@ -50,7 +49,7 @@ api! {
         unsafe { out(stream, made) }
     }
 
-    /// Destroys a stream; operations already submitted still run.
+    /// Operations already submitted still run.
     fn cuStreamDestroy_v2(stream: u64) {
         let context = driver().current()?;
         let found = driver().stream(stream)?;
@@ -60,12 +59,10 @@ api! {
         Ok(())
     }
 
-    /// Whether all operations are done.
     fn cuStreamQuery(stream: u64) {
         driver().stream(stream)?.query()
     }
 
-    /// Creates an event.
     fn cuEventCreate(event: *mut u64, flags: c_uint) {
         driver().current()?;
         if event.is_null() || flags & !NO_TIMING != 0 {
@@ -76,7 +73,7 @@ api! {
         unsafe { out(event, driver().add(Object::Event(Arc::new(made)))) }
     }
 
-    /// Destroys an event; waits for it still complete.
+    /// Waits for the event still complete.
     fn cuEventDestroy_v2(event: u64) {
         driver().current()?;
         driver().event(event)?;
@@ -84,7 +81,6 @@ api! {
         Ok(())
     }
 
-    /// Records an event after the operations submitted so far.
     fn cuEventRecord(event: u64, stream: u64) {
         let stream = driver().stream(stream)?;
         let event = driver().event(event)?;
@@ -94,13 +90,12 @@ api! {
         Ok(())
     }
 
-    /// Whether the recorded operations are done.
+    /// Whether the operations before the record are done.
     fn cuEventQuery(event: u64) {
         driver().current()?;
         driver().event(event)?.query()
     }
 
-    /// Milliseconds between two events that are done.
     fn cuEventElapsedTime(milliseconds: *mut f32, start: u64, end: u64) {
         driver().current()?;
         let (start, end) = (time_of(start)?, time_of(end)?);

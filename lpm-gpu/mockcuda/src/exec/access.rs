@@ -9,19 +9,17 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 
-/// Code, lane and description of an access that failed.
 type Failed = (u32, usize, String);
 
-/// The location of a checked access.
 enum Located {
-    /// Address in the host's memory.
+    /// Host address.
     Host(usize),
     /// Word of the block's shared memory.
     Shared(usize),
 }
 
 impl Warp {
-    /// Every instruction that is neither arithmetic nor a jump.
+    /// Runs an instruction other than arithmetic and jumps.
     pub(super) fn memory(&mut self, ins: &Ins, at: &mut Surroundings<'_>, run: u32) -> Result<(), Failed> {
         let d = usize::from(ins.d);
         match ins.op {
@@ -46,7 +44,7 @@ impl Warp {
                     }
                 }
                 match access {
-                    // The most common access has its own loop.
+                    // The most common access has a loop specialised for it.
                     Access { space: Space::Global, bytes: 4, count: 1 } => {
                         load(&mut self.files, ins, at, run, access)?
                     }
@@ -66,13 +64,12 @@ impl Warp {
     }
 }
 
-/// 32-bit words that an access by the lanes `run` moves.
 fn words(access: Access, run: u32) -> u64 {
     u64::from(run.count_ones()) * u64::from(access.count) * u64::from(access.bytes / 4)
 }
 
-/// Transactions, of each size, of one load by the lanes `run`: the aligned pieces of memory that their addresses within `watched` lie in. No
-/// element crosses the end of a piece, since it is aligned.
+/// Transactions of each size for one load by the lanes `run`: the aligned blocks that contain their addresses within `watched`.
+/// Elements are aligned, so none crosses a block.
 #[cold]
 fn transactions(files: &Files, ins: &Ins, run: u32, watched: &Range<u64>) -> [u64; 2] {
     let address = |lane: usize| files.wide[usize::from(ins.a)][lane].wrapping_add_signed(ins.imm);
@@ -82,7 +79,7 @@ fn transactions(files: &Files, ins: &Ins, run: u32, watched: &Range<u64>) -> [u6
     })
 }
 
-/// The slot in which all of a warp's accesses lie, aligned and live, as they mostly do; `None` when each lane must be checked separately.
+/// The slot that contains all of a warp's accesses, aligned and live, the usual case; `None` if lanes must be checked one by one.
 #[inline(always)]
 fn window_of(
     files: &Files,
@@ -131,7 +128,6 @@ fn load(files: &mut Files, ins: &Ins, at: &Surroundings<'_>, run: u32, access: A
     Ok(())
 }
 
-/// As [`load`], lane by lane.
 #[cold]
 fn load_each(
     files: &mut Files,
@@ -184,7 +180,6 @@ fn store(
     Ok(())
 }
 
-/// As [`store`], lane by lane.
 #[cold]
 fn store_each(
     files: &Files,
@@ -219,7 +214,7 @@ fn param<const BYTES: usize>(params: &[u8], ins: &Ins) -> [u8; BYTES] {
     params.get(from..from + BYTES).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; BYTES])
 }
 
-/// The location of an access, or the driver's error code for it.
+/// The location of an access, or its error code.
 #[inline(always)]
 fn place_of(at: &Surroundings<'_>, address: u64, access: Access, write: bool) -> Result<Located, u32> {
     let bytes = u64::from(access.bytes) * u64::from(access.count);

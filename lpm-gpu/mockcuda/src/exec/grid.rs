@@ -1,8 +1,7 @@
-//! Runs the blocks of a launch: they start in order, each runs until it is done or only waits, and waiting blocks take
-//! turns.
+//! Runs the blocks of a launch: they start in order, each runs until it is done or only waits, and waiting blocks take turns.
 //!
-//! So a kernel whose blocks wait for each other, or for the host, makes progress as on a device where all its blocks
-//! are resident. When all blocks only poll, the thread yields the CPU, then sleeps, longer and longer.
+//! So a kernel whose blocks wait for each other, or for the host, makes progress as on a device that holds all its blocks. When all
+//! blocks only poll, the thread yields the CPU, then sleeps for growing times.
 
 use super::warp::{Counters, KernelFault, Pause, Surroundings, Warp};
 use crate::control::control;
@@ -11,32 +10,29 @@ use crate::ptx::code::PtxKernel;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Rounds in which all blocks only poll before the thread sleeps instead of yielding, and before it sleeps twice as long.
+/// Rounds of polling blocks before the thread sleeps instead of yielding, and before each doubling of the sleep.
 const IDLE_ROUNDS: u32 = 20;
 const IDLE_SLEEP: Duration = Duration::from_micros(50);
-/// So often it sleeps twice as long: 800 us in the end, so that a kernel that waits for the host takes next to no CPU time.
+/// Doublings of the sleep, up to 800 us: a kernel that waits for the host takes little CPU time.
 const IDLE_DOUBLINGS: u32 = 4;
 
-/// A kernel with its arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub(crate) kernel: Arc<PtxKernel>,
     pub(crate) params: Vec<u8>,
-    /// Blocks per row, and rows.
+    /// Blocks a row, and rows.
     pub(crate) grid: [u32; 2],
-    /// Threads per block.
     pub(crate) threads: u32,
 }
 
-/// What the runner needs from its stream.
+/// The runner's interface to its stream.
 pub(crate) trait Owner {
-    /// Whether the launch must stop, and with which code: the context is lost, or the stream is destroyed.
+    /// The code with which the launch must stop: the context is lost, or the stream is destroyed.
     fn stop(&mut self) -> Option<u32>;
-    /// Whether delays are requested.
     fn delays(&self) -> bool;
-    /// Called between blocks: a place for a random delay.
+    /// A place for a random delay.
     fn between_blocks(&mut self);
-    /// Called before a warp's load: a delay here lets others change memory in the middle of a warp's work.
+    /// A place for a random delay, in which others may change memory during a lookup.
     fn before_load(&mut self);
 }
 
@@ -65,7 +61,7 @@ impl ThreadBlock {
         }
     }
 
-    /// Runs all warps until they are done, or until none can continue without other blocks.
+    /// Runs all warps until they are done, or wait for other blocks.
     fn step(
         &mut self,
         launch: &Launch,
@@ -106,7 +102,6 @@ impl ThreadBlock {
     }
 }
 
-/// Runs a launch to its end.
 pub(crate) fn run(
     launch: &Launch,
     memory: &'static Memory,

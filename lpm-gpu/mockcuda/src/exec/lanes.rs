@@ -1,27 +1,26 @@
-//! Arithmetic over the 32 lanes of a warp: every instruction that needs no memory and no other lane.
+//! Arithmetic over the 32 lanes of a warp: instructions without memory and other lanes.
 //!
-//! A full warp goes through plain loops over rows, which the compiler vectorizes. A few lanes are done one by one. In
-//! between, the whole row is computed and only the running lanes store the result.
+//! Full warps use plain loops over rows, which the compiler vectorizes; few lanes are computed one by one; otherwise the whole row is
+//! computed, and only the running lanes store the result.
 
 use crate::ptx::code::{Ins, LANES, Op, PtxKernel};
 
 pub(super) type Row32 = [u32; LANES];
 pub(super) type Row64 = [u64; LANES];
 
-/// Up to this many lanes are faster one by one.
+/// Up to this number, lanes are faster one by one.
 const FEW: u32 = 6;
 
-/// The registers of a warp.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     pub(super) narrow: Vec<Row32>,
     pub(super) wide: Vec<Row64>,
-    /// One bit per lane.
+    /// One bit a lane.
     pub(super) predicates: Vec<u32>,
 }
 
 impl Files {
-    /// All rows of a kernel, with its constants filled in.
+    /// All rows of a kernel, with its constants.
     pub(super) fn new(kernel: &PtxKernel) -> Self {
         let [narrow, wide, predicates] = kernel.rows.map(usize::from);
         let mut files = Self {
@@ -39,7 +38,6 @@ impl Files {
     }
 }
 
-/// The lanes of a mask, lowest first.
 pub(super) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
     let mut rest = mask;
     std::iter::from_fn(move || {
@@ -52,7 +50,7 @@ pub(super) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// d = e for the lanes of the mask: `$out` is the file of d, each source is a name bound to its lane's value.
+/// d = e for the lanes of the mask: `$out` is the file of d; each source is a name bound to its lane's value.
 macro_rules! each {
     ($m:expr, $out:expr, $d:expr; $($x:ident = $row:expr),+; $e:expr) => {{
         let mask: u32 = $m;
@@ -95,10 +93,10 @@ macro_rules! test {
     }};
 }
 
-/// Runs an arithmetic instruction in the lanes of a mask. Returns `false` when it is not arithmetic.
+/// Runs an arithmetic instruction in the lanes of a mask; false for other instructions.
 pub(super) type Arithmetic = fn(&mut Files, &Ins, u32) -> bool;
 
-/// [`Arithmetic`] compiled for this processor: shifts by different amounts, for example, are a vector instruction only since AVX2.
+/// [`Arithmetic`] compiled for this CPU: variable shifts, for example, are vector instructions only since AVX2.
 pub(super) fn arithmetic() -> Arithmetic {
     #[cfg(target_arch = "x86_64")]
     {
@@ -107,13 +105,13 @@ pub(super) fn arithmetic() -> Arithmetic {
             && is_x86_feature_detected!("avx512bw")
         {
             return |files, ins, m| {
-                // SAFETY: the processor has these features, which was checked before this function was returned.
+                // SAFETY: the CPU has these features, as checked before this function was returned.
                 unsafe { arithmetic_avx512(files, ins, m) }
             };
         }
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
             return |files, ins, m| {
-                // SAFETY: as above.
+                // SAFETY: the CPU has these features, as checked before this function was returned.
                 unsafe { arithmetic_avx2(files, ins, m) }
             };
         }
@@ -201,11 +199,11 @@ fn arithmetic_any(files: &mut Files, ins: &Ins, m: u32) -> bool {
     true
 }
 
-/// Bit field extract, as the PTX manual defines it: the bits above the value are its sign or zeros.
+/// Bit field extract, as in the PTX manual: sign or zeros fill the bits above the value.
 #[inline(always)]
 fn bfe(x: u32, from: u32, length: u32, sign: bool) -> u32 {
     let (from, length) = (from & 0xff, length & 0xff);
-    // The value's top bit goes to bit 31, then its lowest one to bit 0.
+    // Moves the value's top bit to bit 31, then its lowest to bit 0.
     let above = 31 - (from + length).saturating_sub(1).min(31);
     let (up, down) = (x << above, (above + from).min(31));
     match (length, sign) {
@@ -221,7 +219,7 @@ mod tests {
     use super::{Arithmetic, Files, arithmetic, arithmetic_any};
     use crate::ptx::code::{Ins, LANES, Op, UNGUARDED};
 
-    /// Rows 0 and 1 are the operands, row 2 the result, which holds 7 before.
+    /// Rows 0 and 1 are operands; row 2, the result, starts as 7.
     fn files() -> Files {
         let lanes = |f: fn(u32) -> u32| std::array::from_fn(|lane| f(u32::try_from(lane).unwrap()));
         let narrow = vec![lanes(|l| l.wrapping_mul(0x0123_4567)), lanes(|l| l + 3), [7; LANES]];

@@ -1,8 +1,7 @@
-//! A warp: 32 threads that run together, their groups and program counters.
+//! A warp: 32 threads that run together, in groups of lanes with one program counter each.
 //!
-//! Lanes at the same instruction form a group. One group runs at a time, the one furthest back, so that lanes which
-//! left a loop early wait behind it for the others and continue together. A group that spins sometimes lets the others
-//! run first, so that a lane may wait for another of its warp, as on devices since sm_70.
+//! The group furthest back runs first, so lanes that left a loop early wait for the others and continue together. A group that spins
+//! sometimes lets others run first, so a lane may wait for another lane of its warp, as on devices since sm_70.
 
 use super::grid::{Launch, Owner};
 use super::lanes::{Arithmetic, Files, arithmetic};
@@ -14,62 +13,52 @@ use std::ops::Range;
 struct LaneGroup {
     pc: u32,
     mask: u32,
-    /// The group waits at the block's barrier.
+    /// Waits at the block's barrier.
     waits: bool,
 }
 
-/// Why a warp stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// All lanes have exited.
     Done,
-    /// All remaining lanes wait at the barrier.
     Barrier,
-    /// It sleeps, or has run for a long time.
+    /// It sleeps, or has run for long.
     Yield,
 }
 
-/// A fault inside a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct KernelFault {
-    /// The driver's code.
     pub(crate) code: u32,
-    /// The fault, its place and its thread.
+    /// Description with place and thread.
     pub(crate) what: String,
 }
 
-/// Sizes of memory transactions that are counted: the least and the most of a device.
+/// Counted sizes of memory transactions: the least and the greatest of a device.
 pub(crate) const TRANSACTION_BYTES: [u64; 2] = [32, 128];
 
-/// Memory accesses and instructions of a launch's kernels.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
-    /// 32-bit words loaded from global memory; a wider element counts as several.
+    /// 32-bit words loaded from global memory; wider elements count several times.
     pub(crate) loads: u64,
-    /// Memory transactions of loads from the watched memory, by their size: those of [`TRANSACTION_BYTES`].
+    /// Transactions of loads from the watched memory, by size, as [`TRANSACTION_BYTES`].
     pub(crate) transactions: [u64; 2],
-    /// Words stored.
     pub(crate) stores: u64,
-    /// Warp instructions executed.
+    /// Warp instructions.
     pub(crate) instructions: u64,
 }
 
-/// The environment of a running warp.
 pub(crate) struct Surroundings<'a> {
     pub(crate) kernel: &'a PtxKernel,
     pub(crate) params: &'a [u8],
     pub(crate) memory: &'static Memory,
-    /// The block's shared memory, as words.
+    /// Shared memory of the block, as words.
     pub(crate) shared: &'a mut [u32],
     pub(crate) counters: &'a mut Counters,
     pub(crate) owner: &'a mut dyn Owner,
-    /// Whether the owner delays loads.
     pub(crate) delays: bool,
-    /// Memory from which the transactions of loads are counted.
+    /// Memory whose load transactions are counted.
     pub(crate) watched: Option<Range<u64>>,
 }
 
-/// A warp of a block.
 #[derive(Debug)]
 pub(crate) struct Warp {
     pub(super) files: Files,
@@ -78,18 +67,18 @@ pub(crate) struct Warp {
     /// Lanes that have not exited.
     live: u32,
     first_thread: u32,
-    /// The next choice takes a group other than the last one.
+    /// The next choice avoids the last group.
     unfair: bool,
     turns: u32,
 }
 
-/// Jumps that a warp may take before it lets others run. Warps that wait for another one in a loop take them all, turn after turn.
+/// Jumps of a warp before other warps run; polling warps use them all in each turn.
 const JUMPS_A_TURN: u32 = 1 << 12;
-/// Jumps after which a diverged warp lets another group run.
+/// Jumps before a diverged warp runs another group.
 const JUMPS_A_GROUP: u32 = 1 << 10;
 
 impl Warp {
-    /// A warp whose first thread is `first_thread` of the block, ready for [`Self::restart`].
+    /// Starting at thread `first_thread` of the block; call [`Self::restart`] next.
     pub(crate) fn new(launch: &Launch, first_thread: u32) -> Self {
         Self {
             files: Files::new(&launch.kernel),
@@ -102,7 +91,7 @@ impl Warp {
         }
     }
 
-    /// Puts all lanes at the start of the kernel, for a block of the grid.
+    /// Restarts all lanes at the kernel's first instruction, for `block` of the grid.
     pub(crate) fn restart(&mut self, launch: &Launch, block: [u32; 2]) {
         for &(row, special) in &launch.kernel.specials {
             self.files.narrow[usize::from(row)] = match special {
@@ -119,20 +108,19 @@ impl Warp {
         self.put(0, self.live);
     }
 
-    /// Lanes that have not exited the kernel.
     pub(crate) fn live(&self) -> u32 {
         self.live
     }
 
-    /// Releases all groups that wait at the barrier.
+    /// Releases all groups from the barrier.
     pub(crate) fn release(&mut self) {
         for group in &mut self.groups {
             group.waits = false;
         }
     }
 
-    /// Takes the group that runs next, merged with all groups at the same instruction; returns its program counter and
-    /// mask, and the program counter of the next group ahead of it.
+    /// Takes the next group to run, merged with all groups at the same instruction; returns its program counter, its mask, and the program
+    /// counter of the next group ahead.
     fn pick(&mut self) -> Option<(u32, u32, u32)> {
         let mut ready = self.groups.iter().filter(|g| !g.waits).map(|g| g.pc);
         let pc = if std::mem::take(&mut self.unfair) { ready.next() } else { ready.min() }?;
@@ -149,14 +137,14 @@ impl Warp {
         Some((pc, mask, next))
     }
 
-    /// Stores lanes that will continue at `pc`.
+    /// Adds a group that continues at `pc`.
     fn put(&mut self, pc: u32, mask: u32) {
         if mask != 0 {
             self.groups.push(LaneGroup { pc, mask, waits: false });
         }
     }
 
-    /// Runs until all lanes wait or have exited, or until other warps should run.
+    /// Runs until all lanes wait or have exited, or other warps should run.
     pub(crate) fn run(&mut self, at: &mut Surroundings<'_>) -> Result<Pause, KernelFault> {
         let mut instructions = 0_u64;
         let outcome = self.run_groups(at, &mut instructions);
@@ -180,7 +168,7 @@ impl Warp {
                     self.put(pc, mask);
                     continue 'groups;
                 }
-                // The last instruction is an exit, so a program counter never runs past the end.
+                // The last instruction is an exit, so the program counter stays in range.
                 let ins = &kernel.code[pc as usize];
                 *instructions += 1;
                 let run = if ins.guard == UNGUARDED {
@@ -230,8 +218,7 @@ impl Warp {
         }
     }
 
-    /// After a jump to `pc`: if the warp has diverged, the group to run is chosen anew. Returns `true` when other warps
-    /// should run.
+    /// After a jump to `pc`: a diverged warp chooses its group again. Returns whether other warps should run.
     fn jumped(&mut self, pc: u32, mask: u32, budget: &mut u32) -> bool {
         *budget = budget.saturating_sub(1);
         let diverged = !self.groups.is_empty();

@@ -1,34 +1,29 @@
 //! The bytecode of a kernel: instructions over numbered rows of registers.
 //!
-//! A row holds one register of the 32 lanes of a warp. There are three files of rows: narrow (32 bits, also for 16-bit
-//! registers, zero-extended), wide (64 bits), and predicates (one bit per lane). Constants and special registers are
-//! rows too, filled when a warp starts, so an instruction need not check the kind of its operands.
+//! A row holds one register of the 32 lanes of a warp. Rows are narrow (32 bits, or zero-extended 16), wide (64 bits), or predicates
+//! (one bit a lane). Constants and special registers are rows, too, so operands need no check of their kind.
 
 use super::parse::Param;
 
-/// Lanes of a warp.
 pub(crate) const LANES: usize = 32;
 
-/// A load or store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) space: Space,
-    /// Bytes per element: 4 or 8.
+    /// Bytes an element: 4 or 8.
     pub(crate) bytes: u8,
-    /// Elements: 1, 2 or 4, contiguous.
+    /// Contiguous elements: 1, 2 or 4.
     pub(crate) count: u8,
 }
 
-/// The memory space of a load or store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
-    /// Device memory, and pinned host memory.
+    /// Device memory and pinned host memory.
     Global,
-    /// Shared memory of the block.
     Shared,
 }
 
-/// An operation. `Add32` adds narrow rows; `U` and `S` give the signedness where it matters.
+/// An operation. `32` and `64` are widths of rows; `U` and `S` give the signedness where it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Mov32,
@@ -81,18 +76,16 @@ pub(crate) enum Op {
     /// From the rows of [`Ins::elements`] to address a + `imm`.
     Store(Access),
     Fence,
-    /// Barrier of the block.
     Barrier,
-    /// Jump to `imm`.
     Bra,
     Exit,
     Nanosleep,
 }
 
-/// No guard: the instruction runs in all lanes.
+/// Guard of an instruction that runs in all lanes.
 pub(crate) const UNGUARDED: u16 = u16::MAX;
 
-/// An instruction. The meaning of the fields depends on `op`.
+/// An instruction. The fields' meaning depends on `op`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ins {
     pub(crate) op: Op,
@@ -108,14 +101,13 @@ pub(crate) struct Ins {
 }
 
 impl Ins {
-    /// Rows of the elements that a load or store moves; only the first [`Access::count`] are used.
+    /// Rows of a load's or store's elements; only the first [`Access::count`] are used.
     #[inline(always)]
     pub(crate) fn elements(&self) -> [usize; 4] {
         [self.d, self.b, self.c, self.e].map(usize::from)
     }
 }
 
-/// Special registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Special {
     /// `%tid.x`
@@ -130,31 +122,25 @@ pub(crate) enum Special {
     Blocks,
 }
 
-/// A kernel ready to run.
 #[derive(Debug)]
 pub(crate) struct PtxKernel {
-    /// Its name.
     pub(crate) name: String,
-    /// Its parameters.
     pub(crate) params: Vec<Param>,
     /// Instructions; the last is an exit.
     pub(crate) code: Vec<Ins>,
-    /// The PTX line of each instruction.
+    /// PTX line of each instruction.
     pub(crate) lines: Vec<u32>,
-    /// The number of rows of the narrow, wide and predicate files.
+    /// Number of narrow, wide and predicate rows.
     pub(crate) rows: [u16; 3],
-    /// Constants and their rows.
+    /// Rows of constants.
     pub(crate) narrow_constants: Vec<(u16, u32)>,
-    /// Constants and their rows.
     pub(crate) wide_constants: Vec<(u16, u64)>,
-    /// Special registers and their narrow rows.
+    /// Narrow rows of special registers.
     pub(crate) specials: Vec<(u16, Special)>,
-    /// Bytes of shared memory.
     pub(crate) shared_bytes: usize,
-    /// Bytes of the parameter block.
     pub(crate) param_bytes: usize,
     /// 32-bit registers that the PTX declares and uses.
     pub(crate) registers: u32,
-    /// The most threads of a block, where the PTX says so.
+    /// `.maxntid`, if given.
     pub(crate) threads_max: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! Compiles the statements of one entry to bytecode: names to rows, labels to positions, opcodes to operations.
+//! Compiles an entry's statements to bytecode: names to rows, labels to positions, opcodes to operations.
 
 use super::PtxError;
 use super::code::{Ins, Op, PtxKernel, Special, UNGUARDED};
@@ -6,7 +6,6 @@ use super::opcodes::{ARITHMETIC, CONTROL, MEMORY, OperandKind};
 use super::parse::{Instruction, Operand, PtxEntry, Statement, Variable};
 use std::collections::HashMap;
 
-/// A file of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum File {
     Narrow,
@@ -17,7 +16,7 @@ enum File {
 /// Compiles `entry` of a module whose shared variables are `shared`.
 ///
 /// # Errors
-/// Anything unsupported, with its line.
+/// The line of an unsupported statement.
 pub(crate) fn compile(entry: &PtxEntry, shared: &[Variable]) -> Result<PtxKernel, PtxError> {
     let mut compiler = Compiler::new(entry, shared);
     for statement in &entry.body {
@@ -26,16 +25,14 @@ pub(crate) fn compile(entry: &PtxEntry, shared: &[Variable]) -> Result<PtxKernel
     compiler.finish()
 }
 
-/// The state of a compilation.
 struct Compiler<'a> {
     entry: &'a PtxEntry,
-    /// The type of a name's registers, and their number (0: the name itself is the register).
+    /// Type and number of a name's registers (0: the name itself is the register).
     declared: HashMap<&'a str, (OperandKind, u32)>,
     registers: HashMap<&'a str, (OperandKind, u16)>,
-    /// Addresses of variables in shared memory.
     variables: HashMap<&'a str, u64>,
     labels: HashMap<&'a str, i64>,
-    /// Jumps with unresolved targets: instruction, label, line.
+    /// Jumps to resolve: instruction, label, line.
     jumps: Vec<(usize, &'a str, u32)>,
     narrow_constants: HashMap<u32, u16>,
     wide_constants: HashMap<u64, u16>,
@@ -48,7 +45,7 @@ struct Compiler<'a> {
     shared_bytes: usize,
 }
 
-/// An instruction whose rows are not set yet.
+/// An instruction without rows.
 const BLANK: Ins = Ins { op: Op::Exit, guard: UNGUARDED, d: 0, a: 0, b: 0, c: 0, e: 0, imm: 0 };
 
 const fn file_of(kind: OperandKind) -> File {
@@ -108,7 +105,7 @@ impl<'a> Compiler<'a> {
         if *next == u16::MAX { self.error("too many registers") } else { Ok(self.rows[file as usize] - 1) }
     }
 
-    /// The row of the register `name`, which must be declared with that kind.
+    /// The row of register `name`, which must be declared with that kind.
     fn register(&mut self, name: &'a str, wanted: OperandKind) -> Result<u16, PtxError> {
         let known = match self.registers.get(name) {
             Some(&known) => known,
@@ -151,7 +148,6 @@ impl<'a> Compiler<'a> {
         Ok(row)
     }
 
-    /// The row of a source operand.
     fn source(&mut self, operand: &'a Operand, kind: OperandKind) -> Result<u16, PtxError> {
         let name = match operand {
             Operand::Int(value) => return self.constant(kind, *value),
@@ -238,7 +234,7 @@ impl<'a> Compiler<'a> {
         let mut ins = Ins { op, ..BLANK };
         match (op, operands) {
             (Op::Bra, [Operand::Name(label)]) => self.jumps.push((self.code.len(), label, self.line)),
-            // There is one barrier, for all threads of a block.
+            // The only barrier is for all threads of a block.
             (Op::Barrier, [Operand::Int(0)]) if self.guard == UNGUARDED => {}
             (Op::Nanosleep, [time]) => ins.a = self.source(time, OperandKind::Narrow)?,
             (Op::Fence | Op::Exit, []) => {}
@@ -282,7 +278,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// The offset of parameter `name` of `bytes` in the parameter block.
+    /// Offset of parameter `name` of `bytes` in the parameter block.
     fn param(&self, name: &str, bytes: u8, offset: i64) -> Result<i64, PtxError> {
         match self.entry.params.iter().find(|p| p.name == name && p.bytes == bytes.into()) {
             Some(param) if offset == 0 => Ok(param.offset as i64),

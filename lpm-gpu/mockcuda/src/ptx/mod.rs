@@ -1,13 +1,7 @@
-//! Compiles PTX text to the bytecode that [`crate::exec`] runs.
+//! Compiles PTX text to the bytecode of [`crate::exec`]: [`scan`] makes tokens, [`parse`] entries with instructions as written,
+//! [`compile`] bytecode ([`code`]) from the supported instructions ([`opcodes`]).
 //!
-//! - [`scan`]: splits text into tokens.
-//! - [`parse`]: turns tokens into the entries of a module, each a list of labels and instructions as written.
-//! - [`opcodes`]: the supported instructions, each with its operation and operands.
-//! - [`compile`]: compiles the instructions of one entry to bytecode over numbered registers.
-//! - [`code`]: the bytecode.
-//!
-//! Only what the committed kernels use is supported. Anything else is an error when the module is loaded, with its
-//! line.
+//! Only the instructions of the committed kernels are supported. Others are an error when the module is loaded, with their line.
 
 pub(crate) mod code;
 pub(crate) mod compile;
@@ -17,12 +11,10 @@ mod scan;
 
 use std::fmt;
 
-/// Why a module cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PtxError {
-    /// Line of the text, counted from 1.
+    /// From 1.
     pub(crate) line: u32,
-    /// What is wrong there.
     pub(crate) what: String,
 }
 

@@ -1,18 +1,14 @@
-//! The supported instructions: those of the committed kernels, each with its operation and operands.
-//!
-//! All accesses are coherent here, so cache hints, scopes and memory orders of loads and stores have no effect.
+//! The supported instructions, those of the committed kernels. All accesses are coherent here, so cache hints, scopes and memory orders
+//! have no effect.
 
 use super::code::Op::{self, *};
 use super::code::{Access, Space};
 
-/// The kind of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperandKind {
     /// 16 bits, in a narrow row.
     Half,
-    /// 32 bits.
     Narrow,
-    /// 64 bits.
     Wide,
     Predicate,
 }
@@ -75,7 +71,6 @@ const fn shared(bytes: u8, count: u8) -> Access {
     Access { space: Space::Shared, bytes, count }
 }
 
-/// Loads and stores.
 pub(super) const MEMORY: &[(&str, Op)] = &[
     ("ld.param.u32", Param32),
     ("ld.param.u64", Param64),
@@ -104,7 +99,7 @@ pub(super) const MEMORY: &[(&str, Op)] = &[
     ("st.shared.v2.u32", Store(shared(4, 2))),
 ];
 
-/// Barriers and jumps, whose operands the compiler handles.
+/// Barriers and jumps; the compiler knows their operands.
 pub(super) const CONTROL: &[(&str, Op)] = &[
     ("bra", Bra),
     ("bra.uni", Bra),

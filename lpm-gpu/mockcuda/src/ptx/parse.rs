@@ -1,84 +1,69 @@
-//! Parses tokens into statements: shared variables, entries with their parameters, labels, instructions with operands.
-//! It knows nothing about the meaning of an instruction.
+//! Parses tokens into statements: shared variables, entries with parameters, labels, instructions with operands. It does not know the
+//! instructions.
 
 use super::PtxError;
 use super::scan::{Placed, Token, scan};
 
-/// No variable of a kernel is nearly this many bytes; a larger size is a parse error.
+/// A larger size is a parse error: no kernel has such a variable.
 const SIZE_MAX: usize = 1 << 28;
 
-/// A parsed module.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// `.version`, major and minor.
     pub(crate) version: (u32, u32),
-    /// `.target sm_NN`.
     pub(crate) target: u32,
     /// Shared variables outside entries; each entry has its own copy.
     pub(crate) shared: Vec<Variable>,
-    /// Entries (kernels).
     pub(crate) entries: Vec<PtxEntry>,
 }
 
-/// A `.shared` variable.
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
     pub(crate) name: String,
-    /// Alignment, bytes.
+    /// Bytes.
     pub(crate) align: usize,
-    /// Size, bytes.
     pub(crate) bytes: usize,
 }
 
-/// A kernel parameter and its offset in the parameter block.
+/// A kernel parameter and its offset in the parameter block, bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Param {
     pub(crate) name: String,
-    /// Offset, bytes.
     pub(crate) offset: usize,
-    /// Size, bytes.
     pub(crate) bytes: usize,
 }
 
-/// A kernel.
 #[derive(Debug)]
 pub(crate) struct PtxEntry {
     pub(crate) name: String,
     pub(crate) params: Vec<Param>,
-    /// The entry's own shared variables.
     pub(crate) shared: Vec<Variable>,
-    /// Registers: prefix or whole name, type, number (0: the name itself is the register).
+    /// Prefix or whole name, type, number (0: the name itself is the register).
     pub(crate) registers: Vec<(String, String, u32)>,
-    /// `.maxntid`: the most threads of a block, where it says so.
+    /// `.maxntid`, if given.
     pub(crate) threads_max: Option<u32>,
     pub(crate) body: Vec<Statement>,
 }
 
-/// A statement of a body.
 #[derive(Debug)]
 pub(crate) enum Statement {
-    /// A jump target.
     Label(String),
     Instruction(Instruction),
 }
 
-/// An instruction as written.
 #[derive(Debug)]
 pub(crate) struct Instruction {
     pub(crate) line: u32,
     /// `@p`: the predicate register.
     pub(crate) guard: Option<String>,
-    /// Opcode with its modifiers.
+    /// With modifiers.
     pub(crate) opcode: String,
     pub(crate) operands: Vec<Operand>,
 }
 
-/// An operand as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
     /// Register, variable or label.
     Name(String),
-    /// An integer's 64 bits.
     Int(u64),
     /// `[base + offset]`.
     Address(String, i64),
@@ -89,7 +74,7 @@ pub(crate) enum Operand {
 /// Parses a module.
 ///
 /// # Errors
-/// Anything that is not PTX, or is not supported here, with its line.
+/// The line of text that is not PTX, or not supported.
 pub(crate) fn parse(text: &str) -> Result<Module, PtxError> {
     let mut parser = Parser { tokens: scan(text)?, at: 0 };
     parser.module()
@@ -191,7 +176,6 @@ impl Parser {
         let major = self.int()?;
         let minor = self.word()?.trim_start_matches('.').parse();
         match (u32::try_from(major), minor) {
-            // No version has more digits.
             (Ok(major @ 0..100), Ok(minor @ 0..100)) => Ok((major, minor)),
             _ => self.error("a version expected"),
         }
@@ -234,7 +218,7 @@ impl Parser {
         Ok(entry)
     }
 
-    /// What an entry says beside its parameters: `.maxntid 1024, 1, 1`.
+    /// An entry's directives after its parameters: `.maxntid 1024, 1, 1`.
     fn performance(&mut self, entry: &mut PtxEntry) -> Result<(), PtxError> {
         let word = self.word()?;
         if word != ".maxntid" {
@@ -248,7 +232,7 @@ impl Parser {
         Ok(())
     }
 
-    /// The size in bytes of a type of parameters and variables.
+    /// Size of a parameter's or variable's type, bytes.
     fn unit(&mut self) -> Result<usize, PtxError> {
         match self.word()?.as_str() {
             ".b8" => Ok(1),

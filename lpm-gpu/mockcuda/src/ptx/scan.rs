@@ -1,25 +1,19 @@
-//! Splits PTX text into tokens: words (names, directives and opcodes with their dots), numbers, punctuation. Comments
-//! are dropped.
+//! Splits PTX text into tokens, and drops comments.
 
 use super::PtxError;
 
-/// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     /// A name, register, directive or opcode, with its dots.
     Word(String),
-    /// A decimal number.
     Int(u64),
-    /// A string.
     Text,
-    /// Anything else.
     Punct(char),
 }
 
 /// A token and its line.
 pub(crate) type Placed = (Token, u32);
 
-/// Splits `text` into tokens.
 ///
 /// # Errors
 /// A malformed number, or a character outside PTX.

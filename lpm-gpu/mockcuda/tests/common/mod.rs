@@ -1,5 +1,5 @@
-//! The driver's functions with Rust's types, for the tests of this crate. The library is linked, not opened: a test
-//! calls the same functions that programs find in `libmockcuda.so`.
+//! The driver's functions with Rust types, for tests of this crate. The library is linked, not opened: the tests call the functions that
+//! programs find in `libmockcuda.so`.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -10,22 +10,21 @@ use mockcuda::control;
 use std::ffi::{CString, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The driver for one test; other tests of the process wait.
+/// The driver for one test; excludes other tests of the process.
 pub struct Driver {
     context: u64,
-    /// The stream of calls that do not name another one.
+    /// Default stream of calls.
     stream: u64,
     _one: MutexGuard<'static, ()>,
 }
 
-/// The code that a driver call returned, when not 0.
 pub type Code = u32;
 
 pub fn check(code: u32) -> Result<(), Code> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-/// The lines before the entries of a module.
+/// Lines before the entries of a module.
 pub const HEAD: &str = ".version 6.3\n.target sm_75\n.address_size 64\n";
 
 /// An entry `k(u64 a, u64 b, u32 n)` with registers of all kinds and `body`.
@@ -36,7 +35,6 @@ pub fn entry(body: &str) -> String {
     )
 }
 
-/// A launch parameter.
 #[derive(Clone, Copy)]
 pub enum Arg {
     U32(u32),
@@ -60,7 +58,6 @@ impl Driver {
         Self { context, stream: new_stream(), _one: one }
     }
 
-    /// The current context.
     pub fn context(&self) -> u64 {
         self.context
     }
@@ -105,7 +102,7 @@ impl Driver {
         .map(|()| data)
     }
 
-    /// Device memory with `data` in it.
+    /// Device memory with `data`.
     pub fn device<T: Copy>(&self, data: &[T]) -> u64 {
         let address = self.alloc(size_of_val(data).max(1)).unwrap();
         self.upload(address, data).unwrap();
@@ -130,18 +127,15 @@ impl Driver {
         check(unsafe { module::cuModuleGetFunction(&raw mut handle, module, name.as_ptr()) }).map(|()| handle)
     }
 
-    /// The kernel `k` of `ptx`.
     pub fn kernel(&self, ptx: &str) -> u64 {
         let module = self.load(ptx).unwrap();
         self.function(module, "k").unwrap()
     }
 
-    /// Launches on the driver's own stream.
     pub fn launch(&self, function: u64, blocks: u32, threads: u32, args: &[Arg]) -> Result<(), Code> {
         self.launch_on(self.stream, function, (blocks, 1), threads, args)
     }
 
-    /// Launches a grid of blocks in a row, and rows.
     pub fn launch_on(
         &self,
         stream: u64,
@@ -168,12 +162,10 @@ impl Driver {
         new_stream()
     }
 
-    /// Waits for the driver's own stream.
     pub fn finish(&self) -> Result<(), Code> {
         self.synchronize(self.stream)
     }
 
-    /// Polls the driver's own stream.
     pub fn poll(&self) -> Result<(), Code> {
         self.query(self.stream)
     }
@@ -204,8 +196,7 @@ impl Driver {
         check(unsafe { streams::cuEventRecord(event, stream) }).unwrap();
     }
 
-    /// Runs kernel body `body` in one block of `threads`; `a` holds `input`, `b` has room for `outputs` elements, which
-    /// are returned.
+    /// Runs kernel body `body` in one block of `threads`; `a` holds `input`. Returns the `outputs` elements of `b`.
     pub fn run<I: Copy, O: Copy + Default>(
         &self,
         body: &str,
