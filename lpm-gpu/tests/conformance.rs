@@ -1,8 +1,7 @@
 //! The conformance suite for `gamt`, `gale` and `sail-gpu`, over the mock driver or, with `LPM_GPU=real`, on a GPU.
 //!
-//! Five engines run every group. GALE without its second stage runs groups of lookups and of small updates, on prefixes that it holds: it
-//! shares GALE's updates. The other level counts, layouts and next-hop options run the groups that the shape of a trie can break; the
-//! other modes run the groups that the path of a batch can break. `FWD_CONFORMANCE=full` runs every group on every combination.
+//! Five engines run every group. GALE with one stage, other shapes of tries, and other modes run the groups that they may break;
+//! `FWD_CONFORMANCE=full` runs every group on every combination.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -19,7 +18,6 @@ fib::conformance_tests!(gale, slow_updates, || engine("gale", &[]));
 fib::conformance_tests!(sail_gpu, || engine("sail-gpu", &[]));
 fib::conformance_tests!(sail_gpu_paper, || engine("sail-gpu", &[("layout", "paper")]));
 
-/// Runs `groups` on `name` with `parameters`, or all groups with `FWD_CONFORMANCE=full`.
 fn run(name: &str, parameters: &[(&str, &str)], groups: &[fn(Make<'_>, Options)]) {
     let make = || engine(name, parameters);
     if conformance::skipped(&make) {
@@ -55,7 +53,7 @@ fn gale_one_stage() {
     run("gale", &[GALE_ALONE, ("update-threads", "256")], &groups);
 }
 
-/// Shapes of the tries: layout, next hops, levels of IPv4 and IPv6.
+/// Layout, next hops, levels of IPv4 and IPv6.
 macro_rules! shapes {
     ($($test:ident: $layout:literal, $next_hops:literal, $levels:literal, $levels6:literal;)*) => {
         $(
@@ -78,9 +76,8 @@ shapes! {
     gamt_of_20_and_30_levels: "paper", "together", "20", "30";
 }
 
-/// Modes, each on every engine. A batch gets its table in the same way for every engine, so one engine runs lookups during updates; with
-/// persistent kernels GALE does too, since its update kernels run meanwhile. Of GALE's blocks one warp draws: most operations here have
-/// nothing for the other 31, which the mock runs all the same.
+/// Modes, each on every engine. Lookups during updates run on one engine, because all engines get a batch's table alike, and with
+/// persistent kernels on GALE, too, for its update kernels. One warp draws: the mock would run the 31 idle ones as well.
 macro_rules! modes {
     ($($test:ident: $mode:literal;)*) => {
         $(
@@ -107,13 +104,13 @@ modes! {
     persistent_kernels: "persistent";
 }
 
-/// Tables in service are not written: each delta is uploaded as a whole table.
+/// Each delta is uploaded as a whole table.
 #[test]
 fn frozen_tables() {
     run("gamt", &[("frozen", "1")], &[conformance::withdraw, conformance::concurrent]);
 }
 
-/// Little headroom and small growth steps, so that tables are rebuilt all the time.
+/// Little head room, so that tables are often rebuilt.
 #[test]
 fn without_head_room() {
     run("gamt", &[("headroom", "0")], &[conformance::withdraw, conformance::churn, conformance::concurrent]);

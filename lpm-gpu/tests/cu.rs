@@ -1,5 +1,5 @@
-//! The safe wrapper over the driver: copies, launches, events, graphs, lifetimes, and the effect of each failure. Runs
-//! over `mockcuda`, or over the real driver with `LPM_GPU=real`.
+//! The driver wrapper: copies, launches, events, graphs, lifetimes, and the effect of each failure; over `mockcuda`, or with
+//! `LPM_GPU=real` over the real driver.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -11,11 +11,11 @@ use lpm_gpu::cu::{
 use lpm_gpu::host::{HEADER_WORDS, Write};
 use std::time::Duration;
 
-/// Longer than any step takes over the mock on a busy machine.
+/// Longer than any step over the mock on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 const SHAPE: Shape = Shape::new(2, 64);
 
-/// A driver for this test alone, with its device; the test is skipped when there is none.
+/// A driver for this test alone, with its device; otherwise skips the test.
 macro_rules! device {
     () => {{
         let one = testing::exclusive();
@@ -36,7 +36,7 @@ impl ByteTable {
     fn new(device: &Device, stream: &mut Stream) -> Result<Self, GpuError> {
         let units: Vec<u32> = (0..256).map(|byte| (byte * 3) << 8).collect();
         let mut header = [0_u32; HEADER_WORDS];
-        // One level, a stride of 8 bits, from word 0 on (kernels/gamt.cu).
+        // One level with a stride of 8 bits, at word 0 (kernels/gamt.cu).
         (header[0], header[2], header[6], header[7]) = (1, 32, 8, 0);
         let table =
             Self { words: DeviceBuffer::new(device, 256)?, header: DeviceBuffer::new(device, HEADER_WORDS)? };
@@ -45,7 +45,6 @@ impl ByteTable {
         Ok(table)
     }
 
-    /// The arguments of a lookup.
     fn args<'a>(&'a self, keys: Arg<'a>, raw: Arg<'a>, count: u32) -> [Arg<'a>; 5] {
         [Arg::buffer(&self.words), Arg::buffer(&self.header), keys, raw, Arg::u32(count)]
     }
@@ -63,7 +62,7 @@ fn lookup(device: &Device) -> Kernel {
     Module::new(device, "gamt").unwrap().kernel("gamt_lookup_v4_flat_live").unwrap()
 }
 
-/// Checks on the mock that all allocations were freed.
+/// With the mock, checks that all allocations were freed.
 fn nothing_is_left() {
     if let Some(mock) = testing::driver().and_then(TestDriver::mock) {
         assert_eq!((mock.memory_used(), mock.host_used()), (0, 0), "memory that nobody freed");
@@ -91,7 +90,6 @@ fn what_is_copied_in_comes_back() {
     let mut read = [0; 6];
     stream.download_now(&mut read, &words, 4).unwrap();
     assert_eq!(read, [7, 8, 8, 8, 8, 7]);
-    // An empty copy is allowed.
     stream.upload_now(&words, 64, &[]).unwrap();
     stream.download_now(&mut [0; 0], &words, 64).unwrap();
     stream.upload(&buffer, 1000, &mut out, 5..5).unwrap();
@@ -186,7 +184,7 @@ fn a_kernel_runs_with_the_arguments_it_takes() {
         let refused = stream.launch(&write, SHAPE, &mut wrong);
         assert!(matches!(refused, Err(GpuError::Kernel { .. })), "{refused:?}");
     }
-    // No blocks: the driver returns an error, and the context survives. Too many threads: it is not asked.
+    // No blocks: the driver returns an error, and the context survives. Too many threads: refused before the driver call.
     let mut launch =
         |shape| stream.launch(&write, shape, &mut [Arg::buffer(&words), Arg::buffer(&writes), Arg::u32(1)]);
     let refused = launch(Shape::new(0, 32));
@@ -324,7 +322,7 @@ fn a_device_that_is_not_there_is_refused() {
 
 #[test]
 fn an_illegal_address_loses_the_device_until_it_is_opened_anew() {
-    // Whoever else uses a real device should not suffer.
+    // Not on a real device, for the sake of its other users.
     let Some((one, _mock)) = testing::exclusive_mock() else { return };
     let device = testing::device().unwrap();
     let mut stream = Stream::new(&device, Priority::Usual).unwrap();
@@ -340,7 +338,7 @@ fn an_illegal_address_loses_the_device_until_it_is_opened_anew() {
     let error = stream.finish(LIMIT).unwrap_err();
     assert!(matches!(error, GpuError::Call { code: 700, lost: true, .. }), "{error:?}");
     assert!(device.is_lost() && error.is_lost());
-    // From now on every call fails in the same way, and memory is not lent.
+    // Now every call fails in the same way, and memory is not lent.
     assert!(matches!(event.has_come(), Err(GpuError::Call { code: 700, lost: true, .. })));
     assert!(matches!(DeviceWords::new(&device, 4).map(drop), Err(GpuError::Call { code: 700, .. })));
     assert!(matches!(memory.slice(), Err(GpuError::Call { code: 700, .. })));
@@ -367,7 +365,7 @@ fn work_that_does_not_end_is_given_up_and_its_memory_left_alone() {
     assert!(device.is_lost());
     assert!(matches!(stream.fill(&words, 0..1, 1), Err(GpuError::Stalled { .. })));
     drop((stream, event, words, memory, device));
-    // Nobody waited, so all the memory is still allocated.
+    // No drop waited, so all the memory is still allocated.
     assert!(mock.memory_used() >= 1 << 12 && mock.host_used() >= 1 << 12);
     mock.set_stalled(0);
     mock.reset_device(0);
@@ -398,7 +396,7 @@ fn threads_share_a_device() {
     nothing_is_left();
 }
 
-/// A short session that uses everything in this module once. When it returns `Ok`, the lookups' answers were right.
+/// Uses everything in this module once, and checks the lookups' answers.
 fn works(device: &Device, _one: &Exclusive) -> Result<(), GpuError> {
     let mut stream = Stream::new(device, Priority::Usual)?;
     let mut update = Stream::new(device, Priority::First)?;
@@ -442,13 +440,13 @@ fn works(device: &Device, _one: &Exclusive) -> Result<(), GpuError> {
     device.free_bytes().map(drop)
 }
 
-/// A session from the opening of its device on.
+/// Opens the device and runs [`works`].
 fn session(one: &Exclusive) -> Result<(), GpuError> {
     Device::open(0).and_then(|device| works(&device, one))
 }
 
-/// For a fault at any call, with any code: the result is one of our errors or (if the call was made by a drop) none,
-/// never a panic or a hang, and the next session works.
+/// A fault at any call, with any code, gives an error, or nothing if a drop made the call; never a panic or a hang. The next
+/// session works.
 #[test]
 fn a_fault_at_every_call_is_an_error_and_the_next_session_works() {
     let Some((one, mock)) = testing::exclusive_mock() else { return };
@@ -458,7 +456,7 @@ fn a_fault_at_every_call_is_an_error_and_the_next_session_works() {
     nothing_is_left();
     let (mut tried, mut errors, mut lost) = (0, 0, 0);
     for (name, count) in calls {
-        // The number of polls of a stream differs from run to run.
+        // The number of polls varies.
         let count = if name.ends_with("Query") { 3 } else { count };
         for (code, index) in
             [1, 2, 304, 700, 999].into_iter().flat_map(|code| (0..count).map(move |index| (code, index)))
@@ -472,7 +470,7 @@ fn a_fault_at_every_call_is_an_error_and_the_next_session_works() {
             }
             mock.never_fail();
             if name == "cuDevicePrimaryCtxRelease_v2" {
-                mock.reset_device(0); // nobody else can release what a failed release left behind
+                mock.reset_device(0); // the context after its failed release
             }
             nothing_is_left();
             session().unwrap_or_else(|error| panic!("after {code} at {name}, {index}: {error}"));

@@ -1,12 +1,10 @@
-//! Faults become errors. A session of an engine (start, load, batches, updates, rebuild, stop) is run again and again,
-//! each time with a fault at another driver call, or in another operation on the device.
+//! Faults become errors. A session of an engine (start, load, batches, updates, rebuild, stop) is repeated, each time with a fault at
+//! another driver call, or in another operation on the device.
 //!
-//! An error that leaves the device usable may cost the step it hit, and nothing else: answers keep coming from the
-//! table in service, and the step works when it is retried. After an error that ends the context every call returns an
-//! error, and soon. There is never a panic, a hang, a wrong answer, or leaked memory.
+//! An error that leaves the device usable may cost the step it hit: answers keep coming from the current table, and a retry of the step
+//! works. After an error that ends the context every call returns an error soon. There is no panic, hang, wrong answer, or leak.
 //!
-//! `FWD_CONFORMANCE=full` tries every call and operation. Else, of many calls of one function, the first few and some of the others are
-//! tried, and every third operation.
+//! `FWD_CONFORMANCE=full` tries every call and operation, otherwise a sample.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -28,14 +26,14 @@ use std::time::{Duration, Instant};
 const SLOTS: u16 = 3;
 const BATCH_MAX: usize = 64;
 const BATCHES: usize = 10;
-/// The first calls of a function, which are all tried.
+/// The first calls of a function are all tried.
 const FIRST_CALLS: u64 = 8;
-/// Longer than any session takes on a busy machine.
+/// Longer than any session on a busy machine.
 const SESSION_LIMIT: Duration = Duration::from_secs(120);
-/// The same for a batch.
+/// Longer than any batch.
 const BATCH_LIMIT: Duration = Duration::from_secs(60);
 
-/// Announcements drawn at random, each prefix once. They share few address ranges, so that prefixes nest and collide.
+/// Random routes with distinct prefixes in few address ranges, so that they nest.
 fn routes<K: Key>(
     random: &mut Seeded,
     count: usize,
@@ -51,7 +49,7 @@ fn routes<K: Key>(
 }
 
 fn delta(random: &mut Seeded, v4: usize, v6: usize) -> Routes {
-    // The upload of a /10 takes more calls, all like the others, and would be most of the time of a quick run.
+    // The upload of a /10 takes many similar calls, most of the time of a quick run.
     let shortest = if is_full() { 10 } else { 16 };
     Routes { v4: routes(random, v4, shortest, key_v4), v6: routes(random, v6, 16, key_v6) }
 }
@@ -65,7 +63,6 @@ fn key_v6(random: &mut Seeded) -> u128 {
     0x2001_0db8 << 96 | below(1 << 8) << 72 | below(1 << 8) << 60 | below(1 << 4)
 }
 
-/// Batch number `number` of a session.
 fn draw(random: &mut Seeded, number: usize) -> KeyBuffer {
     let len = [BATCH_MAX, 1, 33][number % 3];
     if number.is_multiple_of(2) {
@@ -75,25 +72,23 @@ fn draw(random: &mut Seeded, number: usize) -> KeyBuffer {
     }
 }
 
-/// What `table` answers to key `at` of `keys`.
 fn right(keys: Keys<'_>, at: usize, table: &OraclePair) -> NextHopId {
     let mut answer = [NextHopId::NONE];
     table.answer(keys.part(at..at + 1), &mut answer);
     answer[0]
 }
 
-/// A session under way.
 struct Session {
     writer: Box<dyn EngineWriter>,
     rib: Rib,
     reader: Box<dyn EngineReader>,
-    /// The table of every generation.
+    /// The table of each generation.
     tables: Vec<OraclePair>,
     /// The batch in flight in each slot, and the generation at its submit.
     flying: Vec<Option<(KeyBuffer, usize)>>,
     random: Seeded,
-    /// The table that a failed update was to produce. A batch in flight at that time may have read a part of it, so
-    /// each of its answers may come from either table.
+    /// The table of a failed update. A batch in flight at that time may have read a part of it, so each answer may come from either
+    /// table.
     refused: Option<OraclePair>,
     /// Errors that left the device usable.
     survived: u32,
@@ -128,7 +123,7 @@ impl Session {
         })
     }
 
-    /// Adds `routes` to the RIB and makes the engine apply the resulting delta.
+    /// Adds `routes` to the RIB, and applies the delta.
     fn commit(&mut self, routes: &Routes) -> Result<(), EngineError> {
         self.rib.tell(routes);
         self.rib.commit_to(self.writer.as_mut()).map(drop)
@@ -222,7 +217,6 @@ impl Session {
             self.submit("batch", slot, number)?;
             if [2, 4, 6].contains(&number) {
                 let mut update = delta(&mut self.random, 12, 6);
-                // Withdraw some routes.
                 load.v4.iter().skip(number * 9).take(6).for_each(|change| {
                     if update.v4.iter().all(|other| other.prefix != change.prefix) {
                         update.v4.push(Route { next_hop: NextHopId::NONE, ..*change });
@@ -238,11 +232,11 @@ impl Session {
         self.all_slots("last batches")
     }
 
-    /// After the device is lost: every call returns an error, and soon.
+    /// On a lost device every call returns an error soon.
     fn check_lost(&mut self) {
         let start = Instant::now();
         for slot in 0..SLOTS {
-            // A batch in flight before may have completed; it may be collected or lost.
+            // An earlier batch may be collected or lost.
             let _in_flight = self.reader.collect(SlotId(slot));
         }
         assert!(self.reader.submit(SlotId(0), Keys::V4(&[1, 2, 3])).is_err(), "a lost device takes a batch");
@@ -253,7 +247,7 @@ impl Session {
     }
 }
 
-/// A session: its rebuilds and the errors it survived, or the error that ended it. A hang ends the process.
+/// A session's rebuilds and survived errors, or the error that ended it. A hang ends the process.
 fn session(
     name: &'static str,
     parameters: &'static [(&'static str, &'static str)],
@@ -288,8 +282,8 @@ fn nothing_is_left(mock: Mock, after: &str) {
     assert_eq!((mock.memory_used(), mock.host_used()), (0, 0), "memory left after {after}");
 }
 
-/// Injects a fault at every call of a session: each code of `codes[0]` at a function's first call, each code of
-/// `codes[1]` at its second call, and so on, cyclically.
+/// Injects a fault at every call of a session: the codes of `codes[0]` at a function's first call, those in `codes[1]` at its second, and
+/// so on, cyclically.
 fn at_every_call(
     mock: Mock,
     name: &'static str,
@@ -303,7 +297,7 @@ fn at_every_call(
     nothing_is_left(mock, "a session without a fault");
     let (mut tried, mut ended, mut survivors) = (0, 0, 0);
     for (call, count) in &calls {
-        // The number of polls of a stream differs from run to run.
+        // The number of polls varies.
         let count = if call.ends_with("Query") { 5 } else { *count };
         let is_tried = |index: &u64| is_full() || *index < FIRST_CALLS || index % 4 == 1;
         let faults = (0..count).zip(codes.iter().cycle()).filter(|(index, _)| is_tried(index));
@@ -322,7 +316,7 @@ fn at_every_call(
             }
             mock.never_fail();
             if call == "cuDevicePrimaryCtxRelease_v2" {
-                mock.reset_device(0); // nobody else can release what a failed release left behind
+                mock.reset_device(0); // the context after its failed release
             }
             nothing_is_left(mock, &format!("{code} at {call} {index}"));
         }
@@ -373,14 +367,14 @@ every_fault! {
     gamt_by_graphs: "gamt", [("mode", "graph"), ("streams", "2"), ("headroom", "5")], [&[1], &[719]];
     gamt_by_mapped_memory: "gamt", [("mode", "mapped"), ("streams", "2"), ("headroom", "5")], [&[719], &[1]];
     gamt_resident: "gamt", [("mode", "persistent"), ("blocks", "2"), ("threads", "32"), ("headroom", "5")], [&[1, 719]];
-    // Copying the large direct table of a baseline takes long: one fault a call, alternating between a code that leaves the device
-    // usable and one that does not. The threads of a block change neither calls nor operations, where the faults are: one warp is enough.
+    // The large direct table makes a session slow: one fault a call, alternately with a usable and a lost device. One warp runs operations:
+    // more would not change the calls.
     gale: "gale", [("streams", "2"), ("headroom", "5"), ("update-threads", "32")], [&[1], &[700]];
     sail: "sail-gpu", [("streams", "2"), ("headroom", "5")], [&[700], &[1]];
     gamt_apart_and_frozen: "gamt", [("next-hops", "apart"), ("frozen", "1"), ("streams", "1")], [&[1], &[700]];
 }
 
-/// A stalled device is given up: waiting calls return an error, and nothing hangs when all is dropped.
+/// A stalled device is given up: waiting calls return an error, and no drop hangs.
 #[test]
 fn a_device_that_stalls_is_given_up() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
@@ -404,7 +398,7 @@ fn a_device_that_stalls_is_given_up() {
     }
 }
 
-/// A batch that could not be launched is not in flight, and one that was collected is over: neither delays reuse of memory by updates.
+/// A failed launch leaves no batch in flight, and a collected batch is over: neither delays the reuse of memory.
 #[test]
 fn a_batch_that_could_not_be_launched_holds_nothing_back() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };

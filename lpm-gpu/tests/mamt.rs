@@ -1,5 +1,4 @@
-//! The engine `mamt` against the conformance suite: every instruction set that it has kernels for, the least and the most levels, and
-//! several threads. It needs no device and no driver.
+//! The conformance suite for `mamt`: every instruction set with a kernel, few and many levels, several threads. Needs no driver.
 
 use fib::conformance::{self, Options};
 use fib::generate::{TableSpec, table};
@@ -15,7 +14,7 @@ fn made(isa: Isa, parameters: &[(&str, &str)]) -> Result<Box<dyn EngineWriter>, 
 fib::conformance_tests!(scalar, || made(Isa::Scalar, &[]));
 fib::conformance_tests!(avx512f, lookups_alone, || made(Isa::Avx512f, &[]));
 
-/// Updates are the same code for all instruction sets; lookups differ.
+/// Updates are the same for all instruction sets; lookups differ.
 #[test]
 fn few_levels_and_many() {
     let options = Options::from_env();

@@ -1,5 +1,5 @@
-//! Dropped memory goes back to the driver, also while persistent kernels run, without waiting for running work, and
-//! never before its last use is done.
+//! Dropped memory returns to the driver, also while persistent kernels run, without waiting for running work, and never before its last
+//! use is done.
 
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -14,11 +14,10 @@ use lpm_gpu::cu::{
 };
 use std::time::{Duration, Instant};
 
-/// Longer than any step takes over the mock on a busy machine.
+/// Longer than any step over the mock on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Waits until `used` returns at most `bytes`. It keeps dropping memory, because a drop frees earlier memory whose last
-/// use is done.
+/// Waits until `used` is at most `bytes`. Each drop in the loop frees earlier memory whose last use is done.
 fn comes_down_to(device: &Device, used: impl Fn() -> u64, bytes: u64) {
     let start = Instant::now();
     while used() > bytes {
@@ -28,7 +27,7 @@ fn comes_down_to(device: &Device, used: impl Fn() -> u64, bytes: u64) {
     }
 }
 
-/// A persistent kernel, with one slot of one block (kernels/common.cuh).
+/// A persistent kernel with one slot of one block (kernels/common.cuh).
 struct Stays {
     resident: Resident,
     control: Shared<u64>,
@@ -54,7 +53,7 @@ fn persistent(device: &Device) -> Kernel {
     Module::new(device, "gamt").unwrap().kernel("gamt_persistent_v4_flat").unwrap()
 }
 
-/// Memory used by a stalled stream stays allocated, and nobody waits for it.
+/// Memory used by a stalled stream stays allocated, and no drop waits for it.
 #[test]
 fn a_drop_does_not_wait_for_a_device_that_stands_still() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
@@ -86,7 +85,7 @@ fn a_drop_does_not_wait_for_a_device_that_stands_still() {
     assert!(!device.is_lost());
 }
 
-/// A persistent kernel may be launched at any time, even while another thread frees something.
+/// A persistent kernel may be launched at any time, even during a drop in another thread.
 #[test]
 fn a_kernel_that_stays_may_start_while_something_is_dropped() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
@@ -101,7 +100,7 @@ fn a_kernel_that_stays_may_start_while_something_is_dropped() {
         drop(dropped);
         done.send(()).unwrap();
     });
-    std::thread::sleep(Duration::from_millis(20)); // the drop has started, and waits now if it waits at all
+    std::thread::sleep(Duration::from_millis(20)); // the drop has started, and waits if it waits at all
     let mut stays = Stays::launch(&device, &kernel);
     mock.set_stalled(0);
     let waited = over.recv_timeout(Duration::from_secs(5));
@@ -113,7 +112,7 @@ fn a_kernel_that_stays_may_start_while_something_is_dropped() {
     comes_down_to(&device, || mock.memory_used(), 0);
 }
 
-/// Memory is freed while a persistent kernel runs, unless it belongs to that kernel.
+/// Memory is freed while a persistent kernel runs, except the kernel's.
 #[test]
 fn memory_comes_back_while_a_kernel_stays_but_for_its_own() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
@@ -141,7 +140,7 @@ fn memory_comes_back_while_a_kernel_stays_but_for_its_own() {
     comes_down_to(&device, || mock.host_used(), 0);
 }
 
-/// `count` routes of each family, for large or small tables.
+/// `count` routes of each family.
 fn table(count: u32, dice: &mut Seeded) -> Routes {
     let mut delta = Routes::new();
     for at in 0..count {
@@ -163,7 +162,7 @@ fn peak_of(mock: Mock, parameters: &[(&str, &str)], rounds: usize) -> (u64, u64)
     };
     let (mut first, mut last) = (0, 0);
     for round in 0..rounds {
-        // Large, then a hundredth of that: neither fits in the other's memory, so each is a table of its own.
+        // A large table, then one of a hundredth: neither fits in the other's memory.
         let mut delta = table(3000, &mut dice);
         apply(writer.as_mut(), &delta);
         reader.submit(SlotId(0), Keys::V4(&[1, 2, 3])).unwrap();
@@ -184,7 +183,7 @@ fn peak_of(mock: Mock, parameters: &[(&str, &str)], rounds: usize) -> (u64, u64)
     (first, last)
 }
 
-/// Rebuilding tables many times takes no more memory than a few rebuilds do, whatever the mode.
+/// Many rebuilds take no more memory than a few, in every mode.
 #[test]
 fn tables_built_anew_for_ever_take_no_more_memory_than_a_few() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
@@ -194,8 +193,7 @@ fn tables_built_anew_for_ever_take_no_more_memory_than_a_few() {
     }
 }
 
-/// Without memory pools nothing is freed while a persistent kernel runs, so this device refuses such kernels; all other
-/// modes work.
+/// Without memory pools a persistent kernel would prevent frees: the mode is refused; all others work.
 #[test]
 fn a_device_without_memory_pools_serves_every_mode_but_persistent() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };

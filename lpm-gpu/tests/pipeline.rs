@@ -1,4 +1,4 @@
-//! The pipeline: batch sizes, streams, modes, slots, and readers used in any order.
+//! The pipeline: batch sizes, streams, modes, slots, and readers in any order.
 
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -22,7 +22,7 @@ struct Pipeline {
 }
 
 impl Pipeline {
-    /// `None`, with a message, when there is no device.
+    /// `None`, with a message, without a device.
     fn new(name: &str, parameters: &[(&str, &str)]) -> Option<Self> {
         if skipped(&|| engine(name, parameters)) {
             return None;
@@ -45,8 +45,7 @@ impl Pipeline {
         ((0..size).map(key).collect(), (0..size).map(|index| right[at(index)]).collect())
     }
 
-    /// Runs batches of each of `sizes`, IPv4 and IPv6 in turn, through all slots of a reader, with `slots` in flight at
-    /// once.
+    /// Runs batches of `sizes`, both families in turn, through all `slots` of a reader, each with one in flight.
     fn sizes(&self, slots: u16, batch_max: usize, sizes: &[usize], what: &str) {
         let mut reader = self.writer.reader(slots, batch_max).unwrap();
         let mut flights: Vec<Option<(Vec<NextHopId>, String)>> = vec![None; slots.into()];
@@ -69,14 +68,14 @@ impl Pipeline {
         for (slot, flight) in (0..).zip(flights) {
             if let Some((right, case)) = flight {
                 assert!(collect(reader.as_mut(), slot).unwrap() == right, "{case}");
-                // Answers stay until the slot gets another batch.
+                // Answers stay until the slot's next batch.
                 assert!(collect(reader.as_mut(), slot).unwrap() == right, "{case}, again");
             }
         }
     }
 }
 
-/// Sizes at the edges of warps, vectors and blocks.
+/// Sizes around warps, vectors and blocks.
 const SIZES: [usize; 8] = [0, 1, 3, 31, 32, 33, 255, 4096];
 
 #[test]
@@ -154,8 +153,7 @@ fn what_does_not_fit_is_refused_and_the_slot_goes_on() {
     assert_eq!(collect(reader.as_mut(), 0).unwrap(), right[..100]);
 }
 
-/// Adds 3 random routes of each family and withdraws 3 IPv4 routes; every 20th turn, 500 instead of 3. Returns an
-/// oracle of the result.
+/// Adds 3 random routes of each family (500 in every 20th turn), and withdraws 3 IPv4 routes. Returns an oracle of the result.
 fn churn(bench: &mut Pipeline, dice: &mut Seeded, turn: usize) -> OraclePair {
     let routes: Vec<IpPrefix> = bench.rib.v4.prefixes().map(IpPrefix::V4).collect();
     for _ in 0..if turn.is_multiple_of(20) { 500 } else { 3 } {
@@ -171,8 +169,8 @@ fn churn(bench: &mut Pipeline, dice: &mut Seeded, turn: usize) -> OraclePair {
     OraclePair::of(&bench.rib)
 }
 
-/// A reader that submits a batch and never collects it delays neither deltas nor other readers, through rebuilds and
-/// swaps. Collected at last, its answers are those of a table that was in service.
+/// An uncollected batch delays neither deltas nor other readers, through rebuilds and swaps. Its late answers belong to a table that was
+/// in service.
 #[test]
 fn a_reader_that_never_collects_holds_nothing_up() {
     for (name, parameters) in [
@@ -196,8 +194,7 @@ fn a_reader_that_never_collects_holds_nothing_up() {
                 assert!(answers == right(&keys, &oracle), "{name} {parameters:?}, turn {turn}");
             }
         }
-        // On the mock and on a GPU alike, the batch was done long before the table changed, or saw some of the changes.
-        // At least the keys whose answers never changed must be right.
+        // The batch ended before the table changed, or saw some of the changes: at least keys whose answers never changed must be right.
         let late = collect(idle.as_mut(), 0).unwrap();
         let now = right(&keys, &oracle);
         for (at, answer) in late.iter().enumerate() {
@@ -206,7 +203,6 @@ fn a_reader_that_never_collects_holds_nothing_up() {
     }
 }
 
-/// Readers outlive their engine, and may be dropped in any order.
 #[test]
 fn a_reader_outlives_its_engine() {
     for mode in MODES {

@@ -1,5 +1,5 @@
-//! Each way of lacking a GPU has its own error, and none panics. A process has one driver, so each case runs in its own
-//! process: the test runs itself again with another environment.
+//! Each way of lacking a GPU has its own error, without a panic. A process has one driver, so each case runs this test binary again with
+//! another environment.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -8,13 +8,13 @@ use lpm_gpu::cu::{Device, ask_for_connections, probe, testing};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What the driver reads when it is initialised.
+/// Variable read at the driver's initialisation.
 const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-/// What the child prints before the result.
+/// Marks the child's result line.
 const MARK: &str = "probe says: ";
 
-/// The child: prints the results of [`probe`] and [`Device::open`] with the driver that `PROBE_DRIVER` names.
+/// Child: prints the results of [`probe`] and [`Device::open`] with the driver in `PROBE_DRIVER`.
 #[test]
 #[ignore = "run by the other tests, in a process of its own"]
 fn child() {
@@ -39,7 +39,7 @@ fn child() {
     }
 }
 
-/// Runs the test `name` of this file with `environment`, in a process of its own; returns what it prints.
+/// Runs the test `name` of this file in a child process with `environment`; returns its output.
 fn in_a_child(name: &str, environment: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads", "1"]);
@@ -121,7 +121,7 @@ fn a_driver_that_fails_from_the_start_is_no_panic() {
     }
 }
 
-/// The child of the test above: any result is accepted.
+/// Child: any result is accepted.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn failing_child() {
@@ -134,7 +134,6 @@ fn failing_child() {
     }
 }
 
-/// The child of the test below.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn connections_child() {
@@ -144,7 +143,7 @@ fn connections_child() {
 
 #[test]
 fn the_environment_is_not_changed_beside_other_threads_or_against_the_user() {
-    // A test is a second thread, beside that of `main`.
+    // A test runs in a second thread.
     assert_eq!(told("connections_child", &[(CONNECTIONS, "5")]), "5", "what the user says counts");
     assert_eq!(told("connections_child", &[]), "unset");
 }

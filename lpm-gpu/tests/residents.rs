@@ -1,7 +1,5 @@
-//! What limits a GPU engine on one host and not on another: connections to the device, room for persistent kernels, threads of a
-//! block, several devices, properties that a driver does not tell.
-//!
-//! All of it is the mock's to vary, and all tests take the mock for themselves.
+//! Limits of a GPU engine that differ between hosts: connections to the device, room for persistent kernels, threads of a block, several
+//! devices, unknown properties. The mock varies them, so every test holds it exclusively.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -14,7 +12,6 @@ use fib::{EngineError, EngineReader, EngineWriter, IpPrefix, KeyBuffer, NextHopI
 use lpm_gpu::cu::testing;
 use lpm_gpu::cu::{Arg, Device, DeviceBuffer, DeviceWords, GpuError, Module, Priority, Shape, Stream};
 
-/// An engine with a table.
 struct LoadedEngine {
     writer: Box<dyn EngineWriter>,
     rib: Rib,
@@ -34,7 +31,7 @@ impl LoadedEngine {
         self.writer.reader(slots, 64)
     }
 
-    /// Why it has no more readers.
+    /// The error of a refused reader.
     fn refusal(&self, slots: u16) -> String {
         match self.reader(slots) {
             Err(error @ EngineError::Reader { .. }) => error.to_string(),
@@ -64,7 +61,7 @@ fn readers_beyond_the_connections_to_the_device_are_refused() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
     mock.set_connections(8);
     let mut loaded = LoadedEngine::new("gamt", &[PERSISTENT, ("threads", "32"), ("blocks", "1")]);
-    // Two kernels a reader, beside the streams of updates and of the memory pool.
+    // Two kernels a reader, a stream of updates, and the memory pool's stream.
     let mut readers: Vec<_> = (0..3).map(|_| loaded.reader(2).unwrap()).collect();
     let refusal = loaded.refusal(2);
     assert_eq!(
@@ -81,7 +78,7 @@ fn readers_beyond_the_connections_to_the_device_are_refused() {
     loaded.refusal(2);
     mock.set_connections(32);
     readers.push(loaded.reader(2).unwrap());
-    // In other modes nothing stays on a connection.
+    // In other modes no kernel stays on a connection.
     mock.set_connections(8);
     let copies = LoadedEngine::new("gamt", &[("mode", "copy")]);
     let _readers: Vec<_> = (0..8).map(|_| copies.reader(2).unwrap()).collect();
@@ -90,7 +87,7 @@ fn readers_beyond_the_connections_to_the_device_are_refused() {
 #[test]
 fn blocks_of_all_readers_fit_the_device_at_once_or_the_reader_is_refused() {
     let Some((_one, _mock)) = testing::exclusive_mock() else { return };
-    // Two blocks of 1,024 threads fit a multiprocessor of the mock, which has 132: half of it stays free, so 132 blocks may stay.
+    // Two blocks of 1,024 threads fit on each of the mock's 132 multiprocessors: half of that stays free, so 132 blocks may stay.
     let parameters = [PERSISTENT, ("threads", "1024")];
     let mut loaded = LoadedEngine::new("gamt", &parameters);
     let mut first = loaded.reader(16).unwrap(); // 4 blocks a slot, 64 a family
@@ -100,14 +97,14 @@ fn blocks_of_all_readers_fit_the_device_at_once_or_the_reader_is_refused() {
         "engine gamt can have no more readers: the persistent kernels of a reader need 32 blocks of 1024 threads at once, 4 of 132 \
          are left on this device: use fewer readers, fewer slots or smaller blocks"
     );
-    let mut second = loaded.reader(2).unwrap(); // one block a slot is what is left
+    let mut second = loaded.reader(2).unwrap(); // only one block a slot is left
     loaded.check(first.as_mut());
     loaded.check(second.as_mut());
     assert!(loaded.refusal(1).contains("need 2 blocks of 1024 threads at once, 0 of 132"));
     // Another engine of the process has the same device.
     let mut other = LoadedEngine::new("gamt", &parameters);
     assert!(other.refusal(1).contains("0 of 132 are left"));
-    // What a reader had is there again when it has gone, and a refused reader has kept nothing.
+    // A dropped reader returns its room, and a refused one takes none.
     drop(first);
     let mut third = other.reader(16).unwrap();
     other.check(third.as_mut());
@@ -130,14 +127,14 @@ fn blocks_have_no_more_threads_than_registers_allow() {
         let mut reader = fits.reader(2).unwrap();
         fits.check(reader.as_mut());
     }
-    // The kernel of operations has 1,024 threads where it may.
+    // The kernel of operations has up to 1,024 threads.
     let mut gale = LoadedEngine::new("gale", &[]);
     gale.rib.set(IpPrefix::V4(Prefix::truncating(0x0a01_0203, 32)), NextHopId::new(9).unwrap());
     gale.rib.commit_to(gale.writer.as_mut()).unwrap();
     let mut reader = gale.reader(2).unwrap();
     gale.check(reader.as_mut());
     assert!(gale.writer.stats().details.get("device_ops").unwrap() > 0.0);
-    // Whoever launches is told, before the driver is asked.
+    // The launch fails before the driver call.
     let device = Device::open(0).unwrap();
     let write = Module::new(&device, "gamt").unwrap().kernel("write_words").unwrap();
     assert_eq!(write.facts().threads_block_max, 512);
@@ -179,7 +176,7 @@ fn tables_go_up_without_fills_and_pageable_copies() {
     }
 }
 
-/// The driver waits for running kernels before it loads a module, even one that is loaded already, or unloads one.
+/// The driver waits for running kernels before it loads or unloads a module, even a loaded one.
 #[test]
 fn nothing_is_loaded_beside_persistent_kernels() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
@@ -198,7 +195,7 @@ fn nothing_is_loaded_beside_persistent_kernels() {
     loaded.check(reader.as_mut());
 }
 
-/// The driver waits for running kernels to make more streams than there were: as many as there may be are made before.
+/// The driver waits for running kernels when it creates a new lot of streams, so all are created before.
 #[test]
 fn readers_beside_persistent_kernels_have_streams_or_are_refused() {
     let Some((_one, _)) = testing::exclusive_mock() else { return };
@@ -219,17 +216,17 @@ fn readers_beside_persistent_kernels_have_streams_or_are_refused() {
     assert!(refused.contains("beside persistent kernels a device has 256 streams"), "{refused}");
     assert_eq!(readers.len(), 10, "24 streams each, beside those of two kernels and of two engines' updates");
     loaded.check(resident.as_mut());
-    // Those of readers that are gone serve the next ones.
+    // The streams of dropped readers serve the next ones.
     readers.truncate(5);
     copying.reader(24).unwrap();
     loaded.check(resident.as_mut());
-    // Without persistent kernels there may be more.
+    // Without persistent kernels there is no limit.
     drop((resident, loaded));
     readers.extend((0..8).map(|_| copying.reader(24).unwrap()));
     readers.iter_mut().for_each(|reader| copying.check(reader.as_mut()));
 }
 
-/// Section 4.4: keys to the device, lookup, answers back; of IPv6 the first 64 bits of a key alone go there.
+/// Section 4.4: keys to the device, lookup, answers back. Of an IPv6 key the device gets the first 64 bits.
 #[test]
 fn a_batch_is_a_copy_a_kernel_and_a_copy() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
@@ -253,7 +250,7 @@ fn a_batch_is_a_copy_a_kernel_and_a_copy() {
     }
 }
 
-/// Section 4.3: two tables, one for lookups and one that is built anew meanwhile.
+/// Section 4.3: two tables, one for lookups and one for the rebuild.
 #[test]
 fn a_table_that_is_built_anew_goes_up_beside_the_one_in_service() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
@@ -263,7 +260,7 @@ fn a_table_that_is_built_anew_goes_up_beside_the_one_in_service() {
     let more = random_rib(6000, &mut loaded.dice);
     let (mut used, mut swaps) = (Vec::new(), Vec::new());
     for round in 1..=4 {
-        // So many next hops change that the table is built anew; its size stays.
+        // Changes enough next hops for a rebuild of the same size.
         for (prefix, number) in more.v4.prefixes().zip(1_u32..) {
             loaded.rib.v4.set(prefix, NextHopId::from_answer(round << 20 | number));
         }
@@ -273,7 +270,7 @@ fn a_table_that_is_built_anew_goes_up_beside_the_one_in_service() {
         loaded.check(reader.as_mut());
     }
     assert!(swaps.windows(2).all(|pair| pair[1] > pair[0]), "{swaps:?}");
-    // The second table comes with the first rebuild of that size; then the two change their roles.
+    // The first rebuild allocates the second table; then the two swap.
     assert!(used[1] > used[0] && used[2] == used[1] && used[3] == used[1], "{used:?}");
 }
 
@@ -295,7 +292,7 @@ fn an_engine_runs_on_the_device_it_is_told() {
         let (mut on_first, mut on_second) = (first.reader(2).unwrap(), second.reader(2).unwrap());
         first.check(on_first.as_mut());
         second.check(on_second.as_mut());
-        // The end of one device is not that of the other.
+        // The loss of one device leaves the other usable.
         mock.reset_device(0);
         assert!(on_first.lookup(fib::Keys::V4(&[1]), &mut [NextHopId::NONE]).is_err(), "{name}, {mode}");
         second.rib.set(IpPrefix::V4(Prefix::truncating(0x0a01_0203, 30)), NextHopId::new(9).unwrap());
@@ -306,7 +303,7 @@ fn an_engine_runs_on_the_device_it_is_told() {
     assert_eq!((device.facts().index, device.facts().name.as_str()), (1, "mockcuda interpreter 1"));
 }
 
-/// Of a device's properties only those fail that kernels cannot be launched without.
+/// Opening fails only without the properties that launches require.
 #[test]
 fn a_property_that_only_informs_may_be_unknown() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };

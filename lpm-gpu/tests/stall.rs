@@ -1,5 +1,4 @@
-//! A stalled device costs only the batches that wait for it, each for the time that the user configured; later work
-//! does not wait.
+//! A stalled device costs only the batches that wait for it, each for the configured time; later work does not wait.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -13,7 +12,7 @@ use lpm_gpu::cu::testing;
 use lpm_gpu::engine::GpuEngine;
 use std::time::{Duration, Instant};
 
-/// Longer than any step takes over the mock on a busy machine.
+/// Longer than any step over the mock on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn engine(mode: &str, stall_us: u64) -> Box<dyn EngineWriter> {
@@ -21,7 +20,7 @@ fn engine(mode: &str, stall_us: u64) -> Box<dyn EngineWriter> {
     Box::new(GpuEngine::new("gamt", &options).unwrap())
 }
 
-/// Runs a lookup that the device does not answer; returns the time until its error.
+/// Runs a lookup that the stalled device does not answer; returns the time until its error.
 fn stalls(reader: &mut dyn EngineReader, keys: Keys<'_>) -> Duration {
     let start = Instant::now();
     let refused = reader.lookup(keys, &mut vec![NextHopId::NONE; keys.len()]);
@@ -53,10 +52,10 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
             waited >= Duration::from_millis(200) && waited < Duration::from_secs(10),
             "{mode}: {waited:?}"
         );
-        // No slot is left to try, so no lookup waits for the same batches again.
+        // No slot is left, so later lookups do not wait for the same batches again.
         let waited: Duration = (0..20).map(|_| stalls(reader.as_mut(), keys)).sum();
         assert!(waited < Duration::from_secs(3), "{mode}: 20 lookups took {waited:?}");
-        // Nor does a batch that is submitted to one of the lookup's slots.
+        // Nor does a submit to one of the lookup's slots.
         let start = Instant::now();
         for _ in 0..20 {
             let refused = reader.submit(SlotId(0), Keys::V4(&[1]));
@@ -72,7 +71,7 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
         }
         assert_eq!(answers, right, "{mode}: answers of another batch");
         assert_eq!(common::collect(reader.as_mut(), 2).unwrap(), right[..100], "{mode}: the batch in flight");
-        // Its earlier batch may take a while still, on a busy machine.
+        // The earlier batch may take a while on a busy machine.
         while reader.submit(SlotId(0), keys.part(0..7)).is_err() {
             assert!(start.elapsed() < LIMIT, "{mode}: slot 0 never comes back");
         }
@@ -80,15 +79,14 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
     }
 }
 
-/// Words that a batch may read are not reused while the batch runs, even when its owner has abandoned it, and are
-/// reused once it is done.
+/// Words that an abandoned batch may read are reused only after the batch is over.
 #[test]
 fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
     let options = EngineOptions { stall_us: Some(1000), ..EngineOptions::default() };
     let mut writer = GpuEngine::new("sail-gpu", &options).unwrap();
     let mut reader = writer.reader(1, 100).unwrap();
-    // A route that needs two chunks and frees them; returns the number of chunks that wait for a batch.
+    // Adds and removes a route that needs two chunks; returns the number of chunks that wait for a batch.
     let mut rib = fib::Rib::new();
     let mut flicker = |writer: &mut dyn EngineWriter| {
         for next_hop in [NextHopId::new(1).unwrap(), NextHopId::NONE] {

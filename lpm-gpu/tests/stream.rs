@@ -1,4 +1,4 @@
-//! Real tables and the real update stream, from the folder that `FWD_DATA` names.
+//! Real tables and the real update stream, from the folder in `FWD_DATA`.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -68,12 +68,12 @@ fn full_tables_are_answered_as_the_oracle_does() {
     }
 }
 
-/// Updates of each family per delta: a millisecond's worth at 100,000 a second.
+/// Updates a delta of each family: one millisecond at 100,000 a second.
 const UPDATES_A_DELTA: usize = 50;
-/// Keys of each family that are looked up.
+/// Keys of each family.
 const KEYS: usize = 512;
 
-/// Keys of a family, and for each its answers, each with the first generation that has it.
+/// Keys of a family, each with its answers and their first generations.
 struct Timeline<K> {
     keys: KeyBuffer,
     answers: Vec<Vec<(u64, NextHopId)>>,
@@ -115,7 +115,7 @@ where
     }
 }
 
-/// The deltas of a stream, the table that they begin with, and keys.
+/// The deltas of a stream, the initial table, and keys.
 struct StreamPlan {
     first: FibDelta,
     deltas: Vec<FibDelta>,
@@ -123,7 +123,7 @@ struct StreamPlan {
     v6: Timeline<u128>,
 }
 
-/// Whether `answer` was right in any of the generations `low..=high`.
+/// Whether `answer` was right in a generation of `low..=high`.
 fn is_right(answers: &[(u64, NextHopId)], answer: NextHopId, low: u64, high: u64) -> bool {
     answers.iter().enumerate().any(|(at, (from, right))| {
         let until = answers.get(at + 1).map_or(u64::MAX, |(next, _)| next - 1);
@@ -131,9 +131,8 @@ fn is_right(answers: &[(u64, NextHopId)], answer: NextHopId, low: u64, high: u64
     })
 }
 
-/// The update stream of a RIPE collector, in deltas of a millisecond each at 100,000 updates a second, while a reader
-/// keeps slots in flight and the mock delays its operations: every answer belongs to a generation between submit and
-/// collect.
+/// A RIPE collector's update stream while a reader keeps slots in flight and the mock delays operations: every answer belongs to a
+/// generation between submit and collect.
 #[test]
 fn the_real_stream_is_followed_while_lookups_run() {
     let Some((routes, updates)) = real_routes() else { return };
@@ -168,7 +167,7 @@ fn the_real_stream_is_followed_while_lookups_run() {
     }
 }
 
-/// Has `rib`, which has all routes that `writer` has, and `writer` take `delta`.
+/// Applies `delta` to `rib`, which has the routes of `writer`, and to `writer`.
 fn commit(rib: &mut Rib, delta: &FibDelta, writer: &mut dyn EngineWriter) -> Result<Generation, EngineError> {
     delta.v4.iter().for_each(|change| _ = rib.v4.set(change.prefix, change.new));
     delta.v6.iter().for_each(|change| _ = rib.v6.set(change.prefix, change.new));
@@ -208,7 +207,7 @@ fn follow(name: &str, writer: &mut dyn EngineWriter, mut rib: Rib, plan: &Stream
     });
 }
 
-/// Looks up until told to stop, with every slot in flight; returns the number of batches.
+/// Looks up until stopped, with every slot in flight; returns the number of batches.
 fn look_up(
     name: &str,
     reader: &mut dyn EngineReader,

@@ -334,7 +334,7 @@ pub extern "C" fn mockcuda_set_delay_us(max: u32) {
     control().delay_us.store(max, Relaxed);
 }
 
-/// While not 0, all streams stall: operations are accepted, none is executed, running kernels stop.
+/// While not 0, all streams stall: operations are accepted but not executed, running kernels stop.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_set_stalled(stalled: u32) {
     control().stall_at.store(NEVER, Relaxed);

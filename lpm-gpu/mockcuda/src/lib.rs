@@ -1,7 +1,7 @@
 //! A libcuda for tests: runs the committed PTX on the CPU, and detects errors of the program that uses it.
 //!
 //! The library is built as `libmockcuda.so` with the SONAME `libcuda.so`. A test opens it by its path before the driver is looked up;
-//! other programs use `LD_PRELOAD=.../libmockcuda.so`. `README.md` lists what it models.
+//! other programs use `LD_PRELOAD=.../libmockcuda.so`. `README.md` lists its scope.
 //!
 //! A driver call enters through [`api`], which checks it against `state` and submits an operation to a `stream`. The stream's thread
 //! runs it: a copy on `memory`, or a kernel, compiled by `ptx` when its module was loaded and run by `exec`.

@@ -71,7 +71,7 @@ fn child(test: &str, name: &str, value: &str) -> String {
     text
 }
 
-/// Child process: prints what it sees with a switch set.
+/// Child process: prints the settings in force with a switch set.
 #[test]
 fn child_reports() {
     if std::env::var_os("MOCK_CHILD").is_none() {

@@ -1,4 +1,4 @@
-//! Helpers that the engines' tests share: engines over the mock driver, keys, and their right answers from the oracle.
+//! Helpers for the engines' tests: engines over the test driver, keys, and right answers from the oracle.
 #![allow(
     dead_code,
     clippy::cast_possible_truncation,
@@ -14,15 +14,15 @@ use fib::{
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// Parameters, as on the command line.
+/// As on the command line.
 pub(crate) type Parameters<'a> = &'a [(&'a str, &'a str)];
 
-/// The engine `name` over the driver of the tests.
+/// Engine `name` over the test driver.
 pub(crate) fn engine(name: &str, parameters: Parameters<'_>) -> Result<Box<dyn EngineWriter>, EngineError> {
     engine_within(name, parameters, EngineOptions::default().table_bytes_max)
 }
 
-/// As [`engine`], with at most `table_bytes_max` of tables.
+/// [`engine`] with tables of at most `table_bytes_max`.
 pub(crate) fn engine_within(
     name: &str,
     parameters: Parameters<'_>,
@@ -33,12 +33,12 @@ pub(crate) fn engine_within(
     Registry::new(&[lpm_gpu::ENGINES]).make(name, &options)
 }
 
-/// Whether to run every combination: `FWD_CONFORMANCE=full`.
+/// `FWD_CONFORMANCE=full`: run every combination.
 pub(crate) fn is_full() -> bool {
     fib::conformance::Options::from_env().full
 }
 
-/// `count` keys of each family: half within the routes of `rib`, half anywhere.
+/// `count` keys of each family: half within routes of `rib`, half anywhere.
 pub(crate) fn draw_keys(rib: &Rib, count: usize, dice: &mut Seeded) -> [KeyBuffer; 2] {
     fn draw<K: Key>(rib: &Rib, count: usize, dice: &mut Seeded) -> KeyBuffer {
         let routes = K::table(rib).sorted();
@@ -51,14 +51,12 @@ pub(crate) fn draw_keys(rib: &Rib, count: usize, dice: &mut Seeded) -> [KeyBuffe
     [draw::<u32>(rib, count, dice), draw::<u128>(rib, count, dice)]
 }
 
-/// The right answers, from `oracle`.
 pub(crate) fn right(keys: &KeyBuffer, oracle: &OraclePair) -> Vec<NextHopId> {
     let mut out = vec![NextHopId::NONE; keys.len()];
     oracle.answer(keys.keys(), &mut out);
     out
 }
 
-/// Waits for `slot` and returns its answers.
 pub(crate) fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<NextHopId>, EngineError> {
     let start = Instant::now();
     loop {
@@ -70,7 +68,7 @@ pub(crate) fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<Ne
     }
 }
 
-/// A RIB of random nested routes of both families.
+/// Random nested routes of both families.
 pub(crate) fn random_rib(routes: usize, dice: &mut Seeded) -> Rib {
     let mut rib = Rib::new();
     let bases: Vec<u128> = (0..routes / 20 + 1).map(|_| dice.u128()).collect();
@@ -86,7 +84,6 @@ pub(crate) fn random_rib(routes: usize, dice: &mut Seeded) -> Rib {
     rib
 }
 
-/// A next hop.
 pub(crate) fn id(dice: &mut Seeded) -> NextHopId {
     NextHopId::new(1 + dice.below(5000) as u32).unwrap()
 }

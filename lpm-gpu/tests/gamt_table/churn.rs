@@ -7,7 +7,7 @@ use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
 use lpm_gpu::host::HostTable as _;
 use lpm_gpu::testing::HostRig;
 
-/// A delta: new routes, new next hops and withdraws, from a pool of prefixes.
+/// New routes, new next hops and withdraws, from a pool of prefixes.
 fn delta<K: Key>(random: &mut Seeded, pool: &[Prefix<K>], len: usize) -> Vec<Route<K>> {
     let mut changes: Vec<Route<K>> = Vec::new();
     for _ in 0..len {
@@ -25,7 +25,6 @@ fn options(layout: Layout, next_hops: NextHops, levels: u8) -> GamtOptions {
     GamtOptions { layout, next_hops, levels: Some(levels), headroom_percent: 0, ..GamtOptions::default() }
 }
 
-/// A rig for a table without routes.
 pub(crate) fn rig<K: Key>(options: GamtOptions, seed: u64) -> HostRig<K, GamtTable<K>> {
     HostRig::new(Box::new(GamtTable::new(options).unwrap()), seed)
 }

@@ -31,7 +31,6 @@ fn told(next_hops: NextHops, levels: u8) -> HostRig<u32, GamtTable<u32>> {
     rig(GamtOptions { next_hops, levels: Some(levels), ..GamtOptions::default() }, 1)
 }
 
-/// Routes of all lengths, sorted.
 fn routes(count: usize, seed: u64) -> Vec<Route<u32>> {
     let mut random = Seeded::new(seed, 0);
     let routes: BTreeMap<Prefix4, NextHopId> = (0..count)
@@ -85,7 +84,7 @@ fn a_route_that_lost_keys_to_one_beyond_64_bits_is_not_changed_in_place_under_lo
         told.steps();
         told.table.figures().next_hop_updates
     };
-    // The group is there, so a further route in it is nothing that the device learns of.
+    // The group exists, so the device need not change for another route in it.
     assert_eq!(apply(&mut told, &[set("2001:db8::/64", 1), set("2001:db8::1/128", 2)]), 0);
     told.table.reclaim(1);
     assert_eq!(apply(&mut told, &[set("2001:db8::/64", 3)]), 1, "nobody has lost keys: in place");
@@ -93,7 +92,7 @@ fn a_route_that_lost_keys_to_one_beyond_64_bits_is_not_changed_in_place_under_lo
     // A lookup of 2001:db8::5 from before this may hold the /64's entry, and the /64 changes while it is in flight.
     apply(&mut told, &[set("2001:db8::5/128", 4)]);
     assert_eq!(apply(&mut told, &[set("2001:db8::/64", 5)]), 1, "to a new entry");
-    // In one delta as well.
+    // In one delta, too.
     told.table.reclaim(4);
     assert_eq!(apply(&mut told, &[set("2001:db8::/64", 6)]), 2, "no such lookup is left");
     told.table.reclaim(5);
@@ -108,7 +107,7 @@ fn a_withdraw_rewrites_the_units_of_its_prefix_only() {
     told.tell(&first);
     told.steps();
     let used = told.table.units_used();
-    // A /20 of 16 units, one of which the /24 has.
+    // A /20 of 16 units, one of which belongs to the /24.
     told.tell(&[set("10.1.16.0/20", 0)]);
     assert_eq!(writes(&told.steps()), 15);
     told.tell(&[set("10.1.18.0/24", 0)]);
@@ -159,7 +158,7 @@ fn what_does_not_fit_is_refused_and_can_be_taken_back() {
                 matches!(refused, EngineError::Full { what: "table bytes", used, limit } if used > limit),
                 "{refused}"
             );
-            // The same in small deltas: refused when the room is used up, and not earlier.
+            // In small deltas: refused only when the room is used up.
             let mut made = 0;
             for part in many.chunks(50) {
                 match rig.apply(part) {
@@ -194,7 +193,7 @@ fn a_level_that_runs_out_of_offsets_in_the_middle_of_a_delta_is_made_anew() {
         .collect();
     assert_eq!(told.tell(&base), Due::Image);
     told.steps();
-    // A host route in each of many places: below the level that ends at 24 bits each wants a node of 256 units.
+    // Host routes in many places: the level below 24 bits needs a node for each.
     let hosts: Vec<_> = (0..90_000_u32)
         .map(|n| Route { prefix: Prefix::truncating(n * 0xb900 + 77, 32), next_hop: id(2 + n % 5) })
         .collect();

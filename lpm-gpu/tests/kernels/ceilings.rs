@@ -1,4 +1,4 @@
-//! The benchmark kernels must load exactly the words that they report, or their figures measure something else.
+//! The benchmark kernels load exactly the words that they report.
 
 use crate::{KernelRig, LIMIT};
 use lpm_gpu::cu::{Arg, Shape};
@@ -14,7 +14,7 @@ const WORDS_BITS: u32 = 12;
 const SHAPE: Shape = Shape::new(3, 64);
 const THREADS: u32 = 3 * 64;
 
-/// Runs `entry` and returns the sums of the threads.
+/// Runs `entry`; returns the sums of the threads.
 fn run(rig: &mut KernelRig, entry: &str, words: &[u32], bits: u32, seed: u32, rounds: u32) -> Vec<u32> {
     let kernel = rig.kernel("ceilings", entry);
     let there = rig.upload(words);
@@ -26,7 +26,6 @@ fn run(rig: &mut KernelRig, entry: &str, words: &[u32], bits: u32, seed: u32, ro
     rig.download(&sums)
 }
 
-/// Pseudo-random words.
 fn words() -> Vec<u32> {
     (0..1 << WORDS_BITS).map(|i: u32| mix(i + 77)).collect()
 }
@@ -75,7 +74,7 @@ fn loads_are_spread_over_all_elements_and_added_up() {
                 );
             }
         }
-        // 7680 random loads leave out about exp(-7680 / elements) of the elements: a seventh of 4096.
+        // 7680 random loads miss about exp(-7680 / elements) of the elements: a seventh of 4096.
         let share = touched.iter().filter(|&&is| is).count() as f64 / touched.len() as f64;
         assert!(share > 0.8, "{share} of the elements of {width} words were loaded");
     }

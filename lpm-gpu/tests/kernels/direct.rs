@@ -13,10 +13,9 @@ use lpm_gpu::sail::BCN_UNITS;
 use lpm_gpu::sail::model::search_by;
 use std::convert::Infallible;
 
-/// The number of chunks in these tables.
 const CHUNKS: u32 = 40;
 
-/// A unit of a route, with a random next hop.
+/// The unit of a route with a random next hop.
 fn leaf(random: &mut Seeded) -> u32 {
     random.u32() & !0xff | below(random, 33)
 }
@@ -51,7 +50,7 @@ fn gale_reads_a_word_or_two() {
     });
 }
 
-/// Chunk bits here and there, which are not looked at.
+/// With random chunk bits, which one stage must ignore.
 #[test]
 fn gale_of_one_stage_reads_a_word_and_tests_nothing() {
     let Some(mut rig) = KernelRig::new(14) else { return };
@@ -107,7 +106,7 @@ fn sail_reads_three_words_at_most() {
     );
 }
 
-/// Entries of 16 and 8 bits, in arrays of any content: chunks that exist, codes, and no route.
+/// Entries of 16 and 8 bits: existing chunks, codes, and no route.
 #[test]
 fn sail_in_the_paper_s_layout_reads_four_entries_at_most() {
     let Some(mut rig) = KernelRig::new(15) else { return };
@@ -142,7 +141,6 @@ fn sail_in_the_paper_s_layout_reads_four_entries_at_most() {
             code
         },
     );
-    // As many words as the model loads.
     let keys: Vec<u32> = (0..1000).map(|_| rig.random.u32()).collect();
     let mut wanted = 0;
     for key in &keys {
@@ -157,8 +155,7 @@ fn sail_in_the_paper_s_layout_reads_four_entries_at_most() {
     assert!(loads.is_none_or(|loads| loads == wanted), "{loads:?}, {wanted}");
 }
 
-/// Runs operations of all kinds and lengths, in one launch after another. The words must equal those of the model,
-/// which runs the operations one by one.
+/// Operations of all kinds and lengths, launch by launch, must give the words of the model, which runs them one by one.
 #[test]
 fn gale_s_operations_are_the_model_s() {
     let Some(mut rig) = KernelRig::new(13) else { return };
@@ -167,7 +164,7 @@ fn gale_s_operations_are_the_model_s() {
         GaleModel::new(&Image { header: [0; HEADER_WORDS], runs: Vec::new(), words: words.len() });
     let (there, header) = (rig.upload(&words), rig.upload(&[0_u32; HEADER_WORDS]));
     let kernel = rig.kernel("gale", "gale_operations");
-    // All within one /12 with a few /24s that have chunks, so that routes overlap.
+    // Within one /12 with few /24s that have chunks, so that routes overlap.
     let base = 0x0a10_0000;
     let op = |kind: u32, address: u32, length: u32, value: u32, depth: u32| PrefixOp {
         address,

@@ -1,4 +1,4 @@
-//! GAMT's lookups and the kernel that writes words.
+//! GAMT's lookups and its write kernel.
 
 use crate::model::RandomTrie;
 use crate::{CANARY, COUNTS, KernelRig, LIMIT, SHAPES, sizes};
@@ -7,7 +7,7 @@ use lpm_gpu::gamt::Layout;
 use lpm_gpu::host::Write;
 use std::fmt::LowerHex;
 
-/// Strides of IPv4 tries: few levels and many, equal and unequal; not all use all bits.
+/// Strides of IPv4 tries: few and many levels, equal and unequal strides; not all cover all bits.
 const STRIDES_V4: [&[u32]; 7] = [
     &[16, 8, 8],
     &[8, 8, 8, 8],
@@ -18,7 +18,7 @@ const STRIDES_V4: [&[u32]; 7] = [
     &[2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1],
 ];
 
-/// Strides of IPv6 tries; the last has the largest number of levels.
+/// Strides of IPv6 tries; the last has the most levels.
 const STRIDES_V6: [&[u32]; 6] = [
     &[16, 8, 8, 8, 8, 8, 8],
     &[13, 7, 4, 4, 4, 4, 4, 4, 4, 8, 8],
@@ -28,8 +28,8 @@ const STRIDES_V6: [&[u32]; 6] = [
     &[1; 61],
 ];
 
-/// Compares the lookups of a family (4 or 6) with Algorithm 1 in plain Rust, in tries of these strides. A key is the first 32 or 64
-/// bits of an address; `narrow` drops the others.
+/// Compares the lookups of a family (4 or 6) with Algorithm 1 in plain Rust, in tries of these strides. `narrow` converts a left-aligned
+/// key to the kernel's.
 fn lookups_are_algorithm_1<K: Plain + Default + LowerHex + Into<u64>>(
     family: u8,
     strides: &[&[u32]],
@@ -63,8 +63,7 @@ fn ipv6_lookups_are_algorithm_1() {
     lookups_are_algorithm_1(6, &STRIDES_V6, &sizes(), |key| key);
 }
 
-/// Vector accesses need an alignment of 16 bytes: the kernels must detect unaligned keys or answers, and then process
-/// keys one by one.
+/// Vector accesses need 16-byte alignment: kernels must process unaligned keys or answers one by one.
 #[test]
 fn keys_and_answers_may_lie_anywhere() {
     let batches: Vec<_> = (0..20).map(|n| ([1, 33, 255][n % 3], (n % 5, n / 5))).collect();
@@ -72,7 +71,6 @@ fn keys_and_answers_may_lie_anywhere() {
     lookups_are_algorithm_1(6, &[&[12, 4, 4, 4, 8, 8, 8, 8, 8]], &batches, |key| key);
 }
 
-/// Launches the kernel that writes words.
 fn write(rig: &mut KernelRig, kernel: &Kernel, shape: Shape, words: &DeviceWords, writes: &[Write]) {
     let there: DeviceBuffer<Write> = rig.upload(writes);
     let count = u32::try_from(writes.len()).unwrap();
@@ -88,7 +86,7 @@ fn words_are_written_where_told_and_nowhere_else() {
     for (number, count) in COUNTS.into_iter().enumerate() {
         let mut wanted = vec![CANARY; 5000];
         let words = rig.upload(&wanted);
-        // Each word at most once, as the steps guarantee: every third, from the back.
+        // Each word at most once, as steps guarantee: every third, from the end.
         let mut writes = Vec::new();
         for at in (0..5000).rev().filter(|at| count > 1000 || at % 3 == 0).take(count) {
             let value = rig.random.u32();

@@ -1,13 +1,12 @@
-//! Single kernels against plain Rust models, through `lpm_gpu::cu`: over `mockcuda`, which checks every access, or over
-//! the real driver with `LPM_GPU=real`.
+//! Single kernels against plain Rust models, over `mockcuda`, which checks every access, or with `LPM_GPU=real` over the real driver.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `model` | random tries, their images in both layouts, and Algorithm 1 in Rust |
-//! | `gamt` | GAMT's lookups, and the kernel that writes words |
+//! | `gamt` | GAMT's lookups, and the write kernel |
 //! | `direct` | the lookups of GALE and SAIL_L, and GALE's operations |
 //! | `persistent` | the persistent kernels |
-//! | `transactions` | memory transactions of a warp, counted in the mock's loads and by the model |
+//! | `transactions` | memory transactions of a warp, counted by the mock and by the model |
 //! | `ceilings` | the benchmark kernels |
 
 #![expect(clippy::unwrap_used, reason = "a test")]
@@ -25,13 +24,13 @@ use lpm_gpu::cu::{Arg, Device, DeviceBuffer, DeviceWords, Kernel, Module, Plain,
 use std::fmt::LowerHex;
 use std::time::Duration;
 
-/// Longer than any step takes over the mock on a busy machine.
+/// Longer than any step over the mock on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Batch sizes: empty, less than a vector, around a warp, not a power of two, several rounds of the grid.
 const COUNTS: [usize; 8] = [0, 1, 3, 31, 32, 33, 255, 4096];
 
-/// Grids: a single warp, which takes many rounds; blocks of several warps; more threads than most batches have keys.
+/// Grids: a single warp for many rounds; blocks of several warps; more threads than most batches have keys.
 const SHAPES: [Shape; 3] = [Shape::new(1, 32), Shape::new(3, 64), Shape::new(8, 256)];
 
 /// Marks words that no kernel may write.
@@ -46,7 +45,7 @@ struct KernelRig {
 }
 
 impl KernelRig {
-    /// `None`, after printing SKIPPED, when there is no driver.
+    /// `None`, after printing SKIPPED, without a driver.
     fn new(seed: u64) -> Option<Self> {
         let one = testing::exclusive();
         let device = testing::device()?;
@@ -54,27 +53,24 @@ impl KernelRig {
         Some(Self { device, stream, random: Seeded::new(seed, 0), _one: one })
     }
 
-    /// Copies `values` to the device, into an array of the same length.
     fn upload<T: Plain>(&mut self, values: &[T]) -> DeviceBuffer<T> {
         let buffer = DeviceBuffer::new(&self.device, values.len()).unwrap();
         self.stream.upload_now(&buffer, 0, values).unwrap();
         buffer
     }
 
-    /// The contents of `buffer`.
     fn download(&mut self, buffer: &DeviceWords) -> Vec<u32> {
         let mut values = vec![0; buffer.len()];
         self.stream.download_now(&mut values, buffer, 0).unwrap();
         values
     }
 
-    /// A kernel.
     fn kernel(&self, module: &str, entry: &str) -> Kernel {
         Module::new(&self.device, module).unwrap().kernel(entry).unwrap()
     }
 
-    /// Runs lookup `kernel` for `keys`, with keys and answers offset by so many elements from the driver's alignment.
-    /// Returns the answers, after checking that nothing beside them was written.
+    /// Runs lookup `kernel` for `keys`, with keys and answers at these element offsets from the alignment. Returns the answers, after
+    /// checking that no other words were written.
     fn lookup<K: Plain + Default>(
         &mut self,
         kernel: &Kernel,
@@ -103,8 +99,8 @@ impl KernelRig {
         answers.to_vec()
     }
 
-    /// Words of the table that a lookup kernel reads for `keys`, which it reads, too, beside so many of the header a thread; `None` on a
-    /// real device.
+    /// Words of the table that a lookup kernel loads for `keys`: its loads without the keys and `header_words` a thread; `None` on a real
+    /// device.
     fn table_loads(
         &mut self,
         (module, entry): (&str, &str),
@@ -118,7 +114,7 @@ impl KernelRig {
         Some(mock.words_read() - before - (keys.len() + 32 * header_words) as u64)
     }
 
-    /// Compares the frozen and the live kernel `entry` with `model`, in batches of so many keys with such offsets.
+    /// Compares the frozen and the live kernel `entry` with `model`, in `batches` of (keys, offsets).
     fn compare<K: Plain + Default + LowerHex>(
         &mut self,
         (module, entry): (&str, &str),
@@ -139,12 +135,11 @@ impl KernelRig {
     }
 }
 
-/// Batches of all sizes, with keys and answers here and there.
+/// Batches of all sizes, with different offsets.
 fn sizes() -> Vec<(usize, (usize, usize))> {
     COUNTS.into_iter().enumerate().map(|(number, count)| (count, (number % 3, number % 2))).collect()
 }
 
-/// Compares answers, and names the first wrong key.
 fn same<K: LowerHex + Copy>(entry: &str, what: &str, keys: &[K], found: &[u32], wanted: &[u32]) {
     for ((key, found), wanted) in keys.iter().zip(found).zip(wanted) {
         assert_eq!(found, wanted, "{entry}, {what}, {} keys: key {key:#x}", keys.len());

@@ -1,11 +1,9 @@
-//! Random tries in GAMT's encoding, their images in both layouts, and Algorithm 1 in Rust, word by word as in the
-//! paper.
+//! Random tries in GAMT's encoding, their images in both layouts, and Algorithm 1 in Rust, word by word as in the paper.
 
 use fib::random::Seeded;
 use lpm_gpu::gamt::Layout;
 use lpm_gpu::host::{HEADER_WORDS, RAW_DEEP};
 
-/// The most nodes of a level.
 const NODES_MAX: usize = 24;
 
 /// A leaf-pushed trie: the units of each level, as on the device.
@@ -14,15 +12,13 @@ pub(crate) struct RandomTrie {
     levels: Vec<Vec<u32>>,
 }
 
-/// A table as on the device.
 pub(crate) struct TrieImage {
     pub(crate) words: Vec<u32>,
     pub(crate) header: Vec<u32>,
 }
 
 impl RandomTrie {
-    /// A trie with these strides, in which about a third of the units point to the next level; with `deep`, some leaves
-    /// are marked as having longer prefixes below.
+    /// About a third of the units point to the next level; with `deep`, some leaves have the deep mark.
     pub(crate) fn new(strides: &[u32], deep: bool, random: &mut Seeded) -> Self {
         let mut levels = vec![vec![0; 1 << strides[0]]];
         for level in 0..strides.len() {
@@ -39,7 +35,7 @@ impl RandomTrie {
                 };
             }
             if below.is_empty() {
-                // No unit points to the next level, so the levels below are never read; they hold one node each.
+                // No unit points to the next level, so later levels are never read; they hold one node each.
                 below.resize(strides.get(level + 1).map_or(0, |stride| 1 << stride), 0);
             }
             levels.push(below);
@@ -48,7 +44,7 @@ impl RandomTrie {
         Self { strides: strides.to_vec(), levels }
     }
 
-    /// The image. Words outside all units would lead a lookup astray.
+    /// The image. Words outside all units would mislead a lookup.
     pub(crate) fn image(&self, layout: Layout, key_bits: u32) -> TrieImage {
         let width = self.levels.iter().map(Vec::len).max().unwrap() + 5;
         let mut header = vec![0; HEADER_WORDS];

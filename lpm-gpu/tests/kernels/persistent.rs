@@ -1,5 +1,5 @@
-//! The persistent kernels: several slots and blocks, batches of all sizes and alignments, table changes between
-//! batches, concurrent writes of words, and the stop.
+//! The persistent kernels: several slots and blocks, batches of all sizes and alignments, table changes between batches, concurrent word
+//! writes, and the stop.
 
 use crate::model::{RandomTrie, TrieImage};
 use crate::{COUNTS, KernelRig, LIMIT, same};
@@ -34,7 +34,6 @@ impl<K: Element> ControlBlock<K> {
         }
     }
 
-    /// Launches `entry` on its own stream.
     fn launch(&self, rig: &KernelRig, entry: &str, threads: u32) -> Resident {
         let kernel = rig.kernel("gamt", entry);
         let slots = self.slots.clone();
@@ -65,7 +64,6 @@ impl<K: Element> ControlBlock<K> {
         self.slots.store(at, (keys.len() as u64) << 32 | u64::from(number));
     }
 
-    /// Waits for batch `number` of `slot` and returns its answers.
     fn answers(
         &self,
         resident: &mut Resident,
@@ -144,8 +142,7 @@ fn slots_are_served_until_told_to_stop() {
     }
 }
 
-/// A batch sees the writes that another stream made before its submit: the persistent kernel trusts no older cache
-/// contents.
+/// A batch sees another stream's writes from before its submit: the persistent kernel drops older cache contents.
 #[test]
 fn a_batch_sees_what_was_written_before_it() {
     let Some(mut rig) = KernelRig::new(22) else { return };
@@ -162,7 +159,7 @@ fn a_batch_sees_what_was_written_before_it() {
         let found = control.answers(&mut resident, 0, number, 0, keys.len());
         let wanted: Vec<u32> = keys.iter().map(|&key| table.lookup(Layout::Flat, key.into())).collect();
         same("gamt_persistent_v4_flat", &format!("after {} updates", number - 1), &keys, &found, &wanted);
-        // Change the answers in 16 leaves.
+        // Change the answers of 16 leaves.
         let leaves: Vec<usize> = (0..table.words.len()).filter(|&at| table.words[at] & 0xff == 0).collect();
         let first = rig.random.below(leaves.len() - 16);
         let writes: Vec<Write> = leaves[first..first + 16]
@@ -180,7 +177,7 @@ fn a_batch_sees_what_was_written_before_it() {
         rig.stream.launch(&kernel, Shape::new(1, 32), args).unwrap();
         rig.stream.finish(LIMIT).unwrap();
     }
-    // Dropping it stops it, and all that it used is freed.
+    // The drop stops the kernel and frees its memory.
     drop((resident, control, words, header, writes_there, kernel));
     let KernelRig { device, stream, _one, .. } = rig;
     drop((stream, device));

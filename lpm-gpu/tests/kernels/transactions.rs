@@ -1,4 +1,4 @@
-//! Memory transactions by step: those that `lpm_gpu::model` counts are those of the kernels' own loads.
+//! Memory transactions by step: `lpm_gpu::model` must count the same as the mock for the kernels' loads.
 
 use crate::{KernelRig, LIMIT};
 use fib::{Change, Key, NextHopId, Prefix, Rib};
@@ -10,12 +10,11 @@ use lpm_gpu::model::{LoadedTable, high_bits, transactions};
 use lpm_gpu::sail::{SailOptions, SailTable};
 use std::ops::Range;
 
-/// Keys of a launch.
 const KEYS: usize = 512;
-/// A thread for each of them: a device brings the lanes of a warp together again before a thread's next keys, the mock need not.
+/// One thread a key: between keys a device reconverges a warp's lanes, the mock may not.
 const SHAPE: Shape = Shape::new(8, 64);
 
-/// The part of the table that each step's loads lie in; no two overlap.
+/// The range of the table that each step loads from; ranges do not overlap.
 fn parts(table: &LoadedTable, keys: impl IntoIterator<Item = u64>) -> Vec<Range<usize>> {
     let part = |words: Vec<usize>| *words.iter().min().unwrap()..words.iter().max().unwrap() + 1;
     let parts: Vec<_> = table.loads_by_step(keys).into_iter().map(part).collect();
@@ -23,7 +22,7 @@ fn parts(table: &LoadedTable, keys: impl IntoIterator<Item = u64>) -> Vec<Range<
     parts
 }
 
-/// Transactions of `bytes` in each of `steps` steps, of the warps whose lanes have these keys.
+/// Transactions of `bytes` in each step of these warps.
 fn counted<K: Key>(table: &LoadedTable, warps: &[Vec<K>], steps: usize, bytes: usize) -> Vec<u64> {
     let mut all = vec![0; steps];
     for warp in warps {
@@ -34,7 +33,7 @@ fn counted<K: Key>(table: &LoadedTable, warps: &[Vec<K>], steps: usize, bytes: u
     all
 }
 
-/// Puts `table` with some routes on the device, and has its kernel look up keys. `narrow` is a key as the kernel gets it.
+/// Looks up keys in `table` with random routes on the device. `narrow` converts a key to the kernel's.
 fn compare<K: Key, N: Plain + Default>(
     mut table: impl HostTable<K>,
     lens: Range<usize>,
@@ -48,7 +47,7 @@ fn compare<K: Key, N: Plain + Default>(
     let mut rib = Rib::plain();
     let mut near = Vec::new();
     for number in 1..3000 {
-        // Half of the routes lie close together, so that lookups of one warp end at different levels.
+        // Half of the routes are close together, so that a warp's lookups end at different levels.
         let spread = if number % 2 == 0 { 0 } else { 12 };
         let address = K::from_high_bits(rig.random.u128() >> spread);
         let len = lens.start + rig.random.below(lens.len());
@@ -72,7 +71,7 @@ fn compare<K: Key, N: Plain + Default>(
         })
         .collect();
     let sent: Vec<N> = keys.iter().copied().map(narrow).collect();
-    // Keys one by one, as in Algorithm 1: 32 neighbours are a warp's. As vectors: a warp's are those at the same place of 32 vectors.
+    // Scalar loads: a warp has 32 adjacent keys, as in Algorithm 1. Vector loads: it has the keys at the same place of 32 vectors.
     let in_a_row: Vec<Vec<K>> = keys.chunks(32).map(<[K]>::to_vec).collect();
     let place = |part: &[K], at: usize| part.iter().copied().skip(at).step_by(a_vector).collect();
     let vectors: Vec<Vec<K>> =

@@ -75,7 +75,7 @@ unsafe fn copy_of(params: *const CopyNode) -> Answer<Operation> {
 }
 
 /// # Safety
-/// `params` is null or points to a `CUDA_KERNEL_NODE_PARAMS_v2` whose own pointers are those of a launch.
+/// `params` is null or points to a `CUDA_KERNEL_NODE_PARAMS_v2` with valid pointers for a launch.
 unsafe fn kernel_of(params: *const KernelNode) -> Answer<Operation> {
     // SAFETY: the caller's promise.
     let node = unsafe { params.as_ref() }.ok_or(INVALID_VALUE)?;

@@ -1,5 +1,5 @@
-//! The supported instructions, those of the committed kernels. All accesses are coherent here, so cache hints, scopes and memory orders
-//! have no effect.
+//! The supported instructions: all that the committed kernels contain. All accesses are coherent here, so cache hints, scopes and memory
+//! orders have no effect.
 
 use super::code::Op::{self, *};
 use super::code::{Access, Space};
