@@ -1,7 +1,7 @@
 //! Longest-prefix match on an NVIDIA GPU: GAMT, with GALE and SAIL_L as baselines; and MAMT, GAMT's trie on the CPU.
 //!
 //! ```text
-//! delta -> engine -> HostTable (gamt, gale, sail) -> write steps or a whole image -> engine -> cu -> device
+//! delta -> engine -> HostTable (gamt, gale, sail) -> write steps or an image -> engine -> cu -> device
 //! keys  -> engine's reader -> cu -> kernel (kernels/*.ptx) -> raw answers -> Answers of the table -> next hops
 //! ```
 //!
@@ -10,14 +10,14 @@
 //! | [`host`] | the contract between a host table and the engine that drives it |
 //! | [`gamt`], [`gale`], [`sail`] | the host tables, independent of CUDA |
 //! | [`direct`] | code that GALE and SAIL_L share |
-//! | [`model`] | the lookup kernels in plain Rust, load by load; memory transactions of a warp |
 //! | [`model`] | the lookup kernels in plain Rust; memory transactions of a warp |
-//! | [`mamt`] | the engine of GAMT's trie that needs no GPU |
+//! | [`engine`] | the engines: writer, readers, grace periods, device tables |
 //! | [`mamt`] | GAMT's trie as a CPU engine |
-//! | [`hardware`] | properties of a GPU that the crate relies on and no specification guarantees |
+//! | [`cu`] | a safe wrapper around the CUDA driver |
 //! | [`hardware`] | properties of GPUs that the crate assumes and no specification guarantees |
 //! | `sync` | atomics and locks, which the crate `models` replaces with a model checker's |
 //! | `testing` | rig for tests of host tables: steps interleaved with lookups |
+//! | `tests` | tests shared by several tables |
 
 #![deny(unsafe_code)]
 

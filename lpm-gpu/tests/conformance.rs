@@ -38,7 +38,6 @@ fn run(name: &str, parameters: &[(&str, &str)], groups: &[fn(Make<'_>, Options)]
     }
 }
 
-/// GALE without its second stage.
 const GALE_ALONE: (&str, &str) = ("stages", "1");
 
 #[test]

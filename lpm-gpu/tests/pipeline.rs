@@ -12,7 +12,6 @@ use fib::{EngineError, EngineWriter, IpPrefix, Key, KeyBuffer, Keys, NextHopId, 
 
 const MODES: [&str; 4] = ["copy", "graph", "mapped", "persistent"];
 
-/// An engine with a table, and keys with their right answers.
 struct Pipeline {
     writer: Box<dyn EngineWriter>,
     rib: Rib,

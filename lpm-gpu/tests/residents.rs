@@ -31,7 +31,6 @@ impl LoadedEngine {
         self.writer.reader(slots, 64)
     }
 
-    /// The error of a refused reader.
     fn refusal(&self, slots: u16) -> String {
         match self.reader(slots) {
             Err(error @ EngineError::Reader { .. }) => error.to_string(),

@@ -70,7 +70,6 @@ fn full_tables_are_answered_as_the_oracle_does() {
 
 /// Updates a delta of each family: one millisecond at 100,000 a second.
 const UPDATES_A_DELTA: usize = 50;
-/// Keys of each family.
 const KEYS: usize = 512;
 
 /// Keys of a family, each with its answers and their first generations.
@@ -115,7 +114,6 @@ where
     }
 }
 
-/// The deltas of a stream, the initial table, and keys.
 struct StreamPlan {
     first: FibDelta,
     deltas: Vec<FibDelta>,

@@ -31,7 +31,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
 const NEVER: u64 = u64::MAX;
-/// Default number of call names kept.
 const LOG_MAX: usize = 1 << 20;
 const MEMORY_BYTES: u64 = 8 << 30;
 /// CUDA 12.4.
@@ -153,7 +152,6 @@ impl MockControl {
         self.no_pools.load(Relaxed)
     }
 
-    /// Memory whose load transactions are counted.
     pub(crate) fn watched(&self) -> Option<Range<u64>> {
         let [first, end] = self.watched.each_ref().map(|address| address.load(Relaxed));
         (first < end).then_some(first..end)

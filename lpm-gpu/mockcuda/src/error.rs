@@ -2,9 +2,7 @@
 
 use std::ffi::CStr;
 
-/// An error code of the driver, not 0.
 pub(crate) type Code = u32;
-/// The result of a driver call.
 pub(crate) type Answer<T = ()> = Result<T, Code>;
 
 macro_rules! codes {

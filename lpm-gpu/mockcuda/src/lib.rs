@@ -1,20 +1,11 @@
-//! A libcuda for tests: runs the committed PTX on the CPU, and detects errors of the program that uses it.
+//! A libcuda for tests: runs the committed PTX on the CPU, and detects errors of the program that uses it (`README.md`).
 //!
-//! The library is built as `libmockcuda.so` with the SONAME `libcuda.so`. A test opens it by its path before the driver is looked up;
-//! other programs use `LD_PRELOAD=.../libmockcuda.so`. `README.md` lists its scope.
+//! It is built as `libmockcuda.so` with the SONAME `libcuda.so`. A test opens it by its path before the driver is looked up; other
+//! programs use `LD_PRELOAD=.../libmockcuda.so`.
 //!
-//! A driver call enters through [`api`], which checks it against `state` and submits an operation to a `stream`. The stream's thread
-//! runs it: a copy on `memory`, or a kernel, compiled by `ptx` when its module was loaded and run by `exec`.
-//!
-//! - [`api`]: the driver's C functions (`cu*`).
-//! - [`control`]: switches and counters for tests (`mockcuda_*`).
-//! - `error`: the driver's error codes and their names.
-//! - `state`: the context and its objects, by handle.
-//! - `stream`: queues of operations, their threads, events.
-//! - `memory`: memory of kernels and copies, with a check of each access.
-//! - `ptx`: compiles PTX text to bytecode.
-//! - `exec`: runs bytecode, 32 threads at a time.
-//! - [`testing`]: compiles PTX without a driver's context, for fuzz targets.
+//! A driver call enters through [`api`] (`cu*`), which checks it against `state` (contexts, objects by handle) and submits an operation
+//! to a `stream`. The stream's thread runs it: a copy on `memory`, which checks each access, or a kernel, compiled by `ptx` when its
+//! module was loaded and run by `exec`, 32 threads at a time. [`control`] has the tests' switches and counters (`mockcuda_*`).
 
 #![expect(
     clippy::cast_possible_truncation,

@@ -108,7 +108,6 @@ struct Book {
     next_slot: [usize; 2],
     /// By kind: freed slots, first and number.
     freed: [VecDeque<(usize, usize)>; 2],
-    /// By kind: bytes in use.
     used: [u64; 2],
 }
 
@@ -149,7 +148,6 @@ pub(crate) struct Memory {
     pub(crate) bad_reads: AtomicU64,
 }
 
-/// The memory; `None` if the system refuses the address space.
 pub(crate) fn memory() -> Option<&'static Memory> {
     static MEMORY: OnceLock<Option<Memory>> = OnceLock::new();
     MEMORY.get_or_init(Memory::new).as_ref()

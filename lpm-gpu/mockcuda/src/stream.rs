@@ -79,7 +79,6 @@ pub(crate) enum Operation {
     Copy(Copy),
     /// 32-bit words: address, count, value.
     Fill(u64, usize, u32),
-    /// Time of an event.
     Record(Arc<OnceLock<Instant>>),
     Free(u64),
     Graph(Arc<Vec<Operation>>),
@@ -104,7 +103,6 @@ pub(crate) struct MockStream {
     busy_polls: AtomicU32,
 }
 
-/// Locks, ignoring poison.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -121,7 +119,6 @@ impl MockStream {
         })
     }
 
-    /// Submits an operation and returns its ticket.
     pub(crate) fn submit(self: &Arc<Self>, operation: Operation) -> Answer<u64> {
         let mut queue = lock(&self.queue);
         if !queue.has_thread {
@@ -361,7 +358,6 @@ impl Owner for Worker {
     }
 }
 
-/// SplitMix64.
 struct Chance(u64);
 
 impl Chance {

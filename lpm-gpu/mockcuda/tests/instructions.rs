@@ -25,7 +25,6 @@ type Test32 = fn(u32, u32) -> bool;
 type Three32 = fn(u32, u32, u32) -> u32;
 type Three64 = fn(u64, u64, u64) -> u64;
 
-/// Random and special bit patterns.
 fn word() -> impl Strategy<Value = u32> {
     prop_oneof![
         4 => any::<u32>(),

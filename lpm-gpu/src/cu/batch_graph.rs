@@ -20,7 +20,6 @@ pub struct BatchGraph<K: Plain> {
     made: Option<Made>,
 }
 
-/// The graph, and the current parameters of its nodes.
 struct Made {
     graph: Handle<sys::CUgraph>,
     exec: Handle<sys::CUgraphExec>,
@@ -130,7 +129,6 @@ impl<K: Plain> BatchGraph<K> {
         unsafe { on!(&self.device, cuGraphLaunch(exec, stream.raw())) }
     }
 
-    /// Builds the graph, or updates changed parameters.
     fn prepare(&mut self, launch: Launch, count: u32) -> Result<(), GpuError> {
         let Some(mut made) = self.made.take() else {
             self.made = Some(self.make(launch, count)?);

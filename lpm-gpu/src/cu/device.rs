@@ -212,7 +212,6 @@ impl Device {
         Ok(context.driver)
     }
 
-    /// The result of `call`, which returned `code`.
     #[inline]
     pub(super) fn check(&self, call: &'static str, code: u32) -> Result<(), GpuError> {
         self.0.driver.check(call, code).inspect_err(|error| self.note(error))
@@ -251,7 +250,6 @@ impl Device {
         self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Frees buried resources that are no longer in use.
     fn sweep(&self, book: &mut Book) {
         let Ok(driver) = self.bind("cuStreamQuery") else { return };
         if let Err(failed) = book.sweep(driver, self.0.facts.memory_pools) {
@@ -259,7 +257,6 @@ impl Device {
         }
     }
 
-    /// The error of a driver call that the book made.
     #[cold]
     fn failed(&self, (call, code): Failed) -> GpuError {
         let error = self.0.driver.error(call, code);

@@ -10,11 +10,8 @@ use cudarc::driver::sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
-/// Result of a call that succeeded.
 pub(super) const SUCCESS: u32 = 0;
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(super) const OUT_OF_MEMORY: u32 = 2;
-/// `CUDA_ERROR_NO_DEVICE`.
 pub(super) const NO_DEVICE: u32 = 100;
 /// `CUDA_ERROR_NOT_READY`: the work still runs.
 pub(super) const NOT_READY: u32 = 600;
@@ -138,10 +135,8 @@ macro_rules! call {
 }
 pub(super) use call;
 
-/// The driver with all its functions. A failure is not cached: a driver may be installed later.
-///
-/// # Errors
-/// [`GpuError::NoDriver`], [`GpuError::MissingSymbol`].
+/// The driver with all its functions; else [`GpuError::NoDriver`] or [`GpuError::MissingSymbol`], which is not cached, because a driver
+/// may be installed later.
 pub(super) fn driver() -> Result<&'static Driver, GpuError> {
     static DRIVER: OnceLock<Driver> = OnceLock::new();
     if let Some(driver) = DRIVER.get() {

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 pub(super) const ARGUMENTS_MAX: usize = 12;
 
-/// Size of the compiler's log, bytes.
 const LOG_BYTES: usize = 8192;
 
 /// A module of kernels, loaded when its device was opened.

@@ -95,7 +95,6 @@ pub const fn as_next_hops(words: &[u32]) -> &[NextHopId] {
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
 }
 
-/// Checks that `range` is within an array of `len` elements.
 pub(super) fn within(range: &Range<usize>, len: usize) -> Result<(), GpuError> {
     if range.start <= range.end && range.end <= len {
         Ok(())

@@ -30,19 +30,15 @@ use std::sync::Arc;
 /// A driver resource without an owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Memory {
-    /// Device memory: address and bytes.
     Device(sys::CUdeviceptr, usize),
     Host(HostMemory),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct HostMemory {
-    /// Host address.
     pub(super) host: Handle<*mut c_void>,
-    /// Device address.
     pub(super) mapped: sys::CUdeviceptr,
     pub(super) bytes: usize,
-    /// Flags of its allocation.
     pub(super) flags: u32,
 }
 
@@ -90,7 +86,6 @@ struct Grave {
     uses: Vec<(Arc<StreamProgress>, u64)>,
 }
 
-/// A module by its name.
 pub(super) type LoadedModule = (&'static str, Handle<sys::CUmodule>);
 
 /// Function and result of a failed call.
@@ -186,7 +181,6 @@ impl Book {
         }
     }
 
-    /// Registers a persistent kernel with these arguments just before its launch.
     pub(super) fn resident_began(&mut self, progress: &Arc<StreamProgress>, arguments: Vec<u64>) {
         self.line(progress, |line| line.resident = Some(arguments));
     }
@@ -201,7 +195,6 @@ impl Book {
         }
     }
 
-    /// Takes over dropped `memory`.
     pub(super) fn bury(&mut self, memory: Memory) {
         let may_use =
             |line: &&BookedStream| line.resident.as_ref().is_none_or(|arguments| memory.is_among(arguments));

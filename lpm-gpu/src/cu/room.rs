@@ -34,9 +34,7 @@ struct AdmittedKernel {
     blocks: u64,
 }
 
-/// Sums over the admitted kernels and a new one.
 struct Sums {
-    /// The largest share of a block.
     largest: u64,
     /// Shares of all blocks that stay.
     taken: u64,

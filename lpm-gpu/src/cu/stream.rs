@@ -29,7 +29,6 @@ pub struct Stream {
     progress: Arc<StreamProgress>,
 }
 
-/// Known progress of a stream.
 #[derive(Default)]
 pub(super) struct StreamProgress {
     /// Number of the last work enqueued, incremented before the call. Written only by the stream's owner.

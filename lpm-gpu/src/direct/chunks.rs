@@ -91,7 +91,6 @@ impl Chunks {
         }
     }
 
-    /// Resets to `used` live chunks, numbered from 0.
     pub(crate) fn restart(&mut self, used: u32) {
         *self = Self { states: vec![Chunk::Live; used as usize], used, ..Self::default() };
     }
@@ -109,7 +108,6 @@ impl Chunks {
         self.states.len()
     }
 
-    /// Chunks waiting for the grace period.
     pub(crate) fn waiting(&self) -> usize {
         self.limbo.len() + self.unlinked.len()
     }

@@ -20,7 +20,6 @@ const WRITE_BLOCKS_MAX: u32 = 32;
 /// Time for the steps of one copy; then the device is given up.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Counters of the device's work for updates.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct DeviceWork {
     pub(super) bubbles: u64,
@@ -28,7 +27,6 @@ pub(super) struct DeviceWork {
     update_launches: u64,
 }
 
-/// A page-locked buffer and its counterpart on the device.
 struct Staging<T: Plain> {
     host: Pinned<T>,
     device: DeviceBuffer<T>,

@@ -40,7 +40,6 @@ struct Measured {
     keys_per_s: f64,
 }
 
-/// A setting that meets the target.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     streams: u16,

@@ -24,7 +24,6 @@ pub(super) struct Request {
     pub(super) table: [u64; 2],
     /// Keys and raw answers.
     pub(super) batch: [u64; 2],
-    /// Number of keys.
     pub(super) count: u32,
 }
 
@@ -54,7 +53,6 @@ pub(super) struct Doorbells {
 }
 
 impl Doorbells {
-    /// Words of the control block of `slots` slots.
     pub(super) const fn control_words(slots: usize) -> usize {
         CONTROL_WORDS * slots
     }
@@ -69,10 +67,7 @@ impl Doorbells {
         (&self.control, &self.done)
     }
 
-    /// Submits a batch to `slot`, whose previous batch `last` must be over.
-    ///
-    /// # Errors
-    /// [`GpuError::Range`] for an unknown slot.
+    /// Submits a batch to `slot`, whose previous batch `last` must be over; [`GpuError::Range`] for an unknown slot.
     #[inline]
     pub(super) fn ring(&self, slot: usize, last: &mut BatchNumber, request: Request) -> Result<(), GpuError> {
         let control = slot * CONTROL_WORDS;

@@ -16,7 +16,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The test's copy of a device table.
 #[derive(Default)]
 struct FreedWatch {
     /// Device address of its words; 0 if unknown.
@@ -208,7 +207,6 @@ fn delta(dice: &mut SplitMix64, there: &mut VecDeque<(Prefix<u32>, Prefix<u128>)
 struct Talk {
     /// Ends the readers; set when the writer ends, also by a panic.
     stop: AtomicBool,
-    /// Batches collected by all readers.
     batches: AtomicU64,
 }
 

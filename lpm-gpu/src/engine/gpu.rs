@@ -26,14 +26,12 @@ const BATCH: usize = 1 << 18;
 /// Longest wait for a batch, beyond any parameter; then the device is given up.
 pub(super) const STALL_MAX: Duration = Duration::from_secs(30);
 
-/// Launch parameters, given or calibrated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LaunchPlan {
     pub(super) mode: Mode,
     pub(super) streams: u16,
     /// Most blocks of a launch.
     pub(super) blocks: u32,
-    /// Threads of a block.
     pub(super) threads: u32,
     /// Least threads of a block, for batches that would leave multiprocessors idle.
     pub(super) threads_min: u32,
@@ -43,7 +41,6 @@ pub(super) struct LaunchPlan {
     pub(super) batch_v4: usize,
     /// Most IPv6 keys.
     pub(super) batch_v6: usize,
-    /// How long a lookup waits for a batch.
     pub(super) stall: Duration,
 }
 
@@ -77,7 +74,6 @@ impl LaunchPlan {
     }
 }
 
-/// The device and its kernels.
 pub(super) struct Gpu {
     /// Name of the engine, for errors.
     pub(super) engine: &'static str,

@@ -14,7 +14,6 @@ use crossbeam_utils::CachePadded;
 
 type PinWord = CachePadded<AtomicU64>;
 
-/// The updates of an engine, and the pins of its readers.
 #[derive(Debug, Default)]
 pub(crate) struct Grace {
     /// The last update that ended on the device.
@@ -67,7 +66,6 @@ impl Pins {
         fence(Ordering::SeqCst);
     }
 
-    /// Unpins `slot` after its answers were collected.
     #[inline]
     pub(crate) fn unpin(&self, slot: usize) {
         self.slots[slot].store(0, Ordering::Release);

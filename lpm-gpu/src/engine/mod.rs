@@ -65,7 +65,6 @@ pub const GAMT: &str = "gamt";
 pub const GALE: &str = "gale";
 /// Name of SAIL_L on the GPU.
 pub const SAIL: &str = "sail-gpu";
-/// State shared by writer and readers.
 struct EngineShared {
     /// In mode persistent: room for update kernels.
     _update_rooms: Vec<ResidentRoom>,
@@ -77,7 +76,6 @@ struct EngineShared {
     v6: ArcSwap<DeviceTable>,
 }
 
-/// An engine's tables on the host.
 struct HostTables {
     v4: Box<dyn HostTable<u32>>,
     v6: Box<dyn HostTable<u128>>,
@@ -330,7 +328,6 @@ fn check_threads(
     Ok(())
 }
 
-/// The persistent kernels, in that mode.
 fn persistent_kernels(
     gpu: &Gpu,
     plan: &LaunchPlan,

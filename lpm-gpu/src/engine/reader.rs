@@ -43,7 +43,6 @@ pub(super) struct GpuReader {
 }
 
 impl GpuReader {
-    /// A reader of `slots` slots of `batch_max` keys, with `plan`.
     pub(super) fn new(
         shared: &Arc<EngineShared>,
         plan: LaunchPlan,
@@ -210,7 +209,6 @@ impl GpuReader {
         }
     }
 
-    /// Keys of a part of a lookup.
     #[inline]
     fn part(&self, keys: Keys<'_>) -> usize {
         let batch = match keys.family() {

@@ -77,7 +77,6 @@ impl<K: DeviceKey> Residence<K> {
         })
     }
 
-    /// Launches the kernel if it is not running.
     #[cold]
     fn start(&self) -> Result<(), GpuError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +117,6 @@ pub(super) struct Row<K: DeviceKey> {
     row: usize,
     /// Whether this slot has seen the kernel launched.
     started: bool,
-    /// Number of the last batch.
     batch: BatchNumber,
     /// The last answers read.
     copied: Vec<u32>,
@@ -137,7 +135,6 @@ impl<K: DeviceKey> Row<K> {
         }
     }
 
-    /// Copies `keys` to the shared memory.
     #[inline]
     pub(super) fn write(&mut self, keys: &[K]) -> Result<(), GpuError> {
         self.residence.keys.write(self.row * self.residence.pitch, keys)

@@ -9,7 +9,6 @@ use arc_swap::ArcSwap;
 use fib::{Change, EngineError, Key, Rib, RibTable};
 use std::sync::Arc;
 
-/// Memory limits of a family's table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Limit of both families' current tables together, bytes.
@@ -28,7 +27,6 @@ impl Limits {
         usize::try_from(self.bytes() / 4).unwrap_or(usize::MAX).saturating_sub(HEADER_WORDS)
     }
 
-    /// Refuses a table of `words` beyond the limit.
     fn check(self, words: usize) -> Result<(), EngineError> {
         if table_bytes(words) <= self.bytes() {
             return Ok(());
@@ -57,7 +55,6 @@ pub(super) struct Side<K: Key> {
 }
 
 impl<K: Key> Side<K> {
-    /// Puts `host` on the device.
     pub(super) fn new(
         gpu: &Gpu,
         bubbles: &mut Bubbles,

@@ -25,7 +25,6 @@ pub(super) enum SlotState {
     Ready(Family),
 }
 
-/// The persistent kernels, in that mode.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PersistentKernels {
     pub(super) v4: Option<Kernel>,
@@ -40,7 +39,6 @@ pub(super) struct Residences {
 }
 
 impl Residences {
-    /// For `slots` slots of `batch_max` keys.
     pub(super) fn new(
         plan: &LaunchPlan,
         kernels: &PersistentKernels,

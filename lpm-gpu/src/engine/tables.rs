@@ -14,12 +14,10 @@ const PIECE_WORDS: usize = 1 << 20;
 /// Time for a piece or the rest of a table; then the device is given up.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A table on the device, and its lookup kernel.
 #[derive(Debug)]
 pub(super) struct DeviceTable {
     /// The array; may be larger than the table.
     pub(super) words: DeviceWords,
-    /// The table's shape, for the kernel.
     pub(super) header: DeviceWords,
     pub(super) kernel: Kernel,
     /// Words of the table.
@@ -36,7 +34,6 @@ impl DeviceTable {
         table_bytes(self.used)
     }
 
-    /// Allocated memory, bytes.
     pub(super) const fn allocated_bytes(&self) -> u64 {
         self.words.bytes() + self.header.bytes()
     }
@@ -122,7 +119,6 @@ struct Piece {
 }
 
 impl TableStaging {
-    /// For uploads on `stream`.
     pub(super) fn new(device: &Device, stream: &Stream) -> Result<Self, GpuError> {
         let words = || Pinned::new(device, PIECE_WORDS, HostSide::Writes);
         let piece = || Ok(Piece { words: words()?, gone: stream.event(false)? });
@@ -150,7 +146,6 @@ impl TableStaging {
         stream.finish(LIMIT)
     }
 
-    /// Zeroes words `range`.
     fn clear(
         &mut self,
         stream: &mut Stream,
@@ -163,7 +158,6 @@ impl TableStaging {
         Ok(())
     }
 
-    /// Copies `run` to `words`, from word `at` on.
     fn copy(
         &mut self,
         stream: &mut Stream,

@@ -43,7 +43,6 @@ pub fn search_by<E>(key: u32, mut load: impl FnMut(usize) -> Result<u32, E>) -> 
     }
 }
 
-/// First word of a chunk.
 const fn base(chunk: u32) -> usize {
     DIRECT_UNITS + chunk as usize * CHUNK_UNITS
 }

@@ -52,7 +52,6 @@ pub(super) struct Long {
     pub(super) chunk: u32,
 }
 
-/// Counters of operations given to the device.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct GaleWork {
     inserts: u64,
@@ -69,7 +68,6 @@ struct GaleWork {
 #[derive(Debug)]
 pub struct GaleTable {
     options: GaleOptions,
-    /// Words that the image may have.
     words_max: u64,
     routes: u64,
     /// Changes since the last steps or image, in order; a route may have several.
@@ -132,7 +130,6 @@ impl GaleTable {
         check_words(words, self.words_max)
     }
 
-    /// Chunks of the device's array.
     fn room(&self) -> u64 {
         self.capacity.max(self.chunks.high_water() as u64)
     }
@@ -149,7 +146,6 @@ impl GaleTable {
         }
     }
 
-    /// Chunks to allocate when `used` are in use.
     fn capacity_for(&self, used: u64) -> u64 {
         if self.options.stages == 1 {
             return 0;

@@ -136,7 +136,6 @@ fn accesses_are_counted_as_the_device_makes_them() {
     assert_eq!(loads(&gale), [(1 + 256 + 2 + 256 + 1) as f64, (128 + 256 + 128 + 1) as f64]);
 }
 
-/// Words that a lookup of `key` loads.
 fn loads_of(rig: &GaleRig, key: u32) -> u32 {
     let (mut loads, table) = (0, rig.device.last().unwrap());
     let Ok(_) = super::model::search_by::<std::convert::Infallible>(key, |at| {

@@ -11,12 +11,10 @@ use std::sync::Arc;
 /// Answers tested together for the deep mark.
 const PIECE: usize = 64;
 
-/// Resolves answers of all generations in flight.
 #[derive(Debug)]
 pub(crate) struct GamtAnswers {
     /// The next-hop table of GAMT_S; `None` for GAMT_T, whose leaves hold next hops.
     pub(super) entries: Option<Arc<NextHopEntries>>,
-    /// Prefixes longer than the bits that the device searches.
     pub(super) deep: Arc<Snapshots>,
 }
 

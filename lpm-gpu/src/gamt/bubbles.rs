@@ -17,7 +17,6 @@ pub struct Bubble {
     pub value: u32,
 }
 
-/// One level's row of the table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BubbleRow {
     listed: Vec<u64>,
@@ -57,7 +56,6 @@ impl BubbleRow {
         }
     }
 
-    /// Returns whether the unit was listed.
     fn unlist(&mut self, location: u32) -> bool {
         let Some(word) = self.listed.get_mut((location / 64) as usize) else { return false };
         let bit = 1 << (location % 64);

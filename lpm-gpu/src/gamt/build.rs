@@ -9,10 +9,8 @@ use super::shape::TrieShape;
 use super::trie::{GamtTrie, TrieEntry};
 use fib::EngineError;
 
-/// Builds a trie. `entries` are sorted by key, then length; an entry without a code only creates the nodes on its path.
-///
-/// # Errors
-/// [`EngineError::Memory`].
+/// Builds a trie; fails with [`EngineError::Memory`]. `entries` are sorted by key, then length; one without a code only creates the
+/// nodes on its path.
 pub(super) fn build(shape: TrieShape, entries: &[TrieEntry]) -> Result<GamtTrie, EngineError> {
     let mut trie = GamtTrie::empty(shape).map_err(|(bytes, reason)| EngineError::Memory { bytes, reason })?;
     place(&mut trie, entries);

@@ -26,7 +26,6 @@ const FALLBACK: u32 = u32::MAX;
 /// Marks a cover's code in [`Found::to_bits`].
 const COVER: u64 = 1 << 32;
 
-/// Result of a search in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// A route longer than 64 bits matches.
@@ -114,7 +113,6 @@ fn cut(cuts: &mut Vec<(u64, u32)>, start: u64, next_hop: u32) {
 
 type Chunk = Vec<Arc<DeepGroup>>;
 
-/// All groups, as published to readers.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     chunks: Vec<Arc<Chunk>>,
@@ -158,7 +156,6 @@ impl Snapshot {
     }
 }
 
-/// A group on the writer's side.
 #[derive(Clone, Debug, Default)]
 struct WriterGroup {
     cover: u32,
@@ -181,10 +178,7 @@ pub(super) enum Effect {
     /// A new group: its /64 must be marked.
     Made(u32),
     /// The group is empty: the unit of its /64 gets the cover's code.
-    Gone {
-        /// Leaf code of the group's cover.
-        cover: u32,
-    },
+    Gone { cover: u32 },
 }
 
 #[derive(Debug, Default)]
@@ -224,10 +218,7 @@ impl Deep {
         group.and_then(|group| group.routes.get(&(low, len)).copied()).unwrap_or(NextHopId::NONE)
     }
 
-    /// Sets the next hop of a route of 65..=128 bits; `NONE` withdraws it.
-    ///
-    /// # Errors
-    /// [`EngineError::Full`] when all groups are in use.
+    /// Sets the next hop of a route of 65..=128 bits; `NONE` withdraws it. [`EngineError::Full`] when all groups are in use.
     pub(super) fn set(
         &mut self,
         (high, low): (u64, u64),
@@ -349,7 +340,6 @@ impl Deep {
         self.groups.len() + groups <= INF_MAX as usize
     }
 
-    /// Whether tombstones wait for reclaim.
     pub(super) fn has_unlinked(&self) -> bool {
         !self.retired.is_empty()
     }

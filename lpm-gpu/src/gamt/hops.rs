@@ -61,7 +61,6 @@ pub(super) struct Changed {
     pub(super) entry: u32,
 }
 
-/// The writer's side of the next-hop table.
 #[derive(Debug)]
 pub(super) struct HopEntries {
     /// Next hop of each entry, 0 without a route; entry 0 is "no route".
@@ -77,7 +76,6 @@ pub(super) struct HopEntries {
     shared: Arc<NextHopEntries>,
 }
 
-/// Contents of leaves.
 #[derive(Debug)]
 pub(super) enum Hops {
     /// Ids of next hops: GAMT_T.
@@ -109,10 +107,7 @@ impl Hops {
         })
     }
 
-    /// The code for the leaves of a new route.
-    ///
-    /// # Errors
-    /// [`EngineError::Full`] when all entries are in use.
+    /// The code for the leaves of a new route; [`EngineError::Full`] when all entries are in use.
     pub(super) fn code(&mut self, next_hop: NextHopId) -> Result<u32, EngineError> {
         match self {
             Self::Together => Ok(leaf(next_hop.get())),
@@ -120,10 +115,7 @@ impl Hops {
         }
     }
 
-    /// Checks that `routes` new routes can have codes.
-    ///
-    /// # Errors
-    /// [`EngineError::Full`] when they cannot.
+    /// Fails with [`EngineError::Full`] unless `routes` new routes can have codes.
     pub(super) fn room_for(&self, routes: usize) -> Result<(), EngineError> {
         match self {
             Self::Together => Ok(()),
@@ -211,10 +203,7 @@ impl HopEntries {
         self.retired.push_back((update, entry));
     }
 
-    /// Sets a route's next hop; it is published after [`Self::settle`].
-    ///
-    /// # Errors
-    /// As [`Hops::code`].
+    /// Sets a route's next hop, to be published after [`Self::settle`]. Fails as [`Hops::code`].
     pub(super) fn change(&mut self, changed: Changed, next_hop: NextHopId) -> Result<(), EngineError> {
         self.room_for(1)?;
         self.next_hops[changed.entry as usize] = next_hop.get();

@@ -38,10 +38,7 @@ pub(super) struct TrieLevel {
 }
 
 impl TrieLevel {
-    /// A level without nodes.
-    ///
-    /// # Errors
-    /// The bytes that could not be allocated, and why.
+    /// A level without nodes, or the bytes that could not be allocated, and why.
     pub(super) fn new(number: u32, start: u8, stride: u8, room: u32) -> Result<Self, (u64, String)> {
         let units = room as usize;
         let mut level = Self { number, start, stride, room, stage: BubbleRow::new(units), ..Self::default() };
@@ -50,7 +47,6 @@ impl TrieLevel {
         Ok(level)
     }
 
-    /// Units of a node.
     pub(super) fn node_units(&self) -> u32 {
         1 << self.stride
     }
@@ -75,7 +71,6 @@ impl TrieLevel {
         u64::from(self.room.saturating_sub(self.used())) + free < u64::from(self.headroom / 4)
     }
 
-    /// The unit of `key` in the node at `node`.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a stride is 24 bits at most")]
     pub(super) fn unit(&self, node: u32, key: u64) -> u32 {

@@ -35,7 +35,6 @@ pub(super) fn next_hop_to_set(code: u32) -> Option<NextHopId> {
     (code::jump(code) == TO_SET).then(|| NextHopId::from_answer(code::inf(code)))
 }
 
-/// Routes after changes.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     /// All routes; new ones and those with a new next hop have a [`next_hop_to_set`].

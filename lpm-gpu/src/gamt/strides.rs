@@ -1,20 +1,13 @@
 //! The stride array: Algorithm 3, and the number of levels.
 //!
-//! A multi-bit trie of H levels cuts the key into H strides. The level over bits k..l has a node of 2^(l-k) units for each
-//! inner node of the uni-bit trie at depth k; [`Census`] counts those nodes. Algorithm 3 minimizes the array width (units
-//! of the widest level) first, then the memory transactions: the sum over the levels of ⌈units/T⌉ with T units each.
+//! The level over bits k..l of the key has a node of 2^(l-k) units for each inner node of the uni-bit trie at depth k, which
+//! [`Census`] counts. Algorithm 3 minimizes the array width (units of the widest level) first, then the memory transactions, the
+//! sum over the levels of ⌈units/T⌉ with T units each. The paper's recurrence keeps, for s levels and l bits, only the fewest
+//! transactions among the narrowest arrays, although a wider beginning within the final width may need fewer. So the recurrence
+//! runs twice here: for the width, then for the transactions among all arrays of that width. The tests compare with brute force.
 //!
-//! The paper's recurrence keeps, for s levels and l bits, only the fewest transactions among the narrowest arrays. A wider
-//! beginning within the final width may need fewer. So the recurrence runs twice here: for the width, then for the
-//! transactions among all arrays of that width. That is exact in both goals; the tests compare it with brute force.
-//!
-//! The strides cover all bits of the key, so that a route of any length is an ordinary update. A depth without inner nodes
-//! counts as one node, which keeps unused strides short.
-//!
-//! **Number of levels.** The paper finds six best on its GPU (figure 11), twenty for IPv6 (figure 15). Fewer levels mean
-//! fewer steps, each a gather of a 32-byte sector for 4 bytes; more levels mean a smaller table. A step costs
-//! several times more when it misses the L2 cache. So [`StridePlan::choose`] minimizes the expected steps, all routes being equally
-//! likely, among the arrays within [`L2_BYTES`]; if none fits, it weighs a step's L2 hits and misses by the share that fits.
+//! The strides cover all bits of the key, so that a route of any length is an ordinary update. A depth without inner nodes counts
+//! as one node, which keeps unused strides short.
 
 use super::code::{LEVEL_UNITS_MAX, STRIDE_MAX};
 use std::ops::RangeInclusive;
@@ -152,8 +145,12 @@ impl StridePlan {
         Self::rate(census, strides, transaction_units)
     }
 
-    /// The plan with the lowest expected cost of a lookup among `levels`. `bytes` gives the memory of a plan's table, `None`
-    /// if it exceeds the limit.
+    /// The plan with the lowest expected cost of a lookup among `levels`. `bytes` gives the memory of a plan's table, `None` if it
+    /// exceeds the limit.
+    ///
+    /// The paper finds six levels best on its GPU (figure 11), twenty for IPv6 (figure 15). Fewer levels mean fewer steps, more
+    /// levels a smaller table, and a step costs several times more when it misses the L2 cache. So the cost is the expected number
+    /// of steps, all routes being equally likely, with L2 misses by the share of the table beyond [`L2_BYTES`].
     #[must_use]
     pub fn choose(
         census: &Census,

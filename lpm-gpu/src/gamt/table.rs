@@ -117,7 +117,6 @@ impl<K: Key> GamtTable<K> {
         !self.is_bulk(changes) && self.trie.has_room(&nodes) && self.deep.has_room(deep)
     }
 
-    /// Whether unlinked nodes or groups wait for reclaim.
     pub(crate) fn has_unlinked(&self) -> bool {
         self.trie.has_unlinked() || self.deep.has_unlinked()
     }
@@ -283,7 +282,6 @@ impl<K: Key> GamtTable<K> {
         Ok(true)
     }
 
-    /// Passes new cover codes to the groups.
     fn update_covers(&mut self) {
         if !self.trie.fallbacks.is_empty() {
             for (number, cover) in std::mem::take(&mut self.trie.fallbacks) {

@@ -15,7 +15,6 @@ use super::code::{DEEP, inf, is_leaf, jump};
 use super::level::{Brush, TrieLevel, deepen};
 use super::shape::TrieShape;
 
-/// A route of the trie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TrieEntry {
     /// Left-aligned.
@@ -26,7 +25,6 @@ pub(super) struct TrieEntry {
     pub(super) code: u32,
 }
 
-/// The place of a route, whether it exists or not.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TriePlace {
     level: usize,

@@ -5,16 +5,9 @@
 //! delta -> GamtTable (trie, codes, bubbles) -> Step::Writes -> stores to `Words` <- lookups
 //! many changes, or a full level -> new GamtTable -> Image -> new `Words`, published whole
 //! ```
-//! The table and the order of its steps are [`crate::gamt`]'s: new nodes are stored before the units that point to them.
-//! `table::Words` replaces the device's memory. The engine shell ([`lpm_core::engine`]) provides the grace periods after which
-//! unlinked nodes are reused.
-//!
-//! | module | contents |
-//! |---|---|
-//! | `params` | parameters |
-//! | `table` | a family's table: the trie, and the words that lookups read |
-//! | `kernel` | the lookup kernels, one file an instruction set |
-//! | `threads` | splits a batch among several threads |
+//! The table and the order of its steps are [`crate::gamt`]'s. `table::Words` replaces the device's memory, and the engine shell
+//! ([`lpm_core::engine`]) provides the grace periods after which unlinked nodes are reused. `kernel` has the lookup kernels, one file
+//! an instruction set; `threads` splits a batch among several threads.
 
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "gathers take raw pointers"))]
 mod kernel;

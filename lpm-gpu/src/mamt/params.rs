@@ -7,10 +7,8 @@ use lpm_core::params::{Common, Parameter};
 
 const THREADS_MAX: usize = 256;
 
-/// Parameters, from the command line's `name=value` pairs.
 #[derive(Clone, Debug)]
 pub(super) struct MamtParams {
-    /// Parameters of every engine.
     pub(super) common: Common,
     /// Levels of the IPv4 and of the IPv6 trie; `None` chooses from the table.
     levels: [Option<u8>; 2],
@@ -27,10 +25,7 @@ impl AsRef<Common> for MamtParams {
 }
 
 impl MamtParams {
-    /// Reads the parameters `levels`, `levels6`, `headroom` and `threads`.
-    ///
-    /// # Errors
-    /// [`EngineError::Parameter`] for unknown or out of range ones, [`EngineError::Isa`] for a missing instruction set.
+    /// Fails with [`EngineError::Parameter`] for an unknown or out of range one, [`EngineError::Isa`] for a missing instruction set.
     pub(super) fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
         let common = Common::with_best_isa(options)?;
         let mut params = Self { common, levels: [None; 2], headroom_percent: 25, threads: 1 };

@@ -35,7 +35,6 @@ impl Words {
 pub(super) struct MamtTable<K: Key> {
     host: GamtTable<K>,
     shared: Arc<Words>,
-    /// Number of the last update.
     update: u64,
 }
 

@@ -67,7 +67,6 @@ impl EngineWriter for Threaded {
 struct Team {
     mine: Box<dyn EngineReader>,
     group: HelperGroup,
-    /// Including the caller.
     threads: usize,
 }
 

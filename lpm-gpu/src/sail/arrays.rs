@@ -13,7 +13,6 @@ pub(super) enum WordPlace {
 }
 
 impl WordPlace {
-    /// The chunk of BN24 or N32 that contains it.
     pub(super) const fn chunk(self) -> u32 {
         match self {
             Self::Bcn(at) | Self::Bn24(at) | Self::N32(at) => at / CHUNK_STEP,

@@ -43,14 +43,12 @@ impl Answers<u32> for CodeAnswers {
 #[derive(Clone, Copy, Debug)]
 struct CodeUse {
     next_hop: NextHopId,
-    /// Routes with it.
     routes: u32,
     /// Without routes, the code is reusable when all lookups from before this update are over. 0 if the device never had the
     /// code, `u64::MAX` while it does.
     unused_from: u64,
 }
 
-/// The writer's codes by next hop.
 #[derive(Debug)]
 pub(super) struct HopCodes {
     by_id: FxHashMap<NextHopId, u32>,
@@ -76,10 +74,8 @@ impl HopCodes {
         self.by_id.get(&next_hop).copied().unwrap_or(0)
     }
 
-    /// Counts changes. New next hops take codes before old ones release theirs.
-    ///
-    /// # Errors
-    /// [`EngineError::Full`] when the codes run out; nothing has changed then.
+    /// Counts changes. New next hops take codes before old ones release theirs. [`EngineError::Full`], with nothing changed, when the codes
+    /// run out.
     pub(super) fn count(&mut self, changes: &[Change<u32>]) -> Result<(), EngineError> {
         for (at, change) in changes.iter().enumerate() {
             if !change.withdraws() && !self.take(change.new) {

@@ -99,7 +99,6 @@ pub(super) const fn words(layout: Layout) -> [usize; 3] {
     }
 }
 
-/// First word of each array on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WordMap {
     layout: Layout,
@@ -121,7 +120,6 @@ impl WordMap {
         Self { layout, bn24: bcn, c24, n32, words: n32 + chunks32 * chunk32 }
     }
 
-    /// The word with the entry at `place`.
     pub(super) const fn word_of(&self, place: WordPlace) -> usize {
         let [by16, by8, _] = match self.layout {
             Layout::Flat => [1; 3],
@@ -134,7 +132,6 @@ impl WordMap {
         }
     }
 
-    /// The word with entry `at` of C24.
     pub(super) const fn word_of_c24(&self, at: u32) -> usize {
         self.c24 + at as usize / PACKED[2]
     }

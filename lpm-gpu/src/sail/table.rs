@@ -37,7 +37,6 @@ impl Default for SailOptions {
     }
 }
 
-/// Counters of work given to the device.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct SailWork {
     writes: u64,
@@ -54,7 +53,6 @@ pub struct SailTable {
     arrays: SailArrays,
     /// Routes longer than /16, by /16.
     long16: Vec<u32>,
-    /// Number of /16s with such routes.
     extended16: u64,
     /// Routes longer than /24, by /24; only nonzero counts.
     long24: FxHashMap<u32, u32>,
@@ -145,7 +143,6 @@ impl SailTable {
         ChunkRoom { bn24: self.extended16, n32: self.long24.len() as u64 }
     }
 
-    /// Counts an added or withdrawn route.
     fn count(&mut self, change: &Change<u32>) {
         let (prefix, adds) = (change.prefix, change.adds());
         if !adds && !change.withdraws() {
@@ -240,7 +237,6 @@ impl SailTable {
         Ok(())
     }
 
-    /// Limit of dirty words for steps.
     fn dirty_max(&self) -> usize {
         let words = self.arrays.bn24.len() + self.arrays.n32.len();
         WRITES_MIN.max(words / 100 * WRITES_MAX_PERCENT)

@@ -20,14 +20,11 @@ const STORES_PROBED: u64 = 1500;
 /// Most changes of a delta whose edges are probes.
 const CHANGES_PROBED: usize = 12;
 
-/// Probes drawn at random.
 const PROBES_DRAWN: usize = 64;
 
 struct InFlight<K> {
     key: K,
-    /// Index of its table.
     table: usize,
-    /// Words loaded so far.
     loaded: Vec<u32>,
     raw: Option<u32>,
     /// Updates finished when it began.
@@ -93,7 +90,6 @@ pub struct HostRig<K: Key, T: HostTable<K> + ?Sized> {
     answers: Arc<dyn Answers<K>>,
     in_flight: Vec<InFlight<K>>,
     update: u64,
-    /// Stores before this update.
     stores_before: u64,
     /// The table was rebuilt, and the device has no image of it yet.
     stale: bool,

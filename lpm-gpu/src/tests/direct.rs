@@ -47,7 +47,6 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
         self.withdraw_all();
     }
 
-    /// Adds and withdraws nested routes of every length.
     pub(crate) fn every_length_comes_and_goes(&mut self) {
         for len in (0..=32).rev() {
             self.apply(&[told(0x0a01_0203, len, 100 + u32::from(len))]).unwrap();

@@ -44,7 +44,6 @@ impl<K: Key> OpMemory for SteppedDevice<K> {
     }
 }
 
-/// The raw answer to `key`, load by load.
 fn search<K: Key>(tables: &RefCell<Vec<LoadedTable>>, key: K, steps: &mut Steps<'_>) -> Result<u32, Stopped> {
     let table = steps.load(IN_SERVICE, || tables.borrow().len() as u64 - 1)?;
     let table = usize::try_from(table).unwrap();

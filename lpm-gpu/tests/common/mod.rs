@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 /// As on the command line.
 pub(crate) type Parameters<'a> = &'a [(&'a str, &'a str)];
 
-/// Engine `name` over the test driver.
 pub(crate) fn engine(name: &str, parameters: Parameters<'_>) -> Result<Box<dyn EngineWriter>, EngineError> {
     engine_within(name, parameters, EngineOptions::default().table_bytes_max)
 }
@@ -68,7 +67,6 @@ pub(crate) fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<Ne
     }
 }
 
-/// Random nested routes of both families.
 pub(crate) fn random_rib(routes: usize, dice: &mut Seeded) -> Rib {
     let mut rib = Rib::new();
     let bases: Vec<u128> = (0..routes / 20 + 1).map(|_| dice.u128()).collect();

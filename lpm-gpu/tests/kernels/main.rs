@@ -36,7 +36,6 @@ const SHAPES: [Shape; 3] = [Shape::new(1, 32), Shape::new(3, 64), Shape::new(8, 
 /// Marks words that no kernel may write.
 const CANARY: u32 = 0xdead_beef;
 
-/// A device for one test alone.
 struct KernelRig {
     device: Device,
     stream: Stream,

@@ -16,7 +16,6 @@ const SLOT_WORDS: usize = 8;
 const TABLE: usize = 2;
 const STOP: u64 = 0xffff_ffff;
 
-/// The control block, and memory for the batches of each slot.
 struct ControlBlock<K: Element> {
     slots: Shared<u64>,
     done: Shared<u32>,

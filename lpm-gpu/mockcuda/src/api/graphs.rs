@@ -153,7 +153,6 @@ api! {
         unsafe { add(node, graph, dependencies, count, kernel_of(params)?) }
     }
 
-    /// Copies one row.
     fn cuGraphAddMemcpyNode(
         node: *mut u64,
         graph: u64,

@@ -9,9 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
-/// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
 /// Streams that the driver creates in one lot.
 const STREAMS_AT_ONCE: usize = 16;

@@ -61,7 +61,6 @@ impl ThreadBlock {
         }
     }
 
-    /// Runs all warps until they are done, or wait for other blocks.
     fn step(
         &mut self,
         launch: &Launch,

@@ -20,7 +20,6 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// All rows of a kernel, with its constants.
     pub(super) fn new(kernel: &PtxKernel) -> Self {
         let [narrow, wide, predicates] = kernel.rows.map(usize::from);
         let mut files = Self {

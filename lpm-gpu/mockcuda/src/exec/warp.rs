@@ -42,7 +42,6 @@ pub(crate) struct Counters {
     /// Transactions of loads from the watched memory, by size, as [`TRANSACTION_BYTES`].
     pub(crate) transactions: [u64; 2],
     pub(crate) stores: u64,
-    /// Warp instructions.
     pub(crate) instructions: u64,
 }
 
@@ -50,7 +49,6 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) kernel: &'a PtxKernel,
     pub(crate) params: &'a [u8],
     pub(crate) memory: &'static Memory,
-    /// Shared memory of the block, as words.
     pub(crate) shared: &'a mut [u32],
     pub(crate) counters: &'a mut Counters,
     pub(crate) owner: &'a mut dyn Owner,
@@ -64,7 +62,6 @@ pub(crate) struct Warp {
     pub(super) files: Files,
     arithmetic: Arithmetic,
     groups: Vec<LaneGroup>,
-    /// Lanes that have not exited.
     live: u32,
     first_thread: u32,
     /// The next choice avoids the last group.
@@ -112,7 +109,6 @@ impl Warp {
         self.live
     }
 
-    /// Releases all groups from the barrier.
     pub(crate) fn release(&mut self) {
         for group in &mut self.groups {
             group.waits = false;
@@ -137,7 +133,6 @@ impl Warp {
         Some((pc, mask, next))
     }
 
-    /// Adds a group that continues at `pc`.
     fn put(&mut self, pc: u32, mask: u32) {
         if mask != 0 {
             self.groups.push(LaneGroup { pc, mask, waits: false });

@@ -85,7 +85,6 @@ pub(crate) enum Op {
 /// Guard of an instruction that runs in all lanes.
 pub(crate) const UNGUARDED: u16 = u16::MAX;
 
-/// An instruction. The fields' meaning depends on `op`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ins {
     pub(crate) op: Op,
@@ -126,9 +125,7 @@ pub(crate) enum Special {
 pub(crate) struct PtxKernel {
     pub(crate) name: String,
     pub(crate) params: Vec<Param>,
-    /// Instructions; the last is an exit.
     pub(crate) code: Vec<Ins>,
-    /// PTX line of each instruction.
     pub(crate) lines: Vec<u32>,
     /// Number of narrow, wide and predicate rows.
     pub(crate) rows: [u16; 3],

@@ -13,10 +13,7 @@ enum File {
     Predicate,
 }
 
-/// Compiles `entry` of a module whose shared variables are `shared`.
-///
-/// # Errors
-/// The line of an unsupported statement.
+/// Compiles `entry` of a module with the shared variables `shared`; an error has the line of the unsupported statement.
 pub(crate) fn compile(entry: &PtxEntry, shared: &[Variable]) -> Result<PtxKernel, PtxError> {
     let mut compiler = Compiler::new(entry, shared);
     for statement in &entry.body {
@@ -45,7 +42,6 @@ struct Compiler<'a> {
     shared_bytes: usize,
 }
 
-/// An instruction without rows.
 const BLANK: Ins = Ins { op: Op::Exit, guard: UNGUARDED, d: 0, a: 0, b: 0, c: 0, e: 0, imm: 0 };
 
 const fn file_of(kind: OperandKind) -> File {

@@ -13,7 +13,6 @@ use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PtxError {
-    /// From 1.
     pub(crate) line: u32,
     pub(crate) what: String,
 }

@@ -55,7 +55,6 @@ pub(crate) struct Instruction {
     pub(crate) line: u32,
     /// `@p`: the predicate register.
     pub(crate) guard: Option<String>,
-    /// With modifiers.
     pub(crate) opcode: String,
     pub(crate) operands: Vec<Operand>,
 }
@@ -71,10 +70,7 @@ pub(crate) enum Operand {
     Vector(Vec<String>),
 }
 
-/// Parses a module.
-///
-/// # Errors
-/// The line of text that is not PTX, or not supported.
+/// Parses a module; an error has the line of text that is not PTX, or not supported.
 pub(crate) fn parse(text: &str) -> Result<Module, PtxError> {
     let mut parser = Parser { tokens: scan(text)?, at: 0 };
     parser.module()

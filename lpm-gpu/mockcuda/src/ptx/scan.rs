@@ -11,12 +11,9 @@ pub(crate) enum Token {
     Punct(char),
 }
 
-/// A token and its line.
 pub(crate) type Placed = (Token, u32);
 
-///
-/// # Errors
-/// A malformed number, or a character outside PTX.
+/// Fails at a malformed number, or a character outside PTX.
 pub(crate) fn scan(text: &str) -> Result<Vec<Placed>, PtxError> {
     let bytes = text.as_bytes();
     let (mut at, mut line) = (0_usize, 1_u32);

@@ -13,7 +13,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The driver for one test; excludes other tests of the process.
 pub struct Driver {
     context: u64,
-    /// Default stream of calls.
     stream: u64,
     _one: MutexGuard<'static, ()>,
 }
