@@ -65,7 +65,7 @@ fn lookup(device: &Device) -> Kernel {
 /// With the mock, checks that all allocations were freed.
 fn nothing_is_left() {
     if let Some(mock) = testing::driver().and_then(TestDriver::mock) {
-        assert_eq!((mock.memory_used(), mock.host_used()), (0, 0), "memory that nobody freed");
+        assert_eq!((mock.memory_used(), mock.host_used()), (0, 0), "memory that was not freed");
     }
 }
 

@@ -179,7 +179,7 @@ fn peak_of(mock: Mock, parameters: &[(&str, &str)], rounds: usize) -> (u64, u64)
         }
     }
     let swaps = writer.stats().details.get("swaps").unwrap();
-    assert!(swaps >= 4.0 * rounds as f64, "{swaps} swaps: nothing was built anew");
+    assert!(swaps >= 4.0 * rounds as f64, "{swaps} swaps: nothing was rebuilt");
     (first, last)
 }
 

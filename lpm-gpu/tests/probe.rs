@@ -16,7 +16,7 @@ const MARK: &str = "probe says: ";
 
 /// Child: prints the results of [`probe`] and [`Device::open`] with the driver in `PROBE_DRIVER`.
 #[test]
-#[ignore = "run by the other tests, in a process of its own"]
+#[ignore = "run by the other tests, in a child process"]
 fn child() {
     if std::env::var("PROBE_DRIVER").is_ok_and(|driver| driver == "mock") && testing::driver().is_none() {
         println!("{MARK}skipped");
@@ -105,7 +105,7 @@ fn what_a_driver_lacks_is_told() {
     ] {
         let answer = probed(&[("PROBE_DRIVER", "mock"), (switch, value)]);
         if answer == "skipped" {
-            eprintln!("SKIPPED: libmockcuda.so is not beside the test");
+            eprintln!("SKIPPED: libmockcuda.so is not next to the test");
             return;
         }
         assert_eq!(answer, expected);
@@ -123,7 +123,7 @@ fn a_driver_that_fails_from_the_start_is_no_panic() {
 
 /// Child: any result is accepted.
 #[test]
-#[ignore = "run by another test, in a process of its own"]
+#[ignore = "run by another test, in a child process"]
 fn failing_child() {
     if testing::driver().is_none() {
         return;
@@ -135,7 +135,7 @@ fn failing_child() {
 }
 
 #[test]
-#[ignore = "run by another test, in a process of its own"]
+#[ignore = "run by another test, in a child process"]
 fn connections_child() {
     ask_for_connections();
     println!("{MARK}{}", std::env::var(CONNECTIONS).unwrap_or_else(|_| "unset".to_owned()));

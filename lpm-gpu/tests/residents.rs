@@ -65,7 +65,7 @@ fn readers_beyond_the_connections_to_the_device_are_refused() {
     let refusal = loaded.refusal(2);
     assert_eq!(
         refusal,
-        "engine gamt can have no more readers: persistent kernels need 10 connections to the device and there are 8: set \
+        "engine gamt can have no more readers: persistent kernels need 10 connections to the device, 8 are available: set \
          CUDA_DEVICE_MAX_CONNECTIONS in the environment (8 if unset, 32 at most), or use fewer readers"
     );
     for reader in &mut readers {
@@ -212,8 +212,8 @@ fn readers_beside_persistent_kernels_have_streams_or_are_refused() {
             Err(error) => break error.to_string(),
         }
     };
-    assert!(refused.contains("beside persistent kernels a device has 256 streams"), "{refused}");
-    assert_eq!(readers.len(), 10, "24 streams each, beside those of two kernels and of two engines' updates");
+    assert!(refused.contains("all 256 streams available to persistent kernels are in use"), "{refused}");
+    assert_eq!(readers.len(), 10, "24 streams each; four serve two kernels and the updates of two engines");
     loaded.check(resident.as_mut());
     // The streams of dropped readers serve the next ones.
     readers.truncate(5);
@@ -327,7 +327,7 @@ fn a_property_that_only_informs_may_be_unknown() {
     }
     assert_eq!(fatal, 4, "capability, in two parts, multiprocessors and memory pools");
     mock.fail_call("cuDeviceGetName", 0, 1);
-    assert_eq!(Device::open(0).unwrap().facts().name, "device 0, which has no name");
+    assert_eq!(Device::open(0).unwrap().facts().name, "unnamed device 0");
     mock.fail_call("cuDeviceTotalMem_v2", 0, 1);
     assert_eq!(Device::open(0).unwrap().facts().memory_bytes, None);
 }

@@ -200,7 +200,7 @@ fn follow(name: &str, writer: &mut dyn EngineWriter, mut rib: Rib, plan: &Stream
         }
         stop.store(true, Ordering::SeqCst);
         let batches = looking.join().unwrap();
-        eprintln!("{name}: {} deltas beside {batches} batches, {:?}", plan.deltas.len(), start.elapsed());
+        eprintln!("{name}: {} deltas during {batches} batches, {:?}", plan.deltas.len(), start.elapsed());
         assert!(batches > 0);
     });
 }

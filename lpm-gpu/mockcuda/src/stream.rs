@@ -273,7 +273,7 @@ impl Worker {
         if !matches!(operation, Operation::Graph(_) | Operation::Free(_))
             && let Some(code) = control().operation()
         {
-            self.stream.fate.end(code, &format!("operation fails with {code}, as asked"));
+            self.stream.fate.end(code, &format!("injected fault: an operation fails with {code}"));
             return;
         }
         let Some(memory) = memory::memory() else { return };

@@ -472,7 +472,7 @@ fn facts(
     let told = |attribute| needed(attribute).ok();
     Ok(Facts {
         index,
-        name: if named.is_ok() { name } else { format!("device {index}, which has no name") },
+        name: if named.is_ok() { name } else { format!("unnamed device {index}") },
         capability: (
             needed(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             needed(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,

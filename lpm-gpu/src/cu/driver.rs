@@ -116,7 +116,7 @@ impl Driver {
         // SAFETY: takes any number, known or not, and an out pointer, which it sets to null or to a static string.
         let known = unsafe { (self.cuGetErrorName)(code, &raw mut name) };
         let name = if known != SUCCESS || name.is_null() {
-            "an error it has no name for".to_owned()
+            "unnamed error".to_owned()
         } else {
             // SAFETY: not null, so a string of the driver that ends in zero and lives as long as the library.
             unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()

@@ -118,7 +118,7 @@ pub enum GpuError {
     },
     /// More streams that must not wait for each other than connections to the device.
     #[error(
-        "persistent kernels need {wanted} connections to the device and there are {limit}: set CUDA_DEVICE_MAX_CONNECTIONS in the environment (8 if unset, 32 at most), or use fewer readers"
+        "persistent kernels need {wanted} connections to the device, {limit} are available: set CUDA_DEVICE_MAX_CONNECTIONS in the environment (8 if unset, 32 at most), or use fewer readers"
     )]
     NoConnection {
         /// The connections needed.
@@ -128,7 +128,7 @@ pub enum GpuError {
     },
     /// All streams that may exist while persistent kernels run are taken.
     #[error(
-        "beside persistent kernels a device has {limit} streams, and all are taken: use fewer readers, or fewer streams a reader"
+        "all {limit} streams available to persistent kernels are in use: use fewer readers, or fewer streams a reader"
     )]
     NoStream {
         /// Most streams.

@@ -95,11 +95,11 @@ impl Module {
         let wrong =
             |reason| GpuError::Kernel { module: self.name.to_owned(), entry: entry.to_owned(), reason };
         let text = ptx::text(self.name).unwrap_or_default();
-        let parameters = ptx::parameters(text, entry).ok_or_else(|| wrong("there is none"))?;
+        let parameters = ptx::parameters(text, entry).ok_or_else(|| wrong("not found"))?;
         if parameters.len() > ARGUMENTS_MAX || parameters.iter().any(|&bytes| bytes == 0 || bytes > 8) {
-            return Err(wrong("it takes more or larger arguments than we hand over"));
+            return Err(wrong("unsupported number or size of parameters"));
         }
-        let name = CString::new(entry).map_err(|_| wrong("there is none"))?;
+        let name = CString::new(entry).map_err(|_| wrong("not found"))?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: an out pointer for the handle, a loaded module, and a string that ends in zero.
         unsafe { on!(device, cuModuleGetFunction(&raw mut raw, self.raw.0, name.as_ptr())) }?;
@@ -219,7 +219,7 @@ impl Kernel {
         Err(GpuError::Kernel {
             module: self.0.module.name.to_owned(),
             entry: self.0.entry.clone(),
-            reason: "launched with other arguments than it takes",
+            reason: "launched with arguments that it does not take",
         })
     }
 }

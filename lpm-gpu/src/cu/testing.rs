@@ -55,7 +55,7 @@ pub fn device() -> Option<Device> {
     driver()?;
     match Device::open(0) {
         Ok(device) => Some(device),
-        Err(error) => panic!("the driver is there and its device is not: {error}"),
+        Err(error) => panic!("the driver is present, but its device cannot be opened: {error}"),
     }
 }
 
@@ -72,7 +72,7 @@ pub fn exclusive_mock() -> Option<(Exclusive, Mock)> {
     let one = exclusive();
     let mock = driver()?.mock();
     if mock.is_none() {
-        eprintln!("SKIPPED: only the mock fails and stalls when told to, and counts what is allocated");
+        eprintln!("SKIPPED: only the mock injects faults and stalls, and counts allocations");
     }
     Some((one, mock?))
 }
@@ -108,7 +108,7 @@ fn load() -> Result<TestDriver, String> {
     if std::env::var("LPM_GPU").is_ok_and(|which| which == "real") {
         return probe().map(|_| TestDriver::Real).map_err(|error| error.to_string());
     }
-    let path = library().ok_or("libmockcuda.so is not beside the test, and LPM_GPU is not 'real'")?;
+    let path = library().ok_or("libmockcuda.so is not next to the test, and LPM_GPU is not 'real'")?;
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
     // SAFETY: a string that ends in zero; the library's initialisers only read the environment. It is never closed.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };

@@ -127,7 +127,7 @@ impl Bubbles {
             return Err(GpuError::Kernel {
                 module: "the table's".into(),
                 entry: "for operations".into(),
-                reason: "the table has operations, and names no kernel for them",
+                reason: "no kernel for the table's operations",
             });
         };
         let ops = steps.iter().filter_map(|step| match step {

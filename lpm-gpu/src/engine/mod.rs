@@ -136,8 +136,8 @@ impl GpuEngine {
             return Err(EngineError::Parameter {
                 parameter: "mode",
                 value: "persistent".to_owned(),
-                wanted: "copy, graph or mapped: this device has no memory pools, so beside a kernel that stays it could \
-                         not give back a table that is replaced",
+                wanted: "copy, graph or mapped: this device has no memory pools, so it could not free replaced tables \
+                         while a persistent kernel runs",
             });
         }
         if let Some(target_us) = params.latency_target_us {
@@ -321,7 +321,7 @@ fn check_threads(
             return Err(EngineError::Parameter {
                 parameter: "threads",
                 value: plan.threads.to_string(),
-                wanted: "fewer threads: a block of this engine's kernels has too few registers for so many on this device",
+                wanted: "fewer threads: this device has too few registers for a block of that many",
             });
         }
     }
@@ -341,7 +341,7 @@ fn persistent_kernels(
         let missing = || GpuError::Kernel {
             module: names.module.to_owned(),
             entry: names.live.to_owned(),
-            reason: "it has no persistent kernel beside it",
+            reason: "without a persistent variant",
         };
         let entry = persistent_entry(names).ok_or_else(missing);
         let kernel = entry.and_then(|entry| gpu.kernel(names.module, &entry));

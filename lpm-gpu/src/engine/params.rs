@@ -92,11 +92,9 @@ impl GpuParams {
             ("update-threads", self.update_threads.map(|threads| threads.to_string())),
         ];
         match given.into_iter().find_map(|(parameter, value)| Some((parameter, value?))) {
-            Some((parameter, value)) if engine != GALE => Err(EngineError::Parameter {
-                parameter,
-                value,
-                wanted: "it is a parameter of engine gale alone",
-            }),
+            Some((parameter, value)) if engine != GALE => {
+                Err(EngineError::Parameter { parameter, value, wanted: "a parameter of engine gale only" })
+            }
             _ => Ok(()),
         }
     }

@@ -260,7 +260,7 @@ impl Drop for GpuReader {
     fn drop(&mut self) {
         for slot in &mut self.slots {
             if let Err(GpuError::Late { .. }) = slot.settle(DRAIN_LIMIT) {
-                let _lost = self.shared.gpu.device.give_up("a batch of a reader that ends", DRAIN_LIMIT);
+                let _lost = self.shared.gpu.device.give_up("a batch of a dropped reader", DRAIN_LIMIT);
             }
         }
         for stream in &mut self.streams {

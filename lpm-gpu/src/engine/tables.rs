@@ -91,7 +91,7 @@ impl Spares {
         let bytes = table_bytes(words);
         let left = allowance_bytes.saturating_sub(self.allocated_bytes());
         if bytes > left {
-            let reason = format!("{left} bytes are left beside tables that lookups in flight still read");
+            let reason = format!("{left} bytes are left, since lookups in flight still read replaced tables");
             return Err(EngineError::Memory { bytes, reason });
         }
         let new = |words| DeviceWords::new(&gpu.device, words).map_err(|error| gpu.fault(error));

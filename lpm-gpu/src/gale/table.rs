@@ -140,7 +140,7 @@ impl GaleTable {
         match changes.iter().find(is_long) {
             Some(change) if self.options.stages == 1 => Err(EngineError::Prefix {
                 prefix: IpPrefix::V4(change.prefix),
-                wanted: "gale with stages=1 has prefixes up to /24 alone; stages=2 has all",
+                wanted: "gale with stages=1 holds prefixes up to /24 only; stages=2 holds all",
             }),
             _ => Ok(()),
         }

@@ -33,7 +33,7 @@ fn sequences<K: Key>(levels: [Option<u8>; 2], count: usize, lengths: &[RangeIncl
             assert!(stores > 1000, "{layout:?}, {next_hops:?}: {stores} stores");
             rebuilds += built;
         }
-        assert!(rebuilds > 0, "{layout:?}, {next_hops:?}: no table was built anew");
+        assert!(rebuilds > 0, "{layout:?}, {next_hops:?}: no table was rebuilt");
     }
 }
 

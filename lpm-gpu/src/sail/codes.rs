@@ -80,7 +80,7 @@ impl HopCodes {
         for (at, change) in changes.iter().enumerate() {
             if !change.withdraws() && !self.take(change.new) {
                 changes[..at].iter().for_each(|change| self.release(change.new));
-                let what = "next hops of sail-gpu layout=paper, those of lookups in flight among them";
+                let what = "next hops of sail-gpu layout=paper, including those of lookups in flight";
                 return Err(EngineError::Full { what, used: CODE_MAX as u64 + 1, limit: CODE_MAX as u64 });
             }
         }

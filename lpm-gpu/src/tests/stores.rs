@@ -106,7 +106,7 @@ impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
     pub(crate) fn run(mut self, count: usize, lengths: &[RangeInclusive<u8>]) -> (u64, u64) {
         let checker = self.device.1.clone();
         sequences(&checker, count, lengths, |delta, rib| self.apply(K::changes(delta), K::table(rib)));
-        println!("{} tables built anew", self.rebuilds);
+        println!("{} tables rebuilt", self.rebuilds);
         (checker.tried().0, self.rebuilds)
     }
 

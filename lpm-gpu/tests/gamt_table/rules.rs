@@ -87,7 +87,7 @@ fn a_route_that_lost_keys_to_one_beyond_64_bits_is_not_changed_in_place_under_lo
     // The group exists, so the device need not change for another route in it.
     assert_eq!(apply(&mut told, &[set("2001:db8::/64", 1), set("2001:db8::1/128", 2)]), 0);
     told.table.reclaim(1);
-    assert_eq!(apply(&mut told, &[set("2001:db8::/64", 3)]), 1, "nobody has lost keys: in place");
+    assert_eq!(apply(&mut told, &[set("2001:db8::/64", 3)]), 1, "no keys were lost: in place");
     told.table.reclaim(2);
     // A lookup of 2001:db8::5 from before this may hold the /64's entry, and the /64 changes while it is in flight.
     apply(&mut told, &[set("2001:db8::5/128", 4)]);
@@ -117,7 +117,7 @@ fn a_withdraw_rewrites_the_units_of_its_prefix_only() {
     assert_eq!(writes(&told.steps()), 1, "and are there when the route comes back");
     let again = [set("10.1.18.0/24", 9), set("10.9.0.0/16", 0)];
     told.tell(&again);
-    assert!(told.steps().is_empty(), "told again, or withdrawn without having been there");
+    assert!(told.steps().is_empty(), "announced again, or withdrawn while absent");
 }
 
 #[test]

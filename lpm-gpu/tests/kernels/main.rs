@@ -94,7 +94,7 @@ impl KernelRig {
         let raw = self.download(&raw);
         let (before, rest) = raw.split_at(raw_offset);
         let (answers, behind) = rest.split_at(keys.len());
-        assert!(before.iter().chain(behind).all(|&word| word == CANARY), "{}: wrote beside", kernel.entry());
+        assert!(before.iter().chain(behind).all(|&word| word == CANARY), "{}: wrote outside", kernel.entry());
         answers.to_vec()
     }
 

@@ -55,17 +55,17 @@ pub(crate) fn enter(name: &'static CStr, body: impl FnOnce() -> Answer) -> u32 {
 
 /// Injects a requested fault; a code that ends a context ends it.
 fn fail(name: &CStr, code: Code) {
-    control().say(&format!("{} fails with {code}, as asked", name.to_string_lossy()));
+    control().say(&format!("injected fault: {} returns {code}", name.to_string_lossy()));
     if ends_context(code)
         && let Ok(context) = driver().context(current_handle())
     {
-        context.fate.end(code, &format!("the context is lost with {code}, as asked"));
+        context.fate.end(code, &format!("injected fault: the context is lost with {code}"));
     }
 }
 
 /// Refuses unsupported arguments with a message.
 pub(crate) fn not_served<T>(what: &str) -> Answer<T> {
-    control().say(&format!("not served by mockcuda: {what}"));
+    control().say(&format!("not supported by mockcuda: {what}"));
     Err(INVALID_VALUE)
 }
 
