@@ -28,13 +28,13 @@ fn comes_down_to(device: &Device, used: impl Fn() -> u64, bytes: u64) {
 }
 
 /// A persistent kernel with one slot of one block (kernels/common.cuh).
-struct Stays {
+struct RunningKernel {
     resident: Resident,
     control: Shared<u64>,
     done: Shared<u32>,
 }
 
-impl Stays {
+impl RunningKernel {
     fn launch(device: &Device, kernel: &Kernel) -> Self {
         let control = Shared::<u64>::new(device, 8).unwrap();
         let done = Shared::<u32>::new(device, 1).unwrap();
@@ -101,7 +101,7 @@ fn a_kernel_that_stays_may_start_while_something_is_dropped() {
         done.send(()).unwrap();
     });
     std::thread::sleep(Duration::from_millis(20)); // the drop has started, and waits if it waits at all
-    let mut stays = Stays::launch(&device, &kernel);
+    let mut stays = RunningKernel::launch(&device, &kernel);
     mock.set_stalled(0);
     let waited = over.recv_timeout(Duration::from_secs(5));
     stays.resident.stop(LIMIT).unwrap();
@@ -118,7 +118,7 @@ fn memory_comes_back_while_a_kernel_stays_but_for_its_own() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
     let device = Device::open(0).unwrap();
     let kernel = persistent(&device);
-    let Stays { mut resident, control, done } = Stays::launch(&device, &kernel);
+    let RunningKernel { mut resident, control, done } = RunningKernel::launch(&device, &kernel);
     for _ in 0..50 {
         drop(DeviceWords::new(&device, 1 << 20).unwrap());
         comes_down_to(&device, || mock.memory_used(), 0);

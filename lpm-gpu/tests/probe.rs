@@ -54,11 +54,11 @@ fn in_a_child(name: &str, environment: &[(&str, &str)]) -> String {
 
 /// The result line of [`child`].
 fn probed(environment: &[(&str, &str)]) -> String {
-    told("child", environment)
+    result_line("child", environment)
 }
 
 /// The result line of the child `name`.
-fn told(name: &str, environment: &[(&str, &str)]) -> String {
+fn result_line(name: &str, environment: &[(&str, &str)]) -> String {
     let text = in_a_child(name, environment);
     let line = text.lines().find_map(|line| line.split_once(MARK));
     line.unwrap_or_else(|| panic!("no answer in: {text}")).1.to_owned()
@@ -144,6 +144,6 @@ fn connections_child() {
 #[test]
 fn the_environment_is_not_changed_beside_other_threads_or_against_the_user() {
     // A test runs in a second thread.
-    assert_eq!(told("connections_child", &[(CONNECTIONS, "5")]), "5", "what the user says counts");
-    assert_eq!(told("connections_child", &[]), "unset");
+    assert_eq!(result_line("connections_child", &[(CONNECTIONS, "5")]), "5", "what the user says counts");
+    assert_eq!(result_line("connections_child", &[]), "unset");
 }

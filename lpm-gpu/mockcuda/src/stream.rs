@@ -19,7 +19,7 @@ const LOAD_DELAY_US_MAX: u64 = 200;
 const BUSY_POLLS: u32 = 16;
 const POLL_WAIT: Duration = Duration::from_micros(50);
 /// Interval at which a waiting thread checks for the end of the context.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Time for the threads of an ended context to exit.
 const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -188,7 +188,7 @@ impl MockStream {
                 );
                 return Err(LAUNCH_TIMEOUT);
             }
-            queue = self.sleep(queue, LOOK_AGAIN);
+            queue = self.sleep(queue, CHECK_INTERVAL);
         }
         drop(queue);
         self.fate.check()
@@ -209,7 +209,7 @@ impl MockStream {
         let begin = Instant::now();
         let mut queue = lock(&self.queue);
         while queue.has_thread && begin.elapsed() < LEAVE_LIMIT {
-            queue = self.sleep(queue, LOOK_AGAIN);
+            queue = self.sleep(queue, CHECK_INTERVAL);
         }
     }
 
@@ -259,12 +259,12 @@ impl Worker {
                 stream.changed.notify_all();
                 return None;
             }
-            queue = stream.sleep(queue, LOOK_AGAIN);
+            queue = stream.sleep(queue, CHECK_INTERVAL);
         }
     }
 
     fn run(&mut self, operation: &Operation) {
-        self.stand_still();
+        self.wait_while_stalled();
         self.delay(1, u64::MAX);
         if self.stream.fate.check().is_err() {
             return;
@@ -323,7 +323,7 @@ impl Worker {
         Ok(())
     }
 
-    fn stand_still(&self) {
+    fn wait_while_stalled(&self) {
         while control().stalled() && !self.stream.fate.is_gone() {
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -340,7 +340,7 @@ impl Worker {
 
 impl Owner for Worker {
     fn stop(&mut self) -> Option<u32> {
-        self.stand_still();
+        self.wait_while_stalled();
         let fate = &self.stream.fate;
         if fate.is_gone() { Some(CONTEXT_DESTROYED) } else { fate.check().err() }
     }
@@ -386,7 +386,7 @@ fn run_copy(memory: &Memory, copy: &Copy) -> Answer {
     let (to, from) =
         (host_address(memory, &copy.to, copy.bytes)?, host_address(memory, &copy.from, copy.bytes)?);
     if let End::Device(address) = copy.to {
-        written(memory, address, copy.bytes);
+        unmark_written(memory, address, copy.bytes);
         control().bytes_copied_in.fetch_add(copy.bytes as u64, Ordering::Relaxed);
     }
     memory::copy(to, from, copy.bytes);
@@ -395,13 +395,13 @@ fn run_copy(memory: &Memory, copy: &Copy) -> Answer {
 
 fn run_fill(memory: &Memory, address: u64, words: usize, word: u32) -> Answer {
     let at = memory.range(address, 4 * words as u64).ok_or(ILLEGAL_ADDRESS)?;
-    written(memory, address, 4 * words);
+    unmark_written(memory, address, 4 * words);
     memory::fill_words(at, 4 * words, word);
     Ok(())
 }
 
 /// Unmarks freed words that a copy or fill writes.
-fn written(memory: &Memory, address: u64, bytes: usize) {
+fn unmark_written(memory: &Memory, address: u64, bytes: usize) {
     if memory.has_marks() {
         memory.check_marks(address, bytes as u64, true);
     }

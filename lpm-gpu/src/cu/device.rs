@@ -373,10 +373,10 @@ impl Device {
     }
 
     /// Dropped page-locked memory of `bytes` bytes that is not freed yet, for reuse.
-    pub(super) fn lend_again(&self, bytes: usize, flags: u32) -> Option<HostMemory> {
+    pub(super) fn reuse_host_memory(&self, bytes: usize, flags: u32) -> Option<HostMemory> {
         let mut book = self.book();
         self.sweep(&mut book);
-        book.lend_again(bytes, flags)
+        book.reuse_host_memory(bytes, flags)
     }
 }
 
@@ -469,7 +469,7 @@ fn facts(
         unsafe { call!(driver, cuDeviceGetAttribute(&raw mut value, attribute, device)) }?;
         Ok(u32::try_from(value).unwrap_or(0))
     };
-    let told = |attribute| needed(attribute).ok();
+    let optional = |attribute| needed(attribute).ok();
     Ok(Facts {
         index,
         name: if named.is_ok() { name } else { format!("unnamed device {index}") },
@@ -479,13 +479,13 @@ fn facts(
         ),
         driver: version,
         multiprocessors: needed(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-        copy_engines: told(A::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT),
-        clock_khz: told(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
-        memory_clock_khz: told(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE),
-        memory_bus_bits: told(A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH),
+        copy_engines: optional(A::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT),
+        clock_khz: optional(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
+        memory_clock_khz: optional(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE),
+        memory_bus_bits: optional(A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH),
         memory_bytes: memory.is_ok().then_some(memory_bytes as u64),
-        l2_bytes: told(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).map(u64::from),
-        l2_persisting_bytes_max: told(A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE).map(u64::from),
+        l2_bytes: optional(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).map(u64::from),
+        l2_persisting_bytes_max: optional(A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE).map(u64::from),
         // Every supported driver knows this one.
         memory_pools: needed(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
     })

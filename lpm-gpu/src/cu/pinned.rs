@@ -153,7 +153,7 @@ impl<T: Plain> Pinned<T> {
 pub(super) fn allocate<T: Plain>(device: &Device, len: usize, flags: u32) -> Result<HostMemory, GpuError> {
     let bytes = len.max(1).saturating_mul(size_of::<T>());
     let flags = flags | sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-    let memory = match device.lend_again(bytes, flags) {
+    let memory = match device.reuse_host_memory(bytes, flags) {
         Some(memory) => memory,
         None => allocate_new(device, bytes, flags)?,
     };

@@ -208,7 +208,7 @@ impl Book {
     }
 
     /// Buried page-locked memory of the same size that is no longer in use.
-    pub(super) fn lend_again(&mut self, bytes: usize, flags: u32) -> Option<HostMemory> {
+    pub(super) fn reuse_host_memory(&mut self, bytes: usize, flags: u32) -> Option<HostMemory> {
         let at = self.graves.iter().position(|grave| {
             let fits = |memory: HostMemory| memory.bytes == bytes && memory.flags == flags;
             grave.uses.is_empty() && matches!(grave.memory, Memory::Host(memory) if fits(memory))

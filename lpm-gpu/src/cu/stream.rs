@@ -51,7 +51,7 @@ impl StreamProgress {
     }
 
     #[inline]
-    fn come_to(&self, number: u64) {
+    fn set_done(&self, number: u64) {
         self.done.fetch_max(number, Ordering::AcqRel);
     }
 }
@@ -293,7 +293,7 @@ impl Stream {
             NOT_READY => Ok(false),
             code => {
                 self.device.check("cuStreamQuery", code)?;
-                self.progress.come_to(self.progress.issued());
+                self.progress.set_done(self.progress.issued());
                 Ok(true)
             }
         }
@@ -380,7 +380,7 @@ impl Event {
             NOT_READY => Ok(false),
             code => {
                 self.device.check("cuEventQuery", code)?;
-                self.progress.come_to(self.number);
+                self.progress.set_done(self.number);
                 Ok(true)
             }
         }

@@ -180,22 +180,26 @@ fn address(dice: &mut SplitMix64) -> u64 {
 }
 
 /// Adds long routes, and withdraws the oldest ones.
-fn delta(dice: &mut SplitMix64, there: &mut VecDeque<(Prefix<u32>, Prefix<u128>)>, changes: usize) -> Routes {
+fn delta(
+    dice: &mut SplitMix64,
+    installed: &mut VecDeque<(Prefix<u32>, Prefix<u128>)>,
+    changes: usize,
+) -> Routes {
     let mut delta = Routes::new();
     for _ in 0..changes {
         let len = u8::try_from(dice.u64() % 12).unwrap_or(0);
         let v4 = Prefix::truncating((address(dice) >> 32) as u32, 21 + len);
         let v6 = Prefix::truncating(u128::from(address(dice)) << 64, 40 + 2 * len);
-        if there.iter().any(|(one, two)| *one == v4 || *two == v6) {
+        if installed.iter().any(|(one, two)| *one == v4 || *two == v6) {
             continue;
         }
-        there.push_back((v4, v6));
+        installed.push_back((v4, v6));
         let next_hop = NextHopId::from_answer(u32::try_from(1 + dice.u64() % 1000).unwrap_or(1));
         delta.v4.push(Route { prefix: v4, next_hop });
         delta.v6.push(Route { prefix: v6, next_hop });
     }
-    while there.len() > 150 {
-        if let Some((v4, v6)) = there.pop_front() {
+    while installed.len() > 150 {
+        if let Some((v4, v6)) = installed.pop_front() {
             delta.v4.push(Route { prefix: v4, next_hop: NextHopId::NONE });
             delta.v6.push(Route { prefix: v6, next_hop: NextHopId::NONE });
         }
@@ -204,7 +208,7 @@ fn delta(dice: &mut SplitMix64, there: &mut VecDeque<(Prefix<u32>, Prefix<u128>)
 }
 
 #[derive(Default)]
-struct Talk {
+struct Signals {
     /// Ends the readers; set when the writer ends, also by a panic.
     stop: AtomicBool,
     batches: AtomicU64,
@@ -217,14 +221,14 @@ impl Drop for Stop<'_> {
 }
 
 /// Stops all readers when dropped.
-struct Stop<'a>(&'a Talk);
+struct Stop<'a>(&'a Signals);
 
 /// Keys of a batch: enough that its lookup overlaps an update.
 const BATCH: usize = 1024;
 
 /// Keeps every slot of `reader` in flight until stopped.
-fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, talk: &Talk) {
-    let _others = Stop(talk); // if this thread panics
+fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, signals: &Signals) {
+    let _others = Stop(signals); // if this thread panics
     let mut dice = SplitMix64(seed);
     let slots = reader.slots();
     let mut flying = vec![false; slots.into()];
@@ -234,9 +238,9 @@ fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, talk: &Talk) {
             while reader.collect(slot).map(|answers| answers.unwrap().len()).is_pending() {
                 std::thread::yield_now();
             }
-            talk.batches.fetch_add(1, Ordering::Relaxed);
+            signals.batches.fetch_add(1, Ordering::Relaxed);
         }
-        if talk.stop.load(Ordering::Relaxed) {
+        if signals.stop.load(Ordering::Relaxed) {
             return;
         }
         flying[usize::from(slot.0)] = true;
@@ -248,15 +252,16 @@ fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, talk: &Talk) {
 }
 
 /// Applies small deltas, and lets readers collect batches in between.
-fn write(rig: &mut FreedRig, talk: &Talk) {
-    let _readers = Stop(talk);
-    let (mut dice, mut there) = (SplitMix64(99), VecDeque::new());
+fn write(rig: &mut FreedRig, signals: &Signals) {
+    let _readers = Stop(signals);
+    let (mut dice, mut installed) = (SplitMix64(99), VecDeque::new());
     for turn in 0..300 {
-        let delta = delta(&mut dice, &mut there, if turn == 0 { 150 } else { 6 });
+        let delta = delta(&mut dice, &mut installed, if turn == 0 { 150 } else { 6 });
         rig.apply(&delta);
-        let seen = talk.batches.load(Ordering::Relaxed);
+        let seen = signals.batches.load(Ordering::Relaxed);
         let wanted = if turn % 8 == 0 { 15 } else { 0 };
-        while talk.batches.load(Ordering::Relaxed) < seen + wanted && !talk.stop.load(Ordering::Relaxed) {
+        while signals.batches.load(Ordering::Relaxed) < seen + wanted && !signals.stop.load(Ordering::Relaxed)
+        {
             std::thread::yield_now();
         }
     }
@@ -274,14 +279,14 @@ fn what_was_freed_is_never_read() {
         let Some(mut rig) = FreedRig::new(parameters) else { return };
         let before = rig.mock.violations();
         rig.mock.set_delay_us(200);
-        let talk = Talk::default();
+        let signals = Signals::default();
         let readers: Vec<_> = (0..2).map(|_| rig.engine.reader(5, BATCH).unwrap()).collect();
         std::thread::scope(|scope| {
             for (seed, reader) in (1..).zip(readers) {
-                let talk = &talk;
-                scope.spawn(move || look_up(reader, seed, talk));
+                let signals = &signals;
+                scope.spawn(move || look_up(reader, seed, signals));
             }
-            write(&mut rig, &talk);
+            write(&mut rig, &signals);
         });
         assert!(rig.freed() > 0, "{parameters:?}: nothing was freed, so the test proves nothing");
         assert_eq!(

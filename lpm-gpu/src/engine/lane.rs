@@ -136,7 +136,7 @@ impl<K: DeviceKey> BatchLane<K> {
 
     /// Lends the raw answers to the first `count` keys, to be resolved in place. The batch must be over.
     #[inline]
-    pub(super) fn take_in(&mut self, count: usize) -> Result<&mut [u32], GpuError> {
+    pub(super) fn raw_mut(&mut self, count: usize) -> Result<&mut [u32], GpuError> {
         Ok(match self {
             Self::Copy { raw, .. } | Self::Mapped { raw, .. } => &mut raw.slice_mut()?[..count],
             Self::Graph(graph) => &mut graph.raw_mut()?[..count],
@@ -144,7 +144,7 @@ impl<K: DeviceKey> BatchLane<K> {
         })
     }
 
-    /// The answers to the first `count` keys, after [`Self::take_in`].
+    /// The answers to the first `count` keys, after [`Self::raw_mut`].
     #[inline]
     pub(super) fn answers(&self, count: usize) -> Result<&[u32], GpuError> {
         Ok(match self {

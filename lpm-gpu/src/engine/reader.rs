@@ -33,7 +33,7 @@ pub(super) struct GpuReader {
     streams: Vec<Stream>,
     stream_of: Vec<u8>,
     /// Slots of the current lookup, in turn; has capacity for all.
-    rota: Vec<usize>,
+    lookup_slots: Vec<usize>,
     answers_v4: Arc<dyn Answers<u32>>,
     answers_v6: Arc<dyn Answers<u128>>,
     batch_max: usize,
@@ -73,7 +73,7 @@ impl GpuReader {
             slots,
             streams,
             stream_of,
-            rota: Vec::with_capacity(slot_count.into()),
+            lookup_slots: Vec::with_capacity(slot_count.into()),
             answers_v4: answers.0,
             answers_v6: answers.1,
             batch_max,
@@ -158,7 +158,7 @@ impl GpuReader {
 
     /// Lists the slots that a lookup may use: empty ones, and slot 0.
     fn find_free(&mut self) -> Result<(), GpuError> {
-        self.rota.clear();
+        self.lookup_slots.clear();
         for at in 0..self.slots.len() {
             let usable = match self.slots[at].state {
                 SlotState::Free => true,
@@ -167,10 +167,10 @@ impl GpuReader {
                 SlotState::Ready(_) | SlotState::Flying(_) => at == 0,
             };
             if usable {
-                self.rota.push(at);
+                self.lookup_slots.push(at);
             }
         }
-        if self.rota.is_empty() {
+        if self.lookup_slots.is_empty() {
             let limit_us = u64::try_from(self.plan.stall.as_micros()).unwrap_or(u64::MAX);
             return Err(GpuError::Late { what: "every batch of this reader", limit_us });
         }
@@ -178,30 +178,35 @@ impl GpuReader {
     }
 
     /// Looks up `keys` in parts of `part`, in turn through the slots of [`Self::find_free`].
-    fn rotate(&mut self, keys: Keys<'_>, part: usize, out: &mut [NextHopId]) -> Result<(), GpuError> {
+    fn look_up_in_parts(
+        &mut self,
+        keys: Keys<'_>,
+        part: usize,
+        out: &mut [NextHopId],
+    ) -> Result<(), GpuError> {
         self.find_free()?;
-        let (count, all) = (out.len(), self.rota.len());
+        let (count, all) = (out.len(), self.lookup_slots.len());
         let (mut submitted, mut taken, mut flying) = (0, 0, 0);
         let (mut head, mut tail) = (0, 0);
         while taken < count {
             while submitted < count && flying < all {
                 let end = count.min(submitted + part);
-                self.launch(self.rota[head], keys.part(submitted..end))?;
+                self.launch(self.lookup_slots[head], keys.part(submitted..end))?;
                 head = if head + 1 == all { 0 } else { head + 1 };
                 (submitted, flying) = (end, flying + 1);
             }
             let end = count.min(taken + part);
-            self.take(self.rota[tail], &mut out[taken..end])?;
+            self.take(self.lookup_slots[tail], &mut out[taken..end])?;
             tail = if tail + 1 == all { 0 } else { tail + 1 };
             (taken, flying) = (end, flying - 1);
         }
         Ok(())
     }
 
-    /// Abandons the batches of [`Self::rotate`] after one failed.
+    /// Abandons the batches of [`Self::look_up_in_parts`] after one failed.
     #[cold]
     fn abandon(&mut self) {
-        for &at in &self.rota {
+        for &at in &self.lookup_slots {
             if self.slots[at].settle(Duration::ZERO).is_ok() {
                 self.slots[at].state = SlotState::Free; // also drops uncollected answers
                 self.pins.unpin(at);
@@ -248,7 +253,7 @@ impl EngineReader for GpuReader {
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
         keys.check_answers(out)?;
         let part = self.part(keys);
-        self.rotate(keys, part, out).map_err(|error| {
+        self.look_up_in_parts(keys, part, out).map_err(|error| {
             self.abandon();
             self.shared.gpu.fault(error)
         })

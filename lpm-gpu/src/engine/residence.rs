@@ -18,7 +18,7 @@ const PARTS: u32 = 4;
 const SHARE_LOG2: u32 = 2;
 
 /// Polls between checks of the kernel's stream: a poll is a load, a check a driver call.
-const POLLS_A_QUESTION: u32 = 1 << 14;
+const POLLS_A_CHECK: u32 = 1 << 14;
 
 /// The persistent kernel of a reader and family, and its memory shared with the host.
 pub(super) struct Residence<K: DeviceKey> {
@@ -98,7 +98,7 @@ impl<K: DeviceKey> Residence<K> {
 
     /// Gives up the device if the kernel has ended.
     #[cold]
-    fn question(&self) -> Result<(), GpuError> {
+    fn check_running(&self) -> Result<(), GpuError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let running = match &mut *state {
             ResidentState::Running(resident) => resident.is_running()?,
@@ -149,7 +149,7 @@ impl<K: DeviceKey> Row<K> {
             self.started = true;
         }
         if residence.keys.device().is_lost() {
-            residence.question()?; // no later driver call would report the loss
+            residence.check_running()?; // no later driver call would report the loss
         }
         let at = (self.row * residence.pitch) as u64;
         let keys = residence.keys.address() + at * size_of::<K>() as u64;
@@ -165,9 +165,9 @@ impl<K: DeviceKey> Row<K> {
             return Ok(true);
         }
         self.polls += 1;
-        if self.polls == POLLS_A_QUESTION {
+        if self.polls == POLLS_A_CHECK {
             self.polls = 0;
-            self.residence.question()?;
+            self.residence.check_running()?;
         }
         Ok(false)
     }

@@ -235,10 +235,10 @@ impl Slot {
         v6: &dyn Answers<u128>,
     ) -> Result<(), GpuError> {
         match family {
-            Family::V4 => v4.resolve(&[], self.lane_v4.take_in(self.len)?),
+            Family::V4 => v4.resolve(&[], self.lane_v4.raw_mut(self.len)?),
             Family::V6 => {
                 let low = self.low.get(..self.len).unwrap_or_default();
-                v6.resolve(low, self.lane_v6.take_in(self.len)?);
+                v6.resolve(low, self.lane_v6.raw_mut(self.len)?);
             }
         }
         self.state = SlotState::Ready(family);

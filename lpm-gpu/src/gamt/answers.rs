@@ -35,12 +35,12 @@ impl GamtAnswers {
 
     /// Deep answers are rare: kept out of the loop.
     #[cold]
-    fn beyond(&self, group: u32, low: u64) -> NextHopId {
-        let Ok(next_hop) = self.beyond_by(group, low, &mut Plain);
+    fn resolve_deep(&self, group: u32, low: u64) -> NextHopId {
+        let Ok(next_hop) = self.resolve_deep_by(group, low, &mut Plain);
         next_hop
     }
 
-    fn beyond_by<L: Loads>(&self, group: u32, low: u64, loads: &mut L) -> Result<NextHopId, L::Stop> {
+    fn resolve_deep_by<L: Loads>(&self, group: u32, low: u64, loads: &mut L) -> Result<NextHopId, L::Stop> {
         // Snapshots are immutable: the only shared load is the pointer to the current one.
         let found =
             loads.load(Place::of(&self.deep.place), || self.deep.place.load().find(group, low).to_bits())?;
@@ -61,7 +61,7 @@ impl GamtAnswers {
         if raw & RAW_DEEP == 0 {
             self.next_hop_by(raw & RAW_INF, loads)
         } else {
-            self.beyond_by(raw & RAW_INF, low, loads)
+            self.resolve_deep_by(raw & RAW_INF, low, loads)
         }
     }
 }
@@ -83,7 +83,7 @@ impl<K: Key> Answers<K> for GamtAnswers {
                 for (answer, low) in
                     answers.iter_mut().zip(low).filter(|(answer, _)| **answer & RAW_DEEP != 0)
                 {
-                    *answer = self.beyond(*answer & RAW_INF, *low).get();
+                    *answer = self.resolve_deep(*answer & RAW_INF, *low).get();
                 }
             }
         }

@@ -26,7 +26,7 @@ struct GamtFigures {
     strides: BTreeMap<String, u8>,
 }
 
-pub(super) fn of<K: Key>(table: &GamtTable<K>) -> Details {
+pub(super) fn collect<K: Key>(table: &GamtTable<K>) -> Details {
     let shape = table.shape();
     let strides = (1..).zip(&shape.strides);
     let figures = GamtFigures {

@@ -263,7 +263,7 @@ impl<'a> Brush<'a> {
 }
 
 /// Marks a unit as having the longer prefixes of `group`. Returns its previous leaf code.
-pub(super) fn deepen(level: &mut TrieLevel, unit: u32, group: u32) -> u32 {
+pub(super) fn mark_deep(level: &mut TrieLevel, unit: u32, group: u32) -> u32 {
     let code = &mut level.units[unit as usize];
     debug_assert!(is_leaf(*code));
     let before = *code;

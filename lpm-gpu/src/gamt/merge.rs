@@ -9,21 +9,21 @@ fn order(entry: &TrieEntry) -> (u64, u8) {
 }
 
 /// Adds `paths`, which have no code, to `entries`; both are sorted by key, then length. A path equal to an entry is dropped.
-pub(super) fn entries(entries: Vec<TrieEntry>, ways: impl IntoIterator<Item = TrieEntry>) -> Vec<TrieEntry> {
-    let mut ways = ways.into_iter().peekable();
-    if ways.peek().is_none() {
+pub(super) fn entries(entries: Vec<TrieEntry>, paths: impl IntoIterator<Item = TrieEntry>) -> Vec<TrieEntry> {
+    let mut paths = paths.into_iter().peekable();
+    if paths.peek().is_none() {
         return entries;
     }
-    let mut out = Vec::with_capacity(entries.len() + ways.size_hint().0);
+    let mut out = Vec::with_capacity(entries.len() + paths.size_hint().0);
     for entry in entries {
-        while let Some(way) = ways.next_if(|way| order(way) <= order(&entry)) {
-            if order(&way) < order(&entry) {
-                out.push(way);
+        while let Some(path) = paths.next_if(|path| order(path) <= order(&entry)) {
+            if order(&path) < order(&entry) {
+                out.push(path);
             }
         }
         out.push(entry);
     }
-    out.extend(ways);
+    out.extend(paths);
     out
 }
 
@@ -99,9 +99,9 @@ mod tests {
     fn changes_are_merged() {
         let before = [entry(1, 8, 5 << 8), entry(2, 8, 6 << 8), entry(3, 8, 7 << 8), entry(5, 8, 8 << 8)];
         // new, the same, another next hop (twice), withdrawn, withdrawn but absent
-        let told =
+        let listed =
             [entry(0, 8, 9), entry(1, 8, 5), entry(2, 8, 1), entry(2, 8, 2), entry(3, 8, 0), entry(4, 8, 0)];
-        let merged = changes(&before, told.into_iter(), |code| NextHopId::from_answer(code::inf(code)));
+        let merged = changes(&before, listed.into_iter(), |code| NextHopId::from_answer(code::inf(code)));
         let to_set = |next_hop| code::child(next_hop, TO_SET);
         assert_eq!(
             merged.entries,

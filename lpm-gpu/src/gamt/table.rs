@@ -197,7 +197,7 @@ impl<K: Key> GamtTable<K> {
         for (high, number) in self.deep.groups() {
             // The path to each group is among the entries.
             if let Some(place) = self.trie.find(high, Self::BITS) {
-                let cover = self.trie.deepen(high, place, number);
+                let cover = self.trie.mark_deep(high, place, number);
                 self.deep.set_cover(number, cover);
             }
         }
@@ -245,10 +245,10 @@ impl<K: Key> GamtTable<K> {
         if let Some(place) = self.trie.find_or_make(high, len) {
             return Ok(Some(place));
         }
-        let way = [TrieEntry { key: high, len, code: 0 }];
+        let path = [TrieEntry { key: high, len, code: 0 }];
         let entries = self.trie.entries(self.route_count());
         self.hops.lose_all(self.update);
-        let (shape, entries) = self.plan_all(merge::entries(entries, way))?;
+        let (shape, entries) = self.plan_all(merge::entries(entries, path))?;
         self.build(shape, &entries)?;
         Ok(self.trie.find_or_make(high, len))
     }
@@ -273,11 +273,11 @@ impl<K: Key> GamtTable<K> {
             Effect::None => {}
             Effect::Kept { cover } => self.hops.lose(cover, self.update),
             Effect::Made(number) => {
-                let cover = self.trie.deepen(high, place, number);
+                let cover = self.trie.mark_deep(high, place, number);
                 self.hops.lose(cover, self.update);
                 self.deep.set_cover(number, cover);
             }
-            Effect::Gone { cover } => self.trie.undeepen(high, place, cover),
+            Effect::Gone { cover } => self.trie.unmark_deep(high, place, cover),
         }
         Ok(true)
     }
@@ -298,12 +298,12 @@ impl<K: Key> GamtTable<K> {
             wide.sort_by_key(|change| change.prefix);
         }
         let before = self.trie.entries(self.route_count());
-        let told = wide.iter().map(|change| TrieEntry {
+        let wanted = wide.iter().map(|change| TrieEntry {
             key: split(change.prefix.address().to_high_bits()).0,
             len: change.prefix.len(),
             code: change.new.get(),
         });
-        let merged = merge::changes(&before, told, |code| self.hops.next_hop(code));
+        let merged = merge::changes(&before, wanted, |code| self.hops.next_hop(code));
         self.hops.room_for(merged.set)?;
         let (routes, made) = (merged.entries.len() as u64, merged.made);
         let (shape, mut entries) = self.plan_all(merged.entries)?;
@@ -495,6 +495,6 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
     }
 
     fn details(&self) -> Details {
-        details::of(self)
+        details::collect(self)
     }
 }

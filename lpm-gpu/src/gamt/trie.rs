@@ -12,7 +12,7 @@
 
 use super::bubbles::Bubble;
 use super::code::{DEEP, inf, is_leaf, jump};
-use super::level::{Brush, TrieLevel, deepen};
+use super::level::{Brush, TrieLevel, mark_deep};
 use super::shape::TrieShape;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,15 +207,15 @@ impl GamtTrie {
     }
 
     /// Marks the /64 at `place` with `group`. Returns the unit's previous code.
-    pub(super) fn deepen(&mut self, key: u64, place: TriePlace, group: u32) -> u32 {
+    pub(super) fn mark_deep(&mut self, key: u64, place: TriePlace, group: u32) -> u32 {
         let level = &mut self.levels[place.level];
         level.count_up(place.node);
         let unit = level.unit(place.node, key);
-        deepen(level, unit, group)
+        mark_deep(level, unit, group)
     }
 
     /// Replaces a group's mark by its cover's code.
-    pub(super) fn undeepen(&mut self, key: u64, place: TriePlace, code: u32) {
+    pub(super) fn unmark_deep(&mut self, key: u64, place: TriePlace, code: u32) {
         let level = &mut self.levels[place.level];
         let unit = level.unit(place.node, key);
         debug_assert!(level.units[unit as usize] & DEEP != 0);

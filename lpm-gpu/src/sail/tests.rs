@@ -5,7 +5,7 @@ use crate::direct::CHUNK_UNITS;
 use crate::gamt::Layout;
 use crate::host::{Step, Write};
 use crate::testing::HostRig;
-use crate::tests::direct::told;
+use crate::tests::direct::route;
 use fib::EngineError;
 
 type SailRig = HostRig<u32, SailTable>;
@@ -16,14 +16,14 @@ fn rig(options: SailOptions, seed: u64) -> SailRig {
     HostRig::new(Box::new(SailTable::new(options).unwrap()), seed)
 }
 
-fn of(layout: Layout) -> SailOptions {
+fn options(layout: Layout) -> SailOptions {
     SailOptions { layout, ..SailOptions::default() }
 }
 
 #[test]
 fn every_length_comes_and_goes() {
     for (layout, bcn_words) in LAYOUTS.into_iter().zip([BCN_UNITS, BCN_UNITS / 2]) {
-        let mut rig = rig(of(layout), 1);
+        let mut rig = rig(options(layout), 1);
         rig.every_length_comes_and_goes();
         let words = &rig.device.last().unwrap().words;
         assert!(words[..bcn_words].iter().all(|word| *word == 0), "nothing is left");
@@ -34,7 +34,7 @@ fn every_length_comes_and_goes() {
 fn no_store_shows_a_lookup_anything_but_old_or_new() {
     for layout in LAYOUTS {
         for (seed, len_min) in [(0, 12), (1, 12), (2, 0), (3, 20)] {
-            let mut rig = rig(of(layout), seed);
+            let mut rig = rig(options(layout), seed);
             rig.churn(600, &(len_min..=32));
             assert!(rig.stores > if layout == Layout::Flat { 50_000 } else { 15_000 }, "{}", rig.stores);
             rig.withdraw_all();
@@ -45,20 +45,20 @@ fn no_store_shows_a_lookup_anything_but_old_or_new() {
 
 #[test]
 fn a_lookup_never_meets_a_chunk_used_again() {
-    LAYOUTS.into_iter().for_each(|layout| rig(of(layout), 5).flicker_without_rebuilds());
+    LAYOUTS.into_iter().for_each(|layout| rig(options(layout), 5).flicker_without_rebuilds());
 }
 
 #[test]
 fn chunks_run_out_and_a_rebuild_makes_room() {
     for layout in LAYOUTS {
-        let mut rig = rig(SailOptions { headroom_percent: 0, ..of(layout) }, 7);
+        let mut rig = rig(SailOptions { headroom_percent: 0, ..options(layout) }, 7);
         for n in 0..400u32 {
-            rig.apply(&[told(0x0a00_0000 + (n << 16), 20, 1 + n % 100)]).unwrap();
+            rig.apply(&[route(0x0a00_0000 + (n << 16), 20, 1 + n % 100)]).unwrap();
         }
         let after_bn24 = rig.rebuilds;
         assert!(after_bn24 >= 1, "256 chunks of BN24 are there at first");
         for n in 0..400u32 {
-            rig.apply(&[told(0x0a00_0000 + n * 256, 30, 1 + n % 100)]).unwrap();
+            rig.apply(&[route(0x0a00_0000 + n * 256, 30, 1 + n % 100)]).unwrap();
         }
         assert!(rig.rebuilds > after_bn24, "and as many of N32");
         rig.check_all();
@@ -71,34 +71,35 @@ fn a_table_that_does_not_fit_is_refused_and_the_old_one_stays() {
     let bcn = 4 * BCN_UNITS as u64;
     let too_small = SailTable::new(SailOptions { table_bytes_max: bcn - 1, ..SailOptions::default() });
     assert!(matches!(too_small, Err(EngineError::Full { what: "table bytes", .. })));
-    let hosts: Vec<_> = (0..4).map(|n| told(0x0a00_0000 + (n << 16), 32, 1 + n)).collect();
+    let hosts: Vec<_> = (0..4).map(|n| route(0x0a00_0000 + (n << 16), 32, 1 + n)).collect();
     // Each needs a chunk of both arrays.
     rig(SailOptions { table_bytes_max: bcn + 4 * 1024, ..SailOptions::default() }, 3)
         .only_so_many_fit(&hosts, 2);
     // The paper's layout: 256 bytes of BN24, 512 of C24 and 256 of N32 each, and half of BCN.
-    rig(SailOptions { table_bytes_max: bcn / 2 + 2 * 1024, ..of(Layout::Paper) }, 3)
+    rig(SailOptions { table_bytes_max: bcn / 2 + 2 * 1024, ..options(Layout::Paper) }, 3)
         .only_so_many_fit(&hosts, 2);
 }
 
 #[test]
 fn the_paper_s_layout_refuses_what_its_entries_cannot_hold() {
-    let mut sail = rig(of(Layout::Paper), 3);
+    let mut sail = rig(options(Layout::Paper), 3);
     sail.in_flight_max = 0;
-    let hosts: Vec<_> = (0..255).map(|n| told(0x0a00_0000 + n, 32, 1 + n)).collect();
+    let hosts: Vec<_> = (0..255).map(|n| route(0x0a00_0000 + n, 32, 1 + n)).collect();
     sail.apply(&hosts).unwrap();
-    let refused = sail.apply(&[told(0x0b00_0000, 8, 1000), told(0x0c00_0000, 8, 7)]).unwrap_err().to_string();
+    let refused =
+        sail.apply(&[route(0x0b00_0000, 8, 1000), route(0x0c00_0000, 8, 7)]).unwrap_err().to_string();
     assert!(refused.contains("next hops") && refused.contains("at most 255 fit"), "{refused}");
-    sail.apply(&[told(0x0c00_0000, 8, 7)]).unwrap();
+    sail.apply(&[route(0x0c00_0000, 8, 7)]).unwrap();
     sail.withdraw_all();
     sail.check_all();
     // A chunk of BN24 for each of 2^15 - 1 /16s, and a chunk of N32 for each of 2^16 - 1 /24s.
     for (what, shift, len, limit) in [("BN24", 16, 17, (1 << 15) - 1), ("N32", 8, 25, (1 << 16) - 1)] {
-        let routes: Vec<_> = (0..=limit).map(|n| told(n << shift, len, 1 + n % 200)).collect();
+        let routes: Vec<_> = (0..=limit).map(|n| route(n << shift, len, 1 + n % 200)).collect();
         let refused = sail.apply(&routes).unwrap_err().to_string();
         assert!(refused.contains(what) && refused.contains(&format!("at most {limit} fit")), "{refused}");
         sail.apply(&routes[1..]).unwrap();
         sail.check(&routes, 2000);
-        sail.apply(&[told(0, 9, 3)]).unwrap();
+        sail.apply(&[route(0, 9, 3)]).unwrap();
         sail.check(&routes, 2000);
         sail.withdraw_all();
     }
@@ -107,9 +108,9 @@ fn the_paper_s_layout_refuses_what_its_entries_cannot_hold() {
 /// Many more next hops over time than codes: a code is not reused while a lookup may return it.
 #[test]
 fn codes_are_used_again_beside_lookups() {
-    let mut sail = rig(of(Layout::Paper), 8);
+    let mut sail = rig(options(Layout::Paper), 8);
     for n in 0..2000 {
-        sail.apply(&[told(0x0a00_0000 + n % 4 * 64, 26, 1 + n)]).unwrap();
+        sail.apply(&[route(0x0a00_0000 + n % 4 * 64, 26, 1 + n)]).unwrap();
     }
     assert!(sail.collected > 500 && sail.rebuilds == 0);
     sail.check_all();
@@ -118,12 +119,12 @@ fn codes_are_used_again_beside_lookups() {
 /// Section 4.2: entries of 16 bits in BCN, 8 in BN24 and N32, separate C24; a lookup reads one, two or four of them.
 #[test]
 fn the_paper_s_layout_has_the_paper_s_entries() {
-    let mut sail = rig(of(Layout::Paper), 1);
+    let mut sail = rig(options(Layout::Paper), 1);
     sail.apply(&[
-        told(0x0a00_0000, 8, 70_001),
-        told(0x0a01_0000, 17, 70_002),
-        told(0x0a01_8100, 24, 70_003),
-        told(0x0a01_8202, 32, 70_004),
+        route(0x0a00_0000, 8, 70_001),
+        route(0x0a01_0000, 17, 70_002),
+        route(0x0a01_8100, 24, 70_003),
+        route(0x0a01_8202, 32, 70_004),
     ])
     .unwrap();
     let table = sail.device.last().unwrap();
@@ -162,14 +163,14 @@ fn writes(rig: &mut SailRig) -> Vec<Write> {
 #[test]
 fn what_is_taken_back_is_as_it_was() {
     let mut sail = rig(SailOptions::default(), 1);
-    sail.tell(&[told(0x0a00_0000, 20, 5)]);
+    sail.tell(&[route(0x0a00_0000, 20, 5)]);
     assert_eq!(writes(&mut sail).len(), CHUNK_UNITS + 1, "a new chunk and the word that leads there");
     sail.load();
-    sail.apply_and_take_back(&[told(0x0a00_0000, 20, 6), told(0x0a00_0001, 32, 6)]);
+    sail.apply_and_take_back(&[route(0x0a00_0000, 20, 6), route(0x0a00_0001, 32, 6)]);
     assert!(sail.stores <= CHUNK_UNITS as u64, "{} stores", sail.stores);
 }
 
 #[test]
 fn real_tables_and_the_real_stream() {
-    LAYOUTS.into_iter().for_each(|layout| rig(of(layout), 11).real_table_and_stream());
+    LAYOUTS.into_iter().for_each(|layout| rig(options(layout), 11).real_table_and_stream());
 }

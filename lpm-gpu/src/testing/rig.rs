@@ -144,8 +144,8 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
     }
 
     /// Applies routes to the host table alone.
-    pub fn tell(&mut self, told: &[Route<K>]) -> Due {
-        let changes = self.changes(told);
+    pub fn tell(&mut self, routes: &[Route<K>]) -> Due {
+        let changes = self.changes(routes);
         self.put(changes.iter().map(|change| (change.prefix, change.new)));
         changes.iter().for_each(|change| self.oracle.set(change.prefix, change.new));
         self.table.apply(&changes, K::table(&self.rib), usize::MAX).unwrap()
@@ -166,10 +166,10 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
     ///
     /// # Errors
     /// [`EngineError::Full`]; nothing has changed then.
-    pub fn apply(&mut self, told: &[Route<K>]) -> Result<(), EngineError> {
-        let changes = self.changes(told);
+    pub fn apply(&mut self, routes: &[Route<K>]) -> Result<(), EngineError> {
+        let changes = self.changes(routes);
         let mut probes = self.probes(&changes);
-        let made = if self.detours { self.wander(&changes) } else { self.make(&changes) };
+        let made = if self.detours { self.make_with_detours(&changes) } else { self.make(&changes) };
         match &made {
             Ok(()) => changes.iter().for_each(|change| self.oracle.set(change.prefix, change.new)),
             Err(EngineError::Prefix { .. }) => {}
@@ -184,8 +184,8 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
     }
 
     /// Applies a delta and takes it back before the device changes: nothing may change.
-    pub fn apply_and_take_back(&mut self, told: &[Route<K>]) {
-        let changes = self.changes(told);
+    pub fn apply_and_take_back(&mut self, routes: &[Route<K>]) {
+        let changes = self.changes(routes);
         let probes = self.probes(&changes);
         if self.make(&changes).is_ok() {
             self.take_back(&changes);
@@ -219,9 +219,9 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
     }
 
     /// Looks up `keys` keys in and around the prefixes of some routes.
-    pub fn check(&mut self, told: &[Route<K>], keys: usize) {
+    pub fn check(&mut self, routes: &[Route<K>], keys: usize) {
         for _ in 0..keys {
-            let key = self.near(told.len(), |at| told[at].prefix);
+            let key = self.key_near(routes.len(), |at| routes[at].prefix);
             assert_eq!(self.lookup(key), self.oracle.lookup(key), "{:?}", key.to_ip());
         }
     }
@@ -240,8 +240,8 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
     }
 
     /// The changes that a list of routes makes; the RIB stays unchanged.
-    fn changes(&mut self, told: &[Route<K>]) -> Vec<Change<K>> {
-        told.iter().for_each(|route| _ = self.rib.set(K::wrap(route.prefix), route.next_hop));
+    fn changes(&mut self, routes: &[Route<K>]) -> Vec<Change<K>> {
+        routes.iter().for_each(|route| _ = self.rib.set(K::wrap(route.prefix), route.next_hop));
         let changes = K::changes(&self.rib.take_delta()).to_vec();
         self.put(changes.iter().map(|change| (change.prefix, change.old)));
         changes
@@ -255,7 +255,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
     }
 
     /// Makes `changes`, sometimes in two parts, sometimes after others that are taken back. Only the final state counts.
-    fn wander(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
+    fn make_with_detours(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
         match self.random.below(4) {
             0 => {
                 let mut others = changes.to_vec();
@@ -293,7 +293,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
     }
 
     /// A key that the prefixes may affect.
-    fn near(&mut self, count: usize, prefix: impl Fn(usize) -> fib::Prefix<K>) -> K {
+    fn key_near(&mut self, count: usize, prefix: impl Fn(usize) -> fib::Prefix<K>) -> K {
         if count == 0 {
             return K::from_high_bits(self.random.u128());
         }
@@ -315,7 +315,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         let step = 1 + changes.len() / CHANGES_PROBED;
         let at_edges: BTreeSet<K> =
             changes.iter().step_by(step).flat_map(|change| edges(change.prefix)).collect();
-        let drawn = (0..PROBES_DRAWN).map(|_| self.near(changes.len(), |at| changes[at].prefix));
+        let drawn = (0..PROBES_DRAWN).map(|_| self.key_near(changes.len(), |at| changes[at].prefix));
         let keys: Vec<K> = at_edges.into_iter().chain(drawn).collect();
         let probe = |key| {
             let answer = self.oracle.lookup(key);

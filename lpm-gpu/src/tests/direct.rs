@@ -49,17 +49,17 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
 
     pub(crate) fn every_length_comes_and_goes(&mut self) {
         for len in (0..=32).rev() {
-            self.apply(&[told(0x0a01_0203, len, 100 + u32::from(len))]).unwrap();
+            self.apply(&[route(0x0a01_0203, len, 100 + u32::from(len))]).unwrap();
         }
         self.check_all();
         for len in [0, 25, 16, 17, 24, 8, 32, 31] {
-            self.apply(&[told(0x0a01_0203, len, 0)]).unwrap();
+            self.apply(&[route(0x0a01_0203, len, 0)]).unwrap();
             self.check_all();
-            self.apply(&[told(0x0a01_0203, len, 7)]).unwrap();
+            self.apply(&[route(0x0a01_0203, len, 7)]).unwrap();
         }
         self.check_all();
         for len in 0..=32 {
-            self.apply(&[told(0x0a01_0203, len, 0)]).unwrap();
+            self.apply(&[route(0x0a01_0203, len, 0)]).unwrap();
         }
     }
 
@@ -108,6 +108,6 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
 }
 
 /// A route; next hop 0 withdraws.
-pub(crate) fn told(address: u32, len: u8, next_hop: u32) -> Route<u32> {
+pub(crate) fn route(address: u32, len: u8, next_hop: u32) -> Route<u32> {
     Route { prefix: Prefix4::truncating(address, len), next_hop: NextHopId::from_answer(next_hop) }
 }

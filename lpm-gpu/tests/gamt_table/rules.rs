@@ -27,7 +27,7 @@ fn writes(steps: &[Step]) -> usize {
     steps.iter().map(count).sum()
 }
 
-fn told(next_hops: NextHops, levels: u8) -> HostRig<u32, GamtTable<u32>> {
+fn table_rig(next_hops: NextHops, levels: u8) -> HostRig<u32, GamtTable<u32>> {
     rig(GamtOptions { next_hops, levels: Some(levels), ..GamtOptions::default() }, 1)
 }
 
@@ -46,27 +46,27 @@ fn routes(count: usize, seed: u64) -> Vec<Route<u32>> {
 #[test]
 fn next_hops_alone_write_nothing_when_they_are_apart() {
     for (next_hops, expected) in [(NextHops::Apart, false), (NextHops::Together, true)] {
-        let mut told = told(next_hops, 6);
+        let mut rig = table_rig(next_hops, 6);
         let mut all = routes(5000, 4);
-        assert_eq!(told.tell(&all), Due::Image);
-        told.steps();
-        told.table.reclaim(1);
+        assert_eq!(rig.tell(&all), Due::Image);
+        rig.steps();
+        rig.table.reclaim(1);
         for change in &mut all {
             change.next_hop = id(change.next_hop.get() + 7);
         }
         let mut bubbles = 0;
         for part in all.chunks(100) {
-            assert_eq!(told.tell(part), Due::Steps);
-            bubbles += writes(&told.steps());
+            assert_eq!(rig.tell(part), Due::Steps);
+            bubbles += writes(&rig.steps());
         }
         assert_eq!(bubbles > 0, expected, "{next_hops:?}: {bubbles}");
-        assert_eq!(told.table.figures().next_hop_updates, if expected { 0 } else { all.len() as u64 });
-        told.load();
+        assert_eq!(rig.table.figures().next_hop_updates, if expected { 0 } else { all.len() as u64 });
+        rig.load();
         for change in &all {
             let key = change.prefix.last_address();
             let longest =
                 all.iter().filter(|other| other.prefix.contains(key)).max_by_key(|other| other.prefix.len());
-            assert_eq!(told.lookup(key), longest.unwrap().next_hop);
+            assert_eq!(rig.lookup(key), longest.unwrap().next_hop);
         }
     }
 }
@@ -78,66 +78,66 @@ fn a_route_that_lost_keys_to_one_beyond_64_bits_is_not_changed_in_place_under_lo
         Route { prefix, next_hop: NextHopId::from_answer(next_hop) }
     };
     let options = GamtOptions { next_hops: NextHops::Apart, ..GamtOptions::default() };
-    let mut told = rig::<u128>(options, 1);
-    let apply = |told: &mut HostRig<u128, GamtTable<u128>>, changes: &[Route<u128>]| {
-        told.tell(changes);
-        told.steps();
-        told.table.figures().next_hop_updates
+    let mut rig = rig::<u128>(options, 1);
+    let apply = |rig: &mut HostRig<u128, GamtTable<u128>>, changes: &[Route<u128>]| {
+        rig.tell(changes);
+        rig.steps();
+        rig.table.figures().next_hop_updates
     };
     // The group exists, so the device need not change for another route in it.
-    assert_eq!(apply(&mut told, &[set("2001:db8::/64", 1), set("2001:db8::1/128", 2)]), 0);
-    told.table.reclaim(1);
-    assert_eq!(apply(&mut told, &[set("2001:db8::/64", 3)]), 1, "no keys were lost: in place");
-    told.table.reclaim(2);
+    assert_eq!(apply(&mut rig, &[set("2001:db8::/64", 1), set("2001:db8::1/128", 2)]), 0);
+    rig.table.reclaim(1);
+    assert_eq!(apply(&mut rig, &[set("2001:db8::/64", 3)]), 1, "no keys were lost: in place");
+    rig.table.reclaim(2);
     // A lookup of 2001:db8::5 from before this may hold the /64's entry, and the /64 changes while it is in flight.
-    apply(&mut told, &[set("2001:db8::5/128", 4)]);
-    assert_eq!(apply(&mut told, &[set("2001:db8::/64", 5)]), 1, "to a new entry");
+    apply(&mut rig, &[set("2001:db8::5/128", 4)]);
+    assert_eq!(apply(&mut rig, &[set("2001:db8::/64", 5)]), 1, "to a new entry");
     // In one delta, too.
-    told.table.reclaim(4);
-    assert_eq!(apply(&mut told, &[set("2001:db8::/64", 6)]), 2, "no such lookup is left");
-    told.table.reclaim(5);
-    assert_eq!(apply(&mut told, &[set("2001:db8::/64", 7), set("2001:db8::6/128", 8)]), 2, "to a new entry");
+    rig.table.reclaim(4);
+    assert_eq!(apply(&mut rig, &[set("2001:db8::/64", 6)]), 2, "no such lookup is left");
+    rig.table.reclaim(5);
+    assert_eq!(apply(&mut rig, &[set("2001:db8::/64", 7), set("2001:db8::6/128", 8)]), 2, "to a new entry");
 }
 
 #[test]
 fn a_withdraw_rewrites_the_units_of_its_prefix_only() {
-    let mut told = told(NextHops::Together, 4); // 8-8-8-8 when it is empty
-    assert_eq!(told.table.shape().strides, [8, 8, 8, 8]);
+    let mut rig = table_rig(NextHops::Together, 4); // 8-8-8-8 when it is empty
+    assert_eq!(rig.table.shape().strides, [8, 8, 8, 8]);
     let first = [set("10.0.0.0/8", 1), set("10.1.0.0/16", 2), set("10.1.16.0/20", 3), set("10.1.18.0/24", 4)];
-    told.tell(&first);
-    told.steps();
-    let used = told.table.units_used();
+    rig.tell(&first);
+    rig.steps();
+    let used = rig.table.units_used();
     // A /20 of 16 units, one of which belongs to the /24.
-    told.tell(&[set("10.1.16.0/20", 0)]);
-    assert_eq!(writes(&told.steps()), 15);
-    told.tell(&[set("10.1.18.0/24", 0)]);
-    assert_eq!(writes(&told.steps()), 1);
-    assert_eq!(told.table.units_used(), used, "nodes stay: lazy mode");
-    told.tell(&[set("10.1.18.0/24", 9)]);
-    assert_eq!(writes(&told.steps()), 1, "and are there when the route comes back");
+    rig.tell(&[set("10.1.16.0/20", 0)]);
+    assert_eq!(writes(&rig.steps()), 15);
+    rig.tell(&[set("10.1.18.0/24", 0)]);
+    assert_eq!(writes(&rig.steps()), 1);
+    assert_eq!(rig.table.units_used(), used, "nodes stay: lazy mode");
+    rig.tell(&[set("10.1.18.0/24", 9)]);
+    assert_eq!(writes(&rig.steps()), 1, "and are there when the route comes back");
     let again = [set("10.1.18.0/24", 9), set("10.9.0.0/16", 0)];
-    told.tell(&again);
-    assert!(told.steps().is_empty(), "announced again, or withdrawn while absent");
+    rig.tell(&again);
+    assert!(rig.steps().is_empty(), "announced again, or withdrawn while absent");
 }
 
 #[test]
 fn new_nodes_come_in_a_step_before_the_pointer() {
-    let mut told = told(NextHops::Together, 4);
-    told.tell(&[set("10.0.0.0/8", 1)]);
-    told.steps();
-    told.tell(&[set("10.1.2.3/32", 2)]);
-    let steps = told.steps();
+    let mut rig = table_rig(NextHops::Together, 4);
+    rig.tell(&[set("10.0.0.0/8", 1)]);
+    rig.steps();
+    rig.tell(&[set("10.1.2.3/32", 2)]);
+    let steps = rig.steps();
     let sizes: Vec<usize> = steps.iter().map(|step| writes(std::slice::from_ref(step))).collect();
     assert_eq!(sizes, [3 * 256, 1], "three nodes, then the pointer to the first of them");
 }
 
 #[test]
 fn a_prefix_changed_often_between_two_updates_is_written_once() {
-    let mut told = told(NextHops::Together, 4);
+    let mut rig = table_rig(NextHops::Together, 4);
     for next_hop in 1..=10 {
-        told.tell(&[set("10.0.0.0/8", next_hop)]);
+        rig.tell(&[set("10.0.0.0/8", next_hop)]);
     }
-    let steps = told.steps();
+    let steps = rig.steps();
     let [Step::Writes(writes)] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(writes.iter().map(|write| write.value >> 8).collect::<Vec<_>>(), [10]);
 }
@@ -184,28 +184,28 @@ fn what_does_not_fit_is_refused_and_can_be_taken_back() {
 
 #[test]
 fn a_level_that_runs_out_of_offsets_in_the_middle_of_a_delta_is_made_anew() {
-    let mut told = told(NextHops::Apart, 4);
+    let mut rig = table_rig(NextHops::Apart, 4);
     let base: Vec<_> = (0..200_000_u32)
         .map(|n| Route {
             prefix: Prefix::truncating(n * 0x5340, 20 + u8::try_from(n % 5).unwrap()),
             next_hop: id(1),
         })
         .collect();
-    assert_eq!(told.tell(&base), Due::Image);
-    told.steps();
+    assert_eq!(rig.tell(&base), Due::Image);
+    rig.steps();
     // Host routes in many places: the level below 24 bits needs a node for each.
     let hosts: Vec<_> = (0..90_000_u32)
         .map(|n| Route { prefix: Prefix::truncating(n * 0xb900 + 77, 32), next_hop: id(2 + n % 5) })
         .collect();
-    let stride = *told.table.shape().strides.last().unwrap();
+    let stride = *rig.table.shape().strides.last().unwrap();
     assert!(hosts.len() << stride > 1 << 24, "a stride of {stride} leaves room");
-    assert_eq!(told.tell(&hosts), Due::Image);
-    assert_eq!(told.table.routes(), (base.len() + hosts.len()) as u64);
-    told.steps();
-    told.load();
+    assert_eq!(rig.tell(&hosts), Due::Image);
+    assert_eq!(rig.table.routes(), (base.len() + hosts.len()) as u64);
+    rig.steps();
+    rig.load();
     for change in hosts.iter().step_by(7) {
         let key = change.prefix.address();
-        assert_eq!(told.lookup(key), change.next_hop);
+        assert_eq!(rig.lookup(key), change.next_hop);
     }
 }
 
@@ -244,9 +244,9 @@ fn many_routes_beyond_64_bits_in_one_64_and_in_many() {
 
 #[test]
 fn details_name_what_a_bench_wants() {
-    let mut told = told(NextHops::Apart, 5);
-    told.tell(&routes(5000, 1));
-    let details = told.table.details();
+    let mut rig = table_rig(NextHops::Apart, 5);
+    rig.tell(&routes(5000, 1));
+    let details = rig.table.details();
     let of = |wanted: &str| details.get(wanted);
     assert_eq!(of("gamt_levels_v4"), Some(5.0));
     assert!(of("gamt_bytes_per_prefix_flat_v4").unwrap() <= of("gamt_bytes_per_prefix_paper_v4").unwrap());

@@ -1,6 +1,6 @@
 //! Initialisation, the device and its primary context, names of errors.
 
-use super::{api, not_served, out};
+use super::{api, out, unsupported};
 use crate::control::control;
 use crate::error::{Answer, INVALID_VALUE, NO_DEVICE, name};
 use crate::state::{driver, set_current};
@@ -28,7 +28,7 @@ fn attribute(number: u32) -> Answer<u32> {
         75 => 9,
         76 => 0,
         115 => u32::from(!control().no_pools()),
-        _ => return not_served(&format!("attribute {number} of the device")),
+        _ => return unsupported(&format!("attribute {number} of the device")),
     })
 }
 

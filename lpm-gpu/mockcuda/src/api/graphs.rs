@@ -1,7 +1,7 @@
 //! Graphs of kernels and copies. Nodes run in the order of their creation, which respects their dependencies.
 
 use super::module::Launched;
-use super::{api, not_served, out};
+use super::{api, out, unsupported};
 use crate::error::{Answer, INVALID_VALUE};
 use crate::state::{Nodes, Object, driver};
 use crate::stream::{Copy, End, Operation, lock};
@@ -58,7 +58,7 @@ fn end(end: &CopyEnd, bytes: usize) -> Answer<End> {
             driver().memory()?.range(*device, bytes as u64).ok_or(INVALID_VALUE)?;
             Ok(End::Device(*device))
         }
-        _ => not_served("a copy in a graph of anything but one row between host and device"),
+        _ => unsupported("a copy in a graph of anything but one row between host and device"),
     }
 }
 
@@ -68,7 +68,7 @@ unsafe fn copy_of(params: *const CopyNode) -> Answer<Operation> {
     // SAFETY: the caller's promise.
     let node = unsafe { params.as_ref() }.ok_or(INVALID_VALUE)?;
     if (node.height, node.depth) != (1, 1) {
-        return not_served("a copy in a graph of more or less than one row");
+        return unsupported("a copy in a graph of more or less than one row");
     }
     let bytes = node.width_bytes;
     Ok(Operation::Copy(Copy { to: end(&node.to, bytes)?, from: end(&node.from, bytes)?, bytes }))
@@ -169,7 +169,7 @@ api! {
     fn cuGraphInstantiateWithFlags(exec: *mut u64, graph: u64, flags: u64) {
         driver().current()?;
         if flags != 0 {
-            return not_served("flags of a graph");
+            return unsupported("flags of a graph");
         }
         let nodes = lock(&*driver().graph(graph)?).clone();
         // SAFETY: an out pointer of the caller.

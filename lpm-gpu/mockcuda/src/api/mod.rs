@@ -64,7 +64,7 @@ fn fail(name: &CStr, code: Code) {
 }
 
 /// Refuses unsupported arguments with a message.
-pub(crate) fn not_served<T>(what: &str) -> Answer<T> {
+pub(crate) fn unsupported<T>(what: &str) -> Answer<T> {
     control().say(&format!("not supported by mockcuda: {what}"));
     Err(INVALID_VALUE)
 }

@@ -1,6 +1,6 @@
 //! Modules from PTX text, kernels and their attributes, launches.
 
-use super::{api, not_served, out};
+use super::{api, out, unsupported};
 use crate::control::control;
 use crate::error::{
     Answer, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NO_BINARY, NOT_FOUND, OUT_OF_RESOURCES,
@@ -114,7 +114,7 @@ impl Launched {
         let kernel = driver().function(function)?;
         let ([columns, rows, layers], [threads, y, z]) = (self.grid, self.block);
         if (layers, y, z, self.shared) != (1, 1, 1, 0) || !self.extra.is_null() {
-            return not_served("a launch with dynamic shared memory, packed parameters or more dimensions");
+            return unsupported("a launch with dynamic shared memory, packed parameters or more dimensions");
         }
         let size = (1..=i32::MAX as u32).contains(&columns) && (1..=65_535).contains(&rows);
         let fits = (1..=THREADS_MAX).contains(&threads) && kernel.shared_bytes <= SHARED_MAX as usize;
@@ -172,7 +172,7 @@ api! {
             match option {
                 JIT_ERROR_LOG => log.0 = value.cast(),
                 JIT_ERROR_LOG_BYTES => log.1 = value.expose_provenance(),
-                _ => return not_served("an option of cuModuleLoadDataEx other than an error log"),
+                _ => return unsupported("an option of cuModuleLoadDataEx other than an error log"),
             }
         }
         if log.0.is_null() {
@@ -201,7 +201,7 @@ api! {
             1 => u32::try_from(kernel.shared_bytes).unwrap_or(u32::MAX),
             3 => 0,
             4 => kernel.registers.min(255),
-            _ => return not_served(&format!("attribute {attribute} of a kernel")),
+            _ => return unsupported(&format!("attribute {attribute} of a kernel")),
         };
         // SAFETY: an out pointer of the caller.
         unsafe { out(value, found.cast_signed()) }

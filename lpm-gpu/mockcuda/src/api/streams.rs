@@ -1,6 +1,6 @@
 //! Streams and their events.
 
-use super::{api, not_served, out};
+use super::{api, out, unsupported};
 use crate::error::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use crate::state::{Object, driver};
 use crate::stream::{Event, MockStream, Operation, Recorded, lock};
@@ -27,7 +27,7 @@ api! {
     fn cuStreamCreateWithPriority(stream: *mut u64, flags: c_uint, _priority: c_int) {
         let context = driver().current()?;
         if flags != NON_BLOCKING {
-            return not_served("a stream that waits for the default stream");
+            return unsupported("a stream that waits for the default stream");
         }
         if stream.is_null() {
             return Err(INVALID_VALUE);
