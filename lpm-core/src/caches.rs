@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn a_cpu_has_its_share_of_the_last_level() {
         let tree = Tree::new();
-        assert_eq!(Caches::of(&tree.host()), Caches::default(), "a host that tells nothing");
+        assert_eq!(Caches::of(&tree.host()), Caches::default(), "a host without any file");
         for (at, words) in
             [["1", "48K", "0,64"], ["2", "2048K", "0,64"], ["3", "48M", "0-3"]].iter().enumerate()
         {

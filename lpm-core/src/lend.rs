@@ -279,7 +279,7 @@ struct Loan<'a> {
     board: &'a Board,
     len: usize,
     /// Keys that the owner has claimed or taken back.
-    mine: usize,
+    by_owner: usize,
 }
 
 impl Loan<'_> {
@@ -288,28 +288,28 @@ impl Loan<'_> {
         let done = |tally: &CachePadded<WorkerTally>| tally.done.load(Ordering::Acquire);
         // The sum is at most the number of keys of the loan.
         let done = usize::try_from(self.board.tallies.iter().map(done).sum::<u64>()).unwrap_or(usize::MAX);
-        self.len.saturating_sub(self.mine + done)
+        self.len.saturating_sub(self.by_owner + done)
     }
 
     /// Takes back the unclaimed keys of pile `at`. Returns whether there were any.
     #[cold]
     fn take_back(&mut self, at: usize) -> bool {
         let (from, to) = unpack(self.board.piles[at].left.swap(0, Ordering::Acquire));
-        self.mine += to.saturating_sub(from);
+        self.by_owner += to.saturating_sub(from);
         from < to
     }
 
     /// Waits until no key is left; takes unclaimed keys back from workers that have ended, failed or are late.
     #[inline]
     fn finish(&mut self) -> Option<Missing> {
-        let (mut looks, mut since, mut missing) = (0_u32, None, None);
+        let (mut polls, mut since, mut missing) = (0_u32, None, None);
         while self.left() > 0 {
-            looks += 1;
-            if looks < LOOKS_A_YIELD {
+            polls += 1;
+            if polls < LOOKS_A_YIELD {
                 hint::spin_loop();
                 continue;
             }
-            looks = 0;
+            polls = 0;
             missing = self.give_up(*since.get_or_insert_with(Instant::now)).or(missing);
             thread::yield_now();
         }
@@ -380,7 +380,7 @@ impl Lender {
             tally.done.store(0, Ordering::Relaxed);
             tally.failed.store(false, Ordering::Relaxed);
         }
-        let mut loan = Loan { board, len, mine: 0 };
+        let mut loan = Loan { board, len, by_owner: 0 };
         let out = out.as_mut_ptr();
         let (owner, mut from) = (board.tallies.len(), 0);
         for (at, pile) in board.piles.iter().enumerate() {
@@ -395,10 +395,10 @@ impl Lender {
         wake();
         let mut answered = true;
         while let Some(grain) = board.claim(owner) {
-            loan.mine += grain.at.len(); // before anything can panic
+            loan.by_owner += grain.at.len(); // before anything can panic
             answered &= grain.run(&mut run);
         }
-        let keys = len - loan.mine;
+        let keys = len - loan.by_owner;
         let missing = loan.finish();
         LoanOutcome { keys, missing: if answered { missing } else { Some(Missing::Owner) } }
     }
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_fails_or_panics_or_is_gone_is_told_of_and_never_waited_for() {
+    fn a_worker_that_fails_panics_or_ends_is_reported_and_not_waited_for() {
         let keys = [5_u32; 3000];
         for rules in [HELPING, BY_HAND] {
             for trouble in ["fails", "panics", "is gone"] {
@@ -510,11 +510,11 @@ mod tests {
                 let mut worker = workers.pop().unwrap();
                 let mut out = vec![NextHopId::NONE; 3000];
                 let begun = AtomicBool::new(false);
-                let tell = &begun;
+                let notify = &begun;
                 let outcome = std::thread::scope(|scope| {
                     let thread = scope.spawn(move || {
                         let broken = |_: Keys<'_>, _: &mut [NextHopId]| {
-                            tell.store(true, Ordering::Relaxed);
+                            notify.store(true, Ordering::Relaxed);
                             assert!(trouble != "panics", "on purpose");
                             false
                         };
@@ -523,7 +523,7 @@ mod tests {
                         }
                     });
                     let wait = || {
-                        while trouble != "is gone" && !tell.load(Ordering::Relaxed) {
+                        while trouble != "is gone" && !notify.load(Ordering::Relaxed) {
                             std::thread::yield_now();
                         }
                     };

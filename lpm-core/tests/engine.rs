@@ -145,7 +145,7 @@ fn hop(id: u32) -> NextHopId {
 }
 
 /// Sets the next hop of `routes` host routes of IPv4 and IPv6, from `first` on, to `id`; 0 withdraws them.
-fn tell(rib: &mut Rib, first: u32, routes: [u32; 2], id: u32) {
+fn announce(rib: &mut Rib, first: u32, routes: [u32; 2], id: u32) {
     for at in first..first + routes[0] {
         rib.v4.set(Prefix4::truncating(at, 32), hop(id));
     }
@@ -157,10 +157,10 @@ fn tell(rib: &mut Rib, first: u32, routes: [u32; 2], id: u32) {
 #[test]
 fn less_to_spare_is_tried_before_a_refusal() {
     let (mut engine, mut rib) = engine(50);
-    tell(&mut rib, 0, [14, 11], 1);
+    announce(&mut rib, 0, [14, 11], 1);
     rib.commit_to(&mut engine).unwrap();
     assert_eq!(engine.stats().table_bytes, (24 + 21) * ROUTE_BYTES, "both with a reserve");
-    tell(&mut rib, 14, [15, 0], 1);
+    announce(&mut rib, 14, [15, 0], 1);
     rib.commit_to(&mut engine).unwrap();
     assert_eq!(engine.stats().table_bytes, (29 + 21) * ROUTE_BYTES, "IPv4 without a reserve, IPv6 as it was");
 }
@@ -168,11 +168,11 @@ fn less_to_spare_is_tried_before_a_refusal() {
 #[test]
 fn what_withdrawn_routes_left_is_given_back_before_a_refusal() {
     let (mut engine, mut rib) = engine(45);
-    tell(&mut rib, 0, [0, 25], 1);
+    announce(&mut rib, 0, [0, 25], 1);
     rib.commit_to(&mut engine).unwrap();
-    tell(&mut rib, 0, [0, 20], 0);
+    announce(&mut rib, 0, [0, 20], 0);
     rib.commit_to(&mut engine).unwrap();
-    tell(&mut rib, 0, [40, 0], 1);
+    announce(&mut rib, 0, [40, 0], 1);
     rib.commit_to(&mut engine).unwrap();
     assert_eq!(engine.stats().table_bytes, 45 * ROUTE_BYTES);
 }
@@ -180,12 +180,12 @@ fn what_withdrawn_routes_left_is_given_back_before_a_refusal() {
 #[test]
 fn a_refusal_changes_nothing_and_no_withdraw_is_refused() {
     let (mut engine, mut rib) = engine(30);
-    tell(&mut rib, 0, [10, 10], 1);
+    announce(&mut rib, 0, [10, 10], 1);
     rib.commit_to(&mut engine).unwrap();
     let mut reader = engine.reader(1, 64).unwrap();
     let before = engine.stats();
-    tell(&mut rib, 0, [9, 0], 2);
-    tell(&mut rib, 10, [21, 0], 2);
+    announce(&mut rib, 0, [9, 0], 2);
+    announce(&mut rib, 10, [21, 0], 2);
     let refused = rib.commit_to(&mut engine);
     assert!(matches!(refused, Err(EngineError::Full { used: 4100, limit: 3000, .. })), "{refused:?}");
     assert_eq!((engine.stats(), engine.generation().0), (before, 1));
@@ -193,7 +193,7 @@ fn a_refusal_changes_nothing_and_no_withdraw_is_refused() {
     let keys: Vec<u32> = (0..11).collect();
     reader.lookup(Keys::V4(&keys), &mut answers).unwrap();
     assert!(answers[..10].iter().all(|answer| *answer == hop(1)) && answers[10].is_none());
-    tell(&mut rib, 0, [10, 10], 0);
+    announce(&mut rib, 0, [10, 10], 0);
     rib.commit_to(&mut engine).unwrap();
     reader.lookup(Keys::V4(&keys), &mut answers).unwrap();
     assert!(answers.iter().all(|answer| answer.is_none()));
@@ -206,16 +206,16 @@ fn a_grace_period_comes_before_the_next_delta_of_a_table_that_owes_one() {
         let (v4, v6) = engine.tables();
         (v4.graces, v6.graces)
     };
-    tell(&mut rib, 0, [1, 1], 1);
+    announce(&mut rib, 0, [1, 1], 1);
     rib.commit_to(&mut engine).unwrap();
     assert_eq!(graces(&engine), (0, 0), "built, or in place for the first time");
-    tell(&mut rib, 0, [1, 0], 2);
+    announce(&mut rib, 0, [1, 0], 2);
     rib.commit_to(&mut engine).unwrap();
     let first = graces(&engine);
     assert_eq!(first.0, first.1, "one serves both");
-    tell(&mut rib, 0, [0, 1], 2);
+    announce(&mut rib, 0, [0, 1], 2);
     rib.commit_to(&mut engine).unwrap();
-    tell(&mut rib, 0, [1, 1], 3);
+    announce(&mut rib, 0, [1, 1], 3);
     rib.commit_to(&mut engine).unwrap();
     let last = graces(&engine);
     assert!(last.0 > first.0 && last.0 == last.1, "{first:?} {last:?}");
@@ -224,12 +224,12 @@ fn a_grace_period_comes_before_the_next_delta_of_a_table_that_owes_one() {
 #[test]
 fn a_replaced_table_is_the_writers_until_no_reader_has_it() {
     let (mut engine, mut rib) = engine(100);
-    tell(&mut rib, 0, [10, 10], 1);
+    announce(&mut rib, 0, [10, 10], 1);
     rib.commit_to(&mut engine).unwrap();
     let (mut busy, mut idle) = (engine.reader(1, 64).unwrap(), engine.reader(1, 64).unwrap());
     assert_eq!(engine.stats().retired_bytes, 0, "nobody reads the empty tables");
     // Exceeds the reserve, so that both tables are rebuilt.
-    tell(&mut rib, 10, [20, 20], 1);
+    announce(&mut rib, 10, [20, 20], 1);
     rib.commit_to(&mut engine).unwrap();
     let mut answer = [NextHopId::NONE];
     busy.lookup(Keys::V4(&[5]), &mut answer).unwrap();
@@ -243,10 +243,10 @@ fn a_replaced_table_is_the_writers_until_no_reader_has_it() {
     engine.free_retired();
     assert_eq!(engine.stats().retired_bytes, 0);
     // Each delta frees too.
-    tell(&mut rib, 30, [20, 0], 1);
+    announce(&mut rib, 30, [20, 0], 1);
     rib.commit_to(&mut engine).unwrap();
     [&mut busy, &mut idle].into_iter().for_each(|reader| reader.refresh());
-    tell(&mut rib, 0, [1, 0], 2);
+    announce(&mut rib, 0, [1, 0], 2);
     rib.commit_to(&mut engine).unwrap();
     assert_eq!(engine.stats().retired_bytes, 0);
 }

@@ -60,7 +60,7 @@ impl HelperGroup {
         self.lender.is_some()
     }
 
-    /// Looks up `keys` into `out` on the threads and on `mine`, this thread's reader: see [`Lender::lend`]. Returns how
+    /// Looks up `keys` into `out` on the threads and on `reader`, this thread's reader: see [`Lender::lend`]. Returns how
     /// many keys the threads had.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl HelperGroup {
         keys: Keys<'_>,
         out: &mut [NextHopId],
         cut: usize,
-        mine: &mut dyn EngineReader,
+        reader: &mut dyn EngineReader,
     ) -> Result<usize, (usize, Why)> {
         let Self { helpers, lender: Some(lender), .. } = self else {
             return Err((FIRST, Why::Died { during: "submit" }));
@@ -83,18 +83,18 @@ impl HelperGroup {
         };
         let mut error = None;
         let answer = |keys: Keys<'_>, out: &mut [NextHopId]| {
-            mine.lookup(keys, out).map_err(|why| error = Some(why)).is_ok()
+            reader.lookup(keys, out).map_err(|why| error = Some(why)).is_ok()
         };
         let LoanOutcome { keys, missing } = lender.lend(keys, out, cut, wake, answer);
         match missing {
             None => Ok(keys),
-            Some(missing) => Err(self.whose(missing, error)),
+            Some(missing) => Err(self.blame(missing, error)),
         }
     }
 
     /// The half to blame for `missing`, and why. `error` is the error of this thread's reader.
     #[cold]
-    fn whose(&self, missing: Missing, error: Option<EngineError>) -> (usize, Why) {
+    fn blame(&self, missing: Missing, error: Option<EngineError>) -> (usize, Why) {
         let stall = self.helpers.first().map_or(Duration::ZERO, |helper| helper.stall);
         match (missing, error) {
             (Missing::Owner, Some(error)) => (SECOND, Why::Failed { during: "submit", error }),
@@ -248,7 +248,7 @@ mod tests {
                 Keys::V4(keys) => kept.extend_from_slice(keys),
                 Keys::V6 { .. } => panic!("keys of IPv6"),
             });
-            assert_eq!(kept, [1 << 24; 20], "the keys of what is in flight, whether it is back or not");
+            assert_eq!(kept, [1 << 24; 20], "the keys of the batch in flight");
             let mut out = [NextHopId::NONE; 20];
             collect(&mut group, 0, &mut out);
             assert!(out.iter().all(|answer| answer.get() == 2), "{out:?}");
@@ -269,25 +269,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_and_not_answered_is_told_with_whose_fault_it_is() {
+    fn missing_answers_are_reported_with_the_half_to_blame() {
         for helps in [true, false] {
             for (reader, dies) in [(None, false), (Some(0), false), (Some(0), true), (Some(1), false)] {
                 let faults = Arc::new(Faults::default());
-                let (mut group, mut mine) = lending(&faults, helps);
+                let (mut group, mut lookups) = lending(&faults, helps);
                 faults.reader.store(reader.unwrap_or(2), SeqCst);
                 faults.die.store(dies, SeqCst);
                 faults.fail_from(Call::Submit, 0, How::Full);
                 let mut out = [NextHopId::NONE; 4096];
                 // Until the thread is early enough to get keys.
-                let told = loop {
-                    match group.lend(Keys::V4(&[9; 4096]), &mut out, 4000, mine.as_mut()) {
+                let outcome = loop {
+                    match group.lend(Keys::V4(&[9; 4096]), &mut out, 4000, lookups.as_mut()) {
                         Ok(0) => std::thread::yield_now(),
-                        told => break told,
+                        outcome => break outcome,
                     }
                 };
                 let failed = |during| move |why: &Why| matches!(why, Why::Failed { during: at, error: EngineError::Full { .. } } if *at == during);
-                let case = format!("{reader:?} {dies} {helps}: {told:?}");
-                match (reader, told) {
+                let case = format!("{reader:?} {dies} {helps}: {outcome:?}");
+                match (reader, outcome) {
                     (None, Ok(keys)) => {
                         assert!(helps && keys <= 4096 || keys == 4000, "{case}");
                         assert!(out.iter().all(|answer| answer.get() == 7), "{case}");
@@ -309,11 +309,11 @@ mod tests {
 
     #[test]
     fn threads_wake_from_sleep_for_what_is_lent() {
-        let (mut group, mut mine) = lending(&Arc::default(), false);
+        let (mut group, mut reader) = lending(&Arc::default(), false);
         for _ in 0..3 {
             await_sleep(&group);
             let mut out = [NextHopId::NONE; 64];
-            let keys = group.lend(Keys::V4(&[9; 64]), &mut out, 32, mine.as_mut());
+            let keys = group.lend(Keys::V4(&[9; 64]), &mut out, 32, reader.as_mut());
             assert!(keys == Ok(32) && out.iter().all(|answer| answer.get() == 7));
         }
     }
@@ -378,9 +378,9 @@ mod tests {
         if allowed.count() < 2 {
             return eprintln!("SKIPPED: this process has one CPU");
         }
-        let mine = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap();
+        let makers = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap();
         let maker = std::thread::spawn(move || {
-            assert!(place(Some(mine), None, None));
+            assert!(place(Some(makers), None, None));
             let (cpus, reader, _gone) = scout();
             let mut group =
                 HelperGroup::new(vec![(reader, None)], (1, 512), Some(allowed), PATIENCE, None).unwrap();
@@ -389,6 +389,6 @@ mod tests {
             cpus.lock().unwrap().unwrap()
         });
         let helpers = maker.join().unwrap();
-        assert!(!helpers.is_set(mine) && helpers.count() + 1 == allowed.count(), "{helpers:?}");
+        assert!(!helpers.is_set(makers) && helpers.count() + 1 == allowed.count(), "{helpers:?}");
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Lookups that stall end the wait earlier.
 const LIMIT: Duration = Duration::from_secs(60);
 /// How often a wait checks whether lookups have taken the engine out of service.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL: Duration = Duration::from_millis(5);
 /// How long a healthy engine may take to free its memory on drop.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
@@ -80,7 +80,7 @@ impl HalfWriter {
     pub fn free_retired(&mut self) {
         match &mut self.place {
             CallPlace::Here(engine) | CallPlace::Guarded(engine) => engine.free_retired(),
-            CallPlace::Thread(thread) => thread.tell(|engine| engine.free_retired()),
+            CallPlace::Thread(thread) => thread.queue(|engine| engine.free_retired()),
         }
     }
 
@@ -130,17 +130,17 @@ impl EngineThread {
     fn new(engine: Box<dyn EngineWriter>, service: Arc<Service>) -> Self {
         let (questions, todo) = unbounded::<Question>();
         let (end, ended) = bounded::<()>(0);
-        let theirs = Arc::clone(&service);
+        let shared = Arc::clone(&service);
         // If the system refuses a thread, every call fails, and the other half serves.
         let _ =
-            thread::Builder::new().name("primary".into()).spawn(move || serve(engine, &todo, &theirs, end));
+            thread::Builder::new().name("primary".into()).spawn(move || serve(engine, &todo, &shared, end));
         Self { questions: Some(questions), ended, service }
     }
 
     /// Queues a call whose result is not needed, unless another call is queued.
-    fn tell(&self, what: impl FnOnce(&mut dyn EngineWriter) + Send + 'static) {
+    fn queue(&self, call: impl FnOnce(&mut dyn EngineWriter) + Send + 'static) {
         if let Some(questions) = self.questions.as_ref().filter(|questions| questions.is_empty()) {
-            let question: Question = Box::new(move |engine, _| what(engine));
+            let question: Question = Box::new(move |engine, _| call(engine));
             drop(questions.send(question));
         }
     }
@@ -157,7 +157,7 @@ impl EngineThread {
         }
         let mut wait = Wait::default();
         loop {
-            match answer.recv_timeout(LOOK) {
+            match answer.recv_timeout(POLL) {
                 Ok(answer) => return answer.map_err(|error| Why::Failed { during, error }),
                 Err(RecvTimeoutError::Disconnected) => return Err(Why::Died { during }),
                 Err(RecvTimeoutError::Timeout) => {}

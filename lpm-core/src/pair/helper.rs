@@ -1,9 +1,9 @@
 //! A helper thread and its jobs.
 //!
 //! Each thread owns a reader and takes jobs from a bounded channel. A job is a box with room for answers, made with the
-//! reader, that travels to the thread and back; nothing is allocated per batch. Two queues of pointers per thread are
-//! shared, on which both ends only use `try` operations and take no lock, and the keys of a job. The keys stay
-//! available here in case the job never returns. Between jobs the thread works on lent keys ([`Worker`]).
+//! reader, that travels to the thread and back; nothing is allocated per batch. The two sides share a queue of pointers
+//! in each direction, which they only try and so never lock, and the keys of jobs, which stay available if a job never
+//! returns. Between jobs the thread works on lent keys ([`Worker`]).
 //!
 //! An idle thread spins, then yields, then sleeps. [`Helper::wake`] wakes it; a sleep that misses it ends by timeout.
 //!
@@ -53,7 +53,7 @@ impl HelperJob {
 pub(super) type Trouble = Arc<Mutex<Option<EngineError>>>;
 
 /// The thread's side.
-struct Hands {
+struct HelperThread {
     reader: Box<dyn EngineReader>,
     todo: Receiver<Box<HelperJob>>,
     back: Sender<Box<HelperJob>>,
@@ -88,13 +88,13 @@ impl Helper {
         allowed: Option<CpuSet>,
         stall: Duration,
     ) -> Result<Self, EngineError> {
-        let (todo, theirs) = bounded(slots);
+        let (todo, jobs) = bounded(slots);
         let (back, done) = bounded(slots);
         let (ready, begun) = bounded(1);
         let (asleep, trouble) = (Arc::new(AtomicBool::new(false)), Trouble::default());
-        let hands = Hands {
+        let helper_thread = HelperThread {
             reader,
-            todo: theirs,
+            todo: jobs,
             back,
             asleep: Arc::clone(&asleep),
             worker,
@@ -107,7 +107,7 @@ impl Helper {
                 let placed = place(cpu, makers, allowed);
                 let _ = ready.send(placed);
                 if placed {
-                    hands.serve();
+                    helper_thread.serve();
                 }
             })
             .map_err(|error| EngineError::Memory { bytes: 0, reason: format!("a helper thread: {error}") })?;
@@ -130,7 +130,7 @@ impl Helper {
                 wanted: "wanted CPUs of this host that this process may run on",
             }),
             Err(_) => {
-                let reason = format!("a helper thread did not begin within {END_LIMIT:?}");
+                let reason = format!("a helper thread did not start within {END_LIMIT:?}");
                 Err(EngineError::Memory { bytes: 0, reason })
             }
         }
@@ -244,26 +244,26 @@ pub(super) fn place(cpu: Option<usize>, makers: Option<CpuSet>, allowed: Option<
     sched_setaffinity(None, &wanted).is_ok() || cpu.is_none()
 }
 
-impl Hands {
+impl HelperThread {
     fn serve(mut self) {
-        let mut looks = 0;
+        let mut polls = 0;
         loop {
             if self.work() {
-                looks = 0;
+                polls = 0;
             }
             match self.todo.try_recv() {
                 Ok(mut job) => {
-                    looks = 0;
+                    polls = 0;
                     job.run(self.reader.as_mut());
                     // The queue has room for all jobs. If it is closed, no further jobs come.
                     let _ = self.back.try_send(job);
                 }
                 Err(TryRecvError::Disconnected) => return,
                 Err(TryRecvError::Empty) => {
-                    looks += 1;
-                    if looks < SPINS {
+                    polls += 1;
+                    if polls < SPINS {
                         hint::spin_loop();
-                    } else if looks < SPINS + YIELDS {
+                    } else if polls < SPINS + YIELDS {
                         thread::yield_now();
                     } else {
                         self.sleep();

@@ -122,7 +122,7 @@ impl<S: Split> Halves<S> {
             self.judge(at);
         }
         if !self.flights[at].is_done() {
-            match self.again(at, out) {
+            match self.retry_lost(at, out) {
                 Ok(true) => {}
                 Ok(false) => return Poll::Pending,
                 Err(error) => return Poll::Ready(Err(error)),
@@ -167,7 +167,7 @@ impl<S: Split> Halves<S> {
 
     /// Looks up lost pieces of flight `at` on the remaining half. Returns whether all answers are complete.
     #[cold]
-    fn again(&mut self, at: usize, out: &mut [NextHopId]) -> Result<bool, EngineError> {
+    fn retry_lost(&mut self, at: usize, out: &mut [NextHopId]) -> Result<bool, EngineError> {
         for piece in 0..HALVES {
             if self.flights[at].pieces[piece].place != PiecePlace::Lost {
                 continue;
@@ -205,7 +205,7 @@ impl<S: Split> Halves<S> {
         if self.service.mask() != BOTH {
             return Ok(false);
         }
-        let [ReaderLane::Threads(group), ReaderLane::Inline(mine)] = &mut self.lanes else {
+        let [ReaderLane::Threads(group), ReaderLane::Inline(reader)] = &mut self.lanes else {
             return Ok(false);
         };
         if !group.lends() {
@@ -214,9 +214,9 @@ impl<S: Split> Halves<S> {
         let cut = self.split.cut(family, len);
         let looked_up = if cut == 0 {
             let failed = |error| (SECOND, Why::Failed { during: "submit", error });
-            mine.lookup(keys, out).map(|()| 0).map_err(failed)
+            reader.lookup(keys, out).map(|()| 0).map_err(failed)
         } else {
-            group.lend(keys, out, cut, mine.as_mut())
+            group.lend(keys, out, cut, reader.as_mut())
         };
         let firsts = match looked_up {
             Ok(firsts) => firsts,

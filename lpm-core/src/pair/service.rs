@@ -1,6 +1,7 @@
 //! Which engines of a pair are in service, and the outcome of their batches.
 //!
-//! The caller keeps the keys of a batch ([`fib::KeyBuffer`]) until [`Service::outcome`] is final.
+//! The caller keeps the keys of a batch ([`fib::KeyBuffer`]) until [`Service::outcome`] answers it: if its engine goes out of
+//! service, the other one must look them up.
 
 use super::{BOTH, FIRST, SECOND, Wait, Why};
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -162,9 +163,9 @@ mod tests {
     #[test]
     fn one_engine_can_go_and_the_last_one_stays() {
         let service = Service::new(["a", "b"]);
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let tell = Arc::clone(&told);
-        service.listen(Box::new(move |name, why| tell.lock().unwrap().push((name, why.clone()))));
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let record = Arc::clone(&calls);
+        service.listen(Box::new(move |name, why| record.lock().unwrap().push((name, why.clone()))));
         assert!(service.has(FIRST) && service.has(SECOND));
         assert_eq!(service.fail(SECOND, WHY), Ok(()));
         assert_eq!(service.fail(SECOND, Why::Died { during: "submit" }), Ok(()), "out already");
@@ -172,7 +173,7 @@ mod tests {
         let last = EngineError::Device { engine: "a", reason: WHY.to_string(), lost: false };
         assert_eq!(service.fail(FIRST, WHY), Err(last));
         assert!(service.has(FIRST) && !service.has(SECOND));
-        assert_eq!(*told.lock().unwrap(), [("b", WHY)], "told once");
+        assert_eq!(*calls.lock().unwrap(), [("b", WHY)], "called once");
     }
 
     #[test]
